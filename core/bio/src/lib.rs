@@ -1,1 +1,34 @@
-//! bio
+//! The vocabulary every room of weir speaks: what is asked ([`Bio`]), the small view policies see
+//! ([`Rq`]), how it ended ([`Status`]), what a device can take ([`Limits`]), whose memory it is
+//! ([`Buf`], [`Data`]), and the seeded generator ([`Prng`]).
+//!
+//! It holds data and pure rules only: no clock, no thread, no queue. Sector means 512 bytes
+//! everywhere, whatever the logical block size (Linux' rule).
+//!
+//! `unsafe` lives in [`buf`] alone: aligned memory that can be cut in pieces.
+
+#![warn(missing_docs)]
+
+pub mod bio;
+pub mod buf;
+pub mod limits;
+pub mod op;
+pub mod prng;
+pub mod rq;
+pub mod status;
+pub mod time;
+
+pub use bio::{Bio, Data};
+pub use buf::Buf;
+pub use limits::{Limits, LimitsError};
+pub use op::{Flags, Op};
+pub use prng::Prng;
+pub use rq::{Class, GroupId, IoPrio, Rq, RqId, SchedTag, SubmitterId};
+pub use status::Status;
+pub use time::Nanos;
+
+/// Bytes in a sector, the unit of every address and length in weir.
+pub const SECTOR: u64 = 512;
+
+/// Bytes in a page: the alignment of buffers and the floor of several limits.
+pub const PAGE: usize = 4096;

@@ -1,0 +1,264 @@
+//! One I/O as a caller hands it in, and the memory it travels with.
+
+use crate::buf::Buf;
+use crate::op::{Flags, Op};
+use crate::rq::{GroupId, IoPrio};
+
+/// The memory of an I/O. It is owned, so that it can outlive a vanished caller.
+#[derive(Debug, Default)]
+pub enum Data {
+    /// None: discard, zeroes, a pure flush.
+    #[default]
+    None,
+    /// So many bytes of zeros, with no memory behind them: what a null device reads back.
+    Zero(u32),
+    /// One piece.
+    One(Buf),
+    /// Several pieces in ascending order of address.
+    Many(Vec<Buf>),
+}
+
+impl Data {
+    /// Bytes in all pieces.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        match self {
+            Data::None => 0,
+            Data::Zero(n) => *n as usize,
+            Data::One(buf) => buf.len(),
+            Data::Many(bufs) => bufs.iter().map(|buf| buf.len()).sum(),
+        }
+    }
+
+    /// Whether there is no byte at all.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The pieces.
+    #[must_use]
+    pub fn bufs(&self) -> &[Buf] {
+        match self {
+            Data::None | Data::Zero(_) => &[],
+            Data::One(buf) => std::slice::from_ref(buf),
+            Data::Many(bufs) => bufs,
+        }
+    }
+
+    /// The pieces, to be written to.
+    #[must_use]
+    pub fn bufs_mut(&mut self) -> &mut [Buf] {
+        match self {
+            Data::None | Data::Zero(_) => &mut [],
+            Data::One(buf) => std::slice::from_mut(buf),
+            Data::Many(bufs) => bufs,
+        }
+    }
+
+    /// Cuts off and returns everything from byte `at` on.
+    ///
+    /// # Panics
+    /// When `at` is beyond the end.
+    #[must_use]
+    pub fn split_off(&mut self, at: usize) -> Data {
+        assert!(at <= self.len(), "split at {at} beyond {} bytes", self.len());
+        match self {
+            Data::None => Data::None,
+            Data::Zero(n) => {
+                let rest = *n - at as u32;
+                *n = at as u32;
+                Data::Zero(rest)
+            }
+            Data::One(buf) => Data::One(buf.split_off(at)),
+            Data::Many(bufs) => {
+                let mut before = 0;
+                let mut index = 0;
+                while index < bufs.len() && before + bufs[index].len() <= at {
+                    before += bufs[index].len();
+                    index += 1;
+                }
+                let mut rest = bufs.split_off(index);
+                if before < at {
+                    let tail = rest[0].split_off(at - before);
+                    bufs.push(std::mem::replace(&mut rest[0], tail));
+                }
+                Data::Many(rest)
+            }
+        }
+    }
+
+    /// Puts `next` behind these bytes, joining pieces that were cut from one another.
+    pub fn append(&mut self, next: Data) {
+        *self = match (std::mem::take(self), next) {
+            (first, Data::None) => first,
+            (Data::None, next) => next,
+            (Data::Zero(a), Data::Zero(b)) => Data::Zero(a + b),
+            (Data::One(mut a), Data::One(b)) => match a.join(b) {
+                Ok(()) => Data::One(a),
+                Err(b) => Data::Many(vec![a, b]),
+            },
+            (first, next) => {
+                let mut bufs = first.into_bufs();
+                for buf in next.into_bufs() {
+                    let apart = match bufs.last_mut() {
+                        Some(last) => last.join(buf),
+                        None => Err(buf),
+                    };
+                    bufs.extend(apart.err());
+                }
+                Data::Many(bufs)
+            }
+        };
+    }
+
+    fn into_bufs(self) -> Vec<Buf> {
+        match self {
+            Data::None => Vec::new(),
+            // Zeros that must stand beside real memory become memory.
+            Data::Zero(n) => vec![Buf::zeroed(n as usize)],
+            Data::One(buf) => vec![buf],
+            Data::Many(bufs) => bufs,
+        }
+    }
+
+    /// Copies the bytes into `out`, which must be exactly as long.
+    pub fn copy_to(&self, out: &mut [u8]) {
+        assert_eq!(out.len(), self.len(), "length of the destination");
+        if let Data::Zero(_) = self {
+            out.fill(0);
+        }
+        let mut at = 0;
+        for buf in self.bufs() {
+            out[at..at + buf.len()].copy_from_slice(buf);
+            at += buf.len();
+        }
+    }
+}
+
+impl From<Buf> for Data {
+    fn from(buf: Buf) -> Data {
+        Data::One(buf)
+    }
+}
+
+/// One I/O as a caller submits it.
+#[derive(Debug)]
+pub struct Bio {
+    /// First sector.
+    pub sector: u64,
+    /// Length in sectors.
+    pub sectors: u32,
+    /// What to do.
+    pub op: Op,
+    /// How.
+    pub flags: Flags,
+    /// Priority.
+    pub ioprio: IoPrio,
+    /// Write lifetime hint, 0 if none.
+    pub hint: u16,
+    /// Group for weights and caps.
+    pub group: GroupId,
+    /// The caller's own word, handed back with the answer.
+    pub cookie: u64,
+    /// The memory: as long as the range for reads and writes, else none.
+    pub data: Data,
+}
+
+impl Bio {
+    /// An I/O of `op` on `sectors` sectors from `sector`, with nothing special about it.
+    #[must_use]
+    pub fn new(op: Op, sector: u64, sectors: u32, data: Data) -> Bio {
+        Bio {
+            sector,
+            sectors,
+            op,
+            flags: Flags::NONE,
+            ioprio: IoPrio::NONE,
+            hint: 0,
+            group: GroupId(0),
+            cookie: 0,
+            data,
+        }
+    }
+
+    /// A read that fills `buf`; its length must be whole sectors.
+    #[must_use]
+    pub fn read(sector: u64, buf: Buf) -> Bio {
+        Bio::new(Op::Read, sector, sectors_of(&buf), Data::One(buf))
+    }
+
+    /// A write of `buf`, SYNC as direct I/O is; its length must be whole sectors.
+    #[must_use]
+    pub fn write(sector: u64, buf: Buf) -> Bio {
+        Bio::new(Op::Write, sector, sectors_of(&buf), Data::One(buf)).with(Flags::SYNC)
+    }
+
+    /// A pure flush: everything acknowledged before it is durable when it completes.
+    #[must_use]
+    pub fn flush() -> Bio {
+        Bio::new(Op::Write, 0, 0, Data::None).with(Flags::PREFLUSH | Flags::SYNC)
+    }
+
+    /// The same with more flags.
+    #[must_use]
+    pub fn with(mut self, flags: Flags) -> Bio {
+        self.flags |= flags;
+        self
+    }
+
+    /// The same with the caller's own word.
+    #[must_use]
+    pub fn cookie(mut self, cookie: u64) -> Bio {
+        self.cookie = cookie;
+        self
+    }
+
+    /// The sector after the last one; saturates.
+    #[must_use]
+    pub fn end(&self) -> u64 {
+        self.sector.saturating_add(u64::from(self.sectors))
+    }
+}
+
+fn sectors_of(buf: &Buf) -> u32 {
+    (buf.len() as u64 / crate::SECTOR) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counted(len: usize) -> Buf {
+        let mut buf = Buf::zeroed(len);
+        for (i, byte) in buf.iter_mut().enumerate() {
+            *byte = (i % 251) as u8;
+        }
+        buf
+    }
+
+    #[test]
+    fn data_cut_anywhere_and_appended_again_is_the_same_single_piece() {
+        for at in [0, 1, 512, 4095, 4096, 8191, 8192] {
+            let mut data = Data::One(counted(8192));
+            let rest = data.split_off(at);
+            assert_eq!((data.len(), rest.len()), (at, 8192 - at));
+            data.append(rest);
+            assert_eq!(data.bufs().len(), 1, "cut at {at}");
+            assert_eq!(&data.bufs()[0][..], &counted(8192)[..]);
+        }
+    }
+
+    #[test]
+    fn many_pieces_are_cut_inside_a_piece_and_between_two() {
+        for at in [100, 512, 700, 1024] {
+            let mut data = Data::Many(vec![counted(512), counted(512)]);
+            let rest = data.split_off(at);
+            assert_eq!((data.len(), rest.len()), (at, 1024 - at));
+            data.append(rest);
+            let mut out = vec![0; 1024];
+            data.copy_to(&mut out);
+            assert_eq!(out, [&counted(512)[..], &counted(512)[..]].concat());
+        }
+    }
+}

@@ -1,0 +1,307 @@
+//! What a device can take in one request, and how the limits of stacked devices combine.
+//!
+//! Names, defaults and derivations: block-core section 2 (Linux' queue limits).
+
+use std::fmt;
+
+use crate::{PAGE, SECTOR};
+
+/// Cap of `max_sectors` when neither user nor device says otherwise: 4 MiB, in sectors.
+const MAX_SECTORS_CAP: u32 = 4096 * 2;
+
+/// Everything a device says about itself. Sectors are 512 bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Size of the device, sectors.
+    pub capacity: u64,
+    /// Writes are refused.
+    pub read_only: bool,
+    /// Seeks cost time.
+    pub rotational: bool,
+    /// Completed writes may sit in a cache that power loss empties.
+    pub volatile_cache: bool,
+    /// The device does FUA writes itself.
+    pub fua: bool,
+    /// Smallest addressable unit, bytes: a power of two, at least 512.
+    pub logical_block_size: u32,
+    /// Unit written without read-modify-write, bytes.
+    pub physical_block_size: u32,
+    /// Preferred minimum I/O, bytes.
+    pub io_min: u32,
+    /// Preferred I/O, bytes; 0 if unknown.
+    pub io_opt: u32,
+    /// Hard ceiling of one request, sectors.
+    pub max_hw_sectors: u32,
+    /// Device-reported ceiling, sectors; 0 = none.
+    pub max_dev_sectors: u32,
+    /// What the user asked for (`max_sectors_kb`), sectors; 0 = default.
+    pub max_user_sectors: u32,
+    /// Memory segments of one request.
+    pub max_segments: u16,
+    /// Bytes of one segment.
+    pub max_segment_size: u32,
+    /// A segment may not cross a multiple of this mask + 1.
+    pub seg_boundary_mask: u64,
+    /// Gaps between segments must fall on this mask; 0 = gaps anywhere.
+    pub virt_boundary_mask: u64,
+    /// No request crosses a multiple of this, sectors; 0 = none.
+    pub chunk_sectors: u32,
+    /// Alignment mask of memory, bytes - 1.
+    pub dma_alignment: u32,
+    /// One discard, sectors; 0 = no discard.
+    pub max_hw_discard_sectors: u32,
+    /// What the user allows of it, sectors.
+    pub max_user_discard_sectors: u32,
+    /// Ranges in one discard.
+    pub max_discard_segments: u16,
+    /// Unit of discard, bytes.
+    pub discard_granularity: u32,
+    /// Offset of the first discardable unit, bytes.
+    pub discard_alignment: u32,
+    /// One secure erase, sectors; 0 = none.
+    pub max_secure_erase_sectors: u32,
+    /// One write-zeroes, sectors; 0 = none.
+    pub max_write_zeroes_sectors: u32,
+    /// Whether write-zeroes is fast (no data travels): NBD's FAST_ZERO.
+    pub fast_write_zeroes: bool,
+    /// Largest atomic write, sectors; 0 = none.
+    pub atomic_write_max_sectors: u32,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            capacity: 0,
+            read_only: false,
+            rotational: false,
+            volatile_cache: false,
+            fua: false,
+            logical_block_size: SECTOR as u32,
+            physical_block_size: SECTOR as u32,
+            io_min: SECTOR as u32,
+            io_opt: 0,
+            max_hw_sectors: 255,
+            max_dev_sectors: 0,
+            max_user_sectors: 0,
+            max_segments: 128,
+            max_segment_size: 65536,
+            seg_boundary_mask: 0xffff_ffff,
+            virt_boundary_mask: 0,
+            chunk_sectors: 0,
+            dma_alignment: 511,
+            max_hw_discard_sectors: 0,
+            max_user_discard_sectors: u32::MAX,
+            max_discard_segments: 1,
+            discard_granularity: 0,
+            discard_alignment: 0,
+            max_secure_erase_sectors: 0,
+            max_write_zeroes_sectors: 0,
+            fast_write_zeroes: false,
+            atomic_write_max_sectors: 0,
+        }
+    }
+}
+
+/// A set of limits that contradicts itself: which one, its value and its bound.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LimitsError {
+    /// The limit's name.
+    pub name: &'static str,
+    /// The value it had.
+    pub value: u64,
+    /// What it must be.
+    pub bound: &'static str,
+}
+
+impl fmt::Display for LimitsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}={} is not {}", self.name, self.value, self.bound)
+    }
+}
+
+impl std::error::Error for LimitsError {}
+
+impl Limits {
+    /// The largest read or write, sectors: hardware, device and user ceiling, whole blocks.
+    #[must_use]
+    pub fn max_sectors(&self) -> u32 {
+        let wanted = if self.max_user_sectors != 0 {
+            self.max_user_sectors
+        } else if self.io_opt / SECTOR as u32 > MAX_SECTORS_CAP {
+            self.io_opt / SECTOR as u32
+        } else {
+            (self.io_min / SECTOR as u32).max(MAX_SECTORS_CAP)
+        };
+        let device = if self.max_dev_sectors == 0 { u32::MAX } else { self.max_dev_sectors };
+        self.whole_blocks(self.max_hw_sectors.min(device).min(wanted))
+    }
+
+    /// The largest discard, sectors, whole granules; 0 = not supported.
+    #[must_use]
+    pub fn max_discard_sectors(&self) -> u32 {
+        let most = self.max_hw_discard_sectors.min(self.max_user_discard_sectors);
+        let granule = (self.discard_granularity / SECTOR as u32).max(1);
+        if most < granule { most } else { most - most % granule }
+    }
+
+    /// Sectors in a logical block.
+    #[must_use]
+    #[inline]
+    pub fn block_sectors(&self) -> u32 {
+        self.logical_block_size / SECTOR as u32
+    }
+
+    fn whole_blocks(&self, sectors: u32) -> u32 {
+        sectors - sectors % self.block_sectors()
+    }
+
+    /// Raises what is derived and refuses what contradicts itself.
+    ///
+    /// # Errors
+    /// The first limit outside its bound.
+    pub fn validate(mut self) -> Result<Limits, LimitsError> {
+        let page_sectors = PAGE as u32 / SECTOR as u32;
+        let block = self.logical_block_size;
+        check(block.is_power_of_two() && block >= 512, "logical_block_size", block, BLOCK)?;
+        self.physical_block_size = self.physical_block_size.max(block);
+        let physical = self.physical_block_size;
+        check(physical.is_power_of_two(), "physical_block_size", physical, BLOCK)?;
+        self.io_min = self.io_min.max(physical);
+        self.io_opt -= self.io_opt % physical;
+        let hw = self.max_hw_sectors;
+        check(hw >= page_sectors, "max_hw_sectors", hw, "at least one page (8 sectors)")?;
+        check(hw >= self.block_sectors(), "max_hw_sectors", hw, "at least one logical block")?;
+        self.max_hw_sectors = self.whole_blocks(hw);
+        let size = self.max_segment_size;
+        check(size >= PAGE as u32, "max_segment_size", size, "at least one page (4096 bytes)")?;
+        check(self.max_segments > 0, "max_segments", 0_u32, "at least 1")?;
+        let aligned = self.capacity.is_multiple_of(u64::from(self.block_sectors()));
+        check(aligned, "capacity", self.capacity, "a whole number of logical blocks (in sectors)")?;
+        if self.chunk_sectors != 0 {
+            let whole = self.chunk_sectors.is_multiple_of(self.block_sectors());
+            check(whole, "chunk_sectors", self.chunk_sectors, "whole logical blocks")?;
+        }
+        if self.max_hw_discard_sectors == 0 {
+            self.discard_granularity = 0;
+        } else {
+            self.discard_granularity = self.discard_granularity.max(physical);
+        }
+        // FUA without a cache to write through has no meaning.
+        self.fua &= self.volatile_cache;
+        Ok(self)
+    }
+
+    /// The limits of a device made of these two: whatever both can take. Capacity is the mapper's
+    /// business and stays this one's.
+    #[must_use]
+    pub fn stack(&self, lower: &Limits) -> Limits {
+        Limits {
+            capacity: self.capacity,
+            read_only: self.read_only | lower.read_only,
+            rotational: self.rotational | lower.rotational,
+            volatile_cache: self.volatile_cache | lower.volatile_cache,
+            fua: self.fua & lower.fua,
+            logical_block_size: self.logical_block_size.max(lower.logical_block_size),
+            physical_block_size: self.physical_block_size.max(lower.physical_block_size),
+            io_min: self.io_min.max(lower.io_min),
+            io_opt: least_common_multiple(self.io_opt, lower.io_opt),
+            max_hw_sectors: self.max_hw_sectors.min(lower.max_hw_sectors),
+            max_dev_sectors: min_ignoring_zero(self.max_dev_sectors, lower.max_dev_sectors),
+            max_user_sectors: min_ignoring_zero(self.max_user_sectors, lower.max_user_sectors),
+            max_segments: self.max_segments.min(lower.max_segments),
+            max_segment_size: self.max_segment_size.min(lower.max_segment_size),
+            seg_boundary_mask: self.seg_boundary_mask.min(lower.seg_boundary_mask),
+            virt_boundary_mask: self.virt_boundary_mask.max(lower.virt_boundary_mask),
+            chunk_sectors: min_ignoring_zero(self.chunk_sectors, lower.chunk_sectors),
+            dma_alignment: self.dma_alignment.max(lower.dma_alignment),
+            max_hw_discard_sectors: self.max_hw_discard_sectors.min(lower.max_hw_discard_sectors),
+            max_user_discard_sectors: self
+                .max_user_discard_sectors
+                .min(lower.max_user_discard_sectors),
+            max_discard_segments: self.max_discard_segments.min(lower.max_discard_segments),
+            discard_granularity: self.discard_granularity.max(lower.discard_granularity),
+            discard_alignment: self.discard_alignment.max(lower.discard_alignment),
+            max_secure_erase_sectors: self
+                .max_secure_erase_sectors
+                .min(lower.max_secure_erase_sectors),
+            max_write_zeroes_sectors: self
+                .max_write_zeroes_sectors
+                .min(lower.max_write_zeroes_sectors),
+            fast_write_zeroes: self.fast_write_zeroes & lower.fast_write_zeroes,
+            atomic_write_max_sectors: self
+                .atomic_write_max_sectors
+                .min(lower.atomic_write_max_sectors),
+        }
+    }
+}
+
+const BLOCK: &str = "a power of two of at least 512 bytes";
+
+fn check(
+    holds: bool,
+    name: &'static str,
+    value: impl Into<u64>,
+    bound: &'static str,
+) -> Result<(), LimitsError> {
+    if holds { Ok(()) } else { Err(LimitsError { name, value: value.into(), bound }) }
+}
+
+fn min_ignoring_zero(a: u32, b: u32) -> u32 {
+    match (a, b) {
+        (0, x) | (x, 0) => x,
+        (a, b) => a.min(b),
+    }
+}
+
+fn least_common_multiple(a: u32, b: u32) -> u32 {
+    if a == 0 || b == 0 {
+        return a.max(b);
+    }
+    let (mut x, mut y) = (a, b);
+    while y != 0 {
+        (x, y) = (y, x % y);
+    }
+    (a / x).checked_mul(b).unwrap_or(a.max(b))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn max_sectors_is_the_least_ceiling_in_whole_blocks() {
+        let limits = Limits { max_hw_sectors: 255, logical_block_size: 4096, ..Limits::default() };
+        assert_eq!(limits.validate().unwrap().max_sectors(), 248);
+        let limits = Limits { max_hw_sectors: 1 << 20, ..Limits::default() };
+        assert_eq!(limits.max_sectors(), MAX_SECTORS_CAP);
+        let limits = Limits { max_user_sectors: 128, ..limits };
+        assert_eq!(limits.max_sectors(), 128);
+        let limits = Limits { max_dev_sectors: 64, ..limits };
+        assert_eq!(limits.max_sectors(), 64);
+    }
+
+    #[test]
+    fn a_bad_limit_is_refused_by_name() {
+        let bad = Limits { logical_block_size: 1000, ..Limits::default() };
+        assert_eq!(
+            bad.validate().unwrap_err().to_string(),
+            "logical_block_size=1000 is not a power of two of at least 512 bytes"
+        );
+        let bad = Limits { max_segment_size: 512, ..Limits::default() };
+        assert_eq!(bad.validate().unwrap_err().name, "max_segment_size");
+    }
+
+    #[test]
+    fn fua_without_a_cache_is_cleared() {
+        let limits = Limits { fua: true, ..Limits::default() }.validate().unwrap();
+        assert!(!limits.fua);
+    }
+
+    #[test]
+    fn a_stacked_device_takes_what_both_can() {
+        let a = Limits { max_hw_sectors: 100, io_opt: 3 * 4096, ..Limits::default() };
+        let b = Limits { max_hw_sectors: 64, io_opt: 2 * 4096, chunk_sectors: 8, ..a.clone() };
+        let both = a.stack(&b);
+        assert_eq!((both.max_hw_sectors, both.chunk_sectors, both.io_opt), (64, 8, 6 * 4096));
+    }
+}
