@@ -10,8 +10,13 @@ pub enum Data {
     /// None: discard, zeroes, a pure flush.
     #[default]
     None,
-    /// So many bytes of zeros, with no memory behind them: what a null device reads back.
-    Zero(u32),
+    /// So many bytes of zeros that no memory holds: what a read of nothing gives back.
+    Zero {
+        /// Bytes.
+        len: u32,
+        /// The caller's buffer, which nobody filled: to be used again, never to be read.
+        spare: Option<Buf>,
+    },
     /// One piece.
     One(Buf),
     /// Several pieces in ascending order of address.
@@ -24,7 +29,7 @@ impl Data {
     pub fn len(&self) -> usize {
         match self {
             Data::None => 0,
-            Data::Zero(n) => *n as usize,
+            Data::Zero { len, .. } => *len as usize,
             Data::One(buf) => buf.len(),
             Data::Many(bufs) => bufs.iter().map(|buf| buf.len()).sum(),
         }
@@ -40,7 +45,7 @@ impl Data {
     #[must_use]
     pub fn bufs(&self) -> &[Buf] {
         match self {
-            Data::None | Data::Zero(_) => &[],
+            Data::None | Data::Zero { .. } => &[],
             Data::One(buf) => std::slice::from_ref(buf),
             Data::Many(bufs) => bufs,
         }
@@ -50,7 +55,7 @@ impl Data {
     #[must_use]
     pub fn bufs_mut(&mut self) -> &mut [Buf] {
         match self {
-            Data::None | Data::Zero(_) => &mut [],
+            Data::None | Data::Zero { .. } => &mut [],
             Data::One(buf) => std::slice::from_mut(buf),
             Data::Many(bufs) => bufs,
         }
@@ -65,10 +70,10 @@ impl Data {
         assert!(at <= self.len(), "split at {at} beyond {} bytes", self.len());
         match self {
             Data::None => Data::None,
-            Data::Zero(n) => {
-                let rest = *n - at as u32;
-                *n = at as u32;
-                Data::Zero(rest)
+            Data::Zero { len, .. } => {
+                let rest = *len - at as u32;
+                *len = at as u32;
+                Data::Zero { len: rest, spare: None }
             }
             Data::One(buf) => Data::One(buf.split_off(at)),
             Data::Many(bufs) => {
@@ -93,7 +98,9 @@ impl Data {
         *self = match (std::mem::take(self), next) {
             (first, Data::None) => first,
             (Data::None, next) => next,
-            (Data::Zero(a), Data::Zero(b)) => Data::Zero(a + b),
+            (Data::Zero { len: a, spare }, Data::Zero { len: b, .. }) => {
+                Data::Zero { len: a + b, spare }
+            }
             (Data::One(mut a), Data::One(b)) => match a.join(b) {
                 Ok(()) => Data::One(a),
                 Err(b) => Data::Many(vec![a, b]),
@@ -112,11 +119,34 @@ impl Data {
         };
     }
 
+    /// Says that these bytes are zeros, without writing them; the memory is kept as spare.
+    pub fn become_zeros(&mut self) {
+        let len = self.len() as u32;
+        let spare = match std::mem::take(self) {
+            Data::One(buf) => Some(buf),
+            Data::Zero { spare, .. } => spare,
+            Data::None | Data::Many(_) => None,
+        };
+        *self = Data::Zero { len, spare };
+    }
+
+    /// A whole buffer to be used again, if there is one.
+    #[must_use]
+    pub fn into_spare(self) -> Option<Buf> {
+        match self {
+            Data::One(buf) => Some(buf),
+            Data::Zero { spare, .. } => spare,
+            Data::None | Data::Many(_) => None,
+        }
+        .filter(|buf| buf.capacity() > 0)
+    }
+
     fn into_bufs(self) -> Vec<Buf> {
         match self {
             Data::None => Vec::new(),
             // Zeros that must stand beside real memory become memory.
-            Data::Zero(n) => vec![Buf::zeroed(n as usize)],
+            Data::Zero { len: 0, .. } => Vec::new(),
+            Data::Zero { len, .. } => vec![Buf::zeroed(len as usize)],
             Data::One(buf) => vec![buf],
             Data::Many(bufs) => bufs,
         }
@@ -125,7 +155,7 @@ impl Data {
     /// Copies the bytes into `out`, which must be exactly as long.
     pub fn copy_to(&self, out: &mut [u8]) {
         assert_eq!(out.len(), self.len(), "length of the destination");
-        if let Data::Zero(_) = self {
+        if let Data::Zero { .. } = self {
             out.fill(0);
         }
         let mut at = 0;

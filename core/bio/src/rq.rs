@@ -101,7 +101,7 @@ impl IoPrio {
 
 /// What a scheduler, a merge rule or a trace sees of a request. Two fit in a cache line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(C, align(32))]
+#[repr(C)]
 pub struct Rq {
     /// First sector.
     pub sector: u64,

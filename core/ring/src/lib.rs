@@ -1,1 +1,33 @@
-//! ring
+//! Everything atomic that weir's threads share: rings, inboxes, the right, doorbells, the gate,
+//! tag words, pending bits and single-writer counters.
+//!
+//! Nothing here knows what it carries. Every primitive is small enough for a model checker, and
+//! `tests/loom.rs` checks each of them; their atomics come through [`sync`], which is the standard
+//! library live and loom's under `--cfg loom`.
+//!
+//! The one wake-up rule (used by all of them): whoever makes progress possible *publishes, fences,
+//! then kicks*; whoever stops looking *says so, fences, then looks once more*. Fences rather than
+//! sequentially consistent accesses, because the model checker understands those.
+
+#![warn(missing_docs)]
+
+pub mod claim;
+pub mod counter;
+pub mod doorbell;
+pub mod gate;
+pub mod inbox;
+pub mod pending;
+pub mod right;
+pub mod ring;
+pub mod sync;
+pub mod tags;
+
+pub use claim::{Claim, Incoming, Outgoing};
+pub use counter::Counter;
+pub use doorbell::{Doorbell, Wake};
+pub use gate::{Gate, Member};
+pub use inbox::Inbox;
+pub use pending::Pending;
+pub use right::{Held, Right};
+pub use ring::{Consumer, Producer, ring};
+pub use tags::TagWords;

@@ -1,0 +1,209 @@
+//! A claim: the one holder of a slot. It is moved, never copied, and can be strung on a chain
+//! that crosses threads without allocating.
+
+use std::ops::{Deref, DerefMut};
+use std::ptr;
+
+/// The exclusive hold on a slot. Where it goes, the right to touch the slot goes.
+#[derive(Debug)]
+pub struct Claim<T>(Box<Slot<T>>);
+
+#[derive(Debug)]
+#[repr(align(64))]
+struct Slot<T> {
+    /// The next slot of the chain this one is strung on; null while the claim is held.
+    next: *mut Slot<T>,
+    value: T,
+}
+
+impl<T> Claim<T> {
+    /// A new slot around `value`. Slots are pooled by their owner; this is the slow path.
+    pub fn new(value: T) -> Claim<T> {
+        Claim(Box::new(Slot { next: ptr::null_mut(), value }))
+    }
+}
+
+impl<T> Deref for Claim<T> {
+    type Target = T;
+    #[inline]
+    fn deref(&self) -> &T {
+        &self.0.value
+    }
+}
+
+impl<T> DerefMut for Claim<T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.0.value
+    }
+}
+
+// SAFETY: a claim is a `Box` whose extra pointer is only followed by a chain that owns the slots it
+// points to; a held claim's pointer is null.
+unsafe impl<T: Send> Send for Claim<T> {}
+
+/// Claims on their way out, newest first, so that an inbox can take the chain in one exchange.
+#[derive(Debug)]
+pub struct Outgoing<T> {
+    pub(crate) newest: *mut Node<T>,
+    pub(crate) oldest: *mut Node<T>,
+    len: usize,
+}
+
+/// A slot on a chain; opaque outside this crate.
+#[derive(Debug)]
+#[repr(transparent)]
+pub struct Node<T>(Slot<T>);
+
+impl<T> Node<T> {
+    pub(crate) fn set_next(this: *mut Node<T>, next: *mut Node<T>) {
+        // SAFETY: the chain being built owns `this`, so nobody else reads or writes its link.
+        unsafe { (*this).0.next = next.cast() };
+    }
+
+    fn next(this: *mut Node<T>) -> *mut Node<T> {
+        // SAFETY: as in `set_next`.
+        unsafe { (*this).0.next.cast() }
+    }
+}
+
+fn into_node<T>(claim: Claim<T>) -> *mut Node<T> {
+    Box::into_raw(claim.0).cast()
+}
+
+/// # Safety
+/// `node` came from `into_node` and nobody else holds it.
+unsafe fn from_node<T>(node: *mut Node<T>) -> Claim<T> {
+    // SAFETY: the caller's promise; `Node` is transparent over `Slot`.
+    let mut slot: Box<Slot<T>> = unsafe { Box::from_raw(node.cast()) };
+    slot.next = ptr::null_mut();
+    Claim(slot)
+}
+
+impl<T> Default for Outgoing<T> {
+    fn default() -> Outgoing<T> {
+        Outgoing { newest: ptr::null_mut(), oldest: ptr::null_mut(), len: 0 }
+    }
+}
+
+impl<T> Outgoing<T> {
+    /// Adds a claim behind those already there.
+    #[inline]
+    pub fn push(&mut self, claim: Claim<T>) {
+        let node = into_node(claim);
+        Node::set_next(node, self.newest);
+        if self.newest.is_null() {
+            self.oldest = node;
+        }
+        self.newest = node;
+        self.len += 1;
+    }
+
+    /// Claims on the chain.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.newest.is_null()
+    }
+
+    /// Hands the chain's ends over and forgets it.
+    pub(crate) fn release(&mut self) -> (*mut Node<T>, *mut Node<T>) {
+        // Field by field: assigning a whole chain would drop the old one, and with it the claims.
+        self.len = 0;
+        (
+            std::mem::replace(&mut self.newest, ptr::null_mut()),
+            std::mem::replace(&mut self.oldest, ptr::null_mut()),
+        )
+    }
+}
+
+impl<T> Drop for Outgoing<T> {
+    fn drop(&mut self) {
+        if !self.newest.is_null() {
+            let (newest, _) = self.release();
+            drop(Incoming::reversed(newest));
+        }
+    }
+}
+
+// SAFETY: the chain owns the slots on it.
+unsafe impl<T: Send> Send for Outgoing<T> {}
+
+/// Claims that arrived, oldest first.
+#[derive(Debug)]
+pub struct Incoming<T> {
+    first: *mut Node<T>,
+}
+
+impl<T> Incoming<T> {
+    /// None.
+    #[must_use]
+    pub fn empty() -> Incoming<T> {
+        Incoming { first: ptr::null_mut() }
+    }
+
+    /// Takes over a chain linked newest to oldest and turns it round.
+    pub(crate) fn reversed(mut newest: *mut Node<T>) -> Incoming<T> {
+        let mut first = ptr::null_mut();
+        while !newest.is_null() {
+            let older = Node::next(newest);
+            Node::set_next(newest, first);
+            first = newest;
+            newest = older;
+        }
+        Incoming { first }
+    }
+
+    /// Whether there is none left.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.first.is_null()
+    }
+}
+
+impl<T> Iterator for Incoming<T> {
+    type Item = Claim<T>;
+    #[inline]
+    fn next(&mut self) -> Option<Claim<T>> {
+        if self.first.is_null() {
+            return None;
+        }
+        let node = self.first;
+        self.first = Node::next(node);
+        // SAFETY: this chain owned the node and has just let go of it.
+        Some(unsafe { from_node(node) })
+    }
+}
+
+impl<T> Drop for Incoming<T> {
+    fn drop(&mut self) {
+        for claim in self.by_ref() {
+            drop(claim);
+        }
+    }
+}
+
+// SAFETY: the chain owns the slots on it.
+unsafe impl<T: Send> Send for Incoming<T> {}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_dropped_chain_drops_what_is_on_it() {
+        let counted = std::rc::Rc::new(());
+        let mut chain = Outgoing::default();
+        for _ in 0..3 {
+            chain.push(Claim::new(std::rc::Rc::clone(&counted)));
+        }
+        assert_eq!(chain.len(), 3);
+        drop(chain);
+        assert_eq!(std::rc::Rc::strong_count(&counted), 1);
+    }
+}

@@ -1,0 +1,67 @@
+//! How a sleeping owner is woken: at most one wake per sleep, none while it is awake.
+
+use crate::sync::{Alone, AtomicU32, Ordering, fence};
+
+/// The way to wake the owner: an eventfd, an unpark.
+pub trait Wake: Send + Sync {
+    /// Wakes it. Called once per sleep at most.
+    fn wake(&self);
+}
+
+const AWAKE: u32 = 0;
+const SLEEPING: u32 = 1;
+const NOTIFIED: u32 = 2;
+
+/// A bell with one owner who sleeps and any number of ringers.
+pub struct Doorbell {
+    state: Alone<AtomicU32>,
+    wake: Box<dyn Wake>,
+}
+
+impl Doorbell {
+    /// A bell whose owner is awake.
+    #[must_use]
+    pub fn new(wake: Box<dyn Wake>) -> Doorbell {
+        Doorbell { state: Alone(AtomicU32::new(AWAKE)), wake }
+    }
+
+    /// Rings after something was published. Costs a fence and a load while the owner is awake.
+    #[inline]
+    pub fn ring(&self) {
+        // Pairs with the fence in `prepare_sleep`: either the owner sees what was published, or
+        // this sees SLEEPING.
+        fence(Ordering::SeqCst);
+        self.ring_fenced();
+    }
+
+    /// As [`ring`](Doorbell::ring), for a caller that has just fenced.
+    #[inline]
+    pub fn ring_fenced(&self) {
+        if self.state.load(Ordering::Relaxed) == SLEEPING
+            && self
+                .state
+                .compare_exchange(SLEEPING, NOTIFIED, Ordering::AcqRel, Ordering::Relaxed)
+                .is_ok()
+        {
+            self.wake.wake();
+        }
+    }
+
+    /// The owner announces sleep. It must then look at all its sources once more, and either call
+    /// [`awake`](Doorbell::awake) or really sleep.
+    pub fn prepare_sleep(&self) {
+        self.state.store(SLEEPING, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+    }
+
+    /// The owner is awake again, woken or not. True when a wake was (or is being) sent.
+    pub fn awake(&self) -> bool {
+        self.state.swap(AWAKE, Ordering::AcqRel) == NOTIFIED
+    }
+}
+
+impl std::fmt::Debug for Doorbell {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Doorbell({})", self.state.load(Ordering::Relaxed))
+    }
+}

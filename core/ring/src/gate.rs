@@ -1,0 +1,120 @@
+//! The gate: stops new entries and waits until everybody inside has left.
+//!
+//! Each member counts what it has inside in a word of its own; only the freezer, which is rare,
+//! looks at all of them.
+
+use crate::sync::{Alone, Arc, AtomicU64, Mutex, Ordering, fence};
+
+/// Closed while any freezer holds it.
+#[derive(Debug, Default)]
+pub struct Gate {
+    /// How many freezers hold it closed; read-mostly.
+    closed: Alone<AtomicU64>,
+    members: Mutex<Vec<Arc<Alone<AtomicU64>>>>,
+}
+
+/// One member's count of what it has inside. Owned by one thread.
+#[derive(Debug)]
+pub struct Member {
+    inside: Arc<Alone<AtomicU64>>,
+    count: u64,
+}
+
+impl Gate {
+    /// A new member with nothing inside.
+    ///
+    /// # Panics
+    /// When another thread panicked inside the gate's lock.
+    pub fn join(&self) -> Member {
+        let inside = Arc::new(Alone(AtomicU64::new(0)));
+        self.members.lock().expect("gate members").push(Arc::clone(&inside));
+        Member { inside, count: 0 }
+    }
+
+    /// Forgets a member that has nothing inside.
+    ///
+    /// # Panics
+    /// When it has.
+    pub fn leave(&self, member: Member) {
+        assert_eq!(member.count, 0, "a member leaves the gate with requests inside");
+        let mut members = self.members.lock().expect("gate members");
+        members.retain(|inside| !Arc::ptr_eq(inside, &member.inside));
+    }
+
+    /// Closes it; nests. What is inside stays until it leaves: see
+    /// [`is_empty`](Gate::is_empty).
+    pub fn close(&self) {
+        self.closed.fetch_add(1, Ordering::AcqRel);
+        // Pairs with the fence in `enter`: a member that missed the closing is seen inside.
+        fence(Ordering::SeqCst);
+    }
+
+    /// Opens it once; true when that was the last closing.
+    pub fn open(&self) -> bool {
+        let before = self.closed.fetch_sub(1, Ordering::AcqRel);
+        assert_ne!(before, 0, "the gate is opened more often than closed");
+        before == 1
+    }
+
+    /// Whether it is closed.
+    #[inline]
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Relaxed) != 0
+    }
+
+    /// Whether nobody is inside. Meaningful while the gate is closed.
+    ///
+    /// # Panics
+    /// When another thread panicked inside the gate's lock.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        let members = self.members.lock().expect("gate members");
+        // Acquire: what the members did inside is visible to the freezer.
+        members.iter().all(|inside| inside.load(Ordering::Acquire) == 0)
+    }
+}
+
+impl Member {
+    /// Enters with one more; false when the gate is closed.
+    #[inline]
+    #[must_use]
+    pub fn enter(&mut self, gate: &Gate) -> bool {
+        if self.count == 0 {
+            self.inside.store(1, Ordering::Relaxed);
+            // Only the first needs the fence: while something is inside, the freezer waits anyway.
+            fence(Ordering::SeqCst);
+        }
+        if gate.is_closed() {
+            if self.count == 0 {
+                self.inside.store(0, Ordering::Release);
+            }
+            return false;
+        }
+        self.count += 1;
+        self.inside.store(self.count, Ordering::Relaxed);
+        true
+    }
+
+    /// `n` have left. True when none is inside any more and the gate is closed: then the freezer
+    /// must be told.
+    #[inline]
+    pub fn leave(&mut self, n: u64, gate: &Gate) -> bool {
+        debug_assert!(n <= self.count, "{n} leave, {} are inside", self.count);
+        self.count -= n;
+        self.inside.store(self.count, Ordering::Release);
+        if self.count != 0 || n == 0 {
+            return false;
+        }
+        // Pairs with the fence in `close`: the freezer sees 0, or this sees the closing.
+        fence(Ordering::SeqCst);
+        gate.is_closed()
+    }
+
+    /// What is inside.
+    #[inline]
+    #[must_use]
+    pub fn inside(&self) -> u64 {
+        self.count
+    }
+}

@@ -1,0 +1,189 @@
+//! A bounded ring from one thread to one other.
+//!
+//! The producer writes any number of items and publishes them with one store; the consumer gives
+//! places back likewise. Each side keeps the other's position at hand and looks again only when it
+//! runs out.
+
+use std::mem::MaybeUninit;
+
+use crate::sync::{Alone, Arc, AtomicUsize, Ordering, UnsafeCell};
+
+struct Shared<T> {
+    /// Items published, ever; written by the producer.
+    published: Alone<AtomicUsize>,
+    /// Items taken, ever; written by the consumer.
+    taken: Alone<AtomicUsize>,
+    cells: Box<[UnsafeCell<MaybeUninit<T>>]>,
+}
+
+// SAFETY: a cell is written by the producer before it is published and read by the consumer after,
+// and not again before it was given back; items move between threads, so they must be `Send`.
+unsafe impl<T: Send> Sync for Shared<T> {}
+// SAFETY: as above.
+unsafe impl<T: Send> Send for Shared<T> {}
+
+impl<T> Shared<T> {
+    fn cell(&self, position: usize) -> &UnsafeCell<MaybeUninit<T>> {
+        // The length is a power of two.
+        &self.cells[position & (self.cells.len() - 1)]
+    }
+}
+
+/// The writing end.
+pub struct Producer<T> {
+    shared: Arc<Shared<T>>,
+    written: usize,
+    published: usize,
+    taken_seen: usize,
+}
+
+/// The reading end.
+pub struct Consumer<T> {
+    shared: Arc<Shared<T>>,
+    taken: usize,
+    published_seen: usize,
+}
+
+/// A ring for at least `capacity` items (the next power of two).
+#[must_use]
+pub fn ring<T: Send>(capacity: usize) -> (Producer<T>, Consumer<T>) {
+    let cells =
+        (0..capacity.next_power_of_two()).map(|_| UnsafeCell::new(MaybeUninit::uninit())).collect();
+    let shared = Arc::new(Shared {
+        published: Alone(AtomicUsize::new(0)),
+        taken: Alone(AtomicUsize::new(0)),
+        cells,
+    });
+    let producer =
+        Producer { shared: Arc::clone(&shared), written: 0, published: 0, taken_seen: 0 };
+    (producer, Consumer { shared, taken: 0, published_seen: 0 })
+}
+
+impl<T: Send> Producer<T> {
+    /// Writes an item, which nobody sees before [`publish`](Producer::publish).
+    ///
+    /// # Errors
+    /// The item, when every place is taken.
+    #[inline]
+    pub fn push(&mut self, item: T) -> Result<(), T> {
+        if self.written.wrapping_sub(self.taken_seen) == self.shared.cells.len() {
+            // Acquire: the consumer is done with the cells it gave back.
+            self.taken_seen = self.shared.taken.load(Ordering::Acquire);
+            if self.written.wrapping_sub(self.taken_seen) == self.shared.cells.len() {
+                return Err(item);
+            }
+        }
+        self.shared.cell(self.written).with_mut(|cell| {
+            // SAFETY: this cell was given back (just checked) and is not published yet.
+            unsafe { (*cell).write(item) };
+        });
+        self.written = self.written.wrapping_add(1);
+        Ok(())
+    }
+
+    /// Shows the consumer everything written. True when there was something new.
+    #[inline]
+    pub fn publish(&mut self) -> bool {
+        if self.published == self.written {
+            return false;
+        }
+        self.published = self.written;
+        self.shared.published.store(self.written, Ordering::Release);
+        true
+    }
+}
+
+impl<T: Send> Consumer<T> {
+    /// Takes the oldest published item. Its place is given back by
+    /// [`release`](Consumer::release).
+    #[inline]
+    pub fn pop(&mut self) -> Option<T> {
+        if self.taken == self.published_seen && !self.refresh() {
+            return None;
+        }
+        let item = self.shared.cell(self.taken).with(|cell| {
+            // SAFETY: the cell was published (just checked) and is read once, as `taken` moves on.
+            unsafe { (*cell).assume_init_read() }
+        });
+        self.taken = self.taken.wrapping_add(1);
+        Some(item)
+    }
+
+    fn refresh(&mut self) -> bool {
+        // Acquire: the items up to here are written.
+        self.published_seen = self.shared.published.load(Ordering::Acquire);
+        self.taken != self.published_seen
+    }
+
+    /// Whether nothing published is left.
+    #[inline]
+    pub fn is_empty(&mut self) -> bool {
+        self.taken == self.published_seen && !self.refresh()
+    }
+
+    /// Gives the places of everything taken back to the producer.
+    #[inline]
+    pub fn release(&mut self) {
+        self.shared.taken.store(self.taken, Ordering::Release);
+    }
+}
+
+impl<T> Drop for Shared<T> {
+    fn drop(&mut self) {
+        // Both ends are gone, and each stored its position when it went.
+        let end = self.published.load(Ordering::Acquire);
+        let mut at = self.taken.load(Ordering::Acquire);
+        while at != end {
+            self.cell(at).with_mut(|cell| {
+                // SAFETY: published and never taken.
+                unsafe { (*cell).assume_init_drop() };
+            });
+            at = at.wrapping_add(1);
+        }
+    }
+}
+
+impl<T> Drop for Producer<T> {
+    fn drop(&mut self) {
+        // What was written and not published still belongs to the ring: its drop ends it.
+        self.shared.published.store(self.written, Ordering::Release);
+    }
+}
+
+impl<T> Drop for Consumer<T> {
+    fn drop(&mut self) {
+        self.shared.taken.store(self.taken, Ordering::Release);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn items_come_out_in_order_and_a_full_ring_gives_the_item_back() {
+        let (mut tx, mut rx) = ring(2);
+        assert_eq!((tx.push(1), tx.push(2), tx.push(3)), (Ok(()), Ok(()), Err(3)));
+        assert_eq!(rx.pop(), None, "nothing is published yet");
+        assert!(tx.publish());
+        assert_eq!((rx.pop(), rx.pop(), rx.pop()), (Some(1), Some(2), None));
+        assert_eq!(tx.push(3), Err(3), "the places were not given back yet");
+        rx.release();
+        assert_eq!(tx.push(3), Ok(()));
+    }
+
+    #[test]
+    fn what_is_left_in_a_ring_is_dropped_with_it() {
+        let counted = Arc::new(());
+        let (mut tx, mut rx) = ring(4);
+        for _ in 0..3 {
+            tx.push(Arc::clone(&counted)).unwrap();
+        }
+        tx.publish();
+        drop(rx.pop());
+        tx.push(Arc::clone(&counted)).unwrap();
+        drop(rx);
+        drop(tx);
+        assert_eq!(Arc::strong_count(&counted), 1);
+    }
+}

@@ -1,0 +1,60 @@
+//! The facade: the standard library's atomics, or loom's when a model is checked.
+
+#[cfg(loom)]
+pub use loom::{
+    cell::UnsafeCell,
+    sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
+    sync::{Arc, Mutex, MutexGuard},
+};
+
+#[cfg(not(loom))]
+pub use std::sync::{
+    Arc, Mutex, MutexGuard,
+    atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
+};
+
+/// The standard cell, with loom's interface.
+#[cfg(not(loom))]
+#[derive(Debug, Default)]
+#[repr(transparent)]
+pub struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
+
+#[cfg(not(loom))]
+impl<T> UnsafeCell<T> {
+    /// Wraps a value.
+    pub const fn new(value: T) -> UnsafeCell<T> {
+        UnsafeCell(std::cell::UnsafeCell::new(value))
+    }
+
+    /// Calls `f` with a pointer for reading.
+    #[inline]
+    pub fn with<R>(&self, f: impl FnOnce(*const T) -> R) -> R {
+        f(self.0.get())
+    }
+
+    /// Calls `f` with a pointer for writing.
+    #[inline]
+    pub fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
+        f(self.0.get())
+    }
+}
+
+/// Keeps what it wraps on cache lines of its own (two, for the adjacent-line prefetcher).
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub struct Alone<T>(pub T);
+
+impl<T> std::ops::Deref for Alone<T> {
+    type Target = T;
+    #[inline]
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
+impl<T> std::ops::DerefMut for Alone<T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.0
+    }
+}

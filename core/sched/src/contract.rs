@@ -1,0 +1,203 @@
+//! What the engine and a scheduler owe each other: the union of what seven schedulers need.
+
+use weir_bio::{GroupId, IoPrio, Limits, Nanos, Op, Rq, SchedTag, Status, SubmitterId};
+
+use crate::tunable::Tunables;
+
+/// What a scheduler learns when it is attached.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// The device's limits; replaced by [`Scheduler::limits_changed`].
+    pub limits: Limits,
+    /// Scheduler tags: requests it may hold or have in flight at once.
+    pub nr_requests: u16,
+    /// Hard queues that will ask it.
+    pub hard_queues: u16,
+    /// The `nomerges` attribute: 0 every merge, 1 cheap ones only, 2 none.
+    pub nomerges: u8,
+}
+
+/// Where a request is put.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// Behind what is there: the ordinary way.
+    Tail,
+    /// Before everything, past the policy: requeues, data steps after a preflush.
+    Head,
+}
+
+/// The outcome of offering a bio for merging. Tags name staged requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Merge {
+    /// Nothing fits; the bio becomes a request of its own.
+    No,
+    /// It is now the tail of this request.
+    Back(SchedTag),
+    /// It is now the head of this request, which starts at the bio's first sector.
+    Front(SchedTag),
+    /// As `Back`, and the request then also took in the one that began where it now ends.
+    BackJoined {
+        /// The request that remains.
+        kept: SchedTag,
+        /// The request that is now the kept one's tail; its tag is free.
+        gone: SchedTag,
+    },
+    /// As `Front`, and the request before then took this one in.
+    FrontJoined {
+        /// The request that remains.
+        kept: SchedTag,
+        /// The request (with the bio at its head) that is now the kept one's tail.
+        gone: SchedTag,
+    },
+}
+
+/// Requests that disappeared into others during an insert, as (kept, gone) in order. In each pair
+/// `gone` became the tail of `kept`; the engine chains their memory the same way.
+pub type Absorbed = Vec<(SchedTag, SchedTag)>;
+
+/// How much of each completion the engine must bring back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wants {
+    /// Nothing: completed and finish are not called.
+    Nothing,
+    /// `finish` for each request, `completed` never.
+    Counts,
+    /// Both, for each request.
+    Each,
+}
+
+/// A completion, with the times latency rules need.
+#[derive(Clone, Copy, Debug)]
+pub struct Ended {
+    /// The request.
+    pub tag: SchedTag,
+    /// How it ended.
+    pub status: Status,
+    /// When the block layer took it.
+    pub accepted_at: Nanos,
+    /// When the driver took it.
+    pub issued_at: Nanos,
+}
+
+/// Decides which staged request goes to the device next.
+///
+/// Owns no clock, thread or lock: every call brings `now`, and `now` never goes back, so the
+/// daemon and the simulator run the same code. Requests are named by their [`SchedTag`], which the
+/// engine hands out before `insert` and takes back after `finish`; the issuing context (what BFQ
+/// and CFQ call a process) is `rq.id.submitter()`.
+///
+/// # Contract
+/// Each inserted request leaves through [`dispatch`](Scheduler::dispatch) exactly once, or into
+/// another through a merge. When `dispatch` answers `None` while requests remain,
+/// [`wake_at`](Scheduler::wake_at) says when to ask again or a request is in flight, so that none
+/// is stranded. Passthrough and flush requests never come here.
+pub trait Scheduler: Send {
+    /// Its name in the `scheduler` attribute.
+    fn name(&self) -> &'static str;
+
+    /// How much of a completion it wants to hear about.
+    fn wants(&self) -> Wants {
+        Wants::Nothing
+    }
+
+    /// Offers a bio (its tag is [`SchedTag::NONE`]) before it becomes a request.
+    fn merge(&mut self, bio: &Rq, now: Nanos) -> Merge;
+
+    /// Takes a request. It may first merge backwards into staged ones; what disappeared is
+    /// appended to `absorbed`, the new request's own tag included if it did.
+    fn insert(&mut self, rq: Rq, at: End, now: Nanos, absorbed: &mut Absorbed);
+
+    /// One opportunity of hard queue `hard_queue`: at most one request.
+    fn dispatch(&mut self, hard_queue: u16, now: Nanos) -> Option<Rq>;
+
+    /// [`insert`](Scheduler::insert) for each of `batch`, at the tail.
+    fn insert_batch(&mut self, batch: &[Rq], now: Nanos, absorbed: &mut Absorbed) {
+        for rq in batch {
+            self.insert(*rq, End::Tail, now, absorbed);
+        }
+    }
+
+    /// [`dispatch`](Scheduler::dispatch) until `max` requests or `None`, appended to `out`.
+    fn dispatch_batch(&mut self, hard_queue: u16, max: usize, out: &mut Vec<Rq>, now: Nanos) {
+        for _ in 0..max {
+            match self.dispatch(hard_queue, now) {
+                Some(rq) => out.push(rq),
+                None => return,
+            }
+        }
+    }
+
+    /// The driver took the request.
+    fn started(&mut self, tag: SchedTag, now: Nanos) {
+        let _ = (tag, now);
+    }
+
+    /// The device finished the request (called when [`wants`](Scheduler::wants) says `Each`).
+    fn completed(&mut self, ended: &Ended, now: Nanos) {
+        let _ = (ended, now);
+    }
+
+    /// The request is gone, dispatched or absorbed; exactly once for each (unless `Nothing` is
+    /// wanted). Its tag may be reused after this.
+    fn finish(&mut self, tag: SchedTag, now: Nanos) {
+        let _ = (tag, now);
+    }
+
+    /// The driver handed it back unfinished; an `insert` at the head follows.
+    fn requeue(&mut self, tag: SchedTag, now: Nanos) {
+        let _ = (tag, now);
+    }
+
+    /// Whether something is staged for this hard queue, even if dispatch would answer `None` now.
+    fn has_work(&self, hard_queue: u16) -> bool {
+        let _ = hard_queue;
+        self.staged() > 0
+    }
+
+    /// Requests inserted and neither dispatched nor absorbed.
+    fn staged(&self) -> usize;
+
+    /// When to call [`on_timer`](Scheduler::on_timer) and ask again.
+    fn wake_at(&self) -> Option<Nanos> {
+        None
+    }
+
+    /// The moment of `wake_at` has come.
+    fn on_timer(&mut self, now: Nanos) {
+        let _ = now;
+    }
+
+    /// How many scheduler tags requests like this may hold together; `None`: all of them.
+    fn depth_limit(&self, op: Op, sync: bool, context: SubmitterId) -> Option<u16> {
+        let _ = (op, sync, context);
+        None
+    }
+
+    /// `nr_requests` is now this.
+    fn depth_changed(&mut self, nr_requests: u16) {
+        let _ = nr_requests;
+    }
+
+    /// The device's limits or the `nomerges` attribute changed; nothing is staged.
+    fn limits_changed(&mut self, limits: &Limits, nomerges: u8) {
+        let _ = (limits, nomerges);
+    }
+
+    /// A submitter is gone and will send nothing more.
+    fn context_ended(&mut self, context: SubmitterId, now: Nanos) {
+        let _ = (context, now);
+    }
+
+    /// A submitter's priority is now this.
+    fn priority_changed(&mut self, context: SubmitterId, ioprio: IoPrio, now: Nanos) {
+        let _ = (context, ioprio, now);
+    }
+
+    /// A group's weight is now this (1..=1000).
+    fn group_weight_changed(&mut self, group: GroupId, weight: u16, now: Nanos) {
+        let _ = (group, weight, now);
+    }
+
+    /// Its tunables.
+    fn tunables(&mut self) -> &mut dyn Tunables;
+}

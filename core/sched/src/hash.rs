@@ -1,0 +1,101 @@
+//! Staged requests found by the sector where they end: the back-merge look-up.
+//!
+//! Among equal ends the most recently added is met first, and only that one is considered
+//! (deadline and kyber spec, section 2.1).
+
+use weir_bio::SchedTag;
+
+/// Chains of scheduler tags, keyed by end sector. Room for one entry per tag, made once.
+#[derive(Debug)]
+pub struct MergeHash {
+    buckets: Vec<SchedTag>,
+    links: Vec<Link>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Link {
+    end: u64,
+    next: SchedTag,
+    held: bool,
+}
+
+impl MergeHash {
+    /// For tags 0..`tags`.
+    #[must_use]
+    pub fn new(tags: u16) -> MergeHash {
+        let unheld = Link { end: 0, next: SchedTag::NONE, held: false };
+        MergeHash {
+            buckets: vec![SchedTag::NONE; usize::from(tags).next_power_of_two().max(64)],
+            links: vec![unheld; usize::from(tags)],
+        }
+    }
+
+    fn bucket(&self, end: u64) -> usize {
+        // Fibonacci hashing: ends are multiples of a block, so the low bits alone say little.
+        let bits = self.buckets.len().trailing_zeros();
+        (end.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (64 - bits)) as usize
+    }
+
+    /// Adds `tag`, which ends at `end`, before all others of that end.
+    pub fn add(&mut self, tag: SchedTag, end: u64) {
+        let bucket = self.bucket(end);
+        let link = &mut self.links[usize::from(tag.0)];
+        assert!(!link.held, "tag {} is in the merge hash already", tag.0);
+        *link = Link { end, next: self.buckets[bucket], held: true };
+        self.buckets[bucket] = tag;
+    }
+
+    /// Removes `tag` if it is there.
+    pub fn remove(&mut self, tag: SchedTag) {
+        let link = self.links[usize::from(tag.0)];
+        if !link.held {
+            return;
+        }
+        self.links[usize::from(tag.0)].held = false;
+        let bucket = self.bucket(link.end);
+        if self.buckets[bucket] == tag {
+            self.buckets[bucket] = link.next;
+            return;
+        }
+        let mut at = self.buckets[bucket];
+        while self.links[usize::from(at.0)].next != tag {
+            at = self.links[usize::from(at.0)].next;
+        }
+        self.links[usize::from(at.0)].next = link.next;
+    }
+
+    /// The most recently added tag that ends at `end`.
+    #[must_use]
+    pub fn find(&self, end: u64) -> Option<SchedTag> {
+        let mut at = self.buckets[self.bucket(end)];
+        while at != SchedTag::NONE {
+            let link = &self.links[usize::from(at.0)];
+            if link.end == end {
+                return Some(at);
+            }
+            at = link.next;
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_newest_of_equal_ends_is_found_and_the_older_one_after_it_left() {
+        let mut hash = MergeHash::new(4);
+        for tag in 0..3 {
+            hash.add(SchedTag(tag), 64);
+        }
+        hash.add(SchedTag(3), 128);
+        assert_eq!(hash.find(64), Some(SchedTag(2)));
+        hash.remove(SchedTag(1));
+        hash.remove(SchedTag(2));
+        assert_eq!(hash.find(64), Some(SchedTag(0)));
+        hash.remove(SchedTag(0));
+        hash.remove(SchedTag(0));
+        assert_eq!((hash.find(64), hash.find(128)), (None, Some(SchedTag(3))));
+    }
+}

@@ -1,0 +1,3 @@
+//! Schedulers of the single-queue path.
+
+pub mod noop;
