@@ -1,0 +1,327 @@
+//! What a driver is: traits [`Driver`] (control) and [`DriverQueue`] (data).
+
+use std::fmt;
+use std::os::fd::BorrowedFd;
+
+use weir_bio::{Data, Limits, Nanos, Status};
+
+use crate::request::{Request, RequestClaim};
+
+/// A driver tag: names a request between the core and one driver queue, 0..depth.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Tag(pub u16);
+
+/// Why a driver could not do what a control call asked.
+#[derive(Debug)]
+pub struct DriverError {
+    /// What was being done to what, naming value and bound.
+    pub what: String,
+    /// The operating system's or the peer's reason, if there was one.
+    pub source: Option<std::io::Error>,
+}
+
+impl fmt::Display for DriverError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.source {
+            Some(source) => write!(f, "{}: {source}", self.what),
+            None => f.write_str(&self.what),
+        }
+    }
+}
+
+impl std::error::Error for DriverError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.source.as_ref().map(|source| source as _)
+    }
+}
+
+/// Which thread may turn a driver queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Home {
+    /// Any, one at a time.
+    Any,
+    /// The one that opened it: its kernel resources end with that thread.
+    Fixed,
+}
+
+/// What a driver wants for its hard queues.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Queues {
+    /// Most queues it can serve.
+    pub max: u16,
+    /// Tags per queue.
+    pub depth: u16,
+    /// Tags among them for the driver's own use.
+    pub reserved: u16,
+    /// All queues draw on one budget of `depth` tags.
+    pub shared_tags: bool,
+    /// Which thread may turn them.
+    pub home: Home,
+}
+
+/// A run of sectors that are alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// Length in sectors.
+    pub sectors: u64,
+    /// No space is allocated for it.
+    pub hole: bool,
+    /// It reads as zeros.
+    pub zero: bool,
+}
+
+/// A device's control side: shared, slow, may block.
+///
+/// # Contract
+/// Flush covers the device: a flush answered on any queue makes durable every write answered on
+/// any queue before the flush was submitted.
+pub trait Driver: Send + Sync {
+    /// What the device can take.
+    fn limits(&self) -> Limits;
+
+    /// What it wants for its queues.
+    fn queues(&self) -> Queues;
+
+    /// Opens hard queue `index` with `depth` tags. Called on the thread that will turn it.
+    ///
+    /// # Errors
+    /// What failed, naming the device.
+    fn open(&self, index: u16, depth: u16) -> Result<Box<dyn DriverQueue>, DriverError>;
+
+    /// What is allocated in `sectors` sectors from `sector`: consecutive extents that cover the
+    /// range. "Everything is data" is always correct. May block.
+    ///
+    /// # Errors
+    /// What failed, naming the device.
+    fn allocation(&self, sector: u64, sectors: u64) -> Result<Vec<Extent>, DriverError> {
+        let _ = sector;
+        Ok(vec![Extent { sectors, hole: false, zero: false }])
+    }
+}
+
+/// The answer to [`DriverQueue::cancel`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cancel {
+    /// The driver is done with the tag and its memory; it must not answer for it again, but lent
+    /// memory comes back through the next reap's `push_lent`.
+    Done,
+    /// It still holds the tag and will answer later, or never.
+    Pending,
+}
+
+/// One hardware queue of a device: the data side, with a home thread for life.
+///
+/// # Contract
+/// What `submit` takes is answered through `reap` exactly once, never inside `submit`. The range,
+/// read-only and support for the op were checked before; ops with a zero limit never arrive.
+/// `commit` follows every burst of `submit`. A FUA write is answered when it is durable; a `Flush`
+/// when everything answered before it was submitted is.
+pub trait DriverQueue: Send {
+    /// Takes a prefix of `batch` and leaves the rest with the reason.
+    fn submit(&mut self, batch: &mut Batch<'_>, now: Nanos);
+
+    /// The burst is over: ring the doorbell, once for all of it.
+    fn commit(&mut self, now: Nanos);
+
+    /// Hands over what has been answered.
+    fn reap(&mut self, now: Nanos, done: &mut Done);
+
+    /// Tries to end a request whose time is up.
+    fn cancel(&mut self, tag: Tag) -> Cancel {
+        let _ = tag;
+        Cancel::Pending
+    }
+
+    /// When to reap without being told, for drivers that model time.
+    fn wake_at(&self) -> Option<Nanos> {
+        None
+    }
+
+    /// Becomes readable when there is something to reap. `None`: answers come only from
+    /// [`wake_at`](DriverQueue::wake_at), or are there at the next reap.
+    fn event_fd(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    /// Requests taken and not answered.
+    fn in_flight(&self) -> usize;
+}
+
+/// Requests offered to a driver, oldest first, each under its tag.
+pub struct Batch<'a> {
+    tags: &'a [Tag],
+    table: &'a mut TagTable,
+    taken: usize,
+    refused: Option<Status>,
+}
+
+impl<'a> Batch<'a> {
+    pub(crate) fn new(tags: &'a [Tag], table: &'a mut TagTable) -> Batch<'a> {
+        Batch { tags, table, taken: 0, refused: None }
+    }
+
+    /// Requests not taken yet.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.tags.len() - self.taken
+    }
+
+    /// Whether all are taken.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The next request, if any is left and none was refused. It stays in the batch until
+    /// [`take`](Batch::take).
+    #[inline]
+    pub fn peek(&mut self) -> Option<(Tag, &mut Request)> {
+        if self.refused.is_some() {
+            return None;
+        }
+        let tag = *self.tags.get(self.taken)?;
+        Some((tag, self.table.request(tag)))
+    }
+
+    /// Takes the request last peeked at: the driver answers for it from now on.
+    ///
+    /// # Panics
+    /// When none is left.
+    #[inline]
+    pub fn take(&mut self) -> Tag {
+        let tag = self.tags[self.taken];
+        self.taken += 1;
+        tag
+    }
+
+    /// Refuses the rest: [`Status::Resource`] to be asked again later, or
+    /// [`Status::DevResource`] when one of this queue's own completions will free what is short.
+    pub fn refuse(&mut self, reason: Status) {
+        assert!(
+            matches!(reason, Status::Resource | Status::DevResource),
+            "a batch is refused for want of resources, not with {reason:?}"
+        );
+        self.refused = Some(reason);
+    }
+
+    pub(crate) fn outcome(&self) -> (usize, Option<Status>) {
+        (self.taken, self.refused)
+    }
+}
+
+/// What has been answered since the last reap.
+#[derive(Debug, Default)]
+pub struct Done {
+    pub(crate) answers: Vec<Answer>,
+    pub(crate) lent: Vec<Data>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Answer {
+    pub(crate) tag: Tag,
+    pub(crate) status: Status,
+    pub(crate) lent: u32,
+}
+
+impl Done {
+    /// An answer for a request whose memory was never lent.
+    #[inline]
+    pub fn push(&mut self, tag: Tag, status: Status) {
+        self.answers.push(Answer { tag, status, lent: 0 });
+    }
+
+    /// An answer that brings back lent memory, in the order it was lent; `lent` is emptied and
+    /// keeps its capacity.
+    pub fn push_lent(&mut self, tag: Tag, status: Status, lent: &mut Vec<Data>) {
+        self.answers.push(Answer { tag, status, lent: lent.len() as u32 });
+        self.lent.append(lent);
+    }
+
+    /// Answers collected.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.answers.len()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.answers.is_empty()
+    }
+}
+
+/// What is in flight on one lane: driver tag to request.
+#[derive(Debug)]
+pub(crate) struct TagTable {
+    entries: Vec<Entry>,
+}
+
+#[derive(Debug)]
+enum Entry {
+    Free,
+    Held(RequestClaim),
+    /// The submitter was told TIMEOUT, but the driver has not given the tag back.
+    Quarantined,
+}
+
+impl TagTable {
+    pub(crate) fn new(depth: u16) -> TagTable {
+        TagTable { entries: (0..depth).map(|_| Entry::Free).collect() }
+    }
+
+    #[inline]
+    pub(crate) fn put(&mut self, tag: Tag, request: RequestClaim) {
+        let entry = &mut self.entries[usize::from(tag.0)];
+        debug_assert!(matches!(entry, Entry::Free), "tag {} is in use", tag.0);
+        *entry = Entry::Held(request);
+    }
+
+    #[inline]
+    fn request(&mut self, tag: Tag) -> &mut Request {
+        match &mut self.entries[usize::from(tag.0)] {
+            Entry::Held(request) => request,
+            Entry::Free | Entry::Quarantined => panic!("tag {} holds no request", tag.0),
+        }
+    }
+
+    /// Takes the request out; `None` when its submitter was told long ago.
+    ///
+    /// # Panics
+    /// When the driver answers for a tag it does not hold.
+    #[inline]
+    pub(crate) fn end(&mut self, tag: Tag) -> Option<RequestClaim> {
+        match std::mem::replace(&mut self.entries[usize::from(tag.0)], Entry::Free) {
+            Entry::Held(request) => Some(request),
+            Entry::Quarantined => None,
+            Entry::Free => panic!("the driver answered twice for tag {}", tag.0),
+        }
+    }
+
+    /// Takes the request out and keeps the tag from being used until the driver answers.
+    pub(crate) fn quarantine(&mut self, tag: Tag) -> Option<RequestClaim> {
+        let entry = &mut self.entries[usize::from(tag.0)];
+        match std::mem::replace(entry, Entry::Quarantined) {
+            Entry::Held(request) => Some(request),
+            Entry::Quarantined => None,
+            Entry::Free => {
+                *entry = Entry::Free;
+                None
+            }
+        }
+    }
+
+    /// Tags of requests the driver has held since `before` or earlier.
+    pub(crate) fn overdue(&self, before: Nanos, out: &mut Vec<Tag>) {
+        for (index, entry) in self.entries.iter().enumerate() {
+            if let Entry::Held(request) = entry
+                && request.issued_at <= before
+            {
+                out.push(Tag(index as u16));
+            }
+        }
+    }
+
+    pub(crate) fn quarantined(&self) -> usize {
+        self.entries.iter().filter(|entry| matches!(entry, Entry::Quarantined)).count()
+    }
+}

@@ -1,0 +1,254 @@
+//! A request: one bio on its way, and the bios merged into it.
+//!
+//! It lives in a slot of its submitter's pool and is reached through a [`Claim`]; whoever holds the
+//! claim may touch it. Its buffers can be lent to a driver that needs them beyond one call.
+
+use weir_bio::{Bio, Buf, Data, Flags, Nanos, Op, Rq, RqId, SchedTag, Status};
+use weir_ring::Claim;
+
+/// A claim on a request: moved from queue to queue, never copied.
+pub type RequestClaim = Claim<Request>;
+
+/// Where a request is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    /// In its submitter's pool.
+    Free,
+    /// Accepted, and queued above the driver.
+    Idle,
+    /// The driver has it.
+    InFlight,
+    /// Ended; on its way to its submitter.
+    Complete,
+}
+
+/// One bio on its way through the layer, with those merged into it.
+#[derive(Debug)]
+pub struct Request {
+    pub(crate) rq: Rq,
+    pub(crate) data: Data,
+    merged: Option<Box<Merged>>,
+    pub(crate) cookie: u64,
+    pub(crate) accepted_at: Nanos,
+    pub(crate) issued_at: Nanos,
+    pub(crate) done_at: Nanos,
+    /// Which split this is a part of, [`Request::WHOLE`] if none.
+    pub(crate) split: u32,
+    pub(crate) flush_step: FlushStep,
+    pub(crate) state: State,
+    pub(crate) status: Status,
+}
+
+/// What the flush machine still has to do for a request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct FlushStep {
+    pub(crate) preflush: bool,
+    pub(crate) data: bool,
+    pub(crate) postflush: bool,
+}
+
+/// The other bios of a merged request, ascending by sector around its own.
+#[derive(Debug, Default)]
+struct Merged {
+    before: Vec<RequestClaim>,
+    after: Vec<RequestClaim>,
+}
+
+impl Request {
+    pub(crate) const WHOLE: u32 = u32::MAX;
+
+    /// A free slot with this name.
+    pub(crate) fn free(id: RqId) -> Request {
+        Request {
+            rq: Rq {
+                sector: 0,
+                sectors: 0,
+                id,
+                flags: Flags::NONE,
+                group: weir_bio::GroupId(0),
+                ioprio: weir_bio::IoPrio::NONE,
+                hint: 0,
+                tag: SchedTag::NONE,
+                op: Op::Read,
+                segments: 0,
+            },
+            data: Data::None,
+            merged: None,
+            cookie: 0,
+            accepted_at: Nanos::ZERO,
+            issued_at: Nanos::ZERO,
+            done_at: Nanos::ZERO,
+            split: Self::WHOLE,
+            flush_step: FlushStep::default(),
+            state: State::Free,
+            status: Status::Ok,
+        }
+    }
+
+    /// Puts a bio into a free slot.
+    #[inline]
+    pub(crate) fn fill(&mut self, bio: Bio, now: Nanos) {
+        debug_assert_eq!(self.state, State::Free, "a slot is filled while in use");
+        self.rq = Rq {
+            sector: bio.sector,
+            sectors: bio.sectors,
+            id: self.rq.id.next_generation(),
+            flags: bio.flags,
+            group: bio.group,
+            ioprio: bio.ioprio,
+            hint: bio.hint,
+            tag: SchedTag::NONE,
+            op: bio.op,
+            segments: segments_of(&bio.data),
+        };
+        self.data = bio.data;
+        self.cookie = bio.cookie;
+        self.accepted_at = now;
+        self.split = Self::WHOLE;
+        self.state = State::Idle;
+        self.status = Status::Ok;
+    }
+
+    /// The small view policies see.
+    #[must_use]
+    #[inline]
+    pub fn rq(&self) -> &Rq {
+        &self.rq
+    }
+
+    /// What it does.
+    #[must_use]
+    #[inline]
+    pub fn op(&self) -> Op {
+        self.rq.op
+    }
+
+    /// How.
+    #[must_use]
+    #[inline]
+    pub fn flags(&self) -> Flags {
+        self.rq.flags
+    }
+
+    /// First byte on the device.
+    #[must_use]
+    pub fn offset(&self) -> u64 {
+        self.rq.sector * weir_bio::SECTOR
+    }
+
+    /// Length on the device, bytes.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        u64::from(self.rq.sectors) * weir_bio::SECTOR
+    }
+
+    /// Whether it covers nothing: a flush.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.rq.sectors == 0
+    }
+
+    /// Bios in it.
+    #[must_use]
+    pub fn bios(&self) -> usize {
+        1 + self.merged.as_ref().map_or(0, |m| m.before.len() + m.after.len())
+    }
+
+    /// Calls `visit` with the memory of each bio, ascending by sector.
+    #[inline]
+    pub fn for_each_data(&mut self, mut visit: impl FnMut(&mut Data)) {
+        let Some(merged) = &mut self.merged else { return visit(&mut self.data) };
+        for part in &mut merged.before {
+            visit(&mut part.data);
+        }
+        visit(&mut self.data);
+        for part in &mut merged.after {
+            visit(&mut part.data);
+        }
+    }
+
+    /// Calls `visit` with each piece of memory, ascending by sector.
+    pub fn for_each_buf(&mut self, mut visit: impl FnMut(&mut Buf)) {
+        self.for_each_data(|data| data.bufs_mut().iter_mut().for_each(&mut visit));
+    }
+
+    /// Answers a read with zeros, without writing them.
+    #[inline]
+    pub fn read_as_zeros(&mut self) {
+        self.for_each_data(Data::become_zeros);
+    }
+
+    /// Moves all memory to `lent`, so that the driver owns it while it may still be touched. It
+    /// comes back with [`Done::push_lent`](crate::driver::Done::push_lent), in the same order.
+    pub fn lend(&mut self, lent: &mut Vec<Data>) {
+        self.for_each_data(|data| lent.push(std::mem::take(data)));
+    }
+
+    /// Takes lent memory back.
+    pub(crate) fn take_back(&mut self, mut lent: impl Iterator<Item = Data>) {
+        self.for_each_data(|data| {
+            *data = lent.next().expect("a driver gives back all the memory it was lent");
+        });
+        assert!(lent.next().is_none(), "a driver gives back more memory than it was lent");
+    }
+
+    /// Joins `gone`, which starts where this one ends.
+    pub(crate) fn absorb_back(&mut self, mut gone: RequestClaim) {
+        self.rq.sectors += gone.rq.sectors;
+        self.rq.segments = self.rq.segments.saturating_add(gone.rq.segments);
+        self.accepted_at = self.accepted_at.min(gone.accepted_at);
+        let (before, after) = gone.take_merged();
+        let merged = self.merged.get_or_insert_default();
+        merged.after.extend(before);
+        merged.after.push(gone);
+        merged.after.extend(after);
+    }
+
+    /// Joins `gone`, which ends where this one starts.
+    pub(crate) fn absorb_front(&mut self, mut gone: RequestClaim) {
+        self.rq.sector = gone.rq.sector;
+        self.rq.sectors += gone.rq.sectors;
+        self.rq.segments = self.rq.segments.saturating_add(gone.rq.segments);
+        self.accepted_at = self.accepted_at.min(gone.accepted_at);
+        let (before, after) = gone.take_merged();
+        let merged = self.merged.get_or_insert_default();
+        merged.before.splice(0..0, before.into_iter().chain([gone]).chain(after));
+    }
+
+    fn take_merged(&mut self) -> (Vec<RequestClaim>, Vec<RequestClaim>) {
+        match &mut self.merged {
+            Some(merged) => (std::mem::take(&mut merged.before), std::mem::take(&mut merged.after)),
+            None => (Vec::new(), Vec::new()),
+        }
+    }
+
+    /// Gives each merged bio this request's outcome and times and hands it to `release`.
+    #[inline]
+    pub(crate) fn release_merged(&mut self, mut release: impl FnMut(RequestClaim)) {
+        let Some(merged) = &mut self.merged else { return };
+        for mut part in merged.before.drain(..).chain(merged.after.drain(..)) {
+            part.issued_at = self.issued_at;
+            part.done_at = self.done_at;
+            part.status = self.status;
+            part.state = State::Complete;
+            release(part);
+        }
+    }
+}
+
+fn segments_of(data: &Data) -> u8 {
+    match data {
+        Data::None => 0,
+        Data::Zero { .. } | Data::One(_) => 1,
+        Data::Many(bufs) => bufs.len().min(255) as u8,
+    }
+}
+
+impl Drop for Request {
+    fn drop(&mut self) {
+        // A request that disappears unfinished is a caller waiting for ever.
+        if self.state != State::Free && !std::thread::panicking() {
+            debug_assert_eq!(self.state, State::Free, "request {:?} dropped unfinished", self.rq);
+        }
+    }
+}
