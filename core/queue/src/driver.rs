@@ -102,8 +102,8 @@ pub trait Driver: Send + Sync {
 /// The answer to [`DriverQueue::cancel`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cancel {
-    /// The driver is done with the tag and its memory; it must not answer for it again, but lent
-    /// memory comes back through the next reap's `push_lent`.
+    /// The driver forgot the request: it never answers for the tag again and holds no memory of
+    /// it. A driver that was lent memory says `Pending` and answers.
     Done,
     /// It still holds the tag and will answer later, or never.
     Pending,

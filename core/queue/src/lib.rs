@@ -1,10 +1,42 @@
-//! The queue core.
-#![forbid(unsafe_code)]
-pub mod driver;
-pub mod request;
-pub mod rig;
+//! The queue core: everything between a bio and a driver.
+//!
+//! A [`Device`] is the control side. Each thread that submits has a [`Submitter`]; each hard queue
+//! is a [`Lane`], turned by its home thread. Neither blocks, owns a clock or knows a thread: they
+//! are given `now` and a [`Bell`] to ring.
+//!
+//! - multi-queue path: plug, soft queue (a ring to the lane), elevator if one is attached, hard
+//!   queue; completions go to the submitter's inbox;
+//! - single-queue path: plug, then one list under one lock.
 
+#![forbid(unsafe_code)]
+
+mod admit;
+mod bell;
+mod config;
+mod device;
+pub mod driver;
+mod elevator;
+mod flush;
+mod hard;
+mod lane;
+mod reply;
+mod request;
+pub mod rig;
+mod single;
+mod soft;
+mod split;
+mod stats;
+mod submitter;
+mod tags;
+
+pub use bell::Bell;
+pub use config::{Config, Error, QueueMode, Spread};
+pub use device::{Device, Frozen, Parts, Quiesced, SUBMITTERS_MAX};
 pub use driver::{
     Batch, Cancel, Done, Driver, DriverError, DriverQueue, Extent, Home, Queues, Tag,
 };
+pub use lane::Lane;
 pub use request::Request;
+pub use stats::{Direction, Group, Histogram, LaneGauges, Latencies, Stats, TICK_NS};
+pub use submitter::{Completion, Refused, Submitter};
+pub use tags::TagSet;

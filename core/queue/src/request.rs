@@ -37,6 +37,10 @@ pub struct Request {
     pub(crate) flush_step: FlushStep,
     pub(crate) state: State,
     pub(crate) status: Status,
+    /// Merged into another: it is no request of its own in the statistics.
+    pub(crate) absorbed: bool,
+    /// Counted against `nr_requests` of the single queue.
+    pub(crate) pooled: bool,
 }
 
 /// What the flush machine still has to do for a request.
@@ -82,6 +86,8 @@ impl Request {
             flush_step: FlushStep::default(),
             state: State::Free,
             status: Status::Ok,
+            absorbed: false,
+            pooled: false,
         }
     }
 
@@ -107,6 +113,8 @@ impl Request {
         self.split = Self::WHOLE;
         self.state = State::Idle;
         self.status = Status::Ok;
+        self.absorbed = false;
+        self.pooled = false;
     }
 
     /// The small view policies see.
@@ -196,7 +204,7 @@ impl Request {
     pub(crate) fn absorb_back(&mut self, mut gone: RequestClaim) {
         self.rq.sectors += gone.rq.sectors;
         self.rq.segments = self.rq.segments.saturating_add(gone.rq.segments);
-        self.accepted_at = self.accepted_at.min(gone.accepted_at);
+        gone.absorbed = true;
         let (before, after) = gone.take_merged();
         let merged = self.merged.get_or_insert_default();
         merged.after.extend(before);
@@ -209,7 +217,7 @@ impl Request {
         self.rq.sector = gone.rq.sector;
         self.rq.sectors += gone.rq.sectors;
         self.rq.segments = self.rq.segments.saturating_add(gone.rq.segments);
-        self.accepted_at = self.accepted_at.min(gone.accepted_at);
+        gone.absorbed = true;
         let (before, after) = gone.take_merged();
         let merged = self.merged.get_or_insert_default();
         merged.before.splice(0..0, before.into_iter().chain([gone]).chain(after));

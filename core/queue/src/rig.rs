@@ -98,7 +98,14 @@ impl Rig {
         self.table.overdue(now, &mut tags);
         let cancelled = tags.iter().map(|tag| {
             let answer = self.queue.cancel(*tag);
-            if let Some(mut request) = self.table.quarantine(*tag) {
+            let request = match answer {
+                Cancel::Done => {
+                    self.free.push(*tag);
+                    self.table.end(*tag)
+                }
+                Cancel::Pending => self.table.quarantine(*tag),
+            };
+            if let Some(mut request) = request {
                 request.state = State::Free;
             }
             answer

@@ -1,0 +1,60 @@
+//! What is checked before a bio is accepted (block-core section 1.1), once, before any driver.
+
+use weir_bio::{Bio, Flags, Limits, Op, Status};
+
+use crate::device::Snapshot;
+use crate::flush;
+use crate::request::FlushStep;
+
+/// Judges a bio. `Err` is how it ends at once, `Status::Ok` included; `Ok` are the steps the flush
+/// machine has to take. The flags are reduced to what the device is to see.
+#[inline]
+pub(crate) fn admit(bio: &mut Bio, snapshot: &Snapshot) -> Result<FlushStep, Status> {
+    let limits = &snapshot.limits;
+    if bio.sectors == 0 && !(bio.op == Op::Write && bio.flags.has(Flags::PREFLUSH)) {
+        return Err(Status::Inval);
+    }
+    if bio.end() > limits.capacity || bio.sector > limits.capacity {
+        return Err(Status::IoErr);
+    }
+    let block = limits.block_sectors();
+    // The block is a power of two, and nearly always one sector.
+    if block > 1 && (bio.sector | u64::from(bio.sectors)) & u64::from(block - 1) != 0 {
+        return Err(Status::IoErr);
+    }
+    check_op(bio, limits)?;
+    if !bio.flags.is_flushish() {
+        return Ok(FlushStep { data: true, ..FlushStep::default() });
+    }
+    if bio.op != Op::Write && !(bio.op == Op::WriteZeroes || bio.op == Op::Discard) {
+        return Err(Status::IoErr);
+    }
+    match flush::steps(bio.flags, bio.sectors > 0, limits, snapshot.barriers) {
+        None => Err(Status::Ok),
+        Some((step, flags)) => {
+            bio.flags = flags;
+            Ok(step)
+        }
+    }
+}
+
+#[inline]
+fn check_op(bio: &Bio, limits: &Limits) -> Result<(), Status> {
+    if bio.op.is_write() && limits.read_only && bio.sectors > 0 {
+        return Err(Status::IoErr);
+    }
+    let max = match bio.op {
+        Op::Read | Op::Write => {
+            let whole = bio.data.len() as u64 == u64::from(bio.sectors) * weir_bio::SECTOR;
+            return if whole { Ok(()) } else { Err(Status::Inval) };
+        }
+        Op::Prefetch => return Ok(()),
+        // Flushes are made inside, and passthrough has no driver yet that would take it.
+        Op::Flush | Op::DrvIn | Op::DrvOut => 0,
+        Op::Discard => limits.max_discard_sectors(),
+        Op::SecureErase => limits.max_secure_erase_sectors,
+        Op::WriteZeroes if bio.flags.has(Flags::NOFALLBACK) && !limits.fast_write_zeroes => 0,
+        Op::WriteZeroes => limits.max_write_zeroes_sectors,
+    };
+    if max == 0 { Err(Status::NotSupp) } else { Ok(()) }
+}

@@ -1,0 +1,118 @@
+//! How a device's queues are to be built, and why they could not be.
+
+use std::fmt;
+
+use weir_bio::LimitsError;
+
+use crate::driver::DriverError;
+
+/// Which path requests take.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum QueueMode {
+    /// One list under one lock.
+    Sq,
+    /// Soft queues feeding hard queues, nothing shared per I/O.
+    #[default]
+    Mq,
+}
+
+/// How requests are spread over hard queues.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Spread {
+    /// Each submitter has its hard queue.
+    #[default]
+    Submitter,
+    /// One shared counter deals requests out in turn, as illumos blkdev does: no merging,
+    /// plugging, splitting or scheduling.
+    RoundRobin,
+}
+
+/// How a device is built.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The device's name, for messages.
+    pub name: String,
+    /// Which path requests take.
+    pub mode: QueueMode,
+    /// How they are spread.
+    pub spread: Spread,
+    /// Hard queues, 1 in `sq` mode.
+    pub queues: u16,
+    /// The scheduler's name; `None` for the default.
+    pub scheduler: Option<String>,
+    /// Requests a queue holds; `None` for the default of the mode and scheduler.
+    pub nr_requests: Option<u16>,
+    /// Tags of a hard queue; `None`: as the driver says.
+    pub depth: Option<u16>,
+    /// 0: every merge, 1: cheap ones only, 2: none.
+    pub nomerges: u8,
+    /// `false`: flushes and FUA are stripped at admission, and nothing is durable.
+    pub barriers: bool,
+    /// Refuse writes whatever the driver can do.
+    pub read_only: bool,
+    /// A request is timed out after so long, ns; 0 = never.
+    pub timeout_ns: u64,
+    /// Cap of one request, sectors; 0 = default.
+    pub max_user_sectors: u32,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            name: String::from("disk"),
+            mode: QueueMode::Mq,
+            spread: Spread::Submitter,
+            queues: 1,
+            scheduler: None,
+            nr_requests: None,
+            depth: None,
+            nomerges: 0,
+            barriers: true,
+            read_only: false,
+            timeout_ns: 30_000_000_000,
+            max_user_sectors: 0,
+        }
+    }
+}
+
+/// Why a control call on a device failed.
+#[derive(Debug)]
+pub enum Error {
+    /// A value outside its bound: name, value and bound in words.
+    Invalid(String),
+    /// The driver's limits contradict themselves.
+    Limits(LimitsError),
+    /// The driver could not.
+    Driver(DriverError),
+    /// The device is going away.
+    Dying(String),
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::Invalid(text) => f.write_str(text),
+            Error::Limits(error) => error.fmt(f),
+            Error::Driver(error) => error.fmt(f),
+            Error::Dying(name) => write!(f, "device {name} is being removed"),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+impl From<LimitsError> for Error {
+    fn from(error: LimitsError) -> Error {
+        Error::Limits(error)
+    }
+}
+
+impl From<DriverError> for Error {
+    fn from(error: DriverError) -> Error {
+        Error::Driver(error)
+    }
+}
+
+pub(crate) fn invalid<T>(text: impl Into<String>) -> Result<T, Error> {
+    Err(Error::Invalid(text.into()))
+}

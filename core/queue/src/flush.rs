@@ -1,0 +1,282 @@
+//! The flush machine of one hard queue: turns PREFLUSH and FUA into device flushes, and lets many
+//! waiters share one (block-core section 10).
+//!
+//! A waiter joins the pending list when the queue takes it in, and the flush is issued after that,
+//! so everything acknowledged before the waiter was submitted is below the flush. A flush already
+//! issued never covers a later waiter: it joins the other list.
+
+use weir_bio::{Flags, Limits, Nanos, Op, RqId, SubmitterId};
+use weir_ring::Claim;
+
+use crate::request::{FlushStep, Request, RequestClaim, State};
+
+/// A pending flush waits at most so long for data steps to end (invariant 32).
+const DEFERRAL_MAX_NS: u64 = 5_000_000_000;
+
+impl FlushStep {
+    /// Whether the flush machine must see the request at all.
+    #[inline]
+    pub(crate) fn is_sequenced(self) -> bool {
+        self.preflush || self.postflush
+    }
+}
+
+/// What a bio's flags ask of a device (block-core table 10.2), and the flags its data travels with.
+/// `None`: nothing at all is left to do.
+#[inline]
+pub(crate) fn steps(
+    flags: Flags,
+    has_data: bool,
+    limits: &Limits,
+    barriers: bool,
+) -> Option<(FlushStep, Flags)> {
+    let stripped = flags.without(Flags::PREFLUSH | Flags::FUA);
+    if !limits.volatile_cache || !barriers {
+        return has_data.then_some((FlushStep::default(), stripped));
+    }
+    let step = FlushStep {
+        preflush: flags.has(Flags::PREFLUSH),
+        data: has_data,
+        postflush: has_data && flags.has(Flags::FUA) && !limits.fua,
+    };
+    let fua =
+        if limits.fua && has_data && flags.has(Flags::FUA) { Flags::FUA } else { Flags::NONE };
+    Some((step, stripped | fua | Flags::SYNC))
+}
+
+/// What the machine wants done next.
+#[derive(Debug)]
+pub(crate) enum Order {
+    /// Send this to the device: a flush (before all else) or a data step.
+    Issue(RequestClaim),
+    /// This one is finished.
+    Reply(RequestClaim),
+}
+
+/// Flush state of one hard queue.
+#[derive(Debug)]
+pub(crate) struct FlushMachine {
+    pending: [Vec<RequestClaim>; 2],
+    pending_index: usize,
+    running_index: usize,
+    in_data: usize,
+    oldest: Nanos,
+    /// The one flush request; `None` while the device has it.
+    flush: Option<RequestClaim>,
+}
+
+impl FlushMachine {
+    pub(crate) fn new() -> FlushMachine {
+        let mut flush = Request::free(RqId::new(SubmitterId(0xfff), u16::MAX, 0));
+        flush.rq.op = Op::Flush;
+        FlushMachine {
+            pending: [Vec::new(), Vec::new()],
+            pending_index: 0,
+            running_index: 0,
+            in_data: 0,
+            oldest: Nanos::ZERO,
+            flush: Some(Claim::new(flush)),
+        }
+    }
+
+    /// Takes in a sequenced request.
+    pub(crate) fn enter(&mut self, claim: RequestClaim, now: Nanos, orders: &mut Vec<Order>) {
+        if claim.flush_step.preflush {
+            self.wait(claim, now);
+        } else {
+            self.in_data += 1;
+            orders.push(Order::Issue(claim));
+        }
+        self.kick(now, orders);
+    }
+
+    fn wait(&mut self, claim: RequestClaim, now: Nanos) {
+        let list = &mut self.pending[self.pending_index];
+        if list.is_empty() {
+            self.oldest = now;
+        }
+        list.push(claim);
+    }
+
+    /// Issues the device flush if it is time: none is in flight, somebody waits, and either no
+    /// data step is under way or the oldest waiter has waited long enough.
+    pub(crate) fn kick(&mut self, now: Nanos, orders: &mut Vec<Order>) {
+        if self.pending_index != self.running_index
+            || self.pending[self.pending_index].is_empty()
+            || (self.in_data > 0 && now.since(self.oldest) < DEFERRAL_MAX_NS)
+        {
+            return;
+        }
+        let mut flush = self.flush.take().expect("no device flush is in flight");
+        flush.state = State::Idle;
+        flush.accepted_at = now;
+        self.pending_index ^= 1;
+        orders.push(Order::Issue(flush));
+    }
+
+    /// The device flush ended: its waiters go on, or fail with it.
+    pub(crate) fn flush_ended(
+        &mut self,
+        mut flush: RequestClaim,
+        now: Nanos,
+        orders: &mut Vec<Order>,
+    ) {
+        let status = flush.status;
+        flush.state = State::Free;
+        flush.rq.id = flush.rq.id.next_generation();
+        let (issued_at, done_at) = (flush.issued_at, flush.done_at);
+        self.flush = Some(flush);
+        let waiters = std::mem::take(&mut self.pending[self.running_index]);
+        self.running_index ^= 1;
+        for mut claim in waiters {
+            let step = claim.flush_step;
+            claim.flush_step.preflush = false;
+            if step.preflush && step.data && status.is_ok() {
+                self.in_data += 1;
+                orders.push(Order::Issue(claim));
+                continue;
+            }
+            if status.is_ok() || step.preflush {
+                claim.issued_at = issued_at;
+            }
+            claim.done_at = done_at;
+            claim.status = status;
+            claim.flush_step = FlushStep::default();
+            orders.push(Order::Reply(claim));
+        }
+        self.kick(now, orders);
+    }
+
+    /// A data step ended.
+    pub(crate) fn data_ended(
+        &mut self,
+        mut claim: RequestClaim,
+        now: Nanos,
+        orders: &mut Vec<Order>,
+    ) {
+        self.in_data -= 1;
+        if claim.status.is_ok() && claim.flush_step.postflush {
+            claim.flush_step.data = false;
+            claim.state = State::Idle;
+            self.wait(claim, now);
+        } else {
+            claim.flush_step = FlushStep::default();
+            orders.push(Order::Reply(claim));
+        }
+        self.kick(now, orders);
+    }
+
+    /// When to kick although nothing happens.
+    pub(crate) fn wake_at(&self) -> Option<Nanos> {
+        let waiting = !self.pending[self.pending_index].is_empty();
+        (waiting && self.pending_index == self.running_index).then(|| self.oldest + DEFERRAL_MAX_NS)
+    }
+
+    /// Requests in any step.
+    pub(crate) fn len(&self) -> usize {
+        self.pending[0].len() + self.pending[1].len() + self.in_data
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_bio::Status;
+
+    fn claim(preflush: bool, data: bool, postflush: bool) -> RequestClaim {
+        let mut request = Request::free(RqId(0));
+        request.flush_step = FlushStep { preflush, data, postflush };
+        Claim::new(request)
+    }
+
+    fn end(mut claim: RequestClaim, status: Status) -> RequestClaim {
+        claim.status = status;
+        claim
+    }
+
+    /// The orders as (issued flushes, issued data steps, replies).
+    fn sort(orders: &mut Vec<Order>) -> (Vec<RequestClaim>, Vec<RequestClaim>, Vec<RequestClaim>) {
+        let (mut flushes, mut data, mut replies) = (Vec::new(), Vec::new(), Vec::new());
+        for order in orders.drain(..) {
+            match order {
+                Order::Issue(claim) if claim.rq.op == Op::Flush => flushes.push(claim),
+                Order::Issue(claim) => data.push(claim),
+                Order::Reply(claim) => replies.push(claim),
+            }
+        }
+        (flushes, data, replies)
+    }
+
+    const NOW: Nanos = Nanos(1);
+
+    #[test]
+    fn the_table_of_steps_is_followed() {
+        let cached = Limits { volatile_cache: true, ..Limits::default() };
+        let native = Limits { fua: true, ..cached.clone() };
+        let both = Flags::PREFLUSH | Flags::FUA;
+        let row = |flags, data, limits: &Limits| {
+            steps(flags, data, limits, true)
+                .map(|(s, f)| (s.preflush, s.data, s.postflush, f.has(Flags::FUA)))
+        };
+        assert_eq!(row(Flags::PREFLUSH, false, &Limits::default()), None);
+        assert_eq!(row(both, true, &Limits::default()), Some((false, false, false, false)));
+        assert_eq!(row(Flags::PREFLUSH, false, &native), Some((true, false, false, false)));
+        assert_eq!(row(Flags::PREFLUSH, true, &native), Some((true, true, false, false)));
+        assert_eq!(row(Flags::FUA, true, &native), Some((false, true, false, true)));
+        assert_eq!(row(both, true, &native), Some((true, true, false, true)));
+        assert_eq!(row(Flags::FUA, true, &cached), Some((false, true, true, false)));
+        assert_eq!(row(both, true, &cached), Some((true, true, true, false)));
+        assert_eq!(steps(both, false, &cached, false), None, "barriers are off");
+    }
+
+    #[test]
+    fn a_waiter_that_comes_after_the_flush_was_issued_waits_for_the_next_one() {
+        let (mut machine, mut orders) = (FlushMachine::new(), Vec::new());
+        machine.enter(claim(true, false, false), NOW, &mut orders);
+        let (mut flushes, _, _) = sort(&mut orders);
+        machine.enter(claim(true, false, false), NOW, &mut orders);
+        machine.enter(claim(true, false, false), NOW, &mut orders);
+        assert!(orders.is_empty(), "one flush is in flight");
+        machine.flush_ended(end(flushes.pop().unwrap(), Status::Ok), NOW, &mut orders);
+        let (mut second, _, replies) = sort(&mut orders);
+        assert_eq!((second.len(), replies.len()), (1, 1));
+        machine.flush_ended(end(second.pop().unwrap(), Status::Ok), NOW, &mut orders);
+        assert_eq!(sort(&mut orders).2.len(), 2, "the two share one flush");
+        assert_eq!(machine.len(), 0);
+    }
+
+    #[test]
+    fn data_waits_for_its_preflush_and_is_not_sent_when_that_fails() {
+        for status in [Status::Ok, Status::IoErr] {
+            let (mut machine, mut orders) = (FlushMachine::new(), Vec::new());
+            machine.enter(claim(true, true, true), NOW, &mut orders);
+            let (mut flushes, data, _) = sort(&mut orders);
+            assert!(data.is_empty());
+            machine.flush_ended(end(flushes.pop().unwrap(), status), NOW, &mut orders);
+            let (_, mut data, replies) = sort(&mut orders);
+            if !status.is_ok() {
+                assert_eq!((data.len(), replies[0].status), (0, Status::IoErr));
+                continue;
+            }
+            machine.data_ended(end(data.pop().unwrap(), Status::Ok), NOW, &mut orders);
+            let (mut post, _, replies) = sort(&mut orders);
+            assert!(replies.is_empty(), "the data is not durable yet");
+            machine.flush_ended(end(post.pop().unwrap(), Status::Ok), NOW, &mut orders);
+            assert_eq!(sort(&mut orders).2.len(), 1);
+        }
+    }
+
+    #[test]
+    fn a_flush_waits_for_data_steps_but_not_longer_than_5_seconds() {
+        let (mut machine, mut orders) = (FlushMachine::new(), Vec::new());
+        machine.enter(claim(false, true, true), NOW, &mut orders);
+        machine.enter(claim(true, false, false), NOW, &mut orders);
+        let (flushes, data, _) = sort(&mut orders);
+        assert_eq!((flushes.len(), data.len()), (0, 1));
+        let due = machine.wake_at().unwrap();
+        machine.kick(due - 1, &mut orders);
+        assert!(orders.is_empty());
+        machine.kick(due, &mut orders);
+        assert_eq!(sort(&mut orders).0.len(), 1);
+    }
+}

@@ -1,0 +1,334 @@
+//! A hard queue: driver tags, the tag table, the dispatch list, the flush machine and timeouts in
+//! front of one [`DriverQueue`]. Both paths use it; neither its locking nor its thread is decided
+//! here.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use weir_bio::{Nanos, Op, SchedTag, Status};
+
+use crate::driver::{Batch, Cancel, Done, DriverQueue, Tag, TagTable};
+use crate::elevator::EndedTag;
+use crate::flush::{FlushMachine, Order};
+use crate::reply::Replies;
+use crate::request::{RequestClaim, State};
+use crate::stats::{Group, LaneGauges};
+use crate::tags::Tags;
+
+/// Requests offered to a driver in one call.
+const BURST: usize = 64;
+
+/// When to offer again what a driver with nothing in flight refused.
+const RETRY_NS: u64 = 3_000_000;
+
+/// How often the tag table is looked over for timeouts.
+const SCAN_NS: u64 = 1_000_000_000;
+
+/// See the module.
+pub(crate) struct HardQueue {
+    driver: Box<dyn DriverQueue>,
+    /// The driver has an event of its own.
+    announced: bool,
+    table: TagTable,
+    tags: Tags,
+    /// Leftovers, flushes and data steps: before everything else.
+    dispatch: VecDeque<RequestClaim>,
+    flush: FlushMachine,
+    orders: Vec<Order>,
+    done: Done,
+    burst: Vec<Tag>,
+    /// Average of refusals (block-core section 6.4); only zero or not matters.
+    busy: u8,
+    retry_at: Option<Nanos>,
+    scan_at: Option<Nanos>,
+    overdue: Vec<Tag>,
+    timeout_ns: u64,
+    /// Ended requests whose scheduler tags the elevator must hear of.
+    pub(crate) ended: Vec<EndedTag>,
+    gauges: Arc<LaneGauges>,
+}
+
+impl HardQueue {
+    pub(crate) fn new(
+        driver: Box<dyn DriverQueue>,
+        depth: u16,
+        tags: Tags,
+        timeout_ns: u64,
+        gauges: Arc<LaneGauges>,
+    ) -> HardQueue {
+        HardQueue {
+            announced: driver.event_fd().is_some(),
+            driver,
+            table: TagTable::new(depth),
+            tags,
+            dispatch: VecDeque::new(),
+            flush: FlushMachine::new(),
+            orders: Vec::new(),
+            done: Done::default(),
+            burst: Vec::with_capacity(BURST),
+            busy: 0,
+            retry_at: None,
+            scan_at: None,
+            overdue: Vec::new(),
+            timeout_ns,
+            ended: Vec::new(),
+            gauges,
+        }
+    }
+
+    /// Asks the driver for answers; [`end_one`](HardQueue::end_one) deals with each.
+    #[inline]
+    pub(crate) fn reap(&mut self, now: Nanos) {
+        self.driver.reap(now, &mut self.done);
+        // Answers are taken from the end; the driver's order is kept by turning them round.
+        if self.done.answers.len() > 1 {
+            self.done.answers.reverse();
+        }
+    }
+
+    /// Ends the next answered request; false when none is left.
+    #[inline]
+    pub(crate) fn end_one(&mut self, now: Nanos, replies: &mut Replies) -> bool {
+        let Some(answer) = self.done.answers.pop() else { return false };
+        let claim = self.table.end(answer.tag);
+        self.tags.give(answer.tag);
+        if answer.lent > 0 {
+            let lent = self.done.lent.drain(..answer.lent as usize);
+            match claim {
+                Some(mut claim) => {
+                    claim.take_back(lent);
+                    self.end(claim, answer.status, now, replies);
+                    return true;
+                }
+                None => drop(lent),
+            }
+        } else if let Some(claim) = claim {
+            self.end(claim, answer.status, now, replies);
+            return true;
+        }
+        // Told TIMEOUT long ago; the tag is whole again.
+        self.gauges.quarantined.set(self.table.quarantined() as u64);
+        true
+    }
+
+    #[inline]
+    fn end(&mut self, mut claim: RequestClaim, status: Status, now: Nanos, replies: &mut Replies) {
+        claim.status = status;
+        claim.done_at = now;
+        claim.state = State::Complete;
+        match Group::of(claim.rq.op) {
+            Group::Read => self.gauges.reads_ended.add(1),
+            Group::Write | Group::Discard => self.gauges.writes_ended.add(1),
+        }
+        if claim.rq.tag != SchedTag::NONE {
+            self.ended.push(EndedTag {
+                tag: claim.rq.tag,
+                status,
+                accepted_at: claim.accepted_at,
+                issued_at: claim.issued_at,
+            });
+        }
+        if claim.rq.op == Op::Flush {
+            self.gauges.flushes.add(1);
+            self.gauges.flush_ns.add(now.since(claim.issued_at));
+            self.flush.flush_ended(claim, now, &mut self.orders);
+            self.carry_out(replies);
+        } else if claim.flush_step.is_sequenced() {
+            self.flush.data_ended(claim, now, &mut self.orders);
+            self.carry_out(replies);
+        } else {
+            replies.push(claim);
+        }
+    }
+
+    fn carry_out(&mut self, replies: &mut Replies) {
+        for order in self.orders.drain(..) {
+            match order {
+                Order::Issue(claim) if claim.rq.op == Op::Flush => self.dispatch.push_front(claim),
+                Order::Issue(mut claim) => {
+                    claim.state = State::Idle;
+                    self.dispatch.push_back(claim);
+                }
+                Order::Reply(claim) => replies.push(claim),
+            }
+        }
+    }
+
+    /// Takes a request that left the elevator or asks for the flush machine.
+    pub(crate) fn take_in(&mut self, claim: RequestClaim, now: Nanos, replies: &mut Replies) {
+        if claim.flush_step.is_sequenced() {
+            self.flush.enter(claim, now, &mut self.orders);
+            self.carry_out(replies);
+        } else {
+            self.dispatch.push_back(claim);
+        }
+    }
+
+    /// Sends what waits to the driver: the dispatch list first, then what `source` gives, as far
+    /// as tags and driver go; then rings the driver's doorbell. True when tags or the driver ran
+    /// short before the sources did.
+    #[inline]
+    pub(crate) fn issue(
+        &mut self,
+        now: Nanos,
+        replies: &mut Replies,
+        mut source: impl FnMut(bool) -> Option<RequestClaim>,
+    ) -> bool {
+        self.kick_flush(now, replies);
+        let mut sent = false;
+        let short = loop {
+            let short = self.gather(now, replies, &mut source);
+            if self.burst.is_empty() {
+                break short;
+            }
+            let (taken, refused) = self.offer(now);
+            sent |= taken > 0;
+            if refused || short {
+                break true;
+            }
+        };
+        if sent {
+            self.driver.commit(now);
+            if self.scan_at.is_none() && self.timeout_ns != 0 {
+                self.scan_at = Some(now + SCAN_NS);
+            }
+        }
+        short
+    }
+
+    fn kick_flush(&mut self, now: Nanos, replies: &mut Replies) {
+        if self.flush.wake_at().is_some() {
+            self.flush.kick(now, &mut self.orders);
+            self.carry_out(replies);
+        }
+    }
+
+    /// Gives tags to requests until a burst is full; true when the tags ran out.
+    #[inline]
+    fn gather(
+        &mut self,
+        now: Nanos,
+        replies: &mut Replies,
+        source: &mut impl FnMut(bool) -> Option<RequestClaim>,
+    ) -> bool {
+        self.burst.clear();
+        while self.burst.len() < BURST {
+            let Some(tag) = self.tags.take() else { return true };
+            let next = loop {
+                if let Some(claim) = self.dispatch.pop_front() {
+                    break Some(claim);
+                }
+                match source(self.busy != 0) {
+                    Some(claim) if claim.flush_step.is_sequenced() => {
+                        self.take_in(claim, now, replies);
+                    }
+                    next => break next,
+                }
+            };
+            let Some(mut claim) = next else {
+                self.tags.give(tag);
+                return false;
+            };
+            debug_assert_eq!(claim.state, State::Idle, "a request is started twice");
+            claim.state = State::InFlight;
+            claim.issued_at = now;
+            match Group::of(claim.rq.op) {
+                Group::Read => self.gauges.reads_issued.add(1),
+                Group::Write | Group::Discard => self.gauges.writes_issued.add(1),
+            }
+            self.table.put(tag, claim);
+            self.burst.push(tag);
+        }
+        false
+    }
+
+    /// Offers the burst to the driver; what it leaves goes back to the head of the dispatch list.
+    #[inline]
+    fn offer(&mut self, now: Nanos) -> (usize, bool) {
+        let mut batch = Batch::new(&self.burst, &mut self.table);
+        self.driver.submit(&mut batch, now);
+        let (taken, _) = batch.outcome();
+        let refused = taken < self.burst.len();
+        self.busy = (self.busy * 7 + if refused { 16 } else { 0 }) / 8;
+        self.retry_at = None;
+        if refused {
+            self.take_back_refused(taken, now);
+        }
+        (taken, refused)
+    }
+
+    fn take_back_refused(&mut self, taken: usize, now: Nanos) {
+        for index in (taken..self.burst.len()).rev() {
+            let tag = self.burst[index];
+            let mut claim = self.table.end(tag).expect("a refused request is still in the table");
+            self.tags.give(tag);
+            claim.state = State::Idle;
+            match Group::of(claim.rq.op) {
+                Group::Read => self.gauges.reads_ended.add(1),
+                Group::Write | Group::Discard => self.gauges.writes_ended.add(1),
+            }
+            self.dispatch.push_front(claim);
+        }
+        if self.driver.in_flight() == 0 {
+            self.retry_at = Some(now + RETRY_NS);
+        }
+    }
+
+    /// Ends requests whose time is up. A driver that cannot let go keeps tag and memory.
+    pub(crate) fn scan(&mut self, now: Nanos, replies: &mut Replies) {
+        if self.scan_at.is_none_or(|at| now < at) {
+            return;
+        }
+        self.scan_at = (self.driver.in_flight() > 0).then_some(now + SCAN_NS);
+        let mut overdue = std::mem::take(&mut self.overdue);
+        self.table.overdue(now - self.timeout_ns, &mut overdue);
+        for tag in overdue.drain(..) {
+            let claim = match self.driver.cancel(tag) {
+                Cancel::Done => {
+                    self.tags.give(tag);
+                    self.table.end(tag)
+                }
+                Cancel::Pending => self.table.quarantine(tag),
+            };
+            if let Some(claim) = claim {
+                self.end(claim, Status::Timeout, now, replies);
+            }
+        }
+        self.overdue = overdue;
+        self.gauges.quarantined.set(self.table.quarantined() as u64);
+    }
+
+    /// When this queue wants a turn although nothing happens; now, when the driver has answers
+    /// that nothing else will announce.
+    pub(crate) fn wake_at(&self, now: Nanos) -> Option<Nanos> {
+        let flush = self.flush.wake_at().filter(|_| self.dispatch.is_empty());
+        let own = match self.driver.wake_at() {
+            None if !self.announced && self.driver.in_flight() > 0 => Some(now),
+            at => at,
+        };
+        [self.retry_at, self.scan_at, flush, own].into_iter().flatten().min()
+    }
+
+    /// Places left in the driver for requests from a scheduler.
+    pub(crate) fn room(&self) -> usize {
+        self.tags.free().saturating_sub(self.dispatch.len())
+    }
+
+    /// Gives back tags it hoards when it has nothing in flight; true when others may use them.
+    pub(crate) fn rest(&mut self) -> bool {
+        self.tags.out() == 0 && self.tags.rest()
+    }
+
+    pub(crate) fn tags(&self) -> &Tags {
+        &self.tags
+    }
+
+    pub(crate) fn driver(&self) -> &dyn DriverQueue {
+        self.driver.as_ref()
+    }
+
+    /// Requests this queue knows of: waiting to be sent, in a flush sequence, in the driver.
+    pub(crate) fn len(&self) -> usize {
+        self.dispatch.len() + self.flush.len() + self.driver.in_flight()
+    }
+}

@@ -1,0 +1,248 @@
+//! A lane: one hard queue with a home thread, turned by `turn(now)`.
+//!
+//! On the multi-queue path the lane owns its [`HardQueue`]; on the single-queue path it is a way to
+//! the one under the lock.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use weir_bio::Nanos;
+use weir_ring::Consumer;
+
+use crate::bell::Port;
+use crate::device::{Acks, ELEVATOR, Shared, Snapshot};
+use crate::hard::HardQueue;
+use crate::reply::Replies;
+use crate::request::RequestClaim;
+use crate::soft::Soft;
+
+/// When to ask a scheduler again that has work, gives none, and names no time.
+const ASK_AGAIN_NS: u64 = 3_000_000;
+
+/// Control messages to a lane.
+pub(crate) enum Control {
+    Attach { submitter: usize, port: Arc<Port>, ring: Option<Consumer<RequestClaim>> },
+    Detach { submitter: usize },
+    Pause(Arc<Acks>),
+    Resume,
+}
+
+/// One hard queue, to be turned by its home.
+pub struct Lane {
+    shared: Arc<Shared>,
+    index: usize,
+    event: Option<OwnedFd>,
+    multi: Option<Box<Multi>>,
+    wake_at: Option<Nanos>,
+}
+
+/// A hard queue of the multi-queue path.
+pub(crate) struct Multi {
+    hard: HardQueue,
+    soft: Soft,
+    replies: Replies,
+    snapshot: Arc<Snapshot>,
+    ask_elevator: bool,
+    elevator_wake: Option<Nanos>,
+    pulled: Vec<RequestClaim>,
+    paused: u32,
+}
+
+impl Lane {
+    pub(crate) fn multi(shared: Arc<Shared>, index: usize, hard: HardQueue) -> Lane {
+        let event = event_of(&hard);
+        let multi = Multi {
+            hard,
+            soft: Soft::default(),
+            replies: Replies::default(),
+            snapshot: shared.snapshot(),
+            ask_elevator: false,
+            elevator_wake: None,
+            pulled: Vec::new(),
+            paused: 0,
+        };
+        Lane { shared, index, event, multi: Some(Box::new(multi)), wake_at: None }
+    }
+
+    pub(crate) fn single(shared: Arc<Shared>, event: Option<OwnedFd>) -> Lane {
+        Lane { shared, index: 0, event, multi: None, wake_at: None }
+    }
+
+    /// Its number among the device's hard queues.
+    #[must_use]
+    pub fn index(&self) -> usize {
+        self.index
+    }
+
+    /// The device's name.
+    #[must_use]
+    pub fn device(&self) -> &str {
+        &self.shared.config.name
+    }
+
+    /// One turn: takes answers from the driver, sends what waits, posts completions. Never blocks.
+    #[inline]
+    pub fn turn(&mut self, now: Nanos) {
+        match &mut self.multi {
+            Some(multi) => {
+                multi.turn(&self.shared, self.index, now);
+                self.wake_at = multi.wake_at(now);
+            }
+            None => {
+                let single = self.shared.single.as_ref().expect("a single-queue device");
+                self.wake_at = single.turn(now);
+            }
+        }
+        if self.shared.has_orphans() {
+            self.shared.tend_orphans(now);
+        }
+    }
+
+    /// When it wants a turn although nobody rings and no descriptor is ready.
+    #[must_use]
+    pub fn wake_at(&self) -> Option<Nanos> {
+        self.wake_at
+    }
+
+    /// Becomes readable when the driver has answers.
+    #[must_use]
+    pub fn event_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.event.as_ref().map(AsFd::as_fd)
+    }
+
+    /// Whether the bell was rung for this lane since its last turn.
+    #[must_use]
+    pub fn has_work(&self) -> bool {
+        self.shared.lanes[self.index].has_work()
+    }
+
+    /// Whether requests are with the driver or wait for it. A lane with none may rest.
+    #[must_use]
+    pub fn is_idle(&mut self) -> bool {
+        match &mut self.multi {
+            Some(multi) => multi.hard.len() == 0 && multi.soft.is_empty(),
+            None => self.shared.single.as_ref().is_none_or(|single| single.is_idle()),
+        }
+    }
+}
+
+impl Drop for Lane {
+    fn drop(&mut self) {
+        self.shared.lane_closed(self.index);
+    }
+}
+
+/// A descriptor of the lane's own for the driver's event, which may sit behind a lock.
+pub(crate) fn event_of(hard: &HardQueue) -> Option<OwnedFd> {
+    hard.driver().event_fd().and_then(|fd| fd.try_clone_to_owned().ok())
+}
+
+impl Multi {
+    #[inline]
+    fn turn(&mut self, shared: &Shared, index: usize, now: Nanos) {
+        let port = &shared.lanes[index];
+        if port.control.is_waiting() {
+            self.take_control(shared, index);
+        }
+        self.hard.reap(now);
+        let mut freed = false;
+        while self.hard.end_one(now, &mut self.replies) {
+            freed = true;
+        }
+        self.hard.scan(now, &mut self.replies);
+        port.pending.take(|source| {
+            if source == ELEVATOR {
+                self.ask_elevator = true;
+            } else {
+                self.soft.mark(source);
+            }
+        });
+        if self.snapshot.version != shared.version() {
+            self.snapshot = shared.snapshot();
+        }
+        if self.snapshot.scheduled {
+            self.turn_elevator(shared, index, now);
+        }
+        if self.paused == 0 {
+            let soft = &mut self.soft;
+            let short = self.hard.issue(now, &mut self.replies, |busy| soft.next(busy));
+            if short {
+                self.soft.stage(&self.snapshot.limits, self.snapshot.nomerges);
+            }
+        }
+        self.replies.post();
+        if freed && self.hard.tags().set().is_some() {
+            self.share_tags(shared);
+        }
+    }
+
+    /// Tags came back to a set others draw on: tell those who found none.
+    #[cold]
+    fn share_tags(&mut self, shared: &Shared) {
+        self.hard.rest();
+        if let Some(set) = self.hard.tags().set() {
+            set.take_waiting(|lane| shared.ring(lane));
+        }
+    }
+
+    fn turn_elevator(&mut self, shared: &Shared, index: usize, now: Nanos) {
+        let due = self.elevator_wake.is_some_and(|at| at <= now);
+        if self.hard.ended.is_empty() && !self.ask_elevator && !due {
+            return;
+        }
+        let mut elevator = shared.elevator.lock().expect("the elevator's lock");
+        let Some(elevator) = elevator.as_mut() else { return };
+        elevator.ended(&self.hard.ended, now);
+        self.hard.ended.clear();
+        if self.paused > 0 {
+            return;
+        }
+        let room = self.hard.room();
+        elevator.pull(index as u16, room, now, &mut self.pulled);
+        for claim in &self.pulled {
+            elevator.started(claim.rq().tag, now);
+        }
+        let exhausted = self.pulled.len() < room;
+        let has_work = elevator.has_work(index as u16);
+        self.ask_elevator = !exhausted && has_work;
+        let idle = self.pulled.is_empty() && self.hard.driver().in_flight() == 0;
+        self.elevator_wake = match elevator.wake_at() {
+            Some(at) if has_work => Some(at),
+            None if has_work && exhausted && idle => Some(now + ASK_AGAIN_NS),
+            _ => None,
+        };
+        for claim in self.pulled.drain(..) {
+            self.hard.take_in(claim, now, &mut self.replies);
+        }
+    }
+
+    #[cold]
+    fn take_control(&mut self, shared: &Shared, index: usize) {
+        while let Some(message) = shared.lanes[index].control.take() {
+            match message {
+                Control::Attach { submitter, port, ring } => {
+                    self.replies.attach(submitter, port);
+                    if let Some(ring) = ring {
+                        self.soft.attach(submitter, ring);
+                    }
+                }
+                Control::Detach { submitter } => {
+                    self.soft.detach(submitter);
+                    self.replies.detach(submitter);
+                }
+                Control::Pause(acks) => {
+                    self.paused += 1;
+                    acks.acknowledge();
+                }
+                Control::Resume => self.paused = self.paused.saturating_sub(1),
+            }
+        }
+    }
+
+    fn wake_at(&self, now: Nanos) -> Option<Nanos> {
+        if self.paused > 0 {
+            return None;
+        }
+        [self.hard.wake_at(now), self.elevator_wake].into_iter().flatten().min()
+    }
+}

@@ -1,0 +1,78 @@
+//! Ended requests on their way back to their submitters, a chain for each.
+
+use std::sync::Arc;
+
+use weir_ring::Outgoing;
+
+use crate::bell::Port;
+use crate::request::{Request, RequestClaim, State};
+
+/// The ways back to the submitters of a device.
+#[derive(Default)]
+pub(crate) struct Replies {
+    lines: Vec<Option<Line>>,
+    touched: Vec<u16>,
+    /// Requests freed from the single queue's pools since last asked: async, sync.
+    pub(crate) freed: [u16; 2],
+}
+
+struct Line {
+    port: Arc<Port>,
+    chain: Outgoing<Request>,
+}
+
+impl Replies {
+    pub(crate) fn attach(&mut self, submitter: usize, port: Arc<Port>) {
+        if self.lines.len() <= submitter {
+            self.lines.resize_with(submitter + 1, || None);
+        }
+        self.lines[submitter] = Some(Line { port, chain: Outgoing::default() });
+    }
+
+    pub(crate) fn detach(&mut self, submitter: usize) {
+        if let Some(line) = self.lines.get_mut(submitter) {
+            *line = None;
+        }
+    }
+
+    /// Puts an ended request, and each bio merged into it, on the way to its submitter.
+    #[inline]
+    pub(crate) fn push(&mut self, mut claim: RequestClaim) {
+        claim.release_merged(|part| self.push_one(part));
+        self.push_one(claim);
+    }
+
+    #[inline]
+    fn push_one(&mut self, mut claim: RequestClaim) {
+        claim.state = State::Complete;
+        if claim.pooled {
+            self.freed[usize::from(claim.rq.is_sync())] += 1;
+        }
+        let submitter = claim.rq.id.submitter().0;
+        let line = self.lines[usize::from(submitter)].as_mut();
+        let line = line.expect("a request's submitter is attached while it has requests");
+        if line.chain.is_empty() {
+            self.touched.push(submitter);
+        }
+        line.chain.push(claim);
+    }
+
+    /// Posts every chain; a submitter whose inbox was empty is told.
+    #[inline]
+    pub(crate) fn post(&mut self) {
+        for submitter in self.touched.drain(..) {
+            if let Some(line) = &mut self.lines[usize::from(submitter)]
+                && line.port.inbox.post(&mut line.chain)
+            {
+                line.port.nudge();
+            }
+        }
+    }
+
+    /// Tells a submitter to look, although nothing was posted.
+    pub(crate) fn nudge(&self, submitter: u16) {
+        if let Some(Some(line)) = self.lines.get(usize::from(submitter)) {
+            line.port.nudge();
+        }
+    }
+}

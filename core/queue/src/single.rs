@@ -1,0 +1,227 @@
+//! The single-queue path: one list, one lock, taken to insert, to dispatch and to complete
+//! (block-core section 17). It exists to be compared with.
+//!
+//! The lock is taken once for each bio (merge attempt and request pool), once for each flushed
+//! plug (insertion, and dispatch under it), once for each reap, once for each request that ends,
+//! and once more to restart the queue.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use weir_bio::{Limits, Nanos};
+
+use crate::bell::Port;
+use crate::elevator::Elevator;
+use crate::hard::HardQueue;
+use crate::reply::Replies;
+use crate::request::RequestClaim;
+
+/// The one queue of a device in `sq` mode.
+pub(crate) struct Single {
+    queue: Mutex<Queue>,
+    /// Whether whoever holds the lock may call the driver, or its home alone.
+    pub(crate) any_home: bool,
+}
+
+struct Queue {
+    elevator: Elevator,
+    /// Requests for the flush machine.
+    sequenced: VecDeque<RequestClaim>,
+    hard: Option<HardQueue>,
+    replies: Replies,
+    /// Requests given out: async, sync.
+    pool: [u16; 2],
+    nr_requests: u16,
+    /// Submitters that found the pool empty.
+    starved: Vec<u16>,
+    pulled: Vec<RequestClaim>,
+    paused: u32,
+}
+
+impl Single {
+    pub(crate) fn new(elevator: Elevator, nr_requests: u16, any_home: bool) -> Single {
+        Single {
+            queue: Mutex::new(Queue {
+                elevator,
+                sequenced: VecDeque::new(),
+                hard: None,
+                replies: Replies::default(),
+                pool: [0; 2],
+                nr_requests,
+                starved: Vec::new(),
+                pulled: Vec::new(),
+                paused: 0,
+            }),
+            any_home,
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().expect("the single queue's lock")
+    }
+
+    pub(crate) fn attach(&self, submitter: usize, port: Arc<Port>) {
+        self.lock().replies.attach(submitter, port);
+    }
+
+    pub(crate) fn detach(&self, submitter: usize) {
+        self.lock().replies.detach(submitter);
+    }
+
+    /// Installs the hard queue.
+    pub(crate) fn install(&self, hard: HardQueue) {
+        let before = self.lock().hard.replace(hard);
+        assert!(before.is_none(), "the single queue has a hard queue already");
+    }
+
+    /// Under the lock: merges a bio into a staged request (`Err(None)`), or counts it against the
+    /// pool of its direction; `Err(Some)` gives it back when that is empty.
+    pub(crate) fn offer(
+        &self,
+        claim: RequestClaim,
+        now: Nanos,
+    ) -> Result<RequestClaim, Option<RequestClaim>> {
+        let mut queue = self.lock();
+        let Some(mut claim) = queue.elevator.merge(claim, now) else { return Err(None) };
+        let direction = usize::from(claim.rq.is_sync());
+        if queue.pool[direction] >= queue.nr_requests {
+            queue.starved.push(claim.rq.id.submitter().0);
+            return Err(Some(claim));
+        }
+        queue.pool[direction] += 1;
+        claim.pooled = true;
+        Ok(claim)
+    }
+
+    /// Under the lock: inserts a flushed plug, sorted by sector, and dispatches if this thread may.
+    pub(crate) fn insert(&self, plug: &mut Vec<RequestClaim>, now: Nanos) {
+        plug.sort_by_key(|claim| claim.rq.sector);
+        let mut queue = self.lock();
+        for claim in plug.drain(..) {
+            queue.elevator.insert(claim, now);
+        }
+        if self.any_home {
+            queue.run(now);
+        }
+    }
+
+    /// Under the lock: hands a request to the flush machine at the next dispatch.
+    pub(crate) fn insert_sequenced(&self, claim: RequestClaim) {
+        self.lock().sequenced.push_back(claim);
+    }
+
+    /// One turn: reap, end each under a lock hold of its own, restart. Returns when to come back.
+    pub(crate) fn turn(&self, now: Nanos) -> Option<Nanos> {
+        {
+            let mut queue = self.lock();
+            let hard = queue.hard.as_mut()?;
+            hard.reap(now);
+        }
+        while self.lock().end_one(now) {}
+        let mut queue = self.lock();
+        queue.scan(now);
+        queue.run(now);
+        queue.replies.post();
+        queue.wake_at(now)
+    }
+
+    pub(crate) fn is_idle(&self) -> bool {
+        let queue = self.lock();
+        queue.elevator.len() == 0
+            && queue.sequenced.is_empty()
+            && queue.hard.as_ref().is_none_or(|hard| hard.len() == 0)
+    }
+
+    /// Whether no request exists at all.
+    pub(crate) fn is_empty(&self) -> bool {
+        let queue = self.lock();
+        queue.elevator.is_idle() && queue.pool == [0; 2]
+    }
+
+    /// Replaces the elevator, which must be empty.
+    pub(crate) fn replace_elevator(&self, elevator: Elevator, nr_requests: u16) {
+        let mut queue = self.lock();
+        assert!(queue.elevator.is_idle(), "the elevator is replaced while it has requests");
+        queue.elevator = elevator;
+        queue.nr_requests = nr_requests;
+    }
+
+    pub(crate) fn with_elevator<T>(&self, with: impl FnOnce(&mut Elevator) -> T) -> T {
+        with(&mut self.lock().elevator)
+    }
+
+    pub(crate) fn limits_changed(&self, limits: &Limits, nomerges: u8) {
+        self.lock().elevator.limits_changed(limits, nomerges);
+    }
+
+    pub(crate) fn pause(&self) {
+        self.lock().paused += 1;
+    }
+
+    pub(crate) fn resume(&self) {
+        self.lock().paused -= 1;
+    }
+
+    /// Takes the hard queue out when its lane closes.
+    pub(crate) fn uninstall(&self) -> Option<HardQueue> {
+        self.lock().hard.take()
+    }
+}
+
+impl Queue {
+    fn end_one(&mut self, now: Nanos) -> bool {
+        let Some(hard) = &mut self.hard else { return false };
+        let more = hard.end_one(now, &mut self.replies);
+        self.account_ended(now);
+        more
+    }
+
+    fn scan(&mut self, now: Nanos) {
+        let Some(hard) = &mut self.hard else { return };
+        hard.scan(now, &mut self.replies);
+        self.account_ended(now);
+    }
+
+    fn account_ended(&mut self, now: Nanos) {
+        let Some(hard) = &mut self.hard else { return };
+        if !hard.ended.is_empty() {
+            self.elevator.ended(&hard.ended, now);
+            hard.ended.clear();
+        }
+        let freed = std::mem::take(&mut self.replies.freed);
+        if freed == [0; 2] {
+            return;
+        }
+        self.pool[0] -= freed[0];
+        self.pool[1] -= freed[1];
+        for submitter in self.starved.drain(..) {
+            self.replies.nudge(submitter);
+        }
+    }
+
+    /// The request function: feeds the driver from the dispatch list, then the elevator.
+    fn run(&mut self, now: Nanos) {
+        let Some(hard) = &mut self.hard else { return };
+        if self.paused > 0 {
+            return;
+        }
+        while let Some(claim) = self.sequenced.pop_front() {
+            hard.take_in(claim, now, &mut self.replies);
+        }
+        let (elevator, pulled) = (&mut self.elevator, &mut self.pulled);
+        hard.issue(now, &mut self.replies, |_| {
+            // One at a time: a request that has left the elevator can no longer be merged.
+            if pulled.is_empty() {
+                elevator.pull(0, 1, now, pulled);
+            }
+            let claim = pulled.pop()?;
+            elevator.started(claim.rq.tag, now);
+            Some(claim)
+        });
+    }
+
+    fn wake_at(&self, now: Nanos) -> Option<Nanos> {
+        let hard = self.hard.as_ref().and_then(|hard| hard.wake_at(now));
+        [hard, self.elevator.wake_at()].into_iter().flatten().min().filter(|_| self.paused == 0)
+    }
+}

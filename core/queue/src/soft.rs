@@ -1,0 +1,142 @@
+//! The soft queues of one lane: what its submitters have handed over and the lane has not taken.
+//!
+//! Each submitter has a ring of its own. While the lane has tags, requests go straight from ring
+//! to driver; when it runs short they are staged in a list per submitter, where they can be merged
+//! (the last 8 are looked at, newest first, as Linux' software queues do).
+
+use std::collections::VecDeque;
+
+use weir_bio::Limits;
+use weir_ring::Consumer;
+use weir_sched::merge::{Fit, Side, fit};
+
+use crate::request::RequestClaim;
+
+/// How many of the newest staged requests a merge looks at.
+const LOOK_BACK: usize = 8;
+
+/// The soft queues of a lane, by submitter.
+#[derive(Default)]
+pub(crate) struct Soft {
+    contexts: Vec<Option<Context>>,
+    /// A bit for each context that may hold something.
+    active: Vec<u64>,
+    cursor: usize,
+}
+
+struct Context {
+    ring: Consumer<RequestClaim>,
+    staged: VecDeque<RequestClaim>,
+}
+
+impl Soft {
+    pub(crate) fn attach(&mut self, context: usize, ring: Consumer<RequestClaim>) {
+        if self.contexts.len() <= context {
+            self.contexts.resize_with(context + 1, || None);
+            self.active.resize(context / 64 + 1, 0);
+        }
+        self.contexts[context] = Some(Context { ring, staged: VecDeque::new() });
+        self.mark(context);
+    }
+
+    pub(crate) fn detach(&mut self, context: usize) {
+        let Some(mut gone) = self.contexts.get_mut(context).and_then(Option::take) else { return };
+        assert!(gone.staged.is_empty() && gone.ring.is_empty(), "a submitter left requests behind");
+    }
+
+    /// Something of this context was published.
+    #[inline]
+    pub(crate) fn mark(&mut self, context: usize) {
+        if let Some(word) = self.active.get_mut(context / 64) {
+            *word |= 1 << (context % 64);
+        }
+    }
+
+    /// The next request: ascending by context, or in turn, one of each, while the lane is busy.
+    #[inline]
+    pub(crate) fn next(&mut self, in_turn: bool) -> Option<RequestClaim> {
+        loop {
+            let context = self.next_active(if in_turn { self.cursor } else { 0 })?;
+            let claim = self.contexts[context].as_mut().and_then(|context| {
+                context.staged.pop_front().or_else(|| {
+                    let claim = context.ring.pop();
+                    context.ring.release();
+                    claim
+                })
+            });
+            if claim.is_some() {
+                self.cursor = context + 1;
+                return claim;
+            }
+            self.active[context / 64] &= !(1 << (context % 64));
+        }
+    }
+
+    /// The first active context from `from` on, going round.
+    #[inline]
+    fn next_active(&self, from: usize) -> Option<usize> {
+        let words = self.active.len();
+        if words == 0 {
+            return None;
+        }
+        let (first, bit) = (from / 64 % words, from % 64);
+        let head = self.active[first] & (u64::MAX << bit);
+        if head != 0 {
+            return Some(first * 64 + head.trailing_zeros() as usize);
+        }
+        for step in 1..=words {
+            let index = (first + step) % words;
+            if self.active[index] != 0 {
+                return Some(index * 64 + self.active[index].trailing_zeros() as usize);
+            }
+        }
+        None
+    }
+
+    /// Empties the rings into the staged lists, merging on the way, because the lane cannot take
+    /// more now.
+    pub(crate) fn stage(&mut self, limits: &Limits, nomerges: u8) {
+        for word in 0..self.active.len() {
+            let mut bits = self.active[word];
+            while bits != 0 {
+                let context = word * 64 + bits.trailing_zeros() as usize;
+                bits &= bits - 1;
+                if let Some(context) = &mut self.contexts[context] {
+                    context.stage(limits, nomerges);
+                }
+            }
+        }
+    }
+
+    /// Whether nothing is staged or published.
+    pub(crate) fn is_empty(&mut self) -> bool {
+        self.contexts.iter_mut().flatten().all(|c| c.staged.is_empty() && c.ring.is_empty())
+    }
+}
+
+impl Context {
+    fn stage(&mut self, limits: &Limits, nomerges: u8) {
+        while let Some(claim) = self.ring.pop() {
+            self.stage_one(claim, limits, nomerges);
+        }
+        self.ring.release();
+    }
+
+    fn stage_one(&mut self, claim: RequestClaim, limits: &Limits, nomerges: u8) {
+        let sequenced = claim.flush_step.is_sequenced();
+        if nomerges < 2 && !sequenced && claim.rq.is_mergeable() {
+            for staged in self.staged.iter_mut().rev().take(LOOK_BACK) {
+                match fit(&staged.rq, &claim.rq, limits) {
+                    Fit::Apart => {}
+                    Fit::Joins(Side::Back) => return staged.absorb_back(claim),
+                    Fit::Joins(Side::Front) => return staged.absorb_front(claim),
+                    Fit::TooLarge => {
+                        staged.rq.flags |= weir_bio::Flags::NOMERGE;
+                        break;
+                    }
+                }
+            }
+        }
+        self.staged.push_back(claim);
+    }
+}

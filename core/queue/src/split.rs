@@ -1,0 +1,168 @@
+//! How much of a bio fits into one request (block-core section 2). Pure.
+
+use weir_bio::{Bio, Data, Flags, Limits, Op, SECTOR, Status};
+
+/// Sectors of the front part; the whole length when nothing must be split.
+///
+/// # Errors
+/// [`Status::Inval`] for an atomic write that does not fit, [`Status::Again`] for a NOWAIT one.
+pub(crate) fn front(bio: &Bio, limits: &Limits) -> Result<u32, Status> {
+    let sectors = match bio.op {
+        Op::Read | Op::Write => front_of_data(bio, limits),
+        Op::Discard => front_of_discard(bio, limits),
+        Op::SecureErase => bio.sectors.min(limits.max_secure_erase_sectors),
+        Op::WriteZeroes => bio.sectors.min(limits.max_write_zeroes_sectors),
+        Op::Flush | Op::Prefetch | Op::DrvIn | Op::DrvOut => bio.sectors,
+    };
+    if sectors == bio.sectors {
+        Ok(sectors)
+    } else if bio.flags.has(Flags::ATOMIC) {
+        Err(Status::Inval)
+    } else if bio.flags.has(Flags::NOWAIT) {
+        Err(Status::Again)
+    } else {
+        Ok(sectors)
+    }
+}
+
+/// Cuts `bio` after its front part and returns the rest. The front is not to be merged again.
+pub(crate) fn cut(bio: &mut Bio, sectors: u32) -> Bio {
+    let at = if bio.data.is_empty() { 0 } else { (u64::from(sectors) * SECTOR) as usize };
+    let rest = Bio {
+        sector: bio.sector + u64::from(sectors),
+        sectors: bio.sectors - sectors,
+        data: if at == 0 { Data::None } else { bio.data.split_off(at) },
+        ..*bio
+    };
+    bio.sectors = sectors;
+    bio.flags |= Flags::NOMERGE;
+    rest
+}
+
+fn front_of_data(bio: &Bio, limits: &Limits) -> u32 {
+    let mut max = limits.max_sectors();
+    if limits.chunk_sectors != 0 {
+        let chunk = u64::from(limits.chunk_sectors);
+        max = max.min((chunk - bio.sector % chunk) as u32);
+    }
+    let by_memory = sectors_by_segments(bio, limits, max);
+    if by_memory >= bio.sectors {
+        return bio.sectors;
+    }
+    let block = limits.block_sectors();
+    if by_memory < max {
+        // The memory decides, and a stop inside a block goes back to its start.
+        return (by_memory - by_memory % block).max(block);
+    }
+    // Prefer an end on a physical block, so that the rest starts on one.
+    let physical = u64::from(limits.physical_block_size) / SECTOR;
+    let end = (bio.sector + u64::from(max)) / physical * physical;
+    if end > bio.sector { (end - bio.sector) as u32 } else { (max - max % block).max(block) }
+}
+
+/// How many sectors the segment limits allow, at most `max`.
+fn sectors_by_segments(bio: &Bio, limits: &Limits, max: u32) -> u32 {
+    let most = (u64::from(max) * SECTOR).min(u64::from(bio.sectors) * SECTOR);
+    let (mut bytes, mut segments) = (0, 0);
+    for buf in bio.data.bufs() {
+        // A buffer starts on a page and so on any boundary up to one; a gap is a length that is
+        // not a multiple of the boundary, before another segment.
+        if bytes & limits.virt_boundary_mask != 0 {
+            break;
+        }
+        let mut left = buf.len() as u64;
+        while left > 0 && segments < u64::from(limits.max_segments) && bytes < most {
+            let piece = left.min(u64::from(limits.max_segment_size));
+            (bytes, left, segments) = (bytes + piece, left - piece, segments + 1);
+        }
+        if left > 0 {
+            break;
+        }
+    }
+    if bio.data.bufs().is_empty() {
+        bytes = most;
+    }
+    (bytes.min(most) / SECTOR) as u32
+}
+
+fn front_of_discard(bio: &Bio, limits: &Limits) -> u32 {
+    let max = limits.max_discard_sectors();
+    if bio.sectors <= max {
+        return bio.sectors;
+    }
+    let granule = (u64::from(limits.discard_granularity) / SECTOR).max(1);
+    let offset = u64::from(limits.discard_alignment) / SECTOR % granule;
+    // The next part should start on a granule: shorten the front until it does.
+    let past = (bio.sector + u64::from(max) + granule - offset) % granule;
+    if past < u64::from(max) { max - past as u32 } else { max }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_bio::Buf;
+
+    fn wide() -> Limits {
+        Limits { max_hw_sectors: 1 << 16, max_segment_size: u32::MAX, ..Limits::default() }
+    }
+
+    fn write(sector: u64, sectors: u32) -> Bio {
+        Bio::write(sector, Buf::zeroed(sectors as usize * 512))
+    }
+
+    #[test]
+    fn what_fits_is_not_split() {
+        assert_eq!(front(&write(0, 2048), &wide()), Ok(2048));
+    }
+
+    #[test]
+    fn parts_cover_the_bio_and_hold_every_limit() {
+        let limits =
+            Limits { max_hw_sectors: 100, chunk_sectors: 64, physical_block_size: 4096, ..wide() };
+        let mut bio = write(13, 1000);
+        let (mut at, mut end) = (13, false);
+        while !end {
+            let n = front(&bio, &limits).unwrap();
+            end = n == bio.sectors;
+            let rest = if end { None } else { Some(cut(&mut bio, n)) };
+            assert_eq!((bio.sector, bio.sectors), (at, n));
+            assert_eq!(bio.data.len(), n as usize * 512);
+            assert!(n <= 64 && at / 64 == (at + u64::from(n) - 1) / 64, "{n} sectors at {at}");
+            at += u64::from(n);
+            bio = rest.unwrap_or(bio);
+        }
+        assert_eq!(at, 1013);
+    }
+
+    #[test]
+    fn a_split_prefers_to_end_on_a_physical_block() {
+        let limits = Limits { max_hw_sectors: 20, physical_block_size: 4096, ..wide() };
+        assert_eq!(front(&write(3, 100), &limits), Ok(13), "3 + 13 = 16 = 2 x 8");
+    }
+
+    #[test]
+    fn segments_are_counted_with_their_size() {
+        let limits = Limits { max_segments: 3, max_segment_size: 4096, ..wide() };
+        assert_eq!(front(&write(0, 64), &limits), Ok(24));
+        let mut bio = write(0, 8);
+        bio.data.append(write(0, 8).data);
+        bio.sectors = 16;
+        let limits = Limits { max_segments: 1, ..wide() };
+        assert_eq!(front(&bio, &limits), Ok(8));
+    }
+
+    #[test]
+    fn discards_end_on_a_granule() {
+        let limits =
+            Limits { max_hw_discard_sectors: 128, discard_granularity: 16 * 512, ..wide() };
+        let bio = Bio::new(Op::Discard, 5, 1000, Data::None);
+        assert_eq!(front(&bio, &limits), Ok(123));
+    }
+
+    #[test]
+    fn atomic_and_nowait_bios_are_not_split() {
+        let limits = Limits { max_hw_sectors: 16, ..wide() };
+        assert_eq!(front(&write(0, 64).with(Flags::ATOMIC), &limits), Err(Status::Inval));
+        assert_eq!(front(&write(0, 64).with(Flags::NOWAIT), &limits), Err(Status::Again));
+    }
+}

@@ -1,0 +1,367 @@
+//! Counters with one writer each, summed when read (block-core section 12).
+
+use std::sync::Arc;
+
+use weir_bio::{Nanos, Op};
+use weir_ring::{BusyStamp, Counter};
+
+/// Nanoseconds in a tick: the granularity of `io_ticks` (HZ = 250).
+pub const TICK_NS: u64 = 4_000_000;
+
+/// Direction groups of the `stat` file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Group {
+    /// Reads.
+    Read = 0,
+    /// Writes, and everything else that goes towards the device.
+    Write = 1,
+    /// Discards.
+    Discard = 2,
+}
+
+impl Group {
+    /// The group an op counts in.
+    #[must_use]
+    #[inline]
+    pub fn of(op: Op) -> Group {
+        match op {
+            Op::Read | Op::Prefetch | Op::DrvIn => Group::Read,
+            Op::Discard => Group::Discard,
+            Op::Write | Op::Flush | Op::SecureErase | Op::WriteZeroes | Op::DrvOut => Group::Write,
+        }
+    }
+}
+
+/// What one submitter has seen; written by its thread alone.
+#[derive(Debug, Default)]
+pub(crate) struct SubmitterStats {
+    pub(crate) groups: [GroupStats; 3],
+    pub(crate) accepted: Counter,
+    pub(crate) ended: Counter,
+    pub(crate) busy_ticks: Counter,
+    pub(crate) errors: Counter,
+}
+
+/// One direction of one submitter.
+#[derive(Debug, Default)]
+pub(crate) struct GroupStats {
+    pub(crate) ios: Counter,
+    pub(crate) merges: Counter,
+    pub(crate) sectors: Counter,
+    pub(crate) ns: Counter,
+    pub(crate) total: Histogram,
+    pub(crate) wait: Histogram,
+    pub(crate) device: Histogram,
+}
+
+impl SubmitterStats {
+    /// Accounts busy time up to `now`; `busy` says whether anything was in flight until now.
+    #[inline]
+    pub(crate) fn account_busy(&self, stamp: &BusyStamp, now: Nanos, busy: impl Fn() -> bool) {
+        let ticks = stamp.advance(now.0 / TICK_NS);
+        if ticks != 0 && busy() {
+            self.busy_ticks.add(ticks);
+        }
+    }
+}
+
+/// What one hard queue has seen; written by whoever turns it.
+#[derive(Debug, Default)]
+pub struct LaneGauges {
+    pub(crate) reads_issued: Counter,
+    pub(crate) reads_ended: Counter,
+    pub(crate) writes_issued: Counter,
+    pub(crate) writes_ended: Counter,
+    pub(crate) flushes: Counter,
+    pub(crate) flush_ns: Counter,
+    pub(crate) quarantined: Counter,
+}
+
+/// Buckets of a histogram: 8 for each power of two up to 2^40 ns (18 minutes).
+const BUCKETS: usize = 8 * 39;
+
+/// A log-linear histogram of nanoseconds: buckets an eighth of a power of two wide, so a value is
+/// known to within 12.5 %. One writer.
+#[derive(Debug)]
+pub struct Histogram {
+    counts: Box<[Counter]>,
+    sum: Counter,
+    max: Counter,
+}
+
+impl Default for Histogram {
+    fn default() -> Histogram {
+        let counts = (0..BUCKETS).map(|_| Counter::default()).collect();
+        Histogram { counts, sum: Counter::default(), max: Counter::default() }
+    }
+}
+
+#[inline]
+fn bucket(ns: u64) -> usize {
+    let ns = ns.clamp(8, (1 << 41) - 1);
+    let log = 63 - ns.leading_zeros();
+    ((log as usize - 3) * 8 + ((ns >> (log - 3)) & 7) as usize).min(BUCKETS - 1)
+}
+
+/// The highest value a bucket holds.
+fn bucket_top(index: usize) -> u64 {
+    let (log, part) = (index / 8 + 3, index as u64 % 8);
+    ((8 + part + 1) << (log - 3)) - 1
+}
+
+impl Histogram {
+    /// Adds one value.
+    #[inline]
+    pub fn record(&self, ns: u64) {
+        self.counts[bucket(ns)].add(1);
+        self.sum.add(ns);
+        self.max.raise(ns);
+    }
+
+    /// Adds what is here to `sum`.
+    pub fn add_to(&self, sum: &mut Latencies) {
+        for (mine, total) in self.counts.iter().zip(&mut sum.counts) {
+            *total += mine.read();
+        }
+        sum.sum_ns += self.sum.read();
+        sum.max_ns = sum.max_ns.max(self.max.read());
+    }
+}
+
+/// A histogram as read: values in nanoseconds.
+#[derive(Clone, Debug)]
+pub struct Latencies {
+    counts: Vec<u64>,
+    sum_ns: u64,
+    max_ns: u64,
+}
+
+impl Default for Latencies {
+    fn default() -> Latencies {
+        Latencies { counts: vec![0; BUCKETS], sum_ns: 0, max_ns: 0 }
+    }
+}
+
+impl Latencies {
+    /// Values recorded.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.counts.iter().sum()
+    }
+
+    /// Their mean, ns; 0 when there is none.
+    #[must_use]
+    pub fn mean_ns(&self) -> f64 {
+        match self.count() {
+            0 => 0.0,
+            count => self.sum_ns as f64 / count as f64,
+        }
+    }
+
+    /// The largest, ns.
+    #[must_use]
+    pub fn max_ns(&self) -> u64 {
+        self.max_ns
+    }
+
+    /// Their sum, ns.
+    #[must_use]
+    pub fn sum_ns(&self) -> u64 {
+        self.sum_ns
+    }
+
+    /// The value that `per_mille` of 1000 do not exceed, to within a bucket (12.5 %), ns.
+    #[must_use]
+    pub fn quantile_ns(&self, per_mille: u32) -> u64 {
+        let count = self.count();
+        let wanted = (u128::from(count) * u128::from(per_mille)).div_ceil(1000) as u64;
+        let mut seen = 0;
+        for (index, n) in self.counts.iter().enumerate() {
+            seen += n;
+            if seen >= wanted && seen > 0 {
+                return bucket_top(index).min(self.max_ns);
+            }
+        }
+        self.max_ns
+    }
+
+    /// Adds the values of another.
+    pub fn add(&mut self, other: &Latencies) {
+        for (mine, theirs) in self.counts.iter_mut().zip(&other.counts) {
+            *mine += theirs;
+        }
+        self.sum_ns += other.sum_ns;
+        self.max_ns = self.max_ns.max(other.max_ns);
+    }
+
+    /// What came after `earlier`, a reading of the same histogram. The maximum stays that of all.
+    #[must_use]
+    pub fn since(&self, earlier: &Latencies) -> Latencies {
+        let counts = self.counts.iter().zip(&earlier.counts).map(|(a, b)| a - b).collect();
+        Latencies { counts, sum_ns: self.sum_ns - earlier.sum_ns, max_ns: self.max_ns }
+    }
+}
+
+/// One direction of a device.
+#[derive(Clone, Debug, Default)]
+pub struct Direction {
+    /// Requests ended.
+    pub ios: u64,
+    /// Bios merged into them.
+    pub merges: u64,
+    /// Sectors of 512 bytes.
+    pub sectors: u64,
+    /// Sum of their times from acceptance to end, ns.
+    pub ns: u64,
+    /// From acceptance to end, per bio.
+    pub total: Latencies,
+    /// From acceptance to the driver, per bio.
+    pub wait: Latencies,
+    /// From the driver to the end, per bio.
+    pub device: Latencies,
+}
+
+/// A device's statistics as read. Exact at rest; a reading under load may be a few I/Os apart.
+#[derive(Clone, Debug, Default)]
+pub struct Stats {
+    /// Reads, writes, discards.
+    pub directions: [Direction; 3],
+    /// Bios accepted and not ended.
+    pub in_flight: u64,
+    /// Requests the driver holds: reads, writes.
+    pub in_driver: [u64; 2],
+    /// Busy time in ticks of [`TICK_NS`].
+    pub busy_ticks: u64,
+    /// Device flushes executed, and their time in ns.
+    pub flushes: u64,
+    /// Time of those flushes, ns.
+    pub flush_ns: u64,
+    /// Bios that ended with an error.
+    pub errors: u64,
+    /// Tags whose request was timed out and that the driver still holds.
+    pub quarantined: u64,
+}
+
+impl Stats {
+    pub(crate) fn add_submitter(&mut self, from: &SubmitterStats) {
+        for (sum, group) in self.directions.iter_mut().zip(&from.groups) {
+            sum.ios += group.ios.read();
+            sum.merges += group.merges.read();
+            sum.sectors += group.sectors.read();
+            sum.ns += group.ns.read();
+            group.total.add_to(&mut sum.total);
+            group.wait.add_to(&mut sum.wait);
+            group.device.add_to(&mut sum.device);
+        }
+        // `ended` first: a bio that ends in between must not make the gauge negative.
+        let ended = from.ended.read();
+        self.in_flight += from.accepted.read().saturating_sub(ended);
+        self.busy_ticks += from.busy_ticks.read();
+        self.errors += from.errors.read();
+    }
+
+    pub(crate) fn add_lane(&mut self, from: &LaneGauges) {
+        let gauge = |issued: &Counter, ended: &Counter| {
+            let ended = ended.read();
+            issued.read().saturating_sub(ended)
+        };
+        self.in_driver[0] += gauge(&from.reads_issued, &from.reads_ended);
+        self.in_driver[1] += gauge(&from.writes_issued, &from.writes_ended);
+        self.flushes += from.flushes.read();
+        self.flush_ns += from.flush_ns.read();
+        self.quarantined += from.quarantined.read();
+    }
+
+    /// The 17 fields of the `stat` file, in its units.
+    #[must_use]
+    pub fn fields(&self) -> [u64; 17] {
+        let [r, w, d] = &self.directions;
+        let ms = |ns: u64| ns / 1_000_000;
+        let queue_ns = r.ns + w.ns + d.ns + self.flush_ns;
+        [
+            r.ios,
+            r.merges,
+            r.sectors,
+            ms(r.ns),
+            w.ios,
+            w.merges,
+            w.sectors,
+            ms(w.ns),
+            self.in_flight,
+            ms(self.busy_ticks * TICK_NS),
+            ms(queue_ns),
+            d.ios,
+            d.merges,
+            d.sectors,
+            ms(d.ns),
+            self.flushes,
+            ms(self.flush_ns),
+        ]
+    }
+
+    /// The line of the `stat` file: each field right-aligned to 8 columns.
+    #[must_use]
+    pub fn line(&self) -> String {
+        self.fields().map(|field| format!("{field:8}")).join(" ")
+    }
+}
+
+/// The counters of submitters that are gone, and of those that are there.
+#[derive(Debug, Default)]
+pub(crate) struct Ledger {
+    retired: Option<Box<Stats>>,
+    live: Vec<Arc<SubmitterStats>>,
+}
+
+impl Ledger {
+    pub(crate) fn open(&mut self) -> Arc<SubmitterStats> {
+        let stats = Arc::new(SubmitterStats::default());
+        self.live.push(Arc::clone(&stats));
+        stats
+    }
+
+    pub(crate) fn retire(&mut self, stats: &Arc<SubmitterStats>) {
+        self.live.retain(|live| !Arc::ptr_eq(live, stats));
+        self.retired.get_or_insert_default().add_submitter(stats);
+    }
+
+    pub(crate) fn sum(&self) -> Stats {
+        let mut sum = self.retired.as_deref().cloned().unwrap_or_default();
+        self.live.iter().for_each(|stats| sum.add_submitter(stats));
+        sum
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_falls_into_a_bucket_whose_top_is_at_most_an_eighth_above() {
+        for ns in [8, 9, 15, 16, 17, 1000, 1_000_000, 123_456_789] {
+            let top = bucket_top(bucket(ns));
+            assert!(top >= ns && top - ns <= ns / 8, "{ns} is in a bucket up to {top}");
+        }
+    }
+
+    #[test]
+    fn quantiles_follow_the_counts() {
+        let histogram = Histogram::default();
+        for ns in 1..=1000 {
+            histogram.record(ns * 1000);
+        }
+        let mut read = Latencies::default();
+        histogram.add_to(&mut read);
+        assert_eq!(read.count(), 1000);
+        let median = read.quantile_ns(500);
+        assert!((500_000..=563_000).contains(&median), "{median}");
+        assert_eq!(read.quantile_ns(1000), 1_000_000);
+    }
+
+    #[test]
+    fn the_stat_line_has_17_fields_of_8_columns() {
+        let line = Stats::default().line();
+        assert_eq!(line.len(), 17 * 8 + 16);
+        assert_eq!(line.split_whitespace().count(), 17);
+    }
+}

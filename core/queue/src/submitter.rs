@@ -1,0 +1,633 @@
+//! A submitter: one thread's way into a device. It owns its slots, plug, soft queue and counters;
+//! other threads reach only its inbox.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use weir_bio::{Bio, Data, Flags, Nanos, Op, RqId, SECTOR, Status, SubmitterId};
+use weir_ring::{Claim, Member, Producer};
+use weir_sched::merge::{Fit, Side, fit};
+
+use crate::admit::admit;
+use crate::bell::Port;
+use crate::config::Spread;
+use crate::device::{ELEVATOR, Shared, Snapshot};
+use crate::request::{FlushStep, Request, RequestClaim, State};
+use crate::split;
+use crate::stats::{Group, SubmitterStats};
+
+/// Requests a plug holds before it is flushed.
+const PLUG_MAX: usize = 32;
+
+/// A newest request so large flushes the plug before the next is added, in sectors (128 KiB).
+const PLUG_FLUSH_SECTORS: u32 = 128 * 1024 / 512;
+
+/// Why a bio was not accepted. It comes back untouched.
+#[derive(Debug)]
+pub enum Refused {
+    /// Every slot is in use: some of this submitter's I/O must end first.
+    Full(Bio),
+    /// The device is frozen for a reconfiguration; its bell rings when it no longer is.
+    Frozen(Bio),
+}
+
+impl Refused {
+    /// The bio.
+    #[must_use]
+    pub fn into_bio(self) -> Bio {
+        match self {
+            Refused::Full(bio) | Refused::Frozen(bio) => bio,
+        }
+    }
+}
+
+/// How a bio ended.
+#[derive(Debug)]
+pub struct Completion {
+    /// The bio's cookie.
+    pub cookie: u64,
+    /// How it ended.
+    pub status: Status,
+    /// What it did.
+    pub op: Op,
+    /// Its length in sectors.
+    pub sectors: u32,
+    /// Its memory, unless the device still owns it (after a timeout).
+    pub data: Data,
+    /// From acceptance to the driver, ns; 0 if it never got there.
+    pub wait_ns: u64,
+    /// From the driver to the end, ns.
+    pub device_ns: u64,
+}
+
+/// A bio that is carried out in parts.
+#[derive(Debug)]
+struct Parts {
+    /// Parts under way.
+    left: u32,
+    /// What has no slot yet.
+    rest: Option<Bio>,
+    step: FlushStep,
+    /// One part after another, on this lane (round-robin spread).
+    serial: Option<usize>,
+    status: Status,
+    cookie: u64,
+    op: Op,
+    sectors: u32,
+    data: Vec<(u64, Data)>,
+    wait_ns: u64,
+    device_ns: u64,
+}
+
+/// One thread's way into a device.
+///
+/// Dropping it with I/O under way is allowed: that I/O is finished, and its answers are dropped.
+pub struct Submitter {
+    core: Option<Box<Core>>,
+}
+
+pub(crate) struct Core {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) id: SubmitterId,
+    pub(crate) member: Member,
+    pub(crate) stats: Arc<SubmitterStats>,
+    port: Arc<Port>,
+    snapshot: Arc<Snapshot>,
+    free: Vec<RequestClaim>,
+    slots: u16,
+    /// The rings were made for so many.
+    slots_max: u16,
+    plug: Vec<RequestClaim>,
+    /// A ring for each lane in round-robin spread, else one for the own lane.
+    rings: Vec<Producer<RequestClaim>>,
+    lane: usize,
+    /// This thread also turns the single queue.
+    turns_single: bool,
+    touched: u64,
+    parts: Vec<Option<Parts>>,
+    backlog: VecDeque<usize>,
+    ended: Vec<Completion>,
+    /// The latest time this thread brought: a drop happens then.
+    last_now: Nanos,
+}
+
+pub(crate) struct Attachment {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) id: SubmitterId,
+    pub(crate) member: Member,
+    pub(crate) stats: Arc<SubmitterStats>,
+    pub(crate) port: Arc<Port>,
+    pub(crate) rings: Vec<Producer<RequestClaim>>,
+    pub(crate) lane: usize,
+    pub(crate) turns_single: bool,
+}
+
+impl Submitter {
+    pub(crate) fn new(with: Attachment) -> Submitter {
+        let snapshot = with.shared.snapshot();
+        let Attachment { shared, id, member, stats, port, rings, lane, turns_single } = with;
+        Submitter {
+            core: Some(Box::new(Core {
+                shared,
+                id,
+                member,
+                stats,
+                port,
+                free: Vec::new(),
+                slots: 0,
+                plug: Vec::with_capacity(PLUG_MAX),
+                rings,
+                lane,
+                turns_single,
+                slots_max: snapshot.slots,
+                touched: 0,
+                parts: Vec::new(),
+                backlog: VecDeque::new(),
+                ended: Vec::new(),
+                snapshot,
+                last_now: Nanos::ZERO,
+            })),
+        }
+    }
+
+    #[inline]
+    fn core(&mut self) -> &mut Core {
+        self.core.as_mut().expect("a submitter has its core until it is dropped")
+    }
+
+    /// The submitter's number within its device: the issuing context schedulers see.
+    #[must_use]
+    pub fn id(&self) -> SubmitterId {
+        self.core.as_ref().expect("a submitter has its core until it is dropped").id
+    }
+
+    /// Hands in one I/O. It waits in the plug, where neighbours merge, until
+    /// [`flush_plug`](Submitter::flush_plug), which every pass must end with. A malformed bio is
+    /// accepted and ends with its status at the next [`complete`](Submitter::complete).
+    ///
+    /// # Errors
+    /// [`Refused`], with the bio, when it would have to wait for a slot or for the gate.
+    #[inline]
+    pub fn submit(&mut self, bio: Bio, now: Nanos) -> Result<(), Refused> {
+        self.core().submit(bio, now)
+    }
+
+    /// Sends on what the plug holds.
+    #[inline]
+    pub fn flush_plug(&mut self, now: Nanos) {
+        self.core().flush_plug(now);
+    }
+
+    /// Hands every I/O that has ended to `each`, and says how many there were.
+    #[inline]
+    pub fn complete(&mut self, now: Nanos, each: impl FnMut(Completion)) -> usize {
+        self.core().complete(now, each)
+    }
+
+    /// Bios accepted and not handed back yet.
+    #[must_use]
+    pub fn in_flight(&self) -> u64 {
+        self.core.as_ref().map_or(0, |core| core.member.inside())
+    }
+
+    /// Whether something has ended that [`complete`](Submitter::complete) would hand over.
+    #[must_use]
+    pub fn has_completions(&self) -> bool {
+        self.core.as_ref().is_some_and(|core| !core.ended.is_empty() || !core.port.inbox.is_empty())
+    }
+}
+
+impl Drop for Submitter {
+    fn drop(&mut self) {
+        let Some(mut core) = self.core.take() else { return };
+        let now = core.last_now;
+        core.flush_plug(now);
+        core.complete(now, drop);
+        let shared = Arc::clone(&core.shared);
+        if core.member.inside() == 0 {
+            shared.retire(*core);
+        } else {
+            shared.adopt_orphan(*core);
+        }
+    }
+}
+
+impl Core {
+    #[inline]
+    fn submit(&mut self, mut bio: Bio, now: Nanos) -> Result<(), Refused> {
+        if self.free.is_empty() && self.is_full() {
+            return self.refuse(bio, Refused::Full);
+        }
+        if !self.member.enter(&self.shared.gate) {
+            return self.refuse(bio, Refused::Frozen);
+        }
+        if self.member.inside() == 1 {
+            // Nothing of ours was inside, so what we know may have been replaced.
+            self.refresh();
+        }
+        self.stats.accepted.add(1);
+        let step = match admit(&mut bio, &self.snapshot) {
+            Ok(step) => step,
+            Err(status) => {
+                self.end_unsent(bio, status);
+                return Ok(());
+            }
+        };
+        if bio.sectors <= self.snapshot.whole_sectors && bio.data.bufs().len() <= 1 {
+            let claim = self.slot(bio, step, now);
+            return self.route(claim, now);
+        }
+        self.submit_large(bio, step, now)
+    }
+
+    /// The bio comes back, unless it asked not to wait: then it ends AGAIN.
+    #[cold]
+    fn refuse(&mut self, bio: Bio, why: fn(Bio) -> Refused) -> Result<(), Refused> {
+        // A NOWAIT bio is answered through `complete`, so it must be inside; a closed gate keeps
+        // it out.
+        if bio.flags.has(Flags::NOWAIT) && self.member.enter(&self.shared.gate) {
+            self.stats.accepted.add(1);
+            self.end_unsent(bio, Status::Again);
+            return Ok(());
+        }
+        Err(why(bio))
+    }
+
+    #[cold]
+    fn end_unsent(&mut self, bio: Bio, status: Status) {
+        let Bio { cookie, op, sectors, data, .. } = bio;
+        let (wait_ns, device_ns) = (0, 0);
+        self.ended.push(Completion { cookie, status, op, sectors, data, wait_ns, device_ns });
+        self.port.nudge();
+    }
+
+    fn refresh(&mut self) {
+        if self.snapshot.version != self.shared.version() {
+            self.snapshot = self.shared.snapshot();
+        }
+    }
+
+    /// A slot with the bio in it. The caller has seen that there is one.
+    #[inline]
+    fn slot(&mut self, bio: Bio, step: FlushStep, now: Nanos) -> RequestClaim {
+        let mut claim = match self.free.pop() {
+            Some(claim) => claim,
+            None => self.new_slot(),
+        };
+        claim.fill(bio, now);
+        claim.flush_step = step;
+        claim
+    }
+
+    /// Whether no more slots may be made.
+    fn is_full(&self) -> bool {
+        self.slots >= self.snapshot.slots.min(self.slots_max)
+    }
+
+    #[cold]
+    fn new_slot(&mut self) -> RequestClaim {
+        assert!(!self.is_full(), "more slots than nr_requests allows");
+        let claim = Claim::new(Request::free(RqId::new(self.id, self.slots, 0)));
+        self.slots += 1;
+        claim
+    }
+
+    #[inline]
+    fn route(&mut self, claim: RequestClaim, now: Nanos) -> Result<(), Refused> {
+        if self.shared.config.spread == Spread::RoundRobin {
+            let lane = (self.shared.turn.next() % self.rings.len() as u64) as usize;
+            self.push(lane, claim);
+            return Ok(());
+        }
+        if claim.flush_step.is_sequenced() {
+            // The flush machine's own: past plug and scheduler.
+            match &self.shared.single {
+                Some(single) => {
+                    single.insert_sequenced(claim);
+                    self.touched = 1;
+                }
+                None => self.push(0, claim),
+            }
+            return Ok(());
+        }
+        self.plug(claim, now)
+    }
+
+    #[inline]
+    fn push(&mut self, ring: usize, claim: RequestClaim) {
+        self.touched |= 1 << (ring % 64);
+        let pushed = self.rings[ring].push(claim);
+        assert!(pushed.is_ok(), "a ring has room for every slot of its submitter");
+    }
+
+    #[inline]
+    fn plug(&mut self, claim: RequestClaim, now: Nanos) -> Result<(), Refused> {
+        let merging = self.snapshot.nomerges < 2;
+        let mut claim = claim;
+        if let Some(newest) = self.plug.last_mut() {
+            if merging {
+                match fit(&newest.rq, &claim.rq, &self.snapshot.limits) {
+                    Fit::Apart => {}
+                    Fit::TooLarge => newest.rq.flags |= Flags::NOMERGE,
+                    Fit::Joins(Side::Back) => {
+                        newest.absorb_back(claim);
+                        return Ok(());
+                    }
+                    Fit::Joins(Side::Front) => {
+                        newest.absorb_front(claim);
+                        return Ok(());
+                    }
+                }
+            }
+            if self.plug.len() >= PLUG_MAX
+                || (merging && self.plug.last().is_some_and(|r| r.rq.sectors >= PLUG_FLUSH_SECTORS))
+            {
+                self.flush_plug(now);
+            }
+        }
+        if let Some(single) = &self.shared.single {
+            match single.offer(claim, now) {
+                Ok(request) => claim = request,
+                Err(None) => return Ok(()),
+                Err(Some(claim)) => return self.refuse_claim(claim),
+            }
+        }
+        self.plug.push(claim);
+        Ok(())
+    }
+
+    /// The single queue has no request left: the bio goes back out of its slot.
+    #[cold]
+    fn refuse_claim(&mut self, mut claim: RequestClaim) -> Result<(), Refused> {
+        if claim.split != Request::WHOLE {
+            // A part of an accepted bio cannot be refused; it goes ahead without a place.
+            self.plug.push(claim);
+            return Ok(());
+        }
+        let rq = claim.rq;
+        let bio = Bio {
+            sector: rq.sector,
+            sectors: rq.sectors,
+            op: rq.op,
+            flags: rq.flags,
+            ioprio: rq.ioprio,
+            hint: rq.hint,
+            group: rq.group,
+            cookie: claim.cookie,
+            data: std::mem::take(&mut claim.data),
+        };
+        claim.state = State::Free;
+        self.free.push(claim);
+        if bio.flags.has(Flags::NOWAIT) {
+            self.end_unsent(bio, Status::Again);
+            return Ok(());
+        }
+        self.stats.ended.add(1);
+        if self.member.leave(1, &self.shared.gate) {
+            self.shared.tell_freezer();
+        }
+        Err(Refused::Full(bio))
+    }
+
+    fn submit_large(&mut self, bio: Bio, step: FlushStep, now: Nanos) -> Result<(), Refused> {
+        match split::front(&bio, &self.snapshot.limits) {
+            Ok(sectors) if sectors == bio.sectors => {
+                let claim = self.slot(bio, step, now);
+                self.route(claim, now)
+            }
+            Ok(_) => {
+                let serial = (self.shared.config.spread == Spread::RoundRobin)
+                    .then(|| (self.shared.turn.next() % self.rings.len() as u64) as usize);
+                let parts = Parts {
+                    left: 0,
+                    step,
+                    serial,
+                    status: Status::Ok,
+                    cookie: bio.cookie,
+                    op: bio.op,
+                    sectors: bio.sectors,
+                    data: Vec::new(),
+                    wait_ns: 0,
+                    device_ns: 0,
+                    rest: Some(bio),
+                };
+                let index = self.parts.iter().position(Option::is_none).unwrap_or_else(|| {
+                    self.parts.push(None);
+                    self.parts.len() - 1
+                });
+                self.parts[index] = Some(parts);
+                self.issue_parts(index, now);
+                Ok(())
+            }
+            Err(status) => {
+                self.end_unsent(bio, status);
+                Ok(())
+            }
+        }
+    }
+
+    /// Sends as many parts as there are slots for (one, if they follow one another).
+    fn issue_parts(&mut self, index: usize, now: Nanos) {
+        loop {
+            let full = self.free.is_empty() && self.is_full();
+            let parts = self.parts[index].as_mut().expect("parts under way");
+            if parts.serial.is_some() && parts.left > 0 {
+                return;
+            }
+            let Some(mut bio) = parts.rest.take() else { return };
+            if full {
+                parts.rest = Some(bio);
+                self.backlog.push_back(index);
+                return;
+            }
+            let (step, serial) = (parts.step, parts.serial);
+            parts.left += 1;
+            // An error was ruled out when the first part was cut: flags do not change.
+            let sectors = split::front(&bio, &self.snapshot.limits).unwrap_or(bio.sectors);
+            if sectors < bio.sectors {
+                parts.rest = Some(split::cut(&mut bio, sectors));
+            }
+            let mut claim = self.slot(bio, step, now);
+            claim.split = index as u32;
+            // Parts are put together by where they started; a front merge may move `rq.sector`.
+            claim.cookie = claim.rq.sector;
+            match serial {
+                Some(lane) => self.push(lane, claim),
+                None => {
+                    let routed = self.route(claim, now);
+                    assert!(routed.is_ok(), "a part of an accepted bio is not refused");
+                }
+            }
+        }
+    }
+
+    fn flush_plug(&mut self, now: Nanos) {
+        if self.plug.is_empty() && self.touched == 0 {
+            return;
+        }
+        self.last_now = now;
+        let shared = &self.shared;
+        self.stats.account_busy(&shared.stamp, now, || shared.is_busy());
+        if let Some(single) = &self.shared.single {
+            single.insert(&mut self.plug, now);
+            self.touched = 0;
+            if !(single.any_home && self.turns_single) {
+                self.shared.ring(0);
+            }
+            return;
+        }
+        if self.snapshot.scheduled && !self.plug.is_empty() {
+            self.shared.elevate(&mut self.plug, now);
+            self.shared.kick(self.lane, ELEVATOR);
+        } else if !self.plug.is_empty() {
+            self.touched |= 1;
+            for claim in self.plug.drain(..) {
+                let pushed = self.rings[0].push(claim);
+                assert!(pushed.is_ok(), "a ring has room for every slot of its submitter");
+            }
+        }
+        let touched = std::mem::take(&mut self.touched);
+        if touched == 0 {
+            return;
+        }
+        for (index, ring) in self.rings.iter_mut().enumerate() {
+            if touched & 1 << (index % 64) != 0 && ring.publish() {
+                let lane =
+                    if self.shared.config.spread == Spread::RoundRobin { index } else { self.lane };
+                self.shared.kick(lane, usize::from(self.id.0));
+            }
+        }
+    }
+
+    pub(crate) fn complete(&mut self, now: Nanos, mut each: impl FnMut(Completion)) -> usize {
+        let mut ended = self.ended.len();
+        for completion in self.ended.drain(..) {
+            self.stats.errors.add(u64::from(!completion.status.is_ok()));
+            each(completion);
+        }
+        let inbox = self.port.inbox.take();
+        if !inbox.is_empty() {
+            self.stats.account_busy(&self.shared.stamp, now, || true);
+            for claim in inbox {
+                if let Some(completion) = self.take_apart(claim, now) {
+                    ended += 1;
+                    each(completion);
+                }
+            }
+        }
+        if ended > 0 {
+            self.stats.ended.add(ended as u64);
+            if self.member.leave(ended as u64, &self.shared.gate) {
+                self.shared.tell_freezer();
+            }
+        }
+        if !self.backlog.is_empty() {
+            self.send_backlog(now);
+        }
+        ended
+    }
+
+    #[cold]
+    fn send_backlog(&mut self, now: Nanos) {
+        for _ in 0..self.backlog.len() {
+            if self.free.is_empty() {
+                break;
+            }
+            let index = self.backlog.pop_front().expect("counted");
+            self.issue_parts(index, now);
+        }
+        self.flush_plug(now);
+    }
+
+    /// Accounts for an ended request and gives its slot back. `None` while parts are missing.
+    #[inline]
+    fn take_apart(&mut self, mut claim: RequestClaim, now: Nanos) -> Option<Completion> {
+        debug_assert_eq!(claim.state, State::Complete, "a request comes back unfinished");
+        let wait_ns = claim.issued_at.since(claim.accepted_at);
+        let device_ns = claim.done_at.since(claim.issued_at);
+        self.account(&claim, wait_ns, device_ns);
+        let completion = Completion {
+            cookie: claim.cookie,
+            status: claim.status,
+            op: claim.rq.op,
+            sectors: own_sectors(&claim),
+            data: std::mem::take(&mut claim.data),
+            wait_ns,
+            device_ns,
+        };
+        let (split, sector) = (claim.split, claim.cookie);
+        claim.state = State::Free;
+        self.free.push(claim);
+        if split != Request::WHOLE {
+            return self.join_part(split as usize, sector, completion, now);
+        }
+        Some(completion)
+    }
+
+    #[inline]
+    fn account(&self, claim: &Request, wait_ns: u64, device_ns: u64) {
+        let group = &self.stats.groups[Group::of(claim.rq.op) as usize];
+        if claim.absorbed {
+            group.merges.add(1);
+        } else {
+            group.ios.add(1);
+            group.ns.add(wait_ns + device_ns);
+            if claim.status.is_ok() {
+                group.sectors.add(u64::from(claim.rq.sectors));
+            }
+        }
+        if !claim.status.is_ok() {
+            self.stats.errors.add(1);
+        }
+        group.total.record(wait_ns + device_ns);
+        group.wait.record(wait_ns);
+        group.device.record(device_ns);
+    }
+
+    #[cold]
+    fn join_part(
+        &mut self,
+        index: usize,
+        sector: u64,
+        part: Completion,
+        now: Nanos,
+    ) -> Option<Completion> {
+        let parts = self.parts[index].as_mut().expect("parts under way");
+        parts.left -= 1;
+        if parts.status.is_ok() {
+            parts.status = part.status;
+        }
+        parts.data.push((sector, part.data));
+        parts.wait_ns = parts.wait_ns.max(part.wait_ns);
+        parts.device_ns = parts.device_ns.max(part.device_ns);
+        if parts.rest.is_some() {
+            if parts.serial.is_some() && parts.left == 0 {
+                self.issue_parts(index, now);
+                self.flush_plug(now);
+            }
+            return None;
+        }
+        if parts.left > 0 {
+            return None;
+        }
+        let mut parts = self.parts[index].take().expect("parts under way");
+        parts.data.sort_by_key(|(sector, _)| *sector);
+        let mut data = Data::None;
+        parts.data.into_iter().for_each(|(_, piece)| data.append(piece));
+        Some(Completion {
+            cookie: parts.cookie,
+            status: parts.status,
+            op: parts.op,
+            sectors: parts.sectors,
+            data,
+            wait_ns: parts.wait_ns,
+            device_ns: parts.device_ns,
+        })
+    }
+}
+
+/// A merged request covers more than its own bio.
+#[inline]
+fn own_sectors(claim: &Request) -> u32 {
+    if claim.data.is_empty() { claim.rq.sectors } else { (claim.data.len() as u64 / SECTOR) as u32 }
+}
