@@ -1,1 +1,3 @@
 //! queue
+
+#![forbid(unsafe_code)]

@@ -1,1 +1,3 @@
 //! sched
+
+#![forbid(unsafe_code)]
