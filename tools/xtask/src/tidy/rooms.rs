@@ -73,35 +73,9 @@ const LIBRARY: &[&str] = &["weir"];
 const SIM: &[&str] = &["weir-sim"];
 const INSTRUMENTS: &[&str] = &["weir-bench", "weir-report", "weir-advise"];
 
-const UNDER_LIBRARY: &[&[&str]] =
-    &[CORE, PROTO_NBD, PROTO_SCSI, PROTO_ISCSI, DRIVERS, LIVE, CONTROL, TRACE, FRONTS];
-const UNDER_TOOLS: &[&[&str]] = &[
-    CORE,
-    PROTO_NBD,
-    PROTO_SCSI,
-    PROTO_ISCSI,
-    DRIVERS,
-    LIVE,
-    CONTROL,
-    TRACE,
-    FRONTS,
-    LIBRARY,
-    SIM,
-];
-const UNDER_COMMAND: &[&[&str]] = &[
-    CORE,
-    PROTO_NBD,
-    PROTO_SCSI,
-    PROTO_ISCSI,
-    DRIVERS,
-    LIVE,
-    CONTROL,
-    TRACE,
-    FRONTS,
-    LIBRARY,
-    SIM,
-    INSTRUMENTS,
-];
+const PROTOS: &[&str] = &["weir-proto-nbd", "weir-proto-scsi", "weir-proto-iscsi"];
+const HOST: &[&str] = &["weir-live", "weir-control", "weir-trace"];
+const UNDER_TOOLS: &[&[&str]] = &[CORE, PROTOS, DRIVERS, HOST, FRONTS, LIBRARY, SIM];
 
 /// Every room of the design.
 pub const ROOMS: &[Room] = &[
@@ -130,7 +104,7 @@ pub const ROOMS: &[Room] = &[
     Room::new("front/fuse", "weir-fuse", &[QUEUE, LIVE, CONTROL]),
     Room::new("front/ublk", "weir-ublk", &[QUEUE, LIVE]),
     // The library that users name is called what they look for.
-    Room::new("front/inproc", "weir", UNDER_LIBRARY),
+    Room::new("front/inproc", "weir", &[CORE, PROTOS, DRIVERS, HOST, FRONTS]),
     Room::new("host/live", "weir-live", &[CORE, CONTROL, TRACE]),
     Room::new("host/control", "weir-control", &[CORE, TRACE]),
     Room::new("host/trace", "weir-trace", &[CORE, CONTROL]),
@@ -138,7 +112,12 @@ pub const ROOMS: &[Room] = &[
     Room::new("tools/bench", "weir-bench", UNDER_TOOLS),
     Room::new("tools/report", "weir-report", UNDER_TOOLS),
     Room::new("tools/advise", "weir-advise", UNDER_TOOLS),
-    Room::new("tools/cli", "weir-cli", UNDER_COMMAND).with_binary("weir"),
+    Room::new(
+        "tools/cli",
+        "weir-cli",
+        &[CORE, PROTOS, DRIVERS, HOST, FRONTS, LIBRARY, SIM, INSTRUMENTS],
+    )
+    .with_binary("weir"),
     // Chores have to build when the rest does not, so they use no other room.
     Room::new("tools/xtask", "weir-xtask", &[]).with_binary("xtask"),
 ];
