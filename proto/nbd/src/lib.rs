@@ -1,1 +1,3 @@
 //! nbd
+
+#![forbid(unsafe_code)]

@@ -1,0 +1,37 @@
+# The two commands of this repository: `make run` and `make test`. README.md says what they print.
+
+# rustup installs here; a shell that was open before the installation does not know it yet.
+export PATH := $(HOME)/.cargo/bin:$(PATH)
+
+.PHONY: help run test toolchain checkers
+
+help:
+	@echo 'make run    serve a 1 GiB disk over NBD on this machine'
+	@echo 'make test   build, check and test everything'
+
+run: toolchain
+	cargo run --release -p weir-cli --bin weir -- serve
+
+test: toolchain checkers
+	tests/packages.sh
+	cargo xtask ci smoke
+	cargo xtask ci test
+	cargo xtask ci loom
+	cargo xtask ci bench
+
+toolchain:
+	@command -v cargo >/dev/null || { \
+	    echo 'weir is built with Rust 1.88 or newer, and there is no cargo here. Install it with:'; \
+	    echo "    curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh"; \
+	    echo 'then run the same make command again.'; \
+	    exit 1; } >&2
+	@command -v cc >/dev/null || { \
+	    echo 'Rust links with the C compiler, and there is no cc here. On Debian install it with:'; \
+	    echo '    apt-get install gcc libc6-dev'; \
+	    exit 1; } >&2
+
+checkers:
+	@cargo fmt --version >/dev/null 2>&1 && cargo clippy --version >/dev/null 2>&1 || { \
+	    echo 'The tests need rustfmt and clippy. Install them with:'; \
+	    echo '    rustup component add rustfmt clippy'; \
+	    exit 1; } >&2

@@ -1,0 +1,50 @@
+#!/usr/bin/env bash
+# Installs what the whole-program tests need and this machine lacks: the NBD clients and servers
+# that weir is tried against, and tools to look at it from outside. Does nothing when all is there.
+set -euo pipefail
+
+# Debian package, then a command that works when it is installed. mkfs.ext4 and its kin stand in
+# a folder that ordinary users do not search; the package's Python module belongs to the
+# distribution's interpreter, whichever python3 comes first in PATH.
+export PATH="$PATH:/usr/sbin:/sbin"
+packages=(
+    "fio             fio --version"
+    "nbdkit          nbdkit --version"
+    "libnbd-bin      nbdcopy --version"
+    "python3-libnbd  /usr/bin/python3 -c 'import nbd'"
+    "qemu-utils      qemu-img --version"
+    "e2fsprogs       mkfs.ext4 -V"
+    "strace          strace --version"
+)
+
+missing_packages() {
+    local row package probe
+    for row in "${packages[@]}"; do
+        read -r package probe <<<"$row"
+        bash -c "$probe" >/dev/null 2>&1 || echo "$package"
+    done
+}
+
+mapfile -t missing < <(missing_packages)
+if [ "${#missing[@]}" -eq 0 ]; then
+    echo "packages: all ${#packages[@]} are installed"
+    exit 0
+fi
+echo "packages: missing ${missing[*]}"
+
+by_hand() {
+    echo "packages: $1. The tests need: ${missing[*]} (names of Debian packages)" >&2
+    exit 1
+}
+command -v apt-get >/dev/null || by_hand "there is no apt-get here, install them by hand"
+as_root=()
+if [ "$(id -u)" -ne 0 ]; then
+    command -v sudo >/dev/null || by_hand "neither root nor sudo, ask somebody who may install"
+    as_root=(sudo)
+fi
+"${as_root[@]}" apt-get update
+"${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
+    apt-get install --yes --no-install-recommends "${missing[@]}"
+
+mapfile -t missing < <(missing_packages)
+[ "${#missing[@]}" -eq 0 ] || by_hand "installed, but their commands still do not work"

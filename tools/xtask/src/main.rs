@@ -1,0 +1,53 @@
+//! Repository chores: `cargo xtask tidy` and `cargo xtask ci STEP`.
+//!
+//! This is not part of the product and uses no other room, so that it still builds when they do
+//! not. The limits it holds come from the room table and the house style; CONTRIBUTING.md says
+//! them in words.
+
+#![forbid(unsafe_code)]
+
+mod ci;
+mod tidy;
+mod workspace;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::workspace::Workspace;
+
+/// Repository chores of weir.
+#[derive(Parser)]
+#[command(name = "cargo xtask", after_help = "Example: cargo xtask ci smoke")]
+struct Arguments {
+    #[command(subcommand)]
+    chore: Chore,
+}
+
+#[derive(Subcommand)]
+enum Chore {
+    /// Hold the tree against the house limits; every finding is one line `file:line: what`.
+    Tidy,
+    /// Run one stage of continuous integration.
+    Ci {
+        /// Which stage.
+        stage: ci::Stage,
+    },
+}
+
+/// Exit status: 0 all is well, 1 something was found or a step failed, 2 the chore could not run.
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let answer = Workspace::here().and_then(|workspace| match arguments.chore {
+        Chore::Tidy => tidy::run(&workspace),
+        Chore::Ci { stage } => ci::run(&workspace, stage),
+    });
+    match answer {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(1),
+        Err(error) => {
+            eprintln!("xtask: {error}");
+            ExitCode::from(2)
+        }
+    }
+}

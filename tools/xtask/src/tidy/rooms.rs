@@ -1,0 +1,307 @@
+//! The room table: which crate lives in which folder, and which other rooms it may use.
+//!
+//! This is the table of the design, as data. All its rooms stand here, built or not, so that a new
+//! folder is either expected or an error. What a room may never do beyond its dependencies (read a
+//! clock, start a thread) is held by `core/clippy.toml` and by review.
+
+use std::path::Path;
+
+use super::Finding;
+use super::source::Source;
+use crate::workspace::{Dependency, Kind, Package, Workspace};
+
+/// One room of the house.
+pub struct Room {
+    /// Its folder, relative to the workspace root.
+    pub folder: &'static str,
+    /// The name of its crate.
+    pub name: &'static str,
+    /// The groups of weir's crates it may use.
+    pub may: &'static [&'static [&'static str]],
+    /// The crates of other people it may use, where the design names them; `None` is any.
+    pub outside: Option<&'static [&'static str]>,
+    /// The name of its binary, if it has one.
+    pub binary: Option<&'static str>,
+    /// Whether `unsafe` may stand in it.
+    pub unsafe_code: bool,
+}
+
+impl Room {
+    const fn new(
+        folder: &'static str,
+        name: &'static str,
+        may: &'static [&'static [&'static str]],
+    ) -> Room {
+        Room { folder, name, may, outside: None, binary: None, unsafe_code: false }
+    }
+
+    const fn only(self, outside: &'static [&'static str]) -> Room {
+        Room { outside: Some(outside), ..self }
+    }
+
+    const fn with_unsafe(self) -> Room {
+        Room { unsafe_code: true, ..self }
+    }
+
+    const fn with_binary(self, name: &'static str) -> Room {
+        Room { binary: Some(name), ..self }
+    }
+
+    fn may_use(&self, name: &str) -> bool {
+        self.may.iter().any(|group| group.contains(&name))
+    }
+
+    fn is_tool(&self) -> bool {
+        self.folder.starts_with("tools/")
+    }
+}
+
+const BIO: &[&str] = &["weir-bio"];
+const QUEUE: &[&str] = &["weir-bio", "weir-queue"];
+const CORE: &[&str] =
+    &["weir-ring", "weir-bio", "weir-sched", "weir-queue", "weir-map", "weir-load"];
+const PROTO_NBD: &[&str] = &["weir-proto-nbd"];
+const PROTO_SCSI: &[&str] = &["weir-proto-scsi"];
+const PROTO_ISCSI: &[&str] = &["weir-proto-iscsi"];
+const DRIVERS: &[&str] =
+    &["weir-local", "weir-driver-scsi", "weir-driver-iscsi", "weir-driver-nbd", "weir-rbd"];
+const FRONTS: &[&str] = &["weir-front-nbd", "weir-vhost-user", "weir-fuse", "weir-ublk"];
+const LIVE: &[&str] = &["weir-live"];
+const CONTROL: &[&str] = &["weir-control"];
+const TRACE: &[&str] = &["weir-trace"];
+const LIBRARY: &[&str] = &["weir"];
+const SIM: &[&str] = &["weir-sim"];
+const INSTRUMENTS: &[&str] = &["weir-bench", "weir-report", "weir-advise"];
+
+const PROTOS: &[&str] = &["weir-proto-nbd", "weir-proto-scsi", "weir-proto-iscsi"];
+const HOST: &[&str] = &["weir-live", "weir-control", "weir-trace"];
+const UNDER_TOOLS: &[&[&str]] = &[CORE, PROTOS, DRIVERS, HOST, FRONTS, LIBRARY, SIM];
+
+/// Every room of the design.
+pub const ROOMS: &[Room] = &[
+    // loom and shuttle stand in for std's atomics when the ring is checked.
+    Room::new("core/ring", "weir-ring", &[]).only(&["loom", "shuttle"]).with_unsafe(),
+    Room::new("core/bio", "weir-bio", &[]).only(&[]).with_unsafe(),
+    Room::new("core/sched", "weir-sched", &[BIO]),
+    Room::new("core/queue", "weir-queue", &[&["weir-ring", "weir-bio", "weir-sched"]]),
+    Room::new("core/map", "weir-map", &[QUEUE]),
+    Room::new("core/load", "weir-load", &[BIO]),
+    // Three folders are called nbd and two each scsi and iscsi: these say which side they are.
+    Room::new("proto/nbd", "weir-proto-nbd", &[BIO]),
+    Room::new("proto/scsi", "weir-proto-scsi", &[BIO]),
+    Room::new("proto/iscsi", "weir-proto-iscsi", &[BIO]),
+    Room::new("drivers/local", "weir-local", &[QUEUE]).with_unsafe(),
+    Room::new("drivers/scsi", "weir-driver-scsi", &[QUEUE, PROTO_SCSI]),
+    Room::new(
+        "drivers/iscsi",
+        "weir-driver-iscsi",
+        &[QUEUE, PROTO_ISCSI, PROTO_SCSI, &["weir-driver-scsi"]],
+    ),
+    Room::new("drivers/nbd", "weir-driver-nbd", &[QUEUE, PROTO_NBD]),
+    Room::new("drivers/rbd", "weir-rbd", &[QUEUE]),
+    Room::new("front/nbd", "weir-front-nbd", &[QUEUE, LIVE, PROTO_NBD]),
+    Room::new("front/vhost-user", "weir-vhost-user", &[QUEUE, LIVE]),
+    Room::new("front/fuse", "weir-fuse", &[QUEUE, LIVE, CONTROL]),
+    Room::new("front/ublk", "weir-ublk", &[QUEUE, LIVE]),
+    // The library that users name is called what they look for.
+    Room::new("front/inproc", "weir", &[CORE, PROTOS, DRIVERS, HOST, FRONTS]),
+    Room::new("host/live", "weir-live", &[CORE, CONTROL, TRACE]),
+    Room::new("host/control", "weir-control", &[CORE, TRACE]),
+    Room::new("host/trace", "weir-trace", &[CORE, CONTROL]),
+    Room::new("sim", "weir-sim", &[CORE]),
+    Room::new("tools/bench", "weir-bench", UNDER_TOOLS),
+    Room::new("tools/report", "weir-report", UNDER_TOOLS),
+    Room::new("tools/advise", "weir-advise", UNDER_TOOLS),
+    Room::new(
+        "tools/cli",
+        "weir-cli",
+        &[CORE, PROTOS, DRIVERS, HOST, FRONTS, LIBRARY, SIM, INSTRUMENTS],
+    )
+    .with_binary("weir"),
+    // Chores have to build when the rest does not, so they use no other room.
+    Room::new("tools/xtask", "weir-xtask", &[]).with_binary("xtask"),
+];
+
+/// The room of a crate's folder.
+pub fn at(folder: &Path) -> Option<&'static Room> {
+    ROOMS.iter().find(|room| folder == Path::new(room.folder))
+}
+
+/// The room a file stands in.
+pub fn of(path: &str) -> Option<&'static Room> {
+    ROOMS.iter().find(|room| Path::new(path).starts_with(room.folder))
+}
+
+/// The rooms that may use `unsafe`, as text for an error.
+pub fn unsafe_rooms() -> String {
+    let listed = ROOMS.iter().filter(|room| room.unsafe_code).map(|room| room.folder);
+    listed.collect::<Vec<_>>().join(", ")
+}
+
+/// Holds every member of the workspace against the table.
+pub fn check(workspace: &Workspace, sources: &[Source]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for package in workspace.members() {
+        let manifest = format!("{}/Cargo.toml", package.folder.display());
+        let source = sources.iter().find(|source| source.path == manifest);
+        let mut find = |needle: &str, what: String| {
+            let line = source.map_or(1, |source| source.line_with(needle));
+            findings.push(Finding { file: manifest.clone(), line, what });
+        };
+        let Some(room) = at(&package.folder) else {
+            let folder = package.folder.display();
+            find("name", format!("room `{folder}` is not in the table of tidy/rooms.rs"));
+            continue;
+        };
+        if package.name != room.name {
+            let (is, must) = (&package.name, room.name);
+            find("name =", format!("crate is named `{is}`, the room table says `{must}`"));
+        }
+        for name in package.targets_of("bin") {
+            if room.binary != Some(name) {
+                let must = room.binary.unwrap_or("no binary");
+                find("[[bin]]", format!("binary `{name}`, the room table says {must}"));
+            }
+        }
+        for dependency in &package.dependencies {
+            if let Some(what) = refuse(room, dependency, package, workspace) {
+                find(&dependency.name, what);
+            }
+        }
+    }
+    findings
+}
+
+/// Why a room may not have this dependency, or `None` if it may.
+fn refuse(
+    room: &Room,
+    dependency: &Dependency,
+    package: &Package,
+    workspace: &Workspace,
+) -> Option<String> {
+    let (name, folder) = (dependency.name.as_str(), room.folder);
+    let ours = workspace.member(name).is_some() || ROOMS.iter().any(|room| room.name == name);
+    match (ours, dependency.kind) {
+        // A room's tests may use whatever helps to judge it, but not what is built on top of it.
+        (true, Kind::Dev) => {
+            let tool = ROOMS.iter().find(|room| room.name == name)?.is_tool();
+            (tool && name != package.name)
+                .then(|| format!("tests of `{folder}` use `{name}`, tools are used by tools only"))
+        }
+        (true, Kind::Normal | Kind::Build) => (!room.may_use(name)).then(|| {
+            let may = room.may.concat().join(", ");
+            format!("room `{folder}` uses `{name}`, it may use: [{may}]")
+        }),
+        (false, Kind::Dev) => None,
+        (false, Kind::Normal | Kind::Build) => {
+            let only = room.outside.filter(|only| !only.contains(&name))?;
+            let only = only.join(", ");
+            Some(format!("room `{folder}` uses `{name}`, beside std it may use: [{only}]"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workspace::Target;
+
+    fn package(name: &str, folder: &str, dependencies: &[(&str, Kind)]) -> Package {
+        let dependencies = dependencies
+            .iter()
+            .map(|&(name, kind)| Dependency { name: name.to_owned(), kind })
+            .collect();
+        Package {
+            name: name.to_owned(),
+            folder: folder.into(),
+            member: true,
+            dependencies,
+            ..Package::default()
+        }
+    }
+
+    fn whats(package: Package) -> Vec<String> {
+        let workspace = Workspace { root: "/w".into(), packages: vec![package] };
+        check(&workspace, &[]).iter().map(Finding::to_string).collect()
+    }
+
+    #[test]
+    fn the_table_names_each_room_once_and_uses_only_rooms_it_has() {
+        for room in ROOMS {
+            assert_eq!(ROOMS.iter().filter(|r| r.name == room.name).count(), 1, "{}", room.name);
+            let same = ROOMS.iter().filter(|r| r.folder == room.folder).count();
+            assert_eq!(same, 1, "{}", room.folder);
+            for name in room.may.concat() {
+                assert!(ROOMS.iter().any(|r| r.name == name), "{} uses {name}", room.name);
+                assert_ne!(name, room.name);
+            }
+        }
+    }
+
+    #[test]
+    fn a_crate_is_named_after_its_folder_but_for_the_named_exceptions() {
+        let exceptions = [
+            ("proto/nbd", "weir-proto-nbd"),
+            ("proto/scsi", "weir-proto-scsi"),
+            ("proto/iscsi", "weir-proto-iscsi"),
+            ("drivers/scsi", "weir-driver-scsi"),
+            ("drivers/iscsi", "weir-driver-iscsi"),
+            ("drivers/nbd", "weir-driver-nbd"),
+            ("front/nbd", "weir-front-nbd"),
+            ("front/inproc", "weir"),
+        ];
+        for room in ROOMS {
+            let last = room.folder.rsplit('/').next().unwrap();
+            let excepted = exceptions.contains(&(room.folder, room.name));
+            assert!(excepted || room.name == format!("weir-{last}"), "{}", room.folder);
+        }
+    }
+
+    #[test]
+    fn a_forbidden_room_is_found_and_an_allowed_one_is_not() {
+        let normal = |name| [(name, Kind::Normal)];
+        assert!(whats(package("weir-sched", "core/sched", &normal("weir-bio"))).is_empty());
+        let found = whats(package("weir-sched", "core/sched", &normal("weir-queue")));
+        assert_eq!(
+            found,
+            ["core/sched/Cargo.toml:1: room `core/sched` uses `weir-queue`, \
+              it may use: [weir-bio]"]
+        );
+        let build = [("weir-queue", Kind::Build)];
+        assert_eq!(whats(package("weir-sched", "core/sched", &build)).len(), 1);
+    }
+
+    #[test]
+    fn tests_may_use_any_room_but_a_tool() {
+        let dev = |name| [(name, Kind::Dev)];
+        assert!(whats(package("weir-sched", "core/sched", &dev("weir-sim"))).is_empty());
+        assert_eq!(whats(package("weir-sched", "core/sched", &dev("weir-bench"))).len(), 1);
+    }
+
+    #[test]
+    fn the_ring_may_use_loom_and_nothing_else_from_outside() {
+        let normal = |name| [(name, Kind::Normal)];
+        assert!(whats(package("weir-ring", "core/ring", &normal("loom"))).is_empty());
+        assert_eq!(whats(package("weir-ring", "core/ring", &normal("libc"))).len(), 1);
+        assert!(whats(package("weir-ring", "core/ring", &[("proptest", Kind::Dev)])).is_empty());
+        assert!(whats(package("weir-local", "drivers/local", &normal("libc"))).is_empty());
+    }
+
+    #[test]
+    fn an_unknown_room_a_wrong_name_and_a_wrong_binary_are_found() {
+        let found = whats(package("weir-attic", "core/attic", &[]));
+        assert!(found[0].contains("room `core/attic` is not in the table"), "{found:?}");
+        let found = whats(package("weir-rings", "core/ring", &[]));
+        assert!(found[0].contains("named `weir-rings`, the room table says `weir-ring`"));
+        let mut cli = package("weir-cli", "tools/cli", &[]);
+        let root = "tools/cli/src/main.rs".into();
+        cli.targets = vec![Target { name: "weird".into(), kind: "bin".into(), root }];
+        assert!(whats(cli)[0].contains("binary `weird`, the room table says weir"));
+    }
+
+    #[test]
+    fn a_file_belongs_to_the_room_whose_folder_holds_it() {
+        assert_eq!(of("core/ring/src/tags.rs").unwrap().name, "weir-ring");
+        assert!(of("core/ringer/src/lib.rs").is_none());
+    }
+}
