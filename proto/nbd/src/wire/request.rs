@@ -36,6 +36,18 @@ impl Request {
     /// Bytes of an extended request header.
     pub const EXTENDED_LEN: usize = 32;
 
+    /// A request without flags.
+    #[must_use]
+    pub const fn new(command: Command, cookie: u64, offset: u64, length: u64) -> Self {
+        Self { flags: CommandFlags::EMPTY, command, cookie, offset, length }
+    }
+
+    /// The same request with these flags in addition.
+    #[must_use]
+    pub const fn with(self, flags: CommandFlags) -> Self {
+        Self { flags: self.flags.with(flags), ..self }
+    }
+
     /// Bytes of payload that follow this header on the wire.
     ///
     /// Compact: the length of a WRITE, nothing for every other command. Extended: the length, if
