@@ -129,6 +129,12 @@ impl Handshake {
         })
     }
 
+    /// Heap bytes held for pieces that have not arrived whole; at most twice the longest piece.
+    #[must_use]
+    pub fn held_bytes(&self) -> usize {
+        self.held.capacity()
+    }
+
     /// What the server owes, for the error of a connection that ends or times out.
     #[must_use]
     pub fn waiting_for(&self) -> String {

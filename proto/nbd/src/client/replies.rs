@@ -145,6 +145,13 @@ impl Replies {
         &self.words
     }
 
+    /// Heap bytes held for pieces that have not arrived whole and for the words of an error; a
+    /// few times [`ERROR_PAYLOAD_MAX`] at most.
+    #[must_use]
+    pub fn held_bytes(&self) -> usize {
+        self.held.capacity() + self.words.capacity()
+    }
+
     /// The data that is due next, if the stream stands in the middle of some.
     #[must_use]
     pub const fn missing(&self) -> Option<Missing> {

@@ -159,6 +159,12 @@ impl<E: AsRef<[Export]>> Handshake<E> {
         }
     }
 
+    /// Heap bytes held for pieces that have not arrived whole; at most twice the longest piece.
+    #[must_use]
+    pub fn held_bytes(&self) -> usize {
+        self.held.capacity()
+    }
+
     /// From now on every option but ABORT is answered with ERR_SHUTDOWN.
     pub fn shut_down(&mut self) {
         self.session.shut_down();
