@@ -1,0 +1,329 @@
+//! The one place that decides whether a request may be done.
+//!
+//! The order of the rules is the order of the code in [`Geometry::check`]: the command and its
+//! flags, the right to write, the payload, the shape of the range, its end. Whatever is refused
+//! is refused in step: the answer says how many payload bytes have to be dropped, or that the
+//! connection has to end because dropping them would serve an attack.
+//!
+//! Source: NBD protocol, "Command flags", "Size constraints", "Request types", "Error values".
+
+use crate::NbdError;
+use crate::wire::{Command, CommandFlags, Mode, PAYLOAD_MAX_DEFAULT, Request, TransmissionFlags};
+use std::fmt;
+
+/// Refused payload up to this many bytes is dropped and the session goes on; above it the
+/// connection ends. Text: payloads of up to 2^25 bytes should not be taken for an attack.
+pub const DRAIN_MAX: u32 = PAYLOAD_MAX_DEFAULT;
+
+/// The longest read of an export without a fixed maximum, in bytes: a structured chunk counts the
+/// data and its offset in 32 bits.
+const READ_MAX: u32 = u32::MAX - 8;
+
+/// The rules one client's requests are held against.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Geometry {
+    /// How requests look.
+    pub mode: Mode,
+    /// Size of the export in bytes.
+    pub size: u64,
+    /// Offsets and lengths are multiples of this power of two, in bytes.
+    pub minimum_block: u32,
+    /// Longest payload of one request or reply, in bytes.
+    pub payload_max: u32,
+    /// The flags the client was told.
+    pub flags: TransmissionFlags,
+    /// Whether the client selected a metadata context.
+    pub block_status: bool,
+}
+
+/// A range of bytes inside the export; aligned, not empty.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Range {
+    /// First byte.
+    pub offset: u64,
+    /// Bytes.
+    pub length: u64,
+}
+
+/// A request that may be done, with the flags that mean something for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Checked {
+    /// Read a range of at most `payload_max` bytes.
+    Read {
+        /// What to read.
+        range: Range,
+        /// DF: answer with one content chunk, zeroes spelled out.
+        whole: bool,
+    },
+    /// Write the payload, at most `payload_max` bytes, to a range.
+    Write {
+        /// What to write.
+        range: Range,
+        /// Answer only once it is on stable storage.
+        fua: bool,
+    },
+    /// Finish what came before, answer it, close. Has no reply, whatever its fields hold.
+    Disconnect,
+    /// Make every answered write durable.
+    Flush,
+    /// The range is no longer needed.
+    Trim {
+        /// What to discard.
+        range: Range,
+        /// Answer only once it is on stable storage.
+        fua: bool,
+    },
+    /// The range will be needed soon.
+    Cache {
+        /// What to fetch.
+        range: Range,
+    },
+    /// Make the range read as zeroes; may be longer than any payload.
+    WriteZeroes {
+        /// What to zero.
+        range: Range,
+        /// Answer only once it is on stable storage.
+        fua: bool,
+        /// Leave the range allocated.
+        no_hole: bool,
+        /// ENOTSUP unless faster than writing zeroes.
+        fast: bool,
+    },
+    /// Report the extents of a range.
+    BlockStatus {
+        /// What to report on.
+        range: Range,
+        /// Report exactly one extent, not beyond the range.
+        one: bool,
+    },
+}
+
+/// A request that may not be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reject {
+    /// What to answer.
+    pub error: NbdError,
+    /// Why, with the value and its bound; its display is the text of a structured error.
+    pub why: Why,
+    /// How to stay in step, or not.
+    pub then: Then,
+}
+
+/// What has to happen to the stream after a refused request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Then {
+    /// Drop so many payload bytes (often none) and go on.
+    Drain(u32),
+    /// Answer the error and what is outstanding, then close: the payload is longer than
+    /// [`DRAIN_MAX`] and the bound, and will not be received.
+    Close,
+}
+
+/// Why a request is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// No such command.
+    UnknownCommand(Command),
+    /// The export does not offer the command.
+    NotOffered(Command),
+    /// These flags are unknown, not valid for the command, or need a feature that was not agreed
+    /// on.
+    Flags(Command, CommandFlags),
+    /// An extended WRITE without PAYLOAD_LEN.
+    NoPayload,
+    /// The export is read-only.
+    ReadOnly(Command),
+    /// A payload longer than the bound, in bytes.
+    PayloadTooLong(u64, u32),
+    /// A read longer than the bound, in bytes.
+    ReadTooLong(u64, u32),
+    /// A range of no bytes.
+    Empty(Command),
+    /// An offset or length that is no multiple of the minimum block.
+    Misaligned(Range, u32),
+    /// A range that ends behind the export, whose size is given.
+    PastEnd(Range, u64),
+    /// A FLUSH with an offset or length.
+    FlushRange(Range),
+    /// BLOCK_STATUS without a selected context.
+    NoContext,
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::UnknownCommand(command) => write!(f, "unknown command {command}"),
+            Self::NotOffered(command) => write!(f, "{command} is not offered by this export"),
+            Self::Flags(command, flags) => {
+                write!(f, "flags {:#x} are not valid for {command} here", flags.bits())
+            }
+            Self::NoPayload => f.write_str("WRITE with extended headers needs flag PAYLOAD_LEN"),
+            Self::ReadOnly(command) => write!(f, "{command} on a read-only export"),
+            Self::PayloadTooLong(length, bound) => {
+                write!(f, "payload of {length} bytes exceeds {bound}")
+            }
+            Self::ReadTooLong(length, bound) => write!(f, "read of {length} bytes exceeds {bound}"),
+            Self::Empty(command) => write!(f, "{command} of no bytes"),
+            Self::Misaligned(Range { offset, length }, block) => {
+                write!(f, "offset {offset} or length {length} is no multiple of {block}")
+            }
+            Self::PastEnd(Range { offset, length }, size) => {
+                write!(f, "{length} bytes at {offset} end behind the export's {size}")
+            }
+            Self::FlushRange(Range { offset, length }) => {
+                write!(f, "FLUSH with offset {offset} and length {length}, both must be 0")
+            }
+            Self::NoContext => f.write_str("BLOCK_STATUS without a negotiated context"),
+        }
+    }
+}
+
+impl std::error::Error for Why {}
+
+impl fmt::Display for Reject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.error, self.why)
+    }
+}
+
+impl std::error::Error for Reject {}
+
+/// A rule's verdict before it is known what becomes of the payload.
+type Rule<T> = Result<T, (NbdError, Why)>;
+
+impl Geometry {
+    /// Decides whether `request` may be done. Panics on nothing a client can send.
+    ///
+    /// # Errors
+    /// A [`Reject`]: `EINVAL` for an unknown or unoffered command, an invalid flag, an empty,
+    /// misaligned or overlong range; `EPERM` for a write of any kind on a read-only export;
+    /// `ENOSPC` for WRITE and WRITE_ZEROES past the end; `EOVERFLOW` for a read longer than the
+    /// maximum payload.
+    #[inline]
+    pub fn check(&self, request: &Request) -> Result<Checked, Reject> {
+        self.judge(request).map_err(|(error, why)| self.reject(request, error, why))
+    }
+
+    /// Adds to a verdict what becomes of the request's payload.
+    #[cold]
+    fn reject(&self, request: &Request, error: NbdError, why: Why) -> Reject {
+        let then = match u32::try_from(request.payload_len(self.mode)) {
+            Ok(len) if len <= DRAIN_MAX.max(self.payload_max) => Then::Drain(len),
+            _ => Then::Close,
+        };
+        Reject { error, why, then }
+    }
+
+    #[inline]
+    fn judge(&self, request: &Request) -> Rule<Checked> {
+        let command = request.command;
+        if command == Command::DISC {
+            return Ok(Checked::Disconnect);
+        }
+        self.judge_flags(request)?;
+        self.judge_command(command)?;
+        let payload = request.payload_len(self.mode);
+        if payload > u64::from(self.payload_max) {
+            return Err((NbdError::Inval, Why::PayloadTooLong(payload, self.payload_max)));
+        }
+        if command == Command::FLUSH {
+            let Request { offset, length, .. } = *request;
+            if offset != 0 || length != 0 {
+                return Err((NbdError::Inval, Why::FlushRange(Range { offset, length })));
+            }
+            return Ok(Checked::Flush);
+        }
+        let range = self.judge_range(request)?;
+        let has = |flag| request.flags.contains(flag);
+        let fua = has(CommandFlags::FUA);
+        Ok(match command {
+            Command::READ => Checked::Read { range, whole: has(CommandFlags::DF) },
+            Command::WRITE => Checked::Write { range, fua },
+            Command::TRIM => Checked::Trim { range, fua },
+            Command::CACHE => Checked::Cache { range },
+            Command::WRITE_ZEROES => Checked::WriteZeroes {
+                range,
+                fua,
+                no_hole: has(CommandFlags::NO_HOLE),
+                fast: has(CommandFlags::FAST_ZERO),
+            },
+            // The command rule has let nothing else through.
+            _ => Checked::BlockStatus { range, one: has(CommandFlags::REQ_ONE) },
+        })
+    }
+
+    /// Holds the flags against the command and against what was agreed on.
+    #[inline]
+    fn judge_flags(&self, request: &Request) -> Rule<()> {
+        use CommandFlags as F;
+        let offers = |flag, offered| if self.flags.contains(offered) { flag } else { F::EMPTY };
+        // FUA is accepted on any command once offered, even where there is nothing to write.
+        let mut valid = offers(F::FUA, TransmissionFlags::SEND_FUA);
+        match request.command {
+            Command::READ => valid = valid | offers(F::DF, TransmissionFlags::SEND_DF),
+            Command::WRITE if self.mode == Mode::Extended => {
+                if !request.flags.contains(F::PAYLOAD_LEN) {
+                    return Err((NbdError::Inval, Why::NoPayload));
+                }
+                valid = valid | F::PAYLOAD_LEN;
+            }
+            Command::WRITE_ZEROES => {
+                let fast = offers(F::FAST_ZERO, TransmissionFlags::SEND_FAST_ZERO);
+                valid = valid | F::NO_HOLE | fast;
+            }
+            Command::BLOCK_STATUS => valid = valid | F::REQ_ONE,
+            _ => {}
+        }
+        match request.flags.without(valid) {
+            F::EMPTY => Ok(()),
+            flags => Err((NbdError::Inval, Why::Flags(request.command, flags))),
+        }
+    }
+
+    /// Whether the command exists, may be used on this export, and was offered.
+    #[inline]
+    fn judge_command(&self, command: Command) -> Rule<()> {
+        use TransmissionFlags as F;
+        let writes = matches!(command, Command::WRITE | Command::TRIM | Command::WRITE_ZEROES);
+        if writes && self.flags.contains(F::READ_ONLY) {
+            return Err((NbdError::Perm, Why::ReadOnly(command)));
+        }
+        let offered = match command {
+            // Clients exist that send CACHE where it was not offered; a hint does no harm.
+            Command::READ | Command::WRITE | Command::CACHE => true,
+            Command::FLUSH => self.flags.contains(F::SEND_FLUSH),
+            Command::TRIM => self.flags.contains(F::SEND_TRIM),
+            Command::WRITE_ZEROES => self.flags.contains(F::SEND_WRITE_ZEROES),
+            Command::BLOCK_STATUS if self.block_status => true,
+            Command::BLOCK_STATUS => return Err((NbdError::Inval, Why::NoContext)),
+            _ => return Err((NbdError::Inval, Why::UnknownCommand(command))),
+        };
+        if offered { Ok(()) } else { Err((NbdError::Inval, Why::NotOffered(command))) }
+    }
+
+    /// Holds the range against the minimum block, the end, and for a read the maximum payload.
+    #[inline]
+    fn judge_range(&self, request: &Request) -> Rule<Range> {
+        let range = Range { offset: request.offset, length: request.length };
+        if range.length == 0 {
+            return Err((NbdError::Inval, Why::Empty(request.command)));
+        }
+        let mask = u64::from(self.minimum_block.max(1)) - 1;
+        if (range.offset | range.length) & mask != 0 {
+            return Err((NbdError::Inval, Why::Misaligned(range, self.minimum_block)));
+        }
+        let inside = range.offset.checked_add(range.length).is_some_and(|end| end <= self.size);
+        if !inside {
+            let error = match request.command {
+                Command::WRITE | Command::WRITE_ZEROES => NbdError::NoSpc,
+                _ => NbdError::Inval,
+            };
+            return Err((error, Why::PastEnd(range, self.size)));
+        }
+        let read_max = self.payload_max.min(READ_MAX);
+        if request.command == Command::READ && range.length > u64::from(read_max) {
+            return Err((NbdError::Overflow, Why::ReadTooLong(range.length, read_max)));
+        }
+        Ok(range)
+    }
+}

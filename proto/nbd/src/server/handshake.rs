@@ -1,0 +1,289 @@
+//! The handshake's state machine: cuts the stream into options, bounds them, and hands each whole
+//! option to [`super::options`].
+//!
+//! Source: NBD protocol, "Newstyle negotiation", "Fixed newstyle negotiation" and "Termination of
+//! the session during option haggling".
+
+use super::options::Session;
+use super::{Export, Negotiated};
+use crate::wire::{
+    ClientFlags, Greeting, HandshakeFlags, OPTION_DATA_MAX, OPTION_MAGIC, OptionCode, OptionHeader,
+    OptionReplyCode, STRING_MAX, put_option_reply,
+};
+use std::fmt;
+
+/// What a server lets clients negotiate, and how much patience it has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Grant STRUCTURED_REPLY.
+    pub structured: bool,
+    /// Grant EXTENDED_HEADERS.
+    pub extended: bool,
+    /// Options one client may send; with the next one the session ends.
+    pub options_max: u32,
+    /// Longest option data that is dropped and answered with an error, in bytes. Longer data ends
+    /// the session. Data above [`OPTION_DATA_MAX`] is never kept, whatever this says.
+    pub skip_max: u32,
+}
+
+impl Default for Settings {
+    /// Everything granted; 1000 options; 1 MiB dropped.
+    fn default() -> Self {
+        Self { structured: true, extended: true, options_max: 1000, skip_max: 1 << 20 }
+    }
+}
+
+/// What one call of [`Handshake::input`] came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Input {
+    /// Bytes of the input that are used up. Less than all of them unless `step` is
+    /// [`Step::NeedMore`].
+    pub consumed: usize,
+    /// What to do next.
+    pub step: Step,
+}
+
+/// What a server does after handing bytes to the handshake.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Everything is consumed: receive more.
+    NeedMore,
+    /// An option has been answered: send the output, then come back with the rest of the input.
+    /// One option an answer keeps the output of a client that never reads within one reply.
+    Answered,
+    /// Send the output; what follows the consumed bytes belongs to the transmission phase.
+    Transmission(Negotiated),
+    /// Send the output if there is any, then close. Repeated by every later call.
+    Close(CloseReason),
+}
+
+/// Why a server ends a session in the handshake.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CloseReason {
+    /// The client sent ABORT, as it may.
+    Aborted,
+    /// The client's flags hold bits that were not offered: all its flags.
+    ClientFlags(ClientFlags),
+    /// An option starts with these eight bytes instead of IHAVEOPT.
+    OptionMagic(u64),
+    /// Too many options: the bound.
+    TooManyOptions(u32),
+    /// Data too long to be dropped.
+    OptionTooLong {
+        /// The option.
+        option: OptionCode,
+        /// Bytes of data it announced.
+        length: u32,
+        /// Bytes that would have been dropped, or for EXPORT_NAME accepted.
+        bound: u32,
+    },
+    /// EXPORT_NAME, which has no error answer, asked for something not served.
+    UnknownExport(String),
+    /// EXPORT_NAME with a name that is no string of the protocol.
+    BadExportName(crate::wire::BadText),
+    /// EXPORT_NAME after EXTENDED_HEADERS was granted.
+    ExportNameWhileExtended,
+    /// EXPORT_NAME while the server is going away.
+    Shutdown,
+    /// The handshake is already over.
+    Over,
+}
+
+impl fmt::Display for CloseReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Aborted => f.write_str("client aborted the handshake"),
+            Self::ClientFlags(flags) => write!(f, "client flags {flags:?} were not offered"),
+            Self::OptionMagic(magic) => {
+                write!(f, "option starts with {magic:#018x}, not with {OPTION_MAGIC:#018x}")
+            }
+            Self::TooManyOptions(bound) => write!(f, "client sent more than {bound} options"),
+            Self::OptionTooLong { option, length, bound } => {
+                write!(f, "data of option {option} has {length} bytes, the bound is {bound}")
+            }
+            Self::UnknownExport(name) => write!(f, "no export is named {name:?}"),
+            Self::BadExportName(why) => write!(f, "export name: {why}"),
+            Self::ExportNameWhileExtended => {
+                f.write_str("option EXPORT_NAME is forbidden once extended headers are agreed on")
+            }
+            Self::Shutdown => f.write_str("server is shutting down"),
+            Self::Over => f.write_str("handshake is over"),
+        }
+    }
+}
+
+impl std::error::Error for CloseReason {}
+
+/// What the bytes in hand are part of.
+#[derive(Clone, Copy, Debug)]
+enum Expect {
+    ClientFlags,
+    Header,
+    Data(OptionHeader),
+    /// Data too long to be kept: so many bytes are still to be dropped.
+    Skip {
+        option: OptionCode,
+        left: u32,
+    },
+    Over,
+}
+
+/// The server's side of the handshake, for one connection.
+///
+/// Never blocks and keeps no time: half a handshake waits for as long as the caller lets it. Its
+/// memory is bounded by [`OPTION_DATA_MAX`] and one option header.
+#[derive(Debug)]
+pub struct Handshake<E> {
+    session: Session<E>,
+    settings: Settings,
+    expect: Expect,
+    /// The part of the expected piece that has arrived.
+    held: Vec<u8>,
+    options: u32,
+}
+
+/// What the machine offers every client.
+const OFFERED: HandshakeFlags = HandshakeFlags::FIXED_NEWSTYLE.with(HandshakeFlags::NO_ZEROES);
+
+impl<E: AsRef<[Export]>> Handshake<E> {
+    /// Starts a handshake and appends the greeting to `out`. The exports are those this client
+    /// can choose from; the first one is the default export, the one with the empty name.
+    pub fn new(exports: E, settings: Settings, out: &mut Vec<u8>) -> Self {
+        Greeting { flags: OFFERED }.put(out);
+        Self {
+            session: Session::new(exports, settings),
+            settings,
+            expect: Expect::ClientFlags,
+            held: Vec::new(),
+            options: 0,
+        }
+    }
+
+    /// Heap bytes held for pieces that have not arrived whole; at most twice the longest piece.
+    #[must_use]
+    pub fn held_bytes(&self) -> usize {
+        self.held.capacity()
+    }
+
+    /// From now on every option but ABORT is answered with ERR_SHUTDOWN.
+    pub fn shut_down(&mut self) {
+        self.session.shut_down();
+    }
+
+    /// Takes bytes as they arrived, in any fragmentation, and appends answers to `out`.
+    ///
+    /// Keeps what it needs: bytes counted as consumed are not to be given again.
+    pub fn input(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> Input {
+        let mut rest = bytes;
+        let step = loop {
+            match self.piece(&mut rest, out) {
+                Some(Step::NeedMore) => {}
+                Some(step) => break step,
+                None => break Step::NeedMore,
+            }
+        };
+        if matches!(step, Step::Transmission(_) | Step::Close(_)) {
+            self.expect = Expect::Over;
+            self.held = Vec::new();
+        }
+        Input { consumed: bytes.len() - rest.len(), step }
+    }
+
+    /// Handles one piece of the stream: `None` if it has not arrived whole, [`Step::NeedMore`] if
+    /// the next piece may be looked at.
+    fn piece(&mut self, rest: &mut &[u8], out: &mut Vec<u8>) -> Option<Step> {
+        match self.expect {
+            Expect::ClientFlags => {
+                self.fill(rest, 4)?;
+                Some(self.client_flags())
+            }
+            Expect::Header => {
+                self.fill(rest, OptionHeader::LEN)?;
+                Some(self.header())
+            }
+            Expect::Data(header) => {
+                self.fill(rest, header.length as usize)?;
+                self.expect = Expect::Header;
+                let step = self.session.answer(header.code, &self.held, out);
+                self.held.clear();
+                Some(step)
+            }
+            Expect::Skip { option, left } => {
+                let dropped = rest.len().min(left as usize);
+                *rest = &rest[dropped..];
+                let left = left - dropped as u32;
+                self.expect = Expect::Skip { option, left };
+                if left > 0 {
+                    return None;
+                }
+                self.expect = Expect::Header;
+                self.session.answer_too_long(option, out);
+                Some(Step::Answered)
+            }
+            Expect::Over => Some(Step::Close(CloseReason::Over)),
+        }
+    }
+
+    /// Moves bytes from the input to those held until there are `want`; `None` if the input ends
+    /// first. Only what has arrived is ever allocated.
+    fn fill(&mut self, rest: &mut &[u8], want: usize) -> Option<()> {
+        let missing = want.saturating_sub(self.held.len());
+        let (part, after) = rest.split_at(missing.min(rest.len()));
+        self.held.extend_from_slice(part);
+        *rest = after;
+        (self.held.len() >= want).then_some(())
+    }
+
+    fn client_flags(&mut self) -> Step {
+        let bits = self.held[..4].iter().fold(0, |bits, &byte| bits << 8 | u32::from(byte));
+        self.held.clear();
+        let flags = ClientFlags::from_bits(bits);
+        // A client without FIXED_NEWSTYLE is taken for one that speaks it, as the protocol
+        // allows: it can send EXPORT_NAME, and the options it must not send hurt nobody.
+        if bits & !u32::from(OFFERED.bits()) != 0 {
+            return Step::Close(CloseReason::ClientFlags(flags));
+        }
+        self.session.no_zeroes = flags.contains(ClientFlags::NO_ZEROES);
+        self.expect = Expect::Header;
+        Step::NeedMore
+    }
+
+    /// Reads the header that is held, and decides whether its data is kept, dropped or refused.
+    fn header(&mut self) -> Step {
+        let header = OptionHeader::decode(&self.held);
+        let magic = self.held[..8].iter().fold(0, |bits, &byte| bits << 8 | u64::from(byte));
+        self.held.clear();
+        let Some(OptionHeader { code, length }) = header else {
+            return Step::Close(CloseReason::OptionMagic(magic));
+        };
+        self.options += 1;
+        if self.options > self.settings.options_max {
+            return Step::Close(CloseReason::TooManyOptions(self.settings.options_max));
+        }
+        // EXPORT_NAME cannot be answered with an error, so there is no use in reading on.
+        let bound = if code == OptionCode::EXPORT_NAME {
+            STRING_MAX as u32
+        } else {
+            self.settings.skip_max
+        };
+        if length > bound {
+            return Step::Close(CloseReason::OptionTooLong { option: code, length, bound });
+        }
+        self.expect = if length > OPTION_DATA_MAX {
+            Expect::Skip { option: code, left: length }
+        } else {
+            Expect::Data(OptionHeader { code, length })
+        };
+        Step::NeedMore
+    }
+}
+
+/// Appends an error reply with words for a person.
+pub(super) fn put_refusal(
+    out: &mut Vec<u8>,
+    option: OptionCode,
+    code: OptionReplyCode,
+    message: &str,
+) {
+    put_option_reply(out, option, code, |out| out.extend_from_slice(message.as_bytes()));
+}
