@@ -35,8 +35,10 @@ impl<T> Right<T> {
     #[inline]
     pub fn try_take(&self) -> Option<Held<'_, T>> {
         // Look before exchanging, so that those who fail do not fight over the line.
-        (self.taken.load(Ordering::Relaxed) == 0 && self.taken.swap(1, Ordering::Acquire) == 0)
-            .then_some(Held { right: self })
+        let free = self.taken.load(Ordering::Relaxed) == 0
+            && self.taken.swap(1, Ordering::Acquire) == 0;
+        // Lazily: a `Held` built for nothing and dropped would let go of the other's right.
+        free.then(|| Held { right: self })
     }
 
     /// Works under the right for as long as `has_work` says so, and looks once more after letting
@@ -78,5 +80,20 @@ impl<T> DerefMut for Held<'_, T> {
 impl<T> Drop for Held<'_, T> {
     fn drop(&mut self) {
         self.right.taken.store(0, Ordering::Release);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_try_that_fails_leaves_the_right_with_its_holder() {
+        let right = Right::new(7);
+        let held = right.try_take().expect("nobody holds it");
+        assert!(right.try_take().is_none());
+        assert!(right.try_take().is_none(), "the failed try let go of it");
+        drop(held);
+        assert_eq!(right.try_take().as_deref(), Some(&7));
     }
 }
