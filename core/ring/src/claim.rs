@@ -4,6 +4,8 @@
 use std::ops::{Deref, DerefMut};
 use std::ptr;
 
+use crate::sync::UnsafeCell;
+
 /// The exclusive hold on a slot. Where it goes, the right to touch the slot goes.
 #[derive(Debug)]
 pub struct Claim<T>(Box<Slot<T>>);
@@ -11,15 +13,16 @@ pub struct Claim<T>(Box<Slot<T>>);
 #[derive(Debug)]
 #[repr(align(64))]
 struct Slot<T> {
-    /// The next slot of the chain this one is strung on; null while the claim is held.
-    next: *mut Slot<T>,
+    /// The next slot of the chain this one is strung on; null while the claim is held. A cell
+    /// only for loom, which then sees two threads at one link.
+    next: UnsafeCell<*mut Slot<T>>,
     value: T,
 }
 
 impl<T> Claim<T> {
     /// A new slot around `value`. Slots are pooled by their owner; this is the slow path.
     pub fn new(value: T) -> Claim<T> {
-        Claim(Box::new(Slot { next: ptr::null_mut(), value }))
+        Claim(Box::new(Slot { next: UnsafeCell::new(ptr::null_mut()), value }))
     }
 }
 
@@ -56,14 +59,18 @@ pub struct Outgoing<T> {
 pub struct Node<T>(Slot<T>);
 
 impl<T> Node<T> {
-    pub(crate) fn set_next(this: *mut Node<T>, next: *mut Node<T>) {
-        // SAFETY: the chain being built owns `this`, so nobody else reads or writes its link.
-        unsafe { (*this).0.next = next.cast() };
+    /// # Safety
+    /// The caller owns the live node `this`: nobody else reads or writes it now.
+    pub(crate) unsafe fn set_next(this: *mut Node<T>, next: *mut Node<T>) {
+        // SAFETY: the caller's promise.
+        unsafe { (*this).0.next.with_mut(|link| *link = next.cast()) };
     }
 
-    fn next(this: *mut Node<T>) -> *mut Node<T> {
-        // SAFETY: as in `set_next`.
-        unsafe { (*this).0.next.cast() }
+    /// # Safety
+    /// As for [`set_next`](Node::set_next).
+    unsafe fn next(this: *mut Node<T>) -> *mut Node<T> {
+        // SAFETY: the caller's promise.
+        unsafe { (*this).0.next.with(|link| (*link).cast()) }
     }
 }
 
@@ -75,9 +82,10 @@ fn into_node<T>(claim: Claim<T>) -> *mut Node<T> {
 /// `node` came from `into_node` and nobody else holds it.
 unsafe fn from_node<T>(node: *mut Node<T>) -> Claim<T> {
     // SAFETY: the caller's promise; `Node` is transparent over `Slot`.
-    let mut slot: Box<Slot<T>> = unsafe { Box::from_raw(node.cast()) };
-    slot.next = ptr::null_mut();
-    Claim(slot)
+    unsafe {
+        Node::set_next(node, ptr::null_mut());
+        Claim(Box::from_raw(node.cast()))
+    }
 }
 
 impl<T> Default for Outgoing<T> {
@@ -91,7 +99,8 @@ impl<T> Outgoing<T> {
     #[inline]
     pub fn push(&mut self, claim: Claim<T>) {
         let node = into_node(claim);
-        Node::set_next(node, self.newest);
+        // SAFETY: the claim has just become this node.
+        unsafe { Node::set_next(node, self.newest) };
         if self.newest.is_null() {
             self.oldest = node;
         }
@@ -126,7 +135,8 @@ impl<T> Drop for Outgoing<T> {
     fn drop(&mut self) {
         if !self.newest.is_null() {
             let (newest, _) = self.release();
-            drop(Incoming::reversed(newest));
+            // SAFETY: this chain owned its nodes and has just let go of them.
+            drop(unsafe { Incoming::reversed(newest) });
         }
     }
 }
@@ -148,13 +158,19 @@ impl<T> Incoming<T> {
     }
 
     /// Takes over a chain linked newest to oldest and turns it round.
-    pub(crate) fn reversed(mut newest: *mut Node<T>) -> Incoming<T> {
+    ///
+    /// # Safety
+    /// The caller owns the whole chain and hands it over; it ends in null.
+    pub(crate) unsafe fn reversed(mut newest: *mut Node<T>) -> Incoming<T> {
         let mut first = ptr::null_mut();
         while !newest.is_null() {
-            let older = Node::next(newest);
-            Node::set_next(newest, first);
-            first = newest;
-            newest = older;
+            // SAFETY: the caller's promise.
+            newest = unsafe {
+                let older = Node::next(newest);
+                Node::set_next(newest, first);
+                first = newest;
+                older
+            };
         }
         Incoming { first }
     }
@@ -174,9 +190,11 @@ impl<T> Iterator for Incoming<T> {
             return None;
         }
         let node = self.first;
-        self.first = Node::next(node);
-        // SAFETY: this chain owned the node and has just let go of it.
-        Some(unsafe { from_node(node) })
+        // SAFETY: this chain owns the node and lets go of it here.
+        unsafe {
+            self.first = Node::next(node);
+            Some(from_node(node))
+        }
     }
 }
 

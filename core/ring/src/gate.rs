@@ -14,6 +14,9 @@ pub struct Gate {
 }
 
 /// One member's count of what it has inside. Owned by one thread.
+///
+/// It ends with [`Gate::leave`]. One that is dropped instead stays counted: with something inside,
+/// for ever, as nobody can say that it left.
 #[derive(Debug)]
 pub struct Member {
     inside: Arc<Alone<AtomicU64>>,
@@ -49,7 +52,12 @@ impl Gate {
         fence(Ordering::SeqCst);
     }
 
-    /// Opens it once; true when that was the last closing.
+    /// Opens it once; true when that was the last closing: then those who were turned away must be
+    /// told. Freezers that overlap each see the gate empty, so what they change needs a lock of
+    /// its own.
+    ///
+    /// # Panics
+    /// When it is not closed.
     pub fn open(&self) -> bool {
         let before = self.closed.fetch_sub(1, Ordering::AcqRel);
         assert_ne!(before, 0, "the gate is opened more often than closed");
@@ -60,7 +68,8 @@ impl Gate {
     #[inline]
     #[must_use]
     pub fn is_closed(&self) -> bool {
-        self.closed.load(Ordering::Relaxed) != 0
+        // Acquire: whoever finds it open again sees what was changed while it was closed.
+        self.closed.load(Ordering::Acquire) != 0
     }
 
     /// Whether nobody is inside. Meaningful while the gate is closed.
@@ -77,19 +86,25 @@ impl Gate {
 
 impl Member {
     /// Enters with one more; false when the gate is closed.
+    ///
+    /// After a false the freezer must be told, as after a [`leave`](Member::leave) that says so:
+    /// it may have looked during the attempt and taken it for somebody inside.
     #[inline]
-    #[must_use]
+    #[must_use = "the freezer must be told when this is false"]
     pub fn enter(&mut self, gate: &Gate) -> bool {
+        // Before the attempt, so that a member that keeps asking does not keep the freezer out.
+        if gate.is_closed() {
+            return false;
+        }
         if self.count == 0 {
             self.inside.store(1, Ordering::Relaxed);
-            // Only the first needs the fence: while something is inside, the freezer waits anyway.
+            // Pairs with the fence in `close`. Only the first needs it: while something is
+            // inside, the freezer waits anyway.
             fence(Ordering::SeqCst);
-        }
-        if gate.is_closed() {
-            if self.count == 0 {
+            if gate.is_closed() {
                 self.inside.store(0, Ordering::Release);
+                return false;
             }
-            return false;
         }
         self.count += 1;
         self.inside.store(self.count, Ordering::Relaxed);

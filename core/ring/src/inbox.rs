@@ -31,7 +31,8 @@ impl<T> Inbox<T> {
         let (newest, oldest) = chain.release();
         let mut seen = self.newest.load(Ordering::Relaxed);
         loop {
-            Node::set_next(oldest, seen);
+            // SAFETY: the chain let go of its nodes above and nobody else has them yet.
+            unsafe { Node::set_next(oldest, seen) };
             // Release: whoever takes the chain sees the slots as they were posted.
             match self.newest.compare_exchange_weak(
                 seen,
@@ -51,7 +52,10 @@ impl<T> Inbox<T> {
         if self.newest.load(Ordering::Relaxed).is_null() {
             return Incoming::empty();
         }
-        Incoming::reversed(self.newest.swap(ptr::null_mut(), Ordering::Acquire))
+        // Acquire: of every poster, as each exchange goes on with the release before it.
+        let newest = self.newest.swap(ptr::null_mut(), Ordering::Acquire);
+        // SAFETY: the exchange took the whole chain, and each post linked its end to the rest.
+        unsafe { Incoming::reversed(newest) }
     }
 
     /// Whether nothing is there now.

@@ -50,23 +50,49 @@ impl Pending {
     }
 
     /// Clears all bits and calls `visit` for each that was set, ascending. What was published
-    /// before a mark is visible inside `visit`.
+    /// before a mark is visible inside `visit`. After a panic in `visit` those not yet visited are
+    /// marked again.
     #[inline]
     pub fn take(&self, mut visit: impl FnMut(usize)) {
         if !self.any() {
             return;
         }
-        let mut summary = self.summary.swap(0, Ordering::AcqRel);
-        while summary != 0 {
-            let index = summary.trailing_zeros() as usize;
-            summary &= summary - 1;
-            let mut bits = self.words[index].swap(0, Ordering::AcqRel);
+        let summary = self.summary.swap(0, Ordering::AcqRel);
+        let mut rest = Rest { pending: self, summary, index: 0, bits: 0 };
+        while rest.summary != 0 {
+            rest.index = rest.summary.trailing_zeros() as usize;
+            rest.summary &= rest.summary - 1;
+            // Acquire for what was published, release for whoever finds the bit clear and sets the
+            // summary again: that comes after its clearing above.
+            rest.bits = self.words[rest.index].swap(0, Ordering::AcqRel);
             // Pairs with the fence in `mark`: look at the sources only after their bits are clear.
             fence(Ordering::SeqCst);
-            while bits != 0 {
-                visit(index * 64 + bits.trailing_zeros() as usize);
-                bits &= bits - 1;
+            while rest.bits != 0 {
+                let bit = rest.bits.trailing_zeros() as usize;
+                rest.bits &= rest.bits - 1;
+                visit(rest.index * 64 + bit);
             }
+        }
+    }
+}
+
+/// What is taken and not visited yet. A bit that stays set below a clear summary would never be
+/// seen again, as nobody marks what is marked: so it goes back if a visit panics.
+struct Rest<'a> {
+    pending: &'a Pending,
+    summary: u64,
+    index: usize,
+    bits: u64,
+}
+
+impl Drop for Rest<'_> {
+    fn drop(&mut self) {
+        if self.bits != 0 {
+            self.pending.words[self.index].fetch_or(self.bits, Ordering::AcqRel);
+            self.summary |= 1 << self.index;
+        }
+        if self.summary != 0 {
+            self.pending.summary.fetch_or(self.summary, Ordering::AcqRel);
         }
     }
 }
@@ -85,5 +111,19 @@ mod tests {
         pending.take(|source| seen.push(source));
         assert_eq!(seen, [3, 64, 4095]);
         pending.take(|source| panic!("source {source} visited again"));
+    }
+
+    #[test]
+    fn a_visit_that_panics_leaves_the_rest_marked() {
+        let pending = Pending::new(4096);
+        for source in [3, 5, 64, 4095] {
+            pending.mark(source);
+        }
+        let visit = |source| assert_ne!(source, 3, "as arranged");
+        let visits = std::panic::AssertUnwindSafe(|| pending.take(visit));
+        assert!(std::panic::catch_unwind(visits).is_err());
+        let mut seen = Vec::new();
+        pending.take(|source| seen.push(source));
+        assert_eq!(seen, [5, 64, 4095]);
     }
 }

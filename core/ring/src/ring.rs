@@ -60,7 +60,8 @@ pub fn ring<T: Send>(capacity: usize) -> (Producer<T>, Consumer<T>) {
 }
 
 impl<T: Send> Producer<T> {
-    /// Writes an item, which nobody sees before [`publish`](Producer::publish).
+    /// Writes an item, which nobody sees before [`publish`](Producer::publish), or before the
+    /// producer is dropped: that publishes too, so that no item is lost with its writer.
     ///
     /// # Errors
     /// The item, when every place is taken.
@@ -145,7 +146,8 @@ impl<T> Drop for Shared<T> {
 
 impl<T> Drop for Producer<T> {
     fn drop(&mut self) {
-        // What was written and not published still belongs to the ring: its drop ends it.
+        // What was written and not published belongs to the consumer now, or else to the ring's
+        // own drop.
         self.shared.published.store(self.written, Ordering::Release);
     }
 }

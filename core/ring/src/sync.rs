@@ -2,7 +2,7 @@
 
 #[cfg(loom)]
 pub use loom::{
-    cell::UnsafeCell,
+    cell::{MutPtr, UnsafeCell},
     sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
     sync::{Arc, Mutex, MutexGuard},
 };
@@ -37,6 +37,31 @@ impl<T> UnsafeCell<T> {
     pub fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
         f(self.0.get())
     }
+}
+
+/// The standard pointer for writing a cell, with loom's interface.
+#[cfg(not(loom))]
+#[derive(Debug)]
+#[repr(transparent)]
+pub struct MutPtr<T>(*mut T);
+
+#[cfg(not(loom))]
+impl<T> MutPtr<T> {
+    /// Calls `f` with the pointer.
+    #[inline]
+    pub fn with<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
+        f(self.0)
+    }
+}
+
+/// Opens `cell` for writing, for longer than a closure lasts. Loom holds any other access that
+/// comes while the pointer lives against the model.
+#[inline]
+pub fn writing<T>(cell: &UnsafeCell<T>) -> MutPtr<T> {
+    #[cfg(loom)]
+    return cell.get_mut();
+    #[cfg(not(loom))]
+    MutPtr(cell.0.get())
 }
 
 /// Keeps what it wraps on cache lines of its own (two, for the adjacent-line prefetcher).

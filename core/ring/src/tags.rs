@@ -61,12 +61,12 @@ impl TagWords {
     /// Takes up to `max` tags, from the word `hint` on, in one step where one word has enough;
     /// appends them to `out` and returns how many there were. Tags below `reserved` are left alone.
     pub fn take(&self, hint: usize, max: usize, reserved: u16, out: &mut Vec<u16>) -> usize {
-        let mut taken = 0;
+        let (mut taken, start) = (0, hint % self.words.len());
         for step in 0..self.words.len() {
             if taken == max {
                 break;
             }
-            let index = (hint + step) % self.words.len();
+            let index = (start + step) % self.words.len();
             let first = index as u32 * self.bits_per_word;
             let barred = match u32::from(reserved).saturating_sub(first) {
                 0 => 0,
@@ -104,11 +104,13 @@ impl TagWords {
     /// Gives a tag back.
     ///
     /// # Panics
-    /// When it was not out.
+    /// When it was given back before and not taken in since. Debug builds look at the allocators'
+    /// line too and panic whenever it was not out.
     #[inline]
     pub fn free(&self, tag: u16) {
         let word = &self.words[usize::from(tag) / self.bits_per_word as usize];
         let bit = 1 << (u32::from(tag) % self.bits_per_word);
+        debug_assert_ne!(word.out.load(Ordering::Relaxed) & bit, 0, "tag {tag} was not out");
         let before = word.cleared.fetch_or(bit, Ordering::AcqRel);
         assert_eq!(before & bit, 0, "tag {tag} was freed twice");
     }
@@ -226,5 +228,19 @@ mod tests {
         words.take(0, 1, 0, &mut Vec::new());
         words.free(0);
         words.free(0);
+    }
+
+    #[test]
+    #[should_panic(expected = "tag 3 was not out")]
+    #[cfg(debug_assertions)]
+    fn freeing_what_was_never_taken_is_noticed() {
+        TagWords::new(4).free(3);
+    }
+
+    #[test]
+    fn any_hint_will_do() {
+        let mut out = Vec::new();
+        assert_eq!(TagWords::new(256).take(usize::MAX, 1, 0, &mut out), 1);
+        assert_eq!(out, [192], "2^64 - 1 is word 3 of 4");
     }
 }
