@@ -7,9 +7,11 @@
 
 #![deny(unsafe_code)]
 
+pub mod faulty;
 pub mod null;
 pub mod ram;
 
+pub use faulty::{FaultPlan, Faulty};
 pub use null::Null;
 pub use ram::Ram;
 
