@@ -204,6 +204,20 @@ impl<'a> Batch<'a> {
         self.refused = Some(reason);
     }
 
+    /// Offers up to `most` of the requests left to another driver queue, as a wrapping driver
+    /// does. What it takes is taken here, a refusal refuses the rest here.
+    pub fn offer(&mut self, most: usize, other: impl FnOnce(&mut Batch<'_>)) {
+        if self.refused.is_some() {
+            return;
+        }
+        let end = self.tags.len().min(self.taken.saturating_add(most));
+        let mut part = Batch::new(&self.tags[self.taken..end], self.table);
+        other(&mut part);
+        let (taken, refused) = part.outcome();
+        self.taken += taken;
+        self.refused = refused;
+    }
+
     pub(crate) fn outcome(&self) -> (usize, Option<Status>) {
         (self.taken, self.refused)
     }
@@ -235,6 +249,15 @@ impl Done {
     pub fn push_lent(&mut self, tag: Tag, status: Status, lent: &mut Vec<Data>) {
         self.answers.push(Answer { tag, status, lent: lent.len() as u32 });
         self.lent.append(lent);
+    }
+
+    /// Takes all answers out, oldest first, each with the memory it brings back: how a wrapping
+    /// driver sees what the driver below it answered.
+    pub fn drain(&mut self) -> impl Iterator<Item = (Tag, Status, Vec<Data>)> {
+        let mut lent = self.lent.drain(..);
+        self.answers.drain(..).map(move |answer| {
+            (answer.tag, answer.status, lent.by_ref().take(answer.lent as usize).collect())
+        })
     }
 
     /// Answers collected.

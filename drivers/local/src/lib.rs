@@ -1,0 +1,65 @@
+//! Drivers of what is on this machine: [`null`] (nothing), [`ram`] (memory, also with a volatile
+//! cache that a simulated power loss empties) and [`faulty`] (any driver, misbehaving within the
+//! contract, for tests).
+//!
+//! They move bytes and nothing else: ranges, read-only and support for an op were checked above
+//! them, and order is the queue core's business.
+
+#![deny(unsafe_code)]
+
+pub mod faulty;
+pub mod null;
+pub mod ram;
+
+pub use faulty::{FaultPlan, Faulty};
+pub use null::Null;
+pub use ram::Ram;
+
+use weir_bio::{Buf, Data, Limits, SECTOR};
+use weir_queue::DriverError;
+
+/// Tags per queue when nobody says otherwise.
+const DEPTH: u16 = 128;
+
+/// Largest request of a device in memory: 32 MiB, the largest an NBD client may send unasked.
+const MEMORY_SECTORS_MAX: u32 = 32 << 11;
+
+/// The size of a device in sectors.
+fn whole_sectors(kind: &str, bytes: u64) -> Result<u64, DriverError> {
+    if bytes == 0 || !bytes.is_multiple_of(SECTOR) {
+        let what = format!("{kind}: size={bytes} is not a positive multiple of {SECTOR} bytes");
+        return Err(DriverError { what, source: None });
+    }
+    Ok(bytes / SECTOR)
+}
+
+/// What a device that is only memory, or not even that, can take: any address, any pieces.
+fn memory_limits(capacity: u64) -> Limits {
+    Limits {
+        capacity,
+        max_hw_sectors: MEMORY_SECTORS_MAX,
+        max_segments: u16::MAX,
+        max_segment_size: u32::MAX,
+        seg_boundary_mask: u64::MAX,
+        dma_alignment: 0,
+        max_hw_discard_sectors: u32::MAX,
+        discard_granularity: SECTOR as u32,
+        max_write_zeroes_sectors: u32::MAX,
+        fast_write_zeroes: true,
+        ..Limits::default()
+    }
+}
+
+/// Gives a read memory to be filled where its caller brought none, using the spare if it fits.
+fn materialise(data: &mut Data) {
+    let Data::Zero { len, spare } = data else { return };
+    let len = *len as usize;
+    *data = match spare.take() {
+        Some(mut buf) if buf.capacity() >= len => {
+            buf.resize(len);
+            Data::One(buf)
+        }
+        _ if len == 0 => Data::None,
+        _ => Data::One(Buf::zeroed(len)),
+    };
+}

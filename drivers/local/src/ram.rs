@@ -1,0 +1,135 @@
+//! The RAM driver: sparse memory that answers at the next reap.
+//!
+//! The bytes are copied inside `submit`, so a request is served by the thread that submits it and
+//! no memory is ever lent. There is no cache and nothing survives the process; [`CrashRam`] is the
+//! variant with a volatile cache and a simulated power loss.
+
+pub mod crash;
+mod ledger;
+mod store;
+
+use std::sync::Arc;
+
+use weir_bio::{Data, Flags, Limits, Nanos, Op, Status};
+use weir_queue::{
+    Batch, Done, Driver, DriverError, DriverQueue, Extent, Home, Queues, Request, Tag,
+};
+
+pub use crash::{Cache, Crash, CrashRam};
+pub use store::Store;
+
+/// A device in memory.
+#[derive(Debug)]
+pub struct Ram {
+    store: Arc<Store>,
+    depth: u16,
+}
+
+impl Ram {
+    /// A device of `bytes` bytes that reads as zeros.
+    ///
+    /// # Errors
+    /// When `bytes` is 0, not a whole number of sectors, or above [`Store::BYTES_MAX`].
+    pub fn new(bytes: u64) -> Result<Ram, DriverError> {
+        Ok(Ram { store: Arc::new(Store::new(bytes)?), depth: crate::DEPTH })
+    }
+
+    /// The same with `depth` tags per queue, at least 1.
+    #[must_use]
+    pub fn depth(self, depth: u16) -> Ram {
+        Ram { depth: depth.max(1), ..self }
+    }
+}
+
+impl Driver for Ram {
+    fn limits(&self) -> Limits {
+        crate::memory_limits(self.store.capacity())
+    }
+
+    fn queues(&self) -> Queues {
+        Queues {
+            max: u16::MAX,
+            depth: self.depth,
+            reserved: 0,
+            shared_tags: false,
+            home: Home::Any,
+        }
+    }
+
+    fn open(&self, _index: u16, depth: u16) -> Result<Box<dyn DriverQueue>, DriverError> {
+        let taken = Vec::with_capacity(usize::from(depth));
+        Ok(Box::new(RamQueue { store: Arc::clone(&self.store), taken }))
+    }
+
+    fn allocation(&self, sector: u64, sectors: u64) -> Result<Vec<Extent>, DriverError> {
+        Ok(self.store.allocation(sector, sectors))
+    }
+}
+
+/// A queue of [`Ram`].
+struct RamQueue {
+    store: Arc<Store>,
+    taken: Vec<(Tag, Status)>,
+}
+
+impl DriverQueue for RamQueue {
+    fn submit(&mut self, batch: &mut Batch<'_>, _now: Nanos) {
+        while let Some((tag, request)) = batch.peek() {
+            self.taken.push((tag, serve(&self.store, request)));
+            batch.take();
+        }
+    }
+
+    fn commit(&mut self, _now: Nanos) {}
+
+    fn reap(&mut self, _now: Nanos, done: &mut Done) {
+        for (tag, status) in self.taken.drain(..) {
+            done.push(tag, status);
+        }
+    }
+
+    fn in_flight(&self) -> usize {
+        self.taken.len()
+    }
+}
+
+/// Does on the store what the request asks.
+fn serve(store: &Store, request: &mut Request) -> Status {
+    let (at, len) = (request.offset(), request.len());
+    match request.op() {
+        Op::Read => read(store, at, len, request),
+        Op::Write => write(store, at, request),
+        Op::Discard => store.zero(at, len, false),
+        Op::WriteZeroes => store.zero(at, len, request.flags().has(Flags::NOUNMAP)),
+        // There is no cache to flush, and nothing is faster than memory already is.
+        Op::Flush | Op::Prefetch => {}
+        Op::SecureErase | Op::DrvIn | Op::DrvOut => return Status::NotSupp,
+    }
+    Status::Ok
+}
+
+fn read(store: &Store, mut at: u64, len: u64, request: &mut Request) {
+    if store.is_hole(at, len) {
+        return request.read_as_zeros();
+    }
+    request.for_each_data(|data| {
+        crate::materialise(data);
+        for buf in data.bufs_mut() {
+            store.read(at, buf);
+            at += buf.len() as u64;
+        }
+    });
+}
+
+fn write(store: &Store, mut at: u64, request: &mut Request) {
+    request.for_each_data(|data| {
+        if let Data::Zero { len, .. } = data {
+            store.zero(at, u64::from(*len), true);
+            at += u64::from(*len);
+        }
+        for buf in data.bufs() {
+            store.write(at, buf);
+            at += buf.len() as u64;
+        }
+    });
+}

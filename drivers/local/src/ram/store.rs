@@ -1,0 +1,269 @@
+//! Sparse bytes shared between threads.
+//!
+//! Concurrency: every chunk of 64 KiB has a lock of its own, held while bytes are copied to or from
+//! it and never while another is taken. So two requests that meet in one chunk happen one after the
+//! other there, a sector is never seen half written, and a request over several chunks is not one
+//! indivisible step: the same as a disk promises.
+
+use std::fmt;
+use std::sync::{OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use weir_bio::SECTOR;
+use weir_queue::{DriverError, Extent};
+
+/// Bytes in a chunk, the unit of allocation.
+const CHUNK: u64 = 64 << 10;
+
+/// Chunks in a group: 256 MiB. A group's table is made when the first of its chunks is.
+const GROUP: u64 = 4096;
+
+type Chunk = RwLock<Option<Box<[u8]>>>;
+
+/// Sparse bytes: what was never written reads as zeros and takes no memory.
+pub struct Store {
+    capacity: u64,
+    groups: Box<[OnceLock<Box<[Chunk]>>]>,
+}
+
+impl Store {
+    /// The largest store, bytes: 1 PiB, whose table of groups takes 64 MiB.
+    pub const BYTES_MAX: u64 = 1 << 50;
+
+    /// `bytes` bytes of zeros.
+    ///
+    /// # Errors
+    /// When `bytes` is 0, not a whole number of sectors, or above [`Store::BYTES_MAX`].
+    pub fn new(bytes: u64) -> Result<Store, DriverError> {
+        let capacity = crate::whole_sectors("ram", bytes)?;
+        if bytes > Store::BYTES_MAX {
+            let what = format!("ram: size={bytes} is above {} bytes (1 PiB)", Store::BYTES_MAX);
+            return Err(DriverError { what, source: None });
+        }
+        let groups = bytes.div_ceil(CHUNK * GROUP);
+        Ok(Store { capacity, groups: (0..groups).map(|_| OnceLock::new()).collect() })
+    }
+
+    /// Size in sectors.
+    #[must_use]
+    pub fn capacity(&self) -> u64 {
+        self.capacity
+    }
+
+    /// Copies the bytes from byte `at` on into `out`.
+    pub fn read(&self, at: u64, mut out: &mut [u8]) {
+        for run in self.runs(at, out.len() as u64) {
+            let (now, later) = out.split_at_mut(run.len as usize);
+            let chunk = run.chunk.map(readable);
+            match chunk.as_ref().and_then(|chunk| chunk.as_deref()) {
+                Some(bytes) => now.copy_from_slice(&bytes[run.start..][..now.len()]),
+                None => now.fill(0),
+            }
+            out = later;
+        }
+    }
+
+    /// Copies `bytes` to byte `at` and on.
+    pub fn write(&self, at: u64, mut bytes: &[u8]) {
+        for piece in pieces(at, bytes.len() as u64) {
+            let (now, later) = bytes.split_at(piece.len);
+            let mut chunk = writable(self.chunk_made(piece.chunk));
+            let chunk = chunk.get_or_insert_with(zeros);
+            chunk[piece.start..piece.start + piece.len].copy_from_slice(now);
+            bytes = later;
+        }
+    }
+
+    /// Makes `len` bytes from byte `at` on zeros. Whole chunks are freed unless `keep`, which
+    /// allocates instead.
+    pub fn zero(&self, at: u64, len: u64, keep: bool) {
+        if keep {
+            for piece in pieces(at, len) {
+                let mut chunk = writable(self.chunk_made(piece.chunk));
+                let chunk = chunk.get_or_insert_with(zeros);
+                chunk[piece.start..piece.start + piece.len].fill(0);
+            }
+            return;
+        }
+        for run in self.runs(at, len) {
+            let Some(chunk) = run.chunk else { continue };
+            let mut chunk = writable(chunk);
+            if run.len == CHUNK {
+                *chunk = None;
+            } else if let Some(bytes) = chunk.as_deref_mut() {
+                bytes[run.start..][..run.len as usize].fill(0);
+            }
+        }
+    }
+
+    /// Whether nothing of `len` bytes from byte `at` on is allocated.
+    #[must_use]
+    pub fn is_hole(&self, at: u64, len: u64) -> bool {
+        self.runs(at, len).all(|run| run.is_hole())
+    }
+
+    /// What is allocated in `sectors` sectors from `sector`, neighbours that are alike joined.
+    #[must_use]
+    pub fn allocation(&self, sector: u64, sectors: u64) -> Vec<Extent> {
+        let mut extents: Vec<Extent> = Vec::new();
+        for run in self.runs(sector * SECTOR, sectors * SECTOR) {
+            let (hole, sectors) = (run.is_hole(), run.len / SECTOR);
+            match extents.last_mut() {
+                Some(last) if last.hole == hole => last.sectors += sectors,
+                _ => extents.push(Extent { sectors, hole, zero: hole }),
+            }
+        }
+        extents
+    }
+
+    /// The same bytes, independent from now on. Writers must pause meanwhile if the copy is to be
+    /// of one moment.
+    #[must_use]
+    pub fn duplicate(&self) -> Store {
+        let groups = self.groups.iter().map(|group| match group.get() {
+            None => OnceLock::new(),
+            Some(chunks) => {
+                let copies = chunks.iter().map(|chunk| RwLock::new(readable(chunk).clone()));
+                OnceLock::from(copies.collect::<Box<[Chunk]>>())
+            }
+        });
+        Store { capacity: self.capacity, groups: groups.collect() }
+    }
+
+    /// The range as runs of one chunk, or of what is left of a group that has no table yet.
+    fn runs(&self, at: u64, len: u64) -> impl Iterator<Item = Run<'_>> {
+        let end = at + len;
+        let mut at = at;
+        std::iter::from_fn(move || {
+            if at == end {
+                return None;
+            }
+            let index = at / CHUNK;
+            let group = self.groups[(index / GROUP) as usize].get();
+            let unit = if group.is_some() { CHUNK } else { CHUNK * GROUP };
+            let run = Run {
+                chunk: group.map(|group| &group[(index % GROUP) as usize]),
+                start: (at % CHUNK) as usize,
+                len: (unit - at % unit).min(end - at),
+            };
+            at += run.len;
+            Some(run)
+        })
+    }
+
+    fn chunk_made(&self, index: u64) -> &Chunk {
+        let group = self.groups[(index / GROUP) as usize]
+            .get_or_init(|| (0..GROUP).map(|_| RwLock::new(None)).collect());
+        &group[(index % GROUP) as usize]
+    }
+}
+
+impl fmt::Debug for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Store({} sectors)", self.capacity)
+    }
+}
+
+/// A part of a range that is alike: in one chunk, or in none.
+struct Run<'a> {
+    chunk: Option<&'a Chunk>,
+    start: usize,
+    len: u64,
+}
+
+impl Run<'_> {
+    fn is_hole(&self) -> bool {
+        self.chunk.is_none_or(|chunk| readable(chunk).is_none())
+    }
+}
+
+/// The part of a range that lies in one chunk.
+struct Piece {
+    chunk: u64,
+    start: usize,
+    len: usize,
+}
+
+fn pieces(at: u64, len: u64) -> impl Iterator<Item = Piece> {
+    let end = at + len;
+    let mut at = at;
+    std::iter::from_fn(move || {
+        if at == end {
+            return None;
+        }
+        let (chunk, start) = (at / CHUNK, at % CHUNK);
+        let len = (CHUNK - start).min(end - at);
+        at += len;
+        Some(Piece { chunk, start: start as usize, len: len as usize })
+    })
+}
+
+fn zeros() -> Box<[u8]> {
+    vec![0; CHUNK as usize].into_boxed_slice()
+}
+
+// A panic while a chunk is locked leaves bytes half copied at worst, as a failed write does.
+fn readable(chunk: &Chunk) -> RwLockReadGuard<'_, Option<Box<[u8]>>> {
+    chunk.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn writable(chunk: &Chunk) -> RwLockWriteGuard<'_, Option<Box<[u8]>>> {
+    chunk.write().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_across_chunks_and_groups_read_back_and_the_rest_is_zeros() {
+        let store = Store::new(2 * CHUNK * GROUP).unwrap();
+        for at in [0, CHUNK - 512, CHUNK * GROUP - 700, 2 * CHUNK * GROUP - 1536] {
+            let bytes: Vec<u8> = (0..1536).map(|i| (i % 251 + 1) as u8).collect();
+            store.write(at, &bytes);
+            let mut back = vec![0xAA; 1536];
+            store.read(at, &mut back);
+            assert_eq!(back, bytes, "at {at}");
+        }
+        let mut back = vec![0xAA; 4096];
+        store.read(3 * CHUNK + 100, &mut back);
+        assert!(back.iter().all(|byte| *byte == 0));
+    }
+
+    #[test]
+    fn zeroing_frees_whole_chunks_only_and_keeping_frees_none() {
+        let store = Store::new(4 * CHUNK).unwrap();
+        store.write(0, &vec![7; 3 * CHUNK as usize]);
+        store.zero(512, 2 * CHUNK, false);
+        let holes: Vec<bool> =
+            store.allocation(0, 4 * CHUNK / SECTOR).iter().map(|extent| extent.hole).collect();
+        assert_eq!(holes, [false, true, false, true]);
+        let mut back = vec![0; 3 * CHUNK as usize];
+        store.read(0, &mut back);
+        assert!(back[..512].iter().all(|byte| *byte == 7));
+        assert!(back[512..512 + 2 * CHUNK as usize].iter().all(|byte| *byte == 0));
+        assert!(back[512 + 2 * CHUNK as usize..].iter().all(|byte| *byte == 7));
+        store.zero(0, 4 * CHUNK, true);
+        assert!(!store.is_hole(3 * CHUNK, 1));
+    }
+
+    #[test]
+    fn a_duplicate_does_not_see_later_writes() {
+        let store = Store::new(CHUNK).unwrap();
+        store.write(0, &[1; 512]);
+        let copy = store.duplicate();
+        store.write(0, &[2; 512]);
+        let mut back = [0; 512];
+        copy.read(0, &mut back);
+        assert_eq!(back, [1; 512]);
+    }
+
+    #[test]
+    fn a_size_out_of_bounds_is_refused_by_value_and_bound() {
+        let message = |bytes| Store::new(bytes).unwrap_err().to_string();
+        assert_eq!(message(1000), "ram: size=1000 is not a positive multiple of 512 bytes");
+        assert_eq!(
+            message(Store::BYTES_MAX + 512),
+            "ram: size=1125899906843136 is above 1125899906842624 bytes (1 PiB)"
+        );
+    }
+}

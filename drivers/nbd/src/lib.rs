@@ -1,0 +1,2 @@
+//! The NBD client as a driver.
+#![forbid(unsafe_code)]

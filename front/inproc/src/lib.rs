@@ -1,0 +1,2 @@
+//! The multi-queue block layer for user space.
+#![forbid(unsafe_code)]

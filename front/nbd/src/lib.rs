@@ -1,0 +1,2 @@
+//! The NBD server.
+#![forbid(unsafe_code)]

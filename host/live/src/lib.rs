@@ -1,0 +1,2 @@
+//! The real clock, threads and reactors.
+#![forbid(unsafe_code)]

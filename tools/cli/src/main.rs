@@ -1,0 +1,3 @@
+//! The weir command.
+#![forbid(unsafe_code)]
+fn main() {}
