@@ -19,6 +19,7 @@ pub struct Null {
     capacity: u64,
     latency_ns: u64,
     depth: u16,
+    answers_per_reap: usize,
 }
 
 impl Null {
@@ -27,13 +28,25 @@ impl Null {
     /// # Errors
     /// When `bytes` is 0 or not a whole number of sectors.
     pub fn new(bytes: u64) -> Result<Null, DriverError> {
-        Ok(Null { capacity: whole_sectors("null", bytes)?, latency_ns: 0, depth: crate::DEPTH })
+        Ok(Null {
+            capacity: whole_sectors("null", bytes)?,
+            latency_ns: 0,
+            depth: crate::DEPTH,
+            answers_per_reap: usize::MAX,
+        })
     }
 
     /// The same, answering each request `latency_ns` nanoseconds after it was submitted.
     #[must_use]
     pub fn latency_ns(self, latency_ns: u64) -> Null {
         Null { latency_ns, ..self }
+    }
+
+    /// The same, answering at most `answers` requests (at least 1) at a reap, so that a queue stays
+    /// as deep as its submitter makes it. Has no effect on a null device with a latency.
+    #[must_use]
+    pub fn answers_per_reap(self, answers: usize) -> Null {
+        Null { answers_per_reap: answers.max(1), ..self }
     }
 
     /// The same with `depth` tags per queue, at least 1.
@@ -61,7 +74,10 @@ impl Driver for Null {
     fn open(&self, _index: u16, depth: u16) -> Result<Box<dyn DriverQueue>, DriverError> {
         let depth = usize::from(depth);
         Ok(match self.latency_ns {
-            0 => Box::new(Prompt { taken: Vec::with_capacity(depth) }),
+            0 => Box::new(Prompt {
+                taken: VecDeque::with_capacity(depth),
+                answers_per_reap: self.answers_per_reap,
+            }),
             latency_ns => Box::new(Delayed { latency_ns, taken: VecDeque::with_capacity(depth) }),
         })
     }
@@ -86,13 +102,14 @@ fn serve(request: &mut Request) -> Status {
 
 /// A queue that answers at the next reap.
 struct Prompt {
-    taken: Vec<(Tag, Status)>,
+    taken: VecDeque<(Tag, Status)>,
+    answers_per_reap: usize,
 }
 
 impl DriverQueue for Prompt {
     fn submit(&mut self, batch: &mut Batch<'_>, _now: Nanos) {
         while let Some((tag, request)) = batch.peek() {
-            self.taken.push((tag, serve(request)));
+            self.taken.push_back((tag, serve(request)));
             batch.take();
         }
     }
@@ -100,7 +117,8 @@ impl DriverQueue for Prompt {
     fn commit(&mut self, _now: Nanos) {}
 
     fn reap(&mut self, _now: Nanos, done: &mut Done) {
-        for (tag, status) in self.taken.drain(..) {
+        let answers = self.taken.len().min(self.answers_per_reap);
+        for (tag, status) in self.taken.drain(..answers) {
             done.push(tag, status);
         }
     }
