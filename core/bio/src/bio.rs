@@ -198,6 +198,7 @@ pub struct Bio {
 impl Bio {
     /// An I/O of `op` on `sectors` sectors from `sector`, with nothing special about it.
     #[must_use]
+    #[inline]
     pub fn new(op: Op, sector: u64, sectors: u32, data: Data) -> Bio {
         Bio {
             sector,
@@ -232,6 +233,7 @@ impl Bio {
 
     /// The same with more flags.
     #[must_use]
+    #[inline]
     pub fn with(mut self, flags: Flags) -> Bio {
         self.flags |= flags;
         self

@@ -77,6 +77,21 @@ pub struct LaneGauges {
     pub(crate) quarantined: Counter,
 }
 
+impl LaneGauges {
+    /// Requests with the driver: reads, writes.
+    pub(crate) fn in_driver(&self) -> [u64; 2] {
+        let gauge = |issued: &Counter, ended: &Counter| {
+            // `ended` first: a request that ends in between must not make the gauge negative.
+            let ended = ended.read();
+            issued.read().saturating_sub(ended)
+        };
+        [
+            gauge(&self.reads_issued, &self.reads_ended),
+            gauge(&self.writes_issued, &self.writes_ended),
+        ]
+    }
+}
+
 /// Buckets of a histogram: 8 for each power of two up to 2^40 ns (18 minutes).
 const BUCKETS: usize = 8 * 39;
 
@@ -261,12 +276,9 @@ impl Stats {
     }
 
     pub(crate) fn add_lane(&mut self, from: &LaneGauges) {
-        let gauge = |issued: &Counter, ended: &Counter| {
-            let ended = ended.read();
-            issued.read().saturating_sub(ended)
-        };
-        self.in_driver[0] += gauge(&from.reads_issued, &from.reads_ended);
-        self.in_driver[1] += gauge(&from.writes_issued, &from.writes_ended);
+        let [reads, writes] = from.in_driver();
+        self.in_driver[0] += reads;
+        self.in_driver[1] += writes;
         self.flushes += from.flushes.read();
         self.flush_ns += from.flush_ns.read();
         self.quarantined += from.quarantined.read();

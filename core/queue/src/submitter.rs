@@ -41,6 +41,13 @@ impl Refused {
     }
 }
 
+/// As [`Refused`], while the bio stays where it is.
+#[derive(Clone, Copy, Debug)]
+enum Why {
+    Full,
+    Frozen,
+}
+
 /// How a bio ended.
 #[derive(Debug)]
 pub struct Completion {
@@ -168,8 +175,13 @@ impl Submitter {
     /// # Errors
     /// [`Refused`], with the bio, when it would have to wait for a slot or for the gate.
     #[inline]
-    pub fn submit(&mut self, bio: Bio, now: Nanos) -> Result<(), Refused> {
-        self.core().submit(bio, now)
+    pub fn submit(&mut self, mut bio: Bio, now: Nanos) -> Result<(), Refused> {
+        // By reference from here on: copying a bio just filled in costs more than all its checks.
+        match self.core().submit(&mut bio, now) {
+            Ok(()) => Ok(()),
+            Err(Why::Full) => Err(Refused::Full(bio)),
+            Err(Why::Frozen) => Err(Refused::Frozen(bio)),
+        }
     }
 
     /// Sends on what the plug holds.
@@ -214,35 +226,35 @@ impl Drop for Submitter {
 
 impl Core {
     #[inline]
-    fn submit(&mut self, mut bio: Bio, now: Nanos) -> Result<(), Refused> {
+    fn submit(&mut self, bio: &mut Bio, now: Nanos) -> Result<(), Why> {
         if self.free.is_empty() && self.is_full() {
-            return self.refuse(bio, Refused::Full);
+            return self.refuse(bio, Why::Full);
         }
         if !self.member.enter(&self.shared.gate) {
-            return self.refuse(bio, Refused::Frozen);
+            return self.refuse(bio, Why::Frozen);
         }
         if self.member.inside() == 1 {
             // Nothing of ours was inside, so what we know may have been replaced.
             self.refresh();
         }
         self.stats.accepted.add(1);
-        let step = match admit(&mut bio, &self.snapshot) {
+        let step = match admit(bio, &self.snapshot) {
             Ok(step) => step,
             Err(status) => {
                 self.end_unsent(bio, status);
                 return Ok(());
             }
         };
-        if bio.sectors <= self.snapshot.whole_sectors && bio.data.bufs().len() <= 1 {
+        if bio.sectors <= self.snapshot.whole_sectors && !matches!(bio.data, Data::Many(_)) {
             let claim = self.slot(bio, step, now);
-            return self.route(claim, now);
+            return self.route(claim, bio, now);
         }
         self.submit_large(bio, step, now)
     }
 
     /// The bio comes back, unless it asked not to wait: then it ends AGAIN.
     #[cold]
-    fn refuse(&mut self, bio: Bio, why: fn(Bio) -> Refused) -> Result<(), Refused> {
+    fn refuse(&mut self, bio: &mut Bio, why: Why) -> Result<(), Why> {
         // A NOWAIT bio is answered through `complete`, so it must be inside; a closed gate keeps
         // it out.
         if bio.flags.has(Flags::NOWAIT) && self.member.enter(&self.shared.gate) {
@@ -250,14 +262,20 @@ impl Core {
             self.end_unsent(bio, Status::Again);
             return Ok(());
         }
-        Err(why(bio))
+        Err(why)
     }
 
     #[cold]
-    fn end_unsent(&mut self, bio: Bio, status: Status) {
-        let Bio { cookie, op, sectors, data, .. } = bio;
-        let (wait_ns, device_ns) = (0, 0);
-        self.ended.push(Completion { cookie, status, op, sectors, data, wait_ns, device_ns });
+    fn end_unsent(&mut self, bio: &mut Bio, status: Status) {
+        self.ended.push(Completion {
+            cookie: bio.cookie,
+            status,
+            op: bio.op,
+            sectors: bio.sectors,
+            data: std::mem::take(&mut bio.data),
+            wait_ns: 0,
+            device_ns: 0,
+        });
         self.port.nudge();
     }
 
@@ -269,7 +287,7 @@ impl Core {
 
     /// A slot with the bio in it. The caller has seen that there is one.
     #[inline]
-    fn slot(&mut self, bio: Bio, step: FlushStep, now: Nanos) -> RequestClaim {
+    fn slot(&mut self, bio: &mut Bio, step: FlushStep, now: Nanos) -> RequestClaim {
         let mut claim = match self.free.pop() {
             Some(claim) => claim,
             None => self.new_slot(),
@@ -293,7 +311,7 @@ impl Core {
     }
 
     #[inline]
-    fn route(&mut self, claim: RequestClaim, now: Nanos) -> Result<(), Refused> {
+    fn route(&mut self, claim: RequestClaim, bio: &mut Bio, now: Nanos) -> Result<(), Why> {
         if self.shared.config.spread == Spread::RoundRobin {
             let lane = (self.shared.turn.next() % self.rings.len() as u64) as usize;
             self.push(lane, claim);
@@ -310,7 +328,7 @@ impl Core {
             }
             return Ok(());
         }
-        self.plug(claim, now)
+        self.plug(claim, bio, now)
     }
 
     #[inline]
@@ -321,7 +339,7 @@ impl Core {
     }
 
     #[inline]
-    fn plug(&mut self, claim: RequestClaim, now: Nanos) -> Result<(), Refused> {
+    fn plug(&mut self, claim: RequestClaim, bio: &mut Bio, now: Nanos) -> Result<(), Why> {
         let merging = self.snapshot.nomerges < 2;
         let mut claim = claim;
         if let Some(newest) = self.plug.last_mut() {
@@ -349,7 +367,7 @@ impl Core {
             match single.offer(claim, now) {
                 Ok(request) => claim = request,
                 Err(None) => return Ok(()),
-                Err(Some(claim)) => return self.refuse_claim(claim),
+                Err(Some(claim)) => return self.refuse_claim(claim, bio),
             }
         }
         self.plug.push(claim);
@@ -358,24 +376,13 @@ impl Core {
 
     /// The single queue has no request left: the bio goes back out of its slot.
     #[cold]
-    fn refuse_claim(&mut self, mut claim: RequestClaim) -> Result<(), Refused> {
+    fn refuse_claim(&mut self, mut claim: RequestClaim, bio: &mut Bio) -> Result<(), Why> {
         if claim.split != Request::WHOLE {
             // A part of an accepted bio cannot be refused; it goes ahead without a place.
             self.plug.push(claim);
             return Ok(());
         }
-        let rq = claim.rq;
-        let bio = Bio {
-            sector: rq.sector,
-            sectors: rq.sectors,
-            op: rq.op,
-            flags: rq.flags,
-            ioprio: rq.ioprio,
-            hint: rq.hint,
-            group: rq.group,
-            cookie: claim.cookie,
-            data: std::mem::take(&mut claim.data),
-        };
+        bio.data = std::mem::take(&mut claim.data);
         claim.state = State::Free;
         self.free.push(claim);
         if bio.flags.has(Flags::NOWAIT) {
@@ -386,14 +393,14 @@ impl Core {
         if self.member.leave(1, &self.shared.gate) {
             self.shared.tell_freezer();
         }
-        Err(Refused::Full(bio))
+        Err(Why::Full)
     }
 
-    fn submit_large(&mut self, bio: Bio, step: FlushStep, now: Nanos) -> Result<(), Refused> {
-        match split::front(&bio, &self.snapshot.limits) {
+    fn submit_large(&mut self, bio: &mut Bio, step: FlushStep, now: Nanos) -> Result<(), Why> {
+        match split::front(bio, &self.snapshot.limits) {
             Ok(sectors) if sectors == bio.sectors => {
                 let claim = self.slot(bio, step, now);
-                self.route(claim, now)
+                self.route(claim, bio, now)
             }
             Ok(_) => {
                 let serial = (self.shared.config.spread == Spread::RoundRobin)
@@ -409,7 +416,7 @@ impl Core {
                     data: Vec::new(),
                     wait_ns: 0,
                     device_ns: 0,
-                    rest: Some(bio),
+                    rest: Some(Bio { data: std::mem::take(&mut bio.data), ..*bio }),
                 };
                 let index = self.parts.iter().position(Option::is_none).unwrap_or_else(|| {
                     self.parts.push(None);
@@ -447,14 +454,14 @@ impl Core {
             if sectors < bio.sectors {
                 parts.rest = Some(split::cut(&mut bio, sectors));
             }
-            let mut claim = self.slot(bio, step, now);
+            let mut claim = self.slot(&mut bio, step, now);
             claim.split = index as u32;
             // Parts are put together by where they started; a front merge may move `rq.sector`.
             claim.cookie = claim.rq.sector;
             match serial {
                 Some(lane) => self.push(lane, claim),
                 None => {
-                    let routed = self.route(claim, now);
+                    let routed = self.route(claim, &mut bio, now);
                     assert!(routed.is_ok(), "a part of an accepted bio is not refused");
                 }
             }
@@ -509,10 +516,7 @@ impl Core {
         if !inbox.is_empty() {
             self.stats.account_busy(&self.shared.stamp, now, || true);
             for claim in inbox {
-                if let Some(completion) = self.take_apart(claim, now) {
-                    ended += 1;
-                    each(completion);
-                }
+                ended += usize::from(self.take_apart(claim, now, &mut each));
             }
         }
         if ended > 0 {
@@ -539,14 +543,24 @@ impl Core {
         self.flush_plug(now);
     }
 
-    /// Accounts for an ended request and gives its slot back. `None` while parts are missing.
+    /// Accounts for an ended request, gives its slot back and hands its bio over; false while
+    /// parts of the bio are missing.
     #[inline]
-    fn take_apart(&mut self, mut claim: RequestClaim, now: Nanos) -> Option<Completion> {
+    fn take_apart(
+        &mut self,
+        mut claim: RequestClaim,
+        now: Nanos,
+        each: &mut impl FnMut(Completion),
+    ) -> bool {
         debug_assert_eq!(claim.state, State::Complete, "a request comes back unfinished");
         let wait_ns = claim.issued_at.since(claim.accepted_at);
         let device_ns = claim.done_at.since(claim.issued_at);
         self.account(&claim, wait_ns, device_ns);
-        let completion = Completion {
+        claim.state = State::Free;
+        if claim.split != Request::WHOLE {
+            return self.join_part(claim, wait_ns, device_ns, now, each);
+        }
+        each(Completion {
             cookie: claim.cookie,
             status: claim.status,
             op: claim.rq.op,
@@ -554,14 +568,9 @@ impl Core {
             data: std::mem::take(&mut claim.data),
             wait_ns,
             device_ns,
-        };
-        let (split, sector) = (claim.split, claim.cookie);
-        claim.state = State::Free;
+        });
         self.free.push(claim);
-        if split != Request::WHOLE {
-            return self.join_part(split as usize, sector, completion, now);
-        }
-        Some(completion)
+        true
     }
 
     #[inline]
@@ -587,34 +596,37 @@ impl Core {
     #[cold]
     fn join_part(
         &mut self,
-        index: usize,
-        sector: u64,
-        part: Completion,
+        mut claim: RequestClaim,
+        wait_ns: u64,
+        device_ns: u64,
         now: Nanos,
-    ) -> Option<Completion> {
+        each: &mut impl FnMut(Completion),
+    ) -> bool {
+        let index = claim.split as usize;
         let parts = self.parts[index].as_mut().expect("parts under way");
         parts.left -= 1;
         if parts.status.is_ok() {
-            parts.status = part.status;
+            parts.status = claim.status;
         }
-        parts.data.push((sector, part.data));
-        parts.wait_ns = parts.wait_ns.max(part.wait_ns);
-        parts.device_ns = parts.device_ns.max(part.device_ns);
+        parts.data.push((claim.cookie, std::mem::take(&mut claim.data)));
+        parts.wait_ns = parts.wait_ns.max(wait_ns);
+        parts.device_ns = parts.device_ns.max(device_ns);
+        self.free.push(claim);
         if parts.rest.is_some() {
             if parts.serial.is_some() && parts.left == 0 {
                 self.issue_parts(index, now);
                 self.flush_plug(now);
             }
-            return None;
+            return false;
         }
         if parts.left > 0 {
-            return None;
+            return false;
         }
         let mut parts = self.parts[index].take().expect("parts under way");
         parts.data.sort_by_key(|(sector, _)| *sector);
         let mut data = Data::None;
         parts.data.into_iter().for_each(|(_, piece)| data.append(piece));
-        Some(Completion {
+        each(Completion {
             cookie: parts.cookie,
             status: parts.status,
             op: parts.op,
@@ -622,7 +634,8 @@ impl Core {
             data,
             wait_ns: parts.wait_ns,
             device_ns: parts.device_ns,
-        })
+        });
+        true
     }
 }
 

@@ -195,8 +195,8 @@ impl Bench<'_> {
         for _ in 0..batch {
             let Step::Io { op, sector, sectors } = self.generator.next() else { continue };
             let Some(buf) = self.buffers.pop() else { break };
-            let flags = if op == Op::Write { Flags::SYNC } else { Flags::NONE };
-            let bio = Bio::new(op, sector, sectors, buf.into()).with(flags);
+            let mut bio = Bio::new(op, sector, sectors, buf.into());
+            bio.flags = if op == Op::Write { Flags::SYNC } else { Flags::NONE };
             if let Err(refused) = self.submitter.submit(bio, now) {
                 self.buffers.extend(refused.into_bio().data.into_spare());
                 break;
