@@ -1,2 +1,4 @@
-//! The multi-queue block layer for user space.
+//! weir: the multi-queue block layer for user space, as a library.
 #![forbid(unsafe_code)]
+pub mod target;
+pub mod units;
