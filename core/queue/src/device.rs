@@ -367,6 +367,7 @@ impl Device {
     pub fn stats(&self) -> Stats {
         let mut stats = self.shared.ledger.lock().expect("the ledger's lock").sum();
         self.shared.lanes.iter().for_each(|lane| stats.add_lane(&lane.gauges));
+        stats.in_flight = self.shared.gate.inside();
         stats
     }
 

@@ -5,6 +5,7 @@
 
 use weir_bio::{Bio, Buf, Data, Flags, Nanos, Op, Rq, RqId, SchedTag, Status};
 use weir_ring::Claim;
+use weir_sched::merge::Side;
 
 /// A claim on a request: moved from queue to queue, never copied.
 pub type RequestClaim = Claim<Request>;
@@ -198,6 +199,14 @@ impl Request {
             *data = lent.next().expect("a driver gives back all the memory it was lent");
         });
         assert!(lent.next().is_none(), "a driver gives back more memory than it was lent");
+    }
+
+    /// Joins `gone` at this side.
+    pub(crate) fn absorb(&mut self, gone: RequestClaim, side: Side) {
+        match side {
+            Side::Back => self.absorb_back(gone),
+            Side::Front => self.absorb_front(gone),
+        }
     }
 
     /// Joins `gone`, which starts where this one ends.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use weir_bio::{Bio, Data, Flags, Nanos, Op, RqId, SECTOR, Status, SubmitterId};
 use weir_ring::{Claim, Member, Producer};
-use weir_sched::merge::{Fit, Side, fit};
+use weir_sched::merge::{Fit, fit};
 
 use crate::admit::admit;
 use crate::bell::Port;
@@ -14,7 +14,7 @@ use crate::config::Spread;
 use crate::device::{ELEVATOR, Shared, Snapshot};
 use crate::request::{FlushStep, Request, RequestClaim, State};
 use crate::split;
-use crate::stats::{Group, SubmitterStats};
+use crate::stats::{Group, Streaks, SubmitterStats};
 
 /// Requests a plug holds before it is flushed.
 const PLUG_MAX: usize = 32;
@@ -114,6 +114,7 @@ pub(crate) struct Core {
     parts: Vec<Option<Parts>>,
     backlog: VecDeque<usize>,
     ended: Vec<Completion>,
+    streaks: Streaks,
     /// The latest time this thread brought: a drop happens then.
     last_now: Nanos,
 }
@@ -151,6 +152,7 @@ impl Submitter {
                 parts: Vec::new(),
                 backlog: VecDeque::new(),
                 ended: Vec::new(),
+                streaks: Streaks::default(),
                 snapshot,
                 last_now: Nanos::ZERO,
             })),
@@ -237,7 +239,6 @@ impl Core {
             // Nothing of ours was inside, so what we know may have been replaced.
             self.refresh();
         }
-        self.stats.accepted.add(1);
         let step = match admit(bio, &self.snapshot) {
             Ok(step) => step,
             Err(status) => {
@@ -258,7 +259,6 @@ impl Core {
         // A NOWAIT bio is answered through `complete`, so it must be inside; a closed gate keeps
         // it out.
         if bio.flags.has(Flags::NOWAIT) && self.member.enter(&self.shared.gate) {
-            self.stats.accepted.add(1);
             self.end_unsent(bio, Status::Again);
             return Ok(());
         }
@@ -340,6 +340,41 @@ impl Core {
 
     #[inline]
     fn plug(&mut self, claim: RequestClaim, bio: &mut Bio, now: Nanos) -> Result<(), Why> {
+        if self.shared.single.is_none() && !self.snapshot.scheduled {
+            self.plug_in_ring(claim, now);
+            return Ok(());
+        }
+        self.plug_in_list(claim, bio, now)
+    }
+
+    /// Without a scheduler the plug is the part of the ring that is not published yet.
+    #[inline]
+    fn plug_in_ring(&mut self, claim: RequestClaim, now: Nanos) {
+        let ring = &mut self.rings[0];
+        if self.snapshot.nomerges < 2 {
+            let limits = &self.snapshot.limits;
+            let fit = ring.with_newest(|newest| fit(&newest.rq, &claim.rq, limits));
+            match fit {
+                None | Some(Fit::Apart) => {}
+                Some(Fit::TooLarge) => {
+                    ring.with_newest(|newest| newest.rq.flags |= Flags::NOMERGE);
+                }
+                Some(Fit::Joins(side)) => {
+                    ring.with_newest(|newest| newest.absorb(claim, side));
+                    return;
+                }
+            }
+        }
+        let large = |newest: &mut RequestClaim| newest.rq.sectors >= PLUG_FLUSH_SECTORS;
+        if ring.unpublished() >= PLUG_MAX
+            || (self.snapshot.nomerges < 2 && ring.with_newest(large) == Some(true))
+        {
+            self.flush_plug(now);
+        }
+        self.push(0, claim);
+    }
+
+    fn plug_in_list(&mut self, claim: RequestClaim, bio: &mut Bio, now: Nanos) -> Result<(), Why> {
         let merging = self.snapshot.nomerges < 2;
         let mut claim = claim;
         if let Some(newest) = self.plug.last_mut() {
@@ -347,19 +382,14 @@ impl Core {
                 match fit(&newest.rq, &claim.rq, &self.snapshot.limits) {
                     Fit::Apart => {}
                     Fit::TooLarge => newest.rq.flags |= Flags::NOMERGE,
-                    Fit::Joins(Side::Back) => {
-                        newest.absorb_back(claim);
-                        return Ok(());
-                    }
-                    Fit::Joins(Side::Front) => {
-                        newest.absorb_front(claim);
+                    Fit::Joins(side) => {
+                        newest.absorb(claim, side);
                         return Ok(());
                     }
                 }
             }
-            if self.plug.len() >= PLUG_MAX
-                || (merging && self.plug.last().is_some_and(|r| r.rq.sectors >= PLUG_FLUSH_SECTORS))
-            {
+            let large = merging && newest.rq.sectors >= PLUG_FLUSH_SECTORS;
+            if large || self.plug.len() >= PLUG_MAX {
                 self.flush_plug(now);
             }
         }
@@ -389,7 +419,6 @@ impl Core {
             self.end_unsent(bio, Status::Again);
             return Ok(());
         }
-        self.stats.ended.add(1);
         if self.member.leave(1, &self.shared.gate) {
             self.shared.tell_freezer();
         }
@@ -486,12 +515,6 @@ impl Core {
         if self.snapshot.scheduled && !self.plug.is_empty() {
             self.shared.elevate(&mut self.plug, now);
             self.shared.kick(self.lane, ELEVATOR);
-        } else if !self.plug.is_empty() {
-            self.touched |= 1;
-            for claim in self.plug.drain(..) {
-                let pushed = self.rings[0].push(claim);
-                assert!(pushed.is_ok(), "a ring has room for every slot of its submitter");
-            }
         }
         let touched = std::mem::take(&mut self.touched);
         if touched == 0 {
@@ -518,12 +541,10 @@ impl Core {
             for claim in inbox {
                 ended += usize::from(self.take_apart(claim, now, &mut each));
             }
+            self.stats.settle(&mut self.streaks);
         }
-        if ended > 0 {
-            self.stats.ended.add(ended as u64);
-            if self.member.leave(ended as u64, &self.shared.gate) {
-                self.shared.tell_freezer();
-            }
+        if ended > 0 && self.member.leave(ended as u64, &self.shared.gate) {
+            self.shared.tell_freezer();
         }
         if !self.backlog.is_empty() {
             self.send_backlog(now);
@@ -555,7 +576,14 @@ impl Core {
         debug_assert_eq!(claim.state, State::Complete, "a request comes back unfinished");
         let wait_ns = claim.issued_at.since(claim.accepted_at);
         let device_ns = claim.done_at.since(claim.issued_at);
-        self.account(&claim, wait_ns, device_ns);
+        let ok = claim.status.is_ok();
+        if !ok {
+            self.stats.errors.add(1);
+        }
+        let sectors = if ok && !claim.absorbed { u64::from(claim.rq.sectors) } else { 0 };
+        let group = Group::of(claim.rq.op);
+        let times = (wait_ns, device_ns);
+        self.stats.count(&mut self.streaks, group, times, claim.absorbed, sectors);
         claim.state = State::Free;
         if claim.split != Request::WHOLE {
             return self.join_part(claim, wait_ns, device_ns, now, each);
@@ -571,26 +599,6 @@ impl Core {
         });
         self.free.push(claim);
         true
-    }
-
-    #[inline]
-    fn account(&self, claim: &Request, wait_ns: u64, device_ns: u64) {
-        let group = &self.stats.groups[Group::of(claim.rq.op) as usize];
-        if claim.absorbed {
-            group.merges.add(1);
-        } else {
-            group.ios.add(1);
-            group.ns.add(wait_ns + device_ns);
-            if claim.status.is_ok() {
-                group.sectors.add(u64::from(claim.rq.sectors));
-            }
-        }
-        if !claim.status.is_ok() {
-            self.stats.errors.add(1);
-        }
-        group.total.record(wait_ns + device_ns);
-        group.wait.record(wait_ns);
-        group.device.record(device_ns);
     }
 
     #[cold]

@@ -75,7 +75,8 @@ impl Driver for Null {
         let depth = usize::from(depth);
         Ok(match self.latency_ns {
             0 => Box::new(Prompt {
-                taken: VecDeque::with_capacity(depth),
+                taken: Vec::with_capacity(depth),
+                answered: 0,
                 answers_per_reap: self.answers_per_reap,
             }),
             latency_ns => Box::new(Delayed { latency_ns, taken: VecDeque::with_capacity(depth) }),
@@ -102,29 +103,32 @@ fn serve(request: &mut Request) -> Status {
 
 /// A queue that answers at the next reap.
 struct Prompt {
-    taken: VecDeque<(Tag, Status)>,
+    taken: Vec<(Tag, Status)>,
+    /// How many of `taken` have been answered.
+    answered: usize,
     answers_per_reap: usize,
 }
 
 impl DriverQueue for Prompt {
     fn submit(&mut self, batch: &mut Batch<'_>, _now: Nanos) {
-        while let Some((tag, request)) = batch.peek() {
-            self.taken.push_back((tag, serve(request)));
-            batch.take();
+        if self.answered > 0 {
+            self.taken.drain(..self.answered);
+            self.answered = 0;
         }
+        batch.take_all(|tag, request| self.taken.push((tag, serve(request))));
     }
 
     fn commit(&mut self, _now: Nanos) {}
 
     fn reap(&mut self, _now: Nanos, done: &mut Done) {
-        let answers = self.taken.len().min(self.answers_per_reap);
-        for (tag, status) in self.taken.drain(..answers) {
-            done.push(tag, status);
-        }
+        let waiting = &self.taken[self.answered..];
+        let answers = waiting.len().min(self.answers_per_reap);
+        done.push_all(&waiting[..answers]);
+        self.answered += answers;
     }
 
     fn in_flight(&self) -> usize {
-        self.taken.len()
+        self.taken.len() - self.answered
     }
 }
 
@@ -138,10 +142,7 @@ struct Delayed {
 impl DriverQueue for Delayed {
     fn submit(&mut self, batch: &mut Batch<'_>, now: Nanos) {
         let due = now + self.latency_ns;
-        while let Some((tag, request)) = batch.peek() {
-            self.taken.push_back((due, tag, serve(request)));
-            batch.take();
-        }
+        batch.take_all(|tag, request| self.taken.push_back((due, tag, serve(request))));
     }
 
     fn commit(&mut self, _now: Nanos) {}
