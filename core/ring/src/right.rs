@@ -56,6 +56,9 @@ impl<T> Right<T> {
     }
 
     /// Takes the right if nobody holds it.
+    ///
+    /// Others who come while it is held go away and count on the holder to look again: after
+    /// letting go, call [`run`](Right::run).
     #[inline]
     pub fn try_take(&self) -> Option<Held<'_, T>> {
         // Look before exchanging, so that those who fail do not fight over the line. Compare while

@@ -71,6 +71,8 @@ impl TagWords {
 
     /// Takes up to `max` tags, from the word `hint` on, in one step where one word has enough;
     /// appends them to `out` and returns how many there were. Tags below `reserved` are left alone.
+    /// It may be fewer than there are, as a word with any tag left does not take its cleared ones
+    /// in; 0 is a shortage.
     pub fn take(&self, hint: usize, max: usize, reserved: u16, out: &mut Vec<u16>) -> usize {
         let (mut taken, start) = (0, hint % self.words.len());
         for step in 0..self.words.len() {
