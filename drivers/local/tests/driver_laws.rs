@@ -6,7 +6,7 @@ mod bed;
 use std::path::Path;
 use std::sync::Arc;
 
-use bed::{Bed, TempFile, noise, seed};
+use bed::{Bed, LoopDevice, TempFile, noise, seed};
 use weir_bio::{Bio, Buf, Data, Flags, Nanos, Op, Prng, SECTOR, Status};
 use weir_local::file::Io;
 use weir_local::ram::{Cache, CrashRam};
@@ -44,6 +44,7 @@ fn subjects() -> Vec<Subject> {
     };
     add("faulty ram", Arc::new(Faulty::new(Arc::new(Ram::new(SIZE).unwrap()), plan.clone(), 1)));
     subjects.extend(files());
+    subjects.extend(block_devices());
     let file = File::open(TempFile::on_disk().path(), &options()).unwrap();
     let driver = Arc::new(Faulty::new(Arc::new(file), plan, 2));
     subjects.push(Subject { name: "faulty file".to_owned(), driver, keeps_data: true });
@@ -82,6 +83,24 @@ fn files() -> Vec<Subject> {
                     Err(error) => panic!("{name}: {error}"),
                 }
             }
+        }
+    }
+    subjects
+}
+
+/// Block devices with small and large blocks, where the system lets us make some. They are
+/// detached at once, which takes effect when the driver lets go of them.
+fn block_devices() -> Vec<Subject> {
+    let mut subjects = Vec::new();
+    for (block, io) in [(512, Io::Auto), (4096, Io::Auto), (4096, Io::Threads)] {
+        let name = format!("block device, {block}-byte blocks, {io:?}");
+        match LoopDevice::new(SIZE, block) {
+            Ok(device) => {
+                let driver = File::open(device.path(), &FileOptions { io, ..options() }).unwrap();
+                assert_eq!(driver.limits().logical_block_size, block);
+                subjects.push(Subject { name, driver: Arc::new(driver), keeps_data: true });
+            }
+            Err(error) => println!("skipped: {name}: {error}"),
         }
     }
     subjects

@@ -258,3 +258,182 @@ fn zeros_of<'a>(mut left: u64) -> impl Iterator<Item = &'a [u8]> {
         (len > 0).then(|| &ZEROS[..len as usize])
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::FileOptions;
+    use super::super::probe::Zeroing;
+    use super::*;
+
+    /// A target on a nameless file, and a job of `len` bytes on it.
+    fn target() -> Target {
+        use std::sync::atomic::{AtomicU32, Ordering};
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("weir-local-job-{}-{count}.img", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let options = FileOptions { size: Some(1 << 20), ..FileOptions::default() };
+        let target = Target::open(&path, &options);
+        _ = std::fs::remove_file(path);
+        target.unwrap()
+    }
+
+    fn job(call: Call, memory: Vec<Data>) -> Job {
+        let left = memory.iter().map(|data| data.len() as u64).sum();
+        Job {
+            call,
+            at: 4096,
+            left,
+            moved: 0,
+            memory,
+            lent: true,
+            may_write_zeros: false,
+            then_flush: false,
+            repeats: 0,
+        }
+    }
+
+    fn pages(count: usize) -> Vec<Data> {
+        (0..count).map(|_| Data::One(Buf::zeroed(4096))).collect()
+    }
+
+    fn lengths(job: &Job) -> Vec<usize> {
+        job.pieces().map(<[u8]>::len).collect()
+    }
+
+    #[test]
+    fn a_transfer_cut_short_goes_on_with_the_rest_and_succeeds_only_as_a_whole() {
+        let target = target();
+        let mut job = job(Call::Write, pages(3));
+        assert_eq!(job.advance(Ok(4096 + 512), &target), Next::Call);
+        assert_eq!((job.at, job.left), (4096 + 4608, 3 * 4096 - 4608));
+        assert_eq!(lengths(&job), [3584, 4096]);
+        assert_eq!(job.pieces_mut().map(|piece| piece.len()).sum::<usize>(), 3584 + 4096);
+        assert_eq!(job.advance(Ok(7680), &target), Next::Ended(Status::Ok));
+    }
+
+    #[test]
+    fn a_transfer_of_nothing_is_the_end_of_the_file_and_an_error() {
+        for call in [Call::Read, Call::Write] {
+            let mut job = job(call, pages(1));
+            assert_eq!(job.advance(Ok(0), &target()), Next::Ended(Status::IoErr));
+        }
+    }
+
+    #[test]
+    fn an_interrupted_call_is_made_again_but_not_for_ever() {
+        let target = target();
+        let mut job = job(Call::Read, pages(1));
+        for errno in [Errno::INTR, Errno::AGAIN] {
+            assert_eq!(job.advance(Err(errno), &target), Next::Call);
+        }
+        let ended = (0..10_000).find_map(|_| match job.advance(Err(Errno::AGAIN), &target) {
+            Next::Call => None,
+            Next::Ended(status) => Some(status),
+        });
+        assert_eq!(ended, Some(Status::Again));
+    }
+
+    #[test]
+    fn errors_keep_their_meaning() {
+        for (errno, status) in [
+            (Errno::NOSPC, Status::NoSpc),
+            (Errno::IO, Status::IoErr),
+            (Errno::OPNOTSUPP, Status::NotSupp),
+        ] {
+            let mut job = job(Call::Write, pages(1));
+            assert_eq!(job.advance(Err(errno), &target()), Next::Ended(status));
+        }
+    }
+
+    #[test]
+    fn zeroing_the_file_system_cannot_do_becomes_a_write_of_zeros_if_it_may() {
+        let target = target();
+        for (may, then_flush, expected) in [
+            (true, false, Some(Call::Write)),
+            (true, true, Some(Call::WriteDurably)),
+            (false, false, None),
+        ] {
+            let mut job = Job {
+                left: 600 << 10,
+                may_write_zeros: may,
+                then_flush,
+                lent: false,
+                ..job(Call::PunchHole, Vec::new())
+            };
+            let next = job.advance(Err(Errno::OPNOTSUPP), &target);
+            let Some(call) = expected else {
+                assert_eq!(next, Next::Ended(Status::NotSupp));
+                continue;
+            };
+            assert_eq!((next, job.call), (Next::Call, call));
+            assert_eq!(lengths(&job), [256 << 10, 256 << 10, 88 << 10]);
+            assert!(job.pieces().flatten().all(|byte| *byte == 0));
+            assert_eq!(job.advance(Ok(600 << 10), &target), Next::Ended(Status::Ok));
+        }
+    }
+
+    #[test]
+    fn the_cheapest_zeroing_that_keeps_the_promise_is_chosen() {
+        const NOUNMAP: Flags = Flags::NOUNMAP;
+        const FAST: Flags = Flags::NOFALLBACK;
+        const BOTH: Flags = NOUNMAP.with(FAST);
+        let refused = Call::Nothing(Status::NotSupp);
+        for (punch, range, fast, flags, expected) in [
+            (true, true, true, Flags::NONE, Call::PunchHole),
+            (true, true, true, NOUNMAP, Call::ZeroRange),
+            (true, true, true, BOTH, Call::ZeroRange),
+            (true, false, true, NOUNMAP, Call::Write),
+            (true, false, true, BOTH, refused),
+            (false, true, true, Flags::NONE, Call::ZeroRange),
+            (false, true, false, Flags::NONE, Call::ZeroRange),
+            (false, true, false, FAST, refused),
+            (false, false, false, Flags::NONE, Call::Write),
+            (false, false, false, FAST, refused),
+        ] {
+            let mut target = target();
+            target.zeroing = Zeroing { punch, range, fast };
+            let mut job = Job { left: 4096, lent: false, ..job(refused, Vec::new()) };
+            job.choose_zeroing(flags, &target);
+            assert_eq!(job.call, expected, "{:?} {flags:?}", target.zeroing);
+        }
+    }
+
+    #[test]
+    fn after_a_failed_flush_nothing_is_called_durable_again() {
+        let target = target();
+        let mut failing = job(Call::Flush, Vec::new());
+        assert_eq!(failing.advance(Err(Errno::NOSPC), &target), Next::Ended(Status::NoSpc));
+        // One that was under way meanwhile, though the kernel was content with it.
+        let mut beside = job(Call::Flush, Vec::new());
+        assert_eq!(beside.advance(Ok(0), &target), Next::Ended(Status::NoSpc));
+        for call in [Call::Flush, Call::WriteDurably] {
+            let mut later = job(call, Vec::new());
+            later.refuse_after_failed_flush(&target);
+            assert_eq!(later.call, Call::Nothing(Status::NoSpc));
+        }
+        let mut plain = job(Call::Write, pages(1));
+        plain.refuse_after_failed_flush(&target);
+        assert_eq!(plain.advance(Ok(4096), &target), Next::Ended(Status::Ok));
+    }
+
+    #[test]
+    fn a_durable_write_without_space_fails_alone_and_one_with_an_io_error_spoils_all() {
+        let target = target();
+        let mut full = job(Call::WriteDurably, pages(1));
+        assert_eq!(full.advance(Err(Errno::NOSPC), &target), Next::Ended(Status::NoSpc));
+        assert_eq!(target.failed_flush(), None);
+        let mut broken = job(Call::WriteDurably, pages(1));
+        assert_eq!(broken.advance(Err(Errno::IO), &target), Next::Ended(Status::IoErr));
+        assert_eq!(target.failed_flush(), Some(Status::IoErr));
+    }
+
+    #[test]
+    fn a_change_that_must_be_durable_is_flushed_before_it_is_answered() {
+        let target = target();
+        let mut job = Job { then_flush: true, left: 4096, ..job(Call::PunchHole, Vec::new()) };
+        assert_eq!(job.advance(Ok(0), &target), Next::Call);
+        assert_eq!(job.call, Call::Flush);
+        assert_eq!(job.advance(Ok(0), &target), Next::Ended(Status::Ok));
+    }
+}

@@ -138,14 +138,13 @@ impl UringQueue {
             }
             drop(queue);
             match self.ring.submit() {
-                Ok(0) => return,
-                Ok(_) => {}
+                Ok(taken) if taken > 0 => {}
                 Err(error) if error.raw_os_error() == Some(Errno::INTR.raw_os_error()) => {}
-                Err(error) => {
-                    let wrong_thread = error.raw_os_error() == Some(Errno::EXIST.raw_os_error());
-                    assert!(!wrong_thread, "a file queue is turned by the thread that opened it");
+                Ok(_) | Err(_) => {
                     // Short of memory, or too many completions waiting to be reaped: later.
-                    self.retry_at = Some(now + RETRY_NS);
+                    if !self.ring.submission().is_empty() {
+                        self.retry_at = Some(now + RETRY_NS);
+                    }
                     return;
                 }
             }
@@ -317,6 +316,11 @@ impl DriverQueue for UringQueue {
 
 impl Drop for UringQueue {
     fn drop(&mut self) {
+        // These the kernel never heard of.
+        for tag in std::mem::take(&mut self.waiting) {
+            self.slots[usize::from(tag.0)].job = None;
+            self.in_flight -= 1;
+        }
         for tag in 0..self.slots.len() as u16 {
             if self.slots[usize::from(tag)].job.is_some() && !self.cancel_entry(Tag(tag)) {
                 _ = self.ring.submit();

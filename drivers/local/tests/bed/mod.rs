@@ -5,6 +5,7 @@
 
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -35,6 +36,42 @@ impl TempFile {
 impl Drop for TempFile {
     fn drop(&mut self) {
         _ = std::fs::remove_file(&self.0);
+    }
+}
+
+/// A loop device on a file of its own; both go with this.
+pub struct LoopDevice {
+    device: PathBuf,
+    _file: TempFile,
+}
+
+impl LoopDevice {
+    /// `bytes` bytes in blocks of `block` bytes, or why there is none here.
+    pub fn new(bytes: u64, block: u32) -> Result<LoopDevice, String> {
+        let file = TempFile::on_disk();
+        let made = std::fs::File::create(file.path()).and_then(|file| file.set_len(bytes));
+        made.map_err(|error| error.to_string())?;
+        let block = block.to_string();
+        let losetup = Command::new("losetup")
+            .args(["--find", "--show", "--sector-size", &block])
+            .arg(file.path())
+            .output()
+            .map_err(|error| format!("losetup: {error}"))?;
+        if !losetup.status.success() {
+            return Err(String::from_utf8_lossy(&losetup.stderr).trim().to_owned());
+        }
+        let device = PathBuf::from(String::from_utf8_lossy(&losetup.stdout).trim());
+        Ok(LoopDevice { device, _file: file })
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.device
+    }
+}
+
+impl Drop for LoopDevice {
+    fn drop(&mut self) {
+        _ = Command::new("losetup").arg("--detach").arg(&self.device).status();
     }
 }
 
