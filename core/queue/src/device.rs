@@ -226,6 +226,12 @@ impl Device {
         })
     }
 
+    /// Whether both are handles of one device.
+    #[must_use]
+    pub fn is(&self, other: &Device) -> bool {
+        Arc::ptr_eq(&self.shared, &other.shared)
+    }
+
     /// How the device was built.
     #[must_use]
     pub fn config(&self) -> &Config {

@@ -363,6 +363,15 @@ impl TagTable {
         }
     }
 
+    /// When the request longest in here was accepted.
+    pub(crate) fn oldest(&self) -> Option<Nanos> {
+        let held = self.entries.iter().filter_map(|entry| match entry {
+            Entry::Held(request) => Some(request.accepted_at),
+            Entry::Free | Entry::Quarantined => None,
+        });
+        held.min()
+    }
+
     pub(crate) fn quarantined(&self) -> usize {
         self.entries.iter().filter(|entry| matches!(entry, Entry::Quarantined)).count()
     }

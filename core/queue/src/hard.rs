@@ -337,6 +337,12 @@ impl HardQueue {
         self.driver.as_ref()
     }
 
+    /// When the oldest request that is with the driver or waits for it was accepted.
+    pub(crate) fn oldest(&self) -> Option<Nanos> {
+        let waiting = self.dispatch.iter().map(|claim| claim.accepted_at);
+        self.table.oldest().into_iter().chain(waiting).min()
+    }
+
     /// Requests this queue knows of: waiting to be sent, in a flush sequence, in the driver.
     pub(crate) fn len(&self) -> usize {
         self.dispatch.len() + self.flush.len() + self.driver.in_flight()

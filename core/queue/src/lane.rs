@@ -116,7 +116,17 @@ impl Lane {
         self.shared.lanes[self.index].has_work()
     }
 
-    /// Whether requests are with the driver or wait for it. A lane with none may rest.
+    /// When the oldest request that is with the driver or waits for it was accepted: for the report
+    /// of a stop that took too long. Looks at every tag.
+    #[must_use]
+    pub fn oldest(&self) -> Option<Nanos> {
+        match &self.multi {
+            Some(multi) => multi.hard.oldest(),
+            None => self.shared.single.as_ref().and_then(|single| single.oldest()),
+        }
+    }
+
+    /// Whether no request is with the driver or waits for it. A lane with none may rest.
     #[must_use]
     pub fn is_idle(&mut self) -> bool {
         match &mut self.multi {

@@ -130,6 +130,11 @@ impl Single {
             && queue.hard.as_ref().is_none_or(|hard| hard.len() == 0)
     }
 
+    /// When the oldest request of the hard queue was accepted.
+    pub(crate) fn oldest(&self) -> Option<Nanos> {
+        self.lock().hard.as_ref().and_then(HardQueue::oldest)
+    }
+
     /// Whether no request exists at all.
     pub(crate) fn is_empty(&self) -> bool {
         let queue = self.lock();
