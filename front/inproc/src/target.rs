@@ -5,6 +5,7 @@
 
 use std::path::PathBuf;
 
+use weir_driver_nbd::Address;
 use weir_queue::{Config, QueueMode, Spread};
 
 use crate::units::{parse_size, parse_time_ns};
@@ -34,26 +35,12 @@ pub enum Backing {
     /// An NBD server.
     Nbd {
         /// Where it listens.
-        server: NbdServer,
+        server: Address,
         /// The export's name; empty for the default one.
         export: String,
         /// Connections, each a hard queue.
         connections: u16,
     },
-}
-
-/// Where an NBD server listens.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum NbdServer {
-    /// TCP.
-    Tcp {
-        /// Name or address.
-        host: String,
-        /// Port.
-        port: u16,
-    },
-    /// A UNIX socket.
-    Unix(PathBuf),
 }
 
 /// A target, parsed.
@@ -227,7 +214,7 @@ fn parse_backing(kind: &str, rest: &str, text: &str) -> Result<(&'static str, Ba
             if path.is_empty() {
                 return Err(format!("target {text:?} names no socket"));
             }
-            let server = NbdServer::Unix(PathBuf::from(path));
+            let server = Address::Unix(PathBuf::from(path));
             Ok(("nbd", Backing::Nbd { server, export: String::from(export), connections: 1 }))
         }
         _ => Err(kind_error(text)),
@@ -243,7 +230,7 @@ fn device_size(text: &str) -> Result<u64, String> {
 }
 
 /// `HOST:PORT[/EXPORT]`; IPv6 addresses in brackets.
-fn parse_tcp(rest: &str, default: Option<u16>, text: &str) -> Result<(NbdServer, String), String> {
+fn parse_tcp(rest: &str, default: Option<u16>, text: &str) -> Result<(Address, String), String> {
     let (address, export) = rest.split_once('/').unwrap_or((rest, ""));
     let after_host = address.rfind(']').map_or(0, |end| end + 1);
     let (host, port) = match (address[after_host..].rfind(':'), default) {
@@ -261,7 +248,7 @@ fn parse_tcp(rest: &str, default: Option<u16>, text: &str) -> Result<(NbdServer,
     if host.is_empty() {
         return Err(format!("target {text:?} names no host"));
     }
-    Ok((NbdServer::Tcp { host: String::from(host), port }, String::from(export)))
+    Ok((Address::Tcp { host: String::from(host), port }, String::from(export)))
 }
 
 /// `[/EXPORT]?socket=PATH`, the standard form behind `nbd+unix://`.
@@ -389,12 +376,12 @@ mod tests {
     #[test]
     fn nbd_servers_are_named_in_four_ways() {
         let tcp = |host: &str, port, export: &str| Backing::Nbd {
-            server: NbdServer::Tcp { host: String::from(host), port },
+            server: Address::Tcp { host: String::from(host), port },
             export: String::from(export),
             connections: 1,
         };
         let unix = |path: &str, export: &str| Backing::Nbd {
-            server: NbdServer::Unix(PathBuf::from(path)),
+            server: Address::Unix(PathBuf::from(path)),
             export: String::from(export),
             connections: 1,
         };
