@@ -8,3 +8,5 @@
 pub mod alloc;
 pub mod core;
 pub mod cpu;
+pub mod job;
+pub mod outcome;
