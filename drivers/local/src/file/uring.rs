@@ -22,6 +22,11 @@ use super::target::{Target, error};
 /// When to offer entries again that the kernel had no memory for.
 const RETRY_NS: u64 = 1_000_000;
 
+/// A long burst is handed over in parts of so many requests, so that the device works on the first
+/// while the rest is prepared. 32 random 4 KiB reads in flight on a virtio disk: 61,000 IOPS when
+/// bursts went over whole, 67,000 in parts of 8 (medians of 12 interleaved rounds, shared machine).
+const HANDOVER: usize = 8;
+
 /// A queue dropped with requests in flight waits so many rounds of 10 ms for the kernel to let go
 /// of their memory; then the memory is leaked.
 const DROP_ROUNDS: u32 = 100;
@@ -77,6 +82,8 @@ pub(super) struct UringQueue {
     ring: IoUring,
     slots: Vec<Slot>,
     in_flight: usize,
+    /// Requests queued since the kernel was last entered.
+    queued: usize,
     /// Tags whose entry found no room in the submission queue.
     waiting: VecDeque<Tag>,
     /// The kernel was short of something: when to try again.
@@ -99,6 +106,7 @@ impl UringQueue {
             ring,
             slots: (0..depth).map(|_| Slot::default()).collect(),
             in_flight: 0,
+            queued: 0,
             waiting: VecDeque::with_capacity(usize::from(depth)),
             retry_at: None,
             ended: Vec::with_capacity(usize::from(depth)),
@@ -123,7 +131,7 @@ impl UringQueue {
 
     /// Hands queued entries to the kernel and lets it deliver completions.
     fn enter(&mut self, now: Nanos) {
-        self.retry_at = None;
+        (self.retry_at, self.queued) = (None, 0);
         loop {
             while let Some(tag) = self.waiting.pop_front() {
                 if self.ring.submission().is_full() {
@@ -278,6 +286,10 @@ impl DriverQueue for UringQueue {
             batch.take();
             self.in_flight += 1;
             self.call(tag);
+            self.queued += 1;
+            if self.queued == HANDOVER {
+                self.enter(now);
+            }
         }
     }
 
