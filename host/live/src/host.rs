@@ -125,7 +125,7 @@ impl Host {
         let index = index % self.remotes.len();
         let number = self.ask(index, move |reactor| reactor.add_service(make));
         let service = number.recv().expect("a reactor answers");
-        Handle { remote: Arc::clone(&self.remotes[index]), service, of: PhantomData }
+        Handle::new(Arc::clone(&self.remotes[index]), service)
     }
 
     fn close_lanes(&self, device: &Device) {
@@ -177,6 +177,10 @@ impl<S> Clone for Handle<S> {
 }
 
 impl<S: Service> Handle<S> {
+    pub(crate) fn new(remote: Arc<Remote>, service: u32) -> Handle<S> {
+        Handle { remote, service, of: PhantomData }
+    }
+
     /// Calls `call` with the service, on its reactor. Dropped if the service is gone.
     pub fn post(&self, call: impl FnOnce(&mut S, &mut Turn<'_>) + Send + 'static) {
         let service = self.service;

@@ -53,6 +53,7 @@ pub(crate) struct HomeLane {
 /// What a service reaches through its [`Turn`].
 pub(crate) struct Desk {
     pub(crate) index: usize,
+    pub(crate) remote: Arc<Remote>,
     pub(crate) now: Nanos,
     pub(crate) poller: Poller,
     pub(crate) bell: Arc<Bell>,
@@ -86,7 +87,6 @@ impl Desk {
 
 /// See the module.
 pub(crate) struct Reactor {
-    remote: Arc<Remote>,
     wake: EventWake,
     desk: Desk,
     pub(crate) lanes: Vec<HomeLane>,
@@ -124,19 +124,19 @@ impl Reactor {
         let poller = Poller::new(epoll);
         poller.add(wake.as_fd(), key(WAKE, 0), Interest::READ).expect("an eventfd can be watched");
         let bell = Arc::clone(&remote.bell);
-        let (submitters, free) = (Vec::new(), Vec::new());
         let desk = Desk {
             index,
+            remote,
             now: Clock.now(),
             poller,
             bell,
             rotor: 0,
             again: false,
-            submitters,
-            free,
+            submitters: Vec::new(),
+            free: Vec::new(),
         };
         let (lanes, services, ready) = (Vec::new(), Vec::new(), Vec::new());
-        Reactor { remote, wake, desk, lanes, services, ready, stopping: false }
+        Reactor { wake, desk, lanes, services, ready, stopping: false }
     }
 
     /// Runs until it is told to stop.
@@ -163,7 +163,7 @@ impl Reactor {
     fn pass(&mut self) {
         for _ in 0..ROUNDS {
             self.desk.now = Clock.now();
-            while let Some(order) = self.remote.orders.take() {
+            while let Some(order) = self.desk.remote.orders.take() {
                 order(self);
             }
             self.run_timers();
@@ -183,7 +183,7 @@ impl Reactor {
         let due = |at: Option<Nanos>| at.is_some_and(|at| at <= now);
         self.desk.again
             || self.desk.bell.ready().any()
-            || self.remote.orders.is_waiting()
+            || self.desk.remote.orders.is_waiting()
             || self.lanes.iter().any(|home| home.lane.has_work() || due(home.lane.wake_at()))
     }
 

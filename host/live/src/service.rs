@@ -2,10 +2,12 @@
 
 use std::any::Any;
 use std::os::fd::AsFd;
+use std::sync::Arc;
 
 use weir_bio::Nanos;
 use weir_queue::{Device, Error, Submitter};
 
+use crate::host::Handle;
 use crate::poll::{Interest, Readiness};
 use crate::reactor::{Desk, HomeLane};
 
@@ -64,6 +66,13 @@ impl Turn<'_> {
     #[must_use]
     pub fn reactor(&self) -> usize {
         self.desk.index
+    }
+
+    /// The way back to the calling service from other threads. `S` is the service's own type: what
+    /// is posted through a handle of another type is dropped.
+    #[must_use]
+    pub fn handle<S: Service>(&self) -> Handle<S> {
+        Handle::new(Arc::clone(&self.desk.remote), self.service)
     }
 
     /// Asks for another round of this pass: the service has submitted in
