@@ -34,6 +34,20 @@ impl From<Vec<Buf>> for Pieces {
     }
 }
 
+impl FromIterator<Buf> for Pieces {
+    fn from_iter<I: IntoIterator<Item = Buf>>(bufs: I) -> Pieces {
+        Pieces(Box::new(bufs.into_iter().collect()))
+    }
+}
+
+impl IntoIterator for Pieces {
+    type Item = Buf;
+    type IntoIter = std::vec::IntoIter<Buf>;
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.into_iter()
+    }
+}
+
 impl std::ops::Deref for Pieces {
     type Target = Vec<Buf>;
     fn deref(&self) -> &Vec<Buf> {
