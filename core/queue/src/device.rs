@@ -21,8 +21,11 @@ use crate::tags::{TagSet, Tags};
 /// The pending source of a lane that stands for the elevator.
 pub(crate) const ELEVATOR: usize = Pending::SOURCES_MAX - 1;
 
+/// The pending source of a lane that stands for tags somebody gave back to a shared set.
+pub(crate) const TAGS: usize = Pending::SOURCES_MAX - 2;
+
 /// Most submitters of a device at one time.
-pub const SUBMITTERS_MAX: usize = ELEVATOR - 1;
+pub const SUBMITTERS_MAX: usize = TAGS - 1;
 
 /// Tag depth a driver queue may have (block-core section 7.1).
 const DEPTH_MAX: u16 = 10240;

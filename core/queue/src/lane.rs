@@ -10,7 +10,7 @@ use weir_bio::Nanos;
 use weir_ring::Consumer;
 
 use crate::bell::Port;
-use crate::device::{Acks, ELEVATOR, Shared, Snapshot};
+use crate::device::{Acks, ELEVATOR, Shared, Snapshot, TAGS};
 use crate::hard::HardQueue;
 use crate::reply::Replies;
 use crate::request::RequestClaim;
@@ -158,10 +158,11 @@ impl Multi {
         while self.hard.end_one(now, &mut self.replies) {}
         self.hard.scan(now, &mut self.replies);
         port.pending.take(|source| {
-            if source == ELEVATOR {
-                self.ask_elevator = true;
-            } else {
-                self.soft.mark(source);
+            match source {
+                ELEVATOR => self.ask_elevator = true,
+                // Having a turn is all it takes.
+                TAGS => {}
+                submitter => self.soft.mark(submitter),
             }
         });
         if self.snapshot.version != shared.version() {
@@ -194,7 +195,8 @@ impl Multi {
                     // It waits for others still: they must find its mark again.
                     set.mark_waiting(lane);
                 } else {
-                    shared.ring(lane);
+                    // Marked, not only rung: it may be awake now and about to sleep.
+                    shared.kick(lane, TAGS);
                 }
             });
         }

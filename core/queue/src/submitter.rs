@@ -115,6 +115,8 @@ pub(crate) struct Core {
     backlog: VecDeque<usize>,
     ended: Vec<Completion>,
     streaks: Streaks,
+    /// How many of `ended` never passed the gate.
+    turned_away: usize,
     /// The latest time this thread brought: a drop happens then.
     last_now: Nanos,
 }
@@ -153,6 +155,7 @@ impl Submitter {
                 backlog: VecDeque::new(),
                 ended: Vec::new(),
                 streaks: Streaks::default(),
+                turned_away: 0,
                 snapshot,
                 last_now: Nanos::ZERO,
             })),
@@ -233,6 +236,8 @@ impl Core {
             return self.refuse(bio, Why::Full);
         }
         if !self.member.enter(&self.shared.gate) {
+            // The freezer may have seen the attempt and gone to sleep over it.
+            self.shared.tell_freezer();
             return self.refuse(bio, Why::Frozen);
         }
         if self.member.inside() == 1 {
@@ -256,13 +261,13 @@ impl Core {
     /// The bio comes back, unless it asked not to wait: then it ends AGAIN.
     #[cold]
     fn refuse(&mut self, bio: &mut Bio, why: Why) -> Result<(), Why> {
-        // A NOWAIT bio is answered through `complete`, so it must be inside; a closed gate keeps
-        // it out.
-        if bio.flags.has(Flags::NOWAIT) && self.member.enter(&self.shared.gate) {
-            self.end_unsent(bio, Status::Again);
-            return Ok(());
+        if !bio.flags.has(Flags::NOWAIT) {
+            return Err(why);
         }
-        Err(why)
+        // It is answered through `complete` like any other, but was never inside.
+        self.turned_away += 1;
+        self.end_unsent(bio, Status::Again);
+        Ok(())
     }
 
     #[cold]
@@ -543,7 +548,8 @@ impl Core {
             }
             self.stats.settle(&mut self.streaks);
         }
-        if ended > 0 && self.member.leave(ended as u64, &self.shared.gate) {
+        let left = ended - std::mem::take(&mut self.turned_away);
+        if left > 0 && self.member.leave(left as u64, &self.shared.gate) {
             self.shared.tell_freezer();
         }
         if !self.backlog.is_empty() {
