@@ -262,6 +262,8 @@ impl Core {
             self.end_unsent(bio, Status::Again);
             return Ok(());
         }
+        // The attempt to enter may have been seen by a freezer and taken for somebody inside.
+        self.shared.tell_freezer();
         Err(why)
     }
 
