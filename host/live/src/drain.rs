@@ -5,7 +5,7 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use weir_bio::{Bio, Nanos, Status};
-use weir_queue::{Bell, Device};
+use weir_queue::{Bell, Device, Error};
 
 use crate::clock::Clock;
 use crate::host::Host;
@@ -44,9 +44,18 @@ impl fmt::Display for Unfinished {
 
 impl std::error::Error for Unfinished {}
 
+/// What becomes of a device that was drained.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Then {
+    /// Its lanes will be opened again.
+    Rests,
+    /// Nothing reaches its lanes any more.
+    Ends,
+}
+
 /// Waits until each device has ended all it was given and is flushed, `limit_ns` for all together.
 /// Returns those that did not get there.
-pub(crate) fn drain(host: &Host, devices: &[Device], limit_ns: u64) -> Vec<Unfinished> {
+pub(crate) fn drain(host: &Host, devices: &[Device], limit_ns: u64, then: Then) -> Vec<Unfinished> {
     let until = Clock.now() + limit_ns;
     // What was ordered before is submitted before: each reactor has come this far.
     let here: Vec<_> = (0..host.reactors()).map(|reactor| host.ask(reactor, |_| ())).collect();
@@ -62,7 +71,11 @@ pub(crate) fn drain(host: &Host, devices: &[Device], limit_ns: u64) -> Vec<Unfin
         // others their flush. A stuck thread ends with the process.
         let work = move || {
             drop(device.freeze());
-            let _ = sender.send((index, flush(&device, until)));
+            let end = flush(&device, until);
+            if then == Then::Ends && end == Some(Status::Ok) {
+                device.take_offline();
+            }
+            let _ = sender.send((index, end));
         };
         if let Err(error) = std::thread::Builder::new().name("weir-drain".into()).spawn(work) {
             tracing::error!(%error, "no thread to drain a disk with");
@@ -109,6 +122,7 @@ fn flush(device: &Device, until: Nanos) -> Option<Status> {
     let bell = Bell::new(Box::new(Unpark::current()), 1);
     let mut submitter = match device.submitter(&bell, 0, 0) {
         Ok(submitter) => submitter,
+        Err(Error::Dying(_)) => return Some(Status::Offline),
         Err(error) => {
             tracing::error!(%error, "the last flush cannot be submitted");
             return Some(Status::Resource);

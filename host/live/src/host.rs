@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 
 use weir_queue::{Device, Error, QueueMode};
 
-use crate::drain::{self, Unfinished};
+use crate::drain::{self, Then, Unfinished};
 use crate::reactor::{Reactor, Remote, Seed};
 use crate::service::{Service, Turn};
 
@@ -48,6 +48,14 @@ impl Host {
         self.remotes.len()
     }
 
+    /// Whether the calling thread is one of its reactors, which must not wait for any of them.
+    #[must_use]
+    pub fn is_here(&self) -> bool {
+        let here = std::thread::current().id();
+        let threads = self.threads.lock().expect("the threads' lock");
+        threads.iter().any(|thread| thread.thread().id() == here)
+    }
+
     /// Opens the device's lanes: lane `i` on reactor `i` modulo their number. The one queue of a
     /// single-queue device is turned by every reactor, if its driver lets any thread call it.
     ///
@@ -79,13 +87,28 @@ impl Host {
         Ok(())
     }
 
-    /// Closes the device's lanes, once everything is done and flushed.
+    /// Closes the device's lanes, once everything is done and flushed. Nobody may submit to it
+    /// until it is adopted again: see [`retire`](Host::retire).
     ///
     /// # Errors
     /// [`Unfinished`] when that took longer than `limit_ns`, or the flush failed; then the lanes
     /// stay open.
     pub fn release(&self, device: &Device, limit_ns: u64) -> Result<(), Unfinished> {
-        if let Some(late) = drain::drain(self, std::slice::from_ref(device), limit_ns).pop() {
+        self.let_go(device, limit_ns, Then::Rests)
+    }
+
+    /// As [`release`](Host::release), for good: submitters may go on submitting meanwhile, and what
+    /// comes too late ends with [`Offline`](weir_bio::Status::Offline).
+    ///
+    /// # Errors
+    /// As [`release`](Host::release).
+    pub fn retire(&self, device: &Device, limit_ns: u64) -> Result<(), Unfinished> {
+        self.let_go(device, limit_ns, Then::Ends)
+    }
+
+    fn let_go(&self, device: &Device, limit_ns: u64, then: Then) -> Result<(), Unfinished> {
+        let device_alone = std::slice::from_ref(device);
+        if let Some(late) = drain::drain(self, device_alone, limit_ns, then).pop() {
             return Err(late);
         }
         self.close_lanes(device);
@@ -93,15 +116,15 @@ impl Host {
         Ok(())
     }
 
-    /// Finishes and flushes what every device has been given, closes the lanes and ends the
-    /// reactors. Services must have stopped submitting.
+    /// Finishes and flushes what every device has been given, takes the devices offline, closes the
+    /// lanes and ends the reactors.
     ///
     /// # Errors
     /// What had not ended after `limit_ns`, by device. Then the reactors are left running, as
     /// nothing can be taken from under a driver that may still answer: the process should end.
     pub fn stop(&self, limit_ns: u64) -> Result<(), Vec<Unfinished>> {
         let devices = std::mem::take(&mut *self.devices.lock().expect("the devices' lock"));
-        let unfinished = drain::drain(self, &devices, limit_ns);
+        let unfinished = drain::drain(self, &devices, limit_ns, Then::Ends);
         if !unfinished.is_empty() {
             self.threads.lock().expect("the threads' lock").clear();
             return Err(unfinished);
