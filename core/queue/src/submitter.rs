@@ -509,10 +509,15 @@ impl Core {
         if !inbox.is_empty() {
             self.stats.account_busy(&self.shared.stamp, now, || true);
             for claim in inbox {
-                if let Some(completion) = self.take_apart(claim, now) {
-                    ended += 1;
-                    each(completion);
+                if claim.split != Request::WHOLE {
+                    if let Some(completion) = self.take_part(claim, now) {
+                        ended += 1;
+                        each(completion);
+                    }
+                    continue;
                 }
+                ended += 1;
+                each(self.take_apart(claim));
             }
         }
         if ended > 0 {
@@ -539,29 +544,29 @@ impl Core {
         self.flush_plug(now);
     }
 
-    /// Accounts for an ended request and gives its slot back. `None` while parts are missing.
-    #[inline]
-    fn take_apart(&mut self, mut claim: RequestClaim, now: Nanos) -> Option<Completion> {
+    /// Accounts for an ended request and gives its slot back.
+    // The completion is built where it is used: to move it once more is to read in wide pieces what
+    // has just been written in narrow ones, which stalls for longer than all the rest takes.
+    #[inline(always)]
+    fn take_apart(&mut self, mut claim: RequestClaim) -> Completion {
         debug_assert_eq!(claim.state, State::Complete, "a request comes back unfinished");
         let wait_ns = claim.issued_at.since(claim.accepted_at);
         let device_ns = claim.done_at.since(claim.issued_at);
         self.account(&claim, wait_ns, device_ns);
-        let completion = Completion {
-            cookie: claim.cookie,
-            status: claim.status,
-            op: claim.rq.op,
-            sectors: own_sectors(&claim),
-            data: std::mem::take(&mut claim.data),
-            wait_ns,
-            device_ns,
-        };
-        let (split, sector) = (claim.split, claim.cookie);
+        let (cookie, status, op) = (claim.cookie, claim.status, claim.rq.op);
+        let sectors = own_sectors(&claim);
+        let data = std::mem::take(&mut claim.data);
         claim.state = State::Free;
         self.free.push(claim);
-        if split != Request::WHOLE {
-            return self.join_part(split as usize, sector, completion, now);
-        }
-        Some(completion)
+        Completion { cookie, status, op, sectors, data, wait_ns, device_ns }
+    }
+
+    /// As [`take_apart`](Core::take_apart) for a part of a bio. `None` while parts are missing.
+    #[cold]
+    fn take_part(&mut self, claim: RequestClaim, now: Nanos) -> Option<Completion> {
+        let (index, sector) = (claim.split as usize, claim.cookie);
+        let part = self.take_apart(claim);
+        self.join_part(index, sector, part, now)
     }
 
     #[inline]
