@@ -373,6 +373,7 @@ impl Device {
     pub fn stats(&self) -> Stats {
         let mut stats = self.shared.ledger.lock().expect("the ledger's lock").sum();
         self.shared.lanes.iter().for_each(|lane| stats.add_lane(&lane.gauges));
+        stats.in_flight = self.shared.gate.inside();
         stats
     }
 
@@ -641,9 +642,7 @@ impl Shared {
 
     /// Whether any driver queue holds a request.
     pub(crate) fn is_busy(&self) -> bool {
-        let mut stats = Stats::default();
-        self.lanes.iter().for_each(|lane| stats.add_lane(&lane.gauges));
-        stats.in_driver != [0, 0]
+        self.lanes.iter().any(|lane| lane.gauges.in_driver() != [0, 0])
     }
 
     fn nudge_all(&self) {

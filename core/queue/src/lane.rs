@@ -155,10 +155,7 @@ impl Multi {
             self.take_control(shared, index);
         }
         self.hard.reap(now);
-        let mut freed = false;
-        while self.hard.end_one(now, &mut self.replies) {
-            freed = true;
-        }
+        while self.hard.end_one(now, &mut self.replies) {}
         self.hard.scan(now, &mut self.replies);
         port.pending.take(|source| {
             if source == ELEVATOR {
@@ -175,23 +172,31 @@ impl Multi {
         }
         if self.paused == 0 {
             let soft = &mut self.soft;
-            let short = self.hard.issue(now, &mut self.replies, |busy| soft.next(busy));
+            let short = self.hard.issue(now, &mut self.replies, |busy, max, out| {
+                soft.fill(busy, max, out);
+            });
             if short {
                 self.soft.stage(&self.snapshot.limits, self.snapshot.nomerges);
             }
         }
         self.replies.post();
-        if freed && self.hard.tags().set().is_some() {
-            self.share_tags(shared);
+        if self.hard.end_pass() {
+            self.share_tags(shared, index);
         }
     }
 
     /// Tags came back to a set others draw on: tell those who found none.
     #[cold]
-    fn share_tags(&mut self, shared: &Shared) {
-        self.hard.rest();
+    fn share_tags(&mut self, shared: &Shared, index: usize) {
         if let Some(set) = self.hard.tags().set() {
-            set.take_waiting(|lane| shared.ring(lane));
+            set.take_waiting(|lane| {
+                if lane == index {
+                    // It waits for others still: they must find its mark again.
+                    set.mark_waiting(lane);
+                } else {
+                    shared.ring(lane);
+                }
+            });
         }
     }
 

@@ -4,6 +4,7 @@
 mod peer;
 
 use peer::Ear;
+use std::collections::BTreeMap;
 use weir_proto_nbd::NbdError;
 use weir_proto_nbd::client::{Event, Replies as Decoder, Requests};
 use weir_proto_nbd::server::{Chunk, Replies, StatusQuery};
@@ -98,6 +99,8 @@ fn a_long_extent_fits_64_bits_and_is_cut_to_32() {
     assert_eq!(reported(Mode::Extended, 2 << 40, false, &tib), [(1 << 40, 3), (512, 0)]);
     let cut = 0xffff_0000;
     assert_eq!(reported(Mode::Structured, u64::from(u32::MAX), false, &tib), [(cut, 3)]);
+    let barely = [extent(cut + 512, 3), extent(512, 0)];
+    assert_eq!(reported(Mode::Structured, u64::from(u32::MAX), false, &barely), [(cut, 3)]);
     let after = [extent(512, 0), extent(1 << 40, 3)];
     assert_eq!(reported(Mode::Structured, 1 << 30, false, &after), [(512, 0), (cut, 3)]);
 }
@@ -133,6 +136,21 @@ fn an_error_at_an_offset_ends_a_read_of_which_data_has_come() {
         assert_eq!(
             heard(ear(mode, Command::READ), &out),
             ["data 1 at 4096: 07*512", "error 1 EIO at 4608: sector lost", "done 1 EIO"]
+        );
+    }
+}
+
+#[test]
+fn of_several_errors_the_first_is_how_the_request_ended() {
+    for mode in CHUNKED {
+        let error = |code: u32| {
+            let mut payload = Vec::new();
+            ErrorChunk { error: code, message: b"", offset: Some(4096) }.put(&mut payload);
+            chunk(mode, ChunkType::ERROR_OFFSET, code == 28, &payload)
+        };
+        assert_eq!(
+            heard(ear(mode, Command::WRITE), &[error(5), error(28)].concat()),
+            ["error 1 EIO at 4096: ", "error 1 ENOSPC at 4096: ", "done 1 EIO"]
         );
     }
 }
@@ -294,6 +312,13 @@ fn extents_that_were_not_due_lose_the_stream() {
         let beyond = [extent(4096, 0), extent(512, 3)];
         lost(status(mode, 1, 2, &beyond), "extent of 512 bytes at 8192 was not due");
     }
+    for mode in CHUNKED {
+        let mut twice = status(mode, 1, 1, &[extent(512, 0)]).repeat(2);
+        // The first of the two is not the last chunk.
+        twice[5] = 0;
+        let words = "context 1 was not due";
+        assert_lost(mode, Command::BLOCK_STATUS, &[twice], words);
+    }
     let miscounted = status(Mode::Extended, 1, 2, &[extent(512, 0)]);
     assert_lost(Mode::Extended, Command::BLOCK_STATUS, &[miscounted], "payload of 24 bytes");
     let one = Request::new(Command::BLOCK_STATUS, 1, 4096, 4096).with(CommandFlags::REQ_ONE);
@@ -370,4 +395,79 @@ fn a_request_too_long_for_its_mode_is_not_encoded() {
     assert!(out.is_empty());
     let trim = Request::new(Command::TRIM, 1, 0, 1 << 32);
     Requests::new(Mode::Extended).push(&trim, &mut out).expect("64 bits");
+}
+
+const MODES: [Mode; 3] = [Mode::Simple, Mode::Structured, Mode::Extended];
+
+/// What the short cut makes of these bytes with a READ of 4096 bytes at 4096 in flight, as cookie
+/// and bytes of data, and how many bytes it leaves.
+fn shortcut(mode: Mode, command: Command, bytes: &[u8]) -> (Option<(u64, usize)>, usize) {
+    let mut in_flight = BTreeMap::new();
+    let request = Request::new(command, 1, 4096, 4096);
+    let pending = Requests::new(mode).push(&request, &mut Vec::new()).expect("it fits");
+    in_flight.insert(1, pending);
+    let mut input = bytes;
+    let taken = Decoder::new(mode, None).whole_read(&mut input, &mut in_flight);
+    (taken.map(|(cookie, data)| (cookie, data.len())), input.len())
+}
+
+#[test]
+fn a_read_that_lies_there_whole_is_taken_at_once_in_every_mode() {
+    for mode in MODES {
+        let mut bytes = Vec::new();
+        Replies::new(mode).read_header(TO, 4096, &mut bytes);
+        bytes.resize(bytes.len() + 4096, 7);
+        let whole = bytes.len();
+        bytes.extend_from_slice(b"next");
+        assert_eq!(shortcut(mode, Command::READ, &bytes), (Some((1, 4096)), 4), "{mode:?}");
+        for cut in [0, 15, 16, 27, 28, 40, whole - 1] {
+            assert_eq!(shortcut(mode, Command::READ, &bytes[..cut]), (None, cut), "{mode:?}");
+        }
+    }
+}
+
+#[test]
+fn the_short_cut_leaves_everything_out_of_the_ordinary_alone() {
+    for mode in MODES {
+        let odd = |put: &dyn Fn(&Replies, &mut Vec<u8>)| {
+            let mut bytes = Vec::new();
+            put(&Replies::new(mode), &mut bytes);
+            bytes.resize(bytes.len() + 4096, 7);
+            bytes
+        };
+        let stranger = ReplyTo { cookie: 2, ..TO };
+        let mut strange = vec![
+            odd(&|replies, out| replies.error(TO, NbdError::Io, "", out)),
+            odd(&|replies, out| replies.read_header(stranger, 4096, out)),
+            vec![0; 5000],
+        ];
+        if mode != Mode::Simple {
+            let part = |offset, length, last| Chunk { offset, length, last };
+            for chunk in [part(4096, 4096, false), part(4096, 512, true), part(4608, 512, true)] {
+                strange.push(odd(&|replies, out| replies.data_header(TO, chunk, out)));
+            }
+            strange.push(odd(&|replies, out| replies.hole(TO, part(4096, 4096, true), out)));
+        }
+        for bytes in strange {
+            assert_eq!(shortcut(mode, Command::READ, &bytes), (None, bytes.len()), "{bytes:?}");
+        }
+        let read = odd(&|replies, out| replies.read_header(TO, 4096, out));
+        assert_eq!(shortcut(mode, Command::WRITE, &read), (None, read.len()), "{mode:?}");
+    }
+}
+
+#[test]
+fn the_short_cut_stays_closed_once_a_part_of_the_read_has_come() {
+    for mode in CHUNKED {
+        let mut in_flight = BTreeMap::new();
+        let request = Request::new(Command::READ, 1, 4096, 4096);
+        let pending = Requests::new(mode).push(&request, &mut Vec::new()).expect("it fits");
+        in_flight.insert(1, pending);
+        let mut replies = Decoder::new(mode, None);
+        let part = data(mode, 4096, 512, false);
+        let mut input = &part[..];
+        while replies.next(&mut input, &mut in_flight) != Ok(Event::NeedMore) {}
+        let whole = data(mode, 4096, 4096, true);
+        assert_eq!(replies.whole_read(&mut &whole[..], &mut in_flight), None, "{mode:?}");
+    }
 }

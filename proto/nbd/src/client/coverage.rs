@@ -29,6 +29,11 @@ impl Coverage {
         self.used().iter().map(|&(start, end)| u64::from(end - start)).sum()
     }
 
+    /// Whether nothing has come.
+    pub(super) fn is_empty(&self) -> bool {
+        self.used == 0
+    }
+
     fn used(&self) -> &[(u32, u32)] {
         &self.places[..usize::from(self.used)]
     }

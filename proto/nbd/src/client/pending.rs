@@ -120,6 +120,11 @@ impl Pending {
         self.length
     }
 
+    /// Whether this is a READ of which nothing has come, no error either.
+    pub(super) fn is_untouched_read(&self) -> bool {
+        self.command == Command::READ && self.error.is_none() && self.coverage.is_empty()
+    }
+
     /// Notes that a part of a READ comes.
     pub(super) fn cover(
         &mut self,

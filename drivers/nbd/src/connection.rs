@@ -1,0 +1,242 @@
+//! One connection in transmission: requests go out, replies come in.
+//!
+//! It only moves bytes. What becomes of requests when it breaks is the queue's business.
+
+use std::fmt;
+use std::io::IoSliceMut;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::io::{Errno, readv};
+use rustix::net::{RecvFlags, recv};
+use weir_bio::{Op, Status};
+use weir_proto_nbd::NbdError;
+use weir_proto_nbd::client::{Event, Replies, ReplyError, Requests};
+use weir_proto_nbd::wire::{Command, CommandFlags, Request as Wire};
+use weir_queue::{Done, Request, Tag};
+
+use crate::dial::Opened;
+use crate::durability::{Durability, Life};
+use crate::output::Output;
+use crate::slots::{Effect, LARGE, Slots};
+use crate::translate::{self, Terms};
+
+/// Places one system call receives into: the pieces of one read, and the window.
+const PLACES: usize = 16;
+
+/// Of the window, this much is received into while large reads wait for their data: enough for
+/// many headers, and little of a payload that should go where it belongs at once.
+const SMALL_WINDOW: usize = 16 << 10;
+
+/// A connection in transmission.
+pub(crate) struct Connection {
+    socket: OwnedFd,
+    requests: Requests,
+    replies: Replies,
+    output: Output,
+    life: Life,
+    /// Why nothing can be sent any more. What was received before may still be read.
+    broken: Option<Errno>,
+}
+
+/// Why a connection is of no more use.
+#[derive(Debug)]
+pub(crate) enum Lost {
+    Closed,
+    Receive(Errno),
+    Send(Errno),
+    Watch(Errno),
+    Protocol(ReplyError),
+}
+
+impl fmt::Display for Lost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Lost::Closed => f.write_str("the server closed it"),
+            Lost::Receive(errno) => write!(f, "receive: {errno}"),
+            Lost::Send(errno) => write!(f, "send: {errno}"),
+            Lost::Watch(errno) => write!(f, "epoll: {errno}"),
+            Lost::Protocol(why) => write!(f, "the server broke the protocol: {why}"),
+        }
+    }
+}
+
+/// Where answers go.
+pub(crate) struct Answers<'a> {
+    pub(crate) slots: &'a mut Slots,
+    pub(crate) done: &'a mut Done,
+    pub(crate) durability: &'a Durability,
+}
+
+impl Connection {
+    /// Starts transmission.
+    ///
+    /// # Errors
+    /// When the server sent something nobody asked for.
+    pub(crate) fn new(opened: Opened, life: Life) -> Result<Connection, Lost> {
+        let Opened { socket, info, behind } = opened;
+        let mut replies = Replies::new(info.mode, info.allocation);
+        // Nothing is in flight, so whatever stands here is an error; an incomplete one is found
+        // out when the rest comes.
+        replies.next(&mut &behind[..], &mut Slots::new(0)).map_err(Lost::Protocol)?;
+        let requests = Requests::new(info.mode);
+        Ok(Connection { socket, requests, replies, output: Output::default(), life, broken: None })
+    }
+
+    pub(crate) fn socket(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    pub(crate) fn life(&self) -> &Life {
+        &self.life
+    }
+
+    /// Whether it waits until the socket can be written to.
+    pub(crate) fn wants_write(&self) -> bool {
+        !self.output.is_empty() && self.broken.is_none()
+    }
+
+    /// Whether sending has failed, and the next reap will find the connection lost.
+    pub(crate) fn is_broken(&self) -> bool {
+        self.broken.is_some()
+    }
+
+    /// Why sending has failed, if it has.
+    pub(crate) fn broken(&self) -> Option<Lost> {
+        self.broken.map(Lost::Send)
+    }
+
+    /// Encodes a request and borrows its memory.
+    #[inline]
+    pub(crate) fn take(
+        &mut self,
+        tag: Tag,
+        request: &mut Request,
+        terms: &Terms,
+        slots: &mut Slots,
+        durability: &Durability,
+    ) {
+        let (op, length) = (request.op(), request.len());
+        let (command, flags) = match translate::command(op, request.flags(), length, terms) {
+            Ok(wire) => wire,
+            Err(status) => return slots.end_here(tag, status),
+        };
+        let effect = match op {
+            Op::Write | Op::WriteZeroes | Op::Discard if !flags.contains(CommandFlags::FUA) => {
+                Effect::Written
+            }
+            Op::Flush => match durability.flush(&self.life) {
+                Some(ticket) => Effect::Flushed(ticket),
+                // Writes answered on a connection that was lost may be gone.
+                None => return slots.end_here(tag, Status::IoErr),
+            },
+            _ => Effect::None,
+        };
+        let cookie = slots.cookie(tag);
+        let wire = Wire::new(command, cookie, request.offset(), length).with(flags);
+        let Ok(pending) = self.requests.push(&wire, self.output.arena()) else {
+            return slots.end_here(tag, Status::Inval);
+        };
+        let large = command == Command::WRITE && length >= LARGE;
+        if op.has_data() {
+            let lent = slots.lend(tag, request, op == Op::Read);
+            if large {
+                self.output.splice(tag, length);
+            } else if command == Command::WRITE {
+                self.output.copy(lent);
+            }
+        }
+        slots.take(tag, pending, effect, large);
+    }
+
+    /// Sends what the socket takes.
+    #[inline]
+    pub(crate) fn send(&mut self, slots: &mut Slots) {
+        if self.broken.is_none() {
+            self.broken = self.output.send(self.socket.as_fd(), slots).err();
+        }
+    }
+
+    /// Receives once and answers what is complete. True when there may be more to receive.
+    ///
+    /// # Errors
+    /// Why the connection is lost.
+    pub(crate) fn receive(
+        &mut self,
+        window: &mut [u8],
+        to: &mut Answers<'_>,
+    ) -> Result<bool, Lost> {
+        let most = if to.slots.expects_large() { SMALL_WINDOW } else { window.len() };
+        let window = &mut window[..most];
+        let (received, direct, room) = match self.replies.missing() {
+            None => (recv(&self.socket, &mut *window, RecvFlags::DONTWAIT), 0, most),
+            Some(missing) => {
+                let mut places: [IoSliceMut<'_>; PLACES] =
+                    std::array::from_fn(|_| IoSliceMut::new(&mut []));
+                let (mut used, laid) = to.slots.scatter(missing, &mut places[..PLACES - 1]);
+                let mut room = laid as usize;
+                if laid == missing.length {
+                    places[used] = IoSliceMut::new(&mut *window);
+                    (used, room) = (used + 1, room + most);
+                }
+                let got = readv(&self.socket, &mut places[..used]);
+                (got.map(|got| (got, got)), laid as usize, room)
+            }
+        };
+        let got = match received {
+            Ok((0, _)) => return Err(Lost::Closed),
+            Ok((got, _)) => got,
+            Err(Errno::AGAIN) => return Ok(false),
+            Err(Errno::INTR) => return Ok(true),
+            Err(errno) => return Err(Lost::Receive(errno)),
+        };
+        let direct = direct.min(got);
+        self.replies.received(direct as u64);
+        self.digest(&window[..got - direct], to)?;
+        Ok(got == room)
+    }
+
+    /// Follows the stream of replies through these bytes.
+    fn digest(&mut self, mut bytes: &[u8], to: &mut Answers<'_>) -> Result<(), Lost> {
+        loop {
+            while let Some((cookie, data)) = self.replies.whole_read(&mut bytes, to.slots) {
+                let offset = to.slots.offset(cookie);
+                to.slots.put(cookie, offset, data);
+                to.slots.answered(cookie, Status::Ok, to.done);
+            }
+            match self.replies.next(&mut bytes, to.slots).map_err(Lost::Protocol)? {
+                Event::NeedMore => return Ok(()),
+                Event::Data { cookie, offset, bytes } => to.slots.put(cookie, offset, bytes),
+                Event::Hole { cookie, offset, length } => {
+                    to.slots.zero(cookie, offset, u64::from(length));
+                }
+                Event::Done { cookie, result } => self.done(cookie, result, to),
+                // The error comes again with Done; a queue never asks for extents.
+                Event::Error { .. } | Event::Extent { .. } => {}
+            }
+        }
+    }
+
+    fn done(&mut self, cookie: u64, result: Result<(), NbdError>, to: &mut Answers<'_>) {
+        let status = match result {
+            Ok(()) => {
+                match to.slots.effect(cookie) {
+                    Effect::None => {}
+                    Effect::Written => to.durability.written(&mut self.life),
+                    Effect::Flushed(ticket) => to.durability.flushed(ticket),
+                }
+                Status::Ok
+            }
+            Err(error) => translate::status(error),
+        };
+        to.slots.answered(cookie, status, to.done);
+    }
+
+    /// Takes leave of the server, if nothing is left to be said. Never blocks.
+    pub(crate) fn part(mut self, slots: &mut Slots) {
+        let idle = slots.taken() == 0 && self.output.is_empty() && self.broken.is_none();
+        let farewell = Wire::new(Command::DISC, 0, 0, 0);
+        if idle && self.requests.push(&farewell, self.output.arena()).is_ok() {
+            self.send(slots);
+        }
+    }
+}

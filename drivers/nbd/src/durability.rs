@@ -1,0 +1,167 @@
+//! Which answered writes a flush can still vouch for.
+//!
+//! A server holds answered writes in a cache until a FLUSH. When a connection is lost, the server
+//! may have been restarted and its cache with it, and the flush that follows on a new connection
+//! would succeed all the same. So a connection notes whether writes were answered on it since the
+//! last flush; if it is lost then, the device is in doubt, and the next flush fails once, unless
+//! it goes over a connection that was there before the loss and survived it: that server has not
+//! gone away (CAN_MULTI_CONN says that it speaks for all its connections).
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The state all connections of a device share.
+#[derive(Debug, Default)]
+pub(crate) struct Durability {
+    /// Flushes started so far; each is named by the count that includes it.
+    started: AtomicU64,
+    ledger: Mutex<Ledger>,
+}
+
+#[derive(Debug, Default)]
+struct Ledger {
+    /// The newest flush that succeeded.
+    flushed: u64,
+    /// Connections lost so far; each loss is named by the count that includes it.
+    losses: u64,
+    /// The first and last loss of unflushed writes that no flush has answered for.
+    doubt: Option<(u64, u64)>,
+}
+
+/// A connection's part: when it came to be, and since when it holds unflushed writes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Life {
+    born: u64,
+    /// Flushes started when the last write was answered here.
+    unflushed: Option<u64>,
+}
+
+/// A flush on its way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ticket {
+    number: u64,
+    doubt: Option<(u64, u64)>,
+}
+
+impl Durability {
+    /// A connection begins.
+    pub(crate) fn born(&self) -> Life {
+        Life { born: self.ledger().losses, unflushed: None }
+    }
+
+    /// A write that did not ask for FUA has been answered on this connection.
+    #[inline]
+    pub(crate) fn written(&self, life: &mut Life) {
+        life.unflushed = Some(self.started.load(Ordering::Acquire));
+    }
+
+    /// A flush is about to be sent on this connection. `None`: it has to fail, because writes
+    /// answered earlier may be gone. That is said once.
+    pub(crate) fn flush(&self, life: &Life) -> Option<Ticket> {
+        let mut ledger = self.ledger();
+        if ledger.doubt.is_some_and(|(first, _)| life.born >= first) {
+            ledger.doubt = None;
+            return None;
+        }
+        let number = self.started.fetch_add(1, Ordering::AcqRel) + 1;
+        Some(Ticket { number, doubt: ledger.doubt })
+    }
+
+    /// The flush has succeeded.
+    pub(crate) fn flushed(&self, ticket: Ticket) {
+        let mut ledger = self.ledger();
+        ledger.flushed = ledger.flushed.max(ticket.number);
+        // A loss since it was sent is not its business.
+        if ledger.doubt == ticket.doubt {
+            ledger.doubt = None;
+        }
+    }
+
+    /// The connection is lost; whether writes may be lost with it.
+    pub(crate) fn lost(&self, life: &Life) -> bool {
+        let mut ledger = self.ledger();
+        ledger.losses += 1;
+        let loss = ledger.losses;
+        let doubtful = life.unflushed.is_some_and(|started| ledger.flushed <= started);
+        if doubtful {
+            let first = ledger.doubt.map_or(loss, |(first, _)| first);
+            ledger.doubt = Some((first, loss));
+        }
+        doubtful
+    }
+
+    fn ledger(&self) -> std::sync::MutexGuard<'_, Ledger> {
+        self.ledger.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flush_after_lost_writes_fails_once() {
+        let device = Durability::default();
+        let mut first = device.born();
+        device.written(&mut first);
+        assert!(device.lost(&first));
+        let second = device.born();
+        assert_eq!(device.flush(&second), None);
+        assert!(device.flush(&second).is_some());
+    }
+
+    #[test]
+    fn flushed_writes_are_not_in_doubt() {
+        let device = Durability::default();
+        let mut life = device.born();
+        device.written(&mut life);
+        let ticket = device.flush(&life).unwrap();
+        device.flushed(ticket);
+        assert!(!device.lost(&life));
+        assert!(device.flush(&device.born()).is_some());
+    }
+
+    #[test]
+    fn a_write_answered_while_a_flush_is_under_way_is_not_covered_by_it() {
+        let device = Durability::default();
+        let mut life = device.born();
+        let ticket = device.flush(&life).unwrap();
+        device.written(&mut life);
+        device.flushed(ticket);
+        assert!(device.lost(&life));
+    }
+
+    #[test]
+    fn a_connection_that_survived_vouches_for_the_lost_one() {
+        let device = Durability::default();
+        let (mut lost, survivor) = (device.born(), device.born());
+        device.written(&mut lost);
+        assert!(device.lost(&lost));
+        let reborn = device.born();
+        let ticket = device.flush(&survivor).unwrap();
+        device.flushed(ticket);
+        assert!(device.flush(&reborn).is_some());
+    }
+
+    #[test]
+    fn a_flush_on_one_connection_covers_the_writes_answered_on_another() {
+        let device = Durability::default();
+        let (mut writer, flusher) = (device.born(), device.born());
+        device.written(&mut writer);
+        device.flushed(device.flush(&flusher).unwrap());
+        assert!(!device.lost(&writer));
+    }
+
+    #[test]
+    fn a_loss_during_a_survivor_s_flush_stays_in_doubt() {
+        let device = Durability::default();
+        let (mut one, mut two, survivor) = (device.born(), device.born(), device.born());
+        device.written(&mut one);
+        assert!(device.lost(&one));
+        let ticket = device.flush(&survivor).unwrap();
+        device.written(&mut two);
+        assert!(device.lost(&two));
+        device.flushed(ticket);
+        assert_eq!(device.flush(&device.born()), None);
+    }
+}

@@ -1,0 +1,226 @@
+//! The device: what was agreed on with the server, and its control side.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, recv};
+use weir_bio::Limits;
+use weir_proto_nbd::client::{ServerInfo, Wanted};
+use weir_proto_nbd::wire::TransmissionFlags as Offer;
+use weir_queue::{Driver, DriverError, DriverQueue, Extent, Home, Queues};
+
+use crate::address::{Address, Place};
+use crate::allocation::Allocation;
+use crate::connection::Connection;
+use crate::dial::{self, Opened};
+use crate::durability::Durability;
+use crate::notices::Notices;
+use crate::queue::NbdQueue;
+use crate::slots::Slots;
+use crate::translate::Terms;
+use crate::{Options, agreed};
+
+/// Tags per queue when nobody says otherwise.
+const DEPTH: u16 = 128;
+
+/// An export of an NBD server as a device.
+///
+/// It is connected once it exists: what the server said of the export is what the device's limits
+/// are made of, and a server that comes back with less is refused.
+#[derive(Debug)]
+pub struct Nbd {
+    shared: Arc<Shared>,
+    limits: Limits,
+    connections: u16,
+    depth: u16,
+    /// The connection that was negotiated on, until queue 0 takes it.
+    first: Mutex<Option<Opened>>,
+    allocation: Allocation,
+}
+
+/// What all connections of a device share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    /// Server and export, as they stand in a target.
+    pub(crate) site: String,
+    pub(crate) places: Vec<Place>,
+    pub(crate) wanted: Wanted,
+    pub(crate) info: ServerInfo,
+    pub(crate) terms: Terms,
+    pub(crate) connect_timeout: Duration,
+    reconnect_timeout: Duration,
+    pub(crate) notices: Notices,
+    pub(crate) durability: Durability,
+}
+
+impl Shared {
+    pub(crate) fn connect_timeout_ns(&self) -> u64 {
+        nanoseconds(self.connect_timeout)
+    }
+
+    pub(crate) fn reconnect_timeout_ns(&self) -> u64 {
+        nanoseconds(self.reconnect_timeout)
+    }
+
+    /// Connects, and holds the export against the one that was agreed on. May block for
+    /// `connect_timeout`.
+    pub(crate) fn connect(&self, what: &str) -> Result<Opened, DriverError> {
+        let named = |why: DriverError| DriverError {
+            what: format!("{}: {what}: {}", self.site, why.what),
+            source: why.source,
+        };
+        let opened =
+            dial::connect(&self.places, &self.wanted, self.connect_timeout).map_err(named)?;
+        match agreed::difference(&self.info, &opened.info) {
+            None => Ok(opened),
+            Some(difference) => Err(named(DriverError {
+                what: format!("the server has another export now: {difference}"),
+                source: None,
+            })),
+        }
+    }
+}
+
+fn nanoseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+impl Nbd {
+    /// Connects to the server at `address` and negotiates `export`, the empty name being its
+    /// default one. Blocks for the options' `connect_timeout` at most, and while a host name is
+    /// looked up.
+    ///
+    /// # Errors
+    /// What failed, naming server and export: no connection, a handshake the server refused or
+    /// broke off, an export that is no device, or one that is writable without a FLUSH command
+    /// while barriers are on.
+    pub fn connect(address: Address, export: &str, options: Options) -> Result<Nbd, DriverError> {
+        let site = site(&address, export);
+        let named = |what: String, source| DriverError { what: format!("{site}: {what}"), source };
+        if options.connections == 0 {
+            return Err(named("connections=0 is outside 1..=65535".to_owned(), None));
+        }
+        let places = address
+            .resolve()
+            .map_err(|source| named("look up the address".to_owned(), Some(source)))?;
+        let wanted = Wanted { extended: options.extended, ..Wanted::everything(export) };
+        let opened = dial::connect(&places, &wanted, options.connect_timeout)
+            .map_err(|why| named(why.what, why.source))?;
+        let info = opened.info;
+        let (limits, told) = agreed::limits(&site, &info, &options)?;
+        let notices = Notices::default();
+        told.into_iter().for_each(|notice| notices.add(notice));
+        let mut connections = options.connections;
+        if connections > 1 && !info.flags.contains(Offer::CAN_MULTI_CONN) {
+            notices.add(format!(
+                "{site}: connections={connections} but the server does not offer CAN_MULTI_CONN, \
+                 by which a flush covers all connections: using 1"
+            ));
+            connections = 1;
+        }
+        let terms = Terms {
+            flags: info.flags,
+            payload_max: limits.max_hw_sectors * weir_bio::SECTOR as u32,
+            barriers_off: options.barriers_off,
+        };
+        let Options { connect_timeout, reconnect_timeout, .. } = options;
+        let durability = Durability::default();
+        let shared = Shared {
+            site,
+            places,
+            wanted,
+            info,
+            terms,
+            connect_timeout,
+            reconnect_timeout,
+            notices,
+            durability,
+        };
+        Ok(Nbd {
+            shared: Arc::new(shared),
+            limits,
+            connections,
+            depth: DEPTH,
+            first: Mutex::new(Some(opened)),
+            allocation: Allocation::default(),
+        })
+    }
+
+    /// The same with `depth` tags per queue, at least 1.
+    #[must_use]
+    pub fn depth(mut self, depth: u16) -> Nbd {
+        self.depth = depth.max(1);
+        self
+    }
+
+    /// What a person should be told of the device, oldest first: what the server lacks, lost
+    /// connections, and reconnects. The newest 64 are kept.
+    #[must_use]
+    pub fn notices(&self) -> Vec<String> {
+        self.shared.notices.all()
+    }
+
+    /// What the server said of the export, and what was agreed on.
+    #[must_use]
+    pub fn server(&self) -> ServerInfo {
+        self.shared.info
+    }
+
+    fn take_first(&self) -> Option<Opened> {
+        let first = self.first.lock().unwrap_or_else(PoisonError::into_inner).take()?;
+        // It may have waited for long. Only silence is a sign of life here.
+        let mut byte = [0; 1];
+        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+        let alive = recv(&first.socket, &mut byte, flags).err() == Some(Errno::AGAIN);
+        (alive || !first.behind.is_empty()).then_some(first)
+    }
+}
+
+impl Driver for Nbd {
+    fn limits(&self) -> Limits {
+        self.limits.clone()
+    }
+
+    fn queues(&self) -> Queues {
+        Queues {
+            max: self.connections,
+            depth: self.depth,
+            reserved: 0,
+            shared_tags: false,
+            home: Home::Any,
+        }
+    }
+
+    fn open(&self, index: u16, depth: u16) -> Result<Box<dyn DriverQueue>, DriverError> {
+        let first = if index == 0 { self.take_first() } else { None };
+        let opened = match first {
+            Some(opened) => opened,
+            None => self.shared.connect(&format!("connection {index}"))?,
+        };
+        Ok(Box::new(NbdQueue::new(Arc::clone(&self.shared), index, depth, opened)?))
+    }
+
+    fn allocation(&self, sector: u64, sectors: u64) -> Result<Vec<Extent>, DriverError> {
+        self.allocation.query(&self.shared, sector, sectors)
+    }
+}
+
+impl Drop for Nbd {
+    fn drop(&mut self) {
+        if let Some(opened) = self.take_first()
+            && let Ok(connection) = Connection::new(opened, self.shared.durability.born())
+        {
+            connection.part(&mut Slots::new(0));
+        }
+    }
+}
+
+/// Server and export as they stand in a target.
+fn site(address: &Address, export: &str) -> String {
+    match (address, export) {
+        (_, "") => address.to_string(),
+        (Address::Tcp { .. }, export) => format!("{address}/{export}"),
+        (Address::Unix(_), export) => format!("{address}?{export}"),
+    }
+}

@@ -1,0 +1,1 @@
+//! Servers played by the test.
