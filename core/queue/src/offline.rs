@@ -17,9 +17,8 @@ impl Device {
         // Nobody is inside, so each submitter looks at the snapshot before its next I/O.
         shared.replace_snapshot(Snapshot {
             version: before.version + 1,
-            limits: before.limits.clone(),
             offline: true,
-            ..*before
+            ..Snapshot::clone(&before)
         });
     }
 }
