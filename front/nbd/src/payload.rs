@@ -78,10 +78,10 @@ impl Payload {
             Some(piece) if self.full.is_empty() => Data::One(piece),
             Some(piece) => {
                 self.full.push(piece);
-                Data::Many(self.full)
+                Data::Many(self.full.into())
             }
             None if self.full.len() == 1 => Data::One(self.full.remove(0)),
-            None => Data::Many(self.full),
+            None => Data::Many(self.full.into()),
         }
     }
 
