@@ -20,8 +20,48 @@ pub enum Data {
     /// One piece.
     One(Buf),
     /// Several pieces in ascending order of address.
-    Many(Vec<Buf>),
+    Many(Pieces),
 }
+
+/// Several buffers, behind one pointer so that [`Data`] stays small.
+#[derive(Debug, Default)]
+#[allow(clippy::box_collection)] // The point is the one pointer.
+pub struct Pieces(Box<Vec<Buf>>);
+
+impl From<Vec<Buf>> for Pieces {
+    fn from(bufs: Vec<Buf>) -> Pieces {
+        Pieces(Box::new(bufs))
+    }
+}
+
+impl FromIterator<Buf> for Pieces {
+    fn from_iter<I: IntoIterator<Item = Buf>>(bufs: I) -> Pieces {
+        Pieces(Box::new(bufs.into_iter().collect()))
+    }
+}
+
+impl IntoIterator for Pieces {
+    type Item = Buf;
+    type IntoIter = std::vec::IntoIter<Buf>;
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.into_iter()
+    }
+}
+
+impl std::ops::Deref for Pieces {
+    type Target = Vec<Buf>;
+    fn deref(&self) -> &Vec<Buf> {
+        &self.0
+    }
+}
+
+impl std::ops::DerefMut for Pieces {
+    fn deref_mut(&mut self) -> &mut Vec<Buf> {
+        &mut self.0
+    }
+}
+
+const _: () = assert!(std::mem::size_of::<Data>() == 16);
 
 impl Data {
     /// Bytes in all pieces.
@@ -88,7 +128,7 @@ impl Data {
                     let tail = rest[0].split_off(at - before);
                     bufs.push(std::mem::replace(&mut rest[0], tail));
                 }
-                Data::Many(rest)
+                Data::Many(rest.into())
             }
         }
     }
@@ -103,7 +143,7 @@ impl Data {
             }
             (Data::One(mut a), Data::One(b)) => match a.join(b) {
                 Ok(()) => Data::One(a),
-                Err(b) => Data::Many(vec![a, b]),
+                Err(b) => Data::Many(vec![a, b].into()),
             },
             (first, next) => {
                 let mut bufs = first.into_bufs();
@@ -114,7 +154,7 @@ impl Data {
                     };
                     bufs.extend(apart.err());
                 }
-                Data::Many(bufs)
+                Data::Many(bufs.into())
             }
         };
     }
@@ -148,7 +188,7 @@ impl Data {
             Data::Zero { len: 0, .. } => Vec::new(),
             Data::Zero { len, .. } => vec![Buf::zeroed(len as usize)],
             Data::One(buf) => vec![buf],
-            Data::Many(bufs) => bufs,
+            Data::Many(bufs) => *bufs.0,
         }
     }
 
@@ -198,6 +238,7 @@ pub struct Bio {
 impl Bio {
     /// An I/O of `op` on `sectors` sectors from `sector`, with nothing special about it.
     #[must_use]
+    #[inline]
     pub fn new(op: Op, sector: u64, sectors: u32, data: Data) -> Bio {
         Bio {
             sector,
@@ -232,6 +273,7 @@ impl Bio {
 
     /// The same with more flags.
     #[must_use]
+    #[inline]
     pub fn with(mut self, flags: Flags) -> Bio {
         self.flags |= flags;
         self
@@ -282,7 +324,7 @@ mod tests {
     #[test]
     fn many_pieces_are_cut_inside_a_piece_and_between_two() {
         for at in [100, 512, 700, 1024] {
-            let mut data = Data::Many(vec![counted(512), counted(512)]);
+            let mut data = Data::Many(vec![counted(512), counted(512)].into());
             let rest = data.split_off(at);
             assert_eq!((data.len(), rest.len()), (at, 1024 - at));
             data.append(rest);

@@ -11,11 +11,14 @@ use std::sync::Arc;
 
 use crate::PAGE;
 
-/// A page-aligned run of bytes with one owner.
-pub struct Buf {
+/// A page-aligned run of bytes with one owner. It is a single pointer, because it is moved far more
+/// often than it is looked into.
+pub struct Buf(Box<Run>);
+
+struct Run {
     start: NonNull<u8>,
     len: u32,
-    /// Bytes of the allocation when this `Buf` owns it alone (`shared` is `None`).
+    /// Bytes of the allocation when this run owns it alone (`shared` is `None`).
     capacity: u32,
     shared: Option<Arc<Allocation>>,
 }
@@ -59,13 +62,14 @@ impl Buf {
 
     fn from_allocation(start: *mut u8, len: usize, layout: Layout) -> Buf {
         let Some(start) = NonNull::new(start) else { handle_alloc_error(layout) };
-        Buf { start, len: len as u32, capacity: layout.size() as u32, shared: None }
+        let (len, capacity) = (len as u32, layout.size() as u32);
+        Buf(Box::new(Run { start, len, capacity, shared: None }))
     }
 
     /// Bytes this buffer could be [resized](Buf::resize) to; 0 for a piece cut from another.
     #[must_use]
     pub fn capacity(&self) -> usize {
-        if self.shared.is_some() { 0 } else { self.capacity as usize }
+        if self.0.shared.is_some() { 0 } else { self.0.capacity as usize }
     }
 
     /// Changes the length within the capacity; bytes beyond the old length keep what they held.
@@ -74,7 +78,7 @@ impl Buf {
     /// When `len` is above the capacity.
     pub fn resize(&mut self, len: usize) {
         assert!(len <= self.capacity(), "length {len} above capacity {}", self.capacity());
-        self.len = len as u32;
+        self.0.len = len as u32;
     }
 
     /// Cuts off and returns everything from byte `at` on.
@@ -84,15 +88,16 @@ impl Buf {
     #[must_use]
     pub fn split_off(&mut self, at: usize) -> Buf {
         assert!(at <= self.len(), "split at {at} beyond {} bytes", self.len());
-        let shared = self.shared.get_or_insert_with(|| {
-            Arc::new(Allocation { start: self.start, capacity: self.capacity })
+        let run = &mut *self.0;
+        let shared = run.shared.get_or_insert_with(|| {
+            Arc::new(Allocation { start: run.start, capacity: run.capacity })
         });
-        let shared = Arc::clone(shared);
+        let shared = Some(Arc::clone(shared));
         // SAFETY: `at` is within this piece, so the result stays inside the allocation.
-        let start = unsafe { self.start.add(at) };
-        let rest = Buf { start, len: self.len - at as u32, capacity: 0, shared: Some(shared) };
-        self.len = at as u32;
-        rest
+        let start = unsafe { run.start.add(at) };
+        let rest = Run { start, len: run.len - at as u32, capacity: 0, shared };
+        run.len = at as u32;
+        Buf(Box::new(rest))
     }
 
     /// Joins `next` to the end if it was cut from there; else gives it back.
@@ -100,23 +105,24 @@ impl Buf {
     /// # Errors
     /// `next` itself, when it does not lie directly behind this piece.
     pub fn join(&mut self, next: Buf) -> Result<(), Buf> {
-        let (Some(mine), Some(its)) = (&self.shared, &next.shared) else { return Err(next) };
+        let (Some(mine), Some(its)) = (&self.0.shared, &next.0.shared) else { return Err(next) };
         // SAFETY: the end of a piece is at most one past its allocation.
-        let end = unsafe { self.start.add(self.len()) };
-        if !Arc::ptr_eq(mine, its) || end != next.start {
+        let end = unsafe { self.0.start.add(self.len()) };
+        if !Arc::ptr_eq(mine, its) || end != next.0.start {
             return Err(next);
         }
-        self.len += next.len;
+        self.0.len += next.0.len;
         drop(next);
+        let run = &mut *self.0;
         // Whole again: give the allocation back to this one owner, so that it can be reused.
-        if let Some(shared) = self.shared.take() {
+        if let Some(shared) = run.shared.take() {
             match Arc::try_unwrap(shared) {
-                Ok(whole) if whole.start == self.start => {
-                    self.capacity = whole.capacity;
+                Ok(whole) if whole.start == run.start => {
+                    run.capacity = whole.capacity;
                     std::mem::forget(whole);
                 }
-                Ok(whole) => self.shared = Some(Arc::new(whole)),
-                Err(shared) => self.shared = Some(shared),
+                Ok(whole) => run.shared = Some(Arc::new(whole)),
+                Err(shared) => run.shared = Some(shared),
             }
         }
         Ok(())
@@ -134,7 +140,7 @@ impl Deref for Buf {
     fn deref(&self) -> &[u8] {
         // SAFETY: `start..start + len` lies in a live, initialised allocation, and no other piece
         // covers these bytes.
-        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len as usize) }
+        unsafe { std::slice::from_raw_parts(self.0.start.as_ptr(), self.0.len as usize) }
     }
 }
 
@@ -142,14 +148,14 @@ impl DerefMut for Buf {
     #[inline]
     fn deref_mut(&mut self) -> &mut [u8] {
         // SAFETY: as in `deref`, and `&mut self` is the only way to these bytes.
-        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len as usize) }
+        unsafe { std::slice::from_raw_parts_mut(self.0.start.as_ptr(), self.0.len as usize) }
     }
 }
 
-impl Drop for Buf {
+impl Drop for Run {
     fn drop(&mut self) {
         if self.shared.is_none() {
-            // SAFETY: `start` and `capacity` are those of the allocation, which this `Buf` owns
+            // SAFETY: `start` and `capacity` are those of the allocation, which this run owns
             // alone.
             unsafe { free(self.start, self.capacity) };
         }
@@ -170,11 +176,11 @@ unsafe fn free(start: NonNull<u8>, capacity: u32) {
     unsafe { dealloc(start.as_ptr(), Layout::from_size_align_unchecked(capacity as usize, PAGE)) };
 }
 
-// SAFETY: a `Buf` is the only way to its bytes, so it may be used from any one thread at a time,
+// SAFETY: a run is the only way to its bytes, so it may be used from any one thread at a time,
 // and shared references only read; the allocation is freed once, by whichever piece is last.
-unsafe impl Send for Buf {}
+unsafe impl Send for Run {}
 // SAFETY: as above.
-unsafe impl Sync for Buf {}
+unsafe impl Sync for Run {}
 // SAFETY: `Allocation` is touched only when the last piece drops it.
 unsafe impl Send for Allocation {}
 // SAFETY: as above.
@@ -182,7 +188,7 @@ unsafe impl Sync for Allocation {}
 
 impl fmt::Debug for Buf {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Buf({} bytes)", self.len)
+        write!(f, "Buf({} bytes)", self.len())
     }
 }
 

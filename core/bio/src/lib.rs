@@ -18,7 +18,7 @@ pub mod rq;
 pub mod status;
 pub mod time;
 
-pub use bio::{Bio, Data};
+pub use bio::{Bio, Data, Pieces};
 pub use buf::Buf;
 pub use limits::{Limits, LimitsError};
 pub use op::{Flags, Op};

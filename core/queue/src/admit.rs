@@ -10,6 +10,9 @@ use crate::request::FlushStep;
 /// machine has to take. The flags are reduced to what the device is to see.
 #[inline]
 pub(crate) fn admit(bio: &mut Bio, snapshot: &Snapshot) -> Result<FlushStep, Status> {
+    if snapshot.offline {
+        return Err(Status::Offline);
+    }
     let limits = &snapshot.limits;
     if bio.sectors == 0 && !(bio.op == Op::Write && bio.flags.has(Flags::PREFLUSH)) {
         return Err(Status::Inval);

@@ -21,8 +21,11 @@ use crate::tags::{TagSet, Tags};
 /// The pending source of a lane that stands for the elevator.
 pub(crate) const ELEVATOR: usize = Pending::SOURCES_MAX - 1;
 
+/// The pending source of a lane that stands for tags somebody gave back to a shared set.
+pub(crate) const TAGS: usize = Pending::SOURCES_MAX - 2;
+
 /// Most submitters of a device at one time.
-pub const SUBMITTERS_MAX: usize = ELEVATOR - 1;
+pub const SUBMITTERS_MAX: usize = TAGS - 1;
 
 /// Tag depth a driver queue may have (block-core section 7.1).
 const DEPTH_MAX: u16 = 10240;
@@ -40,6 +43,8 @@ pub(crate) struct Snapshot {
     pub(crate) barriers: bool,
     /// A scheduler is attached (multi-queue path).
     pub(crate) scheduled: bool,
+    /// Everything ends with `Offline`.
+    pub(crate) offline: bool,
     /// A bio of one segment up to so many sectors is never split.
     pub(crate) whole_sectors: u32,
     /// Slots of a submitter.
@@ -56,6 +61,8 @@ pub(crate) struct Shared {
     pub(crate) gate: Gate,
     version: SharedCounter,
     snapshot: Mutex<Arc<Snapshot>>,
+    /// Held while the snapshot is being replaced: freezers that overlap do not exclude each other.
+    pub(crate) change: Mutex<()>,
     pub(crate) lanes: Box<[LanePort]>,
     submitters: Mutex<Submitters>,
     ledger: Mutex<Ledger>,
@@ -139,7 +146,7 @@ impl Acks {
 /// A block device behind its queues: the control handle, shared and slow.
 #[derive(Clone)]
 pub struct Device {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
 }
 
 /// What a reconfiguration may change.
@@ -198,6 +205,7 @@ impl Device {
             nomerges: config.nomerges,
             barriers: config.barriers,
             scheduled: elevator.is_some(),
+            offline: false,
             slots: slots(nr_requests),
             nr_requests,
         };
@@ -211,6 +219,7 @@ impl Device {
                 gate: Gate::default(),
                 version: SharedCounter::default(),
                 snapshot: Mutex::new(Arc::new(snapshot)),
+                change: Mutex::default(),
                 submitters: Mutex::default(),
                 ledger: Mutex::default(),
                 stamp: BusyStamp::default(),
@@ -224,6 +233,12 @@ impl Device {
                 frozen: (Mutex::new(()), Condvar::new()),
             }),
         })
+    }
+
+    /// Whether both are handles of one device.
+    #[must_use]
+    pub fn is(&self, other: &Device) -> bool {
+        Arc::ptr_eq(&self.shared, &other.shared)
     }
 
     /// How the device was built.
@@ -309,7 +324,8 @@ impl Device {
     /// It uses lane `lane` (taken modulo their number).
     ///
     /// # Errors
-    /// When [`SUBMITTERS_MAX`] are there already.
+    /// When [`SUBMITTERS_MAX`] are there already, or the device is
+    /// [offline](Device::take_offline).
     pub fn submitter(
         &self,
         bell: &Arc<Bell>,
@@ -317,6 +333,9 @@ impl Device {
         lane: usize,
     ) -> Result<Submitter, Error> {
         let shared = &self.shared;
+        if shared.snapshot().offline {
+            return Err(Error::Dying(shared.config.name.clone()));
+        }
         let lane = lane % shared.lanes.len();
         let port = Arc::new(Port { inbox: Default::default(), bell: Arc::clone(bell), token });
         let id = {
@@ -367,6 +386,7 @@ impl Device {
     pub fn stats(&self) -> Stats {
         let mut stats = self.shared.ledger.lock().expect("the ledger's lock").sum();
         self.shared.lanes.iter().for_each(|lane| stats.add_lane(&lane.gauges));
+        stats.in_flight = self.shared.gate.inside();
         stats
     }
 
@@ -409,8 +429,9 @@ impl Device {
     /// # Errors
     /// A value outside its bound.
     pub fn reconfigure(&self, change: impl FnOnce(&mut Parts)) -> Result<(), Error> {
-        let _frozen = self.freeze();
         let shared = &self.shared;
+        let _alone = shared.change.lock().expect("the lock of changes");
+        let _frozen = self.freeze();
         let before = shared.snapshot();
         let mut parts = Parts {
             limits: before.limits.clone(),
@@ -437,6 +458,7 @@ impl Device {
             nomerges,
             barriers: parts.barriers,
             scheduled: before.scheduled,
+            offline: before.offline,
             slots: slots(nr_requests).max(before.slots),
             nr_requests,
         });
@@ -600,7 +622,7 @@ impl Shared {
         self.version.read()
     }
 
-    fn replace_snapshot(&self, snapshot: Snapshot) {
+    pub(crate) fn replace_snapshot(&self, snapshot: Snapshot) {
         *self.snapshot.lock().expect("the snapshot's lock") = Arc::new(snapshot);
         self.version.next();
     }
@@ -635,9 +657,7 @@ impl Shared {
 
     /// Whether any driver queue holds a request.
     pub(crate) fn is_busy(&self) -> bool {
-        let mut stats = Stats::default();
-        self.lanes.iter().for_each(|lane| stats.add_lane(&lane.gauges));
-        stats.in_driver != [0, 0]
+        self.lanes.iter().any(|lane| lane.gauges.in_driver() != [0, 0])
     }
 
     fn nudge_all(&self) {

@@ -194,6 +194,18 @@ impl<'a> Batch<'a> {
         tag
     }
 
+    /// Takes everything, showing each request to `serve`.
+    #[inline]
+    pub fn take_all(&mut self, mut serve: impl FnMut(Tag, &mut Request)) {
+        if self.refused.is_some() {
+            return;
+        }
+        for tag in &self.tags[self.taken..] {
+            serve(*tag, self.table.request(*tag));
+        }
+        self.taken = self.tags.len();
+    }
+
     /// Refuses the rest: [`Status::Resource`] to be asked again later, or
     /// [`Status::DevResource`] when one of this queue's own completions will free what is short.
     pub fn refuse(&mut self, reason: Status) {
@@ -242,6 +254,13 @@ impl Done {
     #[inline]
     pub fn push(&mut self, tag: Tag, status: Status) {
         self.answers.push(Answer { tag, status, lent: 0 });
+    }
+
+    /// Answers for requests whose memory was never lent.
+    #[inline]
+    pub fn push_all(&mut self, answers: &[(Tag, Status)]) {
+        let answers = answers.iter().map(|&(tag, status)| Answer { tag, status, lent: 0 });
+        self.answers.extend(answers);
     }
 
     /// An answer that brings back lent memory, in the order it was lent; `lent` is emptied and
@@ -342,6 +361,15 @@ impl TagTable {
                 out.push(Tag(index as u16));
             }
         }
+    }
+
+    /// When the request longest in here was accepted.
+    pub(crate) fn oldest(&self) -> Option<Nanos> {
+        let held = self.entries.iter().filter_map(|entry| match entry {
+            Entry::Held(request) => Some(request.accepted_at),
+            Entry::Free | Entry::Quarantined => None,
+        });
+        held.min()
     }
 
     pub(crate) fn quarantined(&self) -> usize {

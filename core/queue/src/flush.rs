@@ -41,7 +41,12 @@ pub(crate) fn steps(
     };
     let fua =
         if limits.fua && has_data && flags.has(Flags::FUA) { Flags::FUA } else { Flags::NONE };
-    Some((step, stripped | fua | Flags::SYNC))
+    let mut flags = stripped | fua | Flags::SYNC;
+    if step.is_sequenced() {
+        // A request in a sequence has exactly one bio.
+        flags |= Flags::NOMERGE;
+    }
+    Some((step, flags))
 }
 
 /// What the machine wants done next.
@@ -198,10 +203,14 @@ mod tests {
     fn sort(orders: &mut Vec<Order>) -> (Vec<RequestClaim>, Vec<RequestClaim>, Vec<RequestClaim>) {
         let (mut flushes, mut data, mut replies) = (Vec::new(), Vec::new(), Vec::new());
         for order in orders.drain(..) {
-            match order {
-                Order::Issue(claim) if claim.rq.op == Op::Flush => flushes.push(claim),
-                Order::Issue(claim) => data.push(claim),
-                Order::Reply(claim) => replies.push(claim),
+            let issued = matches!(order, Order::Issue(_));
+            let (Order::Issue(mut claim) | Order::Reply(mut claim)) = order;
+            // The test drops what it was given.
+            claim.state = State::Free;
+            match claim.rq.op {
+                Op::Flush => flushes.push(claim),
+                _ if issued => data.push(claim),
+                _ => replies.push(claim),
             }
         }
         (flushes, data, replies)

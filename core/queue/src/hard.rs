@@ -12,7 +12,7 @@ use crate::elevator::EndedTag;
 use crate::flush::{FlushMachine, Order};
 use crate::reply::Replies;
 use crate::request::{RequestClaim, State};
-use crate::stats::{Group, LaneGauges};
+use crate::stats::LaneGauges;
 use crate::tags::Tags;
 
 /// Requests offered to a driver in one call.
@@ -37,6 +37,8 @@ pub(crate) struct HardQueue {
     orders: Vec<Order>,
     done: Done,
     burst: Vec<Tag>,
+    /// Requests from the source, about to get their tags.
+    incoming: Vec<RequestClaim>,
     /// Average of refusals (block-core section 6.4); only zero or not matters.
     busy: u8,
     retry_at: Option<Nanos>,
@@ -66,6 +68,7 @@ impl HardQueue {
             orders: Vec::new(),
             done: Done::default(),
             burst: Vec::with_capacity(BURST),
+            incoming: Vec::with_capacity(BURST),
             busy: 0,
             retry_at: None,
             scan_at: None,
@@ -116,10 +119,7 @@ impl HardQueue {
         claim.status = status;
         claim.done_at = now;
         claim.state = State::Complete;
-        match Group::of(claim.rq.op) {
-            Group::Read => self.gauges.reads_ended.add(1),
-            Group::Write | Group::Discard => self.gauges.writes_ended.add(1),
-        }
+        self.gauges.ended[usize::from(claim.rq.op.is_write())].add(1);
         if claim.rq.tag != SchedTag::NONE {
             self.ended.push(EndedTag {
                 tag: claim.rq.tag,
@@ -165,14 +165,14 @@ impl HardQueue {
     }
 
     /// Sends what waits to the driver: the dispatch list first, then what `source` gives, as far
-    /// as tags and driver go; then rings the driver's doorbell. True when tags or the driver ran
-    /// short before the sources did.
+    /// as tags and driver go; then rings the driver's doorbell. `source` is asked for at most so
+    /// many requests, and told whether the queue is busy. True when tags or the driver ran short.
     #[inline]
     pub(crate) fn issue(
         &mut self,
         now: Nanos,
         replies: &mut Replies,
-        mut source: impl FnMut(bool) -> Option<RequestClaim>,
+        mut source: impl FnMut(bool, usize, &mut Vec<RequestClaim>),
     ) -> bool {
         self.kick_flush(now, replies);
         let mut sent = false;
@@ -203,43 +203,55 @@ impl HardQueue {
         }
     }
 
-    /// Gives tags to requests until a burst is full; true when the tags ran out.
+    /// Gives tags to requests until a burst is full or nothing waits; true when the tags ran out.
     #[inline]
     fn gather(
         &mut self,
         now: Nanos,
         replies: &mut Replies,
-        source: &mut impl FnMut(bool) -> Option<RequestClaim>,
+        source: &mut impl FnMut(bool, usize, &mut Vec<RequestClaim>),
     ) -> bool {
         self.burst.clear();
-        while self.burst.len() < BURST {
-            let Some(tag) = self.tags.take() else { return true };
-            let next = loop {
-                if let Some(claim) = self.dispatch.pop_front() {
-                    break Some(claim);
-                }
-                match source(self.busy != 0) {
-                    Some(claim) if claim.flush_step.is_sequenced() => {
-                        self.take_in(claim, now, replies);
-                    }
-                    next => break next,
-                }
-            };
-            let Some(mut claim) = next else {
-                self.tags.give(tag);
-                return false;
-            };
-            debug_assert_eq!(claim.state, State::Idle, "a request is started twice");
-            claim.state = State::InFlight;
-            claim.issued_at = now;
-            match Group::of(claim.rq.op) {
-                Group::Read => self.gauges.reads_issued.add(1),
-                Group::Write | Group::Discard => self.gauges.writes_issued.add(1),
+        loop {
+            let room = self.tags.secure(BURST - self.burst.len());
+            if room == 0 {
+                return self.burst.len() < BURST;
             }
-            self.table.put(tag, claim);
-            self.burst.push(tag);
+            let leftovers = room.min(self.dispatch.len());
+            if leftovers > 0 {
+                for _ in 0..leftovers {
+                    let claim = self.dispatch.pop_front().expect("counted");
+                    self.start(claim, now);
+                }
+                continue;
+            }
+            let mut incoming = std::mem::take(&mut self.incoming);
+            source(self.busy != 0, room, &mut incoming);
+            let nothing = incoming.is_empty();
+            for claim in incoming.drain(..) {
+                if claim.flush_step.is_sequenced() {
+                    self.take_in(claim, now, replies);
+                } else {
+                    self.start(claim, now);
+                }
+            }
+            self.incoming = incoming;
+            if nothing {
+                return false;
+            }
         }
-        false
+    }
+
+    /// Gives a request its tag, which was secured, and puts it into the burst.
+    #[inline]
+    fn start(&mut self, mut claim: RequestClaim, now: Nanos) {
+        debug_assert_eq!(claim.state, State::Idle, "a request is started twice");
+        let tag = self.tags.take().expect("a tag was secured");
+        claim.state = State::InFlight;
+        claim.issued_at = now;
+        self.gauges.issued[usize::from(claim.rq.op.is_write())].add(1);
+        self.table.put(tag, claim);
+        self.burst.push(tag);
     }
 
     /// Offers the burst to the driver; what it leaves goes back to the head of the dispatch list.
@@ -263,10 +275,7 @@ impl HardQueue {
             let mut claim = self.table.end(tag).expect("a refused request is still in the table");
             self.tags.give(tag);
             claim.state = State::Idle;
-            match Group::of(claim.rq.op) {
-                Group::Read => self.gauges.reads_ended.add(1),
-                Group::Write | Group::Discard => self.gauges.writes_ended.add(1),
-            }
+            self.gauges.ended[usize::from(claim.rq.op.is_write())].add(1);
             self.dispatch.push_front(claim);
         }
         if self.driver.in_flight() == 0 {
@@ -314,9 +323,10 @@ impl HardQueue {
         self.tags.free().saturating_sub(self.dispatch.len())
     }
 
-    /// Gives back tags it hoards when it has nothing in flight; true when others may use them.
-    pub(crate) fn rest(&mut self) -> bool {
-        self.tags.out() == 0 && self.tags.rest()
+    /// The pass is over; true when other lanes wait for tags that may be free now.
+    #[inline]
+    pub(crate) fn end_pass(&mut self) -> bool {
+        self.tags.end_pass()
     }
 
     pub(crate) fn tags(&self) -> &Tags {
@@ -325,6 +335,12 @@ impl HardQueue {
 
     pub(crate) fn driver(&self) -> &dyn DriverQueue {
         self.driver.as_ref()
+    }
+
+    /// When the oldest request that is with the driver or waits for it was accepted.
+    pub(crate) fn oldest(&self) -> Option<Nanos> {
+        let waiting = self.dispatch.iter().map(|claim| claim.accepted_at);
+        self.table.oldest().into_iter().chain(waiting).min()
     }
 
     /// Requests this queue knows of: waiting to be sent, in a flush sequence, in the driver.

@@ -10,7 +10,7 @@ use weir_bio::Nanos;
 use weir_ring::Consumer;
 
 use crate::bell::Port;
-use crate::device::{Acks, ELEVATOR, Shared, Snapshot};
+use crate::device::{Acks, ELEVATOR, Shared, Snapshot, TAGS};
 use crate::hard::HardQueue;
 use crate::reply::Replies;
 use crate::request::RequestClaim;
@@ -116,7 +116,17 @@ impl Lane {
         self.shared.lanes[self.index].has_work()
     }
 
-    /// Whether requests are with the driver or wait for it. A lane with none may rest.
+    /// When the oldest request that is with the driver or waits for it was accepted: for the report
+    /// of a stop that took too long. Looks at every tag.
+    #[must_use]
+    pub fn oldest(&self) -> Option<Nanos> {
+        match &self.multi {
+            Some(multi) => multi.hard.oldest(),
+            None => self.shared.single.as_ref().and_then(|single| single.oldest()),
+        }
+    }
+
+    /// Whether no request is with the driver or waits for it. A lane with none may rest.
     #[must_use]
     pub fn is_idle(&mut self) -> bool {
         match &mut self.multi {
@@ -145,16 +155,14 @@ impl Multi {
             self.take_control(shared, index);
         }
         self.hard.reap(now);
-        let mut freed = false;
-        while self.hard.end_one(now, &mut self.replies) {
-            freed = true;
-        }
+        while self.hard.end_one(now, &mut self.replies) {}
         self.hard.scan(now, &mut self.replies);
         port.pending.take(|source| {
-            if source == ELEVATOR {
-                self.ask_elevator = true;
-            } else {
-                self.soft.mark(source);
+            match source {
+                ELEVATOR => self.ask_elevator = true,
+                // Having a turn is all it takes.
+                TAGS => {}
+                submitter => self.soft.mark(submitter),
             }
         });
         if self.snapshot.version != shared.version() {
@@ -165,23 +173,32 @@ impl Multi {
         }
         if self.paused == 0 {
             let soft = &mut self.soft;
-            let short = self.hard.issue(now, &mut self.replies, |busy| soft.next(busy));
+            let short = self.hard.issue(now, &mut self.replies, |busy, max, out| {
+                soft.fill(busy, max, out);
+            });
             if short {
                 self.soft.stage(&self.snapshot.limits, self.snapshot.nomerges);
             }
         }
         self.replies.post();
-        if freed && self.hard.tags().set().is_some() {
-            self.share_tags(shared);
+        if self.hard.end_pass() {
+            self.share_tags(shared, index);
         }
     }
 
     /// Tags came back to a set others draw on: tell those who found none.
     #[cold]
-    fn share_tags(&mut self, shared: &Shared) {
-        self.hard.rest();
+    fn share_tags(&mut self, shared: &Shared, index: usize) {
         if let Some(set) = self.hard.tags().set() {
-            set.take_waiting(|lane| shared.ring(lane));
+            set.take_waiting(|lane| {
+                if lane == index {
+                    // It waits for others still: they must find its mark again.
+                    set.mark_waiting(lane);
+                } else {
+                    // Marked, not only rung: it may be awake now and about to sleep.
+                    shared.kick(lane, TAGS);
+                }
+            });
         }
     }
 

@@ -19,6 +19,7 @@ mod elevator;
 mod flush;
 mod hard;
 mod lane;
+mod offline;
 mod reply;
 mod request;
 pub mod rig;

@@ -5,6 +5,7 @@
 
 use weir_bio::{Bio, Buf, Data, Flags, Nanos, Op, Rq, RqId, SchedTag, Status};
 use weir_ring::Claim;
+use weir_sched::merge::Side;
 
 /// A claim on a request: moved from queue to queue, never copied.
 pub type RequestClaim = Claim<Request>;
@@ -93,7 +94,7 @@ impl Request {
 
     /// Puts a bio into a free slot.
     #[inline]
-    pub(crate) fn fill(&mut self, bio: Bio, now: Nanos) {
+    pub(crate) fn fill(&mut self, bio: &mut Bio, now: Nanos) {
         debug_assert_eq!(self.state, State::Free, "a slot is filled while in use");
         self.rq = Rq {
             sector: bio.sector,
@@ -107,7 +108,7 @@ impl Request {
             op: bio.op,
             segments: segments_of(&bio.data),
         };
-        self.data = bio.data;
+        self.data = std::mem::take(&mut bio.data);
         self.cookie = bio.cookie;
         self.accepted_at = now;
         self.split = Self::WHOLE;
@@ -200,6 +201,14 @@ impl Request {
         assert!(lent.next().is_none(), "a driver gives back more memory than it was lent");
     }
 
+    /// Joins `gone` at this side.
+    pub(crate) fn absorb(&mut self, gone: RequestClaim, side: Side) {
+        match side {
+            Side::Back => self.absorb_back(gone),
+            Side::Front => self.absorb_front(gone),
+        }
+    }
+
     /// Joins `gone`, which starts where this one ends.
     pub(crate) fn absorb_back(&mut self, mut gone: RequestClaim) {
         self.rq.sectors += gone.rq.sectors;
@@ -244,6 +253,12 @@ impl Request {
     }
 }
 
+const _: () = assert!(
+    std::mem::size_of::<Request>() <= 120,
+    "a slot is two cache lines, and a claim's link takes 8 bytes of them"
+);
+
+#[inline]
 fn segments_of(data: &Data) -> u8 {
     match data {
         Data::None => 0,

@@ -41,11 +41,11 @@ impl Rig {
     /// When there are more bios than free tags.
     pub fn submit(&mut self, bios: Vec<Bio>, now: Nanos) -> Option<(Status, Vec<Bio>)> {
         let mut tags = Vec::new();
-        for bio in bios {
+        for mut bio in bios {
             let tag = self.free.pop().expect("a free tag for every bio");
             self.taken = self.taken.wrapping_add(1);
             let mut claim = Claim::new(Request::free(RqId::new(SubmitterId(0), self.taken, 0)));
-            claim.fill(bio, now);
+            claim.fill(&mut bio, now);
             claim.issued_at = now;
             self.table.put(tag, claim);
             tags.push(tag);

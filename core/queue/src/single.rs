@@ -34,7 +34,6 @@ struct Queue {
     nr_requests: u16,
     /// Submitters that found the pool empty.
     starved: Vec<u16>,
-    pulled: Vec<RequestClaim>,
     paused: u32,
 }
 
@@ -49,7 +48,6 @@ impl Single {
                 pool: [0; 2],
                 nr_requests,
                 starved: Vec::new(),
-                pulled: Vec::new(),
                 paused: 0,
             }),
             any_home,
@@ -132,6 +130,11 @@ impl Single {
             && queue.hard.as_ref().is_none_or(|hard| hard.len() == 0)
     }
 
+    /// When the oldest request of the hard queue was accepted.
+    pub(crate) fn oldest(&self) -> Option<Nanos> {
+        self.lock().hard.as_ref().and_then(HardQueue::oldest)
+    }
+
     /// Whether no request exists at all.
     pub(crate) fn is_empty(&self) -> bool {
         let queue = self.lock();
@@ -208,15 +211,10 @@ impl Queue {
         while let Some(claim) = self.sequenced.pop_front() {
             hard.take_in(claim, now, &mut self.replies);
         }
-        let (elevator, pulled) = (&mut self.elevator, &mut self.pulled);
-        hard.issue(now, &mut self.replies, |_| {
-            // One at a time: a request that has left the elevator can no longer be merged.
-            if pulled.is_empty() {
-                elevator.pull(0, 1, now, pulled);
-            }
-            let claim = pulled.pop()?;
-            elevator.started(claim.rq.tag, now);
-            Some(claim)
+        let elevator = &mut self.elevator;
+        hard.issue(now, &mut self.replies, |_, max, out| {
+            elevator.pull(0, max, now, out);
+            out.iter().for_each(|claim| elevator.started(claim.rq.tag, now));
         });
     }
 

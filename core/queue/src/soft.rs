@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 
 use weir_bio::Limits;
 use weir_ring::Consumer;
-use weir_sched::merge::{Fit, Side, fit};
+use weir_sched::merge::{Fit, fit};
 
 use crate::request::RequestClaim;
 
@@ -52,23 +52,26 @@ impl Soft {
         }
     }
 
-    /// The next request: ascending by context, or in turn, one of each, while the lane is busy.
+    /// Up to `max` requests, appended to `out`: ascending by context, or in turn, one of each,
+    /// while the lane is busy.
     #[inline]
-    pub(crate) fn next(&mut self, in_turn: bool) -> Option<RequestClaim> {
-        loop {
-            let context = self.next_active(if in_turn { self.cursor } else { 0 })?;
-            let claim = self.contexts[context].as_mut().and_then(|context| {
-                context.staged.pop_front().or_else(|| {
-                    let claim = context.ring.pop();
-                    context.ring.release();
-                    claim
-                })
-            });
-            if claim.is_some() {
-                self.cursor = context + 1;
-                return claim;
+    pub(crate) fn fill(&mut self, in_turn: bool, max: usize, out: &mut Vec<RequestClaim>) {
+        let mut left = max;
+        while left > 0 {
+            let Some(context) = self.next_active(if in_turn { self.cursor } else { 0 }) else {
+                return;
+            };
+            let wanted = if in_turn { 1 } else { left };
+            let before = out.len();
+            if let Some(context) = &mut self.contexts[context] {
+                context.fill(wanted, out);
             }
-            self.active[context / 64] &= !(1 << (context % 64));
+            let given = out.len() - before;
+            left -= given;
+            self.cursor = context + 1;
+            if given < wanted {
+                self.active[context / 64] &= !(1 << (context % 64));
+            }
         }
     }
 
@@ -115,6 +118,17 @@ impl Soft {
 }
 
 impl Context {
+    #[inline]
+    fn fill(&mut self, max: usize, out: &mut Vec<RequestClaim>) {
+        let staged = max.min(self.staged.len());
+        out.extend(self.staged.drain(..staged));
+        for _ in staged..max {
+            let Some(claim) = self.ring.pop() else { break };
+            out.push(claim);
+        }
+        self.ring.release();
+    }
+
     fn stage(&mut self, limits: &Limits, nomerges: u8) {
         while let Some(claim) = self.ring.pop() {
             self.stage_one(claim, limits, nomerges);
@@ -128,8 +142,7 @@ impl Context {
             for staged in self.staged.iter_mut().rev().take(LOOK_BACK) {
                 match fit(&staged.rq, &claim.rq, limits) {
                     Fit::Apart => {}
-                    Fit::Joins(Side::Back) => return staged.absorb_back(claim),
-                    Fit::Joins(Side::Front) => return staged.absorb_front(claim),
+                    Fit::Joins(side) => return staged.absorb(claim, side),
                     Fit::TooLarge => {
                         staged.rq.flags |= weir_bio::Flags::NOMERGE;
                         break;

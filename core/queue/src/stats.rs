@@ -36,8 +36,6 @@ impl Group {
 #[derive(Debug, Default)]
 pub(crate) struct SubmitterStats {
     pub(crate) groups: [GroupStats; 3],
-    pub(crate) accepted: Counter,
-    pub(crate) ended: Counter,
     pub(crate) busy_ticks: Counter,
     pub(crate) errors: Counter,
 }
@@ -54,7 +52,48 @@ pub(crate) struct GroupStats {
     pub(crate) device: Histogram,
 }
 
+/// Bios that ended with the same times, counted together: those of one batch usually do.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Streak {
+    wait_ns: u64,
+    device_ns: u64,
+    bios: u64,
+    absorbed: u64,
+    sectors: u64,
+}
+
+/// One streak for each direction.
+pub(crate) type Streaks = [Streak; 3];
+
 impl SubmitterStats {
+    /// Counts one ended bio; `sectors` is 0 for one that failed or was merged into another.
+    #[inline]
+    pub(crate) fn count(
+        &self,
+        streaks: &mut Streaks,
+        group: Group,
+        times: (u64, u64),
+        absorbed: bool,
+        sectors: u64,
+    ) {
+        let streak = &mut streaks[group as usize];
+        if (streak.wait_ns, streak.device_ns) != times {
+            self.groups[group as usize].settle(streak);
+            (streak.wait_ns, streak.device_ns) = times;
+        }
+        streak.bios += 1;
+        streak.absorbed += u64::from(absorbed);
+        streak.sectors += sectors;
+    }
+
+    /// Writes down what the streaks hold.
+    #[inline]
+    pub(crate) fn settle(&self, streaks: &mut Streaks) {
+        for (group, streak) in self.groups.iter().zip(streaks) {
+            group.settle(streak);
+        }
+    }
+
     /// Accounts busy time up to `now`; `busy` says whether anything was in flight until now.
     #[inline]
     pub(crate) fn account_busy(&self, stamp: &BusyStamp, now: Nanos, busy: impl Fn() -> bool) {
@@ -68,53 +107,88 @@ impl SubmitterStats {
 /// What one hard queue has seen; written by whoever turns it.
 #[derive(Debug, Default)]
 pub struct LaneGauges {
-    pub(crate) reads_issued: Counter,
-    pub(crate) reads_ended: Counter,
-    pub(crate) writes_issued: Counter,
-    pub(crate) writes_ended: Counter,
+    /// Requests handed to the driver, and ended: reads, and all that goes towards the device.
+    pub(crate) issued: [Counter; 2],
+    pub(crate) ended: [Counter; 2],
     pub(crate) flushes: Counter,
     pub(crate) flush_ns: Counter,
     pub(crate) quarantined: Counter,
 }
 
-/// Buckets of a histogram: 8 for each power of two up to 2^40 ns (18 minutes).
-const BUCKETS: usize = 8 * 39;
+impl GroupStats {
+    #[inline]
+    fn settle(&self, streak: &mut Streak) {
+        let Streak { wait_ns, device_ns, bios, absorbed, sectors } = *streak;
+        if bios == 0 {
+            return;
+        }
+        *streak = Streak { bios: 0, absorbed: 0, sectors: 0, ..*streak };
+        self.ios.add(bios - absorbed);
+        self.merges.add(absorbed);
+        self.sectors.add(sectors);
+        self.ns.add((bios - absorbed).wrapping_mul(wait_ns + device_ns));
+        self.total.record_many(wait_ns + device_ns, bios);
+        self.wait.record_many(wait_ns, bios);
+        self.device.record_many(device_ns, bios);
+    }
+}
+
+impl LaneGauges {
+    /// Requests with the driver: reads, writes.
+    pub(crate) fn in_driver(&self) -> [u64; 2] {
+        [0, 1].map(|direction| {
+            // `ended` first: a request that ends in between must not make the gauge negative.
+            let ended = self.ended[direction].read();
+            self.issued[direction].read().saturating_sub(ended)
+        })
+    }
+}
+
+/// Buckets of a histogram: 8 for each power of two that 64 bits can hold.
+/// The few above, up to the next power of two, make an index of 9 bits always valid.
+const BUCKETS: usize = 512;
 
 /// A log-linear histogram of nanoseconds: buckets an eighth of a power of two wide, so a value is
 /// known to within 12.5 %. One writer.
 #[derive(Debug)]
 pub struct Histogram {
-    counts: Box<[Counter]>,
+    counts: Box<[Counter; BUCKETS]>,
     sum: Counter,
     max: Counter,
 }
 
 impl Default for Histogram {
     fn default() -> Histogram {
-        let counts = (0..BUCKETS).map(|_| Counter::default()).collect();
+        let counts = Box::new([const { Counter::zero() }; BUCKETS]);
         Histogram { counts, sum: Counter::default(), max: Counter::default() }
     }
 }
 
 #[inline]
 fn bucket(ns: u64) -> usize {
-    let ns = ns.clamp(8, (1 << 41) - 1);
-    let log = 63 - ns.leading_zeros();
-    ((log as usize - 3) * 8 + ((ns >> (log - 3)) & 7) as usize).min(BUCKETS - 1)
+    let ns = ns.max(8);
+    let log = ns.ilog2();
+    ((log as usize - 3) * 8 + ((ns >> (log - 3)) & 7) as usize) & (BUCKETS - 1)
 }
 
 /// The highest value a bucket holds.
 fn bucket_top(index: usize) -> u64 {
     let (log, part) = (index / 8 + 3, index as u64 % 8);
-    ((8 + part + 1) << (log - 3)) - 1
+    if log > 63 { u64::MAX } else { ((8 + part) << (log - 3)) + ((1 << (log - 3)) - 1) }
 }
 
 impl Histogram {
     /// Adds one value.
     #[inline]
     pub fn record(&self, ns: u64) {
-        self.counts[bucket(ns)].add(1);
-        self.sum.add(ns);
+        self.record_many(ns, 1);
+    }
+
+    /// Adds the same value so many times.
+    #[inline]
+    pub fn record_many(&self, ns: u64, times: u64) {
+        self.counts[bucket(ns)].add(times);
+        self.sum.add(ns.wrapping_mul(times));
         self.max.raise(ns);
     }
 
@@ -253,20 +327,14 @@ impl Stats {
             group.wait.add_to(&mut sum.wait);
             group.device.add_to(&mut sum.device);
         }
-        // `ended` first: a bio that ends in between must not make the gauge negative.
-        let ended = from.ended.read();
-        self.in_flight += from.accepted.read().saturating_sub(ended);
         self.busy_ticks += from.busy_ticks.read();
         self.errors += from.errors.read();
     }
 
     pub(crate) fn add_lane(&mut self, from: &LaneGauges) {
-        let gauge = |issued: &Counter, ended: &Counter| {
-            let ended = ended.read();
-            issued.read().saturating_sub(ended)
-        };
-        self.in_driver[0] += gauge(&from.reads_issued, &from.reads_ended);
-        self.in_driver[1] += gauge(&from.writes_issued, &from.writes_ended);
+        let [reads, writes] = from.in_driver();
+        self.in_driver[0] += reads;
+        self.in_driver[1] += writes;
         self.flushes += from.flushes.read();
         self.flush_ns += from.flush_ns.read();
         self.quarantined += from.quarantined.read();

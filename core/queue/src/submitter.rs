@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use weir_bio::{Bio, Data, Flags, Nanos, Op, RqId, SECTOR, Status, SubmitterId};
 use weir_ring::{Claim, Member, Producer};
-use weir_sched::merge::{Fit, Side, fit};
+use weir_sched::merge::{Fit, fit};
 
 use crate::admit::admit;
 use crate::bell::Port;
@@ -14,7 +14,7 @@ use crate::config::Spread;
 use crate::device::{ELEVATOR, Shared, Snapshot};
 use crate::request::{FlushStep, Request, RequestClaim, State};
 use crate::split;
-use crate::stats::{Group, SubmitterStats};
+use crate::stats::{Group, Streaks, SubmitterStats};
 
 /// Requests a plug holds before it is flushed.
 const PLUG_MAX: usize = 32;
@@ -39,6 +39,13 @@ impl Refused {
             Refused::Full(bio) | Refused::Frozen(bio) => bio,
         }
     }
+}
+
+/// As [`Refused`], while the bio stays where it is.
+#[derive(Clone, Copy, Debug)]
+enum Why {
+    Full,
+    Frozen,
 }
 
 /// How a bio ended.
@@ -107,6 +114,9 @@ pub(crate) struct Core {
     parts: Vec<Option<Parts>>,
     backlog: VecDeque<usize>,
     ended: Vec<Completion>,
+    streaks: Streaks,
+    /// How many of `ended` never passed the gate.
+    turned_away: usize,
     /// The latest time this thread brought: a drop happens then.
     last_now: Nanos,
 }
@@ -144,6 +154,8 @@ impl Submitter {
                 parts: Vec::new(),
                 backlog: VecDeque::new(),
                 ended: Vec::new(),
+                streaks: Streaks::default(),
+                turned_away: 0,
                 snapshot,
                 last_now: Nanos::ZERO,
             })),
@@ -168,8 +180,13 @@ impl Submitter {
     /// # Errors
     /// [`Refused`], with the bio, when it would have to wait for a slot or for the gate.
     #[inline]
-    pub fn submit(&mut self, bio: Bio, now: Nanos) -> Result<(), Refused> {
-        self.core().submit(bio, now)
+    pub fn submit(&mut self, mut bio: Bio, now: Nanos) -> Result<(), Refused> {
+        // By reference from here on: copying a bio just filled in costs more than all its checks.
+        match self.core().submit(&mut bio, now) {
+            Ok(()) => Ok(()),
+            Err(Why::Full) => Err(Refused::Full(bio)),
+            Err(Why::Frozen) => Err(Refused::Frozen(bio)),
+        }
     }
 
     /// Sends on what the plug holds.
@@ -214,50 +231,56 @@ impl Drop for Submitter {
 
 impl Core {
     #[inline]
-    fn submit(&mut self, mut bio: Bio, now: Nanos) -> Result<(), Refused> {
+    fn submit(&mut self, bio: &mut Bio, now: Nanos) -> Result<(), Why> {
         if self.free.is_empty() && self.is_full() {
-            return self.refuse(bio, Refused::Full);
+            return self.refuse(bio, Why::Full);
         }
         if !self.member.enter(&self.shared.gate) {
-            return self.refuse(bio, Refused::Frozen);
+            // The freezer may have seen the attempt and gone to sleep over it.
+            self.shared.tell_freezer();
+            return self.refuse(bio, Why::Frozen);
         }
         if self.member.inside() == 1 {
             // Nothing of ours was inside, so what we know may have been replaced.
             self.refresh();
         }
-        self.stats.accepted.add(1);
-        let step = match admit(&mut bio, &self.snapshot) {
+        let step = match admit(bio, &self.snapshot) {
             Ok(step) => step,
             Err(status) => {
                 self.end_unsent(bio, status);
                 return Ok(());
             }
         };
-        if bio.sectors <= self.snapshot.whole_sectors && bio.data.bufs().len() <= 1 {
+        if bio.sectors <= self.snapshot.whole_sectors && !matches!(bio.data, Data::Many(_)) {
             let claim = self.slot(bio, step, now);
-            return self.route(claim, now);
+            return self.route(claim, bio, now);
         }
         self.submit_large(bio, step, now)
     }
 
     /// The bio comes back, unless it asked not to wait: then it ends AGAIN.
     #[cold]
-    fn refuse(&mut self, bio: Bio, why: fn(Bio) -> Refused) -> Result<(), Refused> {
-        // A NOWAIT bio is answered through `complete`, so it must be inside; a closed gate keeps
-        // it out.
-        if bio.flags.has(Flags::NOWAIT) && self.member.enter(&self.shared.gate) {
-            self.stats.accepted.add(1);
-            self.end_unsent(bio, Status::Again);
-            return Ok(());
+    fn refuse(&mut self, bio: &mut Bio, why: Why) -> Result<(), Why> {
+        if !bio.flags.has(Flags::NOWAIT) {
+            return Err(why);
         }
-        Err(why(bio))
+        // It is answered through `complete` like any other, but was never inside.
+        self.turned_away += 1;
+        self.end_unsent(bio, Status::Again);
+        Ok(())
     }
 
     #[cold]
-    fn end_unsent(&mut self, bio: Bio, status: Status) {
-        let Bio { cookie, op, sectors, data, .. } = bio;
-        let (wait_ns, device_ns) = (0, 0);
-        self.ended.push(Completion { cookie, status, op, sectors, data, wait_ns, device_ns });
+    fn end_unsent(&mut self, bio: &mut Bio, status: Status) {
+        self.ended.push(Completion {
+            cookie: bio.cookie,
+            status,
+            op: bio.op,
+            sectors: bio.sectors,
+            data: std::mem::take(&mut bio.data),
+            wait_ns: 0,
+            device_ns: 0,
+        });
         self.port.nudge();
     }
 
@@ -269,7 +292,7 @@ impl Core {
 
     /// A slot with the bio in it. The caller has seen that there is one.
     #[inline]
-    fn slot(&mut self, bio: Bio, step: FlushStep, now: Nanos) -> RequestClaim {
+    fn slot(&mut self, bio: &mut Bio, step: FlushStep, now: Nanos) -> RequestClaim {
         let mut claim = match self.free.pop() {
             Some(claim) => claim,
             None => self.new_slot(),
@@ -293,7 +316,7 @@ impl Core {
     }
 
     #[inline]
-    fn route(&mut self, claim: RequestClaim, now: Nanos) -> Result<(), Refused> {
+    fn route(&mut self, claim: RequestClaim, bio: &mut Bio, now: Nanos) -> Result<(), Why> {
         if self.shared.config.spread == Spread::RoundRobin {
             let lane = (self.shared.turn.next() % self.rings.len() as u64) as usize;
             self.push(lane, claim);
@@ -310,7 +333,7 @@ impl Core {
             }
             return Ok(());
         }
-        self.plug(claim, now)
+        self.plug(claim, bio, now)
     }
 
     #[inline]
@@ -321,7 +344,42 @@ impl Core {
     }
 
     #[inline]
-    fn plug(&mut self, claim: RequestClaim, now: Nanos) -> Result<(), Refused> {
+    fn plug(&mut self, claim: RequestClaim, bio: &mut Bio, now: Nanos) -> Result<(), Why> {
+        if self.shared.single.is_none() && !self.snapshot.scheduled {
+            self.plug_in_ring(claim, now);
+            return Ok(());
+        }
+        self.plug_in_list(claim, bio, now)
+    }
+
+    /// Without a scheduler the plug is the part of the ring that is not published yet.
+    #[inline]
+    fn plug_in_ring(&mut self, claim: RequestClaim, now: Nanos) {
+        let ring = &mut self.rings[0];
+        if self.snapshot.nomerges < 2 {
+            let limits = &self.snapshot.limits;
+            let fit = ring.with_newest(|newest| fit(&newest.rq, &claim.rq, limits));
+            match fit {
+                None | Some(Fit::Apart) => {}
+                Some(Fit::TooLarge) => {
+                    ring.with_newest(|newest| newest.rq.flags |= Flags::NOMERGE);
+                }
+                Some(Fit::Joins(side)) => {
+                    ring.with_newest(|newest| newest.absorb(claim, side));
+                    return;
+                }
+            }
+        }
+        let large = |newest: &mut RequestClaim| newest.rq.sectors >= PLUG_FLUSH_SECTORS;
+        if ring.unpublished() >= PLUG_MAX
+            || (self.snapshot.nomerges < 2 && ring.with_newest(large) == Some(true))
+        {
+            self.flush_plug(now);
+        }
+        self.push(0, claim);
+    }
+
+    fn plug_in_list(&mut self, claim: RequestClaim, bio: &mut Bio, now: Nanos) -> Result<(), Why> {
         let merging = self.snapshot.nomerges < 2;
         let mut claim = claim;
         if let Some(newest) = self.plug.last_mut() {
@@ -329,19 +387,14 @@ impl Core {
                 match fit(&newest.rq, &claim.rq, &self.snapshot.limits) {
                     Fit::Apart => {}
                     Fit::TooLarge => newest.rq.flags |= Flags::NOMERGE,
-                    Fit::Joins(Side::Back) => {
-                        newest.absorb_back(claim);
-                        return Ok(());
-                    }
-                    Fit::Joins(Side::Front) => {
-                        newest.absorb_front(claim);
+                    Fit::Joins(side) => {
+                        newest.absorb(claim, side);
                         return Ok(());
                     }
                 }
             }
-            if self.plug.len() >= PLUG_MAX
-                || (merging && self.plug.last().is_some_and(|r| r.rq.sectors >= PLUG_FLUSH_SECTORS))
-            {
+            let large = merging && newest.rq.sectors >= PLUG_FLUSH_SECTORS;
+            if large || self.plug.len() >= PLUG_MAX {
                 self.flush_plug(now);
             }
         }
@@ -349,7 +402,7 @@ impl Core {
             match single.offer(claim, now) {
                 Ok(request) => claim = request,
                 Err(None) => return Ok(()),
-                Err(Some(claim)) => return self.refuse_claim(claim),
+                Err(Some(claim)) => return self.refuse_claim(claim, bio),
             }
         }
         self.plug.push(claim);
@@ -358,42 +411,30 @@ impl Core {
 
     /// The single queue has no request left: the bio goes back out of its slot.
     #[cold]
-    fn refuse_claim(&mut self, mut claim: RequestClaim) -> Result<(), Refused> {
+    fn refuse_claim(&mut self, mut claim: RequestClaim, bio: &mut Bio) -> Result<(), Why> {
         if claim.split != Request::WHOLE {
             // A part of an accepted bio cannot be refused; it goes ahead without a place.
             self.plug.push(claim);
             return Ok(());
         }
-        let rq = claim.rq;
-        let bio = Bio {
-            sector: rq.sector,
-            sectors: rq.sectors,
-            op: rq.op,
-            flags: rq.flags,
-            ioprio: rq.ioprio,
-            hint: rq.hint,
-            group: rq.group,
-            cookie: claim.cookie,
-            data: std::mem::take(&mut claim.data),
-        };
+        bio.data = std::mem::take(&mut claim.data);
         claim.state = State::Free;
         self.free.push(claim);
         if bio.flags.has(Flags::NOWAIT) {
             self.end_unsent(bio, Status::Again);
             return Ok(());
         }
-        self.stats.ended.add(1);
         if self.member.leave(1, &self.shared.gate) {
             self.shared.tell_freezer();
         }
-        Err(Refused::Full(bio))
+        Err(Why::Full)
     }
 
-    fn submit_large(&mut self, bio: Bio, step: FlushStep, now: Nanos) -> Result<(), Refused> {
-        match split::front(&bio, &self.snapshot.limits) {
+    fn submit_large(&mut self, bio: &mut Bio, step: FlushStep, now: Nanos) -> Result<(), Why> {
+        match split::front(bio, &self.snapshot.limits) {
             Ok(sectors) if sectors == bio.sectors => {
                 let claim = self.slot(bio, step, now);
-                self.route(claim, now)
+                self.route(claim, bio, now)
             }
             Ok(_) => {
                 let serial = (self.shared.config.spread == Spread::RoundRobin)
@@ -409,7 +450,7 @@ impl Core {
                     data: Vec::new(),
                     wait_ns: 0,
                     device_ns: 0,
-                    rest: Some(bio),
+                    rest: Some(Bio { data: std::mem::take(&mut bio.data), ..*bio }),
                 };
                 let index = self.parts.iter().position(Option::is_none).unwrap_or_else(|| {
                     self.parts.push(None);
@@ -447,14 +488,14 @@ impl Core {
             if sectors < bio.sectors {
                 parts.rest = Some(split::cut(&mut bio, sectors));
             }
-            let mut claim = self.slot(bio, step, now);
+            let mut claim = self.slot(&mut bio, step, now);
             claim.split = index as u32;
             // Parts are put together by where they started; a front merge may move `rq.sector`.
             claim.cookie = claim.rq.sector;
             match serial {
                 Some(lane) => self.push(lane, claim),
                 None => {
-                    let routed = self.route(claim, now);
+                    let routed = self.route(claim, &mut bio, now);
                     assert!(routed.is_ok(), "a part of an accepted bio is not refused");
                 }
             }
@@ -479,12 +520,6 @@ impl Core {
         if self.snapshot.scheduled && !self.plug.is_empty() {
             self.shared.elevate(&mut self.plug, now);
             self.shared.kick(self.lane, ELEVATOR);
-        } else if !self.plug.is_empty() {
-            self.touched |= 1;
-            for claim in self.plug.drain(..) {
-                let pushed = self.rings[0].push(claim);
-                assert!(pushed.is_ok(), "a ring has room for every slot of its submitter");
-            }
         }
         let touched = std::mem::take(&mut self.touched);
         if touched == 0 {
@@ -509,17 +544,13 @@ impl Core {
         if !inbox.is_empty() {
             self.stats.account_busy(&self.shared.stamp, now, || true);
             for claim in inbox {
-                if let Some(completion) = self.take_apart(claim, now) {
-                    ended += 1;
-                    each(completion);
-                }
+                ended += usize::from(self.take_apart(claim, now, &mut each));
             }
+            self.stats.settle(&mut self.streaks);
         }
-        if ended > 0 {
-            self.stats.ended.add(ended as u64);
-            if self.member.leave(ended as u64, &self.shared.gate) {
-                self.shared.tell_freezer();
-            }
+        let left = ended - std::mem::take(&mut self.turned_away);
+        if left > 0 && self.member.leave(left as u64, &self.shared.gate) {
+            self.shared.tell_freezer();
         }
         if !self.backlog.is_empty() {
             self.send_backlog(now);
@@ -539,14 +570,31 @@ impl Core {
         self.flush_plug(now);
     }
 
-    /// Accounts for an ended request and gives its slot back. `None` while parts are missing.
+    /// Accounts for an ended request, gives its slot back and hands its bio over; false while
+    /// parts of the bio are missing.
     #[inline]
-    fn take_apart(&mut self, mut claim: RequestClaim, now: Nanos) -> Option<Completion> {
+    fn take_apart(
+        &mut self,
+        mut claim: RequestClaim,
+        now: Nanos,
+        each: &mut impl FnMut(Completion),
+    ) -> bool {
         debug_assert_eq!(claim.state, State::Complete, "a request comes back unfinished");
         let wait_ns = claim.issued_at.since(claim.accepted_at);
         let device_ns = claim.done_at.since(claim.issued_at);
-        self.account(&claim, wait_ns, device_ns);
-        let completion = Completion {
+        let ok = claim.status.is_ok();
+        if !ok {
+            self.stats.errors.add(1);
+        }
+        let sectors = if ok && !claim.absorbed { u64::from(claim.rq.sectors) } else { 0 };
+        let group = Group::of(claim.rq.op);
+        let times = (wait_ns, device_ns);
+        self.stats.count(&mut self.streaks, group, times, claim.absorbed, sectors);
+        claim.state = State::Free;
+        if claim.split != Request::WHOLE {
+            return self.join_part(claim, wait_ns, device_ns, now, each);
+        }
+        each(Completion {
             cookie: claim.cookie,
             status: claim.status,
             op: claim.rq.op,
@@ -554,67 +602,45 @@ impl Core {
             data: std::mem::take(&mut claim.data),
             wait_ns,
             device_ns,
-        };
-        let (split, sector) = (claim.split, claim.cookie);
-        claim.state = State::Free;
+        });
         self.free.push(claim);
-        if split != Request::WHOLE {
-            return self.join_part(split as usize, sector, completion, now);
-        }
-        Some(completion)
-    }
-
-    #[inline]
-    fn account(&self, claim: &Request, wait_ns: u64, device_ns: u64) {
-        let group = &self.stats.groups[Group::of(claim.rq.op) as usize];
-        if claim.absorbed {
-            group.merges.add(1);
-        } else {
-            group.ios.add(1);
-            group.ns.add(wait_ns + device_ns);
-            if claim.status.is_ok() {
-                group.sectors.add(u64::from(claim.rq.sectors));
-            }
-        }
-        if !claim.status.is_ok() {
-            self.stats.errors.add(1);
-        }
-        group.total.record(wait_ns + device_ns);
-        group.wait.record(wait_ns);
-        group.device.record(device_ns);
+        true
     }
 
     #[cold]
     fn join_part(
         &mut self,
-        index: usize,
-        sector: u64,
-        part: Completion,
+        mut claim: RequestClaim,
+        wait_ns: u64,
+        device_ns: u64,
         now: Nanos,
-    ) -> Option<Completion> {
+        each: &mut impl FnMut(Completion),
+    ) -> bool {
+        let index = claim.split as usize;
         let parts = self.parts[index].as_mut().expect("parts under way");
         parts.left -= 1;
         if parts.status.is_ok() {
-            parts.status = part.status;
+            parts.status = claim.status;
         }
-        parts.data.push((sector, part.data));
-        parts.wait_ns = parts.wait_ns.max(part.wait_ns);
-        parts.device_ns = parts.device_ns.max(part.device_ns);
+        parts.data.push((claim.cookie, std::mem::take(&mut claim.data)));
+        parts.wait_ns = parts.wait_ns.max(wait_ns);
+        parts.device_ns = parts.device_ns.max(device_ns);
+        self.free.push(claim);
         if parts.rest.is_some() {
             if parts.serial.is_some() && parts.left == 0 {
                 self.issue_parts(index, now);
                 self.flush_plug(now);
             }
-            return None;
+            return false;
         }
         if parts.left > 0 {
-            return None;
+            return false;
         }
         let mut parts = self.parts[index].take().expect("parts under way");
         parts.data.sort_by_key(|(sector, _)| *sector);
         let mut data = Data::None;
         parts.data.into_iter().for_each(|(_, piece)| data.append(piece));
-        Some(Completion {
+        each(Completion {
             cookie: parts.cookie,
             status: parts.status,
             op: parts.op,
@@ -622,7 +648,8 @@ impl Core {
             data,
             wait_ns: parts.wait_ns,
             device_ns: parts.device_ns,
-        })
+        });
+        true
     }
 }
 

@@ -6,9 +6,6 @@ use weir_ring::{Pending, SharedCounter, TagWords};
 
 use crate::driver::Tag;
 
-/// How many tags a lane takes from, or gives back to, a shared set in one step.
-const MAGAZINE: usize = 32;
-
 /// The least share a lane of a shared set is always allowed (block-core section 7.5).
 const FAIR_SHARE_FLOOR: u16 = 4;
 
@@ -53,6 +50,10 @@ impl TagSet {
         }
     }
 
+    pub(crate) fn mark_waiting(&self, lane: usize) {
+        self.waiting.mark(lane);
+    }
+
     /// The lanes to be told that tags came back.
     pub(crate) fn take_waiting(&self, visit: impl FnMut(usize)) {
         self.waiting.take(visit);
@@ -62,7 +63,7 @@ impl TagSet {
 /// The tags a lane works with.
 #[derive(Debug)]
 pub(crate) enum Tags {
-    Own { free: Vec<Tag>, depth: u16 },
+    Own { free: Vec<Tag> },
     Shared(Share),
 }
 
@@ -71,7 +72,8 @@ pub(crate) enum Tags {
 pub(crate) struct Share {
     set: Arc<TagSet>,
     lane: usize,
-    magazine: Vec<u16>,
+    /// Taken for this pass and not handed out yet.
+    spare: Vec<u16>,
     out: u16,
     active: bool,
 }
@@ -79,26 +81,36 @@ pub(crate) struct Share {
 impl Tags {
     pub(crate) fn own(depth: u16, reserved: u16) -> Tags {
         // Popped from the end: low tags first, and a tag just freed is used again while warm.
-        Tags::Own { free: (reserved..depth).rev().map(Tag).collect(), depth: depth - reserved }
+        Tags::Own { free: (reserved..depth).rev().map(Tag).collect() }
     }
 
     pub(crate) fn shared(set: Arc<TagSet>, lane: usize) -> Tags {
-        Tags::Shared(Share { set, lane, magazine: Vec::new(), out: 0, active: false })
+        Tags::Shared(Share { set, lane, spare: Vec::new(), out: 0, active: false })
     }
 
     /// A free tag, or `None`: then whoever frees one tells this lane.
     #[inline]
     pub(crate) fn take(&mut self) -> Option<Tag> {
         match self {
-            Tags::Own { free, .. } => free.pop(),
+            Tags::Own { free } => free.pop(),
             Tags::Shared(share) => share.take(),
+        }
+    }
+
+    /// How many of `wanted` tags [`take`](Tags::take) will now give for certain; with 0, whoever
+    /// frees one tells this lane.
+    #[inline]
+    pub(crate) fn secure(&mut self, wanted: usize) -> usize {
+        match self {
+            Tags::Own { free } => free.len().min(wanted),
+            Tags::Shared(share) => share.secure(wanted),
         }
     }
 
     #[inline]
     pub(crate) fn give(&mut self, tag: Tag) {
         match self {
-            Tags::Own { free, .. } => free.push(tag),
+            Tags::Own { free } => free.push(tag),
             Tags::Shared(share) => share.give(tag),
         }
     }
@@ -106,24 +118,22 @@ impl Tags {
     /// Tags that could be taken now.
     pub(crate) fn free(&self) -> usize {
         match self {
-            Tags::Own { free, .. } => free.len(),
-            Tags::Shared(share) => usize::from(share.allowed()),
+            Tags::Own { free } => free.len(),
+            Tags::Shared(share) => share.allowed(),
         }
     }
 
-    /// Tags out of this lane's own; what it holds of a shared set.
-    pub(crate) fn out(&self) -> usize {
-        match self {
-            Tags::Own { free, depth } => usize::from(*depth) - free.len(),
-            Tags::Shared(share) => usize::from(share.out),
-        }
-    }
-
-    /// The lane has nothing in flight: give back what it hoards.
-    pub(crate) fn rest(&mut self) -> bool {
+    /// The pass is over: what was secured and not taken goes back, and a lane with nothing out
+    /// counts no longer against the others' share. True when others wait for tags.
+    #[inline]
+    pub(crate) fn end_pass(&mut self) -> bool {
         match self {
             Tags::Own { .. } => false,
-            Tags::Shared(share) => share.rest(),
+            Tags::Shared(share) => {
+                share.release();
+                share.rest();
+                share.set.waiting.any()
+            }
         }
     }
 
@@ -136,67 +146,64 @@ impl Tags {
 }
 
 impl Share {
-    fn allowed(&self) -> u16 {
-        self.set.fair_share().saturating_sub(self.out)
+    fn allowed(&self) -> usize {
+        usize::from(self.set.fair_share().saturating_sub(self.out))
     }
 
     fn take(&mut self) -> Option<Tag> {
-        if !self.active {
-            self.active = true;
-            self.set.active.next();
+        if self.spare.is_empty() && self.secure(1) == 0 {
+            return None;
         }
-        if self.allowed() == 0 {
-            return self.wait_then_take();
-        }
-        self.take_one().or_else(|| self.wait_then_take())
-    }
-
-    fn take_one(&mut self) -> Option<Tag> {
-        if self.magazine.is_empty() {
-            let wanted = usize::from(self.allowed()).min(MAGAZINE);
-            let hint = self.lane % self.set.words.words();
-            self.set.words.take(hint, wanted, self.set.reserved, &mut self.magazine);
-        }
-        let tag = self.magazine.pop()?;
+        let tag = self.spare.pop()?;
         self.out += 1;
         Some(Tag(tag))
     }
 
-    /// Says that this lane waits, then looks once more: either the one who frees sees the mark, or
-    /// this sees the tag.
-    fn wait_then_take(&mut self) -> Option<Tag> {
-        self.set.waiting.mark(self.lane);
-        if self.allowed() == 0 {
-            return None;
+    /// Holds up to `wanted` tags ready, within the fair share. Those not taken are to be released
+    /// before the pass ends: another lane may want them.
+    fn secure(&mut self, wanted: usize) -> usize {
+        if wanted == 0 {
+            return 0;
         }
-        self.take_one()
+        if !self.active {
+            self.active = true;
+            self.set.active.next();
+        }
+        if self.fill(wanted) == 0 {
+            // Says that this lane waits, then looks once more: either the one who frees sees the
+            // mark, or this sees the tag.
+            self.set.waiting.mark(self.lane);
+            return self.fill(wanted);
+        }
+        self.spare.len().min(wanted)
+    }
+
+    fn fill(&mut self, wanted: usize) -> usize {
+        let wanted = wanted.min(self.allowed());
+        if self.spare.len() < wanted {
+            let missing = wanted - self.spare.len();
+            let hint = self.lane % self.set.words.words();
+            self.set.words.take(hint, missing, self.set.reserved, &mut self.spare);
+        }
+        self.spare.len().min(wanted)
     }
 
     fn give(&mut self, tag: Tag) {
         self.out -= 1;
-        // Straight back while somebody waits or the share is used up; else kept at hand.
-        if self.magazine.len() < MAGAZINE && !self.set.waiting.any() {
-            self.magazine.push(tag.0);
-        } else {
-            self.set.words.free(tag.0);
-            self.release();
-        }
+        self.set.words.free(tag.0);
     }
 
     fn release(&mut self) {
-        for tag in self.magazine.drain(..) {
+        for tag in self.spare.drain(..) {
             self.set.words.free(tag);
         }
     }
 
-    fn rest(&mut self) -> bool {
-        if self.out != 0 || !self.active {
-            return false;
+    fn rest(&mut self) {
+        if self.out == 0 && self.active {
+            self.active = false;
+            self.set.active.down();
         }
-        self.release();
-        self.active = false;
-        self.set.active.down();
-        true
     }
 }
 
@@ -212,8 +219,9 @@ mod tests {
         let first = b.take().unwrap();
         let held: Vec<_> = std::iter::from_fn(|| a.take()).collect();
         assert_eq!(held.len(), 8);
+        assert!(b.end_pass(), "the other one waits");
         b.give(first);
-        assert!(b.rest());
+        b.end_pass();
         held.into_iter().for_each(|tag| a.give(tag));
         assert_eq!(std::iter::from_fn(|| a.take()).count(), 16);
     }

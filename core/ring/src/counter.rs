@@ -8,6 +8,13 @@ use crate::sync::{AtomicU64, Ordering};
 pub struct Counter(AtomicU64);
 
 impl Counter {
+    /// A counter at 0, for constants.
+    #[cfg(not(loom))]
+    #[must_use]
+    pub const fn zero() -> Counter {
+        Counter(AtomicU64::new(0))
+    }
+
     /// A counter at `start`.
     #[must_use]
     pub fn new(start: u64) -> Counter {

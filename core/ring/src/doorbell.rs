@@ -65,3 +65,34 @@ impl std::fmt::Debug for Doorbell {
         write!(f, "Doorbell({})", self.state.load(Ordering::Relaxed))
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::sync::Arc;
+
+    struct Tally(Arc<AtomicU32>);
+
+    impl Wake for Tally {
+        fn wake(&self) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn an_owner_is_woken_once_per_sleep_and_never_while_awake() {
+        let wakes = Arc::new(AtomicU32::new(0));
+        let bell = Doorbell::new(Box::new(Tally(Arc::clone(&wakes))));
+        let ring = |times| {
+            (0..times).for_each(|_| bell.ring());
+            wakes.swap(0, Ordering::Relaxed)
+        };
+        assert_eq!(ring(2), 0, "it never slept");
+        bell.prepare_sleep();
+        assert_eq!(ring(2), 1);
+        assert!(bell.awake(), "a wake was sent");
+        bell.prepare_sleep();
+        assert!(!bell.awake(), "it found something and did not sleep");
+        assert_eq!(ring(2), 0, "it is awake again");
+    }
+}

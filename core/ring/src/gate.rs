@@ -72,6 +72,16 @@ impl Gate {
         self.closed.load(Ordering::Acquire) != 0
     }
 
+    /// How many are inside, over all members.
+    ///
+    /// # Panics
+    /// When another thread panicked inside the gate's lock.
+    #[must_use]
+    pub fn inside(&self) -> u64 {
+        let members = self.members.lock().expect("gate members");
+        members.iter().map(|inside| inside.load(Ordering::Acquire)).sum()
+    }
+
     /// Whether nobody is inside. Meaningful while the gate is closed.
     ///
     /// # Panics

@@ -56,11 +56,17 @@ impl<T> Right<T> {
     }
 
     /// Takes the right if nobody holds it.
+    ///
+    /// Others who come while it is held go away and count on the holder to look again: after
+    /// letting go, call [`run`](Right::run).
     #[inline]
     pub fn try_take(&self) -> Option<Held<'_, T>> {
-        // Look before exchanging, so that those who fail do not fight over the line.
-        let free =
-            self.taken.load(Ordering::Relaxed) == 0 && self.taken.swap(1, Ordering::Acquire) == 0;
+        // Look before exchanging, so that those who fail do not fight over the line. Compare while
+        // exchanging, so that they do not write to it either: loom orders a write of theirs and
+        // the holder's plain store wrongly.
+        let exchange =
+            || self.taken.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok();
+        let free = self.taken.load(Ordering::Relaxed) == 0 && exchange();
         // Lazily: a `Held` built for nothing and dropped would let go of the other's right.
         free.then(|| Held { value: writing(&self.value), _letting_go: LettingGo(&self.taken) })
     }

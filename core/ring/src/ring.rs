@@ -82,6 +82,25 @@ impl<T: Send> Producer<T> {
         Ok(())
     }
 
+    /// Items written and not published.
+    #[inline]
+    #[must_use]
+    pub fn unpublished(&self) -> usize {
+        self.written.wrapping_sub(self.published)
+    }
+
+    /// Calls `with` with the newest item, if it is not published yet.
+    #[inline]
+    pub fn with_newest<R>(&mut self, with: impl FnOnce(&mut T) -> R) -> Option<R> {
+        if self.written == self.published {
+            return None;
+        }
+        Some(self.shared.cell(self.written.wrapping_sub(1)).with_mut(|cell| {
+            // SAFETY: the cell was written and is not published, so it is still the producer's.
+            with(unsafe { (*cell).assume_init_mut() })
+        }))
+    }
+
     /// Shows the consumer everything written. True when there was something new.
     #[inline]
     pub fn publish(&mut self) -> bool {

@@ -1,9 +1,14 @@
 //! The facade: the standard library's atomics, or loom's when a model is checked.
 
 #[cfg(loom)]
+mod twin;
+
+#[cfg(loom)]
+pub use self::twin::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize};
+#[cfg(loom)]
 pub use loom::{
     cell::{MutPtr, UnsafeCell},
-    sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
+    sync::atomic::{Ordering, fence},
     sync::{Arc, Mutex, MutexGuard},
 };
 

@@ -3,8 +3,19 @@
 //! Freeing sets a bit in a second, "cleared" word; whoever finds a word full takes the cleared
 //! bits in with one exchange (block-core section 7.2). A free thus never touches the line that
 //! allocators fight over.
+//!
+//! # Waiting for a tag
+//! `TagWords` wakes nobody; lanes that share it also share a [`Pending`](crate::Pending) with a bit
+//! for each lane that waits. A waiting lane says that it sleeps
+//! ([`prepare_sleep`](crate::Doorbell::prepare_sleep)), marks itself, tries again, and only then
+//! sleeps. In this order: a mark made while awake may be spent on a ring that does not wake. (Or
+//! the ringer marks the lane in its home's own pending bits, at which the home looks between
+//! `prepare_sleep` and sleep: then a lane may mark itself at any time, and tries again.) Whoever
+//! frees fences, takes the marks and rings those lanes. Whoever takes looks at the marks as well,
+//! without a fence: while it takes cleared bits in, they are in neither word, so a lane may go to
+//! sleep beside tags that came back and were not all taken.
 
-use crate::sync::{Alone, AtomicU64, Ordering};
+use crate::sync::{Alone, AtomicU64, Ordering, fence};
 
 /// Tags 0..`depth`, in words of at most 64.
 #[derive(Debug)]
@@ -60,6 +71,8 @@ impl TagWords {
 
     /// Takes up to `max` tags, from the word `hint` on, in one step where one word has enough;
     /// appends them to `out` and returns how many there were. Tags below `reserved` are left alone.
+    /// It may be fewer than there are, as a word with any tag left does not take its cleared ones
+    /// in; 0 is a shortage.
     pub fn take(&self, hint: usize, max: usize, reserved: u16, out: &mut Vec<u16>) -> usize {
         let (mut taken, start) = (0, hint % self.words.len());
         for step in 0..self.words.len() {
@@ -166,6 +179,9 @@ impl Word {
         }
         let cleared = self.cleared.swap(0, Ordering::AcqRel);
         self.out.fetch_and(!cleared, Ordering::AcqRel);
+        // Pairs with the fence of a lane that marks itself as waiting: it sees these bits when it
+        // tries again, or whoever runs this sees its mark.
+        fence(Ordering::SeqCst);
         cleared != 0
     }
 }

@@ -8,10 +8,12 @@
 #![deny(unsafe_code)]
 
 pub mod faulty;
+pub mod file;
 pub mod null;
 pub mod ram;
 
 pub use faulty::{FaultPlan, Faulty};
+pub use file::{File, FileOptions};
 pub use null::Null;
 pub use ram::Ram;
 

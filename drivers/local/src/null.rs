@@ -19,6 +19,7 @@ pub struct Null {
     capacity: u64,
     latency_ns: u64,
     depth: u16,
+    answers_per_reap: usize,
 }
 
 impl Null {
@@ -27,13 +28,25 @@ impl Null {
     /// # Errors
     /// When `bytes` is 0 or not a whole number of sectors.
     pub fn new(bytes: u64) -> Result<Null, DriverError> {
-        Ok(Null { capacity: whole_sectors("null", bytes)?, latency_ns: 0, depth: crate::DEPTH })
+        Ok(Null {
+            capacity: whole_sectors("null", bytes)?,
+            latency_ns: 0,
+            depth: crate::DEPTH,
+            answers_per_reap: usize::MAX,
+        })
     }
 
     /// The same, answering each request `latency_ns` nanoseconds after it was submitted.
     #[must_use]
     pub fn latency_ns(self, latency_ns: u64) -> Null {
         Null { latency_ns, ..self }
+    }
+
+    /// The same, answering at most `answers` requests (at least 1) at a reap, so that a queue stays
+    /// as deep as its submitter makes it. Has no effect on a null device with a latency.
+    #[must_use]
+    pub fn answers_per_reap(self, answers: usize) -> Null {
+        Null { answers_per_reap: answers.max(1), ..self }
     }
 
     /// The same with `depth` tags per queue, at least 1.
@@ -61,7 +74,11 @@ impl Driver for Null {
     fn open(&self, _index: u16, depth: u16) -> Result<Box<dyn DriverQueue>, DriverError> {
         let depth = usize::from(depth);
         Ok(match self.latency_ns {
-            0 => Box::new(Prompt { taken: Vec::with_capacity(depth) }),
+            0 => Box::new(Prompt {
+                taken: Vec::with_capacity(depth),
+                answered: 0,
+                answers_per_reap: self.answers_per_reap,
+            }),
             latency_ns => Box::new(Delayed { latency_ns, taken: VecDeque::with_capacity(depth) }),
         })
     }
@@ -87,26 +104,31 @@ fn serve(request: &mut Request) -> Status {
 /// A queue that answers at the next reap.
 struct Prompt {
     taken: Vec<(Tag, Status)>,
+    /// How many of `taken` have been answered.
+    answered: usize,
+    answers_per_reap: usize,
 }
 
 impl DriverQueue for Prompt {
     fn submit(&mut self, batch: &mut Batch<'_>, _now: Nanos) {
-        while let Some((tag, request)) = batch.peek() {
-            self.taken.push((tag, serve(request)));
-            batch.take();
+        if self.answered > 0 {
+            self.taken.drain(..self.answered);
+            self.answered = 0;
         }
+        batch.take_all(|tag, request| self.taken.push((tag, serve(request))));
     }
 
     fn commit(&mut self, _now: Nanos) {}
 
     fn reap(&mut self, _now: Nanos, done: &mut Done) {
-        for (tag, status) in self.taken.drain(..) {
-            done.push(tag, status);
-        }
+        let waiting = &self.taken[self.answered..];
+        let answers = waiting.len().min(self.answers_per_reap);
+        done.push_all(&waiting[..answers]);
+        self.answered += answers;
     }
 
     fn in_flight(&self) -> usize {
-        self.taken.len()
+        self.taken.len() - self.answered
     }
 }
 
@@ -120,10 +142,7 @@ struct Delayed {
 impl DriverQueue for Delayed {
     fn submit(&mut self, batch: &mut Batch<'_>, now: Nanos) {
         let due = now + self.latency_ns;
-        while let Some((tag, request)) = batch.peek() {
-            self.taken.push_back((due, tag, serve(request)));
-            batch.take();
-        }
+        batch.take_all(|tag, request| self.taken.push_back((due, tag, serve(request))));
     }
 
     fn commit(&mut self, _now: Nanos) {}

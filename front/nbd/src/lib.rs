@@ -1,2 +1,41 @@
 //! The NBD server.
+//!
+//! A [`Server`] serves [`Export`]s, names for devices, on the reactors of a [`weir_live::Host`]. A
+//! connection lives on one reactor with a submitter of its own, mapped to a lane of that reactor:
+//! no I/O changes threads. Requests that arrive together are decoded, submitted, answered and sent
+//! together.
+//!
+//! What the protocol's words mean stands in `weir-proto-nbd`; here is what they do to a device:
+//!
+//! | command | bio |
+//! |---|---|
+//! | READ | read |
+//! | WRITE | synchronous write, FUA as asked |
+//! | FLUSH | a pure flush |
+//! | TRIM | discard; with FUA a flush behind it |
+//! | WRITE_ZEROES | the same op; NO_HOLE is NOUNMAP, FAST_ZERO is NOFALLBACK; with FUA a flush behind it |
+//! | CACHE | prefetch |
+//! | BLOCK_STATUS | no bio: [`Device::allocation`](weir_queue::Device::allocation), on a thread that may block |
+//!
+//! What a client can make the server hold is bounded: requests under way and bytes owed, beyond
+//! which it is no longer listened to; memory for a payload only as its bytes arrive. Memory is
+//! shared by the connections of a reactor, so an idle one holds none.
+
 #![forbid(unsafe_code)]
+
+mod answers;
+mod connection;
+mod export;
+mod listen;
+mod outbox;
+mod payload;
+mod pool;
+mod server;
+mod service;
+mod session;
+mod slots;
+mod survey;
+
+pub use export::Export;
+pub use listen::{Address, ListenError};
+pub use server::{ExportError, Server, Settings};

@@ -1,2 +1,29 @@
-//! The real clock, threads and reactors.
+//! The real clock, threads and reactors: what turns the queue core outside the simulator.
+//!
+//! - [`Clock`] reads the time every device of the process is told;
+//! - [`EventWake`] and [`Unpark`] wake a sleeping owner of a [`Bell`](weir_queue::Bell);
+//! - a [`Host`] is a few reactor threads. Each owns lanes of the devices it was given, and
+//!   [`Service`]s: those who have sockets and submit what comes in. It runs to completion:
+//!   readiness, lanes, completions and replies in one pass, and one blocking call when nothing is
+//!   left to do.
+//!
+//! What it is not: a runtime for anything else. A service that blocks holds up its whole reactor,
+//! and one that panics ends the process, because the disks behind that reactor would be silent for
+//! ever otherwise.
+
 #![forbid(unsafe_code)]
+
+mod clock;
+mod drain;
+mod host;
+mod poll;
+mod reactor;
+mod service;
+mod wake;
+
+pub use clock::Clock;
+pub use drain::Unfinished;
+pub use host::{Handle, Host};
+pub use poll::{Interest, Readiness};
+pub use service::{Seat, Service, Turn};
+pub use wake::{EventWake, Unpark};

@@ -201,7 +201,7 @@ fn a_hostile_server_is_told_from_a_slow_one_by_a_clear_error() {
         out[len - 4..].copy_from_slice(&u32::MAX.to_be_bytes());
     };
     let flags = TransmissionFlags::SEND_FLUSH;
-    let cases: [(HandshakeError, &str); 8] = [
+    let cases: [(HandshakeError, &str); 9] = [
         (after_go(|out| out.extend_from_slice(&[7; 20])), "option reply starts with 0x0707070707"),
         (
             after_go(|out| put_option_reply(out, O::LIST, R::ACK, |_| ())),
@@ -212,6 +212,15 @@ fn a_hostile_server_is_told_from_a_slow_one_by_a_clear_error() {
         (
             after_go(|out| put_option_reply(out, O::GO, R::SERVER, |out| out.push(1))),
             "reply SERVER with 1 bytes does not fit option GO",
+        ),
+        (
+            after_go(|out| {
+                put_option_reply(out, O::GO, R::INFO, |out| {
+                    put_export_size(out, EXPORT);
+                    out.push(0);
+                });
+            }),
+            "reply INFO with 13 bytes does not fit option GO",
         ),
         (
             after_go(|out| info(out, BlockSizes { minimum: 3, preferred: 4096, maximum: 1 << 20 })),

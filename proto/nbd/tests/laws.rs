@@ -450,6 +450,8 @@ proptest! {
         let query = InfoQuery::decode(&bytes).expect("whole");
         prop_assert_eq!((query.name, query.infos().collect::<Vec<_>>()), (name.as_bytes(), infos));
         prop_assert_eq!(InfoQuery::decode(&bytes[..bytes.len() - 1]), None);
+        let longer = [&bytes[..], &[0]].concat();
+        prop_assert_eq!(InfoQuery::decode(&longer), None);
         let asked: Vec<_> = queries.iter().map(String::as_str).collect();
         let bytes = encoded(|out| put_meta_query(out, &name, &asked));
         let query = MetaQuery::decode(&bytes).expect("whole");

@@ -99,6 +99,8 @@ fn a_long_extent_fits_64_bits_and_is_cut_to_32() {
     assert_eq!(reported(Mode::Extended, 2 << 40, false, &tib), [(1 << 40, 3), (512, 0)]);
     let cut = 0xffff_0000;
     assert_eq!(reported(Mode::Structured, u64::from(u32::MAX), false, &tib), [(cut, 3)]);
+    let barely = [extent(cut + 512, 3), extent(512, 0)];
+    assert_eq!(reported(Mode::Structured, u64::from(u32::MAX), false, &barely), [(cut, 3)]);
     let after = [extent(512, 0), extent(1 << 40, 3)];
     assert_eq!(reported(Mode::Structured, 1 << 30, false, &after), [(512, 0), (cut, 3)]);
 }
@@ -134,6 +136,21 @@ fn an_error_at_an_offset_ends_a_read_of_which_data_has_come() {
         assert_eq!(
             heard(ear(mode, Command::READ), &out),
             ["data 1 at 4096: 07*512", "error 1 EIO at 4608: sector lost", "done 1 EIO"]
+        );
+    }
+}
+
+#[test]
+fn of_several_errors_the_first_is_how_the_request_ended() {
+    for mode in CHUNKED {
+        let error = |code: u32| {
+            let mut payload = Vec::new();
+            ErrorChunk { error: code, message: b"", offset: Some(4096) }.put(&mut payload);
+            chunk(mode, ChunkType::ERROR_OFFSET, code == 28, &payload)
+        };
+        assert_eq!(
+            heard(ear(mode, Command::WRITE), &[error(5), error(28)].concat()),
+            ["error 1 EIO at 4096: ", "error 1 ENOSPC at 4096: ", "done 1 EIO"]
         );
     }
 }
@@ -294,6 +311,13 @@ fn extents_that_were_not_due_lose_the_stream() {
         lost(status(mode, 1, 1, &[extent(0, 0)]), "extent of 0 bytes");
         let beyond = [extent(4096, 0), extent(512, 3)];
         lost(status(mode, 1, 2, &beyond), "extent of 512 bytes at 8192 was not due");
+    }
+    for mode in CHUNKED {
+        let mut twice = status(mode, 1, 1, &[extent(512, 0)]).repeat(2);
+        // The first of the two is not the last chunk.
+        twice[5] = 0;
+        let words = "context 1 was not due";
+        assert_lost(mode, Command::BLOCK_STATUS, &[twice], words);
     }
     let miscounted = status(Mode::Extended, 1, 2, &[extent(512, 0)]);
     assert_lost(Mode::Extended, Command::BLOCK_STATUS, &[miscounted], "payload of 24 bytes");

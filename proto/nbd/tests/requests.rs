@@ -185,6 +185,25 @@ fn writes_of_every_kind_on_a_read_only_export_get_eperm() {
 }
 
 #[test]
+fn a_client_is_told_only_what_its_mode_and_the_export_allow() {
+    let told = |flags, mode| {
+        let mut export = Export::new("disk", SIZE);
+        export.flags = flags;
+        export.advertised(mode)
+    };
+    let all = T::KNOWN.without(T::READ_ONLY);
+    let writable = all.without(T::SEND_RESIZE | T::BLOCK_STATUS_PAYLOAD);
+    assert_eq!(told(all, Mode::Structured), writable);
+    assert_eq!(told(all, Mode::Extended), writable);
+    assert_eq!(told(all, Mode::Simple), writable.without(T::SEND_DF));
+    assert_eq!(told(T::EMPTY, Mode::Simple), T::HAS_FLAGS);
+    assert_eq!(told(T::SEND_FAST_ZERO, Mode::Simple), T::HAS_FLAGS);
+    let writes = T::SEND_TRIM | T::SEND_WRITE_ZEROES | T::SEND_FAST_ZERO;
+    let read_only = writable.without(writes) | T::READ_ONLY;
+    assert_eq!(told(T::KNOWN, Mode::Extended), read_only);
+}
+
+#[test]
 fn a_flush_with_a_range_gets_einval() {
     for (offset, length) in [(0, 512), (512, 0)] {
         let flush = Request::new(Command::FLUSH, 1, offset, length);
@@ -226,6 +245,8 @@ fn a_payload_too_long_is_dropped_up_to_a_bound_and_ends_the_session_above() {
             let reject = rejected(small, request(mode, Command::WRITE, 0, length));
             assert_eq!((reject.error, reject.then), (NbdError::Inval, then), "{length}");
         }
+        let longest = request(mode, Command::WRITE, 0, 1 << 20);
+        assert!(small.check(&longest).is_ok(), "the bound itself is allowed");
         let large = Geometry { payload_max: 64 << 20, ..geometry(mode) };
         let write = request(mode, Command::WRITE, 512, 64 << 20);
         assert_eq!(rejected(large, write).then, Then::Drain(64 << 20), "the bound of the export");

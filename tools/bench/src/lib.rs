@@ -1,2 +1,12 @@
-//! Workloads on targets, and the cost of the core.
-#![forbid(unsafe_code)]
+//! Measuring: what the core itself costs, and what a workload gets from a target.
+//!
+//! CPU time per I/O comes first, because it survives a noisy machine. `unsafe` lives in [`alloc`]
+//! alone, which counts heap allocations.
+
+#![deny(unsafe_code)]
+
+pub mod alloc;
+pub mod core;
+pub mod cpu;
+pub mod job;
+pub mod outcome;

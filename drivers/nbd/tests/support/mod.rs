@@ -255,7 +255,7 @@ impl Model {
             let Data::One(mut first) = data else { unreachable!("made above") };
             let second =
                 first.split_off(512 * (1 + self.prng.below(u64::from(sectors) - 1)) as usize);
-            data = Data::Many(vec![first, second]);
+            data = Data::Many(vec![first, second].into());
         }
         data
     }

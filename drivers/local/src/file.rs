@@ -1,0 +1,191 @@
+//! The file driver: a regular file or a block device.
+//!
+//! I/O goes past the page cache where the file system allows it, through one io_uring per hard
+//! queue, or through threads where io_uring is not to be had. Flush is fdatasync(2), FUA is a write
+//! with RWF_DSYNC, discard and write-zeroes are fallocate(2) where it works.
+//!
+//! A file is locked while it is open, so that two daemons do not write it both. After a flush has
+//! failed nothing is called durable again until the file is opened anew: the kernel reports such an
+//! error once and may have dropped the data.
+
+mod extents;
+mod job;
+mod pool;
+mod probe;
+mod target;
+#[expect(unsafe_code)]
+mod uring;
+
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+
+use weir_bio::Limits;
+use weir_queue::{Driver, DriverError, DriverQueue, Extent, Home, Queues};
+
+use target::{Target, error};
+
+/// Hard queues at most: as many as a machine has CPUs, with room.
+const QUEUES_MAX: u16 = 1024;
+
+/// Tags per queue at most: the kernel's bound for a ring is 32,768 entries; nobody needs that many.
+const DEPTH_MAX: u16 = 4096;
+
+/// How to open a file.
+#[derive(Clone, Debug)]
+pub struct FileOptions {
+    /// Size in bytes: of the file to be made if there is none; else what it must have at least.
+    pub size: Option<u64>,
+    /// Writes are refused, and others may read too.
+    pub read_only: bool,
+    /// Go past the page cache where that is possible.
+    pub direct: bool,
+    /// Who makes the calls.
+    pub io: Io,
+    /// Tags per queue, 1 to 4096.
+    pub depth: u16,
+    /// Threads per queue of the thread pool, at least 1; more than `depth` are not started.
+    pub threads: u16,
+}
+
+impl Default for FileOptions {
+    fn default() -> FileOptions {
+        FileOptions {
+            size: None,
+            read_only: false,
+            direct: true,
+            io: Io::Auto,
+            depth: crate::DEPTH,
+            threads: 16,
+        }
+    }
+}
+
+/// Who makes the calls to the kernel.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Io {
+    /// io_uring if it can be had, else threads.
+    #[default]
+    Auto,
+    /// io_uring or nothing.
+    Uring,
+    /// Threads.
+    Threads,
+}
+
+/// Who was chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Backend {
+    /// One io_uring per hard queue.
+    Uring,
+    /// So many threads per hard queue.
+    Threads(u16),
+}
+
+impl fmt::Display for Backend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Backend::Uring => f.write_str("io_uring"),
+            Backend::Threads(count) => write!(f, "{count} threads per queue"),
+        }
+    }
+}
+
+/// An open file or block device.
+#[derive(Debug)]
+pub struct File {
+    target: Arc<Target>,
+    limits: Limits,
+    backend: Backend,
+    depth: u16,
+    notices: Vec<String>,
+}
+
+impl File {
+    /// Opens `path`.
+    ///
+    /// # Errors
+    /// When it does not exist and no size is given, is smaller than asked for, is not whole
+    /// sectors, is in use by somebody else, or the operating system refuses.
+    pub fn open(path: &Path, options: &FileOptions) -> Result<File, DriverError> {
+        if !(1..=DEPTH_MAX).contains(&options.depth) {
+            let what = format!("depth={} is outside 1..={DEPTH_MAX}", options.depth);
+            return Err(error(path, &what, None));
+        }
+        let threads = Backend::Threads(options.threads.clamp(1, options.depth));
+        let usable = if options.io == Io::Threads { Ok(()) } else { uring::usable() };
+        let mut refusal = None;
+        let backend = match (options.io, usable) {
+            (Io::Threads, _) => threads,
+            (Io::Auto | Io::Uring, Ok(())) => Backend::Uring,
+            (Io::Uring, Err(source)) => {
+                return Err(error(path, "io_uring cannot be used", Some(source)));
+            }
+            (Io::Auto, Err(source)) => {
+                refusal = Some(source);
+                threads
+            }
+        };
+        let target = Target::open(path, options)?;
+        let mut notices = target.notices.clone();
+        if let Some(source) = refusal {
+            notices.push(format!("file: {}: io_uring cannot be used: {source}", path.display()));
+        }
+        let cache = if target.direct { "direct" } else { "buffered" };
+        let (path, block) = (path.display(), target.block);
+        notices.push(format!("file: {path}: {backend}, {cache} I/O, {block}-byte blocks"));
+        let limits = probe::limits(&target);
+        Ok(File { target: Arc::new(target), limits, backend, depth: options.depth, notices })
+    }
+
+    /// What was decided at opening that its user may want to know, one line each: fallbacks first,
+    /// then what is in use.
+    #[must_use]
+    pub fn notices(&self) -> Vec<String> {
+        self.notices.clone()
+    }
+
+    /// Who makes the calls.
+    #[must_use]
+    pub fn backend(&self) -> Backend {
+        self.backend
+    }
+
+    /// Whether I/O goes past the page cache.
+    #[must_use]
+    pub fn is_direct(&self) -> bool {
+        self.target.direct
+    }
+}
+
+impl Driver for File {
+    fn limits(&self) -> Limits {
+        self.limits.clone()
+    }
+
+    fn queues(&self) -> Queues {
+        Queues {
+            max: QUEUES_MAX,
+            depth: self.depth,
+            reserved: 0,
+            shared_tags: false,
+            home: match self.backend {
+                // A ring's requests end with the thread that submitted them.
+                Backend::Uring => Home::Fixed,
+                Backend::Threads(_) => Home::Any,
+            },
+        }
+    }
+
+    fn open(&self, index: u16, depth: u16) -> Result<Box<dyn DriverQueue>, DriverError> {
+        let target = Arc::clone(&self.target);
+        Ok(match self.backend {
+            Backend::Uring => Box::new(uring::UringQueue::new(target, depth)?),
+            Backend::Threads(count) => Box::new(pool::PoolQueue::new(target, index, depth, count)?),
+        })
+    }
+
+    fn allocation(&self, sector: u64, sectors: u64) -> Result<Vec<Extent>, DriverError> {
+        extents::allocation(&self.target, sector, sectors)
+    }
+}

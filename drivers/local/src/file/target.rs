@@ -1,0 +1,284 @@
+//! The open file or block device: finding it, making it, locking it, and learning whether it can be
+//! read past the page cache.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicI32, Ordering};
+
+use rustix::fs::{AtFlags, FlockOperation, OFlags, SeekFrom, StatxFlags};
+use rustix::io::Errno;
+use weir_bio::{Buf, PAGE, SECTOR, Status};
+use weir_queue::DriverError;
+
+use super::FileOptions;
+use super::probe::Zeroing;
+
+/// Largest logical block tried for direct I/O, bytes.
+const BLOCK_MAX: u32 = 64 << 10;
+
+/// What is open, shared by all queues.
+#[derive(Debug)]
+pub(super) struct Target {
+    pub(super) file: fs::File,
+    pub(super) path: PathBuf,
+    pub(super) read_only: bool,
+    pub(super) block_device: bool,
+    /// I/O goes past the page cache.
+    pub(super) direct: bool,
+    /// Size, bytes.
+    pub(super) bytes: u64,
+    /// Smallest addressable unit, bytes.
+    pub(super) block: u32,
+    /// Alignment of memory, bytes.
+    pub(super) memory_alignment: u32,
+    pub(super) zeroing: Zeroing,
+    /// What was decided on the way that its user may want to know.
+    pub(super) notices: Vec<String>,
+    /// The errno of the first flush that failed, else 0.
+    flush_errno: AtomicI32,
+}
+
+impl Target {
+    /// Opens `path`, making it first if it does not exist and the options give a size.
+    pub(super) fn open(path: &Path, options: &FileOptions) -> Result<Target, DriverError> {
+        if let Some(bytes) = options.size
+            && !path.exists()
+        {
+            create(path, bytes, options)?;
+        }
+        let found = fs::metadata(path).map_err(|source| {
+            let missing = source.kind() == io::ErrorKind::NotFound;
+            let hint = if missing { " (size=SIZE would make it)" } else { "" };
+            error(path, &format!("cannot be opened{hint}"), Some(source))
+        })?;
+        let block_device = found.file_type().is_block_device();
+        if !block_device && !found.is_file() {
+            return Err(error(path, "is neither a regular file nor a block device", None));
+        }
+        let mut notices = Vec::new();
+        let file = open_file(path, block_device, options, &mut notices)?;
+        lock(&file, path, options.read_only, &mut notices)?;
+        let mut target = Target {
+            bytes: size(&file, path, options)?,
+            file,
+            path: path.to_owned(),
+            read_only: options.read_only,
+            block_device,
+            direct: false,
+            block: SECTOR as u32,
+            memory_alignment: 1,
+            zeroing: Zeroing::default(),
+            notices,
+            flush_errno: AtomicI32::new(0),
+        };
+        target.settle_direct()?;
+        if !target.read_only {
+            target.zeroing = Zeroing::probe(&target);
+        }
+        Ok(target)
+    }
+
+    /// The status of the first flush that failed, if one did.
+    pub(super) fn failed_flush(&self) -> Option<Status> {
+        match self.flush_errno.load(Ordering::Acquire) {
+            0 => None,
+            errno => Some(Status::from_errno(errno)),
+        }
+    }
+
+    /// Remembers that something written may never have become durable.
+    pub(super) fn flush_has_failed(&self, errno: Errno) {
+        // The first error is the one that tells what happened.
+        let errno = errno.raw_os_error();
+        _ = self.flush_errno.compare_exchange(0, errno, Ordering::AcqRel, Ordering::Acquire);
+    }
+
+    /// Decides between direct and buffered I/O, and with it the logical block.
+    fn settle_direct(&mut self) -> Result<(), DriverError> {
+        let opened_direct =
+            rustix::fs::fcntl_getfl(&self.file).is_ok_and(|flags| flags.contains(OFlags::DIRECT));
+        if self.block_device {
+            let block = rustix::fs::ioctl_blksszget(&self.file);
+            self.block = block.map_err(|errno| {
+                error(&self.path, "logical block size cannot be read", Some(errno.into()))
+            })?;
+        }
+        if !opened_direct {
+            return Ok(());
+        }
+        let reason = match self.direct_block() {
+            Some(block) if self.bytes.is_multiple_of(u64::from(block)) => {
+                (self.direct, self.block) = (true, block);
+                return Ok(());
+            }
+            Some(block) => {
+                format!("its {} bytes are no multiple of the {block} direct I/O needs", self.bytes)
+            }
+            None => "an aligned direct read failed".to_owned(),
+        };
+        let flags = rustix::fs::fcntl_getfl(&self.file).map(|flags| flags - OFlags::DIRECT);
+        flags.and_then(|flags| rustix::fs::fcntl_setfl(&self.file, flags)).map_err(|errno| {
+            error(&self.path, "cannot be switched to buffered I/O", Some(errno.into()))
+        })?;
+        self.memory_alignment = 1;
+        self.notices.push(format!("file: {}: buffered I/O: {reason}", self.path.display()));
+        Ok(())
+    }
+
+    /// The smallest block a direct read was seen to accept.
+    fn direct_block(&mut self) -> Option<u32> {
+        self.memory_alignment = SECTOR as u32;
+        let mut first = self.block;
+        let told = rustix::fs::statx(&self.file, c"", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN);
+        if let Ok(told) = told
+            && told.stx_mask & StatxFlags::DIOALIGN.bits() != 0
+        {
+            // The kernel's way to say that this file has no direct I/O.
+            if told.stx_dio_offset_align == 0 {
+                return None;
+            }
+            first = first.max(told.stx_dio_offset_align);
+            self.memory_alignment = told.stx_dio_mem_align.max(1);
+        }
+        if !self.memory_alignment.is_power_of_two() || self.memory_alignment > PAGE as u32 {
+            return None;
+        }
+        let tried = [first, 4096, BLOCK_MAX];
+        let fitting = tried
+            .into_iter()
+            .filter(|block| *block >= first && *block <= BLOCK_MAX && block.is_power_of_two());
+        fitting.into_iter().find(|block| {
+            let mut buf = Buf::zeroed(*block as usize);
+            rustix::io::pread(&self.file, &mut buf[..], 0).is_ok()
+        })
+    }
+}
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        // A ring that is still being taken down holds the file open, and the lock with it.
+        _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
+    }
+}
+
+/// Makes a sparse file of `bytes` bytes that survives a power loss.
+fn create(path: &Path, bytes: u64, options: &FileOptions) -> Result<(), DriverError> {
+    if options.read_only {
+        return Err(error(path, "does not exist and is not made read-only", None));
+    }
+    if bytes == 0 || !bytes.is_multiple_of(SECTOR) {
+        let what = format!("size={bytes} is not a positive multiple of {SECTOR} bytes");
+        return Err(error(path, &what, None));
+    }
+    let made = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
+    let file = match made {
+        Ok(file) => file,
+        // Somebody else was quicker: then it exists, which is all that is wanted.
+        Err(source) if source.kind() == io::ErrorKind::AlreadyExists => return Ok(()),
+        Err(source) => return Err(error(path, "cannot be made", Some(source))),
+    };
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let directory = fs::File::open(parent.unwrap_or(Path::new(".")));
+    let settled = file
+        .set_len(bytes)
+        .and_then(|()| file.sync_all())
+        .and_then(|()| directory.and_then(|directory| directory.sync_all()));
+    settled.map_err(|source| {
+        _ = fs::remove_file(path);
+        error(path, &format!("cannot be made {bytes} bytes long"), Some(source))
+    })
+}
+
+fn open_file(
+    path: &Path,
+    block_device: bool,
+    options: &FileOptions,
+    notices: &mut Vec<String>,
+) -> Result<fs::File, DriverError> {
+    let open = |direct: bool| {
+        let mut flags = OFlags::empty();
+        if direct {
+            flags |= OFlags::DIRECT;
+        }
+        // On a block device this claims it against mounts and other users in the kernel.
+        if block_device && !options.read_only {
+            flags |= OFlags::EXCL;
+        }
+        let mut how = fs::OpenOptions::new();
+        how.read(true).write(!options.read_only).custom_flags(flags.bits() as i32).open(path)
+    };
+    let mut file = open(options.direct);
+    if options.direct && file.as_ref().is_err_and(|e| is(e, Errno::INVAL)) {
+        let why = "the file system refuses O_DIRECT";
+        notices.push(format!("file: {}: buffered I/O: {why}", path.display()));
+        file = open(false);
+    }
+    file.map_err(|source| {
+        let what = if block_device && is(&source, Errno::BUSY) {
+            "is in use by the kernel: mounted, or part of another device"
+        } else {
+            "cannot be opened"
+        };
+        error(path, what, Some(source))
+    })
+}
+
+/// Takes the advisory lock: one writer, or any number of readers.
+fn lock(
+    file: &fs::File,
+    path: &Path,
+    read_only: bool,
+    notices: &mut Vec<String>,
+) -> Result<(), DriverError> {
+    let operation = match read_only {
+        true => FlockOperation::NonBlockingLockShared,
+        false => FlockOperation::NonBlockingLockExclusive,
+    };
+    match rustix::fs::flock(file, operation) {
+        Ok(()) => Ok(()),
+        Err(Errno::WOULDBLOCK) => {
+            let what = if read_only { "for writing" } else { "already" };
+            Err(error(path, &format!("is in use {what}: somebody else holds its lock"), None))
+        }
+        Err(errno) => {
+            let path = path.display();
+            notices.push(format!("file: {path}: not locked against other users: {errno}"));
+            Ok(())
+        }
+    }
+}
+
+/// The size in bytes, held against what was asked for.
+fn size(file: &fs::File, path: &Path, options: &FileOptions) -> Result<u64, DriverError> {
+    let bytes = rustix::fs::seek(file, SeekFrom::End(0));
+    let bytes = bytes.map_err(|errno| error(path, "size cannot be read", Some(errno.into())))?;
+    if let Some(asked) = options.size
+        && asked > bytes
+    {
+        let what = format!("has {bytes} bytes, less than size={asked}");
+        return Err(error(path, &what, None));
+    }
+    if bytes == 0 || !bytes.is_multiple_of(SECTOR) {
+        let what = format!("has {bytes} bytes, which is not a positive multiple of {SECTOR}");
+        return Err(error(path, &what, None));
+    }
+    Ok(bytes)
+}
+
+/// `file: PATH: what`, with the operating system's reason.
+pub(super) fn error(path: &Path, what: &str, source: Option<io::Error>) -> DriverError {
+    DriverError { what: format!("file: {}: {what}", path.display()), source }
+}
+
+fn is(error: &io::Error, errno: Errno) -> bool {
+    error.raw_os_error() == Some(errno.raw_os_error())
+}
+
+/// The device a file's blocks lie on, as sysfs names it: the device itself, if it is one.
+pub(super) fn device_numbers(file: &fs::File, block_device: bool) -> Option<(u32, u32)> {
+    let found = file.metadata().ok()?;
+    let device = if block_device { found.rdev() } else { found.dev() };
+    Some((rustix::fs::major(device), rustix::fs::minor(device)))
+}

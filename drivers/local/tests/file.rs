@@ -1,0 +1,251 @@
+//! The file driver's own promises: what it opens, what it refuses, what the file system sees.
+
+mod bed;
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+
+use bed::{Bed, LoopDevice, TempFile, noise};
+use weir_bio::{Bio, Buf, Data, Flags, Op, Prng, Status};
+use weir_local::file::{Backend, Io};
+use weir_local::{File, FileOptions};
+use weir_queue::Driver;
+
+const MIB: u64 = 1 << 20;
+
+fn sized(bytes: u64) -> FileOptions {
+    FileOptions { size: Some(bytes), ..FileOptions::default() }
+}
+
+fn both_backends() -> [FileOptions; 2] {
+    [Io::Auto, Io::Threads].map(|io| FileOptions { io, ..sized(4 * MIB) })
+}
+
+/// The error with its cause, which must name the file.
+fn refusal(file: &TempFile, options: &FileOptions) -> String {
+    let error = File::open(file.path(), options).expect_err("it is refused").to_string();
+    assert!(error.contains(&file.path().display().to_string()), "{error}");
+    error
+}
+
+#[test]
+fn a_missing_file_is_made_sparse_when_a_size_is_given_and_else_refused() {
+    let file = TempFile::on_disk();
+    let error = refusal(&file, &FileOptions::default());
+    assert!(error.contains("size=SIZE would make it"), "{error}");
+    assert!(!file.path().exists());
+    let driver = File::open(file.path(), &sized(1 << 30)).unwrap();
+    assert_eq!(driver.limits().capacity, (1 << 30) / 512);
+    let found = fs::metadata(file.path()).unwrap();
+    assert_eq!(found.len(), 1 << 30);
+    assert!(found.blocks() * 512 < MIB, "{} sectors allocated", found.blocks());
+}
+
+#[test]
+fn a_file_smaller_than_its_size_is_refused_and_a_larger_one_keeps_its_own() {
+    let file = TempFile::on_disk();
+    fs::write(file.path(), vec![0; 8192]).unwrap();
+    let error = refusal(&file, &sized(16384));
+    assert!(error.contains("8192") && error.contains("size=16384"), "{error}");
+    assert_eq!(File::open(file.path(), &sized(4096)).unwrap().limits().capacity, 16);
+    assert_eq!(File::open(file.path(), &FileOptions::default()).unwrap().limits().capacity, 16);
+}
+
+#[test]
+fn what_is_no_disk_is_refused_by_name_and_reason() {
+    let file = TempFile::on_disk();
+    for bytes in [0, 1000] {
+        fs::write(file.path(), vec![0; bytes]).unwrap();
+        let error = refusal(&file, &FileOptions::default());
+        assert!(error.contains(&format!("{bytes} bytes")) && error.contains("512"), "{error}");
+    }
+    let folder = TempFile::on_disk();
+    fs::create_dir(folder.path()).unwrap();
+    let error = refusal(&folder, &FileOptions::default());
+    fs::remove_dir(folder.path()).unwrap();
+    assert!(error.contains("neither a regular file nor a block device"), "{error}");
+    let missing = TempFile::on_disk();
+    let error = refusal(&missing, &sized(1000));
+    assert!(error.contains("size=1000") && !missing.path().exists(), "{error}");
+    let read_only = FileOptions { read_only: true, ..sized(4096) };
+    assert!(refusal(&missing, &read_only).contains("read-only"));
+    assert!(refusal(&missing, &FileOptions { depth: 0, ..sized(4096) }).contains("depth=0"));
+}
+
+#[test]
+fn a_file_has_one_writer_or_many_readers_and_is_free_once_closed() {
+    for options in both_backends() {
+        let file = TempFile::on_disk();
+        let reader = FileOptions { read_only: true, size: None, ..options.clone() };
+        let writer = File::open(file.path(), &options).unwrap();
+        let mut bed = Bed::new(&writer);
+        bed.one(Bio::write(0, Buf::zeroed(4096)));
+        assert!(refusal(&file, &options).contains("is in use already"));
+        assert!(refusal(&file, &reader).contains("is in use for writing"));
+        drop(bed);
+        drop(writer);
+        let readers = [reader.clone(), reader].map(|how| File::open(file.path(), &how).unwrap());
+        assert!(refusal(&file, &options).contains("is in use already"));
+        drop(readers);
+        assert!(File::open(file.path(), &options).is_ok());
+    }
+}
+
+#[test]
+fn a_read_only_file_says_so_and_still_takes_a_flush() {
+    for options in both_backends() {
+        let file = TempFile::on_disk();
+        fs::write(file.path(), vec![5; 8192]).unwrap();
+        let options = FileOptions { read_only: true, size: None, ..options };
+        let driver = File::open(file.path(), &options).unwrap();
+        let limits = driver.limits();
+        assert!(limits.read_only);
+        assert_eq!((limits.max_hw_discard_sectors, limits.max_write_zeroes_sectors), (0, 0));
+        let mut bed = Bed::new(&driver);
+        bed.one(Bio::new(Op::Flush, 0, 0, Data::None));
+        let answer = bed.one(Bio::read(8, Buf::zeroed(4096)));
+        assert!(answer.data.bufs()[0].iter().all(|byte| *byte == 5));
+    }
+}
+
+#[test]
+fn a_file_cut_short_underneath_gives_errors_and_no_invented_data() {
+    for options in both_backends() {
+        let file = TempFile::on_disk();
+        let driver = File::open(file.path(), &options).unwrap();
+        let mut bed = Bed::new(&driver);
+        bed.one(Bio::write(0, Buf::filled(64 << 10, |bytes| bytes.fill(1))));
+        fs::OpenOptions::new().write(true).open(file.path()).unwrap().set_len(32 << 10).unwrap();
+        for (sector, pages, status) in [
+            (56, 1, Status::Ok),
+            (64, 1, Status::IoErr),
+            (128, 1, Status::IoErr),
+            (56, 2, Status::IoErr),
+        ] {
+            let answer = bed.run(vec![Bio::read(sector, Buf::zeroed(pages * 4096))]).remove(0);
+            assert_eq!(answer.status, status, "sector {sector}, {pages} pages");
+        }
+    }
+}
+
+#[test]
+fn a_request_of_more_pieces_than_one_call_takes_is_whole() {
+    for direct in [true, false] {
+        for options in both_backends() {
+            let file = TempFile::on_disk();
+            let driver = File::open(file.path(), &FileOptions { direct, ..options }).unwrap();
+            let mut bed = Bed::new(&driver);
+            let mut prng = Prng::new(3);
+            let pieces: Vec<Buf> = (0..2500).map(|_| noise(&mut prng, 512)).collect();
+            let expected: Vec<u8> = pieces.iter().flat_map(|piece| piece.to_vec()).collect();
+            bed.one(Bio::new(Op::Write, 3, 2500, Data::Many(pieces.into())));
+            let pieces: Vec<Buf> = (0..2500).map(|_| Buf::zeroed(512)).collect();
+            let answer = bed.one(Bio::new(Op::Read, 3, 2500, Data::Many(pieces.into())));
+            let mut found = vec![0; expected.len()];
+            answer.data.copy_to(&mut found);
+            assert!(found == expected);
+            let whole = fs::read(file.path()).unwrap();
+            assert!(whole[3 * 512..2503 * 512] == expected);
+        }
+    }
+}
+
+#[test]
+fn discarding_frees_space_and_zeroing_keeps_it_when_told_to() {
+    for options in both_backends() {
+        let file = TempFile::on_disk();
+        let driver = File::open(file.path(), &options).unwrap();
+        let limits = driver.limits();
+        if limits.max_hw_discard_sectors == 0 || !limits.fast_write_zeroes {
+            println!("skipped: the file system cannot punch holes");
+            return;
+        }
+        let mut bed = Bed::new(&driver);
+        let allocated = || fs::metadata(file.path()).unwrap().blocks();
+        let flush = || Bio::new(Op::Flush, 0, 0, Data::None);
+        bed.one(Bio::write(0, Buf::filled(MIB as usize, |bytes| bytes.fill(1))));
+        bed.one(flush());
+        let full = allocated();
+        assert!(full >= 2048);
+        bed.one(Bio::new(Op::WriteZeroes, 0, 1024, Data::None).with(Flags::NOUNMAP));
+        bed.one(flush());
+        assert!(allocated() >= full, "{} of {full} sectors", allocated());
+        bed.one(Bio::new(Op::WriteZeroes, 0, 1024, Data::None));
+        bed.one(flush());
+        assert!(allocated() <= full - 1024, "{} of {full} sectors", allocated());
+        bed.one(Bio::new(Op::Discard, 1024, 1024, Data::None));
+        bed.one(flush());
+        assert!(allocated() <= full - 2048, "{} of {full} sectors", allocated());
+    }
+}
+
+#[test]
+fn an_allocation_shows_the_holes_of_a_sparse_file() {
+    let file = TempFile::on_disk();
+    let driver = File::open(file.path(), &sized(4 * MIB)).unwrap();
+    let mut bed = Bed::new(&driver);
+    bed.one(Bio::write(2048, Buf::filled(64 << 10, |bytes| bytes.fill(1))));
+    let shape = |sector, sectors| -> Vec<(u64, bool, bool)> {
+        let extents = driver.allocation(sector, sectors).unwrap();
+        extents.iter().map(|extent| (extent.sectors, extent.hole, extent.zero)).collect()
+    };
+    let (hole, data) = (true, false);
+    assert_eq!(shape(0, 8192), [(2048, hole, true), (128, data, false), (6016, hole, true)]);
+    assert_eq!(shape(2050, 10), [(10, data, false)]);
+    assert_eq!(shape(2170, 16), [(6, data, false), (10, hole, true)]);
+    assert_eq!(shape(8190, 2), [(2, hole, true)]);
+}
+
+#[test]
+fn the_back_end_is_the_one_asked_for_and_is_named() {
+    let file = TempFile::on_disk();
+    let options = FileOptions { io: Io::Threads, threads: 3, ..sized(MIB) };
+    let driver = File::open(file.path(), &options).unwrap();
+    assert_eq!(driver.backend(), Backend::Threads(3));
+    let last = driver.notices().pop().unwrap();
+    assert!(last.contains("3 threads per queue"), "{last}");
+    drop(driver);
+    match File::open(file.path(), &FileOptions { io: Io::Uring, ..options }) {
+        Ok(driver) => {
+            assert_eq!(driver.backend(), Backend::Uring);
+            assert!(driver.notices().pop().unwrap().contains("io_uring"));
+        }
+        Err(error) => println!("skipped: {error}"),
+    }
+}
+
+#[test]
+fn buffered_and_direct_drivers_see_the_same_bytes() {
+    let file = TempFile::on_disk();
+    for direct in [true, false, true] {
+        let byte = u8::from(direct) + 1;
+        let options = FileOptions { direct, ..sized(MIB) };
+        let driver = File::open(file.path(), &options).unwrap();
+        assert!(direct || !driver.is_direct());
+        let mut bed = Bed::new(&driver);
+        bed.one(Bio::write(0, Buf::filled(4096, |bytes| bytes.fill(byte))));
+        let written = fs::read(file.path()).unwrap();
+        assert!(written[..4096].iter().all(|found| *found == byte));
+        let prefetch = Bio::new(Op::Prefetch, 0, 2048, Data::None);
+        bed.one(prefetch);
+    }
+}
+
+#[test]
+fn a_block_device_has_one_user_and_reports_its_blocks() {
+    for block in [512, 4096] {
+        let device = match LoopDevice::new(4 * MIB, block) {
+            Ok(device) => device,
+            Err(error) => return println!("skipped: no loop device: {error}"),
+        };
+        let driver = File::open(device.path(), &FileOptions::default()).unwrap();
+        let limits = driver.limits();
+        assert_eq!((limits.capacity, limits.logical_block_size), (8192, block));
+        let extents = driver.allocation(0, 8192).unwrap();
+        assert!(extents.len() == 1 && !extents[0].hole && extents[0].sectors == 8192);
+        let error = File::open(device.path(), &FileOptions::default()).unwrap_err().to_string();
+        assert!(error.contains("in use"), "{error}");
+        let error = File::open(device.path(), &sized(8 * MIB)).unwrap_err().to_string();
+        assert!(error.contains("in use") || error.contains("size=8388608"), "{error}");
+    }
+}

@@ -1,0 +1,107 @@
+//! From a target to a device: the one place that knows every driver.
+
+use std::fmt;
+use std::sync::Arc;
+
+use weir_driver_nbd::{Nbd, Options as NbdOptions};
+use weir_local::{File, FileOptions, Null, Ram};
+use weir_queue::{Device, Driver, QueueMode};
+
+use crate::target::{Backing, Target};
+
+/// Why something could not be opened or done; a sentence naming the place, the value and the bound.
+#[derive(Debug)]
+pub struct Error(pub(crate) String);
+
+impl Error {
+    pub(crate) fn new(what: impl fmt::Display) -> Error {
+        Error(what.to_string())
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Error {}
+
+impl From<weir_queue::Error> for Error {
+    fn from(error: weir_queue::Error) -> Error {
+        Error::new(error)
+    }
+}
+
+/// A device, and what a person should know of how it was opened.
+pub struct Opened {
+    /// The device; its lanes are not open yet.
+    pub device: Device,
+    /// Sentences for the log: which engine was chosen, what the backing lacks.
+    pub notices: Vec<String>,
+}
+
+/// Opens a target as the device `name`, with one hard queue for each of `homes` threads unless the
+/// target says otherwise.
+///
+/// # Errors
+/// What is wrong with the target, or what its driver could not do.
+pub fn open(name: &str, target: &Target, homes: usize) -> Result<Opened, Error> {
+    let (driver, mut notices) = driver(target).map_err(|e| Error::new(format!("{name}: {e}")))?;
+    let mut config = target.config.clone();
+    config.name = String::from(name);
+    if !target.queues_given {
+        config.queues = default_queues(target, driver.as_ref(), homes);
+    }
+    if !config.barriers {
+        notices.push(format!(
+            "{name}: barriers are off: durability disabled, a crash loses what was written"
+        ));
+    }
+    let device = Device::new(config, driver).map_err(|e| Error::new(format!("{name}: {e}")))?;
+    Ok(Opened { device, notices })
+}
+
+fn driver(target: &Target) -> Result<(Arc<dyn Driver>, Vec<String>), Error> {
+    Ok(match &target.backing {
+        Backing::Null { bytes, latency_ns } => {
+            let null = Null::new(*bytes).map_err(Error::new)?;
+            (Arc::new(null.latency_ns(*latency_ns)), Vec::new())
+        }
+        Backing::Ram { bytes } => (Arc::new(Ram::new(*bytes).map_err(Error::new)?), Vec::new()),
+        Backing::File { path, size } => {
+            let options = FileOptions {
+                size: *size,
+                read_only: target.config.read_only,
+                ..FileOptions::default()
+            };
+            let file = File::open(path, &options).map_err(Error::new)?;
+            let notices = file.notices();
+            (Arc::new(file), notices)
+        }
+        Backing::Nbd { server, export, connections } => {
+            let options = NbdOptions {
+                connections: *connections,
+                barriers_off: !target.config.barriers,
+                read_only: target.config.read_only,
+                ..NbdOptions::default()
+            };
+            let nbd = Nbd::connect(server.clone(), export, options).map_err(Error::new)?;
+            let notices = nbd.notices();
+            (Arc::new(nbd), notices)
+        }
+    })
+}
+
+/// One hard queue per home for what has no heads to move, as many as connections for a server.
+fn default_queues(target: &Target, driver: &dyn Driver, homes: usize) -> u16 {
+    let most = driver.queues().max;
+    match &target.backing {
+        _ if target.config.mode == QueueMode::Sq => 1,
+        Backing::Nbd { .. } => most.clamp(1, 64),
+        Backing::File { .. } if driver.limits().rotational => 1,
+        Backing::Null { .. } | Backing::Ram { .. } | Backing::File { .. } => {
+            (homes.min(64) as u16).clamp(1, most)
+        }
+    }
+}

@@ -1,0 +1,431 @@
+//! The one parser of target strings: `KIND:REST[,OPTION=VALUE]...`.
+//!
+//! A comma inside a path is written `\,`, a plus `\+`, a backslash `\\`. What it yields is checked
+//! as far as text can be; the rest is up to the driver.
+
+use std::path::PathBuf;
+
+use weir_driver_nbd::Address;
+use weir_queue::{Config, QueueMode, Spread};
+
+use crate::units::{parse_size, parse_time_ns};
+
+/// Where the bytes really go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Backing {
+    /// Nowhere.
+    Null {
+        /// Size in bytes.
+        bytes: u64,
+        /// Delay of each answer.
+        latency_ns: u64,
+    },
+    /// Sparse memory.
+    Ram {
+        /// Size in bytes.
+        bytes: u64,
+    },
+    /// A file or a block device.
+    File {
+        /// Which.
+        path: PathBuf,
+        /// Its size if it must be created.
+        size: Option<u64>,
+    },
+    /// An NBD server.
+    Nbd {
+        /// Where it listens.
+        server: Address,
+        /// The export's name; empty for the default one.
+        export: String,
+        /// Connections, each a hard queue.
+        connections: u16,
+    },
+}
+
+/// A target, parsed.
+#[derive(Clone, Debug)]
+pub struct Target {
+    /// Where the bytes go.
+    pub backing: Backing,
+    /// How the queues in front of it are built; `queues` counts only if
+    /// [`queues_given`](Target::queues_given).
+    pub config: Config,
+    /// Whether the number of hard queues was stated.
+    pub queues_given: bool,
+}
+
+/// The port NBD uses by default.
+pub const NBD_PORT: u16 = 10809;
+
+/// One option: its name, which kinds have it, and what it takes, for messages.
+struct Known {
+    name: &'static str,
+    kind: Option<&'static str>,
+    set: fn(&mut Target, &str) -> Result<(), String>,
+}
+
+const OPTIONS: &[Known] = &[
+    Known { name: "queue_mode", kind: None, set: set_queue_mode },
+    Known { name: "queues", kind: None, set: set_queues },
+    Known { name: "spread", kind: None, set: set_spread },
+    Known {
+        name: "scheduler",
+        kind: None,
+        set: |target, value| {
+            target.config.scheduler = Some(String::from(value));
+            Ok(())
+        },
+    },
+    Known {
+        name: "nr_requests",
+        kind: None,
+        set: |target, value| {
+            target.config.nr_requests = Some(number("nr_requests", value, 4, 2048)? as u16);
+            Ok(())
+        },
+    },
+    Known {
+        name: "nomerges",
+        kind: None,
+        set: |target, value| {
+            target.config.nomerges = number("nomerges", value, 0, 2)? as u8;
+            Ok(())
+        },
+    },
+    Known {
+        name: "max_sectors_kb",
+        kind: None,
+        set: |target, value| {
+            let kib = number("max_sectors_kb", value, 4, 1 << 20)?;
+            target.config.max_user_sectors = kib as u32 * 2;
+            Ok(())
+        },
+    },
+    Known {
+        name: "io_timeout",
+        kind: None,
+        set: |target, value| {
+            let ms = number("io_timeout", value, 1, u64::from(u32::MAX))?;
+            target.config.timeout_ns = ms * 1_000_000;
+            Ok(())
+        },
+    },
+    Known {
+        name: "barriers",
+        kind: None,
+        set: |target, value| {
+            target.config.barriers = switch("barriers", value)?;
+            Ok(())
+        },
+    },
+    Known {
+        name: "readonly",
+        kind: None,
+        set: |target, value| {
+            target.config.read_only = switch("readonly", value)?;
+            Ok(())
+        },
+    },
+    Known { name: "latency_us", kind: Some("null"), set: set_latency },
+    Known { name: "size", kind: Some("file"), set: set_file_size },
+    Known { name: "connections", kind: Some("nbd"), set: set_connections },
+];
+
+impl Target {
+    /// Parses a target string.
+    ///
+    /// # Errors
+    /// A sentence naming the part that is wrong and what would be right.
+    pub fn parse(text: &str) -> Result<Target, String> {
+        let mut parts = split_at_commas(text).into_iter();
+        let head = parts.next().unwrap_or_default();
+        let (kind, rest) = head.split_once(':').ok_or_else(|| kind_error(text))?;
+        let (kind, backing) = parse_backing(kind, rest, text)?;
+        let config = Config::default();
+        let mut target = Target { backing, config, queues_given: false };
+        for option in parts {
+            target.apply(kind, &option)?;
+        }
+        target.check(text)?;
+        Ok(target)
+    }
+
+    fn apply(&mut self, kind: &'static str, option: &str) -> Result<(), String> {
+        // `readonly` alone means `readonly=on`.
+        let (name, value) = option.split_once('=').unwrap_or((option, "on"));
+        let of_kind = |known: &&Known| known.kind.is_none_or(|only| only == kind);
+        let Some(known) = OPTIONS.iter().filter(of_kind).find(|known| known.name == name) else {
+            let valid: Vec<_> = OPTIONS.iter().filter(of_kind).map(|known| known.name).collect();
+            return Err(format!(
+                "unknown option {name:?} of a {kind} target; valid: {}",
+                valid.join(", ")
+            ));
+        };
+        if !option.contains('=') && name != "readonly" {
+            return Err(format!("option {name} needs a value, as in {name}=..."));
+        }
+        (known.set)(self, value)
+    }
+
+    fn check(&self, text: &str) -> Result<(), String> {
+        let config = &self.config;
+        if config.mode == QueueMode::Sq && self.queues_given && config.queues != 1 {
+            return Err(format!("queues={} in {text:?}: queue_mode=sq has 1", config.queues));
+        }
+        if let Backing::Nbd { connections, .. } = &self.backing
+            && self.queues_given
+            && config.queues != *connections
+        {
+            return Err(format!(
+                "queues={} in {text:?}: an nbd target has as many as connections={connections}",
+                config.queues
+            ));
+        }
+        Ok(())
+    }
+}
+
+fn kind_error(text: &str) -> String {
+    format!(
+        "target {text:?} does not start with null:SIZE, ram:SIZE, file:PATH, \
+         nbd:HOST:PORT[/EXPORT] or nbd+unix:PATH[?EXPORT]"
+    )
+}
+
+fn parse_backing(kind: &str, rest: &str, text: &str) -> Result<(&'static str, Backing), String> {
+    match kind {
+        "null" => Ok(("null", Backing::Null { bytes: device_size(rest)?, latency_ns: 0 })),
+        "ram" => Ok(("ram", Backing::Ram { bytes: device_size(rest)? })),
+        "file" if rest.is_empty() => Err(format!("target {text:?} names no file")),
+        "file" => Ok(("file", Backing::File { path: PathBuf::from(rest), size: None })),
+        "nbd" => {
+            let (server, export) = match rest.strip_prefix("//") {
+                Some(uri) => parse_tcp(uri.trim_end_matches('/'), Some(NBD_PORT), text)?,
+                None => parse_tcp(rest, None, text)?,
+            };
+            Ok(("nbd", Backing::Nbd { server, export, connections: 1 }))
+        }
+        "nbd+unix" => {
+            let (path, export) = match rest.strip_prefix("//") {
+                Some(uri) => parse_unix_uri(uri, text)?,
+                None => rest.split_once('?').unwrap_or((rest, "")),
+            };
+            if path.is_empty() {
+                return Err(format!("target {text:?} names no socket"));
+            }
+            let server = Address::Unix(PathBuf::from(path));
+            Ok(("nbd", Backing::Nbd { server, export: String::from(export), connections: 1 }))
+        }
+        _ => Err(kind_error(text)),
+    }
+}
+
+fn device_size(text: &str) -> Result<u64, String> {
+    let bytes = parse_size(text)?;
+    if bytes == 0 || !bytes.is_multiple_of(512) {
+        return Err(format!("size {text:?} is not a multiple of 512 bytes above 0"));
+    }
+    Ok(bytes)
+}
+
+/// `HOST:PORT[/EXPORT]`; IPv6 addresses in brackets.
+fn parse_tcp(rest: &str, default: Option<u16>, text: &str) -> Result<(Address, String), String> {
+    let (address, export) = rest.split_once('/').unwrap_or((rest, ""));
+    let after_host = address.rfind(']').map_or(0, |end| end + 1);
+    let (host, port) = match (address[after_host..].rfind(':'), default) {
+        (Some(colon), _) => {
+            let (host, port) = address.split_at(after_host + colon);
+            let port = port[1..].parse().map_err(|_| {
+                format!("port {:?} in {text:?} is not a number in 0..=65535", &port[1..])
+            })?;
+            (host, port)
+        }
+        (None, Some(port)) => (address, port),
+        (None, None) => return Err(format!("target {text:?} names no port: nbd:HOST:PORT")),
+    };
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    if host.is_empty() {
+        return Err(format!("target {text:?} names no host"));
+    }
+    Ok((Address::Tcp { host: String::from(host), port }, String::from(export)))
+}
+
+/// `[/EXPORT]?socket=PATH`, the standard form behind `nbd+unix://`.
+fn parse_unix_uri<'a>(uri: &'a str, text: &str) -> Result<(&'a str, &'a str), String> {
+    let (export, query) = uri.split_once('?').unwrap_or((uri, ""));
+    let path = query.split('&').find_map(|pair| pair.strip_prefix("socket="));
+    let path = path.ok_or_else(|| format!("target {text:?} has no ?socket=PATH"))?;
+    Ok((path, export.trim_start_matches('/')))
+}
+
+/// Cuts at commas that no backslash protects, and takes the backslashes away.
+fn split_at_commas(text: &str) -> Vec<String> {
+    let mut parts = vec![String::new()];
+    let mut chars = text.chars();
+    while let Some(c) = chars.next() {
+        match c {
+            '\\' => match chars.next() {
+                Some(c @ (',' | '+' | '\\')) => parts.last_mut().expect("one part").push(c),
+                Some(c) => parts.last_mut().expect("one part").extend(['\\', c]),
+                None => parts.last_mut().expect("one part").push('\\'),
+            },
+            ',' => parts.push(String::new()),
+            c => parts.last_mut().expect("one part").push(c),
+        }
+    }
+    parts
+}
+
+fn number(name: &str, text: &str, least: u64, most: u64) -> Result<u64, String> {
+    let error = || format!("{name}={text} is not a number in {least}..={most}");
+    let value: u64 = text.parse().map_err(|_| error())?;
+    if (least..=most).contains(&value) { Ok(value) } else { Err(error()) }
+}
+
+fn switch(name: &str, text: &str) -> Result<bool, String> {
+    match text {
+        "on" | "1" | "true" | "yes" => Ok(true),
+        "off" | "0" | "false" | "no" => Ok(false),
+        _ => Err(format!("{name}={text} is neither on nor off")),
+    }
+}
+
+fn set_queue_mode(target: &mut Target, value: &str) -> Result<(), String> {
+    target.config.mode = match value {
+        "sq" => QueueMode::Sq,
+        "mq" => QueueMode::Mq,
+        _ => return Err(format!("queue_mode={value} is neither sq nor mq")),
+    };
+    Ok(())
+}
+
+fn set_queues(target: &mut Target, value: &str) -> Result<(), String> {
+    target.config.queues = number("queues", value, 1, 64)? as u16;
+    target.queues_given = true;
+    Ok(())
+}
+
+fn set_spread(target: &mut Target, value: &str) -> Result<(), String> {
+    target.config.spread = match value {
+        "submitter" => Spread::Submitter,
+        "round-robin" => Spread::RoundRobin,
+        _ => return Err(format!("spread={value} is neither submitter nor round-robin")),
+    };
+    Ok(())
+}
+
+fn set_latency(target: &mut Target, value: &str) -> Result<(), String> {
+    let us = number("latency_us", value, 0, 3_600_000_000)?;
+    if let Backing::Null { latency_ns, .. } = &mut target.backing {
+        *latency_ns = us * 1000;
+    }
+    Ok(())
+}
+
+fn set_file_size(target: &mut Target, value: &str) -> Result<(), String> {
+    let bytes = device_size(value)?;
+    if let Backing::File { size, .. } = &mut target.backing {
+        *size = Some(bytes);
+    }
+    Ok(())
+}
+
+fn set_connections(target: &mut Target, value: &str) -> Result<(), String> {
+    let count = number("connections", value, 1, 64)? as u16;
+    if let Backing::Nbd { connections, .. } = &mut target.backing {
+        *connections = count;
+    }
+    Ok(())
+}
+
+/// A time option of a command, for callers that have no target to set.
+///
+/// # Errors
+/// See [`parse_time_ns`].
+pub fn parse_duration(text: &str) -> Result<std::time::Duration, String> {
+    parse_time_ns(text).map(std::time::Duration::from_nanos)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn backing(text: &str) -> Backing {
+        Target::parse(text).unwrap().backing
+    }
+
+    fn error(text: &str) -> String {
+        Target::parse(text).unwrap_err()
+    }
+
+    #[test]
+    fn each_kind_is_understood() {
+        assert_eq!(backing("null:1G"), Backing::Null { bytes: 1 << 30, latency_ns: 0 });
+        assert_eq!(
+            backing("null:1G,latency_us=5"),
+            Backing::Null { bytes: 1 << 30, latency_ns: 5000 }
+        );
+        assert_eq!(backing("ram:64MiB"), Backing::Ram { bytes: 64 << 20 });
+        assert_eq!(
+            backing(r"file:/a\,b.img,size=1M"),
+            Backing::File { path: PathBuf::from("/a,b.img"), size: Some(1 << 20) }
+        );
+    }
+
+    #[test]
+    fn nbd_servers_are_named_in_four_ways() {
+        let tcp = |host: &str, port, export: &str| Backing::Nbd {
+            server: Address::Tcp { host: String::from(host), port },
+            export: String::from(export),
+            connections: 1,
+        };
+        let unix = |path: &str, export: &str| Backing::Nbd {
+            server: Address::Unix(PathBuf::from(path)),
+            export: String::from(export),
+            connections: 1,
+        };
+        assert_eq!(backing("nbd:localhost:20000/a"), tcp("localhost", 20000, "a"));
+        assert_eq!(backing("nbd:[::1]:20000"), tcp("::1", 20000, ""));
+        assert_eq!(backing("nbd://host"), tcp("host", NBD_PORT, ""));
+        assert_eq!(backing("nbd://host:1/x"), tcp("host", 1, "x"));
+        assert_eq!(backing("nbd+unix:/s.sock?disk"), unix("/s.sock", "disk"));
+        assert_eq!(backing("nbd+unix:///e?socket=/s"), unix("/s", "e"));
+        assert_eq!(backing("nbd+unix://?socket=s.sock"), unix("s.sock", ""));
+    }
+
+    #[test]
+    fn options_reach_the_configuration() {
+        let target = Target::parse(
+            "ram:1M,queue_mode=sq,scheduler=noop,nr_requests=64,nomerges=2,barriers=off,readonly,\
+             max_sectors_kb=64,io_timeout=500",
+        )
+        .unwrap();
+        let config = target.config;
+        assert_eq!(config.mode, QueueMode::Sq);
+        assert_eq!((config.nr_requests, config.nomerges), (Some(64), 2));
+        assert!(!config.barriers && config.read_only);
+        assert_eq!((config.max_user_sectors, config.timeout_ns), (128, 500_000_000));
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_with_what_would_be_right() {
+        for (text, part) in [
+            ("disk:1G", "does not start with"),
+            ("ram", "does not start with"),
+            ("ram:1000", "multiple of 512"),
+            ("ram:1G,latency_us=1", "valid: queue_mode"),
+            ("ram:1G,nr_requests=3", "nr_requests=3 is not a number in 4..=2048"),
+            ("ram:1G,queue_mode=xq", "neither sq nor mq"),
+            ("ram:1G,queue_mode=sq,queues=2", "queue_mode=sq has 1"),
+            ("ram:1G,nomerges", "needs a value"),
+            ("nbd:host", "names no port"),
+            ("nbd:host:99999", "99999"),
+            ("nbd:h:1,connections=2,queues=3", "connections=2"),
+            ("nbd+unix:", "names no socket"),
+            ("file:", "names no file"),
+        ] {
+            assert!(error(text).contains(part), "{text}: {}", error(text));
+        }
+    }
+}

@@ -1,0 +1,399 @@
+//! One client: its socket, the handshake and then its [`Session`].
+
+use std::io::{self, IoSliceMut};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use rustix::io::Errno;
+use rustix::net::{RecvAncillaryBuffer, RecvFlags, recv, recvmsg};
+use weir_bio::Nanos;
+use weir_live::{Interest, Turn};
+use weir_proto_nbd::server::{Export, Handshake, Negotiated, Step};
+
+use crate::outbox::{Outbox, Sent};
+use crate::pool::Pool;
+use crate::session::{End, Session};
+use crate::survey::Found;
+
+/// Answers of the handshake that a client may leave unread before it is no longer listened to.
+const UNREAD_MAX: usize = 64 << 10;
+
+/// How far a connection is.
+pub(crate) enum Phase {
+    /// Options are being talked about.
+    Handshake(Box<Handshake<Arc<[Export]>>>),
+    /// The handshake is over, and its outcome waits for a session.
+    Agreed(Box<Negotiated>),
+    /// Requests are being served.
+    Session(Box<Session>),
+    /// What is left is to be sent, and then it is over; why, in words.
+    Closing(String),
+}
+
+/// What one receive came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Received {
+    Bytes,
+    Nothing,
+}
+
+/// See the module.
+pub(crate) struct Connection {
+    fd: OwnedFd,
+    pub(crate) peer: String,
+    pub(crate) phase: Phase,
+    pub(crate) out: Outbox,
+    /// Received and not decoded: the beginning of a header, or what a full session left.
+    stash: Vec<u8>,
+    /// The client sends no more.
+    eof: bool,
+    /// The client reads no more, or cannot be reached at all.
+    gone: bool,
+    /// The socket took no more at the last send.
+    blocked: bool,
+    /// What is heard of the socket; `None` while nothing is.
+    watched: Option<Interest>,
+    /// When it is cut off: the end of the handshake's or of the farewell's patience.
+    pub(crate) deadline: Option<Nanos>,
+    /// Already on the list of those to be settled.
+    pub(crate) dirty: bool,
+}
+
+impl Connection {
+    pub(crate) fn new(
+        fd: OwnedFd,
+        peer: String,
+        handshake: Handshake<Arc<[Export]>>,
+        deadline: Nanos,
+    ) -> Connection {
+        Connection {
+            fd,
+            peer,
+            phase: Phase::Handshake(Box::new(handshake)),
+            out: Outbox::default(),
+            stash: Vec::new(),
+            eof: false,
+            gone: false,
+            blocked: false,
+            watched: None,
+            deadline: Some(deadline),
+            dirty: false,
+        }
+    }
+
+    /// Whether nothing may be taken in now.
+    fn is_full(&self) -> bool {
+        match &self.phase {
+            Phase::Handshake(_) => self.out.bytes() >= UNREAD_MAX,
+            Phase::Agreed(_) => false,
+            Phase::Session(session) => session.is_full(&self.out) || session.end.is_some(),
+            Phase::Closing(_) => true,
+        }
+    }
+
+    /// What there is to hear of the socket.
+    pub(crate) fn interest(&self) -> Option<Interest> {
+        let read = !self.eof && !self.is_full();
+        let interest = Interest { read, write: self.blocked };
+        // A client that is gone is reported for ever, so it is not asked about.
+        (!self.gone).then_some(interest)
+    }
+
+    /// Whether there is nothing left to do.
+    pub(crate) fn is_over(&self) -> bool {
+        let unsent = !self.gone && !self.out.is_empty();
+        match &self.phase {
+            Phase::Handshake(_) => self.eof || self.gone,
+            Phase::Agreed(_) => false,
+            Phase::Closing(_) => !unsent,
+            Phase::Session(session) => {
+                let ends = session.end.is_some() || self.eof || session.stopping;
+                let done = session.is_idle() && self.stash_is_done(session);
+                // A client that left without a word waits for nothing; its I/O ends without it.
+                let left = self.gone && session.end.is_none() && self.eof;
+                left || (ends && done && !unsent)
+            }
+        }
+    }
+
+    /// Whether nothing of what has been received is still to be looked at.
+    fn stash_is_done(&self, session: &Session) -> bool {
+        session.end.is_some() || self.stash.len() < session.mode().request_len()
+    }
+
+    /// Whether all that keeps it is a client that does not read its last replies.
+    pub(crate) fn lingers(&self) -> bool {
+        match &self.phase {
+            Phase::Handshake(_) | Phase::Agreed(_) => false,
+            Phase::Closing(_) => true,
+            Phase::Session(session) => {
+                (session.end.is_some() || self.eof) && session.is_idle() && !self.out.is_empty()
+            }
+        }
+    }
+
+    /// Why it is over, for the log.
+    pub(crate) fn reason(&self) -> &str {
+        match &self.phase {
+            Phase::Closing(why) => why,
+            Phase::Session(session) => match &session.end {
+                Some(End::Disconnect) => "client disconnected",
+                Some(End::Violation(why)) => why,
+                None if session.stopping => "server is shutting down",
+                None => "client went away",
+            },
+            Phase::Handshake(_) | Phase::Agreed(_) => "client went away in the handshake",
+        }
+    }
+
+    /// The socket can be read.
+    pub(crate) fn receive(&mut self, pool: &mut Pool, now: Nanos) {
+        // What came first is looked at first, and leaves at most the beginning of a header.
+        self.resume(pool, now);
+        if !self.eof && !self.is_full() {
+            self.receive_once(pool, now);
+        }
+    }
+
+    /// The client has closed both directions, or the socket is broken: takes what it sent before,
+    /// as far as there is room.
+    pub(crate) fn peer_closed(&mut self, pool: &mut Pool, now: Nanos) {
+        self.gone = true;
+        self.blocked = false;
+        self.out.clear(pool);
+        self.read_the_rest(pool, now);
+    }
+
+    /// Takes in what a client that is gone has sent, until its end or until there is no room.
+    fn read_the_rest(&mut self, pool: &mut Pool, now: Nanos) {
+        while self.gone && !self.eof && !self.is_full() {
+            if self.receive_once(pool, now) == Received::Nothing {
+                self.eof = true;
+            }
+        }
+    }
+
+    fn receive_once(&mut self, pool: &mut Pool, now: Nanos) -> Received {
+        let mut input = pool.input();
+        let received = match &mut self.phase {
+            Phase::Session(session) if session.is_receiving() => {
+                receive_payload(self.fd.as_fd(), session, &mut input, pool, now)
+            }
+            _ => {
+                let held = self.stash.len();
+                input[..held].copy_from_slice(&self.stash);
+                let received = recv(&self.fd, &mut input[held..], RecvFlags::DONTWAIT);
+                received.map(|(count, _)| (count, held + count))
+            }
+        };
+        let received = match received {
+            Ok((0, _)) => {
+                self.eof = true;
+                Received::Bytes
+            }
+            Ok((_, behind)) => {
+                self.stash.clear();
+                self.digest(&input[..behind], pool, now);
+                Received::Bytes
+            }
+            Err(Errno::AGAIN | Errno::INTR) => Received::Nothing,
+            Err(_) => {
+                (self.eof, self.gone) = (true, true);
+                Received::Bytes
+            }
+        };
+        pool.give_input(input);
+        received
+    }
+
+    /// Takes in what lies in the stash, if there is room again; whether it took anything.
+    #[inline]
+    pub(crate) fn resume(&mut self, pool: &mut Pool, now: Nanos) -> bool {
+        let mut progress = false;
+        if !self.stash.is_empty() && !self.is_full() {
+            let bytes = std::mem::take(&mut self.stash);
+            self.digest(&bytes, pool, now);
+            progress = self.stash.len() != bytes.len();
+        }
+        if self.gone && !self.eof {
+            self.read_the_rest(pool, now);
+            progress |= self.eof;
+        }
+        progress
+    }
+
+    /// Completions have come for its session.
+    #[inline]
+    pub(crate) fn completed(&mut self, pool: &mut Pool, now: Nanos) {
+        if let Phase::Session(session) = &mut self.phase {
+            session.complete(&mut self.out, pool, now);
+        }
+        self.resume(pool, now);
+    }
+
+    /// The answer to a question has come.
+    pub(crate) fn found(&mut self, slot: u32, found: &Found, pool: &mut Pool) {
+        if let Phase::Session(session) = &mut self.phase {
+            session.answer(slot, found, &mut self.out, pool);
+        }
+    }
+
+    /// Makes what is heard of the socket what there is to hear.
+    #[inline]
+    pub(crate) fn watch(&mut self, turn: &Turn<'_>, token: u32) -> io::Result<()> {
+        let wanted = self.interest();
+        if wanted == self.watched {
+            return Ok(());
+        }
+        match (self.watched, wanted) {
+            (None, Some(interest)) => turn.watch(&self.fd, token, interest)?,
+            (Some(_), Some(interest)) => turn.rewatch(&self.fd, token, interest)?,
+            (_, None) => turn.unwatch(&self.fd),
+        }
+        self.watched = wanted;
+        Ok(())
+    }
+
+    /// Decodes bytes; what cannot be taken in now goes to the stash.
+    fn digest(&mut self, mut bytes: &[u8], pool: &mut Pool, now: Nanos) {
+        loop {
+            let used = match &mut self.phase {
+                Phase::Handshake(_) => self.negotiate(bytes, pool),
+                Phase::Session(session) => {
+                    let used = session.take_in(bytes, &mut self.out, pool, now);
+                    session.flush(now);
+                    used
+                }
+                Phase::Agreed(_) | Phase::Closing(_) => 0,
+            };
+            bytes = &bytes[used..];
+            let go_on = matches!(self.phase, Phase::Handshake(_)) && !self.is_full();
+            if used == 0 || bytes.is_empty() || !go_on {
+                break;
+            }
+        }
+        // Nobody asks again for what stands behind the end.
+        if !matches!(self.phase, Phase::Closing(_)) {
+            self.stash.extend_from_slice(bytes);
+        }
+        if self.stash.is_empty() {
+            self.stash = Vec::new();
+        }
+    }
+
+    fn negotiate(&mut self, bytes: &[u8], pool: &mut Pool) -> usize {
+        let Phase::Handshake(handshake) = &mut self.phase else { return 0 };
+        let input = self.out.put(pool, |out| handshake.input(bytes, out));
+        match input.step {
+            Step::NeedMore | Step::Answered => {}
+            Step::Transmission(agreed) => self.phase = Phase::Agreed(Box::new(agreed)),
+            Step::Close(why) => self.phase = Phase::Closing(why.to_string()),
+        }
+        input.consumed
+    }
+
+    /// Starts serving requests, beginning with those received already.
+    pub(crate) fn start(&mut self, session: Session, pool: &mut Pool, now: Nanos) {
+        self.phase = Phase::Session(Box::new(session));
+        self.deadline = None;
+        self.resume(pool, now);
+    }
+
+    /// From now on everything new is refused.
+    pub(crate) fn shut_down(&mut self, pool: &mut Pool, now: Nanos) {
+        match &mut self.phase {
+            Phase::Handshake(handshake) => {
+                handshake.shut_down();
+                self.receive(pool, now);
+                // Whatever it was about to ask, this is the time to close.
+                if let Phase::Handshake(_) | Phase::Agreed(_) = self.phase {
+                    self.phase = Phase::Closing("server is shutting down".into());
+                }
+            }
+            Phase::Agreed(_) => self.phase = Phase::Closing("server is shutting down".into()),
+            Phase::Session(session) => {
+                session.stopping = true;
+                self.resume(pool, now);
+                self.receive(pool, now);
+            }
+            Phase::Closing(_) => {}
+        }
+    }
+
+    /// Sends what has gathered, unless the socket is known to take nothing.
+    pub(crate) fn send(&mut self, pool: &mut Pool) {
+        if self.gone {
+            self.out.clear(pool);
+        }
+        if self.blocked || self.out.is_empty() {
+            return;
+        }
+        match self.out.send(&self.fd, pool) {
+            Ok(Sent::All) => {}
+            Ok(Sent::Blocked) => self.blocked = true,
+            Err(error) => {
+                tracing::debug!(peer = %self.peer, %error, "client reads no more");
+                self.gone = true;
+                self.out.clear(pool);
+            }
+        }
+    }
+
+    /// The socket takes bytes again.
+    pub(crate) fn writable(&mut self) {
+        self.blocked = false;
+    }
+
+    /// Gives back what the connection holds.
+    pub(crate) fn dissolve(mut self, pool: &mut Pool) -> Option<weir_live::Seat> {
+        self.out.clear(pool);
+        match self.phase {
+            Phase::Session(session) => Some(session.dissolve(pool)),
+            _ => None,
+        }
+    }
+}
+
+impl AsFd for Connection {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// Receives straight into the memory of a WRITE, and what comes behind it into `input`. Returns how
+/// many bytes came, and how many of them lie in `input`.
+fn receive_payload(
+    fd: BorrowedFd<'_>,
+    session: &mut Session,
+    input: &mut [u8],
+    pool: &mut Pool,
+    now: Nanos,
+) -> Result<(usize, usize), Errno> {
+    let Some(payload) = session.payload() else { return Ok((0, 0)) };
+    let missing = payload.missing();
+    let room = payload.room(pool);
+    let room_len = room.len();
+    // Nothing may come behind it while a part of the payload is to follow elsewhere.
+    let behind = if room_len == missing { input } else { &mut [] };
+    let mut pieces = [IoSliceMut::new(room), IoSliceMut::new(behind)];
+    let mut control = RecvAncillaryBuffer::default();
+    let count = recvmsg(fd, &mut pieces, &mut control, RecvFlags::DONTWAIT)?.bytes;
+    let filled = count.min(room_len);
+    payload.fill(filled);
+    session.payload_received(now);
+    session.flush(now);
+    Ok((count, count - filled))
+}
+
+/// Makes a socket what a connection needs; what it does not know is no error.
+pub(crate) fn prepare(fd: &OwnedFd) -> io::Result<()> {
+    rustix::io::ioctl_fionbio(fd, true)?;
+    // A UNIX socket has no Nagle to switch off, and the buffers are a wish the system may cut.
+    let _ = rustix::net::sockopt::set_tcp_nodelay(fd, true);
+    let _ = rustix::net::sockopt::set_socket_send_buffer_size(fd, SOCKET_BUFFER);
+    let _ = rustix::net::sockopt::set_socket_recv_buffer_size(fd, SOCKET_BUFFER);
+    Ok(())
+}
+
+/// Socket buffers asked for, bytes.
+const SOCKET_BUFFER: usize = 2 << 20;

@@ -1,0 +1,120 @@
+//! What is served under which name, and what clients are told of it.
+
+use weir_bio::{GroupId, IoPrio, Limits, SECTOR};
+use weir_proto_nbd::server as proto;
+use weir_proto_nbd::wire::{BlockSizes, PAYLOAD_MAX_DEFAULT, TransmissionFlags};
+use weir_queue::Device;
+
+/// Preferred block of a device that has no opinion, bytes.
+const PREFERRED: u32 = 4096;
+
+/// The largest minimum block the protocol knows, bytes.
+const MINIMUM_MAX: u32 = 1 << 16;
+
+/// A name clients can ask for, and the device behind it. Several exports may have one device.
+#[derive(Clone)]
+pub struct Export {
+    /// The name.
+    pub name: String,
+    /// Words for a person; may be empty.
+    pub description: String,
+    /// The device. Its lanes have to be open before clients come.
+    pub device: Device,
+    /// Refuse writes even if the device takes them.
+    pub read_only: bool,
+    /// Offer several connections. True by default: a flush on one covers what every other was
+    /// answered, as there is one device behind them all.
+    pub multi_conn: bool,
+    /// The group its clients' I/O counts in.
+    pub group: GroupId,
+    /// The priority of its clients' I/O.
+    pub ioprio: IoPrio,
+}
+
+impl Export {
+    /// A writable export in the root group, without a priority.
+    #[must_use]
+    pub fn new(name: impl Into<String>, device: Device) -> Export {
+        Export {
+            name: name.into(),
+            description: String::new(),
+            device,
+            read_only: false,
+            multi_conn: true,
+            group: GroupId(0),
+            ioprio: IoPrio::NONE,
+        }
+    }
+
+    /// What clients are told.
+    pub(crate) fn advertised(&self) -> proto::Export {
+        let limits = self.device.limits();
+        let durable = self.device.config().barriers;
+        proto::Export {
+            name: self.name.clone(),
+            description: self.description.clone(),
+            size: limits.capacity * SECTOR,
+            flags: self.flags(&limits, durable),
+            block: block_sizes(&limits),
+            allocation: true,
+        }
+    }
+
+    fn flags(&self, limits: &Limits, durable: bool) -> TransmissionFlags {
+        use TransmissionFlags as F;
+        let zeroes = limits.max_write_zeroes_sectors > 0;
+        let offered = [
+            (F::READ_ONLY, self.read_only || limits.read_only),
+            // Without them a client knows that nothing it writes is safe; with them it would be
+            // told so of data that is not (barriers=off).
+            (F::SEND_FLUSH, durable),
+            (F::SEND_FUA, durable),
+            (F::ROTATIONAL, limits.rotational),
+            (F::SEND_TRIM, limits.max_discard_sectors() > 0),
+            (F::SEND_WRITE_ZEROES, zeroes),
+            (F::SEND_FAST_ZERO, zeroes && limits.fast_write_zeroes),
+            (F::CAN_MULTI_CONN, self.multi_conn),
+            (F::SEND_CACHE, true),
+        ];
+        let on = offered.into_iter().filter(|&(_, on)| on);
+        on.fold(F::EMPTY, |flags, (flag, _)| flags | flag)
+    }
+}
+
+/// The minimum is the logical block, the preferred size what the device does best.
+fn block_sizes(limits: &Limits) -> BlockSizes {
+    let minimum = limits.logical_block_size.min(MINIMUM_MAX);
+    let best = if limits.io_opt.is_power_of_two() { limits.io_opt } else { 0 };
+    let preferred = best.max(limits.physical_block_size).max(PREFERRED).max(minimum);
+    BlockSizes {
+        minimum,
+        preferred: preferred.min(PAYLOAD_MAX_DEFAULT),
+        maximum: PAYLOAD_MAX_DEFAULT,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn block_sizes_are_valid_whatever_the_device_says() {
+        for (logical, physical, io_opt) in [
+            (512, 512, 0),
+            (4096, 4096, 0),
+            (512, 4096, 3 << 16),
+            (512, 512, 1 << 20),
+            (512, 512, 1 << 30),
+        ] {
+            let limits = Limits {
+                logical_block_size: logical,
+                physical_block_size: physical,
+                io_opt,
+                ..Limits::default()
+            };
+            let sizes = block_sizes(&limits);
+            assert!(sizes.is_valid(), "{sizes:?}");
+            assert_eq!(sizes.minimum, logical);
+        }
+    }
+}

@@ -1,0 +1,247 @@
+//! The server: exports, addresses and the connections on all reactors.
+
+use std::fmt;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Condvar, Mutex, OnceLock};
+use std::time::Duration;
+
+use weir_bio::{GroupId, IoPrio};
+use weir_live::{Clock, Handle, Host};
+use weir_proto_nbd::server as proto;
+use weir_proto_nbd::wire::text;
+use weir_queue::Device;
+
+use crate::export::Export;
+use crate::listen::{Address, BoundPath, ListenError, bind};
+use crate::service::NbdService;
+use crate::survey::Surveyor;
+
+/// How a server treats clients.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// Connections at one time; one more is accepted and closed.
+    pub connections_max: usize,
+    /// A handshake may take so long, and so may a client to read the last replies, ns.
+    pub handshake_timeout_ns: u64,
+    /// What clients may negotiate.
+    pub handshake: proto::Settings,
+}
+
+impl Default for Settings {
+    /// 1,024 connections, 10 s, everything the protocol machine grants.
+    fn default() -> Settings {
+        Settings {
+            connections_max: 1024,
+            handshake_timeout_ns: 10_000_000_000,
+            handshake: proto::Settings::default(),
+        }
+    }
+}
+
+/// Exports that cannot be served together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ExportError {
+    /// There is none.
+    None,
+    /// Two have this name.
+    Twice(String),
+    /// This name is no string of the protocol; why.
+    Name(String, String),
+}
+
+impl fmt::Display for ExportError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ExportError::None => f.write_str("there is nothing to export"),
+            ExportError::Twice(name) => write!(f, "two exports are named {name:?}"),
+            ExportError::Name(name, why) => write!(f, "export name {name:?}: {why}"),
+        }
+    }
+}
+
+impl std::error::Error for ExportError {}
+
+/// One export as connections use it.
+pub(crate) struct Served {
+    pub(crate) device: Device,
+    pub(crate) group: GroupId,
+    pub(crate) ioprio: IoPrio,
+    pub(crate) surveyor: Surveyor,
+}
+
+/// What the parts of a server on different reactors share. None of it is touched per I/O.
+pub(crate) struct Shared {
+    pub(crate) exports: Vec<Served>,
+    pub(crate) advertised: Arc<[proto::Export]>,
+    pub(crate) settings: Settings,
+    /// Connections on each reactor.
+    loads: Mutex<Vec<usize>>,
+    left: Condvar,
+    handles: OnceLock<Vec<Handle<NbdService>>>,
+}
+
+impl Shared {
+    /// Counts a new connection in on the reactor with the fewest; `None` if there are too many.
+    pub(crate) fn admit(&self) -> Option<usize> {
+        let mut loads = self.loads.lock().expect("the loads' lock");
+        if loads.iter().sum::<usize>() >= self.settings.connections_max {
+            return None;
+        }
+        let least = (0..loads.len()).min_by_key(|&reactor| loads[reactor])?;
+        loads[least] += 1;
+        Some(least)
+    }
+
+    /// Counts a connection out.
+    pub(crate) fn leave(&self, reactor: usize) {
+        self.loads.lock().expect("the loads' lock")[reactor] -= 1;
+        self.left.notify_all();
+    }
+
+    pub(crate) fn handle(&self, reactor: usize) -> &Handle<NbdService> {
+        &self.handles.get().expect("connections come after the handles")[reactor]
+    }
+
+    fn handles(&self) -> &[Handle<NbdService>] {
+        self.handles.get().map_or(&[], Vec::as_slice)
+    }
+}
+
+/// An NBD server on the reactors of a host.
+///
+/// Dropping it closes its addresses and its connections without waiting for anybody;
+/// [`stop`](Server::stop) is the orderly way.
+pub struct Server {
+    shared: Arc<Shared>,
+    paths: Mutex<Vec<BoundPath>>,
+}
+
+impl Server {
+    /// A server without an address yet. The first export is also the one with the empty name. The
+    /// devices have to be [adopted](Host::adopt) by the host.
+    ///
+    /// # Errors
+    /// No export, two of one name, or a name the protocol does not allow.
+    pub fn new(
+        host: &Host,
+        exports: Vec<Export>,
+        settings: Settings,
+    ) -> Result<Server, ExportError> {
+        check(&exports)?;
+        for export in exports.iter().filter(|export| !export.device.config().barriers) {
+            let name = &export.name;
+            tracing::warn!(export = %name, "nothing is durable here: FLUSH and FUA are not offered");
+        }
+        let served = |export: &Export| Served {
+            device: export.device.clone(),
+            group: export.group,
+            ioprio: export.ioprio,
+            surveyor: Surveyor::new(export.device.clone()),
+        };
+        let shared = Arc::new(Shared {
+            exports: exports.iter().map(served).collect(),
+            advertised: exports.iter().map(Export::advertised).collect(),
+            settings,
+            loads: Mutex::new(vec![0; host.reactors()]),
+            left: Condvar::new(),
+            handles: OnceLock::new(),
+        });
+        let handles = (0..host.reactors()).map(|index| {
+            let shared = Arc::clone(&shared);
+            host.install(index, move |_| NbdService::new(shared, index))
+        });
+        let handles = handles.collect();
+        assert!(shared.handles.set(handles).is_ok(), "the handles are set once");
+        Ok(Server { shared, paths: Mutex::default() })
+    }
+
+    /// Listens on an address and returns it with the port the system chose, if it was to.
+    ///
+    /// # Errors
+    /// The address is in use or cannot be bound. A socket file nobody listens on is replaced.
+    pub fn listen(&self, address: &Address) -> Result<Address, ListenError> {
+        let bound = bind(address)?;
+        self.paths.lock().expect("the paths' lock").extend(bound.path);
+        self.listen_on(bound.fd);
+        Ok(bound.address)
+    }
+
+    /// Listens on a socket that is bound and listening already, as a service supervisor passes
+    /// them. It is made non-blocking.
+    pub fn listen_on(&self, fd: OwnedFd) {
+        if let Err(error) = rustix::io::ioctl_fionbio(&fd, true) {
+            tracing::error!(%error, "a listening socket cannot be made non-blocking");
+        }
+        self.shared.handle(0).post(move |service: &mut NbdService, turn| {
+            service.listen(turn, fd);
+        });
+    }
+
+    /// Serves a socket that is connected already; false, and it is closed, when there are too
+    /// many connections.
+    pub fn adopt(&self, fd: OwnedFd, peer: impl Into<String>) -> bool {
+        let Some(reactor) = self.shared.admit() else { return false };
+        let peer = peer.into();
+        self.shared.handle(reactor).post(move |service: &mut NbdService, turn| {
+            service.welcome(turn, fd, peer);
+        });
+        true
+    }
+
+    /// Connections there are, those in the handshake included.
+    #[must_use]
+    pub fn connections(&self) -> usize {
+        self.shared.loads.lock().expect("the loads' lock").iter().sum()
+    }
+
+    /// Waits until there is no connection, `limit_ns` at most; whether it came to that.
+    pub fn wait_until_empty(&self, limit_ns: u64) -> bool {
+        let loads = self.shared.loads.lock().expect("the loads' lock");
+        let limit = Duration::from_nanos(limit_ns);
+        let busy = |loads: &mut Vec<usize>| loads.iter().sum::<usize>() > 0;
+        let waited = self.shared.left.wait_timeout_while(loads, limit, busy);
+        !waited.expect("the loads' lock").1.timed_out()
+    }
+
+    /// Stops: no address is listened on, handshakes are ended, what was received is finished and
+    /// answered, what comes after it is refused with ESHUTDOWN. Clients that have not read their
+    /// answers after `limit_ns` are cut off; what they wrote is finished all the same. Returns how
+    /// many that were.
+    pub fn stop(&self, limit_ns: u64) -> usize {
+        let until = Clock.now() + limit_ns;
+        self.paths.lock().expect("the paths' lock").clear();
+        for handle in self.shared.handles() {
+            handle.post(|service: &mut NbdService, turn| service.shut_down(turn));
+        }
+        if self.wait_until_empty(until.since(Clock.now())) {
+            return 0;
+        }
+        let left = self.connections();
+        for handle in self.shared.handles() {
+            handle.post(|service: &mut NbdService, turn| service.cut(turn));
+        }
+        left
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.shared.handles().iter().for_each(Handle::remove);
+    }
+}
+
+fn check(exports: &[Export]) -> Result<(), ExportError> {
+    if exports.is_empty() {
+        return Err(ExportError::None);
+    }
+    for (index, export) in exports.iter().enumerate() {
+        let name = &export.name;
+        if let Err(why) = text(name.as_bytes()) {
+            return Err(ExportError::Name(name.clone(), why.to_string()));
+        }
+        if exports[..index].iter().any(|other| other.name == *name) {
+            return Err(ExportError::Twice(name.clone()));
+        }
+    }
+    Ok(())
+}

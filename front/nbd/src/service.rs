@@ -1,0 +1,396 @@
+//! The server's part on one reactor: its connections, and on the first one the listeners.
+
+use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use rustix::io::Errno;
+use rustix::net::{SocketAddrAny, SocketFlags, acceptfrom_with};
+use weir_bio::Nanos;
+use weir_live::{Interest, Readiness, Service, Turn};
+use weir_proto_nbd::server::Handshake;
+
+use crate::connection::{Connection, Phase, prepare};
+use crate::pool::Pool;
+use crate::server::Shared;
+use crate::session::Session;
+use crate::survey::Found;
+
+/// Tokens of listeners have this bit, those of connections do not.
+const LISTENER: u32 = 1 << 31;
+
+/// Connections taken from a listener at once.
+const ACCEPTS: usize = 64;
+
+/// No timer of an idle server is faster, ns.
+const COARSE_NS: u64 = 1_000_000_000;
+
+/// A place for a connection; the generation tells its tenants apart.
+#[derive(Default)]
+struct Place {
+    generation: u32,
+    tenant: Option<Box<Connection>>,
+}
+
+/// Names a connection of one service, and no later one in its place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Name {
+    place: u32,
+    generation: u32,
+}
+
+/// A socket that is listened on.
+struct Listener {
+    fd: OwnedFd,
+    /// No longer asked, because the system had no descriptor left.
+    paused: bool,
+}
+
+/// See the module.
+pub(crate) struct NbdService {
+    shared: Arc<Shared>,
+    index: usize,
+    pool: Pool,
+    places: Vec<Place>,
+    free: Vec<u32>,
+    listeners: Vec<Listener>,
+    /// Connections something has happened to in this pass.
+    dirty: VecDeque<u32>,
+    /// No deadline of a connection is earlier; `None`: none has one.
+    next_deadline: Option<Nanos>,
+    /// Last time a connection had something to do, while there is memory to give back.
+    active: Option<Nanos>,
+    stopping: bool,
+}
+
+impl NbdService {
+    pub(crate) fn new(shared: Arc<Shared>, index: usize) -> NbdService {
+        NbdService {
+            shared,
+            index,
+            pool: Pool::default(),
+            places: Vec::new(),
+            free: Vec::new(),
+            listeners: Vec::new(),
+            dirty: VecDeque::new(),
+            next_deadline: None,
+            active: None,
+            stopping: false,
+        }
+    }
+
+    /// Listens on a socket that is bound and listening.
+    pub(crate) fn listen(&mut self, turn: &mut Turn<'_>, fd: OwnedFd) {
+        if self.stopping {
+            return;
+        }
+        let token = LISTENER | self.listeners.len() as u32;
+        match turn.watch(&fd, token, Interest::READ) {
+            Ok(()) => self.listeners.push(Listener { fd, paused: false }),
+            Err(error) => tracing::error!(%error, "a listening socket cannot be watched"),
+        }
+    }
+
+    fn accept(&mut self, turn: &mut Turn<'_>, index: usize) {
+        for _ in 0..ACCEPTS {
+            let Some(listener) = self.listeners.get(index) else { return };
+            let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+            match acceptfrom_with(&listener.fd, flags) {
+                Ok((fd, address)) => self.place(turn, fd, peer_of(address)),
+                Err(Errno::AGAIN) => return,
+                Err(Errno::INTR | Errno::CONNABORTED) => {}
+                Err(error) => return self.pause(turn, index, error),
+            }
+        }
+    }
+
+    /// Accepting fails and would fail again at once: asks again in a second.
+    fn pause(&mut self, turn: &mut Turn<'_>, index: usize, error: Errno) {
+        tracing::warn!(%error, "accepting connections fails; trying again in a second");
+        let listener = &mut self.listeners[index];
+        let nothing = Interest { read: false, write: false };
+        if turn.rewatch(&listener.fd, LISTENER | index as u32, nothing).is_ok() {
+            listener.paused = true;
+            self.wake_by(turn.now() + COARSE_NS);
+        }
+    }
+
+    fn unpause(&mut self, turn: &mut Turn<'_>) {
+        for (index, listener) in self.listeners.iter_mut().enumerate().filter(|(_, l)| l.paused) {
+            let token = LISTENER | index as u32;
+            listener.paused = turn.rewatch(&listener.fd, token, Interest::READ).is_err();
+        }
+    }
+
+    /// Gives a new connection to the reactor with the fewest, unless there are too many.
+    pub(crate) fn place(&mut self, turn: &mut Turn<'_>, fd: OwnedFd, peer: String) {
+        let Some(reactor) = self.shared.admit() else {
+            let limit = self.shared.settings.connections_max;
+            tracing::warn!(%peer, limit, "connection refused: too many");
+            return;
+        };
+        if reactor == self.index {
+            return self.welcome(turn, fd, peer);
+        }
+        self.shared.handle(reactor).post(move |service: &mut NbdService, turn| {
+            service.welcome(turn, fd, peer);
+        });
+    }
+
+    /// Greets a connection that has been admitted here.
+    pub(crate) fn welcome(&mut self, turn: &mut Turn<'_>, fd: OwnedFd, peer: String) {
+        if self.stopping {
+            return self.shared.leave(self.index);
+        }
+        if let Err(error) = prepare(&fd) {
+            tracing::warn!(%peer, %error, "connection refused");
+            return self.shared.leave(self.index);
+        }
+        tracing::debug!(%peer, "client connected");
+        let place = self.free.pop().unwrap_or_else(|| {
+            self.places.push(Place::default());
+            (self.places.len() - 1) as u32
+        });
+        let deadline = turn.now() + self.shared.settings.handshake_timeout_ns;
+        let mut greeting = Vec::new();
+        let exports = Arc::clone(&self.shared.advertised);
+        let handshake = Handshake::new(exports, self.shared.settings.handshake, &mut greeting);
+        let mut connection = Connection::new(fd, peer, handshake, deadline);
+        connection.out.put(&mut self.pool, |out| out.append(&mut greeting));
+        self.places[place as usize].tenant = Some(Box::new(connection));
+        self.wake_by(deadline);
+        self.touch(place);
+        // It is sent when the service settles, and so is the interest in what comes.
+        turn.again();
+    }
+
+    /// Notes that a connection has to be settled.
+    fn touch(&mut self, place: u32) {
+        if let Some(Some(connection)) = self.places.get_mut(place as usize).map(|p| &mut p.tenant)
+            && !connection.dirty
+        {
+            connection.dirty = true;
+            self.dirty.push_back(place);
+        }
+    }
+
+    fn tenant(&mut self, place: u32) -> Option<&mut Connection> {
+        self.places.get_mut(place as usize)?.tenant.as_deref_mut()
+    }
+
+    fn wake_by(&mut self, at: Nanos) {
+        self.next_deadline = Some(self.next_deadline.map_or(at, |earliest| earliest.min(at)));
+    }
+
+    /// Brings one connection up to date: starts its session, sends, takes in what there is room
+    /// for again, listens to what it may, and ends it when it is over.
+    fn settle_one(&mut self, turn: &mut Turn<'_>, place: u32) {
+        let now = turn.now();
+        let Place { generation, tenant } = &mut self.places[place as usize];
+        let Some(connection) = tenant else { return };
+        connection.dirty = false;
+        let name = Name { place, generation: *generation };
+        loop {
+            if let Phase::Agreed(_) = connection.phase {
+                start(&self.shared, connection, &mut self.pool, turn, place);
+                turn.again();
+            }
+            ask(&self.shared, self.index, name, connection);
+            connection.send(&mut self.pool);
+            if !connection.resume(&mut self.pool, now) {
+                break;
+            }
+            turn.again();
+        }
+        if connection.is_over() {
+            return self.close(turn, place);
+        }
+        if let Err(error) = connection.watch(turn, place) {
+            tracing::error!(peer = %connection.peer, %error, "a connection cannot be watched");
+            return self.close(turn, place);
+        }
+        if connection.deadline.is_none() && connection.lingers() {
+            let deadline = now + self.shared.settings.handshake_timeout_ns;
+            connection.deadline = Some(deadline);
+            self.wake_by(deadline);
+        }
+    }
+
+    /// Ends a connection.
+    fn close(&mut self, turn: &mut Turn<'_>, place: u32) {
+        let entry = &mut self.places[place as usize];
+        let Some(connection) = entry.tenant.take() else { return };
+        entry.generation = entry.generation.wrapping_add(1);
+        self.free.push(place);
+        tracing::debug!(peer = %connection.peer, why = connection.reason(), "connection closed");
+        if let Some(seat) = connection.dissolve(&mut self.pool) {
+            turn.leave(seat);
+        }
+        self.shared.leave(self.index);
+    }
+}
+
+impl NbdService {
+    /// Refuses whatever is new from now on, and ends connections as they fall idle.
+    pub(crate) fn shut_down(&mut self, turn: &mut Turn<'_>) {
+        self.stopping = true;
+        for listener in self.listeners.drain(..) {
+            // A descriptor that was handed to us may have duplicates elsewhere.
+            turn.unwatch(&listener.fd);
+        }
+        let now = turn.now();
+        for place in 0..self.places.len() as u32 {
+            if let Some(connection) = self.places[place as usize].tenant.as_deref_mut() {
+                connection.shut_down(&mut self.pool, now);
+                self.touch(place);
+            }
+        }
+        turn.again();
+    }
+
+    /// Ends every connection, whatever it owes.
+    pub(crate) fn cut(&mut self, turn: &mut Turn<'_>) {
+        (0..self.places.len() as u32).for_each(|place| self.close(turn, place));
+    }
+
+    /// Brings the answer to a question.
+    fn found(&mut self, turn: &mut Turn<'_>, name: Name, slot: u32, found: &Found) {
+        let Place { generation, tenant } = &mut self.places[name.place as usize];
+        if *generation != name.generation {
+            return;
+        }
+        if let Some(connection) = tenant {
+            connection.found(slot, found, &mut self.pool);
+            self.touch(name.place);
+            turn.again();
+        }
+    }
+}
+
+impl Service for NbdService {
+    fn ready(&mut self, turn: &mut Turn<'_>, token: u32, readiness: Readiness) {
+        if token & LISTENER != 0 {
+            return self.accept(turn, (token & !LISTENER) as usize);
+        }
+        let now = turn.now();
+        let Some(Place { tenant: Some(connection), .. }) = self.places.get_mut(token as usize)
+        else {
+            return;
+        };
+        if readiness.closed {
+            connection.peer_closed(&mut self.pool, now);
+        } else {
+            if readiness.writable {
+                connection.writable();
+            }
+            if readiness.readable {
+                connection.receive(&mut self.pool, now);
+            }
+        }
+        self.touch(token);
+    }
+
+    fn completed(&mut self, turn: &mut Turn<'_>, token: u32) {
+        if let Some(Place { tenant: Some(connection), .. }) = self.places.get_mut(token as usize) {
+            connection.completed(&mut self.pool, turn.now());
+            self.touch(token);
+        }
+    }
+
+    fn settle(&mut self, turn: &mut Turn<'_>) {
+        if self.dirty.is_empty() {
+            return;
+        }
+        while let Some(place) = self.dirty.pop_front() {
+            self.settle_one(turn, place);
+        }
+        self.active = (!self.pool.is_empty()).then(|| turn.now());
+    }
+
+    fn wake_at(&self) -> Option<Nanos> {
+        let trim = self.active.map(|at| at + COARSE_NS);
+        [self.next_deadline, trim].into_iter().flatten().min()
+    }
+
+    fn timer(&mut self, turn: &mut Turn<'_>) {
+        let now = turn.now();
+        if self.active.is_some_and(|at| at + COARSE_NS <= now) {
+            self.active = None;
+            self.pool.trim();
+        }
+        if self.next_deadline.is_none_or(|at| now < at) {
+            return;
+        }
+        self.unpause(turn);
+        let mut next = None;
+        for place in 0..self.places.len() as u32 {
+            let deadline = self.tenant(place).and_then(|connection| connection.deadline);
+            match deadline {
+                Some(at) if at <= now => {
+                    let why = "client took too long";
+                    tracing::debug!(peer = self.tenant(place).map(|c| c.peer.as_str()), why);
+                    self.close(turn, place);
+                }
+                Some(at) => next = Some(next.map_or(at, |earliest: Nanos| earliest.min(at))),
+                None => {}
+            }
+        }
+        if self.listeners.iter().any(|listener| listener.paused) {
+            next = Some(now);
+        }
+        self.next_deadline = next.map(|at| at.max(now + COARSE_NS));
+    }
+}
+
+impl Drop for NbdService {
+    fn drop(&mut self) {
+        let tenants = self.places.iter().filter(|place| place.tenant.is_some());
+        tenants.for_each(|_| self.shared.leave(self.index));
+    }
+}
+
+/// Gives a connection whose handshake is over its session.
+fn start(
+    shared: &Arc<Shared>,
+    connection: &mut Connection,
+    pool: &mut Pool,
+    turn: &mut Turn<'_>,
+    place: u32,
+) {
+    let Phase::Agreed(agreed) = &connection.phase else { return };
+    let export = &shared.exports[agreed.export];
+    match turn.submitter(&export.device, place) {
+        Ok(seat) => {
+            let (peer, name, mode) = (&connection.peer, &agreed.name, agreed.mode);
+            tracing::info!(%peer, export = %name, ?mode, "client serves itself from an export");
+            let session = Session::new(seat, agreed, export.group, export.ioprio);
+            connection.start(session, pool, turn.now());
+        }
+        Err(error) => {
+            tracing::error!(peer = %connection.peer, %error, "no submitter for a client");
+            connection.phase = Phase::Closing(error.to_string());
+        }
+    }
+}
+
+/// Sends a session's questions to those who may block over them.
+fn ask(shared: &Arc<Shared>, index: usize, name: Name, connection: &mut Connection) {
+    let Phase::Session(session) = &mut connection.phase else { return };
+    for question in session.take_questions() {
+        let handle = shared.handle(index).clone();
+        let slot = question.slot;
+        let answer = move |found: Found| {
+            handle.post(move |service: &mut NbdService, turn| {
+                service.found(turn, name, slot, &found);
+            });
+        };
+        shared.exports[session.export].surveyor.ask(question.range, question.one, answer);
+    }
+}
+
+fn peer_of(address: Option<SocketAddrAny>) -> String {
+    match address.map(std::net::SocketAddr::try_from) {
+        Some(Ok(address)) => address.to_string(),
+        _ => "a local client".into(),
+    }
+}

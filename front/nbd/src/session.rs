@@ -1,0 +1,419 @@
+//! The transmission phase of one connection: requests in, bios out, completions back, replies out.
+//!
+//! It has no socket: bytes are handed in, replies go to an [`Outbox`]. What it owes a client is
+//! bounded in number and bytes; beyond that it takes nothing in, and the client's own socket fills
+//! up.
+
+use std::collections::VecDeque;
+
+use weir_bio::{Bio, Data, Flags, GroupId, IoPrio, Nanos, Op, SECTOR};
+use weir_live::Seat;
+use weir_proto_nbd::NbdError;
+use weir_proto_nbd::server::{
+    Checked, Decoded, Geometry, Negotiated, Range, Replies, Then, decode,
+};
+use weir_proto_nbd::wire::{Mode, ReplyTo, Request};
+
+use crate::answers::Answers;
+use crate::outbox::Outbox;
+use crate::payload::Payload;
+use crate::pool::Pool;
+use crate::slots::{Effect, Slot, Slots, Work};
+
+/// Requests a client may have under way.
+const REQUESTS_MAX: usize = 2048;
+
+/// Bytes owed to a client, read or to be read, and bytes it has written that are not done, beyond
+/// which no further request is taken in.
+const OWED_MAX: usize = 32 << 20;
+
+/// Longest effect (trim, zeroes, prefetch) handed in at once, sectors: 1 TiB. Longer ones follow
+/// one another.
+const EFFECT_MAX: u64 = 1 << 31;
+
+/// A BLOCK_STATUS to be answered by someone who may block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Question {
+    pub(crate) slot: u32,
+    pub(crate) range: Range,
+    pub(crate) one: bool,
+}
+
+/// Why a connection ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// It said so.
+    Disconnect,
+    /// It broke the protocol, in words.
+    Violation(String),
+}
+
+/// See the module.
+pub(crate) struct Session {
+    pub(crate) seat: Seat,
+    /// The export's place in the server's list.
+    pub(crate) export: usize,
+    geometry: Geometry,
+    replies: Replies,
+    /// The id of `base:allocation`, where it was agreed on.
+    pub(crate) context: u32,
+    group: GroupId,
+    ioprio: IoPrio,
+    slots: Slots,
+    /// Bytes of memory with requests under way.
+    lent: usize,
+    /// Bios refused for now, oldest first. While there are any, nothing is taken in.
+    held: VecDeque<Bio>,
+    /// The WRITE whose payload is being received.
+    payload: Option<Payload>,
+    /// Payload of a refused request that is still to come.
+    drain: u32,
+    /// Something was submitted since the plug was last flushed.
+    submitted: bool,
+    questions: Vec<Question>,
+    /// No request is taken in any more.
+    pub(crate) end: Option<End>,
+    /// Requests are refused from now on: the server is going away.
+    pub(crate) stopping: bool,
+}
+
+impl Session {
+    pub(crate) fn new(seat: Seat, agreed: &Negotiated, group: GroupId, ioprio: IoPrio) -> Session {
+        Session {
+            seat,
+            export: agreed.export,
+            geometry: agreed.geometry(),
+            replies: agreed.replies(),
+            context: agreed.allocation.unwrap_or(0),
+            group,
+            ioprio,
+            slots: Slots::default(),
+            lent: 0,
+            held: VecDeque::new(),
+            payload: None,
+            drain: 0,
+            submitted: false,
+            questions: Vec::new(),
+            end: None,
+            stopping: false,
+        }
+    }
+
+    /// Whether no request may be taken in until something is done or sent.
+    #[inline]
+    pub(crate) fn is_full(&self, out: &Outbox) -> bool {
+        !self.held.is_empty()
+            || self.slots.len() >= REQUESTS_MAX
+            || self.lent + out.bytes() >= OWED_MAX
+    }
+
+    /// Whether everything taken in has been answered.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.slots.len() == 0 && self.held.is_empty()
+    }
+
+    /// Whether a payload is being received.
+    pub(crate) fn is_receiving(&self) -> bool {
+        self.payload.is_some()
+    }
+
+    /// The payload that is being received.
+    pub(crate) fn payload(&mut self) -> Option<&mut Payload> {
+        self.payload.as_mut()
+    }
+
+    /// Questions that came up since last asked.
+    pub(crate) fn take_questions(&mut self) -> Vec<Question> {
+        std::mem::take(&mut self.questions)
+    }
+
+    /// Takes requests off the front of `bytes`; how many bytes it used. It leaves the beginning of
+    /// a header, and everything behind a point where the session is full or at its end.
+    /// [`Session::flush`] has to follow.
+    pub(crate) fn take_in(
+        &mut self,
+        bytes: &[u8],
+        out: &mut Outbox,
+        pool: &mut Pool,
+        now: Nanos,
+    ) -> usize {
+        let mut at = self.drop_refused(bytes);
+        while self.end.is_none() && !self.is_full(out) {
+            let request = match decode(self.geometry.mode, &bytes[at..]) {
+                Decoded::Request(request) => request,
+                Decoded::NeedMore => break,
+                Decoded::BadMagic(bad) => {
+                    self.end = Some(End::Violation(bad.to_string()));
+                    break;
+                }
+            };
+            at += self.geometry.mode.request_len();
+            at += self.request(&request, &bytes[at..], out, pool, now);
+        }
+        at
+    }
+
+    /// Drops payload of a refused request; how much of it was in `bytes`.
+    fn drop_refused(&mut self, bytes: &[u8]) -> usize {
+        let dropped = bytes.len().min(self.drain as usize);
+        self.drain -= dropped as u32;
+        dropped
+    }
+
+    /// Deals with one request; returns how many bytes behind its header it used.
+    #[inline]
+    fn request(
+        &mut self,
+        request: &Request,
+        behind: &[u8],
+        out: &mut Outbox,
+        pool: &mut Pool,
+        now: Nanos,
+    ) -> usize {
+        let to = request.reply_to();
+        match self.geometry.check(request) {
+            Ok(Checked::Disconnect) => {
+                self.end = Some(End::Disconnect);
+                0
+            }
+            Ok(_) if self.stopping => self.refuse_stopping(request, behind, out, pool),
+            Ok(Checked::Read { range, whole }) => {
+                let data = pool.data(range.length as usize);
+                let bytes = self.lend(&data);
+                let slot = Slot { to, bytes, work: Work::Read { whole } };
+                self.submit_range(Op::Read, Flags::NONE, range, data, slot, now);
+                0
+            }
+            Ok(Checked::Write { range, fua }) => self.write(to, range, fua, behind, pool, now),
+            Ok(Checked::Flush) => {
+                let slot = self.slots.add(Slot { to, bytes: 0, work: Work::Plain });
+                self.submit(Bio::flush().cookie(u64::from(slot)), now);
+                0
+            }
+            Ok(Checked::BlockStatus { range, one }) => {
+                let work = Work::Status { length: range.length, one };
+                let slot = self.slots.add(Slot { to, bytes: 0, work });
+                self.questions.push(Question { slot, range, one });
+                0
+            }
+            Ok(checked) => {
+                self.effect(to, checked, now);
+                0
+            }
+            Err(reject) => {
+                out.put(pool, |out| self.replies.reject(to, &reject, out));
+                self.refuse_payload(reject.then, behind, &reject)
+            }
+        }
+    }
+
+    /// What becomes of the payload of a refused request.
+    #[cold]
+    fn refuse_payload(&mut self, then: Then, behind: &[u8], why: &dyn std::fmt::Display) -> usize {
+        match then {
+            Then::Drain(length) => {
+                self.drain = length;
+                self.drop_refused(behind)
+            }
+            Then::Close => {
+                self.end = Some(End::Violation(why.to_string()));
+                0
+            }
+        }
+    }
+
+    #[cold]
+    fn refuse_stopping(
+        &mut self,
+        request: &Request,
+        behind: &[u8],
+        out: &mut Outbox,
+        pool: &mut Pool,
+    ) -> usize {
+        let (to, words) = (request.reply_to(), "server is shutting down");
+        out.put(pool, |out| self.replies.error(to, NbdError::Shutdown, words, out));
+        // What passed the check is at most the maximum payload.
+        self.drain = request.payload_len(self.geometry.mode) as u32;
+        self.drop_refused(behind)
+    }
+
+    #[inline]
+    fn write(
+        &mut self,
+        to: ReplyTo,
+        range: Range,
+        fua: bool,
+        behind: &[u8],
+        pool: &mut Pool,
+        now: Nanos,
+    ) -> usize {
+        let length = range.length as usize;
+        let mut payload = Payload::new(to, range, fua);
+        let here = length.min(behind.len());
+        payload.copy_in(&behind[..here], pool);
+        if here < length {
+            self.payload = Some(payload);
+        } else {
+            self.submit_write(payload, now);
+        }
+        here
+    }
+
+    /// Submits the WRITE whose payload has just become whole, if it has.
+    pub(crate) fn payload_received(&mut self, now: Nanos) {
+        if let Some(payload) = self.payload.take_if(|payload| payload.missing() == 0) {
+            self.submit_write(payload, now);
+        }
+    }
+
+    #[inline]
+    fn submit_write(&mut self, payload: Payload, now: Nanos) {
+        let Payload { to, range, fua, .. } = payload;
+        let data = payload.into_data();
+        let bytes = self.lend(&data);
+        let flags = if fua { Flags::SYNC | Flags::FUA } else { Flags::SYNC };
+        let slot = Slot { to, bytes, work: Work::Plain };
+        self.submit_range(Op::Write, flags, range, data, slot, now);
+    }
+
+    /// Trim, zeroes and prefetch: what has a range and no data.
+    fn effect(&mut self, to: ReplyTo, checked: Checked, now: Nanos) {
+        let (op, range, flags, fua, fast) = match checked {
+            Checked::Trim { range, fua } => (Op::Discard, range, Flags::SYNC, fua, false),
+            Checked::Cache { range } => (Op::Prefetch, range, Flags::NONE, false, false),
+            Checked::WriteZeroes { range, fua, no_hole, fast } => {
+                let mut flags = Flags::SYNC;
+                if no_hole {
+                    flags |= Flags::NOUNMAP;
+                }
+                if fast {
+                    flags |= Flags::NOFALLBACK;
+                }
+                (Op::WriteZeroes, range, flags, fua, fast)
+            }
+            other => unreachable!("{other:?} is not an effect"),
+        };
+        let (sector, left) = (range.offset / SECTOR, range.length / SECTOR);
+        let effect = Effect { op, flags, sector, left, fua, fast };
+        let slot = self.slots.add(Slot { to, bytes: 0, work: Work::Effect(effect) });
+        self.go_on(slot, now);
+    }
+
+    /// Submits the next part of an effect.
+    fn go_on(&mut self, slot: u32, now: Nanos) {
+        let Work::Effect(effect) = &mut self.slots.at(slot).work else {
+            unreachable!("slot {slot} is no effect")
+        };
+        let sectors = effect.left.min(EFFECT_MAX);
+        let mut bio = Bio::new(effect.op, effect.sector, sectors as u32, Data::None);
+        bio.flags = effect.flags;
+        effect.sector += sectors;
+        effect.left -= sectors;
+        self.submit(bio.cookie(u64::from(slot)), now);
+    }
+
+    #[inline]
+    fn lend(&mut self, data: &Data) -> u32 {
+        let bytes = data.len();
+        self.lent += bytes;
+        bytes as u32
+    }
+
+    #[inline]
+    fn submit_range(
+        &mut self,
+        op: Op,
+        flags: Flags,
+        range: Range,
+        data: Data,
+        slot: Slot,
+        now: Nanos,
+    ) {
+        let slot = self.slots.add(slot);
+        let sectors = (range.length / SECTOR) as u32;
+        let bio = Bio::new(op, range.offset / SECTOR, sectors, data).with(flags);
+        self.submit(bio.cookie(u64::from(slot)), now);
+    }
+
+    #[inline]
+    fn submit(&mut self, mut bio: Bio, now: Nanos) {
+        (bio.group, bio.ioprio) = (self.group, self.ioprio);
+        if !self.held.is_empty() {
+            self.held.push_back(bio);
+            return;
+        }
+        match self.seat.submitter.submit(bio, now) {
+            Ok(()) => self.submitted = true,
+            Err(refused) => self.held.push_back(refused.into_bio()),
+        }
+    }
+
+    /// Ends a burst of submissions.
+    #[inline]
+    pub(crate) fn flush(&mut self, now: Nanos) {
+        if self.submitted {
+            self.submitted = false;
+            self.seat.submitter.flush_plug(now);
+        }
+    }
+
+    /// Takes what has ended, puts the replies into `out`, and submits what follows: later parts,
+    /// the flush behind a durable effect, and what was refused before.
+    pub(crate) fn complete(&mut self, out: &mut Outbox, pool: &mut Pool, now: Nanos) {
+        let (replies, mode) = (self.replies, self.geometry.mode);
+        let (slots, lent) = (&mut self.slots, &mut self.lent);
+        let mut answers = Answers { slots, lent, replies, mode, out, pool, onward: Vec::new() };
+        self.seat.submitter.complete(now, |completion| answers.take(completion));
+        for slot in std::mem::take(&mut answers.onward) {
+            match &self.slots.at(slot).work {
+                Work::Effect(_) => self.go_on(slot, now),
+                // The effect is done everywhere and only has to become durable.
+                _ => self.submit(Bio::flush().cookie(u64::from(slot)), now),
+            }
+        }
+        while let Some(bio) = self.held.pop_front() {
+            match self.seat.submitter.submit(bio, now) {
+                Ok(()) => self.submitted = true,
+                Err(refused) => {
+                    self.held.push_front(refused.into_bio());
+                    break;
+                }
+            }
+        }
+        self.flush(now);
+    }
+
+    /// Answers a question.
+    pub(crate) fn answer(
+        &mut self,
+        slot: u32,
+        found: &crate::survey::Found,
+        out: &mut Outbox,
+        pool: &mut Pool,
+    ) {
+        let Slot { to, work, .. } = self.slots.remove(slot);
+        let Work::Status { length, one } = work else {
+            unreachable!("slot {slot} was not asked about")
+        };
+        let query = weir_proto_nbd::server::StatusQuery { context: self.context, length, one };
+        let replies = self.replies;
+        out.put(pool, |out| match found {
+            Ok(extents) => replies.block_status(to, query, extents.iter().copied(), out),
+            Err(words) => replies.error(to, NbdError::Io, words, out),
+        });
+    }
+
+    /// Gives back what it holds. What is under way ends without it.
+    pub(crate) fn dissolve(self, pool: &mut Pool) -> Seat {
+        if let Some(payload) = self.payload {
+            payload.discard(pool);
+        }
+        self.held.into_iter().for_each(|bio| pool.give_data(bio.data));
+        self.seat
+    }
+
+    /// How requests and replies look.
+    pub(crate) fn mode(&self) -> Mode {
+        self.geometry.mode
+    }
+}

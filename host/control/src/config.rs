@@ -1,0 +1,233 @@
+//! The configuration file: TOML, unknown keys refused with their line.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::path::Path;
+
+use serde::Deserialize;
+use weir_bio::{Class, IoPrio};
+
+/// The whole file.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Config {
+    /// The NBD server.
+    pub nbd: Nbd,
+    /// Disks, in order; the first is the default export.
+    pub disk: Vec<Disk>,
+    /// Further exports of those disks.
+    pub export: Vec<Export>,
+}
+
+/// `[nbd]`
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Nbd {
+    /// Addresses: `unix:PATH` or `HOST:PORT`.
+    pub listen: Vec<String>,
+}
+
+/// `[[disk]]`
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Disk {
+    /// Its name; also the name of its export.
+    pub name: String,
+    /// A target string.
+    pub target: String,
+}
+
+/// `[[export]]`
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Export {
+    /// The export's name.
+    pub name: String,
+    /// The disk behind it.
+    pub disk: String,
+    /// Refuse writes of its clients.
+    #[serde(default)]
+    pub readonly: bool,
+    /// Priority class of its clients' I/O.
+    #[serde(default)]
+    pub class: PrioClass,
+    /// Level within the class, 0 (best) to 7.
+    #[serde(default)]
+    pub level: Option<u8>,
+}
+
+/// A priority class by name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PrioClass {
+    /// Not set; counts as best-effort level 4.
+    #[default]
+    None,
+    /// Always first.
+    RealTime,
+    /// The ordinary class.
+    BestEffort,
+    /// Only when nobody else wants the disk.
+    Idle,
+}
+
+/// Why a configuration is refused: place and reason.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigError(pub String);
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+impl Export {
+    /// The priority its clients' I/O carries.
+    #[must_use]
+    pub fn ioprio(&self) -> IoPrio {
+        let level = self.level.unwrap_or(4);
+        match self.class {
+            PrioClass::None => IoPrio::NONE,
+            PrioClass::RealTime => IoPrio::new(Class::RealTime, level),
+            PrioClass::BestEffort => IoPrio::new(Class::BestEffort, level),
+            PrioClass::Idle => IoPrio::new(Class::Idle, level),
+        }
+    }
+}
+
+impl Config {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// The file's name, and the line and reason.
+    pub fn read(path: &Path) -> Result<Config, ConfigError> {
+        let name = path.display();
+        let text =
+            std::fs::read_to_string(path).map_err(|e| ConfigError(format!("{name}: {e}")))?;
+        Config::parse(&text).map_err(|e| ConfigError(format!("{name}: {e}")))
+    }
+
+    /// Parses and checks the text of a file.
+    ///
+    /// # Errors
+    /// The line and reason.
+    pub fn parse(text: &str) -> Result<Config, ConfigError> {
+        let config: Config = toml::from_str(text).map_err(|error| {
+            let line = error.span().map_or(0, |span| text[..span.start].matches('\n').count() + 1);
+            ConfigError(format!("line {line}: {}", error.message()))
+        })?;
+        config.check()?;
+        Ok(config)
+    }
+
+    /// Holds names and references against each other.
+    ///
+    /// # Errors
+    /// The first that is wrong.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        let mut disks = BTreeSet::new();
+        for disk in &self.disk {
+            check_name("disk", &disk.name)?;
+            if !disks.insert(disk.name.as_str()) {
+                return Err(ConfigError(format!("disk {:?} is given twice", disk.name)));
+            }
+        }
+        let mut exports = disks.clone();
+        for export in &self.export {
+            check_export_name(&export.name)?;
+            if !exports.insert(&export.name) {
+                return Err(ConfigError(format!("export {:?} is given twice", export.name)));
+            }
+            if !disks.contains(export.disk.as_str()) {
+                let known: Vec<_> = disks.iter().copied().collect();
+                return Err(ConfigError(format!(
+                    "export {:?} names disk {:?}; disks: {}",
+                    export.name,
+                    export.disk,
+                    known.join(", ")
+                )));
+            }
+            if let Some(level) = export.level.filter(|level| *level > 7) {
+                let name = &export.name;
+                return Err(ConfigError(format!(
+                    "level={level} of export {name:?} is outside 0..=7"
+                )));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A disk's name becomes a directory of the tree and an export.
+///
+/// # Errors
+/// The name and what it must be.
+pub fn check_name(what: &str, name: &str) -> Result<(), ConfigError> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    if name.is_empty() || name.len() > 32 || name.starts_with('.') || !name.chars().all(plain) {
+        return Err(ConfigError(format!(
+            "{what} name {name:?} is not 1 to 32 letters, digits, '-', '_' or '.'"
+        )));
+    }
+    Ok(())
+}
+
+fn check_export_name(name: &str) -> Result<(), ConfigError> {
+    if name.is_empty() || name.len() > 4096 || name.contains('\0') {
+        return Err(ConfigError(format!(
+            "export name {name:?} is not 1 to 4096 bytes without NUL"
+        )));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: &str = r#"
+[nbd]
+listen = ["unix:/run/weir/nbd.sock"]
+[[disk]]
+name = "sda"
+target = "ram:1G"
+[[export]]
+name = "a"
+disk = "sda"
+class = "best-effort"
+level = 2
+readonly = true
+"#;
+
+    fn error(text: &str) -> String {
+        Config::parse(text).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_full_file_is_understood() {
+        let config = Config::parse(GOOD).unwrap();
+        assert_eq!(config.disk[0].target, "ram:1G");
+        assert_eq!(config.export[0].ioprio(), IoPrio::new(Class::BestEffort, 2));
+        assert!(config.export[0].readonly);
+    }
+
+    #[test]
+    fn an_unknown_key_is_refused_with_its_line() {
+        let text = GOOD.replace("readonly = true", "read_only = true");
+        assert!(error(&text).starts_with("line 12: unknown field `read_only`"), "{}", error(&text));
+    }
+
+    #[test]
+    fn names_and_references_are_held_against_each_other() {
+        let twice = format!("{GOOD}\n[[disk]]\nname = \"sda\"\ntarget = \"ram:1G\"\n");
+        assert!(error(&twice).contains("\"sda\" is given twice"));
+        let unknown = GOOD.replace("disk = \"sda\"", "disk = \"sdb\"");
+        assert!(error(&unknown).contains("names disk \"sdb\"; disks: sda"));
+        let bad = GOOD.replace("name = \"sda\"", "name = \"../x\"");
+        assert!(error(&bad).contains("\"../x\""));
+        let level = GOOD.replace("level = 2", "level = 9");
+        assert!(error(&level).contains("level=9"));
+    }
+}

@@ -1,0 +1,231 @@
+//! The host: reactor threads, the devices they turn and the services on them.
+
+use std::io;
+use std::marker::PhantomData;
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+
+use weir_queue::{Device, Error, QueueMode};
+
+use crate::drain::{self, Then, Unfinished};
+use crate::reactor::{Reactor, Remote, Seed};
+use crate::service::{Service, Turn};
+
+/// A number of reactors, for life.
+///
+/// Dropping it stops the reactors without waiting for anybody; [`stop`](Host::stop) is the orderly
+/// way.
+pub struct Host {
+    remotes: Vec<Arc<Remote>>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+    devices: Mutex<Vec<Device>>,
+}
+
+impl Host {
+    /// Starts `reactors` reactors, at least 1.
+    ///
+    /// # Errors
+    /// The system's: no thread or descriptor is left.
+    pub fn new(reactors: usize) -> io::Result<Host> {
+        let (mut remotes, mut threads) = (Vec::new(), Vec::new());
+        for index in 0..reactors.max(1) {
+            let seed = Seed::new(index)?;
+            remotes.push(seed.remote());
+            let name = format!("weir-reactor-{index}");
+            threads.push(std::thread::Builder::new().name(name).spawn(move || {
+                let loud = AbortOnPanic;
+                Reactor::new(seed).run();
+                drop(loud);
+            })?);
+        }
+        Ok(Host { remotes, threads: Mutex::new(threads), devices: Mutex::default() })
+    }
+
+    /// How many reactors there are.
+    #[must_use]
+    pub fn reactors(&self) -> usize {
+        self.remotes.len()
+    }
+
+    /// Whether the calling thread is one of its reactors, which must not wait for any of them.
+    #[must_use]
+    pub fn is_here(&self) -> bool {
+        let here = std::thread::current().id();
+        let threads = self.threads.lock().expect("the threads' lock");
+        threads.iter().any(|thread| thread.thread().id() == here)
+    }
+
+    /// Opens the device's lanes: lane `i` on reactor `i` modulo their number. The one queue of a
+    /// single-queue device is turned by every reactor, if its driver lets any thread call it.
+    ///
+    /// # Errors
+    /// A device that is here already, or the error of the first lane that could not be opened; then
+    /// none is left open.
+    pub fn adopt(&self, device: &Device) -> Result<(), Error> {
+        let mut devices = self.devices.lock().expect("the devices' lock");
+        if devices.iter().any(|other| other.is(device)) {
+            let what = format!("disk {} is on this host already", device.config().name);
+            return Err(Error::Invalid(what));
+        }
+        let reactors = self.remotes.len();
+        let everywhere = device.config().mode == QueueMode::Sq && device.any_home();
+        let places: Vec<(usize, usize)> = if everywhere {
+            (0..reactors).map(|reactor| (reactor, 0)).collect()
+        } else {
+            (0..usize::from(device.config().queues)).map(|lane| (lane % reactors, lane)).collect()
+        };
+        for (reactor, lane) in places {
+            let one = device.clone();
+            let opened = self.ask(reactor, move |reactor| reactor.open_lane(&one, lane));
+            if let Err(error) = opened.recv().expect("a reactor answers") {
+                self.close_lanes(device);
+                return Err(error);
+            }
+        }
+        devices.push(device.clone());
+        Ok(())
+    }
+
+    /// Closes the device's lanes, once everything is done and flushed. Nobody may submit to it
+    /// until it is adopted again: see [`retire`](Host::retire).
+    ///
+    /// # Errors
+    /// [`Unfinished`] when that took longer than `limit_ns`, or the flush failed; then the lanes
+    /// stay open.
+    pub fn release(&self, device: &Device, limit_ns: u64) -> Result<(), Unfinished> {
+        self.let_go(device, limit_ns, Then::Rests)
+    }
+
+    /// As [`release`](Host::release), for good: submitters may go on submitting meanwhile, and what
+    /// comes too late ends with [`Offline`](weir_bio::Status::Offline).
+    ///
+    /// # Errors
+    /// As [`release`](Host::release).
+    pub fn retire(&self, device: &Device, limit_ns: u64) -> Result<(), Unfinished> {
+        self.let_go(device, limit_ns, Then::Ends)
+    }
+
+    fn let_go(&self, device: &Device, limit_ns: u64, then: Then) -> Result<(), Unfinished> {
+        let device_alone = std::slice::from_ref(device);
+        if let Some(late) = drain::drain(self, device_alone, limit_ns, then).pop() {
+            return Err(late);
+        }
+        self.close_lanes(device);
+        self.devices.lock().expect("the devices' lock").retain(|other| !other.is(device));
+        Ok(())
+    }
+
+    /// Finishes and flushes what every device has been given, takes the devices offline, closes the
+    /// lanes and ends the reactors.
+    ///
+    /// # Errors
+    /// What had not ended after `limit_ns`, by device. Then the reactors are left running, as
+    /// nothing can be taken from under a driver that may still answer: the process should end.
+    pub fn stop(&self, limit_ns: u64) -> Result<(), Vec<Unfinished>> {
+        let devices = std::mem::take(&mut *self.devices.lock().expect("the devices' lock"));
+        let unfinished = drain::drain(self, &devices, limit_ns, Then::Ends);
+        if !unfinished.is_empty() {
+            self.threads.lock().expect("the threads' lock").clear();
+            return Err(unfinished);
+        }
+        devices.iter().for_each(|device| self.close_lanes(device));
+        self.end_reactors();
+        for thread in std::mem::take(&mut *self.threads.lock().expect("the threads' lock")) {
+            // A reactor that panicked has ended the process.
+            let _ = thread.join();
+        }
+        Ok(())
+    }
+
+    /// Puts a service on reactor `index` modulo their number. `make` runs there, and this waits
+    /// until it has.
+    pub fn install<S: Service>(
+        &self,
+        index: usize,
+        make: impl FnOnce(&mut Turn<'_>) -> S + Send + 'static,
+    ) -> Handle<S> {
+        let index = index % self.remotes.len();
+        let number = self.ask(index, move |reactor| reactor.add_service(make));
+        let service = number.recv().expect("a reactor answers");
+        Handle::new(Arc::clone(&self.remotes[index]), service)
+    }
+
+    fn close_lanes(&self, device: &Device) {
+        let closed: Vec<_> = (0..self.remotes.len())
+            .map(|reactor| {
+                let device = device.clone();
+                self.ask(reactor, move |reactor| reactor.close_lanes(&device))
+            })
+            .collect();
+        closed.into_iter().for_each(|closed| closed.recv().expect("a reactor answers"));
+    }
+
+    /// Lets a reactor run `question`; the answer comes through the channel.
+    pub(crate) fn ask<T: Send + 'static>(
+        &self,
+        reactor: usize,
+        question: impl FnOnce(&mut Reactor) -> T + Send + 'static,
+    ) -> Receiver<T> {
+        let (sender, receiver) = channel();
+        self.remotes[reactor].post(move |reactor| {
+            // Whoever asked may have stopped waiting.
+            let _ = sender.send(question(reactor));
+        });
+        receiver
+    }
+
+    fn end_reactors(&self) {
+        self.remotes.iter().for_each(|remote| remote.post(|reactor| reactor.stopping = true));
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        self.end_reactors();
+    }
+}
+
+/// The way to a service from any thread.
+pub struct Handle<S> {
+    remote: Arc<Remote>,
+    service: u32,
+    of: PhantomData<fn(S)>,
+}
+
+impl<S> Clone for Handle<S> {
+    fn clone(&self) -> Handle<S> {
+        Handle { remote: Arc::clone(&self.remote), service: self.service, of: PhantomData }
+    }
+}
+
+impl<S: Service> Handle<S> {
+    pub(crate) fn new(remote: Arc<Remote>, service: u32) -> Handle<S> {
+        Handle { remote, service, of: PhantomData }
+    }
+
+    /// Calls `call` with the service, on its reactor. Dropped if the service is gone.
+    pub fn post(&self, call: impl FnOnce(&mut S, &mut Turn<'_>) + Send + 'static) {
+        let service = self.service;
+        self.remote.post(move |reactor| reactor.service(service, call));
+    }
+
+    /// Drops the service. What is posted to it afterwards is dropped as well.
+    pub fn remove(&self) {
+        let service = self.service;
+        self.remote.post(move |reactor| reactor.remove_service(service));
+    }
+}
+
+/// A reactor that unwinds leaves its disks and clients waiting for ever, and half of a process that
+/// serves disks is worse than none.
+struct AbortOnPanic;
+
+impl Drop for AbortOnPanic {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("weir: a reactor panicked; ending the process");
+            std::process::abort();
+        }
+    }
+}

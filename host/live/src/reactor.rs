@@ -1,0 +1,326 @@
+//! A reactor: one thread that runs to completion.
+//!
+//! A pass: take the orders of other threads, let services receive and submit, turn the lanes, hand
+//! out completions, turn again while a lane has answers, let services send. Then one blocking call
+//! on everything at once, until the earliest time anybody named.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use weir_bio::Nanos;
+use weir_queue::{Bell, Device, Error, Lane};
+use weir_ring::Mailbox;
+
+use crate::clock::Clock;
+use crate::poll::{Interest, Poller};
+use crate::service::{Service, Turn, key};
+use crate::wake::EventWake;
+
+/// Submitters of one reactor: as many as its bell has bits.
+const SUBMITTERS: usize = weir_ring::Pending::SOURCES_MAX;
+
+/// Rounds of one pass before descriptors are looked at again, so that a device with endless answers
+/// does not keep them waiting.
+const ROUNDS: usize = 16;
+
+/// The "services" behind the reactor's own descriptors.
+const WAKE: u32 = u32::MAX;
+const LANE: u32 = u32::MAX - 1;
+
+/// Work for a reactor from another thread.
+pub(crate) type Order = Box<dyn FnOnce(&mut Reactor) + Send>;
+
+/// What other threads reach of a reactor.
+pub(crate) struct Remote {
+    orders: Mailbox<Order>,
+    bell: Arc<Bell>,
+}
+
+impl Remote {
+    pub(crate) fn post(&self, order: impl FnOnce(&mut Reactor) + Send + 'static) {
+        self.orders.post(Box::new(order));
+        self.bell.doorbell().ring();
+    }
+}
+
+/// A lane at home here.
+pub(crate) struct HomeLane {
+    pub(crate) device: Device,
+    pub(crate) lane: Lane,
+}
+
+/// What a service reaches through its [`Turn`].
+pub(crate) struct Desk {
+    pub(crate) index: usize,
+    pub(crate) remote: Arc<Remote>,
+    pub(crate) now: Nanos,
+    pub(crate) poller: Poller,
+    pub(crate) bell: Arc<Bell>,
+    pub(crate) rotor: usize,
+    /// Services may have submitted since the lanes were turned.
+    pub(crate) again: bool,
+    /// By bell token: the service and its own number for the submitter.
+    submitters: Vec<Option<(u32, u32)>>,
+    free: Vec<usize>,
+}
+
+impl Desk {
+    pub(crate) fn take_token(&mut self, service: u32, token: u32) -> Result<usize, Error> {
+        let free = self.free.pop().unwrap_or(self.submitters.len());
+        if free >= SUBMITTERS {
+            let what = format!("submitters={} of a reactor is above {SUBMITTERS}", free + 1);
+            return Err(Error::Invalid(what));
+        }
+        if free == self.submitters.len() {
+            self.submitters.push(None);
+        }
+        self.submitters[free] = Some((service, token));
+        Ok(free)
+    }
+
+    pub(crate) fn free_token(&mut self, bell_token: usize) {
+        self.submitters[bell_token] = None;
+        self.free.push(bell_token);
+    }
+}
+
+/// See the module.
+pub(crate) struct Reactor {
+    wake: EventWake,
+    desk: Desk,
+    pub(crate) lanes: Vec<HomeLane>,
+    services: Vec<Option<Box<dyn Service>>>,
+    /// Bell tokens with something to hand out; kept for its memory.
+    ready: Vec<usize>,
+    pub(crate) stopping: bool,
+}
+
+/// What of a reactor can fail to be made, made before its thread is.
+pub(crate) struct Seed {
+    index: usize,
+    remote: Arc<Remote>,
+    wake: EventWake,
+    epoll: OwnedFd,
+}
+
+impl Seed {
+    pub(crate) fn new(index: usize) -> io::Result<Seed> {
+        let wake = EventWake::new()?;
+        let bell = Bell::new(Box::new(wake.clone()), SUBMITTERS);
+        let remote = Arc::new(Remote { orders: Mailbox::default(), bell });
+        Ok(Seed { index, remote, wake, epoll: Poller::descriptor()? })
+    }
+
+    pub(crate) fn remote(&self) -> Arc<Remote> {
+        Arc::clone(&self.remote)
+    }
+}
+
+impl Reactor {
+    /// A reactor of the calling thread.
+    pub(crate) fn new(seed: Seed) -> Reactor {
+        let Seed { index, remote, wake, epoll } = seed;
+        let poller = Poller::new(epoll);
+        poller.add(wake.as_fd(), key(WAKE, 0), Interest::READ).expect("an eventfd can be watched");
+        let bell = Arc::clone(&remote.bell);
+        let desk = Desk {
+            index,
+            remote,
+            now: Clock.now(),
+            poller,
+            bell,
+            rotor: 0,
+            again: false,
+            submitters: Vec::new(),
+            free: Vec::new(),
+        };
+        let (lanes, services, ready) = (Vec::new(), Vec::new(), Vec::new());
+        Reactor { wake, desk, lanes, services, ready, stopping: false }
+    }
+
+    /// Runs until it is told to stop.
+    pub(crate) fn run(mut self) {
+        while !self.stopping {
+            self.pass();
+            if !self.stopping {
+                self.sleep();
+            }
+        }
+        self.services.clear();
+        // A lane with requests in it cannot be dropped: somebody waits for them. It is left as it
+        // is when the process is about to end anyway.
+        for mut home in self.lanes.drain(..) {
+            if home.lane.is_idle() {
+                drop(home);
+            } else {
+                std::mem::forget(home);
+            }
+        }
+    }
+
+    /// Rounds until nobody has anything left to do.
+    fn pass(&mut self) {
+        for _ in 0..ROUNDS {
+            self.desk.now = Clock.now();
+            while let Some(order) = self.desk.remote.orders.take() {
+                order(self);
+            }
+            self.run_timers();
+            let now = self.desk.now;
+            self.desk.again = false;
+            self.lanes.iter_mut().for_each(|home| home.lane.turn(now));
+            self.hand_out();
+            self.settle();
+            if self.stopping || !self.has_work(self.desk.now) {
+                return;
+            }
+        }
+    }
+
+    /// Whether a further round would find something.
+    fn has_work(&self, now: Nanos) -> bool {
+        let due = |at: Option<Nanos>| at.is_some_and(|at| at <= now);
+        self.desk.again
+            || self.desk.bell.ready().any()
+            || self.desk.remote.orders.is_waiting()
+            || self.lanes.iter().any(|home| home.lane.has_work() || due(home.lane.wake_at()))
+    }
+
+    fn run_timers(&mut self) {
+        let now = self.desk.now;
+        for index in 0..self.services.len() {
+            let due = |service: &dyn Service| service.wake_at().is_some_and(|at| at <= now);
+            if self.services[index].as_deref().is_some_and(due) {
+                self.with_service(index as u32, |service, turn| service.timer(turn));
+            }
+        }
+    }
+
+    /// Tells services which of their submitters have something.
+    fn hand_out(&mut self) {
+        let mut ready = std::mem::take(&mut self.ready);
+        self.desk.bell.ready().take(|token| ready.push(token));
+        for bell_token in ready.drain(..) {
+            if let Some(Some((service, token))) = self.desk.submitters.get(bell_token).copied() {
+                // A single queue takes what is submitted now straight to the driver, and whoever
+                // may call the driver is expected to look for its answers unasked.
+                self.desk.again = true;
+                self.with_service(service, |service, turn| service.completed(turn, token));
+            }
+        }
+        self.ready = ready;
+    }
+
+    fn settle(&mut self) {
+        for index in 0..self.services.len() {
+            self.with_service(index as u32, |service, turn| service.settle(turn));
+        }
+    }
+
+    /// Waits for descriptors, bell and time, then lets services see to what is ready.
+    fn sleep(&mut self) {
+        let now = self.desk.now;
+        let mut timeout = Some(0);
+        let mut sleeping = false;
+        if !self.has_work(now) {
+            timeout = self.earliest().map(|at| at.since(Clock.now()));
+            if timeout != Some(0) {
+                self.desk.bell.doorbell().prepare_sleep();
+                sleeping = true;
+                if self.has_work(now) {
+                    timeout = Some(0);
+                }
+            }
+        }
+        let waited = self.desk.poller.wait(timeout);
+        if sleeping {
+            self.desk.bell.doorbell().awake();
+        }
+        waited.expect("an epoll set of this thread can be waited for");
+        self.desk.now = Clock.now();
+        self.look_at_events();
+    }
+
+    fn look_at_events(&mut self) {
+        let mut index = 0;
+        while let Some((key, readiness)) = self.desk.poller.event(index) {
+            index += 1;
+            let (service, token) = ((key >> 32) as u32, key as u32);
+            match service {
+                WAKE => self.wake.clear(),
+                // Every lane is turned in every pass.
+                LANE => {}
+                _ => self.with_service(service, |s, turn| s.ready(turn, token, readiness)),
+            }
+        }
+    }
+
+    fn earliest(&self) -> Option<Nanos> {
+        let lanes = self.lanes.iter().filter_map(|home| home.lane.wake_at());
+        let services = self.services.iter().flatten().filter_map(|service| service.wake_at());
+        lanes.chain(services).min()
+    }
+
+    #[inline]
+    fn with_service(&mut self, index: u32, call: impl FnOnce(&mut dyn Service, &mut Turn<'_>)) {
+        if let Some(Some(service)) = self.services.get_mut(index as usize) {
+            let (desk, lanes) = (&mut self.desk, self.lanes.as_slice());
+            call(service.as_mut(), &mut Turn { service: index, desk, lanes });
+        }
+    }
+
+    /// Adds the service `make` makes, and returns its number.
+    pub(crate) fn add_service<S: Service>(&mut self, make: impl FnOnce(&mut Turn<'_>) -> S) -> u32 {
+        // Numbers are not given away again: a handle may outlive its service.
+        let number = self.services.len() as u32;
+        let (desk, lanes) = (&mut self.desk, self.lanes.as_slice());
+        let service = make(&mut Turn { service: number, desk, lanes });
+        self.services.push(Some(Box::new(service)));
+        number
+    }
+
+    /// Calls `call` with a service, if it is still there.
+    pub(crate) fn service<S: Service>(
+        &mut self,
+        index: u32,
+        call: impl FnOnce(&mut S, &mut Turn<'_>),
+    ) {
+        self.with_service(index, |service, turn| {
+            let service: &mut dyn std::any::Any = service;
+            if let Some(service) = service.downcast_mut() {
+                call(service, turn);
+            }
+        });
+    }
+
+    pub(crate) fn remove_service(&mut self, index: u32) {
+        self.services[index as usize] = None;
+    }
+
+    /// Opens a lane here.
+    pub(crate) fn open_lane(&mut self, device: &Device, index: usize) -> Result<(), Error> {
+        let lane = device.open_lane(index, &self.desk.bell)?;
+        if let Some(event) = lane.event_fd() {
+            self.desk.poller.add(event, key(LANE, 0), Interest::READ).map_err(|source| {
+                let what = format!("watching hard queue {index} of {}", device.config().name);
+                Error::Driver(weir_queue::DriverError { what, source: Some(source) })
+            })?;
+        }
+        self.lanes.push(HomeLane { device: device.clone(), lane });
+        Ok(())
+    }
+
+    /// Closes this device's lanes here. They have to be idle.
+    pub(crate) fn close_lanes(&mut self, device: &Device) {
+        let poller = &self.desk.poller;
+        self.lanes.retain(|home| {
+            let goes = home.device.is(device);
+            if goes && let Some(event) = home.lane.event_fd() {
+                // It may be a duplicate of a descriptor that lives on.
+                let _ = poller.remove(event);
+            }
+            !goes
+        });
+    }
+}

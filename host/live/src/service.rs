@@ -1,0 +1,150 @@
+//! What lives on a reactor beside lanes: services, and what they may ask of it.
+
+use std::any::Any;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+use weir_bio::Nanos;
+use weir_queue::{Device, Error, Submitter};
+
+use crate::host::Handle;
+use crate::poll::{Interest, Readiness};
+use crate::reactor::{Desk, HomeLane};
+
+/// Something with descriptors of its own that submits I/O: a front. It lives and dies on one
+/// reactor, so nothing in it is shared.
+///
+/// # Contract
+/// No call blocks. Every submitter it submits to has its plug flushed before the call returns; one
+/// that submits in `settle` says so with [`Turn::again`].
+/// Numbers (`token`) are the service's own; a call with one it has given up is possible (an event
+/// of the same pass, a completion nobody waits for) and must do nothing.
+pub trait Service: Any {
+    /// A watched descriptor is ready.
+    fn ready(&mut self, turn: &mut Turn<'_>, token: u32, readiness: Readiness);
+
+    /// A submitter has completions, or may try again what it was refused.
+    fn completed(&mut self, turn: &mut Turn<'_>, token: u32);
+
+    /// Everything that was ready has been looked at: send what has gathered.
+    fn settle(&mut self, turn: &mut Turn<'_>);
+
+    /// When to call [`timer`](Service::timer) although nothing happens.
+    fn wake_at(&self) -> Option<Nanos> {
+        None
+    }
+
+    /// Its time has come.
+    fn timer(&mut self, turn: &mut Turn<'_>) {
+        let _ = turn;
+    }
+}
+
+/// A submitter with its place on the reactor's bell. Given back with [`Turn::leave`].
+pub struct Seat {
+    /// The way into the device.
+    pub submitter: Submitter,
+    pub(crate) bell_token: usize,
+}
+
+/// One call of a service: the time, and what the reactor does for it.
+pub struct Turn<'a> {
+    pub(crate) service: u32,
+    pub(crate) desk: &'a mut Desk,
+    pub(crate) lanes: &'a [HomeLane],
+}
+
+impl Turn<'_> {
+    /// The time of this pass.
+    #[must_use]
+    #[inline]
+    pub fn now(&self) -> Nanos {
+        self.desk.now
+    }
+
+    /// Which reactor this is.
+    #[must_use]
+    pub fn reactor(&self) -> usize {
+        self.desk.index
+    }
+
+    /// The way back to the calling service from other threads. `S` is the service's own type: what
+    /// is posted through a handle of another type is dropped.
+    #[must_use]
+    pub fn handle<S: Service>(&self) -> Handle<S> {
+        Handle::new(Arc::clone(&self.desk.remote), self.service)
+    }
+
+    /// Asks for another round of this pass: the service has submitted in
+    /// [`settle`](Service::settle).
+    #[inline]
+    pub fn again(&mut self) {
+        self.desk.again = true;
+    }
+
+    /// Watches a descriptor, to be named by `token`. It stays the service's; it has to stop
+    /// watching before it closes a descriptor that has duplicates.
+    ///
+    /// # Errors
+    /// The system's: it cannot be watched, or nothing more can.
+    pub fn watch(&self, fd: impl AsFd, token: u32, interest: Interest) -> std::io::Result<()> {
+        self.desk.poller.add(fd.as_fd(), key(self.service, token), interest)
+    }
+
+    /// Changes what is heard of a watched descriptor.
+    ///
+    /// # Errors
+    /// The system's: it is not watched.
+    pub fn rewatch(&self, fd: impl AsFd, token: u32, interest: Interest) -> std::io::Result<()> {
+        self.desk.poller.change(fd.as_fd(), key(self.service, token), interest)
+    }
+
+    /// Stops watching a descriptor; one that is not watched is no error.
+    pub fn unwatch(&self, fd: impl AsFd) {
+        let _ = self.desk.poller.remove(fd.as_fd());
+    }
+
+    /// A submitter into `device`, on a lane of this reactor if it has one, whose completions come
+    /// as [`Service::completed`] with `token`.
+    ///
+    /// # Errors
+    /// Too many submitters, in the device or on this reactor.
+    pub fn submitter(&mut self, device: &Device, token: u32) -> Result<Seat, Error> {
+        let bell_token = self.desk.take_token(self.service, token)?;
+        let lane = self.lane_for(device);
+        match device.submitter(&self.desk.bell, bell_token, lane) {
+            Ok(submitter) => Ok(Seat { submitter, bell_token }),
+            Err(error) => {
+                self.desk.free_token(bell_token);
+                Err(error)
+            }
+        }
+    }
+
+    /// Gives a submitter back. I/O it has under way is finished, and its answers are dropped.
+    pub fn leave(&mut self, seat: Seat) {
+        let Seat { submitter, bell_token } = seat;
+        drop(submitter);
+        self.desk.free_token(bell_token);
+    }
+
+    /// The device's lanes on this reactor in turn; without one, any that others turn.
+    fn lane_for(&mut self, device: &Device) -> usize {
+        let own: Vec<usize> = self
+            .lanes
+            .iter()
+            .filter(|home| home.device.is(device))
+            .map(|home| home.lane.index())
+            .collect();
+        self.desk.rotor = self.desk.rotor.wrapping_add(1);
+        match own.len() {
+            0 => self.desk.index,
+            len => own[self.desk.rotor % len],
+        }
+    }
+}
+
+/// The poller's key for a service's descriptor.
+pub(crate) fn key(service: u32, token: u32) -> u64 {
+    u64::from(service) << 32 | u64::from(token)
+}

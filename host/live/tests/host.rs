@@ -1,0 +1,192 @@
+//! Reactors with real threads, devices and time.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
+
+use weir_bio::{Bio, Buf, Nanos, Status};
+use weir_live::{Clock, Handle, Host, Readiness, Seat, Service, Turn};
+use weir_local::{FaultPlan, Faulty, Null, Ram};
+use weir_queue::{Config, Device, Driver, QueueMode, Refused};
+
+const SECOND: u64 = 1_000_000_000;
+
+fn device(name: &str, mode: QueueMode, queues: u16, driver: Arc<dyn Driver>) -> Device {
+    let config = Config { name: name.into(), mode, queues, ..Config::default() };
+    Device::new(config, driver).unwrap()
+}
+
+/// Submits reads as it is told and reports how each ended.
+struct Reader {
+    seat: Seat,
+    waiting: Vec<Bio>,
+    ended: Sender<(u64, Status)>,
+}
+
+impl Reader {
+    fn install(
+        host: &Host,
+        reactor: usize,
+        device: &Device,
+    ) -> (Handle<Reader>, Receiver<(u64, Status)>) {
+        let (ended, receiver) = channel();
+        let device = device.clone();
+        let handle = host.install(reactor, move |turn| {
+            let seat = turn.submitter(&device, 5).unwrap();
+            Reader { seat, waiting: Vec::new(), ended }
+        });
+        (handle, receiver)
+    }
+
+    fn submit(&mut self, now: Nanos) {
+        let submitter = &mut self.seat.submitter;
+        while let Some(bio) = self.waiting.pop() {
+            if let Err(refused @ (Refused::Full(_) | Refused::Frozen(_))) =
+                submitter.submit(bio, now)
+            {
+                self.waiting.push(refused.into_bio());
+                break;
+            }
+        }
+        submitter.flush_plug(now);
+    }
+
+    fn read(handle: &Handle<Reader>, count: u64) {
+        handle.post(move |reader, turn| {
+            let bios = (0..count).map(|i| Bio::read(i * 64, Buf::zeroed(4096)).cookie(i));
+            reader.waiting.extend(bios);
+            reader.submit(turn.now());
+        });
+    }
+}
+
+impl Service for Reader {
+    fn ready(&mut self, _: &mut Turn<'_>, token: u32, _: Readiness) {
+        panic!("nothing is watched, and {token} is ready");
+    }
+
+    fn completed(&mut self, turn: &mut Turn<'_>, token: u32) {
+        assert_eq!(token, 5);
+        let ended = &self.ended;
+        self.seat.submitter.complete(turn.now(), |completion| {
+            ended.send((completion.cookie, completion.status)).unwrap();
+        });
+        self.submit(turn.now());
+    }
+
+    fn settle(&mut self, _: &mut Turn<'_>) {}
+}
+
+fn take(ended: &Receiver<(u64, Status)>, count: u64) -> Vec<(u64, Status)> {
+    let limit = Duration::from_secs(20);
+    (0..count).map(|_| ended.recv_timeout(limit).expect("every read ends")).collect()
+}
+
+#[test]
+fn every_reactor_finishes_what_its_services_submit_in_both_queue_modes() {
+    for (mode, queues) in [(QueueMode::Mq, 1), (QueueMode::Mq, 3), (QueueMode::Sq, 1)] {
+        for driver in [
+            Arc::new(Null::new(1 << 30).unwrap()) as Arc<dyn Driver>,
+            Arc::new(Null::new(1 << 30).unwrap().latency_ns(30_000)),
+            Arc::new(Ram::new(1 << 30).unwrap()),
+        ] {
+            let host = Host::new(2).unwrap();
+            let device = device("sda", mode, queues, driver);
+            host.adopt(&device).unwrap();
+            let readers: Vec<_> = (0..2).map(|i| Reader::install(&host, i, &device)).collect();
+            readers.iter().for_each(|(handle, _)| Reader::read(handle, 2000));
+            for (_, ended) in &readers {
+                let mut done = take(ended, 2000);
+                done.sort_unstable_by_key(|(cookie, _)| *cookie);
+                assert!(done.iter().enumerate().all(|(i, d)| *d == (i as u64, Status::Ok)));
+            }
+            readers.iter().for_each(|(handle, _)| handle.remove());
+            host.stop(10 * SECOND).unwrap();
+            assert_eq!(device.stats().in_flight, 0);
+        }
+    }
+}
+
+#[test]
+fn a_device_is_adopted_once_and_can_be_released_and_adopted_again() {
+    let host = Host::new(2).unwrap();
+    let sda = device("sda", QueueMode::Mq, 2, Arc::new(Null::new(1 << 20).unwrap()));
+    host.adopt(&sda).unwrap();
+    let error = host.adopt(&sda).unwrap_err().to_string();
+    assert_eq!(error, "disk sda is on this host already");
+    host.release(&sda, 10 * SECOND).unwrap();
+    host.adopt(&sda).unwrap();
+    let (reader, ended) = Reader::install(&host, 1, &sda);
+    Reader::read(&reader, 10);
+    assert_eq!(take(&ended, 10).len(), 10);
+    host.stop(10 * SECOND).unwrap();
+}
+
+#[test]
+fn a_stop_waits_for_what_is_under_way() {
+    let host = Host::new(1).unwrap();
+    let driver = Null::new(1 << 30).unwrap().latency_ns(60_000_000);
+    let sda = device("sda", QueueMode::Mq, 1, Arc::new(driver));
+    host.adopt(&sda).unwrap();
+    let (reader, ended) = Reader::install(&host, 0, &sda);
+    Reader::read(&reader, 100);
+    host.stop(10 * SECOND).unwrap();
+    assert_eq!(take(&ended, 100).len(), 100);
+}
+
+#[test]
+fn a_service_that_leaves_has_its_reads_finished_without_it() {
+    let host = Host::new(1).unwrap();
+    let driver = Null::new(1 << 30).unwrap().latency_ns(30_000_000);
+    let sda = device("sda", QueueMode::Mq, 1, Arc::new(driver));
+    host.adopt(&sda).unwrap();
+    let (reader, ended) = Reader::install(&host, 0, &sda);
+    Reader::read(&reader, 100);
+    reader.remove();
+    host.stop(10 * SECOND).unwrap();
+    assert_eq!(sda.stats().in_flight, 0);
+    assert!(ended.recv().is_err(), "nobody is told");
+}
+
+#[test]
+fn a_device_that_never_answers_is_named_with_what_is_unfinished() {
+    let host = Host::new(2).unwrap();
+    let plan = FaultPlan { lost: 100, ..FaultPlan::default() };
+    let lossy = Faulty::new(Arc::new(Ram::new(1 << 30).unwrap()), plan, 1);
+    let sdb = device("sdb", QueueMode::Mq, 2, Arc::new(lossy));
+    let sda = device("sda", QueueMode::Mq, 2, Arc::new(Ram::new(1 << 30).unwrap()));
+    host.adopt(&sda).unwrap();
+    host.adopt(&sdb).unwrap();
+    let (reader, _ended) = Reader::install(&host, 1, &sdb);
+    Reader::read(&reader, 3);
+    let start = Clock.now();
+    let late = host.stop(SECOND / 2).unwrap_err();
+    let took = Clock.now().since(start);
+    assert!((SECOND / 2..4 * SECOND).contains(&took), "{took} ns");
+    assert_eq!(late.len(), 1, "{late:?}");
+    assert_eq!((late[0].device.as_str(), late[0].requests), ("sdb", 3));
+    assert!(late[0].oldest_ns.is_some_and(|ns| ns >= SECOND / 4), "{late:?}");
+}
+
+#[test]
+fn a_retired_device_answers_whoever_goes_on_submitting_that_it_is_offline() {
+    for (mode, queues) in [(QueueMode::Mq, 2), (QueueMode::Sq, 1)] {
+        let host = Host::new(2).unwrap();
+        let sda = device("sda", mode, queues, Arc::new(Ram::new(1 << 30).unwrap()));
+        host.adopt(&sda).unwrap();
+        let (reader, ended) = Reader::install(&host, 0, &sda);
+        Reader::read(&reader, 5000);
+        host.retire(&sda, 10 * SECOND).unwrap();
+        Reader::read(&reader, 5);
+        let late = take(&ended, 5005);
+        let expected = |status| matches!(status, Status::Ok | Status::Offline);
+        assert!(late.iter().all(|(_, status)| expected(*status)), "{mode:?}");
+        assert!(late[5000..].iter().all(|(_, status)| *status == Status::Offline), "{mode:?}");
+        assert_eq!(sda.stats().in_flight, 0);
+        let bell = weir_queue::Bell::new(Box::new(weir_live::Unpark::current()), 1);
+        let error = sda.submitter(&bell, 0, 0).err().unwrap().to_string();
+        assert_eq!(error, "device sda is being removed");
+        assert!(!host.is_here());
+        host.stop(10 * SECOND).unwrap();
+    }
+}

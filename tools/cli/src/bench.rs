@@ -1,0 +1,310 @@
+//! `weir bench`: a workload on a target; `weir bench core`: the layer's own cost.
+
+use std::io::IsTerminal;
+use std::time::Duration;
+
+use clap::{Args, Subcommand, ValueEnum};
+use serde_json::json;
+use weir::target::parse_duration;
+use weir::units::parse_size;
+use weir::{QueueMode, Spread, Target};
+use weir_bench::{core, job, outcome};
+use weir_load::{Access, Direction, Job};
+
+use crate::Failure;
+
+/// Runs a workload on a target and reports what it got: IOPS, latencies, CPU per I/O.
+///
+/// Example: weir bench --target ram:1GiB --rw randrw --rwmixread 70 --bs 4k --iodepth 32
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true, verbatim_doc_comment)]
+pub(crate) struct Bench {
+    #[command(subcommand)]
+    what: Option<What>,
+    #[command(flatten)]
+    workload: Workload,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    Core(Core),
+}
+
+#[derive(Debug, Args)]
+struct Workload {
+    /// The target: KIND:REST[,OPTION=VALUE]...
+    #[arg(long, required = true)]
+    target: Option<String>,
+    /// Direction and pattern.
+    #[arg(long, value_enum, default_value = "randread")]
+    rw: Rw,
+    /// Reads in 100 I/Os, for randrw and rw.
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u8).range(0..=100))]
+    rwmixread: u8,
+    /// Size of one I/O.
+    #[arg(long, default_value = "4k", value_parser = parse_size)]
+    bs: u64,
+    /// I/Os each job keeps under way.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=4096))]
+    iodepth: u16,
+    /// Threads that do the same, with different seeds.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
+    numjobs: u16,
+    /// Length of the range; the rest of the target if not given.
+    #[arg(long, value_parser = parse_size)]
+    size: Option<u64>,
+    /// Start of the range.
+    #[arg(long, default_value = "0", value_parser = parse_size)]
+    offset: u64,
+    /// How long to measure.
+    #[arg(long, default_value = "10s", value_parser = parse_duration)]
+    runtime: Duration,
+    /// How long to run before measuring.
+    #[arg(long, default_value = "1s", value_parser = parse_duration)]
+    ramp_time: Duration,
+    /// A flush after so many writes of a job; 0 = never.
+    #[arg(long, default_value_t = 0)]
+    fsync: u32,
+    /// Seed of everything random.
+    #[arg(long, default_value_t = 1)]
+    randseed: u64,
+    /// One JSON document on standard output and nothing else.
+    #[arg(long)]
+    json: bool,
+    /// No progress on standard error.
+    #[arg(long)]
+    quiet: bool,
+}
+
+/// What the layer itself costs, on a null device.
+///
+/// Uniformly random 4 KiB over 64 GiB, 70 % reads. The device never answers inside submit but at
+/// the next reap, at most one batch.
+///
+/// Example: weir bench core --scheduler none --threads 2
+#[derive(Debug, Args)]
+#[command(verbatim_doc_comment)]
+struct Core {
+    /// The scheduler; the default of the queue mode if not given.
+    #[arg(long)]
+    scheduler: Option<String>,
+    /// Submitting threads.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
+    threads: u16,
+    /// Hard queues; as many as threads if not given, 1 in sq mode.
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=64))]
+    queues: Option<u16>,
+    /// Which path.
+    #[arg(long, value_enum, default_value = "mq")]
+    queue_mode: Mode,
+    /// How requests are spread over hard queues.
+    #[arg(long, value_enum, default_value = "submitter")]
+    spread: SpreadArg,
+    /// I/Os each thread keeps under way.
+    #[arg(long, default_value_t = 128, value_parser = clap::value_parser!(u16).range(1..=2048))]
+    depth: u16,
+    /// I/Os submitted together.
+    #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=2048))]
+    batch: u16,
+    /// How long to measure.
+    #[arg(long, default_value = "2s", value_parser = parse_duration)]
+    runtime: Duration,
+    /// Seed of the offsets.
+    #[arg(long, default_value_t = 1)]
+    randseed: u64,
+    /// One JSON document on standard output and nothing else.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Rw {
+    Read,
+    Write,
+    Randread,
+    Randwrite,
+    #[value(name = "rw")]
+    Mixed,
+    #[value(name = "randrw")]
+    Randmixed,
+    Trim,
+    Randtrim,
+}
+
+impl Rw {
+    fn pattern(self, rwmixread: u8) -> (Access, Direction) {
+        match self {
+            Rw::Read => (Access::Sequential, Direction::Read),
+            Rw::Write => (Access::Sequential, Direction::Write),
+            Rw::Randread => (Access::Random, Direction::Read),
+            Rw::Randwrite => (Access::Random, Direction::Write),
+            Rw::Mixed => (Access::Sequential, Direction::Mixed(rwmixread)),
+            Rw::Randmixed => (Access::Random, Direction::Mixed(rwmixread)),
+            Rw::Trim => (Access::Sequential, Direction::Trim),
+            Rw::Randtrim => (Access::Random, Direction::Trim),
+        }
+    }
+
+    fn name(self) -> String {
+        let value = self.to_possible_value().expect("no variant is hidden");
+        String::from(value.get_name())
+    }
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Mode {
+    Sq,
+    Mq,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum SpreadArg {
+    Submitter,
+    RoundRobin,
+}
+
+impl Bench {
+    pub(crate) fn run(&self) -> Result<(), Failure> {
+        match &self.what {
+            Some(What::Core(core)) => core.run(),
+            None => self.workload.run(),
+        }
+    }
+}
+
+impl Workload {
+    fn run(&self) -> Result<(), Failure> {
+        let text = self.target.as_deref().unwrap_or_default();
+        let target = Target::parse(text)?;
+        let opened = weir::open("bench", &target, usize::from(self.numjobs))?;
+        if !self.quiet {
+            opened.notices.iter().for_each(|notice| eprintln!("weir: {notice}"));
+        }
+        let device = opened.device;
+        let limits = device.limits();
+        let capacity = limits.capacity * 512;
+        let rest = capacity.checked_sub(self.offset).filter(|rest| *rest > 0).ok_or_else(|| {
+            format!("offset={} is not below the target's {capacity} bytes", self.offset)
+        })?;
+        let range = self.size.unwrap_or(rest);
+        if range > rest {
+            return Err(Failure::Bad(format!(
+                "size={range} from offset={} is beyond the target's {capacity} bytes",
+                self.offset
+            )));
+        }
+        let (access, direction) = self.rw.pattern(self.rwmixread);
+        if limits.read_only && direction != Direction::Read {
+            return Err(Failure::Bad(format!("rw={} on a read-only target", self.rw.name())));
+        }
+        let options = job::Options {
+            job: Job {
+                access,
+                direction,
+                block_bytes: self.bs,
+                offset_bytes: self.offset,
+                range_bytes: range,
+                flush_every: self.fsync,
+                seed: self.randseed,
+            },
+            depth: self.iodepth,
+            jobs: usize::from(self.numjobs),
+            runtime: self.runtime,
+            ramp: self.ramp_time,
+        };
+        let total = self.runtime + self.ramp_time;
+        if !self.quiet && total > Duration::from_secs(2) && std::io::stderr().is_terminal() {
+            eprintln!("weir: measuring for {total:?} ...");
+        }
+        let measured = job::run(&options, &device)?;
+        self.report(text, range, &device, &options, &measured)
+    }
+
+    fn report(
+        &self,
+        text: &str,
+        range: u64,
+        device: &weir::Device,
+        options: &job::Options,
+        measured: &job::Measured,
+    ) -> Result<(), Failure> {
+        let config = device.config();
+        let device_options = json!({
+            "queue_mode": if config.mode == QueueMode::Sq { "sq" } else { "mq" },
+            "queues": config.queues,
+            "spread": if config.spread == Spread::RoundRobin { "round-robin" } else { "submitter" },
+            "scheduler": device.scheduler(),
+            "nr_requests": device.nr_requests(),
+            "nomerges": config.nomerges,
+            "barriers": if config.barriers { "on" } else { "off" },
+        });
+        let job = json!({
+            "rw": self.rw.name(), "rwmixread": self.rwmixread, "bs": self.bs,
+            "iodepth": self.iodepth, "numjobs": self.numjobs, "size": range,
+            "offset": self.offset, "fsync": self.fsync,
+        });
+        let outcome = outcome::Outcome::new(text, device_options, job, options, measured);
+        if self.json {
+            print_json(&outcome)?;
+        } else {
+            print!("{}", outcome.table());
+        }
+        match &measured.first_error {
+            Some(error) => Err(Failure::No(format!("{} I/Os failed: {error}", outcome.errors))),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Core {
+    fn run(&self) -> Result<(), Failure> {
+        let options = core::Options {
+            scheduler: self.scheduler.clone(),
+            mode: match self.queue_mode {
+                Mode::Sq => QueueMode::Sq,
+                Mode::Mq => QueueMode::Mq,
+            },
+            spread: match self.spread {
+                SpreadArg::Submitter => Spread::Submitter,
+                SpreadArg::RoundRobin => Spread::RoundRobin,
+            },
+            threads: usize::from(self.threads),
+            queues: self.queues,
+            depth: self.depth,
+            batch: self.batch,
+            duration: self.runtime,
+            seed: self.randseed,
+        };
+        let outcome = core::run(&options)?;
+        if self.json {
+            return print_json(&outcome);
+        }
+        let count = |per_io: Option<f64>| match per_io {
+            Some(count) => format!("{count:.4}"),
+            None => String::from("not measurable here"),
+        };
+        println!(
+            "{} {}: {} threads, {} hard queues, depth {}, batch {}",
+            outcome.queue_mode,
+            outcome.scheduler,
+            outcome.threads,
+            outcome.queues,
+            outcome.depth,
+            outcome.batch
+        );
+        println!("CPU per I/O    {:>12.1} ns", outcome.ns_per_io);
+        println!("  of which the generator {:.1} ns", outcome.generator_ns_per_io);
+        println!("I/Os a second  {:>12.0}", outcome.iops);
+        println!("merges per I/O {:>12.6}", outcome.merges_per_io);
+        println!("allocations per I/O  {}", count(outcome.allocations_per_io));
+        println!("system calls per I/O {}", count(outcome.syscalls_per_io));
+        println!("checksum {:016x}", outcome.checksum);
+        Ok(())
+    }
+}
+
+fn print_json(outcome: &impl serde::Serialize) -> Result<(), Failure> {
+    let text = serde_json::to_string_pretty(outcome).map_err(|e| Failure::Bad(e.to_string()))?;
+    println!("{text}");
+    Ok(())
+}
