@@ -468,11 +468,12 @@ fn a_handshake_that_stalls_in_the_background_is_given_up_and_begun_again() {
 }
 
 #[test]
-fn a_flush_after_lost_writes_fails_once_and_a_flushed_write_is_safe() {
+fn flushes_fail_after_lost_writes_and_flushed_writes_are_safe() {
     let (peer, disk) = (Peer::new(), Disk::new());
     thread::scope(|scope| {
         scope.spawn(|| {
-            for count in [2, 2, 1, 1] {
+            // Each client is served so many requests and left.
+            for count in [2, 2, 1] {
                 let mut session = peer.session_in(Mode::Structured);
                 for _ in 0..count {
                     let (request, _) = session.request().expect("a request");
@@ -484,24 +485,49 @@ fn a_flush_after_lost_writes_fails_once_and_a_flushed_write_is_safe() {
         let nbd = connect(&peer, Options::default());
         let mut lane = Lane::open(&nbd, 0);
         let lost = |lane: &mut Lane, count: usize| {
-            let notices = move |nbd: &Nbd| {
-                nbd.notices().iter().filter(|notice| notice.contains("lost with")).count()
-            };
-            lane.turn_until(|| notices(&nbd) == count);
+            let losses =
+                || nbd.notices().iter().filter(|notice| notice.contains("lost with")).count();
+            lane.turn_until(|| losses() == count);
             reconnect(&nbd, lane);
         };
         assert_eq!(lane.status(write(0, 8, 1)), Status::Ok);
         assert_eq!(lane.status(flush()), Status::Ok);
         lost(&mut lane, 1);
         assert_eq!(lane.status(flush()), Status::Ok, "everything was flushed");
-        assert_eq!(lane.status(write(0, 8, 1)), Status::Ok);
-        lost(&mut lane, 2);
-        assert_eq!(lane.status(flush()), Status::IoErr, "the write may be gone");
-        assert_eq!(lane.status(flush()), Status::Ok, "said once");
-        lost(&mut lane, 3);
         assert_eq!(lane.status(write(0, 8, 1).with(Flags::FUA)), Status::Ok);
-        lost(&mut lane, 4);
-        assert_eq!(lane.status(flush()), Status::Ok, "a FUA write needs no flush");
+        lost(&mut lane, 2);
+        assert_eq!(lane.status(write(0, 8, 1)), Status::Ok);
+        lost(&mut lane, 3);
+        for _ in 0..3 {
+            assert_eq!(lane.status(flush()), Status::IoErr, "the last write may be gone");
+            assert_eq!(lane.status(write(0, 8, 1).with(Flags::FUA)), Status::Ok);
+        }
+        assert!(nbd.notices().iter().any(|notice| notice.contains("may be gone")));
+    });
+}
+
+#[test]
+fn a_connection_that_survived_vouches_for_one_that_was_lost() {
+    let (peer, disk) = (Peer::new(), Disk::new());
+    thread::scope(|scope| {
+        let (peer, disk) = (&peer, &disk);
+        scope.spawn(move || {
+            let first = peer.session_in(Mode::Structured);
+            let mut second = peer.session_in(Mode::Structured);
+            scope.spawn(move || first.serve(disk));
+            let (request, _) = second.request().expect("a write");
+            second.say(|replies, out| replies.done(request.reply_to(), out));
+            drop(second);
+            peer.session_in(Mode::Structured).serve(disk);
+        });
+        let nbd = connect(peer, Options { connections: 2, ..Options::default() });
+        let (mut first, mut second) = (Lane::open(&nbd, 0), Lane::open(&nbd, 1));
+        assert_eq!(second.status(write(0, 8, 1)), Status::Ok);
+        second.turn_until(|| !nbd.notices().is_empty());
+        reconnect(&nbd, &mut second);
+        assert_eq!(second.status(flush()), Status::IoErr, "it may be another server");
+        assert_eq!(first.status(flush()), Status::Ok, "it is the same server");
+        assert_eq!(second.status(flush()), Status::Ok);
     });
 }
 
