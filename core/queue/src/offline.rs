@@ -22,4 +22,10 @@ impl Device {
             ..*before
         });
     }
+
+    /// Whether it was [taken offline](Device::take_offline).
+    #[must_use]
+    pub fn is_offline(&self) -> bool {
+        self.shared.snapshot().offline
+    }
 }
