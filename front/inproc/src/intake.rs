@@ -124,6 +124,8 @@ pub(crate) struct Intake {
     /// Not accepted yet.
     waiting: VecDeque<Job>,
     under_way: Table,
+    /// Ended, and about to be told; kept for its memory.
+    ended: Vec<(Reply, Completion)>,
 }
 
 /// Replies by the cookie their I/O travels with.
@@ -165,6 +167,7 @@ impl Intake {
             spare: Vec::new(),
             waiting: VecDeque::new(),
             under_way: Table::default(),
+            ended: Vec::new(),
         }
     }
 
@@ -207,10 +210,12 @@ impl Service for Intake {
 
     fn completed(&mut self, turn: &mut Turn<'_>, _: u32) {
         let Some(seat) = &mut self.seat else { return };
-        let under_way = &mut self.under_way;
-        seat.submitter.complete(turn.now(), |completion: Completion| {
-            under_way.take(completion.cookie).end(completion);
+        let (under_way, ended) = (&mut self.under_way, &mut self.ended);
+        seat.submitter.complete(turn.now(), |completion| {
+            ended.push((under_way.take(completion.cookie), completion));
         });
+        // Only now are they counted in the statistics, and whoever is told may look there.
+        ended.drain(..).for_each(|(reply, completion)| reply.end(completion));
         self.send(turn.now());
         self.tell_closers();
     }
