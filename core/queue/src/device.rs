@@ -339,7 +339,7 @@ impl Device {
         lane: usize,
     ) -> Result<Submitter, Error> {
         let shared = &self.shared;
-        if shared.snapshot().offline {
+        if self.is_offline() {
             return Err(Error::Dying(shared.config.name.clone()));
         }
         let lane = lane % shared.lanes.len();

@@ -21,4 +21,10 @@ impl Device {
             ..Snapshot::clone(&before)
         });
     }
+
+    /// Whether it was [taken offline](Device::take_offline).
+    #[must_use]
+    pub fn is_offline(&self) -> bool {
+        self.shared.snapshot().offline
+    }
 }
