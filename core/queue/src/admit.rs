@@ -2,9 +2,9 @@
 
 use weir_bio::{Bio, Flags, Limits, Op, Status};
 
-use crate::device::Snapshot;
 use crate::flush;
 use crate::request::FlushStep;
+use crate::shared::Snapshot;
 
 /// Judges a bio. `Err` is how it ends at once, `Status::Ok` included; `Ok` are the steps the flush
 /// machine has to take. The flags are reduced to what the device is to see.

@@ -1,0 +1,159 @@
+//! Freezing, quiescing and changing a device under load.
+
+use std::sync::Arc;
+
+use weir_bio::Limits;
+
+use crate::config::{
+    Config, Error, NR_REQUESTS_MAX, NR_REQUESTS_MIN, invalid, make_scheduler, slots,
+};
+use crate::device::Device;
+use crate::elevator::Elevator;
+use crate::lane::Control;
+use crate::shared::{Acks, Shared, Snapshot};
+use crate::split::whole_sectors;
+
+/// What a reconfiguration may change.
+#[derive(Debug)]
+pub struct Parts {
+    /// The device's limits.
+    pub limits: Limits,
+    /// 0: every merge, 1: cheap ones only, 2: none.
+    pub nomerges: u8,
+    /// Whether flushes reach the device.
+    pub barriers: bool,
+    /// Requests the queue holds.
+    pub nr_requests: u16,
+}
+
+impl Device {
+    /// Stops new I/O and waits until all that was accepted has ended. Nests. Not for a thread that
+    /// turns lanes or has a submitter with I/O under way: it would wait for itself.
+    #[must_use = "the device stays frozen until this is dropped"]
+    pub fn freeze(&self) -> Frozen<'_> {
+        self.shared.gate.close();
+        self.shared.nudge_all();
+        let (lock, changed) = &self.shared.frozen;
+        let guard = lock.lock().expect("the freezer's lock");
+        drop(
+            changed
+                .wait_while(guard, |()| !self.shared.gate.is_empty())
+                .expect("the freezer's lock"),
+        );
+        Frozen { shared: &self.shared }
+    }
+
+    /// Stops dispatch and keeps what is queued; completions go on. Waits until every open lane has
+    /// stopped. Not for a thread that turns lanes.
+    #[must_use = "the device stays quiesced until this is dropped"]
+    pub fn quiesce(&self) -> Quiesced<'_> {
+        let shared = &self.shared;
+        if let Some(single) = &shared.single {
+            single.pause();
+            return Quiesced { shared };
+        }
+        let open: Vec<_> =
+            shared.lanes.iter().filter(|lane| *lane.open.lock().expect("a lane's lock")).collect();
+        let acks = Acks::expect(open.len());
+        open.iter().for_each(|lane| lane.post(Control::Pause(Arc::clone(&acks))));
+        acks.wait();
+        Quiesced { shared }
+    }
+
+    /// Freezes the device, lets `change` alter its parts, and puts them in force. A refused change
+    /// leaves everything as it was.
+    ///
+    /// # Errors
+    /// A value outside its bound.
+    pub fn reconfigure(&self, change: impl FnOnce(&mut Parts)) -> Result<(), Error> {
+        let _frozen = self.freeze();
+        let shared = &self.shared;
+        let before = shared.snapshot();
+        let mut parts = Parts {
+            limits: before.limits.clone(),
+            nomerges: before.nomerges,
+            barriers: before.barriers,
+            nr_requests: before.nr_requests,
+        };
+        change(&mut parts);
+        let limits = parts.limits.validate()?;
+        let most = if self.scheduler() == "none" { shared.depth } else { NR_REQUESTS_MAX };
+        let nr_requests = parts.nr_requests.max(NR_REQUESTS_MIN.min(most));
+        if nr_requests > most {
+            return invalid(format!("nr_requests={nr_requests} is above {most}"));
+        }
+        let nomerges = parts.nomerges.min(2);
+        if nr_requests != before.nr_requests {
+            self.resize(&limits, nomerges, nr_requests)?;
+        }
+        self.tell_scheduler(&limits, nomerges);
+        shared.replace_snapshot(Snapshot {
+            version: before.version + 1,
+            whole_sectors: whole_sectors(&limits),
+            limits,
+            nomerges,
+            barriers: parts.barriers,
+            scheduled: before.scheduled,
+            slots: slots(nr_requests).max(before.slots),
+            nr_requests,
+        });
+        Ok(())
+    }
+
+    fn tell_scheduler(&self, limits: &Limits, nomerges: u8) {
+        if let Some(single) = &self.shared.single {
+            single.limits_changed(limits, nomerges);
+        }
+        if let Some(elevator) = self.shared.lock_elevator().as_mut() {
+            elevator.limits_changed(limits, nomerges);
+        }
+    }
+
+    /// Gives the scheduler another number of tags; everything is drained.
+    fn resize(&self, limits: &Limits, nomerges: u8, nr_requests: u16) -> Result<(), Error> {
+        let shared = &self.shared;
+        let config = Config { nomerges, ..shared.config.clone() };
+        let Some(scheduler) = make_scheduler(&config, limits, nr_requests)? else { return Ok(()) };
+        match &shared.single {
+            Some(single) => {
+                assert!(single.is_empty(), "a frozen device has no request");
+                single.replace_elevator(Elevator::new(scheduler, nr_requests * 2), nr_requests);
+            }
+            None => *shared.lock_elevator() = Some(Elevator::new(scheduler, nr_requests)),
+        }
+        Ok(())
+    }
+}
+
+/// A frozen device; dropping it lets I/O in again.
+pub struct Frozen<'a> {
+    shared: &'a Shared,
+}
+
+impl Drop for Frozen<'_> {
+    fn drop(&mut self) {
+        if self.shared.gate.open() {
+            self.shared.nudge_all();
+        }
+    }
+}
+
+/// A quiesced device; dropping it resumes dispatch.
+pub struct Quiesced<'a> {
+    shared: &'a Shared,
+}
+
+impl Drop for Quiesced<'_> {
+    fn drop(&mut self) {
+        if let Some(single) = &self.shared.single {
+            single.resume();
+            self.shared.ring(0);
+            return;
+        }
+        for lane in &self.shared.lanes {
+            if *lane.open.lock().expect("a lane's lock") {
+                lane.post(Control::Resume);
+            }
+        }
+    }
+}
