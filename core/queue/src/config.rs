@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use weir_bio::{Limits, LimitsError};
-use weir_sched::{Family, Scheduler, Setup};
+use weir_bio::LimitsError;
+use weir_sched::{Family, Make};
 
 use crate::driver::{DriverError, Queues};
 
@@ -140,9 +140,7 @@ pub(crate) fn check_queues(config: &Config, queues: &Queues) -> Result<(), Error
     Ok(())
 }
 
-pub(crate) fn nr_requests(config: &Config, depth: u16) -> Result<u16, Error> {
-    let scheduled = config.mode == QueueMode::Sq
-        || config.scheduler.as_deref().is_some_and(|name| name != "none");
+pub(crate) fn nr_requests(config: &Config, depth: u16, scheduled: bool) -> Result<u16, Error> {
     let (default, most) = match (config.mode, scheduled) {
         (QueueMode::Sq, _) => (128, NR_REQUESTS_MAX),
         (QueueMode::Mq, true) => (2 * depth.min(128), NR_REQUESTS_MAX),
@@ -156,11 +154,8 @@ pub(crate) fn nr_requests(config: &Config, depth: u16) -> Result<u16, Error> {
     Ok(asked.max(1))
 }
 
-pub(crate) fn make_scheduler(
-    config: &Config,
-    limits: &Limits,
-    nr_requests: u16,
-) -> Result<Option<Box<dyn Scheduler>>, Error> {
+/// What makes the scheduler `config` names; `None` for the multi-queue path without one.
+pub(crate) fn find_scheduler(config: &Config) -> Result<Option<Make>, Error> {
     let (family, default) = match config.mode {
         QueueMode::Sq => (Family::Legacy, "noop"),
         QueueMode::Mq => (Family::Multi, "none"),
@@ -169,15 +164,7 @@ pub(crate) fn make_scheduler(
     if config.spread == Spread::RoundRobin && name != "none" {
         return invalid(format!("scheduler={name}: spread=round-robin takes none only"));
     }
-    let entry = weir_sched::find(family, name).map_err(Error::Invalid)?;
-    let setup = Setup {
-        limits: limits.clone(),
-        // The single queue has a pool of this size for each direction.
-        nr_requests: if family == Family::Legacy { nr_requests * 2 } else { nr_requests },
-        hard_queues: config.queues,
-        nomerges: config.nomerges,
-    };
-    Ok(entry.make.map(|make| make(&setup)))
+    Ok(weir_sched::find(family, name).map_err(Error::Invalid)?.make)
 }
 
 /// Twice what the queue holds, so that merged bios find a slot as well.

@@ -4,10 +4,11 @@ use std::sync::{Arc, Mutex};
 
 use weir_bio::Limits;
 use weir_ring::{BusyStamp, Gate, SharedCounter, ring};
+use weir_sched::{Make, Setup};
 
 use crate::bell::{Bell, Port};
 use crate::config::{
-    Config, Error, QueueMode, Spread, check_queues, invalid, make_scheduler, nr_requests, slots,
+    Config, Error, QueueMode, Spread, check_queues, find_scheduler, invalid, nr_requests, slots,
 };
 use crate::driver::{Driver, Extent, Home};
 use crate::elevator::Elevator;
@@ -37,6 +38,25 @@ impl Device {
     /// # Errors
     /// A value of `config` outside its bound, or limits that contradict themselves.
     pub fn new(config: Config, driver: Arc<dyn Driver>) -> Result<Device, Error> {
+        let make = find_scheduler(&config)?;
+        Device::build(config, driver, make)
+    }
+
+    /// As [`new`](Device::new), on the multi-queue path and with a scheduler that need not be in
+    /// the list: for tests of the path.
+    ///
+    /// # Errors
+    /// As [`new`](Device::new).
+    #[doc(hidden)]
+    pub fn with_scheduler(
+        config: Config,
+        driver: Arc<dyn Driver>,
+        make: Make,
+    ) -> Result<Device, Error> {
+        Device::build(config, driver, Some(make))
+    }
+
+    fn build(config: Config, driver: Arc<dyn Driver>, make: Option<Make>) -> Result<Device, Error> {
         let queues = driver.queues();
         check_queues(&config, &queues)?;
         let depth = config.depth.unwrap_or(queues.depth);
@@ -50,22 +70,25 @@ impl Device {
         limits.max_user_sectors = config.max_user_sectors;
         limits.read_only |= config.read_only;
         let limits = limits.validate()?;
-        let nr_requests = nr_requests(&config, depth)?;
-        let scheduler = make_scheduler(&config, &limits, nr_requests)?;
+        let nr_requests = nr_requests(&config, depth, make.is_some())?;
+        let elevator = |tags| {
+            let make = make?;
+            let (limits, hard_queues) = (limits.clone(), config.queues);
+            let setup = Setup { limits, nr_requests: tags, hard_queues, nomerges: config.nomerges };
+            Some(Elevator::new(make(&setup), tags))
+        };
         let tags =
             (queues.shared_tags && config.queues > 1).then(|| TagSet::new(depth, queues.reserved));
-        let (mut elevator, mut single) = (None, None);
-        match (config.mode, scheduler) {
-            (QueueMode::Sq, Some(scheduler)) => {
+        let (elevator, single) = match config.mode {
+            QueueMode::Mq => (elevator(nr_requests), None),
+            QueueMode::Sq => {
                 // A pool for each direction.
-                let elevator = Elevator::new(scheduler, nr_requests * 2);
-                single = Some(Single::new(elevator, nr_requests, queues.home == Home::Any));
+                let Some(elevator) = elevator(nr_requests * 2) else {
+                    return invalid("the single-queue path needs a scheduler");
+                };
+                (None, Some(Single::new(elevator, nr_requests, queues.home == Home::Any)))
             }
-            (QueueMode::Sq, None) => return invalid("the single-queue path needs a scheduler"),
-            (QueueMode::Mq, scheduler) => {
-                elevator = scheduler.map(|scheduler| Elevator::new(scheduler, nr_requests));
-            }
-        }
+        };
         let snapshot = Snapshot {
             version: 0,
             whole_sectors: whole_sectors(&limits),
@@ -83,6 +106,7 @@ impl Device {
                 driver,
                 queues,
                 depth,
+                make,
                 gate: Gate::default(),
                 version: SharedCounter::default(),
                 snapshot: Mutex::new(Arc::new(snapshot)),

@@ -3,10 +3,9 @@
 use std::sync::Arc;
 
 use weir_bio::Limits;
+use weir_sched::Setup;
 
-use crate::config::{
-    Config, Error, NR_REQUESTS_MAX, NR_REQUESTS_MIN, invalid, make_scheduler, slots,
-};
+use crate::config::{Error, NR_REQUESTS_MAX, NR_REQUESTS_MIN, invalid, slots};
 use crate::device::Device;
 use crate::elevator::Elevator;
 use crate::lane::Control;
@@ -84,7 +83,7 @@ impl Device {
         }
         let nomerges = parts.nomerges.min(2);
         if nr_requests != before.nr_requests {
-            self.resize(&limits, nomerges, nr_requests)?;
+            self.resize(&limits, nomerges, nr_requests);
         }
         self.tell_scheduler(&limits, nomerges);
         shared.replace_snapshot(Snapshot {
@@ -110,18 +109,28 @@ impl Device {
     }
 
     /// Gives the scheduler another number of tags; everything is drained.
-    fn resize(&self, limits: &Limits, nomerges: u8, nr_requests: u16) -> Result<(), Error> {
+    fn resize(&self, limits: &Limits, nomerges: u8, nr_requests: u16) {
         let shared = &self.shared;
-        let config = Config { nomerges, ..shared.config.clone() };
-        let Some(scheduler) = make_scheduler(&config, limits, nr_requests)? else { return Ok(()) };
+        let Some(make) = shared.make else { return };
+        let elevator = |tags| {
+            let (limits, hard_queues) = (limits.clone(), shared.config.queues);
+            let setup = Setup { limits, nr_requests: tags, hard_queues, nomerges };
+            Elevator::new(make(&setup), tags)
+        };
         match &shared.single {
             Some(single) => {
                 assert!(single.is_empty(), "a frozen device has no request");
-                single.replace_elevator(Elevator::new(scheduler, nr_requests * 2), nr_requests);
+                single.replace_elevator(elevator(nr_requests * 2), nr_requests);
             }
-            None => *shared.lock_elevator() = Some(Elevator::new(scheduler, nr_requests)),
+            None => {
+                let mut elevator_now = shared.lock_elevator();
+                assert!(
+                    elevator_now.as_ref().is_none_or(Elevator::is_idle),
+                    "a frozen device has no request"
+                );
+                *elevator_now = Some(elevator(nr_requests));
+            }
         }
-        Ok(())
     }
 }
 

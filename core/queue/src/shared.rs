@@ -5,6 +5,7 @@ use std::sync::{Arc, Condvar, Mutex, OnceLock};
 
 use weir_bio::{Limits, Nanos, SubmitterId};
 use weir_ring::{BusyStamp, Gate, Mailbox, Pending, SharedCounter};
+use weir_sched::Make;
 
 use crate::bell::{Bell, Port};
 use crate::config::{Config, Error, invalid};
@@ -45,6 +46,8 @@ pub(crate) struct Shared {
     pub(crate) driver: Arc<dyn Driver>,
     pub(crate) queues: Queues,
     pub(crate) depth: u16,
+    /// What makes the scheduler, if there is one.
+    pub(crate) make: Option<Make>,
     pub(crate) gate: Gate,
     pub(crate) version: SharedCounter,
     pub(crate) snapshot: Mutex<Arc<Snapshot>>,
