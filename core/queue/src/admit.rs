@@ -2,9 +2,9 @@
 
 use weir_bio::{Bio, Data, Flags, Limits, Op, Status};
 
-use crate::device::Snapshot;
 use crate::flush;
 use crate::request::FlushStep;
+use crate::shared::Snapshot;
 
 /// Flags that need a closer look.
 const SPECIAL: Flags = Flags::PREFLUSH.with(Flags::FUA).with(Flags::ATOMIC).with(Flags::NOWAIT);

@@ -10,10 +10,10 @@ use weir_bio::Nanos;
 use weir_ring::Consumer;
 
 use crate::bell::Port;
-use crate::device::{Acks, ELEVATOR, Shared, Snapshot, TAGS};
 use crate::hard::HardQueue;
 use crate::reply::Replies;
 use crate::request::RequestClaim;
+use crate::shared::{Acks, ELEVATOR, Shared, Snapshot, TAGS};
 use crate::soft::Soft;
 
 /// When to ask a scheduler again that has work, gives none, and names no time.

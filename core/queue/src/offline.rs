@@ -2,7 +2,8 @@
 //!
 //! Removal in block-core section 11.5: mark dying, wake all waiters, fail what is new, drain.
 
-use crate::device::{Device, Snapshot};
+use crate::device::Device;
+use crate::shared::Snapshot;
 
 impl Device {
     /// Waits until all that was accepted has ended; whatever is submitted afterwards ends with

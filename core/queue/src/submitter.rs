@@ -11,9 +11,9 @@ use weir_sched::merge::{Fit, fit};
 use crate::admit::{admit, is_plain};
 use crate::bell::Port;
 use crate::config::Spread;
-use crate::device::{ELEVATOR, Shared, Snapshot};
+use crate::parts::Parts;
 use crate::request::{FlushStep, Request, RequestClaim, State};
-use crate::split;
+use crate::shared::{ELEVATOR, Shared, Snapshot};
 use crate::stats::{Group, Streaks, SubmitterStats};
 
 /// Requests a plug holds before it is flushed.
@@ -43,7 +43,7 @@ impl Refused {
 
 /// As [`Refused`], while the bio stays where it is.
 #[derive(Clone, Copy, Debug)]
-enum Why {
+pub(crate) enum Why {
     Full,
     Frozen,
 }
@@ -67,25 +67,6 @@ pub struct Completion {
     pub device_ns: u64,
 }
 
-/// A bio that is carried out in parts.
-#[derive(Debug)]
-struct Parts {
-    /// Parts under way.
-    left: u32,
-    /// What has no slot yet.
-    rest: Option<Bio>,
-    step: FlushStep,
-    /// One part after another, on this lane (round-robin spread).
-    serial: Option<usize>,
-    status: Status,
-    cookie: u64,
-    op: Op,
-    sectors: u32,
-    data: Vec<(u64, Data)>,
-    wait_ns: u64,
-    device_ns: u64,
-}
-
 /// One thread's way into a device.
 ///
 /// Dropping it with I/O under way is allowed: that I/O is finished, and its answers are dropped.
@@ -99,20 +80,20 @@ pub(crate) struct Core {
     pub(crate) member: Member,
     pub(crate) stats: Arc<SubmitterStats>,
     port: Arc<Port>,
-    snapshot: Arc<Snapshot>,
-    free: Vec<RequestClaim>,
+    pub(crate) snapshot: Arc<Snapshot>,
+    pub(crate) free: Vec<RequestClaim>,
     slots: u16,
     /// The rings were made for so many.
     slots_max: u16,
     plug: Vec<RequestClaim>,
     /// A ring for each lane in round-robin spread, else one for the own lane.
-    rings: Vec<Producer<RequestClaim>>,
+    pub(crate) rings: Vec<Producer<RequestClaim>>,
     lane: usize,
     /// This thread also turns the single queue.
     turns_single: bool,
     touched: u64,
-    parts: Vec<Option<Parts>>,
-    backlog: VecDeque<usize>,
+    pub(crate) parts: Vec<Option<Parts>>,
+    pub(crate) backlog: VecDeque<usize>,
     ended: Vec<Completion>,
     /// See [`is_direct`](Core::is_direct).
     direct: bool,
@@ -293,7 +274,7 @@ impl Core {
     }
 
     #[cold]
-    fn end_unsent(&mut self, bio: &mut Bio, status: Status) {
+    pub(crate) fn end_unsent(&mut self, bio: &mut Bio, status: Status) {
         self.ended.push(Completion {
             cookie: bio.cookie,
             status,
@@ -323,7 +304,7 @@ impl Core {
 
     /// A slot with the bio in it. The caller has seen that there is one.
     #[inline]
-    fn slot(&mut self, bio: &mut Bio, step: FlushStep, now: Nanos) -> RequestClaim {
+    pub(crate) fn slot(&mut self, bio: &mut Bio, step: FlushStep, now: Nanos) -> RequestClaim {
         let mut claim = self.free.pop().expect("a free slot");
         claim.fill(bio, step, now);
         claim
@@ -331,7 +312,7 @@ impl Core {
 
     /// Makes one more slot, if there may be more.
     #[cold]
-    fn make_slot(&mut self) -> bool {
+    pub(crate) fn make_slot(&mut self) -> bool {
         if self.slots >= self.snapshot.slots.min(self.slots_max) {
             return false;
         }
@@ -341,7 +322,12 @@ impl Core {
     }
 
     #[inline]
-    fn route(&mut self, claim: RequestClaim, bio: &mut Bio, now: Nanos) -> Result<(), Why> {
+    pub(crate) fn route(
+        &mut self,
+        claim: RequestClaim,
+        bio: &mut Bio,
+        now: Nanos,
+    ) -> Result<(), Why> {
         if self.shared.config.spread == Spread::RoundRobin {
             let lane = (self.shared.turn.next() % self.rings.len() as u64) as usize;
             self.push(lane, claim);
@@ -362,7 +348,7 @@ impl Core {
     }
 
     #[inline]
-    fn push(&mut self, ring: usize, claim: RequestClaim) {
+    pub(crate) fn push(&mut self, ring: usize, claim: RequestClaim) {
         self.touched |= 1 << (ring % 64);
         let pushed = self.rings[ring].push(claim);
         assert!(pushed.is_ok(), "a ring has room for every slot of its submitter");
@@ -455,79 +441,7 @@ impl Core {
         Err(Why::Full)
     }
 
-    fn submit_large(&mut self, bio: &mut Bio, step: FlushStep, now: Nanos) -> Result<(), Why> {
-        match split::front(bio, &self.snapshot.limits) {
-            Ok(sectors) if sectors == bio.sectors => {
-                let claim = self.slot(bio, step, now);
-                self.route(claim, bio, now)
-            }
-            Ok(_) => {
-                let serial = (self.shared.config.spread == Spread::RoundRobin)
-                    .then(|| (self.shared.turn.next() % self.rings.len() as u64) as usize);
-                let parts = Parts {
-                    left: 0,
-                    step,
-                    serial,
-                    status: Status::Ok,
-                    cookie: bio.cookie,
-                    op: bio.op,
-                    sectors: bio.sectors,
-                    data: Vec::new(),
-                    wait_ns: 0,
-                    device_ns: 0,
-                    rest: Some(Bio { data: std::mem::take(&mut bio.data), ..*bio }),
-                };
-                let index = self.parts.iter().position(Option::is_none).unwrap_or_else(|| {
-                    self.parts.push(None);
-                    self.parts.len() - 1
-                });
-                self.parts[index] = Some(parts);
-                self.issue_parts(index, now);
-                Ok(())
-            }
-            Err(status) => {
-                self.end_unsent(bio, status);
-                Ok(())
-            }
-        }
-    }
-
-    /// Sends as many parts as there are slots for (one, if they follow one another).
-    fn issue_parts(&mut self, index: usize, now: Nanos) {
-        loop {
-            let full = self.free.is_empty() && !self.make_slot();
-            let parts = self.parts[index].as_mut().expect("parts under way");
-            if parts.serial.is_some() && parts.left > 0 {
-                return;
-            }
-            let Some(mut bio) = parts.rest.take() else { return };
-            if full {
-                parts.rest = Some(bio);
-                self.backlog.push_back(index);
-                return;
-            }
-            let (step, serial) = (parts.step, parts.serial);
-            parts.left += 1;
-            // An error was ruled out when the first part was cut: flags do not change.
-            let sectors = split::front(&bio, &self.snapshot.limits).unwrap_or(bio.sectors);
-            if sectors < bio.sectors {
-                parts.rest = Some(split::cut(&mut bio, sectors));
-            }
-            let mut claim = self.slot(&mut bio, step, now);
-            claim.split = index as u32;
-            // Parts are put together by where they started; a front merge may move `rq.sector`.
-            claim.cookie = claim.rq.sector;
-            match serial {
-                Some(lane) => self.push(lane, claim),
-                None => {
-                    let routed = self.route(claim, &mut bio, now);
-                    assert!(routed.is_ok(), "a part of an accepted bio is not refused");
-                }
-            }
-        }
-    }
-
-    fn flush_plug(&mut self, now: Nanos) {
+    pub(crate) fn flush_plug(&mut self, now: Nanos) {
         if self.plug.is_empty() && self.touched == 0 {
             return;
         }
@@ -622,23 +536,11 @@ impl Core {
         self.arrived.len()
     }
 
-    #[cold]
-    fn send_backlog(&mut self, now: Nanos) {
-        for _ in 0..self.backlog.len() {
-            if self.free.is_empty() {
-                break;
-            }
-            let index = self.backlog.pop_front().expect("counted");
-            self.issue_parts(index, now);
-        }
-        self.flush_plug(now);
-    }
-
     /// The bio of an ended request; its slot is free again.
     // The completion is built where it is used: to move it once more is to read in wide pieces what
     // has just been written in narrow ones, which stalls for longer than all the rest takes.
     #[inline(always)]
-    fn take_apart(&mut self, mut claim: RequestClaim) -> Completion {
+    pub(crate) fn take_apart(&mut self, mut claim: RequestClaim) -> Completion {
         let wait_ns = claim.issued_at.since(claim.accepted_at);
         let device_ns = claim.done_at.since(claim.issued_at);
         let (cookie, status, op) = (claim.cookie, claim.status, claim.rq.op);
@@ -647,44 +549,6 @@ impl Core {
         claim.state = State::Free;
         self.free.push(claim);
         Completion { cookie, status, op, sectors, data, wait_ns, device_ns }
-    }
-
-    /// As [`take_apart`](Core::take_apart) for a part of a bio. `None` while parts are missing.
-    #[cold]
-    fn take_part(&mut self, claim: RequestClaim, now: Nanos) -> Option<Completion> {
-        let (index, sector) = (claim.split as usize, claim.cookie);
-        let part = self.take_apart(claim);
-        let parts = self.parts[index].as_mut().expect("parts under way");
-        parts.left -= 1;
-        if parts.status.is_ok() {
-            parts.status = part.status;
-        }
-        parts.data.push((sector, part.data));
-        parts.wait_ns = parts.wait_ns.max(part.wait_ns);
-        parts.device_ns = parts.device_ns.max(part.device_ns);
-        if parts.rest.is_some() {
-            if parts.serial.is_some() && parts.left == 0 {
-                self.issue_parts(index, now);
-                self.flush_plug(now);
-            }
-            return None;
-        }
-        if parts.left > 0 {
-            return None;
-        }
-        let mut parts = self.parts[index].take().expect("parts under way");
-        parts.data.sort_by_key(|(sector, _)| *sector);
-        let mut data = Data::None;
-        parts.data.into_iter().for_each(|(_, piece)| data.append(piece));
-        Some(Completion {
-            cookie: parts.cookie,
-            status: parts.status,
-            op: parts.op,
-            sectors: parts.sectors,
-            data,
-            wait_ns: parts.wait_ns,
-            device_ns: parts.device_ns,
-        })
     }
 }
 
