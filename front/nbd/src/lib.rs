@@ -25,6 +25,7 @@
 #![forbid(unsafe_code)]
 
 mod answers;
+mod arena;
 mod connection;
 mod export;
 mod listen;
