@@ -406,6 +406,8 @@ pub(crate) fn prepare(fd: &OwnedFd) -> io::Result<()> {
         let _ = sockopt::set_socket_send_buffer_size(fd, SEND_BUFFER);
     } else {
         let _ = sockopt::set_tcp_nodelay(fd, true);
+        // A client whose machine is gone says nothing for ever.
+        let _ = sockopt::set_socket_keepalive(fd, true);
     }
     Ok(())
 }
