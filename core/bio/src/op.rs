@@ -2,7 +2,8 @@
 
 use std::ops::{BitOr, BitOrAssign};
 
-/// What an I/O does. The numbers are Linux' (odd means data goes out); [`Op::Prefetch`] is weir's own.
+/// What an I/O does. The numbers are Linux' (odd means data goes out); [`Op::Prefetch`] is weir's
+/// own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Op {

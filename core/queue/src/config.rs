@@ -3,8 +3,9 @@
 use std::fmt;
 
 use weir_bio::LimitsError;
+use weir_sched::{Family, Make};
 
-use crate::driver::DriverError;
+use crate::driver::{DriverError, Queues};
 
 /// Which path requests take.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -115,4 +116,58 @@ impl From<DriverError> for Error {
 
 pub(crate) fn invalid<T>(text: impl Into<String>) -> Result<T, Error> {
     Err(Error::Invalid(text.into()))
+}
+
+/// Bounds of `nr_requests` (block-core section 15).
+pub(crate) const NR_REQUESTS_MIN: u16 = 4;
+pub(crate) const NR_REQUESTS_MAX: u16 = 2048;
+
+pub(crate) fn check_queues(config: &Config, queues: &Queues) -> Result<(), Error> {
+    let (asked, name) = (config.queues, &config.name);
+    let most = queues.max.min(64);
+    if asked == 0 || asked > most {
+        return invalid(format!("queues={asked} of {name} is outside 1..={most}"));
+    }
+    if config.mode == QueueMode::Sq && asked != 1 {
+        return invalid(format!("queues={asked} of {name}: queue_mode=sq has exactly 1"));
+    }
+    if config.mode == QueueMode::Sq && config.spread == Spread::RoundRobin {
+        return invalid(format!("spread=round-robin of {name} needs queue_mode=mq"));
+    }
+    if config.nomerges > 2 {
+        return invalid(format!("nomerges={} is outside 0..=2", config.nomerges));
+    }
+    Ok(())
+}
+
+pub(crate) fn nr_requests(config: &Config, depth: u16, scheduled: bool) -> Result<u16, Error> {
+    let (default, most) = match (config.mode, scheduled) {
+        (QueueMode::Sq, _) => (128, NR_REQUESTS_MAX),
+        (QueueMode::Mq, true) => (2 * depth.min(128), NR_REQUESTS_MAX),
+        (QueueMode::Mq, false) => (depth, depth),
+    };
+    let asked = config.nr_requests.unwrap_or(default);
+    let least = NR_REQUESTS_MIN.min(most);
+    if asked < least && config.nr_requests.is_some() || asked > most {
+        return invalid(format!("nr_requests={asked} is outside {least}..={most}"));
+    }
+    Ok(asked.max(1))
+}
+
+/// What makes the scheduler `config` names; `None` for the multi-queue path without one.
+pub(crate) fn find_scheduler(config: &Config) -> Result<Option<Make>, Error> {
+    let (family, default) = match config.mode {
+        QueueMode::Sq => (Family::Legacy, "noop"),
+        QueueMode::Mq => (Family::Multi, "none"),
+    };
+    let name = config.scheduler.as_deref().unwrap_or(default);
+    if config.spread == Spread::RoundRobin && name != "none" {
+        return invalid(format!("scheduler={name}: spread=round-robin takes none only"));
+    }
+    Ok(weir_sched::find(family, name).map_err(Error::Invalid)?.make)
+}
+
+/// Twice what the queue holds, so that merged bios find a slot as well.
+pub(crate) fn slots(nr_requests: u16) -> u16 {
+    nr_requests.saturating_mul(2).max(8)
 }

@@ -10,10 +10,10 @@ use weir_bio::Nanos;
 use weir_ring::Consumer;
 
 use crate::bell::Port;
-use crate::device::{Acks, ELEVATOR, Shared, Snapshot};
 use crate::hard::HardQueue;
 use crate::reply::Replies;
 use crate::request::RequestClaim;
+use crate::shared::{Acks, ELEVATOR, Shared, Snapshot, TAGS};
 use crate::soft::Soft;
 
 /// When to ask a scheduler again that has work, gives none, and names no time.
@@ -158,10 +158,11 @@ impl Multi {
         while self.hard.end_one(now, &mut self.replies) {}
         self.hard.scan(now, &mut self.replies);
         port.pending.take(|source| {
-            if source == ELEVATOR {
-                self.ask_elevator = true;
-            } else {
-                self.soft.mark(source);
+            match source {
+                ELEVATOR => self.ask_elevator = true,
+                // Having a turn is all it takes.
+                TAGS => {}
+                submitter => self.soft.mark(submitter),
             }
         });
         if self.snapshot.version != shared.version() {
@@ -171,10 +172,7 @@ impl Multi {
             self.turn_elevator(shared, index, now);
         }
         if self.paused == 0 {
-            let soft = &mut self.soft;
-            let short = self.hard.issue(now, &mut self.replies, |busy, max, out| {
-                soft.fill(busy, max, out);
-            });
+            let short = self.hard.issue(now, &mut self.replies, &mut self.soft);
             if short {
                 self.soft.stage(&self.snapshot.limits, self.snapshot.nomerges);
             }
@@ -194,7 +192,8 @@ impl Multi {
                     // It waits for others still: they must find its mark again.
                     set.mark_waiting(lane);
                 } else {
-                    shared.ring(lane);
+                    // Marked, not only rung: it may be awake now and about to sleep.
+                    shared.kick(lane, TAGS);
                 }
             });
         }

@@ -19,9 +19,13 @@ mod elevator;
 mod flush;
 mod hard;
 mod lane;
+mod offline;
+mod parts;
+mod reconfigure;
 mod reply;
 mod request;
 pub mod rig;
+mod shared;
 mod single;
 mod soft;
 mod split;
@@ -31,12 +35,14 @@ mod tags;
 
 pub use bell::Bell;
 pub use config::{Config, Error, QueueMode, Spread};
-pub use device::{Device, Frozen, Parts, Quiesced, SUBMITTERS_MAX};
+pub use device::Device;
 pub use driver::{
     Batch, Cancel, Done, Driver, DriverError, DriverQueue, Extent, Home, Queues, Tag,
 };
 pub use lane::Lane;
+pub use reconfigure::{Frozen, Parts, Quiesced};
 pub use request::Request;
+pub use shared::SUBMITTERS_MAX;
 pub use stats::{Direction, Group, Histogram, LaneGauges, Latencies, Stats, TICK_NS};
 pub use submitter::{Completion, Refused, Submitter};
 pub use tags::TagSet;

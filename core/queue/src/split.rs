@@ -97,6 +97,19 @@ fn front_of_discard(bio: &Bio, limits: &Limits) -> u32 {
     if past < u64::from(max) { max - past as u32 } else { max }
 }
 
+/// The largest single-segment bio that is never split, sectors; 0 when its place decides.
+pub(crate) fn whole_sectors(limits: &Limits) -> u32 {
+    let simple = limits.chunk_sectors == 0 && limits.max_segments > 0;
+    let segment = limits.max_segment_size / SECTOR as u32;
+    let discards =
+        if limits.max_hw_discard_sectors == 0 { u32::MAX } else { limits.max_discard_sectors() };
+    let zeroes = match limits.max_write_zeroes_sectors {
+        0 => u32::MAX,
+        most => most,
+    };
+    if simple { limits.max_sectors().min(segment).min(discards).min(zeroes) } else { 0 }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -8,12 +8,12 @@ use weir_bio::{Bio, Data, Flags, Nanos, Op, RqId, SECTOR, Status, SubmitterId};
 use weir_ring::{Claim, Member, Producer};
 use weir_sched::merge::{Fit, fit};
 
-use crate::admit::admit;
+use crate::admit::{admit, is_plain};
 use crate::bell::Port;
 use crate::config::Spread;
-use crate::device::{ELEVATOR, Shared, Snapshot};
+use crate::parts::Parts;
 use crate::request::{FlushStep, Request, RequestClaim, State};
-use crate::split;
+use crate::shared::{ELEVATOR, Shared, Snapshot};
 use crate::stats::{Group, Streaks, SubmitterStats};
 
 /// Requests a plug holds before it is flushed.
@@ -43,7 +43,7 @@ impl Refused {
 
 /// As [`Refused`], while the bio stays where it is.
 #[derive(Clone, Copy, Debug)]
-enum Why {
+pub(crate) enum Why {
     Full,
     Frozen,
 }
@@ -67,25 +67,6 @@ pub struct Completion {
     pub device_ns: u64,
 }
 
-/// A bio that is carried out in parts.
-#[derive(Debug)]
-struct Parts {
-    /// Parts under way.
-    left: u32,
-    /// What has no slot yet.
-    rest: Option<Bio>,
-    step: FlushStep,
-    /// One part after another, on this lane (round-robin spread).
-    serial: Option<usize>,
-    status: Status,
-    cookie: u64,
-    op: Op,
-    sectors: u32,
-    data: Vec<(u64, Data)>,
-    wait_ns: u64,
-    device_ns: u64,
-}
-
 /// One thread's way into a device.
 ///
 /// Dropping it with I/O under way is allowed: that I/O is finished, and its answers are dropped.
@@ -99,22 +80,28 @@ pub(crate) struct Core {
     pub(crate) member: Member,
     pub(crate) stats: Arc<SubmitterStats>,
     port: Arc<Port>,
-    snapshot: Arc<Snapshot>,
-    free: Vec<RequestClaim>,
+    pub(crate) snapshot: Arc<Snapshot>,
+    pub(crate) free: Vec<RequestClaim>,
     slots: u16,
     /// The rings were made for so many.
     slots_max: u16,
     plug: Vec<RequestClaim>,
     /// A ring for each lane in round-robin spread, else one for the own lane.
-    rings: Vec<Producer<RequestClaim>>,
+    pub(crate) rings: Vec<Producer<RequestClaim>>,
     lane: usize,
     /// This thread also turns the single queue.
     turns_single: bool,
     touched: u64,
-    parts: Vec<Option<Parts>>,
-    backlog: VecDeque<usize>,
+    pub(crate) parts: Vec<Option<Parts>>,
+    pub(crate) backlog: VecDeque<usize>,
     ended: Vec<Completion>,
+    /// See [`is_direct`](Core::is_direct).
+    direct: bool,
+    /// Ended requests on their way through [`complete`](Core::complete).
+    arrived: Vec<RequestClaim>,
     streaks: Streaks,
+    /// How many of `ended` never passed the gate.
+    turned_away: usize,
     /// The latest time this thread brought: a drop happens then.
     last_now: Nanos,
 }
@@ -134,8 +121,13 @@ impl Submitter {
     pub(crate) fn new(with: Attachment) -> Submitter {
         let snapshot = with.shared.snapshot();
         let Attachment { shared, id, member, stats, port, rings, lane, turns_single } = with;
+        let direct = shared.single.is_none()
+            && !snapshot.scheduled
+            && shared.config.spread == Spread::Submitter;
         Submitter {
             core: Some(Box::new(Core {
+                direct,
+                arrived: Vec::new(),
                 shared,
                 id,
                 member,
@@ -153,6 +145,7 @@ impl Submitter {
                 backlog: VecDeque::new(),
                 ended: Vec::new(),
                 streaks: Streaks::default(),
+                turned_away: 0,
                 snapshot,
                 last_now: Nanos::ZERO,
             })),
@@ -229,16 +222,31 @@ impl Drop for Submitter {
 impl Core {
     #[inline]
     fn submit(&mut self, bio: &mut Bio, now: Nanos) -> Result<(), Why> {
-        if self.free.is_empty() && self.is_full() {
+        if self.free.is_empty() && !self.make_slot() {
             return self.refuse(bio, Why::Full);
         }
         if !self.member.enter(&self.shared.gate) {
+            // The freezer may have seen the attempt and gone to sleep over it.
+            self.shared.tell_freezer();
             return self.refuse(bio, Why::Frozen);
         }
         if self.member.inside() == 1 {
             // Nothing of ours was inside, so what we know may have been replaced.
             self.refresh();
         }
+        if is_plain(bio, &self.snapshot) {
+            let claim = self.slot(bio, FlushStep::DATA, now);
+            if self.direct {
+                self.plug_in_ring(claim, now);
+                return Ok(());
+            }
+            return self.route(claim, bio, now);
+        }
+        self.submit_special(bio, now)
+    }
+
+    /// Whatever is not a plain read or write.
+    fn submit_special(&mut self, bio: &mut Bio, now: Nanos) -> Result<(), Why> {
         let step = match admit(bio, &self.snapshot) {
             Ok(step) => step,
             Err(status) => {
@@ -256,17 +264,17 @@ impl Core {
     /// The bio comes back, unless it asked not to wait: then it ends AGAIN.
     #[cold]
     fn refuse(&mut self, bio: &mut Bio, why: Why) -> Result<(), Why> {
-        // A NOWAIT bio is answered through `complete`, so it must be inside; a closed gate keeps
-        // it out.
-        if bio.flags.has(Flags::NOWAIT) && self.member.enter(&self.shared.gate) {
-            self.end_unsent(bio, Status::Again);
-            return Ok(());
+        if !bio.flags.has(Flags::NOWAIT) {
+            return Err(why);
         }
-        Err(why)
+        // It is answered through `complete` like any other, but was never inside.
+        self.turned_away += 1;
+        self.end_unsent(bio, Status::Again);
+        Ok(())
     }
 
     #[cold]
-    fn end_unsent(&mut self, bio: &mut Bio, status: Status) {
+    pub(crate) fn end_unsent(&mut self, bio: &mut Bio, status: Status) {
         self.ended.push(Completion {
             cookie: bio.cookie,
             status,
@@ -279,39 +287,47 @@ impl Core {
         self.port.nudge();
     }
 
+    /// Whether plain requests go straight into the one ring.
+    fn is_direct(&self) -> bool {
+        self.shared.single.is_none()
+            && !self.snapshot.scheduled
+            && self.shared.config.spread == Spread::Submitter
+    }
+
+    #[inline]
     fn refresh(&mut self) {
         if self.snapshot.version != self.shared.version() {
             self.snapshot = self.shared.snapshot();
+            self.direct = self.is_direct();
         }
     }
 
     /// A slot with the bio in it. The caller has seen that there is one.
     #[inline]
-    fn slot(&mut self, bio: &mut Bio, step: FlushStep, now: Nanos) -> RequestClaim {
-        let mut claim = match self.free.pop() {
-            Some(claim) => claim,
-            None => self.new_slot(),
-        };
-        claim.fill(bio, now);
-        claim.flush_step = step;
+    pub(crate) fn slot(&mut self, bio: &mut Bio, step: FlushStep, now: Nanos) -> RequestClaim {
+        let mut claim = self.free.pop().expect("a free slot");
+        claim.fill(bio, step, now);
         claim
     }
 
-    /// Whether no more slots may be made.
-    fn is_full(&self) -> bool {
-        self.slots >= self.snapshot.slots.min(self.slots_max)
-    }
-
+    /// Makes one more slot, if there may be more.
     #[cold]
-    fn new_slot(&mut self) -> RequestClaim {
-        assert!(!self.is_full(), "more slots than nr_requests allows");
-        let claim = Claim::new(Request::free(RqId::new(self.id, self.slots, 0)));
+    pub(crate) fn make_slot(&mut self) -> bool {
+        if self.slots >= self.snapshot.slots.min(self.slots_max) {
+            return false;
+        }
+        self.free.push(Claim::new(Request::free(RqId::new(self.id, self.slots, 0))));
         self.slots += 1;
-        claim
+        true
     }
 
     #[inline]
-    fn route(&mut self, claim: RequestClaim, bio: &mut Bio, now: Nanos) -> Result<(), Why> {
+    pub(crate) fn route(
+        &mut self,
+        claim: RequestClaim,
+        bio: &mut Bio,
+        now: Nanos,
+    ) -> Result<(), Why> {
         if self.shared.config.spread == Spread::RoundRobin {
             let lane = (self.shared.turn.next() % self.rings.len() as u64) as usize;
             self.push(lane, claim);
@@ -332,7 +348,7 @@ impl Core {
     }
 
     #[inline]
-    fn push(&mut self, ring: usize, claim: RequestClaim) {
+    pub(crate) fn push(&mut self, ring: usize, claim: RequestClaim) {
         self.touched |= 1 << (ring % 64);
         let pushed = self.rings[ring].push(claim);
         assert!(pushed.is_ok(), "a ring has room for every slot of its submitter");
@@ -340,7 +356,7 @@ impl Core {
 
     #[inline]
     fn plug(&mut self, claim: RequestClaim, bio: &mut Bio, now: Nanos) -> Result<(), Why> {
-        if self.shared.single.is_none() && !self.snapshot.scheduled {
+        if self.direct {
             self.plug_in_ring(claim, now);
             return Ok(());
         }
@@ -425,79 +441,7 @@ impl Core {
         Err(Why::Full)
     }
 
-    fn submit_large(&mut self, bio: &mut Bio, step: FlushStep, now: Nanos) -> Result<(), Why> {
-        match split::front(bio, &self.snapshot.limits) {
-            Ok(sectors) if sectors == bio.sectors => {
-                let claim = self.slot(bio, step, now);
-                self.route(claim, bio, now)
-            }
-            Ok(_) => {
-                let serial = (self.shared.config.spread == Spread::RoundRobin)
-                    .then(|| (self.shared.turn.next() % self.rings.len() as u64) as usize);
-                let parts = Parts {
-                    left: 0,
-                    step,
-                    serial,
-                    status: Status::Ok,
-                    cookie: bio.cookie,
-                    op: bio.op,
-                    sectors: bio.sectors,
-                    data: Vec::new(),
-                    wait_ns: 0,
-                    device_ns: 0,
-                    rest: Some(Bio { data: std::mem::take(&mut bio.data), ..*bio }),
-                };
-                let index = self.parts.iter().position(Option::is_none).unwrap_or_else(|| {
-                    self.parts.push(None);
-                    self.parts.len() - 1
-                });
-                self.parts[index] = Some(parts);
-                self.issue_parts(index, now);
-                Ok(())
-            }
-            Err(status) => {
-                self.end_unsent(bio, status);
-                Ok(())
-            }
-        }
-    }
-
-    /// Sends as many parts as there are slots for (one, if they follow one another).
-    fn issue_parts(&mut self, index: usize, now: Nanos) {
-        loop {
-            let full = self.free.is_empty() && self.is_full();
-            let parts = self.parts[index].as_mut().expect("parts under way");
-            if parts.serial.is_some() && parts.left > 0 {
-                return;
-            }
-            let Some(mut bio) = parts.rest.take() else { return };
-            if full {
-                parts.rest = Some(bio);
-                self.backlog.push_back(index);
-                return;
-            }
-            let (step, serial) = (parts.step, parts.serial);
-            parts.left += 1;
-            // An error was ruled out when the first part was cut: flags do not change.
-            let sectors = split::front(&bio, &self.snapshot.limits).unwrap_or(bio.sectors);
-            if sectors < bio.sectors {
-                parts.rest = Some(split::cut(&mut bio, sectors));
-            }
-            let mut claim = self.slot(&mut bio, step, now);
-            claim.split = index as u32;
-            // Parts are put together by where they started; a front merge may move `rq.sector`.
-            claim.cookie = claim.rq.sector;
-            match serial {
-                Some(lane) => self.push(lane, claim),
-                None => {
-                    let routed = self.route(claim, &mut bio, now);
-                    assert!(routed.is_ok(), "a part of an accepted bio is not refused");
-                }
-            }
-        }
-    }
-
-    fn flush_plug(&mut self, now: Nanos) {
+    pub(crate) fn flush_plug(&mut self, now: Nanos) {
         if self.plug.is_empty() && self.touched == 0 {
             return;
         }
@@ -530,120 +474,81 @@ impl Core {
     }
 
     pub(crate) fn complete(&mut self, now: Nanos, mut each: impl FnMut(Completion)) -> usize {
-        let mut ended = self.ended.len();
-        for completion in self.ended.drain(..) {
+        self.last_now = now;
+        let unsent = self.ended.len();
+        let arrived = self.take_arrived(now);
+        if unsent + arrived == 0 {
+            return 0;
+        }
+        // Statistics are written before anybody is told, so that whoever is told finds them whole;
+        // what is being handed over is no longer in flight.
+        self.stats.handing_over.set((unsent + arrived) as u64);
+        let mut ended = unsent;
+        for completion in std::mem::take(&mut self.ended) {
             self.stats.errors.add(u64::from(!completion.status.is_ok()));
             each(completion);
         }
-        let inbox = self.port.inbox.take();
-        if !inbox.is_empty() {
-            self.stats.account_busy(&self.shared.stamp, now, || true);
-            for claim in inbox {
-                ended += usize::from(self.take_apart(claim, now, &mut each));
+        let mut claims = std::mem::take(&mut self.arrived);
+        for claim in claims.drain(..) {
+            if claim.split == Request::WHOLE {
+                ended += 1;
+                each(self.take_apart(claim));
+            } else if let Some(completion) = self.take_part(claim, now) {
+                ended += 1;
+                each(completion);
+            } else {
+                let left = self.stats.handing_over.read() - 1;
+                self.stats.handing_over.set(left);
             }
-            self.stats.settle(&mut self.streaks);
         }
-        if ended > 0 && self.member.leave(ended as u64, &self.shared.gate) {
+        self.arrived = claims;
+        let left = ended - std::mem::take(&mut self.turned_away);
+        if left > 0 && self.member.leave(left as u64, &self.shared.gate) {
             self.shared.tell_freezer();
         }
+        self.stats.handing_over.set(0);
         if !self.backlog.is_empty() {
             self.send_backlog(now);
         }
         ended
     }
 
-    #[cold]
-    fn send_backlog(&mut self, now: Nanos) {
-        for _ in 0..self.backlog.len() {
-            if self.free.is_empty() {
-                break;
-            }
-            let index = self.backlog.pop_front().expect("counted");
-            self.issue_parts(index, now);
+    /// Empties the inbox and counts what came.
+    #[inline]
+    fn take_arrived(&mut self, now: Nanos) -> usize {
+        let inbox = self.port.inbox.take();
+        if inbox.is_empty() {
+            return 0;
         }
-        self.flush_plug(now);
+        self.stats.account_busy(&self.shared.stamp, now, || true);
+        for claim in inbox {
+            debug_assert_eq!(claim.state, State::Complete, "a request comes back unfinished");
+            let ok = claim.status.is_ok();
+            let sectors = if ok && !claim.absorbed { u64::from(claim.rq.sectors) } else { 0 };
+            self.stats.errors.add(u64::from(!ok));
+            let group = Group::of(claim.rq.op);
+            let times =
+                (claim.issued_at.since(claim.accepted_at), claim.done_at.since(claim.issued_at));
+            self.stats.count(&mut self.streaks, group, times, claim.absorbed, sectors);
+            self.arrived.push(claim);
+        }
+        self.stats.settle(&mut self.streaks);
+        self.arrived.len()
     }
 
-    /// Accounts for an ended request, gives its slot back and hands its bio over; false while
-    /// parts of the bio are missing.
-    #[inline]
-    fn take_apart(
-        &mut self,
-        mut claim: RequestClaim,
-        now: Nanos,
-        each: &mut impl FnMut(Completion),
-    ) -> bool {
-        debug_assert_eq!(claim.state, State::Complete, "a request comes back unfinished");
+    /// The bio of an ended request; its slot is free again.
+    // The completion is built where it is used: to move it once more is to read in wide pieces what
+    // has just been written in narrow ones, which stalls for longer than all the rest takes.
+    #[inline(always)]
+    pub(crate) fn take_apart(&mut self, mut claim: RequestClaim) -> Completion {
         let wait_ns = claim.issued_at.since(claim.accepted_at);
         let device_ns = claim.done_at.since(claim.issued_at);
-        let ok = claim.status.is_ok();
-        if !ok {
-            self.stats.errors.add(1);
-        }
-        let sectors = if ok && !claim.absorbed { u64::from(claim.rq.sectors) } else { 0 };
-        let group = Group::of(claim.rq.op);
-        let times = (wait_ns, device_ns);
-        self.stats.count(&mut self.streaks, group, times, claim.absorbed, sectors);
+        let (cookie, status, op) = (claim.cookie, claim.status, claim.rq.op);
+        let sectors = own_sectors(&claim);
+        let data = std::mem::take(&mut claim.data);
         claim.state = State::Free;
-        if claim.split != Request::WHOLE {
-            return self.join_part(claim, wait_ns, device_ns, now, each);
-        }
-        each(Completion {
-            cookie: claim.cookie,
-            status: claim.status,
-            op: claim.rq.op,
-            sectors: own_sectors(&claim),
-            data: std::mem::take(&mut claim.data),
-            wait_ns,
-            device_ns,
-        });
         self.free.push(claim);
-        true
-    }
-
-    #[cold]
-    fn join_part(
-        &mut self,
-        mut claim: RequestClaim,
-        wait_ns: u64,
-        device_ns: u64,
-        now: Nanos,
-        each: &mut impl FnMut(Completion),
-    ) -> bool {
-        let index = claim.split as usize;
-        let parts = self.parts[index].as_mut().expect("parts under way");
-        parts.left -= 1;
-        if parts.status.is_ok() {
-            parts.status = claim.status;
-        }
-        parts.data.push((claim.cookie, std::mem::take(&mut claim.data)));
-        parts.wait_ns = parts.wait_ns.max(wait_ns);
-        parts.device_ns = parts.device_ns.max(device_ns);
-        self.free.push(claim);
-        if parts.rest.is_some() {
-            if parts.serial.is_some() && parts.left == 0 {
-                self.issue_parts(index, now);
-                self.flush_plug(now);
-            }
-            return false;
-        }
-        if parts.left > 0 {
-            return false;
-        }
-        let mut parts = self.parts[index].take().expect("parts under way");
-        parts.data.sort_by_key(|(sector, _)| *sector);
-        let mut data = Data::None;
-        parts.data.into_iter().for_each(|(_, piece)| data.append(piece));
-        each(Completion {
-            cookie: parts.cookie,
-            status: parts.status,
-            op: parts.op,
-            sectors: parts.sectors,
-            data,
-            wait_ns: parts.wait_ns,
-            device_ns: parts.device_ns,
-        });
-        true
+        Completion { cookie, status, op, sectors, data, wait_ns, device_ns }
     }
 }
 

@@ -7,8 +7,9 @@
 //! Each model has at most three threads and room for two, as its state space grows with the
 //! factorial of its steps. A sleeping owner waits until it is woken, so a lost wake-up is a
 //! deadlock, which loom reports; data behind a protocol lies in loom's cells, so a missing ordering
-//! is two threads at one cell, which loom reports too. Loom does not see a load that moves behind a
-//! later store: `tests/stress.rs` runs the same protocols on real processors.
+//! is two threads at one cell, which loom reports too. Loom runs each thread's steps in program
+//! order, so it sees neither a load that moves behind a later store nor two exchanges that change
+//! places: `tests/stress.rs` runs the same protocols on real processors.
 
 #![cfg(loom)]
 

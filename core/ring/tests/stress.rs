@@ -6,6 +6,7 @@
 #![cfg(not(loom))]
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::{Barrier, OnceLock};
 use std::thread::{self, Thread};
 
 use weir_ring::{
@@ -23,7 +24,7 @@ impl Wake for Unpark {
 
 /// Where one thread sleeps; the bell comes into being on that thread.
 #[derive(Default)]
-struct Bed(std::sync::OnceLock<Doorbell>);
+struct Bed(OnceLock<Doorbell>);
 
 impl Bed {
     fn make(&self) -> &Doorbell {
@@ -51,7 +52,7 @@ impl Bed {
 
 #[test]
 fn a_line_of_rings_keeps_every_item_in_order() {
-    const ITEMS: u64 = 8_000;
+    const ITEMS: u64 = 5_000;
     fn pass_on(mut rx: Consumer<Box<u64>>, mut tx: Producer<Box<u64>>) {
         let mut held = None;
         for _ in 0..ITEMS {
@@ -168,7 +169,8 @@ fn claims_go_to_a_sleeping_server_and_back_to_sleeping_clients() {
 #[test]
 fn whoever_holds_the_right_does_the_work_of_all() {
     const SUBMITTERS: usize = 4;
-    const ITEMS: u64 = 20_000;
+    const WAVES: u64 = 3_000;
+    const ITEMS: u64 = 5;
     let (producers, consumers): (Vec<_>, Vec<_>) = (0..SUBMITTERS).map(|_| ring(8)).unzip();
     let pending = Pending::new(SUBMITTERS * 64);
     let right = Right::new((consumers, [0u64; SUBMITTERS]));
@@ -188,23 +190,28 @@ fn whoever_holds_the_right_does_the_work_of_all() {
             },
         );
     };
+    let wave = Barrier::new(SUBMITTERS);
     thread::scope(|scope| {
         for (source, mut tx) in producers.into_iter().enumerate() {
-            let (pending, kick) = (&pending, &kick);
+            let (pending, right, kick, wave) = (&pending, &right, &kick, &wave);
             scope.spawn(move || {
-                for n in 0..ITEMS {
-                    while tx.push(n).is_err() {
-                        thread::yield_now();
+                for end in (1..=WAVES).map(|wave| wave * ITEMS) {
+                    wave.wait();
+                    for n in end - ITEMS..end {
+                        tx.push(n).expect("the wave before is done");
+                        tx.publish();
+                        pending.mark(source * 64);
+                        kick();
                     }
-                    tx.publish();
-                    pending.mark(source * 64);
-                    kick();
+                    // Nobody kicks once more: when all are here, all is done.
+                    if wave.wait().is_leader() {
+                        let done = right.try_take().expect("nobody is at it").1;
+                        assert_eq!(done, [end; SUBMITTERS]);
+                    }
                 }
             });
         }
     });
-    // Nobody kicks once more here: what was published has to be done by now.
-    assert_eq!(right.try_take().expect("all are gone").1, [ITEMS; SUBMITTERS]);
 }
 
 /// Tags with the lane that has each, counted from 1.
@@ -242,18 +249,17 @@ impl Table {
     }
 }
 
-#[test]
-fn four_lanes_neither_share_a_tag_nor_lose_one() {
-    const ROUNDS: usize = 20_000;
-    let table = Table::new(21);
+fn four_lanes_take_and_free(depth: u16, rounds: usize) {
+    let table = Table::new(depth);
     thread::scope(|scope| {
         for lane in 0..4 {
             let table = &table;
             scope.spawn(move || {
                 let mut held = Vec::new();
-                for round in 0..ROUNDS {
+                for round in 0..rounds {
                     table.take(lane, 1 + round % 7, &mut held);
-                    held.drain(..held.len() / 2).for_each(|tag| table.free(lane, tag));
+                    let kept = if round % 3 == 0 { 0 } else { held.len() / 2 };
+                    held.drain(kept..).for_each(|tag| table.free(lane, tag));
                 }
                 held.into_iter().for_each(|tag| table.free(lane, tag));
             });
@@ -263,8 +269,15 @@ fn four_lanes_neither_share_a_tag_nor_lose_one() {
 }
 
 #[test]
+fn four_lanes_neither_share_a_tag_nor_lose_one() {
+    // One word of three tags, and ten of two.
+    four_lanes_take_and_free(3, 300_000);
+    four_lanes_take_and_free(21, 50_000);
+}
+
+#[test]
 fn four_lanes_that_wait_for_three_tags_are_all_rung() {
-    const ROUNDS: usize = 5_000;
+    const ROUNDS: usize = 50_000;
     let table = Table::new(3);
     let waiting = Pending::new(4);
     let beds: [Bed; 4] = Default::default();
@@ -302,25 +315,29 @@ fn four_lanes_that_wait_for_three_tags_are_all_rung() {
 
 #[test]
 fn members_and_a_freezer_never_meet_behind_the_gate() {
-    const ENTRIES: u64 = 20_000;
-    const FREEZES: u64 = 500;
+    const FREEZES: u64 = 200;
     let gate = Gate::default();
     let bed = Bed::default();
     let config = [AtomicU64::new(0), AtomicU64::new(0)];
+    let entries = AtomicU64::new(0);
     thread::scope(|scope| {
         for _ in 0..3 {
-            let (gate, bed, config) = (&gate, &bed, &config);
+            let (gate, bed, config, entries) = (&gate, &bed, &config, &entries);
             scope.spawn(move || {
                 let mut member = gate.join();
                 let read = || config.each_ref().map(|part| part.load(Ordering::Relaxed));
-                for entry in 0..ENTRIES {
-                    while !member.enter(gate) {
+                let mut last = 0;
+                while last != FREEZES {
+                    if !member.enter(gate) {
                         bed.ring();
                         thread::yield_now();
+                        continue;
                     }
                     let [first, second] = read();
                     assert_eq!(first, second, "a freezer is at work");
-                    if entry % 3 == 0 && member.enter(gate) {
+                    assert!(first >= last, "an older state than the last");
+                    last = first;
+                    if entries.fetch_add(1, Ordering::Relaxed) % 3 == 0 && member.enter(gate) {
                         assert_eq!(read(), [first; 2], "a freezer was at work");
                     }
                     if member.leave(member.inside(), gate) {
@@ -332,16 +349,20 @@ fn members_and_a_freezer_never_meet_behind_the_gate() {
         }
         bed.make();
         for freeze in 1..=FREEZES {
+            // Each freeze meets members that are at it again.
+            let before = entries.load(Ordering::Relaxed);
+            while entries.load(Ordering::Relaxed) < before + 20 {
+                thread::yield_now();
+            }
             gate.close();
             while !gate.is_empty() {
                 bed.sleep_unless(|| gate.is_empty());
             }
-            for part in &config {
-                part.store(freeze, Ordering::Relaxed);
-                thread::yield_now();
-            }
+            config[0].store(freeze, Ordering::Relaxed);
+            // Long enough for a member that slipped in to see it.
+            (0..100).for_each(|_| std::hint::spin_loop());
+            config[1].store(freeze, Ordering::Relaxed);
             assert!(gate.open());
-            thread::yield_now();
         }
     });
 }

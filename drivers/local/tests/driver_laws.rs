@@ -312,7 +312,7 @@ fn memory_lent_for_a_write_comes_back_unchanged() {
         let second = noise(&mut prng, 8192);
         let copy = [&first[..], &second[..]].concat();
         let addresses = [first.as_ptr(), second.as_ptr()];
-        let answer = bed.one(Bio::new(Op::Write, 16, 24, Data::Many(vec![first, second])));
+        let answer = bed.one(Bio::new(Op::Write, 16, 24, Data::Many(vec![first, second].into())));
         let [first, second] = answer.data.bufs() else { panic!("{:?}", answer.data) };
         assert_eq!([first.as_ptr(), second.as_ptr()], addresses);
         assert!([&first[..], &second[..]].concat() == copy);

@@ -138,9 +138,9 @@ fn a_request_of_more_pieces_than_one_call_takes_is_whole() {
             let mut prng = Prng::new(3);
             let pieces: Vec<Buf> = (0..2500).map(|_| noise(&mut prng, 512)).collect();
             let expected: Vec<u8> = pieces.iter().flat_map(|piece| piece.to_vec()).collect();
-            bed.one(Bio::new(Op::Write, 3, 2500, Data::Many(pieces)));
-            let pieces = (0..2500).map(|_| Buf::zeroed(512)).collect();
-            let answer = bed.one(Bio::new(Op::Read, 3, 2500, Data::Many(pieces)));
+            bed.one(Bio::new(Op::Write, 3, 2500, Data::Many(pieces.into())));
+            let pieces: Vec<Buf> = (0..2500).map(|_| Buf::zeroed(512)).collect();
+            let answer = bed.one(Bio::new(Op::Read, 3, 2500, Data::Many(pieces.into())));
             let mut found = vec![0; expected.len()];
             answer.data.copy_to(&mut found);
             assert!(found == expected);

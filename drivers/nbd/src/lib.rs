@@ -15,8 +15,8 @@
 //! with `Offline`.
 //!
 //! Writes that were answered and not flushed may be lost with the server, and a flush on the new
-//! connection would not know. So the first flush after such a loss fails, unless a connection
-//! that survived can vouch for them.
+//! connection would not know. So after such a loss flushes fail until the device is connected
+//! anew, unless a connection that survived can vouch for the writes; everything else goes on.
 //!
 //! A server that breaks the protocol in a way that loses the step of the stream is a lost
 //! connection, with a notice that says what was wrong.

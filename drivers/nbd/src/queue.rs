@@ -135,7 +135,10 @@ impl NbdQueue {
         self.reported = false;
         self.notice(&format!("lost with {in_flight} requests in flight: {why}"));
         if doubtful {
-            self.notice("writes answered on it may not be durable: the next flush fails");
+            self.notice(
+                "writes answered on it and not flushed may be gone: flushes fail until the device \
+                 is opened anew",
+            );
         }
         self.retry(now);
     }

@@ -44,9 +44,18 @@ impl fmt::Display for Unfinished {
 
 impl std::error::Error for Unfinished {}
 
+/// What becomes of a device that was drained.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Then {
+    /// Its lanes will be opened again.
+    Rests,
+    /// Nothing reaches its lanes any more.
+    Ends,
+}
+
 /// Waits until each device has ended all it was given and is flushed, `limit_ns` for all together.
 /// Returns those that did not get there.
-pub(crate) fn drain(host: &Host, devices: &[Device], limit_ns: u64) -> Vec<Unfinished> {
+pub(crate) fn drain(host: &Host, devices: &[Device], limit_ns: u64, then: Then) -> Vec<Unfinished> {
     let until = Clock.now() + limit_ns;
     // What was ordered before is submitted before: each reactor has come this far.
     let here: Vec<_> = (0..host.reactors()).map(|reactor| host.ask(reactor, |_| ())).collect();
@@ -61,8 +70,7 @@ pub(crate) fn drain(host: &Host, devices: &[Device], limit_ns: u64) -> Vec<Unfin
         // A thread each: a freeze cannot be given up, and one stuck device must not cost the
         // others their flush. A stuck thread ends with the process.
         let work = move || {
-            drop(device.freeze());
-            let _ = sender.send((index, flush(&device, until)));
+            let _ = sender.send((index, bring_to_rest(&device, until, then)));
         };
         if let Err(error) = std::thread::Builder::new().name("weir-drain".into()).spawn(work) {
             tracing::error!(%error, "no thread to drain a disk with");
@@ -81,6 +89,21 @@ pub(crate) fn drain(host: &Host, devices: &[Device], limit_ns: u64) -> Vec<Unfin
         flush => Some(report(host, device, flush)),
     });
     late.collect()
+}
+
+/// How the flush ended, if everything did by `until`.
+fn bring_to_rest(device: &Device, until: Nanos, then: Then) -> Option<Status> {
+    drop(device.freeze());
+    if Clock.now() >= until {
+        // Nobody waits any more, and the device is in use.
+        return None;
+    }
+    let end = flush(device, until);
+    if then == Then::Ends && end == Some(Status::Ok) {
+        device.take_offline();
+    }
+    // Whoever took it offline meanwhile has done this.
+    if device.is_offline() { Some(Status::Ok) } else { end }
 }
 
 fn report(host: &Host, device: &Device, flush: Option<Status>) -> Unfinished {

@@ -4,11 +4,11 @@ use std::io;
 use std::marker::PhantomData;
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
+use std::thread::{JoinHandle, ThreadId};
 
 use weir_queue::{Device, Error, QueueMode};
 
-use crate::drain::{self, Unfinished};
+use crate::drain::{self, Then, Unfinished};
 use crate::reactor::{Reactor, Remote, Seed};
 use crate::service::{Service, Turn};
 
@@ -19,6 +19,7 @@ use crate::service::{Service, Turn};
 pub struct Host {
     remotes: Vec<Arc<Remote>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
+    homes: Vec<ThreadId>,
     devices: Mutex<Vec<Device>>,
 }
 
@@ -39,13 +40,20 @@ impl Host {
                 drop(loud);
             })?);
         }
-        Ok(Host { remotes, threads: Mutex::new(threads), devices: Mutex::default() })
+        let homes = threads.iter().map(|thread| thread.thread().id()).collect();
+        Ok(Host { remotes, threads: Mutex::new(threads), homes, devices: Mutex::default() })
     }
 
     /// How many reactors there are.
     #[must_use]
     pub fn reactors(&self) -> usize {
         self.remotes.len()
+    }
+
+    /// Whether the calling thread is one of its reactors, which must not wait for any of them.
+    #[must_use]
+    pub fn is_here(&self) -> bool {
+        self.homes.contains(&std::thread::current().id())
     }
 
     /// Opens the device's lanes: lane `i` on reactor `i` modulo their number. The one queue of a
@@ -79,13 +87,31 @@ impl Host {
         Ok(())
     }
 
-    /// Closes the device's lanes, once everything is done and flushed.
+    /// Closes the device's lanes, once everything is done and flushed. Nobody may submit to it
+    /// until it is adopted again: see [`retire`](Host::retire).
     ///
     /// # Errors
     /// [`Unfinished`] when that took longer than `limit_ns`, or the flush failed; then the lanes
-    /// stay open.
+    /// stay open. A device that is not here is none.
     pub fn release(&self, device: &Device, limit_ns: u64) -> Result<(), Unfinished> {
-        if let Some(late) = drain::drain(self, std::slice::from_ref(device), limit_ns).pop() {
+        self.let_go(device, limit_ns, Then::Rests)
+    }
+
+    /// As [`release`](Host::release), for good: submitters may go on submitting meanwhile, and what
+    /// comes too late ends with [`Offline`](weir_bio::Status::Offline).
+    ///
+    /// # Errors
+    /// As [`release`](Host::release).
+    pub fn retire(&self, device: &Device, limit_ns: u64) -> Result<(), Unfinished> {
+        self.let_go(device, limit_ns, Then::Ends)
+    }
+
+    fn let_go(&self, device: &Device, limit_ns: u64, then: Then) -> Result<(), Unfinished> {
+        if !self.devices.lock().expect("the devices' lock").iter().any(|here| here.is(device)) {
+            return Ok(());
+        }
+        let device_alone = std::slice::from_ref(device);
+        if let Some(late) = drain::drain(self, device_alone, limit_ns, then).pop() {
             return Err(late);
         }
         self.close_lanes(device);
@@ -93,22 +119,24 @@ impl Host {
         Ok(())
     }
 
-    /// Finishes and flushes what every device has been given, closes the lanes and ends the
-    /// reactors. Services must have stopped submitting.
+    /// Finishes and flushes what every device has been given, takes the devices offline, closes the
+    /// lanes and ends the reactors.
     ///
     /// # Errors
     /// What had not ended after `limit_ns`, by device. Then the reactors are left running, as
     /// nothing can be taken from under a driver that may still answer: the process should end.
     pub fn stop(&self, limit_ns: u64) -> Result<(), Vec<Unfinished>> {
         let devices = std::mem::take(&mut *self.devices.lock().expect("the devices' lock"));
-        let unfinished = drain::drain(self, &devices, limit_ns);
+        let unfinished = drain::drain(self, &devices, limit_ns, Then::Ends);
         if !unfinished.is_empty() {
             self.threads.lock().expect("the threads' lock").clear();
+            self.devices.lock().expect("the devices' lock").extend(devices);
             return Err(unfinished);
         }
         devices.iter().for_each(|device| self.close_lanes(device));
         self.end_reactors();
-        for thread in std::mem::take(&mut *self.threads.lock().expect("the threads' lock")) {
+        let threads = std::mem::take(&mut *self.threads.lock().expect("the threads' lock"));
+        for thread in threads {
             // A reactor that panicked has ended the process.
             let _ = thread.join();
         }

@@ -167,3 +167,26 @@ fn a_device_that_never_answers_is_named_with_what_is_unfinished() {
     assert_eq!((late[0].device.as_str(), late[0].requests), ("sdb", 3));
     assert!(late[0].oldest_ns.is_some_and(|ns| ns >= SECOND / 4), "{late:?}");
 }
+
+#[test]
+fn a_retired_device_answers_whoever_goes_on_submitting_that_it_is_offline() {
+    for (mode, queues) in [(QueueMode::Mq, 2), (QueueMode::Sq, 1)] {
+        let host = Host::new(2).unwrap();
+        let sda = device("sda", mode, queues, Arc::new(Ram::new(1 << 30).unwrap()));
+        host.adopt(&sda).unwrap();
+        let (reader, ended) = Reader::install(&host, 0, &sda);
+        Reader::read(&reader, 5000);
+        host.retire(&sda, 10 * SECOND).unwrap();
+        Reader::read(&reader, 5);
+        let late = take(&ended, 5005);
+        let expected = |status| matches!(status, Status::Ok | Status::Offline);
+        assert!(late.iter().all(|(_, status)| expected(*status)), "{mode:?}");
+        assert!(late[5000..].iter().all(|(_, status)| *status == Status::Offline), "{mode:?}");
+        assert_eq!(sda.stats().in_flight, 0);
+        let bell = weir_queue::Bell::new(Box::new(weir_live::Unpark::current()), 1);
+        let error = sda.submitter(&bell, 0, 0).err().unwrap().to_string();
+        assert_eq!(error, "device sda is being removed");
+        assert!(!host.is_here());
+        host.stop(10 * SECOND).unwrap();
+    }
+}

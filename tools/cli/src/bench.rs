@@ -123,8 +123,10 @@ enum Rw {
     Write,
     Randread,
     Randwrite,
-    Rw,
-    Randrw,
+    #[value(name = "rw")]
+    Mixed,
+    #[value(name = "randrw")]
+    Randmixed,
     Trim,
     Randtrim,
 }
@@ -136,8 +138,8 @@ impl Rw {
             Rw::Write => (Access::Sequential, Direction::Write),
             Rw::Randread => (Access::Random, Direction::Read),
             Rw::Randwrite => (Access::Random, Direction::Write),
-            Rw::Rw => (Access::Sequential, Direction::Mixed(rwmixread)),
-            Rw::Randrw => (Access::Random, Direction::Mixed(rwmixread)),
+            Rw::Mixed => (Access::Sequential, Direction::Mixed(rwmixread)),
+            Rw::Randmixed => (Access::Random, Direction::Mixed(rwmixread)),
             Rw::Trim => (Access::Sequential, Direction::Trim),
             Rw::Randtrim => (Access::Random, Direction::Trim),
         }

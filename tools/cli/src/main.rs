@@ -4,7 +4,9 @@
 
 #![forbid(unsafe_code)]
 
+mod activation;
 mod bench;
+mod serve;
 
 use std::process::ExitCode;
 
@@ -24,6 +26,7 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Serve(serve::Serve),
     Bench(bench::Bench),
 }
 
@@ -50,6 +53,7 @@ impl From<String> for Failure {
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let outcome = match cli.command {
+        Command::Serve(serve) => serve.run(),
         Command::Bench(bench) => bench.run(),
     };
     match outcome {

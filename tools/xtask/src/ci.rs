@@ -32,7 +32,18 @@ const LOOM_PREEMPTIONS_MAX: &str = "3";
 
 /// Benches that are a command and no bench target: the package and what cargo is told after
 /// `run --release --package PACKAGE`. A row whose package does not exist is left out.
-const BENCH_COMMANDS: &[(&str, &[&str])] = &[];
+const BENCH_COMMANDS: &[(&str, &[&str])] = &[
+    ("weir-cli", &["--bin", "weir", "--", "bench", "core", "--runtime", "500ms"]),
+    ("weir-cli", &["--bin", "weir", "--", "bench", "core", "--runtime", "500ms", "--threads", "2"]),
+    (
+        "weir-cli",
+        &["--bin", "weir", "--", "bench", "core", "--runtime", "500ms", "--queue-mode", "sq"],
+    ),
+    (
+        "weir-cli",
+        &["--bin", "weir", "--", "bench", "--target", "ram:64MiB", "--runtime", "500ms", "--quiet"],
+    ),
+];
 
 /// One thing to run.
 struct Step {

@@ -1,4 +1,4 @@
-//! `noop`: first in, first out, with merging. Source: the deadline and kyber spec, sections 2 and 3.
+//! `noop`: first in, first out, with merging. Source: the deadline and kyber spec, sections 2, 3.
 //!
 //! One FIFO for both directions, a merge hash by end sector, a one-entry `last_merge` cache; no
 //! tunables. Front merges happen through the cache alone.

@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use weir_bio::{Bio, Buf, Data, Flags, Nanos, Op, Prng, Status};
 use weir_driver_nbd::Nbd;
-use weir_queue::Driver;
 use weir_queue::rig::{Answered, Rig};
+use weir_queue::{Driver, DriverQueue};
 
 /// How long anything may take on a machine that is busy with other things.
 const PATIENCE_S: i64 = 60;
@@ -28,7 +28,10 @@ pub struct Lane {
 impl Lane {
     pub fn open(nbd: &Nbd, index: u16) -> Lane {
         let depth = nbd.queues().depth;
-        let queue = nbd.open(index, depth).expect("a queue");
+        Lane::of(nbd.open(index, depth).expect("a queue"), depth)
+    }
+
+    pub fn of(queue: Box<dyn DriverQueue>, depth: u16) -> Lane {
         Lane { rig: Rig::new(queue, depth), now: Nanos(1), in_flight: 0 }
     }
 
@@ -252,7 +255,7 @@ impl Model {
             let Data::One(mut first) = data else { unreachable!("made above") };
             let second =
                 first.split_off(512 * (1 + self.prng.below(u64::from(sectors) - 1)) as usize);
-            data = Data::Many(vec![first, second]);
+            data = Data::Many(vec![first, second].into());
         }
         data
     }

@@ -109,7 +109,8 @@ pub const ROOMS: &[Room] = &[
     Room::new("host/control", "weir-control", &[CORE, TRACE]),
     Room::new("host/trace", "weir-trace", &[CORE, CONTROL]),
     Room::new("sim", "weir-sim", &[CORE]),
-    Room::new("tools/bench", "weir-bench", UNDER_TOOLS),
+    // It counts heap allocations, which takes an allocator.
+    Room::new("tools/bench", "weir-bench", UNDER_TOOLS).with_unsafe(),
     Room::new("tools/report", "weir-report", UNDER_TOOLS),
     Room::new("tools/advise", "weir-advise", UNDER_TOOLS),
     Room::new(

@@ -1,0 +1,156 @@
+//! Bios that are carried out in parts: cut to the device's limits, and put together again.
+
+use weir_bio::{Bio, Data, Nanos, Op, Status};
+
+use crate::config::Spread;
+use crate::request::{FlushStep, RequestClaim};
+use crate::split;
+use crate::submitter::{Completion, Core, Why};
+
+/// A bio that is carried out in parts.
+#[derive(Debug)]
+pub(crate) struct Parts {
+    /// Parts under way.
+    left: u32,
+    /// What has no slot yet.
+    rest: Option<Bio>,
+    step: FlushStep,
+    /// One part after another, on this lane (round-robin spread).
+    serial: Option<usize>,
+    status: Status,
+    cookie: u64,
+    op: Op,
+    sectors: u32,
+    data: Vec<(u64, Data)>,
+    wait_ns: u64,
+    device_ns: u64,
+}
+
+impl Core {
+    pub(crate) fn submit_large(
+        &mut self,
+        bio: &mut Bio,
+        step: FlushStep,
+        now: Nanos,
+    ) -> Result<(), Why> {
+        match split::front(bio, &self.snapshot.limits) {
+            Ok(sectors) if sectors == bio.sectors => {
+                let claim = self.slot(bio, step, now);
+                self.route(claim, bio, now)
+            }
+            Ok(_) => {
+                let serial = (self.shared.config.spread == Spread::RoundRobin)
+                    .then(|| (self.shared.turn.next() % self.rings.len() as u64) as usize);
+                let parts = Parts {
+                    left: 0,
+                    step,
+                    serial,
+                    status: Status::Ok,
+                    cookie: bio.cookie,
+                    op: bio.op,
+                    sectors: bio.sectors,
+                    data: Vec::new(),
+                    wait_ns: 0,
+                    device_ns: 0,
+                    rest: Some(Bio { data: std::mem::take(&mut bio.data), ..*bio }),
+                };
+                let index = self.parts.iter().position(Option::is_none).unwrap_or_else(|| {
+                    self.parts.push(None);
+                    self.parts.len() - 1
+                });
+                self.parts[index] = Some(parts);
+                self.issue_parts(index, now);
+                Ok(())
+            }
+            Err(status) => {
+                self.end_unsent(bio, status);
+                Ok(())
+            }
+        }
+    }
+
+    /// Sends as many parts as there are slots for (one, if they follow one another).
+    fn issue_parts(&mut self, index: usize, now: Nanos) {
+        loop {
+            let full = self.free.is_empty() && !self.make_slot();
+            let parts = self.parts[index].as_mut().expect("parts under way");
+            if parts.serial.is_some() && parts.left > 0 {
+                return;
+            }
+            let Some(mut bio) = parts.rest.take() else { return };
+            if full {
+                parts.rest = Some(bio);
+                self.backlog.push_back(index);
+                return;
+            }
+            let (step, serial) = (parts.step, parts.serial);
+            parts.left += 1;
+            // An error was ruled out when the first part was cut: flags do not change.
+            let sectors = split::front(&bio, &self.snapshot.limits).unwrap_or(bio.sectors);
+            if sectors < bio.sectors {
+                parts.rest = Some(split::cut(&mut bio, sectors));
+            }
+            let mut claim = self.slot(&mut bio, step, now);
+            claim.split = index as u32;
+            // Parts are put together by where they started; a front merge may move `rq.sector`.
+            claim.cookie = claim.rq.sector;
+            match serial {
+                Some(lane) => self.push(lane, claim),
+                None => {
+                    let routed = self.route(claim, &mut bio, now);
+                    assert!(routed.is_ok(), "a part of an accepted bio is not refused");
+                }
+            }
+        }
+    }
+
+    #[cold]
+    pub(crate) fn send_backlog(&mut self, now: Nanos) {
+        for _ in 0..self.backlog.len() {
+            if self.free.is_empty() {
+                break;
+            }
+            let index = self.backlog.pop_front().expect("counted");
+            self.issue_parts(index, now);
+        }
+        self.flush_plug(now);
+    }
+
+    /// As [`take_apart`](Core::take_apart) for a part of a bio. `None` while parts are missing.
+    #[cold]
+    pub(crate) fn take_part(&mut self, claim: RequestClaim, now: Nanos) -> Option<Completion> {
+        let (index, sector) = (claim.split as usize, claim.cookie);
+        let part = self.take_apart(claim);
+        let parts = self.parts[index].as_mut().expect("parts under way");
+        parts.left -= 1;
+        if parts.status.is_ok() {
+            parts.status = part.status;
+        }
+        parts.data.push((sector, part.data));
+        parts.wait_ns = parts.wait_ns.max(part.wait_ns);
+        parts.device_ns = parts.device_ns.max(part.device_ns);
+        if parts.rest.is_some() {
+            if parts.serial.is_some() && parts.left == 0 {
+                self.issue_parts(index, now);
+                self.flush_plug(now);
+            }
+            return None;
+        }
+        if parts.left > 0 {
+            return None;
+        }
+        let mut parts = self.parts[index].take().expect("parts under way");
+        parts.data.sort_by_key(|(sector, _)| *sector);
+        let mut data = Data::None;
+        parts.data.into_iter().for_each(|(_, piece)| data.append(piece));
+        Some(Completion {
+            cookie: parts.cookie,
+            status: parts.status,
+            op: parts.op,
+            sectors: parts.sectors,
+            data,
+            wait_ns: parts.wait_ns,
+            device_ns: parts.device_ns,
+        })
+    }
+}

@@ -1,0 +1,169 @@
+//! Freezing, quiescing and changing a device under load.
+
+use std::sync::Arc;
+
+use weir_bio::Limits;
+use weir_sched::Setup;
+
+use crate::config::{Error, NR_REQUESTS_MAX, NR_REQUESTS_MIN, invalid, slots};
+use crate::device::Device;
+use crate::elevator::Elevator;
+use crate::lane::Control;
+use crate::shared::{Acks, Shared, Snapshot};
+
+/// What a reconfiguration may change.
+#[derive(Debug)]
+pub struct Parts {
+    /// The device's limits.
+    pub limits: Limits,
+    /// 0: every merge, 1: cheap ones only, 2: none.
+    pub nomerges: u8,
+    /// Whether flushes reach the device.
+    pub barriers: bool,
+    /// Requests the queue holds.
+    pub nr_requests: u16,
+}
+
+impl Device {
+    /// Stops new I/O and waits until all that was accepted has ended. Nests. Not for a thread that
+    /// turns lanes or has a submitter with I/O under way: it would wait for itself.
+    #[must_use = "the device stays frozen until this is dropped"]
+    pub fn freeze(&self) -> Frozen<'_> {
+        self.shared.gate.close();
+        self.shared.nudge_all();
+        let (lock, changed) = &self.shared.frozen;
+        let guard = lock.lock().expect("the freezer's lock");
+        drop(
+            changed
+                .wait_while(guard, |()| !self.shared.gate.is_empty())
+                .expect("the freezer's lock"),
+        );
+        Frozen { shared: &self.shared }
+    }
+
+    /// Stops dispatch and keeps what is queued; completions go on. Waits until every open lane has
+    /// stopped. Not for a thread that turns lanes.
+    #[must_use = "the device stays quiesced until this is dropped"]
+    pub fn quiesce(&self) -> Quiesced<'_> {
+        let shared = &self.shared;
+        if let Some(single) = &shared.single {
+            single.pause();
+            return Quiesced { shared };
+        }
+        let open: Vec<_> =
+            shared.lanes.iter().filter(|lane| *lane.open.lock().expect("a lane's lock")).collect();
+        let acks = Acks::expect(open.len());
+        open.iter().for_each(|lane| lane.post(Control::Pause(Arc::clone(&acks))));
+        acks.wait();
+        Quiesced { shared }
+    }
+
+    /// Freezes the device, lets `change` alter its parts, and puts them in force. A refused change
+    /// leaves everything as it was.
+    ///
+    /// # Errors
+    /// A value outside its bound.
+    pub fn reconfigure(&self, change: impl FnOnce(&mut Parts)) -> Result<(), Error> {
+        let shared = &self.shared;
+        let _alone = shared.change.lock().expect("the lock of changes");
+        let _frozen = self.freeze();
+        let before = shared.snapshot();
+        let mut parts = Parts {
+            limits: before.limits.clone(),
+            nomerges: before.nomerges,
+            barriers: before.barriers,
+            nr_requests: before.nr_requests,
+        };
+        change(&mut parts);
+        let limits = parts.limits.validate()?;
+        let most = if self.scheduler() == "none" { shared.depth } else { NR_REQUESTS_MAX };
+        let nr_requests = parts.nr_requests.max(NR_REQUESTS_MIN.min(most));
+        if nr_requests > most {
+            return invalid(format!("nr_requests={nr_requests} is above {most}"));
+        }
+        let nomerges = parts.nomerges.min(2);
+        if nr_requests != before.nr_requests {
+            self.resize(&limits, nomerges, nr_requests);
+        }
+        self.tell_scheduler(&limits, nomerges);
+        shared.replace_snapshot(Snapshot {
+            version: before.version + 1,
+            limits,
+            nomerges,
+            barriers: parts.barriers,
+            scheduled: before.scheduled,
+            offline: before.offline,
+            slots: slots(nr_requests).max(before.slots),
+            nr_requests,
+            ..Snapshot::default()
+        });
+        Ok(())
+    }
+
+    fn tell_scheduler(&self, limits: &Limits, nomerges: u8) {
+        if let Some(single) = &self.shared.single {
+            single.limits_changed(limits, nomerges);
+        }
+        if let Some(elevator) = self.shared.lock_elevator().as_mut() {
+            elevator.limits_changed(limits, nomerges);
+        }
+    }
+
+    /// Gives the scheduler another number of tags; everything is drained.
+    fn resize(&self, limits: &Limits, nomerges: u8, nr_requests: u16) {
+        let shared = &self.shared;
+        let Some(make) = shared.make else { return };
+        let elevator = |tags| {
+            let (limits, hard_queues) = (limits.clone(), shared.config.queues);
+            let setup = Setup { limits, nr_requests: tags, hard_queues, nomerges };
+            Elevator::new(make(&setup), tags)
+        };
+        match &shared.single {
+            Some(single) => {
+                assert!(single.is_empty(), "a frozen device has no request");
+                single.replace_elevator(elevator(nr_requests * 2), nr_requests);
+            }
+            None => {
+                let mut elevator_now = shared.lock_elevator();
+                assert!(
+                    elevator_now.as_ref().is_none_or(Elevator::is_idle),
+                    "a frozen device has no request"
+                );
+                *elevator_now = Some(elevator(nr_requests));
+            }
+        }
+    }
+}
+
+/// A frozen device; dropping it lets I/O in again.
+pub struct Frozen<'a> {
+    shared: &'a Shared,
+}
+
+impl Drop for Frozen<'_> {
+    fn drop(&mut self) {
+        if self.shared.gate.open() {
+            self.shared.nudge_all();
+        }
+    }
+}
+
+/// A quiesced device; dropping it resumes dispatch.
+pub struct Quiesced<'a> {
+    shared: &'a Shared,
+}
+
+impl Drop for Quiesced<'_> {
+    fn drop(&mut self) {
+        if let Some(single) = &self.shared.single {
+            single.resume();
+            self.shared.ring(0);
+            return;
+        }
+        for lane in &self.shared.lanes {
+            if *lane.open.lock().expect("a lane's lock") {
+                lane.post(Control::Resume);
+            }
+        }
+    }
+}

@@ -1,0 +1,294 @@
+//! What the parts of a device share: its snapshot, its gate, and the ways to its lanes and
+//! submitters.
+
+use std::sync::{Arc, Condvar, Mutex, OnceLock};
+
+use weir_bio::{Limits, Nanos, SubmitterId};
+use weir_ring::{BusyStamp, Gate, Mailbox, Pending, SharedCounter};
+use weir_sched::Make;
+
+use crate::bell::{Bell, Port};
+use crate::config::{Config, Error, invalid};
+use crate::driver::{Driver, Queues};
+use crate::elevator::Elevator;
+use crate::lane::Control;
+use crate::request::RequestClaim;
+use crate::single::Single;
+use crate::split::whole_sectors;
+use crate::stats::{LaneGauges, Ledger};
+use crate::submitter::Core;
+use crate::tags::TagSet;
+
+/// The pending source of a lane that stands for the elevator.
+pub(crate) const ELEVATOR: usize = Pending::SOURCES_MAX - 1;
+
+/// The pending source of a lane that stands for tags somebody gave back to a shared set.
+pub(crate) const TAGS: usize = Pending::SOURCES_MAX - 2;
+
+/// Most submitters of a device at one time.
+pub const SUBMITTERS_MAX: usize = TAGS - 1;
+
+/// What submitters and lanes need to know and never see change under an I/O.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Snapshot {
+    pub(crate) version: u64,
+    pub(crate) limits: Limits,
+    pub(crate) nomerges: u8,
+    pub(crate) barriers: bool,
+    /// A scheduler is attached (multi-queue path).
+    pub(crate) scheduled: bool,
+    /// Everything ends with `Offline`.
+    pub(crate) offline: bool,
+    /// A bio of one segment up to so many sectors is never split.
+    pub(crate) whole_sectors: u32,
+    /// The same for plain reads and writes; 0 when they need a closer look.
+    pub(crate) plain_read_sectors: u32,
+    pub(crate) plain_write_sectors: u32,
+    /// Bits that no address or length in sectors may have.
+    pub(crate) block_mask: u64,
+    /// Slots of a submitter.
+    pub(crate) slots: u16,
+    pub(crate) nr_requests: u16,
+}
+
+impl Snapshot {
+    /// With what follows from the rest worked out.
+    pub(crate) fn derived(mut self) -> Snapshot {
+        self.whole_sectors = whole_sectors(&self.limits);
+        let plain = if self.offline { 0 } else { self.whole_sectors };
+        self.plain_read_sectors = plain;
+        self.plain_write_sectors = if self.limits.read_only { 0 } else { plain };
+        self.block_mask = u64::from(self.limits.block_sectors() - 1);
+        self
+    }
+}
+
+/// What a device's parts share.
+pub(crate) struct Shared {
+    pub(crate) config: Config,
+    pub(crate) driver: Arc<dyn Driver>,
+    pub(crate) queues: Queues,
+    pub(crate) depth: u16,
+    /// What makes the scheduler, if there is one.
+    pub(crate) make: Option<Make>,
+    pub(crate) gate: Gate,
+    pub(crate) version: SharedCounter,
+    pub(crate) snapshot: Mutex<Arc<Snapshot>>,
+    /// Held while the snapshot is being replaced: freezers that overlap do not exclude each other.
+    pub(crate) change: Mutex<()>,
+    pub(crate) lanes: Box<[LanePort]>,
+    pub(crate) submitters: Mutex<Submitters>,
+    pub(crate) ledger: Mutex<Ledger>,
+    pub(crate) stamp: BusyStamp,
+    /// The round-robin spread's one shared counter.
+    pub(crate) turn: SharedCounter,
+    pub(crate) elevator: Mutex<Option<Elevator>>,
+    pub(crate) single: Option<Single>,
+    pub(crate) tags: Option<Arc<TagSet>>,
+    /// Bells of the homes that turn the single queue.
+    pub(crate) homes: Mutex<Vec<Arc<Bell>>>,
+    pub(crate) orphans: Mutex<Vec<Core>>,
+    pub(crate) orphan_count: SharedCounter,
+    pub(crate) frozen: (Mutex<()>, Condvar),
+}
+
+#[derive(Default)]
+pub(crate) struct Submitters {
+    ports: Vec<Option<Arc<Port>>>,
+}
+
+/// What others reach of a lane.
+pub(crate) struct LanePort {
+    pub(crate) pending: Pending,
+    pub(crate) control: Mailbox<Control>,
+    pub(crate) bell: OnceLock<Arc<Bell>>,
+    pub(crate) gauges: Arc<LaneGauges>,
+    pub(crate) open: Mutex<bool>,
+}
+
+impl LanePort {
+    pub(crate) fn new() -> LanePort {
+        LanePort {
+            pending: Pending::new(Pending::SOURCES_MAX),
+            control: Mailbox::default(),
+            bell: OnceLock::new(),
+            gauges: Arc::default(),
+            open: Mutex::new(false),
+        }
+    }
+
+    pub(crate) fn has_work(&self) -> bool {
+        self.pending.any() || self.control.is_waiting()
+    }
+
+    fn ring(&self) {
+        if let Some(bell) = self.bell.get() {
+            bell.doorbell().ring();
+        }
+    }
+
+    pub(crate) fn post(&self, message: Control) {
+        self.control.post(message);
+        self.ring();
+    }
+}
+
+/// Counts answers to a question put to several lanes.
+#[derive(Debug, Default)]
+pub(crate) struct Acks {
+    missing: Mutex<usize>,
+    changed: Condvar,
+}
+
+impl Acks {
+    pub(crate) fn expect(missing: usize) -> Arc<Acks> {
+        Arc::new(Acks { missing: Mutex::new(missing), changed: Condvar::new() })
+    }
+
+    pub(crate) fn acknowledge(&self) {
+        *self.missing.lock().expect("acks") -= 1;
+        self.changed.notify_all();
+    }
+
+    pub(crate) fn wait(&self) {
+        let missing = self.missing.lock().expect("acks");
+        drop(self.changed.wait_while(missing, |missing| *missing > 0).expect("acks"));
+    }
+}
+
+impl Submitters {
+    pub(crate) fn add(&mut self, port: &Arc<Port>) -> Result<SubmitterId, Error> {
+        let free = self.ports.iter().position(Option::is_none).unwrap_or(self.ports.len());
+        if free >= SUBMITTERS_MAX {
+            return invalid(format!("submitters={} is above {SUBMITTERS_MAX}", free + 1));
+        }
+        if free == self.ports.len() {
+            self.ports.push(None);
+        }
+        self.ports[free] = Some(Arc::clone(port));
+        Ok(SubmitterId(free as u16))
+    }
+}
+
+impl Shared {
+    pub(crate) fn snapshot(&self) -> Arc<Snapshot> {
+        Arc::clone(&self.snapshot.lock().expect("the snapshot's lock"))
+    }
+
+    #[inline]
+    pub(crate) fn version(&self) -> u64 {
+        self.version.read()
+    }
+
+    pub(crate) fn replace_snapshot(&self, snapshot: Snapshot) {
+        *self.snapshot.lock().expect("the snapshot's lock") = Arc::new(snapshot.derived());
+        self.version.next();
+    }
+
+    pub(crate) fn lock_elevator(&self) -> std::sync::MutexGuard<'_, Option<Elevator>> {
+        self.elevator.lock().expect("the elevator's lock")
+    }
+
+    /// Hands a plug to the elevator (multi-queue path).
+    pub(crate) fn elevate(&self, plug: &mut Vec<RequestClaim>, now: Nanos) {
+        let mut elevator = self.lock_elevator();
+        let elevator = elevator.as_mut().expect("a scheduler is attached");
+        for claim in plug.drain(..) {
+            elevator.insert(claim, now);
+        }
+    }
+
+    /// Tells a lane that `source` has published something.
+    #[inline]
+    pub(crate) fn kick(&self, lane: usize, source: usize) {
+        let port = &self.lanes[lane];
+        port.pending.mark(source);
+        if let Some(bell) = port.bell.get() {
+            bell.doorbell().ring_fenced();
+        }
+    }
+
+    /// Makes a lane take a turn.
+    pub(crate) fn ring(&self, lane: usize) {
+        self.lanes[lane].ring();
+    }
+
+    /// Whether any driver queue holds a request.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.lanes.iter().any(|lane| lane.gauges.in_driver() != [0, 0])
+    }
+
+    pub(crate) fn nudge_all(&self) {
+        for port in self.submitters.lock().expect("the submitters' lock").ports.iter().flatten() {
+            port.nudge();
+        }
+        self.lanes.iter().for_each(LanePort::ring);
+    }
+
+    /// A submitter's last I/O has ended behind a closed gate.
+    #[cold]
+    pub(crate) fn tell_freezer(&self) {
+        let (lock, changed) = &self.frozen;
+        drop(lock.lock().expect("the freezer's lock"));
+        changed.notify_all();
+    }
+
+    /// Forgets a submitter that has nothing under way.
+    pub(crate) fn retire(&self, core: Core) {
+        let id = usize::from(core.id.0);
+        match &self.single {
+            Some(single) => single.detach(id),
+            None => self.lanes.iter().for_each(|l| l.post(Control::Detach { submitter: id })),
+        }
+        self.ledger.lock().expect("the ledger's lock").retire(&core.stats);
+        let Core { member, .. } = core;
+        self.gate.leave(member);
+        self.submitters.lock().expect("the submitters' lock").ports[id] = None;
+    }
+
+    /// Keeps a submitter whose thread has let go of it until its I/O has ended.
+    pub(crate) fn adopt_orphan(&self, core: Core) {
+        self.orphans.lock().expect("the orphans' lock").push(core);
+        self.orphan_count.next();
+        self.lanes.iter().for_each(LanePort::ring);
+    }
+
+    #[inline]
+    pub(crate) fn has_orphans(&self) -> bool {
+        self.orphan_count.read() != 0
+    }
+
+    /// Takes what has ended for orphans, and retires those that have nothing left.
+    #[cold]
+    pub(crate) fn tend_orphans(&self, now: Nanos) {
+        let mut done = Vec::new();
+        {
+            let mut orphans = self.orphans.lock().expect("the orphans' lock");
+            for core in orphans.iter_mut() {
+                core.complete(now, drop);
+            }
+            let mut index = 0;
+            while index < orphans.len() {
+                if orphans[index].member.inside() == 0 {
+                    done.push(orphans.swap_remove(index));
+                    self.orphan_count.down();
+                } else {
+                    index += 1;
+                }
+            }
+        }
+        done.into_iter().for_each(|core| self.retire(core));
+    }
+
+    pub(crate) fn lane_closed(&self, index: usize) {
+        if let Some(single) = &self.single {
+            // Other homes may still hold the single queue; it goes with the device.
+            if !single.any_home {
+                drop(single.uninstall());
+                *self.lanes[index].open.lock().expect("a lane's lock") = false;
+            }
+            return;
+        }
+        *self.lanes[index].open.lock().expect("a lane's lock") = false;
+    }
+}

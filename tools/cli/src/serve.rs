@@ -1,0 +1,319 @@
+//! `weir serve`: the daemon.
+
+use std::collections::BTreeSet;
+use std::io::{Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use weir::units::show_size;
+use weir::{Device, Host, QueueMode, Target};
+use weir_control::{Config, Disk};
+use weir_front_nbd::{Address, Export, Server, Settings};
+
+use crate::Failure;
+use crate::activation;
+
+/// The disk, socket and port of a daemon that was told nothing.
+const DEFAULT_DIR: &str = "weir-data";
+const DEFAULT_DISK: &str = "sda";
+const DEFAULT_SIZE: &str = "1GiB";
+const DEFAULT_TCP: &str = "127.0.0.1:10809";
+
+/// A back end that has not answered after so long is given up at the end.
+const BACKEND_LIMIT: Duration = Duration::from_secs(4);
+/// Clients may take so long to read their last answers.
+const CLIENT_LIMIT: Duration = Duration::from_millis(2500);
+
+/// Serves disks over NBD until SIGINT or SIGTERM.
+///
+/// Without arguments it makes ./weir-data/sda.img (1 GiB, sparse) and serves it as disk sda.
+///
+/// Example: weir serve --disk sda=ram:1GiB --nbd unix:/tmp/weir.sock
+#[derive(Debug, Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Serve {
+    /// Configuration file.
+    #[arg(short = 'c', long = "config", value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// A disk: its name and its target. May be repeated; the first is the default export.
+    #[arg(long, value_name = "NAME=TARGET")]
+    disk: Vec<String>,
+    /// An address to listen on: unix:PATH or HOST:PORT. May be repeated.
+    #[arg(long, value_name = "ADDR")]
+    nbd: Vec<String>,
+    /// Serve one connection on standard input and output, and no other.
+    #[arg(long)]
+    stdio: bool,
+    /// Reactor threads; one for each CPU if not given.
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=64))]
+    reactors: Option<u16>,
+    /// Say nothing but errors.
+    #[arg(long)]
+    quiet: bool,
+}
+
+struct Daemon {
+    host: Host,
+    server: Arc<Server>,
+    disks: Vec<Device>,
+}
+
+impl Serve {
+    pub(crate) fn run(&self) -> Result<(), Failure> {
+        start_log(self.quiet);
+        let signals = Signals::install()?;
+        let config = self.configuration()?;
+        let daemon = self.start(&config)?;
+        let addresses = self.open_addresses(&daemon, &config)?;
+        if !self.quiet && !self.stdio {
+            introduce(&daemon, &addresses);
+        }
+        eprintln!("weir: ready");
+        activation::notify("READY=1\n");
+        if self.stdio {
+            serve_stdio(&daemon, &signals)?;
+        } else {
+            signals.wait();
+        }
+        activation::notify("STOPPING=1\n");
+        daemon.stop()
+    }
+
+    /// The configuration file with the flags over it, checked as a whole.
+    fn configuration(&self) -> Result<Config, Failure> {
+        let bad = |error: weir_control::ConfigError| Failure::Bad(error.to_string());
+        let mut config = match &self.config {
+            Some(path) => Config::read(path).map_err(bad)?,
+            None => Config::default(),
+        };
+        for disk in &self.disk {
+            let (name, target) = disk
+                .split_once('=')
+                .ok_or_else(|| format!("--disk {disk:?} is not NAME=TARGET, as in sda=ram:1GiB"))?;
+            config.disk.push(Disk { name: String::from(name), target: String::from(target) });
+        }
+        if config.disk.is_empty() && self.config.is_none() {
+            std::fs::create_dir_all(DEFAULT_DIR).map_err(|e| format!("{DEFAULT_DIR}: {e}"))?;
+            let target = format!("file:{DEFAULT_DIR}/{DEFAULT_DISK}.img,size={DEFAULT_SIZE}");
+            config.disk.push(Disk { name: String::from(DEFAULT_DISK), target });
+        }
+        if config.disk.is_empty() {
+            return Err(Failure::Bad(String::from("no disk: give [[disk]] or --disk NAME=TARGET")));
+        }
+        config.check().map_err(bad)?;
+        Ok(config)
+    }
+
+    fn start(&self, config: &Config) -> Result<Daemon, Failure> {
+        let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+        let reactors = self.reactors.map_or(cpus, usize::from);
+        let host = Host::new(reactors).map_err(|e| format!("reactor threads: {e}"))?;
+        let mut disks = Vec::new();
+        for disk in &config.disk {
+            let target =
+                Target::parse(&disk.target).map_err(|e| format!("disk {}: {e}", disk.name))?;
+            let opened = weir::open(&disk.name, &target, host.reactors())?;
+            opened.notices.iter().for_each(|notice| tracing::info!("{notice}"));
+            host.adopt(&opened.device).map_err(|e| format!("disk {}: {e}", disk.name))?;
+            disks.push(opened.device);
+        }
+        let server = Server::new(&host, exports(config, &disks), Settings::default())
+            .map_err(|e| e.to_string())?;
+        Ok(Daemon { host, server: Arc::new(server), disks })
+    }
+
+    /// Opens every address that applies; sockets a supervisor passed come first and alone.
+    fn open_addresses(&self, daemon: &Daemon, config: &Config) -> Result<Vec<Address>, Failure> {
+        if self.stdio {
+            return Ok(Vec::new());
+        }
+        let passed = activation::listeners()?;
+        if !passed.is_empty() {
+            let addresses = passed.iter().map(local_address).collect();
+            passed.into_iter().for_each(|fd| daemon.server.listen_on(fd));
+            return Ok(addresses);
+        }
+        let mut wanted = self.nbd.clone();
+        if wanted.is_empty() {
+            wanted.clone_from(&config.nbd.listen);
+        }
+        if wanted.is_empty() {
+            std::fs::create_dir_all(DEFAULT_DIR).map_err(|e| format!("{DEFAULT_DIR}: {e}"))?;
+            wanted = vec![format!("unix:{DEFAULT_DIR}/nbd.sock"), String::from(DEFAULT_TCP)];
+        }
+        let mut seen = BTreeSet::new();
+        let mut addresses = Vec::new();
+        for text in wanted.into_iter().filter(|text| seen.insert(text.clone())) {
+            let address: Address = text.parse().map_err(|e| format!("address {text:?}: {e}"))?;
+            addresses.push(daemon.server.listen(&address).map_err(|e| e.to_string())?);
+        }
+        Ok(addresses)
+    }
+}
+
+fn exports(config: &Config, disks: &[Device]) -> Vec<Export> {
+    let by_name = |name: &str| {
+        let device = disks.iter().find(|device| device.config().name == name);
+        device.expect("the configuration was checked").clone()
+    };
+    let whole = disks.iter().map(|device| Export::new(&device.config().name, device.clone()));
+    let further = config.export.iter().map(|export| {
+        let mut served = Export::new(&export.name, by_name(&export.disk));
+        served.read_only = export.readonly;
+        served.ioprio = export.ioprio();
+        served
+    });
+    whole.chain(further).collect()
+}
+
+/// The address of a socket that was passed in, for the lines to paste.
+fn local_address(fd: &impl AsFd) -> Address {
+    let name = rustix::net::getsockname(fd);
+    match name.ok().and_then(|name| rustix::net::SocketAddr::try_from(name).ok()) {
+        Some(address) => Address::Tcp(address.to_string()),
+        None => Address::Unix(unix_path(fd).unwrap_or_default()),
+    }
+}
+
+fn unix_path(fd: &impl AsFd) -> Option<PathBuf> {
+    let name = rustix::net::getsockname(fd).ok()?;
+    let unix = rustix::net::SocketAddrUnix::try_from(name).ok()?;
+    let path = unix.path()?.to_str().ok()?.to_owned();
+    Some(PathBuf::from(path))
+}
+
+/// Serves one connection on standard input and output until it ends or a signal comes.
+fn serve_stdio(daemon: &Daemon, signals: &Signals) -> Result<(), Failure> {
+    let bad = |e: std::io::Error| Failure::Bad(format!("standard input and output: {e}"));
+    let input = std::io::stdin().as_fd().try_clone_to_owned().map_err(bad)?;
+    let socket = if rustix::net::sockopt::socket_type(&input).is_ok() {
+        input
+    } else {
+        bridge(input).map_err(bad)?
+    };
+    daemon.server.adopt(socket, "stdio");
+    let (server, end) = (Arc::clone(&daemon.server), signals.end().map_err(bad)?);
+    std::thread::spawn(move || {
+        server.wait_until_empty(u64::MAX);
+        // A byte that cannot be written means that nobody waits any more.
+        let _ = (&end).write_all(b"e");
+    });
+    signals.wait();
+    Ok(())
+}
+
+/// A socket that stands for two pipes.
+fn bridge(input: OwnedFd) -> std::io::Result<OwnedFd> {
+    let output = std::io::stdout().as_fd().try_clone_to_owned()?;
+    let (ours, theirs) = UnixStream::pair()?;
+    let mut from = ours.try_clone()?;
+    let (mut input, mut output) = (std::fs::File::from(input), std::fs::File::from(output));
+    // Each thread ends when its side does; an error is an end too.
+    std::thread::spawn(move || {
+        let _ = std::io::copy(&mut input, &mut &ours);
+        let _ = ours.shutdown(std::net::Shutdown::Write);
+    });
+    std::thread::spawn(move || {
+        let _ = std::io::copy(&mut from, &mut output);
+    });
+    Ok(theirs.into())
+}
+
+impl Daemon {
+    /// Stops within 5 s: clients first, then every accepted write is finished and flushed.
+    fn stop(self) -> Result<(), Failure> {
+        let started = Instant::now();
+        let cut = self.server.stop(CLIENT_LIMIT.as_nanos() as u64);
+        if cut > 0 {
+            tracing::warn!("{cut} clients were cut off before they had read their answers");
+        }
+        let left = BACKEND_LIMIT.saturating_sub(started.elapsed());
+        match self.host.stop(left.as_nanos() as u64) {
+            Ok(()) => Ok(()),
+            Err(late) => {
+                let lines: Vec<String> = late.iter().map(ToString::to_string).collect();
+                Err(Failure::No(lines.join("\nweir: ")))
+            }
+        }
+    }
+}
+
+/// Says what is served and how to use it, in lines to paste.
+fn introduce(daemon: &Daemon, addresses: &[Address]) {
+    for device in &daemon.disks {
+        let (config, limits) = (device.config(), device.limits());
+        println!(
+            "disk {}: {}, queue_mode={}, {} hard queue(s), scheduler {}{}{}",
+            config.name,
+            show_size(limits.capacity * 512),
+            if config.mode == QueueMode::Sq { "sq" } else { "mq" },
+            config.queues,
+            device.scheduler(),
+            if limits.read_only { ", read-only" } else { "" },
+            if config.barriers { "" } else { ", durability disabled" },
+        );
+    }
+    println!("listening on:");
+    addresses.iter().for_each(|address| println!("  {address}"));
+    let Some(uri) = addresses.first().map(uri) else { return };
+    println!("\nto try it, paste:");
+    println!("  nbdinfo '{uri}'");
+    println!("  qemu-img info '{uri}'");
+    println!(
+        "  fio --name=try --ioengine=nbd --uri='{uri}' --rw=randrw --bs=4k --iodepth=32 \
+         --size=256m --runtime=10 --time_based\n"
+    );
+}
+
+fn uri(address: &Address) -> String {
+    match address {
+        Address::Unix(path) => format!("nbd+unix:///?socket={}", path.display()),
+        Address::Tcp(address) => format!("nbd://{address}"),
+    }
+}
+
+fn start_log(quiet: bool) {
+    use tracing_subscriber::EnvFilter;
+    let default = if quiet { "error" } else { "info" };
+    let filter = EnvFilter::try_from_env("WEIR_LOG").unwrap_or_else(|_| EnvFilter::new(default));
+    // A second start in one process (tests) keeps the first log.
+    let _ = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_target(false)
+        .without_time()
+        .try_init();
+}
+
+/// SIGINT and SIGTERM, as bytes in a pipe.
+struct Signals {
+    pipe: UnixStream,
+    writer: UnixStream,
+}
+
+impl Signals {
+    fn install() -> Result<Signals, Failure> {
+        let failed = |e: std::io::Error| format!("signals: {e}");
+        let (pipe, writer) = UnixStream::pair().map_err(failed)?;
+        for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+            let writer = writer.try_clone().map_err(failed)?;
+            signal_hook::low_level::pipe::register(signal, writer).map_err(failed)?;
+        }
+        Ok(Signals { pipe, writer })
+    }
+
+    /// A byte written here ends the wait as a signal does.
+    fn end(&self) -> std::io::Result<UnixStream> {
+        self.writer.try_clone()
+    }
+
+    /// Waits for a signal.
+    fn wait(&self) {
+        // Whatever ends the read ends the wait: a daemon that can no longer hear signals stops.
+        let _ = (&self.pipe).read(&mut [0]);
+    }
+}
