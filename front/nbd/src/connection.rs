@@ -158,10 +158,18 @@ impl Connection {
     /// The client has closed both directions, or the socket is broken: takes what it sent before,
     /// as far as there is room.
     pub(crate) fn peer_closed(&mut self, pool: &mut Pool, now: Nanos) {
+        self.lose_peer(pool);
+        self.read_the_rest(pool, now);
+    }
+
+    /// Nothing that is sent will be read.
+    fn lose_peer(&mut self, pool: &mut Pool) {
         self.gone = true;
         self.blocked = false;
         self.out.clear(pool);
-        self.read_the_rest(pool, now);
+        if let Phase::Session(session) = &mut self.phase {
+            session.deaf = true;
+        }
     }
 
     /// Takes in what a client that is gone has sent, until its end or until there is no room.
@@ -198,7 +206,8 @@ impl Connection {
             }
             Err(Errno::AGAIN | Errno::INTR) => Received::Nothing,
             Err(_) => {
-                (self.eof, self.gone) = (true, true);
+                self.eof = true;
+                self.lose_peer(pool);
                 Received::Bytes
             }
         };
@@ -333,8 +342,7 @@ impl Connection {
             Ok(Sent::Blocked) => self.blocked = true,
             Err(error) => {
                 tracing::debug!(peer = %self.peer, %error, "client reads no more");
-                self.gone = true;
-                self.out.clear(pool);
+                self.lose_peer(pool);
             }
         }
     }
@@ -385,7 +393,7 @@ fn receive_payload(
     Ok((count, count - filled))
 }
 
-/// Socket buffer asked for, bytes: room for the replies of a full queue of 4 KiB reads. A larger one
+/// Socket buffer asked for, bytes: the replies of a full queue of 4 KiB reads. A larger one
 /// only moves more memory through the caches.
 const SEND_BUFFER: usize = 512 << 10;
 
@@ -398,6 +406,8 @@ pub(crate) fn prepare(fd: &OwnedFd) -> io::Result<()> {
         let _ = sockopt::set_socket_send_buffer_size(fd, SEND_BUFFER);
     } else {
         let _ = sockopt::set_tcp_nodelay(fd, true);
+        // A client whose machine is gone says nothing for ever.
+        let _ = sockopt::set_socket_keepalive(fd, true);
     }
     Ok(())
 }

@@ -13,17 +13,19 @@
 //! | WRITE | synchronous write, FUA as asked |
 //! | FLUSH | a pure flush |
 //! | TRIM | discard; with FUA a flush behind it |
-//! | WRITE_ZEROES | the same op; NO_HOLE is NOUNMAP, FAST_ZERO is NOFALLBACK; with FUA a flush behind it |
+//! | WRITE_ZEROES | the same op, NO_HOLE as NOUNMAP, FAST_ZERO as NOFALLBACK; flush as for TRIM |
 //! | CACHE | prefetch |
-//! | BLOCK_STATUS | no bio: [`Device::allocation`](weir_queue::Device::allocation), on a thread that may block |
+//! | BLOCK_STATUS | [`weir_queue::Device::allocation`], on a thread that may block |
 //!
 //! What a client can make the server hold is bounded: requests under way and bytes owed, beyond
-//! which it is no longer listened to; memory for a payload only as its bytes arrive. Memory is
-//! shared by the connections of a reactor, so an idle one holds none.
+//! which it is no longer listened to; memory for a payload is taken only as its bytes arrive. That
+//! comes to 32 MiB owed, the one request that crosses them, and a payload: 96 MiB at the very most.
+//! Memory is shared by the connections of a reactor, so an idle one holds none.
 
 #![forbid(unsafe_code)]
 
 mod answers;
+mod arena;
 mod connection;
 mod export;
 mod listen;

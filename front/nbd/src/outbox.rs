@@ -9,7 +9,8 @@ use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendFlags, send, sendmsg};
 use weir_bio::{Buf, Data};
 
-use crate::pool::{ARENA, Pool};
+use crate::arena::{Arena, ROOM};
+use crate::pool::Pool;
 
 /// Data from so many bytes on is gathered instead of copied.
 pub(crate) const GATHER: usize = 16 << 10;
@@ -21,7 +22,9 @@ const PIECES: usize = 64;
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
 enum Chunk {
-    Arena(Vec<u8>),
+    Arena(Arena),
+    /// A reply too long for a block: the extents of a fragmented disk.
+    Long(Vec<u8>),
     Buf(Buf),
     Zeros(usize),
 }
@@ -29,7 +32,8 @@ enum Chunk {
 impl Chunk {
     fn len(&self) -> usize {
         match self {
-            Chunk::Arena(bytes) => bytes.len(),
+            Chunk::Arena(arena) => arena.filled().len(),
+            Chunk::Long(bytes) => bytes.len(),
             Chunk::Buf(buf) => buf.len(),
             Chunk::Zeros(len) => *len,
         }
@@ -66,20 +70,33 @@ impl Outbox {
         self.bytes
     }
 
-    /// Appends what `encode` appends to the block it is given.
+    /// Appends the reply that `encode` appends to an empty buffer.
     #[inline]
     pub(crate) fn put<T>(&mut self, pool: &mut Pool, encode: impl FnOnce(&mut Vec<u8>) -> T) -> T {
-        let has_room = matches!(self.chunks.back(), Some(Chunk::Arena(last)) if last.len() < ARENA);
-        if !has_room {
+        let mut reply = std::mem::take(&mut pool.scratch);
+        let value = encode(&mut reply);
+        self.bytes += reply.len();
+        if reply.len() > ROOM {
+            self.chunks.push_back(Chunk::Long(std::mem::take(&mut reply)));
+        } else {
+            self.arena(pool, reply.len()).put(&reply);
+        }
+        reply.clear();
+        pool.scratch = reply;
+        value
+    }
+
+    /// The block at the end, with room for `len` bytes.
+    #[inline]
+    fn arena(&mut self, pool: &mut Pool, len: usize) -> &mut Arena {
+        let open = |chunk: &Chunk| matches!(chunk, Chunk::Arena(a) if !a.is_full() && a.fits(len));
+        if !self.chunks.back().is_some_and(open) {
             self.chunks.push_back(Chunk::Arena(pool.arena()));
         }
-        let Some(Chunk::Arena(arena)) = self.chunks.back_mut() else {
-            unreachable!("the last chunk was just seen to be a block")
-        };
-        let before = arena.len();
-        let value = encode(arena);
-        self.bytes += arena.len() - before;
-        value
+        match self.chunks.back_mut() {
+            Some(Chunk::Arena(arena)) => arena,
+            _ => unreachable!("the last chunk was just seen to be a block"),
+        }
     }
 
     /// Appends data behind its header, by copy or by gathering; the memory goes to the pool when
@@ -99,21 +116,21 @@ impl Outbox {
 
     #[inline]
     fn put_buf(&mut self, pool: &mut Pool, buf: Buf) {
+        self.bytes += buf.len();
         if buf.len() < GATHER {
-            self.put(pool, |out| out.extend_from_slice(&buf));
+            self.arena(pool, buf.len()).put(&buf);
             pool.give(buf);
         } else {
-            self.bytes += buf.len();
             self.chunks.push_back(Chunk::Buf(buf));
         }
     }
 
     #[inline]
     fn put_zeros(&mut self, pool: &mut Pool, len: usize) {
+        self.bytes += len;
         if len < GATHER {
-            self.put(pool, |out| out.resize(out.len() + len, 0));
+            self.arena(pool, len).put_zeros(len);
         } else {
-            self.bytes += len;
             self.chunks.push_back(Chunk::Zeros(len));
         }
     }
@@ -144,7 +161,7 @@ impl Outbox {
         if let [Chunk::Arena(only)] = self.chunks.as_slices().0
             && self.chunks.len() == 1
         {
-            let rest = &only[self.sent..];
+            let rest = &only.filled()[self.sent..];
             return Ok((send(fd, rest, flags)?, rest.len()));
         }
         let mut pieces = [IoSlice::new(&[]); PIECES];
@@ -154,7 +171,8 @@ impl Outbox {
             let mut left = chunk.len() - skip;
             while left > 0 && count < PIECES {
                 let piece = match chunk {
-                    Chunk::Arena(bytes) => &bytes[skip..],
+                    Chunk::Arena(arena) => &arena.filled()[skip..],
+                    Chunk::Long(bytes) => &bytes[skip..],
                     Chunk::Buf(buf) => &buf[skip..],
                     Chunk::Zeros(_) => &ZEROS[..left.min(ZEROS.len())],
                 };
@@ -180,7 +198,7 @@ impl Outbox {
             match self.chunks.pop_front() {
                 Some(Chunk::Arena(arena)) => pool.give_arena(arena),
                 Some(Chunk::Buf(buf)) => pool.give(buf),
-                Some(Chunk::Zeros(_)) | None => {}
+                Some(Chunk::Long(_) | Chunk::Zeros(_)) | None => {}
             }
         }
         if self.chunks.is_empty() && self.chunks.capacity() > PIECES {

@@ -3,6 +3,8 @@
 
 use weir_bio::{Buf, Data, PAGE};
 
+use crate::arena::Arena;
+
 /// The largest piece; longer data is made of several. A hostile length therefore costs no memory
 /// before that many bytes have really arrived.
 pub(crate) const PIECE: usize = 1 << 20;
@@ -12,13 +14,6 @@ const CLASSES: usize = (PIECE / PAGE).ilog2() as usize + 1;
 
 /// Free memory kept, bytes; more is given back to the system.
 const HELD_MAX: usize = 16 << 20;
-
-/// Replies gather in blocks of so many bytes. At 4 KiB, copying into a block is cheaper for the
-/// system than an iovec for each piece (core-architecture section C, reply layout).
-pub(crate) const ARENA: usize = 128 << 10;
-
-/// A block has room behind [`ARENA`] for the reply that crosses it.
-const ARENA_ROOM: usize = ARENA + (20 << 10);
 
 /// Free reply blocks kept.
 const ARENAS_MAX: usize = 32;
@@ -31,8 +26,10 @@ const INPUT: usize = 256 << 10;
 pub(crate) struct Pool {
     classes: [Vec<Buf>; CLASSES],
     held: usize,
-    arenas: Vec<Vec<u8>>,
+    arenas: Vec<Arena>,
     input: Vec<u8>,
+    /// Where one reply is encoded before it is put in its place.
+    pub(crate) scratch: Vec<u8>,
 }
 
 fn class_of(len: usize) -> usize {
@@ -89,15 +86,14 @@ impl Pool {
 
     /// An empty reply block.
     #[inline]
-    pub(crate) fn arena(&mut self) -> Vec<u8> {
-        self.arenas.pop().unwrap_or_else(|| Vec::with_capacity(ARENA_ROOM))
+    pub(crate) fn arena(&mut self) -> Arena {
+        self.arenas.pop().unwrap_or_else(Arena::new)
     }
 
     /// Takes a reply block back.
-    pub(crate) fn give_arena(&mut self, mut arena: Vec<u8>) {
-        arena.clear();
-        // One that an error text has stretched is not worth keeping.
-        if self.arenas.len() < ARENAS_MAX && arena.capacity() <= 2 * ARENA_ROOM {
+    pub(crate) fn give_arena(&mut self, mut arena: Arena) {
+        if self.arenas.len() < ARENAS_MAX {
+            arena.clear();
             self.arenas.push(arena);
         }
     }

@@ -130,7 +130,7 @@ impl Server {
         check(&exports)?;
         for export in exports.iter().filter(|export| !export.device.config().barriers) {
             let name = &export.name;
-            tracing::warn!(export = %name, "nothing is durable here: FLUSH and FUA are not offered");
+            tracing::warn!(export = %name, "not durable: FLUSH and FUA are not offered");
         }
         let served = |export: &Export| Served {
             device: export.device.clone(),

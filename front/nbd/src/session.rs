@@ -75,6 +75,8 @@ pub(crate) struct Session {
     pub(crate) end: Option<End>,
     /// Requests are refused from now on: the server is going away.
     pub(crate) stopping: bool,
+    /// The client is gone: what it asked to be done is done, what it wanted to know is not.
+    pub(crate) deaf: bool,
 }
 
 impl Session {
@@ -96,6 +98,7 @@ impl Session {
             questions: Vec::new(),
             end: None,
             stopping: false,
+            deaf: false,
         }
     }
 
@@ -177,6 +180,11 @@ impl Session {
                 0
             }
             Ok(_) if self.stopping => self.refuse_stopping(request, behind, out, pool),
+            Ok(Checked::Read { .. } | Checked::Cache { .. } | Checked::BlockStatus { .. })
+                if self.deaf =>
+            {
+                0
+            }
             Ok(Checked::Read { range, whole }) => {
                 let data = pool.data(range.length as usize);
                 let bytes = self.lend(&data);
