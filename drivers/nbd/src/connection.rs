@@ -60,6 +60,13 @@ impl fmt::Display for Lost {
     }
 }
 
+/// What one system call brought.
+pub(crate) struct Received {
+    pub(crate) bytes: usize,
+    /// There may be more.
+    pub(crate) more: bool,
+}
+
 /// Where answers go.
 pub(crate) struct Answers<'a> {
     pub(crate) slots: &'a mut Slots,
@@ -156,7 +163,7 @@ impl Connection {
         }
     }
 
-    /// Receives once and answers what is complete. True when there may be more to receive.
+    /// Receives once and answers what is complete.
     ///
     /// # Errors
     /// Why the connection is lost.
@@ -164,7 +171,7 @@ impl Connection {
         &mut self,
         window: &mut [u8],
         to: &mut Answers<'_>,
-    ) -> Result<bool, Lost> {
+    ) -> Result<Received, Lost> {
         let most = if to.slots.expects_large() { SMALL_WINDOW } else { window.len() };
         let window = &mut window[..most];
         let (received, direct, room) = match self.replies.missing() {
@@ -185,14 +192,15 @@ impl Connection {
         let got = match received {
             Ok((0, _)) => return Err(Lost::Closed),
             Ok((got, _)) => got,
-            Err(Errno::AGAIN) => return Ok(false),
-            Err(Errno::INTR) => return Ok(true),
+            Err(Errno::AGAIN) => return Ok(Received { bytes: 0, more: false }),
+            Err(Errno::INTR) => return Ok(Received { bytes: 0, more: true }),
             Err(errno) => return Err(Lost::Receive(errno)),
         };
         let direct = direct.min(got);
         self.replies.received(direct as u64);
         self.digest(&window[..got - direct], to)?;
-        Ok(got == room)
+        // Less than there was room for: the socket is empty, and need not be asked again.
+        Ok(Received { bytes: got, more: got == room })
     }
 
     /// Follows the stream of replies through these bytes.

@@ -11,17 +11,18 @@ use weir_bio::{Nanos, Status};
 use weir_queue::{Batch, Done, DriverError, DriverQueue};
 
 use crate::agreed;
-use crate::connection::{Answers, Connection, Lost};
+use crate::connection::{Answers, Connection, Lost, Received};
 use crate::dial::{Dial, Opened, Progress};
 use crate::nbd::Shared;
 use crate::slots::Slots;
 
-/// Bytes received by one system call, when small replies come in numbers.
+/// Bytes received by one system call, when small replies come in numbers: some 60 of 4 KiB.
 const WINDOW: usize = 256 << 10;
 
-/// System calls one reap receives with, so that a server that never stops sending does not keep
-/// the thread. What is left makes the event descriptor readable again.
-const ROUNDS: usize = 16;
+/// A reap that has received so many bytes leaves the rest for the next one, before which the
+/// server is given new requests; a server that never stops sending does not keep the thread. What
+/// is left makes the event descriptor readable again.
+const REAPED_MAX: usize = WINDOW;
 
 /// Wait before the first attempt to reconnect, and between the last ones.
 const BACKOFF_MIN_NS: u64 = 1_000_000_000;
@@ -155,11 +156,15 @@ impl NbdQueue {
         let State::Connected(connection) = &mut self.state else { return };
         let before = self.slots.taken();
         let mut to = Answers { slots: &mut self.slots, done, durability: &self.shared.durability };
-        let mut lost = None;
-        for _ in 0..ROUNDS {
+        let (mut reaped, mut lost) = (0, None);
+        while reaped < REAPED_MAX {
             match connection.receive(&mut self.window, &mut to) {
-                Ok(true) => {}
-                Ok(false) => break,
+                Ok(Received { bytes, more }) => {
+                    reaped += bytes;
+                    if !more {
+                        break;
+                    }
+                }
                 Err(why) => {
                     lost = Some(why);
                     break;
