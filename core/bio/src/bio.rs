@@ -160,18 +160,23 @@ impl Data {
     }
 
     /// Says that these bytes are zeros, without writing them; the memory is kept as spare.
+    #[inline]
     pub fn become_zeros(&mut self) {
-        let len = self.len() as u32;
-        let spare = match std::mem::take(self) {
-            Data::One(buf) => Some(buf),
-            Data::Zero { spare, .. } => spare,
-            Data::None | Data::Many(_) => None,
+        *self = match std::mem::take(self) {
+            Data::One(buf) => Data::Zero { len: buf.len() as u32, spare: Some(buf) },
+            other => other.into_zeros(),
         };
-        *self = Data::Zero { len, spare };
+    }
+
+    #[cold]
+    fn into_zeros(self) -> Data {
+        let len = self.len() as u32;
+        Data::Zero { len, spare: self.into_spare() }
     }
 
     /// A whole buffer to be used again, if there is one.
     #[must_use]
+    #[inline]
     pub fn into_spare(self) -> Option<Buf> {
         match self {
             Data::One(buf) => Some(buf),

@@ -36,7 +36,7 @@ impl RqId {
     /// The same slot, used once more.
     #[must_use]
     pub fn next_generation(self) -> RqId {
-        RqId(self.0 & !0xf | (self.0 + 1) & 0xf)
+        RqId(self.0 & !0xf | self.0.wrapping_add(1) & 0xf)
     }
 }
 
@@ -172,6 +172,8 @@ mod tests {
         assert_eq!((id.submitter(), id.slot()), (SubmitterId(0xabc), 0x1234));
         let next = id.next_generation();
         assert_eq!((next.submitter(), next.slot(), next.0 & 0xf), (SubmitterId(0xabc), 0x1234, 0));
+        // The last submitter and slot, as the flush machine's own request has them.
+        assert_eq!(RqId(u32::MAX).next_generation(), RqId(u32::MAX - 15));
     }
 
     #[test]

@@ -35,7 +35,7 @@ const NR_REQUESTS_MIN: u16 = 4;
 const NR_REQUESTS_MAX: u16 = 2048;
 
 /// What submitters and lanes need to know and never see change under an I/O.
-#[derive(Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Snapshot {
     pub(crate) version: u64,
     pub(crate) limits: Limits,
@@ -47,6 +47,11 @@ pub(crate) struct Snapshot {
     pub(crate) offline: bool,
     /// A bio of one segment up to so many sectors is never split.
     pub(crate) whole_sectors: u32,
+    /// The same for plain reads and writes; 0 when they need a closer look.
+    pub(crate) plain_read_sectors: u32,
+    pub(crate) plain_write_sectors: u32,
+    /// Bits that no address or length in sectors may have.
+    pub(crate) block_mask: u64,
     /// Slots of a submitter.
     pub(crate) slots: u16,
     pub(crate) nr_requests: u16,
@@ -200,7 +205,6 @@ impl Device {
         }
         let snapshot = Snapshot {
             version: 0,
-            whole_sectors: whole_sectors(&limits),
             limits,
             nomerges: config.nomerges,
             barriers: config.barriers,
@@ -208,7 +212,9 @@ impl Device {
             offline: false,
             slots: slots(nr_requests),
             nr_requests,
-        };
+            ..Snapshot::default()
+        }
+        .derived();
         Ok(Device {
             shared: Arc::new(Shared {
                 lanes: (0..config.queues).map(|_| LanePort::new()).collect(),
@@ -333,7 +339,7 @@ impl Device {
         lane: usize,
     ) -> Result<Submitter, Error> {
         let shared = &self.shared;
-        if shared.snapshot().offline {
+        if self.is_offline() {
             return Err(Error::Dying(shared.config.name.clone()));
         }
         let lane = lane % shared.lanes.len();
@@ -386,7 +392,7 @@ impl Device {
     pub fn stats(&self) -> Stats {
         let mut stats = self.shared.ledger.lock().expect("the ledger's lock").sum();
         self.shared.lanes.iter().for_each(|lane| stats.add_lane(&lane.gauges));
-        stats.in_flight = self.shared.gate.inside();
+        stats.in_flight = self.shared.gate.inside().saturating_sub(stats.handing_over);
         stats
     }
 
@@ -453,7 +459,6 @@ impl Device {
         self.tell_scheduler(&limits, nomerges);
         shared.replace_snapshot(Snapshot {
             version: before.version + 1,
-            whole_sectors: whole_sectors(&limits),
             limits,
             nomerges,
             barriers: parts.barriers,
@@ -461,6 +466,7 @@ impl Device {
             offline: before.offline,
             slots: slots(nr_requests).max(before.slots),
             nr_requests,
+            ..Snapshot::default()
         });
         Ok(())
     }
@@ -586,6 +592,18 @@ fn slots(nr_requests: u16) -> u16 {
     nr_requests.saturating_mul(2).max(8)
 }
 
+impl Snapshot {
+    /// With what follows from the rest worked out.
+    fn derived(mut self) -> Snapshot {
+        self.whole_sectors = whole_sectors(&self.limits);
+        let plain = if self.offline { 0 } else { self.whole_sectors };
+        self.plain_read_sectors = plain;
+        self.plain_write_sectors = if self.limits.read_only { 0 } else { plain };
+        self.block_mask = u64::from(self.limits.block_sectors() - 1);
+        self
+    }
+}
+
 fn whole_sectors(limits: &Limits) -> u32 {
     let simple = limits.chunk_sectors == 0 && limits.max_segments > 0;
     let segment = limits.max_segment_size / weir_bio::SECTOR as u32;
@@ -623,7 +641,7 @@ impl Shared {
     }
 
     pub(crate) fn replace_snapshot(&self, snapshot: Snapshot) {
-        *self.snapshot.lock().expect("the snapshot's lock") = Arc::new(snapshot);
+        *self.snapshot.lock().expect("the snapshot's lock") = Arc::new(snapshot.derived());
         self.version.next();
     }
 

@@ -24,6 +24,12 @@ const RETRY_NS: u64 = 3_000_000;
 /// How often the tag table is looked over for timeouts.
 const SCAN_NS: u64 = 1_000_000_000;
 
+/// Where a hard queue gets requests from when its dispatch list is empty.
+pub(crate) trait Source {
+    /// Hands up to `max` requests to `sink`, knowing whether the queue is busy; says how many.
+    fn give(&mut self, busy: bool, max: usize, sink: &mut impl FnMut(RequestClaim)) -> usize;
+}
+
 /// See the module.
 pub(crate) struct HardQueue {
     driver: Box<dyn DriverQueue>,
@@ -37,8 +43,6 @@ pub(crate) struct HardQueue {
     orders: Vec<Order>,
     done: Done,
     burst: Vec<Tag>,
-    /// Requests from the source, about to get their tags.
-    incoming: Vec<RequestClaim>,
     /// Average of refusals (block-core section 6.4); only zero or not matters.
     busy: u8,
     retry_at: Option<Nanos>,
@@ -68,7 +72,6 @@ impl HardQueue {
             orders: Vec::new(),
             done: Done::default(),
             burst: Vec::with_capacity(BURST),
-            incoming: Vec::with_capacity(BURST),
             busy: 0,
             retry_at: None,
             scan_at: None,
@@ -172,12 +175,12 @@ impl HardQueue {
         &mut self,
         now: Nanos,
         replies: &mut Replies,
-        mut source: impl FnMut(bool, usize, &mut Vec<RequestClaim>),
+        source: &mut impl Source,
     ) -> bool {
         self.kick_flush(now, replies);
         let mut sent = false;
         let short = loop {
-            let short = self.gather(now, replies, &mut source);
+            let short = self.gather(now, replies, source);
             if self.burst.is_empty() {
                 break short;
             }
@@ -205,12 +208,7 @@ impl HardQueue {
 
     /// Gives tags to requests until a burst is full or nothing waits; true when the tags ran out.
     #[inline]
-    fn gather(
-        &mut self,
-        now: Nanos,
-        replies: &mut Replies,
-        source: &mut impl FnMut(bool, usize, &mut Vec<RequestClaim>),
-    ) -> bool {
+    fn gather(&mut self, now: Nanos, replies: &mut Replies, source: &mut impl Source) -> bool {
         self.burst.clear();
         loop {
             let room = self.tags.secure(BURST - self.burst.len());
@@ -225,25 +223,21 @@ impl HardQueue {
                 }
                 continue;
             }
-            let mut incoming = std::mem::take(&mut self.incoming);
-            source(self.busy != 0, room, &mut incoming);
-            let nothing = incoming.is_empty();
-            for claim in incoming.drain(..) {
+            let given = source.give(self.busy != 0, room, &mut |claim| {
                 if claim.flush_step.is_sequenced() {
                     self.take_in(claim, now, replies);
                 } else {
                     self.start(claim, now);
                 }
-            }
-            self.incoming = incoming;
-            if nothing {
+            });
+            if given == 0 {
                 return false;
             }
         }
     }
 
     /// Gives a request its tag, which was secured, and puts it into the burst.
-    #[inline]
+    #[inline(always)]
     fn start(&mut self, mut claim: RequestClaim, now: Nanos) {
         debug_assert_eq!(claim.state, State::Idle, "a request is started twice");
         let tag = self.tags.take().expect("a tag was secured");

@@ -172,10 +172,7 @@ impl Multi {
             self.turn_elevator(shared, index, now);
         }
         if self.paused == 0 {
-            let soft = &mut self.soft;
-            let short = self.hard.issue(now, &mut self.replies, |busy, max, out| {
-                soft.fill(busy, max, out);
-            });
+            let short = self.hard.issue(now, &mut self.replies, &mut self.soft);
             if short {
                 self.soft.stage(&self.snapshot.limits, self.snapshot.nomerges);
             }

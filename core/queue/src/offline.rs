@@ -17,9 +17,14 @@ impl Device {
         // Nobody is inside, so each submitter looks at the snapshot before its next I/O.
         shared.replace_snapshot(Snapshot {
             version: before.version + 1,
-            limits: before.limits.clone(),
             offline: true,
-            ..*before
+            ..Snapshot::clone(&before)
         });
+    }
+
+    /// Whether it was [taken offline](Device::take_offline).
+    #[must_use]
+    pub fn is_offline(&self) -> bool {
+        self.shared.snapshot().offline
     }
 }

@@ -52,6 +52,11 @@ pub(crate) struct FlushStep {
     pub(crate) postflush: bool,
 }
 
+impl FlushStep {
+    /// Data and nothing else.
+    pub(crate) const DATA: FlushStep = FlushStep { preflush: false, data: true, postflush: false };
+}
+
 /// The other bios of a merged request, ascending by sector around its own.
 #[derive(Debug, Default)]
 struct Merged {
@@ -94,7 +99,7 @@ impl Request {
 
     /// Puts a bio into a free slot.
     #[inline]
-    pub(crate) fn fill(&mut self, bio: &mut Bio, now: Nanos) {
+    pub(crate) fn fill(&mut self, bio: &mut Bio, step: FlushStep, now: Nanos) {
         debug_assert_eq!(self.state, State::Free, "a slot is filled while in use");
         self.rq = Rq {
             sector: bio.sector,
@@ -116,6 +121,7 @@ impl Request {
         self.status = Status::Ok;
         self.absorbed = false;
         self.pooled = false;
+        self.flush_step = step;
     }
 
     /// The small view policies see.

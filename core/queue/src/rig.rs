@@ -5,7 +5,7 @@ use weir_bio::{Bio, Data, Nanos, RqId, Status, SubmitterId};
 use weir_ring::Claim;
 
 use crate::driver::{Batch, Cancel, Done, DriverQueue, Tag, TagTable};
-use crate::request::{Request, State};
+use crate::request::{FlushStep, Request, State};
 
 /// A driver queue with its tags, and nothing else.
 pub struct Rig {
@@ -45,7 +45,7 @@ impl Rig {
             let tag = self.free.pop().expect("a free tag for every bio");
             self.taken = self.taken.wrapping_add(1);
             let mut claim = Claim::new(Request::free(RqId::new(SubmitterId(0), self.taken, 0)));
-            claim.fill(&mut bio, now);
+            claim.fill(&mut bio, FlushStep::DATA, now);
             claim.issued_at = now;
             self.table.put(tag, claim);
             tags.push(tag);

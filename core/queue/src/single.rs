@@ -12,7 +12,7 @@ use weir_bio::{Limits, Nanos};
 
 use crate::bell::Port;
 use crate::elevator::Elevator;
-use crate::hard::HardQueue;
+use crate::hard::{HardQueue, Source};
 use crate::reply::Replies;
 use crate::request::RequestClaim;
 
@@ -34,6 +34,7 @@ struct Queue {
     nr_requests: u16,
     /// Submitters that found the pool empty.
     starved: Vec<u16>,
+    pulled: Vec<RequestClaim>,
     paused: u32,
 }
 
@@ -48,6 +49,7 @@ impl Single {
                 pool: [0; 2],
                 nr_requests,
                 starved: Vec::new(),
+                pulled: Vec::new(),
                 paused: 0,
             }),
             any_home,
@@ -171,6 +173,25 @@ impl Single {
     }
 }
 
+/// The elevator as the request function asks it.
+struct FromElevator<'a> {
+    elevator: &'a mut Elevator,
+    pulled: &'a mut Vec<RequestClaim>,
+    now: Nanos,
+}
+
+impl Source for FromElevator<'_> {
+    fn give(&mut self, _busy: bool, max: usize, sink: &mut impl FnMut(RequestClaim)) -> usize {
+        self.elevator.pull(0, max, self.now, self.pulled);
+        let given = self.pulled.len();
+        for claim in self.pulled.drain(..) {
+            self.elevator.started(claim.rq.tag, self.now);
+            sink(claim);
+        }
+        given
+    }
+}
+
 impl Queue {
     fn end_one(&mut self, now: Nanos) -> bool {
         let Some(hard) = &mut self.hard else { return false };
@@ -211,11 +232,9 @@ impl Queue {
         while let Some(claim) = self.sequenced.pop_front() {
             hard.take_in(claim, now, &mut self.replies);
         }
-        let elevator = &mut self.elevator;
-        hard.issue(now, &mut self.replies, |_, max, out| {
-            elevator.pull(0, max, now, out);
-            out.iter().for_each(|claim| elevator.started(claim.rq.tag, now));
-        });
+        let mut source =
+            FromElevator { elevator: &mut self.elevator, pulled: &mut self.pulled, now };
+        hard.issue(now, &mut self.replies, &mut source);
     }
 
     fn wake_at(&self, now: Nanos) -> Option<Nanos> {

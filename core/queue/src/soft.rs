@@ -10,6 +10,7 @@ use weir_bio::Limits;
 use weir_ring::Consumer;
 use weir_sched::merge::{Fit, fit};
 
+use crate::hard::Source;
 use crate::request::RequestClaim;
 
 /// How many of the newest staged requests a merge looks at.
@@ -49,29 +50,6 @@ impl Soft {
     pub(crate) fn mark(&mut self, context: usize) {
         if let Some(word) = self.active.get_mut(context / 64) {
             *word |= 1 << (context % 64);
-        }
-    }
-
-    /// Up to `max` requests, appended to `out`: ascending by context, or in turn, one of each,
-    /// while the lane is busy.
-    #[inline]
-    pub(crate) fn fill(&mut self, in_turn: bool, max: usize, out: &mut Vec<RequestClaim>) {
-        let mut left = max;
-        while left > 0 {
-            let Some(context) = self.next_active(if in_turn { self.cursor } else { 0 }) else {
-                return;
-            };
-            let wanted = if in_turn { 1 } else { left };
-            let before = out.len();
-            if let Some(context) = &mut self.contexts[context] {
-                context.fill(wanted, out);
-            }
-            let given = out.len() - before;
-            left -= given;
-            self.cursor = context + 1;
-            if given < wanted {
-                self.active[context / 64] &= !(1 << (context % 64));
-            }
         }
     }
 
@@ -117,16 +95,40 @@ impl Soft {
     }
 }
 
+impl Source for Soft {
+    /// Ascending by context, or in turn, one of each, while the lane is busy.
+    #[inline]
+    fn give(&mut self, busy: bool, max: usize, sink: &mut impl FnMut(RequestClaim)) -> usize {
+        let mut left = max;
+        while left > 0 {
+            let Some(context) = self.next_active(if busy { self.cursor } else { 0 }) else { break };
+            let wanted = if busy { 1 } else { left };
+            let given = match &mut self.contexts[context] {
+                Some(context) => context.give(wanted, sink),
+                None => 0,
+            };
+            left -= given;
+            self.cursor = context + 1;
+            if given < wanted {
+                self.active[context / 64] &= !(1 << (context % 64));
+            }
+        }
+        max - left
+    }
+}
+
 impl Context {
     #[inline]
-    fn fill(&mut self, max: usize, out: &mut Vec<RequestClaim>) {
-        let staged = max.min(self.staged.len());
-        out.extend(self.staged.drain(..staged));
-        for _ in staged..max {
-            let Some(claim) = self.ring.pop() else { break };
-            out.push(claim);
+    fn give(&mut self, max: usize, sink: &mut impl FnMut(RequestClaim)) -> usize {
+        let mut given = 0;
+        while given < max {
+            let staged = if self.staged.is_empty() { None } else { self.staged.pop_front() };
+            let Some(claim) = staged.or_else(|| self.ring.pop()) else { break };
+            sink(claim);
+            given += 1;
         }
         self.ring.release();
+        given
     }
 
     fn stage(&mut self, limits: &Limits, nomerges: u8) {

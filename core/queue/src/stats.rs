@@ -38,6 +38,8 @@ pub(crate) struct SubmitterStats {
     pub(crate) groups: [GroupStats; 3],
     pub(crate) busy_ticks: Counter,
     pub(crate) errors: Counter,
+    /// Bios that have ended and are being handed back: inside the gate still, in flight no more.
+    pub(crate) handing_over: Counter,
 }
 
 /// One direction of one submitter.
@@ -302,6 +304,7 @@ pub struct Stats {
     pub directions: [Direction; 3],
     /// Bios accepted and not ended.
     pub in_flight: u64,
+    pub(crate) handing_over: u64,
     /// Requests the driver holds: reads, writes.
     pub in_driver: [u64; 2],
     /// Busy time in ticks of [`TICK_NS`].
@@ -327,6 +330,7 @@ impl Stats {
             group.wait.add_to(&mut sum.wait);
             group.device.add_to(&mut sum.device);
         }
+        self.handing_over += from.handing_over.read();
         self.busy_ticks += from.busy_ticks.read();
         self.errors += from.errors.read();
     }

@@ -8,7 +8,7 @@ use weir_bio::{Bio, Data, Flags, Nanos, Op, RqId, SECTOR, Status, SubmitterId};
 use weir_ring::{Claim, Member, Producer};
 use weir_sched::merge::{Fit, fit};
 
-use crate::admit::admit;
+use crate::admit::{admit, is_plain};
 use crate::bell::Port;
 use crate::config::Spread;
 use crate::device::{ELEVATOR, Shared, Snapshot};
@@ -114,6 +114,10 @@ pub(crate) struct Core {
     parts: Vec<Option<Parts>>,
     backlog: VecDeque<usize>,
     ended: Vec<Completion>,
+    /// See [`is_direct`](Core::is_direct).
+    direct: bool,
+    /// Ended requests on their way through [`complete`](Core::complete).
+    arrived: Vec<RequestClaim>,
     streaks: Streaks,
     /// How many of `ended` never passed the gate.
     turned_away: usize,
@@ -136,8 +140,13 @@ impl Submitter {
     pub(crate) fn new(with: Attachment) -> Submitter {
         let snapshot = with.shared.snapshot();
         let Attachment { shared, id, member, stats, port, rings, lane, turns_single } = with;
+        let direct = shared.single.is_none()
+            && !snapshot.scheduled
+            && shared.config.spread == Spread::Submitter;
         Submitter {
             core: Some(Box::new(Core {
+                direct,
+                arrived: Vec::new(),
                 shared,
                 id,
                 member,
@@ -232,7 +241,7 @@ impl Drop for Submitter {
 impl Core {
     #[inline]
     fn submit(&mut self, bio: &mut Bio, now: Nanos) -> Result<(), Why> {
-        if self.free.is_empty() && self.is_full() {
+        if self.free.is_empty() && !self.make_slot() {
             return self.refuse(bio, Why::Full);
         }
         if !self.member.enter(&self.shared.gate) {
@@ -244,6 +253,19 @@ impl Core {
             // Nothing of ours was inside, so what we know may have been replaced.
             self.refresh();
         }
+        if is_plain(bio, &self.snapshot) {
+            let claim = self.slot(bio, FlushStep::DATA, now);
+            if self.direct {
+                self.plug_in_ring(claim, now);
+                return Ok(());
+            }
+            return self.route(claim, bio, now);
+        }
+        self.submit_special(bio, now)
+    }
+
+    /// Whatever is not a plain read or write.
+    fn submit_special(&mut self, bio: &mut Bio, now: Nanos) -> Result<(), Why> {
         let step = match admit(bio, &self.snapshot) {
             Ok(step) => step,
             Err(status) => {
@@ -284,35 +306,38 @@ impl Core {
         self.port.nudge();
     }
 
+    /// Whether plain requests go straight into the one ring.
+    fn is_direct(&self) -> bool {
+        self.shared.single.is_none()
+            && !self.snapshot.scheduled
+            && self.shared.config.spread == Spread::Submitter
+    }
+
+    #[inline]
     fn refresh(&mut self) {
         if self.snapshot.version != self.shared.version() {
             self.snapshot = self.shared.snapshot();
+            self.direct = self.is_direct();
         }
     }
 
     /// A slot with the bio in it. The caller has seen that there is one.
     #[inline]
     fn slot(&mut self, bio: &mut Bio, step: FlushStep, now: Nanos) -> RequestClaim {
-        let mut claim = match self.free.pop() {
-            Some(claim) => claim,
-            None => self.new_slot(),
-        };
-        claim.fill(bio, now);
-        claim.flush_step = step;
+        let mut claim = self.free.pop().expect("a free slot");
+        claim.fill(bio, step, now);
         claim
     }
 
-    /// Whether no more slots may be made.
-    fn is_full(&self) -> bool {
-        self.slots >= self.snapshot.slots.min(self.slots_max)
-    }
-
+    /// Makes one more slot, if there may be more.
     #[cold]
-    fn new_slot(&mut self) -> RequestClaim {
-        assert!(!self.is_full(), "more slots than nr_requests allows");
-        let claim = Claim::new(Request::free(RqId::new(self.id, self.slots, 0)));
+    fn make_slot(&mut self) -> bool {
+        if self.slots >= self.snapshot.slots.min(self.slots_max) {
+            return false;
+        }
+        self.free.push(Claim::new(Request::free(RqId::new(self.id, self.slots, 0))));
         self.slots += 1;
-        claim
+        true
     }
 
     #[inline]
@@ -345,7 +370,7 @@ impl Core {
 
     #[inline]
     fn plug(&mut self, claim: RequestClaim, bio: &mut Bio, now: Nanos) -> Result<(), Why> {
-        if self.shared.single.is_none() && !self.snapshot.scheduled {
+        if self.direct {
             self.plug_in_ring(claim, now);
             return Ok(());
         }
@@ -470,7 +495,7 @@ impl Core {
     /// Sends as many parts as there are slots for (one, if they follow one another).
     fn issue_parts(&mut self, index: usize, now: Nanos) {
         loop {
-            let full = self.free.is_empty() && self.is_full();
+            let full = self.free.is_empty() && !self.make_slot();
             let parts = self.parts[index].as_mut().expect("parts under way");
             if parts.serial.is_some() && parts.left > 0 {
                 return;
@@ -535,27 +560,66 @@ impl Core {
     }
 
     pub(crate) fn complete(&mut self, now: Nanos, mut each: impl FnMut(Completion)) -> usize {
-        let mut ended = self.ended.len();
-        for completion in self.ended.drain(..) {
+        self.last_now = now;
+        let unsent = self.ended.len();
+        let arrived = self.take_arrived(now);
+        if unsent + arrived == 0 {
+            return 0;
+        }
+        // Statistics are written before anybody is told, so that whoever is told finds them whole;
+        // what is being handed over is no longer in flight.
+        self.stats.handing_over.set((unsent + arrived) as u64);
+        let mut ended = unsent;
+        for completion in std::mem::take(&mut self.ended) {
             self.stats.errors.add(u64::from(!completion.status.is_ok()));
             each(completion);
         }
-        let inbox = self.port.inbox.take();
-        if !inbox.is_empty() {
-            self.stats.account_busy(&self.shared.stamp, now, || true);
-            for claim in inbox {
-                ended += usize::from(self.take_apart(claim, now, &mut each));
+        let mut claims = std::mem::take(&mut self.arrived);
+        for claim in claims.drain(..) {
+            if claim.split == Request::WHOLE {
+                ended += 1;
+                each(self.take_apart(claim));
+            } else if let Some(completion) = self.take_part(claim, now) {
+                ended += 1;
+                each(completion);
+            } else {
+                let left = self.stats.handing_over.read() - 1;
+                self.stats.handing_over.set(left);
             }
-            self.stats.settle(&mut self.streaks);
         }
+        self.arrived = claims;
         let left = ended - std::mem::take(&mut self.turned_away);
         if left > 0 && self.member.leave(left as u64, &self.shared.gate) {
             self.shared.tell_freezer();
         }
+        self.stats.handing_over.set(0);
         if !self.backlog.is_empty() {
             self.send_backlog(now);
         }
         ended
+    }
+
+    /// Empties the inbox and counts what came.
+    #[inline]
+    fn take_arrived(&mut self, now: Nanos) -> usize {
+        let inbox = self.port.inbox.take();
+        if inbox.is_empty() {
+            return 0;
+        }
+        self.stats.account_busy(&self.shared.stamp, now, || true);
+        for claim in inbox {
+            debug_assert_eq!(claim.state, State::Complete, "a request comes back unfinished");
+            let ok = claim.status.is_ok();
+            let sectors = if ok && !claim.absorbed { u64::from(claim.rq.sectors) } else { 0 };
+            self.stats.errors.add(u64::from(!ok));
+            let group = Group::of(claim.rq.op);
+            let times =
+                (claim.issued_at.since(claim.accepted_at), claim.done_at.since(claim.issued_at));
+            self.stats.count(&mut self.streaks, group, times, claim.absorbed, sectors);
+            self.arrived.push(claim);
+        }
+        self.stats.settle(&mut self.streaks);
+        self.arrived.len()
     }
 
     #[cold]
@@ -570,77 +634,49 @@ impl Core {
         self.flush_plug(now);
     }
 
-    /// Accounts for an ended request, gives its slot back and hands its bio over; false while
-    /// parts of the bio are missing.
-    #[inline]
-    fn take_apart(
-        &mut self,
-        mut claim: RequestClaim,
-        now: Nanos,
-        each: &mut impl FnMut(Completion),
-    ) -> bool {
-        debug_assert_eq!(claim.state, State::Complete, "a request comes back unfinished");
+    /// The bio of an ended request; its slot is free again.
+    // The completion is built where it is used: to move it once more is to read in wide pieces what
+    // has just been written in narrow ones, which stalls for longer than all the rest takes.
+    #[inline(always)]
+    fn take_apart(&mut self, mut claim: RequestClaim) -> Completion {
         let wait_ns = claim.issued_at.since(claim.accepted_at);
         let device_ns = claim.done_at.since(claim.issued_at);
-        let ok = claim.status.is_ok();
-        if !ok {
-            self.stats.errors.add(1);
-        }
-        let sectors = if ok && !claim.absorbed { u64::from(claim.rq.sectors) } else { 0 };
-        let group = Group::of(claim.rq.op);
-        let times = (wait_ns, device_ns);
-        self.stats.count(&mut self.streaks, group, times, claim.absorbed, sectors);
+        let (cookie, status, op) = (claim.cookie, claim.status, claim.rq.op);
+        let sectors = own_sectors(&claim);
+        let data = std::mem::take(&mut claim.data);
         claim.state = State::Free;
-        if claim.split != Request::WHOLE {
-            return self.join_part(claim, wait_ns, device_ns, now, each);
-        }
-        each(Completion {
-            cookie: claim.cookie,
-            status: claim.status,
-            op: claim.rq.op,
-            sectors: own_sectors(&claim),
-            data: std::mem::take(&mut claim.data),
-            wait_ns,
-            device_ns,
-        });
         self.free.push(claim);
-        true
+        Completion { cookie, status, op, sectors, data, wait_ns, device_ns }
     }
 
+    /// As [`take_apart`](Core::take_apart) for a part of a bio. `None` while parts are missing.
     #[cold]
-    fn join_part(
-        &mut self,
-        mut claim: RequestClaim,
-        wait_ns: u64,
-        device_ns: u64,
-        now: Nanos,
-        each: &mut impl FnMut(Completion),
-    ) -> bool {
-        let index = claim.split as usize;
+    fn take_part(&mut self, claim: RequestClaim, now: Nanos) -> Option<Completion> {
+        let (index, sector) = (claim.split as usize, claim.cookie);
+        let part = self.take_apart(claim);
         let parts = self.parts[index].as_mut().expect("parts under way");
         parts.left -= 1;
         if parts.status.is_ok() {
-            parts.status = claim.status;
+            parts.status = part.status;
         }
-        parts.data.push((claim.cookie, std::mem::take(&mut claim.data)));
-        parts.wait_ns = parts.wait_ns.max(wait_ns);
-        parts.device_ns = parts.device_ns.max(device_ns);
-        self.free.push(claim);
+        parts.data.push((sector, part.data));
+        parts.wait_ns = parts.wait_ns.max(part.wait_ns);
+        parts.device_ns = parts.device_ns.max(part.device_ns);
         if parts.rest.is_some() {
             if parts.serial.is_some() && parts.left == 0 {
                 self.issue_parts(index, now);
                 self.flush_plug(now);
             }
-            return false;
+            return None;
         }
         if parts.left > 0 {
-            return false;
+            return None;
         }
         let mut parts = self.parts[index].take().expect("parts under way");
         parts.data.sort_by_key(|(sector, _)| *sector);
         let mut data = Data::None;
         parts.data.into_iter().for_each(|(_, piece)| data.append(piece));
-        each(Completion {
+        Some(Completion {
             cookie: parts.cookie,
             status: parts.status,
             op: parts.op,
@@ -648,8 +684,7 @@ impl Core {
             data,
             wait_ns: parts.wait_ns,
             device_ns: parts.device_ns,
-        });
-        true
+        })
     }
 }
 

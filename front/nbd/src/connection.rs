@@ -385,15 +385,19 @@ fn receive_payload(
     Ok((count, count - filled))
 }
 
+/// Socket buffer asked for, bytes: room for the replies of a full queue of 4 KiB reads. A larger one
+/// only moves more memory through the caches.
+const SEND_BUFFER: usize = 512 << 10;
+
 /// Makes a socket what a connection needs; what it does not know is no error.
 pub(crate) fn prepare(fd: &OwnedFd) -> io::Result<()> {
+    use rustix::net::{AddressFamily, sockopt};
     rustix::io::ioctl_fionbio(fd, true)?;
-    // A UNIX socket has no Nagle to switch off, and the buffers are a wish the system may cut.
-    let _ = rustix::net::sockopt::set_tcp_nodelay(fd, true);
-    let _ = rustix::net::sockopt::set_socket_send_buffer_size(fd, SOCKET_BUFFER);
-    let _ = rustix::net::sockopt::set_socket_recv_buffer_size(fd, SOCKET_BUFFER);
+    if sockopt::socket_domain(fd) == Ok(AddressFamily::UNIX) {
+        // A wish, which the system may cut. TCP sizes its own buffers better than we could.
+        let _ = sockopt::set_socket_send_buffer_size(fd, SEND_BUFFER);
+    } else {
+        let _ = sockopt::set_tcp_nodelay(fd, true);
+    }
     Ok(())
 }
-
-/// Socket buffers asked for, bytes.
-const SOCKET_BUFFER: usize = 2 << 20;

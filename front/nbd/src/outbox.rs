@@ -92,7 +92,7 @@ impl Outbox {
                 self.put_zeros(pool, len as usize);
             }
             Data::One(buf) => self.put_buf(pool, buf),
-            Data::Many(bufs) => bufs.into_iter().for_each(|buf| self.put_buf(pool, buf)),
+            Data::Many(mut bufs) => bufs.drain(..).for_each(|buf| self.put_buf(pool, buf)),
             Data::None => {}
         }
     }

@@ -62,7 +62,7 @@ impl Pool {
             return Data::One(self.buf(len));
         }
         let pieces = (0..len).step_by(PIECE).map(|at| self.buf(PIECE.min(len - at)));
-        Data::Many(pieces.collect())
+        Data::Many(pieces.collect::<Vec<Buf>>().into())
     }
 
     /// Takes a buffer back. One of another make, or one too many, is freed.
@@ -82,7 +82,7 @@ impl Pool {
         match data {
             Data::One(buf) => self.give(buf),
             Data::Zero { spare, .. } => spare.into_iter().for_each(|buf| self.give(buf)),
-            Data::Many(bufs) => bufs.into_iter().for_each(|buf| self.give(buf)),
+            Data::Many(mut bufs) => bufs.drain(..).for_each(|buf| self.give(buf)),
             Data::None => {}
         }
     }

@@ -5,7 +5,7 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use weir_bio::{Bio, Nanos, Status};
-use weir_queue::{Bell, Device, Error};
+use weir_queue::{Bell, Device};
 
 use crate::clock::Clock;
 use crate::host::Host;
@@ -70,12 +70,7 @@ pub(crate) fn drain(host: &Host, devices: &[Device], limit_ns: u64, then: Then) 
         // A thread each: a freeze cannot be given up, and one stuck device must not cost the
         // others their flush. A stuck thread ends with the process.
         let work = move || {
-            drop(device.freeze());
-            let end = flush(&device, until);
-            if then == Then::Ends && end == Some(Status::Ok) {
-                device.take_offline();
-            }
-            let _ = sender.send((index, end));
+            let _ = sender.send((index, bring_to_rest(&device, until, then)));
         };
         if let Err(error) = std::thread::Builder::new().name("weir-drain".into()).spawn(work) {
             tracing::error!(%error, "no thread to drain a disk with");
@@ -94,6 +89,21 @@ pub(crate) fn drain(host: &Host, devices: &[Device], limit_ns: u64, then: Then) 
         flush => Some(report(host, device, flush)),
     });
     late.collect()
+}
+
+/// How the flush ended, if everything did by `until`.
+fn bring_to_rest(device: &Device, until: Nanos, then: Then) -> Option<Status> {
+    drop(device.freeze());
+    if Clock.now() >= until {
+        // Nobody waits any more, and the device is in use.
+        return None;
+    }
+    let end = flush(device, until);
+    if then == Then::Ends && end == Some(Status::Ok) {
+        device.take_offline();
+    }
+    // Whoever took it offline meanwhile has done this.
+    if device.is_offline() { Some(Status::Ok) } else { end }
 }
 
 fn report(host: &Host, device: &Device, flush: Option<Status>) -> Unfinished {
@@ -122,7 +132,6 @@ fn flush(device: &Device, until: Nanos) -> Option<Status> {
     let bell = Bell::new(Box::new(Unpark::current()), 1);
     let mut submitter = match device.submitter(&bell, 0, 0) {
         Ok(submitter) => submitter,
-        Err(Error::Dying(_)) => return Some(Status::Offline),
         Err(error) => {
             tracing::error!(%error, "the last flush cannot be submitted");
             return Some(Status::Resource);

@@ -4,7 +4,7 @@ use std::io;
 use std::marker::PhantomData;
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
+use std::thread::{JoinHandle, ThreadId};
 
 use weir_queue::{Device, Error, QueueMode};
 
@@ -19,6 +19,7 @@ use crate::service::{Service, Turn};
 pub struct Host {
     remotes: Vec<Arc<Remote>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
+    homes: Vec<ThreadId>,
     devices: Mutex<Vec<Device>>,
 }
 
@@ -39,7 +40,8 @@ impl Host {
                 drop(loud);
             })?);
         }
-        Ok(Host { remotes, threads: Mutex::new(threads), devices: Mutex::default() })
+        let homes = threads.iter().map(|thread| thread.thread().id()).collect();
+        Ok(Host { remotes, threads: Mutex::new(threads), homes, devices: Mutex::default() })
     }
 
     /// How many reactors there are.
@@ -51,9 +53,7 @@ impl Host {
     /// Whether the calling thread is one of its reactors, which must not wait for any of them.
     #[must_use]
     pub fn is_here(&self) -> bool {
-        let here = std::thread::current().id();
-        let threads = self.threads.lock().expect("the threads' lock");
-        threads.iter().any(|thread| thread.thread().id() == here)
+        self.homes.contains(&std::thread::current().id())
     }
 
     /// Opens the device's lanes: lane `i` on reactor `i` modulo their number. The one queue of a
@@ -92,7 +92,7 @@ impl Host {
     ///
     /// # Errors
     /// [`Unfinished`] when that took longer than `limit_ns`, or the flush failed; then the lanes
-    /// stay open.
+    /// stay open. A device that is not here is none.
     pub fn release(&self, device: &Device, limit_ns: u64) -> Result<(), Unfinished> {
         self.let_go(device, limit_ns, Then::Rests)
     }
@@ -107,6 +107,9 @@ impl Host {
     }
 
     fn let_go(&self, device: &Device, limit_ns: u64, then: Then) -> Result<(), Unfinished> {
+        if !self.devices.lock().expect("the devices' lock").iter().any(|here| here.is(device)) {
+            return Ok(());
+        }
         let device_alone = std::slice::from_ref(device);
         if let Some(late) = drain::drain(self, device_alone, limit_ns, then).pop() {
             return Err(late);
@@ -127,11 +130,13 @@ impl Host {
         let unfinished = drain::drain(self, &devices, limit_ns, Then::Ends);
         if !unfinished.is_empty() {
             self.threads.lock().expect("the threads' lock").clear();
+            self.devices.lock().expect("the devices' lock").extend(devices);
             return Err(unfinished);
         }
         devices.iter().for_each(|device| self.close_lanes(device));
         self.end_reactors();
-        for thread in std::mem::take(&mut *self.threads.lock().expect("the threads' lock")) {
+        let threads = std::mem::take(&mut *self.threads.lock().expect("the threads' lock"));
+        for thread in threads {
             // A reactor that panicked has ended the process.
             let _ = thread.join();
         }

@@ -1,0 +1,398 @@
+//! A disk of this process: a device, the reactors that turn its lanes, and the ways in.
+
+use std::fmt;
+use std::ops::Deref;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use weir_bio::{Bio, Limits, SECTOR};
+use weir_live::{Clock, Host, Unfinished};
+use weir_queue::{Completion, Device, QueueMode, Stats};
+
+use crate::intake::{Door, Job};
+use crate::open::{self, Error, Opened};
+use crate::pending::{Pending, Reply};
+use crate::session::Session;
+use crate::target::Target;
+
+/// How long a close waits unless told otherwise.
+const CLOSE_LIMIT: Duration = Duration::from_secs(4);
+
+/// Most reactors of a disk that was not told how many.
+const REACTORS_MAX: usize = 8;
+
+/// I/Os that go to one reactor before the next has its turn: neighbours stay together and merge.
+const RUN: usize = 32;
+
+/// A disk, opened in this process. Clones are handles of the same disk, for any thread.
+///
+/// Three ways in: a [`Session`] for a thread that wants its own queue or blocking calls,
+/// [`start`](Disk::start) for futures and [`submit`](Disk::submit) for callbacks.
+///
+/// # When the last handle is dropped
+/// [`close`](Disk::close) is the orderly end, because it can say what went wrong. Dropping the last
+/// `Disk` or [`Session`] closes as well, and blocks for as long (on a reactor, where it must not
+/// block, a thread of its own does it); what goes wrong then is logged as an error.
+///
+/// A back end that hangs cannot be waited for for ever. After the
+/// [limit](Builder::close_limit) `close` gives up with an error and the disk goes on: I/O ends when
+/// its time is up, and close may be tried again. Once the last handle is dropped as well, the
+/// disk's own reactors end; every [`Pending`] and callback still open is told
+/// [`Offline`](weir_bio::Status::Offline), and memory that the back end may still touch is never
+/// freed.
+#[derive(Clone)]
+pub struct Disk {
+    open: Arc<Open>,
+}
+
+impl Disk {
+    /// Opens a target, as in `file:/x.img,size=1G,queues=2`, with everything else by default.
+    ///
+    /// # Errors
+    /// See [`Builder::open`].
+    pub fn open(target: &str) -> Result<Disk, Error> {
+        Disk::builder(target).open()
+    }
+
+    /// A disk to be opened, with what it needs to be told.
+    pub fn builder(source: impl Into<Source>) -> Builder {
+        Builder {
+            source: source.into(),
+            name: None,
+            reactors: None,
+            host: None,
+            close_limit: CLOSE_LIMIT,
+        }
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.open.name()
+    }
+
+    /// Its size, bytes.
+    #[must_use]
+    pub fn size(&self) -> u64 {
+        self.open.size
+    }
+
+    /// What it can take in one request.
+    #[must_use]
+    pub fn limits(&self) -> Limits {
+        self.open.device.limits()
+    }
+
+    /// Its statistics, summed now. What a [`Session`] did is counted when it has taken the
+    /// completion.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        self.open.device.stats()
+    }
+
+    /// The device below: reconfiguration, freezing, what is allocated.
+    #[must_use]
+    pub fn device(&self) -> &Device {
+        &self.open.device
+    }
+
+    /// What a person should know of how it was opened, a sentence each.
+    #[must_use]
+    pub fn notices(&self) -> &[String] {
+        &self.open.notices
+    }
+
+    /// A way in of one thread's own.
+    ///
+    /// # Errors
+    /// A disk that is closed, or has [`SUBMITTERS_MAX`](weir_queue::SUBMITTERS_MAX) ways in.
+    pub fn session(&self) -> Result<Session, Error> {
+        Session::new(Arc::clone(&self.open))
+    }
+
+    /// Starts an I/O from any thread and returns at once. It waits its turn if the disk is full or
+    /// frozen. On a closed disk it ends [`Offline`](weir_bio::Status::Offline).
+    pub fn start(&self, bio: Bio) -> Pending {
+        let (pending, reply) = Pending::new(&bio);
+        self.open.door().enter(Job { bio, reply });
+        pending
+    }
+
+    /// Starts an I/O from any thread and returns at once; `ended` is called when it has ended, once
+    /// in every case.
+    ///
+    /// It is called on a reactor, which serves nobody else meanwhile: it must not block, so it may
+    /// start further I/O and send on channels, and not use a [`Session`] or [`Pending::wait`]. One
+    /// that panics ends the process. On a closed disk the caller itself calls it, with
+    /// [`Offline`](weir_bio::Status::Offline).
+    pub fn submit(&self, bio: Bio, ended: impl FnOnce(Completion) + Send + 'static) {
+        let reply = Reply::call(&bio, ended);
+        self.open.door().enter(Job { bio, reply });
+    }
+
+    /// Closes the disk for all its handles: lets nothing in any more, finishes what was accepted,
+    /// flushes, and gives the back end up. Waits at most the [limit](Builder::close_limit). What
+    /// comes afterwards ends with [`Offline`](weir_bio::Status::Offline); closing again is nothing.
+    ///
+    /// # Errors
+    /// What did not end in time, with the disk, how many I/Os and the age of the oldest; a flush
+    /// that failed; a call from a reactor, which would wait for itself.
+    pub fn close(&self) -> Result<(), Error> {
+        self.open.close()
+    }
+}
+
+impl fmt::Debug for Disk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Disk({}, {} bytes)", self.name(), self.size())
+    }
+}
+
+/// What a disk is made of.
+pub enum Source {
+    /// A target string.
+    Text(String),
+    /// A target, parsed.
+    Target(Target),
+    /// A device that no host has: one with a driver of the caller's own.
+    Device(Device),
+}
+
+impl From<&str> for Source {
+    fn from(text: &str) -> Source {
+        Source::Text(String::from(text))
+    }
+}
+
+impl From<String> for Source {
+    fn from(text: String) -> Source {
+        Source::Text(text)
+    }
+}
+
+impl From<Target> for Source {
+    fn from(target: Target) -> Source {
+        Source::Target(target)
+    }
+}
+
+impl From<Device> for Source {
+    fn from(device: Device) -> Source {
+        Source::Device(device)
+    }
+}
+
+/// A disk about to be opened.
+#[must_use = "nothing is opened before `open`"]
+pub struct Builder {
+    source: Source,
+    name: Option<String>,
+    reactors: Option<usize>,
+    host: Option<Arc<Host>>,
+    close_limit: Duration,
+}
+
+impl Builder {
+    /// The disk's name, for messages; `disk` if it has none. A [`Source::Device`] has its own.
+    pub fn name(self, name: impl Into<String>) -> Builder {
+        Builder { name: Some(name.into()), ..self }
+    }
+
+    /// How many reactor threads the disk gets, at least 1. By default one for each processor, but
+    /// not more than the queues its target states, or 8. Without effect beside
+    /// [`host`](Builder::host).
+    pub fn reactors(self, count: usize) -> Builder {
+        Builder { reactors: Some(count), ..self }
+    }
+
+    /// Uses reactors that are there already, which several disks may share. They outlive the disk;
+    /// stopping the host closes the disk.
+    pub fn host(self, host: Arc<Host>) -> Builder {
+        Builder { host: Some(host), ..self }
+    }
+
+    /// How long [`Disk::close`], and the drop of the last handle, may take; 4 s if not told.
+    pub fn close_limit(self, limit: Duration) -> Builder {
+        Builder { close_limit: limit, ..self }
+    }
+
+    /// Opens it.
+    ///
+    /// # Errors
+    /// What is wrong with the target, what its driver could not do, or what the system refused.
+    pub fn open(self) -> Result<Disk, Error> {
+        let Builder { source, name, reactors, host, close_limit } = self;
+        let target = match source {
+            Source::Device(device) => Err(device),
+            Source::Target(target) => Ok(target),
+            Source::Text(text) => Ok(Target::parse(&text).map_err(Error::new)?),
+        };
+        let queues = match &target {
+            Ok(target) if target.queues_given => Some(usize::from(target.config.queues)),
+            Ok(_) => None,
+            Err(device) => Some(usize::from(device.config().queues)),
+        };
+        let (host, owns_host) = match host {
+            Some(host) => (host, false),
+            None => {
+                let count = reactors.unwrap_or_else(|| default_reactors(queues));
+                let host = Host::new(count).map_err(|e| Error::new(format!("reactors: {e}")))?;
+                (Arc::new(host), true)
+            }
+        };
+        let name = name.as_deref().unwrap_or("disk");
+        let Opened { device, notices } = match target {
+            Ok(target) => open::open(name, &target, host.reactors())?,
+            Err(device) => Opened { device, notices: Vec::new() },
+        };
+        let doors = adopt(&host, &device)?;
+        let limits = device.limits();
+        let open = Open {
+            shared: Arc::new(Shared {
+                size: limits.capacity * SECTOR,
+                block: limits.logical_block_size,
+                device,
+                notices,
+                host,
+                owns_host,
+                doors,
+                turn: AtomicUsize::new(0),
+                close_limit,
+                closed: Mutex::new(false),
+            }),
+        };
+        Ok(Disk { open: Arc::new(open) })
+    }
+}
+
+fn default_reactors(queues: Option<usize>) -> usize {
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    processors.min(queues.unwrap_or(REACTORS_MAX)).min(REACTORS_MAX)
+}
+
+/// Puts the device on the host, with a door on each reactor that turns a lane of it.
+fn adopt(host: &Host, device: &Device) -> Result<Vec<Door>, Error> {
+    host.adopt(device)?;
+    let config = device.config();
+    let everywhere = config.mode == QueueMode::Sq && device.any_home();
+    let homes = if everywhere { usize::MAX } else { usize::from(config.queues) };
+    let mut doors = Vec::new();
+    for index in 0..host.reactors().min(homes) {
+        match Door::open(host, index, device) {
+            Ok(door) => doors.push(door),
+            Err(error) => {
+                doors.iter().for_each(Door::remove);
+                // Nothing was submitted: there is nothing to wait for.
+                let _ = host.retire(device, CLOSE_LIMIT.as_nanos() as u64);
+                return Err(error.into());
+            }
+        }
+    }
+    Ok(doors)
+}
+
+/// What keeps a disk open; the last one dropped closes it.
+pub(crate) struct Open {
+    shared: Arc<Shared>,
+}
+
+impl Deref for Open {
+    type Target = Shared;
+    fn deref(&self) -> &Shared {
+        &self.shared
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        if !self.shared.host.is_here() {
+            return self.shared.close_or_log();
+        }
+        let shared = Arc::clone(&self.shared);
+        let work = move || shared.close_or_log();
+        if let Err(error) = std::thread::Builder::new().name("weir-close".into()).spawn(work) {
+            tracing::error!(disk = self.name(), %error, "no thread to close the disk with");
+        }
+    }
+}
+
+/// What all handles of a disk share.
+pub(crate) struct Shared {
+    pub(crate) device: Device,
+    notices: Vec<String>,
+    /// Bytes.
+    pub(crate) size: u64,
+    /// The logical block, bytes.
+    pub(crate) block: u32,
+    host: Arc<Host>,
+    owns_host: bool,
+    /// At least one.
+    doors: Vec<Door>,
+    turn: AtomicUsize,
+    close_limit: Duration,
+    closed: Mutex<bool>,
+}
+
+impl Shared {
+    pub(crate) fn name(&self) -> &str {
+        &self.device.config().name
+    }
+
+    /// The next number of a caller that is dealt out: a session's lane.
+    pub(crate) fn next_lane(&self) -> usize {
+        self.turn.fetch_add(RUN, Ordering::Relaxed) / RUN
+    }
+
+    fn door(&self) -> &Door {
+        let turn = self.turn.fetch_add(1, Ordering::Relaxed) / RUN;
+        &self.doors[turn % self.doors.len()]
+    }
+
+    fn close_or_log(&self) {
+        if let Err(error) = self.close() {
+            tracing::error!(disk = self.name(), %error, "the disk was not closed in order");
+        }
+    }
+
+    fn close(&self) -> Result<(), Error> {
+        if self.host.is_here() {
+            let name = self.name();
+            return Err(Error::new(format!(
+                "disk {name}: a reactor cannot close it, as it would wait for itself"
+            )));
+        }
+        let mut closed = self.closed.lock().expect("the lock of closing");
+        if *closed {
+            return Ok(());
+        }
+        let until = Clock.now() + self.close_limit.as_nanos().min(u128::from(u64::MAX)) as u64;
+        let left = || until.since(Clock.now());
+        let ends: Vec<_> = self.doors.iter().map(Door::close).collect();
+        for end in ends {
+            // Whoever is late is found out below.
+            let _ = end.recv_timeout(Duration::from_nanos(left()));
+        }
+        // A host that was stopped has done this.
+        if let Err(late) = self.host.retire(&self.device, left()) {
+            return Err(self.explain(late));
+        }
+        *closed = true;
+        self.doors.iter().for_each(Door::remove);
+        if self.owns_host {
+            // It has no device any more, so it ends at once.
+            let _ = self.host.stop(left());
+        }
+        Ok(())
+    }
+
+    fn explain(&self, late: Unfinished) -> Error {
+        let hint = match late {
+            Unfinished { requests: 1.., oldest_ns: None, flush: None, .. } => {
+                ", none of it with the back end: does a session hold completions it has not taken?"
+            }
+            _ => "",
+        };
+        Error::new(format!("{late}{hint}"))
+    }
+}

@@ -1,0 +1,156 @@
+//! Why a blocking call failed.
+
+use std::fmt;
+use std::io;
+
+use weir_bio::{Op, Status};
+
+/// Linux' EROFS.
+const EROFS: i32 = 30;
+
+/// A blocking call that did not do what it was asked: what was asked of which disk, and why not.
+///
+/// It turns into an [`io::Error`] with the errno of [`errno`](IoError::errno).
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct IoError {
+    /// The disk's name.
+    pub disk: String,
+    /// What was asked.
+    pub op: Op,
+    /// Where, bytes from the disk's start; 0 for a flush.
+    pub offset: u64,
+    /// How much, bytes; 0 for a flush.
+    pub len: u64,
+    /// How it ended: that of the first part that failed, if it was carried out in parts.
+    pub status: Status,
+    /// What is known beyond that.
+    pub cause: Cause,
+}
+
+/// Whose fault it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Cause {
+    /// The disk's: the status says it all.
+    Disk,
+    /// The caller's: offset or length is not a multiple of the logical block.
+    Misaligned {
+        /// The logical block, bytes.
+        block: u32,
+    },
+    /// The caller's: the range ends beyond the disk.
+    BeyondEnd {
+        /// The disk's size, bytes.
+        size: u64,
+    },
+    /// The disk may only be read.
+    ReadOnly,
+}
+
+impl IoError {
+    /// Linux' errno (positive): EROFS for a disk that may only be read, else that of the
+    /// [status](Status::errno).
+    #[must_use]
+    pub fn errno(&self) -> i32 {
+        if self.cause == Cause::ReadOnly { EROFS } else { self.status.errno() }
+    }
+}
+
+impl fmt::Display for IoError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let IoError { disk, op, offset, len, status, cause } = self;
+        write!(f, "disk {disk}: {}", verb(*op))?;
+        if *op != Op::Flush {
+            write!(f, " of {len} bytes at offset {offset}")?;
+        }
+        match cause {
+            Cause::Disk => write!(f, ": {status}"),
+            Cause::Misaligned { block } => {
+                let (name, value) = match offset.is_multiple_of(u64::from(*block)) {
+                    true => ("length", len),
+                    false => ("offset", offset),
+                };
+                write!(f, ": {name}={value} is not a multiple of the logical block, {block} bytes")
+            }
+            Cause::BeyondEnd { size } => match offset.checked_add(*len) {
+                Some(end) => write!(f, ": end={end} is beyond the disk's size, {size} bytes"),
+                None => write!(f, ": its end is beyond the disk's size, {size} bytes"),
+            },
+            Cause::ReadOnly => write!(f, ": the disk is read-only"),
+        }
+    }
+}
+
+fn verb(op: Op) -> &'static str {
+    match op {
+        Op::Read => "read",
+        Op::Write => "write",
+        Op::Flush => "flush",
+        Op::Discard => "discard",
+        Op::SecureErase => "secure erase",
+        Op::WriteZeroes => "write zeroes",
+        Op::Prefetch => "prefetch",
+        Op::DrvIn | Op::DrvOut => "passthrough",
+    }
+}
+
+impl std::error::Error for IoError {}
+
+impl From<IoError> for io::Error {
+    fn from(error: IoError) -> io::Error {
+        io::Error::from_raw_os_error(error.errno())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error(op: Op, status: Status, cause: Cause) -> IoError {
+        IoError { disk: "sda".into(), op, offset: 8192, len: 4096, status, cause }
+    }
+
+    #[test]
+    fn an_error_names_the_disk_the_range_the_value_and_its_bound() {
+        let of = |op, status, cause| error(op, status, cause).to_string();
+        for (text, expected) in [
+            (
+                of(Op::Read, Status::Medium, Cause::Disk),
+                "disk sda: read of 4096 bytes at offset 8192: medium error",
+            ),
+            (of(Op::Flush, Status::Timeout, Cause::Disk), "disk sda: flush: timed out"),
+            (
+                of(Op::Write, Status::Inval, Cause::Misaligned { block: 16384 }),
+                "disk sda: write of 4096 bytes at offset 8192: offset=8192 is not a multiple of \
+                 the logical block, 16384 bytes",
+            ),
+            (
+                of(Op::Discard, Status::Inval, Cause::Misaligned { block: 8192 }),
+                "disk sda: discard of 4096 bytes at offset 8192: length=4096 is not a multiple of \
+                 the logical block, 8192 bytes",
+            ),
+            (
+                of(Op::WriteZeroes, Status::NoSpc, Cause::BeyondEnd { size: 10240 }),
+                "disk sda: write zeroes of 4096 bytes at offset 8192: end=12288 is beyond the \
+                 disk's size, 10240 bytes",
+            ),
+            (
+                of(Op::Write, Status::IoErr, Cause::ReadOnly),
+                "disk sda: write of 4096 bytes at offset 8192: the disk is read-only",
+            ),
+        ] {
+            assert_eq!(text, expected);
+        }
+    }
+
+    #[test]
+    fn an_error_becomes_an_io_error_with_the_status_as_errno() {
+        for status in Status::ALL.into_iter().filter(|status| !status.is_ok()) {
+            let io = io::Error::from(error(Op::Read, status, Cause::Disk));
+            assert_eq!(io.raw_os_error(), Some(status.errno()));
+        }
+        let io = io::Error::from(error(Op::Write, Status::IoErr, Cause::ReadOnly));
+        assert_eq!(io.kind(), io::ErrorKind::ReadOnlyFilesystem);
+    }
+}

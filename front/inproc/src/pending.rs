@@ -1,0 +1,247 @@
+//! I/O that anybody may start from any thread, answered to a [`Pending`] or to a callback.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::Thread;
+
+use weir_bio::{Bio, Data, Op, Status};
+use weir_queue::Completion;
+
+/// An I/O under way: a [`Future`] of its [`Completion`], for any runtime or none.
+///
+/// It may be awaited, [waited](Pending::wait) for by a thread, or dropped at any time: then the I/O
+/// goes on, and its memory is freed when the device has let go of it.
+///
+/// An error of the I/O is the completion's status. If the disk is closed or its host ends before
+/// the I/O was answered, that is [`Status::Offline`].
+#[must_use = "to start an I/O and not look at how it ended is to lose its errors"]
+pub struct Pending {
+    slot: Arc<Slot>,
+}
+
+impl Pending {
+    /// The I/O's handle, and the way to answer it.
+    pub(crate) fn new(bio: &Bio) -> (Pending, Reply) {
+        let slot = Arc::new(Slot { state: Mutex::new(State::UnderWay(None)) });
+        let pending = Pending { slot: Arc::clone(&slot) };
+        (pending, Reply::new(bio, To::Pending(slot)))
+    }
+
+    /// Blocks the calling thread until the I/O has ended. Not for a callback, which runs on a
+    /// reactor: that would wait for itself.
+    ///
+    /// # Panics
+    /// When it was polled to its end before.
+    #[must_use]
+    pub fn wait(mut self) -> Completion {
+        let waker = Waker::from(Arc::new(UnparkWaker(std::thread::current())));
+        let mut context = Context::from_waker(&waker);
+        loop {
+            match Pin::new(&mut self).poll(&mut context) {
+                Poll::Ready(completion) => return completion,
+                Poll::Pending => std::thread::park(),
+            }
+        }
+    }
+
+    /// Whether it has ended: the next poll is ready.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        !matches!(*self.slot.lock(), State::UnderWay(_))
+    }
+}
+
+impl Future for Pending {
+    type Output = Completion;
+
+    /// # Panics
+    /// When it was ready before.
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Completion> {
+        let mut state = self.slot.lock();
+        match std::mem::replace(&mut *state, State::Taken) {
+            State::Ended(completion) => Poll::Ready(completion),
+            State::UnderWay(waker) => {
+                // Whoever polled last is woken, as every future has it.
+                let waker = match waker {
+                    Some(waker) if waker.will_wake(context.waker()) => waker,
+                    _ => context.waker().clone(),
+                };
+                *state = State::UnderWay(Some(waker));
+                Poll::Pending
+            }
+            State::Taken => panic!("a Pending is polled after it was ready"),
+        }
+    }
+}
+
+impl std::fmt::Debug for Pending {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(if self.has_ended() { "Pending(ended)" } else { "Pending(under way)" })
+    }
+}
+
+/// What a [`Pending`] and the service that answers it share.
+struct Slot {
+    state: Mutex<State>,
+}
+
+enum State {
+    UnderWay(Option<Waker>),
+    Ended(Completion),
+    Taken,
+}
+
+impl Slot {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("a pending I/O's lock")
+    }
+
+    fn end(&self, completion: Completion) {
+        let before = std::mem::replace(&mut *self.lock(), State::Ended(completion));
+        // Outside the lock: a waker may poll on the spot.
+        if let State::UnderWay(Some(waker)) = before {
+            waker.wake();
+        }
+    }
+}
+
+struct UnparkWaker(Thread);
+
+impl Wake for UnparkWaker {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// The one answer an I/O gets: spent by [`end`](Reply::end), or by being dropped, which says that
+/// the disk is gone.
+pub(crate) struct Reply {
+    cookie: u64,
+    op: Op,
+    sectors: u32,
+    to: Option<To>,
+}
+
+enum To {
+    Pending(Arc<Slot>),
+    Call(Box<dyn FnOnce(Completion) + Send>),
+}
+
+impl Reply {
+    fn new(bio: &Bio, to: To) -> Reply {
+        Reply { cookie: bio.cookie, op: bio.op, sectors: bio.sectors, to: Some(to) }
+    }
+
+    pub(crate) fn call(bio: &Bio, call: impl FnOnce(Completion) + Send + 'static) -> Reply {
+        Reply::new(bio, To::Call(Box::new(call)))
+    }
+
+    /// Tells whoever waits; on the way the I/O had a cookie of ours.
+    pub(crate) fn end(mut self, completion: Completion) {
+        self.tell(Completion { cookie: self.cookie, ..completion });
+    }
+
+    fn tell(&mut self, completion: Completion) {
+        match self.to.take() {
+            Some(To::Pending(slot)) => slot.end(completion),
+            Some(To::Call(call)) => call(completion),
+            None => {}
+        }
+    }
+}
+
+impl Drop for Reply {
+    fn drop(&mut self) {
+        let Reply { cookie, op, sectors, .. } = *self;
+        self.tell(Completion {
+            cookie,
+            status: Status::Offline,
+            op,
+            sectors,
+            data: Data::None,
+            wait_ns: 0,
+            device_ns: 0,
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+
+    struct Tally(AtomicU32);
+
+    impl Wake for Tally {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn tally() -> (Arc<Tally>, Waker) {
+        let tally = Arc::new(Tally(AtomicU32::new(0)));
+        (Arc::clone(&tally), Waker::from(tally))
+    }
+
+    fn completion(status: Status) -> Completion {
+        let (bio, data) = (Bio::flush(), Data::None);
+        let (op, sectors) = (bio.op, bio.sectors);
+        Completion { cookie: 99, status, op, sectors, data, wait_ns: 0, device_ns: 0 }
+    }
+
+    #[test]
+    fn the_last_waker_is_woken_once_and_the_cookie_is_the_callers() {
+        let (mut pending, reply) = Pending::new(&Bio::flush().cookie(7));
+        let (first, first_waker) = tally();
+        let (second, second_waker) = tally();
+        for waker in [&first_waker, &second_waker, &second_waker] {
+            assert!(Pin::new(&mut pending).poll(&mut Context::from_waker(waker)).is_pending());
+        }
+        assert!(!pending.has_ended());
+        reply.end(completion(Status::Ok));
+        assert_eq!(first.0.load(Ordering::Relaxed), 0);
+        assert_eq!(second.0.load(Ordering::Relaxed), 1);
+        assert!(pending.has_ended());
+        assert_eq!(pending.wait().cookie, 7);
+    }
+
+    #[test]
+    fn an_answer_that_is_dropped_says_offline_once() {
+        let (pending, reply) = Pending::new(&Bio::flush().cookie(7));
+        drop(reply);
+        let ended = pending.wait();
+        assert_eq!((ended.cookie, ended.status), (7, Status::Offline));
+        let calls = Arc::new(AtomicU32::new(0));
+        for drops in [true, false] {
+            let calls = Arc::clone(&calls);
+            let reply = Reply::call(&Bio::flush(), move |_| {
+                calls.fetch_add(1, Ordering::Relaxed);
+            });
+            if drops { drop(reply) } else { reply.end(completion(Status::Ok)) }
+        }
+        assert_eq!(calls.load(Ordering::Relaxed), 2);
+    }
+
+    #[test]
+    fn an_answer_nobody_waits_for_is_freed_with_its_memory() {
+        let (pending, reply) = Pending::new(&Bio::flush());
+        let slot = Arc::downgrade(&pending.slot);
+        drop(pending);
+        reply.end(completion(Status::Ok));
+        assert!(slot.upgrade().is_none());
+    }
+
+    #[test]
+    #[should_panic(expected = "polled after it was ready")]
+    fn a_pending_polled_after_its_end_says_so() {
+        let (mut pending, reply) = Pending::new(&Bio::flush());
+        reply.end(completion(Status::Ok));
+        let (_, waker) = tally();
+        let mut context = Context::from_waker(&waker);
+        assert!(Pin::new(&mut pending).poll(&mut context).is_ready());
+        let _ = Pin::new(&mut pending).poll(&mut context);
+    }
+}
