@@ -92,7 +92,9 @@ pub(crate) fn difference(before: &ServerInfo, now: &ServerInfo) -> Option<String
     if now.size != before.size {
         return Some(format!("its size is {} and was {}", now.size, before.size));
     }
-    let lost = before.flags.without(now.flags).without(Offer::SEND_DF);
+    let lost = before.flags.without(now.flags);
+    // DF, and what has no name here, is never used.
+    let lost = lost.without(Offer::SEND_DF).without(lost.unknown());
     if !lost.is_empty() {
         return Some(format!("it no longer offers {lost:?}"));
     }

@@ -36,6 +36,8 @@ pub(crate) struct Connection {
     life: Life,
     /// Why nothing can be sent any more. What was received before may still be read.
     broken: Option<Errno>,
+    /// The server has said that it is going away.
+    leaving: bool,
 }
 
 /// Why a connection is of no more use.
@@ -45,6 +47,8 @@ pub(crate) enum Lost {
     Receive(Errno),
     Send(Errno),
     Watch(Errno),
+    /// It is going away, and everything it took is answered, or not in time.
+    Leaving,
     Protocol(ReplyError),
 }
 
@@ -55,9 +59,17 @@ impl fmt::Display for Lost {
             Lost::Receive(errno) => write!(f, "receive: {errno}"),
             Lost::Send(errno) => write!(f, "send: {errno}"),
             Lost::Watch(errno) => write!(f, "epoll: {errno}"),
+            Lost::Leaving => f.write_str("the server is shutting down"),
             Lost::Protocol(why) => write!(f, "the server broke the protocol: {why}"),
         }
     }
+}
+
+/// What one system call brought.
+pub(crate) struct Received {
+    pub(crate) bytes: usize,
+    /// There may be more.
+    pub(crate) more: bool,
 }
 
 /// Where answers go.
@@ -79,7 +91,9 @@ impl Connection {
         // out when the rest comes.
         replies.next(&mut &behind[..], &mut Slots::new(0)).map_err(Lost::Protocol)?;
         let requests = Requests::new(info.mode);
-        Ok(Connection { socket, requests, replies, output: Output::default(), life, broken: None })
+        let output = Output::default();
+        let (broken, leaving) = (None, false);
+        Ok(Connection { socket, requests, replies, output, life, broken, leaving })
     }
 
     pub(crate) fn socket(&self) -> BorrowedFd<'_> {
@@ -95,9 +109,25 @@ impl Connection {
         !self.output.is_empty() && self.broken.is_none()
     }
 
+    /// Whether new requests may go out.
+    pub(crate) fn is_sound(&self) -> bool {
+        self.broken.is_none() && !self.leaving
+    }
+
     /// Whether sending has failed, and the next reap will find the connection lost.
     pub(crate) fn is_broken(&self) -> bool {
         self.broken.is_some()
+    }
+
+    /// Whether the server has said that it is going away: nothing new is asked of it, and it is
+    /// left once it has answered.
+    pub(crate) fn is_leaving(&self) -> bool {
+        self.leaving
+    }
+
+    /// Whether nothing is due in either direction.
+    pub(crate) fn is_idle(&self, slots: &Slots) -> bool {
+        slots.waiting() == 0 && self.output.is_empty() && self.broken.is_none()
     }
 
     /// Why sending has failed, if it has.
@@ -156,7 +186,7 @@ impl Connection {
         }
     }
 
-    /// Receives once and answers what is complete. True when there may be more to receive.
+    /// Receives once and answers what is complete.
     ///
     /// # Errors
     /// Why the connection is lost.
@@ -164,7 +194,7 @@ impl Connection {
         &mut self,
         window: &mut [u8],
         to: &mut Answers<'_>,
-    ) -> Result<bool, Lost> {
+    ) -> Result<Received, Lost> {
         let most = if to.slots.expects_large() { SMALL_WINDOW } else { window.len() };
         let window = &mut window[..most];
         let (received, direct, room) = match self.replies.missing() {
@@ -185,14 +215,15 @@ impl Connection {
         let got = match received {
             Ok((0, _)) => return Err(Lost::Closed),
             Ok((got, _)) => got,
-            Err(Errno::AGAIN) => return Ok(false),
-            Err(Errno::INTR) => return Ok(true),
+            Err(Errno::AGAIN) => return Ok(Received { bytes: 0, more: false }),
+            Err(Errno::INTR) => return Ok(Received { bytes: 0, more: true }),
             Err(errno) => return Err(Lost::Receive(errno)),
         };
         let direct = direct.min(got);
         self.replies.received(direct as u64);
         self.digest(&window[..got - direct], to)?;
-        Ok(got == room)
+        // Less than there was room for: the socket is empty, and need not be asked again.
+        Ok(Received { bytes: got, more: got == room })
     }
 
     /// Follows the stream of replies through these bytes.
@@ -226,16 +257,18 @@ impl Connection {
                 }
                 Status::Ok
             }
-            Err(error) => translate::status(error),
+            Err(error) => {
+                self.leaving |= error == NbdError::Shutdown;
+                translate::status(error)
+            }
         };
         to.slots.answered(cookie, status, to.done);
     }
 
     /// Takes leave of the server, if nothing is left to be said. Never blocks.
     pub(crate) fn part(mut self, slots: &mut Slots) {
-        let idle = slots.taken() == 0 && self.output.is_empty() && self.broken.is_none();
         let farewell = Wire::new(Command::DISC, 0, 0, 0);
-        if idle && self.requests.push(&farewell, self.output.arena()).is_ok() {
+        if self.is_idle(slots) && self.requests.push(&farewell, self.output.arena()).is_ok() {
             self.send(slots);
         }
     }

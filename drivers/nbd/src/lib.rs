@@ -18,8 +18,9 @@
 //! connection would not know. So after such a loss flushes fail until the device is connected
 //! anew, unless a connection that survived can vouch for the writes; everything else goes on.
 //!
-//! A server that breaks the protocol in a way that loses the step of the stream is a lost
-//! connection, with a notice that says what was wrong.
+//! A server that answers with ESHUTDOWN is asked nothing more and left once it has answered what it
+//! took. A server that breaks the protocol in a way that loses the step of the stream is a lost connection,
+//! with a notice that says what was wrong.
 //!
 //! # Left out
 //!

@@ -11,17 +11,18 @@ use weir_bio::{Nanos, Status};
 use weir_queue::{Batch, Done, DriverError, DriverQueue};
 
 use crate::agreed;
-use crate::connection::{Answers, Connection, Lost};
+use crate::connection::{Answers, Connection, Lost, Received};
 use crate::dial::{Dial, Opened, Progress};
 use crate::nbd::Shared;
 use crate::slots::Slots;
 
-/// Bytes received by one system call, when small replies come in numbers.
+/// Bytes received by one system call, when small replies come in numbers: some 60 of 4 KiB.
 const WINDOW: usize = 256 << 10;
 
-/// System calls one reap receives with, so that a server that never stops sending does not keep
-/// the thread. What is left makes the event descriptor readable again.
-const ROUNDS: usize = 16;
+/// A reap that has received so many bytes leaves the rest for the next one, before which the
+/// server is given new requests; a server that never stops sending does not keep the thread. What
+/// is left makes the event descriptor readable again.
+const REAPED_MAX: usize = WINDOW;
 
 /// Wait before the first attempt to reconnect, and between the last ones.
 const BACKOFF_MIN_NS: u64 = 1_000_000_000;
@@ -42,6 +43,8 @@ pub(crate) struct NbdQueue {
     place: usize,
     backoff_ns: u64,
     lost_at: Nanos,
+    /// Until then a server that is going away may answer what it took.
+    leave_by: Option<Nanos>,
     /// A failed attempt has been reported since the connection was lost.
     reported: bool,
 }
@@ -86,6 +89,7 @@ impl NbdQueue {
             place: 0,
             backoff_ns: BACKOFF_MIN_NS,
             lost_at: Nanos::ZERO,
+            leave_by: None,
             reported: false,
         };
         queue.watch().map_err(|errno| failed("epoll", Some(errno.into())))?;
@@ -127,11 +131,17 @@ impl NbdQueue {
 
     /// Ends everything on the connection and lets some time pass.
     fn lose(&mut self, now: Nanos, why: &Lost) {
-        let State::Connected(connection) = &self.state else { return self.retry(now) };
+        let State::Connected(connection) = std::mem::replace(&mut self.state, State::Gone) else {
+            return self.retry(now);
+        };
         let in_flight = self.slots.waiting();
         let doubtful = self.shared.durability.lost(connection.life());
+        if connection.is_leaving() {
+            connection.part(&mut self.slots);
+        }
         self.slots.lose_all();
         self.lost_at = now;
+        self.leave_by = None;
         self.reported = false;
         self.notice(&format!("lost with {in_flight} requests in flight: {why}"));
         if doubtful {
@@ -155,11 +165,15 @@ impl NbdQueue {
         let State::Connected(connection) = &mut self.state else { return };
         let before = self.slots.taken();
         let mut to = Answers { slots: &mut self.slots, done, durability: &self.shared.durability };
-        let mut lost = None;
-        for _ in 0..ROUNDS {
+        let (mut reaped, mut lost) = (0, None);
+        while reaped < REAPED_MAX {
             match connection.receive(&mut self.window, &mut to) {
-                Ok(true) => {}
-                Ok(false) => break,
+                Ok(Received { bytes, more }) => {
+                    reaped += bytes;
+                    if !more {
+                        break;
+                    }
+                }
                 Err(why) => {
                     lost = Some(why);
                     break;
@@ -169,6 +183,12 @@ impl NbdQueue {
         if lost.is_none() {
             connection.send(&mut self.slots);
             lost = connection.broken();
+        }
+        if lost.is_none() && connection.is_leaving() {
+            let patience = self.shared.connect_timeout_ns();
+            let by = *self.leave_by.get_or_insert(now + patience);
+            let over = connection.is_idle(&self.slots) || by <= now;
+            lost = over.then_some(Lost::Leaving);
         }
         if self.slots.taken() < before {
             self.backoff_ns = BACKOFF_MIN_NS;
@@ -244,7 +264,7 @@ impl NbdQueue {
         let patience = self.shared.reconnect_timeout_ns();
         match &self.state {
             State::Gone => self.end_all(batch, Status::Offline),
-            // Broken, and about to be lost: the wait has only just begun.
+            // About to be lost: the wait has only just begun.
             State::Connected(_) if patience > 0 => batch.refuse(Status::Resource),
             _ if now.since(self.lost_at) < patience => batch.refuse(Status::Resource),
             _ => self.end_all(batch, Status::Transport),
@@ -256,7 +276,7 @@ impl DriverQueue for NbdQueue {
     fn submit(&mut self, batch: &mut Batch<'_>, now: Nanos) {
         let NbdQueue { state, slots, shared, .. } = self;
         let connection = match state {
-            State::Connected(connection) if !connection.is_broken() => connection,
+            State::Connected(connection) if connection.is_sound() => connection,
             _ => return self.submit_disconnected(batch, now),
         };
         while let Some((tag, request)) = batch.peek() {
@@ -288,7 +308,8 @@ impl DriverQueue for NbdQueue {
             return Some(Nanos::ZERO);
         }
         match &self.state {
-            State::Connected(connection) => connection.is_broken().then_some(Nanos::ZERO),
+            State::Connected(connection) if connection.is_broken() => Some(Nanos::ZERO),
+            State::Connected(_) => self.leave_by,
             State::Down { retry_at } => Some(*retry_at),
             State::Dialing { until, .. } => Some(*until),
             State::Gone => None,

@@ -18,6 +18,7 @@ use weir_proto_nbd::wire::{
     ChunkType, Command, ExtendedHeader, Mode, ReplyFlags, ReplyTo, Request, StructuredHeader,
     TransmissionFlags,
 };
+use weir_queue::rig::Answered;
 use weir_queue::{Driver, Extent};
 
 const MODES: [Mode; 3] = [Mode::Simple, Mode::Structured, Mode::Extended];
@@ -643,6 +644,71 @@ fn an_error_at_an_offset_ends_the_read_and_the_stream_goes_on() {
             assert_eq!(lane.status(read(0, 8)), Status::Ok);
         });
     }
+}
+
+#[test]
+fn a_server_that_shuts_down_is_left_once_it_has_answered_and_found_again() {
+    for mode in MODES {
+        let (peer, disk) = (Peer::new(), Disk::new());
+        thread::scope(|scope| {
+            let (asked, ask) = channel();
+            let (peer, disk) = (&peer, &disk);
+            scope.spawn(move || {
+                let mut session = peer.session_in(mode);
+                let requests: Vec<_> = (0..3).map(|_| session.request().unwrap().0).collect();
+                let shutdown = |replies: &Replies, out: &mut Vec<u8>, request: &Request| {
+                    replies.error(request.reply_to(), NbdError::Shutdown, "going away", out);
+                };
+                session.say(|replies, out| shutdown(replies, out, &requests[1]));
+                ask.recv().expect("a client that was told");
+                session.say(|replies, out| replies.done(requests[2].reply_to(), out));
+                session.say(|replies, out| shutdown(replies, out, &requests[0]));
+                let (farewell, _) = session.request().expect("a farewell");
+                assert_eq!(farewell.command, Command::DISC);
+                session.until_left();
+                peer.session_in(mode).serve(disk);
+            });
+            let nbd = connect(peer, Options::default());
+            let mut lane = Lane::open(&nbd, 0);
+            let end = |answer: &Answered| (answer.cookie, answer.status);
+            lane.submit((0..3).map(|at| write(at * 8, 8, 1).cookie(at)).collect());
+            assert_eq!(lane.some().iter().map(end).collect::<Vec<_>>(), [(1, Status::Transport)]);
+            // Nothing new is asked of it.
+            lane.submit(vec![read(0, 8).cookie(9)]);
+            assert_eq!(lane.some().iter().map(end).collect::<Vec<_>>(), [(9, Status::Transport)]);
+            asked.send(()).expect("a server that waits");
+            let ends: Vec<_> = lane.all().iter().map(end).collect();
+            assert_eq!(ends, [(2, Status::Ok), (0, Status::Transport)]);
+            let notices = nbd.notices().join("\n");
+            assert!(notices.contains("the server is shutting down"), "{notices}");
+            reconnect(&nbd, &mut lane);
+            assert_eq!(lane.status(read(0, 8)), Status::Ok);
+        });
+    }
+}
+
+#[test]
+fn a_server_that_shuts_down_and_never_answers_the_rest_is_left_in_time() {
+    let peer = Peer::new();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut session = peer.session_in(Mode::Structured);
+            session.request().expect("a request");
+            let (second, _) = session.request().expect("another");
+            session.say(|replies, out| {
+                replies.error(second.reply_to(), NbdError::Shutdown, "", out);
+            });
+            session.until_left();
+        });
+        let nbd = connect(&peer, Options::default());
+        let mut lane = Lane::open(&nbd, 0);
+        lane.submit(vec![read(0, 8).cookie(1), read(8, 8).cookie(2)]);
+        assert_eq!(lane.some()[0].cookie, 2);
+        assert_eq!(lane.rig.queue().wake_at(), Some(lane.now + 10_000_000_000));
+        lane.now = lane.now + 10_000_000_000;
+        let answer = lane.some().remove(0);
+        assert_eq!((answer.cookie, answer.status), (1, Status::Transport));
+    });
 }
 
 #[test]
