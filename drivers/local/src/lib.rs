@@ -13,7 +13,7 @@ pub mod null;
 pub mod ram;
 
 pub use faulty::{FaultPlan, Faulty};
-pub use file::{File, FileOptions};
+pub use file::{File, FileOptions, Io};
 pub use null::Null;
 pub use ram::Ram;
 

@@ -69,9 +69,10 @@ fn driver(target: &Target) -> Result<(Arc<dyn Driver>, Vec<String>), Error> {
             (Arc::new(null.latency_ns(*latency_ns)), Vec::new())
         }
         Backing::Ram { bytes } => (Arc::new(Ram::new(*bytes).map_err(Error::new)?), Vec::new()),
-        Backing::File { path, size } => {
+        Backing::File { path, size, io } => {
             let options = FileOptions {
                 size: *size,
+                io: *io,
                 read_only: target.config.read_only,
                 ..FileOptions::default()
             };

@@ -6,6 +6,7 @@
 use std::path::PathBuf;
 
 use weir_driver_nbd::Address;
+use weir_local::Io;
 use weir_queue::{Config, QueueMode, Spread};
 
 use crate::units::{parse_size, parse_time_ns};
@@ -31,6 +32,8 @@ pub enum Backing {
         path: PathBuf,
         /// Its size if it must be created.
         size: Option<u64>,
+        /// Who makes the calls to the kernel.
+        io: Io,
     },
     /// An NBD server.
     Nbd {
@@ -129,6 +132,7 @@ const OPTIONS: &[Known] = &[
     },
     Known { name: "latency_us", kind: Some("null"), set: set_latency },
     Known { name: "size", kind: Some("file"), set: set_file_size },
+    Known { name: "io", kind: Some("file"), set: set_file_io },
     Known { name: "connections", kind: Some("nbd"), set: set_connections },
 ];
 
@@ -198,7 +202,9 @@ fn parse_backing(kind: &str, rest: &str, text: &str) -> Result<(&'static str, Ba
         "null" => Ok(("null", Backing::Null { bytes: device_size(rest)?, latency_ns: 0 })),
         "ram" => Ok(("ram", Backing::Ram { bytes: device_size(rest)? })),
         "file" if rest.is_empty() => Err(format!("target {text:?} names no file")),
-        "file" => Ok(("file", Backing::File { path: PathBuf::from(rest), size: None })),
+        "file" => {
+            Ok(("file", Backing::File { path: PathBuf::from(rest), size: None, io: Io::Auto }))
+        }
         "nbd" => {
             let (server, export) = match rest.strip_prefix("//") {
                 Some(uri) => parse_tcp(uri.trim_end_matches('/'), Some(NBD_PORT), text)?,
@@ -331,6 +337,19 @@ fn set_file_size(target: &mut Target, value: &str) -> Result<(), String> {
     Ok(())
 }
 
+fn set_file_io(target: &mut Target, value: &str) -> Result<(), String> {
+    let chosen = match value {
+        "auto" => Io::Auto,
+        "uring" => Io::Uring,
+        "threads" => Io::Threads,
+        _ => return Err(format!("io={value} is neither auto, uring nor threads")),
+    };
+    if let Backing::File { io, .. } = &mut target.backing {
+        *io = chosen;
+    }
+    Ok(())
+}
+
 fn set_connections(target: &mut Target, value: &str) -> Result<(), String> {
     let count = number("connections", value, 1, 64)? as u16;
     if let Backing::Nbd { connections, .. } = &mut target.backing {
@@ -369,8 +388,10 @@ mod tests {
         assert_eq!(backing("ram:64MiB"), Backing::Ram { bytes: 64 << 20 });
         assert_eq!(
             backing(r"file:/a\,b.img,size=1M"),
-            Backing::File { path: PathBuf::from("/a,b.img"), size: Some(1 << 20) }
+            Backing::File { path: PathBuf::from("/a,b.img"), size: Some(1 << 20), io: Io::Auto }
         );
+        let threads = backing("file:/a,io=threads");
+        assert!(matches!(threads, Backing::File { io: Io::Threads, .. }), "{threads:?}");
     }
 
     #[test]
@@ -424,6 +445,8 @@ mod tests {
             ("nbd:h:1,connections=2,queues=3", "connections=2"),
             ("nbd+unix:", "names no socket"),
             ("file:", "names no file"),
+            ("file:/a,io=aio", "neither auto, uring nor threads"),
+            ("ram:1M,io=uring", "unknown option \"io\""),
         ] {
             assert!(error(text).contains(part), "{text}: {}", error(text));
         }

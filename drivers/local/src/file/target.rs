@@ -6,6 +6,7 @@ use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicI32, Ordering};
+use std::time::{Duration, Instant};
 
 use rustix::fs::{AtFlags, FlockOperation, OFlags, SeekFrom, StatxFlags};
 use rustix::io::Errno;
@@ -17,6 +18,12 @@ use super::probe::Zeroing;
 
 /// Largest logical block tried for direct I/O, bytes.
 const BLOCK_MAX: u32 = 64 << 10;
+
+/// A lock that is held is waited for so long. An io_uring that was left behind is gone within
+/// tenths of a second; who holds the lock longer means to.
+const LOCK_PATIENCE: Duration = Duration::from_secs(2);
+/// A lock that is held is asked for again after so long: flock(2) has no time limit.
+const LOCK_PAUSE: Duration = Duration::from_millis(10);
 
 /// What is open, shared by all queues.
 #[derive(Debug)]
@@ -236,7 +243,18 @@ fn lock(
         true => FlockOperation::NonBlockingLockShared,
         false => FlockOperation::NonBlockingLockExclusive,
     };
-    match rustix::fs::flock(file, operation) {
+    // The kernel takes an io_uring down after its process has ended, once the I/O in it has, and
+    // holds the file and its lock that long. So a daemon that is started again at once waits: for
+    // the lock, and with it for the last writes of the one that was killed.
+    let until = Instant::now() + LOCK_PATIENCE;
+    let locked = loop {
+        match rustix::fs::flock(file, operation) {
+            Err(Errno::INTR) => {}
+            Err(Errno::WOULDBLOCK) if Instant::now() < until => std::thread::sleep(LOCK_PAUSE),
+            ended => break ended,
+        }
+    };
+    match locked {
         Ok(()) => Ok(()),
         Err(Errno::WOULDBLOCK) => {
             let what = if read_only { "for writing" } else { "already" };
