@@ -50,6 +50,8 @@ pub(crate) struct FlushStep {
     pub(crate) preflush: bool,
     pub(crate) data: bool,
     pub(crate) postflush: bool,
+    /// The data is under way, and the machine is to hear of its end.
+    pub(crate) in_data: bool,
 }
 
 /// The other bios of a merged request, ascending by sector around its own.

@@ -1,0 +1,85 @@
+//! Scenes made by hand: each is one thing that once went wrong, or nearly did.
+
+mod bed;
+
+use std::sync::Arc;
+
+use bed::device::{Plan, Shape, Sim};
+use bed::filled;
+use weir_bio::{Bio, Flags, Limits, Nanos, Op};
+use weir_queue::driver::Home;
+use weir_queue::{Bell, Completion, Config, Device, Lane, Submitter};
+
+struct NoWake;
+
+impl weir_ring::Wake for NoWake {
+    fn wake(&self) {}
+}
+
+fn bell() -> Arc<Bell> {
+    Bell::new(Box::new(NoWake), 64)
+}
+
+fn limits() -> Limits {
+    Limits { capacity: 512, max_hw_sectors: 64, ..Limits::default() }
+}
+
+fn shape(limits: Limits, depth: u16) -> Shape {
+    let (shared_tags, home, announced) = (false, Home::Any, false);
+    Shape { limits, depth, shared_tags, home, announced, plan: Plan::default(), seed: 1 }
+}
+
+fn write(cookie: u64, sector: u64, sectors: u32) -> Bio {
+    Bio::new(Op::Write, sector, sectors, filled(cookie, sector, &[sectors]))
+        .with(Flags::SYNC)
+        .cookie(cookie)
+}
+
+/// One lane and one submitter, turned by hand.
+struct Scene {
+    sim: Arc<Sim>,
+    device: Device,
+    lane: Lane,
+    submitter: Submitter,
+    bell: Arc<Bell>,
+    now: Nanos,
+}
+
+impl Scene {
+    fn new(shape: Shape, config: Config) -> Scene {
+        let sim = Sim::new(shape);
+        let device = Device::new(config, Arc::clone(&sim) as Arc<_>).unwrap();
+        let bell = bell();
+        let lane = device.open_lane(0, &bell).unwrap();
+        let submitter = device.submitter(&bell, 0, 0).unwrap();
+        Scene { sim, device, lane, submitter, bell, now: Nanos::ZERO }
+    }
+
+    fn submit(&mut self, bio: Bio) {
+        self.submitter.submit(bio, self.now).expect("room for a bio");
+    }
+
+    fn turn(&mut self) {
+        self.submitter.flush_plug(self.now);
+        self.lane.turn(self.now);
+    }
+
+    fn ended(&mut self) -> Vec<Completion> {
+        let mut ended = Vec::new();
+        self.submitter.complete(self.now, |completion| ended.push(completion));
+        ended
+    }
+}
+
+#[test]
+fn a_flush_waits_for_the_data_after_a_preflush_and_not_any_longer() {
+    let cached = Limits { volatile_cache: true, ..limits() };
+    let mut scene = Scene::new(shape(cached, 8), Config::default());
+    scene.submit(write(1, 0, 8).with(Flags::PREFLUSH));
+    (0..4).for_each(|_| scene.turn());
+    assert_eq!(scene.ended().len(), 1);
+    assert!(scene.lane.is_idle(), "nothing is under way");
+    scene.submit(Bio::flush());
+    (0..2).for_each(|_| scene.turn());
+    assert_eq!(scene.ended().len(), 1, "a flush with nothing before it is sent at once");
+}
