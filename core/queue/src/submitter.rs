@@ -196,6 +196,8 @@ impl Drop for Submitter {
     fn drop(&mut self) {
         let Some(mut core) = self.core.take() else { return };
         let now = core.last_now;
+        // Whoever drops it need not be its home.
+        core.turns_single = false;
         core.flush_plug(now);
         core.complete(now, drop);
         let shared = Arc::clone(&core.shared);
@@ -421,9 +423,7 @@ impl Core {
         if let Some(single) = &self.shared.single {
             single.insert(&mut self.plug, now);
             self.touched = 0;
-            if !(single.any_home && self.turns_single) {
-                self.shared.ring(0);
-            }
+            self.shared.restart_single(single.any_home && self.turns_single);
             return;
         }
         if self.snapshot.scheduled && !self.plug.is_empty() {

@@ -8,7 +8,7 @@ use bed::device::{Plan, Shape, Sim};
 use bed::filled;
 use weir_bio::{Bio, Flags, Limits, Nanos, Op};
 use weir_queue::driver::Home;
-use weir_queue::{Bell, Completion, Config, Device, Lane, Submitter};
+use weir_queue::{Bell, Completion, Config, Device, Lane, QueueMode, Submitter};
 
 struct NoWake;
 
@@ -82,4 +82,39 @@ fn a_flush_waits_for_the_data_after_a_preflush_and_not_any_longer() {
     scene.submit(Bio::flush());
     (0..2).for_each(|_| scene.turn());
     assert_eq!(scene.ended().len(), 1, "a flush with nothing before it is sent at once");
+}
+
+fn single(home: Home) -> (Shape, Config) {
+    let config = Config { mode: QueueMode::Sq, ..Config::default() };
+    (Shape { home, ..shape(limits(), 8) }, config)
+}
+
+#[test]
+fn the_single_queues_home_sees_before_it_sleeps_that_others_have_submitted() {
+    for home in [Home::Any, Home::Fixed] {
+        let (shape, config) = single(home);
+        let mut scene = Scene::new(shape, config);
+        // Another thread's submitter; the home is awake, so that it does not hear its bell.
+        let mut other = scene.device.submitter(&bell(), 0, 0).unwrap();
+        scene.lane.turn(scene.now);
+        other.submit(write(1, 0, 8), scene.now).unwrap();
+        other.flush_plug(scene.now);
+        assert!(scene.lane.has_work(), "{home:?}");
+        scene.lane.turn(scene.now);
+        scene.lane.turn(scene.now);
+        assert_eq!(other.complete(scene.now, drop), 1, "{home:?}");
+    }
+}
+
+#[test]
+fn a_single_queue_that_is_let_go_looks_at_what_came_meanwhile() {
+    let (shape, config) = single(Home::Any);
+    let mut scene = Scene::new(shape, config);
+    let quiesced = scene.device.quiesce();
+    scene.submitter.submit(write(1, 0, 8), scene.now).unwrap();
+    scene.submitter.flush_plug(scene.now);
+    scene.lane.turn(scene.now);
+    assert!(!scene.lane.has_work());
+    drop(quiesced);
+    assert!(scene.lane.has_work());
 }
