@@ -36,7 +36,7 @@ impl RqId {
     /// The same slot, used once more.
     #[must_use]
     pub fn next_generation(self) -> RqId {
-        RqId(self.0 & !0xf | (self.0 + 1) & 0xf)
+        RqId(self.0 & !0xf | self.0.wrapping_add(1) & 0xf)
     }
 }
 
@@ -172,6 +172,12 @@ mod tests {
         assert_eq!((id.submitter(), id.slot()), (SubmitterId(0xabc), 0x1234));
         let next = id.next_generation();
         assert_eq!((next.submitter(), next.slot(), next.0 & 0xf), (SubmitterId(0xabc), 0x1234, 0));
+    }
+
+    #[test]
+    fn the_last_id_of_all_starts_over_as_well() {
+        let last = RqId(u32::MAX);
+        assert_eq!(last.next_generation(), RqId(u32::MAX & !0xf));
     }
 
     #[test]
