@@ -118,3 +118,43 @@ fn a_single_queue_that_is_let_go_looks_at_what_came_meanwhile() {
     drop(quiesced);
     assert!(scene.lane.has_work());
 }
+
+#[test]
+fn lanes_that_find_no_tag_do_not_keep_waking_each_other() {
+    let plan = Plan { slow_ns: 1_000_000, ..Plan::default() };
+    let shape = Shape { shared_tags: true, plan, ..shape(limits(), 1) };
+    let mut scene = Scene::new(shape, Config { queues: 3, ..Config::default() });
+    let bells = [bell(), bell()];
+    let open = |lane| scene.device.open_lane(lane, &bells[lane - 1]).unwrap();
+    let mut others = [open(1), open(2)];
+    let submitter = |lane| scene.device.submitter(&bells[lane - 1], 0, lane).unwrap();
+    let mut waiting = [submitter(1), submitter(2)];
+    scene.submit(write(1, 0, 8));
+    scene.turn();
+    let now = scene.now;
+    for (index, submitter) in waiting.iter_mut().enumerate() {
+        let cookie = index as u64 + 2;
+        submitter.submit(write(cookie, cookie * 8, 8), now).unwrap();
+        submitter.flush_plug(now);
+    }
+    let mut turns = 0;
+    while others.iter().any(Lane::has_work) || scene.lane.has_work() {
+        others.iter_mut().for_each(|lane| lane.turn(now));
+        scene.lane.turn(now);
+        turns += 1;
+        assert!(turns < 10, "the only tag is with the device, and everybody is busy");
+    }
+    let mut ended = 0;
+    for _ in 0..100 {
+        scene.now = scene.now + 1_000_000;
+        scene.lane.turn(scene.now);
+        for (lane, submitter) in others.iter_mut().zip(&mut waiting) {
+            // Only for a reason.
+            if lane.has_work() || lane.wake_at().is_some_and(|at| at <= scene.now) {
+                lane.turn(scene.now);
+            }
+            ended += submitter.complete(scene.now, drop);
+        }
+    }
+    assert_eq!(ended, 2, "they were told when the tag came back");
+}
