@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use weir_bio::{Bio, Data, Flags, Nanos, Op, RqId, SECTOR, Status, SubmitterId};
+use weir_bio::{Bio, Data, Flags, Nanos, Op, RqId, Status, SubmitterId};
 use weir_ring::{Claim, Member, Producer};
 use weir_sched::merge::{Fit, fit};
 
@@ -482,7 +482,7 @@ impl Core {
         if !ok {
             self.stats.errors.add(1);
         }
-        let sectors = if ok && !claim.absorbed { u64::from(claim.rq.sectors) } else { 0 };
+        let sectors = if ok { u64::from(claim.rq.sectors) } else { 0 };
         let group = Group::of(claim.rq.op);
         let times = (wait_ns, device_ns);
         self.stats.count(&mut self.streaks, group, times, claim.absorbed, sectors);
@@ -494,7 +494,7 @@ impl Core {
             cookie: claim.cookie,
             status: claim.status,
             op: claim.rq.op,
-            sectors: own_sectors(&claim),
+            sectors: claim.rq.sectors,
             data: std::mem::take(&mut claim.data),
             wait_ns,
             device_ns,
@@ -502,10 +502,4 @@ impl Core {
         self.free.push(claim);
         true
     }
-}
-
-/// A merged request covers more than its own bio.
-#[inline]
-fn own_sectors(claim: &Request) -> u32 {
-    if claim.data.is_empty() { claim.rq.sectors } else { (claim.data.len() as u64 / SECTOR) as u32 }
 }

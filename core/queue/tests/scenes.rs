@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bed::device::{Plan, Shape, Sim};
 use bed::filled;
-use weir_bio::{Bio, Flags, Limits, Nanos, Op};
+use weir_bio::{Bio, Data, Flags, Limits, Nanos, Op};
 use weir_queue::driver::Home;
 use weir_queue::{Bell, Completion, Config, Device, Lane, QueueMode, Submitter};
 
@@ -157,4 +157,21 @@ fn lanes_that_find_no_tag_do_not_keep_waking_each_other() {
         }
     }
     assert_eq!(ended, 2, "they were told when the tag came back");
+}
+
+#[test]
+fn a_merged_discard_reports_its_own_length() {
+    let limits = Limits { max_hw_discard_sectors: 64, ..limits() };
+    let mut scene = Scene::new(shape(limits, 8), Config::default());
+    for (cookie, sector, sectors) in [(1, 16, 8), (2, 24, 4), (3, 12, 4), (4, 28, 2)] {
+        scene.submit(Bio::new(Op::Discard, sector, sectors, Data::None).cookie(cookie));
+    }
+    (0..2).for_each(|_| scene.turn());
+    assert_eq!(scene.sim.world().tally.requests, 1, "all are merged");
+    let mut ended: Vec<_> = scene.ended().iter().map(|c| (c.cookie, c.sectors)).collect();
+    ended.sort_unstable();
+    assert_eq!(ended, [(1, 8), (2, 4), (3, 4), (4, 2)]);
+    let stats = scene.device.stats();
+    assert_eq!((stats.directions[2].ios, stats.directions[2].merges), (1, 3));
+    assert_eq!(stats.directions[2].sectors, 18);
 }
