@@ -146,6 +146,7 @@ impl Core {
             return false;
         }
         let mut parts = self.parts[index].take().expect("parts under way");
+        self.stats.errors.add(u64::from(!parts.status.is_ok()));
         parts.data.sort_by_key(|(sector, _)| *sector);
         let mut data = Data::None;
         parts.data.into_iter().for_each(|(_, piece)| data.append(piece));

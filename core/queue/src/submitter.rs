@@ -479,9 +479,6 @@ impl Core {
         let wait_ns = claim.issued_at.since(claim.accepted_at);
         let device_ns = claim.done_at.since(claim.issued_at);
         let ok = claim.status.is_ok();
-        if !ok {
-            self.stats.errors.add(1);
-        }
         let sectors = if ok { u64::from(claim.rq.sectors) } else { 0 };
         let group = Group::of(claim.rq.op);
         let times = (wait_ns, device_ns);
@@ -489,6 +486,9 @@ impl Core {
         claim.state = State::Free;
         if claim.split != Request::WHOLE {
             return self.join_part(claim, wait_ns, device_ns, now, each);
+        }
+        if !ok {
+            self.stats.errors.add(1);
         }
         each(Completion {
             cookie: claim.cookie,

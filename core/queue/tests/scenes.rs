@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bed::device::{Plan, Shape, Sim};
 use bed::filled;
-use weir_bio::{Bio, Data, Flags, Limits, Nanos, Op};
+use weir_bio::{Bio, Data, Flags, Limits, Nanos, Op, Status};
 use weir_queue::driver::Home;
 use weir_queue::{Bell, Completion, Config, Device, Lane, QueueMode, Submitter};
 
@@ -174,4 +174,15 @@ fn a_merged_discard_reports_its_own_length() {
     let stats = scene.device.stats();
     assert_eq!((stats.directions[2].ios, stats.directions[2].merges), (1, 3));
     assert_eq!(stats.directions[2].sectors, 18);
+}
+
+#[test]
+fn a_bio_that_failed_in_several_parts_is_one_error() {
+    let plan = Plan { failed: 100, errors: vec![Status::Medium], ..Plan::default() };
+    let mut scene = Scene::new(Shape { plan, ..shape(limits(), 8) }, Config::default());
+    scene.submit(write(1, 0, 200));
+    (0..2).for_each(|_| scene.turn());
+    let ended = scene.ended();
+    assert_eq!((ended.len(), ended[0].status), (1, Status::Medium));
+    assert_eq!((scene.sim.world().tally.requests, scene.device.stats().errors), (4, 1));
 }
