@@ -186,3 +186,26 @@ fn a_bio_that_failed_in_several_parts_is_one_error() {
     assert_eq!((ended.len(), ended[0].status), (1, Status::Medium));
     assert_eq!((scene.sim.world().tally.requests, scene.device.stats().errors), (4, 1));
 }
+
+#[test]
+fn merging_counts_the_segments_a_long_buffer_is_cut_into() {
+    let limits = Limits { max_segments: 4, max_segment_size: 4096, ..limits() };
+    let mut scene = Scene::new(shape(limits, 8), Config::default());
+    // 3 segments each: the device checks that the two are not put together.
+    scene.submit(write(1, 0, 24));
+    scene.submit(write(2, 24, 24));
+    (0..2).for_each(|_| scene.turn());
+    assert_eq!((scene.ended().len(), scene.sim.world().tally.requests), (2, 2));
+}
+
+#[test]
+fn no_gap_comes_from_a_cut_off_the_boundary() {
+    let limits = Limits { max_hw_sectors: 9, virt_boundary_mask: 4095, ..limits() };
+    let mut scene = Scene::new(shape(limits, 8), Config::default());
+    // The second part starts in the middle of a page, and then there is more memory behind it.
+    let data = filled(1, 0, &[17, 8]);
+    scene.submit(Bio::new(Op::Write, 0, 25, data).cookie(1));
+    scene.submit(write(2, 25, 1));
+    (0..2).for_each(|_| scene.turn());
+    assert_eq!(scene.ended().len(), 2);
+}
