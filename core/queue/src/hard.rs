@@ -136,7 +136,7 @@ impl HardQueue {
             self.gauges.flush_ns.add(now.since(claim.issued_at));
             self.flush.flush_ended(claim, now, &mut self.orders);
             self.carry_out(replies);
-        } else if claim.flush_step.is_sequenced() {
+        } else if claim.flush_step.in_data {
             self.flush.data_ended(claim, now, &mut self.orders);
             self.carry_out(replies);
         } else {

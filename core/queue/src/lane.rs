@@ -13,7 +13,7 @@ use crate::bell::Port;
 use crate::hard::HardQueue;
 use crate::reply::Replies;
 use crate::request::RequestClaim;
-use crate::shared::{Acks, ELEVATOR, Shared, Snapshot, TAGS};
+use crate::shared::{Acks, ELEVATOR, NUDGE, Shared, Snapshot};
 use crate::soft::Soft;
 
 /// When to ask a scheduler again that has work, gives none, and names no time.
@@ -90,6 +90,7 @@ impl Lane {
             }
             None => {
                 let single = self.shared.single.as_ref().expect("a single-queue device");
+                self.shared.lanes[self.index].pending.take(|_| {});
                 self.wake_at = single.turn(now);
             }
         }
@@ -157,13 +158,10 @@ impl Multi {
         self.hard.reap(now);
         while self.hard.end_one(now, &mut self.replies) {}
         self.hard.scan(now, &mut self.replies);
-        port.pending.take(|source| {
-            match source {
-                ELEVATOR => self.ask_elevator = true,
-                // Having a turn is all it takes.
-                TAGS => {}
-                submitter => self.soft.mark(submitter),
-            }
+        port.pending.take(|source| match source {
+            ELEVATOR => self.ask_elevator = true,
+            NUDGE => {}
+            submitter => self.soft.mark(submitter),
         });
         if self.snapshot.version != shared.version() {
             self.snapshot = shared.snapshot();
@@ -192,8 +190,7 @@ impl Multi {
                     // It waits for others still: they must find its mark again.
                     set.mark_waiting(lane);
                 } else {
-                    // Marked, not only rung: it may be awake now and about to sleep.
-                    shared.kick(lane, TAGS);
+                    shared.nudge(lane);
                 }
             });
         }

@@ -157,7 +157,7 @@ impl Drop for Quiesced<'_> {
     fn drop(&mut self) {
         if let Some(single) = &self.shared.single {
             single.resume();
-            self.shared.ring(0);
+            self.shared.nudge(0);
             return;
         }
         for lane in &self.shared.lanes {

@@ -22,11 +22,11 @@ use crate::tags::TagSet;
 /// The pending source of a lane that stands for the elevator.
 pub(crate) const ELEVATOR: usize = Pending::SOURCES_MAX - 1;
 
-/// The pending source of a lane that stands for tags somebody gave back to a shared set.
-pub(crate) const TAGS: usize = Pending::SOURCES_MAX - 2;
+/// The pending source of a lane that stands for everything but requests: look again.
+pub(crate) const NUDGE: usize = ELEVATOR - 1;
 
 /// Most submitters of a device at one time.
-pub const SUBMITTERS_MAX: usize = TAGS - 1;
+pub const SUBMITTERS_MAX: usize = NUDGE;
 
 /// What submitters and lanes need to know and never see change under an I/O.
 #[derive(Clone, Debug, Default)]
@@ -121,15 +121,21 @@ impl LanePort {
         self.pending.any() || self.control.is_waiting()
     }
 
-    fn ring(&self) {
+    /// Tells the lane that `source` has published something. The mark is what its home looks at
+    /// before it sleeps: a bell alone is not heard by one who is awake.
+    #[inline]
+    fn kick(&self, source: usize) {
+        self.pending.mark(source);
         if let Some(bell) = self.bell.get() {
-            bell.doorbell().ring();
+            bell.doorbell().ring_fenced();
         }
     }
 
     pub(crate) fn post(&self, message: Control) {
         self.control.post(message);
-        self.ring();
+        if let Some(bell) = self.bell.get() {
+            bell.doorbell().ring();
+        }
     }
 }
 
@@ -201,16 +207,22 @@ impl Shared {
     /// Tells a lane that `source` has published something.
     #[inline]
     pub(crate) fn kick(&self, lane: usize, source: usize) {
-        let port = &self.lanes[lane];
-        port.pending.mark(source);
-        if let Some(bell) = port.bell.get() {
-            bell.doorbell().ring_fenced();
-        }
+        self.lanes[lane].kick(source);
     }
 
     /// Makes a lane take a turn.
-    pub(crate) fn ring(&self, lane: usize) {
-        self.lanes[lane].ring();
+    pub(crate) fn nudge(&self, lane: usize) {
+        self.kick(lane, NUDGE);
+    }
+
+    /// Makes the single queue take a turn: by the calling home if it is one, which looks before it
+    /// sleeps, else by the first.
+    pub(crate) fn restart_single(&self, by_caller: bool) {
+        if by_caller {
+            self.lanes[0].pending.mark(NUDGE);
+        } else {
+            self.nudge(0);
+        }
     }
 
     /// Whether any driver queue holds a request.
@@ -222,7 +234,7 @@ impl Shared {
         for port in self.submitters.lock().expect("the submitters' lock").ports.iter().flatten() {
             port.nudge();
         }
-        self.lanes.iter().for_each(LanePort::ring);
+        (0..self.lanes.len()).for_each(|lane| self.nudge(lane));
     }
 
     /// A submitter's last I/O has ended behind a closed gate.
@@ -250,7 +262,7 @@ impl Shared {
     pub(crate) fn adopt_orphan(&self, core: Core) {
         self.orphans.lock().expect("the orphans' lock").push(core);
         self.orphan_count.next();
-        self.lanes.iter().for_each(LanePort::ring);
+        (0..self.lanes.len()).for_each(|lane| self.nudge(lane));
     }
 
     #[inline]

@@ -1,0 +1,211 @@
+//! Scenes made by hand: each is one thing that once went wrong, or nearly did.
+
+mod bed;
+
+use std::sync::Arc;
+
+use bed::device::{Plan, Shape, Sim};
+use bed::filled;
+use weir_bio::{Bio, Data, Flags, Limits, Nanos, Op, Status};
+use weir_queue::driver::Home;
+use weir_queue::{Bell, Completion, Config, Device, Lane, QueueMode, Submitter};
+
+struct NoWake;
+
+impl weir_ring::Wake for NoWake {
+    fn wake(&self) {}
+}
+
+fn bell() -> Arc<Bell> {
+    Bell::new(Box::new(NoWake), 64)
+}
+
+fn limits() -> Limits {
+    Limits { capacity: 512, max_hw_sectors: 64, ..Limits::default() }
+}
+
+fn shape(limits: Limits, depth: u16) -> Shape {
+    let (shared_tags, home, announced) = (false, Home::Any, false);
+    Shape { limits, depth, shared_tags, home, announced, plan: Plan::default(), seed: 1 }
+}
+
+fn write(cookie: u64, sector: u64, sectors: u32) -> Bio {
+    Bio::new(Op::Write, sector, sectors, filled(cookie, sector, &[sectors]))
+        .with(Flags::SYNC)
+        .cookie(cookie)
+}
+
+/// One lane and one submitter, turned by hand.
+struct Scene {
+    sim: Arc<Sim>,
+    device: Device,
+    lane: Lane,
+    submitter: Submitter,
+    bell: Arc<Bell>,
+    now: Nanos,
+}
+
+impl Scene {
+    fn new(shape: Shape, config: Config) -> Scene {
+        let sim = Sim::new(shape);
+        let device = Device::new(config, Arc::clone(&sim) as Arc<_>).unwrap();
+        let bell = bell();
+        let lane = device.open_lane(0, &bell).unwrap();
+        let submitter = device.submitter(&bell, 0, 0).unwrap();
+        Scene { sim, device, lane, submitter, bell, now: Nanos::ZERO }
+    }
+
+    fn submit(&mut self, bio: Bio) {
+        self.submitter.submit(bio, self.now).expect("room for a bio");
+    }
+
+    fn turn(&mut self) {
+        self.submitter.flush_plug(self.now);
+        self.lane.turn(self.now);
+    }
+
+    fn ended(&mut self) -> Vec<Completion> {
+        let mut ended = Vec::new();
+        self.submitter.complete(self.now, |completion| ended.push(completion));
+        ended
+    }
+}
+
+#[test]
+fn a_flush_waits_for_the_data_after_a_preflush_and_not_any_longer() {
+    let cached = Limits { volatile_cache: true, ..limits() };
+    let mut scene = Scene::new(shape(cached, 8), Config::default());
+    scene.submit(write(1, 0, 8).with(Flags::PREFLUSH));
+    (0..4).for_each(|_| scene.turn());
+    assert_eq!(scene.ended().len(), 1);
+    assert!(scene.lane.is_idle(), "nothing is under way");
+    scene.submit(Bio::flush());
+    (0..2).for_each(|_| scene.turn());
+    assert_eq!(scene.ended().len(), 1, "a flush with nothing before it is sent at once");
+}
+
+fn single(home: Home) -> (Shape, Config) {
+    let config = Config { mode: QueueMode::Sq, ..Config::default() };
+    (Shape { home, ..shape(limits(), 8) }, config)
+}
+
+#[test]
+fn the_single_queues_home_sees_before_it_sleeps_that_others_have_submitted() {
+    for home in [Home::Any, Home::Fixed] {
+        let (shape, config) = single(home);
+        let mut scene = Scene::new(shape, config);
+        // Another thread's submitter; the home is awake, so that it does not hear its bell.
+        let mut other = scene.device.submitter(&bell(), 0, 0).unwrap();
+        scene.lane.turn(scene.now);
+        other.submit(write(1, 0, 8), scene.now).unwrap();
+        other.flush_plug(scene.now);
+        assert!(scene.lane.has_work(), "{home:?}");
+        scene.lane.turn(scene.now);
+        scene.lane.turn(scene.now);
+        assert_eq!(other.complete(scene.now, drop), 1, "{home:?}");
+    }
+}
+
+#[test]
+fn a_single_queue_that_is_let_go_looks_at_what_came_meanwhile() {
+    let (shape, config) = single(Home::Any);
+    let mut scene = Scene::new(shape, config);
+    let quiesced = scene.device.quiesce();
+    scene.submitter.submit(write(1, 0, 8), scene.now).unwrap();
+    scene.submitter.flush_plug(scene.now);
+    scene.lane.turn(scene.now);
+    assert!(!scene.lane.has_work());
+    drop(quiesced);
+    assert!(scene.lane.has_work());
+}
+
+#[test]
+fn lanes_that_find_no_tag_do_not_keep_waking_each_other() {
+    let plan = Plan { slow_ns: 1_000_000, ..Plan::default() };
+    let shape = Shape { shared_tags: true, plan, ..shape(limits(), 1) };
+    let mut scene = Scene::new(shape, Config { queues: 3, ..Config::default() });
+    let bells = [bell(), bell()];
+    let open = |lane| scene.device.open_lane(lane, &bells[lane - 1]).unwrap();
+    let mut others = [open(1), open(2)];
+    let submitter = |lane| scene.device.submitter(&bells[lane - 1], 0, lane).unwrap();
+    let mut waiting = [submitter(1), submitter(2)];
+    scene.submit(write(1, 0, 8));
+    scene.turn();
+    let now = scene.now;
+    for (index, submitter) in waiting.iter_mut().enumerate() {
+        let cookie = index as u64 + 2;
+        submitter.submit(write(cookie, cookie * 8, 8), now).unwrap();
+        submitter.flush_plug(now);
+    }
+    let mut turns = 0;
+    while others.iter().any(Lane::has_work) || scene.lane.has_work() {
+        others.iter_mut().for_each(|lane| lane.turn(now));
+        scene.lane.turn(now);
+        turns += 1;
+        assert!(turns < 10, "the only tag is with the device, and everybody is busy");
+    }
+    let mut ended = 0;
+    for _ in 0..100 {
+        scene.now = scene.now + 1_000_000;
+        scene.lane.turn(scene.now);
+        for (lane, submitter) in others.iter_mut().zip(&mut waiting) {
+            // Only for a reason.
+            if lane.has_work() || lane.wake_at().is_some_and(|at| at <= scene.now) {
+                lane.turn(scene.now);
+            }
+            ended += submitter.complete(scene.now, drop);
+        }
+    }
+    assert_eq!(ended, 2, "they were told when the tag came back");
+}
+
+#[test]
+fn a_merged_discard_reports_its_own_length() {
+    let limits = Limits { max_hw_discard_sectors: 64, ..limits() };
+    let mut scene = Scene::new(shape(limits, 8), Config::default());
+    for (cookie, sector, sectors) in [(1, 16, 8), (2, 24, 4), (3, 12, 4), (4, 28, 2)] {
+        scene.submit(Bio::new(Op::Discard, sector, sectors, Data::None).cookie(cookie));
+    }
+    (0..2).for_each(|_| scene.turn());
+    assert_eq!(scene.sim.world().tally.requests, 1, "all are merged");
+    let mut ended: Vec<_> = scene.ended().iter().map(|c| (c.cookie, c.sectors)).collect();
+    ended.sort_unstable();
+    assert_eq!(ended, [(1, 8), (2, 4), (3, 4), (4, 2)]);
+    let stats = scene.device.stats();
+    assert_eq!((stats.directions[2].ios, stats.directions[2].merges), (1, 3));
+    assert_eq!(stats.directions[2].sectors, 18);
+}
+
+#[test]
+fn a_bio_that_failed_in_several_parts_is_one_error() {
+    let plan = Plan { failed: 100, errors: vec![Status::Medium], ..Plan::default() };
+    let mut scene = Scene::new(Shape { plan, ..shape(limits(), 8) }, Config::default());
+    scene.submit(write(1, 0, 200));
+    (0..2).for_each(|_| scene.turn());
+    let ended = scene.ended();
+    assert_eq!((ended.len(), ended[0].status), (1, Status::Medium));
+    assert_eq!((scene.sim.world().tally.requests, scene.device.stats().errors), (4, 1));
+}
+
+#[test]
+fn merging_counts_the_segments_a_long_buffer_is_cut_into() {
+    let limits = Limits { max_segments: 4, max_segment_size: 4096, ..limits() };
+    let mut scene = Scene::new(shape(limits, 8), Config::default());
+    // 3 segments each: the device checks that the two are not put together.
+    scene.submit(write(1, 0, 24));
+    scene.submit(write(2, 24, 24));
+    (0..2).for_each(|_| scene.turn());
+    assert_eq!((scene.ended().len(), scene.sim.world().tally.requests), (2, 2));
+}
+
+#[test]
+fn no_gap_comes_from_a_cut_off_the_boundary() {
+    let limits = Limits { max_hw_sectors: 9, virt_boundary_mask: 4095, ..limits() };
+    let mut scene = Scene::new(shape(limits, 8), Config::default());
+    // The second part starts in the middle of a page, and then there is more memory behind it.
+    let data = filled(1, 0, &[17, 8]);
+    scene.submit(Bio::new(Op::Write, 0, 25, data).cookie(1));
+    scene.submit(write(2, 25, 1));
+    (0..2).for_each(|_| scene.turn());
+    assert_eq!(scene.ended().len(), 2);
+}
