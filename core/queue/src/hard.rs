@@ -174,6 +174,8 @@ impl HardQueue {
         replies: &mut Replies,
         mut source: impl FnMut(bool, usize, &mut Vec<RequestClaim>),
     ) -> bool {
+        // This is the retry. If there is no tag for it, whoever frees one tells this lane.
+        self.retry_at = None;
         self.kick_flush(now, replies);
         let mut sent = false;
         let short = loop {
@@ -262,7 +264,6 @@ impl HardQueue {
         let (taken, _) = batch.outcome();
         let refused = taken < self.burst.len();
         self.busy = (self.busy * 7 + if refused { 16 } else { 0 }) / 8;
-        self.retry_at = None;
         if refused {
             self.take_back_refused(taken, now);
         }

@@ -209,3 +209,27 @@ fn no_gap_comes_from_a_cut_off_the_boundary() {
     (0..2).for_each(|_| scene.turn());
     assert_eq!(scene.ended().len(), 2);
 }
+
+#[test]
+fn a_retry_that_finds_no_tag_waits_for_one_and_not_for_its_time() {
+    let plan = Plan { refused: 100, refusals_max: 1, ..Plan::default() };
+    let shape = Shape { shared_tags: true, plan, ..shape(limits(), 1) };
+    let mut scene = Scene::new(shape, Config { queues: 2, ..Config::default() });
+    let mut other = scene.device.open_lane(1, &bell()).unwrap();
+    let mut faster = scene.device.submitter(&bell(), 0, 1).unwrap();
+    scene.submit(write(1, 0, 8));
+    scene.turn();
+    assert!(scene.lane.wake_at().is_some(), "refused by a driver that has nothing");
+    scene.sim.world().stalled = true;
+    faster.submit(write(2, 8, 8), scene.now).unwrap();
+    faster.flush_plug(scene.now);
+    other.turn(scene.now);
+    scene.now = scene.now + 10_000_000;
+    scene.turn();
+    assert!(scene.lane.wake_at().is_none_or(|at| at > scene.now), "the other lane has the tag");
+    scene.sim.world().stalled = false;
+    other.turn(scene.now);
+    assert!(scene.lane.has_work(), "it came back");
+    (0..2).for_each(|_| scene.turn());
+    assert_eq!(scene.ended().len(), 1);
+}
