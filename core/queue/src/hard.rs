@@ -309,14 +309,16 @@ impl HardQueue {
     }
 
     /// When this queue wants a turn although nothing happens; now, when the driver has answers
-    /// that nothing else will announce.
-    pub(crate) fn wake_at(&self, now: Nanos) -> Option<Nanos> {
-        let flush = self.flush.wake_at().filter(|_| self.dispatch.is_empty());
+    /// that nothing else will announce. Answers and timeouts are seen to even while dispatch is
+    /// `paused`.
+    pub(crate) fn wake_at(&self, now: Nanos, paused: bool) -> Option<Nanos> {
+        let flush = self.flush.wake_at().filter(|_| self.dispatch.is_empty() && !paused);
+        let retry = self.retry_at.filter(|_| !paused);
         let own = match self.driver.wake_at() {
             None if !self.announced && self.driver.in_flight() > 0 => Some(now),
             at => at,
         };
-        [self.retry_at, self.scan_at, flush, own].into_iter().flatten().min()
+        [retry, self.scan_at, flush, own].into_iter().flatten().min()
     }
 
     /// Places left in the driver for requests from a scheduler.

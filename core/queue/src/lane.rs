@@ -254,9 +254,8 @@ impl Multi {
     }
 
     fn wake_at(&self, now: Nanos) -> Option<Nanos> {
-        if self.paused > 0 {
-            return None;
-        }
-        [self.hard.wake_at(now), self.elevator_wake].into_iter().flatten().min()
+        let paused = self.paused > 0;
+        let elevator = self.elevator_wake.filter(|_| !paused);
+        [self.hard.wake_at(now, paused), elevator].into_iter().flatten().min()
     }
 }

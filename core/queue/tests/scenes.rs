@@ -233,3 +233,33 @@ fn a_retry_that_finds_no_tag_waits_for_one_and_not_for_its_time() {
     (0..2).for_each(|_| scene.turn());
     assert_eq!(scene.ended().len(), 1);
 }
+
+#[test]
+fn a_quiesced_device_still_takes_the_answers_to_what_it_sent() {
+    for mode in [QueueMode::Mq, QueueMode::Sq] {
+        let plan = Plan { slow_ns: 1_000, ..Plan::default() };
+        let config = Config { mode, ..Config::default() };
+        let mut scene = Scene::new(Shape { plan, ..shape(limits(), 8) }, config);
+        scene.submit(write(1, 0, 8));
+        scene.turn();
+        let device = scene.device.clone();
+        // The lane has to answer a quiesce, so another thread asks for it.
+        let (say, held) = std::sync::mpsc::channel();
+        let (go, wait) = std::sync::mpsc::channel::<()>();
+        let asking = std::thread::spawn(move || {
+            let quiesced = device.quiesce();
+            say.send(()).unwrap();
+            wait.recv().unwrap();
+            drop(quiesced);
+        });
+        while held.try_recv().is_err() {
+            scene.lane.turn(scene.now);
+        }
+        scene.now = scene.lane.wake_at().expect("a time for the answer").max(scene.now);
+        scene.lane.turn(scene.now);
+        assert_eq!(scene.ended().len(), 1, "{mode:?}");
+        go.send(()).unwrap();
+        asking.join().unwrap();
+        scene.turn();
+    }
+}
