@@ -290,8 +290,10 @@ impl HardQueue {
             return;
         }
         self.scan_at = (self.driver.in_flight() > 0).then_some(now + SCAN_NS);
+        // A clock may have begun less than one timeout ago.
+        let Some(before) = now.0.checked_sub(self.timeout_ns) else { return };
         let mut overdue = std::mem::take(&mut self.overdue);
-        self.table.overdue(now - self.timeout_ns, &mut overdue);
+        self.table.overdue(Nanos(before), &mut overdue);
         for tag in overdue.drain(..) {
             let claim = match self.driver.cancel(tag) {
                 Cancel::Done => {

@@ -263,3 +263,21 @@ fn a_quiesced_device_still_takes_the_answers_to_what_it_sent() {
         scene.turn();
     }
 }
+
+#[test]
+fn nothing_is_overdue_before_its_time_on_a_clock_that_began_at_zero() {
+    let plan = Plan { lost: 100, ..Plan::default() };
+    let mut scene = Scene::new(Shape { plan, ..shape(limits(), 8) }, Config::default());
+    scene.submit(write(1, 0, 8));
+    scene.turn();
+    for second in 1..=30 {
+        assert!(scene.ended().is_empty(), "given up before second {second}");
+        scene.now = Nanos(second * 1_000_000_000);
+        scene.turn();
+    }
+    assert_eq!(scene.ended()[0].status, Status::Timeout);
+    assert_eq!(scene.device.stats().quarantined, 1);
+    scene.sim.find_lost(scene.now);
+    scene.turn();
+    assert_eq!(scene.device.stats().quarantined, 0);
+}
