@@ -47,8 +47,9 @@ impl Soft {
     /// Something of this context was published.
     #[inline]
     pub(crate) fn mark(&mut self, context: usize) {
-        if let Some(word) = self.active.get_mut(context / 64) {
-            *word |= 1 << (context % 64);
+        // A mark may overtake the message that attaches its context; attaching marks it as well.
+        if matches!(self.contexts.get(context), Some(Some(_))) {
+            self.active[context / 64] |= 1 << (context % 64);
         }
     }
 
@@ -151,5 +152,22 @@ impl Context {
             }
         }
         self.staged.push_back(claim);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mark_that_comes_before_its_context_is_ignored() {
+        let mut soft = Soft::default();
+        soft.attach(0, weir_ring::ring(4).1);
+        soft.mark(5);
+        soft.mark(70);
+        let mut out = Vec::new();
+        soft.fill(true, 1, &mut out);
+        soft.stage(&Limits::default(), 0);
+        assert!(out.is_empty());
     }
 }
