@@ -82,6 +82,11 @@ impl HardQueue {
     /// Asks the driver for answers; [`end_one`](HardQueue::end_one) deals with each.
     #[inline]
     pub(crate) fn reap(&mut self, now: Nanos) {
+        // Another home of the single queue may be in the middle of ending what it has reaped: the
+        // lent memory comes in the order of the answers, so nothing may be put between.
+        if !self.done.answers.is_empty() {
+            return;
+        }
         self.driver.reap(now, &mut self.done);
         // Answers are taken from the end; the driver's order is kept by turning them round.
         if self.done.answers.len() > 1 {
@@ -286,7 +291,8 @@ impl HardQueue {
 
     /// Ends requests whose time is up. A driver that cannot let go keeps tag and memory.
     pub(crate) fn scan(&mut self, now: Nanos, replies: &mut Replies) {
-        if self.scan_at.is_none_or(|at| now < at) {
+        // What has been answered is not overdue, even if it was not ended yet.
+        if self.scan_at.is_none_or(|at| now < at) || !self.done.answers.is_empty() {
             return;
         }
         self.scan_at = (self.driver.in_flight() > 0).then_some(now + SCAN_NS);
@@ -351,5 +357,79 @@ impl HardQueue {
     /// Requests this queue knows of: waiting to be sent, in a flush sequence, in the driver.
     pub(crate) fn len(&self) -> usize {
         self.dispatch.len() + self.flush.len() + self.driver.in_flight()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_bio::{Bio, Buf, Data, RqId, SubmitterId};
+    use weir_ring::Claim;
+
+    use crate::request::Request;
+
+    /// Borrows all memory and answers at the next reap, in order.
+    #[derive(Default)]
+    struct Lender(Vec<(Tag, Vec<Data>)>);
+
+    impl DriverQueue for Lender {
+        fn submit(&mut self, batch: &mut Batch<'_>, _now: Nanos) {
+            batch.take_all(|tag, request| {
+                let mut lent = Vec::new();
+                request.lend(&mut lent);
+                self.0.push((tag, lent));
+            });
+        }
+
+        fn commit(&mut self, _now: Nanos) {}
+
+        fn reap(&mut self, _now: Nanos, done: &mut Done) {
+            for (tag, mut lent) in self.0.drain(..) {
+                done.push_lent(tag, Status::Ok, &mut lent);
+            }
+        }
+
+        fn in_flight(&self) -> usize {
+            self.0.len()
+        }
+    }
+
+    /// A read whose sector is its length, so that memory of another shows.
+    fn read(sectors: u32) -> RequestClaim {
+        let id = RqId::new(SubmitterId(0), sectors as u16, 0);
+        let mut claim = Claim::new(Request::free(id));
+        let mut bio = Bio::read(u64::from(sectors), Buf::zeroed(sectors as usize * 512));
+        claim.fill(&mut bio, Nanos::ZERO);
+        claim
+    }
+
+    #[test]
+    fn a_second_reap_in_between_does_not_mix_up_whose_memory_comes_back() {
+        let (tags, gauges) = (Tags::own(8, 0), Arc::default());
+        let mut hard = HardQueue::new(Box::new(Lender::default()), 8, tags, 0, gauges);
+        let (mut replies, now) = (Replies::default(), Nanos::ZERO);
+        let port = Arc::new(crate::bell::Port::silent());
+        replies.attach(0, Arc::clone(&port));
+        let mut send = |hard: &mut HardQueue, replies: &mut Replies, lengths: &[u32]| {
+            let mut given = Some(lengths.iter().map(|n| read(*n)).collect::<Vec<_>>());
+            hard.issue(now, replies, |_, _, out| out.extend(given.take().into_iter().flatten()));
+        };
+        send(&mut hard, &mut replies, &[1, 2, 3]);
+        hard.reap(now);
+        assert!(hard.end_one(now, &mut replies));
+        // The lock is free between two requests: another home submits and reaps.
+        send(&mut hard, &mut replies, &[4]);
+        for _ in 0..2 {
+            hard.reap(now);
+            while hard.end_one(now, &mut replies) {}
+        }
+        replies.post();
+        let mut ended = 0;
+        for mut claim in port.inbox.take() {
+            assert_eq!(claim.data.len() as u64, claim.rq.sector * 512);
+            claim.state = State::Free;
+            ended += 1;
+        }
+        assert_eq!(ended, 4);
     }
 }
