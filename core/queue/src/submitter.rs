@@ -95,6 +95,8 @@ pub(crate) struct Core {
     pub(crate) parts: Vec<Option<Parts>>,
     pub(crate) backlog: VecDeque<usize>,
     ended: Vec<Completion>,
+    /// Of those, the ones that never entered the gate.
+    outside: usize,
     streaks: Streaks,
     /// The latest time this thread brought: a drop happens then.
     last_now: Nanos,
@@ -133,6 +135,7 @@ impl Submitter {
                 parts: Vec::new(),
                 backlog: VecDeque::new(),
                 ended: Vec::new(),
+                outside: 0,
                 streaks: Streaks::default(),
                 snapshot,
                 last_now: Nanos::ZERO,
@@ -179,7 +182,8 @@ impl Submitter {
         self.core().complete(now, each)
     }
 
-    /// Bios accepted and not handed back yet.
+    /// Bios accepted and not handed back yet. Those that would not wait and had to are not among
+    /// them: they were never inside.
     #[must_use]
     pub fn in_flight(&self) -> u64 {
         self.core.as_ref().map_or(0, |core| core.member.inside())
@@ -236,12 +240,16 @@ impl Core {
         self.submit_large(bio, step, now)
     }
 
-    /// The bio comes back, unless it asked not to wait: then it ends AGAIN.
+    /// The bio comes back, unless it asked not to wait: then it ends AGAIN, without ever having
+    /// been inside.
     #[cold]
     fn refuse(&mut self, bio: &mut Bio, why: Why) -> Result<(), Why> {
-        // A NOWAIT bio is answered through `complete`, so it must be inside; a closed gate keeps
-        // it out.
-        if bio.flags.has(Flags::NOWAIT) && self.member.enter(&self.shared.gate) {
+        if matches!(why, Why::Frozen) {
+            // The freezer may have looked during the attempt and taken it for somebody inside.
+            self.shared.tell_freezer();
+        }
+        if bio.flags.has(Flags::NOWAIT) {
+            self.outside += 1;
             self.end_unsent(bio, Status::Again);
             return Ok(());
         }
@@ -444,10 +452,15 @@ impl Core {
     }
 
     pub(crate) fn complete(&mut self, now: Nanos, mut each: impl FnMut(Completion)) -> usize {
-        let mut ended = self.ended.len();
-        for completion in self.ended.drain(..) {
-            self.stats.errors.add(u64::from(!completion.status.is_ok()));
-            each(completion);
+        let mut ended = 0;
+        let mut outside = 0;
+        if !self.ended.is_empty() {
+            ended = self.ended.len();
+            outside = std::mem::take(&mut self.outside);
+            for completion in self.ended.drain(..) {
+                self.stats.errors.add(u64::from(!completion.status.is_ok()));
+                each(completion);
+            }
         }
         let inbox = self.port.inbox.take();
         if !inbox.is_empty() {
@@ -457,7 +470,8 @@ impl Core {
             }
             self.stats.settle(&mut self.streaks);
         }
-        if ended > 0 && self.member.leave(ended as u64, &self.shared.gate) {
+        let left = ended - outside;
+        if left > 0 && self.member.leave(left as u64, &self.shared.gate) {
             self.shared.tell_freezer();
         }
         if !self.backlog.is_empty() {

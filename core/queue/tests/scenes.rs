@@ -8,7 +8,7 @@ use bed::device::{Plan, Shape, Sim};
 use bed::filled;
 use weir_bio::{Bio, Data, Flags, Limits, Nanos, Op, Status};
 use weir_queue::driver::Home;
-use weir_queue::{Bell, Completion, Config, Device, Lane, QueueMode, Submitter};
+use weir_queue::{Bell, Completion, Config, Device, Lane, QueueMode, Refused, Submitter};
 
 struct NoWake;
 
@@ -280,4 +280,23 @@ fn nothing_is_overdue_before_its_time_on_a_clock_that_began_at_zero() {
     scene.sim.find_lost(scene.now);
     scene.turn();
     assert_eq!(scene.device.stats().quarantined, 0);
+}
+
+#[test]
+fn who_will_not_wait_is_told_again_at_a_closed_gate() {
+    let mut scene = Scene::new(shape(limits(), 8), Config::default());
+    let device = scene.device.clone();
+    let frozen = device.freeze();
+    let refused = scene.submitter.submit(write(1, 0, 8), scene.now).unwrap_err();
+    assert!(matches!(refused, Refused::Frozen(_)));
+    scene.submit(write(2, 0, 8).with(Flags::NOWAIT));
+    assert_eq!((device.stats().in_flight, scene.submitter.in_flight()), (0, 0));
+    let ended = scene.ended();
+    assert_eq!((ended.len(), ended[0].status, ended[0].cookie), (1, Status::Again, 2));
+    // A second freezer is not kept out by either.
+    drop(device.freeze());
+    drop(frozen);
+    scene.submit(refused.into_bio());
+    (0..2).for_each(|_| scene.turn());
+    assert_eq!(scene.ended().len(), 1);
 }
