@@ -226,6 +226,7 @@ impl Core {
             // Nothing of ours was inside, so what we know may have been replaced.
             self.refresh();
         }
+        let asked = bio.flags;
         let step = match admit(bio, &self.snapshot) {
             Ok(step) => step,
             Err(status) => {
@@ -233,11 +234,18 @@ impl Core {
                 return Ok(());
             }
         };
-        if bio.sectors <= self.snapshot.whole_sectors && !matches!(bio.data, Data::Many(_)) {
+        let whole = bio.sectors <= self.snapshot.whole_sectors;
+        let accepted = if whole && !matches!(bio.data, Data::Many(_)) {
             let claim = self.slot(bio, step, now);
-            return self.route(claim, bio, now);
+            self.route(claim, bio, now)
+        } else {
+            self.submit_large(bio, step, now)
+        };
+        if accepted.is_err() {
+            // It may come again under other rules.
+            bio.flags = asked;
         }
-        self.submit_large(bio, step, now)
+        accepted
     }
 
     /// The bio comes back, unless it asked not to wait: then it ends AGAIN, without ever having
