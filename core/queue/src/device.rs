@@ -121,6 +121,7 @@ impl Device {
                 orphans: Mutex::default(),
                 orphan_count: SharedCounter::default(),
                 frozen: Default::default(),
+                changing: Mutex::default(),
             }),
         })
     }

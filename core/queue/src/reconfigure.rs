@@ -1,6 +1,6 @@
 //! Freezing, quiescing and changing a device under load.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 use weir_bio::Limits;
 use weir_sched::Setup;
@@ -65,8 +65,10 @@ impl Device {
     /// # Errors
     /// A value outside its bound.
     pub fn reconfigure(&self, change: impl FnOnce(&mut Parts)) -> Result<(), Error> {
-        let _frozen = self.freeze();
         let shared = &self.shared;
+        // A gate lets several freezers in at once. What a panic in `change` leaves is whole.
+        let _alone = shared.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _frozen = self.freeze();
         let before = shared.snapshot();
         let mut parts = Parts {
             limits: before.limits.clone(),

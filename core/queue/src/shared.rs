@@ -68,6 +68,8 @@ pub(crate) struct Shared {
     pub(crate) orphans: Mutex<Vec<Core>>,
     pub(crate) orphan_count: SharedCounter,
     pub(crate) frozen: (Mutex<()>, Condvar),
+    /// Held while parts are changed; taken before the gate is closed.
+    pub(crate) changing: Mutex<()>,
 }
 
 #[derive(Default)]

@@ -8,7 +8,7 @@ use bed::device::{Plan, Shape, Sim};
 use bed::filled;
 use weir_bio::{Bio, Data, Flags, Limits, Nanos, Op, Status};
 use weir_queue::driver::Home;
-use weir_queue::{Bell, Completion, Config, Device, Lane, QueueMode, Refused, Submitter};
+use weir_queue::{Bell, Completion, Config, Device, Lane, Parts, QueueMode, Refused, Submitter};
 
 struct NoWake;
 
@@ -313,4 +313,27 @@ fn a_refused_bio_comes_back_with_the_flags_it_had() {
     assert_eq!(refused.into_bio().flags, flags);
     (0..2).for_each(|_| scene.turn());
     assert_eq!(scene.ended().len(), 4);
+}
+
+#[test]
+fn two_reconfigurations_at_once_both_come_into_force() {
+    for round in 0..50 {
+        let scene = Scene::new(shape(limits(), 64), Config::default());
+        let device = &scene.device;
+        let start = std::sync::Barrier::new(2);
+        let change = |change: fn(&mut Parts)| {
+            start.wait();
+            let slowly = |parts: &mut Parts| {
+                (0..100).for_each(|_| std::thread::yield_now());
+                change(parts);
+            };
+            device.reconfigure(slowly).unwrap();
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(|| change(|parts| parts.limits.max_user_sectors = 32));
+            scope.spawn(|| change(|parts| parts.nr_requests = 7));
+        });
+        let now = (device.limits().max_user_sectors, device.nr_requests());
+        assert_eq!(now, (32, 7), "round {round}");
+    }
 }
