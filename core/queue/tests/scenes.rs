@@ -337,3 +337,12 @@ fn two_reconfigurations_at_once_both_come_into_force() {
         assert_eq!(now, (32, 7), "round {round}");
     }
 }
+
+#[test]
+fn a_secure_erase_is_cut_to_its_own_limit() {
+    let limits = Limits { max_secure_erase_sectors: 8, ..limits() };
+    let mut scene = Scene::new(shape(limits, 8), Config::default());
+    scene.submit(Bio::new(Op::SecureErase, 0, 32, Data::None));
+    (0..2).for_each(|_| scene.turn());
+    assert_eq!((scene.ended().len(), scene.sim.world().tally.requests), (1, 4));
+}
