@@ -8,7 +8,9 @@ use bed::device::{Plan, Shape, Sim};
 use bed::filled;
 use weir_bio::{Bio, Data, Flags, Limits, Nanos, Op, Status};
 use weir_queue::driver::Home;
-use weir_queue::{Bell, Completion, Config, Device, Lane, Parts, QueueMode, Refused, Submitter};
+use weir_queue::{
+    Bell, Completion, Config, Device, Lane, Parts, QueueMode, Refused, Spread, Submitter,
+};
 
 struct NoWake;
 
@@ -345,4 +347,20 @@ fn a_secure_erase_is_cut_to_its_own_limit() {
     scene.submit(Bio::new(Op::SecureErase, 0, 32, Data::None));
     (0..2).for_each(|_| scene.turn());
     assert_eq!((scene.ended().len(), scene.sim.world().tally.requests), (1, 4));
+}
+
+#[test]
+fn in_turn_the_first_window_that_fails_is_the_last_one() {
+    let plan = Plan { failed: 100, errors: vec![Status::Medium], ..Plan::default() };
+    let config = Config { spread: Spread::RoundRobin, ..Config::default() };
+    let mut scene = Scene::new(Shape { plan, ..shape(limits(), 8) }, config);
+    scene.submit(write(1, 0, 200));
+    let ended = loop {
+        scene.turn();
+        if let Some(ended) = scene.ended().pop() {
+            break ended;
+        }
+    };
+    assert_eq!((ended.status, ended.data.len()), (Status::Medium, 200 * 512));
+    assert_eq!(scene.sim.world().tally.requests, 1);
 }
