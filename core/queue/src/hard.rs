@@ -275,6 +275,11 @@ impl HardQueue {
         (taken, refused)
     }
 
+    /// Something was left waiting although nothing was refused: counts like a refusal.
+    pub(crate) fn count_shortage(&mut self) {
+        self.busy = (self.busy * 7 + 16) / 8;
+    }
+
     fn take_back_refused(&mut self, taken: usize, now: Nanos) {
         for index in (taken..self.burst.len()).rev() {
             let tag = self.burst[index];

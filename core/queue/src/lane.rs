@@ -163,9 +163,7 @@ impl Multi {
             NUDGE => {}
             submitter => self.soft.mark(submitter),
         });
-        if self.snapshot.version != shared.version() {
-            self.snapshot = shared.snapshot();
-        }
+        self.refresh(shared);
         if self.snapshot.scheduled {
             self.turn_elevator(shared, index, now);
         }
@@ -175,12 +173,28 @@ impl Multi {
                 soft.fill(busy, max, out);
             });
             if short {
-                self.soft.stage(&self.snapshot.limits, self.snapshot.nomerges);
+                self.stage(shared);
             }
         }
         self.replies.post();
         if self.hard.end_pass() {
             self.share_tags(shared, index);
+        }
+    }
+
+    /// Tags or the driver ran short: what waits is merged where it can be, and taken in turn.
+    fn stage(&mut self, shared: &Shared) {
+        // A ring may hold what was submitted since this turn began, under newer limits.
+        self.refresh(shared);
+        if self.soft.stage(&self.snapshot.limits, self.snapshot.nomerges) {
+            self.hard.count_shortage();
+        }
+    }
+
+    #[inline]
+    fn refresh(&mut self, shared: &Shared) {
+        if self.snapshot.version != shared.version() {
+            self.snapshot = shared.snapshot();
         }
     }
 

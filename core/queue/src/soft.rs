@@ -98,8 +98,9 @@ impl Soft {
     }
 
     /// Empties the rings into the staged lists, merging on the way, because the lane cannot take
-    /// more now.
-    pub(crate) fn stage(&mut self, limits: &Limits, nomerges: u8) {
+    /// more now. True when anything waits.
+    pub(crate) fn stage(&mut self, limits: &Limits, nomerges: u8) -> bool {
+        let mut waits = false;
         for word in 0..self.active.len() {
             let mut bits = self.active[word];
             while bits != 0 {
@@ -107,9 +108,11 @@ impl Soft {
                 bits &= bits - 1;
                 if let Some(context) = &mut self.contexts[context] {
                     context.stage(limits, nomerges);
+                    waits |= !context.staged.is_empty();
                 }
             }
         }
+        waits
     }
 
     /// Whether nothing is staged or published.

@@ -364,3 +364,28 @@ fn in_turn_the_first_window_that_fails_is_the_last_one() {
     assert_eq!((ended.status, ended.data.len()), (Status::Medium, 200 * 512));
     assert_eq!(scene.sim.world().tally.requests, 1);
 }
+
+#[test]
+fn submitters_that_wait_for_tags_are_served_in_turn() {
+    let mut scene = Scene::new(shape(limits(), 2), Config::default());
+    let more = [0, 0].map(|_| scene.device.submitter(&scene.bell, 0, 0).unwrap());
+    let mut submitters: Vec<Submitter> = more.into();
+    submitters.insert(0, scene.submitter);
+    for (index, submitter) in submitters.iter_mut().enumerate() {
+        for n in 0..4 {
+            let at = (index as u64 * 4 + n) * 32;
+            submitter.submit(write(at + 1, at, 8), scene.now).unwrap();
+        }
+        submitter.flush_plug(scene.now);
+    }
+    (0..8).for_each(|_| scene.lane.turn(scene.now));
+    let order = scene.sim.world().tally.order[0].clone();
+    assert_eq!(order.len(), 12);
+    // The first pass does not know yet that there is too little for all.
+    for round in order[2..].windows(3).take(6) {
+        let mut seen = round.to_vec();
+        seen.sort_unstable();
+        assert_eq!(seen, [0, 1, 2], "{order:?}");
+    }
+    submitters.iter_mut().for_each(|s| assert_eq!(s.complete(scene.now, drop), 4));
+}
