@@ -110,7 +110,6 @@ impl Device {
                 gate: Gate::default(),
                 version: SharedCounter::default(),
                 snapshot: Mutex::new(Arc::new(snapshot)),
-                change: Mutex::default(),
                 submitters: Mutex::default(),
                 ledger: Mutex::default(),
                 stamp: BusyStamp::default(),
@@ -122,6 +121,7 @@ impl Device {
                 orphans: Mutex::default(),
                 orphan_count: SharedCounter::default(),
                 frozen: Default::default(),
+                changing: Mutex::default(),
             }),
         })
     }

@@ -163,21 +163,35 @@ impl Multi {
             NUDGE => {}
             submitter => self.soft.mark(submitter),
         });
-        if self.snapshot.version != shared.version() {
-            self.snapshot = shared.snapshot();
-        }
+        self.refresh(shared);
         if self.snapshot.scheduled {
             self.turn_elevator(shared, index, now);
         }
         if self.paused == 0 {
             let short = self.hard.issue(now, &mut self.replies, &mut self.soft);
             if short {
-                self.soft.stage(&self.snapshot.limits, self.snapshot.nomerges);
+                self.stage(shared);
             }
         }
         self.replies.post();
         if self.hard.end_pass() {
             self.share_tags(shared, index);
+        }
+    }
+
+    /// Tags or the driver ran short: what waits is merged where it can be, and taken in turn.
+    fn stage(&mut self, shared: &Shared) {
+        // A ring may hold what was submitted since this turn began, under newer limits.
+        self.refresh(shared);
+        if self.soft.stage(&self.snapshot.limits, self.snapshot.nomerges) {
+            self.hard.count_shortage();
+        }
+    }
+
+    #[inline]
+    fn refresh(&mut self, shared: &Shared) {
+        if self.snapshot.version != shared.version() {
+            self.snapshot = shared.snapshot();
         }
     }
 
@@ -251,9 +265,8 @@ impl Multi {
     }
 
     fn wake_at(&self, now: Nanos) -> Option<Nanos> {
-        if self.paused > 0 {
-            return None;
-        }
-        [self.hard.wake_at(now), self.elevator_wake].into_iter().flatten().min()
+        let paused = self.paused > 0;
+        let elevator = self.elevator_wake.filter(|_| !paused);
+        [self.hard.wake_at(now, paused), elevator].into_iter().flatten().min()
     }
 }

@@ -12,7 +12,7 @@ impl Device {
     /// under way: it would wait for itself.
     pub fn take_offline(&self) {
         let shared = &self.shared;
-        let _alone = shared.change.lock().expect("the lock of changes");
+        let _alone = shared.changing.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let _frozen = self.freeze();
         let before = shared.snapshot();
         // Nobody is inside, so each submitter looks at the snapshot before its next I/O.

@@ -141,6 +141,12 @@ impl Core {
         parts.data.push((sector, part.data));
         parts.wait_ns = parts.wait_ns.max(part.wait_ns);
         parts.device_ns = parts.device_ns.max(part.device_ns);
+        if parts.serial.is_some() && !parts.status.is_ok() {
+            // A window that failed is the last one (block-core section 18).
+            if let Some(rest) = parts.rest.take() {
+                parts.data.push((rest.sector, rest.data));
+            }
+        }
         if parts.rest.is_some() {
             if parts.serial.is_some() && parts.left == 0 {
                 self.issue_parts(index, now);

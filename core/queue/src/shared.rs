@@ -74,8 +74,6 @@ pub(crate) struct Shared {
     pub(crate) gate: Gate,
     pub(crate) version: SharedCounter,
     pub(crate) snapshot: Mutex<Arc<Snapshot>>,
-    /// Held while the snapshot is being replaced: freezers that overlap do not exclude each other.
-    pub(crate) change: Mutex<()>,
     pub(crate) lanes: Box<[LanePort]>,
     pub(crate) submitters: Mutex<Submitters>,
     pub(crate) ledger: Mutex<Ledger>,
@@ -90,6 +88,8 @@ pub(crate) struct Shared {
     pub(crate) orphans: Mutex<Vec<Core>>,
     pub(crate) orphan_count: SharedCounter,
     pub(crate) frozen: (Mutex<()>, Condvar),
+    /// Held while parts are changed; taken before the gate is closed.
+    pub(crate) changing: Mutex<()>,
 }
 
 #[derive(Default)]

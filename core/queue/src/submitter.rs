@@ -191,7 +191,8 @@ impl Submitter {
         self.core().complete(now, each)
     }
 
-    /// Bios accepted and not handed back yet.
+    /// Bios accepted and not handed back yet. Those that would not wait and had to are not among
+    /// them: they were never inside.
     #[must_use]
     pub fn in_flight(&self) -> u64 {
         self.core.as_ref().map_or(0, |core| core.member.inside())
@@ -249,6 +250,7 @@ impl Core {
 
     /// Whatever is not a plain read or write.
     fn submit_special(&mut self, bio: &mut Bio, now: Nanos) -> Result<(), Why> {
+        let asked = bio.flags;
         let step = match admit(bio, &self.snapshot) {
             Ok(step) => step,
             Err(status) => {
@@ -256,14 +258,22 @@ impl Core {
                 return Ok(());
             }
         };
-        if bio.sectors <= self.snapshot.whole_sectors && !matches!(bio.data, Data::Many(_)) {
+        let whole = bio.sectors <= self.snapshot.whole_sectors;
+        let accepted = if whole && !matches!(bio.data, Data::Many(_)) {
             let claim = self.slot(bio, step, now);
-            return self.route(claim, bio, now);
+            self.route(claim, bio, now)
+        } else {
+            self.submit_large(bio, step, now)
+        };
+        if accepted.is_err() {
+            // It may come again under other rules.
+            bio.flags = asked;
         }
-        self.submit_large(bio, step, now)
+        accepted
     }
 
-    /// The bio comes back, unless it asked not to wait: then it ends AGAIN.
+    /// The bio comes back, unless it asked not to wait: then it ends AGAIN, without ever having
+    /// been inside.
     #[cold]
     fn refuse(&mut self, bio: &mut Bio, why: Why) -> Result<(), Why> {
         if !bio.flags.has(Flags::NOWAIT) {

@@ -403,7 +403,16 @@ impl weir_ring::Wake for NoWake {
 fn one_seed(path: Path, seed: u64) {
     let _tell = Tell(format!("path {path:?}\nLAW_SEED={seed}"));
     let mut scene = Scene::new(path, seed);
+    let begun = Instant::now();
     scene.run();
+    if begun.elapsed() > Duration::from_millis(300) {
+        println!(
+            "slow seed {seed}: {} passes, now {:?}, {:?}",
+            scene.house.passes,
+            scene.house.now,
+            scene.sim.world().plan
+        );
+    }
     scene.check_rest();
     scene.check_tags();
     scene.check_departure();

@@ -10,7 +10,7 @@ use weir_bio::{Nanos, Prng};
 use weir_queue::{Bell, Device, Lane};
 use weir_ring::Wake;
 
-/// Passes without any progress while time stands still: more is busy polling.
+/// Steps without any progress while somebody always has a reason to run: more is busy polling.
 const IDLE_PASSES_MAX: u32 = 2_000;
 
 struct Flag(Arc<AtomicBool>);
@@ -57,7 +57,7 @@ pub struct House<A> {
     event_at: Box<dyn Fn(usize) -> Option<Nanos>>,
     /// Changes with every step forward that the homes cannot see.
     progress: Box<dyn Fn() -> u64>,
-    seen: (u64, Nanos),
+    seen: u64,
     idle_passes: u32,
     pub passes: u64,
 }
@@ -85,7 +85,7 @@ impl<A: App> House<A> {
             apps: Vec::new(),
             event_at: Box::new(event_at),
             progress: Box::new(progress),
-            seen: (0, Nanos(0)),
+            seen: 0,
             idle_passes: 0,
             passes: 0,
         }
@@ -115,7 +115,7 @@ impl<A: App> House<A> {
         if able.is_empty() {
             let Some(next) = self.next_time() else { return Step::Rest };
             assert!(next > self.now, "a time that has come wakes nobody");
-            self.now = next;
+            (self.now, self.idle_passes) = (next, 0);
             return Step::Went;
         }
         let home = able[self.prng.below(able.len() as u64) as usize];
@@ -146,7 +146,7 @@ impl<A: App> House<A> {
     }
 
     fn note_progress(&mut self) {
-        let seen = ((self.progress)(), self.now);
+        let seen = (self.progress)();
         if seen == self.seen {
             self.idle_passes += 1;
             let most = IDLE_PASSES_MAX;
