@@ -48,8 +48,9 @@ impl Soft {
     /// Something of this context was published.
     #[inline]
     pub(crate) fn mark(&mut self, context: usize) {
-        if let Some(word) = self.active.get_mut(context / 64) {
-            *word |= 1 << (context % 64);
+        // A mark may overtake the message that attaches its context; attaching marks it as well.
+        if matches!(self.contexts.get(context), Some(Some(_))) {
+            self.active[context / 64] |= 1 << (context % 64);
         }
     }
 
