@@ -66,7 +66,8 @@ impl Snapshot {
 /// What a device's parts share.
 pub(crate) struct Shared {
     pub(crate) config: Config,
-    pub(crate) driver: Arc<dyn Driver>,
+    /// `None` once the device is offline.
+    pub(crate) driver: Mutex<Option<Arc<dyn Driver>>>,
     pub(crate) queues: Queues,
     pub(crate) depth: u16,
     /// What makes the scheduler, if there is one.
