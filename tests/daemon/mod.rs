@@ -214,7 +214,10 @@ impl Drop for Daemon {
             let _ = self.child.wait();
         }
         if std::thread::panicking() {
-            println!("the daemon said:\n{}", self.log.text());
+            let said = self.log.text();
+            let last: Vec<_> = said.lines().rev().take(30).collect();
+            println!("the daemon said last:");
+            last.into_iter().rev().for_each(|line| println!("{line}"));
         }
     }
 }
