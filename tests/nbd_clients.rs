@@ -114,7 +114,10 @@ fn nbdinfo_maps_what_is_data_and_what_is_a_hole() {
             let uri = folder.uri(export);
             run("qemu-io", &["-f", "raw", &uri, "-c", "write -P 7 1M 64k", "-c", "flush"]);
             let map = parse(&run("nbdinfo", &["--map", "--json", &uri]));
-            let extent = |offset: u64, length: u64, kind: u8, words: &str| json!({"offset": offset, "length": length, "type": kind, "description": words});
+            let extent = |offset: u64, length: u64, kind: u8, words: &str| {
+                let told = (offset, length, kind, words);
+                json!({"offset": told.0, "length": told.1, "type": told.2, "description": told.3})
+            };
             let rest = (64 << 20) - (1 << 20) - (64 << 10);
             let expected = json!([
                 extent(0, 1 << 20, 3, "hole,zero"),

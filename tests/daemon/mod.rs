@@ -214,7 +214,10 @@ impl Drop for Daemon {
             let _ = self.child.wait();
         }
         if std::thread::panicking() {
-            println!("the daemon said:\n{}", self.log.text());
+            let said = self.log.text();
+            let last: Vec<_> = said.lines().rev().take(30).collect();
+            println!("the daemon said last:");
+            last.into_iter().rev().for_each(|line| println!("{line}"));
         }
     }
 }
@@ -256,6 +259,9 @@ impl Log {
 
 /// Waits for the end of a child; `None` if it still runs after `limit`.
 pub fn wait(child: &mut Child, limit: Duration) -> Option<ExitStatus> {
+    if let Some(status) = child.try_wait().expect("a child") {
+        return Some(status);
+    }
     let end = pidfd_open(Pid::from_child(child), PidfdFlags::empty()).expect("a child");
     let limit = Timespec { tv_sec: limit.as_secs() as i64, tv_nsec: limit.subsec_nanos().into() };
     let ended = poll(&mut [PollFd::new(&end, PollFlags::IN)], Some(&limit)).expect("poll");

@@ -26,6 +26,8 @@ pub fn program(name: &str) -> Command {
     let path = std::env::var("PATH").unwrap_or_default();
     let mut command = Command::new(name);
     command.env("PATH", format!("{path}:/usr/sbin:/sbin")).stdin(Stdio::null());
+    // Some leave files where they are started.
+    command.current_dir(env!("CARGO_TARGET_TMPDIR"));
     command
 }
 

@@ -92,7 +92,9 @@ pub struct Outcome {
     pub allocations_per_io: Option<f64>,
     /// System calls for each I/O; `None` where they cannot be counted.
     pub syscalls_per_io: Option<f64>,
-    /// A number that depends on every I/O, so that none can be optimised away.
+    /// A number that depends on every I/O, so that none can be optimised away. It is for people:
+    /// the document for tools has exactly the fields that were promised.
+    #[serde(skip)]
     pub checksum: u64,
 }
 

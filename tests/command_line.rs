@@ -1,0 +1,461 @@
+//! The command as people and supervisors meet it: what it says when it is used badly, what it
+//! prints for tools, and every way to be started.
+
+#![forbid(unsafe_code)]
+
+mod daemon;
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
+use std::process::{Command, Stdio};
+
+use daemon::client::{Client, option, option_reply};
+use daemon::program::{Ended, Running, program, python, run};
+use daemon::{Daemon, Folder, PATIENCE, weir};
+use serde_json::Value;
+
+/// Runs `weir` with these words to its end.
+#[track_caller]
+fn attempt(folder: &Folder, words: &[&str]) -> Ended {
+    let mut command = weir(folder);
+    command.args(words);
+    Running::start(command).end()
+}
+
+/// These words are refused: exit status 2, nothing on standard output, and every one of `parts` in
+/// what is said.
+#[track_caller]
+fn expect_refused(folder: &Folder, words: &[&str], parts: &[&str]) {
+    let Ended { code, stdout, stderr } = attempt(folder, words);
+    assert_eq!(code, Some(2), "weir {words:?}: {stderr}");
+    assert_eq!(stdout, "", "weir {words:?}");
+    for part in parts {
+        assert!(stderr.contains(part), "weir {words:?} does not say {part:?} but {stderr}");
+    }
+}
+
+#[test]
+fn a_disk_that_cannot_be_is_refused_with_its_name_and_what_would_be_right() {
+    let folder = Folder::new();
+    for (disk, parts) in [
+        ("sda", &["\"sda\"", "NAME=TARGET"][..]),
+        ("sda=ram:12Q", &["sda", "\"12Q\"", "GiB"]),
+        ("sda=ram:1000", &["sda", "1000", "multiple of 512"]),
+        ("sda=disk:1M", &["sda", "disk:1M", "ram:SIZE", "nbd+unix:PATH"]),
+        ("sda=ram:1M,frob=1", &["sda", "\"frob\"", "valid:", "queue_mode", "nr_requests"]),
+        ("sda=ram:1M,latency_us=1", &["sda", "\"latency_us\"", "ram"]),
+        ("sda=ram:1M,scheduler=frob", &["sda", "\"frob\"", "valid here: none"]),
+        ("sda=ram:1M,scheduler=frob,queue_mode=sq", &["sda", "\"frob\"", "valid here: noop"]),
+        ("sda=ram:1M,scheduler=noop", &["sda", "noop", "counterpart here is none"]),
+        ("sda=ram:1M,nr_requests=3", &["sda", "nr_requests=3", "4..=2048"]),
+        ("sda=ram:1M,queue_mode=sq,queues=2", &["sda", "queues=2", "has 1"]),
+        ("sda=ram:1M,spread=round-robin,scheduler=noop", &["sda", "round-robin", "none"]),
+        ("sda=ram:1M,nomerges", &["sda", "nomerges", "needs a value"]),
+        ("sda=file:missing.img", &["sda", "missing.img", "size="]),
+        ("sda=file:/proc,size=1M", &["sda", "/proc", "regular file"]),
+        ("sda=file:a.img,io=aio", &["sda", "io=aio", "threads"]),
+        ("sda=nbd+unix:/missing.sock", &["sda", "/missing.sock", "No such file"]),
+        ("sda=nbd:127.0.0.1:x", &["sda", "\"x\"", "65535"]),
+        ("../sda=ram:1M", &["../sda", "letters"]),
+    ] {
+        expect_refused(&folder, &["serve", "--nbd", "unix:s", "--disk", disk], parts);
+    }
+    let twice = ["serve", "--nbd", "unix:s", "--disk", "a=ram:1M", "--disk", "a=ram:2M"];
+    expect_refused(&folder, &twice, &["\"a\"", "twice"]);
+    assert!(!folder.near("a.img").exists() && !folder.near("s").exists());
+}
+
+#[test]
+fn words_that_mean_nothing_are_refused() {
+    let folder = Folder::new();
+    for (words, parts) in [
+        (&["frob"][..], &["'frob'"][..]),
+        (&["serve", "--frob"], &["--frob"]),
+        (&["serve", "--reactors", "0"], &["'0'", "--reactors", "1..=64"]),
+        (&["bench"], &["--target"]),
+        (&["bench", "--target", "ram:1M", "--rw", "sideways"], &["sideways", "randrw"]),
+        (&["bench", "--target", "ram:1M", "--bs", "4q"], &["4q", "--bs", "GiB"]),
+        (&["bench", "--target", "ram:1M", "--bs", "100"], &["bs=100", "512"]),
+        (&["bench", "--target", "ram:1M", "--size", "2M"], &["size=2097152", "1048576"]),
+        (&["bench", "--target", "ram:1M", "--offset", "1M"], &["offset=1048576", "1048576"]),
+        (&["bench", "--target", "ram:1M,readonly", "--rw", "write"], &["write", "read-only"]),
+        (&["bench", "--target", "ram:1M", "--runtime", "1h"], &["1h", "--runtime"]),
+        (&["bench", "core", "--scheduler", "frob"], &["\"frob\"", "valid here: none"]),
+        (&["bench", "core", "--queue-mode", "sq", "--queues", "3"], &["queues=3", "1"]),
+        (&["bench", "core", "--threads", "0"], &["'0'", "--threads", "1..=64"]),
+    ] {
+        expect_refused(&folder, words, parts);
+    }
+}
+
+#[test]
+fn a_configuration_is_refused_with_its_file_and_line() {
+    let folder = Folder::new();
+    let disk = "[[disk]]\nname = \"sda\"\ntarget = \"ram:1M\"\n";
+    for (text, parts) in [
+        (format!("{disk}frob = 1\n"), &["weir.toml", "line 4", "`frob`", "`target`"][..]),
+        ("[nbd\n".to_owned(), &["weir.toml", "line 1"]),
+        ("[nbd]\nlisten = 3\n".to_owned(), &["weir.toml", "line 2"]),
+        (format!("{disk}{disk}"), &["weir.toml", "\"sda\"", "twice"]),
+        (format!("{disk}[[export]]\nname = \"x\"\ndisk = \"sdb\"\n"), &["\"sdb\"", "disks: sda"]),
+        (
+            format!("{disk}[[export]]\nname = \"x\"\ndisk = \"sda\"\nlevel = 9\n"),
+            &["level=9", "0..=7"],
+        ),
+        (format!("{disk}[[export]]\nname = \"sda\"\ndisk = \"sda\"\n"), &["\"sda\"", "twice"]),
+        (String::new(), &["no disk"]),
+    ] {
+        fs::write(folder.near("weir.toml"), text).expect("a file");
+        expect_refused(&folder, &["serve", "-c", "weir.toml", "--nbd", "unix:s"], parts);
+    }
+    expect_refused(&folder, &["serve", "-c", "missing.toml"], &["missing.toml", "No such file"]);
+}
+
+#[test]
+fn an_address_that_cannot_be_had_is_named() {
+    let folder = Folder::new();
+    let daemon = Daemon::start(&folder, &["sda=ram:1MiB"]);
+    let socket = folder.socket().display().to_string();
+    let serve = |address: &str, parts: &[&str]| {
+        expect_refused(&folder, &["serve", "--disk", "a=ram:1M", "--nbd", address], parts);
+    };
+    serve(&format!("unix:{socket}"), &[&socket, "in use"]);
+    let port = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = port.local_addr().expect("an address").to_string();
+    serve(&address, &[&address, "in use"]);
+    serve("frob", &["\"frob\"", "HOST:PORT"]);
+    serve("unix:", &["\"unix:\"", "path"]);
+    serve("unix:/missing/socket", &["/missing/socket", "No such file"]);
+    // The one that was there first goes on.
+    assert!(Client::connect(&folder.socket(), "sda").read(0, 512).expect("an answer").is_ok());
+    daemon.stop();
+    // And one that ended without a word leaves a socket that is no address in use.
+    drop(UnixListener::bind(folder.socket()).expect("a socket"));
+    Daemon::start(&folder, &["sda=ram:1MiB"]).stop();
+}
+
+#[test]
+fn a_file_that_another_daemon_serves_is_refused() {
+    let folder = Folder::new();
+    let disk = folder.file_disk("sda", "1MiB", "");
+    let daemon = Daemon::start(&folder, &[&disk]);
+    let image = folder.image("sda").display().to_string();
+    let words = ["serve", "--disk", &disk, "--nbd", "unix:other.sock"];
+    expect_refused(&folder, &words, &[&image, "in use"]);
+    daemon.stop();
+}
+
+#[test]
+fn every_command_explains_itself_with_an_example_to_paste() {
+    let folder = Folder::new();
+    for words in [&["serve", "--help"][..], &["bench", "--help"], &["bench", "core", "--help"]] {
+        let Ended { code, stdout, .. } = attempt(&folder, words);
+        assert_eq!(code, Some(0));
+        assert!(stdout.contains("Example: weir "), "weir {words:?}: {stdout}");
+    }
+    let Ended { code, stdout, .. } = attempt(&folder, &["--version"]);
+    assert_eq!((code, stdout.split(' ').next()), (Some(0), Some("weir")));
+}
+
+fn keys(value: &Value) -> Vec<&str> {
+    let mut keys: Vec<_> = value.as_object().expect("an object").keys().map(|k| &**k).collect();
+    keys.sort_unstable();
+    keys
+}
+
+#[track_caller]
+fn json(folder: &Folder, words: &[&str]) -> Value {
+    let Ended { code, stdout, stderr } = attempt(folder, words);
+    assert_eq!(code, Some(0), "weir {words:?}: {stderr}");
+    serde_json::from_str(&stdout).unwrap_or_else(|error| panic!("{error} in {stdout}"))
+}
+
+#[test]
+fn bench_core_prints_exactly_the_promised_fields() {
+    let folder = Folder::new();
+    for mode in ["mq", "sq"] {
+        let words = ["bench", "core", "--json", "--runtime", "50ms", "--queue-mode", mode];
+        let told = json(&folder, &words);
+        let mut promised = [
+            "scheduler",
+            "queue_mode",
+            "threads",
+            "queues",
+            "depth",
+            "batch",
+            "ios",
+            "iops",
+            "ns_per_io",
+            "generator_ns_per_io",
+            "merges_per_io",
+            "allocations_per_io",
+            "syscalls_per_io",
+        ];
+        promised.sort_unstable();
+        assert_eq!(keys(&told), promised);
+        assert_eq!(told["queue_mode"], mode);
+        assert_eq!((&told["depth"], &told["batch"]), (&128.into(), &32.into()));
+        assert!(told["ios"].as_u64().expect("a count") > 0);
+        // What cannot be counted where it runs is null; what can is a number.
+        for field in ["allocations_per_io", "syscalls_per_io"] {
+            assert!(told[field].is_null() || told[field].is_f64(), "{field}: {told}");
+        }
+    }
+}
+
+#[test]
+fn bench_prints_exactly_the_promised_fields() {
+    let folder = Folder::new();
+    let words = ["bench", "--json", "--target", "ram:64MiB", "--rw", "randrw"];
+    let more = ["--runtime", "100ms", "--ramp-time", "0s", "--iodepth", "8", "--randseed", "7"];
+    let told = json(&folder, &[&words[..], &more[..]].concat());
+    let mut figures =
+        vec!["ios", "bytes", "iops", "bytes_per_s", "latency_ns", "queue_wait_ns", "device_ns"];
+    let mut promised = figures.clone();
+    promised.extend(["weir", "target", "options", "job", "seed", "duration_s", "errors", "cpu"]);
+    promised.push("groups");
+    promised.sort_unstable();
+    assert_eq!(keys(&told), promised);
+    assert_eq!((&told["target"], &told["seed"]), (&"ram:64MiB".into(), &7.into()));
+    assert_eq!(told["errors"], 0);
+    assert_eq!(keys(&told["cpu"]), ["ns_per_io", "sys_s", "user_s"]);
+    figures.extend(["name", "op"]);
+    figures.sort_unstable();
+    let groups = told["groups"].as_array().expect("groups");
+    let ops: Vec<_> = groups.iter().map(|group| &group["op"]).collect();
+    assert_eq!(ops, ["read", "write"]);
+    for figures_of in groups.iter().chain([&told]) {
+        for latency in ["latency_ns", "queue_wait_ns", "device_ns"] {
+            let promised = ["max", "mean", "p50", "p90", "p95", "p99", "p999"];
+            assert_eq!(keys(&figures_of[latency]), promised);
+        }
+    }
+    groups.iter().for_each(|group| assert_eq!(keys(group), figures));
+    let sum: u64 = groups.iter().map(|group| group["ios"].as_u64().expect("a count")).sum();
+    assert_eq!(told["ios"], sum);
+}
+
+/// `weir serve` behind a shell that hands it standard input as the first passed descriptor.
+fn activated(folder: &Folder, listener: UnixListener, pid: &str, further: &str) -> Command {
+    let mut command = weir(folder);
+    let path = command.get_program().to_owned();
+    command = Command::new("/bin/sh");
+    let line = format!(
+        "export LISTEN_FDS=1 LISTEN_PID={pid}; exec \"$0\" serve --disk sda=ram:1MiB {further} \
+         3<&0 </dev/null"
+    );
+    command.args(["-c", &line]).arg(path).current_dir(folder.path());
+    command.stdin(Stdio::from(OwnedFd::from(listener))).stdout(Stdio::null());
+    command
+}
+
+#[test]
+fn a_socket_that_was_passed_in_comes_before_any_address() {
+    let folder = Folder::new();
+    let listener = UnixListener::bind(folder.near("passed.sock")).expect("a socket");
+    let daemon = Daemon::spawn(activated(&folder, listener, "$$", "--nbd unix:told.sock"));
+    assert_eq!(Client::connect(&folder.near("passed.sock"), "sda").size, 1 << 20);
+    assert!(!folder.near("told.sock").exists(), "it listens where it was told not to");
+    daemon.stop();
+    // Who passed the socket owns its name.
+    assert!(folder.near("passed.sock").exists());
+}
+
+#[test]
+fn a_socket_that_was_passed_to_another_process_is_left_alone() {
+    let folder = Folder::new();
+    let listener = UnixListener::bind(folder.near("passed.sock")).expect("a socket");
+    let daemon = Daemon::spawn(activated(&folder, listener, "1", "--nbd unix:told.sock"));
+    assert_eq!(Client::connect(&folder.near("told.sock"), "sda").size, 1 << 20);
+    daemon.stop();
+}
+
+#[test]
+#[ignore = "needs nbdinfo, nbdcopy"]
+fn clients_that_start_their_own_server_can_start_weir() {
+    let folder = Folder::new();
+    let weir = env!("CARGO_BIN_EXE_weir");
+    let size = run(
+        "nbdinfo",
+        &["--size", "--", "[", weir, "serve", "--quiet", "--disk", "sda=ram:3MiB", "]"],
+    );
+    assert_eq!(size.trim(), "3145728");
+    let (source, disk) = (folder.image("source"), folder.file_disk("sda", "1MiB", ""));
+    daemon::program::Noise::new(9).write_file(&source, 1 << 20);
+    let from = source.display().to_string();
+    run("nbdcopy", &["--flush", "--", &from, "[", weir, "serve", "--quiet", "--disk", &disk, "]"]);
+    let copied = fs::read(folder.image("sda")).expect("the image");
+    assert!(copied == fs::read(&source).expect("the source"));
+}
+
+#[test]
+fn the_supervisor_is_told_of_readiness_and_of_the_end() {
+    let folder = Folder::new();
+    let supervisor = UnixDatagram::bind(folder.near("notify.sock")).expect("a socket");
+    supervisor.set_read_timeout(Some(PATIENCE)).expect("a socket");
+    let hear = || {
+        let mut bytes = [0; 100];
+        let count = supervisor.recv(&mut bytes).expect("word from the daemon");
+        String::from_utf8_lossy(&bytes[..count]).into_owned()
+    };
+    let mut command = weir(&folder);
+    command.args(["serve", "--disk", "sda=ram:1MiB", "--nbd", "unix:nbd.sock"]);
+    command.env("NOTIFY_SOCKET", folder.near("notify.sock"));
+    let daemon = Daemon::spawn_unready(command);
+    assert_eq!(hear().trim(), "READY=1");
+    // Ready means ready: nothing else is waited for.
+    assert_eq!(Client::connect(&folder.socket(), "sda").size, 1 << 20);
+    daemon.stop();
+    assert_eq!(hear().trim(), "STOPPING=1");
+}
+
+/// `weir serve --stdio` on one end of a pair of sockets.
+fn on_a_socket(folder: &Folder, disk: &str) -> (Daemon, UnixStream) {
+    let (ours, theirs) = UnixStream::pair().expect("a pair");
+    ours.set_read_timeout(Some(PATIENCE)).expect("a socket");
+    let output = theirs.try_clone().expect("a socket");
+    let mut command = weir(folder);
+    command.args(["serve", "--stdio", "--disk", disk, "--nbd", "unix:never.sock"]);
+    command.stdin(Stdio::from(OwnedFd::from(theirs)));
+    command.stdout(Stdio::from(OwnedFd::from(output)));
+    (Daemon::spawn(command), ours)
+}
+
+#[test]
+fn one_connection_is_served_on_standard_input_and_output() {
+    let folder = Folder::new();
+    let (mut daemon, mut ours) = on_a_socket(&folder, &folder.file_disk("sda", "1MiB", ""));
+    let mut greeting = [0; 18];
+    ours.read_exact(&mut greeting).expect("a greeting");
+    assert_eq!(&greeting[..16], b"NBDMAGICIHAVEOPT");
+    ours.write_all(&3_u32.to_be_bytes()).expect("a socket");
+    ours.write_all(&option(2, &[])).expect("a socket");
+    assert_eq!(option_reply(&mut ours).expect("an answer").0, 1);
+    assert_eq!(ours.read(&mut [0]).expect("the end"), 0);
+    // It ends with its connection, and opened no other address.
+    assert_eq!(daemon.wait().code(), Some(0));
+    assert!(!folder.near("never.sock").exists() && !folder.near("weir-data").exists());
+}
+
+#[test]
+fn standard_input_and_output_may_be_pipes() {
+    let folder = Folder::new();
+    let mut command = weir(&folder);
+    command.args(["serve", "--stdio", "--disk", "sda=ram:1MiB"]);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut daemon = Daemon::spawn(command);
+    let mut input = daemon.child().stdin.take().expect("piped");
+    let mut output = daemon.child().stdout.take().expect("piped");
+    let mut bytes = 3_u32.to_be_bytes().to_vec();
+    bytes.extend(option(3, &[]));
+    bytes.extend(option(2, &[]));
+    input.write_all(&bytes).expect("a pipe");
+    drop(input);
+    let mut said = Vec::new();
+    output.read_to_end(&mut said).expect("a pipe");
+    assert!(said.starts_with(b"NBDMAGICIHAVEOPT"), "{said:x?}");
+    // The greeting, the disk's name in its list, and two acknowledgements: nothing else.
+    assert_eq!(said.len(), 18 + (20 + 4 + 3) + 20 + 20, "{said:x?}");
+    assert_eq!(daemon.wait().code(), Some(0));
+}
+
+#[test]
+fn a_signal_ends_standard_input_and_output_too() {
+    let folder = Folder::new();
+    let (daemon, ours) = on_a_socket(&folder, "sda=ram:1MiB");
+    daemon.stop();
+    drop(ours);
+}
+
+#[test]
+#[ignore = "needs libnbd's Python module"]
+fn libnbd_talks_to_standard_input_and_output() {
+    let folder = Folder::new();
+    let mut command = python("libnbd_stdio.py");
+    command.args([env!("CARGO_BIN_EXE_weir"), "serve", "--stdio", "--disk"]);
+    command.arg(folder.file_disk("sda", "1MiB", ""));
+    assert_eq!(Running::start(command).succeed().stdout.trim(), "served on a socket");
+    let image = fs::read(folder.image("sda")).expect("the image");
+    assert!(image[4096..8192].iter().all(|byte| *byte == 0x77), "the write is missing");
+}
+
+#[test]
+fn quiet_says_nothing_but_that_it_is_ready() {
+    let folder = Folder::new();
+    let mut command = weir(&folder);
+    command.args(["serve", "--quiet", "--disk", "sda=ram:1MiB", "--nbd", "unix:nbd.sock"]);
+    command.stdout(Stdio::piped());
+    let mut daemon = Daemon::spawn(command);
+    let mut output = daemon.child().stdout.take().expect("piped");
+    drop(Client::connect(&folder.socket(), "sda"));
+    assert_eq!(daemon.stop(), "weir: ready");
+    let mut said = String::new();
+    output.read_to_string(&mut said).expect("a pipe");
+    assert_eq!(said, "");
+}
+
+/// Words that start a program where no other daemon has taken the default port, if the system
+/// lets us; else nothing.
+fn apart() -> Vec<&'static str> {
+    let words = ["unshare", "--map-root-user", "--net"];
+    let probe = Command::new(words[0]).args(&words[1..]).arg("true").output();
+    match probe {
+        Ok(output) if output.status.success() => words.to_vec(),
+        _ => {
+            println!("no network of our own here: port 10809 has to be free");
+            Vec::new()
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs nbdinfo, qemu-img, fio"]
+fn the_default_disk_is_served_and_the_lines_to_paste_work() {
+    let folder = Folder::new();
+    let apart = apart();
+    let mut line = apart.join(" ");
+    line.push_str(" /bin/sh -c '");
+    if !apart.is_empty() {
+        line.push_str("PATH=$PATH:/usr/sbin:/sbin ip link set lo up; ");
+    }
+    line.push_str("exec \"$0\" serve'");
+    let mut command = weir(&folder);
+    let weir = command.get_program().to_owned();
+    command = Command::new("/bin/sh");
+    command.args(["-c", &format!("exec {line} \"$0\"")]).arg(weir).current_dir(folder.path());
+    command.stdin(Stdio::null()).stdout(Stdio::piped());
+    let mut daemon = Daemon::spawn(command);
+    let mut output = daemon.child().stdout.take().expect("piped");
+    // What it prints before it is ready fits into a pipe, and the shell pastes it line by line.
+    let mut said = vec![0; 64 << 10];
+    let count = output.read(&mut said).expect("what it prints");
+    let said = String::from_utf8_lossy(&said[..count]).into_owned();
+    for part in ["disk sda: 1 GiB", "unix:weir-data/nbd.sock", "127.0.0.1:10809"] {
+        assert!(said.contains(part), "{part:?} is not in {said}");
+    }
+    let image = fs::metadata(folder.near("weir-data/sda.img")).expect("the image");
+    assert_eq!(image.len(), 1 << 30);
+    assert_eq!(std::os::unix::fs::MetadataExt::blocks(&image), 0, "the image is not sparse");
+    let pasted: Vec<_> = said.lines().filter_map(|line| line.strip_prefix("  ")).collect();
+    let pasted: Vec<_> = pasted.iter().filter(|line| line.contains("nbd+unix://")).collect();
+    assert_eq!(pasted.len(), 3, "{said}");
+    for (line, words) in pasted.into_iter().zip(["size", "virtual size: 1 GiB", "READ:"]) {
+        // The last word of an option counts for fio; ten seconds of it show no more than one.
+        let shorter = if line.starts_with("fio") { " --runtime=1" } else { "" };
+        let mut shell = program("/bin/sh");
+        shell.arg("-c").arg(format!("{line}{shorter}")).current_dir(folder.path());
+        let ended = Running::start(shell).succeed();
+        assert!(ended.stdout.contains(words), "{line}: {ended:?}");
+    }
+    if !apart.is_empty() {
+        let target = daemon.child().id().to_string();
+        let words = ["--preserve-credentials", "--user", "--net", "--target", &target];
+        let uri = ["nbdinfo", "--size", "nbd://127.0.0.1:10809/sda"];
+        assert_eq!(run("nsenter", &[&words[..], &uri[..]].concat()).trim(), "1073741824");
+    }
+    daemon.stop();
+    assert!(!folder.near("weir-data/nbd.sock").exists());
+}
