@@ -10,7 +10,7 @@
 mod bed;
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,7 +21,7 @@ use bed::device::{Plan, Shape, Sim};
 use bed::model::Model;
 use bed::sleepers::{House, Step};
 use bed::{Tell, seeds};
-use weir_bio::{Bio, Buf, Limits, Nanos, Prng, Status};
+use weir_bio::{Bio, Buf, Limits, Prng, Status};
 use weir_queue::driver::Home;
 use weir_queue::{Config, Device, QueueMode, Spread};
 use weir_sched::legacy::noop::Noop;
@@ -181,7 +181,7 @@ impl Scene {
             last_cookie: 0,
             completions: 0,
             failures: 0,
-            moved: HashMap::new(),
+            moved: BTreeMap::new(),
             unsent: 0,
             pure_flushes: 0,
             written: Vec::new(),

@@ -1,7 +1,7 @@
 //! A client: sends random I/O through one submitter, and holds every answer against the model.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use weir_bio::{Bio, Data, Flags, Limits, Nanos, Op, Prng, Status};
@@ -25,7 +25,7 @@ pub struct Office {
     pub completions: u64,
     pub failures: u64,
     /// Sectors of bios that succeeded, by op.
-    pub moved: HashMap<Op, u64>,
+    pub moved: BTreeMap<Op, u64>,
     /// Bios that never went anywhere: malformed, or unwilling to wait.
     pub unsent: u64,
     pub pure_flushes: u64,
@@ -50,7 +50,7 @@ struct Note {
 pub struct Client {
     pub submitter: Option<Submitter>,
     office: Rc<RefCell<Office>>,
-    notes: HashMap<u64, Note>,
+    notes: BTreeMap<u64, Note>,
     held: Option<Bio>,
     /// Bios still to be sent.
     pub left: u32,
@@ -69,7 +69,7 @@ impl Client {
         window: usize,
         quits_at: Option<u32>,
     ) -> Client {
-        let (submitter, notes, held) = (Some(submitter), HashMap::new(), None);
+        let (submitter, notes, held) = (Some(submitter), BTreeMap::new(), None);
         Client { submitter, office, notes, held, left, window, waits: false, quits_at }
     }
 

@@ -3,7 +3,7 @@
 //!
 //! It panics on a violation. All of its time is virtual.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -51,7 +51,7 @@ pub struct Tally {
     pub requests: u64,
     pub bios: u64,
     /// Sectors taken, by op number.
-    pub sectors: HashMap<Op, u64>,
+    pub sectors: BTreeMap<Op, u64>,
     pub flushes: u64,
     pub fua: u64,
     pub refusals: u32,
@@ -60,7 +60,7 @@ pub struct Tally {
     pub lane_peak: usize,
     pub peak: usize,
     /// How often each written value arrived.
-    pub delivered: HashMap<u64, u32>,
+    pub delivered: BTreeMap<u64, u32>,
     /// Submitters of taken requests, in order, by lane.
     pub order: Vec<Vec<u16>>,
 }
