@@ -177,6 +177,12 @@ mod tests {
     }
 
     #[test]
+    fn the_last_id_of_all_starts_over_as_well() {
+        let last = RqId(u32::MAX);
+        assert_eq!(last.next_generation(), RqId(u32::MAX & !0xf));
+    }
+
+    #[test]
     fn priorities_are_encoded_as_linux_does() {
         let prio = IoPrio::new(Class::BestEffort, 4);
         assert_eq!(prio.0, 2 << 13 | 4);

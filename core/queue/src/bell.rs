@@ -42,6 +42,16 @@ pub(crate) struct Port {
 }
 
 impl Port {
+    /// A port nobody waits at.
+    #[cfg(test)]
+    pub(crate) fn silent() -> Port {
+        struct NoWake;
+        impl Wake for NoWake {
+            fn wake(&self) {}
+        }
+        Port { inbox: Inbox::default(), bell: Bell::new(Box::new(NoWake), 1), token: 0 }
+    }
+
     /// Tells the submitter to look: completions, the gate's opening, a free request.
     pub(crate) fn nudge(&self) {
         self.bell.ready.mark(self.token);

@@ -103,14 +103,13 @@ impl Device {
             shared: Arc::new(Shared {
                 lanes: (0..config.queues).map(|_| LanePort::new()).collect(),
                 config,
-                driver,
+                driver: Mutex::new(Some(driver)),
                 queues,
                 depth,
                 make,
                 gate: Gate::default(),
                 version: SharedCounter::default(),
                 snapshot: Mutex::new(Arc::new(snapshot)),
-                change: Mutex::default(),
                 submitters: Mutex::default(),
                 ledger: Mutex::default(),
                 stamp: BusyStamp::default(),
@@ -122,6 +121,7 @@ impl Device {
                 orphans: Mutex::default(),
                 orphan_count: SharedCounter::default(),
                 frozen: Default::default(),
+                changing: Mutex::default(),
             }),
         })
     }
@@ -192,7 +192,7 @@ impl Device {
         if *open {
             return invalid(format!("hard queue {index} of {name} is open already"));
         }
-        let driver = shared.driver.open(index as u16, shared.depth)?;
+        let driver = self.driver()?.open(index as u16, shared.depth)?;
         let tags = match &shared.tags {
             Some(set) => Tags::shared(Arc::clone(set), index),
             None => Tags::own(shared.depth, shared.queues.reserved),
@@ -269,7 +269,7 @@ impl Device {
         if sector.checked_add(sectors).is_none_or(|end| end > capacity) {
             return invalid(format!("range {sector}+{sectors} is beyond sector {capacity}"));
         }
-        Ok(self.shared.driver.allocation(sector, sectors)?)
+        Ok(self.driver()?.allocation(sector, sectors)?)
     }
 
     /// Statistics, summed now.

@@ -38,6 +38,7 @@ pub(crate) fn steps(
         preflush: flags.has(Flags::PREFLUSH),
         data: has_data,
         postflush: has_data && flags.has(Flags::FUA) && !limits.fua,
+        in_data: false,
     };
     let fua =
         if limits.fua && has_data && flags.has(Flags::FUA) { Flags::FUA } else { Flags::NONE };
@@ -89,10 +90,15 @@ impl FlushMachine {
         if claim.flush_step.preflush {
             self.wait(claim, now);
         } else {
-            self.in_data += 1;
-            orders.push(Order::Issue(claim));
+            self.send_data(claim, orders);
         }
         self.kick(now, orders);
+    }
+
+    fn send_data(&mut self, mut claim: RequestClaim, orders: &mut Vec<Order>) {
+        self.in_data += 1;
+        claim.flush_step.in_data = true;
+        orders.push(Order::Issue(claim));
     }
 
     fn wait(&mut self, claim: RequestClaim, now: Nanos) {
@@ -137,8 +143,7 @@ impl FlushMachine {
             let step = claim.flush_step;
             claim.flush_step.preflush = false;
             if step.preflush && step.data && status.is_ok() {
-                self.in_data += 1;
-                orders.push(Order::Issue(claim));
+                self.send_data(claim, orders);
                 continue;
             }
             if status.is_ok() || step.preflush {
@@ -160,6 +165,7 @@ impl FlushMachine {
         orders: &mut Vec<Order>,
     ) {
         self.in_data -= 1;
+        claim.flush_step.in_data = false;
         if claim.status.is_ok() && claim.flush_step.postflush {
             claim.flush_step.data = false;
             claim.state = State::Idle;
@@ -190,7 +196,7 @@ mod tests {
 
     fn claim(preflush: bool, data: bool, postflush: bool) -> RequestClaim {
         let mut request = Request::free(RqId(0));
-        request.flush_step = FlushStep { preflush, data, postflush };
+        request.flush_step = FlushStep { preflush, data, postflush, in_data: false };
         Claim::new(request)
     }
 

@@ -85,6 +85,11 @@ impl HardQueue {
     /// Asks the driver for answers; [`end_one`](HardQueue::end_one) deals with each.
     #[inline]
     pub(crate) fn reap(&mut self, now: Nanos) {
+        // Another home of the single queue may be in the middle of ending what it has reaped: the
+        // lent memory comes in the order of the answers, so nothing may be put between.
+        if !self.done.answers.is_empty() {
+            return;
+        }
         self.driver.reap(now, &mut self.done);
         // Answers are taken from the end; the driver's order is kept by turning them round.
         if self.done.answers.len() > 1 {
@@ -136,7 +141,7 @@ impl HardQueue {
             self.gauges.flush_ns.add(now.since(claim.issued_at));
             self.flush.flush_ended(claim, now, &mut self.orders);
             self.carry_out(replies);
-        } else if claim.flush_step.is_sequenced() {
+        } else if claim.flush_step.in_data {
             self.flush.data_ended(claim, now, &mut self.orders);
             self.carry_out(replies);
         } else {
@@ -177,6 +182,8 @@ impl HardQueue {
         replies: &mut Replies,
         source: &mut impl Source,
     ) -> bool {
+        // This is the retry. If there is no tag for it, whoever frees one tells this lane.
+        self.retry_at = None;
         self.kick_flush(now, replies);
         let mut sent = false;
         let short = loop {
@@ -256,11 +263,15 @@ impl HardQueue {
         let (taken, _) = batch.outcome();
         let refused = taken < self.burst.len();
         self.busy = (self.busy * 7 + if refused { 16 } else { 0 }) / 8;
-        self.retry_at = None;
         if refused {
             self.take_back_refused(taken, now);
         }
         (taken, refused)
+    }
+
+    /// Something was left waiting although nothing was refused: counts like a refusal.
+    pub(crate) fn count_shortage(&mut self) {
+        self.busy = (self.busy * 7 + 16) / 8;
     }
 
     fn take_back_refused(&mut self, taken: usize, now: Nanos) {
@@ -279,12 +290,15 @@ impl HardQueue {
 
     /// Ends requests whose time is up. A driver that cannot let go keeps tag and memory.
     pub(crate) fn scan(&mut self, now: Nanos, replies: &mut Replies) {
-        if self.scan_at.is_none_or(|at| now < at) {
+        // What has been answered is not overdue, even if it was not ended yet.
+        if self.scan_at.is_none_or(|at| now < at) || !self.done.answers.is_empty() {
             return;
         }
         self.scan_at = (self.driver.in_flight() > 0).then_some(now + SCAN_NS);
+        // A clock may have begun less than one timeout ago.
+        let Some(before) = now.0.checked_sub(self.timeout_ns) else { return };
         let mut overdue = std::mem::take(&mut self.overdue);
-        self.table.overdue(now - self.timeout_ns, &mut overdue);
+        self.table.overdue(Nanos(before), &mut overdue);
         for tag in overdue.drain(..) {
             let claim = match self.driver.cancel(tag) {
                 Cancel::Done => {
@@ -302,14 +316,16 @@ impl HardQueue {
     }
 
     /// When this queue wants a turn although nothing happens; now, when the driver has answers
-    /// that nothing else will announce.
-    pub(crate) fn wake_at(&self, now: Nanos) -> Option<Nanos> {
-        let flush = self.flush.wake_at().filter(|_| self.dispatch.is_empty());
+    /// that nothing else will announce. Answers and timeouts are seen to even while dispatch is
+    /// `paused`.
+    pub(crate) fn wake_at(&self, now: Nanos, paused: bool) -> Option<Nanos> {
+        let flush = self.flush.wake_at().filter(|_| self.dispatch.is_empty() && !paused);
+        let retry = self.retry_at.filter(|_| !paused);
         let own = match self.driver.wake_at() {
             None if !self.announced && self.driver.in_flight() > 0 => Some(now),
             at => at,
         };
-        [self.retry_at, self.scan_at, flush, own].into_iter().flatten().min()
+        [retry, self.scan_at, flush, own].into_iter().flatten().min()
     }
 
     /// Places left in the driver for requests from a scheduler.
@@ -340,5 +356,89 @@ impl HardQueue {
     /// Requests this queue knows of: waiting to be sent, in a flush sequence, in the driver.
     pub(crate) fn len(&self) -> usize {
         self.dispatch.len() + self.flush.len() + self.driver.in_flight()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_bio::{Bio, Buf, Data, RqId, SubmitterId};
+    use weir_ring::Claim;
+
+    use crate::request::Request;
+
+    /// Borrows all memory and answers at the next reap, in order.
+    #[derive(Default)]
+    struct Lender(Vec<(Tag, Vec<Data>)>);
+
+    impl DriverQueue for Lender {
+        fn submit(&mut self, batch: &mut Batch<'_>, _now: Nanos) {
+            batch.take_all(|tag, request| {
+                let mut lent = Vec::new();
+                request.lend(&mut lent);
+                self.0.push((tag, lent));
+            });
+        }
+
+        fn commit(&mut self, _now: Nanos) {}
+
+        fn reap(&mut self, _now: Nanos, done: &mut Done) {
+            for (tag, mut lent) in self.0.drain(..) {
+                done.push_lent(tag, Status::Ok, &mut lent);
+            }
+        }
+
+        fn in_flight(&self) -> usize {
+            self.0.len()
+        }
+    }
+
+    /// Gives what it holds.
+    struct Given(Vec<RequestClaim>);
+
+    impl Source for Given {
+        fn give(&mut self, _: bool, max: usize, sink: &mut impl FnMut(RequestClaim)) -> usize {
+            let given = max.min(self.0.len());
+            self.0.drain(..given).for_each(sink);
+            given
+        }
+    }
+
+    /// A read whose sector is its length, so that memory of another shows.
+    fn read(sectors: u32) -> RequestClaim {
+        let id = RqId::new(SubmitterId(0), sectors as u16, 0);
+        let mut claim = Claim::new(Request::free(id));
+        let mut bio = Bio::read(u64::from(sectors), Buf::zeroed(sectors as usize * 512));
+        claim.fill(&mut bio, crate::request::FlushStep::DATA, Nanos::ZERO);
+        claim
+    }
+
+    #[test]
+    fn a_second_reap_in_between_does_not_mix_up_whose_memory_comes_back() {
+        let (tags, gauges) = (Tags::own(8, 0), Arc::default());
+        let mut hard = HardQueue::new(Box::new(Lender::default()), 8, tags, 0, gauges);
+        let (mut replies, now) = (Replies::default(), Nanos::ZERO);
+        let port = Arc::new(crate::bell::Port::silent());
+        replies.attach(0, Arc::clone(&port));
+        let send = |hard: &mut HardQueue, replies: &mut Replies, lengths: &[u32]| {
+            hard.issue(now, replies, &mut Given(lengths.iter().map(|n| read(*n)).collect()));
+        };
+        send(&mut hard, &mut replies, &[1, 2, 3]);
+        hard.reap(now);
+        assert!(hard.end_one(now, &mut replies));
+        // The lock is free between two requests: another home submits and reaps.
+        send(&mut hard, &mut replies, &[4]);
+        for _ in 0..2 {
+            hard.reap(now);
+            while hard.end_one(now, &mut replies) {}
+        }
+        replies.post();
+        let mut ended = 0;
+        for mut claim in port.inbox.take() {
+            assert_eq!(claim.data.len() as u64, claim.rq.sector * 512);
+            claim.state = State::Free;
+            ended += 1;
+        }
+        assert_eq!(ended, 4);
     }
 }

@@ -13,7 +13,7 @@ use crate::bell::Port;
 use crate::hard::HardQueue;
 use crate::reply::Replies;
 use crate::request::RequestClaim;
-use crate::shared::{Acks, ELEVATOR, Shared, Snapshot, TAGS};
+use crate::shared::{Acks, ELEVATOR, NUDGE, Shared, Snapshot};
 use crate::soft::Soft;
 
 /// When to ask a scheduler again that has work, gives none, and names no time.
@@ -90,6 +90,7 @@ impl Lane {
             }
             None => {
                 let single = self.shared.single.as_ref().expect("a single-queue device");
+                self.shared.lanes[self.index].pending.take(|_| {});
                 self.wake_at = single.turn(now);
             }
         }
@@ -157,29 +158,40 @@ impl Multi {
         self.hard.reap(now);
         while self.hard.end_one(now, &mut self.replies) {}
         self.hard.scan(now, &mut self.replies);
-        port.pending.take(|source| {
-            match source {
-                ELEVATOR => self.ask_elevator = true,
-                // Having a turn is all it takes.
-                TAGS => {}
-                submitter => self.soft.mark(submitter),
-            }
+        port.pending.take(|source| match source {
+            ELEVATOR => self.ask_elevator = true,
+            NUDGE => {}
+            submitter => self.soft.mark(submitter),
         });
-        if self.snapshot.version != shared.version() {
-            self.snapshot = shared.snapshot();
-        }
+        self.refresh(shared);
         if self.snapshot.scheduled {
             self.turn_elevator(shared, index, now);
         }
         if self.paused == 0 {
             let short = self.hard.issue(now, &mut self.replies, &mut self.soft);
             if short {
-                self.soft.stage(&self.snapshot.limits, self.snapshot.nomerges);
+                self.stage(shared);
             }
         }
         self.replies.post();
         if self.hard.end_pass() {
             self.share_tags(shared, index);
+        }
+    }
+
+    /// Tags or the driver ran short: what waits is merged where it can be, and taken in turn.
+    fn stage(&mut self, shared: &Shared) {
+        // A ring may hold what was submitted since this turn began, under newer limits.
+        self.refresh(shared);
+        if self.soft.stage(&self.snapshot.limits, self.snapshot.nomerges) {
+            self.hard.count_shortage();
+        }
+    }
+
+    #[inline]
+    fn refresh(&mut self, shared: &Shared) {
+        if self.snapshot.version != shared.version() {
+            self.snapshot = shared.snapshot();
         }
     }
 
@@ -192,8 +204,7 @@ impl Multi {
                     // It waits for others still: they must find its mark again.
                     set.mark_waiting(lane);
                 } else {
-                    // Marked, not only rung: it may be awake now and about to sleep.
-                    shared.kick(lane, TAGS);
+                    shared.nudge(lane);
                 }
             });
         }
@@ -254,9 +265,8 @@ impl Multi {
     }
 
     fn wake_at(&self, now: Nanos) -> Option<Nanos> {
-        if self.paused > 0 {
-            return None;
-        }
-        [self.hard.wake_at(now), self.elevator_wake].into_iter().flatten().min()
+        let paused = self.paused > 0;
+        let elevator = self.elevator_wake.filter(|_| !paused);
+        [self.hard.wake_at(now, paused), elevator].into_iter().flatten().min()
     }
 }

@@ -1,6 +1,6 @@
 //! Bios that are carried out in parts: cut to the device's limits, and put together again.
 
-use weir_bio::{Bio, Data, Nanos, Op, Status};
+use weir_bio::{Bio, Data, Flags, Nanos, Op, Status};
 
 use crate::config::Spread;
 use crate::request::{FlushStep, RequestClaim};
@@ -35,7 +35,7 @@ impl Core {
     ) -> Result<(), Why> {
         match split::front(bio, &self.snapshot.limits) {
             Ok(sectors) if sectors == bio.sectors => {
-                let claim = self.slot(bio, step, now);
+                let claim = self.measured(bio, step, now);
                 self.route(claim, bio, now)
             }
             Ok(_) => {
@@ -69,6 +69,18 @@ impl Core {
         }
     }
 
+    /// A slot with a bio in it whose memory is not simply one segment.
+    fn measured(&mut self, bio: &mut Bio, step: FlushStep, now: Nanos) -> RequestClaim {
+        let limits = &self.snapshot.limits;
+        let segments = split::segments(&bio.data, limits);
+        if !split::starts_on_boundary(&bio.data, limits) {
+            bio.flags |= Flags::NOMERGE;
+        }
+        let mut claim = self.slot(bio, step, now);
+        claim.rq.segments = segments;
+        claim
+    }
+
     /// Sends as many parts as there are slots for (one, if they follow one another).
     fn issue_parts(&mut self, index: usize, now: Nanos) {
         loop {
@@ -90,7 +102,7 @@ impl Core {
             if sectors < bio.sectors {
                 parts.rest = Some(split::cut(&mut bio, sectors));
             }
-            let mut claim = self.slot(&mut bio, step, now);
+            let mut claim = self.measured(&mut bio, step, now);
             claim.split = index as u32;
             // Parts are put together by where they started; a front merge may move `rq.sector`.
             claim.cookie = claim.rq.sector;
@@ -129,6 +141,12 @@ impl Core {
         parts.data.push((sector, part.data));
         parts.wait_ns = parts.wait_ns.max(part.wait_ns);
         parts.device_ns = parts.device_ns.max(part.device_ns);
+        if parts.serial.is_some() && !parts.status.is_ok() {
+            // A window that failed is the last one (block-core section 18).
+            if let Some(rest) = parts.rest.take() {
+                parts.data.push((rest.sector, rest.data));
+            }
+        }
         if parts.rest.is_some() {
             if parts.serial.is_some() && parts.left == 0 {
                 self.issue_parts(index, now);
@@ -140,6 +158,7 @@ impl Core {
             return None;
         }
         let mut parts = self.parts[index].take().expect("parts under way");
+        self.stats.errors.add(u64::from(!parts.status.is_ok()));
         parts.data.sort_by_key(|(sector, _)| *sector);
         let mut data = Data::None;
         parts.data.into_iter().for_each(|(_, piece)| data.append(piece));

@@ -1,6 +1,6 @@
 //! Freezing, quiescing and changing a device under load.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 use weir_bio::Limits;
 use weir_sched::Setup;
@@ -65,7 +65,8 @@ impl Device {
     /// A value outside its bound.
     pub fn reconfigure(&self, change: impl FnOnce(&mut Parts)) -> Result<(), Error> {
         let shared = &self.shared;
-        let _alone = shared.change.lock().expect("the lock of changes");
+        // A gate lets several freezers in at once. What a panic in `change` leaves is whole.
+        let _alone = shared.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let _frozen = self.freeze();
         let before = shared.snapshot();
         let mut parts = Parts {
@@ -157,7 +158,7 @@ impl Drop for Quiesced<'_> {
     fn drop(&mut self) {
         if let Some(single) = &self.shared.single {
             single.resume();
-            self.shared.ring(0);
+            self.shared.nudge(0);
             return;
         }
         for lane in &self.shared.lanes {

@@ -50,11 +50,14 @@ pub(crate) struct FlushStep {
     pub(crate) preflush: bool,
     pub(crate) data: bool,
     pub(crate) postflush: bool,
+    /// The data is under way, and the machine is to hear of its end.
+    pub(crate) in_data: bool,
 }
 
 impl FlushStep {
     /// Data and nothing else.
-    pub(crate) const DATA: FlushStep = FlushStep { preflush: false, data: true, postflush: false };
+    pub(crate) const DATA: FlushStep =
+        FlushStep { preflush: false, data: true, postflush: false, in_data: false };
 }
 
 /// The other bios of a merged request, ascending by sector around its own.
@@ -239,22 +242,37 @@ impl Request {
     }
 
     fn take_merged(&mut self) -> (Vec<RequestClaim>, Vec<RequestClaim>) {
-        match &mut self.merged {
-            Some(merged) => (std::mem::take(&mut merged.before), std::mem::take(&mut merged.after)),
-            None => (Vec::new(), Vec::new()),
-        }
+        let Some(merged) = &mut self.merged else { return (Vec::new(), Vec::new()) };
+        merged.leave_own(&mut self.rq);
+        (std::mem::take(&mut merged.before), std::mem::take(&mut merged.after))
     }
 
-    /// Gives each merged bio this request's outcome and times and hands it to `release`.
+    /// Gives each merged bio this request's outcome and times and hands it to `release`; what is
+    /// left is this request's own bio.
     #[inline]
     pub(crate) fn release_merged(&mut self, mut release: impl FnMut(RequestClaim)) {
         let Some(merged) = &mut self.merged else { return };
+        merged.leave_own(&mut self.rq);
         for mut part in merged.before.drain(..).chain(merged.after.drain(..)) {
             part.issued_at = self.issued_at;
             part.done_at = self.done_at;
             part.status = self.status;
             part.state = State::Complete;
             release(part);
+        }
+    }
+}
+
+impl Merged {
+    /// Cuts `rq` back to what its own bio covers. The parts have been cut back when they joined.
+    #[inline]
+    fn leave_own(&self, rq: &mut Rq) {
+        for part in &self.before {
+            rq.sector += u64::from(part.rq.sectors);
+            rq.sectors -= part.rq.sectors;
+        }
+        for part in &self.after {
+            rq.sectors -= part.rq.sectors;
         }
     }
 }

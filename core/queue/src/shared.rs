@@ -22,11 +22,11 @@ use crate::tags::TagSet;
 /// The pending source of a lane that stands for the elevator.
 pub(crate) const ELEVATOR: usize = Pending::SOURCES_MAX - 1;
 
-/// The pending source of a lane that stands for tags somebody gave back to a shared set.
-pub(crate) const TAGS: usize = Pending::SOURCES_MAX - 2;
+/// The pending source of a lane that stands for everything but requests: look again.
+pub(crate) const NUDGE: usize = ELEVATOR - 1;
 
 /// Most submitters of a device at one time.
-pub const SUBMITTERS_MAX: usize = TAGS - 1;
+pub const SUBMITTERS_MAX: usize = NUDGE;
 
 /// What submitters and lanes need to know and never see change under an I/O.
 #[derive(Clone, Debug, Default)]
@@ -66,7 +66,8 @@ impl Snapshot {
 /// What a device's parts share.
 pub(crate) struct Shared {
     pub(crate) config: Config,
-    pub(crate) driver: Arc<dyn Driver>,
+    /// `None` once the device is offline.
+    pub(crate) driver: Mutex<Option<Arc<dyn Driver>>>,
     pub(crate) queues: Queues,
     pub(crate) depth: u16,
     /// What makes the scheduler, if there is one.
@@ -74,8 +75,6 @@ pub(crate) struct Shared {
     pub(crate) gate: Gate,
     pub(crate) version: SharedCounter,
     pub(crate) snapshot: Mutex<Arc<Snapshot>>,
-    /// Held while the snapshot is being replaced: freezers that overlap do not exclude each other.
-    pub(crate) change: Mutex<()>,
     pub(crate) lanes: Box<[LanePort]>,
     pub(crate) submitters: Mutex<Submitters>,
     pub(crate) ledger: Mutex<Ledger>,
@@ -90,6 +89,8 @@ pub(crate) struct Shared {
     pub(crate) orphans: Mutex<Vec<Core>>,
     pub(crate) orphan_count: SharedCounter,
     pub(crate) frozen: (Mutex<()>, Condvar),
+    /// Held while parts are changed; taken before the gate is closed.
+    pub(crate) changing: Mutex<()>,
 }
 
 #[derive(Default)]
@@ -121,15 +122,21 @@ impl LanePort {
         self.pending.any() || self.control.is_waiting()
     }
 
-    fn ring(&self) {
+    /// Tells the lane that `source` has published something. The mark is what its home looks at
+    /// before it sleeps: a bell alone is not heard by one who is awake.
+    #[inline]
+    fn kick(&self, source: usize) {
+        self.pending.mark(source);
         if let Some(bell) = self.bell.get() {
-            bell.doorbell().ring();
+            bell.doorbell().ring_fenced();
         }
     }
 
     pub(crate) fn post(&self, message: Control) {
         self.control.post(message);
-        self.ring();
+        if let Some(bell) = self.bell.get() {
+            bell.doorbell().ring();
+        }
     }
 }
 
@@ -201,16 +208,22 @@ impl Shared {
     /// Tells a lane that `source` has published something.
     #[inline]
     pub(crate) fn kick(&self, lane: usize, source: usize) {
-        let port = &self.lanes[lane];
-        port.pending.mark(source);
-        if let Some(bell) = port.bell.get() {
-            bell.doorbell().ring_fenced();
-        }
+        self.lanes[lane].kick(source);
     }
 
     /// Makes a lane take a turn.
-    pub(crate) fn ring(&self, lane: usize) {
-        self.lanes[lane].ring();
+    pub(crate) fn nudge(&self, lane: usize) {
+        self.kick(lane, NUDGE);
+    }
+
+    /// Makes the single queue take a turn: by the calling home if it is one, which looks before it
+    /// sleeps, else by the first.
+    pub(crate) fn restart_single(&self, by_caller: bool) {
+        if by_caller {
+            self.lanes[0].pending.mark(NUDGE);
+        } else {
+            self.nudge(0);
+        }
     }
 
     /// Whether any driver queue holds a request.
@@ -222,7 +235,7 @@ impl Shared {
         for port in self.submitters.lock().expect("the submitters' lock").ports.iter().flatten() {
             port.nudge();
         }
-        self.lanes.iter().for_each(LanePort::ring);
+        (0..self.lanes.len()).for_each(|lane| self.nudge(lane));
     }
 
     /// A submitter's last I/O has ended behind a closed gate.
@@ -250,7 +263,7 @@ impl Shared {
     pub(crate) fn adopt_orphan(&self, core: Core) {
         self.orphans.lock().expect("the orphans' lock").push(core);
         self.orphan_count.next();
-        self.lanes.iter().for_each(LanePort::ring);
+        (0..self.lanes.len()).for_each(|lane| self.nudge(lane));
     }
 
     #[inline]

@@ -238,7 +238,9 @@ impl Queue {
     }
 
     fn wake_at(&self, now: Nanos) -> Option<Nanos> {
-        let hard = self.hard.as_ref().and_then(|hard| hard.wake_at(now));
-        [hard, self.elevator.wake_at()].into_iter().flatten().min().filter(|_| self.paused == 0)
+        let paused = self.paused > 0;
+        let hard = self.hard.as_ref().and_then(|hard| hard.wake_at(now, paused));
+        let elevator = self.elevator.wake_at().filter(|_| !paused);
+        [hard, elevator].into_iter().flatten().min()
     }
 }

@@ -48,8 +48,9 @@ impl Soft {
     /// Something of this context was published.
     #[inline]
     pub(crate) fn mark(&mut self, context: usize) {
-        if let Some(word) = self.active.get_mut(context / 64) {
-            *word |= 1 << (context % 64);
+        // A mark may overtake the message that attaches its context; attaching marks it as well.
+        if matches!(self.contexts.get(context), Some(Some(_))) {
+            self.active[context / 64] |= 1 << (context % 64);
         }
     }
 
@@ -75,8 +76,9 @@ impl Soft {
     }
 
     /// Empties the rings into the staged lists, merging on the way, because the lane cannot take
-    /// more now.
-    pub(crate) fn stage(&mut self, limits: &Limits, nomerges: u8) {
+    /// more now. True when anything waits.
+    pub(crate) fn stage(&mut self, limits: &Limits, nomerges: u8) -> bool {
+        let mut waits = false;
         for word in 0..self.active.len() {
             let mut bits = self.active[word];
             while bits != 0 {
@@ -84,9 +86,11 @@ impl Soft {
                 bits &= bits - 1;
                 if let Some(context) = &mut self.contexts[context] {
                     context.stage(limits, nomerges);
+                    waits |= !context.staged.is_empty();
                 }
             }
         }
+        waits
     }
 
     /// Whether nothing is staged or published.
@@ -153,5 +157,21 @@ impl Context {
             }
         }
         self.staged.push_back(claim);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mark_that_comes_before_its_context_is_ignored() {
+        let mut soft = Soft::default();
+        soft.attach(0, weir_ring::ring(4).1);
+        soft.mark(5);
+        soft.mark(70);
+        let given = soft.give(true, 1, &mut |claim| panic!("{claim:?} was never sent"));
+        soft.stage(&Limits::default(), 0);
+        assert_eq!(given, 0);
     }
 }

@@ -60,16 +60,32 @@ fn front_of_data(bio: &Bio, limits: &Limits) -> u32 {
     if end > bio.sector { (end - bio.sector) as u32 } else { (max - max % block).max(block) }
 }
 
+/// Segments that `data` takes, 255 for that many or more.
+pub(crate) fn segments(data: &Data, limits: &Limits) -> u8 {
+    let size = u64::from(limits.max_segment_size);
+    let pieces = data.bufs().iter().map(|buf| (buf.len() as u64).div_ceil(size));
+    pieces.sum::<u64>().min(255) as u8
+}
+
+/// Whether memory starts where a device with a virtual boundary can take it behind other memory.
+pub(crate) fn starts_on_boundary(data: &Data, limits: &Limits) -> bool {
+    let start = data.bufs().first().map_or(0, |buf| buf.as_ptr() as u64);
+    start & limits.virt_boundary_mask == 0
+}
+
 /// How many sectors the segment limits allow, at most `max`.
 fn sectors_by_segments(bio: &Bio, limits: &Limits, max: u32) -> u32 {
     let most = (u64::from(max) * SECTOR).min(u64::from(bio.sectors) * SECTOR);
     let (mut bytes, mut segments) = (0, 0);
-    for buf in bio.data.bufs() {
-        // A buffer starts on a page and so on any boundary up to one; a gap is a length that is
-        // not a multiple of the boundary, before another segment.
-        if bytes & limits.virt_boundary_mask != 0 {
+    let mut last_end = 0;
+    for (index, buf) in bio.data.bufs().iter().enumerate() {
+        // A gap: the last one ends, or this one starts, off the boundary. (Buffers start on pages,
+        // but what was cut from one may start anywhere.)
+        let start = buf.as_ptr() as u64;
+        if index > 0 && (last_end | start) & limits.virt_boundary_mask != 0 {
             break;
         }
+        last_end = start + buf.len() as u64;
         let mut left = buf.len() as u64;
         while left > 0 && segments < u64::from(limits.max_segments) && bytes < most {
             let piece = left.min(u64::from(limits.max_segment_size));
@@ -99,15 +115,18 @@ fn front_of_discard(bio: &Bio, limits: &Limits) -> u32 {
 
 /// The largest single-segment bio that is never split, sectors; 0 when its place decides.
 pub(crate) fn whole_sectors(limits: &Limits) -> u32 {
-    let simple = limits.chunk_sectors == 0 && limits.max_segments > 0;
+    let simple = limits.chunk_sectors == 0 && limits.virt_boundary_mask == 0;
     let segment = limits.max_segment_size / SECTOR as u32;
-    let discards =
-        if limits.max_hw_discard_sectors == 0 { u32::MAX } else { limits.max_discard_sectors() };
-    let zeroes = match limits.max_write_zeroes_sectors {
-        0 => u32::MAX,
-        most => most,
-    };
-    if simple { limits.max_sectors().min(segment).min(discards).min(zeroes) } else { 0 }
+    // An op with a limit of 0 is not supported, and none of it arrives.
+    let smallest = [
+        limits.max_discard_sectors(),
+        limits.max_secure_erase_sectors,
+        limits.max_write_zeroes_sectors,
+    ]
+    .into_iter()
+    .filter(|most| *most != 0)
+    .fold(limits.max_sectors().min(segment), u32::min);
+    if simple { smallest } else { 0 }
 }
 
 #[cfg(test)]

@@ -68,7 +68,7 @@ pub(crate) struct Streak {
 pub(crate) type Streaks = [Streak; 3];
 
 impl SubmitterStats {
-    /// Counts one ended bio; `sectors` is 0 for one that failed or was merged into another.
+    /// Counts one ended bio; `sectors` is 0 for one that failed.
     #[inline]
     pub(crate) fn count(
         &self,

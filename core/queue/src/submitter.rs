@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use weir_bio::{Bio, Data, Flags, Nanos, Op, RqId, SECTOR, Status, SubmitterId};
+use weir_bio::{Bio, Data, Flags, Nanos, Op, RqId, Status, SubmitterId};
 use weir_ring::{Claim, Member, Producer};
 use weir_sched::merge::{Fit, fit};
 
@@ -191,7 +191,8 @@ impl Submitter {
         self.core().complete(now, each)
     }
 
-    /// Bios accepted and not handed back yet.
+    /// Bios accepted and not handed back yet. Those that would not wait and had to are not among
+    /// them: they were never inside.
     #[must_use]
     pub fn in_flight(&self) -> u64 {
         self.core.as_ref().map_or(0, |core| core.member.inside())
@@ -208,6 +209,8 @@ impl Drop for Submitter {
     fn drop(&mut self) {
         let Some(mut core) = self.core.take() else { return };
         let now = core.last_now;
+        // Whoever drops it need not be its home.
+        core.turns_single = false;
         core.flush_plug(now);
         core.complete(now, drop);
         let shared = Arc::clone(&core.shared);
@@ -247,6 +250,7 @@ impl Core {
 
     /// Whatever is not a plain read or write.
     fn submit_special(&mut self, bio: &mut Bio, now: Nanos) -> Result<(), Why> {
+        let asked = bio.flags;
         let step = match admit(bio, &self.snapshot) {
             Ok(step) => step,
             Err(status) => {
@@ -254,14 +258,22 @@ impl Core {
                 return Ok(());
             }
         };
-        if bio.sectors <= self.snapshot.whole_sectors && !matches!(bio.data, Data::Many(_)) {
+        let whole = bio.sectors <= self.snapshot.whole_sectors;
+        let accepted = if whole && !matches!(bio.data, Data::Many(_)) {
             let claim = self.slot(bio, step, now);
-            return self.route(claim, bio, now);
+            self.route(claim, bio, now)
+        } else {
+            self.submit_large(bio, step, now)
+        };
+        if accepted.is_err() {
+            // It may come again under other rules.
+            bio.flags = asked;
         }
-        self.submit_large(bio, step, now)
+        accepted
     }
 
-    /// The bio comes back, unless it asked not to wait: then it ends AGAIN.
+    /// The bio comes back, unless it asked not to wait: then it ends AGAIN, without ever having
+    /// been inside.
     #[cold]
     fn refuse(&mut self, bio: &mut Bio, why: Why) -> Result<(), Why> {
         if !bio.flags.has(Flags::NOWAIT) {
@@ -451,9 +463,7 @@ impl Core {
         if let Some(single) = &self.shared.single {
             single.insert(&mut self.plug, now);
             self.touched = 0;
-            if !(single.any_home && self.turns_single) {
-                self.shared.ring(0);
-            }
+            self.shared.restart_single(single.any_home && self.turns_single);
             return;
         }
         if self.snapshot.scheduled && !self.plug.is_empty() {
@@ -524,8 +534,9 @@ impl Core {
         for claim in inbox {
             debug_assert_eq!(claim.state, State::Complete, "a request comes back unfinished");
             let ok = claim.status.is_ok();
-            let sectors = if ok && !claim.absorbed { u64::from(claim.rq.sectors) } else { 0 };
-            self.stats.errors.add(u64::from(!ok));
+            let sectors = if ok { u64::from(claim.rq.sectors) } else { 0 };
+            // A bio in parts is one error, however many of them failed.
+            self.stats.errors.add(u64::from(!ok && claim.split == Request::WHOLE));
             let group = Group::of(claim.rq.op);
             let times =
                 (claim.issued_at.since(claim.accepted_at), claim.done_at.since(claim.issued_at));
@@ -544,16 +555,10 @@ impl Core {
         let wait_ns = claim.issued_at.since(claim.accepted_at);
         let device_ns = claim.done_at.since(claim.issued_at);
         let (cookie, status, op) = (claim.cookie, claim.status, claim.rq.op);
-        let sectors = own_sectors(&claim);
+        let sectors = claim.rq.sectors;
         let data = std::mem::take(&mut claim.data);
         claim.state = State::Free;
         self.free.push(claim);
         Completion { cookie, status, op, sectors, data, wait_ns, device_ns }
     }
-}
-
-/// A merged request covers more than its own bio.
-#[inline]
-fn own_sectors(claim: &Request) -> u32 {
-    if claim.data.is_empty() { claim.rq.sectors } else { (claim.data.len() as u64 / SECTOR) as u32 }
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use weir_ring::sync::{Ordering, fence};
 use weir_ring::{Pending, SharedCounter, TagWords};
 
 use crate::driver::Tag;
@@ -50,6 +51,14 @@ impl TagSet {
         }
     }
 
+    /// Whether a lane waits, for one that has just given something back.
+    fn is_waited_for(&self) -> bool {
+        // Pairs with the fence of a lane that marks itself: it finds what came back, or this sees
+        // its mark.
+        fence(Ordering::SeqCst);
+        self.waiting.any()
+    }
+
     pub(crate) fn mark_waiting(&self, lane: usize) {
         self.waiting.mark(lane);
     }
@@ -76,6 +85,8 @@ pub(crate) struct Share {
     spare: Vec<u16>,
     out: u16,
     active: bool,
+    /// Tags came or went in this pass, so that others may find what they missed before.
+    moved: bool,
 }
 
 impl Tags {
@@ -85,7 +96,7 @@ impl Tags {
     }
 
     pub(crate) fn shared(set: Arc<TagSet>, lane: usize) -> Tags {
-        Tags::Shared(Share { set, lane, spare: Vec::new(), out: 0, active: false })
+        Tags::Shared(Share { set, lane, spare: Vec::new(), out: 0, active: false, moved: false })
     }
 
     /// A free tag, or `None`: then whoever frees one tells this lane.
@@ -124,7 +135,9 @@ impl Tags {
     }
 
     /// The pass is over: what was secured and not taken goes back, and a lane with nothing out
-    /// counts no longer against the others' share. True when others wait for tags.
+    /// counts no longer against the others' share. True when lanes wait for tags and this pass may
+    /// have changed what they find. (One that only missed tags itself has nothing to tell: two such
+    /// would wake each other for ever.)
     #[inline]
     pub(crate) fn end_pass(&mut self) -> bool {
         match self {
@@ -132,7 +145,7 @@ impl Tags {
             Tags::Shared(share) => {
                 share.release();
                 share.rest();
-                share.set.waiting.any()
+                std::mem::take(&mut share.moved) && share.set.is_waited_for()
             }
         }
     }
@@ -183,13 +196,15 @@ impl Share {
         if self.spare.len() < wanted {
             let missing = wanted - self.spare.len();
             let hint = self.lane % self.set.words.words();
-            self.set.words.take(hint, missing, self.set.reserved, &mut self.spare);
+            let taken = self.set.words.take(hint, missing, self.set.reserved, &mut self.spare);
+            self.moved |= taken > 0;
         }
         self.spare.len().min(wanted)
     }
 
     fn give(&mut self, tag: Tag) {
         self.out -= 1;
+        self.moved = true;
         self.set.words.free(tag.0);
     }
 
@@ -201,6 +216,7 @@ impl Share {
 
     fn rest(&mut self) {
         if self.out == 0 && self.active {
+            // Not a move: who became active and has nothing out has taken tags, or found none.
             self.active = false;
             self.set.active.down();
         }

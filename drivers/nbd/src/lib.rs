@@ -19,8 +19,8 @@
 //! anew, unless a connection that survived can vouch for the writes; everything else goes on.
 //!
 //! A server that answers with ESHUTDOWN is asked nothing more and left once it has answered what it
-//! took. A server that breaks the protocol in a way that loses the step of the stream is a lost connection,
-//! with a notice that says what was wrong.
+//! took. A server that breaks the protocol in a way that loses the step of the stream is a lost
+//! connection, with a notice that says what was wrong.
 //!
 //! # Left out
 //!

@@ -132,8 +132,9 @@ impl Disk {
     }
 
     /// Closes the disk for all its handles: lets nothing in any more, finishes what was accepted,
-    /// flushes, and gives the back end up. Waits at most the [limit](Builder::close_limit). What
-    /// comes afterwards ends with [`Offline`](weir_bio::Status::Offline); closing again is nothing.
+    /// flushes, and gives its file or its connections up. Waits at most the
+    /// [limit](Builder::close_limit). What comes afterwards ends with
+    /// [`Offline`](weir_bio::Status::Offline); closing again is nothing.
     ///
     /// # Errors
     /// What did not end in time, with the disk, how many I/Os and the age of the oldest; a flush

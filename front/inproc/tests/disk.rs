@@ -474,10 +474,8 @@ fn a_closed_disk_says_offline_to_everybody_and_lets_go_of_its_driver() {
         session.submit(read(8));
         assert_eq!(session.wait(|ended| assert_eq!(ended.status, Status::Offline)), 1);
         assert_eq!(disk.session().unwrap_err().to_string(), "device sda is being removed");
-        assert!(gone.try_recv().is_err());
-        drop(session);
-        drop(disk);
-        gone.recv_timeout(PATIENCE).expect("the driver is dropped with the last handle");
+        // Though disk and session are still there.
+        gone.try_recv().expect("the driver is gone");
     }
 }
 

@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test file uses its own part")]
 
+pub mod server;
+
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -24,6 +26,10 @@ impl Folder {
         let path = parent.join(format!("weir-{}-{count}", std::process::id()));
         std::fs::create_dir_all(&path).expect("a folder");
         Folder(path)
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.0
     }
 
     pub fn join(&self, name: &str) -> PathBuf {

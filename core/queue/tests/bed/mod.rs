@@ -1,0 +1,79 @@
+//! What the law suites of the queue core share: a device that checks whatever reaches it, a model
+//! of what a disk may hold, and homes that sleep and wake by the rules real ones follow.
+
+#![allow(dead_code)] // Each suite uses its part.
+
+pub mod client;
+pub mod controller;
+pub mod device;
+pub mod model;
+pub mod sleepers;
+
+use weir_bio::{Buf, Data, SECTOR};
+
+/// What a sector holds that bio `cookie` wrote: it names the bio and the place, so that bytes that
+/// end up elsewhere are seen.
+pub fn value(cookie: u64, sector: u64) -> u64 {
+    cookie << 24 | (sector + 1)
+}
+
+/// Puts a value into a sector: its first and its last bytes.
+pub fn put(sector: &mut [u8], value: u64) {
+    sector[..8].copy_from_slice(&value.to_le_bytes());
+    sector[504..].copy_from_slice(&value.to_le_bytes());
+}
+
+/// The value of a sector.
+pub fn get(sector: &[u8]) -> u64 {
+    let word = |at: usize| u64::from_le_bytes(sector[at..at + 8].try_into().unwrap());
+    assert_eq!(word(0), word(504), "a sector is torn");
+    word(0)
+}
+
+/// Memory for `pieces` pieces of sectors, each filled for `cookie` from `sector` on.
+pub fn filled(cookie: u64, sector: u64, pieces: &[u32]) -> Data {
+    let mut at = sector;
+    let bufs: Vec<Buf> = pieces
+        .iter()
+        .map(|sectors| {
+            Buf::filled(*sectors as usize * SECTOR as usize, |bytes| {
+                for chunk in bytes.chunks_mut(SECTOR as usize) {
+                    put(chunk, value(cookie, at));
+                    at += 1;
+                }
+            })
+        })
+        .collect();
+    if bufs.len() == 1 {
+        Data::One(bufs.into_iter().next().unwrap())
+    } else {
+        Data::Many(bufs.into())
+    }
+}
+
+/// The values of all sectors of `data`.
+pub fn values(data: &Data) -> Vec<u64> {
+    let mut bytes = vec![0; data.len()];
+    data.copy_to(&mut bytes);
+    bytes.chunks(SECTOR as usize).map(get).collect()
+}
+
+/// Seeds to run: `LAW_SEED` alone, or the first `LAW_SEEDS`, or as many as the suite says.
+pub fn seeds(count: u64) -> std::ops::Range<u64> {
+    let read = |name| std::env::var(name).ok().map(|text| text.parse().expect("a number"));
+    match (read("LAW_SEED"), read("LAW_SEEDS")) {
+        (Some(seed), _) => seed..seed + 1,
+        (None, many) => 0..many.unwrap_or(count),
+    }
+}
+
+/// Says which seed it was when a check fails.
+pub struct Tell(pub String);
+
+impl Drop for Tell {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("{}", self.0);
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! What a disk may hold (block-core invariant 7): each sector the last write completed before the
+//! next was submitted, or one of those that were concurrent.
+
+/// One write of one sector.
+struct Write {
+    value: u64,
+    submitted: u64,
+    /// When it ended well. One that failed may take effect at any time, or never.
+    done: Option<u64>,
+}
+
+/// The history of every sector, in an order of moments.
+pub struct Model {
+    moment: u64,
+    sectors: Vec<Vec<Write>>,
+}
+
+impl Model {
+    /// Zeros everywhere.
+    pub fn new(capacity: u64) -> Model {
+        let zero = || vec![Write { value: 0, submitted: 0, done: Some(0) }];
+        Model { moment: 1, sectors: (0..capacity).map(|_| zero()).collect() }
+    }
+
+    /// A moment of its own.
+    pub fn tick(&mut self) -> u64 {
+        self.moment += 1;
+        self.moment
+    }
+
+    /// A write is about to be submitted; `value` says what each sector is to hold.
+    pub fn submit(&mut self, sector: u64, sectors: u32, value: impl Fn(u64) -> u64) -> u64 {
+        let submitted = self.tick();
+        for at in sector..sector + u64::from(sectors) {
+            let value = value(at);
+            self.sectors[at as usize].push(Write { value, submitted, done: None });
+        }
+        submitted
+    }
+
+    /// It was not accepted.
+    pub fn withdraw(&mut self, sector: u64, sectors: u32, submitted: u64) {
+        for at in sector..sector + u64::from(sectors) {
+            self.sectors[at as usize].retain(|write| write.submitted != submitted);
+        }
+    }
+
+    /// It ended well.
+    pub fn complete(&mut self, sector: u64, sectors: u32, submitted: u64) {
+        let done = self.tick();
+        for at in sector..sector + u64::from(sectors) {
+            for write in &mut self.sectors[at as usize] {
+                if write.submitted == submitted {
+                    write.done = Some(done);
+                }
+            }
+        }
+    }
+
+    /// Whether a read submitted at `submitted` that ends now may find `value` in `sector`.
+    pub fn may_read(&self, sector: u64, value: u64, submitted: u64) -> bool {
+        let history = &self.sectors[sector as usize];
+        history.iter().filter(|write| write.value == value).any(|write| {
+            let Some(done) = write.done else { return true };
+            // Gone for certain: somebody wrote after it, and was done before the read began.
+            !history.iter().any(|later| {
+                later.submitted > done && later.done.is_some_and(|done| done < submitted)
+            })
+        })
+    }
+}

@@ -1,0 +1,224 @@
+//! Homes in one thread and virtual time. Each runs only for a reason a real home would have: its
+//! bell woke it, a lane or a submitter has work when it looks before it sleeps, a time it was told
+//! has come, the driver's event is there. A wake-up that is lost is then a home that never runs
+//! again, and a wake-up too many is a home that never sleeps.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use weir_bio::{Nanos, Prng};
+use weir_queue::{Bell, Device, Lane};
+use weir_ring::Wake;
+
+/// Steps without any progress while somebody always has a reason to run: more is busy polling.
+const IDLE_PASSES_MAX: u32 = 2_000;
+
+struct Flag(Arc<AtomicBool>);
+
+impl Wake for Flag {
+    fn wake(&self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+/// Something that lives on a home and uses submitters.
+pub trait App {
+    /// Its turn: `told` says that its submitter's bell bit was set. True when it did anything.
+    fn run(&mut self, now: Nanos, told: bool) -> bool;
+    /// Whether it would do something of its own accord, without being told.
+    fn is_eager(&self) -> bool;
+}
+
+/// One thread that never was.
+pub struct Sleeper {
+    pub bell: Arc<Bell>,
+    woken: Arc<AtomicBool>,
+    asleep: bool,
+    /// By bell token: the app, or none any more.
+    apps: Vec<usize>,
+    pub lanes: Vec<Lane>,
+}
+
+impl Sleeper {
+    fn new() -> Sleeper {
+        let woken = Arc::new(AtomicBool::new(false));
+        let bell = Bell::new(Box::new(Flag(Arc::clone(&woken))), 64);
+        Sleeper { bell, woken, asleep: false, apps: Vec::new(), lanes: Vec::new() }
+    }
+}
+
+/// All homes and what lives on them.
+pub struct House<A> {
+    pub now: Nanos,
+    pub prng: Prng,
+    pub homes: Vec<Sleeper>,
+    pub apps: Vec<A>,
+    /// When lane n has an event, if the driver announces answers that way.
+    event_at: Box<dyn Fn(usize) -> Option<Nanos>>,
+    /// Changes with every step forward that the homes cannot see.
+    progress: Box<dyn Fn() -> u64>,
+    seen: u64,
+    idle_passes: u32,
+    pub passes: u64,
+}
+
+/// What a step came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// A home ran or went to sleep, or time went on.
+    Went,
+    /// Everybody sleeps, and no time will wake anybody.
+    Rest,
+}
+
+impl<A: App> House<A> {
+    pub fn new(
+        homes: usize,
+        seed: u64,
+        event_at: impl Fn(usize) -> Option<Nanos> + 'static,
+        progress: impl Fn() -> u64 + 'static,
+    ) -> House<A> {
+        House {
+            now: Nanos(0),
+            prng: Prng::new(seed),
+            homes: (0..homes).map(|_| Sleeper::new()).collect(),
+            apps: Vec::new(),
+            event_at: Box::new(event_at),
+            progress: Box::new(progress),
+            seen: 0,
+            idle_passes: 0,
+            passes: 0,
+        }
+    }
+
+    pub fn open_lane(&mut self, device: &Device, index: usize, home: usize) {
+        let home = &mut self.homes[home];
+        let mut lane = device.open_lane(index, &home.bell).expect("a lane that is not open");
+        lane.turn(self.now);
+        home.lanes.push(lane);
+    }
+
+    /// The bell token the next app on this home gets.
+    pub fn next_token(&self, home: usize) -> usize {
+        self.homes[home].apps.len()
+    }
+
+    pub fn add_app(&mut self, home: usize, app: A) {
+        self.homes[home].apps.push(self.apps.len());
+        self.apps.push(app);
+    }
+
+    /// One step: a home chosen at random takes a turn; if none can, time goes on.
+    pub fn step(&mut self) -> Step {
+        self.note_progress();
+        let able: Vec<usize> = (0..self.homes.len()).filter(|home| self.is_able(*home)).collect();
+        if able.is_empty() {
+            let Some(next) = self.next_time() else { return Step::Rest };
+            assert!(next > self.now, "a time that has come wakes nobody");
+            (self.now, self.idle_passes) = (next, 0);
+            return Step::Went;
+        }
+        let home = able[self.prng.below(able.len() as u64) as usize];
+        if self.homes[home].asleep {
+            self.homes[home].woken.store(false, Ordering::SeqCst);
+            self.homes[home].bell.doorbell().awake();
+            self.homes[home].asleep = false;
+            self.pass(home);
+        } else {
+            // It has run and is about to sleep; others may have rung in between, unheard.
+            self.homes[home].bell.doorbell().prepare_sleep();
+            if self.has_reason(home) {
+                self.homes[home].bell.doorbell().awake();
+                self.pass(home);
+            } else {
+                self.homes[home].asleep = true;
+            }
+        }
+        Step::Went
+    }
+
+    /// Turns every lane, as their drivers' events would make their homes do.
+    pub fn turn_all(&mut self) {
+        for home in 0..self.homes.len() {
+            let now = self.now;
+            self.homes[home].lanes.iter_mut().for_each(|lane| lane.turn(now));
+        }
+    }
+
+    fn note_progress(&mut self) {
+        let seen = (self.progress)();
+        if seen == self.seen {
+            self.idle_passes += 1;
+            let most = IDLE_PASSES_MAX;
+            assert!(
+                self.idle_passes < most,
+                "homes are busy, and nothing happens for {most} steps"
+            );
+        } else {
+            (self.seen, self.idle_passes) = (seen, 0);
+        }
+    }
+
+    fn is_able(&self, index: usize) -> bool {
+        let home = &self.homes[index];
+        !home.asleep
+            || home.woken.load(Ordering::SeqCst)
+            || home.apps.iter().any(|app| self.apps[*app].is_eager())
+            || self.is_due(home)
+    }
+
+    /// What a home looks at before it sleeps.
+    fn has_reason(&self, index: usize) -> bool {
+        let home = &self.homes[index];
+        home.bell.ready().any() || home.lanes.iter().any(Lane::has_work) || self.is_due(home)
+    }
+
+    fn is_due(&self, home: &Sleeper) -> bool {
+        home.lanes.iter().any(|lane| self.lane_time(lane).is_some_and(|at| at <= self.now))
+    }
+
+    fn lane_time(&self, lane: &Lane) -> Option<Nanos> {
+        let event = (self.event_at)(lane.index()).filter(|_| lane.event_fd().is_some());
+        let own = lane.wake_at().filter(|at| *at != Nanos(u64::MAX));
+        own.into_iter().chain(event).min()
+    }
+
+    fn next_time(&self) -> Option<Nanos> {
+        self.homes.iter().flat_map(|home| &home.lanes).filter_map(|l| self.lane_time(l)).min()
+    }
+
+    fn pass(&mut self, index: usize) {
+        self.passes += 1;
+        self.now = self.now + self.prng.below(300);
+        let apps_first = self.prng.percent(50);
+        if apps_first {
+            self.run_apps(index);
+        }
+        self.turn_lanes(index);
+        if !apps_first {
+            self.run_apps(index);
+        }
+    }
+
+    fn run_apps(&mut self, index: usize) {
+        let home = &mut self.homes[index];
+        let mut told = vec![false; home.apps.len()];
+        home.bell.ready().take(|token| told[token] = true);
+        for (app, told) in home.apps.iter().zip(told) {
+            let app = &mut self.apps[*app];
+            if told || app.is_eager() {
+                app.run(self.now, told);
+            }
+        }
+    }
+
+    fn turn_lanes(&mut self, index: usize) {
+        for lane in 0..self.homes[index].lanes.len() {
+            let at = self.lane_time(&self.homes[index].lanes[lane]);
+            let lane = &mut self.homes[index].lanes[lane];
+            if lane.has_work() || at.is_some_and(|at| at <= self.now) {
+                lane.turn(self.now);
+            }
+        }
+    }
+}

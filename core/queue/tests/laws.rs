@@ -1,0 +1,451 @@
+//! The laws of the queue core, over every path a request can take (block-core section 20): every
+//! bio ends once and with the right data, no request breaks a limit, nobody waits for ever or spins
+//! meanwhile, and nothing is left when all is done.
+//!
+//! Each seed is a scene of its own: a path, a depth, a device with its faults, clients, and what is
+//! done to the device while it works. Everything happens in one thread and in virtual time, but
+//! for the control calls that block, which half of the seeds make from a second thread.
+//! `LAW_SEED=n` runs one seed, `LAW_SEEDS=n` so many.
+
+mod bed;
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bed::client::{Client, Office};
+use bed::controller::Controller;
+use bed::device::{Plan, Shape, Sim};
+use bed::model::Model;
+use bed::sleepers::{House, Step};
+use bed::{Tell, seeds};
+use weir_bio::{Bio, Buf, Limits, Nanos, Prng, Status};
+use weir_queue::driver::Home;
+use weir_queue::{Config, Device, QueueMode, Spread};
+use weir_sched::legacy::noop::Noop;
+
+/// Seeds of each path.
+const SEEDS: u64 = 300;
+
+const DEPTHS: [u16; 6] = [1, 2, 3, 4, 17, 64];
+
+const TIMEOUT_NS: u64 = 2_000_000_000;
+
+/// A way from a submitter to the driver.
+#[derive(Clone, Copy, Debug)]
+struct Path {
+    mode: QueueMode,
+    spread: Spread,
+    lanes: u16,
+    scheduled: bool,
+    shared_tags: bool,
+    home: Home,
+}
+
+impl Path {
+    const fn mq(lanes: u16) -> Path {
+        Path {
+            mode: QueueMode::Mq,
+            spread: Spread::Submitter,
+            lanes,
+            scheduled: false,
+            shared_tags: false,
+            home: Home::Any,
+        }
+    }
+
+    const fn sq(home: Home) -> Path {
+        Path { mode: QueueMode::Sq, scheduled: true, home, ..Path::mq(1) }
+    }
+
+    const fn scheduled(self) -> Path {
+        Path { scheduled: true, ..self }
+    }
+
+    const fn sharing(self) -> Path {
+        Path { shared_tags: true, ..self }
+    }
+
+    const fn in_turn(self) -> Path {
+        Path { spread: Spread::RoundRobin, ..self }
+    }
+
+    fn device(&self, config: Config, sim: &Arc<Sim>) -> Device {
+        let driver = Arc::clone(sim) as Arc<dyn weir_queue::Driver>;
+        let config = Config { mode: self.mode, spread: self.spread, queues: self.lanes, ..config };
+        let device = if self.scheduled && self.mode == QueueMode::Mq {
+            Device::with_scheduler(config, driver, |setup| Box::new(Noop::new(setup)))
+        } else {
+            Device::new(config, driver)
+        };
+        device.expect("a configuration within its bounds")
+    }
+}
+
+/// What the scene is made of.
+struct Scene {
+    path: Path,
+    seed: u64,
+    sim: Arc<Sim>,
+    device: Device,
+    house: House<Client>,
+    office: Rc<RefCell<Office>>,
+    timeout_ns: u64,
+    /// Control calls left to make.
+    calls: u64,
+    barriers_change: bool,
+    refusals: u32,
+}
+
+fn any_limits(prng: &mut Prng) -> Limits {
+    let mut pick = |of: &[u32]| of[prng.below(of.len() as u64) as usize];
+    let block = pick(&[512, 512, 512, 4096]);
+    let virt_boundary_mask = u64::from(pick(&[0, 0, 4095]));
+    Limits {
+        capacity: 512,
+        logical_block_size: block,
+        physical_block_size: pick(&[block, 4096]),
+        max_hw_sectors: pick(&[8, 16, 33, 64]),
+        max_segments: pick(&[1, 2, 4, 6]) as u16,
+        max_segment_size: pick(&[4096, 8192, 65536]),
+        chunk_sectors: pick(&[0, 0, 16, 64]),
+        virt_boundary_mask,
+        max_hw_discard_sectors: pick(&[0, 16, 40]),
+        discard_granularity: pick(&[512, 4096]),
+        max_secure_erase_sectors: pick(&[0, 8, 24]),
+        max_write_zeroes_sectors: pick(&[0, 8, 32]),
+        volatile_cache: pick(&[0, 1]) == 1,
+        fua: pick(&[0, 1]) == 1,
+        ..Limits::default()
+    }
+}
+
+fn any_plan(prng: &mut Prng) -> Plan {
+    let mut pick = |of: &[u64]| of[prng.below(of.len() as u64) as usize];
+    let mut plan = Plan {
+        refused: pick(&[0, 0, 10, 50]) as u32,
+        refusals_max: 300,
+        slow_ns: pick(&[0, 1_000, 1_000_000]),
+        lent: pick(&[0, 50, 100]) as u32,
+        reordered: pick(&[0, 1]) == 1,
+        errors: Status::ALL.into_iter().filter(|s| !s.is_ok()).collect(),
+        ..Plan::default()
+    };
+    plan.errors.retain(|status| *status != Status::Timeout);
+    match pick(&[0, 1, 2]) {
+        0 => {}
+        1 => plan.failed = 8,
+        _ => {
+            plan.failed = pick(&[0, 3]) as u32;
+            plan.lost = pick(&[0, 3]) as u32;
+            (plan.late, plan.late_ns) = (pick(&[0, 5]) as u32, 2 * TIMEOUT_NS);
+            (plan.cancel_done, plan.found) = (pick(&[0, 50]) as u32, pick(&[0, 50]) as u32);
+        }
+    }
+    plan
+}
+
+impl Scene {
+    fn new(path: Path, seed: u64) -> Scene {
+        let mut prng = Prng::new(seed ^ 0x5eed);
+        let (limits, plan) = (any_limits(&mut prng), any_plan(&mut prng));
+        let depth = DEPTHS[prng.below(DEPTHS.len() as u64) as usize];
+        let timeout_ns = if plan.lost + plan.late > 0 || prng.percent(70) { TIMEOUT_NS } else { 0 };
+        let (kind, errors) = (plan.is_kind(), plan.errors.clone());
+        let shape = Shape {
+            limits: limits.clone(),
+            depth,
+            shared_tags: path.shared_tags,
+            home: path.home,
+            announced: prng.percent(50),
+            plan,
+            seed: prng.next(),
+        };
+        let sim = Sim::new(shape);
+        let nr_requests = (path.mode == QueueMode::Sq || path.scheduled)
+            .then(|| 4 + prng.below(2 * u64::from(depth) + 8) as u16)
+            .filter(|_| prng.percent(70));
+        let nomerges = [0, 0, 1, 2][prng.below(4) as usize];
+        sim.world().nomerges = nomerges;
+        let config = Config { nr_requests, nomerges, timeout_ns, ..Config::default() };
+        let device = path.device(config, &sim);
+        let office = Office {
+            model: Model::new(limits.capacity),
+            limits: sim.world().limits.clone(),
+            prng: Prng::new(prng.next()),
+            kind,
+            errors,
+            timeout_ns,
+            last_cookie: 0,
+            completions: 0,
+            failures: 0,
+            moved: HashMap::new(),
+            unsent: 0,
+            pure_flushes: 0,
+            written: Vec::new(),
+            orphans: 0,
+            next_sector: 0,
+        };
+        let office = Rc::new(RefCell::new(office));
+        let house = Scene::furnish(path, &mut prng, &device, &sim, &office);
+        let calls = if seed.is_multiple_of(2) { 0 } else { 1 + prng.below(4) };
+        let barriers_change = prng.percent(50);
+        let refusals = 0;
+        Scene {
+            path,
+            seed,
+            sim,
+            device,
+            house,
+            office,
+            timeout_ns,
+            calls,
+            barriers_change,
+            refusals,
+        }
+    }
+
+    /// Homes with lanes, homes of users alone, and 1 to 4 clients anywhere.
+    fn furnish(
+        path: Path,
+        prng: &mut Prng,
+        device: &Device,
+        sim: &Arc<Sim>,
+        office: &Rc<RefCell<Office>>,
+    ) -> House<Client> {
+        let lane_homes = 1 + prng.below(3) as usize;
+        let homes = lane_homes + prng.below(3) as usize;
+        let (events, steps) = (Arc::clone(sim), Arc::clone(sim));
+        let ended = Rc::clone(office);
+        let mut house = House::new(
+            homes,
+            prng.next(),
+            move |lane| events.event_at(lane),
+            move || steps.progress() + ended.borrow().completions + ended.borrow().last_cookie,
+        );
+        for lane in 0..usize::from(path.lanes) {
+            house.open_lane(device, lane, lane % lane_homes);
+        }
+        if path.mode == QueueMode::Sq && path.home == Home::Any {
+            (1..lane_homes).for_each(|home| house.open_lane(device, 0, home));
+        }
+        for _ in 0..1 + prng.below(4) {
+            let home = prng.below(homes as u64) as usize;
+            let token = house.next_token(home);
+            let lane = prng.below(8) as usize;
+            let submitter = device.submitter(&house.homes[home].bell, token, lane).unwrap();
+            let left = 10 + prng.below(60) as u32;
+            let window = 1 + prng.below(96) as usize;
+            let quits_at = prng.percent(15).then(|| prng.below(u64::from(left)) as u32);
+            let client = Client::new(submitter, Rc::clone(office), left, window, quits_at);
+            house.add_app(home, client);
+        }
+        house
+    }
+
+    fn run(&mut self) {
+        let mut controller: Option<Controller> = None;
+        let deadline = Instant::now() + Duration::from_secs(30);
+        loop {
+            let busy = self.house.step() == Step::Went;
+            if let Some(call) = &mut controller {
+                if call.is_finished() {
+                    controller.take().unwrap().join();
+                } else if call.is_held {
+                    if busy && !self.house.prng.percent(2) {
+                        continue;
+                    }
+                    if !busy && call.what == "quiesce" {
+                        let coming = self.sim.coming();
+                        assert_eq!(coming, 0, "completions go on while a device is quiesced");
+                    }
+                    call.release();
+                } else if !busy {
+                    assert!(
+                        Instant::now() < deadline,
+                        "{} never ends\n{}",
+                        call.what,
+                        self.state()
+                    );
+                    std::thread::yield_now();
+                }
+                continue;
+            }
+            let done = self.house.apps.iter().all(Client::is_done);
+            if busy && !done && self.calls > 0 && self.house.prng.percent(2) {
+                self.calls -= 1;
+                let prng = &mut self.house.prng;
+                let call = Controller::start(&self.device, &self.sim, prng, self.barriers_change);
+                controller = Some(call);
+            } else if !busy {
+                assert!(done, "everybody sleeps: a wake-up was lost\n{}", self.state());
+                return;
+            }
+        }
+    }
+
+    fn state(&self) -> String {
+        let clients: Vec<String> = self.house.apps.iter().map(Client::describe).collect();
+        format!("clients: {clients:?}; the device will answer {}", self.sim.coming())
+    }
+
+    /// Everything has ended: nothing may be left anywhere.
+    fn check_rest(&mut self) {
+        self.sim.find_lost(self.house.now);
+        self.house.turn_all();
+        while self.house.step() == Step::Went {}
+        let stats = self.device.stats();
+        assert_eq!((stats.in_flight, stats.in_driver), (0, [0, 0]), "at rest");
+        assert_eq!((stats.fields()[8], stats.quarantined), (0, 0), "at rest");
+        let office = self.office.borrow();
+        let tally = self.sim.world().tally.clone();
+        for (value, must) in &office.written {
+            let times = tally.delivered.get(value).copied().unwrap_or(0);
+            assert!(times <= 1, "sector {} arrived {times} times", (value & 0xff_ffff) - 1);
+            assert!(!must || times == 1, "sector {} never arrived", (value & 0xff_ffff) - 1);
+        }
+        if office.orphans > 0 {
+            return;
+        }
+        assert_eq!(stats.errors, office.failures, "bios that ended with an error");
+        let (mut ios, mut merges) = (0, 0);
+        stats.directions.iter().for_each(|d| (ios, merges) = (ios + d.ios, merges + d.merges));
+        if !office.kind {
+            return;
+        }
+        for (op, sectors) in &office.moved {
+            let arrived = tally.sectors.get(op).copied().unwrap_or(0);
+            assert_eq!(arrived, *sectors, "sectors of {op:?}");
+        }
+        let moved: u64 = stats.directions.iter().map(|d| d.sectors).sum();
+        assert_eq!(moved, office.moved.values().sum::<u64>(), "sectors in the statistics");
+        if self.calls == 0 && !self.barriers_change || self.seed.is_multiple_of(2) {
+            let flushes =
+                if self.sim.world().limits.volatile_cache { office.pure_flushes } else { 0 };
+            assert_eq!(ios, tally.requests + flushes, "ios");
+            assert_eq!(ios + merges, tally.bios + flushes, "ios and merges");
+        }
+    }
+
+    /// Every tag can be used again.
+    fn check_tags(&mut self) {
+        {
+            let mut world = self.sim.world();
+            world.stalled = true;
+            world.plan = Plan { slow_ns: 0, ..Plan::default() };
+            (world.tally.peak, world.tally.lane_peak) = (0, 0);
+        }
+        let depth = usize::from(self.device.depth());
+        let all = if self.path.shared_tags { depth } else { depth * usize::from(self.path.lanes) };
+        let block = self.sim.world().limits.block_sectors();
+        let bell = weir_queue::Bell::new(Box::new(NoWake), 64);
+        let now = self.house.now;
+        let mut submitters = Vec::new();
+        for lane in 0..usize::from(self.path.lanes) {
+            let mut submitter = self.device.submitter(&bell, lane, lane).unwrap();
+            let mut sent = 0;
+            for index in 0..depth as u64 {
+                let bio = Bio::read(
+                    index * u64::from(block) * 2 % 256,
+                    Buf::zeroed(block as usize * 512),
+                );
+                sent += u64::from(submitter.submit(bio, now).is_ok());
+            }
+            submitter.flush_plug(now);
+            submitters.push((submitter, sent));
+        }
+        (0..4).for_each(|_| self.house.turn_all());
+        let (peak, sent) =
+            (self.sim.world().tally.peak, submitters.iter().map(|s| s.1).sum::<u64>());
+        let queued = self.device.nr_requests();
+        if !self.path.scheduled || usize::from(queued) >= depth * usize::from(self.path.lanes) {
+            let merged = self.device.stats().in_flight - peak as u64;
+            let most = all.min(sent as usize);
+            assert!(peak == most || peak + merged as usize == most, "{peak} tags of {most} usable");
+        }
+        self.sim.world().stalled = false;
+        self.house.turn_all();
+        for _ in 0..1000 {
+            self.house.turn_all();
+            for (submitter, _) in &mut submitters {
+                submitter.complete(now, drop);
+                submitter.flush_plug(now);
+            }
+        }
+        assert_eq!(self.device.stats().in_flight, 0);
+    }
+
+    /// Whoever is gone leaves nothing behind.
+    fn check_departure(mut self) {
+        self.house.apps.iter_mut().for_each(|client| client.submitter = None);
+        for _ in 0..3 {
+            self.house.turn_all();
+        }
+        assert_eq!(self.device.stats().in_flight, 0, "after the last submitter");
+        for home in &mut self.house.homes {
+            assert!(home.lanes.iter_mut().all(|lane| lane.is_idle()), "an idle lane");
+        }
+        let Scene { sim, device, house, .. } = self;
+        drop(house);
+        drop(device);
+        assert_eq!(Arc::strong_count(&sim), 1, "something holds on to the driver");
+    }
+}
+
+struct NoWake;
+
+impl weir_ring::Wake for NoWake {
+    fn wake(&self) {}
+}
+
+fn one_seed(path: Path, seed: u64) {
+    let _tell = Tell(format!("path {path:?}\nLAW_SEED={seed}"));
+    let mut scene = Scene::new(path, seed);
+    let begun = Instant::now();
+    scene.run();
+    if begun.elapsed() > Duration::from_millis(300) {
+        println!(
+            "slow seed {seed}: {} passes, now {:?}, {:?}",
+            scene.house.passes,
+            scene.house.now,
+            scene.sim.world().plan
+        );
+    }
+    scene.check_rest();
+    scene.check_tags();
+    scene.check_departure();
+}
+
+fn hold_the_laws(path: Path) {
+    let started = Instant::now();
+    seeds(SEEDS).for_each(|seed| one_seed(path, seed));
+    println!("{path:?}: {:?}", started.elapsed());
+}
+
+macro_rules! laws {
+    ($($name:ident: $path:expr;)*) => {
+        $(#[test]
+        fn $name() {
+            hold_the_laws($path);
+        })*
+    };
+}
+
+laws! {
+    mq_1_lane: Path::mq(1);
+    mq_2_lanes: Path::mq(2);
+    mq_3_lanes: Path::mq(3);
+    mq_1_lane_scheduled: Path::mq(1).scheduled();
+    mq_3_lanes_scheduled: Path::mq(3).scheduled();
+    mq_2_lanes_sharing_tags: Path::mq(2).sharing();
+    mq_3_lanes_sharing_tags: Path::mq(3).sharing();
+    mq_3_lanes_scheduled_sharing_tags: Path::mq(3).scheduled().sharing();
+    sq_any_home: Path::sq(Home::Any);
+    sq_fixed_home: Path::sq(Home::Fixed);
+    round_robin_1_lane: Path::mq(1).in_turn();
+    round_robin_2_lanes: Path::mq(2).in_turn();
+    round_robin_3_lanes: Path::mq(3).in_turn();
+    round_robin_3_lanes_sharing_tags: Path::mq(3).in_turn().sharing();
+}

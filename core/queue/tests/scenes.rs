@@ -1,0 +1,391 @@
+//! Scenes made by hand: each is one thing that once went wrong, or nearly did.
+
+mod bed;
+
+use std::sync::Arc;
+
+use bed::device::{Plan, Shape, Sim};
+use bed::filled;
+use weir_bio::{Bio, Data, Flags, Limits, Nanos, Op, Status};
+use weir_queue::driver::Home;
+use weir_queue::{
+    Bell, Completion, Config, Device, Lane, Parts, QueueMode, Refused, Spread, Submitter,
+};
+
+struct NoWake;
+
+impl weir_ring::Wake for NoWake {
+    fn wake(&self) {}
+}
+
+fn bell() -> Arc<Bell> {
+    Bell::new(Box::new(NoWake), 64)
+}
+
+fn limits() -> Limits {
+    Limits { capacity: 512, max_hw_sectors: 64, ..Limits::default() }
+}
+
+fn shape(limits: Limits, depth: u16) -> Shape {
+    let (shared_tags, home, announced) = (false, Home::Any, false);
+    Shape { limits, depth, shared_tags, home, announced, plan: Plan::default(), seed: 1 }
+}
+
+fn write(cookie: u64, sector: u64, sectors: u32) -> Bio {
+    Bio::new(Op::Write, sector, sectors, filled(cookie, sector, &[sectors]))
+        .with(Flags::SYNC)
+        .cookie(cookie)
+}
+
+/// One lane and one submitter, turned by hand.
+struct Scene {
+    sim: Arc<Sim>,
+    device: Device,
+    lane: Lane,
+    submitter: Submitter,
+    bell: Arc<Bell>,
+    now: Nanos,
+}
+
+impl Scene {
+    fn new(shape: Shape, config: Config) -> Scene {
+        let sim = Sim::new(shape);
+        let device = Device::new(config, Arc::clone(&sim) as Arc<_>).unwrap();
+        let bell = bell();
+        let lane = device.open_lane(0, &bell).unwrap();
+        let submitter = device.submitter(&bell, 0, 0).unwrap();
+        Scene { sim, device, lane, submitter, bell, now: Nanos::ZERO }
+    }
+
+    fn submit(&mut self, bio: Bio) {
+        self.submitter.submit(bio, self.now).expect("room for a bio");
+    }
+
+    fn turn(&mut self) {
+        self.submitter.flush_plug(self.now);
+        self.lane.turn(self.now);
+    }
+
+    fn ended(&mut self) -> Vec<Completion> {
+        let mut ended = Vec::new();
+        self.submitter.complete(self.now, |completion| ended.push(completion));
+        ended
+    }
+}
+
+#[test]
+fn a_flush_waits_for_the_data_after_a_preflush_and_not_any_longer() {
+    let cached = Limits { volatile_cache: true, ..limits() };
+    let mut scene = Scene::new(shape(cached, 8), Config::default());
+    scene.submit(write(1, 0, 8).with(Flags::PREFLUSH));
+    (0..4).for_each(|_| scene.turn());
+    assert_eq!(scene.ended().len(), 1);
+    assert!(scene.lane.is_idle(), "nothing is under way");
+    scene.submit(Bio::flush());
+    (0..2).for_each(|_| scene.turn());
+    assert_eq!(scene.ended().len(), 1, "a flush with nothing before it is sent at once");
+}
+
+fn single(home: Home) -> (Shape, Config) {
+    let config = Config { mode: QueueMode::Sq, ..Config::default() };
+    (Shape { home, ..shape(limits(), 8) }, config)
+}
+
+#[test]
+fn the_single_queues_home_sees_before_it_sleeps_that_others_have_submitted() {
+    for home in [Home::Any, Home::Fixed] {
+        let (shape, config) = single(home);
+        let mut scene = Scene::new(shape, config);
+        // Another thread's submitter; the home is awake, so that it does not hear its bell.
+        let mut other = scene.device.submitter(&bell(), 0, 0).unwrap();
+        scene.lane.turn(scene.now);
+        other.submit(write(1, 0, 8), scene.now).unwrap();
+        other.flush_plug(scene.now);
+        assert!(scene.lane.has_work(), "{home:?}");
+        scene.lane.turn(scene.now);
+        scene.lane.turn(scene.now);
+        assert_eq!(other.complete(scene.now, drop), 1, "{home:?}");
+    }
+}
+
+#[test]
+fn a_single_queue_that_is_let_go_looks_at_what_came_meanwhile() {
+    let (shape, config) = single(Home::Any);
+    let mut scene = Scene::new(shape, config);
+    let quiesced = scene.device.quiesce();
+    scene.submitter.submit(write(1, 0, 8), scene.now).unwrap();
+    scene.submitter.flush_plug(scene.now);
+    scene.lane.turn(scene.now);
+    assert!(!scene.lane.has_work());
+    drop(quiesced);
+    assert!(scene.lane.has_work());
+}
+
+#[test]
+fn lanes_that_find_no_tag_do_not_keep_waking_each_other() {
+    let plan = Plan { slow_ns: 1_000_000, ..Plan::default() };
+    let shape = Shape { shared_tags: true, plan, ..shape(limits(), 1) };
+    let mut scene = Scene::new(shape, Config { queues: 3, ..Config::default() });
+    let bells = [bell(), bell()];
+    let open = |lane| scene.device.open_lane(lane, &bells[lane - 1]).unwrap();
+    let mut others = [open(1), open(2)];
+    let submitter = |lane| scene.device.submitter(&bells[lane - 1], 0, lane).unwrap();
+    let mut waiting = [submitter(1), submitter(2)];
+    scene.submit(write(1, 0, 8));
+    scene.turn();
+    let now = scene.now;
+    for (index, submitter) in waiting.iter_mut().enumerate() {
+        let cookie = index as u64 + 2;
+        submitter.submit(write(cookie, cookie * 8, 8), now).unwrap();
+        submitter.flush_plug(now);
+    }
+    let mut turns = 0;
+    while others.iter().any(Lane::has_work) || scene.lane.has_work() {
+        others.iter_mut().for_each(|lane| lane.turn(now));
+        scene.lane.turn(now);
+        turns += 1;
+        assert!(turns < 10, "the only tag is with the device, and everybody is busy");
+    }
+    let mut ended = 0;
+    for _ in 0..100 {
+        scene.now = scene.now + 1_000_000;
+        scene.lane.turn(scene.now);
+        for (lane, submitter) in others.iter_mut().zip(&mut waiting) {
+            // Only for a reason.
+            if lane.has_work() || lane.wake_at().is_some_and(|at| at <= scene.now) {
+                lane.turn(scene.now);
+            }
+            ended += submitter.complete(scene.now, drop);
+        }
+    }
+    assert_eq!(ended, 2, "they were told when the tag came back");
+}
+
+#[test]
+fn a_merged_discard_reports_its_own_length() {
+    let limits = Limits { max_hw_discard_sectors: 64, ..limits() };
+    let mut scene = Scene::new(shape(limits, 8), Config::default());
+    for (cookie, sector, sectors) in [(1, 16, 8), (2, 24, 4), (3, 12, 4), (4, 28, 2)] {
+        scene.submit(Bio::new(Op::Discard, sector, sectors, Data::None).cookie(cookie));
+    }
+    (0..2).for_each(|_| scene.turn());
+    assert_eq!(scene.sim.world().tally.requests, 1, "all are merged");
+    let mut ended: Vec<_> = scene.ended().iter().map(|c| (c.cookie, c.sectors)).collect();
+    ended.sort_unstable();
+    assert_eq!(ended, [(1, 8), (2, 4), (3, 4), (4, 2)]);
+    let stats = scene.device.stats();
+    assert_eq!((stats.directions[2].ios, stats.directions[2].merges), (1, 3));
+    assert_eq!(stats.directions[2].sectors, 18);
+}
+
+#[test]
+fn a_bio_that_failed_in_several_parts_is_one_error() {
+    let plan = Plan { failed: 100, errors: vec![Status::Medium], ..Plan::default() };
+    let mut scene = Scene::new(Shape { plan, ..shape(limits(), 8) }, Config::default());
+    scene.submit(write(1, 0, 200));
+    (0..2).for_each(|_| scene.turn());
+    let ended = scene.ended();
+    assert_eq!((ended.len(), ended[0].status), (1, Status::Medium));
+    assert_eq!((scene.sim.world().tally.requests, scene.device.stats().errors), (4, 1));
+}
+
+#[test]
+fn merging_counts_the_segments_a_long_buffer_is_cut_into() {
+    let limits = Limits { max_segments: 4, max_segment_size: 4096, ..limits() };
+    let mut scene = Scene::new(shape(limits, 8), Config::default());
+    // 3 segments each: the device checks that the two are not put together.
+    scene.submit(write(1, 0, 24));
+    scene.submit(write(2, 24, 24));
+    (0..2).for_each(|_| scene.turn());
+    assert_eq!((scene.ended().len(), scene.sim.world().tally.requests), (2, 2));
+}
+
+#[test]
+fn no_gap_comes_from_a_cut_off_the_boundary() {
+    let limits = Limits { max_hw_sectors: 9, virt_boundary_mask: 4095, ..limits() };
+    let mut scene = Scene::new(shape(limits, 8), Config::default());
+    // The second part starts in the middle of a page, and then there is more memory behind it.
+    let data = filled(1, 0, &[17, 8]);
+    scene.submit(Bio::new(Op::Write, 0, 25, data).cookie(1));
+    scene.submit(write(2, 25, 1));
+    (0..2).for_each(|_| scene.turn());
+    assert_eq!(scene.ended().len(), 2);
+}
+
+#[test]
+fn a_retry_that_finds_no_tag_waits_for_one_and_not_for_its_time() {
+    let plan = Plan { refused: 100, refusals_max: 1, ..Plan::default() };
+    let shape = Shape { shared_tags: true, plan, ..shape(limits(), 1) };
+    let mut scene = Scene::new(shape, Config { queues: 2, ..Config::default() });
+    let mut other = scene.device.open_lane(1, &bell()).unwrap();
+    let mut faster = scene.device.submitter(&bell(), 0, 1).unwrap();
+    scene.submit(write(1, 0, 8));
+    scene.turn();
+    assert!(scene.lane.wake_at().is_some(), "refused by a driver that has nothing");
+    scene.sim.world().stalled = true;
+    faster.submit(write(2, 8, 8), scene.now).unwrap();
+    faster.flush_plug(scene.now);
+    other.turn(scene.now);
+    scene.now = scene.now + 10_000_000;
+    scene.turn();
+    assert!(scene.lane.wake_at().is_none_or(|at| at > scene.now), "the other lane has the tag");
+    scene.sim.world().stalled = false;
+    other.turn(scene.now);
+    assert!(scene.lane.has_work(), "it came back");
+    (0..2).for_each(|_| scene.turn());
+    assert_eq!(scene.ended().len(), 1);
+}
+
+#[test]
+fn a_quiesced_device_still_takes_the_answers_to_what_it_sent() {
+    for mode in [QueueMode::Mq, QueueMode::Sq] {
+        let plan = Plan { slow_ns: 1_000, ..Plan::default() };
+        let config = Config { mode, ..Config::default() };
+        let mut scene = Scene::new(Shape { plan, ..shape(limits(), 8) }, config);
+        scene.submit(write(1, 0, 8));
+        scene.turn();
+        let device = scene.device.clone();
+        // The lane has to answer a quiesce, so another thread asks for it.
+        let (say, held) = std::sync::mpsc::channel();
+        let (go, wait) = std::sync::mpsc::channel::<()>();
+        let asking = std::thread::spawn(move || {
+            let quiesced = device.quiesce();
+            say.send(()).unwrap();
+            wait.recv().unwrap();
+            drop(quiesced);
+        });
+        while held.try_recv().is_err() {
+            scene.lane.turn(scene.now);
+        }
+        scene.now = scene.lane.wake_at().expect("a time for the answer").max(scene.now);
+        scene.lane.turn(scene.now);
+        assert_eq!(scene.ended().len(), 1, "{mode:?}");
+        go.send(()).unwrap();
+        asking.join().unwrap();
+        scene.turn();
+    }
+}
+
+#[test]
+fn nothing_is_overdue_before_its_time_on_a_clock_that_began_at_zero() {
+    let plan = Plan { lost: 100, ..Plan::default() };
+    let mut scene = Scene::new(Shape { plan, ..shape(limits(), 8) }, Config::default());
+    scene.submit(write(1, 0, 8));
+    scene.turn();
+    for second in 1..=30 {
+        assert!(scene.ended().is_empty(), "given up before second {second}");
+        scene.now = Nanos(second * 1_000_000_000);
+        scene.turn();
+    }
+    assert_eq!(scene.ended()[0].status, Status::Timeout);
+    assert_eq!(scene.device.stats().quarantined, 1);
+    scene.sim.find_lost(scene.now);
+    scene.turn();
+    assert_eq!(scene.device.stats().quarantined, 0);
+}
+
+#[test]
+fn who_will_not_wait_is_told_again_at_a_closed_gate() {
+    let mut scene = Scene::new(shape(limits(), 8), Config::default());
+    let device = scene.device.clone();
+    let frozen = device.freeze();
+    let refused = scene.submitter.submit(write(1, 0, 8), scene.now).unwrap_err();
+    assert!(matches!(refused, Refused::Frozen(_)));
+    scene.submit(write(2, 0, 8).with(Flags::NOWAIT));
+    assert_eq!((device.stats().in_flight, scene.submitter.in_flight()), (0, 0));
+    let ended = scene.ended();
+    assert_eq!((ended.len(), ended[0].status, ended[0].cookie), (1, Status::Again, 2));
+    // A second freezer is not kept out by either.
+    drop(device.freeze());
+    drop(frozen);
+    scene.submit(refused.into_bio());
+    (0..2).for_each(|_| scene.turn());
+    assert_eq!(scene.ended().len(), 1);
+}
+
+#[test]
+fn a_refused_bio_comes_back_with_the_flags_it_had() {
+    let (shape, config) = single(Home::Any);
+    let mut scene = Scene::new(shape, Config { nr_requests: Some(4), ..config });
+    (0..4).for_each(|n| scene.submit(write(n, n * 32, 8)));
+    let fua = write(9, 300, 8).with(Flags::FUA);
+    let flags = fua.flags;
+    // There is no cache, so FUA is struck off what is sent; but this is not sent.
+    let refused = scene.submitter.submit(fua, scene.now).unwrap_err();
+    assert_eq!(refused.into_bio().flags, flags);
+    (0..2).for_each(|_| scene.turn());
+    assert_eq!(scene.ended().len(), 4);
+}
+
+#[test]
+fn two_reconfigurations_at_once_both_come_into_force() {
+    for round in 0..50 {
+        let scene = Scene::new(shape(limits(), 64), Config::default());
+        let device = &scene.device;
+        let start = std::sync::Barrier::new(2);
+        let change = |change: fn(&mut Parts)| {
+            start.wait();
+            let slowly = |parts: &mut Parts| {
+                (0..100).for_each(|_| std::thread::yield_now());
+                change(parts);
+            };
+            device.reconfigure(slowly).unwrap();
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(|| change(|parts| parts.limits.max_user_sectors = 32));
+            scope.spawn(|| change(|parts| parts.nr_requests = 7));
+        });
+        let now = (device.limits().max_user_sectors, device.nr_requests());
+        assert_eq!(now, (32, 7), "round {round}");
+    }
+}
+
+#[test]
+fn a_secure_erase_is_cut_to_its_own_limit() {
+    let limits = Limits { max_secure_erase_sectors: 8, ..limits() };
+    let mut scene = Scene::new(shape(limits, 8), Config::default());
+    scene.submit(Bio::new(Op::SecureErase, 0, 32, Data::None));
+    (0..2).for_each(|_| scene.turn());
+    assert_eq!((scene.ended().len(), scene.sim.world().tally.requests), (1, 4));
+}
+
+#[test]
+fn in_turn_the_first_window_that_fails_is_the_last_one() {
+    let plan = Plan { failed: 100, errors: vec![Status::Medium], ..Plan::default() };
+    let config = Config { spread: Spread::RoundRobin, ..Config::default() };
+    let mut scene = Scene::new(Shape { plan, ..shape(limits(), 8) }, config);
+    scene.submit(write(1, 0, 200));
+    let ended = loop {
+        scene.turn();
+        if let Some(ended) = scene.ended().pop() {
+            break ended;
+        }
+    };
+    assert_eq!((ended.status, ended.data.len()), (Status::Medium, 200 * 512));
+    assert_eq!(scene.sim.world().tally.requests, 1);
+}
+
+#[test]
+fn submitters_that_wait_for_tags_are_served_in_turn() {
+    let mut scene = Scene::new(shape(limits(), 2), Config::default());
+    let more = [0, 0].map(|_| scene.device.submitter(&scene.bell, 0, 0).unwrap());
+    let mut submitters: Vec<Submitter> = more.into();
+    submitters.insert(0, scene.submitter);
+    for (index, submitter) in submitters.iter_mut().enumerate() {
+        for n in 0..4 {
+            let at = (index as u64 * 4 + n) * 32;
+            submitter.submit(write(at + 1, at, 8), scene.now).unwrap();
+        }
+        submitter.flush_plug(scene.now);
+    }
+    (0..8).for_each(|_| scene.lane.turn(scene.now));
+    let order = scene.sim.world().tally.order[0].clone();
+    assert_eq!(order.len(), 12);
+    // The first pass does not know yet that there is too little for all.
+    for round in order[2..].windows(3).take(6) {
+        let mut seen = round.to_vec();
+        seen.sort_unstable();
+        assert_eq!(seen, [0, 1, 2], "{order:?}");
+    }
+    submitters.iter_mut().for_each(|s| assert_eq!(s.complete(scene.now, drop), 4));
+}

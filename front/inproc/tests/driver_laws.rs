@@ -1,0 +1,424 @@
+//! What every driver has to hold to, seen from the top: one suite over all targets.
+//!
+//! A driver's own suite turns its queues by hand; here it stands where it will be used, below
+//! splitting, merging, the flush machine and real reactors. A new driver is one more line in
+//! `subjects`.
+
+mod bed;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bed::server::Server;
+use bed::{Folder, Model, exercise, seed};
+use weir::{
+    Backing, Bio, Buf, Cause, Data, Device, Disk, Flags, IoError, Op, Session, Source, Status,
+    Target,
+};
+use weir_bio::Prng;
+use weir_local::{File, FileOptions};
+
+/// Bytes of each disk.
+const SIZE: u64 = 8 << 20;
+
+/// A target under test.
+struct Subject {
+    name: &'static str,
+    target: String,
+    /// A file to be read and written through the page cache.
+    buffered: bool,
+    /// What is written can be read.
+    keeps_data: bool,
+    /// It outlives the disk that was opened on it.
+    keeps_longer: bool,
+    /// Gone with the subject.
+    _server: Option<Server>,
+    _folder: Option<Folder>,
+}
+
+impl Subject {
+    fn open_with(&self, options: &str) -> Disk {
+        let target = format!("{}{options}", self.target);
+        println!("opening {target}");
+        let source = match self.buffered {
+            true => Source::Device(buffered_file(&target)),
+            false => Source::from(target),
+        };
+        let builder = Disk::builder(source).name("sda").reactors(2);
+        let disk = builder.close_limit(Duration::from_secs(60)).open().unwrap();
+        assert_eq!(disk.size(), SIZE);
+        disk.notices().iter().for_each(|notice| println!("{notice}"));
+        println!("{} hard queues", disk.device().config().queues);
+        disk
+    }
+
+    fn open(&self) -> Disk {
+        self.open_with("")
+    }
+}
+
+/// A file through the page cache, which no target option asks for.
+fn buffered_file(target: &str) -> Device {
+    let target = Target::parse(target).unwrap();
+    let Backing::File { path, size, io } = target.backing else { panic!("{target:?}") };
+    let read_only = target.config.read_only;
+    let options = FileOptions { size, read_only, direct: false, io, ..FileOptions::default() };
+    let file = File::open(&path, &options).unwrap();
+    file.notices().iter().for_each(|notice| println!("{notice}"));
+    Device::new(target.config, Arc::new(file)).unwrap()
+}
+
+fn memory(name: &'static str, target: &str, keeps_data: bool) -> Subject {
+    let (target, buffered, keeps_longer) = (String::from(target), false, false);
+    Subject { name, target, buffered, keeps_data, keeps_longer, _server: None, _folder: None }
+}
+
+fn file(name: &'static str, parent: &Path, options: &str, buffered: bool) -> Option<Subject> {
+    if !parent.is_dir() {
+        println!("skipped: {name}: there is no {}", parent.display());
+        return None;
+    }
+    let folder = Folder::within(parent);
+    let target = format!("file:{},size={SIZE}{options}", folder.join("disk").display());
+    let (keeps_data, keeps_longer, _folder) = (true, true, Some(folder));
+    Some(Subject { name, target, buffered, keeps_data, keeps_longer, _server: None, _folder })
+}
+
+fn nbd(name: &'static str, server: Option<Server>, options: &str) -> Option<Subject> {
+    let target = format!("{}{options}", server.as_ref()?.target());
+    let (buffered, keeps_data, keeps_longer) = (false, true, true);
+    Some(Subject {
+        name,
+        target,
+        buffered,
+        keeps_data,
+        keeps_longer,
+        _server: server,
+        _folder: None,
+    })
+}
+
+fn subjects() -> Vec<Subject> {
+    let disk = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let shm = Path::new("/dev/shm");
+    let nbdkit = || Server::nbdkit(&["memory", "8M"]);
+    let qemu = || Server::qemu_nbd(SIZE, &["-e", "8", "--discard=unmap"]);
+    let mut subjects = vec![
+        memory("null", "null:8MiB", false),
+        memory("ram", "ram:8MiB,queues=2", true),
+        memory("ram, single queue", "ram:8MiB,queue_mode=sq", true),
+        memory("ram, round robin", "ram:8MiB,queues=2,spread=round-robin", true),
+    ];
+    let others = [
+        file("file, direct", disk, ",queues=2", false),
+        file("file, direct, single queue", disk, ",queue_mode=sq", false),
+        file("file in memory", shm, ",queues=2", false),
+        file("file in memory, buffered", shm, ",queues=2", true),
+        file("file, buffered", disk, ",queues=2", true),
+        file("file, direct, threads", disk, ",queues=2,io=threads", false),
+        file("file, threads, single queue", disk, ",queue_mode=sq,io=threads", true),
+        nbd("nbdkit", nbdkit(), ""),
+        nbd("nbdkit, 4 connections", nbdkit(), ",connections=4"),
+        nbd("nbdkit, 4096-byte blocks", nbdkit_in_pages(), ""),
+        nbd("qemu-nbd", qemu(), ""),
+        nbd("qemu-nbd, 4 connections", qemu(), ",connections=4"),
+        nbd("qemu-nbd, single queue", qemu(), ",queue_mode=sq"),
+    ];
+    subjects.extend(others.into_iter().flatten());
+    subjects
+}
+
+/// A server that takes whole pages only.
+fn nbdkit_in_pages() -> Option<Server> {
+    let policy = ["blocksize-minimum=4096", "blocksize-error-policy=error"];
+    let filter = ["--filter=blocksize-policy", "memory", "8M"];
+    Server::nbdkit(&[&filter[..], &policy[..]].concat())
+}
+
+/// Runs a law over all subjects, naming the one it fails on.
+fn each(law: impl Fn(&Subject)) {
+    for subject in subjects() {
+        println!("-- {}", subject.name);
+        law(&subject);
+    }
+}
+
+fn patterned(len: u64, seed: u64) -> Vec<u8> {
+    let mut bytes = vec![0; len as usize];
+    Prng::new(seed).fill(&mut bytes);
+    bytes
+}
+
+fn read_at(session: &mut Session, offset: u64, len: u64) -> Vec<u8> {
+    let mut bytes = vec![0xEE; len as usize];
+    session.read_at(offset, &mut bytes).unwrap();
+    bytes
+}
+
+#[test]
+fn what_is_read_is_what_was_written_zeroed_or_never_touched_and_it_survives_closing() {
+    const SHARE: u64 = SIZE / 4;
+    let seed = seed();
+    each(|subject| {
+        if !subject.keeps_data {
+            return;
+        }
+        let disk = subject.open();
+        let block = u64::from(disk.limits().logical_block_size);
+        let models: Vec<Model> = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..4)
+                .map(|share| {
+                    let disk = &disk;
+                    scope.spawn(move || {
+                        let mut prng = Prng::new(seed ^ share);
+                        let mut model = Model::zeros(share * SHARE, SHARE);
+                        let mut session = disk.session().unwrap();
+                        exercise(&mut session, &mut model, block, &mut prng, 40);
+                        model
+                    })
+                })
+                .collect();
+            threads.into_iter().map(|thread| thread.join().expect("a thread")).collect()
+        });
+        let stats = disk.stats();
+        assert_eq!((stats.in_flight, stats.errors), (0, 0));
+        disk.close().unwrap();
+        if subject.keeps_longer {
+            let mut session = subject.open().session().unwrap();
+            for mut model in models {
+                let found = read_at(&mut session, model.offset, model.len());
+                model.check(model.offset, &found);
+            }
+        }
+    });
+}
+
+#[test]
+fn io_of_any_size_and_shape_is_split_and_put_together_again() {
+    each(|subject| {
+        for options in ["", ",max_sectors_kb=64"] {
+            let disk = subject.open_with(options);
+            let block = disk.limits().logical_block_size as usize;
+            // In one bio: from the second block to the last but one.
+            let bytes = patterned(SIZE - 2 * block as u64, 1);
+            let first = block as u64 / 512;
+            let mut rest = Buf::filled(bytes.len(), |buf| buf.copy_from_slice(&bytes));
+            let mut pieces = Vec::new();
+            for blocks in [1, 3, 1, 40, 700] {
+                let tail = rest.split_off(blocks * block);
+                pieces.push(std::mem::replace(&mut rest, tail));
+            }
+            pieces.push(rest);
+            let sectors = (bytes.len() / 512) as u32;
+            let write = Bio::new(Op::Write, first, sectors, Data::Many(pieces.into()));
+            let ended = disk.start(write).wait();
+            assert_eq!((ended.status, ended.sectors), (Status::Ok, sectors));
+            let mut back = vec![0; bytes.len()];
+            ended.data.copy_to(&mut back);
+            assert!(back == bytes, "the memory of the write came back changed");
+            let ended = disk.start(Bio::read(first, Buf::zeroed(bytes.len()))).wait();
+            assert_eq!((ended.status, ended.sectors), (Status::Ok, sectors));
+            ended.data.copy_to(&mut back);
+            assert!(back == bytes || !subject.keeps_data, "a read of {sectors} sectors");
+            let mut session = disk.session().unwrap();
+            let found = read_at(&mut session, block as u64, bytes.len() as u64);
+            assert!(found == bytes || !subject.keeps_data, "the same in pieces");
+            let most = disk.limits().max_sectors();
+            assert!(options.is_empty() || most <= 128, "{most}");
+            disk.close().unwrap();
+        }
+    });
+}
+
+#[test]
+fn flushes_and_durable_writes_succeed_and_reach_a_device_that_has_a_cache() {
+    each(|subject| {
+        let disk = subject.open();
+        let mut session = disk.session().unwrap();
+        let bytes = patterned(1 << 20, 2);
+        session.flush().unwrap();
+        session.write_at(0, &bytes).unwrap();
+        session.flush().unwrap();
+        session.write_at_durable(1 << 20, &bytes).unwrap();
+        let preflushed = Bio::write(4096, Buf::filled(8192, |buf| buf.fill(1)));
+        let ended = disk.start(preflushed.with(Flags::PREFLUSH | Flags::FUA)).wait();
+        assert_eq!(ended.status, Status::Ok);
+        let (flushes, limits) = (disk.stats().flushes, disk.limits());
+        match limits.volatile_cache {
+            true => assert!(flushes >= 3, "{flushes} flushes"),
+            false => assert_eq!(flushes, 0, "there is nothing to flush"),
+        }
+        let found = read_at(&mut session, 1 << 20, 1 << 20);
+        assert!(found == bytes || !subject.keeps_data);
+        let fast = disk.start(Bio::flush().cookie(9)).wait();
+        assert_eq!((fast.cookie, fast.status, fast.sectors), (9, Status::Ok, 0));
+        disk.close().unwrap();
+    });
+}
+
+#[test]
+fn discarding_a_range_leaves_its_neighbours_alone_and_can_be_written_again() {
+    each(|subject| {
+        let disk = subject.open();
+        let mut session = disk.session().unwrap();
+        let bytes = patterned(4 << 20, 3);
+        session.write_at(0, &bytes).unwrap();
+        let supported = disk.limits().max_discard_sectors() > 0;
+        for (offset, len) in [(1 << 20, 2 << 20), (4096, 4096), (3 << 20, 512 << 10)] {
+            match session.discard(offset, len) {
+                Ok(()) => assert!(supported),
+                Err(error) => {
+                    assert_eq!((error.status, supported), (Status::NotSupp, false), "{error}");
+                }
+            }
+        }
+        let found = read_at(&mut session, 0, 4 << 20);
+        for kept in [0..4096, 8192..1 << 20, (3 << 20) + (512 << 10)..4 << 20] {
+            let same = found[kept.clone()] == bytes[kept.clone()];
+            assert!(same || !subject.keeps_data, "{kept:?}");
+        }
+        session.write_at(1 << 20, &bytes[..2 << 20]).unwrap();
+        let found = read_at(&mut session, 1 << 20, 2 << 20);
+        assert!(found == bytes[..2 << 20] || !subject.keeps_data);
+        disk.close().unwrap();
+    });
+}
+
+#[test]
+fn zeroes_are_zeros_exactly_where_they_were_asked_for() {
+    each(|subject| {
+        let disk = subject.open();
+        let mut session = disk.session().unwrap();
+        for may_unmap in [true, false] {
+            session.write_at(0, &[7; 1 << 20]).unwrap();
+            let (start, end) = (12 << 10, (1 << 20) - (8 << 10));
+            session.write_zeroes(start, end - start, may_unmap).unwrap();
+            let found = read_at(&mut session, 0, 1 << 20);
+            let right = |(at, byte): (usize, &u8)| {
+                *byte == if (start..end).contains(&(at as u64)) { 0 } else { 7 }
+            };
+            assert!(found.iter().enumerate().all(right) || !subject.keeps_data, "{may_unmap}");
+        }
+        // Fast or not at all.
+        session.write_at(0, &[7; 64 << 10]).unwrap();
+        let fast = Bio::new(Op::WriteZeroes, 0, 128, Data::None).with(Flags::NOFALLBACK);
+        let inside = match disk.start(fast).wait().status {
+            Status::Ok => 0,
+            Status::NotSupp => 7,
+            other => panic!("{other:?}"),
+        };
+        let found = read_at(&mut session, 0, 64 << 10);
+        assert!(found.iter().all(|byte| *byte == inside) || !subject.keeps_data);
+        disk.close().unwrap();
+    });
+}
+
+#[test]
+fn what_is_misaligned_or_beyond_the_end_is_refused_and_the_disk_goes_on() {
+    each(|subject| {
+        let disk = subject.open();
+        let block = disk.limits().logical_block_size;
+        let mut session = disk.session().unwrap();
+        session.write_at(0, &[7; 8192]).unwrap();
+        let before = disk.stats();
+        let misaligned = Cause::Misaligned { block };
+        let beyond = Cause::BeyondEnd { size: SIZE };
+        let refused = |result: Result<(), IoError>, status, cause| {
+            let error = result.unwrap_err();
+            assert_eq!((error.status, error.cause), (status, cause), "{error}");
+        };
+        let mut page = [1; 4096];
+        refused(session.read_at(1, &mut page), Status::Inval, misaligned);
+        refused(session.read_at(0, &mut page[..100]), Status::Inval, misaligned);
+        refused(session.write_at(257, &page), Status::Inval, misaligned);
+        refused(session.discard(u64::from(block / 2), 4096), Status::Inval, misaligned);
+        refused(session.read_at(SIZE, &mut page), Status::Inval, beyond);
+        refused(session.write_at(SIZE - u64::from(block), &[1; 8192]), Status::NoSpc, beyond);
+        refused(session.write_at_durable(SIZE, &page), Status::NoSpc, beyond);
+        refused(session.write_zeroes(SIZE, 4096, true), Status::Inval, beyond);
+        assert_eq!(disk.stats().fields()[4], before.fields()[4], "nothing was written");
+        // The same without the session's own checks.
+        let mut bios = vec![
+            Bio::write(SIZE / 512, Buf::zeroed(4096)),
+            Bio::write(SIZE / 512 - 1, Buf::zeroed(8192)),
+            Bio::read(u64::MAX - 8, Buf::zeroed(8192)),
+            Bio::new(Op::Discard, SIZE / 512 - 8, 16, Data::None),
+        ];
+        if block > 512 {
+            bios.push(Bio::write(1, Buf::zeroed(4096)));
+            bios.push(Bio::write(0, Buf::zeroed(512)));
+        }
+        for bio in bios {
+            let (what, status) = (format!("{bio:?}"), disk.start(bio).wait().status);
+            assert!(!status.is_ok(), "{what}");
+        }
+        let found = read_at(&mut session, 0, 8192);
+        assert!(found == [7; 8192] || !subject.keeps_data);
+        disk.close().unwrap();
+    });
+}
+
+#[test]
+fn a_disk_opened_for_reading_refuses_writes_and_is_read() {
+    each(|subject| {
+        let bytes = patterned(1 << 20, 4);
+        if subject.keeps_longer {
+            let disk = subject.open();
+            disk.session().unwrap().write_at(0, &bytes).unwrap();
+            disk.close().unwrap();
+        }
+        let disk = subject.open_with(",readonly");
+        let mut session = disk.session().unwrap();
+        let error = session.write_at(0, &[1; 4096]).unwrap_err();
+        assert_eq!(error.cause, Cause::ReadOnly, "{error}");
+        assert!(session.write_zeroes(0, 4096, true).is_err());
+        assert!(session.discard(0, 4096).is_err());
+        session.flush().unwrap();
+        let found = read_at(&mut session, 0, 1 << 20);
+        assert!(found == bytes || !subject.keeps_longer);
+        disk.close().unwrap();
+    });
+}
+
+#[test]
+fn a_disk_closed_with_io_under_way_finishes_it_first() {
+    each(|subject| {
+        let disk = subject.open();
+        let bytes = patterned(64 << 10, 5);
+        let under_way: Vec<_> = (0..100)
+            .map(|i| {
+                let buf = Buf::filled(bytes.len(), |buf| buf.copy_from_slice(&bytes));
+                disk.start(Bio::write(i * 128, buf).cookie(i))
+            })
+            .collect();
+        disk.close().unwrap();
+        for (i, pending) in under_way.into_iter().enumerate() {
+            let ended = pending.wait();
+            assert_eq!((ended.cookie, ended.status), (i as u64, Status::Ok));
+        }
+        if subject.keeps_longer {
+            let mut session = subject.open().session().unwrap();
+            let found = read_at(&mut session, 0, 100 * bytes.len() as u64);
+            assert!(found.chunks(bytes.len()).all(|chunk| chunk == bytes));
+        }
+    });
+}
+
+#[test]
+fn an_allocation_covers_what_was_asked_for_and_calls_no_data_zeros() {
+    each(|subject| {
+        let disk = subject.open();
+        disk.session().unwrap().write_at(1 << 20, &[7; 64 << 10]).unwrap();
+        for (sector, sectors) in [(0, SIZE / 512), (2040, 200), (2048, 8)] {
+            let extents = disk.device().allocation(sector, sectors).unwrap();
+            assert_eq!(extents.iter().map(|extent| extent.sectors).sum::<u64>(), sectors);
+            let mut at = sector;
+            for extent in extents {
+                let wrong = extent.zero && at < 2048 + 128 && at + extent.sectors > 2048;
+                assert!(!wrong || !subject.keeps_data, "data called zeros at {at}: {extent:?}");
+                at += extent.sectors;
+            }
+        }
+    });
+}
