@@ -15,6 +15,7 @@ packages=(
     "qemu-utils      qemu-img --version"
     "e2fsprogs       mkfs.ext4 -V"
     "strace          strace --version"
+    "iproute2        ip -V"
 )
 
 missing_packages() {

@@ -4,7 +4,6 @@ use std::fs;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
@@ -151,7 +150,7 @@ pub fn nbdkit(folder: &Folder, name: &str, arguments: &[&str]) -> Server {
     let mut command = program("nbdkit");
     command.arg("--foreground").arg("--unix").arg(&socket).arg("--pidfile").arg(&pid);
     command.args(arguments);
-    start_server(folder, command, socket, &pid)
+    background(folder, command, socket, &pid)
 }
 
 /// qemu-nbd on a raw image.
@@ -162,11 +161,12 @@ pub fn qemu_nbd(folder: &Folder, name: &str, image: &Path, arguments: &[&str]) -
     command.args(["--persistent", "--format=raw", "--socket"]).arg(&socket);
     command.arg(format!("--pid-file={}", pid.display()));
     command.args(arguments).arg(image);
-    start_server(folder, command, socket, &pid)
+    background(folder, command, socket, &pid)
 }
 
+/// Any program that writes its pid to a file of the folder once it is ready.
 #[track_caller]
-fn start_server(folder: &Folder, command: Command, socket: PathBuf, pid: &Path) -> Server {
+pub fn background(folder: &Folder, command: Command, socket: PathBuf, pid: &Path) -> Server {
     let news = inotify::init(inotify::CreateFlags::CLOEXEC).expect("inotify");
     let watched = inotify::WatchFlags::CREATE | inotify::WatchFlags::MOVED_TO;
     inotify::add_watch(&news, folder.path(), watched).expect("inotify");
@@ -185,23 +185,18 @@ fn start_server(folder: &Folder, command: Command, socket: PathBuf, pid: &Path) 
 }
 
 impl Server {
+    /// Waits for it to end by itself.
+    #[track_caller]
+    pub fn ended(self) {
+        self.running.succeed();
+    }
+
     /// Ends it as an administrator would.
     #[track_caller]
     pub fn stop(self) {
         self.running.signal(Signal::TERM);
         self.running.end();
     }
-}
-
-/// Runs `work` on another thread while `here` runs on this one, and returns both outcomes.
-pub fn beside<A, B: Send + 'static>(
-    work: impl FnOnce() -> B + Send + 'static,
-    here: impl FnOnce() -> A,
-) -> (A, B) {
-    let (sender, receiver) = mpsc::channel();
-    std::thread::spawn(move || _ = sender.send(work()));
-    let here = here();
-    (here, receiver.recv_timeout(PATIENCE).expect("the work beside ends"))
 }
 
 /// Bytes that look random, the same for the same seed.
