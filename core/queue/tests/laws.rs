@@ -150,8 +150,9 @@ fn any_plan(prng: &mut Prng) -> Plan {
 impl Scene {
     fn new(path: Path, seed: u64) -> Scene {
         let mut prng = Prng::new(seed ^ 0x5eed);
-        let (limits, plan) = (any_limits(&mut prng), any_plan(&mut prng));
+        let (limits, mut plan) = (any_limits(&mut prng), any_plan(&mut prng));
         let depth = DEPTHS[prng.below(DEPTHS.len() as u64) as usize];
+        plan.lost_max = usize::from(depth) / 2;
         let timeout_ns = if plan.lost + plan.late > 0 || prng.percent(70) { TIMEOUT_NS } else { 0 };
         let (kind, errors) = (plan.is_kind(), plan.errors.clone());
         let shape = Shape {
@@ -288,7 +289,8 @@ impl Scene {
 
     fn state(&self) -> String {
         let clients: Vec<String> = self.house.apps.iter().map(Client::describe).collect();
-        format!("clients: {clients:?}; the device will answer {}", self.sim.coming())
+        let coming = self.sim.coming();
+        format!("clients: {clients:?}; the device will answer {coming}\n{}", self.house.state())
     }
 
     /// Everything has ended: nothing may be left anywhere.

@@ -268,7 +268,7 @@ fn a_quiesced_device_still_takes_the_answers_to_what_it_sent() {
 
 #[test]
 fn nothing_is_overdue_before_its_time_on_a_clock_that_began_at_zero() {
-    let plan = Plan { lost: 100, ..Plan::default() };
+    let plan = Plan { lost: 100, lost_max: 8, ..Plan::default() };
     let mut scene = Scene::new(Shape { plan, ..shape(limits(), 8) }, Config::default());
     scene.submit(write(1, 0, 8));
     scene.turn();

@@ -29,6 +29,7 @@ pub struct Plan {
     pub late_ns: u64,
     /// Never answered, unless cancelled.
     pub lost: u32,
+    pub lost_max: usize,
     /// Of the cancelled ones whose memory is not lent: forgotten at once.
     pub cancel_done: u32,
     /// Of the lost ones whose cancel is pending: answered after all.
@@ -293,7 +294,9 @@ impl World {
     }
 
     fn due(&mut self, now: Nanos) -> Option<Nanos> {
-        if self.prng.percent(self.plan.lost) {
+        // Tags nobody gives back are gone for good: some must be left.
+        let lost = self.lanes.iter().flat_map(|lane| &lane.flying).filter(|f| f.due.is_none());
+        if lost.count() < self.plan.lost_max && self.prng.percent(self.plan.lost) {
             return None;
         }
         let most = match self.prng.percent(self.plan.late) {

@@ -113,7 +113,10 @@ impl<A: App> House<A> {
         self.note_progress();
         let able: Vec<usize> = (0..self.homes.len()).filter(|home| self.is_able(*home)).collect();
         if able.is_empty() {
-            let Some(next) = self.next_time() else { return Step::Rest };
+            let Some(next) = self.next_time() else {
+                self.idle_passes = 0;
+                return Step::Rest;
+            };
             assert!(next > self.now, "a time that has come wakes nobody");
             (self.now, self.idle_passes) = (next, 0);
             return Step::Went;
@@ -150,13 +153,31 @@ impl<A: App> House<A> {
         if seen == self.seen {
             self.idle_passes += 1;
             let most = IDLE_PASSES_MAX;
+            let busy = self.idle_passes >= most;
             assert!(
-                self.idle_passes < most,
-                "homes are busy, and nothing happens for {most} steps"
+                !busy,
+                "homes are busy, and nothing happens for {most} steps: {}",
+                self.state()
             );
         } else {
             (self.seen, self.idle_passes) = (seen, 0);
         }
+    }
+
+    /// Who has which reason to run.
+    pub fn state(&self) -> String {
+        let mut lines = format!("now {:?}", self.now);
+        for (index, home) in self.homes.iter().enumerate() {
+            let lanes = home.lanes.iter().map(|l| (l.index(), l.has_work(), self.lane_time(l)));
+            let eager = home.apps.iter().filter(|app| self.apps[**app].is_eager()).count();
+            lines += &format!(
+                "\nhome {index}: asleep {}, ready {}, eager {eager}, lanes (work, time) {:?}",
+                home.asleep,
+                home.bell.ready().any(),
+                lanes.collect::<Vec<_>>(),
+            );
+        }
+        lines
     }
 
     fn is_able(&self, index: usize) -> bool {
