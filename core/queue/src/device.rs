@@ -215,7 +215,7 @@ impl Device {
     /// It uses lane `lane` (taken modulo their number).
     ///
     /// # Errors
-    /// When [`SUBMITTERS_MAX`] are there already, or the device is
+    /// When [`SUBMITTERS_MAX`](crate::SUBMITTERS_MAX) are there already, or the device is
     /// [offline](Device::take_offline).
     pub fn submitter(
         &self,

@@ -248,6 +248,7 @@ fn a_quiesced_device_still_takes_the_answers_to_what_it_sent() {
         // The lane has to answer a quiesce, so another thread asks for it.
         let (say, held) = std::sync::mpsc::channel();
         let (go, wait) = std::sync::mpsc::channel::<()>();
+        #[expect(clippy::disallowed_methods, reason = "a test may own a thread; core may not")]
         let asking = std::thread::spawn(move || {
             let quiesced = device.quiesce();
             say.send(()).unwrap();

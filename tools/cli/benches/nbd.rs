@@ -70,7 +70,8 @@ fn bench(rounds: u32, seconds: u32, depth: u32) {
     for server in &servers {
         let (iops, cpu) = (median(&server.iops), median(&server.cpu_ns));
         println!(
-            "{:22} {:>9.0} IOPS ({:.0}..{:.0})  server CPU {:>6.0} ns/IO ({:.0}..{:.0})  {:.2} x echo",
+            "{:22} {:>9.0} IOPS ({:.0}..{:.0})  \
+             server CPU {:>6.0} ns/IO ({:.0}..{:.0})  {:.2} x echo",
             server.name,
             iops,
             least(&server.iops),

@@ -277,7 +277,7 @@ impl Office {
             return Some(Status::IoErr);
         }
         let block = u64::from(limits.block_sectors());
-        if bio.sector % block != 0 || u64::from(bio.sectors) % block != 0 {
+        if !bio.sector.is_multiple_of(block) || !u64::from(bio.sectors).is_multiple_of(block) {
             return Some(Status::IoErr);
         }
         let unsupported = match bio.op {

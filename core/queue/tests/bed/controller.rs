@@ -45,6 +45,7 @@ impl Controller {
             }
             _ => reconfigure(&device, &sim, &mut prng, barriers),
         };
+        #[expect(clippy::disallowed_methods, reason = "a test may own a thread; core may not")]
         let thread = Some(std::thread::spawn(work));
         Controller { thread, release, held, is_held: false, what }
     }
