@@ -260,11 +260,11 @@ impl HardQueue {
     fn offer(&mut self, now: Nanos) -> (usize, bool) {
         let mut batch = Batch::new(&self.burst, &mut self.table);
         self.driver.submit(&mut batch, now);
-        let (taken, _) = batch.outcome();
+        let (taken, status) = batch.outcome();
         let refused = taken < self.burst.len();
         self.busy = (self.busy * 7 + if refused { 16 } else { 0 }) / 8;
         if refused {
-            self.take_back_refused(taken, now);
+            self.take_back_refused(taken, status, now);
         }
         (taken, refused)
     }
@@ -274,7 +274,7 @@ impl HardQueue {
         self.busy = (self.busy * 7 + 16) / 8;
     }
 
-    fn take_back_refused(&mut self, taken: usize, now: Nanos) {
+    fn take_back_refused(&mut self, taken: usize, status: Option<Status>, now: Nanos) {
         for index in (taken..self.burst.len()).rev() {
             let tag = self.burst[index];
             let mut claim = self.table.end(tag).expect("a refused request is still in the table");
@@ -283,7 +283,10 @@ impl HardQueue {
             self.gauges.ended[usize::from(claim.rq.op.is_write())].add(1);
             self.dispatch.push_front(claim);
         }
-        if self.driver.in_flight() == 0 {
+        // The driver may hold nothing but what was given up: no answer then that it could promise.
+        let promised = status == Some(Status::DevResource)
+            && self.driver.in_flight() > self.table.quarantined();
+        if !promised {
             self.retry_at = Some(now + RETRY_NS);
         }
     }
@@ -294,11 +297,19 @@ impl HardQueue {
         if self.scan_at.is_none_or(|at| now < at) || !self.done.answers.is_empty() {
             return;
         }
-        self.scan_at = (self.driver.in_flight() > 0).then_some(now + SCAN_NS);
         // A clock may have begun less than one timeout ago.
-        let Some(before) = now.0.checked_sub(self.timeout_ns) else { return };
+        if let Some(before) = now.0.checked_sub(self.timeout_ns) {
+            self.give_up(Nanos(before), now, replies);
+        }
+        // What has been given up is not looked for again.
+        let watched = self.driver.in_flight() > self.table.quarantined();
+        self.scan_at = watched.then_some(now + SCAN_NS);
+    }
+
+    /// Ends what was issued before `before`.
+    fn give_up(&mut self, before: Nanos, now: Nanos, replies: &mut Replies) {
         let mut overdue = std::mem::take(&mut self.overdue);
-        self.table.overdue(Nanos(before), &mut overdue);
+        self.table.overdue(before, &mut overdue);
         for tag in overdue.drain(..) {
             let claim = match self.driver.cancel(tag) {
                 Cancel::Done => {

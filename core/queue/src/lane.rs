@@ -220,6 +220,8 @@ impl Multi {
         elevator.ended(&self.hard.ended, now);
         self.hard.ended.clear();
         if self.paused > 0 {
+            // Tags that came free may have let somebody in, whom nobody else asks for.
+            self.ask_elevator = true;
             return;
         }
         let room = self.hard.room();

@@ -92,11 +92,9 @@ struct Scene {
     device: Device,
     house: House<Client>,
     office: Rc<RefCell<Office>>,
-    timeout_ns: u64,
     /// Control calls left to make.
     calls: u64,
     barriers_change: bool,
-    refusals: u32,
 }
 
 fn any_limits(prng: &mut Prng) -> Limits {
@@ -193,19 +191,7 @@ impl Scene {
         let house = Scene::furnish(path, &mut prng, &device, &sim, &office);
         let calls = if seed.is_multiple_of(2) { 0 } else { 1 + prng.below(4) };
         let barriers_change = prng.percent(50);
-        let refusals = 0;
-        Scene {
-            path,
-            seed,
-            sim,
-            device,
-            house,
-            office,
-            timeout_ns,
-            calls,
-            barriers_change,
-            refusals,
-        }
+        Scene { path, seed, sim, device, house, office, calls, barriers_change }
     }
 
     /// Homes with lanes, homes of users alone, and 1 to 4 clients anywhere.
