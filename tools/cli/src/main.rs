@@ -6,6 +6,7 @@
 
 mod activation;
 mod bench;
+mod descriptors;
 mod serve;
 mod values;
 
@@ -65,6 +66,7 @@ fn strict(command: clap::Command) -> clap::Command {
 fn main() -> ExitCode {
     let arguments = strict(Cli::command()).get_matches();
     let cli = Cli::from_arg_matches(&arguments).unwrap_or_else(|error| error.exit());
+    descriptors::raise();
     let outcome = match cli.command {
         Command::Serve(serve) => serve.run(),
         Command::Bench(bench) => bench.run(),

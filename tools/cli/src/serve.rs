@@ -16,6 +16,7 @@ use weir_front_nbd::{Address, Export, Server, Settings};
 
 use crate::Failure;
 use crate::activation;
+use crate::descriptors;
 use crate::values::whole;
 
 /// The disk, socket and port of a daemon that was told nothing.
@@ -70,6 +71,9 @@ impl Serve {
         let config = self.configuration()?;
         let daemon = self.start(&config)?;
         let addresses = self.open_addresses(&daemon, &config)?;
+        if let Some(shortage) = descriptors::shortage(Settings::default().connections_max) {
+            tracing::warn!("{shortage}");
+        }
         if !self.quiet && !self.stdio {
             introduce(&daemon, &addresses);
         }
