@@ -162,10 +162,19 @@ impl Data {
     /// Says that these bytes are zeros, without writing them; the memory is kept as spare.
     #[inline]
     pub fn become_zeros(&mut self) {
-        *self = match std::mem::take(self) {
+        let zeros = match std::mem::take(self) {
             Data::One(buf) => Data::Zero { len: buf.len() as u32, spare: Some(buf) },
             other => other.into_zeros(),
         };
+        self.put(zeros);
+    }
+
+    /// Puts memory where there is none now. What an assignment costs more is the look at what it
+    /// would drop.
+    #[inline]
+    pub fn put(&mut self, data: Data) {
+        debug_assert!(matches!(self, Data::None), "{self:?} is overwritten");
+        std::mem::forget(std::mem::replace(self, data));
     }
 
     #[cold]
@@ -178,12 +187,12 @@ impl Data {
     #[must_use]
     #[inline]
     pub fn into_spare(self) -> Option<Buf> {
-        match self {
-            Data::One(buf) => Some(buf),
-            Data::Zero { spare, .. } => spare,
-            Data::None | Data::Many(_) => None,
-        }
-        .filter(|buf| buf.capacity() > 0)
+        let buf = match self {
+            Data::One(buf) => buf,
+            Data::Zero { spare: Some(buf), .. } => buf,
+            Data::Zero { spare: None, .. } | Data::None | Data::Many(_) => return None,
+        };
+        if buf.capacity() > 0 { Some(buf) } else { None }
     }
 
     fn into_bufs(self) -> Vec<Buf> {

@@ -68,6 +68,7 @@ impl Buf {
 
     /// Bytes this buffer could be [resized](Buf::resize) to; 0 for a piece cut from another.
     #[must_use]
+    #[inline]
     pub fn capacity(&self) -> usize {
         if self.0.shared.is_some() { 0 } else { self.0.capacity as usize }
     }

@@ -116,7 +116,7 @@ impl Request {
             op: bio.op,
             segments: segments_of(&bio.data),
         };
-        self.data = std::mem::take(&mut bio.data);
+        self.data.put(std::mem::take(&mut bio.data));
         self.cookie = bio.cookie;
         self.accepted_at = now;
         self.split = Self::WHOLE;
@@ -193,7 +193,10 @@ impl Request {
     /// Answers a read with zeros, without writing them.
     #[inline]
     pub fn read_as_zeros(&mut self) {
-        self.for_each_data(Data::become_zeros);
+        match &self.merged {
+            None => self.data.become_zeros(),
+            Some(_) => self.for_each_data(Data::become_zeros),
+        }
     }
 
     /// Moves all memory to `lent`, so that the driver owns it while it may still be touched. It
@@ -247,9 +250,14 @@ impl Request {
         (std::mem::take(&mut merged.before), std::mem::take(&mut merged.after))
     }
 
+    /// Whether bios were ever merged into this slot.
+    #[inline]
+    pub(crate) fn is_merged(&self) -> bool {
+        self.merged.is_some()
+    }
+
     /// Gives each merged bio this request's outcome and times and hands it to `release`; what is
     /// left is this request's own bio.
-    #[inline]
     pub(crate) fn release_merged(&mut self, mut release: impl FnMut(RequestClaim)) {
         let Some(merged) = &mut self.merged else { return };
         merged.leave_own(&mut self.rq);

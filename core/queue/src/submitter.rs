@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use weir_bio::{Bio, Data, Flags, Nanos, Op, RqId, Status, SubmitterId};
-use weir_ring::{Claim, Member, Producer};
+use weir_ring::{Claim, Incoming, Member, Producer};
 use weir_sched::merge::{Fit, fit};
 
 use crate::admit::{admit, is_plain};
@@ -14,7 +14,7 @@ use crate::config::Spread;
 use crate::parts::Parts;
 use crate::request::{FlushStep, Request, RequestClaim, State};
 use crate::shared::{ELEVATOR, Shared, Snapshot};
-use crate::stats::{Group, Streaks, SubmitterStats};
+use crate::stats::{Group, Streak, SubmitterStats};
 
 /// Requests a plug holds before it is flushed.
 const PLUG_MAX: usize = 32;
@@ -97,9 +97,6 @@ pub(crate) struct Core {
     ended: Vec<Completion>,
     /// See [`is_direct`](Core::is_direct).
     direct: bool,
-    /// Ended requests on their way through [`complete`](Core::complete).
-    arrived: Vec<RequestClaim>,
-    streaks: Streaks,
     /// How many of `ended` never passed the gate.
     turned_away: usize,
     /// The latest time this thread brought: a drop happens then.
@@ -127,7 +124,6 @@ impl Submitter {
         Submitter {
             core: Some(Box::new(Core {
                 direct,
-                arrived: Vec::new(),
                 shared,
                 id,
                 member,
@@ -144,7 +140,6 @@ impl Submitter {
                 parts: Vec::new(),
                 backlog: VecDeque::new(),
                 ended: Vec::new(),
-                streaks: Streaks::default(),
                 turned_away: 0,
                 snapshot,
                 last_now: Nanos::ZERO,
@@ -173,7 +168,12 @@ impl Submitter {
     pub fn submit(&mut self, mut bio: Bio, now: Nanos) -> Result<(), Refused> {
         // By reference from here on: copying a bio just filled in costs more than all its checks.
         match self.core().submit(&mut bio, now) {
-            Ok(()) => Ok(()),
+            Ok(()) => {
+                // Whoever accepts a bio takes its memory: nothing is left that a drop would free.
+                debug_assert!(matches!(bio.data, Data::None), "accepted, but not its memory");
+                std::mem::forget(bio);
+                Ok(())
+            }
             Err(Why::Full) => Err(Refused::Full(bio)),
             Err(Why::Frozen) => Err(Refused::Frozen(bio)),
         }
@@ -379,24 +379,37 @@ impl Core {
     #[inline]
     fn plug_in_ring(&mut self, claim: RequestClaim, now: Nanos) {
         let ring = &mut self.rings[0];
+        let mut flush = ring.unpublished() >= PLUG_MAX;
         if self.snapshot.nomerges < 2 {
-            let limits = &self.snapshot.limits;
-            let fit = ring.with_newest(|newest| fit(&newest.rq, &claim.rq, limits));
-            match fit {
-                None | Some(Fit::Apart) => {}
-                Some(Fit::TooLarge) => {
-                    ring.with_newest(|newest| newest.rq.flags |= Flags::NOMERGE);
-                }
-                Some(Fit::Joins(side)) => {
-                    ring.with_newest(|newest| newest.absorb(claim, side));
-                    return;
-                }
+            let newest = ring.with_newest(|newest| {
+                (newest.rq.touches(&claim.rq), newest.rq.sectors >= PLUG_FLUSH_SECTORS)
+            });
+            let (touches, large) = newest.unwrap_or((false, false));
+            flush |= large;
+            if touches {
+                return self.plug_next_to(claim, flush, now);
             }
         }
-        let large = |newest: &mut RequestClaim| newest.rq.sectors >= PLUG_FLUSH_SECTORS;
-        if ring.unpublished() >= PLUG_MAX
-            || (self.snapshot.nomerges < 2 && ring.with_newest(large) == Some(true))
-        {
+        if flush {
+            self.flush_plug(now);
+        }
+        self.push(0, claim);
+    }
+
+    /// The newest in the plug starts or ends where this one ends or starts.
+    fn plug_next_to(&mut self, claim: RequestClaim, flush: bool, now: Nanos) {
+        let (ring, limits) = (&mut self.rings[0], &self.snapshot.limits);
+        match ring.with_newest(|newest| fit(&newest.rq, &claim.rq, limits)) {
+            None | Some(Fit::Apart) => {}
+            Some(Fit::TooLarge) => {
+                ring.with_newest(|newest| newest.rq.flags |= Flags::NOMERGE);
+            }
+            Some(Fit::Joins(side)) => {
+                ring.with_newest(|newest| newest.absorb(claim, side));
+                return;
+            }
+        }
+        if flush {
             self.flush_plug(now);
         }
         self.push(0, claim);
@@ -483,23 +496,22 @@ impl Core {
         }
     }
 
+    #[inline]
     pub(crate) fn complete(&mut self, now: Nanos, mut each: impl FnMut(Completion)) -> usize {
         self.last_now = now;
-        let unsent = self.ended.len();
-        let arrived = self.take_arrived(now);
-        if unsent + arrived == 0 {
+        let arrived = self.port.inbox.take();
+        if arrived.is_empty() && self.ended.is_empty() {
             return 0;
         }
         // Statistics are written before anybody is told, so that whoever is told finds them whole;
         // what is being handed over is no longer in flight.
-        self.stats.handing_over.set((unsent + arrived) as u64);
-        let mut ended = unsent;
-        for completion in std::mem::take(&mut self.ended) {
-            self.stats.errors.add(u64::from(!completion.status.is_ok()));
-            each(completion);
+        let count = self.count_arrived(&arrived, now);
+        self.stats.handing_over.set((self.ended.len() + count) as u64);
+        let mut ended = 0;
+        if !self.ended.is_empty() {
+            ended += self.hand_over_unsent(&mut each);
         }
-        let mut claims = std::mem::take(&mut self.arrived);
-        for claim in claims.drain(..) {
+        for claim in arrived {
             if claim.split == Request::WHOLE {
                 ended += 1;
                 each(self.take_apart(claim));
@@ -511,7 +523,6 @@ impl Core {
                 self.stats.handing_over.set(left);
             }
         }
-        self.arrived = claims;
         let left = ended - std::mem::take(&mut self.turned_away);
         if left > 0 && self.member.leave(left as u64, &self.shared.gate) {
             self.shared.tell_freezer();
@@ -523,28 +534,44 @@ impl Core {
         ended
     }
 
-    /// Empties the inbox and counts what came.
+    /// Those that never became a request.
+    #[cold]
+    fn hand_over_unsent(&mut self, each: &mut impl FnMut(Completion)) -> usize {
+        let unsent = std::mem::take(&mut self.ended);
+        let count = unsent.len();
+        for completion in unsent {
+            self.stats.errors.add(u64::from(!completion.status.is_ok()));
+            each(completion);
+        }
+        count
+    }
+
+    /// Puts what came into the statistics and says how many there are.
     #[inline]
-    fn take_arrived(&mut self, now: Nanos) -> usize {
-        let inbox = self.port.inbox.take();
-        if inbox.is_empty() {
+    fn count_arrived(&mut self, arrived: &Incoming<Request>, now: Nanos) -> usize {
+        if arrived.is_empty() {
             return 0;
         }
         self.stats.account_busy(&self.shared.stamp, now, || true);
-        for claim in inbox {
-            debug_assert_eq!(claim.state, State::Complete, "a request comes back unfinished");
-            let ok = claim.status.is_ok();
-            let sectors = if ok { u64::from(claim.rq.sectors) } else { 0 };
-            // A bio in parts is one error, however many of them failed.
-            self.stats.errors.add(u64::from(!ok && claim.split == Request::WHOLE));
-            let group = Group::of(claim.rq.op);
-            let times =
-                (claim.issued_at.since(claim.accepted_at), claim.done_at.since(claim.issued_at));
-            self.stats.count(&mut self.streaks, group, times, claim.absorbed, sectors);
-            self.arrived.push(claim);
-        }
-        self.stats.settle(&mut self.streaks);
-        self.arrived.len()
+        let (mut count, mut streak) = (0, Streak::default());
+        arrived.for_each_ref(|request| {
+            debug_assert_eq!(request.state, State::Complete, "a request comes back unfinished");
+            count += 1;
+            let stamps = (request.accepted_at, request.issued_at, request.done_at);
+            if streak.stamps != stamps {
+                self.stats.settle(&mut streak);
+                streak.stamps = stamps;
+            }
+            let ok = request.status.is_ok();
+            let sectors = if ok { request.rq.sectors } else { 0 };
+            streak.count(Group::of(request.rq.op), request.absorbed, sectors);
+            if !ok && request.split == Request::WHOLE {
+                // A bio in parts is one error, however many of them failed.
+                self.stats.errors.add(1);
+            }
+        });
+        self.stats.settle(&mut streak);
+        count
     }
 
     /// The bio of an ended request; its slot is free again.

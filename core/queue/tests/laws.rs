@@ -13,7 +13,6 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use bed::client::{Client, Office};
 use bed::controller::Controller;
@@ -30,6 +29,10 @@ use weir_sched::legacy::noop::Noop;
 const SEEDS: u64 = 300;
 
 const DEPTHS: [u16; 6] = [1, 2, 3, 4, 17, 64];
+
+/// Times a scene at rest looks for the end of a control call before it is called stuck: well above
+/// what any takes, which is some thousand.
+const CALL_WAITS_MAX: u64 = 50_000_000;
 
 const TIMEOUT_NS: u64 = 2_000_000_000;
 
@@ -234,7 +237,7 @@ impl Scene {
 
     fn run(&mut self) {
         let mut controller: Option<Controller> = None;
-        let deadline = Instant::now() + Duration::from_secs(30);
+        let mut waits = 0_u64;
         loop {
             let busy = self.house.step() == Step::Went;
             if let Some(call) = &mut controller {
@@ -250,12 +253,9 @@ impl Scene {
                     }
                     call.release();
                 } else if !busy {
-                    assert!(
-                        Instant::now() < deadline,
-                        "{} never ends\n{}",
-                        call.what,
-                        self.state()
-                    );
+                    waits += 1;
+                    let (what, most) = (call.what, CALL_WAITS_MAX);
+                    assert!(waits < most, "{what} never ends\n{}", self.state());
                     std::thread::yield_now();
                 }
                 continue;
@@ -391,25 +391,14 @@ impl weir_ring::Wake for NoWake {
 fn one_seed(path: Path, seed: u64) {
     let _tell = Tell(format!("path {path:?}\nLAW_SEED={seed}"));
     let mut scene = Scene::new(path, seed);
-    let begun = Instant::now();
     scene.run();
-    if begun.elapsed() > Duration::from_millis(300) {
-        println!(
-            "slow seed {seed}: {} passes, now {:?}, {:?}",
-            scene.house.passes,
-            scene.house.now,
-            scene.sim.world().plan
-        );
-    }
     scene.check_rest();
     scene.check_tags();
     scene.check_departure();
 }
 
 fn hold_the_laws(path: Path) {
-    let started = Instant::now();
     seeds(SEEDS).for_each(|seed| one_seed(path, seed));
-    println!("{path:?}: {:?}", started.elapsed());
 }
 
 macro_rules! laws {
