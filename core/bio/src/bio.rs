@@ -187,12 +187,10 @@ impl Data {
     #[must_use]
     #[inline]
     pub fn into_spare(self) -> Option<Buf> {
-        let buf = match self {
-            Data::One(buf) => buf,
-            Data::Zero { spare: Some(buf), .. } => buf,
-            Data::Zero { spare: None, .. } | Data::None | Data::Many(_) => return None,
-        };
-        if buf.capacity() > 0 { Some(buf) } else { None }
+        match self {
+            Data::One(buf) | Data::Zero { spare: Some(buf), .. } if buf.capacity() > 0 => Some(buf),
+            _ => None,
+        }
     }
 
     fn into_bufs(self) -> Vec<Buf> {

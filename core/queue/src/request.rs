@@ -116,7 +116,11 @@ impl Request {
             op: bio.op,
             segments: segments_of(&bio.data),
         };
-        self.data.put(std::mem::take(&mut bio.data));
+        self.data.put(match std::mem::take(&mut bio.data) {
+            // Piece by piece: to read in one go what was written in two a moment ago is to wait.
+            Data::One(buf) => Data::One(buf),
+            other => other,
+        });
         self.cookie = bio.cookie;
         self.accepted_at = now;
         self.split = Self::WHOLE;

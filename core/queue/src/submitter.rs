@@ -376,7 +376,7 @@ impl Core {
     }
 
     /// Without a scheduler the plug is the part of the ring that is not published yet.
-    #[inline]
+    #[inline(always)]
     fn plug_in_ring(&mut self, claim: RequestClaim, now: Nanos) {
         let ring = &mut self.rings[0];
         let mut flush = ring.unpublished() >= PLUG_MAX;
@@ -536,7 +536,7 @@ impl Core {
 
     /// Those that never became a request.
     #[cold]
-    fn hand_over_unsent(&mut self, each: &mut impl FnMut(Completion)) -> usize {
+    fn hand_over_unsent(&mut self, each: &mut dyn FnMut(Completion)) -> usize {
         let unsent = std::mem::take(&mut self.ended);
         let count = unsent.len();
         for completion in unsent {

@@ -30,7 +30,7 @@ impl<T> Shared<T> {
     }
 }
 
-/// Where the cells are, kept at hand by both ends: the way over the shared part is two loads longer.
+/// Where the cells are, kept at hand by both ends: the way over the shared part is two loads more.
 struct Cells<T> {
     first: NonNull<UnsafeCell<MaybeUninit<T>>>,
     mask: usize,
@@ -179,6 +179,30 @@ impl<T: Send> Consumer<T> {
         Some(item)
     }
 
+    /// Takes up to `max` of the oldest published items, gives their places back, and says how many
+    /// there were.
+    #[inline]
+    pub fn pop_each(&mut self, max: usize, mut each: impl FnMut(T)) -> usize {
+        if self.taken == self.published_seen && !self.refresh() {
+            return 0;
+        }
+        let count = max.min(self.published_seen.wrapping_sub(self.taken));
+        let from = self.taken;
+        // Moved on before `each` is called, so that nothing is read twice if that panics.
+        self.taken = from.wrapping_add(count);
+        for offset in 0..count {
+            // SAFETY: the shared part is alive.
+            let cell = unsafe { self.cells.at(from.wrapping_add(offset)) };
+            each(cell.with(|cell| {
+                // SAFETY: the cell was published (just checked) and is read once.
+                unsafe { (*cell).assume_init_read() }
+            }));
+        }
+        self.release();
+        count
+    }
+
+    #[inline]
     fn refresh(&mut self) -> bool {
         // Acquire: the items up to here are written.
         self.published_seen = self.shared.published.load(Ordering::Acquire);
@@ -241,6 +265,20 @@ mod tests {
         assert_eq!(tx.push(3), Err(3), "the places were not given back yet");
         rx.release();
         assert_eq!(tx.push(3), Ok(()));
+    }
+
+    #[test]
+    fn items_taken_together_come_in_order_and_no_more_than_asked_for() {
+        let (mut tx, mut rx) = ring(4);
+        let mut seen = Vec::new();
+        for round in 0..5 {
+            (0..3).for_each(|n| tx.push(round * 3 + n).unwrap());
+            tx.publish();
+            assert_eq!(rx.pop_each(2, |item| seen.push(item)), 2);
+            assert_eq!(rx.pop_each(2, |item| seen.push(item)), 1);
+            assert_eq!(rx.pop_each(2, |item| seen.push(item)), 0);
+        }
+        assert_eq!(seen, (0..15).collect::<Vec<_>>());
     }
 
     #[test]
