@@ -13,8 +13,9 @@ use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
 use std::process::{Command, Stdio};
 
 use daemon::client::{Client, option, option_reply};
+use daemon::outside::mortal;
 use daemon::program::{Ended, Running, program, python, run};
-use daemon::{Daemon, Folder, PATIENCE, weir};
+use daemon::{Daemon, Folder, PATIENCE, WEIR, weir};
 use serde_json::Value;
 
 /// Runs `weir` with these words to its end.
@@ -240,14 +241,12 @@ fn bench_prints_exactly_the_promised_fields() {
 
 /// `weir serve` behind a shell that hands it standard input as the first passed descriptor.
 fn activated(folder: &Folder, listener: UnixListener, pid: &str, further: &str) -> Command {
-    let mut command = weir(folder);
-    let path = command.get_program().to_owned();
-    command = Command::new("/bin/sh");
+    let mut command = mortal("/bin/sh");
     let line = format!(
         "export LISTEN_FDS=1 LISTEN_PID={pid}; exec \"$0\" serve --disk sda=ram:1MiB {further} \
          3<&0 </dev/null"
     );
-    command.args(["-c", &line]).arg(path).current_dir(folder.path());
+    command.args(["-c", &line]).arg(WEIR).current_dir(folder.path());
     command.stdin(Stdio::from(OwnedFd::from(listener))).stdout(Stdio::null());
     command
 }
@@ -422,10 +421,8 @@ fn the_default_disk_is_served_and_the_lines_to_paste_work() {
         line.push_str("PATH=$PATH:/usr/sbin:/sbin ip link set lo up; ");
     }
     line.push_str("exec \"$0\" serve'");
-    let mut command = weir(&folder);
-    let weir = command.get_program().to_owned();
-    command = Command::new("/bin/sh");
-    command.args(["-c", &format!("exec {line} \"$0\"")]).arg(weir).current_dir(folder.path());
+    let mut command = mortal("/bin/sh");
+    command.args(["-c", &format!("exec {line} \"$0\"")]).arg(WEIR).current_dir(folder.path());
     command.stdin(Stdio::null()).stdout(Stdio::piped());
     let mut daemon = Daemon::spawn(command);
     let mut output = daemon.child().stdout.take().expect("piped");

@@ -11,8 +11,9 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use daemon::client::{Client, FLUSH, FUA, WRITE, request};
+use daemon::outside::leave_out;
 use daemon::program::Noise;
-use daemon::{Daemon, Folder, PATIENCE, weir};
+use daemon::{Daemon, Folder, PATIENCE, WEIR};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::inotify;
 
@@ -263,12 +264,11 @@ fn a_flush_is_answered_after_its_fdatasync_and_a_fua_after_its_synchronous_write
         println!("seed {seed}, options {options:?}");
         let folder = Folder::new();
         let trace = folder.image("trace");
-        let weir = weir(&folder);
         let mut command = daemon::program::program("strace");
         // The daemon keeps the pid of what is started here; strace looks on from beside it.
         command.args(["-D", "-f", "-xx", "-s", "400000", "-o"]).arg(&trace);
         command.args(["-e", "trace=/^(recv|send|pwrite|fdatasync|fsync)", "--"]);
-        command.arg(weir.get_program()).args(["serve", "--quiet", "--nbd", "unix:nbd.sock"]);
+        command.arg(WEIR).args(["serve", "--quiet", "--nbd", "unix:nbd.sock"]);
         command.args(["--disk", &folder.file_disk("sda", "8MiB", options)]);
         command.current_dir(folder.path()).stdout(std::process::Stdio::null());
         let mut daemon = Daemon::spawn(command);
@@ -368,8 +368,7 @@ fn heard(trace: &str, threads: &[String]) -> Vec<Heard> {
 #[ignore = "looks at io_uring through the kernel's tracing, where root may"]
 fn a_flush_is_answered_after_the_ring_completed_its_fsync() {
     let Some(tracing) = Tracing::begin() else {
-        println!("left out: no tracing of io_uring here (root, tracefs and its events are needed)");
-        return;
+        return leave_out("no tracing of io_uring: it takes root, tracefs and its events");
     };
     let folder = Folder::new();
     let disk = folder.file_disk("sda", "8MiB", ",io=uring");

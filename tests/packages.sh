@@ -8,14 +8,15 @@ set -euo pipefail
 # distribution's interpreter, whichever python3 comes first in PATH.
 export PATH="$PATH:/usr/sbin:/sbin"
 packages=(
-    "fio             fio --version"
-    "nbdkit          nbdkit --version"
-    "libnbd-bin      nbdcopy --version"
-    "python3-libnbd  /usr/bin/python3 -c 'import nbd'"
-    "qemu-utils      qemu-img --version"
-    "e2fsprogs       mkfs.ext4 -V"
-    "strace          strace --version"
-    "iproute2        ip -V"
+    "fio                 fio --version"
+    "nbdkit              nbdkit --version"
+    "libnbd-bin          nbdcopy --version"
+    "python3-libnbd      /usr/bin/python3 -c 'import nbd'"
+    "qemu-utils          qemu-img --version"
+    "qemu-system-common  qemu-storage-daemon --version"
+    "e2fsprogs           mkfs.ext4 -V"
+    "strace              strace --version"
+    "iproute2            ip -V"
 )
 
 missing_packages() {

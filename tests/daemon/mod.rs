@@ -4,6 +4,7 @@
 #![allow(dead_code, reason = "each test file uses its own part")]
 
 pub mod client;
+pub mod outside;
 pub mod program;
 
 use std::fs;
@@ -15,6 +16,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
+use outside::mortal;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 
@@ -84,9 +86,12 @@ impl Drop for Folder {
     }
 }
 
+/// The built command.
+pub const WEIR: &str = env!("CARGO_BIN_EXE_weir");
+
 /// `weir` in a folder, with nothing of the environment that would change what it does.
 pub fn weir(folder: &Folder) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    let mut command = mortal(WEIR);
     command.current_dir(folder.path()).stdin(Stdio::null()).stdout(Stdio::null());
     for name in ["WEIR_LOG", "WEIR_CONTROL", "LISTEN_FDS", "LISTEN_PID", "NOTIFY_SOCKET"] {
         command.env_remove(name);

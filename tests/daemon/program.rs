@@ -10,6 +10,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::inotify;
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 
+use super::outside::{installed, mortal};
 use super::{Folder, PATIENCE, wait};
 
 /// What a program left behind.
@@ -22,8 +23,18 @@ pub struct Ended {
 
 /// A program, found also where ordinary users do not search.
 pub fn program(name: &str) -> Command {
+    at_home(Command::new(name))
+}
+
+/// The same for one that would otherwise outlive a test that is killed.
+#[track_caller]
+fn server(name: &str) -> Command {
+    assert!(installed(name), "{name} is not installed; tests/packages.sh installs it");
+    at_home(mortal(name))
+}
+
+fn at_home(mut command: Command) -> Command {
     let path = std::env::var("PATH").unwrap_or_default();
-    let mut command = Command::new(name);
     command.env("PATH", format!("{path}:/usr/sbin:/sbin")).stdin(Stdio::null());
     // Some leave files where they are started.
     command.current_dir(env!("CARGO_TARGET_TMPDIR"));
@@ -147,7 +158,7 @@ pub struct Server {
 #[track_caller]
 pub fn nbdkit(folder: &Folder, name: &str, arguments: &[&str]) -> Server {
     let (socket, pid) = (folder.near(name), folder.near(&format!("{name}.pid")));
-    let mut command = program("nbdkit");
+    let mut command = server("nbdkit");
     command.arg("--foreground").arg("--unix").arg(&socket).arg("--pidfile").arg(&pid);
     command.args(arguments);
     background(folder, command, socket, &pid)
@@ -157,7 +168,7 @@ pub fn nbdkit(folder: &Folder, name: &str, arguments: &[&str]) -> Server {
 #[track_caller]
 pub fn qemu_nbd(folder: &Folder, name: &str, image: &Path, arguments: &[&str]) -> Server {
     let (socket, pid) = (folder.near(name), folder.near(&format!("{name}.pid")));
-    let mut command = program("qemu-nbd");
+    let mut command = server("qemu-nbd");
     command.args(["--persistent", "--format=raw", "--socket"]).arg(&socket);
     command.arg(format!("--pid-file={}", pid.display()));
     command.args(arguments).arg(image);

@@ -6,6 +6,7 @@ mod bed;
 use std::path::Path;
 use std::sync::Arc;
 
+use bed::outside::leave_out;
 use bed::{Bed, LoopDevice, TempFile, noise, seed};
 use weir_bio::{Bio, Buf, Data, Flags, Nanos, Op, Prng, SECTOR, Status};
 use weir_local::file::Io;
@@ -68,7 +69,7 @@ fn files() -> Vec<Subject> {
                 let name = format!("file, {io:?}, direct={direct}, in memory={in_memory}");
                 let file = TempFile::within(folder);
                 if in_memory && !memory.is_dir() {
-                    println!("skipped: {name}: there is no {}", memory.display());
+                    leave_out(&format!("{name}: there is no {}", memory.display()));
                     continue;
                 }
                 match File::open(file.path(), &FileOptions { io, direct, ..options() }) {
@@ -78,7 +79,7 @@ fn files() -> Vec<Subject> {
                         subjects.push(Subject { name, driver, keeps_data: true });
                     }
                     Err(error) if io == Io::Uring && error.to_string().contains("io_uring") => {
-                        println!("skipped: {name}: {error}");
+                        leave_out(&format!("{name}: {error}"));
                     }
                     Err(error) => panic!("{name}: {error}"),
                 }
@@ -100,7 +101,7 @@ fn block_devices() -> Vec<Subject> {
                 assert_eq!(driver.limits().logical_block_size, block);
                 subjects.push(Subject { name, driver: Arc::new(driver), keeps_data: true });
             }
-            Err(error) => println!("skipped: {name}: {error}"),
+            Err(error) => leave_out(&format!("{name}: {error}")),
         }
     }
     subjects

@@ -5,6 +5,7 @@ mod bed;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
+use bed::outside::leave_out;
 use bed::{Bed, LoopDevice, TempFile, noise};
 use weir_bio::{Bio, Buf, Data, Flags, Op, Prng, Status};
 use weir_local::file::{Backend, Io};
@@ -157,8 +158,7 @@ fn discarding_frees_space_and_zeroing_keeps_it_when_told_to() {
         let driver = File::open(file.path(), &options).unwrap();
         let limits = driver.limits();
         if limits.max_hw_discard_sectors == 0 || !limits.fast_write_zeroes {
-            println!("skipped: the file system cannot punch holes");
-            return;
+            return leave_out("the file system cannot punch holes");
         }
         let mut bed = Bed::new(&driver);
         let allocated = || fs::metadata(file.path()).unwrap().blocks();
@@ -210,7 +210,7 @@ fn the_back_end_is_the_one_asked_for_and_is_named() {
             assert_eq!(driver.backend(), Backend::Uring);
             assert!(driver.notices().pop().unwrap().contains("io_uring"));
         }
-        Err(error) => println!("skipped: {error}"),
+        Err(error) => leave_out(&format!("{error}")),
     }
 }
 
@@ -236,7 +236,7 @@ fn a_block_device_has_one_user_and_reports_its_blocks() {
     for block in [512, 4096] {
         let device = match LoopDevice::new(4 * MIB, block) {
             Ok(device) => device,
-            Err(error) => return println!("skipped: no loop device: {error}"),
+            Err(error) => return leave_out(&format!("no loop device: {error}")),
         };
         let driver = File::open(device.path(), &FileOptions::default()).unwrap();
         let limits = driver.limits();

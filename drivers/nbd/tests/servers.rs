@@ -2,8 +2,15 @@
 
 mod support;
 
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{
+    Pid, PidfdFlags, Signal, WaitOptions, getpid, pidfd_open, set_child_subreaper, waitpid,
+};
+use support::outside::{Mortal, kernel_is_asked, leave_out};
 use support::program::{nbdkit, nbdkit_tcp, qemu_nbd};
 use support::{Lane, bytes, exercise, flush, read, write};
 use weir_bio::{Bio, Data, Flags, Op, Status};
@@ -274,4 +281,46 @@ fn a_server_that_does_not_answer_is_given_up_in_time() {
     let hasty = Options { connect_timeout: Duration::from_millis(50), ..Options::default() };
     let why = Nbd::connect(server.address.clone(), "", hasty).unwrap_err().to_string();
     assert!(why.contains("the greeting") && why.contains("50ms"), "{why}");
+}
+
+/// Tells this program that it is the part of the next test that is killed.
+const DOOMED: &str = "WEIR_TEST_DOOMED";
+
+#[test]
+fn no_server_outlives_the_test_that_started_it() {
+    const NAME: &str = "no_server_outlives_the_test_that_started_it";
+    let Some(server) = qemu_nbd(1 << 20, &[]) else { return };
+    if std::env::var_os(DOOMED).is_some() {
+        println!("\npid {}", server.pid());
+        loop {
+            std::thread::park();
+        }
+    }
+    let patience = Timespec { tv_sec: 60, tv_nsec: 0 };
+    let end = |pid: Pid| pidfd_open(pid, PidfdFlags::empty()).expect("a running server");
+    let ended = |end| poll(&mut [PollFd::new(end, PollFlags::IN)], Some(&patience)) == Ok(1);
+    // A test that panics.
+    let panicked = end(server.pid());
+    let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(move || {
+        let _server = server;
+        panic!("as a test that fails");
+    }));
+    assert!(panic.is_err() && ended(&panicked));
+    // A test that is killed, with all of its program.
+    if !kernel_is_asked() {
+        return leave_out("there is no setpriv, without which a killed test's servers live on");
+    }
+    let mut doomed = Command::new(std::env::current_exe().expect("this program"));
+    doomed.args(["--exact", NAME, "--nocapture"]).env(DOOMED, "1").stdout(Stdio::piped());
+    let mut doomed = Mortal(doomed.spawn().expect("this program once more"));
+    let mut said = BufReader::new(doomed.stdout.take().expect("piped")).lines();
+    let pid = said.find_map(|line| line.expect("text").strip_prefix("pid ")?.parse().ok());
+    let pid = Pid::from_raw(pid.expect("a pid")).expect("above 0");
+    // The orphan is inherited, so that it is seen how it ended and nothing is left of it.
+    set_child_subreaper(Some(getpid())).expect("a right everybody has");
+    let killed = end(pid);
+    drop(doomed);
+    assert!(ended(&killed));
+    let (_, status) = waitpid(Some(pid), WaitOptions::NOHANG).expect("a child").expect("ended");
+    assert_eq!(status.terminating_signal(), Some(Signal::KILL.as_raw()));
 }

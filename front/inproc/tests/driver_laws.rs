@@ -10,6 +10,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bed::outside::leave_out;
 use bed::server::Server;
 use bed::{Folder, Model, exercise, seed};
 use weir::{
@@ -76,7 +77,7 @@ fn memory(name: &'static str, target: &str, keeps_data: bool) -> Subject {
 
 fn file(name: &'static str, parent: &Path, options: &str, buffered: bool) -> Option<Subject> {
     if !parent.is_dir() {
-        println!("skipped: {name}: there is no {}", parent.display());
+        leave_out(&format!("{name}: there is no {}", parent.display()));
         return None;
     }
     let folder = Folder::within(parent);

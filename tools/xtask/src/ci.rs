@@ -142,7 +142,10 @@ fn test(workspace: &Workspace) -> Vec<Step> {
         let selected = format!("test --workspace --no-fail-fast {}", programs.join(" "));
         Step::cargo("whole-program", &format!("{selected} -- --ignored"))
     };
-    vec![Step::cargo("test", "test --workspace --no-fail-fast"), programs]
+    // Alone, `cargo test` leaves out what it lacks a program for. Here all are installed, and a
+    // test that cannot start one fails.
+    let steps = [Step::cargo("test", "test --workspace --no-fail-fast"), programs];
+    steps.map(|step| step.with("WEIR_TEST_PROGRAMS", "installed".to_owned())).into()
 }
 
 fn loom(workspace: &Workspace) -> Vec<Step> {
@@ -269,6 +272,16 @@ mod tests {
         let found = lines(&one, Stage::Test);
         let ignored = "test --workspace --no-fail-fast --test nbd_clients -- --ignored";
         assert_eq!(found, ["test --workspace --no-fail-fast", ignored]);
+    }
+
+    #[test]
+    fn a_program_that_tests_need_may_not_be_missing() {
+        for step in steps(&workspace(&[("weir-cli", "test", "nbd_clients")]), Stage::Test) {
+            let Work::Cargo(_, environment) = &step.work else {
+                panic!("{} is not cargo", step.name)
+            };
+            assert_eq!(environment, &[("WEIR_TEST_PROGRAMS", "installed".to_owned())]);
+        }
     }
 
     #[test]

@@ -3,6 +3,9 @@
 
 #![allow(dead_code)] // Each test file uses its part.
 
+#[path = "../../../../tests/daemon/outside.rs"]
+pub mod outside;
+
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::Command;

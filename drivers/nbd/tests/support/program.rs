@@ -1,7 +1,7 @@
 //! Real servers: nbdkit and qemu-nbd, each on a socket of its own, ended by pid.
 
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::inotify;
@@ -9,22 +9,14 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use weir_driver_nbd::Address;
 
 use super::Folder;
+use super::outside::{Mortal, installed, mortal};
 
 /// A server that runs in the background until the value is dropped.
 pub struct Program {
+    /// `None` once it was killed. Gone before its folder is.
+    child: Option<Mortal>,
     pub folder: Folder,
     pub address: Address,
-    /// `None` once it was killed.
-    child: Option<Child>,
-}
-
-/// Whether the program is installed; says so if it is not.
-pub fn installed(name: &str) -> bool {
-    let found = Command::new(name).arg("--version").output().is_ok();
-    if !found {
-        println!("skipped: {name} is not installed");
-    }
-    found
 }
 
 /// nbdkit with these arguments, or `None` where it is missing.
@@ -37,7 +29,7 @@ pub fn nbdkit(arguments: &[&str]) -> Option<Program> {
 }
 
 fn nbdkit_command(folder: &Folder, arguments: &[&str]) -> Command {
-    let mut command = Command::new("nbdkit");
+    let mut command = mortal("nbdkit");
     command
         .arg("-f")
         .arg("-U")
@@ -58,7 +50,7 @@ pub fn nbdkit_tcp(arguments: &[&str]) -> Option<Program> {
         (port > 20000).then_some(port)
     });
     let port = free.expect("a free port above 20000");
-    let mut command = Command::new("nbdkit");
+    let mut command = mortal("nbdkit");
     command.args(["-f", "-i", "127.0.0.1", "-p", &port.to_string(), "-P"]);
     command.arg(folder.join("pid")).args(arguments);
     let child = Some(start(command, &folder));
@@ -72,7 +64,7 @@ pub fn qemu_nbd(bytes: u64, arguments: &[&str]) -> Option<Program> {
     let folder = Folder::new();
     let image = folder.join("image");
     std::fs::File::create(&image).and_then(|file| file.set_len(bytes)).expect("an image");
-    let mut command = Command::new("qemu-nbd");
+    let mut command = mortal("qemu-nbd");
     command.args(["-t", "-f", "raw", "-k"]).arg(folder.join("socket"));
     command.arg(format!("--pid-file={}", folder.join("pid").display()));
     command.args(arguments).arg(image);
@@ -82,14 +74,14 @@ pub fn qemu_nbd(bytes: u64, arguments: &[&str]) -> Option<Program> {
 }
 
 /// Starts a server in the foreground. Both write their pid once they listen.
-fn start(mut command: Command, folder: &Folder) -> Child {
+fn start(mut command: Command, folder: &Folder) -> Mortal {
     let _ = std::fs::remove_file(folder.join("pid"));
     let log = std::fs::File::create(folder.join("log")).expect("a log");
     command.stdin(Stdio::null()).stdout(log.try_clone().expect("a log")).stderr(log);
     let news = inotify::init(inotify::CreateFlags::CLOEXEC).expect("inotify");
     let watched = inotify::WatchFlags::CREATE | inotify::WatchFlags::MOVED_TO;
     inotify::add_watch(&news, folder.path(), watched).expect("inotify");
-    let mut child = command.spawn().expect("the server can be started");
+    let mut child = Mortal(command.spawn().expect("the server can be started"));
     let ended = pidfd_open(Pid::from_child(&child), PidfdFlags::empty()).expect("a child");
     let mut bytes = [0; 4096];
     while !folder.join("pid").exists() {
@@ -109,6 +101,10 @@ impl Program {
         self.folder.join("image")
     }
 
+    pub fn pid(&self) -> Pid {
+        Pid::from_child(self.child.as_ref().expect("a running server"))
+    }
+
     /// Kills the server and waits until it is gone, and its socket with it.
     pub fn kill(&mut self) {
         let mut child = self.child.take().expect("a running server");
@@ -121,14 +117,5 @@ impl Program {
     pub fn restart(&mut self, arguments: &[&str]) {
         assert!(self.child.is_none(), "killed before");
         self.child = Some(start(nbdkit_command(&self.folder, arguments), &self.folder));
-    }
-}
-
-impl Drop for Program {
-    fn drop(&mut self) {
-        if let Some(mut child) = self.child.take() {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
     }
 }

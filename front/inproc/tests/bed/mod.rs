@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test file uses its own part")]
 
+#[path = "../../../../tests/daemon/outside.rs"]
+pub mod outside;
 pub mod server;
 
 use std::path::{Path, PathBuf};

@@ -1,17 +1,19 @@
 //! Real NBD servers, each on a socket of its own, ended by pid.
 
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::inotify;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::Folder;
+use super::outside::{Mortal, installed, mortal};
 
 /// A server in the background, ended with the value.
 pub struct Server {
+    // Gone before its folder is.
+    _child: Mortal,
     folder: Folder,
-    child: Child,
 }
 
 impl Server {
@@ -19,7 +21,7 @@ impl Server {
     pub fn nbdkit(arguments: &[&str]) -> Option<Server> {
         installed("nbdkit").then_some(())?;
         let folder = Folder::new();
-        let mut command = Command::new("nbdkit");
+        let mut command = mortal("nbdkit");
         command.args(["-f", "-U"]).arg(folder.join("socket")).arg("-P").arg(folder.join("pid"));
         command.args(arguments);
         Some(Server::start(command, folder))
@@ -32,7 +34,7 @@ impl Server {
         let folder = Folder::new();
         let image = folder.join("image");
         std::fs::File::create(&image).and_then(|file| file.set_len(bytes)).expect("an image");
-        let mut command = Command::new("qemu-nbd");
+        let mut command = mortal("qemu-nbd");
         command.args(["-t", "-f", "raw", "-k"]).arg(folder.join("socket"));
         command.arg(format!("--pid-file={}", folder.join("pid").display()));
         command.args(arguments).arg(image);
@@ -46,7 +48,7 @@ impl Server {
         let news = inotify::init(inotify::CreateFlags::CLOEXEC).expect("inotify");
         let watched = inotify::WatchFlags::CREATE | inotify::WatchFlags::MOVED_TO;
         inotify::add_watch(&news, folder.path(), watched).expect("inotify");
-        let mut child = command.spawn().expect("the server can be started");
+        let mut child = Mortal(command.spawn().expect("the server can be started"));
         let end = pidfd_open(Pid::from_child(&child), PidfdFlags::empty()).expect("a child");
         while !folder.join("pid").exists() {
             let mut either = [PollFd::new(&news, PollFlags::IN), PollFd::new(&end, PollFlags::IN)];
@@ -57,27 +59,11 @@ impl Server {
             }
             rustix::io::read(&news, &mut [0_u8; 4096]).expect("news of the folder");
         }
-        Server { folder, child }
+        Server { _child: child, folder }
     }
 
     /// As a target.
     pub fn target(&self) -> String {
         format!("nbd+unix:{}", self.folder.join("socket").display())
     }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        // It may have ended by itself.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn installed(name: &str) -> bool {
-    let found = Command::new(name).arg("--version").output().is_ok();
-    if !found {
-        println!("skipped: {name} is not installed");
-    }
-    found
 }

@@ -1,0 +1,83 @@
+//! Programs nobody here wrote: started so that they do not outlive the test, and missed aloud.
+//!
+//! Tests of other crates include this file too.
+
+#![allow(dead_code, reason = "each test file uses its own part")]
+
+use std::ffi::OsStr;
+use std::io::Write;
+use std::ops::{Deref, DerefMut};
+use std::process::{Child, Command};
+use std::sync::OnceLock;
+
+/// Set by `cargo xtask ci`, which comes after `tests/packages.sh`: a missing program is an error.
+const NEEDED: &str = "WEIR_TEST_PROGRAMS";
+
+/// A command for a program that the kernel kills with the thread that starts it.
+///
+/// A test that is killed runs no destructor, and what it started would live on. `setpriv` of
+/// util-linux asks the kernel and then becomes the program, under the same pid; where it is
+/// missing, the destructor of [`Mortal`] has to do.
+pub fn mortal(program: impl AsRef<OsStr>) -> Command {
+    if !kernel_is_asked() {
+        return Command::new(program);
+    }
+    let mut command = Command::new("setpriv");
+    command.args(ASK).arg(program);
+    command
+}
+
+const ASK: [&str; 3] = ["--pdeathsig", "KILL", "--"];
+
+/// Whether there is a `setpriv` for [`mortal`].
+pub fn kernel_is_asked() -> bool {
+    static ASKED: OnceLock<bool> = OnceLock::new();
+    let probe = || Command::new("setpriv").args(ASK).arg("true").output();
+    *ASKED.get_or_init(|| probe().is_ok_and(|ended| ended.status.success()))
+}
+
+/// A running child that is killed and waited for with the value.
+pub struct Mortal(pub Child);
+
+impl Deref for Mortal {
+    type Target = Child;
+
+    fn deref(&self) -> &Child {
+        &self.0
+    }
+}
+
+impl DerefMut for Mortal {
+    fn deref_mut(&mut self) -> &mut Child {
+        &mut self.0
+    }
+}
+
+impl Drop for Mortal {
+    fn drop(&mut self) {
+        // It may have ended by itself; either way it is waited for.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Whether the program is installed; says so if it is not.
+#[track_caller]
+pub fn installed(name: &str) -> bool {
+    let found = Command::new(name).arg("--version").output().is_ok();
+    if !found {
+        let needed = std::env::var_os(NEEDED).is_some();
+        assert!(!needed, "{name} is not installed; tests/packages.sh installs it");
+        leave_out(&format!("{name} is not installed"));
+    }
+    found
+}
+
+/// Says on standard error, past the harness that keeps what a passing test prints, that the
+/// calling test shows nothing here and why.
+pub fn leave_out(why: &str) {
+    let thread = std::thread::current();
+    let test = thread.name().unwrap_or("a test");
+    // Nobody may be listening; the test is left out all the same.
+    let _ = writeln!(std::io::stderr(), "LEFT OUT: {test}: {why}");
+}
