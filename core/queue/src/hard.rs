@@ -163,6 +163,7 @@ impl HardQueue {
         self.carry_out(replies);
     }
 
+    #[cold]
     fn carry_out(&mut self, replies: &mut Replies) {
         for order in self.orders.drain(..) {
             match order {
@@ -177,6 +178,7 @@ impl HardQueue {
     }
 
     /// Takes a request that left the elevator or asks for the flush machine.
+    #[inline(never)]
     pub(crate) fn take_in(&mut self, claim: RequestClaim, now: Nanos, replies: &mut Replies) {
         if claim.flush_step.is_sequenced() {
             self.flush.enter(claim, now, &mut self.orders);
@@ -198,7 +200,9 @@ impl HardQueue {
     ) -> bool {
         // This is the retry. If there is no tag for it, whoever frees one tells this lane.
         self.retry_at = None;
-        self.kick_flush(now, replies);
+        if self.flush.wake_at().is_some() {
+            self.kick_flush(now, replies);
+        }
         let mut sent = false;
         let short = loop {
             let short = self.gather(now, replies, source);
@@ -220,11 +224,10 @@ impl HardQueue {
         short
     }
 
+    #[cold]
     fn kick_flush(&mut self, now: Nanos, replies: &mut Replies) {
-        if self.flush.wake_at().is_some() {
-            self.flush.kick(now, &mut self.orders);
-            self.carry_out(replies);
-        }
+        self.flush.kick(now, &mut self.orders);
+        self.carry_out(replies);
     }
 
     /// Gives tags to requests until a burst is full or nothing waits; true when the tags ran out.
@@ -288,6 +291,7 @@ impl HardQueue {
         self.busy = (self.busy * 7 + 16) / 8;
     }
 
+    #[cold]
     fn take_back_refused(&mut self, taken: usize, status: Option<Status>, now: Nanos) {
         for index in (taken..self.burst.len()).rev() {
             let tag = self.burst[index];
@@ -305,12 +309,17 @@ impl HardQueue {
         }
     }
 
-    /// Ends requests whose time is up. A driver that cannot let go keeps tag and memory.
+    /// Ends requests whose time is up, if it is time to look. A driver that cannot let go keeps tag and memory.
+    #[inline]
     pub(crate) fn scan(&mut self, now: Nanos, replies: &mut Replies) {
         // What has been answered is not overdue, even if it was not ended yet.
-        if self.scan_at.is_none_or(|at| now < at) || self.has_answers() {
-            return;
+        if self.scan_at.is_some_and(|at| at <= now) && !self.has_answers() {
+            self.scan_now(now, replies);
         }
+    }
+
+    #[cold]
+    fn scan_now(&mut self, now: Nanos, replies: &mut Replies) {
         // A clock may have begun less than one timeout ago.
         if let Some(before) = now.0.checked_sub(self.timeout_ns) {
             self.give_up(Nanos(before), now, replies);

@@ -76,7 +76,7 @@ impl Core {
         if !split::starts_on_boundary(&bio.data, limits) {
             bio.flags |= Flags::NOMERGE;
         }
-        let mut claim = self.slot(bio, step, now);
+        let mut claim = self.slot_of(bio, step, now);
         claim.rq.segments = segments;
         claim
     }

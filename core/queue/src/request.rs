@@ -101,7 +101,7 @@ impl Request {
     }
 
     /// Puts a bio into a free slot.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn fill(&mut self, bio: &mut Bio, step: FlushStep, now: Nanos) {
         debug_assert_eq!(self.state, State::Free, "a slot is filled while in use");
         self.rq = Rq {
@@ -262,6 +262,7 @@ impl Request {
 
     /// Gives each merged bio this request's outcome and times and hands it to `release`; what is
     /// left is this request's own bio.
+    #[inline(never)]
     pub(crate) fn release_merged(&mut self, mut release: impl FnMut(RequestClaim)) {
         let Some(merged) = &mut self.merged else { return };
         merged.leave_own(&mut self.rq);

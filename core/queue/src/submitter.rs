@@ -165,18 +165,20 @@ impl Submitter {
     /// # Errors
     /// [`Refused`], with the bio, when it would have to wait for a slot or for the gate.
     #[inline]
-    pub fn submit(&mut self, mut bio: Bio, now: Nanos) -> Result<(), Refused> {
-        // By reference from here on: copying a bio just filled in costs more than all its checks.
-        match self.core().submit(&mut bio, now) {
-            Ok(()) => {
-                // Whoever accepts a bio takes its memory: nothing is left that a drop would free.
-                debug_assert!(matches!(bio.data, Data::None), "accepted, but not its memory");
-                std::mem::forget(bio);
-                Ok(())
-            }
-            Err(Why::Full) => Err(Refused::Full(bio)),
-            Err(Why::Frozen) => Err(Refused::Frozen(bio)),
+    pub fn submit(&mut self, bio: Bio, now: Nanos) -> Result<(), Refused> {
+        // The bio stays in registers here: nothing that is not inlined may see it.
+        let core = self.core();
+        if core.direct
+            && is_plain(&bio, &core.snapshot)
+            && !core.free.is_empty()
+            && core.member.enter_beside(&core.shared.gate)
+        {
+            // Something of ours is inside, so nothing we know can have been replaced.
+            let claim = core.slot(bio, FlushStep::DATA, now);
+            core.plug_in_ring(claim, now);
+            return Ok(());
         }
+        core.submit_with_care(bio, now)
     }
 
     /// Sends on what the plug holds.
@@ -223,8 +225,22 @@ impl Drop for Submitter {
 }
 
 impl Core {
-    #[inline]
-    fn submit(&mut self, bio: &mut Bio, now: Nanos) -> Result<(), Why> {
+    /// As [`Submitter::submit`], for everything.
+    #[inline(never)]
+    fn submit_with_care(&mut self, mut bio: Bio, now: Nanos) -> Result<(), Refused> {
+        match self.try_submit(&mut bio, now) {
+            Ok(()) => {
+                // Whoever accepts a bio takes its memory: nothing is left that a drop would free.
+                debug_assert!(matches!(bio.data, Data::None), "accepted, but not its memory");
+                std::mem::forget(bio);
+                Ok(())
+            }
+            Err(Why::Full) => Err(Refused::Full(bio)),
+            Err(Why::Frozen) => Err(Refused::Frozen(bio)),
+        }
+    }
+
+    fn try_submit(&mut self, bio: &mut Bio, now: Nanos) -> Result<(), Why> {
         if self.free.is_empty() && !self.make_slot() {
             return self.refuse(bio, Why::Full);
         }
@@ -238,11 +254,7 @@ impl Core {
             self.refresh();
         }
         if is_plain(bio, &self.snapshot) {
-            let claim = self.slot(bio, FlushStep::DATA, now);
-            if self.direct {
-                self.plug_in_ring(claim, now);
-                return Ok(());
-            }
+            let claim = self.slot_of(bio, FlushStep::DATA, now);
             return self.route(claim, bio, now);
         }
         self.submit_special(bio, now)
@@ -260,7 +272,7 @@ impl Core {
         };
         let whole = bio.sectors <= self.snapshot.whole_sectors;
         let accepted = if whole && !matches!(bio.data, Data::Many(_)) {
-            let claim = self.slot(bio, step, now);
+            let claim = self.slot_of(bio, step, now);
             self.route(claim, bio, now)
         } else {
             self.submit_large(bio, step, now)
@@ -306,7 +318,6 @@ impl Core {
             && self.shared.config.spread == Spread::Submitter
     }
 
-    #[inline]
     fn refresh(&mut self) {
         if self.snapshot.version != self.shared.version() {
             self.snapshot = self.shared.snapshot();
@@ -315,8 +326,17 @@ impl Core {
     }
 
     /// A slot with the bio in it. The caller has seen that there is one.
-    #[inline]
-    pub(crate) fn slot(&mut self, bio: &mut Bio, step: FlushStep, now: Nanos) -> RequestClaim {
+    #[inline(always)]
+    fn slot(&mut self, mut bio: Bio, step: FlushStep, now: Nanos) -> RequestClaim {
+        let claim = self.slot_of(&mut bio, step, now);
+        // Its memory is in the slot: nothing is left that a drop would free.
+        std::mem::forget(bio);
+        claim
+    }
+
+    /// The same, leaving the bio without its memory.
+    #[inline(always)]
+    pub(crate) fn slot_of(&mut self, bio: &mut Bio, step: FlushStep, now: Nanos) -> RequestClaim {
         let mut claim = self.free.pop().expect("a free slot");
         claim.fill(bio, step, now);
         claim
@@ -333,7 +353,6 @@ impl Core {
         true
     }
 
-    #[inline]
     pub(crate) fn route(
         &mut self,
         claim: RequestClaim,
@@ -366,7 +385,6 @@ impl Core {
         assert!(pushed.is_ok(), "a ring has room for every slot of its submitter");
     }
 
-    #[inline]
     fn plug(&mut self, claim: RequestClaim, bio: &mut Bio, now: Nanos) -> Result<(), Why> {
         if self.direct {
             self.plug_in_ring(claim, now);
