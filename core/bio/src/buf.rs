@@ -13,6 +13,7 @@ use crate::PAGE;
 
 /// A page-aligned run of bytes with one owner. It is a single pointer, because it is moved far more
 /// often than it is looked into.
+#[repr(transparent)]
 pub struct Buf(Box<Run>);
 
 struct Run {

@@ -194,12 +194,13 @@ impl Request {
         self.for_each_data(|data| data.bufs_mut().iter_mut().for_each(&mut visit));
     }
 
-    /// Answers a read with zeros, without writing them.
+    /// Answers a read with zeros, without writing them; does nothing to what is no read.
     #[inline]
     pub fn read_as_zeros(&mut self) {
+        let read = self.rq.op == Op::Read;
         match &self.merged {
-            None => self.data.become_zeros(),
-            Some(_) => self.for_each_data(Data::become_zeros),
+            None => self.data.become_zeros_if(read),
+            Some(_) => self.for_each_data(|data| data.become_zeros_if(read)),
         }
     }
 
