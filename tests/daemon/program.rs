@@ -178,6 +178,10 @@ pub fn qemu_nbd(folder: &Folder, name: &str, image: &Path, arguments: &[&str]) -
 /// Any program that writes its pid to a file of the folder once it is ready.
 #[track_caller]
 pub fn background(folder: &Folder, command: Command, socket: PathBuf, pid: &Path) -> Server {
+    // Where a server was before, it has left both.
+    for left in [&*socket, pid] {
+        let _ = fs::remove_file(left);
+    }
     let news = inotify::init(inotify::CreateFlags::CLOEXEC).expect("inotify");
     let watched = inotify::WatchFlags::CREATE | inotify::WatchFlags::MOVED_TO;
     inotify::add_watch(&news, folder.path(), watched).expect("inotify");
@@ -200,6 +204,13 @@ impl Server {
     #[track_caller]
     pub fn ended(self) {
         self.running.succeed();
+    }
+
+    /// Ends it without warning. nbdkit, if it is asked, waits for its clients to go.
+    #[track_caller]
+    pub fn kill(self) {
+        self.running.signal(Signal::KILL);
+        self.running.end();
     }
 
     /// Ends it as an administrator would.

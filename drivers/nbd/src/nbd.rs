@@ -161,6 +161,12 @@ impl Nbd {
         self.shared.notices.all()
     }
 
+    /// Tells `listener` each further notice when it comes, on the thread of the connection it
+    /// concerns, which waits for it. A second listener takes the first one's place.
+    pub fn on_notice(&self, listener: impl Fn(&str) + Send + Sync + 'static) {
+        self.shared.notices.listen(Arc::new(listener));
+    }
+
     /// What the server said of the export, and what was agreed on.
     #[must_use]
     pub fn server(&self) -> ServerInfo {

@@ -1,34 +1,61 @@
-//! What a person should be told, kept until somebody asks.
+//! What a person should be told: said to whoever listens when it comes, and kept until asked for.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Notices kept; a server that comes and goes all day must not fill the memory.
 const KEPT: usize = 64;
 
+/// Who listens.
+type Listener = Arc<dyn Fn(&str) + Send + Sync>;
+
 /// The newest notices of a device.
 #[derive(Debug, Default)]
 pub(crate) struct Notices {
-    kept: Mutex<VecDeque<String>>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    kept: VecDeque<String>,
+    listener: Option<Listener>,
+}
+
+impl fmt::Debug for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(&self.kept).finish()
+    }
 }
 
 impl Notices {
-    /// Adds one; the oldest makes room.
+    /// Adds one and tells the listener; the oldest makes room.
     pub(crate) fn add(&self, notice: String) {
-        let mut kept = self.lock();
-        if kept.len() == KEPT {
-            kept.pop_front();
+        let mut state = self.lock();
+        if state.kept.len() == KEPT {
+            state.kept.pop_front();
         }
-        kept.push_back(notice);
+        state.kept.push_back(notice.clone());
+        let listener = state.listener.clone();
+        // The listener may take its time, or ask for the notices.
+        drop(state);
+        if let Some(tell) = listener {
+            tell(&notice);
+        }
     }
 
     /// Those kept, oldest first.
     pub(crate) fn all(&self) -> Vec<String> {
-        self.lock().iter().cloned().collect()
+        self.lock().kept.iter().cloned().collect()
     }
 
-    fn lock(&self) -> MutexGuard<'_, VecDeque<String>> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Tells `listener` each one from now on, in place of an earlier listener.
+    pub(crate) fn listen(&self, listener: Listener) {
+        self.lock().listener = Some(listener);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -44,5 +71,20 @@ mod tests {
         }
         let all = notices.all();
         assert_eq!((all.len(), all[0].as_str()), (KEPT, "1"));
+    }
+
+    #[test]
+    fn a_listener_is_told_once_of_each_that_comes_after_it() {
+        let notices = Arc::new(Notices::default());
+        notices.add("early".to_owned());
+        let heard = Arc::new(Mutex::new(Vec::new()));
+        let (told, asked) = (Arc::clone(&heard), Arc::clone(&notices));
+        notices.listen(Arc::new(move |notice| {
+            told.lock().unwrap().push((notice.to_owned(), asked.all().len()));
+        }));
+        notices.add("late".to_owned());
+        notices.add("later".to_owned());
+        let expected = [("late".to_owned(), 2), ("later".to_owned(), 3)];
+        assert_eq!(*heard.lock().unwrap(), expected);
     }
 }

@@ -243,9 +243,12 @@ impl Builder {
             }
         };
         let name = name.as_deref().unwrap_or("disk");
-        let Opened { device, notices } = match target {
-            Ok(target) => open::open(name, &target, host.reactors())?,
-            Err(device) => Opened { device, notices: Vec::new() },
+        let (device, notices) = match target {
+            Ok(target) => {
+                let Opened { device, notices, .. } = open::open(name, &target, host.reactors())?;
+                (device, notices)
+            }
+            Err(device) => (device, Vec::new()),
         };
         let doors = adopt(&host, &device)?;
         let limits = device.limits();

@@ -39,6 +39,32 @@ pub struct Opened {
     pub device: Device,
     /// Sentences for the log: which engine was chosen, what the backing lacks.
     pub notices: Vec<String>,
+    /// The driver, if it is one that has more to say while it runs.
+    server: Option<Arc<Nbd>>,
+}
+
+impl Opened {
+    /// Tells `listener` each further notice when it comes, as that a server was lost or is back.
+    /// It is called on the thread that turns the lane concerned, which waits for it. Before a lane
+    /// is open nothing comes; a second listener takes the first one's place.
+    pub fn on_notice(&self, listener: impl Fn(&str) + Send + Sync + 'static) {
+        if let Some(server) = &self.server {
+            server.on_notice(listener);
+        }
+    }
+}
+
+/// What a target's backing is made into.
+struct Made {
+    driver: Arc<dyn Driver>,
+    notices: Vec<String>,
+    server: Option<Arc<Nbd>>,
+}
+
+impl Made {
+    fn new(driver: impl Driver + 'static, notices: Vec<String>) -> Made {
+        Made { driver: Arc::new(driver), notices, server: None }
+    }
 }
 
 /// Opens a target as the device `name`, with one hard queue for each of `homes` threads unless the
@@ -47,7 +73,8 @@ pub struct Opened {
 /// # Errors
 /// What is wrong with the target, or what its driver could not do.
 pub fn open(name: &str, target: &Target, homes: usize) -> Result<Opened, Error> {
-    let (driver, mut notices) = driver(target).map_err(|e| Error::new(format!("{name}: {e}")))?;
+    let made = driver(target).map_err(|e| Error::new(format!("{name}: {e}")))?;
+    let Made { driver, mut notices, server } = made;
     let mut config = target.config.clone();
     config.name = String::from(name);
     if !target.queues_given {
@@ -59,16 +86,16 @@ pub fn open(name: &str, target: &Target, homes: usize) -> Result<Opened, Error> 
         ));
     }
     let device = Device::new(config, driver).map_err(|e| Error::new(format!("{name}: {e}")))?;
-    Ok(Opened { device, notices })
+    Ok(Opened { device, notices, server })
 }
 
-fn driver(target: &Target) -> Result<(Arc<dyn Driver>, Vec<String>), Error> {
+fn driver(target: &Target) -> Result<Made, Error> {
     Ok(match &target.backing {
         Backing::Null { bytes, latency_ns } => {
             let null = Null::new(*bytes).map_err(Error::new)?;
-            (Arc::new(null.latency_ns(*latency_ns)), Vec::new())
+            Made::new(null.latency_ns(*latency_ns), Vec::new())
         }
-        Backing::Ram { bytes } => (Arc::new(Ram::new(*bytes).map_err(Error::new)?), Vec::new()),
+        Backing::Ram { bytes } => Made::new(Ram::new(*bytes).map_err(Error::new)?, Vec::new()),
         Backing::File { path, size, io } => {
             let options = FileOptions {
                 size: *size,
@@ -78,7 +105,7 @@ fn driver(target: &Target) -> Result<(Arc<dyn Driver>, Vec<String>), Error> {
             };
             let file = File::open(path, &options).map_err(Error::new)?;
             let notices = file.notices();
-            (Arc::new(file), notices)
+            Made::new(file, notices)
         }
         Backing::Nbd { server, export, connections } => {
             let options = NbdOptions {
@@ -88,8 +115,9 @@ fn driver(target: &Target) -> Result<(Arc<dyn Driver>, Vec<String>), Error> {
                 ..NbdOptions::default()
             };
             let nbd = Nbd::connect(server.clone(), export, options).map_err(Error::new)?;
-            let notices = nbd.notices();
-            (Arc::new(nbd), notices)
+            let (notices, nbd) = (nbd.notices(), Arc::new(nbd));
+            let driver: Arc<dyn Driver> = nbd.clone();
+            Made { driver, notices, server: Some(nbd) }
         }
     })
 }

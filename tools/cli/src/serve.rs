@@ -118,6 +118,8 @@ impl Serve {
                 Target::parse(&disk.target).map_err(|e| format!("disk {}: {e}", disk.name))?;
             let opened = weir::open(&disk.name, &target, host.reactors())?;
             opened.notices.iter().for_each(|notice| tracing::info!("{notice}"));
+            let name = disk.name.clone();
+            opened.on_notice(move |notice| tracing::warn!("disk {name}: {notice}"));
             host.adopt(&opened.device).map_err(|e| format!("disk {}: {e}", disk.name))?;
             disks.push(opened.device);
         }
