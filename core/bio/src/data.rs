@@ -179,8 +179,13 @@ impl Data {
         };
     }
 
-    /// Says that these bytes are zeros, without writing them, if `zeros`; the memory is kept as
-    /// spare.
+    /// Says that these bytes are zeros, without writing them; the memory is kept as spare.
+    #[inline]
+    pub fn become_zeros(&mut self) {
+        self.become_zeros_if(true);
+    }
+
+    /// The same if `zeros`, else nothing.
     #[inline]
     pub fn become_zeros_if(&mut self, zeros: bool) {
         let Data::One(buf) = self else {

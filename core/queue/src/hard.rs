@@ -309,7 +309,8 @@ impl HardQueue {
         }
     }
 
-    /// Ends requests whose time is up, if it is time to look. A driver that cannot let go keeps tag and memory.
+    /// Ends requests whose time is up, if it is time to look. A driver that cannot let go keeps
+    /// tag and memory.
     #[inline]
     pub(crate) fn scan(&mut self, now: Nanos, replies: &mut Replies) {
         // What has been answered is not overdue, even if it was not ended yet.

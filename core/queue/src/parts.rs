@@ -2,10 +2,11 @@
 
 use weir_bio::{Bio, Data, Flags, Nanos, Op, Status};
 
+use crate::completion::{Completion, Why};
 use crate::config::Spread;
 use crate::request::{FlushStep, RequestClaim};
 use crate::split;
-use crate::submitter::{Completion, Core, Why};
+use crate::submitter::Core;
 
 /// A bio that is carried out in parts.
 #[derive(Debug)]

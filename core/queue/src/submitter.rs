@@ -4,12 +4,13 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use weir_bio::{Bio, Data, Flags, Nanos, Op, RqId, Status, SubmitterId};
+use weir_bio::{Bio, Data, Flags, Nanos, RqId, Status, SubmitterId};
 use weir_ring::{Claim, Incoming, Member, Producer};
 use weir_sched::merge::{Fit, fit};
 
 use crate::admit::{admit, is_plain};
 use crate::bell::Port;
+use crate::completion::{Completion, Refused, Why};
 use crate::config::Spread;
 use crate::parts::Parts;
 use crate::request::{FlushStep, Request, RequestClaim, State};
@@ -21,51 +22,6 @@ const PLUG_MAX: usize = 32;
 
 /// A newest request so large flushes the plug before the next is added, in sectors (128 KiB).
 const PLUG_FLUSH_SECTORS: u32 = 128 * 1024 / 512;
-
-/// Why a bio was not accepted. It comes back untouched.
-#[derive(Debug)]
-pub enum Refused {
-    /// Every slot is in use: some of this submitter's I/O must end first.
-    Full(Bio),
-    /// The device is frozen for a reconfiguration; its bell rings when it no longer is.
-    Frozen(Bio),
-}
-
-impl Refused {
-    /// The bio.
-    #[must_use]
-    pub fn into_bio(self) -> Bio {
-        match self {
-            Refused::Full(bio) | Refused::Frozen(bio) => bio,
-        }
-    }
-}
-
-/// As [`Refused`], while the bio stays where it is.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Why {
-    Full,
-    Frozen,
-}
-
-/// How a bio ended.
-#[derive(Debug)]
-pub struct Completion {
-    /// The bio's cookie.
-    pub cookie: u64,
-    /// How it ended.
-    pub status: Status,
-    /// What it did.
-    pub op: Op,
-    /// Its length in sectors.
-    pub sectors: u32,
-    /// Its memory, unless the device still owns it (after a timeout).
-    pub data: Data,
-    /// From acceptance to the driver, ns; 0 if it never got there.
-    pub wait_ns: u64,
-    /// From the driver to the end, ns.
-    pub device_ns: u64,
-}
 
 /// One thread's way into a device.
 ///
