@@ -13,6 +13,7 @@ use crate::PAGE;
 
 /// A page-aligned run of bytes with one owner. It is a single pointer, because it is moved far more
 /// often than it is looked into.
+#[repr(transparent)]
 pub struct Buf(Box<Run>);
 
 struct Run {
@@ -68,6 +69,7 @@ impl Buf {
 
     /// Bytes this buffer could be [resized](Buf::resize) to; 0 for a piece cut from another.
     #[must_use]
+    #[inline]
     pub fn capacity(&self) -> usize {
         if self.0.shared.is_some() { 0 } else { self.0.capacity as usize }
     }

@@ -5,12 +5,14 @@
 //! It holds data and pure rules only: no clock, no thread, no queue. Sector means 512 bytes
 //! everywhere, whatever the logical block size (Linux' rule).
 //!
-//! `unsafe` lives in [`buf`] alone: aligned memory that can be cut in pieces.
+//! `unsafe` lives in [`buf`], aligned memory that can be cut in pieces, and in two functions of
+//! [`data`].
 
 #![warn(missing_docs)]
 
 pub mod bio;
 pub mod buf;
+pub mod data;
 pub mod limits;
 pub mod op;
 pub mod prng;
@@ -18,8 +20,9 @@ pub mod rq;
 pub mod status;
 pub mod time;
 
-pub use bio::{Bio, Data, Pieces};
+pub use bio::Bio;
 pub use buf::Buf;
+pub use data::{Data, Pieces};
 pub use limits::{Limits, LimitsError};
 pub use op::{Flags, Op};
 pub use prng::Prng;

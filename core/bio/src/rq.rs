@@ -133,8 +133,16 @@ impl Rq {
         self.sector + u64::from(self.sectors)
     }
 
+    /// Whether one ends where the other starts.
+    #[must_use]
+    #[inline]
+    pub fn touches(&self, other: &Rq) -> bool {
+        self.end() == other.sector || other.end() == self.sector
+    }
+
     /// Somebody waits for it: every read, and writes carrying SYNC, FUA or PREFLUSH.
     #[must_use]
+    #[inline]
     pub fn is_sync(&self) -> bool {
         !self.op.is_write() || self.flags.any(Flags::SYNC | Flags::FUA | Flags::PREFLUSH)
     }

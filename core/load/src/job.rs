@@ -81,7 +81,8 @@ pub struct Generator {
     access: Access,
     /// Reads in 2^32 I/Os, so that the choice costs a compare.
     reads: u64,
-    other: Op,
+    /// What is done if not a read, and a read.
+    ops: [Op; 2],
     first: u64,
     blocks: u64,
     sectors: u32,
@@ -128,7 +129,7 @@ impl Generator {
             prng: Prng::new(job.seed),
             access: job.access,
             reads,
-            other,
+            ops: [other, Op::Read],
             first: job.offset_bytes / SECTOR,
             blocks,
             sectors: (block / SECTOR) as u32,
@@ -151,9 +152,9 @@ impl Generator {
         let block = match self.access {
             Access::Random => {
                 // The low bits chose the direction; the choice of block uses all of a second draw
-                // only when the range needs more than the upper 32.
+                // only when the upper 32 would favour some blocks by more than 1 in 256.
                 let wide =
-                    if self.blocks >> 24 == 0 { random & !0xffff_ffff } else { self.prng.next() };
+                    if self.blocks <= 1 << 24 { random & !0xffff_ffff } else { self.prng.next() };
                 ((u128::from(wide) * u128::from(self.blocks)) >> 64) as u64
             }
             Access::Sequential => {
@@ -162,7 +163,8 @@ impl Generator {
                 at
             }
         };
-        let op = if read { Op::Read } else { self.other };
+        // A look-up, not a branch: nobody can predict it.
+        let op = self.ops[usize::from(read)];
         self.unflushed += u32::from(op == Op::Write);
         let sector = self.first + block * u64::from(self.sectors);
         Step::Io { op, sector, sectors: self.sectors }

@@ -14,20 +14,14 @@ const SPECIAL: Flags = Flags::PREFLUSH.with(Flags::FUA).with(Flags::ATOMIC).with
 #[inline(always)]
 pub(crate) fn is_plain(bio: &Bio, snapshot: &Snapshot) -> bool {
     let Data::One(buf) = &bio.data else { return false };
-    let most = if bio.op == Op::Read {
-        snapshot.plain_read_sectors
-    } else if bio.op == Op::Write {
-        snapshot.plain_write_sectors
-    } else {
-        0
-    };
+    // A look-up, not a branch: which of the two it is cannot be predicted.
+    let Some(&most) = snapshot.plain_sectors.get(bio.op as usize) else { return false };
     // A length of 0 wraps round and is above every bound.
     bio.sectors.wrapping_sub(1) < most
         && !bio.flags.any(SPECIAL)
         && buf.len() == bio.sectors as usize * weir_bio::SECTOR as usize
         && (bio.sector | u64::from(bio.sectors)) & snapshot.block_mask == 0
-        && bio.sector <= snapshot.limits.capacity
-        && u64::from(bio.sectors) <= snapshot.limits.capacity - bio.sector
+        && bio.sector < snapshot.plain_end
 }
 
 /// Judges a bio. `Err` is how it ends at once, `Status::Ok` included; `Ok` are the steps the flush

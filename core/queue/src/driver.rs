@@ -295,34 +295,29 @@ impl Done {
 /// What is in flight on one lane: driver tag to request.
 #[derive(Debug)]
 pub(crate) struct TagTable {
-    entries: Vec<Entry>,
-}
-
-#[derive(Debug)]
-enum Entry {
-    Free,
-    Held(RequestClaim),
-    /// The submitter was told TIMEOUT, but the driver has not given the tag back.
-    Quarantined,
+    entries: Box<[Option<RequestClaim>]>,
+    /// Tags without a request whose submitter was told TIMEOUT, and which the driver has not given
+    /// back.
+    quarantined: Vec<Tag>,
 }
 
 impl TagTable {
     pub(crate) fn new(depth: u16) -> TagTable {
-        TagTable { entries: (0..depth).map(|_| Entry::Free).collect() }
+        TagTable { entries: (0..depth).map(|_| None).collect(), quarantined: Vec::new() }
     }
 
     #[inline]
     pub(crate) fn put(&mut self, tag: Tag, request: RequestClaim) {
-        let entry = &mut self.entries[usize::from(tag.0)];
-        debug_assert!(matches!(entry, Entry::Free), "tag {} is in use", tag.0);
-        *entry = Entry::Held(request);
+        let before = self.entries[usize::from(tag.0)].replace(request);
+        debug_assert!(before.is_none(), "tag {} is in use", tag.0);
+        std::mem::forget(before);
     }
 
     #[inline]
     fn request(&mut self, tag: Tag) -> &mut Request {
         match &mut self.entries[usize::from(tag.0)] {
-            Entry::Held(request) => request,
-            Entry::Free | Entry::Quarantined => panic!("tag {} holds no request", tag.0),
+            Some(request) => request,
+            None => panic!("tag {} holds no request", tag.0),
         }
     }
 
@@ -332,32 +327,33 @@ impl TagTable {
     /// When the driver answers for a tag it does not hold.
     #[inline]
     pub(crate) fn end(&mut self, tag: Tag) -> Option<RequestClaim> {
-        match std::mem::replace(&mut self.entries[usize::from(tag.0)], Entry::Free) {
-            Entry::Held(request) => Some(request),
-            Entry::Quarantined => None,
-            Entry::Free => panic!("the driver answered twice for tag {}", tag.0),
+        let held = self.entries[usize::from(tag.0)].take();
+        if held.is_none() {
+            self.end_quarantine(tag);
         }
+        held
+    }
+
+    #[cold]
+    fn end_quarantine(&mut self, tag: Tag) {
+        let place = self.quarantined.iter().position(|quarantined| *quarantined == tag);
+        let place = place.unwrap_or_else(|| panic!("the driver answered twice for tag {}", tag.0));
+        self.quarantined.swap_remove(place);
     }
 
     /// Takes the request out and keeps the tag from being used until the driver answers.
     pub(crate) fn quarantine(&mut self, tag: Tag) -> Option<RequestClaim> {
-        let entry = &mut self.entries[usize::from(tag.0)];
-        match std::mem::replace(entry, Entry::Quarantined) {
-            Entry::Held(request) => Some(request),
-            Entry::Quarantined => None,
-            Entry::Free => {
-                *entry = Entry::Free;
-                None
-            }
+        let held = self.entries[usize::from(tag.0)].take();
+        if held.is_some() {
+            self.quarantined.push(tag);
         }
+        held
     }
 
     /// Tags of requests the driver has held since `before` or earlier.
     pub(crate) fn overdue(&self, before: Nanos, out: &mut Vec<Tag>) {
         for (index, entry) in self.entries.iter().enumerate() {
-            if let Entry::Held(request) = entry
-                && request.issued_at <= before
-            {
+            if entry.as_ref().is_some_and(|request| request.issued_at <= before) {
                 out.push(Tag(index as u16));
             }
         }
@@ -365,14 +361,10 @@ impl TagTable {
 
     /// When the request longest in here was accepted.
     pub(crate) fn oldest(&self) -> Option<Nanos> {
-        let held = self.entries.iter().filter_map(|entry| match entry {
-            Entry::Held(request) => Some(request.accepted_at),
-            Entry::Free | Entry::Quarantined => None,
-        });
-        held.min()
+        self.entries.iter().flatten().map(|request| request.accepted_at).min()
     }
 
     pub(crate) fn quarantined(&self) -> usize {
-        self.entries.iter().filter(|entry| matches!(entry, Entry::Quarantined)).count()
+        self.quarantined.len()
     }
 }

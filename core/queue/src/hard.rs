@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use weir_bio::{Nanos, Op, SchedTag, Status};
 
-use crate::driver::{Batch, Cancel, Done, DriverQueue, Tag, TagTable};
+use crate::driver::{Answer, Batch, Cancel, Done, DriverQueue, Tag, TagTable};
 use crate::elevator::EndedTag;
 use crate::flush::{FlushMachine, Order};
 use crate::reply::Replies;
@@ -42,6 +42,8 @@ pub(crate) struct HardQueue {
     flush: FlushMachine,
     orders: Vec<Order>,
     done: Done,
+    /// Answers of `done` dealt with.
+    answers_ended: usize,
     burst: Vec<Tag>,
     /// Average of refusals (block-core section 6.4); only zero or not matters.
     busy: u8,
@@ -71,6 +73,7 @@ impl HardQueue {
             flush: FlushMachine::new(),
             orders: Vec::new(),
             done: Done::default(),
+            answers_ended: 0,
             burst: Vec::with_capacity(BURST),
             busy: 0,
             retry_at: None,
@@ -87,39 +90,43 @@ impl HardQueue {
     pub(crate) fn reap(&mut self, now: Nanos) {
         // Another home of the single queue may be in the middle of ending what it has reaped: the
         // lent memory comes in the order of the answers, so nothing may be put between.
-        if !self.done.answers.is_empty() {
-            return;
+        if !self.has_answers() {
+            self.done.answers.clear();
+            self.answers_ended = 0;
+            self.driver.reap(now, &mut self.done);
         }
-        self.driver.reap(now, &mut self.done);
-        // Answers are taken from the end; the driver's order is kept by turning them round.
-        if self.done.answers.len() > 1 {
-            self.done.answers.reverse();
-        }
+    }
+
+    #[inline]
+    fn has_answers(&self) -> bool {
+        self.answers_ended < self.done.answers.len()
     }
 
     /// Ends the next answered request; false when none is left.
     #[inline]
     pub(crate) fn end_one(&mut self, now: Nanos, replies: &mut Replies) -> bool {
-        let Some(answer) = self.done.answers.pop() else { return false };
-        let claim = self.table.end(answer.tag);
-        self.tags.give(answer.tag);
-        if answer.lent > 0 {
-            let lent = self.done.lent.drain(..answer.lent as usize);
-            match claim {
-                Some(mut claim) => {
-                    claim.take_back(lent);
-                    self.end(claim, answer.status, now, replies);
-                    return true;
+        let Some(answer) = self.done.answers.get(self.answers_ended) else { return false };
+        let Answer { tag, status, lent } = *answer;
+        self.answers_ended += 1;
+        let claim = self.table.end(tag);
+        self.tags.give(tag);
+        match claim {
+            Some(mut claim) => {
+                if lent > 0 {
+                    claim.take_back(self.done.lent.drain(..lent as usize));
                 }
-                None => drop(lent),
+                self.end(claim, status, now, replies);
             }
-        } else if let Some(claim) = claim {
-            self.end(claim, answer.status, now, replies);
-            return true;
+            None => self.end_quarantined(lent as usize),
         }
-        // Told TIMEOUT long ago; the tag is whole again.
-        self.gauges.quarantined.set(self.table.quarantined() as u64);
         true
+    }
+
+    /// Its submitter was told TIMEOUT long ago; the tag is whole again.
+    #[cold]
+    fn end_quarantined(&mut self, lent: usize) {
+        self.done.lent.drain(..lent);
+        self.gauges.quarantined.set(self.table.quarantined() as u64);
     }
 
     #[inline]
@@ -136,19 +143,27 @@ impl HardQueue {
                 issued_at: claim.issued_at,
             });
         }
-        if claim.rq.op == Op::Flush {
-            self.gauges.flushes.add(1);
-            self.gauges.flush_ns.add(now.since(claim.issued_at));
-            self.flush.flush_ended(claim, now, &mut self.orders);
-            self.carry_out(replies);
-        } else if claim.flush_step.in_data {
-            self.flush.data_ended(claim, now, &mut self.orders);
-            self.carry_out(replies);
+        if claim.rq.op == Op::Flush || claim.flush_step.in_data {
+            self.end_step(claim, now, replies);
         } else {
             replies.push(claim);
         }
     }
 
+    /// A device flush, or the data of a sequence, has ended.
+    #[cold]
+    fn end_step(&mut self, claim: RequestClaim, now: Nanos, replies: &mut Replies) {
+        if claim.rq.op == Op::Flush {
+            self.gauges.flushes.add(1);
+            self.gauges.flush_ns.add(now.since(claim.issued_at));
+            self.flush.flush_ended(claim, now, &mut self.orders);
+        } else {
+            self.flush.data_ended(claim, now, &mut self.orders);
+        }
+        self.carry_out(replies);
+    }
+
+    #[cold]
     fn carry_out(&mut self, replies: &mut Replies) {
         for order in self.orders.drain(..) {
             match order {
@@ -163,6 +178,7 @@ impl HardQueue {
     }
 
     /// Takes a request that left the elevator or asks for the flush machine.
+    #[inline(never)]
     pub(crate) fn take_in(&mut self, claim: RequestClaim, now: Nanos, replies: &mut Replies) {
         if claim.flush_step.is_sequenced() {
             self.flush.enter(claim, now, &mut self.orders);
@@ -184,7 +200,9 @@ impl HardQueue {
     ) -> bool {
         // This is the retry. If there is no tag for it, whoever frees one tells this lane.
         self.retry_at = None;
-        self.kick_flush(now, replies);
+        if self.flush.wake_at().is_some() {
+            self.kick_flush(now, replies);
+        }
         let mut sent = false;
         let short = loop {
             let short = self.gather(now, replies, source);
@@ -206,11 +224,10 @@ impl HardQueue {
         short
     }
 
+    #[cold]
     fn kick_flush(&mut self, now: Nanos, replies: &mut Replies) {
-        if self.flush.wake_at().is_some() {
-            self.flush.kick(now, &mut self.orders);
-            self.carry_out(replies);
-        }
+        self.flush.kick(now, &mut self.orders);
+        self.carry_out(replies);
     }
 
     /// Gives tags to requests until a burst is full or nothing waits; true when the tags ran out.
@@ -274,6 +291,7 @@ impl HardQueue {
         self.busy = (self.busy * 7 + 16) / 8;
     }
 
+    #[cold]
     fn take_back_refused(&mut self, taken: usize, status: Option<Status>, now: Nanos) {
         for index in (taken..self.burst.len()).rev() {
             let tag = self.burst[index];
@@ -291,12 +309,18 @@ impl HardQueue {
         }
     }
 
-    /// Ends requests whose time is up. A driver that cannot let go keeps tag and memory.
+    /// Ends requests whose time is up, if it is time to look. A driver that cannot let go keeps
+    /// tag and memory.
+    #[inline]
     pub(crate) fn scan(&mut self, now: Nanos, replies: &mut Replies) {
         // What has been answered is not overdue, even if it was not ended yet.
-        if self.scan_at.is_none_or(|at| now < at) || !self.done.answers.is_empty() {
-            return;
+        if self.scan_at.is_some_and(|at| at <= now) && !self.has_answers() {
+            self.scan_now(now, replies);
         }
+    }
+
+    #[cold]
+    fn scan_now(&mut self, now: Nanos, replies: &mut Replies) {
         // A clock may have begun less than one timeout ago.
         if let Some(before) = now.0.checked_sub(self.timeout_ns) {
             self.give_up(Nanos(before), now, replies);

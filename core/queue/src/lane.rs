@@ -180,6 +180,7 @@ impl Multi {
     }
 
     /// Tags or the driver ran short: what waits is merged where it can be, and taken in turn.
+    #[inline(never)]
     fn stage(&mut self, shared: &Shared) {
         // A ring may hold what was submitted since this turn began, under newer limits.
         self.refresh(shared);
@@ -210,6 +211,7 @@ impl Multi {
         }
     }
 
+    #[inline(never)]
     fn turn_elevator(&mut self, shared: &Shared, index: usize, now: Nanos) {
         let due = self.elevator_wake.is_some_and(|at| at <= now);
         if self.hard.ended.is_empty() && !self.ask_elevator && !due {

@@ -12,6 +12,7 @@
 
 mod admit;
 mod bell;
+mod completion;
 mod config;
 mod device;
 pub mod driver;
@@ -34,6 +35,7 @@ mod submitter;
 mod tags;
 
 pub use bell::Bell;
+pub use completion::{Completion, Refused};
 pub use config::{Config, Error, QueueMode, Spread};
 pub use device::Device;
 pub use driver::{
@@ -44,5 +46,5 @@ pub use reconfigure::{Frozen, Parts, Quiesced};
 pub use request::Request;
 pub use shared::SUBMITTERS_MAX;
 pub use stats::{Direction, Group, Histogram, LaneGauges, Latencies, Stats, TICK_NS};
-pub use submitter::{Completion, Refused, Submitter};
+pub use submitter::Submitter;
 pub use tags::TagSet;

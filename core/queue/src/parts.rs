@@ -2,10 +2,11 @@
 
 use weir_bio::{Bio, Data, Flags, Nanos, Op, Status};
 
+use crate::completion::{Completion, Why};
 use crate::config::Spread;
 use crate::request::{FlushStep, RequestClaim};
 use crate::split;
-use crate::submitter::{Completion, Core, Why};
+use crate::submitter::Core;
 
 /// A bio that is carried out in parts.
 #[derive(Debug)]
@@ -76,7 +77,7 @@ impl Core {
         if !split::starts_on_boundary(&bio.data, limits) {
             bio.flags |= Flags::NOMERGE;
         }
-        let mut claim = self.slot(bio, step, now);
+        let mut claim = self.slot_of(bio, step, now);
         claim.rq.segments = segments;
         claim
     }

@@ -38,7 +38,9 @@ impl Replies {
     /// Puts an ended request, and each bio merged into it, on the way to its submitter.
     #[inline]
     pub(crate) fn push(&mut self, mut claim: RequestClaim) {
-        claim.release_merged(|part| self.push_one(part));
+        if claim.is_merged() {
+            claim.release_merged(|part| self.push_one(part));
+        }
         self.push_one(claim);
     }
 

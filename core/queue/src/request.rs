@@ -101,7 +101,7 @@ impl Request {
     }
 
     /// Puts a bio into a free slot.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn fill(&mut self, bio: &mut Bio, step: FlushStep, now: Nanos) {
         debug_assert_eq!(self.state, State::Free, "a slot is filled while in use");
         self.rq = Rq {
@@ -116,7 +116,11 @@ impl Request {
             op: bio.op,
             segments: segments_of(&bio.data),
         };
-        self.data = std::mem::take(&mut bio.data);
+        self.data.put(match std::mem::take(&mut bio.data) {
+            // Piece by piece: to read in one go what was written in two a moment ago is to wait.
+            Data::One(buf) => Data::One(buf),
+            other => other,
+        });
         self.cookie = bio.cookie;
         self.accepted_at = now;
         self.split = Self::WHOLE;
@@ -190,10 +194,14 @@ impl Request {
         self.for_each_data(|data| data.bufs_mut().iter_mut().for_each(&mut visit));
     }
 
-    /// Answers a read with zeros, without writing them.
+    /// Answers a read with zeros, without writing them; does nothing to what is no read.
     #[inline]
     pub fn read_as_zeros(&mut self) {
-        self.for_each_data(Data::become_zeros);
+        let read = self.rq.op == Op::Read;
+        match &self.merged {
+            None => self.data.become_zeros_if(read),
+            Some(_) => self.for_each_data(|data| data.become_zeros_if(read)),
+        }
     }
 
     /// Moves all memory to `lent`, so that the driver owns it while it may still be touched. It
@@ -247,9 +255,15 @@ impl Request {
         (std::mem::take(&mut merged.before), std::mem::take(&mut merged.after))
     }
 
+    /// Whether bios were ever merged into this slot.
+    #[inline]
+    pub(crate) fn is_merged(&self) -> bool {
+        self.merged.is_some()
+    }
+
     /// Gives each merged bio this request's outcome and times and hands it to `release`; what is
     /// left is this request's own bio.
-    #[inline]
+    #[inline(never)]
     pub(crate) fn release_merged(&mut self, mut release: impl FnMut(RequestClaim)) {
         let Some(merged) = &mut self.merged else { return };
         merged.leave_own(&mut self.rq);

@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, Condvar, Mutex, OnceLock};
 
-use weir_bio::{Limits, Nanos, SubmitterId};
+use weir_bio::{Limits, Nanos, Op, SubmitterId};
 use weir_ring::{BusyStamp, Gate, Mailbox, Pending, SharedCounter};
 use weir_sched::Make;
 
@@ -41,9 +41,10 @@ pub(crate) struct Snapshot {
     pub(crate) offline: bool,
     /// A bio of one segment up to so many sectors is never split.
     pub(crate) whole_sectors: u32,
-    /// The same for plain reads and writes; 0 when they need a closer look.
-    pub(crate) plain_read_sectors: u32,
-    pub(crate) plain_write_sectors: u32,
+    /// The same for plain reads and writes, by op; 0 when they need a closer look.
+    pub(crate) plain_sectors: [u32; 2],
+    /// A plain bio from here on needs a closer look as well: it may reach beyond the end.
+    pub(crate) plain_end: u64,
     /// Bits that no address or length in sectors may have.
     pub(crate) block_mask: u64,
     /// Slots of a submitter.
@@ -55,9 +56,11 @@ impl Snapshot {
     /// With what follows from the rest worked out.
     pub(crate) fn derived(mut self) -> Snapshot {
         self.whole_sectors = whole_sectors(&self.limits);
+        let room = self.limits.capacity.checked_sub(u64::from(self.whole_sectors));
+        self.plain_end = room.map_or(0, |room| room + 1);
         let plain = if self.offline { 0 } else { self.whole_sectors };
-        self.plain_read_sectors = plain;
-        self.plain_write_sectors = if self.limits.read_only { 0 } else { plain };
+        self.plain_sectors[Op::Read as usize] = plain;
+        self.plain_sectors[Op::Write as usize] = if self.limits.read_only { 0 } else { plain };
         self.block_mask = u64::from(self.limits.block_sectors() - 1);
         self
     }
@@ -99,6 +102,7 @@ pub(crate) struct Submitters {
 }
 
 /// What others reach of a lane.
+#[repr(align(128))] // One lane's marks share no line with another's.
 pub(crate) struct LanePort {
     pub(crate) pending: Pending,
     pub(crate) control: Mailbox<Control>,

@@ -124,15 +124,14 @@ impl Source for Soft {
 impl Context {
     #[inline]
     fn give(&mut self, max: usize, sink: &mut impl FnMut(RequestClaim)) -> usize {
-        let mut given = 0;
-        while given < max {
-            let staged = if self.staged.is_empty() { None } else { self.staged.pop_front() };
-            let Some(claim) = staged.or_else(|| self.ring.pop()) else { break };
-            sink(claim);
-            given += 1;
-        }
-        self.ring.release();
-        given
+        let staged = if self.staged.is_empty() { 0 } else { self.give_staged(max, sink) };
+        staged + self.ring.pop_each(max - staged, sink)
+    }
+
+    fn give_staged(&mut self, max: usize, sink: &mut impl FnMut(RequestClaim)) -> usize {
+        let count = max.min(self.staged.len());
+        self.staged.drain(..count).for_each(sink);
+        count
     }
 
     fn stage(&mut self, limits: &Limits, nomerges: u8) {

@@ -24,16 +24,23 @@ impl Group {
     #[must_use]
     #[inline]
     pub fn of(op: Op) -> Group {
-        match op {
-            Op::Read | Op::Prefetch | Op::DrvIn => Group::Read,
-            Op::Discard => Group::Discard,
-            Op::Write | Op::Flush | Op::SecureErase | Op::WriteZeroes | Op::DrvOut => Group::Write,
-        }
+        GROUPS[op as usize]
     }
 }
 
+/// The group of each op, by its number: a look-up where a branch could not be predicted.
+const GROUPS: [Group; 36] = {
+    let mut groups = [Group::Write; 36];
+    groups[Op::Read as usize] = Group::Read;
+    groups[Op::Prefetch as usize] = Group::Read;
+    groups[Op::DrvIn as usize] = Group::Read;
+    groups[Op::Discard as usize] = Group::Discard;
+    groups
+};
+
 /// What one submitter has seen; written by its thread alone.
 #[derive(Debug, Default)]
+#[repr(align(128))] // Its writer shares no line with another submitter's.
 pub(crate) struct SubmitterStats {
     pub(crate) groups: [GroupStats; 3],
     pub(crate) busy_ticks: Counter,
@@ -57,42 +64,41 @@ pub(crate) struct GroupStats {
 /// Bios that ended with the same times, counted together: those of one batch usually do.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Streak {
-    wait_ns: u64,
-    device_ns: u64,
+    /// Accepted, issued, done.
+    pub(crate) stamps: (Nanos, Nanos, Nanos),
+    groups: [Run; 3],
+}
+
+/// One direction of a streak.
+#[derive(Clone, Copy, Debug, Default)]
+struct Run {
     bios: u64,
     absorbed: u64,
     sectors: u64,
 }
 
-/// One streak for each direction.
-pub(crate) type Streaks = [Streak; 3];
-
-impl SubmitterStats {
+impl Streak {
     /// Counts one ended bio; `sectors` is 0 for one that failed.
     #[inline]
-    pub(crate) fn count(
-        &self,
-        streaks: &mut Streaks,
-        group: Group,
-        times: (u64, u64),
-        absorbed: bool,
-        sectors: u64,
-    ) {
-        let streak = &mut streaks[group as usize];
-        if (streak.wait_ns, streak.device_ns) != times {
-            self.groups[group as usize].settle(streak);
-            (streak.wait_ns, streak.device_ns) = times;
-        }
-        streak.bios += 1;
-        streak.absorbed += u64::from(absorbed);
-        streak.sectors += sectors;
+    pub(crate) fn count(&mut self, group: Group, absorbed: bool, sectors: u32) {
+        let run = &mut self.groups[group as usize];
+        run.bios += 1;
+        run.absorbed += u64::from(absorbed);
+        run.sectors += u64::from(sectors);
     }
+}
 
-    /// Writes down what the streaks hold.
+impl SubmitterStats {
+    /// Writes down what a streak holds.
     #[inline]
-    pub(crate) fn settle(&self, streaks: &mut Streaks) {
-        for (group, streak) in self.groups.iter().zip(streaks) {
-            group.settle(streak);
+    pub(crate) fn settle(&self, streak: &mut Streak) {
+        let (accepted, issued, done) = streak.stamps;
+        let (wait_ns, device_ns) = (issued.since(accepted), done.since(issued));
+        for (group, run) in self.groups.iter().zip(&mut streak.groups) {
+            if run.bios > 0 {
+                group.add(*run, wait_ns, device_ns);
+                *run = Run::default();
+            }
         }
     }
 
@@ -108,6 +114,7 @@ impl SubmitterStats {
 
 /// What one hard queue has seen; written by whoever turns it.
 #[derive(Debug, Default)]
+#[repr(align(128))] // Its writer shares no line with another lane's.
 pub struct LaneGauges {
     /// Requests handed to the driver, and ended: reads, and all that goes towards the device.
     pub(crate) issued: [Counter; 2],
@@ -118,13 +125,8 @@ pub struct LaneGauges {
 }
 
 impl GroupStats {
-    #[inline]
-    fn settle(&self, streak: &mut Streak) {
-        let Streak { wait_ns, device_ns, bios, absorbed, sectors } = *streak;
-        if bios == 0 {
-            return;
-        }
-        *streak = Streak { bios: 0, absorbed: 0, sectors: 0, ..*streak };
+    fn add(&self, run: Run, wait_ns: u64, device_ns: u64) {
+        let Run { bios, absorbed, sectors } = run;
         self.ios.add(bios - absorbed);
         self.merges.add(absorbed);
         self.sectors.add(sectors);

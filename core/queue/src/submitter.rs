@@ -4,68 +4,24 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use weir_bio::{Bio, Data, Flags, Nanos, Op, RqId, Status, SubmitterId};
-use weir_ring::{Claim, Member, Producer};
+use weir_bio::{Bio, Data, Flags, Nanos, RqId, Status, SubmitterId};
+use weir_ring::{Claim, Incoming, Member, Producer};
 use weir_sched::merge::{Fit, fit};
 
 use crate::admit::{admit, is_plain};
 use crate::bell::Port;
+use crate::completion::{Completion, Refused, Why};
 use crate::config::Spread;
 use crate::parts::Parts;
 use crate::request::{FlushStep, Request, RequestClaim, State};
 use crate::shared::{ELEVATOR, Shared, Snapshot};
-use crate::stats::{Group, Streaks, SubmitterStats};
+use crate::stats::{Group, Streak, SubmitterStats};
 
 /// Requests a plug holds before it is flushed.
 const PLUG_MAX: usize = 32;
 
 /// A newest request so large flushes the plug before the next is added, in sectors (128 KiB).
 const PLUG_FLUSH_SECTORS: u32 = 128 * 1024 / 512;
-
-/// Why a bio was not accepted. It comes back untouched.
-#[derive(Debug)]
-pub enum Refused {
-    /// Every slot is in use: some of this submitter's I/O must end first.
-    Full(Bio),
-    /// The device is frozen for a reconfiguration; its bell rings when it no longer is.
-    Frozen(Bio),
-}
-
-impl Refused {
-    /// The bio.
-    #[must_use]
-    pub fn into_bio(self) -> Bio {
-        match self {
-            Refused::Full(bio) | Refused::Frozen(bio) => bio,
-        }
-    }
-}
-
-/// As [`Refused`], while the bio stays where it is.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Why {
-    Full,
-    Frozen,
-}
-
-/// How a bio ended.
-#[derive(Debug)]
-pub struct Completion {
-    /// The bio's cookie.
-    pub cookie: u64,
-    /// How it ended.
-    pub status: Status,
-    /// What it did.
-    pub op: Op,
-    /// Its length in sectors.
-    pub sectors: u32,
-    /// Its memory, unless the device still owns it (after a timeout).
-    pub data: Data,
-    /// From acceptance to the driver, ns; 0 if it never got there.
-    pub wait_ns: u64,
-    /// From the driver to the end, ns.
-    pub device_ns: u64,
-}
 
 /// One thread's way into a device.
 ///
@@ -97,9 +53,6 @@ pub(crate) struct Core {
     ended: Vec<Completion>,
     /// See [`is_direct`](Core::is_direct).
     direct: bool,
-    /// Ended requests on their way through [`complete`](Core::complete).
-    arrived: Vec<RequestClaim>,
-    streaks: Streaks,
     /// How many of `ended` never passed the gate.
     turned_away: usize,
     /// The latest time this thread brought: a drop happens then.
@@ -127,7 +80,6 @@ impl Submitter {
         Submitter {
             core: Some(Box::new(Core {
                 direct,
-                arrived: Vec::new(),
                 shared,
                 id,
                 member,
@@ -144,7 +96,6 @@ impl Submitter {
                 parts: Vec::new(),
                 backlog: VecDeque::new(),
                 ended: Vec::new(),
-                streaks: Streaks::default(),
                 turned_away: 0,
                 snapshot,
                 last_now: Nanos::ZERO,
@@ -170,13 +121,20 @@ impl Submitter {
     /// # Errors
     /// [`Refused`], with the bio, when it would have to wait for a slot or for the gate.
     #[inline]
-    pub fn submit(&mut self, mut bio: Bio, now: Nanos) -> Result<(), Refused> {
-        // By reference from here on: copying a bio just filled in costs more than all its checks.
-        match self.core().submit(&mut bio, now) {
-            Ok(()) => Ok(()),
-            Err(Why::Full) => Err(Refused::Full(bio)),
-            Err(Why::Frozen) => Err(Refused::Frozen(bio)),
+    pub fn submit(&mut self, bio: Bio, now: Nanos) -> Result<(), Refused> {
+        // The bio stays in registers here: nothing that is not inlined may see it.
+        let core = self.core();
+        if core.direct
+            && is_plain(&bio, &core.snapshot)
+            && !core.free.is_empty()
+            && core.member.enter_beside(&core.shared.gate)
+        {
+            // Something of ours is inside, so nothing we know can have been replaced.
+            let claim = core.slot(bio, FlushStep::DATA, now);
+            core.plug_in_ring(claim, now);
+            return Ok(());
         }
+        core.submit_with_care(bio, now)
     }
 
     /// Sends on what the plug holds.
@@ -223,8 +181,22 @@ impl Drop for Submitter {
 }
 
 impl Core {
-    #[inline]
-    fn submit(&mut self, bio: &mut Bio, now: Nanos) -> Result<(), Why> {
+    /// As [`Submitter::submit`], for everything.
+    #[inline(never)]
+    fn submit_with_care(&mut self, mut bio: Bio, now: Nanos) -> Result<(), Refused> {
+        match self.try_submit(&mut bio, now) {
+            Ok(()) => {
+                // Whoever accepts a bio takes its memory: nothing is left that a drop would free.
+                debug_assert!(matches!(bio.data, Data::None), "accepted, but not its memory");
+                std::mem::forget(bio);
+                Ok(())
+            }
+            Err(Why::Full) => Err(Refused::Full(bio)),
+            Err(Why::Frozen) => Err(Refused::Frozen(bio)),
+        }
+    }
+
+    fn try_submit(&mut self, bio: &mut Bio, now: Nanos) -> Result<(), Why> {
         if self.free.is_empty() && !self.make_slot() {
             return self.refuse(bio, Why::Full);
         }
@@ -238,11 +210,7 @@ impl Core {
             self.refresh();
         }
         if is_plain(bio, &self.snapshot) {
-            let claim = self.slot(bio, FlushStep::DATA, now);
-            if self.direct {
-                self.plug_in_ring(claim, now);
-                return Ok(());
-            }
+            let claim = self.slot_of(bio, FlushStep::DATA, now);
             return self.route(claim, bio, now);
         }
         self.submit_special(bio, now)
@@ -260,7 +228,7 @@ impl Core {
         };
         let whole = bio.sectors <= self.snapshot.whole_sectors;
         let accepted = if whole && !matches!(bio.data, Data::Many(_)) {
-            let claim = self.slot(bio, step, now);
+            let claim = self.slot_of(bio, step, now);
             self.route(claim, bio, now)
         } else {
             self.submit_large(bio, step, now)
@@ -306,7 +274,6 @@ impl Core {
             && self.shared.config.spread == Spread::Submitter
     }
 
-    #[inline]
     fn refresh(&mut self) {
         if self.snapshot.version != self.shared.version() {
             self.snapshot = self.shared.snapshot();
@@ -315,8 +282,17 @@ impl Core {
     }
 
     /// A slot with the bio in it. The caller has seen that there is one.
-    #[inline]
-    pub(crate) fn slot(&mut self, bio: &mut Bio, step: FlushStep, now: Nanos) -> RequestClaim {
+    #[inline(always)]
+    fn slot(&mut self, mut bio: Bio, step: FlushStep, now: Nanos) -> RequestClaim {
+        let claim = self.slot_of(&mut bio, step, now);
+        // Its memory is in the slot: nothing is left that a drop would free.
+        std::mem::forget(bio);
+        claim
+    }
+
+    /// The same, leaving the bio without its memory.
+    #[inline(always)]
+    pub(crate) fn slot_of(&mut self, bio: &mut Bio, step: FlushStep, now: Nanos) -> RequestClaim {
         let mut claim = self.free.pop().expect("a free slot");
         claim.fill(bio, step, now);
         claim
@@ -333,7 +309,6 @@ impl Core {
         true
     }
 
-    #[inline]
     pub(crate) fn route(
         &mut self,
         claim: RequestClaim,
@@ -366,7 +341,6 @@ impl Core {
         assert!(pushed.is_ok(), "a ring has room for every slot of its submitter");
     }
 
-    #[inline]
     fn plug(&mut self, claim: RequestClaim, bio: &mut Bio, now: Nanos) -> Result<(), Why> {
         if self.direct {
             self.plug_in_ring(claim, now);
@@ -376,27 +350,40 @@ impl Core {
     }
 
     /// Without a scheduler the plug is the part of the ring that is not published yet.
-    #[inline]
+    #[inline(always)]
     fn plug_in_ring(&mut self, claim: RequestClaim, now: Nanos) {
         let ring = &mut self.rings[0];
+        let mut flush = ring.unpublished() >= PLUG_MAX;
         if self.snapshot.nomerges < 2 {
-            let limits = &self.snapshot.limits;
-            let fit = ring.with_newest(|newest| fit(&newest.rq, &claim.rq, limits));
-            match fit {
-                None | Some(Fit::Apart) => {}
-                Some(Fit::TooLarge) => {
-                    ring.with_newest(|newest| newest.rq.flags |= Flags::NOMERGE);
-                }
-                Some(Fit::Joins(side)) => {
-                    ring.with_newest(|newest| newest.absorb(claim, side));
-                    return;
-                }
+            let newest = ring.with_newest(|newest| {
+                (newest.rq.touches(&claim.rq), newest.rq.sectors >= PLUG_FLUSH_SECTORS)
+            });
+            let (touches, large) = newest.unwrap_or((false, false));
+            flush |= large;
+            if touches {
+                return self.plug_next_to(claim, flush, now);
             }
         }
-        let large = |newest: &mut RequestClaim| newest.rq.sectors >= PLUG_FLUSH_SECTORS;
-        if ring.unpublished() >= PLUG_MAX
-            || (self.snapshot.nomerges < 2 && ring.with_newest(large) == Some(true))
-        {
+        if flush {
+            self.flush_plug(now);
+        }
+        self.push(0, claim);
+    }
+
+    /// The newest in the plug starts or ends where this one ends or starts.
+    fn plug_next_to(&mut self, claim: RequestClaim, flush: bool, now: Nanos) {
+        let (ring, limits) = (&mut self.rings[0], &self.snapshot.limits);
+        match ring.with_newest(|newest| fit(&newest.rq, &claim.rq, limits)) {
+            None | Some(Fit::Apart) => {}
+            Some(Fit::TooLarge) => {
+                ring.with_newest(|newest| newest.rq.flags |= Flags::NOMERGE);
+            }
+            Some(Fit::Joins(side)) => {
+                ring.with_newest(|newest| newest.absorb(claim, side));
+                return;
+            }
+        }
+        if flush {
             self.flush_plug(now);
         }
         self.push(0, claim);
@@ -483,23 +470,22 @@ impl Core {
         }
     }
 
+    #[inline]
     pub(crate) fn complete(&mut self, now: Nanos, mut each: impl FnMut(Completion)) -> usize {
         self.last_now = now;
-        let unsent = self.ended.len();
-        let arrived = self.take_arrived(now);
-        if unsent + arrived == 0 {
+        let arrived = self.port.inbox.take();
+        if arrived.is_empty() && self.ended.is_empty() {
             return 0;
         }
         // Statistics are written before anybody is told, so that whoever is told finds them whole;
         // what is being handed over is no longer in flight.
-        self.stats.handing_over.set((unsent + arrived) as u64);
-        let mut ended = unsent;
-        for completion in std::mem::take(&mut self.ended) {
-            self.stats.errors.add(u64::from(!completion.status.is_ok()));
-            each(completion);
+        let count = self.count_arrived(&arrived, now);
+        self.stats.handing_over.set((self.ended.len() + count) as u64);
+        let mut ended = 0;
+        if !self.ended.is_empty() {
+            ended += self.hand_over_unsent(&mut each);
         }
-        let mut claims = std::mem::take(&mut self.arrived);
-        for claim in claims.drain(..) {
+        for claim in arrived {
             if claim.split == Request::WHOLE {
                 ended += 1;
                 each(self.take_apart(claim));
@@ -511,7 +497,6 @@ impl Core {
                 self.stats.handing_over.set(left);
             }
         }
-        self.arrived = claims;
         let left = ended - std::mem::take(&mut self.turned_away);
         if left > 0 && self.member.leave(left as u64, &self.shared.gate) {
             self.shared.tell_freezer();
@@ -523,28 +508,44 @@ impl Core {
         ended
     }
 
-    /// Empties the inbox and counts what came.
+    /// Those that never became a request.
+    #[cold]
+    fn hand_over_unsent(&mut self, each: &mut dyn FnMut(Completion)) -> usize {
+        let unsent = std::mem::take(&mut self.ended);
+        let count = unsent.len();
+        for completion in unsent {
+            self.stats.errors.add(u64::from(!completion.status.is_ok()));
+            each(completion);
+        }
+        count
+    }
+
+    /// Puts what came into the statistics and says how many there are.
     #[inline]
-    fn take_arrived(&mut self, now: Nanos) -> usize {
-        let inbox = self.port.inbox.take();
-        if inbox.is_empty() {
+    fn count_arrived(&mut self, arrived: &Incoming<Request>, now: Nanos) -> usize {
+        if arrived.is_empty() {
             return 0;
         }
         self.stats.account_busy(&self.shared.stamp, now, || true);
-        for claim in inbox {
-            debug_assert_eq!(claim.state, State::Complete, "a request comes back unfinished");
-            let ok = claim.status.is_ok();
-            let sectors = if ok { u64::from(claim.rq.sectors) } else { 0 };
-            // A bio in parts is one error, however many of them failed.
-            self.stats.errors.add(u64::from(!ok && claim.split == Request::WHOLE));
-            let group = Group::of(claim.rq.op);
-            let times =
-                (claim.issued_at.since(claim.accepted_at), claim.done_at.since(claim.issued_at));
-            self.stats.count(&mut self.streaks, group, times, claim.absorbed, sectors);
-            self.arrived.push(claim);
-        }
-        self.stats.settle(&mut self.streaks);
-        self.arrived.len()
+        let (mut count, mut streak) = (0, Streak::default());
+        arrived.for_each_ref(|request| {
+            debug_assert_eq!(request.state, State::Complete, "a request comes back unfinished");
+            count += 1;
+            let stamps = (request.accepted_at, request.issued_at, request.done_at);
+            if streak.stamps != stamps {
+                self.stats.settle(&mut streak);
+                streak.stamps = stamps;
+            }
+            let ok = request.status.is_ok();
+            let sectors = if ok { request.rq.sectors } else { 0 };
+            streak.count(Group::of(request.rq.op), request.absorbed, sectors);
+            if !ok && request.split == Request::WHOLE {
+                // A bio in parts is one error, however many of them failed.
+                self.stats.errors.add(1);
+            }
+        });
+        self.stats.settle(&mut streak);
+        count
     }
 
     /// The bio of an ended request; its slot is free again.

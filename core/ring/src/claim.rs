@@ -13,8 +13,8 @@ pub struct Claim<T>(Box<Slot<T>>);
 #[derive(Debug)]
 #[repr(align(64))]
 struct Slot<T> {
-    /// The next slot of the chain this one is strung on; null while the claim is held. A cell
-    /// only for loom, which then sees two threads at one link.
+    /// The next slot of the chain this one is strung on; without meaning while the claim is held.
+    /// A cell only for loom, which then sees two threads at one link.
     next: UnsafeCell<*mut Slot<T>>,
     value: T,
 }
@@ -42,14 +42,15 @@ impl<T> DerefMut for Claim<T> {
 }
 
 // SAFETY: a claim is a `Box` whose extra pointer is only followed by a chain that owns the slots it
-// points to; a held claim's pointer is null.
+// points to; a held claim's pointer is never read.
 unsafe impl<T: Send> Send for Claim<T> {}
 
-/// Claims on their way out, newest first, so that an inbox can take the chain in one exchange.
+/// Claims on their way out, in order, so that an inbox can take the chain in one exchange.
 #[derive(Debug)]
 pub struct Outgoing<T> {
-    pub(crate) newest: *mut Node<T>,
-    pub(crate) oldest: *mut Node<T>,
+    first: *mut Node<T>,
+    /// Its link is not written yet.
+    last: *mut Node<T>,
     len: usize,
 }
 
@@ -61,6 +62,7 @@ pub struct Node<T>(Slot<T>);
 impl<T> Node<T> {
     /// # Safety
     /// The caller owns the live node `this`: nobody else reads or writes it now.
+    #[inline]
     pub(crate) unsafe fn set_next(this: *mut Node<T>, next: *mut Node<T>) {
         // SAFETY: the caller's promise.
         unsafe { (*this).0.next.with_mut(|link| *link = next.cast()) };
@@ -68,29 +70,29 @@ impl<T> Node<T> {
 
     /// # Safety
     /// As for [`set_next`](Node::set_next).
-    unsafe fn next(this: *mut Node<T>) -> *mut Node<T> {
+    #[inline]
+    pub(crate) unsafe fn next(this: *mut Node<T>) -> *mut Node<T> {
         // SAFETY: the caller's promise.
         unsafe { (*this).0.next.with(|link| (*link).cast()) }
     }
 }
 
+#[inline]
 fn into_node<T>(claim: Claim<T>) -> *mut Node<T> {
     Box::into_raw(claim.0).cast()
 }
 
 /// # Safety
 /// `node` came from `into_node` and nobody else holds it.
+#[inline]
 unsafe fn from_node<T>(node: *mut Node<T>) -> Claim<T> {
     // SAFETY: the caller's promise; `Node` is transparent over `Slot`.
-    unsafe {
-        Node::set_next(node, ptr::null_mut());
-        Claim(Box::from_raw(node.cast()))
-    }
+    Claim(unsafe { Box::from_raw(node.cast()) })
 }
 
 impl<T> Default for Outgoing<T> {
     fn default() -> Outgoing<T> {
-        Outgoing { newest: ptr::null_mut(), oldest: ptr::null_mut(), len: 0 }
+        Outgoing { first: ptr::null_mut(), last: ptr::null_mut(), len: 0 }
     }
 }
 
@@ -99,12 +101,13 @@ impl<T> Outgoing<T> {
     #[inline]
     pub fn push(&mut self, claim: Claim<T>) {
         let node = into_node(claim);
-        // SAFETY: the claim has just become this node.
-        unsafe { Node::set_next(node, self.newest) };
-        if self.newest.is_null() {
-            self.oldest = node;
+        if self.first.is_null() {
+            self.first = node;
+        } else {
+            // SAFETY: this chain owns its last node.
+            unsafe { Node::set_next(self.last, node) };
         }
-        self.newest = node;
+        self.last = node;
         self.len += 1;
     }
 
@@ -116,27 +119,32 @@ impl<T> Outgoing<T> {
 
     /// Whether there is none.
     #[must_use]
+    #[inline]
     pub fn is_empty(&self) -> bool {
-        self.newest.is_null()
+        self.first.is_null()
     }
 
-    /// Hands the chain's ends over and forgets it.
+    /// Hands the chain's ends over, first and last, and forgets it. The last link is not written.
+    #[inline]
     pub(crate) fn release(&mut self) -> (*mut Node<T>, *mut Node<T>) {
         // Field by field: assigning a whole chain would drop the old one, and with it the claims.
         self.len = 0;
         (
-            std::mem::replace(&mut self.newest, ptr::null_mut()),
-            std::mem::replace(&mut self.oldest, ptr::null_mut()),
+            std::mem::replace(&mut self.first, ptr::null_mut()),
+            std::mem::replace(&mut self.last, ptr::null_mut()),
         )
     }
 }
 
 impl<T> Drop for Outgoing<T> {
     fn drop(&mut self) {
-        if !self.newest.is_null() {
-            let (newest, _) = self.release();
+        if !self.first.is_null() {
+            let (first, last) = self.release();
             // SAFETY: this chain owned its nodes and has just let go of them.
-            drop(unsafe { Incoming::reversed(newest) });
+            unsafe {
+                Node::set_next(last, ptr::null_mut());
+                drop(Incoming::new(first));
+            }
         }
     }
 }
@@ -157,28 +165,33 @@ impl<T> Incoming<T> {
         Incoming { first: ptr::null_mut() }
     }
 
-    /// Takes over a chain linked newest to oldest and turns it round.
+    /// Takes over a chain.
     ///
     /// # Safety
     /// The caller owns the whole chain and hands it over; it ends in null.
-    pub(crate) unsafe fn reversed(mut newest: *mut Node<T>) -> Incoming<T> {
-        let mut first = ptr::null_mut();
-        while !newest.is_null() {
-            // SAFETY: the caller's promise.
-            newest = unsafe {
-                let older = Node::next(newest);
-                Node::set_next(newest, first);
-                first = newest;
-                older
-            };
-        }
+    #[inline]
+    pub(crate) unsafe fn new(first: *mut Node<T>) -> Incoming<T> {
         Incoming { first }
     }
 
     /// Whether there is none left.
     #[must_use]
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.first.is_null()
+    }
+
+    /// Shows each to `visit`, oldest first, without taking any.
+    #[inline]
+    pub fn for_each_ref(&self, mut visit: impl FnMut(&T)) {
+        let mut node = self.first;
+        while !node.is_null() {
+            // SAFETY: this chain owns the node, and `self` is borrowed for as long as it is seen.
+            unsafe {
+                visit(&(*node).0.value);
+                node = Node::next(node);
+            }
+        }
     }
 }
 
@@ -199,9 +212,10 @@ impl<T> Iterator for Incoming<T> {
 }
 
 impl<T> Drop for Incoming<T> {
+    #[inline]
     fn drop(&mut self) {
-        for claim in self.by_ref() {
-            drop(claim);
+        if !self.first.is_null() {
+            self.for_each(drop);
         }
     }
 }

@@ -121,6 +121,18 @@ impl Member {
         true
     }
 
+    /// Enters with one more beside what is inside already; false when nothing is, or when the gate
+    /// is closed. Then nothing has happened, and [`enter`](Member::enter) is to be asked.
+    #[inline]
+    pub fn enter_beside(&mut self, gate: &Gate) -> bool {
+        if self.count == 0 || gate.is_closed() {
+            return false;
+        }
+        self.count += 1;
+        self.inside.store(self.count, Ordering::Relaxed);
+        true
+    }
+
     /// `n` have left. True when none is inside any more and the gate is closed: then the freezer
     /// must be told.
     #[inline]

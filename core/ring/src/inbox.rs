@@ -1,17 +1,35 @@
-//! An inbox: many threads post claims, one takes them all at once.
+//! An inbox: many threads post chains of claims, one takes them all at once.
 //!
 //! A chain is posted with one exchange whatever its length; "was empty" decides whether anybody
-//! must be told.
+//! must be told. A chain is in order from first to last; a later one is put before the earlier
+//! ones, and its last link says so. Nearly always there is one chain only, and nothing to turn
+//! round.
 
 use std::ptr;
 
 use crate::claim::{Incoming, Node, Outgoing};
 use crate::sync::{Alone, AtomicPtr, Ordering};
 
-/// A multi-producer, single-taker stack of claims, taken in the order they were posted.
+/// A multi-producer, single-taker stack of chains, taken in the order they were posted.
 #[derive(Debug)]
 pub struct Inbox<T> {
+    /// First node of the newest chain, marked if an earlier chain is behind it.
     newest: Alone<AtomicPtr<Node<T>>>,
+}
+
+/// On a pointer to a chain: another chain is behind its end. On a link: the end of a chain, and
+/// what follows is the next. Nodes are aligned to cache lines, so the bits are free.
+const MORE: usize = 1;
+const END: usize = 2;
+
+#[inline]
+fn is_marked<T>(pointer: *mut Node<T>, mark: usize) -> bool {
+    pointer.addr() & mark != 0
+}
+
+#[inline]
+fn unmarked<T>(pointer: *mut Node<T>) -> *mut Node<T> {
+    pointer.map_addr(|addr| addr & !(MORE | END))
 }
 
 impl<T> Default for Inbox<T> {
@@ -28,18 +46,18 @@ impl<T> Inbox<T> {
         if chain.is_empty() {
             return false;
         }
-        let (newest, oldest) = chain.release();
+        let (first, last) = chain.release();
         let mut seen = self.newest.load(Ordering::Relaxed);
         loop {
+            let (link, new) = match seen.is_null() {
+                true => (ptr::null_mut(), first),
+                false => (seen.map_addr(|addr| addr | END), first.map_addr(|addr| addr | MORE)),
+            };
             // SAFETY: the chain let go of its nodes above and nobody else has them yet.
-            unsafe { Node::set_next(oldest, seen) };
+            unsafe { Node::set_next(last, link) };
             // Release: whoever takes the chain sees the slots as they were posted.
-            match self.newest.compare_exchange_weak(
-                seen,
-                newest,
-                Ordering::Release,
-                Ordering::Relaxed,
-            ) {
+            match self.newest.compare_exchange_weak(seen, new, Ordering::Release, Ordering::Relaxed)
+            {
                 Ok(_) => return seen.is_null(),
                 Err(now) => seen = now,
             }
@@ -54,14 +72,43 @@ impl<T> Inbox<T> {
         }
         // Acquire: of every poster, as each exchange goes on with the release before it.
         let newest = self.newest.swap(ptr::null_mut(), Ordering::Acquire);
-        // SAFETY: the exchange took the whole chain, and each post linked its end to the rest.
-        unsafe { Incoming::reversed(newest) }
+        // SAFETY: the exchange took every chain, and each post linked its end to the rest.
+        unsafe {
+            let first = if is_marked(newest, MORE) { in_order(newest) } else { newest };
+            Incoming::new(first)
+        }
     }
 
     /// Whether nothing is there now.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.newest.load(Ordering::Acquire).is_null()
+    }
+}
+
+/// Puts the chains behind `newest` in the order they were posted, and makes them one.
+///
+/// # Safety
+/// The caller owns all of them, and each ends in a link as [`Inbox::post`] writes it.
+#[cold]
+unsafe fn in_order<T>(newest: *mut Node<T>) -> *mut Node<T> {
+    let (mut chain, mut later) = (unmarked(newest), ptr::null_mut());
+    loop {
+        let mut last = chain;
+        // SAFETY: the caller's promise.
+        let behind = unsafe {
+            let mut link = Node::next(last);
+            while !link.is_null() && !is_marked(link, END) {
+                last = link;
+                link = Node::next(last);
+            }
+            Node::set_next(last, later);
+            link
+        };
+        if behind.is_null() {
+            return chain;
+        }
+        (later, chain) = (chain, unmarked(behind));
     }
 }
 

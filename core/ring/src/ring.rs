@@ -5,6 +5,7 @@
 //! runs out.
 
 use std::mem::MaybeUninit;
+use std::ptr::NonNull;
 
 use crate::sync::{Alone, Arc, AtomicUsize, Ordering, UnsafeCell};
 
@@ -29,9 +30,43 @@ impl<T> Shared<T> {
     }
 }
 
+/// Where the cells are, kept at hand by both ends: the way over the shared part is two loads more.
+struct Cells<T> {
+    first: NonNull<UnsafeCell<MaybeUninit<T>>>,
+    mask: usize,
+}
+
+// SAFETY: it is used by the ends alone, which are as the ring itself.
+unsafe impl<T: Send> Send for Cells<T> {}
+// SAFETY: as above.
+unsafe impl<T: Send> Sync for Cells<T> {}
+
+impl<T> Cells<T> {
+    fn of(shared: &Shared<T>) -> Cells<T> {
+        Cells { first: NonNull::from(&*shared.cells).cast(), mask: shared.cells.len() - 1 }
+    }
+
+    /// The cell of this position.
+    ///
+    /// # Safety
+    /// The shared part, which owns the cells and never moves them, is alive.
+    #[inline]
+    unsafe fn at(&self, position: usize) -> &UnsafeCell<MaybeUninit<T>> {
+        // SAFETY: the index is within the cells, whose number is a power of two; the caller's
+        // promise does the rest.
+        unsafe { self.first.add(position & self.mask).as_ref() }
+    }
+
+    #[inline]
+    fn len(&self) -> usize {
+        self.mask + 1
+    }
+}
+
 /// The writing end.
 pub struct Producer<T> {
     shared: Arc<Shared<T>>,
+    cells: Cells<T>,
     written: usize,
     published: usize,
     taken_seen: usize,
@@ -40,6 +75,7 @@ pub struct Producer<T> {
 /// The reading end.
 pub struct Consumer<T> {
     shared: Arc<Shared<T>>,
+    cells: Cells<T>,
     taken: usize,
     published_seen: usize,
 }
@@ -54,9 +90,14 @@ pub fn ring<T: Send>(capacity: usize) -> (Producer<T>, Consumer<T>) {
         taken: Alone(AtomicUsize::new(0)),
         cells,
     });
-    let producer =
-        Producer { shared: Arc::clone(&shared), written: 0, published: 0, taken_seen: 0 };
-    (producer, Consumer { shared, taken: 0, published_seen: 0 })
+    let producer = Producer {
+        shared: Arc::clone(&shared),
+        cells: Cells::of(&shared),
+        written: 0,
+        published: 0,
+        taken_seen: 0,
+    };
+    (producer, Consumer { cells: Cells::of(&shared), shared, taken: 0, published_seen: 0 })
 }
 
 impl<T: Send> Producer<T> {
@@ -67,19 +108,24 @@ impl<T: Send> Producer<T> {
     /// The item, when every place is taken.
     #[inline]
     pub fn push(&mut self, item: T) -> Result<(), T> {
-        if self.written.wrapping_sub(self.taken_seen) == self.shared.cells.len() {
-            // Acquire: the consumer is done with the cells it gave back.
-            self.taken_seen = self.shared.taken.load(Ordering::Acquire);
-            if self.written.wrapping_sub(self.taken_seen) == self.shared.cells.len() {
-                return Err(item);
-            }
+        if self.written.wrapping_sub(self.taken_seen) == self.cells.len() && !self.has_room() {
+            return Err(item);
         }
-        self.shared.cell(self.written).with_mut(|cell| {
+        // SAFETY: the shared part is alive.
+        let cell = unsafe { self.cells.at(self.written) };
+        cell.with_mut(|cell| {
             // SAFETY: this cell was given back (just checked) and is not published yet.
             unsafe { (*cell).write(item) };
         });
         self.written = self.written.wrapping_add(1);
         Ok(())
+    }
+
+    #[cold]
+    fn has_room(&mut self) -> bool {
+        // Acquire: the consumer is done with the cells it gave back.
+        self.taken_seen = self.shared.taken.load(Ordering::Acquire);
+        self.written.wrapping_sub(self.taken_seen) != self.cells.len()
     }
 
     /// Items written and not published.
@@ -95,7 +141,9 @@ impl<T: Send> Producer<T> {
         if self.written == self.published {
             return None;
         }
-        Some(self.shared.cell(self.written.wrapping_sub(1)).with_mut(|cell| {
+        // SAFETY: the shared part is alive.
+        let cell = unsafe { self.cells.at(self.written.wrapping_sub(1)) };
+        Some(cell.with_mut(|cell| {
             // SAFETY: the cell was written and is not published, so it is still the producer's.
             with(unsafe { (*cell).assume_init_mut() })
         }))
@@ -121,7 +169,9 @@ impl<T: Send> Consumer<T> {
         if self.taken == self.published_seen && !self.refresh() {
             return None;
         }
-        let item = self.shared.cell(self.taken).with(|cell| {
+        // SAFETY: the shared part is alive.
+        let cell = unsafe { self.cells.at(self.taken) };
+        let item = cell.with(|cell| {
             // SAFETY: the cell was published (just checked) and is read once, as `taken` moves on.
             unsafe { (*cell).assume_init_read() }
         });
@@ -129,6 +179,30 @@ impl<T: Send> Consumer<T> {
         Some(item)
     }
 
+    /// Takes up to `max` of the oldest published items, gives their places back, and says how many
+    /// there were.
+    #[inline]
+    pub fn pop_each(&mut self, max: usize, mut each: impl FnMut(T)) -> usize {
+        if self.taken == self.published_seen && !self.refresh() {
+            return 0;
+        }
+        let count = max.min(self.published_seen.wrapping_sub(self.taken));
+        let from = self.taken;
+        // Moved on before `each` is called, so that nothing is read twice if that panics.
+        self.taken = from.wrapping_add(count);
+        for offset in 0..count {
+            // SAFETY: the shared part is alive.
+            let cell = unsafe { self.cells.at(from.wrapping_add(offset)) };
+            each(cell.with(|cell| {
+                // SAFETY: the cell was published (just checked) and is read once.
+                unsafe { (*cell).assume_init_read() }
+            }));
+        }
+        self.release();
+        count
+    }
+
+    #[inline]
     fn refresh(&mut self) -> bool {
         // Acquire: the items up to here are written.
         self.published_seen = self.shared.published.load(Ordering::Acquire);
@@ -191,6 +265,20 @@ mod tests {
         assert_eq!(tx.push(3), Err(3), "the places were not given back yet");
         rx.release();
         assert_eq!(tx.push(3), Ok(()));
+    }
+
+    #[test]
+    fn items_taken_together_come_in_order_and_no_more_than_asked_for() {
+        let (mut tx, mut rx) = ring(4);
+        let mut seen = Vec::new();
+        for round in 0..5 {
+            (0..3).for_each(|n| tx.push(round * 3 + n).unwrap());
+            tx.publish();
+            assert_eq!(rx.pop_each(2, |item| seen.push(item)), 2);
+            assert_eq!(rx.pop_each(2, |item| seen.push(item)), 1);
+            assert_eq!(rx.pop_each(2, |item| seen.push(item)), 0);
+        }
+        assert_eq!(seen, (0..15).collect::<Vec<_>>());
     }
 
     #[test]

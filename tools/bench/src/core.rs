@@ -189,7 +189,7 @@ impl Bench<'_> {
         Nanos(self.epoch.elapsed().as_nanos() as u64)
     }
 
-    /// One batch in, one batch out. Returns how many ended.
+    /// One batch in, one batch out, under one stamp as in a reactor. Returns how many ended.
     #[inline]
     fn pass(&mut self) -> usize {
         let now = self.now();
@@ -205,7 +205,6 @@ impl Bench<'_> {
             }
         }
         self.submitter.flush_plug(now);
-        let now = self.now();
         if let Some(lane) = &mut self.lane {
             lane.turn(now);
         }

@@ -82,6 +82,14 @@ pub fn pin(cpu: usize) -> bool {
     rustix::thread::sched_setaffinity(None, &set).is_ok()
 }
 
+/// The kernel's number of the trace point every system call passes. It stands where the trace file
+/// system is mounted, which is one of two places.
+fn sys_enter() -> Option<u64> {
+    let roots = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
+    let ids = roots.map(|root| format!("{root}/events/raw_syscalls/sys_enter/id"));
+    ids.iter().find_map(|path| std::fs::read_to_string(path).ok()?.trim().parse().ok())
+}
+
 /// Counts the system calls of the calling thread.
 pub struct Syscalls(Option<Counter>);
 
@@ -89,10 +97,8 @@ impl Syscalls {
     /// Starts counting, where the kernel lets us.
     #[must_use]
     pub fn count() -> Syscalls {
-        let counter = Tracepoint::with_name("raw_syscalls/sys_enter")
-            .or_else(|_| Tracepoint::with_name("raw_syscalls:sys_enter"))
-            .ok()
-            .and_then(|event| Builder::new(event).include_kernel().build().ok())
+        let counter = sys_enter()
+            .and_then(|id| Builder::new(Tracepoint::with_id(id)).include_kernel().build().ok())
             .and_then(|mut counter| counter.enable().ok().map(|()| counter));
         Syscalls(counter)
     }

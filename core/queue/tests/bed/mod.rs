@@ -7,6 +7,7 @@ pub mod client;
 pub mod controller;
 pub mod device;
 pub mod model;
+pub mod path;
 pub mod sleepers;
 
 use weir_bio::{Buf, Data, SECTOR};
@@ -58,10 +59,14 @@ pub fn values(data: &Data) -> Vec<u64> {
     bytes.chunks(SECTOR as usize).map(get).collect()
 }
 
-/// Seeds to run: `LAW_SEED` alone, or the first `LAW_SEEDS`, or as many as the suite says.
-pub fn seeds(count: u64) -> std::ops::Range<u64> {
-    let read = |name| std::env::var(name).ok().map(|text| text.parse().expect("a number"));
-    match (read("LAW_SEED"), read("LAW_SEEDS")) {
+/// Seeds to run of a suite called `name`: with `LAW`, `LAW_SEED` alone, or the first `LAW_SEEDS`,
+/// or else `count`.
+pub fn seeds(name: &str, count: u64) -> std::ops::Range<u64> {
+    let read = |what: &str| {
+        let text = std::env::var(format!("{name}_{what}")).ok();
+        text.map(|text| text.parse().expect("a number"))
+    };
+    match (read("SEED"), read("SEEDS")) {
         (Some(seed), _) => seed..seed + 1,
         (None, many) => 0..many.unwrap_or(count),
     }

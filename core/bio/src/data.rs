@@ -1,0 +1,329 @@
+//! The memory an I/O travels with.
+
+use crate::buf::Buf;
+
+/// The memory of an I/O. It is owned, so that it can outlive a vanished caller.
+#[derive(Debug, Default)]
+#[repr(u32)] // The layout is that of `Laid`.
+pub enum Data {
+    /// None: discard, zeroes, a pure flush.
+    #[default]
+    None = NONE,
+    /// So many bytes of zeros that no memory holds: what a read of nothing gives back.
+    Zero {
+        /// Bytes.
+        len: u32,
+        /// The caller's buffer, which nobody filled: to be used again, never to be read.
+        spare: Option<Buf>,
+    } = ZERO,
+    /// One piece.
+    One(Buf) = ONE,
+    /// Several pieces in ascending order of address.
+    Many(Pieces) = MANY,
+}
+
+const NONE: u32 = 0;
+const ZERO: u32 = 1;
+const ONE: u32 = 2;
+const MANY: u32 = 3;
+
+/// How zeros lie in memory: what the language promises of an enum with a tag of its own type. One
+/// piece lies likewise, without a length. Which of the two it is depends on what was read and what
+/// was written, which no branch predictor can know, so the two hottest functions do not ask.
+#[repr(C)]
+struct Laid {
+    tag: u32,
+    len: u32,
+    memory: Option<Buf>,
+}
+
+const _: () = {
+    assert!(std::mem::size_of::<Data>() == std::mem::size_of::<Laid>());
+    assert!(std::mem::align_of::<Data>() == std::mem::align_of::<Laid>());
+    assert!(std::mem::offset_of!(Laid, memory) == 8 && ONE - 1 == ZERO);
+};
+
+/// Several buffers, behind one pointer so that [`Data`] stays small.
+#[derive(Debug, Default)]
+#[allow(clippy::box_collection)] // The point is the one pointer.
+pub struct Pieces(Box<Vec<Buf>>);
+
+impl From<Vec<Buf>> for Pieces {
+    fn from(bufs: Vec<Buf>) -> Pieces {
+        Pieces(Box::new(bufs))
+    }
+}
+
+impl FromIterator<Buf> for Pieces {
+    fn from_iter<I: IntoIterator<Item = Buf>>(bufs: I) -> Pieces {
+        Pieces(Box::new(bufs.into_iter().collect()))
+    }
+}
+
+impl IntoIterator for Pieces {
+    type Item = Buf;
+    type IntoIter = std::vec::IntoIter<Buf>;
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.into_iter()
+    }
+}
+
+impl std::ops::Deref for Pieces {
+    type Target = Vec<Buf>;
+    fn deref(&self) -> &Vec<Buf> {
+        &self.0
+    }
+}
+
+impl std::ops::DerefMut for Pieces {
+    fn deref_mut(&mut self) -> &mut Vec<Buf> {
+        &mut self.0
+    }
+}
+
+const _: () = assert!(std::mem::size_of::<Data>() == 16);
+
+impl Data {
+    /// Bytes in all pieces.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        match self {
+            Data::None => 0,
+            Data::Zero { len, .. } => *len as usize,
+            Data::One(buf) => buf.len(),
+            Data::Many(bufs) => bufs.iter().map(|buf| buf.len()).sum(),
+        }
+    }
+
+    /// Whether there is no byte at all.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The pieces.
+    #[must_use]
+    pub fn bufs(&self) -> &[Buf] {
+        match self {
+            Data::None | Data::Zero { .. } => &[],
+            Data::One(buf) => std::slice::from_ref(buf),
+            Data::Many(bufs) => bufs,
+        }
+    }
+
+    /// The pieces, to be written to.
+    #[must_use]
+    pub fn bufs_mut(&mut self) -> &mut [Buf] {
+        match self {
+            Data::None | Data::Zero { .. } => &mut [],
+            Data::One(buf) => std::slice::from_mut(buf),
+            Data::Many(bufs) => bufs,
+        }
+    }
+
+    /// Cuts off and returns everything from byte `at` on.
+    ///
+    /// # Panics
+    /// When `at` is beyond the end.
+    #[must_use]
+    pub fn split_off(&mut self, at: usize) -> Data {
+        assert!(at <= self.len(), "split at {at} beyond {} bytes", self.len());
+        match self {
+            Data::None => Data::None,
+            Data::Zero { len, .. } => {
+                let rest = *len - at as u32;
+                *len = at as u32;
+                Data::Zero { len: rest, spare: None }
+            }
+            Data::One(buf) => Data::One(buf.split_off(at)),
+            Data::Many(bufs) => {
+                let mut before = 0;
+                let mut index = 0;
+                while index < bufs.len() && before + bufs[index].len() <= at {
+                    before += bufs[index].len();
+                    index += 1;
+                }
+                let mut rest = bufs.split_off(index);
+                if before < at {
+                    let tail = rest[0].split_off(at - before);
+                    bufs.push(std::mem::replace(&mut rest[0], tail));
+                }
+                Data::Many(rest.into())
+            }
+        }
+    }
+
+    /// Puts `next` behind these bytes, joining pieces that were cut from one another.
+    pub fn append(&mut self, next: Data) {
+        *self = match (std::mem::take(self), next) {
+            (first, Data::None) => first,
+            (Data::None, next) => next,
+            (Data::Zero { len: a, spare }, Data::Zero { len: b, .. }) => {
+                Data::Zero { len: a + b, spare }
+            }
+            (Data::One(mut a), Data::One(b)) => match a.join(b) {
+                Ok(()) => Data::One(a),
+                Err(b) => Data::Many(vec![a, b].into()),
+            },
+            (first, next) => {
+                let mut bufs = first.into_bufs();
+                for buf in next.into_bufs() {
+                    let apart = match bufs.last_mut() {
+                        Some(last) => last.join(buf),
+                        None => Err(buf),
+                    };
+                    bufs.extend(apart.err());
+                }
+                Data::Many(bufs.into())
+            }
+        };
+    }
+
+    /// Says that these bytes are zeros, without writing them; the memory is kept as spare.
+    #[inline]
+    pub fn become_zeros(&mut self) {
+        self.become_zeros_if(true);
+    }
+
+    /// The same if `zeros`, else nothing.
+    #[inline]
+    pub fn become_zeros_if(&mut self, zeros: bool) {
+        let Data::One(buf) = self else {
+            if zeros {
+                *self = std::mem::take(self).into_zeros();
+            }
+            return;
+        };
+        let len = buf.len() as u32;
+        let laid = std::ptr::from_mut(self).cast::<Laid>();
+        // SAFETY: it is one piece, which lies as zeros do but for tag and length (see `Laid`); its
+        // buffer stays where it is, as the spare one.
+        unsafe {
+            (*laid).tag = ONE - u32::from(zeros);
+            (*laid).len = len;
+        }
+    }
+
+    /// Puts memory where there is none now. What an assignment costs more is the look at what it
+    /// would drop.
+    #[inline]
+    pub fn put(&mut self, data: Data) {
+        debug_assert!(matches!(self, Data::None), "{self:?} is overwritten");
+        std::mem::forget(std::mem::replace(self, data));
+    }
+
+    #[cold]
+    fn into_zeros(self) -> Data {
+        let len = self.len() as u32;
+        Data::Zero { len, spare: self.into_spare() }
+    }
+
+    /// A whole buffer to be used again, if there is one.
+    #[must_use]
+    #[inline]
+    pub fn into_spare(self) -> Option<Buf> {
+        if matches!(self, Data::None | Data::Many(_)) {
+            return None;
+        }
+        let data = std::mem::ManuallyDrop::new(self);
+        let laid = (&raw const data).cast::<Laid>();
+        // SAFETY: it is zeros or one piece, which have their buffer in the same place (see `Laid`);
+        // it is moved out once, as the rest is never dropped and holds nothing else.
+        let buf = unsafe { (&raw const (*laid).memory).read() };
+        buf.filter(|buf| buf.capacity() > 0)
+    }
+
+    fn into_bufs(self) -> Vec<Buf> {
+        match self {
+            Data::None => Vec::new(),
+            // Zeros that must stand beside real memory become memory.
+            Data::Zero { len: 0, .. } => Vec::new(),
+            Data::Zero { len, .. } => vec![Buf::zeroed(len as usize)],
+            Data::One(buf) => vec![buf],
+            Data::Many(bufs) => *bufs.0,
+        }
+    }
+
+    /// Copies the bytes into `out`, which must be exactly as long.
+    pub fn copy_to(&self, out: &mut [u8]) {
+        assert_eq!(out.len(), self.len(), "length of the destination");
+        if let Data::Zero { .. } = self {
+            out.fill(0);
+        }
+        let mut at = 0;
+        for buf in self.bufs() {
+            out[at..at + buf.len()].copy_from_slice(buf);
+            at += buf.len();
+        }
+    }
+}
+
+impl From<Buf> for Data {
+    fn from(buf: Buf) -> Data {
+        Data::One(buf)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counted(len: usize) -> Buf {
+        let mut buf = Buf::zeroed(len);
+        for (i, byte) in buf.iter_mut().enumerate() {
+            *byte = (i % 251) as u8;
+        }
+        buf
+    }
+
+    #[test]
+    fn data_cut_anywhere_and_appended_again_is_the_same_single_piece() {
+        for at in [0, 1, 512, 4095, 4096, 8191, 8192] {
+            let mut data = Data::One(counted(8192));
+            let rest = data.split_off(at);
+            assert_eq!((data.len(), rest.len()), (at, 8192 - at));
+            data.append(rest);
+            assert_eq!(data.bufs().len(), 1, "cut at {at}");
+            assert_eq!(&data.bufs()[0][..], &counted(8192)[..]);
+        }
+    }
+
+    #[test]
+    fn many_pieces_are_cut_inside_a_piece_and_between_two() {
+        for at in [100, 512, 700, 1024] {
+            let mut data = Data::Many(vec![counted(512), counted(512)].into());
+            let rest = data.split_off(at);
+            assert_eq!((data.len(), rest.len()), (at, 1024 - at));
+            data.append(rest);
+            let mut out = vec![0; 1024];
+            data.copy_to(&mut out);
+            assert_eq!(out, [&counted(512)[..], &counted(512)[..]].concat());
+        }
+    }
+
+    #[test]
+    fn zeros_keep_the_memory_they_came_with_and_what_is_not_zeroed_stays() {
+        let address = |data: &Data| data.bufs()[0].as_ptr();
+        let mut data = Data::One(counted(700));
+        let start = address(&data);
+        data.become_zeros_if(false);
+        assert_eq!((address(&data), data.len()), (start, 700));
+        data.become_zeros_if(true);
+        let Data::Zero { len: 700, spare: Some(_) } = &data else { panic!("{data:?}") };
+        data.become_zeros_if(true);
+        assert_eq!(data.into_spare().map(|buf| buf.as_ptr()), Some(start));
+        assert!(Data::Zero { len: 9, spare: None }.into_spare().is_none());
+        let many = || Data::Many(vec![counted(512), counted(100)].into());
+        assert!(many().into_spare().is_none() && Data::None.into_spare().is_none());
+        let mut many = many();
+        many.become_zeros_if(true);
+        assert!(matches!(many, Data::Zero { len: 612, spare: None }));
+    }
+
+    #[test]
+    fn a_piece_of_a_buffer_is_not_to_be_used_again() {
+        let mut data = Data::One(counted(1024));
+        let rest = data.split_off(512);
+        assert!(data.into_spare().is_none() && rest.into_spare().is_none());
+    }
+}

@@ -1,0 +1,48 @@
+//! What a submitter gets back: a bio that was not accepted, or how one ended.
+
+use weir_bio::{Bio, Data, Op, Status};
+
+/// Why a bio was not accepted. It comes back untouched.
+#[derive(Debug)]
+pub enum Refused {
+    /// Every slot is in use: some of this submitter's I/O must end first.
+    Full(Bio),
+    /// The device is frozen for a reconfiguration; its bell rings when it no longer is.
+    Frozen(Bio),
+}
+
+impl Refused {
+    /// The bio.
+    #[must_use]
+    pub fn into_bio(self) -> Bio {
+        match self {
+            Refused::Full(bio) | Refused::Frozen(bio) => bio,
+        }
+    }
+}
+
+/// As [`Refused`], while the bio stays where it is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Why {
+    Full,
+    Frozen,
+}
+
+/// How a bio ended.
+#[derive(Debug)]
+pub struct Completion {
+    /// The bio's cookie.
+    pub cookie: u64,
+    /// How it ended.
+    pub status: Status,
+    /// What it did.
+    pub op: Op,
+    /// Its length in sectors.
+    pub sectors: u32,
+    /// Its memory, unless the device still owns it (after a timeout).
+    pub data: Data,
+    /// From acceptance to the driver, ns; 0 if it never got there.
+    pub wait_ns: u64,
+    /// From the driver to the end, ns.
+    pub device_ns: u64,
+}

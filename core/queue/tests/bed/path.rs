@@ -1,0 +1,58 @@
+//! The ways a request can take through the core.
+
+use std::sync::Arc;
+
+use weir_queue::driver::Home;
+use weir_queue::{Config, Device, Driver, QueueMode, Spread};
+use weir_sched::legacy::noop::Noop;
+
+/// A way from a submitter to the driver.
+#[derive(Clone, Copy, Debug)]
+pub struct Path {
+    pub mode: QueueMode,
+    pub spread: Spread,
+    pub lanes: u16,
+    pub scheduled: bool,
+    pub shared_tags: bool,
+    pub home: Home,
+}
+
+impl Path {
+    pub const fn mq(lanes: u16) -> Path {
+        Path {
+            mode: QueueMode::Mq,
+            spread: Spread::Submitter,
+            lanes,
+            scheduled: false,
+            shared_tags: false,
+            home: Home::Any,
+        }
+    }
+
+    pub const fn sq(home: Home) -> Path {
+        Path { mode: QueueMode::Sq, scheduled: true, home, ..Path::mq(1) }
+    }
+
+    pub const fn scheduled(self) -> Path {
+        Path { scheduled: true, ..self }
+    }
+
+    pub const fn sharing(self) -> Path {
+        Path { shared_tags: true, ..self }
+    }
+
+    pub const fn in_turn(self) -> Path {
+        Path { spread: Spread::RoundRobin, ..self }
+    }
+
+    /// A device of this path in front of `driver`; the rest as `config` says.
+    pub fn device(&self, config: Config, driver: Arc<dyn Driver>) -> Device {
+        let config = Config { mode: self.mode, spread: self.spread, queues: self.lanes, ..config };
+        let device = if self.scheduled && self.mode == QueueMode::Mq {
+            Device::with_scheduler(config, driver, |setup| Box::new(Noop::new(setup)))
+        } else {
+            Device::new(config, driver)
+        };
+        device.expect("a configuration within its bounds")
+    }
+}
