@@ -43,7 +43,9 @@ fn verify(disk: impl Fn(&Folder) -> String, lasting: bool) {
     // Half of 12 MiB of each job is written, and all of that is read back to be checked.
     assert!(written > JOBS * (4 << 20), "{written} bytes were written to {disk}");
     assert!(read > written, "{read} bytes were read from {disk}, {written} written");
-    daemon.stop();
+    let said = daemon.stop();
+    let served = said.lines().filter(|line| line.contains("client serves itself")).count() as u64;
+    assert!(served >= JOBS, "{served} connections for {JOBS} jobs");
     if lasting {
         let daemon = Daemon::start(&folder, &[&disk]);
         fio(&folder, &["--verify_only"]);

@@ -148,13 +148,18 @@ fn copy_in_and_out(mib: u64, disk: impl Fn(&Folder, &str) -> String, connections
     for connections in connections {
         // What an earlier copy left would hide that a later one brought nothing.
         run("qemu-io", &["-f", "raw", &uri, "-c", &format!("write -z -u 0 {mib}M")]);
-        let told = format!("--connections={connections}");
-        run("nbdcopy", &[&told, "--flush", &from, &uri]);
-        run("nbdcopy", &[&told, &uri, &to]);
+        // nbdcopy opens no more connections than it has threads, by default one for each CPU.
+        let (many, threads) =
+            (format!("--connections={connections}"), format!("--threads={connections}"));
+        run("nbdcopy", &[&many, &threads, "--flush", &from, &uri]);
+        run("nbdcopy", &[&many, &threads, &uri, &to]);
         assert_eq!(checksum(&copy), sent, "over {connections} connections");
         fs::remove_file(&copy).expect("the copy");
     }
-    daemon.stop();
+    let said = daemon.stop();
+    let served = said.lines().filter(|line| line.contains("client serves itself")).count() as u32;
+    let asked = connections.iter().map(|connections| 1 + 2 * connections);
+    assert_eq!(served, asked.sum::<u32>(), "connections of qemu-io and nbdcopy");
     let image = folder.image("sda");
     if image.exists() {
         assert_eq!(checksum(&image), sent, "the file behind the disk");

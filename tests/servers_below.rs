@@ -32,10 +32,15 @@ fn copy_through(folder: &Folder, server: &Server, mib: u64, connections: &[u32])
             Noise::new(seed).write_file(&source, mib * MIB);
             let disk = below(server, &format!(",connections={connections}{options}"));
             let daemon = Daemon::start(folder, &[&disk]);
-            let (uri, told) = (folder.uri("sda"), format!("--connections={connections}"));
-            run("nbdcopy", &[&told, "--flush", &from, &uri]);
-            run("nbdcopy", &[&told, &uri, &to]);
+            let uri = folder.uri("sda");
+            // nbdcopy opens no more connections than it has threads.
+            let (many, threads) =
+                (format!("--connections={connections}"), format!("--threads={connections}"));
+            run("nbdcopy", &[&many, &threads, "--flush", &from, &uri]);
+            run("nbdcopy", &[&many, &threads, &uri, &to]);
             let said = daemon.stop();
+            let served = said.lines().filter(|line| line.contains("client serves itself"));
+            assert_eq!(served.count() as u32, 2 * connections, "{said}");
             assert!(!said.contains("WARN"), "{said}");
             assert_eq!(checksum(&copy), checksum(&source), "{disk}");
             // What the server holds without weir in between.
