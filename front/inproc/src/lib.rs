@@ -82,6 +82,11 @@ pub mod session;
 pub mod target;
 pub mod units;
 
+/// The examples of README.md, which are compiled and run with those of this crate.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+pub struct Readme;
+
 pub use disk::{Builder, Disk, Source};
 pub use error::{Cause, IoError};
 pub use open::{Error, Opened, open};
