@@ -75,21 +75,88 @@ fn words_that_mean_nothing_are_refused() {
     for (words, parts) in [
         (&["frob"][..], &["'frob'"][..]),
         (&["serve", "--frob"], &["--frob"]),
+        (&["serve", "frob"], &["'frob'"]),
+        (&["serve", "--disk"], &["--disk", "value is required"]),
         (&["serve", "--reactors", "0"], &["'0'", "--reactors", "1..=64"]),
+        (&["serve", "--reactors", "x"], &["'x'", "--reactors", "1..=64"]),
+        (&["serve", "--reactors", "--quiet"], &["'--quiet'", "--reactors", "1..=64"]),
         (&["bench"], &["--target"]),
-        (&["bench", "--target", "ram:1M", "--rw", "sideways"], &["sideways", "randrw"]),
-        (&["bench", "--target", "ram:1M", "--bs", "4q"], &["4q", "--bs", "GiB"]),
-        (&["bench", "--target", "ram:1M", "--bs", "100"], &["bs=100", "512"]),
-        (&["bench", "--target", "ram:1M", "--size", "2M"], &["size=2097152", "1048576"]),
-        (&["bench", "--target", "ram:1M", "--offset", "1M"], &["offset=1048576", "1048576"]),
-        (&["bench", "--target", "ram:1M,readonly", "--rw", "write"], &["write", "read-only"]),
-        (&["bench", "--target", "ram:1M", "--runtime", "1h"], &["1h", "--runtime"]),
-        (&["bench", "core", "--scheduler", "frob"], &["\"frob\"", "valid here: none"]),
-        (&["bench", "core", "--queue-mode", "sq", "--queues", "3"], &["queues=3", "1"]),
-        (&["bench", "core", "--threads", "0"], &["'0'", "--threads", "1..=64"]),
+        (&["bench", "--target", "frob"], &["\"frob\"", "ram:SIZE"]),
     ] {
         expect_refused(&folder, words, parts);
     }
+}
+
+#[test]
+fn a_value_of_bench_is_refused_with_its_name_and_its_bound() {
+    let folder = Folder::new();
+    for (words, parts) in [
+        (&["--rw", "sideways"][..], &["sideways", "--rw", "randrw"][..]),
+        (&["--rwmixread", "101"], &["'101'", "--rwmixread", "0..=100"]),
+        (&["--rwmixread", "-1"], &["'-1'", "--rwmixread", "0..=100"]),
+        (&["--bs", "4q"], &["4q", "--bs", "GiB"]),
+        (&["--bs", "-4k"], &["-4k", "--bs", "GiB"]),
+        (&["--bs", "100"], &["bs=100", "512"]),
+        (&["--bs", "0"], &["bs=0", "512..=1073741824"]),
+        (&["--bs", "2G"], &["bs=2147483648", "512..=1073741824"]),
+        (&["--bs", "99999999999999999999"], &["--bs", "above 9223372036854775807 bytes"]),
+        (&["--iodepth", "0"], &["'0'", "--iodepth", "1..=4096"]),
+        (&["--iodepth", "4097"], &["'4097'", "--iodepth", "1..=4096"]),
+        (&["--numjobs", "0"], &["'0'", "--numjobs", "1..=256"]),
+        (&["--numjobs", "257"], &["'257'", "--numjobs", "1..=256"]),
+        (
+            &["--numjobs", "256", "--iodepth", "4096", "--bs", "1G"],
+            &["numjobs=256", "iodepth=4096", "bs=1073741824", "memory"],
+        ),
+        (&["--size", "0"], &["size=0", "bs=4096"]),
+        (&["--size", "2M"], &["size=2097152", "1048576"]),
+        (&["--offset", "100"], &["offset=100", "512"]),
+        (&["--offset", "1M"], &["offset=1048576", "1048576"]),
+        (&["--runtime", "0"], &["'0'", "--runtime", "1ms..=2592000s"]),
+        (&["--runtime", "0s"], &["'0s'", "--runtime", "1ms..=2592000s"]),
+        (&["--runtime", "-1s"], &["'-1s'", "--runtime", "as in 10s"]),
+        (&["--runtime", "1h"], &["1h", "--runtime", "as in 10s"]),
+        (&["--runtime", "9999999s"], &["'9999999s'", "--runtime", "2592000s"]),
+        (&["--runtime", "99999999999s"], &["--runtime", "above 18446744073 s"]),
+        (&["--ramp-time", "9999999s"], &["'9999999s'", "--ramp-time", "0ns..=2592000s"]),
+        (&["--fsync", "-1"], &["'-1'", "--fsync", "0..=4294967295"]),
+        (&["--fsync", "4294967296"], &["--fsync", "0..=4294967295"]),
+        (&["--randseed", "x"], &["'x'", "--randseed", "0..=18446744073709551615"]),
+        (&["--json", "x"], &["'x'"]),
+    ] {
+        let words = [&["bench", "--target", "ram:1M"], words].concat();
+        expect_refused(&folder, &words, parts);
+    }
+    let read_only = ["bench", "--target", "ram:1M,readonly", "--rw", "write"];
+    expect_refused(&folder, &read_only, &["write", "read-only"]);
+}
+
+#[test]
+fn a_value_of_bench_core_is_refused_with_its_name_and_its_bound() {
+    let folder = Folder::new();
+    for (words, parts) in [
+        (&["--scheduler", "frob"][..], &["\"frob\"", "valid here: none"][..]),
+        (&["--scheduler", "noop"], &["noop", "none"]),
+        (&["--threads", "0"], &["'0'", "--threads", "1..=64"]),
+        (&["--threads", "65"], &["'65'", "--threads", "1..=64"]),
+        (&["--queues", "0"], &["'0'", "--queues", "1..=64"]),
+        (&["--queues", "65"], &["'65'", "--queues", "1..=64"]),
+        (&["--queue-mode", "sq", "--queues", "3"], &["queues=3", "1"]),
+        (&["--queue-mode", "xq"], &["'xq'", "--queue-mode", "sq, mq"]),
+        (&["--queue-mode", "sq", "--spread", "round-robin"], &["spread=round-robin", "sq"]),
+        (&["--spread", "x"], &["'x'", "--spread", "round-robin"]),
+        (&["--depth", "0"], &["'0'", "--depth", "1..=2048"]),
+        (&["--depth", "2049"], &["'2049'", "--depth", "1..=2048"]),
+        (&["--batch", "0"], &["'0'", "--batch", "1..=2048"]),
+        (&["--batch", "33", "--depth", "32"], &["batch=33", "1..=32"]),
+        (&["--runtime", "0"], &["'0'", "--runtime", "1ms..=2592000s"]),
+        (&["--randseed", "-1"], &["'-1'", "--randseed", "0..="]),
+    ] {
+        expect_refused(&folder, &[&["bench", "core"], words].concat(), parts);
+    }
+    // The batch that nobody asked for is never larger than the depth.
+    let told = json(&folder, &["bench", "core", "--json", "--depth", "1", "--runtime", "1ms"]);
+    assert_eq!((&told["depth"], &told["batch"]), (&1.into(), &1.into()));
 }
 
 #[test]
@@ -105,6 +172,10 @@ fn a_configuration_is_refused_with_its_file_and_line() {
         (
             format!("{disk}[[export]]\nname = \"x\"\ndisk = \"sda\"\nlevel = 9\n"),
             &["level=9", "0..=7"],
+        ),
+        (
+            format!("{disk}[[export]]\nname = \"x\"\ndisk = \"sda\"\nlevel = -300\n"),
+            &["level=-300", "0..=7"],
         ),
         (format!("{disk}[[export]]\nname = \"sda\"\ndisk = \"sda\"\n"), &["\"sda\"", "twice"]),
         (String::new(), &["no disk"]),
@@ -129,6 +200,8 @@ fn an_address_that_cannot_be_had_is_named() {
     serve(&address, &[&address, "in use"]);
     serve("frob", &["\"frob\"", "HOST:PORT"]);
     serve("unix:", &["\"unix:\"", "path"]);
+    serve("127.0.0.1:99999", &["127.0.0.1:99999", "HOST:PORT"]);
+    serve(&format!("unix:/{}", "x".repeat(107)), &["/xxx", "108 bytes", "1..=107"]);
     serve("unix:/missing/socket", &["/missing/socket", "No such file"]);
     // The one that was there first goes on.
     assert!(Client::connect(&folder.socket(), "sda").read(0, 512).expect("an answer").is_ok());

@@ -1,5 +1,5 @@
 //! When a flush is answered: only after the file was synchronised, as seen from outside the daemon
-//! by the system calls it makes, or by what the kernel says of its io_uring.
+//! by the system calls that its pool of threads makes. `uring_order.rs` looks at io_uring.
 
 #![forbid(unsafe_code)]
 
@@ -8,10 +8,9 @@ mod daemon;
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use daemon::client::{Client, FLUSH, FUA, WRITE, request};
-use daemon::outside::leave_out;
 use daemon::program::Noise;
 use daemon::{Daemon, Folder, PATIENCE, WEIR};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -289,128 +288,6 @@ fn a_flush_is_answered_after_its_fdatasync_and_a_fua_after_its_synchronous_write
         let [flushes, fuas, writes] = check(&asked, &calls);
         println!("{flushes} flushes, {fuas} writes with FUA, {writes} without");
         assert!(flushes > 20 && fuas > 20 && writes > 20, "{flushes}, {fuas}, {writes}");
-    }
-}
-
-/// A part of the kernel's tracing of our own; it goes away with the value.
-struct Tracing(PathBuf);
-
-impl Tracing {
-    /// `None` where the kernel or our rights do not allow it.
-    fn begin() -> Option<Tracing> {
-        let name = format!("weir-{}", std::process::id());
-        let folder = Path::new("/sys/kernel/tracing/instances").join(name);
-        fs::create_dir(&folder).ok()?;
-        let tracing = Tracing(folder);
-        let set = |file: &str, value: &str| fs::write(tracing.0.join(file), value).ok();
-        set("trace_clock", "mono")?;
-        set("buffer_size_kb", "16384")?;
-        set("events/io_uring/io_uring_submit_req/enable", "1")?;
-        set("events/io_uring/io_uring_complete/enable", "1")?;
-        set("events/syscalls/sys_enter_sendto/enable", "1")?;
-        Some(tracing)
-    }
-
-    fn end(&self) -> String {
-        fs::write(self.0.join("tracing_on"), "0").expect("tracing");
-        fs::read_to_string(self.0.join("trace")).expect("a trace")
-    }
-}
-
-impl Drop for Tracing {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir(&self.0);
-    }
-}
-
-/// What the kernel said of one daemon, in order.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Heard {
-    /// A request was given to the ring: which, and what it is.
-    Submitted(String, String),
-    /// It ended: which, and how.
-    Completed(String, i64),
-    /// A reply was sent.
-    Replied,
-}
-
-/// The value behind `name ` in an event's text.
-fn field<'a>(text: &'a str, name: &str) -> &'a str {
-    let behind = text.split_once(name).map_or("", |(_, behind)| behind.trim_start());
-    behind.split([',', ' ']).next().unwrap_or_default()
-}
-
-fn heard(trace: &str, threads: &[String]) -> Vec<Heard> {
-    let mut rings: Vec<String> = Vec::new();
-    let mut heard = Vec::new();
-    for line in trace.lines().filter(|line| !line.starts_with('#')) {
-        let task = line.split(" [").next().unwrap_or_default().trim();
-        let ours = task.rsplit('-').next().is_some_and(|id| threads.iter().any(|t| t == id));
-        let ring = field(line, "ring ").to_owned();
-        if line.contains("io_uring_submit_req:") && ours {
-            if !rings.contains(&ring) {
-                rings.push(ring);
-            }
-            let (request, what) = (field(line, "req ").to_owned(), field(line, "opcode "));
-            heard.push(Heard::Submitted(request, what.to_owned()));
-        } else if line.contains("io_uring_complete:") && rings.contains(&ring) {
-            // It may be said by whoever the disk interrupted.
-            let result = field(line, "result ").parse().expect("a result");
-            heard.push(Heard::Completed(field(line, "req ").to_owned(), result));
-        } else if line.contains("sys_sendto(") && ours && field(line, "len: ").ends_with("10") {
-            heard.push(Heard::Replied);
-        }
-    }
-    heard
-}
-
-#[test]
-#[ignore = "looks at io_uring through the kernel's tracing, where root may"]
-fn a_flush_is_answered_after_the_ring_completed_its_fsync() {
-    let Some(tracing) = Tracing::begin() else {
-        return leave_out("no tracing of io_uring: it takes root, tracefs and its events");
-    };
-    let folder = Folder::new();
-    let disk = folder.file_disk("sda", "8MiB", ",io=uring");
-    let mut daemon = Daemon::start(&folder, &[&disk]);
-    let tasks = fs::read_dir(format!("/proc/{}/task", daemon.child().id())).expect("threads");
-    let names = tasks.map(|task| task.expect("a thread").file_name().into_string());
-    let threads: Vec<_> = names.collect::<Result<_, _>>().expect("numbers");
-    let mut client = Client::connect(&folder.socket(), "sda");
-    // One at a time: each answer belongs to what was submitted since the one before it.
-    let mut asked = Vec::new();
-    let mut noise = Noise::new(63);
-    for index in 0..100 {
-        let error = match noise.below(3) {
-            0 => {
-                asked.push("FSYNC");
-                client.one(0, FLUSH, 0, 0)
-            }
-            kind => {
-                asked.push("WRITE");
-                client.write(kind as u16 - 1, index * 4 * SECTOR, &[index as u8; 512])
-            }
-        };
-        assert_eq!(error.expect("an answer"), 0);
-    }
-    let trace = tracing.end();
-    daemon.stop();
-    let heard = heard(&trace, &threads);
-    let mut replies = heard.split(|heard| *heard == Heard::Replied);
-    for (index, what) in asked.iter().enumerate() {
-        let before = replies.next().unwrap_or_else(|| panic!("{index} replies in {heard:?}"));
-        let submitted = before.iter().find_map(|heard| match heard {
-            Heard::Submitted(request, opcode) if opcode.starts_with(what) => Some(request),
-            _ => None,
-        });
-        let request =
-            submitted.unwrap_or_else(|| panic!("no {what} in request {index}: {before:?}"));
-        let ended = before.iter().find_map(|heard| match heard {
-            Heard::Completed(completed, result) if completed == request => Some(*result),
-            _ => None,
-        });
-        let expected = if *what == "FSYNC" { 0 } else { 512 };
-        assert_eq!(ended, Some(expected), "{what} of request {index} when it was answered");
     }
 }
 

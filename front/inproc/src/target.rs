@@ -177,6 +177,11 @@ impl Target {
         if config.mode == QueueMode::Sq && self.queues_given && config.queues != 1 {
             return Err(format!("queues={} in {text:?}: queue_mode=sq has 1", config.queues));
         }
+        if config.mode == QueueMode::Sq && config.spread == Spread::RoundRobin {
+            return Err(format!(
+                "spread=round-robin in {text:?}: queue_mode=sq has one list and nothing to spread"
+            ));
+        }
         if let Backing::Nbd { connections, .. } = &self.backing
             && self.queues_given
             && config.queues != *connections
@@ -439,6 +444,7 @@ mod tests {
             ("ram:1G,nr_requests=3", "nr_requests=3 is not a number in 4..=2048"),
             ("ram:1G,queue_mode=xq", "neither sq nor mq"),
             ("ram:1G,queue_mode=sq,queues=2", "queue_mode=sq has 1"),
+            ("ram:1G,queue_mode=sq,spread=round-robin", "spread=round-robin in"),
             ("ram:1G,nomerges", "needs a value"),
             ("nbd:host", "names no port"),
             ("nbd:host:99999", "99999"),

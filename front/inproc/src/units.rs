@@ -15,9 +15,12 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
         "t" | "T" | "TiB" => 40,
         _ => return Err(size_error(text)),
     };
-    let number: u64 = number.parse().map_err(|_| size_error(text))?;
-    number
-        .checked_mul(1 << shift)
+    if number.is_empty() {
+        return Err(size_error(text));
+    }
+    // Digits alone can only be too many.
+    let bytes = number.parse().ok().and_then(|number: u64| number.checked_mul(1 << shift));
+    bytes
         .filter(|bytes| *bytes <= i64::MAX as u64)
         .ok_or_else(|| format!("size {text:?} is above {} bytes", i64::MAX))
 }
@@ -41,8 +44,12 @@ pub fn parse_time_ns(text: &str) -> Result<u64, String> {
         "s" | "" => 1_000_000_000,
         _ => return Err(error()),
     };
-    let number: u64 = number.parse().map_err(|_| error())?;
-    number.checked_mul(scale).ok_or_else(error)
+    if number.is_empty() {
+        return Err(error());
+    }
+    // Digits alone can only be too many.
+    let time = number.parse().ok().and_then(|number: u64| number.checked_mul(scale));
+    time.ok_or_else(|| format!("time {text:?} is above {} s", u64::MAX / 1_000_000_000))
 }
 
 /// A size as people read it.
@@ -82,6 +89,16 @@ mod tests {
         assert_eq!(parse_time_ns("10s"), Ok(10_000_000_000));
         assert_eq!(parse_time_ns("3"), Ok(3_000_000_000));
         assert_eq!(parse_time_ns("250us"), Ok(250_000));
-        assert!(parse_time_ns("10m").is_err());
+        assert!(parse_time_ns("10m").is_err() && parse_time_ns("s").is_err());
+    }
+
+    #[test]
+    fn too_many_digits_are_too_much_and_not_no_number() {
+        for text in ["99999999T", "99999999999999999999"] {
+            assert!(parse_size(text).unwrap_err().contains("above 9223372036854775807 bytes"));
+        }
+        for text in ["18446744074s", "99999999999999999999ns"] {
+            assert!(parse_time_ns(text).unwrap_err().contains("above 18446744073 s"));
+        }
     }
 }

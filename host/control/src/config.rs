@@ -53,7 +53,7 @@ pub struct Export {
     pub class: PrioClass,
     /// Level within the class, 0 (best) to 7.
     #[serde(default)]
-    pub level: Option<u8>,
+    pub level: Option<i64>,
 }
 
 /// A priority class by name.
@@ -87,7 +87,8 @@ impl Export {
     /// The priority its clients' I/O carries.
     #[must_use]
     pub fn ioprio(&self) -> IoPrio {
-        let level = self.level.unwrap_or(4);
+        // A checked configuration has no other level.
+        let level = self.level.and_then(|level| u8::try_from(level).ok()).unwrap_or(4);
         match self.class {
             PrioClass::None => IoPrio::NONE,
             PrioClass::RealTime => IoPrio::new(Class::RealTime, level),
@@ -149,7 +150,7 @@ impl Config {
                     known.join(", ")
                 )));
             }
-            if let Some(level) = export.level.filter(|level| *level > 7) {
+            if let Some(level) = export.level.filter(|level| !(0..=7).contains(level)) {
                 let name = &export.name;
                 return Err(ConfigError(format!(
                     "level={level} of export {name:?} is outside 0..=7"

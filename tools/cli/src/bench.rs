@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::json;
-use weir::target::parse_duration;
 use weir::units::parse_size;
 use weir::{QueueMode, Spread, Target};
 use weir_bench::{core, job, outcome};
 use weir_load::{Access, Direction, Job};
 
 use crate::Failure;
+use crate::values::{RAMP_TIME, RUNTIME, time, whole};
 
 /// Runs a workload on a target and reports what it got: IOPS, latencies, CPU per I/O.
 ///
@@ -39,16 +39,16 @@ struct Workload {
     #[arg(long, value_enum, default_value = "randread")]
     rw: Rw,
     /// Reads in 100 I/Os, for randrw and rw.
-    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u8).range(0..=100))]
+    #[arg(long, default_value_t = 50, value_parser = whole::<u8>(0..=100))]
     rwmixread: u8,
     /// Size of one I/O.
     #[arg(long, default_value = "4k", value_parser = parse_size)]
     bs: u64,
     /// I/Os each job keeps under way.
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=4096))]
+    #[arg(long, default_value_t = 1, value_parser = whole::<u16>(1..=4096))]
     iodepth: u16,
     /// Threads that do the same, with different seeds.
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
+    #[arg(long, default_value_t = 1, value_parser = whole::<u16>(1..=256))]
     numjobs: u16,
     /// Length of the range; the rest of the target if not given.
     #[arg(long, value_parser = parse_size)]
@@ -57,16 +57,16 @@ struct Workload {
     #[arg(long, default_value = "0", value_parser = parse_size)]
     offset: u64,
     /// How long to measure.
-    #[arg(long, default_value = "10s", value_parser = parse_duration)]
+    #[arg(long, default_value = "10s", value_parser = time(RUNTIME))]
     runtime: Duration,
     /// How long to run before measuring.
-    #[arg(long, default_value = "1s", value_parser = parse_duration)]
+    #[arg(long, default_value = "1s", value_parser = time(RAMP_TIME))]
     ramp_time: Duration,
     /// A flush after so many writes of a job; 0 = never.
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, default_value_t = 0, value_parser = whole::<u32>(0..=4_294_967_295))]
     fsync: u32,
     /// Seed of everything random.
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, value_parser = whole::<u64>(0..=u64::MAX))]
     randseed: u64,
     /// One JSON document on standard output and nothing else.
     #[arg(long)]
@@ -89,10 +89,10 @@ struct Core {
     #[arg(long)]
     scheduler: Option<String>,
     /// Submitting threads.
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
+    #[arg(long, default_value_t = 1, value_parser = whole::<u16>(1..=64))]
     threads: u16,
     /// Hard queues; as many as threads if not given, 1 in sq mode.
-    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=64))]
+    #[arg(long, value_parser = whole::<u16>(1..=64))]
     queues: Option<u16>,
     /// Which path.
     #[arg(long, value_enum, default_value = "mq")]
@@ -101,16 +101,16 @@ struct Core {
     #[arg(long, value_enum, default_value = "submitter")]
     spread: SpreadArg,
     /// I/Os each thread keeps under way.
-    #[arg(long, default_value_t = 128, value_parser = clap::value_parser!(u16).range(1..=2048))]
+    #[arg(long, default_value_t = 128, value_parser = whole::<u16>(1..=2048))]
     depth: u16,
-    /// I/Os submitted together.
-    #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=2048))]
-    batch: u16,
+    /// I/Os submitted together, at most the depth; 32 if not given, or the depth below that.
+    #[arg(long, value_parser = whole::<u16>(1..=2048))]
+    batch: Option<u16>,
     /// How long to measure.
-    #[arg(long, default_value = "2s", value_parser = parse_duration)]
+    #[arg(long, default_value = "2s", value_parser = time(RUNTIME))]
     runtime: Duration,
     /// Seed of the offsets.
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, value_parser = whole::<u64>(0..=u64::MAX))]
     randseed: u64,
     /// One JSON document on standard output and nothing else.
     #[arg(long)]
@@ -176,12 +176,14 @@ impl Workload {
     fn run(&self) -> Result<(), Failure> {
         let text = self.target.as_deref().unwrap_or_default();
         let target = Target::parse(text)?;
+        self.check_buffers()?;
         let opened = weir::open("bench", &target, usize::from(self.numjobs))?;
         if !self.quiet {
             opened.notices.iter().for_each(|notice| eprintln!("weir: {notice}"));
         }
         let device = opened.device;
         let limits = device.limits();
+        self.check_blocks(limits.logical_block_size)?;
         let capacity = limits.capacity * 512;
         let rest = capacity.checked_sub(self.offset).filter(|rest| *rest > 0).ok_or_else(|| {
             format!("offset={} is not below the target's {capacity} bytes", self.offset)
@@ -220,6 +222,32 @@ impl Workload {
         self.report(text, range, &device, &options, &measured)
     }
 
+    /// Every I/O under way has a buffer, and a machine out of memory ends programs at will.
+    fn check_buffers(&self) -> Result<(), Failure> {
+        let Workload { numjobs, iodepth, bs, .. } = self;
+        let bytes = u128::from(*numjobs) * u128::from(*iodepth) * u128::from(*bs);
+        let memory = rustix::system::sysinfo();
+        let most = u128::from(memory.totalram) * u128::from(memory.mem_unit) / 2;
+        if bytes <= most {
+            return Ok(());
+        }
+        Err(Failure::Bad(format!(
+            "numjobs={numjobs} times iodepth={iodepth} times bs={bs} are {bytes} bytes of buffers, \
+             above {most}, half of this machine's memory"
+        )))
+    }
+
+    fn check_blocks(&self, block: u32) -> Result<(), Failure> {
+        for (name, value) in [("bs", self.bs), ("offset", self.offset)] {
+            if !value.is_multiple_of(u64::from(block)) {
+                return Err(Failure::Bad(format!(
+                    "{name}={value} is not a multiple of {block}, the target's logical block"
+                )));
+            }
+        }
+        Ok(())
+    }
+
     fn report(
         &self,
         text: &str,
@@ -256,8 +284,26 @@ impl Workload {
     }
 }
 
+/// I/Os that `weir bench core` submits together if nobody says otherwise.
+const BATCH: u16 = 32;
+
 impl Core {
+    fn batch(&self) -> Result<u16, Failure> {
+        match self.batch {
+            None => Ok(BATCH.min(self.depth)),
+            Some(batch) if batch <= self.depth => Ok(batch),
+            Some(batch) => {
+                let depth = self.depth;
+                Err(Failure::Bad(format!("batch={batch} is outside 1..={depth}, the depth")))
+            }
+        }
+    }
+
     fn run(&self) -> Result<(), Failure> {
+        if let (Mode::Sq, SpreadArg::RoundRobin) = (self.queue_mode, self.spread) {
+            let why = "spread=round-robin: queue_mode=sq has one list and nothing to spread";
+            return Err(Failure::Bad(String::from(why)));
+        }
         let options = core::Options {
             scheduler: self.scheduler.clone(),
             mode: match self.queue_mode {
@@ -271,7 +317,7 @@ impl Core {
             threads: usize::from(self.threads),
             queues: self.queues,
             depth: self.depth,
-            batch: self.batch,
+            batch: self.batch()?,
             duration: self.runtime,
             seed: self.randseed,
         };

@@ -6,11 +6,13 @@
 
 mod activation;
 mod bench;
+mod descriptors;
 mod serve;
+mod values;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 // Counts allocations for `weir bench core`; a thread-local increment for everybody else.
 #[global_allocator]
@@ -50,8 +52,21 @@ impl From<String> for Failure {
     }
 }
 
+/// What follows a flag is its value even if it begins with a hyphen: `--fsync -1` is refused with
+/// the name and the bounds of the flag, and not as a flag `-1` that nobody meant.
+fn strict(command: clap::Command) -> clap::Command {
+    let takes_value = |arg: &clap::Arg| !arg.is_positional() && arg.get_action().takes_values();
+    let strict_arg = |arg: clap::Arg| match takes_value(&arg) {
+        true => arg.allow_hyphen_values(true),
+        false => arg,
+    };
+    command.mut_args(strict_arg).mut_subcommands(strict)
+}
+
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let arguments = strict(Cli::command()).get_matches();
+    let cli = Cli::from_arg_matches(&arguments).unwrap_or_else(|error| error.exit());
+    descriptors::raise();
     let outcome = match cli.command {
         Command::Serve(serve) => serve.run(),
         Command::Bench(bench) => bench.run(),

@@ -16,6 +16,8 @@ use weir_front_nbd::{Address, Export, Server, Settings};
 
 use crate::Failure;
 use crate::activation;
+use crate::descriptors;
+use crate::values::whole;
 
 /// The disk, socket and port of a daemon that was told nothing.
 const DEFAULT_DIR: &str = "weir-data";
@@ -49,7 +51,7 @@ pub(crate) struct Serve {
     #[arg(long)]
     stdio: bool,
     /// Reactor threads; one for each CPU if not given.
-    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=64))]
+    #[arg(long, value_parser = whole::<u16>(1..=64))]
     reactors: Option<u16>,
     /// Say nothing but errors.
     #[arg(long)]
@@ -69,6 +71,9 @@ impl Serve {
         let config = self.configuration()?;
         let daemon = self.start(&config)?;
         let addresses = self.open_addresses(&daemon, &config)?;
+        if let Some(shortage) = descriptors::shortage(Settings::default().connections_max) {
+            tracing::warn!("{shortage}");
+        }
         if !self.quiet && !self.stdio {
             introduce(&daemon, &addresses);
         }
@@ -150,10 +155,27 @@ impl Serve {
         let mut seen = BTreeSet::new();
         let mut addresses = Vec::new();
         for text in wanted.into_iter().filter(|text| seen.insert(text.clone())) {
-            let address: Address = text.parse().map_err(|e| format!("address {text:?}: {e}"))?;
+            let address: Address = text.parse()?;
+            check_length(&address)?;
             addresses.push(daemon.server.listen(&address).map_err(|e| e.to_string())?);
         }
         Ok(addresses)
+    }
+}
+
+/// Bytes of a path that fit into a UNIX socket address, without the NUL at the end: unix(7).
+const SOCKET_PATH_MAX: usize = 107;
+
+fn check_length(address: &Address) -> Result<(), Failure> {
+    match address {
+        Address::Unix(path) if path.as_os_str().len() > SOCKET_PATH_MAX => {
+            let bytes = path.as_os_str().len();
+            Err(Failure::Bad(format!(
+                "address \"{address}\" has a path of {bytes} bytes; a socket takes \
+                 1..={SOCKET_PATH_MAX}"
+            )))
+        }
+        Address::Unix(_) | Address::Tcp(_) => Ok(()),
     }
 }
 
