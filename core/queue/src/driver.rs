@@ -112,7 +112,8 @@ pub enum Cancel {
 /// One hardware queue of a device: the data side, with a home thread for life.
 ///
 /// # Contract
-/// What `submit` takes is answered through `reap` exactly once, never inside `submit`. The range,
+/// What `submit` takes is answered through `reap` exactly once, never inside `submit`: with a
+/// status, or by handing the request back to be sent again ([`Done::push_requeue`]). The range,
 /// read-only and support for the op were checked before; ops with a zero limit never arrive.
 /// `commit` follows every burst of `submit`. A FUA write is answered when it is durable; a `Flush`
 /// when everything answered before it was submitted is.
@@ -240,6 +241,7 @@ impl<'a> Batch<'a> {
 pub struct Done {
     pub(crate) answers: Vec<Answer>,
     pub(crate) lent: Vec<Data>,
+    pub(crate) requeued: Vec<Requeued>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -247,6 +249,14 @@ pub(crate) struct Answer {
     pub(crate) tag: Tag,
     pub(crate) status: Status,
     pub(crate) lent: u32,
+}
+
+/// A request that a driver hands back unfinished.
+#[derive(Debug)]
+pub(crate) struct Requeued {
+    pub(crate) tag: Tag,
+    pub(crate) after_ns: u64,
+    pub(crate) lent: Vec<Data>,
 }
 
 impl Done {
@@ -268,6 +278,19 @@ impl Done {
     pub fn push_lent(&mut self, tag: Tag, status: Status, lent: &mut Vec<Data>) {
         self.answers.push(Answer { tag, status, lent: lent.len() as u32 });
         self.lent.append(lent);
+    }
+
+    /// Hands a request back unfinished, with the memory it was lent, in the order it was lent. It
+    /// is sent again before anything that waits, once `after_ns` nanoseconds have passed (0: at
+    /// once), and its time for an answer begins anew. How often is for the driver to bound: the
+    /// core never gives up (block-core section 9.3).
+    pub fn push_requeue(&mut self, tag: Tag, after_ns: u64, lent: Vec<Data>) {
+        self.requeued.push(Requeued { tag, after_ns, lent });
+    }
+
+    /// Takes all requests out that were handed back: how a wrapping driver hands them on.
+    pub fn drain_requeued(&mut self) -> impl Iterator<Item = (Tag, u64, Vec<Data>)> {
+        self.requeued.drain(..).map(|back| (back.tag, back.after_ns, back.lent))
     }
 
     /// Takes all answers out, oldest first, each with the memory it brings back: how a wrapping

@@ -39,6 +39,8 @@ pub(crate) struct HardQueue {
     tags: Tags,
     /// Leftovers, flushes and data steps: before everything else.
     dispatch: VecDeque<RequestClaim>,
+    /// Requests the driver wants to be sent again, and from when on.
+    delayed: Vec<(Nanos, RequestClaim)>,
     flush: FlushMachine,
     orders: Vec<Order>,
     done: Done,
@@ -70,6 +72,7 @@ impl HardQueue {
             table: TagTable::new(depth),
             tags,
             dispatch: VecDeque::new(),
+            delayed: Vec::new(),
             flush: FlushMachine::new(),
             orders: Vec::new(),
             done: Done::default(),
@@ -94,6 +97,40 @@ impl HardQueue {
             self.done.answers.clear();
             self.answers_ended = 0;
             self.driver.reap(now, &mut self.done);
+            if !self.done.requeued.is_empty() {
+                self.take_requeued(now);
+            }
+        }
+    }
+
+    /// The driver hands requests back, to be sent again.
+    #[cold]
+    fn take_requeued(&mut self, now: Nanos) {
+        for back in std::mem::take(&mut self.done.requeued).into_iter().rev() {
+            let claim = self.table.end(back.tag);
+            self.tags.give(back.tag);
+            let Some(mut claim) = claim else {
+                // Told TIMEOUT long ago: nobody waits for it any more.
+                self.gauges.quarantined.set(self.table.quarantined() as u64);
+                continue;
+            };
+            if !back.lent.is_empty() {
+                claim.take_back(back.lent.into_iter());
+            }
+            claim.state = State::Idle;
+            self.gauges.ended[usize::from(claim.rq.op.is_write())].add(1);
+            match back.after_ns {
+                0 => self.dispatch.push_front(claim),
+                after => self.delayed.push((now + after, claim)),
+            }
+        }
+    }
+
+    /// Requests that were to be sent again after some time, and whose time has come.
+    #[cold]
+    fn take_delayed(&mut self, now: Nanos) {
+        for (_, claim) in self.delayed.extract_if(.., |(at, _)| *at <= now) {
+            self.dispatch.push_front(claim);
         }
     }
 
@@ -202,6 +239,9 @@ impl HardQueue {
         self.retry_at = None;
         if self.flush.wake_at().is_some() {
             self.kick_flush(now, replies);
+        }
+        if !self.delayed.is_empty() {
+            self.take_delayed(now);
         }
         let mut sent = false;
         let short = loop {
@@ -360,7 +400,8 @@ impl HardQueue {
             None if !self.announced && self.driver.in_flight() > 0 => Some(now),
             at => at,
         };
-        [retry, self.scan_at, flush, own].into_iter().flatten().min()
+        let delayed = self.delayed.iter().map(|(at, _)| *at).min().filter(|_| !paused);
+        [retry, self.scan_at, flush, delayed, own].into_iter().flatten().min()
     }
 
     /// Places left in the driver for requests from a scheduler.
@@ -384,13 +425,14 @@ impl HardQueue {
 
     /// When the oldest request that is with the driver or waits for it was accepted.
     pub(crate) fn oldest(&self) -> Option<Nanos> {
-        let waiting = self.dispatch.iter().map(|claim| claim.accepted_at);
+        let delayed = self.delayed.iter().map(|(_, claim)| claim);
+        let waiting = self.dispatch.iter().chain(delayed).map(|claim| claim.accepted_at);
         self.table.oldest().into_iter().chain(waiting).min()
     }
 
     /// Requests this queue knows of: waiting to be sent, in a flush sequence, in the driver.
     pub(crate) fn len(&self) -> usize {
-        self.dispatch.len() + self.flush.len() + self.driver.in_flight()
+        self.dispatch.len() + self.delayed.len() + self.flush.len() + self.driver.in_flight()
     }
 }
 

@@ -80,6 +80,8 @@ fn any_plan(prng: &mut Prng) -> Plan {
         slow_ns: pick(&[0, 1_000, 1_000_000]),
         lent: pick(&[0, 50, 100]) as u32,
         reordered: pick(&[0, 1]) == 1,
+        requeued: pick(&[0, 0, 20]) as u32,
+        requeues_max: 100,
         errors: Status::ALL.into_iter().filter(|s| !s.is_ok()).collect(),
         ..Plan::default()
     };

@@ -218,6 +218,9 @@ impl DriverQueue for FaultyQueue {
             };
             self.hold(tag, status, lent);
         }
+        for (tag, after_ns, lent) in below.drain_requeued() {
+            done.push_requeue(tag, after_ns, lent);
+        }
         self.below = below;
         let mut due: Vec<Held> = self.held.extract_if(.., |held| held.reaps == 0).collect();
         for held in &mut self.held {

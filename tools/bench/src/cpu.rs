@@ -15,6 +15,10 @@ pub struct CpuTime {
     pub system: Duration,
 }
 
+/// Where in `/proc/PID/stat` a process's own times stand, and those of its children.
+const OWN: usize = 14;
+const CHILDREN: usize = 16;
+
 impl CpuTime {
     /// Of this process so far, all threads together, at the kernel's granularity.
     ///
@@ -23,19 +27,27 @@ impl CpuTime {
     #[must_use]
     pub fn of_process() -> CpuTime {
         let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-        CpuTime::from_stat(&stat).unwrap_or_default()
+        CpuTime::from_stat(&stat, OWN).unwrap_or_default()
+    }
+
+    /// Of the children of this process that have ended and were waited for.
+    #[must_use]
+    pub fn of_children() -> CpuTime {
+        let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+        CpuTime::from_stat(&stat, CHILDREN).unwrap_or_default()
     }
 
     /// Of another process.
     #[must_use]
     pub fn of(pid: u32) -> Option<CpuTime> {
-        CpuTime::from_stat(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+        CpuTime::from_stat(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?, OWN)
     }
 
-    fn from_stat(stat: &str) -> Option<CpuTime> {
-        // Fields 14 and 15; the command name may hold spaces and is closed by the last parenthesis.
+    /// Two fields of proc(5), `/proc/PID/stat`: the user time's, counted from 1, and the next.
+    fn from_stat(stat: &str, field: usize) -> Option<CpuTime> {
+        // The second, the command's name, may hold spaces and ends with the last parenthesis.
         let rest = stat.rsplit_once(')')?.1;
-        let mut fields = rest.split_whitespace().skip(11);
+        let mut fields = rest.split_whitespace().skip(field - 3);
         let ticks = rustix::param::clock_ticks_per_second();
         let mut field = || {
             let value: u64 = fields.next()?.parse().ok()?;

@@ -10,3 +10,4 @@ pub mod core;
 pub mod cpu;
 pub mod job;
 pub mod outcome;
+pub mod rounds;

@@ -2,9 +2,11 @@
 //! it is installed, qemu-storage-daemon's null-co, with weir's own batching client.
 //!
 //! Rounds are interleaved; server and client are pinned apart. What counts is the server's CPU time
-//! per I/O, because it survives a noisy machine, and ratios within the run.
+//! per I/O, because it survives a noisy machine, and ratios within the run. Where the machine gives
+//! no more than echo reaches, the rest is the kernel's: two copies through a socket.
 //!
 //! cargo bench -p weir-cli --bench nbd [-- --rounds 7 --seconds 2 --depth 128]
+//! cargo bench -p weir-cli --bench nbd -- --modes [--jobs 2]    queue_mode mq against sq
 
 #![forbid(unsafe_code)]
 
@@ -14,36 +16,55 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command as Program, Stdio};
 
 use weir_bench::cpu::{CpuTime, pin};
+use weir_bench::rounds::{Arguments, Control, Figure, machine};
 use weir_proto_nbd::server::{Export, Handshake, Requests, Settings, Step};
 use weir_proto_nbd::wire::{BlockSizes, Command, ReplyTo, TransmissionFlags};
 
+/// The CPUs of the two sides.
+const SERVER: usize = 0;
+const CLIENT: usize = 1;
+
 fn main() {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    if let [verb, path] = arguments.as_slice()
-        && verb == "echo"
-    {
+    let arguments = Arguments::of_process();
+    if let Some(path) = arguments.word("--echo") {
         echo(Path::new(path));
         return;
     }
-    let small = std::env::var("WEIR_BENCH").is_ok_and(|size| size == "small");
-    let number = |name: &str, default: u32| {
-        let at = arguments.iter().position(|argument| argument == name);
-        at.and_then(|at| arguments.get(at + 1)).map_or(default, |text| {
-            text.parse().unwrap_or_else(|_| panic!("{name} {text} is not a number"))
-        })
+    let modes = arguments.has("--modes");
+    let setup = Setup {
+        rounds: arguments.number("--rounds", 7, 1),
+        seconds: arguments.number("--seconds", 2, 1),
+        depth: arguments.number("--depth", 128, 128),
+        // The echo server knows one connection at a time.
+        jobs: if modes { arguments.number("--jobs", 1, 1) } else { 1 },
+        modes,
     };
-    let rounds = number("--rounds", if small { 1 } else { 7 });
-    let seconds = number("--seconds", if small { 1 } else { 2 });
-    let depth = number("--depth", 128);
-    bench(rounds, seconds, depth);
+    bench(&setup);
+}
+
+struct Setup {
+    rounds: u32,
+    seconds: u32,
+    depth: u32,
+    jobs: u32,
+    /// Both queue modes of weir, and nobody else.
+    modes: bool,
 }
 
 struct Server {
     name: &'static str,
     child: Child,
     socket: PathBuf,
-    iops: Vec<f64>,
-    cpu_ns: Vec<f64>,
+    iops: Figure,
+    server_ns: Figure,
+    client_ns: Figure,
+}
+
+/// One measurement: I/Os a second, and CPU ns per I/O of both sides.
+struct Outcome {
+    iops: f64,
+    server_ns: f64,
+    client_ns: f64,
 }
 
 impl Drop for Server {
@@ -54,56 +75,73 @@ impl Drop for Server {
     }
 }
 
-fn bench(rounds: u32, seconds: u32, depth: u32) {
+fn bench(setup: &Setup) {
     let folder = std::env::temp_dir().join(format!("weir-bench-nbd-{}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("a folder for sockets");
-    let mut servers = start_all(&folder);
-    for _ in 0..rounds {
-        for server in &mut servers {
-            measure(server, seconds, depth);
-        }
+    let mut servers = if setup.modes { start_modes(&folder) } else { start_all(&folder) };
+    let mut control = Control::default();
+    let _ = pin(CLIENT);
+    let pids: Vec<u32> = servers.iter().map(|server| server.child.id()).collect();
+    let outcomes = control.rounds(setup.rounds, &pids, |round| {
+        let count = servers.len();
+        let mut outcomes: Vec<_> = (0..count)
+            .map(|turn| (round as usize + turn) % count)
+            .map(|which| (which, measure(&servers[which], setup)))
+            .collect();
+        outcomes.sort_by_key(|(which, _)| *which);
+        outcomes
+    });
+    for (which, Outcome { iops, server_ns, client_ns }) in outcomes.into_iter().flatten() {
+        servers[which].iops.add(iops);
+        servers[which].server_ns.add(server_ns);
+        servers[which].client_ns.add(client_ns);
     }
+    let Setup { rounds, seconds, depth, jobs, .. } = setup;
+    println!("{}", machine());
     println!(
-        "4 KiB random reads, depth {depth}, {rounds} rounds of {seconds} s, medians (spread):"
+        "4 KiB random reads, {jobs} x depth {depth}, {rounds} rounds of {seconds} s, {control}; \
+         medians (spread)"
     );
-    let echo = median(&servers[1].iops);
-    for server in &servers {
-        let (iops, cpu) = (median(&server.iops), median(&server.cpu_ns));
-        println!(
-            "{:22} {:>9.0} IOPS ({:.0}..{:.0})  \
-             server CPU {:>6.0} ns/IO ({:.0}..{:.0})  {:.2} x echo",
-            server.name,
-            iops,
-            least(&server.iops),
-            most(&server.iops),
-            cpu,
-            least(&server.cpu_ns),
-            most(&server.cpu_ns),
-            iops / echo,
-        );
+    for Server { name, iops, server_ns, client_ns, .. } in &servers {
+        println!("{name:20} IOPS {iops:.0}");
+        println!("{:20} CPU ns per I/O: server {server_ns:.0}, client {client_ns:.0}", "");
     }
-    if let Some(qemu) = servers.get(2) {
-        let ratio = median(&servers[0].iops) / median(&qemu.iops);
-        println!("weir against {}: {ratio:.1} x", qemu.name);
+    let (own, others) = servers.split_first().expect("there is weir");
+    for other in others {
+        let (iops, cpu) = (own.iops.over(&other.iops), other.server_ns.over(&own.server_ns));
+        println!("{} against {}: {iops:.2} x the IOPS", own.name, other.name);
+        println!("    and {cpu:.2} x the I/Os for the same CPU time of the server");
     }
     drop(servers);
     std::fs::remove_dir_all(&folder).expect("the folder goes");
 }
 
-fn start_all(folder: &Path) -> Vec<Server> {
-    let weir = folder.join("weir.sock");
+/// weir's null disk with the multi-queue path, and with the single-queue one.
+fn start_modes(folder: &Path) -> Vec<Server> {
+    ["mq", "sq"].into_iter().map(|mode| start_weir(folder, mode)).collect()
+}
+
+fn start_weir(folder: &Path, mode: &'static str) -> Server {
+    let socket = folder.join(format!("weir-{mode}.sock"));
     let mut serve = Program::new(env!("CARGO_BIN_EXE_weir"));
-    serve.args(["serve", "--quiet", "--reactors", "1", "--disk", "null=null:64GiB", "--nbd"]);
-    serve.arg(format!("unix:{}", weir.display()));
+    serve.args(["serve", "--quiet", "--reactors", "1", "--nbd"]);
+    serve.arg(format!("unix:{}", socket.display()));
+    serve.args(["--disk", &format!("null=null:64GiB,queue_mode={mode}")]);
+    start(if mode == "mq" { "weir" } else { "weir, sq" }, serve, socket)
+}
+
+fn start_all(folder: &Path) -> Vec<Server> {
     let echo = folder.join("echo.sock");
     let mut repeat = Program::new(std::env::current_exe().expect("this bench's own path"));
-    repeat.arg("echo").arg(&echo);
-    let mut servers = vec![start("weir null", serve, weir), start("echo", repeat, echo)];
+    repeat.arg("--echo").arg(&echo);
+    let mut servers = vec![start_weir(folder, "mq"), start("echo", repeat, echo)];
     let has_qemu = Program::new("qemu-storage-daemon").arg("--version").output().is_ok();
     if has_qemu {
         let socket = folder.join("qemu.sock");
         let mut qemu = Program::new("qemu-storage-daemon");
-        qemu.args(["--blockdev", "driver=null-co,node-name=n,size=68719476736,read-zeroes=on"]);
+        // As it comes, it sends the data. With read-zeroes=on it would answer a client with
+        // structured replies in 32 bytes, "a hole", and that is no 4 KiB read.
+        qemu.args(["--blockdev", "driver=null-co,node-name=n,size=68719476736"]);
         let listen = format!("addr.type=unix,addr.path={}", socket.display());
         qemu.args(["--nbd-server", &listen, "--export", "type=nbd,id=e,node-name=n,name=null"]);
         servers.push(start("qemu-storage-daemon", qemu, socket));
@@ -116,8 +154,9 @@ fn start_all(folder: &Path) -> Vec<Server> {
 fn start(name: &'static str, mut command: Program, socket: PathBuf) -> Server {
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let child = command.spawn().unwrap_or_else(|e| panic!("{name}: {e}"));
-    pin_process(child.id(), 0);
-    let server = Server { name, child, socket, iops: Vec::new(), cpu_ns: Vec::new() };
+    pin_process(child.id(), SERVER);
+    let (iops, server_ns, client_ns) = Default::default();
+    let server = Server { name, child, socket, iops, server_ns, client_ns };
     let listens = |_: &i32| {
         std::thread::sleep(std::time::Duration::from_millis(25));
         UnixStream::connect(&server.socket).is_ok()
@@ -134,11 +173,11 @@ fn pin_process(pid: u32, cpu: usize) {
     let _ = rustix::thread::sched_setaffinity(Some(pid), &set);
 }
 
-fn measure(server: &mut Server, seconds: u32, depth: u32) {
-    let _ = pin(1);
-    let target = format!("nbd+unix:{}?null", server.socket.display());
+fn measure(server: &Server, setup: &Setup) -> Outcome {
+    let connections = setup.jobs;
+    let target = format!("nbd+unix:{}?null,connections={connections}", server.socket.display());
     let target = weir::Target::parse(&target).expect("a target");
-    let opened = weir::open("client", &target, 1).expect("the server takes us");
+    let opened = weir::open("client", &target, setup.jobs as usize).expect("the server takes us");
     let options = weir_bench::job::Options {
         job: weir_load::Job {
             access: weir_load::Access::Random,
@@ -149,9 +188,9 @@ fn measure(server: &mut Server, seconds: u32, depth: u32) {
             flush_every: 0,
             seed: 1,
         },
-        depth: depth as u16,
-        jobs: 1,
-        runtime: std::time::Duration::from_secs(u64::from(seconds)),
+        depth: setup.depth as u16,
+        jobs: setup.jobs as usize,
+        runtime: std::time::Duration::from_secs(u64::from(setup.seconds)),
         ramp: std::time::Duration::from_millis(300),
     };
     let before = CpuTime::of(server.child.id()).expect("the server runs");
@@ -160,24 +199,13 @@ fn measure(server: &mut Server, seconds: u32, depth: u32) {
     assert!(measured.first_error.is_none(), "{}: {:?}", server.name, measured.first_error);
     let reads = |stats: &weir::Stats| stats.directions[0].total.count();
     let ios = reads(&measured.after) - reads(&measured.before);
-    server.iops.push(ios as f64 / measured.wall.as_secs_f64());
     // The server's CPU time covers the ramp and the end too, so it is set against all I/Os.
     let all = reads(&opened.device.stats());
-    server.cpu_ns.push(after.since(&before).total().as_nanos() as f64 / all as f64);
-}
-
-fn median(values: &[f64]) -> f64 {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    sorted[sorted.len() / 2]
-}
-
-fn least(values: &[f64]) -> f64 {
-    values.iter().copied().fold(f64::INFINITY, f64::min)
-}
-
-fn most(values: &[f64]) -> f64 {
-    values.iter().copied().fold(0.0, f64::max)
+    Outcome {
+        iops: ios as f64 / measured.wall.as_secs_f64(),
+        server_ns: after.since(&before).total().as_nanos() as f64 / all as f64,
+        client_ns: measured.cpu_total.as_nanos() as f64 / ios as f64,
+    }
 }
 
 /// The bound: a server that parses NBD and answers zeros, with no block layer behind it.

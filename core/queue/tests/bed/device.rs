@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use weir_bio::{Data, Flags, Limits, Nanos, Op, Prng, RqId, SECTOR, Status};
+use weir_bio::{Data, Flags, Limits, Nanos, Op, Prng, Rq, RqId, SECTOR, Status};
 use weir_queue::{
     Batch, Cancel, Done, Driver, DriverError, DriverQueue, Home, Queues, Request, Tag,
 };
@@ -36,6 +36,10 @@ pub struct Plan {
     pub found: u32,
     pub lent: u32,
     pub reordered: bool,
+    /// Handed back unfinished, to be sent again at once or later.
+    pub requeued: u32,
+    /// Requeues in all: failures are finite.
+    pub requeues_max: u32,
 }
 
 impl Plan {
@@ -56,6 +60,7 @@ pub struct Tally {
     pub flushes: u64,
     pub fua: u64,
     pub refusals: u32,
+    pub requeues: u32,
     pub answers: u64,
     /// Most in flight at once: on one lane, and in all.
     pub lane_peak: usize,
@@ -89,9 +94,12 @@ struct Line {
     flying: Vec<Flight>,
     /// The head of what was refused last: it has to come back first.
     refused: Option<RqId>,
+    /// Handed back, and not arrived again: these go before what was refused.
+    returned: Vec<RqId>,
 }
 
 struct Flight {
+    id: RqId,
     tag: Tag,
     op: Op,
     sector: u64,
@@ -102,6 +110,8 @@ struct Flight {
     /// Values a write puts down when it is answered.
     effect: Option<Vec<u64>>,
     committed: bool,
+    /// Not answered when it is due, but handed back.
+    returns: bool,
 }
 
 /// The driver.
@@ -163,7 +173,11 @@ impl Sim {
     /// Changes with everything that arrives, is refused or is answered.
     pub fn progress(&self) -> u64 {
         let tally = &self.world().tally;
-        tally.requests + tally.flushes + tally.answers + u64::from(tally.refusals)
+        tally.requests
+            + tally.flushes
+            + tally.answers
+            + u64::from(tally.refusals)
+            + u64::from(tally.requeues)
     }
 
     /// Answers everything that was lost, from `now` on.
@@ -308,8 +322,11 @@ impl World {
 
     /// Takes a request over. What it reads without lending it reads now.
     fn take(&mut self, lane: usize, tag: Tag, request: &mut Request, now: Nanos) {
-        self.count(lane, request);
         let rq = *request.rq();
+        if self.tally.requeues < self.plan.requeues_max && self.prng.percent(self.plan.requeued) {
+            return self.take_to_return(lane, tag, request, now);
+        }
+        self.count(lane, request);
         let mut status = Status::Ok;
         if self.prng.percent(self.plan.failed) {
             status = self.plan.errors[self.prng.below(self.plan.errors.len() as u64) as usize];
@@ -328,9 +345,31 @@ impl World {
             let mut at = rq.sector;
             request.for_each_data(|data| at = self.read_into(data, at));
         }
-        let (sector, sectors, op) = (rq.sector, rq.sectors, rq.op);
-        let committed = false;
-        let flight = Flight { tag, op, sector, sectors, due, status, lent, effect, committed };
+        let Rq { id, sector, sectors, op, .. } = rq;
+        let (committed, returns) = (false, false);
+        self.fly(
+            lane,
+            Flight { id, tag, op, sector, sectors, due, status, lent, effect, committed, returns },
+        );
+    }
+
+    /// Takes a request of which nothing will be done, to hand it back later.
+    fn take_to_return(&mut self, lane: usize, tag: Tag, request: &mut Request, now: Nanos) {
+        self.tally.requeues += 1;
+        let mut lent = Vec::new();
+        if self.prng.percent(self.plan.lent) {
+            request.lend(&mut lent);
+        }
+        let Rq { id, sector, sectors, op, .. } = *request.rq();
+        let due = Some(now + self.prng.below(self.plan.slow_ns + 1));
+        let (status, effect, committed, returns) = (Status::Ok, None, false, true);
+        self.fly(
+            lane,
+            Flight { id, tag, op, sector, sectors, due, status, lent, effect, committed, returns },
+        );
+    }
+
+    fn fly(&mut self, lane: usize, flight: Flight) {
         self.lanes[lane].flying.push(flight);
         let here = self.lanes[lane].flying.len();
         assert!(here <= self.depth && self.in_flight() <= self.depth * self.lanes.len());
@@ -371,8 +410,13 @@ impl World {
         at
     }
 
-    fn answer(&mut self, mut flight: Flight, done: &mut Done) {
+    fn answer(&mut self, lane: usize, mut flight: Flight, done: &mut Done) {
         self.tally.answers += 1;
+        if flight.returns {
+            self.lanes[lane].returned.push(flight.id);
+            let after = [0, 0, 1, 1_000_000][self.prng.below(4) as usize];
+            return done.push_requeue(flight.tag, after, flight.lent);
+        }
         if let Some(values) = flight.effect.take() {
             self.put_down(flight.sector, &values);
         }
@@ -401,8 +445,11 @@ impl DriverQueue for SimQueue {
         while let Some((tag, request)) = batch.peek() {
             let rq = *request.rq();
             world.check(lane, tag, request);
-            if rq.op != Op::Flush
-                && let Some(first) = world.lanes[lane].refused.take()
+            let line = &mut world.lanes[lane];
+            if let Some(place) = line.returned.iter().position(|id| *id == rq.id) {
+                line.returned.remove(place);
+            } else if rq.op != Op::Flush
+                && let Some(first) = line.refused.take()
             {
                 assert_eq!(rq.id, first, "what was refused comes back before anything new");
             }
@@ -439,7 +486,7 @@ impl DriverQueue for SimQueue {
                 false => 0,
             };
             let flight = ready.remove(next);
-            world.answer(flight, done);
+            world.answer(self.index, flight, done);
         }
     }
 

@@ -1,0 +1,173 @@
+//! A `file:` target with direct I/O against fio's io_uring engine: 4 KiB random reads of the same
+//! preallocated and written file, at the same depth, on the same CPU, in turn.
+//!
+//! fio runs twice: as it comes, and with registered buffers and files (`fixedbufs`,
+//! `registerfiles`). weir registers the file and not the memory, which is its callers'.
+//!
+//! cargo bench -p weir-cli --bench file [-- --rounds 9 --seconds 2 --depth 32 --mib 1024
+//!     --folder DIR]
+
+#![forbid(unsafe_code)]
+
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command as Program;
+
+use weir_bench::cpu::pin;
+use weir_bench::rounds::{Arguments, Control, Figure, machine};
+use weir_bio::{Buf, Prng};
+
+/// The CPU of whoever is measured.
+const CPU: usize = 1;
+
+struct Setup {
+    file: PathBuf,
+    bytes: u64,
+    seconds: u32,
+    depth: u32,
+}
+
+fn main() {
+    let arguments = Arguments::of_process();
+    let rounds = arguments.number("--rounds", 9, 1);
+    let folder = arguments
+        .word("--folder")
+        .map_or_else(|| PathBuf::from(env!("CARGO_TARGET_TMPDIR")), PathBuf::from);
+    let setup = Setup {
+        file: folder.join(format!("weir-bench-file-{}.img", std::process::id())),
+        bytes: u64::from(arguments.number("--mib", 1024, 16)) << 20,
+        seconds: arguments.number("--seconds", 2, 1),
+        depth: arguments.number("--depth", 32, 32),
+    };
+    let removed = RemovedAtEnd(&setup.file);
+    fill(&setup.file, setup.bytes);
+    bench(&setup, rounds);
+    drop(removed);
+}
+
+struct RemovedAtEnd<'a>(&'a Path);
+
+impl Drop for RemovedAtEnd<'_> {
+    fn drop(&mut self) {
+        // What cannot be removed is in the build's own folder.
+        let _ = std::fs::remove_file(self.0);
+    }
+}
+
+/// Writes the file whole, past the page cache: a hole or a cached page is no read from a device.
+fn fill(path: &Path, bytes: u64) {
+    let direct = rustix::fs::OFlags::DIRECT.bits() as i32;
+    let mut file = std::fs::OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .custom_flags(direct)
+        .open(path)
+        .unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    let mut prng = Prng::new(1);
+    let piece = Buf::filled(1 << 20, |bytes| prng.fill(bytes));
+    for _ in 0..bytes >> 20 {
+        file.write_all(&piece).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    }
+    file.sync_all().unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+}
+
+#[derive(Default)]
+struct Side {
+    name: &'static str,
+    iops: Figure,
+    cpu_ns: Figure,
+}
+
+fn bench(setup: &Setup, rounds: u32) {
+    let side = |name| Side { name, ..Side::default() };
+    let mut sides = [side("weir"), side("fio"), side("fio, registered")];
+    let mut control = Control::default();
+    let fio = Program::new("fio").arg("--version").output().is_ok();
+    if !fio {
+        println!("fio is not installed: weir alone is measured");
+    }
+    let count = if fio { sides.len() } else { 1 };
+    let outcomes = control.rounds(rounds, &[], |round| {
+        // Whoever comes first finds the device rested: each does in its turn.
+        let mut outcomes: Vec<_> = (0..count)
+            .map(|turn| (round as usize + turn) % count)
+            .map(|which| match which {
+                0 => (which, weir(setup, round)),
+                _ => (which, run_fio(setup, which == 2, round)),
+            })
+            .collect();
+        outcomes.sort_by_key(|(which, _)| *which);
+        outcomes
+    });
+    for (which, (iops, cpu_ns)) in outcomes.into_iter().flatten() {
+        sides[which].iops.add(iops);
+        sides[which].cpu_ns.add(cpu_ns);
+    }
+    let Setup { seconds, depth, .. } = setup;
+    println!("{}", machine());
+    println!("4 KiB random direct reads, depth {depth}, {rounds} rounds of {seconds} s, {control}");
+    for side in &sides[..count] {
+        println!("{:16} IOPS {:.0}  CPU ns per I/O {:.0}", side.name, side.iops, side.cpu_ns);
+    }
+    for other in &sides[1..count] {
+        println!("weir against {}: {:.3}", other.name, sides[0].iops.over(&other.iops));
+    }
+}
+
+/// I/Os a second, and CPU ns per I/O.
+fn weir(setup: &Setup, round: u32) -> (f64, f64) {
+    let _ = pin(CPU);
+    let target = format!("file:{}", setup.file.display());
+    let target = weir::Target::parse(&target).expect("a target");
+    let opened = weir::open("file", &target, 1).expect("the file opens");
+    let options = weir_bench::job::Options {
+        job: weir_load::Job {
+            access: weir_load::Access::Random,
+            direction: weir_load::Direction::Read,
+            block_bytes: 4096,
+            offset_bytes: 0,
+            range_bytes: setup.bytes,
+            flush_every: 0,
+            seed: u64::from(round) + 1,
+        },
+        depth: setup.depth as u16,
+        jobs: 1,
+        runtime: std::time::Duration::from_secs(u64::from(setup.seconds)),
+        ramp: std::time::Duration::from_millis(300),
+    };
+    let measured = weir_bench::job::run(&options, &opened.device).expect("the job runs");
+    assert!(measured.first_error.is_none(), "{:?}", measured.first_error);
+    let reads = |stats: &weir::Stats| stats.directions[0].total.count();
+    let ios = (reads(&measured.after) - reads(&measured.before)) as f64;
+    (ios / measured.wall.as_secs_f64(), measured.cpu_total.as_nanos() as f64 / ios)
+}
+
+/// The same of fio.
+fn run_fio(setup: &Setup, registered: bool, round: u32) -> (f64, f64) {
+    let mut fio = Program::new("fio");
+    fio.args(["--name=file", "--ioengine=io_uring", "--direct=1", "--rw=randread", "--bs=4k"]);
+    fio.args(["--time_based", "--ramp_time=300ms", "--output-format=json", "--norandommap"]);
+    fio.args(["--thread", "--gtod_reduce=0"]);
+    fio.arg(format!("--filename={}", setup.file.display()));
+    fio.arg(format!("--size={}", setup.bytes));
+    fio.arg(format!("--iodepth={}", setup.depth));
+    fio.arg(format!("--runtime={}", setup.seconds));
+    fio.arg(format!("--randseed={}", round + 1));
+    fio.arg(format!("--cpus_allowed={CPU}"));
+    if registered {
+        fio.args(["--fixedbufs", "--registerfiles"]);
+    }
+    let output = fio.output().expect("fio runs");
+    assert!(output.status.success(), "fio: {}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8_lossy(&output.stdout);
+    let json = text.find('{').map_or("", |at| &text[at..]);
+    let outcome: serde_json::Value = serde_json::from_str(json).expect("fio speaks JSON");
+    let job = &outcome["jobs"][0];
+    let number = |value: &serde_json::Value| value.as_f64().expect("a number");
+    let iops = number(&job["read"]["iops"]);
+    // Percent of one CPU over the time it measured.
+    let cpu = number(&job["usr_cpu"]) + number(&job["sys_cpu"]);
+    (iops, cpu / 100.0 * 1e9 / iops)
+}
