@@ -5,7 +5,8 @@
 //! `.ci/run` collects these lines.
 
 use std::fmt;
-use std::process::Command;
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
@@ -31,7 +32,7 @@ pub enum Stage {
 const LOOM_PREEMPTIONS_MAX: &str = "3";
 
 /// Benches that are a command and no bench target: the package and what cargo is told after
-/// `run --release --package PACKAGE`. A row whose package does not exist is left out.
+/// `run --release --package PACKAGE`.
 const BENCH_COMMANDS: &[(&str, &[&str])] = &[
     ("weir-cli", &["--bin", "weir", "--", "bench", "core", "--runtime", "500ms"]),
     ("weir-cli", &["--bin", "weir", "--", "bench", "core", "--runtime", "500ms", "--threads", "2"]),
@@ -54,16 +55,18 @@ struct Step {
 enum Work {
     /// Cargo with arguments and additions to the environment.
     Cargo(Vec<String>, Vec<(&'static str, String)>),
+    /// The same for tests, of which at least one has to have run.
+    Tests(Vec<String>, Vec<(&'static str, String)>),
     /// The house limits, judged by this program itself.
     Tidy,
-    /// Nothing to run, and why.
+    /// Nothing to run, and why: a stage that finds none of its work has failed, for it would go
+    /// on finding none however broken the work is.
     Nothing(String),
 }
 
 /// How a step ended.
 enum End {
     Ok,
-    Skipped(String),
     Failed(String),
 }
 
@@ -71,7 +74,6 @@ impl fmt::Display for End {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             End::Ok => f.write_str("ok"),
-            End::Skipped(why) => write!(f, "skipped, {why}"),
             End::Failed(how) => write!(f, "FAILED, {how}"),
         }
     }
@@ -94,11 +96,10 @@ pub fn run(workspace: &Workspace, stage: Stage) -> Result<bool, Error> {
 fn summary(stage: Stage, ends: &[End], took: Duration) -> String {
     let count = |is: fn(&End) -> bool| ends.iter().filter(|end| is(end)).count();
     let ok = count(|end| matches!(end, End::Ok));
-    let skipped = count(|end| matches!(end, End::Skipped(_)));
     let failed = count(|end| matches!(end, End::Failed(_)));
     let name = stage.to_possible_value().map_or(String::new(), |value| value.get_name().to_owned());
     let took = seconds(took);
-    format!("stage {name}: {ok} ok, {skipped} skipped, {failed} failed ({took})")
+    format!("stage {name}: {ok} ok, {failed} failed ({took})")
 }
 
 fn seconds(took: Duration) -> String {
@@ -140,11 +141,11 @@ fn test(workspace: &Workspace) -> Vec<Step> {
         Step::nothing("whole-program", "weir-cli has no test target")
     } else {
         let selected = format!("test --workspace --no-fail-fast {}", programs.join(" "));
-        Step::cargo("whole-program", &format!("{selected} -- --ignored"))
+        Step::tests("whole-program", &format!("{selected} -- --ignored"))
     };
     // Alone, `cargo test` leaves out what it lacks a program for. Here all are installed, and a
     // test that cannot start one fails.
-    let steps = [Step::cargo("test", "test --workspace --no-fail-fast"), programs];
+    let steps = [Step::tests("test", "test --workspace --no-fail-fast"), programs];
     steps.map(|step| step.with("WEIR_TEST_PROGRAMS", "installed".to_owned())).into()
 }
 
@@ -159,7 +160,7 @@ fn loom(workspace: &Workspace) -> Vec<Step> {
         // A target folder of its own: other flags would otherwise build the workspace anew at
         // every change between stages. Link-time optimisation buys nothing here.
         let line = format!("test --package {name} --release --target-dir target/loom --test loom*");
-        Step::cargo(&format!("loom {name}"), &line)
+        Step::tests(&format!("loom {name}"), &line)
             .with("RUSTFLAGS", flags.clone())
             .with("LOOM_MAX_PREEMPTIONS", preemptions.clone())
             .with("CARGO_PROFILE_RELEASE_LTO", "off".to_owned())
@@ -179,14 +180,12 @@ fn bench(workspace: &Workspace) -> Vec<Step> {
             found.push(Step::cargo(&format!("bench {target}"), &line));
         }
     }
-    for (package, arguments) in BENCH_COMMANDS {
-        if workspace.member(package).is_some() {
-            let line = format!("run --release --package {package} {}", arguments.join(" "));
-            found.push(Step::cargo(&format!("bench {}", arguments.join(" ")), &line));
-        }
-    }
     if found.is_empty() {
-        return vec![Step::nothing("bench", "no crate has a bench target")];
+        found.push(Step::nothing("bench", "no crate has a bench target"));
+    }
+    for (package, arguments) in BENCH_COMMANDS {
+        let line = format!("run --release --package {package} {}", arguments.join(" "));
+        found.push(Step::cargo(&format!("bench {}", arguments.join(" ")), &line));
     }
     // Small: it shows that a bench still runs; figures are taken by hand on a quiet machine.
     found.into_iter().map(|step| step.with("WEIR_BENCH", "small".to_owned())).collect()
@@ -194,8 +193,11 @@ fn bench(workspace: &Workspace) -> Vec<Step> {
 
 impl Step {
     fn cargo(name: &str, line: &str) -> Step {
-        let arguments = line.split_whitespace().map(str::to_owned).collect();
-        Step { name: name.to_owned(), work: Work::Cargo(arguments, Vec::new()) }
+        Step { name: name.to_owned(), work: Work::Cargo(words(line), Vec::new()) }
+    }
+
+    fn tests(name: &str, line: &str) -> Step {
+        Step { name: name.to_owned(), work: Work::Tests(words(line), Vec::new()) }
     }
 
     fn nothing(name: &str, why: &str) -> Step {
@@ -203,29 +205,59 @@ impl Step {
     }
 
     fn with(mut self, key: &'static str, value: String) -> Step {
-        if let Work::Cargo(_, environment) = &mut self.work {
+        if let Work::Cargo(_, environment) | Work::Tests(_, environment) = &mut self.work {
             environment.push((key, value));
         }
         self
     }
 
     fn run(&self, workspace: &Workspace) -> Result<End, Error> {
-        match &self.work {
-            Work::Nothing(why) => Ok(End::Skipped(why.clone())),
-            Work::Tidy if tidy::run(workspace)? => Ok(End::Ok),
-            Work::Tidy => Ok(End::Failed("findings above".to_owned())),
-            Work::Cargo(arguments, environment) => {
-                eprintln!("xtask: cargo {}", arguments.join(" "));
-                let status = Command::new(cargo())
-                    .args(arguments)
-                    .envs(environment.iter().map(|(key, value)| (key, value)))
-                    .current_dir(&workspace.root)
-                    .status()
-                    .map_err(|error| format!("cannot start {}: {error}", cargo()))?;
-                Ok(if status.success() { End::Ok } else { End::Failed(status.to_string()) })
+        let (arguments, environment) = match &self.work {
+            Work::Nothing(why) => return Ok(End::Failed(why.clone())),
+            Work::Tidy if tidy::run(workspace)? => return Ok(End::Ok),
+            Work::Tidy => return Ok(End::Failed("findings above".to_owned())),
+            Work::Cargo(arguments, environment) | Work::Tests(arguments, environment) => {
+                (arguments, environment)
             }
-        }
+        };
+        eprintln!("xtask: cargo {}", arguments.join(" "));
+        let mut command = Command::new(cargo());
+        command.args(arguments).current_dir(&workspace.root);
+        command.envs(environment.iter().map(|(key, value)| (key, value)));
+        let failed = |error| format!("{}: {error}", cargo());
+        let (status, tests) = match &self.work {
+            Work::Tests(..) => {
+                let mut child = command.stdout(Stdio::piped()).spawn().map_err(failed)?;
+                let output = child.stdout.take().expect("piped");
+                let tests = pass_on(BufReader::new(output)).map_err(failed)?;
+                (child.wait().map_err(failed)?, Some(tests))
+            }
+            _ => (command.status().map_err(failed)?, None),
+        };
+        Ok(match tests {
+            _ if !status.success() => End::Failed(status.to_string()),
+            Some(0) => End::Failed("no test ran".to_owned()),
+            _ => End::Ok,
+        })
     }
+}
+
+fn words(line: &str) -> Vec<String> {
+    line.split_whitespace().map(str::to_owned).collect()
+}
+
+/// Prints what tests say, line by line, and counts those that passed.
+fn pass_on(said: impl BufRead) -> std::io::Result<u64> {
+    let mut tests = 0;
+    for line in said.split(b'\n') {
+        let line = line?;
+        let line = String::from_utf8_lossy(&line);
+        println!("{line}");
+        let Some(counts) = line.strip_prefix("test result: ") else { continue };
+        let passed = counts.split_once(" passed").and_then(|(before, _)| before.rsplit(' ').next());
+        tests += passed.and_then(|count| count.parse::<u64>().ok()).unwrap_or(0);
+    }
+    Ok(tests)
 }
 
 #[cfg(test)]
@@ -249,7 +281,7 @@ mod tests {
 
     fn lines(workspace: &Workspace, stage: Stage) -> Vec<String> {
         let line = |step: Step| match step.work {
-            Work::Cargo(arguments, _) => arguments.join(" "),
+            Work::Cargo(arguments, _) | Work::Tests(arguments, _) => arguments.join(" "),
             Work::Tidy => "tidy".to_owned(),
             Work::Nothing(why) => format!("nothing: {why}"),
         };
@@ -277,9 +309,7 @@ mod tests {
     #[test]
     fn a_program_that_tests_need_may_not_be_missing() {
         for step in steps(&workspace(&[("weir-cli", "test", "nbd_clients")]), Stage::Test) {
-            let Work::Cargo(_, environment) = &step.work else {
-                panic!("{} is not cargo", step.name)
-            };
+            let Work::Tests(_, environment) = &step.work else { panic!("{} runs none", step.name) };
             assert_eq!(environment, &[("WEIR_TEST_PROGRAMS", "installed".to_owned())]);
         }
     }
@@ -293,25 +323,36 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_skipped_and_says_so() {
-        for stage in [Stage::Loom, Stage::Bench] {
-            let found = lines(&workspace(&[("weir-bio", "lib", "weir_bio")]), stage);
-            assert_eq!(found.len(), 1, "{stage:?}");
-            assert!(found[0].starts_with("nothing: no crate has a"), "{found:?}");
+    fn a_stage_that_finds_none_of_its_work_fails() {
+        let nothing = workspace(&[("weir-bio", "lib", "weir_bio")]);
+        for stage in [Stage::Test, Stage::Loom, Stage::Bench] {
+            let found = steps(&nothing, stage);
+            let missing = found.iter().find(|step| matches!(step.work, Work::Nothing(_)));
+            let end = missing.expect("a step without work").run(&nothing).unwrap();
+            assert!(end.to_string().starts_with("FAILED, "), "{stage:?}: {end}");
         }
     }
 
     #[test]
-    fn every_bench_target_is_run() {
+    fn tests_that_ran_are_counted_in_what_they_say() {
+        let said = b"running 2 tests\ntest result: ok. 2 passed; 0 failed; 1 ignored\n\xff\n\
+            test result: FAILED. 11 passed; 1 failed; 0 ignored\n";
+        assert_eq!(pass_on(&said[..]).unwrap(), 13);
+        assert_eq!(pass_on(&b"test result: ok. 0 passed; 0 failed\n"[..]).unwrap(), 0);
+    }
+
+    #[test]
+    fn every_bench_is_run() {
         let found = lines(&workspace(&[("weir-queue", "bench", "plug")]), Stage::Bench);
-        assert_eq!(found, ["bench --package weir-queue --bench plug"]);
+        assert_eq!(found[0], "bench --package weir-queue --bench plug");
+        assert_eq!(found.len(), 1 + BENCH_COMMANDS.len());
     }
 
     #[test]
     fn the_summary_counts_how_steps_ended() {
-        let ends = [End::Ok, End::Failed("exit status: 1".into()), End::Skipped("a".into())];
+        let ends = [End::Ok, End::Failed("exit status: 1".into()), End::Ok];
         let line = summary(Stage::Smoke, &ends, Duration::from_millis(12_600));
-        assert_eq!(line, "stage smoke: 1 ok, 1 skipped, 1 failed (13 s)");
+        assert_eq!(line, "stage smoke: 2 ok, 1 failed (13 s)");
         assert_eq!(ends[1].to_string(), "FAILED, exit status: 1");
     }
 }
