@@ -7,7 +7,9 @@ pub mod client;
 pub mod controller;
 pub mod device;
 pub mod model;
+pub mod outage;
 pub mod path;
+pub mod promises;
 pub mod sleepers;
 
 use weir_bio::{Buf, Data, SECTOR};
