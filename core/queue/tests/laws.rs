@@ -14,14 +14,15 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use bed::client::{Client, Office};
+use bed::client::{Client, Office, Plot};
 use bed::controller::Controller;
-use bed::device::{Plan, Shape, Sim};
+use bed::device::{Plan, Shape, Sim, any_limits};
 use bed::model::Model;
 use bed::path::Path;
+use bed::rest::check_tags;
 use bed::sleepers::{House, Step};
 use bed::{Tell, seeds};
-use weir_bio::{Bio, Buf, Limits, Prng, Status};
+use weir_bio::{Prng, Status};
 use weir_queue::driver::Home;
 use weir_queue::{Config, Device, QueueMode};
 
@@ -47,29 +48,6 @@ struct Scene {
     /// Control calls left to make.
     calls: u64,
     barriers_change: bool,
-}
-
-fn any_limits(prng: &mut Prng) -> Limits {
-    let mut pick = |of: &[u32]| of[prng.below(of.len() as u64) as usize];
-    let block = pick(&[512, 512, 512, 4096]);
-    let virt_boundary_mask = u64::from(pick(&[0, 0, 4095]));
-    Limits {
-        capacity: 512,
-        logical_block_size: block,
-        physical_block_size: pick(&[block, 4096]),
-        max_hw_sectors: pick(&[8, 16, 33, 64]),
-        max_segments: pick(&[1, 2, 4, 6]) as u16,
-        max_segment_size: pick(&[4096, 8192, 65536]),
-        chunk_sectors: pick(&[0, 0, 16, 64]),
-        virt_boundary_mask,
-        max_hw_discard_sectors: pick(&[0, 16, 40]),
-        discard_granularity: pick(&[512, 4096]),
-        max_secure_erase_sectors: pick(&[0, 8, 24]),
-        max_write_zeroes_sectors: pick(&[0, 8, 32]),
-        volatile_cache: pick(&[0, 1]) == 1,
-        fua: pick(&[0, 1]) == 1,
-        ..Limits::default()
-    }
 }
 
 fn any_plan(prng: &mut Prng) -> Plan {
@@ -102,7 +80,7 @@ fn any_plan(prng: &mut Prng) -> Plan {
 impl Scene {
     fn new(path: Path, seed: u64) -> Scene {
         let mut prng = Prng::new(seed ^ 0x5eed);
-        let (limits, mut plan) = (any_limits(&mut prng), any_plan(&mut prng));
+        let (limits, mut plan) = (any_limits(&mut prng, 512), any_plan(&mut prng));
         let depth = DEPTHS[prng.below(DEPTHS.len() as u64) as usize];
         plan.lost_max = usize::from(depth) / 2;
         let timeout_ns = if plan.lost + plan.late > 0 || prng.percent(70) { TIMEOUT_NS } else { 0 };
@@ -140,6 +118,8 @@ impl Scene {
             written: Vec::new(),
             orphans: 0,
             next_sector: 0,
+            plot: Plot::whole(limits.capacity),
+            slack_ns: 1_000_000,
         };
         let office = Rc::new(RefCell::new(office));
         let house = Scene::furnish(path, &mut prng, &device, &sim, &office);
@@ -268,54 +248,6 @@ impl Scene {
         }
     }
 
-    /// Every tag can be used again.
-    fn check_tags(&mut self) {
-        {
-            let mut world = self.sim.world();
-            world.stalled = true;
-            world.plan = Plan { slow_ns: 0, ..Plan::default() };
-            (world.tally.peak, world.tally.lane_peak) = (0, 0);
-        }
-        let depth = usize::from(self.device.depth());
-        let all = if self.path.shared_tags { depth } else { depth * usize::from(self.path.lanes) };
-        let block = self.sim.world().limits.block_sectors();
-        let bell = weir_queue::Bell::new(Box::new(NoWake), 64);
-        let now = self.house.now;
-        let mut submitters = Vec::new();
-        for lane in 0..usize::from(self.path.lanes) {
-            let mut submitter = self.device.submitter(&bell, lane, lane).unwrap();
-            let mut sent = 0;
-            for index in 0..depth as u64 {
-                let bio = Bio::read(
-                    index * u64::from(block) * 2 % 256,
-                    Buf::zeroed(block as usize * 512),
-                );
-                sent += u64::from(submitter.submit(bio, now).is_ok());
-            }
-            submitter.flush_plug(now);
-            submitters.push((submitter, sent));
-        }
-        (0..4).for_each(|_| self.house.turn_all());
-        let (peak, sent) =
-            (self.sim.world().tally.peak, submitters.iter().map(|s| s.1).sum::<u64>());
-        let queued = self.device.nr_requests();
-        if !self.path.scheduled || usize::from(queued) >= depth * usize::from(self.path.lanes) {
-            let merged = self.device.stats().in_flight - peak as u64;
-            let most = all.min(sent as usize);
-            assert!(peak == most || peak + merged as usize == most, "{peak} tags of {most} usable");
-        }
-        self.sim.world().stalled = false;
-        self.house.turn_all();
-        for _ in 0..1000 {
-            self.house.turn_all();
-            for (submitter, _) in &mut submitters {
-                submitter.complete(now, drop);
-                submitter.flush_plug(now);
-            }
-        }
-        assert_eq!(self.device.stats().in_flight, 0);
-    }
-
     /// Whoever is gone leaves nothing behind.
     fn check_departure(mut self) {
         self.house.apps.iter_mut().for_each(|client| client.submitter = None);
@@ -333,18 +265,14 @@ impl Scene {
     }
 }
 
-struct NoWake;
-
-impl weir_ring::Wake for NoWake {
-    fn wake(&self) {}
-}
-
 fn one_seed(path: Path, seed: u64) {
     let _tell = Tell(format!("path {path:?}\nLAW_SEED={seed}"));
     let mut scene = Scene::new(path, seed);
     scene.run();
     scene.check_rest();
-    scene.check_tags();
+    let Scene { path, sim, device, house, .. } = &mut scene;
+    let now = house.now;
+    check_tags(*path, sim, device, now, || house.turn_all());
     scene.check_departure();
 }
 

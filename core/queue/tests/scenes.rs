@@ -390,3 +390,138 @@ fn submitters_that_wait_for_tags_are_served_in_turn() {
     }
     submitters.iter_mut().for_each(|s| assert_eq!(s.complete(scene.now, drop), 4));
 }
+
+#[test]
+fn a_lane_that_looked_whether_it_may_rest_still_takes_what_comes_afterwards() {
+    let mut scene = Scene::new(shape(limits(), 8), Config::default());
+    scene.turn();
+    scene.submit(write(1, 0, 8));
+    scene.submitter.flush_plug(scene.now);
+    assert!(!scene.lane.is_idle());
+    scene.submit(write(2, 64, 8));
+    (0..2).for_each(|_| scene.turn());
+    assert_eq!(scene.ended().len(), 2);
+}
+
+#[test]
+fn a_lane_opened_again_serves_the_submitters_that_were_there_before() {
+    for (mode, home) in
+        [(QueueMode::Mq, Home::Any), (QueueMode::Sq, Home::Any), (QueueMode::Sq, Home::Fixed)]
+    {
+        for announced in [false, true] {
+            let config = Config { mode, ..Config::default() };
+            let mut scene = Scene::new(Shape { home, announced, ..shape(limits(), 8) }, config);
+            scene.submit(write(1, 0, 8));
+            (0..2).for_each(|_| scene.turn());
+            assert_eq!(scene.ended().len(), 1);
+            let Scene { sim: _sim, device, lane, mut submitter, bell, now } = scene;
+            drop(lane);
+            let mut lane = device.open_lane(0, &bell).expect("it was closed");
+            assert_eq!(lane.event_fd().is_some(), announced, "{mode:?} {home:?}");
+            submitter.submit(write(2, 8, 8), now).unwrap();
+            submitter.flush_plug(now);
+            (0..2).for_each(|_| lane.turn(now));
+            assert_eq!(submitter.complete(now, drop), 1, "{mode:?} {home:?}");
+        }
+    }
+}
+
+#[test]
+fn a_lane_that_closes_answers_whoever_waits_for_it_to_pause() {
+    let config = Config { queues: 2, ..Config::default() };
+    let scene = Scene::new(shape(limits(), 8), config);
+    let Scene { device, lane, .. } = scene;
+    let (say, paused) = std::sync::mpsc::channel();
+    #[expect(clippy::disallowed_methods, reason = "a test may own a thread; core may not")]
+    let asking = std::thread::spawn(move || {
+        let quiesced = device.quiesce();
+        say.send(()).unwrap();
+        drop(quiesced);
+    });
+    // Asked or not yet: a closed lane is waited for in neither case.
+    drop(lane);
+    paused.recv().unwrap();
+    asking.join().unwrap();
+}
+
+#[test]
+fn memory_that_an_operation_does_not_take_is_an_answer_and_no_panic() {
+    let limits = Limits { max_write_zeroes_sectors: 8, max_hw_discard_sectors: 8, ..limits() };
+    let mut scene = Scene::new(shape(limits, 8), Config::default());
+    for op in [Op::WriteZeroes, Op::Discard] {
+        scene.submit(Bio::new(op, 0, 64, filled(1, 0, &[8])));
+        scene.turn();
+        let ended = scene.ended();
+        assert_eq!((ended.len(), ended[0].status), (1, Status::Inval), "{op:?}");
+        assert_eq!(ended[0].data.len(), 8 * 512, "its memory comes back");
+    }
+}
+
+#[test]
+fn a_device_flush_counts_among_what_goes_towards_the_device() {
+    let plan = Plan { slow_ns: 1_000, ..Plan::default() };
+    let cached = Limits { volatile_cache: true, ..limits() };
+    let mut scene = Scene::new(Shape { plan, ..shape(cached, 8) }, Config::default());
+    scene.submit(Bio::flush());
+    scene.turn();
+    assert_eq!(scene.device.stats().in_driver, [0, 1]);
+    scene.now = scene.now + 1_000;
+    scene.turn();
+    assert_eq!(scene.device.stats().in_driver, [0, 0]);
+    assert_eq!(scene.ended().len(), 1);
+}
+
+#[test]
+fn the_round_robin_spread_merges_nothing_when_it_runs_short() {
+    let config = Config { spread: Spread::RoundRobin, ..Config::default() };
+    let mut scene = Scene::new(shape(limits(), 1), config);
+    for cookie in 0..4 {
+        scene.submit(write(cookie, cookie * 8, 8));
+        scene.turn();
+    }
+    (0..8).for_each(|_| scene.turn());
+    assert_eq!(scene.ended().len(), 4);
+    assert_eq!(scene.device.stats().directions[1].merges, 0);
+}
+
+#[test]
+fn a_token_the_bell_has_no_room_for_is_refused() {
+    let scene = Scene::new(shape(limits(), 8), Config::default());
+    let error = scene.device.submitter(&scene.bell, 64, 0).err().expect("a bell for 64");
+    assert!(error.to_string().contains("token=64") && error.to_string().contains("0..64"));
+}
+
+#[test]
+fn a_lane_whose_share_is_lost_uses_the_free_tags_of_the_set() {
+    let plan = Plan { lost: 100, lost_max: 8, ..Plan::default() };
+    let sim = Sim::new(Shape { shared_tags: true, plan, ..shape(limits(), 17) });
+    let config = Config { queues: 3, timeout_ns: 2_000_000_000, ..Config::default() };
+    let device = Device::new(config, Arc::clone(&sim) as Arc<_>).unwrap();
+    let bell = bell();
+    let mut lanes: Vec<Lane> = (0..3).map(|i| device.open_lane(i, &bell).unwrap()).collect();
+    let mut submitters: Vec<Submitter> =
+        (0..3).map(|i| device.submitter(&bell, i, i).unwrap()).collect();
+    // Of 17 tags three lanes may have 6 each: the first loses 6, the others one.
+    for (lane, count) in [(0, 6), (1, 1), (2, 1)] {
+        for index in 0..count {
+            submitters[lane].submit(write(index + 1, index * 16, 8), Nanos(0)).unwrap();
+        }
+        submitters[lane].flush_plug(Nanos(0));
+        lanes[lane].turn(Nanos(0));
+    }
+    let mut now = Nanos(0);
+    for _ in 0..5 {
+        now = now + 1_000_000_000;
+        lanes.iter_mut().for_each(|lane| lane.turn(now));
+    }
+    let ended: usize = submitters.iter_mut().map(|s| s.complete(now, drop)).sum();
+    assert_eq!((ended, device.stats().quarantined), (8, 8), "told TIMEOUT, tags lost");
+    sim.world().plan.lost = 0;
+    submitters[0].submit(write(100, 400, 8), now).unwrap();
+    submitters[0].flush_plug(now);
+    for _ in 0..100 {
+        now = now + 1_000_000_000;
+        lanes.iter_mut().for_each(|lane| lane.turn(now));
+    }
+    assert_eq!(submitters[0].complete(now, drop), 1, "9 of 17 tags are free");
+}

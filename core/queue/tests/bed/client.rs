@@ -34,6 +34,38 @@ pub struct Office {
     /// Some submitter was dropped with I/O under way.
     pub orphans: u64,
     pub next_sector: u64,
+    pub plot: Plot,
+    /// How much later than it should an answer may come, ns: a real home does not always run.
+    pub slack_ns: u64,
+}
+
+/// The stripes of a disk that are this office's to use: every so many of them, so that the
+/// neighbours of its sectors belong to others.
+pub struct Plot {
+    /// Sectors, whole blocks.
+    pub stripe: u64,
+    pub owner: u64,
+    pub owners: u64,
+}
+
+impl Plot {
+    /// All of a disk.
+    pub fn whole(capacity: u64) -> Plot {
+        Plot { stripe: capacity, owner: 0, owners: 1 }
+    }
+
+    /// The start of a stripe.
+    fn any(&self, capacity: u64, prng: &mut Prng) -> u64 {
+        let stripes = capacity / self.stripe / self.owners;
+        let stripe = if stripes > 1 { prng.below(stripes) } else { 0 };
+        (stripe * self.owners + self.owner) * self.stripe
+    }
+
+    /// Whether a range lies in one of the stripes.
+    fn holds(&self, sector: u64, sectors: u64) -> bool {
+        let stripe = sector / self.stripe;
+        stripe % self.owners == self.owner && sector + sectors <= (stripe + 1) * self.stripe
+    }
 }
 
 /// What is known of a bio under way.
@@ -76,6 +108,12 @@ impl Client {
     /// Whether everything it sent has ended and nothing is left to send.
     pub fn is_done(&self) -> bool {
         self.submitter.is_none() || self.left == 0 && self.notes.is_empty() && self.held.is_none()
+    }
+
+    /// Bios made up and bios ended: grows with everything that happens here.
+    pub fn moves(&self) -> u64 {
+        let office = self.office.borrow();
+        office.last_cookie + office.completions
     }
 
     pub fn describe(&self) -> String {
@@ -194,16 +232,18 @@ impl Office {
         self.last_cookie += 1;
         let cookie = self.last_cookie;
         let block = u64::from(self.limits.block_sectors());
-        let blocks = self.limits.capacity / block;
+        let blocks = self.plot.stripe / block;
+        let stripe = self.plot.any(self.limits.capacity, &mut self.prng) / block;
         let mut length = match self.prng.below(10) {
             0..6 => 1 + self.prng.below(8),
             6..9 => 1 + self.prng.below(32),
             _ => 1 + self.prng.below(100),
         };
         length = length.min(blocks);
-        let mut start = self.prng.below(blocks - length + 1);
-        if self.prng.percent(50) && self.next_sector / block + length <= blocks {
-            start = self.next_sector / block;
+        let mut start = stripe + self.prng.below(blocks - length + 1);
+        let next = self.next_sector;
+        if self.prng.percent(50) && self.plot.holds(next, length * block) {
+            start = next / block;
         }
         let (sector, sectors) = (start * block, (length * block) as u32);
         self.next_sector = sector + u64::from(sectors);
@@ -350,11 +390,10 @@ impl Office {
 
     /// Nothing outlives its time by more than a scan, and nothing is given up before.
     fn judge_time(&self, note: &Note, ended: &Completion) {
-        const SLACK: u64 = 1_000_000;
         if self.timeout_ns == 0 || note.flags.is_flushish() {
             return;
         }
-        let most = self.timeout_ns + 1_000_000_000 + SLACK;
+        let most = self.timeout_ns + 1_000_000_000 + self.slack_ns;
         assert!(ended.device_ns <= most, "{} ns with the device", ended.device_ns);
         if ended.status == Status::Timeout {
             assert!(ended.device_ns >= self.timeout_ns, "given up after {} ns", ended.device_ns);

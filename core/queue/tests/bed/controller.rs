@@ -70,7 +70,8 @@ impl Controller {
     }
 }
 
-fn reconfigure(device: &Device, sim: &Arc<Sim>, prng: &mut Prng, barriers: bool) {
+/// Changes whatever of a device can be changed under load.
+pub fn reconfigure(device: &Device, sim: &Sim, prng: &mut Prng, barriers: bool) {
     let depth = device.depth();
     let changed = device.reconfigure(|parts| {
         parts.limits.max_user_sectors = 8 * (1 + prng.below(8) as u32);

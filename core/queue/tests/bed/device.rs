@@ -133,6 +133,30 @@ pub struct Shape {
     pub seed: u64,
 }
 
+/// Limits that hold together, of a device of so many sectors.
+pub fn any_limits(prng: &mut Prng, capacity: u64) -> Limits {
+    let mut pick = |of: &[u32]| of[prng.below(of.len() as u64) as usize];
+    let block = pick(&[512, 512, 512, 4096]);
+    let virt_boundary_mask = u64::from(pick(&[0, 0, 4095]));
+    Limits {
+        capacity,
+        logical_block_size: block,
+        physical_block_size: pick(&[block, 4096]),
+        max_hw_sectors: pick(&[8, 16, 33, 64]),
+        max_segments: pick(&[1, 2, 4, 6]) as u16,
+        max_segment_size: pick(&[4096, 8192, 65536]),
+        chunk_sectors: pick(&[0, 0, 16, 64]),
+        virt_boundary_mask,
+        max_hw_discard_sectors: pick(&[0, 16, 40]),
+        discard_granularity: pick(&[512, 4096]),
+        max_secure_erase_sectors: pick(&[0, 8, 24]),
+        max_write_zeroes_sectors: pick(&[0, 8, 32]),
+        volatile_cache: pick(&[0, 1]) == 1,
+        fua: pick(&[0, 1]) == 1,
+        ..Limits::default()
+    }
+}
+
 impl Sim {
     pub fn new(shape: Shape) -> Arc<Sim> {
         let Shape { limits, depth, shared_tags, home, announced, plan, seed } = shape;

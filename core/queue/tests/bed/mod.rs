@@ -7,7 +7,10 @@ pub mod client;
 pub mod controller;
 pub mod device;
 pub mod model;
+pub mod outage;
 pub mod path;
+pub mod promises;
+pub mod rest;
 pub mod sleepers;
 
 use weir_bio::{Buf, Data, SECTOR};
@@ -70,6 +73,12 @@ pub fn seeds(name: &str, count: u64) -> std::ops::Range<u64> {
         (Some(seed), _) => seed..seed + 1,
         (None, many) => 0..many.unwrap_or(count),
     }
+}
+
+/// The real time: for limits on how long a run may take, and for what runs on real threads.
+#[expect(clippy::disallowed_methods, reason = "a test may watch itself; core takes `now`")]
+pub fn real_now() -> std::time::Instant {
+    std::time::Instant::now()
 }
 
 /// Says which seed it was when a check fails.

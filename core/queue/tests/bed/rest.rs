@@ -1,0 +1,58 @@
+//! What must be so when everything has ended.
+
+use weir_bio::{Bio, Buf, Nanos};
+use weir_queue::{Bell, Device};
+use weir_ring::Wake;
+
+use super::device::{Plan, Sim};
+use super::path::Path;
+
+struct NoWake;
+
+impl Wake for NoWake {
+    fn wake(&self) {}
+}
+
+/// Every tag can be used again. `turn_all` turns every lane.
+pub fn check_tags(path: Path, sim: &Sim, device: &Device, now: Nanos, mut turn_all: impl FnMut()) {
+    {
+        let mut world = sim.world();
+        world.stalled = true;
+        world.plan = Plan { slow_ns: 0, ..Plan::default() };
+        (world.tally.peak, world.tally.lane_peak) = (0, 0);
+    }
+    let depth = usize::from(device.depth());
+    let all = if path.shared_tags { depth } else { depth * usize::from(path.lanes) };
+    let block = sim.world().limits.block_sectors();
+    let bell = Bell::new(Box::new(NoWake), 64);
+    let mut submitters = Vec::new();
+    for lane in 0..usize::from(path.lanes) {
+        let mut submitter = device.submitter(&bell, lane, lane).unwrap();
+        let mut sent = 0;
+        for index in 0..depth as u64 {
+            let bio =
+                Bio::read(index * u64::from(block) * 2 % 256, Buf::zeroed(block as usize * 512));
+            sent += u64::from(submitter.submit(bio, now).is_ok());
+        }
+        submitter.flush_plug(now);
+        submitters.push((submitter, sent));
+    }
+    (0..4).for_each(|_| turn_all());
+    let (peak, sent) = (sim.world().tally.peak, submitters.iter().map(|s| s.1).sum::<u64>());
+    let queued = device.nr_requests();
+    if !path.scheduled || usize::from(queued) >= depth * usize::from(path.lanes) {
+        let merged = device.stats().in_flight - peak as u64;
+        let most = all.min(sent as usize);
+        assert!(peak == most || peak + merged as usize == most, "{peak} tags of {most} usable");
+    }
+    sim.world().stalled = false;
+    turn_all();
+    for _ in 0..1000 {
+        turn_all();
+        for (submitter, _) in &mut submitters {
+            submitter.complete(now, drop);
+            submitter.flush_plug(now);
+        }
+    }
+    assert_eq!(device.stats().in_flight, 0);
+}
