@@ -94,16 +94,29 @@ pub(crate) fn drain(host: &Host, devices: &[Device], limit_ns: u64, then: Then) 
 /// How the flush ended, if everything did by `until`.
 fn bring_to_rest(device: &Device, until: Nanos, then: Then) -> Option<Status> {
     drop(device.freeze());
-    if Clock.now() >= until {
-        // Nobody waits any more, and the device is in use.
-        return None;
+    loop {
+        if Clock.now() >= until {
+            // Nobody waits any more, and the device is in use.
+            return None;
+        }
+        let before = written(device);
+        let end = flush(device, until);
+        if then == Then::Ends && end == Some(Status::Ok) {
+            let _frozen = device.freeze();
+            if written(device) != before {
+                // Somebody was told of a write that this flush does not cover.
+                continue;
+            }
+            device.take_offline();
+        }
+        // Whoever took it offline meanwhile has done this.
+        return if device.is_offline() { Some(Status::Ok) } else { end };
     }
-    let end = flush(device, until);
-    if then == Then::Ends && end == Some(Status::Ok) {
-        device.take_offline();
-    }
-    // Whoever took it offline meanwhile has done this.
-    if device.is_offline() { Some(Status::Ok) } else { end }
+}
+
+/// Sectors that went towards the device so far.
+fn written(device: &Device) -> u64 {
+    device.stats().directions[1..].iter().map(|direction| direction.sectors).sum()
 }
 
 fn report(host: &Host, device: &Device, flush: Option<Status>) -> Unfinished {
