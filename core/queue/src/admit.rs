@@ -66,10 +66,12 @@ fn check_op(bio: &Bio, limits: &Limits) -> Result<(), Status> {
     }
     let max = match bio.op {
         Op::Read | Op::Write => {
-            let whole = bio.data.len() as u64 == u64::from(bio.sectors) * weir_bio::SECTOR;
+            // A length in bytes has 32 bits on its way.
+            let bytes = u64::from(bio.sectors) * weir_bio::SECTOR;
+            let whole = bio.data.len() as u64 == bytes && bytes <= u64::from(u32::MAX);
             return if whole { Ok(()) } else { Err(Status::Inval) };
         }
-        Op::Prefetch => return Ok(()),
+        Op::Prefetch => u32::MAX,
         // Flushes are made inside, and passthrough has no driver yet that would take it.
         Op::Flush | Op::DrvIn | Op::DrvOut => 0,
         Op::Discard => limits.max_discard_sectors(),
@@ -77,5 +79,8 @@ fn check_op(bio: &Bio, limits: &Limits) -> Result<(), Status> {
         Op::WriteZeroes if bio.flags.has(Flags::NOFALLBACK) && !limits.fast_write_zeroes => 0,
         Op::WriteZeroes => limits.max_write_zeroes_sectors,
     };
-    if max == 0 { Err(Status::NotSupp) } else { Ok(()) }
+    if max == 0 {
+        return Err(Status::NotSupp);
+    }
+    if bio.data.is_empty() { Ok(()) } else { Err(Status::Inval) }
 }

@@ -20,6 +20,12 @@ impl Bell {
         Arc::new(Bell { doorbell: Doorbell::new(wake), ready: Pending::new(submitters) })
     }
 
+    /// Submitters it is made for: their tokens are below this.
+    #[must_use]
+    pub fn submitters(&self) -> usize {
+        self.ready.sources()
+    }
+
     /// The doorbell.
     #[must_use]
     pub fn doorbell(&self) -> &Doorbell {

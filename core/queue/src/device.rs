@@ -185,12 +185,12 @@ impl Device {
         let Some(port) = shared.lanes.get(index) else {
             return invalid(format!("hard queue {index} of {name}: it has {}", shared.lanes.len()));
         };
-        let mut open = port.open.lock().expect("a lane's lock");
-        if *open && shared.single.as_ref().is_some_and(|single| single.any_home) {
+        let mut state = port.state();
+        if state.open && shared.single.as_ref().is_some_and(|single| single.any_home) {
             shared.homes.lock().expect("the homes' lock").push(Arc::clone(bell));
-            return Ok(Lane::single(Arc::clone(shared), None));
+            return Ok(Lane::single(Arc::clone(shared), None, Arc::clone(bell)));
         }
-        if *open {
+        if state.open {
             return invalid(format!("hard queue {index} of {name} is open already"));
         }
         let driver = self.driver()?.open(index as u16, shared.depth)?;
@@ -202,14 +202,14 @@ impl Device {
         let hard = HardQueue::new(driver, shared.depth, tags, timeout, gauges);
         // A lane opened again keeps its first bell: homes are for life.
         port.bell.get_or_init(|| Arc::clone(bell));
-        *open = true;
+        state.open = true;
         let Some(single) = &shared.single else {
-            return Ok(Lane::multi(Arc::clone(shared), index, hard));
+            return Ok(Lane::multi(Arc::clone(shared), index, hard, &mut state));
         };
         let event = event_of(&hard);
         single.install(hard);
         shared.homes.lock().expect("the homes' lock").push(Arc::clone(bell));
-        Ok(Lane::single(Arc::clone(shared), event))
+        Ok(Lane::single(Arc::clone(shared), event, Arc::clone(bell)))
     }
 
     /// A new submitter for the calling thread; completions are announced as `token` on `bell`.
@@ -228,6 +228,10 @@ impl Device {
         if self.is_offline() {
             return Err(Error::Dying(shared.config.name.clone()));
         }
+        if token >= bell.submitters() {
+            let (name, most) = (&shared.config.name, bell.submitters());
+            return invalid(format!("token={token} of a submitter of {name} is outside 0..{most}"));
+        }
         let lane = lane % shared.lanes.len();
         let port = Arc::new(Port { inbox: Default::default(), bell: Arc::clone(bell), token });
         let id = {
@@ -237,10 +241,11 @@ impl Device {
         let member = shared.gate.join();
         let stats = shared.ledger.lock().expect("the ledger's lock").open();
         let mut rings = Vec::new();
+        let snapshot = shared.snapshot();
         match &shared.single {
             Some(single) => single.attach(usize::from(id.0), Arc::clone(&port)),
             None => {
-                let slots = usize::from(shared.snapshot().slots);
+                let slots = usize::from(snapshot.slots);
                 for (index, lane_port) in shared.lanes.iter().enumerate() {
                     let feeds = index == lane || shared.config.spread == Spread::RoundRobin;
                     let (submitter, port) = (usize::from(id.0), Arc::clone(&port));
@@ -256,7 +261,8 @@ impl Device {
         let homes = shared.homes.lock().expect("the homes' lock");
         let turns_single = homes.iter().any(|home| Arc::ptr_eq(home, bell));
         let shared = Arc::clone(shared);
-        let with = Attachment { shared, id, member, stats, port, rings, lane, turns_single };
+        let with =
+            Attachment { shared, snapshot, id, member, stats, port, rings, lane, turns_single };
         Ok(Submitter::new(with))
     }
 

@@ -12,7 +12,7 @@ use crate::elevator::EndedTag;
 use crate::flush::{FlushMachine, Order};
 use crate::reply::Replies;
 use crate::request::{RequestClaim, State};
-use crate::stats::LaneGauges;
+use crate::stats::{LaneGauges, direction};
 use crate::tags::Tags;
 
 /// Requests offered to a driver in one call.
@@ -107,18 +107,17 @@ impl HardQueue {
     #[cold]
     fn take_requeued(&mut self, now: Nanos) {
         for back in std::mem::take(&mut self.done.requeued).into_iter().rev() {
-            let claim = self.table.end(back.tag);
-            self.tags.give(back.tag);
-            let Some(mut claim) = claim else {
-                // Told TIMEOUT long ago: nobody waits for it any more.
-                self.gauges.quarantined.set(self.table.quarantined() as u64);
+            let Some(mut claim) = self.table.end(back.tag) else {
+                // Nobody waits for it any more, so its memory goes.
+                self.end_quarantined(back.tag, 0);
                 continue;
             };
+            self.tags.give(back.tag);
             if !back.lent.is_empty() {
                 claim.take_back(back.lent.into_iter());
             }
             claim.state = State::Idle;
-            self.gauges.ended[usize::from(claim.rq.op.is_write())].add(1);
+            self.gauges.ended[direction(claim.rq.op)].add(1);
             match back.after_ns {
                 0 => self.dispatch.push_front(claim),
                 after => self.delayed.push((now + after, claim)),
@@ -145,23 +144,23 @@ impl HardQueue {
         let Some(answer) = self.done.answers.get(self.answers_ended) else { return false };
         let Answer { tag, status, lent } = *answer;
         self.answers_ended += 1;
-        let claim = self.table.end(tag);
-        self.tags.give(tag);
-        match claim {
+        match self.table.end(tag) {
             Some(mut claim) => {
+                self.tags.give(tag);
                 if lent > 0 {
                     claim.take_back(self.done.lent.drain(..lent as usize));
                 }
                 self.end(claim, status, now, replies);
             }
-            None => self.end_quarantined(lent as usize),
+            None => self.end_quarantined(tag, lent as usize),
         }
         true
     }
 
     /// Its submitter was told TIMEOUT long ago; the tag is whole again.
     #[cold]
-    fn end_quarantined(&mut self, lent: usize) {
+    fn end_quarantined(&mut self, tag: Tag, lent: usize) {
+        self.tags.give_lost(tag);
         self.done.lent.drain(..lent);
         self.gauges.quarantined.set(self.table.quarantined() as u64);
     }
@@ -171,7 +170,7 @@ impl HardQueue {
         claim.status = status;
         claim.done_at = now;
         claim.state = State::Complete;
-        self.gauges.ended[usize::from(claim.rq.op.is_write())].add(1);
+        self.gauges.ended[direction(claim.rq.op)].add(1);
         if claim.rq.tag != SchedTag::NONE {
             self.ended.push(EndedTag {
                 tag: claim.rq.tag,
@@ -307,7 +306,7 @@ impl HardQueue {
         let tag = self.tags.take().expect("a tag was secured");
         claim.state = State::InFlight;
         claim.issued_at = now;
-        self.gauges.issued[usize::from(claim.rq.op.is_write())].add(1);
+        self.gauges.issued[direction(claim.rq.op)].add(1);
         self.table.put(tag, claim);
         self.burst.push(tag);
     }
@@ -338,7 +337,7 @@ impl HardQueue {
             let mut claim = self.table.end(tag).expect("a refused request is still in the table");
             self.tags.give(tag);
             claim.state = State::Idle;
-            self.gauges.ended[usize::from(claim.rq.op.is_write())].add(1);
+            self.gauges.ended[direction(claim.rq.op)].add(1);
             self.dispatch.push_front(claim);
         }
         // The driver may hold nothing but what was given up: no answer then that it could promise.
@@ -380,7 +379,10 @@ impl HardQueue {
                     self.tags.give(tag);
                     self.table.end(tag)
                 }
-                Cancel::Pending => self.table.quarantine(tag),
+                Cancel::Pending => {
+                    self.tags.lose();
+                    self.table.quarantine(tag)
+                }
             };
             if let Some(claim) = claim {
                 self.end(claim, Status::Timeout, now, replies);

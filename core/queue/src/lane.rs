@@ -9,11 +9,12 @@ use std::sync::Arc;
 use weir_bio::Nanos;
 use weir_ring::Consumer;
 
-use crate::bell::Port;
+use crate::bell::{Bell, Port};
+use crate::config::Spread;
 use crate::hard::HardQueue;
 use crate::reply::Replies;
 use crate::request::RequestClaim;
-use crate::shared::{Acks, ELEVATOR, NUDGE, Shared, Snapshot};
+use crate::shared::{Acks, ELEVATOR, LaneState, NUDGE, Shared, Snapshot};
 use crate::soft::Soft;
 
 /// When to ask a scheduler again that has work, gives none, and names no time.
@@ -33,14 +34,22 @@ pub struct Lane {
     index: usize,
     event: Option<OwnedFd>,
     multi: Option<Box<Multi>>,
+    /// A home's bell, on the single-queue path.
+    bell: Option<Arc<Bell>>,
     wake_at: Option<Nanos>,
+}
+
+/// From the submitters of a lane, and back to them.
+#[derive(Default)]
+pub(crate) struct Ways {
+    soft: Soft,
+    replies: Replies,
 }
 
 /// A hard queue of the multi-queue path.
 pub(crate) struct Multi {
     hard: HardQueue,
-    soft: Soft,
-    replies: Replies,
+    ways: Ways,
     snapshot: Arc<Snapshot>,
     ask_elevator: bool,
     elevator_wake: Option<Nanos>,
@@ -49,23 +58,27 @@ pub(crate) struct Multi {
 }
 
 impl Lane {
-    pub(crate) fn multi(shared: Arc<Shared>, index: usize, hard: HardQueue) -> Lane {
+    pub(crate) fn multi(
+        shared: Arc<Shared>,
+        index: usize,
+        hard: HardQueue,
+        state: &mut LaneState,
+    ) -> Lane {
         let event = event_of(&hard);
         let multi = Multi {
             hard,
-            soft: Soft::default(),
-            replies: Replies::default(),
+            ways: state.kept.take().unwrap_or_default(),
             snapshot: shared.snapshot(),
             ask_elevator: false,
             elevator_wake: None,
             pulled: Vec::new(),
-            paused: 0,
+            paused: state.quiesced,
         };
-        Lane { shared, index, event, multi: Some(Box::new(multi)), wake_at: None }
+        Lane { shared, index, event, multi: Some(Box::new(multi)), bell: None, wake_at: None }
     }
 
-    pub(crate) fn single(shared: Arc<Shared>, event: Option<OwnedFd>) -> Lane {
-        Lane { shared, index: 0, event, multi: None, wake_at: None }
+    pub(crate) fn single(shared: Arc<Shared>, event: Option<OwnedFd>, bell: Arc<Bell>) -> Lane {
+        Lane { shared, index: 0, event, multi: None, bell: Some(bell), wake_at: None }
     }
 
     /// Its number among the device's hard queues.
@@ -131,7 +144,7 @@ impl Lane {
     #[must_use]
     pub fn is_idle(&mut self) -> bool {
         match &mut self.multi {
-            Some(multi) => multi.hard.len() == 0 && multi.soft.is_empty(),
+            Some(multi) => multi.hard.len() == 0 && multi.ways.soft.is_empty(),
             None => self.shared.single.as_ref().is_none_or(|single| single.is_idle()),
         }
     }
@@ -139,7 +152,18 @@ impl Lane {
 
 impl Drop for Lane {
     fn drop(&mut self) {
-        self.shared.lane_closed(self.index);
+        if let (Some(single), Some(bell)) = (&self.shared.single, &self.bell) {
+            return self.shared.single_closed(single, self.index, bell);
+        }
+        let Some(mut multi) = self.multi.take() else { return };
+        let mut state = self.shared.lanes[self.index].state();
+        // Whoever waits for an answer gets it; whoever comes and goes meanwhile is known to the
+        // next who opens the lane.
+        multi.take_control(&self.shared, self.index);
+        state.open = false;
+        state.kept = Some(std::mem::take(&mut multi.ways));
+        // The driver goes outside the lock.
+        drop(state);
     }
 }
 
@@ -156,24 +180,24 @@ impl Multi {
             self.take_control(shared, index);
         }
         self.hard.reap(now);
-        while self.hard.end_one(now, &mut self.replies) {}
-        self.hard.scan(now, &mut self.replies);
+        while self.hard.end_one(now, &mut self.ways.replies) {}
+        self.hard.scan(now, &mut self.ways.replies);
         port.pending.take(|source| match source {
             ELEVATOR => self.ask_elevator = true,
             NUDGE => {}
-            submitter => self.soft.mark(submitter),
+            submitter => self.ways.soft.mark(submitter),
         });
         self.refresh(shared);
         if self.snapshot.scheduled {
             self.turn_elevator(shared, index, now);
         }
         if self.paused == 0 {
-            let short = self.hard.issue(now, &mut self.replies, &mut self.soft);
+            let short = self.hard.issue(now, &mut self.ways.replies, &mut self.ways.soft);
             if short {
                 self.stage(shared);
             }
         }
-        self.replies.post();
+        self.ways.replies.post();
         if self.hard.end_pass() {
             self.share_tags(shared, index);
         }
@@ -184,7 +208,9 @@ impl Multi {
     fn stage(&mut self, shared: &Shared) {
         // A ring may hold what was submitted since this turn began, under newer limits.
         self.refresh(shared);
-        if self.soft.stage(&self.snapshot.limits, self.snapshot.nomerges) {
+        let spread = shared.config.spread;
+        let nomerges = if spread == Spread::RoundRobin { 2 } else { self.snapshot.nomerges };
+        if self.ways.soft.stage(&self.snapshot.limits, nomerges) {
             self.hard.count_shortage();
         }
     }
@@ -241,7 +267,7 @@ impl Multi {
             _ => None,
         };
         for claim in self.pulled.drain(..) {
-            self.hard.take_in(claim, now, &mut self.replies);
+            self.hard.take_in(claim, now, &mut self.ways.replies);
         }
     }
 
@@ -250,14 +276,14 @@ impl Multi {
         while let Some(message) = shared.lanes[index].control.take() {
             match message {
                 Control::Attach { submitter, port, ring } => {
-                    self.replies.attach(submitter, port);
+                    self.ways.replies.attach(submitter, port);
                     if let Some(ring) = ring {
-                        self.soft.attach(submitter, ring);
+                        self.ways.soft.attach(submitter, ring);
                     }
                 }
                 Control::Detach { submitter } => {
-                    self.soft.detach(submitter);
-                    self.replies.detach(submitter);
+                    self.ways.soft.detach(submitter);
+                    self.ways.replies.detach(submitter);
                 }
                 Control::Pause(acks) => {
                     self.paused += 1;

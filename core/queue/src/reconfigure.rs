@@ -50,10 +50,16 @@ impl Device {
             single.pause();
             return Quiesced { shared };
         }
-        let open: Vec<_> =
-            shared.lanes.iter().filter(|lane| *lane.open.lock().expect("a lane's lock")).collect();
-        let acks = Acks::expect(open.len());
-        open.iter().for_each(|lane| lane.post(Control::Pause(Arc::clone(&acks))));
+        let acks = Arc::new(Acks::default());
+        for lane in &shared.lanes {
+            // A lane that closes answers what it was asked before.
+            let mut state = lane.state();
+            state.quiesced += 1;
+            if state.open {
+                acks.expect();
+                lane.post(Control::Pause(Arc::clone(&acks)));
+            }
+        }
         acks.wait();
         Quiesced { shared }
     }
@@ -162,7 +168,9 @@ impl Drop for Quiesced<'_> {
             return;
         }
         for lane in &self.shared.lanes {
-            if *lane.open.lock().expect("a lane's lock") {
+            let mut state = lane.state();
+            state.quiesced -= 1;
+            if state.open {
                 lane.post(Control::Resume);
             }
         }

@@ -1,7 +1,7 @@
 //! What the parts of a device share: its snapshot, its gate, and the ways to its lanes and
 //! submitters.
 
-use std::sync::{Arc, Condvar, Mutex, OnceLock};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
 
 use weir_bio::{Limits, Nanos, Op, SubmitterId};
 use weir_ring::{BusyStamp, Gate, Mailbox, Pending, SharedCounter};
@@ -11,7 +11,7 @@ use crate::bell::{Bell, Port};
 use crate::config::{Config, Error, invalid};
 use crate::driver::{Driver, Queues};
 use crate::elevator::Elevator;
-use crate::lane::Control;
+use crate::lane::{Control, Ways};
 use crate::request::RequestClaim;
 use crate::single::Single;
 use crate::split::whole_sectors;
@@ -108,7 +108,17 @@ pub(crate) struct LanePort {
     pub(crate) control: Mailbox<Control>,
     pub(crate) bell: OnceLock<Arc<Bell>>,
     pub(crate) gauges: Arc<LaneGauges>,
-    pub(crate) open: Mutex<bool>,
+    state: Mutex<LaneState>,
+}
+
+/// What changes when a lane is opened or closed, or the device quiesced.
+#[derive(Default)]
+pub(crate) struct LaneState {
+    pub(crate) open: bool,
+    /// How many hold the device quiesced.
+    pub(crate) quiesced: u32,
+    /// The ways from and to its submitters, while it is closed.
+    pub(crate) kept: Option<Ways>,
 }
 
 impl LanePort {
@@ -118,8 +128,12 @@ impl LanePort {
             control: Mailbox::default(),
             bell: OnceLock::new(),
             gauges: Arc::default(),
-            open: Mutex::new(false),
+            state: Mutex::default(),
         }
+    }
+
+    pub(crate) fn state(&self) -> MutexGuard<'_, LaneState> {
+        self.state.lock().expect("a lane's lock")
     }
 
     pub(crate) fn has_work(&self) -> bool {
@@ -152,8 +166,9 @@ pub(crate) struct Acks {
 }
 
 impl Acks {
-    pub(crate) fn expect(missing: usize) -> Arc<Acks> {
-        Arc::new(Acks { missing: Mutex::new(missing), changed: Condvar::new() })
+    /// One more answer is to come.
+    pub(crate) fn expect(&self) {
+        *self.missing.lock().expect("acks") += 1;
     }
 
     pub(crate) fn acknowledge(&self) {
@@ -297,15 +312,16 @@ impl Shared {
         done.into_iter().for_each(|core| self.retire(core));
     }
 
-    pub(crate) fn lane_closed(&self, index: usize) {
-        if let Some(single) = &self.single {
-            // Other homes may still hold the single queue; it goes with the device.
-            if !single.any_home {
-                drop(single.uninstall());
-                *self.lanes[index].open.lock().expect("a lane's lock") = false;
-            }
-            return;
+    /// A home lets go of the single queue, by this bell. The last one takes the hard queue with it.
+    pub(crate) fn single_closed(&self, single: &Single, index: usize, bell: &Arc<Bell>) {
+        let mut state = self.lanes[index].state();
+        let mut homes = self.homes.lock().expect("the homes' lock");
+        if let Some(place) = homes.iter().position(|home| Arc::ptr_eq(home, bell)) {
+            homes.swap_remove(place);
         }
-        *self.lanes[index].open.lock().expect("a lane's lock") = false;
+        if homes.is_empty() {
+            drop(single.uninstall());
+            state.open = false;
+        }
     }
 }

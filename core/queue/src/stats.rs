@@ -28,6 +28,13 @@ impl Group {
     }
 }
 
+/// Where an op counts among those with the driver: 0 for reads, 1 for all that goes towards the
+/// device. A flush does, although its number is even.
+#[inline]
+pub(crate) fn direction(op: Op) -> usize {
+    usize::from(!matches!(op, Op::Read | Op::Prefetch | Op::DrvIn))
+}
+
 /// The group of each op, by its number: a look-up where a branch could not be predicted.
 const GROUPS: [Group; 36] = {
     let mut groups = [Group::Write; 36];

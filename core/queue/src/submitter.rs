@@ -61,6 +61,8 @@ pub(crate) struct Core {
 
 pub(crate) struct Attachment {
     pub(crate) shared: Arc<Shared>,
+    /// The one its rings were made by.
+    pub(crate) snapshot: Arc<Snapshot>,
     pub(crate) id: SubmitterId,
     pub(crate) member: Member,
     pub(crate) stats: Arc<SubmitterStats>,
@@ -72,8 +74,8 @@ pub(crate) struct Attachment {
 
 impl Submitter {
     pub(crate) fn new(with: Attachment) -> Submitter {
-        let snapshot = with.shared.snapshot();
-        let Attachment { shared, id, member, stats, port, rings, lane, turns_single } = with;
+        let Attachment { shared, snapshot, id, member, stats, port, rings, lane, turns_single } =
+            with;
         let direct = shared.single.is_none()
             && !snapshot.scheduled
             && shared.config.spread == Spread::Submitter;

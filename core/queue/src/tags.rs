@@ -83,6 +83,7 @@ pub(crate) struct Share {
     lane: usize,
     /// Taken for this pass and not handed out yet.
     spare: Vec<u16>,
+    /// Without those that were lost.
     out: u16,
     active: bool,
     /// Tags came or went in this pass, so that others may find what they missed before.
@@ -124,6 +125,21 @@ impl Tags {
             Tags::Own { free } => free.push(tag),
             Tags::Shared(share) => share.give(tag),
         }
+    }
+
+    /// The driver keeps a tag beyond its request's time: it counts no longer against this lane.
+    pub(crate) fn lose(&mut self) {
+        if let Tags::Shared(share) = self {
+            share.out -= 1;
+        }
+    }
+
+    /// A tag that was [lost](Tags::lose) is back.
+    pub(crate) fn give_lost(&mut self, tag: Tag) {
+        if let Tags::Shared(share) = self {
+            share.out += 1;
+        }
+        self.give(tag);
     }
 
     /// Tags that could be taken now.

@@ -26,6 +26,12 @@ impl Pending {
         Pending { summary: Alone(AtomicU64::new(0)), words }
     }
 
+    /// How many sources there is room for: what was asked for, rounded up to whole words.
+    #[must_use]
+    pub fn sources(&self) -> usize {
+        self.words.len() * 64
+    }
+
     /// Marks `source` after something of it was published. It fences in between, so a doorbell may
     /// follow with [`ring_fenced`](crate::Doorbell::ring_fenced).
     #[inline]

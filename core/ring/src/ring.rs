@@ -183,7 +183,9 @@ impl<T: Send> Consumer<T> {
     /// there were.
     #[inline]
     pub fn pop_each(&mut self, max: usize, mut each: impl FnMut(T)) -> usize {
-        if self.taken == self.published_seen && !self.refresh() {
+        let known = self.published_seen.wrapping_sub(self.taken);
+        // Fewer than asked for means that there are no more, whatever was seen before.
+        if known < max && !self.refresh() {
             return 0;
         }
         let count = max.min(self.published_seen.wrapping_sub(self.taken));
@@ -279,6 +281,18 @@ mod tests {
             assert_eq!(rx.pop_each(2, |item| seen.push(item)), 0);
         }
         assert_eq!(seen, (0..15).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn fewer_than_asked_for_means_that_there_are_no_more() {
+        let (mut tx, mut rx) = ring(4);
+        tx.push(1).unwrap();
+        tx.publish();
+        assert!(!rx.is_empty());
+        tx.push(2).unwrap();
+        tx.publish();
+        let mut seen = Vec::new();
+        assert_eq!((rx.pop_each(3, |item| seen.push(item)), seen), (2, vec![1, 2]));
     }
 
     #[test]
