@@ -37,6 +37,7 @@ impl Device {
     /// # Errors
     /// A value of `config` outside its bound, or limits that contradict themselves.
     pub fn new(config: Config, driver: Arc<dyn Driver>) -> Result<Device, Error> {
+        check_queues(&config, &driver.queues())?;
         let make = find_scheduler(&config)?;
         Device::build(config, driver, make)
     }
@@ -52,12 +53,12 @@ impl Device {
         driver: Arc<dyn Driver>,
         make: Make,
     ) -> Result<Device, Error> {
+        check_queues(&config, &driver.queues())?;
         Device::build(config, driver, Some(make))
     }
 
     fn build(config: Config, driver: Arc<dyn Driver>, make: Option<Make>) -> Result<Device, Error> {
         let queues = driver.queues();
-        check_queues(&config, &queues)?;
         let depth = config.depth.unwrap_or(queues.depth);
         if depth <= queues.reserved || depth > DEPTH_MAX {
             return invalid(format!(

@@ -28,8 +28,8 @@ const HUNGRY: usize = 24;
 
 /// Above that, a long burst is handed over in parts of so many requests, each for one system call.
 /// 4 KiB random reads at depth 32 on a virtio disk, against fio in the same rounds (geometric means
-/// of 14 and 20 interleaved rounds, standard error 0.03): 0.93 in parts of 8 throughout, 0.92 of 4,
-/// 0.98 of 2, 1.00 of 1, and 1.00 and 1.02 with these two rules.
+/// of 14 and 20 interleaved rounds, standard error 0.03 to 0.05): 0.93 in parts of 8 throughout,
+/// 0.92 of 4, 0.98 of 2, 1.00 of 1, and 1.00 and 1.02 with these two rules.
 const HANDOVER: usize = 8;
 
 /// A queue dropped with requests in flight waits so many rounds of 10 ms for the kernel to let go
