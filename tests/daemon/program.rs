@@ -157,7 +157,7 @@ pub struct Server {
 /// nbdkit with these arguments behind its own.
 #[track_caller]
 pub fn nbdkit(folder: &Folder, name: &str, arguments: &[&str]) -> Server {
-    let (socket, pid) = (folder.near(name), folder.near(&format!("{name}.pid")));
+    let (socket, pid) = vacated(folder, name);
     let mut command = server("nbdkit");
     command.arg("--foreground").arg("--unix").arg(&socket).arg("--pidfile").arg(&pid);
     command.args(arguments);
@@ -167,7 +167,7 @@ pub fn nbdkit(folder: &Folder, name: &str, arguments: &[&str]) -> Server {
 /// qemu-nbd on a raw image.
 #[track_caller]
 pub fn qemu_nbd(folder: &Folder, name: &str, image: &Path, arguments: &[&str]) -> Server {
-    let (socket, pid) = (folder.near(name), folder.near(&format!("{name}.pid")));
+    let (socket, pid) = vacated(folder, name);
     let mut command = server("qemu-nbd");
     command.args(["--persistent", "--format=raw", "--socket"]).arg(&socket);
     command.arg(format!("--pid-file={}", pid.display()));
@@ -175,13 +175,18 @@ pub fn qemu_nbd(folder: &Folder, name: &str, image: &Path, arguments: &[&str]) -
     background(folder, command, socket, &pid)
 }
 
+/// A socket and a file for a pid, without what a server that was killed here has left.
+fn vacated(folder: &Folder, name: &str) -> (PathBuf, PathBuf) {
+    let (socket, pid) = (folder.near(name), folder.near(&format!("{name}.pid")));
+    for left in [&socket, &pid] {
+        let _ = fs::remove_file(left);
+    }
+    (socket, pid)
+}
+
 /// Any program that writes its pid to a file of the folder once it is ready.
 #[track_caller]
 pub fn background(folder: &Folder, command: Command, socket: PathBuf, pid: &Path) -> Server {
-    // Where a server was before, it has left both.
-    for left in [&*socket, pid] {
-        let _ = fs::remove_file(left);
-    }
     let news = inotify::init(inotify::CreateFlags::CLOEXEC).expect("inotify");
     let watched = inotify::WatchFlags::CREATE | inotify::WatchFlags::MOVED_TO;
     inotify::add_watch(&news, folder.path(), watched).expect("inotify");
