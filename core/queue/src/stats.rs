@@ -32,7 +32,7 @@ impl Group {
 /// device. A flush does, although its number is even.
 #[inline]
 pub(crate) fn direction(op: Op) -> usize {
-    usize::from(!matches!(op, Op::Read | Op::Prefetch | Op::DrvIn))
+    usize::from(Group::of(op) as u8 != Group::Read as u8)
 }
 
 /// The group of each op, by its number: a look-up where a branch could not be predicted.
