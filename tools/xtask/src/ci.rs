@@ -158,12 +158,15 @@ fn loom(workspace: &Workspace) -> Vec<Step> {
     let models = workspace.members().filter(is_model).map(|package| {
         let name = &package.name;
         // A target folder of its own: other flags would otherwise build the workspace anew at
-        // every change between stages. Link-time optimisation buys nothing here.
+        // every change between stages. What takes long to
+        // build and makes no model faster is left out.
         let line = format!("test --package {name} --release --target-dir target/loom --test loom*");
         Step::tests(&format!("loom {name}"), &line)
             .with("RUSTFLAGS", flags.clone())
             .with("LOOM_MAX_PREEMPTIONS", preemptions.clone())
             .with("CARGO_PROFILE_RELEASE_LTO", "off".to_owned())
+            .with("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16".to_owned())
+            .with("CARGO_PROFILE_RELEASE_DEBUG", "false".to_owned())
     });
     let models: Vec<Step> = models.collect();
     if models.is_empty() {
