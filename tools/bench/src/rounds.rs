@@ -98,19 +98,68 @@ impl fmt::Display for Figure {
     }
 }
 
-/// Tells a disturbed round from a quiet one: by what others used of the CPUs in it, and by how long
-/// work of a fixed size took before it.
-#[derive(Clone, Debug, Default)]
+/// What a round needs of the host in order to count. A virtual CPU is often one of the two hardware
+/// threads of a core, and whoever has the other takes up to half of what the core does.
+#[derive(Clone, Copy, Debug)]
+pub enum Needs {
+    /// This CPU runs as fast as it was ever seen to: it has a core to itself.
+    Core(usize),
+    /// The first two CPUs run as fast together as each alone: they are not of one core.
+    TwoCores,
+}
+
+impl Needs {
+    /// How the host does now: for one core how long work of a fixed size takes, ns; for two how
+    /// long it takes on both at once, thousandths of what it takes on each alone.
+    fn probe(self) -> u64 {
+        match self {
+            Needs::Core(cpu) => work_on(cpu).as_nanos() as u64,
+            Needs::TwoCores => {
+                let alone = [0, 1].map(work_on);
+                let both = std::thread::scope(|scope| {
+                    [0, 1].map(|cpu| scope.spawn(move || work_on(cpu))).map(|thread| thread.join())
+                });
+                let slowed = alone.iter().zip(both).map(|(alone, both)| {
+                    let both = both.expect("the work does not panic");
+                    both.as_nanos() * 1000 / alone.as_nanos().max(1)
+                });
+                slowed.max().unwrap_or_default() as u64
+            }
+        }
+    }
+
+    fn told(self) -> &'static str {
+        match self {
+            Needs::Core(_) => "a core to themselves",
+            Needs::TwoCores => "two cores",
+        }
+    }
+
+    /// The most a probe may be, where `best` is the least that was seen.
+    fn limit(self, best: u64) -> u64 {
+        match self {
+            Needs::Core(_) => best * 11 / 10,
+            Needs::TwoCores => 1050,
+        }
+    }
+}
+
+/// Tells a disturbed round from a quiet one: by what others used of the CPUs in it, and by what
+/// the host gave before it and after it.
+#[derive(Clone, Debug)]
 pub struct Control {
+    needs: Needs,
     rounds: Vec<Taken>,
-    /// Too few were quiet.
+    /// The least of all probes.
+    best: u64,
+    /// Hardly any was quiet.
     all_count: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Taken {
-    /// Of the work of fixed size.
-    work: Duration,
+    /// Probes before and after it, the larger.
+    probe: u64,
     /// CPUs that others kept busy, thousandths of one.
     others: u64,
 }
@@ -125,18 +174,30 @@ struct Ticks {
     at: Instant,
 }
 
-/// How much longer the work may take than at best, percent, before its round counts as disturbed.
-const SLOWER: u32 = 10;
-
 /// How much of one CPU others may use before a round counts as disturbed, thousandths.
 const OTHERS: u64 = 60;
 
-/// Rounds of the control's arithmetic: some 20 ms.
-const WORK: u64 = 10_000_000;
+/// Rounds of the control's arithmetic: some 5 ms.
+const WORK: u64 = 1_000_000;
+
+/// With fewer quiet rounds than this, the others count too.
+const FEWEST: usize = 3;
+
+/// How often the host is asked whether it gives what a round needs before it is run all the same,
+/// and how long between.
+const ASKED: u32 = 30;
+const BETWEEN: Duration = Duration::from_millis(100);
 
 impl Control {
+    /// For rounds that need this.
+    #[must_use]
+    pub fn new(needs: Needs) -> Control {
+        Control { needs, rounds: Vec::new(), best: u64::MAX, all_count: false }
+    }
+
     /// Runs `round` until `wanted` of its rounds were quiet, but at most three times as often, and
-    /// a single one once. What is returned is of the quiet rounds, or of all where too few were.
+    /// a single one once. What is returned is of the quiet rounds, or of all where not even
+    /// three were.
     /// `servers` are processes that work for us in the rounds.
     pub fn rounds<T>(
         &mut self,
@@ -144,25 +205,44 @@ impl Control {
         servers: &[u32],
         mut round: impl FnMut(u32) -> T,
     ) -> Vec<T> {
-        let most = if wanted == 1 { 1 } else { 3 * wanted };
+        let (most, asked) = if wanted == 1 { (1, 1) } else { (3 * wanted, ASKED) };
         let mut outcomes = Vec::new();
         while outcomes.len() < most as usize && self.quiet() < wanted as usize {
-            let work = work();
+            let before = self.wait(asked);
             let began = Ticks::now(servers);
             outcomes.push(round(outcomes.len() as u32));
             let others = Ticks::now(servers).others_since(&began);
-            self.rounds.push(Taken { work, others });
+            let probe = before.max(self.probe());
+            self.rounds.push(Taken { probe, others });
         }
-        self.all_count = self.quiet() < wanted as usize;
+        self.all_count = self.quiet() < FEWEST.min(wanted as usize);
         let mut number = 0..;
         outcomes.retain(|_| number.next().is_some_and(|n| self.all_count || self.is_quiet(n)));
         outcomes
     }
 
+    /// Until the host gives what a round needs, or was asked often enough; the last probe.
+    fn wait(&mut self, asked: u32) -> u64 {
+        let mut probe = self.probe();
+        for _ in 1..asked {
+            if probe <= self.needs.limit(self.best) {
+                break;
+            }
+            std::thread::sleep(BETWEEN);
+            probe = self.probe();
+        }
+        probe
+    }
+
+    fn probe(&mut self) -> u64 {
+        let probe = self.needs.probe();
+        self.best = self.best.min(probe);
+        probe
+    }
+
     fn is_quiet(&self, round: usize) -> bool {
-        let best = self.rounds.iter().map(|taken| taken.work).min().unwrap_or_default();
-        let Taken { work, others } = self.rounds[round];
-        others <= OTHERS && work <= best * (100 + SLOWER) / 100
+        let Taken { probe, others } = self.rounds[round];
+        others <= OTHERS && probe <= self.needs.limit(self.best)
     }
 
     fn quiet(&self) -> usize {
@@ -170,20 +250,33 @@ impl Control {
     }
 }
 
-/// How long work of a fixed size takes now.
-fn work() -> Duration {
-    let began = Instant::now();
-    let sum = (0..std::hint::black_box(WORK))
-        .fold(1, |sum: u64, n| (sum ^ n).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(23));
-    std::hint::black_box(sum);
-    began.elapsed()
+/// How long work of a fixed size takes now on one CPU. Many independent sums: it takes all a core
+/// can do at once, where a single chain of them would not notice that half of the core is gone.
+fn work_on(cpu: usize) -> Duration {
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(move || {
+            // Where it cannot be pinned it still tells how busy the machine is.
+            let _ = crate::cpu::pin(cpu);
+            let began = Instant::now();
+            let sums = (0..WORK).fold(std::hint::black_box([1_u64; 8]), |sums, n| {
+                sums.map(|sum| (sum ^ n).wrapping_add(sum.rotate_left(23)))
+            });
+            std::hint::black_box(sums);
+            began.elapsed()
+        });
+        thread.join().expect("the work does not panic")
+    })
 }
 
 impl fmt::Display for Control {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (rounds, quiet) = (self.rounds.len(), self.quiet());
         let counted = if self.all_count { "all count" } else { "they do not count" };
-        write!(f, "{} of {rounds} rounds disturbed by others ({counted})", rounds - quiet)
+        let (disturbed, what) = (rounds - quiet, self.needs.told());
+        write!(
+            f,
+            "{disturbed} of {rounds} rounds disturbed by others or without {what} ({counted})"
+        )
     }
 }
 
@@ -257,19 +350,28 @@ mod tests {
 
     #[test]
     fn a_round_in_which_others_were_busy_or_work_took_longer_is_disturbed() {
-        let taken = |work, others| Taken { work: Duration::from_millis(work), others };
-        let control = |rounds: &[Taken]| Control { rounds: rounds.to_vec(), all_count: false };
-        assert_eq!(control(&[taken(100, 0), taken(105, OTHERS)]).quiet(), 2);
-        assert_eq!(control(&[taken(100, 0), taken(115, 0), taken(100, OTHERS + 1)]).quiet(), 1);
+        let control = |needs, rounds: &[(u64, u64)]| Control {
+            rounds: rounds
+                .iter()
+                .map(|(probe, others)| Taken { probe: *probe, others: *others })
+                .collect(),
+            best: rounds.iter().map(|(probe, _)| *probe).min().unwrap_or(u64::MAX),
+            ..Control::new(needs)
+        };
+        let core = Needs::Core(0);
+        assert_eq!(control(core, &[(100, 0), (110, OTHERS)]).quiet(), 2);
+        assert_eq!(control(core, &[(100, 0), (111, 0), (100, OTHERS + 1)]).quiet(), 1);
+        assert_eq!(control(Needs::TwoCores, &[(1001, 0), (1050, 0), (1900, 0)]).quiet(), 2);
     }
 
     #[test]
     fn rounds_end_when_enough_were_quiet_or_after_three_times_as_many() {
-        let mut control = Control::default();
+        let mut control = Control::new(Needs::Core(0));
         let outcomes = control.rounds(2, &[], |n| n);
         let rounds = control.rounds.len();
         assert!((2..=6).contains(&rounds), "{rounds}");
         assert_eq!(outcomes.len(), if control.all_count { 6 } else { 2 });
+        assert_eq!(control.all_count, control.quiet() < 2);
     }
 
     #[test]

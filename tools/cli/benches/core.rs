@@ -1,19 +1,19 @@
-//! What the layer itself costs: `weir bench core` in its four ways, in turn, and how far two
-//! threads on two queues outdo one.
+//! What the layer itself costs: `weir bench core` on either path, in turn, on a core of its own; and
+//! how far two threads on two queues outdo one where the two CPUs are two cores.
 //!
-//! cargo bench -p weir-cli --bench core [-- --rounds 9 --milliseconds 300]
+//! cargo bench -p weir-cli --bench core [-- --rounds 15 --milliseconds 150]
 
 #![forbid(unsafe_code)]
 
 use std::process::Command;
 
-use weir_bench::rounds::{Arguments, Control, Figure, machine};
+use weir_bench::rounds::{Arguments, Control, Figure, Needs, machine};
 
-/// The path and the threads of each way.
-const WAYS: [(&str, &str); 4] = [("mq", "1"), ("mq", "2"), ("sq", "1"), ("sq", "2")];
-
+/// A path and a number of threads.
 #[derive(Default)]
 struct Way {
+    mode: &'static str,
+    threads: &'static str,
     ns: Figure,
     iops: Figure,
     /// Per I/O, the most seen.
@@ -36,28 +36,44 @@ impl Way {
 
 fn main() {
     let arguments = Arguments::of_process();
-    let rounds = arguments.number("--rounds", 9, 1);
-    let runtime = format!("{}ms", arguments.number("--milliseconds", 300, 100));
-    let mut control = Control::default();
-    let taken = control.rounds(rounds, &[], |_| WAYS.map(|way| measure(way, &runtime)));
-    let mut ways: [Way; 4] = Default::default();
-    for (way, json) in taken.iter().flatten().enumerate() {
-        ways[way % WAYS.len()].add(json);
-    }
+    let rounds = arguments.number("--rounds", 15, 1);
+    let runtime = format!("{}ms", arguments.number("--milliseconds", 150, 100));
     println!("{}", machine());
-    println!("{rounds} rounds of {runtime}, {control}; medians (spread)");
-    for ((mode, threads), way) in WAYS.iter().zip(&ways) {
-        let Way { ns, iops, generator_ns, .. } = way;
+    let one = bench(Needs::Core(0), rounds, &runtime, [("mq", "1"), ("sq", "1")]);
+    tell(&one);
+    for mode in ["mq", "sq"] {
+        let ways = bench(Needs::TwoCores, rounds, &runtime, [(mode, "1"), (mode, "2")]);
+        tell(&ways);
+        println!("{mode}: 2 threads {:.2} x 1", ways[1].iops.over(&ways[0].iops));
+    }
+}
+
+/// The ways in turn, in rounds that need this of the host.
+fn bench<const N: usize>(
+    needs: Needs,
+    rounds: u32,
+    runtime: &str,
+    ways: [(&'static str, &'static str); N],
+) -> [Way; N] {
+    let mut control = Control::new(needs);
+    let taken = control.rounds(rounds, &[], |_| ways.map(|way| measure(way, runtime)));
+    let mut ways = ways.map(|(mode, threads)| Way { mode, threads, ..Way::default() });
+    for (way, json) in taken.iter().flatten().enumerate() {
+        ways[way % N].add(json);
+    }
+    println!("{} rounds of {runtime}, {control}; medians (spread)", taken.len());
+    ways
+}
+
+fn tell(ways: &[Way]) {
+    for Way { mode, threads, ns, iops, generator_ns, allocations, syscalls } in ways {
         println!("{mode}, {threads} thread(s): CPU ns per I/O {ns:.1}, IOPS {iops:.0}");
         println!("    of that {generator_ns:.1} ns to make the I/O up");
         println!(
             "    per I/O at most {} allocations, {} system calls",
-            told(way.allocations),
-            told(way.syscalls)
+            told(*allocations),
+            told(*syscalls)
         );
-    }
-    for (one, two) in [(0, 1), (2, 3)] {
-        println!("{}: 2 threads {:.2} x 1", WAYS[one].0, ways[two].iops.over(&ways[one].iops));
     }
 }
 

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command as Program;
 
 use weir_bench::cpu::pin;
-use weir_bench::rounds::{Arguments, Control, Figure, machine};
+use weir_bench::rounds::{Arguments, Control, Figure, Needs, machine};
 use weir_bio::{Buf, Prng};
 
 /// The CPU of whoever is measured.
@@ -83,7 +83,7 @@ struct Side {
 fn bench(setup: &Setup, rounds: u32) {
     let side = |name| Side { name, ..Side::default() };
     let mut sides = [side("weir"), side("fio"), side("fio, registered")];
-    let mut control = Control::default();
+    let mut control = Control::new(Needs::Core(CPU));
     let fio = Program::new("fio").arg("--version").output().is_ok();
     if !fio {
         println!("fio is not installed: weir alone is measured");
@@ -101,13 +101,16 @@ fn bench(setup: &Setup, rounds: u32) {
         outcomes.sort_by_key(|(which, _)| *which);
         outcomes
     });
+    let counted = outcomes.len();
     for (which, (iops, cpu_ns)) in outcomes.into_iter().flatten() {
         sides[which].iops.add(iops);
         sides[which].cpu_ns.add(cpu_ns);
     }
     let Setup { seconds, depth, .. } = setup;
     println!("{}", machine());
-    println!("4 KiB random direct reads, depth {depth}, {rounds} rounds of {seconds} s, {control}");
+    println!(
+        "4 KiB random direct reads, depth {depth}, {counted} rounds of {seconds} s, {control}"
+    );
     for side in &sides[..count] {
         println!("{:16} IOPS {:.0}  CPU ns per I/O {:.0}", side.name, side.iops, side.cpu_ns);
     }

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command as Program, Stdio};
 
 use weir_bench::cpu::{CpuTime, pin};
-use weir_bench::rounds::{Arguments, Control, Figure, machine};
+use weir_bench::rounds::{Arguments, Control, Figure, Needs, machine};
 use weir_proto_nbd::server::{Export, Handshake, Requests, Settings, Step};
 use weir_proto_nbd::wire::{BlockSizes, Command, ReplyTo, TransmissionFlags};
 
@@ -79,7 +79,7 @@ fn bench(setup: &Setup) {
     let folder = std::env::temp_dir().join(format!("weir-bench-nbd-{}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("a folder for sockets");
     let mut servers = if setup.modes { start_modes(&folder) } else { start_all(&folder) };
-    let mut control = Control::default();
+    let mut control = Control::new(Needs::Core(SERVER));
     let _ = pin(CLIENT);
     let pids: Vec<u32> = servers.iter().map(|server| server.child.id()).collect();
     let outcomes = control.rounds(setup.rounds, &pids, |round| {
@@ -91,15 +91,16 @@ fn bench(setup: &Setup) {
         outcomes.sort_by_key(|(which, _)| *which);
         outcomes
     });
+    let counted = outcomes.len();
     for (which, Outcome { iops, server_ns, client_ns }) in outcomes.into_iter().flatten() {
         servers[which].iops.add(iops);
         servers[which].server_ns.add(server_ns);
         servers[which].client_ns.add(client_ns);
     }
-    let Setup { rounds, seconds, depth, jobs, .. } = setup;
+    let Setup { seconds, depth, jobs, .. } = setup;
     println!("{}", machine());
     println!(
-        "4 KiB random reads, {jobs} x depth {depth}, {rounds} rounds of {seconds} s, {control}; \
+        "4 KiB random reads, {jobs} x depth {depth}, {counted} rounds of {seconds} s, {control}; \
          medians (spread)"
     );
     for Server { name, iops, server_ns, client_ns, .. } in &servers {
