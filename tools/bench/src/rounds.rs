@@ -82,6 +82,21 @@ impl Figure {
         self.0.iter().copied().fold(f64::NEG_INFINITY, f64::max)
     }
 
+    /// The geometric mean, and its standard error as a part of it: what many rounds say of a ratio
+    /// that differs much from one to the next.
+    ///
+    /// # Panics
+    /// Without any value.
+    #[must_use]
+    pub fn geometric_mean(&self) -> (f64, f64) {
+        assert!(!self.0.is_empty(), "a figure has a value");
+        let count = self.0.len() as f64;
+        let mean = self.0.iter().map(|value| value.ln()).sum::<f64>() / count;
+        let squares: f64 = self.0.iter().map(|value| (value.ln() - mean).powi(2)).sum();
+        let error = (squares / (count - 1.0).max(1.0) / count).sqrt();
+        (mean.exp(), error)
+    }
+
     /// Round by round, this over `other`.
     #[must_use]
     pub fn over(&self, other: &Figure) -> Figure {
@@ -106,6 +121,8 @@ pub enum Needs {
     Core(usize),
     /// The first two CPUs run as fast together as each alone: they are not of one core.
     TwoCores,
+    /// Nothing but that others leave the CPUs alone: what is measured waits for something else.
+    Quiet,
 }
 
 impl Needs {
@@ -125,6 +142,7 @@ impl Needs {
                 });
                 slowed.max().unwrap_or_default() as u64
             }
+            Needs::Quiet => 0,
         }
     }
 
@@ -132,6 +150,7 @@ impl Needs {
         match self {
             Needs::Core(_) => "a core to themselves",
             Needs::TwoCores => "two cores",
+            Needs::Quiet => "quiet",
         }
     }
 
@@ -140,6 +159,7 @@ impl Needs {
         match self {
             Needs::Core(_) => best * 11 / 10,
             Needs::TwoCores => 1050,
+            Needs::Quiet => best,
         }
     }
 }
@@ -340,6 +360,16 @@ mod tests {
         let figure = figure(&[3.0, 1.25, 2.0]);
         assert_eq!(format!("{figure:.1}"), "2.0 (1.2..3.0)");
         assert_eq!(figure.median(), 2.0);
+    }
+
+    #[test]
+    fn a_geometric_mean_comes_with_its_standard_error() {
+        let (mean, error) = figure(&[0.5, 2.0, 0.5, 2.0]).geometric_mean();
+        assert!((mean - 1.0).abs() < 1e-9, "{mean}");
+        // The logarithms are ln 2 off the mean, all four.
+        let expected = 2_f64.ln() * (4.0_f64 / 3.0 / 4.0).sqrt();
+        assert!((error - expected).abs() < 1e-9, "{error}");
+        assert_eq!(figure(&[3.0]).geometric_mean().1, 0.0);
     }
 
     #[test]

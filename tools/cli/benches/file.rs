@@ -1,11 +1,12 @@
 //! A `file:` target with direct I/O against fio's io_uring engine: 4 KiB random reads of the same
-//! preallocated and written file, at the same depth, on the same CPU, in turn.
+//! preallocated and written file, at the same depth, on the same CPU, in turn. Many short rounds:
+//! a shared disk differs more from one second to the next than the two do.
 //!
 //! fio runs twice: as it comes, and with registered buffers and files (`fixedbufs`,
 //! `registerfiles`). weir registers the file and not the memory, which is its callers'.
 //!
-//! cargo bench -p weir-cli --bench file [-- --rounds 9 --seconds 2 --depth 32 --mib 1024
-//!     --folder DIR]
+//! cargo bench -p weir-cli --bench file [-- --rounds 40 --milliseconds 500 --depth 32
+//!     --mib 1024 --folder DIR]
 
 #![forbid(unsafe_code)]
 
@@ -24,20 +25,20 @@ const CPU: usize = 1;
 struct Setup {
     file: PathBuf,
     bytes: u64,
-    seconds: u32,
+    milliseconds: u32,
     depth: u32,
 }
 
 fn main() {
     let arguments = Arguments::of_process();
-    let rounds = arguments.number("--rounds", 9, 1);
+    let rounds = arguments.number("--rounds", 40, 1);
     let folder = arguments
         .word("--folder")
         .map_or_else(|| PathBuf::from(env!("CARGO_TARGET_TMPDIR")), PathBuf::from);
     let setup = Setup {
         file: folder.join(format!("weir-bench-file-{}.img", std::process::id())),
         bytes: u64::from(arguments.number("--mib", 1024, 16)) << 20,
-        seconds: arguments.number("--seconds", 2, 1),
+        milliseconds: arguments.number("--milliseconds", 500, 500),
         depth: arguments.number("--depth", 32, 32),
     };
     let removed = RemovedAtEnd(&setup.file);
@@ -83,7 +84,7 @@ struct Side {
 fn bench(setup: &Setup, rounds: u32) {
     let side = |name| Side { name, ..Side::default() };
     let mut sides = [side("weir"), side("fio"), side("fio, registered")];
-    let mut control = Control::new(Needs::Core(CPU));
+    let mut control = Control::new(Needs::Quiet);
     let fio = Program::new("fio").arg("--version").output().is_ok();
     if !fio {
         println!("fio is not installed: weir alone is measured");
@@ -106,16 +107,22 @@ fn bench(setup: &Setup, rounds: u32) {
         sides[which].iops.add(iops);
         sides[which].cpu_ns.add(cpu_ns);
     }
-    let Setup { seconds, depth, .. } = setup;
+    let Setup { milliseconds, depth, .. } = setup;
     println!("{}", machine());
     println!(
-        "4 KiB random direct reads, depth {depth}, {counted} rounds of {seconds} s, {control}"
+        "4 KiB random direct reads, depth {depth}, {counted} rounds of {milliseconds} ms, {control}"
     );
     for side in &sides[..count] {
         println!("{:16} IOPS {:.0}  CPU ns per I/O {:.0}", side.name, side.iops, side.cpu_ns);
     }
     for other in &sides[1..count] {
-        println!("weir against {}: {:.3}", other.name, sides[0].iops.over(&other.iops));
+        let ratio = sides[0].iops.over(&other.iops);
+        let (mean, error) = ratio.geometric_mean();
+        println!(
+            "weir against {}: {ratio:.3}, geometric mean {mean:.3}, its standard error {:.1} %",
+            other.name,
+            100.0 * error
+        );
     }
 }
 
@@ -137,7 +144,7 @@ fn weir(setup: &Setup, round: u32) -> (f64, f64) {
         },
         depth: setup.depth as u16,
         jobs: 1,
-        runtime: std::time::Duration::from_secs(u64::from(setup.seconds)),
+        runtime: std::time::Duration::from_millis(u64::from(setup.milliseconds)),
         ramp: std::time::Duration::from_millis(300),
     };
     let measured = weir_bench::job::run(&options, &opened.device).expect("the job runs");
@@ -156,7 +163,7 @@ fn run_fio(setup: &Setup, registered: bool, round: u32) -> (f64, f64) {
     fio.arg(format!("--filename={}", setup.file.display()));
     fio.arg(format!("--size={}", setup.bytes));
     fio.arg(format!("--iodepth={}", setup.depth));
-    fio.arg(format!("--runtime={}", setup.seconds));
+    fio.arg(format!("--runtime={}ms", setup.milliseconds));
     fio.arg(format!("--randseed={}", round + 1));
     fio.arg(format!("--cpus_allowed={CPU}"));
     if registered {
