@@ -74,7 +74,13 @@ impl Device {
         let elevator = |tags| {
             let make = make?;
             let (limits, hard_queues) = (limits.clone(), config.queues);
-            let setup = Setup { limits, nr_requests: tags, hard_queues, nomerges: config.nomerges };
+            let setup = Setup {
+                limits,
+                nr_requests: tags,
+                hard_queues,
+                nomerges: config.nomerges,
+                compat: "",
+            };
             Some(Elevator::new(make(&setup), tags))
         };
         let tags =

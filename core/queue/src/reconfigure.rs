@@ -122,7 +122,7 @@ impl Device {
         let Some(make) = shared.make else { return };
         let elevator = |tags| {
             let (limits, hard_queues) = (limits.clone(), shared.config.queues);
-            let setup = Setup { limits, nr_requests: tags, hard_queues, nomerges };
+            let setup = Setup { limits, nr_requests: tags, hard_queues, nomerges, compat: "" };
             Elevator::new(make(&setup), tags)
         };
         match &shared.single {

@@ -2,6 +2,7 @@
 
 use weir_bio::{GroupId, IoPrio, Limits, Nanos, Op, Rq, SchedTag, Status, SubmitterId};
 
+use crate::merge::Side;
 use crate::tunable::Tunables;
 
 /// What a scheduler learns when it is attached.
@@ -15,6 +16,9 @@ pub struct Setup {
     pub hard_queues: u16,
     /// The `nomerges` attribute: 0 every merge, 1 cheap ones only, 2 none.
     pub nomerges: u8,
+    /// Whose behaviour it has: one of its entry's [`compat`](crate::Entry::compat), or empty for
+    /// the first of them.
+    pub compat: &'static str,
 }
 
 /// Where a request is put.
@@ -198,6 +202,20 @@ pub trait Scheduler: Send {
         let _ = (group, weight, now);
     }
 
-    /// Its tunables.
-    fn tunables(&mut self) -> &mut dyn Tunables;
+    /// Its tunables, to read.
+    fn tunables(&self) -> &dyn Tunables;
+
+    /// Its tunables, to set.
+    fn tunables_mut(&mut self) -> &mut dyn Tunables;
+
+    /// The same state once more. For replays, which ask a copy what it would choose.
+    fn boxed_clone(&self) -> Box<dyn Scheduler>;
+
+    /// Takes a staged request out as if `dispatch` had chosen it, whatever `dispatch` would choose:
+    /// positions and counters move on as for a choice. For replays that follow a recording.
+    fn take_out(&mut self, tag: SchedTag, now: Nanos) -> Rq;
+
+    /// Joins `bio` to a staged request although [`merge`](Scheduler::merge) did not, without
+    /// looking for further joins. For replays that follow a recording.
+    fn force_merge(&mut self, tag: SchedTag, bio: &Rq, side: Side);
 }

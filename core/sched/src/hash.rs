@@ -6,7 +6,7 @@
 use weir_bio::SchedTag;
 
 /// Chains of scheduler tags, keyed by end sector. Room for one entry per tag, made once.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct MergeHash {
     buckets: Vec<SchedTag>,
     links: Vec<Link>,

@@ -16,7 +16,7 @@ pub mod merge;
 pub mod tunable;
 
 pub use contract::{Absorbed, End, Ended, Merge, Scheduler, Setup, Wants};
-pub use tunable::{NoTunables, TunableError, Tunables};
+pub use tunable::{NoTunables, Number, Tunable, TunableError, Tunables, Unit};
 pub use weir_bio::{Rq, SchedTag};
 
 /// Which path a scheduler is made for.
@@ -40,17 +40,30 @@ pub struct Entry {
     pub family: Family,
     /// Its counterpart on the other path.
     pub counterpart: &'static str,
+    /// Whose behaviour it can have; the first is the default.
+    pub compat: &'static [&'static str],
+    /// Its tunables.
+    pub tunables: &'static [Tunable],
     /// Makes one; `None` for the multi-queue path's `none`.
     pub make: Option<Make>,
 }
 
 /// Every scheduler, in the order the `scheduler` attribute lists them.
 pub const SCHEDULERS: &[Entry] = &[
-    Entry { name: "none", family: Family::Multi, counterpart: "noop", make: None },
+    Entry {
+        name: "none",
+        family: Family::Multi,
+        counterpart: "noop",
+        compat: &["6.18"],
+        tunables: &[],
+        make: None,
+    },
     Entry {
         name: "noop",
         family: Family::Legacy,
         counterpart: "none",
+        compat: &["4.16"],
+        tunables: &[],
         make: Some(|setup| Box::new(legacy::noop::Noop::new(setup))),
     },
 ];

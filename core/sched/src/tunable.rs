@@ -1,4 +1,5 @@
-//! A scheduler's knobs, read and set by name.
+//! A scheduler's knobs: one table of them, which the tree, `weir schedulers`, the documentation,
+//! errors and completions are made from.
 
 use std::fmt;
 
@@ -24,22 +25,212 @@ impl fmt::Display for TunableError {
 
 impl std::error::Error for TunableError {}
 
+/// What a tunable counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// 0 or 1.
+    Flag,
+    /// Milliseconds.
+    Milliseconds,
+    /// Microseconds.
+    Microseconds,
+    /// Nanoseconds.
+    Nanoseconds,
+    /// Requests.
+    Requests,
+    /// Sectors of 512 bytes.
+    Sectors,
+    /// KiB.
+    Kib,
+    /// A number that multiplies.
+    Factor,
+    /// Choices of a direction.
+    Selections,
+}
+
+impl fmt::Display for Unit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Unit::Flag => "0 or 1",
+            Unit::Milliseconds => "ms",
+            Unit::Microseconds => "us",
+            Unit::Nanoseconds => "ns",
+            Unit::Requests => "requests",
+            Unit::Sectors => "sectors",
+            Unit::Kib => "KiB",
+            Unit::Factor => "factor",
+            Unit::Selections => "selections",
+        })
+    }
+}
+
+/// How the text of a number is read (deadline and kyber spec, section 2.4).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Number {
+    /// 32 bits with a sign, the base by its prefix: `0x` hexadecimal, `0` octal.
+    Signed32,
+    /// 64 bits without a sign, decimal.
+    Unsigned64,
+}
+
+impl Number {
+    /// The least and the most it can hold.
+    #[must_use]
+    pub const fn range(self) -> (i128, i128) {
+        match self {
+            Number::Signed32 => (i32::MIN as i128, i32::MAX as i128),
+            Number::Unsigned64 => (0, u64::MAX as i128),
+        }
+    }
+}
+
+/// One row of the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tunable {
+    /// Its name in `iosched/`.
+    pub name: &'static str,
+    /// What it counts.
+    pub unit: Unit,
+    /// Its value at attach on a rotational device; [`Tunables::value`] knows the real one.
+    pub default: i128,
+    /// The least it can be.
+    pub least: i128,
+    /// The most it can be.
+    pub most: i128,
+    /// How its text is read.
+    pub number: Number,
+    /// Whether a number outside the range that still fits the type is an error in the tree too,
+    /// instead of becoming the nearest bound as in Linux.
+    pub strict: bool,
+    /// What it does, in one sentence.
+    pub meaning: &'static str,
+}
+
+impl Tunable {
+    /// The number that `text` means in the tree: clamped where Linux clamps.
+    ///
+    /// # Errors
+    /// [`TunableError::Invalid`] for what is no number, and where clamping would mislead;
+    /// [`TunableError::OutOfRange`] for a number beyond the type.
+    pub fn parse(&self, text: &str) -> Result<i128, TunableError> {
+        let value = self.number_of(text)?;
+        let (type_least, type_most) = self.number.range();
+        if !(type_least..=type_most).contains(&value) {
+            return Err(TunableError::OutOfRange(self.outside(text)));
+        }
+        if self.strict && !(self.least..=self.most).contains(&value) {
+            return Err(TunableError::Invalid(self.outside(text)));
+        }
+        Ok(value.clamp(self.least, self.most))
+    }
+
+    /// The number that `text` means in a configuration: nothing is clamped.
+    ///
+    /// # Errors
+    /// As [`parse`](Tunable::parse), and [`TunableError::OutOfRange`] outside the range.
+    pub fn parse_strict(&self, text: &str) -> Result<i128, TunableError> {
+        let value = self.number_of(text)?;
+        if !(self.least..=self.most).contains(&value) {
+            return Err(TunableError::OutOfRange(self.outside(text)));
+        }
+        Ok(value)
+    }
+
+    fn outside(&self, text: &str) -> String {
+        let Tunable { name, least, most, .. } = self;
+        format!("{name} {:?} is outside {least}..={most}", text.trim_end())
+    }
+
+    fn number_of(&self, text: &str) -> Result<i128, TunableError> {
+        let digits = text.strip_suffix('\n').unwrap_or(text);
+        let signed = self.number == Number::Signed32;
+        let (negative, digits) = match (digits.as_bytes().first(), signed) {
+            (Some(b'-'), true) => (true, &digits[1..]),
+            (Some(b'+'), _) => (false, &digits[1..]),
+            _ => (false, digits),
+        };
+        let lower = digits.strip_prefix("0x").or_else(|| digits.strip_prefix("0X"));
+        let (base, digits) = match lower {
+            Some(hex) if signed => (16, hex),
+            _ if signed && digits.len() > 1 && digits.starts_with('0') => (8, &digits[1..]),
+            _ => (10, digits),
+        };
+        if digits.is_empty() || !digits.chars().all(|digit| digit.is_digit(base)) {
+            let Tunable { name, unit, least, most, .. } = self;
+            // What was sent may be a megabyte.
+            let shown: String = text.chars().take(40).collect();
+            return Err(TunableError::Invalid(format!(
+                "{name} {shown:?} is not a number ({unit}, {least}..={most})"
+            )));
+        }
+        // Longer than any type's numbers: what it is exactly no longer matters.
+        let value = i128::from_str_radix(digits, base).unwrap_or(i128::MAX);
+        Ok(if negative { -value } else { value })
+    }
+}
+
 /// Reading and setting tunables by their sysfs names.
 pub trait Tunables {
-    /// Their names.
-    fn names(&self) -> &'static [&'static str];
+    /// All of them, in the order a directory lists them.
+    fn table(&self) -> &'static [Tunable];
+
+    /// The value of one in the table, in its own unit.
+    fn value(&self, name: &str) -> i128;
+
+    /// Sets one in the table to a value within its range.
+    fn put(&mut self, name: &str, value: i128);
+}
+
+impl dyn Tunables + '_ {
+    /// The row of this name.
+    ///
+    /// # Errors
+    /// [`TunableError::Unknown`], with the names there are.
+    pub fn row(&self, name: &str) -> Result<&'static Tunable, TunableError> {
+        row(self.table(), name)
+    }
 
     /// The value as sysfs shows it.
     ///
     /// # Errors
     /// [`TunableError::Unknown`].
-    fn show(&self, name: &str) -> Result<String, TunableError>;
+    pub fn show(&self, name: &str) -> Result<String, TunableError> {
+        self.row(name).map(|row| self.value(row.name).to_string())
+    }
 
-    /// Sets it from text, clamping where Linux clamps.
+    /// Sets it from text as a write to the tree does.
     ///
     /// # Errors
-    /// See [`TunableError`]; nothing changes then.
-    fn set(&mut self, name: &str, text: &str) -> Result<(), TunableError>;
+    /// See [`Tunable::parse`]; nothing changes then.
+    pub fn set(&mut self, name: &str, text: &str) -> Result<(), TunableError> {
+        let row = self.row(name)?;
+        self.put(row.name, row.parse(text)?);
+        Ok(())
+    }
+
+    /// Sets it from text as a configuration does.
+    ///
+    /// # Errors
+    /// See [`Tunable::parse_strict`]; nothing changes then.
+    pub fn set_strict(&mut self, name: &str, text: &str) -> Result<(), TunableError> {
+        let row = self.row(name)?;
+        self.put(row.name, row.parse_strict(text)?);
+        Ok(())
+    }
+}
+
+/// The row called `name`.
+///
+/// # Errors
+/// [`TunableError::Unknown`], with the names there are.
+pub fn row(table: &'static [Tunable], name: &str) -> Result<&'static Tunable, TunableError> {
+    table.iter().find(|row| row.name == name).ok_or_else(|| {
+        let names: Vec<_> = table.iter().map(|row| row.name).collect();
+        TunableError::Unknown(match names.is_empty() {
+            true => format!("no tunable {name:?}: this scheduler has none"),
+            false => format!("no tunable {name:?}; there are {}", names.join(", ")),
+        })
+    })
 }
 
 /// For schedulers without any.
@@ -47,15 +238,79 @@ pub trait Tunables {
 pub struct NoTunables;
 
 impl Tunables for NoTunables {
-    fn names(&self) -> &'static [&'static str] {
+    fn table(&self) -> &'static [Tunable] {
         &[]
     }
 
-    fn show(&self, name: &str) -> Result<String, TunableError> {
-        Err(TunableError::Unknown(format!("no tunable {name:?}: this scheduler has none")))
+    fn value(&self, name: &str) -> i128 {
+        unreachable!("{name} is not in an empty table")
     }
 
-    fn set(&mut self, name: &str, _text: &str) -> Result<(), TunableError> {
-        self.show(name).map(drop)
+    fn put(&mut self, name: &str, value: i128) {
+        unreachable!("{name} = {value}: not in an empty table")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BATCH: Tunable = Tunable {
+        name: "fifo_batch",
+        unit: Unit::Requests,
+        default: 16,
+        least: 0,
+        most: i32::MAX as i128,
+        number: Number::Signed32,
+        strict: false,
+        meaning: "Requests in a batch.",
+    };
+    const LATENCY: Tunable = Tunable {
+        name: "read_lat_nsec",
+        unit: Unit::Nanoseconds,
+        default: 2_000_000,
+        most: u64::MAX as i128,
+        number: Number::Unsigned64,
+        ..BATCH
+    };
+
+    #[test]
+    fn a_signed_number_has_its_base_by_prefix_and_is_clamped() {
+        let cases =
+            [("8", 8), ("0x10\n", 16), ("010", 8), ("0", 0), ("-1", 0), ("+3", 3), ("-0x2", 0)];
+        for (text, value) in cases {
+            assert_eq!(BATCH.parse(text), Ok(value), "{text:?}");
+        }
+        for text in ["", "\n", "a", "1 ", " 1", "1\n\n", "08", "0x", "--1", "1.5"] {
+            let error = BATCH.parse(text);
+            assert!(matches!(error, Err(TunableError::Invalid(_))), "{text:?}: {error:?}");
+        }
+        for text in ["2147483648", "-2147483649", &"9".repeat(1 << 20)] {
+            assert!(matches!(BATCH.parse(text), Err(TunableError::OutOfRange(_))));
+        }
+    }
+
+    #[test]
+    fn an_unsigned_number_is_decimal_and_has_no_sign() {
+        assert_eq!(LATENCY.parse("18446744073709551615"), Ok(u64::MAX as i128));
+        assert_eq!(LATENCY.parse("010"), Ok(10));
+        assert!(matches!(LATENCY.parse("-1"), Err(TunableError::Invalid(_))));
+        assert!(matches!(LATENCY.parse("0x10"), Err(TunableError::Invalid(_))));
+        let beyond = LATENCY.parse("18446744073709551616");
+        assert!(matches!(beyond, Err(TunableError::OutOfRange(_))), "{beyond:?}");
+    }
+
+    #[test]
+    fn what_is_strict_refuses_what_others_clamp() {
+        let aging = Tunable { name: "prio_aging_expire", least: 1, strict: true, ..BATCH };
+        assert!(matches!(aging.parse("0"), Err(TunableError::Invalid(_))));
+        let error = BATCH.parse_strict("-1").unwrap_err().to_string();
+        assert!(error.contains("fifo_batch") && error.contains("0..=2147483647"), "{error}");
+    }
+
+    #[test]
+    fn an_unknown_name_lists_those_there_are() {
+        let error = row(&[BATCH, LATENCY], "fifo").unwrap_err().to_string();
+        assert!(error.contains("fifo_batch, read_lat_nsec"), "{error}");
     }
 }

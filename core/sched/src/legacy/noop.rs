@@ -13,6 +13,7 @@ use crate::merge::{Fit, Side, fit};
 use crate::tunable::{NoTunables, Tunables};
 
 /// First in, first out.
+#[derive(Clone)]
 pub struct Noop {
     /// Requeues and data steps: served first, last in first, never merged with.
     head: VecDeque<Rq>,
@@ -126,13 +127,18 @@ impl Noop {
         Merge::BackJoined { kept: tag, gone: after }
     }
 
-    fn merge_front(&mut self, tag: SchedTag, bio: &Rq) -> Merge {
+    /// `tag` takes in `bio`, which ends where it starts.
+    fn prepend(&mut self, tag: SchedTag, bio: &Rq) {
         let rq = self.rq(tag);
         rq.sector = bio.sector;
         rq.sectors += bio.sectors;
         rq.segments = rq.segments.saturating_add(bio.segments);
-        let rq = *rq;
         self.last_merge = Some(tag);
+    }
+
+    fn merge_front(&mut self, tag: SchedTag, bio: &Rq) -> Merge {
+        self.prepend(tag, bio);
+        let rq = *self.rq(tag);
         let Some(before) = self.nodes[usize::from(tag.0)].before else { return Merge::Front(tag) };
         let previous = *self.rq(before);
         if fit(&previous, &rq, &self.limits) != Fit::Joins(Side::Back) {
@@ -227,8 +233,31 @@ impl Scheduler for Noop {
         self.nomerges = nomerges;
     }
 
-    fn tunables(&mut self) -> &mut dyn Tunables {
+    fn tunables(&self) -> &dyn Tunables {
+        &self.tunables
+    }
+
+    fn tunables_mut(&mut self) -> &mut dyn Tunables {
         &mut self.tunables
+    }
+
+    fn boxed_clone(&self) -> Box<dyn Scheduler> {
+        Box::new(self.clone())
+    }
+
+    fn take_out(&mut self, tag: SchedTag, _now: Nanos) -> Rq {
+        let at_head = self.head.iter().position(|rq| rq.tag == tag);
+        match at_head.and_then(|at| self.head.remove(at)) {
+            Some(rq) => rq,
+            None => self.unlink(tag),
+        }
+    }
+
+    fn force_merge(&mut self, tag: SchedTag, bio: &Rq, side: Side) {
+        match side {
+            Side::Back => self.absorb(tag, bio),
+            Side::Front => self.prepend(tag, bio),
+        }
     }
 }
 
@@ -239,7 +268,7 @@ mod tests {
 
     fn noop(nomerges: u8) -> Noop {
         let limits = Limits { max_hw_sectors: 64, ..Limits::default() };
-        Noop::new(&Setup { limits, nr_requests: 8, hard_queues: 1, nomerges })
+        Noop::new(&Setup { limits, nr_requests: 8, hard_queues: 1, nomerges, compat: "" })
     }
 
     fn rq(tag: u16, sector: u64, sectors: u32) -> Rq {
