@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use weir_bio::LimitsError;
-use weir_sched::{Family, Make};
+use weir_bio::{Limits, LimitsError};
+use weir_sched::{Family, Make, Setup};
 
 use crate::driver::{DriverError, Queues};
 
@@ -73,6 +73,14 @@ impl Default for Config {
             timeout_ns: 30_000_000_000,
             max_user_sectors: 0,
         }
+    }
+}
+
+impl Config {
+    /// What a scheduler with so many tags is told.
+    pub(crate) fn setup(&self, limits: &Limits, nr_requests: u16, nomerges: u8) -> Setup {
+        let (limits, hard_queues) = (limits.clone(), self.queues);
+        Setup { limits, nr_requests, hard_queues, nomerges, compat: "" }
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use weir_bio::Limits;
 use weir_ring::{BusyStamp, Gate, SharedCounter, ring};
-use weir_sched::{Make, Setup};
+use weir_sched::Make;
 
 use crate::bell::{Bell, Port};
 use crate::config::{
@@ -73,14 +73,7 @@ impl Device {
         let nr_requests = nr_requests(&config, depth, make.is_some())?;
         let elevator = |tags| {
             let make = make?;
-            let (limits, hard_queues) = (limits.clone(), config.queues);
-            let setup = Setup {
-                limits,
-                nr_requests: tags,
-                hard_queues,
-                nomerges: config.nomerges,
-                compat: "",
-            };
+            let setup = config.setup(&limits, tags, config.nomerges);
             Some(Elevator::new(make(&setup), tags))
         };
         let tags =

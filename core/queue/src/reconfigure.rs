@@ -3,7 +3,6 @@
 use std::sync::{Arc, PoisonError};
 
 use weir_bio::Limits;
-use weir_sched::Setup;
 
 use crate::config::{Error, NR_REQUESTS_MAX, NR_REQUESTS_MIN, invalid, slots};
 use crate::device::Device;
@@ -121,8 +120,7 @@ impl Device {
         let shared = &self.shared;
         let Some(make) = shared.make else { return };
         let elevator = |tags| {
-            let (limits, hard_queues) = (limits.clone(), shared.config.queues);
-            let setup = Setup { limits, nr_requests: tags, hard_queues, nomerges, compat: "" };
+            let setup = shared.config.setup(limits, tags, nomerges);
             Elevator::new(make(&setup), tags)
         };
         match &shared.single {

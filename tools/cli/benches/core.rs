@@ -1,5 +1,5 @@
-//! What the layer itself costs: `weir bench core` on either path, in turn, on a core of its own; and
-//! how far two threads on two queues outdo one where the two CPUs are two cores.
+//! What the layer itself costs: `weir bench core` on either path, in turn, on a core of its own;
+//! and how far two threads on two queues outdo one where the two CPUs are two cores.
 //!
 //! cargo bench -p weir-cli --bench core [-- --rounds 15 --milliseconds 150]
 
