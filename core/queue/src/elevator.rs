@@ -55,8 +55,16 @@ impl Elevator {
         }
     }
 
-    pub(crate) fn name(&self) -> &'static str {
-        self.scheduler.name()
+    pub(crate) fn scheduler(&mut self) -> &mut dyn Scheduler {
+        self.scheduler.as_mut()
+    }
+
+    /// Another number of tags, while all are free.
+    pub(crate) fn resize(&mut self, nr_requests: u16) {
+        assert!(self.is_idle(), "the number of tags changes while there are requests");
+        self.places = (0..nr_requests).map(|_| Place::default()).collect();
+        self.free = (0..nr_requests).rev().map(SchedTag).collect();
+        self.scheduler.depth_changed(nr_requests);
     }
 
     /// Stamps of two threads may be out of order; a scheduler's time never goes back.

@@ -32,6 +32,7 @@ mod soft;
 mod split;
 mod stats;
 mod submitter;
+mod switch;
 mod tags;
 
 pub use bell::Bell;

@@ -6,7 +6,6 @@ use weir_bio::Limits;
 
 use crate::config::{Error, NR_REQUESTS_MAX, NR_REQUESTS_MIN, invalid, slots};
 use crate::device::Device;
-use crate::elevator::Elevator;
 use crate::lane::Control;
 use crate::shared::{Acks, Shared, Snapshot};
 
@@ -89,7 +88,7 @@ impl Device {
         }
         let nomerges = parts.nomerges.min(2);
         if nr_requests != before.nr_requests {
-            self.resize(&limits, nomerges, nr_requests);
+            self.resize(nr_requests);
         }
         self.tell_scheduler(&limits, nomerges);
         shared.replace_snapshot(Snapshot {
@@ -116,25 +115,16 @@ impl Device {
     }
 
     /// Gives the scheduler another number of tags; everything is drained.
-    fn resize(&self, limits: &Limits, nomerges: u8, nr_requests: u16) {
-        let shared = &self.shared;
-        let Some(make) = shared.make else { return };
-        let elevator = |tags| {
-            let setup = shared.config.setup(limits, tags, nomerges);
-            Elevator::new(make(&setup), tags)
-        };
-        match &shared.single {
+    fn resize(&self, nr_requests: u16) {
+        match &self.shared.single {
             Some(single) => {
                 assert!(single.is_empty(), "a frozen device has no request");
-                single.replace_elevator(elevator(nr_requests * 2), nr_requests);
+                single.resize(nr_requests);
             }
             None => {
-                let mut elevator_now = shared.lock_elevator();
-                assert!(
-                    elevator_now.as_ref().is_none_or(Elevator::is_idle),
-                    "a frozen device has no request"
-                );
-                *elevator_now = Some(elevator(nr_requests));
+                if let Some(elevator) = self.shared.lock_elevator().as_mut() {
+                    elevator.resize(nr_requests);
+                }
             }
         }
     }

@@ -5,7 +5,6 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
 
 use weir_bio::{Limits, Nanos, Op, SubmitterId};
 use weir_ring::{BusyStamp, Gate, Mailbox, Pending, SharedCounter};
-use weir_sched::Make;
 
 use crate::bell::{Bell, Port};
 use crate::config::{Config, Error, invalid};
@@ -73,8 +72,6 @@ pub(crate) struct Shared {
     pub(crate) driver: Mutex<Option<Arc<dyn Driver>>>,
     pub(crate) queues: Queues,
     pub(crate) depth: u16,
-    /// What makes the scheduler, if there is one.
-    pub(crate) make: Option<Make>,
     pub(crate) gate: Gate,
     pub(crate) version: SharedCounter,
     pub(crate) snapshot: Mutex<Arc<Snapshot>>,

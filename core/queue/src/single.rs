@@ -151,6 +151,13 @@ impl Single {
         queue.nr_requests = nr_requests;
     }
 
+    /// Changes how many requests there may be of each direction; there are none.
+    pub(crate) fn resize(&self, nr_requests: u16) {
+        let mut queue = self.lock();
+        queue.elevator.resize(nr_requests * 2);
+        queue.nr_requests = nr_requests;
+    }
+
     pub(crate) fn with_elevator<T>(&self, with: impl FnOnce(&mut Elevator) -> T) -> T {
         with(&mut self.lock().elevator)
     }

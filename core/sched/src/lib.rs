@@ -85,6 +85,19 @@ pub fn find(family: Family, name: &str) -> Result<&'static Entry, String> {
     }
 }
 
+/// What a new disk gets when nobody chose (block-core section 16), among the schedulers there are.
+#[must_use]
+pub fn default_name(family: Family, rotational: bool, one_queue: bool) -> &'static str {
+    let wanted: &[&'static str] = match family {
+        Family::Legacy if rotational => &["cfq", "deadline", "noop"],
+        Family::Legacy => &["deadline", "noop"],
+        Family::Multi if one_queue => &["mq-deadline"],
+        Family::Multi => &[],
+    };
+    let exists = |name: &&&str| SCHEDULERS.iter().any(|entry| entry.name == **name);
+    wanted.iter().find(exists).copied().unwrap_or("none")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
