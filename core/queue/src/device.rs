@@ -132,6 +132,7 @@ impl Device {
                 stamp: BusyStamp::default(),
                 turn: SharedCounter::default(),
                 elevator: Mutex::new(elevator),
+                groups: Default::default(),
                 single,
                 tags,
                 homes: Mutex::default(),

@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 
-use weir_bio::{Limits, Nanos, Rq, SchedTag, Status};
+use weir_bio::{GroupId, Limits, Nanos, Rq, SchedTag, Status};
 use weir_sched::{Absorbed, End, Ended, Merge, Scheduler, Wants};
 
 use crate::request::RequestClaim;
@@ -57,6 +57,14 @@ impl Elevator {
 
     pub(crate) fn scheduler(&mut self) -> &mut dyn Scheduler {
         self.scheduler.as_mut()
+    }
+
+    /// Where a group stands, if that is new, and what it weighs from now on.
+    pub(crate) fn group_changed(&mut self, group: GroupId, parent: Option<GroupId>, weight: u16) {
+        if let Some(parent) = parent {
+            self.scheduler.group_parent(group, parent);
+        }
+        self.scheduler.group_weight_changed(group, weight, self.last_now);
     }
 
     /// Another number of tags, while all are free.

@@ -10,6 +10,7 @@ use crate::bell::{Bell, Port};
 use crate::config::{Config, Error, invalid};
 use crate::driver::{Driver, Queues};
 use crate::elevator::Elevator;
+use crate::group::Groups;
 use crate::lane::{Control, Ways};
 use crate::request::RequestClaim;
 use crate::single::Single;
@@ -82,6 +83,8 @@ pub(crate) struct Shared {
     /// The round-robin spread's one shared counter.
     pub(crate) turn: SharedCounter,
     pub(crate) elevator: Mutex<Option<Elevator>>,
+    /// Where the scheduler's weights come from.
+    pub(crate) groups: OnceLock<Arc<Groups>>,
     pub(crate) single: Option<Single>,
     pub(crate) tags: Option<Arc<TagSet>>,
     /// Bells of the homes that turn the single queue.

@@ -1,20 +1,21 @@
 //! The scheduler of a device: which one there is, switching it under load, and its tunables.
 
-use std::sync::PoisonError;
+use std::sync::{Arc, PoisonError};
 
-use weir_bio::Nanos;
+use weir_bio::{GroupId, Nanos};
 use weir_sched::{Family, SCHEDULERS, Scheduler, Tunable, TunableError};
 
 use crate::config::{Error, QueueMode, Spread, find_scheduler, nr_requests, slots};
 use crate::device::Device;
 use crate::elevator::Elevator;
-use crate::shared::Snapshot;
+use crate::group::Groups;
+use crate::shared::{Shared, Snapshot};
 
 impl Device {
     /// The scheduler's name, `none` without one.
     #[must_use]
     pub fn scheduler(&self) -> &'static str {
-        self.with_scheduler_of(|scheduler| scheduler.name()).unwrap_or("none")
+        self.shared.with_elevator(|elevator| elevator.scheduler().name()).unwrap_or("none")
     }
 
     /// The names this device takes, in the order the `scheduler` attribute lists them.
@@ -69,6 +70,9 @@ impl Device {
         let began = clock();
         let frozen = self.freeze();
         self.swap(elevator, nr_requests);
+        if let Some(groups) = shared.groups.get() {
+            groups.tell(shared);
+        }
         let before = shared.snapshot();
         shared.replace_snapshot(Snapshot {
             version: before.version + 1,
@@ -98,10 +102,18 @@ impl Device {
         }
     }
 
+    /// Takes its groups' weights from this tree, now and whenever they change. The first tree
+    /// stays.
+    pub fn attach_groups(&self, groups: &Arc<Groups>) {
+        if self.shared.groups.set(Arc::clone(groups)).is_ok() {
+            groups.attach(&self.shared);
+        }
+    }
+
     /// The scheduler's tunables; none without a scheduler.
     #[must_use]
     pub fn tunables(&self) -> &'static [Tunable] {
-        self.with_scheduler_of(|scheduler| scheduler.tunables().table()).unwrap_or(&[])
+        self.shared.with_elevator(|elevator| elevator.scheduler().tunables().table()).unwrap_or(&[])
     }
 
     /// A tunable's value as sysfs shows it.
@@ -109,7 +121,8 @@ impl Device {
     /// # Errors
     /// [`TunableError::Unknown`].
     pub fn tunable(&self, name: &str) -> Result<String, TunableError> {
-        self.with_scheduler_of(|scheduler| scheduler.tunables().show(name))
+        self.shared
+            .with_elevator(|elevator| elevator.scheduler().tunables().show(name))
             .unwrap_or_else(|| no_scheduler(name))
     }
 
@@ -118,22 +131,27 @@ impl Device {
     /// # Errors
     /// See [`Tunable::parse`]; nothing changes then.
     pub fn set_tunable(&self, name: &str, text: &str) -> Result<(), TunableError> {
-        self.with_scheduler_of(|scheduler| scheduler.tunables_mut().set(name, text))
+        self.shared
+            .with_elevator(|elevator| elevator.scheduler().tunables_mut().set(name, text))
             .unwrap_or_else(|| no_scheduler(name))?;
         // Another depth, or no more idling: what waits may go now.
         self.shared.nudge_all();
         Ok(())
     }
+}
 
-    /// Calls `with` on the scheduler, under its lock; `None` without one.
-    pub(crate) fn with_scheduler_of<T>(
-        &self,
-        with: impl FnOnce(&mut dyn Scheduler) -> T,
-    ) -> Option<T> {
-        match &self.shared.single {
-            Some(single) => Some(single.with_elevator(|elevator| with(elevator.scheduler()))),
-            None => self.shared.lock_elevator().as_mut().map(|it| with(it.scheduler())),
+impl Shared {
+    /// Calls `with` on the elevator, under its lock; `None` without one.
+    pub(crate) fn with_elevator<T>(&self, with: impl FnOnce(&mut Elevator) -> T) -> Option<T> {
+        match &self.single {
+            Some(single) => Some(single.with_elevator(with)),
+            None => self.lock_elevator().as_mut().map(with),
         }
+    }
+
+    /// Tells the scheduler where a group stands and what it weighs.
+    pub(crate) fn tell_group(&self, group: GroupId, parent: Option<GroupId>, weight: u16) {
+        self.with_elevator(|elevator| elevator.group_changed(group, parent, weight));
     }
 }
 

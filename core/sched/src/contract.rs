@@ -197,6 +197,11 @@ pub trait Scheduler: Send {
         let _ = (context, ioprio, now);
     }
 
+    /// A group stands below this one in the tree of groups; without this call, below the root.
+    fn group_parent(&mut self, group: GroupId, parent: GroupId) {
+        let _ = (group, parent);
+    }
+
     /// A group's weight is now this (1..=1000).
     fn group_weight_changed(&mut self, group: GroupId, weight: u16, now: Nanos) {
         let _ = (group, weight, now);
