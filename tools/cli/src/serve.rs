@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use weir::units::show_size;
-use weir::{Device, Host, QueueMode, Target};
+use weir::{Device, Groups, Host, QueueMode, Target};
 use weir_control::{Config, Disk};
 use weir_front_nbd::{Address, Export, Server, Settings};
 
@@ -128,7 +128,9 @@ impl Serve {
             host.adopt(&opened.device).map_err(|e| format!("disk {}: {e}", disk.name))?;
             disks.push(opened.device);
         }
-        let server = Server::new(&host, exports(config, &disks), Settings::default())
+        let groups = config.groups().map_err(|e| e.to_string())?;
+        let exports = exports(config, &disks, &groups);
+        let server = Server::with_groups(&host, exports, Settings::default(), groups)
             .map_err(|e| e.to_string())?;
         Ok(Daemon { host, server: Arc::new(server), disks })
     }
@@ -179,7 +181,7 @@ fn check_length(address: &Address) -> Result<(), Failure> {
     }
 }
 
-fn exports(config: &Config, disks: &[Device]) -> Vec<Export> {
+fn exports(config: &Config, disks: &[Device], groups: &Groups) -> Vec<Export> {
     let by_name = |name: &str| {
         let device = disks.iter().find(|device| device.config().name == name);
         device.expect("the configuration was checked").clone()
@@ -189,6 +191,8 @@ fn exports(config: &Config, disks: &[Device]) -> Vec<Export> {
         let mut served = Export::new(&export.name, by_name(&export.disk));
         served.read_only = export.readonly;
         served.ioprio = export.ioprio();
+        let group = export.group.as_deref().and_then(|path| groups.find(path));
+        served.group = group.unwrap_or(served.group);
         served
     });
     whole.chain(further).collect()
