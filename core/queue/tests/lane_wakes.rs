@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use bed::device::{Plan, Shape, Sim};
 use bed::tokens::{REST_NS, one, two_that_rest};
-use weir_bio::{Bio, Buf, Limits, Nanos, Op, Status};
+use weir_bio::{Bio, Buf, Data, Limits, Nanos, Op, Status};
 use weir_queue::driver::Home;
 use weir_queue::{Bell, Config, Device, Lane, Submitter};
 use weir_sched::Make;
@@ -19,18 +19,18 @@ impl weir_ring::Wake for NoWake {
     fn wake(&self) {}
 }
 
-/// Two lanes on homes of their own, with a submitter each.
-struct Pair {
+/// Lanes on homes of their own, with a submitter each.
+struct Lanes {
     sim: Arc<Sim>,
     device: Device,
     lanes: Vec<Lane>,
-    bells: [Arc<Bell>; 2],
+    bells: Vec<Arc<Bell>>,
     submitters: Vec<Submitter>,
     now: Nanos,
 }
 
-impl Pair {
-    fn new(make: Make, nr_requests: u16) -> Pair {
+impl Lanes {
+    fn new(lanes: usize, make: Make, nr_requests: u16) -> Lanes {
         let limits = Limits {
             capacity: 1 << 20,
             max_hw_discard_sectors: 64,
@@ -41,14 +41,14 @@ impl Pair {
         let plan = Plan::default();
         let sim = Sim::new(Shape { limits, depth: 8, shared_tags, home, announced, plan, seed: 1 });
         let config = Config {
-            queues: 2,
+            queues: lanes as u16,
             nr_requests: Some(nr_requests),
             timeout_ns: 0,
             ..Config::default()
         };
         let device = Device::with_scheduler(config, Arc::clone(&sim) as Arc<_>, make).unwrap();
-        let bells = std::array::from_fn(|_| Bell::new(Box::new(NoWake), 64));
-        let mut pair = Pair {
+        let bells = (0..lanes).map(|_| Bell::new(Box::new(NoWake), 64)).collect();
+        let mut rig = Lanes {
             sim,
             device,
             lanes: Vec::new(),
@@ -56,13 +56,13 @@ impl Pair {
             submitters: Vec::new(),
             now: Nanos::from_ms(1),
         };
-        for lane in 0..2 {
-            pair.open(lane);
-            let submitter = pair.device.submitter(&pair.bells[lane], 0, lane).unwrap();
-            pair.submitters.push(submitter);
+        for lane in 0..lanes {
+            rig.open(lane);
+            let submitter = rig.device.submitter(&rig.bells[lane], 0, lane).unwrap();
+            rig.submitters.push(submitter);
         }
-        pair.run();
-        pair
+        rig.run();
+        rig
     }
 
     fn open(&mut self, lane: usize) {
@@ -81,6 +81,19 @@ impl Pair {
         let bio = Bio::read(sector, Buf::zeroed(4096));
         self.submitters[lane].submit(bio, self.now).expect("room for a read");
         self.submitters[lane].flush_plug(self.now);
+    }
+
+    /// A discard that the device does not answer until it is found again.
+    fn lose_a_discard(&mut self, lane: usize) {
+        {
+            let mut world = self.sim.world();
+            (world.plan.lost, world.plan.lost_max) = (100, 1);
+        }
+        let discard = Bio::new(Op::Discard, 1 << 19, 64, Data::None);
+        self.submitters[lane].submit(discard, self.now).expect("room for a discard");
+        self.submitters[lane].flush_plug(self.now);
+        self.run();
+        self.sim.world().plan.lost = 0;
     }
 
     fn is_due(&self, lane: usize) -> bool {
@@ -120,120 +133,148 @@ impl Pair {
 
 #[test]
 fn a_token_that_one_lane_frees_lets_the_other_go_on_at_once() {
-    let mut pair = Pair::new(one, 16);
-    pair.stall(true);
-    pair.read(0);
-    pair.run();
-    pair.read(1);
-    pair.run();
-    assert_eq!(pair.issued(), 1, "there is one token");
-    assert!(!pair.pass_time(), "who waits for another's end does not look at the clock");
-    pair.stall(false);
-    pair.run();
-    assert_eq!((pair.ended(0), pair.ended(1)), (1, 1));
+    let mut rig = Lanes::new(2, one, 16);
+    rig.stall(true);
+    rig.read(0);
+    rig.run();
+    rig.read(1);
+    rig.run();
+    assert_eq!(rig.issued(), 1, "there is one token");
+    assert!(!rig.pass_time(), "who waits for another's end does not look at the clock");
+    rig.stall(false);
+    rig.run();
+    assert_eq!((rig.ended(0), rig.ended(1)), (1, 1));
 }
 
 #[test]
 fn a_lane_with_something_slow_in_flight_hears_of_the_token_all_the_same() {
-    let mut pair = Pair::new(one, 16);
-    {
-        let mut world = pair.sim.world();
-        (world.plan.lost, world.plan.lost_max) = (100, 1);
-    }
-    let discard = Bio::new(Op::Discard, 1 << 19, 64, weir_bio::Data::None);
-    pair.submitters[1].submit(discard, pair.now).unwrap();
-    pair.submitters[1].flush_plug(pair.now);
-    pair.run();
-    pair.sim.world().plan.lost = 0;
-    pair.stall(true);
-    pair.read(0);
-    pair.run();
-    pair.read(1);
-    pair.run();
-    assert_eq!(pair.issued(), 2);
-    pair.stall(false);
-    pair.run();
-    assert_eq!((pair.ended(0), pair.ended(1)), (1, 1), "the discard is still out");
-    pair.sim.find_lost(pair.now);
-    pair.run();
-    assert_eq!(pair.ended(1), 1);
+    let mut rig = Lanes::new(2, one, 16);
+    rig.lose_a_discard(1);
+    rig.stall(true);
+    rig.read(0);
+    rig.run();
+    rig.read(1);
+    rig.run();
+    assert_eq!(rig.issued(), 2);
+    rig.stall(false);
+    rig.run();
+    assert_eq!((rig.ended(0), rig.ended(1)), (1, 1), "the discard is still out");
+    rig.sim.find_lost(rig.now);
+    rig.run();
+    assert_eq!(rig.ended(1), 1);
 }
 
 #[test]
 fn a_request_that_anothers_end_lets_in_is_known_to_its_own_lane() {
-    let mut pair = Pair::new(one, 4);
-    pair.stall(true);
-    (0..4).for_each(|_| pair.read(0));
-    pair.read(1);
-    pair.run();
-    assert_eq!(pair.issued(), 1);
-    pair.stall(false);
+    let mut rig = Lanes::new(2, one, 4);
+    rig.stall(true);
+    (0..4).for_each(|_| rig.read(0));
+    rig.read(1);
+    rig.run();
+    assert_eq!(rig.issued(), 1);
+    rig.stall(false);
     // The fifth gets its scheduler tag from lane 0.
-    pair.run();
-    assert_eq!((pair.ended(0), pair.ended(1)), (4, 1));
+    rig.run();
+    assert_eq!((rig.ended(0), rig.ended(1)), (4, 1));
 }
 
 #[test]
 fn the_schedulers_time_comes_although_who_set_it_has_nothing_to_do() {
-    let mut pair = Pair::new(two_that_rest, 16);
-    pair.stall(true);
-    (0..2).for_each(|_| pair.read(0));
-    pair.run();
-    (0..3).for_each(|_| pair.read(1));
-    pair.run();
-    assert_eq!(pair.issued(), 2);
-    let start = pair.now;
-    pair.stall(false);
-    pair.run();
-    assert_eq!(pair.ended(0), 2);
+    let mut rig = Lanes::new(2, two_that_rest, 16);
+    rig.stall(true);
+    (0..2).for_each(|_| rig.read(0));
+    rig.run();
+    (0..3).for_each(|_| rig.read(1));
+    rig.run();
+    assert_eq!(rig.issued(), 2);
+    let start = rig.now;
+    rig.stall(false);
+    rig.run();
+    assert_eq!(rig.ended(0), 2);
     for ended in [2, 1] {
-        assert_eq!(pair.ended(1), 0, "tokens rest");
-        assert!(pair.pass_time(), "somebody comes back for them");
-        pair.run();
-        assert_eq!(pair.ended(1), ended);
+        assert_eq!(rig.ended(1), 0, "tokens rest");
+        assert!(rig.pass_time(), "somebody comes back for them");
+        rig.run();
+        assert_eq!(rig.ended(1), ended);
     }
-    assert_eq!(pair.now, start + 2 * REST_NS);
-    assert!(pair.pass_time(), "the time is kept although nothing is staged");
-    pair.run();
-    assert!(!pair.pass_time(), "nobody comes back for nothing");
+    assert_eq!(rig.now, start + 2 * REST_NS);
+    assert!(rig.pass_time(), "the time is kept although nothing is staged");
+    rig.run();
+    assert!(!rig.pass_time(), "nobody comes back for nothing");
 }
 
 #[test]
 fn a_lane_that_closes_leaves_the_schedulers_time_to_another() {
-    let mut pair = Pair::new(two_that_rest, 16);
-    pair.stall(true);
-    (0..2).for_each(|_| pair.read(0));
-    pair.run();
-    pair.read(1);
-    pair.run();
-    pair.stall(false);
-    pair.lanes[0].turn(pair.now);
-    assert_eq!(pair.ended(0), 2);
-    assert!(pair.lanes[0].is_idle());
-    drop(pair.lanes.remove(0));
-    pair.run();
-    assert!(pair.pass_time(), "lane 1 comes back");
-    pair.run();
-    assert_eq!(pair.ended(1), 1);
+    let mut rig = Lanes::new(2, two_that_rest, 16);
+    rig.stall(true);
+    (0..2).for_each(|_| rig.read(0));
+    rig.run();
+    rig.read(1);
+    rig.run();
+    rig.stall(false);
+    rig.run();
+    assert_eq!(rig.ended(0), 2);
+    assert!(rig.lanes[0].is_idle());
+    assert_eq!(rig.lanes[1].wake_at(), None, "lane 0 comes back for both");
+    drop(rig.lanes.remove(0));
+    rig.run();
+    assert!(rig.pass_time(), "lane 1 comes back");
+    rig.run();
+    assert_eq!(rig.ended(1), 1);
 }
 
 #[test]
 fn a_token_offered_to_a_closed_lane_goes_to_another() {
-    let mut pair = Pair::new(one, 16);
-    pair.stall(true);
-    pair.read(1);
-    pair.run();
-    // Lane 0 waits before its lane closes, lane 1 after it.
-    pair.read(0);
-    pair.run();
-    drop(pair.lanes.remove(0));
-    pair.read(1);
-    pair.run();
-    assert_eq!(pair.issued(), 1);
-    pair.stall(false);
-    pair.run();
-    assert_eq!(pair.ended(1), 2);
-    pair.open(0);
-    pair.run();
-    assert_eq!(pair.ended(0), 1, "what was staged for it is there when it opens again");
+    let mut rig = Lanes::new(3, one, 16);
+    // Lane 1 is never idle, so that nobody is told for that reason.
+    rig.lose_a_discard(1);
+    rig.stall(true);
+    rig.read(1);
+    rig.run();
+    // Lane 0 waits before lane 2 does, and closes.
+    rig.read(0);
+    rig.run();
+    rig.read(2);
+    rig.run();
+    let closed = rig.lanes.remove(0);
+    drop(closed);
+    rig.run();
+    assert_eq!(rig.issued(), 2);
+    rig.stall(false);
+    rig.run();
+    assert_eq!((rig.ended(1), rig.ended(2)), (1, 1));
+    rig.open(0);
+    rig.run();
+    assert_eq!(rig.ended(0), 1, "what was staged for it is there when it opens again");
+    rig.sim.find_lost(rig.now);
+    rig.run();
+    assert_eq!(rig.ended(1), 1, "the discard");
+}
+
+#[test]
+fn a_lane_that_opens_again_asks_for_what_it_was_not_given_while_paused() {
+    let mut rig = Lanes::new(2, one, 16);
+    let device = rig.device.clone();
+    let (say, held) = std::sync::mpsc::channel();
+    let (go, wait) = std::sync::mpsc::channel::<()>();
+    #[expect(clippy::disallowed_methods, reason = "a test may own a thread; core may not")]
+    let asking = std::thread::spawn(move || {
+        let quiesced = device.quiesce();
+        say.send(()).unwrap();
+        wait.recv().unwrap();
+        drop(quiesced);
+    });
+    // Lanes have to answer a quiesce.
+    while held.try_recv().is_err() {
+        rig.run();
+    }
+    rig.read(0);
+    rig.run();
+    drop(rig.lanes.remove(0));
+    go.send(()).unwrap();
+    asking.join().unwrap();
+    assert_eq!(rig.issued(), 0);
+    rig.open(0);
+    rig.run();
+    assert_eq!(rig.ended(0), 1);
 }
