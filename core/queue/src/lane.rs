@@ -207,7 +207,8 @@ impl Multi {
         }
         self.ways.replies.post();
         if self.hard.end_pass() {
-            self.share_tags(shared, index);
+            // Tags came back to a set others draw on.
+            self.hard.tags().tell_waiting(|lane| shared.nudge(lane));
         }
     }
 
@@ -227,21 +228,6 @@ impl Multi {
     fn refresh(&mut self, shared: &Shared) {
         if self.snapshot.version != shared.version() {
             self.snapshot = shared.snapshot();
-        }
-    }
-
-    /// Tags came back to a set others draw on: tell those who found none.
-    #[cold]
-    fn share_tags(&mut self, shared: &Shared, index: usize) {
-        if let Some(set) = self.hard.tags().set() {
-            set.take_waiting(|lane| {
-                if lane == index {
-                    // It waits for others still: they must find its mark again.
-                    set.mark_waiting(lane);
-                } else {
-                    shared.nudge(lane);
-                }
-            });
         }
     }
 
