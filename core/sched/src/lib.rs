@@ -4,8 +4,9 @@
 //! A scheduler owns no clock, thread, lock or memory of an I/O: it sees [`Rq`]s and answers with
 //! them, so the same code runs live and in a simulator.
 //!
-//! What is here: `noop` for the single-queue path. `none` is the absence of a scheduler and needs
-//! no code: the multi-queue path then feeds hard queues straight from its soft queues.
+//! What is here: `noop` for the single-queue path, `kyber` for the multi-queue path. `none` is the
+//! absence of a scheduler and needs no code: the multi-queue path then feeds hard queues straight
+//! from its soft queues.
 
 #![forbid(unsafe_code)]
 
@@ -13,6 +14,7 @@ pub mod contract;
 pub mod hash;
 pub mod legacy;
 pub mod merge;
+pub mod mq;
 pub mod tunable;
 
 pub use contract::{Absorbed, End, Ended, Merge, Scheduler, Setup, Wants};
@@ -57,6 +59,14 @@ pub const SCHEDULERS: &[Entry] = &[
         compat: &["6.18"],
         tunables: &[],
         make: None,
+    },
+    Entry {
+        name: "kyber",
+        family: Family::Multi,
+        counterpart: "deadline",
+        compat: &["6.18", "4.12"],
+        tunables: mq::kyber::TUNABLES,
+        make: Some(|setup| Box::new(mq::kyber::Kyber::new(setup))),
     },
     Entry {
         name: "noop",
