@@ -13,6 +13,7 @@ pub mod contract;
 pub mod hash;
 pub mod legacy;
 pub mod merge;
+pub mod replay;
 pub mod tunable;
 
 pub use contract::{Absorbed, End, Ended, Merge, Scheduler, Setup, Wants};
