@@ -1,0 +1,3 @@
+//! Schedulers of the multi-queue path. `none` is the absence of one and has no module.
+
+pub mod deadline;
