@@ -4,9 +4,9 @@
 //! A scheduler owns no clock, thread, lock or memory of an I/O: it sees [`Rq`]s and answers with
 //! them, so the same code runs live and in a simulator.
 //!
-//! What is here: `noop` and `deadline` for the single-queue path, `mq-deadline` for the multi-queue
-//! path. `none` is the absence of a scheduler and needs no code: the multi-queue path then feeds
-//! hard queues straight from its soft queues.
+//! What is here: `noop` and `deadline` for the single-queue path, `mq-deadline` and `kyber` for the
+//! multi-queue path. `none` is the absence of a scheduler and needs no code: the multi-queue path
+//! then feeds hard queues straight from its soft queues.
 
 #![forbid(unsafe_code)]
 
@@ -70,6 +70,14 @@ pub const SCHEDULERS: &[Entry] = &[
         compat: mq::deadline::COMPAT,
         tunables: mq::deadline::TUNABLES,
         make: Some(mq::deadline::make),
+    },
+    Entry {
+        name: "kyber",
+        family: Family::Multi,
+        counterpart: "deadline",
+        compat: &["6.18", "4.12"],
+        tunables: mq::kyber::TUNABLES,
+        make: Some(|setup| Box::new(mq::kyber::Kyber::new(setup))),
     },
     Entry {
         name: "noop",
