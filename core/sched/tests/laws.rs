@@ -82,6 +82,7 @@ impl Life {
             prng,
         };
         for context in 0..CONTEXTS {
+            life.home(context);
             life.dress(context);
         }
         life
@@ -121,12 +122,36 @@ impl Life {
         let level = self.prng.below(8) as u8;
         let ioprio = if class == Class::None { IoPrio::NONE } else { IoPrio::new(class, level) };
         let group = GroupId(self.prng.below(4).saturating_sub(1) as u32);
+        if self.contexts[context].is_gone {
+            self.home(context);
+        }
         self.contexts[context] = Context { ioprio, group, is_gone: false };
     }
 
+    /// A context that can send; one that is gone comes back as another only when all it sent is
+    /// answered, so that at least the first one never goes.
+    fn present_context(&mut self) -> usize {
+        let context = self.prng.below(CONTEXTS as u64) as usize;
+        if !self.contexts[context].is_gone {
+            return context;
+        }
+        let id = SubmitterId(context as u16);
+        if self.ledger.has_any_of(id) {
+            return 0;
+        }
+        self.dress(context);
+        context
+    }
+
+    /// Binds a context, of which nothing is staged, to a random hard queue.
+    fn home(&mut self, context: usize) {
+        let hard_queue = self.prng.below(u64::from(self.ledger.setup().hard_queues)) as u16;
+        self.ledger.home(SubmitterId(context as u16), hard_queue);
+    }
+
     fn bio(&mut self) -> Rq {
+        let context = self.present_context();
         let prng = &mut self.prng;
-        let context = prng.below(CONTEXTS as u64) as usize;
         let op = match prng.below(20) {
             0..9 => Op::Read,
             9..17 => Op::Write,
@@ -153,9 +178,6 @@ impl Life {
         }
         let sectors = if prng.percent(80) { 8 } else { 8 * (1 + prng.below(3) as u32) };
         let sector = prng.below(BLOCKS) * 8;
-        if self.contexts[context].is_gone {
-            self.dress(context);
-        }
         let Context { ioprio, group, .. } = self.contexts[context];
         let id = RqId::new(SubmitterId(context as u16), self.bios.len() as u16, 0);
         let rq = request(SchedTag::NONE);
@@ -188,22 +210,22 @@ impl Life {
     /// Every hard queue is asked until the device is full or it gives nothing; or one of them is
     /// asked once.
     fn ask(&mut self) {
-        let hard_queues = self.ledger.setup().hard_queues;
         if self.prng.percent(50) {
+            let hard_queues = self.ledger.setup().hard_queues;
             let queue = self.prng.below(u64::from(hard_queues)) as u16;
             if self.ledger.in_flight() < self.device_depth {
                 self.ask_once(queue);
             }
             return;
         }
-        let mut is_full = false;
-        for queue in 0..hard_queues {
-            while !is_full && self.ask_once(queue) {
-                is_full = self.ledger.in_flight() >= self.device_depth;
-            }
-        }
-        if !is_full {
-            self.ledger.is_not_stranded();
+        self.ask_all();
+        self.ledger.is_not_stranded();
+    }
+
+    /// Asks those hard queues that have a reason until they give nothing or the device is full.
+    fn ask_all(&mut self) {
+        for queue in self.ledger.pending() {
+            while self.ledger.in_flight() < self.device_depth && self.ask_once(queue) {}
         }
     }
 
@@ -292,8 +314,8 @@ impl Life {
             return;
         }
         // What waits for a tag would come from a context that is gone.
-        if self.ledger.waiting() == 0 && self.prng.percent(50) {
-            self.ledger.scheduler_mut().context_ended(id, self.now);
+        if context > 0 && self.ledger.waiting() == 0 && self.prng.percent(50) {
+            self.ledger.ended(id, self.now);
             self.contexts[context].is_gone = true;
         } else {
             self.dress(context);
@@ -356,9 +378,7 @@ impl Life {
             if self.ledger.is_idle() {
                 return;
             }
-            for queue in 0..self.ledger.setup().hard_queues {
-                while self.ledger.in_flight() < self.device_depth && self.ask_once(queue) {}
-            }
+            self.ask_all();
             if self.ledger.in_flight() > 0 {
                 self.now = self.now + 100_000;
                 self.end_one();
@@ -366,8 +386,7 @@ impl Life {
                 continue;
             }
             self.ledger.is_not_stranded();
-            let wake_at = self.ledger.scheduler().wake_at();
-            if let Some(at) = wake_at.filter(|at| *at > self.now) {
+            if let Some(at) = self.ledger.wake_at() {
                 self.now = at;
                 self.ledger.fire(at);
                 self.did.push(Did::Woke(at));

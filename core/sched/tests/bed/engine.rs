@@ -41,9 +41,6 @@ pub struct Setting {
     pub compat: Option<&'static str>,
     /// Tunables that are not at their default, as text.
     pub tunables: Vec<(&'static str, String)>,
-    /// Timers wait for the next event of another kind while nothing is staged, as in the live
-    /// engine, which does not wake up for an empty scheduler.
-    pub lazy_timers: bool,
 }
 
 impl Default for Setting {
@@ -55,7 +52,6 @@ impl Default for Setting {
             limits: None,
             compat: None,
             tunables: Vec::new(),
-            lazy_timers: false,
         }
     }
 }
@@ -123,7 +119,8 @@ pub struct Bed {
     sequence: u64,
     known: Vec<Known>,
     now: Nanos,
-    lazy_timers: bool,
+    /// When the scheduler's timer fires next, as it said when it was last asked.
+    timer: Option<Nanos>,
     trace: Option<Vec<Trace>>,
 }
 
@@ -148,7 +145,7 @@ impl Bed {
         for (name, value) in &setting.tunables {
             scheduler.tunables_mut().set_strict(name, value).expect("a tunable and its value");
         }
-        Bed { lazy_timers: setting.lazy_timers, ..Bed::before(scheduler, setup, device) }
+        Bed::before(scheduler, setup, device)
     }
 
     /// Any scheduler, made with this setup, before a device.
@@ -161,7 +158,7 @@ impl Bed {
             sequence: 0,
             known: Vec::new(),
             now: Nanos::ZERO,
-            lazy_timers: false,
+            timer: None,
             trace: None,
         }
     }
@@ -185,6 +182,8 @@ impl Bed {
             Some(_) => self.schedule(start, Event::Rhythm(index)),
             None => (0..client.depth).for_each(|_| self.schedule(start, Event::Submission(index))),
         }
+        let hard_queue = index % usize::from(self.ledger.setup().hard_queues);
+        self.ledger.home(ClientId(index).context(), hard_queue as u16);
         let record = Record::default();
         self.seats.push(Seat { client, record, under_way: 0, next_free: start, is_done: false });
         ClientId(index)
@@ -260,13 +259,7 @@ impl Bed {
 
     fn next_at(&self) -> Option<Nanos> {
         let event = self.events.peek().map(|Reverse((at, ..))| *at);
-        let asleep = self.lazy_timers && self.ledger.staged() == 0;
-        // A time that has come and stays says that something else has to happen first.
-        let timer = self.scheduler().wake_at().filter(|at| *at > self.now && !asleep);
-        match (event, timer) {
-            (Some(event), Some(timer)) => Some(event.min(timer)),
-            (event, timer) => event.or(timer),
-        }
+        event.into_iter().chain(self.timer).min()
     }
 
     fn turn(&mut self, at: Nanos) {
@@ -285,8 +278,7 @@ impl Bed {
     }
 
     fn fire(&mut self) {
-        if self.scheduler().wake_at().is_some_and(|at| at <= self.now) {
-            self.ledger.fire(self.now);
+        if self.ledger.fire(self.now) {
             self.note(What::TimerFired, None);
         }
     }
@@ -359,9 +351,9 @@ impl Bed {
         }
     }
 
-    /// Asks every hard queue until it gives nothing or the device is full.
+    /// Asks every hard queue that has a reason until it gives nothing or the device is full.
     fn ask(&mut self) {
-        for hard_queue in 0..self.ledger.setup().hard_queues {
+        for hard_queue in self.ledger.pending() {
             while self.device.has_room(self.ledger.in_flight()) {
                 let Some(issued) = self.ledger.dispatch(hard_queue, self.now) else {
                     if self.ledger.staged() > 0 {
@@ -378,6 +370,7 @@ impl Bed {
             }
         }
         self.ledger.is_not_stranded();
+        self.timer = self.ledger.wake_at();
     }
 
     fn note(&mut self, what: What, rq: Option<Rq>) {

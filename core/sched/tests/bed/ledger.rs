@@ -4,7 +4,7 @@
 
 use std::collections::VecDeque;
 
-use weir_bio::{Flags, Nanos, Rq, SchedTag, Status};
+use weir_bio::{Flags, Nanos, Rq, SchedTag, Status, SubmitterId};
 use weir_sched::merge::{Fit, Side, fit};
 use weir_sched::{Absorbed, End, Ended, Merge, Scheduler, Setup, Wants};
 
@@ -59,6 +59,10 @@ pub struct Ledger {
     limited: u16,
     staged: usize,
     in_flight: usize,
+    /// Hard queues that have a reason to ask, a bit each.
+    pending: u64,
+    /// By context: its hard queue, and whether the scheduler was told.
+    homes: Vec<(u16, bool)>,
     now: Nanos,
 }
 
@@ -71,6 +75,7 @@ impl Clone for Ledger {
             free: self.free.clone(),
             waiting: self.waiting.clone(),
             waiting_limited: self.waiting_limited.clone(),
+            homes: self.homes.clone(),
             ..*self
         }
     }
@@ -88,6 +93,8 @@ impl Ledger {
             limited: 0,
             staged: 0,
             in_flight: 0,
+            pending: 0,
+            homes: Vec::new(),
             now: Nanos::ZERO,
             setup,
         };
@@ -168,6 +175,14 @@ impl Ledger {
         self.place(tag).accepted_at
     }
 
+    /// Whether anything a context sent is staged, in flight or waiting.
+    pub fn has_any_of(&self, context: SubmitterId) -> bool {
+        let mut places = self.places.iter().filter(|place| place.state != State::Free);
+        let waits = |(rq, ..): &(Rq, Bio, Nanos)| rq.id.submitter() == context;
+        places.any(|place| place.rq.id.submitter() == context)
+            || self.waiting.iter().chain(&self.waiting_limited).any(waits)
+    }
+
     fn place(&self, tag: SchedTag) -> &Place {
         &self.places[usize::from(tag.0)]
     }
@@ -190,6 +205,42 @@ impl Ledger {
         self.now = now;
     }
 
+    /// From now on what this context sends belongs to this hard queue; the scheduler is told with
+    /// its next bio.
+    pub fn home(&mut self, context: SubmitterId, hard_queue: u16) {
+        let index = usize::from(context.0);
+        if self.homes.len() <= index {
+            self.homes.resize(index + 1, (0, true));
+        }
+        self.homes[index] = (hard_queue, false);
+    }
+
+    /// A context is gone.
+    pub fn ended(&mut self, context: SubmitterId, now: Nanos) {
+        self.scheduler.context_ended(context, now);
+    }
+
+    /// The hard queue of what a context sends.
+    fn queue_of(&mut self, context: SubmitterId) -> u16 {
+        let Some((hard_queue, told)) = self.homes.get_mut(usize::from(context.0)) else { return 0 };
+        if !std::mem::replace(told, true) {
+            self.scheduler.context_started(context, *hard_queue);
+        }
+        *hard_queue
+    }
+
+    fn must_ask(&mut self, context: SubmitterId) {
+        let hard_queue = self.queue_of(context);
+        self.pending |= 1 << hard_queue;
+    }
+
+    /// Hard queues that have a reason to ask: something of theirs came or ended, a timer fired,
+    /// they were kicked; and that have not been answered `None` since.
+    pub fn pending(&mut self) -> Vec<u16> {
+        self.pending |= self.scheduler.take_kicked();
+        (0..self.setup.hard_queues).filter(|queue| self.pending >> queue & 1 == 1).collect()
+    }
+
     /// Offers a bio: merged, or inserted at the tail, or made to wait for a tag.
     pub fn offer(&mut self, bio: &Rq, number: Bio, now: Nanos) -> Offered {
         self.moves_on(now);
@@ -209,6 +260,7 @@ impl Ledger {
     }
 
     fn merge(&mut self, bio: &Rq, number: Bio, now: Nanos) -> Option<SchedTag> {
+        self.must_ask(bio.id.submitter());
         let into = match self.scheduler.merge(bio, now) {
             Merge::No => None,
             Merge::Back(tag) => {
@@ -303,6 +355,7 @@ impl Ledger {
     }
 
     fn insert(&mut self, rq: Rq, at: End, now: Nanos) {
+        self.must_ask(rq.id.submitter());
         let mut absorbed = Absorbed::new();
         self.scheduler.insert(rq, at, now, &mut absorbed);
         for (kept, gone) in absorbed {
@@ -314,7 +367,11 @@ impl Ledger {
     /// One opportunity of a hard queue.
     pub fn dispatch(&mut self, hard_queue: u16, now: Nanos) -> Option<Issued> {
         self.moves_on(now);
+        self.pending |= self.scheduler.take_kicked();
         let rq = self.scheduler.dispatch(hard_queue, now);
+        if rq.is_none() {
+            self.pending &= !(1 << hard_queue);
+        }
         let issued = rq.map(|rq| self.issue(rq, now));
         self.agrees();
         issued
@@ -352,11 +409,13 @@ impl Ledger {
         let place = self.place_mut(tag);
         assert_eq!(place.state, State::InFlight, "{tag:?} ended and is not in flight");
         let bios = std::mem::take(&mut place.bios);
+        let context = place.rq.id.submitter();
         let Place { accepted_at, issued_at, .. } = *place;
         if self.scheduler.wants() == Wants::Each {
             self.scheduler.completed(&Ended { tag, status, accepted_at, issued_at }, now);
         }
         self.in_flight -= 1;
+        self.must_ask(context);
         self.release(tag, now);
         self.agrees();
         self.let_in(now);
@@ -396,13 +455,22 @@ impl Ledger {
         }
     }
 
-    /// Fires a timer that is due.
-    pub fn fire(&mut self, now: Nanos) {
+    /// When the timer fires next; a moment that stays in the past counts as 3 ms from now.
+    pub fn wake_at(&self) -> Option<Nanos> {
+        let wake_at = self.scheduler.wake_at();
+        wake_at.map(|at| if at > self.now { at } else { self.now + 3_000_000 })
+    }
+
+    /// Fires a timer that is due, and says whether one was.
+    pub fn fire(&mut self, now: Nanos) -> bool {
         self.moves_on(now);
-        if self.scheduler.wake_at().is_some_and(|at| at <= now) {
+        let is_due = self.scheduler.wake_at().is_some_and(|at| at <= now);
+        if is_due {
             self.scheduler.on_timer(now);
+            self.pending = (1 << self.setup.hard_queues) - 1;
         }
         self.agrees();
+        is_due
     }
 
     /// The scheduler counts as these books do.
@@ -414,16 +482,15 @@ impl Ledger {
         assert_eq!(has_work, self.staged > 0, "{name} says whether it has work");
     }
 
-    /// What must hold after every hard queue was asked and answered nothing: somebody will ask
-    /// again, as a request is in flight or a time is set.
-    pub fn is_not_stranded(&self) {
-        if self.staged == 0 || self.in_flight > 0 {
+    /// What must hold after every hard queue that had a reason was asked and answered nothing:
+    /// somebody will ask again, as a request is in flight or a time is set.
+    pub fn is_not_stranded(&mut self) {
+        if self.staged == 0 || self.in_flight > 0 || !self.pending().is_empty() {
             return;
         }
-        let wake_at = self.scheduler.wake_at();
         let (name, staged, now) = (self.scheduler.name(), self.staged, self.now);
-        let told = wake_at.is_some_and(|at| at > now);
-        assert!(told, "{name} strands {staged} requests at {now:?}; wake_at says {wake_at:?}");
+        let told = self.scheduler.wake_at().is_some();
+        assert!(told, "{name} strands {staged} requests at {now:?}");
     }
 
     /// Whether every tag is free and nobody waits.
