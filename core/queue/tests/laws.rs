@@ -299,6 +299,8 @@ laws! {
     mq_3_lanes_sharing_tags: Path::mq(3).sharing();
     mq_3_lanes_scheduled_sharing_tags: Path::mq(3).scheduled().sharing();
     mq_3_lanes_kyber: Path::mq(3).by(Order::Kyber);
+    mq_3_lanes_deadline_sharing_tags: Path::mq(3).by(Order::Deadline).sharing();
+    sq_deadline: Path::sq(Home::Any).by(Order::Deadline);
     mq_3_lanes_with_one_token: Path::mq(3).by(Order::OneToken);
     mq_3_lanes_with_tokens_that_rest: Path::mq(3).by(Order::TokensThatRest);
     mq_2_lanes_with_one_token_sharing_tags: Path::mq(2).by(Order::OneToken).sharing();

@@ -49,6 +49,10 @@ struct Scene {
 
 impl Scene {
     fn new(shape: Shape, config: Config) -> Scene {
+        // The plain paths, unless a scene is about a scheduler.
+        let plain = if config.mode == QueueMode::Sq { "noop" } else { "none" };
+        let scheduler = config.scheduler.or_else(|| Some(String::from(plain)));
+        let config = Config { scheduler, ..config };
         let sim = Sim::new(shape);
         let device = Device::new(config, Arc::clone(&sim) as Arc<_>).unwrap();
         let bell = bell();

@@ -15,6 +15,8 @@ use super::tokens;
 pub enum Order {
     /// First in, first out; the same for every lane.
     Noop,
+    /// By deadline and sector; the same for every lane.
+    Deadline,
     /// Each lane its own requests; tokens go round among all lanes.
     Kyber,
     OneToken,
@@ -69,9 +71,17 @@ impl Path {
     /// A device of this path in front of `driver`; the rest as `config` says.
     pub fn device(&self, config: Config, driver: Arc<dyn Driver>) -> Device {
         let config = Config { mode: self.mode, spread: self.spread, queues: self.lanes, ..config };
-        let device = if self.scheduled && self.mode == QueueMode::Mq {
+        let listed = match (self.mode, self.order) {
+            (QueueMode::Sq, Order::Deadline) => "deadline",
+            (QueueMode::Sq, _) => "noop",
+            (QueueMode::Mq, Order::Deadline) => "mq-deadline",
+            (QueueMode::Mq, _) => "none",
+        };
+        let config = Config { scheduler: Some(String::from(listed)), ..config };
+        let own = self.mode == QueueMode::Mq && self.order != Order::Deadline;
+        let device = if self.scheduled && own {
             let make: Make = match self.order {
-                Order::Noop => |setup| Box::new(Noop::new(setup)),
+                Order::Noop | Order::Deadline => |setup| Box::new(Noop::new(setup)),
                 Order::Kyber => |setup| Box::new(Kyber::new(setup)),
                 Order::OneToken => tokens::one,
                 Order::TokensThatRest => tokens::two_that_rest,

@@ -44,7 +44,7 @@ pub fn check_tags(path: Path, sim: &Sim, device: &Device, now: Nanos, mut turn_a
     (0..4).for_each(|_| turn_all());
     let (peak, sent) = (sim.world().tally.peak, submitters.iter().map(|s| s.1).sum::<u64>());
     let queued = device.nr_requests();
-    // Tokens may be fewer than tags.
+    // Tokens may be fewer than tags; and merging depends on the order.
     let bound = path.order != Order::Noop;
     if !bound && (!path.scheduled || usize::from(queued) >= depth * usize::from(path.lanes)) {
         let merged = device.stats().in_flight - peak as u64;
