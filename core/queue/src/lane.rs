@@ -61,14 +61,16 @@ impl Lane {
     pub(crate) fn multi(
         shared: Arc<Shared>,
         index: usize,
-        hard: HardQueue,
+        mut hard: HardQueue,
         state: &mut LaneState,
     ) -> Lane {
         let event = event_of(&hard);
+        let snapshot = shared.snapshot();
+        hard.follow(&snapshot);
         let multi = Multi {
             hard,
             ways: state.kept.take().unwrap_or_default(),
-            snapshot: shared.snapshot(),
+            snapshot,
             ask_elevator: false,
             elevator_wake: None,
             pulled: Vec::new(),
@@ -219,6 +221,7 @@ impl Multi {
     fn refresh(&mut self, shared: &Shared) {
         if self.snapshot.version != shared.version() {
             self.snapshot = shared.snapshot();
+            self.hard.follow(&self.snapshot);
         }
     }
 
