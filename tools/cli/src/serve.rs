@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use weir::units::show_size;
 use weir::{Device, Host, QueueMode, Target};
-use weir_control::{Config, Disk};
+use weir_control::config::{Config, Disk};
 use weir_front_nbd::{Address, Export, Server, Settings};
 
 use crate::Failure;
