@@ -7,7 +7,10 @@
 mod activation;
 mod bench;
 mod descriptors;
+mod reach;
+mod schedulers;
 mod serve;
+mod tree;
 mod values;
 
 use std::process::ExitCode;
@@ -29,6 +32,10 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Serve(serve::Serve),
+    Ls(tree::Ls),
+    Get(tree::Get),
+    Set(tree::Set),
+    Schedulers(schedulers::Schedulers),
     Bench(bench::Bench),
 }
 
@@ -69,6 +76,10 @@ fn main() -> ExitCode {
     descriptors::raise();
     let outcome = match cli.command {
         Command::Serve(serve) => serve.run(),
+        Command::Ls(ls) => ls.run(),
+        Command::Get(get) => get.run(),
+        Command::Set(set) => set.run(),
+        Command::Schedulers(schedulers) => schedulers.run(),
         Command::Bench(bench) => bench.run(),
     };
     match outcome {
