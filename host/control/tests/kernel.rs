@@ -318,20 +318,23 @@ fn the_queue_core_takes_what_a_loop_device_takes() {
 }
 
 /// Where weir differs on purpose: what is no number is refused by every scheduler, and so is what
-/// would mislead. A kernel counts milliseconds in ticks and reads back multiples of them.
+/// would mislead. A kernel counts milliseconds in ticks and reads back multiples of them, of which
+/// the one above the largest number wraps around.
 fn is_excused(row: &Tunable, mine: &Seen, real: &Seen) -> bool {
     let number = |seen: &Seen| seen.1.trim().parse::<i128>().ok();
     let refused = mine.0 == Err(EINVAL) && real.0.is_ok();
     let near = row.unit == Unit::Milliseconds
         && mine.0 == real.0
-        && number(mine).zip(number(real)).is_some_and(|(a, b)| (a - b).abs() <= TICK_MS_MAX);
+        && number(mine)
+            .zip(number(real))
+            .is_some_and(|(a, b)| ((a - b) as i32).abs() <= TICK_MS_MAX);
     refused || row.strict || near
 }
 
 const EINVAL: i32 = 22;
 
 /// The longest tick of a kernel, ms (HZ = 100).
-const TICK_MS_MAX: i128 = 10;
+const TICK_MS_MAX: i32 = 10;
 
 #[test]
 fn a_tunable_takes_what_the_kernels_scheduler_of_that_name_takes() {
