@@ -111,6 +111,8 @@ impl Device {
             limits,
             nomerges: config.nomerges,
             barriers: config.barriers,
+            iostats: true,
+            timeout_ns: config.timeout_ns,
             scheduled: elevator.is_some(),
             slots: slots(nr_requests),
             nr_requests,
@@ -174,6 +176,12 @@ impl Device {
         self.shared.depth
     }
 
+    /// Those among them that are for the driver's own use.
+    #[must_use]
+    pub fn reserved_tags(&self) -> u16 {
+        self.shared.queues.reserved
+    }
+
     /// Whether a lane may be turned by any thread.
     #[must_use]
     pub fn any_home(&self) -> bool {
@@ -206,8 +214,8 @@ impl Device {
             Some(set) => Tags::shared(Arc::clone(set), index),
             None => Tags::own(shared.depth, shared.queues.reserved),
         };
-        let (timeout, gauges) = (shared.config.timeout_ns, Arc::clone(&port.gauges));
-        let hard = HardQueue::new(driver, shared.depth, tags, timeout, gauges);
+        let gauges = Arc::clone(&port.gauges);
+        let hard = HardQueue::new(driver, shared.depth, tags, gauges);
         // A lane opened again keeps its first bell: homes are for life.
         port.bell.get_or_init(|| Arc::clone(bell));
         state.open = true;
@@ -216,6 +224,7 @@ impl Device {
         };
         let event = event_of(&hard);
         single.install(hard);
+        single.follow(&shared.snapshot());
         shared.homes.lock().expect("the homes' lock").push(Arc::clone(bell));
         Ok(Lane::single(Arc::clone(shared), event, Arc::clone(bell)))
     }

@@ -58,7 +58,7 @@ impl Lane {
     pub(crate) fn multi(
         shared: Arc<Shared>,
         index: usize,
-        hard: HardQueue,
+        mut hard: HardQueue,
         state: &mut LaneState,
     ) -> Lane {
         let event = event_of(&hard);
@@ -67,6 +67,7 @@ impl Lane {
             // Something may have been staged for it while it was closed.
             shared.lanes[index].pending.mark(ELEVATOR);
         }
+        hard.follow(&snapshot);
         let multi = Multi {
             hard,
             ways: state.kept.take().unwrap_or_default(),
@@ -228,6 +229,7 @@ impl Multi {
     fn refresh(&mut self, shared: &Shared) {
         if self.snapshot.version != shared.version() {
             self.snapshot = shared.snapshot();
+            self.hard.follow(&self.snapshot);
         }
     }
 

@@ -35,6 +35,10 @@ pub(crate) struct Snapshot {
     pub(crate) limits: Limits,
     pub(crate) nomerges: u8,
     pub(crate) barriers: bool,
+    /// I/O is counted.
+    pub(crate) iostats: bool,
+    /// A request is timed out after so long, ns; 0 = never.
+    pub(crate) timeout_ns: u64,
     /// A scheduler is attached (multi-queue path).
     pub(crate) scheduled: bool,
     /// Everything ends with `Offline`.

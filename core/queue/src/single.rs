@@ -15,6 +15,7 @@ use crate::elevator::Elevator;
 use crate::hard::{HardQueue, Source};
 use crate::reply::Replies;
 use crate::request::RequestClaim;
+use crate::shared::Snapshot;
 
 /// The one queue of a device in `sq` mode.
 pub(crate) struct Single {
@@ -164,6 +165,13 @@ impl Single {
 
     pub(crate) fn limits_changed(&self, limits: &Limits, nomerges: u8) {
         self.lock().elevator.limits_changed(limits, nomerges);
+    }
+
+    /// Takes over what a snapshot says of hard queues.
+    pub(crate) fn follow(&self, snapshot: &Snapshot) {
+        if let Some(hard) = self.lock().hard.as_mut() {
+            hard.follow(snapshot);
+        }
     }
 
     pub(crate) fn pause(&self) {
