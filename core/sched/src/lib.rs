@@ -13,6 +13,11 @@ pub mod contract;
 pub mod hash;
 pub mod legacy;
 pub mod merge;
+pub mod nearest;
+pub mod queueing;
+pub mod seek_history;
+pub mod sorted;
+pub mod think_time;
 pub mod tunable;
 
 pub use contract::{Absorbed, End, Ended, Merge, Scheduler, Setup, Wants};
