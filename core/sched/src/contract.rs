@@ -202,6 +202,11 @@ pub trait Scheduler: Send {
         let _ = (group, weight, now);
     }
 
+    /// A group lies within another one; groups that were never named so lie within the root.
+    fn group_parent(&mut self, group: GroupId, parent: GroupId) {
+        let _ = (group, parent);
+    }
+
     /// Its tunables, to read.
     fn tunables(&self) -> &dyn Tunables;
 

@@ -4,7 +4,7 @@
 //! A scheduler owns no clock, thread, lock or memory of an I/O: it sees [`Rq`]s and answers with
 //! them, so the same code runs live and in a simulator.
 //!
-//! What is here: `noop` for the single-queue path. `none` is the absence of a scheduler and needs
+//! What is here: `noop` and `cfq` for the single-queue path. `none` is the absence of a scheduler and needs
 //! no code: the multi-queue path then feeds hard queues straight from its soft queues.
 
 #![forbid(unsafe_code)]
@@ -70,6 +70,14 @@ pub const SCHEDULERS: &[Entry] = &[
         compat: &["4.16"],
         tunables: &[],
         make: Some(|setup| Box::new(legacy::noop::Noop::new(setup))),
+    },
+    Entry {
+        name: "cfq",
+        family: Family::Legacy,
+        counterpart: "bfq",
+        compat: &["4.20"],
+        tunables: legacy::cfq::TUNABLES,
+        make: Some(|setup| Box::new(legacy::cfq::Cfq::new(setup))),
     },
 ];
 

@@ -1,3 +1,4 @@
 //! Schedulers of the single-queue path.
 
+pub mod cfq;
 pub mod noop;
