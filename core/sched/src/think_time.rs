@@ -9,27 +9,31 @@ const VALID_WEIGHT: u64 = 80;
 /// An average of which each sample is an eighth, kept with 8 bits of fraction.
 #[derive(Clone, Copy, Debug)]
 pub struct ThinkTime {
-    last_end: Nanos,
+    last_end: Option<Nanos>,
     weight: u64,
     total: u64,
     mean_ns: u64,
 }
 
 impl ThinkTime {
+    /// Nothing known; the first request will end a long silence.
+    pub const SILENT: ThinkTime = ThinkTime { last_end: None, weight: 0, total: 0, mean_ns: 0 };
+
     /// Nothing known; thinking begins at `now`.
     #[must_use]
     pub fn new(now: Nanos) -> ThinkTime {
-        ThinkTime { last_end: now, weight: 0, total: 0, mean_ns: 0 }
+        ThinkTime { last_end: Some(now), ..ThinkTime::SILENT }
     }
 
     /// A request was answered.
     pub fn ended(&mut self, now: Nanos) {
-        self.last_end = now;
+        self.last_end = Some(now);
     }
 
     /// A request came; no sample counts more than `most_ns`.
     pub fn sample(&mut self, now: Nanos, most_ns: u64) {
-        let sample = now.since(self.last_end).min(most_ns);
+        let silent_ns = self.last_end.map_or(u64::MAX, |end| now.since(end));
+        let sample = silent_ns.min(most_ns);
         self.weight = (7 * self.weight + 256) / 8;
         self.total = self.total.saturating_mul(7).saturating_add(sample.saturating_mul(256)) / 8;
         self.mean_ns = (self.total + 128) / self.weight;
@@ -54,7 +58,7 @@ mod tests {
 
     #[test]
     fn three_samples_make_it_known_and_the_cap_holds() {
-        let mut think = ThinkTime::new(Nanos::ZERO);
+        let mut think = ThinkTime::SILENT;
         for second in 1..=3 {
             assert_eq!(think.mean_ns(), None);
             think.sample(Nanos::from_ms(second * 1000), 16_000_000);

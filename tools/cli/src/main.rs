@@ -7,6 +7,7 @@
 mod activation;
 mod bench;
 mod descriptors;
+mod replay;
 mod serve;
 mod values;
 
@@ -30,6 +31,7 @@ struct Cli {
 enum Command {
     Serve(serve::Serve),
     Bench(bench::Bench),
+    Replay(replay::Replay),
 }
 
 /// Why a command ends without success.
@@ -70,6 +72,7 @@ fn main() -> ExitCode {
     let outcome = match cli.command {
         Command::Serve(serve) => serve.run(),
         Command::Bench(bench) => bench.run(),
+        Command::Replay(replay) => replay.run(),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -72,7 +72,7 @@ fn a_tree_of_groups_divides_the_disk_by_weights_and_leaf_weights() {
     for (group, weight) in [(root, 125), (a, 500), (b, 250), (aa, 500), (ab, 1000)] {
         bed.cfq.group_weight_changed(GroupId(group), weight, now);
     }
-    bed.cfq.leaf_weight_changed(GroupId(a), 750, now);
+    bed.cfq.leaf_weight_changed(GroupId(a), 750);
     let bed = run(bed);
     let times = [root, b, a, aa, ab].map(|group| bed.cfq.group_use(GroupId(group)).time_ns as f64);
     let all: f64 = times.iter().sum();

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use weir_bio::{Class, GroupId, Nanos};
+use weir_bio::{Class, GroupId};
 
 use super::queue::{Kind, QueueId, TreeId, TreeKey};
 use crate::sorted::Sorted;
@@ -83,8 +83,8 @@ pub(super) struct Group {
 }
 
 impl Group {
-    fn new(weight: u16, parent: Option<GroupIndex>, now: Nanos) -> Group {
-        let tree = ServiceTree { queues: Sorted::default(), think: ThinkTime::new(now) };
+    fn new(weight: u16, parent: Option<GroupIndex>) -> Group {
+        let tree = ServiceTree { queues: Sorted::default(), think: ThinkTime::SILENT };
         Group {
             parent,
             weight,
@@ -98,7 +98,7 @@ impl Group {
             trees: std::array::from_fn(|_| tree.clone()),
             busy_queues: 0,
             in_flight: 0,
-            think: ThinkTime::new(now),
+            think: ThinkTime::SILENT,
             average: [0; 3],
             saved: None,
             async_queues: [None; 17],
@@ -171,7 +171,7 @@ impl std::ops::IndexMut<GroupIndex> for Groups {
 impl Groups {
     /// The root alone.
     pub(super) fn new() -> Groups {
-        let root = Group::new(2 * WEIGHT_DEFAULT, None, Nanos::ZERO);
+        let root = Group::new(2 * WEIGHT_DEFAULT, None);
         Groups {
             table: vec![root],
             by_id: BTreeMap::from([(GroupId(0), GroupIndex(0))]),
@@ -182,10 +182,10 @@ impl Groups {
     }
 
     /// The group of this name; one never heard of is a child of the root.
-    pub(super) fn find(&mut self, id: GroupId, now: Nanos) -> GroupIndex {
+    pub(super) fn find(&mut self, id: GroupId) -> GroupIndex {
         let Groups { table, by_id, .. } = self;
         *by_id.entry(id).or_insert_with(|| {
-            table.push(Group::new(WEIGHT_DEFAULT, Some(GroupIndex(0)), now));
+            table.push(Group::new(WEIGHT_DEFAULT, Some(GroupIndex(0))));
             GroupIndex(table.len() as u32 - 1)
         })
     }
@@ -394,7 +394,7 @@ mod tests {
     #[test]
     fn a_tree_of_weights_divides_the_device_level_by_level() {
         let mut groups = Groups::new();
-        let [root, a, b, aa, ab] = [0, 1, 2, 3, 4].map(|id| groups.find(GroupId(id), Nanos::ZERO));
+        let [root, a, b, aa, ab] = [0, 1, 2, 3, 4].map(|id| groups.find(GroupId(id)));
         groups.set_parent(aa, a);
         groups.set_parent(ab, a);
         groups.set_weight(root, 125);
@@ -421,7 +421,7 @@ mod tests {
     #[test]
     fn a_new_weight_counts_when_the_group_is_next_put_in_order() {
         let mut groups = Groups::new();
-        let [a, b, inner] = [1, 2, 3].map(|id| groups.find(GroupId(id), Nanos::ZERO));
+        let [a, b, inner] = [1, 2, 3].map(|id| groups.find(GroupId(id)));
         groups.set_parent(inner, a);
         groups.became_busy(inner, false);
         groups.became_busy(b, false);
@@ -436,7 +436,7 @@ mod tests {
     #[test]
     fn charges_divided_by_shares_decide_and_newcomers_start_behind_the_last() {
         let mut groups = Groups::new();
-        let [a, b, late] = [1, 2, 3].map(|id| groups.find(GroupId(id), Nanos::ZERO));
+        let [a, b, late] = [1, 2, 3].map(|id| groups.find(GroupId(id)));
         groups.set_weight(a, 200);
         groups.became_busy(a, false);
         groups.became_busy(b, false);

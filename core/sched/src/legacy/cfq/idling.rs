@@ -129,6 +129,7 @@ impl Cfq {
             && at < now
         {
             self.idled_enough(at);
+            self.kicked = true;
         }
     }
 

@@ -89,6 +89,8 @@ pub struct Cfq {
     active_process: Option<SubmitterId>,
     /// Until when the empty queue in service is waited for.
     idle_until: Option<Nanos>,
+    /// Something other than a request or an answer ended the wait.
+    kicked: bool,
     workload: Workload,
     /// The end of the request dispatched last, sectors.
     position: u64,
@@ -125,6 +127,7 @@ impl Cfq {
             active: None,
             active_process: None,
             idle_until: None,
+            kicked: false,
             workload: Workload::NONE,
             position: 0,
             last_late_sync_ns: None,
@@ -139,8 +142,8 @@ impl Cfq {
     }
 
     /// A group's own processes have this weight (1..=1000) against its child groups.
-    pub fn leaf_weight_changed(&mut self, group: GroupId, weight: u16, now: Nanos) {
-        let at = self.groups.find(group, now);
+    pub fn leaf_weight_changed(&mut self, group: GroupId, weight: u16) {
+        let at = self.groups.find(group);
         self.groups.set_leaf_weight(at, weight);
     }
 
@@ -458,6 +461,10 @@ impl Scheduler for Cfq {
         }
     }
 
+    fn take_kicked(&mut self) -> u64 {
+        u64::from(std::mem::take(&mut self.kicked))
+    }
+
     fn depth_changed(&mut self, nr_requests: u16) {
         assert_eq!(self.staged(), 0, "the depth changes while nothing is staged");
         // Places of requests in flight stay.
@@ -476,13 +483,13 @@ impl Scheduler for Cfq {
         self.process_ended(context, now);
     }
 
-    fn group_weight_changed(&mut self, group: GroupId, weight: u16, now: Nanos) {
-        let at = self.groups.find(group, now);
+    fn group_weight_changed(&mut self, group: GroupId, weight: u16, _now: Nanos) {
+        let at = self.groups.find(group);
         self.groups.set_weight(at, weight);
     }
 
     fn group_parent(&mut self, group: GroupId, parent: GroupId) {
-        let [at, above] = [group, parent].map(|id| self.groups.find(id, Nanos::ZERO));
+        let [at, above] = [group, parent].map(|id| self.groups.find(id));
         self.groups.set_parent(at, above);
     }
 

@@ -56,7 +56,7 @@ impl Cfq {
         {
             return process.group.1;
         }
-        let group = self.groups.find(rq.group, now);
+        let group = self.groups.find(rq.group);
         let known = (rq.group, group);
         match &mut self.processes[at] {
             Some(process) => process.group = known,
@@ -161,6 +161,7 @@ impl Cfq {
             && self.active == Some(id)
         {
             self.expire(false, now);
+            self.kicked = true;
         }
         self.leave_queue(process);
         self.processes[at] = None;

@@ -655,7 +655,7 @@ impl Fuzz {
             }
             2 => {
                 let group = GroupId(self.prng.below(5) as u32);
-                self.rig.cfq.leaf_weight_changed(group, 500, now);
+                self.rig.cfq.leaf_weight_changed(group, 500);
             }
             3 => {
                 let parent = GroupId(self.prng.below(2) as u32);
