@@ -215,10 +215,17 @@ impl Shared {
         self.elevator.lock().expect("the elevator's lock")
     }
 
-    /// Hands a plug to the elevator (multi-queue path).
-    pub(crate) fn elevate(&self, plug: &mut Vec<RequestClaim>, now: Nanos) {
+    /// Hands the plug of a submitter, whose lane this is, to the elevator (multi-queue path).
+    pub(crate) fn elevate(
+        &self,
+        plug: &mut Vec<RequestClaim>,
+        context: SubmitterId,
+        lane: usize,
+        now: Nanos,
+    ) {
         let mut elevator = self.lock_elevator();
         let elevator = elevator.as_mut().expect("a scheduler is attached");
+        elevator.settle(context, lane as u16);
         for claim in plug.drain(..) {
             elevator.insert(claim, now);
         }
@@ -228,6 +235,15 @@ impl Shared {
     #[inline]
     pub(crate) fn kick(&self, lane: usize, source: usize) {
         self.lanes[lane].kick(source);
+    }
+
+    /// Tells lanes, a bit each, to ask the elevator.
+    #[inline]
+    pub(crate) fn kick_each(&self, mut lanes: u64) {
+        while lanes != 0 {
+            self.kick(lanes.trailing_zeros() as usize, ELEVATOR);
+            lanes &= lanes - 1;
+        }
     }
 
     /// Makes a lane take a turn.

@@ -184,10 +184,7 @@ impl Source for FromElevator<'_> {
     fn give(&mut self, _busy: bool, max: usize, sink: &mut impl FnMut(RequestClaim)) -> usize {
         self.elevator.pull(0, max, self.now, self.pulled);
         let given = self.pulled.len();
-        for claim in self.pulled.drain(..) {
-            self.elevator.started(claim.rq.tag, self.now);
-            sink(claim);
-        }
+        self.pulled.drain(..).for_each(sink);
         given
     }
 }
@@ -232,6 +229,7 @@ impl Queue {
         while let Some(claim) = self.sequenced.pop_front() {
             hard.take_in(claim, now, &mut self.replies);
         }
+        self.elevator.fire(now);
         let mut source =
             FromElevator { elevator: &mut self.elevator, pulled: &mut self.pulled, now };
         hard.issue(now, &mut self.replies, &mut source);
@@ -240,7 +238,7 @@ impl Queue {
     fn wake_at(&self, now: Nanos) -> Option<Nanos> {
         let paused = self.paused > 0;
         let hard = self.hard.as_ref().and_then(|hard| hard.wake_at(now, paused));
-        let elevator = self.elevator.wake_at().filter(|_| !paused);
+        let elevator = self.elevator.wake_at(now).filter(|_| !paused);
         [hard, elevator].into_iter().flatten().min()
     }
 }

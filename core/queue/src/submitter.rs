@@ -456,7 +456,7 @@ impl Core {
             return;
         }
         if self.snapshot.scheduled && !self.plug.is_empty() {
-            self.shared.elevate(&mut self.plug, now);
+            self.shared.elevate(&mut self.plug, self.id, self.lane, now);
             self.shared.kick(self.lane, ELEVATOR);
         }
         let touched = std::mem::take(&mut self.touched);

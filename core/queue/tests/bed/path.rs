@@ -4,7 +4,22 @@ use std::sync::Arc;
 
 use weir_queue::driver::Home;
 use weir_queue::{Config, Device, Driver, QueueMode, Spread};
+use weir_sched::Make;
 use weir_sched::legacy::noop::Noop;
+use weir_sched::mq::kyber::Kyber;
+
+use super::tokens;
+
+/// What decides the order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// First in, first out; the same for every lane.
+    Noop,
+    /// Each lane its own requests; tokens go round among all lanes.
+    Kyber,
+    OneToken,
+    TokensThatRest,
+}
 
 /// A way from a submitter to the driver.
 #[derive(Clone, Copy, Debug)]
@@ -13,6 +28,7 @@ pub struct Path {
     pub spread: Spread,
     pub lanes: u16,
     pub scheduled: bool,
+    pub order: Order,
     pub shared_tags: bool,
     pub home: Home,
 }
@@ -24,6 +40,7 @@ impl Path {
             spread: Spread::Submitter,
             lanes,
             scheduled: false,
+            order: Order::Noop,
             shared_tags: false,
             home: Home::Any,
         }
@@ -35,6 +52,10 @@ impl Path {
 
     pub const fn scheduled(self) -> Path {
         Path { scheduled: true, ..self }
+    }
+
+    pub const fn by(self, order: Order) -> Path {
+        Path { scheduled: true, order, ..self }
     }
 
     pub const fn sharing(self) -> Path {
@@ -49,7 +70,13 @@ impl Path {
     pub fn device(&self, config: Config, driver: Arc<dyn Driver>) -> Device {
         let config = Config { mode: self.mode, spread: self.spread, queues: self.lanes, ..config };
         let device = if self.scheduled && self.mode == QueueMode::Mq {
-            Device::with_scheduler(config, driver, |setup| Box::new(Noop::new(setup)))
+            let make: Make = match self.order {
+                Order::Noop => |setup| Box::new(Noop::new(setup)),
+                Order::Kyber => |setup| Box::new(Kyber::new(setup)),
+                Order::OneToken => tokens::one,
+                Order::TokensThatRest => tokens::two_that_rest,
+            };
+            Device::with_scheduler(config, driver, make)
         } else {
             Device::new(config, driver)
         };

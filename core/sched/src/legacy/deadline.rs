@@ -178,3 +178,30 @@ impl Tunables for Deadline {
         self.staged.front_merges = self.settings.front_merges;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::staged::tests::{Inspect, batches_are_sweeps, lanes_agree, setup};
+
+    impl Inspect for Deadline {
+        fn lanes(&mut self) -> Vec<(Vec<SchedTag>, Vec<SchedTag>)> {
+            (0..2).map(|lane| self.staged.lane(lane)).collect()
+        }
+
+        fn batching(&self) -> u32 {
+            self.batching
+        }
+    }
+
+    #[test]
+    fn orders_and_fifos_hold_the_same_and_the_next_request_is_among_them() {
+        lanes_agree(|| Deadline::new(&setup()), |deadline| deadline.staged.cursor);
+        lanes_agree(|| Deadline::of_4_12(&setup()), |deadline| deadline.staged.cursor);
+    }
+
+    #[test]
+    fn within_a_batch_the_direction_stays_and_sectors_never_go_down() {
+        batches_are_sweeps(Deadline::new);
+    }
+}

@@ -431,3 +431,29 @@ impl Tunables for MqDeadline {
         self.staged.front_merges = self.settings.front_merges;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::staged::tests::{Inspect, batches_are_sweeps, lanes_agree, setup};
+
+    impl Inspect for MqDeadline {
+        fn lanes(&mut self) -> Vec<(Vec<SchedTag>, Vec<SchedTag>)> {
+            (0..2 * CLASSES).map(|lane| self.staged.lane(lane)).collect()
+        }
+
+        fn batching(&self) -> u32 {
+            self.batching
+        }
+    }
+
+    #[test]
+    fn orders_and_fifos_hold_the_same_requests() {
+        lanes_agree(|| MqDeadline::new(&setup()), |_| SchedTag::NONE);
+    }
+
+    #[test]
+    fn within_a_batch_the_direction_stays_and_sectors_never_go_down() {
+        batches_are_sweeps(MqDeadline::new);
+    }
+}

@@ -397,3 +397,120 @@ impl<const SORTED: bool> Staged<SORTED> {
         std::iter::successors(some(from), |tag| some(next(&self.nodes[*tag]))).collect()
     }
 }
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use weir_bio::{GroupId, IoPrio, Op, Prng, RqId};
+
+    use crate::contract::Scheduler;
+
+    /// A scheduler of the deadline family as its tests look into it.
+    pub(crate) trait Inspect: Scheduler {
+        fn lanes(&mut self) -> Vec<(Vec<SchedTag>, Vec<SchedTag>)>;
+        fn batching(&self) -> u32;
+    }
+
+    pub(crate) fn setup() -> Setup {
+        let limits = Limits { capacity: 1 << 20, ..Limits::default() };
+        Setup { limits, nr_requests: 32, hard_queues: 1, nomerges: 0, compat: "" }
+    }
+
+    fn request(prng: &mut Prng, tag: SchedTag) -> Rq {
+        Rq {
+            sector: 8 * prng.below(64),
+            sectors: 8,
+            id: RqId(0),
+            flags: Flags::SYNC,
+            group: GroupId(0),
+            ioprio: IoPrio((prng.below(4) << 13) as u16),
+            hint: 0,
+            tag,
+            op: if prng.percent(50) { Op::Write } else { Op::Read },
+            segments: 1,
+        }
+    }
+
+    /// Invariant I2: order and FIFO of each lane hold the same requests, and a cursor is one of
+    /// them.
+    fn check_lanes(scheduler: &mut impl Inspect, cursor: SchedTag) {
+        let (mut staged, mut cursor_is_staged) = (0, cursor == SchedTag::NONE);
+        for (mut sorted, mut aged) in scheduler.lanes() {
+            staged += sorted.len();
+            cursor_is_staged |= aged.contains(&cursor);
+            sorted.sort();
+            aged.sort();
+            assert_eq!(sorted, aged);
+        }
+        assert_eq!(staged, scheduler.staged());
+        assert!(cursor_is_staged, "the cursor is tag {}, which is in no lane", cursor.0);
+    }
+
+    /// Holds a scheduler to I2 while bios merge and requests join.
+    pub(crate) fn lanes_agree<S: Inspect>(make: fn() -> S, cursor: fn(&S) -> SchedTag) {
+        for seed in 0..1_000 {
+            println!("seed {seed}");
+            let mut prng = Prng::new(seed);
+            let mut scheduler = make();
+            let mut free: Vec<_> = (0..setup().nr_requests).map(SchedTag).collect();
+            for _ in 0..100 {
+                let mut gone = Vec::new();
+                if prng.percent(30) {
+                    gone.extend(scheduler.dispatch(0, Nanos::ZERO).map(|rq| rq.tag));
+                } else if prng.percent(50) {
+                    let merge = scheduler.merge(&request(&mut prng, SchedTag::NONE), Nanos::ZERO);
+                    if let Merge::BackJoined { gone: tag, .. }
+                    | Merge::FrontJoined { gone: tag, .. } = merge
+                    {
+                        gone.push(tag);
+                    }
+                } else if let Some(tag) = free.pop() {
+                    let mut absorbed = Absorbed::new();
+                    let rq = request(&mut prng, tag);
+                    scheduler.insert(rq, End::Tail, Nanos::ZERO, &mut absorbed);
+                    gone.extend(absorbed.into_iter().map(|(_, gone)| gone));
+                }
+                for tag in gone {
+                    scheduler.finish(tag, Nanos::ZERO);
+                    free.push(tag);
+                }
+                let cursor = cursor(&scheduler);
+                check_lanes(&mut scheduler, cursor);
+            }
+        }
+    }
+
+    /// Invariant I3, with one class and neither merges nor head inserts: in a batch the direction
+    /// stays, sectors never go down, and it is no longer than `fifo_batch`.
+    pub(crate) fn batches_are_sweeps<S: Inspect>(make: fn(&Setup) -> S) {
+        for seed in 0..1_000 {
+            println!("seed {seed}");
+            let mut prng = Prng::new(seed);
+            let mut scheduler = make(&Setup { nomerges: 2, ..setup() });
+            let batch = prng.below(6) as u32;
+            scheduler.tunables_mut().put("fifo_batch", i128::from(batch));
+            scheduler.tunables_mut().put("read_expire", i128::from(prng.below(20)));
+            let mut free: Vec<_> = (0..setup().nr_requests).map(SchedTag).collect();
+            let mut last: Option<Rq> = None;
+            for ms in 0..100 {
+                if let Some(tag) = free.pop() {
+                    let rq = Rq { ioprio: IoPrio::NONE, ..request(&mut prng, tag) };
+                    scheduler.insert(rq, End::Tail, Nanos::from_ms(ms), &mut Absorbed::new());
+                }
+                if prng.percent(40) {
+                    continue;
+                }
+                let before = scheduler.batching();
+                let rq = scheduler.dispatch(0, Nanos::from_ms(ms)).expect("one class never waits");
+                assert!(scheduler.batching() <= batch.max(1));
+                if let Some(last) = last.filter(|_| scheduler.batching() == before + 1) {
+                    assert_eq!(last.op, rq.op);
+                    assert!(last.sector <= rq.sector, "{} after {}", rq.sector, last.sector);
+                }
+                last = Some(rq);
+                scheduler.finish(rq.tag, Nanos::from_ms(ms));
+                free.push(rq.tag);
+            }
+        }
+    }
+}

@@ -1,6 +1,6 @@
 //! Modelled devices: when a request that is handed over now will be answered.
 
-use weir_bio::{Nanos, Op, Rq, SECTOR};
+use weir_bio::{Nanos, Op, Prng, Rq, SECTOR};
 
 /// How long a request takes.
 #[derive(Clone, Copy, Debug)]
@@ -22,6 +22,8 @@ pub struct Device {
     rotational: bool,
     flush_ns: u64,
     overhead_ns: u64,
+    /// How much shorter or longer than its mean a service may be, and what decides it.
+    noise: Option<(u64, Prng)>,
     /// When each slot is free again; a single one but for slots.
     free_at: Vec<Nanos>,
     /// The sector behind the last request.
@@ -31,8 +33,8 @@ pub struct Device {
 impl Device {
     fn new(model: Model, slots: usize, rotational: bool) -> Device {
         let free_at = vec![Nanos::ZERO; slots];
-        let (flush_ns, overhead_ns, head) = (0, 0, 0);
-        Device { model, depth: slots, rotational, flush_ns, overhead_ns, free_at, head }
+        let (depth, flush_ns, overhead_ns, noise, head) = (slots, 0, 0, None, 0);
+        Device { model, depth, rotational, flush_ns, overhead_ns, noise, free_at, head }
     }
 
     /// One request at a time, `service_ns` each.
@@ -83,6 +85,12 @@ impl Device {
         Device { overhead_ns, ..self }
     }
 
+    /// Each service is up to so much shorter or longer. A client that thinks for a fixed time
+    /// falls into step with a device that has no noise, and sees one phase of it only.
+    pub fn with_noise(self, noise_ns: u64, seed: u64) -> Device {
+        Device { noise: Some((noise_ns, Prng::new(seed))), ..self }
+    }
+
     /// What it says about itself.
     pub fn says_rotational(self, rotational: bool) -> Device {
         Device { rotational, ..self }
@@ -116,6 +124,12 @@ impl Device {
                 let media_ns = u128::from(bytes) * 1_000_000_000 / u128::from(bytes_per_s);
                 let seek_ns = if rq.sector == self.head { 0 } else { seek_ns };
                 seek_ns + media_ns as u64
+            }
+        };
+        let service_ns = match &mut self.noise {
+            None => service_ns,
+            Some((noise_ns, prng)) => {
+                (service_ns + prng.below(2 * *noise_ns + 1)).saturating_sub(*noise_ns)
             }
         };
         *slot = begin + service_ns;
