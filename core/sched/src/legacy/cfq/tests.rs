@@ -107,10 +107,9 @@ impl Rig {
 #[test]
 fn a_slice_is_a_fifth_longer_or_shorter_for_each_level() {
     let cfq = Cfq::new(&setup(true, 0));
-    let ms = |sync| std::array::from_fn(|level| cfq.slice_ns(sync, level as u8) / MS);
-    assert_eq!(ms(true), [180, 160, 140, 120, 100, 80, 60, 40]);
-    assert_eq!(ms(false), [72, 64, 56, 48, 40, 32, 24, 16]);
-    assert_eq!(cfq.slice_ns(true, 7), 40 * MS);
+    let slices = |sync| std::array::from_fn(|level| cfq.slice_ns(sync, level as u8));
+    assert_eq!(slices(true), [180, 160, 140, 120, 100, 80, 60, 40].map(|ms| ms * MS));
+    assert_eq!(slices(false), [72, 64, 56, 48, 40, 32, 24, 16].map(|ms| ms * MS));
 }
 
 #[test]
@@ -172,6 +171,92 @@ fn the_slice_begins_with_the_first_answer_and_not_with_the_seek() {
     rig.complete(&first);
     let slot = rig.active().expect("in service").slot;
     assert_eq!((slot.started_at, slot.ends_at), (Some(rig.now), rig.now + 100 * MS));
+}
+
+/// Where a submitter's sync queue stands in its tree, against now, nanoseconds.
+fn turn_of(rig: &Rig, submitter: u16) -> i64 {
+    let id = rig.cfq.present_queue(&rq(submitter, 0)).expect("a queue");
+    let (_, (at, ..)) = rig.cfq.queue(id).place.expect("a busy queue");
+    at - rig.now.0 as i64
+}
+
+#[test]
+fn better_levels_come_sooner_by_the_difference_of_slices_for_each_other_queue() {
+    let mut rig = Rig::new();
+    let ms = MS as i64;
+    rig.insert(at_level(Class::BestEffort, 7, rq(1, 1000)));
+    assert_eq!(turn_of(&rig, 1), 0, "alone");
+    rig.insert(at_level(Class::BestEffort, 0, rq(2, 10_000_000)));
+    assert_eq!(turn_of(&rig, 2), 0, "nobody has a longer slice");
+    rig.insert(at_level(Class::BestEffort, 7, rq(3, 20_000_000)));
+    assert_eq!(turn_of(&rig, 3), 2 * (180 - 40) * ms);
+    rig.insert(rq(4, 30_000_000));
+    assert_eq!(turn_of(&rig, 4), 3 * (180 - 100) * ms);
+    for (submitter, turn) in [(5, 200), (6, 400)] {
+        rig.insert(at_level(Class::Idle, 0, rq(submitter, 40_000_000)));
+        assert_eq!(turn_of(&rig, submitter), turn * ms, "one behind the other");
+    }
+}
+
+#[test]
+fn what_was_left_of_a_slice_counts_at_the_next_turn() {
+    let mut rig = Rig::new();
+    rig.set("low_latency", "0");
+    let ms = MS as i64;
+    for step in 0..4 {
+        rig.insert(rq(1, 1000 + step * 128));
+    }
+    rig.turn(MS);
+    rig.later(30 * MS);
+    rig.insert(at_level(Class::RealTime, 4, rq(2, 90_000_000)));
+    assert_eq!(turn_of(&rig, 1), 80 * ms - 70 * ms, "70 of 100 ms were left");
+    assert_eq!(rig.serve(), Some(2));
+}
+
+#[test]
+fn a_kind_is_served_for_its_part_of_the_target_and_the_rest_is_kept_for_later() {
+    let mut rig = Rig::new();
+    rig.insert(rq(1, 1000));
+    rig.insert(background(2, 90_000_000));
+    let group = rig.cfq.queue(QueueId(0)).group;
+    let ns = |rig: &Rig, kind| rig.cfq.workload_ns(group, Class::BestEffort, kind);
+    assert_eq!(ns(&rig, queue::Kind::Sync), 150 * MS);
+    assert_eq!(ns(&rig, queue::Kind::Async), 60 * MS, "two fifths of it");
+    rig.turn(MS);
+    rig.later(49 * MS);
+    rig.cfq.expire(false, rig.now);
+    let saved = rig.cfq.groups[group].saved.expect("a part is left");
+    assert_eq!((saved.left_ns, saved.kind), (100 * MS, queue::Kind::Sync));
+    for writer in 3..40 {
+        rig.insert(at_level(Class::RealTime, 0, rq(writer, u64::from(writer) * 1_000_000)));
+    }
+    rig.set("target_latency", "1");
+    let real_time = rig.cfq.workload_ns(group, Class::RealTime, queue::Kind::Sync);
+    assert_eq!(real_time, 16 * MS, "twice slice_idle at least");
+    assert_eq!(ns(&rig, queue::Kind::Async), 2 * MS);
+}
+
+#[test]
+fn when_service_is_counted_otherwise_what_groups_had_before_is_forgotten() {
+    let mut rig = Rig::with(&setup(false, 2));
+    rig.cfq.set_queueing(false);
+    let of = |group: u16, at: u64| Rq { group: GroupId(group.into()), ..rq(group, at) };
+    for step in 0..100 {
+        rig.insert(of(1, 1000 + step * 128));
+        rig.insert(of(2, 90_000_000 + step * 128));
+    }
+    // Charged in time: a hundred million for a slice, where a request will count as one.
+    let mut served = 0;
+    while served == 0 || rig.active().is_some() {
+        served = rig.turn(5 * MS).group.0;
+    }
+    rig.cfq.set_queueing(true);
+    let other = 3 - served;
+    let mut turns = 0;
+    while rig.turn(5 * MS).group.0 == other {
+        turns += 1;
+        assert!(turns < 50, "the group that was served first starves");
+    }
 }
 
 #[test]

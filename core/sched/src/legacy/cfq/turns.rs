@@ -144,7 +144,7 @@ impl Cfq {
     }
 
     /// How long a kind is served before another may be.
-    fn workload_ns(&self, at: GroupIndex, class: Class, kind: Kind) -> u64 {
+    pub(super) fn workload_ns(&self, at: GroupIndex, class: Class, kind: Kind) -> u64 {
         let group = &self.groups[at];
         let target = u128::from(self.knobs.target_latency_ns);
         let group_slice = target * u128::from(self.groups.share(at)) / u128::from(WHOLE);
