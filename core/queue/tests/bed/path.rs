@@ -19,6 +19,8 @@ pub enum Order {
     Kyber,
     OneToken,
     TokensThatRest,
+    /// Slices of time for each submitter, and waits between them; on the single-queue path.
+    Cfq,
 }
 
 /// A way from a submitter to the driver.
@@ -68,9 +70,12 @@ impl Path {
 
     /// A device of this path in front of `driver`; the rest as `config` says.
     pub fn device(&self, config: Config, driver: Arc<dyn Driver>) -> Device {
-        let config = Config { mode: self.mode, spread: self.spread, queues: self.lanes, ..config };
+        let scheduler = (self.order == Order::Cfq).then(|| "cfq".to_owned()).or(config.scheduler);
+        let (mode, spread, queues) = (self.mode, self.spread, self.lanes);
+        let config = Config { mode, spread, queues, scheduler, ..config };
         let device = if self.scheduled && self.mode == QueueMode::Mq {
             let make: Make = match self.order {
+                Order::Cfq => panic!("cfq is for the single-queue path"),
                 Order::Noop => |setup| Box::new(Noop::new(setup)),
                 Order::Kyber => |setup| Box::new(Kyber::new(setup)),
                 Order::OneToken => tokens::one,
