@@ -155,11 +155,13 @@ mod tests {
     }
 
     #[test]
-    fn counterparts_name_each_other_and_the_table_is_the_schedulers_own() {
+    fn a_counterpart_is_of_the_other_path_and_the_table_is_the_schedulers_own() {
         for entry in SCHEDULERS {
             if let Some(other) = SCHEDULERS.iter().find(|e| e.name == entry.counterpart) {
                 assert_ne!(entry.family, other.family, "{}", entry.name);
-                assert_eq!(other.counterpart, entry.name);
+                // Two may have the same counterpart, as the older path has fewer schedulers.
+                let back = SCHEDULERS.iter().find(|e| e.name == other.counterpart);
+                assert_eq!(back.map(|e| e.family), Some(entry.family), "{}", entry.name);
             }
             let Some(make) = entry.make else { continue };
             let limits = weir_bio::Limits::default();

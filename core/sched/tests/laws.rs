@@ -52,6 +52,8 @@ struct Life {
     bios: Vec<(u64, u32, bool)>,
     did: Vec<Did>,
     device_depth: usize,
+    /// Most of what comes does this, if it is set: then whatever counts by op is full at times.
+    mostly: Option<Op>,
 }
 
 impl Life {
@@ -68,7 +70,7 @@ impl Life {
         let setup = Setup {
             hard_queues: if is_multi(entry) { 1 + prng.below(3) as u16 } else { 1 },
             nomerges: if prng.percent(80) { 0 } else { prng.below(3) as u8 },
-            ..setup(limits, 4 + prng.below(29) as u16, compat)
+            ..setup(limits, 4 + prng.below(61) as u16, compat)
         };
         let make = entry.make.expect("only what can be made lives");
         let context = Context { ioprio: IoPrio::NONE, group: GroupId(0), is_gone: false };
@@ -79,6 +81,7 @@ impl Life {
             bios: Vec::new(),
             did: Vec::new(),
             device_depth: [1, 2, 8, 64][prng.below(4) as usize],
+            mostly: [None, None, None, Some(Op::WriteZeroes)][prng.below(4) as usize],
             prng,
         };
         for context in 0..CONTEXTS {
@@ -158,6 +161,7 @@ impl Life {
             17..19 => Op::Discard,
             _ => [Op::WriteZeroes, Op::SecureErase][prng.below(2) as usize],
         };
+        let op = self.mostly.filter(|_| prng.percent(80)).unwrap_or(op);
         let mut flags = Flags::NONE;
         if op.is_write() && prng.percent(50) {
             flags |= Flags::SYNC;

@@ -97,8 +97,8 @@ fn reader_against_writers(
     bed.run_until(TO);
     let writers = writers.iter().map(|writer| iops(&bed, *writer)).collect();
     let reader = latencies(&bed, reader);
-    // The median jumps by a whole command with the least change of the thinking time, which the
-    // kernel's timers blur and the bed's do not; the mean does not.
+    // Printed and not bounded: latencies of a reader that thinks for a fixed time gather in a few
+    // peaks a command apart, and the median is in one of them. It is above the kernel's.
     eprintln!("{scheduler}: the reader's p50 is {:.1} ms", ms(reader.percentile(50)));
     (reader, writers)
 }

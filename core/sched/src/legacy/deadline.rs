@@ -3,8 +3,8 @@
 //!
 //! Each direction has an order by sector and a FIFO. A batch goes on from one request to its
 //! successor, looking at no clock; between batches the direction is chosen, and the oldest of that
-//! direction goes first if its time is up. The position is a request, not a sector: it is fixed when
-//! its predecessor leaves, so what arrives in between waits for a later sweep.
+//! direction goes first if its time is up. The position is a request, not a sector: it is fixed
+//! when its predecessor leaves, so what arrives in between waits for a later sweep.
 //!
 //! `mq-deadline` at its 4.12 level is the same machine behind a head list.
 

@@ -3,7 +3,7 @@
 //! Header lines (`scheduler`, `tick_us`, `set`), then one event a line; a recording that
 //! contradicts itself is refused with the line where it does.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 
 use weir_bio::{Class, IoPrio, Op};
@@ -135,8 +135,6 @@ pub struct Recording {
     pub settings: Vec<Stated<(String, String)>>,
     /// The events in the order of the file.
     pub events: Vec<Event>,
-    /// The most bios that were queued or in flight at once.
-    pub most_at_once: usize,
 }
 
 impl Recording {
@@ -166,7 +164,6 @@ impl Recording {
             };
             taken.map_err(|what| ReplayError { line: Some(line), what })?;
         }
-        recording.most_at_once = books.most_at_once;
         Ok(recording)
     }
 
@@ -264,111 +261,79 @@ fn priority(class: &str, level: &str) -> Result<IoPrio, String> {
 }
 
 /// What is queued and in flight while a recording is read, so that each of its events can be held
-/// against those before it. Requests that became one in the kernel are known by their range alone.
+/// against those before it.
+///
+/// Which bios a dispatched request is made of cannot always be told, as several may cover the same
+/// sectors; how often each sector is covered can.
 #[derive(Default)]
 struct Books {
-    /// Bios that are queued: by op and first sector, the lengths of those that start there.
-    queued: BTreeMap<(Op, u64), Vec<u32>>,
-    in_flight: BTreeMap<Range, Vec<usize>>,
-    at_once: usize,
-    most_at_once: usize,
+    /// By op and sector: how many more bios cover this sector than the one before it.
+    steps: BTreeMap<(Op, u64), i64>,
+    in_flight: BTreeMap<Range, usize>,
 }
 
 impl Books {
     fn enter(&mut self, event: &Event) -> Result<(), String> {
         let Event { kind, range, .. } = *event;
+        let is_flush = range.op == Op::Flush;
         match kind {
-            Kind::MergedBack | Kind::MergedFront if range.op == Op::Flush => {
+            Kind::MergedBack | Kind::MergedFront if is_flush => {
                 return Err(format!("{kind} {range}: a flush is never merged"));
             }
-            Kind::MergedBack
-                if !self.is_queued(range.op, |s, n| s + u64::from(n) == range.sector) =>
-            {
+            Kind::MergedBack if !self.is_covered(range.op, range.sector.wrapping_sub(1), 1) => {
                 return Err(format!("M {range}: nothing that is queued ends there"));
             }
-            Kind::MergedFront if !self.is_queued(range.op, |s, _| s == range.end()) => {
+            Kind::MergedFront if !self.is_covered(range.op, range.end(), 1) => {
                 return Err(format!("F {range}: nothing that is queued starts where it ends"));
             }
-            Kind::Inserted | Kind::MergedBack | Kind::MergedFront => {
-                self.queued.entry((range.op, range.sector)).or_default().push(range.sectors);
-                self.at_once += 1;
-                self.most_at_once = self.most_at_once.max(self.at_once);
-            }
+            Kind::Inserted | Kind::MergedBack | Kind::MergedFront => self.cover(range, 1),
             Kind::Dispatched => {
-                let bios = self.take(range);
-                let bios = bios.ok_or_else(|| format!("D {range}: no such request is queued"))?;
-                self.in_flight.entry(range).or_default().push(bios);
+                // A flush passes the scheduler by and may come unannounced.
+                if !is_flush && !self.is_covered(range.op, range.sector, range.sectors) {
+                    return Err(format!("D {range}: no such request is queued"));
+                }
+                self.cover(range, -1);
+                *self.in_flight.entry(range).or_default() += 1;
             }
             Kind::Completed => {
-                let bios = self.in_flight.get_mut(&range).and_then(Vec::pop);
-                let bios =
-                    bios.ok_or_else(|| format!("C {range}: no such request is in flight"))?;
-                self.at_once -= bios;
+                let left = self.in_flight.get_mut(&range).filter(|count| **count > 0);
+                let left =
+                    left.ok_or_else(|| format!("C {range}: no such request is in flight"))?;
+                *left -= 1;
+                if *left == 0 {
+                    self.in_flight.remove(&range);
+                }
             }
         }
         Ok(())
     }
 
-    fn is_queued(&self, wanted: Op, fits: impl Fn(u64, u32) -> bool) -> bool {
-        let all = self.queued.range((wanted, 0)..=(wanted, u64::MAX));
-        all.into_iter().any(|((_, sector), lengths)| lengths.iter().any(|n| fits(*sector, *n)))
-    }
-
-    /// Takes the bios out that make up a range, and says how many; a flush may come unannounced,
-    /// as it passes the scheduler by.
-    fn take(&mut self, range: Range) -> Option<usize> {
-        let path = self.path(range.op, range.sector, range.end());
-        if range.op == Op::Flush && path.is_none() {
-            return Some(0);
-        }
-        let path = path?;
-        for (sector, sectors) in &path {
-            let key = (range.op, *sector);
-            let lengths = self.queued.get_mut(&key).expect("a bio on the path is queued");
-            let at = lengths.iter().position(|n| n == sectors).expect("and so is its length");
-            lengths.remove(at);
-            if lengths.is_empty() {
-                self.queued.remove(&key);
-            }
-        }
-        Some(path.len())
-    }
-
-    /// Bios that lie end to end from `from` to `to`. Of those that start at one sector any may be
-    /// the right one, so a dead end goes back to the last choice, and is entered only once.
-    fn path(&self, op: Op, from: u64, to: u64) -> Option<Vec<(u64, u32)>> {
-        if op == Op::Flush {
-            let sectors = (to - from) as u32;
-            return self.lengths(op, from).contains(&sectors).then(|| vec![(from, sectors)]);
-        }
-        let mut path: Vec<(u64, u32)> = Vec::new();
-        let mut choices = vec![self.lengths(op, from)];
-        let mut dead_ends = BTreeSet::new();
-        loop {
-            let at = path.last().map_or(from, |(sector, n)| sector + u64::from(*n));
-            if at == to {
-                return Some(path);
-            }
-            let Some(length) = choices.last_mut()?.pop() else {
-                dead_ends.insert(at);
-                choices.pop();
-                path.pop()?;
-                continue;
-            };
-            let end = at + u64::from(length);
-            if end <= to && !dead_ends.contains(&end) {
-                path.push((at, length));
-                choices.push(self.lengths(op, end));
-            }
+    fn step(&mut self, op: Op, sector: u64, by: i64) {
+        let step = self.steps.entry((op, sector)).or_default();
+        *step += by;
+        if *step == 0 {
+            self.steps.remove(&(op, sector));
         }
     }
 
-    /// The different lengths of the bios that start at a sector.
-    fn lengths(&self, op: Op, sector: u64) -> Vec<u32> {
-        let mut lengths = self.queued.get(&(op, sector)).cloned().unwrap_or_default();
-        lengths.sort_unstable();
-        lengths.dedup();
-        lengths
+    fn cover(&mut self, range: Range, by: i64) {
+        if range.op != Op::Flush {
+            self.step(range.op, range.sector, by);
+            self.step(range.op, range.end(), -by);
+        }
+    }
+
+    /// Whether a queued bio covers each of these sectors.
+    fn is_covered(&self, op: Op, from: u64, sectors: u32) -> bool {
+        let Some(to) = from.checked_add(u64::from(sectors)) else { return false };
+        let mut depth: i64 = self.steps.range((op, 0)..=(op, from)).map(|(_, by)| by).sum();
+        let within = self.steps.range((op, from + 1)..(op, to));
+        let mut least = depth;
+        for (_, by) in within {
+            depth += by;
+            least = least.min(depth);
+        }
+        least > 0
     }
 }
 
@@ -388,7 +353,7 @@ mod tests {
         assert_eq!(recording.scheduler, Some(Stated { line: 3, value: "kyber".to_owned() }));
         assert_eq!(recording.tick_us, Some(Stated { line: 4, value: 4000 }));
         assert_eq!(recording.settings[0].value, ("read_lat_nsec".to_owned(), "5".to_owned()));
-        assert_eq!((recording.events.len(), recording.most_at_once), (4, 2));
+        assert_eq!(recording.events.len(), 4);
         let first = recording.events[0];
         assert_eq!((first.line, first.range.to_string()), (6, "R 8 8".to_owned()));
         assert_eq!(first.ioprio, IoPrio::new(Class::RealTime, 7));
@@ -447,11 +412,25 @@ mod tests {
     }
 
     #[test]
-    fn a_dispatched_request_is_made_of_the_bios_that_fill_its_range() {
-        // Two bios start at 0; only the shorter one leads to 24.
-        let text = "0 I R 0 16 0 0\n0 I R 0 8 0 0\n0 M R 8 16 0 0\n1 D R 0 24 - -\n\
-                    2 D R 0 16 - -\n3 C R 0 24 - -\n3 C R 0 16 - -";
-        assert_eq!(read(text).unwrap().most_at_once, 3);
-        assert!(read("0 D F 0 0 - -\n1 C F 0 0 - -").is_ok(), "a flush passes the scheduler by");
+    fn a_dispatched_request_may_be_made_of_bios_that_cover_the_same_sectors() {
+        // Which two of the three became one can only be told by what is left.
+        for rest in ["R 0 16", "R 0 8"] {
+            let (joined, end) = if rest == "R 0 16" { ("R 0 24", 24) } else { ("R 0 32", 32) };
+            let text = format!(
+                "0 I R 0 16 0 0\n0 I R 0 8 0 0\n0 M R {} 16 0 0\n1 D {joined} - -\n\
+                 2 D {rest} - -\n3 C {joined} - -\n3 C {rest} - -",
+                end - 16
+            );
+            assert_eq!(read(&text).map(|recording| recording.events.len()), Ok(7), "{text}");
+            let once_more = read(&format!("{text}\n4 D {rest} - -")).unwrap_err();
+            assert!(once_more.contains("line 8"), "{once_more}");
+        }
+    }
+
+    #[test]
+    fn a_flush_passes_the_scheduler_by() {
+        assert!(read("0 D F 0 0 - -\n1 C F 0 0 - -").is_ok());
+        assert!(read("0 I F 0 0 0 0\n0 D F 0 0 - -\n1 C F 0 0 - -").is_ok());
+        assert!(read("0 C F 0 0 - -").is_err());
     }
 }

@@ -397,7 +397,7 @@ impl Staged {
         !self.queues[queue].marks[list].is_empty()
     }
 
-    /// The contexts' lists of one domain move behind the hard queue's own, in order of the contexts.
+    /// The contexts' lists of one domain move behind the hard queue's own, in order of contexts.
     #[inline]
     pub(super) fn flush(&mut self, queue: usize, domain: usize) {
         let HardQueue { flushed, marks, .. } = &mut self.queues[queue];
