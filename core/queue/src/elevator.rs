@@ -153,6 +153,14 @@ impl Elevator {
         self.scheduler.context_started(context, lane);
     }
 
+    /// This context sends nothing more; its number may be given to another.
+    pub(crate) fn context_ended(&mut self, context: SubmitterId) {
+        if let Some(home) = self.homes.get_mut(usize::from(context.0)) {
+            *home = u16::MAX;
+        }
+        self.scheduler.context_ended(context, self.last_now);
+    }
+
     /// Takes a request in: merges it, or gives it a tag and inserts it, or lets it wait for one.
     pub(crate) fn insert(&mut self, claim: RequestClaim, now: Nanos) {
         let now = self.clamp(now);

@@ -295,6 +295,10 @@ impl Shared {
         self.ledger.lock().expect("the ledger's lock").retire(&core.stats);
         let Core { member, .. } = core;
         self.gate.leave(member);
+        // A panic elsewhere may have poisoned the lock, and this may be what unwinds.
+        if !std::thread::panicking() {
+            self.with_elevator(|elevator| elevator.context_ended(SubmitterId(id as u16)));
+        }
         self.submitters.lock().expect("the submitters' lock").ports[id] = None;
     }
 

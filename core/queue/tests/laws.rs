@@ -306,6 +306,7 @@ laws! {
     mq_2_lanes_with_one_token_sharing_tags: Path::mq(2).by(Order::OneToken).sharing();
     sq_any_home: Path::sq(Home::Any);
     sq_fixed_home: Path::sq(Home::Fixed);
+    sq_any_home_cfq: Path::sq(Home::Any).by(Order::Cfq);
     round_robin_1_lane: Path::mq(1).in_turn();
     round_robin_2_lanes: Path::mq(2).in_turn();
     round_robin_3_lanes: Path::mq(3).in_turn();

@@ -719,6 +719,7 @@ stress! {
     mq_2_lanes_with_one_token_sharing_tags: Path::mq(2).by(Order::OneToken).sharing();
     sq_any_home: Path::sq(Home::Any);
     sq_fixed_home: Path::sq(Home::Fixed);
+    sq_fixed_home_cfq: Path::sq(Home::Fixed).by(Order::Cfq);
     round_robin_1_lane: Path::mq(1).in_turn();
     round_robin_3_lanes: Path::mq(3).in_turn();
     round_robin_3_lanes_sharing_tags: Path::mq(3).in_turn().sharing();

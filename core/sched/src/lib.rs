@@ -4,9 +4,9 @@
 //! A scheduler owns no clock, thread, lock or memory of an I/O: it sees [`Rq`]s and answers with
 //! them, so the same code runs live and in a simulator.
 //!
-//! What is here: `noop` and `deadline` for the single-queue path, `mq-deadline` and `kyber` for the
-//! multi-queue path. `none` is the absence of a scheduler and needs no code: the multi-queue path
-//! then feeds hard queues straight from its soft queues.
+//! What is here: `noop`, `deadline` and `cfq` for the single-queue path, `mq-deadline` and `kyber`
+//! for the multi-queue path. `none` is the absence of a scheduler and needs no code: the path then
+//! feeds hard queues straight from its soft queues.
 
 #![forbid(unsafe_code)]
 
@@ -16,8 +16,13 @@ pub mod hash;
 pub mod legacy;
 pub mod merge;
 pub mod mq;
+pub mod nearest;
+pub mod queueing;
 pub mod replay;
+pub mod seek_history;
+pub mod sorted;
 mod staged;
+pub mod think_time;
 pub mod tunable;
 
 pub use contract::{Absorbed, End, Ended, Merge, Scheduler, Setup, Wants};
@@ -94,6 +99,14 @@ pub const SCHEDULERS: &[Entry] = &[
         compat: legacy::deadline::COMPAT,
         tunables: legacy::deadline::TUNABLES,
         make: Some(|setup| Box::new(legacy::deadline::Deadline::new(setup))),
+    },
+    Entry {
+        name: "cfq",
+        family: Family::Legacy,
+        counterpart: "bfq",
+        compat: &["4.20"],
+        tunables: legacy::cfq::TUNABLES,
+        make: Some(|setup| Box::new(legacy::cfq::Cfq::new(setup))),
     },
 ];
 

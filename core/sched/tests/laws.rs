@@ -462,7 +462,7 @@ fn the_same_calls_have_the_same_answers() {
 #[test]
 fn what_is_done_depends_on_spans_of_time_and_not_on_the_time_of_day() {
     const SHIFT: u64 = 86_400 * SECOND;
-    let timeless = ["noop", "deadline", "mq-deadline", "kyber"];
+    let timeless = ["noop", "deadline", "cfq", "mq-deadline", "kyber"];
     for (entry, compat) in every().filter(|(entry, _)| timeless.contains(&entry.name)) {
         for seed in seeds(500) {
             let _tell = Tell(format!("{} as in {compat}: LAWS_SEED={seed}", entry.name));

@@ -331,7 +331,8 @@ impl Session {
         let Payload { to, range, fua, .. } = payload;
         let data = payload.into_data();
         let bytes = self.lend(&data);
-        let flags = if fua { Flags::SYNC | Flags::FUA } else { Flags::SYNC };
+        let durable = if fua { Flags::FUA } else { Flags::NONE };
+        let flags = Flags::SYNC | Flags::IDLE | durable;
         let slot = Slot { to, bytes, work: Work::Plain };
         self.submit_range(Op::Write, flags, range, data, slot, now);
     }

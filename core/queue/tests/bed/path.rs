@@ -21,6 +21,8 @@ pub enum Order {
     Kyber,
     OneToken,
     TokensThatRest,
+    /// Slices of time for each submitter, and waits between them; on the single-queue path.
+    Cfq,
 }
 
 /// A way from a submitter to the driver.
@@ -73,6 +75,7 @@ impl Path {
         let config = Config { mode: self.mode, spread: self.spread, queues: self.lanes, ..config };
         let listed = match (self.mode, self.order) {
             (QueueMode::Sq, Order::Deadline) => "deadline",
+            (QueueMode::Sq, Order::Cfq) => "cfq",
             (QueueMode::Sq, _) => "noop",
             (QueueMode::Mq, Order::Deadline) => "mq-deadline",
             (QueueMode::Mq, _) => "none",
@@ -81,6 +84,7 @@ impl Path {
         let own = self.mode == QueueMode::Mq && self.order != Order::Deadline;
         let device = if self.scheduled && own {
             let make: Make = match self.order {
+                Order::Cfq => panic!("cfq is for the single-queue path"),
                 Order::Noop | Order::Deadline => |setup| Box::new(Noop::new(setup)),
                 Order::Kyber => |setup| Box::new(Kyber::new(setup)),
                 Order::OneToken => tokens::one,
