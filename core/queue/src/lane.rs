@@ -230,6 +230,10 @@ impl Multi {
         if self.snapshot.version != shared.version() {
             self.snapshot = shared.snapshot();
             self.hard.follow(&self.snapshot);
+            if !self.snapshot.scheduled {
+                // Nobody asks for the old scheduler's time any more.
+                (self.ask_elevator, self.elevator_wake) = (false, None);
+            }
         }
     }
 

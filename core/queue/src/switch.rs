@@ -135,7 +135,11 @@ impl Device {
             .with_elevator(|elevator| elevator.scheduler().tunables_mut().set(name, text))
             .unwrap_or_else(|| no_scheduler(name))?;
         // Another depth, or no more idling: what waits may go now.
-        self.shared.nudge_all();
+        let lanes = self.shared.with_elevator(Elevator::look_again);
+        match &self.shared.single {
+            Some(_) => self.shared.nudge(0),
+            None => self.shared.kick_each(lanes.unwrap_or(0)),
+        }
         Ok(())
     }
 }

@@ -80,8 +80,16 @@ impl Serve {
         let signals = Signals::install()?;
         let config = self.configuration()?;
         let daemon = self.start(&config)?;
-        let addresses = self.open_addresses(&daemon, &config)?;
+        // Nobody is served before everything else is there: from then on a stop has to be orderly.
         let reach = self.open_tree(&daemon)?;
+        let addresses = match self.open_addresses(&daemon, &config) {
+            Ok(addresses) => addresses,
+            Err(failure) => {
+                drop(reach);
+                daemon.stop()?;
+                return Err(failure);
+            }
+        };
         if let Some(shortage) = descriptors::shortage(Settings::default().connections_max) {
             tracing::warn!("{shortage}");
         }
