@@ -202,6 +202,16 @@ pub trait Scheduler: Send {
         let _ = (group, weight, now);
     }
 
+    /// A group is now a child of `parent`; one nobody placed is a child of the root, group 0.
+    fn group_placed(&mut self, group: GroupId, parent: GroupId, now: Nanos) {
+        let _ = (group, parent, now);
+    }
+
+    /// A group is gone; what it still has staged goes on as the root's.
+    fn group_removed(&mut self, group: GroupId, now: Nanos) {
+        let _ = (group, now);
+    }
+
     /// Its tunables, to read.
     fn tunables(&self) -> &dyn Tunables;
 

@@ -4,8 +4,9 @@
 //! A scheduler owns no clock, thread, lock or memory of an I/O: it sees [`Rq`]s and answers with
 //! them, so the same code runs live and in a simulator.
 //!
-//! What is here: `noop` for the single-queue path. `none` is the absence of a scheduler and needs
-//! no code: the multi-queue path then feeds hard queues straight from its soft queues.
+//! What is here: `noop` for the single-queue path, `bfq` for the multi-queue path. `none` is the
+//! absence of a scheduler and needs no code: the multi-queue path then feeds hard queues straight
+//! from its soft queues.
 
 #![forbid(unsafe_code)]
 
@@ -13,6 +14,7 @@ pub mod contract;
 pub mod hash;
 pub mod legacy;
 pub mod merge;
+pub mod mq;
 pub mod tunable;
 
 pub use contract::{Absorbed, End, Ended, Merge, Scheduler, Setup, Wants};
@@ -59,6 +61,14 @@ pub const SCHEDULERS: &[Entry] = &[
         make: None,
     },
     Entry {
+        name: "bfq",
+        family: Family::Multi,
+        counterpart: "cfq",
+        compat: &["6.18"],
+        tunables: mq::bfq::TUNABLES,
+        make: Some(|setup| Box::new(mq::bfq::Bfq::new(setup))),
+    },
+    Entry {
         name: "noop",
         family: Family::Legacy,
         counterpart: "none",
@@ -94,7 +104,7 @@ mod tests {
         let error = find(Family::Multi, "noop").unwrap_err();
         assert!(error.contains("counterpart here is none"), "{error}");
         let error = find(Family::Multi, "cfg").unwrap_err();
-        assert!(error.contains("valid here: none"), "{error}");
+        assert!(error.contains("valid here: none, bfq"), "{error}");
         assert_eq!(find(Family::Legacy, "noop").unwrap().name, "noop");
     }
 }

@@ -1,0 +1,3 @@
+//! Schedulers of the multi-queue path.
+
+pub mod bfq;
