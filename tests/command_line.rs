@@ -225,7 +225,15 @@ fn a_file_that_another_daemon_serves_is_refused() {
 #[test]
 fn every_command_explains_itself_with_an_example_to_paste() {
     let folder = Folder::new();
-    for words in [&["serve", "--help"][..], &["bench", "--help"], &["bench", "core", "--help"]] {
+    for words in [
+        &["serve", "--help"][..],
+        &["ls", "--help"],
+        &["get", "--help"],
+        &["set", "--help"],
+        &["schedulers", "--help"],
+        &["bench", "--help"],
+        &["bench", "core", "--help"],
+    ] {
         let Ended { code, stdout, .. } = attempt(&folder, words);
         assert_eq!(code, Some(0));
         assert!(stdout.contains("Example: weir "), "weir {words:?}: {stdout}");

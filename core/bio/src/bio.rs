@@ -52,10 +52,11 @@ impl Bio {
         Bio::new(Op::Read, sector, sectors_of(&buf), Data::One(buf))
     }
 
-    /// A write of `buf`, SYNC as direct I/O is; its length must be whole sectors.
+    /// A write of `buf`, SYNC and IDLE as direct I/O is; its length must be whole sectors.
     #[must_use]
     pub fn write(sector: u64, buf: Buf) -> Bio {
-        Bio::new(Op::Write, sector, sectors_of(&buf), Data::One(buf)).with(Flags::SYNC)
+        Bio::new(Op::Write, sector, sectors_of(&buf), Data::One(buf))
+            .with(Flags::SYNC | Flags::IDLE)
     }
 
     /// A pure flush: everything acknowledged before it is durable when it completes.

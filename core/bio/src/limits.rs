@@ -181,7 +181,8 @@ impl Limits {
             let whole = self.chunk_sectors.is_multiple_of(self.block_sectors());
             check(whole, "chunk_sectors", self.chunk_sectors, "whole logical blocks")?;
         }
-        if self.max_hw_discard_sectors == 0 {
+        // As in Linux 6.18: who forbids discards takes their granularity away with them.
+        if self.max_hw_discard_sectors == 0 || self.max_user_discard_sectors == 0 {
             self.discard_granularity = 0;
         } else {
             self.discard_granularity = self.discard_granularity.max(physical);

@@ -3,9 +3,10 @@
 use std::fmt;
 
 use weir_bio::{Limits, LimitsError};
-use weir_sched::{Family, Make, Setup};
+use weir_sched::{Make, Setup};
 
 use crate::driver::{DriverError, Queues};
+use crate::switch::family;
 
 /// Which path requests take.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -41,6 +42,10 @@ pub struct Config {
     pub queues: u16,
     /// The scheduler's name; `None` for the default.
     pub scheduler: Option<String>,
+    /// Whose behaviour the scheduler has; `None` for its default.
+    pub compat: Option<String>,
+    /// The scheduler's tunables that are not at their defaults: name and text.
+    pub tunables: Vec<(String, String)>,
     /// Requests a queue holds; `None` for the default of the mode and scheduler.
     pub nr_requests: Option<u16>,
     /// Tags of a hard queue; `None`: as the driver says.
@@ -65,6 +70,8 @@ impl Default for Config {
             spread: Spread::Submitter,
             queues: 1,
             scheduler: None,
+            compat: None,
+            tunables: Vec::new(),
             nr_requests: None,
             depth: None,
             nomerges: 0,
@@ -78,10 +85,25 @@ impl Default for Config {
 
 impl Config {
     /// What a scheduler with so many tags is told.
-    pub(crate) fn setup(&self, limits: &Limits, nr_requests: u16, nomerges: u8) -> Setup {
+    pub(crate) fn setup(
+        &self,
+        limits: &Limits,
+        nr_requests: u16,
+        nomerges: u8,
+        compat: &'static str,
+    ) -> Setup {
         let (limits, hard_queues) = (limits.clone(), self.queues);
-        Setup { limits, nr_requests, hard_queues, nomerges, compat: "" }
+        Setup { limits, nr_requests, hard_queues, nomerges, compat }
     }
+}
+
+/// A scheduler that was looked up.
+#[derive(Clone, Copy)]
+pub(crate) struct Attached {
+    pub(crate) name: &'static str,
+    /// `None` for the multi-queue path without one.
+    pub(crate) make: Option<Make>,
+    pub(crate) compat: &'static str,
 }
 
 /// Why a control call on a device failed.
@@ -162,17 +184,34 @@ pub(crate) fn nr_requests(config: &Config, depth: u16, scheduled: bool) -> Resul
     Ok(asked.max(1))
 }
 
-/// What makes the scheduler `config` names; `None` for the multi-queue path without one.
-pub(crate) fn find_scheduler(config: &Config) -> Result<Option<Make>, Error> {
-    let (family, default) = match config.mode {
-        QueueMode::Sq => (Family::Legacy, "noop"),
-        QueueMode::Mq => (Family::Multi, "none"),
-    };
+/// The scheduler that `config` names, or the default rule picks.
+pub(crate) fn find_scheduler(config: &Config, default: &'static str) -> Result<Attached, Error> {
     let name = config.scheduler.as_deref().unwrap_or(default);
     if config.spread == Spread::RoundRobin && name != "none" {
         return invalid(format!("scheduler={name}: spread=round-robin takes none only"));
     }
-    Ok(weir_sched::find(family, name).map_err(Error::Invalid)?.make)
+    let entry = weir_sched::find(family(config.mode), name).map_err(Error::Invalid)?;
+    let compat = match config.compat.as_deref() {
+        None => entry.compat[0],
+        Some(asked) => *entry.compat.iter().find(|level| **level == asked).ok_or_else(|| {
+            let valid = entry.compat.join(", ");
+            Error::Invalid(format!("compat={asked} of scheduler {name}: it has {valid}"))
+        })?,
+    };
+    Ok(Attached { name: entry.name, make: entry.make, compat })
+}
+
+/// What the default rule picks for a disk.
+pub(crate) fn default_scheduler(
+    config: &Config,
+    rotational: bool,
+    queues: &Queues,
+) -> &'static str {
+    if config.spread == Spread::RoundRobin {
+        return "none";
+    }
+    let one_queue = config.queues == 1 || queues.shared_tags;
+    weir_sched::default_name(family(config.mode), rotational, one_queue)
 }
 
 /// Twice what the queue holds, so that merged bios find a slot as well.

@@ -8,7 +8,8 @@ use weir_sched::Make;
 
 use crate::bell::{Bell, Port};
 use crate::config::{
-    Config, Error, QueueMode, Spread, check_queues, find_scheduler, invalid, nr_requests, slots,
+    Attached, Config, Error, QueueMode, Spread, check_queues, default_scheduler, find_scheduler,
+    invalid, nr_requests, slots,
 };
 use crate::driver::{Driver, Extent, Home};
 use crate::elevator::Elevator;
@@ -19,10 +20,31 @@ use crate::shared::{LanePort, Shared, Snapshot};
 use crate::single::Single;
 use crate::stats::Stats;
 use crate::submitter::{Attachment, Submitter};
+use crate::switch::apply_tunables;
 use crate::tags::{TagSet, Tags};
 
 /// Tag depth a driver queue may have (block-core section 7.1).
 const DEPTH_MAX: u16 = 10240;
+
+/// The elevator a device begins with, its tunables as the configuration has them.
+fn first_elevator(
+    config: &Config,
+    limits: &Limits,
+    nr_requests: u16,
+    attached: Attached,
+) -> Result<Option<Elevator>, Error> {
+    let Some(make) = attached.make else {
+        return match config.tunables.first() {
+            None => Ok(None),
+            Some((name, _)) => invalid(format!("{name}: scheduler=none has no tunables")),
+        };
+    };
+    // On the single-queue path there is a pool for each direction.
+    let tags = if config.mode == QueueMode::Sq { nr_requests * 2 } else { nr_requests };
+    let mut scheduler = make(&config.setup(limits, tags, config.nomerges, attached.compat));
+    apply_tunables(scheduler.as_mut(), &config.tunables)?;
+    Ok(Some(Elevator::new(scheduler, tags)))
+}
 
 /// A block device behind its queues: the control handle, shared and slow.
 #[derive(Clone)]
@@ -37,9 +59,11 @@ impl Device {
     /// # Errors
     /// A value of `config` outside its bound, or limits that contradict themselves.
     pub fn new(config: Config, driver: Arc<dyn Driver>) -> Result<Device, Error> {
-        check_queues(&config, &driver.queues())?;
-        let make = find_scheduler(&config)?;
-        Device::build(config, driver, make)
+        let queues = driver.queues();
+        check_queues(&config, &queues)?;
+        let rotational = driver.limits().rotational;
+        let attached = find_scheduler(&config, default_scheduler(&config, rotational, &queues))?;
+        Device::build(config, driver, attached)
     }
 
     /// As [`new`](Device::new), on the multi-queue path and with a scheduler that need not be in
@@ -54,10 +78,11 @@ impl Device {
         make: Make,
     ) -> Result<Device, Error> {
         check_queues(&config, &driver.queues())?;
-        Device::build(config, driver, Some(make))
+        let attached = Attached { name: "unlisted", make: Some(make), compat: "" };
+        Device::build(config, driver, attached)
     }
 
-    fn build(config: Config, driver: Arc<dyn Driver>, make: Option<Make>) -> Result<Device, Error> {
+    fn build(config: Config, driver: Arc<dyn Driver>, attached: Attached) -> Result<Device, Error> {
         let queues = driver.queues();
         let depth = config.depth.unwrap_or(queues.depth);
         if depth <= queues.reserved || depth > DEPTH_MAX {
@@ -70,29 +95,24 @@ impl Device {
         limits.max_user_sectors = config.max_user_sectors;
         limits.read_only |= config.read_only;
         let limits = limits.validate()?;
-        let nr_requests = nr_requests(&config, depth, make.is_some())?;
-        let elevator = |tags| {
-            let make = make?;
-            let setup = config.setup(&limits, tags, config.nomerges);
-            Some(Elevator::new(make(&setup), tags))
-        };
+        let nr_requests = nr_requests(&config, depth, attached.make.is_some())?;
+        let elevator = first_elevator(&config, &limits, nr_requests, attached)?;
         let tags =
             (queues.shared_tags && config.queues > 1).then(|| TagSet::new(depth, queues.reserved));
-        let (elevator, single) = match config.mode {
-            QueueMode::Mq => (elevator(nr_requests), None),
-            QueueMode::Sq => {
-                // A pool for each direction.
-                let Some(elevator) = elevator(nr_requests * 2) else {
-                    return invalid("the single-queue path needs a scheduler");
-                };
+        let (elevator, single) = match (config.mode, elevator) {
+            (QueueMode::Mq, elevator) => (elevator, None),
+            (QueueMode::Sq, Some(elevator)) => {
                 (None, Some(Single::new(elevator, nr_requests, queues.home == Home::Any)))
             }
+            (QueueMode::Sq, None) => return invalid("the single-queue path needs a scheduler"),
         };
         let snapshot = Snapshot {
             version: 0,
             limits,
             nomerges: config.nomerges,
             barriers: config.barriers,
+            iostats: true,
+            timeout_ns: config.timeout_ns,
             scheduled: elevator.is_some(),
             slots: slots(nr_requests),
             nr_requests,
@@ -106,7 +126,6 @@ impl Device {
                 driver: Mutex::new(Some(driver)),
                 queues,
                 depth,
-                make,
                 gate: Gate::default(),
                 version: SharedCounter::default(),
                 snapshot: Mutex::new(Arc::new(snapshot)),
@@ -115,6 +134,7 @@ impl Device {
                 stamp: BusyStamp::default(),
                 turn: SharedCounter::default(),
                 elevator: Mutex::new(elevator),
+                groups: Default::default(),
                 single,
                 tags,
                 homes: Mutex::default(),
@@ -156,13 +176,10 @@ impl Device {
         self.shared.depth
     }
 
-    /// The scheduler's name, `none` without one.
+    /// Those among them that are for the driver's own use.
     #[must_use]
-    pub fn scheduler(&self) -> &'static str {
-        match &self.shared.single {
-            Some(single) => single.with_elevator(|elevator| elevator.name()),
-            None => self.shared.lock_elevator().as_ref().map_or("none", Elevator::name),
-        }
+    pub fn reserved_tags(&self) -> u16 {
+        self.shared.queues.reserved
     }
 
     /// Whether a lane may be turned by any thread.
@@ -197,8 +214,8 @@ impl Device {
             Some(set) => Tags::shared(Arc::clone(set), index),
             None => Tags::own(shared.depth, shared.queues.reserved),
         };
-        let (timeout, gauges) = (shared.config.timeout_ns, Arc::clone(&port.gauges));
-        let hard = HardQueue::new(driver, shared.depth, tags, timeout, gauges);
+        let gauges = Arc::clone(&port.gauges);
+        let hard = HardQueue::new(driver, shared.depth, tags, gauges);
         // A lane opened again keeps its first bell: homes are for life.
         port.bell.get_or_init(|| Arc::clone(bell));
         state.open = true;
@@ -207,6 +224,7 @@ impl Device {
         };
         let event = event_of(&hard);
         single.install(hard);
+        single.follow(&shared.snapshot());
         shared.homes.lock().expect("the homes' lock").push(Arc::clone(bell));
         Ok(Lane::single(Arc::clone(shared), event, Arc::clone(bell)))
     }

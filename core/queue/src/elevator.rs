@@ -5,10 +5,13 @@
 
 use std::collections::VecDeque;
 
-use weir_bio::{Limits, Nanos, Rq, SchedTag, Status};
+use weir_bio::{GroupId, Limits, Nanos, Rq, SchedTag, Status, SubmitterId};
 use weir_sched::{Absorbed, End, Ended, Merge, Scheduler, Wants};
 
 use crate::request::RequestClaim;
+
+/// When to ask a scheduler again that has work, gives none, and names no time.
+const ASK_AGAIN_NS: u64 = 3_000_000;
 
 /// A scheduler at work.
 pub(crate) struct Elevator {
@@ -23,6 +26,34 @@ pub(crate) struct Elevator {
     absorbed: Absorbed,
     picked: Vec<Rq>,
     last_now: Nanos,
+    /// Requests that were pulled and have not ended.
+    flying: usize,
+    /// The hard queue of each context, as the scheduler was told it.
+    homes: Vec<u16>,
+    lanes: Lanes,
+}
+
+/// What is known of the hard queues that ask, a bit each.
+#[derive(Default)]
+struct Lanes {
+    /// They are there to be asked for.
+    open: u64,
+    /// They had work at their last pass and were given less than they had room for.
+    denied: u64,
+    /// They have a reason to ask, and are to be told.
+    kicked: u64,
+    /// Who comes back for the scheduler's time, and when.
+    timer: Option<(u16, Nanos)>,
+}
+
+/// What a lane's pass comes to.
+pub(crate) struct Pass {
+    /// Lanes to be told that they should ask, a bit each.
+    pub(crate) kicked: u64,
+    /// The lane could not take all there may be: it is to ask again when it has room.
+    pub(crate) again: bool,
+    /// When the lane has to come back although nothing happens.
+    pub(crate) wake_at: Option<Nanos>,
 }
 
 #[derive(Default)]
@@ -52,11 +83,30 @@ impl Elevator {
             absorbed: Vec::new(),
             picked: Vec::new(),
             last_now: Nanos::ZERO,
+            flying: 0,
+            homes: Vec::new(),
+            lanes: Lanes::default(),
         }
     }
 
-    pub(crate) fn name(&self) -> &'static str {
-        self.scheduler.name()
+    pub(crate) fn scheduler(&mut self) -> &mut dyn Scheduler {
+        self.scheduler.as_mut()
+    }
+
+    /// Where a group stands, if that is new, and what it weighs from now on.
+    pub(crate) fn group_changed(&mut self, group: GroupId, parent: Option<GroupId>, weight: u16) {
+        if let Some(parent) = parent {
+            self.scheduler.group_parent(group, parent);
+        }
+        self.scheduler.group_weight_changed(group, weight, self.last_now);
+    }
+
+    /// Another number of tags, while all are free.
+    pub(crate) fn resize(&mut self, nr_requests: u16) {
+        assert!(self.is_idle(), "the number of tags changes while there are requests");
+        self.places = (0..nr_requests).map(|_| Place::default()).collect();
+        self.free = (0..nr_requests).rev().map(SchedTag).collect();
+        self.scheduler.depth_changed(nr_requests);
     }
 
     /// Stamps of two threads may be out of order; a scheduler's time never goes back.
@@ -82,6 +132,33 @@ impl Elevator {
             }
         }
         None
+    }
+
+    /// What this context hands in belongs to this hard queue.
+    #[inline]
+    pub(crate) fn settle(&mut self, context: SubmitterId, lane: u16) {
+        if self.homes.get(usize::from(context.0)) != Some(&lane) {
+            self.settle_new(context, lane);
+        }
+    }
+
+    #[cold]
+    fn settle_new(&mut self, context: SubmitterId, lane: u16) {
+        let index = usize::from(context.0);
+        if self.homes.len() <= index {
+            // No lane has this number, so each is told of before its first request.
+            self.homes.resize(index + 1, u16::MAX);
+        }
+        self.homes[index] = lane;
+        self.scheduler.context_started(context, lane);
+    }
+
+    /// This context sends nothing more; its number may be given to another.
+    pub(crate) fn context_ended(&mut self, context: SubmitterId) {
+        if let Some(home) = self.homes.get_mut(usize::from(context.0)) {
+            *home = u16::MAX;
+        }
+        self.scheduler.context_ended(context, self.last_now);
     }
 
     /// Takes a request in: merges it, or gives it a tag and inserts it, or lets it wait for one.
@@ -144,6 +221,77 @@ impl Elevator {
         self.free.push(tag);
     }
 
+    /// A lane's pass: what has ended for it goes in, up to `room` requests come out. Without room
+    /// to name, the lane is paused: nothing comes out, and time stands still.
+    pub(crate) fn pass(
+        &mut self,
+        lane: u16,
+        room: Option<usize>,
+        ended: &[EndedTag],
+        now: Nanos,
+        out: &mut Vec<RequestClaim>,
+    ) -> Pass {
+        let now = self.clamp(now);
+        let own = 1 << lane;
+        self.lanes.open |= own;
+        self.ended(ended, now);
+        let Some(room) = room else {
+            return Pass { kicked: self.take_kicked() & !own, again: true, wake_at: None };
+        };
+        let fired = self.fire(now);
+        // Whoever asks now need not be told to.
+        let kicked = self.take_kicked() & !own;
+        self.pull(lane, room, now, out);
+        let exhausted = out.len() < room;
+        let denied = exhausted && self.scheduler.has_work(lane);
+        self.lanes.denied = if denied { self.lanes.denied | own } else { self.lanes.denied & !own };
+        // Others were refused for a reason that time, or the end of the last request, has taken
+        // away; and nothing else will make them ask.
+        let idle = !ended.is_empty() && self.flying == 0;
+        if idle || fired && !exhausted {
+            self.lanes.kicked |= self.lanes.denied & !own;
+            self.lanes.denied &= own;
+        }
+        let kicked = kicked | self.take_kicked();
+        let again = !exhausted && self.scheduler.has_work(lane);
+        Pass { kicked, again, wake_at: self.wake_for(lane, denied, now) }
+    }
+
+    /// The lanes to be told. If one of them is not open, somebody else may have use for what it was
+    /// to be told of.
+    fn take_kicked(&mut self) -> u64 {
+        let Lanes { open, denied, kicked, .. } = &mut self.lanes;
+        let kicked = std::mem::take(kicked) | self.scheduler.take_kicked();
+        if kicked & !*open == 0 { kicked } else { kicked | std::mem::take(denied) }
+    }
+
+    /// When this lane comes back: for the scheduler's time, unless another does earlier; or because
+    /// it was refused and nothing is under way whose end could change that.
+    fn wake_for(&mut self, lane: u16, denied: bool, now: Nanos) -> Option<Nanos> {
+        let at = self.wake_at(now);
+        let timer = &mut self.lanes.timer;
+        if timer.is_some_and(|(owner, _)| owner == lane) {
+            *timer = None;
+        }
+        match at {
+            Some(at) if timer.is_none_or(|(_, other)| at < other) => {
+                *timer = Some((lane, at));
+                Some(at)
+            }
+            Some(_) => None,
+            None => (denied && self.flying == 0).then_some(now + ASK_AGAIN_NS),
+        }
+    }
+
+    /// This lane asks no more. The lanes that take over what it was to see to, a bit each.
+    pub(crate) fn closed(&mut self, lane: u16) -> u64 {
+        let Lanes { open, denied, timer, .. } = &mut self.lanes;
+        *open &= !(1 << lane);
+        *denied &= !(1 << lane);
+        *timer = timer.filter(|(owner, _)| *owner != lane);
+        *open
+    }
+
     /// Up to `max` requests for this hard queue, appended to `out`.
     pub(crate) fn pull(
         &mut self,
@@ -153,32 +301,36 @@ impl Elevator {
         out: &mut Vec<RequestClaim>,
     ) {
         let now = self.clamp(now);
-        if self.scheduler.wake_at().is_some_and(|at| at <= now) {
-            self.scheduler.on_timer(now);
-        }
         let mut picked = std::mem::take(&mut self.picked);
         self.scheduler.dispatch_batch(hard_queue, max, &mut picked, now);
+        self.flying += picked.len();
         for rq in picked.drain(..) {
             let mut claim = self.take_claim(rq.tag);
             debug_assert_eq!((claim.rq.sector, claim.rq.sectors), (rq.sector, rq.sectors));
             claim.rq.flags = rq.flags;
+            self.scheduler.started(rq.tag, now);
             out.push(claim);
         }
         self.picked = picked;
     }
 
-    /// The driver took it.
-    pub(crate) fn started(&mut self, tag: SchedTag, now: Nanos) {
+    /// Turns the scheduler's timer, if it is time.
+    pub(crate) fn fire(&mut self, now: Nanos) -> bool {
         let now = self.clamp(now);
-        self.scheduler.started(tag, now);
+        let due = self.scheduler.wake_at().is_some_and(|at| at <= now);
+        if due {
+            self.scheduler.on_timer(now);
+        }
+        due
     }
 
     /// Requests are gone: tells the scheduler, frees the tags, lets in those that waited.
     pub(crate) fn ended(&mut self, ended: &[EndedTag], now: Nanos) {
         let now = self.clamp(now);
+        self.flying -= ended.len();
+        let wants = self.scheduler.wants();
         for end in ended {
             let EndedTag { tag, status, accepted_at, issued_at } = *end;
-            let wants = self.scheduler.wants();
             if wants == Wants::Each {
                 self.scheduler.completed(&Ended { tag, status, accepted_at, issued_at }, now);
             }
@@ -194,26 +346,35 @@ impl Elevator {
         while !self.free.is_empty() {
             let Some(claim) = self.waiting.pop_front() else { break };
             let Some(claim) = self.merge(claim, now) else { continue };
-            if let Some(claim) = self.admit(claim, now) {
+            let context = claim.rq.id.submitter();
+            match self.admit(claim, now) {
+                None => self.kick_home(context),
                 // A limit appeared while it waited.
-                self.waiting_limited.push_back(claim);
+                Some(claim) => self.waiting_limited.push_back(claim),
             }
         }
         while let Some(claim) = self.waiting_limited.pop_front() {
+            let context = claim.rq.id.submitter();
             if let Some(claim) = self.admit(claim, now) {
                 self.waiting_limited.push_front(claim);
                 return;
             }
+            self.kick_home(context);
         }
     }
 
-    /// Whether a pull could find something, now or later.
-    pub(crate) fn has_work(&self, hard_queue: u16) -> bool {
-        self.scheduler.has_work(hard_queue)
+    /// Something of this context is staged, and its submitter was told long ago.
+    fn kick_home(&mut self, context: SubmitterId) {
+        // The single queue has no lanes to tell apart, and nobody tells of contexts.
+        if let Some(home) = self.homes.get(usize::from(context.0)) {
+            self.lanes.kicked |= 1 << home;
+        }
     }
 
-    pub(crate) fn wake_at(&self) -> Option<Nanos> {
-        if self.scheduler.staged() == 0 { None } else { self.scheduler.wake_at() }
+    /// When the scheduler wants to be asked again although nothing happens: later than now.
+    pub(crate) fn wake_at(&self, now: Nanos) -> Option<Nanos> {
+        let at = self.scheduler.wake_at()?;
+        Some(if at > now { at } else { now + ASK_AGAIN_NS })
     }
 
     /// Requests staged or waiting for a tag.
@@ -223,7 +384,7 @@ impl Elevator {
 
     /// Whether every tag is free.
     pub(crate) fn is_idle(&self) -> bool {
-        self.len() == 0 && self.free.len() == self.places.len()
+        self.len() == 0 && self.flying == 0 && self.free.len() == self.places.len()
     }
 
     pub(crate) fn limits_changed(&mut self, limits: &Limits, nomerges: u8) {

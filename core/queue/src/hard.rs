@@ -12,6 +12,7 @@ use crate::elevator::EndedTag;
 use crate::flush::{FlushMachine, Order};
 use crate::reply::Replies;
 use crate::request::{RequestClaim, State};
+use crate::shared::Snapshot;
 use crate::stats::{LaneGauges, direction};
 use crate::tags::Tags;
 
@@ -53,6 +54,7 @@ pub(crate) struct HardQueue {
     scan_at: Option<Nanos>,
     overdue: Vec<Tag>,
     timeout_ns: u64,
+    iostats: bool,
     /// Ended requests whose scheduler tags the elevator must hear of.
     pub(crate) ended: Vec<EndedTag>,
     gauges: Arc<LaneGauges>,
@@ -63,7 +65,6 @@ impl HardQueue {
         driver: Box<dyn DriverQueue>,
         depth: u16,
         tags: Tags,
-        timeout_ns: u64,
         gauges: Arc<LaneGauges>,
     ) -> HardQueue {
         HardQueue {
@@ -82,9 +83,20 @@ impl HardQueue {
             retry_at: None,
             scan_at: None,
             overdue: Vec::new(),
-            timeout_ns,
+            timeout_ns: 0,
+            iostats: true,
             ended: Vec::new(),
             gauges,
+        }
+    }
+
+    /// Takes over what a snapshot says of hard queues.
+    #[cold]
+    pub(crate) fn follow(&mut self, snapshot: &Snapshot) {
+        (self.timeout_ns, self.iostats) = (snapshot.timeout_ns, snapshot.iostats);
+        if self.timeout_ns == 0 {
+            // A scan that is still due would find everything overdue.
+            self.scan_at = None;
         }
     }
 
@@ -190,8 +202,10 @@ impl HardQueue {
     #[cold]
     fn end_step(&mut self, claim: RequestClaim, now: Nanos, replies: &mut Replies) {
         if claim.rq.op == Op::Flush {
-            self.gauges.flushes.add(1);
-            self.gauges.flush_ns.add(now.since(claim.issued_at));
+            if self.iostats {
+                self.gauges.flushes.add(1);
+                self.gauges.flush_ns.add(now.since(claim.issued_at));
+            }
             self.flush.flush_ended(claim, now, &mut self.orders);
         } else {
             self.flush.data_ended(claim, now, &mut self.orders);
@@ -495,7 +509,7 @@ mod tests {
     #[test]
     fn a_second_reap_in_between_does_not_mix_up_whose_memory_comes_back() {
         let (tags, gauges) = (Tags::own(8, 0), Arc::default());
-        let mut hard = HardQueue::new(Box::new(Lender::default()), 8, tags, 0, gauges);
+        let mut hard = HardQueue::new(Box::new(Lender::default()), 8, tags, gauges);
         let (mut replies, now) = (Replies::default(), Nanos::ZERO);
         let port = Arc::new(crate::bell::Port::silent());
         replies.attach(0, Arc::clone(&port));

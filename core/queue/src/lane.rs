@@ -17,9 +17,6 @@ use crate::request::RequestClaim;
 use crate::shared::{Acks, ELEVATOR, LaneState, NUDGE, Shared, Snapshot};
 use crate::soft::Soft;
 
-/// When to ask a scheduler again that has work, gives none, and names no time.
-const ASK_AGAIN_NS: u64 = 3_000_000;
-
 /// Control messages to a lane.
 pub(crate) enum Control {
     Attach { submitter: usize, port: Arc<Port>, ring: Option<Consumer<RequestClaim>> },
@@ -61,14 +58,20 @@ impl Lane {
     pub(crate) fn multi(
         shared: Arc<Shared>,
         index: usize,
-        hard: HardQueue,
+        mut hard: HardQueue,
         state: &mut LaneState,
     ) -> Lane {
         let event = event_of(&hard);
+        let snapshot = shared.snapshot();
+        if snapshot.scheduled {
+            // Something may have been staged for it while it was closed.
+            shared.lanes[index].pending.mark(ELEVATOR);
+        }
+        hard.follow(&snapshot);
         let multi = Multi {
             hard,
             ways: state.kept.take().unwrap_or_default(),
-            snapshot: shared.snapshot(),
+            snapshot,
             ask_elevator: false,
             elevator_wake: None,
             pulled: Vec::new(),
@@ -162,8 +165,14 @@ impl Drop for Lane {
         multi.take_control(&self.shared, self.index);
         state.open = false;
         state.kept = Some(std::mem::take(&mut multi.ways));
+        let elevator = &self.shared.elevator;
+        // A panic elsewhere may have poisoned it, and this may be what unwinds.
+        let heirs = elevator.lock().map_or(0, |mut elevator| {
+            elevator.as_mut().map_or(0, |elevator| elevator.closed(self.index as u16))
+        });
         // The driver goes outside the lock.
         drop(state);
+        self.shared.kick_each(heirs);
     }
 }
 
@@ -199,7 +208,8 @@ impl Multi {
         }
         self.ways.replies.post();
         if self.hard.end_pass() {
-            self.share_tags(shared, index);
+            // Tags came back to a set others draw on.
+            self.hard.tags().tell_waiting(|lane| shared.nudge(lane));
         }
     }
 
@@ -219,53 +229,31 @@ impl Multi {
     fn refresh(&mut self, shared: &Shared) {
         if self.snapshot.version != shared.version() {
             self.snapshot = shared.snapshot();
-        }
-    }
-
-    /// Tags came back to a set others draw on: tell those who found none.
-    #[cold]
-    fn share_tags(&mut self, shared: &Shared, index: usize) {
-        if let Some(set) = self.hard.tags().set() {
-            set.take_waiting(|lane| {
-                if lane == index {
-                    // It waits for others still: they must find its mark again.
-                    set.mark_waiting(lane);
-                } else {
-                    shared.nudge(lane);
-                }
-            });
+            self.hard.follow(&self.snapshot);
         }
     }
 
     #[inline(never)]
     fn turn_elevator(&mut self, shared: &Shared, index: usize, now: Nanos) {
-        let due = self.elevator_wake.is_some_and(|at| at <= now);
+        let paused = self.paused > 0;
+        let due = !paused && self.elevator_wake.is_some_and(|at| at <= now);
         if self.hard.ended.is_empty() && !self.ask_elevator && !due {
             return;
         }
-        let mut elevator = shared.elevator.lock().expect("the elevator's lock");
-        let Some(elevator) = elevator.as_mut() else { return };
-        elevator.ended(&self.hard.ended, now);
-        self.hard.ended.clear();
-        if self.paused > 0 {
-            // Tags that came free may have let somebody in, whom nobody else asks for.
-            self.ask_elevator = true;
-            return;
-        }
-        let room = self.hard.room();
-        elevator.pull(index as u16, room, now, &mut self.pulled);
-        for claim in &self.pulled {
-            elevator.started(claim.rq().tag, now);
-        }
-        let exhausted = self.pulled.len() < room;
-        let has_work = elevator.has_work(index as u16);
-        self.ask_elevator = !exhausted && has_work;
-        let idle = self.pulled.is_empty() && self.hard.driver().in_flight() == 0;
-        self.elevator_wake = match elevator.wake_at() {
-            Some(at) if has_work => Some(at),
-            None if has_work && exhausted && idle => Some(now + ASK_AGAIN_NS),
-            _ => None,
+        let room = (!paused).then(|| self.hard.room());
+        let ended = &self.hard.ended;
+        let pass = {
+            let mut elevator = shared.lock_elevator();
+            let Some(elevator) = elevator.as_mut() else { return };
+            elevator.pass(index as u16, room, ended, now, &mut self.pulled)
         };
+        self.hard.ended.clear();
+        self.ask_elevator = pass.again;
+        if !paused {
+            self.elevator_wake = pass.wake_at;
+        }
+        // Outside the lock: whoever is told will want it.
+        shared.kick_each(pass.kicked);
         for claim in self.pulled.drain(..) {
             self.hard.take_in(claim, now, &mut self.ways.replies);
         }

@@ -18,6 +18,7 @@ mod device;
 pub mod driver;
 mod elevator;
 mod flush;
+mod group;
 mod hard;
 mod lane;
 mod offline;
@@ -32,6 +33,7 @@ mod soft;
 mod split;
 mod stats;
 mod submitter;
+mod switch;
 mod tags;
 
 pub use bell::Bell;
@@ -40,6 +42,9 @@ pub use config::{Config, Error, QueueMode, Spread};
 pub use device::Device;
 pub use driver::{
     Batch, Cancel, Done, Driver, DriverError, DriverQueue, Extent, Home, Queues, Tag,
+};
+pub use group::{
+    Caps, GROUPS_MAX, GroupEntry, Groups, Member, Used, WEIGHT_DEFAULT, WEIGHT_MAX, WEIGHT_MIN,
 };
 pub use lane::Lane;
 pub use reconfigure::{Frozen, Parts, Quiesced};

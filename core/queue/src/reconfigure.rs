@@ -6,7 +6,6 @@ use weir_bio::Limits;
 
 use crate::config::{Error, NR_REQUESTS_MAX, NR_REQUESTS_MIN, invalid, slots};
 use crate::device::Device;
-use crate::elevator::Elevator;
 use crate::lane::Control;
 use crate::shared::{Acks, Shared, Snapshot};
 
@@ -21,9 +20,32 @@ pub struct Parts {
     pub barriers: bool,
     /// Requests the queue holds.
     pub nr_requests: u16,
+    /// Whether I/O is counted in the statistics.
+    pub iostats: bool,
+    /// A request is timed out after so long, ns; 0 = never.
+    pub timeout_ns: u64,
+}
+
+impl Parts {
+    fn of(snapshot: &Snapshot) -> Parts {
+        Parts {
+            limits: snapshot.limits.clone(),
+            nomerges: snapshot.nomerges,
+            barriers: snapshot.barriers,
+            nr_requests: snapshot.nr_requests,
+            iostats: snapshot.iostats,
+            timeout_ns: snapshot.timeout_ns,
+        }
+    }
 }
 
 impl Device {
+    /// What a reconfiguration may change, as it is now.
+    #[must_use]
+    pub fn parts(&self) -> Parts {
+        Parts::of(&self.shared.snapshot())
+    }
+
     /// Stops new I/O and waits until all that was accepted has ended. Nests. Not for a thread that
     /// turns lanes or has a submitter with I/O under way: it would wait for itself.
     #[must_use = "the device stays frozen until this is dropped"]
@@ -74,12 +96,7 @@ impl Device {
         let _alone = shared.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let _frozen = self.freeze();
         let before = shared.snapshot();
-        let mut parts = Parts {
-            limits: before.limits.clone(),
-            nomerges: before.nomerges,
-            barriers: before.barriers,
-            nr_requests: before.nr_requests,
-        };
+        let mut parts = Parts::of(&before);
         change(&mut parts);
         let limits = parts.limits.validate()?;
         let most = if self.scheduler() == "none" { shared.depth } else { NR_REQUESTS_MAX };
@@ -89,20 +106,27 @@ impl Device {
         }
         let nomerges = parts.nomerges.min(2);
         if nr_requests != before.nr_requests {
-            self.resize(&limits, nomerges, nr_requests);
+            self.resize(nr_requests);
         }
         self.tell_scheduler(&limits, nomerges);
-        shared.replace_snapshot(Snapshot {
+        let after = Snapshot {
             version: before.version + 1,
             limits,
             nomerges,
             barriers: parts.barriers,
+            iostats: parts.iostats,
+            timeout_ns: parts.timeout_ns,
             scheduled: before.scheduled,
             offline: before.offline,
             slots: slots(nr_requests).max(before.slots),
             nr_requests,
             ..Snapshot::default()
-        });
+        };
+        shared.replace_snapshot(after);
+        // Behind the replacement: a hard queue installed meanwhile follows one or the other way.
+        if let Some(single) = &shared.single {
+            single.follow(&shared.snapshot());
+        }
         Ok(())
     }
 
@@ -116,25 +140,16 @@ impl Device {
     }
 
     /// Gives the scheduler another number of tags; everything is drained.
-    fn resize(&self, limits: &Limits, nomerges: u8, nr_requests: u16) {
-        let shared = &self.shared;
-        let Some(make) = shared.make else { return };
-        let elevator = |tags| {
-            let setup = shared.config.setup(limits, tags, nomerges);
-            Elevator::new(make(&setup), tags)
-        };
-        match &shared.single {
+    fn resize(&self, nr_requests: u16) {
+        match &self.shared.single {
             Some(single) => {
                 assert!(single.is_empty(), "a frozen device has no request");
-                single.replace_elevator(elevator(nr_requests * 2), nr_requests);
+                single.resize(nr_requests);
             }
             None => {
-                let mut elevator_now = shared.lock_elevator();
-                assert!(
-                    elevator_now.as_ref().is_none_or(Elevator::is_idle),
-                    "a frozen device has no request"
-                );
-                *elevator_now = Some(elevator(nr_requests));
+                if let Some(elevator) = self.shared.lock_elevator().as_mut() {
+                    elevator.resize(nr_requests);
+                }
             }
         }
     }

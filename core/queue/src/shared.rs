@@ -5,12 +5,12 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
 
 use weir_bio::{Limits, Nanos, Op, SubmitterId};
 use weir_ring::{BusyStamp, Gate, Mailbox, Pending, SharedCounter};
-use weir_sched::Make;
 
 use crate::bell::{Bell, Port};
 use crate::config::{Config, Error, invalid};
 use crate::driver::{Driver, Queues};
 use crate::elevator::Elevator;
+use crate::group::Groups;
 use crate::lane::{Control, Ways};
 use crate::request::RequestClaim;
 use crate::single::Single;
@@ -35,6 +35,10 @@ pub(crate) struct Snapshot {
     pub(crate) limits: Limits,
     pub(crate) nomerges: u8,
     pub(crate) barriers: bool,
+    /// I/O is counted.
+    pub(crate) iostats: bool,
+    /// A request is timed out after so long, ns; 0 = never.
+    pub(crate) timeout_ns: u64,
     /// A scheduler is attached (multi-queue path).
     pub(crate) scheduled: bool,
     /// Everything ends with `Offline`.
@@ -73,8 +77,6 @@ pub(crate) struct Shared {
     pub(crate) driver: Mutex<Option<Arc<dyn Driver>>>,
     pub(crate) queues: Queues,
     pub(crate) depth: u16,
-    /// What makes the scheduler, if there is one.
-    pub(crate) make: Option<Make>,
     pub(crate) gate: Gate,
     pub(crate) version: SharedCounter,
     pub(crate) snapshot: Mutex<Arc<Snapshot>>,
@@ -85,6 +87,8 @@ pub(crate) struct Shared {
     /// The round-robin spread's one shared counter.
     pub(crate) turn: SharedCounter,
     pub(crate) elevator: Mutex<Option<Elevator>>,
+    /// Where the scheduler's weights come from.
+    pub(crate) groups: OnceLock<Arc<Groups>>,
     pub(crate) single: Option<Single>,
     pub(crate) tags: Option<Arc<TagSet>>,
     /// Bells of the homes that turn the single queue.
@@ -215,10 +219,17 @@ impl Shared {
         self.elevator.lock().expect("the elevator's lock")
     }
 
-    /// Hands a plug to the elevator (multi-queue path).
-    pub(crate) fn elevate(&self, plug: &mut Vec<RequestClaim>, now: Nanos) {
+    /// Hands the plug of a submitter, whose lane this is, to the elevator (multi-queue path).
+    pub(crate) fn elevate(
+        &self,
+        plug: &mut Vec<RequestClaim>,
+        context: SubmitterId,
+        lane: usize,
+        now: Nanos,
+    ) {
         let mut elevator = self.lock_elevator();
         let elevator = elevator.as_mut().expect("a scheduler is attached");
+        elevator.settle(context, lane as u16);
         for claim in plug.drain(..) {
             elevator.insert(claim, now);
         }
@@ -228,6 +239,15 @@ impl Shared {
     #[inline]
     pub(crate) fn kick(&self, lane: usize, source: usize) {
         self.lanes[lane].kick(source);
+    }
+
+    /// Tells lanes, a bit each, to ask the elevator.
+    #[inline]
+    pub(crate) fn kick_each(&self, mut lanes: u64) {
+        while lanes != 0 {
+            self.kick(lanes.trailing_zeros() as usize, ELEVATOR);
+            lanes &= lanes - 1;
+        }
     }
 
     /// Makes a lane take a turn.
@@ -275,6 +295,10 @@ impl Shared {
         self.ledger.lock().expect("the ledger's lock").retire(&core.stats);
         let Core { member, .. } = core;
         self.gate.leave(member);
+        // A panic elsewhere may have poisoned the lock, and this may be what unwinds.
+        if !std::thread::panicking() {
+            self.with_elevator(|elevator| elevator.context_ended(SubmitterId(id as u16)));
+        }
         self.submitters.lock().expect("the submitters' lock").ports[id] = None;
     }
 

@@ -15,6 +15,7 @@ use crate::elevator::Elevator;
 use crate::hard::{HardQueue, Source};
 use crate::reply::Replies;
 use crate::request::RequestClaim;
+use crate::shared::Snapshot;
 
 /// The one queue of a device in `sq` mode.
 pub(crate) struct Single {
@@ -151,12 +152,26 @@ impl Single {
         queue.nr_requests = nr_requests;
     }
 
+    /// Changes how many requests there may be of each direction; there are none.
+    pub(crate) fn resize(&self, nr_requests: u16) {
+        let mut queue = self.lock();
+        queue.elevator.resize(nr_requests * 2);
+        queue.nr_requests = nr_requests;
+    }
+
     pub(crate) fn with_elevator<T>(&self, with: impl FnOnce(&mut Elevator) -> T) -> T {
         with(&mut self.lock().elevator)
     }
 
     pub(crate) fn limits_changed(&self, limits: &Limits, nomerges: u8) {
         self.lock().elevator.limits_changed(limits, nomerges);
+    }
+
+    /// Takes over what a snapshot says of hard queues.
+    pub(crate) fn follow(&self, snapshot: &Snapshot) {
+        if let Some(hard) = self.lock().hard.as_mut() {
+            hard.follow(snapshot);
+        }
     }
 
     pub(crate) fn pause(&self) {
@@ -184,10 +199,7 @@ impl Source for FromElevator<'_> {
     fn give(&mut self, _busy: bool, max: usize, sink: &mut impl FnMut(RequestClaim)) -> usize {
         self.elevator.pull(0, max, self.now, self.pulled);
         let given = self.pulled.len();
-        for claim in self.pulled.drain(..) {
-            self.elevator.started(claim.rq.tag, self.now);
-            sink(claim);
-        }
+        self.pulled.drain(..).for_each(sink);
         given
     }
 }
@@ -232,6 +244,7 @@ impl Queue {
         while let Some(claim) = self.sequenced.pop_front() {
             hard.take_in(claim, now, &mut self.replies);
         }
+        self.elevator.fire(now);
         let mut source =
             FromElevator { elevator: &mut self.elevator, pulled: &mut self.pulled, now };
         hard.issue(now, &mut self.replies, &mut source);
@@ -240,7 +253,7 @@ impl Queue {
     fn wake_at(&self, now: Nanos) -> Option<Nanos> {
         let paused = self.paused > 0;
         let hard = self.hard.as_ref().and_then(|hard| hard.wake_at(now, paused));
-        let elevator = self.elevator.wake_at().filter(|_| !paused);
+        let elevator = self.elevator.wake_at(now).filter(|_| !paused);
         [hard, elevator].into_iter().flatten().min()
     }
 }

@@ -448,7 +448,9 @@ impl Core {
         }
         self.last_now = now;
         let shared = &self.shared;
-        self.stats.account_busy(&shared.stamp, now, || shared.is_busy());
+        if self.snapshot.iostats {
+            self.stats.account_busy(&shared.stamp, now, || shared.is_busy());
+        }
         if let Some(single) = &self.shared.single {
             single.insert(&mut self.plug, now);
             self.touched = 0;
@@ -456,7 +458,7 @@ impl Core {
             return;
         }
         if self.snapshot.scheduled && !self.plug.is_empty() {
-            self.shared.elevate(&mut self.plug, now);
+            self.shared.elevate(&mut self.plug, self.id, self.lane, now);
             self.shared.kick(self.lane, ELEVATOR);
         }
         let touched = std::mem::take(&mut self.touched);
@@ -528,6 +530,9 @@ impl Core {
         if arrived.is_empty() {
             return 0;
         }
+        if !self.snapshot.iostats {
+            return self.count_uncounted(arrived);
+        }
         self.stats.account_busy(&self.shared.stamp, now, || true);
         let (mut count, mut streak) = (0, Streak::default());
         arrived.for_each_ref(|request| {
@@ -547,6 +552,19 @@ impl Core {
             }
         });
         self.stats.settle(&mut streak);
+        count
+    }
+
+    /// Says how many came; of what `iostats` covers nothing is written. The switch is thrown while
+    /// nobody is inside, so a request is counted whole or not at all.
+    #[cold]
+    fn count_uncounted(&self, arrived: &Incoming<Request>) -> usize {
+        let mut count = 0;
+        arrived.for_each_ref(|request| {
+            count += 1;
+            let failed = !request.status.is_ok() && request.split == Request::WHOLE;
+            self.stats.errors.add(u64::from(failed));
+        });
         count
     }
 

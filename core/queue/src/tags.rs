@@ -58,15 +58,6 @@ impl TagSet {
         fence(Ordering::SeqCst);
         self.waiting.any()
     }
-
-    pub(crate) fn mark_waiting(&self, lane: usize) {
-        self.waiting.mark(lane);
-    }
-
-    /// The lanes to be told that tags came back.
-    pub(crate) fn take_waiting(&self, visit: impl FnMut(usize)) {
-        self.waiting.take(visit);
-    }
 }
 
 /// The tags a lane works with.
@@ -86,6 +77,8 @@ pub(crate) struct Share {
     /// Without those that were lost.
     out: u16,
     active: bool,
+    /// When it last wanted a tag it found none.
+    short: bool,
     /// Tags came or went in this pass, so that others may find what they missed before.
     moved: bool,
 }
@@ -97,7 +90,8 @@ impl Tags {
     }
 
     pub(crate) fn shared(set: Arc<TagSet>, lane: usize) -> Tags {
-        Tags::Shared(Share { set, lane, spare: Vec::new(), out: 0, active: false, moved: false })
+        let (active, short, moved) = (false, false, false);
+        Tags::Shared(Share { set, lane, spare: Vec::new(), out: 0, active, short, moved })
     }
 
     /// A free tag, or `None`: then whoever frees one tells this lane.
@@ -166,10 +160,11 @@ impl Tags {
         }
     }
 
-    pub(crate) fn set(&self) -> Option<&Arc<TagSet>> {
-        match self {
-            Tags::Own { .. } => None,
-            Tags::Shared(share) => Some(&share.set),
+    /// Calls `tell` with each lane that is to look for tags again.
+    #[cold]
+    pub(crate) fn tell_waiting(&self, tell: impl FnMut(usize)) {
+        if let Tags::Shared(share) = self {
+            share.tell_waiting(tell);
         }
     }
 }
@@ -202,8 +197,9 @@ impl Share {
             // Says that this lane waits, then looks once more: either the one who frees sees the
             // mark, or this sees the tag.
             self.set.waiting.mark(self.lane);
-            return self.fill(wanted);
+            self.fill(wanted);
         }
+        self.short = self.spare.is_empty();
         self.spare.len().min(wanted)
     }
 
@@ -228,6 +224,25 @@ impl Share {
         for tag in self.spare.drain(..) {
             self.set.words.free(tag);
         }
+    }
+
+    fn tell_waiting(&self, mut tell: impl FnMut(usize)) {
+        let Share { set, lane: own, short, .. } = self;
+        set.waiting.take(|lane| {
+            if lane != *own {
+                return tell(lane);
+            }
+            // A mark that it has no need of any more would make it tell itself for ever.
+            if !*short {
+                return;
+            }
+            // Others must find its mark again. Whoever gave a tag back while it was away has told
+            // nobody, so it looks once more itself.
+            set.waiting.mark(*own);
+            if set.out() < u32::from(set.words.depth()) {
+                tell(*own);
+            }
+        });
     }
 
     fn rest(&mut self) {
@@ -264,8 +279,46 @@ mod tests {
         let mut a = Tags::shared(Arc::clone(&set), 7);
         while a.take().is_some() {}
         let mut told = Vec::new();
-        set.take_waiting(|lane| told.push(lane));
+        Tags::shared(set, 0).tell_waiting(|lane| told.push(lane));
         assert_eq!(told, [7]);
+    }
+
+    #[test]
+    fn a_lane_hears_of_a_tag_that_came_back_while_it_told_others() {
+        let set = TagSet::new(1, 0);
+        let [mut first, mut own, mut last] =
+            [0, 1, 2].map(|lane| Tags::shared(Arc::clone(&set), lane));
+        let tag = last.take().expect("a tag");
+        assert!(first.take().is_none() && own.take().is_none());
+        let mut told = Vec::new();
+        own.tell_waiting(|lane| {
+            told.push(lane);
+            if lane == 0 {
+                last.give(tag);
+                assert!(!last.end_pass(), "no mark is to be seen just now");
+            }
+        });
+        assert_eq!(told, [0, 1]);
+        // Nothing is free any more, so it waits in silence until somebody tells it.
+        first.take().expect("the tag is back");
+        own.tell_waiting(|lane| panic!("lane {lane} is told of nothing"));
+        let mut told = Vec::new();
+        first.tell_waiting(|lane| told.push(lane));
+        assert_eq!(told, [1]);
+    }
+
+    #[test]
+    fn a_lane_that_waits_no_more_does_not_tell_itself() {
+        let set = TagSet::new(1, 0);
+        let mut own = Tags::shared(Arc::clone(&set), 0);
+        let tag = own.take().expect("a tag");
+        assert!(own.take().is_none(), "now it is marked");
+        own.give(tag);
+        assert_eq!(own.secure(8), 1);
+        assert!(own.end_pass(), "the mark is still there");
+        own.tell_waiting(|lane| panic!("lane {lane} is told of nothing"));
+        assert_eq!(own.secure(8), 1);
+        assert!(!own.end_pass(), "it has gone");
     }
 
     #[test]

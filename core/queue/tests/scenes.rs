@@ -49,6 +49,10 @@ struct Scene {
 
 impl Scene {
     fn new(shape: Shape, config: Config) -> Scene {
+        // The plain paths, unless a scene is about a scheduler.
+        let plain = if config.mode == QueueMode::Sq { "noop" } else { "none" };
+        let scheduler = config.scheduler.or_else(|| Some(String::from(plain)));
+        let config = Config { scheduler, ..config };
         let sim = Sim::new(shape);
         let device = Device::new(config, Arc::clone(&sim) as Arc<_>).unwrap();
         let bell = bell();
@@ -524,4 +528,48 @@ fn a_lane_whose_share_is_lost_uses_the_free_tags_of_the_set() {
         lanes.iter_mut().for_each(|lane| lane.turn(now));
     }
     assert_eq!(submitters[0].complete(now, drop), 1, "9 of 17 tags are free");
+}
+
+#[test]
+fn nothing_is_counted_while_iostats_is_off_and_everything_again_afterwards() {
+    for mode in [QueueMode::Mq, QueueMode::Sq] {
+        let cached = Limits { volatile_cache: true, ..limits() };
+        let mut scene = Scene::new(shape(cached, 8), Config { mode, ..Config::default() });
+        for (round, iostats) in [true, false, true].into_iter().enumerate() {
+            scene.device.reconfigure(|parts| parts.iostats = iostats).unwrap();
+            scene.submit(write(round as u64, 0, 8));
+            (0..2).for_each(|_| scene.turn());
+            scene.submit(Bio::flush());
+            (0..2).for_each(|_| scene.turn());
+            assert_eq!(scene.ended().len(), 2, "{mode:?}, round {round}");
+            scene.now = scene.now + 1_000_000_000;
+            let stats = scene.device.stats();
+            let counted = [1, 1, 2][round];
+            assert_eq!(stats.directions[1].sectors, counted * 8, "{mode:?}, round {round}");
+            assert_eq!((stats.flushes, stats.in_flight), (counted, 0), "{mode:?}, round {round}");
+        }
+    }
+}
+
+#[test]
+fn a_new_timeout_holds_for_what_is_submitted_from_then_on() {
+    for mode in [QueueMode::Mq, QueueMode::Sq] {
+        let config = Config { mode, timeout_ns: 30_000_000_000, ..Config::default() };
+        let mut scene = Scene::new(shape(limits(), 8), config);
+        scene.now = Nanos(100_000_000_000);
+        scene.turn();
+        scene.device.reconfigure(|parts| parts.timeout_ns = 2_000_000_000).unwrap();
+        scene.sim.world().stalled = true;
+        scene.submit(write(1, 0, 8));
+        scene.turn();
+        scene.now = scene.now + 1_500_000_000;
+        scene.turn();
+        assert!(scene.ended().is_empty(), "{mode:?}: its time is not up");
+        scene.now = scene.now + 1_500_000_000;
+        scene.turn();
+        let ended = scene.ended();
+        assert_eq!(ended.len(), 1, "{mode:?}");
+        assert_eq!(ended[0].status, Status::Timeout, "{mode:?}");
+        assert_eq!(scene.device.parts().timeout_ns, 2_000_000_000);
+    }
 }

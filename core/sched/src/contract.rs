@@ -95,6 +95,11 @@ pub struct Ended {
 /// another through a merge. When `dispatch` answers `None` while requests remain,
 /// [`wake_at`](Scheduler::wake_at) says when to ask again or a request is in flight, so that none
 /// is stranded. Passthrough and flush requests never come here.
+///
+/// The engine asks for a hard queue when something of its contexts was inserted, when one of its
+/// own requests has ended and when its driver has room again. A scheduler that answers every hard
+/// queue alike needs no more; one that does not names those that may go on for another reason in
+/// [`take_kicked`](Scheduler::take_kicked).
 pub trait Scheduler: Send {
     /// Its name in the `scheduler` attribute.
     fn name(&self) -> &'static str;
@@ -161,7 +166,8 @@ pub trait Scheduler: Send {
     /// Requests inserted and neither dispatched nor absorbed.
     fn staged(&self) -> usize;
 
-    /// When to call [`on_timer`](Scheduler::on_timer) and ask again.
+    /// When to call [`on_timer`](Scheduler::on_timer) and ask again, whether anything is staged or
+    /// not. A moment that stays in the past counts as 3 ms from now.
     fn wake_at(&self) -> Option<Nanos> {
         None
     }
@@ -169,6 +175,13 @@ pub trait Scheduler: Send {
     /// The moment of `wake_at` has come.
     fn on_timer(&mut self, now: Nanos) {
         let _ = now;
+    }
+
+    /// The hard queues, a bit each, that were answered `None` while they had work and may go on
+    /// now: because of a `finish`, a `requeue`, a timer, a tunable. Taking them clears them; the
+    /// engine makes each ask again.
+    fn take_kicked(&mut self) -> u64 {
+        0
     }
 
     /// How many scheduler tags requests like this may hold together; `None`: all of them.
@@ -187,6 +200,12 @@ pub trait Scheduler: Send {
         let _ = (limits, nomerges);
     }
 
+    /// What this submitter sends belongs to this hard queue from now on; nothing of it is staged.
+    /// Told before its first merge or insert; until then it belongs to hard queue 0.
+    fn context_started(&mut self, context: SubmitterId, hard_queue: u16) {
+        let _ = (context, hard_queue);
+    }
+
     /// A submitter is gone and will send nothing more.
     fn context_ended(&mut self, context: SubmitterId, now: Nanos) {
         let _ = (context, now);
@@ -197,14 +216,14 @@ pub trait Scheduler: Send {
         let _ = (context, ioprio, now);
     }
 
+    /// A group stands below this one in the tree of groups; without this call, below the root.
+    fn group_parent(&mut self, group: GroupId, parent: GroupId) {
+        let _ = (group, parent);
+    }
+
     /// A group's weight is now this (1..=1000).
     fn group_weight_changed(&mut self, group: GroupId, weight: u16, now: Nanos) {
         let _ = (group, weight, now);
-    }
-
-    /// A group is now a child of `parent`; one nobody placed is a child of the root, group 0.
-    fn group_placed(&mut self, group: GroupId, parent: GroupId, now: Nanos) {
-        let _ = (group, parent, now);
     }
 
     /// A group is gone; what it still has staged goes on as the root's.

@@ -4,17 +4,25 @@
 //! A scheduler owns no clock, thread, lock or memory of an I/O: it sees [`Rq`]s and answers with
 //! them, so the same code runs live and in a simulator.
 //!
-//! What is here: `noop` for the single-queue path, `bfq` for the multi-queue path. `none` is the
-//! absence of a scheduler and needs no code: the multi-queue path then feeds hard queues straight
-//! from its soft queues.
+//! What is here: `noop`, `deadline` and `cfq` for the single-queue path, `mq-deadline`, `kyber`
+//! and `bfq` for the multi-queue path. `none` is the absence of a scheduler and needs no code: the path then
+//! feeds hard queues straight from its soft queues.
 
 #![forbid(unsafe_code)]
 
 pub mod contract;
+mod deadline;
 pub mod hash;
 pub mod legacy;
 pub mod merge;
 pub mod mq;
+pub mod nearest;
+pub mod queueing;
+pub mod replay;
+pub mod seek_history;
+pub mod sorted;
+mod staged;
+pub mod think_time;
 pub mod tunable;
 
 pub use contract::{Absorbed, End, Ended, Merge, Scheduler, Setup, Wants};
@@ -61,6 +69,22 @@ pub const SCHEDULERS: &[Entry] = &[
         make: None,
     },
     Entry {
+        name: "mq-deadline",
+        family: Family::Multi,
+        counterpart: "deadline",
+        compat: mq::deadline::COMPAT,
+        tunables: mq::deadline::TUNABLES,
+        make: Some(mq::deadline::make),
+    },
+    Entry {
+        name: "kyber",
+        family: Family::Multi,
+        counterpart: "deadline",
+        compat: &["6.18", "4.12"],
+        tunables: mq::kyber::TUNABLES,
+        make: Some(|setup| Box::new(mq::kyber::Kyber::new(setup))),
+    },
+    Entry {
         name: "bfq",
         family: Family::Multi,
         counterpart: "cfq",
@@ -76,15 +100,37 @@ pub const SCHEDULERS: &[Entry] = &[
         tunables: &[],
         make: Some(|setup| Box::new(legacy::noop::Noop::new(setup))),
     },
+    Entry {
+        name: "deadline",
+        family: Family::Legacy,
+        counterpart: "mq-deadline",
+        compat: legacy::deadline::COMPAT,
+        tunables: legacy::deadline::TUNABLES,
+        make: Some(|setup| Box::new(legacy::deadline::Deadline::new(setup))),
+    },
+    Entry {
+        name: "cfq",
+        family: Family::Legacy,
+        counterpart: "bfq",
+        compat: &["4.20"],
+        tunables: legacy::cfq::TUNABLES,
+        make: Some(|setup| Box::new(legacy::cfq::Cfq::new(setup))),
+    },
 ];
 
-/// Looks a scheduler up by the name used on `family`'s path.
+/// Names a path understands besides its schedulers' own, as Linux does.
+const ALIASES: &[(Family, &str, &str)] = &[(Family::Multi, "deadline", "mq-deadline")];
+
+/// Looks a scheduler up by the name used on `family`'s path; `deadline` is understood as
+/// `mq-deadline` on the multi-queue path.
 ///
 /// # Errors
 /// A sentence naming the valid names, and the counterpart for a name of the other path.
 pub fn find(family: Family, name: &str) -> Result<&'static Entry, String> {
     let valid: Vec<_> = SCHEDULERS.iter().filter(|e| e.family == family).map(|e| e.name).collect();
     let valid = valid.join(", ");
+    let alias = ALIASES.iter().find(|(path, alias, _)| (*path, *alias) == (family, name));
+    let name = alias.map_or(name, |(_, _, name)| name);
     match SCHEDULERS.iter().find(|entry| entry.name == name) {
         Some(entry) if entry.family == family => Ok(entry),
         Some(entry) => Err(format!(
@@ -93,6 +139,19 @@ pub fn find(family: Family, name: &str) -> Result<&'static Entry, String> {
         )),
         None => Err(format!("unknown scheduler {name:?}; valid here: {valid}")),
     }
+}
+
+/// What a new disk gets when nobody chose (block-core section 16), among the schedulers there are.
+#[must_use]
+pub fn default_name(family: Family, rotational: bool, one_queue: bool) -> &'static str {
+    let wanted: &[&'static str] = match family {
+        Family::Legacy if rotational => &["cfq", "deadline", "noop"],
+        Family::Legacy => &["deadline", "noop"],
+        Family::Multi if one_queue => &["mq-deadline"],
+        Family::Multi => &[],
+    };
+    let exists = |name: &&&str| SCHEDULERS.iter().any(|entry| entry.name == **name);
+    wanted.iter().find(exists).copied().unwrap_or("none")
 }
 
 #[cfg(test)]
@@ -104,7 +163,33 @@ mod tests {
         let error = find(Family::Multi, "noop").unwrap_err();
         assert!(error.contains("counterpart here is none"), "{error}");
         let error = find(Family::Multi, "cfg").unwrap_err();
-        assert!(error.contains("valid here: none, bfq"), "{error}");
+        assert!(error.contains("valid here: none, mq-deadline"), "{error}");
+        let error = find(Family::Legacy, "mq-deadline").unwrap_err();
+        assert!(error.contains("counterpart here is deadline"), "{error}");
         assert_eq!(find(Family::Legacy, "noop").unwrap().name, "noop");
+    }
+
+    #[test]
+    fn deadline_means_what_each_path_has_of_it() {
+        assert_eq!(find(Family::Legacy, "deadline").unwrap().name, "deadline");
+        assert_eq!(find(Family::Multi, "deadline").unwrap().name, "mq-deadline");
+    }
+
+    #[test]
+    fn a_counterpart_is_of_the_other_path_and_the_table_is_the_schedulers_own() {
+        for entry in SCHEDULERS {
+            if let Some(other) = SCHEDULERS.iter().find(|e| e.name == entry.counterpart) {
+                assert_ne!(entry.family, other.family, "{}", entry.name);
+                // Two may have the same counterpart, as the older path has fewer schedulers.
+                let back = SCHEDULERS.iter().find(|e| e.name == other.counterpart);
+                assert_eq!(back.map(|e| e.family), Some(entry.family), "{}", entry.name);
+            }
+            let Some(make) = entry.make else { continue };
+            let limits = weir_bio::Limits::default();
+            let setup = Setup { limits, nr_requests: 8, hard_queues: 1, nomerges: 0, compat: "" };
+            let scheduler = make(&setup);
+            assert_eq!(scheduler.name(), entry.name);
+            assert_eq!(scheduler.tunables().table(), entry.tunables, "{}", entry.name);
+        }
     }
 }

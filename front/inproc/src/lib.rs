@@ -96,5 +96,6 @@ pub use target::{Backing, Target};
 pub use weir_bio::{Bio, Buf, Data, Flags, GroupId, IoPrio, Limits, Nanos, Op, Status};
 pub use weir_live::{Clock, Host, Unpark};
 pub use weir_queue::{
-    Bell, Completion, Config, Device, Lane, Latencies, QueueMode, Refused, Spread, Stats, Submitter,
+    Bell, Caps, Completion, Config, Device, Groups, Lane, Latencies, QueueMode, Refused, Spread,
+    Stats, Submitter,
 };

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use weir_driver_nbd::Address;
 use weir_local::Io;
 use weir_queue::{Config, QueueMode, Spread};
+use weir_sched::SCHEDULERS;
 
 use crate::units::{parse_size, parse_time_ns};
 
@@ -77,6 +78,14 @@ const OPTIONS: &[Known] = &[
         kind: None,
         set: |target, value| {
             target.config.scheduler = Some(String::from(value));
+            Ok(())
+        },
+    },
+    Known {
+        name: "compat",
+        kind: None,
+        set: |target, value| {
+            target.config.compat = Some(String::from(value));
             Ok(())
         },
     },
@@ -160,9 +169,15 @@ impl Target {
         let (name, value) = option.split_once('=').unwrap_or((option, "on"));
         let of_kind = |known: &&Known| known.kind.is_none_or(|only| only == kind);
         let Some(known) = OPTIONS.iter().filter(of_kind).find(|known| known.name == name) else {
+            let tunables = SCHEDULERS.iter().flat_map(|entry| entry.tunables);
+            if tunables.clone().any(|tunable| tunable.name == name) && option.contains('=') {
+                self.config.tunables.push((String::from(name), String::from(value)));
+                return Ok(());
+            }
             let valid: Vec<_> = OPTIONS.iter().filter(of_kind).map(|known| known.name).collect();
             return Err(format!(
-                "unknown option {name:?} of a {kind} target; valid: {}",
+                "unknown option {name:?} of a {kind} target; valid: {}, and the tunables of its \
+                 scheduler",
                 valid.join(", ")
             ));
         };

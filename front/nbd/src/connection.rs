@@ -57,6 +57,10 @@ pub(crate) struct Connection {
     pub(crate) deadline: Option<Nanos>,
     /// Already on the list of those to be settled.
     pub(crate) dirty: bool,
+    /// Already on the list of those a cap holds back.
+    pub(crate) throttled: bool,
+    /// Its number among the server's clients, once it has a session.
+    pub(crate) client: Option<u64>,
 }
 
 impl Connection {
@@ -78,6 +82,8 @@ impl Connection {
             watched: None,
             deadline: Some(deadline),
             dirty: false,
+            throttled: false,
+            client: None,
         }
     }
 
@@ -231,6 +237,22 @@ impl Connection {
         progress
     }
 
+    /// When a cap that holds its session back is to be asked again.
+    pub(crate) fn throttled_until(&self) -> Option<Nanos> {
+        match &self.phase {
+            Phase::Session(session) => session.throttled_until(),
+            _ => None,
+        }
+    }
+
+    /// Its session, while there is one.
+    pub(crate) fn session(&mut self) -> Option<&mut Session> {
+        match &mut self.phase {
+            Phase::Session(session) => Some(session),
+            _ => None,
+        }
+    }
+
     /// Completions have come for its session.
     #[inline]
     pub(crate) fn completed(&mut self, pool: &mut Pool, now: Nanos) {
@@ -322,6 +344,8 @@ impl Connection {
             Phase::Agreed(_) => self.phase = Phase::Closing("server is shutting down".into()),
             Phase::Session(session) => {
                 session.stopping = true;
+                // What it is held back by no longer counts.
+                session.ask_caps_again();
                 self.resume(pool, now);
                 self.receive(pool, now);
             }

@@ -40,4 +40,4 @@ mod survey;
 
 pub use export::Export;
 pub use listen::{Address, ListenError};
-pub use server::{ExportError, Server, Settings};
+pub use server::{Client, ExportError, Server, Settings};

@@ -1,15 +1,16 @@
 //! The server: exports, addresses and the connections on all reactors.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Condvar, Mutex, OnceLock};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
 use weir_bio::{GroupId, IoPrio};
 use weir_live::{Clock, Handle, Host};
 use weir_proto_nbd::server as proto;
 use weir_proto_nbd::wire::text;
-use weir_queue::Device;
+use weir_queue::{Device, Groups};
 
 use crate::export::Export;
 use crate::listen::{Address, BoundPath, ListenError, bind};
@@ -47,6 +48,8 @@ pub enum ExportError {
     Twice(String),
     /// This name is no string of the protocol; why.
     Name(String, String),
+    /// This export's group does not exist.
+    Group(String, GroupId),
 }
 
 impl fmt::Display for ExportError {
@@ -54,6 +57,9 @@ impl fmt::Display for ExportError {
         match self {
             ExportError::None => f.write_str("there is nothing to export"),
             ExportError::Twice(name) => write!(f, "two exports are named {name:?}"),
+            ExportError::Group(name, group) => {
+                write!(f, "export {name:?}: there is no group number {}", group.0)
+            }
             ExportError::Name(name, why) => write!(f, "export name {name:?}: {why}"),
         }
     }
@@ -78,9 +84,66 @@ pub(crate) struct Shared {
     loads: Mutex<Vec<usize>>,
     left: Condvar,
     handles: OnceLock<Vec<Handle<NbdService>>>,
+    pub(crate) groups: Arc<Groups>,
+    clients: Mutex<Clients>,
+}
+
+/// Who serves itself from an export now.
+#[derive(Default)]
+struct Clients {
+    next: u64,
+    there: BTreeMap<u64, Place>,
+}
+
+/// A client and where it is served.
+struct Place {
+    client: Client,
+    reactor: usize,
+    place: u32,
+}
+
+/// A client as a server knows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Client {
+    /// Its number: never used again while the server runs.
+    pub number: u64,
+    /// The name of its export.
+    pub export: String,
+    /// Where it comes from.
+    pub peer: String,
+    /// The group its I/O counts in.
+    pub group: GroupId,
+    /// The priority of its I/O.
+    pub ioprio: IoPrio,
 }
 
 impl Shared {
+    fn clients(&self) -> MutexGuard<'_, Clients> {
+        self.clients.lock().expect("the clients' lock")
+    }
+
+    /// Notes a client and gives it a number.
+    pub(crate) fn add_client(&self, export: usize, reactor: usize, place: u32, peer: &str) -> u64 {
+        let mut clients = self.clients();
+        let number = clients.next;
+        clients.next += 1;
+        let Served { group, ioprio, .. } = &self.exports[export];
+        let client = Client {
+            number,
+            export: self.advertised[export].name.clone(),
+            peer: String::from(peer),
+            group: *group,
+            ioprio: *ioprio,
+        };
+        clients.there.insert(number, Place { client, reactor, place });
+        number
+    }
+
+    /// A client has gone.
+    pub(crate) fn forget_client(&self, number: u64) {
+        self.clients().there.remove(&number);
+    }
+
     /// Counts a new connection in on the reactor with the fewest; `None` if there are too many.
     pub(crate) fn admit(&self) -> Option<usize> {
         let mut loads = self.loads.lock().expect("the loads' lock");
@@ -127,7 +190,26 @@ impl Server {
         exports: Vec<Export>,
         settings: Settings,
     ) -> Result<Server, ExportError> {
+        Server::with_groups(host, exports, settings, Arc::default())
+    }
+
+    /// As [`new`](Server::new), with the groups that exports and clients may be in.
+    ///
+    /// # Errors
+    /// As [`new`](Server::new), and a group that is not among them.
+    pub fn with_groups(
+        host: &Host,
+        exports: Vec<Export>,
+        settings: Settings,
+        groups: Arc<Groups>,
+    ) -> Result<Server, ExportError> {
         check(&exports)?;
+        for export in &exports {
+            if groups.join(export.group).is_err() {
+                return Err(ExportError::Group(export.name.clone(), export.group));
+            }
+            export.device.attach_groups(&groups);
+        }
         for export in exports.iter().filter(|export| !export.device.config().barriers) {
             let name = &export.name;
             tracing::warn!(export = %name, "not durable: FLUSH and FUA are not offered");
@@ -145,6 +227,8 @@ impl Server {
             loads: Mutex::new(vec![0; host.reactors()]),
             left: Condvar::new(),
             handles: OnceLock::new(),
+            groups,
+            clients: Mutex::default(),
         });
         let handles = (0..host.reactors()).map(|index| {
             let shared = Arc::clone(&shared);
@@ -192,6 +276,43 @@ impl Server {
     #[must_use]
     pub fn connections(&self) -> usize {
         self.shared.loads.lock().expect("the loads' lock").iter().sum()
+    }
+
+    /// The groups that exports and clients may be in.
+    #[must_use]
+    pub fn groups(&self) -> &Arc<Groups> {
+        &self.shared.groups
+    }
+
+    /// Who serves itself from an export now.
+    #[must_use]
+    pub fn clients(&self) -> Vec<Client> {
+        self.shared.clients().there.values().map(|place| place.client.clone()).collect()
+    }
+
+    /// Gives a client another group or priority; its I/O from then on has them. False if it is
+    /// gone.
+    ///
+    /// # Errors
+    /// No such group.
+    pub fn reclassify(
+        &self,
+        number: u64,
+        group: Option<GroupId>,
+        ioprio: Option<IoPrio>,
+    ) -> Result<bool, weir_queue::Error> {
+        let member = group.map(|group| self.shared.groups.join(group)).transpose()?;
+        let mut clients = self.shared.clients();
+        let Some(Place { client, reactor, place }) = clients.there.get_mut(&number) else {
+            return Ok(false);
+        };
+        client.group = group.unwrap_or(client.group);
+        client.ioprio = ioprio.unwrap_or(client.ioprio);
+        let place = *place;
+        self.shared.handle(*reactor).post(move |service: &mut NbdService, turn| {
+            service.reclassify(turn, place, number, member, ioprio);
+        });
+        Ok(true)
     }
 
     /// Waits until there is no connection, `limit_ns` at most; whether it came to that.

@@ -6,9 +6,10 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 use rustix::net::{SocketAddrAny, SocketFlags, acceptfrom_with};
-use weir_bio::Nanos;
+use weir_bio::{IoPrio, Nanos};
 use weir_live::{Interest, Readiness, Service, Turn};
 use weir_proto_nbd::server::Handshake;
+use weir_queue::Member;
 
 use crate::connection::{Connection, Phase, prepare};
 use crate::pool::Pool;
@@ -56,6 +57,8 @@ pub(crate) struct NbdService {
     listeners: Vec<Listener>,
     /// Connections something has happened to in this pass.
     dirty: VecDeque<u32>,
+    /// Connections that a cap holds back, and until when.
+    throttled: Vec<(Nanos, u32)>,
     /// No deadline of a connection is earlier; `None`: none has one.
     next_deadline: Option<Nanos>,
     /// Last time a connection had something to do, while there is memory to give back.
@@ -73,6 +76,7 @@ impl NbdService {
             free: Vec::new(),
             listeners: Vec::new(),
             dirty: VecDeque::new(),
+            throttled: Vec::new(),
             next_deadline: None,
             active: None,
             stopping: false,
@@ -192,7 +196,7 @@ impl NbdService {
         let name = Name { place, generation: *generation };
         loop {
             if let Phase::Agreed(_) = connection.phase {
-                start(&self.shared, connection, &mut self.pool, turn, place);
+                start(&self.shared, self.index, connection, &mut self.pool, turn, place);
                 turn.again();
             }
             ask(&self.shared, self.index, name, connection);
@@ -209,6 +213,12 @@ impl NbdService {
             tracing::error!(peer = %connection.peer, %error, "a connection cannot be watched");
             return self.close(turn, place);
         }
+        if let Some(until) = connection.throttled_until()
+            && !connection.throttled
+        {
+            connection.throttled = true;
+            self.throttled.push((until, place));
+        }
         if connection.deadline.is_none() && connection.lingers() {
             let deadline = now + self.shared.settings.handshake_timeout_ns;
             connection.deadline = Some(deadline);
@@ -223,6 +233,10 @@ impl NbdService {
         entry.generation = entry.generation.wrapping_add(1);
         self.free.push(place);
         tracing::debug!(peer = %connection.peer, why = connection.reason(), "connection closed");
+        self.throttled.retain(|(_, throttled)| *throttled != place);
+        if let Some(client) = connection.client {
+            self.shared.forget_client(client);
+        }
         if let Some(seat) = connection.dissolve(&mut self.pool) {
             turn.leave(seat);
         }
@@ -251,6 +265,41 @@ impl NbdService {
     /// Ends every connection, whatever it owes.
     pub(crate) fn cut(&mut self, turn: &mut Turn<'_>) {
         (0..self.places.len() as u32).for_each(|place| self.close(turn, place));
+    }
+
+    /// Lets those in again whose caps may have room by now.
+    fn ask_caps_again(&mut self, turn: &mut Turn<'_>) {
+        let now = turn.now();
+        let due = self.throttled.extract_if(.., |(until, _)| *until <= now);
+        for place in due.map(|(_, place)| place).collect::<Vec<_>>() {
+            let Some(connection) = self.tenant(place) else { continue };
+            connection.throttled = false;
+            if let Some(session) = connection.session() {
+                session.ask_caps_again();
+            }
+            self.touch(place);
+            turn.again();
+        }
+    }
+
+    /// Gives a client another group or priority, unless it has gone meanwhile.
+    pub(crate) fn reclassify(
+        &mut self,
+        turn: &mut Turn<'_>,
+        place: u32,
+        client: u64,
+        member: Option<Member>,
+        ioprio: Option<IoPrio>,
+    ) {
+        let Some(connection) = self.tenant(place) else { return };
+        if connection.client != Some(client) {
+            return;
+        }
+        if let Some(session) = connection.session() {
+            session.reclassify(member, ioprio);
+        }
+        self.touch(place);
+        turn.again();
     }
 
     /// Brings the answer to a question.
@@ -309,7 +358,8 @@ impl Service for NbdService {
 
     fn wake_at(&self) -> Option<Nanos> {
         let trim = self.active.map(|at| at + COARSE_NS);
-        [self.next_deadline, trim].into_iter().flatten().min()
+        let throttled = self.throttled.iter().map(|(until, _)| *until).min();
+        [self.next_deadline, trim, throttled].into_iter().flatten().min()
     }
 
     fn timer(&mut self, turn: &mut Turn<'_>) {
@@ -318,6 +368,7 @@ impl Service for NbdService {
             self.active = None;
             self.pool.trim();
         }
+        self.ask_caps_again(turn);
         if self.next_deadline.is_none_or(|at| now < at) {
             return;
         }
@@ -352,6 +403,7 @@ impl Drop for NbdService {
 /// Gives a connection whose handshake is over its session.
 fn start(
     shared: &Arc<Shared>,
+    reactor: usize,
     connection: &mut Connection,
     pool: &mut Pool,
     turn: &mut Turn<'_>,
@@ -363,7 +415,10 @@ fn start(
         Ok(seat) => {
             let (peer, name, mode) = (&connection.peer, &agreed.name, agreed.mode);
             tracing::info!(%peer, export = %name, ?mode, "client serves itself from an export");
-            let session = Session::new(seat, agreed, export.group, export.ioprio);
+            let member = shared.groups.join(export.group).expect("checked when the server began");
+            let session = Session::new(seat, agreed, member, export.ioprio);
+            let client = shared.add_client(agreed.export, reactor, place, peer);
+            connection.client = Some(client);
             connection.start(session, pool, turn.now());
         }
         Err(error) => {

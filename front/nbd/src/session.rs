@@ -6,13 +6,14 @@
 
 use std::collections::VecDeque;
 
-use weir_bio::{Bio, Data, Flags, GroupId, IoPrio, Nanos, Op, SECTOR};
+use weir_bio::{Bio, Data, Flags, IoPrio, Nanos, Op, SECTOR};
 use weir_live::Seat;
 use weir_proto_nbd::NbdError;
 use weir_proto_nbd::server::{
     Checked, Decoded, Geometry, Negotiated, Range, Replies, Then, decode,
 };
-use weir_proto_nbd::wire::{Mode, ReplyTo, Request};
+use weir_proto_nbd::wire::{Command, Mode, ReplyTo, Request};
+use weir_queue::Member;
 
 use crate::answers::Answers;
 use crate::outbox::Outbox;
@@ -30,6 +31,9 @@ const OWED_MAX: usize = 32 << 20;
 /// Longest effect (trim, zeroes, prefetch) handed in at once, sectors: 1 TiB. Longer ones follow
 /// one another.
 const EFFECT_MAX: u64 = 1 << 31;
+
+/// A cap may be lifted meanwhile, so whoever one holds back asks again after so long, ns.
+const CAPS_AGAIN_NS: u64 = 100_000_000;
 
 /// A BLOCK_STATUS to be answered by someone who may block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,8 +61,10 @@ pub(crate) struct Session {
     replies: Replies,
     /// The id of `base:allocation`, where it was agreed on.
     pub(crate) context: u32,
-    group: GroupId,
+    member: Member,
     ioprio: IoPrio,
+    /// A cap of its group lets nothing in before this.
+    throttled_until: Option<Nanos>,
     slots: Slots,
     /// Bytes of memory with requests under way.
     lent: usize,
@@ -80,15 +86,16 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    pub(crate) fn new(seat: Seat, agreed: &Negotiated, group: GroupId, ioprio: IoPrio) -> Session {
+    pub(crate) fn new(seat: Seat, agreed: &Negotiated, member: Member, ioprio: IoPrio) -> Session {
         Session {
             seat,
             export: agreed.export,
             geometry: agreed.geometry(),
             replies: agreed.replies(),
             context: agreed.allocation.unwrap_or(0),
-            group,
+            member,
             ioprio,
+            throttled_until: None,
             slots: Slots::default(),
             lent: 0,
             held: VecDeque::new(),
@@ -106,6 +113,7 @@ impl Session {
     #[inline]
     pub(crate) fn is_full(&self, out: &Outbox) -> bool {
         !self.held.is_empty()
+            || self.throttled_until.is_some()
             || self.slots.len() >= REQUESTS_MAX
             || self.lent + out.bytes() >= OWED_MAX
     }
@@ -150,10 +158,54 @@ impl Session {
                     break;
                 }
             };
+            if !self.admit(&request, now) {
+                break;
+            }
             at += self.geometry.mode.request_len();
             at += self.request(&request, &bytes[at..], out, pool, now);
         }
         at
+    }
+
+    /// Whether the caps of its group accept a request now; if not, nothing is taken in for a while.
+    /// Trims and zeroes count as writes of no bytes, and a server that stops waits for no cap.
+    #[inline]
+    fn admit(&mut self, request: &Request, now: Nanos) -> bool {
+        let (write, bytes) = match request.command {
+            Command::READ => (false, request.length),
+            Command::WRITE => (true, request.length),
+            Command::TRIM | Command::WRITE_ZEROES => (true, 0),
+            _ => return true,
+        };
+        if self.stopping {
+            return true;
+        }
+        match self.member.admit(write, bytes, now) {
+            Ok(()) => true,
+            Err(until) => {
+                self.throttled_until = Some(until.min(now + CAPS_AGAIN_NS));
+                false
+            }
+        }
+    }
+
+    /// When a cap that holds it back is to be asked again.
+    pub(crate) fn throttled_until(&self) -> Option<Nanos> {
+        self.throttled_until
+    }
+
+    /// Asks its caps again with the next request.
+    pub(crate) fn ask_caps_again(&mut self) {
+        self.throttled_until = None;
+    }
+
+    /// From now on its I/O counts elsewhere, or has another priority.
+    pub(crate) fn reclassify(&mut self, member: Option<Member>, ioprio: Option<IoPrio>) {
+        self.ioprio = ioprio.unwrap_or(self.ioprio);
+        if let Some(member) = member {
+            self.member = member;
+            self.throttled_until = None;
+        }
     }
 
     /// Drops payload of a refused request; how much of it was in `bytes`.
@@ -279,7 +331,8 @@ impl Session {
         let Payload { to, range, fua, .. } = payload;
         let data = payload.into_data();
         let bytes = self.lend(&data);
-        let flags = if fua { Flags::SYNC | Flags::FUA } else { Flags::SYNC };
+        let durable = if fua { Flags::FUA } else { Flags::NONE };
+        let flags = Flags::SYNC | Flags::IDLE | durable;
         let slot = Slot { to, bytes, work: Work::Plain };
         self.submit_range(Op::Write, flags, range, data, slot, now);
     }
@@ -345,7 +398,7 @@ impl Session {
 
     #[inline]
     fn submit(&mut self, mut bio: Bio, now: Nanos) {
-        (bio.group, bio.ioprio) = (self.group, self.ioprio);
+        (bio.group, bio.ioprio) = (self.member.group(), self.ioprio);
         if !self.held.is_empty() {
             self.held.push_back(bio);
             return;

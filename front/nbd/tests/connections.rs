@@ -5,6 +5,7 @@ mod support;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 
 use support::*;
 use weir_bio::{Op, Status};
@@ -370,5 +371,69 @@ fn a_frozen_device_lets_clients_wait_and_go_on() {
     device.reconfigure(|parts| parts.nomerges = 2).unwrap();
     assert_eq!(client.read(0, 512), [19; 512]);
     client.disconnect();
+    fixture.stop();
+}
+
+/// One byte a second: nothing of a session's length gets by twice.
+fn one_byte_a_second() -> weir_queue::Caps {
+    let rbps = std::num::NonZeroU64::new(1);
+    weir_queue::Caps { rbps, ..weir_queue::Caps::default() }
+}
+
+#[test]
+fn a_cap_holds_back_its_group_alone_and_lets_go_when_it_is_lifted() {
+    let fixture = Fixture::on(ram(MIB));
+    let groups = Arc::clone(fixture.server().groups());
+    let capped = groups.create("tenants/a").unwrap();
+    groups.set_caps(capped, one_byte_a_second()).unwrap();
+    let mut held = fixture.client(Wanted::everything("sda"));
+    let mut free = fixture.client(Wanted::everything("sda"));
+    free.read(0, 512);
+    let number = fixture.server().clients()[0].number;
+    assert_eq!(fixture.server().clients().len(), 2);
+    assert!(fixture.server().reclassify(number, Some(capped), None).unwrap());
+    wait_until("the client's I/O to count in its group", || {
+        held.write(0, &[1; 512]).ok();
+        groups.all()[capped.0 as usize].used.ios[1] > 0
+    });
+    held.read(0, 512);
+    let late = held.send(Request::new(Command::READ, 0, 0, 512), &[]);
+    for _ in 0..200 {
+        free.read(0, 512);
+    }
+    let used = || groups.all()[capped.0 as usize].used;
+    assert_eq!((used().ios[0], used().bytes[0]), (1, 512), "the second one waits");
+    groups.set_caps(capped, weir_queue::Caps::default()).unwrap();
+    held.wait(late).ok();
+    assert_eq!(used().ios[0], 2);
+    held.disconnect();
+    free.disconnect();
+    fixture.stop();
+}
+
+#[test]
+fn a_stop_waits_for_no_cap() {
+    let fixture = Fixture::on(ram(MIB));
+    let groups = fixture.server().groups();
+    groups.set_caps(weir_bio::GroupId(0), one_byte_a_second()).unwrap();
+    let mut client = fixture.client(Wanted::everything("sda"));
+    client.read(0, 512);
+    client.send(Request::new(Command::READ, 0, 0, 512), &[]);
+    fixture.stop();
+}
+
+#[test]
+fn a_client_is_known_by_its_number_until_it_leaves() {
+    let fixture = Fixture::on(ram(MIB));
+    let clients: Vec<_> = (0..3).map(|_| fixture.client(Wanted::nothing("sda"))).collect();
+    wait_until("three clients", || fixture.server().clients().len() == 3);
+    let numbers: Vec<_> = fixture.server().clients().iter().map(|it| it.number).collect();
+    clients.into_iter().for_each(|client| drop(client.disconnect()));
+    wait_until("nobody", || fixture.server().clients().is_empty());
+    let server = fixture.server();
+    assert!(!server.reclassify(numbers[0], None, None).unwrap(), "it is gone");
+    let unknown = weir_bio::GroupId(7);
+    assert!(server.reclassify(numbers[0], Some(unknown), None).is_err());
+    fixture.client(Wanted::nothing("sda")).disconnect();
     fixture.stop();
 }

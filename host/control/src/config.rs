@@ -2,13 +2,16 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::num::NonZeroU64;
 use std::path::Path;
+use std::sync::Arc;
 
 use serde::Deserialize;
 use weir_bio::{Class, IoPrio};
+use weir_queue::{Caps, Groups, WEIGHT_MAX, WEIGHT_MIN};
 
 /// The whole file.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
     /// The NBD server.
@@ -17,6 +20,34 @@ pub struct Config {
     pub disk: Vec<Disk>,
     /// Further exports of those disks.
     pub export: Vec<Export>,
+    /// Groups that exports may be in.
+    pub group: Vec<Group>,
+}
+
+/// `[[group]]`
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Group {
+    /// Its place in the tree, names joined by `/`.
+    pub path: String,
+    /// Its weight among its siblings, 1..=1000.
+    #[serde(default)]
+    pub weight: Option<i64>,
+    /// Reads a second at most.
+    #[serde(default)]
+    pub riops: Option<NonZeroU64>,
+    /// Writes a second at most.
+    #[serde(default)]
+    pub wiops: Option<NonZeroU64>,
+    /// Bytes read a second at most.
+    #[serde(default)]
+    pub rbps: Option<NonZeroU64>,
+    /// Bytes written a second at most.
+    #[serde(default)]
+    pub wbps: Option<NonZeroU64>,
+    /// Seconds of unused allowance that may be spent at once.
+    #[serde(default)]
+    pub burst: Option<f64>,
 }
 
 /// `[nbd]`
@@ -45,6 +76,9 @@ pub struct Export {
     pub name: String,
     /// The disk behind it.
     pub disk: String,
+    /// The group its clients' I/O counts in; the root without one.
+    #[serde(default)]
+    pub group: Option<String>,
     /// Refuse writes of its clients.
     #[serde(default)]
     pub readonly: bool,
@@ -150,6 +184,16 @@ impl Config {
                     known.join(", ")
                 )));
             }
+            if let Some(path) = &export.group
+                && !self.group.iter().any(|group| group.path == *path)
+            {
+                let known: Vec<_> = self.group.iter().map(|group| group.path.as_str()).collect();
+                return Err(ConfigError(format!(
+                    "export {:?} names group {path:?}; groups: {}",
+                    export.name,
+                    known.join(", ")
+                )));
+            }
             if let Some(level) = export.level.filter(|level| !(0..=7).contains(level)) {
                 let name = &export.name;
                 return Err(ConfigError(format!(
@@ -157,7 +201,52 @@ impl Config {
                 )));
             }
         }
-        Ok(())
+        let mut paths = BTreeSet::new();
+        if let Some(group) = self.group.iter().find(|group| !paths.insert(&group.path)) {
+            return Err(ConfigError(format!("group {:?} is given twice", group.path)));
+        }
+        self.groups().map(drop)
+    }
+
+    /// The groups, with their weights and caps.
+    ///
+    /// # Errors
+    /// A path that is none, or a value outside its bound, with the group's path.
+    pub fn groups(&self) -> Result<Arc<Groups>, ConfigError> {
+        let groups = Groups::default();
+        for group in &self.group {
+            group
+                .add_to(&groups)
+                .map_err(|why| ConfigError(format!("group {:?}: {why}", group.path)))?;
+        }
+        Ok(Arc::new(groups))
+    }
+}
+
+impl Group {
+    fn add_to(&self, groups: &Groups) -> Result<(), String> {
+        let id = groups.create(&self.path).map_err(|error| error.to_string())?;
+        if let Some(weight) = self.weight {
+            // What fits no u16 is out of range as well.
+            let held = u16::try_from(weight).unwrap_or(u16::MAX);
+            let (least, most) = (WEIGHT_MIN, WEIGHT_MAX);
+            if !(least..=most).contains(&held) {
+                return Err(format!("weight={weight} is outside {least}..={most}"));
+            }
+            groups.set_weight(id, held).map_err(|error| error.to_string())?;
+        }
+        let burst = self.burst.unwrap_or(0.0);
+        if !(0.0..=3600.0).contains(&burst) {
+            return Err(format!("burst={burst} s is outside 0..=3600"));
+        }
+        let caps = Caps {
+            riops: self.riops,
+            wiops: self.wiops,
+            rbps: self.rbps,
+            wbps: self.wbps,
+            burst_ns: (burst * 1e9) as u64,
+        };
+        groups.set_caps(id, caps).map_err(|error| error.to_string())
     }
 }
 
@@ -200,6 +289,12 @@ disk = "sda"
 class = "best-effort"
 level = 2
 readonly = true
+group = "tenants/a"
+[[group]]
+path = "tenants/a"
+weight = 300
+riops = 500
+burst = 0.5
 "#;
 
     fn error(text: &str) -> String {
@@ -212,6 +307,29 @@ readonly = true
         assert_eq!(config.disk[0].target, "ram:1G");
         assert_eq!(config.export[0].ioprio(), IoPrio::new(Class::BestEffort, 2));
         assert!(config.export[0].readonly);
+        let groups = config.groups().unwrap().all();
+        assert_eq!(groups[2].path, "tenants/a");
+        assert_eq!((groups[2].weight, groups[2].caps.burst_ns), (300, 500_000_000));
+        assert_eq!((groups[1].weight, groups[1].caps), (100, Caps::default()), "made on the way");
+    }
+
+    #[test]
+    fn groups_are_held_to_their_bounds() {
+        for (from, to, told) in [
+            (
+                "weight = 300",
+                "weight = 1001",
+                "group \"tenants/a\": weight=1001 is outside 1..=1000",
+            ),
+            ("weight = 300", "weight = 70000", "weight=70000"),
+            ("burst = 0.5", "burst = -1.0", "burst=-1 s is outside 0..=3600"),
+            ("riops = 500", "riops = 0", "line 17: invalid value: integer `0`"),
+            ("path = \"tenants/a\"", "path = \"tenants/b\"", "names group \"tenants/a\""),
+            ("path = \"tenants/a\"", "path = \"a//b\"", "groups: a//b"),
+        ] {
+            let error = error(&GOOD.replace(from, to));
+            assert!(error.contains(told), "{to}: {error}");
+        }
     }
 
     #[test]

@@ -1,7 +1,22 @@
-//! What the daemon is told: the configuration file and its checks.
+//! Control of a daemon: what it is told (the configuration file), and what it can be asked and told
+//! while it runs (the tree and the control socket).
+//!
+//! - [`Config`]: the configuration file and its checks;
+//! - [`Tree`]: disks as files, with Linux's names and errors, over the trait [`Disk`];
+//! - [`Server`] and [`Client`]: the tree over a socket.
 
 #![forbid(unsafe_code)]
 
 pub mod config;
+mod disk;
+pub mod document;
+mod errno;
+mod number;
+mod socket;
+pub mod tree;
 
-pub use config::{Config, ConfigError, Disk, Export, Nbd};
+pub use config::{Config, ConfigError, Export, Nbd};
+pub use disk::{Disk, LiveDisk};
+pub use errno::{Errno, Failure};
+pub use socket::{CLIENTS_MAX, Client, ClientError, Server};
+pub use tree::{Node, Parameters, Tree};

@@ -198,7 +198,7 @@ impl Bench<'_> {
             let Step::Io { op, sector, sectors } = self.generator.next() else { continue };
             let Some(buf) = self.buffers.pop() else { break };
             let mut bio = Bio::new(op, sector, sectors, buf.into());
-            bio.flags = if op == Op::Write { Flags::SYNC } else { Flags::NONE };
+            bio.flags = if op == Op::Write { Flags::SYNC | Flags::IDLE } else { Flags::NONE };
             if let Err(refused) = self.submitter.submit(bio, now) {
                 self.buffers.extend(refused.into_bio().data.into_spare());
                 break;

@@ -232,7 +232,8 @@ impl<'a> Worker<'a> {
                 Step::Io { op: op @ (Op::Read | Op::Write), sector, sectors } => {
                     let buf = self.buffers.pop().expect("a buffer for each I/O");
                     let mut bio = Bio::new(op, sector, sectors, buf.into());
-                    bio.flags = if op == Op::Write { Flags::SYNC } else { Flags::NONE };
+                    bio.flags =
+                        if op == Op::Write { Flags::SYNC | Flags::IDLE } else { Flags::NONE };
                     bio
                 }
                 Step::Io { op, sector, sectors } => Bio::new(op, sector, sectors, weir::Data::None),

@@ -1,7 +1,7 @@
 //! What the layer itself costs: `weir bench core` on either path, in turn, on a core of its own;
 //! and how far two threads on two queues outdo one where the two CPUs are two cores.
 //!
-//! cargo bench -p weir-cli --bench core [-- --rounds 15 --milliseconds 150]
+//! cargo bench -p weir-cli --bench core [-- --rounds 40 --milliseconds 40]
 
 #![forbid(unsafe_code)]
 
@@ -36,8 +36,8 @@ impl Way {
 
 fn main() {
     let arguments = Arguments::of_process();
-    let rounds = arguments.number("--rounds", 15, 1);
-    let runtime = format!("{}ms", arguments.number("--milliseconds", 150, 100));
+    let rounds = arguments.number("--rounds", 40, 1);
+    let runtime = format!("{}ms", arguments.number("--milliseconds", 40, 40));
     println!("{}", machine());
     let one = bench(Needs::Core(0), rounds, &runtime, [("mq", "1"), ("sq", "1")]);
     tell(&one);

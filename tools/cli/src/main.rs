@@ -7,7 +7,11 @@
 mod activation;
 mod bench;
 mod descriptors;
+mod reach;
+mod replay;
+mod schedulers;
 mod serve;
+mod tree;
 mod values;
 
 use std::process::ExitCode;
@@ -29,7 +33,12 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Serve(serve::Serve),
+    Ls(tree::Ls),
+    Get(tree::Get),
+    Set(tree::Set),
+    Schedulers(schedulers::Schedulers),
     Bench(bench::Bench),
+    Replay(replay::Replay),
 }
 
 /// Why a command ends without success.
@@ -69,7 +78,12 @@ fn main() -> ExitCode {
     descriptors::raise();
     let outcome = match cli.command {
         Command::Serve(serve) => serve.run(),
+        Command::Ls(ls) => ls.run(),
+        Command::Get(get) => get.run(),
+        Command::Set(set) => set.run(),
+        Command::Schedulers(schedulers) => schedulers.run(),
         Command::Bench(bench) => bench.run(),
+        Command::Replay(replay) => replay.run(),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

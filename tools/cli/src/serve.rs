@@ -4,19 +4,22 @@ use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::Args;
 use weir::units::show_size;
-use weir::{Device, Host, QueueMode, Target};
-use weir_control::{Config, Disk};
+use weir::{Clock, Device, Groups, Host, QueueMode, Target};
+use weir_control::config::{self, Config};
+use weir_control::{LiveDisk, Parameters, Tree};
 use weir_front_nbd::{Address, Export, Server, Settings};
 
 use crate::Failure;
 use crate::activation;
 use crate::descriptors;
+use crate::reach::Reach;
+use crate::tree::Control;
 use crate::values::whole;
 
 /// The disk, socket and port of a daemon that was told nothing.
@@ -47,6 +50,12 @@ pub(crate) struct Serve {
     /// An address to listen on: unix:PATH or HOST:PORT. May be repeated.
     #[arg(long, value_name = "ADDR")]
     nbd: Vec<String>,
+    #[command(flatten)]
+    control: Control,
+    /// A folder to mount the tree at: DIR/block/sda/queue/scheduler, DIR/proc/diskstats, and the
+    /// disks as files, DIR/dev/sda.
+    #[arg(long, value_name = "DIR")]
+    tree: Option<PathBuf>,
     /// Serve one connection on standard input and output, and no other.
     #[arg(long)]
     stdio: bool,
@@ -59,9 +68,10 @@ pub(crate) struct Serve {
 }
 
 struct Daemon {
-    host: Host,
+    host: Arc<Host>,
     server: Arc<Server>,
     disks: Vec<Device>,
+    tree: Arc<Tree>,
 }
 
 impl Serve {
@@ -71,11 +81,12 @@ impl Serve {
         let config = self.configuration()?;
         let daemon = self.start(&config)?;
         let addresses = self.open_addresses(&daemon, &config)?;
+        let reach = self.open_tree(&daemon)?;
         if let Some(shortage) = descriptors::shortage(Settings::default().connections_max) {
             tracing::warn!("{shortage}");
         }
         if !self.quiet && !self.stdio {
-            introduce(&daemon, &addresses);
+            introduce(&daemon, &addresses, &reach);
         }
         eprintln!("weir: ready");
         activation::notify("READY=1\n");
@@ -85,12 +96,13 @@ impl Serve {
             signals.wait();
         }
         activation::notify("STOPPING=1\n");
+        drop(reach);
         daemon.stop()
     }
 
     /// The configuration file with the flags over it, checked as a whole.
     fn configuration(&self) -> Result<Config, Failure> {
-        let bad = |error: weir_control::ConfigError| Failure::Bad(error.to_string());
+        let bad = |error: config::ConfigError| Failure::Bad(error.to_string());
         let mut config = match &self.config {
             Some(path) => Config::read(path).map_err(bad)?,
             None => Config::default(),
@@ -99,12 +111,13 @@ impl Serve {
             let (name, target) = disk
                 .split_once('=')
                 .ok_or_else(|| format!("--disk {disk:?} is not NAME=TARGET, as in sda=ram:1GiB"))?;
-            config.disk.push(Disk { name: String::from(name), target: String::from(target) });
+            let (name, target) = (String::from(name), String::from(target));
+            config.disk.push(config::Disk { name, target });
         }
         if config.disk.is_empty() && self.config.is_none() {
             std::fs::create_dir_all(DEFAULT_DIR).map_err(|e| format!("{DEFAULT_DIR}: {e}"))?;
             let target = format!("file:{DEFAULT_DIR}/{DEFAULT_DISK}.img,size={DEFAULT_SIZE}");
-            config.disk.push(Disk { name: String::from(DEFAULT_DISK), target });
+            config.disk.push(config::Disk { name: String::from(DEFAULT_DISK), target });
         }
         if config.disk.is_empty() {
             return Err(Failure::Bad(String::from("no disk: give [[disk]] or --disk NAME=TARGET")));
@@ -118,6 +131,7 @@ impl Serve {
         let reactors = self.reactors.map_or(cpus, usize::from);
         let host = Host::new(reactors).map_err(|e| format!("reactor threads: {e}"))?;
         let mut disks = Vec::new();
+        let tree = Arc::new(Tree::new(Parameters::default()));
         for disk in &config.disk {
             let target =
                 Target::parse(&disk.target).map_err(|e| format!("disk {}: {e}", disk.name))?;
@@ -126,11 +140,23 @@ impl Serve {
             let name = disk.name.clone();
             opened.on_notice(move |notice| tracing::warn!("disk {name}: {notice}"));
             host.adopt(&opened.device).map_err(|e| format!("disk {}: {e}", disk.name))?;
+            let live = LiveDisk::new(opened.device.clone(), || Clock.now());
+            tree.add(Arc::new(live), host.reactors());
             disks.push(opened.device);
         }
-        let server = Server::new(&host, exports(config, &disks), Settings::default())
+        let groups = config.groups().map_err(|e| e.to_string())?;
+        let exports = exports(config, &disks, &groups);
+        let server = Server::with_groups(&host, exports, Settings::default(), groups)
             .map_err(|e| e.to_string())?;
-        Ok(Daemon { host, server: Arc::new(server), disks })
+        Ok(Daemon { host: Arc::new(host), server: Arc::new(server), disks, tree })
+    }
+
+    /// Opens the ways to the tree. One connection on standard input and output has a control socket
+    /// only if it was named: many such daemons may run side by side.
+    fn open_tree(&self, daemon: &Daemon) -> Result<Reach, Failure> {
+        let default = (!self.stdio).then_some(crate::tree::DEFAULT_CONTROL);
+        let disks = (&daemon.host, daemon.disks.as_slice());
+        Reach::open(&daemon.tree, self.control.named(), default, self.tree.as_deref(), disks)
     }
 
     /// Opens every address that applies; sockets a supervisor passed come first and alone.
@@ -168,18 +194,22 @@ const SOCKET_PATH_MAX: usize = 107;
 
 fn check_length(address: &Address) -> Result<(), Failure> {
     match address {
-        Address::Unix(path) if path.as_os_str().len() > SOCKET_PATH_MAX => {
-            let bytes = path.as_os_str().len();
-            Err(Failure::Bad(format!(
-                "address \"{address}\" has a path of {bytes} bytes; a socket takes \
-                 1..={SOCKET_PATH_MAX}"
-            )))
-        }
-        Address::Unix(_) | Address::Tcp(_) => Ok(()),
+        Address::Unix(path) => check_socket_path(&format!("address \"{address}\""), path),
+        Address::Tcp(_) => Ok(()),
     }
 }
 
-fn exports(config: &Config, disks: &[Device]) -> Vec<Export> {
+/// Refuses the path of a socket, called `what`, that the system could not take.
+pub(crate) fn check_socket_path(what: &str, path: &Path) -> Result<(), Failure> {
+    match path.as_os_str().len() {
+        1..=SOCKET_PATH_MAX => Ok(()),
+        bytes => Err(Failure::Bad(format!(
+            "{what} has a path of {bytes} bytes; a socket takes 1..={SOCKET_PATH_MAX}"
+        ))),
+    }
+}
+
+fn exports(config: &Config, disks: &[Device], groups: &Groups) -> Vec<Export> {
     let by_name = |name: &str| {
         let device = disks.iter().find(|device| device.config().name == name);
         device.expect("the configuration was checked").clone()
@@ -189,6 +219,8 @@ fn exports(config: &Config, disks: &[Device]) -> Vec<Export> {
         let mut served = Export::new(&export.name, by_name(&export.disk));
         served.read_only = export.readonly;
         served.ioprio = export.ioprio();
+        let group = export.group.as_deref().and_then(|path| groups.find(path));
+        served.group = group.unwrap_or(served.group);
         served
     });
     whole.chain(further).collect()
@@ -267,7 +299,7 @@ impl Daemon {
 }
 
 /// Says what is served and how to use it, in lines to paste.
-fn introduce(daemon: &Daemon, addresses: &[Address]) {
+fn introduce(daemon: &Daemon, addresses: &[Address], reach: &Reach) {
     for device in &daemon.disks {
         let (config, limits) = (device.config(), device.limits());
         println!(
@@ -283,6 +315,7 @@ fn introduce(daemon: &Daemon, addresses: &[Address]) {
     }
     println!("listening on:");
     addresses.iter().for_each(|address| println!("  {address}"));
+    reach.introduce();
     let Some(uri) = addresses.first().map(uri) else { return };
     println!("\nto try it, paste:");
     println!("  nbdinfo '{uri}'");

@@ -1,4 +1,4 @@
-//! Repository chores: `cargo xtask tidy` and `cargo xtask ci STEP`.
+//! Repository chores: `cargo xtask tidy`, `cargo xtask tunables` and `cargo xtask ci STEP`.
 //!
 //! This is not part of the product and uses no other room, so that it still builds when they do
 //! not. The limits it holds come from the room table and the house style; CONTRIBUTING.md says
@@ -8,6 +8,7 @@
 
 mod ci;
 mod tidy;
+mod tunables;
 mod workspace;
 
 use std::process::ExitCode;
@@ -28,6 +29,8 @@ struct Arguments {
 enum Chore {
     /// Hold the tree against the house limits; every finding is one line `file:line: what`.
     Tidy,
+    /// Write docs/tunables.md from the tables in the code.
+    Tunables,
     /// Run one stage of continuous integration.
     Ci {
         /// Which stage.
@@ -40,6 +43,7 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let answer = Workspace::here().and_then(|workspace| match arguments.chore {
         Chore::Tidy => tidy::run(&workspace),
+        Chore::Tunables => tunables::run(&workspace),
         Chore::Ci { stage } => ci::run(&workspace, stage),
     });
     match answer {

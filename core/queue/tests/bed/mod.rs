@@ -12,6 +12,7 @@ pub mod path;
 pub mod promises;
 pub mod rest;
 pub mod sleepers;
+pub mod tokens;
 
 use weir_bio::{Buf, Data, SECTOR};
 

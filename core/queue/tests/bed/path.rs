@@ -4,7 +4,26 @@ use std::sync::Arc;
 
 use weir_queue::driver::Home;
 use weir_queue::{Config, Device, Driver, QueueMode, Spread};
+use weir_sched::Make;
 use weir_sched::legacy::noop::Noop;
+use weir_sched::mq::kyber::Kyber;
+
+use super::tokens;
+
+/// What decides the order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// First in, first out; the same for every lane.
+    Noop,
+    /// By deadline and sector; the same for every lane.
+    Deadline,
+    /// Each lane its own requests; tokens go round among all lanes.
+    Kyber,
+    OneToken,
+    TokensThatRest,
+    /// Slices of time for each submitter, and waits between them; on the single-queue path.
+    Cfq,
+}
 
 /// A way from a submitter to the driver.
 #[derive(Clone, Copy, Debug)]
@@ -13,6 +32,7 @@ pub struct Path {
     pub spread: Spread,
     pub lanes: u16,
     pub scheduled: bool,
+    pub order: Order,
     pub shared_tags: bool,
     pub home: Home,
 }
@@ -24,6 +44,7 @@ impl Path {
             spread: Spread::Submitter,
             lanes,
             scheduled: false,
+            order: Order::Noop,
             shared_tags: false,
             home: Home::Any,
         }
@@ -37,6 +58,10 @@ impl Path {
         Path { scheduled: true, ..self }
     }
 
+    pub const fn by(self, order: Order) -> Path {
+        Path { scheduled: true, order, ..self }
+    }
+
     pub const fn sharing(self) -> Path {
         Path { shared_tags: true, ..self }
     }
@@ -48,8 +73,24 @@ impl Path {
     /// A device of this path in front of `driver`; the rest as `config` says.
     pub fn device(&self, config: Config, driver: Arc<dyn Driver>) -> Device {
         let config = Config { mode: self.mode, spread: self.spread, queues: self.lanes, ..config };
-        let device = if self.scheduled && self.mode == QueueMode::Mq {
-            Device::with_scheduler(config, driver, |setup| Box::new(Noop::new(setup)))
+        let listed = match (self.mode, self.order) {
+            (QueueMode::Sq, Order::Deadline) => "deadline",
+            (QueueMode::Sq, Order::Cfq) => "cfq",
+            (QueueMode::Sq, _) => "noop",
+            (QueueMode::Mq, Order::Deadline) => "mq-deadline",
+            (QueueMode::Mq, _) => "none",
+        };
+        let config = Config { scheduler: Some(String::from(listed)), ..config };
+        let own = self.mode == QueueMode::Mq && self.order != Order::Deadline;
+        let device = if self.scheduled && own {
+            let make: Make = match self.order {
+                Order::Cfq => panic!("cfq is for the single-queue path"),
+                Order::Noop | Order::Deadline => |setup| Box::new(Noop::new(setup)),
+                Order::Kyber => |setup| Box::new(Kyber::new(setup)),
+                Order::OneToken => tokens::one,
+                Order::TokensThatRest => tokens::two_that_rest,
+            };
+            Device::with_scheduler(config, driver, make)
         } else {
             Device::new(config, driver)
         };

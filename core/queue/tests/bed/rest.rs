@@ -5,7 +5,7 @@ use weir_queue::{Bell, Device};
 use weir_ring::Wake;
 
 use super::device::{Plan, Sim};
-use super::path::Path;
+use super::path::{Order, Path};
 
 struct NoWake;
 
@@ -15,6 +15,10 @@ impl Wake for NoWake {
 
 /// Every tag can be used again. `turn_all` turns every lane.
 pub fn check_tags(path: Path, sim: &Sim, device: &Device, now: Nanos, mut turn_all: impl FnMut()) {
+    if path.order == Order::TokensThatRest {
+        // Time stands still here, and they would rest for ever.
+        return;
+    }
     {
         let mut world = sim.world();
         world.stalled = true;
@@ -40,7 +44,9 @@ pub fn check_tags(path: Path, sim: &Sim, device: &Device, now: Nanos, mut turn_a
     (0..4).for_each(|_| turn_all());
     let (peak, sent) = (sim.world().tally.peak, submitters.iter().map(|s| s.1).sum::<u64>());
     let queued = device.nr_requests();
-    if !path.scheduled || usize::from(queued) >= depth * usize::from(path.lanes) {
+    // Tokens may be fewer than tags; and merging depends on the order.
+    let bound = path.order != Order::Noop;
+    if !bound && (!path.scheduled || usize::from(queued) >= depth * usize::from(path.lanes)) {
         let merged = device.stats().in_flight - peak as u64;
         let most = all.min(sent as usize);
         assert!(peak == most || peak + merged as usize == most, "{peak} tags of {most} usable");

@@ -9,6 +9,8 @@ use super::queue::Expiry;
 
 /// The most a queue gets until the device is known.
 pub(super) const DEFAULT_MAX_BUDGET: u64 = 16_384;
+/// The most the tunable can be, and what a long timeout may make of the rate.
+const MOST_BUDGET: u64 = i32::MAX as u64;
 /// From this count of assigned budgets (the eleventh) the peak rate decides.
 const BUDGETS_KNOWN: u64 = 194;
 /// An async request counts for this many times its sectors, so that writeback, which can fill the
@@ -33,7 +35,7 @@ impl Bfq {
     pub(super) fn derive_max_budget(&mut self) {
         self.max_budget = match self.set.user_max_budget {
             0 if self.budgets_assigned >= BUDGETS_KNOWN => {
-                self.rate.sectors_within(self.set.timeout_ns).max(1)
+                self.rate.sectors_within(self.set.timeout_ns).clamp(1, MOST_BUDGET)
             }
             0 => DEFAULT_MAX_BUDGET,
             user => user,

@@ -191,6 +191,7 @@ impl Bfq {
             && due < now
         {
             self.timer(due);
+            self.kick();
         }
     }
 
@@ -218,7 +219,8 @@ impl Bfq {
         let interactive = self.forest[self.queue(id).entity].coefficient == INTERACTIVE;
         let queue = self.queue_mut(id);
         queue.in_flight -= 1;
-        queue.think.last_end = now.0;
+        queue.last_end = now.0;
+        queue.think.ended(now);
         if queue.in_flight == 0 && queue.is_empty() {
             if !queue.busy {
                 queue.drained = Some(now.0);

@@ -114,7 +114,7 @@ impl Bfq {
     pub(super) fn would_idle_for_throughput(&self, id: QueueId) -> bool {
         let queue = self.queue(id);
         let queueing = self.queueing.is_queueing();
-        let steady = !queue.seeks.is_seeky() && queue.io_bound && queue.think.short;
+        let steady = !queue.seeks.is_seeky() && queue.io_bound && queue.short_think;
         (self.rotational && !queueing) || ((self.rotational || !queueing) && steady)
     }
 

@@ -61,7 +61,7 @@ impl Bfq {
     fn any_other(&self, id: QueueId) -> Option<QueueId> {
         let queue = self.queue(id);
         let raised = self.is_raised(id);
-        let long_think = !queue.think.short;
+        let long_think = !queue.short_think;
         let allowed =
             !self.idles_for_throughput(id) && (!raised || self.raised_busy > 1 || long_think);
         if !allowed || self.in_flight >= self.inject_limit(id) {
@@ -95,14 +95,14 @@ impl Bfq {
         self.sample = Sample::default();
         let queue = self.queue_mut(id);
         queue.injection.baseline = 0;
-        queue.injection.limit = u32::from(!queue.think.short);
+        queue.injection.limit = u32::from(!queue.short_think);
         queue.injection.decreased = now.0;
     }
 
     pub(super) fn think_time_changed(&mut self, id: QueueId, now: Nanos) {
         let queue = self.queue(id);
         let aged = now.0 >= queue.injection.decreased + FORGET_SHORT_NS;
-        if queue.injection.baseline > 0 && (aged || !queue.think.short) {
+        if queue.injection.baseline > 0 && (aged || !queue.short_think) {
             self.reset_injection(id, now);
         }
     }

@@ -78,7 +78,7 @@ impl Bfq {
         let charge = self.next_charge(id);
         let own = self.own_max(id);
         let queue = self.queue_mut(id);
-        let in_time_until = queue.think.last_end + IN_TIME_SLICES * self.set.slice_idle_ns;
+        let in_time_until = queue.last_end + IN_TIME_SLICES * self.set.slice_idle_ns;
         let queue = self.queue_mut(id);
         queue.left = queue.left.filter(|left| *left > 0 && now.0 <= in_time_until);
         let left = queue.left.map(|left| left.min(own));

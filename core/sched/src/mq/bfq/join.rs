@@ -3,11 +3,12 @@
 
 use weir_bio::{Nanos, SubmitterId};
 
+use crate::think_time::ThinkTime;
+
 use super::Bfq;
 use super::burst::BURST_GAP_NS;
 use super::entity::{IDLE, QueueId};
 use super::queue::{Handle, Injection, Raise};
-use super::think::ThinkTime;
 
 /// Positions no farther apart are close, sectors.
 const CLOSE: u64 = 8192;
@@ -20,6 +21,7 @@ const DECIDE_AFTER_NS: u64 = 600_000_000;
 #[derive(Clone, Debug)]
 pub(super) struct Saved {
     think: ThinkTime,
+    short_think: bool,
     io_bound: bool,
     window_started: u64,
     window_idle: u64,
@@ -182,6 +184,7 @@ impl Bfq {
         let entity = &self.forest[queue.entity];
         let saved = Saved {
             think: queue.think,
+            short_think: queue.short_think,
             io_bound: queue.io_bound,
             window_started: queue.window_started,
             window_idle: queue.window_idle,
@@ -223,6 +226,7 @@ impl Bfq {
     fn restore(&mut self, id: QueueId, saved: Saved) {
         let queue = self.queue_mut(id);
         queue.think = saved.think;
+        queue.short_think = saved.short_think;
         queue.io_bound = saved.io_bound;
         queue.window_started = saved.window_started;
         queue.window_idle = saved.window_idle;

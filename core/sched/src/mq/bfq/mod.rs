@@ -114,6 +114,9 @@ pub struct Bfq {
     last_position: u64,
     in_service_position: u64,
     last_slot: Option<(Expiry, u64, u64)>,
+    /// Every hard queue, a bit each; and those that are to ask again.
+    hard_queues: u64,
+    kicked: u64,
 }
 
 impl Bfq {
@@ -174,7 +177,14 @@ impl Bfq {
             last_position: 0,
             in_service_position: 0,
             last_slot: None,
+            hard_queues: u64::MAX >> (64 - setup.hard_queues.clamp(1, 64)),
+            kicked: 0,
         }
+    }
+
+    /// The device may no longer be kept for anybody: every hard queue is to ask.
+    fn kick(&mut self) {
+        self.kicked = self.hard_queues;
     }
 }
 
@@ -262,6 +272,10 @@ impl Scheduler for Bfq {
         }
     }
 
+    fn take_kicked(&mut self) -> u64 {
+        std::mem::take(&mut self.kicked)
+    }
+
     fn depth_limit(&self, op: Op, sync: bool, context: SubmitterId) -> Option<u16> {
         self.tag_limit(op, sync, context)
     }
@@ -282,6 +296,7 @@ impl Scheduler for Bfq {
         self.catch_up(now);
         if usize::from(context.0) < self.contexts.len() {
             self.leave_queue(context, now);
+            self.kick();
         }
     }
 
@@ -299,14 +314,15 @@ impl Scheduler for Bfq {
         self.weigh_group(group, weight);
     }
 
-    fn group_placed(&mut self, group: GroupId, parent: GroupId, now: Nanos) {
-        self.catch_up(now);
-        self.place_group(group, parent, now);
+    fn group_parent(&mut self, group: GroupId, parent: GroupId) {
+        self.place_group(group, parent, self.last_now);
+        self.kick();
     }
 
     fn group_removed(&mut self, group: GroupId, now: Nanos) {
         self.catch_up(now);
         self.remove_group(group, now);
+        self.kick();
     }
 
     fn tunables(&self) -> &dyn Tunables {

@@ -2,10 +2,13 @@
 
 use weir_bio::{Nanos, Rq, SchedTag, SubmitterId};
 
+use crate::nearest::{BackSeek, prefers};
+use crate::think_time::ThinkTime;
+
 use super::Bfq;
 use super::entity::{EntityId, QueueId};
 use super::order::Order;
-use super::think::{SeekHistory, ThinkTime};
+use super::think::SeekHistory;
 
 /// A staged or dispatched request, at the index of its tag.
 #[derive(Clone, Copy, Debug)]
@@ -140,6 +143,10 @@ pub(super) struct Queue {
 
     pub(super) seeks: SeekHistory,
     pub(super) think: ThinkTime,
+    /// The process thinks briefly enough for idling to pay.
+    pub(super) short_think: bool,
+    /// When its last request completed.
+    pub(super) last_end: u64,
     /// Start of the window of the I/O-bound test, and how long it was empty within.
     pub(super) window_started: u64,
     pub(super) window_idle: u64,
@@ -194,6 +201,8 @@ impl Queue {
             waiting_since: now.0,
             seeks: SeekHistory::new(),
             think: ThinkTime::new(now),
+            short_think: true,
+            last_end: now.0,
             window_started: now.0,
             window_idle: 0,
             io_bound: true,
@@ -253,38 +262,11 @@ impl Bfq {
 
     /// Of two requests of one queue, the one to serve first with the head at sector `last` (1.1).
     pub(super) fn choose(&self, a: SchedTag, b: SchedTag, last: u64) -> SchedTag {
-        use weir_bio::Flags;
-        let (x, y) = (&self.node(a).rq, &self.node(b).rq);
-        let rank = |rq: &Rq| (rq.is_sync(), rq.flags.any(Flags::META | Flags::PRIO));
-        if rank(x) != rank(y) {
-            return if rank(x) > rank(y) { a } else { b };
-        }
-        let higher = if x.sector >= y.sector { a } else { b };
-        let lower = if x.sector >= y.sector { b } else { a };
-        match (self.seek_cost(x.sector, last), self.seek_cost(y.sector, last)) {
-            (Some(x), Some(y)) if x == y => higher,
-            (Some(x), Some(y)) => {
-                if x < y {
-                    a
-                } else {
-                    b
-                }
-            }
-            (Some(_), None) => a,
-            (None, Some(_)) => b,
-            // One long way back, then upwards.
-            (None, None) => lower,
-        }
-    }
-
-    /// What it costs to go from `last` to `sector`; none if it is too far behind.
-    fn seek_cost(&self, sector: u64, last: u64) -> Option<u64> {
-        if sector >= last {
-            return Some(sector - last);
-        }
-        let behind = last - sector;
-        (behind <= self.set.back_seek_sectors)
-            .then(|| behind.saturating_mul(self.set.back_seek_penalty))
+        let back = BackSeek {
+            max_sectors: self.set.back_seek_sectors,
+            penalty: self.set.back_seek_penalty,
+        };
+        if prefers(&self.node(a).rq, &self.node(b).rq, last, back) { a } else { b }
     }
 
     pub(super) fn fifo_push(&mut self, id: QueueId, tag: SchedTag) {

@@ -1,5 +1,5 @@
 //! What is observed of a queue's habits: how far its requests are apart, how long its process
-//! thinks between them. Source: the BFQ spec, 1.3 and 1.4, A8.
+//! thinks between them. Source: the BFQ spec, 1.3, A8.
 
 use weir_bio::Nanos;
 
@@ -48,35 +48,6 @@ pub(super) fn is_seek(position: u64, sector: u64, sectors: u32, rotational: bool
         && (rotational || sectors < SEEK_SIZE)
 }
 
-/// Time between a completion and the process's next request: a moving mean, each sample an eighth.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct ThinkTime {
-    samples: u64,
-    total: u64,
-    mean: u64,
-    /// When the queue's last request completed, ns.
-    pub(super) last_end: u64,
-    /// The process thinks briefly enough for idling to pay.
-    pub(super) short: bool,
-}
-
-impl ThinkTime {
-    pub(super) fn new(now: Nanos) -> ThinkTime {
-        ThinkTime { samples: 0, total: 0, mean: 0, last_end: now.0, short: true }
-    }
-
-    fn sample(&mut self, elapsed: u64) {
-        self.samples = (7 * self.samples + 256) / 8;
-        self.total = (7 * self.total + 256 * elapsed) / 8;
-        self.mean = (self.total + 128) / self.samples;
-    }
-
-    /// The mean, ns, once there are three samples.
-    fn mean(&self) -> Option<u64> {
-        (self.samples > 80).then_some(self.mean)
-    }
-}
-
 impl Bfq {
     /// Observes that a request arrives at queue `id`: think time, I/O-bound window, short-think
     /// state. Before the request is added.
@@ -84,8 +55,8 @@ impl Bfq {
         let slice_idle = self.set.slice_idle_ns;
         let queue = &mut self.queues[id.index()];
         if queue.is_empty() && queue.in_flight == 0 && queue.sync {
-            let elapsed = now.0.saturating_sub(queue.think.last_end);
-            queue.think.sample(elapsed.min(2 * slice_idle));
+            let elapsed = now.0.saturating_sub(queue.last_end);
+            queue.think.sample(now, 2 * slice_idle);
             queue.window_idle += elapsed;
             let window = now.0.saturating_sub(queue.window_started);
             queue.io_bound = queue.window_idle * IDLE_PART <= window;
@@ -106,10 +77,10 @@ impl Bfq {
         if queue.split_at.is_some_and(|at| now.0 < at + SETTLE_AFTER_SPLIT_NS) {
             return;
         }
-        let long = queue.think.mean().is_some_and(|mean| mean > self.set.slice_idle_ns / 2);
+        let long = queue.think.exceeds(self.set.slice_idle_ns / 2);
         let short = queue.processes > 0 && !long;
-        if short != queue.think.short {
-            self.queue_mut(id).think.short = short;
+        if short != queue.short_think {
+            self.queue_mut(id).short_think = short;
             self.think_time_changed(id, now);
         }
     }
@@ -145,15 +116,5 @@ mod tests {
         assert!(!is_seek(1000, 1800, 8, true));
         assert!(is_seek(1000, 1801, 8, true) && is_seek(1000, 199, 8, true));
         assert!(is_seek(1000, 1 << 20, 63, false) && !is_seek(1000, 1 << 20, 64, false));
-    }
-
-    #[test]
-    fn think_time_is_known_from_the_third_sample() {
-        let mut think = ThinkTime::new(Nanos(0));
-        think.sample(1000);
-        think.sample(1000);
-        assert_eq!(think.mean(), None);
-        think.sample(1000);
-        assert!(think.mean().unwrap().abs_diff(1000) < 20, "{:?}", think.mean());
     }
 }

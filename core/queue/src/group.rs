@@ -1,0 +1,523 @@
+//! Groups: weights that schedulers share a device by, and caps that act before an I/O is accepted.
+//!
+//! One tree of groups serves all devices of a daemon. A cap is a rate with a bound on how far ahead
+//! of it one may be (the generic cell rate algorithm): no window, no refill, no timer of its own. A
+//! group's I/O counts against its own caps and those of every group above it.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::num::NonZeroU64;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use weir_bio::{GroupId, Nanos};
+use weir_ring::Counter;
+
+use crate::config::{Error, invalid};
+use crate::shared::Shared;
+
+/// Groups there can be, the root included.
+pub const GROUPS_MAX: usize = 1024;
+
+/// Bounds and default of a weight (`io.bfq.weight`).
+pub const WEIGHT_MIN: u16 = 1;
+/// See [`WEIGHT_MIN`].
+pub const WEIGHT_MAX: u16 = 1000;
+/// See [`WEIGHT_MIN`].
+pub const WEIGHT_DEFAULT: u16 = 100;
+
+/// How far ahead of its rate a group may be without any burst, so that a wake-up admits several.
+const SLACK_NS: u64 = 2_000_000;
+
+/// The longest burst, ns.
+const BURST_MAX_NS: u64 = 3_600_000_000_000;
+
+/// What a group may use at most a second; `None`: as much as there is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Caps {
+    /// Reads.
+    pub riops: Option<NonZeroU64>,
+    /// Writes, and what else changes the device.
+    pub wiops: Option<NonZeroU64>,
+    /// Bytes read.
+    pub rbps: Option<NonZeroU64>,
+    /// Bytes written.
+    pub wbps: Option<NonZeroU64>,
+    /// How much allowance that was not used may be spent at once, ns worth of it.
+    pub burst_ns: u64,
+}
+
+impl Caps {
+    fn rate(&self, kind: Kind) -> Option<NonZeroU64> {
+        [self.riops, self.wiops, self.rbps, self.wbps][kind as usize]
+    }
+
+    fn is_unlimited(&self) -> bool {
+        Kind::ALL.iter().all(|kind| self.rate(*kind).is_none())
+    }
+}
+
+/// What is capped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Riops,
+    Wiops,
+    Rbps,
+    Wbps,
+}
+
+impl Kind {
+    const ALL: [Kind; 4] = [Kind::Riops, Kind::Wiops, Kind::Rbps, Kind::Wbps];
+}
+
+/// What a group has used so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Used {
+    /// Reads and writes accepted.
+    pub ios: [u64; 2],
+    /// Bytes of them.
+    pub bytes: [u64; 2],
+}
+
+/// A group as it stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GroupEntry {
+    /// Its number in bios.
+    pub id: GroupId,
+    /// Its place in the tree, names joined by `/`; empty for the root.
+    pub path: String,
+    /// The group above; `None` for the root.
+    pub parent: Option<GroupId>,
+    /// Its weight among its siblings.
+    pub weight: u16,
+    /// Its caps.
+    pub caps: Caps,
+    /// What its own members have used, groups below not included.
+    pub used: Used,
+}
+
+/// All groups of a daemon.
+#[derive(Default)]
+pub struct Groups {
+    tree: Mutex<Tree>,
+}
+
+struct Tree {
+    nodes: Vec<Node>,
+    by_path: BTreeMap<String, GroupId>,
+    devices: Vec<Weak<Shared>>,
+}
+
+struct Node {
+    path: String,
+    parent: Option<GroupId>,
+    weight: u16,
+    meter: Arc<Meter>,
+}
+
+impl Default for Tree {
+    fn default() -> Tree {
+        let meter = Arc::new(Meter::under(None));
+        let root = Node { path: String::new(), parent: None, weight: WEIGHT_DEFAULT, meter };
+        Tree {
+            nodes: vec![root],
+            by_path: BTreeMap::from([(String::new(), GroupId(0))]),
+            devices: Vec::new(),
+        }
+    }
+}
+
+impl fmt::Debug for Groups {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.all()).finish()
+    }
+}
+
+impl Groups {
+    fn tree(&self) -> MutexGuard<'_, Tree> {
+        self.tree.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The group of this path, made now with everything above it if it is not there.
+    ///
+    /// # Errors
+    /// A path that is no path, or more than [`GROUPS_MAX`] groups.
+    pub fn create(&self, path: &str) -> Result<GroupId, Error> {
+        let mut parent = GroupId(0);
+        if path.is_empty() {
+            return Ok(parent);
+        }
+        let bad = |name: &str| name.is_empty() || name == "." || name == ".." || name.len() > 255;
+        if path.split('/').any(bad) || path.contains(['\0', '\n']) {
+            return invalid(format!("group {path:?} is no path of names joined by /"));
+        }
+        let mut tree = self.tree();
+        let ends = path.match_indices('/').map(|(at, _)| at).chain([path.len()]);
+        for end in ends {
+            let here = &path[..end];
+            parent = match tree.by_path.get(here) {
+                Some(id) => *id,
+                None => tree.add(here, parent)?,
+            };
+        }
+        Ok(parent)
+    }
+
+    /// The group of this path.
+    #[must_use]
+    pub fn find(&self, path: &str) -> Option<GroupId> {
+        self.tree().by_path.get(path).copied()
+    }
+
+    /// All groups, the root first, each after the one above it.
+    #[must_use]
+    pub fn all(&self) -> Vec<GroupEntry> {
+        let tree = self.tree();
+        let group = |(id, node): (usize, &Node)| {
+            let state = node.meter.state();
+            GroupEntry {
+                id: GroupId(id as u32),
+                path: node.path.clone(),
+                parent: node.parent,
+                weight: node.weight,
+                caps: state.caps,
+                used: state.used(),
+            }
+        };
+        tree.nodes.iter().enumerate().map(group).collect()
+    }
+
+    /// Sets a group's weight, for all devices at once.
+    ///
+    /// # Errors
+    /// A weight outside [`WEIGHT_MIN`]..=[`WEIGHT_MAX`], or no such group.
+    pub fn set_weight(&self, id: GroupId, weight: u16) -> Result<(), Error> {
+        if !(WEIGHT_MIN..=WEIGHT_MAX).contains(&weight) {
+            return invalid(format!("weight={weight} is outside {WEIGHT_MIN}..={WEIGHT_MAX}"));
+        }
+        let devices = {
+            let mut tree = self.tree();
+            tree.node(id)?.weight = weight;
+            tree.devices()
+        };
+        for device in devices {
+            device.tell_group(id, None, weight);
+        }
+        Ok(())
+    }
+
+    /// Sets a group's caps. They hold for the next I/O.
+    ///
+    /// # Errors
+    /// A burst of more than an hour, or no such group.
+    pub fn set_caps(&self, id: GroupId, caps: Caps) -> Result<(), Error> {
+        if caps.burst_ns > BURST_MAX_NS {
+            let (burst, most) = (caps.burst_ns / 1_000_000_000, BURST_MAX_NS / 1_000_000_000);
+            return invalid(format!("burst={burst} s is above {most} s"));
+        }
+        let mut tree = self.tree();
+        tree.node(id)?.meter.state().caps = caps;
+        for node in &tree.nodes {
+            // Whoever is above comes first.
+            let meter = &node.meter;
+            let above = meter.parent.as_ref().is_some_and(|parent| parent.is_capped());
+            let capped = above || !meter.state().caps.is_unlimited();
+            meter.capped.set(u64::from(capped));
+        }
+        Ok(())
+    }
+
+    /// A new member of a group: someone whose I/O counts there.
+    ///
+    /// # Errors
+    /// No such group.
+    pub fn join(&self, id: GroupId) -> Result<Member, Error> {
+        let meter = Arc::clone(&self.tree().node(id)?.meter);
+        let usage = Arc::new(Usage::default());
+        meter.state().members.push(Arc::clone(&usage));
+        Ok(Member { id, meter, usage })
+    }
+
+    /// Tells a device's scheduler of all groups, and of every change from now on.
+    pub(crate) fn attach(&self, device: &Arc<Shared>) {
+        let mut tree = self.tree();
+        tree.devices.retain(|known| known.strong_count() > 0);
+        tree.devices.push(Arc::downgrade(device));
+        drop(tree);
+        self.tell(device);
+    }
+
+    /// Tells a device's scheduler of all groups.
+    pub(crate) fn tell(&self, device: &Shared) {
+        for group in self.all() {
+            device.tell_group(group.id, group.parent, group.weight);
+        }
+    }
+}
+
+impl Tree {
+    fn add(&mut self, path: &str, parent: GroupId) -> Result<GroupId, Error> {
+        if self.nodes.len() >= GROUPS_MAX {
+            return invalid(format!("group {path:?}: there are {GROUPS_MAX} groups already"));
+        }
+        let id = GroupId(self.nodes.len() as u32);
+        let above = Arc::clone(&self.nodes[parent.0 as usize].meter);
+        let capped = u64::from(above.is_capped());
+        let meter = Arc::new(Meter::under(Some(above)));
+        meter.capped.set(capped);
+        let (path, weight) = (String::from(path), WEIGHT_DEFAULT);
+        self.by_path.insert(path.clone(), id);
+        self.nodes.push(Node { path, parent: Some(parent), weight, meter });
+        for device in self.devices() {
+            device.tell_group(id, Some(parent), weight);
+        }
+        Ok(id)
+    }
+
+    fn node(&mut self, id: GroupId) -> Result<&mut Node, Error> {
+        let count = self.nodes.len();
+        match self.nodes.get_mut(id.0 as usize) {
+            Some(node) => Ok(node),
+            None => invalid(format!("group number {} of {count}", id.0)),
+        }
+    }
+
+    fn devices(&self) -> Vec<Arc<Shared>> {
+        self.devices.iter().filter_map(Weak::upgrade).collect()
+    }
+}
+
+/// One who submits in the name of a group.
+pub struct Member {
+    id: GroupId,
+    meter: Arc<Meter>,
+    usage: Arc<Usage>,
+}
+
+impl Member {
+    /// The group.
+    #[must_use]
+    pub fn group(&self) -> GroupId {
+        self.id
+    }
+
+    /// Accepts an I/O of so many bytes, and counts it; or says when to ask again.
+    ///
+    /// # Errors
+    /// The time from which a cap allows it, if nobody else of the group comes first.
+    #[inline]
+    pub fn admit(&self, write: bool, bytes: u64, now: Nanos) -> Result<(), Nanos> {
+        if self.meter.is_capped() {
+            self.meter.take(write, bytes, now)?;
+        }
+        let direction = usize::from(write);
+        self.usage.ios[direction].add(1);
+        self.usage.bytes[direction].add(bytes);
+        Ok(())
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        let mut state = self.meter.state();
+        state.gone.add(&self.usage);
+        state.members.retain(|usage| !Arc::ptr_eq(usage, &self.usage));
+    }
+}
+
+/// What one member has used; the member alone counts up.
+#[derive(Default)]
+struct Usage {
+    ios: [Counter; 2],
+    bytes: [Counter; 2],
+}
+
+impl Used {
+    fn add(&mut self, usage: &Usage) {
+        for direction in [0, 1] {
+            self.ios[direction] += usage.ios[direction].read();
+            self.bytes[direction] += usage.bytes[direction].read();
+        }
+    }
+}
+
+/// A group's caps at work.
+struct Meter {
+    parent: Option<Arc<Meter>>,
+    /// 1 if it or a group above has a cap; written under the tree's lock.
+    capped: Counter,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    caps: Caps,
+    /// When what was admitted would have been used up at the capped rate.
+    even_at: [Nanos; 4],
+    members: Vec<Arc<Usage>>,
+    /// Of members that left.
+    gone: Used,
+}
+
+impl Meter {
+    fn under(parent: Option<Arc<Meter>>) -> Meter {
+        Meter { parent, capped: Counter::default(), state: Mutex::default() }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    #[inline]
+    fn is_capped(&self) -> bool {
+        self.capped.read() != 0
+    }
+
+    /// Takes from the group and from all above it, or from none. The lock of a group is held
+    /// while the one above is taken, never the other way round.
+    #[cold]
+    fn take(&self, write: bool, bytes: u64, now: Nanos) -> Result<(), Nanos> {
+        let wanted = match write {
+            false => [(Kind::Riops, 1), (Kind::Rbps, bytes)],
+            true => [(Kind::Wiops, 1), (Kind::Wbps, bytes)],
+        };
+        let mut state = self.state();
+        let slack = state.caps.burst_ns.max(SLACK_NS);
+        let capped = |(kind, _): &(Kind, u64)| state.caps.rate(*kind).is_some();
+        let even = wanted.iter().filter(|it| capped(it)).map(|(kind, _)| *kind as usize);
+        if let Some(even_at) = even.map(|kind| state.even_at[kind]).max()
+            && even_at > now + slack
+        {
+            return Err(even_at - slack);
+        }
+        if let Some(parent) = &self.parent {
+            parent.take(write, bytes, now)?;
+        }
+        for (kind, amount) in wanted {
+            if let Some(rate) = state.caps.rate(kind) {
+                let cost = u128::from(amount) * 1_000_000_000 / u128::from(rate.get());
+                let cost = u64::try_from(cost).unwrap_or(u64::MAX);
+                let even_at = &mut state.even_at[kind as usize];
+                *even_at = (*even_at).max(now) + cost;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl State {
+    fn used(&self) -> Used {
+        let mut used = self.gone;
+        self.members.iter().for_each(|usage| used.add(usage));
+        used
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    fn caps(riops: u64, rbps: u64, burst_ns: u64) -> Caps {
+        let (riops, rbps) = (NonZeroU64::new(riops), NonZeroU64::new(rbps));
+        Caps { riops, rbps, burst_ns, ..Caps::default() }
+    }
+
+    /// Reads of `bytes` that are admitted from `from` on, for `ns`, by one who asks again exactly
+    /// when told.
+    fn admitted(member: &Member, bytes: u64, from: Nanos, ns: u64) -> u64 {
+        let (mut now, mut count) = (from, 0);
+        while now < from + ns {
+            match member.admit(false, bytes, now) {
+                Ok(()) => count += 1,
+                Err(until) => {
+                    assert!(until > now, "{until:?} is not after {now:?}");
+                    now = until;
+                }
+            }
+        }
+        count
+    }
+
+    #[test]
+    fn a_cap_holds_over_every_second_and_a_burst_is_spent_once() {
+        let groups = Groups::default();
+        let id = groups.create("tenants/a").unwrap();
+        let member = groups.join(id).unwrap();
+        groups.set_caps(id, caps(500, 0, 0)).unwrap();
+        for second in 1..5 {
+            let count = admitted(&member, 4096, Nanos(second * SECOND), SECOND);
+            assert!((499..=502).contains(&count), "second {second}: {count}");
+        }
+        groups.set_caps(id, caps(500, 0, 2 * SECOND)).unwrap();
+        let first = admitted(&member, 4096, Nanos(100 * SECOND), SECOND);
+        assert!((1499..=1502).contains(&first), "two seconds' worth at once: {first}");
+        let second = admitted(&member, 4096, Nanos(101 * SECOND), SECOND);
+        assert!((499..=501).contains(&second), "{second}");
+    }
+
+    #[test]
+    fn bytes_are_capped_however_large_an_io_is() {
+        let groups = Groups::default();
+        let id = groups.create("a").unwrap();
+        let member = groups.join(id).unwrap();
+        groups.set_caps(id, caps(0, 1 << 20, 0)).unwrap();
+        let count = admitted(&member, 4 << 20, Nanos(SECOND), 40 * SECOND);
+        assert!((10..=11).contains(&count), "4 MiB each at 1 MiB a second: {count}");
+        assert!(member.admit(true, 1 << 30, Nanos(SECOND)).is_ok(), "writes are free");
+    }
+
+    #[test]
+    fn a_cap_binds_the_groups_below_and_not_those_beside() {
+        let groups = Groups::default();
+        let [above, a, b, other] =
+            ["t", "t/a", "t/b", "other"].map(|path| groups.create(path).unwrap());
+        groups.set_caps(above, caps(100, 0, 0)).unwrap();
+        let [a, b, other] = [a, b, other].map(|id| groups.join(id).unwrap());
+        let mut counts = [0_u64; 2];
+        let mut now = Nanos(SECOND);
+        while now < Nanos(2 * SECOND) {
+            let asked = [a.admit(false, 1, now), b.admit(false, 1, now)];
+            for (count, asked) in counts.iter_mut().zip(asked) {
+                *count += u64::from(asked.is_ok());
+            }
+            if let [Err(one), Err(other)] = asked {
+                now = one.min(other);
+            }
+        }
+        let sum = counts[0] + counts[1];
+        assert!((99..=103).contains(&sum), "{counts:?}");
+        assert!((0..1000).all(|_| other.admit(false, 1, now).is_ok()));
+        assert_eq!(groups.all()[above.0 as usize].used.ios, [0, 0], "its own only");
+        drop(other);
+        assert_eq!(groups.all().last().unwrap().used.ios, [1000, 0], "it outlives its members");
+    }
+
+    #[test]
+    fn a_lifted_cap_lets_the_next_one_through() {
+        let groups = Groups::default();
+        let id = groups.create("a").unwrap();
+        let member = groups.join(id).unwrap();
+        groups.set_caps(id, caps(1, 0, 0)).unwrap();
+        assert!(member.admit(false, 1, Nanos(SECOND)).is_ok());
+        assert!(member.admit(false, 1, Nanos(SECOND)).is_err());
+        groups.set_caps(id, Caps::default()).unwrap();
+        assert!(member.admit(false, 1, Nanos(SECOND)).is_ok());
+    }
+
+    #[test]
+    fn a_path_makes_the_groups_above_it_and_a_bad_one_nothing() {
+        let groups = Groups::default();
+        let id = groups.create("a/b/c").unwrap();
+        let paths: Vec<_> = groups.all().into_iter().map(|group| group.path).collect();
+        assert_eq!(paths, ["", "a", "a/b", "a/b/c"]);
+        assert_eq!(groups.all()[id.0 as usize].parent, groups.find("a/b"));
+        for bad in ["/a", "a/", "a//b", "..", "a/../b", "a\nb", &"x".repeat(256)] {
+            assert!(groups.create(bad).is_err(), "{bad:?}");
+        }
+        assert_eq!(groups.all().len(), 4);
+        let error = groups.set_weight(id, 1001).unwrap_err().to_string();
+        assert!(error.contains("1001") && error.contains("1..=1000"), "{error}");
+        assert!(groups.set_weight(GroupId(99), 1).is_err());
+    }
+}

@@ -1,0 +1,280 @@
+//! Wake-ups between the lanes of one scheduler that answers each lane differently. A lane is turned
+//! only for a reason its home would see: it was told, a time it named has come, its driver has an
+//! event.
+
+mod bed;
+
+use std::sync::Arc;
+
+use bed::device::{Plan, Shape, Sim};
+use bed::tokens::{REST_NS, one, two_that_rest};
+use weir_bio::{Bio, Buf, Data, Limits, Nanos, Op, Status};
+use weir_queue::driver::Home;
+use weir_queue::{Bell, Config, Device, Lane, Submitter};
+use weir_sched::Make;
+
+struct NoWake;
+
+impl weir_ring::Wake for NoWake {
+    fn wake(&self) {}
+}
+
+/// Lanes on homes of their own, with a submitter each.
+struct Lanes {
+    sim: Arc<Sim>,
+    device: Device,
+    lanes: Vec<Lane>,
+    bells: Vec<Arc<Bell>>,
+    submitters: Vec<Submitter>,
+    now: Nanos,
+}
+
+impl Lanes {
+    fn new(lanes: usize, make: Make, nr_requests: u16) -> Lanes {
+        let limits = Limits {
+            capacity: 1 << 20,
+            max_hw_discard_sectors: 64,
+            discard_granularity: 512,
+            ..Limits::default()
+        };
+        let (shared_tags, home, announced) = (false, Home::Any, true);
+        let plan = Plan::default();
+        let sim = Sim::new(Shape { limits, depth: 8, shared_tags, home, announced, plan, seed: 1 });
+        let config = Config {
+            queues: lanes as u16,
+            nr_requests: Some(nr_requests),
+            timeout_ns: 0,
+            ..Config::default()
+        };
+        let device = Device::with_scheduler(config, Arc::clone(&sim) as Arc<_>, make).unwrap();
+        let bells = (0..lanes).map(|_| Bell::new(Box::new(NoWake), 64)).collect();
+        let mut rig = Lanes {
+            sim,
+            device,
+            lanes: Vec::new(),
+            bells,
+            submitters: Vec::new(),
+            now: Nanos::from_ms(1),
+        };
+        for lane in 0..lanes {
+            rig.open(lane);
+            let submitter = rig.device.submitter(&rig.bells[lane], 0, lane).unwrap();
+            rig.submitters.push(submitter);
+        }
+        rig.run();
+        rig
+    }
+
+    fn open(&mut self, lane: usize) {
+        let opened = self.device.open_lane(lane, &self.bells[lane]).unwrap();
+        self.lanes.push(opened);
+    }
+
+    /// The device answers nothing.
+    fn stall(&mut self, stalled: bool) {
+        self.sim.world().stalled = stalled;
+    }
+
+    fn read(&mut self, lane: usize) {
+        // No two are neighbours.
+        let sector = self.sim.progress() * 64 + self.submitters[lane].in_flight() * 16;
+        let bio = Bio::read(sector, Buf::zeroed(4096));
+        self.submitters[lane].submit(bio, self.now).expect("room for a read");
+        self.submitters[lane].flush_plug(self.now);
+    }
+
+    /// A discard that the device does not answer until it is found again.
+    fn lose_a_discard(&mut self, lane: usize) {
+        {
+            let mut world = self.sim.world();
+            (world.plan.lost, world.plan.lost_max) = (100, 1);
+        }
+        let discard = Bio::new(Op::Discard, 1 << 19, 64, Data::None);
+        self.submitters[lane].submit(discard, self.now).expect("room for a discard");
+        self.submitters[lane].flush_plug(self.now);
+        self.run();
+        self.sim.world().plan.lost = 0;
+    }
+
+    fn is_due(&self, lane: usize) -> bool {
+        let lane = &self.lanes[lane];
+        let event = self.sim.event_at(lane.index());
+        lane.has_work() || lane.wake_at().into_iter().chain(event).any(|at| at <= self.now)
+    }
+
+    /// Turns who has a reason, until nobody has. Time stands still.
+    fn run(&mut self) {
+        for _ in 0..100 {
+            let due: Vec<usize> = (0..self.lanes.len()).filter(|lane| self.is_due(*lane)).collect();
+            if due.is_empty() {
+                return;
+            }
+            due.into_iter().for_each(|lane| self.lanes[lane].turn(self.now));
+        }
+        panic!("lanes keep waking each other");
+    }
+
+    /// Goes to the next time a lane has named.
+    fn pass_time(&mut self) -> bool {
+        let Some(next) = self.lanes.iter().filter_map(Lane::wake_at).min() else { return false };
+        assert!(next > self.now);
+        self.now = next;
+        true
+    }
+
+    fn ended(&mut self, lane: usize) -> usize {
+        self.submitters[lane].complete(self.now, |ended| assert_eq!(ended.status, Status::Ok))
+    }
+
+    fn issued(&self) -> usize {
+        self.sim.world().tally.requests as usize
+    }
+}
+
+#[test]
+fn a_token_that_one_lane_frees_lets_the_other_go_on_at_once() {
+    let mut rig = Lanes::new(2, one, 16);
+    rig.stall(true);
+    rig.read(0);
+    rig.run();
+    rig.read(1);
+    rig.run();
+    assert_eq!(rig.issued(), 1, "there is one token");
+    assert!(!rig.pass_time(), "who waits for another's end does not look at the clock");
+    rig.stall(false);
+    rig.run();
+    assert_eq!((rig.ended(0), rig.ended(1)), (1, 1));
+}
+
+#[test]
+fn a_lane_with_something_slow_in_flight_hears_of_the_token_all_the_same() {
+    let mut rig = Lanes::new(2, one, 16);
+    rig.lose_a_discard(1);
+    rig.stall(true);
+    rig.read(0);
+    rig.run();
+    rig.read(1);
+    rig.run();
+    assert_eq!(rig.issued(), 2);
+    rig.stall(false);
+    rig.run();
+    assert_eq!((rig.ended(0), rig.ended(1)), (1, 1), "the discard is still out");
+    rig.sim.find_lost(rig.now);
+    rig.run();
+    assert_eq!(rig.ended(1), 1);
+}
+
+#[test]
+fn a_request_that_anothers_end_lets_in_is_known_to_its_own_lane() {
+    let mut rig = Lanes::new(2, one, 4);
+    rig.stall(true);
+    (0..4).for_each(|_| rig.read(0));
+    rig.read(1);
+    rig.run();
+    assert_eq!(rig.issued(), 1);
+    rig.stall(false);
+    // The fifth gets its scheduler tag from lane 0.
+    rig.run();
+    assert_eq!((rig.ended(0), rig.ended(1)), (4, 1));
+}
+
+#[test]
+fn the_schedulers_time_comes_although_who_set_it_has_nothing_to_do() {
+    let mut rig = Lanes::new(2, two_that_rest, 16);
+    rig.stall(true);
+    (0..2).for_each(|_| rig.read(0));
+    rig.run();
+    (0..3).for_each(|_| rig.read(1));
+    rig.run();
+    assert_eq!(rig.issued(), 2);
+    let start = rig.now;
+    rig.stall(false);
+    rig.run();
+    assert_eq!(rig.ended(0), 2);
+    for ended in [2, 1] {
+        assert_eq!(rig.ended(1), 0, "tokens rest");
+        assert!(rig.pass_time(), "somebody comes back for them");
+        rig.run();
+        assert_eq!(rig.ended(1), ended);
+    }
+    assert_eq!(rig.now, start + 2 * REST_NS);
+    assert!(rig.pass_time(), "the time is kept although nothing is staged");
+    rig.run();
+    assert!(!rig.pass_time(), "nobody comes back for nothing");
+}
+
+#[test]
+fn a_lane_that_closes_leaves_the_schedulers_time_to_another() {
+    let mut rig = Lanes::new(2, two_that_rest, 16);
+    rig.stall(true);
+    (0..2).for_each(|_| rig.read(0));
+    rig.run();
+    rig.read(1);
+    rig.run();
+    rig.stall(false);
+    rig.run();
+    assert_eq!(rig.ended(0), 2);
+    assert!(rig.lanes[0].is_idle());
+    assert_eq!(rig.lanes[1].wake_at(), None, "lane 0 comes back for both");
+    drop(rig.lanes.remove(0));
+    rig.run();
+    assert!(rig.pass_time(), "lane 1 comes back");
+    rig.run();
+    assert_eq!(rig.ended(1), 1);
+}
+
+#[test]
+fn a_token_offered_to_a_closed_lane_goes_to_another() {
+    let mut rig = Lanes::new(3, one, 16);
+    // Lane 1 is never idle, so that nobody is told for that reason.
+    rig.lose_a_discard(1);
+    rig.stall(true);
+    rig.read(1);
+    rig.run();
+    // Lane 0 waits before lane 2 does, and closes.
+    rig.read(0);
+    rig.run();
+    rig.read(2);
+    rig.run();
+    let closed = rig.lanes.remove(0);
+    drop(closed);
+    rig.run();
+    assert_eq!(rig.issued(), 2);
+    rig.stall(false);
+    rig.run();
+    assert_eq!((rig.ended(1), rig.ended(2)), (1, 1));
+    rig.open(0);
+    rig.run();
+    assert_eq!(rig.ended(0), 1, "what was staged for it is there when it opens again");
+    rig.sim.find_lost(rig.now);
+    rig.run();
+    assert_eq!(rig.ended(1), 1, "the discard");
+}
+
+#[test]
+fn a_lane_that_opens_again_asks_for_what_it_was_not_given_while_paused() {
+    let mut rig = Lanes::new(2, one, 16);
+    let device = rig.device.clone();
+    let (say, held) = std::sync::mpsc::channel();
+    let (go, wait) = std::sync::mpsc::channel::<()>();
+    #[expect(clippy::disallowed_methods, reason = "a test may own a thread; core may not")]
+    let asking = std::thread::spawn(move || {
+        let quiesced = device.quiesce();
+        say.send(()).unwrap();
+        wait.recv().unwrap();
+        drop(quiesced);
+    });
+    // Lanes have to answer a quiesce.
+    while held.try_recv().is_err() {
+        rig.run();
+    }
+    rig.read(0);
+    rig.run();
+    drop(rig.lanes.remove(0));
+    go.send(()).unwrap();
+    asking.join().unwrap();
+    assert_eq!(rig.issued(), 0);
+    rig.open(0);
+    rig.run();
+    assert_eq!(rig.ended(0), 1);
+}

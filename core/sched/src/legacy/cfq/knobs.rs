@@ -1,0 +1,253 @@
+//! CFQ's tunables. Source of names, units, defaults and ranges: the bfq and cfq spec, section B10.
+
+use crate::nearest::BackSeek;
+use crate::tunable::{Number, Tunable, Tunables, Unit};
+
+const MS: u64 = 1_000_000;
+const US: u64 = 1_000;
+
+/// What the tunables say; times in nanoseconds.
+#[derive(Clone, Debug)]
+pub struct Knobs {
+    pub(super) quantum: u64,
+    pub(super) fifo_expire_sync_ns: u64,
+    pub(super) fifo_expire_async_ns: u64,
+    back_seek_max_kib: u64,
+    back_seek_penalty: u64,
+    pub(super) slice_sync_ns: u64,
+    pub(super) slice_async_ns: u64,
+    pub(super) slice_async_rq: u64,
+    pub(super) slice_idle_ns: u64,
+    pub(super) group_idle_ns: u64,
+    pub(super) low_latency: bool,
+    pub(super) target_latency_ns: u64,
+}
+
+impl Knobs {
+    /// The values at attach: where seeks cost nothing, no queue is waited for.
+    pub(super) fn new(rotational: bool) -> Knobs {
+        Knobs {
+            quantum: 8,
+            fifo_expire_sync_ns: 125 * MS,
+            fifo_expire_async_ns: 250 * MS,
+            back_seek_max_kib: 16384,
+            back_seek_penalty: 2,
+            slice_sync_ns: 100 * MS,
+            slice_async_ns: 40 * MS,
+            slice_async_rq: 2,
+            slice_idle_ns: if rotational { 8 * MS } else { 0 },
+            group_idle_ns: 8 * MS,
+            low_latency: true,
+            target_latency_ns: 300 * MS,
+        }
+    }
+
+    pub(super) fn back_seek(&self) -> BackSeek {
+        BackSeek { max_sectors: self.back_seek_max_kib * 2, penalty: self.back_seek_penalty }
+    }
+
+    pub(super) fn fifo_expire_ns(&self, sync: bool) -> u64 {
+        if sync { self.fifo_expire_sync_ns } else { self.fifo_expire_async_ns }
+    }
+
+    /// The value behind a name and how many of its units make one of the table's.
+    fn cell(&mut self, name: &str) -> (&mut u64, u64) {
+        match name {
+            "quantum" => (&mut self.quantum, 1),
+            "fifo_expire_sync" => (&mut self.fifo_expire_sync_ns, MS),
+            "fifo_expire_async" => (&mut self.fifo_expire_async_ns, MS),
+            "back_seek_max" => (&mut self.back_seek_max_kib, 1),
+            "back_seek_penalty" => (&mut self.back_seek_penalty, 1),
+            "slice_sync" => (&mut self.slice_sync_ns, MS),
+            "slice_sync_us" => (&mut self.slice_sync_ns, US),
+            "slice_async" => (&mut self.slice_async_ns, MS),
+            "slice_async_us" => (&mut self.slice_async_ns, US),
+            "slice_async_rq" => (&mut self.slice_async_rq, 1),
+            "slice_idle" => (&mut self.slice_idle_ns, MS),
+            "slice_idle_us" => (&mut self.slice_idle_ns, US),
+            "group_idle" => (&mut self.group_idle_ns, MS),
+            "group_idle_us" => (&mut self.group_idle_ns, US),
+            "target_latency" => (&mut self.target_latency_ns, MS),
+            "target_latency_us" => (&mut self.target_latency_ns, US),
+            _ => panic!("{name:?} is not in the table of cfq"),
+        }
+    }
+}
+
+impl Tunables for Knobs {
+    fn table(&self) -> &'static [Tunable] {
+        TUNABLES
+    }
+
+    fn value(&self, name: &str) -> i128 {
+        if name == "low_latency" {
+            return i128::from(self.low_latency);
+        }
+        let mut copy = self.clone();
+        let (cell, unit) = copy.cell(name);
+        i128::from(*cell / unit)
+    }
+
+    fn put(&mut self, name: &str, value: i128) {
+        if name == "low_latency" {
+            self.low_latency = value != 0;
+            return;
+        }
+        let (cell, unit) = self.cell(name);
+        *cell = value as u64 * unit;
+    }
+}
+
+const MOST: i128 = u32::MAX as i128;
+
+const fn row(
+    name: &'static str,
+    unit: Unit,
+    default: i128,
+    range: (i128, i128),
+    meaning: &'static str,
+) -> Tunable {
+    let (least, most) = range;
+    let number = Number::Unsigned64;
+    Tunable { name, unit, default, least, most, number, strict: false, meaning }
+}
+
+/// The 17 files of `iosched/`. Pairs in ms and us are two views of one value.
+pub static TUNABLES: &[Tunable] = &[
+    row(
+        "quantum",
+        Unit::Requests,
+        8,
+        (1, MOST),
+        "Most requests of one queue in flight while other queues are busy.",
+    ),
+    row(
+        "fifo_expire_sync",
+        Unit::Milliseconds,
+        125,
+        (1, MOST),
+        "Age from which the oldest read or sync write is served next within its queue.",
+    ),
+    row(
+        "fifo_expire_async",
+        Unit::Milliseconds,
+        250,
+        (1, MOST),
+        "Age from which the oldest async write is served next within its queue.",
+    ),
+    row(
+        "back_seek_max",
+        Unit::Kib,
+        16384,
+        (0, MOST),
+        "How far behind the head a request still counts as near.",
+    ),
+    row(
+        "back_seek_penalty",
+        Unit::Factor,
+        2,
+        (1, MOST),
+        "By what a distance backwards is multiplied against one forwards.",
+    ),
+    row(
+        "slice_sync",
+        Unit::Milliseconds,
+        100,
+        (1, MOST),
+        "Time slice of a sync queue at level 4; a fifth more or less for each level.",
+    ),
+    row("slice_sync_us", Unit::Microseconds, 100_000, (1, MOST), "The same as slice_sync."),
+    row(
+        "slice_async",
+        Unit::Milliseconds,
+        40,
+        (1, MOST),
+        "Time slice of an async queue at level 4; a fifth more or less for each level.",
+    ),
+    row("slice_async_us", Unit::Microseconds, 40_000, (1, MOST), "The same as slice_async."),
+    row(
+        "slice_async_rq",
+        Unit::Requests,
+        2,
+        (1, MOST),
+        "Async requests of one slice: twice this for each level up to 8.",
+    ),
+    row(
+        "slice_idle",
+        Unit::Milliseconds,
+        8,
+        (0, MOST),
+        "How long an empty sync queue is waited for; 0 at attach where seeks cost nothing.",
+    ),
+    row("slice_idle_us", Unit::Microseconds, 8000, (0, MOST), "The same as slice_idle."),
+    row(
+        "group_idle",
+        Unit::Milliseconds,
+        8,
+        (0, MOST),
+        "How long the only queue of a group is waited for, so that the group keeps its share.",
+    ),
+    row("group_idle_us", Unit::Microseconds, 8000, (0, MOST), "The same as group_idle."),
+    row(
+        "low_latency",
+        Unit::Flag,
+        1,
+        (0, 1),
+        "Shorten slices so that every queue comes by within target_latency; hold async back.",
+    ),
+    row(
+        "target_latency",
+        Unit::Milliseconds,
+        300,
+        (1, MOST),
+        "Time in which each queue of a class is to be served once.",
+    ),
+    row("target_latency_us", Unit::Microseconds, 300_000, (1, MOST), "The same as target_latency."),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_has_17_rows_and_each_shows_its_default() {
+        let knobs = Knobs::new(true);
+        assert_eq!(TUNABLES.len(), 17);
+        for row in TUNABLES {
+            assert_eq!(knobs.value(row.name), row.default, "{}", row.name);
+        }
+    }
+
+    #[test]
+    fn every_tunable_takes_its_bounds() {
+        for row in TUNABLES {
+            for value in [row.least, row.most] {
+                let mut knobs = Knobs::new(true);
+                knobs.put(row.name, value);
+                assert_eq!(knobs.value(row.name), value, "{}", row.name);
+            }
+        }
+    }
+
+    #[test]
+    fn a_pair_is_one_value_and_what_is_out_of_range_becomes_the_bound() {
+        let mut knobs = Knobs::new(true);
+        let tunables: &mut dyn Tunables = &mut knobs;
+        let cases = [
+            ("slice_sync", "50", "slice_sync_us", "50000"),
+            ("target_latency_us", "250500", "target_latency", "250"),
+            ("slice_idle_us", "1500", "slice_idle", "1"),
+            ("group_idle", "3", "group_idle_us", "3000"),
+            ("slice_async_us", "999", "slice_async", "0"),
+            ("quantum", "0", "quantum", "1"),
+            ("low_latency", "7", "low_latency", "1"),
+            ("fifo_expire_sync", "4294967296", "fifo_expire_sync", "4294967295"),
+        ];
+        for (name, text, shown, value) in cases {
+            tunables.set(name, text).expect("a number");
+            assert_eq!(tunables.show(shown).as_deref(), Ok(value), "{name} = {text}");
+        }
+        assert!(tunables.set("quantum", "eight").is_err());
+        assert!(tunables.set("slice_async_rq", "-1").is_err());
+    }
+}

@@ -1,0 +1,530 @@
+//! `cfq`: completely fair queueing, time slices of the device for each process.
+//! Source: the bfq and cfq spec, section 1 and part B (CFQ as in Linux 4.14 to 4.20).
+//!
+//! Each process has a queue for its reads and sync writes; async writes go to queues that a group
+//! shares. One queue at a time has the device, for a slice of time. Groups divide the device by
+//! weight (`group.rs`); within a group real-time comes before best effort before idle, and the
+//! queues of a class stand in three service trees (`turns.rs`). An empty queue is waited for when
+//! that is likely to pay (`idling.rs`); who may cut in is in `preemption.rs`.
+//!
+//! Requests leave one by one, so what the legacy path calls a dispatch round has one request and
+//! needs no sorting.
+
+mod cooperation;
+mod group;
+mod idling;
+mod knobs;
+mod merging;
+mod preemption;
+mod process;
+mod queue;
+mod selection;
+mod slices;
+mod staged;
+#[cfg(test)]
+mod tests;
+mod turns;
+
+use std::collections::VecDeque;
+
+use weir_bio::{GroupId, Limits, Nanos, Rq, SchedTag, SubmitterId};
+
+use crate::contract::{Absorbed, End, Ended, Merge, Scheduler, Setup, Wants};
+use crate::hash::MergeHash;
+use crate::merge::Side;
+use crate::nearest::{is_favoured, prefers};
+use crate::queueing::{DeviceLoad, QueueingDetector, QueueingRule};
+use crate::sorted::Sorted;
+use crate::tunable::Tunables;
+
+pub use group::GroupUse;
+pub use knobs::TUNABLES;
+
+use group::Groups;
+use knobs::Knobs;
+use process::Process;
+use queue::{Queue, QueueId};
+use staged::{Node, Whereabouts};
+use turns::Workload;
+
+/// The kernel's rounding of times, which some rules name; weir has none but keeps the amount.
+const TICK_NS: u64 = 1_000_000;
+/// When a device counts as one that keeps several requests at once.
+const QUEUEING: QueueingRule = QueueingRule { load: 5, busy: 5, samples: 50, depth: 5 };
+/// What is no longer than this may be the beginning of something longer, sectors (4 KiB).
+const SMALL_SECTORS: u32 = 8;
+/// At attach the last late sync request is taken to be so long ago.
+const NEVER_LATE_NS: i64 = 1_000_000_000;
+
+/// Completely fair queueing.
+#[derive(Clone)]
+pub struct Cfq {
+    knobs: Knobs,
+    limits: Limits,
+    nomerges: u8,
+    /// Requeues and data steps: served first, last in first, never merged with, never charged.
+    head: VecDeque<Rq>,
+    nodes: Vec<Node>,
+    hash: MergeHash,
+    last_merge: Option<SchedTag>,
+    /// Counts insertions into sorted places, so that equals keep their order.
+    sequence: u64,
+    queues: Vec<Queue>,
+    free_queues: Vec<QueueId>,
+    processes: Vec<Option<Process>>,
+    groups: Groups,
+    /// Whether groups were charged in requests last, instead of in time.
+    charges_requests: bool,
+    /// Requests in the queues.
+    staged: usize,
+    /// Requests with the device: async, sync.
+    in_flight: [u32; 2],
+    busy_queues: u32,
+    busy_sync_queues: u32,
+    /// Busy queues by the sector of their next request, for each level.
+    close: [Sorted<(u64, QueueId)>; 8],
+    /// The queue in service.
+    active: Option<QueueId>,
+    /// Whose request it sent to the device last.
+    active_process: Option<SubmitterId>,
+    /// Until when the empty queue in service is waited for.
+    idle_until: Option<Nanos>,
+    /// Something other than a request or an answer ended the wait.
+    kicked: bool,
+    workload: Workload,
+    /// The end of the request dispatched last, sectors.
+    position: u64,
+    /// When a sync request older than fifo_expire_sync ended last.
+    last_late_sync_ns: Option<i64>,
+    queueing: QueueingDetector,
+    /// The verdict on queueing, if it is given from outside.
+    given_queueing: Option<bool>,
+}
+
+impl Cfq {
+    /// Empty, for the device described by `setup`.
+    #[must_use]
+    pub fn new(setup: &Setup) -> Cfq {
+        Cfq {
+            knobs: Knobs::new(setup.limits.rotational),
+            limits: setup.limits.clone(),
+            nomerges: setup.nomerges,
+            head: VecDeque::new(),
+            nodes: vec![Node::ABSENT; usize::from(setup.nr_requests)],
+            hash: MergeHash::new(setup.nr_requests),
+            last_merge: None,
+            sequence: 0,
+            queues: Vec::new(),
+            free_queues: Vec::new(),
+            processes: Vec::new(),
+            groups: Groups::new(),
+            charges_requests: !setup.limits.rotational,
+            staged: 0,
+            in_flight: [0; 2],
+            busy_queues: 0,
+            busy_sync_queues: 0,
+            close: std::array::from_fn(|_| Sorted::default()),
+            active: None,
+            active_process: None,
+            idle_until: None,
+            kicked: false,
+            workload: Workload::NONE,
+            position: 0,
+            last_late_sync_ns: None,
+            queueing: QueueingDetector::new(QUEUEING),
+            given_queueing: None,
+        }
+    }
+
+    /// Says whether the device keeps several requests at once, instead of finding it out.
+    pub fn set_queueing(&mut self, queueing: bool) {
+        self.given_queueing = Some(queueing);
+    }
+
+    /// A group's own processes have this weight (1..=1000) against its child groups.
+    pub fn leaf_weight_changed(&mut self, group: GroupId, weight: u16) {
+        let at = self.groups.find(group);
+        self.groups.set_leaf_weight(at, weight);
+    }
+
+    /// What a group has had of the device so far, its child groups not included.
+    #[must_use]
+    pub fn group_use(&self, group: GroupId) -> GroupUse {
+        self.groups.known(group).map_or(GroupUse::default(), |at| self.groups[at].used)
+    }
+
+    /// Takes everything out at once, group by group in the order of their turns and queue by queue
+    /// in the order of position, past all limits and without waiting.
+    pub fn drain(&mut self, out: &mut Vec<Rq>, now: Nanos) {
+        out.extend(self.head.drain(..));
+        self.expire(false, now);
+        while let Some(queue) = self.first_of_all() {
+            self.set_active(queue, now);
+            while let Some(tag) = self.queue(queue).next {
+                out.push(self.take(tag, now));
+            }
+            self.expire(false, now);
+        }
+    }
+
+    fn queue(&self, id: QueueId) -> &Queue {
+        &self.queues[id.0 as usize]
+    }
+
+    fn queue_mut(&mut self, id: QueueId) -> &mut Queue {
+        &mut self.queues[id.0 as usize]
+    }
+
+    fn node(&self, tag: SchedTag) -> &Node {
+        &self.nodes[usize::from(tag.0)]
+    }
+
+    fn node_mut(&mut self, tag: SchedTag) -> &mut Node {
+        &mut self.nodes[usize::from(tag.0)]
+    }
+
+    fn is_queueing(&self) -> bool {
+        self.given_queueing.unwrap_or_else(|| self.queueing.is_queueing())
+    }
+
+    /// Whether service is counted in requests: nobody is waited for, and the device queues.
+    fn counts_requests(&self) -> bool {
+        self.knobs.slice_idle_ns == 0 && self.is_queueing()
+    }
+
+    /// Adds a request to its queue, whose turn begins if it was not busy.
+    fn add(&mut self, rq: Rq, queue: QueueId, now: Nanos) {
+        let deadline = now + self.knobs.fifo_expire_ns(rq.is_sync());
+        let staged = Some(rq);
+        let at = Whereabouts::Staged;
+        *self.node_mut(rq.tag) = Node { rq: staged, at, queue, deadline, ..Node::ABSENT };
+        self.staged += 1;
+        self.sort_in(rq.tag);
+        let Cfq { queues, nodes, .. } = self;
+        let owner = &mut queues[queue.0 as usize];
+        owner.fifo.push(nodes, rq.tag);
+        owner.favoured += u32::from(is_favoured(&rq));
+        if rq.is_mergeable() {
+            self.hash.add(rq.tag, rq.end());
+            self.last_merge.get_or_insert(rq.tag);
+        }
+        if self.queue(queue).place.is_none() {
+            self.place(queue, false, now);
+        }
+    }
+
+    /// Puts a staged request where its sector belongs, and makes it the next if it is nearest.
+    fn sort_in(&mut self, tag: SchedTag) {
+        self.sequence += 1;
+        let order = self.sequence;
+        self.node_mut(tag).order = order;
+        let Node { queue, .. } = *self.node(tag);
+        let rq = *self.node(tag).request();
+        let next = match self.queue(queue).next {
+            Some(next) if self.is_nearer(next, tag) => next,
+            _ => tag,
+        };
+        let owner = self.queue_mut(queue);
+        owner.sorted.insert((rq.sector, order, tag));
+        owner.next = Some(next);
+        self.update_close(queue);
+    }
+
+    fn is_nearer(&self, a: SchedTag, b: SchedTag) -> bool {
+        let [a, b] = [a, b].map(|tag| self.node(tag).request());
+        prefers(a, b, self.position, self.knobs.back_seek())
+    }
+
+    /// Takes a staged request out of its sorted place only. The next one is found from there.
+    fn sort_out(&mut self, tag: SchedTag) {
+        let Node { queue, order, .. } = *self.node(tag);
+        let rq = *self.node(tag).request();
+        let owner = self.queue(queue);
+        let mut next = owner.next;
+        let key = (rq.sector, order, tag);
+        if next == Some(tag) {
+            let above = owner.sorted.after(key).or(owner.sorted.first().filter(|k| *k != key));
+            let below = owner.sorted.before(key);
+            next = match (above, below) {
+                (Some((.., above)), Some((.., below))) => {
+                    let [a, b] = [above, below].map(|tag| self.node(tag).request());
+                    Some(if prefers(a, b, rq.sector, self.knobs.back_seek()) {
+                        above
+                    } else {
+                        below
+                    })
+                }
+                (above, below) => above.or(below).map(|(.., tag)| tag),
+            };
+        }
+        let owner = self.queue_mut(queue);
+        owner.sorted.remove(key);
+        owner.next = next;
+        self.update_close(queue);
+    }
+
+    /// Takes a staged request out of everything.
+    fn remove(&mut self, tag: SchedTag) -> Rq {
+        self.sort_out(tag);
+        let node = *self.node(tag);
+        let rq = *node.request();
+        let Cfq { queues, nodes, .. } = self;
+        let owner = &mut queues[node.queue.0 as usize];
+        owner.fifo.remove(nodes, tag);
+        nodes[usize::from(tag.0)] = Node::ABSENT;
+        owner.favoured -= u32::from(is_favoured(&rq));
+        self.staged -= 1;
+        self.hash.remove(tag);
+        self.last_merge = self.last_merge.filter(|cached| *cached != tag);
+        rq
+    }
+
+    /// Hands a staged request of the queue in service to the device.
+    fn take(&mut self, tag: SchedTag, now: Nanos) -> Rq {
+        let queue = self.node(tag).queue;
+        let rq = self.remove(tag);
+        let at = Whereabouts::InFlight;
+        *self.node_mut(tag) = Node { rq: Some(rq), at, queue, ..Node::ABSENT };
+        let owner = self.queue_mut(queue);
+        owner.in_flight += 1;
+        let group = owner.group;
+        owner.slot.dispatched += 1;
+        owner.slot.must_dispatch = false;
+        // Whatever was waited for is on its way.
+        self.idle_until = None;
+        self.active_process = Some(rq.id.submitter());
+        let group = &mut self.groups[group];
+        group.in_flight += 1;
+        group.used.requests += 1;
+        group.used.sectors += u64::from(rq.sectors);
+        self.in_flight[usize::from(rq.is_sync())] += 1;
+        self.position = rq.end();
+        self.last_late_sync_ns.get_or_insert(now.0 as i64 - NEVER_LATE_NS);
+        rq
+    }
+
+    /// Takes a request off the books of what is in flight; `None` if it was never on them.
+    fn take_back(&mut self, tag: SchedTag) -> Option<(Rq, QueueId)> {
+        if self.node(tag).at != Whereabouts::InFlight {
+            return None;
+        }
+        let node = std::mem::replace(self.node_mut(tag), Node::ABSENT);
+        let rq = *node.request();
+        self.in_flight[usize::from(rq.is_sync())] -= 1;
+        let owner = self.queue_mut(node.queue);
+        owner.in_flight -= 1;
+        let group = owner.group;
+        self.groups[group].in_flight -= 1;
+        Some((rq, node.queue))
+    }
+
+    fn watch_device(&mut self) {
+        let idler = self.active.map(|id| self.queue(id)).filter(|queue| queue.idle_window);
+        let load = DeviceLoad {
+            staged: self.staged,
+            in_flight: self.in_flight.iter().sum::<u32>() as usize,
+            idler: idler.map(|queue| queue.sorted.len() + queue.in_flight as usize),
+        };
+        self.queueing.sample(load);
+    }
+
+    /// A request of ours ended: thinking begins, and the queue in service may have to wait or go.
+    fn account_end(&mut self, rq: &Rq, queue: QueueId, accepted_at: Nanos, now: Nanos) {
+        let (group, tree) = (self.queue(queue).group, self.queue(queue));
+        let tree = tree.place.map_or(tree.tree(), |(tree, _)| tree);
+        if rq.is_sync() {
+            let submitter = usize::from(rq.id.submitter().0);
+            if let Some(process) = self.processes.get_mut(submitter).and_then(Option::as_mut) {
+                process.think.ended(now);
+            }
+            self.groups[group].trees[tree.index()].think.ended(now);
+            if accepted_at + self.knobs.fifo_expire_sync_ns <= now {
+                self.last_late_sync_ns = Some(now.0 as i64);
+            }
+        }
+        self.groups[group].think.ended(now);
+        if self.active == Some(queue) {
+            self.active_ended_one(queue, rq.is_sync(), now);
+        }
+        self.release(queue);
+    }
+
+    fn active_ended_one(&mut self, id: QueueId, sync: bool, now: Nanos) {
+        if self.queue(id).slot.started_at.is_none() {
+            self.start_slice(id, now);
+        }
+        if self.should_wait_busy(id, now) {
+            let slice_idle = self.knobs.slice_idle_ns;
+            let more = if slice_idle > 0 { slice_idle } else { self.knobs.group_idle_ns };
+            let slot = &mut self.queue_mut(id).slot;
+            slot.ends_at = now + more;
+            slot.waits_busy = true;
+        }
+        let queue = self.queue(id);
+        if queue.slot.is_used(now) || queue.is_idle_class() {
+            self.expire(true, now);
+        } else if sync && queue.sorted.is_empty() && self.close_cooperator(id).is_none() {
+            self.arm_idle_timer(id, now);
+        }
+    }
+
+    fn enqueue(&mut self, rq: Rq, now: Nanos, absorbed: &mut Absorbed) {
+        let queue = self.queue_for(&rq, now);
+        if self.joins_staged(&rq, queue, absorbed) {
+            self.release(queue);
+            return;
+        }
+        self.add(rq, queue, now);
+        self.note_arrival(&rq, queue, now);
+        self.react(&rq, queue, now);
+    }
+
+    /// What the arrival of `rq` means for the queue in service.
+    fn react(&mut self, rq: &Rq, queue: QueueId, now: Nanos) {
+        if self.active != Some(queue) {
+            if self.should_preempt(queue, rq, now) {
+                self.preempt(queue, now);
+            }
+            return;
+        }
+        if self.idle_until.is_none() {
+            return;
+        }
+        if rq.sectors > SMALL_SECTORS || self.busy_queues > 1 {
+            self.idle_until = None;
+        } else {
+            // More may come that merges with it; the timer goes on unless somebody asks.
+            self.queue_mut(queue).slot.must_dispatch = true;
+        }
+    }
+}
+
+impl Scheduler for Cfq {
+    fn name(&self) -> &'static str {
+        "cfq"
+    }
+
+    fn wants(&self) -> Wants {
+        Wants::Each
+    }
+
+    fn merge(&mut self, bio: &Rq, now: Nanos) -> Merge {
+        self.catch_up(now);
+        self.merge_bio(bio)
+    }
+
+    fn insert(&mut self, rq: Rq, at: End, now: Nanos, absorbed: &mut Absorbed) {
+        self.catch_up(now);
+        match at {
+            End::Head => self.head.push_front(rq),
+            End::Tail => self.enqueue(rq, now, absorbed),
+        }
+    }
+
+    fn dispatch(&mut self, _hard_queue: u16, now: Nanos) -> Option<Rq> {
+        self.catch_up(now);
+        match self.head.pop_front() {
+            Some(rq) => Some(rq),
+            None => self.dispatch_one(now),
+        }
+    }
+
+    fn completed(&mut self, ended: &Ended, now: Nanos) {
+        self.catch_up(now);
+        if self.node(ended.tag).at != Whereabouts::InFlight {
+            return;
+        }
+        self.watch_device();
+        if let Some((rq, queue)) = self.take_back(ended.tag) {
+            self.account_end(&rq, queue, ended.accepted_at, now);
+        }
+    }
+
+    fn requeue(&mut self, tag: SchedTag, now: Nanos) {
+        self.catch_up(now);
+        if let Some((_, queue)) = self.take_back(tag) {
+            self.release(queue);
+        }
+    }
+
+    fn staged(&self) -> usize {
+        self.head.len() + self.staged
+    }
+
+    fn wake_at(&self) -> Option<Nanos> {
+        self.idle_until
+    }
+
+    fn on_timer(&mut self, now: Nanos) {
+        if self.idle_until.is_some_and(|at| at <= now) {
+            self.idled_enough(now);
+        }
+    }
+
+    fn take_kicked(&mut self) -> u64 {
+        u64::from(std::mem::take(&mut self.kicked))
+    }
+
+    fn depth_changed(&mut self, nr_requests: u16) {
+        assert_eq!(self.staged(), 0, "the depth changes while nothing is staged");
+        // Places of requests in flight stay.
+        let places = self.nodes.len().max(usize::from(nr_requests));
+        self.nodes.resize(places, Node::ABSENT);
+        self.hash = MergeHash::new(nr_requests);
+    }
+
+    fn limits_changed(&mut self, limits: &Limits, nomerges: u8) {
+        self.limits = limits.clone();
+        self.nomerges = nomerges;
+    }
+
+    fn context_ended(&mut self, context: SubmitterId, now: Nanos) {
+        self.catch_up(now);
+        self.process_ended(context, now);
+    }
+
+    fn group_weight_changed(&mut self, group: GroupId, weight: u16, _now: Nanos) {
+        let at = self.groups.find(group);
+        self.groups.set_weight(at, weight);
+    }
+
+    fn group_parent(&mut self, group: GroupId, parent: GroupId) {
+        let [at, above] = [group, parent].map(|id| self.groups.find(id));
+        self.groups.set_parent(at, above);
+    }
+
+    fn tunables(&self) -> &dyn Tunables {
+        &self.knobs
+    }
+
+    fn tunables_mut(&mut self) -> &mut dyn Tunables {
+        &mut self.knobs
+    }
+
+    fn boxed_clone(&self) -> Box<dyn Scheduler> {
+        Box::new(self.clone())
+    }
+
+    fn take_out(&mut self, tag: SchedTag, now: Nanos) -> Rq {
+        self.catch_up(now);
+        if let Some(at) = self.head.iter().position(|rq| rq.tag == tag) {
+            return self.head.remove(at).expect("a position that was found");
+        }
+        let queue = self.node(tag).queue;
+        if self.active != Some(queue) {
+            self.expire(true, now);
+            self.set_active(queue, now);
+            self.workload = Workload::of(self.queue(queue));
+        }
+        let rq = self.take(tag, now);
+        self.end_capped_slice(queue, now);
+        rq
+    }
+
+    fn force_merge(&mut self, tag: SchedTag, bio: &Rq, side: Side) {
+        match side {
+            Side::Back => self.append(tag, bio),
+            Side::Front => self.prepend(tag, bio),
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! A queue: the requests of one process, or the async ones of a group at one priority.
+
+use weir_bio::{Class, IoPrio, Nanos, SchedTag};
+
+use super::group::GroupIndex;
+use super::staged::Fifo;
+use crate::seek_history::SeekHistory;
+use crate::sorted::Sorted;
+
+/// A queue's index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct QueueId(pub(super) u32);
+
+/// Class and level with nothing left open: unset is best-effort 4, and idle has no levels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Priority {
+    pub(super) class: Class,
+    pub(super) level: u8,
+}
+
+impl Priority {
+    /// The level of those who asked for none.
+    const NORMAL_LEVEL: u8 = 4;
+
+    pub(super) fn of(ioprio: IoPrio) -> Priority {
+        match ioprio.class() {
+            Class::None => Priority { class: Class::BestEffort, level: Priority::NORMAL_LEVEL },
+            Class::Idle => Priority { class: Class::Idle, level: 7 },
+            class => Priority { class, level: ioprio.level() },
+        }
+    }
+
+    /// What a request that others wait for makes of it.
+    pub(super) fn boosted(self) -> Priority {
+        let class = if self.class == Class::Idle { Class::BestEffort } else { self.class };
+        Priority { class, level: self.level.min(Priority::NORMAL_LEVEL) }
+    }
+
+    /// Its place among a group's async queues.
+    pub(super) fn async_index(self) -> usize {
+        match self.class {
+            Class::RealTime => usize::from(self.level),
+            Class::BestEffort | Class::None => 8 + usize::from(self.level),
+            Class::Idle => 16,
+        }
+    }
+}
+
+/// The kinds of service trees of a class, in the order that decides between equal keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Served in turn: nobody is waited for.
+    Async,
+    /// Sync, and not waited for one by one.
+    SyncNoIdle,
+    /// Sync, and each is waited for.
+    Sync,
+}
+
+impl Kind {
+    pub(super) const ALL: [Kind; 3] = [Kind::Async, Kind::SyncNoIdle, Kind::Sync];
+}
+
+/// One of the seven service trees of a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct TreeId(u8);
+
+impl TreeId {
+    pub(super) const COUNT: usize = 7;
+    pub(super) const IDLE: TreeId = TreeId(6);
+
+    pub(super) fn new(class: Class, kind: Kind) -> TreeId {
+        match class {
+            Class::RealTime => TreeId(kind as u8),
+            Class::BestEffort | Class::None => TreeId(3 + kind as u8),
+            Class::Idle => TreeId::IDLE,
+        }
+    }
+
+    pub(super) fn index(self) -> usize {
+        usize::from(self.0)
+    }
+
+    pub(super) fn is_idle(self) -> bool {
+        self == TreeId::IDLE
+    }
+}
+
+/// A queue's place in a service tree: when its turn is, who came first, and who it is.
+pub(super) type TreeKey = (i64, u64, QueueId);
+
+/// What a queue remembers of its present slot.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Slot {
+    pub(super) selected_at: Nanos,
+    /// When its first request was answered: the seek that leads there is free.
+    pub(super) started_at: Option<Nanos>,
+    /// The end of the slice, once it started.
+    pub(super) ends_at: Nanos,
+    pub(super) allocated_ns: u64,
+    /// Requests dispatched in it.
+    pub(super) dispatched: u64,
+    /// The oldest request was looked at, which happens once.
+    pub(super) fifo_checked: bool,
+    /// Served next whatever else holds.
+    pub(super) must_dispatch: bool,
+    /// Waits at the end of its slice, so that its group does not lose its place.
+    pub(super) waits_busy: bool,
+}
+
+impl Slot {
+    pub(super) fn is_used(&self, now: Nanos) -> bool {
+        self.started_at.is_some() && now >= self.ends_at
+    }
+}
+
+/// A queue.
+#[derive(Clone, Debug)]
+pub(super) struct Queue {
+    pub(super) sync: bool,
+    pub(super) group: GroupIndex,
+    /// What its processes asked for.
+    pub(super) own: Priority,
+    /// What counts now: `own`, or more while requests are submitted that others wait for.
+    pub(super) priority: Priority,
+    /// Staged requests by sector, then by arrival.
+    pub(super) sorted: Sorted<(u64, u64, SchedTag)>,
+    pub(super) fifo: Fifo,
+    /// The staged request that is best by position.
+    pub(super) next: Option<SchedTag>,
+    pub(super) in_flight: u32,
+    /// Staged requests that others wait for.
+    pub(super) favoured: u32,
+    pub(super) seeks: SeekHistory,
+    /// Where it is while it is busy.
+    pub(super) place: Option<(TreeId, TreeKey)>,
+    /// Where it is among the queues that may be close to the head.
+    pub(super) close: Option<(u8, (u64, QueueId))>,
+    /// Time of its last slice that it is owed, or owes when negative, nanoseconds.
+    pub(super) residual_ns: i64,
+    pub(super) slot: Slot,
+    pub(super) idle_window: bool,
+    /// It has had so many requests at once that jumping about does not matter.
+    pub(super) deep: bool,
+    /// Several processes were put together in it.
+    pub(super) shared: bool,
+    /// It is to be taken apart again.
+    pub(super) splits: bool,
+    /// Processes whose sync requests go here.
+    pub(super) processes: u32,
+    /// Where its processes are to go.
+    pub(super) redirect: Option<QueueId>,
+    /// Queues whose processes are to come here.
+    pub(super) redirected_here: u32,
+    /// It is on the list of queues that may be used again.
+    pub(super) free: bool,
+}
+
+impl Queue {
+    pub(super) fn new(sync: bool, group: GroupIndex, own: Priority) -> Queue {
+        Queue {
+            sync,
+            group,
+            own,
+            priority: own,
+            sorted: Sorted::default(),
+            fifo: Fifo::EMPTY,
+            next: None,
+            in_flight: 0,
+            favoured: 0,
+            seeks: SeekHistory::default(),
+            place: None,
+            close: None,
+            residual_ns: 0,
+            slot: Slot::default(),
+            idle_window: sync && own.class != Class::Idle,
+            deep: false,
+            shared: false,
+            splits: false,
+            processes: 0,
+            redirect: None,
+            redirected_here: 0,
+            free: false,
+        }
+    }
+
+    pub(super) fn kind(&self) -> Kind {
+        match (self.sync, self.idle_window) {
+            (false, _) => Kind::Async,
+            (true, false) => Kind::SyncNoIdle,
+            (true, true) => Kind::Sync,
+        }
+    }
+
+    pub(super) fn tree(&self) -> TreeId {
+        TreeId::new(self.priority.class, self.kind())
+    }
+
+    pub(super) fn is_idle_class(&self) -> bool {
+        self.priority.class == Class::Idle
+    }
+
+    pub(super) fn is_real_time(&self) -> bool {
+        self.priority.class == Class::RealTime
+    }
+
+    /// Whether nothing and nobody needs it any more.
+    pub(super) fn is_abandoned(&self) -> bool {
+        self.sync
+            && self.processes == 0
+            && self.redirected_here == 0
+            && self.in_flight == 0
+            && self.sorted.is_empty()
+            && self.place.is_none()
+    }
+}

@@ -1,0 +1,207 @@
+//! `deadline`: batches in sector order, and nobody waits for ever. Source: the deadline and kyber
+//! spec, section 4 (D4).
+//!
+//! Each direction has an order by sector and a FIFO. A batch goes on from one request to its
+//! successor, looking at no clock; between batches the direction is chosen, and the oldest of that
+//! direction goes first if its time is up. The position is a request, not a sector: it is fixed
+//! when its predecessor leaves, so what arrives in between waits for a later sweep.
+//!
+//! `mq-deadline` at its 4.12 level is the same machine behind a head list.
+
+use weir_bio::{Limits, Nanos, Rq, SchedTag};
+
+use crate::contract::{Absorbed, End, Merge, Scheduler, Setup};
+use crate::deadline::{
+    FIFO_BATCH, FRONT_MERGES, READ, READ_EXPIRE, Settings, WRITE, WRITE_EXPIRE, WRITES_STARVED,
+};
+use crate::merge::Side;
+use crate::staged::{Arrival, Staged};
+use crate::tunable::{Tunable, Tunables};
+
+/// Whose behaviour it can have. `sles12` is 4.16 with the guide's `writes_starved` of 3 (SUSE
+/// tuning guide, table 12.2); every kernel tree has 2.
+pub const COMPAT: &[&str] = &["4.16", SLES12];
+
+const SLES12: &str = "sles12";
+
+/// Its tunables, with the defaults of `4.16`.
+pub static TUNABLES: &[Tunable] =
+    &[READ_EXPIRE, WRITE_EXPIRE, WRITES_STARVED, FRONT_MERGES, FIFO_BATCH];
+
+/// The deadline scheduler of the single-queue path.
+#[derive(Clone)]
+pub struct Deadline {
+    name: &'static str,
+    /// Lane 0 reads, lane 1 writes; the cursor is the batch's next request.
+    staged: Staged<true>,
+    settings: Settings,
+    batching: u32,
+    starved: i64,
+}
+
+impl Deadline {
+    /// Empty, for the device described by `setup`.
+    #[must_use]
+    pub fn new(setup: &Setup) -> Deadline {
+        let mut deadline = Deadline::named("deadline", setup, false);
+        if setup.compat == SLES12 {
+            deadline.put("writes_starved", 3);
+        }
+        deadline
+    }
+
+    /// The same machine as the multi-queue path first had it: I/O priorities play no part, and what
+    /// comes at the head may disappear into a staged request.
+    pub(crate) fn of_4_12(setup: &Setup) -> Deadline {
+        Deadline::named("mq-deadline", setup, true)
+    }
+
+    fn named(name: &'static str, setup: &Setup, joins_at_head: bool) -> Deadline {
+        Deadline {
+            name,
+            staged: Staged::new(setup, 2, joins_at_head),
+            settings: Settings::default(),
+            batching: 0,
+            starved: 0,
+        }
+    }
+
+    /// The next request of the batch, or the first of a new one.
+    #[inline]
+    fn choose(&mut self, now: Nanos) -> Option<SchedTag> {
+        let next = self.staged.cursor;
+        if next != SchedTag::NONE && self.batching < self.settings.fifo_batch {
+            return Some(next);
+        }
+        let waiting = [READ, WRITE].map(|lane| !self.staged.fifo(lane).is_empty());
+        let direction = self.settings.direction(waiting, &mut self.starved)?;
+        self.batching = 0;
+        let oldest = self.staged.fifo(direction).oldest;
+        let goes_on =
+            next != SchedTag::NONE && usize::from(self.staged.node(next).lane) == direction;
+        let expired = now >= self.staged.node(oldest).deadline;
+        Some(if goes_on && !expired { next } else { oldest })
+    }
+
+    /// Takes the chosen one out; its successor is next.
+    #[inline]
+    fn serve(&mut self, chosen: SchedTag) -> Rq {
+        self.batching = self.batching.saturating_add(1);
+        self.staged.cursor = chosen;
+        self.staged.unlink(chosen)
+    }
+}
+
+impl Scheduler for Deadline {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn merge(&mut self, bio: &Rq, _now: Nanos) -> Merge {
+        self.staged.merge(bio, usize::from(bio.op.is_write()))
+    }
+
+    fn insert(&mut self, rq: Rq, at: End, now: Nanos, absorbed: &mut Absorbed) {
+        let lane = usize::from(rq.op.is_write());
+        let expire_ns = self.settings.expire_ns[lane];
+        self.staged.insert(rq, Arrival { lane, at, now, expire_ns }, absorbed);
+    }
+
+    fn dispatch(&mut self, _hard_queue: u16, now: Nanos) -> Option<Rq> {
+        if let Some(tag) = self.staged.pop_head() {
+            return Some(self.staged.node(tag).rq);
+        }
+        self.choose(now).map(|chosen| self.serve(chosen))
+    }
+
+    fn requeue(&mut self, tag: SchedTag, _now: Nanos) {
+        self.staged.requeue(tag);
+    }
+
+    fn staged(&self) -> usize {
+        self.staged.len()
+    }
+
+    fn depth_changed(&mut self, nr_requests: u16) {
+        self.staged.resize(nr_requests);
+    }
+
+    fn limits_changed(&mut self, limits: &Limits, nomerges: u8) {
+        self.staged.limits_changed(limits, nomerges);
+    }
+
+    fn tunables(&self) -> &dyn Tunables {
+        self
+    }
+
+    fn tunables_mut(&mut self) -> &mut dyn Tunables {
+        self
+    }
+
+    fn boxed_clone(&self) -> Box<dyn Scheduler> {
+        Box::new(self.clone())
+    }
+
+    fn take_out(&mut self, tag: SchedTag, now: Nanos) -> Rq {
+        if self.staged.take_from_head(tag) {
+            return self.staged.node(tag).rq;
+        }
+        let mut trial = self.clone();
+        if let Some(rq) = trial.dispatch(0, now).filter(|rq| rq.tag == tag) {
+            *self = trial;
+            return rq;
+        }
+        // Not what the batch goes on with, so a new batch begins with it.
+        let direction = usize::from(self.staged.node(tag).lane);
+        let waiting = [READ, WRITE].map(|lane| !self.staged.fifo(lane).is_empty());
+        self.settings.force_direction(direction, waiting, &mut self.starved);
+        self.batching = 0;
+        self.serve(tag)
+    }
+
+    fn force_merge(&mut self, tag: SchedTag, bio: &Rq, side: Side) {
+        self.staged.join_bio(tag, bio, side);
+    }
+}
+
+impl Tunables for Deadline {
+    fn table(&self) -> &'static [Tunable] {
+        TUNABLES
+    }
+
+    fn value(&self, name: &str) -> i128 {
+        self.settings.value(name)
+    }
+
+    fn put(&mut self, name: &str, value: i128) {
+        self.settings.put(name, value);
+        self.staged.front_merges = self.settings.front_merges;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::staged::tests::{Inspect, batches_are_sweeps, lanes_agree, setup};
+
+    impl Inspect for Deadline {
+        fn lanes(&mut self) -> Vec<(Vec<SchedTag>, Vec<SchedTag>)> {
+            (0..2).map(|lane| self.staged.lane(lane)).collect()
+        }
+
+        fn batching(&self) -> u32 {
+            self.batching
+        }
+    }
+
+    #[test]
+    fn orders_and_fifos_hold_the_same_and_the_next_request_is_among_them() {
+        lanes_agree(|| Deadline::new(&setup()), |deadline| deadline.staged.cursor);
+        lanes_agree(|| Deadline::of_4_12(&setup()), |deadline| deadline.staged.cursor);
+    }
+
+    #[test]
+    fn within_a_batch_the_direction_stays_and_sectors_never_go_down() {
+        batches_are_sweeps(Deadline::new);
+    }
+}

@@ -1,0 +1,459 @@
+//! `mq-deadline`: batches in sector order, nobody waits for ever, and priority classes. Source: the
+//! deadline and kyber spec, section 5 (D6).
+//!
+//! Each class has an order by sector and a FIFO of each direction. The position is the sector of
+//! the last request served, looked up at every step, so a late arrival just ahead of it is seen.
+//! A class is served only while no higher one has anything staged or in flight, except for what has
+//! waited `prio_aging_expire`. All hard queues share one instance.
+
+use weir_bio::{Class, Limits, Nanos, Op, Rq, SchedTag, SubmitterId};
+
+use crate::contract::{Absorbed, End, Merge, Scheduler, Setup, Wants};
+use crate::deadline::{
+    FIFO_BATCH, FRONT_MERGES, READ, READ_EXPIRE, Settings, WRITE, WRITE_EXPIRE, WRITES_STARVED,
+    ms_of_ns, ns_of_ms,
+};
+use crate::legacy::deadline::Deadline;
+use crate::merge::Side;
+use crate::staged::{Arrival, Staged};
+use crate::tunable::{Number, Tunable, Tunables, Unit};
+
+/// Whose behaviour it can have.
+pub const COMPAT: &[&str] = &["6.18", OLDEST];
+
+/// The multi-queue path's first deadline scheduler: no classes, a fixed position.
+const OLDEST: &str = "4.12";
+
+/// Its tunables, with the defaults of `6.18`.
+pub static TUNABLES: &[Tunable] = &[
+    READ_EXPIRE,
+    WRITE_EXPIRE,
+    WRITES_STARVED,
+    FRONT_MERGES,
+    FIFO_BATCH,
+    Tunable {
+        name: "async_depth",
+        unit: Unit::Requests,
+        default: 256,
+        least: 1,
+        most: i32::MAX as i128,
+        number: Number::Signed32,
+        strict: false,
+        meaning: "How many of the nr_requests scheduler tags all but reads may hold; \
+                  nr_requests, and that again whenever nr_requests changes.",
+    },
+    Tunable {
+        name: "prio_aging_expire",
+        unit: Unit::Milliseconds,
+        default: 10_000,
+        least: 1,
+        most: i32::MAX as i128,
+        number: Number::Signed32,
+        // As 0 it would serve best effort before real time.
+        strict: true,
+        meaning: "Time after which a request is served although a higher class is busy.",
+    },
+];
+
+/// Classes in the order they are served: real time, best effort, idle.
+const CLASSES: usize = 3;
+const REAL_TIME: usize = 0;
+const BEST_EFFORT: usize = 1;
+const IDLE: usize = 2;
+
+/// Makes the scheduler of the level that `setup` names.
+#[must_use]
+pub fn make(setup: &Setup) -> Box<dyn Scheduler> {
+    if setup.compat == OLDEST {
+        Box::new(Deadline::of_4_12(setup))
+    } else {
+        Box::new(MqDeadline::new(setup))
+    }
+}
+
+/// The deadline scheduler of the multi-queue path.
+#[derive(Clone)]
+pub struct MqDeadline {
+    /// Lane 2c reads of class c, lane 2c + 1 its writes.
+    staged: Staged<true>,
+    settings: Settings,
+    async_depth: u32,
+    nr_requests: u16,
+    prio_aging_expire_ns: u64,
+    classes: [Tally; CLASSES],
+    last_direction: usize,
+    batching: u32,
+    starved: i64,
+    /// When it last answered that nothing may go, although something is staged.
+    held_at: Option<Nanos>,
+}
+
+/// What is known of a class. The counters wrap.
+#[derive(Clone, Copy, Debug, Default)]
+struct Tally {
+    /// First sector of the last request served, of reads and of writes.
+    position: [u64; 2],
+    inserted: u32,
+    merged: u32,
+    dispatched: u32,
+    returned: u32,
+    completed: u32,
+}
+
+impl Tally {
+    /// Requests staged or in flight.
+    #[inline]
+    fn queued(&self) -> u32 {
+        self.inserted.wrapping_sub(self.completed)
+    }
+}
+
+/// What the read-only files beside the tunables show. Arrays are by class: real time, best effort,
+/// idle; the counters wrap.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Figures {
+    /// Requests served since the batch began.
+    pub batching: u32,
+    /// Batches of reads chosen over waiting writes.
+    pub starved: i64,
+    /// Requests staged or in flight.
+    pub queued: [u32; 3],
+    /// Requests in flight.
+    pub owned_by_driver: [u32; 3],
+    /// Requests ever inserted.
+    pub inserted: [u32; 3],
+    /// Requests that disappeared into others.
+    pub merged: [u32; 3],
+    /// Requests given to the driver, again after it returned them included.
+    pub dispatched: [u32; 3],
+    /// Requests that are gone.
+    pub completed: [u32; 3],
+}
+
+#[inline]
+fn class_of(rq: &Rq) -> usize {
+    match rq.ioprio.class() {
+        Class::RealTime => REAL_TIME,
+        Class::None | Class::BestEffort => BEST_EFFORT,
+        Class::Idle => IDLE,
+    }
+}
+
+#[inline]
+fn lane_of(rq: &Rq) -> usize {
+    2 * class_of(rq) + usize::from(rq.op.is_write())
+}
+
+impl MqDeadline {
+    /// Empty, for the device described by `setup`.
+    #[must_use]
+    pub fn new(setup: &Setup) -> MqDeadline {
+        let mut deadline = MqDeadline {
+            staged: Staged::new(setup, 2 * CLASSES, true),
+            settings: Settings::default(),
+            async_depth: 0,
+            nr_requests: setup.nr_requests,
+            prio_aging_expire_ns: 0,
+            classes: [Tally::default(); CLASSES],
+            last_direction: WRITE,
+            batching: 0,
+            starved: 0,
+            held_at: None,
+        };
+        for row in TUNABLES {
+            deadline.put(row.name, row.default);
+        }
+        deadline.async_depth = u32::from(setup.nr_requests);
+        deadline
+    }
+
+    /// Its state as the read-only files show it.
+    #[must_use]
+    pub fn figures(&self) -> Figures {
+        let each = |of: fn(&Tally) -> u32| self.classes.each_ref().map(of);
+        Figures {
+            batching: self.batching,
+            starved: self.starved,
+            queued: each(Tally::queued),
+            owned_by_driver: each(|class| {
+                let gone = class.completed.wrapping_add(class.returned);
+                class.dispatched.wrapping_add(class.merged).wrapping_sub(gone)
+            }),
+            inserted: each(|class| class.inserted),
+            merged: each(|class| class.merged),
+            dispatched: each(|class| class.dispatched),
+            completed: each(|class| class.completed),
+        }
+    }
+
+    #[inline]
+    fn waiting(&self, class: usize) -> [bool; 2] {
+        [READ, WRITE].map(|direction| !self.staged.fifo(2 * class + direction).is_empty())
+    }
+
+    /// The request of a class that is next by position.
+    #[inline]
+    fn next(&mut self, class: usize, direction: usize) -> Option<SchedTag> {
+        let position = self.classes[class].position[direction];
+        self.staged.first_from(2 * class + direction, position)
+    }
+
+    /// Which request of a class would go now: the batch's next, or the first of a new batch.
+    #[inline]
+    fn choose(&mut self, class: usize, now: Nanos) -> Option<SchedTag> {
+        if self.batching < self.settings.fifo_batch
+            && let Some(next) = self.next(class, self.last_direction)
+        {
+            return Some(next);
+        }
+        let waiting = self.waiting(class);
+        let direction = self.settings.direction(waiting, &mut self.starved)?;
+        let oldest = self.staged.fifo(2 * class + direction).oldest;
+        let expired = now >= self.staged.node(oldest).deadline;
+        let next = if expired { None } else { self.next(class, direction) };
+        self.last_direction = direction;
+        self.batching = 0;
+        Some(next.unwrap_or(oldest))
+    }
+
+    /// The choice of an ageing pass goes only if it has waited long enough. The pass happens also
+    /// when it does not, and what it changed stays changed (quirk Q3).
+    fn choose_aged(&mut self, class: usize, now: Nanos) -> Option<SchedTag> {
+        let chosen = self.choose(class, now)?;
+        let latest = now.0.checked_sub(self.prio_aging_expire_ns)?;
+        (self.staged.node(chosen).arrived.0 <= latest).then_some(chosen)
+    }
+
+    #[inline]
+    fn select(&mut self, now: Nanos) -> Option<SchedTag> {
+        if self.is_shared() {
+            for class in [BEST_EFFORT, IDLE] {
+                if let Some(chosen) = self.choose_aged(class, now) {
+                    return Some(chosen);
+                }
+            }
+        }
+        for class in REAL_TIME..CLASSES {
+            // Nothing of it is staged either then, so there is nothing to choose.
+            if self.classes[class].queued() != 0 {
+                return self.choose(class, now);
+            }
+        }
+        None
+    }
+
+    /// Whether several classes have requests staged or in flight.
+    #[inline]
+    fn is_shared(&self) -> bool {
+        self.classes.iter().filter(|class| class.queued() != 0).count() > 1
+    }
+
+    #[inline]
+    fn serve(&mut self, chosen: SchedTag) -> Rq {
+        self.batching = self.batching.saturating_add(1);
+        let rq = self.staged.unlink(chosen);
+        self.leaves(&rq);
+        rq
+    }
+
+    #[inline]
+    fn leaves(&mut self, rq: &Rq) {
+        let class = &mut self.classes[class_of(rq)];
+        class.position[usize::from(rq.op.is_write())] = rq.sector;
+        class.dispatched = class.dispatched.wrapping_add(1);
+    }
+
+    fn count_merged(&mut self, gone: SchedTag) {
+        let class = usize::from(self.staged.node(gone).lane / 2);
+        self.classes[class].merged = self.classes[class].merged.wrapping_add(1);
+    }
+
+    /// When the next staged request of a lane has aged that had not at `seen`.
+    fn ages_at(&self, lane: usize, seen: Nanos) -> Option<Nanos> {
+        // By age: merges leave a request's time of arrival at its place in the FIFO.
+        let mut at = self.staged.fifo(lane).oldest;
+        while at != SchedTag::NONE {
+            let node = self.staged.node(at);
+            let aged_at = node.arrived + self.prio_aging_expire_ns;
+            if aged_at > seen {
+                return Some(aged_at);
+            }
+            at = node.newer;
+        }
+        None
+    }
+}
+
+impl Scheduler for MqDeadline {
+    fn name(&self) -> &'static str {
+        "mq-deadline"
+    }
+
+    fn wants(&self) -> Wants {
+        Wants::Counts
+    }
+
+    fn merge(&mut self, bio: &Rq, _now: Nanos) -> Merge {
+        let merge = self.staged.merge(bio, lane_of(bio));
+        if let Merge::BackJoined { gone, .. } | Merge::FrontJoined { gone, .. } = merge {
+            self.count_merged(gone);
+        }
+        merge
+    }
+
+    fn insert(&mut self, rq: Rq, at: End, now: Nanos, absorbed: &mut Absorbed) {
+        let lane = lane_of(&rq);
+        if !self.staged.is_returned(rq.tag) {
+            let class = &mut self.classes[lane / 2];
+            class.inserted = class.inserted.wrapping_add(1);
+        }
+        let expire_ns = self.settings.expire_ns[lane % 2];
+        let before = absorbed.len();
+        self.staged.insert(rq, Arrival { lane, at, now, expire_ns }, absorbed);
+        for (_, gone) in &absorbed[before..] {
+            self.count_merged(*gone);
+        }
+    }
+
+    fn dispatch(&mut self, _hard_queue: u16, now: Nanos) -> Option<Rq> {
+        self.held_at = None;
+        if let Some(tag) = self.staged.pop_head() {
+            let rq = self.staged.node(tag).rq;
+            self.leaves(&rq);
+            return Some(rq);
+        }
+        let chosen = self.select(now);
+        if chosen.is_none() && self.staged.len() > 0 {
+            self.held_at = Some(now);
+        }
+        chosen.map(|chosen| self.serve(chosen))
+    }
+
+    fn finish(&mut self, tag: SchedTag, _now: Nanos) {
+        let class = &mut self.classes[usize::from(self.staged.node(tag).lane / 2)];
+        class.completed = class.completed.wrapping_add(1);
+    }
+
+    fn requeue(&mut self, tag: SchedTag, _now: Nanos) {
+        self.staged.requeue(tag);
+        let class = &mut self.classes[usize::from(self.staged.node(tag).lane / 2)];
+        class.returned = class.returned.wrapping_add(1);
+    }
+
+    fn staged(&self) -> usize {
+        self.staged.len()
+    }
+
+    /// When a request of a lower class ages, if the last answer was that none may go. What ages
+    /// while the driver takes nothing needs no wake: the next completion asks again.
+    fn wake_at(&self) -> Option<Nanos> {
+        let seen = self.held_at.filter(|_| self.is_shared())?;
+        (2 * BEST_EFFORT..2 * CLASSES).filter_map(|lane| self.ages_at(lane, seen)).min()
+    }
+
+    fn on_timer(&mut self, now: Nanos) {
+        self.held_at = self.held_at.map(|held_at| held_at.max(now));
+    }
+
+    /// Reads always get a tag; all else, synchronous or not, shares `async_depth`.
+    fn depth_limit(&self, op: Op, sync: bool, _context: SubmitterId) -> Option<u16> {
+        let limited = op.is_write() || !sync && op != Op::Read;
+        let depth = u16::try_from(self.async_depth).unwrap_or(u16::MAX);
+        (limited && depth < self.nr_requests).then_some(depth)
+    }
+
+    fn depth_changed(&mut self, nr_requests: u16) {
+        self.staged.resize(nr_requests);
+        self.nr_requests = nr_requests;
+        self.async_depth = u32::from(nr_requests);
+    }
+
+    fn limits_changed(&mut self, limits: &Limits, nomerges: u8) {
+        self.staged.limits_changed(limits, nomerges);
+    }
+
+    fn tunables(&self) -> &dyn Tunables {
+        self
+    }
+
+    fn tunables_mut(&mut self) -> &mut dyn Tunables {
+        self
+    }
+
+    fn boxed_clone(&self) -> Box<dyn Scheduler> {
+        Box::new(self.clone())
+    }
+
+    fn take_out(&mut self, tag: SchedTag, now: Nanos) -> Rq {
+        if self.staged.take_from_head(tag) {
+            let rq = self.staged.node(tag).rq;
+            self.leaves(&rq);
+            return rq;
+        }
+        let mut trial = self.clone();
+        if let Some(rq) = trial.dispatch(0, now).filter(|rq| rq.tag == tag) {
+            *self = trial;
+            return rq;
+        }
+        // Not what the batch goes on with, so a new batch begins with it.
+        let lane = usize::from(self.staged.node(tag).lane);
+        let waiting = self.waiting(lane / 2);
+        self.settings.force_direction(lane % 2, waiting, &mut self.starved);
+        self.last_direction = lane % 2;
+        self.batching = 0;
+        self.serve(tag)
+    }
+
+    fn force_merge(&mut self, tag: SchedTag, bio: &Rq, side: Side) {
+        self.staged.join_bio(tag, bio, side);
+    }
+}
+
+impl Tunables for MqDeadline {
+    fn table(&self) -> &'static [Tunable] {
+        TUNABLES
+    }
+
+    fn value(&self, name: &str) -> i128 {
+        match name {
+            "async_depth" => i128::from(self.async_depth),
+            "prio_aging_expire" => ms_of_ns(self.prio_aging_expire_ns),
+            _ => self.settings.value(name),
+        }
+    }
+
+    fn put(&mut self, name: &str, value: i128) {
+        match name {
+            "async_depth" => self.async_depth = value as u32,
+            "prio_aging_expire" => self.prio_aging_expire_ns = ns_of_ms(value),
+            _ => self.settings.put(name, value),
+        }
+        self.staged.front_merges = self.settings.front_merges;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::staged::tests::{Inspect, batches_are_sweeps, lanes_agree, setup};
+
+    impl Inspect for MqDeadline {
+        fn lanes(&mut self) -> Vec<(Vec<SchedTag>, Vec<SchedTag>)> {
+            (0..2 * CLASSES).map(|lane| self.staged.lane(lane)).collect()
+        }
+
+        fn batching(&self) -> u32 {
+            self.batching
+        }
+    }
+
+    #[test]
+    fn orders_and_fifos_hold_the_same_requests() {
+        lanes_agree(|| MqDeadline::new(&setup()), |_| SchedTag::NONE);
+    }
+
+    #[test]
+    fn within_a_batch_the_direction_stays_and_sectors_never_go_down() {
+        batches_are_sweeps(MqDeadline::new);
+    }
+}

@@ -1,0 +1,333 @@
+//! `kyber`: a few queues, and tokens that keep the device from taking more than it answers in
+//! time. Source: the deadline and kyber spec, section 7.
+//!
+//! Each kind of requests, a domain, has so many tokens for the whole device; latencies that miss
+//! their target take tokens away from the domains that hold theirs. There is no order by sector,
+//! no priority and no deadline. Level 6.18 judges by percentiles (`latency.rs`), level 4.12 by
+//! means (`window.rs`).
+//!
+//! A hard queue serves its own contexts only, so a token that one frees may be what another waits
+//! for: those are named by [`Scheduler::take_kicked`].
+
+mod domain;
+mod latency;
+mod staged;
+mod targets;
+mod tokens;
+mod window;
+
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+
+use weir_bio::{Limits, Nanos, Op, Rq, SchedTag, SubmitterId};
+
+use crate::contract::{Absorbed, End, Ended, Merge, Scheduler, Setup, Wants};
+use crate::merge::Side;
+use crate::tunable::Tunables;
+
+use domain::{Level, WATCHED};
+use latency::Percentiles;
+use staged::Staged;
+use targets::Targets;
+use tokens::Tokens;
+use window::Windows;
+
+pub use targets::TUNABLES;
+
+/// Of `nr_requests`, what those that nobody waits for may hold (spec, section 7.7).
+const ASYNC_PERCENT: u32 = 75;
+
+/// Tokens by domain, steered by latency.
+#[derive(Clone)]
+pub struct Kyber {
+    level: Level,
+    staged: Staged,
+    tokens: Tokens,
+    monitor: Monitor,
+    targets: Targets,
+    limits: Limits,
+    nomerges: u8,
+    async_depth: u16,
+}
+
+#[derive(Clone, Debug)]
+enum Monitor {
+    Percentiles(Box<Percentiles>),
+    Windows(Windows),
+}
+
+impl Kyber {
+    /// Empty, for the device described by `setup`.
+    #[must_use]
+    pub fn new(setup: &Setup) -> Kyber {
+        let level = match setup.compat {
+            "" | "6.18" => Level::K6,
+            "4.12" => Level::K4,
+            other => unreachable!("kyber has no level {other:?}"),
+        };
+        Kyber {
+            level,
+            staged: Staged::new(setup.nr_requests, setup.hard_queues),
+            tokens: Tokens::new(level.domains(), setup.hard_queues),
+            monitor: match level {
+                Level::K6 => Monitor::Percentiles(Box::new(Percentiles::new())),
+                Level::K4 => Monitor::Windows(Windows::new()),
+            },
+            targets: Targets::new(),
+            limits: setup.limits.clone(),
+            nomerges: setup.nomerges,
+            async_depth: async_depth(setup.nr_requests),
+        }
+    }
+
+    /// Where a context keeps requests of this domain.
+    #[inline]
+    fn list_of(&self, domain: usize) -> usize {
+        match self.level {
+            Level::K6 => domain,
+            Level::K4 => 0,
+        }
+    }
+
+    /// The next request of a domain, if there is one and a token for it.
+    #[inline]
+    fn serve(&mut self, hard_queue: u16, domain: usize, flushed: &mut bool) -> Option<Rq> {
+        let queue = usize::from(hard_queue);
+        match self.level {
+            // Without a token nothing is flushed: it can still be merged with.
+            Level::K6 => {
+                let waits = self.staged.has_flushed(queue, domain);
+                if !waits && !self.staged.has_unflushed(queue, domain) {
+                    return None;
+                }
+                if !self.tokens.take(domain, hard_queue) {
+                    return None;
+                }
+                if !waits {
+                    self.staged.flush(queue, domain);
+                }
+            }
+            Level::K4 => {
+                if !self.staged.has_flushed(queue, domain) && !std::mem::replace(flushed, true) {
+                    self.staged.flush_mixed(queue);
+                }
+                if !self.staged.has_flushed(queue, domain) || !self.tokens.take(domain, hard_queue)
+                {
+                    return None;
+                }
+            }
+        }
+        let node = self.staged.pop(queue, domain).expect("a token is taken for a request");
+        node.holds = true;
+        let rq = node.rq;
+        self.staged.queues[queue].batching += 1;
+        Some(rq)
+    }
+
+    fn release(&mut self, tag: SchedTag) {
+        let node = &mut self.staged.nodes[usize::from(tag.0)];
+        if std::mem::take(&mut node.holds) {
+            self.tokens.give(usize::from(node.domain));
+        }
+    }
+}
+
+fn async_depth(nr_requests: u16) -> u16 {
+    // Never none at all: what nobody waits for has to go on too.
+    (u32::from(nr_requests) * ASYNC_PERCENT / 100).max(1) as u16
+}
+
+impl Scheduler for Kyber {
+    fn name(&self) -> &'static str {
+        "kyber"
+    }
+
+    fn wants(&self) -> Wants {
+        Wants::Each
+    }
+
+    #[inline]
+    fn merge(&mut self, bio: &Rq, _now: Nanos) -> Merge {
+        // There is no one-hit cache, so `nomerges` of 1 leaves everything as it is.
+        if self.nomerges == 2 || !bio.is_mergeable() {
+            return Merge::No;
+        }
+        let list = self.list_of(self.level.domain_of(bio));
+        self.staged.merge(bio, list, &self.limits)
+    }
+
+    #[inline]
+    fn insert(&mut self, rq: Rq, at: End, _now: Nanos, _absorbed: &mut Absorbed) {
+        let domain = self.level.domain_of(&rq);
+        self.staged.insert(rq, domain, self.list_of(domain), at);
+    }
+
+    #[inline]
+    fn dispatch(&mut self, hard_queue: u16, _now: Nanos) -> Option<Rq> {
+        let queue = usize::from(hard_queue);
+        let domains = self.level.domains();
+        let mut flushed = false;
+        let mut domain = self.staged.queues[queue].domain;
+        if self.staged.queues[queue].batching < domains[domain].batch
+            && let Some(rq) = self.serve(hard_queue, domain, &mut flushed)
+        {
+            return Some(rq);
+        }
+        self.staged.queues[queue].batching = 0;
+        for _ in 0..domains.len() {
+            domain += 1;
+            if domain == domains.len() {
+                domain = 0;
+            }
+            self.staged.queues[queue].domain = domain;
+            if let Some(rq) = self.serve(hard_queue, domain, &mut flushed) {
+                return Some(rq);
+            }
+        }
+        None
+    }
+
+    // To ask a queue that holds nothing would end its batch: as in Linux it is not asked.
+    fn dispatch_batch(&mut self, hard_queue: u16, max: usize, out: &mut Vec<Rq>, now: Nanos) {
+        for _ in 0..max {
+            if self.staged.queues[usize::from(hard_queue)].staged == 0 {
+                return;
+            }
+            match self.dispatch(hard_queue, now) {
+                Some(rq) => out.push(rq),
+                None => return,
+            }
+        }
+    }
+
+    #[inline]
+    fn completed(&mut self, ended: &Ended, now: Nanos) {
+        let domain = usize::from(self.staged.nodes[usize::from(ended.tag.0)].domain);
+        if domain >= WATCHED {
+            return;
+        }
+        let issued = now.since(ended.issued_at);
+        match &mut self.monitor {
+            Monitor::Percentiles(percentiles) => {
+                let since = [now.since(ended.accepted_at), issued];
+                percentiles.sample(domain, since, &self.targets, now);
+            }
+            Monitor::Windows(windows) => windows.sample(domain, issued, &self.targets, now),
+        }
+    }
+
+    #[inline]
+    fn finish(&mut self, tag: SchedTag, _now: Nanos) {
+        self.release(tag);
+    }
+
+    fn requeue(&mut self, tag: SchedTag, _now: Nanos) {
+        self.release(tag);
+    }
+
+    fn has_work(&self, hard_queue: u16) -> bool {
+        self.staged.queues[usize::from(hard_queue)].staged > 0
+    }
+
+    fn staged(&self) -> usize {
+        self.staged.count
+    }
+
+    fn wake_at(&self) -> Option<Nanos> {
+        match &self.monitor {
+            Monitor::Percentiles(percentiles) => percentiles.timer(),
+            Monitor::Windows(windows) => windows.timer(),
+        }
+    }
+
+    fn on_timer(&mut self, now: Nanos) {
+        match &mut self.monitor {
+            Monitor::Percentiles(percentiles) => percentiles.evaluate(&mut self.tokens, now),
+            Monitor::Windows(windows) => windows.evaluate(&self.targets, &mut self.tokens, now),
+        }
+    }
+
+    fn take_kicked(&mut self) -> u64 {
+        self.tokens.take_kicked()
+    }
+
+    fn depth_limit(&self, _op: Op, sync: bool, _context: SubmitterId) -> Option<u16> {
+        (!sync).then_some(self.async_depth)
+    }
+
+    fn depth_changed(&mut self, nr_requests: u16) {
+        assert_eq!(self.staged(), 0, "the depth changes while nothing is staged");
+        let flying = self.staged.nodes.iter().filter(|node| node.holds).count();
+        assert_eq!(flying, 0, "the depth changes while nothing is in flight");
+        self.staged.resize(nr_requests);
+        self.async_depth = async_depth(nr_requests);
+    }
+
+    fn limits_changed(&mut self, limits: &Limits, nomerges: u8) {
+        self.limits = limits.clone();
+        self.nomerges = nomerges;
+    }
+
+    fn context_started(&mut self, context: SubmitterId, hard_queue: u16) {
+        self.staged.place(context, hard_queue);
+    }
+
+    fn tunables(&self) -> &dyn Tunables {
+        &self.targets
+    }
+
+    fn tunables_mut(&mut self) -> &mut dyn Tunables {
+        &mut self.targets
+    }
+
+    fn boxed_clone(&self) -> Box<dyn Scheduler> {
+        Box::new(self.clone())
+    }
+
+    fn take_out(&mut self, tag: SchedTag, _now: Nanos) -> Rq {
+        let node = &self.staged.nodes[usize::from(tag.0)];
+        let domain = usize::from(node.domain);
+        let queue = self.staged.queue_of(node.rq.id.submitter());
+        if !self.staged.is_flushed(queue, tag) {
+            // A choice of this domain would have flushed it, now or earlier.
+            match self.level {
+                Level::K6 => self.staged.flush(queue, domain),
+                Level::K4 => self.staged.flush_mixed(queue),
+            }
+        }
+        let state = &mut self.staged.queues[queue];
+        if state.domain == domain && state.batching < self.level.domains()[domain].batch {
+            state.batching += 1;
+        } else {
+            (state.domain, state.batching) = (domain, 1);
+        }
+        self.tokens.take_anyway(domain, queue as u16);
+        let node = self.staged.remove(queue, tag);
+        node.holds = true;
+        node.rq
+    }
+
+    fn force_merge(&mut self, tag: SchedTag, bio: &Rq, side: Side) {
+        self.staged.join(tag, bio, side);
+    }
+}
+
+impl fmt::Debug for Kyber {
+    /// What Linux shows of it in debugfs: tokens by domain, and each hard queue's turn.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let domains = self.level.domains();
+        write!(f, "kyber")?;
+        for (index, domain) in domains.iter().enumerate() {
+            let (in_use, depth) = (self.tokens.in_use(index), self.tokens.depth(index));
+            let waits = self.tokens.waits(index);
+            write!(f, " {} {in_use}/{depth} waiting {waits:#x}", domain.name)?;
+        }
+        for (index, queue) in self.staged.queues.iter().enumerate() {
+            let (name, batching) = (domains[queue.domain].name, queue.batching);
+            write!(f, "; hctx{index} {name} batching {batching} staged {}", queue.staged)?;
+        }
+        Ok(())
+    }
+}

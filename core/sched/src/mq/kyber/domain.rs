@@ -1,0 +1,68 @@
+//! Domains: what kinds of requests there are, and how much of each may be in the device.
+//!
+//! Numbers: deadline and kyber spec, sections 7.1 and 7.8.
+
+use weir_bio::{Op, Rq};
+
+/// Most domains of a level.
+pub(super) const DOMAINS_MAX: usize = 4;
+
+/// Domains whose latency is watched: they come first.
+pub(super) const WATCHED: usize = 3;
+
+/// Whose behaviour it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Level {
+    /// Linux 4.20 and later: percentiles.
+    K6,
+    /// Linux 4.12: means.
+    K4,
+}
+
+/// One kind of requests.
+#[derive(Debug)]
+pub(super) struct Domain {
+    pub(super) name: &'static str,
+    /// Most requests in the device, over all hard queues.
+    pub(super) depth_max: u32,
+    /// Most requests in a row from one hard queue while others wait.
+    pub(super) batch: u32,
+}
+
+const fn domain(name: &'static str, depth_max: u32, batch: u32) -> Domain {
+    Domain { name, depth_max, batch }
+}
+
+const K6: [Domain; 4] = [
+    domain("READ", 256, 16),
+    domain("WRITE", 128, 8),
+    domain("DISCARD", 64, 1),
+    domain("OTHER", 16, 1),
+];
+
+const K4: [Domain; 3] =
+    [domain("READ", 256, 16), domain("SYNC_WRITE", 128, 8), domain("OTHER", 64, 8)];
+
+impl Level {
+    /// Its domains, in the order they are served in turn.
+    #[inline]
+    pub(super) fn domains(self) -> &'static [Domain] {
+        match self {
+            Level::K6 => &K6,
+            Level::K4 => &K4,
+        }
+    }
+
+    /// Which domain a request is of.
+    #[inline]
+    pub(super) fn domain_of(self, rq: &Rq) -> usize {
+        match (self, rq.op) {
+            (_, Op::Read) => 0,
+            (Level::K6, Op::Write) => 1,
+            (Level::K6, Op::Discard) => 2,
+            (Level::K6, _) => 3,
+            (Level::K4, Op::Write) if rq.is_sync() => 1,
+            (Level::K4, _) => 2,
+        }
+    }
+}

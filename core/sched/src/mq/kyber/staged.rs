@@ -1,0 +1,457 @@
+//! What is staged: a list for each context and domain, where requests can still be merged with, and
+//! behind them a list for each hard queue and domain, where they wait for nothing but their turn.
+//!
+//! A request is a node, found by its scheduler tag; lists run through the nodes, so staging
+//! allocates nothing. Rules: deadline and kyber spec, sections 7.2 to 7.4.
+
+use weir_bio::{Flags, Limits, Rq, SchedTag, SubmitterId};
+
+use crate::contract::{End, Merge};
+use crate::merge::{Fit, Side, fit};
+
+use super::domain::DOMAINS_MAX;
+
+/// How many of the newest requests of a list a merge looks at: as many as Linux does.
+const LOOK_BACK: usize = 8;
+
+/// The end of a list.
+const NONE: u16 = u16::MAX;
+
+/// A place for each scheduler tag.
+#[derive(Clone, Debug)]
+// Two of them never share a cache line, and none lies in two.
+#[repr(align(64))]
+pub(super) struct Node {
+    pub(super) rq: Rq,
+    next: u16,
+    pub(super) domain: u8,
+    /// Whether it holds a token of its domain.
+    pub(super) holds: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct List {
+    first: u16,
+    last: u16,
+}
+
+/// One submitter's requests.
+#[derive(Clone, Debug)]
+struct Context {
+    hard_queue: u16,
+    lists: [List; DOMAINS_MAX],
+    recent: [Recent; DOMAINS_MAX],
+}
+
+/// The newest requests of a list, so that a merge need not walk it. Slots are used in turn.
+#[derive(Clone, Debug)]
+struct Recent {
+    starts: [u64; LOOK_BACK],
+    ends: [u64; LOOK_BACK],
+    tags: [u16; LOOK_BACK],
+    next: u8,
+    /// A bit for each slot in use: always the last ones before `next`.
+    live: u8,
+}
+
+/// The contexts of a hard queue that have something in their list.
+#[derive(Clone, Debug, Default)]
+struct Marks {
+    words: Vec<u64>,
+    /// A bit for each word that is not zero.
+    summary: u64,
+}
+
+/// One hard queue.
+#[derive(Clone, Debug)]
+pub(super) struct HardQueue {
+    /// The domain being served, and how many in a row.
+    pub(super) domain: usize,
+    pub(super) batching: u32,
+    /// Requests in its lists and its contexts' lists.
+    pub(super) staged: u32,
+    flushed: [List; DOMAINS_MAX],
+    marks: [Marks; DOMAINS_MAX],
+}
+
+/// Everything staged.
+#[derive(Clone, Debug)]
+pub(super) struct Staged {
+    pub(super) nodes: Vec<Node>,
+    contexts: Vec<Context>,
+    pub(super) queues: Vec<HardQueue>,
+    pub(super) count: usize,
+}
+
+impl List {
+    const EMPTY: List = List { first: NONE, last: NONE };
+
+    #[inline]
+    fn is_empty(self) -> bool {
+        self.first == NONE
+    }
+
+    /// Appends another, whose nodes are linked already.
+    #[inline]
+    fn append(&mut self, other: List, nodes: &mut [Node]) {
+        if self.is_empty() {
+            *self = other;
+        } else if !other.is_empty() {
+            nodes[usize::from(self.last)].next = other.first;
+            self.last = other.last;
+        }
+    }
+
+    #[inline]
+    fn push(&mut self, tag: u16, nodes: &mut [Node]) {
+        nodes[usize::from(tag)].next = NONE;
+        self.append(List { first: tag, last: tag }, nodes);
+    }
+
+    fn push_front(&mut self, tag: u16, nodes: &mut [Node]) {
+        let rest = std::mem::replace(self, List { first: tag, last: tag });
+        nodes[usize::from(tag)].next = NONE;
+        self.append(rest, nodes);
+    }
+
+    #[inline]
+    fn pop(&mut self, nodes: &[Node]) -> Option<u16> {
+        let first = self.first;
+        if first == NONE {
+            return None;
+        }
+        self.first = nodes[usize::from(first)].next;
+        if self.first == NONE {
+            self.last = NONE;
+        }
+        Some(first)
+    }
+
+    fn holds(mut self, tag: u16, nodes: &[Node]) -> bool {
+        while let Some(first) = self.pop(nodes) {
+            if first == tag {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Takes one out of the middle.
+    fn remove(&mut self, tag: u16, nodes: &mut [Node]) {
+        let mut rest = std::mem::replace(self, List::EMPTY);
+        while let Some(first) = rest.pop(nodes) {
+            if first != tag {
+                self.push(first, nodes);
+            }
+        }
+    }
+}
+
+impl Recent {
+    const EMPTY: Recent =
+        Recent { starts: [0; LOOK_BACK], ends: [0; LOOK_BACK], tags: [0; 8], next: 0, live: 0 };
+
+    #[inline]
+    fn set(&mut self, slot: usize, tag: u16, start: u64, end: u64) {
+        (self.starts[slot], self.ends[slot], self.tags[slot]) = (start, end, tag);
+        self.live |= 1 << slot;
+    }
+
+    #[inline]
+    fn push(&mut self, tag: u16, start: u64, end: u64) {
+        self.set(usize::from(self.next) % LOOK_BACK, tag, start, end);
+        self.next = self.next.wrapping_add(1);
+    }
+
+    /// Notes a request at the old end that nothing may merge with: it only takes a place.
+    fn push_oldest(&mut self, tag: u16) {
+        if self.live != u8::MAX {
+            let before = self.next.wrapping_sub(self.live.count_ones() as u8 + 1);
+            self.set(usize::from(before) % LOOK_BACK, tag, u64::MAX, u64::MAX);
+        }
+    }
+
+    /// The slots of those that end where `bio` starts or start where it ends, a bit each.
+    #[inline]
+    fn touching(&self, bio: &Rq) -> u8 {
+        let (start, end) = (bio.sector, bio.end());
+        let mut hits = 0;
+        for slot in 0..LOOK_BACK {
+            let touches = (self.ends[slot] == start) | (self.starts[slot] == end);
+            hits |= u8::from(touches) << slot;
+        }
+        hits & self.live
+    }
+
+    fn slot_of(&self, tag: u16) -> Option<usize> {
+        (0..LOOK_BACK).find(|slot| self.live & 1 << slot != 0 && self.tags[*slot] == tag)
+    }
+}
+
+impl Marks {
+    #[inline]
+    fn set(&mut self, context: usize) {
+        let word = context / 64;
+        if word >= self.words.len() {
+            self.words.resize(word + 1, 0);
+        }
+        self.words[word] |= 1 << (context % 64);
+        self.summary |= 1 << word;
+    }
+
+    #[inline]
+    fn is_empty(&self) -> bool {
+        self.summary == 0
+    }
+
+    /// Takes the lowest context out.
+    #[inline]
+    fn take_first(&mut self) -> Option<usize> {
+        if self.summary == 0 {
+            return None;
+        }
+        let index = self.summary.trailing_zeros() as usize;
+        let word = &mut self.words[index];
+        let context = index * 64 + word.trailing_zeros() as usize;
+        *word &= *word - 1;
+        if *word == 0 {
+            self.summary &= self.summary - 1;
+        }
+        Some(context)
+    }
+}
+
+impl Staged {
+    pub(super) fn new(nr_requests: u16, hard_queues: u16) -> Staged {
+        let queue = HardQueue {
+            domain: 0,
+            batching: 0,
+            staged: 0,
+            flushed: [List::EMPTY; DOMAINS_MAX],
+            marks: Default::default(),
+        };
+        let mut staged = Staged {
+            nodes: Vec::new(),
+            contexts: Vec::new(),
+            queues: vec![queue; usize::from(hard_queues)],
+            count: 0,
+        };
+        staged.resize(nr_requests);
+        staged
+    }
+
+    /// Room for so many scheduler tags; none is out.
+    pub(super) fn resize(&mut self, nr_requests: u16) {
+        let rq = Rq {
+            sector: 0,
+            sectors: 0,
+            id: weir_bio::RqId(0),
+            flags: Flags::NONE,
+            group: weir_bio::GroupId(0),
+            ioprio: weir_bio::IoPrio::NONE,
+            hint: 0,
+            tag: SchedTag::NONE,
+            op: weir_bio::Op::Read,
+            segments: 0,
+        };
+        let free = Node { rq, next: NONE, domain: 0, holds: false };
+        self.nodes = vec![free; usize::from(nr_requests)];
+    }
+
+    #[inline]
+    fn context(&mut self, context: SubmitterId) -> &mut Context {
+        let index = usize::from(context.0);
+        if index >= self.contexts.len() {
+            self.add_contexts(index + 1);
+        }
+        &mut self.contexts[index]
+    }
+
+    #[cold]
+    fn add_contexts(&mut self, count: usize) {
+        let context = Context {
+            hard_queue: 0,
+            lists: [List::EMPTY; DOMAINS_MAX],
+            recent: [Recent::EMPTY; DOMAINS_MAX],
+        };
+        self.contexts.resize(count, context);
+    }
+
+    /// Moves a context, which has nothing staged, to a hard queue.
+    pub(super) fn place(&mut self, context: SubmitterId, hard_queue: u16) {
+        assert!(
+            usize::from(hard_queue) < self.queues.len(),
+            "context {} on hard queue {hard_queue} of {}",
+            context.0,
+            self.queues.len()
+        );
+        let context = self.context(context);
+        let empty = context.lists.iter().all(|list| list.is_empty());
+        assert!(empty, "a context changes its hard queue while it has requests staged");
+        context.hard_queue = hard_queue;
+    }
+
+    /// Puts a request into `list` of its context.
+    #[inline]
+    pub(super) fn insert(&mut self, rq: Rq, domain: usize, list: usize, at: End) {
+        let context = rq.id.submitter();
+        let tag = rq.tag.0;
+        let node = &mut self.nodes[usize::from(tag)];
+        debug_assert!(!node.holds, "tag {tag} is inserted while it holds a token");
+        *node = Node { rq, next: NONE, domain: domain as u8, holds: false };
+        // Sees to it that it exists; looked up again, as the nodes are needed with it.
+        let hard_queue = usize::from(self.context(context).hard_queue);
+        let place = &mut self.contexts[usize::from(context.0)];
+        let was_empty = place.lists[list].is_empty();
+        match at {
+            End::Tail => {
+                place.lists[list].push(tag, &mut self.nodes);
+                place.recent[list].push(tag, rq.sector, rq.end());
+            }
+            End::Head => {
+                place.lists[list].push_front(tag, &mut self.nodes);
+                place.recent[list].push_oldest(tag);
+            }
+        }
+        let queue = &mut self.queues[hard_queue];
+        if was_empty {
+            queue.marks[list].set(usize::from(context.0));
+        }
+        queue.staged += 1;
+        self.count += 1;
+    }
+
+    /// Joins a bio to one of the newest requests in `list` of its context, newest first. The first
+    /// that would do but for its size ends the search, and is not tried again.
+    #[inline]
+    pub(super) fn merge(&mut self, bio: &Rq, list: usize, limits: &Limits) -> Merge {
+        let index = usize::from(bio.id.submitter().0);
+        let Some(context) = self.contexts.get(index) else { return Merge::No };
+        match context.recent[list].touching(bio) {
+            0 => Merge::No,
+            hits => self.merge_one(index, list, hits, bio, limits),
+        }
+    }
+
+    #[inline(never)]
+    fn merge_one(
+        &mut self,
+        context: usize,
+        list: usize,
+        hits: u8,
+        bio: &Rq,
+        limits: &Limits,
+    ) -> Merge {
+        let recent = &self.contexts[context].recent[list];
+        for back in 1..=LOOK_BACK as u8 {
+            let slot = usize::from(recent.next.wrapping_sub(back)) % LOOK_BACK;
+            if hits & 1 << slot == 0 {
+                continue;
+            }
+            let tag = recent.tags[slot];
+            let rq = &mut self.nodes[usize::from(tag)].rq;
+            match fit(rq, bio, limits) {
+                Fit::Apart => {}
+                Fit::TooLarge => {
+                    rq.flags |= Flags::NOMERGE;
+                    return Merge::No;
+                }
+                Fit::Joins(side) => {
+                    self.join(SchedTag(tag), bio, side);
+                    return match side {
+                        Side::Back => Merge::Back(SchedTag(tag)),
+                        Side::Front => Merge::Front(SchedTag(tag)),
+                    };
+                }
+            }
+        }
+        Merge::No
+    }
+
+    /// A staged request takes a bio in.
+    pub(super) fn join(&mut self, tag: SchedTag, bio: &Rq, side: Side) {
+        let rq = &mut self.nodes[usize::from(tag.0)].rq;
+        if side == Side::Front {
+            rq.sector = bio.sector;
+        }
+        rq.sectors += bio.sectors;
+        rq.segments = rq.segments.saturating_add(bio.segments);
+        let (start, end) = (rq.sector, rq.end());
+        let context = &mut self.contexts[usize::from(rq.id.submitter().0)];
+        for recent in &mut context.recent {
+            if let Some(slot) = recent.slot_of(tag.0) {
+                recent.set(slot, tag.0, start, end);
+            }
+        }
+    }
+
+    /// Whether anything waits for its turn in this domain of a hard queue.
+    #[inline]
+    pub(super) fn has_flushed(&self, queue: usize, domain: usize) -> bool {
+        !self.queues[queue].flushed[domain].is_empty()
+    }
+
+    /// Whether a context of this hard queue has something in `list`.
+    #[inline]
+    pub(super) fn has_unflushed(&self, queue: usize, list: usize) -> bool {
+        !self.queues[queue].marks[list].is_empty()
+    }
+
+    /// The contexts' lists of one domain move behind the hard queue's own, context by context.
+    #[inline]
+    pub(super) fn flush(&mut self, queue: usize, domain: usize) {
+        let HardQueue { flushed, marks, .. } = &mut self.queues[queue];
+        while let Some(context) = marks[domain].take_first() {
+            let context = &mut self.contexts[context];
+            context.recent[domain].live = 0;
+            let list = std::mem::replace(&mut context.lists[domain], List::EMPTY);
+            flushed[domain].append(list, &mut self.nodes);
+        }
+    }
+
+    /// The same for contexts that keep all domains in their first list.
+    pub(super) fn flush_mixed(&mut self, queue: usize) {
+        let HardQueue { flushed, marks, .. } = &mut self.queues[queue];
+        while let Some(context) = marks[0].take_first() {
+            let context = &mut self.contexts[context];
+            context.recent[0].live = 0;
+            let mut list = std::mem::replace(&mut context.lists[0], List::EMPTY);
+            while let Some(tag) = list.pop(&self.nodes) {
+                let domain = usize::from(self.nodes[usize::from(tag)].domain);
+                flushed[domain].push(tag, &mut self.nodes);
+            }
+        }
+    }
+
+    /// The request whose turn it is in a domain.
+    #[inline]
+    pub(super) fn pop(&mut self, queue: usize, domain: usize) -> Option<&mut Node> {
+        let queue = &mut self.queues[queue];
+        let tag = queue.flushed[domain].pop(&self.nodes)?;
+        queue.staged -= 1;
+        self.count -= 1;
+        Some(&mut self.nodes[usize::from(tag)])
+    }
+
+    /// Whether a request waits for nothing but its turn. Looks at all that do.
+    pub(super) fn is_flushed(&self, queue: usize, tag: SchedTag) -> bool {
+        let domain = usize::from(self.nodes[usize::from(tag.0)].domain);
+        self.queues[queue].flushed[domain].holds(tag.0, &self.nodes)
+    }
+
+    /// Takes one out of turn. Its list has been flushed.
+    pub(super) fn remove(&mut self, queue: usize, tag: SchedTag) -> &mut Node {
+        assert!(self.is_flushed(queue, tag), "tag {} is not staged", tag.0);
+        let domain = usize::from(self.nodes[usize::from(tag.0)].domain);
+        let state = &mut self.queues[queue];
+        state.flushed[domain].remove(tag.0, &mut self.nodes);
+        state.staged -= 1;
+        self.count -= 1;
+        &mut self.nodes[usize::from(tag.0)]
+    }
+
+    /// The hard queue of a context.
+    pub(super) fn queue_of(&self, context: SubmitterId) -> usize {
+        self.contexts.get(usize::from(context.0)).map_or(0, |c| usize::from(c.hard_queue))
+    }
+}

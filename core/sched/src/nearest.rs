@@ -1,0 +1,100 @@
+//! Which of two requests of one queue is served first: by kind, then by the way the head travels.
+//! Source: the bfq and cfq spec, section 1.1; both schedulers use the same rule.
+
+use weir_bio::{Flags, Rq};
+
+/// What going backwards costs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BackSeek {
+    /// How far behind the head a request may be and still be near, sectors.
+    pub max_sectors: u64,
+    /// By what a distance backwards is multiplied.
+    pub penalty: u64,
+}
+
+/// Somebody waits for it more than for others: metadata, or asked for by flag.
+#[must_use]
+pub fn is_favoured(rq: &Rq) -> bool {
+    rq.flags.any(Flags::META | Flags::PRIO)
+}
+
+/// Whether `a` goes before `b` with the head at sector `head`.
+#[must_use]
+pub fn prefers(a: &Rq, b: &Rq, head: u64, back: BackSeek) -> bool {
+    if a.is_sync() != b.is_sync() {
+        return a.is_sync();
+    }
+    if is_favoured(a) != is_favoured(b) {
+        return is_favoured(a);
+    }
+    match (cost(a.sector, head, back), cost(b.sector, head, back)) {
+        (Some(of_a), Some(of_b)) if of_a == of_b => a.sector >= b.sector,
+        (Some(of_a), Some(of_b)) => of_a < of_b,
+        (Some(_), None) => true,
+        (None, Some(_)) => false,
+        // Both are beyond the back seek: one long way back, then upwards again.
+        (None, None) => a.sector <= b.sector,
+    }
+}
+
+/// The cost of going to `sector`; `None` where only the next sweep comes by.
+fn cost(sector: u64, head: u64, back: BackSeek) -> Option<u64> {
+    if sector >= head {
+        return Some(sector - head);
+    }
+    let behind = head - sector;
+    (behind <= back.max_sectors).then(|| behind.saturating_mul(back.penalty))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_bio::{GroupId, IoPrio, Op, RqId, SchedTag};
+
+    const BACK: BackSeek = BackSeek { max_sectors: 16384 * 2, penalty: 2 };
+
+    fn read(sector: u64) -> Rq {
+        Rq {
+            sector,
+            sectors: 8,
+            id: RqId(0),
+            flags: Flags::NONE,
+            group: GroupId(0),
+            ioprio: IoPrio::NONE,
+            hint: 0,
+            tag: SchedTag::NONE,
+            op: Op::Read,
+            segments: 1,
+        }
+    }
+
+    fn first(a: u64, b: u64, head: u64) -> u64 {
+        let forwards = prefers(&read(a), &read(b), head, BACK);
+        let backwards = prefers(&read(b), &read(a), head, BACK);
+        assert!(a == b || forwards != backwards, "one of {a} and {b} is first");
+        if forwards { a } else { b }
+    }
+
+    #[test]
+    fn a_way_back_counts_twice() {
+        assert_eq!(first(900, 1300, 1000), 900, "200 is less than 300");
+        assert_eq!(first(800, 1300, 1000), 1300, "400 is more than 300");
+        assert_eq!(first(900, 1200, 1000), 1200, "of equal costs the higher sector");
+    }
+
+    #[test]
+    fn what_is_too_far_behind_waits_for_the_next_sweep_which_begins_at_the_bottom() {
+        let head = 1_000_000;
+        assert_eq!(first(head - 32769, head + 500_000, head), head + 500_000);
+        assert_eq!(first(head - 32768, head + 65537, head), head - 32768);
+        assert_eq!(first(10, 500, head), 10);
+    }
+
+    #[test]
+    fn sync_goes_before_metadata_and_metadata_before_distance() {
+        let far = Rq { flags: Flags::META, ..read(90_000) };
+        assert!(prefers(&far, &read(1000), 1000, BACK));
+        let write = Rq { op: Op::Write, flags: Flags::PRIO, ..read(1000) };
+        assert!(prefers(&read(90_000), &write, 1000, BACK));
+    }
+}

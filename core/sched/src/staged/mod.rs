@@ -1,0 +1,516 @@
+//! What noop and the deadline family stage requests in, and how they merge them.
+//!
+//! A [`Staged`] has lanes: a lane is a FIFO and, in the deadline family, an order by sector. All
+//! lanes share the merge hash and the one-entry cache `last_merge`. What it does not know is who
+//! goes next. Source: the deadline and kyber spec, sections 2.1 to 2.3. Discards merge where they
+//! are contiguous, never as ranges of one request.
+
+mod gap;
+mod node;
+mod order;
+
+#[cfg(test)]
+mod order_tests;
+
+use weir_bio::{Flags, Limits, Nanos, Rq, SchedTag};
+
+use crate::contract::{Absorbed, End, Merge, Setup};
+use crate::hash::MergeHash;
+use crate::merge::{Fit, Side, fit};
+
+pub(crate) use node::{Fifo, Node};
+use node::{Nodes, Place};
+use order::Order;
+
+/// When a request arrives and what that means for it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Arrival {
+    /// Which lane it goes to.
+    pub(crate) lane: usize,
+    pub(crate) at: End,
+    pub(crate) now: Nanos,
+    /// How long until its deadline.
+    pub(crate) expire_ns: u64,
+}
+
+/// Staged requests. `SORTED` lanes are ordered by sector and their neighbours are those in this
+/// order; else the neighbours are those in the FIFO, and nobody has a deadline.
+#[derive(Clone, Debug)]
+pub(crate) struct Staged<const SORTED: bool> {
+    nodes: Nodes,
+    /// None unless `SORTED`.
+    orders: Vec<Order>,
+    fifos: Vec<Fifo>,
+    /// Requeues and data steps of flush sequences: last in first, in no lane, never merged with.
+    head: Fifo,
+    count: usize,
+    hash: MergeHash,
+    last_merge: SchedTag,
+    /// A staged request that is kept track of: when it leaves, its successor takes its place.
+    pub(crate) cursor: SchedTag,
+    /// Whether merges look for a request that starts where the bio ends.
+    pub(crate) front_merges: bool,
+    /// Whether what is inserted at the head may disappear into a staged request first.
+    joins_at_head: bool,
+    limits: Limits,
+    nomerges: u8,
+}
+
+impl<const SORTED: bool> Staged<SORTED> {
+    /// Empty, for the device described by `setup`.
+    pub(crate) fn new(setup: &Setup, lanes: usize, joins_at_head: bool) -> Staged<SORTED> {
+        let tags = setup.nr_requests;
+        Staged {
+            nodes: Nodes::new(tags),
+            orders: orders::<SORTED>(lanes, tags, &setup.limits),
+            fifos: vec![Fifo::EMPTY; lanes],
+            head: Fifo::EMPTY,
+            count: 0,
+            hash: MergeHash::new(tags),
+            last_merge: SchedTag::NONE,
+            cursor: SchedTag::NONE,
+            front_merges: true,
+            joins_at_head,
+            limits: setup.limits.clone(),
+            nomerges: setup.nomerges,
+        }
+    }
+
+    /// Requests in the lanes and the head list.
+    pub(crate) fn len(&self) -> usize {
+        self.count
+    }
+
+    #[inline]
+    pub(crate) fn node(&self, tag: SchedTag) -> &Node {
+        &self.nodes[tag]
+    }
+
+    #[inline]
+    pub(crate) fn fifo(&self, lane: usize) -> &Fifo {
+        &self.fifos[lane]
+    }
+
+    /// The first of a lane whose sector is `sector` or higher.
+    #[inline]
+    pub(crate) fn first_from(&mut self, lane: usize, sector: u64) -> Option<SchedTag> {
+        self.orders[lane].first_from(&self.nodes, sector)
+    }
+
+    /// Whether the next insert of this tag brings back what the driver returned.
+    #[inline]
+    pub(crate) fn is_returned(&self, tag: SchedTag) -> bool {
+        self.nodes[tag].place == Place::Returned
+    }
+
+    /// The driver handed it back.
+    pub(crate) fn requeue(&mut self, tag: SchedTag) {
+        let place = &mut self.nodes[tag].place;
+        assert_eq!(*place, Place::Out, "tag {} is requeued while it is staged", tag.0);
+        *place = Place::Returned;
+    }
+
+    /// Offers a bio of `lane`: the cache, then the hash, then a request it would precede.
+    pub(crate) fn merge(&mut self, bio: &Rq, lane: usize) -> Merge {
+        if self.nomerges == 2 || !bio.is_mergeable() {
+            return Merge::No;
+        }
+        if self.last_merge != SchedTag::NONE {
+            match self.judge(self.last_merge, bio) {
+                Fit::Joins(Side::Back) => return self.merge_back(self.last_merge, bio),
+                Fit::Joins(Side::Front) => return self.merge_front(self.last_merge, bio),
+                Fit::TooLarge => return Merge::No,
+                Fit::Apart => {}
+            }
+        }
+        if self.nomerges == 1 {
+            return Merge::No;
+        }
+        if let Some(tag) = self.hash.find(bio.sector) {
+            match self.judge(tag, bio) {
+                Fit::Joins(_) => return self.merge_back(tag, bio),
+                Fit::TooLarge => return Merge::No,
+                Fit::Apart => {}
+            }
+        }
+        if !SORTED || !self.front_merges {
+            return Merge::No;
+        }
+        match self.orders[lane].starting_at(&self.nodes, bio.end()) {
+            Some(tag) if self.judge(tag, bio) == Fit::Joins(Side::Front) => {
+                self.merge_front(tag, bio)
+            }
+            _ => Merge::No,
+        }
+    }
+
+    /// Judges `bio` against a staged request; one that is full is not tried again.
+    #[inline]
+    fn judge(&mut self, tag: SchedTag, bio: &Rq) -> Fit {
+        let fit = fit(&self.nodes[tag].rq, bio, &self.limits);
+        if fit == Fit::TooLarge {
+            self.nodes[tag].rq.flags |= Flags::NOMERGE;
+            self.hash.remove(tag);
+            self.forget(tag);
+        }
+        fit
+    }
+
+    #[inline]
+    fn forget(&mut self, tag: SchedTag) {
+        if self.last_merge == tag {
+            self.last_merge = SchedTag::NONE;
+        }
+    }
+
+    fn merge_back(&mut self, tag: SchedTag, bio: &Rq) -> Merge {
+        self.append(tag, bio);
+        let next = if SORTED { self.nodes[tag].after } else { self.nodes[tag].newer };
+        if next == SchedTag::NONE || !self.continues(tag, next) {
+            return Merge::Back(tag);
+        }
+        self.absorb(tag, next);
+        Merge::BackJoined { kept: tag, gone: next }
+    }
+
+    fn merge_front(&mut self, tag: SchedTag, bio: &Rq) -> Merge {
+        // The neighbour is the one at the old place, wherever the new start would belong.
+        let Node { before, older, .. } = self.nodes[tag];
+        let previous = if SORTED { before } else { older };
+        self.prepend(tag, bio);
+        if previous == SchedTag::NONE || !self.continues(previous, tag) {
+            return Merge::Front(tag);
+        }
+        self.absorb(previous, tag);
+        Merge::FrontJoined { kept: previous, gone: tag }
+    }
+
+    /// Whether `gone` may become the tail of `kept`.
+    #[inline]
+    fn continues(&self, kept: SchedTag, gone: SchedTag) -> bool {
+        let (kept, gone) = (&self.nodes[kept].rq, &self.nodes[gone].rq);
+        fit(kept, gone, &self.limits) == Fit::Joins(Side::Back)
+    }
+
+    /// Makes `tail`, which starts where `tag` ends, the end of it.
+    fn append(&mut self, tag: SchedTag, tail: &Rq) {
+        let rq = &mut self.nodes[tag].rq;
+        rq.sectors += tail.sectors;
+        rq.segments = rq.segments.saturating_add(tail.segments);
+        let end = rq.end();
+        self.hash.remove(tag);
+        self.hash.add(tag, end);
+        self.last_merge = tag;
+    }
+
+    /// Makes `start`, which ends where `tag` starts, the start of it. It keeps its end and with it
+    /// its place in the hash, and moves to the place of its new sector.
+    fn prepend(&mut self, tag: SchedTag, start: &Rq) {
+        let lane = usize::from(self.nodes[tag].lane);
+        if SORTED {
+            self.orders[lane].remove(&mut self.nodes, tag);
+        }
+        let rq = &mut self.nodes[tag].rq;
+        rq.sector = start.sector;
+        rq.sectors += start.sectors;
+        rq.segments = rq.segments.saturating_add(start.segments);
+        if SORTED {
+            self.orders[lane].insert(&mut self.nodes, tag);
+        }
+        self.last_merge = tag;
+    }
+
+    /// Joins a bio to a request on the given side, and nothing more.
+    pub(crate) fn join_bio(&mut self, tag: SchedTag, bio: &Rq, side: Side) {
+        match side {
+            Side::Back => self.append(tag, bio),
+            Side::Front => self.prepend(tag, bio),
+        }
+    }
+
+    /// `kept` takes in `gone`, which starts where it ends. In sorted lanes it also takes over an
+    /// earlier deadline, and the place in the FIFO that goes with it.
+    fn absorb(&mut self, kept: SchedTag, gone: SchedTag) {
+        let Node { deadline, arrived, lane, .. } = self.nodes[gone];
+        if SORTED && deadline < self.nodes[kept].deadline {
+            let fifo = &mut self.fifos[usize::from(lane)];
+            fifo.remove(&mut self.nodes, kept);
+            fifo.push_before(&mut self.nodes, kept, gone);
+            let node = &mut self.nodes[kept];
+            (node.deadline, node.arrived) = (deadline, arrived);
+        }
+        let gone = self.unlink(gone);
+        self.append(kept, &gone);
+    }
+
+    /// Takes a request, which may disappear into staged ones instead.
+    #[inline]
+    pub(crate) fn insert(&mut self, rq: Rq, arrival: Arrival, absorbed: &mut Absorbed) {
+        let tag = rq.tag;
+        let Arrival { lane, at, now, expire_ns } = arrival;
+        let node = &mut self.nodes[tag];
+        let returned = node.place == Place::Returned;
+        assert!(returned || node.place == Place::Out, "tag {} is staged twice", tag.0);
+        node.rq = rq;
+        node.lane = lane as u8;
+        node.arrived = now;
+        node.place = Place::Out;
+        if returned {
+            // A driver has seen it as it is.
+            node.rq.flags |= Flags::NOMERGE;
+        }
+        let mergeable = node.rq.is_mergeable();
+        if mergeable && (at == End::Tail || self.joins_at_head) && self.join(tag, absorbed) {
+            return;
+        }
+        self.count += 1;
+        if at == End::Head {
+            let first = self.head.oldest;
+            self.head.push_before(&mut self.nodes, tag, first);
+            self.nodes[tag].place = Place::Head;
+            return;
+        }
+        let node = &mut self.nodes[tag];
+        node.deadline = now + expire_ns;
+        node.place = Place::Lane;
+        if SORTED {
+            self.orders[lane].insert(&mut self.nodes, tag);
+        }
+        self.fifos[lane].push(&mut self.nodes, tag);
+        if mergeable {
+            self.hash.add(tag, rq.end());
+            if self.last_merge == SchedTag::NONE {
+                self.last_merge = tag;
+            }
+        }
+    }
+
+    /// Lets a new request disappear into the one that ends where it starts, that one into the next
+    /// such, and so on. Through the cache there is but one step.
+    #[inline]
+    fn join(&mut self, new: SchedTag, absorbed: &mut Absorbed) -> bool {
+        if self.nomerges == 2 {
+            return false;
+        }
+        if self.last_merge != SchedTag::NONE && self.continues(self.last_merge, new) {
+            absorbed.push((self.last_merge, new));
+            let rq = self.nodes[new].rq;
+            self.append(self.last_merge, &rq);
+            return true;
+        }
+        if self.nomerges == 1 {
+            return false;
+        }
+        let mut gone = new;
+        while let Some(kept) = self.hash.find(self.nodes[gone].rq.sector) {
+            if !self.continues(kept, gone) {
+                break;
+            }
+            absorbed.push((kept, gone));
+            if gone == new {
+                let rq = self.nodes[new].rq;
+                self.append(kept, &rq);
+            } else {
+                self.absorb(kept, gone);
+            }
+            gone = kept;
+        }
+        gone != new
+    }
+
+    /// The front of the head list.
+    #[inline]
+    pub(crate) fn pop_head(&mut self) -> Option<SchedTag> {
+        let tag = self.head.oldest;
+        if tag == SchedTag::NONE {
+            return None;
+        }
+        self.unlink_head(tag);
+        Some(tag)
+    }
+
+    fn unlink_head(&mut self, tag: SchedTag) {
+        self.head.remove(&mut self.nodes, tag);
+        self.nodes[tag].place = Place::Out;
+        self.count -= 1;
+    }
+
+    /// Takes a request out of its lane.
+    #[inline]
+    pub(crate) fn unlink(&mut self, tag: SchedTag) -> Rq {
+        let Node { lane, place, after, .. } = self.nodes[tag];
+        assert_eq!(place, Place::Lane, "tag {} is in no lane", tag.0);
+        if self.cursor == tag {
+            self.cursor = after;
+        }
+        if SORTED {
+            self.orders[usize::from(lane)].remove(&mut self.nodes, tag);
+        }
+        self.fifos[usize::from(lane)].remove(&mut self.nodes, tag);
+        self.hash.remove(tag);
+        self.forget(tag);
+        self.nodes[tag].place = Place::Out;
+        self.count -= 1;
+        self.nodes[tag].rq
+    }
+
+    /// Takes a request out of the head list if it is there.
+    pub(crate) fn take_from_head(&mut self, tag: SchedTag) -> bool {
+        let is_there = self.nodes[tag].place == Place::Head;
+        if is_there {
+            self.unlink_head(tag);
+        }
+        is_there
+    }
+
+    /// There are this many tags now; nothing is staged.
+    pub(crate) fn resize(&mut self, tags: u16) {
+        assert_eq!(self.count, 0, "the depth changes while requests are staged");
+        self.nodes = Nodes::new(tags);
+        self.hash = MergeHash::new(tags);
+        self.orders = orders::<SORTED>(self.fifos.len(), tags, &self.limits);
+    }
+
+    /// The device's limits or `nomerges` are these now.
+    pub(crate) fn limits_changed(&mut self, limits: &Limits, nomerges: u8) {
+        self.limits = limits.clone();
+        self.nomerges = nomerges;
+    }
+}
+
+fn orders<const SORTED: bool>(lanes: usize, tags: u16, limits: &Limits) -> Vec<Order> {
+    let lanes = if SORTED { lanes } else { 0 };
+    (0..lanes).map(|_| Order::new(tags, limits.capacity)).collect()
+}
+
+#[cfg(test)]
+impl<const SORTED: bool> Staged<SORTED> {
+    /// A lane's requests by sector and by age.
+    pub(crate) fn lane(&mut self, lane: usize) -> (Vec<SchedTag>, Vec<SchedTag>) {
+        let first = self.first_from(lane, 0).unwrap_or(SchedTag::NONE);
+        let oldest = self.fifos[lane].oldest;
+        (self.walk(first, |node| node.after), self.walk(oldest, |node| node.newer))
+    }
+
+    fn walk(&self, from: SchedTag, next: impl Fn(&Node) -> SchedTag) -> Vec<SchedTag> {
+        let some = |tag: SchedTag| (tag != SchedTag::NONE).then_some(tag);
+        std::iter::successors(some(from), |tag| some(next(&self.nodes[*tag]))).collect()
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use weir_bio::{GroupId, IoPrio, Op, Prng, RqId};
+
+    use crate::contract::Scheduler;
+
+    /// A scheduler of the deadline family as its tests look into it.
+    pub(crate) trait Inspect: Scheduler {
+        fn lanes(&mut self) -> Vec<(Vec<SchedTag>, Vec<SchedTag>)>;
+        fn batching(&self) -> u32;
+    }
+
+    pub(crate) fn setup() -> Setup {
+        let limits = Limits { capacity: 1 << 20, ..Limits::default() };
+        Setup { limits, nr_requests: 32, hard_queues: 1, nomerges: 0, compat: "" }
+    }
+
+    fn request(prng: &mut Prng, tag: SchedTag) -> Rq {
+        Rq {
+            sector: 8 * prng.below(64),
+            sectors: 8,
+            id: RqId(0),
+            flags: Flags::SYNC,
+            group: GroupId(0),
+            ioprio: IoPrio((prng.below(4) << 13) as u16),
+            hint: 0,
+            tag,
+            op: if prng.percent(50) { Op::Write } else { Op::Read },
+            segments: 1,
+        }
+    }
+
+    /// Invariant I2: order and FIFO of each lane hold the same requests, and a cursor is one of
+    /// them.
+    fn check_lanes(scheduler: &mut impl Inspect, cursor: SchedTag) {
+        let (mut staged, mut cursor_is_staged) = (0, cursor == SchedTag::NONE);
+        for (mut sorted, mut aged) in scheduler.lanes() {
+            staged += sorted.len();
+            cursor_is_staged |= aged.contains(&cursor);
+            sorted.sort();
+            aged.sort();
+            assert_eq!(sorted, aged);
+        }
+        assert_eq!(staged, scheduler.staged());
+        assert!(cursor_is_staged, "the cursor is tag {}, which is in no lane", cursor.0);
+    }
+
+    /// Holds a scheduler to I2 while bios merge and requests join.
+    pub(crate) fn lanes_agree<S: Inspect>(make: fn() -> S, cursor: fn(&S) -> SchedTag) {
+        for seed in 0..1_000 {
+            println!("seed {seed}");
+            let mut prng = Prng::new(seed);
+            let mut scheduler = make();
+            let mut free: Vec<_> = (0..setup().nr_requests).map(SchedTag).collect();
+            for _ in 0..100 {
+                let mut gone = Vec::new();
+                if prng.percent(30) {
+                    gone.extend(scheduler.dispatch(0, Nanos::ZERO).map(|rq| rq.tag));
+                } else if prng.percent(50) {
+                    let merge = scheduler.merge(&request(&mut prng, SchedTag::NONE), Nanos::ZERO);
+                    if let Merge::BackJoined { gone: tag, .. }
+                    | Merge::FrontJoined { gone: tag, .. } = merge
+                    {
+                        gone.push(tag);
+                    }
+                } else if let Some(tag) = free.pop() {
+                    let mut absorbed = Absorbed::new();
+                    let rq = request(&mut prng, tag);
+                    scheduler.insert(rq, End::Tail, Nanos::ZERO, &mut absorbed);
+                    gone.extend(absorbed.into_iter().map(|(_, gone)| gone));
+                }
+                for tag in gone {
+                    scheduler.finish(tag, Nanos::ZERO);
+                    free.push(tag);
+                }
+                let cursor = cursor(&scheduler);
+                check_lanes(&mut scheduler, cursor);
+            }
+        }
+    }
+
+    /// Invariant I3, with one class and neither merges nor head inserts: in a batch the direction
+    /// stays, sectors never go down, and it is no longer than `fifo_batch`.
+    pub(crate) fn batches_are_sweeps<S: Inspect>(make: fn(&Setup) -> S) {
+        for seed in 0..1_000 {
+            println!("seed {seed}");
+            let mut prng = Prng::new(seed);
+            let mut scheduler = make(&Setup { nomerges: 2, ..setup() });
+            let batch = prng.below(6) as u32;
+            scheduler.tunables_mut().put("fifo_batch", i128::from(batch));
+            scheduler.tunables_mut().put("read_expire", i128::from(prng.below(20)));
+            let mut free: Vec<_> = (0..setup().nr_requests).map(SchedTag).collect();
+            let mut last: Option<Rq> = None;
+            for ms in 0..100 {
+                if let Some(tag) = free.pop() {
+                    let rq = Rq { ioprio: IoPrio::NONE, ..request(&mut prng, tag) };
+                    scheduler.insert(rq, End::Tail, Nanos::from_ms(ms), &mut Absorbed::new());
+                }
+                if prng.percent(40) {
+                    continue;
+                }
+                let before = scheduler.batching();
+                let rq = scheduler.dispatch(0, Nanos::from_ms(ms)).expect("one class never waits");
+                assert!(scheduler.batching() <= batch.max(1));
+                if let Some(last) = last.filter(|_| scheduler.batching() == before + 1) {
+                    assert_eq!(last.op, rq.op);
+                    assert!(last.sector <= rq.sector, "{} after {}", rq.sector, last.sector);
+                }
+                last = Some(rq);
+                scheduler.finish(rq.tag, Nanos::from_ms(ms));
+                free.push(rq.tag);
+            }
+        }
+    }
+}

@@ -1,0 +1,510 @@
+//! The laws every scheduler keeps, held against each one in the list, in each of its behaviours.
+//!
+//! Random sequences of calls go through a ledger (`bed/ledger.rs`) that panics when a request is
+//! lost, doubled or invented, when a count is wrong, or when work is stranded. `LAWS_SEQUENCES`
+//! says how many sequences each scheduler gets, `LAWS_SEED` runs one seed alone.
+
+#![forbid(unsafe_code)]
+
+mod bed;
+
+use bed::ledger::{Issued, request};
+use bed::{
+    Bed, Client, Device, Ledger, MILLISECOND, SECOND, Tell, asked, every, is_multi, setup, wide,
+};
+use weir_bio::{
+    Class, Flags, GroupId, IoPrio, Nanos, Op, Prng, Rq, RqId, SchedTag, Status, SubmitterId,
+};
+use weir_sched::{Absorbed, End, Entry, Scheduler, Setup};
+
+/// Contexts of a sequence; few, so that they meet.
+const CONTEXTS: usize = 6;
+/// Calls of a sequence, before everything is let out.
+const STEPS: usize = 120;
+/// Sectors that requests fall on: few blocks, so that they meet.
+const BLOCKS: u64 = 48;
+
+/// One thing a sequence did, with its outcome.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Did {
+    Offered(bed::Offered),
+    Issued(Nanos, Rq, Vec<u64>),
+    Ended(SchedTag, Vec<u64>),
+    Requeued(SchedTag),
+    Woke(Nanos),
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Context {
+    ioprio: IoPrio,
+    group: GroupId,
+    is_gone: bool,
+}
+
+/// A random life of a scheduler.
+#[derive(Clone)]
+struct Life {
+    ledger: Ledger,
+    prng: Prng,
+    now: Nanos,
+    contexts: [Context; CONTEXTS],
+    /// By number: where each bio is and how long, and whether it was answered.
+    bios: Vec<(u64, u32, bool)>,
+    did: Vec<Did>,
+    device_depth: usize,
+    /// Most of what comes does this, if it is set: then whatever counts by op is full at times.
+    mostly: Option<Op>,
+}
+
+impl Life {
+    fn new(entry: &Entry, compat: &'static str, seed: u64) -> Life {
+        let mut prng = Prng::new(seed);
+        let mut limits = wide(prng.percent(50));
+        if prng.percent(50) {
+            limits.max_user_sectors = 8 * (1 + prng.below(6) as u32);
+            limits.max_hw_discard_sectors = 24;
+        }
+        if prng.percent(20) {
+            limits.max_segments = 3;
+        }
+        let setup = Setup {
+            hard_queues: if is_multi(entry) { 1 + prng.below(3) as u16 } else { 1 },
+            nomerges: if prng.percent(80) { 0 } else { prng.below(3) as u8 },
+            ..setup(limits, 4 + prng.below(61) as u16, compat)
+        };
+        let make = entry.make.expect("only what can be made lives");
+        let context = Context { ioprio: IoPrio::NONE, group: GroupId(0), is_gone: false };
+        let mut life = Life {
+            ledger: Ledger::new(make(&setup), setup),
+            now: Nanos(prng.below(SECOND)),
+            contexts: [context; CONTEXTS],
+            bios: Vec::new(),
+            did: Vec::new(),
+            device_depth: [1, 2, 8, 64][prng.below(4) as usize],
+            mostly: [None, None, None, Some(Op::WriteZeroes)][prng.below(4) as usize],
+            prng,
+        };
+        for context in 0..CONTEXTS {
+            life.home(context);
+            life.dress(context);
+        }
+        life
+    }
+
+    fn steps(&mut self, count: usize) {
+        for _ in 0..count {
+            self.step();
+        }
+    }
+
+    fn step(&mut self) {
+        match self.prng.below(100) {
+            0..38 => self.offer(),
+            38..40 => self.insert_at_the_head(),
+            40..64 => self.ask(),
+            64..80 => self.end_one(),
+            80..83 => self.requeue_one(),
+            83..93 => self.let_time_pass(),
+            93..94 => self.set_a_tunable(),
+            94..95 => self.take_one_out(),
+            95..97 => self.change_a_context(),
+            97..98 => self.weigh_a_group(),
+            98..99 => self.judge_a_batch(),
+            _ => self.change_the_queue(),
+        }
+    }
+
+    /// A random priority and group for a context.
+    fn dress(&mut self, context: usize) {
+        let class = match self.prng.below(10) {
+            0..5 => Class::None,
+            5..7 => Class::BestEffort,
+            7..8 => Class::RealTime,
+            _ => Class::Idle,
+        };
+        let level = self.prng.below(8) as u8;
+        let ioprio = if class == Class::None { IoPrio::NONE } else { IoPrio::new(class, level) };
+        let group = GroupId(self.prng.below(4).saturating_sub(1) as u32);
+        if self.contexts[context].is_gone {
+            self.home(context);
+        }
+        self.contexts[context] = Context { ioprio, group, is_gone: false };
+    }
+
+    /// A context that can send; one that is gone comes back as another only when all it sent is
+    /// answered, so that at least the first one never goes.
+    fn present_context(&mut self) -> usize {
+        let context = self.prng.below(CONTEXTS as u64) as usize;
+        if !self.contexts[context].is_gone {
+            return context;
+        }
+        let id = SubmitterId(context as u16);
+        if self.ledger.has_any_of(id) {
+            return 0;
+        }
+        self.dress(context);
+        context
+    }
+
+    /// Binds a context, of which nothing is staged, to a random hard queue.
+    fn home(&mut self, context: usize) {
+        let hard_queue = self.prng.below(u64::from(self.ledger.setup().hard_queues)) as u16;
+        self.ledger.home(SubmitterId(context as u16), hard_queue);
+    }
+
+    fn bio(&mut self) -> Rq {
+        let context = self.present_context();
+        let prng = &mut self.prng;
+        let op = match prng.below(20) {
+            0..9 => Op::Read,
+            9..17 => Op::Write,
+            17..19 => Op::Discard,
+            _ => [Op::WriteZeroes, Op::SecureErase][prng.below(2) as usize],
+        };
+        let op = self.mostly.filter(|_| prng.percent(80)).unwrap_or(op);
+        let mut flags = Flags::NONE;
+        if op.is_write() && prng.percent(50) {
+            flags |= Flags::SYNC;
+        }
+        for (flag, percent) in [
+            (Flags::META, 5),
+            (Flags::PRIO, 5),
+            (Flags::IDLE, 10),
+            (Flags::NOMERGE, 3),
+            (Flags::RAHEAD, 5),
+        ] {
+            if prng.percent(percent) {
+                flags |= flag;
+            }
+        }
+        if op == Op::Write && prng.percent(4) {
+            flags |= Flags::FUA;
+        }
+        let sectors = if prng.percent(80) { 8 } else { 8 * (1 + prng.below(3) as u32) };
+        let sector = prng.below(BLOCKS) * 8;
+        let Context { ioprio, group, .. } = self.contexts[context];
+        let id = RqId::new(SubmitterId(context as u16), self.bios.len() as u16, 0);
+        let rq = request(SchedTag::NONE);
+        Rq { sector, sectors, op, flags, ioprio, group, id, ..rq }
+    }
+
+    fn number(&mut self, bio: &Rq) -> u64 {
+        self.bios.push((bio.sector, bio.sectors, false));
+        self.bios.len() as u64 - 1
+    }
+
+    fn offer(&mut self) {
+        let bio = self.bio();
+        let most = self.ledger.setup().limits.max_sectors();
+        let bio = Rq { sectors: bio.sectors.min(most), ..bio };
+        let number = self.number(&bio);
+        let offered = self.ledger.offer(&bio, number, self.now);
+        self.did.push(Did::Offered(offered));
+    }
+
+    fn insert_at_the_head(&mut self) {
+        let bio = Rq { sectors: 8, ..self.bio() };
+        let number = self.number(&bio);
+        match self.ledger.admit(bio, number, End::Head, self.now) {
+            Some(tag) => self.did.push(Did::Offered(bed::Offered::Inserted(tag))),
+            None => drop(self.bios.pop()),
+        }
+    }
+
+    /// Every hard queue is asked until the device is full or it gives nothing; or one of them is
+    /// asked once.
+    fn ask(&mut self) {
+        if self.prng.percent(50) {
+            let hard_queues = self.ledger.setup().hard_queues;
+            let queue = self.prng.below(u64::from(hard_queues)) as u16;
+            if self.ledger.in_flight() < self.device_depth {
+                self.ask_once(queue);
+            }
+            return;
+        }
+        self.ask_all();
+        self.ledger.is_not_stranded();
+    }
+
+    /// Asks those hard queues that have a reason until they give nothing or the device is full.
+    fn ask_all(&mut self) {
+        for queue in self.ledger.pending() {
+            while self.ledger.in_flight() < self.device_depth && self.ask_once(queue) {}
+        }
+    }
+
+    fn ask_once(&mut self, queue: u16) -> bool {
+        let issued = self.ledger.dispatch(queue, self.now);
+        let Some(issued) = issued else { return false };
+        self.left(issued);
+        true
+    }
+
+    fn left(&mut self, issued: Issued) {
+        let mut at = issued.rq.sector;
+        for bio in &issued.bios {
+            let (sector, sectors, is_answered) = self.bios[*bio as usize];
+            assert_eq!(sector, at, "bios of {:?} are not in order", issued.rq);
+            assert!(!is_answered, "bio {bio} leaves once more");
+            at += u64::from(sectors);
+        }
+        assert_eq!(at, issued.rq.end(), "{:?} is as long as its bios", issued.rq);
+        self.did.push(Did::Issued(self.now, issued.rq, issued.bios));
+    }
+
+    fn one_of(&mut self, tags: Vec<SchedTag>) -> Option<SchedTag> {
+        let one = self.prng.below(tags.len().max(1) as u64) as usize;
+        tags.get(one).copied()
+    }
+
+    fn end_one(&mut self) {
+        let Some(tag) = self.one_of(self.ledger.in_flight_tags()) else { return };
+        let status = if self.prng.percent(95) { Status::Ok } else { Status::IoErr };
+        let bios = self.ledger.completed(tag, status, self.now);
+        for bio in &bios {
+            let is_answered = &mut self.bios[*bio as usize].2;
+            assert!(!std::mem::replace(is_answered, true), "bio {bio} is answered once more");
+        }
+        self.did.push(Did::Ended(tag, bios));
+    }
+
+    fn requeue_one(&mut self) {
+        let Some(tag) = self.one_of(self.ledger.in_flight_tags()) else { return };
+        self.ledger.requeued(tag, self.now);
+        self.did.push(Did::Requeued(tag));
+    }
+
+    fn let_time_pass(&mut self) {
+        let wake_at = self.ledger.scheduler().wake_at().unwrap_or(Nanos::ZERO);
+        let pass = match self.prng.below(10) {
+            0..4 => self.prng.below(200_000),
+            4..6 => self.prng.below(20 * MILLISECOND),
+            6..9 => wake_at.since(self.now),
+            _ => self.prng.below(12 * SECOND),
+        };
+        self.now = self.now + pass;
+        self.ledger.fire(self.now);
+        self.did.push(Did::Woke(self.now));
+    }
+
+    fn set_a_tunable(&mut self) {
+        let table = self.ledger.scheduler().tunables().table();
+        if table.is_empty() {
+            return;
+        }
+        let row = &table[self.prng.below(table.len() as u64) as usize];
+        let value = match self.prng.below(5) {
+            0 => row.least,
+            1 => row.most,
+            2 => row.least + i128::from(self.prng.below(20)),
+            _ => row.default,
+        };
+        let value = value.clamp(row.least, row.most);
+        let tunables = self.ledger.scheduler_mut().tunables_mut();
+        tunables.put(row.name, value);
+        self.ledger.agrees();
+    }
+
+    fn take_one_out(&mut self) {
+        let Some(tag) = self.one_of(self.ledger.staged_tags()) else { return };
+        let issued = self.ledger.take_out(tag, self.now);
+        self.left(issued);
+    }
+
+    fn change_a_context(&mut self) {
+        let context = self.prng.below(CONTEXTS as u64) as usize;
+        let id = SubmitterId(context as u16);
+        if self.contexts[context].is_gone {
+            return;
+        }
+        // What waits for a tag would come from a context that is gone.
+        if context > 0 && self.ledger.waiting() == 0 && self.prng.percent(50) {
+            self.ledger.ended(id, self.now);
+            self.contexts[context].is_gone = true;
+        } else {
+            self.dress(context);
+            let ioprio = self.contexts[context].ioprio;
+            self.ledger.scheduler_mut().priority_changed(id, ioprio, self.now);
+        }
+        self.ledger.agrees();
+    }
+
+    fn weigh_a_group(&mut self) {
+        let group = GroupId(self.prng.below(4) as u32);
+        let weight = 1 + self.prng.below(1000) as u16;
+        self.ledger.scheduler_mut().group_weight_changed(group, weight, self.now);
+        self.ledger.agrees();
+    }
+
+    /// What a batch does, done to copies: the same as its parts one by one.
+    fn judge_a_batch(&mut self) {
+        let (mut whole, mut parts) = self.two_copies();
+        let mut batch = Vec::new();
+        for tag in self.ledger.free_tags().into_iter().take(5) {
+            batch.push(Rq { sectors: 8, tag, ..self.bio() });
+        }
+        let (mut absorbed, mut absorbed_each) = (Absorbed::new(), Absorbed::new());
+        whole.insert_batch(&batch, self.now, &mut absorbed);
+        for rq in &batch {
+            parts.insert(*rq, End::Tail, self.now, &mut absorbed_each);
+        }
+        assert_eq!(absorbed, absorbed_each);
+        let (mut out, max) = (Vec::new(), 1 + self.prng.below(8) as usize);
+        whole.dispatch_batch(0, max, &mut out, self.now);
+        let each: Vec<Rq> = std::iter::from_fn(|| parts.dispatch(0, self.now)).take(max).collect();
+        assert_eq!(out, each, "a batch is what its parts are");
+    }
+
+    fn two_copies(&self) -> (Box<dyn Scheduler>, Box<dyn Scheduler>) {
+        (self.ledger.scheduler().boxed_clone(), self.ledger.scheduler().boxed_clone())
+    }
+
+    /// Lets everything out and changes depth or limits.
+    fn change_the_queue(&mut self) {
+        self.let_out();
+        if self.prng.percent(50) {
+            let nr_requests = 4 + self.prng.below(61) as u16;
+            self.ledger.change_depth(nr_requests);
+        } else {
+            let (sectors, nomerges) = (8 << self.prng.below(5), self.prng.below(3) as u8);
+            self.ledger.change_limits(|setup| {
+                setup.limits.max_user_sectors = sectors;
+                setup.nomerges = nomerges;
+            });
+        }
+        self.ledger.agrees();
+    }
+
+    /// Asks, ends and waits until nothing is left.
+    fn let_out(&mut self) {
+        let bound = 200 + 40 * (self.ledger.staged() + self.ledger.waiting());
+        for _ in 0..bound {
+            if self.ledger.is_idle() {
+                return;
+            }
+            self.ask_all();
+            if self.ledger.in_flight() > 0 {
+                self.now = self.now + 100_000;
+                self.end_one();
+                self.ledger.fire(self.now);
+                continue;
+            }
+            self.ledger.is_not_stranded();
+            if let Some(at) = self.ledger.wake_at() {
+                self.now = at;
+                self.ledger.fire(at);
+                self.did.push(Did::Woke(at));
+            }
+        }
+        assert!(self.ledger.is_idle(), "after {bound} turns something is still not served");
+    }
+
+    fn end(&mut self) {
+        self.let_out();
+        let unanswered = self.bios.iter().filter(|bio| !bio.2).count();
+        assert_eq!(unanswered, 0, "bios were never answered");
+    }
+}
+
+fn seeds(count: u64) -> std::ops::Range<u64> {
+    let one = asked("LAWS_SEED", u64::MAX);
+    if one == u64::MAX { 0..asked("LAWS_SEQUENCES", count) } else { one..one + 1 }
+}
+
+fn for_every_life(count: u64, law: impl Fn(Life)) {
+    for (entry, compat) in every() {
+        for seed in seeds(count) {
+            let name = entry.name;
+            let _tell = Tell(format!("{name} as in {compat}: again with LAWS_SEED={seed}"));
+            law(Life::new(entry, compat, seed));
+        }
+    }
+}
+
+#[test]
+fn no_request_is_lost_doubled_or_stranded_whatever_happens_to_it() {
+    for_every_life(10_000, |mut life| {
+        life.steps(STEPS);
+        life.end();
+    });
+}
+
+#[test]
+fn a_copy_made_at_any_moment_goes_on_as_the_original_does() {
+    for_every_life(1_000, |mut life| {
+        let before = life.prng.below(STEPS as u64) as usize;
+        life.steps(before);
+        let mut copy = life.clone();
+        for life in [&mut life, &mut copy] {
+            life.steps(STEPS - before);
+            life.end();
+        }
+        assert_eq!(life.did, copy.did);
+    });
+}
+
+#[test]
+fn the_same_calls_have_the_same_answers() {
+    for (entry, compat) in every() {
+        for seed in seeds(500) {
+            let _tell = Tell(format!("{} as in {compat}: LAWS_SEED={seed}", entry.name));
+            let run = || {
+                let mut life = Life::new(entry, compat, seed);
+                life.steps(STEPS);
+                life.end();
+                life.did
+            };
+            assert_eq!(run(), run());
+        }
+    }
+}
+
+#[test]
+fn what_is_done_depends_on_spans_of_time_and_not_on_the_time_of_day() {
+    const SHIFT: u64 = 86_400 * SECOND;
+    let timeless = ["noop", "deadline", "cfq", "mq-deadline", "kyber"];
+    for (entry, compat) in every().filter(|(entry, _)| timeless.contains(&entry.name)) {
+        for seed in seeds(500) {
+            let _tell = Tell(format!("{} as in {compat}: LAWS_SEED={seed}", entry.name));
+            let run = |shift: u64| {
+                let mut life = Life::new(entry, compat, seed);
+                life.now = life.now + shift;
+                life.steps(STEPS);
+                life.end();
+                let back = |did: Did| match did {
+                    Did::Issued(at, rq, bios) => Did::Issued(at - shift, rq, bios),
+                    Did::Woke(at) => Did::Woke(at - shift),
+                    other => other,
+                };
+                life.did.into_iter().map(back).collect::<Vec<_>>()
+            };
+            assert_eq!(run(0), run(SHIFT));
+        }
+    }
+}
+
+#[test]
+fn nobody_starves_among_equals() {
+    for (entry, compat) in every() {
+        let victims = [
+            Client::random_reader(0, 1 << 24, 8, 99),
+            Client::random_writer(0, 1 << 24, 8, 99),
+            Client::random_writer(0, 1 << 24, 8, 99).background(),
+        ];
+        for (index, victim) in victims.into_iter().enumerate() {
+            let _tell = Tell(format!("{} as in {compat}: victim {index}", entry.name));
+            let setting = bed::Setting { compat: Some(compat), ..bed::Setting::default() };
+            let mut bed = Bed::with(entry.name, Device::serial(MILLISECOND), setting);
+            for greedy in 0..4 {
+                bed.client(Client::random_reader(0, 1 << 24, 8, greedy).depth(8));
+                bed.client(Client::reader(greedy << 20, 64).depth(2).start(greedy * SECOND));
+            }
+            let victim = bed.client(victim.start(SECOND).ios(5));
+            bed.run_until(Nanos(60 * SECOND));
+            let longest = bed.record(victim).latencies().max();
+            assert_eq!(bed.record(victim).done.len(), 5, "some of its I/Os were never served");
+            // Twice the longest deadline any scheduler has by default, 5 s for writes.
+            assert!(longest <= 10 * SECOND, "one waited {longest} ns");
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! Whole scenarios, beside what a real kernel made of them (`golden/outcomes.md`).
+//!
+//! The modelled disk is of the same kind: one command at a time, as long whatever its size. How
+//! long a command takes and what passes between two is the mean of the recordings beside
+//! (`golden/*.replay`), not of the outcomes. What the kernel measured on one emulated CPU bounds
+//! from one side: a mean may be lower, shares may be more even.
+
+#![forbid(unsafe_code)]
+
+mod bed;
+
+use bed::{Bed, Client, ClientId, Device, Latencies, MILLISECOND, SECOND, Setting, exists, wide};
+use weir_bio::{Limits, Nanos};
+
+/// From D to C in the recordings, mean of their means.
+const SERVICE_NS: u64 = 2_101_000;
+/// From C to the next D.
+const OVERHEAD_NS: u64 = 134_000;
+/// How far both together are from their means in nine cases of ten.
+const NOISE_NS: u64 = 100_000;
+/// From C to the submitter's next bio, and between two bios of one submission.
+const RETURN_NS: u64 = 230_000;
+const GAP_NS: u64 = 10_000;
+/// Blocks of 32 KiB and 16 KiB and 4 KiB, sectors.
+const KIB_32: u32 = 64;
+const KIB_16: u32 = 32;
+const KIB_4: u32 = 8;
+/// Where clients that must not meet begin, sectors.
+const APART: u64 = 1 << 24;
+/// What is dropped of each run, and where it ends.
+const FROM: Nanos = Nanos(2 * SECOND);
+const TO: Nanos = Nanos(20 * SECOND);
+
+fn bed(scheduler: &str, device: Device, tunables: &[(&'static str, &str)]) -> Bed {
+    // A SCSI disk takes 512 KiB at once, as Linux drives it by default.
+    let limits = Limits { max_user_sectors: 1024, ..wide(false) };
+    let tunables = tunables.iter().map(|(name, value)| (*name, (*value).to_owned())).collect();
+    let limits = Some(limits);
+    let setting = Setting { nr_requests: 128, limits, tunables, ..Setting::default() };
+    Bed::with(scheduler, device, setting)
+}
+
+fn one_at_a_time() -> Device {
+    Device::serial(SERVICE_NS).with_overhead(OVERHEAD_NS).with_noise(NOISE_NS, 1)
+}
+
+fn iops(bed: &Bed, client: ClientId) -> f64 {
+    bed.record(client).ios_between(FROM, TO) as f64 / (TO.since(FROM) as f64 / SECOND as f64)
+}
+
+fn latencies(bed: &Bed, client: ClientId) -> Latencies {
+    bed.record(client).latencies_between(FROM, TO)
+}
+
+fn ms(ns: u64) -> f64 {
+    ns as f64 / MILLISECOND as f64
+}
+
+/// Whether a scenario can run; one of a scheduler that is not there says so.
+fn can_run(scheduler: &str) -> bool {
+    let exists = exists(scheduler);
+    if !exists {
+        eprintln!("{scheduler} is not there, its scenario is left out");
+    }
+    exists
+}
+
+/// At most 15 % more than the kernel's.
+#[track_caller]
+fn expect_at_most(what: &str, ours: f64, kernel: f64) {
+    eprintln!("{what}: {ours:.2}, the kernel's {kernel:.2}");
+    assert!(ours <= kernel * 1.15, "{what}: {ours:.2}, the kernel's {kernel:.2}");
+}
+
+/// No more than 15 % from the kernel's.
+#[track_caller]
+fn expect_close(what: &str, ours: f64, kernel: f64) {
+    eprintln!("{what}: {ours:.2}, the kernel's {kernel:.2}");
+    let is_close = ours <= kernel * 1.15 && ours >= kernel * 0.85;
+    assert!(is_close, "{what}: {ours:.2}, the kernel's {kernel:.2}");
+}
+
+/// A reader of single random blocks with 20 ms between them, and four sequential writers.
+fn reader_against_writers(
+    scheduler: &str,
+    tunables: &[(&'static str, &str)],
+) -> (Latencies, Vec<f64>) {
+    let mut bed = bed(scheduler, one_at_a_time(), tunables);
+    let reader = Client::random_reader(0, APART, KIB_4, 1).think(20 * MILLISECOND + RETURN_NS);
+    let reader = bed.client(reader);
+    let writers: Vec<_> = (1..5)
+        .map(|place| {
+            let writer = Client::writer(place * APART, KIB_32).depth(16);
+            bed.client(writer.think(RETURN_NS).gap(GAP_NS).start(place * MILLISECOND))
+        })
+        .collect();
+    bed.run_until(TO);
+    let writers = writers.iter().map(|writer| iops(&bed, *writer)).collect();
+    let reader = latencies(&bed, reader);
+    // Printed and not bounded: latencies of a reader that thinks for a fixed time gather in a few
+    // peaks a command apart, and the median is in one of them. It is above the kernel's.
+    eprintln!("{scheduler}: the reader's p50 is {:.1} ms", ms(reader.percentile(50)));
+    (reader, writers)
+}
+
+#[track_caller]
+fn expect_even(what: &str, figures: &[f64], kernel_ratio: f64) {
+    let least = figures.iter().copied().fold(f64::MAX, f64::min);
+    let most = figures.iter().copied().fold(0.0, f64::max);
+    eprintln!("{what}: {least:.1} to {most:.1}");
+    expect_at_most(what, most / least, kernel_ratio);
+}
+
+#[test]
+fn a_thinking_reader_waits_no_longer_before_mq_deadline_than_in_the_kernel() {
+    let (reader, writers) = reader_against_writers("mq-deadline", &[]);
+    expect_at_most("mean, ms", ms(reader.mean()), 10.8);
+    expect_at_most("p99, ms", ms(reader.percentile(99)), 25.0);
+    expect_at_most("max, ms", ms(reader.max()), 52.7);
+    expect_even("writers", &writers, 752.0 / 581.0);
+    assert!(writers.iter().all(|iops| *iops >= 581.0 * 0.85), "{writers:?}");
+}
+
+#[test]
+fn a_thinking_reader_waits_no_longer_before_bfq_than_in_the_kernel() {
+    if !can_run("bfq") {
+        return;
+    }
+    let (reader, writers) = reader_against_writers("bfq", &[("low_latency", "1")]);
+    expect_at_most("mean, ms", ms(reader.mean()), 6.6);
+    expect_at_most("p99, ms", ms(reader.percentile(99)), 10.6);
+    expect_at_most("max, ms", ms(reader.max()), 13.9);
+    expect_even("writers", &writers, 225.0 / 220.0);
+    assert!(writers.iter().all(|iops| *iops >= 220.0 * 0.85), "{writers:?}");
+}
+
+#[test]
+fn groups_before_bfq_share_no_farther_from_their_weights_than_in_the_kernel() {
+    if !can_run("bfq") {
+        return;
+    }
+    let mut bed = bed("bfq", one_at_a_time(), &[("low_latency", "0")]);
+    let readers: Vec<_> = [(1, 100), (2, 200), (3, 400)]
+        .map(|(group, weight)| {
+            bed.weigh(group, weight);
+            let reader = Client::reader(u64::from(group) * APART, KIB_32).depth(4);
+            let reader = reader.think(RETURN_NS).gap(GAP_NS).group(group);
+            // Queues made within 180 ms of each other may become one.
+            bed.client(reader.start(u64::from(group) * 700 * MILLISECOND))
+        })
+        .to_vec();
+    bed.run_until(Nanos(5 * SECOND) + 20 * SECOND);
+    let (from, to) = (Nanos(5 * SECOND), bed.now());
+    let ios = readers.iter().map(|reader| bed.record(*reader).ios_between(from, to) as f64);
+    let ios: Vec<f64> = ios.collect();
+    let (double, fourfold) = (ios[1] / ios[0], ios[2] / ios[0]);
+    eprintln!("shares 1 : {double:.2} : {fourfold:.2}, the kernel's 1 : 1.83 : 3.71");
+    assert!((double - 2.0).abs() <= 2.0 - 1.83, "1 : {double:.2}");
+    assert!((fourfold - 4.0).abs() <= 4.0 - 3.71, "1 : {fourfold:.2}");
+    let sum = ios.iter().sum::<f64>() / 20.0;
+    assert!(sum >= (124.6 + 227.4 + 461.7) * 0.85, "{sum:.0} I/Os a second in all");
+}
+
+#[test]
+fn writers_that_begin_together_before_bfq_end_as_evenly_as_in_the_kernel() {
+    if !can_run("bfq") {
+        return;
+    }
+    for (low_latency, earliest, latest) in [("1", 4.95, 5.64), ("0", 4.51, 5.6)] {
+        let mut bed = bed("bfq", one_at_a_time(), &[("low_latency", low_latency)]);
+        let writers: Vec<_> = (0..32)
+            .map(|place| {
+                let writer = Client::writer(place * APART / 16, KIB_16).depth(4).ios(64);
+                bed.client(writer.think(RETURN_NS).gap(GAP_NS))
+            })
+            .collect();
+        bed.run_out();
+        let ends = writers.iter().map(|writer| bed.record(*writer).finished_at);
+        let ends: Vec<f64> = ends.map(|at| ms(at.expect("an end").0) / 1000.0).collect();
+        let last = ends.iter().copied().fold(0.0, f64::max);
+        expect_even(&format!("ends with low_latency={low_latency}"), &ends, latest / earliest);
+        expect_at_most("the last end, s", last, latest);
+    }
+}
+
+#[test]
+fn reads_and_writes_before_kyber_get_what_they_get_in_the_kernel() {
+    let device = Device::slots(8, 4 * MILLISECOND).with_overhead(OVERHEAD_NS);
+    let mut bed = bed("kyber", device, &[]);
+    let reader = Client::random_reader(0, 1 << 30, KIB_4, 1).depth(32).gap(GAP_NS);
+    let writer = Client::random_writer(0, 1 << 30, KIB_4, 2).depth(32).gap(GAP_NS);
+    let (reader, writer) = (bed.client(reader), bed.client(writer));
+    bed.run_until(TO);
+    let (reads, writes) = (iops(&bed, reader), iops(&bed, writer));
+    expect_close("reads a second", reads, 1195.0);
+    expect_close("writes a second", writes, 600.0);
+    expect_close("reads to a write", reads / writes, 1195.0 / 600.0);
+    let (reads, writes) = (latencies(&bed, reader), latencies(&bed, writer));
+    expect_close("mean of reads, ms", ms(reads.mean()), 26.6);
+    expect_close("mean of writes, ms", ms(writes.mean()), 53.1);
+    expect_at_most("p99 of reads, ms", ms(reads.percentile(99)), 28.7);
+    expect_at_most("p99 of writes, ms", ms(writes.percentile(99)), 57.3);
+}

@@ -1,0 +1,154 @@
+//! `dev/<disk>`: the disks themselves as files, read and written through the block layer.
+//!
+//! Past the page cache, so that what other clients write is seen at once and many writes to one
+//! file are under way together. As at a block device with direct I/O, a write is of whole logical
+//! blocks; a read may be of any bytes.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use fuser::{Errno, ReplyData, ReplyEmpty, ReplyWrite};
+use weir_bio::{Bio, Buf, Flags, SECTOR};
+use weir_live::Host;
+use weir_queue::Device;
+
+use crate::port::{Job, Opener, Reply};
+
+/// The disks, and those who have them open.
+pub(crate) struct Disks {
+    host: Arc<Host>,
+    devices: Vec<Device>,
+    openers: Mutex<Openers>,
+}
+
+#[derive(Default)]
+struct Openers {
+    /// Nobody may open a disk any more.
+    closed: bool,
+    /// The next opener's reactor.
+    turn: usize,
+    table: BTreeMap<u64, (Device, Arc<Opener>)>,
+}
+
+impl Disks {
+    pub(crate) fn new(host: Arc<Host>, devices: Vec<Device>) -> Disks {
+        Disks { host, devices, openers: Mutex::default() }
+    }
+
+    fn openers(&self) -> MutexGuard<'_, Openers> {
+        self.openers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lets nobody open a disk any more: the reactors are about to end.
+    pub(crate) fn close(&self) {
+        self.openers().closed = true;
+    }
+
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        self.devices.iter().map(|device| device.config().name.as_str())
+    }
+
+    /// The size in bytes of the disk of this name, and whether it may be written.
+    pub(crate) fn describe(&self, name: &str) -> Option<(u64, bool)> {
+        let limits = self.named(name)?.limits();
+        Some((limits.capacity * SECTOR, !limits.read_only))
+    }
+
+    fn named(&self, name: &str) -> Option<&Device> {
+        self.devices.iter().find(|device| device.config().name == name)
+    }
+
+    /// Opens a disk under the number `handle`.
+    pub(crate) fn open(&self, name: &str, handle: u64, writes: bool) -> Result<(), Errno> {
+        let device = self.named(name).ok_or(Errno::ENOENT)?;
+        if writes && device.limits().read_only {
+            return Err(Errno::EROFS);
+        }
+        // Held while the reactor answers, so that none is asked after `close`.
+        let mut openers = self.openers();
+        if openers.closed {
+            return Err(Errno::ENODEV);
+        }
+        openers.turn += 1;
+        let opener = Opener::open(&self.host, openers.turn, device).map_err(|error| {
+            tracing::warn!("disk {name} cannot be opened once more: {error}");
+            Errno::EBUSY
+        })?;
+        openers.table.insert(handle, (device.clone(), Arc::new(opener)));
+        Ok(())
+    }
+
+    /// Whether `handle` is an open disk.
+    pub(crate) fn has(&self, handle: u64) -> bool {
+        self.openers().table.contains_key(&handle)
+    }
+
+    pub(crate) fn release(&self, handle: u64) {
+        let gone = self.openers().table.remove(&handle);
+        drop(gone);
+    }
+
+    fn opener(&self, handle: u64) -> Result<(Device, Arc<Opener>), Errno> {
+        self.openers().table.get(&handle).cloned().ok_or(Errno::EBADF)
+    }
+
+    pub(crate) fn read(&self, handle: u64, offset: u64, len: u32, reply: ReplyData) {
+        let (device, opener) = match self.opener(handle) {
+            Ok(found) => found,
+            Err(error) => return reply.error(error),
+        };
+        let limits = device.limits();
+        let end = limits.capacity * SECTOR;
+        let len = u64::from(len).min(end.saturating_sub(offset));
+        if len == 0 {
+            return reply.data(&[]);
+        }
+        let block = u64::from(limits.logical_block_size);
+        let start = offset - offset % block;
+        let whole = (offset + len).next_multiple_of(block) - start;
+        let bio = Bio::read(start / SECTOR, Buf::zeroed(whole as usize));
+        let skip = (offset - start) as usize;
+        opener.enter(Job { bio, reply: Reply::Read { reply, skip, len: len as usize } });
+    }
+
+    /// Writes; `durable` if it has to be so when it has ended.
+    pub(crate) fn write(
+        &self,
+        handle: u64,
+        offset: u64,
+        bytes: &[u8],
+        durable: bool,
+        reply: ReplyWrite,
+    ) {
+        let (device, opener) = match self.opener(handle) {
+            Ok(found) => found,
+            Err(error) => return reply.error(error),
+        };
+        let limits = device.limits();
+        let block = u64::from(limits.logical_block_size);
+        let end = limits.capacity * SECTOR;
+        if offset >= end {
+            return reply.error(Errno::ENOSPC);
+        }
+        let len = (bytes.len() as u64).min(end - offset);
+        if !offset.is_multiple_of(block) || !len.is_multiple_of(block) {
+            return reply.error(Errno::EINVAL);
+        }
+        if len == 0 {
+            return reply.written(0);
+        }
+        let bytes = &bytes[..len as usize];
+        let buf = Buf::filled(bytes.len(), |buf| buf.copy_from_slice(bytes));
+        let flags = if durable { Flags::FUA } else { Flags::NONE };
+        let bio = Bio::write(offset / SECTOR, buf).with(flags);
+        opener.enter(Job { bio, reply: Reply::Write { reply, len: len as u32 } });
+    }
+
+    /// Makes everything durable that was answered before.
+    pub(crate) fn flush(&self, handle: u64, reply: ReplyEmpty) {
+        match self.opener(handle) {
+            Ok((_, opener)) => opener.enter(Job { bio: Bio::flush(), reply: Reply::Flush(reply) }),
+            Err(error) => reply.error(error),
+        }
+    }
+}

@@ -1,0 +1,17 @@
+//! The tree as a file system, by FUSE: `cat` and `echo` on a disk's attributes, and the disks
+//! themselves as files.
+//!
+//! A [`Mount`] serves a [`Tree`](weir_control::Tree) under a folder until it is dropped. What a
+//! file says is made when it is read from its beginning, and a write is one store, as in sysfs.
+//! Nothing here turns a lane: a store that waits for a disk holds up its writer alone. What is
+//! read from and written to `dev/<disk>` goes to a reactor.
+
+#![forbid(unsafe_code)]
+
+mod disks;
+mod files;
+mod inodes;
+mod mount;
+mod port;
+
+pub use mount::{Mount, MountError};

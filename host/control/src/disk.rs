@@ -1,0 +1,161 @@
+//! What the tree needs of a disk.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use weir_bio::{Limits, Nanos};
+use weir_queue::{Config, Device, Error, Parts, Stats};
+use weir_sched::{Tunable, TunableError};
+
+/// A disk as the tree sees it: asked and told by any thread, slowly. Calls that change something
+/// may wait until the I/O under way has ended.
+pub trait Disk: Send + Sync {
+    /// How it was built: name, queue mode, spread.
+    fn config(&self) -> &Config;
+
+    /// What a change may alter, as it is now.
+    fn parts(&self) -> Parts;
+
+    /// Alters parts. A refused change leaves everything as it was.
+    ///
+    /// # Errors
+    /// A value outside its bound, or a disk that is going away.
+    fn change(&self, change: &mut dyn FnMut(&mut Parts)) -> Result<(), Error>;
+
+    /// Statistics, summed now.
+    fn stats(&self) -> Stats;
+
+    /// Hard queues.
+    fn queues(&self) -> u16;
+
+    /// Another number of hard queues.
+    ///
+    /// # Errors
+    /// A number it cannot have.
+    fn set_queues(&self, queues: u16) -> Result<(), Error>;
+
+    /// Tags of a hard queue, and how many of them are reserved.
+    fn tags(&self) -> (u16, u16);
+
+    /// The active scheduler.
+    fn scheduler(&self) -> String;
+
+    /// The schedulers it may have, as the attribute lists them.
+    fn schedulers(&self) -> Vec<&'static str>;
+
+    /// Another scheduler, by name or alias.
+    ///
+    /// # Errors
+    /// A name it cannot have.
+    fn set_scheduler(&self, name: &str) -> Result<(), Error>;
+
+    /// How long the last switch of schedulers kept I/O out, us; 0 before the first.
+    fn last_switch_us(&self) -> u64;
+
+    /// The tunables of the active scheduler.
+    fn tunables(&self) -> &'static [Tunable];
+
+    /// The value of one, as sysfs shows it.
+    ///
+    /// # Errors
+    /// A name the active scheduler does not have.
+    fn tunable(&self, name: &str) -> Result<String, TunableError>;
+
+    /// Sets one from text as a write to sysfs does.
+    ///
+    /// # Errors
+    /// A name it does not have, or a value it does not take.
+    fn set_tunable(&self, name: &str, text: &str) -> Result<(), TunableError>;
+
+    /// Its limits as they are now.
+    fn limits(&self) -> Limits {
+        self.parts().limits
+    }
+}
+
+/// A device as a disk of the tree: with the clock that its switches are timed by.
+pub struct LiveDisk {
+    device: Device,
+    clock: fn() -> Nanos,
+    last_switch: Mutex<Nanos>,
+}
+
+impl LiveDisk {
+    /// The disk of `device`; `clock` is the one that whoever submits to it reads.
+    #[must_use]
+    pub fn new(device: Device, clock: fn() -> Nanos) -> LiveDisk {
+        LiveDisk { device, clock, last_switch: Mutex::new(Nanos::ZERO) }
+    }
+
+    fn last_switch(&self) -> MutexGuard<'_, Nanos> {
+        self.last_switch.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Disk for LiveDisk {
+    fn config(&self) -> &Config {
+        self.device.config()
+    }
+
+    fn parts(&self) -> Parts {
+        self.device.parts()
+    }
+
+    fn change(&self, change: &mut dyn FnMut(&mut Parts)) -> Result<(), Error> {
+        self.device.reconfigure(change)
+    }
+
+    fn stats(&self) -> Stats {
+        self.device.stats()
+    }
+
+    fn queues(&self) -> u16 {
+        self.device.config().queues
+    }
+
+    fn set_queues(&self, queues: u16) -> Result<(), Error> {
+        let Config { name, queues: now, .. } = self.device.config();
+        match queues == *now {
+            true => Ok(()),
+            false => Err(Error::Invalid(format!("queues={queues}: {name} keeps its {now}"))),
+        }
+    }
+
+    fn tags(&self) -> (u16, u16) {
+        (self.device.depth(), self.device.reserved_tags())
+    }
+
+    fn scheduler(&self) -> String {
+        String::from(self.device.scheduler())
+    }
+
+    fn schedulers(&self) -> Vec<&'static str> {
+        self.device.schedulers()
+    }
+
+    fn set_scheduler(&self, name: &str) -> Result<(), Error> {
+        let took = self.device.set_scheduler(name, &self.clock)?;
+        // Nothing was kept out when the scheduler was there already.
+        if took > Nanos::ZERO {
+            *self.last_switch() = took;
+        }
+        Ok(())
+    }
+
+    fn last_switch_us(&self) -> u64 {
+        self.last_switch().0 / NS_PER_US
+    }
+
+    fn tunables(&self) -> &'static [Tunable] {
+        self.device.tunables()
+    }
+
+    fn tunable(&self, name: &str) -> Result<String, TunableError> {
+        self.device.tunable(name)
+    }
+
+    fn set_tunable(&self, name: &str, text: &str) -> Result<(), TunableError> {
+        self.device.set_tunable(name, text)
+    }
+}
+
+const NS_PER_US: u64 = 1000;

@@ -1,0 +1,112 @@
+//! docs/tunables.md, made from the tables that the tree is made from.
+
+use std::fmt::Write;
+
+use weir_sched::{Entry, Family, SCHEDULERS, Tunable};
+
+use crate::tree::{Attribute, BLOCK_ATTRIBUTES, QUEUE_ATTRIBUTES, WEIR_ATTRIBUTES};
+
+const HEAD: &str = "\
+# Tunables
+
+Every scheduler with its tunables, and every file of a disk. `cargo xtask tunables` makes this
+page from the tables in the code; do not edit it by hand.
+
+Reach them in three ways: `weir ls`, `weir get` and `weir set` with a path as
+`block/sda/queue/scheduler`; `cat` and `echo` under the folder of `weir serve --tree`; target
+options, as in `ram:1GiB,scheduler=none,nr_requests=64`.
+
+A scheduler's tunable takes what Linux takes in `iosched/`: a number outside its range becomes
+the nearest bound, text is refused with EINVAL, a number beyond its type with ERANGE. A number
+that has to be in its range is marked *strict*: it is refused with EINVAL instead. Target options
+and the configuration file refuse whatever is outside.
+";
+
+/// The whole page.
+#[must_use]
+pub fn markdown() -> String {
+    let mut page = String::from(HEAD);
+    for (family, title) in [
+        (Family::Multi, "Schedulers of the multi-queue path"),
+        (Family::Legacy, "Schedulers of the single-queue path"),
+    ] {
+        write(&mut page, format_args!("\n## {title}\n"));
+        for entry in SCHEDULERS.iter().filter(|entry| entry.family == family) {
+            scheduler(&mut page, entry);
+        }
+    }
+    for (title, path, table) in [
+        ("Queue attributes", "block/<disk>/queue", QUEUE_ATTRIBUTES),
+        ("Files of a disk", "block/<disk>", BLOCK_ATTRIBUTES),
+        ("weir's own files", "block/<disk>/weir", WEIR_ATTRIBUTES),
+    ] {
+        attributes(&mut page, title, path, table);
+    }
+    page
+}
+
+fn write(page: &mut String, text: std::fmt::Arguments<'_>) {
+    page.write_fmt(text).expect("a string takes everything");
+}
+
+fn scheduler(page: &mut String, entry: &Entry) {
+    let Entry { name, counterpart, tunables, .. } = entry;
+    write(page, format_args!("\n### {name}\n\nCounterpart on the other path: {counterpart}.\n"));
+    if tunables.is_empty() {
+        write(page, format_args!("It has no tunables.\n"));
+        return;
+    }
+    write(page, format_args!("\n| tunable | unit | default | range | meaning |\n"));
+    write(page, format_args!("|---|---|---|---|---|\n"));
+    for row in *tunables {
+        let Tunable { name, unit, default, meaning, .. } = row;
+        let range = range(row);
+        write(page, format_args!("| `{name}` | {unit} | {default} | {range} | {meaning} |\n"));
+    }
+}
+
+/// The numbers a tunable takes, in words.
+#[must_use]
+pub fn range(row: &Tunable) -> String {
+    let Tunable { least, most, strict, .. } = row;
+    format!("{least} to {most}{}", if *strict { ", strict" } else { "" })
+}
+
+fn attributes(page: &mut String, title: &str, path: &str, table: &[Attribute]) {
+    write(page, format_args!("\n## {title}\n\n`{path}`\n\n"));
+    write(page, format_args!("| file | unit | default | may be written | meaning |\n"));
+    write(page, format_args!("|---|---|---|---|---|\n"));
+    for row in table {
+        let Attribute { name, unit, default, accepted, meaning, .. } = row;
+        write(page, format_args!("| `{name}` | {unit} | {default} | {accepted} | {meaning} |\n"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_page_in_docs_is_what_the_tables_say() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/tunables.md");
+        let page = std::fs::read_to_string(path).expect("docs/tunables.md");
+        assert!(page == markdown(), "docs/tunables.md is out of date: run `cargo xtask tunables`");
+    }
+
+    #[test]
+    fn each_scheduler_and_each_tunable_has_its_line() {
+        let page = markdown();
+        for entry in SCHEDULERS {
+            assert!(page.contains(&format!("### {}\n", entry.name)));
+            for row in entry.tunables {
+                assert!(page.contains(&format!("| `{}` | ", row.name)), "{}", row.name);
+            }
+        }
+        for table in [QUEUE_ATTRIBUTES, BLOCK_ATTRIBUTES, WEIR_ATTRIBUTES] {
+            for row in table {
+                assert!(page.contains(&format!("| `{}` | ", row.name)), "{}", row.name);
+                assert_eq!(row.is_writable(), !row.accepted.is_empty(), "{}", row.name);
+            }
+        }
+    }
+}

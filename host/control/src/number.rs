@@ -1,0 +1,60 @@
+//! How a write to an attribute is read: Linux's parsers (block-core section 15, tried by hand and
+//! held against a real kernel in `tests/kernel.rs`).
+
+use crate::errno::Failure;
+
+/// What a store gets of a write: up to the first NUL.
+pub(crate) fn text_of(value: &[u8]) -> String {
+    let end = value.iter().position(|byte| *byte == 0).unwrap_or(value.len());
+    String::from_utf8_lossy(&value[..end]).into_owned()
+}
+
+/// A whole number without a sign, decimal, of at most 32 bits.
+pub(crate) fn unsigned(name: &str, text: &str) -> Result<u32, Failure> {
+    let line = text.strip_suffix('\n').unwrap_or(text);
+    let digits = line.strip_prefix('+').unwrap_or(line);
+    let plain = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+    match plain.then(|| digits.parse::<u32>().ok()).flatten() {
+        Some(number) => Ok(number),
+        None => {
+            Failure::invalid(format!("{} is not a number in 0..={}", shown(name, text), u32::MAX))
+        }
+    }
+}
+
+/// 0, or any other number for 1.
+pub(crate) fn boolean(name: &str, text: &str) -> Result<bool, Failure> {
+    unsigned(name, text).map(|number| number != 0)
+}
+
+/// A name and what was written, for a message. What was written may be long.
+pub(crate) fn shown(name: &str, text: &str) -> String {
+    let text: String = text.trim_end_matches('\n').chars().take(40).collect();
+    format!("{name} {text:?}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_has_digits_and_at_most_one_newline() {
+        for (text, number) in
+            [("0", 0), ("7\n", 7), ("+7", 7), ("007", 7), ("4294967295", u32::MAX)]
+        {
+            assert_eq!(unsigned("a", text), Ok(number), "{text:?}");
+        }
+        let long = "9".repeat(4096);
+        for text in ["", "\n", "7\n\n", " 7", "7 ", "-1", "++1", "0x10", "1e3", "4294967296", &long]
+        {
+            let failure = unsigned("a", text).unwrap_err();
+            assert!(failure.to_string().len() < 120, "{failure}");
+        }
+    }
+
+    #[test]
+    fn what_follows_a_nul_was_not_written() {
+        assert_eq!(text_of(b"5\0junk"), "5");
+        assert_eq!(text_of(b"5"), "5");
+    }
+}

@@ -1,0 +1,105 @@
+//! A command's side of the control socket.
+
+use std::fmt;
+use std::io::{self, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+
+use super::wire::{Answer, Ask, Verb, decode_names, read_answer};
+use crate::errno::Failure;
+use crate::tree::Node;
+
+/// A connection to a running daemon.
+pub struct Client {
+    path: PathBuf,
+    stream: BufReader<UnixStream>,
+}
+
+/// Why a call came to nothing.
+#[derive(Debug)]
+pub enum ClientError {
+    /// The tree says no.
+    Refused(Failure),
+    /// The daemon cannot be reached or understood.
+    Lost {
+        /// Its socket.
+        path: PathBuf,
+        /// The system's reason.
+        source: io::Error,
+    },
+}
+
+impl fmt::Display for ClientError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ClientError::Refused(failure) => failure.fmt(f),
+            ClientError::Lost { path, source } => {
+                write!(f, "no daemon at control socket {}: {source}", path.display())
+            }
+        }
+    }
+}
+
+impl std::error::Error for ClientError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            ClientError::Refused(failure) => Some(failure),
+            ClientError::Lost { source, .. } => Some(source),
+        }
+    }
+}
+
+impl Client {
+    /// Connects to the daemon whose control socket is at `path`.
+    ///
+    /// # Errors
+    /// [`ClientError::Lost`].
+    pub fn connect(path: &Path) -> Result<Client, ClientError> {
+        match UnixStream::connect(path) {
+            Ok(stream) => Ok(Client { path: path.into(), stream: BufReader::new(stream) }),
+            Err(source) => Err(ClientError::Lost { path: path.into(), source }),
+        }
+    }
+
+    /// The names in a directory.
+    ///
+    /// # Errors
+    /// What [`Tree::list`](crate::Tree::list) says, or a daemon that is gone.
+    pub fn list(&mut self, path: &str) -> Result<Vec<(String, Node)>, ClientError> {
+        let body = self.ask(Verb::List, path, b"")?;
+        decode_names(&body).ok_or_else(|| self.lost(io::ErrorKind::InvalidData.into()))
+    }
+
+    /// The text of a file.
+    ///
+    /// # Errors
+    /// What [`Tree::read`](crate::Tree::read) says, or a daemon that is gone.
+    pub fn read(&mut self, path: &str) -> Result<String, ClientError> {
+        let body = self.ask(Verb::Read, path, b"")?;
+        String::from_utf8(body).map_err(|_| self.lost(io::ErrorKind::InvalidData.into()))
+    }
+
+    /// Writes to a file.
+    ///
+    /// # Errors
+    /// What [`Tree::write`](crate::Tree::write) says, or a daemon that is gone.
+    pub fn write(&mut self, path: &str, value: &[u8]) -> Result<(), ClientError> {
+        self.ask(Verb::Write, path, value).map(drop)
+    }
+
+    fn ask(&mut self, verb: Verb, path: &str, value: &[u8]) -> Result<Vec<u8>, ClientError> {
+        let ask = Ask { verb, path: String::from(path), value: value.into() };
+        // A daemon that turns a client away answers before it is asked.
+        let sent = self.stream.get_mut().write_all(&ask.encode());
+        let answer: io::Result<Answer> = read_answer(&mut self.stream);
+        match (sent, answer) {
+            (_, Ok(Ok(body))) => Ok(body),
+            (_, Ok(Err(failure))) => Err(ClientError::Refused(failure)),
+            (Err(source), Err(_)) | (Ok(()), Err(source)) => Err(self.lost(source)),
+        }
+    }
+
+    fn lost(&self, source: io::Error) -> ClientError {
+        ClientError::Lost { path: self.path.clone(), source }
+    }
+}

@@ -1,0 +1,231 @@
+//! The daemon's side of the control socket.
+
+use std::collections::BTreeMap;
+use std::io::{self, BufReader, Write};
+use std::net::Shutdown;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use rustix::fs::Mode;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+
+use super::wire::{Answer, Ask, Verb, encode_answer, encode_names};
+use crate::errno::{Errno, Failure};
+use crate::tree::Tree;
+
+/// Most clients at one time; a further one is told EBUSY.
+pub const CLIENTS_MAX: usize = 64;
+
+/// A client that asks nothing for so long, or does not read its answer, is let go.
+const CLIENT_LIMIT: Duration = Duration::from_secs(60);
+
+/// How long nobody is accepted after the system was short of something.
+const SHORTAGE_PAUSE: Duration = Duration::from_millis(100);
+
+/// Connections that wait to be accepted.
+const BACKLOG: i32 = 128;
+
+/// The socket of a running daemon. Dropping it ends it: the file is removed, clients are cut off.
+pub struct Server {
+    listener: Arc<UnixListener>,
+    clients: Arc<Clients>,
+    accepting: Option<JoinHandle<()>>,
+    path: PathBuf,
+    /// Device and inode of the socket's file.
+    file: (u64, u64),
+}
+
+#[derive(Default)]
+struct Clients {
+    table: Mutex<Table>,
+}
+
+#[derive(Default)]
+struct Table {
+    next: u64,
+    streams: BTreeMap<u64, UnixStream>,
+    /// Nobody comes in any more.
+    closed: bool,
+}
+
+impl Server {
+    /// Opens the socket, for its owner alone (mode 0600), and answers from `tree`.
+    ///
+    /// A socket that a daemon left behind without removing it is replaced.
+    ///
+    /// # Errors
+    /// The system's; `AddrInUse` when somebody listens there.
+    pub fn open(path: &Path, tree: Arc<Tree>) -> io::Result<Server> {
+        let listener = match bind(path) {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse && is_left_over(path) => {
+                std::fs::remove_file(path)?;
+                bind(path)?
+            }
+            other => other?,
+        };
+        let listener = Arc::new(listener);
+        let clients = Arc::new(Clients::default());
+        let (ours, theirs) = (Arc::clone(&listener), Arc::clone(&clients));
+        let accept = move || accept(&ours, &theirs, &tree);
+        let accepting = std::thread::Builder::new().name("weir-control".into()).spawn(accept)?;
+        let file = identity(path)?;
+        Ok(Server { listener, clients, accepting: Some(accepting), path: path.into(), file })
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.clients.close();
+        // Wakes the thread that accepts; the system refuses only what is no socket.
+        let _ = rustix::net::shutdown(&*self.listener, rustix::net::Shutdown::Both);
+        if let Some(accepting) = self.accepting.take() {
+            // A thread that panicked accepts nobody any more either.
+            let _ = accepting.join();
+        }
+        if identity(&self.path).is_ok_and(|now| now == self.file) {
+            // Somebody who removes it at the same moment does our work.
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// What tells a file from any other.
+fn identity(path: &Path) -> io::Result<(u64, u64)> {
+    let metadata = std::fs::symlink_metadata(path)?;
+    Ok((metadata.dev(), metadata.ino()))
+}
+
+fn bind(path: &Path) -> io::Result<UnixListener> {
+    let flags = SocketFlags::CLOEXEC;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    // The file gets the mode the socket has before it is bound: at no time may others connect.
+    rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
+    rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
+    rustix::net::listen(&socket, BACKLOG)?;
+    Ok(UnixListener::from(socket))
+}
+
+/// Whether a socket file was left by a daemon that did not live to remove it: nobody listens.
+fn is_left_over(path: &Path) -> bool {
+    let socket = std::fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket());
+    let refused = || {
+        let error = UnixStream::connect(path).err();
+        error.is_some_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
+    };
+    socket && refused()
+}
+
+impl Clients {
+    fn lock(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a client in and gives it a number; `None` if there is no room.
+    fn enter(&self, stream: &UnixStream) -> Option<u64> {
+        let mut table = self.lock();
+        if table.closed || table.streams.len() >= CLIENTS_MAX {
+            return None;
+        }
+        let copy = stream.try_clone().ok()?;
+        table.next += 1;
+        let number = table.next;
+        table.streams.insert(number, copy);
+        Some(number)
+    }
+
+    fn leave(&self, number: u64) {
+        self.lock().streams.remove(&number);
+    }
+
+    /// Cuts off everybody. One whose store waits for a disk notices when that is done.
+    fn close(&self) {
+        let mut table = self.lock();
+        table.closed = true;
+        for stream in table.streams.values() {
+            // It may have gone by itself.
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
+}
+
+/// Accepts clients until the listener is shut down.
+fn accept(listener: &UnixListener, clients: &Arc<Clients>, tree: &Arc<Tree>) {
+    loop {
+        let stream = match listener.accept() {
+            Ok((stream, _)) => stream,
+            Err(_) if clients.lock().closed => return,
+            Err(error) => {
+                bear(&error);
+                continue;
+            }
+        };
+        let Some(number) = clients.enter(&stream) else {
+            turn_away(&stream, &format!("{CLIENTS_MAX} clients are served already"));
+            continue;
+        };
+        let (here, tree) = (Arc::clone(clients), Arc::clone(tree));
+        let serve = move || {
+            // The end of a client, orderly or not, concerns nobody else.
+            let _ = serve(&stream, &tree);
+            here.leave(number);
+        };
+        let thread = std::thread::Builder::new().name("weir-client".into());
+        if let Err(error) = thread.spawn(serve) {
+            tracing::warn!("a client of the control socket is turned away: no thread: {error}");
+            clients.leave(number);
+        }
+    }
+}
+
+/// A client that went before it was there is nothing. Else the system is short of something, and
+/// the client still waits: asked at once again, it would be refused at once again.
+fn bear(error: &io::Error) {
+    if !matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted) {
+        tracing::warn!("control socket: a client cannot be accepted: {error}");
+        std::thread::sleep(SHORTAGE_PAUSE);
+    }
+}
+
+fn turn_away(mut stream: &UnixStream, why: &str) {
+    let answer = encode_answer(&Err(Failure::new(Errno::Busy, why)));
+    // It fits into the socket's buffer; a client that is gone needs no answer.
+    let _ = stream.write_all(&answer);
+}
+
+/// Answers one client to its end.
+fn serve(mut stream: &UnixStream, tree: &Tree) -> io::Result<()> {
+    stream.set_read_timeout(Some(CLIENT_LIMIT))?;
+    stream.set_write_timeout(Some(CLIENT_LIMIT))?;
+    let mut from = BufReader::new(stream);
+    loop {
+        let answer = match Ask::read(&mut from) {
+            Ok(Some(ask)) => carry_out(&ask, tree),
+            Ok(None) => return Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+                let failure = Failure::new(Errno::Invalid, error.to_string());
+                stream.write_all(&encode_answer(&Err(failure)))?;
+                return Ok(());
+            }
+            Err(error) => return Err(error),
+        };
+        stream.write_all(&encode_answer(&answer))?;
+    }
+}
+
+fn carry_out(ask: &Ask, tree: &Tree) -> Answer {
+    match ask.verb {
+        Verb::List => tree.list(&ask.path).map(|names| encode_names(&names)),
+        Verb::Read => tree.read(&ask.path).map(String::into_bytes),
+        Verb::Write => tree.write(&ask.path, &ask.value).map(|()| Vec::new()),
+    }
+}

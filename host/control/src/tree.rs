@@ -1,0 +1,182 @@
+//! The tree: disks and parameters as files, with Linux's names, units, permissions and errors
+//! (block-core section 15).
+//!
+//! It is asked by path and answers with text: no file system, no socket and no clock. The control
+//! socket and the FUSE mount are two ways in. Directories are made when they are looked at, so
+//! `iosched/` is there exactly as long as a scheduler is attached.
+
+mod block;
+mod entry;
+mod folder;
+mod queue;
+
+use std::sync::{Arc, PoisonError, RwLock};
+
+use crate::disk::Disk;
+use crate::errno::{Errno, Failure};
+use crate::number::text_of;
+
+pub use block::{ATTRIBUTES as BLOCK_ATTRIBUTES, WEIR as WEIR_ATTRIBUTES};
+pub use entry::Attribute;
+pub use queue::ATTRIBUTES as QUEUE_ATTRIBUTES;
+
+use entry::Entry;
+
+use folder::{Child, Folder};
+
+/// What a store gets of one write, bytes: a page, as in sysfs. What is beyond is not looked at.
+pub const VALUE_MAX: usize = 4096;
+
+/// Longest path, bytes (PATH_MAX).
+pub const PATH_MAX: usize = 4096;
+
+/// What stands under a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Node {
+    /// Other names.
+    Directory,
+    /// A value.
+    File {
+        /// Whether it may be written.
+        writable: bool,
+    },
+}
+
+impl Node {
+    /// Its permissions, as of a file: 0555, 0444 or 0644.
+    #[must_use]
+    pub fn mode(self) -> u16 {
+        match self {
+            Node::Directory => 0o555,
+            Node::File { writable: false } => 0o444,
+            Node::File { writable: true } => 0o644,
+        }
+    }
+}
+
+/// What `module/*/parameters` say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Parameters {
+    /// `scsi_mod.use_blk_mq`: disks named `sd*` that state no queue mode are multi-queue.
+    pub scsi_mod_use_blk_mq: bool,
+    /// `dm_mod.use_blk_mq`: the same for mapped disks.
+    pub dm_mod_use_blk_mq: bool,
+}
+
+impl Default for Parameters {
+    /// Multi-queue, as weir's disks are by default.
+    fn default() -> Parameters {
+        Parameters { scsi_mod_use_blk_mq: true, dm_mod_use_blk_mq: true }
+    }
+}
+
+/// The tree of a daemon.
+#[derive(Default)]
+pub struct Tree {
+    parameters: Parameters,
+    disks: RwLock<Vec<Arc<Entry>>>,
+}
+
+impl Tree {
+    /// A tree without disks.
+    #[must_use]
+    pub fn new(parameters: Parameters) -> Tree {
+        Tree { parameters, disks: RwLock::default() }
+    }
+
+    /// Adds a disk, under the name in its configuration. `slots` is how many threads submit to it:
+    /// what Linux calls CPUs in `mq/`.
+    ///
+    /// # Panics
+    /// When a disk of that name is here already.
+    pub fn add(&self, disk: Arc<dyn Disk>, slots: usize) {
+        let mut disks = self.disks.write().unwrap_or_else(PoisonError::into_inner);
+        let name = &disk.config().name;
+        assert!(disks.iter().all(|entry| entry.name() != name), "disk {name} is in the tree");
+        let number = disks.len();
+        disks.push(Arc::new(Entry::new(disk, slots, number)));
+    }
+
+    /// What stands at `path`: names with `/` between, from the root.
+    ///
+    /// # Errors
+    /// ENOENT, or ENOTDIR where the path goes on behind a file.
+    pub fn look_up(&self, path: &str) -> Result<Node, Failure> {
+        self.find(path).map(|child| child.node())
+    }
+
+    /// The names in a directory, in the order they are shown.
+    ///
+    /// # Errors
+    /// As [`look_up`](Tree::look_up), and ENOTDIR for a file.
+    pub fn list(&self, path: &str) -> Result<Vec<(String, Node)>, Failure> {
+        match self.find(path)? {
+            Child::Folder(folder) => {
+                let children = folder.children(self);
+                Ok(children.into_iter().map(|(name, child)| (name, child.node())).collect())
+            }
+            Child::File(_) => {
+                Err(Failure::new(Errno::NotDirectory, format!("{path} is a file, no directory")))
+            }
+        }
+    }
+
+    /// The text of a file, with the newline at its end.
+    ///
+    /// # Errors
+    /// As [`look_up`](Tree::look_up), and EISDIR for a directory.
+    pub fn read(&self, path: &str) -> Result<String, Failure> {
+        match self.find(path)? {
+            Child::File(file) => file.show(self).map_err(|failure| failure.at(path)),
+            Child::Folder(_) => Err(is_directory(path)),
+        }
+    }
+
+    /// Writes to a file, as one `write` call does. It may wait until the I/O under way on the disk
+    /// has ended, so it is nothing for a thread that turns lanes. Of more than [`VALUE_MAX`] bytes
+    /// the rest is not looked at.
+    ///
+    /// # Errors
+    /// As [`look_up`](Tree::look_up); EISDIR for a directory, EACCES for a read-only file, and what
+    /// the attribute says of the value (EINVAL, ERANGE, ENODEV). Then nothing has changed.
+    pub fn write(&self, path: &str, value: &[u8]) -> Result<(), Failure> {
+        let file = match self.find(path)? {
+            Child::File(file) => file,
+            Child::Folder(_) => return Err(is_directory(path)),
+        };
+        if !file.is_writable() {
+            return Err(Failure::new(Errno::Access, format!("{path} is read-only")));
+        }
+        let text = text_of(&value[..value.len().min(VALUE_MAX)]);
+        file.store(&text).map_err(|failure| failure.at(path))
+    }
+
+    fn find(&self, path: &str) -> Result<Child, Failure> {
+        if path.len() > PATH_MAX {
+            let what = format!("a path of {} bytes; the longest has {PATH_MAX}", path.len());
+            return Err(Failure::new(Errno::NameTooLong, what));
+        }
+        let mut here = Child::Folder(Folder::Root);
+        for name in path.split('/').filter(|name| !name.is_empty()) {
+            let Child::Folder(folder) = here else {
+                let what = format!("{path}: there is a file before {name:?}, no directory");
+                return Err(Failure::new(Errno::NotDirectory, what));
+            };
+            let mut children = folder.children(self).into_iter();
+            let Some((_, child)) = children.find(|(known, _)| known == name) else {
+                let what = format!("{path}: there is no {name:?}");
+                return Err(Failure::new(Errno::NotFound, what));
+            };
+            here = child;
+        }
+        Ok(here)
+    }
+
+    fn entries(&self) -> Vec<Arc<Entry>> {
+        self.disks.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+fn is_directory(path: &str) -> Failure {
+    Failure::new(Errno::IsDirectory, format!("{path:?} is a directory"))
+}

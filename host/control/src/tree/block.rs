@@ -1,0 +1,96 @@
+//! The files of a disk beside its queue, and `proc/diskstats`.
+
+use std::fmt::Write;
+use std::sync::Arc;
+
+use weir_queue::{QueueMode, Spread};
+
+use super::entry::{Attribute, Entry};
+use crate::errno::Failure;
+use crate::number::{shown, unsigned};
+
+/// The major number of disks without one of their own: Linux's extended block devices.
+const MAJOR: u32 = 259;
+
+fn zero(_: &Entry) -> String {
+    String::from("0")
+}
+
+fn one(_: &Entry) -> String {
+    String::from("1")
+}
+
+/// The files of `block/<disk>`.
+pub const ATTRIBUTES: &[Attribute] = &[
+    Attribute::tells("alignment_offset", "bytes", "0", "First aligned byte.", zero),
+    Attribute::tells("capability", "", "0", "Flags of old kernels.", zero),
+    Attribute::tells("discard_alignment", "bytes", "driver", "First discardable byte.", |entry| {
+        entry.limits().discard_alignment.to_string()
+    }),
+    Attribute::tells("diskseq", "", "driver", "Number of this medium.", |entry| {
+        (entry.number + 1).to_string()
+    }),
+    Attribute::tells("ext_range", "", "1", "Partitions it may have, itself included.", one),
+    Attribute::tells("hidden", "", "0", "Whether nobody may open it.", zero),
+    Attribute::tells("inflight", "requests", "0", "Reads and writes with the driver.", |entry| {
+        let [reads, writes] = entry.disk.stats().in_driver;
+        format!("{reads:8} {writes:8}")
+    }),
+    Attribute::tells("range", "", "1", "Minor numbers it has.", one),
+    Attribute::tells("removable", "", "0", "Whether its medium can be taken out.", zero),
+    Attribute::tells("ro", "", "driver", "Whether writes are refused.", |entry| {
+        u8::from(entry.limits().read_only).to_string()
+    }),
+    Attribute::tells("size", "sectors", "driver", "Its size.", |entry| {
+        entry.limits().capacity.to_string()
+    }),
+    Attribute::tells("stat", "", "0", "The 17 statistics fields.", |entry| {
+        entry.disk.stats().line()
+    }),
+];
+
+/// The files of `block/<disk>/weir`.
+pub const WEIR: &[Attribute] = &[
+    Attribute::tells("last_switch_us", "us", "0", "I/O kept out by the last switch.", |entry| {
+        entry.disk.last_switch_us().to_string()
+    }),
+    Attribute::tells("queue_mode", "", "mq", "`mq` or `sq`.", |entry| {
+        String::from(match entry.disk.config().mode {
+            QueueMode::Mq => "mq",
+            QueueMode::Sq => "sq",
+        })
+    }),
+    Attribute::tells("queues", "", "driver", "Hard queues.", |entry| {
+        entry.disk.queues().to_string()
+    })
+    .takes("1 to the number of submitter slots", store_queues),
+    Attribute::tells("spread", "", "submitter", "`submitter` or `round-robin`.", |entry| {
+        String::from(match entry.disk.config().spread {
+            Spread::Submitter => "submitter",
+            Spread::RoundRobin => "round-robin",
+        })
+    }),
+];
+
+fn store_queues(entry: &Entry, text: &str) -> Result<(), Failure> {
+    let queues = unsigned("queues", text)?;
+    let most = match entry.disk.config().mode {
+        QueueMode::Sq => 1,
+        QueueMode::Mq => entry.slots.min(usize::from(u16::MAX)) as u32,
+    };
+    match u16::try_from(queues) {
+        Ok(count) if (1..=most).contains(&queues) => Ok(entry.disk.set_queues(count)?),
+        _ => Failure::invalid(format!("{} is outside 1..={most}", shown("queues", text))),
+    }
+}
+
+/// The text of `proc/diskstats`: a line for each disk.
+pub(crate) fn diskstats(entries: &[Arc<Entry>]) -> String {
+    let mut text = String::new();
+    for entry in entries {
+        let fields = entry.disk.stats().fields().map(|field| field.to_string()).join(" ");
+        writeln!(text, "{MAJOR:4} {:7} {} {fields}", entry.number, entry.name())
+            .expect("a string takes everything");
+    }
+    text
+}

@@ -1,0 +1,180 @@
+//! What stands in each directory.
+
+use std::sync::Arc;
+
+use weir_queue::QueueMode;
+use weir_sched::Tunable;
+
+use super::block::{self, diskstats};
+use super::entry::{Attribute, Entry};
+use super::queue;
+use super::{Node, Tree};
+use crate::errno::{Errno, Failure};
+
+/// A directory.
+pub(crate) enum Folder {
+    Root,
+    Block,
+    Disk(Arc<Entry>),
+    /// `holders`, `slaves` and `cpu<k>`: nothing stands in them.
+    Empty,
+    Queue(Arc<Entry>),
+    Iosched(Arc<Entry>),
+    Mq(Arc<Entry>),
+    HardQueue(Arc<Entry>, u16),
+    Weir(Arc<Entry>),
+    Modules,
+    Module(bool),
+    Parameters(bool),
+    Proc,
+}
+
+/// A file.
+pub(crate) enum File {
+    Attribute(Arc<Entry>, &'static Attribute),
+    Tunable(Arc<Entry>, &'static Tunable),
+    /// A file of `mq/<n>`: what it says.
+    Told(String),
+    Flag(bool),
+    Diskstats,
+}
+
+/// What a name stands for.
+pub(crate) enum Child {
+    Folder(Folder),
+    File(File),
+}
+
+impl Child {
+    pub(crate) fn node(&self) -> Node {
+        match self {
+            Child::Folder(_) => Node::Directory,
+            Child::File(file) => Node::File { writable: file.is_writable() },
+        }
+    }
+}
+
+type Children = Vec<(String, Child)>;
+
+impl Folder {
+    pub(crate) fn children(&self, tree: &Tree) -> Children {
+        match self {
+            Folder::Root => folders([
+                ("block", Folder::Block),
+                ("module", Folder::Modules),
+                ("proc", Folder::Proc),
+            ]),
+            Folder::Block => {
+                let disks = tree.entries().into_iter();
+                let named = |entry: Arc<Entry>| (String::from(entry.name()), Folder::Disk(entry));
+                disks.map(named).map(|(name, folder)| (name, Child::Folder(folder))).collect()
+            }
+            Folder::Disk(entry) => disk(entry),
+            Folder::Empty => Vec::new(),
+            Folder::Queue(entry) => queue_folder(entry),
+            Folder::Iosched(entry) => {
+                let rows = entry.disk.tunables().iter();
+                rows.map(|row| file(row.name, File::Tunable(Arc::clone(entry), row))).collect()
+            }
+            Folder::Mq(entry) => {
+                let numbered = |index: u16| {
+                    let folder = Folder::HardQueue(Arc::clone(entry), index);
+                    (index.to_string(), Child::Folder(folder))
+                };
+                (0..entry.disk.queues()).map(numbered).collect()
+            }
+            Folder::HardQueue(entry, index) => hard_queue(entry, *index),
+            Folder::Weir(entry) => attributes(entry, block::WEIR),
+            Folder::Modules => folders([
+                ("dm_mod", Folder::Module(tree.parameters.dm_mod_use_blk_mq)),
+                ("scsi_mod", Folder::Module(tree.parameters.scsi_mod_use_blk_mq)),
+            ]),
+            Folder::Module(flag) => folders([("parameters", Folder::Parameters(*flag))]),
+            Folder::Parameters(flag) => vec![file("use_blk_mq", File::Flag(*flag))],
+            Folder::Proc => vec![file("diskstats", File::Diskstats)],
+        }
+    }
+}
+
+fn folders<const N: usize>(named: [(&str, Folder); N]) -> Children {
+    named.map(|(name, folder)| (String::from(name), Child::Folder(folder))).into()
+}
+
+fn file(name: &str, file: File) -> (String, Child) {
+    (String::from(name), Child::File(file))
+}
+
+fn attributes(entry: &Arc<Entry>, table: &'static [Attribute]) -> Children {
+    let row = |row: &'static Attribute| file(row.name, File::Attribute(Arc::clone(entry), row));
+    table.iter().map(row).collect()
+}
+
+fn disk(entry: &Arc<Entry>) -> Children {
+    let mut children = attributes(entry, block::ATTRIBUTES);
+    children.extend(folders([
+        ("holders", Folder::Empty),
+        ("queue", Folder::Queue(Arc::clone(entry))),
+        ("slaves", Folder::Empty),
+        ("weir", Folder::Weir(Arc::clone(entry))),
+    ]));
+    // The legacy path has no hard queues to show.
+    if entry.disk.config().mode == QueueMode::Mq {
+        children.extend(folders([("mq", Folder::Mq(Arc::clone(entry)))]));
+    }
+    children.sort_by(|(a, _), (b, _)| a.cmp(b));
+    children
+}
+
+fn queue_folder(entry: &Arc<Entry>) -> Children {
+    let mut children = attributes(entry, queue::ATTRIBUTES);
+    if entry.disk.scheduler() != "none" {
+        children.extend(folders([("iosched", Folder::Iosched(Arc::clone(entry)))]));
+        children.sort_by(|(a, _), (b, _)| a.cmp(b));
+    }
+    children
+}
+
+fn hard_queue(entry: &Arc<Entry>, index: u16) -> Children {
+    let (depth, reserved) = entry.disk.tags();
+    let slots = entry.slots_of(index);
+    let told = |name: &str, text: String| file(name, File::Told(text));
+    let listed: Vec<String> = slots.iter().map(usize::to_string).collect();
+    let mut children: Children =
+        slots.iter().map(|slot| (format!("cpu{slot}"), Child::Folder(Folder::Empty))).collect();
+    children.push(told("cpu_list", listed.join(", ")));
+    children.push(told("nr_reserved_tags", reserved.to_string()));
+    children.push(told("nr_tags", depth.to_string()));
+    children
+}
+
+impl File {
+    pub(crate) fn is_writable(&self) -> bool {
+        match self {
+            File::Attribute(_, attribute) => attribute.store.is_some(),
+            File::Tunable(..) => true,
+            File::Told(_) | File::Flag(_) | File::Diskstats => false,
+        }
+    }
+
+    pub(crate) fn show(&self, tree: &Tree) -> Result<String, Failure> {
+        let mut text = match self {
+            File::Attribute(entry, attribute) => (attribute.show)(entry),
+            File::Tunable(entry, row) => entry.disk.tunable(row.name)?,
+            File::Told(text) => text.clone(),
+            File::Flag(flag) => String::from(if *flag { "Y" } else { "N" }),
+            File::Diskstats => return Ok(diskstats(&tree.entries())),
+        };
+        text.push('\n');
+        Ok(text)
+    }
+
+    pub(crate) fn store(&self, text: &str) -> Result<(), Failure> {
+        match self {
+            File::Attribute(entry, Attribute { store: Some(store), .. }) => store(entry, text),
+            File::Tunable(entry, row) => Ok(entry.disk.set_tunable(row.name, text)?),
+            File::Attribute(..) | File::Told(_) | File::Flag(_) | File::Diskstats => {
+                Err(Failure::new(Errno::Access, "it is read-only"))
+            }
+        }
+    }
+}

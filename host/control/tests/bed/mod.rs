@@ -1,0 +1,190 @@
+//! Disks for the tests of the tree: a real device, and one that has schedulers to switch.
+
+#![allow(dead_code, reason = "each test file uses its own part")]
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use weir_bio::{Limits, Nanos};
+use weir_control::{Disk, LiveDisk, Parameters, Tree};
+use weir_local::Ram;
+use weir_queue::{
+    Config, Device, Driver, DriverError, DriverQueue, Error, Home, Parts, Queues, Stats,
+};
+use weir_sched::{Number, Tunable, TunableError, Unit, tunable};
+
+/// What real memory says of itself.
+pub const BYTES: u64 = 64 << 20;
+
+/// A device in memory that nobody turns: nothing is under way in it.
+pub fn device(config: Config) -> Device {
+    Device::new(config, Arc::new(Ram::new(BYTES).unwrap())).unwrap()
+}
+
+/// The same as a disk of the tree.
+pub fn live(device: Device) -> LiveDisk {
+    LiveDisk::new(device, || Nanos(1))
+}
+
+/// What can be asked of a driver whose queues nobody opens: its limits.
+pub struct Paper(pub Limits);
+
+impl Driver for Paper {
+    fn limits(&self) -> Limits {
+        self.0.clone()
+    }
+
+    fn queues(&self) -> Queues {
+        Queues { max: 1, depth: 128, reserved: 0, shared_tags: false, home: Home::Any }
+    }
+
+    fn open(&self, _: u16, _: u16) -> Result<Box<dyn DriverQueue>, DriverError> {
+        Err(DriverError { what: String::from("it is made of paper"), source: None })
+    }
+}
+
+/// A tree of one disk, for two threads.
+pub fn tree(disk: impl Disk + 'static) -> Tree {
+    let tree = Tree::new(Parameters::default());
+    tree.add(Arc::new(disk), 2);
+    tree
+}
+
+const fn number(name: &'static str, default: i128, least: i128, strict: bool) -> Tunable {
+    Tunable {
+        name,
+        unit: Unit::Requests,
+        default,
+        least,
+        most: i32::MAX as i128,
+        number: Number::Signed32,
+        strict,
+        meaning: "For tests.",
+    }
+}
+
+/// Tunables of each kind.
+const TUNABLES: &[Tunable] = &[
+    number("fifo_batch", 16, 0, false),
+    number("prio_aging_expire", 10_000, 1, true),
+    Tunable {
+        most: u64::MAX as i128,
+        number: Number::Unsigned64,
+        ..number("read_lat_nsec", 2_000_000, 0, false)
+    },
+];
+
+/// A disk whose parts are plain values, with four schedulers; `none` has no tunables.
+pub struct Model {
+    config: Config,
+    state: Mutex<State>,
+}
+
+struct State {
+    parts: Parts,
+    queues: u16,
+    scheduler: &'static str,
+    values: BTreeMap<&'static str, i128>,
+    switches: u64,
+}
+
+pub const SCHEDULERS: [&str; 4] = ["none", "mq-deadline", "kyber", "bfq"];
+
+impl Model {
+    pub fn new(name: &str, limits: Limits) -> Model {
+        let parts = Parts {
+            limits,
+            nomerges: 0,
+            barriers: true,
+            nr_requests: 128,
+            iostats: true,
+            timeout_ns: 30_000_000_000,
+        };
+        let values = TUNABLES.iter().map(|row| (row.name, row.default)).collect();
+        let state = State { parts, queues: 1, scheduler: "none", values, switches: 0 };
+        let config = Config { name: String::from(name), ..Config::default() };
+        Model { config, state: Mutex::new(state) }
+    }
+}
+
+impl Disk for Model {
+    fn config(&self) -> &Config {
+        &self.config
+    }
+
+    fn parts(&self) -> Parts {
+        let parts = &self.state.lock().unwrap().parts;
+        Parts { limits: parts.limits.clone(), ..*parts }
+    }
+
+    fn change(&self, change: &mut dyn FnMut(&mut Parts)) -> Result<(), Error> {
+        let mut parts = self.parts();
+        change(&mut parts);
+        let most = if self.scheduler() == "none" { 128 } else { 2048 };
+        parts.nr_requests = parts.nr_requests.max(4);
+        if parts.nr_requests > most {
+            return Err(Error::Invalid(format!("nr_requests is above {most}")));
+        }
+        parts.limits = parts.limits.validate()?;
+        self.state.lock().unwrap().parts = parts;
+        Ok(())
+    }
+
+    fn stats(&self) -> Stats {
+        Stats::default()
+    }
+
+    fn queues(&self) -> u16 {
+        self.state.lock().unwrap().queues
+    }
+
+    fn set_queues(&self, queues: u16) -> Result<(), Error> {
+        self.state.lock().unwrap().queues = queues;
+        Ok(())
+    }
+
+    fn tags(&self) -> (u16, u16) {
+        (128, 0)
+    }
+
+    fn scheduler(&self) -> String {
+        String::from(self.state.lock().unwrap().scheduler)
+    }
+
+    fn schedulers(&self) -> Vec<&'static str> {
+        SCHEDULERS.into()
+    }
+
+    fn set_scheduler(&self, name: &str) -> Result<(), Error> {
+        let name = if name == "deadline" { "mq-deadline" } else { name };
+        let known = SCHEDULERS.into_iter().find(|known| *known == name);
+        let known = known.ok_or_else(|| Error::Invalid(format!("no scheduler {name:?}")))?;
+        let mut state = self.state.lock().unwrap();
+        if state.scheduler != known {
+            state.switches += 1;
+            state.parts.nr_requests = if known == "none" { 128 } else { 256 };
+        }
+        state.scheduler = known;
+        Ok(())
+    }
+
+    fn last_switch_us(&self) -> u64 {
+        self.state.lock().unwrap().switches
+    }
+
+    fn tunables(&self) -> &'static [Tunable] {
+        if self.scheduler() == "none" { &[] } else { TUNABLES }
+    }
+
+    fn tunable(&self, name: &str) -> Result<String, TunableError> {
+        let row = tunable::row(self.tunables(), name)?;
+        Ok(self.state.lock().unwrap().values[row.name].to_string())
+    }
+
+    fn set_tunable(&self, name: &str, text: &str) -> Result<(), TunableError> {
+        let row = tunable::row(self.tunables(), name)?;
+        let value = row.parse(text)?;
+        self.state.lock().unwrap().values.insert(row.name, value);
+        Ok(())
+    }
+}

@@ -1,0 +1,377 @@
+//! A running daemon's tree, as administrators reach it: `weir ls`, `get` and `set` over the control
+//! socket, and `cat` and `echo` under the folder it is mounted at.
+
+#![forbid(unsafe_code)]
+
+mod daemon;
+
+use std::fs;
+use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use daemon::outside::leave_out;
+use daemon::program::{Ended, Noise, Running, program, run};
+use daemon::{Daemon, Folder, weir};
+use serde_json::Value;
+
+/// Runs `weir` with these words to its end.
+#[track_caller]
+fn attempt(folder: &Folder, words: &[&str]) -> Ended {
+    let mut command = weir(folder);
+    command.args(words);
+    Running::start(command).end()
+}
+
+/// What it prints, when it succeeds.
+#[track_caller]
+fn told(folder: &Folder, words: &[&str]) -> String {
+    let Ended { code, stdout, stderr } = attempt(folder, words);
+    assert_eq!(code, Some(0), "weir {words:?}: {stderr}");
+    stdout
+}
+
+#[track_caller]
+fn expect_refused(folder: &Folder, words: &[&str], parts: &[&str]) {
+    let Ended { code, stdout, stderr } = attempt(folder, words);
+    assert_eq!((code, stdout.as_str()), (Some(2), ""), "weir {words:?}: {stderr}");
+    for part in parts {
+        assert!(stderr.contains(part), "weir {words:?} does not say {part:?} but {stderr}");
+    }
+}
+
+#[test]
+fn a_running_daemon_is_listed_read_and_written() {
+    let folder = Folder::new();
+    let daemon = Daemon::start(&folder, &["sda=ram:64MiB", "vdb=ram:1MiB,queue_mode=sq"]);
+    assert_eq!(told(&folder, &["ls"]), "block/\nmodule/\nproc/\n");
+    assert_eq!(told(&folder, &["ls", "block"]), "sda/\nvdb/\n");
+    assert!(told(&folder, &["ls", "block/sda/queue/"]).contains("\nnr_requests\n"));
+    assert_eq!(told(&folder, &["get", "block/sda/size"]), "131072\n");
+    assert_eq!(told(&folder, &["get", "block/vdb/weir/queue_mode"]), "sq\n");
+    assert_eq!(told(&folder, &["set", "block/sda/queue/nr_requests", "64"]), "");
+    assert_eq!(told(&folder, &["get", "block/sda/queue/nr_requests"]), "64\n");
+    let json: Value =
+        serde_json::from_str(&told(&folder, &["get", "--json", "block/sda/queue/nr_requests"]))
+            .expect("JSON");
+    assert_eq!(json["value"], "64");
+    let json: Value = serde_json::from_str(&told(&folder, &["ls", "--json"])).expect("JSON");
+    assert_eq!((&json[0]["name"], &json[0]["kind"]), (&"block".into(), &"directory".into()));
+    let socket = folder.near("weir-data/control.sock");
+    assert_eq!(fs::metadata(&socket).expect("a socket").permissions().mode() & 0o777, 0o600);
+    daemon.stop();
+    assert!(!socket.exists(), "the socket stays behind");
+}
+
+#[test]
+fn a_bad_write_names_the_error_and_changes_nothing() {
+    let folder = Folder::new();
+    let daemon = Daemon::start(&folder, &["sda=ram:64MiB,scheduler=none"]);
+    for (path, value, name) in [
+        ("block/sda/queue/scheduler", "frob", "EINVAL"),
+        ("block/sda/queue/scheduler", "", "EINVAL"),
+        ("block/sda/queue/nr_requests", "-1", "EINVAL"),
+        ("block/sda/queue/nr_requests", "100000", "EINVAL"),
+        ("block/sda/queue/nr_requests", "many", "EINVAL"),
+        ("block/sda/queue/nr_requests", &"9".repeat(100_000), "EINVAL"),
+        ("block/sda/size", "1", "EACCES"),
+        ("block/sda/queue", "1", "EISDIR"),
+        ("block/sda/queue/frob", "1", "ENOENT"),
+        ("block/sdb", "1", "ENOENT"),
+        ("block/sda/size/x", "1", "ENOTDIR"),
+    ] {
+        expect_refused(&folder, &["set", path, value], &[name, path]);
+    }
+    expect_refused(&folder, &["get", "block/sdb"], &["ENOENT", "sdb"]);
+    expect_refused(&folder, &["ls", "block/sda/size"], &["ENOTDIR", "block/sda/size"]);
+    expect_refused(&folder, &["set", "block/sda/queue/nomerges"], &["VALUE"]);
+    let scheduler = told(&folder, &["get", "block/sda/queue/scheduler"]);
+    assert!(scheduler == "none\n" || scheduler.starts_with("[none] "), "{scheduler:?}");
+    assert_eq!(told(&folder, &["get", "block/sda/queue/nr_requests"]), "128\n");
+    daemon.stop();
+}
+
+#[test]
+fn the_socket_is_named_by_flag_or_environment_and_else_in_weir_data() {
+    let folder = Folder::new();
+    let (flagged, named) = (folder.near("flagged.sock"), folder.near("named.sock"));
+    let serve = |nbd: &str| {
+        let mut command = weir(&folder);
+        command.args(["serve", "--disk", "sda=ram:1MiB", "--nbd"]).arg(format!("unix:{nbd}"));
+        command
+    };
+    let mut command = serve("a.sock");
+    command.arg("--control").arg(&flagged).env("WEIR_CONTROL", &named);
+    let first = Daemon::spawn(command);
+    assert!(flagged.exists() && !named.exists(), "the flag comes before the environment");
+    let mut command = serve("b.sock");
+    command.env("WEIR_CONTROL", &named);
+    let second = Daemon::spawn(command);
+    assert!(named.exists() && !folder.near("weir-data").exists());
+    let mut command = weir(&folder);
+    command.args(["get", "block/sda/size"]).env("WEIR_CONTROL", &named);
+    assert_eq!(Running::start(command).succeed().stdout, "2048\n");
+    let path = flagged.display().to_string();
+    assert_eq!(told(&folder, &["get", "--control", &path, "block/sda/size"]), "2048\n");
+    expect_refused(
+        &folder,
+        &["get", "block/sda/size"],
+        &["weir-data/control.sock", "No such file"],
+    );
+    let words = ["serve", "--disk", "a=ram:1M", "--nbd", "unix:c.sock", "--control", &path];
+    expect_refused(&folder, &words, &[&path, "in use"]);
+    let long = "x".repeat(200);
+    let words = ["serve", "--disk", "a=ram:1M", "--nbd", "unix:c.sock", "--control", &long];
+    expect_refused(&folder, &words, &[&long, "1..=107"]);
+    first.stop();
+    second.stop();
+}
+
+#[test]
+fn a_second_daemon_beside_the_first_serves_without_a_control_socket_and_says_so() {
+    let folder = Folder::new();
+    let first = Daemon::start(&folder, &["sda=ram:1MiB"]);
+    let mut command = weir(&folder);
+    command.args(["serve", "--disk", "vdb=ram:1MiB", "--nbd", "unix:other.sock"]);
+    let second = Daemon::spawn(command);
+    assert!(second.said().contains("control.sock is in use"), "{}", second.said());
+    second.stop();
+    assert_eq!(told(&folder, &["ls", "block"]), "sda/\n", "the first one still has its socket");
+    first.stop();
+}
+
+#[test]
+fn every_scheduler_is_told_with_its_tunables() {
+    let folder = Folder::new();
+    let text = told(&folder, &["schedulers"]);
+    assert!(text.contains("none (queue_mode=mq, counterpart noop)"), "{text}");
+    let json: Value =
+        serde_json::from_str(&told(&folder, &["schedulers", "--json"])).expect("JSON");
+    let entries = json.as_array().expect("an array");
+    for entry in entries {
+        let name = entry["name"].as_str().expect("a name");
+        let one = told(&folder, &["schedulers", name]);
+        for tunable in entry["tunables"].as_array().expect("an array") {
+            assert!(one.contains(tunable["name"].as_str().expect("a name")), "{one}");
+        }
+    }
+    expect_refused(&folder, &["schedulers", "frob"], &["\"frob\"", "none", "noop"]);
+}
+
+/// A daemon whose tree is mounted, and where; `None` where that cannot be done.
+fn mounted(folder: &Folder, disk: &str) -> Option<(Daemon, PathBuf)> {
+    let tree = folder.near("tree");
+    fs::create_dir_all(&tree).expect("a folder");
+    if !Path::new("/dev/fuse").exists() || !rustix::process::geteuid().is_root() {
+        leave_out("mounting needs /dev/fuse and root");
+        return None;
+    }
+    Some((Daemon::spawn(serve_tree(folder, disk, &tree)), tree))
+}
+
+fn serve_tree(folder: &Folder, disk: &str, tree: &Path) -> std::process::Command {
+    let mut command = weir(folder);
+    command.args(["serve", "--disk", disk, "--nbd", "unix:tree-nbd.sock", "--tree"]).arg(tree);
+    command
+}
+
+/// A shell in the folder of the tree. bash, because dash says "I/O error" of every error.
+#[track_caller]
+fn shell(tree: &Path, script: &str) -> Ended {
+    let mut command = program("bash");
+    command.arg("-c").arg(script).current_dir(tree);
+    Running::start(command).end()
+}
+
+#[test]
+fn cat_and_echo_do_under_the_mount_what_they_do_in_sysfs() {
+    let folder = Folder::new();
+    let Some((daemon, tree)) = mounted(&folder, "sda=ram:64MiB,queue_mode=sq,scheduler=noop")
+    else {
+        return;
+    };
+    let cat = shell(&tree, "cat block/sda/queue/scheduler");
+    assert!(cat.stdout.contains("[noop]"), "{cat:?}");
+    let echo = shell(
+        &tree,
+        "echo noop > block/sda/queue/scheduler && echo 64 > block/sda/queue/nr_requests",
+    );
+    assert_eq!((echo.code, echo.stderr.as_str()), (Some(0), ""));
+    assert_eq!(told(&folder, &["get", "block/sda/queue/nr_requests"]), "64\n");
+    for (script, said) in [
+        ("echo frob > block/sda/queue/scheduler", "Invalid argument"),
+        ("echo > block/sda/queue/scheduler", "Invalid argument"),
+        (
+            "head -c 1048576 /dev/zero | tr '\\0' 9 > block/sda/queue/nr_requests",
+            "Invalid argument",
+        ),
+        ("echo 1 > block/sda/size", "Permission denied"),
+        ("echo 1 > block/sda/queue/frob", "Permission denied"),
+        ("cat block/sda/queue/frob", "No such file"),
+        ("cat block/sda", "Is a directory"),
+        ("chmod 777 block/sda/queue/scheduler", "Operation not permitted"),
+        ("rm block/sda/queue/scheduler", "Operation not permitted"),
+        ("mkdir block/sdb", "Operation not permitted"),
+        ("rmdir block/sda", "Operation not permitted"),
+        ("mv block/sda block/sdb", "Operation not permitted"),
+    ] {
+        let ended = shell(&tree, script);
+        assert_ne!(ended.code, Some(0), "{script}");
+        assert!(ended.stderr.contains(said), "{script}: {ended:?}");
+    }
+    assert_eq!(told(&folder, &["get", "block/sda/queue/nr_requests"]), "64\n");
+    assert_eq!(
+        shell(&tree, "ls block/sda/weir").stdout,
+        "last_switch_us\nqueue_mode\nqueues\nspread\n"
+    );
+    let everything = shell(&tree, "find . -type f -exec cat {} + > /dev/null");
+    assert_eq!((everything.code, everything.stderr.as_str()), (Some(0), ""));
+    let modes = shell(&tree, "stat -c %a block/sda/size block/sda/queue/scheduler block");
+    assert_eq!(modes.stdout, "444\n644\n555\n");
+    let stats = shell(&tree, "cat proc/diskstats; dd if=proc/diskstats bs=7 status=none");
+    let lines: Vec<&str> = stats.stdout.lines().collect();
+    assert!(lines.len() == 2 && lines[0] == lines[1], "read in pieces: {stats:?}");
+    assert_eq!(lines[0].split_whitespace().nth(2), Some("sda"));
+    daemon.stop();
+}
+
+#[test]
+fn a_stop_unmounts_the_tree_though_it_is_in_use() {
+    let folder = Folder::new();
+    let Some((daemon, tree)) = mounted(&folder, "sda=ram:1MiB") else { return };
+    let held = fs::File::open(tree.join("block/sda/queue/scheduler")).expect("a file");
+    daemon.stop();
+    assert_eq!(fs::read_dir(&tree).expect("the folder").count(), 0, "it is still mounted");
+    drop(held);
+}
+
+#[test]
+fn a_folder_that_is_missing_or_busy_is_refused_with_its_name() {
+    let folder = Folder::new();
+    let missing = folder.near("missing").display().to_string();
+    let refuse = |tree: &str, part: &str| {
+        let words = ["serve", "--disk", "a=ram:1M", "--nbd", "unix:x.sock", "--tree", tree];
+        expect_refused(&folder, &words, &[tree, part]);
+    };
+    refuse(&missing, "no such folder");
+    refuse("/dev/null", "no folder");
+    let Some((daemon, tree)) = mounted(&folder, "sda=ram:1MiB") else { return };
+    let busy = tree.display().to_string();
+    refuse(&busy, "busy");
+    assert_eq!(shell(&tree, "cat block/sda/size").stdout, "2048\n", "the first one serves on");
+    // One that is killed cannot unmount.
+    daemon.kill();
+    refuse(&busy, "a daemon that is gone");
+    run("umount", &[&busy]);
+    Daemon::spawn(serve_tree(&folder, "sda=ram:1MiB", &tree)).stop();
+}
+
+/// What stands at an offset of the disk in a test: different in every block and every round.
+fn pattern(seed: u64, offset: u64, bytes: usize) -> Vec<u8> {
+    let mut block = vec![0; bytes];
+    Noise::new(seed ^ offset.rotate_left(17)).fill(&mut block);
+    block
+}
+
+#[test]
+fn a_disk_is_a_file_that_many_read_and_write_at_once() {
+    const WRITERS: u64 = 8;
+    const ROUNDS: u64 = 24;
+    const CHUNK: usize = 192 << 10;
+    let folder = Folder::new();
+    let Some((daemon, tree)) = mounted(&folder, "sda=ram:64MiB,queues=2") else { return };
+    let disk = tree.join("dev/sda");
+    assert_eq!(fs::metadata(&disk).expect("a disk").len(), 64 << 20);
+    std::thread::scope(|scope| {
+        for writer in 0..WRITERS {
+            let disk = &disk;
+            scope.spawn(move || {
+                let file = fs::OpenOptions::new().read(true).write(true).open(disk).expect("open");
+                for round in 0..ROUNDS {
+                    let offset = (round * WRITERS + writer) * CHUNK as u64;
+                    let bytes = pattern(writer, offset, CHUNK);
+                    file.write_all_at(&bytes, offset).expect("a write");
+                    let mut back = vec![0; CHUNK];
+                    file.read_exact_at(&mut back, offset).expect("a read");
+                    assert!(back == bytes, "writer {writer}, round {round}");
+                }
+                file.sync_all().expect("a flush");
+            });
+        }
+    });
+    let file = fs::OpenOptions::new().read(true).write(true).open(&disk).expect("open");
+    for place in 0..WRITERS * ROUNDS {
+        let offset = place * CHUNK as u64;
+        let mut back = vec![0; CHUNK];
+        file.read_exact_at(&mut back, offset).expect("a read");
+        assert!(back == pattern(place % WRITERS, offset, CHUNK), "at {offset}");
+    }
+    let size = 64 << 20;
+    let mut bytes = [1; 1000];
+    assert_eq!(file.read_at(&mut bytes, size - 100).expect("the last bytes"), 100);
+    assert_eq!(file.read_at(&mut bytes, size).expect("the end"), 0);
+    let errno = |outcome: std::io::Result<usize>| outcome.expect_err("refused").raw_os_error();
+    assert_eq!(errno(file.write_at(&bytes, 0)), Some(22), "half a block");
+    assert_eq!(errno(file.write_at(&bytes[..512], 1)), Some(22), "between blocks");
+    assert_eq!(errno(file.write_at(&bytes[..512], size)), Some(28), "behind the end");
+    drop(file);
+    let dd = "dd if=/dev/urandom of=dev/sda bs=64k count=16 status=none";
+    assert_eq!(shell(&tree, dd).code, Some(0), "dd truncates, and a disk keeps its length");
+    assert_eq!(fs::metadata(&disk).expect("a disk").len(), 64 << 20);
+    daemon.stop();
+}
+
+#[test]
+fn a_disk_that_may_only_be_read_is_not_opened_to_write() {
+    let folder = Folder::new();
+    let Some((daemon, tree)) = mounted(&folder, "sda=ram:1MiB,readonly") else { return };
+    let open = fs::OpenOptions::new().write(true).open(tree.join("dev/sda"));
+    assert_eq!(open.expect_err("read-only").raw_os_error(), Some(30));
+    assert_eq!(fs::read(tree.join("dev/sda")).expect("zeros"), vec![0; 1 << 20]);
+    assert_eq!(shell(&tree, "ls dev; stat -c %a dev/sda").stdout, "sda\n400\n");
+    daemon.stop();
+}
+
+/// A file system on a loop device on the disk, while requests and parts of the disk change.
+const FILE_SYSTEM: &str = r#"
+set -e
+device=$(losetup --find --show --direct-io=$1 $2/dev/sda)
+trap 'umount $3 2>/dev/null || true; losetup --detach $device' EXIT
+mkfs.ext4 -q $device
+mount $device $3
+mkdir $3/data
+for round in 1 2 3 4; do
+    for file in 1 2 3 4; do
+        dd if=/dev/urandom of=$3/data/$round-$file bs=1M count=2 status=none &
+    done
+    for value in 16 2 0; do
+        echo 64 > $2/block/sda/queue/nr_requests
+        echo $value > $2/block/sda/queue/nomerges
+        echo 128 > $2/block/sda/queue/nr_requests
+    done
+    wait
+done
+(cd $3/data && sha256sum *) > $4
+sync
+umount $3
+mount $device $3
+(cd $3/data && sha256sum --quiet -c $4)
+umount $3
+e2fsck -f -n $device
+"#;
+
+#[test]
+#[ignore = "needs losetup, mkfs.ext4, e2fsck, mount"]
+fn a_file_system_on_a_loop_device_on_the_disk_is_whole() {
+    for direct in ["on", "off"] {
+        let folder = Folder::new();
+        let disk = folder.file_disk("sda", "256MiB", "");
+        let Some((daemon, tree)) = mounted(&folder, &disk) else { return };
+        let (sums, mount) = (folder.near("sums"), folder.near("mnt"));
+        fs::create_dir(&mount).expect("a folder");
+        let mut command = program("bash");
+        command.args(["-c", FILE_SYSTEM, "bash", direct]).args([&tree, &mount, &sums]);
+        Running::start(command).succeed();
+        daemon.stop();
+        run("e2fsck", &["-f", "-n", &folder.image("sda").display().to_string()]);
+    }
+}

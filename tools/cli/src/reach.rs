@@ -1,0 +1,76 @@
+//! The ways to a daemon's tree: the control socket and the mount.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use weir::{Device, Host};
+use weir_control::{Server, Tree};
+use weir_fuse::Mount;
+
+use crate::Failure;
+use crate::serve::check_socket_path;
+
+/// What is open. Dropping it closes both.
+pub(crate) struct Reach {
+    mount: Option<Mount>,
+    control: Option<Server>,
+}
+
+impl Reach {
+    /// Opens the control socket at `named`, or at `default`, and mounts the tree at `folder`, with
+    /// the disks themselves under `dev`.
+    ///
+    /// A socket or folder that was named and cannot be had is an error. The default socket is
+    /// something nobody asked for: without it the daemon serves as well, and says so.
+    pub(crate) fn open(
+        tree: &Arc<Tree>,
+        named: Option<PathBuf>,
+        default: Option<&str>,
+        folder: Option<&Path>,
+        (host, devices): (&Arc<Host>, &[Device]),
+    ) -> Result<Reach, Failure> {
+        let control = match (named, default) {
+            (Some(path), _) => {
+                check_socket_path(&format!("control socket {:?}", path.display()), &path)?;
+                Some(Server::open(&path, Arc::clone(tree)).map_err(|e| refused(&path, &e))?)
+            }
+            (None, Some(path)) => open_default(Path::new(path), tree),
+            (None, None) => None,
+        };
+        let open = |folder| Mount::open(folder, Arc::clone(tree), host, devices);
+        let mount = folder.map(open).transpose();
+        let mount = mount.map_err(|error| Failure::Bad(error.to_string()))?;
+        Ok(Reach { mount, control })
+    }
+
+    /// Says where they are.
+    pub(crate) fn introduce(&self) {
+        if let Some(control) = &self.control {
+            println!("control socket:\n  {}", control.path().display());
+        }
+        if let Some(mount) = &self.mount {
+            println!("tree:\n  {}", mount.folder().display());
+        }
+    }
+}
+
+fn refused(path: &Path, error: &io::Error) -> String {
+    let path = path.display();
+    match error.kind() {
+        io::ErrorKind::AddrInUse => format!("control socket {path} is in use"),
+        _ => format!("control socket {path}: {error}"),
+    }
+}
+
+fn open_default(path: &Path, tree: &Arc<Tree>) -> Option<Server> {
+    let folder = path.parent().map_or(Ok(()), std::fs::create_dir_all);
+    match folder.and_then(|()| Server::open(path, Arc::clone(tree))) {
+        Ok(server) => Some(server),
+        Err(error) => {
+            let why = refused(path, &error);
+            tracing::warn!("{why}; no `weir get` or `set` for this daemon without --control SOCK");
+            None
+        }
+    }
+}

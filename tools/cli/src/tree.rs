@@ -1,0 +1,129 @@
+//! `weir ls`, `get` and `set`: the tree of a running daemon, over its control socket.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+use clap::Args;
+use serde_json::json;
+use weir_control::{Client, ClientError, Node};
+
+use crate::Failure;
+
+/// The control socket of a daemon that was told nothing.
+pub(crate) const DEFAULT_CONTROL: &str = "weir-data/control.sock";
+
+/// Where a daemon's control socket is.
+#[derive(Debug, Args)]
+pub(crate) struct Control {
+    /// The daemon's control socket; else $WEIR_CONTROL, else ./weir-data/control.sock.
+    #[arg(long = "control", value_name = "SOCK")]
+    socket: Option<PathBuf>,
+}
+
+impl Control {
+    /// The socket that was named, by flag or environment.
+    pub(crate) fn named(&self) -> Option<PathBuf> {
+        let environment = || std::env::var_os("WEIR_CONTROL").filter(|path| !path.is_empty());
+        self.socket.clone().or_else(|| environment().map(PathBuf::from))
+    }
+
+    fn connect(&self) -> Result<Client, Failure> {
+        let path = self.named().unwrap_or_else(|| PathBuf::from(DEFAULT_CONTROL));
+        Ok(Client::connect(&path)?)
+    }
+}
+
+impl From<ClientError> for Failure {
+    fn from(error: ClientError) -> Failure {
+        Failure::Bad(error.to_string())
+    }
+}
+
+/// Lists a directory of a running daemon's tree.
+///
+/// Example: weir ls block/sda/queue
+#[derive(Debug, Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Ls {
+    /// A path in the tree, as block/sda; the root if not given.
+    #[arg(default_value = "")]
+    path: String,
+    /// Print one JSON document.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    control: Control,
+}
+
+impl Ls {
+    pub(crate) fn run(&self) -> Result<(), Failure> {
+        let names = self.control.connect()?.list(&self.path)?;
+        if self.json {
+            let entries = names.iter().map(|(name, node)| {
+                let (kind, writable) = match node {
+                    Node::Directory => ("directory", false),
+                    Node::File { writable } => ("file", *writable),
+                };
+                json!({ "name": name, "kind": kind, "writable": writable })
+            });
+            println!("{}", json!(entries.collect::<Vec<_>>()));
+            return Ok(());
+        }
+        for (name, node) in names {
+            println!("{name}{}", if node == Node::Directory { "/" } else { "" });
+        }
+        Ok(())
+    }
+}
+
+/// Prints a file of a running daemon's tree.
+///
+/// Example: weir get block/sda/queue/scheduler
+#[derive(Debug, Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Get {
+    /// A path in the tree, as block/sda/queue/scheduler.
+    path: String,
+    /// Print one JSON document.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    control: Control,
+}
+
+impl Get {
+    pub(crate) fn run(&self) -> Result<(), Failure> {
+        let text = self.control.connect()?.read(&self.path)?;
+        if self.json {
+            println!("{}", json!({ "path": self.path, "value": text.trim_end_matches('\n') }));
+        } else {
+            print!("{text}");
+        }
+        Ok(())
+    }
+}
+
+/// Writes to a file of a running daemon's tree.
+///
+/// A value is taken, cut down to its range or refused as Linux does with the file of that name;
+/// then the error's name is printed and the exit status is 2.
+///
+/// Example: weir set block/sda/queue/nr_requests 64
+#[derive(Debug, Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Set {
+    /// A path in the tree, as block/sda/queue/nr_requests.
+    path: String,
+    /// What to write.
+    #[arg(allow_hyphen_values = true)]
+    value: OsString,
+    #[command(flatten)]
+    control: Control,
+}
+
+impl Set {
+    pub(crate) fn run(&self) -> Result<(), Failure> {
+        Ok(self.control.connect()?.write(&self.path, self.value.as_bytes())?)
+    }
+}
