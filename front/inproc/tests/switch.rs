@@ -1,0 +1,265 @@
+//! Changes under load: several threads write, read back and check, on every path, while another
+//! switches schedulers, sets tunables and changes how many requests and hard queues there are.
+
+mod bed;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use bed::seed;
+use weir::{
+    Bio, Buf, Clock, Completion, Config, Data, Device, Disk, Op, QueueMode, Session, Source,
+    Spread, Status,
+};
+use weir_bio::{Limits, Prng};
+use weir_local::Ram;
+use weir_queue::{Driver, DriverError, DriverQueue, Queues};
+
+/// Changes of each mode.
+const CHANGES: u64 = 250;
+
+/// Threads that do I/O, I/Os each has under way, and blocks each has to itself.
+const THREADS: u64 = 3;
+const UNDER_WAY: usize = 24;
+const BLOCKS: u64 = 128;
+
+/// Bytes and sectors of a block.
+const BLOCK: usize = 4096;
+const SECTORS: u64 = 8;
+
+/// Memory whose hard queues draw on one set of tags, if they are to, and which has so many of them
+/// at most.
+struct Memory {
+    inner: Ram,
+    shared_tags: bool,
+    most: u16,
+}
+
+impl Driver for Memory {
+    fn limits(&self) -> Limits {
+        self.inner.limits()
+    }
+
+    fn queues(&self) -> Queues {
+        let Memory { shared_tags, most, .. } = *self;
+        Queues { shared_tags, max: most, depth: 16, ..self.inner.queues() }
+    }
+
+    fn open(&self, index: u16, depth: u16) -> Result<Box<dyn DriverQueue>, DriverError> {
+        self.inner.open(index, depth)
+    }
+}
+
+/// A way of putting queues in front of it.
+#[derive(Clone, Copy, Debug)]
+struct Path {
+    mode: QueueMode,
+    spread: Spread,
+    queues: u16,
+    shared_tags: bool,
+}
+
+const fn path(mode: QueueMode, queues: u16, shared_tags: bool) -> Path {
+    Path { mode, spread: Spread::Submitter, queues, shared_tags }
+}
+
+const PATHS: [Path; 5] = [
+    path(QueueMode::Sq, 1, false),
+    path(QueueMode::Mq, 1, false),
+    path(QueueMode::Mq, 2, false),
+    path(QueueMode::Mq, 2, true),
+    Path { spread: Spread::RoundRobin, ..path(QueueMode::Mq, 2, false) },
+];
+
+/// The most hard queues a path has in these tests.
+const QUEUES_MAX: u16 = 5;
+
+fn open(path: Path) -> Disk {
+    let Path { mode, spread, queues, shared_tags } = path;
+    let most = if mode == QueueMode::Sq { 1 } else { QUEUES_MAX };
+    let inner = Ram::new(THREADS * BLOCKS * BLOCK as u64).unwrap();
+    let driver = Arc::new(Memory { inner, shared_tags, most });
+    let config = Config { name: "sda".into(), mode, spread, queues, ..Config::default() };
+    let device = Device::new(config, driver).unwrap();
+    Disk::builder(Source::Device(device)).reactors(2).open().unwrap()
+}
+
+/// What a block holds after so many writes; zeros before the first.
+fn contents(block: u64, writes: u64) -> [u8; BLOCK] {
+    let mut bytes = [0; BLOCK];
+    if writes > 0 {
+        Prng::new(block << 32 | writes).fill(&mut bytes);
+    }
+    bytes
+}
+
+/// One thread's load: random writes and reads of its own blocks, one of a block at a time.
+struct Load {
+    session: Session,
+    first: u64,
+    /// By block: how often it was written.
+    writes: Vec<u64>,
+    busy: Vec<bool>,
+    under_way: usize,
+    prng: Prng,
+    ended: u64,
+}
+
+impl Load {
+    fn new(disk: &Disk, first: u64, seed: u64) -> Load {
+        Load {
+            session: disk.session().unwrap(),
+            first,
+            writes: vec![0; BLOCKS as usize],
+            busy: vec![false; BLOCKS as usize],
+            under_way: 0,
+            prng: Prng::new(seed),
+            ended: 0,
+        }
+    }
+
+    /// Until it is told to stop; then reads everything once more. Says how many I/Os ended.
+    fn run(mut self, stop: &AtomicBool) -> u64 {
+        while !stop.load(Ordering::Relaxed) {
+            while self.under_way < UNDER_WAY {
+                self.start_one();
+            }
+            self.take_some();
+        }
+        while self.under_way > 0 {
+            self.take_some();
+        }
+        for block in 0..BLOCKS {
+            self.start(Op::Read, block);
+            while self.under_way > 0 {
+                self.take_some();
+            }
+        }
+        self.ended
+    }
+
+    fn start_one(&mut self) {
+        // Now and then in order, so that there is something to merge.
+        let from = self.prng.below(BLOCKS);
+        let run = if self.prng.percent(30) { 4 } else { 1 };
+        let op = if self.prng.percent(50) { Op::Write } else { Op::Read };
+        for block in (from..BLOCKS).take(run) {
+            if !self.busy[block as usize] {
+                self.start(op, block);
+            }
+        }
+    }
+
+    fn start(&mut self, op: Op, block: u64) {
+        let (index, place) = (block as usize, self.first + block);
+        let mut buf = Buf::zeroed(BLOCK);
+        if op == Op::Write {
+            self.writes[index] += 1;
+            buf.copy_from_slice(&contents(place, self.writes[index]));
+        }
+        self.busy[index] = true;
+        self.under_way += 1;
+        let bio = Bio::new(op, place * SECTORS, SECTORS as u32, Data::One(buf));
+        self.session.submit(bio.cookie(block));
+    }
+
+    fn take_some(&mut self) {
+        let Load { session, first, writes, busy, under_way, ended, .. } = self;
+        session.wait(|completion| {
+            let Completion { cookie: block, status, op, data, .. } = completion;
+            let index = block as usize;
+            let place = *first + block;
+            assert_eq!(status, Status::Ok, "{op:?} of block {place}");
+            if op == Op::Read {
+                let mut bytes = [0; BLOCK];
+                data.copy_to(&mut bytes);
+                let right = bytes == contents(place, writes[index]);
+                assert!(right, "block {place} is not what write {} left", writes[index]);
+            }
+            assert!(std::mem::replace(&mut busy[index], false), "block {place} ended twice");
+            *under_way -= 1;
+            *ended += 1;
+        });
+    }
+}
+
+/// Lets every thread's load run on a disk while `change` is called so many times.
+fn change_under_load(path: Path, seed: u64, mut change: impl FnMut(&Disk, &mut Prng)) {
+    let disk = open(path);
+    let stop = AtomicBool::new(false);
+    let mut prng = Prng::new(seed);
+    let ended: u64 = std::thread::scope(|scope| {
+        let loads: Vec<_> = (0..THREADS)
+            .map(|thread| {
+                let load_seed = prng.next();
+                let (disk, stop) = (disk.clone(), &stop);
+                scope.spawn(move || Load::new(&disk, thread * BLOCKS, load_seed).run(stop))
+            })
+            .collect();
+        let end = StopAtEnd(&stop);
+        for _ in 0..CHANGES {
+            change(&disk, &mut prng);
+        }
+        drop(end);
+        loads.into_iter().map(|load| load.join().expect("a load that was right")).sum()
+    });
+    assert!(ended > CHANGES, "{ended} I/Os were no load");
+    let stats = disk.stats();
+    assert_eq!((stats.in_flight, stats.errors), (0, 0));
+    println!("{path:?}: {CHANGES} changes beside {ended} I/Os");
+    disk.close().unwrap();
+}
+
+/// Loads end also when the changes fail.
+struct StopAtEnd<'a>(&'a AtomicBool);
+
+impl Drop for StopAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Another scheduler than the one there is, if the path has another.
+fn switch(device: &Device, prng: &mut Prng) {
+    let before = device.scheduler();
+    let others: Vec<_> = device.schedulers().into_iter().filter(|name| *name != before).collect();
+    if others.is_empty() {
+        return;
+    }
+    let name = others[prng.below(others.len() as u64) as usize];
+    device.set_scheduler(name, &|| Clock.now()).unwrap();
+    assert_eq!(device.scheduler(), name);
+}
+
+/// A small value for one of the scheduler's tunables. One that it does not take changes nothing.
+fn tune(device: &Device, prng: &mut Prng) {
+    let table = device.tunables();
+    if table.is_empty() {
+        return;
+    }
+    let tunable = &table[prng.below(table.len() as u64) as usize];
+    let before = device.tunable(tunable.name).unwrap();
+    let refused = device.set_tunable(tunable.name, &prng.below(6).to_string()).is_err();
+    assert!(!refused || device.tunable(tunable.name).unwrap() == before, "{}", tunable.name);
+}
+
+fn resize(device: &Device, prng: &mut Prng) {
+    let most = if device.scheduler() == "none" { u64::from(device.depth()) } else { 64 };
+    let count = 4 + prng.below(most - 3) as u16;
+    device.reconfigure(|parts| parts.nr_requests = count).unwrap();
+    assert_eq!(device.nr_requests(), count);
+}
+
+#[test]
+fn nothing_is_lost_while_schedulers_tunables_and_requests_change() {
+    let seed = seed();
+    for path in PATHS {
+        change_under_load(path, seed, |disk, prng| {
+            switch(disk.device(), prng);
+            tune(disk.device(), prng);
+            if prng.percent(25) {
+                resize(disk.device(), prng);
+            }
+        });
+    }
+}
