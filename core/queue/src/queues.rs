@@ -61,7 +61,8 @@ impl Device {
     ///
     /// # Errors
     /// A number outside `1..=`[`queues_max`](Device::queues_max), a device that no host turns or
-    /// that is offline, or what the driver says to another queue. Nothing changes then.
+    /// that is offline, a queue to close that has requests which timed out and were not answered, or
+    /// what the driver says to another queue. Nothing changes then.
     pub fn set_queues(&self, queues: u16) -> Result<(), Error> {
         let shared = &self.shared;
         let (name, most) = (&shared.config.name, self.queues_max());
@@ -108,6 +109,17 @@ impl Device {
     /// it was.
     fn change_lanes(&self, homes: &dyn LaneHomes, before: u16, after: u16) -> Result<(), Error> {
         let shared = &self.shared;
+        for index in usize::from(after)..usize::from(before) {
+            let lost = shared.lanes[index].gauges.quarantined.read();
+            if lost > 0 {
+                // Their memory is the driver's until it answers, and this lane would take it back.
+                return invalid(format!(
+                    "queues={after} of {}: hard queue {index} waits for {lost} answers to \
+                     requests that timed out",
+                    shared.config.name
+                ));
+            }
+        }
         shared.use_lanes(after);
         for index in usize::from(before)..usize::from(after) {
             if let Err(error) = homes.open(self, index) {

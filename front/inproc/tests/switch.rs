@@ -39,6 +39,8 @@ struct Memory {
     inner: Ram,
     shared_tags: bool,
     most: u16,
+    /// Queues from this one on cannot be opened.
+    broken_from: u16,
 }
 
 impl Driver for Memory {
@@ -52,6 +54,10 @@ impl Driver for Memory {
     }
 
     fn open(&self, index: u16, depth: u16) -> Result<Box<dyn DriverQueue>, DriverError> {
+        if index >= self.broken_from {
+            let what = format!("queue {index} of this memory is broken");
+            return Err(DriverError { what, source: None });
+        }
         self.inner.open(index, depth)
     }
 }
@@ -81,10 +87,14 @@ const PATHS: [Path; 5] = [
 const QUEUES_MAX: u16 = 5;
 
 fn open(path: Path) -> Disk {
+    open_broken(path, u16::MAX)
+}
+
+fn open_broken(path: Path, broken_from: u16) -> Disk {
     let Path { mode, spread, queues, shared_tags } = path;
     let most = if mode == QueueMode::Sq { 1 } else { QUEUES_MAX };
     let inner = Ram::new(THREADS * BLOCKS * BLOCK as u64).unwrap();
-    let driver = Arc::new(Memory { inner, shared_tags, most });
+    let driver = Arc::new(Memory { inner, shared_tags, most, broken_from });
     let config = Config { name: "sda".into(), mode, spread, queues, ..Config::default() };
     let device = Device::new(config, driver).unwrap();
     Disk::builder(Source::Device(device)).reactors(2).open().unwrap()
@@ -309,4 +319,50 @@ fn nothing_is_lost_while_the_number_of_hard_queues_changes() {
         });
         assert_eq!(most, QUEUES_MAX);
     }
+}
+
+#[test]
+fn a_queue_that_the_driver_refuses_leaves_everything_as_it_was() {
+    let disk = open_broken(path(QueueMode::Mq, 2, false), 3);
+    let device = disk.device();
+    device.set_scheduler("kyber", &|| Clock.now()).unwrap();
+    device.set_tunable("read_lat_nsec", "12345").unwrap();
+    device.reconfigure(|parts| parts.nr_requests = 33).unwrap();
+    let mut session = disk.session().unwrap();
+    session.write_at(0, &contents(0, 1)).unwrap();
+    for _ in 0..3 {
+        let error = device.set_queues(5).unwrap_err().to_string();
+        assert!(error.contains("queue 3 of this memory is broken"), "{error}");
+        assert_eq!((device.queues(), device.scheduler()), (2, "kyber"));
+        assert_eq!(device.tunable("read_lat_nsec").unwrap(), "12345");
+        assert_eq!(device.nr_requests(), 33);
+        let mut bytes = [0; BLOCK];
+        session.read_at(0, &mut bytes).unwrap();
+        assert!(bytes == contents(0, 1));
+    }
+    device.set_queues(3).unwrap();
+    // Linux attaches the scheduler anew, and a new one has its defaults.
+    assert_eq!((device.queues(), device.scheduler()), (3, "kyber"));
+    assert_ne!(device.tunable("read_lat_nsec").unwrap(), "12345");
+    assert_eq!(device.nr_requests(), 2 * device.depth());
+    disk.close().unwrap();
+}
+
+#[test]
+fn the_number_of_hard_queues_has_bounds_and_stays_when_nobody_turns_them() {
+    let single = open(path(QueueMode::Sq, 1, false));
+    single.device().set_queues(1).unwrap();
+    let refused = single.device().set_queues(2).unwrap_err().to_string();
+    assert!(refused.contains("queues=2 of sda is outside 1..=1: queue_mode=sq"), "{refused}");
+    let disk = open(path(QueueMode::Mq, 2, false));
+    let refused = disk.device().set_queues(0).unwrap_err().to_string();
+    assert!(refused.contains("queues=0 of sda is outside 1..=5"), "{refused}");
+    let device = disk.device().clone();
+    disk.close().unwrap();
+    let refused = device.set_queues(3).unwrap_err().to_string();
+    assert!(refused.contains("sda is being removed"), "{refused}");
+    let config = Config { name: "sdb".into(), ..Config::default() };
+    let alone = Device::new(config, Arc::new(Ram::new(1 << 20).unwrap())).unwrap();
+    let refused = alone.set_queues(2).unwrap_err().to_string();
+    assert!(refused.contains("queues=2 of sdb: no host turns its queues"), "{refused}");
 }
