@@ -51,8 +51,10 @@ fn writes(plan: &Plan) -> Vec<String> {
 /// The rules that the spec calls typical.
 const TYPICAL: &str = r#"
 ACTION=="add|change", KERNEL=="sd[a-z]*", ATTR{queue/rotational}=="1", ATTR{queue/scheduler}="bfq"
-ACTION=="add|change", KERNEL=="sd[a-z]*|mmcblk[0-9]*", ATTR{queue/rotational}=="0", ATTR{queue/scheduler}="mq-deadline"
-ACTION=="add|change", KERNEL=="nvme[0-9]*n[0-9]*", ENV{DEVTYPE}=="disk", ATTR{queue/scheduler}="none", ATTR{queue/nr_requests}="256"
+ACTION=="add|change", KERNEL=="sd[a-z]*|mmcblk[0-9]*", ATTR{queue/rotational}=="0", \
+  ATTR{queue/scheduler}="mq-deadline"
+ACTION=="add|change", KERNEL=="nvme[0-9]*n[0-9]*", ENV{DEVTYPE}=="disk", \
+  ATTR{queue/scheduler}="none", ATTR{queue/nr_requests}="256"
 SUBSYSTEM=="block", ENV{DM_UUID}=="mpath-?*", ATTR{queue/scheduler}="none"
 SUBSYSTEM!="block", GOTO="end"
 LABEL="end"

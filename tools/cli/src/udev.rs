@@ -133,7 +133,10 @@ impl Test {
 
     fn print_json(&self, rules: &Rules, plan: &Plan) {
         let planned = |list: &[Planned]| {
-            let one = |Planned { name, value, rule, .. }: &Planned| json!({ "name": name, "value": value, "rule": rule });
+            let one = |planned: &Planned| {
+                let Planned { name, value, rule, .. } = planned;
+                json!({ "name": name, "value": value, "rule": rule })
+            };
             list.iter().map(one).collect::<Vec<_>>()
         };
         let matched = plan.matched.iter().map(|(rule, text)| json!({ "rule": rule, "text": text }));
