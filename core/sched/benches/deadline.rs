@@ -140,8 +140,7 @@ fn compare(pattern: Pattern, depth: u16) {
     }
     let alone = taken[0][ROUNDS / 4];
     for (way, entry) in ways.iter().enumerate().skip(1) {
-        let [least, quarter, median] =
-            [0, ROUNDS / 4, ROUNDS / 2].map(|at| taken[way][at] - alone);
+        let [least, quarter, median] = [0, ROUNDS / 4, ROUNDS / 2].map(|at| taken[way][at] - alone);
         println!(
             "{:12} {depth:4} staged, {:12} ns per I/O {least:.1} {quarter:.1} {median:.1}, {:016x}",
             pattern.name,

@@ -151,6 +151,7 @@ impl fmt::Debug for Disk {
 }
 
 /// What a disk is made of.
+#[expect(clippy::large_enum_variant, reason = "one for each disk that is opened")]
 pub enum Source {
     /// A target string.
     Text(String),
