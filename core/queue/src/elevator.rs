@@ -357,8 +357,8 @@ impl Elevator {
         self.let_in(now);
     }
 
-    /// Gives free tags to those that wait, in the order they came; one that a depth limit holds back
-    /// holds up nobody but others under the limit.
+    /// Gives free tags to those that wait, in the order they came; one that a depth limit holds
+    /// back holds up nobody but others under the limit.
     fn let_in(&mut self, now: Nanos) {
         let mut limited_may = true;
         while !self.free.is_empty() {

@@ -61,8 +61,8 @@ impl Device {
     ///
     /// # Errors
     /// A number outside `1..=`[`queues_max`](Device::queues_max), a device that no host turns or
-    /// that is offline, a queue to close that has requests which timed out and were not answered, or
-    /// what the driver says to another queue. Nothing changes then.
+    /// that is offline, a queue to close that has requests which timed out and were not answered,
+    /// or what the driver says to another queue. Nothing changes then.
     pub fn set_queues(&self, queues: u16) -> Result<(), Error> {
         let shared = &self.shared;
         let (name, most) = (&shared.config.name, self.queues_max());

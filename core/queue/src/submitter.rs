@@ -281,10 +281,9 @@ impl Core {
 
     fn refresh(&mut self) {
         if self.snapshot.version != self.shared.version() {
-            let layout = self.snapshot.layout;
-            self.snapshot = self.shared.snapshot();
+            let before = std::mem::replace(&mut self.snapshot, self.shared.snapshot());
             self.direct = self.is_direct();
-            if self.snapshot.layout != layout {
+            if self.snapshot.layout != before.layout {
                 self.find_lanes();
             }
         }
@@ -294,11 +293,9 @@ impl Core {
     #[cold]
     fn find_lanes(&mut self) {
         assert!(self.touched == 0 && self.plug.is_empty(), "a frozen device has no request");
-        let Core { shared, snapshot, id, port, wanted, .. } = self;
-        self.lane = *wanted % usize::from(snapshot.queues);
-        self.rings = shared.attach(*id, port, *wanted, snapshot);
-        // Rings made now have room for the slots there may be now.
-        self.slots_max = snapshot.slots;
+        self.lane = self.wanted % usize::from(self.snapshot.queues);
+        self.rings = self.shared.attach(self.id, &self.port, self.wanted, &self.snapshot);
+        self.slots_max = self.snapshot.slots;
     }
 
     /// A slot with the bio in it. The caller has seen that there is one.
