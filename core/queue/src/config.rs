@@ -6,6 +6,7 @@ use weir_bio::{Limits, LimitsError};
 use weir_sched::{Make, Setup};
 
 use crate::driver::{DriverError, Queues};
+use crate::queues::QUEUES_MAX;
 use crate::switch::family;
 
 /// Which path requests take.
@@ -38,7 +39,7 @@ pub struct Config {
     pub mode: QueueMode,
     /// How they are spread.
     pub spread: Spread,
-    /// Hard queues, 1 in `sq` mode.
+    /// Hard queues to begin with, 1 in `sq` mode.
     pub queues: u16,
     /// The scheduler's name; `None` for the default.
     pub scheduler: Option<String>,
@@ -154,7 +155,7 @@ pub(crate) const NR_REQUESTS_MAX: u16 = 2048;
 
 pub(crate) fn check_queues(config: &Config, queues: &Queues) -> Result<(), Error> {
     let (asked, name) = (config.queues, &config.name);
-    let most = queues.max.min(64);
+    let most = queues.max.min(QUEUES_MAX);
     if asked == 0 || asked > most {
         return invalid(format!("queues={asked} of {name} is outside 1..={most}"));
     }

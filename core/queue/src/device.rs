@@ -3,19 +3,19 @@
 use std::sync::{Arc, Mutex};
 
 use weir_bio::Limits;
-use weir_ring::{BusyStamp, Gate, SharedCounter, ring};
+use weir_ring::{BusyStamp, Gate, SharedCounter};
 use weir_sched::Make;
 
 use crate::bell::{Bell, Port};
 use crate::config::{
-    Attached, Config, Error, QueueMode, Spread, check_queues, default_scheduler, find_scheduler,
-    invalid, nr_requests, slots,
+    Attached, Config, Error, QueueMode, check_queues, default_scheduler, find_scheduler, invalid,
+    nr_requests, slots,
 };
 use crate::driver::{Driver, Extent, Home};
 use crate::elevator::Elevator;
 use crate::hard::HardQueue;
-use crate::lane::{Control, Lane, event_of};
-use crate::request::RequestClaim;
+use crate::lane::{Lane, event_of};
+use crate::queues::QUEUES_MAX;
 use crate::shared::{LanePort, Shared, Snapshot};
 use crate::single::Single;
 use crate::stats::Stats;
@@ -97,8 +97,11 @@ impl Device {
         let limits = limits.validate()?;
         let nr_requests = nr_requests(&config, depth, attached.make.is_some())?;
         let elevator = first_elevator(&config, &limits, nr_requests, attached)?;
-        let tags =
-            (queues.shared_tags && config.queues > 1).then(|| TagSet::new(depth, queues.reserved));
+        let lanes = match config.mode {
+            QueueMode::Sq => 1,
+            QueueMode::Mq => queues.max.min(QUEUES_MAX),
+        };
+        let tags = (queues.shared_tags && lanes > 1).then(|| TagSet::new(depth, queues.reserved));
         let (elevator, single) = match (config.mode, elevator) {
             (QueueMode::Mq, elevator) => (elevator, None),
             (QueueMode::Sq, Some(elevator)) => {
@@ -116,12 +119,13 @@ impl Device {
             scheduled: elevator.is_some(),
             slots: slots(nr_requests),
             nr_requests,
+            queues: config.queues,
             ..Snapshot::default()
         }
         .derived();
         Ok(Device {
             shared: Arc::new(Shared {
-                lanes: (0..config.queues).map(|_| LanePort::new()).collect(),
+                lanes: (0..lanes).map(|_| LanePort::new()).collect(),
                 config,
                 driver: Mutex::new(Some(driver)),
                 queues,
@@ -134,6 +138,8 @@ impl Device {
                 stamp: BusyStamp::default(),
                 turn: SharedCounter::default(),
                 elevator: Mutex::new(elevator),
+                attached: Mutex::new(attached),
+                lane_homes: Mutex::default(),
                 groups: Default::default(),
                 single,
                 tags,
@@ -198,9 +204,11 @@ impl Device {
     pub fn open_lane(&self, index: usize, bell: &Arc<Bell>) -> Result<Lane, Error> {
         let shared = &self.shared;
         let name = &shared.config.name;
-        let Some(port) = shared.lanes.get(index) else {
-            return invalid(format!("hard queue {index} of {name}: it has {}", shared.lanes.len()));
-        };
+        let queues = usize::from(self.queues());
+        if index >= queues {
+            return invalid(format!("hard queue {index} of {name}: it has {queues}"));
+        }
+        let port = &shared.lanes[index];
         let mut state = port.state();
         if state.open && shared.single.as_ref().is_some_and(|single| single.any_home) {
             shared.homes.lock().expect("the homes' lock").push(Arc::clone(bell));
@@ -230,7 +238,7 @@ impl Device {
     }
 
     /// A new submitter for the calling thread; completions are announced as `token` on `bell`.
-    /// It uses lane `lane` (taken modulo their number).
+    /// It uses lane `lane`, taken modulo their number, whatever that is at the time.
     ///
     /// # Errors
     /// When [`SUBMITTERS_MAX`](crate::SUBMITTERS_MAX) are there already, or the device is
@@ -249,32 +257,21 @@ impl Device {
             let (name, most) = (&shared.config.name, bell.submitters());
             return invalid(format!("token={token} of a submitter of {name} is outside 0..{most}"));
         }
-        let lane = lane % shared.lanes.len();
         let port = Arc::new(Port { inbox: Default::default(), bell: Arc::clone(bell), token });
-        let id = {
-            let mut submitters = shared.submitters.lock().expect("the submitters' lock");
-            submitters.add(&port)?
-        };
+        // Held until the lanes know it: which of them are in use must not change meanwhile.
+        let mut submitters = shared.submitters.lock().expect("the submitters' lock");
+        let id = submitters.add(&port)?;
         let member = shared.gate.join();
         let stats = shared.ledger.lock().expect("the ledger's lock").open();
-        let mut rings = Vec::new();
         let snapshot = shared.snapshot();
-        match &shared.single {
-            Some(single) => single.attach(usize::from(id.0), Arc::clone(&port)),
-            None => {
-                let slots = usize::from(snapshot.slots);
-                for (index, lane_port) in shared.lanes.iter().enumerate() {
-                    let feeds = index == lane || shared.config.spread == Spread::RoundRobin;
-                    let (submitter, port) = (usize::from(id.0), Arc::clone(&port));
-                    let consumer = feeds.then(|| {
-                        let (producer, consumer) = ring::<RequestClaim>(slots);
-                        rings.push(producer);
-                        consumer
-                    });
-                    lane_port.post(Control::Attach { submitter, port, ring: consumer });
-                }
+        let rings = match &shared.single {
+            Some(single) => {
+                single.attach(usize::from(id.0), Arc::clone(&port));
+                Vec::new()
             }
-        }
+            None => shared.attach(id, &port, lane, &snapshot),
+        };
+        drop(submitters);
         let homes = shared.homes.lock().expect("the homes' lock");
         let turns_single = homes.iter().any(|home| Arc::ptr_eq(home, bell));
         let shared = Arc::clone(shared);

@@ -20,8 +20,10 @@ pub(crate) struct Elevator {
     free: Vec<SchedTag>,
     /// Requests that found no tag, in the order they came; those under a depth limit apart, so
     /// that they cannot block the others.
-    waiting: VecDeque<RequestClaim>,
-    waiting_limited: VecDeque<RequestClaim>,
+    waiting: Waiting,
+    waiting_limited: Waiting,
+    /// Requests that have had to wait so far.
+    arrivals: u64,
     limited: u16,
     absorbed: Absorbed,
     picked: Vec<Rq>,
@@ -32,6 +34,9 @@ pub(crate) struct Elevator {
     homes: Vec<u16>,
     lanes: Lanes,
 }
+
+/// Requests without a tag, each with its place in the order of all that had to wait.
+type Waiting = VecDeque<(u64, RequestClaim)>;
 
 /// What is known of the hard queues that ask, a bit each.
 #[derive(Default)]
@@ -77,8 +82,9 @@ impl Elevator {
             scheduler,
             places: (0..nr_requests).map(|_| Place::default()).collect(),
             free: (0..nr_requests).rev().map(SchedTag).collect(),
-            waiting: VecDeque::new(),
-            waiting_limited: VecDeque::new(),
+            waiting: Waiting::new(),
+            waiting_limited: Waiting::new(),
+            arrivals: 0,
             limited: 0,
             absorbed: Vec::new(),
             picked: Vec::new(),
@@ -167,7 +173,9 @@ impl Elevator {
         let Some(claim) = self.merge(claim, now) else { return };
         if let Some(claim) = self.admit(claim, now) {
             let limited = self.depth_limit(&claim.rq).is_some();
-            if limited { &mut self.waiting_limited } else { &mut self.waiting }.push_back(claim);
+            self.arrivals += 1;
+            let waiting = if limited { &mut self.waiting_limited } else { &mut self.waiting };
+            waiting.push_back((self.arrivals, claim));
         }
     }
 
@@ -283,6 +291,13 @@ impl Elevator {
         }
     }
 
+    /// The scheduler may have changed its mind: lets in whom it can. The lanes that are to ask, a
+    /// bit each.
+    pub(crate) fn look_again(&mut self) -> u64 {
+        self.let_in(self.last_now);
+        self.take_kicked() | self.lanes.open
+    }
+
     /// This lane asks no more. The lanes that take over what it was to see to, a bit each.
     pub(crate) fn closed(&mut self, lane: u16) -> u64 {
         let Lanes { open, denied, timer, .. } = &mut self.lanes;
@@ -342,24 +357,35 @@ impl Elevator {
         self.let_in(now);
     }
 
+    /// Gives free tags to those that wait, in the order they came; one that a depth limit holds
+    /// back holds up nobody but others under the limit.
     fn let_in(&mut self, now: Nanos) {
+        let mut limited_may = true;
         while !self.free.is_empty() {
-            let Some(claim) = self.waiting.pop_front() else { break };
+            let limited = self.waiting_limited.front().filter(|_| limited_may).map(|first| first.0);
+            let others = self.waiting.front().map(|first| first.0);
+            let from_limited = match (limited, others) {
+                (None, None) => return,
+                (limited, None) => limited.is_some(),
+                (None, Some(_)) => false,
+                (Some(limited), Some(others)) => limited < others,
+            };
+            let waiting = if from_limited { &mut self.waiting_limited } else { &mut self.waiting };
+            let Some((arrival, claim)) = waiting.pop_front() else { return };
             let Some(claim) = self.merge(claim, now) else { continue };
             let context = claim.rq.id.submitter();
             match self.admit(claim, now) {
                 None => self.kick_home(context),
+                Some(claim) if from_limited => {
+                    limited_may = false;
+                    self.waiting_limited.push_front((arrival, claim));
+                }
                 // A limit appeared while it waited.
-                Some(claim) => self.waiting_limited.push_back(claim),
+                Some(claim) => {
+                    let at = self.waiting_limited.partition_point(|(before, _)| *before < arrival);
+                    self.waiting_limited.insert(at, (arrival, claim));
+                }
             }
-        }
-        while let Some(claim) = self.waiting_limited.pop_front() {
-            let context = claim.rq.id.submitter();
-            if let Some(claim) = self.admit(claim, now) {
-                self.waiting_limited.push_front(claim);
-                return;
-            }
-            self.kick_home(context);
         }
     }
 

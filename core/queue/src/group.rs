@@ -194,12 +194,10 @@ impl Groups {
         if !(WEIGHT_MIN..=WEIGHT_MAX).contains(&weight) {
             return invalid(format!("weight={weight} is outside {WEIGHT_MIN}..={WEIGHT_MAX}"));
         }
-        let devices = {
-            let mut tree = self.tree();
-            tree.node(id)?.weight = weight;
-            tree.devices()
-        };
-        for device in devices {
+        let mut tree = self.tree();
+        tree.node(id)?.weight = weight;
+        // Told under the lock: the last one told is the one that stands here.
+        for device in tree.devices() {
             device.tell_group(id, None, weight);
         }
         Ok(())
@@ -215,7 +213,16 @@ impl Groups {
             return invalid(format!("burst={burst} s is above {most} s"));
         }
         let mut tree = self.tree();
-        tree.node(id)?.meter.state().caps = caps;
+        {
+            let mut state = tree.node(id)?.meter.state();
+            for kind in Kind::ALL {
+                if state.caps.rate(kind) != caps.rate(kind) {
+                    // A debt at the old rate says nothing at the new one.
+                    state.even_at[kind as usize] = Nanos::ZERO;
+                }
+            }
+            state.caps = caps;
+        }
         for node in &tree.nodes {
             // Whoever is above comes first.
             let meter = &node.meter;
@@ -242,15 +249,12 @@ impl Groups {
         let mut tree = self.tree();
         tree.devices.retain(|known| known.strong_count() > 0);
         tree.devices.push(Arc::downgrade(device));
-        drop(tree);
-        self.tell(device);
+        tree.tell(device);
     }
 
     /// Tells a device's scheduler of all groups.
     pub(crate) fn tell(&self, device: &Shared) {
-        for group in self.all() {
-            device.tell_group(group.id, group.parent, group.weight);
-        }
+        self.tree().tell(device);
     }
 }
 
@@ -271,6 +275,12 @@ impl Tree {
             device.tell_group(id, Some(parent), weight);
         }
         Ok(id)
+    }
+
+    fn tell(&self, device: &Shared) {
+        for (id, node) in self.nodes.iter().enumerate() {
+            device.tell_group(GroupId(id as u32), node.parent, node.weight);
+        }
     }
 
     fn node(&mut self, id: GroupId) -> Result<&mut Node, Error> {
@@ -309,10 +319,23 @@ impl Member {
         if self.meter.is_capped() {
             self.meter.take(write, bytes, now)?;
         }
+        self.count(write, bytes);
+        Ok(())
+    }
+
+    /// Counts an I/O that has to be accepted whatever the caps say; others wait for it.
+    pub fn charge(&self, write: bool, bytes: u64, now: Nanos) {
+        if self.meter.is_capped() {
+            self.meter.charge(write, bytes, now);
+        }
+        self.count(write, bytes);
+    }
+
+    #[inline]
+    fn count(&self, write: bool, bytes: u64) {
         let direction = usize::from(write);
         self.usage.ios[direction].add(1);
         self.usage.bytes[direction].add(bytes);
-        Ok(())
     }
 }
 
@@ -376,10 +399,7 @@ impl Meter {
     /// while the one above is taken, never the other way round.
     #[cold]
     fn take(&self, write: bool, bytes: u64, now: Nanos) -> Result<(), Nanos> {
-        let wanted = match write {
-            false => [(Kind::Riops, 1), (Kind::Rbps, bytes)],
-            true => [(Kind::Wiops, 1), (Kind::Wbps, bytes)],
-        };
+        let wanted = amounts(write, bytes);
         let mut state = self.state();
         let slack = state.caps.burst_ns.max(SLACK_NS);
         let capped = |(kind, _): &(Kind, u64)| state.caps.rate(*kind).is_some();
@@ -392,19 +412,40 @@ impl Meter {
         if let Some(parent) = &self.parent {
             parent.take(write, bytes, now)?;
         }
-        for (kind, amount) in wanted {
-            if let Some(rate) = state.caps.rate(kind) {
-                let cost = u128::from(amount) * 1_000_000_000 / u128::from(rate.get());
-                let cost = u64::try_from(cost).unwrap_or(u64::MAX);
-                let even_at = &mut state.even_at[kind as usize];
-                *even_at = (*even_at).max(now) + cost;
-            }
-        }
+        state.use_up(wanted, now);
         Ok(())
+    }
+
+    /// Takes from the group and from all above it, whatever that leaves.
+    #[cold]
+    fn charge(&self, write: bool, bytes: u64, now: Nanos) {
+        self.state().use_up(amounts(write, bytes), now);
+        if let Some(parent) = &self.parent {
+            parent.charge(write, bytes, now);
+        }
+    }
+}
+
+/// What an I/O takes of each cap of its direction.
+fn amounts(write: bool, bytes: u64) -> [(Kind, u64); 2] {
+    match write {
+        false => [(Kind::Riops, 1), (Kind::Rbps, bytes)],
+        true => [(Kind::Wiops, 1), (Kind::Wbps, bytes)],
     }
 }
 
 impl State {
+    fn use_up(&mut self, amounts: [(Kind, u64); 2], now: Nanos) {
+        for (kind, amount) in amounts {
+            if let Some(rate) = self.caps.rate(kind) {
+                let cost = u128::from(amount) * 1_000_000_000 / u128::from(rate.get());
+                let cost = u64::try_from(cost).unwrap_or(u64::MAX);
+                let even_at = &mut self.even_at[kind as usize];
+                *even_at = (*even_at).max(now) + cost;
+            }
+        }
+    }
+
     fn used(&self) -> Used {
         let mut used = self.gone;
         self.members.iter().for_each(|usage| used.add(usage));
@@ -503,6 +544,33 @@ mod tests {
         assert!(member.admit(false, 1, Nanos(SECOND)).is_err());
         groups.set_caps(id, Caps::default()).unwrap();
         assert!(member.admit(false, 1, Nanos(SECOND)).is_ok());
+    }
+
+    #[test]
+    fn a_debt_at_one_rate_is_none_at_another() {
+        let groups = Groups::default();
+        let id = groups.create("a").unwrap();
+        let member = groups.join(id).unwrap();
+        groups.set_caps(id, caps(0, 1024, 0)).unwrap();
+        assert!(member.admit(false, 4 << 20, Nanos(SECOND)).is_ok());
+        groups.set_caps(id, caps(0, 1 << 30, 0)).unwrap();
+        let count = admitted(&member, 1 << 20, Nanos(2 * SECOND), SECOND);
+        assert!((1024..=1028).contains(&count), "{count}");
+        groups.set_caps(id, caps(0, 1 << 30, SECOND)).unwrap();
+        let again = admitted(&member, 1 << 20, Nanos(3 * SECOND), SECOND);
+        assert!((2046..=2050).contains(&again), "a burst is no other rate: {again}");
+    }
+
+    #[test]
+    fn what_is_charged_holds_the_next_one_back() {
+        let groups = Groups::default();
+        let [above, id] = ["a", "a/b"].map(|path| groups.create(path).unwrap());
+        let [other, member] = [above, id].map(|id| groups.join(id).unwrap());
+        groups.set_caps(above, caps(1, 0, 0)).unwrap();
+        (0..5).for_each(|_| member.charge(false, 1, Nanos(SECOND)));
+        let until = other.admit(false, 1, Nanos(SECOND)).unwrap_err();
+        assert!(until > Nanos(5 * SECOND) && until <= Nanos(6 * SECOND), "{until:?}");
+        assert_eq!(groups.all()[id.0 as usize].used.ios, [5, 0]);
     }
 
     #[test]

@@ -19,8 +19,16 @@ use crate::soft::Soft;
 
 /// Control messages to a lane.
 pub(crate) enum Control {
-    Attach { submitter: usize, port: Arc<Port>, ring: Option<Consumer<RequestClaim>> },
-    Detach { submitter: usize },
+    Attach {
+        submitter: usize,
+        port: Arc<Port>,
+        ring: Option<Consumer<RequestClaim>>,
+    },
+    Detach {
+        submitter: usize,
+    },
+    /// No submitter feeds it any more, until each says so anew.
+    Unfeed,
     Pause(Arc<Acks>),
     Resume,
 }
@@ -230,6 +238,10 @@ impl Multi {
         if self.snapshot.version != shared.version() {
             self.snapshot = shared.snapshot();
             self.hard.follow(&self.snapshot);
+            if !self.snapshot.scheduled {
+                // Nobody asks for the old scheduler's time any more.
+                (self.ask_elevator, self.elevator_wake) = (false, None);
+            }
         }
     }
 
@@ -273,6 +285,7 @@ impl Multi {
                     self.ways.soft.detach(submitter);
                     self.ways.replies.detach(submitter);
                 }
+                Control::Unfeed => self.ways.soft.detach_all(),
                 Control::Pause(acks) => {
                     self.paused += 1;
                     acks.acknowledge();

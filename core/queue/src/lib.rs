@@ -23,6 +23,7 @@ mod hard;
 mod lane;
 mod offline;
 mod parts;
+mod queues;
 mod reconfigure;
 mod reply;
 mod request;
@@ -47,6 +48,7 @@ pub use group::{
     Caps, GROUPS_MAX, GroupEntry, Groups, Member, Used, WEIGHT_DEFAULT, WEIGHT_MAX, WEIGHT_MIN,
 };
 pub use lane::Lane;
+pub use queues::LaneHomes;
 pub use reconfigure::{Frozen, Parts, Quiesced};
 pub use request::Request;
 pub use shared::SUBMITTERS_MAX;

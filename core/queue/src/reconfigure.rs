@@ -120,6 +120,8 @@ impl Device {
             offline: before.offline,
             slots: slots(nr_requests).max(before.slots),
             nr_requests,
+            queues: before.queues,
+            layout: before.layout,
             ..Snapshot::default()
         };
         shared.replace_snapshot(after);

@@ -1,17 +1,18 @@
 //! What the parts of a device share: its snapshot, its gate, and the ways to its lanes and
 //! submitters.
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, Weak};
 
 use weir_bio::{Limits, Nanos, Op, SubmitterId};
-use weir_ring::{BusyStamp, Gate, Mailbox, Pending, SharedCounter};
+use weir_ring::{BusyStamp, Gate, Mailbox, Pending, Producer, SharedCounter, ring};
 
 use crate::bell::{Bell, Port};
-use crate::config::{Config, Error, invalid};
+use crate::config::{Attached, Config, Error, Spread, invalid};
 use crate::driver::{Driver, Queues};
 use crate::elevator::Elevator;
 use crate::group::Groups;
 use crate::lane::{Control, Ways};
+use crate::queues::LaneHomes;
 use crate::request::RequestClaim;
 use crate::single::Single;
 use crate::split::whole_sectors;
@@ -54,6 +55,10 @@ pub(crate) struct Snapshot {
     /// Slots of a submitter.
     pub(crate) slots: u16,
     pub(crate) nr_requests: u16,
+    /// Lanes in use: the first so many.
+    pub(crate) queues: u16,
+    /// How often that number has changed.
+    pub(crate) layout: u64,
 }
 
 impl Snapshot {
@@ -80,13 +85,18 @@ pub(crate) struct Shared {
     pub(crate) gate: Gate,
     pub(crate) version: SharedCounter,
     pub(crate) snapshot: Mutex<Arc<Snapshot>>,
+    /// All there can be; see [`Snapshot::queues`].
     pub(crate) lanes: Box<[LanePort]>,
+    /// Who opens and closes lanes, while somebody turns them.
+    pub(crate) lane_homes: Mutex<Option<Weak<dyn LaneHomes>>>,
     pub(crate) submitters: Mutex<Submitters>,
     pub(crate) ledger: Mutex<Ledger>,
     pub(crate) stamp: BusyStamp,
     /// The round-robin spread's one shared counter.
     pub(crate) turn: SharedCounter,
     pub(crate) elevator: Mutex<Option<Elevator>>,
+    /// What the elevator's scheduler, or none, was made from.
+    pub(crate) attached: Mutex<Attached>,
     /// Where the scheduler's weights come from.
     pub(crate) groups: OnceLock<Arc<Groups>>,
     pub(crate) single: Option<Single>,
@@ -198,6 +208,11 @@ impl Submitters {
         self.ports[free] = Some(Arc::clone(port));
         Ok(SubmitterId(free as u16))
     }
+
+    /// All of them, by number.
+    pub(crate) fn ports(&self) -> impl Iterator<Item = (usize, &Arc<Port>)> {
+        self.ports.iter().enumerate().filter_map(|(id, port)| Some((id, port.as_ref()?)))
+    }
 }
 
 impl Shared {
@@ -213,6 +228,35 @@ impl Shared {
     pub(crate) fn replace_snapshot(&self, snapshot: Snapshot) {
         *self.snapshot.lock().expect("the snapshot's lock") = Arc::new(snapshot.derived());
         self.version.next();
+    }
+
+    /// The lanes in use.
+    pub(crate) fn lanes_in_use(&self) -> &[LanePort] {
+        &self.lanes[..usize::from(self.snapshot().queues)]
+    }
+
+    /// Makes a submitter known to every lane in use, and gives it a ring into each that it feeds:
+    /// all in round-robin spread, else number `lane` modulo their number.
+    pub(crate) fn attach(
+        &self,
+        id: SubmitterId,
+        port: &Arc<Port>,
+        lane: usize,
+        snapshot: &Snapshot,
+    ) -> Vec<Producer<RequestClaim>> {
+        let mut rings = Vec::new();
+        let lanes = &self.lanes[..usize::from(snapshot.queues)];
+        for (index, lane_port) in lanes.iter().enumerate() {
+            let feeds = index == lane % lanes.len() || self.config.spread == Spread::RoundRobin;
+            let (submitter, port) = (usize::from(id.0), Arc::clone(port));
+            let consumer = feeds.then(|| {
+                let (producer, consumer) = ring(usize::from(snapshot.slots));
+                rings.push(producer);
+                consumer
+            });
+            lane_port.post(Control::Attach { submitter, port, ring: consumer });
+        }
+        rings
     }
 
     pub(crate) fn lock_elevator(&self) -> std::sync::MutexGuard<'_, Option<Elevator>> {
@@ -265,16 +309,16 @@ impl Shared {
         }
     }
 
-    /// Whether any driver queue holds a request.
-    pub(crate) fn is_busy(&self) -> bool {
-        self.lanes.iter().any(|lane| lane.gauges.in_driver() != [0, 0])
+    /// Whether any driver queue of the `queues` in use holds a request.
+    pub(crate) fn is_busy(&self, queues: u16) -> bool {
+        self.lanes[..usize::from(queues)].iter().any(|lane| lane.gauges.in_driver() != [0, 0])
     }
 
     pub(crate) fn nudge_all(&self) {
         for port in self.submitters.lock().expect("the submitters' lock").ports.iter().flatten() {
             port.nudge();
         }
-        (0..self.lanes.len()).for_each(|lane| self.nudge(lane));
+        self.lanes_in_use().iter().for_each(|lane| lane.kick(NUDGE));
     }
 
     /// A submitter's last I/O has ended behind a closed gate.
@@ -288,10 +332,6 @@ impl Shared {
     /// Forgets a submitter that has nothing under way.
     pub(crate) fn retire(&self, core: Core) {
         let id = usize::from(core.id.0);
-        match &self.single {
-            Some(single) => single.detach(id),
-            None => self.lanes.iter().for_each(|l| l.post(Control::Detach { submitter: id })),
-        }
         self.ledger.lock().expect("the ledger's lock").retire(&core.stats);
         let Core { member, .. } = core;
         self.gate.leave(member);
@@ -299,14 +339,23 @@ impl Shared {
         if !std::thread::panicking() {
             self.with_elevator(|elevator| elevator.context_ended(SubmitterId(id as u16)));
         }
-        self.submitters.lock().expect("the submitters' lock").ports[id] = None;
+        // Under the lock: which lanes are in use must not change meanwhile.
+        let mut submitters = self.submitters.lock().expect("the submitters' lock");
+        match &self.single {
+            Some(single) => single.detach(id),
+            None => {
+                let lanes = self.lanes_in_use().iter();
+                lanes.for_each(|lane| lane.post(Control::Detach { submitter: id }));
+            }
+        }
+        submitters.ports[id] = None;
     }
 
     /// Keeps a submitter whose thread has let go of it until its I/O has ended.
     pub(crate) fn adopt_orphan(&self, core: Core) {
         self.orphans.lock().expect("the orphans' lock").push(core);
         self.orphan_count.next();
-        (0..self.lanes.len()).for_each(|lane| self.nudge(lane));
+        self.lanes_in_use().iter().for_each(|lane| lane.kick(NUDGE));
     }
 
     #[inline]

@@ -45,6 +45,14 @@ impl Soft {
         assert!(gone.staged.is_empty() && gone.ring.is_empty(), "a submitter left requests behind");
     }
 
+    /// Takes from nobody any more until somebody is attached. Everything has to be taken.
+    pub(crate) fn detach_all(&mut self) {
+        assert!(self.is_empty(), "a submitter left requests behind");
+        self.contexts.clear();
+        self.active.clear();
+        self.cursor = 0;
+    }
+
     /// Something of this context was published.
     #[inline]
     pub(crate) fn mark(&mut self, context: usize) {

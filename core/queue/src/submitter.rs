@@ -44,6 +44,8 @@ pub(crate) struct Core {
     plug: Vec<RequestClaim>,
     /// A ring for each lane in round-robin spread, else one for the own lane.
     pub(crate) rings: Vec<Producer<RequestClaim>>,
+    /// The lane it asked for; `lane` is that modulo their number.
+    wanted: usize,
     lane: usize,
     /// This thread also turns the single queue.
     turns_single: bool,
@@ -91,7 +93,8 @@ impl Submitter {
                 slots: 0,
                 plug: Vec::with_capacity(PLUG_MAX),
                 rings,
-                lane,
+                wanted: lane,
+                lane: lane % usize::from(snapshot.queues),
                 turns_single,
                 slots_max: snapshot.slots,
                 touched: 0,
@@ -278,9 +281,21 @@ impl Core {
 
     fn refresh(&mut self) {
         if self.snapshot.version != self.shared.version() {
-            self.snapshot = self.shared.snapshot();
+            let before = std::mem::replace(&mut self.snapshot, self.shared.snapshot());
             self.direct = self.is_direct();
+            if self.snapshot.layout != before.layout {
+                self.find_lanes();
+            }
         }
+    }
+
+    /// There are other lanes than before. None has anything of this submitter.
+    #[cold]
+    fn find_lanes(&mut self) {
+        assert!(self.touched == 0 && self.plug.is_empty(), "a frozen device has no request");
+        self.lane = self.wanted % usize::from(self.snapshot.queues);
+        self.rings = self.shared.attach(self.id, &self.port, self.wanted, &self.snapshot);
+        self.slots_max = self.snapshot.slots;
     }
 
     /// A slot with the bio in it. The caller has seen that there is one.
@@ -449,7 +464,7 @@ impl Core {
         self.last_now = now;
         let shared = &self.shared;
         if self.snapshot.iostats {
-            self.stats.account_busy(&shared.stamp, now, || shared.is_busy());
+            self.stats.account_busy(&shared.stamp, now, || shared.is_busy(self.snapshot.queues));
         }
         if let Some(single) = &self.shared.single {
             single.insert(&mut self.plug, now);

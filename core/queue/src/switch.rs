@@ -58,6 +58,7 @@ impl Device {
             return Ok(Nanos::ZERO);
         }
         let before = shared.snapshot();
+        config.queues = before.queues;
         let nr_requests = nr_requests(&config, shared.depth, attached.make.is_some())?;
         let tags = match &shared.single {
             Some(_) => nr_requests * 2,
@@ -69,6 +70,16 @@ impl Device {
         });
         let began = clock();
         let frozen = self.freeze();
+        self.replace(elevator, nr_requests);
+        *shared.attached.lock().expect("the lock of the scheduler's name") = attached;
+        drop(frozen);
+        Ok(Nanos(clock().since(began)))
+    }
+
+    /// Puts a new scheduler, or none, in force; the device is frozen.
+    pub(crate) fn replace(&self, elevator: Option<Elevator>, nr_requests: u16) {
+        let shared = &self.shared;
+        let scheduled = shared.single.is_none() && elevator.is_some();
         self.swap(elevator, nr_requests);
         if let Some(groups) = shared.groups.get() {
             groups.tell(shared);
@@ -77,13 +88,11 @@ impl Device {
         shared.replace_snapshot(Snapshot {
             version: before.version + 1,
             limits: before.limits.clone(),
-            scheduled: shared.single.is_none() && attached.make.is_some(),
+            scheduled,
             slots: slots(nr_requests).max(before.slots),
             nr_requests,
             ..*before
         });
-        drop(frozen);
-        Ok(Nanos(clock().since(began)))
     }
 
     fn swap(&self, elevator: Option<Elevator>, nr_requests: u16) {
@@ -135,7 +144,11 @@ impl Device {
             .with_elevator(|elevator| elevator.scheduler().tunables_mut().set(name, text))
             .unwrap_or_else(|| no_scheduler(name))?;
         // Another depth, or no more idling: what waits may go now.
-        self.shared.nudge_all();
+        let lanes = self.shared.with_elevator(Elevator::look_again);
+        match &self.shared.single {
+            Some(_) => self.shared.nudge(0),
+            None => self.shared.kick_each(lanes.unwrap_or(0)),
+        }
         Ok(())
     }
 }

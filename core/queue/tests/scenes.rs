@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bed::device::{Plan, Shape, Sim};
 use bed::filled;
-use weir_bio::{Bio, Data, Flags, Limits, Nanos, Op, Status};
+use weir_bio::{Bio, Buf, Data, Flags, Limits, Nanos, Op, Status};
 use weir_queue::driver::Home;
 use weir_queue::{
     Bell, Completion, Config, Device, Lane, Parts, QueueMode, Refused, Spread, Submitter,
@@ -571,5 +571,51 @@ fn a_new_timeout_holds_for_what_is_submitted_from_then_on() {
         assert_eq!(ended.len(), 1, "{mode:?}");
         assert_eq!(ended[0].status, Status::Timeout, "{mode:?}");
         assert_eq!(scene.device.parts().timeout_ns, 2_000_000_000);
+    }
+}
+
+#[test]
+fn a_scheduler_that_is_gone_wakes_nobody() {
+    let config = Config { scheduler: Some("kyber".into()), timeout_ns: 0, ..Config::default() };
+    let mut scene = Scene::new(shape(limits(), 8), config);
+    scene.submit(write(1, 0, 8));
+    (0..4).for_each(|_| scene.turn());
+    assert_eq!(scene.ended().len(), 1);
+    let soon = |lane: &Lane| lane.wake_at().is_some_and(|at| at <= Nanos::from_ms(100));
+    assert!(soon(&scene.lane), "kyber looks at its latencies some time");
+    scene.device.set_scheduler("none", &|| Nanos::ZERO).unwrap();
+    scene.turn();
+    assert!(!soon(&scene.lane));
+}
+
+#[test]
+fn a_write_under_a_depth_limit_gets_its_turn_beside_reads_that_never_end() {
+    let config = Config {
+        scheduler: Some("mq-deadline".into()),
+        tunables: vec![("async_depth".into(), "1".into())],
+        nr_requests: Some(4),
+        timeout_ns: 0,
+        ..Config::default()
+    };
+    let mut scene = Scene::new(shape(limits(), 1), config);
+    let mut sector = 0;
+    let mut fill = |scene: &mut Scene| {
+        let read = |sector| Bio::read(sector, Buf::zeroed(4096));
+        while scene.submitter.submit(read(sector % 256), scene.now).is_ok() {
+            sector += 24;
+        }
+    };
+    (0..2).for_each(|n| scene.submit(write(n, 8 + 32 * n, 8)));
+    fill(&mut scene);
+    let mut written = 0;
+    for _ in 0..200 {
+        scene.turn();
+        written += scene.ended().iter().filter(|ended| ended.op == Op::Write).count();
+        fill(&mut scene);
+    }
+    assert_eq!(written, 2, "both writes, though the second had to wait for the first");
+    for _ in 0..20 {
+        scene.turn();
+        scene.ended();
     }
 }

@@ -35,7 +35,7 @@ use bed::sleepers::App;
 use bed::{Tell, real_now, seeds};
 use weir_bio::{Limits, Nanos, Prng, Status};
 use weir_queue::driver::Home;
-use weir_queue::{Bell, Config, Device, Lane, QueueMode, Submitter};
+use weir_queue::{Bell, Config, Device, Error, Lane, LaneHomes, QueueMode, Submitter};
 use weir_ring::Wake;
 
 /// Seeds of each path.
@@ -54,6 +54,9 @@ const STRIPE: u64 = 32;
 
 /// Stripes of each client.
 const STRIPES: u64 = 4;
+
+/// Most lanes of a device, when their number changes.
+const LANES_MAX: u64 = 5;
 
 const DEPTHS: [u16; 5] = [1, 2, 4, 17, 64];
 
@@ -101,6 +104,14 @@ struct Desk {
     sleeps: AtomicU64,
     /// What it waited for when it was asked.
     state: Mutex<String>,
+    /// What it is asked to do with its lanes.
+    orders: Mutex<Vec<LaneOrder>>,
+}
+
+/// A lane is to be opened or closed by its home, which says when it is.
+enum LaneOrder {
+    Open(usize, Sender<()>),
+    Close(usize, Sender<()>),
 }
 
 /// What all threads of a scene share.
@@ -109,6 +120,8 @@ struct Stage {
     device: Device,
     clock: Clock,
     desks: Vec<Desk>,
+    /// How many of them, from the first on, turn lanes.
+    homes: usize,
     ready: Barrier,
     /// Threads with clients that are not done yet.
     at_work: AtomicU64,
@@ -166,6 +179,30 @@ impl Stage {
     }
 }
 
+impl Stage {
+    /// Asks the home of a lane, and waits until it has done it or the test has failed.
+    fn order(&self, index: usize, order: impl FnOnce(Sender<()>) -> LaneOrder) {
+        let (done, waits) = channel();
+        let desk = &self.desks[index % self.homes];
+        desk.orders.lock().expect("the lock of orders").push(order(done));
+        desk.bed.get().expect("it has opened lanes").1.doorbell().ring();
+        while waits.recv_timeout(Duration::from_secs(1)).is_err() {
+            assert!(!self.abandon.load(Ordering::SeqCst), "a home has failed");
+        }
+    }
+}
+
+impl LaneHomes for Stage {
+    fn open(&self, _device: &Device, index: usize) -> Result<(), Error> {
+        self.order(index, |done| LaneOrder::Open(index, done));
+        Ok(())
+    }
+
+    fn close(&self, _device: &Device, index: usize) {
+        self.order(index, |done| LaneOrder::Close(index, done));
+    }
+}
+
 /// A thread with lanes, clients or both: a reactor without descriptors.
 struct Worker<'a> {
     stage: &'a Stage,
@@ -195,7 +232,28 @@ impl Worker<'_> {
         }
     }
 
+    /// Opens and closes lanes as it is asked to.
+    fn follow_orders(&mut self) {
+        let orders = std::mem::take(&mut *self.desk.orders.lock().expect("the lock of orders"));
+        for order in orders {
+            let done = match order {
+                LaneOrder::Open(index, done) => {
+                    let lane = self.stage.device.open_lane(index, &self.bell);
+                    self.lanes.push(lane.expect("a lane of its own"));
+                    done
+                }
+                LaneOrder::Close(index, done) => {
+                    self.lanes.retain(|lane| lane.index() != index);
+                    done
+                }
+            };
+            // Who asked may have failed.
+            let _ = done.send(());
+        }
+    }
+
     fn pass(&mut self) {
+        self.follow_orders();
         let now = self.stage.clock.now();
         let told = &mut self.told;
         self.bell.ready().take(|token| told[token] = true);
@@ -233,6 +291,7 @@ impl Worker<'_> {
         let awake = self.bell.ready().any()
             || self.clients.iter().any(Client::is_eager)
             || self.lanes.iter().any(|lane| self.wants_turn(lane, now))
+            || !self.desk.orders.lock().expect("the lock of orders").is_empty()
             || self.stage.stop.load(Ordering::SeqCst)
             || self.stage.abandon.load(Ordering::SeqCst);
         if !awake {
@@ -298,7 +357,7 @@ fn play(stage: &Stage, part: Part, out: &Sender<News>) -> Option<Left> {
     if !part.hasty {
         stage.ready.wait();
     }
-    let (is_home, count) = (!part.lanes.is_empty(), part.clients.len());
+    let (is_home, count) = (part.desk < stage.homes, part.clients.len());
     let mut offices = Vec::new();
     let client = |(token, recruit): (usize, Recruit)| {
         let submitter = stage.device.submitter(&bell, token, recruit.lane).expect("few submitters");
@@ -325,7 +384,7 @@ fn play(stage: &Stage, part: Part, out: &Sender<News>) -> Option<Left> {
 }
 
 /// Freezes, quiesces and changes the device while clients are at it.
-fn control(stage: &Stage, which: usize, mut prng: Prng, barriers: bool) {
+fn control(stage: &Arc<Stage>, which: usize, mut prng: Prng, barriers: bool) {
     let doing = |what| *stage.doing[which].lock().expect("a controller's lock") = what;
     let pause = |most: u64, prng: &mut Prng| {
         (0..prng.below(most)).for_each(|_| std::thread::yield_now());
@@ -340,7 +399,11 @@ fn control(stage: &Stage, which: usize, mut prng: Prng, barriers: bool) {
             break;
         }
         // The second one only freezes: the device checks what it does under one set of rules.
-        match if which == 0 { prng.below(3) } else { 0 } {
+        match if which == 0 { prng.below(4) } else { 0 } {
+            3 if stage.device.queues_max() > 1 => {
+                doing("changes the number of lanes");
+                change_queues(stage, &mut prng);
+            }
             0 => {
                 doing("freezes");
                 let frozen = stage.device.freeze();
@@ -417,6 +480,20 @@ fn office(limits: &Limits, index: u64, prng: &mut Prng, plan: &Plan, timeout_ns:
 }
 
 /// A scene, and the threads it is going to have.
+/// Gives the device another number of lanes. One with a request that was lost cannot be closed.
+fn change_queues(stage: &Arc<Stage>, prng: &mut Prng) {
+    let homes: Arc<dyn LaneHomes> = stage.clone();
+    stage.device.attach_homes(Arc::downgrade(&homes));
+    let queues = 1 + prng.below(LANES_MAX) as u16;
+    match stage.device.set_queues(queues) {
+        Ok(()) => assert_eq!(stage.device.queues(), queues),
+        Err(error) => {
+            let text = error.to_string();
+            assert!(text.contains("requests that timed out"), "{text}");
+        }
+    }
+}
+
 struct Scene {
     stage: Arc<Stage>,
     parts: Vec<Part>,
@@ -482,6 +559,7 @@ impl Scene {
             device,
             clock: Clock { start: real_now(), speed: if timeout_ns > 0 { 1_000 } else { 1 } },
             desks: parts.iter().map(|_| Desk::default()).collect(),
+            homes,
             ready: Barrier::new(waiting),
             at_work: AtomicU64::new(parts.len() as u64),
             calls: AtomicU64::new(0),
@@ -549,7 +627,7 @@ impl Scene {
     fn spawn(
         &self,
         out: &Sender<News>,
-        work: impl FnOnce(&Stage, &Sender<News>) -> Option<Left> + Send + 'static,
+        work: impl FnOnce(&Arc<Stage>, &Sender<News>) -> Option<Left> + Send + 'static,
     ) {
         let (stage, out) = (Arc::clone(&self.stage), out.clone());
         let thread = move || {

@@ -54,6 +54,22 @@ impl Doorbell {
         fence(Ordering::SeqCst);
     }
 
+    /// The owner sleeps until `is_ready`, which every ringer makes true before it rings. `sleep` may
+    /// end for other reasons too.
+    pub fn wait_until(&self, is_ready: impl Fn() -> bool, sleep: impl Fn()) {
+        loop {
+            // Announced anew each time. Of two who make one thing ready the second may ring while
+            // the first is not done; woken by that ring the owner finds nothing, and the first rings
+            // only who is asleep.
+            self.prepare_sleep();
+            if is_ready() {
+                break;
+            }
+            sleep();
+        }
+        self.awake();
+    }
+
     /// The owner is awake again, woken or not. True when a wake was (or is being) sent.
     pub fn awake(&self) -> bool {
         self.state.swap(AWAKE, Ordering::AcqRel) == NOTIFIED

@@ -470,6 +470,25 @@ fn a_mark_is_seen_by_an_owner_about_to_sleep_or_wakes_it() {
     });
 }
 
+#[test]
+fn two_who_mark_one_source_wake_an_owner_that_waits_for_the_mark() {
+    large_model(|| {
+        let (bell, bed) = bell();
+        let shared = Arc::new((Pending::new(1), bell));
+        let markers = [(); 2].map(|()| {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || {
+                shared.0.mark(0);
+                shared.1.ring_fenced();
+            })
+        });
+        let (pending, bell) = &*shared;
+        bell.wait_until(|| pending.any(), || bed.notify.wait());
+        pending.take(|source| assert_eq!(source, 0));
+        markers.into_iter().for_each(|marker| marker.join().unwrap());
+    });
+}
+
 // ---- the gate ----
 
 struct Guarded {

@@ -39,7 +39,7 @@ impl Disks {
         self.openers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets nobody open a disk any more: the reactors are about to end.
+    /// Lets nobody open a disk or use an open one any more: the reactors are about to end.
     pub(crate) fn close(&self) {
         self.openers().closed = true;
     }
@@ -89,7 +89,12 @@ impl Disks {
     }
 
     fn opener(&self, handle: u64) -> Result<(Device, Arc<Opener>), Errno> {
-        self.openers().table.get(&handle).cloned().ok_or(Errno::EBADF)
+        let openers = self.openers();
+        // Who still has a disk open when the daemon stops must not keep it from coming to rest.
+        if openers.closed {
+            return Err(Errno::ENODEV);
+        }
+        openers.table.get(&handle).cloned().ok_or(Errno::EBADF)
     }
 
     pub(crate) fn read(&self, handle: u64, offset: u64, len: u32, reply: ReplyData) {

@@ -151,6 +151,7 @@ impl fmt::Debug for Disk {
 }
 
 /// What a disk is made of.
+#[expect(clippy::large_enum_variant, reason = "one for each disk that is opened")]
 pub enum Source {
     /// A target string.
     Text(String),
@@ -280,7 +281,7 @@ fn adopt(host: &Host, device: &Device) -> Result<Vec<Door>, Error> {
     host.adopt(device)?;
     let config = device.config();
     let everywhere = config.mode == QueueMode::Sq && device.any_home();
-    let homes = if everywhere { usize::MAX } else { usize::from(config.queues) };
+    let homes = if everywhere { usize::MAX } else { usize::from(device.queues()) };
     let mut doors = Vec::new();
     for index in 0..host.reactors().min(homes) {
         match Door::open(host, index, device) {

@@ -73,6 +73,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod cmdline;
 pub mod disk;
 pub mod error;
 mod intake;
@@ -87,6 +88,7 @@ pub mod units;
 #[doc = include_str!("../../../README.md")]
 pub struct Readme;
 
+pub use cmdline::Cmdline;
 pub use disk::{Builder, Disk, Source};
 pub use error::{Cause, IoError};
 pub use open::{Error, Opened, open};

@@ -68,13 +68,17 @@ impl Made {
 }
 
 /// Opens a target as the device `name`, with one hard queue for each of `homes` threads unless the
-/// target says otherwise.
+/// target says otherwise. Its boot parameters count as far as they are for a disk of that name.
 ///
 /// # Errors
 /// What is wrong with the target, or what its driver could not do.
 pub fn open(name: &str, target: &Target, homes: usize) -> Result<Opened, Error> {
+    let mut applied = target.clone();
+    let told = target.cmdline.apply(name, &mut applied);
+    let target = &applied;
     let made = driver(target).map_err(|e| Error::new(format!("{name}: {e}")))?;
     let Made { driver, mut notices, server } = made;
+    notices.extend(told);
     let mut config = target.config.clone();
     config.name = String::from(name);
     if !target.queues_given {

@@ -345,12 +345,8 @@ impl Session {
     /// Parks the calling thread until the bell has something new.
     fn sleep(&mut self) {
         self.sleeper.bind();
-        self.bell.doorbell().prepare_sleep();
         // A token from before, or of somebody else's, ends a park early.
-        while !self.bell.ready().any() {
-            std::thread::park();
-        }
-        self.bell.doorbell().awake();
+        self.bell.doorbell().wait_until(|| self.bell.ready().any(), std::thread::park);
     }
 
     /// Keeps a buffer for the next piece.

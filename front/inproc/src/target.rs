@@ -10,6 +10,7 @@ use weir_local::Io;
 use weir_queue::{Config, QueueMode, Spread};
 use weir_sched::SCHEDULERS;
 
+use crate::cmdline::Cmdline;
 use crate::units::{parse_size, parse_time_ns};
 
 /// Where the bytes really go.
@@ -57,6 +58,10 @@ pub struct Target {
     pub config: Config,
     /// Whether the number of hard queues was stated.
     pub queues_given: bool,
+    /// Whether the queue mode was stated.
+    pub mode_given: bool,
+    /// The boot parameters for this disk alone.
+    pub cmdline: Cmdline,
 }
 
 /// The port NBD uses by default.
@@ -139,6 +144,15 @@ const OPTIONS: &[Known] = &[
             Ok(())
         },
     },
+    Known {
+        name: "kernel_cmdline",
+        kind: None,
+        set: |target, value| {
+            let quoted = value.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
+            target.cmdline = Cmdline::parse(quoted.unwrap_or(value))?;
+            Ok(())
+        },
+    },
     Known { name: "latency_us", kind: Some("null"), set: set_latency },
     Known { name: "size", kind: Some("file"), set: set_file_size },
     Known { name: "io", kind: Some("file"), set: set_file_io },
@@ -156,7 +170,8 @@ impl Target {
         let (kind, rest) = head.split_once(':').ok_or_else(|| kind_error(text))?;
         let (kind, backing) = parse_backing(kind, rest, text)?;
         let config = Config::default();
-        let mut target = Target { backing, config, queues_given: false };
+        let (queues_given, mode_given, cmdline) = (false, false, Cmdline::default());
+        let mut target = Target { backing, config, queues_given, mode_given, cmdline };
         for option in parts {
             target.apply(kind, &option)?;
         }
@@ -323,6 +338,7 @@ fn set_queue_mode(target: &mut Target, value: &str) -> Result<(), String> {
         "mq" => QueueMode::Mq,
         _ => return Err(format!("queue_mode={value} is neither sq nor mq")),
     };
+    target.mode_given = true;
     Ok(())
 }
 
@@ -461,6 +477,7 @@ mod tests {
             ("ram:1G,queue_mode=sq,queues=2", "queue_mode=sq has 1"),
             ("ram:1G,queue_mode=sq,spread=round-robin", "spread=round-robin in"),
             ("ram:1G,nomerges", "needs a value"),
+            ("ram:1G,kernel_cmdline=\"dm_mod.use_blk_mq=maybe\"", "dm_mod.use_blk_mq=maybe"),
             ("nbd:host", "names no port"),
             ("nbd:host:99999", "99999"),
             ("nbd:h:1,connections=2,queues=3", "connections=2"),

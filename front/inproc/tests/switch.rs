@@ -4,7 +4,7 @@
 mod bed;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bed::seed;
 use weir::{
@@ -16,7 +16,13 @@ use weir_local::Ram;
 use weir_queue::{Driver, DriverError, DriverQueue, Queues};
 
 /// Changes of each mode.
-const CHANGES: u64 = 250;
+const CHANGES: u64 = 1000;
+
+/// I/Os that end between two changes: without them the disk would hardly ever be open.
+const BETWEEN: u64 = 20;
+
+/// How long anything may take on a machine that is busy with other things, ns.
+const PATIENCE: u64 = 60_000_000_000;
 
 /// Threads that do I/O, I/Os each has under way, and blocks each has to itself.
 const THREADS: u64 = 3;
@@ -33,6 +39,8 @@ struct Memory {
     inner: Ram,
     shared_tags: bool,
     most: u16,
+    /// Queues from this one on cannot be opened.
+    broken_from: u16,
 }
 
 impl Driver for Memory {
@@ -46,6 +54,10 @@ impl Driver for Memory {
     }
 
     fn open(&self, index: u16, depth: u16) -> Result<Box<dyn DriverQueue>, DriverError> {
+        if index >= self.broken_from {
+            let what = format!("queue {index} of this memory is broken");
+            return Err(DriverError { what, source: None });
+        }
         self.inner.open(index, depth)
     }
 }
@@ -75,10 +87,14 @@ const PATHS: [Path; 5] = [
 const QUEUES_MAX: u16 = 5;
 
 fn open(path: Path) -> Disk {
+    open_broken(path, u16::MAX)
+}
+
+fn open_broken(path: Path, broken_from: u16) -> Disk {
     let Path { mode, spread, queues, shared_tags } = path;
     let most = if mode == QueueMode::Sq { 1 } else { QUEUES_MAX };
     let inner = Ram::new(THREADS * BLOCKS * BLOCK as u64).unwrap();
-    let driver = Arc::new(Memory { inner, shared_tags, most });
+    let driver = Arc::new(Memory { inner, shared_tags, most, broken_from });
     let config = Config { name: "sda".into(), mode, spread, queues, ..Config::default() };
     let device = Device::new(config, driver).unwrap();
     Disk::builder(Source::Device(device)).reactors(2).open().unwrap()
@@ -102,7 +118,13 @@ struct Load {
     busy: Vec<bool>,
     under_way: usize,
     prng: Prng,
-    ended: u64,
+}
+
+/// What the loads and who changes things know of each other.
+#[derive(Default)]
+struct News {
+    stop: AtomicBool,
+    ended: AtomicU64,
 }
 
 impl Load {
@@ -114,28 +136,26 @@ impl Load {
             busy: vec![false; BLOCKS as usize],
             under_way: 0,
             prng: Prng::new(seed),
-            ended: 0,
         }
     }
 
-    /// Until it is told to stop; then reads everything once more. Says how many I/Os ended.
-    fn run(mut self, stop: &AtomicBool) -> u64 {
-        while !stop.load(Ordering::Relaxed) {
+    /// Until it is told to stop; then reads everything once more.
+    fn run(mut self, news: &News) {
+        while !news.stop.load(Ordering::Relaxed) {
             while self.under_way < UNDER_WAY {
                 self.start_one();
             }
-            self.take_some();
+            news.ended.fetch_add(self.take_some(), Ordering::Relaxed);
+        }
+        for block in 0..BLOCKS {
+            while self.under_way > 0 {
+                self.take_some();
+            }
+            self.start(Op::Read, block);
         }
         while self.under_way > 0 {
             self.take_some();
         }
-        for block in 0..BLOCKS {
-            self.start(Op::Read, block);
-            while self.under_way > 0 {
-                self.take_some();
-            }
-        }
-        self.ended
     }
 
     fn start_one(&mut self) {
@@ -163,8 +183,8 @@ impl Load {
         self.session.submit(bio.cookie(block));
     }
 
-    fn take_some(&mut self) {
-        let Load { session, first, writes, busy, under_way, ended, .. } = self;
+    fn take_some(&mut self) -> u64 {
+        let Load { session, first, writes, busy, under_way, .. } = self;
         session.wait(|completion| {
             let Completion { cookie: block, status, op, data, .. } = completion;
             let index = block as usize;
@@ -178,44 +198,50 @@ impl Load {
             }
             assert!(std::mem::replace(&mut busy[index], false), "block {place} ended twice");
             *under_way -= 1;
-            *ended += 1;
-        });
+        }) as u64
     }
 }
 
 /// Lets every thread's load run on a disk while `change` is called so many times.
 fn change_under_load(path: Path, seed: u64, mut change: impl FnMut(&Disk, &mut Prng)) {
     let disk = open(path);
-    let stop = AtomicBool::new(false);
+    let news = News::default();
     let mut prng = Prng::new(seed);
-    let ended: u64 = std::thread::scope(|scope| {
+    std::thread::scope(|scope| {
         let loads: Vec<_> = (0..THREADS)
             .map(|thread| {
                 let load_seed = prng.next();
-                let (disk, stop) = (disk.clone(), &stop);
-                scope.spawn(move || Load::new(&disk, thread * BLOCKS, load_seed).run(stop))
+                let (disk, news) = (disk.clone(), &news);
+                scope.spawn(move || Load::new(&disk, thread * BLOCKS, load_seed).run(news))
             })
             .collect();
-        let end = StopAtEnd(&stop);
-        for _ in 0..CHANGES {
+        let end = StopAtEnd(&news);
+        for change_number in 0..CHANGES {
+            let (from, since) = (news.ended.load(Ordering::Relaxed), Clock.now());
+            while news.ended.load(Ordering::Relaxed) < from + BETWEEN {
+                let stuck = Clock.now().since(since) > PATIENCE;
+                assert!(!stuck, "nothing ends after {change_number} changes");
+                assert!(!loads.iter().any(|load| load.is_finished()), "a load failed");
+                std::thread::yield_now();
+            }
             change(&disk, &mut prng);
         }
         drop(end);
-        loads.into_iter().map(|load| load.join().expect("a load that was right")).sum()
+        loads.into_iter().for_each(|load| load.join().expect("a load that was right"));
     });
-    assert!(ended > CHANGES, "{ended} I/Os were no load");
     let stats = disk.stats();
     assert_eq!((stats.in_flight, stats.errors), (0, 0));
+    let ended = news.ended.into_inner();
     println!("{path:?}: {CHANGES} changes beside {ended} I/Os");
     disk.close().unwrap();
 }
 
 /// Loads end also when the changes fail.
-struct StopAtEnd<'a>(&'a AtomicBool);
+struct StopAtEnd<'a>(&'a News);
 
 impl Drop for StopAtEnd<'_> {
     fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
+        self.0.stop.store(true, Ordering::Relaxed);
     }
 }
 
@@ -262,4 +288,81 @@ fn nothing_is_lost_while_schedulers_tunables_and_requests_change() {
             }
         });
     }
+}
+
+/// Another number of hard queues; the same scheduler, anew.
+fn change_queues(device: &Device, prng: &mut Prng) {
+    let most = device.queues_max();
+    let count = 1 + prng.below(u64::from(most)) as u16;
+    let before = (device.queues(), device.scheduler());
+    device.set_queues(count).unwrap();
+    assert_eq!((device.queues(), device.scheduler()), (count, before.1));
+    let refused = device.set_queues(most + 1).unwrap_err().to_string();
+    assert!(refused.contains("queues=6 of sda is outside 1..=5"), "{refused}");
+}
+
+#[test]
+fn nothing_is_lost_while_the_number_of_hard_queues_changes() {
+    let seed = seed();
+    for path in PATHS.into_iter().filter(|path| path.mode == QueueMode::Mq) {
+        let mut most = 0;
+        change_under_load(path, seed, |disk, prng| {
+            change_queues(disk.device(), prng);
+            most = most.max(disk.device().queues());
+            match prng.below(8) {
+                0 | 1 => switch(disk.device(), prng),
+                2 => resize(disk.device(), prng),
+                // Submitters come and go as well.
+                3 => disk.session().unwrap().flush().unwrap(),
+                _ => {}
+            }
+        });
+        assert_eq!(most, QUEUES_MAX);
+    }
+}
+
+#[test]
+fn a_queue_that_the_driver_refuses_leaves_everything_as_it_was() {
+    let disk = open_broken(path(QueueMode::Mq, 2, false), 3);
+    let device = disk.device();
+    device.set_scheduler("kyber", &|| Clock.now()).unwrap();
+    device.set_tunable("read_lat_nsec", "12345").unwrap();
+    device.reconfigure(|parts| parts.nr_requests = 33).unwrap();
+    let mut session = disk.session().unwrap();
+    session.write_at(0, &contents(0, 1)).unwrap();
+    for _ in 0..3 {
+        let error = device.set_queues(5).unwrap_err().to_string();
+        assert!(error.contains("queue 3 of this memory is broken"), "{error}");
+        assert_eq!((device.queues(), device.scheduler()), (2, "kyber"));
+        assert_eq!(device.tunable("read_lat_nsec").unwrap(), "12345");
+        assert_eq!(device.nr_requests(), 33);
+        let mut bytes = [0; BLOCK];
+        session.read_at(0, &mut bytes).unwrap();
+        assert!(bytes == contents(0, 1));
+    }
+    device.set_queues(3).unwrap();
+    // Linux attaches the scheduler anew, and a new one has its defaults.
+    assert_eq!((device.queues(), device.scheduler()), (3, "kyber"));
+    assert_ne!(device.tunable("read_lat_nsec").unwrap(), "12345");
+    assert_eq!(device.nr_requests(), 2 * device.depth());
+    disk.close().unwrap();
+}
+
+#[test]
+fn the_number_of_hard_queues_has_bounds_and_stays_when_nobody_turns_them() {
+    let single = open(path(QueueMode::Sq, 1, false));
+    single.device().set_queues(1).unwrap();
+    let refused = single.device().set_queues(2).unwrap_err().to_string();
+    assert!(refused.contains("queues=2 of sda is outside 1..=1: queue_mode=sq"), "{refused}");
+    let disk = open(path(QueueMode::Mq, 2, false));
+    let refused = disk.device().set_queues(0).unwrap_err().to_string();
+    assert!(refused.contains("queues=0 of sda is outside 1..=5"), "{refused}");
+    let device = disk.device().clone();
+    disk.close().unwrap();
+    let refused = device.set_queues(3).unwrap_err().to_string();
+    assert!(refused.contains("sda is being removed"), "{refused}");
+    let config = Config { name: "sdb".into(), ..Config::default() };
+    let alone = Device::new(config, Arc::new(Ram::new(1 << 20).unwrap())).unwrap();
+    let refused = alone.set_queues(2).unwrap_err().to_string();
+    assert!(refused.contains("queues=2 of sdb: no host turns its queues"), "{refused}");
 }

@@ -175,6 +175,7 @@ impl Connection {
         self.out.clear(pool);
         if let Phase::Session(session) = &mut self.phase {
             session.deaf = true;
+            session.ask_caps_again();
         }
     }
 

@@ -59,6 +59,8 @@ pub(crate) struct NbdService {
     dirty: VecDeque<u32>,
     /// Connections that a cap holds back, and until when.
     throttled: Vec<(Nanos, u32)>,
+    /// How often caps were asked again.
+    rounds: usize,
     /// No deadline of a connection is earlier; `None`: none has one.
     next_deadline: Option<Nanos>,
     /// Last time a connection had something to do, while there is memory to give back.
@@ -77,6 +79,7 @@ impl NbdService {
             listeners: Vec::new(),
             dirty: VecDeque::new(),
             throttled: Vec::new(),
+            rounds: 0,
             next_deadline: None,
             active: None,
             stopping: false,
@@ -271,7 +274,14 @@ impl NbdService {
     fn ask_caps_again(&mut self, turn: &mut Turn<'_>) {
         let now = turn.now();
         let due = self.throttled.extract_if(.., |(until, _)| *until <= now);
-        for place in due.map(|(_, place)| place).collect::<Vec<_>>() {
+        let mut due: Vec<u32> = due.map(|(_, place)| place).collect();
+        if !due.is_empty() {
+            // Whoever comes first takes what a cap has left for them all.
+            self.rounds = self.rounds.wrapping_add(1);
+            let first = self.rounds % due.len();
+            due.rotate_left(first);
+        }
+        for place in due {
             let Some(connection) = self.tenant(place) else { continue };
             connection.throttled = false;
             if let Some(session) = connection.session() {

@@ -10,9 +10,9 @@ use weir_bio::{Bio, Data, Flags, IoPrio, Nanos, Op, SECTOR};
 use weir_live::Seat;
 use weir_proto_nbd::NbdError;
 use weir_proto_nbd::server::{
-    Checked, Decoded, Geometry, Negotiated, Range, Replies, Then, decode,
+    Checked, Decoded, Geometry, Negotiated, Range, Reject, Replies, Then, decode,
 };
-use weir_proto_nbd::wire::{Command, Mode, ReplyTo, Request};
+use weir_proto_nbd::wire::{Mode, ReplyTo, Request};
 use weir_queue::Member;
 
 use crate::answers::Answers;
@@ -158,26 +158,34 @@ impl Session {
                     break;
                 }
             };
-            if !self.admit(&request, now) {
+            let checked = self.geometry.check(&request);
+            if let Ok(checked) = &checked
+                && !self.admit(checked, now)
+            {
                 break;
             }
             at += self.geometry.mode.request_len();
-            at += self.request(&request, &bytes[at..], out, pool, now);
+            at += self.request(&request, checked, &bytes[at..], out, pool, now);
         }
         at
     }
 
     /// Whether the caps of its group accept a request now; if not, nothing is taken in for a while.
-    /// Trims and zeroes count as writes of no bytes, and a server that stops waits for no cap.
+    /// What only marks a range counts as a write of no bytes. A server that stops waits for no cap,
+    /// and a client that has gone keeps no place by one: what it wrote is counted and done.
     #[inline]
-    fn admit(&mut self, request: &Request, now: Nanos) -> bool {
-        let (write, bytes) = match request.command {
-            Command::READ => (false, request.length),
-            Command::WRITE => (true, request.length),
-            Command::TRIM | Command::WRITE_ZEROES => (true, 0),
+    fn admit(&mut self, checked: &Checked, now: Nanos) -> bool {
+        let (write, bytes) = match checked {
+            Checked::Read { range, .. } | Checked::Cache { range } => (false, range.length),
+            Checked::Write { range, .. } => (true, range.length),
+            Checked::WriteZeroes { range, no_hole: true, .. } => (true, range.length),
+            Checked::WriteZeroes { .. } | Checked::Trim { .. } => (true, 0),
             _ => return true,
         };
-        if self.stopping {
+        if self.stopping || self.deaf {
+            if write {
+                self.member.charge(write, bytes, now);
+            }
             return true;
         }
         match self.member.admit(write, bytes, now) {
@@ -220,13 +228,14 @@ impl Session {
     fn request(
         &mut self,
         request: &Request,
+        checked: Result<Checked, Reject>,
         behind: &[u8],
         out: &mut Outbox,
         pool: &mut Pool,
         now: Nanos,
     ) -> usize {
         let to = request.reply_to();
-        match self.geometry.check(request) {
+        match checked {
             Ok(Checked::Disconnect) => {
                 self.end = Some(End::Disconnect);
                 0

@@ -437,3 +437,21 @@ fn a_client_is_known_by_its_number_until_it_leaves() {
     fixture.client(Wanted::nothing("sda")).disconnect();
     fixture.stop();
 }
+
+#[test]
+fn a_refused_request_costs_no_allowance_and_a_client_that_hangs_up_gives_its_place_back() {
+    let fixture = Fixture::on(ram(MIB));
+    let groups = Arc::clone(fixture.server().groups());
+    groups.set_caps(weir_bio::GroupId(0), one_byte_a_second()).unwrap();
+    let mut client = fixture.client(Wanted::everything("sda"));
+    let bad = client.send(Request::new(Command::READ, 0, 0, 0xffff_fe00), &[]);
+    assert!(client.wait(bad).error.is_some());
+    client.read(0, 512);
+    assert_eq!(groups.all()[0].used.ios, [1, 0]);
+    for _ in 0..3 {
+        client.send(Request::new(Command::READ, 0, 0, 512), &[]);
+    }
+    drop(client);
+    fixture.wait_for_connections(0);
+    fixture.stop();
+}

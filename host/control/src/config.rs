@@ -14,6 +14,8 @@ use weir_queue::{Caps, Groups, WEIGHT_MAX, WEIGHT_MIN};
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
+    /// Boot parameters of a kernel, for every disk.
+    pub kernel_cmdline: Option<String>,
     /// The NBD server.
     pub nbd: Nbd,
     /// Disks, in order; the first is the default export.
@@ -277,7 +279,7 @@ fn check_export_name(name: &str) -> Result<(), ConfigError> {
 mod tests {
     use super::*;
 
-    const GOOD: &str = r#"
+    const GOOD: &str = r#"kernel_cmdline = "elevator=deadline"
 [nbd]
 listen = ["unix:/run/weir/nbd.sock"]
 [[disk]]
@@ -304,6 +306,7 @@ burst = 0.5
     #[test]
     fn a_full_file_is_understood() {
         let config = Config::parse(GOOD).unwrap();
+        assert_eq!(config.kernel_cmdline.as_deref(), Some("elevator=deadline"));
         assert_eq!(config.disk[0].target, "ram:1G");
         assert_eq!(config.export[0].ioprio(), IoPrio::new(Class::BestEffort, 2));
         assert!(config.export[0].readonly);

@@ -109,15 +109,11 @@ impl Disk for LiveDisk {
     }
 
     fn queues(&self) -> u16 {
-        self.device.config().queues
+        self.device.queues()
     }
 
     fn set_queues(&self, queues: u16) -> Result<(), Error> {
-        let Config { name, queues: now, .. } = self.device.config();
-        match queues == *now {
-            true => Ok(()),
-            false => Err(Error::Invalid(format!("queues={queues}: {name} keeps its {now}"))),
-        }
+        self.device.set_queues(queues)
     }
 
     fn tags(&self) -> (u16, u16) {

@@ -3,6 +3,7 @@
 //!
 //! - [`Config`]: the configuration file and its checks;
 //! - [`Tree`]: disks as files, with Linux's names and errors, over the trait [`Disk`];
+//! - [`Rules`]: rule files in the form of udev's, and what they come to for a disk;
 //! - [`Server`] and [`Client`]: the tree over a socket.
 
 #![forbid(unsafe_code)]
@@ -12,11 +13,13 @@ mod disk;
 pub mod document;
 mod errno;
 mod number;
+pub mod rules;
 mod socket;
 pub mod tree;
 
 pub use config::{Config, ConfigError, Export, Nbd};
 pub use disk::{Disk, LiveDisk};
 pub use errno::{Errno, Failure};
+pub use rules::Rules;
 pub use socket::{CLIENTS_MAX, Client, ClientError, Server};
 pub use tree::{Node, Parameters, Tree};

@@ -1,9 +1,10 @@
 //! The control socket: the tree over a UNIX stream.
 //!
 //! A request is a line `VERB PATH-BYTES VALUE-BYTES`, then the path, then the value; verbs are
-//! `ls`, `get` and `set`. A reply is a line `OK BODY-BYTES` or `ERRNO-NAME BODY-BYTES`, then the
-//! body: the text of the file, a line for each name (`d NAME`, `r NAME` or `w NAME`), or the
-//! sentence that says what was wrong. Requests of one connection are answered in turn.
+//! `ls`, `get`, `set` and `reload` (whose path and value are empty). A reply is a line
+//! `OK BODY-BYTES` or `ERRNO-NAME BODY-BYTES`, then the body: the text of the file, a line for each
+//! name (`d NAME`, `r NAME` or `w NAME`), what a reload did, or the sentence that says what was
+//! wrong. Requests of one connection are answered in turn.
 //!
 //! What a client can cost is bounded: one thread of a bounded number, a path and a page of value.
 //! None of those threads turns a lane, so a store that waits for a disk holds up its client alone.

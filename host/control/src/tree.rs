@@ -10,7 +10,7 @@ mod entry;
 mod folder;
 mod queue;
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
 use crate::disk::Disk;
 use crate::errno::{Errno, Failure};
@@ -70,18 +70,22 @@ impl Default for Parameters {
     }
 }
 
+/// What reads a daemon's rules and configuration again, and says what came of it.
+type Reload = Box<dyn Fn(&Tree) -> Result<String, Failure> + Send + Sync>;
+
 /// The tree of a daemon.
 #[derive(Default)]
 pub struct Tree {
     parameters: Parameters,
     disks: RwLock<Vec<Arc<Entry>>>,
+    reload: OnceLock<Reload>,
 }
 
 impl Tree {
     /// A tree without disks.
     #[must_use]
     pub fn new(parameters: Parameters) -> Tree {
-        Tree { parameters, disks: RwLock::default() }
+        Tree { parameters, ..Tree::default() }
     }
 
     /// Adds a disk, under the name in its configuration. `slots` is how many threads submit to it:
@@ -149,6 +153,29 @@ impl Tree {
         }
         let text = text_of(&value[..value.len().min(VALUE_MAX)]);
         file.store(&text).map_err(|failure| failure.at(path))
+    }
+
+    /// What [`reload`](Tree::reload) does from now on; only the first that is given counts.
+    pub fn on_reload(
+        &self,
+        reload: impl Fn(&Tree) -> Result<String, Failure> + Send + Sync + 'static,
+    ) {
+        // A second one has no meaning: a daemon has one configuration.
+        let _ = self.reload.set(Box::new(reload));
+    }
+
+    /// Reads rules and configuration again and applies what may change while disks run: a line for
+    /// each thing that was changed, needs a restart or failed. It may wait for disks, as
+    /// [`write`](Tree::write) does.
+    ///
+    /// # Errors
+    /// EINVAL for what cannot be read or means nothing; then nothing has changed. EACCES where
+    /// there is nothing to read again.
+    pub fn reload(&self) -> Result<String, Failure> {
+        match self.reload.get() {
+            Some(reload) => reload(self),
+            None => Err(Failure::new(Errno::Access, "there is no configuration to read again")),
+        }
     }
 
     fn find(&self, path: &str) -> Result<Child, Failure> {

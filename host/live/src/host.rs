@@ -2,13 +2,14 @@
 
 use std::io;
 use std::marker::PhantomData;
-use std::sync::mpsc::{Receiver, channel};
-use std::sync::{Arc, Mutex};
+use std::sync::mpsc::Receiver;
+use std::sync::{Arc, Mutex, Weak};
 use std::thread::{JoinHandle, ThreadId};
 
-use weir_queue::{Device, Error, QueueMode};
+use weir_queue::{Device, Error, LaneHomes, QueueMode};
 
 use crate::drain::{self, Then, Unfinished};
+use crate::homes::Homes;
 use crate::reactor::{Reactor, Remote, Seed};
 use crate::service::{Service, Turn};
 
@@ -17,7 +18,7 @@ use crate::service::{Service, Turn};
 /// Dropping it stops the reactors without waiting for anybody; [`stop`](Host::stop) is the orderly
 /// way.
 pub struct Host {
-    remotes: Vec<Arc<Remote>>,
+    reactors: Arc<Homes>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     homes: Vec<ThreadId>,
     devices: Mutex<Vec<Device>>,
@@ -41,13 +42,14 @@ impl Host {
             })?);
         }
         let homes = threads.iter().map(|thread| thread.thread().id()).collect();
-        Ok(Host { remotes, threads: Mutex::new(threads), homes, devices: Mutex::default() })
+        let reactors = Arc::new(Homes::new(remotes));
+        Ok(Host { reactors, threads: Mutex::new(threads), homes, devices: Mutex::default() })
     }
 
     /// How many reactors there are.
     #[must_use]
     pub fn reactors(&self) -> usize {
-        self.remotes.len()
+        self.reactors.remotes.len()
     }
 
     /// Whether the calling thread is one of its reactors, which must not wait for any of them.
@@ -68,12 +70,13 @@ impl Host {
             let what = format!("disk {} is on this host already", device.config().name);
             return Err(Error::Invalid(what));
         }
-        let reactors = self.remotes.len();
+        let reactors = self.reactors();
         let everywhere = device.config().mode == QueueMode::Sq && device.any_home();
         let places: Vec<(usize, usize)> = if everywhere {
             (0..reactors).map(|reactor| (reactor, 0)).collect()
         } else {
-            (0..usize::from(device.config().queues)).map(|lane| (lane % reactors, lane)).collect()
+            let lanes = 0..usize::from(device.queues());
+            lanes.map(|lane| (self.reactors.of_lane(lane), lane)).collect()
         };
         for (reactor, lane) in places {
             let one = device.clone();
@@ -83,6 +86,8 @@ impl Host {
                 return Err(error);
             }
         }
+        let homes: Weak<dyn LaneHomes> = Arc::downgrade(&self.reactors) as _;
+        device.attach_homes(homes);
         devices.push(device.clone());
         Ok(())
     }
@@ -150,17 +155,20 @@ impl Host {
         index: usize,
         make: impl FnOnce(&mut Turn<'_>) -> S + Send + 'static,
     ) -> Handle<S> {
-        let index = index % self.remotes.len();
+        let index = index % self.reactors();
         let number = self.ask(index, move |reactor| reactor.add_service(make));
         let service = number.recv().expect("a reactor answers");
-        Handle::new(Arc::clone(&self.remotes[index]), service)
+        Handle::new(Arc::clone(&self.reactors.remotes[index]), service)
     }
 
     fn close_lanes(&self, device: &Device) {
-        let closed: Vec<_> = (0..self.remotes.len())
+        device.detach_homes();
+        let closed: Vec<_> = (0..self.reactors())
             .map(|reactor| {
                 let device = device.clone();
-                self.ask(reactor, move |reactor| reactor.close_lanes(&device))
+                self.ask(reactor, move |reactor| {
+                    reactor.close_lanes(|home| home.device.is(&device))
+                })
             })
             .collect();
         closed.into_iter().for_each(|closed| closed.recv().expect("a reactor answers"));
@@ -172,16 +180,11 @@ impl Host {
         reactor: usize,
         question: impl FnOnce(&mut Reactor) -> T + Send + 'static,
     ) -> Receiver<T> {
-        let (sender, receiver) = channel();
-        self.remotes[reactor].post(move |reactor| {
-            // Whoever asked may have stopped waiting.
-            let _ = sender.send(question(reactor));
-        });
-        receiver
+        self.reactors.ask(reactor, question)
     }
 
     fn end_reactors(&self) {
-        self.remotes.iter().for_each(|remote| remote.post(|reactor| reactor.stopping = true));
+        self.reactors.end();
     }
 }
 

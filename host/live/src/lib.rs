@@ -15,6 +15,7 @@
 
 mod clock;
 mod drain;
+mod homes;
 mod host;
 mod poll;
 mod reactor;

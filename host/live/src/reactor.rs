@@ -311,11 +311,11 @@ impl Reactor {
         Ok(())
     }
 
-    /// Closes this device's lanes here. They have to be idle.
-    pub(crate) fn close_lanes(&mut self, device: &Device) {
+    /// Closes lanes here. They have to be idle.
+    pub(crate) fn close_lanes(&mut self, which: impl Fn(&HomeLane) -> bool) {
         let poller = &self.desk.poller;
         self.lanes.retain(|home| {
-            let goes = home.device.is(device);
+            let goes = which(home);
             if goes && let Some(event) = home.lane.event_fd() {
                 // It may be a duplicate of a descriptor that lives on.
                 let _ = poller.remove(event);

@@ -8,10 +8,12 @@ mod activation;
 mod bench;
 mod descriptors;
 mod reach;
+mod reload;
 mod replay;
 mod schedulers;
 mod serve;
 mod tree;
+mod udev;
 mod values;
 
 use std::process::ExitCode;
@@ -37,6 +39,7 @@ enum Command {
     Get(tree::Get),
     Set(tree::Set),
     Schedulers(schedulers::Schedulers),
+    Udev(udev::Udev),
     Bench(bench::Bench),
     Replay(replay::Replay),
 }
@@ -82,6 +85,7 @@ fn main() -> ExitCode {
         Command::Get(get) => get.run(),
         Command::Set(set) => set.run(),
         Command::Schedulers(schedulers) => schedulers.run(),
+        Command::Udev(udev) => udev.run(),
         Command::Bench(bench) => bench.run(),
         Command::Replay(replay) => replay.run(),
     };

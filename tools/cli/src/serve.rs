@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use weir::units::show_size;
-use weir::{Clock, Device, Groups, Host, QueueMode, Target};
+use weir::{Clock, Device, Groups, Host, QueueMode};
 use weir_control::config::{self, Config};
 use weir_control::{LiveDisk, Parameters, Tree};
 use weir_front_nbd::{Address, Export, Server, Settings};
@@ -19,11 +19,12 @@ use crate::Failure;
 use crate::activation;
 use crate::descriptors;
 use crate::reach::Reach;
+use crate::reload::{self, Reload};
 use crate::tree::Control;
 use crate::values::whole;
 
 /// The disk, socket and port of a daemon that was told nothing.
-const DEFAULT_DIR: &str = "weir-data";
+pub(crate) const DEFAULT_DIR: &str = "weir-data";
 const DEFAULT_DISK: &str = "sda";
 const DEFAULT_SIZE: &str = "1GiB";
 const DEFAULT_TCP: &str = "127.0.0.1:10809";
@@ -38,12 +39,12 @@ const CLIENT_LIMIT: Duration = Duration::from_millis(2500);
 /// Without arguments it makes ./weir-data/sda.img (1 GiB, sparse) and serves it as disk sda.
 ///
 /// Example: weir serve --disk sda=ram:1GiB --nbd unix:/tmp/weir.sock
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Serve {
     /// Configuration file.
     #[arg(short = 'c', long = "config", value_name = "FILE")]
-    config: Option<PathBuf>,
+    pub(crate) config: Option<PathBuf>,
     /// A disk: its name and its target. May be repeated; the first is the default export.
     #[arg(long, value_name = "NAME=TARGET")]
     disk: Vec<String>,
@@ -56,6 +57,11 @@ pub(crate) struct Serve {
     /// disks as files, DIR/dev/sda.
     #[arg(long, value_name = "DIR")]
     tree: Option<PathBuf>,
+    /// A folder of rule files, *.rules in the form of udev's, applied to each disk at the start and
+    /// on `weir set --reload`; ./weir-data/rules.d if it is there and none is given. May be
+    /// repeated; of files of one name the one in the last folder counts.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) rules: Vec<PathBuf>,
     /// Serve one connection on standard input and output, and no other.
     #[arg(long)]
     stdio: bool,
@@ -79,9 +85,21 @@ impl Serve {
         start_log(self.quiet);
         let signals = Signals::install()?;
         let config = self.configuration()?;
+        let rules = Reload::read_rules(&self.rules)?;
         let daemon = self.start(&config)?;
-        let addresses = self.open_addresses(&daemon, &config)?;
+        Reload::at_start(&rules, &daemon.tree, &config);
+        let groups = Arc::clone(daemon.server.groups());
+        Reload::new(self.clone(), config.clone(), groups).attach(&daemon.tree);
+        // Nobody is served before everything else is there: from then on a stop has to be orderly.
         let reach = self.open_tree(&daemon)?;
+        let addresses = match self.open_addresses(&daemon, &config) {
+            Ok(addresses) => addresses,
+            Err(failure) => {
+                drop(reach);
+                daemon.stop()?;
+                return Err(failure);
+            }
+        };
         if let Some(shortage) = descriptors::shortage(Settings::default().connections_max) {
             tracing::warn!("{shortage}");
         }
@@ -101,7 +119,7 @@ impl Serve {
     }
 
     /// The configuration file with the flags over it, checked as a whole.
-    fn configuration(&self) -> Result<Config, Failure> {
+    pub(crate) fn configuration(&self) -> Result<Config, Failure> {
         let bad = |error: config::ConfigError| Failure::Bad(error.to_string());
         let mut config = match &self.config {
             Some(path) => Config::read(path).map_err(bad)?,
@@ -131,10 +149,14 @@ impl Serve {
         let reactors = self.reactors.map_or(cpus, usize::from);
         let host = Host::new(reactors).map_err(|e| format!("reactor threads: {e}"))?;
         let mut disks = Vec::new();
-        let tree = Arc::new(Tree::new(Parameters::default()));
+        let cmdline = reload::cmdline(config)?;
+        let asked = Parameters::default();
+        let tree = Arc::new(Tree::new(Parameters {
+            scsi_mod_use_blk_mq: cmdline.scsi_mod_use_blk_mq.unwrap_or(asked.scsi_mod_use_blk_mq),
+            dm_mod_use_blk_mq: cmdline.dm_mod_use_blk_mq.unwrap_or(asked.dm_mod_use_blk_mq),
+        }));
         for disk in &config.disk {
-            let target =
-                Target::parse(&disk.target).map_err(|e| format!("disk {}: {e}", disk.name))?;
+            let target = reload::target(disk, &cmdline)?;
             let opened = weir::open(&disk.name, &target, host.reactors())?;
             opened.notices.iter().for_each(|notice| tracing::info!("{notice}"));
             let name = disk.name.clone();

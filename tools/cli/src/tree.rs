@@ -9,12 +9,13 @@ use serde_json::json;
 use weir_control::{Client, ClientError, Node};
 
 use crate::Failure;
+use crate::reload::FAILED;
 
 /// The control socket of a daemon that was told nothing.
 pub(crate) const DEFAULT_CONTROL: &str = "weir-data/control.sock";
 
 /// Where a daemon's control socket is.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub(crate) struct Control {
     /// The daemon's control socket; else $WEIR_CONTROL, else ./weir-data/control.sock.
     #[arg(long = "control", value_name = "SOCK")]
@@ -28,7 +29,7 @@ impl Control {
         self.socket.clone().or_else(|| environment().map(PathBuf::from))
     }
 
-    fn connect(&self) -> Result<Client, Failure> {
+    pub(crate) fn connect(&self) -> Result<Client, Failure> {
         let path = self.named().unwrap_or_else(|| PathBuf::from(DEFAULT_CONTROL));
         Ok(Client::connect(&path)?)
     }
@@ -104,26 +105,42 @@ impl Get {
     }
 }
 
-/// Writes to a file of a running daemon's tree.
+/// Writes to a file of a running daemon's tree, or has it read its configuration again.
 ///
 /// A value is taken, cut down to its range or refused as Linux does with the file of that name;
 /// then the error's name is printed and the exit status is 2.
+///
+/// With --reload the daemon reads its rules and its configuration file again: weights and caps of
+/// groups, schedulers and tunables of disks are changed, and what needs a restart is told.
 ///
 /// Example: weir set block/sda/queue/nr_requests 64
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Set {
     /// A path in the tree, as block/sda/queue/nr_requests.
-    path: String,
+    #[arg(required_unless_present = "reload")]
+    path: Option<String>,
     /// What to write.
-    #[arg(allow_hyphen_values = true)]
-    value: OsString,
+    #[arg(allow_hyphen_values = true, required_unless_present = "reload")]
+    value: Option<OsString>,
+    /// Have the daemon read its rules and its configuration again.
+    #[arg(long, conflicts_with_all = ["path", "value"])]
+    reload: bool,
     #[command(flatten)]
     control: Control,
 }
 
 impl Set {
     pub(crate) fn run(&self) -> Result<(), Failure> {
-        Ok(self.control.connect()?.write(&self.path, self.value.as_bytes())?)
+        let mut client = self.control.connect()?;
+        if let (Some(path), Some(value)) = (&self.path, &self.value) {
+            return Ok(client.write(path, value.as_bytes())?);
+        }
+        let told = client.reload()?;
+        print!("{told}");
+        match told.lines().filter(|line| line.starts_with(FAILED)).count() {
+            0 => Ok(()),
+            failed => Err(Failure::No(format!("{failed} of the changes failed"))),
+        }
     }
 }

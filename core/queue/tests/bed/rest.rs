@@ -25,12 +25,12 @@ pub fn check_tags(path: Path, sim: &Sim, device: &Device, now: Nanos, mut turn_a
         world.plan = Plan { slow_ns: 0, ..Plan::default() };
         (world.tally.peak, world.tally.lane_peak) = (0, 0);
     }
-    let depth = usize::from(device.depth());
-    let all = if path.shared_tags { depth } else { depth * usize::from(path.lanes) };
+    let (depth, lanes) = (usize::from(device.depth()), usize::from(device.queues()));
+    let all = if path.shared_tags { depth } else { depth * lanes };
     let block = sim.world().limits.block_sectors();
     let bell = Bell::new(Box::new(NoWake), 64);
     let mut submitters = Vec::new();
-    for lane in 0..usize::from(path.lanes) {
+    for lane in 0..lanes {
         let mut submitter = device.submitter(&bell, lane, lane).unwrap();
         let mut sent = 0;
         for index in 0..depth as u64 {
@@ -46,7 +46,7 @@ pub fn check_tags(path: Path, sim: &Sim, device: &Device, now: Nanos, mut turn_a
     let queued = device.nr_requests();
     // Tokens may be fewer than tags; and merging depends on the order.
     let bound = path.order != Order::Noop;
-    if !bound && (!path.scheduled || usize::from(queued) >= depth * usize::from(path.lanes)) {
+    if !bound && (!path.scheduled || usize::from(queued) >= depth * lanes) {
         let merged = device.stats().in_flight - peak as u64;
         let most = all.min(sent as usize);
         assert!(peak == most || peak + merged as usize == most, "{peak} tags of {most} usable");

@@ -186,6 +186,15 @@ mod tests {
     }
 
     #[test]
+    fn equal_sectors_stay_in_the_order_they_came() {
+        let mut list = DispatchList::default();
+        for (tag, sector) in [(0, 50), (1, 50), (2, 40), (3, 50)] {
+            list.insert_sorted(rq(tag, Op::Read, sector));
+        }
+        assert_eq!(names(&mut list), "CABD");
+    }
+
+    #[test]
     fn a_barrier_with_a_sector_begins_the_next_sweep_where_it_ends() {
         let mut list = DispatchList::default();
         list.append_barrier(rq(0, Op::Write, 92));

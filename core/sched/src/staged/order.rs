@@ -85,12 +85,11 @@ impl Buckets {
         self.used[bucket / 64] ^= 1 << (bucket % 64);
     }
 
-    /// The first request of the buckets after this one.
+    /// The first request of the buckets from this one on.
     #[inline]
-    fn first_after(&self, bucket: usize) -> SchedTag {
+    fn first_from(&self, bucket: usize) -> SchedTag {
         let mut word = bucket / 64;
-        // Two shifts: for the word's last bit one by 64 would be needed.
-        let mut bits = self.used[word] & (u64::MAX << (bucket % 64) << 1);
+        let mut bits = self.used[word] & (u64::MAX << (bucket % 64));
         while bits == 0 {
             word += 1;
             if word == self.used.len() {
@@ -141,7 +140,7 @@ impl Order {
         let bucket = self.buckets.of(sector);
         let mut steps = 0;
         if !self.buckets.is_used(bucket) {
-            let before = match self.buckets.first_after(bucket) {
+            let before = match self.buckets.first_from(bucket) {
                 SchedTag::NONE => self.last,
                 after => nodes[after].before,
             };
@@ -242,7 +241,7 @@ impl Order {
     fn first_from_bucket(&mut self, nodes: &Nodes, sector: u64) -> SchedTag {
         let bucket = self.buckets.of(sector);
         if !self.buckets.is_used(bucket) {
-            return self.buckets.first_after(bucket);
+            return self.buckets.first_from(bucket);
         }
         let Ends { first, last } = self.buckets.ends[bucket];
         let (mut at, mut steps) = (first, 0);

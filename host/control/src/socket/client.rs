@@ -87,6 +87,16 @@ impl Client {
         self.ask(Verb::Write, path, value).map(drop)
     }
 
+    /// Has the daemon read its rules and its configuration again: a line for each thing that was
+    /// changed, needs a restart or failed.
+    ///
+    /// # Errors
+    /// What [`Tree::reload`](crate::Tree::reload) says, or a daemon that is gone.
+    pub fn reload(&mut self) -> Result<String, ClientError> {
+        let body = self.ask(Verb::Reload, "", b"")?;
+        String::from_utf8(body).map_err(|_| self.lost(io::ErrorKind::InvalidData.into()))
+    }
+
     fn ask(&mut self, verb: Verb, path: &str, value: &[u8]) -> Result<Vec<u8>, ClientError> {
         let ask = Ask { verb, path: String::from(path), value: value.into() };
         // A daemon that turns a client away answers before it is asked.

@@ -227,5 +227,6 @@ fn carry_out(ask: &Ask, tree: &Tree) -> Answer {
         Verb::List => tree.list(&ask.path).map(|names| encode_names(&names)),
         Verb::Read => tree.read(&ask.path).map(String::into_bytes),
         Verb::Write => tree.write(&ask.path, &ask.value).map(|()| Vec::new()),
+        Verb::Reload => tree.reload().map(String::into_bytes),
     }
 }

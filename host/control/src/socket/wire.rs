@@ -20,6 +20,7 @@ pub(super) enum Verb {
     List,
     Read,
     Write,
+    Reload,
 }
 
 impl Verb {
@@ -28,11 +29,13 @@ impl Verb {
             Verb::List => "ls",
             Verb::Read => "get",
             Verb::Write => "set",
+            Verb::Reload => "reload",
         }
     }
 
     fn named(word: &str) -> Option<Verb> {
-        [Verb::List, Verb::Read, Verb::Write].into_iter().find(|verb| verb.word() == word)
+        let all = [Verb::List, Verb::Read, Verb::Write, Verb::Reload];
+        all.into_iter().find(|verb| verb.word() == word)
     }
 }
 
@@ -192,6 +195,7 @@ mod tests {
             ask(Verb::List, "", b""),
             ask(Verb::Read, "block/sda/a b\nc", b""),
             ask(Verb::Write, "block/sda/queue/scheduler", b"bfq\n\0\xff"),
+            ask(Verb::Reload, "", b""),
         ] {
             let mut bytes = ask.encode();
             bytes.extend_from_slice(b"ls 0 0\n");

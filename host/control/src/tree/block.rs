@@ -63,7 +63,7 @@ pub const WEIR: &[Attribute] = &[
     Attribute::tells("queues", "", "driver", "Hard queues.", |entry| {
         entry.disk.queues().to_string()
     })
-    .takes("1 to the number of submitter slots", store_queues),
+    .takes("1 to the number of submitter slots, or what the driver has", store_queues),
     Attribute::tells("spread", "", "submitter", "`submitter` or `round-robin`.", |entry| {
         String::from(match entry.disk.config().spread {
             Spread::Submitter => "submitter",

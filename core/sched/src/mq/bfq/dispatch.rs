@@ -1,0 +1,265 @@
+//! Which request goes to the device, when a queue's service begins and when it ends.
+//! Source: the BFQ spec, A6.
+
+use weir_bio::{Nanos, Rq, SchedTag};
+
+use super::Bfq;
+use super::entity::{IDLE, Kind, QueueId};
+use super::queue::{Expiry, NodeState};
+use super::raise::{INTERACTIVE, SOFT_RT};
+
+impl Bfq {
+    /// One request for the device, or none: nothing is queued, or the device is kept.
+    pub(super) fn pick(&mut self, now: Nanos) -> Option<Rq> {
+        if let Some(rq) = self.head.pop_front() {
+            self.in_flight += 1;
+            return Some(rq);
+        }
+        if self.busy_first.is_none() || (self.set.strict && self.in_flight > 0) {
+            return None;
+        }
+        let (id, tag) = self.select(now)?;
+        Some(self.serve(id, tag, now))
+    }
+
+    /// The queue to serve now and its next request; ends and begins slots on the way.
+    fn select(&mut self, now: Nanos) -> Option<(QueueId, SchedTag)> {
+        loop {
+            let Some(id) = self.in_service else {
+                self.begin_slot(now)?;
+                continue;
+            };
+            if self.is_timed_out(id, now) {
+                self.expire(id, Expiry::BudgetTimeout, now, false);
+                continue;
+            }
+            if let Some(tag) = self.queue(id).next {
+                if self.charge_of(id, tag) > self.budget_left(id) {
+                    self.expire(id, Expiry::BudgetExhausted, now, false);
+                    continue;
+                }
+                self.idle_until = None;
+                return Some((id, tag));
+            }
+            let waits = self.queue(id).in_flight > 0 && self.should_idle(id);
+            if self.idle_until.is_some() || waits {
+                let other = self.choose_injected(id)?;
+                return self.queue(other).next.map(|tag| (other, tag));
+            }
+            self.expire(id, Expiry::NoMoreRequests, now, false);
+        }
+    }
+
+    /// Whether the slot is over by time and nothing speaks for going on.
+    fn is_timed_out(&self, id: QueueId, now: Nanos) -> bool {
+        if now < self.slot_deadline {
+            return false;
+        }
+        let budget = self.forest[self.queue(id).entity].budget;
+        let much_left = self.budget_left(id) >= budget / 3;
+        let about_to_idle = self.queue(id).is_empty() && self.should_idle(id);
+        (self.idle_until.is_none() || much_left) && !about_to_idle
+    }
+
+    /// Chooses the next queue and begins its slot; none if no queue is busy.
+    fn begin_slot(&mut self, now: Nanos) -> Option<QueueId> {
+        let leaf = self.forest.select(now.0)?;
+        let Kind::Queue(id) = self.forest[leaf].kind else {
+            unreachable!("only queues are leaves")
+        };
+        let charge = self.next_charge(id);
+        let entity = &mut self.forest[leaf];
+        // It may have grown by a merge, or count for more than when the budget was given.
+        entity.budget = entity.budget.max(entity.service + charge);
+        let (coefficient, weight, base) = (entity.coefficient, entity.weight, entity.base);
+        let factor = if coefficient == SOFT_RT { 1 } else { weight / u64::from(base) };
+        self.in_service = Some(id);
+        self.slot_started = now;
+        self.slot_deadline = now + self.set.timeout_ns.saturating_mul(factor);
+        self.in_service_position = self.last_position;
+        self.count_assigned_budget();
+        self.excuse_waiting(id, now);
+        let queue = self.queue_mut(id);
+        queue.fifo_checked = false;
+        queue.left = None;
+        Some(id)
+    }
+
+    /// Takes a request out of queue `id` for the device and charges it.
+    pub(super) fn serve(&mut self, id: QueueId, tag: SchedTag, now: Nanos) -> Rq {
+        let charge = self.charge_of(id, tag);
+        let leaf = self.queue(id).entity;
+        self.forest.serve(leaf, charge);
+        let entity = &mut self.forest[leaf];
+        entity.budget = entity.budget.max(entity.service);
+        let raised = entity.coefficient > 1;
+        let queue = self.queue_mut(id);
+        queue.raise.backlog_service += charge;
+        queue.raise.service += if raised { charge } else { 0 };
+        queue.first_served.get_or_insert(now.0);
+        let rq = self.unlink(id, tag, now);
+        if self.rate.dispatched(&rq, self.in_flight, now) {
+            self.derive_max_budget();
+        }
+        self.node_mut(tag).state = NodeState::Dispatched;
+        self.queue_mut(id).in_flight += 1;
+        self.in_flight += 1;
+        self.last_position = rq.end();
+        if self.in_service == Some(id) {
+            self.in_service_position = rq.end();
+            self.continue_sample(tag);
+            self.update_raising(id, now);
+            if self.forest[leaf].class == IDLE && self.busy_total() > 1 {
+                self.expire(id, Expiry::BudgetExhausted, now, false);
+            }
+        } else if self.queue(id).is_empty() {
+            self.lose_backlog(id, now);
+        } else {
+            self.next_changed(id);
+        }
+        rq
+    }
+
+    /// A queue that is not in service has no request any more.
+    pub(super) fn lose_backlog(&mut self, id: QueueId, now: Nanos) {
+        self.delist(id, now);
+        let queue = self.queue_mut(id);
+        queue.left = None;
+        let entity = queue.entity;
+        self.forest.deactivate(entity);
+        self.recount(id);
+    }
+
+    /// Ends the service of queue `id`. `timer_fired`: the idle timer did it.
+    pub(super) fn expire(&mut self, id: QueueId, reason: Expiry, now: Nanos, timer_fired: bool) {
+        debug_assert_eq!(self.in_service, Some(id));
+        let leaf = self.queue(id).entity;
+        let (slow, held) = self.slowness(id, now, timer_fired);
+        let spare = self.budget_left(id) >= self.forest[leaf].budget / 3;
+        let late = reason == Expiry::BudgetTimeout && spare && self.features.slow_detection;
+        if !self.is_raised(id) && (slow || late) {
+            self.charge_time(id, held);
+        }
+        self.last_slot = Some((reason, self.forest[leaf].service, self.forest[leaf].budget));
+        let left = self.budget_left(id);
+        self.judge_sharing(id);
+        let empty = self.queue(id).is_empty();
+        if self.set.low_latency && empty {
+            if self.queue(id).in_flight == 0 {
+                self.compute_soft_rt_next(id, now);
+            } else {
+                self.queue_mut(id).raise.soft_rt_due = true;
+            }
+        }
+        self.learn_budget(id, reason);
+        // An empty queue that idling is to protect keeps its turn.
+        let keeps_turn =
+            reason == Expiry::Preempted && self.should_idle(id) && self.idles_for_guarantees(id);
+        self.in_service = None;
+        self.idle_until = None;
+        if empty && !keeps_turn {
+            self.delist(id, now);
+            let blocked = matches!(reason, Expiry::BudgetTimeout | Expiry::BudgetExhausted);
+            self.queue_mut(id).left = (!blocked).then_some(left);
+            self.forest.expire(leaf, None);
+            self.recount(id);
+            self.release(id, now);
+        } else {
+            let budget = self.own_max(id).max(self.next_charge(id));
+            self.forest.expire(leaf, Some(budget));
+            self.queue_mut(id).waiting_since = now.0;
+            self.recount(id);
+        }
+    }
+
+    /// The idle timer is due at `now`.
+    pub(super) fn timer(&mut self, now: Nanos) {
+        self.idle_until = None;
+        let Some(id) = self.in_service else { return };
+        if now >= self.slot_deadline {
+            self.expire(id, Expiry::BudgetTimeout, now, true);
+        } else if self.queue(id).is_empty() {
+            self.expire(id, Expiry::TooIdle, now, true);
+        }
+    }
+
+    /// Runs the timer if its moment has passed unnoticed, as of that moment. An event at the very
+    /// moment comes before it.
+    pub(super) fn catch_up(&mut self, now: Nanos) {
+        self.last_now = now;
+        if let Some(due) = self.idle_until
+            && due < now
+        {
+            self.timer(due);
+            self.kick();
+        }
+    }
+
+    /// The device answered a request, or the driver handed it back.
+    pub(super) fn ended(&mut self, tag: SchedTag, now: Nanos) {
+        let node = *self.node(tag);
+        let kept_for = self.idle_until.and(self.in_service).map(|id| {
+            let queue = self.queue(id);
+            queue.order.len() + queue.in_flight as usize
+        });
+        self.queueing.observe(self.in_flight, self.staged, kept_for);
+        let before = self.in_flight;
+        self.in_flight -= 1;
+        if node.state != NodeState::Dispatched {
+            return;
+        }
+        let id = node.queue;
+        self.end_sample(id, tag, before, now);
+        self.forget_request(id, tag);
+        if self.rate.completed(now) {
+            self.derive_max_budget();
+        }
+        self.last_completion = now;
+        self.last_completed = Some(self.queue(id).handle(id));
+        let interactive = self.forest[self.queue(id).entity].coefficient == INTERACTIVE;
+        let queue = self.queue_mut(id);
+        queue.in_flight -= 1;
+        queue.last_end = now.0;
+        queue.think.ended(now);
+        if queue.in_flight == 0 && queue.is_empty() {
+            if !queue.busy {
+                queue.drained = Some(now.0);
+            }
+            if queue.raise.soft_rt_due && !interactive {
+                self.compute_soft_rt_next(id, now);
+            }
+            self.recount(id);
+        }
+        if self.in_service == Some(id) {
+            self.completed_in_service(id, now);
+        }
+        self.release(id, now);
+    }
+
+    fn completed_in_service(&mut self, id: QueueId, now: Nanos) {
+        let queue = self.queue(id);
+        let (empty, drained) = (queue.is_empty(), queue.in_flight == 0);
+        if empty && self.should_idle(id) {
+            if drained {
+                self.arm_idle_timer(id, now);
+            }
+        } else if self.is_timed_out(id, now) {
+            self.expire(id, Expiry::BudgetTimeout, now, false);
+        } else if empty {
+            self.expire(id, Expiry::NoMoreRequests, now, false);
+        }
+    }
+
+    /// A request's tag is no longer held for queue `id`.
+    pub(super) fn forget_request(&mut self, id: QueueId, tag: SchedTag) {
+        let node = self.node_mut(tag);
+        node.state = NodeState::Free;
+        let who = node.rq.id.submitter();
+        let context = self.context_mut(who);
+        context.outstanding = context.outstanding.saturating_sub(1);
+        let entity = self.queue(id).entity;
+        self.forest[entity].allocated -= 1;
+        let level = self.forest[entity].level;
+        self.allocate(level, -1);
+    }
+}

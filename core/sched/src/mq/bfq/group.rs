@@ -1,0 +1,193 @@
+//! Groups: the tree of them, their weights and async queues, and processes that move.
+//! Source: the BFQ spec, A15.
+
+use weir_bio::{GroupId, Nanos};
+
+use super::Bfq;
+use super::entity::{BE, IDLE, Kind, Level, LevelId, Place, QueueId, RT};
+use super::queue::Expiry;
+
+/// Weight of a group nobody set one for.
+const DEFAULT_WEIGHT: u32 = 100;
+/// Async queues of a group: eight levels of two classes, and the idle class.
+const ASYNC_QUEUES: usize = 17;
+
+/// A group; its children compete in the level of the same number.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Group {
+    async_queues: [Option<QueueId>; ASYNC_QUEUES],
+    /// Queues in it, not in groups below, with requests queued or in flight.
+    pub(super) pending: u32,
+}
+
+impl Bfq {
+    /// The level of a group, made with the default weight below the root if it is new.
+    pub(super) fn level_of(&mut self, group: GroupId) -> LevelId {
+        if group.0 == 0 {
+            return LevelId::ROOT;
+        }
+        if let Some(level) = self.group_levels.get(&group.0) {
+            return *level;
+        }
+        let level = self.free_levels.pop().unwrap_or(LevelId(self.groups.len() as u32));
+        let entity = self.forest.add(Kind::Group(level), LevelId::ROOT, BE, DEFAULT_WEIGHT);
+        if level.index() == self.groups.len() {
+            self.groups.push(Group::default());
+            self.forest.levels.push(Level::new(Some(entity)));
+        } else {
+            self.groups[level.index()] = Group::default();
+            self.forest.levels[level.index()] = Level::new(Some(entity));
+        }
+        self.group_levels.insert(group.0, level);
+        level
+    }
+
+    /// The queue for async requests of a group, class and level, made if there is none.
+    pub(super) fn async_queue(
+        &mut self,
+        group: LevelId,
+        class: usize,
+        level: u8,
+        now: Nanos,
+    ) -> QueueId {
+        let at = async_index(class, level);
+        if let Some(id) = self.groups[group.index()].async_queues[at] {
+            return id;
+        }
+        let id = self.new_queue(group, class, level, false, now);
+        self.queue_mut(id).references += 1;
+        self.groups[group.index()].async_queues[at] = Some(id);
+        id
+    }
+
+    pub(super) fn find_async_queue(
+        &self,
+        group: LevelId,
+        class: usize,
+        level: u8,
+    ) -> Option<QueueId> {
+        self.groups[group.index()].async_queues[async_index(class, level)]
+    }
+
+    pub(super) fn weigh_group(&mut self, group: GroupId, weight: u16) {
+        let level = self.level_of(group);
+        // The root competes with nobody.
+        if let Some(entity) = self.forest.levels[level.index()].entity {
+            self.forest[entity].wanted_base = u32::from(weight.clamp(1, 1000));
+        }
+    }
+
+    /// Makes `parent` the parent of `group`.
+    pub(super) fn place_group(&mut self, group: GroupId, parent: GroupId, now: Nanos) {
+        let (level, parent) = (self.level_of(group), self.level_of(parent));
+        let mut above = Some(parent);
+        while let Some(at) = above {
+            assert!(at != level, "group {} would be its own ancestor", group.0);
+            above = self.forest.levels[at.index()].entity.map(|entity| self.forest[entity].level);
+        }
+        self.reparent(level, parent, now);
+    }
+
+    fn reparent(&mut self, level: LevelId, parent: LevelId, now: Nanos) {
+        let entity = self.forest.levels[level.index()].entity.expect("the root has no parent");
+        let old = self.forest[entity].level;
+        if old == parent {
+            return;
+        }
+        if self.forest[entity].place == Place::InService {
+            self.expire_in_service(now);
+        }
+        self.forest.forget(entity);
+        self.forest.settle(old, false);
+        let allocated = self.forest[entity].allocated;
+        self.allocate(old, -i64::from(allocated));
+        self.forest[entity].level = parent;
+        self.allocate(parent, i64::from(allocated));
+        self.forest.settle(level, false);
+    }
+
+    fn expire_in_service(&mut self, now: Nanos) {
+        if let Some(id) = self.in_service {
+            self.expire(id, Expiry::Preempted, now, false);
+        }
+    }
+
+    /// Adds to the tags counted for the group of `level` and those above it.
+    pub(super) fn allocate(&mut self, level: LevelId, count: i64) {
+        let mut at = self.forest.levels[level.index()].entity;
+        while let Some(entity) = at {
+            let allocated = &mut self.forest[entity].allocated;
+            *allocated = (i64::from(*allocated) + count) as u32;
+            at = self.forest.parent(entity);
+        }
+    }
+
+    /// Moves a queue with all it has to another group.
+    pub(super) fn move_queue(&mut self, id: QueueId, to: LevelId, now: Nanos) {
+        let entity = self.queue(id).entity;
+        let from = self.forest[entity].level;
+        if from == to {
+            return;
+        }
+        if self.in_service == Some(id) {
+            self.expire(id, Expiry::Preempted, now, false);
+        }
+        self.uncount(id);
+        self.forest.forget(entity);
+        self.forest.settle(from, false);
+        let allocated = i64::from(self.forest[entity].allocated);
+        self.allocate(from, -allocated);
+        self.forest[entity].level = to;
+        self.allocate(to, allocated);
+        self.forest[entity].service = 0;
+        // What was left of a turn belongs to the tree it was earned in.
+        self.queue_mut(id).left = None;
+        if self.queue(id).busy {
+            let class = self.forest[entity].class;
+            self.forest[entity].wanted_class = class;
+            let budget = self.own_max(id).max(self.next_charge(id));
+            self.forest.activate(entity, budget, false);
+        }
+        self.recount(id);
+    }
+
+    /// The group is gone: what it holds goes to the root.
+    pub(super) fn remove_group(&mut self, group: GroupId, now: Nanos) {
+        let Some(level) = self.group_levels.remove(&group.0) else { return };
+        for at in 0..self.queues.len() as u32 {
+            let id = QueueId(at);
+            if self.queue(id).alive && self.forest[self.queue(id).entity].level == level {
+                self.move_queue(id, LevelId::ROOT, now);
+            }
+        }
+        let below: Vec<_> = self.group_levels.values().copied().collect();
+        for child in below {
+            let entity = self.forest.levels[child.index()].entity;
+            if entity.is_some_and(|entity| self.forest[entity].level == level) {
+                self.reparent(child, LevelId::ROOT, now);
+            }
+        }
+        for id in std::mem::take(&mut self.groups[level.index()].async_queues).into_iter().flatten()
+        {
+            self.drop_reference(id, now);
+        }
+        for context in &mut self.contexts {
+            if context.level == level {
+                context.level = LevelId::ROOT;
+                context.group = None;
+            }
+        }
+        let entity = self.forest.levels[level.index()].entity.expect("not the root");
+        self.forest.forget(entity);
+        self.forest.free(entity);
+        self.free_levels.push(level);
+    }
+}
+
+fn async_index(class: usize, level: u8) -> usize {
+    match class {
+        RT => usize::from(level),
+        IDLE => ASYNC_QUEUES - 1,
+        _ => 8 + usize::from(level),
+    }
+}

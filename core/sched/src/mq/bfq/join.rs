@@ -1,0 +1,308 @@
+//! Processes that read one stream share a queue, and get their own back when they no longer do.
+//! Source: the BFQ spec, A12 and 1.6.
+
+use weir_bio::{Nanos, SubmitterId};
+
+use crate::think_time::ThinkTime;
+
+use super::Bfq;
+use super::burst::BURST_GAP_NS;
+use super::entity::{IDLE, QueueId};
+use super::queue::{Handle, Injection, Raise};
+
+/// Positions no farther apart are close, sectors.
+const CLOSE: u64 = 8192;
+/// Queues merge only this soon after their first service since they became busy, ns.
+const MERGE_WITHIN_NS: u64 = 100_000_000;
+/// A scheduled stable merge is decided this long after the queue was created, ns.
+const DECIDE_AFTER_NS: u64 = 600_000_000;
+
+/// What a process gets back when it no longer shares a queue.
+#[derive(Clone, Debug)]
+pub(super) struct Saved {
+    think: ThinkTime,
+    short_think: bool,
+    io_bound: bool,
+    window_started: u64,
+    window_idle: u64,
+    injection: Injection,
+    raise: Raise,
+    coefficient: u32,
+    in_large_burst: bool,
+    level: u8,
+    base: u32,
+}
+
+/// The sync queue created last, and when.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LastCreated {
+    handle: Handle,
+    at: Nanos,
+}
+
+impl Bfq {
+    /// Merging queues pays where the head moves, or where the device takes one request at a time.
+    pub(super) fn merging_pays(&self) -> bool {
+        self.rotational || !self.queueing.is_queueing()
+    }
+
+    /// The queue for a request at `sector` of `who`, whose queue is `id`: another if the two read
+    /// one stream.
+    pub(super) fn cooperate(
+        &mut self,
+        who: SubmitterId,
+        id: QueueId,
+        sector: u64,
+        now: Nanos,
+    ) -> QueueId {
+        if !self.merging_pays() {
+            return id;
+        }
+        if let Some(target) = self.stable_target_due(who, id, now) {
+            self.queue_mut(target).stably_merged = true;
+            return self.merge_queues(who, id, target, now);
+        }
+        if !self.features.queue_merging || self.busy_total() <= 1 || !self.may_merge(id, now) {
+            return id;
+        }
+        match self.close_queue(id, sector, now) {
+            Some(target) => self.merge_queues(who, id, target, now),
+            None => id,
+        }
+    }
+
+    fn may_merge(&self, id: QueueId, now: Nanos) -> bool {
+        let queue = self.queue(id);
+        let late = queue.first_served.is_some_and(|at| now.0 > at + MERGE_WITHIN_NS);
+        queue.sync
+            && !late
+            && !queue.seeks.is_seeky()
+            && queue.processes > 0
+            && self.forest[queue.entity].class != IDLE
+    }
+
+    /// A queue with which `id` may merge and whose position is close to `sector`.
+    fn close_queue(&self, id: QueueId, sector: u64, now: Nanos) -> Option<QueueId> {
+        let entity = &self.forest[self.queue(id).entity];
+        let fits = |other: QueueId| {
+            let candidate = &self.forest[self.queue(other).entity];
+            other != id
+                && candidate.level == entity.level
+                && candidate.class == entity.class
+                && self.may_merge(other, now)
+        };
+        if let Some(current) = self.in_service
+            && fits(current)
+            && self.in_service_position.abs_diff(sector) <= CLOSE
+        {
+            return Some(current);
+        }
+        let mut nearest: Option<(u64, QueueId)> = None;
+        let mut at = self.busy_first;
+        while let Some(other) = at {
+            at = self.queue(other).busy_after;
+            let Some(next) = self.queue(other).next else { continue };
+            let apart = self.node(next).rq.sector.abs_diff(sector);
+            if apart <= CLOSE && nearest.is_none_or(|(least, _)| apart < least) && fits(other) {
+                nearest = Some((apart, other));
+            }
+        }
+        nearest.map(|(_, other)| other)
+    }
+
+    /// Where the chain of merges from `id` ends.
+    fn chain_end(&self, id: QueueId) -> QueueId {
+        let mut at = id;
+        while let Some(next) = self.queue(at).merged_into {
+            at = next;
+        }
+        at
+    }
+
+    /// Redirects `id`'s processes to `target`: `who` now, the others with their next requests.
+    fn merge_queues(
+        &mut self,
+        who: SubmitterId,
+        id: QueueId,
+        target: QueueId,
+        now: Nanos,
+    ) -> QueueId {
+        let target = self.chain_end(target);
+        if target == id || self.queue(target).processes == 0 {
+            return id;
+        }
+        self.queue_mut(id).merged_into = Some(target);
+        self.queue_mut(target).references += 1;
+        self.follow(who, id, now)
+    }
+
+    /// Moves `who` along the chain of merges from its queue `id`; says where it is now.
+    pub(super) fn follow(&mut self, who: SubmitterId, id: QueueId, now: Nanos) -> QueueId {
+        let target = self.chain_end(id);
+        if target == id {
+            return id;
+        }
+        self.save(id);
+        self.save(target);
+        let stable = self.context_mut(who).stable_target.take();
+        for side in [id, target] {
+            self.leave_wakers(side);
+        }
+        self.inherit_raising(id, target, now);
+        let merged = self.queue_mut(target);
+        merged.owner = None;
+        merged.shared = true;
+        merged.processes += 1;
+        let left = self.queue_mut(id);
+        left.owner = None;
+        left.processes -= 1;
+        self.context_mut(who).sync = Some(target);
+        if let Some(stable) = stable {
+            self.drop_reference(stable, now);
+        }
+        self.release(id, now);
+        target
+    }
+
+    fn inherit_raising(&mut self, from: QueueId, to: QueueId, now: Nanos) {
+        if !self.is_raised(from) {
+            return;
+        }
+        if !self.is_raised(to) {
+            let raise = self.queue(from).raise;
+            let coefficient = self.forest[self.queue(from).entity].coefficient;
+            self.queue_mut(to).raise = raise;
+            self.set_coefficient(to, coefficient);
+        }
+        self.end_raising(from, now);
+    }
+
+    /// Keeps the state of a queue's only process.
+    fn save(&mut self, id: QueueId) {
+        let queue = self.queue(id);
+        let Some(owner) = queue.owner else { return };
+        let entity = &self.forest[queue.entity];
+        let saved = Saved {
+            think: queue.think,
+            short_think: queue.short_think,
+            io_bound: queue.io_bound,
+            window_started: queue.window_started,
+            window_idle: queue.window_idle,
+            injection: queue.injection,
+            raise: queue.raise,
+            coefficient: entity.coefficient,
+            in_large_burst: queue.in_large_burst,
+            level: queue.level,
+            base: entity.wanted_base,
+        };
+        self.context_mut(owner).saved = Some(saved);
+    }
+
+    /// Gives `who` a queue of its own again if the shared queue `id` is being split.
+    pub(super) fn split(&mut self, who: SubmitterId, id: QueueId, now: Nanos) -> QueueId {
+        if !self.queue(id).splitting {
+            return id;
+        }
+        let queue = self.queue_mut(id);
+        if queue.processes == 1 {
+            queue.owner = Some(who);
+            queue.shared = false;
+            queue.splitting = false;
+            queue.split_at = Some(now.0);
+            self.context_mut(who).saved = None;
+            return id;
+        }
+        queue.processes -= 1;
+        let ioprio = self.context_mut(who).ioprio;
+        let saved = self.context_mut(who).saved.take();
+        let own = self.own_queue(who, ioprio, now);
+        self.queue_mut(own).split_at = Some(now.0);
+        if let Some(saved) = saved {
+            self.restore(own, saved);
+        }
+        own
+    }
+
+    fn restore(&mut self, id: QueueId, saved: Saved) {
+        let queue = self.queue_mut(id);
+        queue.think = saved.think;
+        queue.short_think = saved.short_think;
+        queue.io_bound = saved.io_bound;
+        queue.window_started = saved.window_started;
+        queue.window_idle = saved.window_idle;
+        queue.injection = saved.injection;
+        queue.raise = saved.raise;
+        queue.in_large_burst = saved.in_large_burst;
+        queue.level = saved.level;
+        let entity = queue.entity;
+        self.forest[entity].wanted_base = saved.base;
+        if saved.coefficient > 1 && self.set.low_latency {
+            self.set_coefficient(id, saved.coefficient);
+        }
+    }
+
+    /// At the end of a slot: a shared queue that has become seeky serves nobody well.
+    pub(super) fn judge_sharing(&mut self, id: QueueId) {
+        let queue = self.queue_mut(id);
+        if queue.shared && !queue.stably_merged && queue.seeks.is_seeky() && queue.processes > 0 {
+            queue.splitting = true;
+        }
+    }
+
+    /// A queue was created for `who`: on a queueing device without seeks it merges at once and
+    /// for good with one created just before; elsewhere that is decided later.
+    pub(super) fn merge_at_creation(
+        &mut self,
+        who: SubmitterId,
+        id: QueueId,
+        now: Nanos,
+    ) -> QueueId {
+        if !self.features.stable_merging {
+            return id;
+        }
+        let target = self
+            .last_created
+            .filter(|last| now.since(last.at) <= BURST_GAP_NS)
+            .and_then(|last| self.resolve(last.handle))
+            .map(|last| self.chain_end(last))
+            .filter(|last| self.is_akin(id, *last));
+        let Some(target) = target else {
+            self.last_created = Some(LastCreated { handle: self.queue(id).handle(id), at: now });
+            return id;
+        };
+        self.last_created =
+            Some(LastCreated { handle: self.queue(target).handle(target), at: now });
+        if !self.merging_pays() {
+            self.queue_mut(target).stably_merged = true;
+            return self.merge_queues(who, id, target, now);
+        }
+        self.queue_mut(target).references += 1;
+        self.context_mut(who).stable_target = Some(target);
+        id
+    }
+
+    fn is_akin(&self, id: QueueId, other: QueueId) -> bool {
+        let (a, b) = (self.queue(id), self.queue(other));
+        let (x, y) = (&self.forest[a.entity], &self.forest[b.entity]);
+        id != other
+            && b.processes > 0
+            && x.level == y.level
+            && x.wanted_class == y.wanted_class
+            && a.level == b.level
+    }
+
+    /// The queue for which `who`'s queue `id` is to be given up for good, if that is due.
+    fn stable_target_due(&mut self, who: SubmitterId, id: QueueId, now: Nanos) -> Option<QueueId> {
+        self.context_mut(who).stable_target?;
+        let queue = self.queue(id);
+        if !queue.sync || now.0 < queue.born + DECIDE_AFTER_NS {
+            return None;
+        }
+        let pays = self.would_idle_for_throughput(id);
+        let target = self.context_mut(who).stable_target.take()?;
+        self.drop_reference(target, now);
+        // Dropping the reference may have been the end of it.
+        let live = self.queue(target).alive && self.is_akin(id, target);
+        (live && !pays && self.queue(id).owner == Some(who)).then_some(target)
+    }
+}

@@ -1,0 +1,364 @@
+//! `bfq`: budget fair queueing. Source: part A of the BFQ spec.
+//!
+//! A process has a queue; one queue at a time holds the device, for as many sectors as its budget
+//! allows, and is waited for when it has no request, if that is what its share or the throughput
+//! needs. Which queue is next is B-WF2Q+'s choice, by weight, at every level of the groups.
+//!
+//! By file: the tree of entities (`entity`, `heap`, `wf2q`), requests of a queue (`queue`,
+//! `order`, `merging`), who has which queue (`process`, `group`, `join`), the service loop
+//! (`insert`, `dispatch`, `budget`, `idle`), what is learnt (`rate`, `think`), the heuristics
+//! (`raise`, `inject`, `waker`, `burst`), limits on tags (`limit`).
+//!
+//! Not here: actuators; a device is taken to have one.
+
+mod budget;
+mod burst;
+mod dispatch;
+mod entity;
+mod group;
+mod heap;
+mod idle;
+mod inject;
+mod insert;
+mod join;
+mod limit;
+mod merging;
+mod order;
+mod process;
+mod queue;
+mod raise;
+mod rate;
+mod state;
+mod think;
+mod tunables;
+mod waker;
+mod wf2q;
+
+use std::collections::{BTreeMap, VecDeque};
+
+use weir_bio::{Flags, GroupId, IoPrio, Limits, Nanos, Op, Rq, RqId, SchedTag, SubmitterId};
+
+use crate::contract::{Absorbed, End, Ended, Merge, Scheduler, Setup, Wants};
+use crate::hash::MergeHash;
+use crate::merge::Side;
+use crate::tunable::Tunables;
+
+use burst::Burst;
+use entity::{Forest, LevelId, QueueId};
+use group::Group;
+use idle::WeightCounts;
+use inject::Sample;
+use join::LastCreated;
+use process::Context;
+use queue::{Handle, Node, NodeState, Queue};
+use rate::{Queueing, RateMeter};
+use tunables::Settings;
+
+pub use queue::Expiry;
+pub use state::{DeviceView, Features, QueueView};
+pub use tunables::TUNABLES;
+
+/// Budget fair queueing.
+#[derive(Clone)]
+pub struct Bfq {
+    set: Settings,
+    features: Features,
+    limits: Limits,
+    rotational: bool,
+    nomerges: u8,
+    nr_requests: u16,
+
+    nodes: Vec<Node>,
+    /// Served before everything else, last in first, and no queue's business.
+    head: VecDeque<Rq>,
+    hash: MergeHash,
+    last_merge: Option<SchedTag>,
+    /// Requests in queues.
+    staged: usize,
+    in_flight: u32,
+
+    forest: Forest,
+    groups: Vec<Group>,
+    group_levels: BTreeMap<u32, LevelId>,
+    free_levels: Vec<LevelId>,
+    queues: Vec<Queue>,
+    free_queues: Vec<QueueId>,
+    births: u64,
+    contexts: Vec<Context>,
+
+    in_service: Option<QueueId>,
+    slot_started: Nanos,
+    slot_deadline: Nanos,
+    /// The device is kept for the queue in service until then.
+    idle_until: Option<Nanos>,
+    idle_started: Nanos,
+    /// Busy queues by class, and in the order they became busy.
+    busy: [u32; 3],
+    busy_first: Option<QueueId>,
+    busy_last: Option<QueueId>,
+    raised_busy: u32,
+    weights: WeightCounts,
+    pending_groups: u32,
+
+    max_budget: u64,
+    budgets_assigned: u64,
+    rate: RateMeter,
+    queueing: Queueing,
+    sample: Sample,
+    burst: Burst,
+    last_created: Option<LastCreated>,
+    last_completed: Option<Handle>,
+    last_completion: Nanos,
+    last_now: Nanos,
+    /// The sector after the last request dispatched.
+    last_position: u64,
+    in_service_position: u64,
+    last_slot: Option<(Expiry, u64, u64)>,
+    /// Every hard queue, a bit each; and those that are to ask again.
+    hard_queues: u64,
+    kicked: u64,
+}
+
+impl Bfq {
+    /// Empty, for the device described by `setup`, with all heuristics.
+    #[must_use]
+    pub fn new(setup: &Setup) -> Bfq {
+        Bfq::with_features(setup, Features::ALL)
+    }
+
+    /// As [`new`](Bfq::new), with the heuristics named.
+    #[must_use]
+    pub fn with_features(setup: &Setup, features: Features) -> Bfq {
+        let rotational = setup.limits.rotational;
+        let mut rate = RateMeter::new(rotational);
+        rate.enabled = features.peak_rate;
+        Bfq {
+            set: Settings::new(),
+            features,
+            limits: setup.limits.clone(),
+            rotational,
+            nomerges: setup.nomerges,
+            nr_requests: setup.nr_requests,
+            nodes: vec![free_node(); usize::from(setup.nr_requests)],
+            head: VecDeque::new(),
+            hash: MergeHash::new(setup.nr_requests),
+            last_merge: None,
+            staged: 0,
+            in_flight: 0,
+            forest: Forest::new(),
+            groups: vec![Group::default()],
+            group_levels: BTreeMap::new(),
+            free_levels: Vec::new(),
+            queues: Vec::new(),
+            free_queues: Vec::new(),
+            births: 0,
+            contexts: Vec::new(),
+            in_service: None,
+            slot_started: Nanos::ZERO,
+            slot_deadline: Nanos::ZERO,
+            idle_until: None,
+            idle_started: Nanos::ZERO,
+            busy: [0; 3],
+            busy_first: None,
+            busy_last: None,
+            raised_busy: 0,
+            weights: WeightCounts::default(),
+            pending_groups: 0,
+            max_budget: budget::DEFAULT_MAX_BUDGET,
+            budgets_assigned: 0,
+            rate,
+            queueing: Queueing::default(),
+            sample: Sample::default(),
+            burst: Burst::default(),
+            last_created: None,
+            last_completed: None,
+            last_completion: Nanos::ZERO,
+            last_now: Nanos::ZERO,
+            last_position: 0,
+            in_service_position: 0,
+            last_slot: None,
+            hard_queues: u64::MAX >> (64 - setup.hard_queues.clamp(1, 64)),
+            kicked: 0,
+        }
+    }
+
+    /// The device may no longer be kept for anybody: every hard queue is to ask.
+    fn kick(&mut self) {
+        self.kicked = self.hard_queues;
+    }
+}
+
+fn free_node() -> Node {
+    let rq = Rq {
+        sector: 0,
+        sectors: 0,
+        id: RqId(0),
+        flags: Flags::NONE,
+        group: GroupId(0),
+        ioprio: IoPrio::NONE,
+        hint: 0,
+        tag: SchedTag::NONE,
+        op: Op::Read,
+        segments: 0,
+    };
+    let none = SchedTag::NONE;
+    let (queue, state) = (QueueId(0), NodeState::Free);
+    Node { rq, deadline: 0, before: none, after: none, queue, state }
+}
+
+impl Scheduler for Bfq {
+    fn name(&self) -> &'static str {
+        "bfq"
+    }
+
+    fn wants(&self) -> Wants {
+        Wants::Each
+    }
+
+    fn merge(&mut self, bio: &Rq, now: Nanos) -> Merge {
+        self.catch_up(now);
+        self.merge_bio(bio, now)
+    }
+
+    fn insert(&mut self, rq: Rq, at: End, now: Nanos, absorbed: &mut Absorbed) {
+        self.catch_up(now);
+        if at == End::Head {
+            let node = self.node_mut(rq.tag);
+            node.rq = rq;
+            node.state = NodeState::Bypass;
+            self.head.push_front(rq);
+            return;
+        }
+        let id = self.queue_for(&rq, now);
+        let id = self.cooperate(rq.id.submitter(), id, rq.sector, now);
+        if !self.merge_request(id, &rq, now, absorbed) {
+            self.add(id, &rq, now);
+        }
+    }
+
+    fn dispatch(&mut self, _hard_queue: u16, now: Nanos) -> Option<Rq> {
+        self.catch_up(now);
+        self.pick(now)
+    }
+
+    fn completed(&mut self, ended: &Ended, now: Nanos) {
+        self.catch_up(now);
+        self.ended(ended.tag, now);
+        let node = self.node_mut(ended.tag);
+        node.state = NodeState::Free;
+    }
+
+    fn requeue(&mut self, tag: SchedTag, now: Nanos) {
+        self.catch_up(now);
+        self.ended(tag, now);
+        self.drop_sample(tag);
+        self.node_mut(tag).state = NodeState::Bypass;
+    }
+
+    fn staged(&self) -> usize {
+        self.staged + self.head.len()
+    }
+
+    fn wake_at(&self) -> Option<Nanos> {
+        self.idle_until
+    }
+
+    fn on_timer(&mut self, now: Nanos) {
+        self.last_now = now;
+        if let Some(due) = self.idle_until
+            && due <= now
+        {
+            self.timer(due);
+        }
+    }
+
+    fn take_kicked(&mut self) -> u64 {
+        std::mem::take(&mut self.kicked)
+    }
+
+    fn depth_limit(&self, op: Op, sync: bool, context: SubmitterId) -> Option<u16> {
+        self.tag_limit(op, sync, context)
+    }
+
+    fn depth_changed(&mut self, nr_requests: u16) {
+        assert_eq!(self.staged(), 0, "the depth changes while nothing is staged");
+        self.nr_requests = nr_requests;
+        self.nodes.resize(usize::from(nr_requests), free_node());
+        self.hash = MergeHash::new(nr_requests);
+    }
+
+    fn limits_changed(&mut self, limits: &Limits, nomerges: u8) {
+        self.limits = limits.clone();
+        self.nomerges = nomerges;
+    }
+
+    fn context_ended(&mut self, context: SubmitterId, now: Nanos) {
+        self.catch_up(now);
+        if usize::from(context.0) < self.contexts.len() {
+            self.leave_queue(context, now);
+            self.kick();
+        }
+    }
+
+    fn priority_changed(&mut self, context: SubmitterId, ioprio: IoPrio, now: Nanos) {
+        self.catch_up(now);
+        let context = self.context_mut(context);
+        context.ioprio = ioprio;
+        if let Some(id) = context.sync {
+            self.set_priority(id, ioprio);
+        }
+    }
+
+    fn group_weight_changed(&mut self, group: GroupId, weight: u16, now: Nanos) {
+        self.catch_up(now);
+        self.weigh_group(group, weight);
+    }
+
+    fn group_parent(&mut self, group: GroupId, parent: GroupId) {
+        self.place_group(group, parent, self.last_now);
+        self.kick();
+    }
+
+    fn group_removed(&mut self, group: GroupId, now: Nanos) {
+        self.catch_up(now);
+        self.remove_group(group, now);
+        self.kick();
+    }
+
+    fn tunables(&self) -> &dyn Tunables {
+        self
+    }
+
+    fn tunables_mut(&mut self) -> &mut dyn Tunables {
+        self
+    }
+
+    fn boxed_clone(&self) -> Box<dyn Scheduler> {
+        Box::new(self.clone())
+    }
+
+    fn take_out(&mut self, tag: SchedTag, now: Nanos) -> Rq {
+        self.catch_up(now);
+        let at_head = self.head.iter().position(|rq| rq.tag == tag);
+        match at_head.and_then(|at| self.head.remove(at)) {
+            Some(rq) => {
+                self.in_flight += 1;
+                rq
+            }
+            None => {
+                let node = self.node(tag);
+                assert_eq!(node.state, NodeState::Staged, "tag {} is not staged", tag.0);
+                let id = node.queue;
+                self.serve(id, tag, now)
+            }
+        }
+    }
+
+    fn force_merge(&mut self, tag: SchedTag, bio: &Rq, side: Side) {
+        match side {
+            Side::Back => self.append(tag, bio),
+            Side::Front => self.prepend(tag, bio),
+        }
+        self.grown(tag);
+    }
+}

@@ -1,0 +1,228 @@
+//! Processes (the contexts that issue requests) and the queues their requests go to.
+//! Source: the BFQ spec, A1, A2, A15.
+
+use weir_bio::{Class, GroupId, IoPrio, Nanos, Rq, SubmitterId};
+
+use super::Bfq;
+use super::entity::{BE, IDLE, Kind, LevelId, QueueId, RT};
+use super::join::Saved;
+use super::queue::{Expiry, Queue};
+
+/// Level of a process that set none.
+const DEFAULT_LEVEL: u8 = 4;
+/// Level of the idle class, whatever the process set.
+const IDLE_LEVEL: u8 = 7;
+
+/// A process, at the index of its submitter.
+#[derive(Clone, Debug)]
+pub(super) struct Context {
+    pub(super) sync: Option<QueueId>,
+    /// The group its last request named; none before the first.
+    pub(super) group: Option<GroupId>,
+    pub(super) level: LevelId,
+    pub(super) ioprio: IoPrio,
+    /// Requests inserted and not completed.
+    pub(super) outstanding: u32,
+    /// Its own queue's state while it shares one.
+    pub(super) saved: Option<Saved>,
+    /// The queue to merge with for good if nothing speaks against it later.
+    pub(super) stable_target: Option<QueueId>,
+}
+
+impl Context {
+    fn new() -> Context {
+        Context {
+            sync: None,
+            group: None,
+            level: LevelId::ROOT,
+            ioprio: IoPrio::NONE,
+            outstanding: 0,
+            saved: None,
+            stable_target: None,
+        }
+    }
+}
+
+/// Class as a tree index, and level, of a priority.
+pub(super) fn class_and_level(ioprio: IoPrio) -> (usize, u8) {
+    match ioprio.class() {
+        Class::RealTime => (RT, ioprio.level()),
+        Class::BestEffort => (BE, ioprio.level()),
+        Class::None => (BE, DEFAULT_LEVEL),
+        Class::Idle => (IDLE, IDLE_LEVEL),
+    }
+}
+
+/// Weight of a level: 80 for level 0 down to 10 for level 7.
+pub(super) fn weight_of_level(level: u8) -> u32 {
+    (8 - u32::from(level)) * 10
+}
+
+impl Bfq {
+    pub(super) fn context_mut(&mut self, context: SubmitterId) -> &mut Context {
+        let at = usize::from(context.0);
+        if at >= self.contexts.len() {
+            self.contexts.resize_with(at + 1, Context::new);
+        }
+        &mut self.contexts[at]
+    }
+
+    /// The queue a request goes to; made, moved, split or followed to as its process demands.
+    pub(super) fn queue_for(&mut self, rq: &Rq, now: Nanos) -> QueueId {
+        let who = rq.id.submitter();
+        let context = self.context_mut(who);
+        if context.group != Some(rq.group) {
+            self.change_group(who, rq.group, now);
+        }
+        if !rq.is_sync() {
+            let (class, level) = class_and_level(rq.ioprio);
+            let group = self.context_mut(who).level;
+            self.context_mut(who).ioprio = rq.ioprio;
+            return self.async_queue(group, class, level, now);
+        }
+        let context = self.context_mut(who);
+        let changed = std::mem::replace(&mut context.ioprio, rq.ioprio) != rq.ioprio;
+        let Some(id) = context.sync else { return self.new_sync_queue(who, rq.ioprio, now) };
+        let queue = self.queue(id);
+        if queue.merged_into.is_none() && !queue.splitting && !changed {
+            return id;
+        }
+        let id = self.follow(who, id, now);
+        let id = self.split(who, id, now);
+        if changed {
+            self.set_priority(id, rq.ioprio);
+        }
+        id
+    }
+
+    /// The queue a bio would go to, if it exists; nothing changes.
+    pub(super) fn queue_now(&self, bio: &Rq) -> Option<QueueId> {
+        let context = self.contexts.get(usize::from(bio.id.submitter().0))?;
+        if context.group != Some(bio.group) {
+            return None;
+        }
+        if bio.is_sync() {
+            return context.sync;
+        }
+        let (class, level) = class_and_level(bio.ioprio);
+        self.find_async_queue(context.level, class, level)
+    }
+
+    /// The async queue of a process's group and priority, if it exists.
+    pub(super) fn own_async_queue(&self, who: SubmitterId) -> Option<QueueId> {
+        let context = &self.contexts[usize::from(who.0)];
+        let (class, level) = class_and_level(context.ioprio);
+        self.find_async_queue(context.level, class, level)
+    }
+
+    /// Lets a priority count from the queue's next stamp; its class once it is in no tree.
+    pub(super) fn set_priority(&mut self, id: QueueId, ioprio: IoPrio) {
+        let (class, level) = class_and_level(ioprio);
+        let queue = self.queue_mut(id);
+        queue.level = level;
+        let entity = queue.entity;
+        self.forest[entity].wanted_class = class;
+        self.forest[entity].wanted_base = weight_of_level(level);
+    }
+
+    fn change_group(&mut self, who: SubmitterId, group: GroupId, now: Nanos) {
+        let level = self.level_of(group);
+        let context = self.context_mut(who);
+        context.group = Some(group);
+        if std::mem::replace(&mut context.level, level) == level {
+            return;
+        }
+        let Some(id) = context.sync else { return };
+        if self.queue(id).owner == Some(who) {
+            self.move_queue(id, level, now);
+        } else {
+            self.leave_queue(who, now);
+        }
+    }
+
+    pub(super) fn new_queue(
+        &mut self,
+        group: LevelId,
+        class: usize,
+        level: u8,
+        sync: bool,
+        now: Nanos,
+    ) -> QueueId {
+        let id = self.free_queues.pop().unwrap_or(QueueId(self.queues.len() as u32));
+        let entity = self.forest.add(Kind::Queue(id), group, class, weight_of_level(level));
+        self.births += 1;
+        let mut queue = Queue::new(entity, self.births, sync, level, now);
+        queue.max_budget = self.max_budget * 2 / 3;
+        match self.queues.get_mut(id.index()) {
+            Some(place) => *place = queue,
+            None => self.queues.push(queue),
+        }
+        id
+    }
+
+    /// A queue of its own for `who`'s sync requests.
+    pub(super) fn own_queue(&mut self, who: SubmitterId, ioprio: IoPrio, now: Nanos) -> QueueId {
+        let (class, level) = class_and_level(ioprio);
+        let group = self.context_mut(who).level;
+        let id = self.new_queue(group, class, level, true, now);
+        let queue = self.queue_mut(id);
+        queue.owner = Some(who);
+        queue.processes = 1;
+        self.context_mut(who).sync = Some(id);
+        id
+    }
+
+    fn new_sync_queue(&mut self, who: SubmitterId, ioprio: IoPrio, now: Nanos) -> QueueId {
+        let id = self.own_queue(who, ioprio, now);
+        self.join_burst(id, now);
+        self.merge_at_creation(who, id, now)
+    }
+
+    /// `who` sends nothing more to its sync queue.
+    pub(super) fn leave_queue(&mut self, who: SubmitterId, now: Nanos) {
+        let context = self.context_mut(who);
+        context.saved = None;
+        if let Some(target) = context.stable_target.take() {
+            self.drop_reference(target, now);
+        }
+        let Some(id) = self.context_mut(who).sync.take() else { return };
+        let queue = self.queue_mut(id);
+        queue.processes -= 1;
+        queue.owner = None;
+        if queue.processes == 0 {
+            self.leave_burst(id);
+            // Nobody will ask for more: the device is not kept for it.
+            if self.in_service == Some(id) && self.queue(id).is_empty() {
+                self.expire(id, Expiry::NoMoreRequests, now, false);
+            }
+        }
+        self.release(id, now);
+    }
+
+    pub(super) fn drop_reference(&mut self, id: QueueId, now: Nanos) {
+        self.queue_mut(id).references -= 1;
+        self.release(id, now);
+    }
+
+    /// Frees queue `id` if nobody uses it any more.
+    pub(super) fn release(&mut self, id: QueueId, now: Nanos) {
+        let queue = self.queue(id);
+        let used = !queue.alive || queue.processes > 0 || queue.references > 0;
+        if used || queue.busy || !queue.is_empty() || queue.in_flight > 0 {
+            return;
+        }
+        self.leave_wakers(id);
+        self.leave_burst(id);
+        self.uncount(id);
+        let entity = self.queue(id).entity;
+        self.forest.forget(entity);
+        self.forest.free(entity);
+        let queue = self.queue_mut(id);
+        queue.alive = false;
+        let target = queue.merged_into.take();
+        self.free_queues.push(id);
+        if let Some(target) = target {
+            self.drop_reference(target, now);
+        }
+    }
+}

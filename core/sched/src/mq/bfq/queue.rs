@@ -1,0 +1,343 @@
+//! The queue: a process's sync requests, or a group's async requests of one priority.
+
+use weir_bio::{Nanos, Rq, SchedTag, SubmitterId};
+
+use crate::nearest::{BackSeek, prefers};
+use crate::think_time::ThinkTime;
+
+use super::Bfq;
+use super::entity::{EntityId, QueueId};
+use super::order::Order;
+use super::think::SeekHistory;
+
+/// A staged or dispatched request, at the index of its tag.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Node {
+    pub(super) rq: Rq,
+    /// When its place in the FIFO makes it next, ns.
+    pub(super) deadline: u64,
+    /// Neighbours in the FIFO.
+    pub(super) before: SchedTag,
+    pub(super) after: SchedTag,
+    pub(super) queue: QueueId,
+    pub(super) state: NodeState,
+}
+
+/// Where a node's request is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NodeState {
+    /// Nowhere: the tag is free.
+    Free,
+    /// In its queue.
+    Staged,
+    /// In the device, for its queue.
+    Dispatched,
+    /// On the head list or, from there, in the device: no queue's business.
+    Bypass,
+}
+
+/// Why a queue's service ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Expiry {
+    /// The next request does not fit in what is left of the budget.
+    BudgetExhausted,
+    /// It held the device longer than `timeout_sync` allows.
+    BudgetTimeout,
+    /// It has no request, and waiting for one does not pay.
+    NoMoreRequests,
+    /// It has no request, and none came while the device was kept for it.
+    TooIdle,
+    /// Another queue goes first.
+    Preempted,
+}
+
+/// What a queue carries of weight raising (A11). Times in ns.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Raise {
+    /// When the running period began or the last one ended.
+    pub(super) started: u64,
+    /// Its length; 0 when not raised.
+    pub(super) period: u64,
+    /// When the interactive period began that a soft real-time one interrupted.
+    pub(super) interactive_started: Option<u64>,
+    /// Sectors received since the interactive period began.
+    pub(super) service: u64,
+    /// Before this no batch is isochronous.
+    pub(super) soft_rt_next: u64,
+    /// The next start is still to be computed when the last request has completed.
+    pub(super) soft_rt_due: bool,
+    /// Since when it has been backlogged, and what it received since, sectors.
+    pub(super) backlog_started: u64,
+    pub(super) backlog_service: u64,
+}
+
+/// What a queue carries of injection (A9). Times in ns.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Injection {
+    pub(super) limit: u32,
+    /// Service time with nothing else in flight; 0 while there is none.
+    pub(super) baseline: u64,
+    pub(super) decreased: u64,
+}
+
+/// Whose requests wake this queue's process (A10). Births tell a queue from one that took its
+/// place.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Waker {
+    pub(super) confirmed: Option<QueueId>,
+    pub(super) tentative: Option<Handle>,
+    pub(super) times: u8,
+    pub(super) since: u64,
+    /// Queues that name this one as their waker.
+    pub(super) wakes: Vec<QueueId>,
+}
+
+/// A queue that may be gone by the time it is looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Handle {
+    pub(super) queue: QueueId,
+    pub(super) birth: u64,
+}
+
+/// A queue. Times in ns.
+#[derive(Clone, Debug)]
+pub(super) struct Queue {
+    pub(super) entity: EntityId,
+    /// Tells it from another one that had its place before.
+    pub(super) birth: u64,
+    pub(super) sync: bool,
+    /// Not in the free list.
+    pub(super) alive: bool,
+    /// The process it belongs to alone; none for async and shared queues.
+    pub(super) owner: Option<SubmitterId>,
+    /// Processes whose requests go here; async queues have none of their own.
+    pub(super) processes: u32,
+    /// Who else points here: other queues, contexts, a group's table.
+    pub(super) references: u32,
+    /// Priority level, 0..=7.
+    pub(super) level: u8,
+
+    pub(super) order: Order,
+    pub(super) next: Option<SchedTag>,
+    pub(super) fifo_first: SchedTag,
+    pub(super) fifo_last: SchedTag,
+    pub(super) in_flight: u32,
+    /// In a tree with backlog, or in service.
+    pub(super) busy: bool,
+    /// Neighbours in the list of busy queues.
+    pub(super) busy_before: Option<QueueId>,
+    pub(super) busy_after: Option<QueueId>,
+    /// Under which weight it is counted for the symmetry test.
+    pub(super) counted: Option<u8>,
+    /// Counted among those of its group that have requests queued or in flight.
+    pub(super) pending: bool,
+    /// The FIFO has been looked at in this slot.
+    pub(super) fifo_checked: bool,
+
+    /// The most it is given at once, sectors.
+    pub(super) max_budget: u64,
+    /// What was left when it last expired, if it expired for want of requests.
+    pub(super) left: Option<u64>,
+    /// Since when it waits for service.
+    pub(super) waiting_since: u64,
+
+    pub(super) seeks: SeekHistory,
+    pub(super) think: ThinkTime,
+    /// The process thinks briefly enough for idling to pay.
+    pub(super) short_think: bool,
+    /// When its last request completed.
+    pub(super) last_end: u64,
+    /// Start of the window of the I/O-bound test, and how long it was empty within.
+    pub(super) window_started: u64,
+    pub(super) window_idle: u64,
+    pub(super) io_bound: bool,
+    /// End of the last request inserted; 0 if there was none.
+    pub(super) position: u64,
+    pub(super) last_insert: u64,
+    /// When it last had nothing queued and nothing in flight; none for a new queue.
+    pub(super) drained: Option<u64>,
+    pub(super) born: u64,
+    /// When it was first served since it last became busy.
+    pub(super) first_served: Option<u64>,
+
+    pub(super) raise: Raise,
+    pub(super) injection: Injection,
+    pub(super) waker: Waker,
+    pub(super) in_large_burst: bool,
+    /// Shared by several processes, or once was.
+    pub(super) shared: bool,
+    pub(super) stably_merged: bool,
+    /// Processes are to get queues of their own again.
+    pub(super) splitting: bool,
+    pub(super) split_at: Option<u64>,
+    /// Where this queue's processes are to go.
+    pub(super) merged_into: Option<QueueId>,
+}
+
+impl Queue {
+    pub(super) fn new(entity: EntityId, birth: u64, sync: bool, level: u8, now: Nanos) -> Queue {
+        Queue {
+            entity,
+            birth,
+            sync,
+            alive: true,
+            owner: None,
+            processes: 0,
+            references: 0,
+            level,
+            order: Order::default(),
+            next: None,
+            fifo_first: SchedTag::NONE,
+            fifo_last: SchedTag::NONE,
+            in_flight: 0,
+            busy: false,
+            busy_before: None,
+            busy_after: None,
+            counted: None,
+            pending: false,
+            fifo_checked: false,
+            max_budget: 0,
+            left: None,
+            waiting_since: now.0,
+            seeks: SeekHistory::new(),
+            think: ThinkTime::new(now),
+            short_think: true,
+            last_end: now.0,
+            window_started: now.0,
+            window_idle: 0,
+            io_bound: true,
+            position: 0,
+            last_insert: now.0,
+            drained: None,
+            born: now.0,
+            first_served: None,
+            raise: Raise { started: now.0, soft_rt_next: now.0, ..Raise::default() },
+            injection: Injection { limit: 0, baseline: 0, decreased: now.0 },
+            waker: Waker::default(),
+            in_large_burst: false,
+            shared: false,
+            stably_merged: false,
+            splitting: false,
+            split_at: None,
+            merged_into: None,
+        }
+    }
+
+    pub(super) fn handle(&self, id: QueueId) -> Handle {
+        Handle { queue: id, birth: self.birth }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.next.is_none()
+    }
+
+    /// All of the last 32 requests were far from the one before.
+    pub(super) fn is_totally_seeky(&self) -> bool {
+        self.seeks.is_full()
+    }
+}
+
+impl Bfq {
+    pub(super) fn queue(&self, id: QueueId) -> &Queue {
+        &self.queues[id.index()]
+    }
+
+    pub(super) fn queue_mut(&mut self, id: QueueId) -> &mut Queue {
+        &mut self.queues[id.index()]
+    }
+
+    pub(super) fn node(&self, tag: SchedTag) -> &Node {
+        &self.nodes[usize::from(tag.0)]
+    }
+
+    pub(super) fn node_mut(&mut self, tag: SchedTag) -> &mut Node {
+        &mut self.nodes[usize::from(tag.0)]
+    }
+
+    /// The queue a handle names, if it still is that one.
+    pub(super) fn resolve(&self, handle: Handle) -> Option<QueueId> {
+        let queue = self.queue(handle.queue);
+        (queue.alive && queue.birth == handle.birth).then_some(handle.queue)
+    }
+
+    /// Of two requests of one queue, the one to serve first with the head at sector `last` (1.1).
+    pub(super) fn choose(&self, a: SchedTag, b: SchedTag, last: u64) -> SchedTag {
+        let back = BackSeek {
+            max_sectors: self.set.back_seek_sectors,
+            penalty: self.set.back_seek_penalty,
+        };
+        if prefers(&self.node(a).rq, &self.node(b).rq, last, back) { a } else { b }
+    }
+
+    pub(super) fn fifo_push(&mut self, id: QueueId, tag: SchedTag) {
+        let last = std::mem::replace(&mut self.queue_mut(id).fifo_last, tag);
+        let node = self.node_mut(tag);
+        node.before = last;
+        node.after = SchedTag::NONE;
+        if last == SchedTag::NONE {
+            self.queue_mut(id).fifo_first = tag;
+        } else {
+            self.node_mut(last).after = tag;
+        }
+    }
+
+    pub(super) fn fifo_remove(&mut self, id: QueueId, tag: SchedTag) {
+        let Node { before, after, .. } = *self.node(tag);
+        match before {
+            SchedTag::NONE => self.queue_mut(id).fifo_first = after,
+            before => self.node_mut(before).after = after,
+        }
+        match after {
+            SchedTag::NONE => self.queue_mut(id).fifo_last = before,
+            after => self.node_mut(after).before = before,
+        }
+    }
+
+    /// Moves `tag` right before `other` in the FIFO, and gives it that one's deadline.
+    pub(super) fn fifo_move_before(&mut self, id: QueueId, tag: SchedTag, other: SchedTag) {
+        self.fifo_remove(id, tag);
+        let Node { before, deadline, .. } = *self.node(other);
+        self.node_mut(other).before = tag;
+        let node = self.node_mut(tag);
+        node.before = before;
+        node.after = other;
+        node.deadline = deadline;
+        match before {
+            SchedTag::NONE => self.queue_mut(id).fifo_first = tag,
+            before => self.node_mut(before).after = tag,
+        }
+    }
+
+    /// Takes a staged request out of its queue's order and FIFO, and finds the one that is next
+    /// when it was (1.1, 1.2).
+    pub(super) fn unlink(&mut self, id: QueueId, tag: SchedTag, now: Nanos) -> Rq {
+        let rq = self.node(tag).rq;
+        let rank = self.queue_mut(id).order.remove(rq.sector, tag);
+        self.fifo_remove(id, tag);
+        self.drop_merge_target(tag);
+        self.staged -= 1;
+        if self.queue(id).next == Some(tag) {
+            let next = self.successor(id, rank, rq.sector, now);
+            self.queue_mut(id).next = next;
+        }
+        rq
+    }
+
+    /// Whom to serve after the one that stood at `rank` and began at `sector`.
+    fn successor(&mut self, id: QueueId, rank: usize, sector: u64, now: Nanos) -> Option<SchedTag> {
+        let queue = self.queue_mut(id);
+        let oldest = queue.fifo_first;
+        if !std::mem::replace(&mut queue.fifo_checked, true)
+            && oldest != SchedTag::NONE
+            && now.0 >= self.node(oldest).deadline
+        {
+            return Some(oldest);
+        }
+        let order = &self.queue(id).order;
+        let after = order.at(rank).or_else(|| order.at(0))?;
+        match rank.checked_sub(1).and_then(|rank| order.at(rank)) {
+            Some(before) if before != after => Some(self.choose(after, before, sector)),
+            _ => Some(after),
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! The boot parameters of the documents, with the meaning they had: `elevator=`,
+//! `scsi_mod.use_blk_mq=` and `dm_mod.use_blk_mq=` (block-core section 16).
+//!
+//! A line is read as the kernel reads its own: words between blanks, the last of a name counts,
+//! `-` and `_` are the same in a name, and a flag without a value is set. Words of other parts of
+//! a system are passed over and told.
+
+use weir_queue::QueueMode;
+use weir_sched::Family;
+
+use crate::target::Target;
+
+/// A kernel command line, parsed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Cmdline {
+    /// `elevator=`: what single-queue disks that state no scheduler get.
+    pub elevator: Option<String>,
+    /// `scsi_mod.use_blk_mq=`: whether disks named `sd*` that state no queue mode are multi-queue.
+    pub scsi_mod_use_blk_mq: Option<bool>,
+    /// `dm_mod.use_blk_mq=`: the same for mapped disks.
+    pub dm_mod_use_blk_mq: Option<bool>,
+    /// Words that mean nothing here, in order.
+    pub others: Vec<String>,
+}
+
+const ELEVATOR: &str = "elevator";
+const SCSI: &str = "scsi_mod.use_blk_mq";
+const DM: &str = "dm_mod.use_blk_mq";
+
+impl Cmdline {
+    /// Parses a line. A parameter that is none of the three is no error: it stands in
+    /// [`others`](Cmdline::others).
+    ///
+    /// # Errors
+    /// The parameter, its value and what it takes.
+    pub fn parse(line: &str) -> Result<Cmdline, String> {
+        let mut cmdline = Cmdline::default();
+        for word in line.split_whitespace() {
+            let (name, value) = match word.split_once('=') {
+                Some((name, value)) => (name, Some(value.trim_matches('"'))),
+                None => (word, None),
+            };
+            match name.replace('-', "_").as_str() {
+                ELEVATOR => match value.filter(|value| !value.is_empty()) {
+                    Some(value) => cmdline.elevator = Some(String::from(value)),
+                    None => return Err(format!("{word:?} names no scheduler: elevator=NAME")),
+                },
+                SCSI => cmdline.scsi_mod_use_blk_mq = Some(flag(SCSI, value)?),
+                DM => cmdline.dm_mod_use_blk_mq = Some(flag(DM, value)?),
+                _ => cmdline.others.push(String::from(word)),
+            }
+        }
+        Ok(cmdline)
+    }
+
+    /// This line with `later` behind it, which counts where both say something.
+    #[must_use]
+    pub fn then(mut self, later: &Cmdline) -> Cmdline {
+        self.elevator = later.elevator.clone().or(self.elevator);
+        self.scsi_mod_use_blk_mq = later.scsi_mod_use_blk_mq.or(self.scsi_mod_use_blk_mq);
+        self.dm_mod_use_blk_mq = later.dm_mod_use_blk_mq.or(self.dm_mod_use_blk_mq);
+        self.others.extend(later.others.iter().cloned());
+        self
+    }
+
+    /// Gives the disk `name` what the line says of it, as far as its target leaves that open. What
+    /// it says in vain is answered in sentences for the log.
+    pub fn apply(&self, name: &str, target: &mut Target) -> Vec<String> {
+        let mut notices: Vec<String> = self.others.iter().map(|word| unknown(name, word)).collect();
+        let in_vain = |parameter: &str, why: &str| {
+            format!("{name}: {parameter} does not apply to this device: {why}")
+        };
+        match self.scsi_mod_use_blk_mq {
+            Some(_) if !name.starts_with("sd") => {
+                notices.push(in_vain(SCSI, "it is for disks named sd*"));
+            }
+            Some(_) if target.mode_given => {
+                notices.push(in_vain(SCSI, "its target states queue_mode"));
+            }
+            Some(true) => target.config.mode = QueueMode::Mq,
+            Some(false) => target.config.mode = QueueMode::Sq,
+            None => {}
+        }
+        if self.dm_mod_use_blk_mq.is_some() {
+            notices.push(in_vain(DM, "it is for mapped disks"));
+        }
+        let Some(elevator) = &self.elevator else { return notices };
+        let parameter = format!("{ELEVATOR}={elevator}");
+        if target.config.mode == QueueMode::Mq {
+            notices.push(in_vain(&parameter, "it is for queue_mode=sq"));
+        } else if target.config.scheduler.is_some() {
+            notices.push(in_vain(&parameter, "its target states scheduler"));
+        } else {
+            match weir_sched::find(Family::Legacy, elevator) {
+                Ok(entry) => target.config.scheduler = Some(String::from(entry.name)),
+                Err(why) => notices.push(in_vain(&parameter, &why)),
+            }
+        }
+        notices
+    }
+}
+
+fn unknown(name: &str, word: &str) -> String {
+    format!(
+        "{name}: {word} in kernel_cmdline is passed over: known are {ELEVATOR}=, {SCSI}= and {DM}="
+    )
+}
+
+/// A flag of a module; without a value it is set.
+fn flag(name: &str, value: Option<&str>) -> Result<bool, String> {
+    match value.map(str::to_ascii_lowercase).as_deref() {
+        None | Some("1" | "y" | "yes" | "on") => Ok(true),
+        Some("0" | "n" | "no" | "off") => Ok(false),
+        Some(_) => {
+            let value = value.unwrap_or_default();
+            Err(format!("{name}={value} is none of 0, 1, y, n, on, off"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_read_as_a_kernel_reads_it() {
+        let line =
+            "quiet scsi_mod.use_blk_mq=0 elevator=cfq scsi-mod.use-blk-mq dm_mod.use_blk_mq=N";
+        let cmdline = Cmdline::parse(line).unwrap();
+        assert_eq!(cmdline.elevator.as_deref(), Some("cfq"));
+        assert_eq!(cmdline.scsi_mod_use_blk_mq, Some(true), "the last counts");
+        assert_eq!(cmdline.dm_mod_use_blk_mq, Some(false));
+        assert_eq!(cmdline.others, ["quiet"]);
+        assert_eq!(Cmdline::parse("  ").unwrap(), Cmdline::default());
+    }
+
+    #[test]
+    fn a_bad_value_is_refused_with_what_there_is() {
+        for (line, told) in [
+            ("scsi_mod.use_blk_mq=2", "scsi_mod.use_blk_mq=2 is none of 0, 1, y, n"),
+            ("dm_mod.use_blk_mq=", "dm_mod.use_blk_mq= is none of 0, 1"),
+            ("elevator=", "names no scheduler"),
+            ("elevator", "names no scheduler"),
+        ] {
+            let error = Cmdline::parse(line).unwrap_err();
+            assert!(error.contains(told), "{line}: {error}");
+        }
+    }
+
+    /// What a line makes of a disk: mode, scheduler, and what it says in vain.
+    fn applied(name: &str, target: &str, line: &str) -> (QueueMode, Option<String>, String) {
+        let mut target = Target::parse(target).unwrap();
+        let notices = Cmdline::parse(line).unwrap().apply(name, &mut target);
+        (target.config.mode, target.config.scheduler, notices.join("\n"))
+    }
+
+    #[test]
+    fn each_parameter_reaches_the_disks_it_is_for_and_says_so_of_others() {
+        use QueueMode::{Mq, Sq};
+        let off = "scsi_mod.use_blk_mq=0";
+        let (off_cfq, cfq) = ("scsi_mod.use_blk_mq=n elevator=noop", Some("noop"));
+        for (name, target, line, mode, scheduler, told) in [
+            ("sda", "ram:1M", off, Sq, None, ""),
+            ("sda", "ram:1M", "scsi_mod.use_blk_mq=1", Mq, None, ""),
+            ("sda", "ram:1M", "", Mq, None, ""),
+            ("sda", "ram:1M,queue_mode=mq", off, Mq, None, "target states queue_mode"),
+            ("mmcblk0", "ram:1M", off, Mq, None, "for disks named sd*"),
+            ("sda", "ram:1M", off_cfq, Sq, cfq, ""),
+            ("sda", "ram:1M,queue_mode=sq", "elevator=noop", Sq, cfq, ""),
+            ("sda", "ram:1M", "elevator=noop", Mq, None, "it is for queue_mode=sq"),
+            (
+                "sda",
+                "ram:1M,scheduler=noop",
+                "scsi_mod.use_blk_mq=0 elevator=deadline",
+                Sq,
+                cfq,
+                "target states scheduler",
+            ),
+            ("sda", "ram:1M,queue_mode=sq", "elevator=kyber", Sq, None, "kyber belongs to"),
+            ("sda", "ram:1M,queue_mode=sq", "elevator=frob", Sq, None, "\"frob\"; valid here"),
+            ("sda", "ram:1M", "dm_mod.use_blk_mq=1", Mq, None, "it is for mapped disks"),
+            ("sda", "ram:1M", "root=/dev/sda1", Mq, None, "root=/dev/sda1 in kernel_cmdline"),
+        ] {
+            let (had_mode, had_scheduler, notices) = applied(name, target, line);
+            let had = (had_mode, had_scheduler.as_deref());
+            assert_eq!(had, (mode, scheduler), "{name}={target} with {line:?}");
+            assert_eq!(notices.is_empty(), told.is_empty(), "{line}: {notices}");
+            assert!(notices.contains(told), "{line}: {notices}");
+        }
+    }
+
+    #[test]
+    fn a_disks_own_line_counts_before_the_one_for_all() {
+        let all = Cmdline::parse("elevator=cfq scsi_mod.use_blk_mq=0").unwrap();
+        let own = Cmdline::parse("elevator=noop").unwrap();
+        let both = all.then(&own);
+        assert_eq!(both.elevator.as_deref(), Some("noop"));
+        assert_eq!(both.scsi_mod_use_blk_mq, Some(false));
+    }
+}

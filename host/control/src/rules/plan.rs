@@ -1,0 +1,371 @@
+//! Which rules match a disk, and what they come to.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use super::parse::{IGNORED, Op, Rule, Term};
+use super::{RuleError, Rules, Warning, glob};
+use crate::tree::{Node, Tree};
+
+/// A disk as rules ask about it. Files are named from its folder, as `queue/rotational`.
+pub trait Subject {
+    /// Its name.
+    fn name(&self) -> &str;
+
+    /// The text of one of its files; `None` if there is none that can be read.
+    fn read(&self, file: &str) -> Option<String>;
+
+    /// The permissions of one of its files or directories; `None` if there is none.
+    fn mode(&self, file: &str) -> Option<u16>;
+}
+
+/// A disk of a tree, for rules.
+pub struct TreeDisk<'a> {
+    /// The tree.
+    pub tree: &'a Tree,
+    /// The disk's name.
+    pub name: &'a str,
+}
+
+impl Subject for TreeDisk<'_> {
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn read(&self, file: &str) -> Option<String> {
+        self.tree.read(&format!("block/{}/{file}", self.name)).ok()
+    }
+
+    fn mode(&self, file: &str) -> Option<u16> {
+        self.tree.look_up(&format!("block/{}/{file}", self.name)).ok().map(Node::mode)
+    }
+}
+
+/// What happened to the disk: ACTION in a rule.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Event {
+    /// It is new.
+    #[default]
+    Add,
+    /// Something about it has changed, or rules shall be applied again.
+    Change,
+}
+
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Event::Add => "add",
+            Event::Change => "change",
+        })
+    }
+}
+
+/// One value that a rule assigns.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Planned {
+    /// What it is for: a file of the disk, or a variable.
+    pub name: String,
+    /// The value.
+    pub value: String,
+    /// The rule that says so, as `60-disks.rules:3`.
+    pub rule: String,
+    /// `:=`: no later rule may change it.
+    settled: bool,
+}
+
+/// What rules come to for a disk.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Plan {
+    /// The rules that match, as `60-disks.rules:3`, each with its text.
+    pub matched: Vec<(String, String)>,
+    /// Files of the disk to be written, in this order.
+    pub writes: Vec<Planned>,
+    /// Everything else that is assigned and changes nothing here: ENV, TAG, SYMLINK, OWNER, GROUP,
+    /// MODE and RUN (recorded, never run).
+    pub others: Vec<Planned>,
+    /// Substitutions that mean nothing.
+    pub warnings: Vec<Warning>,
+}
+
+impl Rules {
+    /// What the rules come to for `disk` at this event. Nothing is written.
+    #[must_use]
+    pub fn plan(&self, disk: &dyn Subject, event: Event) -> Plan {
+        let mut turn = Turn::new(disk, event);
+        for file in &self.files {
+            let mut at = 0;
+            while let Some(rule) = file.get(at) {
+                at += 1;
+                if turn.matches(rule) {
+                    turn.apply(rule);
+                    at = rule.goto.unwrap_or(at);
+                }
+            }
+        }
+        // A stable order: the others stay as they were.
+        turn.plan.writes.sort_by_key(|write| write.name != SCHEDULER);
+        turn.plan
+    }
+}
+
+/// A switch resets what depends on the scheduler, so it comes first.
+const SCHEDULER: &str = "queue/scheduler";
+
+/// Rules on their way over one disk.
+struct Turn<'a> {
+    disk: &'a dyn Subject,
+    event: Event,
+    env: BTreeMap<String, String>,
+    tags: BTreeSet<String>,
+    links: Vec<String>,
+    /// Files that were asked for: each is read once.
+    read: RefCell<BTreeMap<String, Option<String>>>,
+    plan: Plan,
+}
+
+impl<'a> Turn<'a> {
+    fn new(disk: &'a dyn Subject, event: Event) -> Turn<'a> {
+        let mut turn = Turn {
+            disk,
+            event,
+            env: BTreeMap::new(),
+            tags: BTreeSet::new(),
+            links: Vec::new(),
+            read: RefCell::default(),
+            plan: Plan::default(),
+        };
+        let sequence = turn.attribute("diskseq").unwrap_or_default();
+        turn.env = BTreeMap::from(
+            [
+                ("ACTION", event.to_string()),
+                ("DEVNAME", format!("/dev/{}", disk.name())),
+                ("DEVPATH", turn.path()),
+                ("DEVTYPE", String::from("disk")),
+                ("DISKSEQ", sequence),
+                ("SUBSYSTEM", String::from("block")),
+            ]
+            .map(|(name, value)| (String::from(name), value)),
+        );
+        turn
+    }
+
+    fn path(&self) -> String {
+        format!("/block/{}", self.disk.name())
+    }
+
+    /// A file's text without the newline at its end.
+    fn attribute(&self, file: &str) -> Option<String> {
+        let mut read = self.read.borrow_mut();
+        let entry = read.entry(String::from(file)).or_insert_with(|| self.disk.read(file));
+        entry.as_ref().map(|text| String::from(text.strip_suffix('\n').unwrap_or(text)))
+    }
+
+    fn matches(&self, rule: &Rule) -> bool {
+        rule.terms.iter().filter(|term| term.is_match()).all(|term| self.holds(term))
+    }
+
+    fn holds(&self, term: &Term) -> bool {
+        let is = |text: &str| glob::matches(&term.value, text);
+        let found = match term.key.as_str() {
+            "ACTION" => is(&self.event.to_string()),
+            // weir's disks have nothing above them, and a search upwards begins with the disk.
+            "KERNEL" | "KERNELS" => is(self.disk.name()),
+            "SUBSYSTEM" | "SUBSYSTEMS" => is("block"),
+            "DRIVER" | "DRIVERS" => is(""),
+            "DEVPATH" => is(&self.path()),
+            "ATTR" | "ATTRS" => {
+                self.attribute(&term.attribute).is_some_and(|text| is(trimmed(&term.value, &text)))
+            }
+            "ENV" => is(self.env.get(&term.attribute).map_or("", String::as_str)),
+            "CONST" => is(constant(&term.attribute)),
+            "TAG" => self.tags.iter().any(|tag| is(tag)),
+            "TEST" => self.test(term),
+            // Keys that are passed over hold.
+            _ => return true,
+        };
+        found == (term.op == Op::Equal)
+    }
+
+    /// Whether there is such a file, with one of the permissions in braces if any are given.
+    fn test(&self, term: &Term) -> bool {
+        let mask = match term.attribute.as_str() {
+            "" => None,
+            octal => Some(u16::from_str_radix(octal, 8).unwrap_or(0)),
+        };
+        let mode = self.disk.mode(&term.value);
+        mode.is_some_and(|mode| mask.is_none_or(|mask| mode & mask != 0))
+    }
+
+    fn apply(&mut self, rule: &Rule) {
+        let place = format!("{}:{}", rule.file, rule.line);
+        self.plan.matched.push((place.clone(), rule.text.clone()));
+        for term in rule.terms.iter().filter(|term| !term.is_match()) {
+            let key = term.key.as_str();
+            if matches!(key, "GOTO" | "LABEL") || IGNORED.contains(&key) {
+                continue;
+            }
+            let value = self.substitute(rule, &term.value);
+            self.assign(term, value, &place);
+        }
+    }
+
+    fn assign(&mut self, term: &Term, value: String, place: &str) {
+        let (settled, rule) = (term.op == Op::Final, String::from(place));
+        if term.key == "ATTR" {
+            let name = term.attribute.clone();
+            put(&mut self.plan.writes, Planned { name, value, rule, settled });
+            return;
+        }
+        let name = match term.attribute.as_str() {
+            "" => term.key.clone(),
+            attribute => format!("{}{{{attribute}}}", term.key),
+        };
+        let value = match term.key.as_str() {
+            "ENV" => {
+                let known = self.env.entry(term.attribute.clone()).or_default();
+                let joined = term.op == Op::Add && !known.is_empty();
+                *known = if joined { format!("{known} {value}") } else { value };
+                known.clone()
+            }
+            "TAG" => {
+                listed(&mut self.tags, term.op, value);
+                self.tags.iter().cloned().collect::<Vec<_>>().join(" ")
+            }
+            "SYMLINK" | "RUN" if term.op == Op::Add => {
+                let known = self.plan.others.iter().find(|known| known.name == name);
+                let known = known.map(|known| format!("{} ", known.value)).unwrap_or_default();
+                format!("{known}{value}")
+            }
+            "SYMLINK" if term.op == Op::Remove => {
+                let known = self.plan.others.iter().find(|known| known.name == name);
+                let known = known.map_or("", |known| known.value.as_str());
+                let left: Vec<&str> = known.split(' ').filter(|link| *link != value).collect();
+                left.join(" ")
+            }
+            _ => value,
+        };
+        if term.key == "SYMLINK" {
+            self.links = value.split(' ').map(String::from).collect();
+        }
+        put(&mut self.plan.others, Planned { name, value, rule, settled });
+    }
+
+    /// An assigned value with what `$name` and `%k` stand for.
+    fn substitute(&mut self, rule: &Rule, value: &str) -> String {
+        let (mut text, mut rest) = (String::new(), value);
+        while let Some(at) = rest.find(['$', '%']) {
+            text.push_str(&rest[..at]);
+            let (sign, after) = rest[at..].split_at(1);
+            if let Some(behind) = after.strip_prefix(sign) {
+                text.push_str(sign);
+                rest = behind;
+                continue;
+            }
+            let known = SUBSTITUTIONS.iter().find_map(|(long, short)| {
+                let word = if sign == "$" { *long } else { *short };
+                after.strip_prefix(word).map(|behind| (*long, behind))
+            });
+            let Some((what, behind)) = known else {
+                let shown: String = rest[at..].chars().take(12).collect();
+                self.warn(rule, format!("{shown:?} stands for nothing and is left as it is"));
+                text.push_str(sign);
+                rest = after;
+                continue;
+            };
+            let (argument, behind) = braces(behind);
+            text.push_str(&self.meaning(what, argument));
+            rest = behind;
+        }
+        text.push_str(rest);
+        text
+    }
+
+    fn warn(&mut self, rule: &Rule, what: String) {
+        self.plan.warnings.push(RuleError { file: rule.file.clone(), line: rule.line, what });
+    }
+
+    fn meaning(&self, what: &str, argument: &str) -> String {
+        let name = self.disk.name();
+        match what {
+            "kernel" | "name" | "id" => String::from(name),
+            "number" => {
+                let letters = name.trim_end_matches(|c: char| c.is_ascii_digit());
+                String::from(&name[letters.len()..])
+            }
+            "devpath" => self.path(),
+            "devnode" => format!("/dev/{name}"),
+            "root" => String::from("/dev"),
+            "sys" => String::from("/sys"),
+            "attr" => self.attribute(argument).unwrap_or_default().trim_end().into(),
+            "env" => self.env.get(argument).cloned().unwrap_or_default(),
+            "links" => self.links.join(" "),
+            // weir's disks have no device node, and so no numbers.
+            _ => String::from("0"),
+        }
+    }
+}
+
+/// What `$long` and `%short` stand for; a name that begins like another comes first.
+const SUBSTITUTIONS: &[(&str, &str)] = &[
+    ("kernel", "k"),
+    ("number", "n"),
+    ("devpath", "p"),
+    ("devnode", "N"),
+    ("id", "b"),
+    ("attr", "s"),
+    ("env", "E"),
+    ("major", "M"),
+    ("minor", "m"),
+    // These two have no short form; no text begins with a NUL.
+    ("name", "\0"),
+    ("links", "\0"),
+    ("root", "r"),
+    ("sys", "S"),
+];
+
+/// What stands in braces at the beginning, and what follows.
+fn braces(text: &str) -> (&str, &str) {
+    let inner = text.strip_prefix('{').and_then(|inner| inner.split_once('}'));
+    inner.unwrap_or(("", text))
+}
+
+/// Blanks at the end of a file do not count unless the pattern has some.
+fn trimmed<'a>(pattern: &str, text: &'a str) -> &'a str {
+    match pattern.ends_with(char::is_whitespace) {
+        true => text,
+        false => text.trim_end(),
+    }
+}
+
+/// Puts a value where an earlier one of its name stood, unless that one was settled.
+fn put(list: &mut Vec<Planned>, new: Planned) {
+    match list.iter_mut().find(|known| known.name == new.name) {
+        Some(known) if known.settled => {}
+        Some(known) => *known = new,
+        None => list.push(new),
+    }
+}
+
+fn listed(tags: &mut BTreeSet<String>, op: Op, value: String) {
+    match op {
+        Op::Remove => {
+            tags.remove(&value);
+        }
+        Op::Add => {
+            tags.insert(value);
+        }
+        Op::Set | Op::Final | Op::Equal | Op::Unequal => *tags = BTreeSet::from([value]),
+    }
+}
+
+/// CONST: facts of the machine, in udev's words.
+fn constant(name: &str) -> &'static str {
+    match (name, std::env::consts::ARCH) {
+        ("arch", "x86_64") => "x86-64",
+        ("arch", "aarch64") => "arm64",
+        ("arch", other) => other,
+        ("virt", _) => "none",
+        _ => "",
+    }
+}

@@ -1,0 +1,207 @@
+//! What rules match and what they come to, for disks on paper.
+
+use std::collections::BTreeMap;
+
+use weir_control::Rules;
+use weir_control::rules::{Event, Plan, Subject};
+
+/// A disk of a name, with files.
+struct Paper {
+    name: &'static str,
+    files: BTreeMap<&'static str, &'static str>,
+}
+
+impl Subject for Paper {
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn read(&self, file: &str) -> Option<String> {
+        self.files.get(file).map(|text| format!("{text}\n"))
+    }
+
+    fn mode(&self, file: &str) -> Option<u16> {
+        self.files.contains_key(file).then_some(0o644)
+    }
+}
+
+fn disk(name: &'static str, rotational: &'static str) -> Paper {
+    let files = BTreeMap::from([
+        ("queue/rotational", rotational),
+        ("queue/scheduler", "[none] mq-deadline kyber bfq"),
+        ("queue/nr_requests", "128"),
+        ("weir/queues", "4"),
+        ("device/model", "DISK 1  "),
+    ]);
+    Paper { name, files }
+}
+
+#[track_caller]
+fn plan(disk: &Paper, text: &str) -> Plan {
+    let rules = Rules::parse([("60-x.rules", text)]);
+    assert!(rules.errors().is_empty(), "{:?}", rules.errors());
+    rules.plan(disk, Event::Add)
+}
+
+/// The writes of a plan, as `file=value`.
+fn writes(plan: &Plan) -> Vec<String> {
+    plan.writes.iter().map(|write| format!("{}={}", write.name, write.value)).collect()
+}
+
+/// The rules that the spec calls typical.
+const TYPICAL: &str = r#"
+ACTION=="add|change", KERNEL=="sd[a-z]*", ATTR{queue/rotational}=="1", ATTR{queue/scheduler}="bfq"
+ACTION=="add|change", KERNEL=="sd[a-z]*|mmcblk[0-9]*", ATTR{queue/rotational}=="0", \
+  ATTR{queue/scheduler}="mq-deadline"
+ACTION=="add|change", KERNEL=="nvme[0-9]*n[0-9]*", ENV{DEVTYPE}=="disk", \
+  ATTR{queue/scheduler}="none", ATTR{queue/nr_requests}="256"
+SUBSYSTEM=="block", ENV{DM_UUID}=="mpath-?*", ATTR{queue/scheduler}="none"
+SUBSYSTEM!="block", GOTO="end"
+LABEL="end"
+"#;
+
+#[test]
+fn the_typical_rules_come_to_the_writes_they_say() {
+    for (name, rotational, expected) in [
+        ("sda", "1", &["queue/scheduler=bfq"][..]),
+        ("sdab", "0", &["queue/scheduler=mq-deadline"]),
+        ("mmcblk0", "0", &["queue/scheduler=mq-deadline"]),
+        ("mmcblk0", "1", &[]),
+        ("nvme0n1", "0", &["queue/scheduler=none", "queue/nr_requests=256"]),
+        ("vda", "0", &[]),
+    ] {
+        let plan = plan(&disk(name, rotational), TYPICAL);
+        assert_eq!(writes(&plan), expected, "{name}, rotational {rotational}");
+    }
+}
+
+#[test]
+fn each_key_matches_what_it_says() {
+    for (condition, expected) in [
+        (r#"ACTION=="add""#, true),
+        (r#"ACTION=="change""#, false),
+        (r#"ACTION!="change""#, true),
+        (r#"KERNEL!="sd*""#, false),
+        (r#"KERNELS=="sda", ATTRS{weir/queues}=="4""#, true),
+        (r#"SUBSYSTEMS=="scsi""#, false),
+        (r#"DEVPATH=="*/block/sda""#, true),
+        (r#"DRIVER=="""#, true),
+        (r#"DRIVERS=="?*""#, false),
+        (r#"ATTR{queue/none}=="*""#, false),
+        (r#"ATTR{queue/none}!="*""#, true),
+        (r#"ATTR{device/model}=="DISK 1""#, true),
+        (r#"ATTR{device/model}=="DISK 1  ""#, true),
+        (r#"ATTR{device/model}=="DISK 1 ""#, false),
+        (r#"ENV{NONE}=="""#, true),
+        (r#"ENV{NONE}=="?*""#, false),
+        (r#"ENV{SUBSYSTEM}=="block", ENV{DEVNAME}=="/dev/sda""#, true),
+        (r#"TEST=="queue/scheduler""#, true),
+        (r#"TEST=="queue/none""#, false),
+        (r#"TEST!="queue/none""#, true),
+        (r#"TEST{0200}=="queue/scheduler""#, true),
+        (r#"TEST{0111}=="queue/scheduler""#, false),
+        (r#"TAG=="x""#, false),
+        (r#"CONST{virt}=="none", CONST{arch}=="?*""#, true),
+    ] {
+        let plan = plan(&disk("sda", "1"), &format!("{condition}, ATTR{{ro}}=\"1\""));
+        assert_eq!(!plan.writes.is_empty(), expected, "{condition}");
+        assert_eq!(plan.matched.len(), plan.writes.len());
+    }
+}
+
+#[test]
+fn a_later_rule_overrides_an_earlier_one_that_is_not_final() {
+    let text = r#"
+ATTR{queue/nr_requests}="64", ATTR{queue/nomerges}:="2"
+ATTR{queue/nr_requests}="32", ATTR{queue/nomerges}="1"
+ATTR{queue/scheduler}="bfq"
+"#;
+    let plan = plan(&disk("sda", "1"), text);
+    let expected = ["queue/scheduler=bfq", "queue/nr_requests=32", "queue/nomerges=2"];
+    assert_eq!(writes(&plan), expected, "the scheduler comes first");
+    assert_eq!(plan.writes[1].rule, "60-x.rules:3");
+}
+
+#[test]
+fn variables_and_tags_set_by_one_rule_are_seen_by_the_next() {
+    let text = r#"
+KERNEL=="sd*", ENV{KIND}="slow", TAG+="weir", TAG+="x", TAG-="x"
+ENV{KIND}=="slow", TAG=="weir", ENV{KIND}+="disk"
+ENV{KIND}=="slow disk", TAG!="x", ATTR{queue/scheduler}="kyber"
+"#;
+    assert_eq!(writes(&plan(&disk("sda", "1"), text)), ["queue/scheduler=kyber"]);
+}
+
+#[test]
+fn a_goto_passes_over_what_lies_between() {
+    let text = r#"
+KERNEL=="sda", GOTO="end"
+ATTR{ro}="1"
+LABEL="end", ATTR{range}="1"
+"#;
+    assert_eq!(writes(&plan(&disk("sda", "1"), text)), ["range=1"]);
+    assert_eq!(writes(&plan(&disk("sdb", "1"), text)), ["ro=1", "range=1"]);
+}
+
+#[test]
+fn values_are_filled_in() {
+    for (value, expected) in [
+        ("$kernel %k $name %b $id", "sda1 sda1 sda1 sda1 sda1"),
+        ("$number-%n", "1-1"),
+        (
+            "$devpath|$devnode|$root|$sys|%p|%N|%r|%S",
+            "/block/sda1|/dev/sda1|/dev|/sys|/block/sda1|/dev/sda1|/dev|/sys",
+        ),
+        ("$attr{weir/queues}%s{device/model}.", "4DISK 1."),
+        ("$env{DEVTYPE}%E{ACTION}", "diskadd"),
+        ("$$kernel %%k", "$kernel %k"),
+        ("$major:%m", "0:0"),
+        ("$env{NONE}", ""),
+    ] {
+        let plan = plan(&disk("sda1", "1"), &format!("ENV{{A}}=\"{value}\""));
+        assert_eq!(plan.others[0].value, expected, "{value}");
+        assert!(plan.warnings.is_empty(), "{:?}", plan.warnings);
+    }
+    let unknown = plan(&disk("sda", "1"), r#"ENV{A}="$frob 5%""#);
+    assert_eq!(unknown.others[0].value, "$frob 5%");
+    assert_eq!(unknown.warnings.len(), 2, "{:?}", unknown.warnings);
+}
+
+#[test]
+fn what_has_no_effect_here_is_recorded() {
+    let text =
+        r#"SYMLINK+="a b", SYMLINK+="c", SYMLINK-="b", RUN+="/bin/x", OWNER="root", MODE="0600""#;
+    let plan = plan(&disk("sda", "1"), text);
+    let others: Vec<_> = plan.others.iter().map(|one| (&*one.name, &*one.value)).collect();
+    assert_eq!(
+        others,
+        [("SYMLINK", "a c"), ("RUN", "/bin/x"), ("OWNER", "root"), ("MODE", "0600")]
+    );
+    assert!(plan.writes.is_empty());
+}
+
+#[test]
+fn files_are_merged_by_name_and_a_later_folder_takes_the_place_of_an_earlier() {
+    let root = std::env::temp_dir().join(format!("weir-rules-{}", std::process::id()));
+    let folders = ["system", "local"].map(|name| root.join(name));
+    folders.iter().for_each(|folder| std::fs::create_dir_all(folder).unwrap());
+    let write = |at: usize, name: &str, value: &str| {
+        let text = format!("ATTR{{ro}}=\"{value}\", ATTR{{{name}}}=\"1\"\n");
+        std::fs::write(folders[at].join(name), text).unwrap();
+    };
+    write(0, "10-a.rules", "1");
+    write(0, "20-b.rules", "2");
+    write(0, "30-c.rules", "3");
+    write(0, "90-off.rules.disabled", "4");
+    write(1, "15-d.rules", "5");
+    write(1, "20-b.rules", "6");
+    std::os::unix::fs::symlink("/dev/null", folders[1].join("30-c.rules")).unwrap();
+    let rules = Rules::read(&folders).unwrap();
+    let plan = rules.plan(&disk("sda", "1"), Event::Add);
+    let expected = ["ro=6", "10-a.rules=1", "15-d.rules=1", "20-b.rules=1"];
+    assert_eq!(writes(&plan), expected);
+    assert_eq!(plan.writes[0].rule, format!("{}:1", folders[1].join("20-b.rules").display()));
+    let missing = Rules::read(&[root.join("none")]).unwrap_err();
+    assert!(missing.to_string().contains("none: No such file"), "{missing}");
+    std::fs::remove_dir_all(&root).unwrap();
+}

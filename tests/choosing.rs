@@ -1,0 +1,280 @@
+//! Choosing a scheduler for good: boot parameters, rules, and a reload of a running daemon.
+
+#![forbid(unsafe_code)]
+
+mod daemon;
+
+use std::fs;
+use std::process::Command;
+
+use daemon::program::{Ended, Running};
+use daemon::{Daemon, Folder, weir};
+use serde_json::Value;
+
+/// Runs `weir` with these words to its end.
+#[track_caller]
+fn attempt(folder: &Folder, words: &[&str]) -> Ended {
+    let mut command = weir(folder);
+    command.args(words);
+    Running::start(command).end()
+}
+
+/// What it prints, when it succeeds.
+#[track_caller]
+fn told(folder: &Folder, words: &[&str]) -> String {
+    let Ended { code, stdout, stderr } = attempt(folder, words);
+    assert_eq!(code, Some(0), "weir {words:?}: {stdout}{stderr}");
+    stdout
+}
+
+/// The scheduler a disk has.
+#[track_caller]
+fn scheduler(folder: &Folder, disk: &str) -> String {
+    let text = told(folder, &["get", &format!("block/{disk}/queue/scheduler")]);
+    let chosen = text.split_once('[').and_then(|(_, rest)| rest.split_once(']'));
+    chosen.map_or(text.trim_end(), |(chosen, _)| chosen).into()
+}
+
+#[track_caller]
+fn read(folder: &Folder, path: &str) -> String {
+    told(folder, &["get", path]).trim_end().into()
+}
+
+/// Writes a file into the folder of the test.
+fn put(folder: &Folder, name: &str, text: &str) {
+    let path = folder.near(name);
+    fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
+    fs::write(path, text).expect("a file");
+}
+
+fn serve(folder: &Folder, words: &[&str]) -> Command {
+    let mut command = weir(folder);
+    command.arg("serve").arg("--nbd").arg(format!("unix:{}", folder.socket().display()));
+    command.args(words);
+    command
+}
+
+#[test]
+fn boot_parameters_choose_path_and_scheduler_of_the_disks_they_are_for() {
+    let folder = Folder::new();
+    put(
+        &folder,
+        "weir.toml",
+        r#"
+kernel_cmdline = "quiet scsi_mod.use_blk_mq=0 elevator=noop"
+[[disk]]
+name = "sda"
+target = "ram:1MiB"
+[[disk]]
+name = "sdb"
+target = "ram:1MiB,queue_mode=mq,queues=1"
+[[disk]]
+name = "sdc"
+target = 'ram:1MiB,kernel_cmdline="elevator=deadline"'
+[[disk]]
+name = "vda"
+target = "ram:1MiB,queue_mode=mq,queues=1"
+[[disk]]
+name = "sdd"
+target = "ram:1MiB,kernel_cmdline=scsi_mod.use_blk_mq=1,queues=1"
+"#,
+    );
+    let daemon = Daemon::spawn(serve(&folder, &["-c", "weir.toml"]));
+    for (disk, mode, expected) in [
+        ("sda", "sq", "noop"),
+        ("sdb", "mq", "mq-deadline"),
+        ("sdc", "sq", "deadline"),
+        ("vda", "mq", "mq-deadline"),
+        ("sdd", "mq", "mq-deadline"),
+    ] {
+        assert_eq!(read(&folder, &format!("block/{disk}/weir/queue_mode")), mode, "{disk}");
+        assert_eq!(scheduler(&folder, disk), expected, "{disk}");
+    }
+    assert_eq!(read(&folder, "module/scsi_mod/parameters/use_blk_mq"), "N");
+    assert_eq!(read(&folder, "module/dm_mod/parameters/use_blk_mq"), "Y");
+    let said = daemon.stop();
+    for part in [
+        "quiet is no parameter of disks",
+        "sdb: scsi_mod.use_blk_mq does not apply to this device: its target states queue_mode",
+        "vda: scsi_mod.use_blk_mq does not apply to this device: it is for disks named sd*",
+        "vda: elevator=noop does not apply to this device: it is for queue_mode=sq",
+    ] {
+        assert!(said.contains(part), "{part:?} is not in {said}");
+    }
+}
+
+#[test]
+fn a_bad_boot_parameter_is_refused_with_its_place() {
+    let folder = Folder::new();
+    put(
+        &folder,
+        "weir.toml",
+        "kernel_cmdline = \"dm_mod.use_blk_mq=7\"\n[[disk]]\nname = \"a\"\ntarget = \"ram:1M\"\n",
+    );
+    let disk = "sda=ram:1M,kernel_cmdline=elevator=";
+    for (words, part) in [
+        (["serve", "-c", "weir.toml"], "kernel_cmdline: dm_mod.use_blk_mq=7 is none of 0, 1"),
+        (["serve", "--disk", disk], "disk sda: \"elevator=\" names no scheduler"),
+    ] {
+        let Ended { code, stderr, .. } = attempt(&folder, &words);
+        assert_eq!(code, Some(2), "{stderr}");
+        assert!(stderr.contains(part), "{stderr}");
+    }
+}
+
+const RULES: &str = r#"
+ACTION=="add|change", KERNEL=="sd[a-z]*", ATTR{queue/rotational}=="0", \
+  ATTR{queue/nr_requests}="64", ATTR{queue/scheduler}="kyber"
+KERNEL=="sdb", ATTR{queue/iosched/read_lat_nsec}="1000000", ATTR{queue/frob}="1"
+FROB=="x"
+"#;
+
+#[test]
+fn rules_hold_at_the_start_and_a_failing_write_stops_nothing() {
+    let folder = Folder::new();
+    put(&folder, "weir-data/rules.d/60-disks.rules", RULES);
+    put(&folder, "weir-data/rules.d/60-disks.rules.off", "not a rule");
+    let disks = ["--disk", "sda=ram:1M", "--disk", "sdb=ram:1M", "--disk", "vda=ram:1M,queues=1"];
+    let daemon = Daemon::spawn(serve(&folder, &disks));
+    assert_eq!(scheduler(&folder, "sda"), "kyber");
+    assert_eq!(read(&folder, "block/sda/queue/nr_requests"), "64");
+    assert_eq!(scheduler(&folder, "sdb"), "kyber");
+    assert_eq!(read(&folder, "block/sdb/queue/iosched/read_lat_nsec"), "1000000");
+    assert_eq!(scheduler(&folder, "vda"), "mq-deadline");
+    let said = daemon.stop();
+    for part in ["60-disks.rules:5: unknown key FROB", "ENOENT", "60-disks.rules:4)"] {
+        assert!(said.contains(part), "{part:?} is not in {said}");
+    }
+}
+
+#[test]
+fn a_trial_says_which_rules_match_and_sets_nothing() {
+    let folder = Folder::new();
+    put(&folder, "trial/60-disks.rules", &RULES.replace("FROB==\"x\"\n", ""));
+    let daemon = Daemon::start(&folder, &["sda=ram:1M,queues=1", "vda=ram:1M"]);
+    let text = told(&folder, &["udev", "test", "--rules", "trial", "sda"]);
+    let at = |part: &str| text.find(part).unwrap_or_else(|| panic!("{part:?} is not in {text}"));
+    at("trial/60-disks.rules:2: ACTION==\"add|change\"");
+    assert!(
+        at("would write \"kyber\" to block/sda/queue/scheduler (trial/60-disks.rules:2)")
+            < at("would write \"64\" to block/sda/queue/nr_requests")
+    );
+    assert_eq!(scheduler(&folder, "sda"), "mq-deadline", "nothing is set");
+    let text = told(&folder, &["udev", "test", "--rules", "trial", "vda"]);
+    assert_eq!(text, "no rule matches vda\n");
+    let words = ["udev", "test", "--rules", "trial", "--json", "--action", "change", "sda"];
+    let json: Value = serde_json::from_str(&told(&folder, &words)).expect("JSON");
+    assert_eq!(json["writes"][0]["value"], "kyber", "{json}");
+    put(&folder, "trial/70-bad.rules", "KERNEL=\"sda\"\n");
+    for (words, part) in [
+        (&["udev", "test", "--rules", "trial", "sda"][..], "trial/70-bad.rules:1: KERNEL does not"),
+        (&["udev", "test", "--rules", "trial", "sdz"], "ENOENT"),
+        (&["udev", "test", "--rules", "none", "sda"], "none: No such file"),
+        (&["udev", "test", "sda"], "no rules: give --rules"),
+        (&["serve", "--rules", "none", "--disk", "a=ram:1M"], "none: No such file"),
+    ] {
+        let Ended { code, stderr, .. } = attempt(&folder, words);
+        assert_eq!(code, Some(2), "{words:?}: {stderr}");
+        assert!(stderr.contains(part), "{words:?}: {stderr}");
+    }
+    daemon.stop();
+}
+
+const CONFIG: &str = r#"
+[[disk]]
+name = "sda"
+target = "ram:1MiB,queues=1,scheduler=mq-deadline,fifo_batch=8"
+[[group]]
+path = "tenants/a"
+weight = 300
+[[export]]
+name = "a"
+disk = "sda"
+group = "tenants/a"
+"#;
+
+#[test]
+fn a_reload_changes_what_may_change_and_names_what_needs_a_restart() {
+    let folder = Folder::new();
+    put(&folder, "weir.toml", CONFIG);
+    let daemon = Daemon::spawn(serve(&folder, &["-c", "weir.toml", "--rules", "."]));
+    let reload = || told(&folder, &["set", "--reload"]);
+    assert_eq!(reload(), "nothing to change\n");
+    let changed = CONFIG.replace("fifo_batch=8", "fifo_batch=4").replace("300", "200\nriops = 500");
+    put(&folder, "weir.toml", &changed);
+    assert_eq!(
+        reload(),
+        "changed: group \"tenants/a\": weight 300 -> 200\n\
+         changed: group \"tenants/a\": its caps\n\
+         changed: block/sda/queue/iosched/fifo_batch 8 -> 4\n"
+    );
+    assert_eq!(read(&folder, "block/sda/queue/iosched/fifo_batch"), "4");
+    assert_eq!(reload(), "nothing to change\n");
+    told(&folder, &["set", "block/sda/queue/scheduler", "none"]);
+    assert!(reload().starts_with("changed: block/sda/queue/scheduler none -> mq-deadline\n"));
+    let more = changed
+        .replace("ram:1MiB", "ram:2MiB")
+        .replace(",fifo_batch=4", "")
+        .replace("name = \"a\"", "name = \"b\"")
+        + "[[disk]]\nname = \"sdb\"\ntarget = \"ram:1M\"\n[nbd]\nlisten = [\"unix:x.sock\"]\n";
+    put(&folder, "weir.toml", &format!("kernel_cmdline = \"elevator=noop\"\n{more}"));
+    let text = reload();
+    for part in [
+        "the addresses of [nbd]",
+        "kernel_cmdline",
+        "export \"a\" has changed",
+        "export \"b\" has changed",
+        "disk sda differs in more than scheduler and tunables",
+        "disk sda no longer states fifo_batch=8",
+        "disk sdb is new",
+    ] {
+        assert!(text.contains(&format!("needs a restart: {part}\n")), "{part:?} not in {text}");
+    }
+    daemon.stop();
+}
+
+#[test]
+fn a_reload_applies_rules_after_the_configuration_and_leaves_what_they_hold() {
+    let folder = Folder::new();
+    put(&folder, "weir.toml", CONFIG);
+    put(&folder, "rules.d/none.txt", "");
+    let daemon = Daemon::spawn(serve(&folder, &["-c", "weir.toml", "--rules", "rules.d"]));
+    assert_eq!(scheduler(&folder, "sda"), "mq-deadline");
+    let rule = "ACTION==\"change\", KERNEL==\"sda\", ATTR{queue/scheduler}=\"kyber\"\n";
+    put(&folder, "rules.d/60-x.rules", rule);
+    let ended = attempt(&folder, &["set", "--reload"]);
+    let switched = "changed: block/sda/queue/scheduler mq-deadline -> kyber (rules.d/60-x.rules:1)";
+    assert!(ended.stdout.contains(switched), "{ended:?}");
+    assert_eq!(scheduler(&folder, "sda"), "kyber");
+    // The tunable in the configuration is of a scheduler that the rule has replaced.
+    let ended = attempt(&folder, &["set", "--reload"]);
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    assert!(ended.stdout.contains("failed: disk sda: scheduler kyber has no tunable fifo_batch"));
+    assert!(!ended.stdout.contains("changed"), "{ended:?}");
+    daemon.stop();
+}
+
+#[test]
+fn a_reload_of_what_is_wrong_changes_nothing() {
+    let folder = Folder::new();
+    put(&folder, "weir.toml", CONFIG);
+    let daemon = Daemon::spawn(serve(&folder, &["-c", "weir.toml"]));
+    for (from, to, part) in [
+        ("weight = 300", "weight = 1001", "weight=1001 is outside 1..=1000"),
+        ("fifo_batch=8", "frob=8", "unknown option \"frob\""),
+        ("[[group]]", "[[group]]\nfrob = 1", "line 6: unknown field `frob`"),
+    ] {
+        let text = CONFIG.replace("scheduler=mq-deadline", "scheduler=kyber").replace(from, to);
+        put(&folder, "weir.toml", &text);
+        let Ended { code, stderr, .. } = attempt(&folder, &["set", "--reload"]);
+        assert_eq!(code, Some(2), "{stderr}");
+        assert!(stderr.contains("EINVAL") && stderr.contains(part), "{stderr}");
+        assert_eq!(scheduler(&folder, "sda"), "mq-deadline");
+    }
+    put(&folder, "weir.toml", &CONFIG.replace("fifo_batch=8", "fifo_batch=-1"));
+    let Ended { code, stdout, .. } = attempt(&folder, &["set", "--reload"]);
+    assert_eq!(code, Some(1));
+    assert!(stdout.contains("fifo_batch=-1 is not a number in 0..="), "{stdout}");
+    assert_eq!(read(&folder, "block/sda/queue/iosched/fifo_batch"), "8");
+    daemon.stop();
+}

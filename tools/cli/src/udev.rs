@@ -1,0 +1,157 @@
+//! `weir udev test`: which rules match a disk of a running daemon, and what they would set.
+
+use std::cell::RefCell;
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand, ValueEnum};
+use serde_json::json;
+use weir_control::rules::{Event, Plan, Planned, Subject};
+use weir_control::{Client, Node, Rules};
+
+use crate::Failure;
+use crate::reload::Reload;
+use crate::tree::Control;
+
+/// Rules in the form of udev's.
+#[derive(Debug, Args)]
+pub(crate) struct Udev {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Test(Test),
+}
+
+/// Says which rules match a disk of a running daemon and what they would set; sets nothing.
+///
+/// Example: weir udev test --rules ./rules.d sda
+#[derive(Debug, Args)]
+#[command(verbatim_doc_comment)]
+struct Test {
+    /// A folder of rule files; ./weir-data/rules.d if none is given. May be repeated.
+    #[arg(long, value_name = "DIR")]
+    rules: Vec<PathBuf>,
+    /// What happened to the disk.
+    #[arg(long, value_enum, default_value = "add")]
+    action: Action,
+    /// The disk's name.
+    disk: String,
+    /// Print one JSON document.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    control: Control,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Action {
+    Add,
+    Change,
+}
+
+impl Udev {
+    pub(crate) fn run(&self) -> Result<(), Failure> {
+        let Command::Test(test) = &self.command;
+        test.run()
+    }
+}
+
+/// A disk behind a control socket.
+struct Remote<'a> {
+    name: &'a str,
+    client: RefCell<Client>,
+}
+
+impl Remote<'_> {
+    fn path(&self, file: &str) -> String {
+        format!("block/{}/{file}", self.name)
+    }
+}
+
+impl Subject for Remote<'_> {
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn read(&self, file: &str) -> Option<String> {
+        self.client.borrow_mut().read(&self.path(file)).ok()
+    }
+
+    fn mode(&self, file: &str) -> Option<u16> {
+        let path = self.path(file);
+        let (folder, name) = path.trim_end_matches('/').rsplit_once('/')?;
+        let names = self.client.borrow_mut().list(folder).ok()?;
+        let found = names.into_iter().find(|(known, _)| known == name);
+        found.map(|(_, node): (String, Node)| node.mode())
+    }
+}
+
+impl Test {
+    fn run(&self) -> Result<(), Failure> {
+        let rules = Reload::read_rules(&self.rules)?;
+        if rules.is_empty() && rules.errors().is_empty() {
+            let what = "no rules: give --rules DIR with files named *.rules";
+            return Err(Failure::Bad(String::from(what)));
+        }
+        let mut client = self.control.connect()?;
+        client.list(&format!("block/{}", self.disk))?;
+        let event = match self.action {
+            Action::Add => Event::Add,
+            Action::Change => Event::Change,
+        };
+        let remote = Remote { name: &self.disk, client: RefCell::new(client) };
+        let plan = rules.plan(&remote, event);
+        // A daemon that went meanwhile has no files, and the plan would be about another disk.
+        remote.client.borrow_mut().list(&format!("block/{}", self.disk))?;
+        match self.json {
+            true => self.print_json(&rules, &plan),
+            false => self.print(&rules, &plan),
+        }
+        match rules.errors().len() {
+            0 => Ok(()),
+            bad => Err(Failure::Bad(format!("{bad} lines of the rules are left out"))),
+        }
+    }
+
+    fn print(&self, rules: &Rules, plan: &Plan) {
+        rules.errors().iter().for_each(|error| eprintln!("{error}"));
+        let warnings = rules.warnings().iter().chain(&plan.warnings);
+        warnings.for_each(|warning| eprintln!("{warning}"));
+        if plan.matched.is_empty() {
+            println!("no rule matches {}", self.disk);
+        }
+        plan.matched.iter().for_each(|(place, text)| println!("{place}: {text}"));
+        for Planned { name, value, rule, .. } in &plan.writes {
+            println!("would write {value:?} to block/{}/{name} ({rule})", self.disk);
+        }
+        for Planned { name, value, rule, .. } in &plan.others {
+            println!("without effect here: {name}={value:?} ({rule})");
+        }
+    }
+
+    fn print_json(&self, rules: &Rules, plan: &Plan) {
+        let planned = |list: &[Planned]| {
+            let one = |planned: &Planned| {
+                let Planned { name, value, rule, .. } = planned;
+                json!({ "name": name, "value": value, "rule": rule })
+            };
+            list.iter().map(one).collect::<Vec<_>>()
+        };
+        let matched = plan.matched.iter().map(|(rule, text)| json!({ "rule": rule, "text": text }));
+        let told = |list: &[weir_control::rules::RuleError]| {
+            list.iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        let warnings = [told(rules.warnings()), told(&plan.warnings)].concat();
+        let document = json!({
+            "disk": self.disk,
+            "matched": matched.collect::<Vec<_>>(),
+            "writes": planned(&plan.writes),
+            "others": planned(&plan.others),
+            "errors": told(rules.errors()),
+            "warnings": warnings,
+        });
+        println!("{document}");
+    }
+}
