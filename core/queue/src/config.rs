@@ -171,18 +171,23 @@ pub(crate) fn check_queues(config: &Config, queues: &Queues) -> Result<(), Error
     Ok(())
 }
 
-pub(crate) fn nr_requests(config: &Config, depth: u16, scheduled: bool) -> Result<u16, Error> {
-    let (default, most) = match (config.mode, scheduled) {
-        (QueueMode::Sq, _) => (128, NR_REQUESTS_MAX),
-        (QueueMode::Mq, true) => (2 * depth.min(128), NR_REQUESTS_MAX),
-        (QueueMode::Mq, false) => (depth, depth),
+/// What a queue holds by `config`, in front of hard queues of so many tags, some of them reserved.
+pub(crate) fn nr_requests(
+    config: &Config,
+    depth: u16,
+    reserved: u16,
+    scheduled: bool,
+) -> Result<u16, Error> {
+    let (default, least, most) = match (config.mode, scheduled) {
+        (QueueMode::Sq, _) => (128, NR_REQUESTS_MIN, NR_REQUESTS_MAX),
+        (QueueMode::Mq, true) => (2 * depth.min(128), NR_REQUESTS_MIN, NR_REQUESTS_MAX),
+        (QueueMode::Mq, false) => (depth, NR_REQUESTS_MIN.min(depth).max(reserved + 1), depth),
     };
-    let asked = config.nr_requests.unwrap_or(default);
-    let least = NR_REQUESTS_MIN.min(most);
-    if asked < least && config.nr_requests.is_some() || asked > most {
-        return invalid(format!("nr_requests={asked} is outside {least}..={most}"));
+    match config.nr_requests {
+        None => Ok(default),
+        Some(asked) if (least..=most).contains(&asked) => Ok(asked),
+        Some(asked) => invalid(format!("nr_requests={asked} is outside {least}..={most}")),
     }
-    Ok(asked.max(1))
 }
 
 /// The scheduler that `config` names, or the default rule picks.

@@ -95,7 +95,7 @@ impl Device {
         limits.max_user_sectors = config.max_user_sectors;
         limits.read_only |= config.read_only;
         let limits = limits.validate()?;
-        let nr_requests = nr_requests(&config, depth, attached.make.is_some())?;
+        let nr_requests = nr_requests(&config, depth, queues.reserved, attached.make.is_some())?;
         let elevator = first_elevator(&config, &limits, nr_requests, attached)?;
         let lanes = match config.mode {
             QueueMode::Sq => 1,

@@ -100,6 +100,12 @@ impl HardQueue {
         }
     }
 
+    /// Uses tags below `end` only; nothing is under way.
+    #[cold]
+    pub(crate) fn bound_tags(&mut self, end: u16) {
+        self.tags.bound(end);
+    }
+
     /// Asks the driver for answers; [`end_one`](HardQueue::end_one) deals with each.
     #[inline]
     pub(crate) fn reap(&mut self, now: Nanos) {

@@ -66,7 +66,7 @@ impl Lane {
     pub(crate) fn multi(
         shared: Arc<Shared>,
         index: usize,
-        mut hard: HardQueue,
+        hard: HardQueue,
         state: &mut LaneState,
     ) -> Lane {
         let event = event_of(&hard);
@@ -75,8 +75,7 @@ impl Lane {
             // Something may have been staged for it while it was closed.
             shared.lanes[index].pending.mark(ELEVATOR);
         }
-        hard.follow(&snapshot);
-        let multi = Multi {
+        let mut multi = Multi {
             hard,
             ways: state.kept.take().unwrap_or_default(),
             snapshot,
@@ -85,6 +84,7 @@ impl Lane {
             pulled: Vec::new(),
             paused: state.quiesced,
         };
+        multi.follow();
         Lane { shared, index, event, multi: Some(Box::new(multi)), bell: None, wake_at: None }
     }
 
@@ -237,11 +237,23 @@ impl Multi {
     fn refresh(&mut self, shared: &Shared) {
         if self.snapshot.version != shared.version() {
             self.snapshot = shared.snapshot();
-            self.hard.follow(&self.snapshot);
-            if !self.snapshot.scheduled {
-                // Nobody asks for the old scheduler's time any more.
-                (self.ask_elevator, self.elevator_wake) = (false, None);
-            }
+            self.follow();
+        }
+    }
+
+    #[cold]
+    fn follow(&mut self) {
+        self.hard.follow(&self.snapshot);
+        if self.snapshot.scheduled {
+            self.hard.bound_tags(u16::MAX);
+            // A pass under an older snapshot may have been this scheduler's already, and the time it
+            // named forgotten.
+            self.ask_elevator = true;
+        } else {
+            // Without a scheduler what the queue holds is what has a tag of the driver.
+            self.hard.bound_tags(self.snapshot.nr_requests);
+            // Nobody asks for the old scheduler's time any more.
+            (self.ask_elevator, self.elevator_wake) = (false, None);
         }
     }
 

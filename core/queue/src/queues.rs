@@ -90,7 +90,7 @@ impl Device {
         let elevator = match attached.make {
             None => None,
             Some(make) => {
-                let tags = nr_requests(&config, shared.depth, true)?;
+                let tags = nr_requests(&config, shared.depth, shared.queues.reserved, true)?;
                 let setup = config.setup(&before.limits, tags, before.nomerges, attached.compat);
                 Some((Elevator::new(make(&setup), tags), tags))
             }

@@ -99,10 +99,17 @@ impl Device {
         let mut parts = Parts::of(&before);
         change(&mut parts);
         let limits = parts.limits.validate()?;
-        let most = if self.scheduler() == "none" { shared.depth } else { NR_REQUESTS_MAX };
+        let (most, reserved) = match self.scheduler() {
+            "none" => (shared.depth, shared.queues.reserved),
+            _ => (NR_REQUESTS_MAX, 0),
+        };
         let nr_requests = parts.nr_requests.max(NR_REQUESTS_MIN.min(most));
         if nr_requests > most {
             return invalid(format!("nr_requests={nr_requests} is above {most}"));
+        }
+        if nr_requests <= reserved {
+            let least = reserved + 1;
+            return invalid(format!("nr_requests={nr_requests} is below {least}"));
         }
         let nomerges = parts.nomerges.min(2);
         if nr_requests != before.nr_requests {

@@ -59,7 +59,8 @@ impl Device {
         }
         let before = shared.snapshot();
         config.queues = before.queues;
-        let nr_requests = nr_requests(&config, shared.depth, attached.make.is_some())?;
+        let nr_requests =
+            nr_requests(&config, shared.depth, shared.queues.reserved, attached.make.is_some())?;
         let tags = match &shared.single {
             Some(_) => nr_requests * 2,
             None => nr_requests,

@@ -1,5 +1,6 @@
 //! Driver tags of one lane: its own, or a share of a set several lanes draw on.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use weir_ring::sync::{Ordering, fence};
@@ -17,6 +18,8 @@ pub struct TagSet {
     reserved: u16,
     /// Lanes that used a tag lately.
     active: SharedCounter,
+    /// Tags that drivers keep beyond their requests' time.
+    lost: SharedCounter,
     /// Lanes that found none; each waits to be nudged.
     waiting: Pending,
 }
@@ -33,6 +36,7 @@ impl TagSet {
             words: TagWords::new(depth),
             reserved,
             active: SharedCounter::default(),
+            lost: SharedCounter::default(),
             waiting: Pending::new(Pending::SOURCES_MAX),
         })
     }
@@ -43,11 +47,11 @@ impl TagSet {
         self.words.out()
     }
 
-    /// Most tags one lane may hold while others are active.
-    fn fair_share(&self) -> u16 {
+    /// Most tags of `depth` that one lane may hold while others are active.
+    fn fair_share(&self, depth: u16) -> u16 {
         match self.active.read() {
-            0 | 1 => self.words.depth(),
-            users => self.words.depth().div_ceil(users as u16).max(FAIR_SHARE_FLOOR),
+            0 | 1 => depth,
+            users => depth.div_ceil(users as u16).max(FAIR_SHARE_FLOOR),
         }
     }
 
@@ -63,14 +67,29 @@ impl TagSet {
 /// The tags a lane works with.
 #[derive(Debug)]
 pub(crate) enum Tags {
-    Own { free: Vec<Tag> },
+    Own(Own),
     Shared(Share),
+}
+
+/// A lane's own tags.
+#[derive(Debug)]
+pub(crate) struct Own {
+    free: Vec<Tag>,
+    /// More than the lane is to use; they stand in for lost ones.
+    aside: Vec<Tag>,
+    /// Those in use: free, or out and not lost.
+    used: u16,
+    /// So many of them at most.
+    most: u16,
+    reserved: u16,
 }
 
 /// A lane's part in a shared set.
 #[derive(Debug)]
 pub(crate) struct Share {
     set: Arc<TagSet>,
+    /// The lane takes tags below this, and one more for each that is lost.
+    end: u16,
     lane: usize,
     /// Taken for this pass and not handed out yet.
     spare: Vec<u16>,
@@ -86,19 +105,30 @@ pub(crate) struct Share {
 impl Tags {
     pub(crate) fn own(depth: u16, reserved: u16) -> Tags {
         // Popped from the end: low tags first, and a tag just freed is used again while warm.
-        Tags::Own { free: (reserved..depth).rev().map(Tag).collect() }
+        let (most, free) = (depth - reserved, (reserved..depth).rev().map(Tag).collect());
+        Tags::Own(Own { free, aside: Vec::new(), used: most, most, reserved })
     }
 
     pub(crate) fn shared(set: Arc<TagSet>, lane: usize) -> Tags {
         let (active, short, moved) = (false, false, false);
-        Tags::Shared(Share { set, lane, spare: Vec::new(), out: 0, active, short, moved })
+        let (end, spare) = (set.words.depth(), Vec::new());
+        Tags::Shared(Share { set, end, lane, spare, out: 0, active, short, moved })
+    }
+
+    /// From now on as if there were tags below `end` only.
+    #[cold]
+    pub(crate) fn bound(&mut self, end: u16) {
+        match self {
+            Tags::Own(own) => own.bound(end),
+            Tags::Shared(share) => share.end = end.min(share.set.words.depth()),
+        }
     }
 
     /// A free tag, or `None`: then whoever frees one tells this lane.
     #[inline]
     pub(crate) fn take(&mut self) -> Option<Tag> {
         match self {
-            Tags::Own { free } => free.pop(),
+            Tags::Own(Own { free, .. }) => free.pop(),
             Tags::Shared(share) => share.take(),
         }
     }
@@ -108,7 +138,7 @@ impl Tags {
     #[inline]
     pub(crate) fn secure(&mut self, wanted: usize) -> usize {
         match self {
-            Tags::Own { free } => free.len().min(wanted),
+            Tags::Own(Own { free, .. }) => free.len().min(wanted),
             Tags::Shared(share) => share.secure(wanted),
         }
     }
@@ -116,30 +146,40 @@ impl Tags {
     #[inline]
     pub(crate) fn give(&mut self, tag: Tag) {
         match self {
-            Tags::Own { free } => free.push(tag),
+            Tags::Own(Own { free, .. }) => free.push(tag),
             Tags::Shared(share) => share.give(tag),
         }
     }
 
     /// The driver keeps a tag beyond its request's time: it counts no longer against this lane.
     pub(crate) fn lose(&mut self) {
-        if let Tags::Shared(share) = self {
-            share.out -= 1;
+        match self {
+            Tags::Own(own) => own.lose(),
+            Tags::Shared(share) => {
+                share.out -= 1;
+                share.set.lost.next();
+                // Another tag takes its place.
+                share.moved = true;
+            }
         }
     }
 
     /// A tag that was [lost](Tags::lose) is back.
     pub(crate) fn give_lost(&mut self, tag: Tag) {
-        if let Tags::Shared(share) = self {
-            share.out += 1;
+        match self {
+            Tags::Own(own) => own.give_lost(tag),
+            Tags::Shared(share) => {
+                share.out += 1;
+                share.set.lost.down();
+                share.give(tag);
+            }
         }
-        self.give(tag);
     }
 
     /// Tags that could be taken now.
     pub(crate) fn free(&self) -> usize {
         match self {
-            Tags::Own { free } => free.len(),
+            Tags::Own(Own { free, .. }) => free.len(),
             Tags::Shared(share) => share.allowed(),
         }
     }
@@ -151,7 +191,7 @@ impl Tags {
     #[inline]
     pub(crate) fn end_pass(&mut self) -> bool {
         match self {
-            Tags::Own { .. } => false,
+            Tags::Own(_) => false,
             Tags::Shared(share) => {
                 share.release();
                 share.rest();
@@ -169,9 +209,45 @@ impl Tags {
     }
 }
 
+impl Own {
+    fn bound(&mut self, end: u16) {
+        let Own { free, aside, used, most, reserved } = self;
+        let out = usize::from(*used) - free.len();
+        free.append(aside);
+        // Those taken first are the lowest, as at the start.
+        free.sort_unstable_by_key(|tag| std::cmp::Reverse(tag.0));
+        *most = end.saturating_sub(*reserved);
+        let surplus = (out + free.len()).saturating_sub(usize::from(*most)).min(free.len());
+        aside.extend(free.drain(..surplus));
+        *used = (out + free.len()) as u16;
+    }
+
+    fn lose(&mut self) {
+        match self.aside.pop() {
+            Some(tag) => self.free.push(tag),
+            None => self.used -= 1,
+        }
+    }
+
+    fn give_lost(&mut self, tag: Tag) {
+        if self.used < self.most {
+            self.used += 1;
+            self.free.push(tag);
+        } else {
+            self.aside.push(tag);
+        }
+    }
+}
+
 impl Share {
     fn allowed(&self) -> usize {
-        usize::from(self.set.fair_share().saturating_sub(self.out))
+        usize::from(self.set.fair_share(self.end).saturating_sub(self.out))
+    }
+
+    /// The tags it may take now.
+    fn within(&self) -> Range<u16> {
+        let end = u64::from(self.end) + self.set.lost.read();
+        self.set.reserved..end.min(u64::from(self.set.words.depth())) as u16
     }
 
     fn take(&mut self) -> Option<Tag> {
@@ -208,7 +284,7 @@ impl Share {
         if self.spare.len() < wanted {
             let missing = wanted - self.spare.len();
             let hint = self.lane % self.set.words.words();
-            let taken = self.set.words.take(hint, missing, self.set.reserved, &mut self.spare);
+            let taken = self.set.words.take(hint, missing, &self.within(), &mut self.spare);
             self.moved |= taken > 0;
         }
         self.spare.len().min(wanted)
@@ -319,6 +395,51 @@ mod tests {
         own.tell_waiting(|lane| panic!("lane {lane} is told of nothing"));
         assert_eq!(own.secure(8), 1);
         assert!(!own.end_pass(), "it has gone");
+    }
+
+    fn all(tags: &mut Tags) -> Vec<Tag> {
+        std::iter::from_fn(|| tags.take()).collect()
+    }
+
+    #[test]
+    fn a_bound_holds_while_tags_are_lost_and_come_back_and_can_be_lifted() {
+        let mut tags = Tags::own(8, 1);
+        tags.bound(4);
+        let held = all(&mut tags);
+        assert_eq!(held, [Tag(1), Tag(2), Tag(3)]);
+        let (lost, kept) = held.split_at(2);
+        lost.iter().for_each(|_| tags.lose());
+        let instead = all(&mut tags);
+        assert_eq!(instead.len(), 2, "others take the place of what is lost");
+        lost.iter().for_each(|tag| tags.give_lost(*tag));
+        assert_eq!(all(&mut tags), []);
+        kept.iter().chain(&instead).for_each(|tag| tags.give(*tag));
+        tags.bound(u16::MAX);
+        assert_eq!(all(&mut tags).len(), 7);
+    }
+
+    #[test]
+    fn a_lost_tag_that_comes_back_below_the_bound_is_used_again() {
+        let mut tags = Tags::own(4, 0);
+        let held = all(&mut tags);
+        (0..3).for_each(|_| tags.lose());
+        tags.give(held[3]);
+        tags.bound(2);
+        held[..3].iter().for_each(|tag| tags.give_lost(*tag));
+        assert_eq!(all(&mut tags).len(), 2);
+    }
+
+    #[test]
+    fn lanes_of_a_shared_set_stay_below_a_bound() {
+        let set = TagSet::new(16, 2);
+        let [mut a, mut b] = [0, 1].map(|lane| Tags::shared(Arc::clone(&set), lane));
+        [&mut a, &mut b].into_iter().for_each(|tags| tags.bound(6));
+        let mut held = [all(&mut a), all(&mut b)].concat();
+        held.sort_unstable_by_key(|tag| tag.0);
+        assert_eq!(held, [Tag(2), Tag(3), Tag(4), Tag(5)]);
+        a.lose();
+        assert!(a.end_pass(), "whoever waits hears of the one instead");
+        assert_eq!([all(&mut a), all(&mut b)].concat().len(), 1);
     }
 
     #[test]

@@ -95,9 +95,9 @@ impl Scene {
             seed: prng.next(),
         };
         let sim = Sim::new(shape);
-        let nr_requests = (path.mode == QueueMode::Sq || path.scheduled)
-            .then(|| 4 + prng.below(2 * u64::from(depth) + 8) as u16)
-            .filter(|_| prng.percent(70));
+        let most = if path.scheduled { 2 * u64::from(depth) + 11 } else { u64::from(depth) };
+        let nr_requests =
+            (most >= 4).then(|| 4 + prng.below(most - 3) as u16).filter(|_| prng.percent(70));
         let nomerges = [0, 0, 1, 2][prng.below(4) as usize];
         sim.world().nomerges = nomerges;
         let config = Config { nr_requests, nomerges, timeout_ns, ..Config::default() };

@@ -476,6 +476,30 @@ fn a_device_flush_counts_among_what_goes_towards_the_device() {
 }
 
 #[test]
+fn without_a_scheduler_the_driver_holds_no_more_than_nr_requests() {
+    let mut scene = Scene::new(shape(limits(), 16), Config::default());
+    let mut most = |nr_requests: u16| {
+        scene.device.reconfigure(|parts| parts.nr_requests = nr_requests).unwrap();
+        (0..12).for_each(|n| scene.submit(write(n, n * 16, 8)));
+        let (mut most, mut ended) = (0, 0);
+        while ended < 12 {
+            scene.turn();
+            most = most.max(scene.device.stats().in_driver[1]);
+            ended += scene.ended().len();
+        }
+        most
+    };
+    assert_eq!([12, 4, 5, 16].map(&mut most), [12, 4, 5, 12]);
+    let none = Config { nr_requests: Some(4), ..Config::default() };
+    let mut scene = Scene::new(shape(limits(), 16), none);
+    (0..6).for_each(|n| scene.submit(write(n, n * 16, 8)));
+    scene.turn();
+    assert_eq!(scene.device.stats().in_driver, [0, 4]);
+    (0..2).for_each(|_| scene.turn());
+    assert_eq!(scene.ended().len(), 6);
+}
+
+#[test]
 fn the_round_robin_spread_merges_nothing_when_it_runs_short() {
     let config = Config { spread: Spread::RoundRobin, ..Config::default() };
     let mut scene = Scene::new(shape(limits(), 1), config);

@@ -54,13 +54,13 @@ impl Doorbell {
         fence(Ordering::SeqCst);
     }
 
-    /// The owner sleeps until `is_ready`, which every ringer makes true before it rings. `sleep` may
-    /// end for other reasons too.
+    /// The owner sleeps until `is_ready`, which every ringer makes true before it rings. `sleep`
+    /// may end for other reasons too.
     pub fn wait_until(&self, is_ready: impl Fn() -> bool, sleep: impl Fn()) {
         loop {
             // Announced anew each time. Of two who make one thing ready the second may ring while
-            // the first is not done; woken by that ring the owner finds nothing, and the first rings
-            // only who is asleep.
+            // the first is not done; woken by that ring the owner finds nothing, and the first
+            // rings only who is asleep.
             self.prepare_sleep();
             if is_ready() {
                 break;

@@ -15,6 +15,8 @@
 //! without a fence: while it takes cleared bits in, they are in neither word, so a lane may go to
 //! sleep beside tags that came back and were not all taken.
 
+use std::ops::Range;
+
 use crate::sync::{Alone, AtomicU64, Ordering, fence};
 
 /// Tags 0..`depth`, in words of at most 64.
@@ -70,10 +72,10 @@ impl TagWords {
     }
 
     /// Takes up to `max` tags, from the word `hint` on, in one step where one word has enough;
-    /// appends them to `out` and returns how many there were. Tags below `reserved` are left alone.
+    /// appends them to `out` and returns how many there were. Tags outside `within` are left alone.
     /// It may be fewer than there are, as a word with any tag left does not take its cleared ones
     /// in; 0 is a shortage.
-    pub fn take(&self, hint: usize, max: usize, reserved: u16, out: &mut Vec<u16>) -> usize {
+    pub fn take(&self, hint: usize, max: usize, within: &Range<u16>, out: &mut Vec<u16>) -> usize {
         let (mut taken, start) = (0, hint % self.words.len());
         for step in 0..self.words.len() {
             if taken == max {
@@ -81,12 +83,8 @@ impl TagWords {
             }
             let index = (start + step) % self.words.len();
             let first = index as u32 * self.bits_per_word;
-            let barred = match u32::from(reserved).saturating_sub(first) {
-                0 => 0,
-                bits if bits >= 64 => u64::MAX,
-                bits => (1 << bits) - 1,
-            };
-            let mut bits = self.words[index].take(max - taken, barred);
+            let allowed = below(within.end, first) & !below(within.start, first);
+            let mut bits = self.words[index].take(max - taken, allowed);
             while bits != 0 {
                 out.push((first + bits.trailing_zeros()) as u16);
                 bits &= bits - 1;
@@ -101,12 +99,7 @@ impl TagWords {
     pub fn take_reserved(&self, reserved: u16) -> Option<u16> {
         for (index, word) in self.words.iter().enumerate() {
             let first = index as u32 * self.bits_per_word;
-            let within = u32::from(reserved).saturating_sub(first).min(64);
-            if within == 0 {
-                return None;
-            }
-            let allowed = if within == 64 { u64::MAX } else { (1 << within) - 1 };
-            let bits = word.take(1, !allowed);
+            let bits = word.take(1, below(reserved, first));
             if bits != 0 {
                 return Some((first + bits.trailing_zeros()) as u16);
             }
@@ -142,10 +135,21 @@ impl TagWords {
     }
 }
 
+/// The bits of a word that starts with tag `first` which stand for tags below `end`.
+fn below(end: u16, first: u32) -> u64 {
+    match u32::from(end).saturating_sub(first) {
+        bits if bits >= 64 => u64::MAX,
+        bits => (1 << bits) - 1,
+    }
+}
+
 impl Word {
-    /// Takes up to `max` bits outside `barred`; returns them.
-    fn take(&self, max: usize, barred: u64) -> u64 {
-        let allowed = self.mask & !barred;
+    /// Takes up to `max` of the `allowed` bits; returns them.
+    fn take(&self, max: usize, allowed: u64) -> u64 {
+        let allowed = self.mask & allowed;
+        if allowed == 0 {
+            return 0;
+        }
         let mut seen = self.out.load(Ordering::Relaxed);
         loop {
             let free = allowed & !seen;
@@ -155,7 +159,7 @@ impl Word {
                 }
                 seen = self.out.load(Ordering::Relaxed);
                 if allowed & !seen == 0 {
-                    // What came back is barred, or somebody was faster.
+                    // What came back is not allowed, or somebody was faster.
                     return 0;
                 }
                 continue;
@@ -216,7 +220,7 @@ mod tests {
             let mut out = Vec::new();
             for round in 0..3 {
                 out.clear();
-                while words.take(round, 7, 0, &mut out) > 0 {}
+                while words.take(round, 7, &(0..depth), &mut out) > 0 {}
                 out.sort_unstable();
                 assert_eq!(out, (0..depth).collect::<Vec<_>>());
                 assert_eq!(words.out(), u32::from(depth));
@@ -230,7 +234,7 @@ mod tests {
     fn reserved_tags_go_to_reserved_requests_only() {
         let words = TagWords::new(8);
         let mut out = Vec::new();
-        while words.take(0, 8, 3, &mut out) > 0 {}
+        while words.take(0, 8, &(3..8), &mut out) > 0 {}
         out.sort_unstable();
         assert_eq!(out, [3, 4, 5, 6, 7]);
         let reserved: Vec<_> = std::iter::from_fn(|| words.take_reserved(3)).collect();
@@ -238,10 +242,22 @@ mod tests {
     }
 
     #[test]
+    fn tags_outside_the_range_stay_where_they_are() {
+        let words = TagWords::new(256);
+        let mut out = Vec::new();
+        while words.take(2, 50, &(60..130), &mut out) > 0 {}
+        out.sort_unstable();
+        assert_eq!(out, (60..130).collect::<Vec<_>>());
+        words.free(129);
+        assert_eq!(words.take(0, 1, &(0..129), &mut out), 1);
+        assert_eq!(out.last(), Some(&0), "the one that came back is outside");
+    }
+
+    #[test]
     #[should_panic(expected = "freed twice")]
     fn freeing_twice_is_noticed() {
         let words = TagWords::new(4);
-        words.take(0, 1, 0, &mut Vec::new());
+        words.take(0, 1, &(0..u16::MAX), &mut Vec::new());
         words.free(0);
         words.free(0);
     }
@@ -256,7 +272,7 @@ mod tests {
     #[test]
     fn any_hint_will_do() {
         let mut out = Vec::new();
-        assert_eq!(TagWords::new(256).take(usize::MAX, 1, 0, &mut out), 1);
+        assert_eq!(TagWords::new(256).take(usize::MAX, 1, &(0..256), &mut out), 1);
         assert_eq!(out, [192], "2^64 - 1 is word 3 of 4");
     }
 }

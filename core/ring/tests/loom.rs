@@ -609,7 +609,7 @@ impl Table {
 
     fn take(&self) -> Option<u16> {
         let mut out = Vec::new();
-        self.tags.take(0, 1, 0, &mut out);
+        self.tags.take(0, 1, &(0..u16::MAX), &mut out);
         let tag = out.pop()?;
         self.rows[usize::from(tag)].add(1);
         Some(tag)

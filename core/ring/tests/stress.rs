@@ -243,7 +243,7 @@ impl Table {
 
     fn assert_all_are_free(&self) {
         let mut all = Vec::new();
-        while self.tags.take(0, usize::MAX, 0, &mut all) > 0 {}
+        while self.tags.take(0, usize::MAX, &(0..u16::MAX), &mut all) > 0 {}
         all.sort_unstable();
         assert_eq!(all, (0..self.tags.depth()).collect::<Vec<_>>());
     }

@@ -26,7 +26,10 @@ pub fn check_tags(path: Path, sim: &Sim, device: &Device, now: Nanos, mut turn_a
         (world.tally.peak, world.tally.lane_peak) = (0, 0);
     }
     let (depth, lanes) = (usize::from(device.depth()), usize::from(device.queues()));
-    let all = if path.shared_tags { depth } else { depth * lanes };
+    let queued = usize::from(device.nr_requests());
+    // Without a scheduler what the queue holds is what has a tag of the driver.
+    let tags = if path.scheduled { depth } else { depth.min(queued) };
+    let all = if path.shared_tags { tags } else { tags * lanes };
     let block = sim.world().limits.block_sectors();
     let bell = Bell::new(Box::new(NoWake), 64);
     let mut submitters = Vec::new();
@@ -43,10 +46,9 @@ pub fn check_tags(path: Path, sim: &Sim, device: &Device, now: Nanos, mut turn_a
     }
     (0..4).for_each(|_| turn_all());
     let (peak, sent) = (sim.world().tally.peak, submitters.iter().map(|s| s.1).sum::<u64>());
-    let queued = device.nr_requests();
     // Tokens may be fewer than tags; and merging depends on the order.
     let bound = path.order != Order::Noop;
-    if !bound && (!path.scheduled || usize::from(queued) >= depth * lanes) {
+    if !bound && (!path.scheduled || queued >= depth * lanes) {
         let merged = device.stats().in_flight - peak as u64;
         let most = all.min(sent as usize);
         assert!(peak == most || peak + merged as usize == most, "{peak} tags of {most} usable");
