@@ -20,6 +20,7 @@ mod host;
 mod poll;
 mod reactor;
 mod service;
+mod services;
 mod wake;
 
 pub use clock::Clock;

@@ -15,6 +15,7 @@ use weir_ring::Mailbox;
 use crate::clock::Clock;
 use crate::poll::{Interest, Poller};
 use crate::service::{Service, Turn, key};
+use crate::services::Services;
 use crate::wake::EventWake;
 
 /// Submitters of one reactor: as many as its bell has bits.
@@ -90,7 +91,7 @@ pub(crate) struct Reactor {
     wake: EventWake,
     desk: Desk,
     pub(crate) lanes: Vec<HomeLane>,
-    services: Vec<Option<Box<dyn Service>>>,
+    services: Services,
     /// Bell tokens with something to hand out; kept for its memory.
     ready: Vec<usize>,
     pub(crate) stopping: bool,
@@ -135,7 +136,7 @@ impl Reactor {
             submitters: Vec::new(),
             free: Vec::new(),
         };
-        let (lanes, services, ready) = (Vec::new(), Vec::new(), Vec::new());
+        let (lanes, services, ready) = (Vec::new(), Services::default(), Vec::new());
         Reactor { wake, desk, lanes, services, ready, stopping: false }
     }
 
@@ -189,12 +190,11 @@ impl Reactor {
 
     fn run_timers(&mut self) {
         let now = self.desk.now;
-        for index in 0..self.services.len() {
-            let due = |service: &dyn Service| service.wake_at().is_some_and(|at| at <= now);
-            if self.services[index].as_deref().is_some_and(due) {
-                self.with_service(index as u32, |service, turn| service.timer(turn));
+        self.with_each(|service, turn| {
+            if service.wake_at().is_some_and(|at| at <= now) {
+                service.timer(turn);
             }
-        }
+        });
     }
 
     /// Tells services which of their submitters have something.
@@ -213,9 +213,7 @@ impl Reactor {
     }
 
     fn settle(&mut self) {
-        for index in 0..self.services.len() {
-            self.with_service(index as u32, |service, turn| service.settle(turn));
-        }
+        self.with_each(|service, turn| service.settle(turn));
     }
 
     /// Waits for descriptors, bell and time, then lets services see to what is ready.
@@ -258,35 +256,42 @@ impl Reactor {
 
     fn earliest(&self) -> Option<Nanos> {
         let lanes = self.lanes.iter().filter_map(|home| home.lane.wake_at());
-        let services = self.services.iter().flatten().filter_map(|service| service.wake_at());
+        let services = self.services.iter().filter_map(Service::wake_at);
         lanes.chain(services).min()
     }
 
     #[inline]
-    fn with_service(&mut self, index: u32, call: impl FnOnce(&mut dyn Service, &mut Turn<'_>)) {
-        if let Some(Some(service)) = self.services.get_mut(index as usize) {
+    fn with_service(&mut self, number: u32, call: impl FnOnce(&mut dyn Service, &mut Turn<'_>)) {
+        if let Some(found) = self.services.find(number) {
             let (desk, lanes) = (&mut self.desk, self.lanes.as_slice());
-            call(service.as_mut(), &mut Turn { service: index, desk, lanes });
+            call(found, &mut Turn { service: number, desk, lanes });
+        }
+    }
+
+    fn with_each(&mut self, mut call: impl FnMut(&mut dyn Service, &mut Turn<'_>)) {
+        let mut place = 0;
+        while let Some(number) = self.services.number_at(place) {
+            self.with_service(number, &mut call);
+            place += 1;
         }
     }
 
     /// Adds the service `make` makes, and returns its number.
     pub(crate) fn add_service<S: Service>(&mut self, make: impl FnOnce(&mut Turn<'_>) -> S) -> u32 {
-        // Numbers are not given away again: a handle may outlive its service.
-        let number = self.services.len() as u32;
+        let number = self.services.reserve();
         let (desk, lanes) = (&mut self.desk, self.lanes.as_slice());
         let service = make(&mut Turn { service: number, desk, lanes });
-        self.services.push(Some(Box::new(service)));
+        self.services.put(number, Box::new(service));
         number
     }
 
     /// Calls `call` with a service, if it is still there.
     pub(crate) fn service<S: Service>(
         &mut self,
-        index: u32,
+        number: u32,
         call: impl FnOnce(&mut S, &mut Turn<'_>),
     ) {
-        self.with_service(index, |service, turn| {
+        self.with_service(number, |service, turn| {
             let service: &mut dyn std::any::Any = service;
             if let Some(service) = service.downcast_mut() {
                 call(service, turn);
@@ -294,8 +299,8 @@ impl Reactor {
         });
     }
 
-    pub(crate) fn remove_service(&mut self, index: u32) {
-        self.services[index as usize] = None;
+    pub(crate) fn remove_service(&mut self, number: u32) {
+        self.services.remove(number);
     }
 
     /// Opens a lane here.
