@@ -35,14 +35,20 @@ fn an_idle_server_with_a_hundred_connections_sleeps() {
     let mut clients: Vec<Client> =
         (0..100).map(|_| fixture.client(Wanted::everything("sda"))).collect();
     clients.iter_mut().for_each(|client| drop(client.read(0, 65536 - 512)));
-    // The handshakes' timer and the one that gives memory back run out once; then there is none.
+    // The handshakes' timer and the one that gives memory back run out once; then there is none. So
+    // an interval longer than both without a wake-up has to come soon.
     let interval = Duration::from_secs(12);
-    std::thread::sleep(interval);
-    let before = sleeps_and_ticks();
-    std::thread::sleep(interval);
-    let after = sleeps_and_ticks();
-    assert_eq!(after.0 - before.0, 0, "wake-ups of two reactors in {interval:?}");
-    assert!(after.1 - before.1 <= 1, "{} ticks of processor time", after.1 - before.1);
+    let mut seen = Vec::new();
+    // Who polls does not sleep either, but takes ticks.
+    let slept_through = |(sleeps, ticks): &(u64, u64)| *sleeps == 0 && *ticks <= 1;
+    while seen.len() < 4 && !seen.last().is_some_and(slept_through) {
+        let before = sleeps_and_ticks();
+        std::thread::sleep(interval);
+        let after = sleeps_and_ticks();
+        seen.push((after.0 - before.0, after.1 - before.1));
+    }
+    let quiet = seen.last().is_some_and(slept_through);
+    assert!(quiet, "wake-ups and ticks of two reactors in each {interval:?}: {seen:?}");
     clients.into_iter().for_each(|client| drop(client.disconnect()));
     fixture.stop();
 }
