@@ -246,8 +246,8 @@ impl Multi {
         self.hard.follow(&self.snapshot);
         if self.snapshot.scheduled {
             self.hard.bound_tags(u16::MAX);
-            // A pass under an older snapshot may have been this scheduler's already, and the time it
-            // named forgotten.
+            // A pass under an older snapshot may have been this scheduler's already, and the time
+            // it named forgotten.
             self.ask_elevator = true;
         } else {
             // Without a scheduler what the queue holds is what has a tag of the driver.
