@@ -228,7 +228,7 @@ impl Table {
 
     fn take(&self, lane: usize, max: usize, out: &mut Vec<u16>) {
         let before = out.len();
-        self.tags.take(lane, max, 0, out);
+        self.tags.take(lane, max, &(0..u16::MAX), out);
         for tag in &out[before..] {
             let holder = self.holders[usize::from(*tag)].swap(lane as u32 + 1, Ordering::Relaxed);
             assert_eq!(holder, 0, "tag {tag} has two holders");
