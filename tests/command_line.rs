@@ -537,3 +537,19 @@ fn the_default_disk_is_served_and_the_lines_to_paste_work() {
     daemon.stop();
     assert!(!folder.near("weir-data/nbd.sock").exists());
 }
+
+#[test]
+fn there_is_a_man_page_of_every_command() {
+    let folder = Folder::new();
+    let page = attempt(&folder, &["man", "serve"]);
+    assert_eq!(page.code, Some(0), "{}", page.stderr);
+    for part in [".TH weir-serve 1", "\\-\\-disk", "Example: weir serve"] {
+        assert!(page.stdout.contains(part), "{part} is not in {}", page.stdout);
+    }
+    fs::create_dir(folder.near("man")).expect("a folder");
+    assert_eq!(attempt(&folder, &["man", "--dir", "man"]).code, Some(0));
+    let pages = fs::read_dir(folder.near("man")).expect("a folder").count();
+    assert!(pages > 10 && folder.near("man/weir-bench-core.1").exists(), "{pages} pages");
+    expect_refused(&folder, &["man", "frob"], &["\"frob\"", "serve"]);
+    expect_refused(&folder, &["man", "--dir", "missing"], &["\"missing\"", "No such file"]);
+}

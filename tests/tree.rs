@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use daemon::outside::leave_out;
 use daemon::program::{Ended, Noise, Running, program, run};
-use daemon::{Daemon, Folder, weir};
+use daemon::{Daemon, Folder, WEIR, weir};
 use serde_json::Value;
 
 /// Runs `weir` with these words to its end.
@@ -60,6 +60,37 @@ fn a_running_daemon_is_listed_read_and_written() {
     assert_eq!(fs::metadata(&socket).expect("a socket").permissions().mode() & 0o777, 0o600);
     daemon.stop();
     assert!(!socket.exists(), "the socket stays behind");
+}
+
+#[test]
+fn a_shell_offers_the_names_of_schedulers_and_the_paths_of_the_running_daemon() {
+    let folder = Folder::new();
+    let daemon = Daemon::start(&folder, &["sda=ram:1MiB,scheduler=mq-deadline"]);
+    let offered = |typed: &[&str]| {
+        let words = format!("weir {}", typed.join(" "));
+        let script = format!(
+            "source <(COMPLETE=bash weir); COMP_WORDS=({words}); COMP_CWORD={}; \
+             _clap_complete_weir weir {:?} ''; echo ${{COMPREPLY[*]}}",
+            typed.len(),
+            typed.last().expect("a word"),
+        );
+        let mut shell = program("bash");
+        let beside = Path::new(WEIR).parent().expect("a folder").display();
+        let path = std::env::var("PATH").unwrap_or_default();
+        shell.args(["-c", &script]).current_dir(folder.path());
+        shell.env("PATH", format!("{beside}:{path}")).env_remove("WEIR_CONTROL");
+        let Ended { code, stdout, stderr } = Running::start(shell).end();
+        assert_eq!(code, Some(0), "{words}: {stderr}");
+        stdout.trim_end().to_owned()
+    };
+    assert_eq!(offered(&["schedulers", "mq"]), "mq-deadline");
+    assert_eq!(offered(&["get", "blo"]), "block/");
+    assert_eq!(
+        offered(&["set", "block/sda/queue/iosched/fifo"]),
+        "block/sda/queue/iosched/fifo_batch"
+    );
+    daemon.stop();
+    assert_eq!(offered(&["get", "blo"]), "", "nobody runs");
 }
 
 #[test]

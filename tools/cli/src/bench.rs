@@ -10,8 +10,8 @@ use weir::{QueueMode, Spread, Target};
 use weir_bench::{core, job, outcome};
 use weir_load::{Access, Direction, Job};
 
-use crate::Failure;
 use crate::values::{RAMP_TIME, RUNTIME, time, whole};
+use crate::{Failure, completion};
 
 /// Runs a workload on a target and reports what it got: IOPS, latencies, CPU per I/O.
 ///
@@ -86,7 +86,7 @@ struct Workload {
 #[command(verbatim_doc_comment)]
 struct Core {
     /// The scheduler; the default of the queue mode if not given.
-    #[arg(long)]
+    #[arg(long, add = completion::schedulers())]
     scheduler: Option<String>,
     /// Submitting threads.
     #[arg(long, default_value_t = 1, value_parser = whole::<u16>(1..=64))]

@@ -6,6 +6,7 @@
 
 mod activation;
 mod bench;
+mod completion;
 mod descriptors;
 mod reach;
 mod reload;
@@ -42,6 +43,7 @@ enum Command {
     Udev(udev::Udev),
     Bench(bench::Bench),
     Replay(replay::Replay),
+    Man(completion::Man),
 }
 
 /// Why a command ends without success.
@@ -76,6 +78,7 @@ fn strict(command: clap::Command) -> clap::Command {
 }
 
 fn main() -> ExitCode {
+    completion::answer_shell();
     let arguments = strict(Cli::command()).get_matches();
     let cli = Cli::from_arg_matches(&arguments).unwrap_or_else(|error| error.exit());
     descriptors::raise();
@@ -88,6 +91,7 @@ fn main() -> ExitCode {
         Command::Udev(udev) => udev.run(),
         Command::Bench(bench) => bench.run(),
         Command::Replay(replay) => replay.run(),
+        Command::Man(man) => man.run(),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

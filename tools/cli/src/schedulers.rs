@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use weir_control::document;
 use weir_sched::{Entry, Family, SCHEDULERS, Tunable};
 
-use crate::Failure;
+use crate::{Failure, completion};
 
 /// Lists the schedulers with their tunables: unit, default, range, meaning.
 ///
@@ -14,6 +14,7 @@ use crate::Failure;
 #[command(verbatim_doc_comment)]
 pub(crate) struct Schedulers {
     /// A scheduler's name; all if not given.
+    #[arg(add = completion::schedulers())]
     name: Option<String>,
     /// Print one JSON document.
     #[arg(long)]

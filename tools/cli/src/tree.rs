@@ -9,13 +9,14 @@ use serde_json::json;
 use weir_control::{Client, ClientError, Node};
 
 use crate::Failure;
+use crate::completion::tree_paths;
 use crate::reload::FAILED;
 
 /// The control socket of a daemon that was told nothing.
 pub(crate) const DEFAULT_CONTROL: &str = "weir-data/control.sock";
 
 /// Where a daemon's control socket is.
-#[derive(Clone, Debug, Args)]
+#[derive(Clone, Debug, Default, Args)]
 pub(crate) struct Control {
     /// The daemon's control socket; else $WEIR_CONTROL, else ./weir-data/control.sock.
     #[arg(long = "control", value_name = "SOCK")]
@@ -48,7 +49,7 @@ impl From<ClientError> for Failure {
 #[command(verbatim_doc_comment)]
 pub(crate) struct Ls {
     /// A path in the tree, as block/sda; the root if not given.
-    #[arg(default_value = "")]
+    #[arg(default_value = "", add = tree_paths())]
     path: String,
     /// Print one JSON document.
     #[arg(long)]
@@ -85,6 +86,7 @@ impl Ls {
 #[command(verbatim_doc_comment)]
 pub(crate) struct Get {
     /// A path in the tree, as block/sda/queue/scheduler.
+    #[arg(add = tree_paths())]
     path: String,
     /// Print one JSON document.
     #[arg(long)]
@@ -118,7 +120,7 @@ impl Get {
 #[command(verbatim_doc_comment)]
 pub(crate) struct Set {
     /// A path in the tree, as block/sda/queue/nr_requests.
-    #[arg(required_unless_present = "reload")]
+    #[arg(required_unless_present = "reload", add = tree_paths())]
     path: Option<String>,
     /// What to write.
     #[arg(allow_hyphen_values = true, required_unless_present = "reload")]
