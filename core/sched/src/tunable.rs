@@ -211,10 +211,18 @@ impl dyn Tunables + '_ {
     /// Sets it from text as a configuration does.
     ///
     /// # Errors
-    /// See [`Tunable::parse_strict`]; nothing changes then.
+    /// See [`Tunable::parse_strict`], and [`TunableError::OutOfRange`] for what the tree would take
+    /// and Linux does not keep whole. Nothing changes then.
     pub fn set_strict(&mut self, name: &str, text: &str) -> Result<(), TunableError> {
         let row = self.row(name)?;
-        self.put(row.name, row.parse_strict(text)?);
+        let (value, before) = (row.parse_strict(text)?, self.value(row.name));
+        self.put(row.name, value);
+        let kept = self.value(row.name);
+        if kept != value {
+            self.put(row.name, before);
+            let what = format!("{} {value} is too large: {kept} would be left of it", row.name);
+            return Err(TunableError::OutOfRange(what));
+        }
         Ok(())
     }
 }

@@ -171,8 +171,8 @@ impl Tunables for Bfq {
                 set.user_max_budget = value;
                 self.derive_max_budget();
             }
-            "slice_idle" => set.slice_idle_ns = value * MS,
-            "slice_idle_us" => set.slice_idle_ns = value * 1000,
+            "slice_idle" => set.slice_idle_ns = in_32_bits(value * MS),
+            "slice_idle_us" => set.slice_idle_ns = in_32_bits(value * 1000),
             "strict_guarantees" => {
                 if value != 0 && !set.strict {
                     set.slice_idle_ns = set.slice_idle_ns.max(8 * MS);
@@ -186,4 +186,9 @@ impl Tunables for Bfq {
             other => unreachable!("{other} is not in the table"),
         }
     }
+}
+
+/// Linux keeps this time in 32 bits of nanoseconds, so that 4.3 s are 5 ms (seen with 6.18).
+fn in_32_bits(ns: u64) -> u64 {
+    u64::from(ns as u32)
 }
