@@ -153,7 +153,9 @@ fn build(options: &Options) -> Result<Device, String> {
         spread: options.spread,
         queues,
         scheduler: options.scheduler.clone(),
-        nr_requests: None,
+        // Room for all of them, or they would wait in front of the scheduler.
+        nr_requests: scheduled
+            .then(|| (options.threads * usize::from(options.depth)).clamp(4, 2048) as u16),
         depth: Some(depth),
         timeout_ns: 0,
         ..Config::default()
