@@ -293,12 +293,12 @@ impl Staged {
 
     /// Puts a request into `list` of its context.
     #[inline]
-    pub(super) fn insert(&mut self, rq: Rq, domain: usize, list: usize, at: End) {
+    pub(super) fn insert(&mut self, rq: &Rq, domain: usize, list: usize, at: End) {
         let context = rq.id.submitter();
         let tag = rq.tag.0;
         let node = &mut self.nodes[usize::from(tag)];
         debug_assert!(!node.holds, "tag {tag} is inserted while it holds a token");
-        *node = Node { rq, next: NONE, domain: domain as u8, holds: false };
+        *node = Node { rq: *rq, next: NONE, domain: domain as u8, holds: false };
         // Sees to it that it exists; looked up again, as the nodes are needed with it.
         let hard_queue = usize::from(self.context(context).hard_queue);
         let place = &mut self.contexts[usize::from(context.0)];
@@ -423,14 +423,15 @@ impl Staged {
         }
     }
 
-    /// The request whose turn it is in a domain.
+    /// Takes out the request whose turn it is in a domain; it holds a token from now on.
     #[inline]
-    pub(super) fn pop(&mut self, queue: usize, domain: usize) -> Option<&mut Node> {
+    pub(super) fn pop(&mut self, queue: usize, domain: usize) -> Option<SchedTag> {
         let queue = &mut self.queues[queue];
         let tag = queue.flushed[domain].pop(&self.nodes)?;
         queue.staged -= 1;
         self.count -= 1;
-        Some(&mut self.nodes[usize::from(tag)])
+        self.nodes[usize::from(tag)].holds = true;
+        Some(SchedTag(tag))
     }
 
     /// Whether a request waits for nothing but its turn. Looks at all that do.
