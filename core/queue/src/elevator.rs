@@ -181,30 +181,31 @@ impl Elevator {
 
     /// Whether none of these can have to wait for a tag.
     fn has_tags_for(&self, plug: &[RequestClaim]) -> bool {
-        let rule = self.scheduler.depth_rule();
-        let enough = self.free.len() >= plug.len();
-        match rule {
-            DepthRule::Each => false,
-            DepthRule::Free => enough,
+        let least = match self.scheduler.depth_rule() {
+            DepthRule::Each => return false,
+            DepthRule::Free => self.free.len(),
+            // As if all of them were limited: to find out costs more than it saves.
             DepthRule::Writes(limit) | DepthRule::Async(limit) => {
-                let limited = plug.iter().filter(|claim| rule.limit_of(&claim.rq).is_some());
-                enough && usize::from(self.limited) + limited.count() <= usize::from(limit)
+                self.free.len().min(usize::from(limit.saturating_sub(self.limited)))
             }
-        }
+        };
+        plug.len() <= least
     }
 
     /// Gives each a tag and all to the scheduler, in one call for those that stay what they are.
     fn stage(&mut self, plug: &mut Vec<RequestClaim>, now: Nanos) {
         let rule = self.scheduler.depth_rule();
         let mut batch = std::mem::take(&mut self.batch);
-        batch.extend(plug.drain(..).map(|mut claim| {
+        batch.extend(plug.iter().map(|claim| claim.rq));
+        for (mut claim, rq) in plug.drain(..).zip(&mut batch) {
             let tag = self.free.pop().expect("there is a tag for each");
-            claim.rq.tag = tag;
-            let (rq, limited) = (claim.rq, rule.limit_of(&claim.rq).is_some());
+            // In the request and in its copy: what is written in a narrow piece and read in a wide
+            // one at once is waited for.
+            (claim.rq.tag, rq.tag) = (tag, tag);
+            let limited = rule.limit_of(rq).is_some();
             self.limited += u16::from(limited);
             self.places[usize::from(tag.0)] = Place { claim: Some(claim), limited };
-            rq
-        }));
+        }
         let mut rest = batch.as_slice();
         while !rest.is_empty() {
             let (taken, merge) = self.scheduler.stage_batch(rest, now, &mut self.absorbed);
