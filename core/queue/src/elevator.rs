@@ -5,8 +5,10 @@
 
 use std::collections::VecDeque;
 
-use weir_bio::{GroupId, Limits, Nanos, Rq, SchedTag, Status, SubmitterId};
-use weir_sched::{Absorbed, End, Ended, Merge, Scheduler, Wants};
+use weir_bio::{GroupId, Limits, Nanos, Rq, SchedTag, SubmitterId};
+use weir_sched::{Absorbed, DepthRule, End, Merge, Scheduler, Wants};
+
+pub(crate) use weir_sched::Ended as EndedTag;
 
 use crate::request::RequestClaim;
 
@@ -26,6 +28,8 @@ pub(crate) struct Elevator {
     arrivals: u64,
     limited: u16,
     absorbed: Absorbed,
+    /// What is being staged, and what was picked.
+    batch: Vec<Rq>,
     picked: Vec<Rq>,
     last_now: Nanos,
     /// Requests that were pulled and have not ended.
@@ -67,15 +71,6 @@ struct Place {
     limited: bool,
 }
 
-/// A request's end, as the elevator needs it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct EndedTag {
-    pub(crate) tag: SchedTag,
-    pub(crate) status: Status,
-    pub(crate) accepted_at: Nanos,
-    pub(crate) issued_at: Nanos,
-}
-
 impl Elevator {
     pub(crate) fn new(scheduler: Box<dyn Scheduler>, nr_requests: u16) -> Elevator {
         Elevator {
@@ -87,6 +82,7 @@ impl Elevator {
             arrivals: 0,
             limited: 0,
             absorbed: Vec::new(),
+            batch: Vec::new(),
             picked: Vec::new(),
             last_now: Nanos::ZERO,
             flying: 0,
@@ -124,7 +120,13 @@ impl Elevator {
     /// Tries to merge a bio into a staged request; gives it back if nothing fits.
     pub(crate) fn merge(&mut self, bio: RequestClaim, now: Nanos) -> Option<RequestClaim> {
         let now = self.clamp(now);
-        match self.scheduler.merge(&bio.rq, now) {
+        let merge = self.scheduler.merge(&bio.rq, now);
+        self.merged(merge, bio, now)
+    }
+
+    /// Does to the claims what a merge has done to the requests.
+    fn merged(&mut self, merge: Merge, bio: RequestClaim, now: Nanos) -> Option<RequestClaim> {
+        match merge {
             Merge::No => return Some(bio),
             Merge::Back(tag) => self.claim(tag).absorb_back(bio),
             Merge::Front(tag) => self.claim(tag).absorb_front(bio),
@@ -167,6 +169,60 @@ impl Elevator {
         self.scheduler.context_ended(context, self.last_now);
     }
 
+    /// Takes in what a plug held, in order: merges each, or inserts it, or lets it wait for a tag.
+    pub(crate) fn insert_plug(&mut self, plug: &mut Vec<RequestClaim>, now: Nanos) {
+        let now = self.clamp(now);
+        if self.has_tags_for(plug) {
+            self.stage(plug, now);
+        } else {
+            plug.drain(..).for_each(|claim| self.insert(claim, now));
+        }
+    }
+
+    /// Whether none of these can have to wait for a tag.
+    fn has_tags_for(&self, plug: &[RequestClaim]) -> bool {
+        let least = match self.scheduler.depth_rule() {
+            DepthRule::Each => return false,
+            DepthRule::Free => self.free.len(),
+            // As if all of them were limited: to find out costs more than it saves.
+            DepthRule::Writes(limit) | DepthRule::Async(limit) => {
+                self.free.len().min(usize::from(limit.saturating_sub(self.limited)))
+            }
+        };
+        plug.len() <= least
+    }
+
+    /// Gives each a tag and all to the scheduler, in one call for those that stay what they are.
+    fn stage(&mut self, plug: &mut Vec<RequestClaim>, now: Nanos) {
+        let rule = self.scheduler.depth_rule();
+        let mut batch = std::mem::take(&mut self.batch);
+        batch.extend(plug.iter().map(|claim| claim.rq));
+        for (mut claim, rq) in plug.drain(..).zip(&mut batch) {
+            let tag = self.free.pop().expect("there is a tag for each");
+            // In the request and in its copy: what is written in a narrow piece and read in a wide
+            // one at once is waited for.
+            (claim.rq.tag, rq.tag) = (tag, tag);
+            let limited = rule.limit_of(rq).is_some();
+            self.limited += u16::from(limited);
+            self.places[usize::from(tag.0)] = Place { claim: Some(claim), limited };
+        }
+        let mut rest = batch.as_slice();
+        while !rest.is_empty() {
+            let (taken, merge) = self.scheduler.stage_batch(rest, now, &mut self.absorbed);
+            if merge != Merge::No {
+                let tag = rest[taken - 1].tag;
+                let bio = self.take_claim(tag);
+                self.free_tag(tag);
+                let left = self.merged(merge, bio, now);
+                debug_assert!(left.is_none(), "it merged");
+            }
+            self.join_absorbed(now);
+            rest = &rest[taken..];
+        }
+        batch.clear();
+        self.batch = batch;
+    }
+
     /// Takes a request in: merges it, or gives it a tag and inserts it, or lets it wait for one.
     pub(crate) fn insert(&mut self, claim: RequestClaim, now: Nanos) {
         let now = self.clamp(now);
@@ -194,13 +250,22 @@ impl Elevator {
         self.limited += u16::from(limit.is_some());
         let rq = claim.rq;
         self.places[usize::from(tag.0)] = Place { claim: Some(claim), limited: limit.is_some() };
+        self.scheduler.insert(rq, End::Tail, now, &mut self.absorbed);
+        self.join_absorbed(now);
+        None
+    }
+
+    /// Does to the claims what an insert has done to the requests.
+    #[inline]
+    fn join_absorbed(&mut self, now: Nanos) {
+        if self.absorbed.is_empty() {
+            return;
+        }
         let mut absorbed = std::mem::take(&mut self.absorbed);
-        self.scheduler.insert(rq, End::Tail, now, &mut absorbed);
         for (kept, gone) in absorbed.drain(..) {
             self.join(kept, gone, now);
         }
         self.absorbed = absorbed;
-        None
     }
 
     fn claim(&mut self, tag: SchedTag) -> &mut RequestClaim {
@@ -319,13 +384,13 @@ impl Elevator {
         let mut picked = std::mem::take(&mut self.picked);
         self.scheduler.dispatch_batch(hard_queue, max, &mut picked, now);
         self.flying += picked.len();
-        for rq in picked.drain(..) {
+        self.scheduler.started_batch(&picked, now);
+        out.extend(picked.drain(..).map(|rq| {
             let mut claim = self.take_claim(rq.tag);
             debug_assert_eq!((claim.rq.sector, claim.rq.sectors), (rq.sector, rq.sectors));
             claim.rq.flags = rq.flags;
-            self.scheduler.started(rq.tag, now);
-            out.push(claim);
-        }
+            claim
+        }));
         self.picked = picked;
     }
 
@@ -343,18 +408,11 @@ impl Elevator {
     pub(crate) fn ended(&mut self, ended: &[EndedTag], now: Nanos) {
         let now = self.clamp(now);
         self.flying -= ended.len();
-        let wants = self.scheduler.wants();
-        for end in ended {
-            let EndedTag { tag, status, accepted_at, issued_at } = *end;
-            if wants == Wants::Each {
-                self.scheduler.completed(&Ended { tag, status, accepted_at, issued_at }, now);
-            }
-            if wants != Wants::Nothing {
-                self.scheduler.finish(tag, now);
-            }
-            self.free_tag(tag);
+        self.scheduler.ended_batch(ended, now);
+        ended.iter().for_each(|end| self.free_tag(end.tag));
+        if !(self.waiting.is_empty() && self.waiting_limited.is_empty()) {
+            self.let_in(now);
         }
-        self.let_in(now);
     }
 
     /// Gives free tags to those that wait, in the order they came; one that a depth limit holds

@@ -23,6 +23,7 @@ mod hard;
 mod lane;
 mod offline;
 mod parts;
+mod plug;
 mod queues;
 mod reconfigure;
 mod reply;

@@ -274,9 +274,7 @@ impl Shared {
         let mut elevator = self.lock_elevator();
         let elevator = elevator.as_mut().expect("a scheduler is attached");
         elevator.settle(context, lane as u16);
-        for claim in plug.drain(..) {
-            elevator.insert(claim, now);
-        }
+        elevator.insert_plug(plug, now);
     }
 
     /// Tells a lane that `source` has published something.

@@ -98,9 +98,7 @@ impl Single {
     pub(crate) fn insert(&self, plug: &mut Vec<RequestClaim>, now: Nanos) {
         plug.sort_by_key(|claim| claim.rq.sector);
         let mut queue = self.lock();
-        for claim in plug.drain(..) {
-            queue.elevator.insert(claim, now);
-        }
+        queue.elevator.insert_plug(plug, now);
         if self.any_home {
             queue.run(now);
         }

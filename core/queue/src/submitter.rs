@@ -6,22 +6,16 @@ use std::sync::Arc;
 
 use weir_bio::{Bio, Data, Flags, Nanos, RqId, Status, SubmitterId};
 use weir_ring::{Claim, Incoming, Member, Producer};
-use weir_sched::merge::{Fit, fit};
 
 use crate::admit::{admit, is_plain};
 use crate::bell::Port;
 use crate::completion::{Completion, Refused, Why};
 use crate::config::Spread;
 use crate::parts::Parts;
+use crate::plug::{PLUG_MAX, Way};
 use crate::request::{FlushStep, Request, RequestClaim, State};
-use crate::shared::{ELEVATOR, Shared, Snapshot};
+use crate::shared::{Shared, Snapshot};
 use crate::stats::{Group, Streak, SubmitterStats};
-
-/// Requests a plug holds before it is flushed.
-const PLUG_MAX: usize = 32;
-
-/// A newest request so large flushes the plug before the next is added, in sectors (128 KiB).
-const PLUG_FLUSH_SECTORS: u32 = 128 * 1024 / 512;
 
 /// One thread's way into a device.
 ///
@@ -41,24 +35,23 @@ pub(crate) struct Core {
     slots: u16,
     /// The rings were made for so many.
     slots_max: u16,
-    plug: Vec<RequestClaim>,
+    pub(crate) plug: Vec<RequestClaim>,
     /// A ring for each lane in round-robin spread, else one for the own lane.
     pub(crate) rings: Vec<Producer<RequestClaim>>,
     /// The lane it asked for; `lane` is that modulo their number.
     wanted: usize,
-    lane: usize,
+    pub(crate) lane: usize,
     /// This thread also turns the single queue.
-    turns_single: bool,
-    touched: u64,
+    pub(crate) turns_single: bool,
+    pub(crate) touched: u64,
     pub(crate) parts: Vec<Option<Parts>>,
     pub(crate) backlog: VecDeque<usize>,
     ended: Vec<Completion>,
-    /// See [`is_direct`](Core::is_direct).
-    direct: bool,
+    pub(crate) way: Way,
     /// How many of `ended` never passed the gate.
     turned_away: usize,
     /// The latest time this thread brought: a drop happens then.
-    last_now: Nanos,
+    pub(crate) last_now: Nanos,
 }
 
 pub(crate) struct Attachment {
@@ -78,12 +71,9 @@ impl Submitter {
     pub(crate) fn new(with: Attachment) -> Submitter {
         let Attachment { shared, snapshot, id, member, stats, port, rings, lane, turns_single } =
             with;
-        let direct = shared.single.is_none()
-            && !snapshot.scheduled
-            && shared.config.spread == Spread::Submitter;
         Submitter {
             core: Some(Box::new(Core {
-                direct,
+                way: Way::of(&shared, &snapshot),
                 shared,
                 id,
                 member,
@@ -129,14 +119,14 @@ impl Submitter {
     pub fn submit(&mut self, bio: Bio, now: Nanos) -> Result<(), Refused> {
         // The bio stays in registers here: nothing that is not inlined may see it.
         let core = self.core();
-        if core.direct
+        if core.way != Way::Careful
             && is_plain(&bio, &core.snapshot)
             && !core.free.is_empty()
             && core.member.enter_beside(&core.shared.gate)
         {
             // Something of ours is inside, so nothing we know can have been replaced.
             let claim = core.slot(bio, FlushStep::DATA, now);
-            core.plug_in_ring(claim, now);
+            core.plug_plain(claim, now);
             return Ok(());
         }
         core.submit_with_care(bio, now)
@@ -272,17 +262,10 @@ impl Core {
         self.port.nudge();
     }
 
-    /// Whether plain requests go straight into the one ring.
-    fn is_direct(&self) -> bool {
-        self.shared.single.is_none()
-            && !self.snapshot.scheduled
-            && self.shared.config.spread == Spread::Submitter
-    }
-
     fn refresh(&mut self) {
         if self.snapshot.version != self.shared.version() {
             let before = std::mem::replace(&mut self.snapshot, self.shared.snapshot());
-            self.direct = self.is_direct();
+            self.way = Way::of(&self.shared, &self.snapshot);
             if self.snapshot.layout != before.layout {
                 self.find_lanes();
             }
@@ -356,137 +339,6 @@ impl Core {
         self.touched |= 1 << (ring % 64);
         let pushed = self.rings[ring].push(claim);
         assert!(pushed.is_ok(), "a ring has room for every slot of its submitter");
-    }
-
-    fn plug(&mut self, claim: RequestClaim, bio: &mut Bio, now: Nanos) -> Result<(), Why> {
-        if self.direct {
-            self.plug_in_ring(claim, now);
-            return Ok(());
-        }
-        self.plug_in_list(claim, bio, now)
-    }
-
-    /// Without a scheduler the plug is the part of the ring that is not published yet.
-    #[inline(always)]
-    fn plug_in_ring(&mut self, claim: RequestClaim, now: Nanos) {
-        let ring = &mut self.rings[0];
-        let mut flush = ring.unpublished() >= PLUG_MAX;
-        if self.snapshot.nomerges < 2 {
-            let newest = ring.with_newest(|newest| {
-                (newest.rq.touches(&claim.rq), newest.rq.sectors >= PLUG_FLUSH_SECTORS)
-            });
-            let (touches, large) = newest.unwrap_or((false, false));
-            flush |= large;
-            if touches {
-                return self.plug_next_to(claim, flush, now);
-            }
-        }
-        if flush {
-            self.flush_plug(now);
-        }
-        self.push(0, claim);
-    }
-
-    /// The newest in the plug starts or ends where this one ends or starts.
-    fn plug_next_to(&mut self, claim: RequestClaim, flush: bool, now: Nanos) {
-        let (ring, limits) = (&mut self.rings[0], &self.snapshot.limits);
-        match ring.with_newest(|newest| fit(&newest.rq, &claim.rq, limits)) {
-            None | Some(Fit::Apart) => {}
-            Some(Fit::TooLarge) => {
-                ring.with_newest(|newest| newest.rq.flags |= Flags::NOMERGE);
-            }
-            Some(Fit::Joins(side)) => {
-                ring.with_newest(|newest| newest.absorb(claim, side));
-                return;
-            }
-        }
-        if flush {
-            self.flush_plug(now);
-        }
-        self.push(0, claim);
-    }
-
-    fn plug_in_list(&mut self, claim: RequestClaim, bio: &mut Bio, now: Nanos) -> Result<(), Why> {
-        let merging = self.snapshot.nomerges < 2;
-        let mut claim = claim;
-        if let Some(newest) = self.plug.last_mut() {
-            if merging {
-                match fit(&newest.rq, &claim.rq, &self.snapshot.limits) {
-                    Fit::Apart => {}
-                    Fit::TooLarge => newest.rq.flags |= Flags::NOMERGE,
-                    Fit::Joins(side) => {
-                        newest.absorb(claim, side);
-                        return Ok(());
-                    }
-                }
-            }
-            let large = merging && newest.rq.sectors >= PLUG_FLUSH_SECTORS;
-            if large || self.plug.len() >= PLUG_MAX {
-                self.flush_plug(now);
-            }
-        }
-        if let Some(single) = &self.shared.single {
-            match single.offer(claim, now) {
-                Ok(request) => claim = request,
-                Err(None) => return Ok(()),
-                Err(Some(claim)) => return self.refuse_claim(claim, bio),
-            }
-        }
-        self.plug.push(claim);
-        Ok(())
-    }
-
-    /// The single queue has no request left: the bio goes back out of its slot.
-    #[cold]
-    fn refuse_claim(&mut self, mut claim: RequestClaim, bio: &mut Bio) -> Result<(), Why> {
-        if claim.split != Request::WHOLE {
-            // A part of an accepted bio cannot be refused; it goes ahead without a place.
-            self.plug.push(claim);
-            return Ok(());
-        }
-        bio.data = std::mem::take(&mut claim.data);
-        claim.state = State::Free;
-        self.free.push(claim);
-        if bio.flags.has(Flags::NOWAIT) {
-            self.end_unsent(bio, Status::Again);
-            return Ok(());
-        }
-        if self.member.leave(1, &self.shared.gate) {
-            self.shared.tell_freezer();
-        }
-        Err(Why::Full)
-    }
-
-    pub(crate) fn flush_plug(&mut self, now: Nanos) {
-        if self.plug.is_empty() && self.touched == 0 {
-            return;
-        }
-        self.last_now = now;
-        let shared = &self.shared;
-        if self.snapshot.iostats {
-            self.stats.account_busy(&shared.stamp, now, || shared.is_busy(self.snapshot.queues));
-        }
-        if let Some(single) = &self.shared.single {
-            single.insert(&mut self.plug, now);
-            self.touched = 0;
-            self.shared.restart_single(single.any_home && self.turns_single);
-            return;
-        }
-        if self.snapshot.scheduled && !self.plug.is_empty() {
-            self.shared.elevate(&mut self.plug, self.id, self.lane, now);
-            self.shared.kick(self.lane, ELEVATOR);
-        }
-        let touched = std::mem::take(&mut self.touched);
-        if touched == 0 {
-            return;
-        }
-        for (index, ring) in self.rings.iter_mut().enumerate() {
-            if touched & 1 << (index % 64) != 0 && ring.publish() {
-                let lane =
-                    if self.shared.config.spread == Spread::RoundRobin { index } else { self.lane };
-                self.shared.kick(lane, usize::from(self.id.0));
-            }
-        }
     }
 
     #[inline]

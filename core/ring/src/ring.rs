@@ -136,7 +136,7 @@ impl<T: Send> Producer<T> {
     }
 
     /// Calls `with` with the newest item, if it is not published yet.
-    #[inline]
+    #[inline(always)]
     pub fn with_newest<R>(&mut self, with: impl FnOnce(&mut T) -> R) -> Option<R> {
         if self.written == self.published {
             return None;

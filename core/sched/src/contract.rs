@@ -59,6 +59,34 @@ pub enum Merge {
 /// `gone` became the tail of `kept`; the engine chains their memory the same way.
 pub type Absorbed = Vec<(SchedTag, SchedTag)>;
 
+/// What a depth limit depends on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DepthRule {
+    /// Nothing is limited.
+    Free,
+    /// What writes may hold so many tags together, all else any.
+    Writes(u16),
+    /// What nobody waits for may hold so many tags together, all else any.
+    Async(u16),
+    /// Ask for each, when nothing stands between the answer and its insert.
+    Each,
+}
+
+impl DepthRule {
+    /// How many tags requests like this may hold together, `None`: all. [`Each`](DepthRule::Each)
+    /// cannot tell, and says 0.
+    #[must_use]
+    #[inline]
+    pub fn limit_of(self, rq: &Rq) -> Option<u16> {
+        match self {
+            DepthRule::Free => None,
+            DepthRule::Writes(limit) => rq.op.is_write().then_some(limit),
+            DepthRule::Async(limit) => (!rq.is_sync()).then_some(limit),
+            DepthRule::Each => Some(0),
+        }
+    }
+}
+
 /// How much of each completion the engine must bring back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wants {
@@ -109,7 +137,7 @@ pub trait Scheduler: Send {
         Wants::Nothing
     }
 
-    /// Offers a bio (its tag is [`SchedTag::NONE`]) before it becomes a request.
+    /// Offers a bio before it becomes a request. Its tag means nothing yet.
     fn merge(&mut self, bio: &Rq, now: Nanos) -> Merge;
 
     /// Takes a request. It may first merge backwards into staged ones; what disappeared is
@@ -119,11 +147,22 @@ pub trait Scheduler: Send {
     /// One opportunity of hard queue `hard_queue`: at most one request.
     fn dispatch(&mut self, hard_queue: u16, now: Nanos) -> Option<Rq>;
 
-    /// [`insert`](Scheduler::insert) for each of `batch`, at the tail.
-    fn insert_batch(&mut self, batch: &[Rq], now: Nanos, absorbed: &mut Absorbed) {
-        for rq in batch {
+    /// [`merge`](Scheduler::merge), and if nothing fits [`insert`](Scheduler::insert) at the tail,
+    /// for one after the other of `batch`, which have their tags already. Ends behind the first of
+    /// which something came, so that the engine can follow: says how many it took and what the
+    /// merge of the last of them came to; `absorbed` has what its insert did.
+    fn stage_batch(&mut self, batch: &[Rq], now: Nanos, absorbed: &mut Absorbed) -> (usize, Merge) {
+        for (before, rq) in batch.iter().enumerate() {
+            let merge = self.merge(rq, now);
+            if merge != Merge::No {
+                return (before + 1, merge);
+            }
             self.insert(*rq, End::Tail, now, absorbed);
+            if !absorbed.is_empty() {
+                return (before + 1, Merge::No);
+            }
         }
+        (batch.len(), Merge::No)
     }
 
     /// [`dispatch`](Scheduler::dispatch) until `max` requests or `None`, appended to `out`.
@@ -141,6 +180,13 @@ pub trait Scheduler: Send {
         let _ = (tag, now);
     }
 
+    /// [`started`](Scheduler::started) for each of `batch`.
+    fn started_batch(&mut self, batch: &[Rq], now: Nanos) {
+        for rq in batch {
+            self.started(rq.tag, now);
+        }
+    }
+
     /// The device finished the request (called when [`wants`](Scheduler::wants) says `Each`).
     fn completed(&mut self, ended: &Ended, now: Nanos) {
         let _ = (ended, now);
@@ -150,6 +196,20 @@ pub trait Scheduler: Send {
     /// wanted). Its tag may be reused after this.
     fn finish(&mut self, tag: SchedTag, now: Nanos) {
         let _ = (tag, now);
+    }
+
+    /// For each of `ended` in turn [`completed`](Scheduler::completed) and
+    /// [`finish`](Scheduler::finish), as far as [`wants`](Scheduler::wants) says.
+    fn ended_batch(&mut self, ended: &[Ended], now: Nanos) {
+        let wants = self.wants();
+        for end in ended {
+            if wants == Wants::Each {
+                self.completed(end, now);
+            }
+            if wants != Wants::Nothing {
+                self.finish(end.tag, now);
+            }
+        }
     }
 
     /// The driver handed it back unfinished; an `insert` at the head follows.
@@ -188,6 +248,12 @@ pub trait Scheduler: Send {
     fn depth_limit(&self, op: Op, sync: bool, context: SubmitterId) -> Option<u16> {
         let _ = (op, sync, context);
         None
+    }
+
+    /// Which requests [`depth_limit`](Scheduler::depth_limit) has something to say of; the same
+    /// answer in short, where there is a short one.
+    fn depth_rule(&self) -> DepthRule {
+        DepthRule::Each
     }
 
     /// `nr_requests` is now this.

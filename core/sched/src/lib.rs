@@ -25,7 +25,7 @@ mod staged;
 pub mod think_time;
 pub mod tunable;
 
-pub use contract::{Absorbed, End, Ended, Merge, Scheduler, Setup, Wants};
+pub use contract::{Absorbed, DepthRule, End, Ended, Merge, Scheduler, Setup, Wants};
 pub use tunable::{NoTunables, Number, Tunable, TunableError, Tunables, Unit};
 pub use weir_bio::{Rq, SchedTag};
 

@@ -15,7 +15,7 @@ use bed::{
 use weir_bio::{
     Class, Flags, GroupId, IoPrio, Nanos, Op, Prng, Rq, RqId, SchedTag, Status, SubmitterId,
 };
-use weir_sched::{Absorbed, End, Entry, Scheduler, Setup};
+use weir_sched::{Absorbed, DepthRule, End, Ended, Entry, Merge, Scheduler, Setup, Wants};
 
 /// Contexts of a sequence; few, so that they meet.
 const CONTEXTS: usize = 6;
@@ -344,15 +344,75 @@ impl Life {
             batch.push(Rq { sectors: 8, tag, ..self.bio() });
         }
         let (mut absorbed, mut absorbed_each) = (Absorbed::new(), Absorbed::new());
-        whole.insert_batch(&batch, self.now, &mut absorbed);
-        for rq in &batch {
-            parts.insert(*rq, End::Tail, self.now, &mut absorbed_each);
+        let (mut rest, mut last) = (batch.as_slice(), Merge::No);
+        for (at, rq) in batch.iter().enumerate() {
+            if rest.len() == batch.len() - at {
+                let (taken, merge) = whole.stage_batch(rest, self.now, &mut absorbed);
+                assert!(taken > 0, "a call takes something");
+                (rest, last) = (&rest[taken..], merge);
+            }
+            let merge = parts.merge(rq, self.now);
+            if merge == Merge::No {
+                parts.insert(*rq, End::Tail, self.now, &mut absorbed_each);
+            }
+            // A call ends behind the first of which something came, and tells what.
+            let told = if rest.len() == batch.len() - at - 1 { last } else { Merge::No };
+            assert_eq!(merge, told, "bio {at} of {batch:?}");
+            if merge != Merge::No || !absorbed_each.is_empty() {
+                assert_eq!(rest.len(), batch.len() - at - 1, "it went on behind bio {at}");
+                assert_eq!(std::mem::take(&mut absorbed), std::mem::take(&mut absorbed_each));
+            }
         }
-        assert_eq!(absorbed, absorbed_each);
+        assert!(rest.is_empty() && absorbed.is_empty(), "{rest:?} {absorbed:?}");
         let (mut out, max) = (Vec::new(), 1 + self.prng.below(8) as usize);
         whole.dispatch_batch(0, max, &mut out, self.now);
         let each: Vec<Rq> = std::iter::from_fn(|| parts.dispatch(0, self.now)).take(max).collect();
         assert_eq!(out, each, "a batch is what its parts are");
+        self.judge_ends(whole, parts, &out);
+        self.judge_depths();
+    }
+
+    /// What is told of many ends at once, told to copies: the same as one by one.
+    fn judge_ends(&self, mut whole: Box<dyn Scheduler>, mut parts: Box<dyn Scheduler>, out: &[Rq]) {
+        let (accepted_at, issued_at) = (Nanos(self.now.0 / 2), self.now);
+        let now = self.now + 3 * MILLISECOND;
+        let end = |rq: &Rq| Ended { tag: rq.tag, status: Status::Ok, accepted_at, issued_at };
+        let ended: Vec<_> = out.iter().map(end).collect();
+        whole.started_batch(out, self.now);
+        whole.ended_batch(&ended, now);
+        let wants = parts.wants();
+        for (rq, end) in out.iter().zip(&ended) {
+            parts.started(rq.tag, self.now);
+            if wants == Wants::Each {
+                parts.completed(end, now);
+            }
+            if wants != Wants::Nothing {
+                parts.finish(rq.tag, now);
+            }
+        }
+        assert_eq!(whole.take_kicked(), parts.take_kicked());
+        assert_eq!(whole.wake_at(), parts.wake_at());
+        let later = now + 200 * MILLISECOND;
+        for scheduler in [&mut whole, &mut parts] {
+            scheduler.on_timer(later);
+        }
+        let left = [whole, parts].map(|mut scheduler| {
+            let mut left = Vec::new();
+            scheduler.dispatch_batch(0, usize::MAX, &mut left, later);
+            left
+        });
+        assert_eq!(left[0], left[1], "the ends came to the same");
+    }
+
+    /// The short answer of which requests are limited is that for each of them.
+    fn judge_depths(&mut self) {
+        let bio = self.bio();
+        let scheduler = self.ledger.scheduler();
+        let rule = scheduler.depth_rule();
+        if rule != DepthRule::Each {
+            let each = scheduler.depth_limit(bio.op, bio.is_sync(), bio.id.submitter());
+            assert_eq!(rule.limit_of(&bio), each, "{rule:?} of {bio:?}");
+        }
     }
 
     fn two_copies(&self) -> (Box<dyn Scheduler>, Box<dyn Scheduler>) {

@@ -10,7 +10,7 @@
 
 use weir_bio::{Limits, Nanos, Rq, SchedTag};
 
-use crate::contract::{Absorbed, End, Merge, Scheduler, Setup};
+use crate::contract::{Absorbed, DepthRule, End, Merge, Scheduler, Setup};
 use crate::deadline::{
     FIFO_BATCH, FRONT_MERGES, READ, READ_EXPIRE, Settings, WRITE, WRITE_EXPIRE, WRITES_STARVED,
 };
@@ -88,7 +88,7 @@ impl Deadline {
     fn serve(&mut self, chosen: SchedTag) -> Rq {
         self.batching = self.batching.saturating_add(1);
         self.staged.cursor = chosen;
-        self.staged.unlink(chosen)
+        *self.staged.unlink(chosen)
     }
 }
 
@@ -120,6 +120,10 @@ impl Scheduler for Deadline {
 
     fn staged(&self) -> usize {
         self.staged.len()
+    }
+
+    fn depth_rule(&self) -> DepthRule {
+        DepthRule::Free
     }
 
     fn depth_changed(&mut self, nr_requests: u16) {

@@ -6,7 +6,7 @@
 
 use weir_bio::{Limits, Nanos, Rq, SchedTag};
 
-use crate::contract::{Absorbed, End, Merge, Scheduler, Setup};
+use crate::contract::{Absorbed, DepthRule, End, Merge, Scheduler, Setup};
 use crate::merge::Side;
 use crate::staged::{Arrival, Staged};
 use crate::tunable::{NoTunables, Tunables};
@@ -46,7 +46,7 @@ impl Scheduler for Noop {
             return Some(self.staged.node(tag).rq);
         }
         let oldest = self.staged.fifo(0).oldest;
-        (oldest != SchedTag::NONE).then(|| self.staged.unlink(oldest))
+        (oldest != SchedTag::NONE).then(|| *self.staged.unlink(oldest))
     }
 
     fn requeue(&mut self, tag: SchedTag, _now: Nanos) {
@@ -55,6 +55,10 @@ impl Scheduler for Noop {
 
     fn staged(&self) -> usize {
         self.staged.len()
+    }
+
+    fn depth_rule(&self) -> DepthRule {
+        DepthRule::Free
     }
 
     fn depth_changed(&mut self, nr_requests: u16) {
@@ -81,7 +85,7 @@ impl Scheduler for Noop {
         if self.staged.take_from_head(tag) {
             return self.staged.node(tag).rq;
         }
-        self.staged.unlink(tag)
+        *self.staged.unlink(tag)
     }
 
     fn force_merge(&mut self, tag: SchedTag, bio: &Rq, side: Side) {

@@ -8,14 +8,14 @@
 
 use weir_bio::{Class, Limits, Nanos, Op, Rq, SchedTag, SubmitterId};
 
-use crate::contract::{Absorbed, End, Merge, Scheduler, Setup, Wants};
+use crate::contract::{Absorbed, DepthRule, End, Merge, Scheduler, Setup, Wants};
 use crate::deadline::{
     FIFO_BATCH, FRONT_MERGES, READ, READ_EXPIRE, Settings, WRITE, WRITE_EXPIRE, WRITES_STARVED,
     ms_of_ns, ns_of_ms,
 };
 use crate::legacy::deadline::Deadline;
 use crate::merge::Side;
-use crate::staged::{Arrival, Staged};
+use crate::staged::{Arrival, Node, Staged};
 use crate::tunable::{Number, Tunable, Tunables, Unit};
 
 /// Whose behaviour it can have.
@@ -206,6 +206,10 @@ impl MqDeadline {
         {
             return Some(next);
         }
+        self.begin_batch(class, now)
+    }
+
+    fn begin_batch(&mut self, class: usize, now: Nanos) -> Option<SchedTag> {
         let waiting = self.waiting(class);
         let direction = self.settings.direction(waiting, &mut self.starved)?;
         let oldest = self.staged.fifo(2 * class + direction).oldest;
@@ -224,7 +228,6 @@ impl MqDeadline {
         (self.staged.node(chosen).arrived.0 <= latest).then_some(chosen)
     }
 
-    #[inline]
     fn select(&mut self, now: Nanos) -> Option<SchedTag> {
         if self.is_shared() {
             for class in [BEST_EFFORT, IDLE] {
@@ -242,25 +245,71 @@ impl MqDeadline {
         None
     }
 
+    /// The class that has all there is staged or in flight, if it is one alone.
+    #[inline]
+    fn only_class(&self) -> Option<usize> {
+        let queued = self.classes.each_ref().map(|class| class.queued() != 0);
+        let only = queued.iter().filter(|queued| **queued).count() == 1;
+        queued.iter().position(|queued| *queued && only)
+    }
+
     /// Whether several classes have requests staged or in flight.
     #[inline]
     fn is_shared(&self) -> bool {
         self.classes.iter().filter(|class| class.queued() != 0).count() > 1
     }
 
-    #[inline]
-    fn serve(&mut self, chosen: SchedTag) -> Rq {
-        self.batching = self.batching.saturating_add(1);
-        let rq = self.staged.unlink(chosen);
-        self.leaves(&rq);
-        rq
+    /// The next request to go, the head list's first.
+    fn pick(&mut self, now: Nanos) -> Option<SchedTag> {
+        self.held_at = None;
+        if let Some(tag) = self.staged.pop_head() {
+            self.leaves(tag);
+            return Some(tag);
+        }
+        let chosen = self.select(now);
+        match chosen {
+            Some(chosen) => self.serve(chosen),
+            None if self.staged.len() > 0 => self.held_at = Some(now),
+            None => {}
+        }
+        chosen
+    }
+
+    /// As [`pick`](MqDeadline::pick) again and again, while the head list is empty and all there is
+    /// belongs to one class: nothing comes between, so behind the last request in sector order is
+    /// the next.
+    fn pick_of(&mut self, class: usize, max: usize, out: &mut Vec<Rq>, now: Nanos) {
+        let mut behind = None;
+        for _ in 0..max {
+            let ahead = behind.filter(|_| self.batching < self.settings.fifo_batch);
+            let Some(chosen) = ahead.or_else(|| self.choose(class, now)) else { return };
+            behind = self.staged.follower(chosen);
+            self.serve(chosen);
+            out.push(self.staged.node(chosen).rq);
+        }
     }
 
     #[inline]
-    fn leaves(&mut self, rq: &Rq) {
-        let class = &mut self.classes[class_of(rq)];
-        class.position[usize::from(rq.op.is_write())] = rq.sector;
+    fn serve(&mut self, chosen: SchedTag) {
+        self.batching = self.batching.saturating_add(1);
+        self.staged.unlink(chosen);
+        self.leaves(chosen);
+    }
+
+    #[inline]
+    fn leaves(&mut self, tag: SchedTag) {
+        let Node { rq, lane, .. } = self.staged.node(tag);
+        let class = &mut self.classes[usize::from(lane / 2)];
+        class.position[usize::from(lane % 2)] = rq.sector;
         class.dispatched = class.dispatched.wrapping_add(1);
+    }
+
+    /// Counts the requests that a merge or an insert made disappear.
+    fn count_gone(&mut self, merge: Merge, absorbed: &[(SchedTag, SchedTag)]) {
+        if let Merge::BackJoined { gone, .. } | Merge::FrontJoined { gone, .. } = merge {
+            self.count_merged(gone);
+        }
+        absorbed.iter().for_each(|(_, gone)| self.count_merged(*gone));
     }
 
     fn count_merged(&mut self, gone: SchedTag) {
@@ -295,9 +344,7 @@ impl Scheduler for MqDeadline {
 
     fn merge(&mut self, bio: &Rq, _now: Nanos) -> Merge {
         let merge = self.staged.merge(bio, lane_of(bio));
-        if let Merge::BackJoined { gone, .. } | Merge::FrontJoined { gone, .. } = merge {
-            self.count_merged(gone);
-        }
+        self.count_gone(merge, &[]);
         merge
     }
 
@@ -310,23 +357,44 @@ impl Scheduler for MqDeadline {
         let expire_ns = self.settings.expire_ns[lane % 2];
         let before = absorbed.len();
         self.staged.insert(rq, Arrival { lane, at, now, expire_ns }, absorbed);
-        for (_, gone) in &absorbed[before..] {
-            self.count_merged(*gone);
+        self.count_gone(Merge::No, &absorbed[before..]);
+    }
+
+    fn stage_batch(&mut self, batch: &[Rq], now: Nanos, absorbed: &mut Absorbed) -> (usize, Merge) {
+        for (before, rq) in batch.iter().enumerate() {
+            let lane = lane_of(rq);
+            let expire_ns = self.settings.expire_ns[lane % 2];
+            let arrival = Arrival { lane, at: End::Tail, now, expire_ns };
+            let merge = self.staged.merge_or_insert(rq, arrival, absorbed);
+            if merge == Merge::No {
+                let class = &mut self.classes[lane / 2];
+                class.inserted = class.inserted.wrapping_add(1);
+            }
+            if merge != Merge::No || !absorbed.is_empty() {
+                self.count_gone(merge, absorbed);
+                return (before + 1, merge);
+            }
         }
+        (batch.len(), Merge::No)
     }
 
     fn dispatch(&mut self, _hard_queue: u16, now: Nanos) -> Option<Rq> {
-        self.held_at = None;
-        if let Some(tag) = self.staged.pop_head() {
-            let rq = self.staged.node(tag).rq;
-            self.leaves(&rq);
-            return Some(rq);
+        self.pick(now).map(|tag| self.staged.node(tag).rq)
+    }
+
+    fn dispatch_batch(&mut self, _hard_queue: u16, max: usize, out: &mut Vec<Rq>, now: Nanos) {
+        if max == 0 {
+            return;
         }
-        let chosen = self.select(now);
-        if chosen.is_none() && self.staged.len() > 0 {
-            self.held_at = Some(now);
+        if let Some(class) = self.only_class().filter(|_| !self.staged.has_head()) {
+            self.held_at = None;
+            self.pick_of(class, max, out, now);
+            return;
         }
-        chosen.map(|chosen| self.serve(chosen))
+        for _ in 0..max {
+            let Some(tag) = self.pick(now) else { return };
+            out.push(self.staged.node(tag).rq);
+        }
     }
 
     fn finish(&mut self, tag: SchedTag, _now: Nanos) {
@@ -358,8 +426,17 @@ impl Scheduler for MqDeadline {
     /// Reads always get a tag; all else, synchronous or not, shares `async_depth`.
     fn depth_limit(&self, op: Op, sync: bool, _context: SubmitterId) -> Option<u16> {
         let limited = op.is_write() || !sync && op != Op::Read;
-        let depth = u16::try_from(self.async_depth).unwrap_or(u16::MAX);
-        (limited && depth < self.nr_requests).then_some(depth)
+        match self.depth_rule() {
+            DepthRule::Writes(depth) if limited => Some(depth),
+            _ => None,
+        }
+    }
+
+    fn depth_rule(&self) -> DepthRule {
+        match u16::try_from(self.async_depth) {
+            Ok(depth) if depth < self.nr_requests => DepthRule::Writes(depth),
+            _ => DepthRule::Free,
+        }
     }
 
     fn depth_changed(&mut self, nr_requests: u16) {
@@ -386,9 +463,8 @@ impl Scheduler for MqDeadline {
 
     fn take_out(&mut self, tag: SchedTag, now: Nanos) -> Rq {
         if self.staged.take_from_head(tag) {
-            let rq = self.staged.node(tag).rq;
-            self.leaves(&rq);
-            return rq;
+            self.leaves(tag);
+            return self.staged.node(tag).rq;
         }
         let mut trial = self.clone();
         if let Some(rq) = trial.dispatch(0, now).filter(|rq| rq.tag == tag) {
@@ -401,7 +477,8 @@ impl Scheduler for MqDeadline {
         self.settings.force_direction(lane % 2, waiting, &mut self.starved);
         self.last_direction = lane % 2;
         self.batching = 0;
-        self.serve(tag)
+        self.serve(tag);
+        self.staged.node(tag).rq
     }
 
     fn force_merge(&mut self, tag: SchedTag, bio: &Rq, side: Side) {

@@ -23,7 +23,7 @@ use std::fmt;
 
 use weir_bio::{Limits, Nanos, Op, Rq, SchedTag, SubmitterId};
 
-use crate::contract::{Absorbed, End, Ended, Merge, Scheduler, Setup, Wants};
+use crate::contract::{Absorbed, DepthRule, End, Ended, Merge, Scheduler, Setup, Wants};
 use crate::merge::Side;
 use crate::tunable::Tunables;
 
@@ -91,9 +91,52 @@ impl Kyber {
         }
     }
 
+    /// Joins a bio to one of the newest requests like it.
+    #[inline(always)]
+    fn offer(&mut self, bio: &Rq) -> Merge {
+        // There is no one-hit cache, so `nomerges` of 1 leaves everything as it is.
+        if self.nomerges == 2 || !bio.is_mergeable() {
+            return Merge::No;
+        }
+        let list = self.list_of(self.level.domain_of(bio));
+        self.staged.merge(bio, list, &self.limits)
+    }
+
+    #[inline(always)]
+    fn stage(&mut self, rq: &Rq, at: End) {
+        let domain = self.level.domain_of(rq);
+        self.staged.insert(rq, domain, self.list_of(domain), at);
+    }
+
+    /// The next request of a hard queue.
+    #[inline(always)]
+    fn next(&mut self, hard_queue: u16) -> Option<SchedTag> {
+        let queue = usize::from(hard_queue);
+        let domains = self.level.domains();
+        let mut flushed = false;
+        let mut domain = self.staged.queues[queue].domain;
+        if self.staged.queues[queue].batching < domains[domain].batch
+            && let Some(tag) = self.serve(hard_queue, domain, &mut flushed)
+        {
+            return Some(tag);
+        }
+        self.staged.queues[queue].batching = 0;
+        for _ in 0..domains.len() {
+            domain += 1;
+            if domain == domains.len() {
+                domain = 0;
+            }
+            self.staged.queues[queue].domain = domain;
+            if let Some(tag) = self.serve(hard_queue, domain, &mut flushed) {
+                return Some(tag);
+            }
+        }
+        None
+    }
+
     /// The next request of a domain, if there is one and a token for it.
     #[inline]
-    fn serve(&mut self, hard_queue: u16, domain: usize, flushed: &mut bool) -> Option<Rq> {
+    fn serve(&mut self, hard_queue: u16, domain: usize, flushed: &mut bool) -> Option<SchedTag> {
         let queue = usize::from(hard_queue);
         match self.level {
             // Without a token nothing is flushed: it can still be merged with.
@@ -119,13 +162,28 @@ impl Kyber {
                 }
             }
         }
-        let node = self.staged.pop(queue, domain).expect("a token is taken for a request");
-        node.holds = true;
-        let rq = node.rq;
+        let tag = self.staged.pop(queue, domain).expect("a token is taken for a request");
         self.staged.queues[queue].batching += 1;
-        Some(rq)
+        Some(tag)
     }
 
+    #[inline(always)]
+    fn sample(&mut self, ended: &Ended, now: Nanos) {
+        let domain = usize::from(self.staged.nodes[usize::from(ended.tag.0)].domain);
+        if domain >= WATCHED {
+            return;
+        }
+        let issued = now.since(ended.issued_at);
+        match &mut self.monitor {
+            Monitor::Percentiles(percentiles) => {
+                let since = [now.since(ended.accepted_at), issued];
+                percentiles.sample(domain, since, &self.targets, now);
+            }
+            Monitor::Windows(windows) => windows.sample(domain, issued, &self.targets, now),
+        }
+    }
+
+    #[inline(always)]
     fn release(&mut self, tag: SchedTag) {
         let node = &mut self.staged.nodes[usize::from(tag.0)];
         if std::mem::take(&mut node.holds) {
@@ -148,79 +206,59 @@ impl Scheduler for Kyber {
         Wants::Each
     }
 
-    #[inline]
     fn merge(&mut self, bio: &Rq, _now: Nanos) -> Merge {
-        // There is no one-hit cache, so `nomerges` of 1 leaves everything as it is.
-        if self.nomerges == 2 || !bio.is_mergeable() {
-            return Merge::No;
-        }
-        let list = self.list_of(self.level.domain_of(bio));
-        self.staged.merge(bio, list, &self.limits)
+        self.offer(bio)
     }
 
-    #[inline]
     fn insert(&mut self, rq: Rq, at: End, _now: Nanos, _absorbed: &mut Absorbed) {
-        let domain = self.level.domain_of(&rq);
-        self.staged.insert(rq, domain, self.list_of(domain), at);
+        self.stage(&rq, at);
     }
 
-    #[inline]
+    fn stage_batch(
+        &mut self,
+        batch: &[Rq],
+        _now: Nanos,
+        _absorbed: &mut Absorbed,
+    ) -> (usize, Merge) {
+        for (before, rq) in batch.iter().enumerate() {
+            let merge = self.offer(rq);
+            if merge != Merge::No {
+                return (before + 1, merge);
+            }
+            self.stage(rq, End::Tail);
+        }
+        (batch.len(), Merge::No)
+    }
+
     fn dispatch(&mut self, hard_queue: u16, _now: Nanos) -> Option<Rq> {
-        let queue = usize::from(hard_queue);
-        let domains = self.level.domains();
-        let mut flushed = false;
-        let mut domain = self.staged.queues[queue].domain;
-        if self.staged.queues[queue].batching < domains[domain].batch
-            && let Some(rq) = self.serve(hard_queue, domain, &mut flushed)
-        {
-            return Some(rq);
-        }
-        self.staged.queues[queue].batching = 0;
-        for _ in 0..domains.len() {
-            domain += 1;
-            if domain == domains.len() {
-                domain = 0;
-            }
-            self.staged.queues[queue].domain = domain;
-            if let Some(rq) = self.serve(hard_queue, domain, &mut flushed) {
-                return Some(rq);
-            }
-        }
-        None
+        let tag = self.next(hard_queue)?;
+        Some(self.staged.nodes[usize::from(tag.0)].rq)
     }
 
     // To ask a queue that holds nothing would end its batch: as in Linux it is not asked.
-    fn dispatch_batch(&mut self, hard_queue: u16, max: usize, out: &mut Vec<Rq>, now: Nanos) {
+    fn dispatch_batch(&mut self, hard_queue: u16, max: usize, out: &mut Vec<Rq>, _now: Nanos) {
         for _ in 0..max {
             if self.staged.queues[usize::from(hard_queue)].staged == 0 {
                 return;
             }
-            match self.dispatch(hard_queue, now) {
-                Some(rq) => out.push(rq),
-                None => return,
-            }
+            let Some(tag) = self.next(hard_queue) else { return };
+            out.push(self.staged.nodes[usize::from(tag.0)].rq);
         }
     }
 
-    #[inline]
     fn completed(&mut self, ended: &Ended, now: Nanos) {
-        let domain = usize::from(self.staged.nodes[usize::from(ended.tag.0)].domain);
-        if domain >= WATCHED {
-            return;
-        }
-        let issued = now.since(ended.issued_at);
-        match &mut self.monitor {
-            Monitor::Percentiles(percentiles) => {
-                let since = [now.since(ended.accepted_at), issued];
-                percentiles.sample(domain, since, &self.targets, now);
-            }
-            Monitor::Windows(windows) => windows.sample(domain, issued, &self.targets, now),
-        }
+        self.sample(ended, now);
     }
 
-    #[inline]
     fn finish(&mut self, tag: SchedTag, _now: Nanos) {
         self.release(tag);
+    }
+
+    fn ended_batch(&mut self, ended: &[Ended], now: Nanos) {
+        for end in ended {
+            self.sample(end, now);
+            self.release(end.tag);
+        }
     }
 
     fn requeue(&mut self, tag: SchedTag, _now: Nanos) {
@@ -255,6 +293,10 @@ impl Scheduler for Kyber {
 
     fn depth_limit(&self, _op: Op, sync: bool, _context: SubmitterId) -> Option<u16> {
         (!sync).then_some(self.async_depth)
+    }
+
+    fn depth_rule(&self) -> DepthRule {
+        DepthRule::Async(self.async_depth)
     }
 
     fn depth_changed(&mut self, nr_requests: u16) {

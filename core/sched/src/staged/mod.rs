@@ -33,6 +33,15 @@ pub(crate) struct Arrival {
     pub(crate) expire_ns: u64,
 }
 
+/// Whom a bio touches among the staged requests that may be merged with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Touch {
+    Nobody,
+    Joins(SchedTag, Side),
+    /// It would join this one, which may not become as large as that.
+    Full(SchedTag),
+}
+
 /// Staged requests. `SORTED` lanes are ordered by sector and their neighbours are those in this
 /// order; else the neighbours are those in the FIFO, and nobody has a deadline.
 #[derive(Clone, Debug)]
@@ -112,48 +121,91 @@ impl<const SORTED: bool> Staged<SORTED> {
 
     /// Offers a bio of `lane`: the cache, then the hash, then a request it would precede.
     pub(crate) fn merge(&mut self, bio: &Rq, lane: usize) -> Merge {
-        if self.nomerges == 2 || !bio.is_mergeable() {
+        let touch = self.touching(bio, lane);
+        self.merge_with(touch, bio)
+    }
+
+    /// [`merge`](Staged::merge), and if nothing fits [`insert`](Staged::insert).
+    #[inline]
+    pub(crate) fn merge_or_insert(
+        &mut self,
+        rq: &Rq,
+        arrival: Arrival,
+        absorbed: &mut Absorbed,
+    ) -> Merge {
+        let touch = self.touching(rq, arrival.lane);
+        if touch == Touch::Nobody {
+            // Whom an insert would look for next has just been looked for.
+            self.arrive(rq, arrival);
+            self.settle(rq.tag, arrival);
             return Merge::No;
+        }
+        let merge = self.merge_with(touch, rq);
+        if merge == Merge::No {
+            self.insert(*rq, arrival, absorbed);
+        }
+        merge
+    }
+
+    fn merge_with(&mut self, touch: Touch, bio: &Rq) -> Merge {
+        match touch {
+            Touch::Nobody => Merge::No,
+            Touch::Joins(tag, Side::Back) => self.merge_back(tag, bio),
+            Touch::Joins(tag, Side::Front) => self.merge_front(tag, bio),
+            Touch::Full(tag) => {
+                self.close(tag);
+                Merge::No
+            }
+        }
+    }
+
+    /// Whom a bio would join, of those that `nomerges` lets look for.
+    #[inline]
+    fn touching(&mut self, bio: &Rq, lane: usize) -> Touch {
+        if self.nomerges == 2 || !bio.is_mergeable() {
+            return Touch::Nobody;
         }
         if self.last_merge != SchedTag::NONE {
             match self.judge(self.last_merge, bio) {
-                Fit::Joins(Side::Back) => return self.merge_back(self.last_merge, bio),
-                Fit::Joins(Side::Front) => return self.merge_front(self.last_merge, bio),
-                Fit::TooLarge => return Merge::No,
+                Fit::Joins(side) => return Touch::Joins(self.last_merge, side),
+                Fit::TooLarge => return Touch::Full(self.last_merge),
                 Fit::Apart => {}
             }
         }
         if self.nomerges == 1 {
-            return Merge::No;
+            return Touch::Nobody;
         }
         if let Some(tag) = self.hash.find(bio.sector) {
             match self.judge(tag, bio) {
-                Fit::Joins(_) => return self.merge_back(tag, bio),
-                Fit::TooLarge => return Merge::No,
+                Fit::Joins(_) => return Touch::Joins(tag, Side::Back),
+                Fit::TooLarge => return Touch::Full(tag),
                 Fit::Apart => {}
             }
         }
         if !SORTED || !self.front_merges {
-            return Merge::No;
+            return Touch::Nobody;
         }
-        match self.orders[lane].starting_at(&self.nodes, bio.end()) {
-            Some(tag) if self.judge(tag, bio) == Fit::Joins(Side::Front) => {
-                self.merge_front(tag, bio)
-            }
-            _ => Merge::No,
+        let Some(tag) = self.orders[lane].starting_at(&self.nodes, bio.end()) else {
+            return Touch::Nobody;
+        };
+        match self.judge(tag, bio) {
+            Fit::Joins(Side::Front) => Touch::Joins(tag, Side::Front),
+            Fit::TooLarge => Touch::Full(tag),
+            Fit::Joins(Side::Back) | Fit::Apart => Touch::Nobody,
         }
     }
 
-    /// Judges `bio` against a staged request; one that is full is not tried again.
     #[inline]
-    fn judge(&mut self, tag: SchedTag, bio: &Rq) -> Fit {
-        let fit = fit(&self.nodes[tag].rq, bio, &self.limits);
-        if fit == Fit::TooLarge {
-            self.nodes[tag].rq.flags |= Flags::NOMERGE;
-            self.hash.remove(tag);
-            self.forget(tag);
-        }
-        fit
+    fn judge(&self, tag: SchedTag, bio: &Rq) -> Fit {
+        fit(&self.nodes[tag].rq, bio, &self.limits)
+    }
+
+    /// A request is full: it is not tried again.
+    #[cold]
+    fn close(&mut self, tag: SchedTag) {
+        self.nodes[tag].rq.flags |= Flags::NOMERGE;
+        self.hash.remove(tag);
+        self.forget(tag);
     }
 
     #[inline]
@@ -239,7 +291,7 @@ impl<const SORTED: bool> Staged<SORTED> {
             let node = &mut self.nodes[kept];
             (node.deadline, node.arrived) = (deadline, arrived);
         }
-        let gone = self.unlink(gone);
+        let gone = *self.unlink(gone);
         self.append(kept, &gone);
     }
 
@@ -247,22 +299,34 @@ impl<const SORTED: bool> Staged<SORTED> {
     #[inline]
     pub(crate) fn insert(&mut self, rq: Rq, arrival: Arrival, absorbed: &mut Absorbed) {
         let tag = rq.tag;
-        let Arrival { lane, at, now, expire_ns } = arrival;
-        let node = &mut self.nodes[tag];
+        self.arrive(&rq, arrival);
+        let joins = arrival.at == End::Tail || self.joins_at_head;
+        if joins && self.nodes[tag].rq.is_mergeable() && self.join(tag, absorbed) {
+            return;
+        }
+        self.settle(tag, arrival);
+    }
+
+    /// Notes what is known of a new request.
+    #[inline]
+    fn arrive(&mut self, rq: &Rq, arrival: Arrival) {
+        let node = &mut self.nodes[rq.tag];
         let returned = node.place == Place::Returned;
-        assert!(returned || node.place == Place::Out, "tag {} is staged twice", tag.0);
-        node.rq = rq;
-        node.lane = lane as u8;
-        node.arrived = now;
+        assert!(returned || node.place == Place::Out, "tag {} is staged twice", rq.tag.0);
+        node.rq = *rq;
+        node.lane = arrival.lane as u8;
+        node.arrived = arrival.now;
         node.place = Place::Out;
         if returned {
             // A driver has seen it as it is.
             node.rq.flags |= Flags::NOMERGE;
         }
-        let mergeable = node.rq.is_mergeable();
-        if mergeable && (at == End::Tail || self.joins_at_head) && self.join(tag, absorbed) {
-            return;
-        }
+    }
+
+    /// Puts a request that has arrived where it waits.
+    #[inline]
+    fn settle(&mut self, tag: SchedTag, arrival: Arrival) {
+        let Arrival { lane, at, now, expire_ns } = arrival;
         self.count += 1;
         if at == End::Head {
             let first = self.head.oldest;
@@ -273,12 +337,13 @@ impl<const SORTED: bool> Staged<SORTED> {
         let node = &mut self.nodes[tag];
         node.deadline = now + expire_ns;
         node.place = Place::Lane;
+        let (mergeable, end) = (node.rq.is_mergeable(), node.rq.end());
         if SORTED {
             self.orders[lane].insert(&mut self.nodes, tag);
         }
         self.fifos[lane].push(&mut self.nodes, tag);
         if mergeable {
-            self.hash.add(tag, rq.end());
+            self.hash.add(tag, end);
             if self.last_merge == SchedTag::NONE {
                 self.last_merge = tag;
             }
@@ -318,6 +383,21 @@ impl<const SORTED: bool> Staged<SORTED> {
         gone != new
     }
 
+    #[inline]
+    pub(crate) fn has_head(&self) -> bool {
+        !self.head.is_empty()
+    }
+
+    /// Whom [`first_from`](Staged::first_from) would find from this one's sector on if it were
+    /// gone; `None` when that takes a search.
+    #[inline]
+    pub(crate) fn follower(&self, tag: SchedTag) -> Option<SchedTag> {
+        let Node { rq, before, after, .. } = &self.nodes[tag];
+        // Those before it have lower sectors, or it is not the first of its own.
+        let first = *before == SchedTag::NONE || self.nodes[*before].rq.sector < rq.sector;
+        (first && *after != SchedTag::NONE).then_some(*after)
+    }
+
     /// The front of the head list.
     #[inline]
     pub(crate) fn pop_head(&mut self) -> Option<SchedTag> {
@@ -337,7 +417,7 @@ impl<const SORTED: bool> Staged<SORTED> {
 
     /// Takes a request out of its lane.
     #[inline]
-    pub(crate) fn unlink(&mut self, tag: SchedTag) -> Rq {
+    pub(crate) fn unlink(&mut self, tag: SchedTag) -> &Rq {
         let Node { lane, place, after, .. } = self.nodes[tag];
         assert_eq!(place, Place::Lane, "tag {} is in no lane", tag.0);
         if self.cursor == tag {
@@ -351,7 +431,7 @@ impl<const SORTED: bool> Staged<SORTED> {
         self.forget(tag);
         self.nodes[tag].place = Place::Out;
         self.count -= 1;
-        self.nodes[tag].rq
+        &self.nodes[tag].rq
     }
 
     /// Takes a request out of the head list if it is there.

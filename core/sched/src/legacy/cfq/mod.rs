@@ -29,7 +29,7 @@ use std::collections::VecDeque;
 
 use weir_bio::{GroupId, Limits, Nanos, Rq, SchedTag, SubmitterId};
 
-use crate::contract::{Absorbed, End, Ended, Merge, Scheduler, Setup, Wants};
+use crate::contract::{Absorbed, DepthRule, End, Ended, Merge, Scheduler, Setup, Wants};
 use crate::hash::MergeHash;
 use crate::merge::Side;
 use crate::nearest::{is_favoured, prefers};
@@ -463,6 +463,10 @@ impl Scheduler for Cfq {
 
     fn take_kicked(&mut self) -> u64 {
         u64::from(std::mem::take(&mut self.kicked))
+    }
+
+    fn depth_rule(&self) -> DepthRule {
+        DepthRule::Free
     }
 
     fn depth_changed(&mut self, nr_requests: u16) {

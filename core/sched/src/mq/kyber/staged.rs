@@ -46,12 +46,16 @@ struct Context {
 /// The newest requests of a list, so that a merge need not walk it. Slots are used in turn.
 #[derive(Clone, Debug)]
 struct Recent {
-    starts: [u64; LOOK_BACK],
-    ends: [u64; LOOK_BACK],
+    /// The lower halves of sectors: a vector unit compares four at once, and who is met by chance
+    /// is seen not to touch when it is looked at.
+    starts: [u32; LOOK_BACK],
+    ends: [u32; LOOK_BACK],
     tags: [u16; LOOK_BACK],
     next: u8,
     /// A bit for each slot in use: always the last ones before `next`.
     live: u8,
+    /// A bit for each slot whose request nothing may merge with.
+    closed: u8,
 }
 
 /// The contexts of a hard queue that have something in their list.
@@ -149,12 +153,13 @@ impl List {
 
 impl Recent {
     const EMPTY: Recent =
-        Recent { starts: [0; LOOK_BACK], ends: [0; LOOK_BACK], tags: [0; 8], next: 0, live: 0 };
+        Recent { starts: [0; 8], ends: [0; 8], tags: [0; 8], next: 0, live: 0, closed: 0 };
 
     #[inline]
     fn set(&mut self, slot: usize, tag: u16, start: u64, end: u64) {
-        (self.starts[slot], self.ends[slot], self.tags[slot]) = (start, end, tag);
+        (self.starts[slot], self.ends[slot], self.tags[slot]) = (start as u32, end as u32, tag);
         self.live |= 1 << slot;
+        self.closed &= !(1 << slot);
     }
 
     #[inline]
@@ -167,20 +172,33 @@ impl Recent {
     fn push_oldest(&mut self, tag: u16) {
         if self.live != u8::MAX {
             let before = self.next.wrapping_sub(self.live.count_ones() as u8 + 1);
-            self.set(usize::from(before) % LOOK_BACK, tag, u64::MAX, u64::MAX);
+            let slot = usize::from(before) % LOOK_BACK;
+            self.set(slot, tag, 0, 0);
+            self.closed |= 1 << slot;
         }
     }
 
-    /// The slots of those that end where `bio` starts or start where it ends, a bit each.
+    /// Whether a slot, in use or not, seems to hold what ends where `bio` starts or starts where it
+    /// ends.
     #[inline]
-    fn touching(&self, bio: &Rq) -> u8 {
-        let (start, end) = (bio.sector, bio.end());
-        let mut hits = 0;
+    fn may_touch(&self, bio: &Rq) -> bool {
+        let (start, end) = (bio.sector as u32, bio.end() as u32);
+        let mut touches = 0;
+        // Numbers as wide as what is compared: so they stay in the vector unit to the end.
         for slot in 0..LOOK_BACK {
-            let touches = (self.ends[slot] == start) | (self.starts[slot] == end);
-            hits |= u8::from(touches) << slot;
+            touches |= u32::from(self.ends[slot] == start) | u32::from(self.starts[slot] == end);
         }
-        hits & self.live
+        touches != 0
+    }
+
+    /// The slots in use, newest first, that hold such a request which may be merged with.
+    fn touching(&self, bio: &Rq) -> impl Iterator<Item = usize> {
+        let (start, end) = (bio.sector as u32, bio.end() as u32);
+        let open = self.live & !self.closed;
+        let newest_first = (1..=LOOK_BACK as u8).map(|back| self.next.wrapping_sub(back));
+        newest_first.map(|slot| usize::from(slot) % LOOK_BACK).filter(move |slot| {
+            open & 1 << slot != 0 && (self.ends[*slot] == start || self.starts[*slot] == end)
+        })
     }
 
     fn slot_of(&self, tag: u16) -> Option<usize> {
@@ -292,13 +310,13 @@ impl Staged {
     }
 
     /// Puts a request into `list` of its context.
-    #[inline]
-    pub(super) fn insert(&mut self, rq: Rq, domain: usize, list: usize, at: End) {
+    #[inline(always)]
+    pub(super) fn insert(&mut self, rq: &Rq, domain: usize, list: usize, at: End) {
         let context = rq.id.submitter();
         let tag = rq.tag.0;
         let node = &mut self.nodes[usize::from(tag)];
         debug_assert!(!node.holds, "tag {tag} is inserted while it holds a token");
-        *node = Node { rq, next: NONE, domain: domain as u8, holds: false };
+        *node = Node { rq: *rq, next: NONE, domain: domain as u8, holds: false };
         // Sees to it that it exists; looked up again, as the nodes are needed with it.
         let hard_queue = usize::from(self.context(context).hard_queue);
         let place = &mut self.contexts[usize::from(context.0)];
@@ -323,31 +341,20 @@ impl Staged {
 
     /// Joins a bio to one of the newest requests in `list` of its context, newest first. The first
     /// that would do but for its size ends the search, and is not tried again.
-    #[inline]
+    #[inline(always)]
     pub(super) fn merge(&mut self, bio: &Rq, list: usize, limits: &Limits) -> Merge {
         let index = usize::from(bio.id.submitter().0);
         let Some(context) = self.contexts.get(index) else { return Merge::No };
-        match context.recent[list].touching(bio) {
-            0 => Merge::No,
-            hits => self.merge_one(index, list, hits, bio, limits),
+        if !context.recent[list].may_touch(bio) {
+            return Merge::No;
         }
+        self.merge_one(index, list, bio, limits)
     }
 
     #[inline(never)]
-    fn merge_one(
-        &mut self,
-        context: usize,
-        list: usize,
-        hits: u8,
-        bio: &Rq,
-        limits: &Limits,
-    ) -> Merge {
-        let recent = &self.contexts[context].recent[list];
-        for back in 1..=LOOK_BACK as u8 {
-            let slot = usize::from(recent.next.wrapping_sub(back)) % LOOK_BACK;
-            if hits & 1 << slot == 0 {
-                continue;
-            }
+    fn merge_one(&mut self, context: usize, list: usize, bio: &Rq, limits: &Limits) -> Merge {
+        let recent = self.contexts[context].recent[list].clone();
+        for slot in recent.touching(bio) {
             let tag = recent.tags[slot];
             let rq = &mut self.nodes[usize::from(tag)].rq;
             match fit(rq, bio, limits) {
@@ -423,14 +430,15 @@ impl Staged {
         }
     }
 
-    /// The request whose turn it is in a domain.
+    /// Takes out the request whose turn it is in a domain; it holds a token from now on.
     #[inline]
-    pub(super) fn pop(&mut self, queue: usize, domain: usize) -> Option<&mut Node> {
+    pub(super) fn pop(&mut self, queue: usize, domain: usize) -> Option<SchedTag> {
         let queue = &mut self.queues[queue];
         let tag = queue.flushed[domain].pop(&self.nodes)?;
         queue.staged -= 1;
         self.count -= 1;
-        Some(&mut self.nodes[usize::from(tag)])
+        self.nodes[usize::from(tag)].holds = true;
+        Some(SchedTag(tag))
     }
 
     /// Whether a request waits for nothing but its turn. Looks at all that do.

@@ -66,8 +66,13 @@ impl Targets {
     /// Quarters of the target that this latency goes beyond: 0..=3 are good, 7 is "or more".
     #[inline]
     pub(super) fn bucket(&self, domain: usize, ns: u64) -> usize {
+        let ends = &self.ends[domain];
+        // What a device that is not busy answers with.
+        if ns <= ends[0] {
+            return 0;
+        }
         // Counted without a branch: a division costs more than all seven comparisons.
-        self.ends[domain].iter().map(|end| usize::from(ns > *end)).sum()
+        ends.iter().map(|end| usize::from(ns > *end)).sum()
     }
 
     fn domain(name: &str) -> usize {

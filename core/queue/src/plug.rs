@@ -1,0 +1,223 @@
+//! The plug of a submitter: where requests wait for the end of its pass, and neighbours merge.
+
+use weir_bio::{Bio, Flags, Nanos, Status};
+use weir_sched::merge::{Fit, fit};
+
+use crate::completion::Why;
+use crate::config::Spread;
+use crate::request::{Request, RequestClaim, State};
+use crate::shared::{ELEVATOR, Shared, Snapshot};
+use crate::submitter::Core;
+
+/// Requests a plug holds before it is flushed.
+pub(crate) const PLUG_MAX: usize = 32;
+
+/// A newest request so large flushes the plug before the next is added, in sectors (128 KiB).
+const PLUG_FLUSH_SECTORS: u32 = 128 * 1024 / 512;
+
+/// Where a plain request of the multi-queue path waits for the plug to be flushed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// Without a scheduler: in the part of the one ring that is not published yet.
+    Ring,
+    /// With one: in a list, for the elevator.
+    List,
+    /// Not to be said in short: the single queue, or requests spread over many rings.
+    Careful,
+}
+
+impl Way {
+    pub(crate) fn of(shared: &Shared, snapshot: &Snapshot) -> Way {
+        if shared.single.is_some() || shared.config.spread != Spread::Submitter {
+            Way::Careful
+        } else if snapshot.scheduled {
+            Way::List
+        } else {
+            Way::Ring
+        }
+    }
+}
+
+impl Core {
+    pub(crate) fn plug(
+        &mut self,
+        claim: RequestClaim,
+        bio: &mut Bio,
+        now: Nanos,
+    ) -> Result<(), Why> {
+        if self.way != Way::Careful {
+            self.plug_plain(claim, now);
+            return Ok(());
+        }
+        self.plug_for_single(claim, bio, now)
+    }
+
+    #[inline(always)]
+    pub(crate) fn plug_plain(&mut self, claim: RequestClaim, now: Nanos) {
+        if self.way == Way::Ring {
+            self.plug_in_ring(claim, now);
+        } else {
+            self.plug_in_list(claim, now);
+        }
+    }
+
+    /// Without a scheduler the plug is the part of the ring that is not published yet.
+    #[inline(always)]
+    fn plug_in_ring(&mut self, claim: RequestClaim, now: Nanos) {
+        let ring = &mut self.rings[0];
+        let mut flush = ring.unpublished() >= PLUG_MAX;
+        if self.snapshot.nomerges < 2 {
+            let newest = ring.with_newest(|newest| {
+                (newest.rq.touches(&claim.rq), newest.rq.sectors >= PLUG_FLUSH_SECTORS)
+            });
+            let (touches, large) = newest.unwrap_or((false, false));
+            flush |= large;
+            if touches {
+                return self.plug_next_to(claim, flush, now);
+            }
+        }
+        if flush {
+            self.flush_plug(now);
+        }
+        self.push(0, claim);
+    }
+
+    /// The newest in the plug starts or ends where this one ends or starts.
+    fn plug_next_to(&mut self, claim: RequestClaim, flush: bool, now: Nanos) {
+        let (ring, limits) = (&mut self.rings[0], &self.snapshot.limits);
+        match ring.with_newest(|newest| fit(&newest.rq, &claim.rq, limits)) {
+            None | Some(Fit::Apart) => {}
+            Some(Fit::TooLarge) => {
+                ring.with_newest(|newest| newest.rq.flags |= Flags::NOMERGE);
+            }
+            Some(Fit::Joins(side)) => {
+                ring.with_newest(|newest| newest.absorb(claim, side));
+                return;
+            }
+        }
+        if flush {
+            self.flush_plug(now);
+        }
+        self.push(0, claim);
+    }
+
+    #[inline(always)]
+    fn plug_in_list(&mut self, claim: RequestClaim, now: Nanos) {
+        if let Some(newest) = self.plug.last() {
+            let merging = self.snapshot.nomerges < 2;
+            if merging && newest.rq.touches(&claim.rq) {
+                return self.plug_in_list_next_to(claim, now);
+            }
+            let large = merging && newest.rq.sectors >= PLUG_FLUSH_SECTORS;
+            if large || self.plug.len() >= PLUG_MAX {
+                self.flush_plug(now);
+            }
+        }
+        self.plug.push(claim);
+    }
+
+    #[inline(never)]
+    fn plug_in_list_next_to(&mut self, claim: RequestClaim, now: Nanos) {
+        if let Some(claim) = self.join_newest(claim, now) {
+            self.plug.push(claim);
+        }
+    }
+
+    /// Joins a request to the newest in the plug; gives it back if it does not fit, with the plug
+    /// flushed if that is due.
+    fn join_newest(&mut self, claim: RequestClaim, now: Nanos) -> Option<RequestClaim> {
+        let merging = self.snapshot.nomerges < 2;
+        let Some(newest) = self.plug.last_mut() else { return Some(claim) };
+        if merging {
+            match fit(&newest.rq, &claim.rq, &self.snapshot.limits) {
+                Fit::Apart => {}
+                Fit::TooLarge => newest.rq.flags |= Flags::NOMERGE,
+                Fit::Joins(side) => {
+                    newest.absorb(claim, side);
+                    return None;
+                }
+            }
+        }
+        let large = merging && newest.rq.sectors >= PLUG_FLUSH_SECTORS;
+        if large || self.plug.len() >= PLUG_MAX {
+            self.flush_plug(now);
+        }
+        Some(claim)
+    }
+
+    /// The single queue has to have a place for it.
+    fn plug_for_single(
+        &mut self,
+        claim: RequestClaim,
+        bio: &mut Bio,
+        now: Nanos,
+    ) -> Result<(), Why> {
+        let Some(mut claim) = self.join_newest(claim, now) else { return Ok(()) };
+        if let Some(single) = &self.shared.single {
+            match single.offer(claim, now) {
+                Ok(request) => claim = request,
+                Err(None) => return Ok(()),
+                Err(Some(claim)) => return self.refuse_claim(claim, bio),
+            }
+        }
+        self.plug.push(claim);
+        Ok(())
+    }
+
+    /// The single queue has no request left: the bio goes back out of its slot.
+    #[cold]
+    pub(crate) fn refuse_claim(
+        &mut self,
+        mut claim: RequestClaim,
+        bio: &mut Bio,
+    ) -> Result<(), Why> {
+        if claim.split != Request::WHOLE {
+            // A part of an accepted bio cannot be refused; it goes ahead without a place.
+            self.plug.push(claim);
+            return Ok(());
+        }
+        bio.data = std::mem::take(&mut claim.data);
+        claim.state = State::Free;
+        self.free.push(claim);
+        if bio.flags.has(Flags::NOWAIT) {
+            self.end_unsent(bio, Status::Again);
+            return Ok(());
+        }
+        if self.member.leave(1, &self.shared.gate) {
+            self.shared.tell_freezer();
+        }
+        Err(Why::Full)
+    }
+
+    pub(crate) fn flush_plug(&mut self, now: Nanos) {
+        if self.plug.is_empty() && self.touched == 0 {
+            return;
+        }
+        self.last_now = now;
+        let shared = &self.shared;
+        if self.snapshot.iostats {
+            self.stats.account_busy(&shared.stamp, now, || shared.is_busy(self.snapshot.queues));
+        }
+        if let Some(single) = &self.shared.single {
+            single.insert(&mut self.plug, now);
+            self.touched = 0;
+            self.shared.restart_single(single.any_home && self.turns_single);
+            return;
+        }
+        if self.snapshot.scheduled && !self.plug.is_empty() {
+            self.shared.elevate(&mut self.plug, self.id, self.lane, now);
+            self.shared.kick(self.lane, ELEVATOR);
+        }
+        let touched = std::mem::take(&mut self.touched);
+        if touched == 0 {
+            return;
+        }
+        for (index, ring) in self.rings.iter_mut().enumerate() {
+            if touched & 1 << (index % 64) != 0 && ring.publish() {
+                let lane =
+                    if self.shared.config.spread == Spread::RoundRobin { index } else { self.lane };
+                self.shared.kick(lane, usize::from(self.id.0));
+            }
+        }
+    }
+}
