@@ -3,31 +3,30 @@
 //! The scheduler works on 32-byte views and tags alone; the claims stay here, a place for each
 //! scheduler tag. Callers serialise access: one lock in `sq` mode and in `mq` mode alike.
 
-use std::collections::VecDeque;
-
-use weir_bio::{GroupId, Limits, Nanos, Rq, SchedTag, SubmitterId};
+use weir_bio::{Flags, GroupId, Limits, Nanos, Rq, SchedTag, SubmitterId};
 use weir_sched::{Absorbed, DepthRule, End, Merge, Scheduler, Wants};
 
 pub(crate) use weir_sched::Ended as EndedTag;
 
+use crate::parked::{Held, Parked};
 use crate::request::RequestClaim;
 
 /// When to ask a scheduler again that has work, gives none, and names no time.
 const ASK_AGAIN_NS: u64 = 3_000_000;
+
+/// Lines of parked requests that are asked in vain, one after the other, before the next end of a
+/// request. With nothing held the first one asked gets in, so none is forgotten.
+const ASKED_IN_VAIN: usize = 16;
 
 /// A scheduler at work.
 pub(crate) struct Elevator {
     scheduler: Box<dyn Scheduler>,
     places: Vec<Place>,
     free: Vec<SchedTag>,
-    /// Requests that found no tag, in the order they came; those under a depth limit apart, so
-    /// that they cannot block the others.
-    waiting: Waiting,
-    waiting_limited: Waiting,
-    /// Requests that have had to wait so far.
-    arrivals: u64,
-    limited: u16,
+    parked: Parked,
+    held: Held,
     absorbed: Absorbed,
+    refused: Vec<RequestClaim>,
     /// What is being staged, and what was picked.
     batch: Vec<Rq>,
     picked: Vec<Rq>,
@@ -38,9 +37,6 @@ pub(crate) struct Elevator {
     homes: Vec<u16>,
     lanes: Lanes,
 }
-
-/// Requests without a tag, each with its place in the order of all that had to wait.
-type Waiting = VecDeque<(u64, RequestClaim)>;
 
 /// What is known of the hard queues that ask, a bit each.
 #[derive(Default)]
@@ -68,7 +64,8 @@ pub(crate) struct Pass {
 #[derive(Default)]
 struct Place {
     claim: Option<RequestClaim>,
-    limited: bool,
+    /// The depth limit under which it has its tag.
+    limit: Option<u16>,
 }
 
 impl Elevator {
@@ -77,10 +74,9 @@ impl Elevator {
             scheduler,
             places: (0..nr_requests).map(|_| Place::default()).collect(),
             free: (0..nr_requests).rev().map(SchedTag).collect(),
-            waiting: Waiting::new(),
-            waiting_limited: Waiting::new(),
-            arrivals: 0,
-            limited: 0,
+            parked: Parked::default(),
+            held: Held::default(),
+            refused: Vec::new(),
             absorbed: Vec::new(),
             batch: Vec::new(),
             picked: Vec::new(),
@@ -170,13 +166,21 @@ impl Elevator {
     }
 
     /// Takes in what a plug held, in order: merges each, or inserts it, or lets it wait for a tag.
+    /// What there is no tag for and may not wait is left in the plug.
     pub(crate) fn insert_plug(&mut self, plug: &mut Vec<RequestClaim>, now: Nanos) {
         let now = self.clamp(now);
         if self.has_tags_for(plug) {
-            self.stage(plug, now);
-        } else {
-            plug.drain(..).for_each(|claim| self.insert(claim, now));
+            return self.stage(plug, now);
         }
+        let mut refused = std::mem::take(&mut self.refused);
+        refused.extend(plug.drain(..).filter_map(|claim| self.insert(claim, now)));
+        plug.append(&mut refused);
+        self.refused = refused;
+    }
+
+    /// Lets these wait for a tag.
+    pub(crate) fn park(&mut self, plug: &mut Vec<RequestClaim>) {
+        plug.drain(..).for_each(|claim| self.parked.push(claim));
     }
 
     /// Whether none of these can have to wait for a tag.
@@ -186,10 +190,10 @@ impl Elevator {
             DepthRule::Free => self.free.len(),
             // As if all of them were limited: to find out costs more than it saves.
             DepthRule::Writes(limit) | DepthRule::Async(limit) => {
-                self.free.len().min(usize::from(limit.saturating_sub(self.limited)))
+                self.free.len().min(usize::from(self.held.left(limit)))
             }
         };
-        plug.len() <= least
+        plug.len() <= least && self.parked.is_empty()
     }
 
     /// Gives each a tag and all to the scheduler, in one call for those that stay what they are.
@@ -202,9 +206,11 @@ impl Elevator {
             // In the request and in its copy: what is written in a narrow piece and read in a wide
             // one at once is waited for.
             (claim.rq.tag, rq.tag) = (tag, tag);
-            let limited = rule.limit_of(rq).is_some();
-            self.limited += u16::from(limited);
-            self.places[usize::from(tag.0)] = Place { claim: Some(claim), limited };
+            let limit = rule.limit_of(rq);
+            if let Some(limit) = limit {
+                self.held.add(limit);
+            }
+            self.places[usize::from(tag.0)] = Place { claim: Some(claim), limit };
         }
         let mut rest = batch.as_slice();
         while !rest.is_empty() {
@@ -223,16 +229,18 @@ impl Elevator {
         self.batch = batch;
     }
 
-    /// Takes a request in: merges it, or gives it a tag and inserts it, or lets it wait for one.
-    pub(crate) fn insert(&mut self, claim: RequestClaim, now: Nanos) {
-        let now = self.clamp(now);
-        let Some(claim) = self.merge(claim, now) else { return };
-        if let Some(claim) = self.admit(claim, now) {
-            let limited = self.depth_limit(&claim.rq).is_some();
-            self.arrivals += 1;
-            let waiting = if limited { &mut self.waiting_limited } else { &mut self.waiting };
-            waiting.push_back((self.arrivals, claim));
+    /// Takes a request in: merges it, or gives it a tag and inserts it, or lets it wait for one,
+    /// or gives it back if it may not wait.
+    fn insert(&mut self, claim: RequestClaim, now: Nanos) -> Option<RequestClaim> {
+        let claim = self.merge(claim, now)?;
+        let like = self.parked.has_like(&claim.rq);
+        let claim = if like { claim } else { self.admit(claim, now)? };
+        // One that bios have merged into waits: not all of them may have asked not to.
+        if claim.rq.flags.has(Flags::NOWAIT) && !claim.is_merged() {
+            return Some(claim);
         }
+        self.parked.push(claim);
+        None
     }
 
     fn depth_limit(&self, rq: &Rq) -> Option<u16> {
@@ -242,14 +250,16 @@ impl Elevator {
     /// Gives a request a tag and inserts it; gives it back when there is no tag for it.
     fn admit(&mut self, mut claim: RequestClaim, now: Nanos) -> Option<RequestClaim> {
         let limit = self.depth_limit(&claim.rq);
-        if limit.is_some_and(|limit| self.limited >= limit) {
+        if limit.is_some_and(|limit| !self.held.admits(limit)) {
             return Some(claim);
         }
         let Some(tag) = self.free.pop() else { return Some(claim) };
         claim.rq.tag = tag;
-        self.limited += u16::from(limit.is_some());
+        if let Some(limit) = limit {
+            self.held.add(limit);
+        }
         let rq = claim.rq;
-        self.places[usize::from(tag.0)] = Place { claim: Some(claim), limited: limit.is_some() };
+        self.places[usize::from(tag.0)] = Place { claim: Some(claim), limit };
         self.scheduler.insert(rq, End::Tail, now, &mut self.absorbed);
         self.join_absorbed(now);
         None
@@ -290,7 +300,9 @@ impl Elevator {
 
     fn free_tag(&mut self, tag: SchedTag) {
         let place = &mut self.places[usize::from(tag.0)];
-        self.limited -= u16::from(std::mem::take(&mut place.limited));
+        if let Some(limit) = place.limit.take() {
+            self.held.remove(limit);
+        }
         self.free.push(tag);
     }
 
@@ -410,38 +422,27 @@ impl Elevator {
         self.flying -= ended.len();
         self.scheduler.ended_batch(ended, now);
         ended.iter().for_each(|end| self.free_tag(end.tag));
-        if !(self.waiting.is_empty() && self.waiting_limited.is_empty()) {
+        if !self.parked.is_empty() {
             self.let_in(now);
         }
     }
 
-    /// Gives free tags to those that wait, in the order they came; one that a depth limit holds
-    /// back holds up nobody but others under the limit.
+    /// Gives free tags to those that wait, kind by kind in turn; one that a depth limit holds back
+    /// holds up nobody else.
     fn let_in(&mut self, now: Nanos) {
-        let mut limited_may = true;
-        while !self.free.is_empty() {
-            let limited = self.waiting_limited.front().filter(|_| limited_may).map(|first| first.0);
-            let others = self.waiting.front().map(|first| first.0);
-            let from_limited = match (limited, others) {
-                (None, None) => return,
-                (limited, None) => limited.is_some(),
-                (None, Some(_)) => false,
-                (Some(limited), Some(others)) => limited < others,
-            };
-            let waiting = if from_limited { &mut self.waiting_limited } else { &mut self.waiting };
-            let Some((arrival, claim)) = waiting.pop_front() else { return };
+        let mut in_vain = 0;
+        while !self.free.is_empty() && in_vain < ASKED_IN_VAIN.min(self.parked.lines()) {
+            let Some(claim) = self.parked.next() else { return };
             let Some(claim) = self.merge(claim, now) else { continue };
             let context = claim.rq.id.submitter();
             match self.admit(claim, now) {
-                None => self.kick_home(context),
-                Some(claim) if from_limited => {
-                    limited_may = false;
-                    self.waiting_limited.push_front((arrival, claim));
+                None => {
+                    self.kick_home(context);
+                    in_vain = 0;
                 }
-                // A limit appeared while it waited.
                 Some(claim) => {
-                    let at = self.waiting_limited.partition_point(|(before, _)| *before < arrival);
-                    self.waiting_limited.insert(at, (arrival, claim));
+                    self.parked.put_back(claim);
+                    in_vain += 1;
                 }
             }
         }
@@ -463,7 +464,7 @@ impl Elevator {
 
     /// Requests staged or waiting for a tag.
     pub(crate) fn len(&self) -> usize {
-        self.scheduler.staged() + self.waiting.len() + self.waiting_limited.len()
+        self.scheduler.staged() + self.parked.len()
     }
 
     /// Whether every tag is free.

@@ -22,6 +22,7 @@ mod group;
 mod hard;
 mod lane;
 mod offline;
+mod parked;
 mod parts;
 mod plug;
 mod queues;

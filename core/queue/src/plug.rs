@@ -189,6 +189,17 @@ impl Core {
         Err(Why::Full)
     }
 
+    /// What would have had to wait for a scheduler's tag, and may not.
+    #[cold]
+    fn end_refused(&mut self) {
+        for mut claim in std::mem::take(&mut self.plug) {
+            claim.status = Status::Again;
+            (claim.issued_at, claim.done_at) = (claim.accepted_at, claim.accepted_at);
+            let completion = self.take_apart(claim);
+            self.end_early(completion);
+        }
+    }
+
     pub(crate) fn flush_plug(&mut self, now: Nanos) {
         if self.plug.is_empty() && self.touched == 0 {
             return;
@@ -207,6 +218,9 @@ impl Core {
         if self.snapshot.scheduled && !self.plug.is_empty() {
             self.shared.elevate(&mut self.plug, self.id, self.lane, now);
             self.shared.kick(self.lane, ELEVATOR);
+            if !self.plug.is_empty() {
+                self.end_refused();
+            }
         }
         let touched = std::mem::take(&mut self.touched);
         if touched == 0 {

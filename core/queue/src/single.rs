@@ -99,6 +99,8 @@ impl Single {
         plug.sort_by_key(|claim| claim.rq.sector);
         let mut queue = self.lock();
         queue.elevator.insert_plug(plug, now);
+        // Who may not wait was refused when it asked for its place.
+        queue.elevator.park(plug);
         if self.any_home {
             queue.run(now);
         }

@@ -250,7 +250,7 @@ impl Core {
 
     #[cold]
     pub(crate) fn end_unsent(&mut self, bio: &mut Bio, status: Status) {
-        self.ended.push(Completion {
+        self.end_early(Completion {
             cookie: bio.cookie,
             status,
             op: bio.op,
@@ -259,6 +259,11 @@ impl Core {
             wait_ns: 0,
             device_ns: 0,
         });
+    }
+
+    /// It never came to the driver.
+    pub(crate) fn end_early(&mut self, completion: Completion) {
+        self.ended.push(completion);
         self.port.nudge();
     }
 

@@ -643,3 +643,64 @@ fn a_write_under_a_depth_limit_gets_its_turn_beside_reads_that_never_end() {
         scene.ended();
     }
 }
+
+#[test]
+fn a_background_write_gets_its_turn_beside_writes_that_somebody_waits_for() {
+    let config = Config {
+        scheduler: Some("bfq".into()),
+        nr_requests: Some(16),
+        timeout_ns: 0,
+        ..Config::default()
+    };
+    let mut scene = Scene::new(shape(limits(), 1), config);
+    let mut cookie = 0;
+    let mut fill = |scene: &mut Scene| loop {
+        cookie += 1;
+        if scene.submitter.submit(write(cookie, cookie * 24 % 480, 8), scene.now).is_err() {
+            return scene.submitter.flush_plug(scene.now);
+        }
+    };
+    // So many that twelve hold all the tags writes may have, and others wait for them.
+    (1_000_000..1_000_020).for_each(|n| scene.submit(write(n, n * 24 % 480, 8)));
+    let mut background = write(0, 496, 8);
+    background.flags = Flags::NONE;
+    scene.submit(background);
+    let mut turns = 0;
+    loop {
+        fill(&mut scene);
+        scene.now = scene.now + 1_000_000;
+        scene.turn();
+        turns += 1;
+        if scene.ended().iter().any(|ended| ended.cookie == 0) {
+            break;
+        }
+        assert!(turns < 2_000, "it waits while {turns} turns go to others");
+    }
+    while scene.submitter.in_flight() > 0 {
+        scene.now = scene.now + 1_000_000;
+        scene.turn();
+        scene.ended();
+    }
+}
+
+#[test]
+fn what_may_not_wait_is_refused_when_the_scheduler_has_no_tag_for_it() {
+    let scheduler = Some("mq-deadline".into());
+    let config = Config { scheduler, nr_requests: Some(4), ..Config::default() };
+    let mut scene = Scene::new(shape(limits(), 1), config);
+    let nowait = |cookie| write(cookie, cookie * 16, 8).with(Flags::NOWAIT);
+    (0..3).for_each(|n| scene.submit(write(n, n * 16, 8)));
+    scene.submit(nowait(3));
+    scene.submitter.flush_plug(scene.now);
+    assert!(scene.ended().is_empty(), "there was a tag for it");
+    scene.submit(nowait(4));
+    scene.submitter.flush_plug(scene.now);
+    let ended = scene.ended();
+    assert_eq!((ended.len(), ended[0].status, ended[0].cookie), (1, Status::Again, 4));
+    assert_eq!(ended[0].data.len(), 4096, "its memory comes back");
+    scene.submit(write(5, 80, 8));
+    (0..20).for_each(|_| scene.turn());
+    let ended = scene.ended();
+    assert_eq!(ended.iter().filter(|ended| ended.status == Status::Ok).count(), 5);
+    assert_eq!((scene.device.stats().in_flight, scene.device.stats().errors), (0, 1));
+}
