@@ -157,12 +157,15 @@ impl Elevator {
         self.scheduler.context_started(context, lane);
     }
 
-    /// This context sends nothing more; its number may be given to another.
-    pub(crate) fn context_ended(&mut self, context: SubmitterId) {
+    /// This context sends nothing more; its number may be given to another. The lanes that may
+    /// have a reason to ask, a bit each.
+    pub(crate) fn context_ended(&mut self, context: SubmitterId) -> u64 {
         if let Some(home) = self.homes.get_mut(usize::from(context.0)) {
             *home = u16::MAX;
         }
         self.scheduler.context_ended(context, self.last_now);
+        // What the scheduler kept the device free for comes no more.
+        self.take_kicked() | std::mem::take(&mut self.lanes.denied)
     }
 
     /// Takes in what a plug held, in order: merges each, or inserts it, or lets it wait for a tag.

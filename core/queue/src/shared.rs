@@ -335,7 +335,12 @@ impl Shared {
         self.gate.leave(member);
         // A panic elsewhere may have poisoned the lock, and this may be what unwinds.
         if !std::thread::panicking() {
-            self.with_elevator(|elevator| elevator.context_ended(SubmitterId(id as u16)));
+            let lanes =
+                self.with_elevator(|elevator| elevator.context_ended(SubmitterId(id as u16)));
+            match &self.single {
+                Some(_) => self.nudge(0),
+                None => self.kick_each(lanes.unwrap_or(0)),
+            }
         }
         // Under the lock: which lanes are in use must not change meanwhile.
         let mut submitters = self.submitters.lock().expect("the submitters' lock");

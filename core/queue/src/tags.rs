@@ -146,7 +146,7 @@ impl Tags {
     #[inline]
     pub(crate) fn give(&mut self, tag: Tag) {
         match self {
-            Tags::Own(Own { free, .. }) => free.push(tag),
+            Tags::Own(own) => own.give(tag),
             Tags::Shared(share) => share.give(tag),
         }
     }
@@ -222,10 +222,29 @@ impl Own {
         *used = (out + free.len()) as u16;
     }
 
+    #[inline]
+    fn give(&mut self, tag: Tag) {
+        if self.used <= self.most {
+            self.free.push(tag);
+        } else {
+            self.give_surplus(tag);
+        }
+    }
+
+    /// A request that came under the new bound was started before the lane heard of it.
+    #[cold]
+    fn give_surplus(&mut self, tag: Tag) {
+        self.used -= 1;
+        self.aside.push(tag);
+    }
+
     fn lose(&mut self) {
-        match self.aside.pop() {
-            Some(tag) => self.free.push(tag),
-            None => self.used -= 1,
+        self.used -= 1;
+        if self.used < self.most
+            && let Some(tag) = self.aside.pop()
+        {
+            self.used += 1;
+            self.free.push(tag);
         }
     }
 
@@ -304,6 +323,7 @@ impl Share {
 
     fn tell_waiting(&self, mut tell: impl FnMut(usize)) {
         let Share { set, lane: own, short, .. } = self;
+        let within = self.within();
         set.waiting.take(|lane| {
             if lane != *own {
                 return tell(lane);
@@ -315,7 +335,7 @@ impl Share {
             // Others must find its mark again. Whoever gave a tag back while it was away has told
             // nobody, so it looks once more itself.
             set.waiting.mark(*own);
-            if set.out() < u32::from(set.words.depth()) {
+            if set.out() < u32::from(within.end) {
                 tell(*own);
             }
         });
@@ -416,6 +436,17 @@ mod tests {
         kept.iter().chain(&instead).for_each(|tag| tags.give(*tag));
         tags.bound(u16::MAX);
         assert_eq!(all(&mut tags).len(), 7);
+    }
+
+    #[test]
+    fn tags_that_are_out_when_the_bound_comes_do_not_pass_it_for_good() {
+        let mut tags = Tags::own(8, 0);
+        let held: Vec<_> = (0..6).filter_map(|_| tags.take()).collect();
+        tags.bound(4);
+        assert_eq!(all(&mut tags), []);
+        tags.lose();
+        held[1..].iter().for_each(|tag| tags.give(*tag));
+        assert_eq!(all(&mut tags).len(), 4);
     }
 
     #[test]

@@ -15,14 +15,14 @@ struct Place {
     service: Option<Box<dyn Service>>,
 }
 
-/// One less than the lower half could tell apart: the greatest numbers are the reactor's own.
-const PLACES_MAX: usize = u16::MAX as usize;
+/// Two less than the lower half could tell apart: the greatest numbers are the reactor's own.
+const PLACES_MAX: usize = u16::MAX as usize - 1;
 
 impl Services {
     /// The number of the service that is [put](Services::put) next.
     ///
     /// # Panics
-    /// With 65,535 services: more than there can be submitters and connections.
+    /// With 65,534 services: more than there can be submitters and connections.
     pub(crate) fn reserve(&mut self) -> u32 {
         if let Some(index) = self.free.pop() {
             return self.places[usize::from(index)].number;
