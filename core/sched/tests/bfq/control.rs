@@ -128,15 +128,19 @@ fn what_a_group_has_staged_outlives_it_and_a_process_takes_its_queue_along() {
     rig.insert(Rq { op: Op::Write, ..in_group(5, 2000) });
     rig.insert(Rq { group: GroupId(6), ..read(1, APART, SchedTag::NONE) });
     let name = rig.queue(0).name;
-    rig.dispatch().expect("a request");
+    let first = rig.dispatch().expect("a request");
     rig.bfq.group_removed(GroupId(5), Nanos(rig.now));
     rig.insert(in_group(6, 3000));
     assert_eq!(rig.queue(0).name, name);
+    rig.complete(first.tag);
     let mut left = 0;
-    for _ in 0..100 {
-        rig.now += 10 * MS;
+    while rig.bfq.staged() > 0 && rig.now < 1000 * MS {
+        rig.now += MS;
         rig.fire();
-        left += u64::from(rig.dispatch().is_some());
+        if let Some(rq) = rig.dispatch() {
+            rig.complete(rq.tag);
+            left += 1;
+        }
     }
     assert_eq!((left, rig.bfq.staged()), (4, 0));
 }

@@ -67,7 +67,8 @@ impl Life {
         self.rig.insert(rq);
         self.inserted += u64::from(self.rig.bfq.staged() > before);
         // Absorbed ones may have taken others along.
-        self.inserted -= (before + 1).saturating_sub(self.rig.bfq.staged()).saturating_sub(1) as u64;
+        self.inserted -=
+            (before + 1).saturating_sub(self.rig.bfq.staged()).saturating_sub(1) as u64;
     }
 
     fn ask(&mut self) {

@@ -88,14 +88,21 @@ enum Event {
     End(SchedTag),
 }
 
+/// A request, and when each part of it was asked for and by whom.
+#[derive(Clone, Debug)]
+struct Held {
+    rq: Rq,
+    parts: Vec<(usize, u64)>,
+}
+
 /// The scheduler, its tags, a device, processes.
 pub struct Rig {
     pub bfq: Bfq,
     pub now: u64,
     device: Device,
     free: Vec<SchedTag>,
-    /// What is staged or in flight, by tag, and when it was inserted.
-    places: Vec<Option<(Rq, u64)>>,
+    /// What is staged or in flight, by tag.
+    places: Vec<Option<Held>>,
     pub in_flight: usize,
     pub processes: Vec<Process>,
     events: BTreeMap<(u64, u64), Event>,
@@ -152,14 +159,18 @@ impl Rig {
     pub fn insert(&mut self, rq: Rq) -> SchedTag {
         let tag = self.free.pop().expect("a free tag");
         let rq = Rq { tag, ..rq };
-        self.places[usize::from(tag.0)] = Some((rq, self.now));
+        let parts = vec![(usize::from(rq.id.submitter().0), self.now)];
+        self.places[usize::from(tag.0)] = Some(Held { rq, parts });
         let mut absorbed = Vec::new();
         self.bfq.insert(rq, End::Tail, Nanos(self.now), &mut absorbed);
         for (kept, gone) in absorbed {
-            let (gone_rq, _) = self.places[usize::from(gone.0)].take().expect("a staged one");
-            let (rq, _) = self.places[usize::from(kept.0)].as_mut().expect("a staged one");
-            rq.sectors += gone_rq.sectors;
-            rq.segments += gone_rq.segments;
+            let tail = self.places[usize::from(gone.0)].take().expect("a staged one");
+            let held = self.places[usize::from(kept.0)].as_mut().expect("a staged one");
+            assert_eq!(held.rq.end(), tail.rq.sector, "it continues the one that keeps it");
+            held.rq.sectors += tail.rq.sectors;
+            held.rq.segments += tail.rq.segments;
+            held.parts.extend(tail.parts);
+            self.bfq.finish(gone, Nanos(self.now));
             self.free.push(gone);
         }
         tag
@@ -175,7 +186,9 @@ impl Rig {
         let bio = Rq { sectors, ..read(context, sector, SchedTag::NONE) };
         let merge = self.bfq.merge(&bio, Nanos(self.now));
         if let Merge::Back(tag) = merge {
-            self.places[usize::from(tag.0)].as_mut().expect("a staged one").0.sectors += sectors;
+            let held = self.places[usize::from(tag.0)].as_mut().expect("a staged one");
+            held.rq.sectors += sectors;
+            held.parts.push((usize::from(context), self.now));
         }
         merge
     }
@@ -183,27 +196,23 @@ impl Rig {
     /// Asks once.
     pub fn dispatch(&mut self) -> Option<Rq> {
         let rq = self.bfq.dispatch(0, Nanos(self.now))?;
-        let known = self.places[usize::from(rq.tag.0)].expect("a staged one").0;
+        let known = self.places[usize::from(rq.tag.0)].as_ref().expect("a staged one").rq;
         assert_eq!((rq.sector, rq.sectors), (known.sector, known.sectors));
         self.in_flight += 1;
         self.dispatched.push((self.now, rq));
         Some(rq)
     }
 
-    /// Ends a request; how long it took from insert to end, ns.
-    pub fn complete(&mut self, tag: SchedTag) -> u64 {
-        let (_, since) = self.places[usize::from(tag.0)].take().expect("one in flight");
-        let ended = Ended {
-            tag,
-            status: Status::Ok,
-            accepted_at: Nanos(since),
-            issued_at: Nanos(since),
-        };
+    /// Ends a request; says who asked for its parts, and when.
+    pub fn complete(&mut self, tag: SchedTag) -> Vec<(usize, u64)> {
+        let held = self.places[usize::from(tag.0)].take().expect("one in flight");
+        let since = Nanos(held.parts[0].1);
+        let ended = Ended { tag, status: Status::Ok, accepted_at: since, issued_at: since };
         self.bfq.completed(&ended, Nanos(self.now));
         self.bfq.finish(tag, Nanos(self.now));
         self.in_flight -= 1;
         self.free.push(tag);
-        self.now - since
+        held.parts
     }
 
     /// Asks, and ends what comes after `ns`.
@@ -268,17 +277,14 @@ impl Rig {
     }
 
     fn end(&mut self, tag: SchedTag) {
-        let (rq, _) = self.places[usize::from(tag.0)].expect("one in flight");
-        let wait = self.complete(tag);
-        let context = usize::from(rq.id.submitter().0);
-        let process = &mut self.processes[context];
-        // What was merged answers as many asks.
-        let asks = u64::from(rq.sectors / process.sectors);
-        process.answered += u64::from(rq.sectors);
-        process.answers += asks;
-        process.waits.push(wait);
-        let again = self.now + process.think;
-        (0..asks).for_each(|_| self.schedule(again, Event::Ask(context)));
+        for (context, since) in self.complete(tag) {
+            let process = &mut self.processes[context];
+            process.answered += u64::from(process.sectors);
+            process.answers += 1;
+            process.waits.push(self.now - since);
+            let again = self.now + process.think;
+            self.schedule(again, Event::Ask(context));
+        }
     }
 
     fn let_out(&mut self, watch: &mut impl FnMut(&Rig)) {

@@ -2,7 +2,7 @@
 
 use weir_bio::{Class, GroupId, Nanos};
 use weir_sched::mq::bfq::{Bfq, Features};
-use weir_sched::Scheduler;
+use weir_sched::{Scheduler, Setup};
 
 use super::bed::{Bed, Client, ClientId, Device, SECOND, setup, wide};
 
@@ -12,12 +12,23 @@ const TO: Nanos = Nanos(20 * SECOND);
 const APART: u64 = 1 << 26;
 
 fn bed(device: Device, tunables: &[(&str, &str)]) -> Bed {
-    let setup = setup(wide(device.is_rotational()), 256, "6.18");
+    bed_with(device, tunables, 0, |_| {})
+}
+
+/// With the `nomerges` attribute, and what else is to be said to the scheduler beforehand.
+fn bed_with(
+    device: Device,
+    tunables: &[(&str, &str)],
+    nomerges: u8,
+    prepare: impl FnOnce(&mut Bfq),
+) -> Bed {
+    let setup = Setup { nomerges, ..setup(wide(device.is_rotational()), 256, "6.18") };
     let mut bfq = Bfq::with_features(&setup, Features::UNSHARED);
     bfq.tunables_mut().set("low_latency", "0").unwrap();
     for (name, value) in tunables {
         bfq.tunables_mut().set(name, value).unwrap();
     }
+    prepare(&mut bfq);
     Bed::before(Box::new(bfq), setup, device)
 }
 
@@ -148,35 +159,43 @@ fn the_idle_class_has_everything_when_the_others_stop() {
     assert!(bytes > 14 * 90_000_000, "{bytes} bytes in 14 s");
 }
 
+/// Two requests at once are too few to tell whether the disk has a queue of its own, and until that
+/// is known it counts as having one; then only sequential readers are waited for, and the random
+/// one would have a slot of one request. So the disk is declared to have none. And the random
+/// reader comes when the rate of the disk is known: what the estimate begins with is two thirds of
+/// it, and the mix never corrects that, so a full budget would be 86 ms of reading beside 124 ms.
 #[test]
 fn p11_a_sequential_and_a_random_reader_share_a_disks_time() {
-    let solo = {
-        let mut bed = bed(Device::hdd(), &[]);
-        let client = bed.client(reader(1));
-        bytes(&mut bed, &[client])[0]
+    let (from, to) = (Nanos(12 * SECOND), Nanos(30 * SECOND));
+    let run = |beside: bool| {
+        let mut bed = bed_with(Device::hdd(), &[], 0, |bfq| bfq.decide_queueing(Some(false)));
+        let sequential = bed.client(reader(1));
+        let random = Client::random_reader(0, APART / 2, 8, 11).think(100_000);
+        let random = beside.then(|| bed.client(random.start(10 * SECOND)));
+        bed.run_until(to);
+        let held = |client| {
+            let done = bed.record(client).done.iter().filter(|done| done.completed >= from);
+            done.map(|done| done.completed.since(done.issued)).sum::<u64>() as f64
+        };
+        let times = (held(sequential), random.map_or(0.0, held));
+        (bed.record(sequential).bytes_between(from, to) as f64, times)
     };
-    let mut bed = bed(Device::hdd(), &[]);
-    let sequential = bed.client(reader(1));
-    let random = bed.client(Client::random_reader(0, APART / 2, 8, 11).think(100_000));
-    let got = bytes(&mut bed, &[sequential, random]);
-    let held = |client| {
-        let done = bed.record(client).done.iter().filter(|done| done.completed >= FROM);
-        done.map(|done| done.completed.since(done.issued)).sum::<u64>() as f64
-    };
-    let part = held(sequential) / (held(sequential) + held(random));
-    assert!((part - 0.5).abs() <= 0.15, "the sequential reader has {part:.2} of the time");
-    assert!(got[0] >= 0.4 * solo, "{:.0} of {solo:.0} bytes alone", got[0]);
+    let (alone, _) = run(false);
+    let (beside, (sequential, random)) = run(true);
+    let part = sequential / (sequential + random);
+    assert!((part - 0.5).abs() <= 0.15 * 0.5, "the sequential reader has {part:.2} of the time");
+    assert!(beside >= 0.4 * alone, "{beside:.0} of {alone:.0} bytes alone");
 }
 
+/// Without merges: what merges into a staged request is no step of its own for the seek history,
+/// and a reader whose requests grow in the queue would pass for one that jumps about.
 #[test]
 fn p16_an_async_writer_counts_three_times_unless_it_is_the_heavier() {
     for (level, reader_due, writer_due) in [(4, 3.0, 1.0), (3, 40.0, 50.0), (5, 40.0, 10.0)] {
-        let mut bed = bed(Device::f(), &[]);
+        let mut bed = bed_with(Device::f(), &[], 2, |_| {});
         let writer = Client::writer(2 * APART, 256).background().depth(8);
-        let clients = [
-            bed.client(reader(1).depth(8)),
-            bed.client(writer.prio(Class::BestEffort, level)),
-        ];
+        let clients =
+            [bed.client(reader(1).depth(8)), bed.client(writer.prio(Class::BestEffort, level))];
         let got = bytes(&mut bed, &clients);
         let ratio = got[0] / got[1];
         let due = reader_due / writer_due;

@@ -131,5 +131,4 @@ fn a_process_that_wakes_another_is_found_and_served_while_the_device_is_kept() {
     }
     assert!(rig.queue(1).has_waker);
     assert!(!rig.queue(0).has_waker);
-
 }

@@ -144,12 +144,8 @@ impl Bfq {
         let left = self.budget_left(id);
         self.judge_sharing(id);
         let empty = self.queue(id).is_empty();
-        if self.set.low_latency && empty {
-            if self.queue(id).in_flight == 0 {
-                self.compute_soft_rt_next(id, now);
-            } else {
-                self.queue_mut(id).raise.soft_rt_due = true;
-            }
+        if self.set.low_latency && empty && self.queue(id).in_flight == 0 {
+            self.compute_soft_rt_next(id, now);
         }
         self.learn_budget(id, reason);
         // An empty queue that idling is to protect keeps its turn.
@@ -216,16 +212,13 @@ impl Bfq {
         }
         self.last_completion = now;
         self.last_completed = Some(self.queue(id).handle(id));
-        let interactive = self.forest[self.queue(id).entity].coefficient == INTERACTIVE;
         let queue = self.queue_mut(id);
         queue.in_flight -= 1;
         queue.last_end = now.0;
         queue.think.ended(now);
-        if queue.in_flight == 0 && queue.is_empty() {
-            if !queue.busy {
-                queue.drained = Some(now.0);
-            }
-            if queue.raise.soft_rt_due && !interactive {
+        if queue.in_flight == 0 && !queue.busy {
+            queue.drained = Some(now.0);
+            if self.set.low_latency && self.coefficient(id) != INTERACTIVE {
                 self.compute_soft_rt_next(id, now);
             }
             self.recount(id);

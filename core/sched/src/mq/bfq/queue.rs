@@ -64,8 +64,6 @@ pub(super) struct Raise {
     pub(super) service: u64,
     /// Before this no batch is isochronous.
     pub(super) soft_rt_next: u64,
-    /// The next start is still to be computed when the last request has completed.
-    pub(super) soft_rt_due: bool,
     /// Since when it has been backlogged, and what it received since, sectors.
     pub(super) backlog_started: u64,
     pub(super) backlog_service: u64,
@@ -129,7 +127,7 @@ pub(super) struct Queue {
     pub(super) busy_after: Option<QueueId>,
     /// Under which weight it is counted for the symmetry test.
     pub(super) counted: Option<u8>,
-    /// Counted among those of its group that have requests queued or in flight.
+    /// Counted among those of its group that are busy or have requests in flight.
     pub(super) pending: bool,
     /// The FIFO has been looked at in this slot.
     pub(super) fifo_checked: bool,
