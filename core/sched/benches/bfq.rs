@@ -10,7 +10,7 @@
 #![forbid(unsafe_code)]
 
 use weir_bio::{
-    Flags, GroupId, IoPrio, Limits, Nanos, Op, Prng, RqId, Rq, SchedTag, Status, SubmitterId,
+    Flags, GroupId, IoPrio, Limits, Nanos, Op, Prng, Rq, RqId, SchedTag, Status, SubmitterId,
 };
 use weir_sched::mq::bfq::Bfq;
 use weir_sched::{Absorbed, End, Ended, Merge, Scheduler, Setup};

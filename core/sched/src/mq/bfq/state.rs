@@ -142,7 +142,7 @@ impl Bfq {
             weight: entity.weight,
             coefficient: entity.coefficient,
             raised_for: queue.raise.period,
-            queued: queue.order.len(),
+            queued: queue.queued as usize,
             in_flight: queue.in_flight,
             seeky: queue.seeks.is_seeky(),
             in_large_burst: queue.in_large_burst,
