@@ -81,13 +81,18 @@ fn expect_close(what: &str, ours: f64, kernel: f64) {
 }
 
 /// A reader of single random blocks with 20 ms between them, and four sequential writers.
+///
+/// One that thinks for exactly 20 ms falls into step with the disk, and meets one phase of its
+/// round over the writers for ever: which one, a tenth of a millisecond of thinking decides. In the
+/// guest nothing keeps the two in step. So each phase of a round, four writers' commands and its
+/// own, is as likely as any other.
 fn reader_against_writers(
     scheduler: &str,
     tunables: &[(&'static str, &str)],
 ) -> (Latencies, Vec<f64>) {
     let mut bed = bed(scheduler, one_at_a_time(), tunables);
     let reader = Client::random_reader(0, APART, KIB_4, 1).think(20 * MILLISECOND + RETURN_NS);
-    let reader = bed.client(reader);
+    let reader = bed.client(reader.dither(5 * (SERVICE_NS + OVERHEAD_NS), 5));
     let writers: Vec<_> = (1..5)
         .map(|place| {
             let writer = Client::writer(place * APART, KIB_32).depth(16);
@@ -97,9 +102,6 @@ fn reader_against_writers(
     bed.run_until(TO);
     let writers = writers.iter().map(|writer| iops(&bed, *writer)).collect();
     let reader = latencies(&bed, reader);
-    // Printed and not bounded: latencies of a reader that thinks for a fixed time gather in a few
-    // peaks a command apart, and the median is in one of them. It is above the kernel's.
-    eprintln!("{scheduler}: the reader's p50 is {:.1} ms", ms(reader.percentile(50)));
     (reader, writers)
 }
 
@@ -115,6 +117,7 @@ fn expect_even(what: &str, figures: &[f64], kernel_ratio: f64) {
 fn a_thinking_reader_waits_no_longer_before_mq_deadline_than_in_the_kernel() {
     let (reader, writers) = reader_against_writers("mq-deadline", &[]);
     expect_at_most("mean, ms", ms(reader.mean()), 10.8);
+    expect_at_most("p50, ms", ms(reader.percentile(50)), 7.9);
     expect_at_most("p99, ms", ms(reader.percentile(99)), 25.0);
     expect_at_most("max, ms", ms(reader.max()), 52.7);
     expect_even("writers", &writers, 752.0 / 581.0);
@@ -122,13 +125,13 @@ fn a_thinking_reader_waits_no_longer_before_mq_deadline_than_in_the_kernel() {
 }
 
 #[test]
-#[ignore = "not so yet: the reader waits 8.8 ms on average, in the kernel 6.6"]
 fn a_thinking_reader_waits_no_longer_before_bfq_than_in_the_kernel() {
     if !can_run("bfq") {
         return;
     }
     let (reader, writers) = reader_against_writers("bfq", &[("low_latency", "1")]);
-    expect_at_most("mean, ms", ms(reader.mean()), 6.6);
+    expect_close("mean, ms", ms(reader.mean()), 6.6);
+    expect_close("p50, ms", ms(reader.percentile(50)), 6.4);
     expect_at_most("p99, ms", ms(reader.percentile(99)), 10.6);
     expect_at_most("max, ms", ms(reader.max()), 13.9);
     expect_even("writers", &writers, 225.0 / 220.0);
@@ -162,23 +165,44 @@ fn groups_before_bfq_share_no_farther_from_their_weights_than_in_the_kernel() {
     assert!(sum >= (124.6 + 227.4 + 461.7) * 0.85, "{sum:.0} I/Os a second in all");
 }
 
+/// When each of 32 writers of 1 MiB that begin together ends, s.
+fn ends_of_writers(device: Device, low_latency: &str, stride: u32) -> Vec<f64> {
+    let mut bed = bed("bfq", device, &[("low_latency", low_latency)]);
+    let writers: Vec<_> = (0..32)
+        .map(|place| {
+            let writer = Client::writer(place * APART / 16, KIB_16).stride(u64::from(stride));
+            bed.client(writer.depth(4).ios(64).think(RETURN_NS).gap(GAP_NS))
+        })
+        .collect();
+    bed.run_out();
+    let ends = writers.iter().map(|writer| bed.record(*writer).finished_at);
+    ends.map(|at| ms(at.expect("an end").0) / 1000.0).collect()
+}
+
+/// 2,048 I/Os of 2.2 ms each last 4.6 s one by one, and the kernel's lasted 4.5 to 5.6 s: nothing
+/// merged there. So the blocks are a gap apart here.
 #[test]
-#[ignore = "not so yet: with low_latency=1 the last ends 16 times as late as the first"]
 fn writers_that_begin_together_before_bfq_end_as_evenly_as_in_the_kernel() {
     if !can_run("bfq") {
         return;
     }
     for (low_latency, earliest, latest) in [("1", 4.95, 5.64), ("0", 4.51, 5.6)] {
-        let mut bed = bed("bfq", one_at_a_time(), &[("low_latency", low_latency)]);
-        let writers: Vec<_> = (0..32)
-            .map(|place| {
-                let writer = Client::writer(place * APART / 16, KIB_16).depth(4).ios(64);
-                bed.client(writer.think(RETURN_NS).gap(GAP_NS))
-            })
-            .collect();
-        bed.run_out();
-        let ends = writers.iter().map(|writer| bed.record(*writer).finished_at);
-        let ends: Vec<f64> = ends.map(|at| ms(at.expect("an end").0) / 1000.0).collect();
+        let ends = ends_of_writers(one_at_a_time(), low_latency, 2 * KIB_16);
+        let last = ends.iter().copied().fold(0.0, f64::max);
+        expect_even(&format!("ends with low_latency={low_latency}"), &ends, latest / earliest);
+        expect_at_most("the last end, s", last, latest);
+    }
+}
+
+/// Where blocks touch they merge, four to a command. Measured on Linux 6.18: a loop device over a
+/// file whose every command takes 2.1 ms and some, the driver taking four.
+#[test]
+fn writers_whose_blocks_merge_end_as_evenly_before_bfq_as_in_the_kernel() {
+    if !can_run("bfq") {
+        return;
+    }
+    for (low_latency, earliest, latest) in [("1", 1.55, 1.62), ("0", 1.24, 1.32)] {
+        let ends = ends_of_writers(one_at_a_time().with_depth(4), low_latency, KIB_16);
         let last = ends.iter().copied().fold(0.0, f64::max);
         expect_even(&format!("ends with low_latency={low_latency}"), &ends, latest / earliest);
         expect_at_most("the last end, s", last, latest);

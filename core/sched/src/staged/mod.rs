@@ -6,8 +6,8 @@
 //! are contiguous, never as ranges of one request.
 
 mod gap;
-mod node;
-mod order;
+pub(crate) mod node;
+pub(crate) mod order;
 
 #[cfg(test)]
 mod order_tests;

@@ -225,6 +225,12 @@ impl Order {
         }
     }
 
+    /// The one of the lowest sector.
+    #[inline]
+    pub(crate) fn first(&self) -> Option<SchedTag> {
+        (self.first != SchedTag::NONE).then_some(self.first)
+    }
+
     /// The first whose sector is `sector` or higher.
     #[inline]
     pub(crate) fn first_from(&mut self, nodes: &Nodes, sector: u64) -> Option<SchedTag> {

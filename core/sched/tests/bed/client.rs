@@ -31,6 +31,8 @@ pub struct Client {
     pub(super) sectors: u32,
     pub(super) depth: usize,
     pub(super) think_ns: u64,
+    /// By how much at most it thinks longer at times, and what decides it.
+    pub(super) dither: Option<(u64, Prng)>,
     pub(super) gap_ns: u64,
     pub(super) every_ns: Option<u64>,
     pub(super) ioprio: IoPrio,
@@ -48,6 +50,7 @@ impl Client {
             sectors,
             depth: 1,
             think_ns: 0,
+            dither: None,
             gap_ns: 0,
             every_ns: None,
             ioprio: IoPrio::NONE,
@@ -111,6 +114,18 @@ impl Client {
     /// From an answer to the next I/O in its place.
     pub fn think(self, think_ns: u64) -> Client {
         Client { think_ns, ..self }
+    }
+
+    /// It thinks up to so much longer, each length as often as any other. A client that always
+    /// thinks as long falls into step with the device, and sees one phase of it only.
+    pub fn dither(self, dither_ns: u64, seed: u64) -> Client {
+        Client { dither: Some((dither_ns, Prng::new(seed))), ..self }
+    }
+
+    /// How long it thinks now.
+    pub(super) fn thinks(&mut self) -> u64 {
+        let longer = self.dither.as_mut().map_or(0, |(most, prng)| prng.below(*most + 1));
+        self.think_ns + longer
     }
 
     /// The least time between two of its submissions: what a submission costs the process.

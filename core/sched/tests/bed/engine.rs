@@ -334,7 +334,7 @@ impl Bed {
             let seat = &mut self.seats[client];
             seat.under_way -= 1;
             seat.record.done.push(Done { submitted, issued, completed, sectors });
-            let think_ns = seat.client.think_ns;
+            let think_ns = seat.client.thinks();
             if seat.client.every_ns.is_none() {
                 self.schedule(self.now + think_ns, Event::Submission(client));
             } else {

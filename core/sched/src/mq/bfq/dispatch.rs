@@ -5,7 +5,7 @@ use weir_bio::{Nanos, Rq, SchedTag};
 
 use super::Bfq;
 use super::entity::{IDLE, Kind, QueueId};
-use super::queue::{Expiry, NodeState};
+use super::queue::{Expiry, TagState};
 use super::raise::{INTERACTIVE, SOFT_RT};
 
 impl Bfq {
@@ -101,7 +101,7 @@ impl Bfq {
         if self.rate.dispatched(&rq, self.in_flight, now) {
             self.derive_max_budget();
         }
-        self.node_mut(tag).state = NodeState::Dispatched;
+        self.owner_mut(tag).state = TagState::Dispatched;
         self.queue_mut(id).in_flight += 1;
         self.in_flight += 1;
         self.last_position = rq.end();
@@ -144,12 +144,8 @@ impl Bfq {
         let left = self.budget_left(id);
         self.judge_sharing(id);
         let empty = self.queue(id).is_empty();
-        if self.set.low_latency && empty {
-            if self.queue(id).in_flight == 0 {
-                self.compute_soft_rt_next(id, now);
-            } else {
-                self.queue_mut(id).raise.soft_rt_due = true;
-            }
+        if self.set.low_latency && empty && self.queue(id).in_flight == 0 {
+            self.compute_soft_rt_next(id, now);
         }
         self.learn_budget(id, reason);
         // An empty queue that idling is to protect keeps its turn.
@@ -197,18 +193,18 @@ impl Bfq {
 
     /// The device answered a request, or the driver handed it back.
     pub(super) fn ended(&mut self, tag: SchedTag, now: Nanos) {
-        let node = *self.node(tag);
+        let owner = *self.owner(tag);
         let kept_for = self.idle_until.and(self.in_service).map(|id| {
             let queue = self.queue(id);
-            queue.order.len() + queue.in_flight as usize
+            (queue.queued + queue.in_flight) as usize
         });
         self.queueing.observe(self.in_flight, self.staged, kept_for);
         let before = self.in_flight;
         self.in_flight -= 1;
-        if node.state != NodeState::Dispatched {
+        if owner.state != TagState::Dispatched {
             return;
         }
-        let id = node.queue;
+        let id = owner.queue;
         self.end_sample(id, tag, before, now);
         self.forget_request(id, tag);
         if self.rate.completed(now) {
@@ -216,16 +212,13 @@ impl Bfq {
         }
         self.last_completion = now;
         self.last_completed = Some(self.queue(id).handle(id));
-        let interactive = self.forest[self.queue(id).entity].coefficient == INTERACTIVE;
         let queue = self.queue_mut(id);
         queue.in_flight -= 1;
         queue.last_end = now.0;
         queue.think.ended(now);
-        if queue.in_flight == 0 && queue.is_empty() {
-            if !queue.busy {
-                queue.drained = Some(now.0);
-            }
-            if queue.raise.soft_rt_due && !interactive {
+        if queue.in_flight == 0 && !queue.busy {
+            queue.drained = Some(now.0);
+            if self.set.low_latency && self.coefficient(id) != INTERACTIVE {
                 self.compute_soft_rt_next(id, now);
             }
             self.recount(id);
@@ -252,9 +245,9 @@ impl Bfq {
 
     /// A request's tag is no longer held for queue `id`.
     pub(super) fn forget_request(&mut self, id: QueueId, tag: SchedTag) {
-        let node = self.node_mut(tag);
-        node.state = NodeState::Free;
-        let who = node.rq.id.submitter();
+        let owner = self.owner_mut(tag);
+        owner.state = TagState::Free;
+        let who = owner.context;
         let context = self.context_mut(who);
         context.outstanding = context.outstanding.saturating_sub(1);
         let entity = self.queue(id).entity;

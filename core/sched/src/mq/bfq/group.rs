@@ -16,7 +16,7 @@ const ASYNC_QUEUES: usize = 17;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Group {
     async_queues: [Option<QueueId>; ASYNC_QUEUES],
-    /// Queues in it, not in groups below, with requests queued or in flight.
+    /// Queues in it, not in groups below, that are busy or have requests in flight.
     pub(super) pending: u32,
 }
 

@@ -11,7 +11,7 @@ const RAISED_SLICE_NS: u64 = 20_000_000;
 /// The most an idle slice of a seeky queue is when nothing depends on it, ns.
 const SEEKY_SLICE_NS: u64 = 2_000_000;
 
-/// Queues with requests queued or in flight that are not raised, by their weight.
+/// Queues that are busy or have requests in flight and are not raised, by their weight.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct WeightCounts {
     /// By weight / 10.
@@ -56,7 +56,9 @@ impl Bfq {
     pub(super) fn recount(&mut self, id: QueueId) {
         let queue = &self.queues[id.index()];
         let entity = &self.forest[queue.entity];
-        let pending = queue.next.is_some() || queue.in_flight > 0;
+        // A queue in service that has nothing at the moment still is one of those that compete:
+        // were it not, it would lose the device whenever it thinks.
+        let pending = queue.busy || queue.in_flight > 0;
         let weight = (pending && entity.coefficient == 1).then_some((entity.base / 10) as u8);
         if weight != queue.counted {
             if let Some(old) = queue.counted {

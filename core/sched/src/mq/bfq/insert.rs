@@ -1,10 +1,10 @@
 //! A request arrives. Source: the BFQ spec, A6, insert and the transition from idle to busy.
 
-use weir_bio::{Nanos, Rq, SchedTag};
+use weir_bio::{Nanos, Rq};
 
 use super::Bfq;
 use super::entity::QueueId;
-use super::queue::{Expiry, Node, NodeState};
+use super::queue::{Expiry, Owner, TagState};
 
 /// While the device is kept for throughput, a sole request smaller than this may wait for more to
 /// merge with, sectors.
@@ -48,24 +48,20 @@ impl Bfq {
     fn link(&mut self, id: QueueId, rq: &Rq, now: Nanos) -> bool {
         let tag = rq.tag;
         let expire = if rq.is_sync() { self.set.fifo_sync_ns } else { self.set.fifo_async_ns };
-        let node = self.node_mut(tag);
-        debug_assert_eq!(node.state, NodeState::Free, "tag {} is in use", tag.0);
-        *node = Node {
-            rq: *rq,
-            deadline: now.0.saturating_add(expire),
-            before: SchedTag::NONE,
-            after: SchedTag::NONE,
-            queue: id,
-            state: NodeState::Staged,
-        };
-        self.fifo_push(id, tag);
+        let owner = self.owner_mut(tag);
+        debug_assert_eq!(owner.state, TagState::Free, "tag {} is in use", tag.0);
+        *owner = Owner { queue: id, context: rq.id.submitter(), state: TagState::Staged };
+        let node = &mut self.nodes[tag];
+        node.rq = *rq;
+        node.deadline = Nanos(now.0.saturating_add(expire));
+        self.orders[id.index()].insert(&mut self.nodes, tag);
         self.staged += 1;
         self.add_merge_target(tag);
-        let last = self.last_position;
-        let queue = self.queue_mut(id);
-        queue.order.insert(rq.sector, tag);
+        let queue = &mut self.queues[id.index()];
+        queue.fifo.push(&mut self.nodes, tag);
+        queue.queued += 1;
         let (entity, old) = (queue.entity, queue.next);
-        let next = old.map_or(tag, |old| self.choose(old, tag, last));
+        let next = old.map_or(tag, |old| self.choose(old, tag, self.last_position));
         self.queue_mut(id).next = Some(next);
         self.forest[entity].allocated += 1;
         let level = self.forest[entity].level;
@@ -167,7 +163,7 @@ impl Bfq {
     /// The queue for which the device is kept has a request.
     fn interrupt_idling(&mut self, id: QueueId, rq: &Rq, now: Nanos) {
         let late = now >= self.slot_deadline;
-        let sole = self.queue(id).order.len() == 1;
+        let sole = self.queue(id).queued == 1;
         if sole && rq.sectors < SMALL && self.idles_for_throughput(id) && !late {
             return;
         }

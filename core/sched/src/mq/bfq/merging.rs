@@ -11,7 +11,7 @@ use crate::merge::{Fit, Side, fit};
 
 use super::Bfq;
 use super::entity::QueueId;
-use super::queue::NodeState;
+use super::queue::TagState;
 
 impl Bfq {
     pub(super) fn add_merge_target(&mut self, tag: SchedTag) {
@@ -33,7 +33,7 @@ impl Bfq {
         }
         let Some(id) = self.queue_now(bio) else { return Merge::No };
         let id = self.cooperate(bio.id.submitter(), id, bio.sector, now);
-        if let Some(tag) = self.last_merge.filter(|tag| self.node(*tag).queue == id) {
+        if let Some(tag) = self.last_merge.filter(|tag| self.owner(*tag).queue == id) {
             match self.judge(tag, bio) {
                 Fit::Joins(Side::Back) => return self.merge_back(tag, bio, now),
                 Fit::Joins(Side::Front) => return self.merge_front(tag, bio, now),
@@ -44,14 +44,14 @@ impl Bfq {
         if self.nomerges == 1 {
             return Merge::No;
         }
-        if let Some(tag) = self.hash.find(bio.sector).filter(|tag| self.node(*tag).queue == id) {
+        if let Some(tag) = self.hash.find(bio.sector).filter(|tag| self.owner(*tag).queue == id) {
             match self.judge(tag, bio) {
                 Fit::Joins(Side::Back) => return self.merge_back(tag, bio, now),
                 Fit::TooLarge => return Merge::No,
                 Fit::Joins(Side::Front) | Fit::Apart => {}
             }
         }
-        if let Some(tag) = self.queue(id).order.find(bio.end())
+        if let Some(tag) = self.orders[id.index()].starting_at(&self.nodes, bio.end())
             && self.judge(tag, bio) == Fit::Joins(Side::Front)
         {
             return self.merge_front(tag, bio, now);
@@ -75,10 +75,9 @@ impl Bfq {
 
     fn merge_back(&mut self, tag: SchedTag, bio: &Rq, now: Nanos) -> Merge {
         self.append(tag, bio);
-        let id = self.node(tag).queue;
-        let rank = self.queue(id).order.rank(self.node(tag).rq.sector, tag);
-        let after = self.queue(id).order.at(rank + 1);
-        let joined = after.filter(|after| self.joins_back(tag, &self.node(*after).rq));
+        let after = self.node(tag).after;
+        let joined = (after != SchedTag::NONE && self.joins_back(tag, &self.node(after).rq))
+            .then_some(after);
         if let Some(gone) = joined {
             self.absorb(tag, gone, now);
         }
@@ -90,11 +89,10 @@ impl Bfq {
     }
 
     fn merge_front(&mut self, tag: SchedTag, bio: &Rq, now: Nanos) -> Merge {
-        let id = self.node(tag).queue;
-        let rank = self.queue(id).order.rank(self.node(tag).rq.sector, tag);
-        let before = rank.checked_sub(1).and_then(|rank| self.queue(id).order.at(rank));
+        let before = self.node(tag).before;
         self.prepend(tag, bio);
-        let joined = before.filter(|before| self.joins_back(*before, &self.node(tag).rq));
+        let joined = (before != SchedTag::NONE && self.joins_back(before, &self.node(tag).rq))
+            .then_some(before);
         if let Some(kept) = joined {
             self.absorb(kept, tag, now);
             self.grown(kept);
@@ -119,14 +117,13 @@ impl Bfq {
 
     /// `tag` takes in `bio`, which ends where it begins.
     pub(super) fn prepend(&mut self, tag: SchedTag, bio: &Rq) {
-        let id = self.node(tag).queue;
-        let start = self.node(tag).rq.sector;
-        self.queue_mut(id).order.remove(start, tag);
+        let id = self.owner(tag).queue;
+        self.orders[id.index()].remove(&mut self.nodes, tag);
         let node = self.node_mut(tag);
         node.rq.sector = bio.sector;
         node.rq.sectors += bio.sectors;
         node.rq.segments = node.rq.segments.saturating_add(bio.segments);
-        self.queue_mut(id).order.insert(bio.sector, tag);
+        self.orders[id.index()].insert(&mut self.nodes, tag);
         if self.node(tag).rq.is_mergeable() {
             self.last_merge = Some(tag);
         }
@@ -134,7 +131,7 @@ impl Bfq {
 
     /// `kept` takes in its neighbour `gone` of the same queue, which disappears.
     fn absorb(&mut self, kept: SchedTag, gone: SchedTag, now: Nanos) {
-        let id = self.node(kept).queue;
+        let id = self.owner(kept).queue;
         let rq = self.node(gone).rq;
         if self.node(gone).deadline < self.node(kept).deadline {
             self.fifo_move_before(id, kept, gone);
@@ -154,7 +151,7 @@ impl Bfq {
 
     /// A staged request is larger than it was: what its queue is to be given may be, too.
     pub(super) fn grown(&mut self, tag: SchedTag) {
-        let id = self.node(tag).queue;
+        let id = self.owner(tag).queue;
         let old = self.queue(id).next.expect("the queue of a staged request has a next one");
         let next = self.choose(old, tag, self.last_position);
         self.queue_mut(id).next = Some(next);
@@ -194,9 +191,8 @@ impl Bfq {
             return None;
         }
         let fits = |tag: &SchedTag| {
-            self.node(*tag).queue == id
-                && self.node(*tag).state == NodeState::Staged
-                && self.joins_back(*tag, rq)
+            let owner = self.owner(*tag);
+            owner.queue == id && owner.state == TagState::Staged && self.joins_back(*tag, rq)
         };
         self.last_merge
             .filter(fits)

@@ -5,7 +5,7 @@
 //! needs. Which queue is next is B-WF2Q+'s choice, by weight, at every level of the groups.
 //!
 //! By file: the tree of entities (`entity`, `heap`, `wf2q`), requests of a queue (`queue`,
-//! `order`, `merging`), who has which queue (`process`, `group`, `join`), the service loop
+//! `merging`), who has which queue (`process`, `group`, `join`), the service loop
 //! (`insert`, `dispatch`, `budget`, `idle`), what is learnt (`rate`, `think`), the heuristics
 //! (`raise`, `inject`, `waker`, `burst`), limits on tags (`limit`).
 //!
@@ -23,7 +23,6 @@ mod insert;
 mod join;
 mod limit;
 mod merging;
-mod order;
 mod process;
 mod queue;
 mod raise;
@@ -36,11 +35,13 @@ mod wf2q;
 
 use std::collections::{BTreeMap, VecDeque};
 
-use weir_bio::{Flags, GroupId, IoPrio, Limits, Nanos, Op, Rq, RqId, SchedTag, SubmitterId};
+use weir_bio::{GroupId, IoPrio, Limits, Nanos, Op, Rq, SchedTag, SubmitterId};
 
 use crate::contract::{Absorbed, End, Ended, Merge, Scheduler, Setup, Wants};
 use crate::hash::MergeHash;
 use crate::merge::Side;
+use crate::staged::node::Nodes;
+use crate::staged::order::Order;
 use crate::tunable::Tunables;
 
 use burst::Burst;
@@ -50,7 +51,7 @@ use idle::WeightCounts;
 use inject::Sample;
 use join::LastCreated;
 use process::Context;
-use queue::{Handle, Node, NodeState, Queue};
+use queue::{Handle, Owner, Queue, TagState};
 use rate::{Queueing, RateMeter};
 use tunables::Settings;
 
@@ -68,7 +69,8 @@ pub struct Bfq {
     nomerges: u8,
     nr_requests: u16,
 
-    nodes: Vec<Node>,
+    nodes: Nodes,
+    owners: Vec<Owner>,
     /// Served before everything else, last in first, and no queue's business.
     head: VecDeque<Rq>,
     hash: MergeHash,
@@ -82,6 +84,8 @@ pub struct Bfq {
     group_levels: BTreeMap<u32, LevelId>,
     free_levels: Vec<LevelId>,
     queues: Vec<Queue>,
+    /// The staged requests of each queue by sector; empty when its place is given to another.
+    orders: Vec<Order>,
     free_queues: Vec<QueueId>,
     births: u64,
     contexts: Vec<Context>,
@@ -139,7 +143,8 @@ impl Bfq {
             rotational,
             nomerges: setup.nomerges,
             nr_requests: setup.nr_requests,
-            nodes: vec![free_node(); usize::from(setup.nr_requests)],
+            nodes: Nodes::new(setup.nr_requests),
+            owners: vec![Owner::NOBODY; usize::from(setup.nr_requests)],
             head: VecDeque::new(),
             hash: MergeHash::new(setup.nr_requests),
             last_merge: None,
@@ -150,6 +155,7 @@ impl Bfq {
             group_levels: BTreeMap::new(),
             free_levels: Vec::new(),
             queues: Vec::new(),
+            orders: Vec::new(),
             free_queues: Vec::new(),
             births: 0,
             contexts: Vec::new(),
@@ -188,24 +194,6 @@ impl Bfq {
     }
 }
 
-fn free_node() -> Node {
-    let rq = Rq {
-        sector: 0,
-        sectors: 0,
-        id: RqId(0),
-        flags: Flags::NONE,
-        group: GroupId(0),
-        ioprio: IoPrio::NONE,
-        hint: 0,
-        tag: SchedTag::NONE,
-        op: Op::Read,
-        segments: 0,
-    };
-    let none = SchedTag::NONE;
-    let (queue, state) = (QueueId(0), NodeState::Free);
-    Node { rq, deadline: 0, before: none, after: none, queue, state }
-}
-
 impl Scheduler for Bfq {
     fn name(&self) -> &'static str {
         "bfq"
@@ -223,9 +211,7 @@ impl Scheduler for Bfq {
     fn insert(&mut self, rq: Rq, at: End, now: Nanos, absorbed: &mut Absorbed) {
         self.catch_up(now);
         if at == End::Head {
-            let node = self.node_mut(rq.tag);
-            node.rq = rq;
-            node.state = NodeState::Bypass;
+            self.owner_mut(rq.tag).state = TagState::Bypass;
             self.head.push_front(rq);
             return;
         }
@@ -244,15 +230,14 @@ impl Scheduler for Bfq {
     fn completed(&mut self, ended: &Ended, now: Nanos) {
         self.catch_up(now);
         self.ended(ended.tag, now);
-        let node = self.node_mut(ended.tag);
-        node.state = NodeState::Free;
+        self.owner_mut(ended.tag).state = TagState::Free;
     }
 
     fn requeue(&mut self, tag: SchedTag, now: Nanos) {
         self.catch_up(now);
         self.ended(tag, now);
         self.drop_sample(tag);
-        self.node_mut(tag).state = NodeState::Bypass;
+        self.owner_mut(tag).state = TagState::Bypass;
     }
 
     fn staged(&self) -> usize {
@@ -283,7 +268,9 @@ impl Scheduler for Bfq {
     fn depth_changed(&mut self, nr_requests: u16) {
         assert_eq!(self.staged(), 0, "the depth changes while nothing is staged");
         self.nr_requests = nr_requests;
-        self.nodes.resize(usize::from(nr_requests), free_node());
+        self.nodes = Nodes::new(nr_requests);
+        self.owners.resize(usize::from(nr_requests), Owner::NOBODY);
+        self.orders.fill(Order::new(nr_requests, self.limits.capacity));
         self.hash = MergeHash::new(nr_requests);
     }
 
@@ -346,9 +333,9 @@ impl Scheduler for Bfq {
                 rq
             }
             None => {
-                let node = self.node(tag);
-                assert_eq!(node.state, NodeState::Staged, "tag {} is not staged", tag.0);
-                let id = node.queue;
+                let owner = self.owner(tag);
+                assert_eq!(owner.state, TagState::Staged, "tag {} is not staged", tag.0);
+                let id = owner.queue;
                 self.serve(id, tag, now)
             }
         }

@@ -3,6 +3,8 @@
 
 use weir_bio::{Class, GroupId, IoPrio, Nanos, Rq, SubmitterId};
 
+use crate::staged::order::Order;
+
 use super::Bfq;
 use super::entity::{BE, IDLE, Kind, LevelId, QueueId, RT};
 use super::join::Saved;
@@ -155,7 +157,10 @@ impl Bfq {
         queue.max_budget = self.max_budget * 2 / 3;
         match self.queues.get_mut(id.index()) {
             Some(place) => *place = queue,
-            None => self.queues.push(queue),
+            None => {
+                self.queues.push(queue);
+                self.orders.push(Order::new(self.nr_requests, self.limits.capacity));
+            }
         }
         id
     }

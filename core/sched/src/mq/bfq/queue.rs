@@ -3,29 +3,30 @@
 use weir_bio::{Nanos, Rq, SchedTag, SubmitterId};
 
 use crate::nearest::{BackSeek, prefers};
+use crate::staged::Fifo;
+use crate::staged::node::Node;
 use crate::think_time::ThinkTime;
 
 use super::Bfq;
 use super::entity::{EntityId, QueueId};
-use super::order::Order;
 use super::think::SeekHistory;
 
-/// A staged or dispatched request, at the index of its tag.
+/// Whose a tag's request is and where, at the index of the tag. What is staged has a node as well.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Node {
-    pub(super) rq: Rq,
-    /// When its place in the FIFO makes it next, ns.
-    pub(super) deadline: u64,
-    /// Neighbours in the FIFO.
-    pub(super) before: SchedTag,
-    pub(super) after: SchedTag,
+pub(super) struct Owner {
     pub(super) queue: QueueId,
-    pub(super) state: NodeState,
+    pub(super) context: SubmitterId,
+    pub(super) state: TagState,
 }
 
-/// Where a node's request is.
+impl Owner {
+    pub(super) const NOBODY: Owner =
+        Owner { queue: QueueId(0), context: SubmitterId(0), state: TagState::Free };
+}
+
+/// Where a tag's request is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum NodeState {
+pub(super) enum TagState {
     /// Nowhere: the tag is free.
     Free,
     /// In its queue.
@@ -64,8 +65,6 @@ pub(super) struct Raise {
     pub(super) service: u64,
     /// Before this no batch is isochronous.
     pub(super) soft_rt_next: u64,
-    /// The next start is still to be computed when the last request has completed.
-    pub(super) soft_rt_due: bool,
     /// Since when it has been backlogged, and what it received since, sectors.
     pub(super) backlog_started: u64,
     pub(super) backlog_service: u64,
@@ -117,10 +116,10 @@ pub(super) struct Queue {
     /// Priority level, 0..=7.
     pub(super) level: u8,
 
-    pub(super) order: Order,
+    /// Requests queued; their order by sector is in a table beside this one.
+    pub(super) queued: u32,
     pub(super) next: Option<SchedTag>,
-    pub(super) fifo_first: SchedTag,
-    pub(super) fifo_last: SchedTag,
+    pub(super) fifo: Fifo,
     pub(super) in_flight: u32,
     /// In a tree with backlog, or in service.
     pub(super) busy: bool,
@@ -129,7 +128,7 @@ pub(super) struct Queue {
     pub(super) busy_after: Option<QueueId>,
     /// Under which weight it is counted for the symmetry test.
     pub(super) counted: Option<u8>,
-    /// Counted among those of its group that have requests queued or in flight.
+    /// Counted among those of its group that are busy or have requests in flight.
     pub(super) pending: bool,
     /// The FIFO has been looked at in this slot.
     pub(super) fifo_checked: bool,
@@ -185,10 +184,9 @@ impl Queue {
             processes: 0,
             references: 0,
             level,
-            order: Order::default(),
+            queued: 0,
             next: None,
-            fifo_first: SchedTag::NONE,
-            fifo_last: SchedTag::NONE,
+            fifo: Fifo::EMPTY,
             in_flight: 0,
             busy: false,
             busy_before: None,
@@ -247,11 +245,19 @@ impl Bfq {
     }
 
     pub(super) fn node(&self, tag: SchedTag) -> &Node {
-        &self.nodes[usize::from(tag.0)]
+        &self.nodes[tag]
     }
 
     pub(super) fn node_mut(&mut self, tag: SchedTag) -> &mut Node {
-        &mut self.nodes[usize::from(tag.0)]
+        &mut self.nodes[tag]
+    }
+
+    pub(super) fn owner(&self, tag: SchedTag) -> &Owner {
+        &self.owners[usize::from(tag.0)]
+    }
+
+    pub(super) fn owner_mut(&mut self, tag: SchedTag) -> &mut Owner {
+        &mut self.owners[usize::from(tag.0)]
     }
 
     /// The queue a handle names, if it still is that one.
@@ -269,75 +275,55 @@ impl Bfq {
         if prefers(&self.node(a).rq, &self.node(b).rq, last, back) { a } else { b }
     }
 
-    pub(super) fn fifo_push(&mut self, id: QueueId, tag: SchedTag) {
-        let last = std::mem::replace(&mut self.queue_mut(id).fifo_last, tag);
-        let node = self.node_mut(tag);
-        node.before = last;
-        node.after = SchedTag::NONE;
-        if last == SchedTag::NONE {
-            self.queue_mut(id).fifo_first = tag;
-        } else {
-            self.node_mut(last).after = tag;
-        }
-    }
-
-    pub(super) fn fifo_remove(&mut self, id: QueueId, tag: SchedTag) {
-        let Node { before, after, .. } = *self.node(tag);
-        match before {
-            SchedTag::NONE => self.queue_mut(id).fifo_first = after,
-            before => self.node_mut(before).after = after,
-        }
-        match after {
-            SchedTag::NONE => self.queue_mut(id).fifo_last = before,
-            after => self.node_mut(after).before = before,
-        }
-    }
-
-    /// Moves `tag` right before `other` in the FIFO, and gives it that one's deadline.
+    /// Puts `tag` right before `other` in the FIFO, and gives it that one's deadline.
     pub(super) fn fifo_move_before(&mut self, id: QueueId, tag: SchedTag, other: SchedTag) {
-        self.fifo_remove(id, tag);
-        let Node { before, deadline, .. } = *self.node(other);
-        self.node_mut(other).before = tag;
-        let node = self.node_mut(tag);
-        node.before = before;
-        node.after = other;
-        node.deadline = deadline;
-        match before {
-            SchedTag::NONE => self.queue_mut(id).fifo_first = tag,
-            before => self.node_mut(before).after = tag,
-        }
+        let fifo = &mut self.queues[id.index()].fifo;
+        fifo.remove(&mut self.nodes, tag);
+        fifo.push_before(&mut self.nodes, tag, other);
+        self.nodes[tag].deadline = self.nodes[other].deadline;
     }
 
     /// Takes a staged request out of its queue's order and FIFO, and finds the one that is next
     /// when it was (1.1, 1.2).
     pub(super) fn unlink(&mut self, id: QueueId, tag: SchedTag, now: Nanos) -> Rq {
-        let rq = self.node(tag).rq;
-        let rank = self.queue_mut(id).order.remove(rq.sector, tag);
-        self.fifo_remove(id, tag);
+        let Node { rq, before, after, .. } = self.nodes[tag];
+        self.orders[id.index()].remove(&mut self.nodes, tag);
         self.drop_merge_target(tag);
         self.staged -= 1;
-        if self.queue(id).next == Some(tag) {
-            let next = self.successor(id, rank, rq.sector, now);
+        let queue = &mut self.queues[id.index()];
+        queue.fifo.remove(&mut self.nodes, tag);
+        queue.queued -= 1;
+        if queue.next == Some(tag) {
+            let next = self.successor(id, before, after, rq.sector, now);
             self.queue_mut(id).next = next;
         }
         rq
     }
 
-    /// Whom to serve after the one that stood at `rank` and began at `sector`.
-    fn successor(&mut self, id: QueueId, rank: usize, sector: u64, now: Nanos) -> Option<SchedTag> {
-        let queue = self.queue_mut(id);
-        let oldest = queue.fifo_first;
+    /// Whom to serve after the one that stood between `before` and `after` and began at `sector`.
+    fn successor(
+        &mut self,
+        id: QueueId,
+        before: SchedTag,
+        after: SchedTag,
+        sector: u64,
+        now: Nanos,
+    ) -> Option<SchedTag> {
+        let queue = &mut self.queues[id.index()];
+        let oldest = queue.fifo.oldest;
         if !std::mem::replace(&mut queue.fifo_checked, true)
             && oldest != SchedTag::NONE
-            && now.0 >= self.node(oldest).deadline
+            && now >= self.nodes[oldest].deadline
         {
             return Some(oldest);
         }
-        let order = &self.queue(id).order;
-        let after = order.at(rank).or_else(|| order.at(0))?;
-        match rank.checked_sub(1).and_then(|rank| order.at(rank)) {
-            Some(before) if before != after => Some(self.choose(after, before, sector)),
-            _ => Some(after),
+        let after = match after {
+            SchedTag::NONE => self.orders[id.index()].first()?,
+            after => after,
+        };
+        if before == SchedTag::NONE || before == after {
+            return Some(after);
         }
+        Some(self.choose(after, before, sector))
     }
 }

@@ -34,7 +34,7 @@ impl Bfq {
         self.forest[self.queue(id).entity].coefficient > 1
     }
 
-    fn coefficient(&self, id: QueueId) -> u32 {
+    pub(super) fn coefficient(&self, id: QueueId) -> u32 {
         self.forest[self.queue(id).entity].coefficient
     }
 
@@ -90,7 +90,6 @@ impl Bfq {
         let raise = &mut self.queue_mut(id).raise;
         raise.backlog_started = now.0;
         raise.backlog_service = 0;
-        raise.soft_rt_due = false;
     }
 
     fn begin(&mut self, id: QueueId, interactive: bool, now: Nanos) {
@@ -199,7 +198,6 @@ impl Bfq {
         let raise = &mut self.queue_mut(id).raise;
         let paced = raise.backlog_started + raise.backlog_service * SECOND_NS / SOFT_RT_RATE;
         raise.soft_rt_next = raise.soft_rt_next.max(paced).max(earliest);
-        raise.soft_rt_due = false;
     }
 
     /// Service begins: a soft real-time queue does not lose the time it waited.

@@ -4,6 +4,7 @@
 use weir_bio::{Nanos, SubmitterId};
 
 use super::Bfq;
+use super::entity::Place;
 use super::queue::Expiry;
 
 /// Which heuristics are on. What the scheduler guarantees does not depend on them; an A/B run
@@ -118,6 +119,8 @@ pub struct DeviceView {
     pub last_slot: Option<(Expiry, u64, u64)>,
     /// Sum of all weights in all trees.
     pub weight_sum: u64,
+    /// Sum of the weights of all entities that stand in a tree, each counted by itself.
+    pub counted_weight: u64,
     /// Queues that exist.
     pub queues: usize,
     /// Every counter of busy, raised, pending and counted queues is 0.
@@ -139,7 +142,7 @@ impl Bfq {
             weight: entity.weight,
             coefficient: entity.coefficient,
             raised_for: queue.raise.period,
-            queued: queue.order.len(),
+            queued: queue.queued as usize,
             in_flight: queue.in_flight,
             seeky: queue.seeks.is_seeky(),
             in_large_burst: queue.in_large_burst,
@@ -155,6 +158,8 @@ impl Bfq {
     #[must_use]
     pub fn device_view(&self) -> DeviceView {
         let trees = self.forest.levels.iter().flat_map(|level| &level.trees);
+        let entities = self.forest.entities.iter();
+        let counted = entities.filter(|entity| entity.place != Place::Nowhere);
         DeviceView {
             max_budget: self.max_budget,
             peak_rate: self.rate.rate(),
@@ -164,6 +169,7 @@ impl Bfq {
             idle_until: self.idle_until,
             last_slot: self.last_slot,
             weight_sum: trees.map(|tree| tree.w).sum(),
+            counted_weight: counted.map(|entity| entity.weight).sum(),
             queues: self.queues.iter().filter(|queue| queue.alive).count(),
             counters_are_zero: self.busy == [0; 3]
                 && self.raised_busy == 0

@@ -1,0 +1,146 @@
+//! The estimator, tag limits, tunables and groups: properties 25 to 29.
+
+use weir_bio::{Class, GroupId, IoPrio, Nanos, Op, Rq, SchedTag, SubmitterId};
+use weir_sched::Scheduler;
+
+use super::bed::Device;
+use super::rig::{MS, Process, Rig, read};
+
+const APART: u64 = 1 << 26;
+
+#[test]
+fn p25_the_peak_rate_is_known_within_five_per_cent_in_eight_seconds() {
+    let mut rig = Rig::new(Device::f());
+    rig.process(0, Process { depth: 4, ..Process::reader(0) });
+    rig.run(8000 * MS, |_| {});
+    let rate = rig.device().peak_rate * 1_000_000 >> 16;
+    assert!(rate.abs_diff(195_312) * 20 <= 195_312, "{rate} sectors/s");
+    let budget = rig.device().max_budget;
+    assert!(budget.abs_diff(24_219) * 20 <= 24_219, "{budget} sectors");
+}
+
+fn limits(rig: &Rig) -> [Option<u16>; 3] {
+    let limit = |op, sync| rig.bfq.depth_limit(op, sync, SubmitterId(100));
+    [limit(Op::Read, true), limit(Op::Write, true), limit(Op::Write, false)]
+}
+
+#[test]
+fn p26_writes_and_async_requests_leave_tags_to_reads() {
+    let mut rig = Rig::new(Device::f());
+    rig.bfq.depth_changed(64);
+    assert_eq!(limits(&rig), [None, Some(48), Some(32)]);
+    rig.set("low_latency", 1);
+    rig.read(0, 0, 8);
+    assert_eq!(rig.queue(0).coefficient, 30);
+    assert_eq!(limits(&rig), [None, Some(24), Some(12)]);
+}
+
+#[test]
+fn p26_a_queue_that_holds_its_share_of_the_tags_gets_one_at_a_time() {
+    let mut rig = Rig::new(Device::f());
+    rig.bfq.depth_changed(64);
+    let limit = |rig: &Rig, context| rig.bfq.depth_limit(Op::Read, true, SubmitterId(context));
+    for request in 0..31 {
+        rig.read(0, request * 1000, 8);
+    }
+    rig.read(1, APART, 8);
+    assert_eq!((limit(&rig, 0), limit(&rig, 1)), (None, None));
+    rig.read(0, 31_000, 8);
+    assert_eq!((limit(&rig, 0), limit(&rig, 1)), (Some(1), None), "half of 64 each");
+}
+
+#[test]
+fn p27_with_strict_guarantees_one_request_is_in_the_device() {
+    let mut rig = Rig::new(Device::ssd());
+    rig.set("strict_guarantees", 1);
+    for place in 0..6 {
+        let process = Process { depth: 4, sectors: 8 << place, ..Process::reader(place * APART) };
+        let sync = place < 4;
+        rig.process(0, Process { op: Op::Write, sync, ..process });
+    }
+    rig.run(3000 * MS, |rig| assert!(rig.in_flight <= 1));
+    assert!(rig.dispatched.len() > 1000);
+}
+
+#[test]
+fn p28_tunables_clamp_mirror_and_refuse() {
+    let mut rig = Rig::new(Device::f());
+    rig.set("slice_idle", 4);
+    assert_eq!(rig.show("slice_idle_us"), "4000");
+    rig.set("slice_idle_us", 1500);
+    assert_eq!(rig.show("slice_idle"), "1");
+    rig.set("slice_idle", 2);
+    rig.set("strict_guarantees", 1);
+    assert_eq!(rig.show("slice_idle"), "8");
+    rig.set("back_seek_penalty", 0);
+    assert_eq!(rig.show("back_seek_penalty"), "1");
+    rig.set("low_latency", 7);
+    assert_eq!(rig.show("low_latency"), "1");
+    rig.set("max_budget", 5_000_000_000);
+    assert_eq!(rig.show("max_budget"), "2147483647");
+    rig.set("max_budget", 1000);
+    assert_eq!((rig.show("max_budget"), rig.device().max_budget), ("1000".into(), 1000));
+    rig.set("max_budget", 0);
+    assert_eq!((rig.show("max_budget"), rig.device().max_budget), ("0".into(), 16_384));
+    for text in ["", "x", "-1", "1x"] {
+        assert!(rig.bfq.tunables_mut().set("slice_idle", text).is_err(), "{text:?}");
+    }
+    assert_eq!(rig.show("slice_idle"), "8");
+    let defaults = Rig::with(Device::f(), Default::default());
+    for row in weir_sched::mq::bfq::TUNABLES {
+        assert_eq!(defaults.show(row.name), row.default.to_string(), "{}", row.name);
+    }
+}
+
+#[test]
+fn p29_a_way_back_counts_double() {
+    for (behind, first) in [(900, 900), (800, 1300)] {
+        let mut rig = Rig::new(Device::f());
+        rig.read(0, 992, 8);
+        rig.serve(MS);
+        rig.read(0, behind, 8);
+        rig.read(0, 1300, 8);
+        assert_eq!(rig.serve(MS).sector, first);
+    }
+}
+
+#[test]
+fn a_priority_counts_from_the_next_activation() {
+    let mut rig = Rig::new(Device::f());
+    rig.read(0, 0, 8);
+    assert_eq!(rig.queue(0).weight, 40);
+    let ioprio = IoPrio::new(Class::BestEffort, 0);
+    rig.bfq.priority_changed(SubmitterId(0), ioprio, Nanos(rig.now));
+    assert_eq!(rig.queue(0).weight, 40, "not while it waits");
+    rig.serve(MS);
+    rig.now += 100 * MS;
+    rig.fire();
+    rig.insert(Rq { ioprio, ..read(0, 8, SchedTag::NONE) });
+    assert_eq!(rig.queue(0).weight, 80);
+}
+
+#[test]
+fn what_a_group_has_staged_outlives_it_and_a_process_takes_its_queue_along() {
+    let mut rig = Rig::new(Device::f());
+    let in_group = |group, sector| Rq { group: GroupId(group), ..read(0, sector, SchedTag::NONE) };
+    rig.insert(in_group(5, 0));
+    rig.insert(in_group(5, 1000));
+    rig.insert(Rq { op: Op::Write, ..in_group(5, 2000) });
+    rig.insert(Rq { group: GroupId(6), ..read(1, APART, SchedTag::NONE) });
+    let name = rig.queue(0).name;
+    let first = rig.dispatch().expect("a request");
+    rig.bfq.group_removed(GroupId(5), Nanos(rig.now));
+    rig.insert(in_group(6, 3000));
+    assert_eq!(rig.queue(0).name, name);
+    rig.complete(first.tag);
+    let mut left = 0;
+    while rig.bfq.staged() > 0 && rig.now < 1000 * MS {
+        rig.now += MS;
+        rig.fire();
+        if let Some(rq) = rig.dispatch() {
+            rig.complete(rq.tag);
+            left += 1;
+        }
+    }
+    assert_eq!((left, rig.bfq.staged()), (4, 0));
+}

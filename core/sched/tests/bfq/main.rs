@@ -1,0 +1,28 @@
+//! The numbered properties of `bfq` (the BFQ spec, A18) in virtual time.
+//!
+//! Devices: F is one request at a time at 100 MB/s without seeks; the disk and the flash disk are
+//! those of the spec. Runs are 20 s of which the first 2 are dropped, with `low_latency=0` and a
+//! queue for each process, unless a test says otherwise.
+//!
+//! Property n of the spec is held by the tests named `pn_...`:
+//!
+//! | file | properties |
+//! |---|---|
+//! | `shares` | 1, 2 and 3 weights; 4 and 5 bytes or requests; 6 trees; 7 and 8 classes; 11 time; 16 async |
+//! | `slots` | 9 and 10 budgets; 12, 13 and 14 idling; 15 returning in time |
+//! | `raising` | 17 latency; 18 and 19 its end and length; 20 and 21 soft real time; 22 bursts |
+//! | `sharing` | 23 and 24 queues of one stream |
+//! | `control` | 25 peak rate; 26 tags; 27 strict guarantees; 28 tunables; 29 order in a queue |
+//! | `fuzz` | 30 a million events |
+
+#![forbid(unsafe_code)]
+
+#[path = "../bed/mod.rs"]
+mod bed;
+mod control;
+mod fuzz;
+mod raising;
+mod rig;
+mod shares;
+mod sharing;
+mod slots;

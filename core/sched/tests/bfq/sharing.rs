@@ -1,0 +1,134 @@
+//! Processes that share a queue: properties 23 and 24, and queues merged at creation.
+
+use weir_sched::Scheduler;
+use weir_sched::mq::bfq::Features;
+
+use super::bed::Device;
+use super::rig::{MS, Process, Rig};
+
+const APART: u64 = 1 << 26;
+
+fn merging(device: Device) -> Rig {
+    let mut rig = Rig::with(device, Features { stable_merging: false, ..Features::ALL });
+    rig.set("low_latency", 0);
+    rig
+}
+
+/// One of two that read one stream in chunks of 64 KiB by turns.
+fn half(at: u64) -> Process {
+    let think = 50_000;
+    Process { sector: at * 128, stride: Some(256), sectors: 128, think, ..Process::reader(0) }
+}
+
+fn whole() -> Process {
+    Process { stride: Some(128), ..half(0) }
+}
+
+#[test]
+fn p23_two_that_read_one_stream_soon_share_a_queue_and_lose_little() {
+    let mut alone = merging(Device::hdd());
+    alone.process(0, whole());
+    alone.run(5000 * MS, |_| {});
+    let mut rig = merging(Device::hdd());
+    rig.process(0, half(0));
+    rig.process(0, half(1));
+    rig.run(100 * MS, |_| {});
+    assert_eq!(rig.queue(0).name, rig.queue(1).name, "within 100 ms");
+    assert!(rig.queue(0).shared);
+    rig.run(5000 * MS, |_| {});
+    let together = rig.processes[0].answered + rig.processes[1].answered;
+    let alone = alone.processes[0].answered;
+    assert!(together * 100 >= alone * 85, "{together} of {alone} sectors");
+}
+
+#[test]
+fn p24_when_one_jumps_about_they_have_queues_of_their_own_again() {
+    let mut rig = merging(Device::hdd());
+    rig.process(0, half(0));
+    rig.process(0, half(1));
+    rig.run(200 * MS, |_| {});
+    assert_eq!(rig.queue(0).name, rig.queue(1).name);
+    rig.processes[1].stride = None;
+    rig.processes[1].sectors = 8;
+    rig.run(5000 * MS, |_| {});
+    assert_ne!(rig.queue(0).name, rig.queue(1).name);
+    assert!(!rig.queue(0).shared && !rig.queue(1).shared);
+}
+
+#[test]
+fn queues_do_not_merge_where_merging_is_switched_off() {
+    let mut rig = Rig::new(Device::hdd());
+    rig.process(0, half(0));
+    rig.process(0, half(1));
+    rig.run(1000 * MS, |_| {});
+    assert_ne!(rig.queue(0).name, rig.queue(1).name);
+}
+
+#[test]
+fn before_queueing_flash_two_that_start_together_share_a_queue_for_good() {
+    let mut rig = Rig::with(Device::ssd(), Features::ALL);
+    rig.read(0, 0, 8);
+    rig.now += 180 * MS;
+    rig.read(1, APART, 8);
+    assert_eq!(rig.queue(0).name, rig.queue(1).name);
+    rig.now += 181 * MS;
+    rig.read(2, 2 * APART, 8);
+    assert_ne!(rig.queue(0).name, rig.queue(2).name);
+}
+
+#[test]
+fn on_a_disk_that_is_decided_later_and_not_for_a_sequential_reader() {
+    for sequential in [true, false] {
+        let features = Features { queue_merging: false, ..Features::ALL };
+        let mut rig = Rig::with(Device::hdd(), features);
+        rig.set("low_latency", 0);
+        for place in 0..2 {
+            let stride = sequential.then_some(256);
+            rig.process(0, Process { stride, ..Process::reader(place * APART) });
+        }
+        rig.run(500 * MS, |_| {});
+        assert_ne!(rig.queue(0).name, rig.queue(1).name);
+        rig.run(3000 * MS, |_| {});
+        let same = rig.queue(0).name == rig.queue(1).name;
+        assert_eq!(same, !sequential);
+    }
+}
+
+#[test]
+fn a_request_merges_within_its_queue_alone() {
+    let mut rig = Rig::new(Device::f());
+    rig.read(0, 0, 8);
+    assert_eq!(rig.offer(1, 8, 8), weir_sched::Merge::No, "another process's");
+    rig.read(1, APART, 8);
+    assert_eq!(rig.offer(1, 8, 8), weir_sched::Merge::No);
+    assert!(matches!(rig.offer(0, 8, 8), weir_sched::Merge::Back(_)));
+    assert_eq!(rig.serve(MS).sectors, 16);
+}
+
+#[test]
+fn a_process_that_wakes_another_is_found_and_served_while_the_device_is_kept() {
+    let mut rig = Rig::new(Device::f());
+    // Queue 1 thinks long; each of its requests follows one of queue 0 by 1 ms.
+    for round in 0..12_u64 {
+        rig.read(0, round * APART, 8);
+        rig.serve(MS);
+        rig.now += MS;
+        rig.fire();
+        rig.read(1, (round + 20) * APART, 8);
+        while rig.bfq.staged() > 0 {
+            if rig.dispatch().is_some_and(|rq| {
+                rig.now += MS;
+                rig.complete(rq.tag);
+                true
+            }) {
+                continue;
+            }
+            rig.now += MS;
+            rig.fire();
+        }
+        rig.now += 40 * MS;
+        rig.fire();
+    }
+    assert!(rig.queue(1).has_waker);
+    assert!(!rig.queue(0).has_waker);
+}
