@@ -6,6 +6,7 @@
 
 mod activation;
 mod bench;
+mod clients;
 mod descriptors;
 mod reach;
 mod reload;
