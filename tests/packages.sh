@@ -15,6 +15,10 @@ packages=(
     "qemu-utils          qemu-img --version"
     "qemu-system-common  qemu-storage-daemon --version"
     "e2fsprogs           mkfs.ext4 -V"
+    "xfsprogs            mkfs.xfs -V"
+    "sqlite3             sqlite3 --version"
+    "postgresql          ls /usr/lib/postgresql/*/bin/initdb"
+    "sysstat             iostat -V"
     "strace              strace --version"
     "iproute2            ip -V"
 )

@@ -43,7 +43,7 @@ fn expect_refused(folder: &Folder, words: &[&str], parts: &[&str]) {
 fn a_running_daemon_is_listed_read_and_written() {
     let folder = Folder::new();
     let daemon = Daemon::start(&folder, &["sda=ram:64MiB", "vdb=ram:1MiB,queue_mode=sq"]);
-    assert_eq!(told(&folder, &["ls"]), "block/\nmodule/\nproc/\n");
+    assert_eq!(told(&folder, &["ls"]), "block/\ncgroup/\nmodule/\nnbd/\nproc/\n");
     assert_eq!(told(&folder, &["ls", "block"]), "sda/\nvdb/\n");
     assert!(told(&folder, &["ls", "block/sda/queue/"]).contains("\nnr_requests\n"));
     assert_eq!(told(&folder, &["get", "block/sda/size"]), "131072\n");

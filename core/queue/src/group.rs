@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::num::NonZeroU64;
+use std::ops::AddAssign;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use weir_bio::{GroupId, Nanos};
@@ -238,10 +239,28 @@ impl Groups {
     /// # Errors
     /// No such group.
     pub fn join(&self, id: GroupId) -> Result<Member, Error> {
+        self.join_on(id, "")
+    }
+
+    /// The same of someone whose I/O is for the disk of this name, under which
+    /// [`used_on`](Groups::used_on) finds it.
+    ///
+    /// # Errors
+    /// No such group.
+    pub fn join_on(&self, id: GroupId, disk: &str) -> Result<Member, Error> {
         let meter = Arc::clone(&self.tree().node(id)?.meter);
-        let usage = Arc::new(Usage::default());
+        let usage = Arc::new(Usage { disk: String::from(disk), ..Usage::default() });
         meter.state().members.push(Arc::clone(&usage));
         Ok(Member { id, meter, usage })
+    }
+
+    /// What members of a group have used of a disk, groups below not included; nothing if there
+    /// is no such group.
+    #[must_use]
+    pub fn used_on(&self, id: GroupId, disk: &str) -> Used {
+        let tree = self.tree();
+        let node = tree.nodes.get(id.0 as usize);
+        node.map_or(Used::default(), |node| node.meter.state().used_on(disk))
     }
 
     /// Tells a device's scheduler of all groups, and of every change from now on.
@@ -342,7 +361,7 @@ impl Member {
 impl Drop for Member {
     fn drop(&mut self) {
         let mut state = self.meter.state();
-        state.gone.add(&self.usage);
+        state.gone.entry(self.usage.disk.clone()).or_default().add(&self.usage);
         state.members.retain(|usage| !Arc::ptr_eq(usage, &self.usage));
     }
 }
@@ -350,6 +369,7 @@ impl Drop for Member {
 /// What one member has used; the member alone counts up.
 #[derive(Default)]
 struct Usage {
+    disk: String,
     ios: [Counter; 2],
     bytes: [Counter; 2],
 }
@@ -359,6 +379,15 @@ impl Used {
         for direction in [0, 1] {
             self.ios[direction] += usage.ios[direction].read();
             self.bytes[direction] += usage.bytes[direction].read();
+        }
+    }
+}
+
+impl AddAssign for Used {
+    fn add_assign(&mut self, other: Used) {
+        for direction in [0, 1] {
+            self.ios[direction] += other.ios[direction];
+            self.bytes[direction] += other.bytes[direction];
         }
     }
 }
@@ -377,8 +406,8 @@ struct State {
     /// When what was admitted would have been used up at the capped rate.
     even_at: [Nanos; 4],
     members: Vec<Arc<Usage>>,
-    /// Of members that left.
-    gone: Used,
+    /// Of members that left, by disk.
+    gone: BTreeMap<String, Used>,
 }
 
 impl Meter {
@@ -447,8 +476,16 @@ impl State {
     }
 
     fn used(&self) -> Used {
-        let mut used = self.gone;
+        let mut used = Used::default();
+        self.gone.values().for_each(|gone| used += *gone);
         self.members.iter().for_each(|usage| used.add(usage));
+        used
+    }
+
+    fn used_on(&self, disk: &str) -> Used {
+        let mut used = self.gone.get(disk).copied().unwrap_or_default();
+        let members = self.members.iter().filter(|usage| usage.disk == disk);
+        members.for_each(|usage| used.add(usage));
         used
     }
 }
@@ -532,6 +569,23 @@ mod tests {
         assert_eq!(groups.all()[above.0 as usize].used.ios, [0, 0], "its own only");
         drop(other);
         assert_eq!(groups.all().last().unwrap().used.ios, [1000, 0], "it outlives its members");
+    }
+
+    #[test]
+    fn what_was_used_is_told_for_each_disk() {
+        let groups = Groups::default();
+        let id = groups.create("a").unwrap();
+        let [sda, vdb] = ["sda", "vdb"].map(|disk| groups.join_on(id, disk).unwrap());
+        (0..3).for_each(|_| sda.charge(true, 512, Nanos(SECOND)));
+        vdb.charge(false, 4096, Nanos(SECOND));
+        drop(sda);
+        groups.join_on(id, "sda").unwrap().charge(true, 512, Nanos(SECOND));
+        let sda = groups.used_on(id, "sda");
+        assert_eq!((sda.ios, sda.bytes), ([0, 4], [0, 2048]));
+        assert_eq!(groups.used_on(id, "vdb").bytes, [4096, 0]);
+        assert_eq!(groups.used_on(id, "sdb"), Used::default());
+        assert_eq!(groups.used_on(GroupId(9), "sda"), Used::default());
+        assert_eq!(groups.all()[id.0 as usize].used.ios, [1, 4]);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use weir_bio::{GroupId, IoPrio};
 use weir_live::{Clock, Handle, Host};
 use weir_proto_nbd::server as proto;
 use weir_proto_nbd::wire::text;
-use weir_queue::{Device, Groups};
+use weir_queue::{Device, Groups, Member};
 
 use crate::export::Export;
 use crate::listen::{Address, BoundPath, ListenError, bind};
@@ -137,6 +137,13 @@ impl Shared {
         };
         clients.there.insert(number, Place { client, reactor, place });
         number
+    }
+
+    /// A member of a group for who serves itself from this export.
+    pub(crate) fn join(&self, group: GroupId, export: &str) -> Result<Member, weir_queue::Error> {
+        let named = self.advertised.iter().position(|known| known.name == export);
+        let device = named.map(|index| &self.exports[index].device);
+        self.groups.join_on(group, device.map_or("", |device| &device.config().name))
     }
 
     /// A client has gone.
@@ -284,6 +291,12 @@ impl Server {
         &self.shared.groups
     }
 
+    /// The names of its exports, the default one first.
+    #[must_use]
+    pub fn exports(&self) -> Vec<String> {
+        self.shared.advertised.iter().map(|export| export.name.clone()).collect()
+    }
+
     /// Who serves itself from an export now.
     #[must_use]
     pub fn clients(&self) -> Vec<Client> {
@@ -301,11 +314,11 @@ impl Server {
         group: Option<GroupId>,
         ioprio: Option<IoPrio>,
     ) -> Result<bool, weir_queue::Error> {
-        let member = group.map(|group| self.shared.groups.join(group)).transpose()?;
         let mut clients = self.shared.clients();
         let Some(Place { client, reactor, place }) = clients.there.get_mut(&number) else {
             return Ok(false);
         };
+        let member = group.map(|group| self.shared.join(group, &client.export)).transpose()?;
         client.group = group.unwrap_or(client.group);
         client.ioprio = ioprio.unwrap_or(client.ioprio);
         let place = *place;

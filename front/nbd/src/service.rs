@@ -425,7 +425,9 @@ fn start(
         Ok(seat) => {
             let (peer, name, mode) = (&connection.peer, &agreed.name, agreed.mode);
             tracing::info!(%peer, export = %name, ?mode, "client serves itself from an export");
-            let member = shared.groups.join(export.group).expect("checked when the server began");
+            let disk = &export.device.config().name;
+            let member = shared.groups.join_on(export.group, disk);
+            let member = member.expect("checked when the server began");
             let session = Session::new(seat, agreed, member, export.ioprio);
             let client = shared.add_client(agreed.export, reactor, place, peer);
             connection.client = Some(client);

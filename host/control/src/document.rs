@@ -4,12 +4,15 @@ use std::fmt::Write;
 
 use weir_sched::{Entry, Family, SCHEDULERS, Tunable};
 
-use crate::tree::{Attribute, BLOCK_ATTRIBUTES, QUEUE_ATTRIBUTES, WEIR_ATTRIBUTES};
+use crate::tree::{
+    Attribute, BLOCK_ATTRIBUTES, CONNECTION_ATTRIBUTES, GROUP_ATTRIBUTES, QUEUE_ATTRIBUTES,
+    WEIR_ATTRIBUTES,
+};
 
 const HEAD: &str = "\
 # Tunables
 
-Every scheduler with its tunables, and every file of a disk. `cargo xtask tunables` makes this
+Every scheduler with its tunables, and every file of a disk, a group and a client. `cargo xtask tunables` makes this
 page from the tables in the code; do not edit it by hand.
 
 Reach them in three ways: `weir ls`, `weir get` and `weir set` with a path as
@@ -42,6 +45,8 @@ pub fn markdown() -> String {
     ] {
         attributes(&mut page, title, path, table);
     }
+    attributes(&mut page, "Groups", "cgroup/<path>", GROUP_ATTRIBUTES);
+    attributes(&mut page, "Clients", "nbd/<export>/<connection>", CONNECTION_ATTRIBUTES);
     page
 }
 
@@ -72,7 +77,7 @@ pub fn range(row: &Tunable) -> String {
     format!("{least} to {most}{}", if *strict { ", strict" } else { "" })
 }
 
-fn attributes(page: &mut String, title: &str, path: &str, table: &[Attribute]) {
+fn attributes<T>(page: &mut String, title: &str, path: &str, table: &[Attribute<T>]) {
     write(page, format_args!("\n## {title}\n\n`{path}`\n\n"));
     write(page, format_args!("| file | unit | default | may be written | meaning |\n"));
     write(page, format_args!("|---|---|---|---|---|\n"));

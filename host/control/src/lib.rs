@@ -2,12 +2,14 @@
 //! while it runs (the tree and the control socket).
 //!
 //! - [`Config`]: the configuration file and its checks;
-//! - [`Tree`]: disks as files, with Linux's names and errors, over the trait [`Disk`];
+//! - [`Tree`]: disks as files, with Linux's names and errors, over the trait [`Disk`], and beside
+//!   them groups and, over the trait [`Clients`], the clients of a server;
 //! - [`Rules`]: rule files in the form of udev's, and what they come to for a disk;
 //! - [`Server`] and [`Client`]: the tree over a socket.
 
 #![forbid(unsafe_code)]
 
+mod clients;
 pub mod config;
 mod disk;
 pub mod document;
@@ -17,6 +19,7 @@ pub mod rules;
 mod socket;
 pub mod tree;
 
+pub use clients::{Clients, Connected};
 pub use config::{Config, ConfigError, Export, Nbd};
 pub use disk::{Disk, LiveDisk};
 pub use errno::{Errno, Failure};

@@ -27,6 +27,21 @@ pub(crate) fn boolean(name: &str, text: &str) -> Result<bool, Failure> {
     unsigned(name, text).map(|number| number != 0)
 }
 
+/// A whole number without a sign, of at most 64 bits: decimal, or hexadecimal behind 0x, or octal
+/// behind 0, as the kernel reads weights.
+pub(crate) fn any_base(text: &str) -> Option<u64> {
+    let hex = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"));
+    let (base, digits) = match hex {
+        Some(hex) => (16, hex),
+        None if text.len() > 1 && text.starts_with('0') => (8, &text[1..]),
+        None => (10, text),
+    };
+    // from_str_radix would take a sign.
+    let plain = !digits.is_empty() && digits.chars().all(|digit| digit.is_digit(base));
+    // What is longer than any number is larger than any bound.
+    plain.then(|| u64::from_str_radix(digits, base).unwrap_or(u64::MAX))
+}
+
 /// A name and what was written, for a message. What was written may be long.
 pub(crate) fn shown(name: &str, text: &str) -> String {
     let text: String = text.trim_end_matches('\n').chars().take(40).collect();

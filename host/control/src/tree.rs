@@ -6,18 +6,25 @@
 //! `iosched/` is there exactly as long as a scheduler is attached.
 
 mod block;
+mod clients;
 mod entry;
 mod folder;
+mod groups;
 mod queue;
 
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
+use weir_queue::Groups;
+
+use crate::clients::Clients;
 use crate::disk::Disk;
 use crate::errno::{Errno, Failure};
 use crate::number::text_of;
 
 pub use block::{ATTRIBUTES as BLOCK_ATTRIBUTES, WEIR as WEIR_ATTRIBUTES};
+pub use clients::{ATTRIBUTES as CONNECTION_ATTRIBUTES, Connection};
 pub use entry::Attribute;
+pub use groups::{ATTRIBUTES as GROUP_ATTRIBUTES, Group};
 pub use queue::ATTRIBUTES as QUEUE_ATTRIBUTES;
 
 use entry::Entry;
@@ -78,6 +85,8 @@ type Reload = Box<dyn Fn(&Tree) -> Result<String, Failure> + Send + Sync>;
 pub struct Tree {
     parameters: Parameters,
     disks: RwLock<Vec<Arc<Entry>>>,
+    groups: OnceLock<Arc<Groups>>,
+    clients: OnceLock<Arc<dyn Clients>>,
     reload: OnceLock<Reload>,
 }
 
@@ -99,6 +108,20 @@ impl Tree {
         assert!(disks.iter().all(|entry| entry.name() != name), "disk {name} is in the tree");
         let number = disks.len();
         disks.push(Arc::new(Entry::new(disk, slots, number)));
+    }
+
+    /// Shows these groups under `cgroup`, with weights and caps to be written; only the first that
+    /// are given count.
+    pub fn show_groups(&self, groups: Arc<Groups>) {
+        // Others have no meaning: a daemon has one tree of groups.
+        let _ = self.groups.set(groups);
+    }
+
+    /// Shows a server's exports and clients under `nbd`; only the first that is given counts. The
+    /// clients' groups are those of [`show_groups`](Tree::show_groups).
+    pub fn show_clients(&self, clients: Arc<dyn Clients>) {
+        // A second one has no meaning: a daemon has one server.
+        let _ = self.clients.set(clients);
     }
 
     /// What stands at `path`: names with `/` between, from the root.

@@ -6,6 +6,7 @@
 
 mod activation;
 mod bench;
+mod clients;
 mod completion;
 mod descriptors;
 mod reach;

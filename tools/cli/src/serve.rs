@@ -17,6 +17,7 @@ use weir_front_nbd::{Address, Export, Server, Settings};
 
 use crate::Failure;
 use crate::activation;
+use crate::clients::NbdClients;
 use crate::descriptors;
 use crate::reach::Reach;
 use crate::reload::{self, Reload};
@@ -168,9 +169,12 @@ impl Serve {
         }
         let groups = config.groups().map_err(|e| e.to_string())?;
         let exports = exports(config, &disks, &groups);
+        tree.show_groups(Arc::clone(&groups));
         let server = Server::with_groups(&host, exports, Settings::default(), groups)
             .map_err(|e| e.to_string())?;
-        Ok(Daemon { host: Arc::new(host), server: Arc::new(server), disks, tree })
+        let server = Arc::new(server);
+        tree.show_clients(Arc::new(NbdClients(Arc::clone(&server))));
+        Ok(Daemon { host: Arc::new(host), server, disks, tree })
     }
 
     /// Opens the ways to the tree. One connection on standard input and output has a control socket

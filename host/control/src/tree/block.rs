@@ -5,12 +5,11 @@ use std::sync::Arc;
 
 use weir_queue::{QueueMode, Spread};
 
-use super::entry::{Attribute, Entry};
+use super::entry::{self, Entry, MAJOR};
 use crate::errno::Failure;
 use crate::number::{shown, unsigned};
 
-/// The major number of disks without one of their own: Linux's extended block devices.
-const MAJOR: u32 = 259;
+type Attribute = entry::Attribute<Entry>;
 
 fn zero(_: &Entry) -> String {
     String::from("0")

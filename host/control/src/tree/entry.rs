@@ -9,7 +9,7 @@ use crate::disk::Disk;
 use crate::errno::Failure;
 
 /// A disk in the tree.
-pub(crate) struct Entry {
+pub struct Entry {
     pub(crate) disk: Arc<dyn Disk>,
     /// Threads that submit to it.
     pub(crate) slots: usize,
@@ -35,6 +35,9 @@ pub(crate) struct Kept {
     pub(crate) iostats_passthrough: bool,
 }
 
+/// The major number of disks without one of their own: Linux's extended block devices.
+pub(crate) const MAJOR: u32 = 259;
+
 /// Read-ahead of a disk that prefers no size of I/O, KiB.
 const READ_AHEAD_KB: u32 = 128;
 
@@ -53,6 +56,11 @@ impl Entry {
 
     pub(crate) fn name(&self) -> &str {
         &self.disk.config().name
+    }
+
+    /// Its numbers in `proc/diskstats`, as `259:0`.
+    pub(crate) fn numbers(&self) -> String {
+        format!("{MAJOR}:{}", self.number)
     }
 
     pub(crate) fn limits(&self) -> Limits {
@@ -79,8 +87,8 @@ impl Entry {
     }
 }
 
-/// A file of a disk: declared once, with what its documentation says.
-pub struct Attribute {
+/// A file of a disk, or of what else has files: declared once, with what its documentation says.
+pub struct Attribute<T: 'static = Entry> {
     /// Its name.
     pub name: &'static str,
     /// What its number counts; empty for a name or a flag.
@@ -91,13 +99,13 @@ pub struct Attribute {
     pub accepted: &'static str,
     /// What it is, in one sentence.
     pub meaning: &'static str,
-    pub(crate) show: fn(&Entry) -> String,
-    pub(crate) store: Option<Store>,
+    pub(crate) show: fn(&T) -> String,
+    pub(crate) store: Option<Store<T>>,
 }
 
-pub(crate) type Store = fn(&Entry, &str) -> Result<(), Failure>;
+pub(crate) type Store<T> = fn(&T, &str) -> Result<(), Failure>;
 
-impl Attribute {
+impl<T> Attribute<T> {
     /// Whether it may be written.
     #[must_use]
     pub fn is_writable(&self) -> bool {
@@ -110,13 +118,13 @@ impl Attribute {
         unit: &'static str,
         default: &'static str,
         meaning: &'static str,
-        show: fn(&Entry) -> String,
-    ) -> Attribute {
+        show: fn(&T) -> String,
+    ) -> Attribute<T> {
         Attribute { name, unit, default, accepted: "", meaning, show, store: None }
     }
 
     /// The same, and what may be written to it.
-    pub(crate) const fn takes(self, accepted: &'static str, store: Store) -> Attribute {
+    pub(crate) const fn takes(self, accepted: &'static str, store: Store<T>) -> Attribute<T> {
         Attribute { accepted, store: Some(store), ..self }
     }
 }

@@ -6,9 +6,12 @@ use weir_queue::QueueMode;
 use weir_sched::Tunable;
 
 use super::block::{self, diskstats};
+use super::clients::{self, Connection};
 use super::entry::{Attribute, Entry};
+use super::groups::{self, Group};
 use super::queue;
 use super::{Node, Tree};
+use crate::clients::Connected;
 use crate::errno::{Errno, Failure};
 
 /// A directory.
@@ -27,6 +30,11 @@ pub(crate) enum Folder {
     Module(bool),
     Parameters(bool),
     Proc,
+    /// A group and what is below it.
+    Group(Arc<Group>),
+    Exports,
+    Export(String),
+    Connection(Arc<Connection>),
 }
 
 /// A file.
@@ -37,6 +45,8 @@ pub(crate) enum File {
     Told(String),
     Flag(bool),
     Diskstats,
+    Group(Arc<Group>, &'static Attribute<Group>),
+    Connection(Arc<Connection>, &'static Attribute<Connection>),
 }
 
 /// What a name stands for.
@@ -59,11 +69,7 @@ type Children = Vec<(String, Child)>;
 impl Folder {
     pub(crate) fn children(&self, tree: &Tree) -> Children {
         match self {
-            Folder::Root => folders([
-                ("block", Folder::Block),
-                ("module", Folder::Modules),
-                ("proc", Folder::Proc),
-            ]),
+            Folder::Root => root(tree),
             Folder::Block => {
                 let disks = tree.entries().into_iter();
                 let named = |entry: Arc<Entry>| (String::from(entry.name()), Folder::Disk(entry));
@@ -92,8 +98,78 @@ impl Folder {
             Folder::Module(flag) => folders([("parameters", Folder::Parameters(*flag))]),
             Folder::Parameters(flag) => vec![file("use_blk_mq", File::Flag(*flag))],
             Folder::Proc => vec![file("diskstats", File::Diskstats)],
+            Folder::Group(group) => group_folder(tree, group),
+            Folder::Exports => exports(tree),
+            Folder::Export(name) => connections(tree, name),
+            Folder::Connection(here) => {
+                let file_of = |row: &'static Attribute<Connection>| {
+                    file(row.name, File::Connection(Arc::clone(here), row))
+                };
+                clients::ATTRIBUTES.iter().map(file_of).collect()
+            }
         }
     }
+}
+
+fn root(tree: &Tree) -> Children {
+    let mut children =
+        folders([("block", Folder::Block), ("module", Folder::Modules), ("proc", Folder::Proc)]);
+    if let Some(root) = groups_of(tree).into_iter().find(Group::is_root) {
+        children.extend(folders([("cgroup", Folder::Group(Arc::new(root)))]));
+    }
+    if tree.clients.get().is_some() {
+        children.extend(folders([("nbd", Folder::Exports)]));
+    }
+    children.sort_by(|(a, _), (b, _)| a.cmp(b));
+    children
+}
+
+/// Every group as it is now.
+fn groups_of(tree: &Tree) -> Vec<Group> {
+    let Some(groups) = tree.groups.get() else { return Vec::new() };
+    let disks = tree.entries();
+    let group = |entry| Group { groups: Arc::clone(groups), entry, disks: disks.clone() };
+    groups.all().into_iter().map(group).collect()
+}
+
+fn group_folder(tree: &Tree, here: &Arc<Group>) -> Children {
+    let rows = groups::ATTRIBUTES.iter().filter(|row| !here.is_root() || row.name == "io.stat");
+    let mut children: Children =
+        rows.map(|row| file(row.name, File::Group(Arc::clone(here), row))).collect();
+    let below =
+        groups_of(tree).into_iter().filter(|group| group.entry.parent == Some(here.entry.id));
+    let mut named: Children = below
+        .map(|group| {
+            let name = group.entry.path.rsplit('/').next().unwrap_or_default();
+            (String::from(name), Child::Folder(Folder::Group(Arc::new(group))))
+        })
+        .collect();
+    named.sort_by(|(a, _), (b, _)| a.cmp(b));
+    children.extend(named);
+    children
+}
+
+/// An export's name as the name of a directory: sysfs too has `!` for what may not be in one.
+fn directory_name(export: &str) -> String {
+    export.replace(|c: char| c == '/' || c.is_control(), "!")
+}
+
+fn exports(tree: &Tree) -> Children {
+    let names = tree.clients.get().map_or_else(Vec::new, |clients| clients.exports());
+    let folder = |name: String| (directory_name(&name), Child::Folder(Folder::Export(name)));
+    names.into_iter().map(folder).collect()
+}
+
+fn connections(tree: &Tree, export: &str) -> Children {
+    let Some(clients) = tree.clients.get() else { return Vec::new() };
+    let here = clients.connected().into_iter().filter(|client| client.export == export);
+    let folder = |as_seen: Connected| {
+        let (clients, groups) = (Arc::clone(clients), tree.groups.get().cloned());
+        let name = as_seen.number.to_string();
+        let connection = Connection { clients, groups, as_seen };
+        (name, Child::Folder(Folder::Connection(Arc::new(connection))))
+    };
+    here.map(folder).collect()
 }
 
 fn folders<const N: usize>(named: [(&str, Folder); N]) -> Children {
@@ -152,6 +228,8 @@ impl File {
         match self {
             File::Attribute(_, attribute) => attribute.store.is_some(),
             File::Tunable(..) => true,
+            File::Group(_, attribute) => attribute.store.is_some(),
+            File::Connection(_, attribute) => attribute.store.is_some(),
             File::Told(_) | File::Flag(_) | File::Diskstats => false,
         }
     }
@@ -163,8 +241,13 @@ impl File {
             File::Told(text) => text.clone(),
             File::Flag(flag) => String::from(if *flag { "Y" } else { "N" }),
             File::Diskstats => return Ok(diskstats(&tree.entries())),
+            File::Group(group, attribute) => (attribute.show)(group),
+            File::Connection(here, attribute) => (attribute.show)(here),
         };
-        text.push('\n');
+        // What has no line at all, as the caps of a group without any, has no newline either.
+        if !(text.is_empty() && matches!(self, File::Group(..))) {
+            text.push('\n');
+        }
         Ok(text)
     }
 
@@ -172,9 +255,14 @@ impl File {
         match self {
             File::Attribute(entry, Attribute { store: Some(store), .. }) => store(entry, text),
             File::Tunable(entry, row) => Ok(entry.disk.set_tunable(row.name, text)?),
-            File::Attribute(..) | File::Told(_) | File::Flag(_) | File::Diskstats => {
-                Err(Failure::new(Errno::Access, "it is read-only"))
-            }
+            File::Group(group, Attribute { store: Some(store), .. }) => store(group, text),
+            File::Connection(here, Attribute { store: Some(store), .. }) => store(here, text),
+            File::Attribute(..)
+            | File::Told(_)
+            | File::Flag(_)
+            | File::Diskstats
+            | File::Group(..)
+            | File::Connection(..) => Err(Failure::new(Errno::Access, "it is read-only")),
         }
     }
 }

@@ -6,9 +6,11 @@
 
 use weir_bio::SECTOR;
 
-use super::entry::{Attribute, Entry};
+use super::entry::{self, Entry};
 use crate::errno::Failure;
 use crate::number::{boolean, shown, unsigned};
+
+type Attribute = entry::Attribute<Entry>;
 
 const SECTOR_BYTES: u64 = SECTOR;
 

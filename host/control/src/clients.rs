@@ -1,0 +1,52 @@
+//! What the tree needs of a server: who its clients are, and a way to class them anew.
+
+use weir_bio::{Class, GroupId, IoPrio};
+
+use crate::errno::Failure;
+
+/// A client as the tree shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Connected {
+    /// Its number: never used again while the server runs.
+    pub number: u64,
+    /// The name of its export.
+    pub export: String,
+    /// Where it comes from.
+    pub address: String,
+    /// The group its I/O counts in.
+    pub group: GroupId,
+    /// The priority of its I/O.
+    pub ioprio: IoPrio,
+}
+
+/// A server: asked and told by any thread.
+pub trait Clients: Send + Sync {
+    /// The names of its exports.
+    fn exports(&self) -> Vec<String>;
+
+    /// Who serves themselves from an export now.
+    fn connected(&self) -> Vec<Connected>;
+
+    /// Gives a client another group or priority; its I/O from then on has them. False if it is
+    /// gone.
+    ///
+    /// # Errors
+    /// No such group.
+    fn reclassify(
+        &self,
+        number: u64,
+        group: Option<GroupId>,
+        ioprio: Option<IoPrio>,
+    ) -> Result<bool, Failure>;
+}
+
+/// The classes by the names of the configuration file.
+pub(crate) const CLASSES: [(&str, Class); 4] = [
+    ("none", Class::None),
+    ("real-time", Class::RealTime),
+    ("best-effort", Class::BestEffort),
+    ("idle", Class::Idle),
+];
+
+/// What counts as the level of I/O without a priority.
+pub(crate) const LEVEL_DEFAULT: u8 = 4;

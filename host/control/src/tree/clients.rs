@@ -1,0 +1,105 @@
+//! The files of `nbd/<export>/<connection>`: how a client is classed, live.
+
+use std::sync::Arc;
+
+use weir_bio::{Class, IoPrio};
+use weir_queue::Groups;
+
+use super::entry;
+use crate::clients::{CLASSES, Clients, Connected, LEVEL_DEFAULT};
+use crate::errno::{Errno, Failure};
+use crate::number::{shown, unsigned};
+
+type Attribute = entry::Attribute<Connection>;
+
+/// A client in the tree.
+pub struct Connection {
+    pub(crate) clients: Arc<dyn Clients>,
+    pub(crate) groups: Option<Arc<Groups>>,
+    pub(crate) as_seen: Connected,
+}
+
+/// Every file of a connection.
+pub const ATTRIBUTES: &[Attribute] = &[
+    Attribute::tells("address", "", "the client's", "Where it comes from.", |here| {
+        here.as_seen.address.clone()
+    }),
+    Attribute::tells("class", "", "the export's", "Priority class of its I/O.", |here| {
+        String::from(name_of(here.as_seen.ioprio.class()))
+    })
+    .takes("`none`, `real-time`, `best-effort` or `idle`", store_class),
+    Attribute::tells(
+        "group",
+        "",
+        "the export's",
+        "Where its I/O counts; empty is the root.",
+        group,
+    )
+    .takes("the path of a group, as below `cgroup`; `/` or nothing is the root", store_group),
+    Attribute::tells("level", "", "the export's", "Level in its class, 0 is best.", |here| {
+        level(here.as_seen.ioprio).to_string()
+    })
+    .takes("0 to 7; without a class the client becomes `best-effort`", store_level),
+];
+
+impl Connection {
+    fn reclassify(
+        &self,
+        group: Option<weir_bio::GroupId>,
+        ioprio: Option<IoPrio>,
+    ) -> Result<(), Failure> {
+        let number = self.as_seen.number;
+        match self.clients.reclassify(number, group, ioprio)? {
+            true => Ok(()),
+            false => Err(Failure::new(Errno::NotFound, format!("client {number} is gone"))),
+        }
+    }
+}
+
+fn name_of(class: Class) -> &'static str {
+    let known = CLASSES.iter().find(|(_, known)| *known == class);
+    known.map_or("none", |(name, _)| *name)
+}
+
+fn level(ioprio: IoPrio) -> u8 {
+    if ioprio.class() == Class::None { LEVEL_DEFAULT } else { ioprio.level() }
+}
+
+fn group(here: &Connection) -> String {
+    let id = here.as_seen.group;
+    let all = here.groups.as_ref().map(|groups| groups.all()).unwrap_or_default();
+    all.into_iter().find(|entry| entry.id == id).map_or_else(String::new, |entry| entry.path)
+}
+
+fn store_class(here: &Connection, text: &str) -> Result<(), Failure> {
+    let name = text.strip_suffix('\n').unwrap_or(text);
+    let Some((_, class)) = CLASSES.iter().find(|(known, _)| *known == name) else {
+        let names = CLASSES.map(|(name, _)| name).join(", ");
+        return Failure::invalid(format!("{} is none of {names}", shown("class", text)));
+    };
+    let ioprio = match class {
+        Class::None => IoPrio::NONE,
+        class => IoPrio::new(*class, level(here.as_seen.ioprio)),
+    };
+    here.reclassify(None, Some(ioprio))
+}
+
+fn store_level(here: &Connection, text: &str) -> Result<(), Failure> {
+    let class = match here.as_seen.ioprio.class() {
+        Class::None => Class::BestEffort,
+        class => class,
+    };
+    match unsigned("level", text)? {
+        level @ 0..=7 => here.reclassify(None, Some(IoPrio::new(class, level as u8))),
+        level => Failure::invalid(format!("level {level} is outside 0..=7")),
+    }
+}
+
+fn store_group(here: &Connection, text: &str) -> Result<(), Failure> {
+    let path = text.strip_suffix('\n').unwrap_or(text).trim_matches('/');
+    let found = here.groups.as_ref().and_then(|groups| groups.find(path));
+    match found {
+        Some(id) => here.reclassify(Some(id), None),
+        None => Failure::invalid(format!("{} does not exist", shown("group", path))),
+    }
+}
