@@ -315,14 +315,6 @@ impl Member {
         Ok(())
     }
 
-    /// Counts an I/O that has to be accepted whatever the caps say; others wait for it.
-    pub fn charge(&self, write: bool, bytes: u64, now: Nanos) {
-        if self.meter.is_capped() {
-            self.meter.charge(write, bytes, now);
-        }
-        self.count(write, bytes);
-    }
-
     #[inline]
     fn count(&self, write: bool, bytes: u64) {
         let direction = usize::from(write);
@@ -409,18 +401,6 @@ impl Meter {
         }
         state.use_up(wanted, now);
         Ok(())
-    }
-
-    /// Takes from the group and from all above it, whatever that leaves.
-    #[cold]
-    fn charge(&self, write: bool, bytes: u64, now: Nanos) {
-        let mut state = self.state();
-        state.reckon(now);
-        state.use_up(amounts(write, bytes), now);
-        drop(state);
-        if let Some(parent) = &self.parent {
-            parent.charge(write, bytes, now);
-        }
     }
 }
 
@@ -598,18 +578,6 @@ mod tests {
         }
         // Two seconds, and one second's worth at once.
         assert!((2900..=3020).contains(&count), "{count}");
-    }
-
-    #[test]
-    fn what_is_charged_holds_the_next_one_back() {
-        let groups = Groups::default();
-        let [above, id] = ["a", "a/b"].map(|path| groups.create(path).unwrap());
-        let [other, member] = [above, id].map(|id| groups.join(id).unwrap());
-        groups.set_caps(above, caps(1, 0, 0)).unwrap();
-        (0..5).for_each(|_| member.charge(false, 1, Nanos(SECOND)));
-        let until = other.admit(false, 1, Nanos(SECOND)).unwrap_err();
-        assert!(until > Nanos(5 * SECOND) && until <= Nanos(6 * SECOND), "{until:?}");
-        assert_eq!(groups.all()[id.0 as usize].used.ios, [5, 0]);
     }
 
     #[test]
