@@ -84,7 +84,7 @@ impl Connection {
     ///
     /// # Errors
     /// When the server sent something nobody asked for.
-    pub(crate) fn new(opened: Opened, life: Life) -> Result<Connection, Lost> {
+    pub(crate) fn new(opened: Opened, durability: &Durability) -> Result<Connection, Lost> {
         let Opened { socket, info, behind } = opened;
         let mut replies = Replies::new(info.mode, info.allocation);
         // Nothing is in flight, so whatever stands here is an error; an incomplete one is found
@@ -93,6 +93,7 @@ impl Connection {
         let requests = Requests::new(info.mode);
         let output = Output::default();
         let (broken, leaving) = (None, false);
+        let life = durability.born();
         Ok(Connection { socket, requests, replies, output, life, broken, leaving })
     }
 
@@ -112,6 +113,12 @@ impl Connection {
     /// Whether new requests may go out.
     pub(crate) fn is_sound(&self) -> bool {
         self.broken.is_none() && !self.leaving
+    }
+
+    /// Whether the peer is there, as far as an idle connection can tell: only silence is a sign of
+    /// life.
+    pub(crate) fn is_alive(&self) -> bool {
+        is_silent(self.socket())
     }
 
     /// Whether sending has failed, and the next reap will find the connection lost.
@@ -272,4 +279,10 @@ impl Connection {
             self.send(slots);
         }
     }
+}
+
+/// Whether nothing has come from the peer, not even an end.
+pub(crate) fn is_silent(socket: BorrowedFd<'_>) -> bool {
+    let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+    recv(socket, &mut [0; 1][..], flags).err() == Some(Errno::AGAIN)
 }

@@ -7,6 +7,10 @@
 //! is open: whoever flushes next may not be the one whose write is gone, so saying it once would
 //! not do.
 //!
+//! A connection that is closed on purpose, because the device uses fewer, cannot be seen to be lost
+//! any more. What it leaves unflushed is in the hands of those that remain: it is in doubt when one
+//! of them is lost, until a flush has succeeded.
+//!
 //! Only a connection that was there before the loss and survived it can end the doubt by a flush:
 //! that server has not gone away, and CAN_MULTI_CONN says that it speaks for all its connections.
 
@@ -25,6 +29,10 @@ pub(crate) struct Durability {
 struct Ledger {
     /// The newest flush that succeeded.
     flushed: u64,
+    /// Connections there are.
+    living: u32,
+    /// Flushes started when the last of the writes was answered that closed connections left.
+    parted: Option<u64>,
     /// Connections lost so far; each loss is named by the count that includes it.
     losses: u64,
     /// The first and last loss of unflushed writes that no flush has answered for.
@@ -49,7 +57,9 @@ pub(crate) struct Ticket {
 impl Durability {
     /// A connection begins.
     pub(crate) fn born(&self) -> Life {
-        Life { born: self.ledger().losses, unflushed: None }
+        let mut ledger = self.ledger();
+        ledger.living += 1;
+        Life { born: ledger.losses, unflushed: None }
     }
 
     /// A write that did not ask for FUA has been answered on this connection.
@@ -79,21 +89,45 @@ impl Durability {
         }
     }
 
-    /// The connection is lost; whether writes may be lost with it.
+    /// The connection is lost; whether writes may be lost with it, its own or those of connections
+    /// closed before.
     pub(crate) fn lost(&self, life: &Life) -> bool {
         let mut ledger = self.ledger();
-        ledger.losses += 1;
-        let loss = ledger.losses;
-        let doubtful = life.unflushed.is_some_and(|started| ledger.flushed <= started);
-        if doubtful {
-            let first = ledger.doubt.map_or(loss, |(first, _)| first);
-            ledger.doubt = Some((first, loss));
+        ledger.living -= 1;
+        let unflushed = life.unflushed.max(ledger.parted.take());
+        ledger.lose(unflushed)
+    }
+
+    /// The connection is closed and the device goes on without it; whether writes may be lost
+    /// unnoticed, because no other connection is there to see it.
+    pub(crate) fn parted(&self, life: &Life) -> bool {
+        let mut ledger = self.ledger();
+        ledger.living -= 1;
+        let unflushed = life.unflushed.max(ledger.parted.take());
+        if ledger.living == 0 {
+            return ledger.lose(unflushed);
         }
-        doubtful
+        ledger.parted = unflushed;
+        false
     }
 
     fn ledger(&self) -> std::sync::MutexGuard<'_, Ledger> {
         self.ledger.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+impl Ledger {
+    /// Counts a loss of what was unflushed when so many flushes had been started; whether that puts
+    /// writes in doubt.
+    fn lose(&mut self, unflushed: Option<u64>) -> bool {
+        self.losses += 1;
+        let loss = self.losses;
+        let doubtful = unflushed.is_some_and(|started| self.flushed <= started);
+        if doubtful {
+            let first = self.doubt.map_or(loss, |(first, _)| first);
+            self.doubt = Some((first, loss));
+        }
+        doubtful
     }
 }
 
@@ -153,6 +187,72 @@ mod tests {
         device.written(&mut writer);
         device.flushed(device.flush(&flusher).unwrap());
         assert!(!device.lost(&writer));
+    }
+
+    #[test]
+    fn what_a_closed_connection_left_unflushed_is_in_doubt_when_another_is_lost() {
+        let device = Durability::default();
+        let (witness, mut closed) = (device.born(), device.born());
+        device.written(&mut closed);
+        assert!(!device.parted(&closed));
+        assert!(device.flush(&witness).is_some(), "nothing has been lost yet");
+        assert!(device.lost(&witness), "that flush has not succeeded");
+        assert_eq!(device.flush(&device.born()), None);
+    }
+
+    #[test]
+    fn a_flush_covers_what_a_closed_connection_left() {
+        let device = Durability::default();
+        let (witness, mut closed) = (device.born(), device.born());
+        device.written(&mut closed);
+        assert!(!device.parted(&closed));
+        device.flushed(device.flush(&witness).unwrap());
+        assert!(!device.lost(&witness));
+        assert!(device.flush(&device.born()).is_some());
+    }
+
+    #[test]
+    fn a_flush_sent_before_the_last_write_of_a_closed_connection_does_not_cover_it() {
+        let device = Durability::default();
+        let (witness, mut one, mut other) = (device.born(), device.born(), device.born());
+        device.written(&mut one);
+        let ticket = device.flush(&witness).unwrap();
+        device.written(&mut other);
+        // The one with the older write goes last.
+        assert!(!device.parted(&other));
+        assert!(!device.parted(&one));
+        device.flushed(ticket);
+        assert!(device.lost(&witness));
+    }
+
+    #[test]
+    fn a_survivor_of_the_loss_vouches_for_a_closed_connection() {
+        let device = Durability::default();
+        let (witness, survivor, mut closed) = (device.born(), device.born(), device.born());
+        device.written(&mut closed);
+        assert!(!device.parted(&closed));
+        assert!(device.lost(&witness));
+        let reborn = device.born();
+        assert_eq!(device.flush(&reborn), None);
+        device.flushed(device.flush(&survivor).unwrap());
+        assert!(device.flush(&reborn).is_some());
+        assert!(!device.lost(&survivor) && !device.lost(&reborn));
+    }
+
+    #[test]
+    fn what_the_last_connection_leaves_unflushed_is_in_doubt_at_once() {
+        let device = Durability::default();
+        let (mut first, mut second) = (device.born(), device.born());
+        device.written(&mut first);
+        assert!(!device.parted(&first));
+        device.written(&mut second);
+        device.flushed(device.flush(&second).unwrap());
+        assert!(!device.parted(&second), "all of it was flushed");
+        let mut third = device.born();
+        assert!(device.flush(&third).is_some());
+        device.written(&mut third);
+        assert!(device.parted(&third));
+        assert_eq!(device.flush(&device.born()), None);
     }
 
     #[test]

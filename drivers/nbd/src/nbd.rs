@@ -1,10 +1,9 @@
 //! The device: what was agreed on with the server, and its control side.
 
+use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use rustix::io::Errno;
-use rustix::net::{RecvFlags, recv};
 use weir_bio::Limits;
 use weir_proto_nbd::client::{ServerInfo, Wanted};
 use weir_proto_nbd::wire::TransmissionFlags as Offer;
@@ -12,7 +11,7 @@ use weir_queue::{Driver, DriverError, DriverQueue, Extent, Home, Queues};
 
 use crate::address::{Address, Place};
 use crate::allocation::Allocation;
-use crate::connection::Connection;
+use crate::connection::{Connection, is_silent};
 use crate::dial::{self, Opened};
 use crate::durability::Durability;
 use crate::notices::Notices;
@@ -176,9 +175,7 @@ impl Nbd {
     fn take_first(&self) -> Option<Opened> {
         let first = self.first.lock().unwrap_or_else(PoisonError::into_inner).take()?;
         // It may have waited for long. Only silence is a sign of life here.
-        let mut byte = [0; 1];
-        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
-        let alive = recv(&first.socket, &mut byte, flags).err() == Some(Errno::AGAIN);
+        let alive = is_silent(first.socket.as_fd());
         (alive || !first.behind.is_empty()).then_some(first)
     }
 }
@@ -215,7 +212,7 @@ impl Driver for Nbd {
 impl Drop for Nbd {
     fn drop(&mut self) {
         if let Some(opened) = self.take_first()
-            && let Ok(connection) = Connection::new(opened, self.shared.durability.born())
+            && let Ok(connection) = Connection::new(opened, &self.shared.durability)
         {
             connection.part(&mut Slots::new(0));
         }

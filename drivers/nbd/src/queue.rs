@@ -28,6 +28,10 @@ const REAPED_MAX: usize = WINDOW;
 const BACKOFF_MIN_NS: u64 = 1_000_000_000;
 const BACKOFF_MAX_NS: u64 = 30_000_000_000;
 
+/// What is told when the device has come to be in doubt.
+const DOUBT: &str = "writes answered and not flushed may be gone: flushes fail until the device is \
+                     opened anew";
+
 /// See the module.
 pub(crate) struct NbdQueue {
     shared: Arc<Shared>,
@@ -76,7 +80,7 @@ impl NbdQueue {
         };
         let epoll = epoll::create(CreateFlags::CLOEXEC)
             .map_err(|errno| failed("epoll", Some(errno.into())))?;
-        let connection = Connection::new(opened, shared.durability.born())
+        let connection = Connection::new(opened, &shared.durability)
             .map_err(|lost| failed(&lost.to_string(), None))?;
         let mut queue = NbdQueue {
             shared: Arc::clone(&shared),
@@ -145,10 +149,7 @@ impl NbdQueue {
         self.reported = false;
         self.notice(&format!("lost with {in_flight} requests in flight: {why}"));
         if doubtful {
-            self.notice(
-                "writes answered on it and not flushed may be gone: flushes fail until the device \
-                 is opened anew",
-            );
+            self.notice(DOUBT);
         }
         self.retry(now);
     }
@@ -241,7 +242,7 @@ impl NbdQueue {
             self.state = State::Gone;
             return;
         }
-        match Connection::new(opened, self.shared.durability.born()) {
+        match Connection::new(opened, &self.shared.durability) {
             Ok(connection) => {
                 self.notice("is back");
                 // The socket is the one that was watched while it was on its way.
@@ -328,6 +329,15 @@ impl DriverQueue for NbdQueue {
 impl Drop for NbdQueue {
     fn drop(&mut self) {
         if let State::Connected(connection) = std::mem::replace(&mut self.state, State::Gone) {
+            // A loss that no reap has come to see is a loss.
+            let durability = &self.shared.durability;
+            let doubtful = match connection.is_sound() && connection.is_alive() {
+                true => durability.parted(connection.life()),
+                false => durability.lost(connection.life()),
+            };
+            if doubtful {
+                self.notice(DOUBT);
+            }
             connection.part(&mut self.slots);
         }
     }

@@ -533,6 +533,52 @@ fn a_connection_that_survived_vouches_for_one_that_was_lost() {
 }
 
 #[test]
+fn a_write_of_a_queue_that_was_closed_is_in_doubt_once_the_others_are_lost() {
+    for (noticed, flushed) in [(false, false), (false, true), (true, false)] {
+        let (peer, disk) = (Peer::new(), Disk::new());
+        thread::scope(|scope| {
+            let (peer, disk) = (&peer, &disk);
+            let (parted, part) = channel();
+            scope.spawn(move || {
+                let mut first = peer.session_in(Mode::Structured);
+                let mut second = peer.session_in(Mode::Structured);
+                let (request, _) = second.request().expect("a write");
+                second.say(|replies, out| replies.done(request.reply_to(), out));
+                if noticed {
+                    drop(second);
+                } else {
+                    second.until_left();
+                }
+                if flushed {
+                    let (request, _) = first.request().expect("a flush");
+                    first.say(|replies, out| replies.done(request.reply_to(), out));
+                }
+                part.recv().expect("a queue that was closed");
+                drop(first);
+                peer.session_in(Mode::Structured).serve(disk);
+            });
+            let nbd = connect(peer, Options { connections: 2, ..Options::default() });
+            let (mut first, mut second) = (Lane::open(&nbd, 0), Lane::open(&nbd, 1));
+            assert_eq!(second.status(write(0, 8, 1)), Status::Ok);
+            if noticed {
+                // Its server is gone, and the queue is closed before it has looked.
+                second.sleep();
+            }
+            drop(second);
+            if flushed {
+                assert_eq!(first.status(flush()), Status::Ok);
+            }
+            parted.send(()).expect("a server that waits");
+            first.turn_until(|| nbd.notices().iter().any(|notice| notice.contains("lost with")));
+            reconnect(&nbd, &mut first);
+            let end = if flushed { Status::Ok } else { Status::IoErr };
+            assert_eq!(first.status(flush()), end, "noticed {noticed}, flushed {flushed}");
+            assert_eq!(nbd.notices().iter().any(|it| it.contains("may be gone")), !flushed);
+        });
+    }
+}
+
+#[test]
 fn a_server_that_does_not_read_blocks_nobody_and_gets_everything_later() {
     for mode in MODES {
         let (peer, disk) = (Peer::new(), Disk::new());

@@ -145,6 +145,7 @@ impl Connection {
             Phase::Session(session) => match &session.end {
                 Some(End::Disconnect) => "client disconnected",
                 Some(End::Violation(why)) => why,
+                Some(End::HeldBack) => "client went away while a cap held it back",
                 None if session.stopping => "server is shutting down",
                 None => "client went away",
             },

@@ -50,6 +50,8 @@ pub(crate) enum End {
     Disconnect,
     /// It broke the protocol, in words.
     Violation(String),
+    /// It went away before a cap of its group let in what it had sent.
+    HeldBack,
 }
 
 /// See the module.
@@ -81,7 +83,8 @@ pub(crate) struct Session {
     pub(crate) end: Option<End>,
     /// Requests are refused from now on: the server is going away.
     pub(crate) stopping: bool,
-    /// The client is gone: what it asked to be done is done, what it wanted to know is not.
+    /// The client is gone: what it asked to be done is done as far as its caps let it in at once,
+    /// what it wanted to know is not.
     pub(crate) deaf: bool,
 }
 
@@ -162,6 +165,9 @@ impl Session {
             if let Ok(checked) = &checked
                 && !self.admit(checked, now)
             {
+                // Nobody waits for the answer, so nobody is kept to wait for the cap: it is not
+                // done, and nothing behind it is.
+                self.end = self.deaf.then_some(End::HeldBack);
                 break;
             }
             at += self.geometry.mode.request_len();
@@ -171,8 +177,8 @@ impl Session {
     }
 
     /// Whether the caps of its group accept a request now; if not, nothing is taken in for a while.
-    /// What only marks a range counts as a write of no bytes. A server that stops waits for no cap,
-    /// and a client that has gone keeps no place by one: what it wrote is counted and done.
+    /// What only marks a range counts as a write of no bytes. What is not going to be done counts
+    /// as nothing: everything once the server stops, and what a client that has gone wanted to know.
     #[inline]
     fn admit(&mut self, checked: &Checked, now: Nanos) -> bool {
         let (write, bytes) = match checked {
@@ -182,10 +188,7 @@ impl Session {
             Checked::WriteZeroes { .. } | Checked::Trim { .. } => (true, 0),
             _ => return true,
         };
-        if self.stopping || self.deaf {
-            if write {
-                self.member.charge(write, bytes, now);
-            }
+        if self.stopping || (self.deaf && !write) {
             return true;
         }
         match self.member.admit(write, bytes, now) {

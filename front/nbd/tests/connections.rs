@@ -455,3 +455,45 @@ fn a_refused_request_costs_no_allowance_and_a_client_that_hangs_up_gives_its_pla
     fixture.wait_for_connections(0);
     fixture.stop();
 }
+
+#[test]
+fn a_client_that_hangs_up_behind_writes_gets_none_of_them_past_its_cap() {
+    let fixture = Fixture::on(ram(MIB));
+    let groups = Arc::clone(fixture.server().groups());
+    let wbps = std::num::NonZeroU64::new(1);
+    let caps = weir_queue::Caps { wbps, ..weir_queue::Caps::default() };
+    groups.set_caps(weir_bio::GroupId(0), caps).unwrap();
+    let mut first = fixture.client(Wanted::everything("sda"));
+    first.write(0, &[1; 512]).ok();
+    for round in 1..4 {
+        let mut client = fixture.client(Wanted::everything("sda"));
+        for at in 0..8 {
+            client.send(Request::new(Command::WRITE, 0, at * 4096, 4096), &[2; 4096]);
+        }
+        client.send(Request::new(Command::WRITE_ZEROES, 0, 0, 4096), &[]);
+        drop(client);
+        fixture.wait_for_connections(1);
+        assert_eq!(groups.all()[0].used.ios, [0, 1], "round {round}");
+    }
+    assert_eq!(first.read(0, 1024), [[1; 512], [0; 512]].concat());
+    // Whoever waits in line is not behind those that left.
+    groups.set_caps(weir_bio::GroupId(0), weir_queue::Caps::default()).unwrap();
+    first.write(0, &[3; 512]).ok();
+    fixture.stop();
+}
+
+#[test]
+fn what_was_let_in_before_its_client_hung_up_is_done() {
+    let fixture = Fixture::on(ram(MIB));
+    let groups = Arc::clone(fixture.server().groups());
+    let mut reader = fixture.client(Wanted::everything("sda"));
+    let mut writer = fixture.client(Wanted::everything("sda"));
+    for at in 0..64 {
+        writer.send(Request::new(Command::WRITE, 0, at * 4096, 4096), &[2; 4096]);
+    }
+    drop(writer);
+    fixture.wait_for_connections(1);
+    assert_eq!(groups.all()[0].used.ios, [0, 64]);
+    wait_until("the writes to be done", || reader.read(0, 64 * 4096) == [2; 64 * 4096]);
+    fixture.stop();
+}

@@ -145,6 +145,24 @@ fn hard_queues_are_there_on_the_multi_queue_path_alone() {
 }
 
 #[test]
+fn a_disk_goes_back_to_as_many_queues_as_it_began_with_though_it_has_fewer_threads() {
+    let path = "block/sda/weir/queues";
+    let limits = Limits { capacity: 1024, ..Limits::default() };
+    let tree = tree(Model::new("sda", limits).begun_with(8));
+    written(&tree, path, "8");
+    written(&tree, path, "2");
+    assert_eq!(read(&tree, path), "2");
+    written(&tree, path, "8");
+    assert_eq!(read(&tree, path), "8");
+    let refused = tree.write(path, b"9").unwrap_err();
+    assert_eq!(refused.errno, Errno::Invalid);
+    assert!(refused.what.contains("outside 1..=8"), "{}", refused.what);
+    for bad in ["0", "65537", "eight", ""] {
+        assert_eq!(errno(&tree, path, bad), Errno::Invalid, "{bad:?}");
+    }
+}
+
+#[test]
 fn a_scheduler_is_switched_by_its_name_and_shown_in_brackets() {
     let tree = tree(Model::new("sda", Limits { capacity: 1024, ..Limits::default() }));
     let path = "block/sda/queue/scheduler";

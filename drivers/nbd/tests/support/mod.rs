@@ -339,6 +339,10 @@ pub fn exercise(nbd: &Nbd, seed: u64, count: usize) {
         check(&mut model, &mut sent, answers);
     }
     assert!(sent.iter().all(Option::is_none), "every request was answered");
+    if !limits.read_only {
+        // The last connection would leave in doubt what it leaves unflushed.
+        assert_eq!(lanes[0].status(flush()), Status::Ok);
+    }
     assert_eq!(nbd.notices(), Vec::<String>::new());
 }
 

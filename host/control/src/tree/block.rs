@@ -62,7 +62,7 @@ pub const WEIR: &[Attribute] = &[
     Attribute::tells("queues", "", "driver", "Hard queues.", |entry| {
         entry.disk.queues().to_string()
     })
-    .takes("1 to the number of submitter slots, or what the driver has", store_queues),
+    .takes("1 to the submitter slots, or to what it began with if that is more", store_queues),
     Attribute::tells("spread", "", "submitter", "`submitter` or `round-robin`.", |entry| {
         String::from(match entry.disk.config().spread {
             Spread::Submitter => "submitter",
@@ -75,9 +75,15 @@ fn store_queues(entry: &Entry, text: &str) -> Result<(), Failure> {
     let queues = unsigned("queues", text)?;
     let most = match entry.disk.config().mode {
         QueueMode::Sq => 1,
-        QueueMode::Mq => entry.slots.min(usize::from(u16::MAX)) as u32,
+        // More queues than threads are of use where each is a connection; what the disk began with
+        // it may always have again.
+        QueueMode::Mq => {
+            (entry.slots.min(usize::from(u16::MAX)) as u32).max(entry.disk.config().queues.into())
+        }
     };
     match u16::try_from(queues) {
+        // No change is none, whatever may be changed (block-core section 11.2).
+        Ok(count) if count == entry.disk.queues() => Ok(()),
         Ok(count) if (1..=most).contains(&queues) => Ok(entry.disk.set_queues(count)?),
         _ => Failure::invalid(format!("{} is outside 1..={most}", shown("queues", text))),
     }

@@ -105,6 +105,13 @@ impl Model {
         let config = Config { name: String::from(name), ..Config::default() };
         Model { config, state: Mutex::new(state) }
     }
+
+    /// The same, begun with so many hard queues.
+    pub fn begun_with(mut self, queues: u16) -> Model {
+        self.config.queues = queues;
+        self.state.get_mut().unwrap().queues = queues;
+        self
+    }
 }
 
 impl Disk for Model {
