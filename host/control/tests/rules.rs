@@ -162,9 +162,36 @@ fn values_are_filled_in() {
         assert_eq!(plan.others[0].value, expected, "{value}");
         assert!(plan.warnings.is_empty(), "{:?}", plan.warnings);
     }
-    let unknown = plan(&disk("sda", "1"), r#"ENV{A}="$frob 5%""#);
-    assert_eq!(unknown.others[0].value, "$frob 5%");
-    assert_eq!(unknown.warnings.len(), 2, "{:?}", unknown.warnings);
+}
+
+#[test]
+fn a_value_that_means_nothing_is_not_written() {
+    let text = "ATTR{queue/nr_requests}=\"%P\", ATTR{ro}=\"1\"\n";
+    let rules = Rules::parse([("60-x.rules", text)]);
+    assert_eq!(rules.warnings().len(), 1, "{:?}", rules.warnings());
+    assert_eq!(writes(&rules.plan(&disk("sda", "1"), Event::Add)), ["ro=1"]);
+}
+
+#[test]
+fn what_is_final_is_seen_as_it_is_by_later_rules() {
+    let text = r#"
+ENV{A}:="x", TAG:="t", SYMLINK:="l"
+ENV{A}="y", TAG+="u", SYMLINK+="m"
+ENV{A}=="x", TAG=="t", TAG!="u", ATTR{a}="$env{A} $links"
+"#;
+    let plan = plan(&disk("sda", "1"), text);
+    assert_eq!(writes(&plan), ["a=x l"]);
+    let others: Vec<_> = plan.others.iter().map(|one| (&*one.name, &*one.value)).collect();
+    assert_eq!(others, [("ENV{A}", "x"), ("TAG", "t"), ("SYMLINK", "l")]);
+}
+
+#[test]
+fn a_scheduler_comes_first_however_its_path_is_written() {
+    let plan = plan(
+        &disk("sda", "1"),
+        r#"ATTR{queue/nr_requests}="64", ATTR{queue//scheduler}="bfq", ATTR{./queue/scheduler}="kyber""#,
+    );
+    assert_eq!(writes(&plan), ["queue/scheduler=kyber", "queue/nr_requests=64"]);
 }
 
 #[test]

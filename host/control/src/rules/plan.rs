@@ -4,8 +4,8 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use super::parse::{IGNORED, Op, Rule, Term};
-use super::{RuleError, Rules, Warning, glob};
+use super::parse::{Op, Rule, Term};
+use super::{Rules, Warning, glob};
 use crate::tree::{Node, Tree};
 
 /// A disk as rules ask about it. Files are named from its folder, as `queue/rotational`.
@@ -84,7 +84,7 @@ pub struct Plan {
     /// Everything else that is assigned and changes nothing here: ENV, TAG, SYMLINK, OWNER, GROUP,
     /// MODE and RUN (recorded, never run).
     pub others: Vec<Planned>,
-    /// Substitutions that mean nothing.
+    /// Values that are left out.
     pub warnings: Vec<Warning>,
 }
 
@@ -181,8 +181,7 @@ impl<'a> Turn<'a> {
             "CONST" => is(constant(&term.attribute)),
             "TAG" => self.tags.iter().any(|tag| is(tag)),
             "TEST" => self.test(term),
-            // Keys that are passed over hold.
-            _ => return true,
+            _ => unreachable!("{} is no key that matches", term.key),
         };
         found == (term.op == Op::Equal)
     }
@@ -191,7 +190,7 @@ impl<'a> Turn<'a> {
     fn test(&self, term: &Term) -> bool {
         let mask = match term.attribute.as_str() {
             "" => None,
-            octal => Some(u16::from_str_radix(octal, 8).unwrap_or(0)),
+            octal => Some(u16::from_str_radix(octal, 8).expect("it was read as octal")),
         };
         let mode = self.disk.mode(&term.value);
         mode.is_some_and(|mode| mask.is_none_or(|mask| mode & mask != 0))
@@ -202,10 +201,10 @@ impl<'a> Turn<'a> {
         self.plan.matched.push((place.clone(), rule.text.clone()));
         for term in rule.terms.iter().filter(|term| !term.is_match()) {
             let key = term.key.as_str();
-            if matches!(key, "GOTO" | "LABEL") || IGNORED.contains(&key) {
+            if matches!(key, "GOTO" | "LABEL") {
                 continue;
             }
-            let value = self.substitute(rule, &term.value);
+            let value = self.substitute(&term.value);
             self.assign(term, value, &place);
         }
     }
@@ -221,6 +220,9 @@ impl<'a> Turn<'a> {
             "" => term.key.clone(),
             attribute => format!("{}{{{attribute}}}", term.key),
         };
+        if self.plan.others.iter().any(|known| known.settled && known.name == name) {
+            return;
+        }
         let value = match term.key.as_str() {
             "ENV" => {
                 let known = self.env.entry(term.attribute.clone()).or_default();
@@ -252,37 +254,19 @@ impl<'a> Turn<'a> {
     }
 
     /// An assigned value with what `$name` and `%k` stand for.
-    fn substitute(&mut self, rule: &Rule, value: &str) -> String {
+    fn substitute(&self, value: &str) -> String {
         let (mut text, mut rest) = (String::new(), value);
-        while let Some(at) = rest.find(['$', '%']) {
-            text.push_str(&rest[..at]);
-            let (sign, after) = rest[at..].split_at(1);
-            if let Some(behind) = after.strip_prefix(sign) {
-                text.push_str(sign);
-                rest = behind;
-                continue;
+        while let Some((before, found, behind)) = substitution(rest) {
+            text.push_str(before);
+            match found {
+                Found::Sign(sign) => text.push_str(sign),
+                Found::Known { what, argument } => text.push_str(&self.meaning(what, argument)),
+                Found::Nothing(_) => unreachable!("{value:?} was checked when it was read"),
             }
-            let known = SUBSTITUTIONS.iter().find_map(|(long, short)| {
-                let word = if sign == "$" { *long } else { *short };
-                after.strip_prefix(word).map(|behind| (*long, behind))
-            });
-            let Some((what, behind)) = known else {
-                let shown: String = rest[at..].chars().take(12).collect();
-                self.warn(rule, format!("{shown:?} stands for nothing and is left as it is"));
-                text.push_str(sign);
-                rest = after;
-                continue;
-            };
-            let (argument, behind) = braces(behind);
-            text.push_str(&self.meaning(what, argument));
             rest = behind;
         }
         text.push_str(rest);
         text
-    }
-
-    fn warn(&mut self, rule: &Rule, what: String) {
-        self.plan.warnings.push(RuleError { file: rule.file.clone(), line: rule.line, what });
     }
 
     fn meaning(&self, what: &str, argument: &str) -> String {
@@ -323,6 +307,48 @@ const SUBSTITUTIONS: &[(&str, &str)] = &[
     ("root", "r"),
     ("sys", "S"),
 ];
+
+/// What a `$` or `%` in a value comes to.
+enum Found<'a> {
+    /// Itself: it was written twice.
+    Sign(&'a str),
+    /// The long name of what it stands for, and what stands in braces behind it.
+    Known { what: &'static str, argument: &'a str },
+    /// Nothing; the text from there on.
+    Nothing(&'a str),
+}
+
+/// The first substitution of a text: what is before it, what it is, and what is behind it.
+fn substitution(text: &str) -> Option<(&str, Found<'_>, &str)> {
+    let (before, from) = text.split_at(text.find(['$', '%'])?);
+    let (sign, after) = from.split_at(1);
+    if let Some(behind) = after.strip_prefix(sign) {
+        return Some((before, Found::Sign(sign), behind));
+    }
+    let known = SUBSTITUTIONS.iter().find_map(|(long, short)| {
+        let word = if sign == "$" { *long } else { *short };
+        after.strip_prefix(word).map(|behind| (*long, behind))
+    });
+    Some(match known {
+        Some((what, behind)) => {
+            let (argument, behind) = braces(behind);
+            (before, Found::Known { what, argument }, behind)
+        }
+        None => (before, Found::Nothing(from), after),
+    })
+}
+
+/// The first `$` or `%` of a value that stands for nothing, with what follows it.
+pub(super) fn meaningless(value: &str) -> Option<&str> {
+    let mut rest = value;
+    while let Some((_, found, behind)) = substitution(rest) {
+        if let Found::Nothing(from) = found {
+            return Some(from);
+        }
+        rest = behind;
+    }
+    None
+}
 
 /// What stands in braces at the beginning, and what follows.
 fn braces(text: &str) -> (&str, &str) {
