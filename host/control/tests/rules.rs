@@ -232,3 +232,74 @@ fn files_are_merged_by_name_and_a_later_folder_takes_the_place_of_an_earlier() {
     assert!(missing.to_string().contains("none: No such file"), "{missing}");
     std::fs::remove_dir_all(&root).unwrap();
 }
+
+/// How long each value of a plan may be at most, in the words of the spec: udev's 1,024 bytes.
+const MOST: usize = 1024;
+
+#[test]
+fn a_value_that_grows_is_left_out_at_its_bound() {
+    for (first, again) in [
+        ("ENV{A}=\"x\"\n", "ENV{A}=\"$env{A}$env{A}\"\n"),
+        ("ENV{A}=\"x\"\n", "ENV{A}+=\"$env{A}\"\n"),
+        ("ENV{A}=\"xxxx\"\n", "ENV{A}=\"$env{A}$env{A}\", ATTR{ro}=\"$env{A}$env{A}$env{A}\"\n"),
+    ] {
+        let plan = plan(&disk("sda", "1"), &format!("{first}{}", again.repeat(40)));
+        let values = plan.others.iter().chain(&plan.writes).map(|planned| planned.value.len());
+        let longest = values.max().unwrap_or_default();
+        assert!((MOST / 2..=MOST).contains(&longest), "{again}: {longest}");
+        let told = plan.warnings.last().map(ToString::to_string).unwrap_or_default();
+        assert!(told.starts_with("60-x.rules:41: ") && told.contains("is 1024"), "{told}");
+    }
+    let long = "x".repeat(MOST);
+    let exact = plan(&disk("sda", "1"), &format!("ATTR{{ro}}=\"{long}\"\n"));
+    assert_eq!((exact.writes[0].value.len(), exact.warnings.len()), (MOST, 0));
+    let above = plan(&disk("sda", "1"), &format!("ATTR{{ro}}=\"{long}y\", ATTR{{a}}=\"1\"\n"));
+    assert_eq!(writes(&above), ["a=1"]);
+    let told = above.warnings[0].to_string();
+    assert!(told.contains("ATTR{ro} would have") && told.contains("most is 1024"), "{told}");
+}
+
+#[test]
+fn lists_of_a_whole_file_stay_bounded() {
+    for key in ["SYMLINK", "RUN", "TAG"] {
+        let text: String = (0..20_000).map(|at| format!("{key}+=\"name-{at}\"\n")).collect();
+        let plan = plan(&disk("sda", "1"), &text);
+        let length = plan.others[0].value.len();
+        assert!((15 << 10..=16 << 10).contains(&length), "{key}: {length}");
+        assert!(plan.warnings[0].to_string().contains("the most is 16384"), "{key}");
+    }
+}
+
+#[test]
+fn a_file_that_is_no_regular_one_or_too_long_is_left_out_by_name() {
+    let root = std::env::temp_dir().join(format!("weir-rules-odd-{}", std::process::id()));
+    std::fs::create_dir_all(root.join("30-folder.rules")).unwrap();
+    let line = "ATTR{ro}=\"1\"\n";
+    let write = |name: &str, text: &str| std::fs::write(root.join(name), text).unwrap();
+    write("10-good.rules", line);
+    write("20-fits.rules", &format!("#{}\n", "x".repeat((1 << 20) - 2)));
+    write("20-long.rules", &format!("#{}\n{line}", "x".repeat((1 << 20) - 2)));
+    let made = std::process::Command::new("mkfifo").arg(root.join("40-fifo.rules")).status();
+    assert!(made.expect("mkfifo is there").success());
+    std::os::unix::fs::symlink("/dev/zero", root.join("50-zero.rules")).unwrap();
+    // Who opens the pipe to read it waits for a writer that never comes, so this thread looks on.
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let folder = root.clone();
+    std::thread::spawn(move || sender.send(Rules::read(&[folder])));
+    let rules = receiver.recv_timeout(std::time::Duration::from_secs(20));
+    let rules = rules.expect("no file is waited for").unwrap();
+    let told: Vec<String> = rules.errors().iter().map(ToString::to_string).collect();
+    let odd = "it is no regular file, nor /dev/null";
+    let expected = [
+        ("20-long.rules", "it has more than 1048576 bytes"),
+        ("30-folder.rules", odd),
+        ("40-fifo.rules", odd),
+        ("50-zero.rules", odd),
+    ];
+    assert_eq!(told.len(), expected.len(), "{told:?}");
+    for (told, (name, what)) in told.iter().zip(expected) {
+        assert!(told.ends_with(&format!("{name}: {what}")), "{told}");
+    }
+    assert_eq!(writes(&rules.plan(&disk("sda", "1"), Event::Add)), ["ro=1"]);
+    std::fs::remove_dir_all(&root).unwrap();
+}

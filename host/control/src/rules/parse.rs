@@ -1,5 +1,7 @@
 //! The text of a rule file: lines of comma separated `KEY op "value"` (udev(7)).
 
+use std::collections::BTreeMap;
+
 use super::plan::meaningless;
 use super::{RuleError, Warning};
 
@@ -328,19 +330,24 @@ fn resolve(rules: &mut [Rule], told: &mut Told) {
     let word = |rule: &Rule, key: &str| {
         rule.terms.iter().find(|term| term.key == key).map(|term| term.value.clone())
     };
-    for at in 0..rules.len() {
-        let Some(label) = word(&rules[at], "GOTO") else { continue };
-        let ahead = |rule: &Rule| word(rule, "LABEL").as_ref() == Some(&label);
-        rules[at].goto = rules[at + 1..].iter().position(ahead).map(|after| at + 1 + after);
-        if rules[at].goto.is_none() {
-            // As udev does: what else the line says holds.
-            let Rule { file, line, .. } = &rules[at];
-            let what = format!(
-                "GOTO={label:?} is passed over: there is no such label further on in the file"
-            );
-            told.warnings.push(RuleError { file: file.clone(), line: *line, what });
+    // From the end on: what is known of a label is the next rule that has it.
+    let (mut labels, mut missing) = (BTreeMap::new(), Vec::new());
+    for (at, rule) in rules.iter_mut().enumerate().rev() {
+        if let Some(label) = word(rule, "GOTO") {
+            rule.goto = labels.get(&label).copied();
+            if rule.goto.is_none() {
+                // As udev does: what else the line says holds.
+                let what = format!(
+                    "GOTO={label:?} is passed over: there is no such label further on in the file"
+                );
+                missing.push(RuleError { file: rule.file.clone(), line: rule.line, what });
+            }
+        }
+        if let Some(label) = word(rule, "LABEL") {
+            labels.insert(label, at);
         }
     }
+    told.warnings.extend(missing.into_iter().rev());
 }
 
 #[cfg(test)]
