@@ -1,9 +1,10 @@
 //! The boot parameters of the documents, with the meaning they had: `elevator=`,
 //! `scsi_mod.use_blk_mq=` and `dm_mod.use_blk_mq=` (block-core section 16).
 //!
-//! A line is read as the kernel reads its own: words between blanks, the last of a name counts,
-//! `-` and `_` are the same in a name, and a flag without a value is set. Words of other parts of
-//! a system are passed over and told.
+//! A line is read as the kernel reads its own: words between blanks that stand in no double quotes,
+//! the last of a name counts, `-` and `_` are the same in a name, and a flag without a value is set.
+//! What follows the word `--` is for the first program and not looked at. Words of other parts of a
+//! system are passed over and told.
 
 use weir_queue::QueueMode;
 use weir_sched::Family;
@@ -35,11 +36,8 @@ impl Cmdline {
     /// The parameter, its value and what it takes.
     pub fn parse(line: &str) -> Result<Cmdline, String> {
         let mut cmdline = Cmdline::default();
-        for word in line.split_whitespace() {
-            let (name, value) = match word.split_once('=') {
-                Some((name, value)) => (name, Some(value.trim_matches('"'))),
-                None => (word, None),
-            };
+        for word in words(line).take_while(|word| *word != "--") {
+            let (name, value) = parameter(word);
             match name.replace('-', "_").as_str() {
                 ELEVATOR => match value.filter(|value| !value.is_empty()) {
                     Some(value) => cmdline.elevator = Some(String::from(value)),
@@ -100,6 +98,29 @@ impl Cmdline {
     }
 }
 
+/// The words of a line; a blank in double quotes belongs to its word.
+fn words(line: &str) -> impl Iterator<Item = &str> {
+    let mut quoted = false;
+    let apart = line.split(move |c: char| {
+        quoted ^= c == '"';
+        c.is_whitespace() && !quoted
+    });
+    apart.filter(|word| !word.is_empty())
+}
+
+/// Name and value of a word, without the quotes around the value or around the whole word.
+fn parameter(word: &str) -> (&str, Option<&str>) {
+    let inner = word.strip_prefix('"');
+    let bare = inner.unwrap_or(word);
+    let Some((name, value)) = bare.split_once('=') else {
+        let closed = inner.and_then(|inner| inner.strip_suffix('"'));
+        return (closed.unwrap_or(bare), None);
+    };
+    let opened = value.strip_prefix('"');
+    let quoted = opened.or(inner.map(|_| value));
+    (name, Some(quoted.map_or(value, |value| value.strip_suffix('"').unwrap_or(value))))
+}
+
 fn unknown(name: &str, word: &str) -> String {
     format!(
         "{name}: {word} in kernel_cmdline is passed over: known are {ELEVATOR}=, {SCSI}= and {DM}="
@@ -135,8 +156,27 @@ mod tests {
     }
 
     #[test]
+    fn quotes_keep_a_word_together_and_two_dashes_end_the_line() {
+        for (line, elevator, others) in [
+            (r#"foo="a elevator=cfq b" quiet"#, None, &[r#"foo="a elevator=cfq b""#, "quiet"][..]),
+            (r#"quiet elevator="noop""#, Some("noop"), &["quiet"]),
+            (r#""elevator=noop" ro"#, Some("noop"), &["ro"]),
+            ("quiet -- elevator=noop", None, &["quiet"]),
+            ("elevator=noop -- quiet", Some("noop"), &[]),
+            (r#"foo="-- elevator=cfq" elevator=noop"#, Some("noop"), &[r#"foo="-- elevator=cfq""#]),
+            (r#"foo="elevator=cfq elevator=noop"#, None, &[r#"foo="elevator=cfq elevator=noop"#]),
+            ("--x elevator=noop", Some("noop"), &["--x"]),
+        ] {
+            let cmdline = Cmdline::parse(line).unwrap();
+            assert_eq!(cmdline.elevator.as_deref(), elevator, "{line}");
+            assert_eq!(cmdline.others, others, "{line}");
+        }
+    }
+
+    #[test]
     fn a_bad_value_is_refused_with_what_there_is() {
         for (line, told) in [
+            ("elevator=\"\"", "names no scheduler"),
             ("scsi_mod.use_blk_mq=2", "scsi_mod.use_blk_mq=2 is none of 0, 1, y, n"),
             ("dm_mod.use_blk_mq=", "dm_mod.use_blk_mq= is none of 0, 1"),
             ("elevator=", "names no scheduler"),

@@ -1,7 +1,8 @@
 //! The one parser of target strings: `KIND:REST[,OPTION=VALUE]...`.
 //!
-//! A comma inside a path is written `\,`, a plus `\+`, a backslash `\\`. What it yields is checked
-//! as far as text can be; the rest is up to the driver.
+//! A comma inside a path is written `\,`, a plus `\+`, a backslash `\\`; those in the value of an
+//! option that stands in double quotes need nothing. What it yields is checked as far as text can
+//! be; the rest is up to the driver.
 
 use std::path::PathBuf;
 
@@ -148,8 +149,13 @@ const OPTIONS: &[Known] = &[
         name: "kernel_cmdline",
         kind: None,
         set: |target, value| {
-            let quoted = value.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
-            target.cmdline = Cmdline::parse(quoted.unwrap_or(value))?;
+            let line = match value.strip_prefix('"') {
+                None => value,
+                Some(rest) => rest.strip_suffix('"').ok_or_else(|| {
+                    format!("kernel_cmdline={value} has no closing quote before the next option")
+                })?,
+            };
+            target.cmdline = Cmdline::parse(line)?;
             Ok(())
         },
     },
@@ -300,22 +306,41 @@ fn parse_unix_uri<'a>(uri: &'a str, text: &str) -> Result<(&'a str, &'a str), St
     Ok((path, export.trim_start_matches('/')))
 }
 
-/// Cuts at commas that no backslash protects, and takes the backslashes away.
+/// Cuts at commas that neither a backslash nor quotes protect, and takes the backslashes away.
 fn split_at_commas(text: &str) -> Vec<String> {
     let mut parts = vec![String::new()];
+    let mut quoted = false;
     let mut chars = text.chars();
     while let Some(c) = chars.next() {
+        let options = parts.len() > 1;
+        let part = parts.last_mut().expect("one part");
         match c {
             '\\' => match chars.next() {
-                Some(c @ (',' | '+' | '\\')) => parts.last_mut().expect("one part").push(c),
-                Some(c) => parts.last_mut().expect("one part").extend(['\\', c]),
-                None => parts.last_mut().expect("one part").push('\\'),
+                Some(c @ (',' | '+' | '\\')) => part.push(c),
+                Some(c) => part.extend(['\\', c]),
+                None => part.push('\\'),
             },
-            ',' => parts.push(String::new()),
-            c => parts.last_mut().expect("one part").push(c),
+            ',' if !quoted => parts.push(String::new()),
+            // Quotes open behind the first `=` of an option and close before the next option: those
+            // between, as in a boot parameter, are part of the value.
+            '"' if quoted => {
+                quoted = !matches!(chars.as_str().chars().next(), None | Some(','));
+                part.push(c);
+            }
+            '"' => {
+                quoted =
+                    options && part.find('=') == Some(part.len() - 1) && closes(chars.as_str());
+                part.push(c);
+            }
+            c => part.push(c),
         }
     }
     parts
+}
+
+/// Whether quotes that were opened close further on.
+fn closes(text: &str) -> bool {
+    text.ends_with('"') || text.contains("\",")
 }
 
 fn number(name: &str, text: &str, least: u64, most: u64) -> Result<u64, String> {
@@ -431,6 +456,35 @@ mod tests {
     }
 
     #[test]
+    fn commas_in_quotes_belong_to_the_value() {
+        for (text, elevator, others) in [
+            (
+                r#"ram:1M,kernel_cmdline="console=ttyS0,115200 elevator=noop",nomerges=2"#,
+                Some("noop"),
+                &["console=ttyS0,115200"][..],
+            ),
+            (
+                r#"ram:1M,kernel_cmdline="foo="a, b" elevator=noop",nomerges=2"#,
+                Some("noop"),
+                &[r#"foo="a, b""#],
+            ),
+            (
+                r#"ram:1M,kernel_cmdline=console=ttyS0\,115200,nomerges=2"#,
+                None,
+                &["console=ttyS0,115200"],
+            ),
+            (r#"ram:1M,nomerges=2,kernel_cmdline="a,b""#, None, &["a,b"]),
+        ] {
+            let target = Target::parse(text).unwrap();
+            assert_eq!(target.cmdline.elevator.as_deref(), elevator, "{text}");
+            assert_eq!(target.cmdline.others, others, "{text}");
+            assert_eq!(target.config.nomerges, 2, "{text}: the options behind it hold");
+        }
+        let path = backing(r#"file:/a"b,size=1M"#);
+        assert!(matches!(&path, Backing::File { path, .. } if path.ends_with("a\"b")), "{path:?}");
+    }
+
+    #[test]
     fn nbd_servers_are_named_in_four_ways() {
         let tcp = |host: &str, port, export: &str| Backing::Nbd {
             server: Address::Tcp { host: String::from(host), port },
@@ -478,6 +532,8 @@ mod tests {
             ("ram:1G,queue_mode=sq,spread=round-robin", "spread=round-robin in"),
             ("ram:1G,nomerges", "needs a value"),
             ("ram:1G,kernel_cmdline=\"dm_mod.use_blk_mq=maybe\"", "dm_mod.use_blk_mq=maybe"),
+            ("ram:1G,kernel_cmdline=\"quiet", "has no closing quote"),
+            ("ram:1G,kernel_cmdline=\"", "has no closing quote"),
             ("nbd:host", "names no port"),
             ("nbd:host:99999", "99999"),
             ("nbd:h:1,connections=2,queues=3", "connections=2"),

@@ -13,11 +13,16 @@ mod plan;
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::fs::{self, File};
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use parse::{Rule, Told};
 
-pub use plan::{Event, Plan, Planned, Subject, TreeDisk};
+pub use plan::{Event, LIST_MAX, Plan, Planned, Subject, TreeDisk, VALUE_MAX};
+
+/// The most bytes of a file that is read.
+pub const FILE_MAX: u64 = 1 << 20;
 
 /// What is wrong with a line of a rule file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,20 +62,21 @@ pub struct Rules {
 impl Rules {
     /// Reads every `*.rules` file of `folders`. Files count in the order of their names, wherever
     /// they are; of several of one name that in the last folder counts alone, and one that leads
-    /// to /dev/null stands for no rules.
+    /// to /dev/null stands for no rules. A file that is no regular one, or has more than
+    /// [`FILE_MAX`] bytes, is left out and stands in [`errors`](Rules::errors).
     ///
     /// # Errors
     /// A folder or file that cannot be read. What is wrong with a line is in
     /// [`errors`](Rules::errors), and the line alone is left out, as udev does.
     pub fn read(folders: &[PathBuf]) -> Result<Rules, RuleError> {
-        let failed = |path: &Path, error: std::io::Error| RuleError {
+        let failed = |path: &Path, error: io::Error| RuleError {
             file: path.display().to_string(),
             line: 0,
             what: error.to_string(),
         };
         let mut found = BTreeMap::new();
         for folder in folders {
-            for entry in std::fs::read_dir(folder).map_err(|e| failed(folder, e))? {
+            for entry in fs::read_dir(folder).map_err(|e| failed(folder, e))? {
                 let path = entry.map_err(|e| failed(folder, e))?.path();
                 if path.extension().is_some_and(|extension| extension == "rules")
                     && let Some(name) = path.file_name()
@@ -79,12 +85,18 @@ impl Rules {
                 }
             }
         }
-        let mut texts = Vec::new();
+        let (mut texts, mut left_out) = (Vec::new(), Vec::new());
         for path in found.into_values() {
-            let bytes = std::fs::read(&path).map_err(|e| failed(&path, e))?;
-            texts.push((path.display().to_string(), String::from_utf8_lossy(&bytes).into_owned()));
+            let name = path.display().to_string();
+            match text_of(&path).map_err(|e| failed(&path, e))? {
+                Ok(text) => texts.push((name, text)),
+                Err(what) => left_out.push(RuleError { file: name, line: 0, what }),
+            }
         }
-        Ok(Rules::parse(texts.iter().map(|(name, text)| (name.as_str(), text.as_str()))))
+        let texts = texts.iter().map(|(name, text)| (name.as_str(), text.as_str()));
+        let mut rules = Rules::parse(texts);
+        rules.errors.splice(..0, left_out);
+        Ok(rules)
     }
 
     /// Parses files, given by name and text in the order they count.
@@ -95,7 +107,7 @@ impl Rules {
         Rules { files, errors: told.errors, warnings: told.warnings }
     }
 
-    /// Lines that are left out, and why.
+    /// Lines and files that are left out, and why.
     #[must_use]
     pub fn errors(&self) -> &[RuleError] {
         &self.errors
@@ -112,4 +124,21 @@ impl Rules {
     pub fn is_empty(&self) -> bool {
         self.files.iter().all(Vec::is_empty)
     }
+}
+
+/// The text of a file, or why it is none that rules are read from. A pipe or a device is not even
+/// opened: that may wait for ever.
+fn text_of(path: &Path) -> io::Result<Result<String, String>> {
+    if fs::canonicalize(path)? == Path::new("/dev/null") {
+        return Ok(Ok(String::new()));
+    }
+    if !fs::metadata(path)?.is_file() {
+        return Ok(Err(String::from("it is no regular file, nor /dev/null")));
+    }
+    let mut bytes = Vec::new();
+    File::open(path)?.take(FILE_MAX + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > FILE_MAX {
+        return Ok(Err(format!("it has more than {FILE_MAX} bytes")));
+    }
+    Ok(Ok(String::from_utf8_lossy(&bytes).into_owned()))
 }

@@ -162,9 +162,36 @@ fn values_are_filled_in() {
         assert_eq!(plan.others[0].value, expected, "{value}");
         assert!(plan.warnings.is_empty(), "{:?}", plan.warnings);
     }
-    let unknown = plan(&disk("sda", "1"), r#"ENV{A}="$frob 5%""#);
-    assert_eq!(unknown.others[0].value, "$frob 5%");
-    assert_eq!(unknown.warnings.len(), 2, "{:?}", unknown.warnings);
+}
+
+#[test]
+fn a_value_that_means_nothing_is_not_written() {
+    let text = "ATTR{queue/nr_requests}=\"%P\", ATTR{ro}=\"1\"\n";
+    let rules = Rules::parse([("60-x.rules", text)]);
+    assert_eq!(rules.warnings().len(), 1, "{:?}", rules.warnings());
+    assert_eq!(writes(&rules.plan(&disk("sda", "1"), Event::Add)), ["ro=1"]);
+}
+
+#[test]
+fn what_is_final_is_seen_as_it_is_by_later_rules() {
+    let text = r#"
+ENV{A}:="x", TAG:="t", SYMLINK:="l"
+ENV{A}="y", TAG+="u", SYMLINK+="m"
+ENV{A}=="x", TAG=="t", TAG!="u", ATTR{a}="$env{A} $links"
+"#;
+    let plan = plan(&disk("sda", "1"), text);
+    assert_eq!(writes(&plan), ["a=x l"]);
+    let others: Vec<_> = plan.others.iter().map(|one| (&*one.name, &*one.value)).collect();
+    assert_eq!(others, [("ENV{A}", "x"), ("TAG", "t"), ("SYMLINK", "l")]);
+}
+
+#[test]
+fn a_scheduler_comes_first_however_its_path_is_written() {
+    let plan = plan(
+        &disk("sda", "1"),
+        r#"ATTR{queue/nr_requests}="64", ATTR{queue//scheduler}="bfq", ATTR{./queue/scheduler}="kyber""#,
+    );
+    assert_eq!(writes(&plan), ["queue/scheduler=kyber", "queue/nr_requests=64"]);
 }
 
 #[test]
@@ -203,5 +230,76 @@ fn files_are_merged_by_name_and_a_later_folder_takes_the_place_of_an_earlier() {
     assert_eq!(plan.writes[0].rule, format!("{}:1", folders[1].join("20-b.rules").display()));
     let missing = Rules::read(&[root.join("none")]).unwrap_err();
     assert!(missing.to_string().contains("none: No such file"), "{missing}");
+    std::fs::remove_dir_all(&root).unwrap();
+}
+
+/// How long each value of a plan may be at most, in the words of the spec: udev's 1,024 bytes.
+const MOST: usize = 1024;
+
+#[test]
+fn a_value_that_grows_is_left_out_at_its_bound() {
+    for (first, again) in [
+        ("ENV{A}=\"x\"\n", "ENV{A}=\"$env{A}$env{A}\"\n"),
+        ("ENV{A}=\"x\"\n", "ENV{A}+=\"$env{A}\"\n"),
+        ("ENV{A}=\"xxxx\"\n", "ENV{A}=\"$env{A}$env{A}\", ATTR{ro}=\"$env{A}$env{A}$env{A}\"\n"),
+    ] {
+        let plan = plan(&disk("sda", "1"), &format!("{first}{}", again.repeat(40)));
+        let values = plan.others.iter().chain(&plan.writes).map(|planned| planned.value.len());
+        let longest = values.max().unwrap_or_default();
+        assert!((MOST / 2..=MOST).contains(&longest), "{again}: {longest}");
+        let told = plan.warnings.last().map(ToString::to_string).unwrap_or_default();
+        assert!(told.starts_with("60-x.rules:41: ") && told.contains("is 1024"), "{told}");
+    }
+    let long = "x".repeat(MOST);
+    let exact = plan(&disk("sda", "1"), &format!("ATTR{{ro}}=\"{long}\"\n"));
+    assert_eq!((exact.writes[0].value.len(), exact.warnings.len()), (MOST, 0));
+    let above = plan(&disk("sda", "1"), &format!("ATTR{{ro}}=\"{long}y\", ATTR{{a}}=\"1\"\n"));
+    assert_eq!(writes(&above), ["a=1"]);
+    let told = above.warnings[0].to_string();
+    assert!(told.contains("ATTR{ro} would have") && told.contains("most is 1024"), "{told}");
+}
+
+#[test]
+fn lists_of_a_whole_file_stay_bounded() {
+    for key in ["SYMLINK", "RUN", "TAG"] {
+        let text: String = (0..20_000).map(|at| format!("{key}+=\"name-{at}\"\n")).collect();
+        let plan = plan(&disk("sda", "1"), &text);
+        let length = plan.others[0].value.len();
+        assert!((15 << 10..=16 << 10).contains(&length), "{key}: {length}");
+        assert!(plan.warnings[0].to_string().contains("the most is 16384"), "{key}");
+    }
+}
+
+#[test]
+fn a_file_that_is_no_regular_one_or_too_long_is_left_out_by_name() {
+    let root = std::env::temp_dir().join(format!("weir-rules-odd-{}", std::process::id()));
+    std::fs::create_dir_all(root.join("30-folder.rules")).unwrap();
+    let line = "ATTR{ro}=\"1\"\n";
+    let write = |name: &str, text: &str| std::fs::write(root.join(name), text).unwrap();
+    write("10-good.rules", line);
+    write("20-fits.rules", &format!("#{}\n", "x".repeat((1 << 20) - 2)));
+    write("20-long.rules", &format!("#{}\n{line}", "x".repeat((1 << 20) - 2)));
+    let made = std::process::Command::new("mkfifo").arg(root.join("40-fifo.rules")).status();
+    assert!(made.expect("mkfifo is there").success());
+    std::os::unix::fs::symlink("/dev/zero", root.join("50-zero.rules")).unwrap();
+    // Who opens the pipe to read it waits for a writer that never comes, so this thread looks on.
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let folder = root.clone();
+    std::thread::spawn(move || sender.send(Rules::read(&[folder])));
+    let rules = receiver.recv_timeout(std::time::Duration::from_secs(20));
+    let rules = rules.expect("no file is waited for").unwrap();
+    let told: Vec<String> = rules.errors().iter().map(ToString::to_string).collect();
+    let odd = "it is no regular file, nor /dev/null";
+    let expected = [
+        ("20-long.rules", "it has more than 1048576 bytes"),
+        ("30-folder.rules", odd),
+        ("40-fifo.rules", odd),
+        ("50-zero.rules", odd),
+    ];
+    assert_eq!(told.len(), expected.len(), "{told:?}");
+    for (told, (name, what)) in told.iter().zip(expected) {
+        assert!(told.ends_with(&format!("{name}: {what}")), "{told}");
+    }
+    assert_eq!(writes(&rules.plan(&disk("sda", "1"), Event::Add)), ["ro=1"]);
     std::fs::remove_dir_all(&root).unwrap();
 }

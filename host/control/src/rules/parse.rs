@@ -1,5 +1,8 @@
 //! The text of a rule file: lines of comma separated `KEY op "value"` (udev(7)).
 
+use std::collections::BTreeMap;
+
+use super::plan::meaningless;
 use super::{RuleError, Warning};
 
 /// What stands between a key and its value.
@@ -53,43 +56,66 @@ pub(super) struct Rule {
 /// Keys whose rules are told of and do nothing.
 pub(super) const IGNORED: &[&str] = &["OPTIONS", "IMPORT", "NAME", "SECLABEL", "SYSCTL"];
 
+/// What may stand in braces behind a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Braces {
+    /// Nothing.
+    None,
+    /// A name, always.
+    Name,
+    /// The path of a file of the disk, always.
+    Path,
+    /// One of these words, always.
+    Word(&'static [&'static str]),
+    /// One of these words, or no braces.
+    MayWord(&'static [&'static str]),
+    /// Permissions in octal digits, or no braces.
+    MayMode,
+}
+
 /// What an operator may do to a key: `m` match, `a` assign with `=` and `:=`, `+` and `-` lists;
-/// and whether it takes an attribute in braces.
-const KEYS: &[(&str, &str, bool)] = &[
-    ("ACTION", "m", false),
-    ("KERNEL", "m", false),
-    ("KERNELS", "m", false),
-    ("SUBSYSTEM", "m", false),
-    ("SUBSYSTEMS", "m", false),
-    ("DRIVER", "m", false),
-    ("DRIVERS", "m", false),
-    ("DEVPATH", "m", false),
-    ("ATTR", "ma+", true),
-    ("ATTRS", "m", true),
-    ("ENV", "ma+", true),
-    ("CONST", "m", true),
-    ("TEST", "m", false),
-    ("TAG", "ma+-", false),
-    ("SYMLINK", "a+-", false),
-    ("OWNER", "a", false),
-    ("GROUP", "a", false),
-    ("MODE", "a", false),
-    ("RUN", "a+", false),
-    ("GOTO", "a", false),
-    ("LABEL", "a", false),
+/// and what stands in its braces.
+const KEYS: &[(&str, &str, Braces)] = &[
+    ("ACTION", "m", Braces::None),
+    ("KERNEL", "m", Braces::None),
+    ("KERNELS", "m", Braces::None),
+    ("SUBSYSTEM", "m", Braces::None),
+    ("SUBSYSTEMS", "m", Braces::None),
+    ("DRIVER", "m", Braces::None),
+    ("DRIVERS", "m", Braces::None),
+    ("DEVPATH", "m", Braces::None),
+    ("ATTR", "ma+", Braces::Path),
+    ("ATTRS", "m", Braces::Path),
+    ("ENV", "ma+", Braces::Name),
+    ("CONST", "m", Braces::Word(&["arch", "virt"])),
+    ("TEST", "m", Braces::MayMode),
+    ("TAG", "ma+-", Braces::None),
+    ("SYMLINK", "a+-", Braces::None),
+    ("OWNER", "a", Braces::None),
+    ("GROUP", "a", Braces::None),
+    ("MODE", "a", Braces::None),
+    ("RUN", "a+", Braces::MayWord(&["program", "builtin"])),
+    ("GOTO", "a", Braces::None),
+    ("LABEL", "a", Braces::None),
 ];
+
+/// The permissions a file can have.
+const MODE_MAX: u16 = 0o7777;
 
 /// The rules of a file; what is wrong with a line is told, and the line left out.
 pub(super) fn file(name: &str, text: &str, told: &mut Told) -> Vec<Rule> {
     let mut rules: Vec<Rule> = Vec::new();
     for (line, text) in joined(text) {
         let error = |what: String| RuleError { file: String::from(name), line, what };
-        match terms(&text).and_then(|terms| check(&terms).map(|()| terms)) {
-            Ok(terms) => {
-                for term in terms.iter().filter(|term| IGNORED.contains(&term.key.as_str())) {
-                    let what = format!("{} is passed over", term.key);
-                    told.warnings.push(error(what));
-                }
+        match terms(&text).and_then(checked) {
+            Ok(mut terms) => {
+                terms.retain(|term| match passed_over(term) {
+                    Some(what) => {
+                        told.warnings.push(error(what));
+                        false
+                    }
+                    None => true,
+                });
                 rules.push(Rule { file: name.into(), line, text, terms, goto: None });
             }
             Err(what) => told.errors.push(error(what)),
@@ -217,24 +243,21 @@ fn escape(key: &str, letter: char, rest: &mut std::str::CharIndices) -> Result<c
     })
 }
 
-fn check(terms: &[Term]) -> Result<(), String> {
-    for Term { key, attribute, op, value: _ } in terms {
-        if IGNORED.contains(&key.as_str()) {
+/// Terms that may stand in a rule, with the paths in their braces made plain.
+fn checked(mut terms: Vec<Term>) -> Result<Vec<Term>, String> {
+    for term in &mut terms {
+        let (key, op) = (term.key.as_str(), term.op);
+        if IGNORED.contains(&key) {
             continue;
         }
-        if matches!(key.as_str(), "PROGRAM" | "RESULT") {
+        if matches!(key, "PROGRAM" | "RESULT") {
             return Err(format!("{key} is refused: weir runs no programs for its rules"));
         }
-        let Some((_, may, braces)) = KEYS.iter().find(|(known, ..)| known == key) else {
+        let Some((_, may, braces)) = KEYS.iter().find(|(known, ..)| *known == key) else {
             let known: Vec<&str> = KEYS.iter().map(|(known, ..)| *known).collect();
             return Err(format!("unknown key {key}; known are {}", known.join(", ")));
         };
-        if *braces && attribute.is_empty() {
-            return Err(format!("{key} needs a name in braces, as in {key}{{...}}"));
-        }
-        if key == "ATTR" && attribute.split('/').any(|part| part == "..") {
-            return Err(format!("ATTR{{{attribute}}} leaves the disk's folder"));
-        }
+        let attribute = in_braces(key, &term.attribute, *braces)?;
         let needed = match op {
             Op::Equal | Op::Unequal => 'm',
             Op::Set | Op::Final => 'a',
@@ -242,11 +265,64 @@ fn check(terms: &[Term]) -> Result<(), String> {
             Op::Remove => '-',
         };
         if !may.contains(needed) {
-            let sign = OPS.iter().find(|(_, known)| known == op).map_or("", |(sign, _)| sign);
+            let sign = OPS.iter().find(|(_, known)| *known == op).map_or("", |(sign, _)| sign);
             return Err(format!("{key} does not take {sign}"));
         }
+        term.attribute = attribute;
     }
-    Ok(())
+    Ok(terms)
+}
+
+/// What stands in the braces of a key, if it may; an empty text for no braces.
+fn in_braces(key: &str, text: &str, may: Braces) -> Result<String, String> {
+    let refused = |what: String| Err(format!("{key}{{{text}}}: {what}"));
+    match may {
+        Braces::None if text.is_empty() => {}
+        Braces::None => return refused(format!("{key} takes no braces")),
+        Braces::MayWord(_) | Braces::MayMode if text.is_empty() => {}
+        _ if text.is_empty() => {
+            return Err(format!("{key} needs a name in braces, as in {key}{{...}}"));
+        }
+        Braces::Name => {}
+        Braces::Path => return path(key, text),
+        Braces::Word(words) | Braces::MayWord(words) => {
+            if !words.contains(&text) {
+                return refused(format!("known are {}", words.join(" and ")));
+            }
+        }
+        Braces::MayMode => match u16::from_str_radix(text, 8) {
+            Ok(mode) if mode <= MODE_MAX && !text.starts_with('+') => {}
+            _ => return refused(format!("no octal number in 0..={MODE_MAX:o}")),
+        },
+    }
+    Ok(String::from(text))
+}
+
+/// A path as the tree names it: what else leads to the same file would pass for another one.
+fn path(key: &str, text: &str) -> Result<String, String> {
+    let parts: Vec<&str> = text.split('/').filter(|part| !matches!(*part, "" | ".")).collect();
+    if parts.contains(&"..") {
+        return Err(format!("{key}{{{text}}} leaves the disk's folder"));
+    }
+    match parts.is_empty() {
+        true => Err(format!("{key}{{{text}}} names no file")),
+        false => Ok(parts.join("/")),
+    }
+}
+
+/// Why a term of a rule that holds otherwise does nothing, if that is so.
+fn passed_over(term: &Term) -> Option<String> {
+    let key = term.key.as_str();
+    if IGNORED.contains(&key) {
+        return Some(format!("{key} is passed over"));
+    }
+    // A label is a word, and nothing is filled into it.
+    if term.is_match() || matches!(key, "GOTO" | "LABEL") {
+        return None;
+    }
+    let at = meaningless(&term.value)?;
+    let shown: String = at.chars().take(12).collect();
+    Some(format!("{shown:?} in the value of {key} stands for nothing: {key} is passed over"))
 }
 
 /// Finds the rule each GOTO of the file goes on at; labels lie ahead, so rules come to an end.
@@ -254,16 +330,24 @@ fn resolve(rules: &mut [Rule], told: &mut Told) {
     let word = |rule: &Rule, key: &str| {
         rule.terms.iter().find(|term| term.key == key).map(|term| term.value.clone())
     };
-    for at in 0..rules.len() {
-        let Some(label) = word(&rules[at], "GOTO") else { continue };
-        let ahead = |rule: &Rule| word(rule, "LABEL").as_ref() == Some(&label);
-        rules[at].goto = rules[at + 1..].iter().position(ahead).map(|after| at + 1 + after);
-        if rules[at].goto.is_none() {
-            let Rule { file, line, .. } = &rules[at];
-            let what = format!("GOTO={label:?}: there is no such label further on in the file");
-            told.errors.push(RuleError { file: file.clone(), line: *line, what });
+    // From the end on: what is known of a label is the next rule that has it.
+    let (mut labels, mut missing) = (BTreeMap::new(), Vec::new());
+    for (at, rule) in rules.iter_mut().enumerate().rev() {
+        if let Some(label) = word(rule, "GOTO") {
+            rule.goto = labels.get(&label).copied();
+            if rule.goto.is_none() {
+                // As udev does: what else the line says holds.
+                let what = format!(
+                    "GOTO={label:?} is passed over: there is no such label further on in the file"
+                );
+                missing.push(RuleError { file: rule.file.clone(), line: rule.line, what });
+            }
+        }
+        if let Some(label) = word(rule, "LABEL") {
+            labels.insert(label, at);
         }
     }
+    told.warnings.extend(missing.into_iter().rev());
 }
 
 #[cfg(test)]
@@ -320,14 +404,56 @@ mod tests {
             (r#"KERNEL=="a"ENV{A}="b""#, "where a comma should be"),
             (r#"ENV{A}=e"\q""#, "\\q in the value of ENV is no escape"),
             (r#"ENV{A}=e"\x0z""#, "\\x0z in the value of ENV"),
-            (r#"GOTO="nowhere""#, "GOTO=\"nowhere\": there is no such label"),
-            (r#"IMPORT{builtin}="path_id""#, "IMPORT is passed over"),
+            (r#"KERNEL{x}=="sda""#, "KERNEL{x}: KERNEL takes no braces"),
+            (r#"SYMLINK{x}+="sda""#, "SYMLINK{x}: SYMLINK takes no braces"),
+            (r#"TEST{zzz}=="queue""#, "TEST{zzz}: no octal number in 0..=7777"),
+            (r#"TEST{10000}=="queue""#, "TEST{10000}: no octal number"),
+            (r#"CONST{os}=="x""#, "CONST{os}: known are arch and virt"),
+            (r#"RUN{shell}+="x""#, "RUN{shell}: known are program and builtin"),
+            (r#"ATTR{queue/../../sdb}=="1""#, "leaves the disk's folder"),
+            (r#"ATTR{/}="1""#, "ATTR{/} names no file"),
         ] {
-            let (rules, all) = parse(&format!("ENV{{A}}=\"1\"\n{line}\nENV{{B}}=\"2\""));
-            assert_eq!(all.len(), 1, "{line}: {all:?}");
+            let mut told_of = Told::default();
+            let text = format!("ENV{{A}}=\"1\"\nATTR{{ro}}=\"1\", {line}\nENV{{B}}=\"2\"");
+            let rules = file("60-x.rules", &text, &mut told_of);
+            let all: Vec<String> = told_of.errors.iter().map(ToString::to_string).collect();
+            assert_eq!((all.len(), told_of.warnings.len()), (1, 0), "{line}: {all:?}");
             assert!(all[0].starts_with("60-x.rules:2: "), "{all:?}");
             assert!(all[0].contains(told), "{line}: {all:?}");
-            assert_eq!(rules.last().map(|rule| rule.line), Some(3), "{line}");
+            let lines: Vec<_> = rules.iter().map(|rule| rule.line).collect();
+            assert_eq!(lines, [1, 3], "{line}: it is left out");
+        }
+    }
+
+    #[test]
+    fn a_part_that_means_nothing_is_named_and_the_rest_of_its_line_holds() {
+        for (part, told) in [
+            (r#"GOTO="nowhere""#, "GOTO=\"nowhere\" is passed over: there is no such label"),
+            (r#"IMPORT{builtin}="path_id""#, "IMPORT is passed over"),
+            (r#"ATTR{range}="$parent/x""#, "\"$parent/x\" in the value of ATTR stands for nothing"),
+            (r#"ATTR{range}="5%""#, "\"%\" in the value of ATTR stands for nothing"),
+            (r#"RUN+="a $$ $kernel %c""#, "\"%c\" in the value of RUN stands for nothing"),
+        ] {
+            let mut told_of = Told::default();
+            let text = format!("{part}, ATTR{{ro}}=\"1\"\n");
+            let rules = file("60-x.rules", &text, &mut told_of);
+            let all: Vec<String> = told_of.warnings.iter().map(ToString::to_string).collect();
+            assert_eq!((all.len(), told_of.errors.len()), (1, 0), "{part}: {all:?}");
+            assert!(all[0].starts_with("60-x.rules:1: ") && all[0].contains(told), "{all:?}");
+            let attributes: Vec<_> = rules[0].terms.iter().map(|term| &*term.attribute).collect();
+            assert!(attributes.contains(&"ro") && !attributes.contains(&"range"), "{part}");
+            assert_eq!(rules[0].goto, None);
+        }
+    }
+
+    #[test]
+    fn a_file_has_one_name_however_its_path_is_written() {
+        for path in
+            ["queue/scheduler", "queue//scheduler", "./queue/scheduler", "/queue/scheduler/"]
+        {
+            let (rules, told) = parse(&format!("ATTR{{{path}}}=\"bfq\""));
+            assert_eq!(told, [""; 0], "{path}");
+            assert_eq!(rules[0].terms[0].attribute, "queue/scheduler", "{path}");
         }
     }
 

@@ -4,9 +4,15 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use super::parse::{IGNORED, Op, Rule, Term};
+use super::parse::{Op, Rule, Term};
 use super::{RuleError, Rules, Warning, glob};
 use crate::tree::{Node, Tree};
+
+/// The most bytes of a value that a rule assigns, as in udev; files of the tree take no more either.
+pub const VALUE_MAX: usize = 1024;
+
+/// The most bytes of all links, programs or tags together, with a blank between them.
+pub const LIST_MAX: usize = 16 * 1024;
 
 /// A disk as rules ask about it. Files are named from its folder, as `queue/rotational`.
 pub trait Subject {
@@ -84,7 +90,7 @@ pub struct Plan {
     /// Everything else that is assigned and changes nothing here: ENV, TAG, SYMLINK, OWNER, GROUP,
     /// MODE and RUN (recorded, never run).
     pub others: Vec<Planned>,
-    /// Substitutions that mean nothing.
+    /// Values that are left out.
     pub warnings: Vec<Warning>,
 }
 
@@ -122,6 +128,8 @@ struct Turn<'a> {
     /// Files that were asked for: each is read once.
     read: RefCell<BTreeMap<String, Option<String>>>,
     plan: Plan,
+    /// Where a name stands in the plan: whether in its writes, and which it is there.
+    places: BTreeMap<(bool, String), usize>,
 }
 
 impl<'a> Turn<'a> {
@@ -134,6 +142,7 @@ impl<'a> Turn<'a> {
             links: Vec::new(),
             read: RefCell::default(),
             plan: Plan::default(),
+            places: BTreeMap::new(),
         };
         let sequence = turn.attribute("diskseq").unwrap_or_default();
         turn.env = BTreeMap::from(
@@ -181,8 +190,7 @@ impl<'a> Turn<'a> {
             "CONST" => is(constant(&term.attribute)),
             "TAG" => self.tags.iter().any(|tag| is(tag)),
             "TEST" => self.test(term),
-            // Keys that are passed over hold.
-            _ => return true,
+            _ => unreachable!("{} is no key that matches", term.key),
         };
         found == (term.op == Op::Equal)
     }
@@ -191,7 +199,7 @@ impl<'a> Turn<'a> {
     fn test(&self, term: &Term) -> bool {
         let mask = match term.attribute.as_str() {
             "" => None,
-            octal => Some(u16::from_str_radix(octal, 8).unwrap_or(0)),
+            octal => Some(u16::from_str_radix(octal, 8).expect("it was read as octal")),
         };
         let mode = self.disk.mode(&term.value);
         mode.is_some_and(|mode| mask.is_none_or(|mask| mode & mask != 0))
@@ -202,87 +210,103 @@ impl<'a> Turn<'a> {
         self.plan.matched.push((place.clone(), rule.text.clone()));
         for term in rule.terms.iter().filter(|term| !term.is_match()) {
             let key = term.key.as_str();
-            if matches!(key, "GOTO" | "LABEL") || IGNORED.contains(&key) {
+            if matches!(key, "GOTO" | "LABEL") {
                 continue;
             }
-            let value = self.substitute(rule, &term.value);
-            self.assign(term, value, &place);
+            if let Err(what) = self.assign(term, &place) {
+                let file = rule.file.clone();
+                self.plan.warnings.push(RuleError { file, line: rule.line, what });
+            }
         }
     }
 
-    fn assign(&mut self, term: &Term, value: String, place: &str) {
+    /// Assigns a value unless an earlier rule settled that name, or the value is too long.
+    fn assign(&mut self, term: &Term, place: &str) -> Result<(), String> {
         let (settled, rule) = (term.op == Op::Final, String::from(place));
-        if term.key == "ATTR" {
-            let name = term.attribute.clone();
-            put(&mut self.plan.writes, Planned { name, value, rule, settled });
-            return;
-        }
-        let name = match term.attribute.as_str() {
-            "" => term.key.clone(),
-            attribute => format!("{}{{{attribute}}}", term.key),
+        let (list, name) = match (term.key.as_str(), term.attribute.as_str()) {
+            ("ATTR", attribute) => (&self.plan.writes, String::from(attribute)),
+            (key, "") => (&self.plan.others, String::from(key)),
+            (key, attribute) => (&self.plan.others, format!("{key}{{{attribute}}}")),
         };
-        let value = match term.key.as_str() {
+        let at = (term.key == "ATTR", name);
+        let known = self.places.get(&at).map(|&place| &list[place]);
+        if known.is_some_and(|known| known.settled) {
+            return Ok(());
+        }
+        let too_long = |bytes: String, most: usize| {
+            let name = if at.0 { format!("ATTR{{{}}}", at.1) } else { at.1.clone() };
+            Err(format!("{name} would have {bytes} bytes; the most is {most}, it is left out"))
+        };
+        let Some(value) = self.substitute(&term.value) else {
+            return too_long(format!("more than {VALUE_MAX}"), VALUE_MAX);
+        };
+        let known = known.map_or("", |known| known.value.as_str());
+        let (value, most) = self.joined(term, known, value);
+        if value.len() > most {
+            return too_long(value.len().to_string(), most);
+        }
+        match term.key.as_str() {
             "ENV" => {
-                let known = self.env.entry(term.attribute.clone()).or_default();
-                let joined = term.op == Op::Add && !known.is_empty();
-                *known = if joined { format!("{known} {value}") } else { value };
-                known.clone()
+                self.env.insert(term.attribute.clone(), value.clone());
             }
             "TAG" => {
-                listed(&mut self.tags, term.op, value);
-                self.tags.iter().cloned().collect::<Vec<_>>().join(" ")
+                let tags = value.split(' ').filter(|tag| !tag.is_empty());
+                self.tags = tags.map(String::from).collect();
             }
-            "SYMLINK" | "RUN" if term.op == Op::Add => {
-                let known = self.plan.others.iter().find(|known| known.name == name);
-                let known = known.map(|known| format!("{} ", known.value)).unwrap_or_default();
-                format!("{known}{value}")
-            }
-            "SYMLINK" if term.op == Op::Remove => {
-                let known = self.plan.others.iter().find(|known| known.name == name);
-                let known = known.map_or("", |known| known.value.as_str());
-                let left: Vec<&str> = known.split(' ').filter(|link| *link != value).collect();
-                left.join(" ")
-            }
-            _ => value,
-        };
-        if term.key == "SYMLINK" {
-            self.links = value.split(' ').map(String::from).collect();
+            "SYMLINK" => self.links = value.split(' ').map(String::from).collect(),
+            _ => {}
         }
-        put(&mut self.plan.others, Planned { name, value, rule, settled });
+        let new = Planned { name: at.1.clone(), value, rule, settled };
+        let list = if at.0 { &mut self.plan.writes } else { &mut self.plan.others };
+        match self.places.get(&at) {
+            Some(&place) => list[place] = new,
+            None => {
+                self.places.insert(at, list.len());
+                list.push(new);
+            }
+        }
+        Ok(())
     }
 
-    /// An assigned value with what `$name` and `%k` stand for.
-    fn substitute(&mut self, rule: &Rule, value: &str) -> String {
-        let (mut text, mut rest) = (String::new(), value);
-        while let Some(at) = rest.find(['$', '%']) {
-            text.push_str(&rest[..at]);
-            let (sign, after) = rest[at..].split_at(1);
-            if let Some(behind) = after.strip_prefix(sign) {
-                text.push_str(sign);
-                rest = behind;
-                continue;
+    /// What a term makes of the value that was `known`, and how long that may be.
+    fn joined(&self, term: &Term, known: &str, value: String) -> (String, usize) {
+        let with_blank = |known: &str, value: String| match known {
+            "" => value,
+            known => format!("{known} {value}"),
+        };
+        match (term.key.as_str(), term.op) {
+            ("ENV", Op::Add) => {
+                let known = self.env.get(&term.attribute).map_or("", String::as_str);
+                (with_blank(known, value), VALUE_MAX)
             }
-            let known = SUBSTITUTIONS.iter().find_map(|(long, short)| {
-                let word = if sign == "$" { *long } else { *short };
-                after.strip_prefix(word).map(|behind| (*long, behind))
-            });
-            let Some((what, behind)) = known else {
-                let shown: String = rest[at..].chars().take(12).collect();
-                self.warn(rule, format!("{shown:?} stands for nothing and is left as it is"));
-                text.push_str(sign);
-                rest = after;
-                continue;
-            };
-            let (argument, behind) = braces(behind);
-            text.push_str(&self.meaning(what, argument));
+            // Tags are a set.
+            ("TAG", Op::Add) if self.tags.contains(&value) => (String::from(known), LIST_MAX),
+            ("TAG" | "SYMLINK" | "RUN", Op::Add) => (with_blank(known, value), LIST_MAX),
+            ("TAG" | "SYMLINK", Op::Remove) => {
+                let left: Vec<&str> = known.split(' ').filter(|one| *one != value).collect();
+                (left.join(" "), LIST_MAX)
+            }
+            _ => (value, VALUE_MAX),
+        }
+    }
+
+    /// An assigned value with what `$name` and `%k` stand for; `None` for a longer one than
+    /// [`VALUE_MAX`].
+    fn substitute(&self, value: &str) -> Option<String> {
+        let (mut text, mut rest) = (String::new(), value);
+        while text.len() <= VALUE_MAX
+            && let Some((before, found, behind)) = substitution(rest)
+        {
+            text.push_str(before);
+            match found {
+                Found::Sign(sign) => text.push_str(sign),
+                Found::Known { what, argument } => text.push_str(&self.meaning(what, argument)),
+                Found::Nothing(_) => unreachable!("{value:?} was checked when it was read"),
+            }
             rest = behind;
         }
         text.push_str(rest);
-        text
-    }
-
-    fn warn(&mut self, rule: &Rule, what: String) {
-        self.plan.warnings.push(RuleError { file: rule.file.clone(), line: rule.line, what });
+        (text.len() <= VALUE_MAX).then_some(text)
     }
 
     fn meaning(&self, what: &str, argument: &str) -> String {
@@ -324,6 +348,48 @@ const SUBSTITUTIONS: &[(&str, &str)] = &[
     ("sys", "S"),
 ];
 
+/// What a `$` or `%` in a value comes to.
+enum Found<'a> {
+    /// Itself: it was written twice.
+    Sign(&'a str),
+    /// The long name of what it stands for, and what stands in braces behind it.
+    Known { what: &'static str, argument: &'a str },
+    /// Nothing; the text from there on.
+    Nothing(&'a str),
+}
+
+/// The first substitution of a text: what is before it, what it is, and what is behind it.
+fn substitution(text: &str) -> Option<(&str, Found<'_>, &str)> {
+    let (before, from) = text.split_at(text.find(['$', '%'])?);
+    let (sign, after) = from.split_at(1);
+    if let Some(behind) = after.strip_prefix(sign) {
+        return Some((before, Found::Sign(sign), behind));
+    }
+    let known = SUBSTITUTIONS.iter().find_map(|(long, short)| {
+        let word = if sign == "$" { *long } else { *short };
+        after.strip_prefix(word).map(|behind| (*long, behind))
+    });
+    Some(match known {
+        Some((what, behind)) => {
+            let (argument, behind) = braces(behind);
+            (before, Found::Known { what, argument }, behind)
+        }
+        None => (before, Found::Nothing(from), after),
+    })
+}
+
+/// The first `$` or `%` of a value that stands for nothing, with what follows it.
+pub(super) fn meaningless(value: &str) -> Option<&str> {
+    let mut rest = value;
+    while let Some((_, found, behind)) = substitution(rest) {
+        if let Found::Nothing(from) = found {
+            return Some(from);
+        }
+        rest = behind;
+    }
+    None
+}
+
 /// What stands in braces at the beginning, and what follows.
 fn braces(text: &str) -> (&str, &str) {
     let inner = text.strip_prefix('{').and_then(|inner| inner.split_once('}'));
@@ -335,27 +401,6 @@ fn trimmed<'a>(pattern: &str, text: &'a str) -> &'a str {
     match pattern.ends_with(char::is_whitespace) {
         true => text,
         false => text.trim_end(),
-    }
-}
-
-/// Puts a value where an earlier one of its name stood, unless that one was settled.
-fn put(list: &mut Vec<Planned>, new: Planned) {
-    match list.iter_mut().find(|known| known.name == new.name) {
-        Some(known) if known.settled => {}
-        Some(known) => *known = new,
-        None => list.push(new),
-    }
-}
-
-fn listed(tags: &mut BTreeSet<String>, op: Op, value: String) {
-    match op {
-        Op::Remove => {
-            tags.remove(&value);
-        }
-        Op::Add => {
-            tags.insert(value);
-        }
-        Op::Set | Op::Final | Op::Equal | Op::Unequal => *tags = BTreeSet::from([value]),
     }
 }
 
