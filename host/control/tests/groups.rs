@@ -157,9 +157,9 @@ fn what_was_used_and_whose_share_it_is_is_told_for_each_disk() {
     let (tree, groups, _) = peopled();
     let [a, b] = ["tenants/a", "tenants/b"].map(|path| groups.find(path).unwrap());
     let member = groups.join_on(a, "sda").unwrap();
-    (0..3).for_each(|_| member.charge(false, 4096, Nanos(1)));
-    groups.join_on(b, "sda").unwrap().charge(true, 4096, Nanos(1));
-    groups.join_on(b, "vdb").unwrap().charge(true, 512, Nanos(1));
+    (0..3).for_each(|_| member.admit(false, 4096, Nanos(1)).unwrap());
+    groups.join_on(b, "sda").unwrap().admit(true, 4096, Nanos(1)).unwrap();
+    groups.join_on(b, "vdb").unwrap().admit(true, 512, Nanos(1)).unwrap();
     let stat = "259:0 rbytes=12288 wbytes=0 rios=3 wios=0\n259:1 rbytes=0 wbytes=0 rios=0 wios=0\n";
     assert_eq!(tree.read("cgroup/tenants/a/io.stat").unwrap(), stat);
     let above = tree.read("cgroup/tenants/io.stat").unwrap();
