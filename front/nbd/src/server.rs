@@ -314,6 +314,8 @@ impl Server {
         group: Option<GroupId>,
         ioprio: Option<IoPrio>,
     ) -> Result<bool, weir_queue::Error> {
+        // A group that is none is told of whoever is there.
+        group.map(|group| self.shared.groups.join(group)).transpose()?;
         let mut clients = self.shared.clients();
         let Some(Place { client, reactor, place }) = clients.there.get_mut(&number) else {
             return Ok(false);
