@@ -8,6 +8,7 @@ use weir_sched::{Absorbed, DepthRule, End, Merge, Scheduler, Wants};
 
 pub(crate) use weir_sched::Ended as EndedTag;
 
+use crate::magazines::Magazines;
 use crate::parked::{Held, Parked};
 use crate::request::RequestClaim;
 
@@ -22,7 +23,7 @@ const ASKED_IN_VAIN: usize = 16;
 pub(crate) struct Elevator {
     scheduler: Box<dyn Scheduler>,
     places: Vec<Place>,
-    free: Vec<SchedTag>,
+    free: Magazines,
     parked: Parked,
     held: Held,
     absorbed: Absorbed,
@@ -73,7 +74,7 @@ impl Elevator {
         Elevator {
             scheduler,
             places: (0..nr_requests).map(|_| Place::default()).collect(),
-            free: (0..nr_requests).rev().map(SchedTag).collect(),
+            free: Magazines::new(nr_requests),
             parked: Parked::default(),
             held: Held::default(),
             refused: Vec::new(),
@@ -103,7 +104,7 @@ impl Elevator {
     pub(crate) fn resize(&mut self, nr_requests: u16) {
         assert!(self.is_idle(), "the number of tags changes while there are requests");
         self.places = (0..nr_requests).map(|_| Place::default()).collect();
-        self.free = (0..nr_requests).rev().map(SchedTag).collect();
+        self.free = Magazines::new(nr_requests);
         self.scheduler.depth_changed(nr_requests);
     }
 
@@ -202,10 +203,11 @@ impl Elevator {
     /// Gives each a tag and all to the scheduler, in one call for those that stay what they are.
     fn stage(&mut self, plug: &mut Vec<RequestClaim>, now: Nanos) {
         let rule = self.scheduler.depth_rule();
+        let home = plug.first().map_or(0, |claim| self.home_of(claim.rq.id.submitter()));
         let mut batch = std::mem::take(&mut self.batch);
         batch.extend(plug.iter().map(|claim| claim.rq));
         for (mut claim, rq) in plug.drain(..).zip(&mut batch) {
-            let tag = self.free.pop().expect("there is a tag for each");
+            let tag = self.free.take(home).expect("there is a tag for each");
             // In the request and in its copy: what is written in a narrow piece and read in a wide
             // one at once is waited for.
             (claim.rq.tag, rq.tag) = (tag, tag);
@@ -221,7 +223,7 @@ impl Elevator {
             if merge != Merge::No {
                 let tag = rest[taken - 1].tag;
                 let bio = self.take_claim(tag);
-                self.free_tag(tag);
+                self.free_tag(tag, home);
                 let left = self.merged(merge, bio, now);
                 debug_assert!(left.is_none(), "it merged");
             }
@@ -256,7 +258,8 @@ impl Elevator {
         if limit.is_some_and(|limit| !self.held.admits(limit)) {
             return Some(claim);
         }
-        let Some(tag) = self.free.pop() else { return Some(claim) };
+        let home = self.home_of(claim.rq.id.submitter());
+        let Some(tag) = self.free.take(home) else { return Some(claim) };
         claim.rq.tag = tag;
         if let Some(limit) = limit {
             self.held.add(limit);
@@ -294,19 +297,26 @@ impl Elevator {
     /// `gone` becomes the tail of `kept`; its tag is free at once.
     fn join(&mut self, kept: SchedTag, gone: SchedTag, now: Nanos) {
         let claim = self.take_claim(gone);
+        let home = self.home_of(claim.rq.id.submitter());
         self.claim(kept).absorb_back(claim);
         if self.scheduler.wants() != Wants::Nothing {
             self.scheduler.finish(gone, now);
         }
-        self.free_tag(gone);
+        self.free_tag(gone, home);
     }
 
-    fn free_tag(&mut self, tag: SchedTag) {
+    /// The hard queue of a context, as far as anybody was told; 0 is that of the single queue.
+    #[inline]
+    fn home_of(&self, context: SubmitterId) -> u16 {
+        self.homes.get(usize::from(context.0)).copied().unwrap_or(0)
+    }
+
+    fn free_tag(&mut self, tag: SchedTag, lane: u16) {
         let place = &mut self.places[usize::from(tag.0)];
         if let Some(limit) = place.limit.take() {
             self.held.remove(limit);
         }
-        self.free.push(tag);
+        self.free.give(tag, lane);
     }
 
     /// A lane's pass: what has ended for it goes in, up to `room` requests come out. Without room
@@ -322,7 +332,7 @@ impl Elevator {
         let now = self.clamp(now);
         let own = 1 << lane;
         self.lanes.open |= own;
-        self.ended(ended, now);
+        self.ended(lane, ended, now);
         let Some(room) = room else {
             return Pass { kicked: self.take_kicked() & !own, again: true, wake_at: None };
         };
@@ -419,12 +429,13 @@ impl Elevator {
         due
     }
 
-    /// Requests are gone: tells the scheduler, frees the tags, lets in those that waited.
-    pub(crate) fn ended(&mut self, ended: &[EndedTag], now: Nanos) {
+    /// Requests of this lane are gone: tells the scheduler, frees the tags, lets in those that
+    /// waited.
+    pub(crate) fn ended(&mut self, lane: u16, ended: &[EndedTag], now: Nanos) {
         let now = self.clamp(now);
         self.flying -= ended.len();
         self.scheduler.ended_batch(ended, now);
-        ended.iter().for_each(|end| self.free_tag(end.tag));
+        ended.iter().for_each(|end| self.free_tag(end.tag, lane));
         if !self.parked.is_empty() {
             self.let_in(now);
         }
@@ -434,7 +445,7 @@ impl Elevator {
     /// holds up nobody else.
     fn let_in(&mut self, now: Nanos) {
         let mut in_vain = 0;
-        while !self.free.is_empty() && in_vain < ASKED_IN_VAIN.min(self.parked.lines()) {
+        while self.free.len() > 0 && in_vain < ASKED_IN_VAIN.min(self.parked.lines()) {
             let Some(claim) = self.parked.next() else { return };
             let Some(claim) = self.merge(claim, now) else { continue };
             let context = claim.rq.id.submitter();

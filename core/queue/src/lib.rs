@@ -21,6 +21,7 @@ mod flush;
 mod group;
 mod hard;
 mod lane;
+mod magazines;
 mod offline;
 mod parked;
 mod parts;

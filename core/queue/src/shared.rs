@@ -26,6 +26,10 @@ pub(crate) const ELEVATOR: usize = Pending::SOURCES_MAX - 1;
 /// The pending source of a lane that stands for everything but requests: look again.
 pub(crate) const NUDGE: usize = ELEVATOR - 1;
 
+/// How often a lock that is held for a batch is looked at before its thread sleeps for it: some
+/// 20 us, what it costs to sleep and be woken.
+const SPINS: u32 = 1000;
+
 /// Most submitters of a device at one time.
 pub const SUBMITTERS_MAX: usize = NUDGE;
 
@@ -260,6 +264,13 @@ impl Shared {
     }
 
     pub(crate) fn lock_elevator(&self) -> std::sync::MutexGuard<'_, Option<Elevator>> {
+        // Held for a batch, it is free again sooner than a thread has gone to sleep and come back.
+        for _ in 0..SPINS {
+            if let Ok(elevator) = self.elevator.try_lock() {
+                return elevator;
+            }
+            std::hint::spin_loop();
+        }
         self.elevator.lock().expect("the elevator's lock")
     }
 

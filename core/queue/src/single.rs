@@ -221,7 +221,7 @@ impl Queue {
     fn account_ended(&mut self, now: Nanos) {
         let Some(hard) = &mut self.hard else { return };
         if !hard.ended.is_empty() {
-            self.elevator.ended(&hard.ended, now);
+            self.elevator.ended(0, &hard.ended, now);
             hard.ended.clear();
         }
         let freed = std::mem::take(&mut self.replies.freed);

@@ -1,8 +1,11 @@
 //! `weir bench core`: what the layer itself costs on a null device, I/O by I/O.
 //!
-//! Every thread owns a lane and a submitter and turns them by hand, as a reactor would. The device
-//! answers at most one batch at each reap, so the queue stays as deep as asked.
+//! Every thread owns a lane and a submitter and turns them by hand, as a reactor would. The queue is
+//! filled before, and the device answers at most one batch at each reap, so it stays as deep as
+//! asked. There is a scheduler tag for each I/O, so that all that the driver does not take waits
+//! inside the scheduler.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
@@ -21,6 +24,9 @@ const DEVICE_BYTES: u64 = 64 << 30;
 const BLOCK_BYTES: usize = 4096;
 /// With a scheduler the driver takes so many, and the rest waits inside the scheduler.
 const SCHEDULED_DEPTH: u16 = 32;
+/// Bounds of `nr_requests`.
+const LEAST_REQUESTS: usize = 64;
+const MOST_REQUESTS: usize = 2048;
 /// Batches between two looks at the stop time.
 const PASSES: u64 = 1024;
 
@@ -125,11 +131,11 @@ pub fn run(options: &Options) -> Result<Outcome, String> {
         return Err(String::from("threads, depth and batch must be at least 1"));
     }
     let device = build(options)?;
-    let start = Barrier::new(options.threads);
-    let (device_ref, start_ref) = (&device, &start);
+    let (start, drained) = (Barrier::new(options.threads), AtomicUsize::new(0));
+    let (device_ref, meet) = (&device, (&start, &drained));
     let parts: Vec<Result<Part, String>> = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..options.threads)
-            .map(|index| scope.spawn(move || one_thread(options, device_ref, index, start_ref)))
+            .map(|index| scope.spawn(move || one_thread(options, device_ref, index, meet)))
             .collect();
         threads.into_iter().map(|t| t.join().expect("a bench thread")).collect()
     });
@@ -145,6 +151,7 @@ fn build(options: &Options) -> Result<Device, String> {
     let scheduled = options.mode == QueueMode::Sq
         || options.scheduler.as_deref().is_some_and(|name| name != "none");
     let depth = if scheduled { SCHEDULED_DEPTH } else { options.depth };
+    let all = usize::from(options.depth) * options.threads;
     let null = Null::new(DEVICE_BYTES).map_err(|e| e.to_string())?;
     let null = null.depth(depth).answers_per_reap(usize::from(options.batch));
     let config = Config {
@@ -153,9 +160,7 @@ fn build(options: &Options) -> Result<Device, String> {
         spread: options.spread,
         queues,
         scheduler: options.scheduler.clone(),
-        // Room for all of them, or they would wait in front of the scheduler.
-        nr_requests: scheduled
-            .then(|| (options.threads * usize::from(options.depth)).clamp(4, 2048) as u16),
+        nr_requests: scheduled.then(|| all.clamp(LEAST_REQUESTS, MOST_REQUESTS) as u16),
         depth: Some(depth),
         timeout_ns: 0,
         ..Config::default()
@@ -191,12 +196,29 @@ impl Bench<'_> {
         Nanos(self.epoch.elapsed().as_nanos() as u64)
     }
 
+    /// As many under way as asked.
+    fn fill(&mut self) {
+        self.submit(self.buffers.len(), self.now());
+    }
+
     /// One batch in, one batch out, under one stamp as in a reactor. Returns how many ended.
     #[inline]
     fn pass(&mut self) -> usize {
         let now = self.now();
-        let batch = usize::from(self.options.batch).min(self.buffers.len());
-        for _ in 0..batch {
+        self.submit(usize::from(self.options.batch).min(self.buffers.len()), now);
+        if let Some(lane) = &mut self.lane {
+            lane.turn(now);
+        }
+        let (buffers, checksum) = (&mut self.buffers, &mut self.checksum);
+        self.submitter.complete(now, |completion| {
+            *checksum = checksum.wrapping_mul(31).wrapping_add(completion.status as u64 + 1);
+            buffers.extend(completion.data.into_spare());
+        })
+    }
+
+    #[inline(always)]
+    fn submit(&mut self, count: usize, now: Nanos) {
+        for _ in 0..count {
             let Step::Io { op, sector, sectors } = self.generator.next() else { continue };
             let Some(buf) = self.buffers.pop() else { break };
             let mut bio = Bio::new(op, sector, sectors, buf.into());
@@ -207,14 +229,6 @@ impl Bench<'_> {
             }
         }
         self.submitter.flush_plug(now);
-        if let Some(lane) = &mut self.lane {
-            lane.turn(now);
-        }
-        let (buffers, checksum) = (&mut self.buffers, &mut self.checksum);
-        self.submitter.complete(now, |completion| {
-            *checksum = checksum.wrapping_mul(31).wrapping_add(completion.status as u64 + 1);
-            buffers.extend(completion.data.into_spare());
-        })
     }
 }
 
@@ -222,7 +236,7 @@ fn one_thread(
     options: &Options,
     device: &Device,
     index: usize,
-    start: &Barrier,
+    (start, drained): (&Barrier, &AtomicUsize),
 ) -> Result<Part, String> {
     // A bench that cannot be pinned still measures, only less steadily.
     let _ = pin(index % std::thread::available_parallelism().map_or(1, usize::from));
@@ -245,6 +259,7 @@ fn one_thread(
         buffers: (0..options.depth).map(|_| Buf::zeroed(BLOCK_BYTES)).collect(),
         checksum: 0,
     };
+    bench.fill();
     start.wait();
     let warm = Instant::now();
     while warm.elapsed() < options.duration / 10 {
@@ -256,7 +271,7 @@ fn one_thread(
     let part = measure(&mut bench);
     // The others may still need this thread's lane.
     start.wait();
-    drain(&mut bench, start);
+    drain(&mut bench, drained);
     Ok(part)
 }
 
@@ -282,21 +297,22 @@ fn measure(bench: &mut Bench<'_>) -> Part {
     }
 }
 
-/// Lets everything end, with all threads turning their lanes until all are done.
-fn drain(bench: &mut Bench<'_>, start: &Barrier) {
-    let depth = usize::from(bench.options.depth);
-    for _ in 0..2 {
-        while bench.buffers.len() < depth {
-            let now = bench.now();
-            bench.submitter.flush_plug(now);
-            if let Some(lane) = &mut bench.lane {
-                lane.turn(now);
-            }
-            let buffers = &mut bench.buffers;
-            bench.submitter.complete(now, |c| buffers.extend(c.data.into_spare()));
-            std::thread::yield_now();
+/// Lets everything end. A thread whose own I/O has ended goes on turning its lane, which may hold
+/// I/O of others, until all have said so.
+fn drain(bench: &mut Bench<'_>, drained: &AtomicUsize) {
+    let (depth, mut own) = (usize::from(bench.options.depth), true);
+    while drained.load(Ordering::Acquire) < bench.options.threads {
+        let now = bench.now();
+        bench.submitter.flush_plug(now);
+        if let Some(lane) = &mut bench.lane {
+            lane.turn(now);
         }
-        start.wait();
+        let buffers = &mut bench.buffers;
+        bench.submitter.complete(now, |c| buffers.extend(c.data.into_spare()));
+        if bench.buffers.len() == depth && std::mem::take(&mut own) {
+            drained.fetch_add(1, Ordering::AcqRel);
+        }
+        std::thread::yield_now();
     }
 }
 

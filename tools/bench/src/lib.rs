@@ -11,3 +11,4 @@ pub mod cpu;
 pub mod job;
 pub mod outcome;
 pub mod rounds;
+pub mod shared;

@@ -82,6 +82,12 @@ impl Figure {
         self.0.iter().copied().fold(f64::NEG_INFINITY, f64::max)
     }
 
+    /// The smallest value of both.
+    #[must_use]
+    pub fn least_of(&self, other: &Figure) -> f64 {
+        self.least().min(other.least())
+    }
+
     /// The geometric mean, and its standard error as a part of it: what many rounds say of a ratio
     /// that differs much from one to the next.
     ///

@@ -7,7 +7,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use serde_json::json;
 use weir::units::parse_size;
 use weir::{QueueMode, Spread, Target};
-use weir_bench::{core, job, outcome};
+use weir_bench::{core, job, outcome, shared};
 use weir_load::{Access, Direction, Job};
 
 use crate::values::{RAMP_TIME, RUNTIME, time, whole};
@@ -82,6 +82,7 @@ struct Workload {
 /// the next reap, at most one batch.
 ///
 /// Example: weir bench core --scheduler none --threads 2
+/// Example: weir bench core --scheduler mq-deadline --threads 2 --rounds 20 --runtime 50ms
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 struct Core {
@@ -106,7 +107,10 @@ struct Core {
     /// I/Os submitted together, at most the depth; 32 if not given, or the depth below that.
     #[arg(long, value_parser = whole::<u16>(1..=2048))]
     batch: Option<u16>,
-    /// How long to measure.
+    /// Compare with 1 thread, and with no scheduler, in so many rounds in turn.
+    #[arg(long, conflicts_with = "json", value_parser = whole::<u16>(1..=1000))]
+    rounds: Option<u16>,
+    /// How long to measure; in each round, each of four.
     #[arg(long, default_value = "2s", value_parser = time(RUNTIME))]
     runtime: Duration,
     /// Seed of the offsets.
@@ -321,6 +325,10 @@ impl Core {
             duration: self.runtime,
             seed: self.randseed,
         };
+        if let Some(rounds) = self.rounds {
+            print!("{}", shared::compare(&options, rounds)?);
+            return Ok(());
+        }
         let outcome = core::run(&options)?;
         if self.json {
             return print_json(&outcome);
