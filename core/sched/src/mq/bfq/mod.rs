@@ -85,7 +85,6 @@ pub struct Bfq {
     forest: Forest,
     groups: Vec<Group>,
     group_levels: BTreeMap<u32, LevelId>,
-    free_levels: Vec<LevelId>,
     queues: Vec<Queue>,
     /// The staged requests of each queue by sector; empty when its place is given to another.
     orders: Vec<Order>,
@@ -157,7 +156,6 @@ impl Bfq {
             forest: Forest::new(),
             groups: vec![Group::default()],
             group_levels: BTreeMap::new(),
-            free_levels: Vec::new(),
             queues: Vec::new(),
             orders: Vec::new(),
             free_queues: Vec::new(),
@@ -314,12 +312,6 @@ impl Scheduler for Bfq {
 
     fn group_parent(&mut self, group: GroupId, parent: GroupId) {
         self.place_group(group, parent, self.last_now);
-        self.kick();
-    }
-
-    fn group_removed(&mut self, group: GroupId, now: Nanos) {
-        self.catch_up(now);
-        self.remove_group(group, now);
         self.kick();
     }
 
