@@ -22,7 +22,8 @@ impl Bfq {
         Some(self.serve(id, tag, charge, now))
     }
 
-    /// The queue to serve now, its next request and what that counts as; ends and begins slots on the way.
+    /// The queue to serve now, its next request and what that counts as; ends and begins slots on
+    /// the way.
     fn select(&mut self, now: Nanos) -> Option<(QueueId, SchedTag, u64)> {
         loop {
             let Some(id) = self.in_service else {
