@@ -292,11 +292,6 @@ pub trait Scheduler: Send {
         let _ = (group, weight, now);
     }
 
-    /// A group is gone; what it still has staged goes on as the root's.
-    fn group_removed(&mut self, group: GroupId, now: Nanos) {
-        let _ = (group, now);
-    }
-
     /// Its tunables, to read.
     fn tunables(&self) -> &dyn Tunables;
 

@@ -13,7 +13,7 @@ fn p25_the_peak_rate_is_known_within_five_per_cent_in_eight_seconds() {
     let mut rig = Rig::new(Device::f());
     rig.process(0, Process { depth: 4, ..Process::reader(0) });
     rig.run(8000 * MS, |_| {});
-    let rate = rig.device().peak_rate * 1_000_000 >> 16;
+    let rate = (rig.device().peak_rate * 1_000_000) >> 16;
     assert!(rate.abs_diff(195_312) * 20 <= 195_312, "{rate} sectors/s");
     let budget = rig.device().max_budget;
     assert!(budget.abs_diff(24_219) * 20 <= 24_219, "{budget} sectors");
@@ -120,7 +120,7 @@ fn a_priority_counts_from_the_next_activation() {
 }
 
 #[test]
-fn what_a_group_has_staged_outlives_it_and_a_process_takes_its_queue_along() {
+fn a_process_takes_its_queue_along_to_another_group_with_all_that_is_staged() {
     let mut rig = Rig::new(Device::f());
     let in_group = |group, sector| Rq { group: GroupId(group), ..read(0, sector, SchedTag::NONE) };
     rig.insert(in_group(5, 0));
@@ -129,7 +129,6 @@ fn what_a_group_has_staged_outlives_it_and_a_process_takes_its_queue_along() {
     rig.insert(Rq { group: GroupId(6), ..read(1, APART, SchedTag::NONE) });
     let name = rig.queue(0).name;
     let first = rig.dispatch().expect("a request");
-    rig.bfq.group_removed(GroupId(5), Nanos(rig.now));
     rig.insert(in_group(6, 3000));
     assert_eq!(rig.queue(0).name, name);
     rig.complete(first.tag);

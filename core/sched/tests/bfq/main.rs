@@ -8,7 +8,7 @@
 //!
 //! | file | properties |
 //! |---|---|
-//! | `shares` | 1, 2 and 3 weights; 4 and 5 bytes or requests; 6 trees; 7 and 8 classes; 11 time; 16 async |
+//! | `shares` | 1 to 3 weights; 4, 5 bytes or requests; 6 trees; 7, 8 classes; 11 time; 16 async |
 //! | `slots` | 9 and 10 budgets; 12, 13 and 14 idling; 15 returning in time |
 //! | `raising` | 17 latency; 18 and 19 its end and length; 20 and 21 soft real time; 22 bursts |
 //! | `sharing` | 23 and 24 queues of one stream |

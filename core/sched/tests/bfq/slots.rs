@@ -197,8 +197,8 @@ fn p14_with_two_levels_the_heavier_queue_is_waited_for_and_the_lightest_never() 
     let mut kept_for = [0_u64; 2];
     rig.run(2000 * MS, |rig| {
         if rig.device().idle_until.is_some() && rig.device().busy > 1 {
-            for context in 0..2 {
-                kept_for[context] += u64::from(rig.queue(context as u16).in_service);
+            for (context, kept) in kept_for.iter_mut().enumerate() {
+                *kept += u64::from(rig.queue(context as u16).in_service);
             }
         }
     });

@@ -18,12 +18,13 @@ impl Bfq {
         if self.busy_first.is_none() || (self.set.strict && self.in_flight > 0) {
             return None;
         }
-        let (id, tag) = self.select(now)?;
-        Some(self.serve(id, tag, now))
+        let (id, tag, charge) = self.select(now)?;
+        Some(self.serve(id, tag, charge, now))
     }
 
-    /// The queue to serve now and its next request; ends and begins slots on the way.
-    fn select(&mut self, now: Nanos) -> Option<(QueueId, SchedTag)> {
+    /// The queue to serve now, its next request and what that counts as; ends and begins slots on
+    /// the way.
+    fn select(&mut self, now: Nanos) -> Option<(QueueId, SchedTag, u64)> {
         loop {
             let Some(id) = self.in_service else {
                 self.begin_slot(now)?;
@@ -34,17 +35,19 @@ impl Bfq {
                 continue;
             }
             if let Some(tag) = self.queue(id).next {
-                if self.charge_of(id, tag) > self.budget_left(id) {
+                let charge = self.charge_of(id, tag);
+                if charge > self.budget_left(id) {
                     self.expire(id, Expiry::BudgetExhausted, now, false);
                     continue;
                 }
                 self.idle_until = None;
-                return Some((id, tag));
+                return Some((id, tag, charge));
             }
             let waits = self.queue(id).in_flight > 0 && self.should_idle(id);
             if self.idle_until.is_some() || waits {
                 let other = self.choose_injected(id)?;
-                return self.queue(other).next.map(|tag| (other, tag));
+                let tag = self.queue(other).next?;
+                return Some((other, tag, self.charge_of(other, tag)));
             }
             self.expire(id, Expiry::NoMoreRequests, now, false);
         }
@@ -85,30 +88,31 @@ impl Bfq {
         Some(id)
     }
 
-    /// Takes a request out of queue `id` for the device and charges it.
-    pub(super) fn serve(&mut self, id: QueueId, tag: SchedTag, now: Nanos) -> Rq {
-        let charge = self.charge_of(id, tag);
-        let leaf = self.queue(id).entity;
+    /// Takes a request out of queue `id` for the device, and charges it with `charge` sectors.
+    pub(super) fn serve(&mut self, id: QueueId, tag: SchedTag, charge: u64, now: Nanos) -> Rq {
+        let queue = &mut self.queues[id.index()];
+        let leaf = queue.entity;
         self.forest.serve(leaf, charge);
         let entity = &mut self.forest[leaf];
         entity.budget = entity.budget.max(entity.service);
         let raised = entity.coefficient > 1;
-        let queue = self.queue_mut(id);
         queue.raise.backlog_service += charge;
         queue.raise.service += if raised { charge } else { 0 };
         queue.first_served.get_or_insert(now.0);
+        queue.in_flight += 1;
+        self.owners[usize::from(tag.0)].state = TagState::Dispatched;
         let rq = self.unlink(id, tag, now);
         if self.rate.dispatched(&rq, self.in_flight, now) {
             self.derive_max_budget();
         }
-        self.owner_mut(tag).state = TagState::Dispatched;
-        self.queue_mut(id).in_flight += 1;
         self.in_flight += 1;
         self.last_position = rq.end();
         if self.in_service == Some(id) {
             self.in_service_position = rq.end();
             self.continue_sample(tag);
-            self.update_raising(id, now);
+            if raised {
+                self.update_raising(id, now);
+            }
             if self.forest[leaf].class == IDLE && self.busy_total() > 1 {
                 self.expire(id, Expiry::BudgetExhausted, now, false);
             }
@@ -181,8 +185,10 @@ impl Bfq {
 
     /// Runs the timer if its moment has passed unnoticed, as of that moment. An event at the very
     /// moment comes before it.
+    #[inline]
     pub(super) fn catch_up(&mut self, now: Nanos) {
         self.last_now = now;
+        self.refused = None;
         if let Some(due) = self.idle_until
             && due < now
         {
@@ -211,8 +217,8 @@ impl Bfq {
             self.derive_max_budget();
         }
         self.last_completion = now;
-        self.last_completed = Some(self.queue(id).handle(id));
-        let queue = self.queue_mut(id);
+        let queue = &mut self.queues[id.index()];
+        self.last_completed = Some(queue.handle(id));
         queue.in_flight -= 1;
         queue.last_end = now.0;
         queue.think.ended(now);
@@ -222,11 +228,10 @@ impl Bfq {
                 self.compute_soft_rt_next(id, now);
             }
             self.recount(id);
-        }
-        if self.in_service == Some(id) {
+            self.release(id, now);
+        } else if self.in_service == Some(id) {
             self.completed_in_service(id, now);
         }
-        self.release(id, now);
     }
 
     fn completed_in_service(&mut self, id: QueueId, now: Nanos) {
@@ -245,14 +250,14 @@ impl Bfq {
 
     /// A request's tag is no longer held for queue `id`.
     pub(super) fn forget_request(&mut self, id: QueueId, tag: SchedTag) {
-        let owner = self.owner_mut(tag);
+        let owner = &mut self.owners[usize::from(tag.0)];
         owner.state = TagState::Free;
-        let who = owner.context;
-        let context = self.context_mut(who);
+        // Its process has a place since it asked.
+        let context = &mut self.contexts[usize::from(owner.context.0)];
         context.outstanding = context.outstanding.saturating_sub(1);
-        let entity = self.queue(id).entity;
-        self.forest[entity].allocated -= 1;
-        let level = self.forest[entity].level;
+        let entity = &mut self.forest[self.queues[id.index()].entity];
+        entity.allocated -= 1;
+        let level = entity.level;
         self.allocate(level, -1);
     }
 }

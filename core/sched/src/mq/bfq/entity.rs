@@ -109,6 +109,16 @@ pub(super) struct Tree {
     pub(super) waiting: Heap,
     /// Without backlog, by finish.
     pub(super) idle: Heap,
+    /// The virtual time of the last service.
+    pub(super) span: Span,
+}
+
+/// What `sectors` of service come to in virtual time at a sum of weights.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Span {
+    pub(super) sectors: u64,
+    pub(super) weight: u64,
+    pub(super) virtual_span: u64,
 }
 
 impl Tree {

@@ -29,15 +29,10 @@ impl Bfq {
         if let Some(level) = self.group_levels.get(&group.0) {
             return *level;
         }
-        let level = self.free_levels.pop().unwrap_or(LevelId(self.groups.len() as u32));
+        let level = LevelId(self.groups.len() as u32);
         let entity = self.forest.add(Kind::Group(level), LevelId::ROOT, BE, DEFAULT_WEIGHT);
-        if level.index() == self.groups.len() {
-            self.groups.push(Group::default());
-            self.forest.levels.push(Level::new(Some(entity)));
-        } else {
-            self.groups[level.index()] = Group::default();
-            self.forest.levels[level.index()] = Level::new(Some(entity));
-        }
+        self.groups.push(Group::default());
+        self.forest.levels.push(Level::new(Some(entity)));
         self.group_levels.insert(group.0, level);
         level
     }
@@ -149,38 +144,6 @@ impl Bfq {
             self.forest.activate(entity, budget, false);
         }
         self.recount(id);
-    }
-
-    /// The group is gone: what it holds goes to the root.
-    pub(super) fn remove_group(&mut self, group: GroupId, now: Nanos) {
-        let Some(level) = self.group_levels.remove(&group.0) else { return };
-        for at in 0..self.queues.len() as u32 {
-            let id = QueueId(at);
-            if self.queue(id).alive && self.forest[self.queue(id).entity].level == level {
-                self.move_queue(id, LevelId::ROOT, now);
-            }
-        }
-        let below: Vec<_> = self.group_levels.values().copied().collect();
-        for child in below {
-            let entity = self.forest.levels[child.index()].entity;
-            if entity.is_some_and(|entity| self.forest[entity].level == level) {
-                self.reparent(child, LevelId::ROOT, now);
-            }
-        }
-        for id in std::mem::take(&mut self.groups[level.index()].async_queues).into_iter().flatten()
-        {
-            self.drop_reference(id, now);
-        }
-        for context in &mut self.contexts {
-            if context.level == level {
-                context.level = LevelId::ROOT;
-                context.group = None;
-            }
-        }
-        let entity = self.forest.levels[level.index()].entity.expect("not the root");
-        self.forest.forget(entity);
-        self.forest.free(entity);
-        self.free_levels.push(level);
     }
 }
 

@@ -13,6 +13,21 @@ use super::Bfq;
 use super::entity::QueueId;
 use super::queue::TagState;
 
+/// A bio that fitted nowhere: where, when and whose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Refused {
+    queue: QueueId,
+    sector: u64,
+    sectors: u32,
+    at: Nanos,
+}
+
+impl Refused {
+    pub(super) fn of(rq: &Rq, queue: QueueId, at: Nanos) -> Refused {
+        Refused { queue, sector: rq.sector, sectors: rq.sectors, at }
+    }
+}
+
 impl Bfq {
     pub(super) fn add_merge_target(&mut self, tag: SchedTag) {
         let rq = self.node(tag).rq;
@@ -31,8 +46,8 @@ impl Bfq {
         if self.nomerges == 2 || !bio.is_mergeable() {
             return Merge::No;
         }
-        let Some(id) = self.queue_now(bio) else { return Merge::No };
-        let id = self.cooperate(bio.id.submitter(), id, bio.sector, now);
+        let Some(own) = self.queue_now(bio) else { return Merge::No };
+        let id = self.cooperate(bio.id.submitter(), own, bio.sector, now);
         if let Some(tag) = self.last_merge.filter(|tag| self.owner(*tag).queue == id) {
             match self.judge(tag, bio) {
                 Fit::Joins(Side::Back) => return self.merge_back(tag, bio, now),
@@ -55,6 +70,9 @@ impl Bfq {
             && self.judge(tag, bio) == Fit::Joins(Side::Front)
         {
             return self.merge_front(tag, bio, now);
+        }
+        if id == own {
+            self.refused = Some(Refused::of(bio, id, now));
         }
         Merge::No
     }

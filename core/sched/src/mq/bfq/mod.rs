@@ -50,6 +50,7 @@ use group::Group;
 use idle::WeightCounts;
 use inject::Sample;
 use join::LastCreated;
+use merging::Refused;
 use process::Context;
 use queue::{Handle, Owner, Queue, TagState};
 use rate::{Queueing, RateMeter};
@@ -75,6 +76,8 @@ pub struct Bfq {
     head: VecDeque<Rq>,
     hash: MergeHash,
     last_merge: Option<SchedTag>,
+    /// What was offered last and fitted nowhere: its insert, if it is next, need not look again.
+    refused: Option<Refused>,
     /// Requests in queues.
     staged: usize,
     in_flight: u32,
@@ -82,7 +85,6 @@ pub struct Bfq {
     forest: Forest,
     groups: Vec<Group>,
     group_levels: BTreeMap<u32, LevelId>,
-    free_levels: Vec<LevelId>,
     queues: Vec<Queue>,
     /// The staged requests of each queue by sector; empty when its place is given to another.
     orders: Vec<Order>,
@@ -148,12 +150,12 @@ impl Bfq {
             head: VecDeque::new(),
             hash: MergeHash::new(setup.nr_requests),
             last_merge: None,
+            refused: None,
             staged: 0,
             in_flight: 0,
             forest: Forest::new(),
             groups: vec![Group::default()],
             group_levels: BTreeMap::new(),
-            free_levels: Vec::new(),
             queues: Vec::new(),
             orders: Vec::new(),
             free_queues: Vec::new(),
@@ -190,6 +192,7 @@ impl Bfq {
 
     /// The device may no longer be kept for anybody: every hard queue is to ask.
     fn kick(&mut self) {
+        self.refused = None;
         self.kicked = self.hard_queues;
     }
 }
@@ -209,6 +212,7 @@ impl Scheduler for Bfq {
     }
 
     fn insert(&mut self, rq: Rq, at: End, now: Nanos, absorbed: &mut Absorbed) {
+        let refused = self.refused.take();
         self.catch_up(now);
         if at == End::Head {
             self.owner_mut(rq.tag).state = TagState::Bypass;
@@ -216,6 +220,10 @@ impl Scheduler for Bfq {
             return;
         }
         let id = self.queue_for(&rq, now);
+        if refused == Some(Refused::of(&rq, id, now)) {
+            self.add(id, &rq, now);
+            return;
+        }
         let id = self.cooperate(rq.id.submitter(), id, rq.sector, now);
         if !self.merge_request(id, &rq, now, absorbed) {
             self.add(id, &rq, now);
@@ -250,6 +258,7 @@ impl Scheduler for Bfq {
 
     fn on_timer(&mut self, now: Nanos) {
         self.last_now = now;
+        self.refused = None;
         if let Some(due) = self.idle_until
             && due <= now
         {
@@ -306,12 +315,6 @@ impl Scheduler for Bfq {
         self.kick();
     }
 
-    fn group_removed(&mut self, group: GroupId, now: Nanos) {
-        self.catch_up(now);
-        self.remove_group(group, now);
-        self.kick();
-    }
-
     fn tunables(&self) -> &dyn Tunables {
         self
     }
@@ -336,7 +339,7 @@ impl Scheduler for Bfq {
                 let owner = self.owner(tag);
                 assert_eq!(owner.state, TagState::Staged, "tag {} is not staged", tag.0);
                 let id = owner.queue;
-                self.serve(id, tag, now)
+                self.serve(id, tag, self.charge_of(id, tag), now)
             }
         }
     }

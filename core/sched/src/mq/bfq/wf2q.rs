@@ -5,7 +5,7 @@
 //! stand in two heaps: virtual time never goes back, so an entity moves from waiting to eligible
 //! once per stamp, and choosing costs O(log n).
 
-use super::entity::{EntityId, Forest, IDLE, Kind, LevelId, Place};
+use super::entity::{EntityId, Forest, IDLE, Kind, LevelId, Place, Span, Tree};
 use super::heap::is_after;
 
 /// One sector of service at weight 1, in units of virtual time.
@@ -17,6 +17,19 @@ pub(super) const IDLE_CLASS_FLOOR_NS: u64 = 200_000_000;
 /// Virtual time that `sectors` of service take at `weight`.
 pub(super) fn virtual_span(sectors: u64, weight: u64) -> u64 {
     (sectors << SECTOR_SHIFT) / weight
+}
+
+impl Tree {
+    /// Virtual time that `sectors` of service take of the whole tree. Requests are mostly as large
+    /// as the one before, and the weights are the same for long; so the last answer is kept, and
+    /// most calls divide nothing.
+    fn span_of(&mut self, sectors: u64) -> u64 {
+        if (self.span.sectors, self.span.weight) != (sectors, self.w) {
+            self.span =
+                Span { sectors, weight: self.w, virtual_span: virtual_span(sectors, self.w) };
+        }
+        self.span.virtual_span
+    }
 }
 
 impl Forest {
@@ -212,14 +225,16 @@ impl Forest {
     pub(super) fn serve(&mut self, leaf: EntityId, sectors: u64) {
         let mut id = leaf;
         loop {
-            self[id].service += sectors;
-            let (_, tree) = self.parts(id);
-            tree.v = tree.v.wrapping_add(virtual_span(sectors, tree.w));
+            let entity = &mut self.entities[id.index()];
+            entity.service += sectors;
+            let level = &mut self.levels[entity.level.index()];
+            let (tree, above) = (&mut level.trees[entity.class], level.entity);
+            tree.v = tree.v.wrapping_add(tree.span_of(sectors));
             let over = tree.idle.top().filter(|(key, _)| !is_after(key.first, tree.v));
             if let Some((_, over)) = over {
                 self.forget(over);
             }
-            match self.parent(id) {
+            match above {
                 Some(parent) => id = parent,
                 None => return,
             }
