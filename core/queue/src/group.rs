@@ -26,8 +26,10 @@ pub const WEIGHT_MAX: u16 = 1000;
 /// See [`WEIGHT_MIN`].
 pub const WEIGHT_DEFAULT: u16 = 100;
 
-/// How far ahead of its rate a group may be without any burst, so that a wake-up admits several.
-const SLACK_NS: u64 = 2_000_000;
+/// How far ahead of its rate a group may be without any burst, so that a wake-up admits several and
+/// one that comes late costs nothing. 1 % of a second: with 2 ms a cap of 500 I/Os a second let 484
+/// through on a machine whose CPUs others used too.
+const SLACK_NS: u64 = 10_000_000;
 
 /// The longest burst, ns.
 const BURST_MAX_NS: u64 = 3_600_000_000_000;
@@ -488,6 +490,11 @@ mod tests {
 
     const SECOND: u64 = 1_000_000_000;
 
+    /// What may be let through ahead of a rate.
+    fn ahead(rate: u64) -> u64 {
+        rate * SLACK_NS / SECOND
+    }
+
     fn caps(riops: u64, rbps: u64, burst_ns: u64) -> Caps {
         let (riops, rbps) = (NonZeroU64::new(riops), NonZeroU64::new(rbps));
         Caps { riops, rbps, burst_ns, ..Caps::default() }
@@ -517,7 +524,7 @@ mod tests {
         groups.set_caps(id, caps(500, 0, 0)).unwrap();
         for second in 1..5 {
             let count = admitted(&member, 4096, Nanos(second * SECOND), SECOND);
-            assert!((499..=502).contains(&count), "second {second}: {count}");
+            assert!((499..=501 + ahead(500)).contains(&count), "second {second}: {count}");
         }
         groups.set_caps(id, caps(500, 0, 2 * SECOND)).unwrap();
         let first = admitted(&member, 4096, Nanos(100 * SECOND), SECOND);
@@ -601,7 +608,8 @@ mod tests {
         assert!(member.admit(false, 4 << 20, Nanos(SECOND)).is_ok());
         groups.set_caps(id, caps(0, 1 << 30, 0)).unwrap();
         let count = admitted(&member, 1 << 20, Nanos(2 * SECOND), SECOND);
-        assert!((1020..=1024).contains(&count), "4 of 1024 are owed: {count}");
+        let owed = 1020..=1022 + ahead(1024);
+        assert!(owed.contains(&count), "4 of 1024 are owed: {count}");
         groups.set_caps(id, caps(0, 1 << 30, SECOND)).unwrap();
         let again = admitted(&member, 1 << 20, Nanos(3 * SECOND), SECOND);
         assert!((2046..=2050).contains(&again), "a burst is no other rate: {again}");
