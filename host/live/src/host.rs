@@ -31,8 +31,9 @@ impl Host {
     /// The system's: no thread or descriptor is left.
     pub fn new(reactors: usize) -> io::Result<Host> {
         let (mut remotes, mut threads) = (Vec::new(), Vec::new());
-        for index in 0..reactors.max(1) {
-            let seed = Seed::new(index)?;
+        let count = reactors.max(1);
+        for index in 0..count {
+            let seed = Seed::new(index, count)?;
             remotes.push(seed.remote());
             let name = format!("weir-reactor-{index}");
             threads.push(std::thread::Builder::new().name(name).spawn(move || {

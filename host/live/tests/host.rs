@@ -1,13 +1,16 @@
 //! Reactors with real threads, devices and time.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
-use weir_bio::{Bio, Buf, Nanos, Status};
+use weir_bio::{Bio, Buf, Limits, Nanos, Status};
 use weir_live::{Clock, Handle, Host, Readiness, Seat, Service, Turn};
 use weir_local::{FaultPlan, Faulty, Null, Ram};
-use weir_queue::{Config, Device, Driver, QueueMode, Refused};
+use weir_queue::{
+    Batch, Config, Device, Done, Driver, DriverError, DriverQueue, QueueMode, Queues, Refused,
+};
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -105,6 +108,77 @@ fn every_reactor_finishes_what_its_services_submit_in_both_queue_modes() {
             assert_eq!(device.stats().in_flight, 0);
         }
     }
+}
+
+/// Memory with up to 8 hard queues, which notes those that a request has come to, a bit each.
+struct Memory {
+    inner: Ram,
+    used: Arc<AtomicU64>,
+}
+
+impl Driver for Memory {
+    fn limits(&self) -> Limits {
+        self.inner.limits()
+    }
+
+    fn queues(&self) -> Queues {
+        Queues { max: 8, ..self.inner.queues() }
+    }
+
+    fn open(&self, index: u16, depth: u16) -> Result<Box<dyn DriverQueue>, DriverError> {
+        let inner = self.inner.open(index, depth)?;
+        Ok(Box::new(Noted { inner, bit: 1 << index, used: Arc::clone(&self.used) }))
+    }
+}
+
+/// A hard queue that notes, by a bit for its index, that a request has come to it.
+struct Noted {
+    inner: Box<dyn DriverQueue>,
+    bit: u64,
+    used: Arc<AtomicU64>,
+}
+
+impl DriverQueue for Noted {
+    fn submit(&mut self, batch: &mut Batch<'_>, now: Nanos) {
+        self.used.fetch_or(self.bit, Ordering::Relaxed);
+        self.inner.submit(batch, now);
+    }
+
+    fn commit(&mut self, now: Nanos) {
+        self.inner.commit(now);
+    }
+
+    fn reap(&mut self, now: Nanos, done: &mut Done) {
+        self.inner.reap(now, done);
+    }
+
+    fn wake_at(&self) -> Option<Nanos> {
+        self.inner.wake_at()
+    }
+
+    fn in_flight(&self) -> usize {
+        self.inner.in_flight()
+    }
+}
+
+#[test]
+fn services_that_are_there_already_use_the_queues_a_device_gets_later() {
+    let host = Host::new(2).unwrap();
+    let used = Arc::new(AtomicU64::new(0));
+    let memory = Memory { inner: Ram::new(1 << 30).unwrap(), used: Arc::clone(&used) };
+    let sda = device("sda", QueueMode::Mq, 2, Arc::new(memory));
+    host.adopt(&sda).unwrap();
+    let readers: Vec<_> = (0..8).map(|i| Reader::install(&host, i, &sda)).collect();
+    for queues in [2, 8, 4, 8, 1, 2] {
+        sda.set_queues(queues).unwrap();
+        used.store(0, Ordering::Relaxed);
+        for (reader, ended) in &readers {
+            Reader::read(reader, 1);
+            take(ended, 1);
+        }
+        assert_eq!(used.load(Ordering::Relaxed), (1 << queues) - 1, "{queues} queues");
+    }
+    host.stop(10 * SECOND).unwrap();
 }
 
 #[test]
