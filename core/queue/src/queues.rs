@@ -3,7 +3,7 @@
 //! A lane beyond the number in use is closed and nothing is known of it: neither its mailbox nor
 //! its marks gather anything. So a disk that uses two of 64 costs what two cost.
 
-use std::sync::{Arc, PoisonError, Weak};
+use std::sync::{Arc, MutexGuard, PoisonError, Weak};
 
 use crate::config::{Error, QueueMode, invalid, nr_requests};
 use crate::device::Device;
@@ -54,8 +54,8 @@ impl Device {
         *self.shared.lane_homes.lock().expect("the lock of the lanes' homes") = None;
     }
 
-    /// Changes the number of hard queues: waits until every request has ended, opens or closes
-    /// lanes at their homes, and begins anew with the scheduler, whose tunables and `nr_requests`
+    /// Changes the number of hard queues: has the driver prepare those to be opened, waits until
+    /// every request has ended, opens or closes lanes at their homes, and begins anew with the scheduler, whose tunables and `nr_requests`
     /// become its defaults, as in Linux (block-core section 11.2). The number there is already
     /// changes nothing. Not for a thread that turns lanes or has I/O under way.
     ///
@@ -73,17 +73,13 @@ impl Device {
             };
             return invalid(format!("queues={queues} of {name} is outside 1..={most}{why}"));
         }
-        let _alone = shared.changing.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = shared.snapshot();
+        let (_alone, before) = self.prepare_lanes(queues)?;
         if queues == before.queues {
             return Ok(());
         }
         // It cannot go offline, or lose its homes, while this one is changing it.
         self.driver()?;
-        let homes = shared.lane_homes.lock().expect("the lock of the lanes' homes").clone();
-        let Some(homes) = homes.and_then(|homes| homes.upgrade()) else {
-            return invalid(format!("queues={queues} of {name}: no host turns its queues"));
-        };
+        let homes = self.homes_for(queues)?;
         let mut config = shared.config.clone();
         (config.queues, config.nr_requests) = (queues, None);
         let attached = *shared.attached.lock().expect("the lock of the scheduler's name");
@@ -103,6 +99,39 @@ impl Device {
             self.replace(Some(elevator), nr_requests);
         }
         Ok(())
+    }
+
+    /// Waits for its turn to change the device, with everything prepared that takes so many queues.
+    /// That may take long, so I/O goes on meanwhile, and whoever wants to end the device does not
+    /// wait for it.
+    fn prepare_lanes(&self, queues: u16) -> Result<(MutexGuard<'_, ()>, Arc<Snapshot>), Error> {
+        let shared = &self.shared;
+        let mut seen = shared.snapshot();
+        loop {
+            if seen.queues < queues {
+                self.homes_for(queues)?;
+            }
+            for index in seen.queues..queues {
+                self.prepare_lane(usize::from(index))?;
+            }
+            let alone = shared.changing.lock().unwrap_or_else(PoisonError::into_inner);
+            let now = shared.snapshot();
+            if now.layout == seen.layout {
+                return Ok((alone, now));
+            }
+            // Another change came first: what was prepared may have been used.
+            seen = now;
+        }
+    }
+
+    /// Those who turn the lanes, for so many queues.
+    fn homes_for(&self, queues: u16) -> Result<Arc<dyn LaneHomes>, Error> {
+        let homes = self.shared.lane_homes.lock().expect("the lock of the lanes' homes").clone();
+        let Some(homes) = homes.and_then(|homes| homes.upgrade()) else {
+            let name = &self.shared.config.name;
+            return invalid(format!("queues={queues} of {name}: no host turns its queues"));
+        };
+        Ok(homes)
     }
 
     /// Opens or closes lanes, with nothing inside and every lane quiesced. After an error all is as

@@ -66,11 +66,16 @@ impl Host {
     /// A device that is here already, or the error of the first lane that could not be opened; then
     /// none is left open.
     pub fn adopt(&self, device: &Device) -> Result<(), Error> {
+        let refuse_known = |devices: &[Device]| {
+            let known = devices.iter().any(|other| other.is(device));
+            let what = || format!("disk {} is on this host already", device.config().name);
+            if known { Err(Error::Invalid(what())) } else { Ok(()) }
+        };
+        refuse_known(&self.devices.lock().expect("the devices' lock"))?;
+        // A reactor must not wait for a driver: it has other disks.
+        (0..usize::from(device.queues())).try_for_each(|lane| device.prepare_lane(lane))?;
         let mut devices = self.devices.lock().expect("the devices' lock");
-        if devices.iter().any(|other| other.is(device)) {
-            let what = format!("disk {} is on this host already", device.config().name);
-            return Err(Error::Invalid(what));
-        }
+        refuse_known(&devices)?;
         let reactors = self.reactors();
         let everywhere = device.config().mode == QueueMode::Sq && device.any_home();
         let places: Vec<(usize, usize)> = if everywhere {
