@@ -26,7 +26,8 @@ pub trait LaneHomes: Send + Sync {
     /// The driver's; or there are no homes any more.
     fn open(&self, device: &Device, index: usize) -> Result<(), Error>;
 
-    /// Has lane `index`, which is idle, dropped by its home.
+    /// Has lane `index`, which is idle, dropped by its home. One that is about to end may drop it
+    /// later.
     fn close(&self, device: &Device, index: usize);
 }
 
@@ -188,12 +189,73 @@ impl Shared {
         });
     }
 
-    /// Lets go of what closed lanes beyond the first `queues` knew.
+    /// Lets go of what closed lanes beyond the first `queues` knew. One whose home has not dropped
+    /// it yet, because it is about to end, takes what is for it itself.
     fn forget_lanes(&self, queues: u16) {
         for lane in &self.lanes[usize::from(queues)..] {
+            let mut state = lane.state();
+            if state.open {
+                continue;
+            }
             while lane.control.take().is_some() {}
             lane.pending.take(|_| {});
-            lane.state().kept = None;
+            state.kept = None;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_bio::{Limits, Nanos};
+
+    use super::*;
+    use crate::bell::Bell;
+    use crate::config::Config;
+    use crate::driver::{Batch, Done, Driver, DriverError, DriverQueue, Home, Queues};
+
+    struct Idle;
+
+    impl Driver for Idle {
+        fn limits(&self) -> Limits {
+            Limits { capacity: 1024, ..Limits::default() }
+        }
+
+        fn queues(&self) -> Queues {
+            Queues { max: 2, depth: 8, reserved: 0, shared_tags: false, home: Home::Any }
+        }
+
+        fn open(&self, _: u16, _: u16) -> Result<Box<dyn DriverQueue>, DriverError> {
+            Ok(Box::new(Idle))
+        }
+    }
+
+    impl DriverQueue for Idle {
+        fn submit(&mut self, _: &mut Batch<'_>, _: Nanos) {}
+        fn commit(&mut self, _: Nanos) {}
+        fn reap(&mut self, _: Nanos, _: &mut Done) {}
+        fn in_flight(&self) -> usize {
+            0
+        }
+    }
+
+    struct NoWake;
+
+    impl weir_ring::Wake for NoWake {
+        fn wake(&self) {}
+    }
+
+    #[test]
+    fn what_waits_for_a_lane_that_is_still_open_is_left_to_it() {
+        let config = Config { queues: 2, scheduler: Some("none".into()), ..Config::default() };
+        let device = Device::new(config, Arc::new(Idle)).unwrap();
+        let bell = Bell::new(Box::new(NoWake), 1);
+        let lane = device.open_lane(1, &bell).unwrap();
+        device.shared.nudge(1);
+        device.shared.forget_lanes(1);
+        assert!(lane.has_work(), "its home takes it");
+        drop(lane);
+        device.shared.forget_lanes(1);
+        assert!(!device.shared.lanes[1].has_work(), "nobody does any more");
+        assert!(device.shared.lanes[1].state().kept.is_none());
     }
 }
