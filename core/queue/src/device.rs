@@ -194,6 +194,15 @@ impl Device {
         self.shared.queues.home == Home::Any
     }
 
+    /// Has the driver do what opening hard queue `index` would have to wait for. May block: to be
+    /// called before [`open_lane`](Device::open_lane), on a thread that turns no lanes.
+    ///
+    /// # Errors
+    /// The driver's, or a device that is offline.
+    pub fn prepare_lane(&self, index: usize) -> Result<(), Error> {
+        Ok(self.driver()?.prepare(index as u16)?)
+    }
+
     /// Opens hard queue `index` on the calling thread, which becomes its home and must turn it
     /// whenever `bell` rings, its event is ready, or its time has come.
     ///

@@ -82,7 +82,19 @@ pub trait Driver: Send + Sync {
     /// What it wants for its queues.
     fn queues(&self) -> Queues;
 
-    /// Opens hard queue `index` with `depth` tags. Called on the thread that will turn it.
+    /// Does what opening hard queue `index` would have to wait for, such as a connection. Called
+    /// beforehand, and never on a thread that turns lanes: may block. It may be called again, and
+    /// the queue may not be opened after all.
+    ///
+    /// # Errors
+    /// What failed, naming the device.
+    fn prepare(&self, index: u16) -> Result<(), DriverError> {
+        let _ = index;
+        Ok(())
+    }
+
+    /// Opens hard queue `index` with `depth` tags. Called on the thread that will turn it, which
+    /// turns others as well: once [prepared](Driver::prepare) it waits for nobody.
     ///
     /// # Errors
     /// What failed, naming the device.

@@ -3,7 +3,7 @@
 //! A lane beyond the number in use is closed and nothing is known of it: neither its mailbox nor
 //! its marks gather anything. So a disk that uses two of 64 costs what two cost.
 
-use std::sync::{Arc, PoisonError, Weak};
+use std::sync::{Arc, MutexGuard, PoisonError, Weak};
 
 use crate::config::{Error, QueueMode, invalid, nr_requests};
 use crate::device::Device;
@@ -26,7 +26,8 @@ pub trait LaneHomes: Send + Sync {
     /// The driver's; or there are no homes any more.
     fn open(&self, device: &Device, index: usize) -> Result<(), Error>;
 
-    /// Has lane `index`, which is idle, dropped by its home.
+    /// Has lane `index`, which is idle, dropped by its home. One that is about to end may drop it
+    /// later.
     fn close(&self, device: &Device, index: usize);
 }
 
@@ -54,8 +55,8 @@ impl Device {
         *self.shared.lane_homes.lock().expect("the lock of the lanes' homes") = None;
     }
 
-    /// Changes the number of hard queues: waits until every request has ended, opens or closes
-    /// lanes at their homes, and begins anew with the scheduler, whose tunables and `nr_requests`
+    /// Changes the number of hard queues: has the driver prepare those to be opened, waits until
+    /// every request has ended, opens or closes lanes at their homes, and begins anew with the scheduler, whose tunables and `nr_requests`
     /// become its defaults, as in Linux (block-core section 11.2). The number there is already
     /// changes nothing. Not for a thread that turns lanes or has I/O under way.
     ///
@@ -73,17 +74,13 @@ impl Device {
             };
             return invalid(format!("queues={queues} of {name} is outside 1..={most}{why}"));
         }
-        let _alone = shared.changing.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = shared.snapshot();
+        let (_alone, before) = self.prepare_lanes(queues)?;
         if queues == before.queues {
             return Ok(());
         }
         // It cannot go offline, or lose its homes, while this one is changing it.
         self.driver()?;
-        let homes = shared.lane_homes.lock().expect("the lock of the lanes' homes").clone();
-        let Some(homes) = homes.and_then(|homes| homes.upgrade()) else {
-            return invalid(format!("queues={queues} of {name}: no host turns its queues"));
-        };
+        let homes = self.homes_for(queues)?;
         let mut config = shared.config.clone();
         (config.queues, config.nr_requests) = (queues, None);
         let attached = *shared.attached.lock().expect("the lock of the scheduler's name");
@@ -103,6 +100,39 @@ impl Device {
             self.replace(Some(elevator), nr_requests);
         }
         Ok(())
+    }
+
+    /// Waits for its turn to change the device, with everything prepared that takes so many queues.
+    /// That may take long, so I/O goes on meanwhile, and whoever wants to end the device does not
+    /// wait for it.
+    fn prepare_lanes(&self, queues: u16) -> Result<(MutexGuard<'_, ()>, Arc<Snapshot>), Error> {
+        let shared = &self.shared;
+        let mut seen = shared.snapshot();
+        loop {
+            if seen.queues < queues {
+                self.homes_for(queues)?;
+            }
+            for index in seen.queues..queues {
+                self.prepare_lane(usize::from(index))?;
+            }
+            let alone = shared.changing.lock().unwrap_or_else(PoisonError::into_inner);
+            let now = shared.snapshot();
+            if now.layout == seen.layout {
+                return Ok((alone, now));
+            }
+            // Another change came first: what was prepared may have been used.
+            seen = now;
+        }
+    }
+
+    /// Those who turn the lanes, for so many queues.
+    fn homes_for(&self, queues: u16) -> Result<Arc<dyn LaneHomes>, Error> {
+        let homes = self.shared.lane_homes.lock().expect("the lock of the lanes' homes").clone();
+        let Some(homes) = homes.and_then(|homes| homes.upgrade()) else {
+            let name = &self.shared.config.name;
+            return invalid(format!("queues={queues} of {name}: no host turns its queues"));
+        };
+        Ok(homes)
     }
 
     /// Opens or closes lanes, with nothing inside and every lane quiesced. After an error all is as
@@ -159,12 +189,73 @@ impl Shared {
         });
     }
 
-    /// Lets go of what closed lanes beyond the first `queues` knew.
+    /// Lets go of what closed lanes beyond the first `queues` knew. One whose home has not dropped
+    /// it yet, because it is about to end, takes what is for it itself.
     fn forget_lanes(&self, queues: u16) {
         for lane in &self.lanes[usize::from(queues)..] {
+            let mut state = lane.state();
+            if state.open {
+                continue;
+            }
             while lane.control.take().is_some() {}
             lane.pending.take(|_| {});
-            lane.state().kept = None;
+            state.kept = None;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_bio::{Limits, Nanos};
+
+    use super::*;
+    use crate::bell::Bell;
+    use crate::config::Config;
+    use crate::driver::{Batch, Done, Driver, DriverError, DriverQueue, Home, Queues};
+
+    struct Idle;
+
+    impl Driver for Idle {
+        fn limits(&self) -> Limits {
+            Limits { capacity: 1024, ..Limits::default() }
+        }
+
+        fn queues(&self) -> Queues {
+            Queues { max: 2, depth: 8, reserved: 0, shared_tags: false, home: Home::Any }
+        }
+
+        fn open(&self, _: u16, _: u16) -> Result<Box<dyn DriverQueue>, DriverError> {
+            Ok(Box::new(Idle))
+        }
+    }
+
+    impl DriverQueue for Idle {
+        fn submit(&mut self, _: &mut Batch<'_>, _: Nanos) {}
+        fn commit(&mut self, _: Nanos) {}
+        fn reap(&mut self, _: Nanos, _: &mut Done) {}
+        fn in_flight(&self) -> usize {
+            0
+        }
+    }
+
+    struct NoWake;
+
+    impl weir_ring::Wake for NoWake {
+        fn wake(&self) {}
+    }
+
+    #[test]
+    fn what_waits_for_a_lane_that_is_still_open_is_left_to_it() {
+        let config = Config { queues: 2, scheduler: Some("none".into()), ..Config::default() };
+        let device = Device::new(config, Arc::new(Idle)).unwrap();
+        let bell = Bell::new(Box::new(NoWake), 1);
+        let lane = device.open_lane(1, &bell).unwrap();
+        device.shared.nudge(1);
+        device.shared.forget_lanes(1);
+        assert!(lane.has_work(), "its home takes it");
+        drop(lane);
+        device.shared.forget_lanes(1);
+        assert!(!device.shared.lanes[1].has_work(), "nobody does any more");
+        assert!(device.shared.lanes[1].state().kept.is_none());
     }
 }

@@ -78,6 +78,10 @@ impl Driver for Faulty {
         self.inner.queues()
     }
 
+    fn prepare(&self, index: u16) -> Result<(), DriverError> {
+        self.inner.prepare(index)
+    }
+
     fn open(&self, index: u16, depth: u16) -> Result<Box<dyn DriverQueue>, DriverError> {
         let seed = Prng::new(self.seed ^ u64::from(index)).next();
         Ok(Box::new(FaultyQueue {

@@ -1,7 +1,8 @@
 //! The device: what was agreed on with the server, and its control side.
 
+use std::collections::BTreeMap;
 use std::os::fd::AsFd;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use weir_bio::Limits;
@@ -33,9 +34,25 @@ pub struct Nbd {
     limits: Limits,
     connections: u16,
     depth: u16,
-    /// The connection that was negotiated on, until queue 0 takes it.
-    first: Mutex<Option<Opened>>,
+    /// Connections until their queues take them: at first the one that was negotiated on, for
+    /// queue 0.
+    waiting: Mutex<BTreeMap<u16, Waiting>>,
     allocation: Allocation,
+}
+
+/// A connection that no queue has taken yet.
+#[derive(Debug)]
+struct Waiting {
+    opened: Opened,
+    /// Its queue is about to be opened, and will not wait: should the server go away meanwhile, it
+    /// begins by connecting again in the background.
+    prepared: bool,
+}
+
+impl Waiting {
+    fn is_alive(&self) -> bool {
+        is_silent(self.opened.socket.as_fd()) || !self.opened.behind.is_empty()
+    }
 }
 
 /// What all connections of a device share.
@@ -141,7 +158,7 @@ impl Nbd {
             limits,
             connections,
             depth: DEPTH,
-            first: Mutex::new(Some(opened)),
+            waiting: Mutex::new(BTreeMap::from([(0, Waiting { opened, prepared: false })])),
             allocation: Allocation::default(),
         })
     }
@@ -172,11 +189,12 @@ impl Nbd {
         self.shared.info
     }
 
-    fn take_first(&self) -> Option<Opened> {
-        let first = self.first.lock().unwrap_or_else(PoisonError::into_inner).take()?;
-        // It may have waited for long. Only silence is a sign of life here.
-        let alive = is_silent(first.socket.as_fd());
-        (alive || !first.behind.is_empty()).then_some(first)
+    fn waiting(&self) -> MutexGuard<'_, BTreeMap<u16, Waiting>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn connect_queue(&self, index: u16) -> Result<Opened, DriverError> {
+        self.shared.connect(&format!("connection {index}"))
     }
 }
 
@@ -195,11 +213,23 @@ impl Driver for Nbd {
         }
     }
 
+    fn prepare(&self, index: u16) -> Result<(), DriverError> {
+        if let Some(waiting) = self.waiting().get_mut(&index)
+            && waiting.is_alive()
+        {
+            waiting.prepared = true;
+            return Ok(());
+        }
+        let opened = self.connect_queue(index)?;
+        self.waiting().insert(index, Waiting { opened, prepared: true });
+        Ok(())
+    }
+
     fn open(&self, index: u16, depth: u16) -> Result<Box<dyn DriverQueue>, DriverError> {
-        let first = if index == 0 { self.take_first() } else { None };
-        let opened = match first {
-            Some(opened) => opened,
-            None => self.shared.connect(&format!("connection {index}"))?,
+        let waiting = self.waiting().remove(&index);
+        let opened = match waiting {
+            Some(waiting) if waiting.prepared || waiting.is_alive() => waiting.opened,
+            _ => self.connect_queue(index)?,
         };
         Ok(Box::new(NbdQueue::new(Arc::clone(&self.shared), index, depth, opened)?))
     }
@@ -211,10 +241,10 @@ impl Driver for Nbd {
 
 impl Drop for Nbd {
     fn drop(&mut self) {
-        if let Some(opened) = self.take_first()
-            && let Ok(connection) = Connection::new(opened, &self.shared.durability)
-        {
-            connection.part(&mut Slots::new(0));
+        for waiting in std::mem::take(&mut *self.waiting()).into_values() {
+            if let Ok(connection) = Connection::new(waiting.opened, &self.shared.durability) {
+                connection.part(&mut Slots::new(0));
+            }
         }
     }
 }

@@ -579,6 +579,39 @@ fn a_write_of_a_queue_that_was_closed_is_in_doubt_once_the_others_are_lost() {
 }
 
 #[test]
+fn a_queue_that_was_prepared_opens_without_the_server() {
+    let disk = Disk::new();
+    thread::scope(|scope| {
+        let disk = &disk;
+        let (leave, left) = channel();
+        let peer = Peer::new();
+        let address = peer.address();
+        scope.spawn(move || {
+            let first = peer.session_in(Mode::Structured);
+            scope.spawn(move || first.serve(disk));
+            let second = peer.session_in(Mode::Structured);
+            scope.spawn(move || second.serve(disk));
+            // This one is gone before its queue is opened.
+            drop(peer.session_in(Mode::Structured));
+            drop(peer);
+            leave.send(()).expect("a client that waits");
+        });
+        let options = Options { connections: 3, ..Options::default() };
+        let nbd = Nbd::connect(address, "", options).expect("a device");
+        for index in [0, 1, 1, 2] {
+            nbd.prepare(index).expect("a server");
+        }
+        left.recv().expect("a server that leaves");
+        let error = nbd.prepare(3).unwrap_err().to_string();
+        assert!(error.contains("connection 3"), "{error}");
+        let mut second = Lane::open(&nbd, 1);
+        assert_eq!(second.status(read(0, 8)), Status::Ok);
+        let mut third = Lane::open(&nbd, 2);
+        third.turn_until(|| nbd.notices().iter().any(|notice| notice.contains("lost with 0")));
+    });
+}
+
+#[test]
 fn a_server_that_does_not_read_blocks_nobody_and_gets_everything_later() {
     for mode in MODES {
         let (peer, disk) = (Peer::new(), Disk::new());

@@ -261,6 +261,7 @@ impl Builder {
                 notices,
                 host,
                 owns_host,
+                homes: AtomicUsize::new(doors.len()),
                 doors,
                 turn: AtomicUsize::new(0),
                 close_limit,
@@ -276,12 +277,11 @@ fn default_reactors(queues: Option<usize>) -> usize {
     processors.min(queues.unwrap_or(REACTORS_MAX)).min(REACTORS_MAX)
 }
 
-/// Puts the device on the host, with a door on each reactor that turns a lane of it.
+/// Puts the device on the host, with a door on each reactor that turns a lane of it or may come to
+/// do so.
 fn adopt(host: &Host, device: &Device) -> Result<Vec<Door>, Error> {
     host.adopt(device)?;
-    let config = device.config();
-    let everywhere = config.mode == QueueMode::Sq && device.any_home();
-    let homes = if everywhere { usize::MAX } else { usize::from(device.queues()) };
+    let homes = if everywhere(device) { usize::MAX } else { usize::from(device.queues_max()) };
     let mut doors = Vec::new();
     for index in 0..host.reactors().min(homes) {
         match Door::open(host, index, device) {
@@ -295,6 +295,11 @@ fn adopt(host: &Host, device: &Device) -> Result<Vec<Door>, Error> {
         }
     }
     Ok(doors)
+}
+
+/// Whether every reactor turns the device, however many queues it has.
+fn everywhere(device: &Device) -> bool {
+    device.config().mode == QueueMode::Sq && device.any_home()
 }
 
 /// What keeps a disk open; the last one dropped closes it.
@@ -334,6 +339,8 @@ pub(crate) struct Shared {
     owns_host: bool,
     /// At least one.
     doors: Vec<Door>,
+    /// How many of them lead to a reactor that has a lane: the first ones.
+    homes: AtomicUsize,
     turn: AtomicUsize,
     close_limit: Duration,
     closed: Mutex<bool>,
@@ -350,8 +357,13 @@ impl Shared {
     }
 
     fn door(&self) -> &Door {
-        let turn = self.turn.fetch_add(1, Ordering::Relaxed) / RUN;
-        &self.doors[turn % self.doors.len()]
+        let turn = self.turn.fetch_add(1, Ordering::Relaxed);
+        if turn % RUN == 0 && !everywhere(&self.device) {
+            // Not with each I/O: it takes a lock.
+            let homes = self.doors.len().min(usize::from(self.device.queues()));
+            self.homes.store(homes, Ordering::Relaxed);
+        }
+        &self.doors[turn / RUN % self.homes.load(Ordering::Relaxed)]
     }
 
     fn close_or_log(&self) {

@@ -1,5 +1,5 @@
 //! The service behind [`Pending`](crate::Pending) and callbacks: one on each reactor that has a
-//! lane of the disk.
+//! lane of the disk, or may get one.
 //!
 //! Other threads put jobs in a list under a lock; the first one to a list that was empty wakes the
 //! reactor, so that a burst costs one wake. The reactor takes the whole list and submits it.

@@ -11,9 +11,9 @@ use weir::{
     Bio, Buf, Clock, Completion, Config, Data, Device, Disk, Op, QueueMode, Session, Source,
     Spread, Status,
 };
-use weir_bio::{Limits, Prng};
+use weir_bio::{Limits, Nanos, Prng};
 use weir_local::Ram;
-use weir_queue::{Driver, DriverError, DriverQueue, Queues};
+use weir_queue::{Batch, Done, Driver, DriverError, DriverQueue, Queues};
 
 /// Changes of each mode.
 const CHANGES: u64 = 1000;
@@ -41,6 +41,8 @@ struct Memory {
     most: u16,
     /// Queues from this one on cannot be opened.
     broken_from: u16,
+    /// Queues that a request has come to, a bit each.
+    used: Arc<AtomicU64>,
 }
 
 impl Driver for Memory {
@@ -58,7 +60,38 @@ impl Driver for Memory {
             let what = format!("queue {index} of this memory is broken");
             return Err(DriverError { what, source: None });
         }
-        self.inner.open(index, depth)
+        let inner = self.inner.open(index, depth)?;
+        Ok(Box::new(Noted { inner, bit: 1 << index, used: Arc::clone(&self.used) }))
+    }
+}
+
+/// A hard queue that notes, by a bit for its index, that a request has come to it.
+struct Noted {
+    inner: Box<dyn DriverQueue>,
+    bit: u64,
+    used: Arc<AtomicU64>,
+}
+
+impl DriverQueue for Noted {
+    fn submit(&mut self, batch: &mut Batch<'_>, now: Nanos) {
+        self.used.fetch_or(self.bit, Ordering::Relaxed);
+        self.inner.submit(batch, now);
+    }
+
+    fn commit(&mut self, now: Nanos) {
+        self.inner.commit(now);
+    }
+
+    fn reap(&mut self, now: Nanos, done: &mut Done) {
+        self.inner.reap(now, done);
+    }
+
+    fn wake_at(&self) -> Option<Nanos> {
+        self.inner.wake_at()
+    }
+
+    fn in_flight(&self) -> usize {
+        self.inner.in_flight()
     }
 }
 
@@ -91,13 +124,19 @@ fn open(path: Path) -> Disk {
 }
 
 fn open_broken(path: Path, broken_from: u16) -> Disk {
+    open_noted(path, broken_from, 2).0
+}
+
+/// The disk, and which of its queues were used.
+fn open_noted(path: Path, broken_from: u16, reactors: usize) -> (Disk, Arc<AtomicU64>) {
     let Path { mode, spread, queues, shared_tags } = path;
     let most = if mode == QueueMode::Sq { 1 } else { QUEUES_MAX };
     let inner = Ram::new(THREADS * BLOCKS * BLOCK as u64).unwrap();
-    let driver = Arc::new(Memory { inner, shared_tags, most, broken_from });
+    let used = Arc::new(AtomicU64::new(0));
+    let driver = Memory { inner, shared_tags, most, broken_from, used: Arc::clone(&used) };
     let config = Config { name: "sda".into(), mode, spread, queues, ..Config::default() };
-    let device = Device::new(config, driver).unwrap();
-    Disk::builder(Source::Device(device)).reactors(2).open().unwrap()
+    let device = Device::new(config, Arc::new(driver)).unwrap();
+    (Disk::builder(Source::Device(device)).reactors(reactors).open().unwrap(), used)
 }
 
 /// What a block holds after so many writes; zeros before the first.
@@ -319,6 +358,20 @@ fn nothing_is_lost_while_the_number_of_hard_queues_changes() {
         });
         assert_eq!(most, QUEUES_MAX);
     }
+}
+
+#[test]
+fn futures_and_callbacks_use_the_queues_a_disk_gets_later() {
+    let (disk, used) = open_noted(path(QueueMode::Mq, 1, false), u16::MAX, 4);
+    for (queues, expected) in [(1, 0b1), (4, 0b1111), (2, 0b11), (4, 0b1111)] {
+        disk.device().set_queues(queues).unwrap();
+        // Whoever began a run of neighbours ends it where it was.
+        (0..64).for_each(|_| drop(disk.start(Bio::read(0, Buf::zeroed(BLOCK))).wait()));
+        used.store(0, Ordering::Relaxed);
+        (0..256).for_each(|_| drop(disk.start(Bio::read(0, Buf::zeroed(BLOCK))).wait()));
+        assert_eq!(used.load(Ordering::Relaxed), expected, "{queues} queues");
+    }
+    disk.close().unwrap();
 }
 
 #[test]

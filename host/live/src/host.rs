@@ -31,8 +31,9 @@ impl Host {
     /// The system's: no thread or descriptor is left.
     pub fn new(reactors: usize) -> io::Result<Host> {
         let (mut remotes, mut threads) = (Vec::new(), Vec::new());
-        for index in 0..reactors.max(1) {
-            let seed = Seed::new(index)?;
+        let count = reactors.max(1);
+        for index in 0..count {
+            let seed = Seed::new(index, count)?;
             remotes.push(seed.remote());
             let name = format!("weir-reactor-{index}");
             threads.push(std::thread::Builder::new().name(name).spawn(move || {
@@ -65,11 +66,16 @@ impl Host {
     /// A device that is here already, or the error of the first lane that could not be opened; then
     /// none is left open.
     pub fn adopt(&self, device: &Device) -> Result<(), Error> {
+        let refuse_known = |devices: &[Device]| {
+            let known = devices.iter().any(|other| other.is(device));
+            let what = || format!("disk {} is on this host already", device.config().name);
+            if known { Err(Error::Invalid(what())) } else { Ok(()) }
+        };
+        refuse_known(&self.devices.lock().expect("the devices' lock"))?;
+        // A reactor must not wait for a driver: it has other disks.
+        (0..usize::from(device.queues())).try_for_each(|lane| device.prepare_lane(lane))?;
         let mut devices = self.devices.lock().expect("the devices' lock");
-        if devices.iter().any(|other| other.is(device)) {
-            let what = format!("disk {} is on this host already", device.config().name);
-            return Err(Error::Invalid(what));
-        }
+        refuse_known(&devices)?;
         let reactors = self.reactors();
         let everywhere = device.config().mode == QueueMode::Sq && device.any_home();
         let places: Vec<(usize, usize)> = if everywhere {

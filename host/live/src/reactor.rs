@@ -54,6 +54,8 @@ pub(crate) struct HomeLane {
 /// What a service reaches through its [`Turn`].
 pub(crate) struct Desk {
     pub(crate) index: usize,
+    /// How many there are.
+    pub(crate) reactors: usize,
     pub(crate) remote: Arc<Remote>,
     pub(crate) now: Nanos,
     pub(crate) poller: Poller,
@@ -100,17 +102,19 @@ pub(crate) struct Reactor {
 /// What of a reactor can fail to be made, made before its thread is.
 pub(crate) struct Seed {
     index: usize,
+    reactors: usize,
     remote: Arc<Remote>,
     wake: EventWake,
     epoll: OwnedFd,
 }
 
 impl Seed {
-    pub(crate) fn new(index: usize) -> io::Result<Seed> {
+    /// For reactor `index` of so many.
+    pub(crate) fn new(index: usize, reactors: usize) -> io::Result<Seed> {
         let wake = EventWake::new()?;
         let bell = Bell::new(Box::new(wake.clone()), SUBMITTERS);
         let remote = Arc::new(Remote { orders: Mailbox::default(), bell });
-        Ok(Seed { index, remote, wake, epoll: Poller::descriptor()? })
+        Ok(Seed { index, reactors, remote, wake, epoll: Poller::descriptor()? })
     }
 
     pub(crate) fn remote(&self) -> Arc<Remote> {
@@ -121,12 +125,13 @@ impl Seed {
 impl Reactor {
     /// A reactor of the calling thread.
     pub(crate) fn new(seed: Seed) -> Reactor {
-        let Seed { index, remote, wake, epoll } = seed;
+        let Seed { index, reactors, remote, wake, epoll } = seed;
         let poller = Poller::new(epoll);
         poller.add(wake.as_fd(), key(WAKE, 0), Interest::READ).expect("an eventfd can be watched");
         let bell = Arc::clone(&remote.bell);
         let desk = Desk {
             index,
+            reactors,
             remote,
             now: Clock.now(),
             poller,

@@ -128,7 +128,9 @@ impl Turn<'_> {
         self.desk.free_token(bell_token);
     }
 
-    /// The device's lanes on this reactor in turn; without one, any that others turn.
+    /// The device's lanes on this reactor in turn; without one, any that others turn. It is a number
+    /// that leads there with as many lanes as there are, and with another number of them to a lane
+    /// of this reactor again, in turn, if each reactor has as many.
     fn lane_for(&mut self, device: &Device) -> usize {
         let own: Vec<usize> = self
             .lanes
@@ -136,12 +138,28 @@ impl Turn<'_> {
             .filter(|home| home.device.is(device))
             .map(|home| home.lane.index())
             .collect();
-        self.desk.rotor = self.desk.rotor.wrapping_add(1);
-        match own.len() {
-            0 => self.desk.index,
-            len => own[self.desk.rotor % len],
-        }
+        let (queues, reactors) = (usize::from(device.queues()), self.desk.reactors);
+        let turn = self.desk.rotor;
+        self.desk.rotor = turn.wrapping_add(1);
+        let (first, round) = match own.len() {
+            0 => (self.desk.index, turn),
+            len => (own[turn % len], turn / len),
+        };
+        // A multiple of both changes neither the lane nor its home.
+        first + round % ROUNDS * common_multiple(queues, reactors)
     }
+}
+
+/// Rounds over a reactor's own lanes before the numbers of its submitters begin anew.
+const ROUNDS: usize = 64;
+
+/// The least one of two numbers that are not 0.
+fn common_multiple(one: usize, other: usize) -> usize {
+    let (mut divisor, mut rest) = (one, other);
+    while rest > 0 {
+        (divisor, rest) = (rest, divisor % rest);
+    }
+    one / divisor * other
 }
 
 /// The poller's key for a service's descriptor.

@@ -1,13 +1,17 @@
 //! Reactors with real threads, devices and time.
 
-use std::sync::Arc;
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use weir_bio::{Bio, Buf, Nanos, Status};
+use weir_bio::{Bio, Buf, Limits, Nanos, Status};
 use weir_live::{Clock, Handle, Host, Readiness, Seat, Service, Turn};
 use weir_local::{FaultPlan, Faulty, Null, Ram};
-use weir_queue::{Config, Device, Driver, QueueMode, Refused};
+use weir_queue::{
+    Batch, Config, Device, Done, Driver, DriverError, DriverQueue, QueueMode, Queues, Refused,
+};
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -105,6 +109,151 @@ fn every_reactor_finishes_what_its_services_submit_in_both_queue_modes() {
             assert_eq!(device.stats().in_flight, 0);
         }
     }
+}
+
+/// Memory with up to 8 hard queues, which notes those that a request has come to, a bit each.
+struct Memory {
+    inner: Ram,
+    used: Arc<AtomicU64>,
+    /// Queues that were prepared and not opened since.
+    prepared: Mutex<BTreeSet<u16>>,
+    /// When it is asked to prepare a queue it says which, and waits.
+    server: Mutex<Option<(Sender<u16>, Receiver<()>)>>,
+}
+
+impl Memory {
+    fn new() -> Memory {
+        Memory {
+            inner: Ram::new(1 << 30).unwrap(),
+            used: Arc::default(),
+            prepared: Mutex::default(),
+            server: Mutex::default(),
+        }
+    }
+}
+
+impl Driver for Memory {
+    fn limits(&self) -> Limits {
+        self.inner.limits()
+    }
+
+    fn queues(&self) -> Queues {
+        Queues { max: 8, ..self.inner.queues() }
+    }
+
+    fn prepare(&self, index: u16) -> Result<(), DriverError> {
+        let thread = std::thread::current();
+        assert!(!thread.name().unwrap_or("").contains("reactor"), "a reactor would wait");
+        // One client at a time waits for it.
+        let server = self.server.lock().unwrap().take();
+        if let Some((asked, answer)) = server {
+            asked.send(index).unwrap();
+            if answer.recv().is_err() {
+                let what = format!("the server of queue {index} hangs");
+                return Err(DriverError { what, source: None });
+            }
+        }
+        self.prepared.lock().unwrap().insert(index);
+        Ok(())
+    }
+
+    fn open(&self, index: u16, depth: u16) -> Result<Box<dyn DriverQueue>, DriverError> {
+        if !self.prepared.lock().unwrap().remove(&index) {
+            let what = format!("queue {index} was not prepared");
+            return Err(DriverError { what, source: None });
+        }
+        let inner = self.inner.open(index, depth)?;
+        Ok(Box::new(Noted { inner, bit: 1 << index, used: Arc::clone(&self.used) }))
+    }
+}
+
+/// A hard queue that notes, by a bit for its index, that a request has come to it.
+struct Noted {
+    inner: Box<dyn DriverQueue>,
+    bit: u64,
+    used: Arc<AtomicU64>,
+}
+
+impl DriverQueue for Noted {
+    fn submit(&mut self, batch: &mut Batch<'_>, now: Nanos) {
+        self.used.fetch_or(self.bit, Ordering::Relaxed);
+        self.inner.submit(batch, now);
+    }
+
+    fn commit(&mut self, now: Nanos) {
+        self.inner.commit(now);
+    }
+
+    fn reap(&mut self, now: Nanos, done: &mut Done) {
+        self.inner.reap(now, done);
+    }
+
+    fn wake_at(&self) -> Option<Nanos> {
+        self.inner.wake_at()
+    }
+
+    fn in_flight(&self) -> usize {
+        self.inner.in_flight()
+    }
+}
+
+#[test]
+fn services_that_are_there_already_use_the_queues_a_device_gets_later() {
+    let host = Host::new(2).unwrap();
+    let memory = Memory::new();
+    let used = Arc::clone(&memory.used);
+    let sda = device("sda", QueueMode::Mq, 2, Arc::new(memory));
+    host.adopt(&sda).unwrap();
+    let readers: Vec<_> = (0..8).map(|i| Reader::install(&host, i, &sda)).collect();
+    for queues in [2, 8, 4, 8, 1, 2] {
+        sda.set_queues(queues).unwrap();
+        used.store(0, Ordering::Relaxed);
+        for (reader, ended) in &readers {
+            Reader::read(reader, 1);
+            take(ended, 1);
+        }
+        assert_eq!(used.load(Ordering::Relaxed), (1 << queues) - 1, "{queues} queues");
+    }
+    host.stop(10 * SECOND).unwrap();
+}
+
+#[test]
+fn i_o_goes_on_while_a_driver_prepares_more_queues_and_others_may_change_their_number() {
+    let host = Host::new(1).unwrap();
+    let memory = Arc::new(Memory::new());
+    let sda = device("sda", QueueMode::Mq, 2, Arc::clone(&memory) as Arc<dyn Driver>);
+    host.adopt(&sda).unwrap();
+    let (reader, ended) = Reader::install(&host, 0, &sda);
+    let reads_on = || {
+        Reader::read(&reader, 10);
+        assert_eq!(take(&ended, 10).len(), 10);
+    };
+    let limit = Duration::from_secs(20);
+    for (others, hangs) in [(None, true), (None, false), (Some(8), false), (Some(1), false)] {
+        sda.set_queues(2).unwrap();
+        let (asked, asking) = channel();
+        let (answer, answers) = channel();
+        *memory.server.lock().unwrap() = Some((asked, answers));
+        let one = sda.clone();
+        let change = std::thread::spawn(move || one.set_queues(4));
+        assert_eq!(asking.recv_timeout(limit), Ok(2), "the first of those to come");
+        reads_on();
+        if let Some(queues) = others {
+            sda.set_queues(queues).unwrap();
+        }
+        if hangs {
+            drop(answer);
+            let error = change.join().unwrap().unwrap_err().to_string();
+            assert!(error.contains("the server of queue 2 hangs"), "{error}");
+            assert_eq!(sda.queues(), 2);
+        } else {
+            answer.send(()).unwrap();
+            change.join().unwrap().unwrap();
+            assert_eq!(sda.queues(), 4);
+        }
+        reads_on();
+    }
+    host.stop(10 * SECOND).unwrap();
 }
 
 #[test]
