@@ -225,11 +225,13 @@ fn a_reload_changes_what_may_change_and_names_what_needs_a_restart() {
         "export \"a\" has changed",
         "export \"b\" has changed",
         "disk sda differs in more than scheduler and tunables",
-        "disk sda no longer states fifo_batch=8",
         "disk sdb is new",
     ] {
         assert!(text.contains(&format!("needs a restart: {part}\n")), "{part:?} not in {text}");
     }
+    let back = "changed: block/sda/queue/iosched/fifo_batch 4 -> 16 (no longer stated)\n";
+    assert!(text.ends_with(back), "{text}");
+    assert_eq!(reload(), text.replace(back, "nothing to change while it runs\n"));
     daemon.stop();
 }
 
@@ -247,11 +249,138 @@ fn a_reload_applies_rules_after_the_configuration_and_leaves_what_they_hold() {
     assert!(ended.stdout.contains(switched), "{ended:?}");
     assert_eq!(scheduler(&folder, "sda"), "kyber");
     // The tunable in the configuration is of a scheduler that the rule has replaced.
-    let ended = attempt(&folder, &["set", "--reload"]);
-    assert_eq!(ended.code, Some(1), "{ended:?}");
-    assert!(ended.stdout.contains("failed: disk sda: scheduler kyber has no tunable fifo_batch"));
-    assert!(!ended.stdout.contains("changed"), "{ended:?}");
+    let note =
+        "note: disk sda: fifo_batch=8 does nothing while rules.d/60-x.rules:1 has it use kyber";
+    assert!(ended.stdout.contains(note), "{ended:?}");
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert_eq!(told(&folder, &["set", "--reload"]), format!("{note}\nnothing to change\n"));
+    put(&folder, "rules.d/60-x.rules", "");
+    assert_eq!(
+        told(&folder, &["set", "--reload"]),
+        "changed: block/sda/queue/scheduler kyber -> mq-deadline\n\
+         changed: block/sda/queue/iosched/fifo_batch 16 -> 8\n"
+    );
     daemon.stop();
+}
+
+/// One disk of this target.
+fn one_disk(target: &str) -> String {
+    format!("[[disk]]\nname = \"sda\"\ntarget = \"{target}\"\n")
+}
+
+#[test]
+fn one_reload_restores_all_that_is_stated_also_when_the_scheduler_was_switched_away() {
+    let stated = "ram:1MiB,queues=1,scheduler=bfq,slice_idle=0,nr_requests=64,nomerges=1,\
+                  io_timeout=500,max_sectors_kb=64";
+    for (rule, why) in [("", ""), ("ATTR{queue/scheduler}=\"bfq\"\n", " (./60-x.rules:1)")] {
+        let folder = Folder::new();
+        put(&folder, "weir.toml", &one_disk(stated));
+        put(&folder, "60-x.rules", rule);
+        let daemon = Daemon::spawn(serve(&folder, &["-c", "weir.toml", "--rules", "."]));
+        let reload = || told(&folder, &["set", "--reload"]);
+        assert_eq!(reload(), "nothing to change\n");
+        for (file, value) in [
+            ("scheduler", "none"),
+            ("nomerges", "0"),
+            ("io_timeout", "7"),
+            ("max_sectors_kb", "128"),
+        ] {
+            told(&folder, &["set", &format!("block/sda/queue/{file}"), value]);
+        }
+        assert_eq!(
+            reload(),
+            format!(
+                "changed: block/sda/queue/scheduler none -> bfq{why}\n\
+                 changed: block/sda/queue/nr_requests 256 -> 64\n\
+                 changed: block/sda/queue/io_timeout 7 -> 500\n\
+                 changed: block/sda/queue/iosched/slice_idle 8 -> 0\n\
+                 changed: block/sda/queue/max_sectors_kb 128 -> 64\n\
+                 changed: block/sda/queue/nomerges 0 -> 1\n"
+            )
+        );
+        assert_eq!(reload(), "nothing to change\n");
+        daemon.stop();
+    }
+}
+
+#[test]
+fn what_a_start_takes_a_reload_takes_and_holds_already() {
+    let folder = Folder::new();
+    let target = "ram:1MiB,queues=1,scheduler=deadline,fifo_batch=0x10,writes_starved=010";
+    put(&folder, "weir.toml", &one_disk(target));
+    let daemon = Daemon::spawn(serve(&folder, &["-c", "weir.toml"]));
+    assert_eq!(read(&folder, "block/sda/queue/iosched/fifo_batch"), "16");
+    assert_eq!(read(&folder, "block/sda/queue/iosched/writes_starved"), "8");
+    assert_eq!(told(&folder, &["set", "--reload"]), "nothing to change\n");
+    daemon.stop();
+}
+
+#[test]
+fn what_an_edit_brought_goes_when_the_edit_is_undone() {
+    let folder = Folder::new();
+    let plain = one_disk("ram:1MiB,queues=1");
+    put(&folder, "weir.toml", &plain);
+    put(&folder, "60-x.rules", "");
+    let daemon = Daemon::spawn(serve(&folder, &["-c", "weir.toml", "--rules", "."]));
+    let reload = || told(&folder, &["set", "--reload"]);
+    let edited = one_disk("ram:1MiB,queues=1,scheduler=kyber,write_lat_nsec=5000,nomerges=2");
+    let group = "[[group]]\npath = \"x\"\nweight = 900\nriops = 5\n";
+    put(&folder, "weir.toml", &format!("{edited}{group}"));
+    put(&folder, "60-x.rules", "ATTR{queue/read_ahead_kb}=\"512\"\n");
+    assert_eq!(
+        reload(),
+        "changed: group \"x\": weight 100 -> 900\n\
+         changed: group \"x\": its caps\n\
+         changed: block/sda/queue/scheduler mq-deadline -> kyber\n\
+         changed: block/sda/queue/read_ahead_kb 128 -> 512 (./60-x.rules:1)\n\
+         changed: block/sda/queue/iosched/write_lat_nsec 10000000 -> 5000\n\
+         changed: block/sda/queue/nomerges 0 -> 2\n"
+    );
+    assert_eq!(reload(), "nothing to change\n");
+    // The tunable alone goes first: its scheduler stays.
+    put(&folder, "weir.toml", &format!("{}{group}", edited.replace(",write_lat_nsec=5000", "")));
+    assert_eq!(
+        reload(),
+        "changed: block/sda/queue/iosched/write_lat_nsec 5000 -> 10000000 (no longer stated)\n"
+    );
+    put(&folder, "weir.toml", &plain);
+    put(&folder, "60-x.rules", "");
+    assert_eq!(
+        reload(),
+        "changed: group \"x\": weight 900 -> 100\n\
+         changed: group \"x\": its caps\n\
+         changed: block/sda/queue/scheduler kyber -> mq-deadline (no longer stated)\n\
+         changed: block/sda/queue/nomerges 2 -> 0 (no longer stated)\n\
+         changed: block/sda/queue/read_ahead_kb 512 -> 128 (no longer stated)\n"
+    );
+    assert_eq!(reload(), "nothing to change\n");
+    daemon.stop();
+}
+
+#[test]
+fn a_rule_for_new_disks_or_one_that_undoes_its_match_holds_over_reloads() {
+    for rule in [
+        "ACTION==\"add\", ATTR{queue/scheduler}=\"bfq\", ATTR{queue/iosched/slice_idle}=\"0\"\n",
+        "ATTR{queue/scheduler}==\"*[mq-deadline]*\", ATTR{queue/scheduler}=\"bfq\", \
+         ATTR{queue/iosched/slice_idle}=\"0\"\n",
+    ] {
+        // A bracket in a pattern begins a class, as in a shell.
+        let rule = rule.replace("*[mq-deadline]*", "*[[]mq-deadline]*");
+        let folder = Folder::new();
+        put(&folder, "weir.toml", &one_disk("ram:1MiB,queues=1,scheduler=mq-deadline"));
+        put(&folder, "60-x.rules", &rule);
+        let daemon = Daemon::spawn(serve(&folder, &["-c", "weir.toml", "--rules", "."]));
+        let reload = || told(&folder, &["set", "--reload"]);
+        assert_eq!(scheduler(&folder, "sda"), "bfq", "{rule}");
+        assert_eq!(reload(), "nothing to change\n", "{rule}");
+        told(&folder, &["set", "block/sda/queue/scheduler", "kyber"]);
+        assert_eq!(reload(), "nothing to change\n", "{rule}: it has been applied");
+        put(&folder, "60-x.rules", "");
+        let back = "changed: block/sda/queue/scheduler kyber -> mq-deadline\n";
+        assert_eq!(reload(), back, "{rule}");
+        assert_eq!(reload(), "nothing to change\n");
+        daemon.stop();
+    }
 }
 
 #[test]
@@ -274,7 +403,7 @@ fn a_reload_of_what_is_wrong_changes_nothing() {
     put(&folder, "weir.toml", &CONFIG.replace("fifo_batch=8", "fifo_batch=-1"));
     let Ended { code, stdout, .. } = attempt(&folder, &["set", "--reload"]);
     assert_eq!(code, Some(1));
-    assert!(stdout.contains("fifo_batch=-1 is not a number in 0..="), "{stdout}");
+    assert!(stdout.contains("fifo_batch \"-1\" is outside 0..="), "{stdout}");
     assert_eq!(read(&folder, "block/sda/queue/iosched/fifo_batch"), "8");
     daemon.stop();
 }

@@ -63,6 +63,9 @@ pub struct Target {
     pub mode_given: bool,
     /// The boot parameters for this disk alone.
     pub cmdline: Cmdline,
+    /// The attributes of `queue` in the tree that were stated, each as its file there takes it;
+    /// the last of a name counts.
+    pub attributes: Vec<(&'static str, u64)>,
 }
 
 /// The port NBD uses by default.
@@ -99,7 +102,8 @@ const OPTIONS: &[Known] = &[
         name: "nr_requests",
         kind: None,
         set: |target, value| {
-            target.config.nr_requests = Some(number("nr_requests", value, 4, 2048)? as u16);
+            let count = target.attribute("nr_requests", value, 4, 2048)?;
+            target.config.nr_requests = Some(count as u16);
             Ok(())
         },
     },
@@ -107,7 +111,7 @@ const OPTIONS: &[Known] = &[
         name: "nomerges",
         kind: None,
         set: |target, value| {
-            target.config.nomerges = number("nomerges", value, 0, 2)? as u8;
+            target.config.nomerges = target.attribute("nomerges", value, 0, 2)? as u8;
             Ok(())
         },
     },
@@ -115,7 +119,7 @@ const OPTIONS: &[Known] = &[
         name: "max_sectors_kb",
         kind: None,
         set: |target, value| {
-            let kib = number("max_sectors_kb", value, 4, 1 << 20)?;
+            let kib = target.attribute("max_sectors_kb", value, 4, 1 << 20)?;
             target.config.max_user_sectors = kib as u32 * 2;
             Ok(())
         },
@@ -124,7 +128,7 @@ const OPTIONS: &[Known] = &[
         name: "io_timeout",
         kind: None,
         set: |target, value| {
-            let ms = number("io_timeout", value, 1, u64::from(u32::MAX))?;
+            let ms = target.attribute("io_timeout", value, 1, u64::from(u32::MAX))?;
             target.config.timeout_ns = ms * 1_000_000;
             Ok(())
         },
@@ -177,7 +181,8 @@ impl Target {
         let (kind, backing) = parse_backing(kind, rest, text)?;
         let config = Config::default();
         let (queues_given, mode_given, cmdline) = (false, false, Cmdline::default());
-        let mut target = Target { backing, config, queues_given, mode_given, cmdline };
+        let attributes = Vec::new();
+        let mut target = Target { backing, config, queues_given, mode_given, cmdline, attributes };
         for option in parts {
             target.apply(kind, &option)?;
         }
@@ -206,6 +211,20 @@ impl Target {
             return Err(format!("option {name} needs a value, as in {name}=..."));
         }
         (known.set)(self, value)
+    }
+
+    /// Reads the number of an attribute, and keeps that it was stated.
+    fn attribute(
+        &mut self,
+        name: &'static str,
+        text: &str,
+        least: u64,
+        most: u64,
+    ) -> Result<u64, String> {
+        let value = number(name, text, least, most)?;
+        self.attributes.retain(|(known, _)| *known != name);
+        self.attributes.push((name, value));
+        Ok(value)
     }
 
     fn check(&self, text: &str) -> Result<(), String> {
@@ -517,6 +536,10 @@ mod tests {
         assert_eq!((config.nr_requests, config.nomerges), (Some(64), 2));
         assert!(!config.barriers && config.read_only);
         assert_eq!((config.max_user_sectors, config.timeout_ns), (128, 500_000_000));
+        let stated = [("nr_requests", 64), ("nomerges", 2), ("max_sectors_kb", 64)];
+        assert_eq!(target.attributes[..3], stated);
+        let twice = Target::parse("ram:1M,nr_requests=8,nr_requests=064").unwrap();
+        assert_eq!(twice.attributes, [("nr_requests", 64)]);
     }
 
     #[test]

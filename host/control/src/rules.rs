@@ -4,8 +4,8 @@
 //! Reading and matching are pure: [`Rules::plan`] asks a [`Subject`] and answers what would be
 //! written, so that a trial says what a start does. Two things differ from udev. All keys are
 //! matched before anything is written, so ATTR sees the disk as it was; and of several writes to a
-//! file the last is made alone, `queue/scheduler` first, because a switch resets what depends on
-//! it. Programs are never run.
+//! file the last is made alone, `weir/queues` and `queue/scheduler` first, because a change of
+//! these resets what depends on them. Programs are never run.
 
 mod glob;
 mod parse;
@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 
 use parse::{Rule, Told};
 
-pub use plan::{Event, LIST_MAX, Plan, Planned, Subject, TreeDisk, VALUE_MAX};
+pub use plan::{Event, LIST_MAX, Plan, Planned, Subject, TreeDisk, VALUE_MAX, turn_of};
 
 /// The most bytes of a file that is read.
 pub const FILE_MAX: u64 = 1 << 20;
@@ -117,6 +117,12 @@ impl Rules {
     #[must_use]
     pub fn warnings(&self) -> &[Warning] {
         &self.warnings
+    }
+
+    /// Whether a rule of this text is among them, wherever it stands.
+    #[must_use]
+    pub fn has(&self, text: &str) -> bool {
+        self.files.iter().flatten().any(|rule| rule.text == text)
     }
 
     /// Whether there is no rule.

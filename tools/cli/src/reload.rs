@@ -1,21 +1,23 @@
 //! What a daemon applies at its start and again on `weir set --reload`: rules, and the part of the
 //! configuration that may change while disks run.
 //!
-//! A reload makes what the configuration states true, whatever was written to the tree meanwhile;
-//! rules come last, as they do at the start, and the files they write are theirs. What can only be
-//! had by a restart is told as long as it differs from what the daemon was started with.
+//! A reload makes what the configuration and the rules together say true, whatever was written to
+//! the tree meanwhile, and sets back what they said before and do no longer. What can only be had
+//! by a restart is told as long as it differs from what the daemon was started with.
 
-use std::collections::BTreeSet;
+mod disk;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use weir::{Cmdline, Groups, Target};
+use weir::{Caps, Cmdline, Device, GroupId, Groups, Target};
 use weir_control::config::{self, Config};
-use weir_control::rules::{Event, Plan, TreeDisk};
+use weir_control::rules::Event;
 use weir_control::{Errno, Rules, Tree};
-use weir_sched::SCHEDULERS;
 
 use crate::Failure;
+use crate::reload::disk::{Spoken, Turn};
 use crate::serve::{DEFAULT_DIR, Serve};
 
 /// What a line of the answer begins with whose change was not made.
@@ -29,8 +31,18 @@ pub(crate) struct Reload {
     serve: Serve,
     started: Config,
     groups: Arc<Groups>,
+    devices: Vec<Device>,
     /// One reload at a time: each is made of many changes.
-    turn: Mutex<()>,
+    applied: Mutex<Applied>,
+}
+
+/// What was said by what was applied last.
+#[derive(Default)]
+struct Applied {
+    /// Of disks, by name.
+    disks: BTreeMap<String, Spoken>,
+    /// Paths of groups.
+    groups: BTreeSet<String>,
 }
 
 /// The boot parameters of a configuration that are for all disks; others are told here, once.
@@ -52,8 +64,15 @@ pub(crate) fn target(disk: &config::Disk, all: &Cmdline) -> Result<Target, Failu
 }
 
 impl Reload {
-    pub(crate) fn new(serve: Serve, started: Config, groups: Arc<Groups>) -> Reload {
-        Reload { serve, started, groups, turn: Mutex::default() }
+    pub(crate) fn new(
+        serve: Serve,
+        started: Config,
+        groups: Arc<Groups>,
+        devices: Vec<Device>,
+    ) -> Reload {
+        let paths = started.group.iter().map(|group| group.path.clone()).collect();
+        let applied = Mutex::new(Applied { groups: paths, ..Applied::default() });
+        Reload { serve, started, groups, devices, applied }
     }
 
     /// Has `tree` reload in this way.
@@ -81,43 +100,64 @@ impl Reload {
     }
 
     /// Applies rules to disks that are new.
-    pub(crate) fn at_start(rules: &Rules, tree: &Tree, config: &Config) {
-        for line in remarks(rules).into_iter().chain(apply_rules(rules, tree, config, Event::Add)) {
+    ///
+    /// # Errors
+    /// What is wrong with the configuration.
+    pub(crate) fn start(&self, rules: &Rules, tree: &Tree) -> Result<(), Failure> {
+        let mut applied = self.applied.lock().unwrap_or_else(PoisonError::into_inner);
+        let targets = targets(&self.started)?;
+        let mut lines = remarks(rules);
+        self.set_disks(tree, rules, (&targets, &targets), &mut applied, &mut lines);
+        for line in lines {
             match line.starts_with(CHANGED) {
                 true => tracing::info!("rules: {line}"),
                 false => tracing::warn!("rules: {line}"),
             }
         }
+        Ok(())
     }
 
     /// Reads everything before anything is changed.
     fn run(&self, tree: &Tree) -> Result<Vec<String>, Failure> {
-        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut applied = self.applied.lock().unwrap_or_else(PoisonError::into_inner);
         let rules = Self::read_rules(&self.serve.rules)?;
         let config = self.serve.configuration()?;
-        let (before, now) = (cmdline(&self.started)?, cmdline(&config)?);
-        let mut targets = Vec::new();
-        for disk in &config.disk {
-            targets.push((disk, target(disk, &now)?));
-        }
+        let (before, now) = (targets(&self.started)?, targets(&config)?);
         let wanted = config.groups().map_err(|e| e.to_string())?;
         let mut lines = remarks(&rules);
         self.compare(&config, &mut lines);
         self.set_groups(&config, &wanted, &mut lines);
-        for (disk, target) in targets {
-            match self.started.disk.iter().find(|known| known.name == disk.name) {
-                Some(known) => {
-                    let known = crate::reload::target(known, &before)?;
-                    set_disk(tree, &rules, &disk.name, (&known, &target), &mut lines);
-                }
-                None => lines.push(format!("{RESTART}disk {} is new", disk.name)),
-            }
-        }
-        lines.extend(apply_rules(&rules, tree, &self.started, Event::Change));
-        if lines.is_empty() {
-            lines.push(String::from("nothing to change"));
+        self.set_back_groups(&config, &mut applied.groups, &mut lines);
+        let new = now.keys().filter(|name| !before.contains_key(*name));
+        lines.extend(new.map(|name| format!("{RESTART}disk {name} is new")));
+        self.set_disks(tree, &rules, (&before, &now), &mut applied, &mut lines);
+        let any = |with: &str| lines.iter().any(|line| line.starts_with(with));
+        if !any(CHANGED) && !any(FAILED) {
+            let until = if any(RESTART) { " while it runs" } else { "" };
+            lines.push(format!("nothing to change{until}"));
         }
         Ok(lines)
+    }
+
+    /// Gives every disk of the start what its target and the rules say. One that the configuration
+    /// names no longer keeps what it said.
+    fn set_disks(
+        &self,
+        tree: &Tree,
+        rules: &Rules,
+        (before, now): (&BTreeMap<String, Target>, &BTreeMap<String, Target>),
+        applied: &mut Applied,
+        lines: &mut Vec<String>,
+    ) {
+        for device in &self.devices {
+            let name = &device.config().name;
+            let started = &before[name];
+            let known = applied.disks.get(name).is_some();
+            let event = if known { Event::Change } else { Event::Add };
+            let now = now.get(name).unwrap_or(started);
+            let spoken = applied.disks.entry(name.clone()).or_default();
+            Turn { tree, device, rules, event, started, now }.run(spoken, lines);
+        }
     }
 
     /// Tells what differs from the start and stays as it is.
@@ -143,13 +183,6 @@ impl Reload {
         for name in names {
             restart(format!("export {name:?} has changed"));
         }
-        let lost = started
-            .group
-            .iter()
-            .filter(|group| config.group.iter().all(|known| known.path != group.path));
-        for group in lost {
-            restart(format!("group {:?} is gone", group.path));
-        }
     }
 
     /// Gives groups the weights and caps the configuration states.
@@ -166,19 +199,58 @@ impl Reload {
                     continue;
                 }
             };
-            let all = self.groups.all();
-            let Some(now) = all.iter().find(|known| known.id == id) else { continue };
-            if now.weight != entry.weight {
-                let (old, new) = (now.weight, entry.weight);
-                let what = format!("group {path:?}: weight {old} -> {new}");
-                lines.push(outcome(what, self.groups.set_weight(id, new)));
-            }
-            if now.caps != entry.caps {
-                let what = format!("group {path:?}: its caps");
-                lines.push(outcome(what, self.groups.set_caps(id, entry.caps)));
-            }
+            self.set_group(path, id, (entry.weight, entry.caps), lines);
         }
     }
+
+    fn set_group(
+        &self,
+        path: &str,
+        id: GroupId,
+        (weight, caps): (u16, Caps),
+        lines: &mut Vec<String>,
+    ) {
+        let all = self.groups.all();
+        let Some(now) = all.iter().find(|known| known.id == id) else { return };
+        if now.weight != weight {
+            let what = format!("group {path:?}: weight {} -> {weight}", now.weight);
+            lines.push(outcome(what, self.groups.set_weight(id, weight)));
+        }
+        if now.caps != caps {
+            let what = format!("group {path:?}: its caps");
+            lines.push(outcome(what, self.groups.set_caps(id, caps)));
+        }
+    }
+
+    /// A group that was stated and is so no longer weighs and may use what any other does. One that
+    /// is still behind an export stays as it is as long as that does.
+    fn set_back_groups(
+        &self,
+        config: &Config,
+        stated: &mut BTreeSet<String>,
+        lines: &mut Vec<String>,
+    ) {
+        let now: BTreeSet<String> = config.group.iter().map(|group| group.path.clone()).collect();
+        for path in stated.difference(&now).cloned().collect::<Vec<_>>() {
+            if self.started.export.iter().any(|export| export.group.as_ref() == Some(&path)) {
+                lines.push(format!("{RESTART}group {path:?} is gone"));
+                continue;
+            }
+            let any = &Groups::default().all()[0];
+            if let Some(id) = self.groups.find(&path) {
+                self.set_group(&path, id, (any.weight, any.caps), lines);
+            }
+            stated.remove(&path);
+        }
+        stated.extend(now);
+    }
+}
+
+/// The targets of all disks, by name.
+fn targets(config: &Config) -> Result<BTreeMap<String, Target>, Failure> {
+    let all = cmdline(config)?;
+    let target = |disk: &config::Disk| Ok((disk.name.clone(), target(disk, &all)?));
+    config.disk.iter().map(target).collect()
 }
 
 fn outcome(what: String, result: Result<(), impl std::fmt::Display>) -> String {
@@ -192,111 +264,4 @@ fn outcome(what: String, result: Result<(), impl std::fmt::Display>) -> String {
 fn remarks(rules: &Rules) -> Vec<String> {
     let errors = rules.errors().iter().map(|error| format!("{FAILED}{error}; it is left out"));
     errors.chain(rules.warnings().iter().map(|warning| format!("{NOTE}{warning}"))).collect()
-}
-
-/// Applies rules to every disk of a configuration.
-fn apply_rules(rules: &Rules, tree: &Tree, config: &Config, event: Event) -> Vec<String> {
-    let mut lines = Vec::new();
-    for disk in &config.disk {
-        let plan = plan(rules, tree, &disk.name, event);
-        lines.extend(plan.warnings.iter().map(|warning| format!("{NOTE}{warning}")));
-        for write in &plan.writes {
-            let path = format!("block/{}/{}", disk.name, write.name);
-            lines.extend(set(tree, &path, &write.value, &format!(" ({})", write.rule)));
-        }
-    }
-    lines
-}
-
-fn plan(rules: &Rules, tree: &Tree, name: &str, event: Event) -> Plan {
-    rules.plan(&TreeDisk { tree, name }, event)
-}
-
-/// Writes to a file unless it says so already; what came of it, if anything did.
-fn set(tree: &Tree, path: &str, value: &str, why: &str) -> Option<String> {
-    let before = tree.read(path).map(|text| shown(path, &text)).unwrap_or_default();
-    if before == value {
-        return None;
-    }
-    match tree.write(path, value.as_bytes()) {
-        Ok(()) => {
-            let after = tree.read(path).map(|text| shown(path, &text)).unwrap_or_default();
-            (after != before).then(|| format!("{CHANGED}{path} {before} -> {after}{why}"))
-        }
-        Err(failure) => Some(format!("{FAILED}{failure}{why}")),
-    }
-}
-
-/// The value of a file: of a list of schedulers the one that is chosen.
-fn shown(path: &str, text: &str) -> String {
-    let text = text.trim_end();
-    let chosen = text.split_once('[').and_then(|(_, rest)| rest.split_once(']'));
-    match chosen.filter(|_| path.ends_with("/scheduler")) {
-        Some((chosen, _)) => String::from(chosen),
-        None => String::from(text),
-    }
-}
-
-/// Gives a disk the scheduler and the tunables its target states, but for files that rules write.
-fn set_disk(
-    tree: &Tree,
-    rules: &Rules,
-    name: &str,
-    (started, now): (&Target, &Target),
-    lines: &mut Vec<String>,
-) {
-    let unchangeable = |target: &Target| {
-        let mut rest = target.clone();
-        (rest.config.scheduler, rest.config.tunables) = (None, Vec::new());
-        format!("{rest:?}")
-    };
-    if unchangeable(started) != unchangeable(now) {
-        lines.push(format!("{RESTART}disk {name} differs in more than scheduler and tunables"));
-    }
-    let planned: BTreeSet<String> = {
-        let writes = plan(rules, tree, name, Event::Change).writes;
-        writes.into_iter().map(|write| write.name).collect()
-    };
-    let queue = format!("block/{name}/queue");
-    match (&now.config.scheduler, &started.config.scheduler) {
-        (Some(_), _) if planned.contains("queue/scheduler") => {}
-        (Some(scheduler), _) => {
-            lines.extend(set(tree, &format!("{queue}/scheduler"), scheduler, ""));
-        }
-        (None, Some(was)) => {
-            lines.push(format!("{RESTART}disk {name} no longer states scheduler={was}"));
-        }
-        (None, None) => {}
-    }
-    let scheduler = tree.read(&format!("{queue}/scheduler")).unwrap_or_default();
-    let scheduler = shown("/scheduler", &scheduler);
-    for (tunable, value) in &now.config.tunables {
-        if planned.contains(&format!("queue/iosched/{tunable}")) {
-            continue;
-        }
-        match check_tunable(&scheduler, tunable, value) {
-            Ok(()) => {
-                lines.extend(set(tree, &format!("{queue}/iosched/{tunable}"), value, ""));
-            }
-            Err(why) => lines.push(format!("{FAILED}disk {name}: {why}")),
-        }
-    }
-    for (tunable, was) in &started.config.tunables {
-        if now.config.tunables.iter().all(|(known, _)| known != tunable) {
-            lines.push(format!("{RESTART}disk {name} no longer states {tunable}={was}"));
-        }
-    }
-}
-
-/// A configuration is strict: what the tree would cut down to its range is refused here.
-fn check_tunable(scheduler: &str, name: &str, value: &str) -> Result<(), String> {
-    let entry = SCHEDULERS.iter().find(|entry| entry.name == scheduler);
-    let row = entry.and_then(|entry| entry.tunables.iter().find(|row| row.name == name));
-    let Some(row) = row else {
-        return Err(format!("scheduler {scheduler} has no tunable {name}"));
-    };
-    match value.parse::<i128>() {
-        Ok(number) if (row.least..=row.most).contains(&number) => Ok(()),
-        _ => Err(format!("{name}={value} is not a number in {}..={}", row.least, row.most)),
-    }
 }

@@ -88,9 +88,10 @@ impl Serve {
         let config = self.configuration()?;
         let rules = Reload::read_rules(&self.rules)?;
         let daemon = self.start(&config)?;
-        Reload::at_start(&rules, &daemon.tree, &config);
         let groups = Arc::clone(daemon.server.groups());
-        Reload::new(self.clone(), config.clone(), groups).attach(&daemon.tree);
+        let reload = Reload::new(self.clone(), config.clone(), groups, daemon.disks.clone());
+        reload.start(&rules, &daemon.tree)?;
+        reload.attach(&daemon.tree);
         // Nobody is served before everything else is there: from then on a stop has to be orderly.
         let reach = self.open_tree(&daemon)?;
         let addresses = match self.open_addresses(&daemon, &config) {

@@ -113,7 +113,8 @@ impl Get {
 /// then the error's name is printed and the exit status is 2.
 ///
 /// With --reload the daemon reads its rules and its configuration file again: weights and caps of
-/// groups, schedulers and tunables of disks are changed, and what needs a restart is told.
+/// groups, schedulers, tunables and queue attributes of disks become what these say, or their
+/// defaults again where they no longer say anything, and what needs a restart is told.
 ///
 /// Example: weir set block/sda/queue/nr_requests 64
 #[derive(Debug, Args)]

@@ -110,13 +110,23 @@ impl Rules {
             }
         }
         // A stable order: the others stay as they were.
-        turn.plan.writes.sort_by_key(|write| write.name != SCHEDULER);
+        turn.plan.writes.sort_by_key(|write| turn_of(&write.name));
         turn.plan
     }
 }
 
-/// A switch resets what depends on the scheduler, so it comes first.
-const SCHEDULER: &str = "queue/scheduler";
+/// Which writes to files of a disk are made before others, the least first: another number of
+/// queues resets what depends on the scheduler, and so does another scheduler; `nr_requests` resets
+/// depths among its tunables.
+#[must_use]
+pub fn turn_of(file: &str) -> u8 {
+    match file {
+        "weir/queues" => 0,
+        "queue/scheduler" => 1,
+        "queue/nr_requests" => 2,
+        _ => 3,
+    }
+}
 
 /// Rules on their way over one disk.
 struct Turn<'a> {
