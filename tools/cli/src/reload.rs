@@ -152,7 +152,7 @@ impl Reload {
         for device in &self.devices {
             let name = &device.config().name;
             let started = &before[name];
-            let known = applied.disks.get(name).is_some();
+            let known = applied.disks.contains_key(name);
             let event = if known { Event::Change } else { Event::Add };
             let now = now.get(name).unwrap_or(started);
             let spoken = applied.disks.entry(name.clone()).or_default();
