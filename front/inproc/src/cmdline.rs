@@ -2,7 +2,7 @@
 //! `scsi_mod.use_blk_mq=` and `dm_mod.use_blk_mq=` (block-core section 16).
 //!
 //! A line is read as the kernel reads its own: words between blanks that stand in no double quotes,
-//! the last of a name counts, `-` and `_` are the same in a name, and a flag without a value is set.
+//! the last of a name counts, `-` and `_` are the same in a name, a flag without a value is set.
 //! What follows the word `--` is for the first program and not looked at. Words of other parts of a
 //! system are passed over and told.
 

@@ -187,10 +187,11 @@ ENV{A}=="x", TAG=="t", TAG!="u", ATTR{a}="$env{A} $links"
 
 #[test]
 fn a_scheduler_comes_first_however_its_path_is_written() {
-    let plan = plan(
-        &disk("sda", "1"),
-        r#"ATTR{queue/nr_requests}="64", ATTR{queue//scheduler}="bfq", ATTR{./queue/scheduler}="kyber""#,
-    );
+    let text = r#"
+ATTR{queue/nr_requests}="64", ATTR{queue//scheduler}="bfq"
+ATTR{./queue/scheduler}="kyber"
+"#;
+    let plan = plan(&disk("sda", "1"), text);
     assert_eq!(writes(&plan), ["queue/scheduler=kyber", "queue/nr_requests=64"]);
 }
 

@@ -111,7 +111,7 @@ impl Test {
         }
         match rules.errors().len() {
             0 => Ok(()),
-            bad => Err(Failure::Bad(format!("{bad} lines of the rules are left out"))),
+            bad => Err(Failure::Bad(format!("{bad} lines or files of the rules are left out"))),
         }
     }
 

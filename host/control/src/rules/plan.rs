@@ -8,7 +8,7 @@ use super::parse::{Op, Rule, Term};
 use super::{RuleError, Rules, Warning, glob};
 use crate::tree::{Node, Tree};
 
-/// The most bytes of a value that a rule assigns, as in udev; files of the tree take no more either.
+/// The most bytes of a value that a rule assigns, as in udev.
 pub const VALUE_MAX: usize = 1024;
 
 /// The most bytes of all links, programs or tags together, with a blank between them.

@@ -262,7 +262,8 @@ impl Turn<'_> {
         let unknown = matches!(error, weir_sched::TunableError::Unknown(_));
         Err(match spoken.ruled.get(SCHEDULER).filter(|_| unknown) {
             Some(Ruled { place, .. }) => format!(
-                "{NOTE}disk {disk}: {name}={value} does nothing while {place} has it use {scheduler}"
+                "{NOTE}disk {disk}: {name}={value} does nothing while {place} has it use \
+                 {scheduler}"
             ),
             None => format!("{FAILED}disk {disk}: scheduler {scheduler}: {error}"),
         })
