@@ -358,7 +358,7 @@ impl Shared {
 
     fn door(&self) -> &Door {
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
-        if turn % RUN == 0 && !everywhere(&self.device) {
+        if turn.is_multiple_of(RUN) && !everywhere(&self.device) {
             // Not with each I/O: it takes a lock.
             let homes = self.doors.len().min(usize::from(self.device.queues()));
             self.homes.store(homes, Ordering::Relaxed);
