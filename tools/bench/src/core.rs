@@ -1,7 +1,7 @@
 //! `weir bench core`: what the layer itself costs on a null device, I/O by I/O.
 //!
-//! Every thread owns a lane and a submitter and turns them by hand, as a reactor would. The queue is
-//! filled before, and the device answers at most one batch at each reap, so it stays as deep as
+//! Every thread owns a lane and a submitter and turns them by hand, as a reactor would. The queue
+//! is filled before, and the device answers at most one batch at each reap, so it stays as deep as
 //! asked. There is a scheduler tag for each I/O, so that all that the driver does not take waits
 //! inside the scheduler.
 
