@@ -1,5 +1,5 @@
-//! Bad writes to the mounted tree and to the control socket, beside the same writes to a loop device
-//! of the kernel: the same error, and the same value afterwards. What each file of the tree takes is
+//! Bad writes to the mounted tree and to the control socket, beside the same writes to a loop
+//! device of the kernel: the same error, and the same value afterwards. What each file takes is
 //! compared at length by the tests of host/control; here it is the two ways in that are tried.
 
 #![forbid(unsafe_code)]

@@ -12,8 +12,8 @@ use crate::tree::{
 const HEAD: &str = "\
 # Tunables
 
-Every scheduler with its tunables, and every file of a disk, a group and a client. `cargo xtask tunables` makes this
-page from the tables in the code; do not edit it by hand.
+Every scheduler with its tunables, and every file of a disk, a group and a client. `cargo xtask
+tunables` makes this page from the tables in the code; do not edit it by hand.
 
 Reach them in three ways: `weir ls`, `weir get` and `weir set` with a path as
 `block/sda/queue/scheduler`; `cat` and `echo` under the folder of `weir serve --tree`; target
