@@ -1,6 +1,6 @@
 //! The shell commands of the documents that weir answers to, word for word: the tree is bound over
-//! `/sys/block`, `/sys/class/block`, `/sys/module` and `/proc/diskstats` in a mount namespace of
-//! its own.
+//! `/sys/block`, `/sys/class/block`, `/sys/module` and `/proc/diskstats` in a private mount
+//! namespace.
 
 #![forbid(unsafe_code)]
 
