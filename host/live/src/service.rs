@@ -128,9 +128,9 @@ impl Turn<'_> {
         self.desk.free_token(bell_token);
     }
 
-    /// The device's lanes on this reactor in turn; without one, any that others turn. It is a number
-    /// that leads there with as many lanes as there are, and with another number of them to a lane
-    /// of this reactor again, in turn, if each reactor has as many.
+    /// The device's lanes on this reactor in turn; without one, any that others turn. It is a
+    /// number that leads there with as many lanes as there are, and with another number of them to
+    /// a lane of this reactor again, in turn, if each reactor has as many.
     fn lane_for(&mut self, device: &Device) -> usize {
         let own: Vec<usize> = self
             .lanes
