@@ -575,10 +575,10 @@ mod tests {
         let groups = Groups::default();
         let id = groups.create("a").unwrap();
         let [sda, vdb] = ["sda", "vdb"].map(|disk| groups.join_on(id, disk).unwrap());
-        (0..3).for_each(|_| sda.charge(true, 512, Nanos(SECOND)));
-        vdb.charge(false, 4096, Nanos(SECOND));
+        (0..3).for_each(|_| sda.admit(true, 512, Nanos(SECOND)).unwrap());
+        vdb.admit(false, 4096, Nanos(SECOND)).unwrap();
         drop(sda);
-        groups.join_on(id, "sda").unwrap().charge(true, 512, Nanos(SECOND));
+        groups.join_on(id, "sda").unwrap().admit(true, 512, Nanos(SECOND)).unwrap();
         let sda = groups.used_on(id, "sda");
         assert_eq!((sda.ios, sda.bytes), ([0, 4], [0, 2048]));
         assert_eq!(groups.used_on(id, "vdb").bytes, [4096, 0]);

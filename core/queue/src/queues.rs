@@ -111,6 +111,7 @@ impl Device {
         let mut seen = shared.snapshot();
         loop {
             if seen.queues < queues {
+                self.driver()?;
                 self.homes_for(queues)?;
             }
             for index in seen.queues..queues {

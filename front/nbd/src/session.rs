@@ -178,8 +178,7 @@ impl Session {
 
     /// Whether the caps of its group accept a request now; if not, nothing is taken in for a while.
     /// What only marks a range counts as a write of no bytes. What is not going to be done counts
-    /// as nothing: everything once the server stops, and what a client that has gone wanted to
-    /// know.
+    /// as nothing: everything once the server stops, and what a client that is gone wanted to know.
     #[inline]
     fn admit(&mut self, checked: &Checked, now: Nanos) -> bool {
         let (write, bytes) = match checked {
