@@ -1,5 +1,6 @@
-//! What the layer itself costs: `weir bench core` on either path, in turn, on a core of its own;
-//! and how far two threads on two queues outdo one where the two CPUs are two cores.
+//! What the layer itself costs: `weir bench core` under each scheduler of either path, in turn, on a
+//! core of its own; how far two threads on two queues outdo one where the two CPUs are two cores;
+//! and what two submitters on one device with a scheduler reach beside one.
 //!
 //! cargo bench -p weir-cli --bench core [-- --rounds 40 --milliseconds 40]
 
@@ -9,11 +10,13 @@ use std::process::Command;
 
 use weir_bench::rounds::{Arguments, Control, Figure, Needs, machine};
 
-/// A path and a number of threads.
+/// A path, a scheduler and a number of threads.
+type Setting = (&'static str, &'static str, &'static str);
+
+/// What a setting came to.
 #[derive(Default)]
 struct Way {
-    mode: &'static str,
-    threads: &'static str,
+    setting: Setting,
     ns: Figure,
     iops: Figure,
     /// Per I/O, the most seen.
@@ -39,13 +42,27 @@ fn main() {
     let rounds = arguments.number("--rounds", 40, 1);
     let runtime = format!("{}ms", arguments.number("--milliseconds", 40, 40));
     println!("{}", machine());
-    let one = bench(Needs::Core(0), rounds, &runtime, [("mq", "1"), ("sq", "1")]);
-    tell(&one);
-    for mode in ["mq", "sq"] {
-        let ways = bench(Needs::TwoCores, rounds, &runtime, [(mode, "1"), (mode, "2")]);
+    let mq = ["none", "kyber", "mq-deadline", "bfq"].map(|scheduler| ("mq", scheduler, "1"));
+    tell(&bench(Needs::Core(0), rounds, &runtime, mq));
+    let sq = ["noop", "deadline", "cfq"].map(|scheduler| ("sq", scheduler, "1"));
+    tell(&bench(Needs::Core(0), rounds, &runtime, sq));
+    for (mode, scheduler) in [("mq", "none"), ("sq", "noop")] {
+        let settings = ["1", "2"].map(|threads| (mode, scheduler, threads));
+        let ways = bench(Needs::TwoCores, rounds, &runtime, settings);
         tell(&ways);
-        println!("{mode}: 2 threads {:.2} x 1", ways[1].iops.over(&ways[0].iops));
+        println!("{mode}, {scheduler}: 2 threads {:.2} x 1", ways[1].iops.over(&ways[0].iops));
     }
+    for scheduler in ["mq-deadline", "bfq"] {
+        share(scheduler, rounds, &runtime);
+    }
+}
+
+/// Two submitters on one device beside one, as `weir bench core` itself compares them.
+fn share(scheduler: &str, rounds: u32, runtime: &str) {
+    let mut weir = Command::new(env!("CARGO_BIN_EXE_weir"));
+    weir.args(["bench", "core", "--threads", "2", "--scheduler", scheduler]);
+    let status = weir.args(["--rounds", &rounds.to_string(), "--runtime", runtime]).status();
+    assert!(status.expect("weir runs").success(), "two submitters on one {scheduler} device");
 }
 
 /// The ways in turn, in rounds that need this of the host.
@@ -53,11 +70,11 @@ fn bench<const N: usize>(
     needs: Needs,
     rounds: u32,
     runtime: &str,
-    ways: [(&'static str, &'static str); N],
+    settings: [Setting; N],
 ) -> [Way; N] {
     let mut control = Control::new(needs);
-    let taken = control.rounds(rounds, &[], |_| ways.map(|way| measure(way, runtime)));
-    let mut ways = ways.map(|(mode, threads)| Way { mode, threads, ..Way::default() });
+    let taken = control.rounds(rounds, &[], |_| settings.map(|setting| measure(setting, runtime)));
+    let mut ways = settings.map(|setting| Way { setting, ..Way::default() });
     for (way, json) in taken.iter().flatten().enumerate() {
         ways[way % N].add(json);
     }
@@ -66,8 +83,11 @@ fn bench<const N: usize>(
 }
 
 fn tell(ways: &[Way]) {
-    for Way { mode, threads, ns, iops, generator_ns, allocations, syscalls } in ways {
-        println!("{mode}, {threads} thread(s): CPU ns per I/O {ns:.1}, IOPS {iops:.0}");
+    for Way { setting, ns, iops, generator_ns, allocations, syscalls } in ways {
+        let (mode, scheduler, threads) = setting;
+        println!(
+            "{mode}, {scheduler}, {threads} thread(s): CPU ns per I/O {ns:.1}, IOPS {iops:.0}"
+        );
         println!("    of that {generator_ns:.1} ns to make the I/O up");
         println!(
             "    per I/O at most {} allocations, {} system calls",
@@ -77,9 +97,10 @@ fn tell(ways: &[Way]) {
     }
 }
 
-fn measure((mode, threads): (&str, &str), runtime: &str) -> serde_json::Value {
+fn measure((mode, scheduler, threads): Setting, runtime: &str) -> serde_json::Value {
     let mut weir = Command::new(env!("CARGO_BIN_EXE_weir"));
     weir.args(["bench", "core", "--json", "--queue-mode", mode, "--threads", threads]);
+    weir.args(["--scheduler", scheduler]);
     let output = weir.args(["--runtime", runtime]).output().expect("weir runs");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     serde_json::from_slice(&output.stdout).expect("one document")
