@@ -120,6 +120,24 @@ fn a_priority_counts_from_the_next_activation() {
 }
 
 #[test]
+fn a_turn_that_was_kept_for_a_process_ends_with_the_process() {
+    let mut rig = Rig::new(Device::f());
+    rig.read(0, 0, 8);
+    rig.serve(MS);
+    assert!(rig.device().idle_until.is_some());
+    // A heavier group comes first; process 0 has no request, but is to be asked again.
+    rig.insert(Rq { group: GroupId(5), ..read(1, APART, SchedTag::NONE) });
+    assert!(!rig.queue(0).in_service);
+    assert_eq!(rig.device().busy, 2);
+    rig.bfq.context_ended(SubmitterId(0), Nanos(rig.now));
+    assert_eq!((rig.device().busy, rig.device().queues), (1, 1));
+    rig.serve(MS);
+    rig.bfq.context_ended(SubmitterId(1), Nanos(rig.now));
+    assert_eq!((rig.device().busy, rig.device().queues), (0, 0));
+    assert!(rig.device().counters_are_zero);
+}
+
+#[test]
 fn a_process_takes_its_queue_along_to_another_group_with_all_that_is_staged() {
     let mut rig = Rig::new(Device::f());
     let in_group = |group, sector| Rq { group: GroupId(group), ..read(0, sector, SchedTag::NONE) };

@@ -212,6 +212,12 @@ impl Bfq {
     /// Frees queue `id` if nobody uses it any more.
     pub(super) fn release(&mut self, id: QueueId, now: Nanos) {
         let queue = self.queue(id);
+        let waits_in_vain = queue.busy && queue.processes == 0 && queue.is_empty();
+        if waits_in_vain && self.in_service != Some(id) {
+            // It kept its turn while empty, for processes that are gone.
+            self.lose_backlog(id, now);
+        }
+        let queue = self.queue(id);
         let used = !queue.alive || queue.processes > 0 || queue.references > 0;
         if used || queue.busy || !queue.is_empty() || queue.in_flight > 0 {
             return;
