@@ -120,6 +120,28 @@ fn a_priority_counts_from_the_next_activation() {
 }
 
 #[test]
+fn an_async_request_has_a_priority_of_its_own_and_the_next_sync_one_still_counts() {
+    let mut rig = Rig::new(Device::f());
+    let first = IoPrio::new(Class::BestEffort, 0);
+    let back_after_a_while = |rig: &mut Rig, ioprio| {
+        rig.now += 100 * MS;
+        rig.fire();
+        rig.insert(Rq { ioprio, ..read(0, 8, SchedTag::NONE) });
+        let weight = rig.queue(0).weight;
+        while rig.bfq.staged() > 0 {
+            rig.serve(MS);
+        }
+        weight
+    };
+    assert_eq!(back_after_a_while(&mut rig, IoPrio::NONE), 40);
+    let write = Rq { op: Op::Write, ioprio: first, ..read(0, APART, SchedTag::NONE) };
+    rig.insert(write);
+    assert_eq!(back_after_a_while(&mut rig, IoPrio::NONE), 40);
+    rig.insert(write);
+    assert_eq!(back_after_a_while(&mut rig, first), 80);
+}
+
+#[test]
 fn a_turn_that_was_kept_for_a_process_ends_with_the_process() {
     let mut rig = Rig::new(Device::f());
     rig.read(0, 0, 8);

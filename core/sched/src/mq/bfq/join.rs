@@ -213,7 +213,7 @@ impl Bfq {
             return id;
         }
         queue.processes -= 1;
-        let ioprio = self.context_mut(who).ioprio;
+        let ioprio = self.context_mut(who).sync_ioprio;
         let saved = self.context_mut(who).saved.take();
         let own = self.own_queue(who, ioprio, now);
         self.queue_mut(own).split_at = Some(now.0);

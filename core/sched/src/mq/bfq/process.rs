@@ -22,7 +22,10 @@ pub(super) struct Context {
     /// The group its last request named; none before the first.
     pub(super) group: Option<GroupId>,
     pub(super) level: LevelId,
+    /// That of its last request, and that which its sync queue was told last: an async request
+    /// says nothing of the sync ones.
     pub(super) ioprio: IoPrio,
+    pub(super) sync_ioprio: IoPrio,
     /// Requests inserted and not completed.
     pub(super) outstanding: u32,
     /// Its own queue's state while it shares one.
@@ -38,6 +41,7 @@ impl Context {
             group: None,
             level: LevelId::ROOT,
             ioprio: IoPrio::NONE,
+            sync_ioprio: IoPrio::NONE,
             outstanding: 0,
             saved: None,
             stable_target: None,
@@ -83,7 +87,8 @@ impl Bfq {
             return self.async_queue(group, class, level, now);
         }
         let context = self.context_mut(who);
-        let changed = std::mem::replace(&mut context.ioprio, rq.ioprio) != rq.ioprio;
+        context.ioprio = rq.ioprio;
+        let changed = std::mem::replace(&mut context.sync_ioprio, rq.ioprio) != rq.ioprio;
         let Some(id) = context.sync else { return self.new_sync_queue(who, rq.ioprio, now) };
         let queue = self.queue(id);
         if queue.merged_into.is_none() && !queue.splitting && !changed {
