@@ -142,6 +142,33 @@ fn an_async_request_has_a_priority_of_its_own_and_the_next_sync_one_still_counts
 }
 
 #[test]
+fn a_class_that_was_asked_for_counts_when_the_queue_moves_to_another_group() {
+    let mut rig = Rig::new(Device::f());
+    let real_time = IoPrio::new(Class::RealTime, 4);
+    let in_group = |group, rq| Rq { group: GroupId(group), ..rq };
+    for request in 0..4 {
+        rig.insert(in_group(6, read(1, APART + request * 1000, SchedTag::NONE)));
+    }
+    rig.insert(in_group(5, read(0, 0, SchedTag::NONE)));
+    rig.bfq.priority_changed(SubmitterId(0), real_time, Nanos(rig.now));
+    let moved = Rq { ioprio: real_time, ..read(0, 1000, SchedTag::NONE) };
+    rig.insert(in_group(6, moved));
+    let order: Vec<u16> = (0..2).map(|_| rig.serve(MS).id.submitter().0).collect();
+    assert_eq!(order, [0, 0], "real time goes first");
+    while rig.bfq.staged() > 0 {
+        rig.now += MS;
+        rig.fire();
+        if let Some(rq) = rig.dispatch() {
+            rig.complete(rq.tag);
+        }
+    }
+    for context in 0..2 {
+        rig.bfq.context_ended(SubmitterId(context), Nanos(rig.now));
+    }
+    assert!(rig.device().counters_are_zero);
+}
+
+#[test]
 fn a_turn_that_was_kept_for_a_process_ends_with_the_process() {
     let mut rig = Rig::new(Device::f());
     rig.read(0, 0, 8);
