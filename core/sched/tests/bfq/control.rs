@@ -120,6 +120,73 @@ fn a_priority_counts_from_the_next_activation() {
 }
 
 #[test]
+fn an_async_request_has_a_priority_of_its_own_and_the_next_sync_one_still_counts() {
+    let mut rig = Rig::new(Device::f());
+    let first = IoPrio::new(Class::BestEffort, 0);
+    let back_after_a_while = |rig: &mut Rig, ioprio| {
+        rig.now += 100 * MS;
+        rig.fire();
+        rig.insert(Rq { ioprio, ..read(0, 8, SchedTag::NONE) });
+        let weight = rig.queue(0).weight;
+        while rig.bfq.staged() > 0 {
+            rig.serve(MS);
+        }
+        weight
+    };
+    assert_eq!(back_after_a_while(&mut rig, IoPrio::NONE), 40);
+    let write = Rq { op: Op::Write, ioprio: first, ..read(0, APART, SchedTag::NONE) };
+    rig.insert(write);
+    assert_eq!(back_after_a_while(&mut rig, IoPrio::NONE), 40);
+    rig.insert(write);
+    assert_eq!(back_after_a_while(&mut rig, first), 80);
+}
+
+#[test]
+fn a_class_that_was_asked_for_counts_when_the_queue_moves_to_another_group() {
+    let mut rig = Rig::new(Device::f());
+    let real_time = IoPrio::new(Class::RealTime, 4);
+    let in_group = |group, rq| Rq { group: GroupId(group), ..rq };
+    for request in 0..4 {
+        rig.insert(in_group(6, read(1, APART + request * 1000, SchedTag::NONE)));
+    }
+    rig.insert(in_group(5, read(0, 0, SchedTag::NONE)));
+    rig.bfq.priority_changed(SubmitterId(0), real_time, Nanos(rig.now));
+    let moved = Rq { ioprio: real_time, ..read(0, 1000, SchedTag::NONE) };
+    rig.insert(in_group(6, moved));
+    let order: Vec<u16> = (0..2).map(|_| rig.serve(MS).id.submitter().0).collect();
+    assert_eq!(order, [0, 0], "real time goes first");
+    while rig.bfq.staged() > 0 {
+        rig.now += MS;
+        rig.fire();
+        if let Some(rq) = rig.dispatch() {
+            rig.complete(rq.tag);
+        }
+    }
+    for context in 0..2 {
+        rig.bfq.context_ended(SubmitterId(context), Nanos(rig.now));
+    }
+    assert!(rig.device().counters_are_zero);
+}
+
+#[test]
+fn a_turn_that_was_kept_for_a_process_ends_with_the_process() {
+    let mut rig = Rig::new(Device::f());
+    rig.read(0, 0, 8);
+    rig.serve(MS);
+    assert!(rig.device().idle_until.is_some());
+    // A heavier group comes first; process 0 has no request, but is to be asked again.
+    rig.insert(Rq { group: GroupId(5), ..read(1, APART, SchedTag::NONE) });
+    assert!(!rig.queue(0).in_service);
+    assert_eq!(rig.device().busy, 2);
+    rig.bfq.context_ended(SubmitterId(0), Nanos(rig.now));
+    assert_eq!((rig.device().busy, rig.device().queues), (1, 1));
+    rig.serve(MS);
+    rig.bfq.context_ended(SubmitterId(1), Nanos(rig.now));
+    assert_eq!((rig.device().busy, rig.device().queues), (0, 0));
+    assert!(rig.device().counters_are_zero);
+}
+
+#[test]
 fn a_process_takes_its_queue_along_to_another_group_with_all_that_is_staged() {
     let mut rig = Rig::new(Device::f());
     let in_group = |group, sector| Rq { group: GroupId(group), ..read(0, sector, SchedTag::NONE) };

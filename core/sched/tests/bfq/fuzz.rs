@@ -2,8 +2,8 @@
 //! same again from the same seed.
 
 use weir_bio::{Class, GroupId, IoPrio, Nanos, Op, Prng, Rq, SchedTag, SubmitterId};
-use weir_sched::Scheduler;
 use weir_sched::mq::bfq::Features;
+use weir_sched::{Merge, Scheduler};
 
 use super::bed::{Device, asked};
 use super::rig::{MS, Rig, read};
@@ -64,6 +64,10 @@ impl Life {
         let rq = read(context, sector, SchedTag::NONE);
         let rq = Rq { sectors, op, ioprio, group: GroupId(group as u32), ..rq };
         let before = self.rig.bfq.staged();
+        if self.prng.percent(50) && self.rig.offer_bio(rq) != Merge::No {
+            self.inserted -= (before - self.rig.bfq.staged()) as u64;
+            return;
+        }
         self.rig.insert(rq);
         self.inserted += u64::from(self.rig.bfq.staged() > before);
         // Absorbed ones may have taken others along.
@@ -157,6 +161,7 @@ fn live(seed: u64) -> u64 {
     // The async queues of five groups stay, and they and the groups may keep their weights until
     // virtual time has passed.
     assert!(device.queues <= 5 * 17, "seed {seed}: {device:?}");
+    assert_eq!(device.sync_queues, 0, "seed {seed}: {device:?}");
     assert_eq!(device.weight_sum, device.counted_weight, "seed {seed}");
     life.trail
 }

@@ -51,6 +51,23 @@ fn p17_a_new_application_waits_only_for_what_is_in_the_device() {
 }
 
 #[test]
+fn a_backlog_of_many_terabytes_is_no_soft_real_time() {
+    let mut rig = raising(Device::f());
+    let huge = u32::MAX - 7;
+    rig.read(0, 0, huge);
+    for request in 1..=16 {
+        rig.read(0, request * u64::from(u32::MAX), huge);
+        rig.serve(0);
+    }
+    rig.serve(MS);
+    rig.now += 400 * MS;
+    rig.fire();
+    rig.now += 1000 * MS;
+    rig.read(0, 0, 8);
+    assert_eq!(rig.queue(0).coefficient, 1);
+}
+
+#[test]
 fn p18_raising_ends_with_the_period_or_the_first_dispatch_above_120000_sectors() {
     let mut rig = raising(Device::f());
     let first = rig.process(0, Process::reader(0));

@@ -164,14 +164,7 @@ impl Rig {
         let mut absorbed = Vec::new();
         self.bfq.insert(rq, End::Tail, Nanos(self.now), &mut absorbed);
         for (kept, gone) in absorbed {
-            let tail = self.places[usize::from(gone.0)].take().expect("a staged one");
-            let held = self.places[usize::from(kept.0)].as_mut().expect("a staged one");
-            assert_eq!(held.rq.end(), tail.rq.sector, "it continues the one that keeps it");
-            held.rq.sectors += tail.rq.sectors;
-            held.rq.segments += tail.rq.segments;
-            held.parts.extend(tail.parts);
-            self.bfq.finish(gone, Nanos(self.now));
-            self.free.push(gone);
+            self.join(kept, gone);
         }
         tag
     }
@@ -183,14 +176,40 @@ impl Rig {
 
     /// Offers a read for merging.
     pub fn offer(&mut self, context: u16, sector: u64, sectors: u32) -> Merge {
-        let bio = Rq { sectors, ..read(context, sector, SchedTag::NONE) };
+        self.offer_bio(Rq { sectors, ..read(context, sector, SchedTag::NONE) })
+    }
+
+    /// Offers a bio for merging.
+    pub fn offer_bio(&mut self, bio: Rq) -> Merge {
         let merge = self.bfq.merge(&bio, Nanos(self.now));
-        if let Merge::Back(tag) = merge {
-            let held = self.places[usize::from(tag.0)].as_mut().expect("a staged one");
-            held.rq.sectors += sectors;
-            held.parts.push((usize::from(context), self.now));
+        let (into, front, joined) = match merge {
+            Merge::No => return merge,
+            Merge::Back(tag) => (tag, false, None),
+            Merge::Front(tag) => (tag, true, None),
+            Merge::BackJoined { kept, gone } => (kept, false, Some((kept, gone))),
+            Merge::FrontJoined { kept, gone } => (gone, true, Some((kept, gone))),
+        };
+        let held = self.places[usize::from(into.0)].as_mut().expect("a staged one");
+        held.rq.sector -= if front { u64::from(bio.sectors) } else { 0 };
+        held.rq.sectors += bio.sectors;
+        held.rq.segments += bio.segments;
+        held.parts.push((usize::from(bio.id.submitter().0), self.now));
+        if let Some((kept, gone)) = joined {
+            self.join(kept, gone);
         }
         merge
+    }
+
+    /// `gone` is the tail of `kept` from now on.
+    fn join(&mut self, kept: SchedTag, gone: SchedTag) {
+        let tail = self.places[usize::from(gone.0)].take().expect("a staged one");
+        let held = self.places[usize::from(kept.0)].as_mut().expect("a staged one");
+        assert_eq!(held.rq.end(), tail.rq.sector, "it continues the one that keeps it");
+        held.rq.sectors += tail.rq.sectors;
+        held.rq.segments += tail.rq.segments;
+        held.parts.extend(tail.parts);
+        self.bfq.finish(gone, Nanos(self.now));
+        self.free.push(gone);
     }
 
     /// Asks once.

@@ -1,5 +1,6 @@
 //! Processes that share a queue: properties 23 and 24, and queues merged at creation.
 
+use weir_bio::{Nanos, SubmitterId};
 use weir_sched::Scheduler;
 use weir_sched::mq::bfq::Features;
 
@@ -53,6 +54,34 @@ fn p24_when_one_jumps_about_they_have_queues_of_their_own_again() {
     rig.run(5000 * MS, |_| {});
     assert_ne!(rig.queue(0).name, rig.queue(1).name);
     assert!(!rig.queue(0).shared && !rig.queue(1).shared);
+}
+
+#[test]
+fn a_shared_queue_that_went_to_another_takes_its_last_process_there_and_is_gone() {
+    let mut rig = merging(Device::f());
+    let (far, farther) = (1 << 20, 1 << 21);
+    rig.read(0, 0, 8);
+    rig.read(1, 2000, 8);
+    rig.read(0, 1000, 8);
+    assert_eq!(rig.queue(0).name, rig.queue(1).name);
+    rig.read(2, far, 8);
+    rig.read(0, far + 100, 8);
+    assert_eq!(rig.queue(0).name, rig.queue(2).name);
+    // Process 1 asks close to a fourth, when its queue has long been redirected.
+    rig.read(3, farther, 8);
+    assert_eq!(rig.offer(1, farther + 100, 8), weir_sched::Merge::No);
+    assert_eq!(rig.queue(1).name, rig.queue(2).name, "where process 0 is already");
+    while rig.bfq.staged() > 0 {
+        match rig.dispatch() {
+            Some(rq) => drop(rig.complete(rq.tag)),
+            None => rig.now += MS,
+        }
+        rig.fire();
+    }
+    for context in 0..4 {
+        rig.bfq.context_ended(SubmitterId(context), Nanos(rig.now));
+    }
+    assert_eq!(rig.device().queues, 0);
 }
 
 #[test]

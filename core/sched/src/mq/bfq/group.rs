@@ -138,10 +138,11 @@ impl Bfq {
         // What was left of a turn belongs to the tree it was earned in.
         self.queue_mut(id).left = None;
         if self.queue(id).busy {
-            let class = self.forest[entity].class;
-            self.forest[entity].wanted_class = class;
             let budget = self.own_max(id).max(self.next_charge(id));
+            // In no tree at the moment, it takes the class that was asked for.
+            self.busy[self.forest[entity].class] -= 1;
             self.forest.activate(entity, budget, false);
+            self.busy[self.forest[entity].class] += 1;
         }
         self.recount(id);
     }

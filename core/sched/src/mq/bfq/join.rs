@@ -55,6 +55,10 @@ impl Bfq {
         sector: u64,
         now: Nanos,
     ) -> QueueId {
+        // A queue goes to one other and no more; a bio may be the first to come since.
+        if self.queue(id).merged_into.is_some() {
+            return self.follow(who, id, now);
+        }
         if !self.merging_pays() {
             return id;
         }
@@ -131,7 +135,8 @@ impl Bfq {
         if target == id || self.queue(target).processes == 0 {
             return id;
         }
-        self.queue_mut(id).merged_into = Some(target);
+        let before = self.queue_mut(id).merged_into.replace(target);
+        debug_assert_eq!(before, None, "the queue it went to would be kept for ever");
         self.queue_mut(target).references += 1;
         self.follow(who, id, now)
     }
@@ -213,7 +218,7 @@ impl Bfq {
             return id;
         }
         queue.processes -= 1;
-        let ioprio = self.context_mut(who).ioprio;
+        let ioprio = self.context_mut(who).sync_ioprio;
         let saved = self.context_mut(who).saved.take();
         let own = self.own_queue(who, ioprio, now);
         self.queue_mut(own).split_at = Some(now.0);

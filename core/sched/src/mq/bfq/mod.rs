@@ -299,7 +299,7 @@ impl Scheduler for Bfq {
     fn priority_changed(&mut self, context: SubmitterId, ioprio: IoPrio, now: Nanos) {
         self.catch_up(now);
         let context = self.context_mut(context);
-        context.ioprio = ioprio;
+        (context.ioprio, context.sync_ioprio) = (ioprio, ioprio);
         if let Some(id) = context.sync {
             self.set_priority(id, ioprio);
         }

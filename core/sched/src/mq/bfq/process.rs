@@ -22,7 +22,10 @@ pub(super) struct Context {
     /// The group its last request named; none before the first.
     pub(super) group: Option<GroupId>,
     pub(super) level: LevelId,
+    /// That of its last request, and that which its sync queue was told last: an async request
+    /// says nothing of the sync ones.
     pub(super) ioprio: IoPrio,
+    pub(super) sync_ioprio: IoPrio,
     /// Requests inserted and not completed.
     pub(super) outstanding: u32,
     /// Its own queue's state while it shares one.
@@ -38,6 +41,7 @@ impl Context {
             group: None,
             level: LevelId::ROOT,
             ioprio: IoPrio::NONE,
+            sync_ioprio: IoPrio::NONE,
             outstanding: 0,
             saved: None,
             stable_target: None,
@@ -83,7 +87,8 @@ impl Bfq {
             return self.async_queue(group, class, level, now);
         }
         let context = self.context_mut(who);
-        let changed = std::mem::replace(&mut context.ioprio, rq.ioprio) != rq.ioprio;
+        context.ioprio = rq.ioprio;
+        let changed = std::mem::replace(&mut context.sync_ioprio, rq.ioprio) != rq.ioprio;
         let Some(id) = context.sync else { return self.new_sync_queue(who, rq.ioprio, now) };
         let queue = self.queue(id);
         if queue.merged_into.is_none() && !queue.splitting && !changed {
@@ -211,6 +216,12 @@ impl Bfq {
 
     /// Frees queue `id` if nobody uses it any more.
     pub(super) fn release(&mut self, id: QueueId, now: Nanos) {
+        let queue = self.queue(id);
+        let waits_in_vain = queue.busy && queue.processes == 0 && queue.is_empty();
+        if waits_in_vain && self.in_service != Some(id) {
+            // It kept its turn while empty, for processes that are gone.
+            self.lose_backlog(id, now);
+        }
         let queue = self.queue(id);
         let used = !queue.alive || queue.processes > 0 || queue.references > 0;
         if used || queue.busy || !queue.is_empty() || queue.in_flight > 0 {

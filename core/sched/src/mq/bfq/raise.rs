@@ -196,7 +196,7 @@ impl Bfq {
     pub(super) fn compute_soft_rt_next(&mut self, id: QueueId, now: Nanos) {
         let earliest = now.0 + self.set.slice_idle_ns + SOFT_RT_MARGIN_NS;
         let raise = &mut self.queue_mut(id).raise;
-        let paced = raise.backlog_started + raise.backlog_service * SECOND_NS / SOFT_RT_RATE;
+        let paced = raise.backlog_started.saturating_add(paced_ns(raise.backlog_service));
         raise.soft_rt_next = raise.soft_rt_next.max(paced).max(earliest);
     }
 
@@ -209,4 +209,11 @@ impl Bfq {
         let raise = &mut self.queue_mut(id).raise;
         raise.started = (raise.started + waited).min(now.0);
     }
+}
+
+/// How long `sectors` take at the most a soft real-time process asks for, ns. Whole seconds apart:
+/// a backlog of terabytes in nanoseconds is more than a u64 holds.
+fn paced_ns(sectors: u64) -> u64 {
+    let (whole, rest) = (sectors / SOFT_RT_RATE, sectors % SOFT_RT_RATE);
+    whole.saturating_mul(SECOND_NS).saturating_add(rest * SECOND_NS / SOFT_RT_RATE)
 }

@@ -123,6 +123,9 @@ pub struct DeviceView {
     pub counted_weight: u64,
     /// Queues that exist.
     pub queues: usize,
+    /// Those of them that are processes' own or shared by processes; the others are groups' async
+    /// queues, which stay.
+    pub sync_queues: usize,
     /// Every counter of busy, raised, pending and counted queues is 0.
     pub counters_are_zero: bool,
 }
@@ -171,6 +174,7 @@ impl Bfq {
             weight_sum: trees.map(|tree| tree.w).sum(),
             counted_weight: counted.map(|entity| entity.weight).sum(),
             queues: self.queues.iter().filter(|queue| queue.alive).count(),
+            sync_queues: self.queues.iter().filter(|queue| queue.alive && queue.sync).count(),
             counters_are_zero: self.busy == [0; 3]
                 && self.raised_busy == 0
                 && self.pending_groups == 0
