@@ -1,5 +1,5 @@
-//! What the layer itself costs: `weir bench core` under each scheduler of either path, in turn, on a
-//! core of its own; how far two threads on two queues outdo one where the two CPUs are two cores;
+//! What the layer itself costs: `weir bench core` under each scheduler of either path, in turn, on
+//! a core of its own; how far two threads on two queues outdo one where the two CPUs are two cores;
 //! and what two submitters on one device with a scheduler reach beside one.
 //!
 //! cargo bench -p weir-cli --bench core [-- --rounds 40 --milliseconds 40]
