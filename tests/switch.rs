@@ -5,7 +5,9 @@
 
 mod daemon;
 
-use std::time::Instant;
+use std::os::unix::process::CommandExt;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use daemon::program::{Running, program};
 use daemon::{Daemon, Folder, PATIENCE, weir};
@@ -17,6 +19,9 @@ const CHANGES: usize = 1000;
 /// I/Os that end between two changes, while fio runs.
 const BETWEEN: u64 = 32;
 
+/// Between two looks at how many there were.
+const LOOK_AGAIN: Duration = Duration::from_micros(500);
+
 /// One fio: each of its jobs writes and reads its part of the disk, then checks all it wrote.
 fn fio(folder: &Folder) -> Running {
     let mut fio = program("fio");
@@ -24,6 +29,8 @@ fn fio(folder: &Folder) -> Running {
     fio.args(["--iodepth=16", "--numjobs=4", "--size=8m", "--offset_increment=16m"]);
     fio.args(["--verify=crc32c", "--verify_fatal=1", "--verify_state_save=0", "--fsync=64"]);
     fio.arg(format!("--uri={}", folder.uri("sda")));
+    // When one of its jobs fails, fio ends its whole process group.
+    fio.process_group(0);
     Running::start(fio)
 }
 
@@ -50,6 +57,9 @@ fn ended(client: &mut Client) -> u64 {
 /// Writes `values` to `file` in turn while fio runs, again and again as long as it takes.
 #[track_caller]
 fn change_under_fio(options: &str, file: &str, values: impl FnOnce(&mut Client) -> Vec<String>) {
+    // One after the other: side by side they would only take each other's processors.
+    static TURN: Mutex<()> = Mutex::new(());
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let folder = Folder::new();
     let mut command = weir(&folder);
     command.args(["serve", "--reactors", "4", "--disk"]).arg(format!("sda=ram:64MiB{options}"));
@@ -59,6 +69,7 @@ fn change_under_fio(options: &str, file: &str, values: impl FnOnce(&mut Client) 
     let values = values(&mut client);
     assert!(values.len() > 1, "{values:?} for {file}");
     let (began, mut changes, mut runs) = (Instant::now(), 0, 0);
+    let mut latest = began;
     while changes < CHANGES {
         let mut load = fio(&folder);
         runs += 1;
@@ -67,9 +78,13 @@ fn change_under_fio(options: &str, file: &str, values: impl FnOnce(&mut Client) 
             let now = ended(&mut client);
             if now >= last + BETWEEN {
                 write(&mut client, file, &values[changes % values.len()]);
-                (last, changes) = (now, changes + 1);
+                (last, changes, latest) = (now, changes + 1, Instant::now());
+            } else {
+                // Asking takes what fio and the daemon need.
+                std::thread::sleep(LOOK_AGAIN);
             }
-            assert!(began.elapsed() < PATIENCE, "{changes} changes of {file} in {PATIENCE:?}");
+            let stuck = latest.elapsed() >= PATIENCE;
+            assert!(!stuck, "{changes} changes of {file}, the last {PATIENCE:?} ago");
         }
         load.succeed();
     }
