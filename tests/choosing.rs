@@ -7,25 +7,10 @@ mod daemon;
 use std::fs;
 use std::process::Command;
 
-use daemon::program::{Ended, Running};
+use daemon::program::Ended;
+use daemon::words::{attempt, told};
 use daemon::{Daemon, Folder, weir};
 use serde_json::Value;
-
-/// Runs `weir` with these words to its end.
-#[track_caller]
-fn attempt(folder: &Folder, words: &[&str]) -> Ended {
-    let mut command = weir(folder);
-    command.args(words);
-    Running::start(command).end()
-}
-
-/// What it prints, when it succeeds.
-#[track_caller]
-fn told(folder: &Folder, words: &[&str]) -> String {
-    let Ended { code, stdout, stderr } = attempt(folder, words);
-    assert_eq!(code, Some(0), "weir {words:?}: {stdout}{stderr}");
-    stdout
-}
 
 /// The scheduler a disk has.
 #[track_caller]

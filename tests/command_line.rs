@@ -15,28 +15,9 @@ use std::process::{Command, Stdio};
 use daemon::client::{Client, option, option_reply};
 use daemon::outside::mortal;
 use daemon::program::{Ended, Running, program, python, run};
+use daemon::words::{attempt, expect_refused};
 use daemon::{Daemon, Folder, PATIENCE, WEIR, weir};
 use serde_json::Value;
-
-/// Runs `weir` with these words to its end.
-#[track_caller]
-fn attempt(folder: &Folder, words: &[&str]) -> Ended {
-    let mut command = weir(folder);
-    command.args(words);
-    Running::start(command).end()
-}
-
-/// These words are refused: exit status 2, nothing on standard output, and every one of `parts` in
-/// what is said.
-#[track_caller]
-fn expect_refused(folder: &Folder, words: &[&str], parts: &[&str]) {
-    let Ended { code, stdout, stderr } = attempt(folder, words);
-    assert_eq!(code, Some(2), "weir {words:?}: {stderr}");
-    assert_eq!(stdout, "", "weir {words:?}");
-    for part in parts {
-        assert!(stderr.contains(part), "weir {words:?} does not say {part:?} but {stderr}");
-    }
-}
 
 #[test]
 fn a_disk_that_cannot_be_is_refused_with_its_name_and_what_would_be_right() {

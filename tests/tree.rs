@@ -11,33 +11,9 @@ use std::path::{Path, PathBuf};
 
 use daemon::outside::leave_out;
 use daemon::program::{Ended, Noise, Running, program, run};
+use daemon::words::{expect_refused, told};
 use daemon::{Daemon, Folder, WEIR, weir};
 use serde_json::Value;
-
-/// Runs `weir` with these words to its end.
-#[track_caller]
-fn attempt(folder: &Folder, words: &[&str]) -> Ended {
-    let mut command = weir(folder);
-    command.args(words);
-    Running::start(command).end()
-}
-
-/// What it prints, when it succeeds.
-#[track_caller]
-fn told(folder: &Folder, words: &[&str]) -> String {
-    let Ended { code, stdout, stderr } = attempt(folder, words);
-    assert_eq!(code, Some(0), "weir {words:?}: {stderr}");
-    stdout
-}
-
-#[track_caller]
-fn expect_refused(folder: &Folder, words: &[&str], parts: &[&str]) {
-    let Ended { code, stdout, stderr } = attempt(folder, words);
-    assert_eq!((code, stdout.as_str()), (Some(2), ""), "weir {words:?}: {stderr}");
-    for part in parts {
-        assert!(stderr.contains(part), "weir {words:?} does not say {part:?} but {stderr}");
-    }
-}
 
 #[test]
 fn a_running_daemon_is_listed_read_and_written() {

@@ -6,6 +6,7 @@
 pub mod client;
 pub mod outside;
 pub mod program;
+pub mod words;
 
 use std::fs;
 use std::io::{BufRead, BufReader};

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{Read, Seek, SeekFrom};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -38,6 +39,8 @@ fn at_home(mut command: Command) -> Command {
     command.env("PATH", format!("{path}:/usr/sbin:/sbin")).stdin(Stdio::null());
     // Some leave files where they are started.
     command.current_dir(env!("CARGO_TARGET_TMPDIR"));
+    // Some end their whole process group when they fail, as fio does when one of its jobs fails.
+    command.process_group(0);
     command
 }
 

@@ -107,6 +107,19 @@ pub struct Tunable {
 }
 
 impl Tunable {
+    /// One that is read as 64 bits without a sign and clamped to its range, as those of `bfq` and
+    /// `cfq` are.
+    pub(crate) const fn clamped(
+        name: &'static str,
+        unit: Unit,
+        default: i128,
+        (least, most): (i128, i128),
+        meaning: &'static str,
+    ) -> Tunable {
+        let number = Number::Unsigned64;
+        Tunable { name, unit, default, least, most, number, strict: false, meaning }
+    }
+
     /// The number that `text` means in the tree: clamped where Linux clamps.
     ///
     /// # Errors

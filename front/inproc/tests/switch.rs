@@ -2,18 +2,21 @@
 //! switches schedulers, sets tunables and changes how many requests and hard queues there are.
 
 mod bed;
+#[path = "../../../host/live/tests/noted/mod.rs"]
+mod noted;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bed::seed;
+use noted::Noted;
 use weir::{
     Bio, Buf, Clock, Completion, Config, Data, Device, Disk, Op, QueueMode, Session, Source,
     Spread, Status,
 };
-use weir_bio::{Limits, Nanos, Prng};
+use weir_bio::{Limits, Prng};
 use weir_local::Ram;
-use weir_queue::{Batch, Done, Driver, DriverError, DriverQueue, Queues};
+use weir_queue::{Driver, DriverError, DriverQueue, Queues};
 
 /// Changes of each mode.
 const CHANGES: u64 = 1000;
@@ -62,36 +65,6 @@ impl Driver for Memory {
         }
         let inner = self.inner.open(index, depth)?;
         Ok(Box::new(Noted { inner, bit: 1 << index, used: Arc::clone(&self.used) }))
-    }
-}
-
-/// A hard queue that notes, by a bit for its index, that a request has come to it.
-struct Noted {
-    inner: Box<dyn DriverQueue>,
-    bit: u64,
-    used: Arc<AtomicU64>,
-}
-
-impl DriverQueue for Noted {
-    fn submit(&mut self, batch: &mut Batch<'_>, now: Nanos) {
-        self.used.fetch_or(self.bit, Ordering::Relaxed);
-        self.inner.submit(batch, now);
-    }
-
-    fn commit(&mut self, now: Nanos) {
-        self.inner.commit(now);
-    }
-
-    fn reap(&mut self, now: Nanos, done: &mut Done) {
-        self.inner.reap(now, done);
-    }
-
-    fn wake_at(&self) -> Option<Nanos> {
-        self.inner.wake_at()
-    }
-
-    fn in_flight(&self) -> usize {
-        self.inner.in_flight()
     }
 }
 

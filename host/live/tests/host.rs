@@ -1,17 +1,18 @@
 //! Reactors with real threads, devices and time.
 
+mod noted;
+
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use noted::Noted;
 use weir_bio::{Bio, Buf, Limits, Nanos, Status};
 use weir_live::{Clock, Handle, Host, Readiness, Seat, Service, Turn};
 use weir_local::{FaultPlan, Faulty, Null, Ram};
-use weir_queue::{
-    Batch, Config, Device, Done, Driver, DriverError, DriverQueue, QueueMode, Queues, Refused,
-};
+use weir_queue::{Config, Device, Driver, DriverError, DriverQueue, QueueMode, Queues, Refused};
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -164,36 +165,6 @@ impl Driver for Memory {
         }
         let inner = self.inner.open(index, depth)?;
         Ok(Box::new(Noted { inner, bit: 1 << index, used: Arc::clone(&self.used) }))
-    }
-}
-
-/// A hard queue that notes, by a bit for its index, that a request has come to it.
-struct Noted {
-    inner: Box<dyn DriverQueue>,
-    bit: u64,
-    used: Arc<AtomicU64>,
-}
-
-impl DriverQueue for Noted {
-    fn submit(&mut self, batch: &mut Batch<'_>, now: Nanos) {
-        self.used.fetch_or(self.bit, Ordering::Relaxed);
-        self.inner.submit(batch, now);
-    }
-
-    fn commit(&mut self, now: Nanos) {
-        self.inner.commit(now);
-    }
-
-    fn reap(&mut self, now: Nanos, done: &mut Done) {
-        self.inner.reap(now, done);
-    }
-
-    fn wake_at(&self) -> Option<Nanos> {
-        self.inner.wake_at()
-    }
-
-    fn in_flight(&self) -> usize {
-        self.inner.in_flight()
     }
 }
 

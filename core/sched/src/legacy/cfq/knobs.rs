@@ -1,7 +1,7 @@
 //! CFQ's tunables. Source of names, units, defaults and ranges: the bfq and cfq spec, section B10.
 
 use crate::nearest::BackSeek;
-use crate::tunable::{Number, Tunable, Tunables, Unit};
+use crate::tunable::{Tunable, Tunables, Unit};
 
 const MS: u64 = 1_000_000;
 const US: u64 = 1_000;
@@ -100,109 +100,127 @@ impl Tunables for Knobs {
 
 const MOST: i128 = u32::MAX as i128;
 
-const fn row(
-    name: &'static str,
-    unit: Unit,
-    default: i128,
-    range: (i128, i128),
-    meaning: &'static str,
-) -> Tunable {
-    let (least, most) = range;
-    let number = Number::Unsigned64;
-    Tunable { name, unit, default, least, most, number, strict: false, meaning }
-}
-
 /// The 17 files of `iosched/`. Pairs in ms and us are two views of one value.
 pub static TUNABLES: &[Tunable] = &[
-    row(
+    Tunable::clamped(
         "quantum",
         Unit::Requests,
         8,
         (1, MOST),
         "Most requests of one queue in flight while other queues are busy.",
     ),
-    row(
+    Tunable::clamped(
         "fifo_expire_sync",
         Unit::Milliseconds,
         125,
         (1, MOST),
         "Age from which the oldest read or sync write is served next within its queue.",
     ),
-    row(
+    Tunable::clamped(
         "fifo_expire_async",
         Unit::Milliseconds,
         250,
         (1, MOST),
         "Age from which the oldest async write is served next within its queue.",
     ),
-    row(
+    Tunable::clamped(
         "back_seek_max",
         Unit::Kib,
         16384,
         (0, MOST),
         "How far behind the head a request still counts as near.",
     ),
-    row(
+    Tunable::clamped(
         "back_seek_penalty",
         Unit::Factor,
         2,
         (1, MOST),
         "By what a distance backwards is multiplied against one forwards.",
     ),
-    row(
+    Tunable::clamped(
         "slice_sync",
         Unit::Milliseconds,
         100,
         (1, MOST),
         "Time slice of a sync queue at level 4; a fifth more or less for each level.",
     ),
-    row("slice_sync_us", Unit::Microseconds, 100_000, (1, MOST), "The same as slice_sync."),
-    row(
+    Tunable::clamped(
+        "slice_sync_us",
+        Unit::Microseconds,
+        100_000,
+        (1, MOST),
+        "The same as slice_sync.",
+    ),
+    Tunable::clamped(
         "slice_async",
         Unit::Milliseconds,
         40,
         (1, MOST),
         "Time slice of an async queue at level 4; a fifth more or less for each level.",
     ),
-    row("slice_async_us", Unit::Microseconds, 40_000, (1, MOST), "The same as slice_async."),
-    row(
+    Tunable::clamped(
+        "slice_async_us",
+        Unit::Microseconds,
+        40_000,
+        (1, MOST),
+        "The same as slice_async.",
+    ),
+    Tunable::clamped(
         "slice_async_rq",
         Unit::Requests,
         2,
         (1, MOST),
         "Async requests of one slice: twice this for each level up to 8.",
     ),
-    row(
+    Tunable::clamped(
         "slice_idle",
         Unit::Milliseconds,
         8,
         (0, MOST),
         "How long an empty sync queue is waited for; 0 at attach where seeks cost nothing.",
     ),
-    row("slice_idle_us", Unit::Microseconds, 8000, (0, MOST), "The same as slice_idle."),
-    row(
+    Tunable::clamped(
+        "slice_idle_us",
+        Unit::Microseconds,
+        8000,
+        (0, MOST),
+        "The same as slice_idle.",
+    ),
+    Tunable::clamped(
         "group_idle",
         Unit::Milliseconds,
         8,
         (0, MOST),
         "How long the only queue of a group is waited for, so that the group keeps its share.",
     ),
-    row("group_idle_us", Unit::Microseconds, 8000, (0, MOST), "The same as group_idle."),
-    row(
+    Tunable::clamped(
+        "group_idle_us",
+        Unit::Microseconds,
+        8000,
+        (0, MOST),
+        "The same as group_idle.",
+    ),
+    Tunable::clamped(
         "low_latency",
         Unit::Flag,
         1,
         (0, 1),
         "Shorten slices so that every queue comes by within target_latency; hold async back.",
     ),
-    row(
+    Tunable::clamped(
         "target_latency",
         Unit::Milliseconds,
         300,
         (1, MOST),
         "Time in which each queue of a class is to be served once.",
     ),
-    row("target_latency_us", Unit::Microseconds, 300_000, (1, MOST), "The same as target_latency."),
+    Tunable::clamped(
+        "target_latency_us",
+        Unit::Microseconds,
+        300_000,
+        (1, MOST),
+        "The same as target_latency.",
+    ),
 ];
 
 #[cfg(test)]

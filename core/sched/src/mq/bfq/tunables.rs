@@ -1,97 +1,78 @@
 //! The tunables of `bfq`: names, units, defaults and ranges of Linux. Source: the BFQ spec, A16.
 
-use crate::tunable::{Number, Tunable, Tunables, Unit};
+use crate::tunable::{Tunable, Tunables, Unit};
 
 use super::Bfq;
 
 const MS: u64 = 1_000_000;
 const INT_MAX: i128 = i32::MAX as i128;
 
-const fn row(
-    name: &'static str,
-    unit: Unit,
-    default: i128,
-    range: (i128, i128),
-    meaning: &'static str,
-) -> Tunable {
-    Tunable {
-        name,
-        unit,
-        default,
-        least: range.0,
-        most: range.1,
-        number: Number::Unsigned64,
-        strict: false,
-        meaning,
-    }
-}
-
 /// Every tunable of `bfq`, in alphabetical order as the directory lists them.
 pub static TUNABLES: &[Tunable] = &[
-    row(
+    Tunable::clamped(
         "back_seek_max",
         Unit::Kib,
         16_384,
         (0, INT_MAX),
         "How far behind the head a request may lie to be considered like one ahead.",
     ),
-    row(
+    Tunable::clamped(
         "back_seek_penalty",
         Unit::Factor,
         2,
         (1, INT_MAX),
         "How much farther a request behind the head counts than one ahead.",
     ),
-    row(
+    Tunable::clamped(
         "fifo_expire_async",
         Unit::Milliseconds,
         250,
         (1, INT_MAX),
         "Age at which an async request is served before nearer ones of its queue.",
     ),
-    row(
+    Tunable::clamped(
         "fifo_expire_sync",
         Unit::Milliseconds,
         125,
         (1, INT_MAX),
         "Age at which a sync request is served before nearer ones of its queue.",
     ),
-    row(
+    Tunable::clamped(
         "low_latency",
         Unit::Flag,
         1,
         (0, 1),
         "Raises the weight of interactive and soft real-time processes.",
     ),
-    row(
+    Tunable::clamped(
         "max_budget",
         Unit::Sectors,
         0,
         (0, INT_MAX),
         "The most a queue is served at a time; 0 derives it from the device's peak rate.",
     ),
-    row(
+    Tunable::clamped(
         "slice_idle",
         Unit::Milliseconds,
         8,
         (0, INT_MAX),
         "How long the device is kept idle for the next request of a queue; 0 never idles.",
     ),
-    row(
+    Tunable::clamped(
         "slice_idle_us",
         Unit::Microseconds,
         8000,
         (0, u32::MAX as i128),
         "The same as slice_idle, in microseconds.",
     ),
-    row(
+    Tunable::clamped(
         "strict_guarantees",
         Unit::Flag,
         0,
         (0, 1),
         "Always idles, and lets the device have one request at a time.",
     ),
-    row(
+    Tunable::clamped(
         "timeout_sync",
         Unit::Milliseconds,
         124,
