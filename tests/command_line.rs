@@ -96,7 +96,7 @@ fn a_value_of_bench_is_refused_with_its_name_and_its_bound() {
         (&["--runtime", "0"], &["'0'", "--runtime", "1ms..=2592000s"]),
         (&["--runtime", "0s"], &["'0s'", "--runtime", "1ms..=2592000s"]),
         (&["--runtime", "-1s"], &["'-1s'", "--runtime", "as in 10s"]),
-        (&["--runtime", "1h"], &["1h", "--runtime", "as in 10s"]),
+        (&["--runtime", "1y"], &["1y", "--runtime", "as in 10s"]),
         (&["--runtime", "9999999s"], &["'9999999s'", "--runtime", "2592000s"]),
         (&["--runtime", "99999999999s"], &["--runtime", "above 18446744073 s"]),
         (&["--ramp-time", "9999999s"], &["'9999999s'", "--ramp-time", "0ns..=2592000s"]),
