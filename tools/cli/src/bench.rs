@@ -242,7 +242,7 @@ impl Workload {
             Ok(Checked { commits, in_log, checkpointed, blocks }) => {
                 println!(
                     "{commits} acknowledged commits found: {in_log} in the redo log, \
-                     {checkpointed} below its checkpoint; {blocks} data blocks hold what they should"
+                     {checkpointed} below its checkpoint; {blocks} data blocks hold them"
                 );
                 Ok(())
             }
