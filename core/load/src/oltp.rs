@@ -2,8 +2,8 @@
 //! some, and commit through a redo log; dirty blocks are written behind their backs.
 //!
 //! One [`Instance`] is a database of its own: its sessions, its log writer, its database writer,
-//! its part of the data and of the redo log. Write-ahead: a data block is written when the redo of its
-//! change is durable, and redo is overwritten when the blocks of its changes are.
+//! its part of the data and of the redo log. Write-ahead: a data block is written when the redo of
+//! its change is durable, and redo is overwritten when the blocks of its changes are.
 //!
 //! Sizes: 8 KiB blocks, 25 % updates and light redo as in Dell's report on Oracle over scsi-mq;
 //! 8 blocks an execution and the hot set are choices of this preset.

@@ -241,15 +241,9 @@ impl Opened {
         let profiles: Vec<_> = profiles.collect();
         if let Some(mut file) = request.commits {
             use std::io::Write;
-            for profile in &profiles {
-                let Profile { run, instance, data, redo, .. } = profile;
-                writeln!(
-                    file,
-                    "run {run} instance {instance} data {}+{} redo {}+{}",
-                    data.offset, data.bytes, redo.offset, redo.bytes
-                )
-                .map_err(|error| format!("the file of commits: {error}"))?;
-            }
+            // In one piece: whoever reads it meanwhile finds whole lines.
+            let lines: String = profiles.iter().map(heading).collect();
+            file.write_all(lines.as_bytes()).map_err(|e| format!("the file of commits: {e}"))?;
         }
         Ok(Load::Oltp { name: String::from("oltp"), profiles, data, redo })
     }
@@ -319,6 +313,15 @@ fn job_json(job: &Job, device: &Device) -> Value {
     }
     told["random_distribution"] = job.distribution.to_string().into();
     told
+}
+
+/// What the file of commits says of an instance before any of its commits.
+fn heading(profile: &Profile) -> String {
+    let Profile { run, instance, data, redo, .. } = profile;
+    format!(
+        "run {run} instance {instance} data {}+{} redo {}+{}\n",
+        data.offset, data.bytes, redo.offset, redo.bytes
+    )
 }
 
 /// Every I/O under way has a buffer, and a machine out of memory ends programs at will.

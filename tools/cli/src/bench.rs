@@ -138,13 +138,8 @@ impl Workload {
             asked.notes.iter().for_each(|note| eprintln!("weir: {note}"));
         }
         let interrupted = Arc::new(AtomicBool::new(false));
-        for act in [
-            // The first asks for an end, a second one does not wait for it.
-            signal_hook::flag::register_conditional_default(SIGINT, Arc::clone(&interrupted)),
-            signal_hook::flag::register(SIGINT, Arc::clone(&interrupted)),
-        ] {
-            act.map_err(|e| Failure::Bad(format!("SIGINT: {e}")))?;
-        }
+        signal_hook::flag::register(SIGINT, Arc::clone(&interrupted))
+            .map_err(|e| Failure::Bad(format!("SIGINT: {e}")))?;
         let commits = self.oltp.commits.as_deref().map(append).transpose()?;
         let (started, told) = (SystemTime::now(), Told::new(self.quiet));
         let conducted = conduct(&Request {
@@ -242,7 +237,7 @@ impl Workload {
             Ok(Checked { commits, in_log, checkpointed, blocks }) => {
                 println!(
                     "{commits} acknowledged commits found: {in_log} in the redo log, \
-                     {checkpointed} below its checkpoint; {blocks} data blocks hold what they should"
+                     {checkpointed} below its checkpoint; {blocks} data blocks hold them"
                 );
                 Ok(())
             }
