@@ -12,6 +12,7 @@ mod descriptors;
 mod reach;
 mod reload;
 mod replay;
+mod report;
 mod schedulers;
 mod serve;
 mod tree;
@@ -44,6 +45,7 @@ enum Command {
     Udev(udev::Udev),
     Bench(bench::Bench),
     Replay(replay::Replay),
+    Report(report::Report),
     Man(completion::Man),
 }
 
@@ -92,6 +94,7 @@ fn main() -> ExitCode {
         Command::Udev(udev) => udev.run(),
         Command::Bench(bench) => bench.run(),
         Command::Replay(replay) => replay.run(),
+        Command::Report(report) => report.run(),
         Command::Man(man) => man.run(),
     };
     match outcome {
