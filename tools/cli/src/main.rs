@@ -9,12 +9,14 @@ mod bench;
 mod clients;
 mod completion;
 mod descriptors;
+mod iostat;
 mod reach;
 mod reload;
 mod replay;
 mod report;
 mod schedulers;
 mod serve;
+mod top;
 mod tree;
 mod udev;
 mod values;
@@ -41,6 +43,8 @@ enum Command {
     Ls(tree::Ls),
     Get(tree::Get),
     Set(tree::Set),
+    Iostat(iostat::Iostat),
+    Top(top::Top),
     Schedulers(schedulers::Schedulers),
     Udev(udev::Udev),
     Bench(bench::Bench),
@@ -50,6 +54,7 @@ enum Command {
 }
 
 /// Why a command ends without success.
+#[derive(Debug)]
 pub(crate) enum Failure {
     /// The answer is no.
     No(String),
@@ -90,6 +95,8 @@ fn main() -> ExitCode {
         Command::Ls(ls) => ls.run(),
         Command::Get(get) => get.run(),
         Command::Set(set) => set.run(),
+        Command::Iostat(iostat) => iostat.run(),
+        Command::Top(top) => top.run(),
         Command::Schedulers(schedulers) => schedulers.run(),
         Command::Udev(udev) => udev.run(),
         Command::Bench(bench) => bench.run(),

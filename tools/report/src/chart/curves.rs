@@ -90,7 +90,7 @@ pub(crate) fn series(
     let x = Axis::linear(samples().map(|point| point.0).chain([0.0]), true, (LEFT, WIDTH))?;
     ordinates(&mut svg, &y, show);
     for tick in x.ticks(5) {
-        let name = format!("{} s", crate::numbers::count(tick));
+        let name = time(tick * 1e9);
         svg.text((x.at(tick).min(WIDTH - 14.0), bottom + 15.0), Anchor::Middle, "a", &name);
     }
     for (variant, points) in all.iter().enumerate() {
