@@ -79,16 +79,16 @@ fn iostat_ends_with_its_daemon_and_with_its_reader() {
 
 const BEFORE: &str = "\
  259 0 wsa 1000 20 80000 500 2000 300 640000 9000 3 4000 9600 10 2 5000 40 7 100
- 259 1 wsb 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0
+ 259 1 wsb 5 1 40 3 6 2 48 9 0 4 12 0 0 0 0 1 2
  259 2 wsc 77 1 9999 33 5 0 40 3 0 50 36 0 0 0 0 1 2
 ";
 const AFTER: &str = "\
  259 0 wsa 1503 25 120008 907 2611 457 840000 19003 5 6007 19900 17 4 9000 91 13 403
- 259 1 wsb 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0
+ 259 1 wsb 5 1 40 3 6 2 48 9 0 4 12 0 0 0 0 1 2
  259 2 wsc 1000077 1 8009999 5000033 5 0 40 3 31 10040 5000036 0 0 0 0 1 2
 ";
 
-/// The real iostat over two readings 10 s apart: `/sys/block` and `/proc/uptime` are files of ours
+/// The real iostat over two readings 10 s apart (it leaves out disks that were never used): `/sys/block` and `/proc/uptime` are files of ours
 /// in a mount namespace of its own, and its alarm is rung by hand.
 const REAL: &str = r#"
 set -eu
@@ -135,7 +135,8 @@ fn our_columns_are_those_of_the_real_iostat() {
     fs::write(near("uptime.after"), "110.00 55.00\n").expect("a file");
     fs::write(near("uptime"), "100.00 50.00\n").expect("a file");
     let path = folder.path().display().to_string();
-    let real = run("unshare", &["--mount", "--map-root-user", "bash", "-c", REAL, "real", &path]);
+    let own = ["--mount", "--map-root-user", "--pid", "--fork", "--kill-child"];
+    let real = run("unshare", &[&own[..], &["bash", "-c", REAL, "real", &path]].concat());
     let before = parse(BEFORE).expect("diskstats");
     let mut ours = Vec::new();
     for columns in [&EXTENDED[..], &SHORT[..]] {

@@ -15,7 +15,8 @@ const STYLE: &str = include_str!("page.css");
 pub(crate) fn write(page: &Page, documents: &[Document]) -> Result<String, Error> {
     let template = |error: minijinja::Error| Error::Template(error.to_string());
     let mut environment = Environment::new();
-    // Everything is escaped but what says otherwise in the template: style and charts.
+    // Everything is escaped but what says otherwise in the template: style, charts, and links that
+    // are base64.
     environment.set_auto_escape_callback(|_| AutoEscape::Html);
     let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
     environment.set_syntax(syntax.map_err(template)?);

@@ -62,7 +62,8 @@ fn a_comparison_has_its_verdicts_first_and_then_charts_and_tables() {
         "Example CPU 3000",
         "The published figures: SLOB on a PowerMax",
     ] {
-        assert!(page.replace('\u{a0}', " ").contains(words), "{words:?} is not there");
+        let page = page.replace('\u{a0}', " ").replace("&#x2f;", "/");
+        assert!(page.contains(words), "{words:?} is not there");
     }
     assert!(page.contains("186,214 (320 processes)") && page.contains("ours: mq"));
 }
@@ -133,7 +134,12 @@ fn text_from_documents_is_text_in_the_page() {
     let page = html(&documents).expect("a page");
     assert!(page.contains("&lt;script&gt;"), "it is there, as text");
     assert_eq!(count(&page, "script"), 0);
-    assert!(!markdown(&documents).expect("Markdown").contains("<script"));
+    // In a fence nothing has a meaning, so what stands there is as it was given.
+    let mut fenced = false;
+    for line in markdown(&documents).expect("Markdown").lines() {
+        fenced ^= line.starts_with("```");
+        assert!(fenced || !line.contains("<script"), "{line}");
+    }
 }
 
 #[test]
