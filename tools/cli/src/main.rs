@@ -9,11 +9,14 @@ mod bench;
 mod clients;
 mod completion;
 mod descriptors;
+mod iostat;
 mod reach;
 mod reload;
 mod replay;
+mod report;
 mod schedulers;
 mod serve;
+mod top;
 mod tree;
 mod udev;
 mod values;
@@ -40,14 +43,18 @@ enum Command {
     Ls(tree::Ls),
     Get(tree::Get),
     Set(tree::Set),
+    Iostat(iostat::Iostat),
+    Top(top::Top),
     Schedulers(schedulers::Schedulers),
     Udev(udev::Udev),
     Bench(bench::Bench),
     Replay(replay::Replay),
+    Report(report::Report),
     Man(completion::Man),
 }
 
 /// Why a command ends without success.
+#[derive(Debug)]
 pub(crate) enum Failure {
     /// The answer is no.
     No(String),
@@ -88,10 +95,13 @@ fn main() -> ExitCode {
         Command::Ls(ls) => ls.run(),
         Command::Get(get) => get.run(),
         Command::Set(set) => set.run(),
+        Command::Iostat(iostat) => iostat.run(),
+        Command::Top(top) => top.run(),
         Command::Schedulers(schedulers) => schedulers.run(),
         Command::Udev(udev) => udev.run(),
         Command::Bench(bench) => bench.run(),
         Command::Replay(replay) => replay.run(),
+        Command::Report(report) => report.run(),
         Command::Man(man) => man.run(),
     };
     match outcome {
