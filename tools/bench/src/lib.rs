@@ -6,6 +6,7 @@
 #![deny(unsafe_code)]
 
 pub mod alloc;
+pub mod compare;
 pub mod core;
 pub mod cpu;
 pub mod job;
