@@ -1,14 +1,16 @@
 //! `weir bench`: a workload on a target; `weir bench core`: the layer's own cost.
 
 use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::json;
 use weir::units::parse_size;
 use weir::{QueueMode, Spread, Target};
-use weir_bench::{core, job, outcome, shared};
+use weir_bench::{compare, core, job, outcome, shared};
 use weir_load::{Access, Direction, Job};
+use weir_report::document::{BenchDocument, Environment};
 
 use crate::values::{RAMP_TIME, RUNTIME, time, whole};
 use crate::{Failure, completion};
@@ -71,6 +73,9 @@ struct Workload {
     /// One JSON document on standard output and nothing else.
     #[arg(long)]
     json: bool,
+    /// Where the result is saved, with the circumstances, for `weir compare` and reports.
+    #[arg(long, value_name = "FILE")]
+    save: Option<PathBuf>,
     /// No progress on standard error.
     #[arg(long)]
     quiet: bool,
@@ -276,6 +281,9 @@ impl Workload {
             "offset": self.offset, "fsync": self.fsync,
         });
         let outcome = outcome::Outcome::new(text, device_options, job, options, measured);
+        if let Some(path) = &self.save {
+            save(path, &outcome, measured)?;
+        }
         if self.json {
             print_json(&outcome)?;
         } else {
@@ -286,6 +294,29 @@ impl Workload {
             None => Ok(()),
         }
     }
+}
+
+/// Writes the bench document.
+fn save(path: &Path, outcome: &outcome::Outcome, measured: &job::Measured) -> Result<(), Failure> {
+    let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let bench = serde_json::to_value(outcome).and_then(serde_json::from_value);
+    let document = BenchDocument {
+        bench: bench.map_err(|error| format!("{}: {error}", path.display()))?,
+        command: std::env::args().collect(),
+        environment: Environment {
+            cpus: std::thread::available_parallelism().map_or(0, |cpus| cpus.get() as u32),
+            kernel: String::from(kernel.trim()),
+            weir: String::from(outcome.weir),
+            started_at: compare::now_utc(),
+            ..Environment::default()
+        },
+        partial: measured.first_error.is_some(),
+        failure: measured.first_error.clone(),
+        ..BenchDocument::default()
+    };
+    let text = serde_json::to_vec(&document).map_err(|error| error.to_string())?;
+    std::fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()))?;
+    Ok(())
 }
 
 /// I/Os that `weir bench core` submits together if nobody says otherwise.

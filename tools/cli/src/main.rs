@@ -7,6 +7,7 @@
 mod activation;
 mod bench;
 mod clients;
+mod compare;
 mod completion;
 mod descriptors;
 mod reach;
@@ -43,6 +44,7 @@ enum Command {
     Schedulers(schedulers::Schedulers),
     Udev(udev::Udev),
     Bench(bench::Bench),
+    Compare(compare::Compare),
     Replay(replay::Replay),
     Man(completion::Man),
 }
@@ -91,6 +93,7 @@ fn main() -> ExitCode {
         Command::Schedulers(schedulers) => schedulers.run(),
         Command::Udev(udev) => udev.run(),
         Command::Bench(bench) => bench.run(),
+        Command::Compare(compare) => compare.run(),
         Command::Replay(replay) => replay.run(),
         Command::Man(man) => man.run(),
     };
