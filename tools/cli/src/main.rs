@@ -13,6 +13,7 @@ mod descriptors;
 mod reach;
 mod reload;
 mod replay;
+mod report;
 mod schedulers;
 mod serve;
 mod tree;
@@ -46,6 +47,7 @@ enum Command {
     Bench(bench::Bench),
     Compare(compare::Compare),
     Replay(replay::Replay),
+    Report(report::Report),
     Man(completion::Man),
 }
 
@@ -95,6 +97,7 @@ fn main() -> ExitCode {
         Command::Bench(bench) => bench.run(),
         Command::Compare(compare) => compare.run(),
         Command::Replay(replay) => replay.run(),
+        Command::Report(report) => report.run(),
         Command::Man(man) => man.run(),
     };
     match outcome {

@@ -20,6 +20,8 @@ pub enum Document {
     Compare(Box<CompareDocument>),
     /// A comparison for each of several values.
     Sweep(Box<SweepDocument>),
+    /// What a running daemon's disks did.
+    Iostat(Box<IostatDocument>),
 }
 
 impl<'de> Deserialize<'de> for Document {
@@ -30,15 +32,18 @@ impl<'de> Deserialize<'de> for Document {
             Some("bench") => serde_json::from_value(value).map(Document::Bench),
             Some("compare") => serde_json::from_value(value).map(Document::Compare),
             Some("sweep") => serde_json::from_value(value).map(Document::Sweep),
+            Some("iostat") => serde_json::from_value(value).map(Document::Iostat),
             Some(other) => {
-                let what = format!("kind={other:?} is none of bench, compare, sweep");
+                let what = format!("kind={other:?} is none of {KINDS}");
                 return Err(D::Error::custom(what));
             }
-            None => return Err(D::Error::custom("kind is missing: bench, compare or sweep")),
+            None => return Err(D::Error::custom(format!("kind is missing: one of {KINDS}"))),
         };
         read.map_err(|error| D::Error::custom(format!("{}: {error}", kind.unwrap_or_default())))
     }
 }
+
+const KINDS: &str = "bench, compare, sweep, iostat";
 
 /// What `weir bench --save` writes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -400,13 +405,63 @@ pub struct Point {
     pub document: CompareDocument,
 }
 
+/// What `weir iostat --json` prints.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct IostatDocument {
+    /// Always `iostat`.
+    pub kind: IostatKind,
+    /// The reports, in the order in which they were made.
+    pub reports: Vec<IostatReport>,
+}
+
+/// The kind of an [`IostatDocument`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum IostatKind {
+    /// The only one.
+    #[default]
+    Iostat,
+}
+
+/// What disks did in one interval.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct IostatReport {
+    /// Whether it is the average over all time since the daemon started.
+    pub since_start: bool,
+    /// The interval, seconds.
+    pub interval_s: f64,
+    /// Each disk.
+    pub disks: Vec<IostatDisk>,
+}
+
+/// What one disk did in one interval.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct IostatDisk {
+    /// Its name.
+    pub name: String,
+    /// The columns by the names of `iostat -x`, as `r/s`, in its units.
+    pub columns: Map<String, Value>,
+}
+
+impl IostatDocument {
+    /// Seconds of the intervals after the average since the start.
+    #[must_use]
+    pub fn seconds(&self) -> f64 {
+        let intervals = self.reports.iter().filter(|report| !report.since_start);
+        intervals.map(|report| report.interval_s).sum()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn the_kind_says_which_document_it_is_and_an_empty_one_is_read() {
-        for kind in ["bench", "compare", "sweep"] {
+        for kind in ["bench", "compare", "sweep", "iostat"] {
             let text = format!(r#"{{"kind":"{kind}","nobody":"knows this"}}"#);
             let document: Document = serde_json::from_str(&text).expect("a document");
             let again = serde_json::to_value(&document).expect("JSON");
@@ -419,7 +474,7 @@ mod tests {
     fn a_document_of_no_known_kind_is_refused_by_name() {
         let read = |text| serde_json::from_str::<Document>(text).map_err(|e| e.to_string());
         let unknown = read(r#"{"kind":"poem"}"#).expect_err("no such kind");
-        assert!(unknown.contains("kind=\"poem\" is none of bench, compare, sweep"), "{unknown}");
+        assert!(unknown.contains("kind=\"poem\" is none of bench, compare"), "{unknown}");
         let missing = read(r#"{"bench":{}}"#).expect_err("no kind");
         assert!(missing.contains("kind is missing"), "{missing}");
         let wrong = read(r#"{"kind":"bench","bench":{"ios":"many"}}"#).expect_err("no number");
