@@ -98,6 +98,7 @@ fn every_run_is_saved_and_the_same_seed_gives_the_same_order() {
         let ended = compare(&folder, &[&words[..], &SHORT[2..], &also].concat());
         assert!(matches!(ended.code, Some(0 | 1)), "{ended:?}");
         assert!(ended.stdout.contains("b / a"), "{}", ended.stdout);
+        assert!(ended.stdout.contains("report: weir-data/compare.html"), "{}", ended.stdout);
         let saved = json(&fs::read_to_string(folder.near(name)).expect("it is saved"));
         assert_eq!((&saved["kind"], &saved["target"]), (&"compare".into(), &"null:1GiB".into()));
         let runs = saved["runs"].as_array().expect("runs").clone();
@@ -126,7 +127,7 @@ fn a_sweep_has_a_comparison_for_each_value() {
         ("threads=1,2", "/job/numjobs"),
         ("nr_requests=64,128", "/options/nr_requests"),
     ] {
-        let also = ["--sweep", sweep, "--json", "--save", "sweep.json"];
+        let also = ["--sweep", sweep, "--json", "--save", "sweep.json", "--report", "sweep.html"];
         let ended = compare(&folder, &[&words[..], &SHORT, &also].concat());
         assert!(matches!(ended.code, Some(0 | 1)), "{ended:?}");
         let (name, values) = sweep.split_once('=').expect("a sweep");
@@ -140,6 +141,8 @@ fn a_sweep_has_a_comparison_for_each_value() {
         }
         assert_eq!(points.len(), 2);
         assert_eq!(json(&ended.stdout)["sweep"], name);
+        let page = fs::read_to_string(folder.near("sweep.html")).expect("a report");
+        assert!(page.contains(name) && !folder.near("weir-data").exists());
     }
 }
 
@@ -195,6 +198,7 @@ fn what_was_measured_before_a_failure_is_kept_and_marked() {
         assert!(saved["compare"]["environment"]["failure"].as_str().is_some());
         assert_eq!(saved["runs"][0]["variant"], "a");
         assert!(ended.stdout.contains("partial: variant b"), "{}", ended.stdout);
+        assert!(folder.near("weir-data/compare.html").exists());
     }
 }
 

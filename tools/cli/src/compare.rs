@@ -13,10 +13,10 @@ use clap::Args;
 use weir::Target;
 use weir::target::Backing;
 use weir_bench::compare::{Compared, Plan, Program, Switch, Variant, kernel};
-use weir_report::document::{Document, Point, SweepDocument};
+use weir_report::document::{CompareDocument, Document, Point, SweepDocument};
 
-use crate::Failure;
 use crate::values::{RAMP_TIME, RUNTIME, time, whole};
+use crate::{Failure, report};
 use flags::{JobFlags, Sweep, VariantFlags};
 
 /// The target where none is given.
@@ -26,6 +26,8 @@ const JOB: [&str; 10] =
     ["--rw", "randrw", "--rwmixread", "75", "--bs", "8k", "--iodepth", "16", "--numjobs", "2"];
 /// Where results go.
 const FOLDER: &str = "weir-data";
+/// The report there.
+const PAGE: &str = "compare.html";
 
 /// Runs the same job on two or more variants in turn and says whether they differ.
 ///
@@ -69,6 +71,15 @@ pub(crate) struct Compare {
     /// Where every run is saved as JSON; ./weir-data/compare-<UTC time>.json if not given.
     #[arg(long, value_name = "FILE")]
     save: Option<PathBuf>,
+    /// Where the report is written; ./weir-data/compare.html if not given.
+    #[arg(long, value_name = "FILE.html")]
+    report: Option<PathBuf>,
+    /// Write words and tables as Markdown to this file.
+    #[arg(long, value_name = "FILE")]
+    markdown: Option<PathBuf>,
+    /// Write the figures of every run as CSV to this file.
+    #[arg(long, value_name = "FILE")]
+    csv: Option<PathBuf>,
     /// Put back the scheduler that a killed comparison left switched, from the file it wrote.
     #[arg(long, value_name = "FILE", exclusive = true)]
     put_back: Option<PathBuf>,
@@ -136,10 +147,10 @@ impl Compare {
         compared
     }
 
-    /// Prints, saves, and says how it ended.
+    /// Saves, prints, draws, and says how it ended.
     fn end(
         &self,
-        done: Vec<(String, weir_report::document::CompareDocument)>,
+        done: Vec<(String, CompareDocument)>,
         stopped: Option<String>,
     ) -> Result<(), Failure> {
         let measured = done.iter().any(|(_, document)| !document.runs.is_empty());
@@ -147,26 +158,15 @@ impl Compare {
             return Err(Failure::Bad(why));
         }
         let differences: usize = done.iter().map(|(_, d)| output::differences(&d.compare)).sum();
-        let started = done.first().map(|(_, document)| document.started_at.clone());
+        let started = done.first().map(|(_, document)| document.started_at.replace(':', ""));
         if !self.json {
             for (value, document) in &done {
                 output::print(self.sweep.as_ref().map(|sweep| (&sweep.name, value)), document);
             }
         }
-        let document = match &self.sweep {
-            None => done.into_iter().next().map(|(_, d)| Document::Compare(Box::new(d))),
-            Some(sweep) => {
-                let point = |(value, document)| Point { value, document };
-                let points = done.into_iter().map(point).collect();
-                let name = sweep.name.clone();
-                let sweep = SweepDocument { name, points, ..SweepDocument::default() };
-                Some(Document::Sweep(Box::new(sweep)))
-            }
-        };
-        let document = document.ok_or_else(|| String::from("nothing was compared"))?;
+        let document = self.document(done).ok_or("nothing was compared")?;
         let saved = self.save.clone().unwrap_or_else(|| {
-            let started = started.unwrap_or_default().replace(':', "");
-            Path::new(FOLDER).join(format!("compare-{started}.json"))
+            Path::new(FOLDER).join(format!("compare-{}.json", started.unwrap_or_default()))
         });
         output::save(&saved, &document)?;
         if self.json {
@@ -174,6 +174,7 @@ impl Compare {
         } else {
             println!("every run: {}", saved.display());
         }
+        self.draw(document)?;
         match stopped {
             Some(why) => {
                 let kept = format!("{why}; what was measured is in {}", saved.display());
@@ -184,6 +185,31 @@ impl Compare {
             }
             None => Ok(()),
         }
+    }
+
+    /// All that was compared as one document; none if nothing was.
+    fn document(&self, done: Vec<(String, CompareDocument)>) -> Option<Document> {
+        let Some(sweep) = &self.sweep else {
+            return done.into_iter().next().map(|(_, d)| Document::Compare(Box::new(d)));
+        };
+        let points = done.into_iter().map(|(value, document)| Point { value, document }).collect();
+        let name = sweep.name.clone();
+        let sweep = SweepDocument { name, points, ..SweepDocument::default() };
+        Some(Document::Sweep(Box::new(sweep)))
+    }
+
+    fn draw(&self, document: Document) -> Result<(), Failure> {
+        let (words, table) = (self.markdown.as_deref(), self.csv.as_deref());
+        let page = self.report.clone().unwrap_or_else(|| {
+            // Beside what is saved there by default, which may have been saved elsewhere.
+            let _ = std::fs::create_dir_all(FOLDER);
+            Path::new(FOLDER).join(PAGE)
+        });
+        report::write(&[document], Some(&page), words, table)?;
+        if !self.json {
+            println!("report: {}", page.display());
+        }
+        Ok(())
     }
 
     fn target(&self) -> &str {

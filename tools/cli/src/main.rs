@@ -65,6 +65,12 @@ impl From<weir::Error> for Failure {
     }
 }
 
+impl From<&str> for Failure {
+    fn from(text: &str) -> Failure {
+        Failure::Bad(String::from(text))
+    }
+}
+
 impl From<String> for Failure {
     fn from(text: String) -> Failure {
         Failure::Bad(text)

@@ -248,7 +248,9 @@ impl<S: Stage> Session<'_, S> {
                 let why = format!("variant {name}, round {round}: {why}");
                 if let Some(document) = measured {
                     let voided = Some(format!("failed: {why}"));
-                    let (variant, document) = (String::from(name), *document);
+                    let failure = document.failure.clone().or_else(|| Some(why.clone()));
+                    let document = BenchDocument { partial: true, failure, ..*document };
+                    let variant = String::from(name);
                     self.taken.runs.push(Run { variant, round, voided, document });
                 }
                 why

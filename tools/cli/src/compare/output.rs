@@ -84,7 +84,7 @@ pub(super) fn print_json(document: &Document) -> Result<(), Failure> {
             let points = sweep.points.iter().map(compared).collect();
             serde_json::to_string_pretty(&Swept { sweep: sweep.name.clone(), points })
         }
-        Document::Bench(bench) => serde_json::to_string_pretty(&bench.bench),
+        other @ (Document::Bench(_) | Document::Iostat(_)) => serde_json::to_string_pretty(other),
     };
     println!("{}", text.map_err(|error| error.to_string())?);
     Ok(())
