@@ -174,8 +174,8 @@ struct Machine<'a> {
 }
 
 impl Stage for Machine<'_> {
-    fn control(&mut self, calm_ns: Option<f64>) -> Reading {
-        self.control.read(calm_ns)
+    fn control(&mut self, usual_ns: Option<f64>) -> Reading {
+        self.control.read(usual_ns)
     }
 
     fn run(&mut self, variant: usize, round: u32, seed: u64) -> Result<BenchDocument, Stop> {

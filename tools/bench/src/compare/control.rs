@@ -1,22 +1,23 @@
 //! The control: work of a fixed size, and what the hypervisor keeps, around every run.
 //!
-//! The work is arithmetic and memory, on every CPU at once, and takes some milliseconds: long
-//! enough to meet a build or a neighbour that goes on, short enough to cost a comparison nothing.
+//! The work is arithmetic and memory, on every CPU at once, and takes some 25 ms: long enough to meet
+//! a build or a neighbour that goes on, short enough to cost a comparison nothing.
 
 use std::time::{Duration, Instant};
 
 use super::rounds::Reading;
 use crate::cpu::pin;
 
-/// Times the work is done; the shortest counts, so that an interrupt does not.
-const TIMES: u32 = 5;
+/// Times the work is done; the shortest counts, so that an interrupt does not. On a virtual machine
+/// whose neighbours come and go, five times would tell more of the moment than of the seconds.
+const TIMES: u32 = 16;
 /// Rounds of arithmetic, some 1 ms.
 const SUMS: u64 = 200_000;
 /// Memory walked through, bytes: more than the caches next to a core hold.
 const MEMORY: usize = 4 << 20;
 /// CPUs that work; more would tell nothing else.
 const CPUS_MOST: usize = 8;
-/// How much longer than when it was calm it may take before a run is waited with, how long a run is
+/// How much longer than usual it may take before a run is waited with, how long a run is
 /// waited with, and how long between two looks.
 const CALM: f64 = 1.05;
 const WAIT: Duration = Duration::from_secs(1);
@@ -39,12 +40,12 @@ impl Host {
         Host { memory: memory.collect(), patience }
     }
 
-    /// How the machine does. With `calm_ns`, waits a little until it does as well as that.
+    /// How the machine does. With `usual_ns`, waits a little until it does as well as that.
     #[must_use]
-    pub fn read(&mut self, calm_ns: Option<f64>) -> Reading {
+    pub fn read(&mut self, usual_ns: Option<f64>) -> Reading {
         let mut control_ns = self.work();
         let mut wait = self.patience.min(WAIT);
-        while calm_ns.is_some_and(|calm| control_ns > calm * CALM) && !wait.is_zero() {
+        while usual_ns.is_some_and(|usual| control_ns > usual * CALM) && !wait.is_zero() {
             let pause = wait.min(BETWEEN);
             std::thread::sleep(pause);
             (wait, self.patience) = (wait - pause, self.patience - pause);

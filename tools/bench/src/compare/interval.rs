@@ -40,8 +40,8 @@ fn standard_error(values: &[f64]) -> f64 {
     (squares / (count - 1.0) / count).sqrt()
 }
 
-/// The interval of a mean that holds it with probability `level` where values are normal: Student's.
-/// `None` for fewer than two values.
+/// The interval of a mean that holds it with probability `level` where values are normal:
+/// Student's. `None` for fewer than two values.
 #[must_use]
 pub fn student(values: &[f64], level: f64) -> Option<[f64; 2]> {
     let freedom = values.len().checked_sub(1).filter(|freedom| *freedom > 0)?;

@@ -5,10 +5,15 @@
 
 use weir_report::document::Sample;
 
-/// How much longer the control may take than at the best moment of its block, and how much of the
-/// CPUs the host may keep for others, before a run is disturbed: 10 %, the repository's rule for
-/// anything measured.
+/// How much longer the control may take than usual, and how much of the CPUs the host may keep for
+/// others, before a run is disturbed: 10 %, the repository's rule for anything measured.
 const DISTURBED: f64 = 0.10;
+/// Where the control itself varies by more, so many times that beyond what is usual. A virtual
+/// machine with neighbours would void most of its runs by 10 %; what all runs suffer alike is for
+/// the interval to tell.
+const BEYOND: f64 = 3.0;
+/// What is usual is the middle of so many last readings: of four rounds of two variants.
+const LAST: usize = 16;
 /// How much longer or shorter than asked the measured time may be, as a part of it; and as a time,
 /// for a short window is not ended to the millisecond.
 const WINDOW: f64 = 0.05;
@@ -37,15 +42,34 @@ pub struct Around {
     pub window_s: f64,
 }
 
-/// Why a run does not count, of one that was measured for `window_s` when `best_ns` is the least
-/// the control took in its block.
+/// What the control usually takes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Usual {
+    /// The middle of its last readings, nanoseconds.
+    pub ns: f64,
+    /// The most it may take beside a run that counts, nanoseconds.
+    pub most_ns: f64,
+}
+
+/// What the control usually takes, from all its readings in order, nanoseconds.
+///
+/// # Panics
+/// Without any reading.
 #[must_use]
-pub fn disturbed(around: &Around, best_ns: f64, window_s: f64) -> Option<String> {
+pub fn usual(readings: &[f64]) -> Usual {
+    assert!(!readings.is_empty(), "the control is read before the first run");
+    let (ns, spread) = middle(&readings[readings.len().saturating_sub(LAST)..]);
+    Usual { ns, most_ns: ns + (DISTURBED * ns).max(BEYOND * spread) }
+}
+
+/// Why a run that was to be measured for `window_s` does not count.
+#[must_use]
+pub fn disturbed(around: &Around, usual: &Usual, window_s: f64) -> Option<String> {
     let Around { control_ns, steal_pct, window_s: measured_s } = *around;
-    let longer = control_ns / best_ns - 1.0;
-    if longer > DISTURBED {
+    let longer = control_ns / usual.ns - 1.0;
+    if control_ns > usual.most_ns {
         return Some(format!(
-            "disturbed: the control took {:.0} % longer beside it than beside others of its round",
+            "disturbed: the control took {:.0} % longer beside it than usual",
             longer * 100.0
         ));
     }
@@ -109,7 +133,7 @@ mod tests {
     const QUIET: Around = Around { control_ns: 1000.0, steal_pct: 0.0, window_s: 2.0 };
 
     fn why(around: Around) -> Option<String> {
-        disturbed(&around, 1000.0, 2.0)
+        disturbed(&around, &Usual { ns: 1000.0, most_ns: 1100.0 }, 2.0)
     }
 
     #[test]
@@ -122,6 +146,27 @@ mod tests {
         assert!(stolen.contains("11 %"), "{stolen}");
         let paused = why(Around { window_s: 62.0, ..QUIET }).expect("not what was asked for");
         assert!(paused.contains("62.000 s instead of 2.000 s"), "{paused}");
+    }
+
+    #[test]
+    fn what_is_usual_follows_a_host_that_changes_and_not_a_moment() {
+        let mut readings = vec![1000.0; 20];
+        readings.extend([3000.0; 3]);
+        assert_eq!(usual(&readings).ns, 1000.0);
+        readings.extend([3000.0; 9]);
+        assert_eq!(usual(&readings).ns, 3000.0);
+        assert_eq!(usual(&[7.0]).ns, 7.0);
+    }
+
+    #[test]
+    fn a_control_that_varies_must_be_further_off_than_one_that_does_not() {
+        let quiet = [1000.0; 16];
+        assert!((usual(&quiet).most_ns - 1100.0).abs() < 1e-6);
+        let restless = [800.0, 1000.0, 1200.0, 1000.0, 800.0, 1200.0, 1000.0, 1400.0];
+        let Usual { ns, most_ns } = usual(&restless);
+        // Half of the readings are within 200 of the middle.
+        assert_eq!(ns, 1000.0);
+        assert!((1800.0..2000.0).contains(&most_ns), "{most_ns}");
     }
 
     fn series(ios: &[u64]) -> Vec<Sample> {

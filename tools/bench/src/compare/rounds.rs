@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use weir_bio::Prng;
 use weir_report::document::{BenchDocument, Control, Run};
 
-use super::judge::{Around, COLD_MOST, cold, disturbed, moving};
+use super::judge::{Around, COLD_MOST, cold, disturbed, moving, usual};
 use super::summary::counts;
 
 /// How many rounds, of how many variants, in what order.
@@ -66,6 +66,10 @@ impl Reading {
     }
 }
 
+/// How often a variant is run in one round at most: a bad minute is not to use up all that may be
+/// made again.
+const ATTEMPTS: usize = 3;
+
 /// Why no more rounds are run.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Stop {
@@ -82,9 +86,9 @@ pub enum Stop {
 
 /// Where runs are made.
 pub trait Stage {
-    /// How the host does now. `calm_ns` is what the control took when it was calm, for an
+    /// How the host does now. `usual_ns` is what the control usually takes, for an
     /// implementation that waits a little for that.
-    fn control(&mut self, calm_ns: Option<f64>) -> Reading;
+    fn control(&mut self, usual_ns: Option<f64>) -> Reading;
 
     /// One run of a variant, with this seed.
     ///
@@ -114,7 +118,7 @@ pub fn run(order: &Order, stage: &mut impl Stage) -> Taken {
         stage,
         taken: Taken::default(),
         reruns: order.reruns,
-        calm_ns: began.control_ns,
+        readings: vec![began.control_ns],
         moves_by_nature: false,
         last: began,
     };
@@ -131,8 +135,8 @@ struct Session<'a, S> {
     taken: Taken,
     /// Runs that may still be made again.
     reruns: u32,
-    /// The least the control took in the round before.
-    calm_ns: f64,
+    /// What the control took each time, nanoseconds.
+    readings: Vec<f64>,
     /// A run that was made again for that was still moving too: it is what the workload does, and
     /// no longer ramp would help.
     moves_by_nature: bool,
@@ -182,37 +186,31 @@ impl<S: Stage> Session<'_, S> {
     fn round(&mut self, round: u32) -> Result<(), String> {
         let mut waiting: VecDeque<usize> = self.order.of_round(round).into();
         let mut attempts: Vec<Attempt> = Vec::new();
-        let mut best_ns = f64::INFINITY;
         loop {
             while let Some(variant) = waiting.pop_front() {
-                let mut attempt = self.attempt(variant, round, &mut best_ns)?;
+                let mut attempt = self.attempt(variant, round)?;
                 let mut earlier = attempts.iter().filter(|earlier| earlier.variant == variant);
                 let moved = earlier.any(|earlier| earlier.moving.is_some());
                 self.moves_by_nature |= moved && attempt.moving.is_some();
                 attempt.moving.take_if(|_| self.moves_by_nature);
                 attempts.push(attempt);
             }
-            self.judge(&attempts, best_ns);
+            self.judge(&attempts);
             let missing = self.order.of_round(round).into_iter().filter(|variant| {
-                let mut own = attempts.iter().filter(|attempt| attempt.variant == *variant);
-                !own.any(|attempt| counts(&self.taken.runs[attempt.position]))
+                let own = || attempts.iter().filter(|attempt| attempt.variant == *variant);
+                let counted = own().any(|attempt| counts(&self.taken.runs[attempt.position]));
+                !counted && own().count() < ATTEMPTS
             });
             waiting = missing.take(self.reruns as usize).collect();
             self.reruns -= waiting.len() as u32;
             if waiting.is_empty() {
-                self.calm_ns = best_ns;
                 return Ok(());
             }
         }
     }
 
-    fn attempt(
-        &mut self,
-        variant: usize,
-        round: u32,
-        best_ns: &mut f64,
-    ) -> Result<Attempt, String> {
-        let before = self.stage.control(Some(self.calm_ns.min(*best_ns)));
+    fn attempt(&mut self, variant: usize, round: u32) -> Result<Attempt, String> {
+        let before = self.stage.control(Some(usual(&self.readings).ns));
         let name = &self.order.variants[variant];
         let outcome = self.stage.run(variant, round, self.order.seed_of_round(round));
         let document = match outcome {
@@ -221,7 +219,7 @@ impl<S: Stage> Session<'_, S> {
         };
         let after = self.stage.control(None);
         self.last = after;
-        *best_ns = best_ns.min(before.control_ns).min(after.control_ns);
+        self.readings.extend([before.control_ns, after.control_ns]);
         let control_ns = before.control_ns.max(after.control_ns);
         let steal_pct = after.steal_pct_since(&before);
         self.taken.control.push(Control { round, ns: control_ns, steal_pct });
@@ -234,9 +232,10 @@ impl<S: Stage> Session<'_, S> {
     }
 
     /// Says of each run of a round whether it counts.
-    fn judge(&mut self, attempts: &[Attempt], best_ns: f64) {
+    fn judge(&mut self, attempts: &[Attempt]) {
+        let usual = usual(&self.readings);
         for Attempt { position, around, moving, .. } in attempts {
-            let why = disturbed(around, best_ns, self.order.window_s).or_else(|| moving.clone());
+            let why = disturbed(around, &usual, self.order.window_s).or_else(|| moving.clone());
             self.taken.runs[*position].voided = why;
         }
     }
@@ -360,7 +359,10 @@ mod tests {
     #[test]
     fn a_disturbed_run_is_voided_said_so_and_made_again_in_its_round() {
         for (paper, word) in [
-            (Paper { busy: vec![3], ..Paper::default() }, "control took 100 % longer"),
+            (
+                Paper { busy: vec![3], ..Paper::default() },
+                "control took 100 % longer beside it than usual",
+            ),
             (Paper { stolen: vec![3], ..Paper::default() }, "kept 30 % of the CPUs"),
             (Paper { moves: vec![3], ..Paper::default() }, "still moving after the ramp"),
         ] {
@@ -376,7 +378,7 @@ mod tests {
 
     #[test]
     fn runs_are_made_again_only_so_often_and_what_moves_by_nature_counts() {
-        let mut paper = Paper { busy: (0..100).collect(), ..Paper::default() };
+        let mut paper = Paper { stolen: (0..100).collect(), ..Paper::default() };
         let taken = run(&order(5), &mut paper);
         assert_eq!(paper.ran.len(), 10 + 4);
         assert_eq!((reasons(&taken).len(), counted(&taken).len()), (14, 0));

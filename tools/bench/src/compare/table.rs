@@ -56,9 +56,7 @@ fn pair(text: &mut String, compare: &Compare, a: &Variant, b: &Variant) {
             shown(b),
             or_dash(comparison.ratio.map(|ratio| format!("{ratio:.3}"))),
             or_dash(comparison.ci95.map(|[low, high]| format!("{low:.3} .. {high:.3}"))),
-            or_dash(
-                comparison.min_detectable_effect.map(|least| format!("{:.1} %", least * 100.0)),
-            ),
+            or_dash(comparison.min_detectable_effect.map(effect)),
             comparison.verdict.clone(),
         ]);
     }
@@ -117,6 +115,11 @@ fn value(estimate: &Estimate, time: bool) -> String {
         }
         None => mean_shown,
     }
+}
+
+/// The least visible difference; what is larger than everything is not told to a per cent.
+fn effect(least: f64) -> String {
+    if least < 10.0 { format!("{:.1} %", least * 100.0) } else { String::from("> 1000 %") }
 }
 
 fn options(options: &serde_json::Value) -> String {

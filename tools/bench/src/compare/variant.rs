@@ -1,4 +1,5 @@
-//! What sets a variant apart: options of the target, a target of its own, or the kernel's scheduler.
+//! What sets a variant apart: options of the target, a target of its own, or the kernel's
+//! scheduler.
 
 use serde_json::{Map, Value};
 use weir::Target;
