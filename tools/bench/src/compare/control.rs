@@ -1,7 +1,7 @@
 //! The control: work of a fixed size, and what the hypervisor keeps, around every run.
 //!
-//! The work is arithmetic and memory, on every CPU at once, and takes some 25 ms: long enough to meet
-//! a build or a neighbour that goes on, short enough to cost a comparison nothing.
+//! The work is arithmetic and memory, on every CPU at once, and takes some 25 ms: long enough to
+//! meet a build or a neighbour that goes on, short enough to cost a comparison nothing.
 
 use std::time::{Duration, Instant};
 
