@@ -8,6 +8,7 @@
 pub mod alloc;
 pub mod check;
 mod client;
+pub mod compare;
 pub mod conduct;
 pub mod core;
 pub mod cpu;

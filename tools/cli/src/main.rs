@@ -7,6 +7,7 @@
 mod activation;
 mod bench;
 mod clients;
+mod compare;
 mod completion;
 mod descriptors;
 mod iostat;
@@ -48,6 +49,7 @@ enum Command {
     Schedulers(schedulers::Schedulers),
     Udev(udev::Udev),
     Bench(bench::Bench),
+    Compare(compare::Compare),
     Replay(replay::Replay),
     Report(report::Report),
     Man(completion::Man),
@@ -65,6 +67,12 @@ pub(crate) enum Failure {
 impl From<weir::Error> for Failure {
     fn from(error: weir::Error) -> Failure {
         Failure::Bad(error.to_string())
+    }
+}
+
+impl From<&str> for Failure {
+    fn from(text: &str) -> Failure {
+        Failure::Bad(String::from(text))
     }
 }
 
@@ -100,6 +108,7 @@ fn main() -> ExitCode {
         Command::Schedulers(schedulers) => schedulers.run(),
         Command::Udev(udev) => udev.run(),
         Command::Bench(bench) => bench.run(),
+        Command::Compare(compare) => compare.run(),
         Command::Replay(replay) => replay.run(),
         Command::Report(report) => report.run(),
         Command::Man(man) => man.run(),

@@ -126,12 +126,12 @@ impl Top {
             match event::poll(left.min(GLANCE)) {
                 Ok(false) => {}
                 Ok(true) => match event::read().map_err(terminal)? {
-                    Event::Key(key) if key.kind == KeyEventKind::Press => {
-                        if !press(&mut view, key) {
-                            return Ok(());
-                        }
+                    Event::Key(key)
+                        if key.kind == KeyEventKind::Press && !press(&mut view, key) =>
+                    {
+                        return Ok(());
                     }
-                    // The next frame has the new size.
+                    // A key has changed the view, or the next frame has the new size.
                     _ => {}
                 },
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}

@@ -10,6 +10,9 @@ use weir::target::parse_duration;
 pub(crate) const RUNTIME: RangeInclusive<Duration> =
     Duration::from_millis(1)..=Duration::from_secs(30 * 24 * 3600);
 
+/// How long it may run before that.
+pub(crate) const RAMP_TIME: RangeInclusive<Duration> = Duration::ZERO..=*RUNTIME.end();
+
 /// Takes a whole number within `bounds`, which `T` can hold.
 pub(crate) fn whole<T: TryFrom<u64>>(
     bounds: RangeInclusive<u64>,
@@ -55,7 +58,7 @@ mod tests {
         for text in ["0", "0s", "999us", "2592001s"] {
             assert_eq!(runtime(text), Err("outside 1ms..=2592000s".to_owned()), "{text}");
         }
-        assert_eq!(time(Duration::ZERO..=Duration::ZERO)("0"), Ok(Duration::ZERO));
+        assert_eq!(time(RAMP_TIME)("0"), Ok(Duration::ZERO));
         assert!(runtime("1h").is_err_and(|why| why.contains("ns, us, ms or s")));
     }
 }

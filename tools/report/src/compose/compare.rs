@@ -30,14 +30,16 @@ pub(crate) fn compose(page: &mut Page, document: &CompareDocument) -> String {
     format!("{what}: {} on {}", job_name(&document.job), document.target)
 }
 
-/// Runs that broke off.
+/// Runs that broke off, and the whole comparison where it ended early.
 fn broken(document: &CompareDocument) -> Vec<crate::page::Verdict> {
     let partial = document.runs.iter().filter(|run| run.document.partial);
     let told = partial.map(|run| {
         let why = run.document.failure.as_deref().unwrap_or("nobody said why");
         warning(format!("Round {} of {} broke off: {why}.", run.round, run.variant))
     });
-    told.collect()
+    let failure = document.compare.environment.other.get("failure").and_then(|why| why.as_str());
+    let early = failure.map(|why| warning(format!("Partial: the comparison ended early: {why}.")));
+    told.chain(early).collect()
 }
 
 /// The runs of a variant that count.
