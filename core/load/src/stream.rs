@@ -409,3 +409,201 @@ impl Workload for Stream {
         self.shape.stopped = true;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::job::Verify;
+    use crate::quantity::Amount;
+
+    const GROUND: Ground = Ground { bytes: 1 << 30, block: 512, read_only: false };
+
+    fn job() -> Job {
+        Job {
+            access: Access::Random,
+            direction: Direction::Mixed,
+            read_percent: 70,
+            offset: Amount::Bytes(1 << 20),
+            depth: 32,
+            time_based: true,
+            ..Job::default()
+        }
+    }
+
+    /// The next I/O, which ends at once.
+    #[track_caller]
+    fn io(stream: &mut Stream, now: u64) -> Io {
+        match stream.ask(Nanos(now)) {
+            Ask::Io(io) => {
+                stream.ended(io.token, true, Nanos(now));
+                io
+            }
+            other => panic!("{other:?}, no I/O"),
+        }
+    }
+
+    #[test]
+    fn random_io_stays_in_its_range_on_its_grid_and_keeps_its_mix() {
+        let careful = Job { think_ns: 1, ..job() };
+        for job in [job(), careful] {
+            let mut stream = Stream::new(&job, GROUND, 0).unwrap();
+            let mut reads = 0_u32;
+            for n in 0..100_000 {
+                let io = io(&mut stream, n);
+                assert!(io.sector >= 2048 && io.sector + 8 <= 1 << 21 && io.sector % 8 == 0);
+                assert_eq!((io.sectors, io.group), (8, u8::from(io.op == Op::Write)));
+                reads += u32::from(io.op == Op::Read);
+            }
+            // Five standard deviations of a binomial of 100,000 and 0.7.
+            assert!(reads.abs_diff(70_000) < 725, "{reads} reads (seed {})", job.seed);
+        }
+    }
+
+    #[test]
+    fn the_same_seed_gives_the_same_ios_and_each_clone_others() {
+        let ios = |job: &Job, clone| {
+            let mut stream = Stream::new(job, GROUND, clone).unwrap();
+            (0..1000).map(|_| io(&mut stream, 0)).collect::<Vec<_>>()
+        };
+        let zipf = Job { distribution: Distribution::Zipf(1.1), ..job() };
+        for job in [job(), zipf] {
+            assert_eq!(ios(&job, 0), ios(&job, 0));
+            assert_ne!(ios(&job, 0), ios(&job, 1));
+        }
+    }
+
+    #[test]
+    fn sequential_io_wraps_and_flushes_come_in_time() {
+        let job = Job {
+            access: Access::Sequential,
+            direction: Direction::Write,
+            size: Some(Amount::Bytes(3 * 4096)),
+            flush_every: 2,
+            offset: Amount::Bytes(0),
+            ..job()
+        };
+        let mut stream = Stream::new(&job, GROUND, 0).unwrap();
+        let seen: Vec<i64> = (0..7)
+            .map(|_| match stream.ask(Nanos::ZERO) {
+                Ask::Io(io) => io.sector as i64,
+                Ask::Flush { .. } => -1,
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        assert_eq!(seen, [0, 8, -1, 16, 0, -1, 8]);
+    }
+
+    #[test]
+    fn reads_and_writes_of_a_sequential_mix_each_go_their_own_way() {
+        let job = Job { access: Access::Sequential, offset: Amount::Bytes(0), ..job() };
+        let mut stream = Stream::new(&job, GROUND, 0).unwrap();
+        let mut at = [0, 0];
+        for _ in 0..1000 {
+            let io = io(&mut stream, 0);
+            let place = &mut at[usize::from(io.group)];
+            assert_eq!(io.sector, *place);
+            *place += 8;
+        }
+        assert!(at[0] > at[1] && at[1] > 0);
+    }
+
+    #[test]
+    fn a_job_bounded_by_its_size_ends_there_and_never_has_more_under_way_than_its_depth() {
+        let size = Some(Amount::Bytes(40 * 4096));
+        for flush_every in [0, 1000] {
+            let job = Job { time_based: false, size, flush_every, ..job() };
+            let mut stream = Stream::new(&job, GROUND, 0).unwrap();
+            for _ in 0..32 {
+                assert!(matches!(stream.ask(Nanos::ZERO), Ask::Io(_)));
+            }
+            assert_eq!(stream.ask(Nanos::ZERO), Ask::Blocked);
+            (0..32).for_each(|_| stream.ended(0, true, Nanos::ZERO));
+            (0..8).for_each(|_| assert!(matches!(stream.ask(Nanos::ZERO), Ask::Io(_))));
+            assert_eq!(stream.ask(Nanos::ZERO), Ask::Done);
+        }
+    }
+
+    #[test]
+    fn a_rate_and_a_pause_say_when_the_next_io_is_due() {
+        let paced = Job { direction: Direction::Read, rate: [1000, 0, 0], ..job() };
+        let mut stream = Stream::new(&paced, GROUND, 0).unwrap();
+        io(&mut stream, 500);
+        assert_eq!(stream.ask(Nanos(600)), Ask::Wait(Nanos(1_000_500)));
+        // What was missed is made up for.
+        (0..3).for_each(|_| drop(io(&mut stream, 3_100_000)));
+        assert_eq!(stream.ask(Nanos(3_100_000)), Ask::Wait(Nanos(4_000_500)));
+        let thinking = Job { think_ns: 70, ..job() };
+        let mut stream = Stream::new(&thinking, GROUND, 0).unwrap();
+        io(&mut stream, 10);
+        assert_eq!(stream.ask(Nanos(50)), Ask::Wait(Nanos(80)));
+        io(&mut stream, 80);
+    }
+
+    #[test]
+    fn two_rates_make_a_mix_of_their_own() {
+        // As fio has it: 200 reads and 50 writes a second, whatever the share of reads.
+        let paced = Job { rate: [200, 50, 0], ..job() };
+        let mut stream = Stream::new(&paced, GROUND, 0).unwrap();
+        let (mut now, mut counts) = (0, [0_u32, 0]);
+        while now < 2_000_000_000 {
+            match stream.ask(Nanos(now)) {
+                Ask::Wait(until) => now = until.0,
+                Ask::Io(io) => {
+                    counts[usize::from(io.group)] += 1;
+                    stream.ended(io.token, true, Nanos(now));
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        assert!(counts[0].abs_diff(400) <= 1 && counts[1].abs_diff(100) <= 1, "{counts:?}");
+    }
+
+    #[test]
+    fn a_stale_block_is_found_and_no_two_ios_are_under_way_on_one() {
+        let job = Job {
+            direction: Direction::Write,
+            size: Some(Amount::Bytes(8 * 4096)),
+            verify: Some(Verify::Crc32c),
+            ..job()
+        };
+        let mut stream = Stream::new(&job, GROUND, 0).unwrap();
+        let mut disk = vec![0; 8 * 4096];
+        let (mut busy, mut stale) = (Vec::new(), None);
+        for round in 0..1000 {
+            while let Ask::Io(io) = stream.ask(Nanos::ZERO) {
+                assert!(!busy.iter().any(|(other, _): &(Io, _)| other.sector == io.sector));
+                let mut bytes = vec![0; 4096];
+                stream.fill(&io, &mut bytes);
+                busy.push((io, bytes));
+            }
+            let (io, bytes) = busy.swap_remove(round * 7 % busy.len());
+            let at = (io.sector * SECTOR) as usize - (1 << 20);
+            if round == 500 {
+                stale = Some((at, disk[at..at + 4096].to_vec()));
+            }
+            disk[at..at + 4096].copy_from_slice(&bytes);
+            stream.ended(io.token, true, Nanos::ZERO);
+        }
+        stream.stop();
+        for (io, bytes) in busy.drain(..) {
+            let at = (io.sector * SECTOR) as usize - (1 << 20);
+            disk[at..at + 4096].copy_from_slice(&bytes);
+            stream.ended(io.token, true, Nanos::ZERO);
+        }
+        let (at, old) = stale.expect("more than 500 rounds");
+        for spoil in [false, true] {
+            if spoil {
+                disk[at..at + 4096].copy_from_slice(&old);
+            }
+            assert!(stream.read_back());
+            let mut faults = Vec::new();
+            while let Ask::Io(io) = stream.ask(Nanos::ZERO) {
+                let from = (io.sector * SECTOR) as usize - (1 << 20);
+                faults.extend(stream.check(io.token, &disk[from..from + 4096]).err());
+                stream.ended(io.token, true, Nanos::ZERO);
+            }
+            assert_eq!(faults.len(), usize::from(spoil), "{faults:?}");
+            assert!(faults.iter().all(|fault| fault.what.contains("stale")), "{faults:?}");
+        }
+    }
+}
