@@ -88,8 +88,8 @@ const AFTER: &str = "\
  259 2 wsc 1000077 1 8009999 5000033 5 0 40 3 31 10040 5000036 0 0 0 0 1 2
 ";
 
-/// The real iostat over two readings 10 s apart (it leaves out disks that were never used): `/sys/block` and `/proc/uptime` are files of ours
-/// in a mount namespace of its own, and its alarm is rung by hand.
+/// The real iostat over two readings 10 s apart (it leaves out disks that were never used):
+/// `/sys/block` and `/proc/uptime` are files of ours in a mount namespace of its own, and its alarm is rung by hand.
 const REAL: &str = r#"
 set -eu
 folder=$1

@@ -1,8 +1,8 @@
 //! Charts as SVG: text that can be selected, colours that a style sheet gives.
 //!
 //! All are drawn 360 units wide, so that their text is readable on a phone, and a wide page puts
-//! them side by side. A variant is told by colour, by marker and by dash, so that colour alone never
-//! carries the meaning. Whatever is not a finite number is left out.
+//! them side by side. A variant is told by colour, by marker and by dash, so that colour alone
+//! never carries the meaning. Whatever is not a finite number is left out.
 
 mod axis;
 mod curves;

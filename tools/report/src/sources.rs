@@ -204,7 +204,8 @@ fn dd32() -> Section {
     section.table(table);
     section.notes(vec![String::from(
         "With low_latency=0 the guide lists eight writers as slower than the printed total, 4.10 s \
-         against 3.505 s: its listing is not one clean run. What can be compared is the shape: fair \
+         against 3.505 s: its listing is not one clean run. What can be compared is the shape: \
+         fair \
          and slow against unfair and fast.",
     )]);
     section

@@ -140,7 +140,8 @@ fn framed(width: u32) -> String {
             return parseFloat(page.defaultView.getComputedStyle(text).fontSize) * scale;
           }}));
           document.getElementById("measured").textContent = JSON.stringify({{
-            scrolls: root.scrollWidth > root.clientWidth, charts: page.querySelectorAll("svg").length,
+            scrolls: root.scrollWidth > root.clientWidth,
+            charts: page.querySelectorAll("svg").length,
             tables: page.querySelectorAll("table").length,
             outside: outside.map(text => text.textContent), smallest,
             links: page.querySelectorAll("a[download]").length,

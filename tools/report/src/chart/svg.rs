@@ -65,7 +65,8 @@ impl Svg {
         self.put(
             &[x, y],
             format_args!(
-                r#"<text x="{x:.1}" y="{y:.1}" text-anchor="{anchor}" class="{class}">{text}</text>"#
+                "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\" \
+                 class=\"{class}\">{text}</text>"
             ),
         );
     }
@@ -83,7 +84,8 @@ impl Svg {
         self.put(
             &[x, y, width, height],
             format_args!(
-                r#"<rect x="{x:.1}" y="{y:.1}" width="{:.1}" height="{height:.1}" class="{class}"/>"#,
+                "<rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{:.1}\" \
+                 height=\"{height:.1}\" class=\"{class}\"/>",
                 width.max(0.0)
             ),
         );
@@ -153,7 +155,8 @@ impl Svg {
     /// The picture; `label` is what it shows, for those who do not see it.
     pub(crate) fn finish(self, label: &str) -> String {
         format!(
-            r#"<svg viewBox="0 0 {WIDTH} {:.0}" role="img" aria-label="{}" xmlns="http://www.w3.org/2000/svg">{}</svg>"#,
+            "<svg viewBox=\"0 0 {WIDTH} {:.0}\" role=\"img\" aria-label=\"{}\" \
+             xmlns=\"http://www.w3.org/2000/svg\">{}</svg>",
             self.height,
             escape(label),
             self.body
