@@ -89,7 +89,8 @@ const AFTER: &str = "\
 ";
 
 /// The real iostat over two readings 10 s apart (it leaves out disks that were never used):
-/// `/sys/block` and `/proc/uptime` are files of ours in a mount namespace of its own, and its alarm is rung by hand.
+/// `/sys/block` and `/proc/uptime` are files of ours in a mount namespace of its own, and its alarm
+/// is rung by hand.
 const REAL: &str = r#"
 set -eu
 folder=$1
