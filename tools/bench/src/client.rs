@@ -6,7 +6,7 @@ use weir_load::oltp::Instance;
 use weir_load::{Ask, Event, Io, Stream, Workload};
 
 use crate::pace::Pace;
-use crate::tally::Tally;
+use crate::tally::{Tally, Took};
 
 /// What a client does.
 pub(crate) enum Work {
@@ -102,6 +102,13 @@ pub(crate) struct Failed {
     pub(crate) disk: usize,
 }
 
+/// When an I/O was to begin, and when the device took it.
+#[derive(Clone, Copy, Default)]
+struct Begun {
+    asked_at: Nanos,
+    accepted_at: Nanos,
+}
+
 /// A client at work on its thread.
 pub(crate) struct Client {
     work: Work,
@@ -120,6 +127,8 @@ pub(crate) struct Client {
     pub(crate) live: usize,
     /// One that the device would not take yet, and its seat.
     held: Option<(usize, Bio)>,
+    /// By token, of those under way.
+    begun: Vec<Begun>,
     /// When it is to be asked again.
     pub(crate) due: Option<Nanos>,
     pub(crate) until: Option<Nanos>,
@@ -158,6 +167,7 @@ impl Client {
             checks,
             live: 0,
             held: None,
+            begun: Vec::new(),
             due: None,
             until: None,
             done: false,
@@ -239,6 +249,11 @@ impl Client {
     #[inline]
     fn submit(&mut self, seat: usize, bio: Bio, seats: &mut [Submitter], now: Nanos) {
         self.live += 1;
+        let token = usize::from(bio.cookie as u16);
+        if token >= self.begun.len() {
+            self.begun.resize(token + 1, Begun::default());
+        }
+        self.begun[token].asked_at = now;
         self.hand_in(seat, bio, seats, now);
     }
 
@@ -247,6 +262,8 @@ impl Client {
         if self.touched.last() != Some(&seat) {
             self.touched.push(seat);
         }
+        // One that is offered again is accepted later than it was asked for.
+        self.begun[usize::from(bio.cookie as u16)].accepted_at = now;
         if let Err(refused) = seats[seat].submit(bio, now) {
             self.held = Some((seat, refused.into_bio()));
         }
@@ -270,7 +287,10 @@ impl Client {
         let (token, kind) = (cookie as u16, (cookie >> 16) as u8);
         self.live -= 1;
         if ok && counting && !self.reading_back {
-            tally.count(kind, sectors, wait_ns, device_ns);
+            let Begun { asked_at, accepted_at } = self.begun[usize::from(token)];
+            let wait_ns = accepted_at.since(asked_at) + wait_ns;
+            let took = Took { total_ns: now.since(asked_at), wait_ns, device_ns };
+            tally.count(kind, sectors, took);
         }
         if self.checks && ok && op == Op::Read {
             self.check(token, &data, tally);
@@ -339,11 +359,11 @@ impl Client {
     pub(crate) fn events(&mut self, tally: &mut Tally, counting: bool, told: &mut String) {
         let Work::Oltp(instance) = &mut self.work else { return };
         instance.events(&mut |event| match event {
-            Event::Execution { ns } if counting => tally.count(EXECUTION, 0, 0, ns),
+            Event::Execution { ns } if counting => tally.count(EXECUTION, 0, Took::whole(ns)),
             Event::Execution { .. } => (),
             Event::Commit { instance, id, ns } => {
                 if counting {
-                    tally.count(COMMIT, 0, 0, ns);
+                    tally.count(COMMIT, 0, Took::whole(ns));
                 }
                 use std::fmt::Write;
                 writeln!(told, "commit {instance} {id}").expect("a string takes text");

@@ -53,9 +53,9 @@ pub struct Figures {
     pub iops: f64,
     /// A second.
     pub bytes_per_s: f64,
-    /// From acceptance to end.
+    /// From when an I/O was to begin until its answer was taken.
     pub latency_ns: LatencyNs,
-    /// From acceptance to the driver.
+    /// From when it was to begin until the driver had it.
     pub queue_wait_ns: LatencyNs,
     /// From the driver to the end.
     pub device_ns: LatencyNs,

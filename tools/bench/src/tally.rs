@@ -83,11 +83,11 @@ pub struct Row {
     pub ios: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// From acceptance to end.
+    /// See [`Took::total_ns`].
     pub total: Times,
-    /// From acceptance to the driver.
+    /// See [`Took::wait_ns`].
     pub wait: Times,
-    /// From the driver to the end.
+    /// See [`Took::device_ns`].
     pub device: Times,
 }
 
@@ -116,11 +116,30 @@ pub struct Slot {
 /// Kinds of I/O that one client has at most.
 pub(crate) const KINDS: usize = 6;
 
+/// How long one I/O took.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Took {
+    /// From when it was to begin until its answer was taken: as its client sees it, also while the
+    /// queue did not accept it.
+    pub total_ns: u64,
+    /// From when it was to begin until the driver had it.
+    pub wait_ns: u64,
+    /// From then until the driver's answer.
+    pub device_ns: u64,
+}
+
+impl Took {
+    /// What is no I/O, and all of whose time is its own.
+    #[must_use]
+    pub fn whole(ns: u64) -> Took {
+        Took { total_ns: ns, wait_ns: 0, device_ns: ns }
+    }
+}
+
 /// I/Os that ended with the same times, counted together: those of one batch usually do.
 #[derive(Clone, Copy, Debug, Default)]
 struct Streak {
-    wait_ns: u64,
-    device_ns: u64,
+    took: Took,
     counts: [u32; KINDS],
     sectors: [u64; KINDS],
 }
@@ -167,11 +186,10 @@ impl Tally {
 
     /// Counts one that has ended; `kind` is below [`KINDS`].
     #[inline]
-    pub fn count(&mut self, kind: u8, sectors: u32, wait_ns: u64, device_ns: u64) {
-        let streak = &self.streak;
-        if streak.wait_ns != wait_ns || streak.device_ns != device_ns {
+    pub fn count(&mut self, kind: u8, sectors: u32, took: Took) {
+        if self.streak.took != took {
             self.settle();
-            (self.streak.wait_ns, self.streak.device_ns) = (wait_ns, device_ns);
+            self.streak.took = took;
         }
         let kind = usize::from(kind) % KINDS;
         self.streak.counts[kind] += 1;
@@ -180,24 +198,24 @@ impl Tally {
 
     /// Writes down what the streak holds; to be called before the next client's are opened.
     pub fn settle(&mut self) {
-        let Streak { wait_ns, device_ns, counts, sectors } = self.streak;
+        let Streak { took: Took { total_ns, wait_ns, device_ns }, counts, sectors } = self.streak;
         for (kind, (count, sectors)) in counts.into_iter().zip(sectors).enumerate() {
             if count == 0 {
                 continue;
             }
-            let (count, bytes, ns) = (u64::from(count), sectors * SECTOR, wait_ns + device_ns);
+            let (count, bytes) = (u64::from(count), sectors * SECTOR);
             let index = self.base + kind;
             let row = self.rows[index].get_or_insert_default();
             row.ios += count;
             row.bytes += bytes;
-            row.total.record(ns, count);
+            row.total.record(total_ns, count);
             row.wait.record(wait_ns, count);
             row.device.record(device_ns, count);
             if self.is_io[index] {
                 let slot = self.slots.last_mut().expect("there is always one");
                 slot.ios += count;
                 slot.bytes += bytes;
-                slot.ns += ns * count;
+                slot.ns += total_ns * count;
             }
         }
         self.streak = Streak::default();
@@ -253,9 +271,10 @@ mod tests {
         let mut tally = Tally::new(vec![true, true, false], Nanos(1000));
         tally.open(0, Nanos(2000));
         for (kind, wait, device) in [(0, 10, 90), (1, 10, 90), (0, 10, 90), (0, 20, 180)] {
-            tally.count(kind, 8, wait, device);
+            let took = Took { total_ns: wait + device, wait_ns: wait, device_ns: device };
+            tally.count(kind, 8, took);
         }
-        tally.count(2, 0, 0, 5000);
+        tally.count(2, 0, Took::whole(5000));
         tally.settle();
         let row = tally.row(0).expect("three reads");
         assert_eq!((row.ios, row.bytes, row.total.count()), (3, 3 * 4096, 3));
@@ -272,7 +291,7 @@ mod tests {
         let mut tallies = [1, 3].map(|interval| {
             let mut tally = Tally::new(vec![true], Nanos(0));
             tally.open(0, Nanos(interval * INTERVAL_NS));
-            tally.count(0, 1, 0, 7);
+            tally.count(0, 1, Took::whole(7));
             tally.settle();
             tally
         });

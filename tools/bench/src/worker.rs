@@ -180,12 +180,14 @@ impl<'a> Worker<'a> {
     fn run(&mut self, window: Window) {
         let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
         let mut finished = false;
+        let mut now = Clock.now();
         loop {
-            let now = Clock.now();
             self.feed(now);
             for lane in &mut self.lanes {
                 lane.turn(now);
             }
+            // What a device answers at once has taken time all the same.
+            now = Clock.now();
             let ended = self.complete(window, now);
             if ended == 0 {
                 if !finished && self.has_finished(now) {
@@ -200,6 +202,7 @@ impl<'a> Worker<'a> {
                     return;
                 }
                 self.sleep(now);
+                now = Clock.now();
             }
         }
     }

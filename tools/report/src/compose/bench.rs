@@ -71,7 +71,7 @@ fn headline(bench: &Bench) -> String {
 fn figures_table(bench: &Bench) -> Table {
     let head =
         ["", "IOPS", "rate", "mean", "p50", "p90", "p99", "p99.9", "max", "queue wait", "device"];
-    let mut table = Table::new("Latency from acceptance to end; the last two are means", head);
+    let mut table = Table::new("Latency from begin to answer; the last two are means", head);
     let mut row = |name: String, figures: &Figures| {
         let latency = &figures.latency_ns;
         let quantiles = [latency.p50, latency.p90, latency.p99, latency.p999, latency.max];
@@ -144,7 +144,7 @@ fn where_time_went(bench: &Bench) -> Option<crate::page::Chart> {
         bars.extend(groups.map(|group| bar(group_name(&group.name, &group.op), &group.figures)));
     }
     bars.retain(|bar| bar.parts.iter().sum::<f64>() > 0.0);
-    let note = "Mean of an I/O: from acceptance to the driver, and from the driver to the end.";
+    let note = "Mean of an I/O: until the driver had it, and until the driver answered.";
     stacked("Where the time went", note, ["queue wait", "device"], &bars, &time)
 }
 

@@ -247,7 +247,7 @@ fn details(document: &CompareDocument, labels: &[String]) -> Section {
             Bar { label: label.clone(), parts: [wait, of(|bench| bench.figures.device_ns.mean)] }
         })
         .collect();
-    let note = "Mean of an I/O: from acceptance to the driver, and from the driver to the end.";
+    let note = "Mean of an I/O: until the driver had it, and until the driver answered.";
     let faint = "Faint: each round. Strong: their mean.";
     section.charts([
         percentiles("Latency percentiles", "All rounds that count, together.", &curves),
