@@ -26,6 +26,8 @@ pub struct Stream {
     /// apart from those begun, so that neither count waits for the other's way through memory.
     room: u64,
     depth: u64,
+    /// What of the room the plain case may use, as far as it has looked.
+    limit: u64,
     is_plain: bool,
     plain: Plain,
     /// Bytes it may still begin where it is not plain; all, when it is bounded by time alone.
@@ -151,6 +153,7 @@ impl Stream {
             begun: 0,
             room: u64::from(job.depth),
             depth: u64::from(job.depth),
+            limit: 0,
             is_plain: plain.until > 0,
             plain,
             left: if counted { range.bytes } else { u64::MAX },
@@ -410,12 +413,15 @@ impl Workload for Stream {
     // costs more than what it takes to draw it.
     #[inline(always)]
     fn ask(&mut self, now: Nanos) -> Ask {
-        if self.begun < self.plain.until && self.begun < self.room {
-            self.begun += 1;
-            return Ask::Io(self.plain.draw(&mut self.prng));
+        if self.begun >= self.limit {
+            self.limit = self.room.min(self.plain.until);
+            if self.begun >= self.limit {
+                self.ask_with_care(now);
+                return self.shape.asked;
+            }
         }
-        self.ask_with_care(now);
-        self.shape.asked
+        self.begun += 1;
+        Ask::Io(self.plain.draw(&mut self.prng))
     }
 
     #[inline(always)]
@@ -449,7 +455,7 @@ impl Workload for Stream {
     }
 
     fn stop(&mut self) {
-        self.plain.until = 0;
+        (self.plain.until, self.limit) = (0, 0);
         self.shape.stopped = true;
     }
 }
