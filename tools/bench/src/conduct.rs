@@ -80,21 +80,36 @@ const REDO_SHARED: u64 = 64 << 20;
 /// Carries it out.
 ///
 /// # Errors
-/// What is wrong with a job or a target, before anything ran.
+/// What is wrong with a job or a target, before anything ran. What goes wrong with a later stage
+/// is in [`Conducted::failure`], beside what the stages before it measured.
 pub fn conduct(request: &Request<'_>) -> Result<Conducted, String> {
     let stages = match &request.workload {
         Workload::Stages(stages) => stages.clone(),
         Workload::Oltp(_) => vec![Stage { name: None, jobs: Vec::new() }],
     };
     let (mut measured, mut failure, mut about) = (Vec::new(), None, None);
+    let count = u32::try_from(stages.len()).unwrap_or(1);
     for stage in &stages {
-        let opened = Opened::open(request, stage)?;
-        about.get_or_insert_with(|| opened.about(request, &stages));
-        let count = u32::try_from(stages.len()).unwrap_or(1);
-        let part = opened.run(request, stage, request.runtime.map(|runtime| runtime / count))?;
+        if !measured.is_empty() && request.interrupted.load(Ordering::Acquire) {
+            failure = Some(String::from("interrupted"));
+            break;
+        }
+        let run = Opened::open(request, stage).and_then(|opened| {
+            about.get_or_insert_with(|| opened.about(request, &stages));
+            opened.run(request, stage, request.runtime.map(|runtime| runtime / count))
+        });
+        let part = match run {
+            Ok(part) => part,
+            Err(why) if measured.is_empty() => return Err(why),
+            Err(why) => {
+                let name = stage.name.as_deref().unwrap_or("a later stage");
+                failure = Some(format!("{name}: {why}"));
+                break;
+            }
+        };
         failure = part.failure.clone();
         measured.push((stage.name.clone(), part));
-        if failure.is_some() || request.interrupted.load(Ordering::Acquire) {
+        if failure.is_some() {
             break;
         }
     }
@@ -341,4 +356,59 @@ fn check_memory(loads: &[Load]) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request<'a>(workload: Workload, interrupted: &'a AtomicBool) -> Request<'a> {
+        Request {
+            workload,
+            target: None,
+            runtime: None,
+            ramp: Duration::ZERO,
+            seed: 1,
+            run: 1,
+            commits: None,
+            interrupted,
+            progress: &|_| (),
+            notice: &|_| (),
+        }
+    }
+
+    /// Reads 64 KiB of a target.
+    fn stage(name: &str, target: &str) -> Stage {
+        let job = Job {
+            target: Some(String::from(target)),
+            size: Some(Amount::Bytes(65536)),
+            ..Job::default()
+        };
+        Stage { name: Some(String::from(name)), jobs: vec![job] }
+    }
+
+    #[test]
+    fn what_was_measured_is_kept_when_a_later_stage_finds_no_target() {
+        let stages = vec![stage("one", "null:1MiB"), stage("two", "file:/nonexistent/disk")];
+        let running = AtomicBool::new(false);
+        let conducted = conduct(&request(Workload::Stages(stages), &running)).expect("figures");
+        assert_eq!((conducted.measured.len(), conducted.outcome.figures.ios), (1, 16));
+        let why = conducted.failure.expect("a failure");
+        assert!(why.starts_with("two: ") && why.contains("/nonexistent/disk"), "{why}");
+        let first = vec![stage("two", "file:/nonexistent/disk")];
+        assert!(conduct(&request(Workload::Stages(first), &running)).is_err());
+    }
+
+    #[test]
+    fn a_sweep_that_is_interrupted_between_two_stages_says_so() {
+        let stages = vec![stage("one", "null:1MiB"), stage("two", "null:1MiB")];
+        let interrupted = AtomicBool::new(false);
+        let mut request = request(Workload::Stages(stages), &interrupted);
+        // The first stage has done when this is told; nobody looks any more in it.
+        let tell = |progress: &Progress| interrupted.store(progress.ios == 16, Ordering::Release);
+        request.progress = &tell;
+        let conducted = conduct(&request).expect("figures");
+        assert_eq!(conducted.measured.len(), 1);
+        assert_eq!(conducted.failure.as_deref(), Some("interrupted"));
+    }
 }
