@@ -14,7 +14,7 @@ use weir_bio::{Nanos, SECTOR};
 use weir_live::EventWake;
 use weir_load::oltp::format::{BLOCK_BYTES, REDO_BYTES};
 use weir_load::oltp::{Instance, Profile};
-use weir_load::{Ground, Job, Sizes, Stream};
+use weir_load::{Ground, Job, Range, Sizes, Stream};
 
 use crate::client::{Failed, OLTP_KINDS, Plan, STREAM_KINDS, Work};
 use crate::cpu::{CpuTime, PerCpu, process_time};
@@ -177,6 +177,7 @@ pub fn ground(device: &Device) -> Ground {
 /// What a load, a device or the system refused, before anything ran. What happens later is in
 /// [`Measured::failure`].
 pub fn run(options: &Options<'_>) -> Result<Measured, String> {
+    check_verified(options)?;
     let (plans, groups) = plan(options)?;
     let threads = options.threads.clamp(1, plans.len().max(1));
     let wakes = (0..threads)
@@ -245,6 +246,29 @@ fn plan(options: &Options<'_>) -> Result<(Vec<Plan>, Vec<Group>), String> {
         }
     }
     Ok((plans, groups))
+}
+
+/// Whoever verifies has its blocks to itself: what another job writes there would be a fault.
+fn check_verified(options: &Options<'_>) -> Result<(), String> {
+    let mut known: Vec<(&Job, usize, Range)> = Vec::new();
+    for load in options.loads {
+        let Load::Stream { job, disk } = load else { continue };
+        let range = job.range(ground(options.devices[*disk])).map_err(|e| e.to_string())?;
+        for (other, place, taken) in &known {
+            let apart = range.offset >= taken.offset + taken.bytes
+                || taken.offset >= range.offset + range.bytes;
+            let spoils = |one: &Job, two: &Job| one.verify.is_some() && two.changes();
+            if place == disk && !apart && (spoils(job, other) || spoils(other, job)) {
+                return Err(format!(
+                    "jobs {} and {} share bytes of {} and one verifies what the other may \
+                     overwrite: give each an offset and a size of its own",
+                    other.name, job.name, options.names[*disk]
+                ));
+            }
+        }
+        known.push((job, *disk, range));
+    }
+    Ok(())
 }
 
 fn stream_plan(
@@ -488,7 +512,7 @@ fn ran_for(ends: &[End], from: Nanos, cut_after: Option<Duration>) -> Option<Dur
 mod tests {
     use super::*;
     use weir::Target;
-    use weir_load::{Access, Amount};
+    use weir_load::{Access, Amount, Direction, Verify};
 
     fn device(target: &str) -> Device {
         let target = Target::parse(target).expect("a target");
@@ -496,7 +520,11 @@ mod tests {
     }
 
     fn measure(jobs: &[Job], runtime: Option<Duration>) -> Measured {
-        let device = device("null:1MiB");
+        try_on("null:1MiB", jobs, runtime).expect("it runs")
+    }
+
+    fn try_on(target: &str, jobs: &[Job], runtime: Option<Duration>) -> Result<Measured, String> {
+        let device = device(target);
         let loads: Vec<_> =
             jobs.iter().map(|job| Load::Stream { job: job.clone(), disk: 0 }).collect();
         run(&Options {
@@ -510,7 +538,6 @@ mod tests {
             commits: None,
             progress: &|_| (),
         })
-        .expect("it runs")
     }
 
     fn timed(ms: u64) -> Job {
@@ -547,6 +574,38 @@ mod tests {
         let took = measured.ends[0][0].expect("it had done");
         assert_eq!((ended_after(&measured, 0), measured.wall), (Some(took), took));
         assert!(took < Duration::from_secs(3600));
+    }
+
+    fn verifies(name: &str, offset: u64) -> Job {
+        Job {
+            name: String::from(name),
+            direction: Direction::Write,
+            verify: Some(Verify::Crc32c),
+            offset: Amount::Bytes(offset),
+            size: Some(Amount::Bytes(1 << 19)),
+            access: Access::Random,
+            ..Job::default()
+        }
+    }
+
+    #[test]
+    fn clones_that_verify_find_no_fault_on_a_sound_disk() {
+        let measured = try_on("ram:1MiB", &[Job { clones: 2, ..verifies("a", 0) }], None);
+        let measured = measured.expect("it runs");
+        assert_eq!((measured.failure, measured.tally.errors), (None, 0));
+    }
+
+    #[test]
+    fn jobs_that_would_spoil_each_others_verified_blocks_are_refused() {
+        let writes = Job { verify: None, ..verifies("b", 4096) };
+        let reads = Job { direction: Direction::Read, ..writes.clone() };
+        let run = |two: Job| try_on("ram:1MiB", &[verifies("a", 0), two], None);
+        for two in [verifies("b", 0), writes] {
+            let why = run(two).expect_err("they share blocks");
+            assert!(why.starts_with("jobs a and b share bytes of null"), "{why}");
+        }
+        assert!(run(verifies("b", 1 << 19)).is_ok_and(|measured| measured.failure.is_none()));
+        assert!(run(reads).is_ok());
     }
 
     #[test]
