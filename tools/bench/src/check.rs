@@ -6,7 +6,7 @@ use std::path::Path;
 use weir::{Disk, Session};
 use weir_load::Range;
 use weir_load::oltp::audit::{Audit, Found};
-use weir_load::oltp::format::BLOCK_BYTES;
+use weir_load::oltp::format::{BLOCK_BYTES, REDO_BYTES};
 
 /// Bytes of redo read at once.
 const PIECE: u64 = 1 << 20;
@@ -74,8 +74,8 @@ fn check_one(
     redo: &mut Session,
 ) -> Result<(Found, u64), Lost> {
     let unreadable = |error: weir::IoError| Lost::Unreadable(error.to_string());
-    let mut audit = Audit::new(acknowledged.run, instance);
     let range = acknowledged.redo;
+    let mut audit = Audit::new(acknowledged.run, instance, range.bytes / REDO_BYTES);
     let mut bytes = vec![0; PIECE as usize];
     let mut at = 0;
     while at < range.bytes {
