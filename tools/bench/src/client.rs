@@ -295,7 +295,8 @@ impl Client {
         if ok && counting && !self.reading_back {
             let Begun { asked_at, accepted_at } = self.begun[usize::from(token)];
             let wait_ns = accepted_at.since(asked_at) + wait_ns;
-            let took = Took { total_ns: now.since(asked_at), wait_ns, device_ns };
+            let total_ns = now.since(asked_at);
+            let took = Took { total_ns, wait_ns, device_ns, is_whole: false };
             tally.count(kind, sectors, took);
         }
         if self.checks && ok && op == Op::Read {
