@@ -7,11 +7,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use weir::{Device, QueueMode, Spread, Target};
+use weir::{Device, QueueMode, Spread};
 use weir_load::oltp::Profile;
 use weir_load::presets::Stage;
 use weir_load::{Amount, Direction, Job, Range, Sizes, Zone};
 
+use crate::devices::Devices;
 use crate::outcome::{About, Outcome};
 use crate::run::{self, Load, Measured, Progress};
 
@@ -173,18 +174,13 @@ impl Opened {
         };
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
         let threads = contexts.clamp(1, cpus);
-        let mut opened =
-            Opened { names: Vec::new(), devices: Vec::new(), disks: Vec::new(), threads };
-        for name in wanted {
-            let known = opened.names.iter().position(|known| *known == name);
-            if known.is_none() {
-                let target = Target::parse(&name)?;
-                let made = weir::open("bench", &target, threads).map_err(|e| e.to_string())?;
-                made.notices.iter().for_each(|notice| (request.notice)(notice));
-                opened.devices.push(made.device);
-                opened.names.push(name);
-            }
-            opened.disks.push(known.unwrap_or(opened.devices.len() - 1));
+        let Devices { devices, of: disks } = Devices::of(&wanted)?;
+        let mut opened = Opened { names: Vec::new(), devices: Vec::new(), disks, threads };
+        for (name, target) in devices {
+            let made = weir::open("bench", &target, threads).map_err(|e| e.to_string())?;
+            made.notices.iter().for_each(|notice| (request.notice)(notice));
+            opened.devices.push(made.device);
+            opened.names.push(name);
         }
         Ok(opened)
     }
