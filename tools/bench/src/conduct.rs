@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use weir::{Device, QueueMode, Spread};
+use weir::{Backing, Device, QueueMode, Spread};
 use weir_load::oltp::Profile;
 use weir_load::presets::Stage;
 use weir_load::{Amount, Direction, Job, Range, Sizes, Zone};
@@ -119,6 +119,16 @@ pub fn conduct(request: &Request<'_>) -> Result<Conducted, String> {
     Ok(Conducted { outcome, measured, failure })
 }
 
+/// Why what was flushed to a device is not there after a crash, if that is so.
+fn forgets(backing: &Backing, barriers: bool) -> Option<&'static str> {
+    match backing {
+        Backing::Null { .. } => Some("drops what is written"),
+        Backing::Ram { .. } => Some("is memory of this program"),
+        Backing::File { .. } | Backing::Nbd { .. } if !barriers => Some("has barriers=off"),
+        Backing::File { .. } | Backing::Nbd { .. } => None,
+    }
+}
+
 /// The target of a job: what is given for all, or its own file or target.
 fn target_of(job: &Job, given: Option<&str>) -> Result<String, String> {
     if let Some(target) = given {
@@ -179,6 +189,16 @@ impl Opened {
         for (name, target) in devices {
             let made = weir::open("bench", &target, threads).map_err(|e| e.to_string())?;
             made.notices.iter().for_each(|notice| (request.notice)(notice));
+            let barriers = made.device.config().barriers;
+            if let Workload::Oltp(_) = request.workload
+                && let Some(why) = forgets(&target.backing, barriers)
+            {
+                let what = format!("{name} {why}: no commit is durable there");
+                if request.commits.is_some() {
+                    return Err(format!("{what}, and a file of commits would say they are"));
+                }
+                (request.notice)(&what);
+            }
             opened.devices.push(made.device);
             opened.names.push(name);
         }
@@ -393,6 +413,32 @@ mod tests {
         assert!(why.starts_with("two: ") && why.contains("/nonexistent/disk"), "{why}");
         let first = vec![stage("two", "file:/nonexistent/disk")];
         assert!(conduct(&request(Workload::Stages(first), &running)).is_err());
+    }
+
+    #[test]
+    fn commits_that_are_not_durable_are_told_and_not_written_down() {
+        let hot = Zone { access: 80, size: 20 };
+        let oltp = Oltp { users: 1, threads: 1, update_percent: 25, hot, redo: None };
+        let (running, told) = (AtomicBool::new(false), std::cell::RefCell::new(Vec::new()));
+        let notice = |notice: &str| told.borrow_mut().push(String::from(notice));
+        let mut request = request(Workload::Oltp(oltp), &running);
+        request.runtime = Some(Duration::from_millis(1));
+        request.target = Some(String::from("ram:64MiB"));
+        request.notice = &notice;
+        assert!(conduct(&request).is_ok());
+        assert!(told.borrow().iter().any(|notice| notice.contains("no commit is durable")));
+        let commits = File::open("/dev/null").expect("a file");
+        request.commits = Some(&commits);
+        let why = conduct(&request).err().expect("a refusal");
+        assert!(why.starts_with("ram:64MiB is memory of this program"), "{why}");
+    }
+
+    #[test]
+    fn what_stands_for_a_disk_says_whether_it_forgets() {
+        let backing = |target| weir::Target::parse(target).expect("a target").backing;
+        assert_eq!(forgets(&backing("null:1M"), true), Some("drops what is written"));
+        assert_eq!(forgets(&backing("file:x"), true), None);
+        assert_eq!(forgets(&backing("file:x"), false), Some("has barriers=off"));
     }
 
     #[test]
