@@ -228,7 +228,7 @@ impl Job {
         if read_only && self.direction != Direction::Read {
             return error(format!("rw={} on a read-only target", self.rw()));
         }
-        if self.parted {
+        if self.is_parted() {
             let part = bytes / u64::from(self.clones.max(1)) / grain * grain;
             if part < largest {
                 return error(format!(
@@ -240,10 +240,22 @@ impl Job {
         Ok(Range { offset, bytes })
     }
 
+    /// Whether it writes or trims.
+    #[must_use]
+    pub fn changes(&self) -> bool {
+        self.direction != Direction::Read
+    }
+
+    /// Whether each clone has a part of the range: as asked for, and where clones would find each
+    /// other's writes in blocks they verify.
+    fn is_parted(&self) -> bool {
+        self.parted || (self.clones > 1 && self.verify.is_some() && self.changes())
+    }
+
     /// The part of `range` that belongs to one clone.
     #[must_use]
     pub fn part(&self, range: Range, clone: u16) -> Range {
-        if !self.parted {
+        if !self.is_parted() {
             return range;
         }
         let grains = self.directions().iter().map(|direction| self.sizes[*direction].least());
@@ -315,6 +327,19 @@ mod tests {
         let parts = [0, 1, 2].map(|clone| job.part(range, clone));
         assert_eq!(parts[0].bytes, (1 << 20) / 3 / 4096 * 4096);
         assert_eq!(parts[2].offset, 2 * parts[0].bytes);
+    }
+
+    #[test]
+    fn clones_that_verify_what_they_write_keep_out_of_each_others_blocks() {
+        let verify = Some(Verify::Crc32c);
+        let writes = Job { direction: Direction::Write, clones: 2, verify, ..Job::default() };
+        let range = writes.range(GROUND).unwrap();
+        assert_eq!(writes.part(range, 1), Range { offset: 1 << 19, bytes: 1 << 19 });
+        let small = Job { clones: 300, ..writes.clone() };
+        assert!(bad(&small).contains("numjobs=300"), "{}", bad(&small));
+        // Those that only read disturb nobody.
+        let reads = Job { direction: Direction::Read, ..writes };
+        assert_eq!(reads.part(range, 1), range);
     }
 
     #[test]

@@ -189,7 +189,8 @@ pub const OPTIONS: &[JobOption] = &[
     option(
         "verify",
         "crc32c|pattern",
-        "What is written says what it is, and what is read is checked",
+        "What is written says what it is, and what is read is checked; clones that write have \
+         a part of the range each",
         |s, v| {
             s.job.verify = Some(match v {
                 "crc32c" => Verify::Crc32c,

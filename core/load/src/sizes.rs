@@ -90,7 +90,7 @@ impl Sizes {
     /// # Errors
     /// The text, and what is accepted.
     pub fn fixed(text: &str) -> Result<Sizes, String> {
-        size(text).map(Sizes::Fixed)
+        length(text).map(Sizes::Fixed)
     }
 
     /// Reads `LEAST-MOST`, as `bsrange` has it.
@@ -101,7 +101,7 @@ impl Sizes {
         let (least, most) = text
             .split_once('-')
             .ok_or_else(|| format!("{text:?} is not LEAST-MOST, as in 4k-64k"))?;
-        let (least, most) = (size(least)?, size(most)?);
+        let (least, most) = (length(least)?, length(most)?);
         if least > most {
             return Err(format!("{text:?} begins above its end"));
         }
@@ -123,7 +123,7 @@ impl Sizes {
                 "" => None,
                 share => Some(share.parse::<u8>().ok().ok_or_else(wrong)?),
             };
-            parts.push((size(bytes)?, share));
+            parts.push((length(bytes)?, share));
         }
         let given: u32 = parts.iter().filter_map(|part| part.1).map(u32::from).sum();
         let open = parts.iter().filter(|part| part.1.is_none()).count() as u32;
@@ -163,6 +163,14 @@ impl Sizes {
             Sizes::Range { least, most } => one(*least).and_then(|()| one(*most)),
             Sizes::Split(parts) => parts.iter().try_for_each(|part| one(part.0)),
         }
+    }
+}
+
+/// Reads the length of an I/O, which is never 0.
+fn length(text: &str) -> Result<u64, String> {
+    match size(text)? {
+        0 => Err(format!("size {text:?} is below {SECTOR} bytes, the shortest I/O")),
+        bytes => Ok(bytes),
     }
 }
 
@@ -206,6 +214,9 @@ mod tests {
         }
         for text in ["4k/50", "4k/50:8k/60", "4k/x:8k/50", "4k/100:8k/", "4k/-1:8k/101"] {
             assert!(Sizes::split(text).is_err(), "{text}");
+        }
+        for zero in [Sizes::fixed("0"), Sizes::range("0-4k"), Sizes::split("0k/50:4k/50")] {
+            assert!(zero.as_ref().is_err_and(|why| why.contains("below 512")), "{zero:?}");
         }
         assert!(Sizes::Fixed(1000).check(512).unwrap_err().contains("bs=1000"));
         assert!(Sizes::Fixed(512).check(4096).unwrap_err().contains("logical block"));

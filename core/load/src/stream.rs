@@ -121,9 +121,10 @@ impl Stream {
             false => Flags::SYNC | Flags::IDLE,
         };
         let places = [0, 1, 2].map(|direction| {
-            let count = range.bytes / job.sizes[direction].least();
             let random = job.access == Access::Random && job.directions().contains(&direction);
-            random.then(|| Places::new(&job.distribution, count.max(1)))
+            // Sizes are checked for the directions that are used, and for no other.
+            let count = || range.bytes / job.sizes[direction].least();
+            random.then(|| Places::new(&job.distribution, count().max(1)))
         });
         let pacers = job.rate.map(|rate| (rate > 0).then(|| Pacer::new(rate, job.arrival, seed)));
         let shape = Shape {
@@ -490,6 +491,15 @@ mod tests {
             }
             other => panic!("{other:?}, no I/O"),
         }
+    }
+
+    #[test]
+    fn a_size_of_nothing_where_it_is_not_used_does_no_harm() {
+        let mut sizes = job().sizes;
+        sizes[1] = Sizes::Fixed(0);
+        let job = Job { direction: Direction::Read, sizes, ..job() };
+        let mut stream = Stream::new(&job, GROUND, 0).expect("a job that reads");
+        assert_eq!(io(&mut stream, 0).sectors, 8);
     }
 
     #[test]

@@ -6,7 +6,9 @@ use std::path::Path;
 use weir::{Disk, Session};
 use weir_load::Range;
 use weir_load::oltp::audit::{Audit, Found};
-use weir_load::oltp::format::BLOCK_BYTES;
+use weir_load::oltp::format::{BLOCK_BYTES, REDO_BYTES};
+
+use crate::devices::Devices;
 
 /// Bytes of redo read at once.
 const PIECE: u64 = 1 << 20;
@@ -52,7 +54,11 @@ pub fn check(target: &str, redo: Option<&str>, commits: &Path) -> Result<Checked
     let instances = read_commits(&text).map_err(|why| unreadable(format!("{name}: {why}")))?;
     let open = |target: &str| Disk::open(target).map_err(|e| unreadable(e.to_string()));
     let data_disk = open(target)?;
-    let redo_disk = redo.filter(|redo| *redo != target).map(open).transpose()?;
+    let mut names = vec![String::from(target)];
+    names.extend(redo.map(String::from));
+    let devices = Devices::of(&names).map_err(unreadable)?;
+    let apart = devices.devices.get(1).map(|(name, _)| name.as_str());
+    let redo_disk = apart.map(open).transpose()?;
     let session = |disk: &Disk| disk.session().map_err(|e| unreadable(e.to_string()));
     let mut data = session(&data_disk)?;
     let mut redo = session(redo_disk.as_ref().unwrap_or(&data_disk))?;
@@ -74,8 +80,8 @@ fn check_one(
     redo: &mut Session,
 ) -> Result<(Found, u64), Lost> {
     let unreadable = |error: weir::IoError| Lost::Unreadable(error.to_string());
-    let mut audit = Audit::new(acknowledged.run, instance);
     let range = acknowledged.redo;
+    let mut audit = Audit::new(acknowledged.run, instance, range.bytes / REDO_BYTES);
     let mut bytes = vec![0; PIECE as usize];
     let mut at = 0;
     while at < range.bytes {

@@ -134,6 +134,8 @@ pub(crate) struct Client {
     pub(crate) until: Option<Nanos>,
     pub(crate) done: bool,
     stopped: bool,
+    /// It had nothing more to do before anybody stopped it.
+    pub(crate) ended_by_work: bool,
     /// When its last I/O ended.
     pub(crate) last: Nanos,
     /// Reading back what it has written, which is not measured.
@@ -172,6 +174,7 @@ impl Client {
             until: None,
             done: false,
             stopped: false,
+            ended_by_work: false,
             last: Nanos::ZERO,
             reading_back: false,
             failed: None,
@@ -211,7 +214,10 @@ impl Client {
                     break;
                 }
                 Ask::Blocked => break,
-                Ask::Done => self.done = true,
+                Ask::Done => {
+                    self.done = true;
+                    self.ended_by_work |= !self.stopped && !self.reading_back;
+                }
             }
         }
         self.touched.drain(..).for_each(|seat| seats[seat].flush_plug(now));
@@ -289,7 +295,8 @@ impl Client {
         if ok && counting && !self.reading_back {
             let Begun { asked_at, accepted_at } = self.begun[usize::from(token)];
             let wait_ns = accepted_at.since(asked_at) + wait_ns;
-            let took = Took { total_ns: now.since(asked_at), wait_ns, device_ns };
+            let total_ns = now.since(asked_at);
+            let took = Took { total_ns, wait_ns, device_ns, is_whole: false };
             tally.count(kind, sectors, took);
         }
         if self.checks && ok && op == Op::Read {

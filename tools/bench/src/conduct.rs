@@ -7,11 +7,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use weir::{Device, QueueMode, Spread, Target};
+use weir::{Backing, Device, QueueMode, Spread};
 use weir_load::oltp::Profile;
 use weir_load::presets::Stage;
 use weir_load::{Amount, Direction, Job, Range, Sizes, Zone};
 
+use crate::devices::Devices;
 use crate::outcome::{About, Outcome};
 use crate::run::{self, Load, Measured, Progress};
 
@@ -80,27 +81,52 @@ const REDO_SHARED: u64 = 64 << 20;
 /// Carries it out.
 ///
 /// # Errors
-/// What is wrong with a job or a target, before anything ran.
+/// What is wrong with a job or a target, before anything ran. What goes wrong with a later stage
+/// is in [`Conducted::failure`], beside what the stages before it measured.
 pub fn conduct(request: &Request<'_>) -> Result<Conducted, String> {
     let stages = match &request.workload {
         Workload::Stages(stages) => stages.clone(),
         Workload::Oltp(_) => vec![Stage { name: None, jobs: Vec::new() }],
     };
     let (mut measured, mut failure, mut about) = (Vec::new(), None, None);
+    let count = u32::try_from(stages.len()).unwrap_or(1);
     for stage in &stages {
-        let opened = Opened::open(request, stage)?;
-        about.get_or_insert_with(|| opened.about(request, &stages));
-        let count = u32::try_from(stages.len()).unwrap_or(1);
-        let part = opened.run(request, stage, request.runtime.map(|runtime| runtime / count))?;
+        if !measured.is_empty() && request.interrupted.load(Ordering::Acquire) {
+            failure = Some(String::from("interrupted"));
+            break;
+        }
+        let run = Opened::open(request, stage).and_then(|opened| {
+            about.get_or_insert_with(|| opened.about(request, &stages));
+            opened.run(request, stage, request.runtime.map(|runtime| runtime / count))
+        });
+        let part = match run {
+            Ok(part) => part,
+            Err(why) if measured.is_empty() => return Err(why),
+            Err(why) => {
+                let name = stage.name.as_deref().unwrap_or("a later stage");
+                failure = Some(format!("{name}: {why}"));
+                break;
+            }
+        };
         failure = part.failure.clone();
         measured.push((stage.name.clone(), part));
-        if failure.is_some() || request.interrupted.load(Ordering::Acquire) {
+        if failure.is_some() {
             break;
         }
     }
     let about = about.ok_or("there is nothing to run")?;
     let outcome = Outcome::new(about, &measured);
     Ok(Conducted { outcome, measured, failure })
+}
+
+/// Why what was flushed to a device is not there after a crash, if that is so.
+fn forgets(backing: &Backing, barriers: bool) -> Option<&'static str> {
+    match backing {
+        Backing::Null { .. } => Some("drops what is written"),
+        Backing::Ram { .. } => Some("is memory of this program"),
+        Backing::File { .. } | Backing::Nbd { .. } if !barriers => Some("has barriers=off"),
+        Backing::File { .. } | Backing::Nbd { .. } => None,
+    }
 }
 
 /// The target of a job: what is given for all, or its own file or target.
@@ -158,18 +184,23 @@ impl Opened {
         };
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
         let threads = contexts.clamp(1, cpus);
-        let mut opened =
-            Opened { names: Vec::new(), devices: Vec::new(), disks: Vec::new(), threads };
-        for name in wanted {
-            let known = opened.names.iter().position(|known| *known == name);
-            if known.is_none() {
-                let target = Target::parse(&name)?;
-                let made = weir::open("bench", &target, threads).map_err(|e| e.to_string())?;
-                made.notices.iter().for_each(|notice| (request.notice)(notice));
-                opened.devices.push(made.device);
-                opened.names.push(name);
+        let Devices { devices, of: disks } = Devices::of(&wanted)?;
+        let mut opened = Opened { names: Vec::new(), devices: Vec::new(), disks, threads };
+        for (name, target) in devices {
+            let made = weir::open("bench", &target, threads).map_err(|e| e.to_string())?;
+            made.notices.iter().for_each(|notice| (request.notice)(notice));
+            let barriers = made.device.config().barriers;
+            if let Workload::Oltp(_) = request.workload
+                && let Some(why) = forgets(&target.backing, barriers)
+            {
+                let what = format!("{name} {why}: no commit is durable there");
+                if request.commits.is_some() {
+                    return Err(format!("{what}, and a file of commits would say they are"));
+                }
+                (request.notice)(&what);
             }
-            opened.disks.push(known.unwrap_or(opened.devices.len() - 1));
+            opened.devices.push(made.device);
+            opened.names.push(name);
         }
         Ok(opened)
     }
@@ -341,4 +372,85 @@ fn check_memory(loads: &[Load]) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request<'a>(workload: Workload, interrupted: &'a AtomicBool) -> Request<'a> {
+        Request {
+            workload,
+            target: None,
+            runtime: None,
+            ramp: Duration::ZERO,
+            seed: 1,
+            run: 1,
+            commits: None,
+            interrupted,
+            progress: &|_| (),
+            notice: &|_| (),
+        }
+    }
+
+    /// Reads 64 KiB of a target.
+    fn stage(name: &str, target: &str) -> Stage {
+        let job = Job {
+            target: Some(String::from(target)),
+            size: Some(Amount::Bytes(65536)),
+            ..Job::default()
+        };
+        Stage { name: Some(String::from(name)), jobs: vec![job] }
+    }
+
+    #[test]
+    fn what_was_measured_is_kept_when_a_later_stage_finds_no_target() {
+        let stages = vec![stage("one", "null:1MiB"), stage("two", "file:/nonexistent/disk")];
+        let running = AtomicBool::new(false);
+        let conducted = conduct(&request(Workload::Stages(stages), &running)).expect("figures");
+        assert_eq!((conducted.measured.len(), conducted.outcome.figures.ios), (1, 16));
+        let why = conducted.failure.expect("a failure");
+        assert!(why.starts_with("two: ") && why.contains("/nonexistent/disk"), "{why}");
+        let first = vec![stage("two", "file:/nonexistent/disk")];
+        assert!(conduct(&request(Workload::Stages(first), &running)).is_err());
+    }
+
+    #[test]
+    fn commits_that_are_not_durable_are_told_and_not_written_down() {
+        let hot = Zone { access: 80, size: 20 };
+        let oltp = Oltp { users: 1, threads: 1, update_percent: 25, hot, redo: None };
+        let (running, told) = (AtomicBool::new(false), std::cell::RefCell::new(Vec::new()));
+        let notice = |notice: &str| told.borrow_mut().push(String::from(notice));
+        let mut request = request(Workload::Oltp(oltp), &running);
+        request.runtime = Some(Duration::from_millis(1));
+        request.target = Some(String::from("ram:64MiB"));
+        request.notice = &notice;
+        assert!(conduct(&request).is_ok());
+        assert!(told.borrow().iter().any(|notice| notice.contains("no commit is durable")));
+        let commits = File::open("/dev/null").expect("a file");
+        request.commits = Some(&commits);
+        let why = conduct(&request).err().expect("a refusal");
+        assert!(why.starts_with("ram:64MiB is memory of this program"), "{why}");
+    }
+
+    #[test]
+    fn what_stands_for_a_disk_says_whether_it_forgets() {
+        let backing = |target| weir::Target::parse(target).expect("a target").backing;
+        assert_eq!(forgets(&backing("null:1M"), true), Some("drops what is written"));
+        assert_eq!(forgets(&backing("file:x"), true), None);
+        assert_eq!(forgets(&backing("file:x"), false), Some("has barriers=off"));
+    }
+
+    #[test]
+    fn a_sweep_that_is_interrupted_between_two_stages_says_so() {
+        let stages = vec![stage("one", "null:1MiB"), stage("two", "null:1MiB")];
+        let interrupted = AtomicBool::new(false);
+        let mut request = request(Workload::Stages(stages), &interrupted);
+        // The first stage has done when this is told; nobody looks any more in it.
+        let tell = |progress: &Progress| interrupted.store(progress.ios == 16, Ordering::Release);
+        request.progress = &tell;
+        let conducted = conduct(&request).expect("figures");
+        assert_eq!(conducted.measured.len(), 1);
+        assert_eq!(conducted.failure.as_deref(), Some("interrupted"));
+    }
 }

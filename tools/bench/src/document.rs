@@ -88,11 +88,16 @@ fn cores(conducted: &Conducted) -> Vec<Value> {
     conducted.outcome.per_cpu.iter().map(one).collect()
 }
 
+/// The model as the kernel tells it in `/proc/cpuinfo`; some architectures tell none.
+fn cpu_model(info: &str) -> &str {
+    let model = info.lines().find_map(|line| line.strip_prefix("model name"));
+    model.and_then(|rest| rest.split_once(':')).map_or("unknown model", |(_, model)| model.trim())
+}
+
 fn environment(started: SystemTime) -> Value {
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let model = info.lines().find_map(|line| line.strip_prefix("model name"));
-    let model = model.and_then(|rest| rest.split_once(':')).map(|(_, model)| model.trim());
+    let model = cpu_model(&info);
     let kernel = rustix::system::uname().release().to_string_lossy().into_owned();
     json!({
         "cpus": cpus,
@@ -125,6 +130,12 @@ pub fn utc(moment: SystemTime) -> String {
 mod tests {
     use super::*;
     use std::time::Duration;
+
+    #[test]
+    fn a_cpu_has_a_model_also_where_the_kernel_tells_none() {
+        assert_eq!(cpu_model("processor: 0\nmodel name\t: Some CPU @ 2 GHz\n"), "Some CPU @ 2 GHz");
+        assert_eq!(cpu_model("processor\t: 0\nBogoMIPS\t: 50.00\n"), "unknown model");
+    }
 
     #[test]
     fn moments_are_written_as_the_calendar_has_them() {

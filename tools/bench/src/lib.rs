@@ -12,6 +12,7 @@ pub mod compare;
 pub mod conduct;
 pub mod core;
 pub mod cpu;
+mod devices;
 pub mod document;
 pub mod outcome;
 mod pace;

@@ -14,12 +14,12 @@ use weir_bio::{Nanos, SECTOR};
 use weir_live::EventWake;
 use weir_load::oltp::format::{BLOCK_BYTES, REDO_BYTES};
 use weir_load::oltp::{Instance, Profile};
-use weir_load::{Ground, Job, Sizes, Stream};
+use weir_load::{Ground, Job, Range, Sizes, Stream};
 
 use crate::client::{Failed, OLTP_KINDS, Plan, STREAM_KINDS, Work};
 use crate::cpu::{CpuTime, PerCpu, process_time};
 use crate::tally::Tally;
-use crate::worker::{self, Left, News, Shared, Window};
+use crate::worker::{self, End, Left, News, Shared, Window};
 
 /// One workload of a run.
 #[derive(Clone, Debug)]
@@ -132,7 +132,7 @@ pub struct Group {
     pub is_io: bool,
     /// Its row in the tally.
     pub row: usize,
-    /// How long it ran, if it ended before the measured time.
+    /// How long it ran: until its time was up, or until it had done; `None` if it was cut short.
     pub ended_after: Option<Duration>,
 }
 
@@ -145,7 +145,8 @@ pub struct Measured {
     pub groups: Vec<Group>,
     /// When each clone had done, by load; `None` for one that had not.
     pub ends: Vec<Vec<Option<Duration>>>,
-    /// Length of the measured time.
+    /// Length of the measured time: what was asked for, or until everything had done, or until it
+    /// was cut short.
     pub wall: Duration,
     /// CPU time of this process in it, by mode, in ticks of the kernel.
     pub cpu: CpuTime,
@@ -176,6 +177,7 @@ pub fn ground(device: &Device) -> Ground {
 /// What a load, a device or the system refused, before anything ran. What happens later is in
 /// [`Measured::failure`].
 pub fn run(options: &Options<'_>) -> Result<Measured, String> {
+    check_verified(options)?;
     let (plans, groups) = plan(options)?;
     let threads = options.threads.clamp(1, plans.len().max(1));
     let wakes = (0..threads)
@@ -246,6 +248,29 @@ fn plan(options: &Options<'_>) -> Result<(Vec<Plan>, Vec<Group>), String> {
     Ok((plans, groups))
 }
 
+/// Whoever verifies has its blocks to itself: what another job writes there would be a fault.
+fn check_verified(options: &Options<'_>) -> Result<(), String> {
+    let mut known: Vec<(&Job, usize, Range)> = Vec::new();
+    for load in options.loads {
+        let Load::Stream { job, disk } = load else { continue };
+        let range = job.range(ground(options.devices[*disk])).map_err(|e| e.to_string())?;
+        for (other, place, taken) in &known {
+            let apart = range.offset >= taken.offset + taken.bytes
+                || taken.offset >= range.offset + range.bytes;
+            let spoils = |one: &Job, two: &Job| one.verify.is_some() && two.changes();
+            if place == disk && !apart && (spoils(job, other) || spoils(other, job)) {
+                return Err(format!(
+                    "jobs {} and {} share bytes of {} and one verifies what the other may \
+                     overwrite: give each an offset and a size of its own",
+                    other.name, job.name, options.names[*disk]
+                ));
+            }
+        }
+        known.push((job, *disk, range));
+    }
+    Ok(())
+}
+
 fn stream_plan(
     job: &Job,
     stream: Stream,
@@ -304,6 +329,7 @@ struct Watch<'a> {
 /// What it has seen.
 struct Watched {
     window: Window,
+    /// From the start of the measured time until it looked again, late as that may have been.
     wall: Duration,
     cpu: CpuTime,
     cpu_total: Duration,
@@ -336,7 +362,7 @@ impl Watch<'_> {
         self.until((window.from, Some(window.from)), &mut done, &mut failure);
         let stats: Vec<_> = self.options.devices.iter().map(|device| device.stats()).collect();
         let (cpu, per_cpu) = (CpuTime::of_process(), PerCpu::now());
-        let (cpu_total, from) = (process_time(), Clock.now());
+        let cpu_total = process_time();
         let runtime = self.options.runtime.map(|runtime| runtime.as_nanos() as u64);
         if failure.is_none() {
             let until = runtime.map(|ns| window.from + ns);
@@ -344,7 +370,7 @@ impl Watch<'_> {
         }
         let mut watched = Watched {
             window,
-            wall: Duration::from_nanos(Clock.now().since(from)),
+            wall: Duration::from_nanos(Clock.now().since(window.from)),
             cpu_total: process_time() - cpu_total,
             cpu: CpuTime::of_process().since(&cpu),
             per_cpu: PerCpu::now().since(&per_cpu),
@@ -450,19 +476,144 @@ fn sum_up(
     let mut row = 0;
     for load in options.loads {
         let of_load = left.iter().flat_map(|left| &left.ends).filter(|end| end.0 == row);
-        let of_load: Vec<_> = of_load
-            .map(|(_, end)| end.map(|end| Duration::from_nanos(end.since(window.from))))
-            .collect();
-        let last = of_load.iter().copied().collect::<Option<Vec<_>>>();
-        let last = last.and_then(|ends| ends.into_iter().max());
+        let of_load: Vec<_> = of_load.map(|(_, end)| *end).collect();
+        let cut_after = failure.is_some().then_some(watched.wall);
+        let last = ran_for(&of_load, window.from, cut_after);
         let kinds = load.kinds().len();
         groups[row..row + kinds].iter_mut().for_each(|group| group.ended_after = last);
         row += kinds;
-        ends.push(of_load);
+        let done = of_load.iter().map(|end| match end {
+            End::Work(last) => Some(Duration::from_nanos(last.since(window.from))),
+            End::Time(_) | End::Cut => None,
+        });
+        ends.push(done.collect());
     }
-    // Where everything ended by itself, the rest was spent on noticing that.
+    // I/Os are counted to the nanosecond at which a client's time is up, and the watcher wakes
+    // later: its own time would be another than theirs.
     let all: Option<Vec<_>> = groups.iter().map(|group| group.ended_after).collect();
     let wall = all.and_then(|ends| ends.into_iter().max()).filter(|end| !end.is_zero());
     let wall = wall.unwrap_or(watched.wall);
     Measured { tally, groups, ends, wall, cpu, cpu_total, per_cpu, stats, failure }
+}
+
+/// How long a load ran: as its longest clone; `None` if one was cut short, which is known from
+/// when the run was, after `cut_after`.
+fn ran_for(ends: &[End], from: Nanos, cut_after: Option<Duration>) -> Option<Duration> {
+    let ran = ends.iter().map(|end| match end {
+        End::Work(at) => Some(Duration::from_nanos(at.since(from))),
+        End::Time(at) => Some(Duration::from_nanos(at.since(from)))
+            .filter(|ran| cut_after.is_none_or(|cut| *ran <= cut)),
+        End::Cut => None,
+    });
+    ran.collect::<Option<Vec<_>>>()?.into_iter().max()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir::Target;
+    use weir_load::{Access, Amount, Direction, Verify};
+
+    fn device(target: &str) -> Device {
+        let target = Target::parse(target).expect("a target");
+        weir::open("bench", &target, 1).expect("it opens").device
+    }
+
+    fn measure(jobs: &[Job], runtime: Option<Duration>) -> Measured {
+        try_on("null:1MiB", jobs, runtime).expect("it runs")
+    }
+
+    fn try_on(target: &str, jobs: &[Job], runtime: Option<Duration>) -> Result<Measured, String> {
+        let device = device(target);
+        let loads: Vec<_> =
+            jobs.iter().map(|job| Load::Stream { job: job.clone(), disk: 0 }).collect();
+        run(&Options {
+            loads: &loads,
+            devices: vec![&device],
+            names: &[String::from("null")],
+            threads: 1,
+            ramp: Duration::ZERO,
+            runtime,
+            interrupted: &AtomicBool::new(false),
+            commits: None,
+            progress: &|_| (),
+        })
+    }
+
+    fn timed(ms: u64) -> Job {
+        let runtime_ns = Some(ms * 1_000_000);
+        Job { access: Access::Random, time_based: true, runtime_ns, ..Job::default() }
+    }
+
+    fn ended_after(measured: &Measured, row: usize) -> Option<Duration> {
+        measured.groups[row].ended_after
+    }
+
+    #[test]
+    fn a_job_is_divided_by_its_own_time_when_its_neighbour_runs_longer() {
+        let measured = measure(&[timed(20), timed(60)], None);
+        assert_eq!(ended_after(&measured, 0), Some(Duration::from_millis(20)));
+        assert_eq!(ended_after(&measured, 4), Some(Duration::from_millis(60)));
+        assert_eq!(measured.wall, Duration::from_millis(60));
+        assert_eq!(measured.ends, [[None], [None]]);
+    }
+
+    #[test]
+    fn a_paced_job_is_divided_by_the_time_it_was_given_and_not_by_its_last_io() {
+        // Due at once and never again within its time.
+        let measured =
+            measure(&[Job { rate: [1; 3], ..timed(1000) }], Some(Duration::from_millis(30)));
+        assert_eq!(ended_after(&measured, 0), Some(Duration::from_millis(30)));
+        assert_eq!(measured.wall, Duration::from_millis(30));
+    }
+
+    #[test]
+    fn a_job_that_has_done_is_divided_by_the_time_it_took() {
+        let done = Job { size: Some(Amount::Bytes(65536)), ..Job::default() };
+        let measured = measure(&[done], Some(Duration::from_secs(3600)));
+        let took = measured.ends[0][0].expect("it had done");
+        assert_eq!((ended_after(&measured, 0), measured.wall), (Some(took), took));
+        assert!(took < Duration::from_secs(3600));
+    }
+
+    fn verifies(name: &str, offset: u64) -> Job {
+        Job {
+            name: String::from(name),
+            direction: Direction::Write,
+            verify: Some(Verify::Crc32c),
+            offset: Amount::Bytes(offset),
+            size: Some(Amount::Bytes(1 << 19)),
+            access: Access::Random,
+            ..Job::default()
+        }
+    }
+
+    #[test]
+    fn clones_that_verify_find_no_fault_on_a_sound_disk() {
+        let measured = try_on("ram:1MiB", &[Job { clones: 2, ..verifies("a", 0) }], None);
+        let measured = measured.expect("it runs");
+        assert_eq!((measured.failure, measured.tally.errors), (None, 0));
+    }
+
+    #[test]
+    fn jobs_that_would_spoil_each_others_verified_blocks_are_refused() {
+        let writes = Job { verify: None, ..verifies("b", 4096) };
+        let reads = Job { direction: Direction::Read, ..writes.clone() };
+        let run = |two: Job| try_on("ram:1MiB", &[verifies("a", 0), two], None);
+        for two in [verifies("b", 0), writes] {
+            let why = run(two).expect_err("they share blocks");
+            assert!(why.starts_with("jobs a and b share bytes of null"), "{why}");
+        }
+        assert!(run(verifies("b", 1 << 19)).is_ok_and(|measured| measured.failure.is_none()));
+        assert!(run(reads).is_ok());
+    }
+
+    #[test]
+    fn what_a_failure_cut_short_has_the_time_until_then() {
+        let (from, cut) = (Nanos(1000), Some(Duration::from_nanos(500)));
+        let ran = |ends: &[End]| ran_for(ends, from, cut).map(|ran| ran.as_nanos());
+        assert_eq!(ran(&[End::Time(Nanos(1300)), End::Work(Nanos(1400))]), Some(400));
+        assert_eq!(ran(&[End::Time(Nanos(1600)), End::Work(Nanos(1400))]), None);
+        assert_eq!(ran(&[End::Cut]), None);
+    }
 }

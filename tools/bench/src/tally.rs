@@ -126,13 +126,15 @@ pub struct Took {
     pub wait_ns: u64,
     /// From then until the driver's answer.
     pub device_ns: u64,
+    /// No driver has seen it: it has no parts.
+    pub is_whole: bool,
 }
 
 impl Took {
-    /// What is no I/O, and all of whose time is its own.
+    /// What is no I/O but made of many: neither wait nor device time is counted for it.
     #[must_use]
     pub fn whole(ns: u64) -> Took {
-        Took { total_ns: ns, wait_ns: 0, device_ns: ns }
+        Took { total_ns: ns, wait_ns: 0, device_ns: 0, is_whole: true }
     }
 }
 
@@ -198,7 +200,8 @@ impl Tally {
 
     /// Writes down what the streak holds; to be called before the next client's are opened.
     pub fn settle(&mut self) {
-        let Streak { took: Took { total_ns, wait_ns, device_ns }, counts, sectors } = self.streak;
+        let Streak { took, counts, sectors } = self.streak;
+        let Took { total_ns, wait_ns, device_ns, is_whole } = took;
         for (kind, (count, sectors)) in counts.into_iter().zip(sectors).enumerate() {
             if count == 0 {
                 continue;
@@ -209,8 +212,10 @@ impl Tally {
             row.ios += count;
             row.bytes += bytes;
             row.total.record(total_ns, count);
-            row.wait.record(wait_ns, count);
-            row.device.record(device_ns, count);
+            if !is_whole {
+                row.wait.record(wait_ns, count);
+                row.device.record(device_ns, count);
+            }
             if self.is_io[index] {
                 let slot = self.slots.last_mut().expect("there is always one");
                 slot.ios += count;
@@ -271,7 +276,8 @@ mod tests {
         let mut tally = Tally::new(vec![true, true, false], Nanos(1000));
         tally.open(0, Nanos(2000));
         for (kind, wait, device) in [(0, 10, 90), (1, 10, 90), (0, 10, 90), (0, 20, 180)] {
-            let took = Took { total_ns: wait + device, wait_ns: wait, device_ns: device };
+            let total_ns = wait + device;
+            let took = Took { total_ns, wait_ns: wait, device_ns: device, is_whole: false };
             tally.count(kind, 8, took);
         }
         tally.count(2, 0, Took::whole(5000));
@@ -281,6 +287,9 @@ mod tests {
         assert!((row.total.mean_ns() - 400.0 / 3.0).abs() < 1e-9);
         assert_eq!((row.total.max_ns(), row.wait.max_ns()), (200, 20));
         assert_eq!(tally.row(1).expect("a write").ios, 1);
+        let whole = tally.row(2).expect("what is made of many");
+        let counts = [&whole.total, &whole.wait, &whole.device].map(Times::count);
+        assert_eq!(counts, [1, 0, 0], "no driver has seen it");
         // What is no I/O is in no sum.
         assert_eq!(tally.all().ios, 4);
         assert_eq!(tally.series(), [Slot { ios: 4, bytes: 4 * 4096, ns: 500 }]);

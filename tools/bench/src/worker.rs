@@ -68,8 +68,19 @@ impl weir_ring::Wake for SharedWake {
 /// What a thread leaves behind.
 pub(crate) struct Left {
     pub(crate) tally: Tally,
-    /// For each of its clients: the first row, and when its last I/O ended if it had done by then.
-    pub(crate) ends: Vec<(usize, Option<Nanos>)>,
+    /// For each of its clients: the first row, and what ended it.
+    pub(crate) ends: Vec<(usize, End)>,
+}
+
+/// What ended a client, and when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// It had done all; then its last I/O ended.
+    Work(Nanos),
+    /// Its time was up, unless the run was cut short before.
+    Time(Nanos),
+    /// It had no time of its own, and was cut short.
+    Cut,
 }
 
 /// One thread's whole life; `None` if it never began.
@@ -93,10 +104,16 @@ pub(crate) fn thread(
     for client in &mut worker.clients {
         client.until = client.until.map(|runtime| window.from + runtime.0);
     }
+    // One that reads back has no time limit any more.
+    let limits: Vec<_> = worker.clients.iter().map(|client| client.until).collect();
     worker.run(window);
-    let ends = worker.clients.iter().map(|client| {
-        let early = client.until.is_none_or(|until| client.last < until);
-        (client.row, (client.done && early).then_some(client.last))
+    let ends = worker.clients.iter().zip(limits).map(|(client, limit)| {
+        let end = match (client.ended_by_work, limit) {
+            (true, limit) => End::Work(limit.map_or(client.last, |at| at.min(client.last))),
+            (false, Some(limit)) => End::Time(limit),
+            (false, None) => End::Cut,
+        };
+        (client.row, end)
     });
     let ends = ends.collect();
     Some(Left { tally: worker.tally, ends })

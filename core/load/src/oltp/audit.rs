@@ -1,19 +1,25 @@
 //! After a crash: is every commit that was acknowledged still there?
 //!
 //! A commit is there if its redo is in the log; or if its redo has been overwritten, which is
-//! allowed once its data blocks are durable: then a later redo block carries a checkpoint above it.
+//! allowed once its data blocks are durable: then a later redo block carries a checkpoint above it,
+//! and one of a later round stands in its place, or was being written there.
 //! Of commits below the checkpoint whose redo is still there, every data block must hold their
 //! change or a later one.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::format::{self, LogBlock, REDO_BYTES};
+use super::LOG_WRITE_MAX;
+use super::format::{self, LogBlock, RECORDS, REDO_BYTES};
 
 /// What the log of one instance of one run holds.
 #[derive(Clone, Debug)]
 pub struct Audit {
     run: u64,
     instance: u16,
+    /// Blocks of the log.
+    redo_blocks: u64,
+    /// The redo blocks that are there, by their first transaction: number, last transaction.
+    redo: BTreeMap<u64, (u64, u64)>,
     /// By transaction: the blocks it changed.
     found: BTreeMap<u64, [u64; format::CHANGES]>,
     /// The newest redo block, and the checkpoint it carries.
@@ -42,10 +48,11 @@ pub struct Found {
 }
 
 impl Audit {
-    /// An audit of the redo of one instance.
+    /// An audit of the redo of one instance, a log of so many blocks.
     #[must_use]
-    pub fn new(run: u64, instance: u16) -> Audit {
-        Audit { run, instance, found: BTreeMap::new(), newest: None }
+    pub fn new(run: u64, instance: u16, redo_blocks: u64) -> Audit {
+        let (redo, found) = (BTreeMap::new(), BTreeMap::new());
+        Audit { run, instance, redo_blocks: redo_blocks.max(1), redo, found, newest: None }
     }
 
     /// Looks at a piece of its log: whole redo blocks.
@@ -58,6 +65,9 @@ impl Audit {
             if self.newest.is_none_or(|(number, _)| number < block.number) {
                 self.newest = Some((block.number, block.checkpoint));
             }
+            if let (Some(first), Some(last)) = (block.records.first(), block.records.last()) {
+                self.redo.insert(first.id, (block.number, last.id));
+            }
             self.found.extend(block.records.into_iter().map(|record| (record.id, record.blocks)));
         }
     }
@@ -66,6 +76,25 @@ impl Audit {
     #[must_use]
     pub fn checkpoint(&self) -> u64 {
         self.newest.map_or(1, |(_, checkpoint)| checkpoint)
+    }
+
+    /// Whether the redo block of a transaction that is not in the log may have been overwritten by
+    /// one of a later round. Transactions count on from block to block without a gap, and each
+    /// block holds one to [`RECORDS`] of them: so its neighbours say which block it was in.
+    fn may_be_overwritten(&self, id: u64) -> bool {
+        let Some((newest, _)) = self.newest else { return false };
+        let before = self.redo.range(..id).next_back();
+        let least = before.map_or(0, |(_, (number, last))| {
+            number + id.saturating_sub(*last).div_ceil(RECORDS as u64)
+        });
+        let after = self.redo.range(id..).next();
+        let least = after
+            .map_or(least, |(first, (number, _))| least.max(number.saturating_sub(first - id)));
+        // A write that was under way may have torn what stood behind the newest block, as far as
+        // one write goes: not beyond the end of the log.
+        let next = newest + 1;
+        let round_end = (next / self.redo_blocks + 1) * self.redo_blocks;
+        least + self.redo_blocks < round_end.min(next + LOG_WRITE_MAX as u64)
     }
 
     /// The data blocks that must hold a change, or a later one.
@@ -119,7 +148,7 @@ impl Audit {
         for id in acknowledged {
             if self.found.contains_key(id) {
                 found.in_log += 1;
-            } else if *id < self.checkpoint() {
+            } else if *id < self.checkpoint() && self.may_be_overwritten(*id) {
                 found.checkpointed += 1;
             } else {
                 lost.push(*id);

@@ -3,7 +3,7 @@
 use super::merged::{curve, percentile_curve};
 use super::{job_name, repeat, warning};
 use crate::chart::{Bar, Points, percentiles, series, stacked};
-use crate::document::{Bench, BenchDocument, Document, Figures};
+use crate::document::{Bench, BenchDocument, Document, Figures, Group};
 use crate::numbers::{NONE, byte_rate, change, count, time, words};
 use crate::page::{Page, Section, Table, Tone, Verdict};
 use crate::sources;
@@ -140,7 +140,8 @@ fn where_time_went(bench: &Bench) -> Option<crate::page::Chart> {
     };
     let mut bars = vec![bar(String::from("all"), &bench.figures)];
     if bench.groups.len() > 1 {
-        let groups = bench.groups.iter();
+        // What is no I/O, as a commit is, is made of many and has no place beside them.
+        let groups = bench.groups.iter().filter(|group| is_io(group));
         bars.extend(groups.map(|group| bar(group_name(&group.name, &group.op), &group.figures)));
     }
     bars.retain(|bar| bar.parts.iter().sum::<f64>() > 0.0);
@@ -181,9 +182,14 @@ pub(crate) fn own_figure(bench: &Bench, key: &str) -> Option<f64> {
     }
 }
 
+/// Whether a group is of what moves bytes, and not of what that was done for.
+fn is_io(group: &Group) -> bool {
+    group.figures.bytes > 0
+}
+
 /// Reads and writes of data, without redo and what counts other things than I/Os.
 fn data_iops(bench: &Bench) -> f64 {
-    let data = bench.groups.iter().filter(|group| group.name.starts_with("data"));
+    let data = bench.groups.iter().filter(|group| group.name.starts_with("data") && is_io(group));
     data.map(|group| group.figures.iops).sum()
 }
 
@@ -226,4 +232,30 @@ pub(crate) fn beside(page: &mut Page, documents: &[Document]) {
     row("CPU per I/O", &cpu, &|ns| if ns.is_nan() { String::from(NONE) } else { time(ns) });
     section.table(table);
     page.sections.insert(0, section);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::document::LatencyNs;
+
+    fn group(name: &str, op: &str, bytes: u64, device_ns: f64) -> Group {
+        let device_ns = LatencyNs { mean: device_ns, ..LatencyNs::default() };
+        let figures = Figures { ios: 10, bytes, iops: 5.0, device_ns, ..Figures::default() };
+        Group { name: String::from(name), op: String::from(op), figures }
+    }
+
+    #[test]
+    fn commits_are_neither_device_time_nor_data() {
+        let mut bench = Bench::default();
+        bench.groups.extend([
+            group("data read", "read", 8192, 1e6),
+            group("data write", "write", 8192, 2e6),
+            group("data flush", "flush", 0, 3e6),
+            group("commit", "write", 0, 9e9),
+        ]);
+        let chart = where_time_went(&bench).expect("a chart").svg;
+        assert!(chart.contains("data write") && !chart.contains("commit"), "{chart}");
+        assert_eq!(own_figure(&bench, "iops"), Some(10.0));
+    }
 }
