@@ -312,7 +312,7 @@ impl Compare {
             );
             return Err(Failure::Bad(why));
         };
-        let switch = Switch::take(&path, &self.kernel_scheduler, Path::new(FOLDER))?;
+        let switch = Switch::take(&path, &self.kernel_scheduler)?;
         if switch.recovered && !self.quiet {
             eprintln!("weir: put back first what a comparison that was killed had left switched");
         }
