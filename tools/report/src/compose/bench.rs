@@ -141,6 +141,7 @@ fn where_time_went(bench: &Bench) -> Option<crate::page::Chart> {
     let mut bars = vec![bar(String::from("all"), &bench.figures)];
     if bench.groups.len() > 1 {
         let groups = bench.groups.iter();
+        let groups = groups.filter(|group| moves_data(group));
         bars.extend(groups.map(|group| bar(group_name(&group.name, &group.op), &group.figures)));
     }
     bars.retain(|bar| bar.parts.iter().sum::<f64>() > 0.0);
@@ -203,7 +204,7 @@ impl Together {
 /// Whether a group is of I/Os that move data: flushes move none, and whole executions and commits
 /// are no I/Os.
 fn moves_data(group: &Group) -> bool {
-    matches!(group.op.as_str(), "read" | "write")
+    matches!(group.op.as_str(), "read" | "write") && group.figures.bytes > 0
 }
 
 /// Two or more runs of one job in one table. A single run each has no interval, so no verdict.
@@ -274,5 +275,31 @@ mod tests {
         assert_eq!(own_figure(&bench, "iops 8"), Some(2000.0));
         assert_eq!(own_figure(&bench, "response 8"), Some(2.0));
         assert_eq!(own_figure(&bench, "iops 16"), None);
+    }
+
+    #[test]
+    fn executions_commits_and_flushes_are_no_data_ios_and_no_bars() {
+        let mut groups = vec![
+            group("data read", "read", 600, 1e6),
+            group("data write", "write", 200, 1e6),
+            group("redo write", "write", 50, 1e6),
+            group("executions", "read", 900, 9e6),
+            group("commit", "write", 50, 7e6),
+            group("data flush", "flush", 400, 5e6),
+        ];
+        for group in &mut groups {
+            if ["executions", "commit"].contains(&group.name.as_str()) {
+                (group.figures.bytes, group.figures.bytes_per_s) = (0, 0.0);
+            }
+            group.figures.device_ns.mean = group.figures.latency_ns.mean;
+        }
+        let bench = Bench { groups, ..Bench::default() };
+        assert_eq!(own_figure(&bench, "iops"), Some(400.0));
+        assert_eq!(own_figure(&bench, "read_latency_ms"), Some(1.0));
+        let chart = where_time_went(&bench).expect("bars").svg;
+        assert!(chart.contains("data write") && chart.contains("redo write"), "{chart}");
+        for name in ["executions", "commit", "flush"] {
+            assert!(!chart.contains(name), "{name}: {chart}");
+        }
     }
 }
