@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 
 use weir_bio::Prng;
 use weir_report::document::{BenchDocument, Control, Run};
+use weir_report::windows::ends_by_itself;
 
 use super::judge::{Around, COLD_MOST, cold, disturbed, moving, usual};
 use super::summary::counts;
@@ -225,7 +226,8 @@ impl<S: Stage> Session<'_, S> {
         let control_ns = before.control_ns.max(after.control_ns);
         let steal_pct = after.steal_pct_since(&before);
         self.taken.control.push(Control { round, ns: control_ns, steal_pct });
-        let window_s = document.bench.duration_s;
+        let bench = &document.bench;
+        let window_s = (!ends_by_itself(&bench.job)).then_some(bench.duration_s);
         let moving = moving(&document.series);
         let position = self.taken.runs.len();
         self.taken.runs.push(Run { variant: name.clone(), round, voided: None, document });
@@ -282,6 +284,8 @@ mod tests {
         cold: u32,
         stop: Option<(usize, Stop)>,
         steal: u64,
+        /// How long runs take, seconds, where not as asked, and whether their job ends by itself.
+        length: Option<(f64, bool)>,
     }
 
     impl Stage for Paper {
@@ -307,7 +311,9 @@ mod tests {
             }
             let slow = if round <= self.cold { 0.5 } else { 1.0 };
             let mut run = run_of("", round, 1000.0 * slow);
-            run.document.bench.duration_s = 2.0;
+            let (length, finite) = self.length.unwrap_or((2.0, false));
+            run.document.bench.duration_s = length;
+            run.document.bench.job = serde_json::json!({"time_based": !finite});
             run.document.series = vec![weir_report::document::Sample::default(); 20];
             let moves = self.moves.contains(&number);
             for (n, sample) in run.document.series.iter_mut().enumerate() {
@@ -376,6 +382,15 @@ mod tests {
             assert_eq!(paper.ran[3], paper.ran[4], "{word}: at once, before the next round");
             assert_eq!(taken.runs[3].voided.as_deref(), Some(reasons(&taken)[0]));
         }
+    }
+
+    #[test]
+    fn a_job_that_ends_by_itself_counts_however_long_it_took() {
+        let took = |finite: bool| {
+            let mut paper = Paper { length: Some((3.7, finite)), ..Paper::default() };
+            counted(&run(&order(5), &mut paper)).len()
+        };
+        assert_eq!((took(true), took(false)), (10, 0));
     }
 
     #[test]
