@@ -280,6 +280,12 @@ impl Loop {
         fs::read_to_string(self.queue().join(file)).unwrap_or_default().trim().to_owned()
     }
 
+    /// Where a comparison writes how it was.
+    fn state_file(&self) -> String {
+        let number = fs::read_to_string(self.queue().with_file_name("dev")).expect("a number");
+        format!("/run/weir/kernel-scheduler-{}.json", number.trim())
+    }
+
     /// Every file of the queue, with what it says.
     fn state(&self) -> Vec<(String, String)> {
         let names = ["", "iosched"].into_iter().flat_map(|folder| {
@@ -354,11 +360,11 @@ fn the_kernels_scheduler_is_put_back_after_a_signal_and_after_being_killed() {
     running.signal(Signal::KILL);
     let _ = running.end();
     assert!(!device.read("scheduler").contains("[mq-deadline]"), "nobody has put it back");
-    let name = device.device.file_name().expect("a name").to_string_lossy().into_owned();
-    let state = format!("weir-data/kernel-scheduler-{name}.json");
+    let state = device.state_file();
+    assert!(Path::new(&state).exists(), "{state}");
     // The run that was under way has the device until it ends by itself.
     let ended = compare(&folder, &["--put-back", &state]);
     assert_eq!(ended.code, Some(0), "{ended:?}");
     assert_eq!(device.state(), before);
-    assert!(!folder.near(&state).exists());
+    assert!(!Path::new(&state).exists());
 }

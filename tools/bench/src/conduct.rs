@@ -332,6 +332,7 @@ fn job_json(job: &Job, device: &Device) -> Value {
         "name": job.name, "rw": job.rw(), "bs": bs, "iodepth": job.depth,
         "numjobs": job.clones, "size": range.map(|range| range.bytes),
         "offset": range.map(|range| range.offset), "fsync": job.flush_every,
+        "time_based": job.time_based,
     });
     if job.direction == Direction::Mixed {
         told["rwmixread"] = job.read_percent.into();

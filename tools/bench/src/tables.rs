@@ -14,7 +14,7 @@ const VDBENCH: [(&str, u32, u32, f64, f64); 4] = [
     ("64 threads", 163_194, 247_028, 0.388, 0.256),
 ];
 
-/// hdparm on an eMMC disk: legacy and multi-queue, MB/s (10^6 bytes).
+/// hdparm on an eMMC disk: legacy and multi-queue, MB/s; a MB of hdparm's is 2^20 bytes.
 const HDPARM: [(&str, f64, f64); 2] = [("cached", 1304.82, 1485.04), ("buffered", 108.51, 110.24)];
 
 /// The table of a preset, if its document has one.
@@ -77,11 +77,11 @@ fn vdbench(text: &mut String, outcome: &Outcome) -> std::fmt::Result {
 }
 
 fn hdparm(text: &mut String, outcome: &Outcome) -> std::fmt::Result {
-    writeln!(text, "\n{:10} {:>12} {:>14} {:>14}", "", "MB/s", "doc legacy", "doc mq")?;
+    writeln!(text, "\n{:10} {:>12} {:>14} {:>14}", "", "MiB/s", "doc legacy", "doc mq")?;
     for (name, legacy, mq) in HDPARM {
         let group = outcome.groups.iter().find(|group| group.name == name);
         let Some(group) = group else { continue };
-        let rate = group.figures.bytes_per_s / 1e6;
+        let rate = group.figures.bytes_per_s / f64::from(1 << 20);
         writeln!(text, "{name:10} {rate:>12.2} {legacy:>14.2} {mq:>14.2}")?;
     }
     writeln!(

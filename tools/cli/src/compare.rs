@@ -4,7 +4,10 @@ mod flags;
 mod output;
 
 use std::collections::BTreeSet;
+use std::fs::{DirBuilder, File};
+use std::io::Read;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -21,8 +24,6 @@ use flags::{JobFlags, Sweep, VariantFlags};
 
 /// The target where none is given.
 const TARGET: &str = "ram:1GiB";
-/// The job where neither that nor a target is given.
-const JOB: &str = "oltp";
 /// Where results go.
 const FOLDER: &str = "weir-data";
 /// The report there.
@@ -173,8 +174,8 @@ impl Compare {
         } else {
             println!("every run: {}", saved.display());
         }
-        self.draw(document)?;
-        match stopped {
+        let drawn = self.draw(document);
+        let ended = match stopped {
             Some(why) => {
                 let kept = format!("{why}; what was measured is in {}", saved.display());
                 Err(Failure::Bad(kept))
@@ -183,7 +184,14 @@ impl Compare {
                 Err(Failure::No(format!("{differences} verdicts name a difference")))
             }
             None => Ok(()),
+        };
+        // The verdict is the answer also where the page could not be written.
+        if ended.is_err()
+            && let Err(Failure::Bad(why) | Failure::No(why)) = &drawn
+        {
+            eprintln!("weir: the report: {why}");
         }
+        ended.and(drawn)
     }
 
     /// All that was compared as one document; none if nothing was.
@@ -279,22 +287,23 @@ impl Compare {
         &self,
         variants: &[Variant],
     ) -> Result<Vec<(String, Vec<Variant>, Vec<String>)>, Failure> {
-        let mut job = self.job.words();
-        if job.is_empty() && self.target.is_none() && self.variants.are_options() {
-            job.push(String::from(JOB));
-        }
+        let job = if self.target.is_none() && self.variants.are_options() {
+            self.job.or_default(self.sweep.as_ref())
+        } else {
+            self.job.clone()
+        };
         let Some(sweep) = &self.sweep else {
-            return Ok(vec![(String::new(), variants.to_vec(), job)]);
+            return Ok(vec![(String::new(), variants.to_vec(), job.words())]);
         };
         let point = |value: &String| {
-            if let Some(job) = sweep.on_job(&self.job, value) {
+            if let Some(job) = sweep.on_job(&job, value) {
                 return Ok((value.clone(), variants.to_vec(), job?));
             }
             let option = format!("{}={value}", sweep.name);
             let swept: Result<Vec<Variant>, String> =
                 variants.iter().map(|variant| variant.with(&option)).collect();
             let swept = swept.map_err(|error| format!("--sweep {}: {error}", sweep.name))?;
-            Ok((value.clone(), swept, job.clone()))
+            Ok((value.clone(), swept, job.words()))
         };
         let points: Result<Vec<_>, String> = sweep.values.iter().map(point).collect();
         Ok(points?)
@@ -312,7 +321,7 @@ impl Compare {
             );
             return Err(Failure::Bad(why));
         };
-        let switch = Switch::take(&path, &self.kernel_scheduler, Path::new(FOLDER))?;
+        let switch = Switch::take(&path, &self.kernel_scheduler)?;
         if switch.recovered && !self.quiet {
             eprintln!("weir: put back first what a comparison that was killed had left switched");
         }
@@ -357,9 +366,21 @@ fn signals() -> Result<OwnedFd, Failure> {
 struct Scratch(PathBuf);
 
 impl Scratch {
+    /// In the folder for such, under a name that nobody could know before.
     fn new() -> Result<Scratch, Failure> {
-        let folder = std::env::temp_dir().join(format!("weir-compare-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+        const SOURCE: &str = "/dev/urandom";
+        let mut random = [0; 8];
+        let read = File::open(SOURCE).and_then(|mut source| source.read_exact(&mut random));
+        read.map_err(|e| format!("{SOURCE}: {e}"))?;
+        let name = format!("weir-compare-{:016x}", u64::from_ne_bytes(random));
+        Scratch::at(std::env::temp_dir().join(name))
+    }
+
+    /// Ours from the beginning and nobody else's: what is there already may be a stranger's, with
+    /// links in it to files that root would then write over.
+    fn at(folder: PathBuf) -> Result<Scratch, Failure> {
+        let made = DirBuilder::new().mode(0o700).create(&folder);
+        made.map_err(|e| format!("{}: {e}", folder.display()))?;
         Ok(Scratch(folder))
     }
 }
@@ -368,5 +389,24 @@ impl Drop for Scratch {
     fn drop(&mut self) {
         // What cannot be removed is a few files in the folder for such.
         let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn the_folder_of_runs_is_new_closed_to_others_and_never_one_that_was_there() {
+        let scratch = Scratch::new().expect("a folder");
+        let mode = std::fs::metadata(&scratch.0).expect("it is there").permissions().mode();
+        assert_eq!(mode & 0o777, 0o700);
+        assert!(Scratch::at(scratch.0.clone()).is_err(), "it was there");
+        let other = Scratch::new().expect("a folder");
+        assert_ne!(scratch.0, other.0);
+        let link = scratch.0.join("link");
+        std::os::unix::fs::symlink(&other.0, &link).expect("a link");
+        assert!(Scratch::at(link).is_err(), "a link to a folder");
     }
 }

@@ -4,7 +4,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use weir_report::{Document, csv, html, markdown};
+use serde::Deserialize;
+use serde_json::Value;
+use weir_report::{Document, csv, html, html_of_files, markdown};
 
 use crate::Failure;
 
@@ -33,16 +35,23 @@ pub(crate) struct Report {
 
 impl Report {
     pub(crate) fn run(&self) -> Result<(), Failure> {
-        let documents = self.results.iter().map(|path| read(path));
-        let documents = documents.collect::<Result<Vec<_>, Failure>>()?;
-        write(&documents, self.output.as_deref(), self.markdown.as_deref(), self.csv.as_deref())
+        let read = self.results.iter().map(|path| read(path));
+        let (files, documents): (Vec<_>, Vec<_>) =
+            read.collect::<Result<Vec<_>, Failure>>()?.into_iter().unzip();
+        if let Some(page) = &self.output {
+            put(page, html_of_files(&files))?;
+        }
+        write(&documents, None, self.markdown.as_deref(), self.csv.as_deref())
     }
 }
 
-fn read(path: &Path) -> Result<Document, Failure> {
+/// What a file holds, and what that says.
+fn read(path: &Path) -> Result<(Value, Document), Failure> {
     let bad = |why: String| Failure::Bad(format!("{}: {why}", path.display()));
     let text = fs::read(path).map_err(|error| bad(error.to_string()))?;
-    serde_json::from_slice(&text).map_err(|error| bad(error.to_string()))
+    let file: Value = serde_json::from_slice(&text).map_err(|error| bad(error.to_string()))?;
+    let document = Document::deserialize(&file).map_err(|error| bad(error.to_string()))?;
+    Ok((file, document))
 }
 
 /// Writes documents to the files that are named.
@@ -56,9 +65,13 @@ pub(crate) fn write(
     let outputs: [(Option<&Path>, Draw); 3] = [(page, html), (words, markdown), (table, csv)];
     for (path, draw) in outputs {
         let Some(path) = path else { continue };
-        let text = draw(documents).map_err(|error| Failure::Bad(error.to_string()))?;
-        let written = fs::write(path, text);
-        written.map_err(|error| Failure::Bad(format!("{}: {error}", path.display())))?;
+        put(path, draw(documents))?;
     }
     Ok(())
+}
+
+fn put(path: &Path, drawn: Result<String, weir_report::Error>) -> Result<(), Failure> {
+    let text = drawn.map_err(|error| Failure::Bad(error.to_string()))?;
+    let written = fs::write(path, text);
+    written.map_err(|error| Failure::Bad(format!("{}: {error}", path.display())))
 }

@@ -1,8 +1,7 @@
 //! Raw data as links: the documents themselves, in base64 (RFC 4648), inside the page.
 
 use serde::Serialize;
-
-use crate::document::Document;
+use serde_json::Value;
 
 /// A file inside the page.
 #[derive(Clone, Debug, Serialize)]
@@ -15,43 +14,39 @@ pub(crate) struct Download {
 const WHOLE_MAX: usize = 1_400_000;
 
 /// A link for each document; where one is too long, one for what it says and one for each run.
-pub(crate) fn links(documents: &[Document]) -> Vec<Download> {
+/// They are values, so that what was read from a file is handed on with every field it had.
+pub(crate) fn links(documents: Vec<Value>) -> Vec<Download> {
     let mut links = Vec::new();
-    for (index, document) in documents.iter().enumerate() {
+    for (index, document) in documents.into_iter().enumerate() {
         add(&mut links, document, &format!("result-{}", index + 1));
     }
     links
 }
 
-fn add(links: &mut Vec<Download>, document: &Document, name: &str) {
-    let text = json(document);
-    if text.len() <= WHOLE_MAX {
-        links.push(link(name, &text));
-        return;
+fn add(links: &mut Vec<Download>, mut document: Value, name: &str) {
+    let text = document.to_string();
+    let list = |document: &mut Value, field: &str| match document.get_mut(field) {
+        Some(Value::Array(list)) => std::mem::take(list),
+        _ => Vec::new(),
+    };
+    // One run has a bounded number of samples and buckets; a longer one is no less its data.
+    let is_long = text.len() > WHOLE_MAX;
+    let runs = if is_long { list(&mut document, "runs") } else { Vec::new() };
+    let points = if is_long { list(&mut document, "points") } else { Vec::new() };
+    if runs.is_empty() && points.is_empty() {
+        return links.push(link(name, &text));
     }
-    match document {
-        // One run has a bounded number of samples and buckets; a longer one is no less its data.
-        Document::Bench(_) | Document::Iostat(_) => links.push(link(name, &text)),
-        Document::Compare(compare) => {
-            let mut summary = compare.clone();
-            let runs = std::mem::take(&mut summary.runs);
-            links.push(link(name, &json(&summary)));
-            for (index, run) in runs.iter().enumerate() {
-                links.push(link(&format!("{name}-run-{}", index + 1), &json(run)));
-            }
-        }
-        Document::Sweep(sweep) => {
-            for (index, point) in sweep.points.iter().enumerate() {
-                let compare = Document::Compare(Box::new(point.document.clone()));
-                add(links, &compare, &format!("{name}-{}-{}", "point", index + 1));
-            }
+    links.push(link(name, &document.to_string()));
+    for (index, run) in runs.into_iter().enumerate() {
+        links.push(link(&format!("{name}-run-{}", index + 1), &run.to_string()));
+    }
+    for (index, mut point) in points.into_iter().enumerate() {
+        let name = format!("{name}-point-{}", index + 1);
+        match point.get_mut("document") {
+            Some(document) => add(links, document.take(), &name),
+            None => links.push(link(&name, &point.to_string())),
         }
     }
-}
-
-fn json(document: &impl Serialize) -> String {
-    // The types of documents have string keys and no foreign serialisers, so this does not fail.
-    serde_json::to_string(document).expect("documents are JSON")
 }
 
 fn link(name: &str, text: &str) -> Download {
@@ -76,7 +71,7 @@ fn base64(bytes: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::document::{BenchDocument, CompareDocument, Run};
+    use serde_json::json;
 
     #[test]
     fn base64_is_that_of_the_rfc() {
@@ -88,13 +83,27 @@ mod tests {
         }
     }
 
+    fn names(document: Value) -> Vec<String> {
+        links(vec![document]).into_iter().map(|link| link.name).collect()
+    }
+
     #[test]
     fn a_result_too_long_for_one_link_has_one_for_each_run() {
-        let long = BenchDocument { failure: Some("x".repeat(WHOLE_MAX)), ..Default::default() };
-        let run = Run { document: long, ..Run::default() };
-        let compare = CompareDocument { runs: vec![run.clone(), run], ..Default::default() };
-        let links = links(&[Document::Compare(Box::new(compare))]);
-        let names: Vec<_> = links.iter().map(|link| link.name.as_str()).collect();
-        assert_eq!(names, ["result-1.json", "result-1-run-1.json", "result-1-run-2.json"]);
+        let run = json!({"document": {"failure": "x".repeat(WHOLE_MAX)}});
+        let compare = json!({"kind": "compare", "runs": [run, run]});
+        let expected = ["result-1.json", "result-1-run-1.json", "result-1-run-2.json"];
+        assert_eq!(names(compare.clone()), expected);
+        let sweep = json!({"kind": "sweep", "points": [{"value": "1", "document": compare}]});
+        let expected = ["", "-point-1", "-point-1-run-1", "-point-1-run-2"];
+        assert_eq!(names(sweep), expected.map(|rest| format!("result-1{rest}.json")));
+        assert_eq!(names(json!({"runs": [1]})), ["result-1.json"]);
+    }
+
+    #[test]
+    fn a_link_has_every_field_of_what_was_read() {
+        let file = json!({"kind": "bench", "cores": [{"cpu": 0, "user_s": 1.5}]});
+        let page = crate::html_of_files(std::slice::from_ref(&file)).expect("a page");
+        let coded = base64(file.to_string().as_bytes());
+        assert!(page.contains(&coded), "{page}");
     }
 }

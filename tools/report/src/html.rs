@@ -5,14 +5,14 @@ use minijinja::value::Serde;
 use minijinja::{AutoEscape, Environment, Value, context};
 
 use crate::Error;
-use crate::document::Document;
 use crate::download::links;
 use crate::page::Page;
 
 const TEMPLATE: &str = include_str!("page.html.jinja");
 const STYLE: &str = include_str!("page.css");
 
-pub(crate) fn write(page: &Page, documents: &[Document]) -> Result<String, Error> {
+/// `raw` are the results as they were read, for those who want the data.
+pub(crate) fn write(page: &Page, raw: Vec<serde_json::Value>) -> Result<String, Error> {
     let template = |error: minijinja::Error| Error::Template(error.to_string());
     let mut environment = Environment::new();
     // Everything is escaped but what says otherwise in the template: style, charts, and links that
@@ -25,7 +25,7 @@ pub(crate) fn write(page: &Page, documents: &[Document]) -> Result<String, Error
     let filled = environment.get_template("page").map_err(template)?.render(context! {
         page => Value::from(Serde(page)),
         style => STYLE,
-        downloads => Value::from(Serde(links(documents))),
+        downloads => Value::from(Serde(links(raw))),
         weir => env!("CARGO_PKG_VERSION"),
     });
     filled.map_err(template)

@@ -17,17 +17,20 @@ mod numbers;
 mod page;
 mod sources;
 mod verdict;
-mod windows;
+pub mod windows;
 
 use std::fmt;
 
 pub use document::Document;
+use serde::Deserialize;
 
 /// Why results are not drawn.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Error {
     /// There is nothing to draw.
     Nothing,
+    /// A value is no document: why.
+    Unreadable(String),
     /// Figures of windows of unequal length stand side by side: which, and how long they are.
     UnequalWindows(String),
     /// An average over the time since a disk was attached stands among compared figures: where.
@@ -40,6 +43,7 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Error::Nothing => f.write_str("no result to draw"),
+            Error::Unreadable(why) => write!(f, "no result that can be read: {why}"),
             Error::UnequalWindows(which) => write!(
                 f,
                 "windows of unequal length cannot be compared: {which}; measure both for the same \
@@ -61,8 +65,26 @@ impl std::error::Error for Error {}
 ///
 /// # Errors
 /// No result, or figures that cannot be compared; see [`Error`].
+///
+/// # Panics
+/// Never: documents have string keys and no foreign serialisers, so they are JSON.
 pub fn html(documents: &[Document]) -> Result<String, Error> {
-    html::write(&compose::page(documents)?, documents)
+    let raw = documents.iter().map(|document| {
+        serde_json::to_value(document).expect("string keys and no foreign serialisers")
+    });
+    html::write(&compose::page(documents)?, raw.collect())
+}
+
+/// The same of what files hold: its raw data has every field of them, also those that nothing here
+/// knows.
+///
+/// # Errors
+/// As [`html`], and what is no document.
+pub fn html_of_files(files: &[serde_json::Value]) -> Result<String, Error> {
+    let read = |file: &serde_json::Value| Document::deserialize(file);
+    let documents = files.iter().map(read).collect::<Result<Vec<_>, _>>();
+    let documents = documents.map_err(|error| Error::Unreadable(error.to_string()))?;
+    html::write(&compose::page(&documents)?, files.to_vec())
 }
 
 /// The same words and tables as Markdown; charts stay out.

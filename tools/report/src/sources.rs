@@ -173,14 +173,15 @@ fn hdparm(labels: [&str; 2], ours: Ours<'_>) -> Section {
     table.head[1] = String::from("before");
     table.head[2] = String::from("after");
     for (name, published, key) in [
-        ("-T cached reads, MB/s", ["1,304.82", "1,485.04", "+13.8 %"], "cached"),
-        ("-t buffered reads, MB/s", ["108.51", "110.24", "+1.6 %"], "buffered"),
+        ("-T cached reads, MiB/s", ["1,304.82", "1,485.04", "+13.8 %"], "cached"),
+        ("-t buffered reads, MiB/s", ["108.51", "110.24", "+1.6 %"], "buffered"),
     ] {
         let cells = published.map(String::from).into_iter().chain(our_cells(ours, key));
         table.rows.push(std::iter::once(String::from(name)).chain(cells).collect());
     }
     section.table(table);
     section.notes(vec![
+        String::from("hdparm prints these as MB/s; a MB of its is 2^20 bytes."),
         String::from(
             "The note's “+74 % tps” from iostat compares averages since boot over two uptimes, \
              about 240 s and 136 s: the work was the same, 15,469 and 15,292 I/Os. Such averages \

@@ -1,33 +1,49 @@
 //! What may stand side by side: figures of windows of one length, and no averages since a start.
+//!
+//! The rule is here alone. A comparison holds each run against the length that was asked for, and
+//! voids what is off. What it counted is drawn.
+
+use serde_json::Value;
 
 use crate::Error;
 use crate::document::{CompareDocument, Document, IostatDocument};
 
-/// How far apart the lengths of windows may be, as a share: a run ends with its last I/O.
-const TOLERANCE: f64 = 0.05;
+/// How much longer or shorter than asked a window may be, as a part of it.
+const OFF: f64 = 0.05;
 
-/// The same for short windows, seconds.
-const TOLERANCE_S: f64 = 0.1;
+/// The same as a time, seconds: a short window is not ended to the millisecond.
+const OFF_S: f64 = 0.05;
+
+/// How much longer or shorter a window of `asked_s` may be, both in seconds.
+#[must_use]
+pub fn tolerance_s(asked_s: f64) -> f64 {
+    (asked_s * OFF).max(OFF_S)
+}
+
+/// Whether a job, as a document describes it, ends when it has moved all it was to move. How long
+/// that takes is its result, and no window.
+#[must_use]
+pub fn ends_by_itself(job: &Value) -> bool {
+    let timed = |job: &Value| job.get("time_based").and_then(Value::as_bool);
+    match job.get("jobs").and_then(Value::as_array) {
+        Some(jobs) if !jobs.is_empty() => jobs.iter().all(|job| timed(job) == Some(false)),
+        _ => timed(job) == Some(false),
+    }
+}
+
+/// Whether two windows may have been asked for with one length.
+fn are_equal(a_s: f64, b_s: f64) -> bool {
+    // Each may be off, to either side; a nanosecond more, for these are rounded.
+    (a_s - b_s).abs() <= 2.0 * tolerance_s(a_s.max(b_s)) + 1e-9
+}
 
 /// Refuses what cannot be compared.
 pub(crate) fn check(documents: &[Document]) -> Result<(), Error> {
     if documents.is_empty() {
         return Err(Error::Nothing);
     }
-    for document in documents {
-        match document {
-            Document::Bench(_) | Document::Iostat(_) => {}
-            Document::Compare(compare) => check_compare("the comparison", compare)?,
-            Document::Sweep(sweep) => {
-                for point in &sweep.points {
-                    let place = format!("{}={}", sweep.name, point.value);
-                    check_compare(&place, &point.document)?;
-                }
-            }
-        }
-    }
     let benches = documents.iter().enumerate().filter_map(|(index, document)| match document {
-        Document::Bench(bench) if !bench.partial => {
+        Document::Bench(bench) if !bench.partial && !ends_by_itself(&bench.bench.job) => {
             Some((format!("result {}", index + 1), bench.bench.duration_s))
         }
         _ => None,
@@ -58,33 +74,30 @@ fn check_iostat(documents: &[Document]) -> Result<(), Error> {
     equal("the readings", readings.iter().map(|(name, iostat)| (name.clone(), iostat.seconds())))
 }
 
-fn check_compare(place: &str, compare: &CompareDocument) -> Result<(), Error> {
+/// What the runs of a comparison that count have for windows where they are not of one length:
+/// which two. It is told and not refused: which runs count, the comparison has decided.
+pub(crate) fn of_comparison(compare: &CompareDocument) -> Option<String> {
     let counted = compare.runs.iter().filter(|run| run.voided.is_none() && !run.document.partial);
-    let name = |variant: &str, round: usize| format!("variant {variant}, round {round}");
-    let runs =
-        counted.map(|run| (name(&run.variant, run.round as usize), run.document.bench.duration_s));
-    equal(place, runs)?;
-    let rounds = compare.compare.variants.iter().flat_map(|variant| {
-        let rounds = variant.rounds.iter().enumerate();
-        rounds.map(|(index, bench)| (name(&variant.name, index + 1), bench.duration_s))
+    let timed = counted.filter(|run| !ends_by_itself(&run.document.bench.job));
+    let runs = timed.map(|run| {
+        let name = format!("variant {}, round {}", run.variant, run.round);
+        (name, run.document.bench.duration_s)
     });
-    equal(place, rounds)
+    unequal(runs)
 }
 
 fn equal(place: &str, windows: impl Iterator<Item = (String, f64)>) -> Result<(), Error> {
-    let mut first: Option<(String, f64)> = None;
-    for (name, length) in windows {
-        let Some((other, known)) = &first else {
-            first = Some((name, length));
-            continue;
-        };
-        if (length - known).abs() > (TOLERANCE * known).max(TOLERANCE_S) {
-            return Err(Error::UnequalWindows(format!(
-                "{place}: {other} lasted {known:.2} s, {name} {length:.2} s"
-            )));
-        }
+    match unequal(windows) {
+        Some(which) => Err(Error::UnequalWindows(format!("{place}: {which}"))),
+        None => Ok(()),
     }
-    Ok(())
+}
+
+/// The first window, and one that is not as long.
+fn unequal(mut windows: impl Iterator<Item = (String, f64)>) -> Option<String> {
+    let (first, known) = windows.next()?;
+    let (other, length) = windows.find(|(_, length)| !are_equal(known, *length))?;
+    Some(format!("{first} lasted {known:.2} s, {other} {length:.2} s"))
 }
 
 #[cfg(test)]
@@ -110,14 +123,46 @@ mod tests {
     }
 
     #[test]
-    fn windows_of_unequal_length_are_refused_with_both_lengths() {
-        let drawn = |lengths: &[f64]| check(&[Document::Compare(Box::new(compare(lengths)))]);
-        assert_eq!(drawn(&[2.0, 2.01, 1.99, 2.05]), Ok(()));
-        let why = drawn(&[2.0, 2.0, 2.0, 3.5]).expect_err("unequal").to_string();
-        assert!(why.contains("variant a, round 1 lasted 2.00 s"), "{why}");
-        assert!(why.contains("variant b, round 2 3.50 s"), "{why}");
-        let benches = [240.0, 136.0].map(|s| Document::Bench(Box::new(bench(s))));
-        assert!(matches!(check(&benches), Err(Error::UnequalWindows(_))));
+    fn results_of_windows_of_unequal_length_are_refused_with_both_lengths() {
+        let side_by_side =
+            |lengths: [f64; 2]| check(&lengths.map(|s| Document::Bench(Box::new(bench(s)))));
+        assert_eq!(side_by_side([2.0, 2.1]), Ok(()));
+        let why = side_by_side([240.0, 136.0]).expect_err("unequal").to_string();
+        assert!(why.contains("result 1 lasted 240.00 s, result 2 136.00 s"), "{why}");
+    }
+
+    #[test]
+    fn whatever_a_comparison_may_count_is_equal_here() {
+        for asked in [0.1, 0.5, 2.0, 20.0, 3600.0] {
+            let off = tolerance_s(asked);
+            let lengths = [asked - off, asked + off, asked];
+            assert_eq!(of_comparison(&compare(&lengths)), None, "{asked}");
+            assert!(!are_equal(asked, asked * 1.5 + 0.2), "{asked}");
+        }
+    }
+
+    #[test]
+    fn a_comparison_of_unequal_windows_is_told_of_and_drawn() {
+        let document = compare(&[2.0, 2.0, 2.0, 3.5]);
+        let why = of_comparison(&document).expect("unequal");
+        assert_eq!(why, "variant a, round 1 lasted 2.00 s, variant b, round 2 3.50 s");
+        let page = crate::markdown(&[Document::Compare(Box::new(document))]).expect("a page");
+        assert!(page.contains(&why), "{page}");
+    }
+
+    #[test]
+    fn a_job_that_ends_by_itself_has_no_window() {
+        let job = |time_based: bool| serde_json::json!({"name": "dd", "time_based": time_based});
+        let both = |a, b| serde_json::json!({"jobs": [job(a), job(b)]});
+        assert!(ends_by_itself(&job(false)) && ends_by_itself(&both(false, false)));
+        assert!(!ends_by_itself(&job(true)) && !ends_by_itself(&both(false, true)));
+        assert!(!ends_by_itself(&serde_json::json!({"preset": "oltp"})));
+        let runs = [3.5, 5.0].map(|seconds| {
+            let mut run = bench(seconds);
+            run.bench.job = job(false);
+            Document::Bench(Box::new(run))
+        });
+        assert_eq!(check(&runs), Ok(()));
     }
 
     #[test]
@@ -125,7 +170,7 @@ mod tests {
         let mut document = compare(&[2.0, 2.0, 0.3, 0.1]);
         document.runs[2].voided = Some(String::from("steal"));
         document.runs[3].document.partial = true;
-        assert_eq!(check(&[Document::Compare(Box::new(document))]), Ok(()));
+        assert_eq!(of_comparison(&document), None);
     }
 
     #[test]

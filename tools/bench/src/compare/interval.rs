@@ -50,11 +50,15 @@ pub fn student(values: &[f64], level: f64) -> Option<[f64; 2]> {
     Some([mean - half, mean + half])
 }
 
-/// The interval of the mean of paired differences: from eight values on (for 99 %) typical values,
-/// below that Student's, for there are not enough parts. `None` for fewer than two values.
+/// The interval of the mean of paired differences: from eight values on typical values, below that
+/// Student's, for there are not enough parts to decide by. `None` for fewer than two values.
+///
+/// What is shown is made as what decides is, or it could say the opposite.
 #[must_use]
 pub fn paired(differences: &[f64], level: f64) -> Option<[f64; 2]> {
-    typical(differences, level).or_else(|| student(differences, level))
+    typical(differences, VERDICT)
+        .and_then(|_| typical(differences, level))
+        .or_else(|| student(differences, level))
 }
 
 /// Between typical values; `None` where there are too few for the level.
@@ -206,6 +210,17 @@ mod tests {
             !(low..=high).contains(&0.25)
         });
         missed.count() as f64 / f64::from(trials)
+    }
+
+    #[test]
+    fn the_shown_interval_lies_within_the_deciding_one_however_few_the_rounds() {
+        for count in 2..=12 {
+            let mut values = vec![-0.1; count];
+            values[count - 1] = 0.0;
+            let [low, high] = paired(&values, SHOWN).expect("two or more");
+            let [least, most] = paired(&values, VERDICT).expect("two or more");
+            assert!(least <= low && high <= most, "{count}: {low}..{high} in {least}..{most}");
+        }
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! variants do not differ, what is left of a block is as likely to favour one as the other.
 
 use weir_report::document::Sample;
+use weir_report::windows::tolerance_s;
 
 /// How much longer the control may take than usual, and how much of the CPUs the host may keep for
 /// others, before a run is disturbed: 10 %, the repository's rule for anything measured.
@@ -14,10 +15,6 @@ const DISTURBED: f64 = 0.10;
 const BEYOND: f64 = 3.0;
 /// What is usual is the middle of so many last readings: of four rounds of two variants.
 const LAST: usize = 16;
-/// How much longer or shorter than asked the measured time may be, as a part of it; and as a time,
-/// for a short window is not ended to the millisecond.
-const WINDOW: f64 = 0.05;
-const WINDOW_S: f64 = 0.05;
 
 /// Intervals of 100 ms below which nothing is said about a ramp.
 const MOVING_LEAST: usize = 10;
@@ -38,8 +35,8 @@ pub struct Around {
     pub control_ns: f64,
     /// CPU time that the hypervisor kept for others during it, per cent.
     pub steal_pct: f64,
-    /// The measured time, seconds.
-    pub window_s: f64,
+    /// The measured time, seconds; none where the job ends by itself, so that nothing was asked.
+    pub window_s: Option<f64>,
 }
 
 /// What the control usually takes.
@@ -76,11 +73,8 @@ pub fn disturbed(around: &Around, usual: &Usual, window_s: f64) -> Option<String
     if steal_pct > DISTURBED * 100.0 {
         return Some(format!("disturbed: the host kept {steal_pct:.0} % of the CPUs for others"));
     }
-    let off = (measured_s - window_s).abs();
-    if off > (window_s * WINDOW).max(WINDOW_S) {
-        return Some(format!("measured for {measured_s:.3} s instead of {window_s:.3} s"));
-    }
-    None
+    let measured_s = measured_s.filter(|s| (s - window_s).abs() > tolerance_s(window_s))?;
+    Some(format!("measured for {measured_s:.3} s instead of {window_s:.3} s"))
 }
 
 /// Why the ramp of a run was too short, from what it did in each interval.
@@ -130,7 +124,7 @@ fn middle(values: &[f64]) -> (f64, f64) {
 mod tests {
     use super::*;
 
-    const QUIET: Around = Around { control_ns: 1000.0, steal_pct: 0.0, window_s: 2.0 };
+    const QUIET: Around = Around { control_ns: 1000.0, steal_pct: 0.0, window_s: Some(2.0) };
 
     fn why(around: Around) -> Option<String> {
         disturbed(&around, &Usual { ns: 1000.0, most_ns: 1100.0 }, 2.0)
@@ -139,13 +133,14 @@ mod tests {
     #[test]
     fn a_run_beside_which_the_control_was_slow_or_the_host_stole_is_disturbed() {
         assert_eq!(why(QUIET), None);
-        assert_eq!(why(Around { control_ns: 1099.0, steal_pct: 9.9, window_s: 2.09 }), None);
+        assert_eq!(why(Around { control_ns: 1099.0, steal_pct: 9.9, window_s: Some(2.09) }), None);
         let slow = why(Around { control_ns: 1300.0, ..QUIET }).expect("disturbed");
         assert!(slow.contains("30 % longer"), "{slow}");
         let stolen = why(Around { steal_pct: 11.0, ..QUIET }).expect("disturbed");
         assert!(stolen.contains("11 %"), "{stolen}");
-        let paused = why(Around { window_s: 62.0, ..QUIET }).expect("not what was asked for");
+        let paused = why(Around { window_s: Some(62.0), ..QUIET }).expect("not what was asked for");
         assert!(paused.contains("62.000 s instead of 2.000 s"), "{paused}");
+        assert_eq!(why(Around { window_s: None, ..QUIET }), None, "it ends by itself");
     }
 
     #[test]

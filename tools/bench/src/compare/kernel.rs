@@ -9,14 +9,14 @@
 //! and whichever reads differently afterwards is written.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{ErrorKind, Read, Write};
-use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{Access, FlockOperation, access, flock};
 use serde::{Deserialize, Serialize};
 
 /// What a queue was like.
@@ -53,25 +53,28 @@ pub struct Kept {
 }
 
 impl Switch {
-    /// Takes a block device, writes what its queue is like to a file in `folder`, and sees that it
-    /// takes each of `schedulers`.
+    /// Takes a block device, writes what its queue is like to a file that is the same one for
+    /// everybody on this machine, and sees that it takes each of `schedulers`.
     ///
     /// # Errors
     /// What is no block device, has no scheduler to choose, needs other rights, is switched by
     /// somebody else, or does not take a scheduler; it is as it was then.
-    pub fn take(device: &Path, schedulers: &[String], folder: &Path) -> Result<Switch, String> {
-        let queue = queue_of(device)?;
+    pub fn take(device: &Path, schedulers: &[String]) -> Result<Switch, String> {
+        let disk = disk_of(device)?;
+        Switch::of_disk(device, &disk, schedulers, &FOLDERS.map(Path::new))
+    }
+
+    fn of_disk(
+        device: &Path,
+        disk: &Path,
+        schedulers: &[String],
+        folders: &[&Path],
+    ) -> Result<Switch, String> {
+        let queue = disk.join("queue");
+        // Before the rights are asked for: what has no queue needs none.
         let text = fs::read_to_string(queue.join(SCHEDULER));
-        let text = text.map_err(|e| format!("{}: {e}", queue.join(SCHEDULER).display()))?;
-        if let Some(unknown) = schedulers.iter().find(|name| !offers(&text, name)) {
-            return Err(format!(
-                "kernel scheduler {unknown:?}: {} has {}",
-                device.display(),
-                text.trim().replace(['[', ']'], "")
-            ));
-        }
-        let name = device.file_name().unwrap_or_default().to_string_lossy();
-        let state = folder.join(format!("kernel-scheduler-{name}.json"));
+        text.map_err(|e| format!("{}: {e}", queue.join(SCHEDULER).display()))?;
+        let state = folder(folders)?.join(state_name(disk)?);
         let (lock, left) = open_state(&state)?;
         let recovered = match left {
             Some(before) if before.boot_id == boot_id() && before.queue == queue => {
@@ -84,8 +87,15 @@ impl Switch {
         before.save(&lock, &state)?;
         let kept = Kept { before, state, _lock: lock, done: AtomicBool::new(false) };
         let switch = Switch { kept: Arc::new(kept), recovered };
-        // Found out now rather than in the middle; the value puts back what was done.
-        schedulers.iter().try_for_each(|name| switch.to(name))?;
+        // Found out now rather than in the middle; the value puts back what was done. The list is
+        // not asked: one that is a module is in it from when its name is first written.
+        for name in schedulers {
+            switch.to(name).map_err(|why| {
+                let listed = fs::read_to_string(queue.join(SCHEDULER)).unwrap_or_default();
+                let listed = listed.trim().replace(['[', ']'], "");
+                format!("kernel scheduler {name:?}: {} has {listed}: {why}", device.display())
+            })?;
+        }
         Ok(switch)
     }
 
@@ -221,10 +231,6 @@ fn active(text: &str) -> String {
     String::from(inside.map_or(text, |(name, _)| name).trim())
 }
 
-fn offers(text: &str, scheduler: &str) -> bool {
-    text.replace(['[', ']'], " ").split_whitespace().any(|name| name == scheduler)
-}
-
 /// In one call, as a shell's echo makes.
 fn write(path: &Path, text: &str) -> Result<(), String> {
     let opened = OpenOptions::new().write(true).truncate(true).open(path);
@@ -237,24 +243,52 @@ fn write(path: &Path, text: &str) -> Result<(), String> {
     })
 }
 
+/// Where state files are: the first of these that can be written. It must not depend on who
+/// compares or from where, or two comparisons of one device would not know of each other; and
+/// nobody but root may put files there.
+const FOLDERS: [&str; 2] = ["/run/weir", "/var/lib/weir"];
+
+/// The first folder that is there, or can be made, and in which files can be.
+fn folder<'a>(folders: &[&'a Path]) -> Result<&'a Path, String> {
+    let mut errors = Vec::new();
+    for folder in folders {
+        let made = DirBuilder::new().recursive(true).mode(0o755).create(folder);
+        let writable = made.and_then(|()| Ok(access(*folder, Access::WRITE_OK | Access::EXEC_OK)?));
+        match writable {
+            Ok(()) => return Ok(folder),
+            Err(error) => errors.push(format!("{}: {error}", folder.display())),
+        }
+    }
+    Err(format!("{}; only root may switch schedulers", errors.join("; ")))
+}
+
+/// The name of a disk's state file: by its number, for it has many names.
+fn state_name(disk: &Path) -> Result<String, String> {
+    let path = disk.join("dev");
+    let number = fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
+    Ok(format!("kernel-scheduler-{}.json", number.trim()))
+}
+
 /// The state file, locked, and what a comparison that was killed left in it.
 fn open_state(path: &Path) -> Result<(File, Option<Before>), String> {
     let failed = |error: std::io::Error| format!("{}: {error}", path.display());
-    if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
-        fs::create_dir_all(folder).map_err(failed)?;
-    }
+    let in_use =
+        || format!("{}: another comparison switches this device's scheduler", path.display());
     let mut how = OpenOptions::new();
     let mut file = how.read(true).append(true).create(true).open(path).map_err(failed)?;
-    flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|_| {
-        format!("{}: another comparison switches this device's scheduler", path.display())
-    })?;
+    flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|_| in_use())?;
+    // Whoever held it may have removed the file meanwhile; that lock would keep nobody out.
+    let held = file.metadata().map_err(failed)?.ino();
+    if fs::metadata(path).map_err(failed)?.ino() != held {
+        return Err(in_use());
+    }
     let mut text = String::new();
     file.read_to_string(&mut text).map_err(failed)?;
     Ok((file, serde_json::from_str(&text).ok()))
 }
 
-/// The folder of a device's queue; a partition has that of its disk.
-fn queue_of(device: &Path) -> Result<PathBuf, String> {
+/// The folder of a device's disk, which has the queue; a partition has that of its disk.
+fn disk_of(device: &Path) -> Result<PathBuf, String> {
     let shown = device.display();
     let data = fs::metadata(device).map_err(|error| format!("{shown}: {error}"))?;
     if !data.file_type().is_block_device() {
@@ -264,7 +298,7 @@ fn queue_of(device: &Path) -> Result<PathBuf, String> {
     let path = PathBuf::from(format!("/sys/dev/block/{major}:{minor}"));
     let path = fs::canonicalize(&path).map_err(|error| format!("{}: {error}", path.display()))?;
     let disk = if path.join("partition").exists() { path.parent() } else { Some(path.as_path()) };
-    Ok(disk.unwrap_or(&path).join("queue"))
+    Ok(disk.unwrap_or(&path).to_owned())
 }
 
 fn boot_id() -> String {
@@ -283,6 +317,7 @@ mod tests {
         fn new(name: &str) -> Paper {
             let folder = std::env::temp_dir().join(format!("weir-{}-{name}", std::process::id()));
             fs::create_dir_all(folder.join("queue/iosched")).expect("a folder");
+            fs::write(folder.join("dev"), "259:3\n").expect("a file");
             let paper = Paper(folder);
             for (file, text) in [
                 (SCHEDULER, "mq-deadline"),
@@ -367,10 +402,66 @@ mod tests {
     }
 
     #[test]
+    fn one_disk_has_one_state_file_whatever_it_is_called_and_its_holder_keeps_others_out() {
+        let paper = Paper::new("named");
+        let take = |device: &str| {
+            let none = paper.0.join("plain/folder");
+            fs::write(paper.0.join("plain"), "").expect("a file");
+            let folders = [none.as_path(), &paper.0.join("run")];
+            let names = [String::from("mq-deadline")];
+            Switch::of_disk(Path::new(device), &paper.0, &names, &folders)
+        };
+        let first = take("/dev/paper").expect("nobody has it");
+        let state = paper.0.join("run/kernel-scheduler-259:3.json");
+        assert!(state.exists(), "in the first folder that takes it");
+        let second = take("/dev/disk/by-id/paper").expect_err("it is in use");
+        assert!(second.contains("another comparison"), "{second}");
+        paper.switch(&first);
+        // As if it had been killed.
+        first.kept.done.store(true, Ordering::Release);
+        drop(first);
+        let next = take("/dev/paper1").expect("nobody has it");
+        assert!(next.recovered);
+        assert_eq!(next.kept.before.scheduler, "mq-deadline");
+        next.put_back().expect("all can be written");
+        paper.assert_as_before();
+        assert!(!state.exists());
+    }
+
+    #[test]
+    fn a_scheduler_that_is_not_listed_is_tried_and_one_that_is_not_taken_is_named() {
+        let paper = Paper::new("tried");
+        let take = |name: &str| {
+            let device = Path::new("/dev/paper");
+            Switch::of_disk(device, &paper.0, &[String::from(name)], &[&paper.0])
+        };
+        // As a module that the write loads.
+        let switch = take("kyber").expect("it is tried");
+        assert_eq!(paper.text(SCHEDULER), "kyber");
+        switch.put_back().expect("all can be written");
+        paper.assert_as_before();
+        // What is read back is another, as if it had not been taken.
+        let why = take("a [b]").map(drop).expect_err("it is not taken");
+        assert!(why.starts_with("kernel scheduler \"a [b]\": /dev/paper has "), "{why}");
+        paper.assert_as_before();
+        assert!(!paper.0.join("kernel-scheduler-259:3.json").exists());
+    }
+
+    #[test]
+    fn without_a_folder_for_the_state_nothing_is_switched() {
+        let paper = Paper::new("nowhere");
+        fs::write(paper.0.join("plain"), "").expect("a file");
+        let folders = [paper.0.join("plain/a"), paper.0.join("plain/b")];
+        let why = folder(&folders.each_ref().map(|path| path.as_path())).expect_err("no folder");
+        assert!(why.contains("plain/a") && why.contains("plain/b"), "{why}");
+        assert!(why.ends_with("only root may switch schedulers"), "{why}");
+    }
+
+    #[test]
     fn what_cannot_be_switched_is_refused_by_name() {
         let take = |device: &str, names: &[&str]| {
             let names: Vec<String> = names.iter().copied().map(String::from).collect();
-            Switch::take(Path::new(device), &names, &std::env::temp_dir()).map(drop)
+            Switch::take(Path::new(device), &names).map(drop)
         };
         let null = take("/dev/null", &["none"]).expect_err("a character device");
         assert_eq!(null, "/dev/null is no block device: the kernel has no scheduler for it");
@@ -381,7 +472,5 @@ mod tests {
     fn the_active_scheduler_is_the_one_in_brackets() {
         assert_eq!(active("none [mq-deadline] kyber\n"), "mq-deadline");
         assert_eq!(active("none\n"), "none");
-        assert!(offers("none [mq-deadline] kyber\n", "mq-deadline"));
-        assert!(!offers("none [mq-deadline] kyber\n", "deadline"));
     }
 }

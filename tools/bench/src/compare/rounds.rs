@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 
 use weir_bio::Prng;
 use weir_report::document::{BenchDocument, Control, Run};
+use weir_report::windows::ends_by_itself;
 
 use super::judge::{Around, COLD_MOST, cold, disturbed, moving, usual};
 use super::summary::counts;
@@ -157,9 +158,10 @@ impl<S: Stage> Session<'_, S> {
         for round in 1..=self.order.rounds {
             self.round(round)?;
         }
-        let cold = cold(&self.levels());
+        let levels = self.levels();
+        let cold = cold(&levels.iter().map(|(_, level)| *level).collect::<Vec<_>>());
         for run in &mut self.taken.runs {
-            if run.round as usize <= cold && counts(run) {
+            if levels[..cold].iter().any(|(round, _)| *round == run.round) && counts(run) {
                 let why = "warming up: the first rounds were far from those that followed";
                 run.voided = Some(String::from(why));
             }
@@ -171,16 +173,17 @@ impl<S: Stage> Session<'_, S> {
         Ok(())
     }
 
-    /// Of each round in which all variants count, in order: how fast it was altogether.
-    fn levels(&self) -> Vec<f64> {
+    /// Each round in which all variants count, in order, and how fast it was altogether.
+    fn levels(&self) -> Vec<(u32, f64)> {
         let level = |round| {
             let own = self.taken.runs.iter().filter(|run| run.round == round && counts(run));
             let logs: Vec<f64> = own.map(|run| run.document.bench.figures.iops.ln()).collect();
             let whole = logs.len() == self.order.variants.len();
-            whole.then(|| logs.iter().sum::<f64>() / logs.len() as f64)
+            let level = whole.then(|| logs.iter().sum::<f64>() / logs.len() as f64)?;
+            level.is_finite().then_some((round, level))
         };
         // A first round that is not whole is left out of every comparison anyway.
-        (1..=self.order.rounds).filter_map(level).filter(|level| level.is_finite()).collect()
+        (1..=self.order.rounds).filter_map(level).collect()
     }
 
     fn round(&mut self, round: u32) -> Result<(), String> {
@@ -223,7 +226,8 @@ impl<S: Stage> Session<'_, S> {
         let control_ns = before.control_ns.max(after.control_ns);
         let steal_pct = after.steal_pct_since(&before);
         self.taken.control.push(Control { round, ns: control_ns, steal_pct });
-        let window_s = document.bench.duration_s;
+        let bench = &document.bench;
+        let window_s = (!ends_by_itself(&bench.job)).then_some(bench.duration_s);
         let moving = moving(&document.series);
         let position = self.taken.runs.len();
         self.taken.runs.push(Run { variant: name.clone(), round, voided: None, document });
@@ -280,6 +284,8 @@ mod tests {
         cold: u32,
         stop: Option<(usize, Stop)>,
         steal: u64,
+        /// How long runs take, seconds, where not as asked, and whether their job ends by itself.
+        length: Option<(f64, bool)>,
     }
 
     impl Stage for Paper {
@@ -305,7 +311,9 @@ mod tests {
             }
             let slow = if round <= self.cold { 0.5 } else { 1.0 };
             let mut run = run_of("", round, 1000.0 * slow);
-            run.document.bench.duration_s = 2.0;
+            let (length, finite) = self.length.unwrap_or((2.0, false));
+            run.document.bench.duration_s = length;
+            run.document.bench.job = serde_json::json!({"time_based": !finite});
             run.document.series = vec![weir_report::document::Sample::default(); 20];
             let moves = self.moves.contains(&number);
             for (n, sample) in run.document.series.iter_mut().enumerate() {
@@ -377,6 +385,15 @@ mod tests {
     }
 
     #[test]
+    fn a_job_that_ends_by_itself_counts_however_long_it_took() {
+        let took = |finite: bool| {
+            let mut paper = Paper { length: Some((3.7, finite)), ..Paper::default() };
+            counted(&run(&order(5), &mut paper)).len()
+        };
+        assert_eq!((took(true), took(false)), (10, 0));
+    }
+
+    #[test]
     fn runs_are_made_again_only_so_often_and_what_moves_by_nature_counts() {
         let mut paper = Paper { stolen: (0..100).collect(), ..Paper::default() };
         let taken = run(&order(5), &mut paper);
@@ -394,6 +411,16 @@ mod tests {
         let taken = run(&order(6), &mut paper);
         assert_eq!(counted(&taken), all(2..=7));
         assert!(reasons(&taken).iter().all(|why| why.contains("warming up")), "{taken:?}");
+    }
+
+    #[test]
+    fn a_cold_round_behind_one_that_is_not_whole_is_the_one_left_out() {
+        // All of round 1 is disturbed, as often as it is made; rounds up to 2 are slow.
+        let mut paper = Paper { stolen: vec![0, 1, 2, 3, 4, 5], cold: 2, ..Paper::default() };
+        let taken = run(&Order { reruns: 100, ..order(8) }, &mut paper);
+        let rounds: Vec<u32> = counted(&taken).iter().map(|(_, round)| *round).collect();
+        assert!(!rounds.contains(&1) && !rounds.contains(&2), "{rounds:?}");
+        assert_eq!(counted(&taken), all(3..=9));
     }
 
     #[test]

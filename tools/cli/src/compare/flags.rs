@@ -52,8 +52,15 @@ impl FromArgMatches for VariantFlags {
     }
 }
 
-/// Flags of `weir bench` that compare has itself, or says itself to every run.
-const OWN: &[&str] = &["target", "runtime", "ramp_time", "randseed", "json", "quiet", "save"];
+/// Flags of `weir bench` that compare has itself, or says itself to every run, or that run nothing
+/// to compare: a file of commits is of one run.
+const OWN: &[&str] =
+    &["target", "runtime", "ramp_time", "randseed", "json", "quiet", "save", "check", "commits"];
+
+/// The job where neither that nor a target is given.
+const JOB: &str = "oltp";
+/// The flags of that preset that can be varied.
+const OLTP: [&str; 5] = ["users", "threads", "update", "hot", "redo"];
 
 /// The job: whatever `weir bench` takes, as given.
 #[derive(Clone, Debug)]
@@ -69,6 +76,19 @@ struct Given {
 }
 
 impl JobFlags {
+    /// These, or the default job where there is none and what is varied is nothing of another job.
+    pub(super) fn or_default(&self, sweep: Option<&Sweep>) -> JobFlags {
+        let suits = |sweep: &Sweep| OLTP.contains(&sweep.name.as_str()) || !sweep.is_of_job();
+        if !self.0.is_empty() || !sweep.is_none_or(suits) {
+            return self.clone();
+        }
+        JobFlags(vec![Given { flag: None, values: vec![String::from(JOB)] }])
+    }
+
+    fn is_oltp(&self) -> bool {
+        self.0.iter().any(|given| given.flag.is_none() && given.values == [JOB])
+    }
+
     /// As words of a command line.
     pub(super) fn words(&self) -> Vec<String> {
         let words = self.0.iter().flat_map(|Given { flag, values }| match flag {
@@ -148,18 +168,27 @@ impl FromStr for Sweep {
     }
 }
 
+/// The flag of the job with this name, in either spelling.
+fn flag_named(name: &str) -> Option<Arg> {
+    let named = |arg: &Arg| arg.get_long() == Some(name) || arg.get_id() == name;
+    job_arguments().into_iter().find(named).filter(|arg| arg.get_long().is_some())
+}
+
 impl Sweep {
+    fn is_of_job(&self) -> bool {
+        flag_named(&self.name).is_some()
+    }
+
     /// The words of the job with this value, if it is the job that is varied.
     pub(super) fn on_job(
         &self,
         job: &JobFlags,
         value: &str,
     ) -> Option<Result<Vec<String>, String>> {
-        // Threads are what the processes of a job are here.
-        let name = if self.name == "threads" { "numjobs" } else { self.name.as_str() };
-        let arguments = job_arguments();
-        let named = |arg: &&Arg| arg.get_long() == Some(name) || arg.get_id() == name;
-        let arg = arguments.iter().find(named).filter(|arg| arg.get_long().is_some())?;
+        // Threads are what the processes of a job are here; oltp has threads of its own.
+        let is_clones = self.name == "threads" && !job.is_oltp();
+        let name = if is_clones { "numjobs" } else { self.name.as_str() };
+        let arg = flag_named(name)?;
         let flag = format!("--{}", arg.get_long().unwrap_or(name));
         if !arg.get_action().takes_values() {
             return Some(Err(format!("--sweep {name}: the flag takes no value")));
@@ -196,6 +225,33 @@ mod tests {
         let command = JobFlags::augment_args(Command::new("compare").no_binary_name(true));
         assert!(command.clone().try_get_matches_from(["--iodepth", "0"]).is_err());
         assert!(command.try_get_matches_from(["--frob"]).is_err());
+    }
+
+    #[test]
+    fn what_runs_nothing_to_compare_is_no_flag_of_it() {
+        let command = JobFlags::augment_args(Command::new("compare").no_binary_name(true));
+        for words in [&["--commits", "file"][..], &["--commits", "file", "--check"]] {
+            let refused = command.clone().try_get_matches_from(words).expect_err("no such flag");
+            assert!(refused.to_string().contains("unexpected argument '--commits'"), "{refused}");
+        }
+    }
+
+    #[test]
+    fn the_default_job_is_oltp_and_its_threads_are_its_own() {
+        let sweep: Sweep = "threads=1,2".parse().expect("a sweep");
+        let words = |job: &JobFlags| sweep.on_job(job, "2").expect("a flag").expect("in range");
+        let default = job(&[]).or_default(Some(&sweep));
+        assert_eq!(words(&default), ["oltp", "--threads=2"]);
+        assert_eq!(words(&job(&["oltp"])), ["oltp", "--threads=2"]);
+        assert_eq!(words(&job(&["vdbench"])), ["vdbench", "--numjobs=2"]);
+        assert_eq!(job(&[]).or_default(None).words(), ["oltp"]);
+        let given = job(&["--iodepth", "8"]).or_default(None).words();
+        assert_eq!(given, ["--iodepth=8"]);
+        let option: Sweep = "scheduler=none,bfq".parse().expect("a sweep");
+        assert_eq!(job(&[]).or_default(Some(&option)).words(), ["oltp"]);
+        // oltp has no depth to vary.
+        let depth: Sweep = "iodepth=1,2".parse().expect("a sweep");
+        assert_eq!(job(&[]).or_default(Some(&depth)).words(), [""; 0]);
     }
 
     #[test]

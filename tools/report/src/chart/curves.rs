@@ -27,6 +27,9 @@ pub(crate) struct Points {
 const LEFT: f64 = 54.0;
 const PLOT: f64 = 170.0;
 
+/// The width of a letter of an axis, about.
+const LETTER: f64 = 6.9;
+
 /// The farthest share that has a place: 99.9999 %.
 const TAIL_MAX: f64 = 6.0;
 
@@ -53,10 +56,17 @@ pub(crate) fn percentiles(title: &str, note: &str, curves: &[Curve]) -> Option<C
     }
     let shares = [(0.5, "50 %"), (0.9, "90"), (0.99, "99"), (0.999, "99.9"), (0.9999, "99.99")];
     let last = [(0.99999, "99.999"), (0.999_999, "6 nines")];
-    for (share, name) in shares.into_iter().chain(last).filter(|(s, _)| tail(*s) <= farthest + 0.01)
-    {
+    let all = shares.into_iter().chain(last);
+    let mut free = 0.0;
+    for (share, name) in all.filter(|(s, _)| tail(*s) <= farthest + 0.01) {
         svg.line((place(share), top), (place(share), bottom), "g");
-        svg.text((place(share).min(WIDTH - 18.0), bottom + 15.0), Anchor::Middle, "a", name);
+        let half = name.len() as f64 * LETTER / 2.0;
+        let middle = place(share).min(WIDTH - half);
+        // A line without its name can be counted; names in each other cannot be read.
+        if middle - half >= free {
+            svg.text((middle, bottom + 15.0), Anchor::Middle, "a", name);
+            free = middle + half + LETTER;
+        }
     }
     for (variant, curve) in curves.iter().enumerate() {
         let points: Vec<(f64, f64)> =
@@ -156,4 +166,28 @@ pub(crate) fn sweep(
     }
     svg.set_height(bottom + 36.0);
     Some(Chart { caption: String::new(), svg: svg.finish(&format!("{title} over {name}")) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_names_of_shares_do_not_overlap_however_long_the_tail() {
+        for share in [0.99, 0.999, 0.9999, 0.99999, 0.999_996, 0.999_999, 1.0] {
+            let quantiles = vec![(0.0, 1e3), (0.5, 1e4), (share, 1e6)];
+            let curve = Curve { label: String::from("a"), quantiles };
+            let svg = percentiles("Latency", "", &[curve]).expect("a chart").svg;
+            let mut free = 0.0;
+            for name in ["50 %", "90", "99", "99.9", "99.99", "99.999", "6 nines"] {
+                let Some(end) = svg.find(&format!(">{name}</text>")) else { continue };
+                let start = svg[..end].rfind("<text").expect("an element");
+                let (_, rest) = svg[start..end].split_once("x=\"").expect("a place");
+                let x: f64 = rest.split('"').next().expect("a number").parse().expect("a number");
+                let half = name.len() as f64 * LETTER / 2.0;
+                assert!(x - half >= free && x + half <= WIDTH + 0.1, "{share}: {name} at {x}");
+                free = x + half;
+            }
+        }
+    }
 }

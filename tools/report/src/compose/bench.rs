@@ -140,8 +140,8 @@ fn where_time_went(bench: &Bench) -> Option<crate::page::Chart> {
     };
     let mut bars = vec![bar(String::from("all"), &bench.figures)];
     if bench.groups.len() > 1 {
-        // What is no I/O, as a commit is, is made of many and has no place beside them.
-        let groups = bench.groups.iter().filter(|group| is_io(group));
+        let groups = bench.groups.iter();
+        let groups = groups.filter(|group| moves_data(group));
         bars.extend(groups.map(|group| bar(group_name(&group.name, &group.op), &group.figures)));
     }
     bars.retain(|bar| bar.parts.iter().sum::<f64>() > 0.0);
@@ -153,44 +153,58 @@ fn where_time_went(bench: &Bench) -> Option<crate::page::Chart> {
 pub(crate) fn own_figure(bench: &Bench, key: &str) -> Option<f64> {
     const MIB: f64 = 1_048_576.0;
     const MS: f64 = 1e6;
-    let group = |wanted: &dyn Fn(&str) -> bool| {
-        bench.groups.iter().find(|group| wanted(&group.name)).map(|group| &group.figures)
-    };
+    let named = |name: &'static str| Together::of(bench, move |group| group.name == name);
     match key.split_once(' ') {
-        // A sweep within one run has a group for each number of threads.
+        // A sweep within one run has groups for each number of threads: its reads, its writes.
         Some((what, threads)) => {
-            let digits = |name: &str| {
-                name.split(|c: char| !c.is_ascii_digit()).any(|number| number == threads)
-            };
-            let figures = group(&digits)?;
+            let together = Together::of(bench, |group| {
+                group.name.split(|c: char| !c.is_ascii_digit()).any(|number| number == threads)
+            })?;
             match what {
-                "iops" => Some(figures.iops),
-                _ => Some(figures.latency_ns.mean / MS),
+                "iops" => Some(together.iops),
+                _ => together.latency_mean_ns.map(|ns| ns / MS),
             }
         }
         None => match key {
-            "iops" => group(&|name| name == "data read").map(|_| data_iops(bench)),
-            "read_latency_ms" => {
-                group(&|name| name == "data read").map(|figures| figures.latency_ns.mean / MS)
-            }
+            "iops" => Together::of(bench, |group| group.name.starts_with("data"))
+                .map(|together| together.iops),
+            "read_latency_ms" => named("data read")?.latency_mean_ns.map(|ns| ns / MS),
             "commits" => bench.transactions.map(|transactions| transactions.commits_per_s),
-            "cached" | "buffered" => {
-                group(&|name| name.contains(key)).map(|figures| figures.bytes_per_s / MIB)
-            }
+            "cached" | "buffered" => Together::of(bench, |group| group.name.contains(key))
+                .map(|together| together.bytes_per_s / MIB),
             _ => None,
         },
     }
 }
 
-/// Whether a group is of what moves bytes, and not of what that was done for.
-fn is_io(group: &Group) -> bool {
-    group.figures.bytes > 0
+/// Several groups as one.
+struct Together {
+    iops: f64,
+    bytes_per_s: f64,
+    /// Over all their I/Os; none where none ended.
+    latency_mean_ns: Option<f64>,
 }
 
-/// Reads and writes of data, without redo and what counts other things than I/Os.
-fn data_iops(bench: &Bench) -> f64 {
-    let data = bench.groups.iter().filter(|group| group.name.starts_with("data") && is_io(group));
-    data.map(|group| group.figures.iops).sum()
+impl Together {
+    /// Those of a run's groups that move data and are wanted; none where there is none.
+    fn of(bench: &Bench, is_wanted: impl Fn(&Group) -> bool) -> Option<Together> {
+        let wanted = || bench.groups.iter().filter(|group| moves_data(group) && is_wanted(group));
+        wanted().next()?;
+        let sum = |of: fn(&Figures) -> f64| wanted().map(|group| of(&group.figures)).sum::<f64>();
+        let ios = sum(|figures| figures.ios as f64);
+        let ns = sum(|figures| figures.latency_ns.mean * figures.ios as f64);
+        Some(Together {
+            iops: sum(|figures| figures.iops),
+            bytes_per_s: sum(|figures| figures.bytes_per_s),
+            latency_mean_ns: (ios > 0.0).then(|| ns / ios),
+        })
+    }
+}
+
+/// Whether a group is of I/Os that move data: flushes move none, and whole executions and commits
+/// are no I/Os.
+fn moves_data(group: &Group) -> bool {
+    matches!(group.op.as_str(), "read" | "write") && group.figures.bytes > 0
 }
 
 /// Two or more runs of one job in one table. A single run each has no interval, so no verdict.
@@ -237,25 +251,55 @@ pub(crate) fn beside(page: &mut Page, documents: &[Document]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::document::LatencyNs;
 
-    fn group(name: &str, op: &str, bytes: u64, device_ns: f64) -> Group {
-        let device_ns = LatencyNs { mean: device_ns, ..LatencyNs::default() };
-        let figures = Figures { ios: 10, bytes, iops: 5.0, device_ns, ..Figures::default() };
-        Group { name: String::from(name), op: String::from(op), figures }
+    /// A group of so many I/Os in two seconds, of 4 KiB each where they move data.
+    fn group(name: &str, op: &str, ios: u64, mean: f64) -> Group {
+        let mut group = Group { name: name.into(), op: op.into(), ..Group::default() };
+        let figures = &mut group.figures;
+        (figures.ios, figures.iops, figures.latency_ns.mean) = (ios, ios as f64 / 2.0, mean);
+        if matches!(op, "read" | "write") {
+            (figures.bytes, figures.bytes_per_s) = (ios * 4096, ios as f64 * 2048.0);
+        }
+        group
     }
 
     #[test]
-    fn commits_are_neither_device_time_nor_data() {
-        let mut bench = Bench::default();
-        bench.groups.extend([
-            group("data read", "read", 8192, 1e6),
-            group("data write", "write", 8192, 2e6),
-            group("data flush", "flush", 0, 3e6),
-            group("commit", "write", 0, 9e9),
-        ]);
-        let chart = where_time_went(&bench).expect("a chart").svg;
-        assert!(chart.contains("data write") && !chart.contains("commit"), "{chart}");
-        assert_eq!(own_figure(&bench, "iops"), Some(10.0));
+    fn the_stage_of_a_sweep_is_all_its_groups_together() {
+        let groups = vec![
+            group("8 threads", "read", 3000, 1e6),
+            group("8 threads", "write", 1000, 5e6),
+            group("8 threads", "flush", 500, 9e9),
+            group("18 threads", "read", 70, 1.0),
+        ];
+        let bench = Bench { groups, ..Bench::default() };
+        assert_eq!(own_figure(&bench, "iops 8"), Some(2000.0));
+        assert_eq!(own_figure(&bench, "response 8"), Some(2.0));
+        assert_eq!(own_figure(&bench, "iops 16"), None);
+    }
+
+    #[test]
+    fn executions_commits_and_flushes_are_no_data_ios_and_no_bars() {
+        let mut groups = vec![
+            group("data read", "read", 600, 1e6),
+            group("data write", "write", 200, 1e6),
+            group("redo write", "write", 50, 1e6),
+            group("executions", "read", 900, 9e6),
+            group("commit", "write", 50, 7e6),
+            group("data flush", "flush", 400, 5e6),
+        ];
+        for group in &mut groups {
+            if ["executions", "commit"].contains(&group.name.as_str()) {
+                (group.figures.bytes, group.figures.bytes_per_s) = (0, 0.0);
+            }
+            group.figures.device_ns.mean = group.figures.latency_ns.mean;
+        }
+        let bench = Bench { groups, ..Bench::default() };
+        assert_eq!(own_figure(&bench, "iops"), Some(400.0));
+        assert_eq!(own_figure(&bench, "read_latency_ms"), Some(1.0));
+        let chart = where_time_went(&bench).expect("bars").svg;
+        assert!(chart.contains("data write") && chart.contains("redo write"), "{chart}");
+        for name in ["executions", "commit", "flush"] {
+            assert!(!chart.contains(name), "{name}: {chart}");
+        }
     }
 }

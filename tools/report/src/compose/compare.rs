@@ -9,6 +9,7 @@ use crate::numbers::{NONE, byte_rate, change, count, percent, ratio, time, words
 use crate::page::{Chart, Page, Section, Table};
 use crate::sources;
 use crate::verdict::{METRICS, Metric, is_difference, labels, verdicts};
+use crate::windows;
 
 /// Adds a comparison; its title.
 pub(crate) fn compose(page: &mut Page, document: &CompareDocument) -> String {
@@ -19,6 +20,7 @@ pub(crate) fn compose(page: &mut Page, document: &CompareDocument) -> String {
         page.verdicts.push(warning(String::from(what)));
     }
     page.verdicts.extend(broken(document));
+    page.verdicts.extend(unequal(document));
     page.sections.push(results(document, &labels));
     page.sections.push(details(document, &labels));
     if let Some(section) = published(document, &labels) {
@@ -40,6 +42,12 @@ fn broken(document: &CompareDocument) -> Vec<crate::page::Verdict> {
     let failure = document.compare.environment.other.get("failure").and_then(|why| why.as_str());
     let early = failure.map(|why| warning(format!("Partial: the comparison ended early: {why}.")));
     told.chain(early).collect()
+}
+
+/// Windows that were not of one length.
+pub(crate) fn unequal(document: &CompareDocument) -> Option<crate::page::Verdict> {
+    let which = windows::of_comparison(document)?;
+    Some(warning(format!("Windows of unequal length: {which}. Do not rely on the verdicts.")))
 }
 
 /// The runs of a variant that count.
@@ -98,7 +106,8 @@ fn results(document: &CompareDocument, labels: &[String]) -> Section {
 /// The table in the form of the documents: a row for each metric, and the gain.
 fn before_after(document: &CompareDocument, labels: &[String]) -> Table {
     let compare = &document.compare;
-    let mut table = Table::new("Means over rounds", [""]);
+    let mut table =
+        Table::new("Means over rounds; the change is the mean of that within each round", [""]);
     table.head.extend(labels.iter().cloned());
     let pairs: Vec<(usize, usize)> = (1..compare.variants.len()).map(|to| (0, to)).collect();
     for (_, to) in &pairs {
@@ -118,8 +127,11 @@ fn before_after(document: &CompareDocument, labels: &[String]) -> Table {
             let found = compare.comparisons.iter().find(|comparison| {
                 comparison.metric == metric.key && comparison.a == *a && comparison.b == *b
             });
-            let gain = means[*from].zip(means[*to]);
-            row.push(gain.map_or(NONE.into(), |(before, after)| change(before, after)));
+            // The comparison's ratio is of pairs, and the verdict speaks of that; the ratio of the
+            // means is another number.
+            let gain = means[*from].zip(means[*to]).map(|(before, after)| change(before, after));
+            let of_pairs = found.and_then(|found| found.ratio).map(|ratio| change(1.0, ratio));
+            row.push(of_pairs.or(gain).unwrap_or_else(|| NONE.into()));
             row.push(found.map_or(NONE.into(), short_verdict));
         }
         table.rows.push(row);
@@ -359,4 +371,36 @@ fn facts(document: &CompareDocument, labels: &[String]) -> Vec<(&'static str, St
         ("variant", format!("{}{name}: {options}", variant.name))
     }));
     facts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::document::Compare;
+
+    #[test]
+    fn the_change_is_that_of_the_verdict_and_not_of_the_means() {
+        let variant = |name: &str, mean: f64| {
+            let iops = Estimate { mean, ..Estimate::default() };
+            Variant { name: name.into(), iops, ..Variant::default() }
+        };
+        let found = |ratio| Comparison {
+            a: "a".into(),
+            b: "b".into(),
+            metric: "iops".into(),
+            ratio,
+            verdict: "b is faster".into(),
+            ..Comparison::default()
+        };
+        let change_of = |comparisons: Vec<Comparison>| {
+            let variants = vec![variant("a", 1000.0), variant("b", 2877.0)];
+            let compare = Compare { variants, comparisons, ..Compare::default() };
+            let document = CompareDocument { compare, ..CompareDocument::default() };
+            let table = before_after(&document, &["a".into(), "b".into()]);
+            table.rows[0][3].clone()
+        };
+        assert_eq!(change_of(vec![found(Some(2.75))]), "+175.0 %");
+        assert_eq!(change_of(vec![found(None)]), "+187.7 %");
+        assert_eq!(change_of(Vec::new()), "+187.7 %");
+    }
 }

@@ -20,20 +20,21 @@ pub(crate) fn mean<'a>(
 /// The shares of I/Os over their latency: of the runs' histograms together, and where there are
 /// none, of the percentiles in their figures.
 pub(crate) fn curve(label: &str, group: (&str, &str), runs: &[&BenchDocument]) -> Curve {
-    let mut counts: BTreeMap<u64, u64> = BTreeMap::new();
+    // Wide enough for any number of the largest counts a file can have.
+    let mut counts: BTreeMap<u64, u128> = BTreeMap::new();
     for run in runs {
         let wanted = run.histograms.iter().filter(|histogram| {
             (histogram.name.as_str(), histogram.op.as_str()) == group && histogram.what == "latency"
         });
         for (bound, count) in wanted.flat_map(|histogram| &histogram.buckets) {
-            *counts.entry(*bound).or_default() += count;
+            *counts.entry(*bound).or_default() += u128::from(*count);
         }
     }
     Curve { label: String::from(label), quantiles: shares(&counts) }
 }
 
-fn shares(counts: &BTreeMap<u64, u64>) -> Vec<(f64, f64)> {
-    let total: u64 = counts.values().sum();
+fn shares(counts: &BTreeMap<u64, u128>) -> Vec<(f64, f64)> {
+    let total: u128 = counts.values().sum();
     let mut seen = 0;
     let mut points: Vec<(f64, f64)> = Vec::new();
     for (bound, count) in counts.iter().filter(|(_, count)| **count > 0) {
@@ -97,6 +98,9 @@ mod tests {
         let found = curve("x", ("all", "all"), &runs.iter().collect::<Vec<_>>());
         assert_eq!(found.quantiles, [(0.0, 10.0), (0.5, 10.0), (0.99, 1000.0)]);
         assert_eq!(curve("x", ("read", "read"), &[]).quantiles, []);
+        let huge = [run(&[(10, u64::MAX), (20, u64::MAX)]), run(&[(10, u64::MAX)])];
+        let found = curve("x", ("all", "all"), &huge.iter().collect::<Vec<_>>());
+        assert!((found.quantiles[1].0 - 2.0 / 3.0).abs() < 1e-9, "{found:?}");
         let one = run(&[(10, 1)]);
         assert_eq!(curve("x", ("all", "all"), &[&one]).quantiles, [(0.0, 10.0), (1.0, 10.0)]);
     }

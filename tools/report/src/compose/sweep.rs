@@ -1,11 +1,11 @@
 //! A comparison for each of several values: the table of the documents, and curves.
 
 use super::bench::own_figure;
-use super::compare::{benches, estimate};
+use super::compare::{benches, estimate, unequal};
 use super::merged::mean;
 use super::{job_name, repeat, warning};
 use crate::chart::{Points, sweep};
-use crate::document::{CompareDocument, SweepDocument, Variant};
+use crate::document::{Compare, CompareDocument, SweepDocument, Variant};
 use crate::numbers::{NONE, change, count, words};
 use crate::page::{Block, Chart, Page, Section, Table, Tone, Verdict};
 use crate::sources;
@@ -19,6 +19,12 @@ pub(crate) fn compose(page: &mut Page, document: &SweepDocument) -> String {
     };
     let labels = labels(&first.compare);
     page.verdicts.extend(summary(document, &labels));
+    for point in &document.points {
+        page.verdicts.extend(unequal(&point.document).map(|verdict| Verdict {
+            text: format!("{}={}: {}", document.name, point.value, verdict.text),
+            ..verdict
+        }));
+    }
     page.sections.push(results(document, &labels));
     for point in &document.points {
         let found = verdicts(&point.document.compare);
@@ -122,16 +128,27 @@ fn table(document: &SweepDocument, labels: &[String]) -> Table {
             let name = format!("{}, {label}", metric.name);
             table.rows.push(std::iter::once(name).chain(cells).collect());
         }
-        for (label, row) in labels.iter().zip(&rows).skip(1) {
-            let gain = rows[0].iter().zip(row).map(|(before, after)| match before.zip(*after) {
-                Some((before, after)) => change(before, after),
-                None => String::from(NONE),
+        for (at, label) in labels.iter().enumerate().skip(1) {
+            let gain = document.points.iter().enumerate().map(|(index, point)| {
+                let means = rows[0][index].zip(rows[at][index]);
+                let of_means = means.map(|(before, after)| change(before, after));
+                let of_pairs = paired_ratio(&point.document, metric, at);
+                let of_pairs = of_pairs.map(|ratio| change(1.0, ratio));
+                of_pairs.or(of_means).unwrap_or_else(|| String::from(NONE))
             });
             let name = if labels.len() > 2 { format!("change, {label}") } else { "change".into() };
             table.rows.push(std::iter::once(name).chain(gain).collect());
         }
     }
     table
+}
+
+/// What the comparison says of the first variant and this one; see its table.
+fn paired_ratio(point: &CompareDocument, metric: &Metric, at: usize) -> Option<f64> {
+    let Compare { variants, comparisons, .. } = &point.compare;
+    let (a, b) = (&variants.first()?.name, &variants.get(at)?.name);
+    let mut comparisons = comparisons.iter();
+    comparisons.find(|c| c.metric == metric.key && c.a == *a && c.b == *b)?.ratio
 }
 
 fn chart(document: &SweepDocument, labels: &[String], metric: &Metric) -> Option<Chart> {
