@@ -121,6 +121,8 @@ pub(crate) struct Client {
     uniform: bool,
     fills: bool,
     checks: bool,
+    /// Its I/Os are due at times of their own.
+    paced: bool,
     depth: usize,
     pace: Option<Pace>,
     /// I/Os under way.
@@ -155,9 +157,11 @@ impl Client {
             Work::Stream(stream) => (stream.fills(), stream.checks()),
             Work::Oltp(instance) => (instance.fills(), instance.checks()),
         };
+        let paced = matches!(&plan.work, Work::Stream(stream) if stream.is_paced());
         Client {
             pool: Pool::new(&plan),
-            pace: (plan.depth > 1).then(|| Pace::new(plan.depth)),
+            // What is due is not held back to go in company.
+            pace: (plan.depth > 1 && !paced).then(|| Pace::new(plan.depth)),
             depth: usize::from(plan.depth),
             work: plan.work,
             row: plan.row,
@@ -167,6 +171,7 @@ impl Client {
             uniform: plan.uniform,
             fills,
             checks,
+            paced,
             live: 0,
             held: None,
             begun: Vec::new(),
@@ -207,7 +212,7 @@ impl Client {
                 Ask::Flush { context, token, .. } => {
                     let kind = self.flush_kind();
                     let bio = Bio::flush().cookie(cookie(token, kind, 0));
-                    self.submit(self.seat + usize::from(context), bio, seats, now);
+                    self.submit((self.seat + usize::from(context), bio), now, seats, now);
                 }
                 Ask::Wait(until) => {
                     self.due = Some(until);
@@ -249,17 +254,28 @@ impl Client {
         bio.flags = io.flags;
         bio.ioprio = io.ioprio;
         bio.cookie = cookie(io.token, io.group, io.sector);
-        self.submit(self.seat + usize::from(io.context), bio, seats, now);
+        let held_up_since = match &self.work {
+            Work::Stream(stream) if self.paced => stream.held_up_since(),
+            Work::Stream(_) | Work::Oltp(_) => None,
+        };
+        let asked_at = held_up_since.unwrap_or(now);
+        self.submit((self.seat + usize::from(io.context), bio), asked_at, seats, now);
     }
 
     #[inline]
-    fn submit(&mut self, seat: usize, bio: Bio, seats: &mut [Submitter], now: Nanos) {
+    fn submit(
+        &mut self,
+        (seat, bio): (usize, Bio),
+        asked_at: Nanos,
+        seats: &mut [Submitter],
+        now: Nanos,
+    ) {
         self.live += 1;
         let token = usize::from(bio.cookie as u16);
         if token >= self.begun.len() {
             self.begun.resize(token + 1, Begun::default());
         }
-        self.begun[token].asked_at = now;
+        self.begun[token].asked_at = asked_at;
         self.hand_in(seat, bio, seats, now);
     }
 
