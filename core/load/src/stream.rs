@@ -1,7 +1,8 @@
 //! A job's I/Os, one after the other: the machine behind everything that fio can describe.
 //!
-//! The plain case, one size and no pause, is what a fast target is driven with; it costs one draw,
-//! one multiplication and no division, and no floating point.
+//! The plain case, one size and no pause, is what a fast target is driven with; it is recognised
+//! once, and costs one draw, one multiplication to scale it and one to place it. There is no
+//! division and no floating point in it.
 
 use weir_bio::{Flags, IoPrio, Nanos, Op, Prng, SECTOR};
 
@@ -19,29 +20,47 @@ const OPS: [Op; 3] = [Op::Read, Op::Write, Op::Discard];
 #[derive(Clone, Debug)]
 pub struct Stream {
     prng: Prng,
-    /// Bytes it may still begin; all, when it is bounded by time alone.
+    /// I/Os and flushes so far.
+    begun: u64,
+    /// How many there may be before one more must have ended: those that have, and the depth. Kept
+    /// apart from those begun, so that neither count waits for the other's way through memory.
+    room: u64,
+    depth: u64,
+    /// What of the room the plain case may use, as far as it has looked.
+    limit: u64,
+    is_plain: bool,
+    plain: Plain,
+    /// Bytes it may still begin where it is not plain; all, when it is bounded by time alone.
     left: u64,
-    in_flight: u32,
-    depth: u32,
-    plain: Option<Plain>,
     shape: Box<Shape>,
 }
 
 /// What the plain case needs, side by side.
 #[derive(Clone, Copy, Debug)]
 struct Plain {
+    /// So many I/Os are begun here: none where this is not the plain case, all where it is bounded
+    /// by time alone.
+    until: u64,
     /// Reads in 2^32 I/Os, so that the choice costs a compare.
     reads: u64,
-    /// What is done if it is no read, and a read.
-    choices: [(Op, Flags, u8); 2],
-    random: bool,
+    next: Next,
+    /// What is done if it is no read, and a read; only the place is missing.
+    choices: [Io; 2],
     first: u64,
     blocks: u64,
-    sectors: u32,
-    /// The same in bytes if they count, else 0.
-    counted: u64,
+    sectors: u64,
     at: u64,
-    ioprio: IoPrio,
+}
+
+/// Where the next I/O of the plain case goes.
+#[derive(Clone, Copy, Debug)]
+enum Next {
+    /// The upper bits of what chose the direction choose the block.
+    Narrow,
+    /// The block has a draw of its own.
+    Wide,
+    /// Behind the last.
+    Along,
 }
 
 /// Everything else.
@@ -73,6 +92,8 @@ struct Shape {
     /// Drawn, and not begun because of its time or of another on the same blocks.
     next: Option<Io>,
     stopped: bool,
+    /// What [`Stream::ask_with_care`] came to.
+    asked: Ask,
 }
 
 /// The token of a flush.
@@ -131,13 +152,18 @@ impl Stream {
             counted,
             next: None,
             stopped: false,
+            asked: Ask::Blocked,
         };
+        let plain = shape.plain(job);
         Ok(Stream {
             prng: Prng::new(seed),
+            begun: 0,
+            room: u64::from(job.depth),
+            depth: u64::from(job.depth),
+            limit: 0,
+            is_plain: plain.until > 0,
+            plain,
             left: if counted { range.bytes } else { u64::MAX },
-            in_flight: 0,
-            depth: u32::from(job.depth),
-            plain: shape.plain(job),
             shape: Box::new(shape),
         })
     }
@@ -164,34 +190,48 @@ impl Stream {
     /// Turns to reading back everything it has written, once, with nothing under way. False when
     /// there is nothing to check.
     pub fn read_back(&mut self) -> bool {
-        assert_eq!(self.in_flight, 0, "blocks are read back when nothing is under way");
+        assert_eq!(self.in_flight(), 0, "blocks are read back when nothing is under way");
         let Some(blocks) = &mut self.shape.blocks else { return false };
         self.shape.stopped = false;
         self.left = u64::MAX;
         blocks.read_back()
     }
 
+    fn in_flight(&self) -> u64 {
+        self.begun + self.depth - self.room
+    }
+
+    /// Leaves what is next in `shape.asked`. Were it returned, which takes memory of the caller's,
+    /// then the plain case would have to go through that memory as well.
     #[cold]
     #[inline(never)]
-    fn ask_with_care(&mut self, now: Nanos) -> Ask {
-        let Stream { prng, left, in_flight, shape, .. } = self;
-        if shape.stopped {
+    fn ask_with_care(&mut self, now: Nanos) {
+        self.shape.asked = self.judge(now);
+    }
+
+    fn judge(&mut self, now: Nanos) -> Ask {
+        let in_flight = self.in_flight();
+        if in_flight >= self.depth {
+            return Ask::Blocked;
+        }
+        if self.shape.stopped || self.is_plain {
             return Ask::Done;
         }
+        let Stream { prng, begun, left, shape, .. } = self;
         if let Some(ask) = shape.read_next() {
-            *in_flight += u32::from(matches!(ask, Ask::Io(_)));
+            *begun += u64::from(matches!(ask, Ask::Io(_)));
             return ask;
         }
         if shape.flush_every != 0 && shape.unflushed >= shape.flush_every {
             shape.unflushed = 0;
-            *in_flight += 1;
+            *begun += 1;
             return Ask::Flush { disk: 0, context: 0, token: FLUSH };
         }
         if *left == 0 {
             return Ask::Done;
         }
         if shape.think_ns > 0 {
-            if *in_flight > 0 {
+            if in_flight > 0 {
                 return Ask::Blocked;
             }
             if let Some(until) = shape.think_until.filter(|until| *until > now) {
@@ -200,74 +240,92 @@ impl Stream {
         }
         let ask = shape.draw(prng, now);
         if let Ask::Io(io) = &ask {
-            *in_flight += 1;
+            *begun += 1;
             if shape.counted {
                 *left = left.saturating_sub(u64::from(io.sectors) * SECTOR);
             }
         }
         ask
     }
-}
 
-impl Plain {
-    #[inline]
-    fn draw(&mut self, prng: &mut Prng) -> Io {
-        let random = prng.next();
-        let read = random & 0xffff_ffff < self.reads;
-        let block = if self.random {
-            // The low bits chose the direction; the choice of block uses all of a second draw
-            // only when the upper 32 would favour some blocks by more than 1 in 256.
-            let wide = if self.blocks <= 1 << 24 { random & !0xffff_ffff } else { prng.next() };
-            ((u128::from(wide) * u128::from(self.blocks)) >> 64) as u64
-        } else {
-            let at = self.at;
-            self.at = if at + 1 == self.blocks { 0 } else { at + 1 };
-            at
-        };
-        // A look-up, not a branch: nobody can predict it.
-        let (op, flags, group) = self.choices[usize::from(read)];
-        Io {
-            op,
-            sector: self.first + block * u64::from(self.sectors),
-            sectors: self.sectors,
-            flags,
-            ioprio: self.ioprio,
-            disk: 0,
-            context: 0,
-            group,
-            token: 0,
+    #[cold]
+    #[inline(never)]
+    fn ended_with_care(&mut self, token: u16, ok: bool, now: Nanos) {
+        let was_full = self.in_flight() + 1 == self.depth;
+        let shape = &mut *self.shape;
+        shape.think_until = Some(now + shape.think_ns);
+        if was_full {
+            shape.freed_at = now;
+        }
+        if let Some(blocks) = shape.blocks.as_mut().filter(|_| token != FLUSH) {
+            blocks.ended(token, ok);
         }
     }
 }
 
+impl Plain {
+    #[inline(always)]
+    fn draw(&mut self, prng: &mut Prng) -> Io {
+        let random = prng.next();
+        let read = random & 0xffff_ffff < self.reads;
+        let block = match self.next {
+            Next::Narrow => scaled(random, self.blocks),
+            Next::Wide => scaled(prng.next(), self.blocks),
+            Next::Along => {
+                let at = self.at;
+                self.at = if at + 1 == self.blocks { 0 } else { at + 1 };
+                at
+            }
+        };
+        // A look-up, not a branch: nobody can predict it.
+        let mut io = self.choices[usize::from(read)];
+        io.sector = self.first + block * self.sectors;
+        io
+    }
+}
+
+/// A number below `bound` from one of 64 bits.
+#[inline(always)]
+fn scaled(random: u64, bound: u64) -> u64 {
+    ((u128::from(random) * u128::from(bound)) >> 64) as u64
+}
+
 impl Shape {
-    /// The plain case, if this is it.
-    fn plain(&self, job: &Job) -> Option<Plain> {
+    fn plain(&self, job: &Job) -> Plain {
         let directions = job.directions();
-        let sizes = &self.sizes[directions[0]];
-        let Sizes::Fixed(bytes) = *sizes else { return None };
-        let alike = directions.iter().all(|direction| self.sizes[*direction] == *sizes);
+        let bytes = self.sizes[directions[0]].least();
+        let fixed = Sizes::Fixed(bytes);
+        let alike = directions.iter().all(|direction| self.sizes[*direction] == fixed);
         let placed = match self.access {
             Access::Random => job.distribution == Distribution::Uniform,
             // Reads and writes each go on where they were.
             Access::Sequential => directions.len() == 1,
         };
         let unpaced = self.think_ns == 0 && self.pacers.iter().all(Option::is_none);
-        if !alike || !placed || !unpaced || self.flush_every != 0 || self.blocks.is_some() {
-            return None;
-        }
+        let unwatched = self.flush_every == 0 && self.blocks.is_none();
+        let until = match self.counted {
+            _ if !(alike && placed && unpaced && unwatched) => 0,
+            true => self.range.bytes.div_ceil(bytes),
+            false => u64::MAX,
+        };
+        let blocks = self.range.bytes / bytes;
         let other = if job.direction == Direction::Trim { 2 } else { 1 };
-        Some(Plain {
+        Plain {
+            until,
             reads: self.reads,
-            choices: [(OPS[other], self.flags(other), other as u8), (Op::Read, Flags::NONE, 0)],
-            random: self.access == Access::Random,
+            next: match self.access {
+                Access::Sequential => Next::Along,
+                // The low bits choose the direction, the upper choose the block. The mix of a
+                // block is off by 1 in 256 at most up to so many.
+                Access::Random if blocks <= 1 << 24 => Next::Narrow,
+                Access::Random => Next::Wide,
+            },
+            choices: [other, 0].map(|direction| self.io(direction, 0, bytes, 0)),
             first: self.range.offset / SECTOR,
-            blocks: self.range.bytes / bytes,
-            sectors: (bytes / SECTOR) as u32,
-            counted: if self.counted { bytes } else { 0 },
+            blocks,
+            sectors: bytes / SECTOR,
             at: 0,
-            ioprio: self.ioprio,
-        })
+        }
     }
 
     fn flags(&self, direction: usize) -> Flags {
@@ -377,34 +435,27 @@ impl Shape {
 }
 
 impl Workload for Stream {
-    #[inline]
+    // Inlined by order: what comes back through memory, byte by byte, and is then read as a whole
+    // costs more than what it takes to draw it.
+    #[inline(always)]
     fn ask(&mut self, now: Nanos) -> Ask {
-        if self.in_flight >= self.depth {
-            return Ask::Blocked;
-        }
-        if let Some(plain) = &mut self.plain {
-            if self.left == 0 {
-                return Ask::Done;
+        if self.begun >= self.limit {
+            self.limit = self.room.min(self.plain.until);
+            if self.begun >= self.limit {
+                self.ask_with_care(now);
+                return self.shape.asked;
             }
-            self.in_flight += 1;
-            self.left = self.left.saturating_sub(plain.counted);
-            return Ask::Io(plain.draw(&mut self.prng));
         }
-        self.ask_with_care(now)
+        self.begun += 1;
+        Ask::Io(self.plain.draw(&mut self.prng))
     }
 
-    #[inline]
+    #[inline(always)]
     fn ended(&mut self, token: u16, ok: bool, now: Nanos) {
-        self.in_flight -= 1;
-        if self.plain.is_none() {
-            let shape = &mut *self.shape;
-            shape.think_until = Some(now + shape.think_ns);
-            if self.in_flight + 1 == self.depth {
-                shape.freed_at = now;
-            }
-            if let Some(blocks) = shape.blocks.as_mut().filter(|_| token != FLUSH) {
-                blocks.ended(token, ok);
-            }
+        debug_assert!(self.in_flight() > 0, "what has not begun cannot end");
+        self.room += 1;
+        if !self.is_plain {
+            self.ended_with_care(token, ok, now);
         }
     }
 
@@ -430,7 +481,7 @@ impl Workload for Stream {
     }
 
     fn stop(&mut self) {
-        self.left = 0;
+        (self.plain.until, self.limit) = (0, 0);
         self.shape.stopped = true;
     }
 }
@@ -506,9 +557,8 @@ mod tests {
             let mut reads = 0_u32;
             for n in 0..100_000 {
                 let io = io(&mut stream, n);
-                assert!(
-                    io.sector >= 2048 && io.sector + 8 <= 1 << 21 && io.sector.is_multiple_of(8)
-                );
+                assert!(io.sector >= 2048 && io.sector + 8 <= 1 << 21);
+                assert!(io.sector.is_multiple_of(8));
                 assert_eq!((io.sectors, io.group), (8, u8::from(io.op == Op::Write)));
                 reads += u32::from(io.op == Op::Read);
             }
@@ -578,6 +628,41 @@ mod tests {
             (0..32).for_each(|_| stream.ended(0, true, Nanos::ZERO));
             (0..8).for_each(|_| assert!(matches!(stream.ask(Nanos::ZERO), Ask::Io(_))));
             assert_eq!(stream.ask(Nanos::ZERO), Ask::Done);
+        }
+    }
+
+    #[test]
+    fn a_stopped_job_begins_nothing_and_is_full_until_something_has_ended() {
+        let cases = [(0, 10), (0, 32), (1000, 10), (1000, 32)];
+        for (flush_every, begun) in cases {
+            let mut stream = Stream::new(&Job { flush_every, ..job() }, GROUND, 0).unwrap();
+            (0..begun).for_each(|_| assert!(matches!(stream.ask(Nanos::ZERO), Ask::Io(_))));
+            stream.stop();
+            let full = if begun == 32 { Ask::Blocked } else { Ask::Done };
+            assert_eq!(stream.ask(Nanos::ZERO), full, "{flush_every}, {begun}");
+            stream.ended(0, true, Nanos::ZERO);
+            assert_eq!(stream.ask(Nanos::ZERO), Ask::Done, "{flush_every}, {begun}");
+        }
+    }
+
+    #[test]
+    fn reads_and_writes_reach_every_part_of_a_range_however_large() {
+        for bytes in [1 << 30, 1 << 36, 1 << 37] {
+            let job = Job { offset: Amount::Bytes(0), ..job() };
+            let mut stream = Stream::new(&job, Ground { bytes, ..GROUND }, 0).unwrap();
+            let mut counts = [[0_u32; 16]; 2];
+            for _ in 0..160_000 {
+                let io = io(&mut stream, 0);
+                let part = io.sector * SECTOR / (bytes / 16);
+                counts[usize::from(io.group)][part as usize] += 1;
+            }
+            for (counts, share) in counts.iter().zip([0.7, 0.3]) {
+                // Five standard deviations of a binomial of 160,000.
+                let chance: f64 = share / 16.0;
+                let bound = 5.0 * (160_000.0 * chance * (1.0 - chance)).sqrt();
+                let even = |count: &u32| (f64::from(*count) - 160_000.0 * chance).abs() < bound;
+                assert!(counts.iter().all(even), "{counts:?} of {bytes} (seed {})", job.seed);
+            }
         }
     }
 

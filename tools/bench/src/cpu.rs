@@ -102,8 +102,9 @@ impl PerCpu {
     fn from_stat(stat: &str) -> PerCpu {
         let ticks = rustix::param::clock_ticks_per_second();
         let one = |line: &str| {
-            let mut fields = line.strip_prefix("cpu")?.split_whitespace();
-            let cpu = fields.next()?.parse().ok()?;
+            // The line of all together has a space where the number stands.
+            let (cpu, fields) = line.strip_prefix("cpu")?.split_once(' ')?;
+            let (cpu, fields) = (cpu.parse().ok()?, fields.split_whitespace());
             let fields: Vec<u64> = fields.map_while(|field| field.parse().ok()).collect();
             let sum = |which: &[usize]| {
                 let ticks_of = which.iter().filter_map(|field| fields.get(*field)).sum::<u64>();
