@@ -175,7 +175,8 @@ impl Stream {
     }
 
     /// When the I/O it asked for last, which is no flush, was due, if those under way have held it
-    /// up since: its user has waited from then on. `None` for one that was begun late by whoever turns this.
+    /// up since: its user has waited from then on. `None` for one that was begun late by whoever
+    /// turns this.
     #[must_use]
     pub fn held_up_since(&self) -> Option<Nanos> {
         self.shape.due.filter(|due| *due < self.shape.freed_at)
@@ -520,7 +521,7 @@ mod tests {
 
     #[test]
     fn what_a_stall_holds_up_is_due_when_it_would_have_begun() {
-        let job = Job { rate: [1000; 3], depth: 1, ..job() };
+        let job = Job { direction: Direction::Read, rate: [1000; 3], depth: 1, ..job() };
         let mut stream = Stream::new(&job, GROUND, 0).expect("a job");
         const MS: u64 = 1_000_000;
         io(&mut stream, 0);
