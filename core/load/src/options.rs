@@ -119,7 +119,8 @@ pub const OPTIONS: &[JobOption] = &[
     option(
         "rate_iops",
         "COUNT[,COUNT[,COUNT]]",
-        "I/Os a second at most: of reads, writes and trims (default 0: no bound)",
+        "I/Os a second at most: of reads, writes and trims (default 0: no bound); one that those \
+         before it hold up is late from when it was due, and its latency says so",
         |s, v| by_direction(&mut s.job.rate, v, |v| Ok(whole(v, 0..=100_000_000)? as u32)),
     )
     .flag("rate-iops"),

@@ -75,6 +75,10 @@ struct Shape {
     /// Where sequential I/O goes on, from the range's start, bytes.
     at: ByDirection<u64>,
     pacers: ByDirection<Option<Pacer>>,
+    /// When the I/O drawn last was due; `None` if it had no rate.
+    due: Option<Nanos>,
+    /// When an I/O last ended while as many were under way as there may be.
+    freed_at: Nanos,
     write_flags: Flags,
     ioprio: IoPrio,
     think_ns: u64,
@@ -136,6 +140,8 @@ impl Stream {
             places,
             at: [0; 3],
             pacers,
+            due: None,
+            freed_at: Nanos::ZERO,
             write_flags,
             ioprio: job.ioprio,
             think_ns: job.think_ns,
@@ -160,6 +166,20 @@ impl Stream {
             left: if counted { range.bytes } else { u64::MAX },
             shape: Box::new(shape),
         })
+    }
+
+    /// Whether its I/Os are due at times of their own: the open loop.
+    #[must_use]
+    pub fn is_paced(&self) -> bool {
+        self.shape.pacers.iter().any(Option::is_some)
+    }
+
+    /// When the I/O it asked for last, which is no flush, was due, if those under way have held it
+    /// up since: its user has waited from then on. `None` for one that was begun late by whoever
+    /// turns this.
+    #[must_use]
+    pub fn held_up_since(&self) -> Option<Nanos> {
+        self.shape.due.filter(|due| *due < self.shape.freed_at)
     }
 
     /// The blocks it has written, to be read back and checked; `None` unless it verifies.
@@ -232,8 +252,12 @@ impl Stream {
     #[cold]
     #[inline(never)]
     fn ended_with_care(&mut self, token: u16, ok: bool, now: Nanos) {
+        let was_full = self.in_flight() + 1 == self.depth;
         let shape = &mut *self.shape;
         shape.think_until = Some(now + shape.think_ns);
+        if was_full {
+            shape.freed_at = now;
+        }
         if let Some(blocks) = shape.blocks.as_mut().filter(|_| token != FLUSH) {
             blocks.ended(token, ok);
         }
@@ -356,7 +380,9 @@ impl Shape {
                 }
             },
         };
+        self.due = None;
         if let Some(pacer) = &mut self.pacers[direction] {
+            self.due = Some(pacer.due(now));
             pacer.taken();
         }
         self.unflushed += u32::from(direction == 1);
@@ -491,6 +517,28 @@ mod tests {
             }
             other => panic!("{other:?}, no I/O"),
         }
+    }
+
+    #[test]
+    fn what_a_stall_holds_up_is_due_when_it_would_have_begun() {
+        let job = Job { direction: Direction::Read, rate: [1000; 3], depth: 1, ..job() };
+        let mut stream = Stream::new(&job, GROUND, 0).expect("a job");
+        const MS: u64 = 1_000_000;
+        io(&mut stream, 0);
+        assert_eq!(stream.held_up_since(), None);
+        // Begun 10 us late, which is no fault of the target, and stalled until 5 ms.
+        let Ask::Io(stalled) = stream.ask(Nanos(MS + 10_000)) else { panic!("it is due") };
+        assert_eq!(stream.held_up_since(), None);
+        assert_eq!(stream.ask(Nanos(3 * MS)), Ask::Blocked);
+        stream.ended(stalled.token, true, Nanos(5 * MS));
+        let held: Vec<_> = (0..4)
+            .map(|_| {
+                io(&mut stream, 5 * MS);
+                stream.held_up_since().map(|due| due.0)
+            })
+            .collect();
+        assert_eq!(held, [Some(2 * MS), Some(3 * MS), Some(4 * MS), None]);
+        assert_eq!(stream.ask(Nanos(5 * MS)), Ask::Wait(Nanos(6 * MS)));
     }
 
     #[test]

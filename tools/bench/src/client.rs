@@ -102,11 +102,17 @@ pub(crate) struct Failed {
     pub(crate) disk: usize,
 }
 
-/// When an I/O was to begin, and when the device took it.
-#[derive(Clone, Copy, Default)]
+/// An I/O under way: when it was to begin, when the device took it, and what it is.
+#[derive(Clone, Copy)]
 struct Begun {
     asked_at: Nanos,
     accepted_at: Nanos,
+    /// Where it is, for messages.
+    sector: u64,
+    /// The workload's word for it, which many may share.
+    token: u16,
+    /// The kind of figures it belongs to.
+    kind: u8,
 }
 
 /// A client at work on its thread.
@@ -121,14 +127,17 @@ pub(crate) struct Client {
     uniform: bool,
     fills: bool,
     checks: bool,
+    /// Its I/Os are due at times of their own.
+    paced: bool,
     depth: usize,
     pace: Option<Pace>,
     /// I/Os under way.
     pub(crate) live: usize,
     /// One that the device would not take yet, and its seat.
     held: Option<(usize, Bio)>,
-    /// By token, of those under way.
+    /// By cookie, of those under way, and the cookies that are free.
     begun: Vec<Begun>,
+    free: Vec<u64>,
     /// When it is to be asked again.
     pub(crate) due: Option<Nanos>,
     pub(crate) until: Option<Nanos>,
@@ -143,21 +152,17 @@ pub(crate) struct Client {
     pub(crate) failed: Option<Failed>,
 }
 
-/// A cookie: the workload's token, the kind of figures and, for messages, the place.
-#[inline]
-fn cookie(token: u16, kind: u8, sector: u64) -> u64 {
-    u64::from(token) | u64::from(kind) << 16 | sector << 24
-}
-
 impl Client {
     pub(crate) fn new(plan: Plan, seat: usize) -> Client {
         let (fills, checks) = match &plan.work {
             Work::Stream(stream) => (stream.fills(), stream.checks()),
             Work::Oltp(instance) => (instance.fills(), instance.checks()),
         };
+        let paced = matches!(&plan.work, Work::Stream(stream) if stream.is_paced());
         Client {
             pool: Pool::new(&plan),
-            pace: (plan.depth > 1).then(|| Pace::new(plan.depth)),
+            // What is due is not held back to go in company.
+            pace: (plan.depth > 1 && !paced).then(|| Pace::new(plan.depth)),
             depth: usize::from(plan.depth),
             work: plan.work,
             row: plan.row,
@@ -167,9 +172,11 @@ impl Client {
             uniform: plan.uniform,
             fills,
             checks,
+            paced,
             live: 0,
             held: None,
             begun: Vec::new(),
+            free: Vec::new(),
             due: None,
             until: None,
             done: false,
@@ -206,7 +213,9 @@ impl Client {
                 Ask::Io(io) => self.begin(&io, seats, now),
                 Ask::Flush { context, token, .. } => {
                     let kind = self.flush_kind();
-                    let bio = Bio::flush().cookie(cookie(token, kind, 0));
+                    let (asked_at, accepted_at) = (now, now);
+                    let begun = Begun { asked_at, accepted_at, sector: 0, token, kind };
+                    let bio = Bio::flush().cookie(self.note(begun));
                     self.submit(self.seat + usize::from(context), bio, seats, now);
                 }
                 Ask::Wait(until) => {
@@ -248,18 +257,30 @@ impl Client {
         let mut bio = Bio::new(io.op, io.sector, io.sectors, data);
         bio.flags = io.flags;
         bio.ioprio = io.ioprio;
-        bio.cookie = cookie(io.token, io.group, io.sector);
+        let held_up_since = match &self.work {
+            Work::Stream(stream) if self.paced => stream.held_up_since(),
+            Work::Stream(_) | Work::Oltp(_) => None,
+        };
+        let asked_at = held_up_since.unwrap_or(now);
+        let Io { sector, token, group: kind, .. } = *io;
+        bio.cookie = self.note(Begun { asked_at, accepted_at: now, sector, token, kind });
         self.submit(self.seat + usize::from(io.context), bio, seats, now);
+    }
+
+    /// Keeps what is known of an I/O; its cookie.
+    #[inline]
+    fn note(&mut self, begun: Begun) -> u64 {
+        let Some(cookie) = self.free.pop() else {
+            self.begun.push(begun);
+            return self.begun.len() as u64 - 1;
+        };
+        self.begun[cookie as usize] = begun;
+        cookie
     }
 
     #[inline]
     fn submit(&mut self, seat: usize, bio: Bio, seats: &mut [Submitter], now: Nanos) {
         self.live += 1;
-        let token = usize::from(bio.cookie as u16);
-        if token >= self.begun.len() {
-            self.begun.resize(token + 1, Begun::default());
-        }
-        self.begun[token].asked_at = now;
         self.hand_in(seat, bio, seats, now);
     }
 
@@ -269,7 +290,7 @@ impl Client {
             self.touched.push(seat);
         }
         // One that is offered again is accepted later than it was asked for.
-        self.begun[usize::from(bio.cookie as u16)].accepted_at = now;
+        self.begun[bio.cookie as usize].accepted_at = now;
         if let Err(refused) = seats[seat].submit(bio, now) {
             self.held = Some((seat, refused.into_bio()));
         }
@@ -290,10 +311,10 @@ impl Client {
             self.fail(&completion, seat, tally);
         }
         let Completion { cookie, op, sectors, data, wait_ns, device_ns, .. } = completion;
-        let (token, kind) = (cookie as u16, (cookie >> 16) as u8);
+        let Begun { asked_at, accepted_at, token, kind, .. } = self.begun[cookie as usize];
+        self.free.push(cookie);
         self.live -= 1;
         if ok && counting && !self.reading_back {
-            let Begun { asked_at, accepted_at } = self.begun[usize::from(token)];
             let wait_ns = accepted_at.since(asked_at) + wait_ns;
             let total_ns = now.since(asked_at);
             let took = Took { total_ns, wait_ns, device_ns, is_whole: false };
@@ -344,7 +365,10 @@ impl Client {
         let what = match (op, sectors) {
             (Op::Write, 0) => format!("flush: {status}"),
             (op, _) => {
-                let (name, at) = (format!("{op:?}").to_lowercase(), (cookie >> 24) * SECTOR);
+                let (name, at) = (
+                    format!("{op:?}").to_lowercase(),
+                    self.begun[*cookie as usize].sector * SECTOR,
+                );
                 format!("{name} of {} bytes at byte {at}: {status}", u64::from(*sectors) * SECTOR)
             }
         };
@@ -391,7 +415,8 @@ impl Client {
         }
         if let Some((_, bio)) = self.held.take() {
             self.live -= 1;
-            let token = bio.cookie as u16;
+            let token = self.begun[bio.cookie as usize].token;
+            self.free.push(bio.cookie);
             match &mut self.work {
                 Work::Stream(stream) => stream.ended(token, false, Nanos::ZERO),
                 Work::Oltp(instance) => instance.ended(token, false, Nanos::ZERO),

@@ -568,6 +568,28 @@ mod tests {
     }
 
     #[test]
+    fn what_a_slow_target_holds_up_is_late_from_when_it_was_due() {
+        let size = Some(Amount::Bytes(5 * 4096));
+        let job = Job { rate: [1000; 3], size, ..Job::default() };
+        let measured = try_on("null:1MiB,latency_us=20000", &[job], None).expect("it runs");
+        // Five that take 20 ms each, one after the other: the last was due after 4 ms.
+        let row = measured.tally.row(0).expect("reads");
+        assert!(row.ios == 5 && row.total.max_ns() >= 96_000_000, "{} ns", row.total.max_ns());
+        assert!(row.wait.max_ns() >= 76_000_000, "{} ns", row.wait.max_ns());
+    }
+
+    #[test]
+    fn each_of_many_under_way_has_a_time_of_its_own() {
+        let size = Some(Amount::Bytes(8 * 4096));
+        let job = Job { rate: [200; 3], depth: 8, size, ..Job::default() };
+        let measured = try_on("null:1MiB,latency_us=30000", &[job], None).expect("it runs");
+        let row = measured.tally.row(0).expect("reads");
+        // The next begins 5 ms after each, long before it ends.
+        let least = row.total.buckets().next().expect("eight reads").0;
+        assert!(row.ios == 8 && least >= 30_000_000, "{least} ns");
+    }
+
+    #[test]
     fn a_job_that_has_done_is_divided_by_the_time_it_took() {
         let done = Job { size: Some(Amount::Bytes(65536)), ..Job::default() };
         let measured = measure(&[done], Some(Duration::from_secs(3600)));
