@@ -186,7 +186,7 @@ impl Tally {
         }
     }
 
-    /// Counts one that has ended; `kind` is below [`KINDS`].
+    /// Counts one that has ended; `kind` is that of a row of its client.
     #[inline]
     pub fn count(&mut self, kind: u8, sectors: u32, took: Took) {
         if self.streak.took != took {
