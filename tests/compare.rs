@@ -205,7 +205,7 @@ fn what_was_measured_before_a_failure_is_kept_and_marked() {
     }
 }
 
-/// Starts a comparison that would take long, and waits until its first run is under way.
+/// Starts a comparison that would take long.
 fn begun(folder: &Folder, words: &[&str]) -> Running {
     let mut command = weir(folder);
     command.arg("compare").args(words).args(["--runtime", "20ms", "--rounds", "1000"]);

@@ -12,7 +12,8 @@ use std::process::Stdio;
 use daemon::outside::leave_out;
 use daemon::program::{Ended, Running, program};
 use daemon::words::{attempt, expect_refused, told};
-use daemon::{Daemon, Folder, WEIR, weir};
+use daemon::{Daemon, Folder, PATIENCE, WEIR, weir};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::inotify;
 use rustix::process::Signal;
 use serde_json::Value;
@@ -23,10 +24,18 @@ fn parse(text: &str) -> Value {
 }
 
 /// Returns when somebody has written so many times to a file that is there.
+///
+/// # Panics
+/// When nobody writes any more: whoever should has failed.
+#[track_caller]
 fn wait_for_writes(path: &Path, times: usize) {
     let news = inotify::init(inotify::CreateFlags::CLOEXEC).expect("inotify");
     inotify::add_watch(&news, path, inotify::WatchFlags::MODIFY).expect("inotify");
-    for _ in 0..times {
+    let patience = Timespec { tv_sec: PATIENCE.as_secs() as i64, tv_nsec: 0 };
+    for time in 0..times {
+        let ready = poll(&mut [PollFd::new(&news, PollFlags::IN)], Some(&patience));
+        let path = path.display();
+        assert_eq!(ready, Ok(1), "{path} was written to {time} times, not {times}");
         let mut bytes = [0; 4096];
         rustix::io::read(&news, &mut bytes[..]).expect("news of the file");
     }

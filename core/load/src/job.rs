@@ -101,8 +101,6 @@ pub struct Job {
     pub ioprio: IoPrio,
     /// What stands in written blocks, and is looked for in read ones.
     pub verify: Option<Verify>,
-    /// Whether clones are told as one. They always are; kept for those who ask.
-    pub group_reporting: bool,
     /// Whether writes are nobody's to wait for, as a page cache's are.
     pub background: bool,
 }
@@ -132,7 +130,6 @@ impl Default for Job {
             seed: 1,
             ioprio: IoPrio::NONE,
             verify: None,
-            group_reporting: false,
             background: false,
         }
     }

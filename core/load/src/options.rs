@@ -201,14 +201,17 @@ pub const OPTIONS: &[JobOption] = &[
             Ok(())
         },
     ),
-    bare("group_reporting", "Tell clones as one, which is always done", |s, v| {
-        s.job.group_reporting = yes(v)?;
+    bare("group_reporting", "Accepted: clones are always told as one", |s, v| {
+        if !yes(v)? {
+            s.notes.push(String::from("group_reporting=0: clones are always told as one"));
+        }
         Ok(())
     })
     .flag("group-reporting"),
-    bare("direct", "Accepted: targets never go through the page cache", |s, v| {
+    bare("direct", "Accepted: files are opened for direct I/O where they can be", |s, v| {
         if !yes(v)? {
-            s.notes.push(String::from("direct=0: targets never go through the page cache"));
+            s.notes
+                .push(String::from("direct=0: files are opened for direct I/O where they can be"));
         }
         Ok(())
     }),

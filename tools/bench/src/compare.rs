@@ -17,10 +17,12 @@ pub mod table;
 pub mod variant;
 
 use std::os::fd::OwnedFd;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use serde_json::Value;
 use weir_report::document::{BenchDocument, CompareDocument, CompareEnvironment};
+
+use crate::document::{kernel, utc};
 
 pub use child::Program;
 pub use kernel::Switch;
@@ -90,7 +92,7 @@ impl Plan<'_> {
             seed: self.seed,
             window_s: self.program.runtime.as_secs_f64(),
         };
-        let started_at = now_utc();
+        let started_at = utc(SystemTime::now());
         let mut host = Machine {
             plan: self,
             control: control::Host::new(self.patience()),
@@ -117,11 +119,10 @@ impl Plan<'_> {
 }
 
 fn environment(taken: &rounds::Taken) -> CompareEnvironment {
-    let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let voided = taken.runs.iter().filter(|run| run.voided.is_some()).count();
     let mut environment = CompareEnvironment {
         cpus: std::thread::available_parallelism().map_or(0, |cpus| cpus.get() as u32),
-        kernel: String::from(kernel.trim()),
+        kernel: kernel(),
         steal_pct: taken.steal_pct,
         voided_rounds: voided as u64,
         ..CompareEnvironment::default()
@@ -131,36 +132,6 @@ fn environment(taken: &rounds::Taken) -> CompareEnvironment {
         environment.other.insert(String::from("failure"), Value::from(why.as_str()));
     }
     environment
-}
-
-/// The seconds of now, as `2026-01-02T03:04:05Z`.
-#[must_use]
-pub fn now_utc() -> String {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    utc(since.unwrap_or_default().as_secs())
-}
-
-/// Seconds since 1970 as a date and a time, by the rules of the Gregorian calendar.
-fn utc(seconds: u64) -> String {
-    let (mut days, of_day) = (seconds / 86_400, seconds % 86_400);
-    let mut year = 1970;
-    let is_leap = |year: u64| {
-        year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400))
-    };
-    let days_of = |year| if is_leap(year) { 366 } else { 365 };
-    while days >= days_of(year) {
-        days -= days_of(year);
-        year += 1;
-    }
-    let february = if is_leap(year) { 29 } else { 28 };
-    let months = [31, february, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
-    let mut month = 0;
-    while days >= months[month] {
-        days -= months[month];
-        month += 1;
-    }
-    let (hour, minute, second) = (of_day / 3600, of_day / 60 % 60, of_day % 60);
-    format!("{year}-{:02}-{:02}T{hour:02}:{minute:02}:{second:02}Z", month + 1, days + 1)
 }
 
 /// This machine, with children that run.
@@ -196,19 +167,5 @@ impl Stage for Machine<'_> {
         self.made += 1;
         self.took_s = began.elapsed().as_secs_f64();
         Ok(document)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn seconds_become_a_date() {
-        assert_eq!(utc(0), "1970-01-01T00:00:00Z");
-        assert_eq!(utc(951_782_400), "2000-02-29T00:00:00Z");
-        assert_eq!(utc(1_767_322_984), "2026-01-02T03:03:04Z");
-        assert_eq!(utc(4_107_542_399), "2100-02-28T23:59:59Z");
-        assert_eq!(utc(4_107_542_400), "2100-03-01T00:00:00Z");
     }
 }

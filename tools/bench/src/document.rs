@@ -94,15 +94,20 @@ fn cpu_model(info: &str) -> &str {
     model.and_then(|rest| rest.split_once(':')).map_or("unknown model", |(_, model)| model.trim())
 }
 
+/// The release of the running kernel.
+#[must_use]
+pub fn kernel() -> String {
+    rustix::system::uname().release().to_string_lossy().into_owned()
+}
+
 fn environment(started: SystemTime) -> Value {
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = cpu_model(&info);
-    let kernel = rustix::system::uname().release().to_string_lossy().into_owned();
     json!({
         "cpus": cpus,
         "cpu_model": model,
-        "kernel": kernel,
+        "kernel": kernel(),
         "weir": env!("CARGO_PKG_VERSION"),
         "started_at": utc(started),
     })

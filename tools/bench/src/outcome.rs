@@ -4,29 +4,11 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use serde::Serialize;
+use weir_report::document::{Figures, LatencyNs, Transactions};
 
 use crate::cpu::CpuUse;
 use crate::run::{Group, Measured};
 use crate::tally::{Row, Times};
-
-/// Latencies in nanoseconds, each known to within 0.8 %; mean and largest are exact.
-#[derive(Clone, Debug, Serialize)]
-pub struct LatencyNs {
-    /// Mean.
-    pub mean: f64,
-    /// Half are at most this.
-    pub p50: u64,
-    /// 90 %.
-    pub p90: u64,
-    /// 95 %.
-    pub p95: u64,
-    /// 99 %.
-    pub p99: u64,
-    /// 99.9 %.
-    pub p999: u64,
-    /// The largest.
-    pub max: u64,
-}
 
 impl From<&Times> for LatencyNs {
     fn from(from: &Times) -> LatencyNs {
@@ -42,37 +24,17 @@ impl From<&Times> for LatencyNs {
     }
 }
 
-/// The figures of all I/O, or of one group.
-#[derive(Clone, Debug, Serialize)]
-pub struct Figures {
-    /// Bios that ended as they should.
-    pub ios: u64,
-    /// Their bytes.
-    pub bytes: u64,
-    /// A second.
-    pub iops: f64,
-    /// A second.
-    pub bytes_per_s: f64,
-    /// From when an I/O was to begin until its answer was taken.
-    pub latency_ns: LatencyNs,
-    /// From when it was to begin until the driver had it.
-    pub queue_wait_ns: LatencyNs,
-    /// From the driver to the end.
-    pub device_ns: LatencyNs,
-}
-
-impl Figures {
-    fn new(row: &Row, time: Duration) -> Figures {
-        let seconds = time.as_secs_f64().max(1e-9);
-        Figures {
-            ios: row.ios,
-            bytes: row.bytes,
-            iops: row.ios as f64 / seconds,
-            bytes_per_s: row.bytes as f64 / seconds,
-            latency_ns: (&row.total).into(),
-            queue_wait_ns: (&row.wait).into(),
-            device_ns: (&row.device).into(),
-        }
+/// The figures of a row, over so long.
+fn figures(row: &Row, time: Duration) -> Figures {
+    let seconds = time.as_secs_f64().max(1e-9);
+    Figures {
+        ios: row.ios,
+        bytes: row.bytes,
+        iops: row.ios as f64 / seconds,
+        bytes_per_s: row.bytes as f64 / seconds,
+        latency_ns: (&row.total).into(),
+        queue_wait_ns: (&row.wait).into(),
+        device_ns: (&row.device).into(),
     }
 }
 
@@ -97,15 +59,6 @@ pub struct CpuFigures {
     pub sys_s: f64,
     /// Both, for each I/O.
     pub ns_per_io: f64,
-}
-
-/// What databases got done.
-#[derive(Clone, Debug, Serialize)]
-pub struct Transactions {
-    /// Statements a second.
-    pub executions_per_s: f64,
-    /// Those that changed something, durable, a second.
-    pub commits_per_s: f64,
 }
 
 /// What was run.
@@ -192,7 +145,7 @@ impl Outcome {
             seed: about.seed,
             duration_s: time.as_secs_f64(),
             errors,
-            figures: Figures::new(&all, time),
+            figures: figures(&all, time),
             cpu: CpuFigures { user_s, sys_s, ns_per_io },
             groups,
             transactions,
@@ -284,7 +237,7 @@ fn groups_of(part: Option<&str>, measured: &Measured) -> Vec<GroupFigures> {
         let Some(row) = measured.tally.row(*row) else { continue };
         let name = part.unwrap_or(name).to_owned();
         let time = ended_after.unwrap_or(measured.wall);
-        groups.push(GroupFigures { name, op, figures: Figures::new(row, time) });
+        groups.push(GroupFigures { name, op, figures: figures(row, time) });
     }
     groups
 }
