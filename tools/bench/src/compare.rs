@@ -3,7 +3,7 @@
 //! Every run is a process of its own, of the same length, with a ramp of its own. Rounds have one
 //! run of each variant in random order; a run that was disturbed is voided and made again. Nothing
 //! that was averaged since a start enters. Statistics ([`interval`], [`summary`]) and rules
-//! ([`judge`]) are pure; [`rounds`] turns the crank; [`child`], [`control`] and [`kernel`] touch
+//! ([`judge`]) are pure; [`rounds`] turns the crank; [`child`], [`control`] and [`mod@kernel`] touch
 //! the machine.
 
 pub mod child;
@@ -20,7 +20,7 @@ use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant, SystemTime};
 
 use serde_json::Value;
-use weir_report::document::{BenchDocument, CompareDocument, CompareEnvironment};
+use weir_trace::document::{BenchDocument, CompareDocument, CompareEnvironment};
 
 use crate::document::{kernel, utc};
 

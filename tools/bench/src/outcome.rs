@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use serde::Serialize;
-use weir_report::document::{Figures, LatencyNs, Transactions};
+use weir_trace::document::{Figures, LatencyNs, Transactions};
 
 use crate::cpu::CpuUse;
 use crate::run::{Group, Measured};

@@ -16,7 +16,7 @@ use clap::Args;
 use weir::Target;
 use weir::target::Backing;
 use weir_bench::compare::{Compared, Plan, Program, Switch, Variant, kernel};
-use weir_report::document::{CompareDocument, Document, Point, SweepDocument};
+use weir_trace::document::{CompareDocument, Document, Point, SweepDocument};
 
 use crate::values::{RAMP_TIME, RUNTIME, time, whole};
 use crate::{Failure, report};

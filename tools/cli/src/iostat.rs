@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use serde_json::{Map, json};
 use weir_control::Client;
-use weir_report::document::{IostatDisk, IostatDocument, IostatKind, IostatReport};
+use weir_trace::document::{IostatDisk, IostatDocument, IostatKind, IostatReport};
 use weir_trace::iostat::{Change, Column, Counters, EXTENDED, SHORT, heading, parse, row};
 
 use crate::Failure;

@@ -8,10 +8,10 @@ mod sweep;
 
 use serde_json::Value;
 
-use crate::document::Document;
 use crate::numbers::{command_line, words};
 use crate::page::{Block, Page, Section, Tone, Verdict};
 use crate::{Error, windows};
+use weir_trace::document::Document;
 
 /// The page of all results.
 pub(crate) fn page(documents: &[Document]) -> Result<Page, Error> {

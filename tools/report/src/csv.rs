@@ -1,6 +1,6 @@
 //! Every figure of every run, one to a line.
 
-use crate::document::{Bench, BenchDocument, Document, LatencyNs};
+use weir_trace::document::{Bench, BenchDocument, Document, LatencyNs};
 
 /// The header; columns are only ever added behind it.
 const HEADER: &str = "result,sweep,value,variant,round,voided,group,op,metric,number\r\n";
@@ -45,7 +45,7 @@ pub(crate) fn write(documents: &[Document]) -> String {
     text
 }
 
-fn runs(text: &mut String, place: Place<'_>, compare: &crate::document::CompareDocument) {
+fn runs(text: &mut String, place: Place<'_>, compare: &weir_trace::document::CompareDocument) {
     for run in &compare.runs {
         let voided = run.voided.as_deref().unwrap_or_default();
         let place = Place { variant: &run.variant, round: run.round, voided, ..place };

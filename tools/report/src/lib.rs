@@ -9,7 +9,6 @@
 mod chart;
 mod compose;
 mod csv;
-pub mod document;
 mod download;
 mod html;
 mod markdown;
@@ -17,12 +16,12 @@ mod numbers;
 mod page;
 mod sources;
 mod verdict;
-pub mod windows;
+mod windows;
 
 use std::fmt;
 
-pub use document::Document;
 use serde::Deserialize;
+pub use weir_trace::document::Document;
 
 /// Why results are not drawn.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,9 +1,9 @@
 //! Comparisons in words. What is a difference was decided by whoever compared: a `ratio` beside
 //! `no detectable difference` is no difference, whatever its size.
 
-use crate::document::{Compare, Comparison, Estimate, Variant};
 use crate::numbers::{count, percent, ratio, time, words};
 use crate::page::{Tone, Verdict};
+use weir_trace::document::{Compare, Comparison, Estimate, Variant};
 
 /// What a metric is to people.
 #[derive(Clone, Copy, Debug)]

@@ -1,35 +1,12 @@
 //! What may stand side by side: figures of windows of one length, and no averages since a start.
 //!
-//! The rule is here alone. A comparison holds each run against the length that was asked for, and
-//! voids what is off. What it counted is drawn.
+//! How far a window may be off stands in `weir_trace::window`. A comparison holds each run against
+//! the length that was asked for, and voids what is off. What it counted is drawn.
 
-use serde_json::Value;
+use weir_trace::window::{ends_by_itself, tolerance_s};
 
 use crate::Error;
-use crate::document::{CompareDocument, Document, IostatDocument};
-
-/// How much longer or shorter than asked a window may be, as a part of it.
-const OFF: f64 = 0.05;
-
-/// The same as a time, seconds: a short window is not ended to the millisecond.
-const OFF_S: f64 = 0.05;
-
-/// How much longer or shorter a window of `asked_s` may be, both in seconds.
-#[must_use]
-pub fn tolerance_s(asked_s: f64) -> f64 {
-    (asked_s * OFF).max(OFF_S)
-}
-
-/// Whether a job, as a document describes it, ends when it has moved all it was to move. How long
-/// that takes is its result, and no window.
-#[must_use]
-pub fn ends_by_itself(job: &Value) -> bool {
-    let timed = |job: &Value| job.get("time_based").and_then(Value::as_bool);
-    match job.get("jobs").and_then(Value::as_array) {
-        Some(jobs) if !jobs.is_empty() => jobs.iter().all(|job| timed(job) == Some(false)),
-        _ => timed(job) == Some(false),
-    }
-}
+use weir_trace::document::{CompareDocument, Document, IostatDocument};
 
 /// Whether two windows may have been asked for with one length.
 fn are_equal(a_s: f64, b_s: f64) -> bool {
@@ -103,7 +80,7 @@ fn unequal(mut windows: impl Iterator<Item = (String, f64)>) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::document::{BenchDocument, IostatReport, Run};
+    use weir_trace::document::{BenchDocument, IostatReport, Run};
 
     fn bench(duration_s: f64) -> BenchDocument {
         let mut document = BenchDocument::default();

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
-use weir_report::document::BenchDocument;
+use weir_trace::document::BenchDocument;
 
 use super::rounds::Stop;
 

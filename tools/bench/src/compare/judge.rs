@@ -3,8 +3,8 @@
 //! No rule looks at which variant a run was of, or compares variants with each other. So where the
 //! variants do not differ, what is left of a block is as likely to favour one as the other.
 
-use weir_report::document::Sample;
-use weir_report::windows::tolerance_s;
+use weir_trace::document::Sample;
+use weir_trace::window::tolerance_s;
 
 /// How much longer the control may take than usual, and how much of the CPUs the host may keep for
 /// others, before a run is disturbed: 10 %, the repository's rule for anything measured.

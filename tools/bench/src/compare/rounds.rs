@@ -6,8 +6,8 @@
 use std::collections::VecDeque;
 
 use weir_bio::Prng;
-use weir_report::document::{BenchDocument, Control, Run};
-use weir_report::windows::ends_by_itself;
+use weir_trace::document::{BenchDocument, Control, Run};
+use weir_trace::window::ends_by_itself;
 
 use super::judge::{Around, COLD_MOST, cold, disturbed, moving, usual};
 use super::summary::counts;
@@ -314,7 +314,7 @@ mod tests {
             let (length, finite) = self.length.unwrap_or((2.0, false));
             run.document.bench.duration_s = length;
             run.document.bench.job = serde_json::json!({"time_based": !finite});
-            run.document.series = vec![weir_report::document::Sample::default(); 20];
+            run.document.series = vec![weir_trace::document::Sample::default(); 20];
             let moves = self.moves.contains(&number);
             for (n, sample) in run.document.series.iter_mut().enumerate() {
                 sample.ios = if moves && n < 3 { 10 } else { 100 };

@@ -1,6 +1,6 @@
 //! From runs to figures, differences and verdicts.
 
-use weir_report::document::{
+use weir_trace::document::{
     BenchDocument, Compare, CompareEnvironment, Comparison, Estimate, Run, Variant,
 };
 

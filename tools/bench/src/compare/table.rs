@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use weir_report::document::{Compare, Comparison, Estimate, Run, Variant};
+use weir_trace::document::{Compare, Comparison, Estimate, Run, Variant};
 
 use super::summary::{METRICS, differs};
 
@@ -161,7 +161,7 @@ mod tests {
     use super::super::summary::summary;
     use super::super::summary::tests::run;
     use super::*;
-    use weir_report::document::CompareEnvironment;
+    use weir_trace::document::CompareEnvironment;
 
     #[test]
     fn a_comparison_is_a_table_with_its_verdicts() {

@@ -6,7 +6,7 @@ use std::path::Path;
 use serde::Serialize;
 use serde_json::Value;
 use weir_bench::compare::{self, summary, table};
-use weir_report::document::{Compare, CompareDocument, Document, Point};
+use weir_trace::document::{Compare, CompareDocument, Document, Point};
 
 use crate::Failure;
 

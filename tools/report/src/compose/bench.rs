@@ -3,10 +3,10 @@
 use super::merged::{curve, percentile_curve};
 use super::{job_name, repeat, warning};
 use crate::chart::{Bar, Points, percentiles, series, stacked};
-use crate::document::{Bench, BenchDocument, Document, Figures, Group};
 use crate::numbers::{NONE, byte_rate, change, count, time, words};
 use crate::page::{Page, Section, Table, Tone, Verdict};
 use crate::sources;
+use weir_trace::document::{Bench, BenchDocument, Document, Figures, Group};
 
 /// Adds a run; its title.
 pub(crate) fn compose(page: &mut Page, document: &BenchDocument) -> String {

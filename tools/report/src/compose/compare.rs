@@ -4,12 +4,12 @@ use super::bench::{group_name, latency, own_figure, rate};
 use super::merged::{curve, mean, percentile_curve};
 use super::{job_name, repeat, warning};
 use crate::chart::{Bar, Curve, Points, Row, intervals, order, percentiles, series, stacked};
-use crate::document::{Bench, BenchDocument, CompareDocument, Comparison, Estimate, Variant};
 use crate::numbers::{NONE, byte_rate, change, count, percent, ratio, time, words};
 use crate::page::{Chart, Page, Section, Table};
 use crate::sources;
 use crate::verdict::{METRICS, Metric, is_difference, labels, verdicts};
 use crate::windows;
+use weir_trace::document::{Bench, BenchDocument, CompareDocument, Comparison, Estimate, Variant};
 
 /// Adds a comparison; its title.
 pub(crate) fn compose(page: &mut Page, document: &CompareDocument) -> String {
@@ -169,7 +169,7 @@ fn groups(document: &CompareDocument, labels: &[String]) -> Table {
     }
     for (name, op) in names {
         let cells = variants.iter().map(|variant| {
-            let of = |pick: fn(&crate::document::Figures) -> f64| {
+            let of = |pick: fn(&weir_trace::document::Figures) -> f64| {
                 mean(benches(document, variant), |bench| {
                     let mut groups = bench.groups.iter();
                     let found = groups.find(|group| group.name == name && group.op == op);
@@ -376,7 +376,7 @@ fn facts(document: &CompareDocument, labels: &[String]) -> Vec<(&'static str, St
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::document::Compare;
+    use weir_trace::document::Compare;
 
     #[test]
     fn the_change_is_that_of_the_verdict_and_not_of_the_means() {

@@ -2,9 +2,9 @@
 
 use serde_json::Value;
 
-use crate::document::{Document, IostatDocument};
 use crate::numbers::{NONE, change, count};
 use crate::page::{Page, Section, Table, Tone, Verdict};
+use weir_trace::document::{Document, IostatDocument};
 
 /// The columns that stand in the tables, in their order.
 const COLUMNS: [&str; 10] =

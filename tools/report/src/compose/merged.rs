@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::chart::Curve;
-use crate::document::{Bench, BenchDocument, LatencyNs};
+use weir_trace::document::{Bench, BenchDocument, LatencyNs};
 
 /// The mean of what each run says; none without a run.
 pub(crate) fn mean<'a>(
@@ -81,7 +81,7 @@ pub(crate) fn percentile_curve(label: &str, figures: &[LatencyNs]) -> Curve {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::document::Histogram;
+    use weir_trace::document::Histogram;
 
     #[test]
     fn histograms_of_runs_are_added_and_end_where_the_slowest_io_is() {

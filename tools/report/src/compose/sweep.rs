@@ -5,11 +5,11 @@ use super::compare::{benches, estimate, unequal};
 use super::merged::mean;
 use super::{job_name, repeat, warning};
 use crate::chart::{Points, sweep};
-use crate::document::{Compare, CompareDocument, SweepDocument, Variant};
 use crate::numbers::{NONE, change, count, words};
 use crate::page::{Block, Chart, Page, Section, Table, Tone, Verdict};
 use crate::sources;
 use crate::verdict::{METRICS, Metric, Unit, is_difference, labels, verdicts};
+use weir_trace::document::{Compare, CompareDocument, SweepDocument, Variant};
 
 /// Adds a sweep; its title.
 pub(crate) fn compose(page: &mut Page, document: &SweepDocument) -> String {

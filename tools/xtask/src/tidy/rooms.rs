@@ -73,8 +73,6 @@ const LIBRARY: &[&str] = &["weir"];
 const SIM: &[&str] = &["weir-sim"];
 const INSTRUMENTS: &[&str] = &["weir-bench", "weir-report", "weir-advise"];
 
-const REPORT: &[&str] = &["weir-report"];
-
 const PROTOS: &[&str] = &["weir-proto-nbd", "weir-proto-scsi", "weir-proto-iscsi"];
 const HOST: &[&str] = &["weir-live", "weir-control", "weir-trace"];
 const UNDER_TOOLS: &[&[&str]] = &[CORE, PROTOS, DRIVERS, HOST, FRONTS, LIBRARY, SIM];
@@ -111,14 +109,8 @@ pub const ROOMS: &[Room] = &[
     Room::new("host/control", "weir-control", &[CORE, TRACE]),
     Room::new("host/trace", "weir-trace", &[CORE, CONTROL]),
     Room::new("sim", "weir-sim", &[CORE]),
-    // It counts heap allocations, which takes an allocator, and its results are documents that a
-    // report is drawn from.
-    Room::new(
-        "tools/bench",
-        "weir-bench",
-        &[CORE, PROTOS, DRIVERS, HOST, FRONTS, LIBRARY, SIM, REPORT],
-    )
-    .with_unsafe(),
+    // It counts heap allocations, which takes an allocator.
+    Room::new("tools/bench", "weir-bench", UNDER_TOOLS).with_unsafe(),
     Room::new("tools/report", "weir-report", UNDER_TOOLS),
     Room::new("tools/advise", "weir-advise", UNDER_TOOLS),
     Room::new(
