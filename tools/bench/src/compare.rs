@@ -3,8 +3,8 @@
 //! Every run is a process of its own, of the same length, with a ramp of its own. Rounds have one
 //! run of each variant in random order; a run that was disturbed is voided and made again. Nothing
 //! that was averaged since a start enters. Statistics ([`interval`], [`summary`]) and rules
-//! ([`judge`]) are pure; [`rounds`] turns the crank; [`child`], [`control`] and [`mod@kernel`] touch
-//! the machine.
+//! ([`judge`]) are pure; [`rounds`] turns the crank; [`child`], [`control`] and [`mod@kernel`]
+//! touch the machine.
 
 pub mod child;
 pub mod control;
