@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use ratatui::backend::TestBackend;
-use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use ratatui::crossterm::event::{self, KeyCode, KeyEvent, KeyModifiers};
 use ratatui::{DefaultTerminal, Terminal};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
@@ -121,19 +121,18 @@ impl Top {
                 let after = self.sample()?;
                 view.update(Scene::between(&before, &after));
                 before = after;
-                continue;
             }
+            // Also when looking takes longer than the interval: keys do not wait for that.
             match event::poll(left.min(GLANCE)) {
                 Ok(false) => {}
-                Ok(true) => match event::read().map_err(terminal)? {
-                    Event::Key(key)
-                        if key.kind == KeyEventKind::Press && !press(&mut view, key) =>
-                    {
+                Ok(true) => {
+                    let event = event::read().map_err(terminal)?;
+                    let key = event.as_key_press_event();
+                    let goes_on = key.is_none_or(|key| press(&mut view, key));
+                    if !goes_on {
                         return Ok(());
                     }
-                    // A key has changed the view, or the next frame has the new size.
-                    _ => {}
-                },
+                }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(terminal(error)),
             }
