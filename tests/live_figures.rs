@@ -281,7 +281,12 @@ fn top_answers_keys_and_sizes_and_leaves_the_terminal_as_it_was() {
     tcsetwinsize(&screen.terminal, Winsize { ws_row: 20, ws_col: 90, ..SIZE }).expect("a size");
     kill_process(pid, Signal::WINCH).expect("a running program");
     screen.wait_for("weir top");
+    // Held, so that it finds a new size and the key at once: neither hides the other.
+    kill_process(pid, Signal::STOP).expect("a running program");
+    tcsetwinsize(&screen.terminal, SIZE).expect("a size");
+    kill_process(pid, Signal::WINCH).expect("a running program");
     screen.press("q");
+    kill_process(pid, Signal::CONT).expect("a running program");
     assert_eq!(screen.end(), Some(0));
     // Ended from outside, and left by its daemon.
     let mut screen = Screen::start(&folder, &top);

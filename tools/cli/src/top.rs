@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use crossterm::event::{self, KeyCode, KeyEvent, KeyModifiers};
 use ratatui::backend::TestBackend;
-use ratatui::crossterm::event::{self, KeyCode, KeyEvent, KeyModifiers};
 use ratatui::{DefaultTerminal, Terminal};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
@@ -43,6 +43,9 @@ const INTERVAL: std::ops::RangeInclusive<Duration> =
 
 /// How long a signal may wait to be seen.
 const GLANCE: Duration = Duration::from_millis(100);
+
+/// The least time that is given to look for a key.
+const INSTANT: Duration = Duration::from_millis(1);
 
 /// Columns and lines of a frame that is printed.
 const FRAME: (u16, u16) = (110, 40);
@@ -122,8 +125,9 @@ impl Top {
                 view.update(Scene::between(&before, &after));
                 before = after;
             }
-            // Also when looking takes longer than the interval: keys do not wait for that.
-            match event::poll(left.min(GLANCE)) {
+            // Also when looking takes longer than the interval: keys do not wait for that. With no
+            // time at all nothing is looked at.
+            match event::poll(left.clamp(INSTANT, GLANCE)) {
                 Ok(false) => {}
                 Ok(true) => {
                     let event = event::read().map_err(terminal)?;
