@@ -69,7 +69,7 @@ fn a_bad_job_file_is_refused_with_its_line_and_what_is_allowed() {
     let missing = ["bench", "missing.fio", "--target", "ram:1M"];
     expect_refused(&folder, &missing, &["'missing.fio'", "oltp", "No such file"]);
     let stray = ["bench", "--users", "3", "--target", "ram:1M"];
-    expect_refused(&folder, &stray, &["--users", "oltp"]);
+    expect_refused(&folder, &stray, &["--users", "weir bench oltp"]);
     let stray = ["bench", "oltp", "--bs", "4k", "--target", "ram:1G"];
     expect_refused(&folder, &stray, &["--bs", "oltp"]);
 }
@@ -220,6 +220,32 @@ fn a_full_disk_ends_the_run_which_keeps_what_it_has_measured() {
         return leave_out("no file system of our own can be mounted here");
     }
     partial(&folder, &ended, &["file:small/disk.img", "write of 65536 bytes", "no space left"]);
+}
+
+#[test]
+fn cpu_time_is_that_of_the_measured_time_and_of_no_other() {
+    let folder = Folder::new();
+    // What it reads back at the end is not measured.
+    let job = "[a]\nrw=write\nbs=64k\nsize=96m\nverify=crc32c\nramp_time=0\n";
+    fs::write(folder.near("a.fio"), job).expect("a file");
+    let words = ["bench", "a.fio", "--target", "ram:96MiB", "--save", "kept.json", "--quiet"];
+    told(&folder, &words);
+    let kept = parse(&fs::read_to_string(folder.near("kept.json")).expect("a document"));
+    let number = |value: &Value| value.as_f64().unwrap_or_else(|| panic!("a number: {value}"));
+    let bench = &kept["bench"];
+    let seconds = number(&bench["duration_s"]);
+    assert_eq!(number(&bench["makespan_ns"]), (seconds * 1e9).round());
+    let cpu = &bench["cpu"];
+    let used = number(&cpu["user_s"]) + number(&cpu["sys_s"]);
+    let of_ios = number(&cpu["ns_per_io"]) * number(&bench["ios"]) / 1e9;
+    assert!((used - of_ios).abs() < 1e-6, "{used} s by mode, {of_ios} s by I/O");
+    // One thread does it all, and one looks on.
+    assert!(used < 1.2 * seconds, "{used} s of CPU time in {seconds} s");
+    for core in kept["cores"].as_array().expect("what each CPU did") {
+        let parts = ["user_s", "sys_s", "idle_s", "steal_s"].map(|part| number(&core[part]));
+        let sum: f64 = parts.iter().sum();
+        assert!((sum - seconds).abs() < 1e-6, "{core} in {seconds} s");
+    }
 }
 
 /// Kills `oltp` on this target once it has told of commits, without a word.

@@ -16,7 +16,7 @@ use signal_hook::consts::SIGINT;
 use weir_bench::check::{self, Checked, Lost};
 use weir_bench::conduct::{Conducted, Oltp, Request, Workload as Work, conduct};
 use weir_bench::run::Progress;
-use weir_bench::{document, tables};
+use weir_bench::{document, outcome, tables};
 use weir_load::presets::{PRESETS, Stage, stages};
 use weir_load::{Access, Job, Zone, jobfile};
 
@@ -164,7 +164,9 @@ impl Workload {
             return self.asked_oltp();
         }
         if let Some(flag) = self.oltp.first() {
-            return Err(Failure::Bad(format!("--{flag} is for the preset oltp alone")));
+            return Err(Failure::Bad(format!(
+                "--{flag} is for the preset oltp alone: weir bench oltp --{flag} ..."
+            )));
         }
         let (mut stages, mut notes) = (Vec::new(), Vec::new());
         let is_file = preset.is_none() && self.job.is_some();
@@ -252,25 +254,25 @@ impl Workload {
         preset: Option<&str>,
         started: SystemTime,
     ) -> Result<(), Failure> {
-        let Conducted { outcome, measured, failure } = conducted;
+        let Conducted { bench, measured, failure } = conducted;
         if let Some(path) = &self.save {
             let command: Vec<_> = std::env::args().collect();
-            let document = document::document(conducted, &command, started)?;
+            let document = document::document(conducted, &command, started);
             let text = serde_json::to_string(&document).map_err(|e| Failure::Bad(e.to_string()))?;
             std::fs::write(path, text)
                 .map_err(|e| Failure::Bad(format!("{}: {e}", path.display())))?;
         }
         if self.json {
-            print_json(outcome)?;
+            print_json(bench)?;
         } else {
-            print!("{}", outcome.table());
-            print!("{}", tables::table(preset.unwrap_or_default(), outcome, measured));
+            print!("{}", outcome::table(bench, &outcome::cores(measured)));
+            print!("{}", tables::table(preset.unwrap_or_default(), bench, measured));
         }
         match failure {
             None => Ok(()),
             Some(failure) => Err(Failure::No(format!(
                 "{failure}; the figures are partial, of the {:.2} s until then, with {} errors",
-                outcome.duration_s, outcome.errors
+                bench.duration_s, bench.errors
             ))),
         }
     }
