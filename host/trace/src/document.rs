@@ -315,6 +315,9 @@ pub struct Variant {
     /// Commits per second, for a job that has them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub commits_per_s: Option<Estimate>,
+    /// Time to finish, nanoseconds, for jobs that do.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub makespan_ns: Option<Estimate>,
 }
 
 /// A mean over rounds and how well it is known.
@@ -339,7 +342,7 @@ pub struct Comparison {
     /// The variant compared.
     pub b: String,
     /// The metric: `iops`, `latency_mean_ns`, `latency_p50_ns`, `latency_p99_ns`, `cpu_ns_per_io`,
-    /// `commits_per_s`.
+    /// `commits_per_s`, `makespan_ns`.
     pub metric: String,
     /// b's value divided by a's; none where it cannot be formed.
     pub ratio: Option<f64>,

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant, SystemTime};
 
-use clap::{Args, Subcommand};
+use clap::{Args, Command, FromArgMatches, Subcommand};
 use signal_hook::consts::SIGINT;
 use weir_bench::check::{self, Checked, Lost};
 use weir_bench::conduct::{Conducted, Oltp, Request, Workload as Work, conduct};
@@ -125,6 +125,23 @@ impl Bench {
             Some(What::Core(core)) => core.run(),
             None => self.workload.run(),
         }
+    }
+}
+
+/// Whether a run with these words, for at most so long, ends when its jobs have done what they have
+/// to do. What is wrong with the words is for the run to say.
+pub(crate) fn ends_by_itself(words: &[String], target: &str, runtime: Option<Duration>) -> bool {
+    let mut command = vec![String::from("bench")];
+    command.extend_from_slice(words);
+    command.extend([String::from("--target"), String::from(target)]);
+    command.extend(runtime.map(|time| format!("--runtime={}us", time.as_micros())));
+    let matches = Bench::augment_args(Command::new("bench")).try_get_matches_from(command);
+    let bench = matches.and_then(|matches| Bench::from_arg_matches(&matches));
+    match bench.map(|bench| bench.workload.asked()) {
+        Ok(Ok(Asked { work: Work::Stages(stages), .. })) => {
+            stages.iter().flat_map(|stage| &stage.jobs).all(|job| !job.time_based)
+        }
+        Ok(_) | Err(_) => false,
     }
 }
 
