@@ -241,7 +241,9 @@ fn cpu_time_is_that_of_the_measured_time_and_of_no_other() {
     assert!((used - of_ios).abs() < 1e-6, "{used} s by mode, {of_ios} s by I/O");
     // One thread does it all, and one looks on.
     assert!(used < 1.2 * seconds, "{used} s of CPU time in {seconds} s");
-    for core in kept["cores"].as_array().expect("what each CPU did") {
+    let cores = kept["cores"].as_array().expect("what each CPU did");
+    assert!(!cores.is_empty(), "no CPU had anything to do, and none was idle");
+    for core in cores {
         let parts = ["user_s", "sys_s", "idle_s", "steal_s"].map(|part| number(&core[part]));
         let sum: f64 = parts.iter().sum();
         assert!((sum - seconds).abs() < 1e-6, "{core} in {seconds} s");
