@@ -121,6 +121,44 @@ fn every_run_is_saved_and_the_same_seed_gives_the_same_order() {
 }
 
 #[test]
+fn work_that_ends_is_compared_by_the_time_it_takes() {
+    let folder = Folder::new();
+    // 256 reads, one after the other.
+    fs::write(folder.near("done.fio"), "[done]\nrw=randread\nbs=4k\nsize=1m\n").expect("a file");
+    let [one, two] = ["null:1MiB,latency_us=1000", "null:1MiB,latency_us=2000"];
+    let words = ["done.fio", "--target", "null:1MiB", "--a", one, "--b", two, "--rounds", "2"];
+    let ended = compare(&folder, &[&words[..], &["--save", "done.json", "--json"]].concat());
+    assert!(matches!(ended.code, Some(0 | 1)), "{ended:?}");
+    let saved = json(&fs::read_to_string(folder.near("done.json")).expect("it is saved"));
+    for run in saved["runs"].as_array().expect("runs") {
+        let least = if run["variant"] == "a" { 256_000_000 } else { 512_000_000 };
+        let bench = &run["document"]["bench"];
+        // All of its work, none of it in a ramp, and no more than that.
+        assert_eq!(bench["ios"], 256, "{bench}");
+        assert!(bench["makespan_ns"].as_u64().is_some_and(|ns| ns >= least), "{bench}");
+        let cores = run["document"]["cores"].as_array().expect("what each CPU did");
+        assert!(cores.iter().all(|core| core["idle_s"].is_f64()) && !cores.is_empty());
+    }
+    let answer = json(&ended.stdout);
+    let of = |metric: &str| {
+        let mut all = answer["comparisons"].as_array().expect("a list").iter();
+        all.any(|comparison| comparison["metric"] == metric)
+    };
+    assert!(of("makespan_ns") && of("latency_mean_ns") && !of("iops"), "{answer}");
+    let page = fs::read_to_string(folder.near("weir-data/compare.html")).expect("a report");
+    for words in ["time to finish", "Each CPU of the machine"] {
+        assert!(page.contains(words), "{words:?} is not in the report");
+    }
+    // For so long, and again and again: throughput is what there is to be compared.
+    let timed = [&words[..], &["--json", "--runtime", "20ms", "--ramp-time", "0"]].concat();
+    let ended = compare(&folder, &timed);
+    let answer = json(&ended.stdout);
+    let metrics: Vec<_> = answer["comparisons"].as_array().expect("a list").iter().collect();
+    assert!(metrics.iter().any(|found| found["metric"] == "iops"), "{answer}");
+    assert!(!metrics.iter().any(|found| found["metric"] == "makespan_ns"), "{answer}");
+}
+
+#[test]
 fn a_sweep_has_a_comparison_for_each_value() {
     let folder = Folder::new();
     let words = ["--target", "ram:16MiB", "--a", "nomerges=0", "--b", "nomerges=2"];

@@ -246,7 +246,9 @@ impl Screen {
     #[track_caller]
     fn end(&mut self) -> Option<i32> {
         let status = wait(&mut self.child, PATIENCE).expect("it ends");
+        // Back from the screen of its own, and with a cursor.
         self.wait_for("\u{1b}[?1049l");
+        self.wait_for("\u{1b}[?25h");
         assert_eq!(self.modes().local_modes, self.before.local_modes);
         assert_eq!(self.modes().input_modes, self.before.input_modes);
         status.code()
@@ -289,10 +291,12 @@ fn top_answers_keys_and_sizes_and_leaves_the_terminal_as_it_was() {
     kill_process(pid, Signal::CONT).expect("a running program");
     assert_eq!(screen.end(), Some(0));
     // Ended from outside, and left by its daemon.
-    let mut screen = Screen::start(&folder, &top);
-    screen.wait_for("q quit");
-    kill_process(Pid::from_child(&screen.child), Signal::TERM).expect("a running program");
-    assert_eq!(screen.end(), Some(0));
+    for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
+        let mut screen = Screen::start(&folder, &top);
+        screen.wait_for("q quit");
+        kill_process(Pid::from_child(&screen.child), signal).expect("a running program");
+        assert_eq!(screen.end(), Some(0), "{signal:?}");
+    }
     let mut screen = Screen::start(&folder, &top);
     screen.wait_for("q quit");
     daemon.stop();

@@ -69,7 +69,7 @@ fn a_bad_job_file_is_refused_with_its_line_and_what_is_allowed() {
     let missing = ["bench", "missing.fio", "--target", "ram:1M"];
     expect_refused(&folder, &missing, &["'missing.fio'", "oltp", "No such file"]);
     let stray = ["bench", "--users", "3", "--target", "ram:1M"];
-    expect_refused(&folder, &stray, &["--users", "oltp"]);
+    expect_refused(&folder, &stray, &["--users", "weir bench oltp"]);
     let stray = ["bench", "oltp", "--bs", "4k", "--target", "ram:1G"];
     expect_refused(&folder, &stray, &["--bs", "oltp"]);
 }
@@ -222,14 +222,42 @@ fn a_full_disk_ends_the_run_which_keeps_what_it_has_measured() {
     partial(&folder, &ended, &["file:small/disk.img", "write of 65536 bytes", "no space left"]);
 }
 
+#[test]
+fn cpu_time_is_that_of_the_measured_time_and_of_no_other() {
+    let folder = Folder::new();
+    // What it reads back at the end is not measured.
+    let job = "[a]\nrw=write\nbs=64k\nsize=96m\nverify=crc32c\nramp_time=0\n";
+    fs::write(folder.near("a.fio"), job).expect("a file");
+    let words = ["bench", "a.fio", "--target", "ram:96MiB", "--save", "kept.json", "--quiet"];
+    told(&folder, &words);
+    let kept = parse(&fs::read_to_string(folder.near("kept.json")).expect("a document"));
+    let number = |value: &Value| value.as_f64().unwrap_or_else(|| panic!("a number: {value}"));
+    let bench = &kept["bench"];
+    let seconds = number(&bench["duration_s"]);
+    assert_eq!(number(&bench["makespan_ns"]), (seconds * 1e9).round());
+    let cpu = &bench["cpu"];
+    let used = number(&cpu["user_s"]) + number(&cpu["sys_s"]);
+    let of_ios = number(&cpu["ns_per_io"]) * number(&bench["ios"]) / 1e9;
+    assert!((used - of_ios).abs() < 1e-6, "{used} s by mode, {of_ios} s by I/O");
+    // One thread does it all, and one looks on.
+    assert!(used < 1.2 * seconds, "{used} s of CPU time in {seconds} s");
+    let cores = kept["cores"].as_array().expect("what each CPU did");
+    assert!(!cores.is_empty(), "no CPU had anything to do, and none was idle");
+    for core in cores {
+        let parts = ["user_s", "sys_s", "idle_s", "steal_s"].map(|part| number(&core[part]));
+        let sum: f64 = parts.iter().sum();
+        assert!((sum - seconds).abs() < 1e-6, "{core} in {seconds} s");
+    }
+}
+
 /// Kills `oltp` on this target once it has told of commits, without a word.
 #[track_caller]
-fn kill_oltp(folder: &Folder, target: &str, tellings: usize) {
+fn kill_oltp(folder: &Folder, target: &str, tellings: usize, more: &[&str]) {
     let commits = folder.near("commits");
     fs::write(&commits, "").expect("a file of commits");
     let words = ["bench", "oltp", "--target", target, "--commits", "commits", "--runtime", "1h"];
-    let more = ["--users", "8", "--quiet"];
-    let running = start(folder, &[&words[..], &more].concat());
+    let users = ["--users", "8", "--quiet"];
+    let running = start(folder, &[&words[..], &users, more].concat());
     wait_for_writes(&commits, tellings);
     running.signal(Signal::KILL);
     assert_eq!(running.end().code, None);
@@ -239,8 +267,8 @@ const CHECK: [&str; 6] = ["bench", "oltp", "--check", "--commits", "commits", "-
 
 /// How many acknowledged commits were looked for and found.
 #[track_caller]
-fn found(folder: &Folder, target: &str) -> u64 {
-    let said = told(folder, &[&CHECK[..], &[target]].concat());
+fn found(folder: &Folder, target: &str, more: &[&str]) -> u64 {
+    let said = told(folder, &[&CHECK[..], &[target], more].concat());
     let count = said.split(' ').next().and_then(|word| word.parse().ok());
     let count = count.unwrap_or_else(|| panic!("a count, not {said}"));
     let text = fs::read_to_string(folder.near("commits")).expect("a file of commits");
@@ -254,8 +282,8 @@ fn a_database_that_is_killed_has_every_commit_it_acknowledged() {
     let target = format!("file:{},size=64MiB", folder.image("disk").display());
     // The same disk again and again: what another run has left there must not matter.
     for tellings in [10, 50, 500] {
-        kill_oltp(&folder, &target, tellings);
-        assert!(found(&folder, &target) > 0);
+        kill_oltp(&folder, &target, tellings, &[]);
+        assert!(found(&folder, &target, &[]) > 0);
     }
     // And one that lost its log is found out.
     let image = fs::OpenOptions::new().write(true).open(folder.image("disk")).expect("the image");
@@ -264,6 +292,49 @@ fn a_database_that_is_killed_has_every_commit_it_acknowledged() {
     let ended = attempt(&folder, &[&CHECK[..], &[&target]].concat());
     assert_eq!(ended.code, Some(1), "{ended:?}");
     assert!(ended.stderr.contains("acknowledged commits are lost"), "{}", ended.stderr);
+}
+
+#[test]
+fn a_log_that_starts_over_leaves_every_acknowledged_change_in_the_data() {
+    let folder = Folder::new();
+    let instances = std::thread::available_parallelism().map_or(1, usize::from).min(16);
+    let data = format!("file:{},size=64MiB", folder.image("disk").display());
+    // The least that an instance takes: 64 blocks, seven commits each at most.
+    let bytes = instances << 18;
+    let redo = format!("file:{},size={bytes}", folder.image("redo").display());
+    let apart = ["--redo", redo.as_str()];
+    kill_oltp(&folder, &data, 800 * instances, &apart);
+    let commits = found(&folder, &data, &apart);
+    let rounds = commits / (7 * 64 * instances as u64);
+    assert!(rounds >= 2, "{commits} commits are {rounds} rounds of the log");
+    // Blocks that only commits changed whose redo has long been overwritten: the first of each.
+    let text = fs::read_to_string(folder.near("commits")).expect("a file of commits");
+    let mut last = std::collections::BTreeMap::new();
+    let mut ranges = std::collections::BTreeMap::new();
+    for line in text.lines() {
+        let words: Vec<_> = line.split(' ').collect();
+        match words[..] {
+            ["commit", instance, id, blocks] => {
+                let id: u64 = id.parse().expect("a number");
+                last.extend(blocks.split(',').map(|block| ((instance, block), id)));
+            }
+            ["run", _, "instance", instance, "data", range, ..] => {
+                let offset = range.split_once('+').expect("a range").0;
+                ranges.insert(instance, offset.parse::<u64>().expect("a number"));
+            }
+            _ => panic!("{line}"),
+        }
+    }
+    let lost: Vec<_> = last.iter().filter(|(_, id)| **id < 100).collect();
+    assert!(!lost.is_empty(), "each block of the first commits was changed again");
+    let image = fs::OpenOptions::new().write(true).open(folder.image("disk")).expect("the image");
+    for ((instance, block), _) in lost {
+        let at = ranges[instance] + block.parse::<u64>().expect("a number") * 8192;
+        std::os::unix::fs::FileExt::write_all_at(&image, &[0; 8192], at).expect("a write");
+    }
+    let ended = attempt(&folder, &[&CHECK[..], &[&data], &apart].concat());
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    assert!(ended.stderr.contains("was never written"), "{}", ended.stderr);
 }
 
 #[test]
@@ -280,7 +351,7 @@ fn commits_over_nbd_are_on_the_disk_of_a_server_that_is_killed() {
     let ended = running.end();
     assert_eq!(ended.code, Some(1), "{ended:?}");
     let target = format!("file:{}", folder.image("sda").display());
-    assert!(found(&folder, &target) > 0);
+    assert!(found(&folder, &target, &[]) > 0);
 }
 
 #[test]

@@ -2,6 +2,8 @@
 
 use weir_bio::{Flags, IoPrio, Nanos, Op};
 
+use crate::oltp::format::CHANGES;
+
 /// One I/O to be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Io {
@@ -61,6 +63,8 @@ pub enum Event {
         instance: u16,
         /// Which one.
         id: u64,
+        /// The data blocks it changed, for whoever looks for it after a crash.
+        blocks: [u64; CHANGES],
         /// How long its session waited for that.
         ns: u64,
     },

@@ -61,6 +61,8 @@ pub struct BenchDocument {
     pub histograms: Vec<Histogram>,
     /// Where it ran.
     pub environment: Environment,
+    /// What each CPU of the machine did in the measured time.
+    pub cores: Vec<Core>,
     /// Whether the run broke off.
     pub partial: bool,
     /// What broke it off, and where.
@@ -92,7 +94,11 @@ pub struct Bench {
     pub seed: u64,
     /// Measured time, seconds.
     pub duration_s: f64,
-    /// I/Os that ended with an error.
+    /// How long the jobs took to do all they were to do, nanoseconds; none where one of them has no
+    /// end of its own, or did not reach it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub makespan_ns: Option<u64>,
+    /// I/Os that ended with an error, and blocks that were not what they should be.
     pub errors: u64,
     /// All I/O.
     #[serde(flatten)]
@@ -156,6 +162,23 @@ pub struct Cpu {
     pub sys_s: f64,
     /// Both for each I/O, nanoseconds; none where nothing was measured.
     pub ns_per_io: Option<f64>,
+}
+
+/// What one CPU of the machine did in the measured time, whoever asked for it; together that is the
+/// measured time, seconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Core {
+    /// Its number.
+    pub cpu: u32,
+    /// In user mode.
+    pub user_s: f64,
+    /// In the kernel, interrupts included.
+    pub sys_s: f64,
+    /// With nothing to do, or waiting for I/O.
+    pub idle_s: f64,
+    /// Taken away by the hypervisor.
+    pub steal_s: f64,
 }
 
 /// One group: a job's reads, its writes, or a step of its transactions.
@@ -292,6 +315,9 @@ pub struct Variant {
     /// Commits per second, for a job that has them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub commits_per_s: Option<Estimate>,
+    /// Time to finish, nanoseconds, for jobs that do.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub makespan_ns: Option<Estimate>,
 }
 
 /// A mean over rounds and how well it is known.
@@ -316,7 +342,7 @@ pub struct Comparison {
     /// The variant compared.
     pub b: String,
     /// The metric: `iops`, `latency_mean_ns`, `latency_p50_ns`, `latency_p99_ns`, `cpu_ns_per_io`,
-    /// `commits_per_s`.
+    /// `commits_per_s`, `makespan_ns`.
     pub metric: String,
     /// b's value divided by a's; none where it cannot be formed.
     pub ratio: Option<f64>,

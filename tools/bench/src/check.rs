@@ -1,12 +1,12 @@
 //! After a crash of whatever was in the way: is every commit there that `oltp` acknowledged?
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use weir::{Disk, Session};
 use weir_load::Range;
 use weir_load::oltp::audit::{Audit, Found};
-use weir_load::oltp::format::{BLOCK_BYTES, REDO_BYTES};
+use weir_load::oltp::format::{BLOCK_BYTES, CHANGES, REDO_BYTES};
 
 use crate::devices::Devices;
 
@@ -18,7 +18,8 @@ struct Acknowledged {
     run: u64,
     data: Range,
     redo: Range,
-    commits: BTreeSet<u64>,
+    /// With the data blocks each changed.
+    commits: BTreeMap<u64, [u64; CHANGES]>,
 }
 
 /// What was found.
@@ -91,7 +92,7 @@ fn check_one(
         at += piece.len() as u64;
     }
     let found = audit.verdict(&acknowledged.commits).map_err(Lost::Commits)?;
-    let wanted = audit.wanted();
+    let wanted = audit.wanted(&acknowledged.commits);
     let mut block = vec![0; BLOCK_BYTES as usize];
     for wanted in &wanted {
         let at = acknowledged.data.offset + wanted.block * BLOCK_BYTES;
@@ -109,7 +110,7 @@ fn read_commits(text: &str) -> Result<BTreeMap<u16, Acknowledged>, String> {
     for (line, text) in (1..).zip(whole.lines()) {
         let words: Vec<_> = text.split(' ').collect();
         let read = match words[..] {
-            ["commit", instance, id] => read_commit(&mut instances, instance, id),
+            ["commit", instance, id, blocks] => read_commit(&mut instances, instance, id, blocks),
             ["run", run, "instance", instance, "data", data, "redo", redo] => {
                 read_instance(&mut instances, run, instance, [data, redo])
             }
@@ -127,9 +128,14 @@ fn read_commit(
     instances: &mut BTreeMap<u16, Acknowledged>,
     instance: &str,
     id: &str,
+    blocks: &str,
 ) -> Option<()> {
     let known = instances.get_mut(&instance.parse().ok()?)?;
-    known.commits.insert(id.parse().ok()?);
+    let blocks: Option<Vec<u64>> = blocks.split(',').map(|block| block.parse().ok()).collect();
+    let blocks: [u64; CHANGES] = blocks?.try_into().ok()?;
+    // A block beyond the data is none of this instance.
+    let within = blocks.iter().all(|block| *block < known.data.bytes / BLOCK_BYTES);
+    known.commits.insert(id.parse().ok()?, within.then_some(blocks)?);
     Some(())
 }
 
@@ -147,7 +153,7 @@ fn read_instance(
     let [data, redo] = [range(ranges[0])?, range(ranges[1])?];
     // Another run overwrites what those before it left.
     instances.retain(|_, known| known.run == run);
-    let commits = BTreeSet::new();
+    let commits = BTreeMap::new();
     instances.insert(instance.parse().ok()?, Acknowledged { run, data, redo, commits });
     Some(())
 }
@@ -156,13 +162,16 @@ fn read_instance(
 mod tests {
     use super::*;
 
+    const BLOCKS: &str = "0,0,0,0,0,0,0,0";
     const HEAD: &str = "run 7 instance 0 data 0+8192 redo 8192+4096\n";
 
     #[test]
     fn the_last_run_counts_and_a_line_without_its_end_does_not() {
-        let text = format!("run 6 instance 0 data 0+1 redo 1+1\ncommit 0 9\n{HEAD}commit 0 1\nco");
+        let text = format!(
+            "run 6 instance 0 data 0+8192 redo 1+1\ncommit 0 9 {BLOCKS}\n{HEAD}commit 0 1 {BLOCKS}\nco"
+        );
         let instances = read_commits(&text).expect("a file of commits");
-        assert_eq!(instances[&0].commits, BTreeSet::from([1]));
+        assert_eq!(instances[&0].commits, BTreeMap::from([(1, [0; CHANGES])]));
         assert_eq!((instances[&0].run, instances[&0].redo.offset), (7, 8192));
     }
 
@@ -171,7 +180,10 @@ mod tests {
         for (text, part) in [
             ("", "no run"),
             ("commit 0 1\n", "line 1"),
-            ("run 7 instance 0 data 0+8192 redo 8192+4096\ncommit 0 x\n", "line 2"),
+            ("run 7 instance 0 data 0+8192 redo 8192+4096\ncommit 0 x 0,0,0,0,0,0,0,0\n", "line 2"),
+            ("run 7 instance 0 data 0+8192 redo 8192+4096\ncommit 0 1 0,0\n", "line 2"),
+            ("run 7 instance 0 data 0+8192 redo 8192+4096\ncommit 0 1 0,0,0,1,0,0,0,0\n", "line 2"),
+            ("run 7 instance 0 data 0+8192 redo 8192+4096\ncommit 0 1\n", "line 2"),
         ] {
             assert!(read_commits(text).is_err_and(|why| why.contains(part)), "{text}");
         }

@@ -392,12 +392,13 @@ impl Client {
         instance.events(&mut |event| match event {
             Event::Execution { ns } if counting => tally.count(EXECUTION, 0, Took::whole(ns)),
             Event::Execution { .. } => (),
-            Event::Commit { instance, id, ns } => {
+            Event::Commit { instance, id, blocks, ns } => {
                 if counting {
                     tally.count(COMMIT, 0, Took::whole(ns));
                 }
                 use std::fmt::Write;
-                writeln!(told, "commit {instance} {id}").expect("a string takes text");
+                let blocks = blocks.map(|block| block.to_string()).join(",");
+                writeln!(told, "commit {instance} {id} {blocks}").expect("a string takes text");
             }
         });
     }

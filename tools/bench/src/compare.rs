@@ -78,8 +78,7 @@ impl Plan<'_> {
 
     /// How long runs may be waited with, altogether: a fifth of what they take.
     fn patience(&self) -> Duration {
-        let run = self.program.runtime + self.program.ramp;
-        run * self.rounds * self.variants.len() as u32 / 5
+        self.program.takes() * self.rounds * self.variants.len() as u32 / 5
     }
 
     /// Makes the comparison. What was measured before it had to stop is kept and marked: the
@@ -90,7 +89,7 @@ impl Plan<'_> {
             rounds: self.rounds,
             reruns: self.reruns(),
             seed: self.seed,
-            window_s: self.program.runtime.as_secs_f64(),
+            window_s: self.program.runtime.unwrap_or_default().as_secs_f64(),
         };
         let started_at = utc(SystemTime::now());
         let mut host = Machine {
@@ -98,7 +97,7 @@ impl Plan<'_> {
             control: control::Host::new(self.patience()),
             progress,
             made: 0,
-            took_s: (self.program.runtime + self.program.ramp).as_secs_f64(),
+            took_s: self.program.takes().as_secs_f64(),
         };
         let taken = rounds::run(&order, &mut host);
         let described: Vec<(String, Value)> =

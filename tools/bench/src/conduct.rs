@@ -6,14 +6,15 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use weir::{Backing, Device, QueueMode, Spread};
 use weir_load::oltp::Profile;
 use weir_load::presets::Stage;
 use weir_load::{Amount, Direction, Job, Range, Sizes, Zone};
+use weir_trace::document::Bench;
 
 use crate::devices::Devices;
-use crate::outcome::{About, Outcome};
+use crate::outcome::{About, outcome};
 use crate::run::{self, Load, Measured, Progress};
 
 /// Transactions: how many sessions, and where their redo goes.
@@ -67,7 +68,7 @@ pub struct Request<'a> {
 /// What came out.
 pub struct Conducted {
     /// The figures.
-    pub outcome: Outcome,
+    pub bench: Bench,
     /// The measurements behind them, by stage.
     pub measured: Vec<(Option<String>, Measured)>,
     /// Why it ended early, if it did.
@@ -115,8 +116,8 @@ pub fn conduct(request: &Request<'_>) -> Result<Conducted, String> {
         }
     }
     let about = about.ok_or("there is nothing to run")?;
-    let outcome = Outcome::new(about, &measured);
-    Ok(Conducted { outcome, measured, failure })
+    let bench = outcome(about, &measured);
+    Ok(Conducted { bench, measured, failure })
 }
 
 /// Why what was flushed to a device is not there after a crash, if that is so.
@@ -306,17 +307,21 @@ impl Opened {
     }
 }
 
-fn device_json(device: &Device) -> Value {
+fn device_json(device: &Device) -> Map<String, Value> {
     let config = device.config();
-    json!({
-        "queue_mode": if config.mode == QueueMode::Sq { "sq" } else { "mq" },
-        "queues": config.queues,
-        "spread": if config.spread == Spread::RoundRobin { "round-robin" } else { "submitter" },
-        "scheduler": device.scheduler(),
-        "nr_requests": device.nr_requests(),
-        "nomerges": config.nomerges,
-        "barriers": if config.barriers { "on" } else { "off" },
-    })
+    let options = [
+        ("queue_mode", json!(if config.mode == QueueMode::Sq { "sq" } else { "mq" })),
+        ("queues", json!(config.queues)),
+        (
+            "spread",
+            json!(if config.spread == Spread::RoundRobin { "round-robin" } else { "submitter" }),
+        ),
+        ("scheduler", json!(device.scheduler())),
+        ("nr_requests", json!(device.nr_requests())),
+        ("nomerges", json!(config.nomerges)),
+        ("barriers", json!(if config.barriers { "on" } else { "off" })),
+    ];
+    options.into_iter().map(|(name, value)| (String::from(name), value)).collect()
 }
 
 fn job_json(job: &Job, device: &Device) -> Value {
@@ -409,7 +414,7 @@ mod tests {
         let stages = vec![stage("one", "null:1MiB"), stage("two", "file:/nonexistent/disk")];
         let running = AtomicBool::new(false);
         let conducted = conduct(&request(Workload::Stages(stages), &running)).expect("figures");
-        assert_eq!((conducted.measured.len(), conducted.outcome.figures.ios), (1, 16));
+        assert_eq!((conducted.measured.len(), conducted.bench.figures.ios), (1, 16));
         let why = conducted.failure.expect("a failure");
         assert!(why.starts_with("two: ") && why.contains("/nonexistent/disk"), "{why}");
         let first = vec![stage("two", "file:/nonexistent/disk")];

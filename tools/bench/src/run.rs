@@ -17,9 +17,9 @@ use weir_load::oltp::{Instance, Profile};
 use weir_load::{Ground, Job, Range, Sizes, Stream};
 
 use crate::client::{Failed, OLTP_KINDS, Plan, STREAM_KINDS, Work};
-use crate::cpu::{CpuTime, PerCpu, process_time};
+use crate::cpu::{CpuTime, PerCpu};
 use crate::tally::Tally;
-use crate::worker::{self, End, Left, News, Shared, Window};
+use crate::worker::{self, End, Left, News, Shared, Used, Window};
 
 /// One workload of a run.
 #[derive(Clone, Debug)]
@@ -148,11 +148,10 @@ pub struct Measured {
     /// Length of the measured time: what was asked for, or until everything had done, or until it
     /// was cut short.
     pub wall: Duration,
-    /// CPU time of this process in it, by mode, in ticks of the kernel.
+    /// CPU time of this process in it: altogether to the nanosecond, by mode as the kernel's ticks
+    /// have it.
     pub cpu: CpuTime,
-    /// The same altogether, to the nanosecond.
-    pub cpu_total: Duration,
-    /// What each CPU of the host did meanwhile.
+    /// What each CPU of the host did in it, as the kernel's ticks have it.
     pub per_cpu: PerCpu,
     /// Statistics of each device over the measured time: at its start, and at its end.
     pub stats: Vec<(Stats, Stats)>,
@@ -191,10 +190,13 @@ pub fn run(options: &Options<'_>) -> Result<Measured, String> {
         stop: AtomicBool::new(false),
         abandon: AtomicBool::new(false),
         busy: AtomicUsize::new(threads),
+        used: Used::new(threads),
         wakes,
         commits: options.commits,
         is_io: groups.iter().map(|group| group.is_io).collect(),
     };
+    let unlimited = plans.iter().any(|plan| plan.runtime_ns.is_none());
+    let limit_ns = plans.iter().filter_map(|plan| plan.runtime_ns).max().filter(|_| !unlimited);
     let mut dealt: Vec<Vec<Plan>> = (0..threads).map(|_| Vec::new()).collect();
     plans.into_iter().enumerate().for_each(|(n, plan)| dealt[n % threads].push(plan));
     let (sender, receiver) = channel();
@@ -208,7 +210,7 @@ pub fn run(options: &Options<'_>) -> Result<Measured, String> {
             })
             .collect();
         drop(sender);
-        let watched = Watch { options, shared: &shared, news: &receiver }.watch();
+        let watched = Watch { options, shared: &shared, news: &receiver, limit_ns }.watch();
         let left = threads.into_iter().filter_map(|t| t.join().expect("a bench thread"));
         let left: Vec<Left> = left.collect();
         watched.map(|watched| sum_up(options, groups, watched, &left))
@@ -324,6 +326,18 @@ struct Watch<'a> {
     options: &'a Options<'a>,
     shared: &'a Shared<'a>,
     news: &'a Receiver<News>,
+    /// When everybody's time is up, from the start of the measured time.
+    limit_ns: Option<u64>,
+}
+
+/// What it has heard.
+#[derive(Default)]
+struct Heard {
+    /// Threads that have done.
+    done: usize,
+    /// Nobody has anything more to do that is measured.
+    over: bool,
+    failure: Option<String>,
 }
 
 /// What it has seen.
@@ -331,8 +345,8 @@ struct Watched {
     window: Window,
     /// From the start of the measured time until it looked again, late as that may have been.
     wall: Duration,
-    cpu: CpuTime,
-    cpu_total: Duration,
+    /// To the nanosecond, and in ticks.
+    cpu: (Duration, CpuTime),
     per_cpu: PerCpu,
     stats: Vec<(Stats, Stats)>,
     failure: Option<String>,
@@ -340,6 +354,8 @@ struct Watched {
 
 /// How often it looks up.
 const LOOK: Duration = Duration::from_millis(100);
+/// Reading what the kernel has ticked takes a moment, which is not to be in the measured time.
+const EARLY_NS: u64 = 2_000_000;
 
 impl Watch<'_> {
     fn watch(&self) -> Result<Watched, String> {
@@ -354,26 +370,30 @@ impl Watch<'_> {
             self.shared.start.wait();
             return Err(why);
         }
-        let ramp = self.options.ramp.as_nanos() as u64;
-        let window = Window { from: Clock.now() + ramp };
+        let ticks = || (CpuTime::of_process(), PerCpu::now());
+        let (ramp, mut before) = (self.options.ramp.as_nanos() as u64, ticks());
+        let from = Clock.now() + ramp;
+        let window = Window { from, until: self.limit_ns.map(|limit| from + limit) };
         let _ = self.shared.window.set(window);
         self.shared.start.wait();
-        let (mut done, mut failure) = (0, None);
-        self.until((window.from, Some(window.from)), &mut done, &mut failure);
-        let stats: Vec<_> = self.options.devices.iter().map(|device| device.stats()).collect();
-        let (cpu, per_cpu) = (CpuTime::of_process(), PerCpu::now());
-        let cpu_total = process_time();
-        let runtime = self.options.runtime.map(|runtime| runtime.as_nanos() as u64);
-        if failure.is_none() {
-            let until = runtime.map(|ns| window.from + ns);
-            self.until((window.from, until), &mut done, &mut failure);
+        let mut heard = Heard::default();
+        if ramp > EARLY_NS {
+            self.until(from, Some(Nanos(from.0 - EARLY_NS)), &mut heard);
+            before = ticks();
         }
+        self.until(from, Some(from), &mut heard);
+        let stats: Vec<_> = self.options.devices.iter().map(|device| device.stats()).collect();
+        let began = self.shared.used.begin();
+        let runtime = self.options.runtime.map(|runtime| runtime.as_nanos() as u64);
+        self.until(from, runtime.map(|ns| from + ns), &mut heard);
+        let used = self.shared.used.end().saturating_sub(began);
+        let wall = Duration::from_nanos(Clock.now().since(from));
+        let (cpu, per_cpu) = ticks();
         let mut watched = Watched {
             window,
-            wall: Duration::from_nanos(Clock.now().since(window.from)),
-            cpu_total: process_time() - cpu_total,
-            cpu: CpuTime::of_process().since(&cpu),
-            per_cpu: PerCpu::now().since(&per_cpu),
+            wall,
+            cpu: (used, cpu.since(&before.0)),
+            per_cpu: per_cpu.since(&before.1),
             stats: stats
                 .into_iter()
                 .zip(&self.options.devices)
@@ -381,16 +401,17 @@ impl Watch<'_> {
                 .collect(),
             failure: None,
         };
-        self.finish(done, &mut failure);
-        watched.failure = failure;
+        self.finish(&mut heard);
+        watched.failure = heard.failure;
         Ok(watched)
     }
 
     /// Has everything end. What was written is read back by those who verify, unless something
     /// went wrong.
-    fn finish(&self, mut done: usize, failure: &mut Option<String>) {
+    fn finish(&self, heard: &mut Heard) {
+        let Heard { done, failure, .. } = heard;
         let mut told = false;
-        while done < self.shared.threads {
+        while *done < self.shared.threads {
             if failure.is_some() {
                 self.shared.abandon.store(true, Ordering::Release);
             }
@@ -399,14 +420,15 @@ impl Watch<'_> {
                 self.shared.wake_all();
             }
             match self.news.recv_timeout(LOOK) {
-                Ok(News::Done) => done += 1,
+                Ok(News::Done) => *done += 1,
                 Ok(News::Failed(failed)) => {
                     failure.get_or_insert_with(|| self.name(&failed));
                 }
-                Ok(News::Ready(_)) | Err(RecvTimeoutError::Timeout) => (),
+                Ok(News::Ready(_) | News::Over) | Err(RecvTimeoutError::Timeout) => (),
                 Err(RecvTimeoutError::Disconnected) => return,
             }
-            if self.options.interrupted.load(Ordering::Acquire) {
+            let goes_on = *done < self.shared.threads;
+            if goes_on && self.options.interrupted.load(Ordering::Acquire) {
                 failure.get_or_insert_with(|| String::from("interrupted"));
             }
         }
@@ -435,27 +457,24 @@ impl Watch<'_> {
         });
     }
 
-    /// Waits for a time, or for the end of all threads; a failure or an interruption ends the wait.
-    fn until(
-        &self,
-        (from, at): (Nanos, Option<Nanos>),
-        done: &mut usize,
-        failure: &mut Option<String>,
-    ) {
-        while *done < self.shared.threads && failure.is_none() {
+    /// Waits for a time, or until nothing more is measured; a failure or an interruption ends the
+    /// wait.
+    fn until(&self, from: Nanos, at: Option<Nanos>, heard: &mut Heard) {
+        while !heard.over && heard.done < self.shared.threads && heard.failure.is_none() {
             let now = Clock.now();
             let left = at.map_or(LOOK, |at| Duration::from_nanos(at.since(now)));
             if left.is_zero() {
                 return;
             }
             match self.news.recv_timeout(left.min(LOOK)) {
-                Ok(News::Done) => *done += 1,
-                Ok(News::Failed(failed)) => *failure = Some(self.name(&failed)),
+                Ok(News::Done) => heard.done += 1,
+                Ok(News::Over) => heard.over = true,
+                Ok(News::Failed(failed)) => heard.failure = Some(self.name(&failed)),
                 Ok(News::Ready(_)) | Err(RecvTimeoutError::Timeout) => (),
                 Err(RecvTimeoutError::Disconnected) => return,
             }
             if self.options.interrupted.load(Ordering::Acquire) {
-                failure.get_or_insert_with(|| String::from("interrupted"));
+                heard.failure.get_or_insert_with(|| String::from("interrupted"));
             }
             self.tell(from, at);
         }
@@ -468,7 +487,7 @@ fn sum_up(
     watched: Watched,
     left: &[Left],
 ) -> Measured {
-    let Watched { window, cpu, cpu_total, per_cpu, stats, failure, .. } = watched;
+    let Watched { window, cpu: (used, ticks), per_cpu, stats, failure, .. } = watched;
     let is_io = groups.iter().map(|group| group.is_io).collect();
     let mut tally = Tally::new(is_io, window.from);
     left.iter().for_each(|left| tally.add(&left.tally));
@@ -493,7 +512,8 @@ fn sum_up(
     let all: Option<Vec<_>> = groups.iter().map(|group| group.ended_after).collect();
     let wall = all.and_then(|ends| ends.into_iter().max()).filter(|end| !end.is_zero());
     let wall = wall.unwrap_or(watched.wall);
-    Measured { tally, groups, ends, wall, cpu, cpu_total, per_cpu, stats, failure }
+    let (cpu, per_cpu) = (ticks.divide(used), per_cpu.within(wall));
+    Measured { tally, groups, ends, wall, cpu, per_cpu, stats, failure }
 }
 
 /// How long a load ran: as its longest clone; `None` if one was cut short, which is known from

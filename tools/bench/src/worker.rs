@@ -7,6 +7,7 @@ use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Barrier, OnceLock};
+use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use weir::{Bell, Clock, Device, Lane, QueueMode, Submitter};
@@ -14,12 +15,15 @@ use weir_bio::Nanos;
 use weir_live::EventWake;
 
 use crate::client::{Client, Failed, Plan};
+use crate::cpu::process_time;
 use crate::tally::Tally;
 
 /// The time that is measured.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Window {
     pub(crate) from: Nanos,
+    /// When everybody's time is up; `None` if somebody's never is.
+    pub(crate) until: Option<Nanos>,
 }
 
 /// What a thread tells the one that watches.
@@ -28,8 +32,35 @@ pub(crate) enum News {
     Ready(Result<(), String>),
     /// An I/O failed, or a block was not what it should be.
     Failed(Failed),
+    /// Nobody has anything more to do that is measured.
+    Over,
     /// All its clients have done.
     Done,
+}
+
+/// CPU time of the process at both ends of the measured time, each taken by the first thread that
+/// gets there: the watcher may be late, and I/Os are counted by threads.
+#[derive(Debug)]
+pub(crate) struct Used {
+    began: OnceLock<Duration>,
+    over: OnceLock<Duration>,
+    /// Threads whose clients have not done all that is measured.
+    measuring: AtomicUsize,
+}
+
+impl Used {
+    pub(crate) fn new(threads: usize) -> Used {
+        let measuring = AtomicUsize::new(threads);
+        Used { began: OnceLock::new(), over: OnceLock::new(), measuring }
+    }
+
+    pub(crate) fn begin(&self) -> Duration {
+        *self.began.get_or_init(process_time)
+    }
+
+    pub(crate) fn end(&self) -> Duration {
+        *self.over.get_or_init(process_time)
+    }
 }
 
 /// What all threads see.
@@ -45,6 +76,7 @@ pub(crate) struct Shared<'a> {
     pub(crate) abandon: AtomicBool,
     /// Threads whose clients have I/O to come.
     pub(crate) busy: AtomicUsize,
+    pub(crate) used: Used,
     pub(crate) wakes: Vec<Arc<EventWake>>,
     /// Where acknowledged commits are told.
     pub(crate) commits: Option<&'a File>,
@@ -139,6 +171,10 @@ struct Worker<'a> {
     next_due: Option<Nanos>,
     told: String,
     told_failure: bool,
+    /// The next end of the measured time that it has not seen pass.
+    edge: Option<Nanos>,
+    /// Whether its clients have done all that is measured.
+    measured: bool,
 }
 
 impl<'a> Worker<'a> {
@@ -191,11 +227,14 @@ impl<'a> Worker<'a> {
             next_due: None,
             told: String::new(),
             told_failure: false,
+            edge: None,
+            measured: false,
         })
     }
 
     fn run(&mut self, window: Window) {
         let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
+        self.edge = Some(window.from);
         let mut finished = false;
         let mut now = Clock.now();
         loop {
@@ -205,6 +244,9 @@ impl<'a> Worker<'a> {
             }
             // What a device answers at once has taken time all the same.
             now = Clock.now();
+            if self.edge.is_some_and(|edge| edge <= now) {
+                self.pass_edge(window, now);
+            }
             let ended = self.complete(window, now);
             if ended == 0 {
                 if !finished && self.has_finished(now) {
@@ -221,6 +263,20 @@ impl<'a> Worker<'a> {
                 self.sleep(now);
                 now = Clock.now();
             }
+        }
+    }
+
+    /// Before the first I/O is counted, and when the last was.
+    #[cold]
+    fn pass_edge(&mut self, window: Window, now: Nanos) {
+        let used = &self.shared.used;
+        if self.edge == Some(window.from) {
+            used.begin();
+            self.edge = window.until;
+        }
+        if self.edge.is_some_and(|until| until <= now) {
+            used.end();
+            self.edge = None;
         }
     }
 
@@ -335,11 +391,14 @@ impl<'a> Worker<'a> {
     fn has_finished(&mut self, now: Nanos) -> bool {
         let abandoned = self.shared.abandon.load(Ordering::Relaxed);
         let mut finished = true;
-        for number in 0..self.clients.len() {
-            let client = &mut self.clients[number];
+        for client in &mut self.clients {
             if client.until.is_some_and(|until| until <= now) {
                 client.stop();
             }
+        }
+        self.has_measured();
+        for number in 0..self.clients.len() {
+            let client = &mut self.clients[number];
             let idle = client.done && client.live == 0;
             if idle && !abandoned && client.read_back() {
                 self.ask(number);
@@ -348,6 +407,21 @@ impl<'a> Worker<'a> {
             finished &= idle;
         }
         finished
+    }
+
+    /// The last thread whose clients have done all that is measured says so, before anybody on it
+    /// reads back.
+    fn has_measured(&mut self) {
+        let mut clients = self.clients.iter();
+        let idle = clients.all(|c| c.reading_back || (c.done && c.live == 0));
+        if idle && !std::mem::replace(&mut self.measured, true) {
+            let used = &self.shared.used;
+            if used.measuring.fetch_sub(1, Ordering::AcqRel) == 1 {
+                used.end();
+                // The watcher may have gone with what it was told before.
+                let _ = self.news.send(News::Over);
+            }
+        }
     }
 
     /// Sleeps until the bell rings, a driver has answers or somebody's time has come.

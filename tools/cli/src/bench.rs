@@ -11,12 +11,12 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant, SystemTime};
 
-use clap::{Args, Subcommand};
+use clap::{Args, Command, FromArgMatches, Subcommand};
 use signal_hook::consts::SIGINT;
 use weir_bench::check::{self, Checked, Lost};
 use weir_bench::conduct::{Conducted, Oltp, Request, Workload as Work, conduct};
 use weir_bench::run::Progress;
-use weir_bench::{document, tables};
+use weir_bench::{document, outcome, tables};
 use weir_load::presets::{PRESETS, Stage, stages};
 use weir_load::{Access, Job, Zone, jobfile};
 
@@ -128,6 +128,23 @@ impl Bench {
     }
 }
 
+/// Whether a run with these words, for at most so long, ends when its jobs have done what they have
+/// to do. What is wrong with the words is for the run to say.
+pub(crate) fn ends_by_itself(words: &[String], target: &str, runtime: Option<Duration>) -> bool {
+    let mut command = vec![String::from("bench")];
+    command.extend_from_slice(words);
+    command.extend([String::from("--target"), String::from(target)]);
+    command.extend(runtime.map(|time| format!("--runtime={}us", time.as_micros())));
+    let matches = Bench::augment_args(Command::new("bench")).try_get_matches_from(command);
+    let bench = matches.and_then(|matches| Bench::from_arg_matches(&matches));
+    match bench.map(|bench| bench.workload.asked()) {
+        Ok(Ok(Asked { work: Work::Stages(stages), .. })) => {
+            stages.iter().flat_map(|stage| &stage.jobs).all(|job| !job.time_based)
+        }
+        Ok(_) | Err(_) => false,
+    }
+}
+
 impl Workload {
     fn run(&self) -> Result<(), Failure> {
         let asked = self.asked()?;
@@ -164,7 +181,9 @@ impl Workload {
             return self.asked_oltp();
         }
         if let Some(flag) = self.oltp.first() {
-            return Err(Failure::Bad(format!("--{flag} is for the preset oltp alone")));
+            return Err(Failure::Bad(format!(
+                "--{flag} is for the preset oltp alone: weir bench oltp --{flag} ..."
+            )));
         }
         let (mut stages, mut notes) = (Vec::new(), Vec::new());
         let is_file = preset.is_none() && self.job.is_some();
@@ -252,25 +271,25 @@ impl Workload {
         preset: Option<&str>,
         started: SystemTime,
     ) -> Result<(), Failure> {
-        let Conducted { outcome, measured, failure } = conducted;
+        let Conducted { bench, measured, failure } = conducted;
         if let Some(path) = &self.save {
             let command: Vec<_> = std::env::args().collect();
-            let document = document::document(conducted, &command, started)?;
+            let document = document::document(conducted, &command, started);
             let text = serde_json::to_string(&document).map_err(|e| Failure::Bad(e.to_string()))?;
             std::fs::write(path, text)
                 .map_err(|e| Failure::Bad(format!("{}: {e}", path.display())))?;
         }
         if self.json {
-            print_json(outcome)?;
+            print_json(bench)?;
         } else {
-            print!("{}", outcome.table());
-            print!("{}", tables::table(preset.unwrap_or_default(), outcome, measured));
+            print!("{}", outcome::table(bench, &outcome::cores(measured)));
+            print!("{}", tables::table(preset.unwrap_or_default(), bench, measured));
         }
         match failure {
             None => Ok(()),
             Some(failure) => Err(Failure::No(format!(
                 "{failure}; the figures are partial, of the {:.2} s until then, with {} errors",
-                outcome.duration_s, outcome.errors
+                bench.duration_s, bench.errors
             ))),
         }
     }

@@ -24,6 +24,10 @@ use flags::{JobFlags, Sweep, VariantFlags};
 
 /// The target where none is given.
 const TARGET: &str = "ram:1GiB";
+/// How long a run measures, and runs before that, where nothing is said and the job has no end of
+/// its own.
+const RUN: Duration = Duration::from_secs(2);
+const RAMP: Duration = Duration::from_millis(500);
 /// Where results go.
 const FOLDER: &str = "weir-data";
 /// The report there.
@@ -32,7 +36,8 @@ const PAGE: &str = "compare.html";
 /// Runs the same job on two or more variants in turn and says whether they differ.
 ///
 /// Each round has one run of every variant, in random order, each a process of its own; a run that
-/// the host disturbed is made again. OPTS are options of the target (a=b,c=d), or a whole target.
+/// the host disturbed is made again. Jobs that end by themselves are compared by the time that
+/// takes. OPTS are options of the target (a=b,c=d), or a whole target.
 /// Without --a and --b the legacy path is compared with multi-queue. A preset, a job file or
 /// flags, as for `weir bench`, say what is run; without any, and without --target, it is oltp on
 /// ram:1GiB. Exit status: 0 if no verdict names a difference, 1 if one does.
@@ -56,12 +61,14 @@ pub(crate) struct Compare {
     /// Rounds that count; each has one run of every variant.
     #[arg(long, default_value_t = 10, value_parser = whole::<u32>(1..=1000))]
     rounds: u32,
-    /// How long each run measures.
-    #[arg(long, default_value = "2s", value_parser = time(RUNTIME))]
-    runtime: Duration,
-    /// How long each run runs before that.
-    #[arg(long, default_value = "500ms", value_parser = time(RAMP_TIME))]
-    ramp_time: Duration,
+    /// How long each run measures: 2s if not given, and where all jobs end by themselves until
+    /// they have.
+    #[arg(long, value_parser = time(RUNTIME))]
+    runtime: Option<Duration>,
+    /// How long each run runs before that: 500ms if not given, and not at all where all jobs end by
+    /// themselves.
+    #[arg(long, value_parser = time(RAMP_TIME))]
+    ramp_time: Option<Duration>,
     /// Seed of the order and of everything random in the runs.
     #[arg(long, default_value_t = 1, value_parser = whole::<u64>(0..=u64::MAX))]
     randseed: u64,
@@ -108,13 +115,7 @@ impl Compare {
         let mut done = Vec::new();
         let mut stopped = None;
         for (value, variants, job) in &points {
-            let program = Program {
-                path: std::env::current_exe().map_err(|e| format!("the command itself: {e}"))?,
-                job: job.clone(),
-                runtime: self.runtime,
-                ramp: self.ramp_time,
-                folder: folder.0.clone(),
-            };
+            let program = self.program(job, &variants[0].target, &folder.0)?;
             let plan = Plan {
                 variants,
                 program: &program,
@@ -135,6 +136,21 @@ impl Compare {
         let ended = self.end(done, stopped);
         back?;
         ended
+    }
+
+    /// How a run of this job is started. What ends by itself is told by the time it takes, so
+    /// none of it is done before that is measured.
+    fn program(&self, job: &[String], target: &str, folder: &Path) -> Result<Program, Failure> {
+        let path = std::env::current_exe().map_err(|e| format!("the command itself: {e}"))?;
+        let ends = crate::bench::ends_by_itself(job, target, self.runtime);
+        let (runtime, ramp) = if ends { (None, Duration::ZERO) } else { (Some(RUN), RAMP) };
+        Ok(Program {
+            path,
+            job: job.to_vec(),
+            runtime: self.runtime.or(runtime),
+            ramp: self.ramp_time.unwrap_or(ramp),
+            folder: folder.to_owned(),
+        })
     }
 
     /// One comparison, with its progress; what it is called goes into its document.

@@ -2,6 +2,7 @@
 
 mod bench;
 mod compare;
+mod cores;
 mod iostat;
 mod merged;
 mod sweep;

@@ -23,7 +23,14 @@ pub(crate) enum Unit {
 }
 
 /// Every metric that has a place in the report, in its order.
-pub(crate) const METRICS: [Metric; 6] = [
+pub(crate) const METRICS: [Metric; 7] = [
+    Metric {
+        key: "makespan_ns",
+        name: "time to finish",
+        more_is_better: false,
+        unit: Unit::Nanoseconds,
+        estimate: |variant| variant.makespan_ns,
+    },
     Metric {
         key: "iops",
         name: "IOPS",
@@ -169,6 +176,9 @@ fn verdict(comparison: &Comparison, a: &str, b: &str, values: Option<(f64, f64)>
         Some(metric) if metric.key == "iops" => {
             format!("{b} is {size} {} than {a}: IOPS", if more { "faster" } else { "slower" })
         }
+        Some(metric) if metric.key == "makespan_ns" => {
+            format!("{b} takes {size} {} to finish than {a}:", if more { "longer" } else { "less" })
+        }
         Some(metric) if metric.unit == Unit::PerSecond => {
             format!("{b} has {size} {} {name} than {a}:", if more { "more" } else { "fewer" })
         }
@@ -227,6 +237,9 @@ mod tests {
         let slower = verdicts(&compared("latency_p99_ns", 1.5, "b is slower"));
         assert_eq!(slower[0].tone, Tone::Worse);
         assert!(slower[0].text.starts_with("mq has 50 % higher p99 latency than sq:"));
+        let sooner = verdicts(&compared("makespan_ns", 0.5, "b is faster"));
+        assert_eq!(sooner[0].tone, Tone::Better);
+        assert!(sooner[0].text.starts_with("mq takes 50 % less to finish than sq:"));
         let lower = verdicts(&compared("cpu_ns_per_io", 0.8, "b is faster"));
         assert_eq!(lower[0].tone, Tone::Better);
         assert!(lower[0].text.starts_with("mq has 20 % lower CPU per I/O than sq:"));

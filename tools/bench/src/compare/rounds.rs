@@ -23,7 +23,7 @@ pub struct Order {
     pub reruns: u32,
     /// What the order and the runs' seeds are drawn from.
     pub seed: u64,
-    /// How long each run measures, seconds.
+    /// How long each run measures, seconds, unless it ends by itself.
     pub window_s: f64,
 }
 
@@ -227,8 +227,10 @@ impl<S: Stage> Session<'_, S> {
         let steal_pct = after.steal_pct_since(&before);
         self.taken.control.push(Control { round, ns: control_ns, steal_pct });
         let bench = &document.bench;
-        let window_s = (!ends_by_itself(&bench.job)).then_some(bench.duration_s);
-        let moving = moving(&document.series);
+        // One that ends by itself has no ramp that could have been too short, and no window.
+        let timed = !ends_by_itself(&bench.job);
+        let window_s = timed.then_some(bench.duration_s);
+        let moving = if timed { moving(&document.series) } else { None };
         let position = self.taken.runs.len();
         self.taken.runs.push(Run { variant: name.clone(), round, voided: None, document });
         let around = Around { control_ns, steal_pct, window_s };

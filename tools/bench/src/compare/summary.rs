@@ -55,7 +55,17 @@ pub(super) const METRICS: &[Metric] = &[
         more_is_faster: true,
         of: |run| Some(run.bench.transactions?.commits_per_s),
     },
+    Metric {
+        name: MAKESPAN,
+        title: "time to finish",
+        more_is_faster: false,
+        of: |run| Some(run.bench.makespan_ns? as f64),
+    },
 ];
+
+const MAKESPAN: &str = "makespan_ns";
+/// What is the time to finish once more where the work was done: so many I/Os over that time.
+const RESTATES_MAKESPAN: &str = "iops";
 
 /// A value that can be averaged and divided by.
 fn value(metric: &Metric, run: &Run) -> Option<f64> {
@@ -74,31 +84,53 @@ pub fn summary(
     runs: &[Run],
     environment: CompareEnvironment,
 ) -> Compare {
-    let described = variants.iter().map(|(name, options)| variant(name, options, runs));
+    let names: Vec<&str> = variants.iter().map(|(name, _)| name.as_str()).collect();
+    let described = variants.iter().map(|(name, options)| variant(name, options, &names, runs));
+    let mut counted = runs.iter().filter(|run| counts(run)).peekable();
+    let all_finished =
+        counted.peek().is_some() && counted.all(|run| run.document.bench.makespan_ns.is_some());
+    let compared = |metric: &&Metric| !(all_finished && metric.name == RESTATES_MAKESPAN);
     let mut comparisons = Vec::new();
     for (position, (a, _)) in variants.iter().enumerate() {
         for (b, _) in &variants[position + 1..] {
-            comparisons.extend(METRICS.iter().filter_map(|metric| compare(metric, a, b, runs)));
+            let metrics = METRICS.iter().filter(compared);
+            comparisons.extend(metrics.filter_map(|metric| compare(metric, [a, b], &names, runs)));
         }
     }
     Compare { variants: described.collect(), comparisons, environment }
 }
 
-/// Whether another variant has a run that counts in the same round: what has none is in no
-/// difference, and in a mean it would make that say another thing than the verdict.
-fn is_paired(run: &Run, runs: &[Run]) -> bool {
-    runs.iter()
-        .any(|other| other.round == run.round && other.variant != run.variant && counts(other))
+/// What a variant has in a round, if that counts.
+fn of_round(metric: &Metric, name: &str, round: u32, runs: &[Run]) -> Option<f64> {
+    let found = |run: &&Run| run.variant == name && run.round == round && counts(run);
+    runs.iter().find(found).and_then(|run| value(metric, run))
 }
 
-fn variant(name: &str, options: &serde_json::Value, runs: &[Run]) -> Variant {
+/// The rounds in which every variant has the metric that has it at all. A round that lacks one is
+/// left out for all: so means, ratios and intervals are of the same rounds, whichever two of many
+/// variants are looked at.
+fn whole_rounds(metric: &Metric, names: &[&str], runs: &[Run]) -> Vec<u32> {
+    let last = runs.iter().map(|run| run.round).max().unwrap_or_default();
+    let has = |name: &str, round: u32| of_round(metric, name, round, runs).is_some();
+    let known: Vec<_> =
+        names.iter().filter(|name| (1..=last).any(|round| has(name, round))).collect();
+    if known.len() < 2 {
+        return Vec::new();
+    }
+    (1..=last).filter(|round| known.iter().all(|name| has(name, *round))).collect()
+}
+
+fn variant(name: &str, options: &serde_json::Value, names: &[&str], runs: &[Run]) -> Variant {
     let own: Vec<&Run> = runs.iter().filter(|run| run.variant == name && counts(run)).collect();
-    let paired: Vec<&Run> = own.iter().copied().filter(|run| is_paired(run, runs)).collect();
-    // A comparison that ended before any pair was whole has means all the same, and no verdict.
-    let averaged = if paired.is_empty() { &own } else { &paired };
     let estimate = |metric: &str| {
         let metric = METRICS.iter().find(|known| known.name == metric)?;
-        let values: Vec<f64> = averaged.iter().filter_map(|run| value(metric, run)).collect();
+        let whole = whole_rounds(metric, names, runs).into_iter();
+        let mut values: Vec<f64> =
+            whole.filter_map(|round| of_round(metric, name, round, runs)).collect();
+        if values.is_empty() {
+            // One that ended before any round was whole has means all the same, and no verdict.
+            values = own.iter().filter_map(|run| value(metric, run)).collect();
+        }
         let some = !values.is_empty();
         some.then(|| Estimate { mean: mean(&values), ci95: student(&values, SHOWN), ci99: None })
     };
@@ -113,21 +145,19 @@ fn variant(name: &str, options: &serde_json::Value, runs: &[Run]) -> Variant {
         latency_p99_ns: known("latency_p99_ns"),
         cpu_ns_per_io: known("cpu_ns_per_io"),
         commits_per_s: estimate("commits_per_s"),
+        makespan_ns: estimate(MAKESPAN),
     }
 }
 
-/// The logarithm of b over a in each round in which both count; `None` if neither has the metric.
-fn compare(metric: &Metric, a: &str, b: &str, runs: &[Run]) -> Option<Comparison> {
-    let of = |name: &str, round: u32| {
-        let found = |run: &&Run| run.variant == name && run.round == round && counts(run);
-        runs.iter().find(found).and_then(|run| value(metric, run))
-    };
+/// The logarithm of b over a in each whole round; `None` if nobody has the metric.
+fn compare(metric: &Metric, [a, b]: [&str; 2], names: &[&str], runs: &[Run]) -> Option<Comparison> {
     if !runs.iter().any(|run| (metric.of)(&run.document).is_some()) {
         return None;
     }
-    let last = runs.iter().map(|run| run.round).max().unwrap_or_default();
+    let of = |name: &str, round: u32| of_round(metric, name, round, runs);
+    let whole = whole_rounds(metric, names, runs).into_iter();
     let logs: Vec<f64> =
-        (1..=last).filter_map(|round| Some((of(b, round)? / of(a, round)?).ln())).collect();
+        whole.filter_map(|round| Some((of(b, round)? / of(a, round)?).ln())).collect();
     let ratio = |log: f64| log.exp();
     let deciding = paired(&logs, VERDICT);
     let verdict = match deciding {
@@ -232,14 +262,64 @@ pub(super) mod tests {
         assert_eq!((iops.min_detectable_effect, iops.verdict.as_str()), (None, SAME));
     }
 
+    fn three(runs: &[Run]) -> Compare {
+        let variants = ["a", "b", "c"].map(|name| (String::from(name), serde_json::json!({})));
+        summary(&variants, runs, CompareEnvironment::default())
+    }
+
+    #[test]
+    fn of_three_variants_means_and_ratios_are_of_the_same_rounds() {
+        let mut runs: Vec<Run> =
+            (1..=9).flat_map(|n| ["a", "b", "c"].map(|name| run(name, n, 1000.0))).collect();
+        // The tenth of c was voided: a and b are paired in it, a and c are not.
+        runs.extend([run("a", 10, 2000.0), run("b", 10, 4000.0)]);
+        runs.push(Run { voided: Some(String::from("disturbed")), ..run("c", 10, 1.0) });
+        let compare = three(&runs);
+        for found in compare.comparisons.iter().filter(|found| found.metric == "iops") {
+            let mean = |name: &str| {
+                compare.variants.iter().find(|v| v.name == name).expect("a variant").iops.mean
+            };
+            let ratio = found.ratio.expect("a ratio");
+            let of_means = mean(&found.b) / mean(&found.a);
+            assert!((ratio - of_means).abs() < 1e-9, "{ratio} and {of_means}: {found:?}");
+        }
+        // One that never counts takes no rounds from the others.
+        let absent = |run: &mut Run| run.voided = Some(String::from("failed"));
+        runs.iter_mut().filter(|run| run.variant == "c").for_each(absent);
+        let compare = three(&runs);
+        assert_eq!(compare.variants[1].iops.mean, 1300.0);
+        assert!(of(&compare, "iops").ratio.is_some_and(|ratio| ratio > 1.05));
+    }
+
+    #[test]
+    fn work_that_ends_is_compared_by_the_time_it_took_and_by_its_throughput_not_again() {
+        let done = |name: &str, round: u32, ms: u64| {
+            let mut run = run(name, round, 1e6 / ms as f64);
+            run.document.bench.makespan_ns = Some(ms * 1_000_000);
+            run
+        };
+        let mut runs: Vec<Run> = (1..=10)
+            .flat_map(|n| [done("a", n, 1000), done("b", n, 1200 + u64::from(n % 3))])
+            .collect();
+        let compare = two(&runs);
+        assert_eq!(of(&compare, MAKESPAN).verdict, "b is slower");
+        assert!(!compare.comparisons.iter().any(|found| found.metric == "iops"));
+        assert_eq!(compare.variants[0].iops.mean, 1000.0, "it is shown all the same");
+        assert_eq!(compare.variants[0].makespan_ns.map(|e| e.mean), Some(1e9));
+        // Where time was up first for one, throughput is what there is to be compared.
+        runs[7].document.bench.makespan_ns = None;
+        let compare = two(&runs);
+        assert_eq!(of(&compare, "iops").verdict, "b is slower");
+        assert_eq!(compare.variants[0].makespan_ns.map(|e| e.mean), Some(1e9));
+    }
+
     #[test]
     fn every_pair_of_three_is_compared() {
         let runs: Vec<Run> = ["a", "b", "c"]
             .iter()
             .flat_map(|name| [run(name, 1, 7.0), run(name, 2, 7.0)])
             .collect();
-        let variants = ["a", "b", "c"].map(|name| (String::from(name), serde_json::json!({})));
-        let compare = summary(&variants, &runs, CompareEnvironment::default());
+        let compare = three(&runs);
         let pairs: Vec<_> = compare.comparisons.iter().filter(|c| c.metric == "iops").collect();
         let pairs: Vec<_> = pairs.iter().map(|c| (c.a.as_str(), c.b.as_str())).collect();
         assert_eq!(pairs, [("a", "b"), ("a", "c"), ("b", "c")]);

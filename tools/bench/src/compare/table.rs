@@ -95,6 +95,7 @@ fn estimate<'a>(variant: &'a Variant, metric: &str) -> Option<&'a Estimate> {
         "latency_p99_ns" => &variant.latency_p99_ns,
         "cpu_ns_per_io" => &variant.cpu_ns_per_io,
         "commits_per_s" => variant.commits_per_s.as_ref()?,
+        "makespan_ns" => variant.makespan_ns.as_ref()?,
         _ => return None,
     };
     (known.mean > 0.0).then_some(known)
@@ -104,6 +105,7 @@ fn estimate<'a>(variant: &'a Variant, metric: &str) -> Option<&'a Estimate> {
 fn value(estimate: &Estimate, time: bool) -> String {
     let Estimate { mean, ci95, .. } = *estimate;
     let mean_shown = match mean {
+        ns if time && ns >= 1e9 => format!("{:.2} s", ns / 1e9),
         ns if time && ns >= 1e6 => format!("{:.2} ms", ns / 1e6),
         ns if time && ns >= 1e3 => format!("{:.2} us", ns / 1e3),
         ns if time => format!("{ns:.0} ns"),

@@ -1,7 +1,7 @@
 //! One run.
 
 use super::merged::{curve, percentile_curve};
-use super::{job_name, repeat, warning};
+use super::{cores, job_name, repeat, warning};
 use crate::chart::{Bar, Points, percentiles, series, stacked};
 use crate::numbers::{NONE, byte_rate, change, count, time, words};
 use crate::page::{Page, Section, Table, Tone, Verdict};
@@ -21,6 +21,7 @@ pub(crate) fn compose(page: &mut Page, document: &BenchDocument) -> String {
     }
     let mut section = Section::new("Figures");
     section.table(figures_table(bench));
+    section.table(cores::table(&[(String::from("this run"), vec![document])]));
     section.charts([
         percentiles("Latency percentiles", "", &curves(document)),
         series("IOPS", "", &[rate(document)], &count),
@@ -58,13 +59,16 @@ fn headline(bench: &Bench) -> String {
     let cpu = bench.cpu.ns_per_io.map_or_else(String::new, |ns| {
         format!(", CPU {} per I/O (all threads, the generator's share included)", time(ns))
     });
+    let done = bench.makespan_ns.map_or_else(
+        || format!("measured for {:.1} s", bench.duration_s),
+        |ns| format!("all was done after {}", time(ns as f64)),
+    );
     format!(
-        "{} IOPS, {}{commits}; latency mean {}, p99 {}{cpu}; measured for {:.1} s.",
+        "{} IOPS, {}{commits}; latency mean {}, p99 {}{cpu}; {done}.",
         count(figures.iops),
         byte_rate(figures.bytes_per_s),
         time(figures.latency_ns.mean),
         time(figures.latency_ns.p99 as f64),
-        bench.duration_s
     )
 }
 

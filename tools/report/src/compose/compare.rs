@@ -2,7 +2,7 @@
 
 use super::bench::{group_name, latency, own_figure, rate};
 use super::merged::{curve, mean, percentile_curve};
-use super::{job_name, repeat, warning};
+use super::{cores, job_name, repeat, warning};
 use crate::chart::{Bar, Curve, Points, Row, intervals, order, percentiles, series, stacked};
 use crate::numbers::{NONE, byte_rate, change, count, percent, ratio, time, words};
 use crate::page::{Chart, Page, Section, Table};
@@ -74,6 +74,7 @@ fn value(metric: &Metric, bench: &Bench) -> Option<f64> {
     let latency = &bench.figures.latency_ns;
     match metric.key {
         "iops" => Some(bench.figures.iops),
+        "makespan_ns" => bench.makespan_ns.map(|ns| ns as f64),
         "commits_per_s" => bench.transactions.map(|transactions| transactions.commits_per_s),
         "latency_mean_ns" => Some(latency.mean),
         "latency_p50_ns" => Some(latency.p50 as f64),
@@ -99,6 +100,8 @@ fn results(document: &CompareDocument, labels: &[String]) -> Section {
     let mut section = Section::new("Before and after");
     section.table(before_after(document, labels));
     section.table(groups(document, labels));
+    let runs = compare_columns(document, labels);
+    section.table(cores::table(&runs));
     section.charts(METRICS.iter().map(|metric| metric_chart(document, labels, metric)));
     section
 }
@@ -148,6 +151,15 @@ fn short_verdict(comparison: &Comparison) -> String {
             format!("none detected{}", seen.unwrap_or_default())
         }
     }
+}
+
+/// The runs of each variant that count, under its label.
+fn compare_columns<'a>(
+    document: &'a CompareDocument,
+    labels: &[String],
+) -> Vec<(String, Vec<&'a BenchDocument>)> {
+    let variants = document.compare.variants.iter().zip(labels);
+    variants.map(|(variant, label)| (label.clone(), counted(document, variant))).collect()
 }
 
 /// Groups that several variants have: reads, writes, the steps of transactions.
