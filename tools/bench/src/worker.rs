@@ -292,7 +292,7 @@ impl<'a, S: Seat> Worker<'a, S> {
         if self.next_due.is_some_and(|due| due <= now) {
             self.ask_due(now);
         }
-        let Worker { clients, seats, asked, is_asked, next_due, .. } = self;
+        let Worker { clients, seats, lanes, asked, is_asked, next_due, .. } = self;
         let mut again = 0;
         for place in 0..asked.len() {
             let number = asked[place];
@@ -301,7 +301,9 @@ impl<'a, S: Seat> Worker<'a, S> {
                 client.stop();
             }
             if client.is_hungry() {
-                client.feed(seats, now);
+                while client.feed(seats, now) {
+                    lanes.iter_mut().for_each(|lane| lane.turn(now));
+                }
                 is_asked[number] = false;
                 *next_due = client.due.into_iter().chain(*next_due).min();
             } else {
