@@ -2,13 +2,18 @@
 //! device: I/Os a second and mean latency, round by round.
 //!
 //! What is alike: the file of jobs, the file or device (`filename`), direct I/O, io_uring, the
-//! depth, the ramp and the runtime. fio's latency is its `lat_ns`, from when it has made an I/O up
-//! until it has its answer, and weir's `latency_ns` is the same, from when an I/O was to begin. Of
-//! what each calls submission (fio's `slat_ns`, weir's `queue_wait_ns`) the other has no equal.
+//! depth, the ramp and the runtime; and no map of the places that have had their turn
+//! (`norandommap`): with one fio cuts mixed sizes where they would meet such a place.
 //!
-//! The file is written whole before, past the page cache. The loop device stands on the same file
-//! and is read once, so that it answers from the page cache throughout: a fast device beside a
-//! disk. Where there is no right to make one, or no fio, that half is left out and said so.
+//! fio's latency is its `lat_ns`, from when it has made an I/O up until it has its answer, and
+//! weir's `latency_ns` is the same, from when an I/O was to begin. Of what each calls submission
+//! (fio's `slat_ns`, weir's `queue_wait_ns`) the other has no equal; nor has weir's CPU time, which
+//! holds the kernel's workers of the ring: fio's is of its own thread.
+//!
+//! The file is written whole before, past the page cache. The loop device stands on the same file,
+//! which is read before each of its jobs, so that it answers from the page cache: a fast device
+//! beside a disk. Where there is no right to make one, or no fio, that part is left out and it says
+//! so.
 //!
 //! cargo bench -p weir-cli --bench fio [-- --rounds 7 --seconds 3 --mib 512 --on file|loop
 //!     --job NAME --folder DIR]
@@ -27,10 +32,10 @@ use weir_bio::{Buf, Prng};
 
 /// Name and options of each job; all else they have in common.
 const JOBS: &[(&str, &str)] = &[
-    ("random", "rw=randread\nbs=4k\niodepth=16\n"),
+    ("random", "rw=randread\nnorandommap\nbs=4k\niodepth=16\n"),
     ("sequential", "rw=read\nbs=64k\niodepth=4\n"),
-    ("mixed", "rw=randrw\nrwmixread=70\nbssplit=4k/70:64k/30\niodepth=8\n"),
-    ("paced-random", "rw=randread\nbs=4k\niodepth=16\nrate_iops=2000\n"),
+    ("mixed", "rw=randrw\nnorandommap\nrwmixread=70\nbssplit=4k/70:64k/30\niodepth=8\n"),
+    ("paced-random", "rw=randread\nnorandommap\nbs=4k\niodepth=16\nrate_iops=2000\n"),
     ("paced-sequential", "rw=write\nbs=16k\niodepth=4\nrate_iops=1000\n"),
 ];
 
@@ -71,6 +76,9 @@ fn main() {
     let mut apart = Vec::new();
     for (place, path) in &places {
         for (name, options) in JOBS.iter().filter(|(name, _)| wanted("--job", name)) {
+            if *place == "loop" {
+                bed.warm();
+            }
             let job = Job { bed: &bed, path, options, runtime_ms };
             let sides = job.compare(rounds);
             apart.extend(sides.tell(&format!("{name} on the {place}")));
@@ -106,6 +114,13 @@ impl Bed {
         file.sync_all().unwrap_or_else(|e| panic!("{}: {e}", bed.file.display()));
         bed
     }
+
+    /// Brings the whole file into the page cache: what goes past it drops its pages.
+    fn warm(&self) {
+        let mut piece = vec![0; 1 << 20];
+        let mut file = File::open(&self.file).expect("the file opens");
+        while file.read(&mut piece).expect("the file can be read") > 0 {}
+    }
 }
 
 impl Drop for Bed {
@@ -119,7 +134,7 @@ impl Drop for Bed {
 struct Loop(PathBuf);
 
 impl Loop {
-    /// On a file, whose pages are all in memory then.
+    /// On a file.
     fn of(file: &Path) -> Result<Loop, String> {
         let made = Command::new("losetup").args(["--find", "--show"]).arg(file).output();
         let made = made.map_err(|error| format!("losetup: {error}"))?;
@@ -127,9 +142,6 @@ impl Loop {
             return Err(String::from_utf8_lossy(&made.stderr).trim().to_owned());
         }
         let device = Loop(PathBuf::from(String::from_utf8_lossy(&made.stdout).trim()));
-        let mut pages = File::open(file).map_err(|error| error.to_string())?;
-        let mut piece = vec![0; 1 << 20];
-        while pages.read(&mut piece).map_err(|error| error.to_string())? > 0 {}
         Ok(device)
     }
 }
@@ -153,7 +165,6 @@ struct Job<'a> {
 struct Outcome {
     iops: f64,
     latency_us: f64,
-    cpu_ns: f64,
 }
 
 impl Job<'_> {
@@ -198,7 +209,6 @@ impl Job<'_> {
         Outcome {
             iops: number(&said["iops"]),
             latency_us: number(&said["latency_ns"]["mean"]) / 1000.0,
-            cpu_ns: number(&said["cpu"]["ns_per_io"]),
         }
     }
 
@@ -211,13 +221,7 @@ impl Job<'_> {
         let means = both(|way| number(&way["lat_ns"]["mean"]));
         let iops: f64 = both(|way| number(&way["iops"])).iter().sum();
         let spent: f64 = ios.iter().zip(means).map(|(ios, mean)| ios * mean).sum();
-        // Percent of one CPU over the time it measured.
-        let cpu = number(&job["usr_cpu"]) + number(&job["sys_cpu"]);
-        Outcome {
-            iops,
-            latency_us: spent / ios.iter().sum::<f64>() / 1000.0,
-            cpu_ns: cpu / 100.0 * 1e9 / iops,
-        }
+        Outcome { iops, latency_us: spent / ios.iter().sum::<f64>() / 1000.0 }
     }
 }
 
@@ -239,15 +243,13 @@ fn number(value: &Value) -> f64 {
 struct Side {
     iops: Figure,
     latency_us: Figure,
-    cpu_ns: Figure,
 }
 
 impl Side {
-    fn add(&mut self, Outcome { iops, latency_us, cpu_ns }: Outcome) {
+    fn add(&mut self, Outcome { iops, latency_us }: Outcome) {
         assert!(iops > 0.0, "something was done");
         self.iops.add(iops);
         self.latency_us.add(latency_us);
-        self.cpu_ns.add(cpu_ns);
     }
 }
 
@@ -264,7 +266,6 @@ impl Sides {
         println!("{name}");
         println!("    IOPS         weir {:.0}, fio {:.0}", weir.iops, fio.iops);
         println!("    mean us      weir {:.1}, fio {:.1}", weir.latency_us, fio.latency_us);
-        println!("    CPU ns/I/O   weir {:.0}, fio {:.0}", weir.cpu_ns, fio.cpu_ns);
         let iops = ("IOPS", weir.iops.over(&fio.iops));
         let latency = ("mean latency", weir.latency_us.over(&fio.latency_us));
         println!("    weir / fio   IOPS {:.3}, mean latency {:.3}", iops.1, latency.1);

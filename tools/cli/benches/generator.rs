@@ -1,6 +1,6 @@
-//! What it costs to make I/Os up: `weir bench` on an empty sink, which is its threads, its generator
-//! and its counting without a queue or a device; and whether what remains of `weir bench` on the
-//! null device without that is what `weir bench core` has without its own generator.
+//! What it costs to make I/Os up: `weir bench` on an empty sink, which is its threads, its
+//! generator and its counting without a queue or a device; and whether what remains of `weir bench`
+//! on the null device without that is what `weir bench core` has without its own generator.
 //!
 //! All are of one thread on one core, 4 KiB at random over 64 GiB, 70 % reads, no scheduler, and
 //! go in passes of `--depth` I/Os: the null device answers all of a pass at once. In turn, CPU time
