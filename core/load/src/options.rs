@@ -152,6 +152,17 @@ pub const OPTIONS: &[JobOption] = &[
         },
     )
     .flag("random-distribution"),
+    bare(
+        "norandommap",
+        "Accepted: no map is kept, random I/O may come to a place again",
+        |s, v| {
+            if !yes(v)? {
+                let note = "norandommap=0: no map is kept, random I/O may come to a place again";
+                s.notes.push(String::from(note));
+            }
+            Ok(())
+        },
+    ),
     option("randseed", "NUMBER", "Seed of everything random (default 1)", |s, v| {
         s.job.seed = whole(v, 0..=u64::MAX)?;
         Ok(())
@@ -359,6 +370,7 @@ mod tests {
             "rate_iops",
             "thinktime",
             "random_distribution",
+            "norandommap",
             "randseed",
             "prio",
             "prioclass",

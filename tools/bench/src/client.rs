@@ -1,11 +1,12 @@
 //! One workload at its devices: what it asks for becomes bios, what has ended is told and counted.
 
-use weir::{Bio, Buf, Completion, Data, Op, Submitter};
+use weir::{Bio, Buf, Completion, Data, Op};
 use weir_bio::{Nanos, SECTOR};
 use weir_load::oltp::Instance;
 use weir_load::{Ask, Event, Io, Stream, Workload};
 
 use crate::pace::Pace;
+use crate::seat::Seat;
 use crate::tally::{Tally, Took};
 
 /// What a client does.
@@ -27,6 +28,8 @@ pub(crate) struct Plan {
     pub(crate) uniform: bool,
     /// I/Os under way; 0 if the work alone knows.
     pub(crate) depth: u16,
+    /// Whether each I/O is handed over before the next is made.
+    pub(crate) apart: bool,
     /// How long it runs; `None`: until it has done.
     pub(crate) runtime_ns: Option<u64>,
     pub(crate) seed: u64,
@@ -129,6 +132,7 @@ pub(crate) struct Client {
     checks: bool,
     /// Its I/Os are due at times of their own.
     paced: bool,
+    apart: bool,
     depth: usize,
     pace: Option<Pace>,
     /// I/Os under way.
@@ -173,6 +177,7 @@ impl Client {
             fills,
             checks,
             paced,
+            apart: plan.apart,
             live: 0,
             held: None,
             begun: Vec::new(),
@@ -197,20 +202,25 @@ impl Client {
         }
     }
 
-    /// Asks until nothing more can be begun now, and sends that on.
+    /// Asks until nothing more can be begun now, and sends that on. True if it is to be called
+    /// again when the device has been turned: its I/Os go one by one.
     #[inline]
-    pub(crate) fn feed(&mut self, seats: &mut [Submitter], now: Nanos) {
+    pub(crate) fn feed(&mut self, seats: &mut [impl Seat], now: Nanos) -> bool {
         self.due = None;
+        let mut more = false;
         if let Some((seat, bio)) = self.held.take() {
             self.hand_in(seat, bio, seats, now);
         }
-        while !self.done && self.held.is_none() {
+        while !self.done && self.held.is_none() && !more {
             let ask = match &mut self.work {
                 Work::Stream(stream) => stream.ask(now),
                 Work::Oltp(instance) => instance.ask(now),
             };
             match ask {
-                Ask::Io(io) => self.begin(&io, seats, now),
+                Ask::Io(io) => {
+                    self.begin(&io, seats, now);
+                    more = self.apart;
+                }
                 Ask::Flush { context, token, .. } => {
                     let kind = self.flush_kind();
                     let (asked_at, accepted_at) = (now, now);
@@ -230,6 +240,7 @@ impl Client {
             }
         }
         self.touched.drain(..).for_each(|seat| seats[seat].flush_plug(now));
+        more
     }
 
     fn flush_kind(&self) -> u8 {
@@ -241,7 +252,7 @@ impl Client {
     }
 
     #[inline]
-    fn begin(&mut self, io: &Io, seats: &mut [Submitter], now: Nanos) {
+    fn begin(&mut self, io: &Io, seats: &mut [impl Seat], now: Nanos) {
         let data = if matches!(io.op, Op::Read | Op::Write) {
             let mut buf = self.pool.take(io.sectors as usize * SECTOR as usize, self.uniform);
             if self.fills && io.op == Op::Write {
@@ -279,13 +290,13 @@ impl Client {
     }
 
     #[inline]
-    fn submit(&mut self, seat: usize, bio: Bio, seats: &mut [Submitter], now: Nanos) {
+    fn submit(&mut self, seat: usize, bio: Bio, seats: &mut [impl Seat], now: Nanos) {
         self.live += 1;
         self.hand_in(seat, bio, seats, now);
     }
 
     #[inline]
-    fn hand_in(&mut self, seat: usize, bio: Bio, seats: &mut [Submitter], now: Nanos) {
+    fn hand_in(&mut self, seat: usize, bio: Bio, seats: &mut [impl Seat], now: Nanos) {
         if self.touched.last() != Some(&seat) {
             self.touched.push(seat);
         }

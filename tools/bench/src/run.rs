@@ -14,7 +14,7 @@ use weir_bio::{Nanos, SECTOR};
 use weir_live::EventWake;
 use weir_load::oltp::format::{BLOCK_BYTES, REDO_BYTES};
 use weir_load::oltp::{Instance, Profile};
-use weir_load::{Ground, Job, Range, Sizes, Stream};
+use weir_load::{Access, Ground, Job, Range, Sizes, Stream};
 
 use crate::client::{Failed, OLTP_KINDS, Plan, STREAM_KINDS, Work};
 use crate::cpu::{CpuTime, PerCpu};
@@ -273,7 +273,7 @@ fn check_verified(options: &Options<'_>) -> Result<(), String> {
     Ok(())
 }
 
-fn stream_plan(
+pub(crate) fn stream_plan(
     job: &Job,
     stream: Stream,
     (disk, row, clone): (usize, usize, u16),
@@ -294,6 +294,10 @@ fn stream_plan(
         buffers: [(bytes.max(1), count), (bytes.max(1), 0)],
         uniform,
         depth: if job.think_ns > 0 { 1 } else { job.depth },
+        // Neighbours that are handed over together become one request, end together and are made
+        // together again: a depth of four would be one of one. fio hands over each by itself
+        // (`iodepth_batch`, 1). What a page cache writes back does come in company.
+        apart: job.access == Access::Sequential && !job.background,
         runtime_ns,
         seed: job.seed_of(clone),
     }
@@ -316,6 +320,7 @@ fn oltp_plan(
         ],
         uniform: false,
         depth: 0,
+        apart: false,
         runtime_ns: of_run,
         seed: profile.seed,
     }
@@ -532,7 +537,7 @@ fn ran_for(ends: &[End], from: Nanos, cut_after: Option<Duration>) -> Option<Dur
 mod tests {
     use super::*;
     use weir::Target;
-    use weir_load::{Access, Amount, Direction, Verify};
+    use weir_load::{Amount, Direction, Verify};
 
     fn device(target: &str) -> Device {
         let target = Target::parse(target).expect("a target");
@@ -607,6 +612,27 @@ mod tests {
         // The next begins 5 ms after each, long before it ends.
         let least = row.total.buckets().next().expect("eight reads").0;
         assert!(row.ios == 8 && least >= 30_000_000, "{least} ns");
+    }
+
+    #[test]
+    fn sequential_ios_are_no_neighbours_of_one_pass_unless_nobody_waits_for_them() {
+        let job = |background| Job {
+            direction: Direction::Write,
+            depth: 8,
+            size: Some(Amount::Bytes(64 * 4096)),
+            background,
+            ..Job::default()
+        };
+        let merges = |background| {
+            let target = "null:1MiB,latency_us=1000,scheduler=none";
+            let measured = try_on(target, &[job(background)], None).expect("it runs");
+            let (before, after) = &measured.stats[0];
+            assert_eq!(measured.tally.all().ios, 64);
+            let of = |stats: &Stats| stats.directions.iter().map(|way| way.merges).sum::<u64>();
+            of(after) - of(before)
+        };
+        assert_eq!(merges(false), 0);
+        assert!(merges(true) > 0, "what is handed over together merges");
     }
 
     #[test]
