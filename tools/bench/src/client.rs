@@ -1,11 +1,12 @@
 //! One workload at its devices: what it asks for becomes bios, what has ended is told and counted.
 
-use weir::{Bio, Buf, Completion, Data, Op, Submitter};
+use weir::{Bio, Buf, Completion, Data, Op};
 use weir_bio::{Nanos, SECTOR};
 use weir_load::oltp::Instance;
 use weir_load::{Ask, Event, Io, Stream, Workload};
 
 use crate::pace::Pace;
+use crate::seat::Seat;
 use crate::tally::{Tally, Took};
 
 /// What a client does.
@@ -199,7 +200,7 @@ impl Client {
 
     /// Asks until nothing more can be begun now, and sends that on.
     #[inline]
-    pub(crate) fn feed(&mut self, seats: &mut [Submitter], now: Nanos) {
+    pub(crate) fn feed(&mut self, seats: &mut [impl Seat], now: Nanos) {
         self.due = None;
         if let Some((seat, bio)) = self.held.take() {
             self.hand_in(seat, bio, seats, now);
@@ -241,7 +242,7 @@ impl Client {
     }
 
     #[inline]
-    fn begin(&mut self, io: &Io, seats: &mut [Submitter], now: Nanos) {
+    fn begin(&mut self, io: &Io, seats: &mut [impl Seat], now: Nanos) {
         let data = if matches!(io.op, Op::Read | Op::Write) {
             let mut buf = self.pool.take(io.sectors as usize * SECTOR as usize, self.uniform);
             if self.fills && io.op == Op::Write {
@@ -279,13 +280,13 @@ impl Client {
     }
 
     #[inline]
-    fn submit(&mut self, seat: usize, bio: Bio, seats: &mut [Submitter], now: Nanos) {
+    fn submit(&mut self, seat: usize, bio: Bio, seats: &mut [impl Seat], now: Nanos) {
         self.live += 1;
         self.hand_in(seat, bio, seats, now);
     }
 
     #[inline]
-    fn hand_in(&mut self, seat: usize, bio: Bio, seats: &mut [Submitter], now: Nanos) {
+    fn hand_in(&mut self, seat: usize, bio: Bio, seats: &mut [impl Seat], now: Nanos) {
         if self.touched.last() != Some(&seat) {
             self.touched.push(seat);
         }

@@ -273,7 +273,7 @@ fn check_verified(options: &Options<'_>) -> Result<(), String> {
     Ok(())
 }
 
-fn stream_plan(
+pub(crate) fn stream_plan(
     job: &Job,
     stream: Stream,
     (disk, row, clone): (usize, usize, u16),

@@ -16,6 +16,7 @@ use weir_live::EventWake;
 
 use crate::client::{Client, Failed, Plan};
 use crate::cpu::process_time;
+use crate::seat::{Seat, Sink};
 use crate::tally::Tally;
 
 /// The time that is measured.
@@ -131,34 +132,18 @@ pub(crate) fn thread(
     let _ = news.send(News::Ready(ready));
     shared.start.wait();
     let window = *shared.window.get()?;
-    let mut worker = worker?;
-    worker.tally = Tally::new(shared.is_io.clone(), window.from);
-    for client in &mut worker.clients {
-        client.until = client.until.map(|runtime| window.from + runtime.0);
-    }
-    // One that reads back has no time limit any more.
-    let limits: Vec<_> = worker.clients.iter().map(|client| client.until).collect();
-    worker.run(window);
-    let ends = worker.clients.iter().zip(limits).map(|(client, limit)| {
-        let end = match (client.ended_by_work, limit) {
-            (true, limit) => End::Work(limit.map_or(client.last, |at| at.min(client.last))),
-            (false, Some(limit)) => End::Time(limit),
-            (false, None) => End::Cut,
-        };
-        (client.row, end)
-    });
-    let ends = ends.collect();
-    Some(Left { tally: worker.tally, ends })
+    Some(worker?.through(window))
 }
 
-struct Worker<'a> {
+/// Its clients hand in at seats of one kind: at those of devices, or at sinks.
+pub(crate) struct Worker<'a, S> {
     shared: &'a Shared<'a>,
     news: &'a Sender<News>,
     wake: &'a EventWake,
     bell: Arc<Bell>,
     lanes: Vec<Lane>,
     clients: Vec<Client>,
-    seats: Vec<Submitter>,
+    seats: Vec<S>,
     /// Whose each seat is.
     owners: Vec<usize>,
     tally: Tally,
@@ -177,33 +162,65 @@ struct Worker<'a> {
     measured: bool,
 }
 
-impl<'a> Worker<'a> {
+impl<'a> Worker<'a, Submitter> {
     fn new(
         shared: &'a Shared<'a>,
         index: usize,
         plans: Vec<Plan>,
         news: &'a Sender<News>,
-    ) -> Result<Worker<'a>, String> {
-        let wake = &shared.wakes[index];
-        let contexts: Vec<_> = plans.iter().map(Plan::contexts).collect();
-        let count: usize = contexts.iter().map(Vec::len).sum();
-        let bell = Bell::new(Box::new(SharedWake(Arc::clone(wake))), count.max(1));
+    ) -> Result<Worker<'a, Submitter>, String> {
+        let count: usize = plans.iter().map(|plan| plan.contexts().len()).sum();
+        let bell = bell(shared, index, count);
         let mut lanes = Vec::new();
         for device in &shared.devices {
             for lane in own_lanes(device, index, shared.threads) {
                 lanes.push(device.open_lane(lane, &bell).map_err(|e| e.to_string())?);
             }
         }
+        Worker::at((shared, index, news), plans, (bell, lanes), |bell, token, disk| {
+            let device = shared.devices[disk];
+            let own = own_lanes(device, index, shared.threads);
+            // Its own lanes in turn; if it has none, somebody else's.
+            let lane = if own.is_empty() { index } else { own[token % own.len()] };
+            device.submitter(bell, token, lane).map_err(|e| e.to_string())
+        })
+    }
+}
+
+impl<'a> Worker<'a, Sink> {
+    /// Thread `index` with clients that hand in nowhere.
+    pub(crate) fn without_devices(
+        shared: &'a Shared<'a>,
+        index: usize,
+        plans: Vec<Plan>,
+        news: &'a Sender<News>,
+    ) -> Result<Worker<'a, Sink>, String> {
+        let bell = bell(shared, index, plans.len());
+        Worker::at((shared, index, news), plans, (bell, Vec::new()), |bell, token, _| {
+            Ok(Sink::new(bell, token))
+        })
+    }
+}
+
+/// The bell of a thread.
+fn bell(shared: &Shared<'_>, index: usize, seats: usize) -> Arc<Bell> {
+    Bell::new(Box::new(SharedWake(Arc::clone(&shared.wakes[index]))), seats.max(1))
+}
+
+impl<'a, S: Seat> Worker<'a, S> {
+    /// With a seat for each context of each plan, as `open` makes them for a place on the bell and
+    /// a disk.
+    fn at(
+        (shared, index, news): (&'a Shared<'a>, usize, &'a Sender<News>),
+        plans: Vec<Plan>,
+        (bell, lanes): (Arc<Bell>, Vec<Lane>),
+        open: impl Fn(&Arc<Bell>, usize, usize) -> Result<S, String>,
+    ) -> Result<Worker<'a, S>, String> {
         let (mut seats, mut owners, mut clients) = (Vec::new(), Vec::new(), Vec::new());
-        for (number, (plan, contexts)) in plans.into_iter().zip(&contexts).enumerate() {
+        for (number, plan) in plans.into_iter().enumerate() {
             let first = seats.len();
-            for disk in contexts {
-                let device = shared.devices[*disk];
-                let own = own_lanes(device, index, shared.threads);
-                // Its own lanes in turn; if it has none, somebody else's.
-                let lane = if own.is_empty() { index } else { own[seats.len() % own.len()] };
-                let seat = device.submitter(&bell, seats.len(), lane);
-                seats.push(seat.map_err(|e| e.to_string())?);
+            for disk in plan.contexts() {
+                seats.push(open(&bell, seats.len(), disk)?);
                 owners.push(number);
             }
             let runtime = plan.runtime_ns.map(Nanos);
@@ -214,7 +231,7 @@ impl<'a> Worker<'a> {
         Ok(Worker {
             shared,
             news,
-            wake,
+            wake: &shared.wakes[index],
             bell,
             lanes,
             asked: (0..clients.len()).collect(),
@@ -230,6 +247,27 @@ impl<'a> Worker<'a> {
             edge: None,
             measured: false,
         })
+    }
+
+    /// Runs the clients through the window; what they leave behind.
+    pub(crate) fn through(mut self, window: Window) -> Left {
+        self.tally = Tally::new(self.shared.is_io.clone(), window.from);
+        for client in &mut self.clients {
+            client.until = client.until.map(|runtime| window.from + runtime.0);
+        }
+        // One that reads back has no time limit any more.
+        let limits: Vec<_> = self.clients.iter().map(|client| client.until).collect();
+        self.run(window);
+        let ends = self.clients.iter().zip(limits).map(|(client, limit)| {
+            let end = match (client.ended_by_work, limit) {
+                (true, limit) => End::Work(limit.map_or(client.last, |at| at.min(client.last))),
+                (false, Some(limit)) => End::Time(limit),
+                (false, None) => End::Cut,
+            };
+            (client.row, end)
+        });
+        let ends = ends.collect();
+        Left { tally: self.tally, ends }
     }
 
     fn run(&mut self, window: Window) {
