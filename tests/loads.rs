@@ -188,6 +188,8 @@ fn end_by(signal: Signal) {
     let running = start(&folder, &[&words[..], &more].concat());
     wait_for_writes(&image, 100);
     running.signal(signal);
+    // `timeout` sends it to the process and to its group.
+    running.signal(signal);
     let ended = running.end();
     let kept = partial(&folder, &ended, &["interrupted"]);
     let mut printed = parse(&ended.stdout);
