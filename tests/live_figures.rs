@@ -9,6 +9,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::os::fd::OwnedFd;
 use std::process::{Child, Stdio};
 use std::sync::mpsc::{Receiver, channel};
+use std::time::Instant;
 
 use daemon::client::Client;
 use daemon::program::run;
@@ -223,12 +224,14 @@ impl Screen {
     /// Waits until it shows this, behind what was waited for before.
     #[track_caller]
     fn wait_for(&mut self, words: &str) {
+        // A screen that goes on changing never keeps anybody waiting for its next bytes.
+        let until = Instant::now() + PATIENCE;
         loop {
             if let Some(at) = self.seen.find(words) {
                 self.seen.drain(..at + words.len());
                 return;
             }
-            let bytes = self.output.recv_timeout(PATIENCE);
+            let bytes = self.output.recv_timeout(until.saturating_duration_since(Instant::now()));
             let bytes = bytes.unwrap_or_else(|_| panic!("no {words:?} in {:?}", self.seen));
             self.seen.push_str(&String::from_utf8_lossy(&bytes));
         }

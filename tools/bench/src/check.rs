@@ -177,9 +177,8 @@ mod tests {
 
     #[test]
     fn the_last_run_counts_and_a_line_without_its_end_does_not() {
-        let text = format!(
-            "run 6 instance 0 data 0+8192 redo 1+1\ncommit 0 9 {BLOCKS}\n{HEAD}commit 0 1 {BLOCKS}\nco"
-        );
+        let earlier = format!("run 6 instance 0 data 0+8192 redo 1+1\ncommit 0 9 {BLOCKS}\n");
+        let text = format!("{earlier}{HEAD}commit 0 1 {BLOCKS}\nco");
         let instances = read_commits(&text).expect("a file of commits");
         assert_eq!(instances[&0].commits, BTreeMap::from([(1, [0; CHANGES])]));
         assert_eq!((instances[&0].run, instances[&0].redo.offset), (7, 8192));
@@ -195,15 +194,17 @@ mod tests {
 
     #[test]
     fn what_is_no_file_of_commits_is_refused_with_its_line() {
+        let behind = |line: &str| format!("{HEAD}{line}\n");
         for (text, part) in [
-            ("", "no run"),
-            ("commit 0 1\n", "line 1"),
-            ("run 7 instance 0 data 0+8192 redo 8192+4096\ncommit 0 x 0,0,0,0,0,0,0,0\n", "line 2"),
-            ("run 7 instance 0 data 0+8192 redo 8192+4096\ncommit 0 1 0,0\n", "line 2"),
-            ("run 7 instance 0 data 0+8192 redo 8192+4096\ncommit 0 1 0,0,0,1,0,0,0,0\n", "line 2"),
-            ("run 7 instance 0 data 0+8192 redo 8192+4096\ncommit 0 1\n", "line 2"),
+            (String::new(), "no run"),
+            (String::from("commit 0 1\n"), "line 1"),
+            (behind(&format!("commit 0 x {BLOCKS}")), "line 2"),
+            (behind("commit 0 1"), "line 2"),
+            (behind("commit 0 1 0,0"), "line 2"),
+            // Its data are one block.
+            (behind("commit 0 1 0,0,0,1,0,0,0,0"), "line 2"),
         ] {
-            assert!(read_commits(text).is_err_and(|why| why.contains(part)), "{text}");
+            assert!(read_commits(&text).is_err_and(|why| why.contains(part)), "{text}");
         }
     }
 }
