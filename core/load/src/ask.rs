@@ -108,13 +108,14 @@ pub trait Workload {
         false
     }
 
-    /// Looks at what a read brought, before it is told to have ended.
+    /// Looks at what a read brought, before it is told to have ended; how many blocks of it were
+    /// known and are what they should be.
     ///
     /// # Errors
     /// The block that is wrong.
-    fn check(&mut self, token: u16, bytes: &[u8]) -> Result<(), Fault> {
+    fn check(&mut self, token: u16, bytes: &[u8]) -> Result<u64, Fault> {
         let _ = (token, bytes);
-        Ok(())
+        Ok(0)
     }
 
     /// Hands over what has happened above single I/Os since it was last asked.

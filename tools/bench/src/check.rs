@@ -18,6 +18,8 @@ struct Acknowledged {
     run: u64,
     data: Range,
     redo: Range,
+    /// The target of the redo, where it is not that of the data.
+    redo_target: Option<String>,
     /// With the data blocks each changed.
     commits: BTreeMap<u64, [u64; CHANGES]>,
 }
@@ -53,6 +55,8 @@ pub fn check(target: &str, redo: Option<&str>, commits: &Path) -> Result<Checked
     let name = commits.display();
     let text = std::fs::read_to_string(commits).map_err(|e| unreadable(format!("{name}: {e}")))?;
     let instances = read_commits(&text).map_err(|why| unreadable(format!("{name}: {why}")))?;
+    let noted = instances.values().find_map(|instance| instance.redo_target.as_deref());
+    let redo = redo.or(noted);
     let open = |target: &str| Disk::open(target).map_err(|e| unreadable(e.to_string()));
     let data_disk = open(target)?;
     let mut names = vec![String::from(target)];
@@ -108,11 +112,17 @@ fn read_commits(text: &str) -> Result<BTreeMap<u16, Acknowledged>, String> {
     let mut instances: BTreeMap<u16, Acknowledged> = BTreeMap::new();
     let whole = text.rfind('\n').map_or("", |end| &text[..end]);
     for (line, text) in (1..).zip(whole.lines()) {
+        let (text, redo_target) = match text.split_once(" at ") {
+            Some((text, target)) => (text, Some(target)),
+            None => (text, None),
+        };
         let words: Vec<_> = text.split(' ').collect();
         let read = match words[..] {
             ["commit", instance, id, blocks] => read_commit(&mut instances, instance, id, blocks),
             ["run", run, "instance", instance, "data", data, "redo", redo] => {
-                read_instance(&mut instances, run, instance, [data, redo])
+                read_instance(&mut instances, run, instance, [data, redo]).map(|instance| {
+                    instance.redo_target = redo_target.map(String::from);
+                })
             }
             _ => None,
         };
@@ -139,12 +149,12 @@ fn read_commit(
     Some(())
 }
 
-fn read_instance(
-    instances: &mut BTreeMap<u16, Acknowledged>,
+fn read_instance<'a>(
+    instances: &'a mut BTreeMap<u16, Acknowledged>,
     run: &str,
     instance: &str,
     ranges: [&str; 2],
-) -> Option<()> {
+) -> Option<&'a mut Acknowledged> {
     let run = run.parse().ok()?;
     let range = |text: &str| {
         let (offset, bytes) = text.split_once('+')?;
@@ -153,9 +163,9 @@ fn read_instance(
     let [data, redo] = [range(ranges[0])?, range(ranges[1])?];
     // Another run overwrites what those before it left.
     instances.retain(|_, known| known.run == run);
-    let commits = BTreeMap::new();
-    instances.insert(instance.parse().ok()?, Acknowledged { run, data, redo, commits });
-    Some(())
+    let (instance, commits) = (instance.parse().ok()?, BTreeMap::new());
+    instances.insert(instance, Acknowledged { run, data, redo, redo_target: None, commits });
+    instances.get_mut(&instance)
 }
 
 #[cfg(test)]
@@ -172,6 +182,14 @@ mod tests {
         let instances = read_commits(&text).expect("a file of commits");
         assert_eq!(instances[&0].commits, BTreeMap::from([(1, [0; CHANGES])]));
         assert_eq!((instances[&0].run, instances[&0].redo.offset), (7, 8192));
+    }
+
+    #[test]
+    fn the_file_of_commits_says_where_a_log_of_its_own_is() {
+        let text = "run 7 instance 0 data 0+8192 redo 8192+4096 at file:a b,queues=1\n";
+        let instances = read_commits(text).expect("a file of commits");
+        assert_eq!(instances[&0].redo_target.as_deref(), Some("file:a b,queues=1"));
+        assert_eq!(read_commits(HEAD).expect("a file of commits")[&0].redo_target, None);
     }
 
     #[test]

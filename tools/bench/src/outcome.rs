@@ -49,6 +49,8 @@ pub struct About {
     pub job: Value,
     /// Seed of everything random.
     pub seed: u64,
+    /// Whether a job looks at what it reads.
+    pub verifies: bool,
 }
 
 /// The figures of one measurement, or of several one after the other, which are told as one; each
@@ -66,13 +68,15 @@ pub fn outcome(about: About, measured: &[(Option<String>, Measured)]) -> Bench {
         errors += part.tally.errors;
         groups.extend(groups_of(name.as_deref(), part));
     }
+    // By kind: any job may be called executions.
     let rate = |wanted: &str| {
-        groups.iter().find(|group| group.name == wanted).map(|group| group.figures.iops)
+        groups.iter().find(|group: &&Group| group.op == wanted).map(|group| group.figures.iops)
     };
-    let transactions = rate("executions").map(|executions_per_s| Transactions {
+    let transactions = rate("execution").map(|executions_per_s| Transactions {
         executions_per_s,
         commits_per_s: rate("commit").unwrap_or(0.0),
     });
+    let verified: u64 = measured.iter().map(|(_, part)| part.tally.verified).sum();
     let ns_per_io = (all.ios > 0).then(|| cpu.total().as_nanos() as f64 / all.ios as f64);
     let has_done =
         |part: &Measured| part.failure.is_none() && part.ends.iter().flatten().all(Option::is_some);
@@ -90,6 +94,7 @@ pub fn outcome(about: About, measured: &[(Option<String>, Measured)]) -> Bench {
         cpu: Cpu { user_s: cpu.user.as_secs_f64(), sys_s: cpu.system.as_secs_f64(), ns_per_io },
         groups,
         transactions,
+        verified_blocks: about.verifies.then_some(verified),
     }
 }
 
@@ -133,36 +138,42 @@ pub fn table(bench: &Bench, cores: &[Core]) -> String {
     let named = groups.iter().any(|group| group.name != groups[0].name);
     let name = |group: &Group| match named {
         true if group.name.ends_with(&group.op) => group.name.clone(),
+        true if group.op == "execution" => group.name.clone(),
         true => format!("{} {}", group.name, group.op),
         false => group.op.clone(),
     };
     let width = groups.iter().map(|group| name(group).chars().count()).max();
     let width = width.unwrap_or(0).max(8);
     let mut text = format!(
-        "{:width$} {:>10} {:>10} {:>10} {:>10} {:>10} {:>10} {:>10}\n",
-        "", "IOPS", "MiB/s", "mean us", "p50 us", "p99 us", "p99.9 us", "wait us"
+        "{:width$} {:>10} {:>10} {:>10} {:>10} {:>10} {:>10} {:>10} {:>10}\n",
+        "", "IOPS", "MiB/s", "mean us", "p50 us", "p99 us", "p99.9 us", "wait us", "device us"
     );
-    let row = |text: &mut String, name: &str, figures: &Figures| {
+    let row = |text: &mut String, name: &str, figures: &Figures, is_whole: bool| {
+        let part = |part: &LatencyNs| match is_whole {
+            true => String::from("-"),
+            false => format!("{:.1}", part.mean / 1000.0),
+        };
         let us = |ns: f64| ns / 1000.0;
         let latency = &figures.latency_ns;
         writeln!(
             text,
-            "{name:width$} {:>10.0} {:>10.1} {:>10.1} {:>10.1} {:>10.1} {:>10.1} {:>10.1}",
+            "{name:width$} {:>10.0} {:>10.1} {:>10.1} {:>10.1} {:>10.1} {:>10.1} {:>10} {:>10}",
             figures.iops,
             figures.bytes_per_s / (1 << 20) as f64,
             us(latency.mean),
             us(latency.p50 as f64),
             us(latency.p99 as f64),
             us(latency.p999 as f64),
-            us(figures.queue_wait_ns.mean),
+            part(&figures.queue_wait_ns),
+            part(&figures.device_ns),
         )
         .expect("a string takes text");
     };
     for group in groups {
-        row(&mut text, &name(group), &group.figures);
+        row(&mut text, &name(group), &group.figures, group.is_whole());
     }
     if groups.len() != 1 {
-        row(&mut text, "all", &bench.figures);
+        row(&mut text, "all", &bench.figures, false);
     }
     footer(bench, cores, &mut text).expect("a string takes text");
     text
@@ -175,6 +186,9 @@ fn footer(bench: &Bench, cores: &[Core], text: &mut String) -> std::fmt::Result 
             "{:.0} executions and {:.0} commits a second",
             transactions.executions_per_s, transactions.commits_per_s
         )?;
+    }
+    if let Some(blocks) = bench.verified_blocks {
+        writeln!(text, "{blocks} blocks were read and held what they should")?;
     }
     let Cpu { user_s, sys_s, ns_per_io } = bench.cpu;
     let per_io = ns_per_io.map_or(String::from("-"), |ns| format!("{ns:.0} ns"));

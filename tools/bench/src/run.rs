@@ -126,7 +126,7 @@ pub struct Progress {
 pub struct Group {
     /// Its name: the job's, or a kind of an instance's I/O.
     pub name: String,
-    /// `read`, `write`, `trim` or `flush`.
+    /// `read`, `write`, `trim` or `flush`; `execution` or `commit` of what is made of many I/Os.
     pub op: &'static str,
     /// Whether it is I/O, and so in the sum.
     pub is_io: bool,
@@ -227,7 +227,8 @@ fn plan(options: &Options<'_>) -> Result<(Vec<Plan>, Vec<Group>), String> {
             Load::Stream { job, disk } => {
                 let ground = ground(options.devices[*disk]);
                 for clone in 0..job.clones {
-                    let stream = Stream::new(job, ground, clone).map_err(|e| e.to_string())?;
+                    let stream = Stream::new(job, ground, clone);
+                    let stream = stream.map_err(|e| format!("job {}: {e}", job.name))?;
                     plans.push(stream_plan(job, stream, (*disk, row, clone), of_run));
                 }
             }
@@ -255,7 +256,11 @@ fn check_verified(options: &Options<'_>) -> Result<(), String> {
     let mut known: Vec<(&Job, usize, Range)> = Vec::new();
     for load in options.loads {
         let Load::Stream { job, disk } = load else { continue };
-        let range = job.range(ground(options.devices[*disk])).map_err(|e| e.to_string())?;
+        let range = job.range(ground(options.devices[*disk]));
+        let range = range.map_err(|e| {
+            let disk = options.names.get(*disk).map_or("its target", String::as_str);
+            format!("job {} on {disk}: {e}", job.name)
+        })?;
         for (other, place, taken) in &known {
             let apart = range.offset >= taken.offset + taken.bytes
                 || taken.offset >= range.offset + range.bytes;
@@ -492,7 +497,7 @@ fn sum_up(
     watched: Watched,
     left: &[Left],
 ) -> Measured {
-    let Watched { window, cpu: (used, ticks), per_cpu, stats, failure, .. } = watched;
+    let Watched { window, cpu: (used, ticks), per_cpu, stats, mut failure, .. } = watched;
     let is_io = groups.iter().map(|group| group.is_io).collect();
     let mut tally = Tally::new(is_io, window.from);
     left.iter().for_each(|left| tally.add(&left.tally));
@@ -506,6 +511,15 @@ fn sum_up(
         let kinds = load.kinds().len();
         groups[row..row + kinds].iter_mut().for_each(|group| group.ended_after = last);
         row += kinds;
+        if let Load::Stream { job, .. } = load
+            && of_load.iter().all(|end| matches!(end, End::Work(last) if *last <= window.from))
+            && !of_load.is_empty()
+        {
+            failure.get_or_insert_with(|| {
+                let name = &job.name;
+                format!("job {name} had moved all its size before the ramp was over")
+            });
+        }
         let done = of_load.iter().map(|end| match end {
             End::Work(last) => Some(Duration::from_nanos(last.since(window.from))),
             End::Time(_) | End::Cut => None,
@@ -538,6 +552,8 @@ mod tests {
     use super::*;
     use weir::Target;
     use weir_load::{Amount, Direction, Verify};
+
+    const LARGE: Sizes = Sizes::Fixed(1 << 20);
 
     fn device(target: &str) -> Device {
         let target = Target::parse(target).expect("a target");
@@ -642,6 +658,76 @@ mod tests {
         let took = measured.ends[0][0].expect("it had done");
         assert_eq!((ended_after(&measured, 0), measured.wall), (Some(took), took));
         assert!(took < Duration::from_secs(3600));
+    }
+
+    #[test]
+    fn a_job_that_ends_within_the_ramp_was_not_measured() {
+        let device = device("null:1MiB");
+        let job = Job { size: Some(Amount::Bytes(65536)), ..Job::default() };
+        let hour = Duration::from_secs(3600);
+        let measured = one(&job, &device, Duration::from_millis(20), hour).expect("it runs");
+        assert_eq!(measured.tally.all().ios, 0);
+        let why = measured.failure.expect("nothing was measured");
+        assert!(why.contains("before the ramp was over"), "{why}");
+    }
+
+    #[test]
+    fn what_a_full_queue_holds_up_is_late_from_when_it_was_due() {
+        let size = Some(Amount::Bytes(12 * 4096));
+        let job = Job { rate: [1000; 3], depth: 64, size, ..Job::default() };
+        let target = "null:1MiB,latency_us=20000,nr_requests=4,nomerges=2";
+        let measured = try_on(target, &[job], None).expect("it runs");
+        // Four at a time take 20 ms: the last was due after 11 ms, and ends after 60.
+        let row = measured.tally.row(0).expect("reads");
+        assert!(row.ios == 12 && row.total.max_ns() >= 47_000_000, "{} ns", row.total.max_ns());
+    }
+
+    #[test]
+    fn what_memory_answers_at_once_has_taken_device_time_on_either_path() {
+        for mode in ["sq", "mq"] {
+            let size = Some(Amount::Bytes(64 << 20));
+            let job = Job {
+                direction: Direction::Write,
+                sizes: [1, 1, 1].map(|_| LARGE),
+                size,
+                ..Job::default()
+            };
+            let target = format!("ram:64MiB,queue_mode={mode}");
+            let measured = try_on(&target, &[job], None).expect("it runs");
+            let row = measured.tally.row(1).expect("writes");
+            let [total, wait, device] =
+                [&row.total, &row.wait, &row.device].map(|times| times.quantile_ns(0.5));
+            let told = wait + device;
+            assert!(told > total / 2, "{mode}: {wait} + {device} of {total} ns");
+        }
+    }
+
+    #[test]
+    fn what_a_job_fills_its_blocks_with_is_no_time_of_the_device() {
+        let job = |verify| Job {
+            direction: Direction::Write,
+            depth: 16,
+            sizes: [1, 1, 1].map(|_| LARGE),
+            size: Some(Amount::Bytes(64 << 20)),
+            verify,
+            ..Job::default()
+        };
+        // Blocks that were dropped are found to be zeros when they are read back.
+        let measured = try_on("null:64MiB", &[job(Some(Verify::Crc32c))], None).expect("it runs");
+        let row = measured.tally.row(1).expect("writes");
+        let (told, wall) = (row.total.quantile_ns(0.5), measured.wall.as_nanos() as u64);
+        // Four batches were filled one after the other, and none of that is in an I/O.
+        assert!(row.ios == 64 && told < wall / 20, "{told} ns of {wall} ns");
+    }
+
+    #[test]
+    fn blocks_that_are_read_back_are_counted_apart() {
+        let job = Job { clones: 2, access: Access::Sequential, ..verifies("a", 0) };
+        let measured = try_on("ram:1MiB", &[job], None).expect("it runs");
+        assert_eq!((measured.tally.verified, measured.tally.faults), (128, 0));
+        assert_eq!(measured.tally.all().ios, 128);
+        let lost = try_on("null:1MiB", &[verifies("a", 0)], None).expect("it runs");
+        assert!(lost.tally.faults > 0 && lost.failure.is_some());
     }
 
     fn verifies(name: &str, offset: u64) -> Job {

@@ -132,7 +132,29 @@ pub(crate) fn thread(
     let _ = news.send(News::Ready(ready));
     shared.start.wait();
     let window = *shared.window.get()?;
+    let _gone = Gone { shared, news };
     Some(worker?.through(window))
+}
+
+/// Where a thread panics the others would wait for it, and nobody would hear why.
+struct Gone<'a> {
+    shared: &'a Shared<'a>,
+    news: &'a Sender<News>,
+}
+
+impl Drop for Gone<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let what = String::from("a bench thread panicked");
+            // The watcher may have gone with what it was told before.
+            let _ = self.news.send(News::Failed(Failed { what, disk: usize::MAX }));
+            let _ = self.news.send(News::Done);
+            self.shared.abandon.store(true, Ordering::Release);
+            let left = |busy: usize| busy.checked_sub(1);
+            let _ = self.shared.busy.fetch_update(Ordering::AcqRel, Ordering::Acquire, left);
+            self.shared.wake_all();
+        }
+    }
 }
 
 /// Its clients hand in at seats of one kind: at those of devices, or at sinks.
@@ -156,6 +178,9 @@ pub(crate) struct Worker<'a, S> {
     next_due: Option<Nanos>,
     told: String,
     told_failure: bool,
+    /// Whether lanes are turned with a time of their own: where feeding takes long, or where what
+    /// is handed in is carried out at once, that would not be in anybody's time.
+    turns_anew: bool,
     /// The next end of the measured time that it has not seen pass.
     edge: Option<Nanos>,
     /// Whether its clients have done all that is measured.
@@ -233,6 +258,9 @@ impl<'a, S: Seat> Worker<'a, S> {
             news,
             wake: &shared.wakes[index],
             bell,
+            turns_anew: !lanes.is_empty()
+                && (clients.iter().any(|client| client.fills)
+                    || shared.devices.iter().any(|device| device.config().mode == QueueMode::Sq)),
             lanes,
             asked: (0..clients.len()).collect(),
             is_asked: vec![true; clients.len()],
@@ -277,6 +305,9 @@ impl<'a, S: Seat> Worker<'a, S> {
         let mut now = Clock.now();
         loop {
             self.feed(now);
+            if self.turns_anew {
+                now = Clock.now();
+            }
             for lane in &mut self.lanes {
                 lane.turn(now);
             }

@@ -2,8 +2,8 @@
 //! histogram of its own.
 //!
 //! fio's buckets are 1 ns wide up to 128 ns and then 64 to each power of two, told by their middle
-//! (`clat_ns/bins` of `--output-format=json+`). weir's are 128 to each power of two, so that each of
-//! them lies in one of fio's. Both take as the percentile p of N latencies the ceil(p*N)th.
+//! (`clat_ns/bins` of `--output-format=json+`). weir's are 128 to each power of two, so that each
+//! of them lies in one of fio's. Both take as the percentile p of N latencies the ceil(p*N)th.
 
 #![forbid(unsafe_code)]
 

@@ -18,6 +18,7 @@ use weir::target::Backing;
 use weir_bench::compare::{Compared, Plan, Program, Switch, Variant, kernel};
 use weir_trace::document::{CompareDocument, Document, Point, SweepDocument};
 
+use crate::output::print_line;
 use crate::values::{RAMP_TIME, RUNTIME, time, whole};
 use crate::{Failure, report};
 use flags::{JobFlags, Sweep, VariantFlags};
@@ -104,8 +105,7 @@ impl Compare {
     pub(crate) fn run(&self) -> Result<(), Failure> {
         if let Some(state) = &self.put_back {
             let device = kernel::put_back_from(state)?;
-            println!("{device} is as it was");
-            return Ok(());
+            return print_line(&format!("{device} is as it was"));
         }
         let variants = self.variants()?;
         let points = self.points(&variants)?;
@@ -177,7 +177,7 @@ impl Compare {
         let started = done.first().map(|(_, document)| document.started_at.replace(':', ""));
         if !self.json {
             for (value, document) in &done {
-                output::print(self.sweep.as_ref().map(|sweep| (&sweep.name, value)), document);
+                output::print(self.sweep.as_ref().map(|sweep| (&sweep.name, value)), document)?;
             }
         }
         let document = self.document(done).ok_or("nothing was compared")?;
@@ -188,7 +188,7 @@ impl Compare {
         if self.json {
             output::print_json(&document)?;
         } else {
-            println!("every run: {}", saved.display());
+            print_line(&format!("every run: {}", saved.display()))?;
         }
         let drawn = self.draw(document);
         let ended = match stopped {
@@ -230,7 +230,7 @@ impl Compare {
         });
         report::write(&[document], Some(&page), words, table)?;
         if !self.json {
-            println!("report: {}", page.display());
+            print_line(&format!("report: {}", page.display()))?;
         }
         Ok(())
     }

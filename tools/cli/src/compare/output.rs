@@ -8,7 +8,7 @@ use serde_json::Value;
 use weir_bench::compare::{self, summary, table};
 use weir_trace::document::{Compare, CompareDocument, Document, Point};
 
-use crate::Failure;
+use crate::{Failure, output};
 
 /// A line on standard error that is written over.
 pub(super) struct Progress {
@@ -53,23 +53,26 @@ pub(super) fn differences(compare: &Compare) -> usize {
 }
 
 /// The tables of one comparison, for people.
-pub(super) fn print(swept: Option<(&String, &String)>, document: &CompareDocument) {
+pub(super) fn print(
+    swept: Option<(&String, &String)>,
+    document: &CompareDocument,
+) -> Result<(), Failure> {
     if let Some((name, value)) = swept {
-        println!("{name}={value}\n");
+        output::print(&format!("{name}={value}\n\n"))?;
     }
-    print!("{}", table::table(&document.compare));
-    print!("{}", table::voided(&document.runs));
+    output::print(&table::table(&document.compare))?;
+    output::print(&table::voided(&document.runs))?;
     let environment = &document.compare.environment;
-    println!(
-        "{} of {} runs voided; the host kept {:.1} % of the CPUs for others",
+    output::print(&format!(
+        "{} of {} runs voided; the host kept {:.1} % of the CPUs for others\n",
         environment.voided_rounds,
         document.runs.len(),
         environment.steal_pct
-    );
+    ))?;
     if let Some(why) = environment.other.get("failure").and_then(Value::as_str) {
-        println!("partial: {why}");
+        output::print(&format!("partial: {why}\n"))?;
     }
-    println!("{}\n", table::verdicts(&document.compare));
+    output::print(&format!("{}\n\n", table::verdicts(&document.compare)))
 }
 
 /// The document that `--json` promises: of a sweep, one for each value.
@@ -86,8 +89,7 @@ pub(super) fn print_json(document: &Document) -> Result<(), Failure> {
         }
         other @ (Document::Bench(_) | Document::Iostat(_)) => serde_json::to_string_pretty(other),
     };
-    println!("{}", text.map_err(|error| error.to_string())?);
-    Ok(())
+    output::print_line(&text.map_err(|error| error.to_string())?)
 }
 
 /// A sweep as `--json` prints it.
