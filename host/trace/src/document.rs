@@ -67,6 +67,8 @@ pub struct BenchDocument {
     pub partial: bool,
     /// What broke it off, and where.
     pub failure: Option<String>,
+    /// What a person should know of the figures, a sentence each.
+    pub notices: Vec<String>,
 }
 
 /// The kind of a [`BenchDocument`].
