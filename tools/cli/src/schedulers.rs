@@ -88,10 +88,11 @@ fn number(value: i128) -> Value {
 
 fn as_text(entry: &Entry) -> String {
     let mut text = format!(
-        "{} (queue_mode={}, counterpart {})\n",
+        "{} (queue_mode={}, counterpart {}, compat {})\n",
         entry.name,
         path_of(entry),
-        entry.counterpart
+        entry.counterpart,
+        entry.compat.join(" or ")
     );
     let head = ["tunable", "unit", "default", "range", "meaning"].map(String::from);
     let row = |row: &Tunable| {

@@ -1,5 +1,6 @@
 //! `weir top`: a screen of what a running daemon does.
 
+mod columns;
 mod sample;
 mod view;
 
@@ -47,8 +48,8 @@ const GLANCE: Duration = Duration::from_millis(100);
 /// The least time that is given to look for a key.
 const INSTANT: Duration = Duration::from_millis(1);
 
-/// Columns and lines of a frame that is printed.
-const FRAME: (u16, u16) = (110, 40);
+/// Columns of a frame that is printed.
+const PRINTED: u16 = 110;
 
 impl Top {
     pub(crate) fn run(&self) -> Result<(), Failure> {
@@ -81,10 +82,10 @@ impl Top {
         std::thread::sleep(self.interval);
         let mut view = self.view();
         view.update(Scene::between(&before, &self.sample()?));
-        let Ok(mut frame) = Terminal::new(TestBackend::new(FRAME.0, FRAME.1));
+        let Ok(mut frame) = Terminal::new(TestBackend::new(PRINTED, view.height()));
         let Ok(_) = frame.draw(|frame| view.draw(frame));
         let mut text = String::new();
-        for line in frame.backend().buffer().content().chunks(usize::from(FRAME.0)) {
+        for line in frame.backend().buffer().content().chunks(usize::from(PRINTED)) {
             let line: String = line.iter().map(|cell| cell.symbol()).collect();
             // A screen is filled with empty lines, and paper needs one at a time.
             if !(line.trim().is_empty() && text.ends_with("\n\n")) {
