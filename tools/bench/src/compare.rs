@@ -16,11 +16,12 @@ pub mod summary;
 pub mod table;
 pub mod variant;
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant, SystemTime};
 
 use serde_json::Value;
-use weir_trace::document::{BenchDocument, CompareDocument, CompareEnvironment};
+use weir_trace::document::{BenchDocument, Compare, CompareDocument, CompareEnvironment};
 
 use crate::document::{kernel, utc};
 
@@ -83,7 +84,12 @@ impl Plan<'_> {
 
     /// Makes the comparison. What was measured before it had to stop is kept and marked: the
     /// environment has `partial` and `failure` then.
+    ///
+    /// # Panics
+    /// Where two variants have one name: runs are told apart by that.
     pub fn run(&self, progress: &mut dyn FnMut(Progress<'_>)) -> Compared {
+        let names: BTreeSet<&str> = self.variants.iter().map(|v| v.name.as_str()).collect();
+        assert_eq!(names.len(), self.variants.len(), "each variant has a name of its own");
         let order = Order {
             variants: self.variants.iter().map(|variant| variant.name.clone()).collect(),
             rounds: self.rounds,
@@ -97,12 +103,16 @@ impl Plan<'_> {
             control: control::Host::new(self.patience()),
             progress,
             made: 0,
+            notices: BTreeMap::new(),
             took_s: self.program.takes().as_secs_f64(),
         };
         let taken = rounds::run(&order, &mut host);
         let described: Vec<(String, Value)> =
             self.variants.iter().map(|v| (v.name.clone(), v.options.clone())).collect();
-        let environment = environment(&taken);
+        let mut environment = environment(&taken, self.seed);
+        if !host.notices.is_empty() {
+            environment.other.insert(String::from(NOTICES), Value::from_iter(host.notices));
+        }
         let compare = summary::summary(&described, &taken.runs, environment);
         let first = taken.runs.first();
         let document = CompareDocument {
@@ -117,15 +127,37 @@ impl Plan<'_> {
     }
 }
 
-fn environment(taken: &rounds::Taken) -> CompareEnvironment {
-    let voided = taken.runs.iter().filter(|run| run.voided.is_some()).count();
+/// What runs of each variant said beside their figures, in the environment of a comparison.
+const NOTICES: &str = "notices";
+
+/// What runs said beside their figures, a sentence each, behind the variants of which it is true.
+#[must_use]
+pub fn notices(compare: &Compare) -> Vec<String> {
+    let mut told: Vec<(&str, Vec<&str>)> = Vec::new();
+    let all = compare.environment.other.get(NOTICES).and_then(Value::as_object);
+    for (variant, notices) in all.into_iter().flatten() {
+        for notice in notices.as_array().into_iter().flatten().filter_map(Value::as_str) {
+            match told.iter_mut().find(|(known, _)| *known == notice) {
+                Some((_, variants)) => variants.push(variant),
+                None => told.push((notice, vec![variant])),
+            }
+        }
+    }
+    told.iter().map(|(notice, variants)| format!("{}: {notice}", variants.join(", "))).collect()
+}
+
+fn environment(taken: &rounds::Taken, seed: u64) -> CompareEnvironment {
+    let voided = || taken.runs.iter().filter(|run| run.voided.is_some());
+    let rounds: BTreeSet<u32> = voided().map(|run| run.round).collect();
     let mut environment = CompareEnvironment {
         cpus: std::thread::available_parallelism().map_or(0, |cpus| cpus.get() as u32),
         kernel: kernel(),
         steal_pct: taken.steal_pct,
-        voided_rounds: voided as u64,
+        voided_rounds: rounds.len() as u64,
         ..CompareEnvironment::default()
     };
+    environment.other.insert(String::from("voided_runs"), Value::from(voided().count()));
+    environment.other.insert(String::from("seed"), Value::from(seed));
     if let Some(why) = &taken.stopped {
         environment.other.insert(String::from("partial"), Value::from(true));
         environment.other.insert(String::from("failure"), Value::from(why.as_str()));
@@ -139,6 +171,8 @@ struct Machine<'a> {
     control: control::Host,
     progress: &'a mut dyn FnMut(Progress<'_>),
     made: u32,
+    /// What the runs of each variant said, each thing once.
+    notices: BTreeMap<String, Vec<String>>,
     /// What the last run took, seconds, with everything around it.
     took_s: f64,
 }
@@ -162,7 +196,14 @@ impl Stage for Machine<'_> {
         if let (Some(switch), Some(scheduler)) = (self.plan.switch, kernel_scheduler) {
             switch.to(scheduler).map_err(|why| Stop::Failed { why, measured: None })?;
         }
-        let document = self.plan.program.run(target, seed, self.plan.stop)?;
+        let child::Ran { document, notices } =
+            self.plan.program.run(target, seed, self.plan.stop)?;
+        for notice in notices {
+            let told = self.notices.entry(name.clone()).or_default();
+            if !told.contains(&notice) {
+                told.push(notice);
+            }
+        }
         self.made += 1;
         self.took_s = began.elapsed().as_secs_f64();
         Ok(document)

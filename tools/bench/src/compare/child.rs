@@ -41,6 +41,15 @@ const ENDING: Duration = Duration::from_secs(5);
 /// How much of what a failed run said is passed on, bytes.
 const SAID_MOST: usize = 2000;
 
+/// A run that came to its end.
+#[derive(Debug)]
+pub struct Ran {
+    /// What it measured.
+    pub document: BenchDocument,
+    /// What it said beside that, a line each: what people should know of its target and its job.
+    pub notices: Vec<String>,
+}
+
 impl Program {
     /// What a run takes, as far as that is known before.
     #[must_use]
@@ -62,7 +71,8 @@ impl Program {
         for (flag, value) in [("--target", target)].into_iter().chain(runtime).chain(given) {
             words.extend([flag, value].map(String::from));
         }
-        words.extend(["--json", "--quiet"].map(String::from));
+        // It is not told to be quiet: into a file it says no more than what should be known.
+        words.push(String::from("--json"));
         words
     }
 
@@ -70,7 +80,7 @@ impl Program {
     ///
     /// # Errors
     /// That it was stopped, could not be started, failed (with its own words) or did not end.
-    pub fn run(&self, target: &str, seed: u64, stop: &OwnedFd) -> Result<BenchDocument, Stop> {
+    pub fn run(&self, target: &str, seed: u64, stop: &OwnedFd) -> Result<Ran, Stop> {
         let [output, errors, saved] =
             ["output", "errors", "saved.json"].map(|name| self.folder.join(name));
         // What an earlier run saved is not this one's.
@@ -100,15 +110,29 @@ impl Program {
             }
         };
         let measured = read(&saved);
-        if status.success() {
-            return measured.map_err(failed);
-        }
         let said = std::fs::read(&errors).unwrap_or_default();
         let said = String::from_utf8_lossy(&said);
-        let said = last_of(said.trim()).trim_start_matches("weir: ");
+        if status.success() {
+            let notices = notices(last_of(said.trim()));
+            return measured.map(|document| Ran { document, notices }).map_err(failed);
+        }
+        let said = failure(last_of(said.trim()));
         let why = if said.is_empty() { format!("it ended with {status}") } else { said.to_owned() };
         Err(Stop::Failed { why, measured: measured.ok().map(Box::new) })
     }
+}
+
+/// Why a run failed: the last that it said, behind what should be known of any run.
+fn failure(said: &str) -> &str {
+    let last = said.rsplit_once("\nweir: ").map_or(said, |(_, last)| last);
+    last.trim_start_matches("weir: ")
+}
+
+/// What was said, without who said it.
+fn notices(said: &str) -> Vec<String> {
+    let line =
+        |line: &str| String::from(line.trim_start_matches("weir: ").trim_start_matches("bench: "));
+    said.lines().filter(|line| !line.trim().is_empty()).map(line).collect()
 }
 
 /// The end of what was said.
@@ -188,7 +212,7 @@ mod tests {
         Program { path, job: vec![String::from("oltp")], runtime, ramp, folder }
     }
 
-    fn run(program: &Program, stop: UnixStream) -> Result<BenchDocument, Stop> {
+    fn run(program: &Program, stop: UnixStream) -> Result<Ran, Stop> {
         let outcome = program.run("ram:1M", 7, &stop.into());
         std::fs::remove_dir_all(&program.folder).expect("the folder goes");
         outcome
@@ -198,10 +222,10 @@ mod tests {
     fn a_run_is_told_its_job_its_target_its_window_and_its_seed() {
         let words = script("told", "").arguments("ram:1M", 7).join(" ");
         let expected = "bench oltp --target ram:1M --runtime 1500000us --ramp-time 250000us \
-                        --randseed 7 --json --quiet";
+                        --randseed 7 --json";
         assert_eq!(words, expected);
         let finite = Program { runtime: None, ramp: Duration::ZERO, ..script("told", "") };
-        let expected = "bench oltp --target ram:1M --ramp-time 0us --randseed 7 --json --quiet";
+        let expected = "bench oltp --target ram:1M --ramp-time 0us --randseed 7 --json";
         assert_eq!(finite.arguments("ram:1M", 7).join(" "), expected);
     }
 
@@ -209,9 +233,12 @@ mod tests {
     fn what_a_run_saved_is_read_and_what_a_failed_one_said_is_passed_on() {
         let (_held, stop) = UnixStream::pair().expect("sockets");
         let save = r#"while [ "$1" != --save ]; do shift; done
-            echo '{"kind":"bench","bench":{"ios":5}}' > "$2""#;
-        let document = run(&script("saved", save), stop.try_clone().expect("a socket"));
-        assert_eq!(document.expect("a document").bench.figures.ios, 5);
+            echo '{"kind":"bench","bench":{"ios":5}}' > "$2"
+            echo 'weir: bench: barriers are off' >&2; echo >&2; echo 'weir: x.fio:2: a note' >&2"#;
+        let ran = run(&script("saved", save), stop.try_clone().expect("a socket"));
+        let Ran { document, notices } = ran.expect("a document");
+        assert_eq!(document.bench.figures.ios, 5);
+        assert_eq!(notices, ["barriers are off", "x.fio:2: a note"]);
         let fails = format!("{save}\necho 'weir: size=9 is beyond the target' >&2; exit 2");
         let failed = run(&script("failed", &fails), stop.try_clone().expect("a socket"));
         let Err(Stop::Failed { why, measured }) = failed else { panic!("it failed") };
