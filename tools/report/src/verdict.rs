@@ -3,6 +3,7 @@
 
 use crate::numbers::{count, percent, ratio, time, words};
 use crate::page::{Tone, Verdict};
+use serde_json::Value;
 use weir_trace::document::{Compare, Comparison, Estimate, Variant};
 
 /// What a metric is to people.
@@ -131,13 +132,41 @@ pub(crate) fn verdicts(compare: &Compare) -> Vec<Verdict> {
         let values = value(&comparison.a).zip(value(&comparison.b));
         verdict(comparison, &label(&comparison.a), &label(&comparison.b), values)
     };
-    compare.comparisons.iter().map(sentence).collect()
+    compare.comparisons.iter().map(sentence).chain(notices(compare)).collect()
+}
+
+/// What runs said of their target and their job, as that no commit is durable there: a warning for
+/// each, with the variants it is true of.
+fn notices(compare: &Compare) -> Vec<Verdict> {
+    let mut told: Vec<(&str, Vec<&str>)> = Vec::new();
+    let all = compare.environment.other.get("notices").and_then(Value::as_object);
+    for (variant, notices) in all.into_iter().flatten() {
+        for notice in notices.as_array().into_iter().flatten().filter_map(Value::as_str) {
+            match told.iter_mut().find(|(known, _)| *known == notice) {
+                Some((_, variants)) => variants.push(variant),
+                None => told.push((notice, vec![variant])),
+            }
+        }
+    }
+    let warning = |(notice, variants): (&str, Vec<&str>)| {
+        let text = format!("{}: {notice}.", variants.join(", "));
+        Verdict { tone: Tone::Warning, text }
+    };
+    told.into_iter().map(warning).collect()
 }
 
 /// Whether a comparison names a difference.
 pub(crate) fn is_difference(comparison: &Comparison) -> bool {
     let verdict = &comparison.verdict;
     comparison.ratio.is_some() && (verdict.contains("faster") || verdict.contains("slower"))
+}
+
+/// Ratios beyond it are not told to a thousandth.
+const MOST: f64 = 1000.0;
+
+/// The least difference that would have been seen.
+fn visible(effect: f64) -> String {
+    if effect <= 10.0 { percent(effect) } else { String::from("more than 1000 %") }
 }
 
 /// The interval that decides, and how wide it is in words.
@@ -147,7 +176,9 @@ fn interval(comparison: &Comparison) -> String {
         (None, Some(interval)) => ("95 %", interval),
         (None, None) => return String::from("no interval: too few rounds"),
     };
-    format!("{width} interval {} to {}", ratio(low), ratio(high))
+    // Beyond that its digits say nothing.
+    let end = |end: f64| if end < MOST { ratio(end) } else { format!("more than {MOST}") };
+    format!("{width} interval {} to {}", end(low), end(high))
 }
 
 fn verdict(comparison: &Comparison, a: &str, b: &str, values: Option<(f64, f64)>) -> Verdict {
@@ -159,14 +190,18 @@ fn verdict(comparison: &Comparison, a: &str, b: &str, values: Option<(f64, f64)>
     };
     let figures = format!("[ratio {}, {}]", ratio(quotient), interval(comparison));
     if !is_difference(comparison) {
+        let is_decided = comparison.ci99.or(comparison.ci95).is_some();
         let verdict = match comparison.verdict.as_str() {
-            "" => "no verdict",
+            "" if is_decided => "no verdict",
+            // Whoever compared may have said so of a single round, which decides nothing.
+            "" | SAME if !is_decided => "not compared",
             verdict => verdict,
         };
         let seen = comparison.min_detectable_effect.filter(|effect| effect.is_finite());
-        let seen = seen.map(|effect| format!("; {} would have been seen", percent(effect)));
+        let seen = seen.map(|effect| format!("; {} would have been seen", visible(effect)));
         let text = format!("{name}, {a} and {b}: {verdict}{} {figures}.", seen.unwrap_or_default());
-        return Verdict { tone: Tone::Same, text };
+        let tone = if is_decided { Tone::Same } else { Tone::Plain };
+        return Verdict { tone, text };
     }
     let more = quotient >= 1.0;
     let better = metric
@@ -191,9 +226,13 @@ fn verdict(comparison: &Comparison, a: &str, b: &str, values: Option<(f64, f64)>
     Verdict { tone, text: format!("{change}{} {figures}.", values.unwrap_or_default()) }
 }
 
+/// The words of a comparison that has no ratio.
 fn undecided(verdict: &str) -> &str {
-    if verdict.is_empty() { "not compared" } else { verdict }
+    if verdict.is_empty() || verdict == SAME { "not compared" } else { verdict }
 }
+
+/// The verdict where nothing can be told apart.
+const SAME: &str = "no detectable difference";
 
 #[cfg(test)]
 mod tests {
@@ -263,6 +302,42 @@ mod tests {
         compare.comparisons[0] =
             Comparison { a: "x".into(), ratio: Some(2.0), ..Default::default() };
         assert!(verdicts(&compare)[0].text.contains("too few rounds"));
+    }
+
+    #[test]
+    fn a_single_round_is_no_verdict_whatever_its_document_says() {
+        let mut compare = compared("iops", 4.229, "no detectable difference");
+        (compare.comparisons[0].ci95, compare.comparisons[0].ci99) = (None, None);
+        let found = &verdicts(&compare)[0];
+        assert_eq!(found.tone, Tone::Plain);
+        assert!(found.text.contains("mq: not compared") && !found.text.contains("no detectable"));
+        compare.comparisons[0].ratio = None;
+        assert_eq!(verdicts(&compare)[0].text, "IOPS of sq and mq: not compared");
+        compare.comparisons[0].verdict = "not compared: too few rounds count (0 of 1)".into();
+        let text = "IOPS of sq and mq: not compared: too few rounds count (0 of 1)";
+        assert_eq!(verdicts(&compare)[0].text, text);
+    }
+
+    #[test]
+    fn what_is_larger_than_everything_is_not_told_to_a_digit() {
+        let mut compare = compared("iops", 1.658, "no detectable difference");
+        compare.comparisons[0].ci99 = Some([0.0, 1.6e28]);
+        compare.comparisons[0].min_detectable_effect = Some(3.9e34);
+        let text = &verdicts(&compare)[0].text;
+        assert!(text.contains("; more than 1000 % would have been seen"), "{text}");
+        assert!(text.contains("interval 0.000 to more than 1000]"), "{text}");
+    }
+
+    #[test]
+    fn what_runs_said_of_durability_is_a_warning_for_the_variants_it_is_true_of() {
+        let mut compare = compared("iops", 1.2, "b is faster");
+        let off = "barriers are off: durability disabled";
+        let said = json!({"a": [off], "b": [off, "x.fio:2: a note"]});
+        compare.environment.other.insert("notices".into(), said);
+        let told: Vec<_> = verdicts(&compare).into_iter().skip(1).collect();
+        let texts: Vec<_> = told.iter().map(|told| told.text.as_str()).collect();
+        assert_eq!(texts, [format!("a, b: {off}."), String::from("b: x.fio:2: a note.")]);
+        assert!(told.iter().all(|told| told.tone == Tone::Warning));
     }
 
     #[test]
