@@ -16,6 +16,7 @@ pub mod summary;
 pub mod table;
 pub mod variant;
 
+use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -83,7 +84,12 @@ impl Plan<'_> {
 
     /// Makes the comparison. What was measured before it had to stop is kept and marked: the
     /// environment has `partial` and `failure` then.
+    ///
+    /// # Panics
+    /// Where two variants have one name: runs are told apart by that.
     pub fn run(&self, progress: &mut dyn FnMut(Progress<'_>)) -> Compared {
+        let names: BTreeSet<&str> = self.variants.iter().map(|v| v.name.as_str()).collect();
+        assert_eq!(names.len(), self.variants.len(), "each variant has a name of its own");
         let order = Order {
             variants: self.variants.iter().map(|variant| variant.name.clone()).collect(),
             rounds: self.rounds,
@@ -102,7 +108,7 @@ impl Plan<'_> {
         let taken = rounds::run(&order, &mut host);
         let described: Vec<(String, Value)> =
             self.variants.iter().map(|v| (v.name.clone(), v.options.clone())).collect();
-        let environment = environment(&taken);
+        let environment = environment(&taken, self.seed);
         let compare = summary::summary(&described, &taken.runs, environment);
         let first = taken.runs.first();
         let document = CompareDocument {
@@ -117,15 +123,38 @@ impl Plan<'_> {
     }
 }
 
-fn environment(taken: &rounds::Taken) -> CompareEnvironment {
-    let voided = taken.runs.iter().filter(|run| run.voided.is_some()).count();
+/// What runs said beside their figures, a sentence each, behind the variants of which it is true.
+#[must_use]
+pub fn notices(document: &CompareDocument) -> Vec<String> {
+    let mut told: Vec<(&str, Vec<&str>)> = Vec::new();
+    for run in &document.runs {
+        let variant = run.variant.as_str();
+        for notice in &run.document.notices {
+            match told.iter_mut().find(|(known, _)| known == notice) {
+                Some((_, variants)) if variants.contains(&variant) => {}
+                Some((_, variants)) => variants.push(variant),
+                None => told.push((notice, vec![variant])),
+            }
+        }
+    }
+    for (_, variants) in &mut told {
+        variants.sort_unstable();
+    }
+    told.iter().map(|(notice, variants)| format!("{}: {notice}", variants.join(", "))).collect()
+}
+
+fn environment(taken: &rounds::Taken, seed: u64) -> CompareEnvironment {
+    let voided = || taken.runs.iter().filter(|run| run.voided.is_some());
+    let rounds: BTreeSet<u32> = voided().map(|run| run.round).collect();
     let mut environment = CompareEnvironment {
         cpus: std::thread::available_parallelism().map_or(0, |cpus| cpus.get() as u32),
         kernel: kernel(),
         steal_pct: taken.steal_pct,
-        voided_rounds: voided as u64,
+        voided_rounds: rounds.len() as u64,
         ..CompareEnvironment::default()
     };
+    environment.other.insert(String::from("voided_runs"), Value::from(voided().count()));
+    environment.other.insert(String::from("seed"), Value::from(seed));
     if let Some(why) = &taken.stopped {
         environment.other.insert(String::from("partial"), Value::from(true));
         environment.other.insert(String::from("failure"), Value::from(why.as_str()));

@@ -120,7 +120,7 @@ fn one(depth: u16, seed: u64, runtime: Duration) -> [Way; 3] {
     assert_eq!(null.failure, None);
     let ios = null.tally.all().ios as f64;
     let null =
-        Way { ns: null.cpu_total.as_nanos() as f64 / ios, other: ios / null.wall.as_secs_f64() };
+        Way { ns: null.cpu.total().as_nanos() as f64 / ios, other: ios / null.wall.as_secs_f64() };
     let options = core::Options {
         scheduler: Some(String::from("none")),
         depth,

@@ -182,6 +182,12 @@ pub(crate) fn short(comparison: &Comparison, b: &str) -> String {
     format!("none detected{}", seen.unwrap_or_default())
 }
 
+/// What is said of a comparison that decided nothing: why, if whoever compared knows.
+fn undecided(comparison: &Comparison) -> &str {
+    let verdict = comparison.verdict.as_str();
+    if verdict.starts_with("not compared") { verdict } else { "not compared" }
+}
+
 /// The interval that decides, and how wide it is in words.
 fn interval(comparison: &Comparison) -> String {
     let (width, [low, high]) = match (comparison.ci99, comparison.ci95) {
@@ -196,12 +202,12 @@ fn verdict(comparison: &Comparison, a: &str, b: &str, values: Option<(f64, f64)>
     let metric = Metric::of(&comparison.metric);
     let name = metric.map_or(comparison.metric.as_str(), |metric| metric.name);
     let Some(quotient) = comparison.ratio else {
-        let text = format!("{name} of {a} and {b}: not compared.");
+        let text = format!("{name} of {a} and {b}: {}.", undecided(comparison));
         return Verdict { tone: Tone::Plain, text };
     };
     let figures = format!("[ratio {}, {}]", ratio(quotient), interval(comparison));
     if !is_decided(comparison) {
-        let text = format!("{name} of {a} and {b}: not compared {figures}.");
+        let text = format!("{name} of {a} and {b}: {} {figures}.", undecided(comparison));
         return Verdict { tone: Tone::Plain, text };
     }
     if !is_difference(comparison) {
@@ -311,6 +317,9 @@ mod tests {
             assert!(found[0].text.starts_with("IOPS of sq and mq: not compared ["), "{found:?}");
             assert_eq!(short(&compare.comparisons[0], "mq"), "not compared");
         }
+        compare.comparisons[0].verdict = "not compared: too few rounds count (1 of 9)".into();
+        let found = verdicts(&compare);
+        assert!(found[0].text.contains("not compared: too few rounds count (1 of 9)"), "{found:?}");
     }
 
     #[test]

@@ -62,7 +62,8 @@ impl Program {
         for (flag, value) in [("--target", target)].into_iter().chain(runtime).chain(given) {
             words.extend([flag, value].map(String::from));
         }
-        words.extend(["--json", "--quiet"].map(String::from));
+        // It is not told to be quiet: into a file it says no more than what should be known.
+        words.push(String::from("--json"));
         words
     }
 
@@ -100,15 +101,21 @@ impl Program {
             }
         };
         let measured = read(&saved);
+        let said = std::fs::read(&errors).unwrap_or_default();
+        let said = String::from_utf8_lossy(&said);
         if status.success() {
             return measured.map_err(failed);
         }
-        let said = std::fs::read(&errors).unwrap_or_default();
-        let said = String::from_utf8_lossy(&said);
-        let said = last_of(said.trim()).trim_start_matches("weir: ");
+        let said = failure(last_of(said.trim()));
         let why = if said.is_empty() { format!("it ended with {status}") } else { said.to_owned() };
         Err(Stop::Failed { why, measured: measured.ok().map(Box::new) })
     }
+}
+
+/// Why a run failed: the last that it said, behind what should be known of any run.
+fn failure(said: &str) -> &str {
+    let last = said.rsplit_once("\nweir: ").map_or(said, |(_, last)| last);
+    last.trim_start_matches("weir: ")
 }
 
 /// The end of what was said.
@@ -198,10 +205,10 @@ mod tests {
     fn a_run_is_told_its_job_its_target_its_window_and_its_seed() {
         let words = script("told", "").arguments("ram:1M", 7).join(" ");
         let expected = "bench oltp --target ram:1M --runtime 1500000us --ramp-time 250000us \
-                        --randseed 7 --json --quiet";
+                        --randseed 7 --json";
         assert_eq!(words, expected);
         let finite = Program { runtime: None, ramp: Duration::ZERO, ..script("told", "") };
-        let expected = "bench oltp --target ram:1M --ramp-time 0us --randseed 7 --json --quiet";
+        let expected = "bench oltp --target ram:1M --ramp-time 0us --randseed 7 --json";
         assert_eq!(finite.arguments("ram:1M", 7).join(" "), expected);
     }
 
@@ -209,9 +216,10 @@ mod tests {
     fn what_a_run_saved_is_read_and_what_a_failed_one_said_is_passed_on() {
         let (_held, stop) = UnixStream::pair().expect("sockets");
         let save = r#"while [ "$1" != --save ]; do shift; done
-            echo '{"kind":"bench","bench":{"ios":5}}' > "$2""#;
-        let document = run(&script("saved", save), stop.try_clone().expect("a socket"));
-        assert_eq!(document.expect("a document").bench.figures.ios, 5);
+            echo '{"kind":"bench","bench":{"ios":5}}' > "$2"
+            echo 'weir: bench: barriers are off' >&2"#;
+        let ran = run(&script("saved", save), stop.try_clone().expect("a socket"));
+        assert_eq!(ran.expect("a document").bench.figures.ios, 5);
         let fails = format!("{save}\necho 'weir: size=9 is beyond the target' >&2; exit 2");
         let failed = run(&script("failed", &fails), stop.try_clone().expect("a socket"));
         let Err(Stop::Failed { why, measured }) = failed else { panic!("it failed") };

@@ -16,6 +16,10 @@ pub(super) struct Metric {
     more_is_faster: bool,
     /// Its value in a run.
     of: fn(&BenchDocument) -> Option<f64>,
+    /// What a run without any of it did not do; none where nothing of it is no result.
+    undone: Option<&'static str>,
+    /// Whether it comes out of a histogram, which knows it to within a bucket.
+    is_bucket: bool,
 }
 
 pub(super) const METRICS: &[Metric] = &[
@@ -24,42 +28,56 @@ pub(super) const METRICS: &[Metric] = &[
         title: "I/Os a second",
         more_is_faster: true,
         of: |run| Some(run.bench.figures.iops),
+        undone: Some("I/O"),
+        is_bucket: false,
     },
     Metric {
         name: "latency_mean_ns",
         title: "latency, mean",
         more_is_faster: false,
         of: |run| Some(run.bench.figures.latency_ns.mean),
+        undone: None,
+        is_bucket: false,
     },
     Metric {
         name: "latency_p50_ns",
         title: "latency, p50",
         more_is_faster: false,
         of: |run| Some(run.bench.figures.latency_ns.p50 as f64),
+        undone: None,
+        is_bucket: true,
     },
     Metric {
         name: "latency_p99_ns",
         title: "latency, p99",
         more_is_faster: false,
         of: |run| Some(run.bench.figures.latency_ns.p99 as f64),
+        undone: None,
+        is_bucket: true,
     },
     Metric {
         name: "cpu_ns_per_io",
         title: "CPU per I/O",
         more_is_faster: false,
         of: |run| run.bench.cpu.ns_per_io,
+        undone: None,
+        is_bucket: false,
     },
     Metric {
         name: "commits_per_s",
         title: "commits a second",
         more_is_faster: true,
         of: |run| Some(run.bench.transactions?.commits_per_s),
+        undone: Some("commit"),
+        is_bucket: false,
     },
     Metric {
         name: MAKESPAN,
         title: "time to finish",
         more_is_faster: false,
         of: |run| Some(run.bench.makespan_ns? as f64),
+        undone: None,
+        is_bucket: false,
     },
 ];
 
@@ -120,6 +138,16 @@ fn whole_rounds(metric: &Metric, names: &[&str], runs: &[Run]) -> Vec<u32> {
     (1..=last).filter(|round| known.iter().all(|name| has(name, *round))).collect()
 }
 
+/// How far a value of this size may be off for having been read from a histogram, as a part of it:
+/// the width of its bucket. Two digits are kept, in 128 buckets or more for each power of two.
+fn bucket(value: f64) -> f64 {
+    let scale = (value.max(1.0).log2().floor() as i32 - BUCKETS_LOG2).max(0);
+    2_f64.powi(scale) / value
+}
+
+/// Between 128 and 256 buckets for each power of two, as many as two digits take.
+const BUCKETS_LOG2: i32 = 7;
+
 fn variant(name: &str, options: &serde_json::Value, names: &[&str], runs: &[Run]) -> Variant {
     let own: Vec<&Run> = runs.iter().filter(|run| run.variant == name && counts(run)).collect();
     let estimate = |metric: &str| {
@@ -131,8 +159,14 @@ fn variant(name: &str, options: &serde_json::Value, names: &[&str], runs: &[Run]
             // One that ended before any round was whole has means all the same, and no verdict.
             values = own.iter().filter_map(|run| value(metric, run)).collect();
         }
-        let some = !values.is_empty();
-        some.then(|| Estimate { mean: mean(&values), ci95: student(&values, SHOWN), ci99: None })
+        if values.is_empty() {
+            return None;
+        }
+        let mean = mean(&values);
+        // Half a bucket to each side: the mean is known no better than the values.
+        let half = if metric.is_bucket { bucket(mean) * mean / 2.0 } else { 0.0 };
+        let ci95 = student(&values, SHOWN).map(|[low, high]| [low - half, high + half]);
+        Some(Estimate { mean, ci95: ci95.filter(is_finite), ci99: None })
     };
     let known = |metric| estimate(metric).unwrap_or_default();
     Variant {
@@ -149,45 +183,128 @@ fn variant(name: &str, options: &serde_json::Value, names: &[&str], runs: &[Run]
     }
 }
 
-/// The logarithm of b over a in each whole round; `None` if nobody has the metric.
+/// What two variants have of a metric in the rounds that count for both.
+struct Paired {
+    /// The logarithm of b over a in each.
+    logs: Vec<f64>,
+    /// How far all of them may be off to either side, for what they were read from.
+    margin: f64,
+}
+
+impl Paired {
+    fn of(metric: &Metric, [a, b]: [&str; 2], names: &[&str], runs: &[Run]) -> Paired {
+        let of = |name: &str, round: u32| of_round(metric, name, round, runs);
+        let whole = whole_rounds(metric, names, runs).into_iter();
+        let values: Vec<(f64, f64)> =
+            whole.filter_map(|round| Some((of(a, round)?, of(b, round)?))).collect();
+        let logs = values.iter().map(|(a, b)| (b / a).ln()).collect();
+        // Half a bucket for each of the two, of the wider: so a jump by one is no difference.
+        let width = |(a, b): &(f64, f64)| {
+            let bucket = (bucket(*a) * a).max(bucket(*b) * b);
+            (bucket / a + bucket / b) / 2.0
+        };
+        let widths: Vec<f64> = values.iter().map(width).collect();
+        let known = !metric.is_bucket || widths.is_empty();
+        Paired { logs, margin: if known { 0.0 } else { mean(&widths) } }
+    }
+
+    /// The interval of the ratio; none from so few rounds that it would say nothing.
+    fn interval(&self, level: f64) -> Option<[f64; 2]> {
+        let enough = self.logs.len() >= PAIRS_LEAST;
+        let [low, high] = paired(&self.logs, level).filter(|_| enough)?;
+        Some([(low - self.margin).exp(), (high + self.margin).exp()]).filter(is_finite)
+    }
+}
+
+/// From two rounds Student's 99 % interval is 64 standard errors wide to each side.
+const PAIRS_LEAST: usize = 3;
+
+fn is_finite(interval: &[f64; 2]) -> bool {
+    interval.iter().all(|end| end.is_finite())
+}
+
+/// Why a metric of two variants has no verdict although rounds count: one of them did nothing in
+/// some, and the others would be its best alone.
+fn undone(metric: &Metric, pair: [&str; 2], runs: &[Run]) -> Option<String> {
+    let metrics = [&METRICS[0], metric];
+    let what = metrics.iter().filter_map(|metric| Some((metric.of, metric.undone?)));
+    what.flat_map(|(of, what)| pair.map(|name| (of, what, name))).find_map(|(of, what, name)| {
+        let own = || runs.iter().filter(|run| run.variant == name && counts(run));
+        let none = own().filter(|run| of(&run.document) == Some(0.0)).count();
+        (none > 0).then(|| format!("{name} did no {what} in {none} of {} rounds", own().count()))
+    })
+}
+
+/// What is said of one metric of two variants; `None` if nobody has it.
 fn compare(metric: &Metric, [a, b]: [&str; 2], names: &[&str], runs: &[Run]) -> Option<Comparison> {
     if !runs.iter().any(|run| (metric.of)(&run.document).is_some()) {
         return None;
     }
-    let of = |name: &str, round: u32| of_round(metric, name, round, runs);
-    let whole = whole_rounds(metric, names, runs).into_iter();
-    let logs: Vec<f64> =
-        whole.filter_map(|round| Some((of(b, round)? / of(a, round)?).ln())).collect();
-    let ratio = |log: f64| log.exp();
-    let deciding = paired(&logs, VERDICT);
-    let verdict = match deciding {
-        Some([low, _]) if low > 0.0 => Some(metric.more_is_faster),
-        Some([_, high]) if high < 0.0 => Some(!metric.more_is_faster),
-        _ => None,
-    };
-    Some(Comparison {
+    let mut found = Comparison {
         a: String::from(a),
         b: String::from(b),
         metric: String::from(metric.name),
-        ratio: (!logs.is_empty()).then(|| ratio(mean(&logs))),
-        ci95: paired(&logs, SHOWN).map(|ends| ends.map(ratio)),
-        ci99: deciding.map(|ends| ends.map(ratio)),
-        min_detectable_effect: detectable(&logs).map(|log| log.exp() - 1.0),
-        verdict: match verdict {
-            Some(true) => format!("{b} is faster"),
-            Some(false) => format!("{b} is slower"),
-            None => String::from(SAME),
-        },
-    })
+        ..Comparison::default()
+    };
+    if let Some(why) = undone(metric, [a, b], runs) {
+        found.verdict = format!("{NOT_COMPARED}: {why}");
+        return Some(found);
+    }
+    let pairs = Paired::of(metric, [a, b], names, runs);
+    let ratio = (!pairs.logs.is_empty()).then(|| mean(&pairs.logs).exp());
+    found.ratio = ratio.filter(|ratio| ratio.is_finite());
+    found.ci99 = pairs.interval(VERDICT);
+    found.verdict = match found.ci99 {
+        Some([low, _]) if low > 1.0 => says(b, metric.more_is_faster),
+        Some([_, high]) if high < 1.0 => says(b, !metric.more_is_faster),
+        Some(_) => String::from(SAME),
+        None => {
+            let made = runs.iter().map(|run| run.round).max().unwrap_or_default();
+            let count = pairs.logs.len();
+            format!("{NOT_COMPARED}: too few rounds count ({count} of {made})")
+        }
+    };
+    if found.ci99.is_some() {
+        found.ci95 = pairs.interval(SHOWN);
+        let least = detectable(&pairs.logs).map(|log| (log + pairs.margin).exp() - 1.0);
+        found.min_detectable_effect = least.filter(|least| least.is_finite());
+    }
+    Some(found)
+}
+
+fn says(b: &str, is_faster: bool) -> String {
+    format!("{b} is {}", if is_faster { "faster" } else { "slower" })
 }
 
 /// The verdict where nothing can be told apart.
 const SAME: &str = "no detectable difference";
+/// How it begins where nothing decides; why not follows.
+const NOT_COMPARED: &str = "not compared";
 
 /// Whether a comparison found a difference.
 #[must_use]
 pub fn differs(comparison: &Comparison) -> bool {
-    comparison.verdict != SAME
+    is_decided(comparison) && comparison.verdict != SAME
+}
+
+/// Whether there is a verdict.
+#[must_use]
+pub fn is_decided(comparison: &Comparison) -> bool {
+    comparison.ci99.is_some()
+}
+
+/// The two variants that a comparison is of.
+fn pair(comparison: &Comparison) -> (&str, &str) {
+    (&comparison.a, &comparison.b)
+}
+
+/// Why two variants were compared in nothing at all, for the first two of which that is so.
+#[must_use]
+pub fn undecided(compare: &Compare) -> Option<String> {
+    let decided: Vec<(&str, &str)> =
+        compare.comparisons.iter().filter(|c| is_decided(c)).map(pair).collect();
+    let found = compare.comparisons.iter().find(|found| !decided.contains(&pair(found)));
+    found.map(|found| format!("{} and {}: {}", found.a, found.b, found.verdict))
 }
 
 #[cfg(test)]
@@ -232,6 +349,7 @@ pub(super) mod tests {
         assert_eq!(of(&compare, "latency_mean_ns").verdict, "b is slower");
         assert_eq!(of(&compare, "cpu_ns_per_io").verdict, SAME);
         assert_eq!(of(&compare, "latency_p99_ns").ratio, None, "nothing was measured");
+        assert!(!is_decided(of(&compare, "latency_p99_ns")));
         assert!(!compare.comparisons.iter().any(|found| found.metric == "commits_per_s"));
         assert_eq!(compare.variants[0].rounds.len(), 10);
         assert_eq!(compare.variants[0].iops.mean, 5500.0);
@@ -255,11 +373,90 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_single_round_has_a_ratio_and_no_verdict() {
-        let compare = two(&[run("a", 1, 1000.0), run("b", 1, 1000.0)]);
+    fn without_an_interval_nothing_is_compared_and_the_rounds_that_count_are_told() {
+        let compare = two(&[run("a", 1, 1000.0), run("b", 1, 4000.0)]);
         let iops = of(&compare, "iops");
-        assert_eq!((iops.ratio, iops.ci95), (Some(1.0), None));
-        assert_eq!((iops.min_detectable_effect, iops.verdict.as_str()), (None, SAME));
+        assert_eq!((iops.ratio, iops.ci95, iops.ci99), (Some(4.0), None, None));
+        let told = "not compared: too few rounds count (1 of 1)";
+        assert_eq!((iops.min_detectable_effect, iops.verdict.as_str()), (None, told));
+        assert!(!differs(iops));
+        let voided = Run { voided: Some(String::from("disturbed")), ..run("b", 1, 4000.0) };
+        let compare = two(&[run("a", 1, 1000.0), voided]);
+        let told = "not compared: too few rounds count (0 of 1)";
+        assert_eq!(of(&compare, "iops").verdict, told);
+        assert_eq!(undecided(&compare), Some(format!("a and b: {told}")));
+        // Two rounds that are far apart would have an interval from nothing to everything.
+        let few = [(1, 1000.0), (2, 3000.0)];
+        let few: Vec<Run> =
+            few.iter().flat_map(|(n, iops)| [run("a", *n, 1e3), run("b", *n, *iops)]).collect();
+        assert_eq!(of(&two(&few), "iops").ci99, None);
+        assert_eq!(of(&two(&few), "iops").verdict, "not compared: too few rounds count (2 of 2)");
+        let third = [few.as_slice(), &[run("a", 3, 1e3), run("b", 3, 2e3)]].concat();
+        assert_eq!(of(&two(&third), "iops").verdict, SAME);
+        assert_eq!(undecided(&two(&third)), None);
+    }
+
+    #[test]
+    fn a_variant_that_did_nothing_in_some_rounds_is_not_judged_by_the_others() {
+        let mut runs: Vec<Run> = (1..=10)
+            .flat_map(|n| [run("a", n, 1000.0), run("b", n, 2000.0 + f64::from(n))])
+            .collect();
+        for starved in [3, 9, 15] {
+            runs[starved].document.bench.figures.iops = 0.0;
+        }
+        let compare = two(&runs);
+        for metric in ["iops", "latency_mean_ns", "cpu_ns_per_io"] {
+            let found = of(&compare, metric);
+            assert_eq!(found.verdict, "not compared: b did no I/O in 3 of 10 rounds");
+            assert_eq!((found.ratio, found.ci99), (None, None));
+        }
+        assert!(undecided(&compare).is_some_and(|why| why.contains("b did no I/O")));
+    }
+
+    #[test]
+    fn a_jump_of_a_percentile_by_one_bucket_of_its_histogram_is_no_difference() {
+        let compared = |before: u64, after: u64| {
+            let runs: Vec<Run> = (1..=10)
+                .flat_map(|n| {
+                    let [mut a, mut b] = ["a", "b"].map(|name| run(name, n, 1000.0));
+                    a.document.bench.figures.latency_ns.p50 = before;
+                    b.document.bench.figures.latency_ns.p50 = after;
+                    [a, b]
+                })
+                .collect();
+            let compare = two(&runs);
+            let widths = compare.variants.iter().map(|variant| {
+                let p50 = variant.latency_p50_ns.expect("it was measured");
+                let [low, high] = p50.ci95.expect("ten rounds");
+                (high - low) / p50.mean
+            });
+            assert!(widths.clone().all(|width| (0.003..0.02).contains(&width)), "{before}");
+            of(&compare, "latency_p50_ns").clone()
+        };
+        // Upper bounds of neighbouring buckets: of 2048 ns, and where their width doubles.
+        for [before, after] in [[313_343, 315_391], [262_143, 264_191], [524_287, 528_383]] {
+            for (before, after) in [(before, after), (after, before)] {
+                let found = compared(before, after);
+                assert_eq!(found.verdict, SAME, "{before} {after}: {found:?}");
+                assert!(found.min_detectable_effect.is_some_and(|least| least > 0.003));
+            }
+        }
+        assert_eq!(compared(313_343, 317_439).verdict, "b is slower", "by two");
+    }
+
+    #[test]
+    fn an_interval_beyond_all_numbers_is_left_out() {
+        let runs: Vec<Run> = (1..=4)
+            .flat_map(|n| {
+                let far = if n % 2 == 0 { 1e-290 } else { 1e290 };
+                [run("a", n, 1.0), run("b", n, far)]
+            })
+            .collect();
+        let compare = two(&runs);
+        let text = serde_json::to_string(&compare).expect("JSON");
+        let read: Compare = serde_json::from_str(&text).expect("what is written can be read");
+        assert_eq!(of(&read, "iops").ci99, None, "{text}");
+        assert_eq!(of(&read, "iops").verdict, "not compared: too few rounds count (4 of 4)");
     }
 
     fn three(runs: &[Run]) -> Compare {
