@@ -135,7 +135,7 @@ pub(crate) struct Client {
     checks: bool,
     /// Its I/Os are due at times of their own.
     paced: bool,
-    apart: bool,
+    pub(crate) apart: bool,
     depth: usize,
     pace: Option<Pace>,
     /// I/Os under way.
@@ -183,7 +183,8 @@ impl Client {
             fills,
             checks,
             paced,
-            apart: plan.apart,
+            // What has to be filled is begun at once when all of it is.
+            apart: plan.apart && !fills,
             live: 0,
             held: VecDeque::new(),
             filled: Vec::new(),

@@ -179,7 +179,8 @@ pub(crate) struct Worker<'a, S> {
     told: String,
     told_failure: bool,
     /// Whether lanes are turned with a time of their own: where feeding takes long, or where what
-    /// is handed in is carried out at once, that would not be in anybody's time.
+    /// is handed in is carried out at once, that would not be in anybody's time. Time never goes
+    /// back for a lane that was turned while feeding.
     turns_anew: bool,
     /// The next end of the measured time that it has not seen pass.
     edge: Option<Nanos>,
@@ -259,7 +260,7 @@ impl<'a, S: Seat> Worker<'a, S> {
             wake: &shared.wakes[index],
             bell,
             turns_anew: !lanes.is_empty()
-                && (clients.iter().any(|client| client.fills)
+                && (clients.iter().any(|client| client.fills || client.apart)
                     || shared.devices.iter().any(|device| device.config().mode == QueueMode::Sq)),
             lanes,
             asked: (0..clients.len()).collect(),
@@ -388,7 +389,10 @@ impl<'a, S: Seat> Worker<'a, S> {
                 client.stop();
             }
             if client.is_hungry() {
+                let mut now = now;
                 while client.feed(seats, now) {
+                    // What a device answers at once has taken time, which is not the next one's.
+                    now = Clock.now();
                     lanes.iter_mut().for_each(|lane| lane.turn(now));
                 }
                 is_asked[number] = false;
