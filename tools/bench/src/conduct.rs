@@ -78,6 +78,8 @@ pub struct Conducted {
 /// Bytes of redo at most, where it has a target of its own, and where it shares one.
 const REDO_ALONE: u64 = 256 << 20;
 const REDO_SHARED: u64 = 64 << 20;
+/// The name of every disk while it is measured.
+const DISK: &str = "bench";
 
 /// Carries it out.
 ///
@@ -242,8 +244,14 @@ impl Opened {
         told_apart(request, stage, &devices, &disks)?;
         let mut opened = Opened { names: Vec::new(), devices: Vec::new(), disks, threads };
         for (name, target) in devices {
-            let made = weir::open("bench", &target, threads).map_err(|e| e.to_string())?;
-            made.notices.iter().for_each(|notice| (request.notice)(notice));
+            let made = weir::open(DISK, &target, threads).map_err(|e| e.to_string())?;
+            for notice in &made.notices {
+                // People know a device by its target, and not by the name it has here.
+                match notice.strip_prefix(DISK).and_then(|rest| rest.strip_prefix(": ")) {
+                    Some(rest) => (request.notice)(&format!("{name}: {rest}")),
+                    None => (request.notice)(notice),
+                }
+            }
             let barriers = made.device.config().barriers;
             let asked = devices_read.contains(&opened.devices.len());
             if asked && let Some(notice) = holes(&name, &target.backing) {
