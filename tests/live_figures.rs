@@ -265,6 +265,21 @@ impl Drop for Screen {
     }
 }
 
+/// What the kernel says of a process.
+fn proc(pid: Pid, name: &str) -> String {
+    let path = format!("/proc/{}/{name}", pid.as_raw_nonzero());
+    fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+#[track_caller]
+fn look_until(what: &str, is_so: impl Fn() -> bool) {
+    let began = Instant::now();
+    while !is_so() {
+        assert!(began.elapsed() < PATIENCE, "never: {what}");
+        std::thread::yield_now();
+    }
+}
+
 #[test]
 fn top_answers_keys_and_sizes_and_leaves_the_terminal_as_it_was() {
     let folder = Folder::new();
@@ -286,12 +301,17 @@ fn top_answers_keys_and_sizes_and_leaves_the_terminal_as_it_was() {
     tcsetwinsize(&screen.terminal, Winsize { ws_row: 20, ws_col: 90, ..SIZE }).expect("a size");
     kill_process(pid, Signal::WINCH).expect("a running program");
     screen.wait_for("weir top");
-    // Held, so that it finds a new size and the key at once: neither hides the other.
-    kill_process(pid, Signal::STOP).expect("a running program");
+    // While its daemon is held it waits for that, and finds a new size and the key behind it at
+    // once: neither hides the other.
+    daemon.signal(Signal::STOP);
+    let waits = || proc(pid, "wchan").starts_with("unix_stream");
+    look_until("it waits for its daemon", waits);
     tcsetwinsize(&screen.terminal, SIZE).expect("a size");
     kill_process(pid, Signal::WINCH).expect("a running program");
+    let taken = || proc(pid, "status").contains("ShdPnd:\t0000000000000000") && waits();
+    look_until("the signal is taken", taken);
     screen.press("q");
-    kill_process(pid, Signal::CONT).expect("a running program");
+    daemon.signal(Signal::CONT);
     assert_eq!(screen.end(), Some(0));
     // Ended from outside, and left by its daemon.
     for signal in [Signal::TERM, Signal::INT, Signal::HUP] {

@@ -103,7 +103,9 @@ fn figures_table(bench: &Bench) -> Table {
 
 /// A group's name, with its op where the name does not say it.
 pub(crate) fn group_name(name: &str, op: &str) -> String {
-    match name.split(' ').any(|word| word == op) || op.is_empty() {
+    // As in `commit` and `executions`.
+    let says_it = |word: &str| word == op || word.strip_suffix('s') == Some(op);
+    match name.split(' ').any(says_it) || op.is_empty() {
         true => String::from(name),
         false => format!("{name} {op}"),
     }
@@ -276,6 +278,13 @@ mod tests {
     use super::*;
 
     /// A group of so many I/Os in two seconds, of 4 KiB each where they move data.
+    #[test]
+    fn a_name_that_says_what_is_done_is_not_told_it_again() {
+        let names = [("executions", "execution"), ("commit", "commit"), ("data", "read")];
+        let names = names.map(|(name, op)| group_name(name, op));
+        assert_eq!(names, ["executions", "commit", "data read"]);
+    }
+
     fn group(name: &str, op: &str, ios: u64, mean: f64) -> Group {
         let mut group = Group { name: name.into(), op: op.into(), ..Group::default() };
         let figures = &mut group.figures;
