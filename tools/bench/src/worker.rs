@@ -4,7 +4,7 @@
 use std::fs::File;
 use std::io::Write;
 use std::os::fd::AsFd;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Barrier, OnceLock};
 use std::time::Duration;
@@ -15,9 +15,14 @@ use weir_bio::Nanos;
 use weir_live::EventWake;
 
 use crate::client::{Client, Failed, Plan};
-use crate::cpu::process_time;
+use crate::cpu::{process_time, thread_time};
 use crate::seat::{Seat, Sink};
 use crate::tally::Tally;
+
+/// With nothing under way a thread is awake for so long before an I/O is due, as fio is. A CPU that
+/// sleeps in between is cold, and in a virtual machine it was given away: the time to get it back
+/// would be counted as the target's.
+const AWAKE_BEFORE_NS: u64 = 1_000_000;
 
 /// The time that is measured.
 #[derive(Clone, Copy, Debug)]
@@ -45,6 +50,8 @@ pub(crate) enum News {
 pub(crate) struct Used {
     began: OnceLock<Duration>,
     over: OnceLock<Duration>,
+    /// ns that threads have spent awake, waiting for I/Os to be due: no I/O costs that.
+    awake_ns: AtomicU64,
     /// Threads whose clients have not done all that is measured.
     measuring: AtomicUsize,
 }
@@ -52,15 +59,22 @@ pub(crate) struct Used {
 impl Used {
     pub(crate) fn new(threads: usize) -> Used {
         let measuring = AtomicUsize::new(threads);
-        Used { began: OnceLock::new(), over: OnceLock::new(), measuring }
+        let (began, over) = (OnceLock::new(), OnceLock::new());
+        Used { began, over, awake_ns: AtomicU64::new(0), measuring }
     }
 
     pub(crate) fn begin(&self) -> Duration {
-        *self.began.get_or_init(process_time)
+        *self.began.get_or_init(|| self.now())
     }
 
     pub(crate) fn end(&self) -> Duration {
-        *self.over.get_or_init(process_time)
+        *self.over.get_or_init(|| self.now())
+    }
+
+    fn now(&self) -> Duration {
+        // In this order: what is spent between the two readings is not taken off.
+        let awake = Duration::from_nanos(self.awake_ns.load(Ordering::Relaxed));
+        process_time().saturating_sub(awake)
     }
 }
 
@@ -499,17 +513,26 @@ impl<'a, S: Seat> Worker<'a, S> {
         }
     }
 
-    /// Sleeps until the bell rings, a driver has answers or somebody's time has come.
+    /// Sleeps until the bell rings, a driver has answers or somebody's time has come, or a while
+    /// before an I/O is due.
     fn sleep(&mut self, now: Nanos) {
         let lanes = self.lanes.iter().filter_map(Lane::wake_at);
         let open = self.clients.iter().filter(|client| !client.done);
         let ends = open.filter_map(|client| client.until);
-        let wake_at = lanes.chain(self.next_due).chain(ends).min();
+        let wake_at = lanes.chain(ends).min();
         if wake_at.is_some_and(|at| at <= now) {
             let over = |client: &&mut Client| client.until.is_some_and(|until| until <= now);
             self.clients.iter_mut().filter(over).for_each(Client::stop);
             return;
         }
+        let idle = self.clients.iter().all(|client| client.live == 0);
+        let before_ns = if idle { AWAKE_BEFORE_NS } else { 0 };
+        let before_due = self.next_due.map(|due| Nanos(due.0.saturating_sub(before_ns)));
+        let until = wake_at.into_iter().chain(self.next_due).min();
+        if before_due.is_some_and(|at| at <= now) {
+            return self.stay_awake(until, now);
+        }
+        let wake_at = wake_at.into_iter().chain(before_due).min();
         let doorbell = self.bell.doorbell();
         doorbell.prepare_sleep();
         let stop = self.shared.stop.load(Ordering::Acquire);
@@ -536,6 +559,23 @@ impl<'a, S: Seat> Worker<'a, S> {
         if woken {
             self.wake.clear();
         }
+    }
+
+    /// Turns the lanes until there is something to do, or until this time. Whoever else wants the
+    /// CPU gets it.
+    fn stay_awake(&mut self, until: Option<Nanos>, mut now: Nanos) {
+        let before = thread_time();
+        while until.is_none_or(|until| now < until)
+            && !self.bell.ready().any()
+            && !self.lanes.iter().any(Lane::has_work)
+            && !self.shared.stop.load(Ordering::Acquire)
+        {
+            std::thread::yield_now();
+            now = Clock.now();
+            self.lanes.iter_mut().for_each(|lane| lane.turn(now));
+        }
+        let spent = (thread_time() - before).as_nanos() as u64;
+        self.shared.used.awake_ns.fetch_add(spent, Ordering::Relaxed);
     }
 }
 
