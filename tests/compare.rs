@@ -182,6 +182,29 @@ fn work_that_ends_is_compared_by_the_time_it_takes() {
 }
 
 #[test]
+fn every_disk_of_a_group_is_varied_and_the_redo_stays_as_it_is() {
+    let folder = Folder::new();
+    let group = ["oltp", "--target", "ram:32MiB", "--target", "ram:33MiB", "--redo", "ram:16MiB"];
+    let variants = ["--a", "queue_mode=sq", "--b", "queue_mode=mq,scheduler=bfq"];
+    let also = ["--save", "kept.json", "--quiet"];
+    let ended = compare(&folder, &[&group[..], &variants, &SHORT[..], &also].concat());
+    expect_answer(&ended);
+    let saved = json(&fs::read_to_string(folder.near("kept.json")).expect("it is saved"));
+    assert_eq!(saved["target"], "ram:32MiB ram:33MiB");
+    let mut seen = std::collections::BTreeSet::new();
+    for run in saved["runs"].as_array().expect("runs") {
+        let job = &run["document"]["bench"]["job"];
+        let modes = job["data_disks"].as_array().expect("two disks").iter();
+        let modes: Vec<_> = modes.map(|disk| disk["options"]["queue_mode"].clone()).collect();
+        let expected = if run["variant"] == "a" { "sq" } else { "mq" };
+        assert_eq!(modes, [expected, expected], "{job}");
+        assert_eq!(job["redo_disks"][0]["options"]["queue_mode"], "mq");
+        seen.insert(expected);
+    }
+    assert_eq!(seen.len(), 2);
+}
+
+#[test]
 fn a_sweep_has_a_comparison_for_each_value() {
     let folder = Folder::new();
     let words = ["--target", "ram:16MiB", "--a", "nomerges=0", "--b", "nomerges=2"];

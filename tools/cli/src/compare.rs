@@ -35,7 +35,8 @@ const PAGE: &str = "compare.html";
 ///
 /// Each round has one run of every variant, in random order, each a process of its own; a run that
 /// the host disturbed is made again. Jobs that end by themselves are compared by the time that
-/// takes. OPTS are options of the target (a=b,c=d), or a whole target.
+/// takes. OPTS are options of the target (a=b,c=d), or a whole target. For oltp --target can be
+/// given several times, as for `weir bench`, and OPTS are options of each.
 /// Without --a and --b the legacy path is compared with multi-queue. A preset, a job file or
 /// flags, as for `weir bench`, say what is run; without any, and without --target, it is oltp on
 /// ram:1GiB; what a job names as its file is the target too. Exit status: 0 if no verdict names a
@@ -46,9 +47,10 @@ const PAGE: &str = "compare.html";
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Compare {
-    /// The target: KIND:REST[,OPTION=VALUE]...; ram:1GiB if neither this nor the job names one.
+    /// The target: KIND:REST[,OPTION=VALUE]...; ram:1GiB if neither this nor the job names one. For
+    /// oltp several are a group that the data is striped over.
     #[arg(long)]
-    target: Option<String>,
+    target: Vec<String>,
     #[command(flatten)]
     variants: VariantFlags,
     /// The kernel's own schedulers as variants, switched on the block device of --target (root).
@@ -106,9 +108,10 @@ impl Compare {
             let device = kernel::put_back_from(state)?;
             return print_line(&format!("{device} is as it was"));
         }
-        if self.target.is_none() && self.variants.need_a_target() {
-            self.target = self.job.target()?;
+        if self.target.is_empty() && self.variants.need_a_target() {
+            self.target.extend(self.job.target()?);
         }
+        self.check_group()?;
         let seed = *self.randseed.get_or_insert_with(seed_of_the_clock);
         let variants = self.variants()?;
         let points = self.points(&variants)?;
@@ -120,7 +123,7 @@ impl Compare {
         let mut done = Vec::new();
         let mut stopped = None;
         for (value, variants, job) in &points {
-            let program = self.program(job, &variants[0].target, folder.path())?;
+            let program = self.program(job, &variants[0].targets[0], folder.path())?;
             let plan = Plan {
                 variants,
                 program: &program,
@@ -168,7 +171,7 @@ impl Compare {
             command.push(format!("--randseed={}", plan.seed));
         }
         compared.document.command = command;
-        compared.document.target = String::from(self.target());
+        compared.document.target = self.targets().join(" ");
         compared
     }
 
@@ -239,8 +242,27 @@ impl Compare {
         self.report.clone().unwrap_or_else(|| Path::new(FOLDER).join(PAGE))
     }
 
-    fn target(&self) -> &str {
-        self.target.as_deref().unwrap_or(TARGET)
+    fn targets(&self) -> Vec<String> {
+        match &self.target[..] {
+            [] => vec![String::from(TARGET)],
+            given => given.to_vec(),
+        }
+    }
+
+    /// That several targets are a group of the job, and of one that has groups.
+    fn check_group(&self) -> Result<(), Failure> {
+        let count = self.target.len();
+        if count > 1 && !self.kernel_scheduler.is_empty() {
+            return Err(Failure::Bad(format!(
+                "--kernel-scheduler switches one device, and --target is given {count} times"
+            )));
+        }
+        if count > 1 && !self.job.is_oltp() {
+            return Err(Failure::Bad(format!(
+                "--target is given {count} times: only the preset oltp runs on a group of targets"
+            )));
+        }
+        Ok(())
     }
 
     /// What is compared, checked as far as text can be.
@@ -260,7 +282,7 @@ impl Compare {
         }
         let made: Result<Vec<Variant>, String> = given
             .iter()
-            .map(|(name, options)| Variant::new(name, self.target(), options))
+            .map(|(name, options)| Variant::new(name, &self.targets(), options))
             .collect();
         let made = made?;
         if !self.same {
@@ -284,7 +306,8 @@ impl Compare {
         {
             return Err(Failure::Bad(format!("--kernel-scheduler names {twice} twice")));
         }
-        let target = Target::parse(self.target())?;
+        let targets = self.targets();
+        let target = Target::parse(&targets[0])?;
         if let Some(own) = target.config.scheduler.filter(|own| own != "none") {
             let why = format!(
                 "scheduler={own} of the target stands before the kernel's: only none shows the \
@@ -299,7 +322,7 @@ impl Compare {
                 0 => scheduler.clone(),
                 before => format!("{scheduler}-{}", before + 1),
             };
-            let variant = Variant::new(&name, self.target(), "scheduler=none")?;
+            let variant = Variant::new(&name, &targets, "scheduler=none")?;
             let options = serde_json::json!({"kernel_scheduler": scheduler});
             Ok(Variant { options, kernel_scheduler: Some(scheduler.clone()), ..variant })
         };
@@ -313,7 +336,7 @@ impl Compare {
         &self,
         variants: &[Variant],
     ) -> Result<Vec<(String, Vec<Variant>, Vec<String>)>, Failure> {
-        let job = if self.target.is_none() && self.variants.are_options() {
+        let job = if self.target.is_empty() && self.variants.are_options() {
             self.job.or_default(self.sweep.as_ref())
         } else {
             self.job.clone()
@@ -342,10 +365,11 @@ impl Compare {
         let Some(first) = variants.first().filter(|v| v.kernel_scheduler.is_some()) else {
             return Ok(None);
         };
-        let Backing::File { path, .. } = Target::parse(&first.target)?.backing else {
+        let target = &first.targets[0];
+        let Backing::File { path, .. } = Target::parse(target)?.backing else {
             let why = format!(
                 "--kernel-scheduler: target {:?} is no block device of the kernel: file:/dev/...",
-                self.target()
+                self.targets()[0]
             );
             return Err(Failure::Bad(why));
         };
@@ -386,7 +410,8 @@ fn try_to_open<'a>(variants: impl Iterator<Item = &'a Variant>) -> Result<(), Fa
     const NAME: &str = "bench";
     let mut tried = BTreeSet::new();
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-    for Variant { name, target, .. } in variants.filter(|v| tried.insert(v.target.clone())) {
+    let named = variants.flat_map(|v| v.targets.iter().map(move |target| (&v.name, target)));
+    for (name, target) in named.filter(|(_, target)| tried.insert(*target)) {
         let opened = weir::open(NAME, &Target::parse(target)?, cpus);
         opened.map_err(|error| {
             let why = error.to_string();
@@ -409,7 +434,9 @@ fn all_differ(variants: &[Variant]) -> Result<(), String> {
         if let Some(b) = variants[position + 1..].iter().find(|b| a.is_like(b)) {
             return Err(format!(
                 "variants {} and {} are the same, {}; --same compares them all the same",
-                a.name, b.name, a.target
+                a.name,
+                b.name,
+                a.targets.join(" ")
             ));
         }
     }
