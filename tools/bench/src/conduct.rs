@@ -80,9 +80,6 @@ pub struct Conducted {
     pub failure: Option<String>,
 }
 
-/// The name of every disk while it is measured.
-const DISK: &str = "bench";
-
 /// Carries it out.
 ///
 /// # Errors
@@ -172,11 +169,12 @@ fn told_apart(
             writing.map(|(job, disk)| (*disk, job.offset)).collect()
         }
     };
-    match devices::same_device(devices, &marks, request.run)? {
+    match devices::same_device(devices, &marks, request.run, request.interrupted)? {
         None => Ok(()),
         Some((one, two)) => Err(format!(
-            "{one} and {two} are one device under two names: what is written through one is read \
-             through the other. Give both the same name, or another device"
+            "{one} and {two} are one device under two names, or one is a part of the other: what \
+             is written through one is read through the other. Give both the same name, or another \
+             device"
         )),
     }
 }
@@ -251,14 +249,8 @@ impl Opened {
         let (names, opened) = (Vec::new(), Vec::new());
         let mut opened = Opened { names, devices: opened, disks, groups, threads };
         for (name, target) in devices {
-            let made = weir::open(DISK, &target, threads).map_err(|e| e.to_string())?;
-            for notice in &made.notices {
-                // People know a device by its target, and not by the name it has here.
-                match notice.strip_prefix(DISK).and_then(|rest| rest.strip_prefix(": ")) {
-                    Some(rest) => (request.notice)(&format!("{name}: {rest}")),
-                    None => (request.notice)(notice),
-                }
-            }
+            let made = devices::open(&name, &target, threads)?;
+            made.notices.iter().for_each(|notice| (request.notice)(notice));
             let barriers = made.device.config().barriers;
             let asked = devices_read.contains(&opened.devices.len());
             if asked && let Some(notice) = holes(&name, &target.backing) {

@@ -12,6 +12,7 @@ use clap::Args;
 use weir::Target;
 use weir::target::Backing;
 use weir_bench::compare::{Compared, Plan, Program, Switch, Variant, kernel, summary};
+use weir_bench::devices;
 use weir_trace::document::{CompareDocument, Document, Point, SweepDocument};
 
 use crate::output::{print, print_line};
@@ -407,17 +408,12 @@ fn verdict(
 
 /// Opens each target once and lets go of it: what never starts is refused before round one.
 fn try_to_open<'a>(variants: impl Iterator<Item = &'a Variant>) -> Result<(), Failure> {
-    const NAME: &str = "bench";
     let mut tried = BTreeSet::new();
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     let named = variants.flat_map(|v| v.targets.iter().map(move |target| (&v.name, target)));
     for (name, target) in named.filter(|(_, target)| tried.insert(*target)) {
-        let opened = weir::open(NAME, &Target::parse(target)?, cpus);
-        opened.map_err(|error| {
-            let why = error.to_string();
-            let why = why.strip_prefix(NAME).and_then(|w| w.strip_prefix(": ")).unwrap_or(&why);
-            format!("variant {name}: {target}: {why}")
-        })?;
+        let opened = devices::open(target, &Target::parse(target)?, cpus);
+        opened.map_err(|why| format!("variant {name}: {why}"))?;
     }
     Ok(())
 }
