@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 use weir::{Backing, Device, QueueMode, Spread, Target};
+use weir_bio::Class;
 use weir_load::oltp::Profile;
 use weir_load::oltp::stripe::UNIT_BYTES;
 use weir_load::presets::Stage;
@@ -442,6 +443,13 @@ fn job_json(job: &Job, device: &Device) -> Value {
     if let Some(verify) = job.verify {
         told["verify"] = if verify == Verify::Crc32c { "crc32c" } else { "pattern" }.into();
     }
+    if job.ioprio.class() != Class::None {
+        told["prioclass"] = (job.ioprio.class() as u8).into();
+        told["prio"] = job.ioprio.level().into();
+    }
+    if job.ramp_ns > 0 {
+        told["ramp_time_ns"] = job.ramp_ns.into();
+    }
     if job.direction == Direction::Mixed {
         told["rwmixread"] = job.read_percent.into();
     }
@@ -477,6 +485,7 @@ fn check_memory(loads: &[Load]) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use weir_bio::IoPrio;
 
     fn request<'a>(workload: Workload, interrupted: &'a AtomicBool) -> Request<'a> {
         Request {
@@ -533,6 +542,21 @@ mod tests {
         assert_eq!(told["jobs"][1]["size"], (2 << 20) - 65536);
         assert_eq!(told["jobs"][1]["options"]["nr_requests"], 8);
         assert_eq!(told["jobs"][1]["randseed"], 4);
+    }
+
+    #[test]
+    fn priority_ramp_and_verify_of_a_job_are_told_where_they_are_set() {
+        let target = weir::Target::parse("null:1MiB").expect("a target");
+        let device = devices::open("null:1MiB", &target, 1).expect("it opens").device;
+        let ioprio = IoPrio::new(Class::RealTime, 3);
+        let (ramp_ns, verify) = (5_000_000, Some(Verify::Crc32c));
+        let told = job_json(&Job { ioprio, ramp_ns, verify, ..Job::default() }, &device);
+        assert_eq!([&told["prioclass"], &told["prio"]], [1, 3]);
+        assert_eq!((&told["ramp_time_ns"], &told["verify"]), (&5_000_000.into(), &"crc32c".into()));
+        let told = job_json(&Job::default(), &device);
+        for field in ["prioclass", "prio", "ramp_time_ns", "verify"] {
+            assert!(told.get(field).is_none(), "{told}");
+        }
     }
 
     #[test]
