@@ -29,8 +29,6 @@ const RUN: Duration = Duration::from_secs(2);
 const RAMP: Duration = Duration::from_millis(500);
 /// Where results go.
 const FOLDER: &str = "weir-data";
-/// The report there.
-const PAGE: &str = "compare.html";
 
 /// Runs the same job on two or more variants in turn and says whether they differ.
 ///
@@ -81,7 +79,7 @@ pub(crate) struct Compare {
     /// Where every run is saved as JSON; ./weir-data/compare-<UTC time>.json if not given.
     #[arg(long, value_name = "FILE")]
     save: Option<PathBuf>,
-    /// Where the report is written; ./weir-data/compare.html if not given.
+    /// Where the report is written; ./weir-data/compare-<UTC time>.html if not given.
     #[arg(long, value_name = "FILE.html")]
     report: Option<PathBuf>,
     /// Write words and tables as Markdown to this file.
@@ -188,9 +186,10 @@ impl Compare {
             return Err(Failure::Bad(why));
         }
         let started = done.first().map(|(_, document)| document.started_at.replace(':', ""));
-        let saved = self.save.clone().unwrap_or_else(|| {
-            Path::new(FOLDER).join(format!("compare-{}.json", started.unwrap_or_default()))
-        });
+        let started = started.unwrap_or_default();
+        let of_now = |kind: &str| Path::new(FOLDER).join(format!("compare-{started}.{kind}"));
+        let saved = self.save.clone().unwrap_or_else(|| of_now("json"));
+        let page = self.report.clone().unwrap_or_else(|| of_now("html"));
         let ended = verdict(&done, stopped, &saved);
         let mut text = String::new();
         for (value, document) in &done {
@@ -199,7 +198,7 @@ impl Compare {
         }
         let document = self.document(done).ok_or("nothing was compared")?;
         let kept = output::save(&saved, &document);
-        let (answer, page) = (output::json(&document)?, self.page());
+        let answer = output::json(&document)?;
         let (words, table) = (self.markdown.as_deref(), self.csv.as_deref());
         let drawn = report::write(&[document], Some(&page), words, table);
         if self.json {
@@ -231,16 +230,13 @@ impl Compare {
         Some(Document::Sweep(Box::new(sweep)))
     }
 
-    /// The files that are to be written, besides one beside the page.
+    /// The files that are to be written; one whose name will have the time, as it is in any other.
     fn outputs(&self) -> impl Iterator<Item = PathBuf> {
-        let given = [&self.save, &self.markdown, &self.csv].into_iter().flatten().cloned();
-        let beside = Path::new(FOLDER).join("compare.json");
-        let beside = self.save.is_none().then_some(beside);
-        given.chain([self.page()]).chain(beside).collect::<Vec<_>>().into_iter()
-    }
-
-    fn page(&self) -> PathBuf {
-        self.report.clone().unwrap_or_else(|| Path::new(FOLDER).join(PAGE))
+        let given = [&self.save, &self.report, &self.markdown, &self.csv];
+        let timed = [(&self.save, "compare.json"), (&self.report, "compare.html")];
+        let timed = timed.into_iter().filter(|(given, _)| given.is_none());
+        let timed = timed.map(|(_, name)| Path::new(FOLDER).join(name));
+        given.into_iter().flatten().cloned().chain(timed).collect::<Vec<_>>().into_iter()
     }
 
     fn targets(&self) -> Vec<String> {
