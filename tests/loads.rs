@@ -153,7 +153,7 @@ fn what_is_written_is_verified_when_it_is_read_and_at_the_end() {
     let time = ["--runtime", "100ms", "--ramp-time", "0", "--quiet"];
     let ended = attempt(&folder, &[&words[..], &time].concat());
     assert_eq!(ended.code, Some(1), "{ended:?}");
-    for part in ["null:4M", "verify of the block at byte 0", "found zeros"] {
+    for part in ["null:4M: verify of 4096 bytes at byte 0: expected", "found zeros"] {
         assert!(ended.stderr.contains(part), "{part:?}: {}", ended.stderr);
     }
 }
