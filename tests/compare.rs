@@ -91,7 +91,7 @@ fn the_json_has_the_fields_it_promises() {
             assert!(low <= mean && mean <= high && mean > 0.0, "{metric}: {variant}");
         }
     }
-    let mut pairs = 0;
+    let (mut pairs, mut stood_still) = (0, false);
     for comparison in answer["comparisons"].as_array().expect("a list") {
         assert_eq!((&comparison["a"], &comparison["b"]), (&"a".into(), &"b".into()));
         let verdict = comparison["verdict"].as_str().expect("words");
@@ -105,6 +105,8 @@ fn the_json_has_the_fields_it_promises() {
         assert_eq!(comparison["min_detectable_effect"].is_f64(), known, "{comparison}");
         assert!(known || comparison["ci95"].is_null(), "{comparison}");
         pairs += usize::from(known);
+        // A machine that pauses may leave nothing of a window.
+        stood_still |= verdict.contains("did no I/O in");
     }
     let environment = &answer["environment"];
     assert!(environment["cpus"].as_u64().is_some_and(|cpus| cpus > 0), "{environment}");
@@ -115,7 +117,7 @@ fn the_json_has_the_fields_it_promises() {
     assert!(rounds <= voided && rounds <= 8, "of six rounds and two more: {environment}");
     assert!(environment["seed"].is_u64(), "{environment}");
     assert!(counted as u64 + voided >= 12, "{counted} and {voided}: six rounds of two");
-    assert!(counted < 12 || pairs >= 3, "{answer}");
+    assert!(counted < 12 || stood_still || pairs >= 3, "{answer}");
 }
 
 #[test]
