@@ -153,7 +153,7 @@ fn what_is_written_is_verified_when_it_is_read_and_at_the_end() {
     let time = ["--runtime", "100ms", "--ramp-time", "0", "--quiet"];
     let ended = attempt(&folder, &[&words[..], &time].concat());
     assert_eq!(ended.code, Some(1), "{ended:?}");
-    for part in ["null:4M", "verify of the block at byte 0", "found zeros"] {
+    for part in ["null:4M: verify of 4096 bytes at byte 0: expected", "found zeros"] {
         assert!(ended.stderr.contains(part), "{part:?}: {}", ended.stderr);
     }
 }
@@ -404,6 +404,7 @@ fn a_log_that_starts_over_leaves_every_acknowledged_change_in_the_data() {
                 let offset = range.split_once('+').expect("a range").0;
                 ranges.insert(instance, offset.parse::<u64>().expect("a number"));
             }
+            ["run", _, "data" | "redo", "disk", ..] => {}
             _ => panic!("{line}"),
         }
     }
@@ -417,6 +418,88 @@ fn a_log_that_starts_over_leaves_every_acknowledged_change_in_the_data() {
     let ended = attempt(&folder, &[&CHECK[..], &[&data], &apart].concat());
     assert_eq!(ended.code, Some(1), "{ended:?}");
     assert!(ended.stderr.contains("was never written"), "{}", ended.stderr);
+}
+
+/// Files of a group, as flags: so many of `flag`, each with its size.
+fn group(folder: &Folder, flag: &str, names: &[&str], mib: u64) -> Vec<String> {
+    let target = |name: &&str| format!("file:{},size={mib}MiB", folder.image(name).display());
+    names.iter().flat_map(|name| [String::from(flag), target(name)]).collect()
+}
+
+#[test]
+fn a_database_on_groups_of_disks_that_is_killed_has_every_commit_it_acknowledged() {
+    let folder = Folder::new();
+    let data = group(&folder, "--target", &["d0", "d1", "d2"], 16);
+    let redo = group(&folder, "--redo", &["r0", "r1"], 2);
+    let commits = folder.near("commits");
+    for tellings in [10, 100, 2000] {
+        fs::write(&commits, "").expect("a file of commits");
+        let words = ["bench", "oltp", "--commits", "commits", "--runtime", "1h", "--users", "8"];
+        let words: Vec<&str> = words.into_iter().chain(["--quiet"]).collect();
+        let disks: Vec<&str> = data.iter().chain(&redo).map(String::as_str).collect();
+        let running = start(&folder, &[&words[..], &disks].concat());
+        wait_for_writes(&commits, tellings);
+        running.signal(Signal::KILL);
+        assert_eq!(running.end().code, None);
+        // The file of commits says where the log is.
+        let more: Vec<&str> = data[2..].iter().map(String::as_str).collect();
+        assert!(found(&folder, &data[1], &more) > 0);
+    }
+    // Each disk holds its part: none can be given in the place of another, or left out.
+    let check: Vec<&str> = CHECK[..5].to_vec();
+    let turned: Vec<&str> =
+        ["--target", &data[3], "--target", &data[1], "--target", &data[5]].to_vec();
+    expect_refused(&folder, &[&check[..], &turned].concat(), &["data of the run", "order"]);
+    expect_refused(&folder, &[&check[..], &turned[..4]].concat(), &["3 disks", "names 2"]);
+    for lost in ["r0", "r1", "d0", "d2"] {
+        let kept = fs::read(folder.image(lost)).expect("a disk");
+        fs::write(folder.image(lost), vec![0; kept.len()]).expect("an empty disk");
+        let more: Vec<&str> = data.iter().map(String::as_str).collect();
+        let ended = attempt(&folder, &[&check[..], &more].concat());
+        assert_eq!(ended.code, Some(1), "without {lost}: {ended:?}");
+        fs::write(folder.image(lost), kept).expect("the disk as it was");
+    }
+}
+
+#[test]
+fn a_group_that_cannot_be_is_refused_with_its_disk_its_size_and_the_bound() {
+    let folder = Folder::new();
+    let oltp = ["bench", "oltp", "--runtime", "10ms"];
+    let refused = |disks: &[&str], parts: &[&str]| {
+        expect_refused(&folder, &[&oltp[..], disks].concat(), parts);
+    };
+    let twice = ["--target", "file:a.img,size=8MiB", "--target", "file:./a.img,size=8MiB"];
+    refused(&twice, &["file:a.img,size=8MiB and file:./a.img,size=8MiB are one device"]);
+    let both = ["--target", "ram:8MiB", "--target", "ram:9MiB", "--redo", "ram:9MiB"];
+    refused(&both, &["--redo ram:9MiB is a disk of the data"]);
+    let small = ["--target", "ram:8MiB", "--target", "ram:64KiB"];
+    refused(&small, &["ram:64KiB has 65536 bytes", "1048576"]);
+    let redo = ["--target", "ram:8MiB", "--redo", "ram:16KiB"];
+    refused(&redo, &["ram:16KiB: 16384 bytes for the redo", "262144"]);
+    let group = ["--target", "ram:8MiB", "--target", "ram:9MiB"];
+    let words = [&["bench", "vdbench"][..], &group].concat();
+    expect_refused(&folder, &words, &["--target is given 2 times", "oltp"]);
+    for words in [&["--iodepth", "4"][..], &["oltp", "--kernel-scheduler", "none,bfq"]] {
+        let words = [&["compare"][..], words, &group].concat();
+        expect_refused(&folder, &words, &["--target is given 2 times"]);
+    }
+}
+
+#[test]
+fn a_run_on_groups_says_what_each_disk_was() {
+    let folder = Folder::new();
+    let words = ["bench", "oltp", "--target", "ram:32MiB", "--target", "ram:33MiB,scheduler=kyber"];
+    let redo = ["--redo", "ram:8MiB", "--redo", "ram:9MiB", "--save", "kept.json", "--quiet"];
+    let time = ["--runtime", "200ms", "--ramp-time", "0", "--json"];
+    let said = parse(&told(&folder, &[&words[..], &redo, &time].concat()));
+    assert_eq!(said["target"], "ram:32MiB ram:33MiB,scheduler=kyber");
+    let job = &said["job"];
+    assert_eq!((&job["redo"], &job["stripe"]), (&"ram:8MiB ram:9MiB".into(), &(1 << 20).into()));
+    assert_eq!(job["data_disks"][1]["options"]["scheduler"], "kyber");
+    assert_eq!(job["redo_disks"][1]["target"], "ram:9MiB");
+    told(&folder, &["report", "kept.json", "-o", "kept.html", "--markdown", "kept.md"]);
+    let page = fs::read_to_string(folder.near("kept.md")).expect("a report");
+    assert!(page.contains("data disk") && page.contains("ram:33MiB,scheduler=kyber: "), "{page}");
 }
 
 #[test]

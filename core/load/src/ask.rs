@@ -75,7 +75,9 @@ pub enum Event {
 pub struct Fault {
     /// The byte of the target at which the bad block begins.
     pub offset: u64,
-    /// What was found, and what should have been.
+    /// Its bytes.
+    pub bytes: u64,
+    /// What should have been there, and what was found.
     pub what: String,
 }
 

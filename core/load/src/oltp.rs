@@ -5,6 +5,10 @@
 //! its part of the data and of the redo log. Write-ahead: a data block is written when the redo of
 //! its change is durable, and redo is overwritten when the blocks of its changes are.
 //!
+//! Data and redo each lie on a group of disks ([`stripe`]). What is acknowledged was made durable
+//! on the disk that has it: a log write stays within one disk and is durable when it ends, and a
+//! checkpoint is one when every disk of the data was flushed for it.
+//!
 //! Sizes: 8 KiB blocks, 25 % updates and light redo as in Dell's report on Oracle over scsi-mq;
 //! 8 blocks an execution and the hot set are choices of this preset.
 
@@ -18,13 +22,15 @@ use crate::place::{Distribution, Places, Zone};
 
 pub mod audit;
 pub mod format;
+pub mod stripe;
 
 use format::{BLOCK_BYTES, CHANGES, LogBlock, RECORDS, REDO_BYTES, Record};
+use stripe::Stripe;
 
-/// The disk of data, and that of redo, as [`Io::disk`] has them.
-pub const DATA: u8 = 0;
-/// See [`DATA`].
-pub const REDO: u8 = 1;
+/// Bytes of data, and of redo, that an instance takes at least.
+pub const DATA_LEAST: u64 = 64 * BLOCK_BYTES;
+/// See [`DATA_LEAST`].
+pub const REDO_LEAST: u64 = 2 * LOG_WRITE_MAX as u64 * REDO_BYTES;
 
 /// The groups of figures: data reads, data writes, redo writes.
 pub const GROUPS: [&str; 3] = ["data read", "data write", "redo write"];
@@ -51,10 +57,14 @@ pub struct Profile {
     pub instance: u16,
     /// Seed of everything random.
     pub seed: u64,
-    /// Its data.
+    /// Its data, of the bytes of their group.
     pub data: Range,
-    /// Its redo.
+    /// Its redo, of the bytes of its group.
     pub redo: Range,
+    /// The disks of the data: [`Io::disk`] has those first, from 0.
+    pub data_disks: Stripe,
+    /// The disks of the redo: [`Io::disk`] has those behind.
+    pub redo_disks: Stripe,
 }
 
 /// A database at work.
@@ -106,8 +116,17 @@ struct Dirty {
     /// Being written: block, oldest change, newest; by token.
     writing: Vec<Option<(u64, u64, u64)>>,
     busy: BTreeSet<u64>,
-    /// The checkpoint that the flush under way makes.
-    flushing: Option<u64>,
+    /// What is flushed for the next checkpoint, if anything.
+    flushing: Option<Flushing>,
+}
+
+/// A checkpoint to be.
+#[derive(Clone, Copy, Debug)]
+struct Flushing {
+    checkpoint: u64,
+    /// Disks that were asked to flush, and those that have.
+    asked: u8,
+    flushed: u8,
 }
 
 /// Tokens: sessions from 0, then the writes of the database writer, then these.
@@ -119,25 +138,31 @@ impl Instance {
     /// An instance that has done nothing yet.
     ///
     /// # Errors
-    /// Too many sessions, shares above 100, data or redo that are too small or unaligned.
+    /// Too many sessions for its disks, shares above 100, data or redo that are too small or
+    /// unaligned.
     pub fn new(profile: Profile) -> Result<Instance, JobError> {
         let error = |text: String| Err(JobError(text));
         let Profile { sessions, update_percent, data, redo, .. } = profile;
-        if sessions == 0 || sessions > 4000 {
-            return error(format!("sessions={sessions} is outside 1..=4000"));
+        // One for each session and for the database writer at each disk of the data, and one for
+        // the log writer at each of the redo.
+        let disks =
+            [profile.data_disks, profile.redo_disks].map(|stripe| u32::from(stripe.disks()));
+        let most = ((u32::from(u16::MAX) - disks[1]) / disks[0] - 1).min(4000);
+        if sessions == 0 || u32::from(sessions) > most {
+            let of = disks[0];
+            return error(format!("sessions={sessions} on {of} data disks is outside 1..={most}"));
         }
         if update_percent > 100 {
             return error(format!("update={update_percent} is outside 0..=100"));
         }
         for (what, range, block, least) in
-            [("data", data, BLOCK_BYTES, 64), ("redo", redo, REDO_BYTES, 2 * LOG_WRITE_MAX as u64)]
+            [("data", data, BLOCK_BYTES, DATA_LEAST), ("redo", redo, REDO_BYTES, REDO_LEAST)]
         {
-            if range.bytes < least * block || !range.offset.is_multiple_of(block) {
+            if range.bytes < least || !range.offset.is_multiple_of(block) {
                 return error(format!(
-                    "{what} of {} bytes from byte {}: at least {} bytes on a multiple of {block}",
-                    range.bytes,
-                    range.offset,
-                    least * block
+                    "{what} of {} bytes from byte {}: at least {least} bytes on a multiple of \
+                     {block}",
+                    range.bytes, range.offset
                 ));
             }
         }
@@ -158,16 +183,31 @@ impl Instance {
         })
     }
 
-    /// The contexts it issues from: one for each session, the database writer, the log writer.
+    /// The contexts it issues from: each session and the database writer has one at each disk of
+    /// the data, the log writer one at each of the redo.
     #[must_use]
     pub fn contexts(&self) -> u16 {
-        self.profile.sessions + 2
+        self.log_context(self.profile.redo_disks.disks())
     }
 
-    /// The disk a context issues to.
+    /// The disk a context issues to, as [`Io::disk`] has it.
     #[must_use]
     pub fn disk_of(&self, context: u16) -> u8 {
-        if context == self.profile.sessions + 1 { REDO } else { DATA }
+        let data_disks = u16::from(self.profile.data_disks.disks());
+        match context.checked_sub(self.log_context(0)) {
+            Some(redo_disk) => (data_disks + redo_disk) as u8,
+            None => (context % data_disks) as u8,
+        }
+    }
+
+    /// The context of a session, or behind those of the database writer, at a disk of the data.
+    fn context(&self, process: u16, disk: u8) -> u16 {
+        process * u16::from(self.profile.data_disks.disks()) + u16::from(disk)
+    }
+
+    /// That of the log writer at a disk of the redo, from 0.
+    fn log_context(&self, disk: u8) -> u16 {
+        self.context(self.profile.sessions + 1, disk)
     }
 
     fn redo_blocks(&self) -> u64 {
@@ -176,6 +216,7 @@ impl Instance {
 
     fn log_write(&mut self) -> Option<Io> {
         let redo_blocks = self.redo_blocks();
+        let Profile { redo, redo_disks, data_disks, .. } = self.profile;
         let log = &mut self.log;
         if log.pending.is_empty() || !log.writing.is_empty() {
             return None;
@@ -183,9 +224,12 @@ impl Instance {
         while log.kept.front().is_some_and(|last| *last < log.checkpoint) {
             log.kept.pop_front();
         }
-        // Up to the end of the log, where it starts over, and only what may be overwritten.
+        // Up to the end of the log, where it starts over, and only what may be overwritten; and on
+        // one disk, so that its end is that of all that has to be durable.
         let at = log.next_block % redo_blocks;
+        let byte = redo.offset + at * REDO_BYTES;
         let room = (redo_blocks - log.kept.len() as u64).min(redo_blocks - at);
+        let room = room.min(redo_disks.in_one_piece(byte) / REDO_BYTES);
         let room = room.min(LOG_WRITE_MAX as u64) as usize;
         let count = log.pending.len().min(room * RECORDS);
         if count == 0 {
@@ -197,33 +241,52 @@ impl Instance {
             let last = log.next_id - 1 + ((block as usize + 1) * RECORDS).min(count) as u64;
             log.kept.push_back(last);
         }
+        let (disk, byte) = redo_disks.place(byte);
         Some(Io {
             op: Op::Write,
-            sector: (self.profile.redo.offset + at * REDO_BYTES) / SECTOR,
+            sector: byte / SECTOR,
             sectors: (blocks * REDO_BYTES / SECTOR) as u32,
             // Durable when it ends: somebody's commit waits for that.
             flags: Flags::SYNC | Flags::FUA,
             ioprio: IoPrio::NONE,
-            disk: REDO,
-            context: self.profile.sessions + 1,
+            disk: data_disks.disks() + disk,
+            context: self.log_context(disk),
             group: 2,
             token: LOG_TOKEN,
         })
     }
 
-    /// A checkpoint, once half of the log waits for one.
+    /// The next flush of a checkpoint, once half of the log waits for one: any disk of the data may
+    /// have a block of it.
     fn checkpoint(&mut self) -> Option<Ask> {
-        if self.dirty.flushing.is_some() || (self.log.kept.len() as u64) * 2 < self.redo_blocks() {
+        let disks = self.profile.data_disks.disks();
+        if self.dirty.flushing.is_none() {
+            self.dirty.flushing = self.checkpoint_to_be();
+        }
+        let flushing = self.dirty.flushing.as_mut().filter(|flushing| flushing.asked < disks)?;
+        let disk = flushing.asked;
+        flushing.asked += 1;
+        let context = self.context(self.profile.sessions, disk);
+        Some(Ask::Flush { disk, context, token: FLUSH_TOKEN })
+    }
+
+    fn checkpoint_to_be(&self) -> Option<Flushing> {
+        if (self.log.kept.len() as u64) * 2 < self.redo_blocks() {
             return None;
         }
         // What is in a log write under way is not durable, so it is not among the dirty either.
         let oldest = self.dirty.oldest().unwrap_or(self.log.next_id).min(self.log.next_id);
-        if oldest <= self.log.checkpoint {
-            return None;
+        let has_moved = oldest > self.log.checkpoint;
+        has_moved.then_some(Flushing { checkpoint: oldest, asked: 0, flushed: 0 })
+    }
+
+    fn has_flushed(&mut self) {
+        let flushing = self.dirty.flushing.as_mut().expect("a flush under way");
+        flushing.flushed += 1;
+        if flushing.flushed == self.profile.data_disks.disks() {
+            self.log.checkpoint = flushing.checkpoint;
+            self.dirty.flushing = None;
         }
-        self.dirty.flushing = Some(oldest);
-        let context = self.profile.sessions;
-        Some(Ask::Flush { disk: DATA, context, token: FLUSH_TOKEN })
     }
 
     fn data_write(&mut self) -> Option<Io> {
@@ -234,19 +297,23 @@ impl Instance {
         let (_, newest) = dirty.changes.remove(&block).expect("what is in order is dirty");
         dirty.busy.insert(block);
         dirty.writing[slot] = Some((block, oldest, newest));
-        let io = self.data_io(Op::Write, block, WRITE_TOKEN + slot as u16);
-        Some(Io { flags: Flags::BACKGROUND, context: self.profile.sessions, group: 1, ..io })
+        let token = WRITE_TOKEN + slot as u16;
+        let io = self.data_io(Op::Write, block, (self.profile.sessions, token));
+        Some(Io { flags: Flags::BACKGROUND, group: 1, ..io })
     }
 
-    fn data_io(&self, op: Op, block: u64, token: u16) -> Io {
+    /// No block crosses a unit of its group, which is a multiple of it.
+    fn data_io(&self, op: Op, block: u64, (process, token): (u16, u16)) -> Io {
+        let Profile { data, data_disks, .. } = &self.profile;
+        let (disk, byte) = data_disks.place(data.offset + block * BLOCK_BYTES);
         Io {
             op,
-            sector: (self.profile.data.offset + block * BLOCK_BYTES) / SECTOR,
+            sector: byte / SECTOR,
             sectors: (BLOCK_BYTES / SECTOR) as u32,
             flags: Flags::NONE,
             ioprio: IoPrio::NONE,
-            disk: DATA,
-            context: token,
+            disk,
+            context: self.context(process, disk),
             group: 0,
             token,
         }
@@ -264,7 +331,7 @@ impl Instance {
         }
         let block = self.places.draw(&mut self.prng);
         session.blocks[session.read] = block;
-        Some(self.data_io(Op::Read, block, index))
+        Some(self.data_io(Op::Read, block, (index, index)))
     }
 
     fn session_has_read(&mut self, index: u16, now: Nanos) {
@@ -363,10 +430,7 @@ impl Workload for Instance {
         }
         match token {
             LOG_TOKEN => self.log_has_written(now),
-            FLUSH_TOKEN => {
-                let checkpoint = self.dirty.flushing.take().expect("a flush under way");
-                self.log.checkpoint = checkpoint;
-            }
+            FLUSH_TOKEN => self.has_flushed(),
             token if token >= WRITE_TOKEN => {
                 self.dirty.has_written(usize::from(token - WRITE_TOKEN));
             }
@@ -399,12 +463,16 @@ impl Workload for Instance {
 #[cfg(test)]
 mod tests {
     use super::audit::Audit;
+    use super::stripe::UNIT_BYTES;
     use super::*;
 
     const MIB: u64 = 1 << 20;
 
     fn profile(redo_bytes: u64) -> Profile {
+        let [data_disks, redo_disks] = [Stripe::new(1); 2];
         Profile {
+            data_disks,
+            redo_disks,
             sessions: 16,
             update_percent: 25,
             hot: Zone { access: 80, size: 20 },
@@ -416,41 +484,59 @@ mod tests {
         }
     }
 
-    /// A disk with a cache that a crash empties, and commits as they were acknowledged.
+    /// Disks with caches that a crash empties, and commits as they were acknowledged.
     struct Bed {
         instance: Instance,
         prng: Prng,
+        /// By byte of the group: those of data end where those of redo begin.
         durable: Vec<u8>,
-        /// Written and not flushed: sector, bytes.
-        cache: Vec<(u64, Vec<u8>)>,
+        /// Written and not flushed: disk, byte of the group, bytes.
+        cache: Vec<(u8, usize, Vec<u8>)>,
+        /// The disk that makes nothing durable when it is asked to.
+        loses: Option<u8>,
         going: Vec<(Ask, Vec<u8>)>,
         acknowledged: BTreeMap<u64, [u64; CHANGES]>,
         statements: u64,
         /// Whether data is written and flushed only where nothing else is left to end.
         slow_data: bool,
+        /// The same of redo.
+        slow_log: bool,
     }
 
     impl Bed {
         fn new(redo_bytes: u64, seed: u64) -> Bed {
+            Bed::of(profile(redo_bytes), seed)
+        }
+
+        /// Data on three disks and redo on two, of which a log of half a unit has both.
+        fn on_groups(redo_bytes: u64, seed: u64) -> Bed {
+            let redo = Range { offset: 16 * MIB + MIB * 3 / 4, bytes: redo_bytes };
+            let [data_disks, redo_disks] = [3, 2].map(Stripe::new);
+            Bed::of(Profile { redo, data_disks, redo_disks, ..profile(0) }, seed)
+        }
+
+        fn of(profile: Profile, seed: u64) -> Bed {
             Bed {
-                instance: Instance::new(profile(redo_bytes)).unwrap(),
+                durable: vec![0; (profile.redo.offset + profile.redo.bytes) as usize],
+                instance: Instance::new(profile).unwrap(),
                 prng: Prng::new(seed),
-                durable: vec![0; (16 * MIB + redo_bytes) as usize],
                 cache: Vec::new(),
+                loses: None,
                 going: Vec::new(),
                 acknowledged: BTreeMap::new(),
                 statements: 0,
                 slow_data: false,
+                slow_log: false,
             }
         }
 
         /// One of those under way, which is to end now.
         fn choose(&mut self) -> usize {
             let is_slow = |ask: &Ask| match ask {
-                Ask::Io(io) => io.op == Op::Write && io.disk == DATA,
-                _ => true,
+                Ask::Io(io) => [false, self.slow_data, self.slow_log][usize::from(io.group)],
+                _ => self.slow_data,
             };
-            let fast = |(_, (ask, _)): &(usize, &(Ask, Vec<u8>))| !(self.slow_data && is_slow(ask));
+            let fast = |(_, (ask, _)): &(usize, &(Ask, Vec<u8>))| !is_slow(ask);
             let fast: Vec<usize> =
                 self.going.iter().enumerate().filter(fast).map(|(index, _)| index).collect();
             match fast.len() as u64 {
@@ -459,8 +545,22 @@ mod tests {
             }
         }
 
-        fn put(&mut self, sector: u64, bytes: &[u8]) {
-            let at = (sector * SECTOR) as usize;
+        /// The byte of its group where an I/O begins, all of which is in one piece there.
+        fn place(&self, io: &Io) -> usize {
+            let Profile { data_disks, redo_disks, .. } = self.instance.profile;
+            let (stripe, disk) = match io.disk.checked_sub(data_disks.disks()) {
+                Some(disk) => (redo_disks, disk),
+                None => (data_disks, io.disk),
+            };
+            let (byte, bytes) = (io.sector * SECTOR, u64::from(io.sectors) * SECTOR);
+            let unit = byte / UNIT_BYTES * u64::from(stripe.disks()) + u64::from(disk);
+            let at = if stripe.disks() == 1 { byte } else { unit * UNIT_BYTES + byte % UNIT_BYTES };
+            assert_eq!(stripe.place(at), (disk, byte));
+            assert!(bytes <= stripe.in_one_piece(at), "{io:?} leaves its disk");
+            at as usize
+        }
+
+        fn put(&mut self, at: usize, bytes: &[u8]) {
             self.durable[at..at + bytes.len()].copy_from_slice(bytes);
         }
 
@@ -469,13 +569,20 @@ mod tests {
             loop {
                 let ask = self.instance.ask(now);
                 let mut bytes = Vec::new();
+                let (disk, context) = match &ask {
+                    Ask::Io(Io { disk, context, .. }) | Ask::Flush { disk, context, .. } => {
+                        (*disk, *context)
+                    }
+                    Ask::Wait(_) | Ask::Blocked | Ask::Done => break,
+                };
+                assert!(context < self.instance.contexts(), "{ask:?}");
+                assert_eq!(self.instance.disk_of(context), disk, "{ask:?}");
                 match &ask {
                     Ask::Io(io) if io.op == Op::Write => {
                         bytes = vec![0; io.sectors as usize * SECTOR as usize];
                         self.instance.fill(io, &mut bytes);
                     }
-                    Ask::Io(_) | Ask::Flush { .. } => (),
-                    Ask::Wait(_) | Ask::Blocked | Ask::Done => break,
+                    _ => (),
                 }
                 self.going.push((ask, bytes));
             }
@@ -483,17 +590,21 @@ mod tests {
             let (ask, bytes) = self.going.swap_remove(chosen);
             let token = match ask {
                 Ask::Io(io) => {
-                    if io.flags.has(Flags::FUA) {
-                        self.put(io.sector, &bytes);
+                    let at = self.place(&io);
+                    if io.flags.has(Flags::FUA) && self.loses != Some(io.disk) {
+                        self.put(at, &bytes);
                     } else if io.op == Op::Write {
-                        self.cache.push((io.sector, bytes));
+                        self.cache.push((io.disk, at, bytes));
                     }
                     io.token
                 }
-                Ask::Flush { token, .. } => {
-                    for (sector, bytes) in std::mem::take(&mut self.cache) {
-                        self.put(sector, &bytes);
-                    }
+                Ask::Flush { disk, token, .. } => {
+                    let flushes = |of: u8| of == disk && self.loses != Some(of);
+                    let cache = std::mem::take(&mut self.cache);
+                    let (flushed, kept) = cache.into_iter().partition(|(of, ..)| flushes(*of));
+                    self.cache = kept;
+                    let flushed: Vec<(u8, usize, Vec<u8>)> = flushed;
+                    flushed.iter().for_each(|(_, at, bytes)| self.put(*at, bytes));
                     token
                 }
                 Ask::Wait(_) | Ask::Blocked | Ask::Done => unreachable!("not under way"),
@@ -510,16 +621,17 @@ mod tests {
 
         /// What a crash leaves: of the cache any part, of a log write under way any blocks.
         fn crash(&mut self) {
-            for (sector, bytes) in std::mem::take(&mut self.cache) {
+            for (_, at, bytes) in std::mem::take(&mut self.cache) {
                 if self.prng.percent(50) {
-                    self.put(sector, &bytes);
+                    self.put(at, &bytes);
                 }
             }
             for (ask, bytes) in std::mem::take(&mut self.going) {
                 let Ask::Io(io) = ask else { continue };
+                let at = self.place(&io);
                 for (index, sector) in bytes.chunks(SECTOR as usize).enumerate() {
                     if io.op == Op::Write && self.prng.percent(50) {
-                        self.put(io.sector + index as u64, sector);
+                        self.put(at + index * SECTOR as usize, sector);
                     }
                 }
             }
@@ -527,7 +639,7 @@ mod tests {
 
         fn audit(&self) -> Result<audit::Found, String> {
             let mut audit = Audit::new(7, 0, self.instance.redo_blocks());
-            audit.take_redo(&self.durable[16 * MIB as usize..]);
+            audit.take_redo(&self.durable[self.instance.profile.redo.offset as usize..]);
             for wanted in audit.wanted(&self.acknowledged) {
                 let at = (wanted.block * BLOCK_BYTES) as usize;
                 audit.take_data(wanted, &self.durable[at..at + BLOCK_BYTES as usize])?;
@@ -550,6 +662,94 @@ mod tests {
                 assert!(!bed.acknowledged.is_empty(), "nothing was committed (seed {seed})");
             }
         }
+    }
+
+    #[test]
+    fn every_acknowledged_commit_survives_a_crash_of_all_disks_of_its_groups() {
+        for seed in 0..20 {
+            for redo_bytes in [MIB / 2, 8 * MIB] {
+                let mut bed = Bed::on_groups(redo_bytes, seed);
+                let turns = 2000 + bed.prng.below(30_000);
+                (0..turns).for_each(|now| bed.turn(Nanos(now)));
+                bed.crash();
+                let found = bed.audit().unwrap_or_else(|why| panic!("{why} (seed {seed})"));
+                assert_eq!(found.in_log + found.checkpointed, bed.acknowledged.len() as u64);
+                assert!(!bed.acknowledged.is_empty(), "nothing was committed (seed {seed})");
+            }
+        }
+    }
+
+    #[test]
+    fn one_disk_of_a_group_that_loses_what_it_was_to_make_durable_is_found_out() {
+        // Those of the data, whose blocks are looked for once their redo may be overwritten, and
+        // those of the redo.
+        for disk in 0..5 {
+            let mut bed = Bed { loses: Some(disk), ..Bed::on_groups(MIB / 2, 9) };
+            let mut now = 0..;
+            while bed.instance.log.next_block < 4 * bed.instance.redo_blocks() {
+                bed.turn(Nanos(now.next().expect("there is always a next")));
+            }
+            bed.crash();
+            assert!(bed.audit().is_err(), "nobody saw what disk {disk} lost");
+        }
+    }
+
+    #[test]
+    fn a_checkpoint_is_none_before_every_disk_of_the_data_was_flushed() {
+        let mut bed = Bed::on_groups(MIB / 2, 4);
+        let (mut before, mut checkpoints, mut partly) = (1, 0, 0);
+        let mut now = 0..;
+        while checkpoints < 5 {
+            bed.turn(Nanos(now.next().expect("there is always a next")));
+            let flushes = bed.going.iter().filter(|(ask, _)| matches!(ask, Ask::Flush { .. }));
+            match flushes.count() {
+                0 => {
+                    checkpoints += u32::from(bed.instance.log.checkpoint > before);
+                    before = bed.instance.log.checkpoint;
+                }
+                left => {
+                    partly += u32::from(left < 3);
+                    assert_eq!(bed.instance.log.checkpoint, before, "with {left} to be flushed");
+                }
+            }
+        }
+        assert!(partly > 0, "all flushes ended at once");
+    }
+
+    #[test]
+    fn commits_of_many_sessions_are_written_up_to_the_end_of_a_disk() {
+        let groups = Bed::on_groups(MIB / 2, 0).instance.profile;
+        let mut bed = Bed::of(Profile { sessions: 200, update_percent: 100, ..groups }, 3);
+        bed.slow_log = true;
+        let (mut longest, mut now) = (0, 0..);
+        // The last block of the first disk is number 63.
+        while bed.instance.log.next_block < 200 {
+            bed.turn(Nanos(now.next().expect("there is always a next")));
+            for (ask, _) in &bed.going {
+                let Ask::Io(io) = ask else { continue };
+                longest = longest.max(if io.group == 2 {
+                    bed.place(io);
+                    io.sectors
+                } else {
+                    0
+                });
+            }
+        }
+        assert!(u64::from(longest) * SECTOR > 8 * REDO_BYTES, "{longest} sectors at most");
+    }
+
+    #[test]
+    fn every_disk_of_a_group_has_its_part_of_the_load() {
+        let mut bed = Bed::on_groups(8 * MIB, 2);
+        let mut written = [0; 5];
+        for now in 0..60_000 {
+            bed.turn(Nanos(now));
+            for (ask, _) in &bed.going {
+                let Ask::Io(io) = ask else { continue };
+                written[usize::from(io.disk)] += u32::from(io.op == Op::Write);
+            }
+        }
+        assert!(written.iter().all(|count| *count > 0), "{written:?}");
     }
 
     #[test]
@@ -684,5 +884,8 @@ mod tests {
         };
         assert!(small(8192, MIB).contains("data of 8192 bytes"));
         assert!(small(MIB, 4096).contains("redo of 4096 bytes"));
+        let many = Profile { sessions: 4000, data_disks: Stripe::new(64), ..profile(MIB) };
+        let why = Instance::new(many).unwrap_err().0;
+        assert_eq!(why, "sessions=4000 on 64 data disks is outside 1..=1022");
     }
 }

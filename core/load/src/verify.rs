@@ -44,25 +44,35 @@ fn word<const N: usize>(block: &[u8], at: usize) -> [u8; N] {
 /// Looks whether `block` is what `stamp` says.
 ///
 /// # Errors
-/// What was found, and what should have been.
+/// What should have been there, and what was found.
 pub fn check(how: Verify, seed: u64, stamp: Stamp, block: &[u8]) -> Result<(), Fault> {
-    let fault = |what: String| Err(Fault { offset: stamp.offset, what });
+    let bytes = block.len() as u64;
+    let fault = |expected: String, found: String| {
+        let what = format!("expected {expected}, found {found}");
+        Err(Fault { offset: stamp.offset, bytes, what })
+    };
     let magic = u64::from_le_bytes(word(block, 0));
     if magic != MAGIC {
-        return fault(match block.iter().all(|byte| *byte == 0) {
-            true => String::from("found zeros where a written block should be"),
-            false => format!("found {magic:#018x} where a block begins with {MAGIC:#018x}"),
-        });
+        let expected = format!("a block as this job writes them, which begin with {MAGIC:#018x}");
+        return fault(
+            expected,
+            match block.iter().all(|byte| *byte == 0) {
+                true => String::from("zeros"),
+                false => format!("{magic:#018x} at its start"),
+            },
+        );
     }
     let offset = u64::from_le_bytes(word(block, 8));
     if offset != stamp.offset {
-        return fault(format!("found the block of byte {offset}, which is misplaced"));
+        let expected = format!("the block of byte {}", stamp.offset);
+        return fault(expected, format!("that of byte {offset}, which is misplaced"));
     }
     let generation = u32::from_le_bytes(word(block, 16));
     if stamp.generation != 0 && generation != stamp.generation {
         let wanted = stamp.generation;
         let stale = if generation < wanted { ", which is stale" } else { "" };
-        return fault(format!("found generation {generation}{stale}, not generation {wanted}"));
+        let expected = format!("what was written there last, write number {wanted} of this block");
+        return fault(expected, format!("write number {generation}{stale}"));
     }
     let found = u32::from_le_bytes(word(block, 20));
     match how {
@@ -73,7 +83,8 @@ pub fn check(how: Verify, seed: u64, stamp: Stamp, block: &[u8]) -> Result<(), F
             crc.add(&block[HEADER..]);
             let crc = crc.sum();
             if crc != found {
-                return fault(format!("found CRC-32C {found:#010x}, its bytes have {crc:#010x}"));
+                let expected = format!("bytes of CRC-32C {found:#010x}, as its header says");
+                return fault(expected, format!("bytes of CRC-32C {crc:#010x}"));
             }
         }
         Verify::Pattern => {
@@ -82,9 +93,8 @@ pub fn check(how: Verify, seed: u64, stamp: Stamp, block: &[u8]) -> Result<(), F
                 let wanted = &prng.next().to_le_bytes()[..chunk.len()];
                 if chunk != wanted {
                     let at = HEADER + index * 8;
-                    return fault(format!(
-                        "found {chunk:02x?} at its byte {at}, not {wanted:02x?}"
-                    ));
+                    let expected = format!("{wanted:02x?} at its byte {at}");
+                    return fault(expected, format!("{chunk:02x?}"));
                 }
             }
         }
@@ -190,12 +200,13 @@ mod tests {
             let said = |stamp, block: &[u8]| check(how, 7, stamp, block).unwrap_err().what;
             assert!(said(Stamp { generation: 4, ..stamp }, &block).contains("stale"));
             assert!(said(Stamp { offset: 4096, ..stamp }, &block).contains("byte 8192"));
-            assert!(said(stamp, &[0; 512]).contains("zeros"));
+            assert!(said(stamp, &[0; 512]).ends_with(", found zeros"));
             block[300] ^= 1;
             let torn = said(stamp, &block);
             assert!(torn.contains("CRC-32C") || torn.contains("at its byte 296"), "{torn}");
             block[0] ^= 1;
-            assert!(said(stamp, &block).contains("begins with"));
+            assert!(said(stamp, &block).contains("which begin with"));
+            assert_eq!(check(how, 7, stamp, &block).unwrap_err().bytes, 512);
         }
     }
 }

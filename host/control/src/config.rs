@@ -6,7 +6,7 @@ use std::num::NonZeroU64;
 use std::path::Path;
 use std::sync::Arc;
 
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use weir_bio::{Class, IoPrio};
 use weir_queue::{Caps, Groups, WEIGHT_MAX, WEIGHT_MIN};
 
@@ -33,7 +33,7 @@ pub struct Group {
     /// Its place in the tree, names joined by `/`.
     pub path: String,
     /// Its weight among its siblings, 1..=1000.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "weight")]
     pub weight: Option<i64>,
     /// Reads a second at most.
     #[serde(default)]
@@ -47,8 +47,8 @@ pub struct Group {
     /// Bytes written a second at most.
     #[serde(default)]
     pub wbps: Option<NonZeroU64>,
-    /// Seconds of unused allowance that may be spent at once.
-    #[serde(default)]
+    /// Seconds of unused allowance that may be spent at once, 0..=3600.
+    #[serde(default, deserialize_with = "burst")]
     pub burst: Option<f64>,
 }
 
@@ -88,7 +88,7 @@ pub struct Export {
     #[serde(default)]
     pub class: PrioClass,
     /// Level within the class, 0 (best) to 7.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "level")]
     pub level: Option<i64>,
 }
 
@@ -238,8 +238,8 @@ impl Group {
             groups.set_weight(id, held).map_err(|error| error.to_string())?;
         }
         let burst = self.burst.unwrap_or(0.0);
-        if !(0.0..=3600.0).contains(&burst) {
-            return Err(format!("burst={burst} s is outside 0..=3600"));
+        if !(0.0..=BURST_MAX).contains(&burst) {
+            return Err(format!("burst={burst} s is outside 0..={BURST_MAX}"));
         }
         let caps = Caps {
             riops: self.riops,
@@ -249,6 +249,35 @@ impl Group {
             burst_ns: (burst * 1e9) as u64,
         };
         groups.set_caps(id, caps).map_err(|error| error.to_string())
+    }
+}
+
+/// Seconds of unused allowance at most.
+const BURST_MAX: f64 = 3600.0;
+
+// What stands in a file is held to its bounds while it is read, for then its line is known.
+
+fn weight<'de, D: Deserializer<'de>>(from: D) -> Result<Option<i64>, D::Error> {
+    within("weight", i64::deserialize(from)?, WEIGHT_MIN.into(), WEIGHT_MAX.into())
+}
+
+fn level<'de, D: Deserializer<'de>>(from: D) -> Result<Option<i64>, D::Error> {
+    within("level", i64::deserialize(from)?, 0, 7)
+}
+
+fn burst<'de, D: Deserializer<'de>>(from: D) -> Result<Option<f64>, D::Error> {
+    within("burst", f64::deserialize(from)?, 0.0, BURST_MAX)
+}
+
+fn within<T: PartialOrd + fmt::Display, E: serde::de::Error>(
+    name: &str,
+    value: T,
+    least: T,
+    most: T,
+) -> Result<Option<T>, E> {
+    match value >= least && value <= most {
+        true => Ok(Some(value)),
+        false => Err(E::custom(format!("{name}={value} is outside {least}..={most}"))),
     }
 }
 
@@ -319,13 +348,10 @@ burst = 0.5
     #[test]
     fn groups_are_held_to_their_bounds() {
         for (from, to, told) in [
-            (
-                "weight = 300",
-                "weight = 1001",
-                "group \"tenants/a\": weight=1001 is outside 1..=1000",
-            ),
-            ("weight = 300", "weight = 70000", "weight=70000"),
-            ("burst = 0.5", "burst = -1.0", "burst=-1 s is outside 0..=3600"),
+            ("weight = 300", "weight = 1001", "line 16: weight=1001 is outside 1..=1000"),
+            ("weight = 300", "weight = 70000", "line 16: weight=70000"),
+            ("weight = 300", "weight = \"heavy\"", "line 16: invalid type: string \"heavy\""),
+            ("burst = 0.5", "burst = -1.0", "line 18: burst=-1 is outside 0..=3600"),
             ("riops = 500", "riops = 0", "line 17: invalid value: integer `0`"),
             ("path = \"tenants/a\"", "path = \"tenants/b\"", "names group \"tenants/a\""),
             ("path = \"tenants/a\"", "path = \"a//b\"", "groups: a//b"),
@@ -350,6 +376,6 @@ burst = 0.5
         let bad = GOOD.replace("name = \"sda\"", "name = \"../x\"");
         assert!(error(&bad).contains("\"../x\""));
         let level = GOOD.replace("level = 2", "level = 9");
-        assert!(error(&level).contains("level=9"));
+        assert_eq!(error(&level), "line 11: level=9 is outside 0..=7");
     }
 }

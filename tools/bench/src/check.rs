@@ -1,28 +1,18 @@
 //! After a crash of whatever was in the way: is every commit there that `oltp` acknowledged?
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
 use weir::{Disk, Session};
-use weir_load::Range;
 use weir_load::oltp::audit::{Audit, Found};
-use weir_load::oltp::format::{BLOCK_BYTES, CHANGES, REDO_BYTES};
+use weir_load::oltp::format::{BLOCK_BYTES, REDO_BYTES};
+use weir_load::oltp::stripe::Stripe;
 
+use crate::commits::{self, Acknowledged, Run};
 use crate::devices::Devices;
+use crate::groups::Groups;
 
 /// Bytes of redo read at once.
 const PIECE: u64 = 1 << 20;
-
-/// One instance as the file of commits has it.
-struct Acknowledged {
-    run: u64,
-    data: Range,
-    redo: Range,
-    /// The target of the redo, where it is not that of the data.
-    redo_target: Option<String>,
-    /// With the data blocks each changed.
-    commits: BTreeMap<u64, [u64; CHANGES]>,
-}
 
 /// What was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,30 +36,35 @@ pub enum Lost {
     Unreadable(String),
 }
 
-/// Looks for every commit of the last run in `commits` on its targets.
+/// Looks for every commit of the last run in `commits` on its targets: `data`, and `redo`, which
+/// the file knows where it is not given.
 ///
 /// # Errors
 /// What is lost, or could not be read.
-pub fn check(target: &str, redo: Option<&str>, commits: &Path) -> Result<Checked, Lost> {
+pub fn check(data: &[String], redo: &[String], commits: &Path) -> Result<Checked, Lost> {
     let unreadable = |why: String| Lost::Unreadable(why);
     let name = commits.display();
     let text = std::fs::read_to_string(commits).map_err(|e| unreadable(format!("{name}: {e}")))?;
-    let instances = read_commits(&text).map_err(|why| unreadable(format!("{name}: {why}")))?;
-    let noted = instances.values().find_map(|instance| instance.redo_target.as_deref());
-    let redo = redo.or(noted);
-    let open = |target: &str| Disk::open(target).map_err(|e| unreadable(e.to_string()));
-    let data_disk = open(target)?;
-    let mut names = vec![String::from(target)];
-    names.extend(redo.map(String::from));
-    let devices = Devices::of(&names).map_err(unreadable)?;
-    let apart = devices.devices.get(1).map(|(name, _)| name.as_str());
-    let redo_disk = apart.map(open).transpose()?;
-    let session = |disk: &Disk| disk.session().map_err(|e| unreadable(e.to_string()));
-    let mut data = session(&data_disk)?;
-    let mut redo = session(redo_disk.as_ref().unwrap_or(&data_disk))?;
+    let run = commits::read(&text).map_err(|why| unreadable(format!("{name}: {why}")))?;
+    let redo = if redo.is_empty() { &run.redo } else { redo };
+    let names = [data, redo].concat();
+    let Devices { devices, of } = Devices::of(&names).map_err(unreadable)?;
+    let groups = Groups::of(data, redo, &of).map_err(unreadable)?;
+    as_in_run(&run, &groups, [data, redo]).map_err(|why| unreadable(format!("{name}: {why}")))?;
+    let open = |(name, _): &(String, _)| Disk::open(name).map_err(|e| unreadable(e.to_string()));
+    let disks = devices.iter().map(open).collect::<Result<Vec<Disk>, _>>()?;
+    let [data_stripe, redo_stripe] = groups.stripes();
+    let group = |stripe, members: &[usize]| {
+        let sessions = members.iter().map(|disk| disks[*disk].session());
+        let sessions = sessions.collect::<Result<Vec<Session>, _>>();
+        Ok(Group { stripe, sessions: sessions.map_err(|e| unreadable(e.to_string()))? })
+    };
+    let mut data = group(data_stripe, &groups.data)?;
+    let mut redo = group(redo_stripe, &groups.redo)?;
     let mut sum = Checked { commits: 0, in_log: 0, checkpointed: 0, blocks: 0 };
-    for (instance, acknowledged) in &instances {
-        let (found, blocks) = check_one(*instance, acknowledged, &mut data, &mut redo)?;
+    for (instance, acknowledged) in &run.instances {
+        let audit = Audit::new(run.number, *instance, acknowledged.part.redo.bytes / REDO_BYTES);
+        let (found, blocks) = check_one(audit, acknowledged, &mut data, &mut redo)?;
         sum.commits += acknowledged.commits.len() as u64;
         sum.in_log += found.in_log;
         sum.checkpointed += found.checkpointed;
@@ -78,133 +73,114 @@ pub fn check(target: &str, redo: Option<&str>, commits: &Path) -> Result<Checked
     Ok(sum)
 }
 
+/// That these are the disks of the run, as far as that is known: what was a server's may be looked
+/// at as a file, but as many in the same order.
+fn as_in_run(run: &Run, groups: &Groups, given: [&[String]; 2]) -> Result<(), String> {
+    if groups.is_shared() != run.redo.is_empty() {
+        let (where_it_was, flag) = match run.redo.is_empty() {
+            true => ("at the end of the data", "and --redo names another place"),
+            false => ("on disks of its own", "and is not to be looked for there"),
+        };
+        return Err(format!("the redo of the run was {where_it_was}, {flag}"));
+    }
+    let own_redo = if run.redo.is_empty() { &[] } else { given[1] };
+    for (what, flag, was, is) in
+        [("data", "--target", &run.data, given[0]), ("redo", "--redo", &run.redo, own_redo)]
+    {
+        let names = was.join(" ");
+        if was.len() != is.len() {
+            let (was, is) = (was.len(), is.len());
+            return Err(format!(
+                "the {what} of the run was on {was} disks, {names}, and {flag} names {is}"
+            ));
+        }
+        let sorted = |names: &[String]| {
+            let mut names = names.to_vec();
+            names.sort();
+            names
+        };
+        if was != is && sorted(was) == sorted(is) {
+            let why = "the disks of a group are told apart by their order";
+            return Err(format!("the {what} of the run was on {names}, in this order: {why}"));
+        }
+    }
+    Ok(())
+}
+
+/// Disks to be read as the bytes of their group.
+struct Group {
+    stripe: Stripe,
+    sessions: Vec<Session>,
+}
+
+impl Group {
+    /// Reads bytes that lie in one piece.
+    fn read_at(&mut self, at: u64, bytes: &mut [u8]) -> Result<(), Lost> {
+        let (disk, byte) = self.stripe.place(at);
+        let read = self.sessions[usize::from(disk)].read_at(byte, bytes);
+        read.map_err(|error| Lost::Unreadable(error.to_string()))
+    }
+}
+
 fn check_one(
-    instance: u16,
+    mut audit: Audit,
     acknowledged: &Acknowledged,
-    data: &mut Session,
-    redo: &mut Session,
+    data: &mut Group,
+    redo: &mut Group,
 ) -> Result<(Found, u64), Lost> {
-    let unreadable = |error: weir::IoError| Lost::Unreadable(error.to_string());
-    let range = acknowledged.redo;
-    let mut audit = Audit::new(acknowledged.run, instance, range.bytes / REDO_BYTES);
+    let range = acknowledged.part.redo;
     let mut bytes = vec![0; PIECE as usize];
-    let mut at = 0;
-    while at < range.bytes {
-        let piece = &mut bytes[..(range.bytes - at).min(PIECE) as usize];
-        redo.read_at(range.offset + at, piece).map_err(unreadable)?;
+    let (mut at, end) = (range.offset, range.offset + range.bytes);
+    while at < end {
+        let length = (end - at).min(PIECE).min(redo.stripe.in_one_piece(at));
+        let piece = &mut bytes[..length as usize];
+        redo.read_at(at, piece)?;
         audit.take_redo(piece);
-        at += piece.len() as u64;
+        at += length;
     }
     let found = audit.verdict(&acknowledged.commits).map_err(Lost::Commits)?;
     let wanted = audit.wanted(&acknowledged.commits);
     let mut block = vec![0; BLOCK_BYTES as usize];
     for wanted in &wanted {
-        let at = acknowledged.data.offset + wanted.block * BLOCK_BYTES;
-        data.read_at(at, &mut block).map_err(unreadable)?;
+        data.read_at(acknowledged.part.data.offset + wanted.block * BLOCK_BYTES, &mut block)?;
         audit.take_data(*wanted, &block).map_err(Lost::Commits)?;
     }
     Ok((found, wanted.len() as u64))
-}
-
-/// The instances of the last run in the file, and what they acknowledged. A last line without its
-/// end was being written when the power went: nobody has read it.
-fn read_commits(text: &str) -> Result<BTreeMap<u16, Acknowledged>, String> {
-    let mut instances: BTreeMap<u16, Acknowledged> = BTreeMap::new();
-    let whole = text.rfind('\n').map_or("", |end| &text[..end]);
-    for (line, text) in (1..).zip(whole.lines()) {
-        let (text, redo_target) = match text.split_once(" at ") {
-            Some((text, target)) => (text, Some(target)),
-            None => (text, None),
-        };
-        let words: Vec<_> = text.split(' ').collect();
-        let read = match words[..] {
-            ["commit", instance, id, blocks] => read_commit(&mut instances, instance, id, blocks),
-            ["run", run, "instance", instance, "data", data, "redo", redo] => {
-                read_instance(&mut instances, run, instance, [data, redo]).map(|instance| {
-                    instance.redo_target = redo_target.map(String::from);
-                })
-            }
-            _ => None,
-        };
-        read.ok_or_else(|| format!("line {line}: {text:?} is none of a run of oltp"))?;
-    }
-    if instances.is_empty() {
-        return Err(String::from("there is no run of oltp in it"));
-    }
-    Ok(instances)
-}
-
-fn read_commit(
-    instances: &mut BTreeMap<u16, Acknowledged>,
-    instance: &str,
-    id: &str,
-    blocks: &str,
-) -> Option<()> {
-    let known = instances.get_mut(&instance.parse().ok()?)?;
-    let blocks: Option<Vec<u64>> = blocks.split(',').map(|block| block.parse().ok()).collect();
-    let blocks: [u64; CHANGES] = blocks?.try_into().ok()?;
-    // A block beyond the data is none of this instance.
-    let within = blocks.iter().all(|block| *block < known.data.bytes / BLOCK_BYTES);
-    known.commits.insert(id.parse().ok()?, within.then_some(blocks)?);
-    Some(())
-}
-
-fn read_instance<'a>(
-    instances: &'a mut BTreeMap<u16, Acknowledged>,
-    run: &str,
-    instance: &str,
-    ranges: [&str; 2],
-) -> Option<&'a mut Acknowledged> {
-    let run = run.parse().ok()?;
-    let range = |text: &str| {
-        let (offset, bytes) = text.split_once('+')?;
-        Some(Range { offset: offset.parse().ok()?, bytes: bytes.parse().ok()? })
-    };
-    let [data, redo] = [range(ranges[0])?, range(ranges[1])?];
-    // Another run overwrites what those before it left.
-    instances.retain(|_, known| known.run == run);
-    let (instance, commits) = (instance.parse().ok()?, BTreeMap::new());
-    instances.insert(instance, Acknowledged { run, data, redo, redo_target: None, commits });
-    instances.get_mut(&instance)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const BLOCKS: &str = "0,0,0,0,0,0,0,0";
-    const HEAD: &str = "run 7 instance 0 data 0+8192 redo 8192+4096\n";
+    fn run(data: &[&str], redo: &[&str]) -> Run {
+        let [data, redo] = [data, redo].map(names);
+        Run { number: 7, data, redo, ..Run::default() }
+    }
 
-    #[test]
-    fn the_last_run_counts_and_a_line_without_its_end_does_not() {
-        let earlier = format!("run 6 instance 0 data 0+8192 redo 1+1\ncommit 0 9 {BLOCKS}\n");
-        let text = format!("{earlier}{HEAD}commit 0 1 {BLOCKS}\nco");
-        let instances = read_commits(&text).expect("a file of commits");
-        assert_eq!(instances[&0].commits, BTreeMap::from([(1, [0; CHANGES])]));
-        assert_eq!((instances[&0].run, instances[&0].redo.offset), (7, 8192));
+    fn names(names: &[&str]) -> Vec<String> {
+        names.iter().map(|name| String::from(*name)).collect()
+    }
+
+    fn refused(run: &Run, data: &[&str], redo: &[&str]) -> String {
+        let [data, redo] = [data, redo].map(names);
+        let of: Vec<usize> = (0..data.len() + redo.len()).collect();
+        let groups = Groups::of(&data, &redo, &of).expect("groups");
+        as_in_run(run, &groups, [&data, &redo]).err().unwrap_or_default()
     }
 
     #[test]
-    fn the_file_of_commits_says_where_a_log_of_its_own_is() {
-        let text = "run 7 instance 0 data 0+8192 redo 8192+4096 at file:a b,queues=1\n";
-        let instances = read_commits(text).expect("a file of commits");
-        assert_eq!(instances[&0].redo_target.as_deref(), Some("file:a b,queues=1"));
-        assert_eq!(read_commits(HEAD).expect("a file of commits")[&0].redo_target, None);
-    }
-
-    #[test]
-    fn what_is_no_file_of_commits_is_refused_with_its_line() {
-        let behind = |line: &str| format!("{HEAD}{line}\n");
-        for (text, part) in [
-            (String::new(), "no run"),
-            (String::from("commit 0 1\n"), "line 1"),
-            (behind(&format!("commit 0 x {BLOCKS}")), "line 2"),
-            (behind("commit 0 1"), "line 2"),
-            (behind("commit 0 1 0,0"), "line 2"),
-            // Its data are one block.
-            (behind("commit 0 1 0,0,0,1,0,0,0,0"), "line 2"),
-        ] {
-            assert!(read_commits(&text).is_err_and(|why| why.contains(part)), "{text}");
-        }
+    fn other_disks_than_those_of_the_run_are_refused_before_anything_is_lost() {
+        let apart = run(&["a", "b"], &["c", "d"]);
+        assert_eq!(refused(&apart, &["a", "b"], &["c", "d"]), "");
+        // What a server had, in its files.
+        assert_eq!(refused(&apart, &["e", "f"], &["g", "h"]), "");
+        let why = refused(&apart, &["a"], &["c", "d"]);
+        assert_eq!(why, "the data of the run was on 2 disks, a b, and --target names 1");
+        let why = refused(&apart, &["a", "b"], &["d", "c"]);
+        assert!(why.starts_with("the redo of the run was on c d, in this order"), "{why}");
+        assert!(refused(&apart, &["a", "b"], &[]).contains("was on disks of its own"));
+        let shared = run(&["a", "b"], &[]);
+        assert_eq!(refused(&shared, &["a", "b"], &[]), "");
+        assert!(refused(&shared, &["a", "b"], &["c"]).contains("at the end of the data"));
     }
 }

@@ -425,7 +425,8 @@ impl Client {
     fn found_fault(&mut self, fault: &Fault, tally: &mut Tally) {
         tally.errors += 1;
         tally.faults += 1;
-        let what = format!("verify of the block at byte {}: {}", fault.offset, fault.what);
+        let Fault { offset, bytes, what } = fault;
+        let what = format!("verify of {bytes} bytes at byte {offset}: {what}");
         let disk = self.disks[0];
         self.failed.get_or_insert(Failed { what, disk });
     }

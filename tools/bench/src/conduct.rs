@@ -8,16 +8,20 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 use weir::{Backing, Device, QueueMode, Spread, Target};
+use weir_bio::Class;
 use weir_load::oltp::Profile;
+use weir_load::oltp::stripe::UNIT_BYTES;
 use weir_load::presets::Stage;
-use weir_load::{Amount, Direction, Job, Range, Sizes, Verify, Zone};
+use weir_load::{Amount, Direction, Job, Sizes, Verify, Zone};
 use weir_trace::document::Bench;
 
+use crate::commits;
 use crate::devices::{self, Devices};
+use crate::groups::Groups;
 use crate::outcome::{About, outcome};
 use crate::run::{self, Load, Measured, Progress};
 
-/// Transactions: how many sessions, and where their redo goes.
+/// Transactions: how many sessions, and where their data and their redo are.
 #[derive(Clone, Debug)]
 pub struct Oltp {
     /// Users, each with its own part in the load.
@@ -28,8 +32,10 @@ pub struct Oltp {
     pub update_percent: u8,
     /// Accesses in 100 that go to the hot set, and its share of the blocks.
     pub hot: Zone,
-    /// The target of the redo; `None`: the end of the data's.
-    pub redo: Option<String>,
+    /// The targets of the data, a group that is striped over.
+    pub data: Vec<String>,
+    /// Those of the redo; none: it is at the end of the data's.
+    pub redo: Vec<String>,
 }
 
 /// What is asked for.
@@ -45,7 +51,7 @@ pub enum Workload {
 pub struct Request<'a> {
     /// What.
     pub workload: Workload,
-    /// Where; `None`: each job says where.
+    /// Where; `None`: each job says where, as `oltp` does.
     pub target: Option<String>,
     /// How long to measure, in all stages together; `None`: as the jobs say.
     pub runtime: Option<Duration>,
@@ -74,12 +80,6 @@ pub struct Conducted {
     /// Why it ended early, if it did.
     pub failure: Option<String>,
 }
-
-/// Bytes of redo at most, where it has a target of its own, and where it shares one.
-const REDO_ALONE: u64 = 256 << 20;
-const REDO_SHARED: u64 = 64 << 20;
-/// The name of every disk while it is measured.
-const DISK: &str = "bench";
 
 /// Carries it out.
 ///
@@ -161,19 +161,21 @@ fn told_apart(
     if devices.len() < 2 || !(verified || is_oltp) {
         return Ok(());
     }
-    // What is marked is written all the same in the run: the start of the log, or of a job's range.
+    // What is marked is written all the same in the run: the start of a disk of data or redo, all
+    // but the first, or of a job's range.
     let marks: Vec<(usize, Amount)> = match request.workload {
-        Workload::Oltp(_) => vec![(disks[1], Amount::Bytes(0))],
+        Workload::Oltp(_) => (1..devices.len()).map(|disk| (disk, Amount::Bytes(0))).collect(),
         Workload::Stages(_) => {
             let writing = stage.jobs.iter().zip(disks).filter(|(job, _)| job.changes());
             writing.map(|(job, disk)| (*disk, job.offset)).collect()
         }
     };
-    match devices::same_device(devices, &marks, request.run)? {
+    match devices::same_device(devices, &marks, request.run, request.interrupted)? {
         None => Ok(()),
         Some((one, two)) => Err(format!(
-            "{one} and {two} are one device under two names: what is written through one is read \
-             through the other. Give both the same name, or another device"
+            "{one} and {two} are one device under two names, or one is a part of the other: what \
+             is written through one is read through the other. Give both the same name, or another \
+             device"
         )),
     }
 }
@@ -210,8 +212,10 @@ fn target_of(job: &Job, given: Option<&str>) -> Result<String, String> {
 struct Opened {
     names: Vec<String>,
     devices: Vec<Device>,
-    /// The device of each job; of the data and of the redo.
+    /// The device of each job.
     disks: Vec<usize>,
+    /// Those of the data and of the redo of `oltp`.
+    groups: Option<Groups>,
     threads: usize,
 }
 
@@ -222,10 +226,7 @@ impl Opened {
             Workload::Stages(_) => {
                 stage.jobs.iter().map(|job| target_of(job, given)).collect::<Result<_, _>>()?
             }
-            Workload::Oltp(oltp) => {
-                let data = given.ok_or("oltp has no target: --target TARGET")?;
-                vec![String::from(data), oltp.redo.clone().unwrap_or_else(|| String::from(data))]
-            }
+            Workload::Oltp(oltp) => [&oltp.data[..], &oltp.redo].concat(),
         };
         let contexts: usize = match &request.workload {
             Workload::Stages(_) => stage.jobs.iter().map(|job| usize::from(job.clones)).sum(),
@@ -234,24 +235,23 @@ impl Opened {
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
         let threads = contexts.clamp(1, cpus);
         let Devices { devices, of: disks } = Devices::of(&wanted)?;
-        let devices_read: Vec<usize> = match &request.workload {
-            Workload::Oltp(_) => vec![disks[0]],
-            Workload::Stages(_) => {
+        let groups = match &request.workload {
+            Workload::Oltp(Oltp { data, redo, .. }) => Some(Groups::of(data, redo, &disks)?),
+            Workload::Stages(_) => None,
+        };
+        let devices_read: Vec<usize> = match &groups {
+            Some(groups) => groups.data.clone(),
+            None => {
                 let jobs = stage.jobs.iter().zip(&disks);
                 jobs.filter(|(job, _)| job.directions().contains(&0)).map(|(_, d)| *d).collect()
             }
         };
         told_apart(request, stage, &devices, &disks)?;
-        let mut opened = Opened { names: Vec::new(), devices: Vec::new(), disks, threads };
+        let (names, opened) = (Vec::new(), Vec::new());
+        let mut opened = Opened { names, devices: opened, disks, groups, threads };
         for (name, target) in devices {
-            let made = weir::open(DISK, &target, threads).map_err(|e| e.to_string())?;
-            for notice in &made.notices {
-                // People know a device by its target, and not by the name it has here.
-                match notice.strip_prefix(DISK).and_then(|rest| rest.strip_prefix(": ")) {
-                    Some(rest) => (request.notice)(&format!("{name}: {rest}")),
-                    None => (request.notice)(notice),
-                }
-            }
+            let made = devices::open(&name, &target, threads)?;
+            made.notices.iter().for_each(|notice| (request.notice)(notice));
             let barriers = made.device.config().barriers;
             let asked = devices_read.contains(&opened.devices.len());
             if asked && let Some(notice) = holes(&name, &target.backing) {
@@ -311,52 +311,45 @@ impl Opened {
 
     /// An instance for each thread, with its part of the sessions, of the data and of the redo.
     fn oltp(&self, request: &Request<'_>, oltp: &Oltp) -> Result<Load, String> {
-        let [data, redo] = [self.disks[0], self.disks[1]];
-        let bytes = |disk: usize| run::ground(&self.devices[disk]).bytes;
-        let (data_bytes, redo_range) = if data == redo {
-            let redo = (bytes(data) / 8).min(REDO_SHARED);
-            let at = (bytes(data) - redo) / (1 << 20) * (1 << 20);
-            (at, Range { offset: at, bytes: bytes(data) - at })
-        } else {
-            (bytes(data), Range { offset: 0, bytes: bytes(redo).min(REDO_ALONE) })
-        };
+        let groups = self.groups.as_ref().ok_or("oltp has no target: --target TARGET")?;
+        let sizes = self.devices.iter().map(|device| run::ground(device).bytes);
+        let sizes: Vec<_> = self.names.iter().cloned().zip(sizes).collect();
+        let instances = u16::try_from(self.threads).unwrap_or(u16::MAX);
+        let parts = groups.parts(instances, &sizes)?;
         let sessions = u32::from(oltp.users) * u32::from(oltp.threads);
-        let instances = u32::try_from(self.threads).unwrap_or(1);
-        let cut = |range: Range, part: u32, grain: u64| {
-            let bytes = range.bytes / u64::from(instances) / grain * grain;
-            Range { offset: range.offset + u64::from(part) * bytes, bytes }
-        };
-        let profiles = (0..instances).map(|part| Profile {
-            sessions: ((sessions + part) / instances).min(u32::from(u16::MAX)) as u16,
+        let [data_disks, redo_disks] = groups.stripes();
+        let profiles = parts.iter().enumerate().map(|(number, part)| Profile {
+            sessions: ((sessions + number as u32) / u32::from(instances)).min(u32::from(u16::MAX))
+                as u16,
             update_percent: oltp.update_percent,
             hot: oltp.hot,
             run: request.run,
-            instance: part as u16,
-            seed: request.seed.wrapping_add(u64::from(part).wrapping_mul(0x9E37_79B9)),
-            data: cut(Range { offset: 0, bytes: data_bytes }, part, 8192),
-            redo: cut(redo_range, part, 4096),
+            instance: number as u16,
+            seed: request.seed.wrapping_add((number as u64).wrapping_mul(0x9E37_79B9)),
+            data: part.data,
+            redo: part.redo,
+            data_disks,
+            redo_disks,
         });
-        let profiles: Vec<_> = profiles.collect();
+        let profiles = profiles.collect();
         if let Some(mut file) = request.commits {
             use std::io::Write;
+            let redo = if groups.is_shared() { &[] } else { &oltp.redo[..] };
             // In one piece: whoever reads it meanwhile finds whole lines.
-            let apart = oltp.redo.as_deref().filter(|_| data != redo);
-            let heading = |profile| heading(profile, apart);
-            let lines: String = profiles.iter().map(heading).collect();
-            file.write_all(lines.as_bytes()).map_err(|e| format!("the file of commits: {e}"))?;
+            let heading = commits::heading(request.run, [&oltp.data, redo], &parts);
+            file.write_all(heading.as_bytes()).map_err(|e| format!("the file of commits: {e}"))?;
         }
+        let Groups { data, redo } = groups.clone();
         Ok(Load::Oltp { name: String::from("oltp"), profiles, data, redo })
     }
 
     fn about(&self, request: &Request<'_>, stages: &[Stage]) -> About {
-        let redo = &self.devices[self.disks.get(1).copied().unwrap_or(0)];
+        let mut target = request.target.clone().unwrap_or_else(|| self.names.join(" "));
         let job = match &request.workload {
-            Workload::Oltp(oltp) => json!({
-                "preset": "oltp", "users": oltp.users, "threads": oltp.threads,
-                "update": oltp.update_percent, "hot": [oltp.hot.access, oltp.hot.size],
-                "instances": self.threads, "redo": oltp.redo,
-                "redo_options": oltp.redo.as_ref().map(|_| device_json(redo)),
-            }),
+            Workload::Oltp(oltp) => {
+                target = oltp.data.join(" ");
+                self.oltp_json(request, oltp)
+            }
             Workload::Stages(_) => match stages {
                 [Stage { jobs, .. }] if jobs.len() == 1 => {
                     job_json(&jobs[0], &self.devices[self.disks[0]])
@@ -372,12 +365,36 @@ impl Opened {
         };
         let jobs = || stages.iter().flat_map(|stage| &stage.jobs);
         About {
-            target: request.target.clone().unwrap_or_else(|| self.names.join(" ")),
+            target,
             options: device_json(&self.devices[0]),
             job,
             seed: request.seed,
             verifies: jobs().any(|job| job.verify.is_some()),
         }
+    }
+
+    /// `oltp`, with each disk of its groups where they have more than one.
+    fn oltp_json(&self, request: &Request<'_>, oltp: &Oltp) -> Value {
+        let redo = self.groups.iter().filter(|groups| !groups.is_shared()).map(|g| &g.redo[..]);
+        let redo = redo.flatten().copied().collect::<Vec<_>>();
+        let data = self.groups.as_ref().map_or(&[][..], |groups| &groups.data);
+        let mut told = json!({
+            "preset": "oltp", "users": oltp.users, "threads": oltp.threads,
+            "update": oltp.update_percent, "hot": [oltp.hot.access, oltp.hot.size],
+            "instances": self.threads, "ramp_time_ns": request.ramp.as_nanos() as u64,
+            "redo": (!redo.is_empty()).then(|| oltp.redo.join(" ")),
+            "redo_options": redo.first().map(|disk| device_json(&self.devices[*disk])),
+        });
+        if data.len() > 1 || redo.len() > 1 {
+            let disk = |disk: &usize| {
+                let options = device_json(&self.devices[*disk]);
+                json!({ "target": self.names[*disk], "options": options })
+            };
+            told["stripe"] = UNIT_BYTES.into();
+            told["data_disks"] = data.iter().map(disk).collect();
+            told["redo_disks"] = redo.iter().map(disk).collect();
+        }
+        told
     }
 
     /// A job, and where it runs if there is more than one place.
@@ -426,6 +443,13 @@ fn job_json(job: &Job, device: &Device) -> Value {
     if let Some(verify) = job.verify {
         told["verify"] = if verify == Verify::Crc32c { "crc32c" } else { "pattern" }.into();
     }
+    if job.ioprio.class() != Class::None {
+        told["prioclass"] = (job.ioprio.class() as u8).into();
+        told["prio"] = job.ioprio.level().into();
+    }
+    if job.ramp_ns > 0 {
+        told["ramp_time_ns"] = job.ramp_ns.into();
+    }
     if job.direction == Direction::Mixed {
         told["rwmixread"] = job.read_percent.into();
     }
@@ -437,17 +461,6 @@ fn job_json(job: &Job, device: &Device) -> Value {
     }
     told["random_distribution"] = job.distribution.to_string().into();
     told
-}
-
-/// What the file of commits says of an instance before any of its commits; `apart` is the target of
-/// its redo, if that is not the target of its data.
-fn heading(profile: &Profile, apart: Option<&str>) -> String {
-    let Profile { run, instance, data, redo, .. } = profile;
-    let apart = apart.map_or(String::new(), |target| format!(" at {target}"));
-    format!(
-        "run {run} instance {instance} data {}+{} redo {}+{}{apart}\n",
-        data.offset, data.bytes, redo.offset, redo.bytes
-    )
 }
 
 /// Every I/O under way has a buffer, and a machine out of memory ends programs at will.
@@ -472,6 +485,7 @@ fn check_memory(loads: &[Load]) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use weir_bio::IoPrio;
 
     fn request<'a>(workload: Workload, interrupted: &'a AtomicBool) -> Request<'a> {
         Request {
@@ -531,6 +545,21 @@ mod tests {
     }
 
     #[test]
+    fn priority_ramp_and_verify_of_a_job_are_told_where_they_are_set() {
+        let target = weir::Target::parse("null:1MiB").expect("a target");
+        let device = devices::open("null:1MiB", &target, 1).expect("it opens").device;
+        let ioprio = IoPrio::new(Class::RealTime, 3);
+        let (ramp_ns, verify) = (5_000_000, Some(Verify::Crc32c));
+        let told = job_json(&Job { ioprio, ramp_ns, verify, ..Job::default() }, &device);
+        assert_eq!([&told["prioclass"], &told["prio"]], [1, 3]);
+        assert_eq!((&told["ramp_time_ns"], &told["verify"]), (&5_000_000.into(), &"crc32c".into()));
+        let told = job_json(&Job::default(), &device);
+        for field in ["prioclass", "prio", "ramp_time_ns", "verify"] {
+            assert!(told.get(field).is_none(), "{told}");
+        }
+    }
+
+    #[test]
     fn a_file_that_was_never_written_is_told_to_have_holes() {
         let path = std::env::temp_dir().join(format!("weir-holes-{}", std::process::id()));
         let file = File::create(&path).expect("a file");
@@ -547,12 +576,12 @@ mod tests {
     #[test]
     fn commits_that_are_not_durable_are_told_and_not_written_down() {
         let hot = Zone { access: 80, size: 20 };
-        let oltp = Oltp { users: 1, threads: 1, update_percent: 25, hot, redo: None };
+        let (data, redo) = (vec![String::from("ram:64MiB")], Vec::new());
+        let oltp = Oltp { users: 1, threads: 1, update_percent: 25, hot, data, redo };
         let (running, told) = (AtomicBool::new(false), std::cell::RefCell::new(Vec::new()));
         let notice = |notice: &str| told.borrow_mut().push(String::from(notice));
         let mut request = request(Workload::Oltp(oltp), &running);
         request.runtime = Some(Duration::from_millis(1));
-        request.target = Some(String::from("ram:64MiB"));
         request.notice = &notice;
         assert!(conduct(&request).is_ok());
         assert!(told.borrow().iter().any(|notice| notice.contains("no commit is durable")));

@@ -2,9 +2,41 @@
 
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use weir::{Backing, Disk, Target};
+use weir::{Backing, Disk, Opened, Target};
 use weir_load::Amount;
+
+use crate::mark::{self, Mark};
+
+/// The name of every disk while it is measured.
+const DISK: &str = "bench";
+
+/// Opens a target to be measured, with a queue for each of `homes` threads. People know it by its
+/// target, `name`, and not by the name that it has here: so does what is said of it.
+///
+/// # Errors
+/// What is wrong with the target, or what its driver could not do.
+pub fn open(name: &str, target: &Target, homes: usize) -> Result<Opened, String> {
+    let opened = weir::open(DISK, target, homes);
+    let mut opened = opened.map_err(|error| refusal(name, &error.to_string()))?;
+    for notice in &mut opened.notices {
+        // Some are of a file or a server, and say of which.
+        *notice = of_target(name, notice).unwrap_or_else(|| notice.clone());
+    }
+    Ok(opened)
+}
+
+/// Why a target cannot be opened, behind its name.
+fn refusal(name: &str, said: &str) -> String {
+    of_target(name, said).unwrap_or_else(|| format!("{name}: {said}"))
+}
+
+/// What is said of a device, with the name of its target in the place of the one it has here.
+fn of_target(name: &str, said: &str) -> Option<String> {
+    let rest = said.strip_prefix(DISK)?.strip_prefix(": ")?;
+    Some(format!("{name}: {rest}"))
+}
 
 /// The devices behind some targets.
 #[derive(Debug)]
@@ -39,7 +71,10 @@ impl Devices {
         let mut found = Devices { devices: Vec::new(), of: Vec::new() };
         let mut places: Vec<Place> = Vec::new();
         for name in targets {
-            let target = Target::parse(name)?;
+            let target = Target::parse(name).map_err(|why| match why.contains(name.as_str()) {
+                true => why,
+                false => format!("target {name:?}: {why}"),
+            })?;
             let place = place_of(name, &target);
             let known = places.iter().position(|known| *known == place);
             let Some(known) = known else {
@@ -65,71 +100,100 @@ impl Devices {
     }
 }
 
-/// Bytes of a mark, and what its place is a multiple of.
-const MARK: u64 = 4096;
-
-/// The first two of these that are one device: a mark of this run is written through one of them,
-/// at each of `marks`, looked for through the others, and what stood there is put back. A device
-/// that is memory of this process is one of its own.
+/// The first two of these that are one device, or one of which is a part of the other. Of block
+/// devices the kernel says so; else a mark of this run is written through one of them, at each of
+/// `marks`, looked for through the others, and what stood there is put back. A device that is
+/// memory of this process is one of its own.
 ///
 /// # Errors
-/// What cannot be opened, read or written, with its name.
+/// What cannot be opened, read or written, with its name; what a mark left behind; that somebody
+/// wants the run to end.
 pub(crate) fn same_device(
     devices: &[(String, Target)],
     marks: &[(usize, Amount)],
     run: u64,
+    interrupted: &AtomicBool,
 ) -> Result<Option<(String, String)>, String> {
+    if let Some([one, two]) = disk_and_part(devices, Path::new(BLOCK_DEVICES)) {
+        return Ok(Some((devices[one].0.clone(), devices[two].0.clone())));
+    }
     let is_apart =
         |target: &Target| matches!(target.backing, Backing::Null { .. } | Backing::Ram { .. });
     let mut disks = Vec::new();
     for (name, target) in devices {
-        let open = || Disk::builder(target.clone()).open().map_err(|e| format!("{name}: {e}"));
+        let open = || {
+            let opened = Disk::builder(target.clone()).name(DISK).open();
+            opened.map_err(|error| refusal(name, &error.to_string()))
+        };
         disks.push(if is_apart(target) { None } else { Some(open()?) });
     }
     for (number, (writer, offset)) in marks.iter().enumerate() {
+        if interrupted.load(Ordering::Acquire) {
+            return Err(String::from("interrupted"));
+        }
         let Some(disk) = &disks[*writer] else { continue };
         let known = marks[..number].contains(&(*writer, *offset));
-        let at = offset.of(disk.size(), MARK) / MARK * MARK;
+        let at = offset.of(disk.size(), mark::BYTES) / mark::BYTES * mark::BYTES;
         // A disk that cannot be written is refused later, and by a better reason.
-        if known || at + MARK > disk.size() || disk.limits().read_only {
+        if known || at + mark::BYTES > disk.size() || disk.limits().read_only {
             continue;
         }
         let others: Vec<_> = (0..disks.len()).filter(|other| other != writer).collect();
-        let seen = seen_through(&devices[*writer].0, disk, &disks, &others, at, run);
-        if let Some(other) = seen? {
+        let session = disk.session().map_err(|e| e.to_string())?;
+        let mut mark = Mark::write(session, &devices[*writer].0, at, run)?;
+        let seen = seen_through(&disks, &others, at, run);
+        mark.put_back()?;
+        if let Some(other) = seen {
             return Ok(Some((devices[*writer].0.clone(), devices[other].0.clone())));
         }
     }
     Ok(None)
 }
 
-/// Which of the others shows a mark that is written at `at`.
-fn seen_through(
-    name: &str,
-    disk: &Disk,
-    disks: &[Option<Disk>],
-    others: &[usize],
-    at: u64,
-    run: u64,
-) -> Result<Option<usize>, String> {
-    let why = |error: weir::IoError| format!("{name}: a mark at byte {at}: {error}");
-    let mut session = disk.session().map_err(|e| e.to_string())?;
-    let mut before = vec![0; MARK as usize];
-    session.read_at(at, &mut before).map_err(why)?;
-    let mut mark = vec![0; MARK as usize];
-    weir_bio::Prng::new(run).fill(&mut mark);
-    session.write_at(at, &mark).map_err(why)?;
-    let mut found = vec![0; MARK as usize];
-    let seen = others.iter().copied().find(|other| {
-        let Some(other) = disks[*other].as_ref().filter(|other| at + MARK <= other.size()) else {
+/// Which of the others shows the mark that stands at `at`.
+fn seen_through(disks: &[Option<Disk>], others: &[usize], at: u64, run: u64) -> Option<usize> {
+    let (wanted, mut found) = (mark::bytes(run), vec![0; mark::BYTES as usize]);
+    others.iter().copied().find(|other| {
+        let Some(other) = disks[*other].as_ref().filter(|other| at + mark::BYTES <= other.size())
+        else {
             return false;
         };
         // One that cannot be read there is not the one that was written.
         let read = other.session().ok().and_then(|mut s| s.read_at(at, &mut found).ok());
-        read.is_some() && found == mark
-    });
-    session.write_at(at, &before).map_err(why)?;
-    Ok(seen)
+        read.is_some() && found == wanted
+    })
+}
+
+/// Where the kernel tells of its block devices, by number.
+const BLOCK_DEVICES: &str = "/sys/dev/block";
+
+/// Two of these of which one is a disk and the other a part of it.
+fn disk_and_part(devices: &[(String, Target)], sysfs: &Path) -> Option<[usize; 2]> {
+    let numbers: Vec<Option<u64>> = devices
+        .iter()
+        .map(|(name, target)| match place_of(name, target) {
+            Place::Block(number) => Some(number),
+            _ => None,
+        })
+        .collect();
+    numbers.iter().enumerate().find_map(|(part, number)| {
+        let disk = disk_of(sysfs, (*number)?)?;
+        Some([numbers.iter().position(|other| *other == Some(disk))?, part])
+    })
+}
+
+/// The number of the disk of which the device of this number is a partition.
+fn disk_of(sysfs: &Path, number: u64) -> Option<u64> {
+    let named = format!("{}:{}", rustix::fs::major(number), rustix::fs::minor(number));
+    let device = sysfs.join(named);
+    if !device.join("partition").exists() {
+        return None;
+    }
+    // What stands there is a link into the folder of the disk.
+    let disk = device.canonicalize().ok()?;
+    let text = std::fs::read_to_string(disk.parent()?.join("dev")).ok()?;
+    let (major, minor) = text.trim().split_once(':')?;
+    Some(rustix::fs::makedev(major.parse().ok()?, minor.parse().ok()?))
 }
 
 /// A path under its one name, as far as it is there.
@@ -219,11 +283,59 @@ mod tests {
             (name, target)
         };
         let marks = [(0, Amount::Bytes(8192))];
-        let found = |devices: &[(String, Target)]| same_device(devices, &marks, 7);
+        let running = AtomicBool::new(false);
+        let found = |devices: &[(String, Target)]| same_device(devices, &marks, 7, &running);
         let [one, two] = [target(&one), target(&two)];
         assert_eq!(found(&[one, two]), Ok(None));
         assert_eq!(std::fs::read(folder.join("one")).expect("a file"), bytes);
         std::fs::remove_dir_all(&folder).expect("a folder of ours");
+    }
+
+    #[test]
+    fn a_partition_is_a_part_of_its_disk_and_of_no_other() {
+        let folder = std::env::temp_dir().join(format!("weir-sysfs-{}", std::process::id()));
+        let (numbers, disk) = (folder.join("dev/block"), folder.join("devices/block/sda"));
+        for (device, number) in [(disk.clone(), "8:0"), (disk.join("sda1"), "8:1")] {
+            std::fs::create_dir_all(&device).expect("a folder");
+            std::fs::create_dir_all(&numbers).expect("a folder");
+            std::fs::write(device.join("dev"), format!("{number}\n")).expect("a file");
+            std::os::unix::fs::symlink(&device, numbers.join(number)).expect("a link");
+        }
+        std::fs::write(disk.join("sda1/partition"), "1\n").expect("a file");
+        let of = |major, minor| disk_of(&numbers, rustix::fs::makedev(major, minor));
+        assert_eq!(of(8, 1), Some(rustix::fs::makedev(8, 0)));
+        assert_eq!((of(8, 0), of(8, 16)), (None, None));
+        std::fs::remove_dir_all(&folder).expect("a folder of ours");
+    }
+
+    #[test]
+    fn what_is_said_of_a_device_begins_with_its_target() {
+        let open = |name: &str| open(name, &Target::parse(name).expect("a target"), 1);
+        let notices = open("ram:1MiB,barriers=off").expect("it opens").notices;
+        assert!(notices[0].starts_with("ram:1MiB,barriers=off: barriers"), "{notices:?}");
+        let why = open("file:/nonexistent/disk").err().expect("no such file");
+        assert!(
+            why.starts_with("file:/nonexistent/disk: file: /nonexistent/disk: cannot"),
+            "{why}"
+        );
+    }
+
+    #[test]
+    fn a_run_that_is_to_end_marks_nothing_more() {
+        let target = |name: &str| (String::from(name), Target::parse(name).expect("a target"));
+        let devices = [target("null:1MiB"), target("null:2MiB")];
+        let marks = [(0, Amount::Bytes(0))];
+        let found = same_device(&devices, &marks, 7, &AtomicBool::new(true));
+        assert_eq!(found, Err(String::from("interrupted")));
+    }
+
+    #[test]
+    fn an_option_that_is_wrong_is_named_with_its_target_and_its_bound() {
+        let why = of(&["ram:1M", "ram:2M,nr_requests=abc"]).expect_err("no number");
+        let expected =
+            "target \"ram:2M,nr_requests=abc\": nr_requests=abc is not a number in 4..=2048";
+        assert_eq!(why, expected);
+        assert!(of(&["disk:1M"]).expect_err("no kind").starts_with("target \"disk:1M\" does not"));
     }
 
     #[test]

@@ -32,6 +32,7 @@ use crate::values::whole;
 ///
 /// Example: weir bench --target ram:1GiB --rw randrw --rwmixread 70 --bs 4k --iodepth 32
 /// Example: weir bench oltp --target file:data.img,size=1GiB --runtime 30s
+/// Example: weir bench oltp --target file:a.img --target file:b.img --redo file:redo.img
 /// Example: weir bench job.fio
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true, verbatim_doc_comment)]
@@ -51,9 +52,10 @@ enum What {
 struct Workload {
     /// A preset (oltp, vdbench, streams, hdparm, hpc, dd32) or a job file.
     job: Option<String>,
-    /// The target of all jobs: KIND:REST[,OPTION=VALUE]...
+    /// The target of all jobs: KIND:REST[,OPTION=VALUE]... For oltp it can be given several times:
+    /// the data is striped over all of them.
     #[arg(long)]
-    target: Option<String>,
+    target: Vec<String>,
     #[command(flatten)]
     flags: JobFlags,
     #[command(flatten)]
@@ -84,9 +86,10 @@ struct OltpFlags {
     /// oltp: accesses in 100 that go to the hot set, and its share of the data (default 80/20).
     #[arg(long, value_name = "ACCESS/SIZE", value_parser = hot)]
     hot: Option<Zone>,
-    /// oltp: the target of the redo log; the end of the target if not given.
+    /// oltp: the target of the redo log, or several that it is striped over; the end of the data if
+    /// not given.
     #[arg(long, value_name = "TARGET")]
-    redo: Option<String>,
+    redo: Vec<String>,
     /// oltp: append every acknowledged commit to this file, or look for those in it.
     #[arg(long, value_name = "FILE")]
     commits: Option<PathBuf>,
@@ -111,6 +114,8 @@ const RAMP_TIME: Duration = Duration::from_secs(1);
 /// A workload as it was asked for.
 struct Asked {
     work: Work,
+    /// Where, unless the workload says that.
+    target: Option<String>,
     /// Its preset, if it is one.
     preset: Option<String>,
     runtime: Option<Duration>,
@@ -157,7 +162,7 @@ impl Workload {
         asked.notes.iter().for_each(|note| told.notice(note));
         let conducted = conduct(&Request {
             workload: asked.work.clone(),
-            target: self.target.clone(),
+            target: asked.target.clone(),
             runtime: asked.runtime,
             ramp: asked.ramp,
             seed: asked.seed(self.flags.seed()),
@@ -182,6 +187,17 @@ impl Workload {
                 "--{flag} is for the preset oltp alone: weir bench oltp --{flag} ..."
             )));
         }
+        let target = match &self.target[..] {
+            [] => None,
+            [target] => Some(target.clone()),
+            several => {
+                return Err(Failure::Bad(format!(
+                    "--target is given {} times: only the preset oltp runs on a group of targets, \
+                     and jobs of a file each on its own filename=",
+                    several.len()
+                )));
+            }
+        };
         let (mut stages, mut notes) = (Vec::new(), Vec::new());
         let is_file = preset.is_none() && self.job.is_some();
         match (&preset, &self.job) {
@@ -199,9 +215,7 @@ impl Workload {
             }
         }
         let jobs = || stages.iter().flat_map(|stage| &stage.jobs);
-        if self.target.is_none()
-            && jobs().all(|job| job.target.is_none())
-            && !self.flags.has("filename")
+        if target.is_none() && jobs().all(|job| job.target.is_none()) && !self.flags.has("filename")
         {
             let what = "there is no target: --target TARGET, or filename= in a job file";
             return Err(Failure::Bad(String::from(what)));
@@ -218,11 +232,11 @@ impl Workload {
         }
         let own_ramp = is_file || finite || self.flags.has("ramp_time");
         let ramp = if own_ramp { Duration::ZERO } else { RAMP_TIME };
-        Ok(Asked { work: Work::Stages(stages), preset, runtime, ramp, notes })
+        Ok(Asked { work: Work::Stages(stages), target, preset, runtime, ramp, notes })
     }
 
     fn asked_oltp(&self) -> Result<Asked, Failure> {
-        if self.target.is_none() {
+        if self.target.is_empty() {
             return Err(Failure::Bad(String::from("oltp has no target: --target TARGET")));
         }
         if let Some(name) = self.flags.other_than(&["runtime", "ramp_time", "randseed"]) {
@@ -234,10 +248,12 @@ impl Workload {
             threads: threads.unwrap_or(2),
             update_percent: update.unwrap_or(25),
             hot: hot.unwrap_or(Zone { access: 80, size: 20 }),
+            data: self.target.clone(),
             redo: redo.clone(),
         };
         Ok(Asked {
             work: Work::Oltp(oltp),
+            target: None,
             preset: Some(String::from("oltp")),
             runtime: Some(self.flags.runtime().unwrap_or(RUNTIME)),
             ramp: self.flags.ramp().unwrap_or(RAMP_TIME),
@@ -246,7 +262,7 @@ impl Workload {
     }
 
     fn check(&self) -> Result<(), Failure> {
-        let (Some(target), Some(file)) = (&self.target, &self.oltp.commits) else {
+        let (false, Some(file)) = (self.target.is_empty(), &self.oltp.commits) else {
             return Err(Failure::Bad(String::from("--check needs --target and --commits")));
         };
         let OltpFlags { users, threads, update, hot, .. } = &self.oltp;
@@ -262,7 +278,7 @@ impl Workload {
             let why = format!("--{name} is for a run, and --check runs nothing");
             return Err(Failure::Bad(why));
         }
-        let (found, lost) = match check::check(target, self.oltp.redo.as_deref(), file) {
+        let (found, lost) = match check::check(&self.target, &self.oltp.redo, file) {
             Ok(found) => (Some(found), None),
             Err(Lost::Commits(why)) => (None, Some(why)),
             Err(Lost::Unreadable(why)) => return Err(Failure::Bad(why)),
@@ -395,7 +411,7 @@ impl OltpFlags {
             ("threads", threads.is_some()),
             ("update", update.is_some()),
             ("hot", hot.is_some()),
-            ("redo", redo.is_some()),
+            ("redo", !redo.is_empty()),
             ("commits", commits.is_some()),
             ("check", *check),
         ];

@@ -12,6 +12,7 @@ use clap::Args;
 use weir::Target;
 use weir::target::Backing;
 use weir_bench::compare::{Compared, Plan, Program, Switch, Variant, kernel, summary};
+use weir_bench::devices;
 use weir_trace::document::{CompareDocument, Document, Point, SweepDocument};
 
 use crate::output::{print, print_line};
@@ -28,14 +29,13 @@ const RUN: Duration = Duration::from_secs(2);
 const RAMP: Duration = Duration::from_millis(500);
 /// Where results go.
 const FOLDER: &str = "weir-data";
-/// The report there.
-const PAGE: &str = "compare.html";
 
 /// Runs the same job on two or more variants in turn and says whether they differ.
 ///
 /// Each round has one run of every variant, in random order, each a process of its own; a run that
 /// the host disturbed is made again. Jobs that end by themselves are compared by the time that
-/// takes. OPTS are options of the target (a=b,c=d), or a whole target.
+/// takes. OPTS are options of the target (a=b,c=d), or a whole target. For oltp --target can be
+/// given several times, as for `weir bench`, and OPTS are options of each.
 /// Without --a and --b the legacy path is compared with multi-queue. A preset, a job file or
 /// flags, as for `weir bench`, say what is run; without any, and without --target, it is oltp on
 /// ram:1GiB; what a job names as its file is the target too. Exit status: 0 if no verdict names a
@@ -46,9 +46,10 @@ const PAGE: &str = "compare.html";
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Compare {
-    /// The target: KIND:REST[,OPTION=VALUE]...; ram:1GiB if neither this nor the job names one.
+    /// The target: KIND:REST[,OPTION=VALUE]...; ram:1GiB if neither this nor the job names one. For
+    /// oltp several are a group that the data is striped over.
     #[arg(long)]
-    target: Option<String>,
+    target: Vec<String>,
     #[command(flatten)]
     variants: VariantFlags,
     /// The kernel's own schedulers as variants, switched on the block device of --target (root).
@@ -78,7 +79,7 @@ pub(crate) struct Compare {
     /// Where every run is saved as JSON; ./weir-data/compare-<UTC time>.json if not given.
     #[arg(long, value_name = "FILE")]
     save: Option<PathBuf>,
-    /// Where the report is written; ./weir-data/compare.html if not given.
+    /// Where the report is written; ./weir-data/compare-<UTC time>.html if not given.
     #[arg(long, value_name = "FILE.html")]
     report: Option<PathBuf>,
     /// Write words and tables as Markdown to this file.
@@ -106,9 +107,10 @@ impl Compare {
             let device = kernel::put_back_from(state)?;
             return print_line(&format!("{device} is as it was"));
         }
-        if self.target.is_none() && self.variants.need_a_target() {
-            self.target = self.job.target()?;
+        if self.target.is_empty() && self.variants.need_a_target() {
+            self.target.extend(self.job.target()?);
         }
+        self.check_group()?;
         let seed = *self.randseed.get_or_insert_with(seed_of_the_clock);
         let variants = self.variants()?;
         let points = self.points(&variants)?;
@@ -120,7 +122,7 @@ impl Compare {
         let mut done = Vec::new();
         let mut stopped = None;
         for (value, variants, job) in &points {
-            let program = self.program(job, &variants[0].target, folder.path())?;
+            let program = self.program(job, &variants[0].targets[0], folder.path())?;
             let plan = Plan {
                 variants,
                 program: &program,
@@ -168,7 +170,7 @@ impl Compare {
             command.push(format!("--randseed={}", plan.seed));
         }
         compared.document.command = command;
-        compared.document.target = String::from(self.target());
+        compared.document.target = self.targets().join(" ");
         compared
     }
 
@@ -184,9 +186,10 @@ impl Compare {
             return Err(Failure::Bad(why));
         }
         let started = done.first().map(|(_, document)| document.started_at.replace(':', ""));
-        let saved = self.save.clone().unwrap_or_else(|| {
-            Path::new(FOLDER).join(format!("compare-{}.json", started.unwrap_or_default()))
-        });
+        let started = started.unwrap_or_default();
+        let of_now = |kind: &str| Path::new(FOLDER).join(format!("compare-{started}.{kind}"));
+        let saved = self.save.clone().unwrap_or_else(|| of_now("json"));
+        let page = self.report.clone().unwrap_or_else(|| of_now("html"));
         let ended = verdict(&done, stopped, &saved);
         let mut text = String::new();
         for (value, document) in &done {
@@ -195,7 +198,7 @@ impl Compare {
         }
         let document = self.document(done).ok_or("nothing was compared")?;
         let kept = output::save(&saved, &document);
-        let (answer, page) = (output::json(&document)?, self.page());
+        let answer = output::json(&document)?;
         let (words, table) = (self.markdown.as_deref(), self.csv.as_deref());
         let drawn = report::write(&[document], Some(&page), words, table);
         if self.json {
@@ -227,20 +230,36 @@ impl Compare {
         Some(Document::Sweep(Box::new(sweep)))
     }
 
-    /// The files that are to be written, besides one beside the page.
+    /// The files that are to be written; one whose name will have the time, as it is in any other.
     fn outputs(&self) -> impl Iterator<Item = PathBuf> {
-        let given = [&self.save, &self.markdown, &self.csv].into_iter().flatten().cloned();
-        let beside = Path::new(FOLDER).join("compare.json");
-        let beside = self.save.is_none().then_some(beside);
-        given.chain([self.page()]).chain(beside).collect::<Vec<_>>().into_iter()
+        let given = [&self.save, &self.report, &self.markdown, &self.csv];
+        let timed = [(&self.save, "compare.json"), (&self.report, "compare.html")];
+        let timed = timed.into_iter().filter(|(given, _)| given.is_none());
+        let timed = timed.map(|(_, name)| Path::new(FOLDER).join(name));
+        given.into_iter().flatten().cloned().chain(timed).collect::<Vec<_>>().into_iter()
     }
 
-    fn page(&self) -> PathBuf {
-        self.report.clone().unwrap_or_else(|| Path::new(FOLDER).join(PAGE))
+    fn targets(&self) -> Vec<String> {
+        match &self.target[..] {
+            [] => vec![String::from(TARGET)],
+            given => given.to_vec(),
+        }
     }
 
-    fn target(&self) -> &str {
-        self.target.as_deref().unwrap_or(TARGET)
+    /// That several targets are a group of the job, and of one that has groups.
+    fn check_group(&self) -> Result<(), Failure> {
+        let count = self.target.len();
+        if count > 1 && !self.kernel_scheduler.is_empty() {
+            return Err(Failure::Bad(format!(
+                "--kernel-scheduler switches one device, and --target is given {count} times"
+            )));
+        }
+        if count > 1 && !self.job.is_oltp() {
+            return Err(Failure::Bad(format!(
+                "--target is given {count} times: only the preset oltp runs on a group of targets"
+            )));
+        }
+        Ok(())
     }
 
     /// What is compared, checked as far as text can be.
@@ -260,7 +279,7 @@ impl Compare {
         }
         let made: Result<Vec<Variant>, String> = given
             .iter()
-            .map(|(name, options)| Variant::new(name, self.target(), options))
+            .map(|(name, options)| Variant::new(name, &self.targets(), options))
             .collect();
         let made = made?;
         if !self.same {
@@ -284,7 +303,8 @@ impl Compare {
         {
             return Err(Failure::Bad(format!("--kernel-scheduler names {twice} twice")));
         }
-        let target = Target::parse(self.target())?;
+        let targets = self.targets();
+        let target = Target::parse(&targets[0])?;
         if let Some(own) = target.config.scheduler.filter(|own| own != "none") {
             let why = format!(
                 "scheduler={own} of the target stands before the kernel's: only none shows the \
@@ -299,7 +319,7 @@ impl Compare {
                 0 => scheduler.clone(),
                 before => format!("{scheduler}-{}", before + 1),
             };
-            let variant = Variant::new(&name, self.target(), "scheduler=none")?;
+            let variant = Variant::new(&name, &targets, "scheduler=none")?;
             let options = serde_json::json!({"kernel_scheduler": scheduler});
             Ok(Variant { options, kernel_scheduler: Some(scheduler.clone()), ..variant })
         };
@@ -313,7 +333,7 @@ impl Compare {
         &self,
         variants: &[Variant],
     ) -> Result<Vec<(String, Vec<Variant>, Vec<String>)>, Failure> {
-        let job = if self.target.is_none() && self.variants.are_options() {
+        let job = if self.target.is_empty() && self.variants.are_options() {
             self.job.or_default(self.sweep.as_ref())
         } else {
             self.job.clone()
@@ -342,10 +362,11 @@ impl Compare {
         let Some(first) = variants.first().filter(|v| v.kernel_scheduler.is_some()) else {
             return Ok(None);
         };
-        let Backing::File { path, .. } = Target::parse(&first.target)?.backing else {
+        let target = &first.targets[0];
+        let Backing::File { path, .. } = Target::parse(target)?.backing else {
             let why = format!(
                 "--kernel-scheduler: target {:?} is no block device of the kernel: file:/dev/...",
-                self.target()
+                self.targets()[0]
             );
             return Err(Failure::Bad(why));
         };
@@ -383,16 +404,12 @@ fn verdict(
 
 /// Opens each target once and lets go of it: what never starts is refused before round one.
 fn try_to_open<'a>(variants: impl Iterator<Item = &'a Variant>) -> Result<(), Failure> {
-    const NAME: &str = "bench";
     let mut tried = BTreeSet::new();
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-    for Variant { name, target, .. } in variants.filter(|v| tried.insert(v.target.clone())) {
-        let opened = weir::open(NAME, &Target::parse(target)?, cpus);
-        opened.map_err(|error| {
-            let why = error.to_string();
-            let why = why.strip_prefix(NAME).and_then(|w| w.strip_prefix(": ")).unwrap_or(&why);
-            format!("variant {name}: {target}: {why}")
-        })?;
+    let named = variants.flat_map(|v| v.targets.iter().map(move |target| (&v.name, target)));
+    for (name, target) in named.filter(|(_, target)| tried.insert(*target)) {
+        let opened = devices::open(target, &Target::parse(target)?, cpus);
+        opened.map_err(|why| format!("variant {name}: {why}"))?;
     }
     Ok(())
 }
@@ -409,7 +426,9 @@ fn all_differ(variants: &[Variant]) -> Result<(), String> {
         if let Some(b) = variants[position + 1..].iter().find(|b| a.is_like(b)) {
             return Err(format!(
                 "variants {} and {} are the same, {}; --same compares them all the same",
-                a.name, b.name, a.target
+                a.name,
+                b.name,
+                a.targets.join(" ")
             ));
         }
     }

@@ -15,7 +15,7 @@ use crate::Failure;
 /// Takes what `weir bench --save` and `weir compare --save` write and what `weir iostat --json`
 /// prints. Results whose windows differ in length, and averages since a start, are not compared.
 ///
-/// Example: weir report weir-data/compare.json -o compare.html --markdown compare.md
+/// Example: weir report weir-data/compare-*.json -o report.html --markdown report.md
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Report {

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use weir::units::show_size;
-use weir::{Clock, Device, Groups, Host, QueueMode};
+use weir::{Clock, Device, Groups, Host, Limits, QueueMode};
 use weir_control::config::{self, Config};
 use weir_control::{LiveDisk, Parameters, Tree};
 use weir_front_nbd::{Address, Export, Server, Settings};
@@ -350,14 +350,28 @@ fn introduce(daemon: &Daemon, addresses: &[Address], reach: &Reach) -> String {
     lines.push(String::from("listening on:\n"));
     lines.extend(addresses.iter().map(|address| format!("  {address}\n")));
     lines.push(reach.introduce());
-    if let Some(uri) = addresses.first().map(uri) {
+    if let (Some(uri), Some(first)) = (addresses.first().map(uri), daemon.disks.first()) {
         lines.push(format!(
             "\nto try it, paste:\n  nbdinfo '{uri}'\n  qemu-img info '{uri}'\n  \
-             fio --name=try --ioengine=nbd --uri='{uri}' --rw=randrw --bs=4k --iodepth=32 \
-             --size=256m --runtime=10 --time_based\n\n"
+             fio --name=try --ioengine=nbd --uri='{uri}' {} --bs=4k --iodepth=32 \
+             --runtime=10 --time_based\n\n",
+            on_disk(&first.limits())
         ));
     }
     lines.concat()
+}
+
+/// What fio is told of a disk: what may be done on it, and on how much, for it takes no size from a
+/// server.
+fn on_disk(limits: &Limits) -> String {
+    let rw = if limits.read_only { "randread" } else { "randrw" };
+    let bytes = (limits.capacity * 512).min(256 << 20) / 4096 * 4096;
+    let size = if bytes.is_multiple_of(1 << 20) {
+        format!("{}m", bytes >> 20)
+    } else {
+        format!("{}k", bytes >> 10)
+    };
+    format!("--rw={rw} --size={size}")
 }
 
 fn uri(address: &Address) -> String {
@@ -406,5 +420,20 @@ impl Signals {
     fn wait(&self) {
         // Whatever ends the read ends the wait: a daemon that can no longer hear signals stops.
         let _ = (&self.pipe).read(&mut [0]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_to_be_pasted_fits_the_disk() {
+        let of = |bytes: u64, read_only| {
+            on_disk(&Limits { capacity: bytes / 512, read_only, ..Limits::default() })
+        };
+        assert_eq!(of(1 << 30, false), "--rw=randrw --size=256m");
+        assert_eq!(of(64 << 20, true), "--rw=randread --size=64m");
+        assert_eq!(of((1 << 20) + 4096 + 512, false), "--rw=randrw --size=1028k");
     }
 }

@@ -299,13 +299,16 @@ fn store_nomerges(entry: &Entry, text: &str) -> Result<(), Failure> {
     entry.change(|parts| parts.nomerges = nomerges)
 }
 
+/// Requests that a queue holds at most, whatever its disk and scheduler.
+const NR_REQUESTS_MAX: u16 = 2048;
+
 fn store_nr_requests(entry: &Entry, text: &str) -> Result<(), Failure> {
     let asked = unsigned("nr_requests", text)?;
     let reserved = entry.disk.tags().1;
     match u16::try_from(asked) {
         Ok(count) if count.max(4) > reserved => entry.change(|parts| parts.nr_requests = count),
         Ok(_) => Failure::invalid(format!("nr_requests {asked}: {reserved} tags are reserved")),
-        Err(_) => Failure::invalid(format!("nr_requests {asked} is above what any disk takes")),
+        Err(_) => Failure::invalid(format!("nr_requests={asked} is above {NR_REQUESTS_MAX}")),
     }
 }
 

@@ -50,7 +50,7 @@ impl Program {
 
     /// The arguments of one run.
     #[must_use]
-    pub fn arguments(&self, target: &str, seed: u64) -> Vec<String> {
+    pub fn arguments(&self, targets: &[String], seed: u64) -> Vec<String> {
         let time = |time: Duration| format!("{}us", time.as_micros());
         let mut words = vec![String::from("bench")];
         words.extend(self.job.iter().cloned());
@@ -59,7 +59,8 @@ impl Program {
         let runtime = self.runtime.map(time);
         let runtime = runtime.as_deref().map(|runtime| ("--runtime", runtime));
         let given = [("--ramp-time", ramp.as_str()), ("--randseed", &seed)];
-        for (flag, value) in [("--target", target)].into_iter().chain(runtime).chain(given) {
+        let targets = targets.iter().map(|target| ("--target", target.as_str()));
+        for (flag, value) in targets.chain(runtime).chain(given) {
             words.extend([flag, value].map(String::from));
         }
         // It is not told to be quiet: into a file it says no more than what should be known.
@@ -71,7 +72,12 @@ impl Program {
     ///
     /// # Errors
     /// That it was stopped, could not be started, failed (with its own words) or did not end.
-    pub fn run(&self, target: &str, seed: u64, stop: &OwnedFd) -> Result<BenchDocument, Stop> {
+    pub fn run(
+        &self,
+        targets: &[String],
+        seed: u64,
+        stop: &OwnedFd,
+    ) -> Result<BenchDocument, Stop> {
         let [output, errors, saved] =
             ["output", "errors", "saved.json"].map(|name| self.folder.join(name));
         // What an earlier run saved is not this one's.
@@ -81,7 +87,7 @@ impl Program {
             File::create(path).map_err(|error| failed(format!("{}: {error}", path.display())))
         };
         let mut command = Command::new(&self.path);
-        command.args(self.arguments(target, seed)).arg("--save").arg(&saved);
+        command.args(self.arguments(targets, seed)).arg("--save").arg(&saved);
         command.stdin(Stdio::null()).stdout(create(&output)?).stderr(create(&errors)?);
         // A signal from the terminal is for us; we end it in our own time.
         command.process_group(0);
@@ -196,20 +202,22 @@ mod tests {
     }
 
     fn run(program: &Program, stop: UnixStream) -> Result<BenchDocument, Stop> {
-        let outcome = program.run("ram:1M", 7, &stop.into());
+        let outcome = program.run(&[String::from("ram:1M")], 7, &stop.into());
         std::fs::remove_dir_all(&program.folder).expect("the folder goes");
         outcome
     }
 
     #[test]
     fn a_run_is_told_its_job_its_target_its_window_and_its_seed() {
-        let words = script("told", "").arguments("ram:1M", 7).join(" ");
-        let expected = "bench oltp --target ram:1M --runtime 1500000us --ramp-time 250000us \
+        let targets = ["ram:1M", "ram:2M"].map(String::from);
+        let words = script("told", "").arguments(&targets, 7).join(" ");
+        let expected = "bench oltp --target ram:1M --target ram:2M \
+                        --runtime 1500000us --ramp-time 250000us \
                         --randseed 7 --json";
         assert_eq!(words, expected);
         let finite = Program { runtime: None, ramp: Duration::ZERO, ..script("told", "") };
         let expected = "bench oltp --target ram:1M --ramp-time 0us --randseed 7 --json";
-        assert_eq!(finite.arguments("ram:1M", 7).join(" "), expected);
+        assert_eq!(finite.arguments(&targets[..1], 7).join(" "), expected);
     }
 
     #[test]

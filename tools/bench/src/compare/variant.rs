@@ -12,28 +12,36 @@ pub struct Variant {
     pub name: String,
     /// What it was given, as documents show it.
     pub options: Value,
-    /// Its target.
-    pub target: String,
+    /// Its targets: one, or a group of disks.
+    pub targets: Vec<String>,
     /// The kernel's own scheduler for the target's device, where that is what is compared.
     pub kernel_scheduler: Option<String>,
 }
 
 impl Variant {
-    /// A variant of `target` with `options`: `NAME=VALUE,...`, or a whole target.
+    /// A variant of `targets` with `options`: `NAME=VALUE,...` for each of them, or a whole target
+    /// in the place of all.
     ///
     /// # Errors
     /// Which option is wrong, and what would be right.
-    pub fn new(name: &str, target: &str, options: &str) -> Result<Variant, String> {
-        let whole = is_target(options);
-        let (target, shown) = if whole {
+    pub fn new(name: &str, targets: &[String], options: &str) -> Result<Variant, String> {
+        let (targets, shown) = if is_target(options) {
             let shown = [(String::from("target"), Value::from(options))];
-            (String::from(options), shown.into_iter().collect())
+            (vec![String::from(options)], shown.into_iter().collect())
         } else {
-            (with(target, options), named(options))
+            let varied = targets.iter().map(|target| with(target, options)).collect();
+            (varied, named(options))
         };
-        Target::parse(&target).map_err(|error| format!("variant {name}: {error}"))?;
         let options = Value::Object(shown);
-        Ok(Variant { name: String::from(name), options, target, kernel_scheduler: None })
+        let name = String::from(name);
+        Variant { name, options, targets, kernel_scheduler: None }.checked()
+    }
+
+    fn checked(self) -> Result<Variant, String> {
+        for target in &self.targets {
+            Target::parse(target).map_err(|error| format!("variant {}: {error}", self.name))?;
+        }
+        Ok(self)
     }
 
     /// The same variant with one more option, as a sweep gives it.
@@ -45,9 +53,9 @@ impl Variant {
         if let Some(own) = self.own(name) {
             return Err(format!("variant {} says {name}={own} itself", self.name));
         }
-        let target = with(&self.target, &format!("{name}={value}"));
-        Target::parse(&target).map_err(|error| format!("variant {}: {error}", self.name))?;
-        let mut varied = Variant { target, ..self.clone() };
+        let option = format!("{name}={value}");
+        let targets = self.targets.iter().map(|target| with(target, &option)).collect();
+        let mut varied = Variant { targets, ..self.clone() }.checked()?;
         if let Value::Object(options) = &mut varied.options {
             options.insert(String::from(name), Value::from(value));
         }
@@ -71,7 +79,8 @@ impl Variant {
     /// Whether another variant comes to the same.
     #[must_use]
     pub fn is_like(&self, other: &Variant) -> bool {
-        let meant = |variant: &Variant| Target::parse(&variant.target).map(|t| format!("{t:?}"));
+        let target = |target: &String| Target::parse(target).map(|t| format!("{t:?}"));
+        let meant = |variant: &Variant| variant.targets.iter().map(target).collect::<Vec<_>>();
         self.kernel_scheduler == other.kernel_scheduler && meant(self) == meant(other)
     }
 }
@@ -102,45 +111,66 @@ fn named(options: &str) -> Map<String, Value> {
 mod tests {
     use super::*;
 
+    fn of(name: &str, target: &str, options: &str) -> Result<Variant, String> {
+        Variant::new(name, &[String::from(target)], options)
+    }
+
     #[test]
     fn options_are_put_behind_the_target_and_a_target_takes_its_place() {
-        let sq = Variant::new("a", "ram:1M", "queue_mode=sq,scheduler=noop").expect("a variant");
-        assert_eq!(sq.target, "ram:1M,queue_mode=sq,scheduler=noop");
+        let sq = of("a", "ram:1M", "queue_mode=sq,scheduler=noop").expect("a variant");
+        assert_eq!(sq.targets, ["ram:1M,queue_mode=sq,scheduler=noop"]);
         assert_eq!(sq.options, serde_json::json!({"queue_mode": "sq", "scheduler": "noop"}));
-        let other = Variant::new("b", "ram:1M", "null:2M,latency_us=5").expect("a variant");
-        assert_eq!(other.target, "null:2M,latency_us=5");
+        let other = of("b", "ram:1M", "null:2M,latency_us=5").expect("a variant");
+        assert_eq!(other.targets, ["null:2M,latency_us=5"]);
         assert_eq!(other.options, serde_json::json!({"target": "null:2M,latency_us=5"}));
-        let plain = Variant::new("c", "ram:1M", "").expect("a variant");
-        assert_eq!((plain.target.as_str(), &plain.options), ("ram:1M", &serde_json::json!({})));
+        let plain = of("c", "ram:1M", "").expect("a variant");
+        assert_eq!((plain.targets[0].as_str(), &plain.options), ("ram:1M", &serde_json::json!({})));
         let quoted = r#"kernel_cmdline="elevator=noop a:b,c",readonly"#;
-        let quoted = Variant::new("d", "ram:1M", quoted).expect("a variant");
+        let quoted = of("d", "ram:1M", quoted).expect("a variant");
         assert_eq!(quoted.options["kernel_cmdline"], r#""elevator=noop a:b,c""#);
         assert_eq!(quoted.options["readonly"], "on");
     }
 
     #[test]
+    fn every_disk_of_a_group_gets_the_options_and_a_target_takes_the_place_of_all() {
+        let group = ["ram:1M", "null:2M"].map(String::from);
+        let sq = Variant::new("a", &group, "queue_mode=sq").expect("a variant");
+        assert_eq!(sq.targets, ["ram:1M,queue_mode=sq", "null:2M,queue_mode=sq"]);
+        assert_eq!(sq.options, serde_json::json!({"queue_mode": "sq"}));
+        let swept = sq.with("nr_requests", "8").expect("it fits");
+        let behind = ",queue_mode=sq,nr_requests=8";
+        assert_eq!(swept.targets, [format!("ram:1M{behind}"), format!("null:2M{behind}")]);
+        let one = Variant::new("b", &group, "ram:4M").expect("a variant");
+        assert_eq!(one.targets, ["ram:4M"]);
+        let first = Variant::new("c", &group[..1], "queue_mode=sq").expect("a variant");
+        assert!(!first.is_like(&sq), "of one disk and of two");
+        let why = Variant::new("d", &group, "latency_us=5").expect_err("ram has none");
+        assert!(why.starts_with("variant d: ") && why.contains("latency_us"), "{why}");
+    }
+
+    #[test]
     fn what_is_wrong_is_named_with_the_variant() {
-        let error = Variant::new("b", "ram:1M", "frob=1").expect_err("no such option");
+        let error = of("b", "ram:1M", "frob=1").expect_err("no such option");
         assert!(error.starts_with("variant b: unknown option \"frob\""), "{error}");
-        let error = Variant::new("a", "ram:1M", "disk:1M").expect_err("no such kind");
+        let error = of("a", "ram:1M", "disk:1M").expect_err("no such kind");
         assert!(error.contains("variant a: target \"disk:1M\" does not start with"), "{error}");
-        let plain = Variant::new("a", "ram:1M", "").expect("a variant");
+        let plain = of("a", "ram:1M", "").expect("a variant");
         assert!(plain.with("nr_requests", "3").is_err_and(|e| e.contains("4..=2048")));
         let eight = plain.with("nr_requests", "8").expect("it fits");
-        assert_eq!(eight.target, "ram:1M,nr_requests=8");
+        assert_eq!(eight.targets, ["ram:1M,nr_requests=8"]);
         assert_eq!(eight.options, serde_json::json!({"nr_requests": "8"}));
     }
 
     #[test]
     fn a_sweep_does_not_override_what_sets_a_variant_apart() {
         for options in ["scheduler=bfq,nomerges=1", "null:1M,nomerges=1,scheduler=bfq"] {
-            let variant = Variant::new("b", "ram:1M", options).expect("a variant");
+            let variant = of("b", "ram:1M", options).expect("a variant");
             let error = variant.with("scheduler", "none").expect_err("it is bfq");
             assert_eq!(error, "variant b says scheduler=bfq itself");
             assert!(variant.with("nr_requests", "8").is_ok(), "{options}");
         }
         // What the target of all says is not what sets one apart.
-        let plain = Variant::new("a", "ram:1M,nr_requests=4", "").expect("a variant");
+        let plain = of("a", "ram:1M,nr_requests=4", "").expect("a variant");
         assert!(plain.with("nr_requests", "8").is_ok());
         let bfq = Variant { kernel_scheduler: Some(String::from("bfq")), ..plain };
         assert!(bfq.with("scheduler", "kyber").is_err_and(|e| e.contains("scheduler=none")));
@@ -148,7 +178,7 @@ mod tests {
 
     #[test]
     fn variants_are_alike_when_they_come_to_the_same() {
-        let variant = |options| Variant::new("x", "ram:1MiB", options).expect("a variant");
+        let variant = |options| of("x", "ram:1MiB", options).expect("a variant");
         assert!(variant("nr_requests=8").is_like(&variant("nr_requests=08")));
         assert!(variant("").is_like(&variant("ram:1024KiB")));
         assert!(!variant("nr_requests=8").is_like(&variant("nr_requests=9")));

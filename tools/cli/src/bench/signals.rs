@@ -41,6 +41,9 @@ fn listen(mut heard: UnixStream, interrupted: &AtomicBool) {
         interrupted.store(true, Ordering::Release);
         if first.get_or_insert_with(Instant::now).elapsed() >= ONE_WISH {
             eprintln!("weir: ended at once by a second signal: nothing is kept");
+            if let Some(left) = weir_bench::mark::standing() {
+                eprintln!("weir: {left}, and what stood there was not put back");
+            }
             std::process::exit(2);
         }
     }

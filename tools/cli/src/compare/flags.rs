@@ -156,7 +156,8 @@ impl JobFlags {
         Ok(named.first().map(|named| target_of(named)))
     }
 
-    fn is_oltp(&self) -> bool {
+    /// Whether it is the preset that runs on groups of targets.
+    pub(super) fn is_oltp(&self) -> bool {
         self.0.iter().any(|given| given.flag.is_none() && given.values == [JOB])
     }
 

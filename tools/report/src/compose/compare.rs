@@ -394,7 +394,7 @@ fn control(document: &CompareDocument) -> Option<Chart> {
 
 fn facts(document: &CompareDocument, labels: &[String]) -> Vec<(&'static str, String)> {
     let mut facts = vec![("target", variants::ground(document))];
-    facts.extend(jobs::facts(&document.job, ""));
+    facts.extend(jobs::facts_of_all(&document.job, ""));
     facts.extend(machine(document));
     let voided = document.compare.environment.voided_rounds.to_string();
     facts.extend([("rounds voided", voided), ("began", document.started_at.clone())]);

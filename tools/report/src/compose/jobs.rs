@@ -44,7 +44,11 @@ fn size_name(bytes: &str) -> String {
     }
 }
 
-/// A line for each job: its name and its options, without the one named `except`.
+/// The disks of a group, and what each of them is called.
+const GROUPS: [(&str, &str); 2] = [("data_disks", "data disk"), ("redo_disks", "redo disk")];
+
+/// A line for each job: its name and its options, without the one named `except`; and one for each
+/// disk of its groups.
 pub(super) fn facts(job: &Value, except: &str) -> Vec<(&'static str, String)> {
     let jobs = job.get("jobs").and_then(Value::as_array);
     let all = jobs.map_or_else(|| vec![job], |jobs| jobs.iter().collect());
@@ -52,7 +56,22 @@ pub(super) fn facts(job: &Value, except: &str) -> Vec<(&'static str, String)> {
         Value::Object(fields) => options(fields, except),
         other => words(other),
     };
-    all.into_iter().map(|job| ("job", line(job))).collect()
+    let mut facts: Vec<_> = all.into_iter().map(|job| ("job", line(job))).collect();
+    for (field, name) in GROUPS {
+        let disks = job.get(field).and_then(Value::as_array).into_iter().flatten();
+        facts.extend(disks.map(|disk| {
+            let target = disk.get("target").map(words).unwrap_or_default();
+            let options = disk.get("options").map(words).unwrap_or_default();
+            (name, format!("{target}: {options}"))
+        }));
+    }
+    facts
+}
+
+/// The same where variants differ in the options of the data's disks, which one of them cannot
+/// speak for.
+pub(super) fn facts_of_all(job: &Value, except: &str) -> Vec<(&'static str, String)> {
+    facts(job, except).into_iter().filter(|(name, _)| *name != GROUPS[0].1).collect()
 }
 
 fn options(fields: &Map<String, Value>, except: &str) -> String {
@@ -61,7 +80,8 @@ fn options(fields: &Map<String, Value>, except: &str) -> String {
     let is_swept = |name: &str| name == except || (except == "threads" && name == "numjobs");
     let pairs = fields
         .iter()
-        .filter(|(field, value)| !value.is_null() && *field != "name" && !is_swept(field));
+        .filter(|(field, value)| !value.is_null() && *field != "name" && !is_swept(field))
+        .filter(|(field, _)| GROUPS.iter().all(|(group, _)| group != field));
     let pairs: Vec<String> =
         pairs.map(|(field, value)| format!("{field}={}", single(value))).collect();
     match name {
@@ -98,6 +118,23 @@ mod tests {
         assert_eq!(name(&json!({"rw": "read", "bs": "4096,4096"})), "read 4k");
         let many: Vec<Value> = (0..5).map(|n| json!({"name": n.to_string()})).collect();
         assert_eq!(name(&json!({"jobs": many})), "0, 1, 2, 2 more");
+    }
+
+    #[test]
+    fn each_disk_of_a_group_has_a_line_of_its_own() {
+        let disk = |target: &str| json!({"target": target, "options": {"scheduler": "none"}});
+        let job = json!({"preset": "oltp", "stripe": 1_048_576,
+            "data_disks": [disk("file:a"), disk("file:b")], "redo_disks": [disk("file:c")]});
+        let expected = [
+            ("job", "preset=oltp, stripe=1048576"),
+            ("data disk", "file:a: scheduler=none"),
+            ("data disk", "file:b: scheduler=none"),
+            ("redo disk", "file:c: scheduler=none"),
+        ];
+        let facts = facts(&job, "");
+        assert!(facts.iter().map(|(name, text)| (*name, text.as_str())).eq(expected), "{facts:?}");
+        let of_all: Vec<&str> = facts_of_all(&job, "").iter().map(|(name, _)| *name).collect();
+        assert_eq!(of_all, ["job", "redo disk"]);
     }
 
     #[test]

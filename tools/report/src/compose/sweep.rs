@@ -45,7 +45,7 @@ pub(crate) fn compose(page: &mut Page, document: &SweepDocument) -> String {
     let voided: u64 =
         document.points.iter().map(|point| point.document.compare.environment.voided_rounds).sum();
     let mut facts = vec![("target", variants::ground(first))];
-    facts.extend(jobs::facts(&first.job, &document.name));
+    facts.extend(jobs::facts_of_all(&first.job, &document.name));
     let environments = document.points.iter().map(|point| &point.document.compare.environment);
     let steal = environments.map(|environment| environment.steal_pct).fold(0.0, f64::max);
     facts.extend(machine(first).into_iter().filter(|(name, _)| *name != "steal time"));
