@@ -1,109 +1,72 @@
-//! The right: who may touch something now. Nobody ever waits for it.
+//! The right: who may touch something now. On the way of an I/O nobody waits for it.
 //!
 //! Whoever has work publishes it and tries to take the right; if another holds it, that holder
-//! looks again after letting go, so the work is done by somebody.
+//! looks again after letting go, so the work is done by somebody. Those who change something, and
+//! are not in a hurry, wait.
 
-use std::ops::{Deref, DerefMut};
+use crate::sync::{Alone, Mutex, MutexGuard, Ordering, fence, try_lock};
 
-use crate::sync::{Alone, AtomicU32, MutPtr, Ordering, UnsafeCell, fence, writing};
+/// How often the right is tried before a thread that may wait sleeps for it: some 20 us, what it
+/// costs to sleep and be woken. It is held for a batch, and free again sooner.
+#[cfg(not(loom))]
+const TRIES: u32 = 1000;
+#[cfg(loom)]
+const TRIES: u32 = 1;
 
 /// A value only the holder of the right may touch.
-#[derive(Debug)]
-pub struct Right<T> {
-    taken: Alone<AtomicU32>,
-    value: UnsafeCell<T>,
-}
+#[derive(Debug, Default)]
+pub struct Right<T>(Alone<Mutex<T>>);
 
-// SAFETY: the value is reached through `Held` alone, of which there is one at a time.
-unsafe impl<T: Send> Sync for Right<T> {}
-// SAFETY: as above.
-unsafe impl<T: Send> Send for Right<T> {}
-
-/// The right, held. Dropping it lets go.
-///
-/// It may be shared between threads only if the value may:
-///
-/// ```compile_fail,E0277
-/// fn shared<T: Sync>() {}
-/// shared::<weir_ring::Held<'static, std::cell::Cell<u32>>>();
-/// ```
-#[derive(Debug)]
-pub struct Held<'a, T> {
-    // Fields are dropped in this order: the access ends before the next holder's may begin.
-    value: MutPtr<T>,
-    _letting_go: LettingGo<'a>,
-}
-
-// SAFETY: whoever has the holder has the value, as with `&mut T`.
-unsafe impl<T: Send> Send for Held<'_, T> {}
-// SAFETY: a shared holder gives out `&T`, so that much must be shareable: `T: Send` is not enough.
-unsafe impl<T: Sync> Sync for Held<'_, T> {}
-
-#[derive(Debug)]
-struct LettingGo<'a>(&'a AtomicU32);
-
-impl Drop for LettingGo<'_> {
-    fn drop(&mut self) {
-        // Release: the next holder sees what was done under the right.
-        self.0.store(0, Ordering::Release);
-    }
-}
+/// The right, held. Dropping it lets go; whoever others may have published work for lets go with
+/// [`Right::let_go`].
+pub type Held<'a, T> = MutexGuard<'a, T>;
 
 impl<T> Right<T> {
     /// Nobody holds it.
     pub fn new(value: T) -> Right<T> {
-        Right { taken: Alone(AtomicU32::new(0)), value: UnsafeCell::new(value) }
+        Right(Alone(Mutex::new(value)))
     }
 
     /// Takes the right if nobody holds it.
     ///
-    /// Others who come while it is held go away and count on the holder to look again: after
-    /// letting go, call [`run`](Right::run).
-    #[inline]
-    pub fn try_take(&self) -> Option<Held<'_, T>> {
-        // Look before exchanging, so that those who fail do not fight over the line. Compare while
-        // exchanging, so that they do not write to it either: loom orders a write of theirs and
-        // the holder's plain store wrongly.
-        let exchange =
-            || self.taken.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok();
-        let free = self.taken.load(Ordering::Relaxed) == 0 && exchange();
-        // Lazily: a `Held` built for nothing and dropped would let go of the other's right.
-        free.then(|| Held { value: writing(&self.value), _letting_go: LettingGo(&self.taken) })
-    }
-
-    /// Works under the right for as long as `has_work` says so, and looks once more after letting
-    /// go. Returns at once when another holds it: that one will look. The caller has published
-    /// its work before.
+    /// Others who come while it is held go away and count on the holder: after
+    /// [`let_go`](Right::let_go) it looks for what they have published.
     ///
-    /// `has_work` is asked without the right and must say no to what cannot move yet (no tag, no
-    /// credit), or this spins until it can. A panic in `work` lets go without looking again, so
-    /// what others published meanwhile waits for the next caller.
-    pub fn run(&self, has_work: impl Fn() -> bool, mut work: impl FnMut(&mut T)) {
-        // Pairs with the fence below: the holder sees the work, or this sees the right free.
-        fence(Ordering::SeqCst);
-        while has_work() {
-            let Some(mut held) = self.try_take() else { return };
-            work(&mut held);
-            drop(held);
-            fence(Ordering::SeqCst);
+    /// # Panics
+    /// When another thread panicked while it held the right.
+    #[inline]
+    #[must_use]
+    pub fn try_take(&self) -> Option<Held<'_, T>> {
+        try_lock(&self.0)
+    }
+
+    /// Takes the right, and waits for it if another holds it.
+    ///
+    /// # Panics
+    /// When another thread panicked while it held the right.
+    pub fn take(&self) -> Held<'_, T> {
+        for _ in 0..TRIES {
+            if let Some(held) = self.try_take() {
+                return held;
+            }
+            std::hint::spin_loop();
         }
+        self.0.lock().expect("nobody panics who holds the right")
     }
-}
 
-impl<T> Deref for Held<'_, T> {
-    type Target = T;
-    #[inline]
-    fn deref(&self) -> &T {
-        // SAFETY: this is the one holder, shared for as long as the answer lives.
-        self.value.with(|value| unsafe { &*value })
+    /// As [`take`](Right::take), whatever a panic elsewhere has left; `None` then.
+    pub fn take_whole(&self) -> Option<Held<'_, T>> {
+        self.0.lock().ok()
     }
-}
 
-impl<T> DerefMut for Held<'_, T> {
+    /// Lets go. What is looked at afterwards is what others have published who tried before and
+    /// were turned away.
     #[inline]
-    fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: this is the one holder, borrowed for as long as the answer lives.
-        self.value.with(|value| unsafe { &mut *value })
+    pub fn let_go(held: Held<'_, T>) {
+        drop(held);
+        // Pairs with the fence of whoever publishes and then tries: it finds the right free, or
+        // its work is seen.
+        fence(Ordering::SeqCst);
     }
 }
 
@@ -119,5 +82,17 @@ mod tests {
         assert!(right.try_take().is_none(), "the failed try let go of it");
         drop(held);
         assert_eq!(right.try_take().as_deref(), Some(&7));
+    }
+
+    #[test]
+    fn whoever_may_wait_gets_the_right_when_it_is_let_go() {
+        let right = Right::new(0);
+        let held = right.try_take().expect("nobody holds it");
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| *right.take() += 1);
+            Right::let_go(held);
+            waiting.join().expect("it takes the right");
+        });
+        assert_eq!(right.try_take().as_deref(), Some(&1));
     }
 }

@@ -7,7 +7,7 @@ mod twin;
 pub use self::twin::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize};
 #[cfg(loom)]
 pub use loom::{
-    cell::{MutPtr, UnsafeCell},
+    cell::UnsafeCell,
     sync::atomic::{Ordering, fence},
     sync::{Arc, Mutex, MutexGuard},
 };
@@ -44,29 +44,24 @@ impl<T> UnsafeCell<T> {
     }
 }
 
-/// The standard pointer for writing a cell, with loom's interface.
+/// Locks if nobody holds the lock.
+///
+/// # Panics
+/// When another thread panicked while it held the lock.
 #[cfg(not(loom))]
-#[derive(Debug)]
-#[repr(transparent)]
-pub struct MutPtr<T>(*mut T);
-
-#[cfg(not(loom))]
-impl<T> MutPtr<T> {
-    /// Calls `f` with the pointer.
-    #[inline]
-    pub fn with<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
-        f(self.0)
+#[inline]
+pub fn try_lock<T>(lock: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+    match lock.try_lock() {
+        Ok(held) => Some(held),
+        Err(std::sync::TryLockError::WouldBlock) => None,
+        Err(std::sync::TryLockError::Poisoned(_)) => panic!("a holder of the lock panicked"),
     }
 }
 
-/// Opens `cell` for writing, for longer than a closure lasts. Loom holds any other access that
-/// comes while the pointer lives against the model.
-#[inline]
-pub fn writing<T>(cell: &UnsafeCell<T>) -> MutPtr<T> {
-    #[cfg(loom)]
-    return cell.get_mut();
-    #[cfg(not(loom))]
-    MutPtr(cell.0.get())
+/// Locks if nobody holds the lock.
+#[cfg(loom)]
+pub fn try_lock<T>(lock: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+    lock.try_lock().ok()
 }
 
 /// Keeps what it wraps on cache lines of its own (two, for the adjacent-line prefetcher).

@@ -19,7 +19,10 @@ use loom::cell::UnsafeCell;
 use loom::sync::{Arc, Notify};
 use loom::thread;
 use weir_ring::sync::{AtomicUsize, Ordering, fence};
-use weir_ring::{Claim, Doorbell, Gate, Inbox, Outgoing, Pending, Right, TagWords, Wake, ring};
+use weir_ring::{
+    Claim, Consumer, Doorbell, Gate, Inbox, Outgoing, Pending, Producer, Right, TagWords, Wake,
+    ring,
+};
 
 /// Preemptions per execution unless `LOOM_MAX_PREEMPTIONS` says otherwise; loom's guide
 /// recommends 2 or 3.
@@ -261,45 +264,80 @@ fn a_claim_that_goes_round_a_ring_and_an_inbox_is_held_by_one_thread_at_a_time()
 
 // ---- the right ----
 
-/// Work of two sources: versions published, and versions done, which the holder writes.
+/// What two lanes share with a dispatcher: each leaves items in a ring of its own, whose other end
+/// is under the right, and marks that it did.
 struct Work {
-    right: Right<usize>,
-    published: [AtomicUsize; 2],
-    done: [AtomicUsize; 2],
+    right: Right<Lines>,
+    asks: Pending,
+}
+
+/// The dispatcher's end of each lane's ring, how many it has taken, and a ring back.
+struct Lines {
+    left: Vec<Consumer<u32>>,
+    taken: u32,
 }
 
 impl Work {
-    fn submit(&self, source: usize) {
-        self.published[source].store(1, Ordering::Relaxed);
-        let read = |work: &[AtomicUsize; 2]| [0, 1].map(|n| work[n].load(Ordering::Relaxed));
-        self.right.run(
-            || read(&self.published) != read(&self.done),
-            |passes| {
-                *passes += 1;
-                for (source, version) in read(&self.published).into_iter().enumerate() {
-                    self.done[source].store(version, Ordering::Relaxed);
+    fn new() -> (Arc<Work>, Vec<Producer<u32>>) {
+        let (producers, left) = (0..2).map(|_| ring(1)).unzip();
+        let work = Work { right: Right::new(Lines { left, taken: 0 }), asks: Pending::new(2) };
+        (Arc::new(work), producers)
+    }
+
+    /// Leaves an item and goes to the dispatcher, as a lane does that found the right taken.
+    fn ask(&self, lane: usize, ring: &mut Producer<u32>) {
+        ring.push(1).unwrap();
+        ring.publish();
+        self.asks.mark(lane);
+        self.look();
+    }
+
+    /// Sees to all that is left, for as long as somebody is turned away meanwhile.
+    fn look(&self) {
+        while self.asks.any() {
+            let Some(mut lines) = self.right.try_take() else { return };
+            self.asks.take(|lane| {
+                while let Some(item) = lines.left[lane].pop() {
+                    lines.taken += item;
                 }
-            },
-        );
+            });
+            Right::let_go(lines);
+        }
     }
 }
 
 #[test]
-fn work_published_while_another_holds_the_right_is_done() {
+fn what_is_left_while_another_holds_the_right_is_taken() {
     model(|| {
-        let work = Arc::new(Work {
-            right: Right::new(0),
-            published: [0; 2].map(AtomicUsize::new),
-            done: [0; 2].map(AtomicUsize::new),
-        });
+        let (work, mut rings) = Work::new();
+        let mut ring = rings.pop().unwrap();
         let other = {
             let work = Arc::clone(&work);
-            thread::spawn(move || work.submit(1))
+            thread::spawn(move || work.ask(1, &mut ring))
         };
-        work.submit(0);
+        work.ask(0, &mut rings[0]);
         other.join().unwrap();
-        assert!(work.done.iter().all(|done| done.load(Ordering::Relaxed) == 1), "undone");
-        assert!(work.right.try_take().is_some_and(|passes| *passes > 0));
+        assert_eq!(work.right.try_take().unwrap().taken, 2, "something is left for ever");
+    });
+}
+
+#[test]
+fn who_waits_for_the_right_tells_those_who_were_turned_away() {
+    model(|| {
+        let (work, mut rings) = Work::new();
+        let mut ring = rings.remove(0);
+        let lane = {
+            let work = Arc::clone(&work);
+            thread::spawn(move || work.ask(0, &mut ring))
+        };
+        // Someone who changes something, and does no lane's work.
+        let mut held = work.right.take();
+        held.taken += 0;
+        Right::let_go(held);
+        let mut told = false;
+        work.asks.take(|_| told = true);
+        lane.join().unwrap();
+        assert!(told || work.right.try_take().unwrap().taken == 1, "the lane was forgotten");
     });
 }
 
