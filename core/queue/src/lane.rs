@@ -6,16 +6,21 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use weir_bio::Nanos;
-use weir_ring::Consumer;
+use weir_bio::{Nanos, Status};
+use weir_ring::{Consumer, Right};
 
 use crate::bell::{Bell, Port};
 use crate::config::Spread;
-use crate::hard::HardQueue;
+use crate::dispatcher::{Link, NO_HOST, Outcome, Turn};
+use crate::elevator::{Arrival, Picked};
+use crate::hard::{HardQueue, Source};
 use crate::reply::Replies;
 use crate::request::RequestClaim;
 use crate::shared::{Acks, ELEVATOR, LaneState, NUDGE, Shared, Snapshot};
 use crate::soft::Soft;
+
+/// How long a lane counts on the host: what it takes to sleep and be woken.
+const PATIENCE_NS: u64 = 20_000;
 
 /// Control messages to a lane.
 pub(crate) enum Control {
@@ -58,7 +63,14 @@ pub(crate) struct Multi {
     snapshot: Arc<Snapshot>,
     ask_elevator: bool,
     elevator_wake: Option<Nanos>,
-    pulled: Vec<RequestClaim>,
+    link: Link,
+    arrivals: Vec<Arrival>,
+    picked: Vec<Picked>,
+    refused: Vec<RequestClaim>,
+    /// Since when something of it is left for others to take over.
+    left_at: Option<Nanos>,
+    /// It could not take all there may be, or does not know.
+    again: bool,
     paused: u32,
 }
 
@@ -81,7 +93,12 @@ impl Lane {
             snapshot,
             ask_elevator: false,
             elevator_wake: None,
-            pulled: Vec::new(),
+            link: shared.dispatcher.take().open(index),
+            arrivals: Vec::new(),
+            picked: Vec::new(),
+            refused: Vec::new(),
+            left_at: None,
+            again: false,
             paused: state.quiesced,
         };
         multi.follow();
@@ -138,7 +155,9 @@ impl Lane {
     /// Whether the bell was rung for this lane since its last turn.
     #[must_use]
     pub fn has_work(&self) -> bool {
-        self.shared.lanes[self.index].has_work()
+        let multi = self.multi.as_ref();
+        multi.is_some_and(|multi| multi.is_waited_for(&self.shared, self.index))
+            || self.shared.lanes[self.index].has_work()
     }
 
     /// When the oldest request that is with the driver or waits for it was accepted: for the report
@@ -155,7 +174,9 @@ impl Lane {
     #[must_use]
     pub fn is_idle(&mut self) -> bool {
         match &mut self.multi {
-            Some(multi) => multi.hard.len() == 0 && multi.ways.soft.is_empty(),
+            Some(multi) => {
+                multi.hard.len() == 0 && multi.ways.soft.is_empty() && !multi.link.is_waiting()
+            }
             None => self.shared.single.as_ref().is_none_or(|single| single.is_idle()),
         }
     }
@@ -172,12 +193,18 @@ impl Drop for Lane {
         // next who opens the lane.
         multi.take_control(&self.shared, self.index);
         state.open = false;
-        state.kept = Some(std::mem::take(&mut multi.ways));
-        let elevator = &self.shared.elevator;
+        let Multi { link, mut ways, mut refused, .. } = *multi;
+        let host = &self.shared.host;
         // A panic elsewhere may have poisoned it, and this may be what unwinds.
-        let heirs = elevator.lock().map_or(0, |mut elevator| {
-            elevator.as_mut().map_or(0, |elevator| elevator.closed(self.index as u16))
+        let heirs = self.shared.dispatcher.take_whole().map_or(0, |mut dispatcher| {
+            if host.read() == self.index as u64 {
+                host.set(NO_HOST);
+            }
+            dispatcher.close(self.index as u16, link, &mut refused)
         });
+        refuse(&mut refused, &mut ways.replies);
+        ways.replies.post();
+        state.kept = Some(ways);
         // The driver goes outside the lock.
         drop(state);
         self.shared.kick_each(heirs);
@@ -187,6 +214,25 @@ impl Drop for Lane {
 /// A descriptor of the lane's own for the driver's event, which may sit behind a lock.
 pub(crate) fn event_of(hard: &HardQueue) -> Option<OwnedFd> {
     hard.driver().event_fd().and_then(|fd| fd.try_clone_to_owned().ok())
+}
+
+/// With a scheduler nothing comes to the driver past it.
+struct Nothing;
+
+impl Source for Nothing {
+    fn give(&mut self, _: bool, _: usize, _: &mut impl FnMut(RequestClaim)) -> usize {
+        0
+    }
+}
+
+/// Ends what would have had to wait for a scheduler's tag, and may not.
+#[cold]
+fn refuse(refused: &mut Vec<RequestClaim>, replies: &mut Replies) {
+    for mut claim in refused.drain(..) {
+        (claim.status, claim.refused) = (Status::Again, true);
+        (claim.issued_at, claim.done_at) = (claim.accepted_at, claim.accepted_at);
+        replies.push(claim);
+    }
 }
 
 impl Multi {
@@ -206,9 +252,14 @@ impl Multi {
         });
         self.refresh(shared);
         if self.snapshot.scheduled {
-            self.turn_elevator(shared, index, now);
+            self.gather(shared, now);
         }
-        if self.paused == 0 {
+        if self.snapshot.scheduled {
+            self.turn_elevator(shared, index, now);
+            if self.paused == 0 {
+                self.hard.issue(now, &mut self.ways.replies, &mut Nothing);
+            }
+        } else if self.paused == 0 {
             let short = self.hard.issue(now, &mut self.ways.replies, &mut self.ways.soft);
             if short {
                 self.stage(shared);
@@ -257,29 +308,153 @@ impl Multi {
         }
     }
 
-    #[inline(never)]
-    fn turn_elevator(&mut self, shared: &Shared, index: usize, now: Nanos) {
-        let paused = self.paused > 0;
-        let due = !paused && self.elevator_wake.is_some_and(|at| at <= now);
-        if self.hard.ended.is_empty() && !self.ask_elevator && !due {
+    /// Takes what its submitters have handed over: to the elevator, or past it what is for the
+    /// flush machine.
+    fn gather(&mut self, shared: &Shared, now: Nanos) {
+        let Multi { hard, ways: Ways { soft, replies }, arrivals, .. } = self;
+        soft.give(false, usize::MAX, &mut |claim| {
+            if claim.flush_step.is_sequenced() {
+                hard.take_in(claim, now, replies);
+            } else {
+                arrivals.push(Arrival::of(claim));
+            }
+        });
+        if self.arrivals.is_empty() {
             return;
         }
-        let room = (!paused).then(|| self.hard.room());
-        let ended = &self.hard.ended;
-        let pass = {
-            let mut elevator = shared.lock_elevator();
-            let Some(elevator) = elevator.as_mut() else { return };
-            elevator.pass(index as u16, room, ended, now, &mut self.pulled)
-        };
-        self.hard.ended.clear();
-        self.ask_elevator = pass.again;
-        if !paused {
-            self.elevator_wake = pass.wake_at;
+        // Some may have been handed over since this turn began. With them inside, there is no
+        // switch until they have ended.
+        self.refresh(shared);
+        if !self.snapshot.scheduled {
+            let Multi { hard, ways, arrivals, .. } = self;
+            arrivals.drain(..).for_each(|a| hard.take_in(a.claim, now, &mut ways.replies));
         }
-        // Outside the lock: whoever is told will want it.
-        shared.kick_each(pass.kicked);
-        for claim in self.pulled.drain(..) {
-            self.hard.take_in(claim, now, &mut self.ways.replies);
+    }
+
+    #[inline(never)]
+    fn turn_elevator(&mut self, shared: &Shared, index: usize, now: Nanos) {
+        if self.left_at.is_some() && !shared.asks.has(index) {
+            self.left_at = None;
+        }
+        let due = self.paused == 0 && self.elevator_wake.is_some_and(|at| at <= now);
+        let waited = self.left_at.is_some_and(|at| now >= at + PATIENCE_NS);
+        let has = !self.arrivals.is_empty() || !self.hard.ended.is_empty();
+        if has || self.ask_elevator || due || waited || self.is_host(shared, index) {
+            self.ask(shared, index, due, now);
+        } else if self.again && self.paused == 0 {
+            // It may have room again although nothing of the scheduler's has ended.
+            let credit = self.link.credit(self.hard.room());
+            if credit > shared.lanes[index].credit.read() {
+                self.ask(shared, index, false, now);
+            }
+        }
+        self.receive(now);
+    }
+
+    /// Whether others count on this lane.
+    fn is_host(&self, shared: &Shared, index: usize) -> bool {
+        shared.asks.any() && shared.host.read() == index as u64
+    }
+
+    /// Whether something was sent to this lane, or others count on it.
+    fn is_waited_for(&self, shared: &Shared, index: usize) -> bool {
+        self.link.is_waiting() || self.is_host(shared, index)
+    }
+
+    /// Receives what was picked for this lane by others.
+    #[inline]
+    fn receive(&mut self, now: Nanos) {
+        let Multi { hard, ways, link, .. } = self;
+        link.receive(|claim| hard.take_in(claim, now, &mut ways.replies));
+    }
+
+    /// The lane to which this one leaves what it has, the right being free or not: the host,
+    /// unless that does not come round.
+    fn host(&self, shared: &Shared, index: usize, now: Nanos) -> Option<usize> {
+        let host = usize::try_from(shared.host.read()).ok()?;
+        let waits = self.left_at.is_none_or(|at| now < at + PATIENCE_NS);
+        (host < shared.lanes.len() && host != index && waits).then_some(host)
+    }
+
+    /// Leaves what it has to whoever is at the elevator, if there is room for it.
+    fn leave(&mut self, shared: &Shared, index: usize, now: Nanos) -> bool {
+        if !self.link.leave(&mut self.arrivals, &mut self.hard.ended) {
+            return false;
+        }
+        let room = if self.paused > 0 { 0 } else { self.hard.room() };
+        shared.lanes[index].credit.set(self.link.credit(room));
+        // Whoever serves it sees to the scheduler's time.
+        (self.ask_elevator, self.elevator_wake, self.again) = (false, None, true);
+        self.left_at.get_or_insert(now);
+        shared.asks.mark(index);
+        true
+    }
+
+    /// Goes to the elevator, or leaves what it has to whoever is there.
+    fn ask(&mut self, shared: &Shared, index: usize, due: bool, now: Nanos) {
+        if let Some(host) = self.host(shared, index, now)
+            && self.leave(shared, index, now)
+        {
+            // Marked: its home sees it before it sleeps, or is woken.
+            shared.ring_each(1 << host);
+            return;
+        }
+        let mut next = shared.dispatcher.try_take();
+        if next.is_none() {
+            next = match self.leave(shared, index, now) {
+                true => shared.dispatcher.try_take(),
+                false => Some(shared.dispatcher.take()),
+            };
+        }
+        while let Some(mut held) = next {
+            // Nobody else sends anything now.
+            self.receive(now);
+            if self.left_at.take().is_some_and(|at| now >= at + PATIENCE_NS) {
+                // The host does not come round.
+                shared.host.set(NO_HOST);
+            }
+            let room = (self.paused == 0).then(|| self.hard.room());
+            let mut turn = Turn {
+                lane: index as u16,
+                arrivals: &mut self.arrivals,
+                ended: &mut self.hard.ended,
+                room,
+                due,
+                now,
+                picked: &mut self.picked,
+                refused: &mut self.refused,
+            };
+            let outcome = held.serve(shared, &mut turn);
+            let left = turn.room.unwrap_or(0);
+            shared.lanes[index].credit.set(self.link.credit(left));
+            Right::let_go(held);
+            // Who was turned away meanwhile counts on this lane, unless it has been here for long:
+            // then it comes back for them.
+            let more = outcome.more;
+            self.follow_up(shared, index, outcome, now);
+            if more {
+                shared.kick(index, ELEVATOR);
+            }
+            next = if shared.asks.any() && !more { shared.dispatcher.try_take() } else { None };
+        }
+    }
+
+    /// What a turn at the elevator came to.
+    fn follow_up(&mut self, shared: &Shared, index: usize, outcome: Outcome, now: Nanos) {
+        (self.ask_elevator, self.again) = (outcome.again, false);
+        if self.paused == 0 {
+            self.elevator_wake = outcome.wake_at;
+        }
+        // Without the right: whoever is told will want it.
+        shared.kick_each(outcome.kicked);
+        shared.ring_each(outcome.sent);
+        for picked in self.picked.drain(..) {
+            self.hard.take_in(picked.into_claim(), now, &mut self.ways.replies);
+        }
+        if !self.refused.is_empty() {
+            // They may be of submitters that have come since this turn began.
+            self.take_control(shared, index);
+            refuse(&mut self.refused, &mut self.ways.replies);
         }
     }
 
@@ -310,6 +485,7 @@ impl Multi {
     fn wake_at(&self, now: Nanos) -> Option<Nanos> {
         let paused = self.paused > 0;
         let elevator = self.elevator_wake.filter(|_| !paused);
-        [self.hard.wake_at(now, paused), elevator].into_iter().flatten().min()
+        let left = self.left_at.map(|at| at + PATIENCE_NS);
+        [self.hard.wake_at(now, paused), elevator, left].into_iter().flatten().min()
     }
 }

@@ -73,7 +73,7 @@ impl Submitter {
             with;
         Submitter {
             core: Some(Box::new(Core {
-                way: Way::of(&shared, &snapshot),
+                way: Way::of(&shared),
                 shared,
                 id,
                 member,
@@ -270,7 +270,6 @@ impl Core {
     fn refresh(&mut self) {
         if self.snapshot.version != self.shared.version() {
             let before = std::mem::replace(&mut self.snapshot, self.shared.snapshot());
-            self.way = Way::of(&self.shared, &self.snapshot);
             if self.snapshot.layout != before.layout {
                 self.find_lanes();
             }
@@ -416,6 +415,10 @@ impl Core {
                 streak.stamps = stamps;
             }
             let ok = request.status.is_ok();
+            if request.refused {
+                self.stats.errors.add(1);
+                return;
+            }
             let sectors = if ok { request.rq.sectors } else { 0 };
             streak.count(Group::of(request.rq.op), request.absorbed, sectors);
             if !ok && request.split == Request::WHOLE {
