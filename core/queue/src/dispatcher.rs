@@ -248,6 +248,9 @@ impl Dispatcher {
         let mut asking = 0_u64;
         shared.asks.take(|lane| asking |= 1 << lane);
         asking &= !(1 << turn.lane);
+        // One that has closed since is asked for nothing any more: the scheduler may not know it.
+        let open = self.lines.iter().enumerate().filter(|(_, line)| line.is_some());
+        asking &= open.fold(0_u64, |open, (lane, _)| open | 1 << lane);
         let mut rest = asking;
         while rest != 0 {
             self.take_over(rest.trailing_zeros() as u16, turn.now, turn.refused);
