@@ -21,6 +21,7 @@ packages=(
     "sysstat             iostat -V"
     "strace              strace --version"
     "iproute2            ip -V"
+    "chromium            chromium --version"
 )
 
 missing_packages() {

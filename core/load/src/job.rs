@@ -2,48 +2,137 @@
 
 use std::fmt;
 
-use weir_bio::{Op, Prng, SECTOR};
+use weir_bio::{IoPrio, SECTOR};
+
+use crate::place::Distribution;
+use crate::quantity::Amount;
+use crate::sizes::Sizes;
 
 /// Where the next I/O goes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Access {
-    /// Uniformly random blocks.
+    /// Random places, spread as the job's [`Distribution`] has it.
     #[default]
     Random,
-    /// One block after the other, starting again at the end.
+    /// One after the other, starting again at the end; reads and writes each on their own way.
     Sequential,
 }
 
 /// What the next I/O does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Direction {
     /// Reads only.
+    #[default]
     Read,
     /// Writes only.
     Write,
-    /// Both: so many reads in 100.
-    Mixed(u8),
+    /// Both, as the job's share of reads has it.
+    Mixed,
     /// Discards only.
     Trim,
 }
 
-/// A job. Sizes are bytes.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Something for each direction: reads, writes, trims.
+pub type ByDirection<T> = [T; 3];
+
+/// How the times of a rate are spread.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Arrival {
+    /// Equally far apart.
+    #[default]
+    Even,
+    /// As of many who do not know of each other: exponentially distributed gaps.
+    Poisson,
+}
+
+/// What stands in each written block, so that a read can tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verify {
+    /// Its place, its generation, random bytes and a CRC-32C over all.
+    Crc32c,
+    /// Its place, its generation, and bytes that follow from the two: each is compared.
+    Pattern,
+}
+
+/// A job. Sizes are bytes, times nanoseconds.
+#[derive(Clone, Debug, PartialEq)]
 pub struct Job {
+    /// Its name: the section's of a job file.
+    pub name: String,
+    /// The target or file it runs on, as written; `None`: that of the whole run.
+    pub target: Option<String>,
     /// Where.
     pub access: Access,
+    /// How random places are spread.
+    pub distribution: Distribution,
     /// What.
     pub direction: Direction,
-    /// Bytes of one I/O.
-    pub block_bytes: u64,
+    /// Reads in 100, where the direction is mixed.
+    pub read_percent: u8,
+    /// Lengths, by direction.
+    pub sizes: ByDirection<Sizes>,
     /// First byte of the range.
-    pub offset_bytes: u64,
-    /// Length of the range.
-    pub range_bytes: u64,
-    /// A flush after so many writes; 0 = never.
+    pub offset: Amount,
+    /// Length of the range; `None`: to the end of the target.
+    pub size: Option<Amount>,
+    /// I/Os kept under way by each clone.
+    pub depth: u16,
+    /// Clones of this job, each a context of its own with a seed of its own.
+    pub clones: u16,
+    /// Whether each clone has an equal part of the range to itself.
+    pub parted: bool,
+    /// The longest it runs; `None`: until it has moved its size.
+    pub runtime_ns: Option<u64>,
+    /// Whether it goes on until its time is up, however much it has moved.
+    pub time_based: bool,
+    /// How long it runs before it is measured.
+    pub ramp_ns: u64,
+    /// I/Os a second that are begun at most, by direction; 0: as many as can be.
+    pub rate: ByDirection<u32>,
+    /// How these are spread in time.
+    pub arrival: Arrival,
+    /// Pause after each I/O, before the next.
+    pub think_ns: u64,
+    /// A flush after so many writes; 0: never.
     pub flush_every: u32,
     /// Seed of everything random.
     pub seed: u64,
+    /// Priority of each I/O.
+    pub ioprio: IoPrio,
+    /// What stands in written blocks, and is looked for in read ones.
+    pub verify: Option<Verify>,
+    /// Whether writes are nobody's to wait for, as a page cache's are.
+    pub background: bool,
+}
+
+impl Default for Job {
+    fn default() -> Job {
+        Job {
+            name: String::from("job"),
+            target: None,
+            access: Access::Sequential,
+            distribution: Distribution::Uniform,
+            direction: Direction::Read,
+            read_percent: 50,
+            sizes: Default::default(),
+            offset: Amount::Bytes(0),
+            size: None,
+            depth: 1,
+            clones: 1,
+            parted: false,
+            runtime_ns: None,
+            time_based: false,
+            ramp_ns: 0,
+            rate: [0; 3],
+            arrival: Arrival::Even,
+            think_ns: 0,
+            flush_every: 0,
+            seed: 1,
+            ioprio: IoPrio::NONE,
+            verify: None,
+            background: false,
+        }
+    }
 }
 
 /// A job that cannot be carried out: which figure, its value, its bound.
@@ -58,116 +147,144 @@ impl fmt::Display for JobError {
 
 impl std::error::Error for JobError {}
 
-/// One I/O to be made.
+/// What a target is like, as far as a job must know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
-    /// Read, write or discard.
-    Io {
-        /// What.
-        op: Op,
-        /// First sector.
-        sector: u64,
-        /// Sectors.
-        sectors: u32,
-    },
-    /// Make what was written durable.
-    Flush,
+pub struct Ground {
+    /// Its size, bytes.
+    pub bytes: u64,
+    /// Its logical block, bytes.
+    pub block: u64,
+    /// Whether it cannot be written.
+    pub read_only: bool,
 }
 
-/// A job's I/Os, one after the other, without end.
-#[derive(Clone, Debug)]
-pub struct Generator {
-    prng: Prng,
-    access: Access,
-    /// Reads in 2^32 I/Os, so that the choice costs a compare.
-    reads: u64,
-    /// What is done if not a read, and a read.
-    ops: [Op; 2],
-    first: u64,
-    blocks: u64,
-    sectors: u32,
-    at: u64,
-    flush_every: u32,
-    unflushed: u32,
+/// The part of a target that a job, or a clone of it, works on: bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Range {
+    /// Its first byte.
+    pub offset: u64,
+    /// Its length.
+    pub bytes: u64,
 }
 
-impl Generator {
-    /// A generator for `job`.
-    ///
-    /// # Errors
-    /// A size that is not whole sectors, a block larger than the range, a share above 100.
-    pub fn new(job: &Job) -> Result<Generator, JobError> {
-        let block = job.block_bytes;
-        if block == 0 || !block.is_multiple_of(SECTOR) || block > 1 << 30 {
-            return Err(JobError(format!(
-                "bs={block} is not a multiple of {SECTOR} in {SECTOR}..={}",
-                1 << 30
-            )));
+impl Job {
+    /// The directions it works in, as indices of [`ByDirection`].
+    #[must_use]
+    pub fn directions(&self) -> &'static [usize] {
+        match self.direction {
+            Direction::Read => &[0],
+            Direction::Write => &[1],
+            Direction::Mixed => &[0, 1],
+            Direction::Trim => &[2],
         }
-        if !job.offset_bytes.is_multiple_of(SECTOR) {
-            return Err(JobError(format!(
-                "offset={} is not a multiple of {SECTOR}",
-                job.offset_bytes
-            )));
-        }
-        let blocks = job.range_bytes / block;
-        if blocks == 0 {
-            return Err(JobError(format!("size={} is below bs={block}", job.range_bytes)));
-        }
-        let (reads, other) = match job.direction {
-            Direction::Read => (1 << 32, Op::Write),
-            Direction::Write => (0, Op::Write),
-            Direction::Trim => (0, Op::Discard),
-            Direction::Mixed(percent) if percent <= 100 => {
-                ((u64::from(percent) << 32) / 100, Op::Write)
-            }
-            Direction::Mixed(percent) => {
-                return Err(JobError(format!("rwmixread={percent} is outside 0..=100")));
-            }
-        };
-        Ok(Generator {
-            prng: Prng::new(job.seed),
-            access: job.access,
-            reads,
-            ops: [other, Op::Read],
-            first: job.offset_bytes / SECTOR,
-            blocks,
-            sectors: (block / SECTOR) as u32,
-            at: 0,
-            flush_every: job.flush_every,
-            unflushed: 0,
-        })
     }
 
-    /// The next I/O.
-    #[inline]
-    #[allow(clippy::should_implement_trait)] // It never ends, so it is no Iterator.
-    pub fn next(&mut self) -> Step {
-        if self.flush_every != 0 && self.unflushed >= self.flush_every {
-            self.unflushed = 0;
-            return Step::Flush;
+    /// The largest I/O with memory behind it, bytes; 0 if there is none.
+    #[must_use]
+    pub fn buffer_bytes(&self) -> u64 {
+        let with_data = self.directions().iter().filter(|direction| **direction < 2);
+        with_data.map(|direction| self.sizes[*direction].most()).max().unwrap_or(0)
+    }
+
+    /// Its range of such a target, checked.
+    ///
+    /// # Errors
+    /// A range beyond the target, one below a block, a block that the target cannot do, writes to
+    /// a target that takes none.
+    pub fn range(&self, ground: Ground) -> Result<Range, JobError> {
+        let Ground { bytes: whole, block, read_only } = ground;
+        let error = |text: String| Err(JobError(text));
+        let (mut largest, mut grain) = (0, block);
+        for direction in self.directions() {
+            let sizes = &self.sizes[*direction];
+            sizes.check(block).map_err(JobError)?;
+            largest = largest.max(sizes.most());
+            grain = grain.max(sizes.least());
         }
-        let random = self.prng.next();
-        let read = random & 0xffff_ffff < self.reads;
-        let block = match self.access {
-            Access::Random => {
-                // The low bits chose the direction; the choice of block uses all of a second draw
-                // only when the upper 32 would favour some blocks by more than 1 in 256.
-                let wide =
-                    if self.blocks <= 1 << 24 { random & !0xffff_ffff } else { self.prng.next() };
-                ((u128::from(wide) * u128::from(self.blocks)) >> 64) as u64
+        let offset = self.offset.of(whole, grain);
+        if !offset.is_multiple_of(SECTOR) {
+            return error(format!("offset={offset} is not a multiple of {SECTOR}"));
+        }
+        if !offset.is_multiple_of(block) {
+            let what = "the target's logical block";
+            return error(format!("offset={offset} is not a multiple of {block}, {what}"));
+        }
+        if offset >= whole {
+            return error(format!("offset={offset} is not below the target's {whole} bytes"));
+        }
+        let rest = whole - offset;
+        let bytes = self.size.map_or(rest, |size| size.of(whole, grain));
+        if bytes > rest {
+            return error(format!(
+                "size={bytes} from offset={offset} is beyond the target's {whole} bytes"
+            ));
+        }
+        if bytes < largest {
+            return error(format!("size={bytes} is below bs={largest}"));
+        }
+        if read_only && self.direction != Direction::Read {
+            return error(format!("rw={} on a read-only target", self.rw()));
+        }
+        if self.is_parted() {
+            let part = bytes / u64::from(self.clones.max(1)) / grain * grain;
+            if part < largest {
+                return error(format!(
+                    "size={bytes} shared by numjobs={} is below bs={largest} each",
+                    self.clones
+                ));
             }
-            Access::Sequential => {
-                let at = self.at;
-                self.at = if at + 1 == self.blocks { 0 } else { at + 1 };
-                at
-            }
-        };
-        // A look-up, not a branch: nobody can predict it.
-        let op = self.ops[usize::from(read)];
-        self.unflushed += u32::from(op == Op::Write);
-        let sector = self.first + block * u64::from(self.sectors);
-        Step::Io { op, sector, sectors: self.sectors }
+        }
+        Ok(Range { offset, bytes })
+    }
+
+    /// Whether it writes or trims.
+    #[must_use]
+    pub fn changes(&self) -> bool {
+        self.direction != Direction::Read
+    }
+
+    /// Whether each clone has a part of the range: as asked for, and where clones would find each
+    /// other's writes in blocks they verify.
+    fn is_parted(&self) -> bool {
+        self.parted || (self.clones > 1 && self.verify.is_some() && self.changes())
+    }
+
+    /// The part of `range` that belongs to one clone.
+    #[must_use]
+    pub fn part(&self, range: Range, clone: u16) -> Range {
+        if !self.is_parted() {
+            return range;
+        }
+        let grains = self.directions().iter().map(|direction| self.sizes[*direction].least());
+        let grain = grains.max().unwrap_or(SECTOR);
+        let bytes = range.bytes / u64::from(self.clones.max(1)) / grain * grain;
+        Range { offset: range.offset + u64::from(clone) * bytes, bytes }
+    }
+
+    /// Direction and pattern as fio names them.
+    #[must_use]
+    pub fn rw(&self) -> &'static str {
+        let sequential = self.access == Access::Sequential;
+        match (self.direction, sequential) {
+            (Direction::Read, true) => "read",
+            (Direction::Read, false) => "randread",
+            (Direction::Write, true) => "write",
+            (Direction::Write, false) => "randwrite",
+            (Direction::Mixed, true) => "rw",
+            (Direction::Mixed, false) => "randrw",
+            (Direction::Trim, true) => "trim",
+            (Direction::Trim, false) => "randtrim",
+        }
+    }
+
+    /// The seed of one clone: all differ, also between jobs of different names.
+    #[must_use]
+    pub fn seed_of(&self, clone: u16) -> u64 {
+        // FNV-1a over the name; the clone's number is added so that neighbours differ.
+        let name = self.name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
+        });
+        self.seed.wrapping_add(name).wrapping_add(u64::from(clone).wrapping_mul(0x9E37_79B9))
     }
 }
 
@@ -175,57 +292,60 @@ impl Generator {
 mod tests {
     use super::*;
 
-    fn job() -> Job {
-        Job {
-            access: Access::Random,
-            direction: Direction::Mixed(70),
-            block_bytes: 4096,
-            offset_bytes: 1 << 20,
-            range_bytes: 1 << 30,
-            flush_every: 0,
-            seed: 1,
-        }
+    const GROUND: Ground = Ground { bytes: 1 << 20, block: 512, read_only: false };
+
+    fn bad(job: &Job) -> String {
+        job.range(GROUND).unwrap_err().to_string()
     }
 
     #[test]
-    fn random_io_stays_in_its_range_on_its_grid_and_keeps_its_mix() {
-        let mut generator = Generator::new(&job()).unwrap();
-        let mut reads = 0;
-        for _ in 0..100_000 {
-            let Step::Io { op, sector, sectors } = generator.next() else { panic!("no flush") };
-            assert!(sector >= 2048 && sector + 8 <= 2048 + (1 << 21) && sector % 8 == 0);
-            assert_eq!(sectors, 8);
-            reads += u32::from(op == Op::Read);
+    fn impossible_jobs_are_refused_by_name_value_and_bound() {
+        let bs = |bytes| [Sizes::Fixed(bytes), Sizes::Fixed(bytes), Sizes::Fixed(bytes)];
+        for (job, part) in [
+            (Job { sizes: bs(1000), ..Job::default() }, "bs=1000"),
+            (Job { sizes: bs(1 << 21), ..Job::default() }, "size=1048576 is below bs=2097152"),
+            (Job { size: Some(Amount::Bytes(100)), ..Job::default() }, "size=100"),
+            (Job { size: Some(Amount::Bytes(2 << 20)), ..Job::default() }, "1048576"),
+            (Job { offset: Amount::Bytes(1 << 20), ..Job::default() }, "offset=1048576"),
+            (Job { offset: Amount::Bytes(100), ..Job::default() }, "offset=100"),
+            (Job { parted: true, clones: 300, ..Job::default() }, "numjobs=300"),
+        ] {
+            assert!(bad(&job).contains(part), "{part}: {}", bad(&job));
         }
-        assert!((69_000..71_000).contains(&reads), "{reads}");
+        let write = Job { direction: Direction::Write, ..Job::default() };
+        let read_only = Ground { read_only: true, ..GROUND };
+        assert!(write.range(read_only).unwrap_err().0.contains("rw=write"));
     }
 
     #[test]
-    fn sequential_io_wraps_and_flushes_come_in_time() {
-        let job = Job {
-            access: Access::Sequential,
-            direction: Direction::Write,
-            range_bytes: 3 * 4096,
-            flush_every: 2,
-            offset_bytes: 0,
-            ..job()
-        };
-        let mut generator = Generator::new(&job).unwrap();
-        let mut seen = Vec::new();
-        for _ in 0..7 {
-            seen.push(match generator.next() {
-                Step::Io { sector, .. } => sector as i64,
-                Step::Flush => -1,
-            });
-        }
-        assert_eq!(seen, [0, 8, -1, 16, 0, -1, 8]);
+    fn clones_that_share_a_range_have_equal_parts_side_by_side() {
+        let job = Job { parted: true, clones: 3, ..Job::default() };
+        let range = job.range(GROUND).unwrap();
+        let parts = [0, 1, 2].map(|clone| job.part(range, clone));
+        assert_eq!(parts[0].bytes, (1 << 20) / 3 / 4096 * 4096);
+        assert_eq!(parts[2].offset, 2 * parts[0].bytes);
     }
 
     #[test]
-    fn impossible_jobs_are_refused_by_name() {
-        let bad = |job: Job| Generator::new(&job).unwrap_err().to_string();
-        assert!(bad(Job { block_bytes: 1000, ..job() }).contains("bs=1000"));
-        assert!(bad(Job { range_bytes: 100, ..job() }).contains("size=100"));
-        assert!(bad(Job { direction: Direction::Mixed(101), ..job() }).contains("rwmixread=101"));
+    fn clones_that_verify_what_they_write_keep_out_of_each_others_blocks() {
+        let verify = Some(Verify::Crc32c);
+        let writes = Job { direction: Direction::Write, clones: 2, verify, ..Job::default() };
+        let range = writes.range(GROUND).unwrap();
+        assert_eq!(writes.part(range, 1), Range { offset: 1 << 19, bytes: 1 << 19 });
+        let small = Job { clones: 300, ..writes.clone() };
+        assert!(bad(&small).contains("numjobs=300"), "{}", bad(&small));
+        // Those that only read disturb nobody.
+        let reads = Job { direction: Direction::Read, ..writes };
+        assert_eq!(reads.part(range, 1), range);
+    }
+
+    #[test]
+    fn every_clone_of_every_job_has_a_seed_of_its_own() {
+        let other = Job { name: String::from("other"), ..Job::default() };
+        let mut seeds: Vec<_> = (0..100).map(|clone| Job::default().seed_of(clone)).collect();
+        seeds.extend((0..100).map(|clone| other.seed_of(clone)));
+        seeds.sort_unstable();
+        seeds.dedup();
+        assert_eq!(seeds.len(), 200);
     }
 }

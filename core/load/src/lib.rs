@@ -1,9 +1,27 @@
-//! Workloads as pure, seeded generators: what a job asks next, never when it is told.
+//! Workloads as pure, seeded machines: what is asked next, and when it is due.
 //!
-//! The same generator feeds a live run and a simulated one.
+//! The same machine is turned by a live run and by a simulated one. The same seed gives the same
+//! I/Os in the same order, as long as their ends come in the same order.
 
 #![forbid(unsafe_code)]
 
+pub mod ask;
+pub mod blocks;
 pub mod job;
+pub mod jobfile;
+pub mod oltp;
+pub mod options;
+pub mod pacer;
+pub mod place;
+pub mod presets;
+pub mod quantity;
+pub mod sizes;
+pub mod stream;
+pub mod verify;
 
-pub use job::{Access, Direction, Generator, Job, JobError, Step};
+pub use ask::{Ask, Event, Fault, Io, Workload};
+pub use job::{Access, Arrival, Direction, Ground, Job, JobError, Range, Verify};
+pub use place::{Distribution, Zone};
+pub use quantity::Amount;
+pub use sizes::Sizes;
+pub use stream::Stream;

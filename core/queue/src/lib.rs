@@ -56,6 +56,6 @@ pub use queues::LaneHomes;
 pub use reconfigure::{Frozen, Parts, Quiesced};
 pub use request::Request;
 pub use shared::SUBMITTERS_MAX;
-pub use stats::{Direction, Group, Histogram, LaneGauges, Latencies, Stats, TICK_NS};
+pub use stats::{Direction, Group, Histogram, LaneGauges, Latencies, Stats, TICK_NS, Tally};
 pub use submitter::Submitter;
 pub use tags::TagSet;

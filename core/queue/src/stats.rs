@@ -119,6 +119,39 @@ impl SubmitterStats {
     }
 }
 
+/// What one submitter has done, read by any thread while it goes on; a submitter that is gone
+/// leaves its last figures.
+#[derive(Clone, Debug)]
+pub struct Tally {
+    stats: Arc<SubmitterStats>,
+    wanted: usize,
+}
+
+impl Tally {
+    pub(crate) fn new(stats: Arc<SubmitterStats>, wanted: usize) -> Tally {
+        Tally { stats, wanted }
+    }
+
+    /// Bios that ended, merged ones too.
+    #[must_use]
+    pub fn ios(&self) -> u64 {
+        self.stats.groups.iter().map(|group| group.ios.read() + group.merges.read()).sum()
+    }
+
+    /// Sectors of 512 bytes that were moved.
+    #[must_use]
+    pub fn sectors(&self) -> u64 {
+        self.stats.groups.iter().map(|group| group.sectors.read()).sum()
+    }
+
+    /// The hard queue it feeds, of so many.
+    #[must_use]
+    pub fn hard_queue(&self, queues: u16) -> u16 {
+        // Below the divisor, which is a u16.
+        (self.wanted % usize::from(queues.max(1))) as u16
+    }
+}
+
 /// What one hard queue has seen; written by whoever turns it.
 #[derive(Debug, Default)]
 #[repr(align(128))] // Its writer shares no line with another lane's.

@@ -15,7 +15,7 @@ use crate::parts::Parts;
 use crate::plug::{PLUG_MAX, Way};
 use crate::request::{FlushStep, Request, RequestClaim, State};
 use crate::shared::{Shared, Snapshot};
-use crate::stats::{Group, Streak, SubmitterStats};
+use crate::stats::{Group, Streak, SubmitterStats, Tally};
 
 /// One thread's way into a device.
 ///
@@ -107,6 +107,13 @@ impl Submitter {
     #[must_use]
     pub fn id(&self) -> SubmitterId {
         self.core.as_ref().expect("a submitter has its core until it is dropped").id
+    }
+
+    /// What it has done, for other threads to read.
+    #[must_use]
+    pub fn tally(&self) -> Tally {
+        let core = self.core.as_ref().expect("a submitter has its core until it is dropped");
+        Tally::new(Arc::clone(&core.stats), core.wanted)
     }
 
     /// Hands in one I/O. It waits in the plug, where neighbours merge, until

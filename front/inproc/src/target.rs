@@ -325,8 +325,10 @@ fn parse_unix_uri<'a>(uri: &'a str, text: &str) -> Result<(&'a str, &'a str), St
     Ok((path, export.trim_start_matches('/')))
 }
 
-/// Cuts at commas that neither a backslash nor quotes protect, and takes the backslashes away.
-fn split_at_commas(text: &str) -> Vec<String> {
+/// Cuts a target string at commas that neither a backslash nor quotes protect, and takes the
+/// backslashes away: the kind with its rest, then the options.
+#[must_use]
+pub fn split_at_commas(text: &str) -> Vec<String> {
     let mut parts = vec![String::new()];
     let mut quoted = false;
     let mut chars = text.chars();

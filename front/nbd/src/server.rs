@@ -6,11 +6,11 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
-use weir_bio::{GroupId, IoPrio};
+use weir_bio::{GroupId, IoPrio, SECTOR};
 use weir_live::{Clock, Handle, Host};
 use weir_proto_nbd::server as proto;
 use weir_proto_nbd::wire::text;
-use weir_queue::{Device, Groups, Member};
+use weir_queue::{Device, Groups, Member, QueueMode, Spread, Tally};
 
 use crate::export::Export;
 use crate::listen::{Address, BoundPath, ListenError, bind};
@@ -100,6 +100,23 @@ struct Place {
     client: Client,
     reactor: usize,
     place: u32,
+    tally: Tally,
+    device: Device,
+}
+
+impl Place {
+    /// The client with its figures as they are now.
+    fn seen(&self) -> Client {
+        let config = self.device.config();
+        // On the single path there is one queue for all, and a spread in turn uses every one.
+        let feeds_one = config.mode == QueueMode::Mq && config.spread == Spread::Submitter;
+        Client {
+            ios: self.tally.ios(),
+            bytes: self.tally.sectors() * SECTOR,
+            hard_queue: feeds_one.then(|| self.tally.hard_queue(self.device.queues())),
+            ..self.client.clone()
+        }
+    }
 }
 
 /// A client as a server knows it.
@@ -115,6 +132,15 @@ pub struct Client {
     pub group: GroupId,
     /// The priority of its I/O.
     pub ioprio: IoPrio,
+    /// The disk behind the export.
+    pub disk: String,
+    /// I/Os that ended; a command that was cut counts as its parts.
+    pub ios: u64,
+    /// Bytes they moved.
+    pub bytes: u64,
+    /// The hard queue of its disk that it feeds; none if it feeds the one that all do, or each in
+    /// turn.
+    pub hard_queue: Option<u16>,
 }
 
 impl Shared {
@@ -123,7 +149,13 @@ impl Shared {
     }
 
     /// Notes a client and gives it a number.
-    pub(crate) fn add_client(&self, export: usize, reactor: usize, place: u32, peer: &str) -> u64 {
+    pub(crate) fn add_client(
+        &self,
+        export: usize,
+        (reactor, place): (usize, u32),
+        peer: &str,
+        tally: Tally,
+    ) -> u64 {
         let mut clients = self.clients();
         let number = clients.next;
         clients.next += 1;
@@ -134,8 +166,13 @@ impl Shared {
             peer: String::from(peer),
             group: *group,
             ioprio: *ioprio,
+            disk: self.exports[export].device.config().name.clone(),
+            ios: 0,
+            bytes: 0,
+            hard_queue: None,
         };
-        clients.there.insert(number, Place { client, reactor, place });
+        let device = self.exports[export].device.clone();
+        clients.there.insert(number, Place { client, reactor, place, tally, device });
         number
     }
 
@@ -300,7 +337,7 @@ impl Server {
     /// Who serves itself from an export now.
     #[must_use]
     pub fn clients(&self) -> Vec<Client> {
-        self.shared.clients().there.values().map(|place| place.client.clone()).collect()
+        self.shared.clients().there.values().map(Place::seen).collect()
     }
 
     /// Gives a client another group or priority; its I/O from then on has them. False if it is
@@ -317,7 +354,7 @@ impl Server {
         // A group that is none is told of whoever is there.
         group.map(|group| self.shared.groups.join(group)).transpose()?;
         let mut clients = self.shared.clients();
-        let Some(Place { client, reactor, place }) = clients.there.get_mut(&number) else {
+        let Some(Place { client, reactor, place, .. }) = clients.there.get_mut(&number) else {
             return Ok(false);
         };
         let member = group.map(|group| self.shared.join(group, &client.export)).transpose()?;

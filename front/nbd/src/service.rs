@@ -428,8 +428,9 @@ fn start(
             let disk = &export.device.config().name;
             let member = shared.groups.join_on(export.group, disk);
             let member = member.expect("checked when the server began");
+            let tally = seat.submitter.tally();
             let session = Session::new(seat, agreed, member, export.ioprio);
-            let client = shared.add_client(agreed.export, reactor, place, peer);
+            let client = shared.add_client(agreed.export, (reactor, place), peer, tally);
             connection.client = Some(client);
             connection.start(session, pool, turn.now());
         }

@@ -17,6 +17,14 @@ pub struct Connected {
     pub group: GroupId,
     /// The priority of its I/O.
     pub ioprio: IoPrio,
+    /// The disk behind the export.
+    pub disk: String,
+    /// I/Os that ended.
+    pub ios: u64,
+    /// Bytes they moved.
+    pub bytes: u64,
+    /// The hard queue of its disk that it feeds; none if it is not one alone.
+    pub hard_queue: Option<u16>,
 }
 
 /// A server: asked and told by any thread.

@@ -51,6 +51,9 @@ pub trait Disk: Send + Sync {
     /// How long the last switch of schedulers kept I/O out, us; 0 before the first.
     fn last_switch_us(&self) -> u64;
 
+    /// How long it has been there, ms: what its statistics since the start are averages over.
+    fn uptime_ms(&self) -> u64;
+
     /// The tunables of the active scheduler.
     fn tunables(&self) -> &'static [Tunable];
 
@@ -76,6 +79,7 @@ pub trait Disk: Send + Sync {
 pub struct LiveDisk {
     device: Device,
     clock: fn() -> Nanos,
+    begun: Nanos,
     last_switch: Mutex<Nanos>,
 }
 
@@ -83,7 +87,7 @@ impl LiveDisk {
     /// The disk of `device`; `clock` is the one that whoever submits to it reads.
     #[must_use]
     pub fn new(device: Device, clock: fn() -> Nanos) -> LiveDisk {
-        LiveDisk { device, clock, last_switch: Mutex::new(Nanos::ZERO) }
+        LiveDisk { device, clock, begun: clock(), last_switch: Mutex::new(Nanos::ZERO) }
     }
 
     fn last_switch(&self) -> MutexGuard<'_, Nanos> {
@@ -141,6 +145,10 @@ impl Disk for LiveDisk {
         self.last_switch().0 / NS_PER_US
     }
 
+    fn uptime_ms(&self) -> u64 {
+        (self.clock)().since(self.begun) / NS_PER_MS
+    }
+
     fn tunables(&self) -> &'static [Tunable] {
         self.device.tunables()
     }
@@ -155,3 +163,4 @@ impl Disk for LiveDisk {
 }
 
 const NS_PER_US: u64 = 1000;
+const NS_PER_MS: u64 = 1_000_000;

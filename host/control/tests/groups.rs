@@ -53,6 +53,10 @@ fn peopled() -> (Tree, Arc<Groups>, Arc<Few>) {
         address: String::from("127.0.0.1:40000"),
         group: a,
         ioprio: IoPrio::NONE,
+        disk: String::from("sda"),
+        ios: 12,
+        bytes: 49_152,
+        hard_queue: Some(1),
     };
     let few = Arc::new(Few(Mutex::new(vec![client])));
     let clients: Arc<dyn Clients> = Arc::clone(&few) as _;
@@ -90,7 +94,10 @@ fn groups_and_clients_stand_beside_the_disks() {
     assert_eq!(names(&tree, "nbd"), ["sda", "a!b"]);
     assert_eq!(names(&tree, "nbd/sda"), [""; 0]);
     assert_eq!(names(&tree, "nbd/a!b"), ["7"]);
-    assert_eq!(names(&tree, "nbd/a!b/7"), ["address", "class", "group", "level"]);
+    assert_eq!(
+        names(&tree, "nbd/a!b/7"),
+        ["address", "bytes", "class", "disk", "group", "hard_queue", "ios", "level"]
+    );
     assert_eq!(tree.write("nbd/a!b/7/address", b"x").unwrap_err().errno, Errno::Access);
     assert_eq!(tree.read("cgroup/tenants/c/io.max").unwrap_err().errno, Errno::NotFound);
 }
@@ -175,6 +182,9 @@ fn a_client_is_classed_anew_by_writing() {
     let (tree, groups, few) = peopled();
     let [group, class, level] = ["group", "class", "level"].map(|file| format!("nbd/a!b/7/{file}"));
     assert_eq!(tree.read("nbd/a!b/7/address").unwrap(), "127.0.0.1:40000\n");
+    assert_eq!(tree.read("nbd/a!b/7/ios").unwrap(), "12\n");
+    assert_eq!(tree.read("nbd/a!b/7/bytes").unwrap(), "49152\n");
+    assert_eq!(tree.read("nbd/a!b/7/hard_queue").unwrap(), "1\n");
     assert_eq!(tree.read(&group).unwrap(), "tenants/a\n");
     assert_eq!(
         (tree.read(&class).unwrap(), tree.read(&level).unwrap()),

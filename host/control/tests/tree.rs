@@ -182,6 +182,7 @@ fn a_scheduler_is_switched_by_its_name_and_shown_in_brackets() {
     }
     assert_eq!(written(&tree, path, "nonesuch"), "[none] mq-deadline kyber bfq ");
     assert_eq!(read(&tree, "block/sda/weir/last_switch_us"), "5");
+    assert_eq!(read(&tree, "block/sda/weir/uptime_ms"), "90000");
 }
 
 #[test]

@@ -10,8 +10,8 @@ use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
-use weir_bio::{Bio, Buf, Flags, Nanos, Op};
-use weir_load::{Access, Direction, Generator, Job, Step};
+use weir_bio::{Bio, Buf, Nanos};
+use weir_load::{Access, Amount, Ask, Direction, Ground, Job, Stream, Workload};
 use weir_local::Null;
 use weir_queue::{Bell, Config, Device, Lane, QueueMode, Spread, Submitter};
 use weir_ring::Wake;
@@ -168,23 +168,25 @@ fn build(options: &Options) -> Result<Device, String> {
     Device::new(config, Arc::new(null)).map_err(|e| e.to_string())
 }
 
-fn generator(options: &Options, thread: usize) -> Generator {
+fn stream(options: &Options, thread: usize) -> Stream {
     let job = Job {
         access: Access::Random,
-        direction: Direction::Mixed(70),
-        block_bytes: BLOCK_BYTES as u64,
-        offset_bytes: 0,
-        range_bytes: DEVICE_BYTES,
-        flush_every: 0,
+        direction: Direction::Mixed,
+        read_percent: 70,
+        size: Some(Amount::Bytes(DEVICE_BYTES)),
+        depth: u16::MAX,
+        time_based: true,
         seed: options.seed.wrapping_add(thread as u64),
+        ..Job::default()
     };
-    Generator::new(&job).expect("a fixed job is valid")
+    let ground = Ground { bytes: DEVICE_BYTES, block: 512, read_only: false };
+    Stream::new(&job, ground, 0).expect("a fixed job is valid")
 }
 
 struct Bench<'a> {
     options: &'a Options,
     epoch: Instant,
-    generator: Generator,
+    stream: Stream,
     lane: Option<Lane>,
     submitter: Submitter,
     buffers: Vec<Buf>,
@@ -209,8 +211,9 @@ impl Bench<'_> {
         if let Some(lane) = &mut self.lane {
             lane.turn(now);
         }
-        let (buffers, checksum) = (&mut self.buffers, &mut self.checksum);
+        let Bench { buffers, checksum, stream, .. } = self;
         self.submitter.complete(now, |completion| {
+            stream.ended(0, true, now);
             *checksum = checksum.wrapping_mul(31).wrapping_add(completion.status as u64 + 1);
             buffers.extend(completion.data.into_spare());
         })
@@ -219,10 +222,10 @@ impl Bench<'_> {
     #[inline(always)]
     fn submit(&mut self, count: usize, now: Nanos) {
         for _ in 0..count {
-            let Step::Io { op, sector, sectors } = self.generator.next() else { continue };
             let Some(buf) = self.buffers.pop() else { break };
-            let mut bio = Bio::new(op, sector, sectors, buf.into());
-            bio.flags = if op == Op::Write { Flags::SYNC | Flags::IDLE } else { Flags::NONE };
+            let Ask::Io(io) = self.stream.ask(now) else { unreachable!("it is never full") };
+            let mut bio = Bio::new(io.op, io.sector, io.sectors, buf.into());
+            bio.flags = io.flags;
             if let Err(refused) = self.submitter.submit(bio, now) {
                 self.buffers.extend(refused.into_bio().data.into_spare());
                 break;
@@ -253,7 +256,7 @@ fn one_thread(
     let mut bench = Bench {
         options,
         epoch: Instant::now(),
-        generator: generator(options, index),
+        stream: stream(options, index),
         lane,
         submitter,
         buffers: (0..options.depth).map(|_| Buf::zeroed(BLOCK_BYTES)).collect(),
@@ -350,10 +353,11 @@ fn sum_up(options: &Options, device: &Device, parts: &[Part]) -> Outcome {
 /// What the generator costs by itself, ns of CPU time for each I/O.
 fn generator_alone(options: &Options) -> f64 {
     const IOS: u64 = 4_000_000;
-    let mut generator = generator(options, 0);
+    let mut stream = stream(options, 0);
     let before = thread_time();
     for _ in 0..IOS {
-        std::hint::black_box(generator.next());
+        std::hint::black_box(stream.ask(Nanos::ZERO));
+        stream.ended(0, true, Nanos::ZERO);
     }
     (thread_time() - before).as_nanos() as f64 / IOS as f64
 }

@@ -72,6 +72,73 @@ impl CpuTime {
     }
 }
 
+/// What each CPU of the host has done, whoever asked for it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PerCpu(pub Vec<CpuUse>);
+
+/// What one CPU has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct CpuUse {
+    /// Its number.
+    pub cpu: usize,
+    /// In user mode.
+    pub user: Duration,
+    /// In the kernel, interrupts included.
+    pub system: Duration,
+    /// With nothing to do, or waiting for I/O.
+    pub idle: Duration,
+    /// Taken away by the hypervisor.
+    pub steal: Duration,
+}
+
+impl PerCpu {
+    /// Since the host was started.
+    #[must_use]
+    pub fn now() -> PerCpu {
+        PerCpu::from_stat(&std::fs::read_to_string("/proc/stat").unwrap_or_default())
+    }
+
+    /// The lines `cpu0 ...` of proc(5), `/proc/stat`.
+    fn from_stat(stat: &str) -> PerCpu {
+        let ticks = rustix::param::clock_ticks_per_second();
+        let one = |line: &str| {
+            // The line of all together has a space where the number stands.
+            let (cpu, fields) = line.strip_prefix("cpu")?.split_once(' ')?;
+            let (cpu, fields) = (cpu.parse().ok()?, fields.split_whitespace());
+            let fields: Vec<u64> = fields.map_while(|field| field.parse().ok()).collect();
+            let sum = |which: &[usize]| {
+                let ticks_of = which.iter().filter_map(|field| fields.get(*field)).sum::<u64>();
+                Duration::from_nanos(ticks_of * 1_000_000_000 / ticks)
+            };
+            // user nice system idle iowait irq softirq steal; guests count as user already.
+            Some(CpuUse {
+                cpu,
+                user: sum(&[0, 1]),
+                system: sum(&[2, 5, 6]),
+                idle: sum(&[3, 4]),
+                steal: sum(&[7]),
+            })
+        };
+        PerCpu(stat.lines().filter_map(one).collect())
+    }
+
+    /// What was done since `earlier`.
+    #[must_use]
+    pub fn since(&self, earlier: &PerCpu) -> PerCpu {
+        let between = self.0.iter().filter_map(|now| {
+            let before = earlier.0.iter().find(|before| before.cpu == now.cpu)?;
+            Some(CpuUse {
+                cpu: now.cpu,
+                user: now.user.saturating_sub(before.user),
+                system: now.system.saturating_sub(before.system),
+                idle: now.idle.saturating_sub(before.idle),
+                steal: now.steal.saturating_sub(before.steal),
+            })
+        });
+        PerCpu(between.collect())
+    }
+}
+
 /// CPU time of the calling thread, to the nanosecond.
 #[must_use]
 pub fn thread_time() -> Duration {
@@ -120,5 +187,31 @@ impl Syscalls {
     pub fn read(&mut self) -> Option<u64> {
         let count = self.0.as_mut()?.read().ok()?;
         Some(count.saturating_sub(1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_each_cpu_did_is_read_field_by_field() {
+        let ticks = rustix::param::clock_ticks_per_second();
+        let line = |factor: u64| {
+            let fields: Vec<_> =
+                [1, 2, 3, 4, 5, 6, 7, 8, 0, 0].map(|n| (n * factor * ticks).to_string()).into();
+            format!("cpu  9 9 9\ncpu1 {}\nintr 5\n", fields.join(" "))
+        };
+        let [now, before] = [2, 1].map(|factor| PerCpu::from_stat(&line(factor)));
+        let PerCpu(between) = now.since(&before);
+        let seconds = Duration::from_secs;
+        let wanted = CpuUse {
+            cpu: 1,
+            user: seconds(3),
+            system: seconds(16),
+            idle: seconds(9),
+            steal: seconds(8),
+        };
+        assert_eq!(between, [wanted]);
     }
 }

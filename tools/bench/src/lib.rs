@@ -6,9 +6,19 @@
 #![deny(unsafe_code)]
 
 pub mod alloc;
+pub mod check;
+mod client;
+pub mod compare;
+pub mod conduct;
 pub mod core;
 pub mod cpu;
-pub mod job;
+mod devices;
+pub mod document;
 pub mod outcome;
+mod pace;
 pub mod rounds;
+pub mod run;
 pub mod shared;
+pub mod tables;
+pub mod tally;
+mod worker;

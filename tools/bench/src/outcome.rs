@@ -1,70 +1,49 @@
 //! A bench's figures in the shape tools depend on, and as a table for people.
 
 use std::fmt::Write;
+use std::time::Duration;
 
 use serde::Serialize;
-use weir::{Latencies, Stats};
+use weir_trace::document::{Figures, LatencyNs, Transactions};
 
-use crate::job::{Measured, Options};
+use crate::cpu::CpuUse;
+use crate::run::{Group, Measured};
+use crate::tally::{Row, Times};
 
-/// Latencies in nanoseconds, each known to within an eighth.
-#[derive(Clone, Debug, Serialize)]
-pub struct LatencyNs {
-    /// Mean, exact.
-    pub mean: f64,
-    /// Half are at most this.
-    pub p50: u64,
-    /// 90 %.
-    pub p90: u64,
-    /// 95 %.
-    pub p95: u64,
-    /// 99 %.
-    pub p99: u64,
-    /// 99.9 %.
-    pub p999: u64,
-    /// The largest, of the ramp too.
-    pub max: u64,
-}
-
-impl From<&Latencies> for LatencyNs {
-    fn from(from: &Latencies) -> LatencyNs {
+impl From<&Times> for LatencyNs {
+    fn from(from: &Times) -> LatencyNs {
         LatencyNs {
             mean: from.mean_ns(),
-            p50: from.quantile_ns(500),
-            p90: from.quantile_ns(900),
-            p95: from.quantile_ns(950),
-            p99: from.quantile_ns(990),
-            p999: from.quantile_ns(999),
+            p50: from.quantile_ns(0.5),
+            p90: from.quantile_ns(0.9),
+            p95: from.quantile_ns(0.95),
+            p99: from.quantile_ns(0.99),
+            p999: from.quantile_ns(0.999),
             max: from.max_ns(),
         }
     }
 }
 
-/// The figures of all I/O, or of one group.
-#[derive(Clone, Debug, Serialize)]
-pub struct Figures {
-    /// Bios that ended.
-    pub ios: u64,
-    /// Their bytes.
-    pub bytes: u64,
-    /// A second.
-    pub iops: f64,
-    /// A second.
-    pub bytes_per_s: f64,
-    /// From acceptance to end.
-    pub latency_ns: LatencyNs,
-    /// From acceptance to the driver.
-    pub queue_wait_ns: LatencyNs,
-    /// From the driver to the end.
-    pub device_ns: LatencyNs,
+/// The figures of a row, over so long.
+fn figures(row: &Row, time: Duration) -> Figures {
+    let seconds = time.as_secs_f64().max(1e-9);
+    Figures {
+        ios: row.ios,
+        bytes: row.bytes,
+        iops: row.ios as f64 / seconds,
+        bytes_per_s: row.bytes as f64 / seconds,
+        latency_ns: (&row.total).into(),
+        queue_wait_ns: (&row.wait).into(),
+        device_ns: (&row.device).into(),
+    }
 }
 
 /// One group: a job's reads, or its writes.
 #[derive(Clone, Debug, Serialize)]
 pub struct GroupFigures {
-    /// The job's name.
+    /// The job's name, or what an instance does.
     pub name: String,
-    /// `read` or `write`.
+    /// `read`, `write`, `trim` or `flush`.
     pub op: &'static str,
     /// Its figures.
     #[serde(flatten)]
@@ -82,6 +61,19 @@ pub struct CpuFigures {
     pub ns_per_io: f64,
 }
 
+/// What was run.
+#[derive(Clone, Debug)]
+pub struct About {
+    /// The target as given.
+    pub target: String,
+    /// The device's options as they took effect.
+    pub options: serde_json::Value,
+    /// The job.
+    pub job: serde_json::Value,
+    /// Seed of everything random.
+    pub seed: u64,
+}
+
 /// The whole outcome.
 #[derive(Clone, Debug, Serialize)]
 pub struct Outcome {
@@ -97,108 +89,83 @@ pub struct Outcome {
     pub seed: u64,
     /// Measured time.
     pub duration_s: f64,
-    /// Bios that ended with an error.
+    /// Bios that ended with an error, and blocks that were not what they should be.
     pub errors: u64,
     /// All I/O.
     #[serde(flatten)]
     pub figures: Figures,
     /// CPU time.
     pub cpu: CpuFigures,
-    /// By direction.
+    /// By job and direction.
     pub groups: Vec<GroupFigures>,
-}
-
-struct Sum {
-    ios: u64,
-    sectors: u64,
-    total: Latencies,
-    wait: Latencies,
-    device: Latencies,
-}
-
-fn difference(measured: &Measured, direction: usize) -> Sum {
-    let (before, after) = (&measured.before.directions, &measured.after.directions);
-    let (before, after) = (&before[direction], &after[direction]);
-    let total = after.total.since(&before.total);
-    Sum {
-        // Bios, merged ones too: the histograms have one entry for each.
-        ios: total.count(),
-        sectors: after.sectors - before.sectors,
-        wait: after.wait.since(&before.wait),
-        device: after.device.since(&before.device),
-        total,
-    }
-}
-
-fn figures(sum: &Sum, seconds: f64) -> Figures {
-    let bytes = sum.sectors * weir_bio::SECTOR;
-    Figures {
-        ios: sum.ios,
-        bytes,
-        iops: sum.ios as f64 / seconds,
-        bytes_per_s: bytes as f64 / seconds,
-        latency_ns: (&sum.total).into(),
-        queue_wait_ns: (&sum.wait).into(),
-        device_ns: (&sum.device).into(),
-    }
+    /// What databases got done; only where there are some.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub transactions: Option<Transactions>,
+    /// What each CPU of the host did, for people.
+    #[serde(skip)]
+    pub per_cpu: Vec<CpuUse>,
 }
 
 impl Outcome {
-    /// The outcome of a measurement.
+    /// The outcome of one measurement, or of several one after the other, which are told as one;
+    /// each has a name for its groups, or none.
+    ///
+    /// # Panics
+    /// When there is no measurement.
     #[must_use]
-    pub fn new(
-        target: &str,
-        device_options: serde_json::Value,
-        job: serde_json::Value,
-        options: &Options,
-        measured: &Measured,
-    ) -> Outcome {
-        let seconds = measured.wall.as_secs_f64();
+    pub fn new(about: About, measured: &[(Option<String>, Measured)]) -> Outcome {
+        let time: Duration = measured.iter().map(|(_, part)| part.wall).sum();
+        let mut all = Row::default();
+        let (mut cpu_total, mut errors) = (Duration::ZERO, 0);
+        let (mut user_s, mut sys_s) = (0.0, 0.0);
         let mut groups = Vec::new();
-        let mut all: Option<Sum> = None;
-        for (direction, op) in ["read", "write", "trim"].into_iter().enumerate() {
-            let sum = difference(measured, direction);
-            if sum.ios > 0 {
-                let name = String::from("job");
-                groups.push(GroupFigures { name, op, figures: figures(&sum, seconds) });
-            }
-            all = Some(match all {
-                None => sum,
-                Some(mut all) => {
-                    all.ios += sum.ios;
-                    all.sectors += sum.sectors;
-                    all.total.add(&sum.total);
-                    all.wait.add(&sum.wait);
-                    all.device.add(&sum.device);
-                    all
-                }
-            });
+        let mut per_cpu: Vec<CpuUse> = Vec::new();
+        for (name, part) in measured {
+            all.add(&part.tally.all());
+            cpu_total += part.cpu_total;
+            errors += part.tally.errors;
+            user_s += part.cpu.user.as_secs_f64();
+            sys_s += part.cpu.system.as_secs_f64();
+            groups.extend(groups_of(name.as_deref(), part));
+            add_cpus(&mut per_cpu, &part.per_cpu.0);
         }
-        let all = all.expect("three directions");
-        let ns_per_io = measured.cpu_total.as_nanos() as f64 / all.ios.max(1) as f64;
+        let rate = |wanted: &str| {
+            groups.iter().find(|group| group.name == wanted).map(|group| group.figures.iops)
+        };
+        let transactions = rate("executions").map(|executions_per_s| Transactions {
+            executions_per_s,
+            commits_per_s: rate("commit").unwrap_or(0.0),
+        });
+        let ns_per_io = cpu_total.as_nanos() as f64 / all.ios.max(1) as f64;
         Outcome {
             weir: env!("CARGO_PKG_VERSION"),
-            target: String::from(target),
-            options: device_options,
-            job,
-            seed: options.job.seed,
-            duration_s: seconds,
-            errors: errors(&measured.after) - errors(&measured.before),
-            figures: figures(&all, seconds),
-            cpu: CpuFigures {
-                user_s: measured.cpu.user.as_secs_f64(),
-                sys_s: measured.cpu.system.as_secs_f64(),
-                ns_per_io,
-            },
+            target: about.target,
+            options: about.options,
+            job: about.job,
+            seed: about.seed,
+            duration_s: time.as_secs_f64(),
+            errors,
+            figures: figures(&all, time),
+            cpu: CpuFigures { user_s, sys_s, ns_per_io },
             groups,
+            transactions,
+            per_cpu,
         }
     }
 
     /// The figures as a table.
     #[must_use]
     pub fn table(&self) -> String {
+        let named = self.groups.iter().any(|group| group.name != self.groups[0].name);
+        let name = |group: &GroupFigures| match named {
+            true if group.name.ends_with(group.op) => group.name.clone(),
+            true => format!("{} {}", group.name, group.op),
+            false => String::from(group.op),
+        };
+        let width = self.groups.iter().map(|group| name(group).chars().count()).max();
+        let width = width.unwrap_or(0).max(8);
         let mut text = format!(
-            "{:8} {:>10} {:>10} {:>10} {:>10} {:>10} {:>10} {:>10}\n",
+            "{:width$} {:>10} {:>10} {:>10} {:>10} {:>10} {:>10} {:>10}\n",
             "", "IOPS", "MiB/s", "mean us", "p50 us", "p99 us", "p99.9 us", "wait us"
         );
         let row = |text: &mut String, name: &str, figures: &Figures| {
@@ -206,7 +173,7 @@ impl Outcome {
             let latency = &figures.latency_ns;
             writeln!(
                 text,
-                "{name:8} {:>10.0} {:>10.1} {:>10.1} {:>10.1} {:>10.1} {:>10.1} {:>10.1}",
+                "{name:width$} {:>10.0} {:>10.1} {:>10.1} {:>10.1} {:>10.1} {:>10.1} {:>10.1}",
                 figures.iops,
                 figures.bytes_per_s / (1 << 20) as f64,
                 us(latency.mean),
@@ -218,10 +185,22 @@ impl Outcome {
             .expect("a string takes text");
         };
         for group in &self.groups {
-            row(&mut text, group.op, &group.figures);
+            row(&mut text, &name(group), &group.figures);
         }
         if self.groups.len() != 1 {
             row(&mut text, "all", &self.figures);
+        }
+        self.footer(&mut text).expect("a string takes text");
+        text
+    }
+
+    fn footer(&self, text: &mut String) -> std::fmt::Result {
+        if let Some(transactions) = &self.transactions {
+            writeln!(
+                text,
+                "{:.0} executions and {:.0} commits a second",
+                transactions.executions_per_s, transactions.commits_per_s
+            )?;
         }
         writeln!(
             text,
@@ -232,12 +211,47 @@ impl Outcome {
             self.cpu.ns_per_io,
             self.cpu.user_s,
             self.cpu.sys_s
-        )
-        .expect("a string takes text");
-        text
+        )?;
+        for cpu in &self.per_cpu {
+            let all = (cpu.user + cpu.system + cpu.idle + cpu.steal).as_secs_f64();
+            if all > 0.0 {
+                let percent = |time: Duration| 100.0 * time.as_secs_f64() / all;
+                writeln!(
+                    text,
+                    "CPU {}: user {:.0} %, system {:.0} %, idle {:.0} %, steal {:.0} %",
+                    cpu.cpu,
+                    percent(cpu.user),
+                    percent(cpu.system),
+                    percent(cpu.idle),
+                    percent(cpu.steal)
+                )?;
+            }
+        }
+        Ok(())
     }
 }
 
-fn errors(stats: &Stats) -> u64 {
-    stats.errors
+fn groups_of(part: Option<&str>, measured: &Measured) -> Vec<GroupFigures> {
+    let mut groups = Vec::new();
+    for Group { name, op, row, ended_after, .. } in &measured.groups {
+        let Some(row) = measured.tally.row(*row) else { continue };
+        let name = part.unwrap_or(name).to_owned();
+        let time = ended_after.unwrap_or(measured.wall);
+        groups.push(GroupFigures { name, op, figures: figures(row, time) });
+    }
+    groups
+}
+
+fn add_cpus(sum: &mut Vec<CpuUse>, more: &[CpuUse]) {
+    for cpu in more {
+        match sum.iter_mut().find(|known| known.cpu == cpu.cpu) {
+            None => sum.push(*cpu),
+            Some(known) => {
+                known.user += cpu.user;
+                known.system += cpu.system;
+                known.idle += cpu.idle;
+                known.steal += cpu.steal;
+            }
+        }
+    }
 }

@@ -349,8 +349,7 @@ pub fn machine() -> String {
     let name = named("model name").unwrap_or_else(|| "unknown processor".into());
     let model = named("model\t").map_or_else(String::new, |model| format!(" (model {model})"));
     let count = cpus.lines().filter(|line| line.starts_with("processor")).count();
-    let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    format!("{name}{model}, {count} CPUs, Linux {}", kernel.trim())
+    format!("{name}{model}, {count} CPUs, Linux {}", crate::document::kernel())
 }
 
 #[cfg(test)]

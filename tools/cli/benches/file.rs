@@ -14,6 +14,7 @@ use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command as Program;
+use std::time::Duration;
 
 use weir_bench::cpu::pin;
 use weir_bench::rounds::{Arguments, Control, Figure, Needs, machine};
@@ -132,25 +133,19 @@ fn weir(setup: &Setup, round: u32) -> (f64, f64) {
     let target = format!("file:{}", setup.file.display());
     let target = weir::Target::parse(&target).expect("a target");
     let opened = weir::open("file", &target, 1).expect("the file opens");
-    let options = weir_bench::job::Options {
-        job: weir_load::Job {
-            access: weir_load::Access::Random,
-            direction: weir_load::Direction::Read,
-            block_bytes: 4096,
-            offset_bytes: 0,
-            range_bytes: setup.bytes,
-            flush_every: 0,
-            seed: u64::from(round) + 1,
-        },
+    let job = weir_load::Job {
+        access: weir_load::Access::Random,
+        size: Some(weir_load::Amount::Bytes(setup.bytes)),
         depth: setup.depth as u16,
-        jobs: 1,
-        runtime: std::time::Duration::from_millis(u64::from(setup.milliseconds)),
-        ramp: std::time::Duration::from_millis(300),
+        time_based: true,
+        seed: u64::from(round) + 1,
+        ..weir_load::Job::default()
     };
-    let measured = weir_bench::job::run(&options, &opened.device).expect("the job runs");
-    assert!(measured.first_error.is_none(), "{:?}", measured.first_error);
-    let reads = |stats: &weir::Stats| stats.directions[0].total.count();
-    let ios = (reads(&measured.after) - reads(&measured.before)) as f64;
+    let [ramp, runtime] = [300, u64::from(setup.milliseconds)].map(Duration::from_millis);
+    let measured = weir_bench::run::one(&job, &opened.device, ramp, runtime);
+    let measured = measured.expect("the job runs");
+    assert_eq!(measured.failure, None);
+    let ios = measured.tally.all().ios as f64;
     (ios / measured.wall.as_secs_f64(), measured.cpu_total.as_nanos() as f64 / ios)
 }
 

@@ -14,6 +14,7 @@ use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command as Program, Stdio};
+use std::time::Duration;
 
 use weir_bench::cpu::{CpuTime, pin};
 use weir_bench::rounds::{Arguments, Control, Figure, Needs, machine};
@@ -159,7 +160,7 @@ fn start(name: &'static str, mut command: Program, socket: PathBuf) -> Server {
     let (iops, server_ns, client_ns) = Default::default();
     let server = Server { name, child, socket, iops, server_ns, client_ns };
     let listens = |_: &i32| {
-        std::thread::sleep(std::time::Duration::from_millis(25));
+        std::thread::sleep(Duration::from_millis(25));
         UnixStream::connect(&server.socket).is_ok()
     };
     assert!((0..200).any(|n| listens(&n)), "{name} does not listen: {}", server.socket.display());
@@ -179,27 +180,23 @@ fn measure(server: &Server, setup: &Setup) -> Outcome {
     let target = format!("nbd+unix:{}?null,connections={connections}", server.socket.display());
     let target = weir::Target::parse(&target).expect("a target");
     let opened = weir::open("client", &target, setup.jobs as usize).expect("the server takes us");
-    let options = weir_bench::job::Options {
-        job: weir_load::Job {
-            access: weir_load::Access::Random,
-            direction: weir_load::Direction::Read,
-            block_bytes: 4096,
-            offset_bytes: 0,
-            range_bytes: 64 << 30,
-            flush_every: 0,
-            seed: 1,
-        },
+    let job = weir_load::Job {
+        access: weir_load::Access::Random,
+        size: Some(weir_load::Amount::Bytes(64 << 30)),
         depth: setup.depth as u16,
-        jobs: setup.jobs as usize,
-        runtime: std::time::Duration::from_secs(u64::from(setup.seconds)),
-        ramp: std::time::Duration::from_millis(300),
+        clones: setup.jobs as u16,
+        time_based: true,
+        ..weir_load::Job::default()
     };
+    let runtime = Duration::from_secs(u64::from(setup.seconds));
     let before = CpuTime::of(server.child.id()).expect("the server runs");
-    let measured = weir_bench::job::run(&options, &opened.device).expect("the job runs");
+    let ramp = Duration::from_millis(300);
+    let measured = weir_bench::run::one(&job, &opened.device, ramp, runtime);
+    let measured = measured.expect("the job runs");
     let after = CpuTime::of(server.child.id()).expect("the server runs");
-    assert!(measured.first_error.is_none(), "{}: {:?}", server.name, measured.first_error);
+    assert_eq!(measured.failure, None, "{}", server.name);
     let reads = |stats: &weir::Stats| stats.directions[0].total.count();
-    let ios = reads(&measured.after) - reads(&measured.before);
+    let ios = measured.tally.all().ios;
     // The server's CPU time covers the ramp and the end too, so it is set against all I/Os.
     let all = reads(&opened.device.stats());
     Outcome {

@@ -21,6 +21,10 @@ impl Clients for NbdClients {
             address: client.peer,
             group: client.group,
             ioprio: client.ioprio,
+            disk: client.disk,
+            ios: client.ios,
+            bytes: client.bytes,
+            hard_queue: client.hard_queue,
         };
         self.0.clients().into_iter().map(shown).collect()
     }

@@ -7,13 +7,17 @@
 mod activation;
 mod bench;
 mod clients;
+mod compare;
 mod completion;
 mod descriptors;
+mod iostat;
 mod reach;
 mod reload;
 mod replay;
+mod report;
 mod schedulers;
 mod serve;
+mod top;
 mod tree;
 mod udev;
 mod values;
@@ -40,14 +44,19 @@ enum Command {
     Ls(tree::Ls),
     Get(tree::Get),
     Set(tree::Set),
+    Iostat(iostat::Iostat),
+    Top(top::Top),
     Schedulers(schedulers::Schedulers),
     Udev(udev::Udev),
     Bench(bench::Bench),
+    Compare(compare::Compare),
     Replay(replay::Replay),
+    Report(report::Report),
     Man(completion::Man),
 }
 
 /// Why a command ends without success.
+#[derive(Debug)]
 pub(crate) enum Failure {
     /// The answer is no.
     No(String),
@@ -58,6 +67,12 @@ pub(crate) enum Failure {
 impl From<weir::Error> for Failure {
     fn from(error: weir::Error) -> Failure {
         Failure::Bad(error.to_string())
+    }
+}
+
+impl From<&str> for Failure {
+    fn from(text: &str) -> Failure {
+        Failure::Bad(String::from(text))
     }
 }
 
@@ -88,10 +103,14 @@ fn main() -> ExitCode {
         Command::Ls(ls) => ls.run(),
         Command::Get(get) => get.run(),
         Command::Set(set) => set.run(),
+        Command::Iostat(iostat) => iostat.run(),
+        Command::Top(top) => top.run(),
         Command::Schedulers(schedulers) => schedulers.run(),
         Command::Udev(udev) => udev.run(),
         Command::Bench(bench) => bench.run(),
+        Command::Compare(compare) => compare.run(),
         Command::Replay(replay) => replay.run(),
+        Command::Report(report) => report.run(),
         Command::Man(man) => man.run(),
     };
     match outcome {

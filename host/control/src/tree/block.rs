@@ -69,6 +69,9 @@ pub const WEIR: &[Attribute] = &[
             Spread::RoundRobin => "round-robin",
         })
     }),
+    Attribute::tells("uptime_ms", "ms", "0", "How long the disk has been there.", |entry| {
+        entry.disk.uptime_ms().to_string()
+    }),
 ];
 
 fn store_queues(entry: &Entry, text: &str) -> Result<(), Failure> {

@@ -24,10 +24,16 @@ pub const ATTRIBUTES: &[Attribute] = &[
     Attribute::tells("address", "", "the client's", "Where it comes from.", |here| {
         here.as_seen.address.clone()
     }),
+    Attribute::tells("bytes", "bytes", "0", "What its I/O moved.", |here| {
+        here.as_seen.bytes.to_string()
+    }),
     Attribute::tells("class", "", "the export's", "Priority class of its I/O.", |here| {
         String::from(name_of(here.as_seen.ioprio.class()))
     })
     .takes("`none`, `real-time`, `best-effort` or `idle`", store_class),
+    Attribute::tells("disk", "", "the export's", "The disk behind the export.", |here| {
+        here.as_seen.disk.clone()
+    }),
     Attribute::tells(
         "group",
         "",
@@ -36,6 +42,22 @@ pub const ATTRIBUTES: &[Attribute] = &[
         group,
     )
     .takes("the path of a group, as below `cgroup`; `/` or nothing is the root", store_group),
+    Attribute::tells(
+        "hard_queue",
+        "",
+        "the disk's",
+        "The hard queue it feeds, or `all`: the one of the legacy path, or each in turn.",
+        |here| {
+            here.as_seen.hard_queue.map_or_else(|| String::from("all"), |queue| queue.to_string())
+        },
+    ),
+    Attribute::tells(
+        "ios",
+        "",
+        "0",
+        "I/Os that ended; what was cut counts as its parts.",
+        |here| here.as_seen.ios.to_string(),
+    ),
     Attribute::tells("level", "", "the export's", "Level in its class, 0 is best.", |here| {
         level(here.as_seen.ioprio).to_string()
     })

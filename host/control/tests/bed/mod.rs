@@ -175,6 +175,10 @@ impl Disk for Model {
         Ok(())
     }
 
+    fn uptime_ms(&self) -> u64 {
+        90_000
+    }
+
     fn last_switch_us(&self) -> u64 {
         self.state.lock().unwrap().switches
     }

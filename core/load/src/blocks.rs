@@ -1,0 +1,187 @@
+//! What a verifying job has written: the generation of each block, and what is under way.
+//!
+//! Two I/Os under way on one block would leave it to chance which is last, so a job that verifies
+//! never has them.
+
+use std::collections::BTreeMap;
+
+use weir_bio::{Op, SECTOR};
+
+use crate::ask::Fault;
+use crate::job::{Job, JobError, Range, Verify};
+use crate::verify::{self, Stamp};
+
+/// Blocks that a job can keep track of: 4 bytes of memory each.
+const BLOCKS_MAX: u64 = 1 << 28;
+
+/// Generations of the blocks of a range.
+#[derive(Clone, Debug)]
+pub struct Blocks {
+    how: Verify,
+    seed: u64,
+    first: u64,
+    /// Bytes of a block: the smallest write.
+    grain: u64,
+    /// By block: how often it was written; 0 where nothing is known.
+    generations: Vec<u32>,
+    /// Blocks of the I/Os under way, by first block: last block and token.
+    busy: BTreeMap<u64, (u64, u16)>,
+    /// By token: what is under way.
+    going: Vec<Option<Going>>,
+    free: Vec<u16>,
+    /// The next block to look at while everything is read back.
+    reading: Option<u64>,
+    /// Whether a block that this job did not write must hold one all the same: jobs that only
+    /// read look for what an earlier job wrote.
+    foreign: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Going {
+    op: Op,
+    first: u64,
+    last: u64,
+}
+
+impl Blocks {
+    /// The blocks of `range`, none of which has been written.
+    ///
+    /// # Errors
+    /// More blocks than can be kept track of; sizes that are no multiples of the smallest.
+    pub fn new(job: &Job, how: Verify, range: Range) -> Result<Blocks, JobError> {
+        let sizes = job.directions().iter().map(|direction| &job.sizes[*direction]);
+        let grain = sizes.clone().map(|sizes| sizes.least()).min().unwrap_or(SECTOR);
+        let uneven = sizes.clone().find(|sizes| !sizes.most().is_multiple_of(grain));
+        if let Some(sizes) = uneven {
+            return Err(JobError(format!(
+                "verify needs sizes that are multiples of the smallest, {grain}: bs={}",
+                sizes.most()
+            )));
+        }
+        if !range.offset.is_multiple_of(grain) {
+            return Err(JobError(format!(
+                "verify needs a range that begins on a block: offset={} is not a multiple of \
+                 bs={grain}",
+                range.offset
+            )));
+        }
+        let count = range.bytes / grain;
+        if count > BLOCKS_MAX {
+            return Err(JobError(format!(
+                "verify keeps track of {BLOCKS_MAX} blocks at most: size={} has {count} of \
+                 bs={grain}",
+                range.bytes
+            )));
+        }
+        Ok(Blocks {
+            how,
+            seed: job.seed,
+            first: range.offset / grain,
+            grain,
+            generations: vec![0; count as usize],
+            busy: BTreeMap::new(),
+            going: Vec::new(),
+            free: Vec::new(),
+            reading: None,
+            foreign: job.directions() == [0],
+        })
+    }
+
+    /// Begins reading back all that was written; false when that is nothing.
+    pub fn read_back(&mut self) -> bool {
+        let any = self.generations.iter().any(|generation| *generation > 0);
+        self.reading = any.then_some(0);
+        any
+    }
+
+    pub(crate) fn is_reading_back(&self) -> bool {
+        self.reading.is_some()
+    }
+
+    /// The next block to be read back: offset, bytes, token.
+    pub(crate) fn next_written(&mut self) -> Option<(u64, u64, u16)> {
+        let from = self.reading? as usize;
+        let found = self.generations[from..].iter().position(|generation| *generation > 0);
+        let Some(index) = found.map(|index| (from + index) as u64) else {
+            self.reading = Some(self.generations.len() as u64);
+            return None;
+        };
+        self.reading = Some(index + 1);
+        let block = self.first + index;
+        let token = self.note(Going { op: Op::Read, first: block, last: block });
+        Some((block * self.grain, self.grain, token))
+    }
+
+    /// Notes an I/O as under way; `None` if another is on one of its blocks.
+    pub(crate) fn begin(&mut self, op: Op, offset: u64, sectors: u32) -> Option<u16> {
+        let first = offset / self.grain;
+        let last = (offset + u64::from(sectors) * SECTOR - 1) / self.grain;
+        let before = self.busy.range(..=last).next_back();
+        if before.is_some_and(|(_, (end, _))| *end >= first) {
+            return None;
+        }
+        let token = self.note(Going { op, first, last });
+        self.busy.insert(first, (last, token));
+        if op == Op::Write {
+            self.each(first, last, |generation| *generation = generation.wrapping_add(1).max(1));
+        }
+        Some(token)
+    }
+
+    fn note(&mut self, going: Going) -> u16 {
+        let token = self.free.pop().unwrap_or_else(|| {
+            self.going.push(None);
+            (self.going.len() - 1) as u16
+        });
+        self.going[usize::from(token)] = Some(going);
+        token
+    }
+
+    fn each(&mut self, first: u64, last: u64, change: impl Fn(&mut u32)) {
+        let (from, to) = ((first - self.first) as usize, (last - self.first) as usize);
+        // A range need not end with a whole block.
+        let to = to.min(self.generations.len() - 1);
+        self.generations[from..=to].iter_mut().for_each(change);
+    }
+
+    fn going(&self, token: u16) -> Going {
+        self.going[usize::from(token)].expect("a token of something under way")
+    }
+
+    fn stamps(&self, token: u16) -> impl Iterator<Item = Stamp> + '_ {
+        let Going { first, last, .. } = self.going(token);
+        (first..=last).map(|block| {
+            let generation = self.generations.get((block - self.first) as usize);
+            Stamp { offset: block * self.grain, generation: generation.copied().unwrap_or(0) }
+        })
+    }
+
+    pub(crate) fn fill(&self, token: u16, bytes: &mut [u8]) {
+        let blocks = bytes.chunks_mut(self.grain as usize);
+        for (stamp, block) in self.stamps(token).zip(blocks) {
+            verify::write(self.how, self.seed, stamp, block);
+        }
+    }
+
+    pub(crate) fn check(&self, token: u16, bytes: &[u8]) -> Result<(), Fault> {
+        for (stamp, block) in self.stamps(token).zip(bytes.chunks(self.grain as usize)) {
+            // What nobody wrote may hold anything.
+            if stamp.generation > 0 || self.foreign {
+                verify::check(self.how, self.seed, stamp, block)?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn ended(&mut self, token: u16, ok: bool) {
+        let going = self.going[usize::from(token)].take().expect("ended once");
+        self.free.push(token);
+        if self.busy.get(&going.first).is_some_and(|(_, mine)| *mine == token) {
+            self.busy.remove(&going.first);
+        }
+        // A trimmed block holds anything, and so does one whose write failed.
+        if going.op == Op::Discard || (going.op == Op::Write && !ok) {
+            self.each(going.first, going.last, |generation| *generation = 0);
+        }
+    }
+}

@@ -1,0 +1,377 @@
+//! The options of a job, once: names, values, meanings. Job files, flags of the command and their
+//! help come from this table.
+//!
+//! Names, units and defaults are fio's, where fio has them.
+
+use weir_bio::{Class, IoPrio};
+
+use crate::job::{Access, Arrival, ByDirection, Direction, Job, Verify};
+use crate::place::Distribution;
+use crate::quantity::{amount, time, whole, yes};
+use crate::sizes::Sizes;
+
+/// One option.
+#[derive(Debug)]
+pub struct JobOption {
+    /// As fio names it.
+    pub name: &'static str,
+    /// The same as flags are written, with hyphens.
+    pub flag: &'static str,
+    /// What it takes.
+    pub value: &'static str,
+    /// What it does, with its unit and default.
+    pub doc: &'static str,
+    /// Whether its value may be left out.
+    pub bare: bool,
+    set: fn(&mut Section, &str) -> Result<(), String>,
+}
+
+/// A job while it is read, and what is to be said about it.
+#[derive(Clone, Debug, Default)]
+pub struct Section {
+    /// The job.
+    pub job: Job,
+    /// Sentences.
+    pub notes: Vec<String>,
+}
+
+const SECOND: u64 = 1_000_000_000;
+/// How long a job may run, and be measured: 30 days.
+const RUNTIME_MAX: u64 = 30 * 24 * 3600 * SECOND;
+
+/// Every option of a job.
+pub const OPTIONS: &[JobOption] = &[
+    option(
+        "rw",
+        "PATTERN",
+        "Direction and pattern: read, write, randread, randwrite, rw, randrw, trim, randtrim",
+        set_rw,
+    ),
+    option("rwmixread", "PERCENT", "Reads in 100 I/Os, for rw and randrw (default 50)", |s, v| {
+        s.job.read_percent = whole(v, 0..=100)? as u8;
+        Ok(())
+    }),
+    option(
+        "bs",
+        "SIZE[,SIZE[,SIZE]]",
+        "Size of one I/O: of reads, writes and trims (default 4k)",
+        |s, v| by_direction(&mut s.job.sizes, v, Sizes::fixed),
+    ),
+    option("bsrange", "SIZE-SIZE[,...]", "Random sizes, multiples of the first", |s, v| {
+        by_direction(&mut s.job.sizes, v, Sizes::range)
+    }),
+    option("bssplit", "SIZE/PERCENT:...[,...]", "Random sizes with shares in 100", |s, v| {
+        by_direction(&mut s.job.sizes, v, Sizes::split)
+    }),
+    option("iodepth", "COUNT", "I/Os each clone of the job keeps under way (default 1)", |s, v| {
+        s.job.depth = whole(v, 1..=4096)? as u16;
+        Ok(())
+    }),
+    option(
+        "numjobs",
+        "COUNT",
+        "Clones that do the same with different seeds (default 1)",
+        |s, v| {
+            s.job.clones = whole(v, 1..=256)? as u16;
+            Ok(())
+        },
+    ),
+    option(
+        "size",
+        "SIZE|PERCENT%",
+        "Length of the range; the rest of the target if not given",
+        |s, v| {
+            s.job.size = Some(amount(v)?);
+            Ok(())
+        },
+    ),
+    option("offset", "SIZE|PERCENT%", "Start of the range (default 0)", |s, v| {
+        s.job.offset = amount(v)?;
+        Ok(())
+    }),
+    option("runtime", "TIME", "How long to measure at most, in seconds without a unit", |s, v| {
+        let ns = time(v, SECOND)?;
+        if !(1_000_000..=RUNTIME_MAX).contains(&ns) {
+            return Err(String::from("outside 1ms..=2592000s"));
+        }
+        s.job.runtime_ns = Some(ns);
+        Ok(())
+    }),
+    bare("time_based", "Run for the whole runtime, however much that moves", |s, v| {
+        s.job.time_based = yes(v)?;
+        Ok(())
+    })
+    .flag("time-based"),
+    option(
+        "ramp_time",
+        "TIME",
+        "How long to run before measuring, in seconds without a unit",
+        |s, v| {
+            let ns = time(v, SECOND)?;
+            if ns > RUNTIME_MAX {
+                return Err(String::from("outside 0ns..=2592000s"));
+            }
+            s.job.ramp_ns = ns;
+            Ok(())
+        },
+    )
+    .flag("ramp-time"),
+    option(
+        "rate_iops",
+        "COUNT[,COUNT[,COUNT]]",
+        "I/Os a second at most: of reads, writes and trims (default 0: no bound); one that those \
+         before it hold up is late from when it was due, and its latency says so",
+        |s, v| by_direction(&mut s.job.rate, v, |v| Ok(whole(v, 0..=100_000_000)? as u32)),
+    )
+    .flag("rate-iops"),
+    option(
+        "rate_process",
+        "linear|poisson",
+        "How the times of a rate are spread (default linear)",
+        |s, v| {
+            s.job.arrival = match v {
+                "linear" => Arrival::Even,
+                "poisson" => Arrival::Poisson,
+                _ => return Err(String::from("takes linear or poisson")),
+            };
+            Ok(())
+        },
+    )
+    .flag("rate-process"),
+    option("thinktime", "TIME", "Pause after each I/O, in microseconds without a unit", |s, v| {
+        s.job.think_ns = time(v, 1000)?;
+        Ok(())
+    }),
+    option(
+        "random_distribution",
+        "NAME[:VALUE]",
+        "Where random I/O goes: random, zipf:THETA, pareto:H or zoned:ACCESS/SIZE:...",
+        |s, v| {
+            s.job.distribution = Distribution::parse(v)?;
+            Ok(())
+        },
+    )
+    .flag("random-distribution"),
+    option("randseed", "NUMBER", "Seed of everything random (default 1)", |s, v| {
+        s.job.seed = whole(v, 0..=u64::MAX)?;
+        Ok(())
+    }),
+    option("prio", "LEVEL", "Level of priority, 0 (first) to 7", |s, v| {
+        let level = whole(v, 0..=7)? as u8;
+        let class = match s.job.ioprio.class() {
+            Class::None => Class::BestEffort,
+            class => class,
+        };
+        s.job.ioprio = IoPrio::new(class, level);
+        Ok(())
+    }),
+    option(
+        "prioclass",
+        "CLASS",
+        "Class of priority: 0 none, 1 real-time, 2 best-effort, 3 idle",
+        |s, v| {
+            let class = match whole(v, 0..=3)? {
+                1 => Class::RealTime,
+                2 => Class::BestEffort,
+                3 => Class::Idle,
+                _ => Class::None,
+            };
+            s.job.ioprio = IoPrio::new(class, s.job.ioprio.level());
+            Ok(())
+        },
+    ),
+    option(
+        "fsync",
+        "COUNT",
+        "A flush after so many writes of a clone (default 0: never)",
+        set_flush,
+    ),
+    option("fdatasync", "COUNT", "The same: a block device has no metadata of its own", set_flush),
+    option(
+        "verify",
+        "crc32c|pattern",
+        "What is written says what it is, and what is read is checked; clones that write have \
+         a part of the range each",
+        |s, v| {
+            s.job.verify = Some(match v {
+                "crc32c" => Verify::Crc32c,
+                "pattern" => Verify::Pattern,
+                _ => return Err(String::from("takes crc32c or pattern")),
+            });
+            Ok(())
+        },
+    ),
+    bare("group_reporting", "Accepted: clones are always told as one", |s, v| {
+        if !yes(v)? {
+            s.notes.push(String::from("group_reporting=0: clones are always told as one"));
+        }
+        Ok(())
+    })
+    .flag("group-reporting"),
+    bare("direct", "Accepted: files are opened for direct I/O where they can be", |s, v| {
+        if !yes(v)? {
+            s.notes
+                .push(String::from("direct=0: files are opened for direct I/O where they can be"));
+        }
+        Ok(())
+    }),
+    option(
+        "filename",
+        "FILE|TARGET",
+        "What the job runs on, unless a target is given for all",
+        |s, v| {
+            s.job.target = Some(String::from(v));
+            Ok(())
+        },
+    ),
+    option("ioengine", "NAME", "Accepted: weir drives the target itself", |s, v| {
+        s.notes.push(format!("ioengine={v}: weir drives the target itself"));
+        Ok(())
+    }),
+];
+
+const fn option(
+    name: &'static str,
+    value: &'static str,
+    doc: &'static str,
+    set: fn(&mut Section, &str) -> Result<(), String>,
+) -> JobOption {
+    JobOption { name, flag: name, value, doc, bare: false, set }
+}
+
+const fn bare(
+    name: &'static str,
+    doc: &'static str,
+    set: fn(&mut Section, &str) -> Result<(), String>,
+) -> JobOption {
+    JobOption { name, flag: name, value: "0|1", doc, bare: true, set }
+}
+
+impl JobOption {
+    const fn flag(self, flag: &'static str) -> JobOption {
+        JobOption { flag, ..self }
+    }
+
+    /// Reads its value into a section.
+    ///
+    /// # Errors
+    /// What it takes, or the bounds.
+    pub fn read(&self, section: &mut Section, value: &str) -> Result<(), String> {
+        if value.is_empty() && !self.bare {
+            return Err(format!("needs a value: {}", self.value));
+        }
+        (self.set)(section, value)
+    }
+}
+
+fn set_rw(section: &mut Section, value: &str) -> Result<(), String> {
+    use Access::{Random, Sequential};
+    use Direction::{Mixed, Read, Trim, Write};
+    let job = &mut section.job;
+    (job.access, job.direction) = match value {
+        "read" => (Sequential, Read),
+        "write" => (Sequential, Write),
+        "randread" => (Random, Read),
+        "randwrite" => (Random, Write),
+        "rw" | "readwrite" => (Sequential, Mixed),
+        "randrw" => (Random, Mixed),
+        "trim" => (Sequential, Trim),
+        "randtrim" => (Random, Trim),
+        _ => {
+            return Err(String::from(
+                "takes read, write, randread, randwrite, rw, randrw, trim or randtrim",
+            ));
+        }
+    };
+    Ok(())
+}
+
+fn set_flush(section: &mut Section, value: &str) -> Result<(), String> {
+    section.job.flush_every = whole(value, 0..=4_294_967_295)? as u32;
+    Ok(())
+}
+
+/// `A` for all three; `A,B` for reads, and for writes and trims; `A,B,C` for each. An empty place
+/// leaves its direction as it was.
+fn by_direction<T: Clone>(
+    all: &mut ByDirection<T>,
+    text: &str,
+    read: impl Fn(&str) -> Result<T, String>,
+) -> Result<(), String> {
+    let parts: Vec<_> = text.split(',').collect();
+    if parts.len() > 3 {
+        return Err(format!("{text:?} has more than three parts, for reads, writes and trims"));
+    }
+    for (direction, place) in all.iter_mut().enumerate() {
+        let part = parts[direction.min(parts.len() - 1)];
+        if !part.is_empty() {
+            *place = read(part)?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(pairs: &[(&str, &str)]) -> Job {
+        let mut section = Section::default();
+        for (name, value) in pairs {
+            let option = OPTIONS.iter().find(|option| option.name == *name).expect(name);
+            option.read(&mut section, value).expect(value);
+        }
+        section.job
+    }
+
+    #[test]
+    fn sizes_and_rates_may_differ_by_direction() {
+        let fixed = |bytes| Sizes::Fixed(bytes);
+        assert_eq!(read(&[("bs", "8k")]).sizes, [8192, 8192, 8192].map(fixed));
+        assert_eq!(read(&[("bs", "8k,32k")]).sizes, [8192, 32768, 32768].map(fixed));
+        assert_eq!(read(&[("bs", ",8k,")]).sizes, [4096, 8192, 4096].map(fixed));
+        assert_eq!(read(&[("rate_iops", "100,,5")]).rate, [100, 0, 5]);
+    }
+
+    #[test]
+    fn priority_is_the_same_in_either_order() {
+        let wanted = IoPrio::new(Class::RealTime, 3);
+        assert_eq!(read(&[("prio", "3"), ("prioclass", "1")]).ioprio, wanted);
+        assert_eq!(read(&[("prioclass", "1"), ("prio", "3")]).ioprio, wanted);
+        assert_eq!(read(&[("prio", "3")]).ioprio, IoPrio::new(Class::BestEffort, 3));
+    }
+
+    #[test]
+    fn every_option_of_the_documented_subset_is_there_and_explained() {
+        for name in [
+            "rw",
+            "rwmixread",
+            "bs",
+            "bsrange",
+            "bssplit",
+            "iodepth",
+            "numjobs",
+            "size",
+            "offset",
+            "runtime",
+            "time_based",
+            "ramp_time",
+            "rate_iops",
+            "thinktime",
+            "random_distribution",
+            "randseed",
+            "prio",
+            "prioclass",
+            "fsync",
+            "fdatasync",
+            "verify",
+            "group_reporting",
+            "direct",
+            "filename",
+            "ioengine",
+        ] {
+            let option = OPTIONS.iter().find(|option| option.name == name);
+            assert!(option.is_some_and(|option| option.doc.len() > 10), "{name}");
+        }
+    }
+}

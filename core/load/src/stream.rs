@@ -1,0 +1,755 @@
+//! A job's I/Os, one after the other: the machine behind everything that fio can describe.
+//!
+//! The plain case, one size and no pause, is what a fast target is driven with; it is recognised
+//! once, and costs one draw, one multiplication to scale it and one to place it. There is no
+//! division and no floating point in it.
+
+use weir_bio::{Flags, IoPrio, Nanos, Op, Prng, SECTOR};
+
+use crate::ask::{Ask, Fault, Io, Workload};
+use crate::blocks::Blocks;
+use crate::job::{Access, ByDirection, Direction, Ground, Job, JobError, Range};
+use crate::pacer::Pacer;
+use crate::place::{Distribution, Places};
+use crate::sizes::Sizes;
+
+/// How reads, writes and trims are asked for.
+const OPS: [Op; 3] = [Op::Read, Op::Write, Op::Discard];
+
+/// One clone of a job, on its part of a target.
+#[derive(Clone, Debug)]
+pub struct Stream {
+    prng: Prng,
+    /// I/Os and flushes so far.
+    begun: u64,
+    /// How many there may be before one more must have ended: those that have, and the depth. Kept
+    /// apart from those begun, so that neither count waits for the other's way through memory.
+    room: u64,
+    depth: u64,
+    /// What of the room the plain case may use, as far as it has looked.
+    limit: u64,
+    is_plain: bool,
+    plain: Plain,
+    /// Bytes it may still begin where it is not plain; all, when it is bounded by time alone.
+    left: u64,
+    shape: Box<Shape>,
+}
+
+/// What the plain case needs, side by side.
+#[derive(Clone, Copy, Debug)]
+struct Plain {
+    /// So many I/Os are begun here: none where this is not the plain case, all where it is bounded
+    /// by time alone.
+    until: u64,
+    /// Reads in 2^32 I/Os, so that the choice costs a compare.
+    reads: u64,
+    next: Next,
+    /// What is done if it is no read, and a read; only the place is missing.
+    choices: [Io; 2],
+    first: u64,
+    blocks: u64,
+    sectors: u64,
+    at: u64,
+}
+
+/// Where the next I/O of the plain case goes.
+#[derive(Clone, Copy, Debug)]
+enum Next {
+    /// The upper bits of what chose the direction choose the block.
+    Narrow,
+    /// The block has a draw of its own.
+    Wide,
+    /// Behind the last.
+    Along,
+}
+
+/// Everything else.
+#[derive(Clone, Debug)]
+struct Shape {
+    range: Range,
+    access: Access,
+    direction: Direction,
+    reads: u64,
+    sizes: ByDirection<Sizes>,
+    places: ByDirection<Option<Places>>,
+    /// Where sequential I/O goes on, from the range's start, bytes.
+    at: ByDirection<u64>,
+    pacers: ByDirection<Option<Pacer>>,
+    /// When the I/O drawn last was due; `None` if it had no rate.
+    due: Option<Nanos>,
+    /// When an I/O last ended while as many were under way as there may be.
+    freed_at: Nanos,
+    write_flags: Flags,
+    ioprio: IoPrio,
+    think_ns: u64,
+    /// Since the pause began nothing may be started; `None` when no pause is due.
+    think_until: Option<Nanos>,
+    flush_every: u32,
+    unflushed: u32,
+    blocks: Option<Blocks>,
+    /// Bounded by bytes.
+    counted: bool,
+    /// Drawn, and not begun because of its time or of another on the same blocks.
+    next: Option<Io>,
+    stopped: bool,
+    /// What [`Stream::ask_with_care`] came to.
+    asked: Ask,
+}
+
+/// The token of a flush.
+const FLUSH: u16 = u16::MAX;
+
+impl Stream {
+    /// Clone number `clone` of a job on such a target.
+    ///
+    /// # Errors
+    /// As [`Job::range`]; a block table that would not fit in memory.
+    pub fn new(job: &Job, ground: Ground, clone: u16) -> Result<Stream, JobError> {
+        if job.read_percent > 100 {
+            return Err(JobError(format!("rwmixread={} is outside 0..=100", job.read_percent)));
+        }
+        let range = job.part(job.range(ground)?, clone);
+        let seed = job.seed_of(clone);
+        let blocks = match job.verify {
+            Some(how) => Some(Blocks::new(job, how, range)?),
+            None => None,
+        };
+        let counted = !job.time_based;
+        let reads = match job.direction {
+            Direction::Read => 1 << 32,
+            Direction::Write | Direction::Trim => 0,
+            Direction::Mixed => (u64::from(job.read_percent) << 32) / 100,
+        };
+        let write_flags = match job.background {
+            true => Flags::BACKGROUND,
+            false => Flags::SYNC | Flags::IDLE,
+        };
+        let places = [0, 1, 2].map(|direction| {
+            let random = job.access == Access::Random && job.directions().contains(&direction);
+            // Sizes are checked for the directions that are used, and for no other.
+            let count = || range.bytes / job.sizes[direction].least();
+            random.then(|| Places::new(&job.distribution, count().max(1)))
+        });
+        let pacers = job.rate.map(|rate| (rate > 0).then(|| Pacer::new(rate, job.arrival, seed)));
+        let shape = Shape {
+            range,
+            access: job.access,
+            direction: job.direction,
+            reads,
+            sizes: job.sizes.clone(),
+            places,
+            at: [0; 3],
+            pacers,
+            due: None,
+            freed_at: Nanos::ZERO,
+            write_flags,
+            ioprio: job.ioprio,
+            think_ns: job.think_ns,
+            think_until: None,
+            flush_every: job.flush_every,
+            unflushed: 0,
+            blocks,
+            counted,
+            next: None,
+            stopped: false,
+            asked: Ask::Blocked,
+        };
+        let plain = shape.plain(job);
+        Ok(Stream {
+            prng: Prng::new(seed),
+            begun: 0,
+            room: u64::from(job.depth),
+            depth: u64::from(job.depth),
+            limit: 0,
+            is_plain: plain.until > 0,
+            plain,
+            left: if counted { range.bytes } else { u64::MAX },
+            shape: Box::new(shape),
+        })
+    }
+
+    /// Whether its I/Os are due at times of their own: the open loop.
+    #[must_use]
+    pub fn is_paced(&self) -> bool {
+        self.shape.pacers.iter().any(Option::is_some)
+    }
+
+    /// When the I/O it asked for last, which is no flush, was due, if those under way have held it
+    /// up since: its user has waited from then on. `None` for one that was begun late by whoever
+    /// turns this.
+    #[must_use]
+    pub fn held_up_since(&self) -> Option<Nanos> {
+        self.shape.due.filter(|due| *due < self.shape.freed_at)
+    }
+
+    /// The blocks it has written, to be read back and checked; `None` unless it verifies.
+    #[must_use]
+    pub fn written(&self) -> Option<&Blocks> {
+        self.shape.blocks.as_ref()
+    }
+
+    /// Turns to reading back everything it has written, once, with nothing under way. False when
+    /// there is nothing to check.
+    pub fn read_back(&mut self) -> bool {
+        assert_eq!(self.in_flight(), 0, "blocks are read back when nothing is under way");
+        let Some(blocks) = &mut self.shape.blocks else { return false };
+        self.shape.stopped = false;
+        self.left = u64::MAX;
+        blocks.read_back()
+    }
+
+    fn in_flight(&self) -> u64 {
+        self.begun + self.depth - self.room
+    }
+
+    /// Leaves what is next in `shape.asked`. Were it returned, which takes memory of the caller's,
+    /// then the plain case would have to go through that memory as well.
+    #[cold]
+    #[inline(never)]
+    fn ask_with_care(&mut self, now: Nanos) {
+        self.shape.asked = self.judge(now);
+    }
+
+    fn judge(&mut self, now: Nanos) -> Ask {
+        let in_flight = self.in_flight();
+        if in_flight >= self.depth {
+            return Ask::Blocked;
+        }
+        if self.shape.stopped || self.is_plain {
+            return Ask::Done;
+        }
+        let Stream { prng, begun, left, shape, .. } = self;
+        if let Some(ask) = shape.read_next() {
+            *begun += u64::from(matches!(ask, Ask::Io(_)));
+            return ask;
+        }
+        if shape.flush_every != 0 && shape.unflushed >= shape.flush_every {
+            shape.unflushed = 0;
+            *begun += 1;
+            return Ask::Flush { disk: 0, context: 0, token: FLUSH };
+        }
+        if *left == 0 {
+            return Ask::Done;
+        }
+        if shape.think_ns > 0 {
+            if in_flight > 0 {
+                return Ask::Blocked;
+            }
+            if let Some(until) = shape.think_until.filter(|until| *until > now) {
+                return Ask::Wait(until);
+            }
+        }
+        let ask = shape.draw(prng, now);
+        if let Ask::Io(io) = &ask {
+            *begun += 1;
+            if shape.counted {
+                *left = left.saturating_sub(u64::from(io.sectors) * SECTOR);
+            }
+        }
+        ask
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn ended_with_care(&mut self, token: u16, ok: bool, now: Nanos) {
+        let was_full = self.in_flight() + 1 == self.depth;
+        let shape = &mut *self.shape;
+        shape.think_until = Some(now + shape.think_ns);
+        if was_full {
+            shape.freed_at = now;
+        }
+        if let Some(blocks) = shape.blocks.as_mut().filter(|_| token != FLUSH) {
+            blocks.ended(token, ok);
+        }
+    }
+}
+
+impl Plain {
+    #[inline(always)]
+    fn draw(&mut self, prng: &mut Prng) -> Io {
+        let random = prng.next();
+        let read = random & 0xffff_ffff < self.reads;
+        let block = match self.next {
+            Next::Narrow => scaled(random, self.blocks),
+            Next::Wide => scaled(prng.next(), self.blocks),
+            Next::Along => {
+                let at = self.at;
+                self.at = if at + 1 == self.blocks { 0 } else { at + 1 };
+                at
+            }
+        };
+        // A look-up, not a branch: nobody can predict it.
+        let mut io = self.choices[usize::from(read)];
+        io.sector = self.first + block * self.sectors;
+        io
+    }
+}
+
+/// A number below `bound` from one of 64 bits.
+#[inline(always)]
+fn scaled(random: u64, bound: u64) -> u64 {
+    ((u128::from(random) * u128::from(bound)) >> 64) as u64
+}
+
+impl Shape {
+    fn plain(&self, job: &Job) -> Plain {
+        let directions = job.directions();
+        let bytes = self.sizes[directions[0]].least();
+        let fixed = Sizes::Fixed(bytes);
+        let alike = directions.iter().all(|direction| self.sizes[*direction] == fixed);
+        let placed = match self.access {
+            Access::Random => job.distribution == Distribution::Uniform,
+            // Reads and writes each go on where they were.
+            Access::Sequential => directions.len() == 1,
+        };
+        let unpaced = self.think_ns == 0 && self.pacers.iter().all(Option::is_none);
+        let unwatched = self.flush_every == 0 && self.blocks.is_none();
+        let until = match self.counted {
+            _ if !(alike && placed && unpaced && unwatched) => 0,
+            true => self.range.bytes.div_ceil(bytes),
+            false => u64::MAX,
+        };
+        let blocks = self.range.bytes / bytes;
+        let other = if job.direction == Direction::Trim { 2 } else { 1 };
+        Plain {
+            until,
+            reads: self.reads,
+            next: match self.access {
+                Access::Sequential => Next::Along,
+                // The low bits choose the direction, the upper choose the block. The mix of a
+                // block is off by 1 in 256 at most up to so many.
+                Access::Random if blocks <= 1 << 24 => Next::Narrow,
+                Access::Random => Next::Wide,
+            },
+            choices: [other, 0].map(|direction| self.io(direction, 0, bytes, 0)),
+            first: self.range.offset / SECTOR,
+            blocks,
+            sectors: bytes / SECTOR,
+            at: 0,
+        }
+    }
+
+    fn flags(&self, direction: usize) -> Flags {
+        if direction == 1 { self.write_flags } else { Flags::NONE }
+    }
+
+    /// The next block to be read back, if that is what is being done.
+    fn read_next(&mut self) -> Option<Ask> {
+        let blocks = self.blocks.as_mut().filter(|blocks| blocks.is_reading_back())?;
+        let Some((offset, bytes, token)) = blocks.next_written() else {
+            return Some(Ask::Done);
+        };
+        Some(Ask::Io(self.io(0, offset, bytes, token)))
+    }
+
+    fn io(&self, direction: usize, offset: u64, bytes: u64, token: u16) -> Io {
+        Io {
+            op: OPS[direction],
+            sector: offset / SECTOR,
+            sectors: (bytes / SECTOR) as u32,
+            flags: self.flags(direction),
+            ioprio: self.ioprio,
+            disk: 0,
+            context: 0,
+            group: direction as u8,
+            token,
+        }
+    }
+
+    fn draw(&mut self, prng: &mut Prng, now: Nanos) -> Ask {
+        let io = match self.next.take() {
+            Some(io) => io,
+            None => {
+                let direction = match self.direction(prng, now) {
+                    Ok(direction) => direction,
+                    Err(wait) => return wait,
+                };
+                let (offset, bytes) = self.place(direction, prng);
+                self.io(direction, offset, bytes, 0)
+            }
+        };
+        let direction = usize::from(io.group);
+        let token = match &mut self.blocks {
+            None => 0,
+            Some(blocks) => match blocks.begin(io.op, io.sector * SECTOR, io.sectors) {
+                Some(token) => token,
+                None => {
+                    // Another is under way on one of its blocks: which comes last would be chance.
+                    self.next = Some(io);
+                    return Ask::Blocked;
+                }
+            },
+        };
+        self.due = None;
+        if let Some(pacer) = &mut self.pacers[direction] {
+            self.due = Some(pacer.due(now));
+            pacer.taken();
+        }
+        self.unflushed += u32::from(direction == 1);
+        Ask::Io(Io { token, ..io })
+    }
+
+    /// Which direction is next, or how long nothing is. A direction that is ahead of its rate
+    /// leaves its turn to the other, as fio has it: two rates make a mix of their own.
+    fn direction(&mut self, prng: &mut Prng, now: Nanos) -> Result<usize, Ask> {
+        let drawn = match self.direction {
+            Direction::Trim => 2,
+            Direction::Read => 0,
+            Direction::Write => 1,
+            Direction::Mixed => usize::from(prng.next() & 0xffff_ffff >= self.reads),
+        };
+        let mut due = |direction: usize| match &mut self.pacers[direction] {
+            None => Nanos::ZERO,
+            Some(pacer) => pacer.due(now),
+        };
+        let mine = due(drawn);
+        if mine <= now {
+            return Ok(drawn);
+        }
+        if self.direction != Direction::Mixed {
+            return Err(Ask::Wait(mine));
+        }
+        let other = due(1 - drawn);
+        if other <= now { Ok(1 - drawn) } else { Err(Ask::Wait(mine.min(other))) }
+    }
+
+    /// Offset and length of the next, bytes.
+    fn place(&mut self, direction: usize, prng: &mut Prng) -> (u64, u64) {
+        let sizes = &self.sizes[direction];
+        let bytes = sizes.draw(prng);
+        let Range { offset, bytes: whole } = self.range;
+        if let Some(places) = &self.places[direction] {
+            let grain = sizes.least();
+            let at = places.draw(prng) * grain;
+            // A long one near the end begins a little earlier.
+            let last = (whole - bytes) / grain * grain;
+            return (offset + at.min(last), bytes);
+        }
+        let at = &mut self.at[direction];
+        if *at + bytes > whole {
+            *at = 0;
+        }
+        let begin = *at;
+        *at += bytes;
+        (offset + begin, bytes)
+    }
+}
+
+impl Workload for Stream {
+    // Inlined by order: what comes back through memory, byte by byte, and is then read as a whole
+    // costs more than what it takes to draw it.
+    #[inline(always)]
+    fn ask(&mut self, now: Nanos) -> Ask {
+        if self.begun >= self.limit {
+            self.limit = self.room.min(self.plain.until);
+            if self.begun >= self.limit {
+                self.ask_with_care(now);
+                return self.shape.asked;
+            }
+        }
+        self.begun += 1;
+        Ask::Io(self.plain.draw(&mut self.prng))
+    }
+
+    #[inline(always)]
+    fn ended(&mut self, token: u16, ok: bool, now: Nanos) {
+        debug_assert!(self.in_flight() > 0, "what has not begun cannot end");
+        self.room += 1;
+        if !self.is_plain {
+            self.ended_with_care(token, ok, now);
+        }
+    }
+
+    fn fill(&mut self, io: &Io, bytes: &mut [u8]) {
+        if let Some(blocks) = &self.shape.blocks {
+            blocks.fill(io.token, bytes);
+        }
+    }
+
+    fn fills(&self) -> bool {
+        self.shape.blocks.is_some()
+    }
+
+    fn checks(&self) -> bool {
+        self.shape.blocks.is_some()
+    }
+
+    fn check(&mut self, token: u16, bytes: &[u8]) -> Result<(), Fault> {
+        match &self.shape.blocks {
+            Some(blocks) => blocks.check(token, bytes),
+            None => Ok(()),
+        }
+    }
+
+    fn stop(&mut self) {
+        (self.plain.until, self.limit) = (0, 0);
+        self.shape.stopped = true;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::job::Verify;
+    use crate::quantity::Amount;
+
+    const GROUND: Ground = Ground { bytes: 1 << 30, block: 512, read_only: false };
+
+    fn job() -> Job {
+        Job {
+            access: Access::Random,
+            direction: Direction::Mixed,
+            read_percent: 70,
+            offset: Amount::Bytes(1 << 20),
+            depth: 32,
+            time_based: true,
+            ..Job::default()
+        }
+    }
+
+    /// The next I/O, which ends at once.
+    #[track_caller]
+    fn io(stream: &mut Stream, now: u64) -> Io {
+        match stream.ask(Nanos(now)) {
+            Ask::Io(io) => {
+                stream.ended(io.token, true, Nanos(now));
+                io
+            }
+            other => panic!("{other:?}, no I/O"),
+        }
+    }
+
+    #[test]
+    fn what_a_stall_holds_up_is_due_when_it_would_have_begun() {
+        let job = Job { direction: Direction::Read, rate: [1000; 3], depth: 1, ..job() };
+        let mut stream = Stream::new(&job, GROUND, 0).expect("a job");
+        const MS: u64 = 1_000_000;
+        io(&mut stream, 0);
+        assert_eq!(stream.held_up_since(), None);
+        // Begun 10 us late, which is no fault of the target, and stalled until 5 ms.
+        let Ask::Io(stalled) = stream.ask(Nanos(MS + 10_000)) else { panic!("it is due") };
+        assert_eq!(stream.held_up_since(), None);
+        assert_eq!(stream.ask(Nanos(3 * MS)), Ask::Blocked);
+        stream.ended(stalled.token, true, Nanos(5 * MS));
+        let held: Vec<_> = (0..4)
+            .map(|_| {
+                io(&mut stream, 5 * MS);
+                stream.held_up_since().map(|due| due.0)
+            })
+            .collect();
+        assert_eq!(held, [Some(2 * MS), Some(3 * MS), Some(4 * MS), None]);
+        assert_eq!(stream.ask(Nanos(5 * MS)), Ask::Wait(Nanos(6 * MS)));
+    }
+
+    #[test]
+    fn a_size_of_nothing_where_it_is_not_used_does_no_harm() {
+        let mut sizes = job().sizes;
+        sizes[1] = Sizes::Fixed(0);
+        let job = Job { direction: Direction::Read, sizes, ..job() };
+        let mut stream = Stream::new(&job, GROUND, 0).expect("a job that reads");
+        assert_eq!(io(&mut stream, 0).sectors, 8);
+    }
+
+    #[test]
+    fn random_io_stays_in_its_range_on_its_grid_and_keeps_its_mix() {
+        let careful = Job { think_ns: 1, ..job() };
+        for job in [job(), careful] {
+            let mut stream = Stream::new(&job, GROUND, 0).unwrap();
+            let mut reads = 0_u32;
+            for n in 0..100_000 {
+                let io = io(&mut stream, n);
+                assert!(io.sector >= 2048 && io.sector + 8 <= 1 << 21);
+                assert!(io.sector.is_multiple_of(8));
+                assert_eq!((io.sectors, io.group), (8, u8::from(io.op == Op::Write)));
+                reads += u32::from(io.op == Op::Read);
+            }
+            // Five standard deviations of a binomial of 100,000 and 0.7.
+            assert!(reads.abs_diff(70_000) < 725, "{reads} reads (seed {})", job.seed);
+        }
+    }
+
+    #[test]
+    fn the_same_seed_gives_the_same_ios_and_each_clone_others() {
+        let ios = |job: &Job, clone| {
+            let mut stream = Stream::new(job, GROUND, clone).unwrap();
+            (0..1000).map(|_| io(&mut stream, 0)).collect::<Vec<_>>()
+        };
+        let zipf = Job { distribution: Distribution::Zipf(1.1), ..job() };
+        for job in [job(), zipf] {
+            assert_eq!(ios(&job, 0), ios(&job, 0));
+            assert_ne!(ios(&job, 0), ios(&job, 1));
+        }
+    }
+
+    #[test]
+    fn sequential_io_wraps_and_flushes_come_in_time() {
+        let job = Job {
+            access: Access::Sequential,
+            direction: Direction::Write,
+            size: Some(Amount::Bytes(3 * 4096)),
+            flush_every: 2,
+            offset: Amount::Bytes(0),
+            ..job()
+        };
+        let mut stream = Stream::new(&job, GROUND, 0).unwrap();
+        let seen: Vec<i64> = (0..7)
+            .map(|_| match stream.ask(Nanos::ZERO) {
+                Ask::Io(io) => io.sector as i64,
+                Ask::Flush { .. } => -1,
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        assert_eq!(seen, [0, 8, -1, 16, 0, -1, 8]);
+    }
+
+    #[test]
+    fn reads_and_writes_of_a_sequential_mix_each_go_their_own_way() {
+        let job = Job { access: Access::Sequential, offset: Amount::Bytes(0), ..job() };
+        let mut stream = Stream::new(&job, GROUND, 0).unwrap();
+        let mut at = [0, 0];
+        for _ in 0..1000 {
+            let io = io(&mut stream, 0);
+            let place = &mut at[usize::from(io.group)];
+            assert_eq!(io.sector, *place);
+            *place += 8;
+        }
+        assert!(at[0] > at[1] && at[1] > 0);
+    }
+
+    #[test]
+    fn a_job_bounded_by_its_size_ends_there_and_never_has_more_under_way_than_its_depth() {
+        let size = Some(Amount::Bytes(40 * 4096));
+        for flush_every in [0, 1000] {
+            let job = Job { time_based: false, size, flush_every, ..job() };
+            let mut stream = Stream::new(&job, GROUND, 0).unwrap();
+            for _ in 0..32 {
+                assert!(matches!(stream.ask(Nanos::ZERO), Ask::Io(_)));
+            }
+            assert_eq!(stream.ask(Nanos::ZERO), Ask::Blocked);
+            (0..32).for_each(|_| stream.ended(0, true, Nanos::ZERO));
+            (0..8).for_each(|_| assert!(matches!(stream.ask(Nanos::ZERO), Ask::Io(_))));
+            assert_eq!(stream.ask(Nanos::ZERO), Ask::Done);
+        }
+    }
+
+    #[test]
+    fn a_stopped_job_begins_nothing_and_is_full_until_something_has_ended() {
+        let cases = [(0, 10), (0, 32), (1000, 10), (1000, 32)];
+        for (flush_every, begun) in cases {
+            let mut stream = Stream::new(&Job { flush_every, ..job() }, GROUND, 0).unwrap();
+            (0..begun).for_each(|_| assert!(matches!(stream.ask(Nanos::ZERO), Ask::Io(_))));
+            stream.stop();
+            let full = if begun == 32 { Ask::Blocked } else { Ask::Done };
+            assert_eq!(stream.ask(Nanos::ZERO), full, "{flush_every}, {begun}");
+            stream.ended(0, true, Nanos::ZERO);
+            assert_eq!(stream.ask(Nanos::ZERO), Ask::Done, "{flush_every}, {begun}");
+        }
+    }
+
+    #[test]
+    fn reads_and_writes_reach_every_part_of_a_range_however_large() {
+        for bytes in [1 << 30, 1 << 36, 1 << 37] {
+            let job = Job { offset: Amount::Bytes(0), ..job() };
+            let mut stream = Stream::new(&job, Ground { bytes, ..GROUND }, 0).unwrap();
+            let mut counts = [[0_u32; 16]; 2];
+            for _ in 0..160_000 {
+                let io = io(&mut stream, 0);
+                let part = io.sector * SECTOR / (bytes / 16);
+                counts[usize::from(io.group)][part as usize] += 1;
+            }
+            for (counts, share) in counts.iter().zip([0.7, 0.3]) {
+                // Five standard deviations of a binomial of 160,000.
+                let chance: f64 = share / 16.0;
+                let bound = 5.0 * (160_000.0 * chance * (1.0 - chance)).sqrt();
+                let even = |count: &u32| (f64::from(*count) - 160_000.0 * chance).abs() < bound;
+                assert!(counts.iter().all(even), "{counts:?} of {bytes} (seed {})", job.seed);
+            }
+        }
+    }
+
+    #[test]
+    fn a_rate_and_a_pause_say_when_the_next_io_is_due() {
+        let paced = Job { direction: Direction::Read, rate: [1000, 0, 0], ..job() };
+        let mut stream = Stream::new(&paced, GROUND, 0).unwrap();
+        io(&mut stream, 500);
+        assert_eq!(stream.ask(Nanos(600)), Ask::Wait(Nanos(1_000_500)));
+        // What was missed is made up for.
+        for _ in 0..3 {
+            io(&mut stream, 3_100_000);
+        }
+        assert_eq!(stream.ask(Nanos(3_100_000)), Ask::Wait(Nanos(4_000_500)));
+        let thinking = Job { think_ns: 70, ..job() };
+        let mut stream = Stream::new(&thinking, GROUND, 0).unwrap();
+        io(&mut stream, 10);
+        assert_eq!(stream.ask(Nanos(50)), Ask::Wait(Nanos(80)));
+        io(&mut stream, 80);
+    }
+
+    #[test]
+    fn two_rates_make_a_mix_of_their_own() {
+        // As fio has it: 200 reads and 50 writes a second, whatever the share of reads.
+        let paced = Job { rate: [200, 50, 0], ..job() };
+        let mut stream = Stream::new(&paced, GROUND, 0).unwrap();
+        let (mut now, mut counts) = (0, [0_u32, 0]);
+        while now < 2_000_000_000 {
+            match stream.ask(Nanos(now)) {
+                Ask::Wait(until) => now = until.0,
+                Ask::Io(io) => {
+                    counts[usize::from(io.group)] += 1;
+                    stream.ended(io.token, true, Nanos(now));
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        assert!(counts[0].abs_diff(400) <= 1 && counts[1].abs_diff(100) <= 1, "{counts:?}");
+    }
+
+    #[test]
+    fn a_stale_block_is_found_and_no_two_ios_are_under_way_on_one() {
+        let job = Job {
+            direction: Direction::Write,
+            size: Some(Amount::Bytes(8 * 4096)),
+            verify: Some(Verify::Crc32c),
+            ..job()
+        };
+        let mut stream = Stream::new(&job, GROUND, 0).unwrap();
+        let mut disk = vec![0; 8 * 4096];
+        let (mut busy, mut stale) = (Vec::new(), None);
+        for round in 0..1000 {
+            while let Ask::Io(io) = stream.ask(Nanos::ZERO) {
+                assert!(!busy.iter().any(|(other, _): &(Io, _)| other.sector == io.sector));
+                let mut bytes = vec![0; 4096];
+                stream.fill(&io, &mut bytes);
+                busy.push((io, bytes));
+            }
+            let (io, bytes) = busy.swap_remove(round * 7 % busy.len());
+            let at = (io.sector * SECTOR) as usize - (1 << 20);
+            if round == 500 {
+                stale = Some((at, disk[at..at + 4096].to_vec()));
+            }
+            disk[at..at + 4096].copy_from_slice(&bytes);
+            stream.ended(io.token, true, Nanos::ZERO);
+        }
+        stream.stop();
+        for (io, bytes) in busy.drain(..) {
+            let at = (io.sector * SECTOR) as usize - (1 << 20);
+            disk[at..at + 4096].copy_from_slice(&bytes);
+            stream.ended(io.token, true, Nanos::ZERO);
+        }
+        let (at, old) = stale.expect("more than 500 rounds");
+        for spoil in [false, true] {
+            if spoil {
+                disk[at..at + 4096].copy_from_slice(&old);
+            }
+            assert!(stream.read_back());
+            let mut faults = Vec::new();
+            while let Ask::Io(io) = stream.ask(Nanos::ZERO) {
+                let from = (io.sector * SECTOR) as usize - (1 << 20);
+                faults.extend(stream.check(io.token, &disk[from..from + 4096]).err());
+                stream.ended(io.token, true, Nanos::ZERO);
+            }
+            assert_eq!(faults.len(), usize::from(spoil), "{faults:?}");
+            assert!(faults.iter().all(|fault| fault.what.contains("stale")), "{faults:?}");
+        }
+    }
+}

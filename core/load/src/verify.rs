@@ -1,0 +1,201 @@
+//! Blocks that say what they are, so that a stale, misplaced or torn one is found when it is read.
+//!
+//! Layout, little-endian: magic (8 bytes), offset in bytes (8), generation (4), CRC-32C over the
+//! rest of the block (4), then bytes that follow from seed, offset and generation.
+
+use weir_bio::Prng;
+
+use crate::ask::Fault;
+use crate::job::Verify;
+
+const MAGIC: u64 = 0x6b63_6f6c_6272_6577; // "werblock" on the medium.
+const HEADER: usize = 24;
+
+/// Which block this is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stamp {
+    /// Its place on the target, bytes.
+    pub offset: u64,
+    /// How often it has been written, from 1; 0 where that is not known.
+    pub generation: u32,
+}
+
+/// Makes `block` what `stamp` says.
+pub fn write(how: Verify, seed: u64, stamp: Stamp, block: &mut [u8]) {
+    block[..8].copy_from_slice(&MAGIC.to_le_bytes());
+    block[8..16].copy_from_slice(&stamp.offset.to_le_bytes());
+    block[16..20].copy_from_slice(&stamp.generation.to_le_bytes());
+    block[20..24].fill(0);
+    body(seed, stamp).fill(&mut block[HEADER..]);
+    if how == Verify::Crc32c {
+        let crc = crc32c(block);
+        block[20..24].copy_from_slice(&crc.to_le_bytes());
+    }
+}
+
+fn body(seed: u64, stamp: Stamp) -> Prng {
+    Prng::new(seed ^ stamp.offset.rotate_left(20) ^ u64::from(stamp.generation))
+}
+
+fn word<const N: usize>(block: &[u8], at: usize) -> [u8; N] {
+    block[at..at + N].try_into().expect("a header is longer than its fields")
+}
+
+/// Looks whether `block` is what `stamp` says.
+///
+/// # Errors
+/// What was found, and what should have been.
+pub fn check(how: Verify, seed: u64, stamp: Stamp, block: &[u8]) -> Result<(), Fault> {
+    let fault = |what: String| Err(Fault { offset: stamp.offset, what });
+    let magic = u64::from_le_bytes(word(block, 0));
+    if magic != MAGIC {
+        return fault(match block.iter().all(|byte| *byte == 0) {
+            true => String::from("found zeros where a written block should be"),
+            false => format!("found {magic:#018x} where a block begins with {MAGIC:#018x}"),
+        });
+    }
+    let offset = u64::from_le_bytes(word(block, 8));
+    if offset != stamp.offset {
+        return fault(format!("found the block of byte {offset}, which is misplaced"));
+    }
+    let generation = u32::from_le_bytes(word(block, 16));
+    if stamp.generation != 0 && generation != stamp.generation {
+        let wanted = stamp.generation;
+        let stale = if generation < wanted { ", which is stale" } else { "" };
+        return fault(format!("found generation {generation}{stale}, not generation {wanted}"));
+    }
+    let found = u32::from_le_bytes(word(block, 20));
+    match how {
+        Verify::Crc32c => {
+            let mut crc = Crc::default();
+            crc.add(&block[..20]);
+            crc.add(&[0; 4]);
+            crc.add(&block[HEADER..]);
+            let crc = crc.sum();
+            if crc != found {
+                return fault(format!("found CRC-32C {found:#010x}, its bytes have {crc:#010x}"));
+            }
+        }
+        Verify::Pattern => {
+            let mut prng = body(seed, Stamp { generation, ..stamp });
+            for (index, chunk) in block[HEADER..].chunks(8).enumerate() {
+                let wanted = &prng.next().to_le_bytes()[..chunk.len()];
+                if chunk != wanted {
+                    let at = HEADER + index * 8;
+                    return fault(format!(
+                        "found {chunk:02x?} at its byte {at}, not {wanted:02x?}"
+                    ));
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// CRC-32C (Castagnoli), bytes at a time by eight tables.
+#[derive(Clone, Copy, Debug)]
+pub struct Crc(u32);
+
+impl Default for Crc {
+    fn default() -> Crc {
+        Crc(!0)
+    }
+}
+
+/// Reflected polynomial of CRC-32C, RFC 3720 appendix B.4.
+const POLYNOMIAL: u32 = 0x82f6_3b78;
+
+static TABLES: [[u32; 256]; 8] = {
+    let mut tables = [[0; 256]; 8];
+    let mut byte = 0;
+    while byte < 256 {
+        let (mut crc, mut bit) = (byte as u32, 0);
+        while bit < 8 {
+            crc = if crc & 1 == 1 { crc >> 1 ^ POLYNOMIAL } else { crc >> 1 };
+            bit += 1;
+        }
+        tables[0][byte] = crc;
+        byte += 1;
+    }
+    let mut table = 1;
+    while table < 8 {
+        byte = 0;
+        while byte < 256 {
+            let before = tables[table - 1][byte];
+            tables[table][byte] = before >> 8 ^ tables[0][(before & 0xff) as usize];
+            byte += 1;
+        }
+        table += 1;
+    }
+    tables
+};
+
+impl Crc {
+    /// Takes more bytes in.
+    pub fn add(&mut self, bytes: &[u8]) {
+        let (eights, rest) = bytes.as_chunks::<8>();
+        let mut crc = self.0;
+        for eight in eights {
+            let low = u32::from_le_bytes([eight[0], eight[1], eight[2], eight[3]]) ^ crc;
+            crc = TABLES[7][(low & 0xff) as usize]
+                ^ TABLES[6][(low >> 8 & 0xff) as usize]
+                ^ TABLES[5][(low >> 16 & 0xff) as usize]
+                ^ TABLES[4][(low >> 24) as usize]
+                ^ TABLES[3][usize::from(eight[4])]
+                ^ TABLES[2][usize::from(eight[5])]
+                ^ TABLES[1][usize::from(eight[6])]
+                ^ TABLES[0][usize::from(eight[7])];
+        }
+        for byte in rest {
+            crc = crc >> 8 ^ TABLES[0][((crc ^ u32::from(*byte)) & 0xff) as usize];
+        }
+        self.0 = crc;
+    }
+
+    /// The checksum of what was taken in.
+    #[must_use]
+    pub fn sum(self) -> u32 {
+        !self.0
+    }
+}
+
+/// The CRC-32C of these bytes.
+#[must_use]
+pub fn crc32c(bytes: &[u8]) -> u32 {
+    let mut crc = Crc::default();
+    crc.add(bytes);
+    crc.sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_checksum_is_that_of_the_standard() {
+        // RFC 3720, appendix B.4.
+        assert_eq!(crc32c(&[0; 32]), 0x8a91_36aa);
+        assert_eq!(crc32c(&[0xff; 32]), 0x62a8_ab43);
+        assert_eq!(crc32c(b"123456789"), 0xe306_9283);
+    }
+
+    #[test]
+    fn each_kind_of_damage_is_named_with_what_was_found() {
+        for how in [Verify::Crc32c, Verify::Pattern] {
+            let stamp = Stamp { offset: 8192, generation: 3 };
+            let mut block = [0; 512];
+            write(how, 7, stamp, &mut block);
+            check(how, 7, stamp, &block).expect("it is what was written");
+            check(how, 7, Stamp { generation: 0, ..stamp }, &block).expect("any generation");
+            let said = |stamp, block: &[u8]| check(how, 7, stamp, block).unwrap_err().what;
+            assert!(said(Stamp { generation: 4, ..stamp }, &block).contains("stale"));
+            assert!(said(Stamp { offset: 4096, ..stamp }, &block).contains("byte 8192"));
+            assert!(said(stamp, &[0; 512]).contains("zeros"));
+            block[300] ^= 1;
+            let torn = said(stamp, &block);
+            assert!(torn.contains("CRC-32C") || torn.contains("at its byte 296"), "{torn}");
+            block[0] ^= 1;
+            assert!(said(stamp, &block).contains("begins with"));
+        }
+    }
+}

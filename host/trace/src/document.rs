@@ -1,0 +1,512 @@
+//! What benches and comparisons save, as types.
+//!
+//! The inner documents are those that `--json` prints; around them stand the samples, histograms
+//! and circumstances that a chart needs. A field that is missing has its zero, so that the result
+//! of a run that broke off can be read, and a field nobody here knows is passed over.
+
+use std::collections::BTreeMap;
+
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::{Map, Value};
+
+/// A saved result of any kind; its field `kind` says which.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(untagged)]
+pub enum Document {
+    /// One run.
+    Bench(Box<BenchDocument>),
+    /// Variants in turn.
+    Compare(Box<CompareDocument>),
+    /// A comparison for each of several values.
+    Sweep(Box<SweepDocument>),
+    /// What a running daemon's disks did.
+    Iostat(Box<IostatDocument>),
+}
+
+impl<'de> Deserialize<'de> for Document {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Document, D::Error> {
+        let value = Value::deserialize(from)?;
+        let kind = value.get("kind").and_then(Value::as_str).map(String::from);
+        let read = match kind.as_deref() {
+            Some("bench") => serde_json::from_value(value).map(Document::Bench),
+            Some("compare") => serde_json::from_value(value).map(Document::Compare),
+            Some("sweep") => serde_json::from_value(value).map(Document::Sweep),
+            Some("iostat") => serde_json::from_value(value).map(Document::Iostat),
+            Some(other) => {
+                let what = format!("kind={other:?} is none of {KINDS}");
+                return Err(D::Error::custom(what));
+            }
+            None => return Err(D::Error::custom(format!("kind is missing: one of {KINDS}"))),
+        };
+        read.map_err(|error| D::Error::custom(format!("{}: {error}", kind.unwrap_or_default())))
+    }
+}
+
+const KINDS: &str = "bench, compare, sweep, iostat";
+
+/// What `weir bench --save` writes.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct BenchDocument {
+    /// Always `bench`.
+    pub kind: BenchKind,
+    /// What `weir bench --json` prints.
+    pub bench: Bench,
+    /// The command line, to do it again.
+    pub command: Vec<String>,
+    /// Measured time, one entry per 100 ms.
+    pub series: Vec<Sample>,
+    /// Histograms of all I/O and of groups.
+    pub histograms: Vec<Histogram>,
+    /// Where it ran.
+    pub environment: Environment,
+    /// Whether the run broke off.
+    pub partial: bool,
+    /// What broke it off, and where.
+    pub failure: Option<String>,
+}
+
+/// The kind of a [`BenchDocument`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum BenchKind {
+    /// The only one.
+    #[default]
+    Bench,
+}
+
+/// The figures of a run, as `weir bench --json` prints them.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Bench {
+    /// weir's version.
+    pub weir: String,
+    /// The target as given.
+    pub target: String,
+    /// The device's options as they took effect.
+    pub options: Map<String, Value>,
+    /// The job.
+    pub job: Value,
+    /// Seed of everything random.
+    pub seed: u64,
+    /// Measured time, seconds.
+    pub duration_s: f64,
+    /// I/Os that ended with an error.
+    pub errors: u64,
+    /// All I/O.
+    #[serde(flatten)]
+    pub figures: Figures,
+    /// CPU time of the process.
+    pub cpu: Cpu,
+    /// By job and direction.
+    pub groups: Vec<Group>,
+    /// Transactions, for a job that has them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub transactions: Option<Transactions>,
+}
+
+/// The figures of all I/O, or of one group.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Figures {
+    /// I/Os that ended.
+    pub ios: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// I/Os per second.
+    pub iops: f64,
+    /// Bytes per second.
+    pub bytes_per_s: f64,
+    /// From when an I/O was to begin until its answer was taken.
+    pub latency_ns: LatencyNs,
+    /// From when it was to begin until the driver had it.
+    pub queue_wait_ns: LatencyNs,
+    /// From the driver to the end.
+    pub device_ns: LatencyNs,
+}
+
+/// Latencies, nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LatencyNs {
+    /// Mean.
+    pub mean: f64,
+    /// Half are at most this.
+    pub p50: u64,
+    /// 90 %.
+    pub p90: u64,
+    /// 95 %.
+    pub p95: u64,
+    /// 99 %.
+    pub p99: u64,
+    /// 99.9 %.
+    pub p999: u64,
+    /// The largest.
+    pub max: u64,
+}
+
+/// CPU time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Cpu {
+    /// In user mode, seconds.
+    pub user_s: f64,
+    /// In the kernel, seconds.
+    pub sys_s: f64,
+    /// Both for each I/O, nanoseconds; none where nothing was measured.
+    pub ns_per_io: Option<f64>,
+}
+
+/// One group: a job's reads, its writes, or a step of its transactions.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Group {
+    /// The job's or the step's name.
+    pub name: String,
+    /// `read`, `write`, `trim` or a step.
+    pub op: String,
+    /// Its figures.
+    #[serde(flatten)]
+    pub figures: Figures,
+}
+
+/// Rates of transactions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Transactions {
+    /// Executions per second.
+    pub executions_per_s: f64,
+    /// Commits per second.
+    pub commits_per_s: f64,
+}
+
+/// What happened in one interval of the measured time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Sample {
+    /// Its end, seconds from the start of the measured time.
+    pub at_s: f64,
+    /// I/Os that ended in it.
+    pub ios: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Their mean latency, nanoseconds.
+    pub latency_mean_ns: f64,
+}
+
+/// How often which time was seen.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Histogram {
+    /// `all`, or the name of a group.
+    pub name: String,
+    /// `all`, or the op of a group.
+    pub op: String,
+    /// `latency`, `queue_wait` or `device`.
+    pub what: String,
+    /// The upper bound of each bucket that is not empty, nanoseconds, and its count; ascending.
+    pub buckets: Vec<(u64, u64)>,
+}
+
+/// Where a run was made.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Environment {
+    /// CPUs of the machine.
+    pub cpus: u32,
+    /// What they are.
+    pub cpu_model: String,
+    /// Release of the kernel.
+    pub kernel: String,
+    /// weir's version.
+    pub weir: String,
+    /// When it began, UTC, as `2026-01-02T03:04:05Z`.
+    pub started_at: String,
+}
+
+/// What `weir compare --save` writes.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct CompareDocument {
+    /// Always `compare`.
+    pub kind: CompareKind,
+    /// What `weir compare --json` prints.
+    pub compare: Compare,
+    /// The command line, to do it again.
+    pub command: Vec<String>,
+    /// The target as given.
+    pub target: String,
+    /// The job.
+    pub job: Value,
+    /// Every run, voided ones too, in the order in which they were made.
+    pub runs: Vec<Run>,
+    /// What the control measured around the rounds.
+    pub control: Vec<Control>,
+    /// When it began, UTC, as `2026-01-02T03:04:05Z`.
+    pub started_at: String,
+}
+
+/// The kind of a [`CompareDocument`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum CompareKind {
+    /// The only one.
+    #[default]
+    Compare,
+}
+
+/// A comparison, as `weir compare --json` prints it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Compare {
+    /// What was compared.
+    pub variants: Vec<Variant>,
+    /// Each pair and metric, with a verdict.
+    pub comparisons: Vec<Comparison>,
+    /// Where it ran.
+    pub environment: CompareEnvironment,
+}
+
+/// One of the things compared.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Variant {
+    /// Its name: `a`, `b` and so on.
+    pub name: String,
+    /// What sets it apart.
+    pub options: Value,
+    /// The rounds that count.
+    pub rounds: Vec<Bench>,
+    /// I/Os per second.
+    pub iops: Estimate,
+    /// Mean latency, nanoseconds.
+    pub latency_mean_ns: Estimate,
+    /// Half of the latencies are at most this, nanoseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub latency_p50_ns: Option<Estimate>,
+    /// 99 % of the latencies are at most this, nanoseconds.
+    pub latency_p99_ns: Estimate,
+    /// CPU time of an I/O, nanoseconds.
+    pub cpu_ns_per_io: Estimate,
+    /// Commits per second, for a job that has them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub commits_per_s: Option<Estimate>,
+}
+
+/// A mean over rounds and how well it is known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Estimate {
+    /// The mean.
+    pub mean: f64,
+    /// The 95 % confidence interval; none for a single round.
+    pub ci95: Option<[f64; 2]>,
+    /// The 99 % confidence interval.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ci99: Option<[f64; 2]>,
+}
+
+/// What a comparison of two variants says about one metric.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Comparison {
+    /// The variant compared with.
+    pub a: String,
+    /// The variant compared.
+    pub b: String,
+    /// The metric: `iops`, `latency_mean_ns`, `latency_p50_ns`, `latency_p99_ns`, `cpu_ns_per_io`,
+    /// `commits_per_s`.
+    pub metric: String,
+    /// b's value divided by a's; none where it cannot be formed.
+    pub ratio: Option<f64>,
+    /// The 95 % confidence interval of the ratio.
+    pub ci95: Option<[f64; 2]>,
+    /// The 99 % confidence interval of the ratio, which decides the verdict.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ci99: Option<[f64; 2]>,
+    /// The smallest difference that would have been seen, as a share of a's value.
+    pub min_detectable_effect: Option<f64>,
+    /// `b is faster`, `b is slower` or `no detectable difference`, with the variant's name.
+    pub verdict: String,
+}
+
+/// Where a comparison was made.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct CompareEnvironment {
+    /// CPUs of the machine.
+    pub cpus: u32,
+    /// Release of the kernel.
+    pub kernel: String,
+    /// CPU time that the hypervisor kept for others, per cent.
+    pub steal_pct: f64,
+    /// Rounds that were disturbed and do not count.
+    pub voided_rounds: u64,
+    /// What else is known about it.
+    #[serde(flatten)]
+    pub other: BTreeMap<String, Value>,
+}
+
+/// One run of a comparison.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Run {
+    /// The name of its variant.
+    pub variant: String,
+    /// Its round, from 1.
+    pub round: u32,
+    /// Why it does not count; none if it does.
+    pub voided: Option<String>,
+    /// What it measured.
+    pub document: BenchDocument,
+}
+
+/// What the control micro-benchmark saw around a round.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Control {
+    /// The round, from 1.
+    pub round: u32,
+    /// How long the fixed work took, nanoseconds.
+    pub ns: f64,
+    /// CPU time that the hypervisor kept for others, per cent.
+    pub steal_pct: f64,
+}
+
+/// What `weir compare --sweep --save` writes.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SweepDocument {
+    /// Always `sweep`.
+    pub kind: SweepKind,
+    /// What was swept, as `iodepth`.
+    pub name: String,
+    /// A comparison for each value, in the order given.
+    pub points: Vec<Point>,
+}
+
+/// The kind of a [`SweepDocument`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SweepKind {
+    /// The only one.
+    #[default]
+    Sweep,
+}
+
+/// One value of a sweep.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Point {
+    /// The value.
+    pub value: String,
+    /// The comparison at this value.
+    pub document: CompareDocument,
+}
+
+/// What `weir iostat --json` prints.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct IostatDocument {
+    /// Always `iostat`.
+    pub kind: IostatKind,
+    /// The reports, in the order in which they were made.
+    pub reports: Vec<IostatReport>,
+}
+
+/// The kind of an [`IostatDocument`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum IostatKind {
+    /// The only one.
+    #[default]
+    Iostat,
+}
+
+/// What disks did in one interval.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct IostatReport {
+    /// Whether it is the average over all time since the daemon started.
+    pub since_start: bool,
+    /// The interval, seconds.
+    pub interval_s: f64,
+    /// Each disk.
+    pub disks: Vec<IostatDisk>,
+}
+
+/// What one disk did in one interval.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct IostatDisk {
+    /// Its name.
+    pub name: String,
+    /// The columns by the names of `iostat -x`, as `r/s`, in its units.
+    pub columns: Map<String, Value>,
+}
+
+impl IostatDocument {
+    /// Seconds of the intervals after the average since the start.
+    #[must_use]
+    pub fn seconds(&self) -> f64 {
+        let intervals = self.reports.iter().filter(|report| !report.since_start);
+        intervals.map(|report| report.interval_s).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kind_says_which_document_it_is_and_an_empty_one_is_read() {
+        for kind in ["bench", "compare", "sweep", "iostat"] {
+            let text = format!(r#"{{"kind":"{kind}","nobody":"knows this"}}"#);
+            let document: Document = serde_json::from_str(&text).expect("a document");
+            let again = serde_json::to_value(&document).expect("JSON");
+            assert_eq!(again["kind"], kind);
+            assert_eq!(again.get("nobody"), None);
+        }
+    }
+
+    #[test]
+    fn a_document_of_no_known_kind_is_refused_by_name() {
+        let read = |text| serde_json::from_str::<Document>(text).map_err(|e| e.to_string());
+        let unknown = read(r#"{"kind":"poem"}"#).expect_err("no such kind");
+        assert!(unknown.contains("kind=\"poem\" is none of bench, compare"), "{unknown}");
+        let missing = read(r#"{"bench":{}}"#).expect_err("no kind");
+        assert!(missing.contains("kind is missing"), "{missing}");
+        let wrong = read(r#"{"kind":"bench","bench":{"ios":"many"}}"#).expect_err("no number");
+        assert!(wrong.contains("bench: ") && wrong.contains("many"), "{wrong}");
+    }
+
+    #[test]
+    fn figures_stand_beside_the_other_fields_of_a_bench() {
+        let text = r#"{"kind":"bench","bench":{"weir":"0.1.0","ios":7,"iops":3.5,
+            "latency_ns":{"mean":1.5,"p50":1},"cpu":{"ns_per_io":null},
+            "groups":[{"name":"job","op":"read","ios":7}],
+            "transactions":{"commits_per_s":2.0}},"partial":true,"failure":"the target is gone"}"#;
+        let document: Document = serde_json::from_str(text).expect("a document");
+        let Document::Bench(bench) = &document else { panic!("a bench") };
+        assert_eq!((bench.bench.figures.ios, bench.bench.groups[0].figures.ios), (7, 7));
+        assert_eq!(bench.bench.cpu.ns_per_io, None);
+        assert!(bench.partial && bench.failure.is_some());
+        let value = serde_json::to_value(&document).expect("JSON");
+        assert_eq!(value["bench"]["latency_ns"]["mean"], 1.5);
+        assert_eq!(value["bench"]["transactions"]["commits_per_s"], 2.0);
+        assert_eq!(serde_json::from_value::<Document>(value).expect("JSON"), document);
+    }
+
+    #[test]
+    fn an_interval_that_is_null_is_one_nobody_knows() {
+        let text = r#"{"kind":"sweep","name":"iodepth","points":[{"value":"1","document":{
+            "kind":"compare","compare":{"variants":[{"name":"a","iops":{"mean":2.0,"ci95":null}}],
+            "environment":{"cpus":2,"weir":"0.1.0"}}}}]}"#;
+        let document: Document = serde_json::from_str(text).expect("a document");
+        let Document::Sweep(sweep) = document else { panic!("a sweep") };
+        let compare = &sweep.points[0].document.compare;
+        assert_eq!(compare.variants[0].iops, Estimate { mean: 2.0, ..Estimate::default() });
+        assert_eq!(compare.environment.other["weir"], "0.1.0");
+    }
+}

@@ -1,0 +1,370 @@
+//! `weir compare` as people and tools meet it: its JSON, its order, what it refuses, what is left
+//! when it is interrupted, and the kernel's schedulers as it found them.
+
+#![forbid(unsafe_code)]
+
+mod daemon;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use daemon::outside::leave_out;
+use daemon::program::{Ended, Running, attempt};
+use daemon::words::expect_refused;
+use daemon::{Folder, weir};
+use rustix::process::Signal;
+use serde_json::Value;
+
+/// Rounds as short as they can be told apart.
+const SHORT: [&str; 6] = ["--rounds", "2", "--runtime", "20ms", "--ramp-time", "5ms"];
+
+fn compare(folder: &Folder, words: &[&str]) -> Ended {
+    let mut command = weir(folder);
+    command.arg("compare").args(words);
+    Running::start(command).end()
+}
+
+#[track_caller]
+fn json(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
+}
+
+fn keys(value: &Value) -> Vec<&str> {
+    value.as_object().expect("an object").keys().map(String::as_str).collect()
+}
+
+#[test]
+fn the_json_has_the_fields_it_promises() {
+    let folder = Folder::new();
+    // What takes time, so that every figure has a value.
+    let target = "null:16MiB,latency_us=200";
+    let words = ["--target", target, "--a", "queue_mode=sq", "--b", "queue_mode=mq,queues=1"];
+    let ended = compare(
+        &folder,
+        &[&words[..], &SHORT[2..], &["--rounds", "6", "--json", "--bs", "8k"]].concat(),
+    );
+    assert!(matches!(ended.code, Some(0 | 1)), "{ended:?}");
+    let answer = json(&ended.stdout);
+    assert_eq!(keys(&answer), ["comparisons", "environment", "variants"]);
+    let variants = answer["variants"].as_array().expect("a list");
+    assert_eq!(variants.len(), 2);
+    let mut counted = 0;
+    for (variant, options) in
+        variants.iter().zip([r#"{"queue_mode":"sq"}"#, r#"{"queue_mode":"mq","queues":"1"}"#])
+    {
+        assert_eq!(variant["options"], json(options));
+        let rounds = variant["rounds"].as_array().expect("a list");
+        counted += rounds.len();
+        assert!(rounds.iter().all(|round| round["job"]["bs"] == 8192), "{variant}");
+        for metric in
+            ["iops", "latency_mean_ns", "latency_p50_ns", "latency_p99_ns", "cpu_ns_per_io"]
+        {
+            // On a busy machine there may be fewer than two rounds that count.
+            let Value::Array(ci95) = &variant[metric]["ci95"] else {
+                assert!(variant[metric]["ci95"].is_null() && rounds.len() < 2, "{variant}");
+                continue;
+            };
+            let mean = variant[metric]["mean"].as_f64().expect("a mean");
+            let [low, high] = [&ci95[0], &ci95[1]].map(|end| end.as_f64().expect("an end"));
+            assert!(low <= mean && mean <= high && mean > 0.0, "{metric}: {variant}");
+        }
+    }
+    let mut pairs = 0;
+    for comparison in answer["comparisons"].as_array().expect("a list") {
+        assert_eq!((&comparison["a"], &comparison["b"]), (&"a".into(), &"b".into()));
+        let verdict = comparison["verdict"].as_str().expect("words");
+        assert!(["b is faster", "b is slower", "no detectable difference"].contains(&verdict));
+        let known = comparison["ratio"].is_f64();
+        assert!(known || comparison["ratio"].is_null(), "{comparison}");
+        let known = comparison["ci95"][1].is_f64();
+        assert_eq!(comparison["min_detectable_effect"].is_f64(), known, "{comparison}");
+        assert!(known || comparison["ci95"].is_null(), "{comparison}");
+        pairs += usize::from(known);
+    }
+    let environment = &answer["environment"];
+    assert!(environment["cpus"].as_u64().is_some_and(|cpus| cpus > 0), "{environment}");
+    assert!(environment["kernel"].is_string() && environment["steal_pct"].is_f64());
+    assert!(environment.get("partial").is_none(), "{environment}");
+    let voided = environment["voided_rounds"].as_u64().expect("a count");
+    assert!(counted as u64 + voided >= 12, "{counted} and {voided}: six rounds of two");
+    assert!(counted < 12 || pairs >= 3, "{answer}");
+}
+
+#[test]
+fn every_run_is_saved_and_the_same_seed_gives_the_same_order() {
+    let folder = Folder::new();
+    let order = |name: &str, seed: &str| {
+        let words = ["--target", "null:1GiB", "--a", "nomerges=0", "--b", "nomerges=2"];
+        let also = ["--save", name, "--randseed", seed, "--rounds", "6", "--quiet"];
+        let ended = compare(&folder, &[&words[..], &SHORT[2..], &also].concat());
+        assert!(matches!(ended.code, Some(0 | 1)), "{ended:?}");
+        assert!(ended.stdout.contains("b / a"), "{}", ended.stdout);
+        assert!(ended.stdout.contains("report: weir-data/compare.html"), "{}", ended.stdout);
+        let saved = json(&fs::read_to_string(folder.near(name)).expect("it is saved"));
+        assert_eq!((&saved["kind"], &saved["target"]), (&"compare".into(), &"null:1GiB".into()));
+        let runs = saved["runs"].as_array().expect("runs").clone();
+        assert_eq!(saved["control"].as_array().map(Vec::len), Some(runs.len()));
+        let mut seen = std::collections::BTreeSet::new();
+        // What was made again is of no planned order.
+        let first = runs
+            .iter()
+            .filter(|run| seen.insert((run["round"].to_string(), run["variant"].to_string())));
+        let first =
+            first.map(|run| (run["variant"].to_string(), run["document"]["bench"]["seed"].clone()));
+        first.take(12).collect::<Vec<_>>()
+    };
+    let one = order("one.json", "1");
+    assert_eq!(one, order("again.json", "1"));
+    assert_ne!(one, order("two.json", "2"));
+    assert_eq!(one[0].1, one[1].1, "the variants of a round do the same I/O");
+}
+
+#[test]
+fn a_sweep_has_a_comparison_for_each_value() {
+    let folder = Folder::new();
+    let words = ["--target", "ram:16MiB", "--a", "nomerges=0", "--b", "nomerges=2"];
+    for (sweep, of_round) in [
+        ("iodepth=1,4", "/job/iodepth"),
+        ("threads=1,2", "/job/numjobs"),
+        ("nr_requests=64,128", "/options/nr_requests"),
+    ] {
+        let also = ["--sweep", sweep, "--json", "--save", "sweep.json", "--report", "sweep.html"];
+        let ended = compare(&folder, &[&words[..], &SHORT, &also].concat());
+        assert!(matches!(ended.code, Some(0 | 1)), "{ended:?}");
+        let (name, values) = sweep.split_once('=').expect("a sweep");
+        let saved = json(&fs::read_to_string(folder.near("sweep.json")).expect("it is saved"));
+        assert_eq!((&saved["kind"], &saved["name"]), (&"sweep".into(), &name.into()));
+        let points = saved["points"].as_array().expect("points");
+        for (point, value) in points.iter().zip(values.split(',')) {
+            assert_eq!(point["value"], value);
+            let round = &point["document"]["runs"][0]["document"]["bench"];
+            assert_eq!(round.pointer(of_round).map(Value::to_string).as_deref(), Some(value));
+        }
+        assert_eq!(points.len(), 2);
+        assert_eq!(json(&ended.stdout)["sweep"], name);
+        let page = fs::read_to_string(folder.near("sweep.html")).expect("a report");
+        assert!(page.contains(name) && !folder.near("weir-data").exists());
+    }
+}
+
+#[test]
+fn what_makes_no_comparison_is_refused_with_its_name() {
+    let folder = Folder::new();
+    let ram = ["compare", "--target", "ram:1MiB"];
+    for (words, parts) in [
+        (&["--a", "frob=1", "--b", ""][..], &["variant a", "\"frob\"", "valid:"][..]),
+        (&["--a", "nomerges=0", "--b", "nomerges=0"], &["a and b", "same", "nomerges=0"]),
+        (&["--a", "nomerges=0"], &["--a alone"]),
+        (&["--a", "disk:1M", "--b", ""], &["variant a", "disk:1M", "ram:SIZE"]),
+        (&["--rounds", "0"], &["--rounds", "1..=1000"]),
+        (&["--sweep", "iodepth"], &["NAME=V1,V2"]),
+        (&["--sweep", "iodepth=0,1"], &["iodepth", "1..=4096"]),
+        (&["--sweep", "frob=0,1"], &["--sweep frob", "\"frob\""]),
+        (&["--kernel-scheduler", "none,bfq"], &["ram:1MiB", "block device"]),
+        (&["--kernel-scheduler", "none"], &["none", "one scheduler"]),
+        (&["--kernel-scheduler", "none,bfq", "--a", "x"], &["--a", "--kernel-scheduler"]),
+        (&["--put-back", "nothing.json"], &["--put-back"]),
+    ] {
+        expect_refused(&folder, &[&ram[..], words].concat(), parts);
+    }
+    expect_refused(&folder, &["compare", "--put-back", "nothing.json"], &["nothing.json"]);
+    fs::write(folder.near("plain"), [0; 4096]).expect("a file");
+    let plain = ["compare", "--target", "file:plain", "--kernel-scheduler", "none,bfq"];
+    expect_refused(&folder, &plain, &["plain", "no block device"]);
+}
+
+#[test]
+fn a_run_that_fails_says_why_in_its_own_words() {
+    let folder = Folder::new();
+    let words = ["--target", "ram:1MiB", "--a", "nomerges=0", "--b", "nomerges=2"];
+    let ended = compare(&folder, &[&words[..], &SHORT, &["--size", "2MiB"]].concat());
+    assert_eq!(ended.code, Some(2), "{ended:?}");
+    assert!(ended.stderr.contains("variant") && ended.stderr.contains("round 1"), "{ended:?}");
+    assert!(ended.stderr.contains("beyond the target's 1048576 bytes"), "{ended:?}");
+}
+
+#[test]
+fn what_was_measured_before_a_failure_is_kept_and_marked() {
+    let folder = Folder::new();
+    // The second variant's file is not there.
+    let words = ["--target", "ram:1MiB", "--a", "", "--b", "file:missing.img"];
+    let also = ["--save", "part.json", "--rounds", "8"];
+    let ended = compare(&folder, &[&words[..], &SHORT[2..], &also].concat());
+    assert_eq!(ended.code, Some(2), "{ended:?}");
+    assert!(ended.stderr.contains("variant b") && ended.stderr.contains("missing.img"));
+    // Whether a was run before b is drawn.
+    if let Ok(text) = fs::read_to_string(folder.near("part.json")) {
+        let saved = json(&text);
+        assert_eq!(saved["compare"]["environment"]["partial"], true);
+        assert!(saved["compare"]["environment"]["failure"].as_str().is_some());
+        assert_eq!(saved["runs"][0]["variant"], "a");
+        assert!(ended.stdout.contains("partial: variant b"), "{}", ended.stdout);
+        let page = fs::read_to_string(folder.near("weir-data/compare.html")).expect("a report");
+        assert!(page.contains("Partial: the comparison ended early: variant b"));
+    }
+}
+
+/// Starts a comparison that would take long.
+fn begun(folder: &Folder, words: &[&str]) -> Running {
+    let mut command = weir(folder);
+    command.arg("compare").args(words).args(["--runtime", "20ms", "--rounds", "1000"]);
+    command.args(["--save", "part.json"]);
+    Running::start(command)
+}
+
+#[test]
+fn an_interrupted_comparison_keeps_what_it_has_and_says_so() {
+    let folder = Folder::new();
+    let words = ["--target", "null:1GiB", "--a", "nomerges=0", "--b", "nomerges=2"];
+    let running = begun(&folder, &words);
+    wait_for_children(&running, 4);
+    running.signal(Signal::INT);
+    let ended = running.end();
+    assert_eq!(ended.code, Some(2), "{ended:?}");
+    assert!(ended.stderr.contains("interrupted in round"), "{ended:?}");
+    assert!(ended.stderr.contains("part.json"), "{ended:?}");
+    let saved = json(&fs::read_to_string(folder.near("part.json")).expect("it is saved"));
+    assert_eq!(saved["compare"]["environment"]["partial"], true);
+    assert!(saved["runs"].as_array().is_some_and(|runs| runs.len() >= 2), "{saved}");
+}
+
+/// Until so many children of a program have come and gone.
+fn wait_for_children(running: &Running, count: usize) {
+    let pid = running.pid().as_raw_nonzero();
+    let path = format!("/proc/{pid}/task/{pid}/children");
+    let mut seen = std::collections::BTreeSet::new();
+    let began = std::time::Instant::now();
+    while seen.len() < count {
+        assert!(began.elapsed() < daemon::PATIENCE, "{count} runs in {:?}", daemon::PATIENCE);
+        let children = fs::read_to_string(&path).unwrap_or_default();
+        seen.extend(children.split_whitespace().map(String::from));
+        std::thread::yield_now();
+    }
+}
+
+/// A loop device whose queue is set as nobody would by chance, given back with the value.
+struct Loop {
+    device: PathBuf,
+    image: PathBuf,
+}
+
+impl Loop {
+    fn new(folder: &Folder) -> Option<Loop> {
+        let image = folder.image("loop.img");
+        fs::File::create(&image).and_then(|file| file.set_len(64 << 20)).expect("an image");
+        let ended = attempt("losetup", &["--find", "--show", &image.display().to_string()]);
+        if ended.code != Some(0) {
+            leave_out(&format!("no loop device: {}", ended.stderr));
+            return None;
+        }
+        let made = Loop { device: PathBuf::from(ended.stdout.trim()), image };
+        if !made.read("scheduler").contains("bfq") {
+            leave_out("the kernel has no bfq");
+            return None;
+        }
+        for (file, text) in
+            [("scheduler", "mq-deadline"), ("nr_requests", "77"), ("iosched/fifo_batch", "5")]
+        {
+            fs::write(made.queue().join(file), text).expect("root may write it");
+        }
+        Some(made)
+    }
+
+    fn queue(&self) -> PathBuf {
+        let name = self.device.file_name().expect("a name");
+        Path::new("/sys/block").join(name).join("queue")
+    }
+
+    fn read(&self, file: &str) -> String {
+        fs::read_to_string(self.queue().join(file)).unwrap_or_default().trim().to_owned()
+    }
+
+    /// Where a comparison writes how it was.
+    fn state_file(&self) -> String {
+        let number = fs::read_to_string(self.queue().with_file_name("dev")).expect("a number");
+        format!("/run/weir/kernel-scheduler-{}.json", number.trim())
+    }
+
+    /// Every file of the queue, with what it says.
+    fn state(&self) -> Vec<(String, String)> {
+        let names = ["", "iosched"].into_iter().flat_map(|folder| {
+            let entries = fs::read_dir(self.queue().join(folder)).into_iter().flatten().flatten();
+            entries.filter(|entry| entry.path().is_file()).map(move |entry| {
+                format!("{folder}/{}", entry.file_name().display()).trim_matches('/').to_owned()
+            })
+        });
+        let mut state: Vec<_> = names.map(|name| (name.clone(), self.read(&name))).collect();
+        state.sort();
+        state
+    }
+
+    fn target(&self) -> String {
+        format!("file:{}", self.device.display())
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        let _ = fs::write(self.queue().join("scheduler"), "none");
+        let _ = Command::new("losetup").arg("--detach").arg(&self.device).status();
+        let _ = fs::remove_file(&self.image);
+    }
+}
+
+const KERNELS: &str = "none,mq-deadline,kyber,bfq";
+
+#[test]
+fn the_kernels_schedulers_are_compared_and_the_device_is_left_as_it_was() {
+    let folder = Folder::new();
+    let Some(device) = Loop::new(&folder) else { return };
+    let (before, target) = (device.state(), device.target());
+    let words = ["--target", &target, "--kernel-scheduler", KERNELS, "--json"];
+    let also = ["--rw", "randread", "--save", "kernels.json"];
+    let ended = compare(&folder, &[&words[..], &SHORT, &also].concat());
+    assert!(matches!(ended.code, Some(0 | 1)), "{ended:?}");
+    let answer = json(&ended.stdout);
+    let names: Vec<&str> = answer["variants"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .filter_map(|v| v["name"].as_str())
+        .collect();
+    assert_eq!(names.join(","), KERNELS);
+    assert_eq!(answer["variants"][3]["options"]["kernel_scheduler"], "bfq");
+    let saved = json(&fs::read_to_string(folder.near("kernels.json")).expect("it is saved"));
+    for run in saved["runs"].as_array().expect("runs") {
+        assert_eq!(run["document"]["bench"]["options"]["scheduler"], "none", "weir's own");
+    }
+    assert_eq!(device.state(), before);
+    let unknown = ["compare", "--target", &target, "--kernel-scheduler", "none,frob"];
+    expect_refused(&folder, &unknown, &["\"frob\"", "mq-deadline"]);
+    assert_eq!(device.state(), before);
+}
+
+#[test]
+fn the_kernels_scheduler_is_put_back_after_a_signal_and_after_being_killed() {
+    let folder = Folder::new();
+    let Some(device) = Loop::new(&folder) else { return };
+    let (before, target) = (device.state(), device.target());
+    let words = ["--target", &target, "--kernel-scheduler", "none,bfq", "--rw", "randread"];
+    for signal in [Signal::INT, Signal::TERM] {
+        let running = begun(&folder, &words);
+        wait_for_children(&running, 2);
+        running.signal(signal);
+        assert_eq!(running.end().code, Some(2), "{signal:?}");
+        assert_eq!(device.state(), before, "{signal:?}");
+    }
+    let running = begun(&folder, &words);
+    wait_for_children(&running, 2);
+    running.signal(Signal::KILL);
+    let _ = running.end();
+    assert!(!device.read("scheduler").contains("[mq-deadline]"), "nobody has put it back");
+    let state = device.state_file();
+    assert!(Path::new(&state).exists(), "{state}");
+    // The run that was under way has the device until it ends by itself.
+    let ended = compare(&folder, &["--put-back", &state]);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert_eq!(device.state(), before);
+    assert!(!Path::new(&state).exists());
+}

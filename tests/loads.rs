@@ -1,0 +1,320 @@
+//! `weir bench` as people use it: job files, what it says about bad ones, what it keeps when a
+//! target fails it, and whether the commits of `oltp` survive.
+
+#![forbid(unsafe_code)]
+
+mod daemon;
+
+use std::fs;
+use std::path::Path;
+use std::process::Stdio;
+
+use daemon::outside::leave_out;
+use daemon::program::{Ended, Running, program};
+use daemon::words::{attempt, expect_refused, told};
+use daemon::{Daemon, Folder, PATIENCE, WEIR, weir};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::inotify;
+use rustix::process::Signal;
+use serde_json::Value;
+
+#[track_caller]
+fn parse(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|error| panic!("{error} in {text:?}"))
+}
+
+/// Returns when somebody has written so many times to a file that is there.
+///
+/// # Panics
+/// When nobody writes any more: whoever should has failed.
+#[track_caller]
+fn wait_for_writes(path: &Path, times: usize) {
+    let news = inotify::init(inotify::CreateFlags::CLOEXEC).expect("inotify");
+    inotify::add_watch(&news, path, inotify::WatchFlags::MODIFY).expect("inotify");
+    let patience = Timespec { tv_sec: PATIENCE.as_secs() as i64, tv_nsec: 0 };
+    for time in 0..times {
+        let ready = poll(&mut [PollFd::new(&news, PollFlags::IN)], Some(&patience));
+        let path = path.display();
+        assert_eq!(ready, Ok(1), "{path} was written to {time} times, not {times}");
+        let mut bytes = [0; 4096];
+        rustix::io::read(&news, &mut bytes[..]).expect("news of the file");
+    }
+}
+
+/// A weir that runs beside the test.
+fn start(folder: &Folder, words: &[&str]) -> Running {
+    let mut command = weir(folder);
+    command.args(words).stdout(Stdio::piped());
+    Running::start(command)
+}
+
+#[test]
+fn a_bad_job_file_is_refused_with_its_line_and_what_is_allowed() {
+    let folder = Folder::new();
+    for (text, parts) in [
+        ("[a]\nrw=randread\nfrob=1\n", &["bad.fio:3:", "frob", "rwmixread"][..]),
+        ("[a]\nrw=sideways\n", &["bad.fio:2:", "rw=sideways", "randrw"]),
+        ("[a]\nsize=0\n", &["size=0", "bs=4096"]),
+        ("[a]\nsize=2m\n", &["size=2097152", "1048576"]),
+        ("[a]\nbs=100\n", &["bs=100", "512"]),
+        ("[a]\ntime_based\n", &["job a", "time_based", "runtime"]),
+        ("[a]\nverify=crc32c\nbssplit=4k/50:6k/50\n", &["verify", "bs=6144"]),
+        ("", &["no job section"]),
+    ] {
+        fs::write(folder.near("bad.fio"), text).expect("a file");
+        expect_refused(&folder, &["bench", "bad.fio", "--target", "ram:1M"], parts);
+    }
+    fs::write(folder.near("lost.fio"), "[a]\nrw=read\n").expect("a file");
+    expect_refused(&folder, &["bench", "lost.fio"], &["--target", "filename="]);
+    let missing = ["bench", "missing.fio", "--target", "ram:1M"];
+    expect_refused(&folder, &missing, &["'missing.fio'", "oltp", "No such file"]);
+    let stray = ["bench", "--users", "3", "--target", "ram:1M"];
+    expect_refused(&folder, &stray, &["--users", "oltp"]);
+    let stray = ["bench", "oltp", "--bs", "4k", "--target", "ram:1G"];
+    expect_refused(&folder, &stray, &["--bs", "oltp"]);
+}
+
+/// A job file with several targets, none of which is there yet.
+const TWO_FILES: &str = "[global]\nrw=randwrite\nbs=4k,8k\nioengine=psync\n\
+                         [small]\nfilename=small.img\nsize=256k\n\
+                         [large]\nfilename=large.img\nrw=rw\nsize=1m\nfsync=4\niodepth=2\n";
+
+#[test]
+fn jobs_of_one_file_run_on_files_of_their_own_until_they_have_moved_their_size() {
+    let folder = Folder::new();
+    fs::write(folder.near("two.fio"), TWO_FILES).expect("a file");
+    let said = parse(&told(&folder, &["bench", "two.fio", "--json", "--quiet"]));
+    let bytes = |name: &str| -> u64 {
+        let groups = said["groups"].as_array().expect("groups").iter();
+        let mine = groups.filter(|group| group["name"] == name && group["op"] != "flush");
+        mine.map(|group| group["bytes"].as_u64().expect("a count")).sum()
+    };
+    assert_eq!(bytes("small"), 256 << 10);
+    // The last I/O may end beyond the size.
+    assert!((1 << 20..(1 << 20) + 8192).contains(&bytes("large")), "{said}");
+    let length = |name: &str| fs::metadata(folder.near(name)).expect("a file").len();
+    assert_eq!((length("small.img"), length("large.img")), (256 << 10, 1 << 20));
+}
+
+#[test]
+#[ignore = "needs fio"]
+fn a_job_file_means_to_weir_what_it_means_to_fio() {
+    let folder = Folder::new();
+    let jobs = "[global]\nbs=4k\nsize=4m\nioengine=psync\nfilename=disk.img\n\
+                [mixed]\nrw=randrw\nrwmixread=75\nrandseed=3\n\
+                [slow]\nrw=read\nsize=25%\nrate_iops=400\n\
+                [clones]\nrw=write\nnumjobs=3\n";
+    fs::write(folder.near("jobs.fio"), jobs).expect("a file");
+    fs::File::create(folder.near("disk.img")).expect("a file").set_len(4 << 20).expect("room");
+    let mut fio = program("fio");
+    fio.args(["--output-format=json", "jobs.fio"]).current_dir(folder.path());
+    let theirs = Running::start(fio).succeed().stdout;
+    let theirs = parse(&theirs[theirs.find('{').expect("an object")..]);
+    let ours = parse(&told(&folder, &["bench", "jobs.fio", "--json", "--quiet"]));
+    let their = |name: &str, op: &str, field: &str| -> u64 {
+        let jobs = theirs["jobs"].as_array().expect("jobs").iter();
+        let mine = jobs.filter(|job| job["jobname"] == name);
+        mine.map(|job| job[op][field].as_u64().expect("a count")).sum()
+    };
+    let our = |name: &str, op: &str, field: &str| -> u64 {
+        let groups = ours["groups"].as_array().expect("groups").iter();
+        let mine = groups.filter(|group| group["name"] == name && group["op"] == op);
+        mine.map(|group| group[field].as_u64().expect("a count")).sum()
+    };
+    assert_eq!(our("clones", "write", "bytes"), their("clones", "write", "io_bytes"));
+    assert_eq!(our("slow", "read", "bytes"), their("slow", "read", "io_bytes"));
+    let all =
+        |figure: &dyn Fn(&str, &str) -> u64| figure("mixed", "read") + figure("mixed", "write");
+    let (mine, fios) =
+        (all(&|name, op| our(name, op, "bytes")), all(&|name, op| their(name, op, "io_bytes")));
+    assert!(mine.abs_diff(fios) <= 8192, "{mine} and {fios} bytes");
+    // No rate can be outrun, whatever the machine does meanwhile: 256 I/Os, 400 a second.
+    let group = |group: &&Value| group["name"] == "slow";
+    let rate = ours["groups"].as_array().and_then(|groups| groups.iter().find(group).cloned());
+    let rate = rate.expect("the slow job")["iops"].as_f64().expect("a rate");
+    assert!(rate <= 402.0, "{rate} I/Os a second, 400 at most");
+}
+
+#[test]
+fn what_is_written_is_verified_when_it_is_read_and_at_the_end() {
+    let folder = Folder::new();
+    for (how, more) in [
+        ("crc32c", ["--rw", "randrw", "--bsrange", "4k-16k"]),
+        ("pattern", ["--rw", "randwrite", "--bs", "4k"]),
+    ] {
+        let words = ["bench", "--target", "ram:4M", "--verify", how, "--iodepth", "8"];
+        let time = ["--runtime", "300ms", "--ramp-time", "0", "--json", "--quiet"];
+        let said = parse(&told(&folder, &[&words[..], &more, &time].concat()));
+        assert_eq!(said["errors"], 0, "{said}");
+    }
+    // A target that drops what is written is found out.
+    let words = ["bench", "--target", "null:4M", "--rw", "write", "--verify", "crc32c"];
+    let time = ["--runtime", "100ms", "--ramp-time", "0", "--quiet"];
+    let ended = attempt(&folder, &[&words[..], &time].concat());
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    for part in ["null:4M", "verify of the block at byte 0", "found zeros"] {
+        assert!(ended.stderr.contains(part), "{part:?}: {}", ended.stderr);
+    }
+}
+
+/// What was kept of a run that failed, and what was said about it.
+#[track_caller]
+fn partial(folder: &Folder, ended: &Ended, parts: &[&str]) -> Value {
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    let kept = parse(&fs::read_to_string(folder.near("kept.json")).expect("a document"));
+    assert_eq!((&kept["kind"], &kept["partial"]), (&"bench".into(), &true.into()));
+    let failure = kept["failure"].as_str().expect("a reason");
+    for part in parts {
+        assert!(failure.contains(part), "{part:?} is not in {failure:?}");
+    }
+    assert!(ended.stderr.contains("partial"), "{}", ended.stderr);
+    assert!(kept["bench"]["ios"].as_u64().expect("a count") > 0, "nothing was kept: {ended:?}");
+    kept
+}
+
+#[test]
+fn an_interrupted_run_keeps_what_it_has_measured() {
+    let folder = Folder::new();
+    let image = folder.image("disk");
+    fs::write(&image, [0; 1 << 20]).expect("an image");
+    let target = format!("file:{}", image.display());
+    let words = ["bench", "--target", &target, "--rw", "write", "--runtime", "1h"];
+    let more = ["--ramp-time", "0", "--save", "kept.json", "--json", "--quiet"];
+    let running = start(&folder, &[&words[..], &more].concat());
+    wait_for_writes(&image, 100);
+    running.signal(Signal::INT);
+    let ended = running.end();
+    let kept = partial(&folder, &ended, &["interrupted"]);
+    assert_eq!(parse(&ended.stdout), kept["bench"]);
+    let series = kept["series"].as_array().expect("a series");
+    let sum: u64 = series.iter().map(|slot| slot["ios"].as_u64().expect("a count")).sum();
+    assert_eq!(kept["bench"]["ios"], sum);
+}
+
+#[test]
+fn a_server_that_vanishes_ends_the_run_which_keeps_what_it_has_measured() {
+    let folder = Folder::new();
+    let daemon = Daemon::start(&folder, &[&folder.file_disk("sda", "1MiB", "")]);
+    let target = format!("nbd+unix:{}?sda,io_timeout=2000", folder.socket().display());
+    let words = ["bench", "--target", &target, "--rw", "write", "--runtime", "1h"];
+    let more = ["--ramp-time", "0", "--save", "kept.json", "--quiet"];
+    let running = start(&folder, &[&words[..], &more].concat());
+    wait_for_writes(&folder.image("sda"), 100);
+    daemon.kill();
+    partial(&folder, &running.end(), &[&target, "write of 4096 bytes at byte"]);
+}
+
+#[test]
+fn a_full_disk_ends_the_run_which_keeps_what_it_has_measured() {
+    let folder = Folder::new();
+    let mut apart = program("unshare");
+    apart.args(["--map-root-user", "--mount", "/bin/sh", "-c"]);
+    let small = folder.near("small");
+    fs::create_dir(&small).expect("a folder");
+    let script = "mount -t tmpfs -o size=4m none small || exit 9; shift 0; exec \"$0\" \"$@\"";
+    apart.arg(script).arg(WEIR).current_dir(folder.path());
+    apart.args(["bench", "--target", "file:small/disk.img,size=16MiB", "--rw", "write"]);
+    apart.args(["--bs", "64k", "--runtime", "1h", "--ramp-time", "0", "--save", "kept.json"]);
+    let ended = Running::start(apart).end();
+    if ended.code == Some(9) || ended.stderr.contains("unshare failed") {
+        return leave_out("no file system of our own can be mounted here");
+    }
+    partial(&folder, &ended, &["file:small/disk.img", "write of 65536 bytes", "no space left"]);
+}
+
+/// Kills `oltp` on this target once it has told of commits, without a word.
+#[track_caller]
+fn kill_oltp(folder: &Folder, target: &str, tellings: usize) {
+    let commits = folder.near("commits");
+    fs::write(&commits, "").expect("a file of commits");
+    let words = ["bench", "oltp", "--target", target, "--commits", "commits", "--runtime", "1h"];
+    let more = ["--users", "8", "--quiet"];
+    let running = start(folder, &[&words[..], &more].concat());
+    wait_for_writes(&commits, tellings);
+    running.signal(Signal::KILL);
+    assert_eq!(running.end().code, None);
+}
+
+const CHECK: [&str; 6] = ["bench", "oltp", "--check", "--commits", "commits", "--target"];
+
+/// How many acknowledged commits were looked for and found.
+#[track_caller]
+fn found(folder: &Folder, target: &str) -> u64 {
+    let said = told(folder, &[&CHECK[..], &[target]].concat());
+    let count = said.split(' ').next().and_then(|word| word.parse().ok());
+    let count = count.unwrap_or_else(|| panic!("a count, not {said}"));
+    let text = fs::read_to_string(folder.near("commits")).expect("a file of commits");
+    assert_eq!(count, text.lines().filter(|line| line.starts_with("commit ")).count() as u64);
+    count
+}
+
+#[test]
+fn a_database_that_is_killed_has_every_commit_it_acknowledged() {
+    let folder = Folder::new();
+    let target = format!("file:{},size=64MiB", folder.image("disk").display());
+    // The same disk again and again: what another run has left there must not matter.
+    for tellings in [10, 50, 500] {
+        kill_oltp(&folder, &target, tellings);
+        assert!(found(&folder, &target) > 0);
+    }
+    // And one that lost its log is found out.
+    let image = fs::OpenOptions::new().write(true).open(folder.image("disk")).expect("the image");
+    image.set_len(32 << 20).expect("a shorter image");
+    image.set_len(64 << 20).expect("a longer image");
+    let ended = attempt(&folder, &[&CHECK[..], &[&target]].concat());
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    assert!(ended.stderr.contains("acknowledged commits are lost"), "{}", ended.stderr);
+}
+
+#[test]
+fn commits_over_nbd_are_on_the_disk_of_a_server_that_is_killed() {
+    let folder = Folder::new();
+    let daemon = Daemon::start(&folder, &[&folder.file_disk("sda", "64MiB", "")]);
+    let target = format!("nbd+unix:{}?sda,io_timeout=2000", folder.socket().display());
+    let commits = folder.near("commits");
+    fs::write(&commits, "").expect("a file of commits");
+    let words = ["bench", "oltp", "--target", &target, "--commits", "commits", "--runtime", "1h"];
+    let running = start(&folder, &[&words[..], &["--users", "8", "--quiet"]].concat());
+    wait_for_writes(&commits, 100);
+    daemon.kill();
+    let ended = running.end();
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    let target = format!("file:{}", folder.image("sda").display());
+    assert!(found(&folder, &target) > 0);
+}
+
+#[test]
+fn each_preset_runs_and_prints_the_table_of_its_document() {
+    let folder = Folder::new();
+    for (preset, parts) in [
+        ("vdbench", &["8 threads read", "64 threads write", "247028", "37.7 and 34.0"][..]),
+        ("hdparm", &["cached", "1485.04", "averages since boot"]),
+        ("dd32", &["of each of 32 writers", "max/min", "low_latency=1"]),
+        ("streams", &["read"]),
+        ("hpc", &["data write", "metadata read", "metadata write"]),
+        ("oltp", &["data read", "redo write", "executions", "commits a second"]),
+    ] {
+        let words = ["bench", preset, "--target", "ram:512MiB", "--ramp-time", "0", "--quiet"];
+        // Writers of dd32 have an end of their own.
+        let time = if preset == "dd32" { "1h" } else { "400ms" };
+        let said = told(&folder, &[&words[..], &["--runtime", time]].concat());
+        for part in parts {
+            assert!(said.contains(part), "{preset} does not print {part:?} but {said}");
+        }
+    }
+}
+
+#[test]
+fn transactions_are_told_where_there_are_some() {
+    let folder = Folder::new();
+    let words = ["bench", "oltp", "--target", "ram:64MiB", "--redo", "ram:16MiB", "--json"];
+    let more = ["--runtime", "500ms", "--ramp-time", "0", "--quiet"];
+    let said = parse(&told(&folder, &[&words[..], &more].concat()));
+    let rate = |name: &str| said["transactions"][name].as_f64().expect("a rate");
+    assert!(rate("executions_per_s") > rate("commits_per_s") && rate("commits_per_s") > 0.0);
+    let names: Vec<_> =
+        said["groups"].as_array().expect("groups").iter().map(|g| &g["name"]).collect();
+    for name in ["data read", "redo write", "executions", "commit"] {
+        assert!(names.contains(&&name.into()), "{name} is not among {names:?}");
+    }
+}

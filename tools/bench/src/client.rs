@@ -1,0 +1,437 @@
+//! One workload at its devices: what it asks for becomes bios, what has ended is told and counted.
+
+use weir::{Bio, Buf, Completion, Data, Op, Submitter};
+use weir_bio::{Nanos, SECTOR};
+use weir_load::oltp::Instance;
+use weir_load::{Ask, Event, Io, Stream, Workload};
+
+use crate::pace::Pace;
+use crate::tally::{Tally, Took};
+
+/// What a client does.
+pub(crate) enum Work {
+    Stream(Box<Stream>),
+    Oltp(Box<Instance>),
+}
+
+/// A client before it has a thread.
+pub(crate) struct Plan {
+    pub(crate) work: Work,
+    /// Its disks, by number among the devices of the run.
+    pub(crate) disks: Vec<usize>,
+    /// Its first row of figures.
+    pub(crate) row: usize,
+    /// Memory of its I/Os: how much each has, and how many are made at once.
+    pub(crate) buffers: [(usize, usize); 2],
+    /// Whether every I/O is as long as its memory.
+    pub(crate) uniform: bool,
+    /// I/Os under way; 0 if the work alone knows.
+    pub(crate) depth: u16,
+    /// How long it runs; `None`: until it has done.
+    pub(crate) runtime_ns: Option<u64>,
+    pub(crate) seed: u64,
+}
+
+impl Plan {
+    /// The disk of each of its contexts.
+    pub(crate) fn contexts(&self) -> Vec<usize> {
+        match &self.work {
+            Work::Stream(_) => vec![self.disks[0]],
+            Work::Oltp(instance) => {
+                let disk_of = |context| self.disks[usize::from(instance.disk_of(context))];
+                (0..instance.contexts()).map(disk_of).collect()
+            }
+        }
+    }
+}
+
+/// The kinds of figures: a stream's, then an instance's. Flushes are the last of either.
+pub(crate) const STREAM_KINDS: [(&str, &str, bool); 4] =
+    [("", "read", true), ("", "write", true), ("", "trim", true), ("", "flush", false)];
+pub(crate) const OLTP_KINDS: [(&str, &str, bool); 6] = [
+    ("data read", "read", true),
+    ("data write", "write", true),
+    ("redo write", "write", true),
+    ("executions", "read", false),
+    ("commit", "write", false),
+    ("data flush", "flush", false),
+];
+const EXECUTION: u8 = 3;
+const COMMIT: u8 = 4;
+
+/// Memory for I/O, of one or two sizes.
+struct Pool {
+    bytes: [usize; 2],
+    free: [Vec<Buf>; 2],
+}
+
+impl Pool {
+    fn new(plan: &Plan) -> Pool {
+        let mut prng = weir_bio::Prng::new(plan.seed ^ 0x5eed);
+        let free = plan.buffers.map(|(bytes, count)| {
+            (0..count).map(|_| Buf::filled(bytes, |buf| prng.fill(buf))).collect()
+        });
+        Pool { bytes: plan.buffers.map(|(bytes, _)| bytes), free }
+    }
+
+    #[inline]
+    fn take(&mut self, bytes: usize, uniform: bool) -> Buf {
+        let class = usize::from(bytes > self.bytes[0]);
+        let Some(mut buf) = self.free[class].pop() else {
+            // After a timeout the device keeps the memory.
+            return Buf::zeroed(bytes);
+        };
+        if !uniform && buf.len() != bytes {
+            buf.resize(bytes);
+        }
+        buf
+    }
+
+    #[inline]
+    fn put(&mut self, buf: Buf, uniform: bool) {
+        let class = usize::from(!uniform && buf.capacity() > self.bytes[0].next_multiple_of(4096));
+        self.free[class].push(buf);
+    }
+}
+
+/// What went wrong with one I/O.
+#[derive(Clone, Debug)]
+pub(crate) struct Failed {
+    pub(crate) what: String,
+    /// The client's disk on which it happened.
+    pub(crate) disk: usize,
+}
+
+/// An I/O under way: when it was to begin, when the device took it, and what it is.
+#[derive(Clone, Copy)]
+struct Begun {
+    asked_at: Nanos,
+    accepted_at: Nanos,
+    /// Where it is, for messages.
+    sector: u64,
+    /// The workload's word for it, which many may share.
+    token: u16,
+    /// The kind of figures it belongs to.
+    kind: u8,
+}
+
+/// A client at work on its thread.
+pub(crate) struct Client {
+    work: Work,
+    pub(crate) row: usize,
+    pub(crate) seat: usize,
+    disks: Vec<usize>,
+    pool: Pool,
+    /// Seats that have something on their plug.
+    touched: Vec<usize>,
+    uniform: bool,
+    fills: bool,
+    checks: bool,
+    /// Its I/Os are due at times of their own.
+    paced: bool,
+    depth: usize,
+    pace: Option<Pace>,
+    /// I/Os under way.
+    pub(crate) live: usize,
+    /// One that the device would not take yet, and its seat.
+    held: Option<(usize, Bio)>,
+    /// By cookie, of those under way, and the cookies that are free.
+    begun: Vec<Begun>,
+    free: Vec<u64>,
+    /// When it is to be asked again.
+    pub(crate) due: Option<Nanos>,
+    pub(crate) until: Option<Nanos>,
+    pub(crate) done: bool,
+    stopped: bool,
+    /// It had nothing more to do before anybody stopped it.
+    pub(crate) ended_by_work: bool,
+    /// When its last I/O ended.
+    pub(crate) last: Nanos,
+    /// Reading back what it has written, which is not measured.
+    pub(crate) reading_back: bool,
+    pub(crate) failed: Option<Failed>,
+}
+
+impl Client {
+    pub(crate) fn new(plan: Plan, seat: usize) -> Client {
+        let (fills, checks) = match &plan.work {
+            Work::Stream(stream) => (stream.fills(), stream.checks()),
+            Work::Oltp(instance) => (instance.fills(), instance.checks()),
+        };
+        let paced = matches!(&plan.work, Work::Stream(stream) if stream.is_paced());
+        Client {
+            pool: Pool::new(&plan),
+            // What is due is not held back to go in company.
+            pace: (plan.depth > 1 && !paced).then(|| Pace::new(plan.depth)),
+            depth: usize::from(plan.depth),
+            work: plan.work,
+            row: plan.row,
+            seat,
+            disks: plan.disks,
+            touched: Vec::new(),
+            uniform: plan.uniform,
+            fills,
+            checks,
+            paced,
+            live: 0,
+            held: None,
+            begun: Vec::new(),
+            free: Vec::new(),
+            due: None,
+            until: None,
+            done: false,
+            stopped: false,
+            ended_by_work: false,
+            last: Nanos::ZERO,
+            reading_back: false,
+            failed: None,
+        }
+    }
+
+    /// Whether it is worth asking now.
+    #[inline]
+    pub(crate) fn is_hungry(&self) -> bool {
+        match &self.pace {
+            Some(pace) if self.live > 0 => self.live + pace.refill() <= self.depth,
+            Some(_) | None => true,
+        }
+    }
+
+    /// Asks until nothing more can be begun now, and sends that on.
+    #[inline]
+    pub(crate) fn feed(&mut self, seats: &mut [Submitter], now: Nanos) {
+        self.due = None;
+        if let Some((seat, bio)) = self.held.take() {
+            self.hand_in(seat, bio, seats, now);
+        }
+        while !self.done && self.held.is_none() {
+            let ask = match &mut self.work {
+                Work::Stream(stream) => stream.ask(now),
+                Work::Oltp(instance) => instance.ask(now),
+            };
+            match ask {
+                Ask::Io(io) => self.begin(&io, seats, now),
+                Ask::Flush { context, token, .. } => {
+                    let kind = self.flush_kind();
+                    let (asked_at, accepted_at) = (now, now);
+                    let begun = Begun { asked_at, accepted_at, sector: 0, token, kind };
+                    let bio = Bio::flush().cookie(self.note(begun));
+                    self.submit(self.seat + usize::from(context), bio, seats, now);
+                }
+                Ask::Wait(until) => {
+                    self.due = Some(until);
+                    break;
+                }
+                Ask::Blocked => break,
+                Ask::Done => {
+                    self.done = true;
+                    self.ended_by_work |= !self.stopped && !self.reading_back;
+                }
+            }
+        }
+        self.touched.drain(..).for_each(|seat| seats[seat].flush_plug(now));
+    }
+
+    fn flush_kind(&self) -> u8 {
+        let kinds = match &self.work {
+            Work::Stream(_) => STREAM_KINDS.len(),
+            Work::Oltp(_) => OLTP_KINDS.len(),
+        };
+        kinds as u8 - 1
+    }
+
+    #[inline]
+    fn begin(&mut self, io: &Io, seats: &mut [Submitter], now: Nanos) {
+        let data = if matches!(io.op, Op::Read | Op::Write) {
+            let mut buf = self.pool.take(io.sectors as usize * SECTOR as usize, self.uniform);
+            if self.fills && io.op == Op::Write {
+                match &mut self.work {
+                    Work::Stream(stream) => stream.fill(io, &mut buf),
+                    Work::Oltp(instance) => instance.fill(io, &mut buf),
+                }
+            }
+            Data::One(buf)
+        } else {
+            Data::None
+        };
+        let mut bio = Bio::new(io.op, io.sector, io.sectors, data);
+        bio.flags = io.flags;
+        bio.ioprio = io.ioprio;
+        let held_up_since = match &self.work {
+            Work::Stream(stream) if self.paced => stream.held_up_since(),
+            Work::Stream(_) | Work::Oltp(_) => None,
+        };
+        let asked_at = held_up_since.unwrap_or(now);
+        let Io { sector, token, group: kind, .. } = *io;
+        bio.cookie = self.note(Begun { asked_at, accepted_at: now, sector, token, kind });
+        self.submit(self.seat + usize::from(io.context), bio, seats, now);
+    }
+
+    /// Keeps what is known of an I/O; its cookie.
+    #[inline]
+    fn note(&mut self, begun: Begun) -> u64 {
+        let Some(cookie) = self.free.pop() else {
+            self.begun.push(begun);
+            return self.begun.len() as u64 - 1;
+        };
+        self.begun[cookie as usize] = begun;
+        cookie
+    }
+
+    #[inline]
+    fn submit(&mut self, seat: usize, bio: Bio, seats: &mut [Submitter], now: Nanos) {
+        self.live += 1;
+        self.hand_in(seat, bio, seats, now);
+    }
+
+    #[inline]
+    fn hand_in(&mut self, seat: usize, bio: Bio, seats: &mut [Submitter], now: Nanos) {
+        if self.touched.last() != Some(&seat) {
+            self.touched.push(seat);
+        }
+        // One that is offered again is accepted later than it was asked for.
+        self.begun[bio.cookie as usize].accepted_at = now;
+        if let Err(refused) = seats[seat].submit(bio, now) {
+            self.held = Some((seat, refused.into_bio()));
+        }
+    }
+
+    /// Takes one that has ended; `counting`: into the figures.
+    #[inline]
+    pub(crate) fn take(
+        &mut self,
+        completion: Completion,
+        seat: usize,
+        tally: &mut Tally,
+        counting: bool,
+        now: Nanos,
+    ) {
+        let ok = completion.status.is_ok();
+        if !ok {
+            self.fail(&completion, seat, tally);
+        }
+        let Completion { cookie, op, sectors, data, wait_ns, device_ns, .. } = completion;
+        let Begun { asked_at, accepted_at, token, kind, .. } = self.begun[cookie as usize];
+        self.free.push(cookie);
+        self.live -= 1;
+        if ok && counting && !self.reading_back {
+            let wait_ns = accepted_at.since(asked_at) + wait_ns;
+            let total_ns = now.since(asked_at);
+            let took = Took { total_ns, wait_ns, device_ns, is_whole: false };
+            tally.count(kind, sectors, took);
+        }
+        if self.checks && ok && op == Op::Read {
+            self.check(token, &data, tally);
+        }
+        if let Some(buf) = data.into_spare() {
+            self.pool.put(buf, self.uniform);
+        }
+        match &mut self.work {
+            Work::Stream(stream) => stream.ended(token, ok, now),
+            Work::Oltp(instance) => instance.ended(token, ok, now),
+        }
+    }
+
+    #[cold]
+    fn check(&mut self, token: u16, data: &Data, tally: &mut Tally) {
+        let Work::Stream(stream) = &mut self.work else { return };
+        let outcome = match data {
+            Data::One(buf) => stream.check(token, buf),
+            Data::None => return,
+            Data::Zero { .. } | Data::Many(_) => {
+                let mut bytes = vec![0; data.len()];
+                data.copy_to(&mut bytes);
+                stream.check(token, &bytes)
+            }
+        };
+        if let Err(fault) = outcome {
+            tally.errors += 1;
+            let what = format!("verify of the block at byte {}: {}", fault.offset, fault.what);
+            let disk = self.disks[0];
+            self.failed.get_or_insert(Failed { what, disk });
+        }
+    }
+
+    #[cold]
+    fn fail(&mut self, completion: &Completion, seat: usize, tally: &mut Tally) {
+        let Completion { cookie, status, op, sectors, .. } = completion;
+        tally.errors += 1;
+        let disk = match &self.work {
+            Work::Stream(_) => self.disks[0],
+            Work::Oltp(instance) => {
+                self.disks[usize::from(instance.disk_of((seat - self.seat) as u16))]
+            }
+        };
+        let what = match (op, sectors) {
+            (Op::Write, 0) => format!("flush: {status}"),
+            (op, _) => {
+                let (name, at) = (
+                    format!("{op:?}").to_lowercase(),
+                    self.begun[*cookie as usize].sector * SECTOR,
+                );
+                format!("{name} of {} bytes at byte {at}: {status}", u64::from(*sectors) * SECTOR)
+            }
+        };
+        self.failed.get_or_insert(Failed { what, disk });
+    }
+
+    /// A pass is over: `count` of its I/Os have ended in it.
+    #[inline]
+    pub(crate) fn passed(&mut self, count: usize, now: Nanos) {
+        if let Some(pace) = &mut self.pace {
+            pace.ended(count, now);
+        }
+        if count > 0 && !self.reading_back {
+            self.last = now;
+        }
+    }
+
+    /// What happened above single I/Os: into the figures, and commits to `told`.
+    pub(crate) fn events(&mut self, tally: &mut Tally, counting: bool, told: &mut String) {
+        let Work::Oltp(instance) = &mut self.work else { return };
+        instance.events(&mut |event| match event {
+            Event::Execution { ns } if counting => tally.count(EXECUTION, 0, Took::whole(ns)),
+            Event::Execution { .. } => (),
+            Event::Commit { instance, id, ns } => {
+                if counting {
+                    tally.count(COMMIT, 0, Took::whole(ns));
+                }
+                use std::fmt::Write;
+                writeln!(told, "commit {instance} {id}").expect("a string takes text");
+            }
+        });
+    }
+
+    /// Begins nothing new.
+    pub(crate) fn stop(&mut self) {
+        if std::mem::replace(&mut self.stopped, true) {
+            return;
+        }
+        self.done = true;
+        self.due = None;
+        match &mut self.work {
+            Work::Stream(stream) => stream.stop(),
+            Work::Oltp(instance) => instance.stop(),
+        }
+        if let Some((_, bio)) = self.held.take() {
+            self.live -= 1;
+            let token = self.begun[bio.cookie as usize].token;
+            self.free.push(bio.cookie);
+            match &mut self.work {
+                Work::Stream(stream) => stream.ended(token, false, Nanos::ZERO),
+                Work::Oltp(instance) => instance.ended(token, false, Nanos::ZERO),
+            }
+        }
+    }
+
+    /// Turns to reading back what was written, with nothing under way; false if there is nothing
+    /// to be read back.
+    pub(crate) fn read_back(&mut self) -> bool {
+        let Work::Stream(stream) = &mut self.work else { return false };
+        if self.reading_back || self.failed.is_some() || !stream.read_back() {
+            return false;
+        }
+        (self.reading_back, self.done, self.stopped, self.until) = (true, false, false, None);
+        true
+    }
+}

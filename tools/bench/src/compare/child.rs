@@ -1,0 +1,216 @@
+//! One run: `weir bench` as a process of its own.
+//!
+//! So its memory lies elsewhere each time, as a user's would, and its CPU time is its own.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
+use weir_trace::document::BenchDocument;
+
+use super::rounds::Stop;
+
+/// How a run is started.
+#[derive(Clone, Debug)]
+pub struct Program {
+    /// The command.
+    pub path: PathBuf,
+    /// What it gets behind `bench`: the job and its flags.
+    pub job: Vec<String>,
+    /// How long to measure.
+    pub runtime: Duration,
+    /// How long to run before that.
+    pub ramp: Duration,
+    /// A folder for what it writes, of nobody else.
+    pub folder: PathBuf,
+}
+
+/// How long a run may take beyond its own times, for preparing its target and ending. The clock of
+/// a virtual machine may have stood still for a minute in between.
+const PATIENCE: Duration = Duration::from_secs(180);
+/// How long a run may take to end when it is asked to.
+const ENDING: Duration = Duration::from_secs(5);
+/// How much of what a failed run said is passed on, bytes.
+const SAID_MOST: usize = 2000;
+
+impl Program {
+    /// The arguments of one run.
+    #[must_use]
+    pub fn arguments(&self, target: &str, seed: u64) -> Vec<String> {
+        let time = |time: Duration| format!("{}us", time.as_micros());
+        let mut words = vec![String::from("bench")];
+        words.extend(self.job.iter().cloned());
+        let seed = seed.to_string();
+        let (runtime, ramp) = (time(self.runtime), time(self.ramp));
+        for (flag, value) in [
+            ("--target", target),
+            ("--runtime", &runtime),
+            ("--ramp-time", &ramp),
+            ("--randseed", &seed),
+        ] {
+            words.extend([flag, value].map(String::from));
+        }
+        words.extend(["--json", "--quiet"].map(String::from));
+        words
+    }
+
+    /// Runs it to its end, or until `stop` can be read from.
+    ///
+    /// # Errors
+    /// That it was stopped, could not be started, failed (with its own words) or did not end.
+    pub fn run(&self, target: &str, seed: u64, stop: &OwnedFd) -> Result<BenchDocument, Stop> {
+        let [output, errors, saved] =
+            ["output", "errors", "saved.json"].map(|name| self.folder.join(name));
+        // What an earlier run saved is not this one's.
+        let _ = std::fs::remove_file(&saved);
+        let failed = |why: String| Stop::Failed { why, measured: None };
+        let create = |path: &Path| {
+            File::create(path).map_err(|error| failed(format!("{}: {error}", path.display())))
+        };
+        let mut command = Command::new(&self.path);
+        command.args(self.arguments(target, seed)).arg("--save").arg(&saved);
+        command.stdin(Stdio::null()).stdout(create(&output)?).stderr(create(&errors)?);
+        // A signal from the terminal is for us; we end it in our own time.
+        command.process_group(0);
+        let mut child = command.spawn().map_err(|error| {
+            failed(format!("{} cannot be started: {error}", self.path.display()))
+        })?;
+        let ended = wait(&mut child, stop, self.runtime + self.ramp + PATIENCE);
+        let status = match ended {
+            Ok(Some(status)) => status,
+            Ok(None) => {
+                end(&mut child);
+                return Err(Stop::Interrupted);
+            }
+            Err(error) => {
+                end(&mut child);
+                return Err(failed(error.to_string()));
+            }
+        };
+        let measured = read(&saved);
+        if status.success() {
+            return measured.map_err(failed);
+        }
+        let said = std::fs::read(&errors).unwrap_or_default();
+        let said = String::from_utf8_lossy(&said);
+        let said = last_of(said.trim()).trim_start_matches("weir: ");
+        let why = if said.is_empty() { format!("it ended with {status}") } else { said.to_owned() };
+        Err(Stop::Failed { why, measured: measured.ok().map(Box::new) })
+    }
+}
+
+/// The end of what was said.
+fn last_of(said: &str) -> &str {
+    let from = said.len().saturating_sub(SAID_MOST);
+    let from = (from..said.len()).find(|at| said.is_char_boundary(*at)).unwrap_or_default();
+    &said[from..]
+}
+
+fn read(saved: &Path) -> Result<BenchDocument, String> {
+    let text = std::fs::read_to_string(saved).map_err(|e| format!("{}: {e}", saved.display()))?;
+    serde_json::from_str(&text).map_err(|e| format!("{}: {e}", saved.display()))
+}
+
+/// Waits for the child's end; `None` if somebody asked for ours.
+fn wait(
+    child: &mut Child,
+    stop: &OwnedFd,
+    most: Duration,
+) -> io::Result<Option<std::process::ExitStatus>> {
+    let process = pidfd_open(Pid::from_child(child), PidfdFlags::empty())?;
+    let began = Instant::now();
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(Some(status));
+        }
+        let left = most.saturating_sub(began.elapsed());
+        if left.is_zero() {
+            return Err(io::Error::other(format!("did not end within {most:?}")));
+        }
+        let timeout =
+            Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
+        let mut fds = [PollFd::new(&process, PollFlags::IN), PollFd::new(stop, PollFlags::IN)];
+        match poll(&mut fds, Some(&timeout)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        if fds[1].revents().contains(PollFlags::IN) {
+            return Ok(None);
+        }
+    }
+}
+
+/// Ends a child: asked first, then not.
+fn end(child: &mut Child) {
+    let pid = Pid::from_child(child);
+    // It may have ended by itself; either way it is waited for.
+    let _ = kill_process(pid, Signal::TERM);
+    if let Ok(process) = pidfd_open(pid, PidfdFlags::empty()) {
+        let timeout = Timespec { tv_sec: ENDING.as_secs() as i64, tv_nsec: 0 };
+        let _ = poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&timeout));
+    }
+    let _ = child.kill();
+    let _ = child.wait();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixStream;
+
+    /// A shell script in place of the command.
+    fn script(name: &str, text: &str) -> Program {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = std::env::temp_dir().join(format!("weir-child-{}-{name}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("a folder");
+        let path = folder.join("program");
+        std::fs::write(&path, format!("#!/bin/sh\n{text}\n")).expect("a script");
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o700)).expect("a mode");
+        let (runtime, ramp) = (Duration::from_millis(1500), Duration::from_millis(250));
+        Program { path, job: vec![String::from("oltp")], runtime, ramp, folder }
+    }
+
+    fn run(program: &Program, stop: UnixStream) -> Result<BenchDocument, Stop> {
+        let outcome = program.run("ram:1M", 7, &stop.into());
+        std::fs::remove_dir_all(&program.folder).expect("the folder goes");
+        outcome
+    }
+
+    #[test]
+    fn a_run_is_told_its_job_its_target_its_window_and_its_seed() {
+        let words = script("told", "").arguments("ram:1M", 7).join(" ");
+        let expected = "bench oltp --target ram:1M --runtime 1500000us --ramp-time 250000us \
+                        --randseed 7 --json --quiet";
+        assert_eq!(words, expected);
+    }
+
+    #[test]
+    fn what_a_run_saved_is_read_and_what_a_failed_one_said_is_passed_on() {
+        let (_held, stop) = UnixStream::pair().expect("sockets");
+        let save = r#"while [ "$1" != --save ]; do shift; done
+            echo '{"kind":"bench","bench":{"ios":5}}' > "$2""#;
+        let document = run(&script("saved", save), stop.try_clone().expect("a socket"));
+        assert_eq!(document.expect("a document").bench.figures.ios, 5);
+        let fails = format!("{save}\necho 'weir: size=9 is beyond the target' >&2; exit 2");
+        let failed = run(&script("failed", &fails), stop.try_clone().expect("a socket"));
+        let Err(Stop::Failed { why, measured }) = failed else { panic!("it failed") };
+        assert_eq!(why, "size=9 is beyond the target");
+        assert_eq!(measured.expect("what it saved").bench.figures.ios, 5);
+        let silent = run(&script("silent", "exit 3"), stop);
+        let Err(Stop::Failed { why, measured: None }) = silent else { panic!("it failed") };
+        assert!(why.contains('3'), "{why}");
+    }
+
+    #[test]
+    fn a_run_is_ended_when_somebody_asks_for_it() {
+        let (mut asking, stop) = UnixStream::pair().expect("sockets");
+        io::Write::write_all(&mut asking, b"x").expect("a byte");
+        assert_eq!(run(&script("ended", "exec sleep 1000"), stop).err(), Some(Stop::Interrupted));
+    }
+}

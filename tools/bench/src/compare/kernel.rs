@@ -1,0 +1,476 @@
+//! The kernel's own scheduler of a block device: switched for each run, and put back.
+//!
+//! What the queue's files said is written to a file before the first switch. It is put back when
+//! the value goes, also when the program is told to end or panics; and where the program is killed,
+//! by whoever takes that file next: the next comparison on the device, or `--put-back`.
+//!
+//! A switch gives `nr_requests`, `iosched/*` and `wbt_lat_usec` their defaults (Linux,
+//! Documentation/ABI/stable/sysfs-block). So every file of the queue that can be written is kept,
+//! and whichever reads differently afterwards is written.
+
+use std::collections::BTreeMap;
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{ErrorKind, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::fs::{Access, FlockOperation, access, flock};
+use serde::{Deserialize, Serialize};
+
+/// What a queue was like.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+struct Before {
+    /// The device, as it was named.
+    device: String,
+    /// Its queue's folder.
+    queue: PathBuf,
+    /// Which start of the machine this was true of; device numbers change with the next.
+    boot_id: String,
+    /// Its scheduler.
+    scheduler: String,
+    /// The files of the queue and of its scheduler that can be written, by path below the queue.
+    files: BTreeMap<String, String>,
+}
+
+/// A device whose scheduler may be switched, as long as this value lives.
+#[derive(Debug)]
+pub struct Switch {
+    kept: Arc<Kept>,
+    /// What is left over from a comparison that was killed was put back first.
+    pub recovered: bool,
+}
+
+/// What is to be put back, once.
+#[derive(Debug)]
+pub struct Kept {
+    before: Before,
+    state: PathBuf,
+    /// Holds the lock on the state file: nobody else switches this device meanwhile.
+    _lock: File,
+    done: AtomicBool,
+}
+
+impl Switch {
+    /// Takes a block device, writes what its queue is like to a file that is the same one for
+    /// everybody on this machine, and sees that it takes each of `schedulers`.
+    ///
+    /// # Errors
+    /// What is no block device, has no scheduler to choose, needs other rights, is switched by
+    /// somebody else, or does not take a scheduler; it is as it was then.
+    pub fn take(device: &Path, schedulers: &[String]) -> Result<Switch, String> {
+        let disk = disk_of(device)?;
+        Switch::of_disk(device, &disk, schedulers, &FOLDERS.map(Path::new))
+    }
+
+    fn of_disk(
+        device: &Path,
+        disk: &Path,
+        schedulers: &[String],
+        folders: &[&Path],
+    ) -> Result<Switch, String> {
+        let queue = disk.join("queue");
+        // Before the rights are asked for: what has no queue needs none.
+        let text = fs::read_to_string(queue.join(SCHEDULER));
+        text.map_err(|e| format!("{}: {e}", queue.join(SCHEDULER).display()))?;
+        let state = folder(folders)?.join(state_name(disk)?);
+        let (lock, left) = open_state(&state)?;
+        let recovered = match left {
+            Some(before) if before.boot_id == boot_id() && before.queue == queue => {
+                put_back(&before)?;
+                true
+            }
+            _ => false,
+        };
+        let before = Before::of(device, &queue)?;
+        before.save(&lock, &state)?;
+        let kept = Kept { before, state, _lock: lock, done: AtomicBool::new(false) };
+        let switch = Switch { kept: Arc::new(kept), recovered };
+        // Found out now rather than in the middle; the value puts back what was done. The list is
+        // not asked: one that is a module is in it from when its name is first written.
+        for name in schedulers {
+            switch.to(name).map_err(|why| {
+                let listed = fs::read_to_string(queue.join(SCHEDULER)).unwrap_or_default();
+                let listed = listed.trim().replace(['[', ']'], "");
+                format!("kernel scheduler {name:?}: {} has {listed}: {why}", device.display())
+            })?;
+        }
+        Ok(switch)
+    }
+
+    /// Switches.
+    ///
+    /// # Errors
+    /// What the kernel answers.
+    pub fn to(&self, scheduler: &str) -> Result<(), String> {
+        let path = self.kept.before.queue.join(SCHEDULER);
+        write(&path, scheduler)?;
+        let now = active(&fs::read_to_string(&path).unwrap_or_default());
+        if now == scheduler {
+            return Ok(());
+        }
+        Err(format!("{}: {now} after {scheduler} was written", path.display()))
+    }
+
+    /// What is to be put back, for those who must do it when this value cannot.
+    #[must_use]
+    pub fn kept(&self) -> Arc<Kept> {
+        Arc::clone(&self.kept)
+    }
+
+    /// Puts everything back.
+    ///
+    /// # Errors
+    /// What could not be; the file that says how it was is still there then, and named.
+    pub fn put_back(self) -> Result<(), String> {
+        self.kept.put_back()
+    }
+}
+
+impl Drop for Switch {
+    fn drop(&mut self) {
+        if let Err(error) = self.kept.put_back() {
+            eprintln!("weir: {error}");
+        }
+    }
+}
+
+impl Kept {
+    /// Puts everything back, unless that was done.
+    ///
+    /// # Errors
+    /// What could not be; the file that says how it was is still there then, and named.
+    pub fn put_back(&self) -> Result<(), String> {
+        if self.done.swap(true, Ordering::AcqRel) {
+            return Ok(());
+        }
+        let done = put_back(&self.before);
+        let state = self.state.display();
+        done.map_err(|error| format!("{error}; {state} says how it was: --put-back {state}"))?;
+        fs::remove_file(&self.state).map_err(|error| format!("{state}: {error}"))
+    }
+}
+
+/// Puts back what a comparison that was killed left behind, from the file it wrote; the device.
+///
+/// # Errors
+/// A file that is none, of another start of the machine, or still in use; what could not be put
+/// back.
+pub fn put_back_from(state: &Path) -> Result<String, String> {
+    if !state.exists() {
+        return Err(format!("{}: No such file: nothing is to be put back", state.display()));
+    }
+    let (_lock, left) = open_state(state)?;
+    let shown = state.display();
+    let before = left.ok_or_else(|| format!("{shown} does not say how a device was"))?;
+    if before.boot_id != boot_id() {
+        let device = before.device;
+        return Err(format!("{shown}: {device} was so before the machine was last started"));
+    }
+    put_back(&before)?;
+    fs::remove_file(state).map_err(|error| format!("{shown}: {error}"))?;
+    Ok(before.device)
+}
+
+const SCHEDULER: &str = "scheduler";
+
+impl Before {
+    fn of(device: &Path, queue: &Path) -> Result<Before, String> {
+        let text = fs::read_to_string(queue.join(SCHEDULER));
+        let text = text.map_err(|e| format!("{}: {e}", queue.join(SCHEDULER).display()))?;
+        let mut files = BTreeMap::new();
+        for folder in ["", "iosched"] {
+            let listed = fs::read_dir(queue.join(folder)).into_iter().flatten().flatten();
+            for entry in listed {
+                let name = Path::new(folder).join(entry.file_name());
+                let can_be_written = entry
+                    .metadata()
+                    .is_ok_and(|data| data.is_file() && data.permissions().mode() & 0o200 != 0);
+                // What cannot be read could not be compared.
+                if let Ok(text) = fs::read_to_string(entry.path())
+                    && can_be_written
+                    && name != Path::new(SCHEDULER)
+                {
+                    files.insert(name.display().to_string(), text);
+                }
+            }
+        }
+        let device = device.display().to_string();
+        let (queue, scheduler) = (queue.to_owned(), active(&text));
+        Ok(Before { device, queue, boot_id: boot_id(), scheduler, files })
+    }
+
+    fn save(&self, mut file: &File, path: &Path) -> Result<(), String> {
+        let text = serde_json::to_string_pretty(self).expect("strings are JSON");
+        let written = file.set_len(0).and_then(|()| file.write_all(text.as_bytes()));
+        let written = written.and_then(|()| file.sync_all());
+        written.map_err(|error| format!("{}: {error}", path.display()))
+    }
+}
+
+fn put_back(before: &Before) -> Result<(), String> {
+    let mut errors = Vec::new();
+    errors.extend(write(&before.queue.join(SCHEDULER), &before.scheduler).err());
+    for (name, text) in &before.files {
+        let path = before.queue.join(name);
+        if fs::read_to_string(&path).is_ok_and(|now| now == *text) {
+            continue;
+        }
+        errors.extend(write(&path, text.trim()).err());
+    }
+    if errors.is_empty() {
+        return Ok(());
+    }
+    Err(format!("{} is not as it was: {}", before.device, errors.join("; ")))
+}
+
+/// The scheduler in use: the one in brackets, or the only one.
+fn active(text: &str) -> String {
+    let inside = text.split_once('[').and_then(|(_, rest)| rest.split_once(']'));
+    String::from(inside.map_or(text, |(name, _)| name).trim())
+}
+
+/// In one call, as a shell's echo makes.
+fn write(path: &Path, text: &str) -> Result<(), String> {
+    let opened = OpenOptions::new().write(true).truncate(true).open(path);
+    let written = opened.and_then(|mut file| file.write_all(text.as_bytes()));
+    written.map_err(|error| match error.kind() {
+        ErrorKind::PermissionDenied => {
+            format!("{}: {error}; only root may switch schedulers", path.display())
+        }
+        _ => format!("{}: {text:?}: {error}", path.display()),
+    })
+}
+
+/// Where state files are: the first of these that can be written. It must not depend on who
+/// compares or from where, or two comparisons of one device would not know of each other; and
+/// nobody but root may put files there.
+const FOLDERS: [&str; 2] = ["/run/weir", "/var/lib/weir"];
+
+/// The first folder that is there, or can be made, and in which files can be.
+fn folder<'a>(folders: &[&'a Path]) -> Result<&'a Path, String> {
+    let mut errors = Vec::new();
+    for folder in folders {
+        let made = DirBuilder::new().recursive(true).mode(0o755).create(folder);
+        let writable = made.and_then(|()| Ok(access(*folder, Access::WRITE_OK | Access::EXEC_OK)?));
+        match writable {
+            Ok(()) => return Ok(folder),
+            Err(error) => errors.push(format!("{}: {error}", folder.display())),
+        }
+    }
+    Err(format!("{}; only root may switch schedulers", errors.join("; ")))
+}
+
+/// The name of a disk's state file: by its number, for it has many names.
+fn state_name(disk: &Path) -> Result<String, String> {
+    let path = disk.join("dev");
+    let number = fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
+    Ok(format!("kernel-scheduler-{}.json", number.trim()))
+}
+
+/// The state file, locked, and what a comparison that was killed left in it.
+fn open_state(path: &Path) -> Result<(File, Option<Before>), String> {
+    let failed = |error: std::io::Error| format!("{}: {error}", path.display());
+    let in_use =
+        || format!("{}: another comparison switches this device's scheduler", path.display());
+    let mut how = OpenOptions::new();
+    let mut file = how.read(true).append(true).create(true).open(path).map_err(failed)?;
+    flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|_| in_use())?;
+    // Whoever held it may have removed the file meanwhile; that lock would keep nobody out.
+    let held = file.metadata().map_err(failed)?.ino();
+    if fs::metadata(path).map_err(failed)?.ino() != held {
+        return Err(in_use());
+    }
+    let mut text = String::new();
+    file.read_to_string(&mut text).map_err(failed)?;
+    Ok((file, serde_json::from_str(&text).ok()))
+}
+
+/// The folder of a device's disk, which has the queue; a partition has that of its disk.
+fn disk_of(device: &Path) -> Result<PathBuf, String> {
+    let shown = device.display();
+    let data = fs::metadata(device).map_err(|error| format!("{shown}: {error}"))?;
+    if !data.file_type().is_block_device() {
+        return Err(format!("{shown} is no block device: the kernel has no scheduler for it"));
+    }
+    let (major, minor) = (rustix::fs::major(data.rdev()), rustix::fs::minor(data.rdev()));
+    let path = PathBuf::from(format!("/sys/dev/block/{major}:{minor}"));
+    let path = fs::canonicalize(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+    let disk = if path.join("partition").exists() { path.parent() } else { Some(path.as_path()) };
+    Ok(disk.unwrap_or(&path).to_owned())
+}
+
+fn boot_id() -> String {
+    let text = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    String::from(text.trim())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A folder that looks like a device's queue; a file takes whatever is written.
+    struct Paper(PathBuf);
+
+    impl Paper {
+        fn new(name: &str) -> Paper {
+            let folder = std::env::temp_dir().join(format!("weir-{}-{name}", std::process::id()));
+            fs::create_dir_all(folder.join("queue/iosched")).expect("a folder");
+            fs::write(folder.join("dev"), "259:3\n").expect("a file");
+            let paper = Paper(folder);
+            for (file, text) in [
+                (SCHEDULER, "mq-deadline"),
+                ("nr_requests", "256\n"),
+                ("iosched/fifo_batch", "7\n"),
+            ] {
+                fs::write(paper.queue().join(file), text).expect("a file");
+            }
+            paper
+        }
+
+        fn queue(&self) -> PathBuf {
+            self.0.join("queue")
+        }
+
+        fn take(&self) -> Switch {
+            let state = self.0.join("state.json");
+            let (lock, _) = open_state(&state).expect("nobody else has it");
+            let before = Before::of(Path::new("/dev/paper"), &self.queue()).expect("it is there");
+            before.save(&lock, &state).expect("it is written");
+            let kept = Kept { before, state, _lock: lock, done: AtomicBool::new(false) };
+            Switch { kept: Arc::new(kept), recovered: false }
+        }
+
+        /// As a switch does: the tunables are others, and of other values.
+        fn switch(&self, switch: &Switch) {
+            switch.to("bfq").expect("a file takes anything");
+            fs::write(self.queue().join("nr_requests"), "64\n").expect("a file");
+            fs::write(self.queue().join("iosched/fifo_batch"), "16\n").expect("a file");
+        }
+
+        fn text(&self, file: &str) -> String {
+            fs::read_to_string(self.queue().join(file)).expect("a file").trim().to_owned()
+        }
+
+        fn assert_as_before(&self) {
+            let files = [SCHEDULER, "nr_requests", "iosched/fifo_batch"];
+            assert_eq!(files.map(|file| self.text(file)), ["mq-deadline", "256", "7"]);
+            assert!(!self.0.join("state.json").exists());
+        }
+    }
+
+    impl Drop for Paper {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn the_scheduler_and_what_a_switch_resets_are_put_back_when_asked_and_when_dropped() {
+        let paper = Paper::new("asked");
+        let switch = paper.take();
+        paper.switch(&switch);
+        assert_eq!(paper.text(SCHEDULER), "bfq");
+        switch.put_back().expect("all can be written");
+        paper.assert_as_before();
+        let switch = paper.take();
+        paper.switch(&switch);
+        let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(move || {
+            let _switch = switch;
+            panic!("in the middle");
+        }));
+        assert!(panicked.is_err());
+        paper.assert_as_before();
+    }
+
+    #[test]
+    fn what_a_killed_comparison_left_is_put_back_from_its_file() {
+        let paper = Paper::new("killed");
+        let switch = paper.take();
+        paper.switch(&switch);
+        let state = paper.0.join("state.json");
+        let held = put_back_from(&state).expect_err("it is in use");
+        assert!(held.contains("another comparison"), "{held}");
+        // As if it had been killed: the lock goes with the process, and nothing is put back.
+        switch.kept.done.store(true, Ordering::Release);
+        drop(switch);
+        assert_eq!(put_back_from(&state), Ok(String::from("/dev/paper")));
+        paper.assert_as_before();
+        let nothing = put_back_from(&state).expect_err("nothing is left");
+        assert!(nothing.contains("nothing is to be put back"), "{nothing}");
+    }
+
+    #[test]
+    fn one_disk_has_one_state_file_whatever_it_is_called_and_its_holder_keeps_others_out() {
+        let paper = Paper::new("named");
+        let take = |device: &str| {
+            let none = paper.0.join("plain/folder");
+            fs::write(paper.0.join("plain"), "").expect("a file");
+            let folders = [none.as_path(), &paper.0.join("run")];
+            let names = [String::from("mq-deadline")];
+            Switch::of_disk(Path::new(device), &paper.0, &names, &folders)
+        };
+        let first = take("/dev/paper").expect("nobody has it");
+        let state = paper.0.join("run/kernel-scheduler-259:3.json");
+        assert!(state.exists(), "in the first folder that takes it");
+        let second = take("/dev/disk/by-id/paper").expect_err("it is in use");
+        assert!(second.contains("another comparison"), "{second}");
+        paper.switch(&first);
+        // As if it had been killed.
+        first.kept.done.store(true, Ordering::Release);
+        drop(first);
+        let next = take("/dev/paper1").expect("nobody has it");
+        assert!(next.recovered);
+        assert_eq!(next.kept.before.scheduler, "mq-deadline");
+        next.put_back().expect("all can be written");
+        paper.assert_as_before();
+        assert!(!state.exists());
+    }
+
+    #[test]
+    fn a_scheduler_that_is_not_listed_is_tried_and_one_that_is_not_taken_is_named() {
+        let paper = Paper::new("tried");
+        let take = |name: &str| {
+            let device = Path::new("/dev/paper");
+            Switch::of_disk(device, &paper.0, &[String::from(name)], &[&paper.0])
+        };
+        // As a module that the write loads.
+        let switch = take("kyber").expect("it is tried");
+        assert_eq!(paper.text(SCHEDULER), "kyber");
+        switch.put_back().expect("all can be written");
+        paper.assert_as_before();
+        // What is read back is another, as if it had not been taken.
+        let why = take("a [b]").map(drop).expect_err("it is not taken");
+        assert!(why.starts_with("kernel scheduler \"a [b]\": /dev/paper has "), "{why}");
+        paper.assert_as_before();
+        assert!(!paper.0.join("kernel-scheduler-259:3.json").exists());
+    }
+
+    #[test]
+    fn without_a_folder_for_the_state_nothing_is_switched() {
+        let paper = Paper::new("nowhere");
+        fs::write(paper.0.join("plain"), "").expect("a file");
+        let folders = [paper.0.join("plain/a"), paper.0.join("plain/b")];
+        let why = folder(&folders.each_ref().map(|path| path.as_path())).expect_err("no folder");
+        assert!(why.contains("plain/a") && why.contains("plain/b"), "{why}");
+        assert!(why.ends_with("only root may switch schedulers"), "{why}");
+    }
+
+    #[test]
+    fn what_cannot_be_switched_is_refused_by_name() {
+        let take = |device: &str, names: &[&str]| {
+            let names: Vec<String> = names.iter().copied().map(String::from).collect();
+            Switch::take(Path::new(device), &names).map(drop)
+        };
+        let null = take("/dev/null", &["none"]).expect_err("a character device");
+        assert_eq!(null, "/dev/null is no block device: the kernel has no scheduler for it");
+        assert!(take("/dev/nothing-here", &[]).is_err_and(|e| e.starts_with("/dev/nothing-here:")));
+    }
+
+    #[test]
+    fn the_active_scheduler_is_the_one_in_brackets() {
+        assert_eq!(active("none [mq-deadline] kyber\n"), "mq-deadline");
+        assert_eq!(active("none\n"), "none");
+    }
+}

@@ -1,0 +1,444 @@
+//! Rounds in turn: each has one run of every variant, in an order drawn anew.
+//!
+//! A run that does not count is made again within its round, so that what is compared stays close
+//! in time. Where rounds run and what the host does meanwhile is behind [`Stage`].
+
+use std::collections::VecDeque;
+
+use weir_bio::Prng;
+use weir_trace::document::{BenchDocument, Control, Run};
+use weir_trace::window::ends_by_itself;
+
+use super::judge::{Around, COLD_MOST, cold, disturbed, moving, usual};
+use super::summary::counts;
+
+/// How many rounds, of how many variants, in what order.
+#[derive(Clone, Debug)]
+pub struct Order {
+    /// Names of the variants.
+    pub variants: Vec<String>,
+    /// Rounds that are to count.
+    pub rounds: u32,
+    /// Runs that may be made again, altogether.
+    pub reruns: u32,
+    /// What the order and the runs' seeds are drawn from.
+    pub seed: u64,
+    /// How long each run measures, seconds.
+    pub window_s: f64,
+}
+
+impl Order {
+    /// In what order the variants of a round run.
+    #[must_use]
+    pub fn of_round(&self, round: u32) -> Vec<usize> {
+        let mut prng = Prng::new(self.seed_of_round(round));
+        let mut order: Vec<usize> = (0..self.variants.len()).collect();
+        for last in (1..order.len()).rev() {
+            order.swap(last, prng.below(last as u64 + 1) as usize);
+        }
+        order
+    }
+
+    /// The seed of a round's I/O: the same for all variants, another for each round.
+    #[must_use]
+    pub fn seed_of_round(&self, round: u32) -> u64 {
+        Prng::new(self.seed.wrapping_add(u64::from(round))).next()
+    }
+}
+
+/// What the control saw at one moment.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Reading {
+    /// How long work of a fixed size took, nanoseconds.
+    pub control_ns: f64,
+    /// CPU time that the hypervisor kept for others since the machine started, ticks.
+    pub stolen: u64,
+    /// All CPU time since then, idle too, ticks.
+    pub all: u64,
+}
+
+impl Reading {
+    /// What the hypervisor kept since `earlier`, per cent.
+    #[must_use]
+    pub fn steal_pct_since(&self, earlier: &Reading) -> f64 {
+        let all = self.all.saturating_sub(earlier.all);
+        let stolen = self.stolen.saturating_sub(earlier.stolen);
+        if all == 0 { 0.0 } else { stolen as f64 * 100.0 / all as f64 }
+    }
+}
+
+/// How often a variant is run in one round at most: a bad minute is not to use up all that may be
+/// made again.
+const ATTEMPTS: usize = 3;
+
+/// Why no more rounds are run.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Stop {
+    /// Somebody asked for it.
+    Interrupted,
+    /// A run failed.
+    Failed {
+        /// What and how, in the words of who knew.
+        why: String,
+        /// What it had measured, if anything.
+        measured: Option<Box<BenchDocument>>,
+    },
+}
+
+/// Where runs are made.
+pub trait Stage {
+    /// How the host does now. `usual_ns` is what the control usually takes, for an
+    /// implementation that waits a little for that.
+    fn control(&mut self, usual_ns: Option<f64>) -> Reading;
+
+    /// One run of a variant, with this seed.
+    ///
+    /// # Errors
+    /// Why there is nothing that counts.
+    fn run(&mut self, variant: usize, round: u32, seed: u64) -> Result<BenchDocument, Stop>;
+}
+
+/// What came out.
+#[derive(Clone, Debug, Default)]
+pub struct Taken {
+    /// Every run, in the order in which they were made.
+    pub runs: Vec<Run>,
+    /// What the control saw around each.
+    pub control: Vec<Control>,
+    /// What the hypervisor kept for others from beginning to end, per cent.
+    pub steal_pct: f64,
+    /// Why it ended early, in words; none if it did not.
+    pub stopped: Option<String>,
+}
+
+/// Runs all rounds.
+pub fn run(order: &Order, stage: &mut impl Stage) -> Taken {
+    let began = stage.control(None);
+    let mut session = Session {
+        order,
+        stage,
+        taken: Taken::default(),
+        reruns: order.reruns,
+        readings: vec![began.control_ns],
+        moves_by_nature: false,
+        last: began,
+    };
+    let stopped = session.rounds().err();
+    let Session { mut taken, last, .. } = session;
+    taken.steal_pct = last.steal_pct_since(&began);
+    taken.stopped = stopped;
+    taken
+}
+
+struct Session<'a, S> {
+    order: &'a Order,
+    stage: &'a mut S,
+    taken: Taken,
+    /// Runs that may still be made again.
+    reruns: u32,
+    /// What the control took each time, nanoseconds.
+    readings: Vec<f64>,
+    /// A run that was made again for that was still moving too: it is what the workload does, and
+    /// no longer ramp would help.
+    moves_by_nature: bool,
+    last: Reading,
+}
+
+/// One run of a round, and what was seen around it.
+struct Attempt {
+    variant: usize,
+    /// Where it stands among all runs.
+    position: usize,
+    around: Around,
+    moving: Option<String>,
+}
+
+impl<S: Stage> Session<'_, S> {
+    fn rounds(&mut self) -> Result<(), String> {
+        for round in 1..=self.order.rounds {
+            self.round(round)?;
+        }
+        let levels = self.levels();
+        let cold = cold(&levels.iter().map(|(_, level)| *level).collect::<Vec<_>>());
+        for run in &mut self.taken.runs {
+            if levels[..cold].iter().any(|(round, _)| *round == run.round) && counts(run) {
+                let why = "warming up: the first rounds were far from those that followed";
+                run.voided = Some(String::from(why));
+            }
+        }
+        debug_assert!(cold <= COLD_MOST);
+        for more in 1..=cold as u32 {
+            self.round(self.order.rounds + more)?;
+        }
+        Ok(())
+    }
+
+    /// Each round in which all variants count, in order, and how fast it was altogether.
+    fn levels(&self) -> Vec<(u32, f64)> {
+        let level = |round| {
+            let own = self.taken.runs.iter().filter(|run| run.round == round && counts(run));
+            let logs: Vec<f64> = own.map(|run| run.document.bench.figures.iops.ln()).collect();
+            let whole = logs.len() == self.order.variants.len();
+            let level = whole.then(|| logs.iter().sum::<f64>() / logs.len() as f64)?;
+            level.is_finite().then_some((round, level))
+        };
+        // A first round that is not whole is left out of every comparison anyway.
+        (1..=self.order.rounds).filter_map(level).collect()
+    }
+
+    fn round(&mut self, round: u32) -> Result<(), String> {
+        let mut waiting: VecDeque<usize> = self.order.of_round(round).into();
+        let mut attempts: Vec<Attempt> = Vec::new();
+        loop {
+            while let Some(variant) = waiting.pop_front() {
+                let mut attempt = self.attempt(variant, round)?;
+                let mut earlier = attempts.iter().filter(|earlier| earlier.variant == variant);
+                let moved = earlier.any(|earlier| earlier.moving.is_some());
+                self.moves_by_nature |= moved && attempt.moving.is_some();
+                attempt.moving.take_if(|_| self.moves_by_nature);
+                attempts.push(attempt);
+            }
+            self.judge(&attempts);
+            let missing = self.order.of_round(round).into_iter().filter(|variant| {
+                let own = || attempts.iter().filter(|attempt| attempt.variant == *variant);
+                let counted = own().any(|attempt| counts(&self.taken.runs[attempt.position]));
+                !counted && own().count() < ATTEMPTS
+            });
+            waiting = missing.take(self.reruns as usize).collect();
+            self.reruns -= waiting.len() as u32;
+            if waiting.is_empty() {
+                return Ok(());
+            }
+        }
+    }
+
+    fn attempt(&mut self, variant: usize, round: u32) -> Result<Attempt, String> {
+        let before = self.stage.control(Some(usual(&self.readings).ns));
+        let name = &self.order.variants[variant];
+        let outcome = self.stage.run(variant, round, self.order.seed_of_round(round));
+        let document = match outcome {
+            Ok(document) => document,
+            Err(stop) => return Err(self.stopped(name, round, stop)),
+        };
+        let after = self.stage.control(None);
+        self.last = after;
+        self.readings.extend([before.control_ns, after.control_ns]);
+        let control_ns = before.control_ns.max(after.control_ns);
+        let steal_pct = after.steal_pct_since(&before);
+        self.taken.control.push(Control { round, ns: control_ns, steal_pct });
+        let bench = &document.bench;
+        let window_s = (!ends_by_itself(&bench.job)).then_some(bench.duration_s);
+        let moving = moving(&document.series);
+        let position = self.taken.runs.len();
+        self.taken.runs.push(Run { variant: name.clone(), round, voided: None, document });
+        let around = Around { control_ns, steal_pct, window_s };
+        Ok(Attempt { variant, position, around, moving })
+    }
+
+    /// Says of each run of a round whether it counts.
+    fn judge(&mut self, attempts: &[Attempt]) {
+        let usual = usual(&self.readings);
+        for Attempt { position, around, moving, .. } in attempts {
+            let why = disturbed(around, &usual, self.order.window_s).or_else(|| moving.clone());
+            self.taken.runs[*position].voided = why;
+        }
+    }
+
+    fn stopped(&mut self, name: &str, round: u32, stop: Stop) -> String {
+        match stop {
+            Stop::Interrupted => format!("interrupted in round {round}"),
+            Stop::Failed { why, measured } => {
+                let why = format!("variant {name}, round {round}: {why}");
+                if let Some(document) = measured {
+                    let voided = Some(format!("failed: {why}"));
+                    let failure = document.failure.clone().or_else(|| Some(why.clone()));
+                    let document = BenchDocument { partial: true, failure, ..*document };
+                    let variant = String::from(name);
+                    self.taken.runs.push(Run { variant, round, voided, document });
+                }
+                why
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::summary::tests::run as run_of;
+    use super::*;
+
+    /// A host whose control and runs do as the test says; times stand for themselves.
+    #[derive(Default)]
+    struct Paper {
+        /// What was run: variant and round.
+        ran: Vec<(usize, u32)>,
+        readings: u32,
+        after_a_run: bool,
+        /// Runs, counted from 0, during which the host is busy.
+        busy: Vec<usize>,
+        /// Runs during which it steals.
+        stolen: Vec<usize>,
+        /// Runs that are still moving at their start.
+        moves: Vec<usize>,
+        /// Rounds that are slow.
+        cold: u32,
+        stop: Option<(usize, Stop)>,
+        steal: u64,
+        /// How long runs take, seconds, where not as asked, and whether their job ends by itself.
+        length: Option<(f64, bool)>,
+    }
+
+    impl Stage for Paper {
+        fn control(&mut self, _: Option<f64>) -> Reading {
+            self.readings += 1;
+            let after = std::mem::take(&mut self.after_a_run);
+            let busy = after && self.busy.contains(&(self.ran.len() - 1));
+            let control_ns = if busy { 2000.0 } else { 1000.0 };
+            Reading { control_ns, stolen: self.steal, all: 200 * u64::from(self.readings) }
+        }
+
+        fn run(&mut self, variant: usize, round: u32, _: u64) -> Result<BenchDocument, Stop> {
+            let number = self.ran.len();
+            if let Some((at, stop)) = &self.stop
+                && *at == number
+            {
+                return Err(stop.clone());
+            }
+            self.ran.push((variant, round));
+            self.after_a_run = true;
+            if self.stolen.contains(&number) {
+                self.steal += 60;
+            }
+            let slow = if round <= self.cold { 0.5 } else { 1.0 };
+            let mut run = run_of("", round, 1000.0 * slow);
+            let (length, finite) = self.length.unwrap_or((2.0, false));
+            run.document.bench.duration_s = length;
+            run.document.bench.job = serde_json::json!({"time_based": !finite});
+            run.document.series = vec![weir_trace::document::Sample::default(); 20];
+            let moves = self.moves.contains(&number);
+            for (n, sample) in run.document.series.iter_mut().enumerate() {
+                sample.ios = if moves && n < 3 { 10 } else { 100 };
+            }
+            Ok(run.document)
+        }
+    }
+
+    fn order(rounds: u32) -> Order {
+        let variants = ["a", "b"].map(String::from).to_vec();
+        Order { variants, rounds, reruns: 4, seed: 1, window_s: 2.0 }
+    }
+
+    fn counted(taken: &Taken) -> Vec<(String, u32)> {
+        let mut counted: Vec<_> = taken
+            .runs
+            .iter()
+            .filter(|run| counts(run))
+            .map(|r| (r.variant.clone(), r.round))
+            .collect();
+        counted.sort_by_key(|(variant, round)| (*round, variant.clone()));
+        counted
+    }
+
+    fn all(rounds: impl Iterator<Item = u32>) -> Vec<(String, u32)> {
+        rounds.flat_map(|n| [(String::from("a"), n), (String::from("b"), n)]).collect()
+    }
+
+    fn reasons(taken: &Taken) -> Vec<&str> {
+        taken.runs.iter().filter_map(|run| run.voided.as_deref()).collect()
+    }
+
+    #[test]
+    fn the_same_seed_gives_the_same_order_and_each_round_one_of_its_own() {
+        let order = order(40);
+        let orders = |order: &Order| (1..=40).map(|n| order.of_round(n)).collect::<Vec<_>>();
+        assert_eq!(orders(&order), orders(&order));
+        let a_first = orders(&order).iter().filter(|round| round[0] == 0).count();
+        assert!((10..=30).contains(&a_first), "{a_first}");
+        assert_ne!(orders(&order), orders(&Order { seed: 2, ..order.clone() }));
+        assert_ne!(order.seed_of_round(1), order.seed_of_round(2));
+        let mut paper = Paper::default();
+        let taken = run(&order, &mut paper);
+        let ran: Vec<usize> = paper.ran.iter().map(|(variant, _)| *variant).collect();
+        assert_eq!(ran, orders(&order).concat());
+        assert_eq!(counted(&taken), all(1..=40));
+        assert_eq!(taken.control.len(), 80);
+    }
+
+    #[test]
+    fn a_disturbed_run_is_voided_said_so_and_made_again_in_its_round() {
+        for (paper, word) in [
+            (
+                Paper { busy: vec![3], ..Paper::default() },
+                "control took 100 % longer beside it than usual",
+            ),
+            (Paper { stolen: vec![3], ..Paper::default() }, "kept 30 % of the CPUs"),
+            (Paper { moves: vec![3], ..Paper::default() }, "still moving after the ramp"),
+        ] {
+            let mut paper = paper;
+            let taken = run(&order(5), &mut paper);
+            assert_eq!(reasons(&taken).len(), 1, "{word}: {:?}", reasons(&taken));
+            assert!(reasons(&taken)[0].contains(word), "{:?}", reasons(&taken));
+            assert_eq!(counted(&taken), all(1..=5), "{word}");
+            assert_eq!(paper.ran[3], paper.ran[4], "{word}: at once, before the next round");
+            assert_eq!(taken.runs[3].voided.as_deref(), Some(reasons(&taken)[0]));
+        }
+    }
+
+    #[test]
+    fn a_job_that_ends_by_itself_counts_however_long_it_took() {
+        let took = |finite: bool| {
+            let mut paper = Paper { length: Some((3.7, finite)), ..Paper::default() };
+            counted(&run(&order(5), &mut paper)).len()
+        };
+        assert_eq!((took(true), took(false)), (10, 0));
+    }
+
+    #[test]
+    fn runs_are_made_again_only_so_often_and_what_moves_by_nature_counts() {
+        let mut paper = Paper { stolen: (0..100).collect(), ..Paper::default() };
+        let taken = run(&order(5), &mut paper);
+        assert_eq!(paper.ran.len(), 10 + 4);
+        assert_eq!((reasons(&taken).len(), counted(&taken).len()), (14, 0));
+        let mut paper = Paper { moves: (0..100).collect(), ..Paper::default() };
+        let taken = run(&order(5), &mut paper);
+        assert_eq!(counted(&taken), all(1..=5));
+        assert_eq!(paper.ran.len(), 12, "again in the first round alone");
+    }
+
+    #[test]
+    fn cold_first_rounds_are_left_out_and_replaced() {
+        let mut paper = Paper { cold: 1, ..Paper::default() };
+        let taken = run(&order(6), &mut paper);
+        assert_eq!(counted(&taken), all(2..=7));
+        assert!(reasons(&taken).iter().all(|why| why.contains("warming up")), "{taken:?}");
+    }
+
+    #[test]
+    fn a_cold_round_behind_one_that_is_not_whole_is_the_one_left_out() {
+        // All of round 1 is disturbed, as often as it is made; rounds up to 2 are slow.
+        let mut paper = Paper { stolen: vec![0, 1, 2, 3, 4, 5], cold: 2, ..Paper::default() };
+        let taken = run(&Order { reruns: 100, ..order(8) }, &mut paper);
+        let rounds: Vec<u32> = counted(&taken).iter().map(|(_, round)| *round).collect();
+        assert!(!rounds.contains(&1) && !rounds.contains(&2), "{rounds:?}");
+        assert_eq!(counted(&taken), all(3..=9));
+    }
+
+    #[test]
+    fn what_was_taken_before_a_failure_or_an_interruption_is_kept() {
+        let failed = Stop::Failed {
+            why: String::from("3 I/Os failed: Read: EIO"),
+            measured: Some(Box::new(run_of("b", 1, 5.0).document)),
+        };
+        let mut paper = Paper { stop: Some((5, failed)), ..Paper::default() };
+        let taken = run(&order(5), &mut paper);
+        let why = taken.stopped.clone().expect("it stopped");
+        assert!(why.contains("round 3: 3 I/Os failed: Read: EIO"), "{why}");
+        assert_eq!(taken.runs.len(), 6);
+        assert_eq!(counted(&taken)[..4], all(1..=2));
+        assert!(reasons(&taken)[0].starts_with("failed: variant"), "{:?}", reasons(&taken));
+        let mut paper = Paper { stop: Some((3, Stop::Interrupted)), ..Paper::default() };
+        let taken = run(&order(5), &mut paper);
+        assert_eq!(taken.stopped.as_deref(), Some("interrupted in round 2"));
+        assert_eq!(taken.runs.len(), 3);
+    }
+}

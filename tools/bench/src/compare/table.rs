@@ -1,0 +1,188 @@
+//! A comparison as text: a table for each pair, verdicts last.
+
+use std::fmt::Write;
+
+use weir_trace::document::{Compare, Comparison, Estimate, Run, Variant};
+
+use super::summary::{METRICS, differs};
+
+/// The tables of a comparison, and what is to be known about it.
+#[must_use]
+pub fn table(compare: &Compare) -> String {
+    let mut text = String::new();
+    let mut pairs: Vec<(&str, &str)> = Vec::new();
+    for Comparison { a, b, .. } in &compare.comparisons {
+        if !pairs.contains(&(a, b)) {
+            pairs.push((a, b));
+        }
+    }
+    for (a, b) in pairs {
+        let find = |name: &str| compare.variants.iter().find(|variant| variant.name == name);
+        if let (Some(a), Some(b)) = (find(a), find(b)) {
+            pair(&mut text, compare, a, b);
+        }
+    }
+    text
+}
+
+fn pair(text: &mut String, compare: &Compare, a: &Variant, b: &Variant) {
+    for variant in [a, b] {
+        let (name, count) = (&variant.name, variant.rounds.len());
+        let options = options(&variant.options);
+        line(text, format_args!("{name}: {options} ({count} rounds)"));
+    }
+    let ratio = format!("{} / {}", b.name, a.name);
+    let mut rows = vec![[
+        String::new(),
+        a.name.clone(),
+        b.name.clone(),
+        ratio,
+        String::from("95 % interval"),
+        String::from("visible from"),
+        String::from("verdict"),
+    ]];
+    for metric in METRICS {
+        let of_pair = |c: &&Comparison| {
+            (c.a.as_str(), c.b.as_str(), c.metric.as_str()) == (&a.name, &b.name, metric.name)
+        };
+        let Some(comparison) = compare.comparisons.iter().find(of_pair) else { continue };
+        let time = metric.name.contains("_ns");
+        let shown =
+            |variant| estimate(variant, metric.name).map_or(String::from("-"), |e| value(e, time));
+        let or_dash = |shown: Option<String>| shown.unwrap_or_else(|| String::from("-"));
+        rows.push([
+            String::from(metric.title),
+            shown(a),
+            shown(b),
+            or_dash(comparison.ratio.map(|ratio| format!("{ratio:.3}"))),
+            or_dash(comparison.ci95.map(|[low, high]| format!("{low:.3} .. {high:.3}"))),
+            or_dash(comparison.min_detectable_effect.map(effect)),
+            comparison.verdict.clone(),
+        ]);
+    }
+    aligned(text, &rows);
+    text.push('\n');
+}
+
+fn line(text: &mut String, arguments: std::fmt::Arguments<'_>) {
+    // Writing to a string does not fail.
+    let _ = writeln!(text, "{arguments}");
+}
+
+/// First and last column to the left, the others to the right.
+fn aligned<const COLUMNS: usize>(text: &mut String, rows: &[[String; COLUMNS]]) {
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
+    let widths: [usize; COLUMNS] = std::array::from_fn(|column| width(column).unwrap_or_default());
+    for row in rows {
+        let mut shown = String::new();
+        for (column, cell) in row.iter().enumerate() {
+            let width = widths[column];
+            let _ = match column {
+                0 => write!(shown, "{cell:<width$}"),
+                last if last == COLUMNS - 1 => write!(shown, "  {cell}"),
+                _ => write!(shown, "  {cell:>width$}"),
+            };
+        }
+        line(text, format_args!("{}", shown.trim_end()));
+    }
+}
+
+fn estimate<'a>(variant: &'a Variant, metric: &str) -> Option<&'a Estimate> {
+    let known = match metric {
+        "iops" => &variant.iops,
+        "latency_mean_ns" => &variant.latency_mean_ns,
+        "latency_p50_ns" => variant.latency_p50_ns.as_ref()?,
+        "latency_p99_ns" => &variant.latency_p99_ns,
+        "cpu_ns_per_io" => &variant.cpu_ns_per_io,
+        "commits_per_s" => variant.commits_per_s.as_ref()?,
+        _ => return None,
+    };
+    (known.mean > 0.0).then_some(known)
+}
+
+/// A mean with half the width of its interval, as a part of it.
+fn value(estimate: &Estimate, time: bool) -> String {
+    let Estimate { mean, ci95, .. } = *estimate;
+    let mean_shown = match mean {
+        ns if time && ns >= 1e6 => format!("{:.2} ms", ns / 1e6),
+        ns if time && ns >= 1e3 => format!("{:.2} us", ns / 1e3),
+        ns if time => format!("{ns:.0} ns"),
+        rate => format!("{rate:.0}"),
+    };
+    match ci95 {
+        Some([low, high]) => {
+            format!("{mean_shown} ±{:.1} %", (high - low) / 2.0 / mean * 100.0)
+        }
+        None => mean_shown,
+    }
+}
+
+/// The least visible difference; what is larger than everything is not told to a per cent.
+fn effect(least: f64) -> String {
+    if least < 10.0 { format!("{:.1} %", least * 100.0) } else { String::from("> 1000 %") }
+}
+
+fn options(options: &serde_json::Value) -> String {
+    let pairs = options.as_object().into_iter().flatten();
+    let shown = pairs.map(|(name, value)| match value.as_str() {
+        Some(value) => format!("{name}={value}"),
+        None => format!("{name}={value}"),
+    });
+    let shown: Vec<String> = shown.collect();
+    if shown.is_empty() { String::from("the target as it is") } else { shown.join(",") }
+}
+
+/// The verdicts in a sentence.
+#[must_use]
+pub fn verdicts(compare: &Compare) -> String {
+    let count = compare.comparisons.len();
+    let different = compare.comparisons.iter().filter(|found| differs(found)).count();
+    let by_chance = count as f64 * (1.0 - super::interval::VERDICT);
+    format!(
+        "{different} of {count} verdicts name a difference; {by_chance:.2} would by chance where \
+         there is none (99 % intervals)"
+    )
+}
+
+/// The runs that do not count, each with its reason.
+#[must_use]
+pub fn voided(runs: &[Run]) -> String {
+    let mut text = String::new();
+    for run in runs {
+        if let Some(why) = &run.voided {
+            line(&mut text, format_args!("voided: round {} of {}: {why}", run.round, run.variant));
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::summary::summary;
+    use super::super::summary::tests::run;
+    use super::*;
+    use weir_trace::document::CompareEnvironment;
+
+    #[test]
+    fn a_comparison_is_a_table_with_its_verdicts() {
+        let mut runs: Vec<Run> = (1..=10)
+            .flat_map(|n| {
+                let noise = 1.0 + f64::from(n % 3) * 0.001;
+                [run("a", n, 1000.0), run("b", n, 900.0 * noise)]
+            })
+            .collect();
+        runs[3].voided = Some(String::from("disturbed"));
+        let variants = [("a", "mq"), ("b", "sq")]
+            .map(|(name, mode)| (String::from(name), serde_json::json!({"queue_mode": mode})));
+        let compare = summary(&variants, &runs, CompareEnvironment::default());
+        let text = table(&compare);
+        let rows: Vec<&str> = text.lines().collect();
+        assert_eq!(rows[0], "a: queue_mode=mq (10 rounds)");
+        assert_eq!(rows[1], "b: queue_mode=sq (9 rounds)");
+        assert!(rows[3].contains(" 0.901  ") && rows[3].ends_with("b is slower"), "{text}");
+        assert!(rows[4].contains("1.00 ms") && rows[4].ends_with("b is slower"), "{text}");
+        assert!(rows.iter().any(|row| row.ends_with("no detectable difference")), "{text}");
+        assert!(verdicts(&compare).starts_with("3 of 5 verdicts"), "{}", verdicts(&compare));
+        assert_eq!(voided(&runs), "voided: round 2 of b: disturbed\n");
+    }
+}

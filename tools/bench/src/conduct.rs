@@ -1,0 +1,457 @@
+//! From what somebody asked for to what was measured: opens the targets, runs stage after stage,
+//! and puts it together.
+
+use std::fs::File;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use weir::{Backing, Device, QueueMode, Spread};
+use weir_load::oltp::Profile;
+use weir_load::presets::Stage;
+use weir_load::{Amount, Direction, Job, Range, Sizes, Zone};
+
+use crate::devices::Devices;
+use crate::outcome::{About, Outcome};
+use crate::run::{self, Load, Measured, Progress};
+
+/// Transactions: how many sessions, and where their redo goes.
+#[derive(Clone, Debug)]
+pub struct Oltp {
+    /// Users, each with its own part in the load.
+    pub users: u16,
+    /// Sessions of each.
+    pub threads: u16,
+    /// Statements in 100 that change what they read.
+    pub update_percent: u8,
+    /// Accesses in 100 that go to the hot set, and its share of the blocks.
+    pub hot: Zone,
+    /// The target of the redo; `None`: the end of the data's.
+    pub redo: Option<String>,
+}
+
+/// What is asked for.
+#[derive(Clone, Debug)]
+pub enum Workload {
+    /// Stages one after the other.
+    Stages(Vec<Stage>),
+    /// The `oltp` preset.
+    Oltp(Oltp),
+}
+
+/// What to do, and how.
+pub struct Request<'a> {
+    /// What.
+    pub workload: Workload,
+    /// Where; `None`: each job says where.
+    pub target: Option<String>,
+    /// How long to measure, in all stages together; `None`: as the jobs say.
+    pub runtime: Option<Duration>,
+    /// How long to run before, each stage.
+    pub ramp: Duration,
+    /// Seed of everything random that has none of its own.
+    pub seed: u64,
+    /// A number that tells this run from others that left their redo on the same target.
+    pub run: u64,
+    /// Where acknowledged commits are told.
+    pub commits: Option<&'a File>,
+    /// Set by whoever wants it to end early.
+    pub interrupted: &'a AtomicBool,
+    /// Called every tenth of a second.
+    pub progress: &'a dyn Fn(&Progress),
+    /// Told what a person should know.
+    pub notice: &'a dyn Fn(&str),
+}
+
+/// What came out.
+pub struct Conducted {
+    /// The figures.
+    pub outcome: Outcome,
+    /// The measurements behind them, by stage.
+    pub measured: Vec<(Option<String>, Measured)>,
+    /// Why it ended early, if it did.
+    pub failure: Option<String>,
+}
+
+/// Bytes of redo at most, where it has a target of its own, and where it shares one.
+const REDO_ALONE: u64 = 256 << 20;
+const REDO_SHARED: u64 = 64 << 20;
+
+/// Carries it out.
+///
+/// # Errors
+/// What is wrong with a job or a target, before anything ran. What goes wrong with a later stage
+/// is in [`Conducted::failure`], beside what the stages before it measured.
+pub fn conduct(request: &Request<'_>) -> Result<Conducted, String> {
+    let stages = match &request.workload {
+        Workload::Stages(stages) => stages.clone(),
+        Workload::Oltp(_) => vec![Stage { name: None, jobs: Vec::new() }],
+    };
+    let (mut measured, mut failure, mut about) = (Vec::new(), None, None);
+    let count = u32::try_from(stages.len()).unwrap_or(1);
+    for stage in &stages {
+        if !measured.is_empty() && request.interrupted.load(Ordering::Acquire) {
+            failure = Some(String::from("interrupted"));
+            break;
+        }
+        let run = Opened::open(request, stage).and_then(|opened| {
+            about.get_or_insert_with(|| opened.about(request, &stages));
+            opened.run(request, stage, request.runtime.map(|runtime| runtime / count))
+        });
+        let part = match run {
+            Ok(part) => part,
+            Err(why) if measured.is_empty() => return Err(why),
+            Err(why) => {
+                let name = stage.name.as_deref().unwrap_or("a later stage");
+                failure = Some(format!("{name}: {why}"));
+                break;
+            }
+        };
+        failure = part.failure.clone();
+        measured.push((stage.name.clone(), part));
+        if failure.is_some() {
+            break;
+        }
+    }
+    let about = about.ok_or("there is nothing to run")?;
+    let outcome = Outcome::new(about, &measured);
+    Ok(Conducted { outcome, measured, failure })
+}
+
+/// Why what was flushed to a device is not there after a crash, if that is so.
+fn forgets(backing: &Backing, barriers: bool) -> Option<&'static str> {
+    match backing {
+        Backing::Null { .. } => Some("drops what is written"),
+        Backing::Ram { .. } => Some("is memory of this program"),
+        Backing::File { .. } | Backing::Nbd { .. } if !barriers => Some("has barriers=off"),
+        Backing::File { .. } | Backing::Nbd { .. } => None,
+    }
+}
+
+/// The target of a job: what is given for all, or its own file or target.
+fn target_of(job: &Job, given: Option<&str>) -> Result<String, String> {
+    if let Some(target) = given {
+        return Ok(String::from(target));
+    }
+    let Some(name) = &job.target else {
+        return Err(format!(
+            "job {} has no target: --target TARGET, or filename= in its section",
+            job.name
+        ));
+    };
+    if ["null:", "ram:", "file:", "nbd:", "nbd+unix:"].iter().any(|kind| name.starts_with(kind)) {
+        return Ok(name.clone());
+    }
+    let path: String = name
+        .chars()
+        .flat_map(|c| matches!(c, ',' | '+' | '\\').then_some('\\').into_iter().chain([c]))
+        .collect();
+    // A file that is not there is made, if the job says how long.
+    let size = match (job.size, job.offset) {
+        (Some(Amount::Bytes(size)), Amount::Bytes(offset)) if !Path::new(name).exists() => {
+            format!(",size={}", size + offset)
+        }
+        _ => String::new(),
+    };
+    Ok(format!("file:{path}{size}"))
+}
+
+/// The devices of a stage.
+struct Opened {
+    names: Vec<String>,
+    devices: Vec<Device>,
+    /// The device of each job; of the data and of the redo.
+    disks: Vec<usize>,
+    threads: usize,
+}
+
+impl Opened {
+    fn open(request: &Request<'_>, stage: &Stage) -> Result<Opened, String> {
+        let given = request.target.as_deref();
+        let wanted: Vec<String> = match &request.workload {
+            Workload::Stages(_) => {
+                stage.jobs.iter().map(|job| target_of(job, given)).collect::<Result<_, _>>()?
+            }
+            Workload::Oltp(oltp) => {
+                let data = given.ok_or("oltp has no target: --target TARGET")?;
+                vec![String::from(data), oltp.redo.clone().unwrap_or_else(|| String::from(data))]
+            }
+        };
+        let contexts: usize = match &request.workload {
+            Workload::Stages(_) => stage.jobs.iter().map(|job| usize::from(job.clones)).sum(),
+            Workload::Oltp(oltp) => usize::from(oltp.users) * usize::from(oltp.threads),
+        };
+        let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+        let threads = contexts.clamp(1, cpus);
+        let Devices { devices, of: disks } = Devices::of(&wanted)?;
+        let mut opened = Opened { names: Vec::new(), devices: Vec::new(), disks, threads };
+        for (name, target) in devices {
+            let made = weir::open("bench", &target, threads).map_err(|e| e.to_string())?;
+            made.notices.iter().for_each(|notice| (request.notice)(notice));
+            let barriers = made.device.config().barriers;
+            if let Workload::Oltp(_) = request.workload
+                && let Some(why) = forgets(&target.backing, barriers)
+            {
+                let what = format!("{name} {why}: no commit is durable there");
+                if request.commits.is_some() {
+                    return Err(format!("{what}, and a file of commits would say they are"));
+                }
+                (request.notice)(&what);
+            }
+            opened.devices.push(made.device);
+            opened.names.push(name);
+        }
+        Ok(opened)
+    }
+
+    fn run(
+        &self,
+        request: &Request<'_>,
+        stage: &Stage,
+        runtime: Option<Duration>,
+    ) -> Result<Measured, String> {
+        let loads = match &request.workload {
+            Workload::Stages(_) => self.streams(stage),
+            Workload::Oltp(oltp) => vec![self.oltp(request, oltp)?],
+        };
+        check_memory(&loads)?;
+        let ramp = stage.jobs.iter().map(|job| Duration::from_nanos(job.ramp_ns)).max();
+        let endless = |job: &Job| job.time_based && job.runtime_ns.is_none();
+        if let Some(job) = stage.jobs.iter().find(|job| runtime.is_none() && endless(job)) {
+            return Err(format!("job {} is time_based and has no runtime", job.name));
+        }
+        if runtime.is_none() && stage.jobs.is_empty() {
+            return Err(String::from("oltp needs a runtime"));
+        }
+        run::run(&run::Options {
+            loads: &loads,
+            devices: self.devices.iter().collect(),
+            names: &self.names,
+            threads: self.threads,
+            ramp: ramp.unwrap_or_default().max(request.ramp),
+            runtime,
+            interrupted: request.interrupted,
+            commits: request.commits,
+            progress: request.progress,
+        })
+    }
+
+    fn streams(&self, stage: &Stage) -> Vec<Load> {
+        let jobs = stage.jobs.iter().zip(&self.disks);
+        jobs.map(|(job, disk)| Load::Stream { job: job.clone(), disk: *disk }).collect()
+    }
+
+    /// An instance for each thread, with its part of the sessions, of the data and of the redo.
+    fn oltp(&self, request: &Request<'_>, oltp: &Oltp) -> Result<Load, String> {
+        let [data, redo] = [self.disks[0], self.disks[1]];
+        let bytes = |disk: usize| run::ground(&self.devices[disk]).bytes;
+        let (data_bytes, redo_range) = if data == redo {
+            let redo = (bytes(data) / 8).min(REDO_SHARED);
+            let at = (bytes(data) - redo) / (1 << 20) * (1 << 20);
+            (at, Range { offset: at, bytes: bytes(data) - at })
+        } else {
+            (bytes(data), Range { offset: 0, bytes: bytes(redo).min(REDO_ALONE) })
+        };
+        let sessions = u32::from(oltp.users) * u32::from(oltp.threads);
+        let instances = u32::try_from(self.threads).unwrap_or(1);
+        let cut = |range: Range, part: u32, grain: u64| {
+            let bytes = range.bytes / u64::from(instances) / grain * grain;
+            Range { offset: range.offset + u64::from(part) * bytes, bytes }
+        };
+        let profiles = (0..instances).map(|part| Profile {
+            sessions: ((sessions + part) / instances).min(u32::from(u16::MAX)) as u16,
+            update_percent: oltp.update_percent,
+            hot: oltp.hot,
+            run: request.run,
+            instance: part as u16,
+            seed: request.seed.wrapping_add(u64::from(part).wrapping_mul(0x9E37_79B9)),
+            data: cut(Range { offset: 0, bytes: data_bytes }, part, 8192),
+            redo: cut(redo_range, part, 4096),
+        });
+        let profiles: Vec<_> = profiles.collect();
+        if let Some(mut file) = request.commits {
+            use std::io::Write;
+            // In one piece: whoever reads it meanwhile finds whole lines.
+            let lines: String = profiles.iter().map(heading).collect();
+            file.write_all(lines.as_bytes()).map_err(|e| format!("the file of commits: {e}"))?;
+        }
+        Ok(Load::Oltp { name: String::from("oltp"), profiles, data, redo })
+    }
+
+    fn about(&self, request: &Request<'_>, stages: &[Stage]) -> About {
+        let job = match &request.workload {
+            Workload::Oltp(oltp) => json!({
+                "preset": "oltp", "users": oltp.users, "threads": oltp.threads,
+                "update": oltp.update_percent, "hot": [oltp.hot.access, oltp.hot.size],
+                "instances": self.threads, "redo": oltp.redo,
+            }),
+            Workload::Stages(_) => match stages {
+                [Stage { jobs, .. }] if jobs.len() == 1 => {
+                    job_json(&jobs[0], &self.devices[self.disks[0]])
+                }
+                stages => {
+                    let jobs = stages.iter().flat_map(|stage| &stage.jobs);
+                    let jobs: Vec<_> = jobs.map(|job| job_json(job, &self.devices[0])).collect();
+                    json!({ "jobs": jobs })
+                }
+            },
+        };
+        About {
+            target: request.target.clone().unwrap_or_else(|| self.names.join(" ")),
+            options: device_json(&self.devices[0]),
+            job,
+            seed: request.seed,
+        }
+    }
+}
+
+fn device_json(device: &Device) -> Value {
+    let config = device.config();
+    json!({
+        "queue_mode": if config.mode == QueueMode::Sq { "sq" } else { "mq" },
+        "queues": config.queues,
+        "spread": if config.spread == Spread::RoundRobin { "round-robin" } else { "submitter" },
+        "scheduler": device.scheduler(),
+        "nr_requests": device.nr_requests(),
+        "nomerges": config.nomerges,
+        "barriers": if config.barriers { "on" } else { "off" },
+    })
+}
+
+fn job_json(job: &Job, device: &Device) -> Value {
+    let range = job.range(run::ground(device)).ok();
+    let sizes = || job.directions().iter().map(|direction| &job.sizes[*direction]);
+    let bs = match sizes().next() {
+        Some(Sizes::Fixed(bytes)) if sizes().all(|size| *size == Sizes::Fixed(*bytes)) => {
+            Value::from(*bytes)
+        }
+        _ => Value::from(sizes().map(Sizes::to_string).collect::<Vec<_>>().join(",")),
+    };
+    let mut told = json!({
+        "name": job.name, "rw": job.rw(), "bs": bs, "iodepth": job.depth,
+        "numjobs": job.clones, "size": range.map(|range| range.bytes),
+        "offset": range.map(|range| range.offset), "fsync": job.flush_every,
+        "time_based": job.time_based,
+    });
+    if job.direction == Direction::Mixed {
+        told["rwmixread"] = job.read_percent.into();
+    }
+    if job.rate != [0; 3] {
+        told["rate_iops"] = job.rate.to_vec().into();
+    }
+    if job.think_ns > 0 {
+        told["thinktime_ns"] = job.think_ns.into();
+    }
+    told["random_distribution"] = job.distribution.to_string().into();
+    told
+}
+
+/// What the file of commits says of an instance before any of its commits.
+fn heading(profile: &Profile) -> String {
+    let Profile { run, instance, data, redo, .. } = profile;
+    format!(
+        "run {run} instance {instance} data {}+{} redo {}+{}\n",
+        data.offset, data.bytes, redo.offset, redo.bytes
+    )
+}
+
+/// Every I/O under way has a buffer, and a machine out of memory ends programs at will.
+fn check_memory(loads: &[Load]) -> Result<(), String> {
+    let memory = rustix::system::sysinfo();
+    let most = u128::from(memory.totalram) * u128::from(memory.mem_unit) / 2;
+    let mut sum = 0;
+    for load in loads {
+        let Load::Stream { job, .. } = load else { continue };
+        let (jobs, depth, bs) = (job.clones, job.depth, job.buffer_bytes());
+        sum += u128::from(jobs) * u128::from(depth) * u128::from(bs);
+        if sum > most {
+            return Err(format!(
+                "numjobs={jobs} times iodepth={depth} times bs={bs} are {sum} bytes of buffers, \
+                 above {most}, half of this machine's memory"
+            ));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request<'a>(workload: Workload, interrupted: &'a AtomicBool) -> Request<'a> {
+        Request {
+            workload,
+            target: None,
+            runtime: None,
+            ramp: Duration::ZERO,
+            seed: 1,
+            run: 1,
+            commits: None,
+            interrupted,
+            progress: &|_| (),
+            notice: &|_| (),
+        }
+    }
+
+    /// Reads 64 KiB of a target.
+    fn stage(name: &str, target: &str) -> Stage {
+        let job = Job {
+            target: Some(String::from(target)),
+            size: Some(Amount::Bytes(65536)),
+            ..Job::default()
+        };
+        Stage { name: Some(String::from(name)), jobs: vec![job] }
+    }
+
+    #[test]
+    fn what_was_measured_is_kept_when_a_later_stage_finds_no_target() {
+        let stages = vec![stage("one", "null:1MiB"), stage("two", "file:/nonexistent/disk")];
+        let running = AtomicBool::new(false);
+        let conducted = conduct(&request(Workload::Stages(stages), &running)).expect("figures");
+        assert_eq!((conducted.measured.len(), conducted.outcome.figures.ios), (1, 16));
+        let why = conducted.failure.expect("a failure");
+        assert!(why.starts_with("two: ") && why.contains("/nonexistent/disk"), "{why}");
+        let first = vec![stage("two", "file:/nonexistent/disk")];
+        assert!(conduct(&request(Workload::Stages(first), &running)).is_err());
+    }
+
+    #[test]
+    fn commits_that_are_not_durable_are_told_and_not_written_down() {
+        let hot = Zone { access: 80, size: 20 };
+        let oltp = Oltp { users: 1, threads: 1, update_percent: 25, hot, redo: None };
+        let (running, told) = (AtomicBool::new(false), std::cell::RefCell::new(Vec::new()));
+        let notice = |notice: &str| told.borrow_mut().push(String::from(notice));
+        let mut request = request(Workload::Oltp(oltp), &running);
+        request.runtime = Some(Duration::from_millis(1));
+        request.target = Some(String::from("ram:64MiB"));
+        request.notice = &notice;
+        assert!(conduct(&request).is_ok());
+        assert!(told.borrow().iter().any(|notice| notice.contains("no commit is durable")));
+        let commits = File::open("/dev/null").expect("a file");
+        request.commits = Some(&commits);
+        let why = conduct(&request).err().expect("a refusal");
+        assert!(why.starts_with("ram:64MiB is memory of this program"), "{why}");
+    }
+
+    #[test]
+    fn what_stands_for_a_disk_says_whether_it_forgets() {
+        let backing = |target| weir::Target::parse(target).expect("a target").backing;
+        assert_eq!(forgets(&backing("null:1M"), true), Some("drops what is written"));
+        assert_eq!(forgets(&backing("file:x"), true), None);
+        assert_eq!(forgets(&backing("file:x"), false), Some("has barriers=off"));
+    }
+
+    #[test]
+    fn a_sweep_that_is_interrupted_between_two_stages_says_so() {
+        let stages = vec![stage("one", "null:1MiB"), stage("two", "null:1MiB")];
+        let interrupted = AtomicBool::new(false);
+        let mut request = request(Workload::Stages(stages), &interrupted);
+        // The first stage has done when this is told; nobody looks any more in it.
+        let tell = |progress: &Progress| interrupted.store(progress.ios == 16, Ordering::Release);
+        request.progress = &tell;
+        let conducted = conduct(&request).expect("figures");
+        assert_eq!(conducted.measured.len(), 1);
+        assert_eq!(conducted.failure.as_deref(), Some("interrupted"));
+    }
+}

@@ -1,0 +1,158 @@
+//! What is kept of a run: everything another program needs to draw it, or to compare it.
+
+use std::time::SystemTime;
+
+use serde_json::{Value, json};
+
+use crate::conduct::Conducted;
+use crate::run::Measured;
+use crate::tally::{INTERVAL_NS, Row, Slot, Times};
+
+/// The document of a run.
+///
+/// # Errors
+/// Figures that are no JSON, which there are none of.
+pub fn document(
+    conducted: &Conducted,
+    command: &[String],
+    started: SystemTime,
+) -> Result<Value, String> {
+    let bench = serde_json::to_value(&conducted.outcome).map_err(|e| e.to_string())?;
+    let measured = &conducted.measured;
+    Ok(json!({
+        "kind": "bench",
+        "bench": bench,
+        "command": command,
+        "series": series(measured),
+        "histograms": histograms(measured),
+        "environment": environment(started),
+        "cores": cores(conducted),
+        "partial": conducted.failure.is_some(),
+        "failure": conducted.failure,
+    }))
+}
+
+/// One entry for each tenth of a second, at its end.
+fn series(measured: &[(Option<String>, Measured)]) -> Vec<Value> {
+    let (mut entries, mut base) = (Vec::new(), 0.0);
+    for (_, part) in measured {
+        let wall = part.wall.as_secs_f64();
+        let slots = part.tally.series().iter().enumerate();
+        for (index, Slot { ios, bytes, ns }) in slots {
+            let end = ((index as u64 + 1) * INTERVAL_NS) as f64 / 1e9;
+            let begin = end - INTERVAL_NS as f64 / 1e9;
+            if begin >= wall {
+                break;
+            }
+            entries.push(json!({
+                "at_s": base + end.min(wall), "ios": ios, "bytes": bytes,
+                "latency_mean_ns": *ns as f64 / (*ios).max(1) as f64,
+            }));
+        }
+        base += wall;
+    }
+    entries
+}
+
+fn histograms(measured: &[(Option<String>, Measured)]) -> Vec<Value> {
+    let mut told = Vec::new();
+    let mut all = Row::default();
+    for (name, part) in measured {
+        all.add(&part.tally.all());
+        for group in &part.groups {
+            let Some(row) = part.tally.row(group.row) else { continue };
+            let name = name.as_deref().unwrap_or(&group.name);
+            told.extend(of_row(name, group.op, row));
+        }
+    }
+    let mut first = of_row("all", "all", &all).to_vec();
+    first.append(&mut told);
+    first
+}
+
+fn of_row(name: &str, op: &str, row: &Row) -> [Value; 3] {
+    let one = |what: &str, times: &Times| {
+        let buckets: Vec<_> = times.buckets().map(|(top, count)| [top, count]).collect();
+        json!({ "name": name, "op": op, "what": what, "buckets": buckets })
+    };
+    [one("latency", &row.total), one("queue_wait", &row.wait), one("device", &row.device)]
+}
+
+fn cores(conducted: &Conducted) -> Vec<Value> {
+    let one = |cpu: &crate::cpu::CpuUse| {
+        json!({
+            "cpu": cpu.cpu, "user_s": cpu.user.as_secs_f64(), "sys_s": cpu.system.as_secs_f64(),
+            "idle_s": cpu.idle.as_secs_f64(), "steal_s": cpu.steal.as_secs_f64(),
+        })
+    };
+    conducted.outcome.per_cpu.iter().map(one).collect()
+}
+
+/// The model as the kernel tells it in `/proc/cpuinfo`; some architectures tell none.
+fn cpu_model(info: &str) -> &str {
+    let model = info.lines().find_map(|line| line.strip_prefix("model name"));
+    model.and_then(|rest| rest.split_once(':')).map_or("unknown model", |(_, model)| model.trim())
+}
+
+/// The release of the running kernel.
+#[must_use]
+pub fn kernel() -> String {
+    rustix::system::uname().release().to_string_lossy().into_owned()
+}
+
+fn environment(started: SystemTime) -> Value {
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = cpu_model(&info);
+    json!({
+        "cpus": cpus,
+        "cpu_model": model,
+        "kernel": kernel(),
+        "weir": env!("CARGO_PKG_VERSION"),
+        "started_at": utc(started),
+    })
+}
+
+/// A moment as RFC 3339 writes it, in UTC, to the second.
+#[must_use]
+pub fn utc(moment: SystemTime) -> String {
+    let since = moment.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
+    let (days, second) = (since / 86_400, since % 86_400);
+    // Years begin in March here, so that a leap day is the last of its year.
+    let day = days + 719_468;
+    let (era, of_era) = (day / 146_097, day % 146_097);
+    let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+    let year = era * 400 + year_of_era + u64::from(month <= 2);
+    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn a_cpu_has_a_model_also_where_the_kernel_tells_none() {
+        assert_eq!(cpu_model("processor: 0\nmodel name\t: Some CPU @ 2 GHz\n"), "Some CPU @ 2 GHz");
+        assert_eq!(cpu_model("processor\t: 0\nBogoMIPS\t: 50.00\n"), "unknown model");
+    }
+
+    #[test]
+    fn moments_are_written_as_the_calendar_has_them() {
+        for (seconds, text) in [
+            (0, "1970-01-01T00:00:00Z"),
+            (951_782_399, "2000-02-28T23:59:59Z"),
+            (951_782_400, "2000-02-29T00:00:00Z"),
+            (951_868_800, "2000-03-01T00:00:00Z"),
+            (4_107_542_399, "2100-02-28T23:59:59Z"),
+            (4_107_542_400, "2100-03-01T00:00:00Z"),
+        ] {
+            assert_eq!(utc(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)), text);
+        }
+    }
+}

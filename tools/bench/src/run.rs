@@ -1,0 +1,641 @@
+//! `weir bench`: workloads on devices, driven by as many threads as the host has CPUs, or fewer.
+//!
+//! Many jobs run at once, each on its own device or on one they share. A job's clones are contexts
+//! of their own; threads are only who turns them.
+
+use std::fs::File;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::{Arc, Barrier, OnceLock};
+use std::time::Duration;
+
+use weir::{Clock, Device, Stats};
+use weir_bio::{Nanos, SECTOR};
+use weir_live::EventWake;
+use weir_load::oltp::format::{BLOCK_BYTES, REDO_BYTES};
+use weir_load::oltp::{Instance, Profile};
+use weir_load::{Ground, Job, Range, Sizes, Stream};
+
+use crate::client::{Failed, OLTP_KINDS, Plan, STREAM_KINDS, Work};
+use crate::cpu::{CpuTime, PerCpu, process_time};
+use crate::tally::Tally;
+use crate::worker::{self, End, Left, News, Shared, Window};
+
+/// One workload of a run.
+#[derive(Clone, Debug)]
+pub enum Load {
+    /// A job, on one of the devices.
+    Stream {
+        /// What.
+        job: Job,
+        /// Which device.
+        disk: usize,
+    },
+    /// Databases at work.
+    Oltp {
+        /// What the group is called.
+        name: String,
+        /// The instances.
+        profiles: Vec<Profile>,
+        /// The device of the data.
+        data: usize,
+        /// That of the redo.
+        redo: usize,
+    },
+}
+
+impl Load {
+    /// Its contexts: what could use a thread of its own.
+    #[must_use]
+    pub fn clients(&self) -> usize {
+        match self {
+            Load::Stream { job, .. } => usize::from(job.clones),
+            Load::Oltp { profiles, .. } => profiles.len(),
+        }
+    }
+
+    fn kinds(&self) -> &'static [(&'static str, &'static str, bool)] {
+        match self {
+            Load::Stream { .. } => &STREAM_KINDS,
+            Load::Oltp { .. } => &OLTP_KINDS,
+        }
+    }
+}
+
+/// What to run.
+pub struct Options<'a> {
+    /// Everything that runs at once.
+    pub loads: &'a [Load],
+    /// The devices, whose lanes nobody has opened.
+    pub devices: Vec<&'a Device>,
+    /// Their names, for messages.
+    pub names: &'a [String],
+    /// Threads, at least 1.
+    pub threads: usize,
+    /// How long to run before measuring.
+    pub ramp: Duration,
+    /// How long to measure; `None`: until every load has done, or has reached its own runtime.
+    pub runtime: Option<Duration>,
+    /// Set by whoever wants the run to end early.
+    pub interrupted: &'a AtomicBool,
+    /// Where acknowledged commits are told, a line each.
+    pub commits: Option<&'a File>,
+    /// Called every tenth of a second.
+    pub progress: &'a dyn Fn(&Progress),
+}
+
+/// Runs one job alone on one device, for so long after a ramp.
+///
+/// # Errors
+/// As [`run`].
+pub fn one(
+    job: &Job,
+    device: &Device,
+    ramp: Duration,
+    runtime: Duration,
+) -> Result<Measured, String> {
+    let threads = usize::from(job.clones);
+    run(&Options {
+        loads: &[Load::Stream { job: job.clone(), disk: 0 }],
+        devices: vec![device],
+        names: &[device.config().name.clone()],
+        threads,
+        ramp,
+        runtime: Some(runtime),
+        interrupted: &AtomicBool::new(false),
+        commits: None,
+        progress: &|_| (),
+    })
+}
+
+/// How far a run is.
+#[derive(Clone, Copy, Debug)]
+pub struct Progress {
+    /// Measured so far.
+    pub measured: Duration,
+    /// Of so much, if that is known.
+    pub of: Option<Duration>,
+    /// I/Os of all devices since they were opened.
+    pub ios: u64,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
+/// One group of the outcome.
+#[derive(Clone, Debug)]
+pub struct Group {
+    /// Its name: the job's, or a kind of an instance's I/O.
+    pub name: String,
+    /// `read`, `write`, `trim` or `flush`.
+    pub op: &'static str,
+    /// Whether it is I/O, and so in the sum.
+    pub is_io: bool,
+    /// Its row in the tally.
+    pub row: usize,
+    /// How long it ran: until its time was up, or until it had done; `None` if it was cut short.
+    pub ended_after: Option<Duration>,
+}
+
+/// What came out.
+#[derive(Debug)]
+pub struct Measured {
+    /// All figures, by row.
+    pub tally: Tally,
+    /// What the rows are.
+    pub groups: Vec<Group>,
+    /// When each clone had done, by load; `None` for one that had not.
+    pub ends: Vec<Vec<Option<Duration>>>,
+    /// Length of the measured time: what was asked for, or until everything had done, or until it
+    /// was cut short.
+    pub wall: Duration,
+    /// CPU time of this process in it, by mode, in ticks of the kernel.
+    pub cpu: CpuTime,
+    /// The same altogether, to the nanosecond.
+    pub cpu_total: Duration,
+    /// What each CPU of the host did meanwhile.
+    pub per_cpu: PerCpu,
+    /// Statistics of each device over the measured time: at its start, and at its end.
+    pub stats: Vec<(Stats, Stats)>,
+    /// Why the run ended early, if it did.
+    pub failure: Option<String>,
+}
+
+/// A device as a job must know it.
+#[must_use]
+pub fn ground(device: &Device) -> Ground {
+    let limits = device.limits();
+    Ground {
+        bytes: limits.capacity * SECTOR,
+        block: u64::from(limits.logical_block_size),
+        read_only: limits.read_only,
+    }
+}
+
+/// Runs the loads.
+///
+/// # Errors
+/// What a load, a device or the system refused, before anything ran. What happens later is in
+/// [`Measured::failure`].
+pub fn run(options: &Options<'_>) -> Result<Measured, String> {
+    check_verified(options)?;
+    let (plans, groups) = plan(options)?;
+    let threads = options.threads.clamp(1, plans.len().max(1));
+    let wakes = (0..threads)
+        .map(|_| EventWake::new().map(Arc::new).map_err(|e| format!("eventfd: {e}")))
+        .collect::<Result<Vec<_>, _>>()?;
+    let shared = Shared {
+        devices: options.devices.clone(),
+        threads,
+        window: OnceLock::new(),
+        start: Barrier::new(threads + 1),
+        stop: AtomicBool::new(false),
+        abandon: AtomicBool::new(false),
+        busy: AtomicUsize::new(threads),
+        wakes,
+        commits: options.commits,
+        is_io: groups.iter().map(|group| group.is_io).collect(),
+    };
+    let mut dealt: Vec<Vec<Plan>> = (0..threads).map(|_| Vec::new()).collect();
+    plans.into_iter().enumerate().for_each(|(n, plan)| dealt[n % threads].push(plan));
+    let (sender, receiver) = channel();
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = dealt
+            .into_iter()
+            .enumerate()
+            .map(|(index, plans)| {
+                let (shared, sender) = (&shared, sender.clone());
+                scope.spawn(move || worker::thread(shared, index, plans, &sender))
+            })
+            .collect();
+        drop(sender);
+        let watched = Watch { options, shared: &shared, news: &receiver }.watch();
+        let left = threads.into_iter().filter_map(|t| t.join().expect("a bench thread"));
+        let left: Vec<Left> = left.collect();
+        watched.map(|watched| sum_up(options, groups, watched, &left))
+    })
+}
+
+/// Every client of every load, and the groups of the outcome.
+fn plan(options: &Options<'_>) -> Result<(Vec<Plan>, Vec<Group>), String> {
+    let (mut plans, mut groups) = (Vec::new(), Vec::new());
+    for load in options.loads {
+        let row = groups.len();
+        let of_run = options.runtime.map(|runtime| runtime.as_nanos() as u64);
+        match load {
+            Load::Stream { job, disk } => {
+                let ground = ground(options.devices[*disk]);
+                for clone in 0..job.clones {
+                    let stream = Stream::new(job, ground, clone).map_err(|e| e.to_string())?;
+                    plans.push(stream_plan(job, stream, (*disk, row, clone), of_run));
+                }
+            }
+            Load::Oltp { profiles, data, redo, .. } => {
+                for profile in profiles {
+                    let instance = Instance::new(profile.clone()).map_err(|e| e.to_string())?;
+                    plans.push(oltp_plan(profile, instance, [*data, *redo], row, of_run));
+                }
+            }
+        }
+        for (name, op, is_io) in load.kinds() {
+            let name = match load {
+                Load::Stream { job, .. } => job.name.clone(),
+                Load::Oltp { .. } => String::from(*name),
+            };
+            let row = groups.len();
+            groups.push(Group { name, op, is_io: *is_io, row, ended_after: None });
+        }
+    }
+    Ok((plans, groups))
+}
+
+/// Whoever verifies has its blocks to itself: what another job writes there would be a fault.
+fn check_verified(options: &Options<'_>) -> Result<(), String> {
+    let mut known: Vec<(&Job, usize, Range)> = Vec::new();
+    for load in options.loads {
+        let Load::Stream { job, disk } = load else { continue };
+        let range = job.range(ground(options.devices[*disk])).map_err(|e| e.to_string())?;
+        for (other, place, taken) in &known {
+            let apart = range.offset >= taken.offset + taken.bytes
+                || taken.offset >= range.offset + range.bytes;
+            let spoils = |one: &Job, two: &Job| one.verify.is_some() && two.changes();
+            if place == disk && !apart && (spoils(job, other) || spoils(other, job)) {
+                return Err(format!(
+                    "jobs {} and {} share bytes of {} and one verifies what the other may \
+                     overwrite: give each an offset and a size of its own",
+                    other.name, job.name, options.names[*disk]
+                ));
+            }
+        }
+        known.push((job, *disk, range));
+    }
+    Ok(())
+}
+
+fn stream_plan(
+    job: &Job,
+    stream: Stream,
+    (disk, row, clone): (usize, usize, u16),
+    of_run: Option<u64>,
+) -> Plan {
+    let bytes = job.buffer_bytes() as usize;
+    let with_data = job.directions().iter().filter(|direction| **direction < 2);
+    let sizes = with_data.map(|direction| &job.sizes[*direction]);
+    let uniform =
+        sizes.clone().all(|sizes| matches!(sizes, Sizes::Fixed(b) if *b as usize == bytes));
+    let count = if bytes > 0 { usize::from(job.depth) } else { 0 };
+    // A job that has nothing to end it would never end.
+    let runtime_ns = of_run.or(job.runtime_ns);
+    Plan {
+        work: Work::Stream(Box::new(stream)),
+        disks: vec![disk],
+        row,
+        buffers: [(bytes.max(1), count), (bytes.max(1), 0)],
+        uniform,
+        depth: if job.think_ns > 0 { 1 } else { job.depth },
+        runtime_ns,
+        seed: job.seed_of(clone),
+    }
+}
+
+fn oltp_plan(
+    profile: &Profile,
+    instance: Instance,
+    disks: [usize; 2],
+    row: usize,
+    of_run: Option<u64>,
+) -> Plan {
+    Plan {
+        work: Work::Oltp(Box::new(instance)),
+        disks: disks.to_vec(),
+        row,
+        buffers: [
+            (BLOCK_BYTES as usize, usize::from(profile.sessions) + 32),
+            (32 * REDO_BYTES as usize, 1),
+        ],
+        uniform: false,
+        depth: 0,
+        runtime_ns: of_run,
+        seed: profile.seed,
+    }
+}
+
+/// The thread that watches the others.
+struct Watch<'a> {
+    options: &'a Options<'a>,
+    shared: &'a Shared<'a>,
+    news: &'a Receiver<News>,
+}
+
+/// What it has seen.
+struct Watched {
+    window: Window,
+    /// From the start of the measured time until it looked again, late as that may have been.
+    wall: Duration,
+    cpu: CpuTime,
+    cpu_total: Duration,
+    per_cpu: PerCpu,
+    stats: Vec<(Stats, Stats)>,
+    failure: Option<String>,
+}
+
+/// How often it looks up.
+const LOOK: Duration = Duration::from_millis(100);
+
+impl Watch<'_> {
+    fn watch(&self) -> Result<Watched, String> {
+        let threads = self.shared.threads;
+        let ready: Result<Vec<()>, String> = (0..threads)
+            .map(|_| match self.news.recv() {
+                Ok(News::Ready(ready)) => ready,
+                Ok(_) | Err(_) => Err(String::from("a bench thread ended early")),
+            })
+            .collect();
+        if let Err(why) = ready {
+            self.shared.start.wait();
+            return Err(why);
+        }
+        let ramp = self.options.ramp.as_nanos() as u64;
+        let window = Window { from: Clock.now() + ramp };
+        let _ = self.shared.window.set(window);
+        self.shared.start.wait();
+        let (mut done, mut failure) = (0, None);
+        self.until((window.from, Some(window.from)), &mut done, &mut failure);
+        let stats: Vec<_> = self.options.devices.iter().map(|device| device.stats()).collect();
+        let (cpu, per_cpu) = (CpuTime::of_process(), PerCpu::now());
+        let cpu_total = process_time();
+        let runtime = self.options.runtime.map(|runtime| runtime.as_nanos() as u64);
+        if failure.is_none() {
+            let until = runtime.map(|ns| window.from + ns);
+            self.until((window.from, until), &mut done, &mut failure);
+        }
+        let mut watched = Watched {
+            window,
+            wall: Duration::from_nanos(Clock.now().since(window.from)),
+            cpu_total: process_time() - cpu_total,
+            cpu: CpuTime::of_process().since(&cpu),
+            per_cpu: PerCpu::now().since(&per_cpu),
+            stats: stats
+                .into_iter()
+                .zip(&self.options.devices)
+                .map(|(before, device)| (before, device.stats()))
+                .collect(),
+            failure: None,
+        };
+        self.finish(done, &mut failure);
+        watched.failure = failure;
+        Ok(watched)
+    }
+
+    /// Has everything end. What was written is read back by those who verify, unless something
+    /// went wrong.
+    fn finish(&self, mut done: usize, failure: &mut Option<String>) {
+        let mut told = false;
+        while done < self.shared.threads {
+            if failure.is_some() {
+                self.shared.abandon.store(true, Ordering::Release);
+            }
+            self.shared.stop.store(true, Ordering::Release);
+            if failure.is_some() || !std::mem::replace(&mut told, true) {
+                self.shared.wake_all();
+            }
+            match self.news.recv_timeout(LOOK) {
+                Ok(News::Done) => done += 1,
+                Ok(News::Failed(failed)) => {
+                    failure.get_or_insert_with(|| self.name(&failed));
+                }
+                Ok(News::Ready(_)) | Err(RecvTimeoutError::Timeout) => (),
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+            if self.options.interrupted.load(Ordering::Acquire) {
+                failure.get_or_insert_with(|| String::from("interrupted"));
+            }
+        }
+    }
+
+    fn name(&self, failed: &Failed) -> String {
+        match self.options.names.get(failed.disk) {
+            Some(name) => format!("{name}: {}", failed.what),
+            None => failed.what.clone(),
+        }
+    }
+
+    fn tell(&self, from: Nanos, until: Option<Nanos>) {
+        let (mut ios, mut bytes) = (0, 0);
+        for device in &self.options.devices {
+            for direction in device.stats().directions {
+                ios += direction.total.count();
+                bytes += direction.sectors * SECTOR;
+            }
+        }
+        (self.options.progress)(&Progress {
+            measured: Duration::from_nanos(Clock.now().since(from)),
+            of: until.map(|until| Duration::from_nanos(until.since(from))),
+            ios,
+            bytes,
+        });
+    }
+
+    /// Waits for a time, or for the end of all threads; a failure or an interruption ends the wait.
+    fn until(
+        &self,
+        (from, at): (Nanos, Option<Nanos>),
+        done: &mut usize,
+        failure: &mut Option<String>,
+    ) {
+        while *done < self.shared.threads && failure.is_none() {
+            let now = Clock.now();
+            let left = at.map_or(LOOK, |at| Duration::from_nanos(at.since(now)));
+            if left.is_zero() {
+                return;
+            }
+            match self.news.recv_timeout(left.min(LOOK)) {
+                Ok(News::Done) => *done += 1,
+                Ok(News::Failed(failed)) => *failure = Some(self.name(&failed)),
+                Ok(News::Ready(_)) | Err(RecvTimeoutError::Timeout) => (),
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+            if self.options.interrupted.load(Ordering::Acquire) {
+                failure.get_or_insert_with(|| String::from("interrupted"));
+            }
+            self.tell(from, at);
+        }
+    }
+}
+
+fn sum_up(
+    options: &Options<'_>,
+    mut groups: Vec<Group>,
+    watched: Watched,
+    left: &[Left],
+) -> Measured {
+    let Watched { window, cpu, cpu_total, per_cpu, stats, failure, .. } = watched;
+    let is_io = groups.iter().map(|group| group.is_io).collect();
+    let mut tally = Tally::new(is_io, window.from);
+    left.iter().for_each(|left| tally.add(&left.tally));
+    let mut ends = Vec::new();
+    let mut row = 0;
+    for load in options.loads {
+        let of_load = left.iter().flat_map(|left| &left.ends).filter(|end| end.0 == row);
+        let of_load: Vec<_> = of_load.map(|(_, end)| *end).collect();
+        let cut_after = failure.is_some().then_some(watched.wall);
+        let last = ran_for(&of_load, window.from, cut_after);
+        let kinds = load.kinds().len();
+        groups[row..row + kinds].iter_mut().for_each(|group| group.ended_after = last);
+        row += kinds;
+        let done = of_load.iter().map(|end| match end {
+            End::Work(last) => Some(Duration::from_nanos(last.since(window.from))),
+            End::Time(_) | End::Cut => None,
+        });
+        ends.push(done.collect());
+    }
+    // I/Os are counted to the nanosecond at which a client's time is up, and the watcher wakes
+    // later: its own time would be another than theirs.
+    let all: Option<Vec<_>> = groups.iter().map(|group| group.ended_after).collect();
+    let wall = all.and_then(|ends| ends.into_iter().max()).filter(|end| !end.is_zero());
+    let wall = wall.unwrap_or(watched.wall);
+    Measured { tally, groups, ends, wall, cpu, cpu_total, per_cpu, stats, failure }
+}
+
+/// How long a load ran: as its longest clone; `None` if one was cut short, which is known from
+/// when the run was, after `cut_after`.
+fn ran_for(ends: &[End], from: Nanos, cut_after: Option<Duration>) -> Option<Duration> {
+    let ran = ends.iter().map(|end| match end {
+        End::Work(at) => Some(Duration::from_nanos(at.since(from))),
+        End::Time(at) => Some(Duration::from_nanos(at.since(from)))
+            .filter(|ran| cut_after.is_none_or(|cut| *ran <= cut)),
+        End::Cut => None,
+    });
+    ran.collect::<Option<Vec<_>>>()?.into_iter().max()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir::Target;
+    use weir_load::{Access, Amount, Direction, Verify};
+
+    fn device(target: &str) -> Device {
+        let target = Target::parse(target).expect("a target");
+        weir::open("bench", &target, 1).expect("it opens").device
+    }
+
+    fn measure(jobs: &[Job], runtime: Option<Duration>) -> Measured {
+        try_on("null:1MiB", jobs, runtime).expect("it runs")
+    }
+
+    fn try_on(target: &str, jobs: &[Job], runtime: Option<Duration>) -> Result<Measured, String> {
+        let device = device(target);
+        let loads: Vec<_> =
+            jobs.iter().map(|job| Load::Stream { job: job.clone(), disk: 0 }).collect();
+        run(&Options {
+            loads: &loads,
+            devices: vec![&device],
+            names: &[String::from("null")],
+            threads: 1,
+            ramp: Duration::ZERO,
+            runtime,
+            interrupted: &AtomicBool::new(false),
+            commits: None,
+            progress: &|_| (),
+        })
+    }
+
+    fn timed(ms: u64) -> Job {
+        let runtime_ns = Some(ms * 1_000_000);
+        Job { access: Access::Random, time_based: true, runtime_ns, ..Job::default() }
+    }
+
+    fn ended_after(measured: &Measured, row: usize) -> Option<Duration> {
+        measured.groups[row].ended_after
+    }
+
+    #[test]
+    fn a_job_is_divided_by_its_own_time_when_its_neighbour_runs_longer() {
+        let measured = measure(&[timed(20), timed(60)], None);
+        assert_eq!(ended_after(&measured, 0), Some(Duration::from_millis(20)));
+        assert_eq!(ended_after(&measured, 4), Some(Duration::from_millis(60)));
+        assert_eq!(measured.wall, Duration::from_millis(60));
+        assert_eq!(measured.ends, [[None], [None]]);
+    }
+
+    #[test]
+    fn a_paced_job_is_divided_by_the_time_it_was_given_and_not_by_its_last_io() {
+        // Due at once and never again within its time.
+        let measured =
+            measure(&[Job { rate: [1; 3], ..timed(1000) }], Some(Duration::from_millis(30)));
+        assert_eq!(ended_after(&measured, 0), Some(Duration::from_millis(30)));
+        assert_eq!(measured.wall, Duration::from_millis(30));
+    }
+
+    #[test]
+    fn what_a_slow_target_holds_up_is_late_from_when_it_was_due() {
+        let size = Some(Amount::Bytes(5 * 4096));
+        let job = Job { rate: [1000; 3], size, ..Job::default() };
+        let measured = try_on("null:1MiB,latency_us=20000", &[job], None).expect("it runs");
+        // Five that take 20 ms each, one after the other: the last was due after 4 ms.
+        let row = measured.tally.row(0).expect("reads");
+        assert!(row.ios == 5 && row.total.max_ns() >= 96_000_000, "{} ns", row.total.max_ns());
+        assert!(row.wait.max_ns() >= 76_000_000, "{} ns", row.wait.max_ns());
+    }
+
+    #[test]
+    fn each_of_many_under_way_has_a_time_of_its_own() {
+        let size = Some(Amount::Bytes(8 * 4096));
+        let job = Job { rate: [200; 3], depth: 8, size, ..Job::default() };
+        let measured = try_on("null:1MiB,latency_us=30000", &[job], None).expect("it runs");
+        let row = measured.tally.row(0).expect("reads");
+        // The next begins 5 ms after each, long before it ends.
+        let least = row.total.buckets().next().expect("eight reads").0;
+        assert!(row.ios == 8 && least >= 30_000_000, "{least} ns");
+    }
+
+    #[test]
+    fn a_job_that_has_done_is_divided_by_the_time_it_took() {
+        let done = Job { size: Some(Amount::Bytes(65536)), ..Job::default() };
+        let measured = measure(&[done], Some(Duration::from_secs(3600)));
+        let took = measured.ends[0][0].expect("it had done");
+        assert_eq!((ended_after(&measured, 0), measured.wall), (Some(took), took));
+        assert!(took < Duration::from_secs(3600));
+    }
+
+    fn verifies(name: &str, offset: u64) -> Job {
+        Job {
+            name: String::from(name),
+            direction: Direction::Write,
+            verify: Some(Verify::Crc32c),
+            offset: Amount::Bytes(offset),
+            size: Some(Amount::Bytes(1 << 19)),
+            access: Access::Random,
+            ..Job::default()
+        }
+    }
+
+    #[test]
+    fn clones_that_verify_find_no_fault_on_a_sound_disk() {
+        let measured = try_on("ram:1MiB", &[Job { clones: 2, ..verifies("a", 0) }], None);
+        let measured = measured.expect("it runs");
+        assert_eq!((measured.failure, measured.tally.errors), (None, 0));
+    }
+
+    #[test]
+    fn jobs_that_would_spoil_each_others_verified_blocks_are_refused() {
+        let writes = Job { verify: None, ..verifies("b", 4096) };
+        let reads = Job { direction: Direction::Read, ..writes.clone() };
+        let run = |two: Job| try_on("ram:1MiB", &[verifies("a", 0), two], None);
+        for two in [verifies("b", 0), writes] {
+            let why = run(two).expect_err("they share blocks");
+            assert!(why.starts_with("jobs a and b share bytes of null"), "{why}");
+        }
+        assert!(run(verifies("b", 1 << 19)).is_ok_and(|measured| measured.failure.is_none()));
+        assert!(run(reads).is_ok());
+    }
+
+    #[test]
+    fn what_a_failure_cut_short_has_the_time_until_then() {
+        let (from, cut) = (Nanos(1000), Some(Duration::from_nanos(500)));
+        let ran = |ends: &[End]| ran_for(ends, from, cut).map(|ran| ran.as_nanos());
+        assert_eq!(ran(&[End::Time(Nanos(1300)), End::Work(Nanos(1400))]), Some(400));
+        assert_eq!(ran(&[End::Time(Nanos(1600)), End::Work(Nanos(1400))]), None);
+        assert_eq!(ran(&[End::Cut]), None);
+    }
+}

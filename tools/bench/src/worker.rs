@@ -1,0 +1,400 @@
+//! One thread of a bench: it owns its share of the lanes of every device, turns them as a reactor
+//! does, and serves the clients that were given to it.
+
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Barrier, OnceLock};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use weir::{Bell, Clock, Device, Lane, QueueMode, Submitter};
+use weir_bio::Nanos;
+use weir_live::EventWake;
+
+use crate::client::{Client, Failed, Plan};
+use crate::tally::Tally;
+
+/// The time that is measured.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Window {
+    pub(crate) from: Nanos,
+}
+
+/// What a thread tells the one that watches.
+pub(crate) enum News {
+    /// It has what it needs, or not.
+    Ready(Result<(), String>),
+    /// An I/O failed, or a block was not what it should be.
+    Failed(Failed),
+    /// All its clients have done.
+    Done,
+}
+
+/// What all threads see.
+pub(crate) struct Shared<'a> {
+    pub(crate) devices: Vec<&'a Device>,
+    pub(crate) threads: usize,
+    /// Set before the start; if it is not, there is none.
+    pub(crate) window: OnceLock<Window>,
+    pub(crate) start: Barrier,
+    /// Nothing new is begun.
+    pub(crate) stop: AtomicBool,
+    /// Nor is what was written read back.
+    pub(crate) abandon: AtomicBool,
+    /// Threads whose clients have I/O to come.
+    pub(crate) busy: AtomicUsize,
+    pub(crate) wakes: Vec<Arc<EventWake>>,
+    /// Where acknowledged commits are told.
+    pub(crate) commits: Option<&'a File>,
+    pub(crate) is_io: Vec<bool>,
+}
+
+impl Shared<'_> {
+    pub(crate) fn wake_all(&self) {
+        self.wakes.iter().for_each(|wake| weir_ring::Wake::wake(wake.as_ref()));
+    }
+}
+
+struct SharedWake(Arc<EventWake>);
+
+impl weir_ring::Wake for SharedWake {
+    fn wake(&self) {
+        self.0.wake();
+    }
+}
+
+/// What a thread leaves behind.
+pub(crate) struct Left {
+    pub(crate) tally: Tally,
+    /// For each of its clients: the first row, and what ended it.
+    pub(crate) ends: Vec<(usize, End)>,
+}
+
+/// What ended a client, and when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// It had done all; then its last I/O ended.
+    Work(Nanos),
+    /// Its time was up, unless the run was cut short before.
+    Time(Nanos),
+    /// It had no time of its own, and was cut short.
+    Cut,
+}
+
+/// One thread's whole life; `None` if it never began.
+pub(crate) fn thread(
+    shared: &Shared<'_>,
+    index: usize,
+    plans: Vec<Plan>,
+    news: &Sender<News>,
+) -> Option<Left> {
+    let made = Worker::new(shared, index, plans, news);
+    let (worker, ready) = match made {
+        Ok(worker) => (Some(worker), Ok(())),
+        Err(why) => (None, Err(why)),
+    };
+    // The watcher waits for one answer from each thread, and leaves only after they all have.
+    let _ = news.send(News::Ready(ready));
+    shared.start.wait();
+    let window = *shared.window.get()?;
+    let mut worker = worker?;
+    worker.tally = Tally::new(shared.is_io.clone(), window.from);
+    for client in &mut worker.clients {
+        client.until = client.until.map(|runtime| window.from + runtime.0);
+    }
+    // One that reads back has no time limit any more.
+    let limits: Vec<_> = worker.clients.iter().map(|client| client.until).collect();
+    worker.run(window);
+    let ends = worker.clients.iter().zip(limits).map(|(client, limit)| {
+        let end = match (client.ended_by_work, limit) {
+            (true, limit) => End::Work(limit.map_or(client.last, |at| at.min(client.last))),
+            (false, Some(limit)) => End::Time(limit),
+            (false, None) => End::Cut,
+        };
+        (client.row, end)
+    });
+    let ends = ends.collect();
+    Some(Left { tally: worker.tally, ends })
+}
+
+struct Worker<'a> {
+    shared: &'a Shared<'a>,
+    news: &'a Sender<News>,
+    wake: &'a EventWake,
+    bell: Arc<Bell>,
+    lanes: Vec<Lane>,
+    clients: Vec<Client>,
+    seats: Vec<Submitter>,
+    /// Whose each seat is.
+    owners: Vec<usize>,
+    tally: Tally,
+    /// Clients to be asked in this pass, by number, each once.
+    asked: Vec<usize>,
+    is_asked: Vec<bool>,
+    /// Seats that may have answers.
+    ringing: Vec<usize>,
+    /// The earliest time a client waits for.
+    next_due: Option<Nanos>,
+    told: String,
+    told_failure: bool,
+}
+
+impl<'a> Worker<'a> {
+    fn new(
+        shared: &'a Shared<'a>,
+        index: usize,
+        plans: Vec<Plan>,
+        news: &'a Sender<News>,
+    ) -> Result<Worker<'a>, String> {
+        let wake = &shared.wakes[index];
+        let contexts: Vec<_> = plans.iter().map(Plan::contexts).collect();
+        let count: usize = contexts.iter().map(Vec::len).sum();
+        let bell = Bell::new(Box::new(SharedWake(Arc::clone(wake))), count.max(1));
+        let mut lanes = Vec::new();
+        for device in &shared.devices {
+            for lane in own_lanes(device, index, shared.threads) {
+                lanes.push(device.open_lane(lane, &bell).map_err(|e| e.to_string())?);
+            }
+        }
+        let (mut seats, mut owners, mut clients) = (Vec::new(), Vec::new(), Vec::new());
+        for (number, (plan, contexts)) in plans.into_iter().zip(&contexts).enumerate() {
+            let first = seats.len();
+            for disk in contexts {
+                let device = shared.devices[*disk];
+                let own = own_lanes(device, index, shared.threads);
+                // Its own lanes in turn; if it has none, somebody else's.
+                let lane = if own.is_empty() { index } else { own[seats.len() % own.len()] };
+                let seat = device.submitter(&bell, seats.len(), lane);
+                seats.push(seat.map_err(|e| e.to_string())?);
+                owners.push(number);
+            }
+            let runtime = plan.runtime_ns.map(Nanos);
+            let mut client = Client::new(plan, first);
+            client.until = runtime;
+            clients.push(client);
+        }
+        Ok(Worker {
+            shared,
+            news,
+            wake,
+            bell,
+            lanes,
+            asked: (0..clients.len()).collect(),
+            is_asked: vec![true; clients.len()],
+            clients,
+            seats,
+            owners,
+            tally: Tally::new(shared.is_io.clone(), Nanos::ZERO),
+            ringing: Vec::new(),
+            next_due: None,
+            told: String::new(),
+            told_failure: false,
+        })
+    }
+
+    fn run(&mut self, window: Window) {
+        let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
+        let mut finished = false;
+        let mut now = Clock.now();
+        loop {
+            self.feed(now);
+            for lane in &mut self.lanes {
+                lane.turn(now);
+            }
+            // What a device answers at once has taken time all the same.
+            now = Clock.now();
+            let ended = self.complete(window, now);
+            if ended == 0 {
+                if !finished && self.has_finished(now) {
+                    finished = true;
+                    // The watcher may have gone with what it was told before.
+                    let _ = self.news.send(News::Done);
+                    if self.shared.busy.fetch_sub(1, Ordering::AcqRel) == 1 {
+                        self.shared.wake_all();
+                    }
+                }
+                if finished && self.shared.busy.load(Ordering::Acquire) == 0 {
+                    return;
+                }
+                self.sleep(now);
+                now = Clock.now();
+            }
+        }
+    }
+
+    fn ask(&mut self, client: usize) {
+        if !std::mem::replace(&mut self.is_asked[client], true) {
+            self.asked.push(client);
+        }
+    }
+
+    /// Those whose time has come are asked.
+    #[cold]
+    fn ask_due(&mut self, now: Nanos) {
+        self.next_due = None;
+        for number in 0..self.clients.len() {
+            match self.clients[number].due {
+                Some(due) if due <= now => self.ask(number),
+                due => self.next_due = due.into_iter().chain(self.next_due).min(),
+            }
+        }
+    }
+
+    /// Lets every client that can begin something begin it.
+    #[inline]
+    fn feed(&mut self, now: Nanos) {
+        if self.shared.stop.load(Ordering::Acquire) {
+            self.clients.iter_mut().filter(|client| !client.reading_back).for_each(Client::stop);
+        }
+        if self.shared.abandon.load(Ordering::Relaxed) {
+            self.clients.iter_mut().for_each(Client::stop);
+        }
+        if self.next_due.is_some_and(|due| due <= now) {
+            self.ask_due(now);
+        }
+        let Worker { clients, seats, asked, is_asked, next_due, .. } = self;
+        let mut again = 0;
+        for place in 0..asked.len() {
+            let number = asked[place];
+            let client = &mut clients[number];
+            if client.until.is_some_and(|until| until <= now) {
+                client.stop();
+            }
+            if client.is_hungry() {
+                client.feed(seats, now);
+                is_asked[number] = false;
+                *next_due = client.due.into_iter().chain(*next_due).min();
+            } else {
+                asked[again] = number;
+                again += 1;
+            }
+        }
+        asked.truncate(again);
+    }
+
+    /// Takes everything that has ended.
+    #[inline]
+    fn complete(&mut self, window: Window, now: Nanos) -> usize {
+        let Worker { clients, seats, owners, tally, ringing, bell, told, asked, is_asked, .. } =
+            self;
+        ringing.clear();
+        bell.ready().take(|seat| ringing.push(seat));
+        let mut ended = 0;
+        for seat in ringing.iter() {
+            let number = owners[*seat];
+            let client = &mut clients[number];
+            let counting = now >= window.from && client.until.is_none_or(|until| now < until);
+            tally.open(client.row, now);
+            let count = seats[*seat].complete(now, |completion| {
+                client.take(completion, *seat, tally, counting, now);
+            });
+            client.events(tally, counting, told);
+            tally.settle();
+            client.passed(count, now);
+            ended += count;
+            if !std::mem::replace(&mut is_asked[number], true) {
+                asked.push(number);
+            }
+        }
+        if !self.told.is_empty() {
+            self.tell_commits();
+        }
+        if ended > 0 && !self.told_failure {
+            self.tell_failure();
+        }
+        // Whoever rang has perhaps only room to offer: that is something to do as well.
+        ended.max(self.ringing.len())
+    }
+
+    /// A commit that is told has been durable since before.
+    #[cold]
+    fn tell_commits(&mut self) {
+        if let Some(mut file) = self.shared.commits
+            && let Err(error) = file.write_all(self.told.as_bytes())
+        {
+            let what = format!("the file of commits: {error}");
+            // The watcher may have gone with what it was told before.
+            let _ = self.news.send(News::Failed(Failed { what, disk: usize::MAX }));
+        }
+        self.told.clear();
+    }
+
+    #[inline]
+    fn tell_failure(&mut self) {
+        if let Some(failed) = self.clients.iter().find_map(|client| client.failed.clone()) {
+            self.told_failure = true;
+            // The watcher may have gone with what it was told before.
+            let _ = self.news.send(News::Failed(failed));
+        }
+    }
+
+    /// Whether no client will do any more; one that verifies reads back first.
+    #[cold]
+    fn has_finished(&mut self, now: Nanos) -> bool {
+        let abandoned = self.shared.abandon.load(Ordering::Relaxed);
+        let mut finished = true;
+        for number in 0..self.clients.len() {
+            let client = &mut self.clients[number];
+            if client.until.is_some_and(|until| until <= now) {
+                client.stop();
+            }
+            let idle = client.done && client.live == 0;
+            if idle && !abandoned && client.read_back() {
+                self.ask(number);
+                finished = false;
+            }
+            finished &= idle;
+        }
+        finished
+    }
+
+    /// Sleeps until the bell rings, a driver has answers or somebody's time has come.
+    fn sleep(&mut self, now: Nanos) {
+        let lanes = self.lanes.iter().filter_map(Lane::wake_at);
+        let open = self.clients.iter().filter(|client| !client.done);
+        let ends = open.filter_map(|client| client.until);
+        let wake_at = lanes.chain(self.next_due).chain(ends).min();
+        if wake_at.is_some_and(|at| at <= now) {
+            let over = |client: &&mut Client| client.until.is_some_and(|until| until <= now);
+            self.clients.iter_mut().filter(over).for_each(Client::stop);
+            return;
+        }
+        let doorbell = self.bell.doorbell();
+        doorbell.prepare_sleep();
+        let stop = self.shared.stop.load(Ordering::Acquire);
+        let pending = self.bell.ready().any()
+            || self.lanes.iter().any(Lane::has_work)
+            || self.clients.iter().any(|client| stop && !client.done && !client.reading_back);
+        let mut woken = false;
+        if !pending {
+            let mut fds = vec![PollFd::from_borrowed_fd(self.wake.as_fd(), PollFlags::IN)];
+            let events = self.lanes.iter().filter_map(Lane::event_fd);
+            fds.extend(events.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
+            let timeout = wake_at.map(|at| {
+                let ns = at.since(Clock.now());
+                Timespec {
+                    tv_sec: (ns / 1_000_000_000) as i64,
+                    tv_nsec: (ns % 1_000_000_000) as i64,
+                }
+            });
+            // An interrupted sleep is a short sleep.
+            let _ = poll(&mut fds, timeout.as_ref());
+            woken = !fds[0].revents().is_empty();
+        }
+        doorbell.awake();
+        if woken {
+            self.wake.clear();
+        }
+    }
+}
+
+/// The lanes a thread turns.
+fn own_lanes(device: &Device, index: usize, threads: usize) -> Vec<usize> {
+    let config = device.config();
+    if config.mode == QueueMode::Sq && device.any_home() {
+        return vec![0];
+    }
+    (index..usize::from(config.queues)).step_by(threads).collect()
+}

@@ -1,0 +1,134 @@
+//! The flags of a job: one for each option of a job file, from the same table.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
+use weir_load::Job;
+use weir_load::options::{JobOption, OPTIONS, Section};
+
+/// The options that were given, by name.
+#[derive(Clone, Debug, Default)]
+pub(super) struct JobFlags(BTreeMap<&'static str, String>);
+
+impl JobFlags {
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.0.contains_key(name)
+    }
+
+    /// The first that is none of `allowed`.
+    pub(super) fn other_than(&self, allowed: &[&str]) -> Option<&'static str> {
+        self.0.keys().find(|name| !allowed.contains(name)).copied()
+    }
+
+    /// Changes a job as they say; what is to be said about that.
+    pub(super) fn apply(&self, job: &mut Job) -> Result<Vec<String>, String> {
+        let mut section = Section { job: job.clone(), notes: Vec::new() };
+        for (option, value) in given(self) {
+            option.read(&mut section, value)?;
+        }
+        *job = section.job;
+        Ok(section.notes)
+    }
+
+    /// A job of nothing but these.
+    fn alone(&self) -> Job {
+        let mut job = Job::default();
+        // Each was held against its bounds when it was read.
+        let _ = self.apply(&mut job);
+        job
+    }
+
+    pub(super) fn seed(&self) -> u64 {
+        self.alone().seed
+    }
+
+    pub(super) fn runtime(&self) -> Option<Duration> {
+        self.alone().runtime_ns.map(Duration::from_nanos)
+    }
+
+    pub(super) fn ramp(&self) -> Option<Duration> {
+        self.has("ramp_time").then(|| Duration::from_nanos(self.alone().ramp_ns))
+    }
+}
+
+/// In the order of the table, which is that in which they count.
+fn given(flags: &JobFlags) -> impl Iterator<Item = (&'static JobOption, &str)> {
+    OPTIONS.iter().filter_map(|option| Some((option, flags.0.get(option.name)?.as_str())))
+}
+
+impl FromArgMatches for JobFlags {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<JobFlags, clap::Error> {
+        let given = OPTIONS.iter().filter_map(|option| {
+            Some((option.name, matches.get_one::<String>(option.name)?.clone()))
+        });
+        Ok(JobFlags(given.collect()))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = JobFlags::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+impl Args for JobFlags {
+    fn augment_args(command: Command) -> Command {
+        command.args(OPTIONS.iter().map(argument))
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        JobFlags::augment_args(command)
+    }
+}
+
+fn argument(option: &'static JobOption) -> Arg {
+    let read = |text: &str| -> Result<String, String> {
+        option.read(&mut Section::default(), text).map(|()| String::from(text))
+    };
+    let argument = Arg::new(option.name)
+        .long(option.flag)
+        .value_name(option.value)
+        .help(option.doc)
+        .value_parser(read);
+    // As fio spells it.
+    let argument = match option.name != option.flag {
+        true => argument.alias(option.name),
+        false => argument,
+    };
+    match option.bare {
+        true => argument.num_args(0..=1).require_equals(true).default_missing_value("1"),
+        false => argument,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn flags(words: &[&str]) -> Result<JobFlags, clap::Error> {
+        let command = JobFlags::augment_args(Command::new("bench").no_binary_name(true));
+        JobFlags::from_arg_matches(&command.try_get_matches_from(words)?)
+    }
+
+    #[test]
+    fn every_option_of_a_job_file_is_a_flag_in_either_spelling() {
+        for option in OPTIONS {
+            for name in [option.name, option.flag] {
+                let why = flags(&[&format!("--{name}=@")]).map(|_| ()).map_err(|e| e.to_string());
+                // Names are free text.
+                let free = matches!(option.name, "filename" | "ioengine");
+                assert_eq!(why.is_ok(), free, "--{name}: {why:?}");
+                assert!(why.is_ok() || !why.unwrap_err().contains("unexpected"), "--{name}");
+            }
+        }
+    }
+
+    #[test]
+    fn flags_change_what_they_name_and_nothing_else() {
+        let flags = flags(&["--bs", "64k", "--time-based", "--rate_iops=7"]).expect("flags");
+        let mut job = Job { depth: 9, ..Job::default() };
+        flags.apply(&mut job).expect("they were read before");
+        assert_eq!((job.depth, job.time_based, job.rate), (9, true, [7; 3]));
+        assert_eq!(flags.other_than(&["bs", "time_based"]), Some("rate_iops"));
+    }
+}

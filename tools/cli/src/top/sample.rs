@@ -1,0 +1,221 @@
+//! What is shown, as read from the tree of a daemon, and what happened between two readings.
+
+use std::time::Instant;
+
+use weir_control::{Client, ClientError, Errno, Node};
+use weir_trace::iostat::{Change, EXTENDED};
+
+use crate::Failure;
+use crate::iostat::Reading;
+
+/// A daemon at one time.
+pub(super) struct Sample {
+    reading: Reading,
+    disks: Vec<DiskState>,
+    clients: Vec<ClientState>,
+}
+
+/// How a disk is set up.
+#[derive(Clone, Debug, Default)]
+struct DiskState {
+    name: String,
+    scheduler: String,
+    mode: String,
+    queues: Vec<Queue>,
+}
+
+/// A hard queue and the submitter slots that feed it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Queue {
+    pub(super) index: String,
+    pub(super) slots: String,
+    pub(super) tags: String,
+}
+
+/// A client and its counters.
+#[derive(Clone, Debug, Default)]
+struct ClientState {
+    export: String,
+    number: String,
+    disk: String,
+    address: String,
+    group: String,
+    class: String,
+    hard_queue: String,
+    ios: u64,
+    bytes: u64,
+}
+
+impl Sample {
+    /// Reads everything. What goes away in between is left out.
+    pub(super) fn take(client: &mut Client) -> Result<Sample, Failure> {
+        let reading = Reading::take(client)?;
+        let names = reading.disks.iter().map(|(name, _)| name.clone());
+        let mut disks = Vec::new();
+        for name in names.collect::<Vec<_>>() {
+            disks.extend(there(disk(client, name))?);
+        }
+        let mut clients = Vec::new();
+        for export in there(directories(client, "nbd"))?.unwrap_or_default() {
+            let numbers = there(directories(client, &format!("nbd/{export}")))?;
+            for number in numbers.unwrap_or_default() {
+                clients.extend(there(connection(client, &export, number))?);
+            }
+        }
+        Ok(Sample { reading, disks, clients })
+    }
+
+    pub(super) fn at(&self) -> Instant {
+        self.reading.at
+    }
+}
+
+/// What is not there any more is nothing; a daemon that is gone is an error.
+fn there<T>(found: Result<T, ClientError>) -> Result<Option<T>, ClientError> {
+    match found {
+        Ok(found) => Ok(Some(found)),
+        Err(ClientError::Refused(failure))
+            if matches!(failure.errno, Errno::NotFound | Errno::NoDevice) =>
+        {
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+fn directories(client: &mut Client, path: &str) -> Result<Vec<String>, ClientError> {
+    let names = client.list(path)?.into_iter();
+    Ok(names.filter(|(_, node)| *node == Node::Directory).map(|(name, _)| name).collect())
+}
+
+fn line(client: &mut Client, path: &str) -> Result<String, ClientError> {
+    Ok(String::from(client.read(path)?.trim()))
+}
+
+fn disk(client: &mut Client, name: String) -> Result<DiskState, ClientError> {
+    let listed = line(client, &format!("block/{name}/queue/scheduler"))?;
+    let active = listed.split(['[', ']']).nth(1).unwrap_or("none");
+    let mode = line(client, &format!("block/{name}/weir/queue_mode"))?;
+    let folder = format!("block/{name}/mq");
+    let mut queues = Vec::new();
+    // The legacy path has one queue and no folder for it.
+    for index in there(directories(client, &folder))?.unwrap_or_default() {
+        let slots = line(client, &format!("{folder}/{index}/cpu_list"))?;
+        let tags = line(client, &format!("{folder}/{index}/nr_tags"))?;
+        queues.push(Queue { index, slots, tags });
+    }
+    Ok(DiskState { name, scheduler: String::from(active), mode, queues })
+}
+
+fn connection(
+    client: &mut Client,
+    export: &str,
+    number: String,
+) -> Result<ClientState, ClientError> {
+    let mut file = |name: &str| line(client, &format!("nbd/{export}/{number}/{name}"));
+    let class = file("class")?;
+    let class = if class == "none" { class } else { format!("{class} {}", file("level")?) };
+    let group = file("group")?;
+    Ok(ClientState {
+        export: String::from(export),
+        disk: file("disk")?,
+        address: file("address")?,
+        group: if group.is_empty() { String::from("/") } else { group },
+        class,
+        hard_queue: file("hard_queue")?,
+        ios: file("ios")?.parse().unwrap_or(0),
+        bytes: file("bytes")?.parse().unwrap_or(0),
+        number,
+    })
+}
+
+/// What happened between two samples.
+#[derive(Default)]
+pub(super) struct Scene {
+    pub(super) disks: Vec<DiskLine>,
+    pub(super) clients: Vec<ClientLine>,
+}
+
+/// A disk's line.
+#[derive(Clone, Debug, Default)]
+pub(super) struct DiskLine {
+    pub(super) name: String,
+    pub(super) scheduler: String,
+    pub(super) mode: String,
+    pub(super) queues: Vec<Queue>,
+    pub(super) reads: f64,
+    pub(super) writes: f64,
+    pub(super) kilobytes: f64,
+    /// Mean time of an I/O, ms; 0 when none ended.
+    pub(super) wait_ms: f64,
+    pub(super) queued: f64,
+    pub(super) busy_pct: f64,
+}
+
+/// A client's line.
+#[derive(Clone, Debug, Default)]
+pub(super) struct ClientLine {
+    pub(super) name: String,
+    pub(super) disk: String,
+    pub(super) address: String,
+    pub(super) group: String,
+    pub(super) class: String,
+    pub(super) hard_queue: String,
+    pub(super) ios: f64,
+    pub(super) kilobytes: f64,
+}
+
+fn column(change: &Change, name: &str) -> f64 {
+    let found = EXTENDED.iter().find(|column| column.name == name);
+    found.map_or(0.0, |column| column.value(change))
+}
+
+impl Scene {
+    /// Between an earlier sample and a later one.
+    pub(super) fn between(before: &Sample, after: &Sample) -> Scene {
+        let changes = after.reading.since(&before.reading);
+        let disk = |state: &DiskState| {
+            let found = changes.iter().find(|(name, _)| *name == state.name);
+            let of = |name| found.map_or(0.0, |(_, change)| column(change, name));
+            let (reads, writes) = (of("r/s"), of("w/s"));
+            let ended = reads + writes;
+            let waited = reads * of("r_await") + writes * of("w_await");
+            DiskLine {
+                name: state.name.clone(),
+                scheduler: state.scheduler.clone(),
+                mode: state.mode.clone(),
+                queues: state.queues.clone(),
+                reads,
+                writes,
+                kilobytes: of("rkB/s") + of("wkB/s"),
+                wait_ms: if ended > 0.0 { waited / ended } else { 0.0 },
+                queued: of("aqu-sz"),
+                busy_pct: of("%util"),
+            }
+        };
+        let seconds = after.at().duration_since(before.at()).as_secs_f64();
+        let client = |state: &ClientState| {
+            let same = |known: &&ClientState| {
+                (&known.export, &known.number) == (&state.export, &state.number)
+            };
+            // Who came in between began at 0.
+            let known = before.clients.iter().find(same);
+            let (ios, bytes) = known.map_or((0, 0), |known| (known.ios, known.bytes));
+            let rate = |now: u64, then: u64| now.saturating_sub(then) as f64 / seconds.max(1e-9);
+            ClientLine {
+                name: format!("{}/{}", state.export, state.number),
+                disk: state.disk.clone(),
+                address: state.address.clone(),
+                group: state.group.clone(),
+                class: state.class.clone(),
+                hard_queue: state.hard_queue.clone(),
+                ios: rate(state.ios, ios),
+                kilobytes: rate(state.bytes, bytes) / 1024.0,
+            }
+        };
+        Scene {
+            disks: after.disks.iter().map(disk).collect(),
+            clients: after.clients.iter().map(client).collect(),
+        }
+    }
+}

@@ -1,0 +1,19 @@
+//! Charts as SVG: text that can be selected, colours that a style sheet gives.
+//!
+//! All are drawn 360 units wide, so that their text is readable on a phone, and a wide page puts
+//! them side by side. A variant is told by colour, by marker and by dash, so that colour alone
+//! never carries the meaning. Whatever is not a finite number is left out.
+
+mod axis;
+mod curves;
+mod intervals;
+mod svg;
+
+pub(crate) use curves::{Curve, Points, percentiles, series, sweep};
+pub(crate) use intervals::{Bar, Row, intervals, order, stacked};
+
+/// The width of every chart, units.
+pub(crate) const WIDTH: f64 = 360.0;
+
+/// How many variants have a colour of their own; further ones begin again.
+pub(crate) const COLOURS: usize = 6;

@@ -1,0 +1,193 @@
+//! Charts of curves: over time, over the share of I/Os, over a swept value.
+
+use super::WIDTH;
+use super::axis::Axis;
+use super::svg::{Anchor, Svg, colour, shortened};
+use crate::numbers::time;
+use crate::page::Chart;
+
+/// A variant's times: how many I/Os took at most how long.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Curve {
+    pub(crate) label: String,
+    /// A share of I/Os below 1 or at it, and the time that they did not exceed, nanoseconds.
+    pub(crate) quantiles: Vec<(f64, f64)>,
+}
+
+/// A variant's values over time or over a sweep, each perhaps with an interval.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Points {
+    pub(crate) label: String,
+    /// One line for each run of it; the first is drawn strongly.
+    pub(crate) lines: Vec<Vec<(f64, f64)>>,
+    /// Around the points of the first line.
+    pub(crate) intervals: Vec<Option<[f64; 2]>>,
+}
+
+const LEFT: f64 = 54.0;
+const PLOT: f64 = 170.0;
+
+/// The width of a letter of an axis, about.
+const LETTER: f64 = 6.9;
+
+/// The farthest share that has a place: 99.9999 %.
+const TAIL_MAX: f64 = 6.0;
+
+/// Where a share stands on an axis that gives each further nine the same room.
+fn tail(share: f64) -> f64 {
+    if share >= 1.0 { TAIL_MAX } else { (-(1.0 - share).log10()).min(TAIL_MAX) }
+}
+
+/// The latency below which each share of I/Os stayed, the tail drawn out.
+pub(crate) fn percentiles(title: &str, note: &str, curves: &[Curve]) -> Option<Chart> {
+    let mut svg = Svg::new(0.0);
+    let labels: Vec<String> = curves.iter().map(|curve| curve.label.clone()).collect();
+    svg.text((0.0, 12.0), Anchor::Start, "h", title);
+    let top = svg.legend(30.0, &labels) + 10.0;
+    let bottom = top + PLOT;
+    let times = curves.iter().flat_map(|curve| curve.quantiles.iter().map(|point| point.1));
+    let y = Axis::log(times, (bottom, top))?;
+    let inner = curves.iter().flat_map(|curve| curve.quantiles.iter().map(|point| point.0));
+    let farthest = inner.filter(|share| *share < 1.0).map(tail).fold(2.0, f64::max);
+    let place = |share: f64| LEFT + tail(share).min(farthest) / farthest * (WIDTH - LEFT - 10.0);
+    for tick in y.ticks(7) {
+        svg.line((LEFT, y.at(tick)), (WIDTH, y.at(tick)), "g");
+        svg.text((LEFT - 5.0, y.at(tick) + 4.0), Anchor::End, "a", &time(tick));
+    }
+    let shares = [(0.5, "50 %"), (0.9, "90"), (0.99, "99"), (0.999, "99.9"), (0.9999, "99.99")];
+    let last = [(0.99999, "99.999"), (0.999_999, "6 nines")];
+    let all = shares.into_iter().chain(last);
+    let mut free = 0.0;
+    for (share, name) in all.filter(|(s, _)| tail(*s) <= farthest + 0.01) {
+        svg.line((place(share), top), (place(share), bottom), "g");
+        let half = name.len() as f64 * LETTER / 2.0;
+        let middle = place(share).min(WIDTH - half);
+        // A line without its name can be counted; names in each other cannot be read.
+        if middle - half >= free {
+            svg.text((middle, bottom + 15.0), Anchor::Middle, "a", name);
+            free = middle + half + LETTER;
+        }
+    }
+    for (variant, curve) in curves.iter().enumerate() {
+        let points: Vec<(f64, f64)> =
+            curve.quantiles.iter().map(|(share, ns)| (place(*share), y.at(*ns))).collect();
+        let class = colour(variant);
+        svg.path(&points, &format!("curve {class}"));
+        for point in points.iter().step_by((points.len() / 6).max(1)) {
+            svg.marker(*point, 3.0, variant, &format!("m {class}"));
+        }
+    }
+    svg.text((LEFT, bottom + 30.0), Anchor::Start, "a", "share of I/Os that took no longer");
+    svg.set_height(bottom + 36.0);
+    let label = format!("{title}: latency over the share of I/Os");
+    Some(Chart { caption: String::from(note), svg: svg.finish(&label) })
+}
+
+/// Values over the seconds of the measured time.
+pub(crate) fn series(
+    title: &str,
+    note: &str,
+    all: &[Points],
+    show: &dyn Fn(f64) -> String,
+) -> Option<Chart> {
+    let mut svg = Svg::new(0.0);
+    let labels: Vec<String> = all.iter().map(|points| points.label.clone()).collect();
+    svg.text((0.0, 12.0), Anchor::Start, "h", title);
+    let top = svg.legend(30.0, &labels) + 10.0;
+    let bottom = top + PLOT * 0.8;
+    let samples = || all.iter().flat_map(|points| points.lines.iter().flatten());
+    let y = Axis::linear(samples().map(|point| point.1), true, (bottom, top))?;
+    let x = Axis::linear(samples().map(|point| point.0).chain([0.0]), true, (LEFT, WIDTH))?;
+    ordinates(&mut svg, &y, show);
+    for tick in x.ticks(5) {
+        let name = time(tick * 1e9);
+        svg.text((x.at(tick).min(WIDTH - 14.0), bottom + 15.0), Anchor::Middle, "a", &name);
+    }
+    for (variant, points) in all.iter().enumerate() {
+        let class = colour(variant);
+        for (index, line) in points.lines.iter().enumerate().rev() {
+            let line: Vec<_> = line.iter().map(|(at, value)| (x.at(*at), y.at(*value))).collect();
+            let strength = if index == 0 { "curve" } else { "faint" };
+            svg.path(&line, &format!("{strength} {class}"));
+            if index == 0 {
+                for point in line.iter().skip(variant * 3).step_by((line.len() / 6).max(1)) {
+                    svg.marker(*point, 3.0, variant, &format!("m {class}"));
+                }
+            }
+        }
+    }
+    svg.set_height(bottom + 22.0);
+    Some(Chart { caption: String::from(note), svg: svg.finish(&format!("{title} over time")) })
+}
+
+fn ordinates(svg: &mut Svg, y: &Axis, show: &dyn Fn(f64) -> String) {
+    for tick in y.ticks(4) {
+        svg.line((LEFT, y.at(tick)), (WIDTH, y.at(tick)), "g");
+        svg.text((LEFT - 5.0, y.at(tick) + 4.0), Anchor::End, "a", &show(tick));
+    }
+}
+
+/// Values over a swept one, which has a place for each of `values` in turn.
+pub(crate) fn sweep(
+    title: &str,
+    name: &str,
+    values: &[String],
+    all: &[Points],
+    show: &dyn Fn(f64) -> String,
+) -> Option<Chart> {
+    let mut svg = Svg::new(0.0);
+    let labels: Vec<String> = all.iter().map(|points| points.label.clone()).collect();
+    svg.text((0.0, 12.0), Anchor::Start, "h", title);
+    let top = svg.legend(30.0, &labels) + 10.0;
+    let bottom = top + PLOT;
+    let means = all.iter().flat_map(|points| points.lines.iter().flatten().map(|point| point.1));
+    let ends = all.iter().flat_map(|points| points.intervals.iter().flatten().flatten().copied());
+    let y = Axis::linear(means.chain(ends), true, (bottom, top))?;
+    ordinates(&mut svg, &y, show);
+    let step = (WIDTH - LEFT - 40.0) / values.len().saturating_sub(1).max(1) as f64;
+    let place = |index: f64| LEFT + 20.0 + index * step;
+    let room = ((step / 6.9) as usize).clamp(3, 16);
+    for (index, value) in values.iter().enumerate() {
+        let at = (place(index as f64), bottom + 15.0);
+        svg.text(at, Anchor::Middle, "a", &shortened(value, room));
+    }
+    svg.text((WIDTH, bottom + 30.0), Anchor::End, "a", &shortened(name, 40));
+    for (variant, points) in all.iter().enumerate() {
+        let class = colour(variant);
+        let Some(line) = points.lines.first() else { continue };
+        let line: Vec<_> = line.iter().map(|(at, value)| (place(*at), y.at(*value))).collect();
+        svg.path(&line, &format!("curve {class}"));
+        for (point, interval) in line.iter().zip(&points.intervals) {
+            if let Some([low, high]) = interval {
+                svg.line((point.0, y.at(*low)), (point.0, y.at(*high)), &format!("bar {class}"));
+            }
+            svg.marker(*point, 3.6, variant, &format!("m {class}"));
+        }
+    }
+    svg.set_height(bottom + 36.0);
+    Some(Chart { caption: String::new(), svg: svg.finish(&format!("{title} over {name}")) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_names_of_shares_do_not_overlap_however_long_the_tail() {
+        for share in [0.99, 0.999, 0.9999, 0.99999, 0.999_996, 0.999_999, 1.0] {
+            let quantiles = vec![(0.0, 1e3), (0.5, 1e4), (share, 1e6)];
+            let curve = Curve { label: String::from("a"), quantiles };
+            let svg = percentiles("Latency", "", &[curve]).expect("a chart").svg;
+            let mut free = 0.0;
+            for name in ["50 %", "90", "99", "99.9", "99.99", "99.999", "6 nines"] {
+                let Some(end) = svg.find(&format!(">{name}</text>")) else { continue };
+                let start = svg[..end].rfind("<text").expect("an element");
+                let (_, rest) = svg[start..end].split_once("x=\"").expect("a place");
+                let x: f64 = rest.split('"').next().expect("a number").parse().expect("a number");
+                let half = name.len() as f64 * LETTER / 2.0;
+                assert!(x - half >= free && x + half <= WIDTH + 0.1, "{share}: {name} at {x}");
+                free = x + half;
+            }
+        }
+    }
+}

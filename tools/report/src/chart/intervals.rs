@@ -1,0 +1,154 @@
+//! Charts of rounds and means: each round a dot, each mean a bar of its interval.
+
+use super::WIDTH;
+use super::axis::Axis;
+use super::svg::{Anchor, Svg, colour, shortened};
+use crate::page::Chart;
+
+/// A variant in a chart of one metric.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Row {
+    pub(crate) label: String,
+    pub(crate) mean: f64,
+    pub(crate) interval: Option<[f64; 2]>,
+    /// Each round, and whether it counts.
+    pub(crate) rounds: Vec<(f64, bool)>,
+}
+
+/// A bar of two parts.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Bar {
+    pub(crate) label: String,
+    pub(crate) parts: [f64; 2],
+}
+
+/// Rows with a dot for each round, and mean and interval above; none without a number.
+pub(crate) fn intervals(
+    title: &str,
+    note: &str,
+    rows: &[Row],
+    show: &dyn Fn(f64) -> String,
+) -> Option<Chart> {
+    let values = rows.iter().flat_map(|row| {
+        let ends = row.interval.unwrap_or([row.mean; 2]);
+        row.rounds.iter().map(|(value, _)| *value).chain([row.mean]).chain(ends)
+    });
+    let axis = Axis::linear(values, false, (8.0, WIDTH - 8.0))?;
+    let bottom = 24.0 + rows.len() as f64 * 50.0;
+    let mut svg = Svg::new(bottom + 24.0);
+    svg.text((0.0, 12.0), Anchor::Start, "h", title);
+    for tick in axis.ticks(4) {
+        svg.line((axis.at(tick), 20.0), (axis.at(tick), bottom), "g");
+        let place = axis.at(tick).clamp(16.0, WIDTH - 20.0);
+        svg.text((place, bottom + 15.0), Anchor::Middle, "a", &show(tick));
+    }
+    for (variant, row) in rows.iter().enumerate() {
+        let top = 24.0 + variant as f64 * 50.0;
+        let value = match row.interval {
+            Some([low, high]) => format!("{} [{} to {}]", show(row.mean), show(low), show(high)),
+            None => show(row.mean),
+        };
+        let value_width = value.chars().count() as f64 * 6.9;
+        let room = ((WIDTH - value_width - 12.0) / 7.0).max(4.0) as usize;
+        svg.text((0.0, top + 13.0), Anchor::Start, "t", &shortened(&row.label, room));
+        svg.text((WIDTH, top + 13.0), Anchor::End, "a", &value);
+        draw_row(&mut svg, &axis, row, variant, top + 32.0);
+    }
+    let label = format!("{title}: {}", spoken(rows, show));
+    Some(Chart { caption: String::from(note), svg: svg.finish(&label) })
+}
+
+fn draw_row(svg: &mut Svg, axis: &Axis, row: &Row, variant: usize, y: f64) {
+    let class = colour(variant);
+    if let Some([low, high]) = row.interval {
+        svg.rect(
+            (axis.at(low), y - 8.0),
+            axis.at(high) - axis.at(low),
+            16.0,
+            &format!("ci {class}"),
+        );
+    }
+    svg.line(
+        (axis.at(row.mean), y - 11.0),
+        (axis.at(row.mean), y + 11.0),
+        &format!("mean {class}"),
+    );
+    for (index, (value, counts)) in row.rounds.iter().enumerate() {
+        // Dots of equal rounds stand beside each other and not on each other.
+        let place = (axis.at(*value), y + (index % 3) as f64 * 5.0 - 5.0);
+        match counts {
+            true => svg.marker(place, 2.8, variant, &format!("dot {class}")),
+            false => svg.cross(place, 3.2, "void"),
+        }
+    }
+}
+
+fn spoken(rows: &[Row], show: &dyn Fn(f64) -> String) -> String {
+    let row = |row: &Row| format!("{} {}", row.label, show(row.mean));
+    rows.iter().map(row).collect::<Vec<_>>().join(", ")
+}
+
+/// Every run in the order in which it was made: a drift shows, and what was voided.
+pub(crate) fn order(
+    title: &str,
+    note: &str,
+    labels: &[String],
+    runs: &[(usize, f64, bool)],
+    show: &dyn Fn(f64) -> String,
+) -> Option<Chart> {
+    let mut svg = Svg::new(0.0);
+    svg.text((0.0, 12.0), Anchor::Start, "h", title);
+    let top = svg.legend(30.0, labels) + 10.0;
+    let (left, bottom) = (54.0, top + 130.0);
+    let axis = Axis::linear(runs.iter().map(|run| run.1), false, (bottom, top + 4.0))?;
+    for tick in axis.ticks(4) {
+        svg.line((left, axis.at(tick)), (WIDTH, axis.at(tick)), "g");
+        svg.text((left - 5.0, axis.at(tick) + 4.0), Anchor::End, "a", &show(tick));
+    }
+    let step = (WIDTH - left - 16.0) / (runs.len().max(2) - 1) as f64;
+    for (index, (variant, value, counts)) in runs.iter().enumerate() {
+        let place = (left + 8.0 + index as f64 * step, axis.at(*value));
+        match counts {
+            true => svg.marker(place, 3.4, *variant, &format!("dot {}", colour(*variant))),
+            false => svg.cross(place, 4.0, "void"),
+        }
+    }
+    svg.text((left, bottom + 16.0), Anchor::Start, "a", "first run");
+    svg.text((WIDTH, bottom + 16.0), Anchor::End, "a", "last run");
+    svg.set_height(bottom + 24.0);
+    Some(Chart { caption: String::from(note), svg: svg.finish(title) })
+}
+
+/// Bars of two parts, each with its value; `names` are those of the parts.
+pub(crate) fn stacked(
+    title: &str,
+    note: &str,
+    names: [&str; 2],
+    bars: &[Bar],
+    show: &dyn Fn(f64) -> String,
+) -> Option<Chart> {
+    let longest = bars.iter().map(|bar| bar.parts[0] + bar.parts[1]).fold(0.0, f64::max);
+    if !(longest > 0.0 && longest.is_finite()) {
+        return None;
+    }
+    let bottom = 44.0 + bars.len() as f64 * 44.0;
+    let mut svg = Svg::new(bottom + 4.0);
+    svg.text((0.0, 12.0), Anchor::Start, "h", title);
+    svg.rect((0.0, 22.0), 12.0, 10.0, "wait");
+    svg.text((17.0, 31.0), Anchor::Start, "t", names[0]);
+    let second = 34.0 + names[0].chars().count() as f64 * 7.0;
+    svg.rect((second, 22.0), 12.0, 10.0, "device");
+    svg.text((second + 17.0, 31.0), Anchor::Start, "t", names[1]);
+    for (index, bar) in bars.iter().enumerate() {
+        let top = 44.0 + index as f64 * 44.0;
+        let [wait, device] = bar.parts;
+        let value = format!("{} + {}", show(wait), show(device));
+        let room = ((WIDTH - value.chars().count() as f64 * 6.9 - 12.0) / 7.0).max(4.0) as usize;
+        svg.text((0.0, top + 11.0), Anchor::Start, "t", &shortened(&bar.label, room));
+        svg.text((WIDTH, top + 11.0), Anchor::End, "a", &value);
+        let [wait, device] = [wait, device].map(|part| part / longest * WIDTH);
+        svg.rect((0.0, top + 16.0), wait, 16.0, "wait");
+        svg.rect((wait, top + 16.0), device, 16.0, "device");
+    }
+    Some(Chart { caption: String::from(note), svg: svg.finish(title) })
+}

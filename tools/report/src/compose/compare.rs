@@ -1,0 +1,406 @@
+//! Variants in turn.
+
+use super::bench::{group_name, latency, own_figure, rate};
+use super::merged::{curve, mean, percentile_curve};
+use super::{job_name, repeat, warning};
+use crate::chart::{Bar, Curve, Points, Row, intervals, order, percentiles, series, stacked};
+use crate::numbers::{NONE, byte_rate, change, count, percent, ratio, time, words};
+use crate::page::{Chart, Page, Section, Table};
+use crate::sources;
+use crate::verdict::{METRICS, Metric, is_difference, labels, verdicts};
+use crate::windows;
+use weir_trace::document::{Bench, BenchDocument, CompareDocument, Comparison, Estimate, Variant};
+
+/// Adds a comparison; its title.
+pub(crate) fn compose(page: &mut Page, document: &CompareDocument) -> String {
+    let labels = labels(&document.compare);
+    page.verdicts.extend(verdicts(&document.compare));
+    if document.compare.comparisons.is_empty() {
+        let what = "Nothing was compared: a verdict takes two variants with rounds that count.";
+        page.verdicts.push(warning(String::from(what)));
+    }
+    page.verdicts.extend(broken(document));
+    page.verdicts.extend(unequal(document));
+    page.sections.push(results(document, &labels));
+    page.sections.push(details(document, &labels));
+    if let Some(section) = published(document, &labels) {
+        page.sections.push(section);
+    }
+    page.sections.push(rounds(document, &labels));
+    page.sections.push(repeat(&document.command, &facts(document, &labels)));
+    let what = labels.join(" against ");
+    format!("{what}: {} on {}", job_name(&document.job), document.target)
+}
+
+/// Runs that broke off, and the whole comparison where it ended early.
+fn broken(document: &CompareDocument) -> Vec<crate::page::Verdict> {
+    let partial = document.runs.iter().filter(|run| run.document.partial);
+    let told = partial.map(|run| {
+        let why = run.document.failure.as_deref().unwrap_or("nobody said why");
+        warning(format!("Round {} of {} broke off: {why}.", run.round, run.variant))
+    });
+    let failure = document.compare.environment.other.get("failure").and_then(|why| why.as_str());
+    let early = failure.map(|why| warning(format!("Partial: the comparison ended early: {why}.")));
+    told.chain(early).collect()
+}
+
+/// Windows that were not of one length.
+pub(crate) fn unequal(document: &CompareDocument) -> Option<crate::page::Verdict> {
+    let which = windows::of_comparison(document)?;
+    Some(warning(format!("Windows of unequal length: {which}. Do not rely on the verdicts.")))
+}
+
+/// The runs of a variant that count.
+pub(crate) fn counted<'a>(
+    document: &'a CompareDocument,
+    variant: &Variant,
+) -> Vec<&'a BenchDocument> {
+    let runs = document.runs.iter().filter(|run| run.variant == variant.name);
+    let counted = runs.filter(|run| run.voided.is_none() && !run.document.partial);
+    counted.map(|run| &run.document).collect()
+}
+
+/// The figures of a variant's rounds: of its runs, or of those in the comparison itself.
+pub(crate) fn benches<'a>(document: &'a CompareDocument, variant: &'a Variant) -> Vec<&'a Bench> {
+    let runs = counted(document, variant);
+    match runs.is_empty() {
+        true => variant.rounds.iter().collect(),
+        false => runs.into_iter().map(|run| &run.bench).collect(),
+    }
+}
+
+/// What a run says about a metric.
+fn value(metric: &Metric, bench: &Bench) -> Option<f64> {
+    let latency = &bench.figures.latency_ns;
+    match metric.key {
+        "iops" => Some(bench.figures.iops),
+        "commits_per_s" => bench.transactions.map(|transactions| transactions.commits_per_s),
+        "latency_mean_ns" => Some(latency.mean),
+        "latency_p50_ns" => Some(latency.p50 as f64),
+        "latency_p99_ns" => Some(latency.p99 as f64),
+        _ => bench.cpu.ns_per_io,
+    }
+}
+
+/// The estimate of a metric: that of the comparison, or the mean of the rounds.
+pub(crate) fn estimate(
+    document: &CompareDocument,
+    metric: &Metric,
+    variant: &Variant,
+) -> Option<Estimate> {
+    metric.estimate(variant).or_else(|| {
+        let rounds = benches(document, variant);
+        let mean = mean(rounds, |bench| value(metric, bench)).filter(|mean| *mean != 0.0)?;
+        Some(Estimate { mean, ..Estimate::default() })
+    })
+}
+
+fn results(document: &CompareDocument, labels: &[String]) -> Section {
+    let mut section = Section::new("Before and after");
+    section.table(before_after(document, labels));
+    section.table(groups(document, labels));
+    section.charts(METRICS.iter().map(|metric| metric_chart(document, labels, metric)));
+    section
+}
+
+/// The table in the form of the documents: a row for each metric, and the gain.
+fn before_after(document: &CompareDocument, labels: &[String]) -> Table {
+    let compare = &document.compare;
+    let mut table =
+        Table::new("Means over rounds; the change is the mean of that within each round", [""]);
+    table.head.extend(labels.iter().cloned());
+    let pairs: Vec<(usize, usize)> = (1..compare.variants.len()).map(|to| (0, to)).collect();
+    for (_, to) in &pairs {
+        let of = if pairs.len() > 1 { format!("{}: change", labels[*to]) } else { "change".into() };
+        table.head.extend([of, String::from("verdict")]);
+    }
+    for metric in &METRICS {
+        let means = compare.variants.iter().map(|variant| estimate(document, metric, variant));
+        let means: Vec<_> = means.map(|estimate| estimate.map(|estimate| estimate.mean)).collect();
+        if means.iter().all(Option::is_none) {
+            continue;
+        }
+        let mut row = vec![String::from(metric.name)];
+        row.extend(means.iter().map(|mean| mean.map_or(NONE.into(), |mean| metric.show(mean))));
+        for (from, to) in &pairs {
+            let (a, b) = (&compare.variants[*from].name, &compare.variants[*to].name);
+            let found = compare.comparisons.iter().find(|comparison| {
+                comparison.metric == metric.key && comparison.a == *a && comparison.b == *b
+            });
+            // The comparison's ratio is of pairs, and the verdict speaks of that; the ratio of the
+            // means is another number.
+            let gain = means[*from].zip(means[*to]).map(|(before, after)| change(before, after));
+            let of_pairs = found.and_then(|found| found.ratio).map(|ratio| change(1.0, ratio));
+            row.push(of_pairs.or(gain).unwrap_or_else(|| NONE.into()));
+            row.push(found.map_or(NONE.into(), short_verdict));
+        }
+        table.rows.push(row);
+    }
+    table
+}
+
+fn short_verdict(comparison: &Comparison) -> String {
+    match is_difference(comparison) {
+        true => String::from("a difference"),
+        false => {
+            let effect = comparison.min_detectable_effect.filter(|effect| effect.is_finite());
+            let seen = effect.map(|effect| format!(", {} would be seen", percent(effect)));
+            format!("none detected{}", seen.unwrap_or_default())
+        }
+    }
+}
+
+/// Groups that several variants have: reads, writes, the steps of transactions.
+fn groups(document: &CompareDocument, labels: &[String]) -> Table {
+    let variants = &document.compare.variants;
+    let mut names: Vec<(String, String)> = Vec::new();
+    for bench in variants.iter().flat_map(|variant| benches(document, variant)) {
+        for group in &bench.groups {
+            let name = (group.name.clone(), group.op.clone());
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
+    }
+    let mut table = Table::new("By group: I/Os (or steps) per second, mean latency", [""]);
+    table.head.extend(labels.iter().cloned());
+    if names.len() < 2 {
+        return table;
+    }
+    for (name, op) in names {
+        let cells = variants.iter().map(|variant| {
+            let of = |pick: fn(&weir_trace::document::Figures) -> f64| {
+                mean(benches(document, variant), |bench| {
+                    let mut groups = bench.groups.iter();
+                    let found = groups.find(|group| group.name == name && group.op == op);
+                    found.map(|group| pick(&group.figures))
+                })
+            };
+            let rate = of(|figures| figures.iops);
+            let latency = of(|figures| figures.latency_ns.mean);
+            match rate.zip(latency) {
+                Some((rate, latency)) => format!("{}, {}", count(rate), time(latency)),
+                None => String::from(NONE),
+            }
+        });
+        table.rows.push(std::iter::once(group_name(&name, &op)).chain(cells).collect());
+    }
+    table
+}
+
+fn metric_chart(document: &CompareDocument, labels: &[String], metric: &Metric) -> Option<Chart> {
+    let mut is_wide = false;
+    let rows = document.compare.variants.iter().zip(labels).map(|(variant, label)| {
+        let estimate = estimate(document, metric, variant)?;
+        is_wide |= estimate.ci99.is_some();
+        let runs = document.runs.iter().filter(|run| run.variant == variant.name);
+        let mut rounds: Vec<(f64, bool)> = runs
+            .filter_map(|run| {
+                let counts = run.voided.is_none() && !run.document.partial;
+                value(metric, &run.document.bench).map(|value| (value, counts))
+            })
+            .collect();
+        if rounds.is_empty() {
+            let known = variant.rounds.iter().filter_map(|bench| value(metric, bench));
+            rounds = known.map(|value| (value, true)).collect();
+        }
+        let interval = estimate.ci99.or(estimate.ci95);
+        Some(Row { label: label.clone(), mean: estimate.mean, interval, rounds })
+    });
+    let rows = rows.collect::<Option<Vec<_>>>().filter(|rows| !rows.is_empty())?;
+    let width = if is_wide { "99 %" } else { "95 %" };
+    let void = rows.iter().flat_map(|row| &row.rounds).any(|(_, counts)| !counts);
+    let void = if void { "; × a round that does not count" } else { "" };
+    let note = match rows.iter().any(|row| row.interval.is_some()) {
+        true => {
+            format!("A mark is a round, the line the mean, the band its {width} interval{void}.")
+        }
+        false => {
+            format!("A mark is a round, the line the mean; too few rounds for an interval{void}.")
+        }
+    };
+    let better = if metric.more_is_better { "more is better" } else { "less is better" };
+    let first = metric.name.chars().next().map_or_else(String::new, |c| c.to_uppercase().collect());
+    let title = format!("{first}{} ({better})", &metric.name[1..]);
+    intervals(&title, &note, &rows, &|value| metric.show(value))
+}
+
+fn details(document: &CompareDocument, labels: &[String]) -> Section {
+    let mut section = Section::new("Latency, time, and where it went");
+    let variants = || document.compare.variants.iter().zip(labels);
+    let curves: Vec<Curve> = variants()
+        .map(|(variant, label)| {
+            let found = curve(label, ("all", "all"), &counted(document, variant));
+            if !found.quantiles.is_empty() {
+                return found;
+            }
+            let rounds = benches(document, variant);
+            let latencies: Vec<_> = rounds.iter().map(|bench| bench.figures.latency_ns).collect();
+            percentile_curve(label, &latencies)
+        })
+        .collect();
+    let over_time = |of: fn(&BenchDocument) -> Points| {
+        variants()
+            .map(|(variant, label)| {
+                let runs = counted(document, variant);
+                let lines: Vec<_> = runs.into_iter().flat_map(|run| of(run).lines).collect();
+                let first = mean_line(&lines);
+                let lines = std::iter::once(first).chain(lines).collect();
+                Points { label: label.clone(), lines, intervals: Vec::new() }
+            })
+            .collect::<Vec<_>>()
+    };
+    let bars: Vec<Bar> = variants()
+        .map(|(variant, label)| {
+            let of = |pick: fn(&Bench) -> f64| {
+                mean(benches(document, variant), |bench| Some(pick(bench))).unwrap_or(0.0)
+            };
+            let wait = of(|bench| bench.figures.queue_wait_ns.mean);
+            Bar { label: label.clone(), parts: [wait, of(|bench| bench.figures.device_ns.mean)] }
+        })
+        .collect();
+    let note = "Mean of an I/O: until the driver had it, and until the driver answered.";
+    let faint = "Faint: each round. Strong: their mean.";
+    section.charts([
+        percentiles("Latency percentiles", "All rounds that count, together.", &curves),
+        stacked("Where the time went", note, ["queue wait", "device"], &bars, &time),
+        series("IOPS", faint, &over_time(rate), &count),
+        series("Mean latency", faint, &over_time(latency), &time),
+    ]);
+    section
+}
+
+/// The mean of lines, sample by sample, as far as all of them go.
+fn mean_line(lines: &[Vec<(f64, f64)>]) -> Vec<(f64, f64)> {
+    let shortest = lines.iter().map(Vec::len).min().unwrap_or(0);
+    let sample = |at: usize| {
+        let sum =
+            lines.iter().fold((0.0, 0.0), |sum, line| (sum.0 + line[at].0, sum.1 + line[at].1));
+        (sum.0 / lines.len() as f64, sum.1 / lines.len() as f64)
+    };
+    (0..shortest).map(sample).collect()
+}
+
+fn published(document: &CompareDocument, labels: &[String]) -> Option<Section> {
+    let preset = sources::preset(&document.job, &document.command)?;
+    let variants = &document.compare.variants;
+    let (first, last) = (variants.first()?, variants.last()?);
+    let of = |variant: &Variant, key: &str| {
+        mean(benches(document, variant), |bench| own_figure(bench, key))
+    };
+    let ours = |key: &str| {
+        let last = if variants.len() > 1 { of(last, key) } else { None };
+        let found = [of(first, key), last];
+        found.iter().any(Option::is_some).then_some(found)
+    };
+    let names = [labels.first()?.as_str(), labels.last()?.as_str()];
+    Some(sources::section(preset, names, &ours))
+}
+
+fn rounds(document: &CompareDocument, labels: &[String]) -> Section {
+    let mut section = Section::new("Every round");
+    let place = |name: &str| {
+        document.compare.variants.iter().position(|variant| variant.name == name).unwrap_or(0)
+    };
+    let runs: Vec<(usize, f64, bool)> = document
+        .runs
+        .iter()
+        .map(|run| {
+            let counts = run.voided.is_none() && !run.document.partial;
+            (place(&run.variant), run.document.bench.figures.iops, counts)
+        })
+        .collect();
+    let note = "In the order in which they ran; × does not count.";
+    section.charts([order("IOPS of every run", note, labels, &runs, &count), control(document)]);
+    let head = ["run", "variant", "round", "IOPS", "rate", "mean", "p99", "CPU per I/O", "counts"];
+    let mut table = Table::new("", head);
+    for (index, run) in document.runs.iter().enumerate() {
+        let figures = &run.document.bench.figures;
+        let voided = run.voided.as_ref().map(|why| format!("no: {why}"));
+        let broken = run
+            .document
+            .partial
+            .then(|| format!("no: {}", run.document.failure.as_deref().unwrap_or("it broke off")));
+        table.row([
+            (index + 1).to_string(),
+            labels.get(place(&run.variant)).unwrap_or(&run.variant).clone(),
+            run.round.to_string(),
+            count(figures.iops),
+            byte_rate(figures.bytes_per_s),
+            time(figures.latency_ns.mean),
+            time(figures.latency_ns.p99 as f64),
+            run.document.bench.cpu.ns_per_io.map_or(NONE.into(), time),
+            voided.or(broken).unwrap_or_else(|| String::from("yes")),
+        ]);
+    }
+    section.table(table);
+    section
+}
+
+/// What the control saw: a machine that changed under the rounds shows here.
+fn control(document: &CompareDocument) -> Option<Chart> {
+    let first = document.control.first().filter(|first| first.ns > 0.0)?;
+    let runs: Vec<(usize, f64, bool)> =
+        document.control.iter().map(|control| (0, control.ns / first.ns, true)).collect();
+    let steal = document.control.iter().map(|control| control.steal_pct).fold(0.0, f64::max);
+    let note = format!(
+        "The time of fixed work around each round, the first is 1. Most steal time: {steal:.1} %."
+    );
+    order("The machine itself", &note, &[String::from("control")], &runs, &ratio)
+}
+
+fn facts(document: &CompareDocument, labels: &[String]) -> Vec<(&'static str, String)> {
+    let compare = &document.compare;
+    let first = document.runs.first().map(|run| &run.document);
+    let machine = first.map_or_else(String::new, |run| run.environment.cpu_model.clone());
+    let environment = &compare.environment;
+    let mut facts = vec![
+        ("target", document.target.clone()),
+        ("job", words(&document.job)),
+        ("machine", format!("{} CPUs {machine}", environment.cpus)),
+        ("kernel", environment.kernel.clone()),
+        ("weir", first.map_or_else(String::new, |run| run.bench.weir.clone())),
+        ("steal time", format!("{:.1} %", environment.steal_pct)),
+        ("rounds voided", environment.voided_rounds.to_string()),
+        ("began", document.started_at.clone()),
+    ];
+    let named = compare.variants.iter().zip(labels);
+    facts.extend(named.map(|(variant, label)| {
+        let options = words(&variant.options);
+        let name = if *label == variant.name { String::new() } else { format!(" ({label})") };
+        ("variant", format!("{}{name}: {options}", variant.name))
+    }));
+    facts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_trace::document::Compare;
+
+    #[test]
+    fn the_change_is_that_of_the_verdict_and_not_of_the_means() {
+        let variant = |name: &str, mean: f64| {
+            let iops = Estimate { mean, ..Estimate::default() };
+            Variant { name: name.into(), iops, ..Variant::default() }
+        };
+        let found = |ratio| Comparison {
+            a: "a".into(),
+            b: "b".into(),
+            metric: "iops".into(),
+            ratio,
+            verdict: "b is faster".into(),
+            ..Comparison::default()
+        };
+        let change_of = |comparisons: Vec<Comparison>| {
+            let variants = vec![variant("a", 1000.0), variant("b", 2877.0)];
+            let compare = Compare { variants, comparisons, ..Compare::default() };
+            let document = CompareDocument { compare, ..CompareDocument::default() };
+            let table = before_after(&document, &["a".into(), "b".into()]);
+            table.rows[0][3].clone()
+        };
+        assert_eq!(change_of(vec![found(Some(2.75))]), "+175.0 %");
+        assert_eq!(change_of(vec![found(None)]), "+187.7 %");
+        assert_eq!(change_of(Vec::new()), "+187.7 %");
+    }
+}

@@ -1,0 +1,109 @@
+//! A page before anybody decided how it is written.
+
+use serde::Serialize;
+
+/// Everything there is to say.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(crate) struct Page {
+    pub(crate) title: String,
+    /// What was found, in words, before anything else.
+    pub(crate) verdicts: Vec<Verdict>,
+    pub(crate) sections: Vec<Section>,
+}
+
+/// A sentence, and whether it names a difference.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Verdict {
+    pub(crate) tone: Tone,
+    pub(crate) text: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Tone {
+    Better,
+    Worse,
+    Same,
+    /// Something went wrong, or a figure without a verdict.
+    Plain,
+    Warning,
+}
+
+/// What belongs together under a heading.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(crate) struct Section {
+    pub(crate) title: String,
+    pub(crate) blocks: Vec<Block>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+#[serde(tag = "is", rename_all = "lowercase")]
+pub(crate) enum Block {
+    Prose { text: String },
+    Verdicts { verdicts: Vec<Verdict> },
+    Table(Table),
+    Charts { charts: Vec<Chart> },
+    Code { text: String },
+    Notes { notes: Vec<String> },
+}
+
+#[derive(Clone, Debug, Default, Serialize)]
+pub(crate) struct Table {
+    pub(crate) caption: String,
+    /// The heading of the first column is that of row names.
+    pub(crate) head: Vec<String>,
+    pub(crate) rows: Vec<Vec<String>>,
+}
+
+/// A chart, drawn.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Chart {
+    pub(crate) caption: String,
+    /// SVG in which every text is escaped.
+    pub(crate) svg: String,
+}
+
+impl Section {
+    pub(crate) fn new(title: impl Into<String>) -> Section {
+        Section { title: title.into(), blocks: Vec::new() }
+    }
+
+    pub(crate) fn prose(&mut self, text: impl Into<String>) {
+        self.blocks.push(Block::Prose { text: text.into() });
+    }
+
+    /// Adds a table that has rows.
+    pub(crate) fn table(&mut self, table: Table) {
+        if !table.rows.is_empty() {
+            self.blocks.push(Block::Table(table));
+        }
+    }
+
+    /// Adds the charts that could be drawn.
+    pub(crate) fn charts(&mut self, charts: impl IntoIterator<Item = Option<Chart>>) {
+        let charts: Vec<_> = charts.into_iter().flatten().collect();
+        if !charts.is_empty() {
+            self.blocks.push(Block::Charts { charts });
+        }
+    }
+
+    pub(crate) fn notes(&mut self, notes: Vec<String>) {
+        if !notes.is_empty() {
+            self.blocks.push(Block::Notes { notes });
+        }
+    }
+}
+
+impl Table {
+    pub(crate) fn new<const N: usize>(caption: &str, head: [&str; N]) -> Table {
+        Table {
+            caption: String::from(caption),
+            head: head.map(String::from).into(),
+            rows: Vec::new(),
+        }
+    }
+
+    pub(crate) fn row<const N: usize>(&mut self, cells: [String; N]) {
+        self.rows.push(cells.into());
+    }
+}

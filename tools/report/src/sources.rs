@@ -1,0 +1,251 @@
+//! The figures that other people published for the jobs that presets follow, beside ours, with
+//! what in them contradicts itself.
+//!
+//! vdbench: illumos issue 11827. oltp: the Dell and Oracle comparison of legacy and multi-queue
+//! paths with SLOB on a PowerMax. hdparm: the note on an x205ta. dd32: the low_latency experiment
+//! of the SUSE tuning guide.
+
+use serde_json::Value;
+
+use crate::numbers::{NONE, change, count};
+use crate::page::{Section, Table};
+
+/// A preset whose model was published with figures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Preset {
+    Oltp,
+    Vdbench,
+    Hdparm,
+    Dd32,
+}
+
+const PRESETS: [(&str, Preset); 4] = [
+    ("oltp", Preset::Oltp),
+    ("vdbench", Preset::Vdbench),
+    ("hdparm", Preset::Hdparm),
+    ("dd32", Preset::Dd32),
+];
+
+/// The preset of a job, which its description or its command line names.
+pub(crate) fn preset(job: &Value, command: &[String]) -> Option<Preset> {
+    let named = |text: &str| PRESETS.iter().find(|(name, _)| *name == text).map(|(_, it)| *it);
+    let field = |name: &str| job.get(name).and_then(Value::as_str);
+    let told = [job.as_str(), field("preset"), field("job"), field("name")];
+    let words = command.iter().skip(1).map(String::as_str);
+    told.into_iter().flatten().chain(words).find_map(named)
+}
+
+/// One figure of ours for a place in a published table: the first variant's and the last's.
+pub(crate) type Ours<'a> = &'a dyn Fn(&str) -> Option<[Option<f64>; 2]>;
+
+/// The published figures with ours beside them. `labels` name our first and last variant; `ours`
+/// is asked for `iops 8`, `response_ms 8`, `iops`, `read_latency_ms`, `commits`, `cached`,
+/// `buffered`.
+pub(crate) fn section(preset: Preset, labels: [&str; 2], ours: Ours<'_>) -> Section {
+    match preset {
+        Preset::Vdbench => vdbench(labels, ours),
+        Preset::Oltp => oltp(labels, ours),
+        Preset::Hdparm => hdparm(labels, ours),
+        Preset::Dd32 => dd32(),
+    }
+}
+
+const THREADS: [&str; 4] = ["8", "16", "32", "64"];
+const IOPS: [[f64; 4]; 2] =
+    [[70_691.0, 100_434.0, 128_122.0, 163_194.0], [81_217.0, 135_867.0, 205_450.0, 247_028.0]];
+const RESPONSE_MS: [[f64; 4]; 2] = [[0.107, 0.153, 0.244, 0.388], [0.093, 0.112, 0.152, 0.256]];
+const SYS_PCT: [[f64; 4]; 2] = [[4.5, 12.1, 20.2, 24.9], [3.7, 5.8, 6.5, 7.5]];
+/// What the document prints as reductions of the response time, per cent.
+const PRINTED_REDUCTION: [f64; 4] = [13.0, 27.0, 47.0, 44.0];
+
+fn vdbench(labels: [&str; 2], ours: Ours<'_>) -> Section {
+    let mut section = Section::new("The published figures: vdbench on illumos blkdev");
+    section.prose(
+        "illumos issue 11827, 4 KiB, half reads: blkdev with one queue before, with several after.",
+    );
+    let mut table = Table::new("", ["threads", "8", "16", "32", "64"]);
+    let gains = |rows: &[[f64; 4]; 2]| {
+        (0..4).map(|at| change(rows[0][at], rows[1][at])).collect::<Vec<_>>()
+    };
+    let mut add = |name: String, cells: Vec<String>| {
+        table.rows.push(std::iter::once(name).chain(cells).collect());
+    };
+    let shown = |row: &[f64; 4]| row.map(count).to_vec();
+    add(String::from("IOPS before, published"), shown(&IOPS[0]));
+    add(String::from("IOPS after, published"), shown(&IOPS[1]));
+    add(String::from("gain, computed"), gains(&IOPS));
+    our_rows("iops", "IOPS", labels, ours, &mut add);
+    add(String::from("response ms before, published"), shown(&RESPONSE_MS[0]));
+    add(String::from("response ms after, published"), shown(&RESPONSE_MS[1]));
+    add(String::from("change, computed"), gains(&RESPONSE_MS));
+    let printed = PRINTED_REDUCTION.map(|value| format!("−{value:.0} %")).to_vec();
+    add(String::from("change, as printed"), printed);
+    our_rows("response_ms", "response ms", labels, ours, &mut add);
+    add(String::from("CPU sys % before, published"), shown(&SYS_PCT[0]));
+    add(String::from("CPU sys % after, published"), shown(&SYS_PCT[1]));
+    add(String::from("change, computed"), gains(&SYS_PCT));
+    section.table(table);
+    section.notes(vec![String::from(
+        "The document contradicts itself: it prints response-time reductions of 13, 27, 47 and \
+         44 %, and its own rows give 13.1, 26.8, 37.7 and 34.0 %. The computed ones stand above.",
+    )]);
+    section
+}
+
+fn our_rows(
+    key: &str,
+    name: &str,
+    labels: [&str; 2],
+    ours: Ours<'_>,
+    add: &mut impl FnMut(String, Vec<String>),
+) {
+    let cells = THREADS.map(|threads| ours(&format!("{key} {threads}")).unwrap_or_default());
+    if cells.iter().flatten().all(Option::is_none) {
+        return;
+    }
+    let shown = |value: Option<f64>| value.map_or_else(|| String::from(NONE), count);
+    for (side, label) in labels.into_iter().enumerate() {
+        if cells.iter().any(|cell| cell[side].is_some()) {
+            let row = cells.iter().map(|cell| shown(cell[side])).collect();
+            add(format!("{name}, ours: {label}"), row);
+        }
+    }
+    let gain = |cell: &[Option<f64>; 2]| {
+        cell[0].zip(cell[1]).map_or_else(|| String::from(NONE), |(a, b)| change(a, b))
+    };
+    if cells.iter().any(|cell| cell[0].is_some() && cell[1].is_some()) {
+        add(format!("{name}, ours: change"), cells.iter().map(gain).collect());
+    }
+}
+
+fn our_cells(ours: Ours<'_>, key: &str) -> [String; 3] {
+    let shown = |value: Option<f64>| value.map_or_else(|| String::from(NONE), count);
+    match ours(key) {
+        None => [NONE, NONE, NONE].map(String::from),
+        Some([a, b]) => {
+            let gain = a.zip(b).map_or_else(|| String::from(NONE), |(a, b)| change(a, b));
+            [shown(a), shown(b), gain]
+        }
+    }
+}
+
+/// A table with three published columns and three of ours.
+fn beside(labels: [&str; 2]) -> Table {
+    let mut table = Table::new("", ["", "legacy", "multi-queue", "published change"]);
+    let ours = labels.map(|label| format!("ours: {label}"));
+    table.head.extend(ours.into_iter().chain([String::from("our change")]));
+    table
+}
+
+fn oltp(labels: [&str; 2], ours: Ours<'_>) -> Section {
+    let mut section = Section::new("The published figures: SLOB on a PowerMax");
+    section.prose(
+        "Dell and Oracle: SLOB, 80 users, 25 % updates, light redo; legacy path before, blk-mq \
+         with scsi-mq and dm-multipath after. The result tables of the article are pictures; these \
+         figures stand in its text. Ours come from this machine, so that the changes may be \
+         compared and the rates may not.",
+    );
+    let mut table = beside(labels);
+    let mut add = |name: &str, published: [&str; 3], key: Option<&str>| {
+        let own = key.map_or([NONE; 3].map(String::from), |key| our_cells(ours, key));
+        let cells = published.map(String::from).into_iter().chain(own);
+        table.rows.push(std::iter::once(String::from(name)).chain(cells).collect());
+    };
+    let first = ["186,214 (320 processes)", "228,886 (160 processes)", "+23 % (computed +22.9 %)"];
+    add("data IOPS, 1 server, 6 % read hits", first, Some("iops"));
+    add("data-file read latency, the same", [NONE, NONE, "−26 %"], Some("read_latency_ms"));
+    add("executions and commits, the same", [NONE, NONE, "+26 %"], Some("commits"));
+    add("1 server, 60 % read hits", [NONE, NONE, "“very similar”"], None);
+    add("3 servers, 6 % read hits", ["~330,000 at 0.9 ms", "about the same", "none"], None);
+    let last = ["~477,000 at 0.6 ms", "~494,000 at 0.6 ms", "+4 % (computed +3.6 %)"];
+    add("3 servers, 60 % read hits", last, None);
+    section.table(table);
+    section.notes(vec![String::from(
+        "The two 1-server rates were reached with different numbers of processes, 80 users times 4 \
+         and times 2, so their ratio is not that of one load on two paths.",
+    )]);
+    section
+}
+
+fn hdparm(labels: [&str; 2], ours: Ours<'_>) -> Section {
+    let mut section = Section::new("The published figures: hdparm on an x205ta");
+    let mut table = beside(labels);
+    table.head[1] = String::from("before");
+    table.head[2] = String::from("after");
+    for (name, published, key) in [
+        ("-T cached reads, MiB/s", ["1,304.82", "1,485.04", "+13.8 %"], "cached"),
+        ("-t buffered reads, MiB/s", ["108.51", "110.24", "+1.6 %"], "buffered"),
+    ] {
+        let cells = published.map(String::from).into_iter().chain(our_cells(ours, key));
+        table.rows.push(std::iter::once(String::from(name)).chain(cells).collect());
+    }
+    section.table(table);
+    section.notes(vec![
+        String::from("hdparm prints these as MB/s; a MB of its is 2^20 bytes."),
+        String::from(
+            "The note's “+74 % tps” from iostat compares averages since boot over two uptimes, \
+             about 240 s and 136 s: the work was the same, 15,469 and 15,292 I/Os. Such averages \
+             are refused here.",
+        ),
+        String::from(
+            "The parameter it switched, scsi_mod.use_blk_mq, does not touch an mmc device, which \
+             is what was measured; the differences have another cause.",
+        ),
+    ]);
+    section
+}
+
+fn dd32() -> Section {
+    let mut section = Section::new("The published figures: 32 writers of 10 MiB under CFQ");
+    let mut table = Table::new("", ["", "low_latency=1", "low_latency=0"]);
+    let mut add = |cells: [&str; 3]| table.row(cells.map(String::from));
+    add(["seconds of each writer", "2.62 to 4.88", "0.79 to 4.10"]);
+    add(["slowest / fastest", "1.86", "5.2"]);
+    add(["total seconds, as printed", "4.978", "3.505"]);
+    section.table(table);
+    section.notes(vec![String::from(
+        "With low_latency=0 the guide lists eight writers as slower than the printed total, 4.10 s \
+         against 3.505 s: its listing is not one clean run. What can be compared is the shape: \
+         fair \
+         and slow against unfair and fast.",
+    )]);
+    section
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn the_computed_reductions_are_those_of_the_published_rows() {
+        let computed: Vec<String> =
+            (0..4).map(|at| change(RESPONSE_MS[0][at], RESPONSE_MS[1][at])).collect();
+        assert_eq!(computed, ["-13.1 %", "-26.8 %", "-37.7 %", "-34.0 %"]);
+        let gains: Vec<String> = (0..4).map(|at| change(IOPS[0][at], IOPS[1][at])).collect();
+        assert_eq!(gains, ["+14.9 %", "+35.3 %", "+60.4 %", "+51.4 %"]);
+    }
+
+    #[test]
+    fn a_preset_is_known_by_its_job_or_its_command() {
+        let weir = |last: &str| vec![String::from("weir"), String::from("bench"), last.into()];
+        assert_eq!(preset(&json!("oltp"), &[]), Some(Preset::Oltp));
+        assert_eq!(preset(&json!({"preset": "vdbench"}), &[]), Some(Preset::Vdbench));
+        assert_eq!(preset(&json!({}), &weir("dd32")), Some(Preset::Dd32));
+        assert_eq!(preset(&json!({"rw": "randread"}), &weir("--rw")), None);
+    }
+
+    #[test]
+    fn ours_stand_beside_and_a_place_without_one_is_empty() {
+        let ours = |key: &str| match key {
+            "iops 8" => Some([Some(10.0), Some(12.0)]),
+            "iops 16" => Some([Some(20.0), None]),
+            _ => None,
+        };
+        let section = section(Preset::Vdbench, ["sq", "mq"], &ours);
+        let text = serde_json::to_string(&section.blocks).expect("JSON");
+        assert!(text.contains(r#"["IOPS, ours: sq","10","20","–","–"]"#), "{text}");
+        assert!(text.contains(r#"["IOPS, ours: change","+20.0 %","–","–","–"]"#), "{text}");
+        assert!(!text.contains("response ms, ours"), "{text}");
+    }
+}

@@ -1,0 +1,268 @@
+//! Comparisons in words. What is a difference was decided by whoever compared: a `ratio` beside
+//! `no detectable difference` is no difference, whatever its size.
+
+use crate::numbers::{count, percent, ratio, time, words};
+use crate::page::{Tone, Verdict};
+use weir_trace::document::{Compare, Comparison, Estimate, Variant};
+
+/// What a metric is to people.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Metric {
+    pub(crate) key: &'static str,
+    pub(crate) name: &'static str,
+    /// Whether more of it is better.
+    pub(crate) more_is_better: bool,
+    pub(crate) unit: Unit,
+    estimate: fn(&Variant) -> Option<Estimate>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unit {
+    PerSecond,
+    Nanoseconds,
+}
+
+/// Every metric that has a place in the report, in its order.
+pub(crate) const METRICS: [Metric; 6] = [
+    Metric {
+        key: "iops",
+        name: "IOPS",
+        more_is_better: true,
+        unit: Unit::PerSecond,
+        estimate: |variant| Some(variant.iops),
+    },
+    Metric {
+        key: "commits_per_s",
+        name: "commits per second",
+        more_is_better: true,
+        unit: Unit::PerSecond,
+        estimate: |variant| variant.commits_per_s,
+    },
+    Metric {
+        key: "latency_mean_ns",
+        name: "mean latency",
+        more_is_better: false,
+        unit: Unit::Nanoseconds,
+        estimate: |variant| Some(variant.latency_mean_ns),
+    },
+    Metric {
+        key: "latency_p50_ns",
+        name: "median latency",
+        more_is_better: false,
+        unit: Unit::Nanoseconds,
+        estimate: |variant| variant.latency_p50_ns,
+    },
+    Metric {
+        key: "latency_p99_ns",
+        name: "p99 latency",
+        more_is_better: false,
+        unit: Unit::Nanoseconds,
+        estimate: |variant| Some(variant.latency_p99_ns),
+    },
+    Metric {
+        key: "cpu_ns_per_io",
+        name: "CPU per I/O",
+        more_is_better: false,
+        unit: Unit::Nanoseconds,
+        estimate: |variant| Some(variant.cpu_ns_per_io),
+    },
+];
+
+impl Metric {
+    pub(crate) fn of(key: &str) -> Option<&'static Metric> {
+        METRICS.iter().find(|metric| metric.key == key)
+    }
+
+    /// Its estimate; none where it was not measured.
+    pub(crate) fn estimate(&self, variant: &Variant) -> Option<Estimate> {
+        let known = |estimate: &Estimate| estimate.mean != 0.0 || estimate.ci95.is_some();
+        (self.estimate)(variant).filter(known)
+    }
+
+    pub(crate) fn show(&self, value: f64) -> String {
+        match self.unit {
+            Unit::PerSecond => count(value),
+            Unit::Nanoseconds => time(value),
+        }
+    }
+}
+
+/// What people call the variants: what sets them apart if that is short, else their letters.
+pub(crate) fn labels(compare: &Compare) -> Vec<String> {
+    let variants = &compare.variants;
+    let names = || variants.iter().map(|variant| variant.name.clone()).collect::<Vec<_>>();
+    let short: Vec<String> = variants.iter().map(|variant| apart(variant, variants)).collect();
+    let usable = |label: &String| !label.is_empty() && label.chars().count() <= LABEL_MAX;
+    let unique = short.iter().enumerate().all(|(index, label)| !short[..index].contains(label));
+    if short.iter().all(usable) && unique { short } else { names() }
+}
+
+/// Longest label made of options, characters.
+const LABEL_MAX: usize = 24;
+
+/// The values of the options in which the variants differ.
+fn apart(variant: &Variant, all: &[Variant]) -> String {
+    let Some(options) = variant.options.as_object() else { return words(&variant.options) };
+    let differs =
+        |name: &String| all.iter().any(|other| other.options.get(name) != options.get(name));
+    let values = options.iter().filter(|(name, _)| differs(name));
+    values.map(|(_, value)| words(value)).collect::<Vec<_>>().join(" ")
+}
+
+/// A sentence for each comparison.
+pub(crate) fn verdicts(compare: &Compare) -> Vec<Verdict> {
+    let labels = labels(compare);
+    let found = |name: &str| compare.variants.iter().position(|variant| variant.name == name);
+    let label =
+        |name: &str| found(name).map_or_else(|| String::from(name), |at| labels[at].clone());
+    let sentence = |comparison: &Comparison| {
+        let metric = Metric::of(&comparison.metric);
+        let value = |name: &str| {
+            let variant = &compare.variants[found(name)?];
+            metric?.estimate(variant).map(|estimate| estimate.mean)
+        };
+        let values = value(&comparison.a).zip(value(&comparison.b));
+        verdict(comparison, &label(&comparison.a), &label(&comparison.b), values)
+    };
+    compare.comparisons.iter().map(sentence).collect()
+}
+
+/// Whether a comparison names a difference.
+pub(crate) fn is_difference(comparison: &Comparison) -> bool {
+    let verdict = &comparison.verdict;
+    comparison.ratio.is_some() && (verdict.contains("faster") || verdict.contains("slower"))
+}
+
+/// The interval that decides, and how wide it is in words.
+fn interval(comparison: &Comparison) -> String {
+    let (width, [low, high]) = match (comparison.ci99, comparison.ci95) {
+        (Some(interval), _) => ("99 %", interval),
+        (None, Some(interval)) => ("95 %", interval),
+        (None, None) => return String::from("no interval: too few rounds"),
+    };
+    format!("{width} interval {} to {}", ratio(low), ratio(high))
+}
+
+fn verdict(comparison: &Comparison, a: &str, b: &str, values: Option<(f64, f64)>) -> Verdict {
+    let metric = Metric::of(&comparison.metric);
+    let name = metric.map_or(comparison.metric.as_str(), |metric| metric.name);
+    let Some(quotient) = comparison.ratio else {
+        let text = format!("{name} of {a} and {b}: {}", undecided(&comparison.verdict));
+        return Verdict { tone: Tone::Plain, text };
+    };
+    let figures = format!("[ratio {}, {}]", ratio(quotient), interval(comparison));
+    if !is_difference(comparison) {
+        let verdict = match comparison.verdict.as_str() {
+            "" => "no verdict",
+            verdict => verdict,
+        };
+        let seen = comparison.min_detectable_effect.filter(|effect| effect.is_finite());
+        let seen = seen.map(|effect| format!("; {} would have been seen", percent(effect)));
+        let text = format!("{name}, {a} and {b}: {verdict}{} {figures}.", seen.unwrap_or_default());
+        return Verdict { tone: Tone::Same, text };
+    }
+    let more = quotient >= 1.0;
+    let better = metric
+        .map_or(comparison.verdict.contains("faster"), |metric| more == metric.more_is_better);
+    let size = percent(quotient - 1.0);
+    let change = match metric {
+        Some(metric) if metric.key == "iops" => {
+            format!("{b} is {size} {} than {a}: IOPS", if more { "faster" } else { "slower" })
+        }
+        Some(metric) if metric.unit == Unit::PerSecond => {
+            format!("{b} has {size} {} {name} than {a}:", if more { "more" } else { "fewer" })
+        }
+        _ => format!("{b} has {size} {} {name} than {a}:", if more { "higher" } else { "lower" }),
+    };
+    let values = values.zip(metric).map(|((before, after), metric)| {
+        format!(" {} → {}", metric.show(before), metric.show(after))
+    });
+    let tone = if better { Tone::Better } else { Tone::Worse };
+    Verdict { tone, text: format!("{change}{} {figures}.", values.unwrap_or_default()) }
+}
+
+fn undecided(verdict: &str) -> &str {
+    if verdict.is_empty() { "not compared" } else { verdict }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn variant(name: &str, options: serde_json::Value, iops: f64) -> Variant {
+        let iops = Estimate { mean: iops, ci95: Some([iops * 0.99, iops * 1.01]), ci99: None };
+        Variant { name: name.into(), options, iops, ..Variant::default() }
+    }
+
+    fn compared(metric: &str, ratio: f64, verdict: &str) -> Compare {
+        Compare {
+            variants: vec![
+                variant("a", json!({"queue_mode": "sq"}), 12_000.0),
+                variant("b", json!({"queue_mode": "mq"}), 14_800.0),
+            ],
+            comparisons: vec![Comparison {
+                a: "a".into(),
+                b: "b".into(),
+                metric: metric.into(),
+                ratio: Some(ratio),
+                ci95: Some([ratio * 0.99, ratio * 1.01]),
+                ci99: Some([ratio * 0.98, ratio * 1.02]),
+                min_detectable_effect: Some(0.03),
+                verdict: verdict.into(),
+            }],
+            ..Compare::default()
+        }
+    }
+
+    #[test]
+    fn a_difference_is_named_with_its_size_its_figures_and_its_interval() {
+        let found = verdicts(&compared("iops", 14_800.0 / 12_000.0, "b is faster"));
+        assert_eq!(found[0].tone, Tone::Better);
+        assert_eq!(
+            found[0].text,
+            "mq is 23 % faster than sq: IOPS 12,000 → 14,800 [ratio 1.233, 99 % interval 1.209 to \
+             1.258]."
+        );
+        let slower = verdicts(&compared("latency_p99_ns", 1.5, "b is slower"));
+        assert_eq!(slower[0].tone, Tone::Worse);
+        assert!(slower[0].text.starts_with("mq has 50 % higher p99 latency than sq:"));
+        let lower = verdicts(&compared("cpu_ns_per_io", 0.8, "b is faster"));
+        assert_eq!(lower[0].tone, Tone::Better);
+        assert!(lower[0].text.starts_with("mq has 20 % lower CPU per I/O than sq:"));
+    }
+
+    #[test]
+    fn without_a_difference_the_words_say_so_and_what_would_have_been_seen() {
+        // The ratio is large, and all the same the verdict stands.
+        let found = verdicts(&compared("iops", 1.4, "no detectable difference"));
+        assert_eq!(found[0].tone, Tone::Same);
+        let start =
+            "IOPS, sq and mq: no detectable difference; 3.0 % would have been seen [ratio 1.4";
+        assert!(found[0].text.starts_with(start), "{}", found[0].text);
+    }
+
+    #[test]
+    fn what_could_not_be_compared_is_said_and_not_judged() {
+        let mut compare = compared("iops", 1.0, "");
+        compare.comparisons[0].ratio = None;
+        assert_eq!(verdicts(&compare)[0].text, "IOPS of sq and mq: not compared");
+        compare.comparisons[0] =
+            Comparison { a: "x".into(), ratio: Some(2.0), ..Default::default() };
+        assert!(verdicts(&compare)[0].text.contains("too few rounds"));
+    }
+
+    #[test]
+    fn variants_are_called_by_what_sets_them_apart() {
+        let mut compare = compared("iops", 1.0, "");
+        assert_eq!(labels(&compare), ["sq", "mq"]);
+        compare.variants[0].options = json!({"queue_mode": "sq", "barriers": "on"});
+        compare.variants[1].options = json!({"queue_mode": "mq", "barriers": "on"});
+        assert_eq!(labels(&compare), ["sq", "mq"]);
+        compare.variants[1].options = json!({"queue_mode": "sq", "barriers": "on"});
+        assert_eq!(labels(&compare), ["a", "b"]);
+        compare.variants[0].options = json!("scheduler=bfq");
+        compare.variants[1].options = json!("scheduler=kyber");
+        assert_eq!(labels(&compare), ["scheduler=bfq", "scheduler=kyber"]);
+    }
+}

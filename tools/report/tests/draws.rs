@@ -1,0 +1,198 @@
+//! Saved results of every kind, drawn: what a page has to hold, and that it holds together.
+
+use std::path::Path;
+
+use serde_json::json;
+use weir_report::{Document, Error, csv, html, markdown};
+
+fn saved(name: &str) -> Document {
+    let path = format!("{}/tests/documents/{name}.json", env!("CARGO_MANIFEST_DIR"));
+    let text = std::fs::read_to_string(Path::new(&path)).expect("a saved document");
+    serde_json::from_str(&text).expect("a document")
+}
+
+fn document(value: serde_json::Value) -> Document {
+    serde_json::from_value(value).expect("a document")
+}
+
+/// Every element of a page is closed where it was opened; the names of all, in order.
+fn elements(page: &str) -> Vec<String> {
+    let (mut open, mut all): (Vec<String>, Vec<String>) = (Vec::new(), Vec::new());
+    let mut rest = page;
+    while let Some(start) = rest.find('<') {
+        let end = start + rest[start..].find('>').expect("a tag ends");
+        let tag = &rest[start + 1..end];
+        rest = &rest[end + 1..];
+        let name: String =
+            tag.trim_start_matches('/').chars().take_while(char::is_ascii_alphanumeric).collect();
+        let is_void = ["meta", "link", "br"].contains(&name.as_str()) || tag.ends_with('/');
+        match tag.chars().next() {
+            Some('!') => {}
+            Some('/') => assert_eq!(open.pop().as_ref(), Some(&name), "closed out of turn"),
+            _ => {
+                all.push(name.clone());
+                if !is_void {
+                    open.push(name);
+                }
+            }
+        }
+    }
+    assert!(open.is_empty(), "never closed: {open:?}");
+    all
+}
+
+fn count(page: &str, name: &str) -> usize {
+    elements(page).iter().filter(|element| *element == name).count()
+}
+
+#[test]
+fn a_comparison_has_its_verdicts_first_and_then_charts_and_tables() {
+    let page = html(&[saved("compare")]).expect("a page");
+    assert!(count(&page, "svg") >= 10, "{} charts", count(&page, "svg"));
+    assert!(count(&page, "table") >= 4);
+    let verdict = page.find("mq is 2").expect("a verdict");
+    assert!(verdict < page.find("<svg").expect("a chart"));
+    for words in [
+        "faster than sq: IOPS",
+        "CPU per I/O, sq and mq: no detectable difference; 3.0 % would have been seen",
+        "the control took 1.31 times its usual time",
+        "Latency percentiles",
+        "Where the time went",
+        "weir compare --target ram:1GiB --a queue_mode=sq --b queue_mode=mq",
+        "Example CPU 3000",
+        "The published figures: SLOB on a PowerMax",
+    ] {
+        let page = page.replace('\u{a0}', " ").replace("&#x2f;", "/");
+        assert!(page.contains(words), "{words:?} is not there");
+    }
+    assert!(page.contains("186,214 (320 processes)") && page.contains("ours: mq"));
+}
+
+#[test]
+fn a_sweep_has_the_table_of_the_documents_and_names_their_contradiction() {
+    let page = html(&[saved("sweep")]).expect("a page");
+    assert!(page.contains(r#"<th scope="col">threads</th><th scope="col">8</th>"#));
+    assert!(page.contains("IOPS, ours: mq"));
+    let page = page.replace('\u{a0}', " ");
+    assert!(page.contains("it prints response-time reductions of 13, 27, 47 and 44 %"));
+    assert!(page.contains("-37.7 %") && page.contains("−47 %"));
+}
+
+#[test]
+fn a_page_of_any_document_is_whole_and_asks_nobody_for_anything() {
+    for name in ["bench", "compare", "one-round", "single", "sweep"] {
+        let page = html(&[saved(name)]).expect(name);
+        assert!(count(&page, "svg") > 0 && count(&page, "table") > 0, "{name}");
+        assert_eq!(count(&page, "script") + count(&page, "img") + count(&page, "iframe"), 0);
+        assert!(page.contains("default-src 'none'"));
+        let addresses = page.matches("http").count();
+        assert_eq!(addresses, page.matches("http://www.w3.org/2000/svg").count() + 1, "{name}");
+        assert!(!page.contains("NaN") && !page.contains("inf\""), "{name}");
+    }
+}
+
+#[test]
+fn empty_partial_and_zero_documents_are_drawn_too() {
+    let kinds = ["bench", "compare", "sweep", "iostat"];
+    for kind in kinds {
+        elements(&html(&[document(json!({"kind": kind}))]).expect(kind));
+        assert!(markdown(&[document(json!({"kind": kind}))]).is_ok());
+    }
+    let partial = json!({"kind": "bench", "partial": true, "failure": "sda: EIO at sector 8",
+        "series": [{"at_s": 0.1, "ios": 0}, {"at_s": 0.1, "ios": 5}]});
+    let page = html(&[document(partial)]).expect("a page");
+    assert!(page.contains("The run broke off: sda: EIO at sector 8."));
+    elements(&page);
+    let zeros = json!({"kind": "compare", "compare": {"variants": [
+        {"name": "a", "rounds": [{}], "iops": {"mean": 0, "ci95": [0, 0]}},
+        {"name": "b", "rounds": [{}], "iops": {"mean": 0, "ci95": [0, 0]}}],
+        "comparisons": [{"a": "a", "b": "b", "metric": "iops", "ratio": null, "verdict": ""}]}});
+    let page = html(&[document(zeros)]).expect("a page");
+    assert!(page.contains("IOPS of a and b: not compared"));
+    elements(&page);
+    assert!(!page.contains("NaN"));
+}
+
+#[test]
+fn text_from_documents_is_text_in_the_page() {
+    let hostile = "<script>alert(1)</script>\"'&";
+    let text = serde_json::to_string(&saved("compare")).expect("JSON");
+    // Into every string that a document has.
+    let mut value: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    fn taint(value: &mut serde_json::Value, hostile: &str, key: &str) {
+        match value {
+            serde_json::Value::String(text) if key != "kind" => text.push_str(hostile),
+            serde_json::Value::Array(all) => all.iter_mut().for_each(|v| taint(v, hostile, key)),
+            serde_json::Value::Object(all) => {
+                all.iter_mut().for_each(|(name, value)| taint(value, hostile, name));
+            }
+            _ => {}
+        }
+    }
+    taint(&mut value, hostile, "");
+    let documents = [document(value)];
+    let page = html(&documents).expect("a page");
+    assert!(page.contains("&lt;script&gt;"), "it is there, as text");
+    assert_eq!(count(&page, "script"), 0);
+    // In a fence nothing has a meaning, so what stands there is as it was given.
+    let mut fenced = false;
+    for line in markdown(&documents).expect("Markdown").lines() {
+        fenced ^= line.starts_with("```");
+        assert!(fenced || !line.contains("<script"), "{line}");
+    }
+}
+
+#[test]
+fn raw_data_in_the_page_is_the_document_again() {
+    let page = html(&[saved("bench")]).expect("a page");
+    let start = page.find("data:application/json;base64,").expect("a link") + 29;
+    let coded = &page[start..start + page[start..].find('"').expect("its end")];
+    let mut bytes = Vec::new();
+    for group in coded.as_bytes().chunks(4) {
+        let digit = |c: u8| match c {
+            b'A'..=b'Z' => u32::from(c - b'A'),
+            b'a'..=b'z' => u32::from(c - b'a') + 26,
+            b'0'..=b'9' => u32::from(c - b'0') + 52,
+            b'+' => 62,
+            b'/' => 63,
+            _ => 0,
+        };
+        let bits = group.iter().fold(0, |bits, c| bits << 6 | digit(*c));
+        let padding = group.iter().filter(|c| **c == b'=').count();
+        bytes.extend_from_slice(&bits.to_be_bytes()[1..4 - padding]);
+    }
+    let again: Document = serde_json::from_slice(&bytes).expect("a document");
+    assert_eq!(again, saved("bench"));
+}
+
+#[test]
+fn markdown_and_csv_have_the_same_figures() {
+    let documents = [saved("compare")];
+    let text = markdown(&documents).expect("Markdown");
+    assert!(text.contains("| IOPS |") && text.contains("## Before and after"), "{text}");
+    let table = csv(&documents).expect("CSV");
+    let lines: Vec<_> = table.lines().collect();
+    assert_eq!(lines[0], "result,sweep,value,variant,round,voided,group,op,metric,number");
+    let rounds = |variant: &str| {
+        let metric = ",all,all,iops,";
+        let start = format!("1,,,{variant},");
+        lines.iter().filter(|line| line.starts_with(&start) && line.contains(metric)).count()
+    };
+    assert_eq!((rounds("a"), rounds("b")), (4, 4));
+    assert!(lines.iter().any(|line| line.contains("the control took 1.31 times")));
+}
+
+#[test]
+fn results_of_unequal_windows_are_refused_with_the_reason() {
+    let bench = |seconds: f64| {
+        document(json!({"kind": "bench", "bench": {"duration_s": seconds, "ios": 9}}))
+    };
+    let documents = [bench(10.0), bench(20.0)];
+    for refused in [html(&documents), markdown(&documents), csv(&documents)] {
+        let error = refused.expect_err("unequal windows");
+        assert!(matches!(error, Error::UnequalWindows(_)));
+        assert!(error.to_string().contains("result 1 lasted 10.00 s, result 2 20.00 s"), "{error}");
+    }
+    let page = html(&[bench(10.0), bench(10.0)]).expect("equal windows");
+    assert!(page.contains("Side by side") && page.contains("no verdict"));
+}
