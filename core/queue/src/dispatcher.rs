@@ -279,7 +279,7 @@ impl Dispatcher {
             looked: 0,
             sent: 0,
         };
-        let room = if own { turn.room } else { Some(ways.look(lane, true)) };
+        let room = if own { turn.room } else { ways.look_asking(lane) };
         if !own {
             // It does not come back for a time any more.
             elevator.forget_timer(lane);
@@ -347,10 +347,20 @@ impl Ways<'_> {
             self.looked |= 1 << lane;
             let port = &self.ports[usize::from(lane)];
             let ahead = if asks { self.ahead } else { 0 };
-            let credit = (port.credit.read() + ahead).saturating_sub(line.sent) as usize;
+            let credit = match port.credit.read() {
+                0 => 0,
+                credit => (credit + ahead).saturating_sub(line.sent) as usize,
+            };
             line.room = if asks || port.is_awake() { credit.min(line.picked.room()) } else { 0 };
         }
         line.room
+    }
+
+    /// The same for a lane that asks; none if it is paused: then nothing is picked for it, and the
+    /// scheduler need not even know it yet.
+    fn look_asking(&mut self, lane: u16) -> Option<usize> {
+        let paused = self.ports[usize::from(lane)].credit.read() == 0;
+        (!paused).then(|| self.look(lane, true))
     }
 
     fn give(&mut self, lane: u16, picked: Picked) -> Result<(), Picked> {

@@ -83,6 +83,8 @@ impl Lane {
     ) -> Lane {
         let event = event_of(&hard);
         let snapshot = shared.snapshot();
+        // What is there was said by one who had it before.
+        shared.lanes[index].credit.set(0);
         if snapshot.scheduled {
             // Something may have been staged for it while it was closed.
             shared.lanes[index].pending.mark(ELEVATOR);
@@ -333,6 +335,10 @@ impl Multi {
 
     #[inline(never)]
     fn turn_elevator(&mut self, shared: &Shared, index: usize, now: Nanos) {
+        if index >= usize::from(self.snapshot.queues) {
+            // Its home drops it when it comes to it; the scheduler does not know it any more.
+            return;
+        }
         if self.left_at.is_some() && !shared.asks.has(index) {
             self.left_at = None;
         }
@@ -376,13 +382,20 @@ impl Multi {
         (host < shared.lanes.len() && host != index && waits).then_some(host)
     }
 
+    /// Says how much it can be sent; none while it is paused.
+    #[inline]
+    fn say_credit(&self, shared: &Shared, index: usize, room: Option<usize>) {
+        let credit = room.map_or(0, |room| self.link.credit(room));
+        shared.lanes[index].credit.set(credit);
+    }
+
     /// Leaves what it has to whoever is at the elevator, if there is room for it.
     fn leave(&mut self, shared: &Shared, index: usize, now: Nanos) -> bool {
         if !self.link.leave(&mut self.arrivals, &mut self.hard.ended) {
             return false;
         }
-        let room = if self.paused > 0 { 0 } else { self.hard.room() };
-        shared.lanes[index].credit.set(self.link.credit(room));
+        let room = (self.paused == 0).then(|| self.hard.room());
+        self.say_credit(shared, index, room);
         // Whoever serves it sees to the scheduler's time.
         (self.ask_elevator, self.elevator_wake, self.again) = (false, None, true);
         self.left_at.get_or_insert(now);
@@ -425,8 +438,8 @@ impl Multi {
                 refused: &mut self.refused,
             };
             let outcome = held.serve(shared, &mut turn);
-            let left = turn.room.unwrap_or(0);
-            shared.lanes[index].credit.set(self.link.credit(left));
+            let left = turn.room;
+            self.say_credit(shared, index, left);
             Right::let_go(held);
             // Who was turned away meanwhile counts on this lane, unless it has been here for long:
             // then it comes back for them.
@@ -475,6 +488,7 @@ impl Multi {
                 Control::Unfeed => self.ways.soft.detach_all(),
                 Control::Pause(acks) => {
                     self.paused += 1;
+                    self.say_credit(shared, index, None);
                     acks.acknowledge();
                 }
                 Control::Resume => self.paused = self.paused.saturating_sub(1),

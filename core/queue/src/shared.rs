@@ -128,8 +128,8 @@ pub(crate) struct LanePort {
     pub(crate) control: Mailbox<Control>,
     pub(crate) bell: OnceLock<Arc<Bell>>,
     pub(crate) gauges: Arc<LaneGauges>,
-    /// Requests it was ever sent by the dispatcher, and how many more it can take. Of one home
-    /// and, by turns, of who has the right.
+    /// Requests it was ever sent by the dispatcher, and how many more it can take; 0 while it takes
+    /// none, because it is paused or has not said. Its home writes it.
     pub(crate) credit: Alone<Counter>,
     state: Mutex<LaneState>,
 }
