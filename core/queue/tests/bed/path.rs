@@ -6,6 +6,7 @@ use weir_queue::driver::Home;
 use weir_queue::{Config, Device, Driver, QueueMode, Spread};
 use weir_sched::Make;
 use weir_sched::legacy::noop::Noop;
+use weir_sched::mq::bfq::Bfq;
 use weir_sched::mq::kyber::Kyber;
 
 use super::tokens;
@@ -19,6 +20,8 @@ pub enum Order {
     Deadline,
     /// Each lane its own requests; tokens go round among all lanes.
     Kyber,
+    /// Budgets for each submitter, and waits between them.
+    Bfq,
     OneToken,
     TokensThatRest,
     /// Slices of time for each submitter, and waits between them; on the single-queue path.
@@ -87,6 +90,7 @@ impl Path {
                 Order::Cfq => panic!("cfq is for the single-queue path"),
                 Order::Noop | Order::Deadline => |setup| Box::new(Noop::new(setup)),
                 Order::Kyber => |setup| Box::new(Kyber::new(setup)),
+                Order::Bfq => |setup| Box::new(Bfq::new(setup)),
                 Order::OneToken => tokens::one,
                 Order::TokensThatRest => tokens::two_that_rest,
             };

@@ -15,8 +15,8 @@ impl Wake for NoWake {
 
 /// Every tag can be used again. `turn_all` turns every lane.
 pub fn check_tags(path: Path, sim: &Sim, device: &Device, now: Nanos, mut turn_all: impl FnMut()) {
-    if path.order == Order::TokensThatRest {
-        // Time stands still here, and they would rest for ever.
+    if matches!(path.order, Order::TokensThatRest | Order::Bfq) {
+        // Time stands still here, and they would rest, or be waited for, for ever.
         return;
     }
     {
