@@ -88,10 +88,8 @@ impl Device {
         let queues = driver.queues();
         let depth = config.depth.unwrap_or(queues.depth);
         if depth <= queues.reserved || depth > DEPTH_MAX {
-            return invalid(format!(
-                "depth={depth} is outside {}..={DEPTH_MAX}",
-                queues.reserved + 1
-            ));
+            let least = queues.reserved + 1;
+            return invalid(format!("depth={depth} is outside {least}..={DEPTH_MAX}"));
         }
         let mut limits = driver.limits();
         limits.max_user_sectors = config.max_user_sectors;

@@ -14,7 +14,7 @@
 use weir_bio::{Nanos, SubmitterId};
 use weir_ring::{Consumer, Producer, ring};
 
-use crate::elevator::{Arrival, Elevator, EndedTag, Outlets, Picked};
+use crate::elevator::{Arrival, Arrivals, Elevator, EndedTag, Outlets, Picked};
 use crate::request::RequestClaim;
 use crate::shared::{LanePort, Shared};
 
@@ -48,7 +48,7 @@ pub(crate) struct Dispatcher {
     pub(crate) elevator: Option<Elevator>,
     /// By lane; of those that are open.
     lines: Vec<Option<Line>>,
-    arrivals: Vec<Arrival>,
+    arrivals: Arrivals,
     ended: Vec<EndedTag>,
     /// Turns since somebody had left something.
     quiet: u32,
@@ -76,11 +76,11 @@ pub(crate) struct Link {
 
 impl Link {
     /// Leaves all this for whoever has the right, if there is room for it.
-    pub(crate) fn leave(&mut self, arrivals: &mut Vec<Arrival>, ended: &mut Vec<EndedTag>) -> bool {
+    pub(crate) fn leave(&mut self, arrivals: &mut Arrivals, ended: &mut Vec<EndedTag>) -> bool {
         let fits = arrivals.len() <= self.arrivals.room() && ended.len() <= self.ended.room();
         if fits {
             let pushed = ended.drain(..).all(|end| self.ended.push(end).is_ok())
-                && arrivals.drain(..).all(|arrival| self.arrivals.push(arrival).is_ok());
+                && arrivals.drain().all(|arrival| self.arrivals.push(arrival).is_ok());
             debug_assert!(pushed, "there is room");
             self.ended.publish();
             self.arrivals.publish();
@@ -109,7 +109,7 @@ impl Link {
 /// What a lane has for the elevator, and what it gets, when it has the right.
 pub(crate) struct Turn<'a> {
     pub(crate) lane: u16,
-    pub(crate) arrivals: &'a mut Vec<Arrival>,
+    pub(crate) arrivals: &'a mut Arrivals,
     pub(crate) ended: &'a mut Vec<EndedTag>,
     /// None: it is paused.
     pub(crate) room: Option<usize>,
@@ -306,12 +306,12 @@ impl Dispatcher {
 fn hand_in(
     elevator: &mut Elevator,
     lane: u16,
-    arrivals: &mut Vec<Arrival>,
+    arrivals: &mut Arrivals,
     now: Nanos,
     refused: &mut Vec<RequestClaim>,
 ) {
     let mut last = None;
-    for Arrival { rq, .. } in &*arrivals {
+    for rq in arrivals.rqs() {
         let context: SubmitterId = rq.id.submitter();
         if last != Some(context) {
             elevator.settle(context, lane);
@@ -319,7 +319,7 @@ fn hand_in(
         }
     }
     elevator.insert_all(lane, arrivals, now);
-    refused.extend(arrivals.drain(..).map(|arrival| arrival.claim));
+    refused.extend(arrivals.claims());
 }
 
 /// The ways to the lanes, while the elevator picks.

@@ -35,6 +35,49 @@ impl Arrival {
     }
 }
 
+/// Several of them, in order: what the scheduler is to see in one piece.
+#[derive(Default)]
+pub(crate) struct Arrivals {
+    rqs: Vec<Rq>,
+    claims: Vec<RequestClaim>,
+}
+
+impl Arrivals {
+    #[inline]
+    pub(crate) fn push(&mut self, arrival: Arrival) {
+        self.rqs.push(arrival.rq);
+        self.claims.push(arrival.claim);
+    }
+
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.rqs.len()
+    }
+
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.rqs.is_empty()
+    }
+
+    #[inline]
+    pub(crate) fn rqs(&self) -> &[Rq] {
+        &self.rqs
+    }
+
+    /// Takes all.
+    #[inline]
+    pub(crate) fn drain(&mut self) -> impl Iterator<Item = Arrival> {
+        self.rqs.drain(..).zip(self.claims.drain(..)).map(|(rq, claim)| Arrival { rq, claim })
+    }
+
+    /// Takes the claims of all.
+    #[inline]
+    pub(crate) fn claims(&mut self) -> impl Iterator<Item = RequestClaim> {
+        self.rqs.clear();
+        self.claims.drain(..)
+    }
+}
+
 /// A request on its way out, and what its slot does not know yet.
 pub(crate) struct Picked {
     claim: RequestClaim,
@@ -68,10 +111,7 @@ pub(crate) struct Elevator {
     held: Held,
     absorbed: Absorbed,
     refused: Vec<RequestClaim>,
-    /// What is being staged, and what was picked.
-    batch: Vec<Rq>,
     picked: Vec<Rq>,
-    pulled: Vec<Picked>,
     /// Picked for a hard queue that has closed since.
     returned: VecDeque<Picked>,
     last_now: Nanos,
@@ -131,9 +171,7 @@ impl Elevator {
             held: Held::default(),
             refused: Vec::new(),
             absorbed: Vec::new(),
-            batch: Vec::new(),
             picked: Vec::new(),
-            pulled: Vec::new(),
             returned: VecDeque::new(),
             last_now: Nanos::ZERO,
             flying: 0,
@@ -225,24 +263,24 @@ impl Elevator {
 
     /// What this hard queue hands in, in order: merges each, or inserts it, or lets it wait for a
     /// tag. What there is no tag for and may not wait is left.
-    pub(crate) fn insert_all(&mut self, lane: u16, arrivals: &mut Vec<Arrival>, now: Nanos) {
+    pub(crate) fn insert_all(&mut self, lane: u16, arrivals: &mut Arrivals, now: Nanos) {
         let now = self.clamp(now);
         if self.has_tags_for(arrivals) {
             return self.stage(lane, arrivals, now);
         }
         let mut refused = std::mem::take(&mut self.refused);
-        refused.extend(arrivals.drain(..).filter_map(|a| self.insert(lane, a.claim, now)));
-        arrivals.extend(refused.drain(..).map(Arrival::of));
+        refused.extend(arrivals.claims().filter_map(|claim| self.insert(lane, claim, now)));
+        refused.drain(..).for_each(|claim| arrivals.push(Arrival::of(claim)));
         self.refused = refused;
     }
 
     /// Lets these wait for a tag.
-    pub(crate) fn park(&mut self, arrivals: &mut Vec<Arrival>) {
-        arrivals.drain(..).for_each(|arrival| self.parked.push(arrival.claim));
+    pub(crate) fn park(&mut self, arrivals: &mut Arrivals) {
+        arrivals.claims().for_each(|claim| self.parked.push(claim));
     }
 
     /// Whether none of these can have to wait for a tag.
-    fn has_tags_for(&self, arrivals: &[Arrival]) -> bool {
+    fn has_tags_for(&self, arrivals: &Arrivals) -> bool {
         let least = match self.scheduler.depth_rule() {
             DepthRule::Each => return false,
             DepthRule::Free => self.free.len(),
@@ -255,11 +293,10 @@ impl Elevator {
     }
 
     /// Gives each a tag and all to the scheduler, in one call for those that stay what they are.
-    fn stage(&mut self, lane: u16, arrivals: &mut Vec<Arrival>, now: Nanos) {
+    fn stage(&mut self, lane: u16, arrivals: &mut Arrivals, now: Nanos) {
         let rule = self.scheduler.depth_rule();
-        let mut batch = std::mem::take(&mut self.batch);
-        batch.extend(arrivals.iter().map(|arrival| arrival.rq));
-        for (Arrival { claim, .. }, rq) in arrivals.drain(..).zip(&mut batch) {
+        let Arrivals { rqs, claims } = arrivals;
+        for (claim, rq) in claims.drain(..).zip(rqs.iter_mut()) {
             let tag = self.free.take(lane).expect("there is a tag for each");
             rq.tag = tag;
             let limit = rule.limit_of(rq);
@@ -268,7 +305,7 @@ impl Elevator {
             }
             self.places[usize::from(tag.0)] = Place { claim: Some(claim), limit };
         }
-        let mut rest = batch.as_slice();
+        let mut rest = rqs.as_slice();
         while !rest.is_empty() {
             let (taken, merge) = self.scheduler.stage_batch(rest, now, &mut self.absorbed);
             if merge != Merge::No {
@@ -281,8 +318,7 @@ impl Elevator {
             self.join_absorbed(now);
             rest = &rest[taken..];
         }
-        batch.clear();
-        self.batch = batch;
+        rqs.clear();
     }
 
     /// Takes a request in: merges it, or gives it a tag and inserts it, or lets it wait for one,
@@ -408,16 +444,24 @@ impl Elevator {
 
     /// Requests for a lane with room for so many; false if there may be more.
     fn pull_for(&mut self, lane: u16, mut room: usize, now: Nanos, out: &mut impl Outlets) -> bool {
-        let mut picked = std::mem::take(&mut self.pulled);
         let mut exhausted = false;
         while room > 0 && !exhausted {
-            self.pull(lane, room, now, &mut picked);
-            exhausted = picked.len() < room;
-            for picked in picked.drain(..) {
+            let (asked, mut given) = (room, 0);
+            while given < asked
+                && let Some(picked) = self.returned.pop_front()
+            {
+                given += 1;
                 room -= usize::from(out.send(lane, picked));
             }
+            let mut picked = self.pick(lane, asked - given, now);
+            given += picked.len();
+            for rq in picked.drain(..) {
+                let picked = self.take_out(&rq);
+                room -= usize::from(out.send(lane, picked));
+            }
+            self.picked = picked;
+            exhausted = given < asked;
         }
-        self.pulled = picked;
         exhausted
     }
 
@@ -480,17 +524,27 @@ impl Elevator {
         let now = self.clamp(now);
         let returned = self.returned.len().min(max);
         out.extend(self.returned.drain(..returned));
+        let mut picked = self.pick(lane, max - returned, now);
+        out.extend(picked.drain(..).map(|rq| self.take_out(&rq)));
+        self.picked = picked;
+    }
+
+    /// Has the scheduler pick up to `max`, in the list that is kept for it.
+    #[inline]
+    fn pick(&mut self, lane: u16, max: usize, now: Nanos) -> Vec<Rq> {
         let mut picked = std::mem::take(&mut self.picked);
-        self.scheduler.dispatch_batch(lane, max - returned, &mut picked, now);
+        self.scheduler.dispatch_batch(lane, max, &mut picked, now);
         self.flying += picked.len();
         self.scheduler.started_batch(&picked, now);
-        out.extend(picked.drain(..).map(|rq| {
-            let claim = self.take_claim(rq.tag);
-            debug_assert_eq!((claim.rq.sector, claim.rq.sectors), (rq.sector, rq.sectors));
-            let home = self.home_of(rq.id.submitter());
-            Picked { claim, flags: rq.flags, tag: rq.tag, home }
-        }));
-        self.picked = picked;
+        picked
+    }
+
+    /// What was picked leaves its place.
+    #[inline]
+    fn take_out(&mut self, rq: &Rq) -> Picked {
+        let claim = self.take_claim(rq.tag);
+        debug_assert_eq!((claim.rq.sector, claim.rq.sectors), (rq.sector, rq.sectors));
+        Picked { claim, flags: rq.flags, tag: rq.tag, home: self.home_of(rq.id.submitter()) }
     }
 
     /// Turns the scheduler's timer, if it is time.

@@ -12,7 +12,7 @@ use weir_ring::{Consumer, Right};
 use crate::bell::{Bell, Port};
 use crate::config::Spread;
 use crate::dispatcher::{Link, NO_HOST, Outcome, Turn};
-use crate::elevator::{Arrival, Picked};
+use crate::elevator::{Arrival, Arrivals, Picked};
 use crate::hard::{HardQueue, Source};
 use crate::reply::Replies;
 use crate::request::RequestClaim;
@@ -64,7 +64,7 @@ pub(crate) struct Multi {
     ask_elevator: bool,
     elevator_wake: Option<Nanos>,
     link: Link,
-    arrivals: Vec<Arrival>,
+    arrivals: Arrivals,
     picked: Vec<Picked>,
     refused: Vec<RequestClaim>,
     /// Since when something of it is left for others to take over.
@@ -96,7 +96,7 @@ impl Lane {
             ask_elevator: false,
             elevator_wake: None,
             link: shared.dispatcher.take().open(index),
-            arrivals: Vec::new(),
+            arrivals: Arrivals::default(),
             picked: Vec::new(),
             refused: Vec::new(),
             left_at: None,
@@ -329,7 +329,7 @@ impl Multi {
         self.refresh(shared);
         if !self.snapshot.scheduled {
             let Multi { hard, ways, arrivals, .. } = self;
-            arrivals.drain(..).for_each(|a| hard.take_in(a.claim, now, &mut ways.replies));
+            arrivals.claims().for_each(|claim| hard.take_in(claim, now, &mut ways.replies));
         }
     }
 
@@ -375,11 +375,13 @@ impl Multi {
     }
 
     /// The lane to which this one leaves what it has, the right being free or not: the host,
-    /// unless that does not come round.
+    /// unless that does not come round, or would have to be woken: that takes longer than to carry
+    /// the scheduler's state here.
     fn host(&self, shared: &Shared, index: usize, now: Nanos) -> Option<usize> {
         let host = usize::try_from(shared.host.read()).ok()?;
         let waits = self.left_at.is_none_or(|at| now < at + PATIENCE_NS);
-        (host < shared.lanes.len() && host != index && waits).then_some(host)
+        let counts = host != index && waits && shared.lanes.get(host)?.is_awake();
+        counts.then_some(host)
     }
 
     /// Says how much it can be sent; none while it is paused.

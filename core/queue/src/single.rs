@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use weir_bio::{Limits, Nanos};
 
 use crate::bell::Port;
-use crate::elevator::{Arrival, Elevator, Picked};
+use crate::elevator::{Arrival, Arrivals, Elevator, Picked};
 use crate::hard::{HardQueue, Source};
 use crate::reply::Replies;
 use crate::request::RequestClaim;
@@ -35,7 +35,7 @@ struct Queue {
     nr_requests: u16,
     /// Submitters that found the pool empty.
     starved: Vec<u16>,
-    arrivals: Vec<Arrival>,
+    arrivals: Arrivals,
     pulled: Vec<Picked>,
     paused: u32,
 }
@@ -51,7 +51,7 @@ impl Single {
                 pool: [0; 2],
                 nr_requests,
                 starved: Vec::new(),
-                arrivals: Vec::new(),
+                arrivals: Arrivals::default(),
                 pulled: Vec::new(),
                 paused: 0,
             }),
@@ -101,7 +101,7 @@ impl Single {
         plug.sort_by_key(|claim| claim.rq.sector);
         let mut queue = self.lock();
         let Queue { elevator, arrivals, .. } = &mut *queue;
-        arrivals.extend(plug.drain(..).map(Arrival::of));
+        plug.drain(..).for_each(|claim| arrivals.push(Arrival::of(claim)));
         elevator.insert_all(0, arrivals, now);
         // Who may not wait was refused when it asked for its place.
         elevator.park(arrivals);

@@ -422,16 +422,15 @@ impl Core {
                 streak.stamps = stamps;
             }
             let ok = request.status.is_ok();
-            if request.refused {
-                self.stats.errors.add(1);
-                return;
+            if !ok {
+                // A bio in parts is one error, however many of them failed.
+                self.stats.errors.add(u64::from(request.split == Request::WHOLE));
+                if request.refused {
+                    return;
+                }
             }
             let sectors = if ok { request.rq.sectors } else { 0 };
             streak.count(Group::of(request.rq.op), request.absorbed, sectors);
-            if !ok && request.split == Request::WHOLE {
-                // A bio in parts is one error, however many of them failed.
-                self.stats.errors.add(1);
-            }
         });
         self.stats.settle(&mut streak);
         count

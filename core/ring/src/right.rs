@@ -4,27 +4,73 @@
 //! looks again after letting go, so the work is done by somebody. Those who change something, and
 //! are not in a hurry, wait.
 
-use crate::sync::{Alone, Mutex, MutexGuard, Ordering, fence, try_lock};
+use std::ops::{Deref, DerefMut};
 
-/// How often the right is tried before a thread that may wait sleeps for it: some 20 us, what it
-/// costs to sleep and be woken. It is held for a batch, and free again sooner.
+use crate::sync::{Alone, AtomicU32, MutPtr, Ordering, UnsafeCell, fence, writing, yield_now};
+
+/// How often the right is tried before a thread that may wait lets others run: some 20 us, as it is
+/// held for a batch, and free again sooner unless its holder is kept from running.
 #[cfg(not(loom))]
 const TRIES: u32 = 1000;
 #[cfg(loom)]
 const TRIES: u32 = 1;
 
-/// A value only the holder of the right may touch.
-#[derive(Debug, Default)]
-pub struct Right<T>(Alone<Mutex<T>>);
+const FREE: u32 = 0;
+const TAKEN: u32 = 1;
+/// A holder panicked: what it held may be half changed.
+const BROKEN: u32 = 2;
 
-/// The right, held. Dropping it lets go; whoever others may have published work for lets go with
-/// [`Right::let_go`].
-pub type Held<'a, T> = MutexGuard<'a, T>;
+/// A value only the holder of the right may touch.
+#[derive(Debug)]
+pub struct Right<T> {
+    taken: Alone<AtomicU32>,
+    value: UnsafeCell<T>,
+}
+
+// SAFETY: the value is reached through `Held` alone, of which there is one at a time.
+unsafe impl<T: Send> Sync for Right<T> {}
+// SAFETY: as above.
+unsafe impl<T: Send> Send for Right<T> {}
+
+/// The right, held. Dropping it lets go.
+///
+/// It may be shared between threads only if the value may:
+///
+/// ```compile_fail,E0277
+/// fn shared<T: Sync>() {}
+/// shared::<weir_ring::Held<'static, std::cell::Cell<u32>>>();
+/// ```
+#[derive(Debug)]
+pub struct Held<'a, T> {
+    // Fields are dropped in this order: the access ends before the next holder's may begin.
+    value: MutPtr<T>,
+    _letting_go: LettingGo<'a>,
+}
+
+// SAFETY: whoever has the holder has the value, as with `&mut T`.
+unsafe impl<T: Send> Send for Held<'_, T> {}
+// SAFETY: a shared holder gives out `&T`, so that much must be shareable: `T: Send` is not enough.
+unsafe impl<T: Sync> Sync for Held<'_, T> {}
+
+#[derive(Debug)]
+struct LettingGo<'a> {
+    taken: &'a AtomicU32,
+    /// The thread was unwinding already, so that it does says nothing about the value.
+    unwinding: bool,
+}
+
+impl Drop for LettingGo<'_> {
+    fn drop(&mut self) {
+        // Release: the next holder sees what was done under the right.
+        let broken = !self.unwinding && std::thread::panicking();
+        self.taken.store(if broken { BROKEN } else { FREE }, Ordering::Release);
+    }
+}
 
 impl<T> Right<T> {
     /// Nobody holds it.
     pub fn new(value: T) -> Right<T> {
-        Right(Alone(Mutex::new(value)))
+        Right { taken: Alone(AtomicU32::new(FREE)), value: UnsafeCell::new(value) }
     }
 
     /// Takes the right if nobody holds it.
@@ -37,7 +83,28 @@ impl<T> Right<T> {
     #[inline]
     #[must_use]
     pub fn try_take(&self) -> Option<Held<'_, T>> {
-        try_lock(&self.0)
+        // Look before exchanging, so that those who fail do not fight over the line.
+        match self.taken.load(Ordering::Relaxed) {
+            FREE => self.exchange(),
+            state => {
+                assert!(state != BROKEN, "another panicked while it held the right");
+                None
+            }
+        }
+    }
+
+    #[inline]
+    fn exchange(&self) -> Option<Held<'_, T>> {
+        // Compare while exchanging, so that those who fail do not write: loom orders a write of
+        // theirs and the holder's plain store wrongly.
+        let (success, failure) = (Ordering::Acquire, Ordering::Relaxed);
+        let free = self.taken.compare_exchange(FREE, TAKEN, success, failure).is_ok();
+        // Lazily: a `Held` built for nothing and dropped would let go of the other's right.
+        free.then(|| {
+            let unwinding = std::thread::panicking();
+            let letting_go = LettingGo { taken: &self.taken, unwinding };
+            Held { value: writing(&self.value), _letting_go: letting_go }
+        })
     }
 
     /// Takes the right, and waits for it if another holds it.
@@ -45,18 +112,30 @@ impl<T> Right<T> {
     /// # Panics
     /// When another thread panicked while it held the right.
     pub fn take(&self) -> Held<'_, T> {
-        for _ in 0..TRIES {
-            if let Some(held) = self.try_take() {
-                return held;
+        loop {
+            for _ in 0..TRIES {
+                if let Some(held) = self.try_take() {
+                    return held;
+                }
+                std::hint::spin_loop();
             }
-            std::hint::spin_loop();
+            yield_now();
         }
-        self.0.lock().expect("nobody panics who holds the right")
     }
 
-    /// As [`take`](Right::take), whatever a panic elsewhere has left; `None` then.
+    /// As [`take`](Right::take); `None` when another thread panicked while it held the right.
     pub fn take_whole(&self) -> Option<Held<'_, T>> {
-        self.0.lock().ok()
+        loop {
+            let held = match self.taken.load(Ordering::Relaxed) {
+                BROKEN => return None,
+                FREE => self.exchange(),
+                _ => None,
+            };
+            if held.is_some() {
+                return held;
+            }
+            yield_now();
+        }
     }
 
     /// Lets go. What is looked at afterwards is what others have published who tried before and
@@ -67,6 +146,29 @@ impl<T> Right<T> {
         // Pairs with the fence of whoever publishes and then tries: it finds the right free, or
         // its work is seen.
         fence(Ordering::SeqCst);
+    }
+}
+
+impl<T: Default> Default for Right<T> {
+    fn default() -> Right<T> {
+        Right::new(T::default())
+    }
+}
+
+impl<T> Deref for Held<'_, T> {
+    type Target = T;
+    #[inline]
+    fn deref(&self) -> &T {
+        // SAFETY: this is the one holder, shared for as long as the answer lives.
+        self.value.with(|value| unsafe { &*value })
+    }
+}
+
+impl<T> DerefMut for Held<'_, T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: this is the one holder, borrowed for as long as the answer lives.
+        self.value.with(|value| unsafe { &mut *value })
     }
 }
 
@@ -94,5 +196,18 @@ mod tests {
             waiting.join().expect("it takes the right");
         });
         assert_eq!(right.try_take().as_deref(), Some(&1));
+    }
+
+    #[test]
+    fn what_a_holder_left_that_panicked_is_not_touched_again() {
+        let right = Right::new(0);
+        let panics = || {
+            let _held = right.try_take().expect("nobody holds it");
+            panic!("as arranged");
+        };
+        assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(panics)).is_err());
+        assert!(right.take_whole().is_none());
+        let tries = std::panic::AssertUnwindSafe(|| right.try_take().is_some());
+        assert!(std::panic::catch_unwind(tries).is_err(), "it is taken as if nothing had been");
     }
 }

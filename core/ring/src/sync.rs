@@ -7,7 +7,7 @@ mod twin;
 pub use self::twin::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize};
 #[cfg(loom)]
 pub use loom::{
-    cell::UnsafeCell,
+    cell::{MutPtr, UnsafeCell},
     sync::atomic::{Ordering, fence},
     sync::{Arc, Mutex, MutexGuard},
 };
@@ -17,6 +17,15 @@ pub use std::sync::{
     Arc, Mutex, MutexGuard,
     atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
 };
+
+/// Lets another thread run.
+#[inline]
+pub fn yield_now() {
+    #[cfg(loom)]
+    loom::thread::yield_now();
+    #[cfg(not(loom))]
+    std::thread::yield_now();
+}
 
 /// The standard cell, with loom's interface.
 #[cfg(not(loom))]
@@ -44,24 +53,29 @@ impl<T> UnsafeCell<T> {
     }
 }
 
-/// Locks if nobody holds the lock.
-///
-/// # Panics
-/// When another thread panicked while it held the lock.
+/// The standard pointer for writing a cell, with loom's interface.
 #[cfg(not(loom))]
-#[inline]
-pub fn try_lock<T>(lock: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
-    match lock.try_lock() {
-        Ok(held) => Some(held),
-        Err(std::sync::TryLockError::WouldBlock) => None,
-        Err(std::sync::TryLockError::Poisoned(_)) => panic!("a holder of the lock panicked"),
+#[derive(Debug)]
+#[repr(transparent)]
+pub struct MutPtr<T>(*mut T);
+
+#[cfg(not(loom))]
+impl<T> MutPtr<T> {
+    /// Calls `f` with the pointer.
+    #[inline]
+    pub fn with<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
+        f(self.0)
     }
 }
 
-/// Locks if nobody holds the lock.
-#[cfg(loom)]
-pub fn try_lock<T>(lock: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
-    lock.try_lock().ok()
+/// Opens `cell` for writing, for longer than a closure lasts. Loom holds any other access that
+/// comes while the pointer lives against the model.
+#[inline]
+pub fn writing<T>(cell: &UnsafeCell<T>) -> MutPtr<T> {
+    #[cfg(loom)]
+    return cell.get_mut();
+    #[cfg(not(loom))]
+    MutPtr(cell.0.get())
 }
 
 /// Keeps what it wraps on cache lines of its own (two, for the adjacent-line prefetcher).
