@@ -9,6 +9,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::os::fd::OwnedFd;
 use std::process::{Child, Stdio};
 use std::sync::mpsc::{Receiver, channel};
+use std::time::Instant;
 
 use daemon::client::Client;
 use daemon::program::run;
@@ -223,12 +224,14 @@ impl Screen {
     /// Waits until it shows this, behind what was waited for before.
     #[track_caller]
     fn wait_for(&mut self, words: &str) {
+        // A screen that goes on changing never keeps anybody waiting for its next bytes.
+        let until = Instant::now() + PATIENCE;
         loop {
             if let Some(at) = self.seen.find(words) {
                 self.seen.drain(..at + words.len());
                 return;
             }
-            let bytes = self.output.recv_timeout(PATIENCE);
+            let bytes = self.output.recv_timeout(until.saturating_duration_since(Instant::now()));
             let bytes = bytes.unwrap_or_else(|_| panic!("no {words:?} in {:?}", self.seen));
             self.seen.push_str(&String::from_utf8_lossy(&bytes));
         }
@@ -246,7 +249,9 @@ impl Screen {
     #[track_caller]
     fn end(&mut self) -> Option<i32> {
         let status = wait(&mut self.child, PATIENCE).expect("it ends");
+        // Back from the screen of its own, and with a cursor.
         self.wait_for("\u{1b}[?1049l");
+        self.wait_for("\u{1b}[?25h");
         assert_eq!(self.modes().local_modes, self.before.local_modes);
         assert_eq!(self.modes().input_modes, self.before.input_modes);
         status.code()
@@ -257,6 +262,21 @@ impl Drop for Screen {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+/// What the kernel says of a process.
+fn proc(pid: Pid, name: &str) -> String {
+    let path = format!("/proc/{}/{name}", pid.as_raw_nonzero());
+    fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+#[track_caller]
+fn look_until(what: &str, is_so: impl Fn() -> bool) {
+    let began = Instant::now();
+    while !is_so() {
+        assert!(began.elapsed() < PATIENCE, "never: {what}");
+        std::thread::yield_now();
     }
 }
 
@@ -281,13 +301,25 @@ fn top_answers_keys_and_sizes_and_leaves_the_terminal_as_it_was() {
     tcsetwinsize(&screen.terminal, Winsize { ws_row: 20, ws_col: 90, ..SIZE }).expect("a size");
     kill_process(pid, Signal::WINCH).expect("a running program");
     screen.wait_for("weir top");
+    // While its daemon is held it waits for that, and finds a new size and the key behind it at
+    // once: neither hides the other.
+    daemon.signal(Signal::STOP);
+    let waits = || proc(pid, "wchan").starts_with("unix_stream");
+    look_until("it waits for its daemon", waits);
+    tcsetwinsize(&screen.terminal, SIZE).expect("a size");
+    kill_process(pid, Signal::WINCH).expect("a running program");
+    let taken = || proc(pid, "status").contains("ShdPnd:\t0000000000000000") && waits();
+    look_until("the signal is taken", taken);
     screen.press("q");
+    daemon.signal(Signal::CONT);
     assert_eq!(screen.end(), Some(0));
     // Ended from outside, and left by its daemon.
-    let mut screen = Screen::start(&folder, &top);
-    screen.wait_for("q quit");
-    kill_process(Pid::from_child(&screen.child), Signal::TERM).expect("a running program");
-    assert_eq!(screen.end(), Some(0));
+    for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
+        let mut screen = Screen::start(&folder, &top);
+        screen.wait_for("q quit");
+        kill_process(Pid::from_child(&screen.child), signal).expect("a running program");
+        assert_eq!(screen.end(), Some(0), "{signal:?}");
+    }
     let mut screen = Screen::start(&folder, &top);
     screen.wait_for("q quit");
     daemon.stop();

@@ -69,7 +69,7 @@ fn a_bad_job_file_is_refused_with_its_line_and_what_is_allowed() {
     let missing = ["bench", "missing.fio", "--target", "ram:1M"];
     expect_refused(&folder, &missing, &["'missing.fio'", "oltp", "No such file"]);
     let stray = ["bench", "--users", "3", "--target", "ram:1M"];
-    expect_refused(&folder, &stray, &["--users", "oltp"]);
+    expect_refused(&folder, &stray, &["--users", "weir bench oltp"]);
     let stray = ["bench", "oltp", "--bs", "4k", "--target", "ram:1G"];
     expect_refused(&folder, &stray, &["--bs", "oltp"]);
 }
@@ -146,6 +146,7 @@ fn what_is_written_is_verified_when_it_is_read_and_at_the_end() {
         let time = ["--runtime", "300ms", "--ramp-time", "0", "--json", "--quiet"];
         let said = parse(&told(&folder, &[&words[..], &more, &time].concat()));
         assert_eq!(said["errors"], 0, "{said}");
+        assert!(said["verified_blocks"].as_u64().is_some_and(|blocks| blocks > 0), "{said}");
     }
     // A target that drops what is written is found out.
     let words = ["bench", "--target", "null:4M", "--rw", "write", "--verify", "crc32c"];
@@ -160,7 +161,7 @@ fn what_is_written_is_verified_when_it_is_read_and_at_the_end() {
 /// What was kept of a run that failed, and what was said about it.
 #[track_caller]
 fn partial(folder: &Folder, ended: &Ended, parts: &[&str]) -> Value {
-    assert_eq!(ended.code, Some(1), "{ended:?}");
+    assert_eq!(ended.code, Some(2), "{ended:?}");
     let kept = parse(&fs::read_to_string(folder.near("kept.json")).expect("a document"));
     assert_eq!((&kept["kind"], &kept["partial"]), (&"bench".into(), &true.into()));
     let failure = kept["failure"].as_str().expect("a reason");
@@ -173,7 +174,11 @@ fn partial(folder: &Folder, ended: &Ended, parts: &[&str]) -> Value {
 }
 
 #[test]
-fn an_interrupted_run_keeps_what_it_has_measured() {
+fn a_run_that_is_ended_by_any_signal_keeps_what_it_has_measured() {
+    [Signal::INT, Signal::TERM, Signal::HUP].into_iter().for_each(end_by);
+}
+
+fn end_by(signal: Signal) {
     let folder = Folder::new();
     let image = folder.image("disk");
     fs::write(&image, [0; 1 << 20]).expect("an image");
@@ -182,13 +187,78 @@ fn an_interrupted_run_keeps_what_it_has_measured() {
     let more = ["--ramp-time", "0", "--save", "kept.json", "--json", "--quiet"];
     let running = start(&folder, &[&words[..], &more].concat());
     wait_for_writes(&image, 100);
-    running.signal(Signal::INT);
+    running.signal(signal);
+    // `timeout` sends it to the process and to its group.
+    running.signal(signal);
     let ended = running.end();
     let kept = partial(&folder, &ended, &["interrupted"]);
-    assert_eq!(parse(&ended.stdout), kept["bench"]);
+    let mut printed = parse(&ended.stdout);
+    let printed = printed.as_object_mut().expect("figures");
+    assert_eq!(printed.remove("partial"), Some(true.into()));
+    assert_eq!(printed.remove("failure"), Some("interrupted".into()));
+    assert_eq!(Value::from(printed.clone()), kept["bench"]);
     let series = kept["series"].as_array().expect("a series");
     let sum: u64 = series.iter().map(|slot| slot["ios"].as_u64().expect("a count")).sum();
     assert_eq!(kept["bench"]["ios"], sum);
+}
+
+#[test]
+fn figures_that_could_not_be_saved_are_not_measured() {
+    let folder = Folder::new();
+    let words = ["bench", "--target", "null:1MiB", "--runtime", "1h", "--save", "no/where.json"];
+    expect_refused(&folder, &words, &["--save no/where.json", "No such file"]);
+}
+
+#[test]
+fn what_is_to_be_known_of_the_figures_is_kept_with_them_and_said_though_quiet() {
+    let folder = Folder::new();
+    let target = "file:disk.img,size=1MiB,barriers=off";
+    let words = ["bench", "--target", target, "--runtime", "10ms", "--ramp-time", "0"];
+    let ended = attempt(&folder, &[&words[..], &["--quiet", "--save", "kept.json"]].concat());
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let kept = parse(&fs::read_to_string(folder.near("kept.json")).expect("a document"));
+    let notices = kept["notices"].as_array().expect("notices");
+    for part in ["durability disabled", "100 % of the bytes"] {
+        let known = notices.iter().any(|notice| notice.as_str().is_some_and(|n| n.contains(part)));
+        assert!(known && ended.stderr.contains(part), "{part:?}: {notices:?}, {}", ended.stderr);
+    }
+}
+
+#[test]
+fn a_log_on_the_disk_of_its_data_is_refused_whatever_it_is_called() {
+    let folder = Folder::new();
+    let _daemon = Daemon::start(&folder, &[&folder.file_disk("sda", "64MiB", "")]);
+    let first = format!("nbd+unix:{}", folder.socket().display());
+    let named = format!("{first}?sda");
+    let words = ["bench", "oltp", "--target", &first, "--redo", &named, "--runtime", "1s"];
+    expect_refused(&folder, &words, &[&first, "one device under two names"]);
+}
+
+/// A program whose standard output nobody reads, and what came of it.
+fn unread(folder: &Folder, words: &[&str], out: &str) -> Ended {
+    let mut shell = program("/bin/sh");
+    let script = "exec 3>&1; ( \"$@\"; echo $? >&3 ) ";
+    shell.arg("-c").arg(format!("{script}{out}")).arg("sh").arg(WEIR).args(words);
+    shell.current_dir(folder.path());
+    Running::start(shell).end()
+}
+
+#[test]
+fn a_reader_who_has_left_is_no_failure_and_a_full_disk_is() {
+    let folder = Folder::new();
+    let bench = ["bench", "--target", "null:1MiB", "--runtime", "10ms", "--ramp-time", "0"];
+    let json = [&bench[..], &["--json"]].concat();
+    let core = ["bench", "core", "--scheduler", "none", "--runtime", "10ms"];
+    let list = ["schedulers"];
+    for words in [&bench[..], &json, &core, &list, &["schedulers", "--json"]] {
+        let full = unread(&folder, words, ">/dev/full");
+        assert_eq!(full.stdout.trim(), "2", "weir {words:?}: {full:?}");
+        assert!(full.stderr.contains("weir: standard output: "), "weir {words:?}: {full:?}");
+        // The pipe has no reader before the first byte is written.
+        let left = unread(&folder, words, "| true");
+        assert_eq!(left.stdout.trim(), "0", "weir {words:?}: {left:?}");
+        assert!(!left.stderr.contains("panicked"), "weir {words:?}: {left:?}");
+    }
 }
 
 #[test]
@@ -222,14 +292,48 @@ fn a_full_disk_ends_the_run_which_keeps_what_it_has_measured() {
     partial(&folder, &ended, &["file:small/disk.img", "write of 65536 bytes", "no space left"]);
 }
 
+#[test]
+fn cpu_time_is_that_of_the_measured_time_and_of_no_other() {
+    let folder = Folder::new();
+    // What it reads back at the end is not measured.
+    let job = "[a]\nrw=write\nbs=64k\nsize=96m\nverify=crc32c\nramp_time=0\n";
+    fs::write(folder.near("a.fio"), job).expect("a file");
+    let words = ["bench", "a.fio", "--target", "ram:96MiB", "--save", "kept.json", "--quiet"];
+    let mut shell = program("sh");
+    // What a shell says at last is the time of its children, by mode.
+    shell.args(["-c", "\"$0\" \"$@\" > /dev/null && times", WEIR]).args(words);
+    shell.current_dir(folder.path());
+    let said = Running::start(shell).succeed().stdout;
+    let times = said.lines().last().expect("times").split(['m', 's', ' ']);
+    let times: Vec<f64> = times.filter_map(|number| number.parse().ok()).collect();
+    let all: f64 = times.chunks(2).map(|time| time[0] * 60.0 + time[1]).sum();
+    let kept = parse(&fs::read_to_string(folder.near("kept.json")).expect("a document"));
+    let number = |value: &Value| value.as_f64().unwrap_or_else(|| panic!("a number: {value}"));
+    let bench = &kept["bench"];
+    let seconds = number(&bench["duration_s"]);
+    assert_eq!(number(&bench["makespan_ns"]), (seconds * 1e9).round());
+    let cpu = &bench["cpu"];
+    let used = number(&cpu["user_s"]) + number(&cpu["sys_s"]);
+    let of_ios = number(&cpu["ns_per_io"]) * number(&bench["ios"]) / 1e9;
+    assert!((used - of_ios).abs() < 1e-6, "{used} s by mode, {of_ios} s by I/O");
+    assert!(used < 0.9 * all, "{used} s of CPU time, of {all} s with what was read back");
+    let cores = kept["cores"].as_array().expect("what each CPU did");
+    assert!(!cores.is_empty(), "no CPU had anything to do, and none was idle");
+    for core in cores {
+        let parts = ["user_s", "sys_s", "idle_s", "steal_s"].map(|part| number(&core[part]));
+        let sum: f64 = parts.iter().sum();
+        assert!((sum - seconds).abs() < 1e-6, "{core} in {seconds} s");
+    }
+}
+
 /// Kills `oltp` on this target once it has told of commits, without a word.
 #[track_caller]
-fn kill_oltp(folder: &Folder, target: &str, tellings: usize) {
+fn kill_oltp(folder: &Folder, target: &str, tellings: usize, more: &[&str]) {
     let commits = folder.near("commits");
     fs::write(&commits, "").expect("a file of commits");
     let words = ["bench", "oltp", "--target", target, "--commits", "commits", "--runtime", "1h"];
-    let more = ["--users", "8", "--quiet"];
-    let running = start(folder, &[&words[..], &more].concat());
+    let users = ["--users", "8", "--quiet"];
+    let running = start(folder, &[&words[..], &users, more].concat());
     wait_for_writes(&commits, tellings);
     running.signal(Signal::KILL);
     assert_eq!(running.end().code, None);
@@ -239,8 +343,8 @@ const CHECK: [&str; 6] = ["bench", "oltp", "--check", "--commits", "commits", "-
 
 /// How many acknowledged commits were looked for and found.
 #[track_caller]
-fn found(folder: &Folder, target: &str) -> u64 {
-    let said = told(folder, &[&CHECK[..], &[target]].concat());
+fn found(folder: &Folder, target: &str, more: &[&str]) -> u64 {
+    let said = told(folder, &[&CHECK[..], &[target], more].concat());
     let count = said.split(' ').next().and_then(|word| word.parse().ok());
     let count = count.unwrap_or_else(|| panic!("a count, not {said}"));
     let text = fs::read_to_string(folder.near("commits")).expect("a file of commits");
@@ -254,9 +358,13 @@ fn a_database_that_is_killed_has_every_commit_it_acknowledged() {
     let target = format!("file:{},size=64MiB", folder.image("disk").display());
     // The same disk again and again: what another run has left there must not matter.
     for tellings in [10, 50, 500] {
-        kill_oltp(&folder, &target, tellings);
-        assert!(found(&folder, &target) > 0);
+        kill_oltp(&folder, &target, tellings, &[]);
+        assert!(found(&folder, &target, &[]) > 0);
     }
+    let json = parse(&told(&folder, &[&CHECK[..], &[&target, "--json"]].concat()));
+    assert!(json["lost"].is_null() && json["found"]["commits"].as_u64() > Some(0), "{json}");
+    let refused = [&CHECK[..], &[&target, "--runtime", "1s"]].concat();
+    expect_refused(&folder, &refused, &["--runtime", "--check"]);
     // And one that lost its log is found out.
     let image = fs::OpenOptions::new().write(true).open(folder.image("disk")).expect("the image");
     image.set_len(32 << 20).expect("a shorter image");
@@ -264,6 +372,51 @@ fn a_database_that_is_killed_has_every_commit_it_acknowledged() {
     let ended = attempt(&folder, &[&CHECK[..], &[&target]].concat());
     assert_eq!(ended.code, Some(1), "{ended:?}");
     assert!(ended.stderr.contains("acknowledged commits are lost"), "{}", ended.stderr);
+}
+
+#[test]
+fn a_log_that_starts_over_leaves_every_acknowledged_change_in_the_data() {
+    let folder = Folder::new();
+    let instances = std::thread::available_parallelism().map_or(1, usize::from).min(16);
+    let data = format!("file:{},size=64MiB", folder.image("disk").display());
+    // The least that an instance takes: 64 blocks, seven commits each at most.
+    let bytes = instances << 18;
+    let redo = format!("file:{},size={bytes}", folder.image("redo").display());
+    let apart = ["--redo", redo.as_str()];
+    kill_oltp(&folder, &data, 800 * instances, &apart);
+    // The file of commits says where the log is.
+    assert!(found(&folder, &data, &[]) > 0);
+    let commits = found(&folder, &data, &apart);
+    let rounds = commits / (7 * 64 * instances as u64);
+    assert!(rounds >= 2, "{commits} commits are {rounds} rounds of the log");
+    // Blocks that only commits changed whose redo has long been overwritten: the first of each.
+    let text = fs::read_to_string(folder.near("commits")).expect("a file of commits");
+    let mut last = std::collections::BTreeMap::new();
+    let mut ranges = std::collections::BTreeMap::new();
+    for line in text.lines() {
+        let words: Vec<_> = line.split(' ').collect();
+        match words[..] {
+            ["commit", instance, id, blocks] => {
+                let id: u64 = id.parse().expect("a number");
+                last.extend(blocks.split(',').map(|block| ((instance, block), id)));
+            }
+            ["run", _, "instance", instance, "data", range, ..] => {
+                let offset = range.split_once('+').expect("a range").0;
+                ranges.insert(instance, offset.parse::<u64>().expect("a number"));
+            }
+            _ => panic!("{line}"),
+        }
+    }
+    let lost: Vec<_> = last.iter().filter(|(_, id)| **id < 100).collect();
+    assert!(!lost.is_empty(), "each block of the first commits was changed again");
+    let image = fs::OpenOptions::new().write(true).open(folder.image("disk")).expect("the image");
+    for ((instance, block), _) in lost {
+        let at = ranges[instance] + block.parse::<u64>().expect("a number") * 8192;
+        std::os::unix::fs::FileExt::write_all_at(&image, &[0; 8192], at).expect("a write");
+    }
+    let ended = attempt(&folder, &[&CHECK[..], &[&data], &apart].concat());
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    assert!(ended.stderr.contains("was never written"), "{}", ended.stderr);
 }
 
 #[test]
@@ -278,9 +431,9 @@ fn commits_over_nbd_are_on_the_disk_of_a_server_that_is_killed() {
     wait_for_writes(&commits, 100);
     daemon.kill();
     let ended = running.end();
-    assert_eq!(ended.code, Some(1), "{ended:?}");
+    assert_eq!(ended.code, Some(2), "{ended:?}");
     let target = format!("file:{}", folder.image("sda").display());
-    assert!(found(&folder, &target) > 0);
+    assert!(found(&folder, &target, &[]) > 0);
 }
 
 #[test]
@@ -317,4 +470,17 @@ fn transactions_are_told_where_there_are_some() {
     for name in ["data read", "redo write", "executions", "commit"] {
         assert!(names.contains(&&name.into()), "{name} is not among {names:?}");
     }
+    // A job that is only called so has none.
+    fs::write(folder.near("named.fio"), "[executions]\nrw=randread\nrandseed=42\nsize=1m\n")
+        .expect("a file");
+    let words = ["bench", "named.fio", "--target", "null:1MiB", "--json", "--quiet"];
+    let said = parse(&told(&folder, &words));
+    assert_eq!((&said["transactions"], &said["seed"]), (&Value::Null, &42.into()));
+}
+
+#[test]
+fn an_option_of_a_target_that_is_given_as_a_flag_is_told_as_one() {
+    let folder = Folder::new();
+    let words = ["bench", "--target", "null:1MiB", "--scheduler", "bfq"];
+    expect_refused(&folder, &words, &["--scheduler", "--target TARGET,scheduler=VALUE"]);
 }

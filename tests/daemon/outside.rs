@@ -22,17 +22,18 @@ pub fn mortal(program: impl AsRef<OsStr>) -> Command {
     if !kernel_is_asked() {
         return Command::new(program);
     }
-    let mut command = Command::new("setpriv");
+    let mut command = Command::new("env");
     command.args(ASK).arg(program);
     command
 }
 
-const ASK: [&str; 3] = ["--pdeathsig", "KILL", "--"];
+/// It hears of a terminal that goes, also where this is run so that it does not (`nohup`).
+const ASK: [&str; 5] = ["--default-signal=HUP", "setpriv", "--pdeathsig", "KILL", "--"];
 
 /// Whether there is a `setpriv` for [`mortal`].
 pub fn kernel_is_asked() -> bool {
     static ASKED: OnceLock<bool> = OnceLock::new();
-    let probe = || Command::new("setpriv").args(ASK).arg("true").output();
+    let probe = || Command::new("env").args(ASK).arg("true").output();
     *ASKED.get_or_init(|| probe().is_ok_and(|ended| ended.status.success()))
 }
 

@@ -2,6 +2,8 @@
 
 use weir_bio::{Flags, IoPrio, Nanos, Op};
 
+use crate::oltp::format::CHANGES;
+
 /// One I/O to be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Io {
@@ -61,6 +63,8 @@ pub enum Event {
         instance: u16,
         /// Which one.
         id: u64,
+        /// The data blocks it changed, for whoever looks for it after a crash.
+        blocks: [u64; CHANGES],
         /// How long its session waited for that.
         ns: u64,
     },
@@ -104,13 +108,14 @@ pub trait Workload {
         false
     }
 
-    /// Looks at what a read brought, before it is told to have ended.
+    /// Looks at what a read brought, before it is told to have ended; how many blocks of it were
+    /// known and are what they should be.
     ///
     /// # Errors
     /// The block that is wrong.
-    fn check(&mut self, token: u16, bytes: &[u8]) -> Result<(), Fault> {
+    fn check(&mut self, token: u16, bytes: &[u8]) -> Result<u64, Fault> {
         let _ = (token, bytes);
-        Ok(())
+        Ok(0)
     }
 
     /// Hands over what has happened above single I/Os since it was last asked.

@@ -163,14 +163,17 @@ impl Blocks {
         }
     }
 
-    pub(crate) fn check(&self, token: u16, bytes: &[u8]) -> Result<(), Fault> {
+    /// How many blocks are what they should be.
+    pub(crate) fn check(&self, token: u16, bytes: &[u8]) -> Result<u64, Fault> {
+        let mut known = 0;
         for (stamp, block) in self.stamps(token).zip(bytes.chunks(self.grain as usize)) {
             // What nobody wrote may hold anything.
             if stamp.generation > 0 || self.foreign {
                 verify::check(self.how, self.seed, stamp, block)?;
+                known += 1;
             }
         }
-        Ok(())
+        Ok(known)
     }
 
     pub(crate) fn ended(&mut self, token: u16, ok: bool) {

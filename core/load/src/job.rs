@@ -135,6 +135,15 @@ impl Default for Job {
     }
 }
 
+/// Bytes in the largest unit that leaves a whole number or three digits, as `256 MiB`.
+fn told(bytes: u64) -> String {
+    let units = ["bytes", "KiB", "MiB", "GiB", "TiB"];
+    let unit = (bytes.max(1).ilog2() as usize / 10).min(units.len() - 1);
+    let value = bytes as f64 / f64::from(10 * unit as u32).exp2();
+    let digits = if value.fract() == 0.0 { 0 } else { 1 };
+    format!("{value:.digits$} {}", units[unit])
+}
+
 /// A job that cannot be carried out: which figure, its value, its bound.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobError(pub String);
@@ -216,7 +225,11 @@ impl Job {
         let bytes = self.size.map_or(rest, |size| size.of(whole, grain));
         if bytes > rest {
             return error(format!(
-                "size={bytes} from offset={offset} is beyond the target's {whole} bytes"
+                "size={bytes} ({}) from offset={offset} is beyond the target's {whole} bytes ({}): \
+                 it needs {}",
+                told(bytes),
+                told(whole),
+                told(offset.saturating_add(bytes))
             ));
         }
         if bytes < largest {
@@ -315,6 +328,15 @@ mod tests {
         let write = Job { direction: Direction::Write, ..Job::default() };
         let read_only = Ground { read_only: true, ..GROUND };
         assert!(write.range(read_only).unwrap_err().0.contains("rw=write"));
+    }
+
+    #[test]
+    fn sizes_are_told_in_units_as_well() {
+        for (bytes, text) in
+            [(0, "0 bytes"), (512, "512 bytes"), (1 << 20, "1 MiB"), (3 << 29, "1.5 GiB")]
+        {
+            assert_eq!(told(bytes), text);
+        }
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! Job files as fio has them: sections in brackets, an option a line, `[global]` for those that
 //! follow it. What is not in the table of options is an error that names the line.
 
+use std::collections::BTreeSet;
+
 use crate::job::{Job, JobError};
 use crate::options::{OPTIONS, Section};
 
@@ -36,7 +38,7 @@ pub fn read(file: &str, text: &str) -> Result<JobFile, JobError> {
             before_any = false;
             if name != "global" {
                 let job = Job { name: String::from(name), ..global.job.clone() };
-                current = Some(Section { job, notes: Vec::new() });
+                current = Some(Section { job, notes: Vec::new(), flushes: global.flushes });
             }
             continue;
         }
@@ -48,10 +50,28 @@ pub fn read(file: &str, text: &str) -> Result<JobFile, JobError> {
         read.notes.extend(section.notes.drain(..).map(|note| format!("{file}:{line}: {note}")));
     }
     read.jobs.extend(current.map(|section| section.job));
+    number_equal_names(&mut read.jobs);
     if read.jobs.is_empty() {
         return Err(JobError(format!("{file}: there is no job section, as in [job]")));
     }
     Ok(read)
+}
+
+/// Sections of one name are jobs of their own, with figures and seeds of their own: the second is
+/// told as `name-2`.
+fn number_equal_names(jobs: &mut [Job]) {
+    let mut taken: BTreeSet<String> = jobs.iter().map(|job| job.name.clone()).collect();
+    let mut seen = BTreeSet::new();
+    for job in jobs {
+        if seen.insert(job.name.clone()) {
+            continue;
+        }
+        let names = (2..).map(|number: u32| format!("{}-{number}", job.name));
+        if let Some(name) = names.into_iter().find(|name| !taken.contains(name)) {
+            taken.insert(name.clone());
+            job.name = name;
+        }
+    }
 }
 
 fn set(section: &mut Section, text: &str) -> Result<(), String> {
@@ -80,6 +100,13 @@ mod tests {
     use crate::job::{Access, Direction};
     use crate::quantity::Amount;
     use crate::sizes::Sizes;
+
+    #[test]
+    fn sections_of_one_name_are_told_apart() {
+        let file = read("x.fio", "[a]\n[a-2]\n[a]\n[b]\n[a]\n").unwrap();
+        let names: Vec<_> = file.jobs.iter().map(|job| job.name.as_str()).collect();
+        assert_eq!(names, ["a", "a-2", "a-3", "b", "a-4"]);
+    }
 
     #[test]
     fn sections_take_what_was_global_before_them() {

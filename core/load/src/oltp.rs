@@ -292,7 +292,8 @@ impl Instance {
             let session = &self.sessions[usize::from(*index)];
             session.blocks.iter().for_each(|block| self.dirty.change(*block, id));
             let instance = self.profile.instance;
-            self.events.push(Event::Commit { instance, id, ns: now.since(*since) });
+            let (blocks, ns) = (session.blocks, now.since(*since));
+            self.events.push(Event::Commit { instance, id, blocks, ns });
             self.events.push(Event::Execution { ns: now.since(session.began) });
             self.ready.push_back(*index);
         }
@@ -423,8 +424,10 @@ mod tests {
         /// Written and not flushed: sector, bytes.
         cache: Vec<(u64, Vec<u8>)>,
         going: Vec<(Ask, Vec<u8>)>,
-        acknowledged: BTreeSet<u64>,
+        acknowledged: BTreeMap<u64, [u64; CHANGES]>,
         statements: u64,
+        /// Whether data is written and flushed only where nothing else is left to end.
+        slow_data: bool,
     }
 
     impl Bed {
@@ -435,8 +438,24 @@ mod tests {
                 durable: vec![0; (16 * MIB + redo_bytes) as usize],
                 cache: Vec::new(),
                 going: Vec::new(),
-                acknowledged: BTreeSet::new(),
+                acknowledged: BTreeMap::new(),
                 statements: 0,
+                slow_data: false,
+            }
+        }
+
+        /// One of those under way, which is to end now.
+        fn choose(&mut self) -> usize {
+            let is_slow = |ask: &Ask| match ask {
+                Ask::Io(io) => io.op == Op::Write && io.disk == DATA,
+                _ => true,
+            };
+            let fast = |(_, (ask, _)): &(usize, &(Ask, Vec<u8>))| !(self.slow_data && is_slow(ask));
+            let fast: Vec<usize> =
+                self.going.iter().enumerate().filter(fast).map(|(index, _)| index).collect();
+            match fast.len() as u64 {
+                0 => self.prng.below(self.going.len() as u64) as usize,
+                count => fast[self.prng.below(count) as usize],
             }
         }
 
@@ -460,7 +479,7 @@ mod tests {
                 }
                 self.going.push((ask, bytes));
             }
-            let chosen = self.prng.below(self.going.len() as u64) as usize;
+            let chosen = self.choose();
             let (ask, bytes) = self.going.swap_remove(chosen);
             let token = match ask {
                 Ask::Io(io) => {
@@ -482,7 +501,9 @@ mod tests {
             self.instance.ended(token, true, now);
             let Bed { instance, acknowledged, statements, .. } = self;
             instance.events(&mut |event| match event {
-                Event::Commit { id, .. } => assert!(acknowledged.insert(id), "{id} twice"),
+                Event::Commit { id, blocks, .. } => {
+                    assert_eq!(acknowledged.insert(id, blocks), None, "{id} twice");
+                }
                 Event::Execution { .. } => *statements += 1,
             });
         }
@@ -507,7 +528,7 @@ mod tests {
         fn audit(&self) -> Result<audit::Found, String> {
             let mut audit = Audit::new(7, 0, self.instance.redo_blocks());
             audit.take_redo(&self.durable[16 * MIB as usize..]);
-            for wanted in audit.wanted() {
+            for wanted in audit.wanted(&self.acknowledged) {
                 let at = (wanted.block * BLOCK_BYTES) as usize;
                 audit.take_data(wanted, &self.durable[at..at + BLOCK_BYTES as usize])?;
             }
@@ -532,12 +553,78 @@ mod tests {
     }
 
     #[test]
+    fn a_log_that_is_full_waits_for_data_that_is_slow() {
+        for seed in 0..10 {
+            let mut bed = Bed { slow_data: true, ..Bed::new(MIB / 2, seed) };
+            let turns = 20_000 + bed.prng.below(2000);
+            let mut fullest = 0;
+            for now in 0..turns {
+                bed.turn(Nanos(now));
+                fullest = fullest.max(bed.instance.log.kept.len() as u64);
+            }
+            let blocks = bed.instance.redo_blocks();
+            assert!(bed.instance.log.next_block > 2 * blocks, "it never started over");
+            assert_eq!(fullest, blocks, "it was never full (seed {seed})");
+            bed.crash();
+            let found = bed.audit().unwrap_or_else(|why| panic!("{why} (seed {seed})"));
+            assert_eq!(found.in_log + found.checkpointed, bed.acknowledged.len() as u64);
+        }
+    }
+
+    #[test]
     fn a_log_that_loses_a_block_is_found_out() {
         let mut bed = Bed::new(8 * MIB, 1);
         (0..20_000).for_each(|now| bed.turn(Nanos(now)));
         bed.durable[16 * MIB as usize + 100] ^= 1;
         let why = bed.audit().unwrap_err();
         assert!(why.contains("are lost, the first is 1"), "{why}");
+    }
+
+    #[test]
+    fn a_data_block_whose_redo_was_overwritten_is_looked_at_all_the_same() {
+        let mut bed = Bed::new(MIB / 2, 13);
+        let rounds = |bed: &Bed| bed.instance.log.next_block / bed.instance.redo_blocks();
+        let mut now = 0..;
+        while rounds(&bed) < 4 {
+            bed.turn(Nanos(now.next().expect("there is always a next")));
+        }
+        assert!(bed.audit().is_ok());
+        let mut audit = Audit::new(7, 0, bed.instance.redo_blocks());
+        audit.take_redo(&bed.durable[16 * MIB as usize..]);
+        let in_log = |id: u64| audit.found(id).is_some();
+        // The newest change of each block that anybody was told of.
+        let mut newest = BTreeMap::new();
+        for (id, blocks) in &bed.acknowledged {
+            newest.extend(blocks.map(|block| (block, *id)));
+        }
+        let overwritten = |(block, id): (&u64, &u64)| {
+            let unchanged = bed.instance.dirty.changes.contains_key(block);
+            (!in_log(*id) && *id < audit.checkpoint() && !unchanged).then_some((*block, *id))
+        };
+        let lost: Vec<_> = newest.iter().filter_map(overwritten).step_by(7).collect();
+        assert!(lost.len() > 20, "{} blocks", lost.len());
+        for (block, id) in lost {
+            let at = (block * BLOCK_BYTES) as usize;
+            let range = at..at + BLOCK_BYTES as usize;
+            let kept = bed.durable[range.clone()].to_vec();
+            // An older change, as where a write was told to be durable and was not; then nothing.
+            format::encode_data(7, 0, block, id - 1, &mut bed.durable[range.clone()]);
+            let why = bed.audit().expect_err("a lost change");
+            assert!(why.contains(&format!("data block {block} holds change {}", id - 1)), "{why}");
+            bed.durable[range.clone()].fill(0);
+            assert!(bed.audit().is_err_and(|why| why.contains("never written")));
+            bed.durable[range].copy_from_slice(&kept);
+        }
+    }
+
+    #[test]
+    fn redo_that_tells_of_another_change_than_was_acknowledged_is_found_out() {
+        let mut bed = Bed::new(8 * MIB, 1);
+        (0..20_000).for_each(|now| bed.turn(Nanos(now)));
+        let blocks = bed.acknowledged.get_mut(&1).expect("the first commit");
+        blocks[3] += 1;
+        let why = bed.audit().expect_err("another change");
+        assert!(why.contains("commit 1"), "{why}");
     }
 
     /// Loses one block of the log after the other; how many of these losses were found out.

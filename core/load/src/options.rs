@@ -33,6 +33,8 @@ pub struct Section {
     pub job: Job,
     /// Sentences.
     pub notes: Vec<String>,
+    /// Writes between flushes, as `fsync` and as `fdatasync` have it; 0: never.
+    pub flushes: [u32; 2],
 }
 
 const SECOND: u64 = 1_000_000_000;
@@ -152,6 +154,17 @@ pub const OPTIONS: &[JobOption] = &[
         },
     )
     .flag("random-distribution"),
+    bare(
+        "norandommap",
+        "Accepted: no map is kept, random I/O may come to a place again",
+        |s, v| {
+            if !yes(v)? {
+                let note = "norandommap=0: no map is kept, random I/O may come to a place again";
+                s.notes.push(String::from(note));
+            }
+            Ok(())
+        },
+    ),
     option("randseed", "NUMBER", "Seed of everything random (default 1)", |s, v| {
         s.job.seed = whole(v, 0..=u64::MAX)?;
         Ok(())
@@ -184,9 +197,14 @@ pub const OPTIONS: &[JobOption] = &[
         "fsync",
         "COUNT",
         "A flush after so many writes of a clone (default 0: never)",
-        set_flush,
+        |s, v| set_flush(s, 0, v),
     ),
-    option("fdatasync", "COUNT", "The same: a block device has no metadata of its own", set_flush),
+    option(
+        "fdatasync",
+        "COUNT",
+        "The same, as a block device has no metadata; of both the more frequent counts",
+        |s, v| set_flush(s, 1, v),
+    ),
     option(
         "verify",
         "crc32c|pattern",
@@ -286,8 +304,10 @@ fn set_rw(section: &mut Section, value: &str) -> Result<(), String> {
     Ok(())
 }
 
-fn set_flush(section: &mut Section, value: &str) -> Result<(), String> {
-    section.job.flush_every = whole(value, 0..=4_294_967_295)? as u32;
+fn set_flush(section: &mut Section, which: usize, value: &str) -> Result<(), String> {
+    section.flushes[which] = whole(value, 0..=4_294_967_295)? as u32;
+    let often = section.flushes.into_iter().filter(|every| *every > 0).min();
+    section.job.flush_every = often.unwrap_or(0);
     Ok(())
 }
 
@@ -334,6 +354,13 @@ mod tests {
     }
 
     #[test]
+    fn of_two_kinds_of_flushes_neither_turns_off_the_other() {
+        assert_eq!(read(&[("fsync", "16"), ("fdatasync", "0")]).flush_every, 16);
+        assert_eq!(read(&[("fdatasync", "8"), ("fsync", "16")]).flush_every, 8);
+        assert_eq!(read(&[("fsync", "16"), ("fsync", "0")]).flush_every, 0);
+    }
+
+    #[test]
     fn priority_is_the_same_in_either_order() {
         let wanted = IoPrio::new(Class::RealTime, 3);
         assert_eq!(read(&[("prio", "3"), ("prioclass", "1")]).ioprio, wanted);
@@ -359,6 +386,7 @@ mod tests {
             "rate_iops",
             "thinktime",
             "random_distribution",
+            "norandommap",
             "randseed",
             "prio",
             "prioclass",

@@ -49,8 +49,10 @@ impl Distribution {
                 Ok(Distribution::Zipf(number(1.1, allowed, bounds)?))
             }
             "pareto" => {
-                let allowed = |h: f64| h > 0.0 && h < 1.0;
-                Ok(Distribution::Pareto(number(0.2, allowed, "a number above 0 and below 1")?))
+                // Nearer to the ends all goes to one place, or 1 - h is 1.
+                let allowed = |h: f64| (1e-6..=0.999_999).contains(&h);
+                let bounds = "a number in 0.000001..=0.999999";
+                Ok(Distribution::Pareto(number(0.2, allowed, bounds)?))
             }
             "zoned" => zones(rest).map(Distribution::Zoned),
             _ => Err(String::from(
@@ -338,7 +340,8 @@ mod tests {
             ("zipf:1", "not 1"),
             ("zipf:0", "above 0"),
             ("zipf:x", "above 0"),
-            ("pareto:1", "below 1"),
+            ("pareto:1", "0.000001..=0.999999"),
+            ("pareto:1e-17", "pareto:1e-17"),
             ("normal:5", "zipf:THETA"),
             ("zoned:50/50", "100 in all"),
             ("zoned:50/50:60/50", "100 in all"),

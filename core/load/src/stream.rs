@@ -77,8 +77,11 @@ struct Shape {
     pacers: ByDirection<Option<Pacer>>,
     /// When the I/O drawn last was due; `None` if it had no rate.
     due: Option<Nanos>,
-    /// When an I/O last ended while as many were under way as there may be.
+    /// When it was last let go on after it had been held up: as many were under way as there may
+    /// be, or the device would not take what it had asked for, or its blocks were busy.
     freed_at: Nanos,
+    /// What it would begin has to wait for one under way, though there may be more.
+    blocked: bool,
     write_flags: Flags,
     ioprio: IoPrio,
     think_ns: u64,
@@ -142,6 +145,7 @@ impl Stream {
             pacers,
             due: None,
             freed_at: Nanos::ZERO,
+            blocked: false,
             write_flags,
             ioprio: job.ioprio,
             think_ns: job.think_ns,
@@ -180,6 +184,11 @@ impl Stream {
     #[must_use]
     pub fn held_up_since(&self) -> Option<Nanos> {
         self.shape.due.filter(|due| *due < self.shape.freed_at)
+    }
+
+    /// What it had asked for was not taken before now, and until then it was not asked again.
+    pub fn held_until(&mut self, now: Nanos) {
+        self.shape.freed_at = now;
     }
 
     /// The blocks it has written, to be read back and checked; `None` unless it verifies.
@@ -233,11 +242,15 @@ impl Stream {
         }
         if shape.think_ns > 0 {
             if in_flight > 0 {
+                shape.blocked = true;
                 return Ask::Blocked;
             }
             if let Some(until) = shape.think_until.filter(|until| *until > now) {
                 return Ask::Wait(until);
             }
+        }
+        if std::mem::take(&mut shape.blocked) {
+            shape.freed_at = now;
         }
         let ask = shape.draw(prng, now);
         if let Ask::Io(io) = &ask {
@@ -376,6 +389,7 @@ impl Shape {
                 None => {
                     // Another is under way on one of its blocks: which comes last would be chance.
                     self.next = Some(io);
+                    self.blocked = true;
                     return Ask::Blocked;
                 }
             },
@@ -474,10 +488,10 @@ impl Workload for Stream {
         self.shape.blocks.is_some()
     }
 
-    fn check(&mut self, token: u16, bytes: &[u8]) -> Result<(), Fault> {
+    fn check(&mut self, token: u16, bytes: &[u8]) -> Result<u64, Fault> {
         match &self.shape.blocks {
             Some(blocks) => blocks.check(token, bytes),
-            None => Ok(()),
+            None => Ok(0),
         }
     }
 

@@ -23,6 +23,9 @@ A scheduler's tunable takes what Linux takes in `iosched/`: a number outside its
 the nearest bound, text is refused with EINVAL, a number beyond its type with ERANGE. A number
 that has to be in its range is marked *strict*: it is refused with EINVAL instead. Target options
 and the configuration file refuse whatever is outside.
+
+`compat` is a target option, as in `ram:1GiB,scheduler=kyber,compat=4.12`: the release of Linux (for
+the single-queue path also of a distribution) whose behaviour the scheduler has.
 ";
 
 /// The whole page.
@@ -55,8 +58,11 @@ fn write(page: &mut String, text: std::fmt::Arguments<'_>) {
 }
 
 fn scheduler(page: &mut String, entry: &Entry) {
-    let Entry { name, counterpart, tunables, .. } = entry;
+    let Entry { name, counterpart, tunables, compat, .. } = entry;
     write(page, format_args!("\n### {name}\n\nCounterpart on the other path: {counterpart}.\n"));
+    let others = compat.iter().skip(1).map(|other| format!(", or `compat={other}`"));
+    let (newest, others) = (compat.first().unwrap_or(&""), others.collect::<String>());
+    write(page, format_args!("Its behaviour: `compat={newest}`, the default{others}.\n"));
     if tunables.is_empty() {
         write(page, format_args!("It has no tunables.\n"));
         return;

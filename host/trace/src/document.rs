@@ -7,7 +7,8 @@
 use std::collections::BTreeMap;
 
 use serde::de::Error as _;
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::ser::SerializeMap;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value};
 
 /// A saved result of any kind; its field `kind` says which.
@@ -61,10 +62,14 @@ pub struct BenchDocument {
     pub histograms: Vec<Histogram>,
     /// Where it ran.
     pub environment: Environment,
+    /// What each CPU of the machine did in the measured time.
+    pub cores: Vec<Core>,
     /// Whether the run broke off.
     pub partial: bool,
     /// What broke it off, and where.
     pub failure: Option<String>,
+    /// What a person should know of the figures, a sentence each.
+    pub notices: Vec<String>,
 }
 
 /// The kind of a [`BenchDocument`].
@@ -92,7 +97,11 @@ pub struct Bench {
     pub seed: u64,
     /// Measured time, seconds.
     pub duration_s: f64,
-    /// I/Os that ended with an error.
+    /// How long the jobs took to do all they were to do, nanoseconds; none where one of them has no
+    /// end of its own, or did not reach it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub makespan_ns: Option<u64>,
+    /// I/Os that ended with an error, and blocks that were not what they should be.
     pub errors: u64,
     /// All I/O.
     #[serde(flatten)]
@@ -104,6 +113,10 @@ pub struct Bench {
     /// Transactions, for a job that has them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub transactions: Option<Transactions>,
+    /// Blocks that held what they should, for jobs that verify; those read back at the end are
+    /// among them, and are no I/Os of the figures.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub verified_blocks: Option<u64>,
 }
 
 /// The figures of all I/O, or of one group.
@@ -121,8 +134,12 @@ pub struct Figures {
     /// From when an I/O was to begin until its answer was taken.
     pub latency_ns: LatencyNs,
     /// From when it was to begin until the driver had it.
+    #[serde(deserialize_with = "or_nothing")]
     pub queue_wait_ns: LatencyNs,
-    /// From the driver to the end.
+    /// From then until the driver's answer. What is left of the latency is the time until whoever
+    /// asked has looked: so long the thread was busy, as with the bytes of others on a disk in
+    /// memory.
+    #[serde(deserialize_with = "or_nothing")]
     pub device_ns: LatencyNs,
 }
 
@@ -158,17 +175,65 @@ pub struct Cpu {
     pub ns_per_io: Option<f64>,
 }
 
+/// What one CPU of the machine did in the measured time, whoever asked for it; together that is the
+/// measured time, seconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Core {
+    /// Its number.
+    pub cpu: u32,
+    /// In user mode.
+    pub user_s: f64,
+    /// In the kernel, interrupts included.
+    pub sys_s: f64,
+    /// With nothing to do, or waiting for I/O.
+    pub idle_s: f64,
+    /// Taken away by the hypervisor.
+    pub steal_s: f64,
+}
+
+/// Null is what was not measured.
+fn or_nothing<'de, D: Deserializer<'de>>(from: D) -> Result<LatencyNs, D::Error> {
+    Ok(Option::deserialize(from)?.unwrap_or_default())
+}
+
 /// One group: a job's reads, its writes, or a step of its transactions.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct Group {
     /// The job's or the step's name.
     pub name: String,
-    /// `read`, `write`, `trim` or a step.
+    /// `read`, `write`, `trim` or `flush`; `execution` or `commit` of what is made of many I/Os.
     pub op: String,
     /// Its figures.
     #[serde(flatten)]
     pub figures: Figures,
+}
+
+impl Group {
+    /// Whether it is made of many I/Os, so that no driver has seen it.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        ["execution", "commit"].contains(&self.op.as_str())
+    }
+}
+
+impl Serialize for Group {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let Figures { ios, bytes, iops, bytes_per_s, latency_ns, .. } = &self.figures;
+        let part = |part| (!self.is_whole()).then_some(part);
+        let mut fields = to.serialize_map(None)?;
+        fields.serialize_entry("name", &self.name)?;
+        fields.serialize_entry("op", &self.op)?;
+        fields.serialize_entry("ios", ios)?;
+        fields.serialize_entry("bytes", bytes)?;
+        fields.serialize_entry("iops", iops)?;
+        fields.serialize_entry("bytes_per_s", bytes_per_s)?;
+        fields.serialize_entry("latency_ns", latency_ns)?;
+        fields.serialize_entry("queue_wait_ns", &part(&self.figures.queue_wait_ns))?;
+        fields.serialize_entry("device_ns", &part(&self.figures.device_ns))?;
+        fields.end()
+    }
 }
 
 /// Rates of transactions.
@@ -292,6 +357,9 @@ pub struct Variant {
     /// Commits per second, for a job that has them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub commits_per_s: Option<Estimate>,
+    /// Time to finish, nanoseconds, for jobs that do.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub makespan_ns: Option<Estimate>,
 }
 
 /// A mean over rounds and how well it is known.
@@ -316,7 +384,7 @@ pub struct Comparison {
     /// The variant compared.
     pub b: String,
     /// The metric: `iops`, `latency_mean_ns`, `latency_p50_ns`, `latency_p99_ns`, `cpu_ns_per_io`,
-    /// `commits_per_s`.
+    /// `commits_per_s`, `makespan_ns`.
     pub metric: String,
     /// b's value divided by a's; none where it cannot be formed.
     pub ratio: Option<f64>,
@@ -496,6 +564,18 @@ mod tests {
         assert_eq!(value["bench"]["latency_ns"]["mean"], 1.5);
         assert_eq!(value["bench"]["transactions"]["commits_per_s"], 2.0);
         assert_eq!(serde_json::from_value::<Document>(value).expect("JSON"), document);
+    }
+
+    #[test]
+    fn what_is_made_of_many_ios_has_neither_wait_nor_device_time() {
+        for (op, is_null) in [("commit", true), ("execution", true), ("write", false)] {
+            let group = Group { op: String::from(op), ..Group::default() };
+            let value = serde_json::to_value(&group).expect("JSON");
+            for part in ["queue_wait_ns", "device_ns"] {
+                assert_eq!(value[part].is_null(), is_null, "{op}: {value}");
+            }
+            assert_eq!(serde_json::from_value::<Group>(value).expect("a group"), group);
+        }
     }
 
     #[test]

@@ -1,12 +1,12 @@
 //! After a crash of whatever was in the way: is every commit there that `oltp` acknowledged?
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use weir::{Disk, Session};
 use weir_load::Range;
 use weir_load::oltp::audit::{Audit, Found};
-use weir_load::oltp::format::{BLOCK_BYTES, REDO_BYTES};
+use weir_load::oltp::format::{BLOCK_BYTES, CHANGES, REDO_BYTES};
 
 use crate::devices::Devices;
 
@@ -18,7 +18,10 @@ struct Acknowledged {
     run: u64,
     data: Range,
     redo: Range,
-    commits: BTreeSet<u64>,
+    /// The target of the redo, where it is not that of the data.
+    redo_target: Option<String>,
+    /// With the data blocks each changed.
+    commits: BTreeMap<u64, [u64; CHANGES]>,
 }
 
 /// What was found.
@@ -52,6 +55,8 @@ pub fn check(target: &str, redo: Option<&str>, commits: &Path) -> Result<Checked
     let name = commits.display();
     let text = std::fs::read_to_string(commits).map_err(|e| unreadable(format!("{name}: {e}")))?;
     let instances = read_commits(&text).map_err(|why| unreadable(format!("{name}: {why}")))?;
+    let noted = instances.values().find_map(|instance| instance.redo_target.as_deref());
+    let redo = redo.or(noted);
     let open = |target: &str| Disk::open(target).map_err(|e| unreadable(e.to_string()));
     let data_disk = open(target)?;
     let mut names = vec![String::from(target)];
@@ -91,7 +96,7 @@ fn check_one(
         at += piece.len() as u64;
     }
     let found = audit.verdict(&acknowledged.commits).map_err(Lost::Commits)?;
-    let wanted = audit.wanted();
+    let wanted = audit.wanted(&acknowledged.commits);
     let mut block = vec![0; BLOCK_BYTES as usize];
     for wanted in &wanted {
         let at = acknowledged.data.offset + wanted.block * BLOCK_BYTES;
@@ -107,11 +112,17 @@ fn read_commits(text: &str) -> Result<BTreeMap<u16, Acknowledged>, String> {
     let mut instances: BTreeMap<u16, Acknowledged> = BTreeMap::new();
     let whole = text.rfind('\n').map_or("", |end| &text[..end]);
     for (line, text) in (1..).zip(whole.lines()) {
+        let (text, redo_target) = match text.split_once(" at ") {
+            Some((text, target)) => (text, Some(target)),
+            None => (text, None),
+        };
         let words: Vec<_> = text.split(' ').collect();
         let read = match words[..] {
-            ["commit", instance, id] => read_commit(&mut instances, instance, id),
+            ["commit", instance, id, blocks] => read_commit(&mut instances, instance, id, blocks),
             ["run", run, "instance", instance, "data", data, "redo", redo] => {
-                read_instance(&mut instances, run, instance, [data, redo])
+                read_instance(&mut instances, run, instance, [data, redo]).map(|instance| {
+                    instance.redo_target = redo_target.map(String::from);
+                })
             }
             _ => None,
         };
@@ -127,18 +138,23 @@ fn read_commit(
     instances: &mut BTreeMap<u16, Acknowledged>,
     instance: &str,
     id: &str,
+    blocks: &str,
 ) -> Option<()> {
     let known = instances.get_mut(&instance.parse().ok()?)?;
-    known.commits.insert(id.parse().ok()?);
+    let blocks: Option<Vec<u64>> = blocks.split(',').map(|block| block.parse().ok()).collect();
+    let blocks: [u64; CHANGES] = blocks?.try_into().ok()?;
+    // A block beyond the data is none of this instance.
+    let within = blocks.iter().all(|block| *block < known.data.bytes / BLOCK_BYTES);
+    known.commits.insert(id.parse().ok()?, within.then_some(blocks)?);
     Some(())
 }
 
-fn read_instance(
-    instances: &mut BTreeMap<u16, Acknowledged>,
+fn read_instance<'a>(
+    instances: &'a mut BTreeMap<u16, Acknowledged>,
     run: &str,
     instance: &str,
     ranges: [&str; 2],
-) -> Option<()> {
+) -> Option<&'a mut Acknowledged> {
     let run = run.parse().ok()?;
     let range = |text: &str| {
         let (offset, bytes) = text.split_once('+')?;
@@ -147,33 +163,48 @@ fn read_instance(
     let [data, redo] = [range(ranges[0])?, range(ranges[1])?];
     // Another run overwrites what those before it left.
     instances.retain(|_, known| known.run == run);
-    let commits = BTreeSet::new();
-    instances.insert(instance.parse().ok()?, Acknowledged { run, data, redo, commits });
-    Some(())
+    let (instance, commits) = (instance.parse().ok()?, BTreeMap::new());
+    instances.insert(instance, Acknowledged { run, data, redo, redo_target: None, commits });
+    instances.get_mut(&instance)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const BLOCKS: &str = "0,0,0,0,0,0,0,0";
     const HEAD: &str = "run 7 instance 0 data 0+8192 redo 8192+4096\n";
 
     #[test]
     fn the_last_run_counts_and_a_line_without_its_end_does_not() {
-        let text = format!("run 6 instance 0 data 0+1 redo 1+1\ncommit 0 9\n{HEAD}commit 0 1\nco");
+        let earlier = format!("run 6 instance 0 data 0+8192 redo 1+1\ncommit 0 9 {BLOCKS}\n");
+        let text = format!("{earlier}{HEAD}commit 0 1 {BLOCKS}\nco");
         let instances = read_commits(&text).expect("a file of commits");
-        assert_eq!(instances[&0].commits, BTreeSet::from([1]));
+        assert_eq!(instances[&0].commits, BTreeMap::from([(1, [0; CHANGES])]));
         assert_eq!((instances[&0].run, instances[&0].redo.offset), (7, 8192));
     }
 
     #[test]
+    fn the_file_of_commits_says_where_a_log_of_its_own_is() {
+        let text = "run 7 instance 0 data 0+8192 redo 8192+4096 at file:a b,queues=1\n";
+        let instances = read_commits(text).expect("a file of commits");
+        assert_eq!(instances[&0].redo_target.as_deref(), Some("file:a b,queues=1"));
+        assert_eq!(read_commits(HEAD).expect("a file of commits")[&0].redo_target, None);
+    }
+
+    #[test]
     fn what_is_no_file_of_commits_is_refused_with_its_line() {
+        let behind = |line: &str| format!("{HEAD}{line}\n");
         for (text, part) in [
-            ("", "no run"),
-            ("commit 0 1\n", "line 1"),
-            ("run 7 instance 0 data 0+8192 redo 8192+4096\ncommit 0 x\n", "line 2"),
+            (String::new(), "no run"),
+            (String::from("commit 0 1\n"), "line 1"),
+            (behind(&format!("commit 0 x {BLOCKS}")), "line 2"),
+            (behind("commit 0 1"), "line 2"),
+            (behind("commit 0 1 0,0"), "line 2"),
+            // Its data are one block.
+            (behind("commit 0 1 0,0,0,1,0,0,0,0"), "line 2"),
         ] {
-            assert!(read_commits(text).is_err_and(|why| why.contains(part)), "{text}");
+            assert!(read_commits(&text).is_err_and(|why| why.contains(part)), "{text}");
         }
     }
 }

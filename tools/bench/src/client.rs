@@ -1,11 +1,14 @@
 //! One workload at its devices: what it asks for becomes bios, what has ended is told and counted.
 
-use weir::{Bio, Buf, Completion, Data, Op, Submitter};
+use std::collections::VecDeque;
+
+use weir::{Bio, Buf, Clock, Completion, Data, Op};
 use weir_bio::{Nanos, SECTOR};
 use weir_load::oltp::Instance;
-use weir_load::{Ask, Event, Io, Stream, Workload};
+use weir_load::{Ask, Event, Fault, Io, Stream, Workload};
 
 use crate::pace::Pace;
+use crate::seat::Seat;
 use crate::tally::{Tally, Took};
 
 /// What a client does.
@@ -27,6 +30,8 @@ pub(crate) struct Plan {
     pub(crate) uniform: bool,
     /// I/Os under way; 0 if the work alone knows.
     pub(crate) depth: u16,
+    /// Whether each I/O is handed over before the next is made.
+    pub(crate) apart: bool,
     /// How long it runs; `None`: until it has done.
     pub(crate) runtime_ns: Option<u64>,
     pub(crate) seed: u64,
@@ -52,8 +57,8 @@ pub(crate) const OLTP_KINDS: [(&str, &str, bool); 6] = [
     ("data read", "read", true),
     ("data write", "write", true),
     ("redo write", "write", true),
-    ("executions", "read", false),
-    ("commit", "write", false),
+    ("executions", "execution", false),
+    ("commit", "commit", false),
     ("data flush", "flush", false),
 ];
 const EXECUTION: u8 = 3;
@@ -125,16 +130,21 @@ pub(crate) struct Client {
     /// Seats that have something on their plug.
     touched: Vec<usize>,
     uniform: bool,
-    fills: bool,
+    /// Its memory takes time to fill, which is nobody's latency.
+    pub(crate) fills: bool,
     checks: bool,
     /// Its I/Os are due at times of their own.
     paced: bool,
+    pub(crate) apart: bool,
     depth: usize,
     pace: Option<Pace>,
     /// I/Os under way.
     pub(crate) live: usize,
-    /// One that the device would not take yet, and its seat.
-    held: Option<(usize, Bio)>,
+    /// Those that the device would not take yet, and their seats.
+    held: VecDeque<(usize, Bio)>,
+    /// Those that are filled and wait for the others of this pass, and whether each has been late
+    /// since before.
+    filled: Vec<(usize, Bio, bool)>,
     /// By cookie, of those under way, and the cookies that are free.
     begun: Vec<Begun>,
     free: Vec<u64>,
@@ -173,8 +183,11 @@ impl Client {
             fills,
             checks,
             paced,
+            // What has to be filled is begun at once when all of it is.
+            apart: plan.apart && !fills,
             live: 0,
-            held: None,
+            held: VecDeque::new(),
+            filled: Vec::new(),
             begun: Vec::new(),
             free: Vec::new(),
             due: None,
@@ -197,26 +210,38 @@ impl Client {
         }
     }
 
-    /// Asks until nothing more can be begun now, and sends that on.
+    /// Asks until nothing more can be begun now, and sends that on. True if it is to be called
+    /// again when the device has been turned: its I/Os go one by one.
     #[inline]
-    pub(crate) fn feed(&mut self, seats: &mut [Submitter], now: Nanos) {
+    pub(crate) fn feed(&mut self, seats: &mut [impl Seat], now: Nanos) -> bool {
         self.due = None;
-        if let Some((seat, bio)) = self.held.take() {
-            self.hand_in(seat, bio, seats, now);
+        let mut more = false;
+        if !self.held.is_empty() {
+            self.offer_again(seats, now);
         }
-        while !self.done && self.held.is_none() {
+        while !self.done && self.held.is_empty() && !more {
             let ask = match &mut self.work {
                 Work::Stream(stream) => stream.ask(now),
                 Work::Oltp(instance) => instance.ask(now),
             };
             match ask {
-                Ask::Io(io) => self.begin(&io, seats, now),
+                Ask::Io(io) => {
+                    self.begin(&io, seats, now);
+                    more = self.apart;
+                }
                 Ask::Flush { context, token, .. } => {
                     let kind = self.flush_kind();
                     let (asked_at, accepted_at) = (now, now);
                     let begun = Begun { asked_at, accepted_at, sector: 0, token, kind };
                     let bio = Bio::flush().cookie(self.note(begun));
-                    self.submit(self.seat + usize::from(context), bio, seats, now);
+                    let seat = self.seat + usize::from(context);
+                    if self.fills {
+                        // Behind those that were asked for before it.
+                        self.live += 1;
+                        self.filled.push((seat, bio, false));
+                    } else {
+                        self.submit(seat, bio, seats, now);
+                    }
                 }
                 Ask::Wait(until) => {
                     self.due = Some(until);
@@ -229,7 +254,45 @@ impl Client {
                 }
             }
         }
+        let now = if self.filled.is_empty() { now } else { self.begin_filled(seats) };
         self.touched.drain(..).for_each(|seat| seats[seat].flush_plug(now));
+        more
+    }
+
+    /// Those that the device would not take.
+    #[cold]
+    fn offer_again(&mut self, seats: &mut [impl Seat], now: Nanos) {
+        for _ in 0..self.held.len() {
+            let Some((seat, bio)) = self.held.pop_front() else { return };
+            if !self.hand_in(seat, bio, seats, now) {
+                // It is the last now, and was the first.
+                self.held.rotate_right(1);
+                return;
+            }
+        }
+        if let Work::Stream(stream) = &mut self.work {
+            stream.held_until(now);
+        }
+    }
+
+    /// Begins what has been filled, all at once: filling was this side's work, and the device had
+    /// none of it meanwhile. When that was.
+    #[inline(never)]
+    fn begin_filled(&mut self, seats: &mut [impl Seat]) -> Nanos {
+        let now = Clock.now();
+        let mut filled = std::mem::take(&mut self.filled);
+        for (seat, bio, late) in filled.drain(..) {
+            if !late {
+                self.begun[bio.cookie as usize].asked_at = now;
+            }
+            if self.held.is_empty() {
+                self.hand_in(seat, bio, seats, now);
+            } else {
+                self.held.push_back((seat, bio));
+            }
+        }
+        self.filled = filled;
+        now
     }
 
     fn flush_kind(&self) -> u8 {
@@ -241,7 +304,7 @@ impl Client {
     }
 
     #[inline]
-    fn begin(&mut self, io: &Io, seats: &mut [Submitter], now: Nanos) {
+    fn begin(&mut self, io: &Io, seats: &mut [impl Seat], now: Nanos) {
         let data = if matches!(io.op, Op::Read | Op::Write) {
             let mut buf = self.pool.take(io.sectors as usize * SECTOR as usize, self.uniform);
             if self.fills && io.op == Op::Write {
@@ -264,7 +327,13 @@ impl Client {
         let asked_at = held_up_since.unwrap_or(now);
         let Io { sector, token, group: kind, .. } = *io;
         bio.cookie = self.note(Begun { asked_at, accepted_at: now, sector, token, kind });
-        self.submit(self.seat + usize::from(io.context), bio, seats, now);
+        let seat = self.seat + usize::from(io.context);
+        if self.fills {
+            self.live += 1;
+            self.filled.push((seat, bio, held_up_since.is_some()));
+        } else {
+            self.submit(seat, bio, seats, now);
+        }
     }
 
     /// Keeps what is known of an I/O; its cookie.
@@ -279,21 +348,23 @@ impl Client {
     }
 
     #[inline]
-    fn submit(&mut self, seat: usize, bio: Bio, seats: &mut [Submitter], now: Nanos) {
+    fn submit(&mut self, seat: usize, bio: Bio, seats: &mut [impl Seat], now: Nanos) {
         self.live += 1;
         self.hand_in(seat, bio, seats, now);
     }
 
     #[inline]
-    fn hand_in(&mut self, seat: usize, bio: Bio, seats: &mut [Submitter], now: Nanos) {
+    fn hand_in(&mut self, seat: usize, bio: Bio, seats: &mut [impl Seat], now: Nanos) -> bool {
         if self.touched.last() != Some(&seat) {
             self.touched.push(seat);
         }
         // One that is offered again is accepted later than it was asked for.
         self.begun[bio.cookie as usize].accepted_at = now;
         if let Err(refused) = seats[seat].submit(bio, now) {
-            self.held = Some((seat, refused.into_bio()));
+            self.held.push_back((seat, refused.into_bio()));
+            return false;
         }
+        true
     }
 
     /// Takes one that has ended; `counting`: into the figures.
@@ -344,12 +415,19 @@ impl Client {
                 stream.check(token, &bytes)
             }
         };
-        if let Err(fault) = outcome {
-            tally.errors += 1;
-            let what = format!("verify of the block at byte {}: {}", fault.offset, fault.what);
-            let disk = self.disks[0];
-            self.failed.get_or_insert(Failed { what, disk });
+        match outcome {
+            Ok(blocks) => tally.verified += blocks,
+            Err(fault) => self.found_fault(&fault, tally),
         }
+    }
+
+    #[cold]
+    fn found_fault(&mut self, fault: &Fault, tally: &mut Tally) {
+        tally.errors += 1;
+        tally.faults += 1;
+        let what = format!("verify of the block at byte {}: {}", fault.offset, fault.what);
+        let disk = self.disks[0];
+        self.failed.get_or_insert(Failed { what, disk });
     }
 
     #[cold]
@@ -392,12 +470,13 @@ impl Client {
         instance.events(&mut |event| match event {
             Event::Execution { ns } if counting => tally.count(EXECUTION, 0, Took::whole(ns)),
             Event::Execution { .. } => (),
-            Event::Commit { instance, id, ns } => {
+            Event::Commit { instance, id, blocks, ns } => {
                 if counting {
                     tally.count(COMMIT, 0, Took::whole(ns));
                 }
                 use std::fmt::Write;
-                writeln!(told, "commit {instance} {id}").expect("a string takes text");
+                let blocks = blocks.map(|block| block.to_string()).join(",");
+                writeln!(told, "commit {instance} {id} {blocks}").expect("a string takes text");
             }
         });
     }
@@ -413,7 +492,7 @@ impl Client {
             Work::Stream(stream) => stream.stop(),
             Work::Oltp(instance) => instance.stop(),
         }
-        if let Some((_, bio)) = self.held.take() {
+        while let Some((_, bio)) = self.held.pop_front() {
             self.live -= 1;
             let token = self.begun[bio.cookie as usize].token;
             self.free.push(bio.cookie);

@@ -16,6 +16,7 @@ pub mod summary;
 pub mod table;
 pub mod variant;
 
+use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -78,19 +79,23 @@ impl Plan<'_> {
 
     /// How long runs may be waited with, altogether: a fifth of what they take.
     fn patience(&self) -> Duration {
-        let run = self.program.runtime + self.program.ramp;
-        run * self.rounds * self.variants.len() as u32 / 5
+        self.program.takes() * self.rounds * self.variants.len() as u32 / 5
     }
 
     /// Makes the comparison. What was measured before it had to stop is kept and marked: the
     /// environment has `partial` and `failure` then.
+    ///
+    /// # Panics
+    /// Where two variants have one name: runs are told apart by that.
     pub fn run(&self, progress: &mut dyn FnMut(Progress<'_>)) -> Compared {
+        let names: BTreeSet<&str> = self.variants.iter().map(|v| v.name.as_str()).collect();
+        assert_eq!(names.len(), self.variants.len(), "each variant has a name of its own");
         let order = Order {
             variants: self.variants.iter().map(|variant| variant.name.clone()).collect(),
             rounds: self.rounds,
             reruns: self.reruns(),
             seed: self.seed,
-            window_s: self.program.runtime.as_secs_f64(),
+            window_s: self.program.runtime.unwrap_or_default().as_secs_f64(),
         };
         let started_at = utc(SystemTime::now());
         let mut host = Machine {
@@ -98,12 +103,12 @@ impl Plan<'_> {
             control: control::Host::new(self.patience()),
             progress,
             made: 0,
-            took_s: (self.program.runtime + self.program.ramp).as_secs_f64(),
+            took_s: self.program.takes().as_secs_f64(),
         };
         let taken = rounds::run(&order, &mut host);
         let described: Vec<(String, Value)> =
             self.variants.iter().map(|v| (v.name.clone(), v.options.clone())).collect();
-        let environment = environment(&taken);
+        let environment = environment(&taken, self.seed);
         let compare = summary::summary(&described, &taken.runs, environment);
         let first = taken.runs.first();
         let document = CompareDocument {
@@ -118,15 +123,38 @@ impl Plan<'_> {
     }
 }
 
-fn environment(taken: &rounds::Taken) -> CompareEnvironment {
-    let voided = taken.runs.iter().filter(|run| run.voided.is_some()).count();
+/// What runs said beside their figures, a sentence each, behind the variants of which it is true.
+#[must_use]
+pub fn notices(document: &CompareDocument) -> Vec<String> {
+    let mut told: Vec<(&str, Vec<&str>)> = Vec::new();
+    for run in &document.runs {
+        let variant = run.variant.as_str();
+        for notice in &run.document.notices {
+            match told.iter_mut().find(|(known, _)| known == notice) {
+                Some((_, variants)) if variants.contains(&variant) => {}
+                Some((_, variants)) => variants.push(variant),
+                None => told.push((notice, vec![variant])),
+            }
+        }
+    }
+    for (_, variants) in &mut told {
+        variants.sort_unstable();
+    }
+    told.iter().map(|(notice, variants)| format!("{}: {notice}", variants.join(", "))).collect()
+}
+
+fn environment(taken: &rounds::Taken, seed: u64) -> CompareEnvironment {
+    let voided = || taken.runs.iter().filter(|run| run.voided.is_some());
+    let rounds: BTreeSet<u32> = voided().map(|run| run.round).collect();
     let mut environment = CompareEnvironment {
         cpus: std::thread::available_parallelism().map_or(0, |cpus| cpus.get() as u32),
         kernel: kernel(),
         steal_pct: taken.steal_pct,
-        voided_rounds: voided as u64,
+        voided_rounds: rounds.len() as u64,
         ..CompareEnvironment::default()
     };
+    environment.other.insert(String::from("voided_runs"), Value::from(voided().count()));
+    environment.other.insert(String::from("seed"), Value::from(seed));
     if let Some(why) = &taken.stopped {
         environment.other.insert(String::from("partial"), Value::from(true));
         environment.other.insert(String::from("failure"), Value::from(why.as_str()));

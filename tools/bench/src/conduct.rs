@@ -6,14 +6,15 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use serde_json::{Value, json};
-use weir::{Backing, Device, QueueMode, Spread};
+use serde_json::{Map, Value, json};
+use weir::{Backing, Device, QueueMode, Spread, Target};
 use weir_load::oltp::Profile;
 use weir_load::presets::Stage;
-use weir_load::{Amount, Direction, Job, Range, Sizes, Zone};
+use weir_load::{Amount, Direction, Job, Range, Sizes, Verify, Zone};
+use weir_trace::document::Bench;
 
-use crate::devices::Devices;
-use crate::outcome::{About, Outcome};
+use crate::devices::{self, Devices};
+use crate::outcome::{About, outcome};
 use crate::run::{self, Load, Measured, Progress};
 
 /// Transactions: how many sessions, and where their redo goes.
@@ -67,7 +68,7 @@ pub struct Request<'a> {
 /// What came out.
 pub struct Conducted {
     /// The figures.
-    pub outcome: Outcome,
+    pub bench: Bench,
     /// The measurements behind them, by stage.
     pub measured: Vec<(Option<String>, Measured)>,
     /// Why it ended early, if it did.
@@ -77,6 +78,8 @@ pub struct Conducted {
 /// Bytes of redo at most, where it has a target of its own, and where it shares one.
 const REDO_ALONE: u64 = 256 << 20;
 const REDO_SHARED: u64 = 64 << 20;
+/// The name of every disk while it is measured.
+const DISK: &str = "bench";
 
 /// Carries it out.
 ///
@@ -115,8 +118,8 @@ pub fn conduct(request: &Request<'_>) -> Result<Conducted, String> {
         }
     }
     let about = about.ok_or("there is nothing to run")?;
-    let outcome = Outcome::new(about, &measured);
-    Ok(Conducted { outcome, measured, failure })
+    let bench = outcome(about, &measured);
+    Ok(Conducted { bench, measured, failure })
 }
 
 /// Why what was flushed to a device is not there after a crash, if that is so.
@@ -126,6 +129,52 @@ fn forgets(backing: &Backing, barriers: bool) -> Option<&'static str> {
         Backing::Ram { .. } => Some("is memory of this program"),
         Backing::File { .. } | Backing::Nbd { .. } if !barriers => Some("has barriers=off"),
         Backing::File { .. } | Backing::Nbd { .. } => None,
+    }
+}
+
+/// What is to be said of a file with holes, which are read without a disk.
+fn holes(name: &str, backing: &Backing) -> Option<String> {
+    use std::os::unix::fs::MetadataExt;
+    let Backing::File { path, .. } = backing else { return None };
+    let file = std::fs::metadata(path).ok().filter(|file| file.is_file() && file.len() > 0)?;
+    let missing = file.len().saturating_sub(file.blocks() * 512);
+    let percent = (100.0 * missing as f64 / file.len() as f64).round();
+    (percent >= 1.0).then(|| {
+        format!(
+            "{percent} % of the bytes of {name} have never been written: no disk is asked when \
+             they are read; write them first for figures of a disk"
+        )
+    })
+}
+
+/// Two names of one device are refused where a workload would spoil what another of its parts
+/// relies on: the log of a database, or blocks that are verified. What they are called does not
+/// tell, so a mark is written through one and looked for through the other.
+fn told_apart(
+    request: &Request<'_>,
+    stage: &Stage,
+    devices: &[(String, Target)],
+    disks: &[usize],
+) -> Result<(), String> {
+    let verified = stage.jobs.iter().any(|job| job.verify.is_some());
+    let is_oltp = matches!(request.workload, Workload::Oltp(_));
+    if devices.len() < 2 || !(verified || is_oltp) {
+        return Ok(());
+    }
+    // What is marked is written all the same in the run: the start of the log, or of a job's range.
+    let marks: Vec<(usize, Amount)> = match request.workload {
+        Workload::Oltp(_) => vec![(disks[1], Amount::Bytes(0))],
+        Workload::Stages(_) => {
+            let writing = stage.jobs.iter().zip(disks).filter(|(job, _)| job.changes());
+            writing.map(|(job, disk)| (*disk, job.offset)).collect()
+        }
+    };
+    match devices::same_device(devices, &marks, request.run)? {
+        None => Ok(()),
+        Some((one, two)) => Err(format!(
+            "{one} and {two} are one device under two names: what is written through one is read \
+             through the other. Give both the same name, or another device"
+        )),
     }
 }
 
@@ -185,11 +234,29 @@ impl Opened {
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
         let threads = contexts.clamp(1, cpus);
         let Devices { devices, of: disks } = Devices::of(&wanted)?;
+        let devices_read: Vec<usize> = match &request.workload {
+            Workload::Oltp(_) => vec![disks[0]],
+            Workload::Stages(_) => {
+                let jobs = stage.jobs.iter().zip(&disks);
+                jobs.filter(|(job, _)| job.directions().contains(&0)).map(|(_, d)| *d).collect()
+            }
+        };
+        told_apart(request, stage, &devices, &disks)?;
         let mut opened = Opened { names: Vec::new(), devices: Vec::new(), disks, threads };
         for (name, target) in devices {
-            let made = weir::open("bench", &target, threads).map_err(|e| e.to_string())?;
-            made.notices.iter().for_each(|notice| (request.notice)(notice));
+            let made = weir::open(DISK, &target, threads).map_err(|e| e.to_string())?;
+            for notice in &made.notices {
+                // People know a device by its target, and not by the name it has here.
+                match notice.strip_prefix(DISK).and_then(|rest| rest.strip_prefix(": ")) {
+                    Some(rest) => (request.notice)(&format!("{name}: {rest}")),
+                    None => (request.notice)(notice),
+                }
+            }
             let barriers = made.device.config().barriers;
+            let asked = devices_read.contains(&opened.devices.len());
+            if asked && let Some(notice) = holes(&name, &target.backing) {
+                (request.notice)(&notice);
+            }
             if let Workload::Oltp(_) = request.workload
                 && let Some(why) = forgets(&target.backing, barriers)
             {
@@ -273,6 +340,8 @@ impl Opened {
         if let Some(mut file) = request.commits {
             use std::io::Write;
             // In one piece: whoever reads it meanwhile finds whole lines.
+            let apart = oltp.redo.as_deref().filter(|_| data != redo);
+            let heading = |profile| heading(profile, apart);
             let lines: String = profiles.iter().map(heading).collect();
             file.write_all(lines.as_bytes()).map_err(|e| format!("the file of commits: {e}"))?;
         }
@@ -280,43 +349,63 @@ impl Opened {
     }
 
     fn about(&self, request: &Request<'_>, stages: &[Stage]) -> About {
+        let redo = &self.devices[self.disks.get(1).copied().unwrap_or(0)];
         let job = match &request.workload {
             Workload::Oltp(oltp) => json!({
                 "preset": "oltp", "users": oltp.users, "threads": oltp.threads,
                 "update": oltp.update_percent, "hot": [oltp.hot.access, oltp.hot.size],
                 "instances": self.threads, "redo": oltp.redo,
+                "redo_options": oltp.redo.as_ref().map(|_| device_json(redo)),
             }),
             Workload::Stages(_) => match stages {
                 [Stage { jobs, .. }] if jobs.len() == 1 => {
                     job_json(&jobs[0], &self.devices[self.disks[0]])
                 }
                 stages => {
-                    let jobs = stages.iter().flat_map(|stage| &stage.jobs);
-                    let jobs: Vec<_> = jobs.map(|job| job_json(job, &self.devices[0])).collect();
+                    // Later stages run on the one target that is given for all.
+                    let disks = self.disks.iter().copied().chain(std::iter::repeat(0));
+                    let jobs = stages.iter().flat_map(|stage| &stage.jobs).zip(disks);
+                    let jobs: Vec<_> = jobs.map(|(job, disk)| self.job_json(job, disk)).collect();
                     json!({ "jobs": jobs })
                 }
             },
         };
+        let jobs = || stages.iter().flat_map(|stage| &stage.jobs);
         About {
             target: request.target.clone().unwrap_or_else(|| self.names.join(" ")),
             options: device_json(&self.devices[0]),
             job,
             seed: request.seed,
+            verifies: jobs().any(|job| job.verify.is_some()),
         }
+    }
+
+    /// A job, and where it runs if there is more than one place.
+    fn job_json(&self, job: &Job, disk: usize) -> Value {
+        let mut told = job_json(job, &self.devices[disk]);
+        if self.devices.len() > 1 {
+            told["target"] = self.names[disk].clone().into();
+            told["options"] = device_json(&self.devices[disk]).into();
+        }
+        told
     }
 }
 
-fn device_json(device: &Device) -> Value {
+fn device_json(device: &Device) -> Map<String, Value> {
     let config = device.config();
-    json!({
-        "queue_mode": if config.mode == QueueMode::Sq { "sq" } else { "mq" },
-        "queues": config.queues,
-        "spread": if config.spread == Spread::RoundRobin { "round-robin" } else { "submitter" },
-        "scheduler": device.scheduler(),
-        "nr_requests": device.nr_requests(),
-        "nomerges": config.nomerges,
-        "barriers": if config.barriers { "on" } else { "off" },
-    })
+    let options = [
+        ("queue_mode", json!(if config.mode == QueueMode::Sq { "sq" } else { "mq" })),
+        ("queues", json!(config.queues)),
+        (
+            "spread",
+            json!(if config.spread == Spread::RoundRobin { "round-robin" } else { "submitter" }),
+        ),
+        ("scheduler", json!(device.scheduler())),
+        ("nr_requests", json!(device.nr_requests())),
+        ("nomerges", json!(config.nomerges)),
+        ("barriers", json!(if config.barriers { "on" } else { "off" })),
+    ];
+    options.into_iter().map(|(name, value)| (String::from(name), value)).collect()
 }
 
 fn job_json(job: &Job, device: &Device) -> Value {
@@ -332,8 +421,11 @@ fn job_json(job: &Job, device: &Device) -> Value {
         "name": job.name, "rw": job.rw(), "bs": bs, "iodepth": job.depth,
         "numjobs": job.clones, "size": range.map(|range| range.bytes),
         "offset": range.map(|range| range.offset), "fsync": job.flush_every,
-        "time_based": job.time_based,
+        "time_based": job.time_based, "randseed": job.seed,
     });
+    if let Some(verify) = job.verify {
+        told["verify"] = if verify == Verify::Crc32c { "crc32c" } else { "pattern" }.into();
+    }
     if job.direction == Direction::Mixed {
         told["rwmixread"] = job.read_percent.into();
     }
@@ -347,11 +439,13 @@ fn job_json(job: &Job, device: &Device) -> Value {
     told
 }
 
-/// What the file of commits says of an instance before any of its commits.
-fn heading(profile: &Profile) -> String {
+/// What the file of commits says of an instance before any of its commits; `apart` is the target of
+/// its redo, if that is not the target of its data.
+fn heading(profile: &Profile, apart: Option<&str>) -> String {
     let Profile { run, instance, data, redo, .. } = profile;
+    let apart = apart.map_or(String::new(), |target| format!(" at {target}"));
     format!(
-        "run {run} instance {instance} data {}+{} redo {}+{}\n",
+        "run {run} instance {instance} data {}+{} redo {}+{}{apart}\n",
         data.offset, data.bytes, redo.offset, redo.bytes
     )
 }
@@ -409,11 +503,45 @@ mod tests {
         let stages = vec![stage("one", "null:1MiB"), stage("two", "file:/nonexistent/disk")];
         let running = AtomicBool::new(false);
         let conducted = conduct(&request(Workload::Stages(stages), &running)).expect("figures");
-        assert_eq!((conducted.measured.len(), conducted.outcome.figures.ios), (1, 16));
+        assert_eq!((conducted.measured.len(), conducted.bench.figures.ios), (1, 16));
         let why = conducted.failure.expect("a failure");
         assert!(why.starts_with("two: ") && why.contains("/nonexistent/disk"), "{why}");
         let first = vec![stage("two", "file:/nonexistent/disk")];
         assert!(conduct(&request(Workload::Stages(first), &running)).is_err());
+    }
+
+    #[test]
+    fn each_job_is_told_with_the_device_it_runs_on() {
+        let job = |name: &str, target: &str, seed| Job {
+            name: String::from(name),
+            target: Some(String::from(target)),
+            offset: Amount::Bytes(65536),
+            runtime_ns: Some(1_000_000),
+            seed,
+            ..Job::default()
+        };
+        let jobs = vec![job("a", "null:1MiB", 3), job("b", "null:2MiB,nr_requests=8", 4)];
+        let running = AtomicBool::new(false);
+        let stages = Workload::Stages(vec![Stage { name: None, jobs }]);
+        let told = conduct(&request(stages, &running)).expect("figures").bench.job;
+        assert_eq!(told["jobs"][0]["size"], (1 << 20) - 65536);
+        assert_eq!(told["jobs"][1]["size"], (2 << 20) - 65536);
+        assert_eq!(told["jobs"][1]["options"]["nr_requests"], 8);
+        assert_eq!(told["jobs"][1]["randseed"], 4);
+    }
+
+    #[test]
+    fn a_file_that_was_never_written_is_told_to_have_holes() {
+        let path = std::env::temp_dir().join(format!("weir-holes-{}", std::process::id()));
+        let file = File::create(&path).expect("a file");
+        file.set_len(1 << 20).expect("a length");
+        let backing = weir::Target::parse(&format!("file:{}", path.display())).expect("a target");
+        let notice = holes("it", &backing.backing).expect("a notice");
+        assert!(notice.starts_with("100 % of the bytes of it"), "{notice}");
+        std::fs::write(&path, [1; 8192]).expect("a file");
+        file.sync_all().expect("a file");
+        assert_eq!(holes("it", &backing.backing), None);
+        std::fs::remove_file(&path).expect("a file of ours");
     }
 
     #[test]

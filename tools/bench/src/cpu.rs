@@ -56,6 +56,18 @@ impl CpuTime {
         Some(CpuTime { user: field()?, system: field()? })
     }
 
+    /// A time known to the nanosecond, divided between the modes as these ticks are; where there
+    /// are none yet, it is all the user's.
+    #[must_use]
+    pub fn divide(&self, time: Duration) -> CpuTime {
+        let ticks = self.total();
+        if ticks.is_zero() {
+            return CpuTime { user: time, system: Duration::ZERO };
+        }
+        let system = time.mul_f64(self.system.as_secs_f64() / ticks.as_secs_f64()).min(time);
+        CpuTime { user: time - system, system }
+    }
+
     /// Both together.
     #[must_use]
     pub fn total(&self) -> Duration {
@@ -137,6 +149,20 @@ impl PerCpu {
         });
         PerCpu(between.collect())
     }
+
+    /// Ticks of about so long a time as shares of it; a CPU without any is left out.
+    #[must_use]
+    pub fn within(&self, time: Duration) -> PerCpu {
+        let share = |cpu: &CpuUse| {
+            let CpuUse { cpu, user, system, idle, steal } = *cpu;
+            let ticks = (user + system + idle + steal).as_secs_f64();
+            let part = |ticked: Duration| time.mul_f64(ticked.as_secs_f64() / ticks);
+            let [user, system, idle, steal] = [user, system, idle, steal].map(part);
+            CpuUse { cpu, user, system, idle, steal }
+        };
+        let ticked = |cpu: &&CpuUse| !(cpu.user + cpu.system + cpu.idle + cpu.steal).is_zero();
+        PerCpu(self.0.iter().filter(ticked).map(share).collect())
+    }
 }
 
 /// CPU time of the calling thread, to the nanosecond.
@@ -213,5 +239,22 @@ mod tests {
             steal: seconds(8),
         };
         assert_eq!(between, [wanted]);
+    }
+
+    #[test]
+    fn ticks_are_shares_of_the_time_that_was_measured() {
+        let cpu = |cpu, parts: [u64; 4]| {
+            let [user, system, idle, steal] = parts.map(Duration::from_millis);
+            CpuUse { cpu, user, system, idle, steal }
+        };
+        let ticks = PerCpu(vec![cpu(0, [100, 50, 40, 10]), cpu(1, [0; 4])]);
+        // Two seconds of which the kernel has ticked 200 ms.
+        let shares = ticks.within(Duration::from_secs(2));
+        assert_eq!(shares.0, [cpu(0, [1000, 500, 400, 100])]);
+        let ms = Duration::from_millis;
+        let ticks = CpuTime { user: ms(30), system: ms(10) };
+        let divided = CpuTime { user: ms(75), system: ms(25) };
+        assert_eq!(ticks.divide(ms(100)), divided);
+        assert_eq!(CpuTime::default().divide(ms(7)).user, ms(7));
     }
 }

@@ -3,7 +3,8 @@
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use weir::{Backing, Target};
+use weir::{Backing, Disk, Target};
+use weir_load::Amount;
 
 /// The devices behind some targets.
 #[derive(Debug)]
@@ -62,6 +63,73 @@ impl Devices {
         }
         Ok(found)
     }
+}
+
+/// Bytes of a mark, and what its place is a multiple of.
+const MARK: u64 = 4096;
+
+/// The first two of these that are one device: a mark of this run is written through one of them,
+/// at each of `marks`, looked for through the others, and what stood there is put back. A device
+/// that is memory of this process is one of its own.
+///
+/// # Errors
+/// What cannot be opened, read or written, with its name.
+pub(crate) fn same_device(
+    devices: &[(String, Target)],
+    marks: &[(usize, Amount)],
+    run: u64,
+) -> Result<Option<(String, String)>, String> {
+    let is_apart =
+        |target: &Target| matches!(target.backing, Backing::Null { .. } | Backing::Ram { .. });
+    let mut disks = Vec::new();
+    for (name, target) in devices {
+        let open = || Disk::builder(target.clone()).open().map_err(|e| format!("{name}: {e}"));
+        disks.push(if is_apart(target) { None } else { Some(open()?) });
+    }
+    for (number, (writer, offset)) in marks.iter().enumerate() {
+        let Some(disk) = &disks[*writer] else { continue };
+        let known = marks[..number].contains(&(*writer, *offset));
+        let at = offset.of(disk.size(), MARK) / MARK * MARK;
+        // A disk that cannot be written is refused later, and by a better reason.
+        if known || at + MARK > disk.size() || disk.limits().read_only {
+            continue;
+        }
+        let others: Vec<_> = (0..disks.len()).filter(|other| other != writer).collect();
+        let seen = seen_through(&devices[*writer].0, disk, &disks, &others, at, run);
+        if let Some(other) = seen? {
+            return Ok(Some((devices[*writer].0.clone(), devices[other].0.clone())));
+        }
+    }
+    Ok(None)
+}
+
+/// Which of the others shows a mark that is written at `at`.
+fn seen_through(
+    name: &str,
+    disk: &Disk,
+    disks: &[Option<Disk>],
+    others: &[usize],
+    at: u64,
+    run: u64,
+) -> Result<Option<usize>, String> {
+    let why = |error: weir::IoError| format!("{name}: a mark at byte {at}: {error}");
+    let mut session = disk.session().map_err(|e| e.to_string())?;
+    let mut before = vec![0; MARK as usize];
+    session.read_at(at, &mut before).map_err(why)?;
+    let mut mark = vec![0; MARK as usize];
+    weir_bio::Prng::new(run).fill(&mut mark);
+    session.write_at(at, &mark).map_err(why)?;
+    let mut found = vec![0; MARK as usize];
+    let seen = others.iter().copied().find(|other| {
+        let Some(other) = disks[*other].as_ref().filter(|other| at + MARK <= other.size()) else {
+            return false;
+        };
+        // One that cannot be read there is not the one that was written.
+        let read = other.session().ok().and_then(|mut s| s.read_at(at, &mut found).ok());
+        read.is_some() && found == mark
+    });
+    session.write_at(at, &before).map_err(why)?;
+    Ok(seen)
 }
 
 /// A path under its one name, as far as it is there.
@@ -134,6 +202,28 @@ mod tests {
         let devices = of(&["nbd+unix:/x?a", "nbd+unix:///a?socket=/x", "nbd+unix:/x?b"]);
         assert_eq!(devices.expect("two exports").of, [0, 0, 1]);
         assert_eq!(of(&["ram:1M", "ram:1M", "ram:2M"]).expect("two").of, [0, 0, 1]);
+    }
+
+    #[test]
+    fn what_a_mark_overwrites_is_put_back() {
+        let folder = std::env::temp_dir().join(format!("weir-marks-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("a folder");
+        let (one, two) = (folder.join("one"), folder.join("two"));
+        let bytes: Vec<u8> = (0..1 << 16).map(|n: u32| n as u8 | 1).collect();
+        for path in [&one, &two] {
+            std::fs::write(path, &bytes).expect("a file");
+        }
+        let target = |path: &Path| {
+            let name = format!("file:{}", path.display());
+            let target = Target::parse(&name).expect("a target");
+            (name, target)
+        };
+        let marks = [(0, Amount::Bytes(8192))];
+        let found = |devices: &[(String, Target)]| same_device(devices, &marks, 7);
+        let [one, two] = [target(&one), target(&two)];
+        assert_eq!(found(&[one, two]), Ok(None));
+        assert_eq!(std::fs::read(folder.join("one")).expect("a file"), bytes);
+        std::fs::remove_dir_all(&folder).expect("a folder of ours");
     }
 
     #[test]

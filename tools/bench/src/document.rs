@@ -2,38 +2,32 @@
 
 use std::time::SystemTime;
 
-use serde_json::{Value, json};
+use weir_trace::document::{BenchDocument, Environment, Histogram, Sample};
 
 use crate::conduct::Conducted;
+use crate::outcome::cores;
 use crate::run::Measured;
 use crate::tally::{INTERVAL_NS, Row, Slot, Times};
 
 /// The document of a run.
-///
-/// # Errors
-/// Figures that are no JSON, which there are none of.
-pub fn document(
-    conducted: &Conducted,
-    command: &[String],
-    started: SystemTime,
-) -> Result<Value, String> {
-    let bench = serde_json::to_value(&conducted.outcome).map_err(|e| e.to_string())?;
-    let measured = &conducted.measured;
-    Ok(json!({
-        "kind": "bench",
-        "bench": bench,
-        "command": command,
-        "series": series(measured),
-        "histograms": histograms(measured),
-        "environment": environment(started),
-        "cores": cores(conducted),
-        "partial": conducted.failure.is_some(),
-        "failure": conducted.failure,
-    }))
+#[must_use]
+pub fn document(conducted: &Conducted, command: &[String], started: SystemTime) -> BenchDocument {
+    let Conducted { bench, measured, failure } = conducted;
+    BenchDocument {
+        bench: bench.clone(),
+        command: command.to_vec(),
+        series: series(measured),
+        histograms: histograms(measured),
+        environment: environment(started),
+        cores: cores(measured),
+        partial: failure.is_some(),
+        failure: failure.clone(),
+        ..BenchDocument::default()
+    }
 }
 
 /// One entry for each tenth of a second, at its end.
-fn series(measured: &[(Option<String>, Measured)]) -> Vec<Value> {
+fn series(measured: &[(Option<String>, Measured)]) -> Vec<Sample> {
     let (mut entries, mut base) = (Vec::new(), 0.0);
     for (_, part) in measured {
         let wall = part.wall.as_secs_f64();
@@ -44,17 +38,19 @@ fn series(measured: &[(Option<String>, Measured)]) -> Vec<Value> {
             if begin >= wall {
                 break;
             }
-            entries.push(json!({
-                "at_s": base + end.min(wall), "ios": ios, "bytes": bytes,
-                "latency_mean_ns": *ns as f64 / (*ios).max(1) as f64,
-            }));
+            entries.push(Sample {
+                at_s: base + end.min(wall),
+                ios: *ios,
+                bytes: *bytes,
+                latency_mean_ns: *ns as f64 / (*ios).max(1) as f64,
+            });
         }
         base += wall;
     }
     entries
 }
 
-fn histograms(measured: &[(Option<String>, Measured)]) -> Vec<Value> {
+fn histograms(measured: &[(Option<String>, Measured)]) -> Vec<Histogram> {
     let mut told = Vec::new();
     let mut all = Row::default();
     for (name, part) in measured {
@@ -70,22 +66,14 @@ fn histograms(measured: &[(Option<String>, Measured)]) -> Vec<Value> {
     first
 }
 
-fn of_row(name: &str, op: &str, row: &Row) -> [Value; 3] {
-    let one = |what: &str, times: &Times| {
-        let buckets: Vec<_> = times.buckets().map(|(top, count)| [top, count]).collect();
-        json!({ "name": name, "op": op, "what": what, "buckets": buckets })
+fn of_row(name: &str, op: &str, row: &Row) -> [Histogram; 3] {
+    let one = |what: &str, times: &Times| Histogram {
+        name: String::from(name),
+        op: String::from(op),
+        what: String::from(what),
+        buckets: times.buckets().collect(),
     };
     [one("latency", &row.total), one("queue_wait", &row.wait), one("device", &row.device)]
-}
-
-fn cores(conducted: &Conducted) -> Vec<Value> {
-    let one = |cpu: &crate::cpu::CpuUse| {
-        json!({
-            "cpu": cpu.cpu, "user_s": cpu.user.as_secs_f64(), "sys_s": cpu.system.as_secs_f64(),
-            "idle_s": cpu.idle.as_secs_f64(), "steal_s": cpu.steal.as_secs_f64(),
-        })
-    };
-    conducted.outcome.per_cpu.iter().map(one).collect()
 }
 
 /// The model as the kernel tells it in `/proc/cpuinfo`; some architectures tell none.
@@ -100,17 +88,16 @@ pub fn kernel() -> String {
     rustix::system::uname().release().to_string_lossy().into_owned()
 }
 
-fn environment(started: SystemTime) -> Value {
+fn environment(started: SystemTime) -> Environment {
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let model = cpu_model(&info);
-    json!({
-        "cpus": cpus,
-        "cpu_model": model,
-        "kernel": kernel(),
-        "weir": env!("CARGO_PKG_VERSION"),
-        "started_at": utc(started),
-    })
+    Environment {
+        cpus: cpus as u32,
+        cpu_model: String::from(cpu_model(&info)),
+        kernel: kernel(),
+        weir: String::from(env!("CARGO_PKG_VERSION")),
+        started_at: utc(started),
+    }
 }
 
 /// A moment as RFC 3339 writes it, in UTC, to the second.

@@ -6,6 +6,7 @@
 #![deny(unsafe_code)]
 
 pub mod alloc;
+pub mod alone;
 pub mod check;
 mod client;
 pub mod compare;
@@ -18,6 +19,7 @@ pub mod outcome;
 mod pace;
 pub mod rounds;
 pub mod run;
+mod seat;
 pub mod shared;
 pub mod tables;
 pub mod tally;

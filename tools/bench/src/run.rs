@@ -14,12 +14,12 @@ use weir_bio::{Nanos, SECTOR};
 use weir_live::EventWake;
 use weir_load::oltp::format::{BLOCK_BYTES, REDO_BYTES};
 use weir_load::oltp::{Instance, Profile};
-use weir_load::{Ground, Job, Range, Sizes, Stream};
+use weir_load::{Access, Ground, Job, Range, Sizes, Stream};
 
 use crate::client::{Failed, OLTP_KINDS, Plan, STREAM_KINDS, Work};
-use crate::cpu::{CpuTime, PerCpu, process_time};
+use crate::cpu::{CpuTime, PerCpu};
 use crate::tally::Tally;
-use crate::worker::{self, End, Left, News, Shared, Window};
+use crate::worker::{self, End, Left, News, Shared, Used, Window};
 
 /// One workload of a run.
 #[derive(Clone, Debug)]
@@ -126,7 +126,7 @@ pub struct Progress {
 pub struct Group {
     /// Its name: the job's, or a kind of an instance's I/O.
     pub name: String,
-    /// `read`, `write`, `trim` or `flush`.
+    /// `read`, `write`, `trim` or `flush`; `execution` or `commit` of what is made of many I/Os.
     pub op: &'static str,
     /// Whether it is I/O, and so in the sum.
     pub is_io: bool,
@@ -148,11 +148,10 @@ pub struct Measured {
     /// Length of the measured time: what was asked for, or until everything had done, or until it
     /// was cut short.
     pub wall: Duration,
-    /// CPU time of this process in it, by mode, in ticks of the kernel.
+    /// CPU time of this process in it: altogether to the nanosecond, by mode as the kernel's ticks
+    /// have it.
     pub cpu: CpuTime,
-    /// The same altogether, to the nanosecond.
-    pub cpu_total: Duration,
-    /// What each CPU of the host did meanwhile.
+    /// What each CPU of the host did in it, as the kernel's ticks have it.
     pub per_cpu: PerCpu,
     /// Statistics of each device over the measured time: at its start, and at its end.
     pub stats: Vec<(Stats, Stats)>,
@@ -191,10 +190,13 @@ pub fn run(options: &Options<'_>) -> Result<Measured, String> {
         stop: AtomicBool::new(false),
         abandon: AtomicBool::new(false),
         busy: AtomicUsize::new(threads),
+        used: Used::new(threads),
         wakes,
         commits: options.commits,
         is_io: groups.iter().map(|group| group.is_io).collect(),
     };
+    let unlimited = plans.iter().any(|plan| plan.runtime_ns.is_none());
+    let limit_ns = plans.iter().filter_map(|plan| plan.runtime_ns).max().filter(|_| !unlimited);
     let mut dealt: Vec<Vec<Plan>> = (0..threads).map(|_| Vec::new()).collect();
     plans.into_iter().enumerate().for_each(|(n, plan)| dealt[n % threads].push(plan));
     let (sender, receiver) = channel();
@@ -208,7 +210,7 @@ pub fn run(options: &Options<'_>) -> Result<Measured, String> {
             })
             .collect();
         drop(sender);
-        let watched = Watch { options, shared: &shared, news: &receiver }.watch();
+        let watched = Watch { options, shared: &shared, news: &receiver, limit_ns }.watch();
         let left = threads.into_iter().filter_map(|t| t.join().expect("a bench thread"));
         let left: Vec<Left> = left.collect();
         watched.map(|watched| sum_up(options, groups, watched, &left))
@@ -225,7 +227,8 @@ fn plan(options: &Options<'_>) -> Result<(Vec<Plan>, Vec<Group>), String> {
             Load::Stream { job, disk } => {
                 let ground = ground(options.devices[*disk]);
                 for clone in 0..job.clones {
-                    let stream = Stream::new(job, ground, clone).map_err(|e| e.to_string())?;
+                    let stream = Stream::new(job, ground, clone);
+                    let stream = stream.map_err(|e| format!("job {}: {e}", job.name))?;
                     plans.push(stream_plan(job, stream, (*disk, row, clone), of_run));
                 }
             }
@@ -253,7 +256,11 @@ fn check_verified(options: &Options<'_>) -> Result<(), String> {
     let mut known: Vec<(&Job, usize, Range)> = Vec::new();
     for load in options.loads {
         let Load::Stream { job, disk } = load else { continue };
-        let range = job.range(ground(options.devices[*disk])).map_err(|e| e.to_string())?;
+        let range = job.range(ground(options.devices[*disk]));
+        let range = range.map_err(|e| {
+            let disk = options.names.get(*disk).map_or("its target", String::as_str);
+            format!("job {} on {disk}: {e}", job.name)
+        })?;
         for (other, place, taken) in &known {
             let apart = range.offset >= taken.offset + taken.bytes
                 || taken.offset >= range.offset + range.bytes;
@@ -271,7 +278,7 @@ fn check_verified(options: &Options<'_>) -> Result<(), String> {
     Ok(())
 }
 
-fn stream_plan(
+pub(crate) fn stream_plan(
     job: &Job,
     stream: Stream,
     (disk, row, clone): (usize, usize, u16),
@@ -292,6 +299,10 @@ fn stream_plan(
         buffers: [(bytes.max(1), count), (bytes.max(1), 0)],
         uniform,
         depth: if job.think_ns > 0 { 1 } else { job.depth },
+        // Neighbours that are handed over together become one request, end together and are made
+        // together again: a depth of four would be one of one. fio hands over each by itself
+        // (`iodepth_batch`, 1). What a page cache writes back does come in company.
+        apart: job.access == Access::Sequential && !job.background,
         runtime_ns,
         seed: job.seed_of(clone),
     }
@@ -314,6 +325,7 @@ fn oltp_plan(
         ],
         uniform: false,
         depth: 0,
+        apart: false,
         runtime_ns: of_run,
         seed: profile.seed,
     }
@@ -324,6 +336,18 @@ struct Watch<'a> {
     options: &'a Options<'a>,
     shared: &'a Shared<'a>,
     news: &'a Receiver<News>,
+    /// When everybody's time is up, from the start of the measured time.
+    limit_ns: Option<u64>,
+}
+
+/// What it has heard.
+#[derive(Default)]
+struct Heard {
+    /// Threads that have done.
+    done: usize,
+    /// Nobody has anything more to do that is measured.
+    over: bool,
+    failure: Option<String>,
 }
 
 /// What it has seen.
@@ -331,8 +355,8 @@ struct Watched {
     window: Window,
     /// From the start of the measured time until it looked again, late as that may have been.
     wall: Duration,
-    cpu: CpuTime,
-    cpu_total: Duration,
+    /// To the nanosecond, and in ticks.
+    cpu: (Duration, CpuTime),
     per_cpu: PerCpu,
     stats: Vec<(Stats, Stats)>,
     failure: Option<String>,
@@ -340,6 +364,8 @@ struct Watched {
 
 /// How often it looks up.
 const LOOK: Duration = Duration::from_millis(100);
+/// Reading what the kernel has ticked takes a moment, which is not to be in the measured time.
+const EARLY_NS: u64 = 2_000_000;
 
 impl Watch<'_> {
     fn watch(&self) -> Result<Watched, String> {
@@ -354,26 +380,30 @@ impl Watch<'_> {
             self.shared.start.wait();
             return Err(why);
         }
-        let ramp = self.options.ramp.as_nanos() as u64;
-        let window = Window { from: Clock.now() + ramp };
+        let ticks = || (CpuTime::of_process(), PerCpu::now());
+        let (ramp, mut before) = (self.options.ramp.as_nanos() as u64, ticks());
+        let from = Clock.now() + ramp;
+        let window = Window { from, until: self.limit_ns.map(|limit| from + limit) };
         let _ = self.shared.window.set(window);
         self.shared.start.wait();
-        let (mut done, mut failure) = (0, None);
-        self.until((window.from, Some(window.from)), &mut done, &mut failure);
-        let stats: Vec<_> = self.options.devices.iter().map(|device| device.stats()).collect();
-        let (cpu, per_cpu) = (CpuTime::of_process(), PerCpu::now());
-        let cpu_total = process_time();
-        let runtime = self.options.runtime.map(|runtime| runtime.as_nanos() as u64);
-        if failure.is_none() {
-            let until = runtime.map(|ns| window.from + ns);
-            self.until((window.from, until), &mut done, &mut failure);
+        let mut heard = Heard::default();
+        if ramp > EARLY_NS {
+            self.until(from, Some(Nanos(from.0 - EARLY_NS)), &mut heard);
+            before = ticks();
         }
+        self.until(from, Some(from), &mut heard);
+        let stats: Vec<_> = self.options.devices.iter().map(|device| device.stats()).collect();
+        let began = self.shared.used.begin();
+        let runtime = self.options.runtime.map(|runtime| runtime.as_nanos() as u64);
+        self.until(from, runtime.map(|ns| from + ns), &mut heard);
+        let used = self.shared.used.end().saturating_sub(began);
+        let wall = Duration::from_nanos(Clock.now().since(from));
+        let (cpu, per_cpu) = ticks();
         let mut watched = Watched {
             window,
-            wall: Duration::from_nanos(Clock.now().since(window.from)),
-            cpu_total: process_time() - cpu_total,
-            cpu: CpuTime::of_process().since(&cpu),
-            per_cpu: PerCpu::now().since(&per_cpu),
+            wall,
+            cpu: (used, cpu.since(&before.0)),
+            per_cpu: per_cpu.since(&before.1),
             stats: stats
                 .into_iter()
                 .zip(&self.options.devices)
@@ -381,16 +411,17 @@ impl Watch<'_> {
                 .collect(),
             failure: None,
         };
-        self.finish(done, &mut failure);
-        watched.failure = failure;
+        self.finish(&mut heard);
+        watched.failure = heard.failure;
         Ok(watched)
     }
 
     /// Has everything end. What was written is read back by those who verify, unless something
     /// went wrong.
-    fn finish(&self, mut done: usize, failure: &mut Option<String>) {
+    fn finish(&self, heard: &mut Heard) {
+        let Heard { done, failure, .. } = heard;
         let mut told = false;
-        while done < self.shared.threads {
+        while *done < self.shared.threads {
             if failure.is_some() {
                 self.shared.abandon.store(true, Ordering::Release);
             }
@@ -399,14 +430,15 @@ impl Watch<'_> {
                 self.shared.wake_all();
             }
             match self.news.recv_timeout(LOOK) {
-                Ok(News::Done) => done += 1,
+                Ok(News::Done) => *done += 1,
                 Ok(News::Failed(failed)) => {
                     failure.get_or_insert_with(|| self.name(&failed));
                 }
-                Ok(News::Ready(_)) | Err(RecvTimeoutError::Timeout) => (),
+                Ok(News::Ready(_) | News::Over) | Err(RecvTimeoutError::Timeout) => (),
                 Err(RecvTimeoutError::Disconnected) => return,
             }
-            if self.options.interrupted.load(Ordering::Acquire) {
+            let goes_on = *done < self.shared.threads;
+            if goes_on && self.options.interrupted.load(Ordering::Acquire) {
                 failure.get_or_insert_with(|| String::from("interrupted"));
             }
         }
@@ -435,27 +467,24 @@ impl Watch<'_> {
         });
     }
 
-    /// Waits for a time, or for the end of all threads; a failure or an interruption ends the wait.
-    fn until(
-        &self,
-        (from, at): (Nanos, Option<Nanos>),
-        done: &mut usize,
-        failure: &mut Option<String>,
-    ) {
-        while *done < self.shared.threads && failure.is_none() {
+    /// Waits for a time, or until nothing more is measured; a failure or an interruption ends the
+    /// wait.
+    fn until(&self, from: Nanos, at: Option<Nanos>, heard: &mut Heard) {
+        while !heard.over && heard.done < self.shared.threads && heard.failure.is_none() {
             let now = Clock.now();
             let left = at.map_or(LOOK, |at| Duration::from_nanos(at.since(now)));
             if left.is_zero() {
                 return;
             }
             match self.news.recv_timeout(left.min(LOOK)) {
-                Ok(News::Done) => *done += 1,
-                Ok(News::Failed(failed)) => *failure = Some(self.name(&failed)),
+                Ok(News::Done) => heard.done += 1,
+                Ok(News::Over) => heard.over = true,
+                Ok(News::Failed(failed)) => heard.failure = Some(self.name(&failed)),
                 Ok(News::Ready(_)) | Err(RecvTimeoutError::Timeout) => (),
                 Err(RecvTimeoutError::Disconnected) => return,
             }
             if self.options.interrupted.load(Ordering::Acquire) {
-                failure.get_or_insert_with(|| String::from("interrupted"));
+                heard.failure.get_or_insert_with(|| String::from("interrupted"));
             }
             self.tell(from, at);
         }
@@ -468,7 +497,7 @@ fn sum_up(
     watched: Watched,
     left: &[Left],
 ) -> Measured {
-    let Watched { window, cpu, cpu_total, per_cpu, stats, failure, .. } = watched;
+    let Watched { window, cpu: (used, ticks), per_cpu, stats, mut failure, .. } = watched;
     let is_io = groups.iter().map(|group| group.is_io).collect();
     let mut tally = Tally::new(is_io, window.from);
     left.iter().for_each(|left| tally.add(&left.tally));
@@ -482,6 +511,15 @@ fn sum_up(
         let kinds = load.kinds().len();
         groups[row..row + kinds].iter_mut().for_each(|group| group.ended_after = last);
         row += kinds;
+        if let Load::Stream { job, .. } = load
+            && of_load.iter().all(|end| matches!(end, End::Work(last) if *last <= window.from))
+            && !of_load.is_empty()
+        {
+            failure.get_or_insert_with(|| {
+                let name = &job.name;
+                format!("job {name} had moved all its size before the ramp was over")
+            });
+        }
         let done = of_load.iter().map(|end| match end {
             End::Work(last) => Some(Duration::from_nanos(last.since(window.from))),
             End::Time(_) | End::Cut => None,
@@ -493,7 +531,8 @@ fn sum_up(
     let all: Option<Vec<_>> = groups.iter().map(|group| group.ended_after).collect();
     let wall = all.and_then(|ends| ends.into_iter().max()).filter(|end| !end.is_zero());
     let wall = wall.unwrap_or(watched.wall);
-    Measured { tally, groups, ends, wall, cpu, cpu_total, per_cpu, stats, failure }
+    let (cpu, per_cpu) = (ticks.divide(used), per_cpu.within(wall));
+    Measured { tally, groups, ends, wall, cpu, per_cpu, stats, failure }
 }
 
 /// How long a load ran: as its longest clone; `None` if one was cut short, which is known from
@@ -512,7 +551,9 @@ fn ran_for(ends: &[End], from: Nanos, cut_after: Option<Duration>) -> Option<Dur
 mod tests {
     use super::*;
     use weir::Target;
-    use weir_load::{Access, Amount, Direction, Verify};
+    use weir_load::{Amount, Direction, Verify};
+
+    const LARGE: Sizes = Sizes::Fixed(1 << 20);
 
     fn device(target: &str) -> Device {
         let target = Target::parse(target).expect("a target");
@@ -590,12 +631,103 @@ mod tests {
     }
 
     #[test]
+    fn sequential_ios_are_no_neighbours_of_one_pass_unless_nobody_waits_for_them() {
+        let job = |background| Job {
+            direction: Direction::Write,
+            depth: 8,
+            size: Some(Amount::Bytes(64 * 4096)),
+            background,
+            ..Job::default()
+        };
+        let merges = |background| {
+            let target = "null:1MiB,latency_us=1000,scheduler=none";
+            let measured = try_on(target, &[job(background)], None).expect("it runs");
+            let (before, after) = &measured.stats[0];
+            assert_eq!(measured.tally.all().ios, 64);
+            let of = |stats: &Stats| stats.directions.iter().map(|way| way.merges).sum::<u64>();
+            of(after) - of(before)
+        };
+        assert_eq!(merges(false), 0);
+        assert!(merges(true) > 0, "what is handed over together merges");
+    }
+
+    #[test]
     fn a_job_that_has_done_is_divided_by_the_time_it_took() {
         let done = Job { size: Some(Amount::Bytes(65536)), ..Job::default() };
         let measured = measure(&[done], Some(Duration::from_secs(3600)));
         let took = measured.ends[0][0].expect("it had done");
         assert_eq!((ended_after(&measured, 0), measured.wall), (Some(took), took));
         assert!(took < Duration::from_secs(3600));
+    }
+
+    #[test]
+    fn a_job_that_ends_within_the_ramp_was_not_measured() {
+        let device = device("null:1MiB");
+        let job = Job { size: Some(Amount::Bytes(65536)), ..Job::default() };
+        let hour = Duration::from_secs(3600);
+        let measured = one(&job, &device, Duration::from_millis(20), hour).expect("it runs");
+        assert_eq!(measured.tally.all().ios, 0);
+        let why = measured.failure.expect("nothing was measured");
+        assert!(why.contains("before the ramp was over"), "{why}");
+    }
+
+    #[test]
+    fn what_a_full_queue_holds_up_is_late_from_when_it_was_due() {
+        let size = Some(Amount::Bytes(12 * 4096));
+        let job = Job { rate: [1000; 3], depth: 64, size, ..Job::default() };
+        let target = "null:1MiB,latency_us=20000,nr_requests=4,nomerges=2";
+        let measured = try_on(target, &[job], None).expect("it runs");
+        // Four at a time take 20 ms: the last was due after 11 ms, and ends after 60.
+        let row = measured.tally.row(0).expect("reads");
+        assert!(row.ios == 12 && row.total.max_ns() >= 47_000_000, "{} ns", row.total.max_ns());
+    }
+
+    #[test]
+    fn what_memory_answers_at_once_has_taken_device_time_on_either_path() {
+        for mode in ["sq", "mq"] {
+            let size = Some(Amount::Bytes(64 << 20));
+            let job = Job {
+                direction: Direction::Write,
+                sizes: [1, 1, 1].map(|_| LARGE),
+                size,
+                ..Job::default()
+            };
+            let target = format!("ram:64MiB,queue_mode={mode}");
+            let measured = try_on(&target, &[job], None).expect("it runs");
+            let row = measured.tally.row(1).expect("writes");
+            let [total, wait, device] =
+                [&row.total, &row.wait, &row.device].map(|times| times.quantile_ns(0.5));
+            let told = wait + device;
+            assert!(told > total / 2, "{mode}: {wait} + {device} of {total} ns");
+        }
+    }
+
+    #[test]
+    fn what_a_job_fills_its_blocks_with_is_no_time_of_the_device() {
+        let job = |verify| Job {
+            direction: Direction::Write,
+            depth: 16,
+            sizes: [1, 1, 1].map(|_| LARGE),
+            size: Some(Amount::Bytes(64 << 20)),
+            verify,
+            ..Job::default()
+        };
+        // Blocks that were dropped are found to be zeros when they are read back.
+        let measured = try_on("null:64MiB", &[job(Some(Verify::Crc32c))], None).expect("it runs");
+        let row = measured.tally.row(1).expect("writes");
+        let (told, wall) = (row.total.quantile_ns(0.5), measured.wall.as_nanos() as u64);
+        // Four batches were filled one after the other, and none of that is in an I/O.
+        assert!(row.ios == 64 && told < wall / 20, "{told} ns of {wall} ns");
+    }
+
+    #[test]
+    fn blocks_that_are_read_back_are_counted_apart() {
+        let job = Job { clones: 2, access: Access::Sequential, ..verifies("a", 0) };
+        let measured = try_on("ram:1MiB", &[job], None).expect("it runs");
+        assert_eq!((measured.tally.verified, measured.tally.faults), (128, 0));
+        assert_eq!(measured.tally.all().ios, 128);
+        let lost = try_on("null:1MiB", &[verifies("a", 0)], None).expect("it runs");
+        assert!(lost.tally.faults > 0 && lost.failure.is_some());
     }
 
     fn verifies(name: &str, offset: u64) -> Job {

@@ -2,7 +2,8 @@
 
 use std::fmt::Write;
 
-use crate::outcome::{GroupFigures, Outcome};
+use weir_trace::document::{Bench, Group};
+
 use crate::run::Measured;
 
 /// vdbench, half reads and half writes of 4 KiB (illumos issue 11827): threads, IOPS before and
@@ -19,7 +20,7 @@ const HDPARM: [(&str, f64, f64); 2] = [("cached", 1304.82, 1485.04), ("buffered"
 
 /// The table of a preset, if its document has one.
 #[must_use]
-pub fn table(preset: &str, outcome: &Outcome, measured: &[(Option<String>, Measured)]) -> String {
+pub fn table(preset: &str, outcome: &Bench, measured: &[(Option<String>, Measured)]) -> String {
     let mut text = String::new();
     let written = match preset {
         "vdbench" => vdbench(&mut text, outcome),
@@ -32,16 +33,16 @@ pub fn table(preset: &str, outcome: &Outcome, measured: &[(Option<String>, Measu
 }
 
 /// All groups of one stage: I/Os a second, and their mean time in ms.
-fn stage(outcome: &Outcome, name: &str) -> Option<(f64, f64)> {
+fn stage(outcome: &Bench, name: &str) -> Option<(f64, f64)> {
     let groups = || outcome.groups.iter().filter(|group| group.name == name && group.op != "flush");
     let ios: u64 = groups().map(|group| group.figures.ios).sum();
-    let ns = |group: &GroupFigures| group.figures.latency_ns.mean * group.figures.ios as f64;
+    let ns = |group: &Group| group.figures.latency_ns.mean * group.figures.ios as f64;
     let ns: f64 = groups().map(ns).sum();
     let iops = groups().map(|group| group.figures.iops).sum();
     (ios > 0).then(|| (iops, ns / ios as f64 / 1e6))
 }
 
-fn vdbench(text: &mut String, outcome: &Outcome) -> std::fmt::Result {
+fn vdbench(text: &mut String, outcome: &Bench) -> std::fmt::Result {
     writeln!(
         text,
         "\n4 KiB, half reads, half writes; the document: illumos blkdev, one and many queues"
@@ -76,7 +77,7 @@ fn vdbench(text: &mut String, outcome: &Outcome) -> std::fmt::Result {
     )
 }
 
-fn hdparm(text: &mut String, outcome: &Outcome) -> std::fmt::Result {
+fn hdparm(text: &mut String, outcome: &Bench) -> std::fmt::Result {
     writeln!(text, "\n{:10} {:>12} {:>14} {:>14}", "", "MiB/s", "doc legacy", "doc mq")?;
     for (name, legacy, mq) in HDPARM {
         let group = outcome.groups.iter().find(|group| group.name == name);

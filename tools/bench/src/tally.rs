@@ -152,8 +152,12 @@ pub struct Tally {
     rows: Vec<Option<Box<Row>>>,
     slots: Vec<Slot>,
     slot_end: Nanos,
-    /// I/Os that failed.
+    /// I/Os that failed, and blocks that were not what they should be.
     pub errors: u64,
+    /// Of them, such blocks.
+    pub faults: u64,
+    /// Blocks that were looked at and were what they should be.
+    pub verified: u64,
     streak: Streak,
     /// Row of the streak's first kind.
     base: usize,
@@ -170,6 +174,8 @@ impl Tally {
             slots: vec![Slot::default()],
             slot_end: from + INTERVAL_NS,
             errors: 0,
+            faults: 0,
+            verified: 0,
             streak: Streak::default(),
             base: 0,
             is_io,
@@ -242,6 +248,8 @@ impl Tally {
             mine.ns += theirs.ns;
         }
         self.errors += other.errors;
+        self.faults += other.faults;
+        self.verified += other.verified;
     }
 
     /// A row, if anything fell into it.

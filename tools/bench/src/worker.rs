@@ -7,6 +7,7 @@ use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Barrier, OnceLock};
+use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use weir::{Bell, Clock, Device, Lane, QueueMode, Submitter};
@@ -14,12 +15,16 @@ use weir_bio::Nanos;
 use weir_live::EventWake;
 
 use crate::client::{Client, Failed, Plan};
+use crate::cpu::process_time;
+use crate::seat::{Seat, Sink};
 use crate::tally::Tally;
 
 /// The time that is measured.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Window {
     pub(crate) from: Nanos,
+    /// When everybody's time is up; `None` if somebody's never is.
+    pub(crate) until: Option<Nanos>,
 }
 
 /// What a thread tells the one that watches.
@@ -28,8 +33,35 @@ pub(crate) enum News {
     Ready(Result<(), String>),
     /// An I/O failed, or a block was not what it should be.
     Failed(Failed),
+    /// Nobody has anything more to do that is measured.
+    Over,
     /// All its clients have done.
     Done,
+}
+
+/// CPU time of the process at both ends of the measured time, each taken by the first thread that
+/// gets there: the watcher may be late, and I/Os are counted by threads.
+#[derive(Debug)]
+pub(crate) struct Used {
+    began: OnceLock<Duration>,
+    over: OnceLock<Duration>,
+    /// Threads whose clients have not done all that is measured.
+    measuring: AtomicUsize,
+}
+
+impl Used {
+    pub(crate) fn new(threads: usize) -> Used {
+        let measuring = AtomicUsize::new(threads);
+        Used { began: OnceLock::new(), over: OnceLock::new(), measuring }
+    }
+
+    pub(crate) fn begin(&self) -> Duration {
+        *self.began.get_or_init(process_time)
+    }
+
+    pub(crate) fn end(&self) -> Duration {
+        *self.over.get_or_init(process_time)
+    }
 }
 
 /// What all threads see.
@@ -45,6 +77,7 @@ pub(crate) struct Shared<'a> {
     pub(crate) abandon: AtomicBool,
     /// Threads whose clients have I/O to come.
     pub(crate) busy: AtomicUsize,
+    pub(crate) used: Used,
     pub(crate) wakes: Vec<Arc<EventWake>>,
     /// Where acknowledged commits are told.
     pub(crate) commits: Option<&'a File>,
@@ -99,34 +132,40 @@ pub(crate) fn thread(
     let _ = news.send(News::Ready(ready));
     shared.start.wait();
     let window = *shared.window.get()?;
-    let mut worker = worker?;
-    worker.tally = Tally::new(shared.is_io.clone(), window.from);
-    for client in &mut worker.clients {
-        client.until = client.until.map(|runtime| window.from + runtime.0);
-    }
-    // One that reads back has no time limit any more.
-    let limits: Vec<_> = worker.clients.iter().map(|client| client.until).collect();
-    worker.run(window);
-    let ends = worker.clients.iter().zip(limits).map(|(client, limit)| {
-        let end = match (client.ended_by_work, limit) {
-            (true, limit) => End::Work(limit.map_or(client.last, |at| at.min(client.last))),
-            (false, Some(limit)) => End::Time(limit),
-            (false, None) => End::Cut,
-        };
-        (client.row, end)
-    });
-    let ends = ends.collect();
-    Some(Left { tally: worker.tally, ends })
+    let _gone = Gone { shared, news };
+    Some(worker?.through(window))
 }
 
-struct Worker<'a> {
+/// Where a thread panics the others would wait for it, and nobody would hear why.
+struct Gone<'a> {
+    shared: &'a Shared<'a>,
+    news: &'a Sender<News>,
+}
+
+impl Drop for Gone<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let what = String::from("a bench thread panicked");
+            // The watcher may have gone with what it was told before.
+            let _ = self.news.send(News::Failed(Failed { what, disk: usize::MAX }));
+            let _ = self.news.send(News::Done);
+            self.shared.abandon.store(true, Ordering::Release);
+            let left = |busy: usize| busy.checked_sub(1);
+            let _ = self.shared.busy.fetch_update(Ordering::AcqRel, Ordering::Acquire, left);
+            self.shared.wake_all();
+        }
+    }
+}
+
+/// Its clients hand in at seats of one kind: at those of devices, or at sinks.
+pub(crate) struct Worker<'a, S> {
     shared: &'a Shared<'a>,
     news: &'a Sender<News>,
     wake: &'a EventWake,
     bell: Arc<Bell>,
     lanes: Vec<Lane>,
     clients: Vec<Client>,
-    seats: Vec<Submitter>,
+    seats: Vec<S>,
     /// Whose each seat is.
     owners: Vec<usize>,
     tally: Tally,
@@ -139,35 +178,75 @@ struct Worker<'a> {
     next_due: Option<Nanos>,
     told: String,
     told_failure: bool,
+    /// Whether lanes are turned with a time of their own: where feeding takes long, or where what
+    /// is handed in is carried out at once, that would not be in anybody's time. Time never goes
+    /// back for a lane that was turned while feeding.
+    turns_anew: bool,
+    /// The next end of the measured time that it has not seen pass.
+    edge: Option<Nanos>,
+    /// Whether its clients have done all that is measured.
+    measured: bool,
 }
 
-impl<'a> Worker<'a> {
+impl<'a> Worker<'a, Submitter> {
     fn new(
         shared: &'a Shared<'a>,
         index: usize,
         plans: Vec<Plan>,
         news: &'a Sender<News>,
-    ) -> Result<Worker<'a>, String> {
-        let wake = &shared.wakes[index];
-        let contexts: Vec<_> = plans.iter().map(Plan::contexts).collect();
-        let count: usize = contexts.iter().map(Vec::len).sum();
-        let bell = Bell::new(Box::new(SharedWake(Arc::clone(wake))), count.max(1));
+    ) -> Result<Worker<'a, Submitter>, String> {
+        let count: usize = plans.iter().map(|plan| plan.contexts().len()).sum();
+        let bell = bell(shared, index, count);
         let mut lanes = Vec::new();
         for device in &shared.devices {
             for lane in own_lanes(device, index, shared.threads) {
                 lanes.push(device.open_lane(lane, &bell).map_err(|e| e.to_string())?);
             }
         }
+        Worker::at((shared, index, news), plans, (bell, lanes), |bell, token, disk| {
+            let device = shared.devices[disk];
+            let own = own_lanes(device, index, shared.threads);
+            // Its own lanes in turn; if it has none, somebody else's.
+            let lane = if own.is_empty() { index } else { own[token % own.len()] };
+            device.submitter(bell, token, lane).map_err(|e| e.to_string())
+        })
+    }
+}
+
+impl<'a> Worker<'a, Sink> {
+    /// Thread `index` with clients that hand in nowhere.
+    pub(crate) fn without_devices(
+        shared: &'a Shared<'a>,
+        index: usize,
+        plans: Vec<Plan>,
+        news: &'a Sender<News>,
+    ) -> Result<Worker<'a, Sink>, String> {
+        let bell = bell(shared, index, plans.len());
+        Worker::at((shared, index, news), plans, (bell, Vec::new()), |bell, token, _| {
+            Ok(Sink::new(bell, token))
+        })
+    }
+}
+
+/// The bell of a thread.
+fn bell(shared: &Shared<'_>, index: usize, seats: usize) -> Arc<Bell> {
+    Bell::new(Box::new(SharedWake(Arc::clone(&shared.wakes[index]))), seats.max(1))
+}
+
+impl<'a, S: Seat> Worker<'a, S> {
+    /// With a seat for each context of each plan, as `open` makes them for a place on the bell and
+    /// a disk.
+    fn at(
+        (shared, index, news): (&'a Shared<'a>, usize, &'a Sender<News>),
+        plans: Vec<Plan>,
+        (bell, lanes): (Arc<Bell>, Vec<Lane>),
+        open: impl Fn(&Arc<Bell>, usize, usize) -> Result<S, String>,
+    ) -> Result<Worker<'a, S>, String> {
         let (mut seats, mut owners, mut clients) = (Vec::new(), Vec::new(), Vec::new());
-        for (number, (plan, contexts)) in plans.into_iter().zip(&contexts).enumerate() {
+        for (number, plan) in plans.into_iter().enumerate() {
             let first = seats.len();
-            for disk in contexts {
-                let device = shared.devices[*disk];
-                let own = own_lanes(device, index, shared.threads);
-                // Its own lanes in turn; if it has none, somebody else's.
-                let lane = if own.is_empty() { index } else { own[seats.len() % own.len()] };
-                let seat = device.submitter(&bell, seats.len(), lane);
-                seats.push(seat.map_err(|e| e.to_string())?);
+            for disk in plan.contexts() {
+                seats.push(open(&bell, seats.len(), disk)?);
                 owners.push(number);
             }
             let runtime = plan.runtime_ns.map(Nanos);
@@ -178,8 +257,11 @@ impl<'a> Worker<'a> {
         Ok(Worker {
             shared,
             news,
-            wake,
+            wake: &shared.wakes[index],
             bell,
+            turns_anew: !lanes.is_empty()
+                && (clients.iter().any(|client| client.fills || client.apart)
+                    || shared.devices.iter().any(|device| device.config().mode == QueueMode::Sq)),
             lanes,
             asked: (0..clients.len()).collect(),
             is_asked: vec![true; clients.len()],
@@ -191,20 +273,50 @@ impl<'a> Worker<'a> {
             next_due: None,
             told: String::new(),
             told_failure: false,
+            edge: None,
+            measured: false,
         })
+    }
+
+    /// Runs the clients through the window; what they leave behind.
+    pub(crate) fn through(mut self, window: Window) -> Left {
+        self.tally = Tally::new(self.shared.is_io.clone(), window.from);
+        for client in &mut self.clients {
+            client.until = client.until.map(|runtime| window.from + runtime.0);
+        }
+        // One that reads back has no time limit any more.
+        let limits: Vec<_> = self.clients.iter().map(|client| client.until).collect();
+        self.run(window);
+        let ends = self.clients.iter().zip(limits).map(|(client, limit)| {
+            let end = match (client.ended_by_work, limit) {
+                (true, limit) => End::Work(limit.map_or(client.last, |at| at.min(client.last))),
+                (false, Some(limit)) => End::Time(limit),
+                (false, None) => End::Cut,
+            };
+            (client.row, end)
+        });
+        let ends = ends.collect();
+        Left { tally: self.tally, ends }
     }
 
     fn run(&mut self, window: Window) {
         let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
+        self.edge = Some(window.from);
         let mut finished = false;
         let mut now = Clock.now();
         loop {
             self.feed(now);
+            if self.turns_anew {
+                now = Clock.now();
+            }
             for lane in &mut self.lanes {
                 lane.turn(now);
             }
             // What a device answers at once has taken time all the same.
             now = Clock.now();
+            if self.edge.is_some_and(|edge| edge <= now) {
+                self.pass_edge(window, now);
+            }
             let ended = self.complete(window, now);
             if ended == 0 {
                 if !finished && self.has_finished(now) {
@@ -221,6 +333,20 @@ impl<'a> Worker<'a> {
                 self.sleep(now);
                 now = Clock.now();
             }
+        }
+    }
+
+    /// Before the first I/O is counted, and when the last was.
+    #[cold]
+    fn pass_edge(&mut self, window: Window, now: Nanos) {
+        let used = &self.shared.used;
+        if self.edge == Some(window.from) {
+            used.begin();
+            self.edge = window.until;
+        }
+        if self.edge.is_some_and(|until| until <= now) {
+            used.end();
+            self.edge = None;
         }
     }
 
@@ -254,7 +380,7 @@ impl<'a> Worker<'a> {
         if self.next_due.is_some_and(|due| due <= now) {
             self.ask_due(now);
         }
-        let Worker { clients, seats, asked, is_asked, next_due, .. } = self;
+        let Worker { clients, seats, lanes, asked, is_asked, next_due, .. } = self;
         let mut again = 0;
         for place in 0..asked.len() {
             let number = asked[place];
@@ -263,7 +389,12 @@ impl<'a> Worker<'a> {
                 client.stop();
             }
             if client.is_hungry() {
-                client.feed(seats, now);
+                let mut now = now;
+                while client.feed(seats, now) {
+                    // What a device answers at once has taken time, which is not the next one's.
+                    now = Clock.now();
+                    lanes.iter_mut().for_each(|lane| lane.turn(now));
+                }
                 is_asked[number] = false;
                 *next_due = client.due.into_iter().chain(*next_due).min();
             } else {
@@ -335,11 +466,14 @@ impl<'a> Worker<'a> {
     fn has_finished(&mut self, now: Nanos) -> bool {
         let abandoned = self.shared.abandon.load(Ordering::Relaxed);
         let mut finished = true;
-        for number in 0..self.clients.len() {
-            let client = &mut self.clients[number];
+        for client in &mut self.clients {
             if client.until.is_some_and(|until| until <= now) {
                 client.stop();
             }
+        }
+        self.has_measured();
+        for number in 0..self.clients.len() {
+            let client = &mut self.clients[number];
             let idle = client.done && client.live == 0;
             if idle && !abandoned && client.read_back() {
                 self.ask(number);
@@ -348,6 +482,21 @@ impl<'a> Worker<'a> {
             finished &= idle;
         }
         finished
+    }
+
+    /// The last thread whose clients have done all that is measured says so, before anybody on it
+    /// reads back.
+    fn has_measured(&mut self) {
+        let mut clients = self.clients.iter();
+        let idle = clients.all(|c| c.reading_back || (c.done && c.live == 0));
+        if idle && !std::mem::replace(&mut self.measured, true) {
+            let used = &self.shared.used;
+            if used.measuring.fetch_sub(1, Ordering::AcqRel) == 1 {
+                used.end();
+                // The watcher may have gone with what it was told before.
+                let _ = self.news.send(News::Over);
+            }
+        }
     }
 
     /// Sleeps until the bell rings, a driver has answers or somebody's time has come.

@@ -146,7 +146,7 @@ fn weir(setup: &Setup, round: u32) -> (f64, f64) {
     let measured = measured.expect("the job runs");
     assert_eq!(measured.failure, None);
     let ios = measured.tally.all().ios as f64;
-    (ios / measured.wall.as_secs_f64(), measured.cpu_total.as_nanos() as f64 / ios)
+    (ios / measured.wall.as_secs_f64(), measured.cpu.total().as_nanos() as f64 / ios)
 }
 
 /// The same of fio.

@@ -202,7 +202,7 @@ fn measure(server: &Server, setup: &Setup) -> Outcome {
     Outcome {
         iops: ios as f64 / measured.wall.as_secs_f64(),
         server_ns: after.since(&before).total().as_nanos() as f64 / all as f64,
-        client_ns: measured.cpu_total.as_nanos() as f64 / ios as f64,
+        client_ns: measured.cpu.total().as_nanos() as f64 / ios as f64,
     }
 }
 

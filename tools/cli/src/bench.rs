@@ -2,26 +2,25 @@
 
 mod core;
 mod flags;
+mod signals;
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::fs::{File, OpenOptions};
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant, SystemTime};
 
-use clap::{Args, Subcommand};
-use signal_hook::consts::SIGINT;
+use clap::{Args, Command, FromArgMatches, Subcommand};
 use weir_bench::check::{self, Checked, Lost};
 use weir_bench::conduct::{Conducted, Oltp, Request, Workload as Work, conduct};
 use weir_bench::run::Progress;
-use weir_bench::{document, tables};
+use weir_bench::{document, outcome, tables};
 use weir_load::presets::{PRESETS, Stage, stages};
 use weir_load::{Access, Job, Zone, jobfile};
 
 use self::flags::JobFlags;
 use crate::Failure;
+use crate::output::{print, print_line};
 use crate::values::whole;
 
 /// Runs a workload on a target and reports what it got: IOPS, latencies, CPU per I/O.
@@ -128,26 +127,40 @@ impl Bench {
     }
 }
 
+/// Whether a run with these words, for at most so long, ends when its jobs have done what they have
+/// to do. What is wrong with the words is for the run to say.
+pub(crate) fn ends_by_itself(words: &[String], target: &str, runtime: Option<Duration>) -> bool {
+    let mut command = vec![String::from("bench")];
+    command.extend_from_slice(words);
+    command.extend([String::from("--target"), String::from(target)]);
+    command.extend(runtime.map(|time| format!("--runtime={}us", time.as_micros())));
+    let matches = Bench::augment_args(Command::new("bench")).try_get_matches_from(command);
+    let bench = matches.and_then(|matches| Bench::from_arg_matches(&matches));
+    match bench.map(|bench| bench.workload.asked()) {
+        Ok(Ok(Asked { work: Work::Stages(stages), .. })) => {
+            stages.iter().flat_map(|stage| &stage.jobs).all(|job| !job.time_based)
+        }
+        Ok(_) | Err(_) => false,
+    }
+}
+
 impl Workload {
     fn run(&self) -> Result<(), Failure> {
         let asked = self.asked()?;
         if self.oltp.check {
             return self.check();
         }
-        if !self.quiet {
-            asked.notes.iter().for_each(|note| eprintln!("weir: {note}"));
-        }
-        let interrupted = Arc::new(AtomicBool::new(false));
-        signal_hook::flag::register(SIGINT, Arc::clone(&interrupted))
-            .map_err(|e| Failure::Bad(format!("SIGINT: {e}")))?;
+        self.save.as_deref().map_or(Ok(()), writable)?;
+        let interrupted = signals::interrupted()?;
         let commits = self.oltp.commits.as_deref().map(append).transpose()?;
         let (started, told) = (SystemTime::now(), Told::new(self.quiet));
+        asked.notes.iter().for_each(|note| told.notice(note));
         let conducted = conduct(&Request {
-            workload: asked.work,
+            workload: asked.work.clone(),
             target: self.target.clone(),
             runtime: asked.runtime,
             ramp: asked.ramp,
-            seed: self.flags.seed(),
+            seed: asked.seed(self.flags.seed()),
             run: run_number(started),
             commits: commits.as_ref(),
             interrupted: &interrupted,
@@ -155,7 +168,8 @@ impl Workload {
             notice: &|notice| told.notice(notice),
         })?;
         told.end();
-        self.report(&conducted, asked.preset.as_deref(), started)
+        let notices = told.notices.into_inner();
+        self.report(&conducted, asked.preset.as_deref(), started, notices)
     }
 
     fn asked(&self) -> Result<Asked, Failure> {
@@ -164,7 +178,9 @@ impl Workload {
             return self.asked_oltp();
         }
         if let Some(flag) = self.oltp.first() {
-            return Err(Failure::Bad(format!("--{flag} is for the preset oltp alone")));
+            return Err(Failure::Bad(format!(
+                "--{flag} is for the preset oltp alone: weir bench oltp --{flag} ..."
+            )));
         }
         let (mut stages, mut notes) = (Vec::new(), Vec::new());
         let is_file = preset.is_none() && self.job.is_some();
@@ -230,20 +246,33 @@ impl Workload {
     }
 
     fn check(&self) -> Result<(), Failure> {
-        let (Some(target), Some(commits)) = (&self.target, &self.oltp.commits) else {
+        let (Some(target), Some(file)) = (&self.target, &self.oltp.commits) else {
             return Err(Failure::Bad(String::from("--check needs --target and --commits")));
         };
-        match check::check(target, self.oltp.redo.as_deref(), commits) {
-            Ok(Checked { commits, in_log, checkpointed, blocks }) => {
-                println!(
-                    "{commits} acknowledged commits found: {in_log} in the redo log, \
-                     {checkpointed} below its checkpoint; {blocks} data blocks hold them"
-                );
-                Ok(())
-            }
-            Err(Lost::Commits(why)) => Err(Failure::No(why)),
-            Err(Lost::Unreadable(why)) => Err(Failure::Bad(why)),
+        let OltpFlags { users, threads, update, hot, .. } = &self.oltp;
+        let of_run = [
+            ("users", users.is_some()),
+            ("threads", threads.is_some()),
+            ("update", update.is_some()),
+            ("hot", hot.is_some()),
+            ("save", self.save.is_some()),
+        ];
+        let given = of_run.into_iter().find(|(_, given)| *given).map(|(name, _)| name);
+        if let Some(name) = given.or(self.flags.other_than(&[])) {
+            let why = format!("--{name} is for a run, and --check runs nothing");
+            return Err(Failure::Bad(why));
         }
+        let (found, lost) = match check::check(target, self.oltp.redo.as_deref(), file) {
+            Ok(found) => (Some(found), None),
+            Err(Lost::Commits(why)) => (None, Some(why)),
+            Err(Lost::Unreadable(why)) => return Err(Failure::Bad(why)),
+        };
+        if found.is_some_and(|found| found.commits == 0) {
+            let why = format!("{}: there is no commit in it to look for", file.display());
+            return Err(Failure::Bad(why));
+        }
+        print(&said(found, lost.as_deref(), self.json))?;
+        lost.map_or(Ok(()), |why| Err(Failure::No(why)))
     }
 
     fn report(
@@ -251,29 +280,78 @@ impl Workload {
         conducted: &Conducted,
         preset: Option<&str>,
         started: SystemTime,
+        notices: Vec<String>,
     ) -> Result<(), Failure> {
-        let Conducted { outcome, measured, failure } = conducted;
+        let Conducted { bench, measured, failure } = conducted;
         if let Some(path) = &self.save {
             let command: Vec<_> = std::env::args().collect();
-            let document = document::document(conducted, &command, started)?;
+            let mut document = document::document(conducted, &command, started);
+            document.notices = notices;
             let text = serde_json::to_string(&document).map_err(|e| Failure::Bad(e.to_string()))?;
             std::fs::write(path, text)
                 .map_err(|e| Failure::Bad(format!("{}: {e}", path.display())))?;
         }
         if self.json {
-            print_json(outcome)?;
+            let partial = failure.is_some();
+            print_json(&Printed { bench, partial, failure: failure.as_deref() })?;
         } else {
-            print!("{}", outcome.table());
-            print!("{}", tables::table(preset.unwrap_or_default(), outcome, measured));
+            print(&outcome::table(bench, &outcome::cores(measured)))?;
+            print(&tables::table(preset.unwrap_or_default(), bench, measured))?;
         }
-        match failure {
-            None => Ok(()),
-            Some(failure) => Err(Failure::No(format!(
-                "{failure}; the figures are partial, of the {:.2} s until then, with {} errors",
-                outcome.duration_s, outcome.errors
-            ))),
+        let Some(failure) = failure else { return Ok(()) };
+        let why = format!(
+            "{failure}; the figures are partial, of the {:.2} s until then, with {} errors",
+            bench.duration_s, bench.errors
+        );
+        // A block that was not what it should be is an answer; a run broken off is none.
+        match measured.iter().any(|(_, part)| part.tally.faults > 0) {
+            true => Err(Failure::No(why)),
+            false => Err(Failure::Bad(why)),
         }
     }
+}
+
+/// The figures as `--json` prints them; those of a run that was broken off say so.
+#[derive(serde::Serialize)]
+struct Printed<'a> {
+    #[serde(flatten)]
+    bench: &'a weir_trace::document::Bench,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    partial: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    failure: Option<&'a str>,
+}
+
+/// What a look for commits came to.
+fn said(found: Option<Checked>, lost: Option<&str>, as_json: bool) -> String {
+    if as_json {
+        let found = found.map(|found| {
+            let Checked { commits, in_log, checkpointed, blocks } = found;
+            serde_json::json!({
+                "commits": commits, "in_log": in_log, "checkpointed": checkpointed,
+                "data_blocks": blocks,
+            })
+        });
+        return format!("{:#}\n", serde_json::json!({ "found": found, "lost": lost }));
+    }
+    let Some(Checked { commits, in_log, checkpointed, blocks }) = found else {
+        return String::new();
+    };
+    format!(
+        "{commits} acknowledged commits found: {in_log} in the redo log, {checkpointed} below its \
+         checkpoint; {blocks} data blocks hold them\n"
+    )
+}
+
+/// Whether figures can be saved in this file, before they are measured.
+fn writable(path: &Path) -> Result<(), Failure> {
+    let bad = |error| Failure::Bad(format!("--save {}: {error}", path.display()));
+    if path.exists() {
+        return OpenOptions::new().append(true).open(path).map(|_| ()).map_err(bad);
+    }
+    OpenOptions::new().create_new(true).write(true).open(path).map_err(bad)?;
+    // Nothing is there before there are figures.
+    std::fs::remove_file(path).map_err(bad)
 }
 
 fn stages_of(preset: &str) -> Vec<Stage> {
@@ -294,6 +372,18 @@ fn append(path: &Path) -> Result<File, Failure> {
 fn run_number(started: SystemTime) -> u64 {
     let since = started.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     (since.as_nanos() as u64) ^ u64::from(std::process::id()).rotate_left(40)
+}
+
+impl Asked {
+    /// The seed of the first job: of a file's jobs each says its own.
+    fn seed(&self, otherwise: u64) -> u64 {
+        match &self.work {
+            Work::Stages(stages) => {
+                stages.iter().flat_map(|stage| &stage.jobs).next().map_or(otherwise, |job| job.seed)
+            }
+            Work::Oltp(_) => otherwise,
+        }
+    }
 }
 
 impl OltpFlags {
@@ -319,16 +409,22 @@ struct Told {
     /// When the line of progress was last written, and the I/Os by then.
     last: Cell<(Option<Instant>, u64, u64)>,
     any: Cell<bool>,
+    /// What was said, each once.
+    notices: RefCell<Vec<String>>,
 }
 
 impl Told {
     fn new(quiet: bool) -> Told {
-        Told { quiet, last: Cell::new((None, 0, 0)), any: Cell::new(false) }
+        let (last, any) = (Cell::new((None, 0, 0)), Cell::new(false));
+        Told { quiet, last, any, notices: RefCell::default() }
     }
 
+    /// What concerns the figures is said also where progress is not.
     fn notice(&self, notice: &str) {
-        if !self.quiet {
-            eprintln!("weir: {notice}");
+        let mut notices = self.notices.borrow_mut();
+        if !notices.iter().any(|known| known == notice) {
+            let _ = writeln!(std::io::stderr(), "weir: {notice}");
+            notices.push(String::from(notice));
         }
     }
 
@@ -369,6 +465,5 @@ impl Told {
 
 fn print_json(outcome: &impl serde::Serialize) -> Result<(), Failure> {
     let text = serde_json::to_string_pretty(outcome).map_err(|e| Failure::Bad(e.to_string()))?;
-    println!("{text}");
-    Ok(())
+    print_line(&text)
 }

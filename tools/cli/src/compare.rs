@@ -1,29 +1,31 @@
 //! `weir compare`: the same job on two or more variants, interleaved, with a verdict.
 
 mod flags;
+mod leaving;
 mod output;
 
 use std::collections::BTreeSet;
-use std::fs::{DirBuilder, File};
-use std::io::Read;
-use std::os::fd::OwnedFd;
-use std::os::unix::fs::DirBuilderExt;
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use clap::Args;
 use weir::Target;
 use weir::target::Backing;
-use weir_bench::compare::{Compared, Plan, Program, Switch, Variant, kernel};
+use weir_bench::compare::{Compared, Plan, Program, Switch, Variant, kernel, summary};
 use weir_trace::document::{CompareDocument, Document, Point, SweepDocument};
 
-use crate::values::{RAMP_TIME, RUNTIME, time, whole};
+use crate::output::{print, print_line};
+use crate::values::{RAMP_TIME, RUNTIME, whole};
 use crate::{Failure, report};
-use flags::{JobFlags, Sweep, VariantFlags};
+use flags::{JobFlags, Sweep, VariantFlags, time};
+use leaving::{Scratch, before_a_panic, signals};
 
 /// The target where none is given.
 const TARGET: &str = "ram:1GiB";
+/// How long a run measures, and runs before that, where nothing is said and the job has no end of
+/// its own.
+const RUN: Duration = Duration::from_secs(2);
+const RAMP: Duration = Duration::from_millis(500);
 /// Where results go.
 const FOLDER: &str = "weir-data";
 /// The report there.
@@ -32,17 +34,19 @@ const PAGE: &str = "compare.html";
 /// Runs the same job on two or more variants in turn and says whether they differ.
 ///
 /// Each round has one run of every variant, in random order, each a process of its own; a run that
-/// the host disturbed is made again. OPTS are options of the target (a=b,c=d), or a whole target.
+/// the host disturbed is made again. Jobs that end by themselves are compared by the time that
+/// takes. OPTS are options of the target (a=b,c=d), or a whole target.
 /// Without --a and --b the legacy path is compared with multi-queue. A preset, a job file or
 /// flags, as for `weir bench`, say what is run; without any, and without --target, it is oltp on
-/// ram:1GiB. Exit status: 0 if no verdict names a difference, 1 if one does.
+/// ram:1GiB; what a job names as its file is the target too. Exit status: 0 if no verdict names a
+/// difference, 1 if one does, 2 if too few rounds count for any verdict.
 ///
 /// Example: weir compare --target ram:1GiB --a scheduler=none --b scheduler=bfq --iodepth 32
 /// Example: weir compare --target file:/dev/sdb --kernel-scheduler none,mq-deadline,bfq --rw read
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Compare {
-    /// The target: KIND:REST[,OPTION=VALUE]...; ram:1GiB if not given.
+    /// The target: KIND:REST[,OPTION=VALUE]...; ram:1GiB if neither this nor the job names one.
     #[arg(long)]
     target: Option<String>,
     #[command(flatten)]
@@ -56,15 +60,18 @@ pub(crate) struct Compare {
     /// Rounds that count; each has one run of every variant.
     #[arg(long, default_value_t = 10, value_parser = whole::<u32>(1..=1000))]
     rounds: u32,
-    /// How long each run measures.
-    #[arg(long, default_value = "2s", value_parser = time(RUNTIME))]
-    runtime: Duration,
-    /// How long each run runs before that.
-    #[arg(long, default_value = "500ms", value_parser = time(RAMP_TIME))]
-    ramp_time: Duration,
-    /// Seed of the order and of everything random in the runs.
-    #[arg(long, default_value_t = 1, value_parser = whole::<u64>(0..=u64::MAX))]
-    randseed: u64,
+    /// How long each run measures: 2s if not given, and where all jobs end by themselves until
+    /// they have.
+    #[arg(long, value_parser = time(RUNTIME))]
+    runtime: Option<Duration>,
+    /// How long each run runs before that: 500ms if not given, and not at all where all jobs end by
+    /// themselves.
+    #[arg(long, value_parser = time(RAMP_TIME))]
+    ramp_time: Option<Duration>,
+    /// Seed of the order and of everything random in the runs; drawn from the clock, and told, if
+    /// not given.
+    #[arg(long, value_parser = whole::<u64>(0..=u64::MAX))]
+    randseed: Option<u64>,
     /// Let a variant be the same as another, to see what noise does.
     #[arg(long)]
     same: bool,
@@ -94,32 +101,31 @@ pub(crate) struct Compare {
 }
 
 impl Compare {
-    pub(crate) fn run(&self) -> Result<(), Failure> {
+    pub(crate) fn run(mut self) -> Result<(), Failure> {
         if let Some(state) = &self.put_back {
             let device = kernel::put_back_from(state)?;
-            println!("{device} is as it was");
-            return Ok(());
+            return print_line(&format!("{device} is as it was"));
         }
+        if self.target.is_none() && self.variants.need_a_target() {
+            self.target = self.job.target()?;
+        }
+        let seed = *self.randseed.get_or_insert_with(seed_of_the_clock);
         let variants = self.variants()?;
         let points = self.points(&variants)?;
+        try_to_open(points.iter().flat_map(|(_, variants, _)| variants))?;
+        self.outputs().try_for_each(output::probe)?;
         let stop = signals()?;
         let switch = self.switch(&variants)?;
         let folder = Scratch::new()?;
         let mut done = Vec::new();
         let mut stopped = None;
         for (value, variants, job) in &points {
-            let program = Program {
-                path: std::env::current_exe().map_err(|e| format!("the command itself: {e}"))?,
-                job: job.clone(),
-                runtime: self.runtime,
-                ramp: self.ramp_time,
-                folder: folder.0.clone(),
-            };
+            let program = self.program(job, &variants[0].target, folder.path())?;
             let plan = Plan {
                 variants,
                 program: &program,
                 rounds: self.rounds,
-                seed: self.randseed,
+                seed,
                 switch: switch.as_ref(),
                 stop: &stop,
             };
@@ -137,17 +143,37 @@ impl Compare {
         ended
     }
 
+    /// How a run of this job is started. What ends by itself is told by the time it takes, so
+    /// none of it is done before that is measured.
+    fn program(&self, job: &[String], target: &str, folder: &Path) -> Result<Program, Failure> {
+        let path = std::env::current_exe().map_err(|e| format!("the command itself: {e}"))?;
+        let ends = crate::bench::ends_by_itself(job, target, self.runtime);
+        let (runtime, ramp) = if ends { (None, Duration::ZERO) } else { (Some(RUN), RAMP) };
+        Ok(Program {
+            path,
+            job: job.to_vec(),
+            runtime: self.runtime.or(runtime),
+            ramp: self.ramp_time.unwrap_or(ramp),
+            folder: folder.to_owned(),
+        })
+    }
+
     /// One comparison, with its progress; what it is called goes into its document.
     fn at(&self, value: &str, plan: &Plan<'_>) -> Compared {
         let mut progress = output::Progress::new(self.quiet, value);
         let mut compared = plan.run(&mut |now| progress.show(&now));
         progress.end();
-        compared.document.command = std::env::args().collect();
+        let mut command: Vec<String> = std::env::args().collect();
+        if !command.iter().any(|word| word.starts_with("--randseed")) {
+            command.push(format!("--randseed={}", plan.seed));
+        }
+        compared.document.command = command;
         compared.document.target = String::from(self.target());
         compared
     }
 
-    /// Saves, prints, draws, and says how it ended.
+    /// Saves, draws, prints, and says how it ended: what was measured is there also where nobody
+    /// reads what is printed.
     fn end(
         &self,
         done: Vec<(String, CompareDocument)>,
@@ -157,41 +183,37 @@ impl Compare {
         if !measured && let Some(why) = stopped {
             return Err(Failure::Bad(why));
         }
-        let differences: usize = done.iter().map(|(_, d)| output::differences(&d.compare)).sum();
         let started = done.first().map(|(_, document)| document.started_at.replace(':', ""));
-        if !self.json {
-            for (value, document) in &done {
-                output::print(self.sweep.as_ref().map(|sweep| (&sweep.name, value)), document);
-            }
-        }
-        let document = self.document(done).ok_or("nothing was compared")?;
         let saved = self.save.clone().unwrap_or_else(|| {
             Path::new(FOLDER).join(format!("compare-{}.json", started.unwrap_or_default()))
         });
-        output::save(&saved, &document)?;
+        let ended = verdict(&done, stopped, &saved);
+        let mut text = String::new();
+        for (value, document) in &done {
+            let swept = self.sweep.as_ref().map(|sweep| (sweep.name.as_str(), value.as_str()));
+            output::tables(&mut text, swept, document);
+        }
+        let document = self.document(done).ok_or("nothing was compared")?;
+        let kept = output::save(&saved, &document);
+        let (answer, page) = (output::json(&document)?, self.page());
+        let (words, table) = (self.markdown.as_deref(), self.csv.as_deref());
+        let drawn = report::write(&[document], Some(&page), words, table);
         if self.json {
-            output::print_json(&document)?;
+            text = answer;
         } else {
-            println!("every run: {}", saved.display());
+            output::written(&mut text, "every run", &saved, &kept);
+            output::written(&mut text, "report", &page, &drawn);
         }
-        let drawn = self.draw(document);
-        let ended = match stopped {
-            Some(why) => {
-                let kept = format!("{why}; what was measured is in {}", saved.display());
-                Err(Failure::Bad(kept))
+        let said = print(&text);
+        // The verdict is the answer also where a file could not be written.
+        if ended.is_err() {
+            for (what, failed) in [("every run", &kept), ("the report", &drawn)] {
+                if let Err(Failure::Bad(why) | Failure::No(why)) = failed {
+                    eprintln!("weir: {what}: {why}");
+                }
             }
-            None if differences > 0 => {
-                Err(Failure::No(format!("{differences} verdicts name a difference")))
-            }
-            None => Ok(()),
-        };
-        // The verdict is the answer also where the page could not be written.
-        if ended.is_err()
-            && let Err(Failure::Bad(why) | Failure::No(why)) = &drawn
-        {
-            eprintln!("weir: the report: {why}");
         }
-        ended.and(drawn)
+        ended.and(kept).and(drawn).and(said)
     }
 
     /// All that was compared as one document; none if nothing was.
@@ -205,18 +227,16 @@ impl Compare {
         Some(Document::Sweep(Box::new(sweep)))
     }
 
-    fn draw(&self, document: Document) -> Result<(), Failure> {
-        let (words, table) = (self.markdown.as_deref(), self.csv.as_deref());
-        let page = self.report.clone().unwrap_or_else(|| {
-            // Beside what is saved there by default, which may have been saved elsewhere.
-            let _ = std::fs::create_dir_all(FOLDER);
-            Path::new(FOLDER).join(PAGE)
-        });
-        report::write(&[document], Some(&page), words, table)?;
-        if !self.json {
-            println!("report: {}", page.display());
-        }
-        Ok(())
+    /// The files that are to be written, besides one beside the page.
+    fn outputs(&self) -> impl Iterator<Item = PathBuf> {
+        let given = [&self.save, &self.markdown, &self.csv].into_iter().flatten().cloned();
+        let beside = Path::new(FOLDER).join("compare.json");
+        let beside = self.save.is_none().then_some(beside);
+        given.chain([self.page()]).chain(beside).collect::<Vec<_>>().into_iter()
+    }
+
+    fn page(&self) -> PathBuf {
+        self.report.clone().unwrap_or_else(|| Path::new(FOLDER).join(PAGE))
     }
 
     fn target(&self) -> &str {
@@ -272,12 +292,18 @@ impl Compare {
             );
             return Err(Failure::Bad(why));
         }
-        let variant = |name: &String| {
-            let variant = Variant::new(name, self.target(), "scheduler=none")?;
-            let options = serde_json::json!({"kernel_scheduler": name});
-            Ok(Variant { options, kernel_scheduler: Some(name.clone()), ..variant })
+        let variant = |(position, scheduler): (usize, &String)| {
+            // Runs are told apart by the name of their variant.
+            let before = names[..position].iter().filter(|before| *before == scheduler).count();
+            let name = match before {
+                0 => scheduler.clone(),
+                before => format!("{scheduler}-{}", before + 1),
+            };
+            let variant = Variant::new(&name, self.target(), "scheduler=none")?;
+            let options = serde_json::json!({"kernel_scheduler": scheduler});
+            Ok(Variant { options, kernel_scheduler: Some(scheduler.clone()), ..variant })
         };
-        let made: Result<Vec<Variant>, String> = names.iter().map(variant).collect();
+        let made: Result<Vec<Variant>, String> = names.iter().enumerate().map(variant).collect();
         Ok(made?)
     }
 
@@ -299,10 +325,12 @@ impl Compare {
             if let Some(job) = sweep.on_job(&job, value) {
                 return Ok((value.clone(), variants.to_vec(), job?));
             }
-            let option = format!("{}={value}", sweep.name);
             let swept: Result<Vec<Variant>, String> =
-                variants.iter().map(|variant| variant.with(&option)).collect();
+                variants.iter().map(|variant| variant.with(&sweep.name, value)).collect();
             let swept = swept.map_err(|error| format!("--sweep {}: {error}", sweep.name))?;
+            if !self.same {
+                all_differ(&swept).map_err(|why| format!("--sweep {}: {why}", sweep.name))?;
+            }
             Ok((value.clone(), swept, job.words()))
         };
         let points: Result<Vec<_>, String> = sweep.values.iter().map(point).collect();
@@ -325,88 +353,65 @@ impl Compare {
         if switch.recovered && !self.quiet {
             eprintln!("weir: put back first what a comparison that was killed had left switched");
         }
-        // Where a panic ends the process no destructor runs.
-        let (kept, before) = (switch.kept(), std::panic::take_hook());
-        std::panic::set_hook(Box::new(move |panic| {
+        let kept = switch.kept();
+        before_a_panic(move || {
             if let Err(error) = kept.put_back() {
                 eprintln!("weir: {error}");
             }
-            before(panic);
-        }));
+        });
         Ok(Some(switch))
     }
 }
 
-fn all_differ(variants: &[Variant]) -> Result<(), Failure> {
-    for (position, a) in variants.iter().enumerate() {
-        if let Some(b) = variants[position + 1..].iter().find(|b| a.is_like(b)) {
-            return Err(Failure::Bad(format!(
-                "variants {} and {} are the same, {}; --same compares them all the same",
-                a.name, b.name, a.target
-            )));
-        }
+/// How a comparison ended, for whoever started it.
+fn verdict(
+    done: &[(String, CompareDocument)],
+    stopped: Option<String>,
+    saved: &Path,
+) -> Result<(), Failure> {
+    let differences: usize = done.iter().map(|(_, d)| output::differences(&d.compare)).sum();
+    let undecided = done.iter().find_map(|(_, d)| summary::undecided(&d.compare));
+    if let Some(why) = stopped.or(undecided) {
+        return Err(Failure::Bad(format!("{why}; what was measured is in {}", saved.display())));
+    }
+    match differences {
+        0 => Ok(()),
+        1 => Err(Failure::No(String::from("1 verdict names a difference"))),
+        _ => Err(Failure::No(format!("{differences} verdicts name a difference"))),
+    }
+}
+
+/// Opens each target once and lets go of it: what never starts is refused before round one.
+fn try_to_open<'a>(variants: impl Iterator<Item = &'a Variant>) -> Result<(), Failure> {
+    const NAME: &str = "bench";
+    let mut tried = BTreeSet::new();
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    for Variant { name, target, .. } in variants.filter(|v| tried.insert(v.target.clone())) {
+        let opened = weir::open(NAME, &Target::parse(target)?, cpus);
+        opened.map_err(|error| {
+            let why = error.to_string();
+            let why = why.strip_prefix(NAME).and_then(|w| w.strip_prefix(": ")).unwrap_or(&why);
+            format!("variant {name}: {target}: {why}")
+        })?;
     }
     Ok(())
 }
 
-/// What can be read from once SIGINT, SIGTERM or SIGHUP came.
-fn signals() -> Result<OwnedFd, Failure> {
-    let failed = |e: std::io::Error| format!("signals: {e}");
-    let (pipe, writer) = UnixStream::pair().map_err(failed)?;
-    for signal in
-        [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP]
-    {
-        let writer = writer.try_clone().map_err(failed)?;
-        signal_hook::low_level::pipe::register(signal, writer).map_err(failed)?;
-    }
-    Ok(pipe.into())
+/// A seed that no other comparison is likely to have, short enough to be typed.
+fn seed_of_the_clock() -> u64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    (since.as_nanos() as u64 ^ u64::from(std::process::id()) << 12) % 1_000_000_000
 }
 
-/// A folder for what runs write, gone with the value.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    /// In the folder for such, under a name that nobody could know before.
-    fn new() -> Result<Scratch, Failure> {
-        const SOURCE: &str = "/dev/urandom";
-        let mut random = [0; 8];
-        let read = File::open(SOURCE).and_then(|mut source| source.read_exact(&mut random));
-        read.map_err(|e| format!("{SOURCE}: {e}"))?;
-        let name = format!("weir-compare-{:016x}", u64::from_ne_bytes(random));
-        Scratch::at(std::env::temp_dir().join(name))
+/// That no two variants come to the same.
+fn all_differ(variants: &[Variant]) -> Result<(), String> {
+    for (position, a) in variants.iter().enumerate() {
+        if let Some(b) = variants[position + 1..].iter().find(|b| a.is_like(b)) {
+            return Err(format!(
+                "variants {} and {} are the same, {}; --same compares them all the same",
+                a.name, b.name, a.target
+            ));
+        }
     }
-
-    /// Ours from the beginning and nobody else's: what is there already may be a stranger's, with
-    /// links in it to files that root would then write over.
-    fn at(folder: PathBuf) -> Result<Scratch, Failure> {
-        let made = DirBuilder::new().mode(0o700).create(&folder);
-        made.map_err(|e| format!("{}: {e}", folder.display()))?;
-        Ok(Scratch(folder))
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        // What cannot be removed is a few files in the folder for such.
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::os::unix::fs::PermissionsExt;
-
-    #[test]
-    fn the_folder_of_runs_is_new_closed_to_others_and_never_one_that_was_there() {
-        let scratch = Scratch::new().expect("a folder");
-        let mode = std::fs::metadata(&scratch.0).expect("it is there").permissions().mode();
-        assert_eq!(mode & 0o777, 0o700);
-        assert!(Scratch::at(scratch.0.clone()).is_err(), "it was there");
-        let other = Scratch::new().expect("a folder");
-        assert_ne!(scratch.0, other.0);
-        let link = scratch.0.join("link");
-        std::os::unix::fs::symlink(&other.0, &link).expect("a link");
-        assert!(Scratch::at(link).is_err(), "a link to a folder");
-    }
+    Ok(())
 }

@@ -10,6 +10,7 @@ use weir_trace::document::{IostatDisk, IostatDocument, IostatKind, IostatReport}
 use weir_trace::iostat::{Change, Column, Counters, EXTENDED, SHORT, heading, parse, row};
 
 use crate::Failure;
+use crate::output::print_line;
 use crate::tree::Control;
 
 /// Shows what the disks of a running daemon do, in the columns of `iostat -x`.
@@ -126,7 +127,7 @@ impl Iostat {
         }
         if let Some(mut document) = output.document {
             document.kind = IostatKind::Iostat;
-            println!("{}", json!(document));
+            print_line(&json!(document).to_string())?;
         }
         Ok(())
     }

@@ -11,6 +11,7 @@ mod compare;
 mod completion;
 mod descriptors;
 mod iostat;
+mod output;
 mod reach;
 mod reload;
 mod replay;
@@ -93,9 +94,31 @@ fn strict(command: clap::Command) -> clap::Command {
     command.mut_args(strict_arg).mut_subcommands(strict)
 }
 
+/// Names that people give as flags, and that are options of a target.
+const OF_TARGET: [&str; 7] =
+    ["scheduler", "queue_mode", "queues", "nr_requests", "nomerges", "barriers", "spread"];
+
+/// What to say of a flag that is none, where it is the name of an option of a target.
+fn of_target(error: &clap::Error) -> Option<String> {
+    use clap::error::{ContextKind, ContextValue, ErrorKind};
+    let ErrorKind::UnknownArgument = error.kind() else { return None };
+    let Some(ContextValue::String(flag)) = error.get(ContextKind::InvalidArg) else { return None };
+    let name = flag.trim_start_matches('-').split('=').next()?.replace('-', "_");
+    OF_TARGET.contains(&name.as_str()).then(|| {
+        format!("{flag} is no flag here but an option of a target: --target TARGET,{name}=VALUE")
+    })
+}
+
 fn main() -> ExitCode {
     completion::answer_shell();
-    let arguments = strict(Cli::command()).get_matches();
+    let arguments =
+        strict(Cli::command()).try_get_matches().unwrap_or_else(|error| match of_target(&error) {
+            Some(why) => {
+                eprintln!("weir: {why}");
+                std::process::exit(2)
+            }
+            None => error.exit(),
+        });
     let cli = Cli::from_arg_matches(&arguments).unwrap_or_else(|error| error.exit());
     descriptors::raise();
     let outcome = match cli.command {

@@ -45,13 +45,14 @@ impl Reach {
     }
 
     /// Says where they are.
-    pub(crate) fn introduce(&self) {
-        if let Some(control) = &self.control {
-            println!("control socket:\n  {}", control.path().display());
-        }
-        if let Some(mount) = &self.mount {
-            println!("tree:\n  {}", mount.folder().display());
-        }
+    pub(crate) fn introduce(&self) -> String {
+        let control = self
+            .control
+            .as_ref()
+            .map(|control| format!("control socket:\n  {}\n", control.path().display()));
+        let mount =
+            self.mount.as_ref().map(|mount| format!("tree:\n  {}\n", mount.folder().display()));
+        [control, mount].into_iter().flatten().collect()
     }
 }
 

@@ -58,7 +58,12 @@ impl Replay {
         };
         let outcome = replay(&recording, &options).map_err(|error| bad(error.to_string()))?;
         let written = if self.json { write_json(&file, &outcome) } else { write_lines(&outcome) };
-        written.map_err(|error| Failure::Bad(format!("standard output: {error}")))?;
+        // Whoever reads may have seen enough.
+        if let Err(error) = written
+            && error.kind() != std::io::ErrorKind::BrokenPipe
+        {
+            return Err(Failure::Bad(format!("standard output: {error}")));
+        }
         match outcome.differences {
             None | Some(0) => Ok(()),
             Some(1) => Err(Failure::No(format!("{file}: 1 decision differs"))),

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use weir_control::document;
 use weir_sched::{Entry, Family, SCHEDULERS, Tunable};
 
+use crate::output::{print, print_line};
 use crate::{Failure, completion};
 
 /// Lists the schedulers with their tunables: unit, default, range, meaning.
@@ -27,21 +28,15 @@ pub(crate) struct Schedulers {
 impl Schedulers {
     pub(crate) fn run(&self) -> Result<(), Failure> {
         if self.markdown {
-            print!("{}", document::markdown());
-            return Ok(());
+            return print(&document::markdown());
         }
         let chosen = self.chosen()?;
         if self.json {
-            println!("{}", json!(chosen.iter().map(|entry| as_json(entry)).collect::<Vec<_>>()));
-            return Ok(());
+            let entries: Vec<_> = chosen.iter().map(|entry| as_json(entry)).collect();
+            return print_line(&json!(entries).to_string());
         }
-        for (index, entry) in chosen.into_iter().enumerate() {
-            if index > 0 {
-                println!();
-            }
-            print!("{}", as_text(entry));
-        }
-        Ok(())
+        let entries: Vec<_> = chosen.into_iter().map(as_text).collect();
+        print(&entries.join("\n"))
     }
 
     fn chosen(&self) -> Result<Vec<&'static Entry>, Failure> {
@@ -93,10 +88,11 @@ fn number(value: i128) -> Value {
 
 fn as_text(entry: &Entry) -> String {
     let mut text = format!(
-        "{} (queue_mode={}, counterpart {})\n",
+        "{} (queue_mode={}, counterpart {}, compat {})\n",
         entry.name,
         path_of(entry),
-        entry.counterpart
+        entry.counterpart,
+        entry.compat.join(" or ")
     );
     let head = ["tunable", "unit", "default", "range", "meaning"].map(String::from);
     let row = |row: &Tunable| {

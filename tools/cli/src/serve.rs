@@ -19,6 +19,7 @@ use crate::Failure;
 use crate::activation;
 use crate::clients::NbdClients;
 use crate::descriptors;
+use crate::output::print;
 use crate::reach::Reach;
 use crate::reload::{self, Reload};
 use crate::tree::Control;
@@ -106,7 +107,12 @@ impl Serve {
             tracing::warn!("{shortage}");
         }
         if !self.quiet && !self.stdio {
-            introduce(&daemon, &addresses, &reach);
+            // Disks are served whether or not anybody can read where.
+            if let Err(Failure::Bad(why) | Failure::No(why)) =
+                print(&introduce(&daemon, &addresses, &reach))
+            {
+                tracing::warn!("{why}");
+            }
         }
         eprintln!("weir: ready");
         activation::notify("READY=1\n");
@@ -326,11 +332,12 @@ impl Daemon {
 }
 
 /// Says what is served and how to use it, in lines to paste.
-fn introduce(daemon: &Daemon, addresses: &[Address], reach: &Reach) {
+fn introduce(daemon: &Daemon, addresses: &[Address], reach: &Reach) -> String {
+    let mut lines = Vec::new();
     for device in &daemon.disks {
         let (config, limits) = (device.config(), device.limits());
-        println!(
-            "disk {}: {}, queue_mode={}, {} hard queue(s), scheduler {}{}{}",
+        lines.push(format!(
+            "disk {}: {}, queue_mode={}, {} hard queue(s), scheduler {}{}{}\n",
             config.name,
             show_size(limits.capacity * 512),
             if config.mode == QueueMode::Sq { "sq" } else { "mq" },
@@ -338,19 +345,19 @@ fn introduce(daemon: &Daemon, addresses: &[Address], reach: &Reach) {
             device.scheduler(),
             if limits.read_only { ", read-only" } else { "" },
             if config.barriers { "" } else { ", durability disabled" },
-        );
+        ));
     }
-    println!("listening on:");
-    addresses.iter().for_each(|address| println!("  {address}"));
-    reach.introduce();
-    let Some(uri) = addresses.first().map(uri) else { return };
-    println!("\nto try it, paste:");
-    println!("  nbdinfo '{uri}'");
-    println!("  qemu-img info '{uri}'");
-    println!(
-        "  fio --name=try --ioengine=nbd --uri='{uri}' --rw=randrw --bs=4k --iodepth=32 \
-         --size=256m --runtime=10 --time_based\n"
-    );
+    lines.push(String::from("listening on:\n"));
+    lines.extend(addresses.iter().map(|address| format!("  {address}\n")));
+    lines.push(reach.introduce());
+    if let Some(uri) = addresses.first().map(uri) {
+        lines.push(format!(
+            "\nto try it, paste:\n  nbdinfo '{uri}'\n  qemu-img info '{uri}'\n  \
+             fio --name=try --ioengine=nbd --uri='{uri}' --rw=randrw --bs=4k --iodepth=32 \
+             --size=256m --runtime=10 --time_based\n\n"
+        ));
+    }
+    lines.concat()
 }
 
 fn uri(address: &Address) -> String {

@@ -1,5 +1,6 @@
 //! `weir top`: a screen of what a running daemon does.
 
+mod columns;
 mod sample;
 mod view;
 
@@ -9,8 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use crossterm::event::{self, KeyCode, KeyEvent, KeyModifiers};
 use ratatui::backend::TestBackend;
-use ratatui::crossterm::event::{self, KeyCode, KeyEvent, KeyModifiers};
 use ratatui::{DefaultTerminal, Terminal};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
@@ -44,8 +45,11 @@ const INTERVAL: std::ops::RangeInclusive<Duration> =
 /// How long a signal may wait to be seen.
 const GLANCE: Duration = Duration::from_millis(100);
 
-/// Columns and lines of a frame that is printed.
-const FRAME: (u16, u16) = (110, 40);
+/// The least time that is given to look for a key.
+const INSTANT: Duration = Duration::from_millis(1);
+
+/// Columns of a frame that is printed.
+const PRINTED: u16 = 110;
 
 impl Top {
     pub(crate) fn run(&self) -> Result<(), Failure> {
@@ -62,11 +66,7 @@ impl Top {
         for signal in [SIGINT, SIGTERM, SIGHUP] {
             signal_hook::flag::register(signal, Arc::clone(&stop)).map_err(terminal)?;
         }
-        // It puts the screen back in a panic, too.
-        let mut screen = ratatui::try_init().map_err(terminal)?;
-        let outcome = self.watch(&mut screen, first, &stop);
-        ratatui::try_restore().map_err(terminal)?;
-        outcome
+        on_screen(|screen| self.watch(screen, first, &stop))
     }
 
     fn sample(&self) -> Result<Sample, Failure> {
@@ -82,10 +82,10 @@ impl Top {
         std::thread::sleep(self.interval);
         let mut view = self.view();
         view.update(Scene::between(&before, &self.sample()?));
-        let Ok(mut frame) = Terminal::new(TestBackend::new(FRAME.0, FRAME.1));
+        let Ok(mut frame) = Terminal::new(TestBackend::new(PRINTED, view.height()));
         let Ok(_) = frame.draw(|frame| view.draw(frame));
         let mut text = String::new();
-        for line in frame.backend().buffer().content().chunks(usize::from(FRAME.0)) {
+        for line in frame.backend().buffer().content().chunks(usize::from(PRINTED)) {
             let line: String = line.iter().map(|cell| cell.symbol()).collect();
             // A screen is filled with empty lines, and paper needs one at a time.
             if !(line.trim().is_empty() && text.ends_with("\n\n")) {
@@ -122,8 +122,9 @@ impl Top {
                 view.update(Scene::between(&before, &after));
                 before = after;
             }
-            // Also when looking takes longer than the interval: keys do not wait for that.
-            match event::poll(left.min(GLANCE)) {
+            // Also when looking takes longer than the interval: keys do not wait for that. With no
+            // time at all nothing is looked at.
+            match event::poll(left.clamp(INSTANT, GLANCE)) {
                 Ok(false) => {}
                 Ok(true) => {
                     let event = event::read().map_err(terminal)?;
@@ -139,6 +140,17 @@ impl Top {
         }
         Ok(())
     }
+}
+
+/// Does this with the screen taken, and puts it back whatever becomes of it: in a panic too, before
+/// anything is said about that.
+fn on_screen(
+    work: impl FnOnce(&mut DefaultTerminal) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let mut screen = ratatui::try_init().map_err(terminal)?;
+    let outcome = work(&mut screen);
+    ratatui::try_restore().map_err(terminal)?;
+    outcome
 }
 
 /// Does what a key asks for; whether to go on.
@@ -166,4 +178,71 @@ fn within(interval_ms: u64) -> u64 {
 
 fn terminal(error: io::Error) -> Failure {
     Failure::Bad(format!("the terminal: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::io::Read;
+    use std::process::{Command, Stdio};
+
+    use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+    use rustix::termios::{Winsize, tcgetattr, tcsetwinsize};
+
+    use super::*;
+
+    /// Set for the process of the test below that has a terminal.
+    const ON_A_TERMINAL: &str = "WEIR_TEST_PANICS_ON_A_TERMINAL";
+    /// Written when that process has ended.
+    const END: &str = "(nothing comes behind this)";
+
+    #[test]
+    fn a_panic_puts_the_screen_back_before_it_is_told() {
+        if std::env::var_os(ON_A_TERMINAL).is_some() {
+            let outcome = on_screen(|screen| {
+                screen.draw(|_| ()).map_err(terminal)?;
+                panic!("these words");
+            });
+            assert!(outcome.is_err(), "there is a terminal: {outcome:?}");
+            return;
+        }
+        let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
+        grantpt(&master).expect("a terminal");
+        unlockpt(&master).expect("a terminal");
+        let name = ptsname(&master, Vec::new()).expect("its name").into_string().expect("a name");
+        let open = || File::options().read(true).write(true).open(&name).expect("a terminal");
+        // Held, for with the last who has it open a terminal's modes go.
+        let mut held = open();
+        let size = Winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 };
+        tcsetwinsize(&held, size).expect("a size");
+        let before = tcgetattr(&held).expect("its modes");
+        let mut command = Command::new(std::env::current_exe().expect("this program"));
+        command.args(["--exact", "top::tests::a_panic_puts_the_screen_back_before_it_is_told"]);
+        command
+            .args(["--nocapture", "--test-threads=1"])
+            .env(ON_A_TERMINAL, "1")
+            .env("TERM", "xterm");
+        command.stdin(open()).stdout(open()).stderr(Stdio::from(open()));
+        let mut child = command.spawn().expect("this program can be started");
+        let mut reader = File::from(master.try_clone().expect("a descriptor"));
+        let reading = std::thread::spawn(move || {
+            let (mut seen, mut bytes) = (String::new(), [0; 4096]);
+            while !seen.ends_with(END) {
+                let length = reader.read(&mut bytes).expect("a terminal");
+                seen.push_str(&String::from_utf8_lossy(&bytes[..length]));
+            }
+            seen
+        });
+        let panicked = !child.wait().expect("it ends").success();
+        held.write_all(END.as_bytes()).expect("a terminal");
+        let seen = reading.join().expect("what was shown");
+        assert!(panicked, "{seen:?}");
+        let at = |words: &str| seen.find(words).unwrap_or_else(|| panic!("{words:?} in {seen:?}"));
+        let (taken, left, told) = (at("\u{1b}[?1049h"), at("\u{1b}[?1049l"), at("these words"));
+        assert!(taken < left && left < told, "{seen:?}");
+        assert!(seen.rfind("\u{1b}[?25h") > seen.rfind("\u{1b}[?25l"), "no cursor: {seen:?}");
+        let after = tcgetattr(&held).expect("its modes");
+        assert_eq!(after.local_modes, before.local_modes);
+        assert_eq!(after.input_modes, before.input_modes);
+    }
 }

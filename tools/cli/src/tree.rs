@@ -10,6 +10,7 @@ use weir_control::{Client, ClientError, Node};
 
 use crate::Failure;
 use crate::completion::tree_paths;
+use crate::output::{print, print_line};
 use crate::reload::FAILED;
 
 /// The control socket of a daemon that was told nothing.
@@ -69,13 +70,12 @@ impl Ls {
                 };
                 json!({ "name": name, "kind": kind, "writable": writable })
             });
-            println!("{}", json!(entries.collect::<Vec<_>>()));
-            return Ok(());
+            return print_line(&json!(entries.collect::<Vec<_>>()).to_string());
         }
-        for (name, node) in names {
-            println!("{name}{}", if node == Node::Directory { "/" } else { "" });
-        }
-        Ok(())
+        let line = |(name, node): (String, Node)| {
+            format!("{name}{}\n", if node == Node::Directory { "/" } else { "" })
+        };
+        print(&names.into_iter().map(line).collect::<String>())
     }
 }
 
@@ -99,11 +99,11 @@ impl Get {
     pub(crate) fn run(&self) -> Result<(), Failure> {
         let text = self.control.connect()?.read(&self.path)?;
         if self.json {
-            println!("{}", json!({ "path": self.path, "value": text.trim_end_matches('\n') }));
+            let value = json!({ "path": self.path, "value": text.trim_end_matches('\n') });
+            print_line(&value.to_string())
         } else {
-            print!("{text}");
+            print(&text)
         }
-        Ok(())
     }
 }
 
@@ -140,7 +140,7 @@ impl Set {
             return Ok(client.write(path, value.as_bytes())?);
         }
         let told = client.reload()?;
-        print!("{told}");
+        print(&told)?;
         match told.lines().filter(|line| line.starts_with(FAILED)).count() {
             0 => Ok(()),
             failed => Err(Failure::No(format!("{failed} of the changes failed"))),

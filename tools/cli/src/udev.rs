@@ -9,6 +9,7 @@ use weir_control::rules::{Event, Plan, Planned, Subject};
 use weir_control::{Client, Node, Rules};
 
 use crate::Failure;
+use crate::output::{print, print_line};
 use crate::reload::Reload;
 use crate::tree::Control;
 
@@ -106,8 +107,8 @@ impl Test {
         // A daemon that went meanwhile has no files, and the plan would be about another disk.
         remote.client.borrow_mut().list(&format!("block/{}", self.disk))?;
         match self.json {
-            true => self.print_json(&rules, &plan),
-            false => self.print(&rules, &plan),
+            true => print_line(&self.as_json(&rules, &plan))?,
+            false => print(&self.as_text(&rules, &plan))?,
         }
         match rules.errors().len() {
             0 => Ok(()),
@@ -115,23 +116,27 @@ impl Test {
         }
     }
 
-    fn print(&self, rules: &Rules, plan: &Plan) {
+    /// What is wrong is told on standard error.
+    fn as_text(&self, rules: &Rules, plan: &Plan) -> String {
         rules.errors().iter().for_each(|error| eprintln!("{error}"));
         let warnings = rules.warnings().iter().chain(&plan.warnings);
         warnings.for_each(|warning| eprintln!("{warning}"));
+        let mut lines = Vec::new();
         if plan.matched.is_empty() {
-            println!("no rule matches {}", self.disk);
+            lines.push(format!("no rule matches {}\n", self.disk));
         }
-        plan.matched.iter().for_each(|(place, text)| println!("{place}: {text}"));
+        lines.extend(plan.matched.iter().map(|(place, text)| format!("{place}: {text}\n")));
         for Planned { name, value, rule, .. } in &plan.writes {
-            println!("would write {value:?} to block/{}/{name} ({rule})", self.disk);
+            let disk = &self.disk;
+            lines.push(format!("would write {value:?} to block/{disk}/{name} ({rule})\n"));
         }
         for Planned { name, value, rule, .. } in &plan.others {
-            println!("without effect here: {name}={value:?} ({rule})");
+            lines.push(format!("without effect here: {name}={value:?} ({rule})\n"));
         }
+        lines.concat()
     }
 
-    fn print_json(&self, rules: &Rules, plan: &Plan) {
+    fn as_json(&self, rules: &Rules, plan: &Plan) -> String {
         let planned = |list: &[Planned]| {
             let one = |planned: &Planned| {
                 let Planned { name, value, rule, .. } = planned;
@@ -152,6 +157,6 @@ impl Test {
             "errors": told(rules.errors()),
             "warnings": warnings,
         });
-        println!("{document}");
+        document.to_string()
     }
 }

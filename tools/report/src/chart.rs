@@ -10,7 +10,7 @@ mod intervals;
 mod svg;
 
 pub(crate) use curves::{Curve, Points, percentiles, series, sweep};
-pub(crate) use intervals::{Bar, Row, intervals, order, stacked};
+pub(crate) use intervals::{Bar, Order, Row, intervals, order, stacked};
 
 /// The width of every chart, units.
 pub(crate) const WIDTH: f64 = 360.0;

@@ -2,16 +2,17 @@
 
 mod bench;
 mod compare;
+mod cores;
 mod iostat;
+mod jobs;
 mod merged;
 mod sweep;
+mod variants;
 
-use serde_json::Value;
-
-use crate::numbers::{command_line, words};
+use crate::numbers::command_line;
 use crate::page::{Block, Page, Section, Tone, Verdict};
 use crate::{Error, windows};
-use weir_trace::document::Document;
+use weir_trace::document::{BenchDocument, Document};
 
 /// The page of all results.
 pub(crate) fn page(documents: &[Document]) -> Result<Page, Error> {
@@ -35,6 +36,7 @@ pub(crate) fn page(documents: &[Document]) -> Result<Page, Error> {
         page.sections[before.1..]
             .iter_mut()
             .for_each(|section| section.title.insert_str(0, &prefix));
+        let title = format!("{prefix}{title}");
         page.title = if index == 0 { title } else { format!("{}; {title}", page.title) };
     }
     bench::beside(&mut page, documents);
@@ -42,34 +44,19 @@ pub(crate) fn page(documents: &[Document]) -> Result<Page, Error> {
     Ok(page)
 }
 
-/// What a job is called: its preset, or its options.
-fn job_name(job: &Value) -> String {
-    let named = ["preset", "name"].iter().find_map(|field| job.get(field).and_then(Value::as_str));
-    match (named, job) {
-        (Some(name), _) => String::from(name),
-        (None, Value::String(name)) => name.clone(),
-        (None, Value::Object(fields)) => match fields.get("rw").and_then(Value::as_str) {
-            Some(rw) => {
-                let bytes = fields.get("bs").map(words).unwrap_or_default();
-                format!("{rw} {}", size_name(&bytes)).trim_end().into()
-            }
-            None => String::from("a job"),
-        },
-        _ => String::from("a job"),
-    }
-}
-
-/// Bytes of a block as people say them: 4096 is `4k`.
-fn size_name(bytes: &str) -> String {
-    match bytes.parse::<u64>() {
-        Ok(bytes) if bytes > 0 && bytes.is_multiple_of(1 << 20) => format!("{}M", bytes >> 20),
-        Ok(bytes) if bytes > 0 && bytes.is_multiple_of(1 << 10) => format!("{}k", bytes >> 10),
-        _ => String::from(bytes),
-    }
-}
-
 fn warning(text: String) -> Verdict {
     Verdict { tone: Tone::Warning, text }
+}
+
+/// What runs say of themselves, each once, in the order of the runs.
+fn notices<'a>(runs: impl IntoIterator<Item = &'a BenchDocument>) -> Vec<Verdict> {
+    let mut told: Vec<&str> = Vec::new();
+    for notice in runs.into_iter().flat_map(|run| &run.notices) {
+        if !told.contains(&notice.as_str()) {
+            told.push(notice);
+        }
+    }
+    told.into_iter().map(|notice| warning(String::from(notice))).collect()
 }
 
 /// How to do it again.

@@ -1,6 +1,6 @@
 //! Every figure of every run, one to a line.
 
-use weir_trace::document::{Bench, BenchDocument, Document, LatencyNs};
+use weir_trace::document::{Bench, BenchDocument, Core, Document, LatencyNs};
 
 /// The header; columns are only ever added behind it.
 const HEADER: &str = "result,sweep,value,variant,round,voided,group,op,metric,number\r\n";
@@ -67,12 +67,22 @@ fn one(text: &mut String, place: Place<'_>, document: &BenchDocument) {
         true => broken,
         false => place.voided,
     };
-    figures(text, Place { voided, ..place }, &document.bench);
+    let place = Place { voided, ..place };
+    figures(text, place, &document.bench);
+    for Core { cpu, user_s, sys_s, idle_s, steal_s } in &document.cores {
+        let parts = [("user", user_s), ("sys", sys_s), ("idle", idle_s), ("steal", steal_s)];
+        for (part, seconds) in parts {
+            number(text, place, ("all", "all"), &format!("cpu{cpu}_{part}_s"), *seconds);
+        }
+    }
 }
 
 fn figures(text: &mut String, place: Place<'_>, bench: &Bench) {
     let all = ("all", "all");
     number(text, place, all, "duration_s", bench.duration_s);
+    if let Some(ns) = bench.makespan_ns {
+        line(text, place, all, "makespan_ns", &ns.to_string());
+    }
     number(text, place, all, "errors", bench.errors as f64);
     number(text, place, all, "cpu_user_s", bench.cpu.user_s);
     number(text, place, all, "cpu_sys_s", bench.cpu.sys_s);

@@ -1,11 +1,13 @@
 //! A page as Markdown: words and tables.
 
-use crate::page::{Block, Page, Table, Verdict};
+use crate::page::{Block, Page, Section, Table, Verdict};
 
 pub(crate) fn write(page: &Page) -> String {
     let mut text = format!("# {}\n\n", plain(&page.title));
     verdicts(&mut text, &page.verdicts);
-    for section in &page.sections {
+    let has_words =
+        |section: &&Section| section.blocks.iter().any(|b| !matches!(b, Block::Charts { .. }));
+    for section in page.sections.iter().filter(has_words) {
         text.push_str(&format!("## {}\n\n", plain(&section.title)));
         for block in &section.blocks {
             match block {
@@ -58,12 +60,16 @@ fn fenced(text: &mut String, code: &str) {
 /// Text that means nothing to Markdown, nor to HTML within it.
 fn plain(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
-    for c in text.chars() {
+    for (at, c) in text.char_indices() {
         match c {
             '<' => safe.push_str("&lt;"),
             '>' => safe.push_str("&gt;"),
             '&' => safe.push_str("&amp;"),
-            '\\' | '`' | '*' | '_' | '|' | '#' | '[' | ']' => safe.extend(['\\', c]),
+            '\\' | '`' | '*' | '_' | '|' | '#' | '[' | ']' | '~' => safe.extend(['\\', c]),
+            // What looks like an address becomes a link on its own, also without brackets.
+            ':' if text[at..].starts_with("://") => safe.push_str("&#58;"),
+            '@' => safe.push_str("&#64;"),
+            '.' if ends_in_www(&safe) => safe.push_str("&#46;"),
             c if c.is_control() => safe.push(' '),
             c => safe.push(c),
         }
@@ -71,10 +77,30 @@ fn plain(text: &str) -> String {
     safe
 }
 
+fn ends_in_www(text: &str) -> bool {
+    text.len() >= 3 && text.as_bytes()[text.len() - 3..].eq_ignore_ascii_case(b"www")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::page::Section;
+
+    #[test]
+    fn an_address_in_a_document_is_no_link_and_nothing_is_struck_out() {
+        assert_eq!(plain("www.x.test ~~y~~"), "www&#46;x.test \\~\\~y\\~\\~");
+        assert_eq!(plain("https://x.test a@b.c"), "https&#58;//x.test a&#64;b.c");
+    }
+
+    #[test]
+    fn a_section_of_charts_alone_is_left_out() {
+        let mut charts = Section::new("Charts");
+        let chart = crate::page::Chart { caption: String::new(), svg: String::new() };
+        charts.charts([Some(chart)]);
+        let mut words = Section::new("Words");
+        words.prose("here");
+        let page = Page { sections: vec![charts, words], ..Page::default() };
+        assert_eq!(write(&page), "# \n\n## Words\n\nhere\n\n");
+    }
 
     #[test]
     fn text_of_documents_means_nothing_to_markdown() {

@@ -80,6 +80,8 @@ pub(crate) fn percent(share: f64) -> String {
     let size = share.abs() * 100.0;
     match size {
         _ if !size.is_finite() => String::from(NONE),
+        // Beyond that nobody learns anything from its digits.
+        _ if size > 1000.0 => String::from("more than 1,000 %"),
         _ if size >= 9.95 => format!("{} %", grouped(&format!("{size:.0}"))),
         _ => format!("{size:.1} %"),
     }
@@ -96,7 +98,11 @@ pub(crate) fn change(before: f64, after: f64) -> String {
 
 /// A ratio: `1.234`.
 pub(crate) fn ratio(value: f64) -> String {
-    if value.is_finite() { format!("{value:.3}") } else { String::from(NONE) }
+    match value {
+        _ if !value.is_finite() => String::from(NONE),
+        _ if value > 1000.0 => String::from("more than 1,000"),
+        _ => format!("{value:.3}"),
+    }
 }
 
 /// A value of a document in words, as `queue_mode=sq, queues=4`.
@@ -114,14 +120,31 @@ pub(crate) fn words(value: &Value) -> String {
     }
 }
 
-/// A command line that a shell reads as it was given.
+/// Longest command line that stands on one line, characters.
+const LINE_MAX: usize = 76;
+
+/// A command line that a shell reads as it was given; a long one has a line for each option.
 pub(crate) fn command_line(words: &[String]) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,+@%".contains(c);
     let quoted = words.iter().map(|word| match !word.is_empty() && word.chars().all(plain) {
         true => word.clone(),
         false => format!("'{}'", word.replace('\'', r"'\''")),
     });
-    quoted.collect::<Vec<_>>().join(" ")
+    let quoted: Vec<String> = quoted.collect();
+    let whole = quoted.join(" ");
+    if whole.chars().count() <= LINE_MAX {
+        return whole;
+    }
+    let mut lines = String::new();
+    for (index, word) in quoted.iter().enumerate() {
+        match word.starts_with("--") {
+            _ if index == 0 => {}
+            true => lines.push_str(" \\\n  "),
+            false => lines.push(' '),
+        }
+        lines.push_str(word);
+    }
+    lines
 }
 
 #[cfg(test)]
@@ -158,5 +181,11 @@ mod tests {
         );
         let line = ["weir", "compare", "--a", "it's", ""].map(String::from);
         assert_eq!(command_line(&line), r"weir compare --a 'it'\''s' ''");
+        let long =
+            "weir compare vdbench --target null:1GiB --rounds 10 --runtime 2s --quiet --csv x";
+        let words: Vec<String> = long.split(' ').map(String::from).collect();
+        let lines = command_line(&words);
+        assert!(lines.starts_with("weir compare vdbench \\\n  --target null:1GiB \\\n  --r"));
+        assert_eq!(lines.replace("\\\n  ", ""), long);
     }
 }

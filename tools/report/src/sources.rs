@@ -26,27 +26,56 @@ const PRESETS: [(&str, Preset); 4] = [
     ("dd32", Preset::Dd32),
 ];
 
-/// The preset of a job, which its description or its command line names.
-pub(crate) fn preset(job: &Value, command: &[String]) -> Option<Preset> {
+/// The preset of a job: what its description names, and where that names none, what its stages
+/// are. The words of a command line say nothing, for a file may be called `vdbench` too.
+pub(crate) fn preset(job: &Value) -> Option<Preset> {
     let named = |text: &str| PRESETS.iter().find(|(name, _)| *name == text).map(|(_, it)| *it);
-    let field = |name: &str| job.get(name).and_then(Value::as_str);
-    let told = [job.as_str(), field("preset"), field("job"), field("name")];
-    let words = command.iter().skip(1).map(String::as_str);
-    told.into_iter().flatten().chain(words).find_map(named)
+    let told = job.as_str().or_else(|| job.get("preset").and_then(Value::as_str));
+    told.map_or_else(|| by_shape(job), named)
+}
+
+/// What a preset is called.
+pub(crate) fn name(preset: Preset) -> &'static str {
+    PRESETS.iter().find(|(_, it)| *it == preset).map_or("", |(name, _)| name)
+}
+
+/// Stages that nothing but a preset has, with its names and its sizes.
+fn by_shape(job: &Value) -> Option<Preset> {
+    let number = |job: &Value, field: &str| job.get(field).and_then(Value::as_u64);
+    let is = |job: &Value, name: &str, field: &str, value: u64| {
+        job.get("name").and_then(Value::as_str) == Some(name) && number(job, field) == Some(value)
+    };
+    if is(job, "dd32", "numjobs", 32) && number(job, "bs") == Some(131_072) {
+        return Some(Preset::Dd32);
+    }
+    let jobs = job.get("jobs")?.as_array()?;
+    let are = |expected: &[(&str, &str, u64)]| {
+        jobs.len() == expected.len()
+            && jobs
+                .iter()
+                .zip(expected)
+                .all(|(job, (name, field, value))| is(job, name, field, *value))
+    };
+    let threads = [8, 16, 32, 64].map(|threads| (format!("{threads} threads"), threads));
+    let threads = threads.each_ref().map(|(name, threads)| (name.as_str(), "numjobs", *threads));
+    if are(&threads) {
+        return Some(Preset::Vdbench);
+    }
+    are(&[("cached", "bs", 2 << 20), ("buffered", "bs", 2 << 20)]).then_some(Preset::Hdparm)
 }
 
 /// One figure of ours for a place in a published table: the first variant's and the last's.
 pub(crate) type Ours<'a> = &'a dyn Fn(&str) -> Option<[Option<f64>; 2]>;
 
-/// The published figures with ours beside them. `labels` name our first and last variant; `ours`
-/// is asked for `iops 8`, `response_ms 8`, `iops`, `read_latency_ms`, `commits`, `cached`,
-/// `buffered`.
-pub(crate) fn section(preset: Preset, labels: [&str; 2], ours: Ours<'_>) -> Section {
+/// The published figures with ours beside them. `labels` name our first variant and, if there are
+/// several, the last; `ours` is asked for `iops 8`, `response_ms 8`, `iops`, `read_latency_ms`,
+/// `executions`, `commits`, `cached`, `buffered`, `total_s`.
+pub(crate) fn section(preset: Preset, labels: &[&str], ours: Ours<'_>) -> Section {
     match preset {
         Preset::Vdbench => vdbench(labels, ours),
         Preset::Oltp => oltp(labels, ours),
         Preset::Hdparm => hdparm(labels, ours),
-        Preset::Dd32 => dd32(),
+        Preset::Dd32 => dd32(labels, ours),
     }
 }
 
@@ -58,7 +87,7 @@ const SYS_PCT: [[f64; 4]; 2] = [[4.5, 12.1, 20.2, 24.9], [3.7, 5.8, 6.5, 7.5]];
 /// What the document prints as reductions of the response time, per cent.
 const PRINTED_REDUCTION: [f64; 4] = [13.0, 27.0, 47.0, 44.0];
 
-fn vdbench(labels: [&str; 2], ours: Ours<'_>) -> Section {
+fn vdbench(labels: &[&str], ours: Ours<'_>) -> Section {
     let mut section = Section::new("The published figures: vdbench on illumos blkdev");
     section.prose(
         "illumos issue 11827, 4 KiB, half reads: blkdev with one queue before, with several after.",
@@ -95,7 +124,7 @@ fn vdbench(labels: [&str; 2], ours: Ours<'_>) -> Section {
 fn our_rows(
     key: &str,
     name: &str,
-    labels: [&str; 2],
+    labels: &[&str],
     ours: Ours<'_>,
     add: &mut impl FnMut(String, Vec<String>),
 ) {
@@ -104,7 +133,7 @@ fn our_rows(
         return;
     }
     let shown = |value: Option<f64>| value.map_or_else(|| String::from(NONE), count);
-    for (side, label) in labels.into_iter().enumerate() {
+    for (side, label) in labels.iter().enumerate().take(2) {
         if cells.iter().any(|cell| cell[side].is_some()) {
             let row = cells.iter().map(|cell| shown(cell[side])).collect();
             add(format!("{name}, ours: {label}"), row);
@@ -118,26 +147,32 @@ fn our_rows(
     }
 }
 
-fn our_cells(ours: Ours<'_>, key: &str) -> [String; 3] {
+/// A cell for each of our columns; see [`our_head`].
+fn our_cells(labels: &[&str], ours: Ours<'_>, key: Option<&str>) -> Vec<String> {
+    let [a, b] = key.and_then(ours).unwrap_or_default();
     let shown = |value: Option<f64>| value.map_or_else(|| String::from(NONE), count);
-    match ours(key) {
-        None => [NONE, NONE, NONE].map(String::from),
-        Some([a, b]) => {
-            let gain = a.zip(b).map_or_else(|| String::from(NONE), |(a, b)| change(a, b));
-            [shown(a), shown(b), gain]
-        }
+    if labels.len() < 2 {
+        return vec![shown(a)];
     }
+    let gain = a.zip(b).map_or_else(|| String::from(NONE), |(a, b)| change(a, b));
+    vec![shown(a), shown(b), gain]
 }
 
-/// A table with three published columns and three of ours.
-fn beside(labels: [&str; 2]) -> Table {
+/// A column for each of our variants, and one for the change if there are two.
+fn our_head(labels: &[&str]) -> Vec<String> {
+    let ours = labels.iter().map(|label| format!("ours: {label}"));
+    let gain = (labels.len() > 1).then(|| String::from("our change"));
+    ours.chain(gain).collect()
+}
+
+/// A table with three published columns and ours.
+fn beside(labels: &[&str]) -> Table {
     let mut table = Table::new("", ["", "legacy", "multi-queue", "published change"]);
-    let ours = labels.map(|label| format!("ours: {label}"));
-    table.head.extend(ours.into_iter().chain([String::from("our change")]));
+    table.head.extend(our_head(labels));
     table
 }
 
-fn oltp(labels: [&str; 2], ours: Ours<'_>) -> Section {
+fn oltp(labels: &[&str], ours: Ours<'_>) -> Section {
     let mut section = Section::new("The published figures: SLOB on a PowerMax");
     section.prose(
         "Dell and Oracle: SLOB, 80 users, 25 % updates, light redo; legacy path before, blk-mq \
@@ -147,14 +182,15 @@ fn oltp(labels: [&str; 2], ours: Ours<'_>) -> Section {
     );
     let mut table = beside(labels);
     let mut add = |name: &str, published: [&str; 3], key: Option<&str>| {
-        let own = key.map_or([NONE; 3].map(String::from), |key| our_cells(ours, key));
-        let cells = published.map(String::from).into_iter().chain(own);
+        let cells = published.map(String::from).into_iter().chain(our_cells(labels, ours, key));
         table.rows.push(std::iter::once(String::from(name)).chain(cells).collect());
     };
     let first = ["186,214 (320 processes)", "228,886 (160 processes)", "+23 % (computed +22.9 %)"];
     add("data IOPS, 1 server, 6 % read hits", first, Some("iops"));
-    add("data-file read latency, the same", [NONE, NONE, "−26 %"], Some("read_latency_ms"));
-    add("executions and commits, the same", [NONE, NONE, "+26 %"], Some("commits"));
+    let latency = "data-file read latency, the same (ours in ms)";
+    add(latency, [NONE, NONE, "−26 %"], Some("read_latency_ms"));
+    add("executions, the same (ours per second)", [NONE, NONE, "+26 %"], Some("executions"));
+    add("commits, the same (ours per second)", [NONE, NONE, "+26 %"], Some("commits"));
     add("1 server, 60 % read hits", [NONE, NONE, "“very similar”"], None);
     add("3 servers, 6 % read hits", ["~330,000 at 0.9 ms", "about the same", "none"], None);
     let last = ["~477,000 at 0.6 ms", "~494,000 at 0.6 ms", "+4 % (computed +3.6 %)"];
@@ -167,7 +203,7 @@ fn oltp(labels: [&str; 2], ours: Ours<'_>) -> Section {
     section
 }
 
-fn hdparm(labels: [&str; 2], ours: Ours<'_>) -> Section {
+fn hdparm(labels: &[&str], ours: Ours<'_>) -> Section {
     let mut section = Section::new("The published figures: hdparm on an x205ta");
     let mut table = beside(labels);
     table.head[1] = String::from("before");
@@ -176,7 +212,8 @@ fn hdparm(labels: [&str; 2], ours: Ours<'_>) -> Section {
         ("-T cached reads, MiB/s", ["1,304.82", "1,485.04", "+13.8 %"], "cached"),
         ("-t buffered reads, MiB/s", ["108.51", "110.24", "+1.6 %"], "buffered"),
     ] {
-        let cells = published.map(String::from).into_iter().chain(our_cells(ours, key));
+        let own = our_cells(labels, ours, Some(key));
+        let cells = published.map(String::from).into_iter().chain(own);
         table.rows.push(std::iter::once(String::from(name)).chain(cells).collect());
     }
     section.table(table);
@@ -195,15 +232,20 @@ fn hdparm(labels: [&str; 2], ours: Ours<'_>) -> Section {
     section
 }
 
-fn dd32() -> Section {
+fn dd32(labels: &[&str], ours: Ours<'_>) -> Section {
     let mut section = Section::new("The published figures: 32 writers of 10 MiB under CFQ");
     let mut table = Table::new("", ["", "low_latency=1", "low_latency=0"]);
-    let mut add = |cells: [&str; 3]| table.row(cells.map(String::from));
-    add(["seconds of each writer", "2.62 to 4.88", "0.79 to 4.10"]);
-    add(["slowest / fastest", "1.86", "5.2"]);
-    add(["total seconds, as printed", "4.978", "3.505"]);
+    table.head.extend(our_head(labels));
+    let mut add = |published: [&str; 3], key: Option<&str>| {
+        let cells = published.map(String::from).into_iter().chain(our_cells(labels, ours, key));
+        table.rows.push(cells.collect());
+    };
+    add(["seconds of each writer", "2.62 to 4.88", "0.79 to 4.10"], None);
+    add(["slowest / fastest", "1.86", "5.2"], None);
+    add(["total seconds, as printed", "4.978", "3.505"], Some("total_s"));
     section.table(table);
-    section.notes(vec![String::from(
+    let own = "A saved result has no times of single writers: `weir bench dd32` prints them.";
+    section.notes(vec![String::from(own), String::from(
         "With low_latency=0 the guide lists eight writers as slower than the printed total, 4.10 s \
          against 3.505 s: its listing is not one clean run. What can be compared is the shape: \
          fair \
@@ -227,12 +269,41 @@ mod tests {
     }
 
     #[test]
-    fn a_preset_is_known_by_its_job_or_its_command() {
-        let weir = |last: &str| vec![String::from("weir"), String::from("bench"), last.into()];
-        assert_eq!(preset(&json!("oltp"), &[]), Some(Preset::Oltp));
-        assert_eq!(preset(&json!({"preset": "vdbench"}), &[]), Some(Preset::Vdbench));
-        assert_eq!(preset(&json!({}), &weir("dd32")), Some(Preset::Dd32));
-        assert_eq!(preset(&json!({"rw": "randread"}), &weir("--rw")), None);
+    fn a_preset_is_known_by_its_job_and_not_by_a_name_alone() {
+        assert_eq!(preset(&json!("oltp")), Some(Preset::Oltp));
+        assert_eq!(preset(&json!({"preset": "vdbench"})), Some(Preset::Vdbench));
+        assert_eq!(preset(&json!({"preset": "mine", "name": "dd32"})), None);
+        assert_eq!(preset(&json!({"rw": "randread"})), None);
+        let mut writers = json!({"name": "dd32", "numjobs": 32, "bs": 131_072});
+        assert_eq!(preset(&writers), Some(Preset::Dd32));
+        writers["numjobs"] = json!(4);
+        assert_eq!(preset(&writers), None, "a section that happens to have the name");
+        let stage =
+            |threads: u32| json!({"name": format!("{threads} threads"), "numjobs": threads});
+        let stages = [8, 16, 32, 64].map(stage);
+        assert_eq!(preset(&json!({"jobs": stages})), Some(Preset::Vdbench));
+        assert_eq!(preset(&json!({"jobs": [stage(8)]})), None);
+        let read = |name: &str| json!({"name": name, "bs": 2 << 20});
+        let both = json!({"jobs": [read("cached"), read("buffered")]});
+        assert_eq!(preset(&both).map(name), Some("hdparm"));
+    }
+
+    #[test]
+    fn a_single_run_has_one_column_beside_the_published_ones() {
+        let ours = |key: &str| match key {
+            "cached" => Some([Some(2000.0), None]),
+            "total_s" => Some([Some(3.25), None]),
+            _ => None,
+        };
+        let text = |preset| {
+            let section = section(preset, &["this run"], &ours);
+            serde_json::to_string(&section.blocks).expect("JSON")
+        };
+        let found = text(Preset::Hdparm);
+        assert!(found.contains(r#""published change","ours: this run"]"#), "{found}");
+        assert!(found.contains(r#""+13.8 %","2,000"]"#), "{found}");
+        let found = text(Preset::Dd32);
+        assert!(found.contains(r#""4.978","3.505","3.25"]"#), "{found}");
     }
 
     #[test]
@@ -242,7 +313,7 @@ mod tests {
             "iops 16" => Some([Some(20.0), None]),
             _ => None,
         };
-        let section = section(Preset::Vdbench, ["sq", "mq"], &ours);
+        let section = section(Preset::Vdbench, &["sq", "mq"], &ours);
         let text = serde_json::to_string(&section.blocks).expect("JSON");
         assert!(text.contains(r#"["IOPS, ours: sq","10","20","–","–"]"#), "{text}");
         assert!(text.contains(r#"["IOPS, ours: change","+20.0 %","–","–","–"]"#), "{text}");

@@ -3,6 +3,7 @@
 
 use crate::numbers::{count, percent, ratio, time, words};
 use crate::page::{Tone, Verdict};
+use serde_json::Value;
 use weir_trace::document::{Compare, Comparison, Estimate, Variant};
 
 /// What a metric is to people.
@@ -23,7 +24,14 @@ pub(crate) enum Unit {
 }
 
 /// Every metric that has a place in the report, in its order.
-pub(crate) const METRICS: [Metric; 6] = [
+pub(crate) const METRICS: [Metric; 7] = [
+    Metric {
+        key: "makespan_ns",
+        name: "time to finish",
+        more_is_better: false,
+        unit: Unit::Nanoseconds,
+        estimate: |variant| variant.makespan_ns,
+    },
     Metric {
         key: "iops",
         name: "IOPS",
@@ -87,6 +95,13 @@ impl Metric {
     }
 }
 
+/// A name at the beginning of a line.
+pub(crate) fn capital(name: &str) -> String {
+    let mut letters = name.chars();
+    let first = letters.next().map_or_else(String::new, |c| c.to_uppercase().collect());
+    first + letters.as_str()
+}
+
 /// What people call the variants: what sets them apart if that is short, else their letters.
 pub(crate) fn labels(compare: &Compare) -> Vec<String> {
     let variants = &compare.variants;
@@ -100,13 +115,27 @@ pub(crate) fn labels(compare: &Compare) -> Vec<String> {
 /// Longest label made of options, characters.
 const LABEL_MAX: usize = 24;
 
-/// The values of the options in which the variants differ.
+/// The values of the options in which the variants differ; of a list, as a target is one, the
+/// parts that not all of them have.
 fn apart(variant: &Variant, all: &[Variant]) -> String {
     let Some(options) = variant.options.as_object() else { return words(&variant.options) };
-    let differs =
-        |name: &String| all.iter().any(|other| other.options.get(name) != options.get(name));
-    let values = options.iter().filter(|(name, _)| differs(name));
-    values.map(|(_, value)| words(value)).collect::<Vec<_>>().join(" ")
+    let own = |name: &String, value: &Value| {
+        let others: Vec<String> = all
+            .iter()
+            .map(|other| other.options.get(name).map(words).unwrap_or_default())
+            .collect();
+        let value = words(value);
+        if others.iter().all(|other| *other == value) {
+            return None;
+        }
+        let is_shared =
+            |part: &&str| others.iter().all(|other| other.split(',').any(|one| one == *part));
+        let parts: Vec<&str> = value.split(',').filter(|part| !is_shared(part)).collect();
+        // One that has all of another's parts and more is called by what it adds; the other as it
+        // is.
+        Some(if parts.is_empty() { value } else { parts.join(",") })
+    };
+    options.iter().filter_map(|(name, value)| own(name, value)).collect::<Vec<_>>().join(" ")
 }
 
 /// A sentence for each comparison.
@@ -127,10 +156,36 @@ pub(crate) fn verdicts(compare: &Compare) -> Vec<Verdict> {
     compare.comparisons.iter().map(sentence).collect()
 }
 
+/// Whether a comparison decided anything: without an interval there is nothing to decide by.
+pub(crate) fn is_decided(comparison: &Comparison) -> bool {
+    let interval = comparison.ci99.or(comparison.ci95);
+    comparison.ratio.is_some() && interval.is_some() && !comparison.verdict.is_empty()
+}
+
 /// Whether a comparison names a difference.
 pub(crate) fn is_difference(comparison: &Comparison) -> bool {
     let verdict = &comparison.verdict;
-    comparison.ratio.is_some() && (verdict.contains("faster") || verdict.contains("slower"))
+    is_decided(comparison) && (verdict.contains("faster") || verdict.contains("slower"))
+}
+
+/// The verdict in a cell: which variant is faster or slower, or that none is known to be.
+pub(crate) fn short(comparison: &Comparison, b: &str) -> String {
+    if !is_decided(comparison) {
+        return String::from("not compared");
+    }
+    if is_difference(comparison) {
+        let way = if comparison.verdict.contains("faster") { "faster" } else { "slower" };
+        return format!("{b} is {way}");
+    }
+    let effect = comparison.min_detectable_effect.filter(|effect| effect.is_finite());
+    let seen = effect.map(|effect| format!(", {} would be seen", percent(effect)));
+    format!("none detected{}", seen.unwrap_or_default())
+}
+
+/// What is said of a comparison that decided nothing: why, if whoever compared knows.
+fn undecided(comparison: &Comparison) -> &str {
+    let verdict = comparison.verdict.as_str();
+    if verdict.starts_with("not compared") { verdict } else { "not compared" }
 }
 
 /// The interval that decides, and how wide it is in words.
@@ -147,15 +202,16 @@ fn verdict(comparison: &Comparison, a: &str, b: &str, values: Option<(f64, f64)>
     let metric = Metric::of(&comparison.metric);
     let name = metric.map_or(comparison.metric.as_str(), |metric| metric.name);
     let Some(quotient) = comparison.ratio else {
-        let text = format!("{name} of {a} and {b}: {}", undecided(&comparison.verdict));
+        let text = format!("{name} of {a} and {b}: {}.", undecided(comparison));
         return Verdict { tone: Tone::Plain, text };
     };
     let figures = format!("[ratio {}, {}]", ratio(quotient), interval(comparison));
+    if !is_decided(comparison) {
+        let text = format!("{name} of {a} and {b}: {} {figures}.", undecided(comparison));
+        return Verdict { tone: Tone::Plain, text };
+    }
     if !is_difference(comparison) {
-        let verdict = match comparison.verdict.as_str() {
-            "" => "no verdict",
-            verdict => verdict,
-        };
+        let verdict = comparison.verdict.as_str();
         let seen = comparison.min_detectable_effect.filter(|effect| effect.is_finite());
         let seen = seen.map(|effect| format!("; {} would have been seen", percent(effect)));
         let text = format!("{name}, {a} and {b}: {verdict}{} {figures}.", seen.unwrap_or_default());
@@ -169,6 +225,9 @@ fn verdict(comparison: &Comparison, a: &str, b: &str, values: Option<(f64, f64)>
         Some(metric) if metric.key == "iops" => {
             format!("{b} is {size} {} than {a}: IOPS", if more { "faster" } else { "slower" })
         }
+        Some(metric) if metric.key == "makespan_ns" => {
+            format!("{b} takes {size} {} to finish than {a}:", if more { "longer" } else { "less" })
+        }
         Some(metric) if metric.unit == Unit::PerSecond => {
             format!("{b} has {size} {} {name} than {a}:", if more { "more" } else { "fewer" })
         }
@@ -179,10 +238,6 @@ fn verdict(comparison: &Comparison, a: &str, b: &str, values: Option<(f64, f64)>
     });
     let tone = if better { Tone::Better } else { Tone::Worse };
     Verdict { tone, text: format!("{change}{} {figures}.", values.unwrap_or_default()) }
-}
-
-fn undecided(verdict: &str) -> &str {
-    if verdict.is_empty() { "not compared" } else { verdict }
 }
 
 #[cfg(test)]
@@ -227,6 +282,9 @@ mod tests {
         let slower = verdicts(&compared("latency_p99_ns", 1.5, "b is slower"));
         assert_eq!(slower[0].tone, Tone::Worse);
         assert!(slower[0].text.starts_with("mq has 50 % higher p99 latency than sq:"));
+        let sooner = verdicts(&compared("makespan_ns", 0.5, "b is faster"));
+        assert_eq!(sooner[0].tone, Tone::Better);
+        assert!(sooner[0].text.starts_with("mq takes 50 % less to finish than sq:"));
         let lower = verdicts(&compared("cpu_ns_per_io", 0.8, "b is faster"));
         assert_eq!(lower[0].tone, Tone::Better);
         assert!(lower[0].text.starts_with("mq has 20 % lower CPU per I/O than sq:"));
@@ -246,10 +304,30 @@ mod tests {
     fn what_could_not_be_compared_is_said_and_not_judged() {
         let mut compare = compared("iops", 1.0, "");
         compare.comparisons[0].ratio = None;
-        assert_eq!(verdicts(&compare)[0].text, "IOPS of sq and mq: not compared");
+        assert_eq!(verdicts(&compare)[0].text, "IOPS of sq and mq: not compared.");
         compare.comparisons[0] =
             Comparison { a: "x".into(), ratio: Some(2.0), ..Default::default() };
         assert!(verdicts(&compare)[0].text.contains("too few rounds"));
+        // Somebody wrote a verdict without an interval to decide by: it is none.
+        for verdict in ["no detectable difference", "b is slower"] {
+            let mut compare = compared("iops", 4.2, verdict);
+            (compare.comparisons[0].ci95, compare.comparisons[0].ci99) = (None, None);
+            let found = verdicts(&compare);
+            assert_eq!(found[0].tone, Tone::Plain);
+            assert!(found[0].text.starts_with("IOPS of sq and mq: not compared ["), "{found:?}");
+            assert_eq!(short(&compare.comparisons[0], "mq"), "not compared");
+        }
+        compare.comparisons[0].verdict = "not compared: too few rounds count (1 of 9)".into();
+        let found = verdicts(&compare);
+        assert!(found[0].text.contains("not compared: too few rounds count (1 of 9)"), "{found:?}");
+    }
+
+    #[test]
+    fn a_cell_says_which_variant_is_faster_or_slower() {
+        let cell = |verdict| short(&compared("iops", 1.5, verdict).comparisons[0], "mq");
+        assert_eq!(cell("b is faster"), "mq is faster");
+        assert_eq!(cell("b is slower"), "mq is slower");
+        assert_eq!(cell("no detectable difference"), "none detected, 3.0 % would be seen");
     }
 
     #[test]
@@ -264,5 +342,10 @@ mod tests {
         compare.variants[0].options = json!("scheduler=bfq");
         compare.variants[1].options = json!("scheduler=kyber");
         assert_eq!(labels(&compare), ["scheduler=bfq", "scheduler=kyber"]);
+        compare.variants[0].options = json!({"target": "null:1GiB,latency_us=200"});
+        compare.variants[1].options = json!({"target": "null:1GiB,latency_us=300"});
+        assert_eq!(labels(&compare), ["latency_us=200", "latency_us=300"]);
+        compare.variants[0].options = json!({"target": "null:1GiB"});
+        assert_eq!(labels(&compare), ["null:1GiB", "latency_us=300"]);
     }
 }

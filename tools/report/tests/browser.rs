@@ -139,7 +139,14 @@ fn framed(width: u32) -> String {
             const scale = svg.getBoundingClientRect().width / svg.viewBox.baseVal.width;
             return parseFloat(page.defaultView.getComputedStyle(text).fontSize) * scale;
           }}));
+          const hides = [...page.querySelectorAll(".wide")].filter(place =>
+            place.scrollWidth > place.clientWidth + 1);
+          const fills = (what) => [...new Set([...page.querySelectorAll(what)].map(shape =>
+            page.defaultView.getComputedStyle(shape).fill))];
           document.getElementById("measured").textContent = JSON.stringify({{
+            hides: hides.map(place => place.getAttribute("aria-label")),
+            cards: hides.filter(place => place.querySelector(".cards")).length,
+            variants: fills("svg .m"), wait: fills("svg .wait"), device: fills("svg .device"),
             scrolls: root.scrollWidth > root.clientWidth,
             charts: page.querySelectorAll("svg").length,
             tables: page.querySelectorAll("table").length,
@@ -172,6 +179,43 @@ fn every_page_draws_on_a_phone_without_an_error_and_without_a_request() {
         assert!(found["tables"].as_u64() >= Some(1) && found["links"].as_u64() >= Some(1));
         assert_eq!(found["outside"], serde_json::json!([]), "{name}: text beyond the edge");
         assert!(found["smallest"].as_f64() >= Some(8.5), "{name}: {found}");
+    }
+}
+
+/// A comparison with long names, and with a run that does not count for a long reason.
+fn long_names() -> Document {
+    let mut value = serde_json::to_value(saved("compare")).expect("JSON");
+    let long = "disturbed: the control took 51 % longer beside it than usual";
+    for run in value["runs"].as_array_mut().expect("runs") {
+        run["voided"] = long.into();
+    }
+    let variants = value["compare"]["variants"].as_array_mut().expect("variants");
+    for (at, variant) in variants.iter_mut().enumerate() {
+        variant["options"] =
+            serde_json::json!({"target": format!("null:{at}GiB,latency_us=20{at}")});
+    }
+    serde_json::from_value(value).expect("a document")
+}
+
+#[test]
+fn nothing_of_a_table_is_out_of_sight_on_a_wide_page_nor_of_a_short_one_on_a_phone() {
+    let documents = ["bench", "compare", "one-round", "single", "sweep"];
+    let mut all: Vec<_> = documents.iter().map(|name| (*name, saved(name))).collect();
+    all.push(("long", long_names()));
+    for (name, document) in all {
+        let folder = Folder::new(&format!("tables-{name}"));
+        folder.write("page.html", &html(&[document]).expect(name));
+        let wide = measured(&open(&folder, &folder.write("wide.html", &framed(1400))).dom);
+        println!("{name}: {wide}");
+        assert_eq!(wide["hides"], serde_json::json!([]), "{name} at 1400 px");
+        let phone = measured(&open(&folder, &folder.write("phone.html", &framed(390))).dom);
+        println!("{name}: {phone}");
+        assert_eq!(phone["cards"], 0, "{name} at 390 px");
+        // Wait and device stand beside charts of variants: no colour means both.
+        let fills = |what: &str| wide[what].as_array().cloned().unwrap_or_default();
+        let parts: Vec<_> = fills("wait").into_iter().chain(fills("device")).collect();
+        assert!(parts.iter().all(|part| !fills("variants").contains(part)), "{name}: {wide}");
+        assert!(parts.is_empty() || parts[0] != parts[parts.len() - 1], "{name}: {wide}");
     }
 }
 

@@ -196,3 +196,83 @@ fn results_of_unequal_windows_are_refused_with_the_reason() {
     let page = html(&[bench(10.0), bench(10.0)]).expect("equal windows");
     assert!(page.contains("Side by side") && page.contains("no verdict"));
 }
+
+/// The saved sweep as JSON, to be changed.
+fn sweep() -> serde_json::Value {
+    serde_json::to_value(saved("sweep")).expect("JSON")
+}
+
+#[test]
+fn a_sweep_that_broke_off_says_where_and_what_was_never_reached() {
+    let mut value = sweep();
+    let points = value["points"].as_array_mut().expect("points");
+    let last = points.pop().expect("several points");
+    let environment = &mut points[0]["document"]["compare"]["environment"];
+    environment["failure"] = json!("interrupted in round 2");
+    let page = html(&[document(value)]).expect("a page");
+    let first = &sweep()["points"][0]["value"];
+    let first = first.as_str().expect("a value");
+    let words = format!("threads={first}: Partial: the comparison ended early: interrupted in rou");
+    assert!(page.contains(&words), "{words}");
+    let never = format!("nothing was run at threads={}.", last["value"].as_str().expect("a value"));
+    assert!(page.contains(&never), "{never}");
+    assert!(!html(&[saved("sweep")]).expect("a page").contains("nothing was run"));
+}
+
+#[test]
+fn a_swept_depth_does_not_stand_among_numbers_of_threads() {
+    assert!(html(&[saved("sweep")]).expect("a page").contains("IOPS, ours: mq"));
+    let mut depth = sweep();
+    depth["name"] = json!("iodepth");
+    assert!(!html(&[document(depth)]).expect("a page").contains("IOPS, ours: mq"));
+    let mut stages = sweep();
+    for point in stages["points"].as_array_mut().expect("points") {
+        point["document"]["job"]["jobs"] = json!([{"numjobs": 8}, {"numjobs": 16}]);
+    }
+    assert!(!html(&[document(stages)]).expect("a page").contains("IOPS, ours: mq"));
+}
+
+#[test]
+fn a_difference_that_turns_along_a_sweep_is_neither_better_nor_worse() {
+    let tone = |ratios: [f64; 2]| {
+        let point = |(value, ratio): (usize, f64)| {
+            let ends = [ratio * 0.99, ratio * 1.01];
+            let way = if ratio > 1.0 { "b is faster" } else { "b is slower" };
+            json!({"value": value.to_string(), "document": {"kind": "compare", "compare": {
+                "variants": [{"name": "a", "options": "x"}, {"name": "b", "options": "y"}],
+                "comparisons": [{"a": "a", "b": "b", "metric": "iops", "ratio": ratio,
+                    "ci95": ends, "ci99": ends, "verdict": way}]}}})
+        };
+        let points: Vec<_> = ratios.into_iter().enumerate().map(point).collect();
+        let value = json!({"kind": "sweep", "name": "iodepth", "points": points});
+        let page = html(&[document(value)]).expect("a page");
+        let start = page.find("IOPS, y against x").expect("a verdict");
+        let (_, class) = page[..start].rsplit_once("class=\"").expect("its tone");
+        String::from(class.split('"').next().expect("its end"))
+    };
+    assert_eq!(tone([0.7, 1.02]), "plain");
+    assert_eq!((tone([1.1, 1.02]), tone([0.9, 0.8])), ("better".into(), "worse".into()));
+}
+
+#[test]
+fn titles_of_several_results_count_along() {
+    let page = html(&[saved("bench"), saved("compare")]).expect("a page");
+    let title = &page[page.find("<h1>").expect("a title")..page.find("</h1>").expect("its end")];
+    assert!(title.contains("1. ") && title.contains("; 2. "), "{title}");
+}
+
+#[test]
+fn what_runs_say_of_themselves_stands_at_the_top_as_a_warning() {
+    let notice = "durability disabled: barriers=off";
+    let run = json!({"kind": "bench", "notices": [notice], "bench": {"ios": 7}});
+    let page = html(&[document(run.clone())]).expect("a page");
+    let at = page.find(notice).expect("the notice");
+    assert!(at < page.find("</header>").expect("a header"), "it is further down");
+    assert!(page[..at].ends_with("<li class=\"warning\">"));
+    assert!(markdown(&[document(run.clone())]).expect("Markdown").contains(&format!("- {notice}")));
+    let two = json!({"kind": "compare", "compare": {"variants": [{"name": "a"}, {"name": "b"}]},
+        "runs": [{"variant": "a", "document": {}}, {"variant": "b", "document": run.clone()},
+            {"variant": "b", "document": run}]});
+    let page = html(&[document(two)]).expect("a page");
+    assert_eq!(page.matches(&format!(">b: {notice}<")).count(), 1, "once, with its variant");
+}

@@ -3,10 +3,10 @@
 //! A commit is there if its redo is in the log; or if its redo has been overwritten, which is
 //! allowed once its data blocks are durable: then a later redo block carries a checkpoint above it,
 //! and one of a later round stands in its place, or was being written there.
-//! Of commits below the checkpoint whose redo is still there, every data block must hold their
-//! change or a later one.
+//! Of commits below the checkpoint every data block must hold their change or a later one: of those
+//! that were acknowledged, whose blocks are told with them, and of those whose redo is still there.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use super::LOG_WRITE_MAX;
 use super::format::{self, LogBlock, RECORDS, REDO_BYTES};
@@ -97,17 +97,26 @@ impl Audit {
         least + self.redo_blocks < round_end.min(next + LOG_WRITE_MAX as u64)
     }
 
-    /// The data blocks that must hold a change, or a later one.
+    /// The data blocks a transaction changed, if its redo is there.
     #[must_use]
-    pub fn wanted(&self) -> Vec<Wanted> {
+    pub fn found(&self, id: u64) -> Option<&[u64; format::CHANGES]> {
+        self.found.get(&id)
+    }
+
+    /// The data blocks that must hold a change, or a later one. `acknowledged` are the commits
+    /// somebody was told of, each with the blocks it changed.
+    #[must_use]
+    pub fn wanted(&self, acknowledged: &BTreeMap<u64, [u64; format::CHANGES]>) -> Vec<Wanted> {
         let checkpoint = self.checkpoint();
         let mut wanted: BTreeMap<u64, Wanted> = BTreeMap::new();
-        for (id, blocks) in self.found.range(..checkpoint) {
-            wanted.extend(
-                blocks
-                    .iter()
-                    .map(|block| (*block, Wanted { block: *block, least: *id, torn: false })),
-            );
+        for (id, blocks) in
+            [&self.found, acknowledged].into_iter().flat_map(|m| m.range(..checkpoint))
+        {
+            for block in blocks {
+                let new = Wanted { block: *block, least: *id, torn: false };
+                let known = wanted.entry(*block).or_insert(new);
+                known.least = known.least.max(*id);
+            }
         }
         for (_, blocks) in self.found.range(checkpoint..) {
             for block in blocks {
@@ -142,11 +151,22 @@ impl Audit {
     /// Holds the acknowledged commits against what was found.
     ///
     /// # Errors
-    /// The commits that are lost: how many, and the first.
-    pub fn verdict(&self, acknowledged: &BTreeSet<u64>) -> Result<Found, String> {
+    /// The commits that are lost: how many, and the first. One whose redo tells of other blocks
+    /// than it changed.
+    pub fn verdict(
+        &self,
+        acknowledged: &BTreeMap<u64, [u64; format::CHANGES]>,
+    ) -> Result<Found, String> {
         let (mut found, mut lost) = (Found { in_log: 0, checkpointed: 0 }, Vec::new());
-        for id in acknowledged {
-            if self.found.contains_key(id) {
+        for (id, blocks) in acknowledged {
+            if let Some(in_log) = self.found.get(id) {
+                if in_log != blocks {
+                    return Err(format!(
+                        "instance {}: the redo of commit {id} has the blocks {in_log:?}, but it \
+                         changed {blocks:?}",
+                        self.instance
+                    ));
+                }
                 found.in_log += 1;
             } else if *id < self.checkpoint() && self.may_be_overwritten(*id) {
                 found.checkpointed += 1;

@@ -52,6 +52,13 @@ struct Table {
     closed: bool,
 }
 
+/// Why a client does not come in.
+enum NoRoom {
+    /// The daemon is ending.
+    Closed,
+    Full(String),
+}
+
 impl Server {
     /// Opens the socket, for its owner alone (mode 0600), and answers from `tree`.
     ///
@@ -130,17 +137,21 @@ impl Clients {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a client in and gives it a number; `None` if there is no room.
-    fn enter(&self, stream: &UnixStream) -> Option<u64> {
+    /// Takes a client in and gives it a number.
+    fn enter(&self, stream: &UnixStream) -> Result<u64, NoRoom> {
         let mut table = self.lock();
-        if table.closed || table.streams.len() >= CLIENTS_MAX {
-            return None;
+        if table.closed {
+            return Err(NoRoom::Closed);
         }
-        let copy = stream.try_clone().ok()?;
+        if table.streams.len() >= CLIENTS_MAX {
+            return Err(NoRoom::Full(format!("{CLIENTS_MAX} clients are served already")));
+        }
+        let short = |error| NoRoom::Full(format!("no descriptor for a further client: {error}"));
+        let copy = stream.try_clone().map_err(short)?;
         table.next += 1;
         let number = table.next;
         table.streams.insert(number, copy);
-        Some(number)
+        Ok(number)
     }
 
     fn leave(&self, number: u64) {
@@ -169,9 +180,14 @@ fn accept(listener: &UnixListener, clients: &Arc<Clients>, tree: &Arc<Tree>) {
                 continue;
             }
         };
-        let Some(number) = clients.enter(&stream) else {
-            turn_away(&stream, &format!("{CLIENTS_MAX} clients are served already"));
-            continue;
+        let number = match clients.enter(&stream) {
+            Ok(number) => number,
+            // Cut off without a word, like the others.
+            Err(NoRoom::Closed) => continue,
+            Err(NoRoom::Full(why)) => {
+                turn_away(&stream, &why);
+                continue;
+            }
         };
         let (here, tree) = (Arc::clone(clients), Arc::clone(tree));
         let serve = move || {

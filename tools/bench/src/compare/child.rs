@@ -23,14 +23,16 @@ pub struct Program {
     pub path: PathBuf,
     /// What it gets behind `bench`: the job and its flags.
     pub job: Vec<String>,
-    /// How long to measure.
-    pub runtime: Duration,
+    /// How long to measure at most; `None`: until the job has done all it has to do.
+    pub runtime: Option<Duration>,
     /// How long to run before that.
     pub ramp: Duration,
     /// A folder for what it writes, of nobody else.
     pub folder: PathBuf,
 }
 
+/// What a run takes of which nobody knows, for whoever plans.
+const UNKNOWN: Duration = Duration::from_secs(2);
 /// How long a run may take beyond its own times, for preparing its target and ending. The clock of
 /// a virtual machine may have stood still for a minute in between.
 const PATIENCE: Duration = Duration::from_secs(180);
@@ -40,6 +42,12 @@ const ENDING: Duration = Duration::from_secs(5);
 const SAID_MOST: usize = 2000;
 
 impl Program {
+    /// What a run takes, as far as that is known before.
+    #[must_use]
+    pub fn takes(&self) -> Duration {
+        self.runtime.unwrap_or(UNKNOWN) + self.ramp
+    }
+
     /// The arguments of one run.
     #[must_use]
     pub fn arguments(&self, target: &str, seed: u64) -> Vec<String> {
@@ -47,16 +55,15 @@ impl Program {
         let mut words = vec![String::from("bench")];
         words.extend(self.job.iter().cloned());
         let seed = seed.to_string();
-        let (runtime, ramp) = (time(self.runtime), time(self.ramp));
-        for (flag, value) in [
-            ("--target", target),
-            ("--runtime", &runtime),
-            ("--ramp-time", &ramp),
-            ("--randseed", &seed),
-        ] {
+        let ramp = time(self.ramp);
+        let runtime = self.runtime.map(time);
+        let runtime = runtime.as_deref().map(|runtime| ("--runtime", runtime));
+        let given = [("--ramp-time", ramp.as_str()), ("--randseed", &seed)];
+        for (flag, value) in [("--target", target)].into_iter().chain(runtime).chain(given) {
             words.extend([flag, value].map(String::from));
         }
-        words.extend(["--json", "--quiet"].map(String::from));
+        // It is not told to be quiet: into a file it says no more than what should be known.
+        words.push(String::from("--json"));
         words
     }
 
@@ -81,7 +88,7 @@ impl Program {
         let mut child = command.spawn().map_err(|error| {
             failed(format!("{} cannot be started: {error}", self.path.display()))
         })?;
-        let ended = wait(&mut child, stop, self.runtime + self.ramp + PATIENCE);
+        let ended = wait(&mut child, stop, self.runtime.map(|time| time + self.ramp + PATIENCE));
         let status = match ended {
             Ok(Some(status)) => status,
             Ok(None) => {
@@ -94,15 +101,21 @@ impl Program {
             }
         };
         let measured = read(&saved);
+        let said = std::fs::read(&errors).unwrap_or_default();
+        let said = String::from_utf8_lossy(&said);
         if status.success() {
             return measured.map_err(failed);
         }
-        let said = std::fs::read(&errors).unwrap_or_default();
-        let said = String::from_utf8_lossy(&said);
-        let said = last_of(said.trim()).trim_start_matches("weir: ");
+        let said = failure(last_of(said.trim()));
         let why = if said.is_empty() { format!("it ended with {status}") } else { said.to_owned() };
         Err(Stop::Failed { why, measured: measured.ok().map(Box::new) })
     }
+}
+
+/// Why a run failed: the last that it said, behind what should be known of any run.
+fn failure(said: &str) -> &str {
+    let last = said.rsplit_once("\nweir: ").map_or(said, |(_, last)| last);
+    last.trim_start_matches("weir: ")
 }
 
 /// The end of what was said.
@@ -117,11 +130,12 @@ fn read(saved: &Path) -> Result<BenchDocument, String> {
     serde_json::from_str(&text).map_err(|e| format!("{}: {e}", saved.display()))
 }
 
-/// Waits for the child's end; `None` if somebody asked for ours.
+/// Waits for the child's end, however long that takes if there is no `most`; `None` if somebody
+/// asked for ours.
 fn wait(
     child: &mut Child,
     stop: &OwnedFd,
-    most: Duration,
+    most: Option<Duration>,
 ) -> io::Result<Option<std::process::ExitStatus>> {
     let process = pidfd_open(Pid::from_child(child), PidfdFlags::empty())?;
     let began = Instant::now();
@@ -129,14 +143,19 @@ fn wait(
         if let Some(status) = child.try_wait()? {
             return Ok(Some(status));
         }
-        let left = most.saturating_sub(began.elapsed());
-        if left.is_zero() {
-            return Err(io::Error::other(format!("did not end within {most:?}")));
+        let left = most.map(|most| most.saturating_sub(began.elapsed()));
+        if left.is_some_and(|left| left.is_zero()) {
+            return Err(io::Error::other(format!(
+                "did not end within {:?}",
+                most.unwrap_or_default()
+            )));
         }
-        let timeout =
-            Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
+        let timeout = left.map(|left| Timespec {
+            tv_sec: left.as_secs() as i64,
+            tv_nsec: i64::from(left.subsec_nanos()),
+        });
         let mut fds = [PollFd::new(&process, PollFlags::IN), PollFd::new(stop, PollFlags::IN)];
-        match poll(&mut fds, Some(&timeout)) {
+        match poll(&mut fds, timeout.as_ref()) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
@@ -172,7 +191,7 @@ mod tests {
         let path = folder.join("program");
         std::fs::write(&path, format!("#!/bin/sh\n{text}\n")).expect("a script");
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o700)).expect("a mode");
-        let (runtime, ramp) = (Duration::from_millis(1500), Duration::from_millis(250));
+        let (runtime, ramp) = (Some(Duration::from_millis(1500)), Duration::from_millis(250));
         Program { path, job: vec![String::from("oltp")], runtime, ramp, folder }
     }
 
@@ -186,17 +205,21 @@ mod tests {
     fn a_run_is_told_its_job_its_target_its_window_and_its_seed() {
         let words = script("told", "").arguments("ram:1M", 7).join(" ");
         let expected = "bench oltp --target ram:1M --runtime 1500000us --ramp-time 250000us \
-                        --randseed 7 --json --quiet";
+                        --randseed 7 --json";
         assert_eq!(words, expected);
+        let finite = Program { runtime: None, ramp: Duration::ZERO, ..script("told", "") };
+        let expected = "bench oltp --target ram:1M --ramp-time 0us --randseed 7 --json";
+        assert_eq!(finite.arguments("ram:1M", 7).join(" "), expected);
     }
 
     #[test]
     fn what_a_run_saved_is_read_and_what_a_failed_one_said_is_passed_on() {
         let (_held, stop) = UnixStream::pair().expect("sockets");
         let save = r#"while [ "$1" != --save ]; do shift; done
-            echo '{"kind":"bench","bench":{"ios":5}}' > "$2""#;
-        let document = run(&script("saved", save), stop.try_clone().expect("a socket"));
-        assert_eq!(document.expect("a document").bench.figures.ios, 5);
+            echo '{"kind":"bench","bench":{"ios":5}}' > "$2"
+            echo 'weir: bench: barriers are off' >&2"#;
+        let ran = run(&script("saved", save), stop.try_clone().expect("a socket"));
+        assert_eq!(ran.expect("a document").bench.figures.ios, 5);
         let fails = format!("{save}\necho 'weir: size=9 is beyond the target' >&2; exit 2");
         let failed = run(&script("failed", &fails), stop.try_clone().expect("a socket"));
         let Err(Stop::Failed { why, measured }) = failed else { panic!("it failed") };

@@ -28,6 +28,9 @@ struct Before {
     queue: PathBuf,
     /// Which start of the machine this was true of; device numbers change with the next.
     boot_id: String,
+    /// Which disk had its number: the kernel counts those that come. Empty before Linux 5.15.
+    #[serde(default)]
+    diskseq: String,
     /// Its scheduler.
     scheduler: String,
     /// The files of the queue and of its scheduler that can be written, by path below the queue.
@@ -77,7 +80,7 @@ impl Switch {
         let state = folder(folders)?.join(state_name(disk)?);
         let (lock, left) = open_state(&state)?;
         let recovered = match left {
-            Some(before) if before.boot_id == boot_id() && before.queue == queue => {
+            Some(before) if before.queue == queue && before.is_of_this_disk() => {
                 put_back(&before)?;
                 true
             }
@@ -168,6 +171,10 @@ pub fn put_back_from(state: &Path) -> Result<String, String> {
         let device = before.device;
         return Err(format!("{shown}: {device} was so before the machine was last started"));
     }
+    if !before.is_of_this_disk() {
+        let device = before.device;
+        return Err(format!("{shown}: {device} is another disk now than the one that was so"));
+    }
     put_back(&before)?;
     fs::remove_file(state).map_err(|error| format!("{shown}: {error}"))?;
     Ok(before.device)
@@ -198,7 +205,14 @@ impl Before {
         }
         let device = device.display().to_string();
         let (queue, scheduler) = (queue.to_owned(), active(&text));
-        Ok(Before { device, queue, boot_id: boot_id(), scheduler, files })
+        let diskseq = diskseq(&queue);
+        Ok(Before { device, queue, boot_id: boot_id(), diskseq, scheduler, files })
+    }
+
+    /// Whether what has the device's number now is what had it then: a loop device that was given
+    /// another file is not.
+    fn is_of_this_disk(&self) -> bool {
+        self.boot_id == boot_id() && self.diskseq == diskseq(&self.queue)
     }
 
     fn save(&self, mut file: &File, path: &Path) -> Result<(), String> {
@@ -301,6 +315,12 @@ fn disk_of(device: &Path) -> Result<PathBuf, String> {
     Ok(disk.unwrap_or(&path).to_owned())
 }
 
+/// The number of the disk that a queue is of (Linux, Documentation/ABI/stable/sysfs-block).
+fn diskseq(queue: &Path) -> String {
+    let text = fs::read_to_string(queue.with_file_name("diskseq")).unwrap_or_default();
+    String::from(text.trim())
+}
+
 fn boot_id() -> String {
     let text = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     String::from(text.trim())
@@ -318,6 +338,7 @@ mod tests {
             let folder = std::env::temp_dir().join(format!("weir-{}-{name}", std::process::id()));
             fs::create_dir_all(folder.join("queue/iosched")).expect("a folder");
             fs::write(folder.join("dev"), "259:3\n").expect("a file");
+            fs::write(folder.join("diskseq"), "17\n").expect("a file");
             let paper = Paper(folder);
             for (file, text) in [
                 (SCHEDULER, "mq-deadline"),
@@ -426,6 +447,26 @@ mod tests {
         next.put_back().expect("all can be written");
         paper.assert_as_before();
         assert!(!state.exists());
+    }
+
+    #[test]
+    fn what_was_left_of_one_disk_is_not_put_back_on_another_of_the_same_number() {
+        let paper = Paper::new("replaced");
+        let names = [String::from("mq-deadline")];
+        let device = Path::new("/dev/paper");
+        let take = || Switch::of_disk(device, &paper.0, &names, &[&paper.0]).expect("it is free");
+        let killed = take();
+        paper.switch(&killed);
+        killed.kept.done.store(true, Ordering::Release);
+        drop(killed);
+        fs::write(paper.0.join("diskseq"), "18\n").expect("a file");
+        let state = paper.0.join("kernel-scheduler-259:3.json");
+        let why = put_back_from(&state).expect_err("it is another disk");
+        assert!(why.contains("/dev/paper is another disk now"), "{why}");
+        assert_eq!(paper.text("nr_requests"), "64");
+        let next = take();
+        assert!(!next.recovered);
+        assert_eq!(next.kept.before.files["nr_requests"], "64\n", "as the new one came");
     }
 
     #[test]

@@ -23,18 +23,24 @@ pub struct Order {
     pub reruns: u32,
     /// What the order and the runs' seeds are drawn from.
     pub seed: u64,
-    /// How long each run measures, seconds.
+    /// How long each run measures, seconds, unless it ends by itself.
     pub window_s: f64,
 }
 
 impl Order {
-    /// In what order the variants of a round run.
+    /// In what order the variants of a round run. Rounds drawn in twos have an order and its
+    /// reverse: whatever it does to be first, of two variants each is first equally often. A round
+    /// beyond those planned has the order of the one it stands for.
     #[must_use]
     pub fn of_round(&self, round: u32) -> Vec<usize> {
-        let mut prng = Prng::new(self.seed_of_round(round));
-        let mut order: Vec<usize> = (0..self.variants.len()).collect();
-        for last in (1..order.len()).rev() {
-            order.swap(last, prng.below(last as u64 + 1) as usize);
+        let planned = round.saturating_sub(1) as usize % self.rounds.max(1) as usize;
+        let mut prng = Prng::new(self.seed);
+        let places = shuffled(self.rounds.max(1) as usize, &mut prng);
+        let place = places[planned];
+        let mut pair = Prng::new(self.seed_of_round(u32::MAX - place as u32 / 2));
+        let mut order = shuffled(self.variants.len(), &mut pair);
+        if place % 2 == 1 {
+            order.reverse();
         }
         order
     }
@@ -44,6 +50,15 @@ impl Order {
     pub fn seed_of_round(&self, round: u32) -> u64 {
         Prng::new(self.seed.wrapping_add(u64::from(round))).next()
     }
+}
+
+/// The numbers below `count`, in an order drawn at random.
+fn shuffled(count: usize, prng: &mut Prng) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..count).collect();
+    for last in (1..count).rev() {
+        order.swap(last, prng.below(last as u64 + 1) as usize);
+    }
+    order
 }
 
 /// What the control saw at one moment.
@@ -190,6 +205,7 @@ impl<S: Stage> Session<'_, S> {
         let mut waiting: VecDeque<usize> = self.order.of_round(round).into();
         let mut attempts: Vec<Attempt> = Vec::new();
         loop {
+            let judged = attempts.len();
             while let Some(variant) = waiting.pop_front() {
                 let mut attempt = self.attempt(variant, round)?;
                 let mut earlier = attempts.iter().filter(|earlier| earlier.variant == variant);
@@ -198,7 +214,9 @@ impl<S: Stage> Session<'_, S> {
                 attempt.moving.take_if(|_| self.moves_by_nature);
                 attempts.push(attempt);
             }
-            self.judge(&attempts);
+            // What was said of an attempt stands: what is usual moves with those made since, and
+            // one that was voided would come back beside the one made in its place.
+            self.judge(&attempts[judged..]);
             let missing = self.order.of_round(round).into_iter().filter(|variant| {
                 let own = || attempts.iter().filter(|attempt| attempt.variant == *variant);
                 let counted = own().any(|attempt| counts(&self.taken.runs[attempt.position]));
@@ -227,15 +245,17 @@ impl<S: Stage> Session<'_, S> {
         let steal_pct = after.steal_pct_since(&before);
         self.taken.control.push(Control { round, ns: control_ns, steal_pct });
         let bench = &document.bench;
-        let window_s = (!ends_by_itself(&bench.job)).then_some(bench.duration_s);
-        let moving = moving(&document.series);
+        // One that ends by itself has no ramp that could have been too short, and no window.
+        let timed = !ends_by_itself(&bench.job);
+        let window_s = timed.then_some(bench.duration_s);
+        let moving = if timed { moving(&document.series) } else { None };
         let position = self.taken.runs.len();
         self.taken.runs.push(Run { variant: name.clone(), round, voided: None, document });
         let around = Around { control_ns, steal_pct, window_s };
         Ok(Attempt { variant, position, around, moving })
     }
 
-    /// Says of each run of a round whether it counts.
+    /// Says of runs that were just made whether they count.
     fn judge(&mut self, attempts: &[Attempt]) {
         let usual = usual(&self.readings);
         for Attempt { position, around, moving, .. } in attempts {
@@ -280,6 +300,8 @@ mod tests {
         stolen: Vec<usize>,
         /// Runs that are still moving at their start.
         moves: Vec<usize>,
+        /// The run from whose end on the host is busy all the time.
+        busy_from: Option<usize>,
         /// Rounds that are slow.
         cold: u32,
         stop: Option<(usize, Stop)>,
@@ -293,7 +315,8 @@ mod tests {
             self.readings += 1;
             let after = std::mem::take(&mut self.after_a_run);
             let busy = after && self.busy.contains(&(self.ran.len() - 1));
-            let control_ns = if busy { 2000.0 } else { 1000.0 };
+            let stays = self.busy_from.is_some_and(|from| self.ran.len() > from);
+            let control_ns = if busy || stays { 2000.0 } else { 1000.0 };
             Reading { control_ns, stolen: self.steal, all: 200 * u64::from(self.readings) }
         }
 
@@ -353,7 +376,7 @@ mod tests {
         let orders = |order: &Order| (1..=40).map(|n| order.of_round(n)).collect::<Vec<_>>();
         assert_eq!(orders(&order), orders(&order));
         let a_first = orders(&order).iter().filter(|round| round[0] == 0).count();
-        assert!((10..=30).contains(&a_first), "{a_first}");
+        assert_eq!(a_first, 20);
         assert_ne!(orders(&order), orders(&Order { seed: 2, ..order.clone() }));
         assert_ne!(order.seed_of_round(1), order.seed_of_round(2));
         let mut paper = Paper::default();
@@ -362,6 +385,39 @@ mod tests {
         assert_eq!(ran, orders(&order).concat());
         assert_eq!(counted(&taken), all(1..=40));
         assert_eq!(taken.control.len(), 80);
+    }
+
+    #[test]
+    fn of_two_variants_each_is_first_in_half_of_the_rounds_whatever_the_seed() {
+        let mut seen = std::collections::BTreeSet::new();
+        for seed in 1..=200 {
+            let order = Order { seed, ..order(10) };
+            let firsts: Vec<usize> = (1..=10).map(|round| order.of_round(round)[0]).collect();
+            assert_eq!(firsts.iter().sum::<usize>(), 5, "seed {seed}: {firsts:?}");
+            assert_eq!(order.of_round(11), order.of_round(1), "it stands for the first");
+            seen.insert(firsts);
+        }
+        // There are 252 ways to choose five of ten.
+        assert!(seen.len() > 100, "{}", seen.len());
+        let variants: Vec<String> = ["a", "b", "c"].map(String::from).to_vec();
+        let three = Order { variants, ..order(40) };
+        for first in 0..3 {
+            let rounds = (1..=40).filter(|round| three.of_round(*round)[0] == first).count();
+            assert!((5..=23).contains(&rounds), "{first} is first in {rounds} of 40");
+        }
+    }
+
+    #[test]
+    fn a_run_that_was_voided_stays_so_where_the_host_stays_busy() {
+        // By the third round's second attempts, twice as long has become usual.
+        let mut paper = Paper { busy_from: Some(3), ..Paper::default() };
+        let taken = run(&Order { reruns: 100, ..order(6) }, &mut paper);
+        assert!(paper.ran.len() > 12, "some were made again: {:?}", paper.ran);
+        let counted = counted(&taken);
+        let mut once = counted.clone();
+        once.dedup();
+        assert_eq!(counted, once, "at most one of each variant and round");
+        assert_eq!(counted[counted.len() - 6..], all(4..=6), "it is usual by then");
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use weir_trace::document::{Compare, Comparison, Estimate, Run, Variant};
 
-use super::summary::{METRICS, differs};
+use super::summary::{METRICS, differs, is_decided};
 
 /// The tables of a comparison, and what is to be known about it.
 #[must_use]
@@ -37,7 +37,7 @@ fn pair(text: &mut String, compare: &Compare, a: &Variant, b: &Variant) {
         a.name.clone(),
         b.name.clone(),
         ratio,
-        String::from("95 % interval"),
+        String::from("99 % interval"),
         String::from("visible from"),
         String::from("verdict"),
     ]];
@@ -55,7 +55,7 @@ fn pair(text: &mut String, compare: &Compare, a: &Variant, b: &Variant) {
             shown(a),
             shown(b),
             or_dash(comparison.ratio.map(|ratio| format!("{ratio:.3}"))),
-            or_dash(comparison.ci95.map(|[low, high]| format!("{low:.3} .. {high:.3}"))),
+            or_dash(comparison.ci99.map(interval)),
             or_dash(comparison.min_detectable_effect.map(effect)),
             comparison.verdict.clone(),
         ]);
@@ -95,6 +95,7 @@ fn estimate<'a>(variant: &'a Variant, metric: &str) -> Option<&'a Estimate> {
         "latency_p99_ns" => &variant.latency_p99_ns,
         "cpu_ns_per_io" => &variant.cpu_ns_per_io,
         "commits_per_s" => variant.commits_per_s.as_ref()?,
+        "makespan_ns" => variant.makespan_ns.as_ref()?,
         _ => return None,
     };
     (known.mean > 0.0).then_some(known)
@@ -104,6 +105,7 @@ fn estimate<'a>(variant: &'a Variant, metric: &str) -> Option<&'a Estimate> {
 fn value(estimate: &Estimate, time: bool) -> String {
     let Estimate { mean, ci95, .. } = *estimate;
     let mean_shown = match mean {
+        ns if time && ns >= 1e9 => format!("{:.2} s", ns / 1e9),
         ns if time && ns >= 1e6 => format!("{:.2} ms", ns / 1e6),
         ns if time && ns >= 1e3 => format!("{:.2} us", ns / 1e3),
         ns if time => format!("{ns:.0} ns"),
@@ -117,9 +119,15 @@ fn value(estimate: &Estimate, time: bool) -> String {
     }
 }
 
-/// The least visible difference; what is larger than everything is not told to a per cent.
+/// The interval of a ratio; what is larger than everything is not told to a thousandth.
+fn interval([low, high]: [f64; 2]) -> String {
+    if high < 1000.0 { format!("{low:.3} .. {high:.3}") } else { format!("{low:.3} .. > 1000") }
+}
+
+/// The least visible difference, likewise.
 fn effect(least: f64) -> String {
-    if least < 10.0 { format!("{:.1} %", least * 100.0) } else { String::from("> 1000 %") }
+    let share = if least <= 10.0 { format!("{:.1}", least * 100.0) } else { "> 1000".into() };
+    format!("{share} %")
 }
 
 fn options(options: &serde_json::Value) -> String {
@@ -132,15 +140,18 @@ fn options(options: &serde_json::Value) -> String {
     if shown.is_empty() { String::from("the target as it is") } else { shown.join(",") }
 }
 
-/// The verdicts in a sentence.
+/// The verdicts in sentences, and what the columns beside them mean.
 #[must_use]
 pub fn verdicts(compare: &Compare) -> String {
-    let count = compare.comparisons.len();
+    let count = compare.comparisons.iter().filter(|found| is_decided(found)).count();
     let different = compare.comparisons.iter().filter(|found| differs(found)).count();
-    let by_chance = count as f64 * (1.0 - super::interval::VERDICT);
+    let without = compare.comparisons.len() - count;
+    let without = if without == 0 { String::new() } else { format!("; {without} not compared") };
     format!(
-        "{different} of {count} verdicts name a difference; {by_chance:.2} would by chance where \
-         there is none (99 % intervals)"
+        "{different} of {count} verdicts name a difference{without}. One does where the whole 99 % \
+         interval of the ratio lies\nto one side of 1; without a difference that happens once in a \
+         hundred verdicts. \"visible from\": a\ndifference of this size would be seen in four of \
+         five such comparisons, smaller ones less often."
     )
 }
 
@@ -182,7 +193,19 @@ mod tests {
         assert!(rows[3].contains(" 0.901  ") && rows[3].ends_with("b is slower"), "{text}");
         assert!(rows[4].contains("1.00 ms") && rows[4].ends_with("b is slower"), "{text}");
         assert!(rows.iter().any(|row| row.ends_with("no detectable difference")), "{text}");
-        assert!(verdicts(&compare).starts_with("3 of 5 verdicts"), "{}", verdicts(&compare));
+        assert!(text.contains("99 % interval") && !text.contains("95 %"), "{text}");
+        let p50 = rows[5].split("  ").collect::<Vec<_>>();
+        assert!(p50.iter().any(|cell| cell.contains("1.10") && cell.contains(" .. ")), "{text}");
+        let said = verdicts(&compare);
+        assert!(said.starts_with("3 of 4 verdicts name a difference; 1 not compared"), "{said}");
+        assert!(said.contains("visible from"), "{said}");
         assert_eq!(voided(&runs), "voided: round 2 of b: disturbed\n");
+    }
+
+    #[test]
+    fn what_is_larger_than_everything_is_not_told_to_a_thousandth() {
+        assert_eq!(interval([0.0, 1.6e28]), "0.000 .. > 1000");
+        assert_eq!(interval([0.5, 1.25]), "0.500 .. 1.250");
+        assert_eq!((effect(9.99), effect(10.5)), ("999.0 %".into(), "> 1000 %".into()));
     }
 }

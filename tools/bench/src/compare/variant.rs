@@ -36,14 +36,36 @@ impl Variant {
         Ok(Variant { name: String::from(name), options, target, kernel_scheduler: None })
     }
 
-    /// The same variant with more options, as a sweep gives them.
+    /// The same variant with one more option, as a sweep gives it.
     ///
     /// # Errors
-    /// Which option is wrong, and what would be right.
-    pub fn with(&self, options: &str) -> Result<Variant, String> {
-        let target = with(&self.target, options);
+    /// What the variant says of that option itself, for a sweep would override what sets it apart;
+    /// which option is wrong, and what would be right.
+    pub fn with(&self, name: &str, value: &str) -> Result<Variant, String> {
+        if let Some(own) = self.own(name) {
+            return Err(format!("variant {} says {name}={own} itself", self.name));
+        }
+        let target = with(&self.target, &format!("{name}={value}"));
         Target::parse(&target).map_err(|error| format!("variant {}: {error}", self.name))?;
-        Ok(Variant { target, ..self.clone() })
+        let mut varied = Variant { target, ..self.clone() };
+        if let Value::Object(options) = &mut varied.options {
+            options.insert(String::from(name), Value::from(value));
+        }
+        Ok(varied)
+    }
+
+    /// The value that this variant, and not the target of all, gives an option.
+    fn own(&self, option: &str) -> Option<String> {
+        if option == "scheduler" && self.kernel_scheduler.is_some() {
+            return Some(String::from("none"));
+        }
+        let said = |options: &Map<String, Value>| {
+            options.get(option).and_then(Value::as_str).map(String::from)
+        };
+        let options = self.options.as_object()?;
+        let target = options.get("target").and_then(Value::as_str);
+        let behind = target.and_then(|target| Some(target.split_once(',')?.1));
+        said(options).or_else(|| said(&named(behind?)))
     }
 
     /// Whether another variant comes to the same.
@@ -103,8 +125,25 @@ mod tests {
         let error = Variant::new("a", "ram:1M", "disk:1M").expect_err("no such kind");
         assert!(error.contains("variant a: target \"disk:1M\" does not start with"), "{error}");
         let plain = Variant::new("a", "ram:1M", "").expect("a variant");
-        assert!(plain.with("nr_requests=3").is_err_and(|e| e.contains("4..=2048")));
-        assert_eq!(plain.with("nr_requests=8").expect("it fits").target, "ram:1M,nr_requests=8");
+        assert!(plain.with("nr_requests", "3").is_err_and(|e| e.contains("4..=2048")));
+        let eight = plain.with("nr_requests", "8").expect("it fits");
+        assert_eq!(eight.target, "ram:1M,nr_requests=8");
+        assert_eq!(eight.options, serde_json::json!({"nr_requests": "8"}));
+    }
+
+    #[test]
+    fn a_sweep_does_not_override_what_sets_a_variant_apart() {
+        for options in ["scheduler=bfq,nomerges=1", "null:1M,nomerges=1,scheduler=bfq"] {
+            let variant = Variant::new("b", "ram:1M", options).expect("a variant");
+            let error = variant.with("scheduler", "none").expect_err("it is bfq");
+            assert_eq!(error, "variant b says scheduler=bfq itself");
+            assert!(variant.with("nr_requests", "8").is_ok(), "{options}");
+        }
+        // What the target of all says is not what sets one apart.
+        let plain = Variant::new("a", "ram:1M,nr_requests=4", "").expect("a variant");
+        assert!(plain.with("nr_requests", "8").is_ok());
+        let bfq = Variant { kernel_scheduler: Some(String::from("bfq")), ..plain };
+        assert!(bfq.with("scheduler", "kyber").is_err_and(|e| e.contains("scheduler=none")));
     }
 
     #[test]

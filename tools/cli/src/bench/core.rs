@@ -7,6 +7,7 @@ use weir::{QueueMode, Spread};
 use weir_bench::{core, shared};
 
 use super::print_json;
+use crate::output::print;
 use crate::values::{RUNTIME, time, whole};
 use crate::{Failure, completion};
 
@@ -105,8 +106,7 @@ impl Core {
             seed: self.randseed,
         };
         if let Some(rounds) = self.rounds {
-            print!("{}", shared::compare(&options, rounds)?);
-            return Ok(());
+            return print(&shared::compare(&options, rounds)?.to_string());
         }
         let outcome = core::run(&options)?;
         if self.json {
@@ -116,22 +116,25 @@ impl Core {
             Some(count) => format!("{count:.4}"),
             None => String::from("not measurable here"),
         };
-        println!(
-            "{} {}: {} threads, {} hard queues, depth {}, batch {}",
+        let text = format!(
+            "{} {}: {} threads, {} hard queues, depth {}, batch {}\n\
+             CPU per I/O    {:>12.1} ns\n  of which the generator {:.1} ns\n\
+             I/Os a second  {:>12.0}\nmerges per I/O {:>12.6}\n\
+             allocations per I/O  {}\nsystem calls per I/O {}\nchecksum {:016x}\n",
             outcome.queue_mode,
             outcome.scheduler,
             outcome.threads,
             outcome.queues,
             outcome.depth,
-            outcome.batch
+            outcome.batch,
+            outcome.ns_per_io,
+            outcome.generator_ns_per_io,
+            outcome.iops,
+            outcome.merges_per_io,
+            count(outcome.allocations_per_io),
+            count(outcome.syscalls_per_io),
+            outcome.checksum,
         );
-        println!("CPU per I/O    {:>12.1} ns", outcome.ns_per_io);
-        println!("  of which the generator {:.1} ns", outcome.generator_ns_per_io);
-        println!("I/Os a second  {:>12.0}", outcome.iops);
-        println!("merges per I/O {:>12.6}", outcome.merges_per_io);
-        println!("allocations per I/O  {}", count(outcome.allocations_per_io));
-        println!("system calls per I/O {}", count(outcome.syscalls_per_io));
-        println!("checksum {:016x}", outcome.checksum);
-        Ok(())
+        print(&text)
     }
 }

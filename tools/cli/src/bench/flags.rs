@@ -23,7 +23,7 @@ impl JobFlags {
 
     /// Changes a job as they say; what is to be said about that.
     pub(super) fn apply(&self, job: &mut Job) -> Result<Vec<String>, String> {
-        let mut section = Section { job: job.clone(), notes: Vec::new() };
+        let mut section = Section { job: job.clone(), ..Section::default() };
         for (option, value) in given(self) {
             option.read(&mut section, value)?;
         }

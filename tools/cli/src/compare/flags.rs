@@ -1,8 +1,12 @@
 //! Flags of `weir compare` that are no plain values: the variants, the job, the sweep.
 
+use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
 use std::str::FromStr;
+use std::time::Duration;
 
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
+use weir_load::{jobfile, quantity};
 
 use crate::bench::Bench;
 
@@ -17,6 +21,12 @@ impl VariantFlags {
     /// Name and options of each.
     pub(super) fn given(&self) -> Vec<(&'static str, &str)> {
         self.0.iter().map(|(name, options)| (*name, options.as_str())).collect()
+    }
+
+    /// Whether any of them, or the default ones, are options of the target of all.
+    pub(super) fn need_a_target(&self) -> bool {
+        let is_target = |options: &str| weir_bench::compare::variant::is_target(options);
+        self.0.is_empty() || self.0.iter().any(|(_, options)| !is_target(options))
     }
 
     /// Whether none of them is a target of its own.
@@ -75,14 +85,75 @@ struct Given {
     values: Vec<String>,
 }
 
+impl Given {
+    /// Whether it is for the default job and for no other.
+    fn is_of_oltp(&self) -> bool {
+        self.flag.as_ref().is_some_and(|flag| OLTP.contains(&flag.trim_start_matches('-')))
+    }
+}
+
+/// A target as a job names it: with its kind, or a path.
+fn target_of(named: &str) -> String {
+    if named.split_once(':').is_some_and(|(kind, _)| KINDS.contains(&kind)) {
+        return String::from(named);
+    }
+    let escaped = |c: char| matches!(c, ',' | '+' | '\\').then_some('\\').into_iter().chain([c]);
+    format!("file:{}", named.chars().flat_map(escaped).collect::<String>())
+}
+
+/// The kinds of targets that a job may name.
+const KINDS: [&str; 5] = ["null", "ram", "file", "nbd", "nbd+unix"];
+
+/// Takes a time as flags of a job do, within `bounds`.
+pub(super) fn time(
+    bounds: RangeInclusive<Duration>,
+) -> impl Fn(&str) -> Result<Duration, String> + Clone {
+    move |text| {
+        const SECOND: u64 = 1_000_000_000;
+        let time = Duration::from_nanos(quantity::time(text, SECOND)?);
+        if bounds.contains(&time) {
+            return Ok(time);
+        }
+        Err(format!("outside {:?}..={:?}", bounds.start(), bounds.end()))
+    }
+}
+
 impl JobFlags {
     /// These, or the default job where there is none and what is varied is nothing of another job.
     pub(super) fn or_default(&self, sweep: Option<&Sweep>) -> JobFlags {
         let suits = |sweep: &Sweep| OLTP.contains(&sweep.name.as_str()) || !sweep.is_of_job();
-        if !self.0.is_empty() || !sweep.is_none_or(suits) {
+        if !self.0.iter().all(Given::is_of_oltp) || !sweep.is_none_or(suits) {
             return self.clone();
         }
-        JobFlags(vec![Given { flag: None, values: vec![String::from(JOB)] }])
+        let job = Given { flag: None, values: vec![String::from(JOB)] };
+        JobFlags([job].into_iter().chain(self.0.iter().cloned()).collect())
+    }
+
+    /// The target that the job names: the only file of its jobs; none where it names none.
+    ///
+    /// # Errors
+    /// Jobs of several files, which cannot all be what is compared.
+    pub(super) fn target(&self) -> Result<Option<String>, String> {
+        let flag = self.0.iter().rfind(|given| given.flag.as_deref() == Some("--filename"));
+        if let Some(named) = flag.and_then(|given| given.values.last()) {
+            return Ok(Some(target_of(named)));
+        }
+        let Some(Given { values, .. }) = self.0.iter().find(|given| given.flag.is_none()) else {
+            return Ok(None);
+        };
+        let file = values.first().map_or("", String::as_str);
+        // What is wrong with a file is for the runs to say; a preset is none.
+        let text = std::fs::read_to_string(file).unwrap_or_default();
+        let jobs = jobfile::read(file, &text).map(|read| read.jobs).unwrap_or_default();
+        let named: BTreeSet<String> = jobs.into_iter().filter_map(|job| job.target).collect();
+        if named.len() > 1 {
+            let all: Vec<String> = named.into_iter().collect();
+            return Err(format!(
+                "{file}: its jobs have several files ({}): --target says what is compared",
+                all.join(", ")
+            ));
+        }
+        Ok(named.first().map(|named| target_of(named)))
     }
 
     fn is_oltp(&self) -> bool {
@@ -249,9 +320,41 @@ mod tests {
         assert_eq!(given, ["--iodepth=8"]);
         let option: Sweep = "scheduler=none,bfq".parse().expect("a sweep");
         assert_eq!(job(&[]).or_default(Some(&option)).words(), ["oltp"]);
+        let mut varied = job(&["--users", "20", "--hot=90/10"]).or_default(None).words();
+        varied[1..].sort();
+        assert_eq!(varied, ["oltp", "--hot=90/10", "--users=20"]);
         // oltp has no depth to vary.
         let depth: Sweep = "iodepth=1,2".parse().expect("a sweep");
         assert_eq!(job(&[]).or_default(Some(&depth)).words(), [""; 0]);
+    }
+
+    #[test]
+    fn the_only_file_that_a_job_names_is_the_target() {
+        let folder = std::env::temp_dir().join(format!("weir-flags-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("a folder");
+        let of = |text: &str| {
+            let file = folder.join("c.fio");
+            std::fs::write(&file, text).expect("a file");
+            job(&[&file.display().to_string()]).target()
+        };
+        let some = |target: &str| Ok(Some(String::from(target)));
+        assert_eq!(of("[a]\nfilename=/tmp/x+y\n[b]\nfilename=/tmp/x+y\n"), some("file:/tmp/x\\+y"));
+        assert_eq!(of("[global]\nfilename=null:1GiB\n[a]\n[b]\n"), some("null:1GiB"));
+        assert_eq!(of("[a]\nrw=read\n"), Ok(None));
+        let several = of("[a]\nfilename=/tmp/x\n[b]\nfilename=/tmp/y\n").expect_err("two");
+        assert!(several.contains("/tmp/x, /tmp/y") && several.contains("--target"), "{several}");
+        assert_eq!(job(&["--filename", "/dev/sdb"]).target(), some("file:/dev/sdb"));
+        assert_eq!(job(&["oltp"]).target(), Ok(None));
+        std::fs::remove_dir_all(&folder).expect("the folder goes");
+    }
+
+    #[test]
+    fn times_are_those_of_a_job() {
+        let runtime = time(Duration::from_millis(1)..=Duration::from_secs(7200));
+        assert_eq!(runtime("1m"), Ok(Duration::from_secs(60)));
+        assert_eq!((runtime("2h"), runtime("5")), (runtime("7200s"), runtime("5s")));
+        assert!(runtime("1d").is_err_and(|why| why.contains("outside 1ms..=7200s")));
+        assert!(runtime("1x").is_err_and(|why| why.contains("ms, s, m, h or d")));
     }
 
     #[test]

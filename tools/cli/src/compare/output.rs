@@ -1,7 +1,7 @@
 //! What `weir compare` says: progress, tables, the saved document.
 
 use std::io::{IsTerminal, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use serde_json::Value;
@@ -10,7 +10,12 @@ use weir_trace::document::{Compare, CompareDocument, Document, Point};
 
 use crate::Failure;
 
-/// A line on standard error that is written over.
+/// Work that takes no longer shows no progress.
+const SHOWN_FROM_S: f64 = 2.0;
+/// The bar, characters.
+const BAR: usize = 20;
+
+/// A bar on standard error that is written over.
 pub(super) struct Progress {
     /// What it begins with; none where nobody looks.
     head: Option<String>,
@@ -26,16 +31,9 @@ impl Progress {
     }
 
     pub(super) fn show(&mut self, now: &compare::Progress<'_>) {
-        let Some(head) = &self.head else { return };
-        let left = now.planned.saturating_sub(now.made);
-        let left_s = f64::from(left) * now.run_s;
-        let compare::Progress { variant, round, made, planned, .. } = now;
-        let text = format!(
-            "\r\x1b[Kweir: {head}round {round}, variant {variant}: {made} of {planned} runs, some \
-             {left_s:.0} s left"
-        );
+        let Some(line) = self.head.as_ref().and_then(|head| line(head, now)) else { return };
         // Progress that cannot be shown is no failure.
-        let _ = std::io::stderr().write_all(text.as_bytes());
+        let _ = std::io::stderr().write_all(format!("\r\x1b[K{line}").as_bytes());
         self.shown = true;
     }
 
@@ -47,33 +45,67 @@ impl Progress {
     }
 }
 
+/// What is shown of a comparison; nothing of one that does not take long.
+fn line(head: &str, now: &compare::Progress<'_>) -> Option<String> {
+    let compare::Progress { variant, round, made, planned, run_s } = *now;
+    // Runs that are made again come on top of what was planned.
+    let all = planned.max(made + 1);
+    if f64::from(all) * run_s <= SHOWN_FROM_S {
+        return None;
+    }
+    let left_s = f64::from(all - made) * run_s;
+    let full = made as usize * BAR / all as usize;
+    let bar = format!("{}{}", "#".repeat(full), ".".repeat(BAR - full));
+    let percent = made * 100 / all;
+    Some(format!(
+        "[{bar}] {percent:3} %  {head}round {round}, variant {variant}, some {left_s:.0} s left"
+    ))
+}
+
 /// How many verdicts name a difference.
 pub(super) fn differences(compare: &Compare) -> usize {
     compare.comparisons.iter().filter(|found| summary::differs(found)).count()
 }
 
-/// The tables of one comparison, for people.
-pub(super) fn print(swept: Option<(&String, &String)>, document: &CompareDocument) {
+/// The tables of one comparison, for people, and what is to be known about it.
+pub(super) fn tables(text: &mut String, swept: Option<(&str, &str)>, document: &CompareDocument) {
+    let mut say = |line: String| text.extend([line.as_str(), "\n"]);
     if let Some((name, value)) = swept {
-        println!("{name}={value}\n");
+        say(format!("{name}={value}\n"));
     }
-    print!("{}", table::table(&document.compare));
-    print!("{}", table::voided(&document.runs));
+    for notice in compare::notices(document) {
+        say(format!("note: {notice}"));
+    }
+    say(table::table(&document.compare).trim_end().to_owned());
+    say(table::voided(&document.runs).trim_end().to_owned());
     let environment = &document.compare.environment;
-    println!(
-        "{} of {} runs voided; the host kept {:.1} % of the CPUs for others",
-        environment.voided_rounds,
+    let other = |name: &str| environment.other.get(name);
+    say(format!(
+        "{} of {} runs voided, in {} rounds; the host kept {:.1} % of the CPUs for others",
+        other("voided_runs").and_then(Value::as_u64).unwrap_or_default(),
         document.runs.len(),
+        environment.voided_rounds,
         environment.steal_pct
-    );
-    if let Some(why) = environment.other.get("failure").and_then(Value::as_str) {
-        println!("partial: {why}");
+    ));
+    if let Some(seed) = other("seed") {
+        say(format!("--randseed {seed} gives the same order and the same I/O again"));
     }
-    println!("{}\n", table::verdicts(&document.compare));
+    if let Some(why) = other("failure").and_then(Value::as_str) {
+        say(format!("partial: {why}"));
+    }
+    say(table::verdicts(&document.compare));
+    say(String::new());
+}
+
+/// Says where a file is, if it could be written.
+pub(super) fn written(text: &mut String, what: &str, path: &Path, done: &Result<(), Failure>) {
+    if done.is_ok() {
+        text.push_str(&format!("{what}: {}\n", path.display()));
+    }
 }
 
 /// The document that `--json` promises: of a sweep, one for each value.
-pub(super) fn print_json(document: &Document) -> Result<(), Failure> {
+pub(super) fn json(document: &Document) -> Result<String, Failure> {
     let text = match document {
         Document::Compare(compare) => serde_json::to_string_pretty(&compare.compare),
         Document::Sweep(sweep) => {
@@ -86,8 +118,7 @@ pub(super) fn print_json(document: &Document) -> Result<(), Failure> {
         }
         other @ (Document::Bench(_) | Document::Iostat(_)) => serde_json::to_string_pretty(other),
     };
-    println!("{}", text.map_err(|error| error.to_string())?);
-    Ok(())
+    Ok(text.map_err(|error| error.to_string())? + "\n")
 }
 
 /// A sweep as `--json` prints it.
@@ -110,14 +141,31 @@ pub(super) fn save(path: &Path, document: &Document) -> Result<(), Failure> {
     write_file(path, &text)
 }
 
-/// Writes a file whole or not at all.
-pub(super) fn write_file(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
-    let failed = |error: std::io::Error| format!("{}: {error}", path.display());
+/// Sees that a file can be written, and makes its folder: found out before the work rather than
+/// behind it. What is there stays as it is.
+pub(super) fn probe(path: PathBuf) -> Result<(), Failure> {
+    if path.is_dir() {
+        return Err(Failure::Bad(format!("{}: is a folder", path.display())));
+    }
+    let beside = make_folder(&path)?;
+    let made = std::fs::write(&beside, []).and_then(|()| std::fs::remove_file(&beside));
+    made.map_err(|error| Failure::Bad(format!("{}: {error}", path.display())))
+}
+
+/// Makes the folder of a file; what the file is called until it is whole.
+fn make_folder(path: &Path) -> Result<PathBuf, Failure> {
     if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
-        std::fs::create_dir_all(folder).map_err(failed)?;
+        std::fs::create_dir_all(folder).map_err(|e| format!("{}: {e}", path.display()))?;
     }
     let mut beside = path.as_os_str().to_owned();
     beside.push(format!(".{}.new", std::process::id()));
+    Ok(PathBuf::from(beside))
+}
+
+/// Writes a file whole or not at all.
+pub(super) fn write_file(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
+    let failed = |error: std::io::Error| format!("{}: {error}", path.display());
+    let beside = make_folder(path)?;
     let written = std::fs::write(&beside, bytes).and_then(|()| std::fs::rename(&beside, path));
     written.map_err(|error| {
         // What is half written is nobody's.
@@ -125,4 +173,21 @@ pub(super) fn write_file(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
         failed(error)
     })?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn progress_is_a_bar_and_only_of_what_takes_longer_than_two_seconds() {
+        let now =
+            |made, run_s| compare::Progress { variant: "b", round: 3, made, planned: 20, run_s };
+        assert_eq!(line("", &now(5, 0.1)), None);
+        let bar = line("8: ", &now(5, 2.5)).expect("it takes long");
+        let expected = "[#####...............]  25 %  8: round 3, variant b, some 38 s left";
+        assert_eq!(bar, expected);
+        let late = line("", &now(24, 2.5)).expect("it takes long");
+        assert!(late.starts_with("[###################.]  96 %"), "{late}");
+    }
 }

@@ -49,6 +49,14 @@ impl Axis {
         self.from + (value - self.low) / (self.high - self.low) * (self.to - self.from)
     }
 
+    /// What a reader has to know of where it begins, as a sentence; nothing where that is 0.
+    pub(crate) fn begin(&self, show: &dyn Fn(f64) -> String) -> String {
+        match self.is_log || self.low <= 0.0 {
+            true => String::new(),
+            false => format!(" The axis begins at {}, not at 0.", show(self.low)),
+        }
+    }
+
     /// Round values within it, about `wanted` of them.
     pub(crate) fn ticks(&self, wanted: usize) -> Vec<f64> {
         if !self.is_log {
@@ -107,5 +115,15 @@ mod tests {
         assert!(Axis::log([0.0, -1.0], (0.0, 1.0)).is_none());
         let zero = Axis::linear([0.0, 0.0], true, (0.0, 10.0)).expect("values");
         assert_eq!(zero.at(0.0), 0.0);
+    }
+
+    #[test]
+    fn an_axis_that_does_not_begin_at_0_says_so() {
+        let from = |low: f64, zero| {
+            let axis = Axis::linear([low, 200.0], zero, (0.0, 1.0)).expect("values");
+            axis.begin(&|value| format!("{value:.0}"))
+        };
+        assert_eq!(from(100.0, false), " The axis begins at 92, not at 0.");
+        assert_eq!((from(100.0, true), from(1.0, false)), (String::new(), String::new()));
     }
 }

@@ -43,7 +43,7 @@ pub(crate) fn percentiles(title: &str, note: &str, curves: &[Curve]) -> Option<C
     let mut svg = Svg::new(0.0);
     let labels: Vec<String> = curves.iter().map(|curve| curve.label.clone()).collect();
     svg.text((0.0, 12.0), Anchor::Start, "h", title);
-    let top = svg.legend(30.0, &labels) + 10.0;
+    let top = svg.legend(30.0, &labels, "m") + 10.0;
     let bottom = top + PLOT;
     let times = curves.iter().flat_map(|curve| curve.quantiles.iter().map(|point| point.1));
     let y = Axis::log(times, (bottom, top))?;
@@ -93,15 +93,21 @@ pub(crate) fn series(
     let mut svg = Svg::new(0.0);
     let labels: Vec<String> = all.iter().map(|points| points.label.clone()).collect();
     svg.text((0.0, 12.0), Anchor::Start, "h", title);
-    let top = svg.legend(30.0, &labels) + 10.0;
+    let top = svg.legend(30.0, &labels, "m") + 10.0;
     let bottom = top + PLOT * 0.8;
     let samples = || all.iter().flat_map(|points| points.lines.iter().flatten());
     let y = Axis::linear(samples().map(|point| point.1), true, (bottom, top))?;
     let x = Axis::linear(samples().map(|point| point.0).chain([0.0]), true, (LEFT, WIDTH))?;
     ordinates(&mut svg, &y, show);
     for tick in x.ticks(5) {
-        let name = time(tick * 1e9);
-        svg.text((x.at(tick).min(WIDTH - 14.0), bottom + 15.0), Anchor::Middle, "a", &name);
+        // The first stands clear of the values beside it.
+        match tick > 0.0 {
+            true => {
+                let place = (x.at(tick).min(WIDTH - 14.0), bottom + 17.0);
+                svg.text(place, Anchor::Middle, "a", &time(tick * 1e9));
+            }
+            false => svg.text((x.at(tick), bottom + 17.0), Anchor::Start, "a", "0 s"),
+        }
     }
     for (variant, points) in all.iter().enumerate() {
         let class = colour(variant);
@@ -116,7 +122,7 @@ pub(crate) fn series(
             }
         }
     }
-    svg.set_height(bottom + 22.0);
+    svg.set_height(bottom + 24.0);
     Some(Chart { caption: String::from(note), svg: svg.finish(&format!("{title} over time")) })
 }
 
@@ -127,9 +133,11 @@ fn ordinates(svg: &mut Svg, y: &Axis, show: &dyn Fn(f64) -> String) {
     }
 }
 
-/// Values over a swept one, which has a place for each of `values` in turn.
+/// Values over a swept one, which has a place for each of `values` in turn. They are rates and
+/// times, so what of an interval lies below 0 is not drawn.
 pub(crate) fn sweep(
     title: &str,
+    note: &str,
     name: &str,
     values: &[String],
     all: &[Points],
@@ -138,10 +146,11 @@ pub(crate) fn sweep(
     let mut svg = Svg::new(0.0);
     let labels: Vec<String> = all.iter().map(|points| points.label.clone()).collect();
     svg.text((0.0, 12.0), Anchor::Start, "h", title);
-    let top = svg.legend(30.0, &labels) + 10.0;
+    let top = svg.legend(30.0, &labels, "m") + 10.0;
     let bottom = top + PLOT;
     let means = all.iter().flat_map(|points| points.lines.iter().flatten().map(|point| point.1));
     let ends = all.iter().flat_map(|points| points.intervals.iter().flatten().flatten().copied());
+    let ends = ends.map(|end| end.max(0.0));
     let y = Axis::linear(means.chain(ends), true, (bottom, top))?;
     ordinates(&mut svg, &y, show);
     let step = (WIDTH - LEFT - 40.0) / values.len().saturating_sub(1).max(1) as f64;
@@ -159,18 +168,43 @@ pub(crate) fn sweep(
         svg.path(&line, &format!("curve {class}"));
         for (point, interval) in line.iter().zip(&points.intervals) {
             if let Some([low, high]) = interval {
-                svg.line((point.0, y.at(*low)), (point.0, y.at(*high)), &format!("bar {class}"));
+                let [low, high] = [low, high].map(|end| (point.0, y.at(end.max(0.0))));
+                svg.line(low, high, &format!("bar {class}"));
             }
             svg.marker(*point, 3.6, variant, &format!("m {class}"));
         }
     }
     svg.set_height(bottom + 36.0);
-    Some(Chart { caption: String::new(), svg: svg.finish(&format!("{title} over {name}")) })
+    let label = format!("{title} over {name}");
+    Some(Chart { caption: String::from(note), svg: svg.finish(&label) })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Every number behind this attribute.
+    fn numbers(svg: &str, attribute: &str) -> Vec<f64> {
+        let before = format!(" {attribute}=\"");
+        let all = svg.split(before.as_str()).skip(1);
+        all.map(|rest| rest.split('"').next().and_then(|n| n.parse().ok()).expect("a number"))
+            .collect()
+    }
+
+    #[test]
+    fn a_bar_of_a_time_ends_at_0_and_not_below_it() {
+        let points = Points {
+            label: String::from("a"),
+            lines: vec![vec![(0.0, 10.0), (1.0, 20.0)]],
+            intervals: vec![Some([-500.0, 520.0]), Some([15.0, 25.0])],
+        };
+        let values = [String::from("1"), String::from("2")];
+        let chart = sweep("CPU", "", "iodepth", &values, &[points], &crate::numbers::count);
+        let svg = chart.expect("a chart").svg;
+        let bars: String = svg.split('<').filter(|e| e.contains("class=\"bar")).collect();
+        let (lowest, floor) = (numbers(&bars, "y1")[0], 40.0 + PLOT);
+        assert!((lowest - floor).abs() < 0.1, "{lowest} is not {floor}: {bars}");
+    }
 
     #[test]
     fn the_names_of_shares_do_not_overlap_however_long_the_tail() {

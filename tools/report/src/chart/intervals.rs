@@ -22,15 +22,17 @@ pub(crate) struct Bar {
     pub(crate) parts: [f64; 2],
 }
 
-/// Rows with a dot for each round, and mean and interval above; none without a number.
+/// Rows with a dot for each round, and mean and interval above; none without a number. They are
+/// rates and times, so an interval goes down to 0 at most.
 pub(crate) fn intervals(
     title: &str,
     note: &str,
     rows: &[Row],
     show: &dyn Fn(f64) -> String,
 ) -> Option<Chart> {
+    let cut = |row: &Row| row.interval.map(|ends| ends.map(|end| end.max(0.0)));
     let values = rows.iter().flat_map(|row| {
-        let ends = row.interval.unwrap_or([row.mean; 2]);
+        let ends = cut(row).unwrap_or([row.mean; 2]);
         row.rounds.iter().map(|(value, _)| *value).chain([row.mean]).chain(ends)
     });
     let axis = Axis::linear(values, false, (8.0, WIDTH - 8.0))?;
@@ -44,7 +46,7 @@ pub(crate) fn intervals(
     }
     for (variant, row) in rows.iter().enumerate() {
         let top = 24.0 + variant as f64 * 50.0;
-        let value = match row.interval {
+        let value = match cut(row) {
             Some([low, high]) => format!("{} [{} to {}]", show(row.mean), show(low), show(high)),
             None => show(row.mean),
         };
@@ -52,10 +54,12 @@ pub(crate) fn intervals(
         let room = ((WIDTH - value_width - 12.0) / 7.0).max(4.0) as usize;
         svg.text((0.0, top + 13.0), Anchor::Start, "t", &shortened(&row.label, room));
         svg.text((WIDTH, top + 13.0), Anchor::End, "a", &value);
-        draw_row(&mut svg, &axis, row, variant, top + 32.0);
+        let row = Row { interval: cut(row), ..row.clone() };
+        draw_row(&mut svg, &axis, &row, variant, top + 32.0);
     }
     let label = format!("{title}: {}", spoken(rows, show));
-    Some(Chart { caption: String::from(note), svg: svg.finish(&label) })
+    let caption = format!("{note}{}", axis.begin(show));
+    Some(Chart { caption, svg: svg.finish(&label) })
 }
 
 fn draw_row(svg: &mut Svg, axis: &Axis, row: &Row, variant: usize, y: f64) {
@@ -88,19 +92,26 @@ fn spoken(rows: &[Row], show: &dyn Fn(f64) -> String) -> String {
     rows.iter().map(row).collect::<Vec<_>>().join(", ")
 }
 
+/// Runs in the order in which they were made.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Order<'a> {
+    pub(crate) title: &'a str,
+    pub(crate) note: &'a str,
+    pub(crate) labels: &'a [String],
+    /// Its variant, its value, and whether it counts.
+    pub(crate) runs: &'a [(usize, f64, bool)],
+    /// Whether the axis begins at 0.
+    pub(crate) zero: bool,
+}
+
 /// Every run in the order in which it was made: a drift shows, and what was voided.
-pub(crate) fn order(
-    title: &str,
-    note: &str,
-    labels: &[String],
-    runs: &[(usize, f64, bool)],
-    show: &dyn Fn(f64) -> String,
-) -> Option<Chart> {
+pub(crate) fn order(chart: &Order<'_>, show: &dyn Fn(f64) -> String) -> Option<Chart> {
+    let Order { title, note, labels, runs, zero } = *chart;
     let mut svg = Svg::new(0.0);
     svg.text((0.0, 12.0), Anchor::Start, "h", title);
-    let top = svg.legend(30.0, labels) + 10.0;
+    let top = svg.legend(30.0, labels, "dot") + 10.0;
     let (left, bottom) = (54.0, top + 130.0);
-    let axis = Axis::linear(runs.iter().map(|run| run.1), false, (bottom, top + 4.0))?;
+    let axis = Axis::linear(runs.iter().map(|run| run.1), zero, (bottom, top + 4.0))?;
     for tick in axis.ticks(4) {
         svg.line((left, axis.at(tick)), (WIDTH, axis.at(tick)), "g");
         svg.text((left - 5.0, axis.at(tick) + 4.0), Anchor::End, "a", &show(tick));
@@ -116,7 +127,8 @@ pub(crate) fn order(
     svg.text((left, bottom + 16.0), Anchor::Start, "a", "first run");
     svg.text((WIDTH, bottom + 16.0), Anchor::End, "a", "last run");
     svg.set_height(bottom + 24.0);
-    Some(Chart { caption: String::from(note), svg: svg.finish(title) })
+    let caption = format!("{note}{}", axis.begin(show));
+    Some(Chart { caption, svg: svg.finish(title) })
 }
 
 /// Bars of two parts, each with its value; `names` are those of the parts.

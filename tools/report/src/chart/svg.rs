@@ -36,12 +36,17 @@ pub(crate) fn escape(text: &str) -> String {
     safe
 }
 
-/// At most so many characters, the last an ellipsis if some are missing.
+/// At most so many characters. Those that are missing are missed in the middle, for names often
+/// differ at their end.
 pub(crate) fn shortened(text: &str, most: usize) -> String {
-    match text.chars().count() > most {
-        true => text.chars().take(most.saturating_sub(1)).chain(['…']).collect(),
-        false => String::from(text),
+    let count = text.chars().count();
+    if count <= most {
+        return String::from(text);
     }
+    let kept = most.saturating_sub(1);
+    let head = text.chars().take(kept / 2);
+    let tail = text.chars().skip(count - (kept - kept / 2));
+    head.chain(['…']).chain(tail).collect()
 }
 
 impl Svg {
@@ -136,8 +141,9 @@ impl Svg {
         self.line((x - size, y + size), (x + size, y - size), class);
     }
 
-    /// The names of variants with their markers, in rows from `top`; where the rows end.
-    pub(crate) fn legend(&mut self, top: f64, names: &[String]) -> f64 {
+    /// The names of variants with their markers, in rows from `top`; where the rows end. `class` is
+    /// that of the markers in the chart: `m` is full, `dot` is hollow.
+    pub(crate) fn legend(&mut self, top: f64, names: &[String], class: &str) -> f64 {
         let (mut x, mut y) = (0.0, top);
         for (variant, name) in names.iter().enumerate() {
             let name = shortened(name, 30);
@@ -145,7 +151,7 @@ impl Svg {
             if x > 0.0 && x + width > WIDTH {
                 (x, y) = (0.0, y + 17.0);
             }
-            self.marker((x + 6.0, y - 4.0), 4.0, variant, &format!("m {}", colour(variant)));
+            self.marker((x + 6.0, y - 4.0), 4.0, variant, &format!("{class} {}", colour(variant)));
             self.text((x + 15.0, y), Anchor::Start, "t", &name);
             x += width;
         }
@@ -184,6 +190,14 @@ mod tests {
         let drawn = svg.finish("\"><script>");
         assert!(!drawn.contains("<script"), "{drawn}");
         assert!(drawn.contains("&lt;script&gt;alert(&#39;&quot;&amp; &#39;)"), "{drawn}");
+    }
+
+    #[test]
+    fn a_long_name_keeps_its_end() {
+        assert_eq!(shortened("null:1GiB,latency_us=200", 24), "null:1GiB,latency_us=200");
+        assert_eq!(shortened("null:1GiB,latency_us=200", 15), "null:1G…_us=200");
+        assert_eq!(shortened("abcdef", 4), "a…ef");
+        assert_eq!(shortened("abcdef", 1), "…");
     }
 
     #[test]

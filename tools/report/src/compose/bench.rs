@@ -1,7 +1,7 @@
 //! One run.
 
 use super::merged::{curve, percentile_curve};
-use super::{job_name, repeat, warning};
+use super::{cores, jobs, notices, repeat, warning};
 use crate::chart::{Bar, Points, percentiles, series, stacked};
 use crate::numbers::{NONE, byte_rate, change, count, time, words};
 use crate::page::{Page, Section, Table, Tone, Verdict};
@@ -16,35 +16,40 @@ pub(crate) fn compose(page: &mut Page, document: &BenchDocument) -> String {
         page.verdicts.push(warning(format!("The run broke off: {why}. What it measured stands.")));
     }
     page.verdicts.push(Verdict { tone: Tone::Plain, text: headline(bench) });
+    page.verdicts.extend(notices([document]));
     if bench.errors > 0 {
         page.verdicts.push(warning(format!("{} I/Os failed.", bench.errors)));
     }
     let mut section = Section::new("Figures");
     section.table(figures_table(bench));
+    section.table(cores::table(&[(String::from("this run"), vec![document])]));
+    section.charts(percentile_charts(document));
     section.charts([
-        percentiles("Latency percentiles", "", &curves(document)),
         series("IOPS", "", &[rate(document)], &count),
         series("Mean latency", "", &[latency(document)], &time),
         where_time_went(bench),
     ]);
     page.sections.push(section);
-    if let Some(preset) = sources::preset(&bench.job, &document.command) {
+    if let Some(preset) = sources::preset(&bench.job) {
         let ours = |key: &str| own_figure(bench, key).map(|value| [Some(value), None]);
-        page.sections.push(sources::section(preset, ["this run", "–"], &ours));
+        page.sections.push(sources::section(preset, &["this run"], &ours));
     }
     let environment = &document.environment;
-    let facts = [
+    let mut facts = vec![
         ("target", bench.target.clone()),
         ("options", words(&serde_json::Value::Object(bench.options.clone()))),
-        ("job", words(&bench.job)),
+    ];
+    facts.extend(jobs::facts(&bench.job, ""));
+    facts.extend([
+        ("measured for", format!("{:.2} s", bench.duration_s)),
         ("seed", bench.seed.to_string()),
         ("machine", format!("{} CPUs, {}", environment.cpus, environment.cpu_model)),
         ("kernel", environment.kernel.clone()),
         ("weir", bench.weir.clone()),
         ("began", environment.started_at.clone()),
-    ];
+    ]);
     page.sections.push(repeat(&document.command, &facts));
-    format!("{} on {}", job_name(&bench.job), bench.target)
+    format!("{} on {}", jobs::name(&bench.job), bench.target)
 }
 
 fn headline(bench: &Bench) -> String {
@@ -58,13 +63,16 @@ fn headline(bench: &Bench) -> String {
     let cpu = bench.cpu.ns_per_io.map_or_else(String::new, |ns| {
         format!(", CPU {} per I/O (all threads, the generator's share included)", time(ns))
     });
+    let done = bench.makespan_ns.map_or_else(
+        || format!("measured for {:.1} s", bench.duration_s),
+        |ns| format!("all was done after {}", time(ns as f64)),
+    );
     format!(
-        "{} IOPS, {}{commits}; latency mean {}, p99 {}{cpu}; measured for {:.1} s.",
+        "{} IOPS, {}{commits}; latency mean {}, p99 {}{cpu}; {done}.",
         count(figures.iops),
         byte_rate(figures.bytes_per_s),
         time(figures.latency_ns.mean),
         time(figures.latency_ns.p99 as f64),
-        bench.duration_s
     )
 }
 
@@ -72,29 +80,46 @@ fn figures_table(bench: &Bench) -> Table {
     let head =
         ["", "IOPS", "rate", "mean", "p50", "p90", "p99", "p99.9", "max", "queue wait", "device"];
     let mut table = Table::new("Latency from begin to answer; the last two are means", head);
-    let mut row = |name: String, figures: &Figures| {
+    // What is made of many I/Os no driver has seen.
+    let is_whole = |group: &Group| ["execution", "commit"].contains(&group.op.as_str());
+    let mut row = |name: String, figures: &Figures, is_io: bool| {
         let latency = &figures.latency_ns;
         let quantiles = [latency.p50, latency.p90, latency.p99, latency.p999, latency.max];
         let [p50, p90, p99, p999, max] = quantiles.map(|ns| time(ns as f64));
-        let (wait, device) = (time(figures.queue_wait_ns.mean), time(figures.device_ns.mean));
+        let parts = [&figures.queue_wait_ns, &figures.device_ns];
+        let known = |ns: f64| if is_io { time(ns) } else { String::from(NONE) };
+        let [wait, device] = parts.map(|part| known(part.mean));
         let (iops, rate) = (count(figures.iops), byte_rate(figures.bytes_per_s));
         table.row([name, iops, rate, time(latency.mean), p50, p90, p99, p999, max, wait, device]);
     };
     for group in &bench.groups {
-        row(group_name(&group.name, &group.op), &group.figures);
+        row(group_name(&group.name, &group.op), &group.figures, !is_whole(group));
     }
     if bench.groups.len() != 1 {
-        row(String::from("all"), &bench.figures);
+        row(String::from("all"), &bench.figures, true);
     }
     table
 }
 
 /// A group's name, with its op where the name does not say it.
 pub(crate) fn group_name(name: &str, op: &str) -> String {
-    match name.split(' ').any(|word| word == op) || op.is_empty() {
+    // As in `commit` and `executions`.
+    let says_it = |word: &str| word == op || word.strip_suffix('s') == Some(op);
+    match name.split(' ').any(says_it) || op.is_empty() {
         true => String::from(name),
         false => format!("{name} {op}"),
     }
+}
+
+/// All curves, in as many charts as it takes: more in one would hide each other.
+fn percentile_charts(document: &BenchDocument) -> Vec<Option<crate::page::Chart>> {
+    let curves = curves(document);
+    let parts: Vec<_> = curves.chunks(crate::chart::COLOURS).collect();
+    let title = |at: usize| match parts.len() {
+        1 => String::from("Latency percentiles"),
+        all => format!("Latency percentiles, {} of {all}", at + 1),
+    };
+    parts.iter().enumerate().map(|(at, part)| percentiles(&title(at), "", part)).collect()
 }
 
 fn curves(document: &BenchDocument) -> Vec<crate::chart::Curve> {
@@ -109,8 +134,6 @@ fn curves(document: &BenchDocument) -> Vec<crate::chart::Curve> {
     if curves.is_empty() {
         curves.push(percentile_curve("all", &[bench.figures.latency_ns]));
     }
-    // More would hide each other.
-    curves.truncate(crate::chart::COLOURS);
     curves
 }
 
@@ -170,6 +193,8 @@ pub(crate) fn own_figure(bench: &Bench, key: &str) -> Option<f64> {
                 .map(|together| together.iops),
             "read_latency_ms" => named("data read")?.latency_mean_ns.map(|ns| ns / MS),
             "commits" => bench.transactions.map(|transactions| transactions.commits_per_s),
+            "executions" => bench.transactions.map(|transactions| transactions.executions_per_s),
+            "total_s" => bench.makespan_ns.map(|ns| ns as f64 / 1e9),
             "cached" | "buffered" => Together::of(bench, |group| group.name.contains(key))
                 .map(|together| together.bytes_per_s / MIB),
             _ => None,
@@ -253,6 +278,13 @@ mod tests {
     use super::*;
 
     /// A group of so many I/Os in two seconds, of 4 KiB each where they move data.
+    #[test]
+    fn a_name_that_says_what_is_done_is_not_told_it_again() {
+        let names = [("executions", "execution"), ("commit", "commit"), ("data", "read")];
+        let names = names.map(|(name, op)| group_name(name, op));
+        assert_eq!(names, ["executions", "commit", "data read"]);
+    }
+
     fn group(name: &str, op: &str, ios: u64, mean: f64) -> Group {
         let mut group = Group { name: name.into(), op: op.into(), ..Group::default() };
         let figures = &mut group.figures;
@@ -275,6 +307,27 @@ mod tests {
         assert_eq!(own_figure(&bench, "iops 8"), Some(2000.0));
         assert_eq!(own_figure(&bench, "response 8"), Some(2.0));
         assert_eq!(own_figure(&bench, "iops 16"), None);
+    }
+
+    #[test]
+    fn every_group_has_its_curve_however_many_there_are() {
+        let groups: Vec<Group> = (1..=8).map(|n| group(&format!("g{n}"), "read", n, 1e6)).collect();
+        let histogram = |name: &str, op: &str| weir_trace::document::Histogram {
+            name: name.into(),
+            op: op.into(),
+            what: "latency".into(),
+            buckets: vec![(1000, 5), (2000, 5)],
+        };
+        let of_groups = groups.iter().map(|group| histogram(&group.name, &group.op));
+        let histograms = std::iter::once(histogram("all", "all")).chain(of_groups).collect();
+        let bench = Bench { groups, ..Bench::default() };
+        let document = BenchDocument { bench, histograms, ..BenchDocument::default() };
+        let charts: Vec<_> = percentile_charts(&document).into_iter().flatten().collect();
+        assert_eq!(charts.len(), 2);
+        let drawn: String = charts.iter().map(|chart| chart.svg.as_str()).collect();
+        for name in ["all", "g1 read", "g6 read", "g8 read"] {
+            assert!(drawn.contains(&format!(">{name}</text>")), "{name} is not drawn");
+        }
     }
 
     #[test]

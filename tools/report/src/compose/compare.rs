@@ -2,14 +2,16 @@
 
 use super::bench::{group_name, latency, own_figure, rate};
 use super::merged::{curve, mean, percentile_curve};
-use super::{job_name, repeat, warning};
-use crate::chart::{Bar, Curve, Points, Row, intervals, order, percentiles, series, stacked};
-use crate::numbers::{NONE, byte_rate, change, count, percent, ratio, time, words};
+use super::{cores, jobs, notices, repeat, variants, warning};
+use crate::chart::{
+    Bar, Curve, Order, Points, Row, intervals, order, percentiles, series, stacked,
+};
+use crate::numbers::{NONE, byte_rate, change, count, ratio, time, words};
 use crate::page::{Chart, Page, Section, Table};
 use crate::sources;
-use crate::verdict::{METRICS, Metric, is_difference, labels, verdicts};
+use crate::verdict::{METRICS, Metric, capital, labels, short, verdicts};
 use crate::windows;
-use weir_trace::document::{Bench, BenchDocument, CompareDocument, Comparison, Estimate, Variant};
+use weir_trace::document::{Bench, BenchDocument, CompareDocument, Estimate, Variant};
 
 /// Adds a comparison; its title.
 pub(crate) fn compose(page: &mut Page, document: &CompareDocument) -> String {
@@ -19,8 +21,10 @@ pub(crate) fn compose(page: &mut Page, document: &CompareDocument) -> String {
         let what = "Nothing was compared: a verdict takes two variants with rounds that count.";
         page.verdicts.push(warning(String::from(what)));
     }
+    page.verdicts.extend(told(document));
     page.verdicts.extend(broken(document));
     page.verdicts.extend(unequal(document));
+    page.sections.push(variants::section(document, &labels));
     page.sections.push(results(document, &labels));
     page.sections.push(details(document, &labels));
     if let Some(section) = published(document, &labels) {
@@ -29,11 +33,33 @@ pub(crate) fn compose(page: &mut Page, document: &CompareDocument) -> String {
     page.sections.push(rounds(document, &labels));
     page.sections.push(repeat(&document.command, &facts(document, &labels)));
     let what = labels.join(" against ");
-    format!("{what}: {} on {}", job_name(&document.job), document.target)
+    format!("{what}: {} on {}", jobs::name(&document.job), variants::ground(document))
+}
+
+/// What the runs say of themselves, with the variants that say it where not all do.
+pub(super) fn told(document: &CompareDocument) -> Vec<crate::page::Verdict> {
+    let all = notices(document.runs.iter().map(|run| &run.document));
+    let variants = &document.compare.variants;
+    let say = |variant: &&Variant, text: &String| {
+        let mut own = document.runs.iter().filter(|run| run.variant == variant.name);
+        own.any(|run| run.document.notices.contains(text))
+    };
+    let by = |notice: crate::page::Verdict| {
+        let who: Vec<&str> = variants
+            .iter()
+            .filter(|variant| say(variant, &notice.text))
+            .map(|variant| variant.name.as_str())
+            .collect();
+        match who.len() == variants.len() {
+            true => notice,
+            false => warning(format!("{}: {}", who.join(", "), notice.text)),
+        }
+    };
+    all.into_iter().map(by).collect()
 }
 
 /// Runs that broke off, and the whole comparison where it ended early.
-fn broken(document: &CompareDocument) -> Vec<crate::page::Verdict> {
+pub(super) fn broken(document: &CompareDocument) -> Vec<crate::page::Verdict> {
     let partial = document.runs.iter().filter(|run| run.document.partial);
     let told = partial.map(|run| {
         let why = run.document.failure.as_deref().unwrap_or("nobody said why");
@@ -74,6 +100,7 @@ fn value(metric: &Metric, bench: &Bench) -> Option<f64> {
     let latency = &bench.figures.latency_ns;
     match metric.key {
         "iops" => Some(bench.figures.iops),
+        "makespan_ns" => bench.makespan_ns.map(|ns| ns as f64),
         "commits_per_s" => bench.transactions.map(|transactions| transactions.commits_per_s),
         "latency_mean_ns" => Some(latency.mean),
         "latency_p50_ns" => Some(latency.p50 as f64),
@@ -99,6 +126,8 @@ fn results(document: &CompareDocument, labels: &[String]) -> Section {
     let mut section = Section::new("Before and after");
     section.table(before_after(document, labels));
     section.table(groups(document, labels));
+    let runs = compare_columns(document, labels);
+    section.table(cores::table(&runs));
     section.charts(METRICS.iter().map(|metric| metric_chart(document, labels, metric)));
     section
 }
@@ -132,22 +161,20 @@ fn before_after(document: &CompareDocument, labels: &[String]) -> Table {
             let gain = means[*from].zip(means[*to]).map(|(before, after)| change(before, after));
             let of_pairs = found.and_then(|found| found.ratio).map(|ratio| change(1.0, ratio));
             row.push(of_pairs.or(gain).unwrap_or_else(|| NONE.into()));
-            row.push(found.map_or(NONE.into(), short_verdict));
+            row.push(found.map_or(NONE.into(), |found| short(found, &labels[*to])));
         }
         table.rows.push(row);
     }
     table
 }
 
-fn short_verdict(comparison: &Comparison) -> String {
-    match is_difference(comparison) {
-        true => String::from("a difference"),
-        false => {
-            let effect = comparison.min_detectable_effect.filter(|effect| effect.is_finite());
-            let seen = effect.map(|effect| format!(", {} would be seen", percent(effect)));
-            format!("none detected{}", seen.unwrap_or_default())
-        }
-    }
+/// The runs of each variant that count, under its label.
+fn compare_columns<'a>(
+    document: &'a CompareDocument,
+    labels: &[String],
+) -> Vec<(String, Vec<&'a BenchDocument>)> {
+    let variants = document.compare.variants.iter().zip(labels);
+    variants.map(|(variant, label)| (label.clone(), counted(document, variant))).collect()
 }
 
 /// Groups that several variants have: reads, writes, the steps of transactions.
@@ -162,7 +189,7 @@ fn groups(document: &CompareDocument, labels: &[String]) -> Table {
             }
         }
     }
-    let mut table = Table::new("By group: I/Os (or steps) per second, mean latency", [""]);
+    let mut table = Table::new("By group: I/Os (or steps) per second at which mean latency", [""]);
     table.head.extend(labels.iter().cloned());
     if names.len() < 2 {
         return table;
@@ -179,7 +206,7 @@ fn groups(document: &CompareDocument, labels: &[String]) -> Table {
             let rate = of(|figures| figures.iops);
             let latency = of(|figures| figures.latency_ns.mean);
             match rate.zip(latency) {
-                Some((rate, latency)) => format!("{}, {}", count(rate), time(latency)),
+                Some((rate, latency)) => format!("{}/s at {}", count(rate), time(latency)),
                 None => String::from(NONE),
             }
         });
@@ -220,8 +247,7 @@ fn metric_chart(document: &CompareDocument, labels: &[String], metric: &Metric) 
         }
     };
     let better = if metric.more_is_better { "more is better" } else { "less is better" };
-    let first = metric.name.chars().next().map_or_else(String::new, |c| c.to_uppercase().collect());
-    let title = format!("{first}{} ({better})", &metric.name[1..]);
+    let title = format!("{} ({better})", capital(metric.name));
     intervals(&title, &note, &rows, &|value| metric.show(value))
 }
 
@@ -281,8 +307,16 @@ fn mean_line(lines: &[Vec<(f64, f64)>]) -> Vec<(f64, f64)> {
     (0..shortest).map(sample).collect()
 }
 
+/// The first and the last of several, for a table that has places for two.
+pub(super) fn ends(labels: &[String]) -> Vec<&str> {
+    match labels {
+        [first, .., last] => vec![first, last],
+        few => few.iter().map(String::as_str).collect(),
+    }
+}
+
 fn published(document: &CompareDocument, labels: &[String]) -> Option<Section> {
-    let preset = sources::preset(&document.job, &document.command)?;
+    let preset = sources::preset(&document.job)?;
     let variants = &document.compare.variants;
     let (first, last) = (variants.first()?, variants.last()?);
     let of = |variant: &Variant, key: &str| {
@@ -293,8 +327,7 @@ fn published(document: &CompareDocument, labels: &[String]) -> Option<Section> {
         let found = [of(first, key), last];
         found.iter().any(Option::is_some).then_some(found)
     };
-    let names = [labels.first()?.as_str(), labels.last()?.as_str()];
-    Some(sources::section(preset, names, &ours))
+    Some(sources::section(preset, &ends(labels), &ours))
 }
 
 fn rounds(document: &CompareDocument, labels: &[String]) -> Section {
@@ -311,8 +344,9 @@ fn rounds(document: &CompareDocument, labels: &[String]) -> Section {
         })
         .collect();
     let note = "In the order in which they ran; × does not count.";
-    section.charts([order("IOPS of every run", note, labels, &runs, &count), control(document)]);
-    let head = ["run", "variant", "round", "IOPS", "rate", "mean", "p99", "CPU per I/O", "counts"];
+    let chart = Order { title: "IOPS of every run", note, labels, runs: &runs, zero: true };
+    section.charts([order(&chart, &count), control(document)]);
+    let head = ["run", "variant", "round", "counts", "IOPS", "rate", "mean", "p99", "CPU per I/O"];
     let mut table = Table::new("", head);
     for (index, run) in document.runs.iter().enumerate() {
         let figures = &run.document.bench.figures;
@@ -325,12 +359,12 @@ fn rounds(document: &CompareDocument, labels: &[String]) -> Section {
             (index + 1).to_string(),
             labels.get(place(&run.variant)).unwrap_or(&run.variant).clone(),
             run.round.to_string(),
+            voided.or(broken).unwrap_or_else(|| String::from("yes")),
             count(figures.iops),
             byte_rate(figures.bytes_per_s),
             time(figures.latency_ns.mean),
             time(figures.latency_ns.p99 as f64),
             run.document.bench.cpu.ns_per_io.map_or(NONE.into(), time),
-            voided.or(broken).unwrap_or_else(|| String::from("yes")),
         ]);
     }
     section.table(table);
@@ -344,27 +378,27 @@ fn control(document: &CompareDocument) -> Option<Chart> {
         document.control.iter().map(|control| (0, control.ns / first.ns, true)).collect();
     let steal = document.control.iter().map(|control| control.steal_pct).fold(0.0, f64::max);
     let note = format!(
-        "The time of fixed work around each round, the first is 1. Most steal time: {steal:.1} %."
+        "How many times as long as the first time a fixed piece of work took, around each round. \
+         Most steal time: {steal:.1} %."
     );
-    order("The machine itself", &note, &[String::from("control")], &runs, &ratio)
+    let labels = [String::from("control")];
+    let chart = Order {
+        title: "The machine itself (times the first)",
+        note: &note,
+        labels: &labels,
+        runs: &runs,
+        zero: true,
+    };
+    order(&chart, &|value| format!("{} ×", ratio(value)))
 }
 
 fn facts(document: &CompareDocument, labels: &[String]) -> Vec<(&'static str, String)> {
-    let compare = &document.compare;
-    let first = document.runs.first().map(|run| &run.document);
-    let machine = first.map_or_else(String::new, |run| run.environment.cpu_model.clone());
-    let environment = &compare.environment;
-    let mut facts = vec![
-        ("target", document.target.clone()),
-        ("job", words(&document.job)),
-        ("machine", format!("{} CPUs {machine}", environment.cpus)),
-        ("kernel", environment.kernel.clone()),
-        ("weir", first.map_or_else(String::new, |run| run.bench.weir.clone())),
-        ("steal time", format!("{:.1} %", environment.steal_pct)),
-        ("rounds voided", environment.voided_rounds.to_string()),
-        ("began", document.started_at.clone()),
-    ];
-    let named = compare.variants.iter().zip(labels);
+    let mut facts = vec![("target", variants::ground(document))];
+    facts.extend(jobs::facts(&document.job, ""));
+    facts.extend(machine(document));
+    let voided = document.compare.environment.voided_rounds.to_string();
+    facts.extend([("rounds voided", voided), ("began", document.started_at.clone())]);
+    let named = document.compare.variants.iter().zip(labels);
     facts.extend(named.map(|(variant, label)| {
         let options = words(&variant.options);
         let name = if *label == variant.name { String::new() } else { format!(" ({label})") };
@@ -373,10 +407,29 @@ fn facts(document: &CompareDocument, labels: &[String]) -> Vec<(&'static str, St
     facts
 }
 
+/// What it ran on, and how much of that was there.
+pub(super) fn machine(document: &CompareDocument) -> [(&'static str, String); 5] {
+    let first = document.runs.first().map(|run| &run.document);
+    let of = |pick: fn(&BenchDocument) -> String| first.map_or_else(String::new, pick);
+    let environment = &document.compare.environment;
+    let model = of(|run| run.environment.cpu_model.clone());
+    let window = of(|run| match run.bench.duration_s {
+        seconds if seconds > 0.0 => format!("{seconds:.2} s"),
+        _ => String::new(),
+    });
+    [
+        ("measured in each run for", window),
+        ("machine", format!("{} CPUs {model}", environment.cpus)),
+        ("kernel", environment.kernel.clone()),
+        ("weir", of(|run| run.bench.weir.clone())),
+        ("steal time", format!("{:.1} %", environment.steal_pct)),
+    ]
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_trace::document::Compare;
+    use weir_trace::document::{Compare, Comparison};
 
     #[test]
     fn the_change_is_that_of_the_verdict_and_not_of_the_means() {

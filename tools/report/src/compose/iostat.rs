@@ -15,14 +15,23 @@ pub(crate) fn compose(page: &mut Page, document: &IostatDocument) -> String {
     let intervals = document.reports.iter().filter(|report| !report.since_start).count();
     let text = match intervals {
         0 => String::from("Averages since the start alone: they cannot be compared with anything."),
+        1 => format!("One interval of {:.1} s.", document.seconds()),
         _ => format!("{intervals} intervals, {:.1} s in all.", document.seconds()),
     };
     page.verdicts.push(Verdict { tone: Tone::Plain, text });
     let mut section = Section::new("Disks");
-    let mut table = Table::new("Means over the intervals, weighted by their length", ["disk"]);
+    let caption = match intervals {
+        0 => "Averages over all time since each disk was there",
+        _ => "Means over the intervals, weighted by their length",
+    };
+    let mut table = Table::new(caption, ["disk"]);
     table.head.extend(COLUMNS.map(String::from));
     for disk in disks(document) {
-        let cells = COLUMNS.map(|column| shown(mean(document, &disk, column)));
+        let value = |column| match intervals {
+            0 => since_start(document, &disk, column),
+            _ => mean(document, &disk, column),
+        };
+        let cells = COLUMNS.map(|column| shown(value(column)));
         table.rows.push(std::iter::once(disk).chain(cells).collect());
     }
     section.table(table);
@@ -43,6 +52,13 @@ fn disks(document: &IostatDocument) -> Vec<String> {
         }
     }
     names
+}
+
+/// The average since the start, where it was told.
+fn since_start(document: &IostatDocument, disk: &str, column: &str) -> Option<f64> {
+    let report = document.reports.iter().find(|report| report.since_start)?;
+    let row = report.disks.iter().find(|row| row.name == disk)?;
+    row.columns.get(column).and_then(Value::as_f64)
 }
 
 /// The mean of a column over the intervals; the average since the start is none.

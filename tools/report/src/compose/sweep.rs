@@ -1,15 +1,15 @@
 //! A comparison for each of several values: the table of the documents, and curves.
 
 use super::bench::own_figure;
-use super::compare::{benches, estimate, unequal};
+use super::compare::{benches, broken, ends, estimate, machine, told, unequal};
 use super::merged::mean;
-use super::{job_name, repeat, warning};
+use super::{jobs, repeat, variants, warning};
 use crate::chart::{Points, sweep};
 use crate::numbers::{NONE, change, count, words};
 use crate::page::{Block, Chart, Page, Section, Table, Tone, Verdict};
 use crate::sources;
-use crate::verdict::{METRICS, Metric, Unit, is_difference, labels, verdicts};
-use weir_trace::document::{Compare, CompareDocument, SweepDocument, Variant};
+use crate::verdict::{METRICS, Metric, Unit, capital, is_decided, is_difference, labels, verdicts};
+use weir_trace::document::{Compare, CompareDocument, Comparison, SweepDocument, Variant};
 
 /// Adds a sweep; its title.
 pub(crate) fn compose(page: &mut Page, document: &SweepDocument) -> String {
@@ -20,11 +20,15 @@ pub(crate) fn compose(page: &mut Page, document: &SweepDocument) -> String {
     let labels = labels(&first.compare);
     page.verdicts.extend(summary(document, &labels));
     for point in &document.points {
-        page.verdicts.extend(unequal(&point.document).map(|verdict| Verdict {
+        let told = told(&point.document).into_iter().chain(broken(&point.document));
+        let told = told.chain(unequal(&point.document));
+        page.verdicts.extend(told.map(|verdict| Verdict {
             text: format!("{}={}: {}", document.name, point.value, verdict.text),
             ..verdict
         }));
     }
+    page.verdicts.extend(unreached(document));
+    page.sections.push(variants::section(first, &labels));
     page.sections.push(results(document, &labels));
     for point in &document.points {
         let found = verdicts(&point.document.compare);
@@ -38,17 +42,18 @@ pub(crate) fn compose(page: &mut Page, document: &SweepDocument) -> String {
     if let Some(section) = published(document, &labels) {
         page.sections.push(section);
     }
-    let environment = &first.compare.environment;
     let voided: u64 =
         document.points.iter().map(|point| point.document.compare.environment.voided_rounds).sum();
-    let mut facts = vec![
-        ("target", first.target.clone()),
-        ("job", words(&first.job)),
-        ("machine", format!("{} CPUs", environment.cpus)),
-        ("kernel", environment.kernel.clone()),
+    let mut facts = vec![("target", variants::ground(first))];
+    facts.extend(jobs::facts(&first.job, &document.name));
+    let environments = document.points.iter().map(|point| &point.document.compare.environment);
+    let steal = environments.map(|environment| environment.steal_pct).fold(0.0, f64::max);
+    facts.extend(machine(first).into_iter().filter(|(name, _)| *name != "steal time"));
+    facts.extend([
+        ("most steal time at a point", format!("{steal:.1} %")),
         ("rounds voided", voided.to_string()),
         ("began", first.started_at.clone()),
-    ];
+    ]);
     let variants = first.compare.variants.iter();
     facts.extend(
         variants
@@ -56,47 +61,85 @@ pub(crate) fn compose(page: &mut Page, document: &SweepDocument) -> String {
     );
     page.sections.push(repeat(&first.command, &facts));
     let what = labels.join(" against ");
-    format!("{what} over {}: {} on {}", document.name, job_name(&first.job), first.target)
+    let ground = variants::ground(first);
+    format!("{what} over {}: {} on {ground}", document.name, jobs::name(&first.job))
 }
 
-/// Where along the sweep each metric differs, in one sentence.
+/// Values that the command line asks for and that have no point.
+fn unreached(document: &SweepDocument) -> Option<Verdict> {
+    let command = &document.points.first()?.document.command;
+    let after = command.iter().position(|word| word == "--sweep").map(|at| at + 1);
+    let given = after.and_then(|at| command.get(at)).map(String::as_str);
+    let joined = || command.iter().find_map(|word| word.strip_prefix("--sweep="));
+    let (name, values) = given.or_else(joined)?.split_once('=')?;
+    let is_there = |value: &str| document.points.iter().any(|point| point.value == value);
+    let missing: Vec<&str> = values.split(',').filter(|value| !is_there(value)).collect();
+    (name == document.name && !missing.is_empty()).then(|| {
+        warning(format!("The sweep broke off: nothing was run at {name}={}.", missing.join(", ")))
+    })
+}
+
+/// Where along the sweep each metric differs, in one sentence for each pair.
 fn summary(document: &SweepDocument, labels: &[String]) -> Vec<Verdict> {
-    let mut found = Vec::new();
-    for metric in &METRICS {
-        for (at, label) in labels.iter().enumerate().skip(1) {
-            let name = |point: &CompareDocument, at: usize| {
-                point.compare.variants.get(at).map(|variant| variant.name.clone())
-            };
-            let mut told = (Vec::new(), 0, Tone::Same);
-            for point in &document.points {
-                let (a, b) = (name(&point.document, 0), name(&point.document, at));
-                let of_metric = point.document.compare.comparisons.iter().find(|comparison| {
-                    let pair = (Some(&comparison.a), Some(&comparison.b));
-                    comparison.metric == metric.key && pair == (a.as_ref(), b.as_ref())
-                });
-                let Some(comparison) = of_metric else { continue };
-                told.1 += 1;
-                if let Some(ratio) = comparison.ratio.filter(|_| is_difference(comparison)) {
-                    told.0.push(format!("{} at {}", change(1.0, ratio), point.value));
-                    let better = (ratio >= 1.0) == metric.more_is_better;
-                    told.2 = if better { Tone::Better } else { Tone::Worse };
-                }
-            }
-            let pair = format!("{}, {label} against {}", metric.name, labels[0]);
-            match told {
-                (_, 0, _) => {}
-                (seen, _, _) if seen.is_empty() => found.push(Verdict {
-                    tone: Tone::Same,
-                    text: format!("{pair}: no detectable difference at any {}.", document.name),
-                }),
-                (seen, _, tone) => {
-                    let text = format!("{pair}: {} ({}).", seen.join(", "), document.name);
-                    found.push(Verdict { tone, text });
-                }
-            }
+    let pairs = (0..labels.len()).flat_map(|a| (a + 1..labels.len()).map(move |b| (a, b)));
+    let pairs: Vec<_> = pairs.collect();
+    let of = |metric| pairs.iter().filter_map(move |pair| along(document, labels, metric, *pair));
+    METRICS.iter().flat_map(of).collect()
+}
+
+/// One metric of one pair over all values; none where it was never compared.
+fn along(
+    document: &SweepDocument,
+    labels: &[String],
+    metric: &Metric,
+    (a, b): (usize, usize),
+) -> Option<Verdict> {
+    let (mut seen, mut undecided, mut compared) = (Vec::new(), Vec::new(), 0);
+    let mut tones: Vec<Tone> = Vec::new();
+    for point in &document.points {
+        let Some(comparison) = pair(&point.document, metric, (a, b)) else { continue };
+        compared += 1;
+        if !is_decided(comparison) {
+            undecided.push(point.value.as_str());
+        }
+        if let Some(ratio) = comparison.ratio.filter(|_| is_difference(comparison)) {
+            seen.push(format!("{} at {}", change(1.0, ratio), point.value));
+            let better = (ratio >= 1.0) == metric.more_is_better;
+            tones.push(if better { Tone::Better } else { Tone::Worse });
         }
     }
-    found
+    if compared == 0 {
+        return None;
+    }
+    // Better here and worse there is neither.
+    let tone = match tones.first() {
+        None => Tone::Same,
+        Some(first) if tones.iter().all(|tone| tone == first) => *first,
+        Some(_) => Tone::Plain,
+    };
+    let pair = format!("{}, {} against {}", metric.name, labels[b], labels[a]);
+    let found = match seen.is_empty() {
+        _ if undecided.len() == compared => String::from("not compared"),
+        true => format!("no detectable difference at any {}", document.name),
+        false => format!("{} ({})", seen.join(", "), document.name),
+    };
+    let rest = match undecided.is_empty() || undecided.len() == compared {
+        true => String::new(),
+        false => format!("; not compared at {}", undecided.join(", ")),
+    };
+    let tone = if undecided.len() == compared { Tone::Plain } else { tone };
+    Some(Verdict { tone, text: format!("{pair}: {found}{rest}.") })
+}
+
+/// What was said of a metric of two variants at a point.
+fn pair<'a>(
+    point: &'a CompareDocument,
+    metric: &Metric,
+    (a, b): (usize, usize),
+) -> Option<&'a Comparison> {
+    let Compare { variants, comparisons, .. } = &point.compare;
+    let (a, b) = (&variants.get(a)?.name, &variants.get(b)?.name);
+    comparisons.iter().find(|c| c.metric == metric.key && c.a == *a && c.b == *b)
 }
 
 fn results(document: &SweepDocument, labels: &[String]) -> Section {
@@ -132,27 +175,37 @@ fn table(document: &SweepDocument, labels: &[String]) -> Table {
             let gain = document.points.iter().enumerate().map(|(index, point)| {
                 let means = rows[0][index].zip(rows[at][index]);
                 let of_means = means.map(|(before, after)| change(before, after));
-                let of_pairs = paired_ratio(&point.document, metric, at);
+                let of_pairs = pair(&point.document, metric, (0, at)).and_then(|found| found.ratio);
                 let of_pairs = of_pairs.map(|ratio| change(1.0, ratio));
                 of_pairs.or(of_means).unwrap_or_else(|| String::from(NONE))
             });
             let name = if labels.len() > 2 { format!("change, {label}") } else { "change".into() };
             table.rows.push(std::iter::once(name).chain(gain).collect());
+            let verdicts = document
+                .points
+                .iter()
+                .map(|point| pair(&point.document, metric, (0, at)).map_or(NONE, way).to_owned());
+            let name =
+                if labels.len() > 2 { format!("verdict, {label}") } else { "verdict".into() };
+            table.rows.push(std::iter::once(name).chain(verdicts).collect());
         }
     }
     table
 }
 
-/// What the comparison says of the first variant and this one; see its table.
-fn paired_ratio(point: &CompareDocument, metric: &Metric, at: usize) -> Option<f64> {
-    let Compare { variants, comparisons, .. } = &point.compare;
-    let (a, b) = (&variants.first()?.name, &variants.get(at)?.name);
-    let mut comparisons = comparisons.iter();
-    comparisons.find(|c| c.metric == metric.key && c.a == *a && c.b == *b)?.ratio
+/// A verdict in a word.
+fn way(comparison: &Comparison) -> &'static str {
+    match is_difference(comparison) {
+        _ if !is_decided(comparison) => "not compared",
+        true if comparison.verdict.contains("faster") => "faster",
+        true => "slower",
+        false => "none detected",
+    }
 }
 
 fn chart(document: &SweepDocument, labels: &[String], metric: &Metric) -> Option<Chart> {
     let values: Vec<String> = document.points.iter().map(|point| point.value.clone()).collect();
+    let mut is_wide = false;
     let points = labels.iter().enumerate().map(|(at, label)| {
         let known = document.points.iter().enumerate().filter_map(|(index, point)| {
             let variant = point.document.compare.variants.get(at)?;
@@ -160,6 +213,7 @@ fn chart(document: &SweepDocument, labels: &[String], metric: &Metric) -> Option
             Some((index as f64, estimate))
         });
         let known: Vec<_> = known.collect();
+        is_wide |= known.iter().any(|(_, estimate)| estimate.ci99.is_some());
         let line = known.iter().map(|(index, estimate)| (*index, estimate.mean)).collect();
         let intervals = known.iter().map(|(_, estimate)| estimate.ci99.or(estimate.ci95)).collect();
         Points { label: label.clone(), lines: vec![line], intervals }
@@ -169,13 +223,24 @@ fn chart(document: &SweepDocument, labels: &[String], metric: &Metric) -> Option
         Unit::PerSecond => &count,
         Unit::Nanoseconds => &crate::numbers::time,
     };
-    sweep(metric.name, &document.name, &values, &points, show)
+    let better = if metric.more_is_better { "more is better" } else { "less is better" };
+    let all = || points.iter().flat_map(|points| &points.intervals);
+    let note = match is_wide {
+        _ if all().all(Option::is_none) => "Means of the rounds; too few for an interval.",
+        true => "Means of the rounds; the bars are their 99 % intervals.",
+        false => "Means of the rounds; the bars are their 95 % intervals.",
+    };
+    let title = format!("{} ({better})", capital(metric.name));
+    sweep(&title, note, &document.name, &values, &points, show)
 }
 
 fn published(document: &SweepDocument, labels: &[String]) -> Option<Section> {
     let first = document.points.first().map(|point| &point.document)?;
-    let preset = sources::preset(&first.job, &first.command)?;
-    let by_threads = ["threads", "numjobs", "iodepth"].contains(&document.name.as_str());
+    let preset = sources::preset(&first.job)?;
+    // Depth is another thing, and runs that go through all numbers of threads themselves have none
+    // of their own.
+    let has_stages = first.job.get("jobs").is_some();
+    let by_threads = ["threads", "numjobs"].contains(&document.name.as_str()) && !has_stages;
     let ours = |key: &str| {
         let (what, threads) = key.split_once(' ')?;
         let point = document.points.iter().find(|point| by_threads && point.value == threads)?;
@@ -197,9 +262,9 @@ fn published(document: &SweepDocument, labels: &[String]) -> Option<Section> {
         let found = [variants.first().and_then(of), variants.last().and_then(of)];
         found.iter().any(Option::is_some).then_some(found)
     };
-    let names = [labels.first()?.as_str(), labels.last()?.as_str()];
+    let names = ends(labels);
     Some(match document.points.len() {
-        1 => sources::section(preset, names, &only),
-        _ => sources::section(preset, names, &ours),
+        1 => sources::section(preset, &names, &only),
+        _ => sources::section(preset, &names, &ours),
     })
 }

@@ -1,0 +1,276 @@
+//! The same job file run by fio and by `weir bench`, in turn, on the same file and on the same loop
+//! device: I/Os a second and mean latency, round by round.
+//!
+//! What is alike: the file of jobs, the file or device (`filename`), direct I/O, io_uring, the
+//! depth, the ramp and the runtime; and no map of the places that have had their turn
+//! (`norandommap`): with one fio cuts mixed sizes where they would meet such a place.
+//!
+//! fio's latency is its `lat_ns`, from when it has made an I/O up until it has its answer, and
+//! weir's `latency_ns` is the same, from when an I/O was to begin. Of what each calls submission
+//! (fio's `slat_ns`, weir's `queue_wait_ns`) the other has no equal; nor has weir's CPU time, which
+//! holds the kernel's workers of the ring: fio's is of its own thread.
+//!
+//! The file is written whole before, past the page cache. The loop device stands on the same file,
+//! which is read before each of its jobs, so that it answers from the page cache: a fast device
+//! beside a disk. Where there is no right to make one, or no fio, that part is left out and it says
+//! so.
+//!
+//! cargo bench -p weir-cli --bench fio [-- --rounds 7 --seconds 3 --mib 512 --on file|loop
+//!     --job NAME --folder DIR]
+
+#![forbid(unsafe_code)]
+
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+use weir_bench::rounds::{Arguments, Figure, machine};
+use weir_bio::{Buf, Prng};
+
+/// Name and options of each job; all else they have in common.
+const JOBS: &[(&str, &str)] = &[
+    ("random", "rw=randread\nnorandommap\nbs=4k\niodepth=16\n"),
+    ("sequential", "rw=read\nbs=64k\niodepth=4\n"),
+    ("mixed", "rw=randrw\nnorandommap\nrwmixread=70\nbssplit=4k/70:64k/30\niodepth=8\n"),
+    ("paced-random", "rw=randread\nnorandommap\nbs=4k\niodepth=16\nrate_iops=2000\n"),
+    ("paced-sequential", "rw=write\nbs=16k\niodepth=4\nrate_iops=1000\n"),
+];
+
+/// How far the two may be apart, in 100.
+const GOAL_PERCENT: f64 = 5.0;
+/// With fewer rounds than so many nothing is concluded.
+const ROUNDS_LEAST: u32 = 7;
+/// How long each runs in a run that only shows that it runs.
+const SMALL_MS: u32 = 200;
+const RAMP_MS: u32 = 300;
+
+fn main() {
+    let arguments = Arguments::of_process();
+    let rounds = arguments.number("--rounds", 7, 1);
+    let runtime_ms = match arguments.number("--seconds", 3, 0) {
+        0 => SMALL_MS,
+        seconds => seconds * 1000,
+    };
+    let megabytes = u64::from(arguments.number("--mib", 512, 16));
+    let folder = arguments.word("--folder").unwrap_or(env!("CARGO_TARGET_TMPDIR"));
+    println!("{}", machine());
+    if Command::new("fio").arg("--version").output().is_err() {
+        return println!("LEFT OUT: fio is not installed");
+    }
+    let bed = Bed::new(Path::new(folder), megabytes << 20);
+    let wanted = |flag: &str, name: &str| arguments.word(flag).is_none_or(|word| word == name);
+    let mut places = Vec::new();
+    if wanted("--on", "file") {
+        places.push(("file", bed.file.clone()));
+    }
+    let device = wanted("--on", "loop").then(|| Loop::of(&bed.file));
+    match &device {
+        Some(Ok(device)) => places.push(("loop", device.0.clone())),
+        Some(Err(why)) => println!("LEFT OUT: the loop device: {why}"),
+        None => (),
+    }
+    println!("{rounds} rounds of {runtime_ms} ms each, in turn; medians (spread)");
+    let mut apart = Vec::new();
+    for (place, path) in &places {
+        for (name, options) in JOBS.iter().filter(|(name, _)| wanted("--job", name)) {
+            if *place == "loop" {
+                bed.warm();
+            }
+            let job = Job { bed: &bed, path, options, runtime_ms };
+            let sides = job.compare(rounds);
+            apart.extend(sides.tell(&format!("{name} on the {place}")));
+        }
+    }
+    if rounds >= ROUNDS_LEAST {
+        let list = if apart.is_empty() { String::from("none") } else { apart.join(", ") };
+        println!("medians more than {GOAL_PERCENT} % apart: {list}");
+    }
+}
+
+/// A folder with a file that is written whole, for as long as it lives.
+struct Bed {
+    folder: PathBuf,
+    file: PathBuf,
+}
+
+impl Bed {
+    fn new(parent: &Path, bytes: u64) -> Bed {
+        let folder = parent.join(format!("weir-bench-fio-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
+        let bed = Bed { file: folder.join("disk.img"), folder };
+        let direct = rustix::fs::OFlags::DIRECT.bits() as i32;
+        let new = || OpenOptions::new().write(true).create(true).truncate(true).clone();
+        // Not every file system has direct I/O; where it has not, neither program has it either.
+        let file = new().custom_flags(direct).open(&bed.file).or_else(|_| new().open(&bed.file));
+        let mut file = file.unwrap_or_else(|e| panic!("{}: {e}", bed.file.display()));
+        let mut prng = Prng::new(1);
+        let piece = Buf::filled(1 << 20, |bytes| prng.fill(bytes));
+        for _ in 0..bytes >> 20 {
+            file.write_all(&piece).unwrap_or_else(|e| panic!("{}: {e}", bed.file.display()));
+        }
+        file.sync_all().unwrap_or_else(|e| panic!("{}: {e}", bed.file.display()));
+        bed
+    }
+
+    /// Brings the whole file into the page cache: what goes past it drops its pages.
+    fn warm(&self) {
+        let mut piece = vec![0; 1 << 20];
+        let mut file = File::open(&self.file).expect("the file opens");
+        while file.read(&mut piece).expect("the file can be read") > 0 {}
+    }
+}
+
+impl Drop for Bed {
+    fn drop(&mut self) {
+        // What cannot be removed is in the build's own folder.
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// A loop device, for as long as it lives.
+struct Loop(PathBuf);
+
+impl Loop {
+    /// On a file.
+    fn of(file: &Path) -> Result<Loop, String> {
+        let made = Command::new("losetup").args(["--find", "--show"]).arg(file).output();
+        let made = made.map_err(|error| format!("losetup: {error}"))?;
+        if !made.status.success() {
+            return Err(String::from_utf8_lossy(&made.stderr).trim().to_owned());
+        }
+        let device = Loop(PathBuf::from(String::from_utf8_lossy(&made.stdout).trim()));
+        Ok(device)
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        let _ = Command::new("losetup").arg("--detach").arg(&self.0).status();
+    }
+}
+
+/// A job on its place.
+struct Job<'a> {
+    bed: &'a Bed,
+    path: &'a Path,
+    options: &'a str,
+    runtime_ms: u32,
+}
+
+/// What one run came to.
+#[derive(Clone, Copy)]
+struct Outcome {
+    iops: f64,
+    latency_us: f64,
+}
+
+impl Job<'_> {
+    fn compare(&self, rounds: u32) -> Sides {
+        let mut sides = Sides::default();
+        for round in 0..rounds {
+            let job = self.write(round);
+            // Whoever comes first finds the device rested: each does in its turn.
+            let (weir, fio) = match round % 2 {
+                0 => {
+                    let weir = self.weir(&job);
+                    (weir, self.fio(&job))
+                }
+                _ => {
+                    let fio = self.fio(&job);
+                    (self.weir(&job), fio)
+                }
+            };
+            sides.weir.add(weir);
+            sides.fio.add(fio);
+        }
+        sides
+    }
+
+    /// The file of a round's job: the same for both.
+    fn write(&self, round: u32) -> PathBuf {
+        let Job { path, options, runtime_ms, .. } = self;
+        let job = format!(
+            "[job]\nfilename={}\nioengine=io_uring\ndirect=1\nsize=100%\ntime_based\n\
+             ramp_time={RAMP_MS}ms\nruntime={runtime_ms}ms\nrandseed={}\n{options}",
+            path.display(),
+            round + 1
+        );
+        let file = self.bed.folder.join("job.fio");
+        std::fs::write(&file, job).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
+        file
+    }
+
+    fn weir(&self, job: &Path) -> Outcome {
+        let mut weir = Command::new(env!("CARGO_BIN_EXE_weir"));
+        let said = said(weir.args(["bench", "--json", "--quiet"]).arg(job));
+        Outcome {
+            iops: number(&said["iops"]),
+            latency_us: number(&said["latency_ns"]["mean"]) / 1000.0,
+        }
+    }
+
+    fn fio(&self, job: &Path) -> Outcome {
+        let mut fio = Command::new("fio");
+        let said = said(fio.arg("--output-format=json").arg(job).current_dir(&self.bed.folder));
+        let job = &said["jobs"][0];
+        let both = |figure: fn(&Value) -> f64| ["read", "write"].map(|way| figure(&job[way]));
+        let ios: [f64; 2] = both(|way| number(&way["lat_ns"]["N"]));
+        let means = both(|way| number(&way["lat_ns"]["mean"]));
+        let iops: f64 = both(|way| number(&way["iops"])).iter().sum();
+        let spent: f64 = ios.iter().zip(means).map(|(ios, mean)| ios * mean).sum();
+        Outcome { iops, latency_us: spent / ios.iter().sum::<f64>() / 1000.0 }
+    }
+}
+
+/// The document that a command prints.
+fn said(command: &mut Command) -> Value {
+    let ended = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let complaint = String::from_utf8_lossy(&ended.stderr);
+    assert!(ended.status.success(), "{command:?}: {complaint}");
+    let text = String::from_utf8_lossy(&ended.stdout);
+    let json = text.find('{').map_or("", |at| &text[at..]);
+    serde_json::from_str(json).unwrap_or_else(|error| panic!("{command:?}: {error} in {text}"))
+}
+
+fn number(value: &Value) -> f64 {
+    value.as_f64().unwrap_or_else(|| panic!("{value} is no number"))
+}
+
+#[derive(Default)]
+struct Side {
+    iops: Figure,
+    latency_us: Figure,
+}
+
+impl Side {
+    fn add(&mut self, Outcome { iops, latency_us }: Outcome) {
+        assert!(iops > 0.0, "something was done");
+        self.iops.add(iops);
+        self.latency_us.add(latency_us);
+    }
+}
+
+#[derive(Default)]
+struct Sides {
+    weir: Side,
+    fio: Side,
+}
+
+impl Sides {
+    /// Prints them; the figures that are too far apart.
+    fn tell(&self, name: &str) -> Vec<String> {
+        let Sides { weir, fio } = self;
+        println!("{name}");
+        println!("    IOPS         weir {:.0}, fio {:.0}", weir.iops, fio.iops);
+        println!("    mean us      weir {:.1}, fio {:.1}", weir.latency_us, fio.latency_us);
+        let iops = ("IOPS", weir.iops.over(&fio.iops));
+        let latency = ("mean latency", weir.latency_us.over(&fio.latency_us));
+        println!("    weir / fio   IOPS {:.3}, mean latency {:.3}", iops.1, latency.1);
+        let far = |ratio: &Figure| (ratio.median() - 1.0).abs() * 100.0 > GOAL_PERCENT;
+        let apart = [iops, latency].into_iter().filter(|(_, ratio)| far(ratio));
+        apart.map(|(what, _)| format!("{what} of {name}")).collect()
+    }
+}
