@@ -11,6 +11,8 @@
 //! from then on, and the others leave theirs to it although the right may be free, for as long as
 //! it sees to them.
 
+use std::collections::VecDeque;
+
 use weir_bio::{Nanos, SubmitterId};
 use weir_ring::{Consumer, Producer, ring};
 
@@ -20,6 +22,9 @@ use crate::shared::{LanePort, Shared};
 
 /// No lane is the host.
 pub(crate) const NO_HOST: u64 = u64::MAX;
+
+/// The credit of a lane that is paused, or that has not said how much it takes.
+pub(crate) const TAKES_NONE: u64 = u64::MAX;
 
 /// Requests that a lane may leave without having had the right, and ends likewise. With more it
 /// waits for the right.
@@ -31,9 +36,10 @@ const SENT_MAX: usize = 256;
 /// Requests taken over at once.
 const TAKEN_MAX: usize = 64;
 
-/// How often the holder of the right looks for what others have left before it lets go. The longer
-/// it stays, the less often the scheduler's state goes from one CPU's cache to the other's.
-const ROUNDS: usize = 16;
+/// The holder of the right looks again for what others have left until it has taken over so much.
+/// The longer it stays, the less often the scheduler's state goes from one CPU's cache to the
+/// other's; and the longer its own driver waits.
+const TENURE: usize = 512;
 
 /// After so many turns in which nobody else had left anything the host is none any more.
 const QUIET: u32 = 64;
@@ -100,9 +106,9 @@ impl Link {
         self.received += count as u64;
     }
 
-    /// What a lane's credit is that has room for so many besides what it was sent.
-    pub(crate) fn credit(&self, room: usize) -> u64 {
-        self.received + room as u64
+    /// What a lane's credit is whose driver has room for so many, while so many wait for it.
+    pub(crate) fn credit(&self, free: usize, waiting: usize) -> u64 {
+        (self.received + free as u64).saturating_sub(waiting as u64)
     }
 }
 
@@ -116,8 +122,8 @@ pub(crate) struct Turn<'a> {
     /// A time has come that it was told.
     pub(crate) due: bool,
     pub(crate) now: Nanos,
-    /// Requests for this lane.
-    pub(crate) picked: &'a mut Vec<Picked>,
+    /// Requests for this lane go to its dispatch list.
+    pub(crate) dispatch: &'a mut VecDeque<RequestClaim>,
     /// Requests that would have had to wait for a scheduler's tag, and may not.
     pub(crate) refused: &'a mut Vec<RequestClaim>,
 }
@@ -181,17 +187,23 @@ impl Dispatcher {
         }
     }
 
-    /// Takes in what a lane has left.
-    fn take_over(&mut self, lane: u16, now: Nanos, refused: &mut Vec<RequestClaim>) {
+    /// Takes in what a lane has left; says how much that was.
+    fn take_over(&mut self, lane: u16, now: Nanos, refused: &mut Vec<RequestClaim>) -> usize {
         let Dispatcher { elevator: Some(elevator), lines, arrivals, ended, .. } = self else {
-            return;
+            return 0;
         };
-        let Some(Some(line)) = lines.get_mut(usize::from(lane)) else { return };
-        if line.ended.pop_each(LEFT_MAX, |end| ended.push(end)) > 0 {
+        let Some(Some(line)) = lines.get_mut(usize::from(lane)) else { return 0 };
+        let mut taken = line.ended.pop_each(LEFT_MAX, |end| ended.push(end));
+        if taken > 0 {
             elevator.ended(lane, ended, now);
             ended.clear();
         }
-        while line.arrivals.pop_each(TAKEN_MAX, |arrival| arrivals.push(arrival)) > 0 {
+        loop {
+            let count = line.arrivals.pop_each(TAKEN_MAX, |arrival| arrivals.push(arrival));
+            if count == 0 {
+                return taken;
+            }
+            taken += count;
             hand_in(elevator, lane, arrivals, now, refused);
         }
     }
@@ -204,6 +216,8 @@ impl Dispatcher {
         self.take_over(turn.lane, turn.now, turn.refused);
         let Some(elevator) = &mut self.elevator else {
             debug_assert!(turn.arrivals.is_empty(), "requests for a scheduler that is not there");
+            // It went while they were on their way here; there is nothing to ask for.
+            shared.asks.take(|_| {});
             return outcome;
         };
         if !turn.ended.is_empty() {
@@ -213,23 +227,26 @@ impl Dispatcher {
         if !turn.arrivals.is_empty() {
             hand_in(elevator, turn.lane, turn.arrivals, turn.now, turn.refused);
         }
-        let mut asking = self.take_asking(shared, turn);
+        let (mut asking, mut taken) = self.take_asking(shared, turn);
         self.choose_host(shared, turn.lane, asking != 0);
-        let mut denied = self.pass(shared, turn.lane, turn, &mut outcome);
-        for _ in 0..ROUNDS {
+        self.pass(shared, turn.lane, turn, &mut outcome);
+        loop {
             while asking != 0 {
                 let lane = asking.trailing_zeros() as u16;
                 asking &= asking - 1;
-                denied |= self.pass(shared, lane, turn, &mut outcome);
+                self.pass(shared, lane, turn, &mut outcome);
             }
             outcome.more = shared.asks.any();
-            if !outcome.more {
+            if !outcome.more || taken >= TENURE {
                 break;
             }
-            asking = self.take_asking(shared, turn);
+            // Whoever is taken over from is passed for as well.
+            let more;
+            (asking, more) = self.take_asking(shared, turn);
+            taken += more;
         }
         let elevator = self.elevator.as_mut().expect("it was there a moment ago");
-        outcome.wake_at = elevator.wake_for(turn.lane, denied, turn.now);
+        outcome.wake_at = elevator.wake_for(turn.lane, turn.now);
         outcome
     }
 
@@ -243,31 +260,29 @@ impl Dispatcher {
         }
     }
 
-    /// Takes in what other lanes have left; they ask, a bit each.
-    fn take_asking(&mut self, shared: &Shared, turn: &mut Turn<'_>) -> u64 {
+    /// Takes in what other lanes have left: they ask, a bit each; and how much that was, each lane
+    /// being something.
+    fn take_asking(&mut self, shared: &Shared, turn: &mut Turn<'_>) -> (u64, usize) {
         let mut asking = 0_u64;
         shared.asks.take(|lane| asking |= 1 << lane);
         asking &= !(1 << turn.lane);
-        // One that has closed since is asked for nothing any more: the scheduler may not know it.
-        let open = self.lines.iter().enumerate().filter(|(_, line)| line.is_some());
-        asking &= open.fold(0_u64, |open, (lane, _)| open | 1 << lane);
-        let mut rest = asking;
+        let (mut rest, mut taken) = (asking, 0);
         while rest != 0 {
-            self.take_over(rest.trailing_zeros() as u16, turn.now, turn.refused);
+            let lane = rest.trailing_zeros();
             rest &= rest - 1;
+            if self.lines.get(lane as usize).is_none_or(Option::is_none) {
+                // It has closed since: the scheduler may not know it any more.
+                asking &= !(1 << lane);
+                continue;
+            }
+            taken += 1 + self.take_over(lane as u16, turn.now, turn.refused);
         }
-        asking
+        (asking, taken)
     }
 
-    /// Picks for one lane; true if it was denied something.
-    fn pass(
-        &mut self,
-        shared: &Shared,
-        lane: u16,
-        turn: &mut Turn<'_>,
-        outcome: &mut Outcome,
-    ) -> bool {
-        let Dispatcher { elevator: Some(elevator), lines, .. } = self else { return false };
+    /// Picks for one lane.
+    fn pass(&mut self, shared: &Shared, lane: u16, turn: &mut Turn<'_>, outcome: &mut Outcome) {
+        let Dispatcher { elevator: Some(elevator), lines, .. } = self else { return };
         let own = lane == turn.lane;
         let mut ways = Ways {
             lines,
@@ -275,7 +290,7 @@ impl Dispatcher {
             ahead: u64::from(shared.depth.min(AHEAD)),
             own: turn.lane,
             room: turn.room.unwrap_or(0),
-            picked: turn.picked,
+            dispatch: turn.dispatch,
             looked: 0,
             sent: 0,
         };
@@ -298,7 +313,6 @@ impl Dispatcher {
         if own {
             outcome.again = pass.again;
         }
-        pass.denied
     }
 }
 
@@ -331,7 +345,7 @@ struct Ways<'a> {
     own: u16,
     /// What the own lane can still take.
     room: usize,
-    picked: &'a mut Vec<Picked>,
+    dispatch: &'a mut VecDeque<RequestClaim>,
     /// Lanes whose room is known, a bit each.
     looked: u64,
     /// Lanes that were sent something, a bit each.
@@ -348,7 +362,7 @@ impl Ways<'_> {
             let port = &self.ports[usize::from(lane)];
             let ahead = if asks { self.ahead } else { 0 };
             let credit = match port.credit.read() {
-                0 => 0,
+                TAKES_NONE => 0,
                 credit => (credit + ahead).saturating_sub(line.sent) as usize,
             };
             line.room = if asks || port.is_awake() { credit.min(line.picked.room()) } else { 0 };
@@ -359,8 +373,25 @@ impl Ways<'_> {
     /// The same for a lane that asks; none if it is paused: then nothing is picked for it, and the
     /// scheduler need not even know it yet.
     fn look_asking(&mut self, lane: u16) -> Option<usize> {
-        let paused = self.ports[usize::from(lane)].credit.read() == 0;
-        (!paused).then(|| self.look(lane, true))
+        let takes = self.ports[usize::from(lane)].credit.read() != TAKES_NONE;
+        takes.then(|| self.look(lane, true))
+    }
+
+    /// Sends it to its home, or else to `lane`; true in that case.
+    #[inline(never)]
+    fn send_from_afar(&mut self, lane: u16, picked: Picked) -> bool {
+        let home = picked.home();
+        let picked = if home == lane {
+            picked
+        } else {
+            match self.give(home, picked) {
+                Ok(()) => return false,
+                Err(picked) => picked,
+            }
+        };
+        let given = self.give(lane, picked);
+        assert!(given.is_ok(), "no more is picked for a lane than it has room for");
+        true
     }
 
     fn give(&mut self, lane: u16, picked: Picked) -> Result<(), Picked> {
@@ -369,7 +400,7 @@ impl Ways<'_> {
                 return Err(picked);
             }
             self.room -= 1;
-            self.picked.push(picked);
+            self.dispatch.push_back(picked.into_claim());
             return Ok(());
         }
         if self.look(lane, false) == 0 {
@@ -385,19 +416,13 @@ impl Ways<'_> {
 }
 
 impl Outlets for Ways<'_> {
-    #[inline]
+    #[inline(always)]
     fn send(&mut self, lane: u16, picked: Picked) -> bool {
-        let home = picked.home();
-        let picked = if home == lane {
-            picked
-        } else {
-            match self.give(home, picked) {
-                Ok(()) => return false,
-                Err(picked) => picked,
-            }
-        };
-        let given = self.give(lane, picked);
-        assert!(given.is_ok(), "no more is picked for a lane than it has room for");
-        true
+        if lane == self.own && picked.home() == lane && self.room > 0 {
+            self.room -= 1;
+            self.dispatch.push_back(picked.into_claim());
+            return true;
+        }
+        self.send_from_afar(lane, picked)
     }
 }

@@ -49,6 +49,19 @@ impl Arrivals {
         self.claims.push(arrival.claim);
     }
 
+    /// Takes one in, of which nothing is seen before [`look`](Arrivals::look).
+    #[inline]
+    pub(crate) fn collect(&mut self, claim: RequestClaim) {
+        self.claims.push(claim);
+    }
+
+    /// Looks at those that were collected, all at once: that is quicker than one by one.
+    #[inline]
+    pub(crate) fn look(&mut self) {
+        let seen = self.rqs.len();
+        self.rqs.extend(self.claims[seen..].iter().map(|claim| claim.rq));
+    }
+
     #[inline]
     pub(crate) fn len(&self) -> usize {
         self.rqs.len()
@@ -143,8 +156,6 @@ pub(crate) struct Pass {
     pub(crate) kicked: u64,
     /// The lane could not take all there may be: it is to ask again when it has room.
     pub(crate) again: bool,
-    /// It had work and was given less than it had room for.
-    pub(crate) denied: bool,
 }
 
 /// Where what is picked goes.
@@ -419,7 +430,7 @@ impl Elevator {
         let own = 1 << lane;
         self.lanes.open |= own;
         let Some(room) = room else {
-            return Pass { kicked: self.take_kicked() & !own, again: true, denied: false };
+            return Pass { kicked: self.take_kicked() & !own, again: true };
         };
         let fired = self.fire(now);
         // Whoever asks now need not be told to.
@@ -435,7 +446,7 @@ impl Elevator {
             self.lanes.denied &= own;
         }
         let kicked = kicked | self.take_kicked();
-        Pass { kicked, again: !exhausted && self.has_work(lane), denied }
+        Pass { kicked, again: !exhausted && self.has_work(lane) }
     }
 
     fn has_work(&self, lane: u16) -> bool {
@@ -474,8 +485,8 @@ impl Elevator {
     }
 
     /// When this lane comes back: for the scheduler's time, unless another does earlier; or because
-    /// it was refused and nothing is under way whose end could change that.
-    pub(crate) fn wake_for(&mut self, lane: u16, denied: bool, now: Nanos) -> Option<Nanos> {
+    /// some lane was refused and nothing is under way whose end could change that.
+    pub(crate) fn wake_for(&mut self, lane: u16, now: Nanos) -> Option<Nanos> {
         let now = self.clamp(now);
         let at = self.wake_at(now);
         let timer = &mut self.lanes.timer;
@@ -488,7 +499,7 @@ impl Elevator {
                 Some(at)
             }
             Some(_) => None,
-            None => (denied && self.flying == 0).then_some(now + ASK_AGAIN_NS),
+            None => (self.lanes.denied != 0 && self.flying == 0).then_some(now + ASK_AGAIN_NS),
         }
     }
 

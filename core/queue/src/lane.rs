@@ -11,8 +11,8 @@ use weir_ring::{Consumer, Right};
 
 use crate::bell::{Bell, Port};
 use crate::config::Spread;
-use crate::dispatcher::{Link, NO_HOST, Outcome, Turn};
-use crate::elevator::{Arrival, Arrivals, Picked};
+use crate::dispatcher::{Link, NO_HOST, Outcome, TAKES_NONE, Turn};
+use crate::elevator::Arrivals;
 use crate::hard::{HardQueue, Source};
 use crate::reply::Replies;
 use crate::request::RequestClaim;
@@ -65,7 +65,6 @@ pub(crate) struct Multi {
     elevator_wake: Option<Nanos>,
     link: Link,
     arrivals: Arrivals,
-    picked: Vec<Picked>,
     refused: Vec<RequestClaim>,
     /// Since when something of it is left for others to take over.
     left_at: Option<Nanos>,
@@ -84,7 +83,7 @@ impl Lane {
         let event = event_of(&hard);
         let snapshot = shared.snapshot();
         // What is there was said by one who had it before.
-        shared.lanes[index].credit.set(0);
+        shared.lanes[index].credit.set(TAKES_NONE);
         if snapshot.scheduled {
             // Something may have been staged for it while it was closed.
             shared.lanes[index].pending.mark(ELEVATOR);
@@ -95,9 +94,8 @@ impl Lane {
             snapshot,
             ask_elevator: false,
             elevator_wake: None,
-            link: shared.dispatcher.take().open(index),
+            link: shared.with_right(|dispatcher| dispatcher.open(index)),
             arrivals: Arrivals::default(),
-            picked: Vec::new(),
             refused: Vec::new(),
             left_at: None,
             again: false,
@@ -202,7 +200,9 @@ impl Drop for Lane {
             if host.read() == self.index as u64 {
                 host.set(NO_HOST);
             }
-            dispatcher.close(self.index as u16, link, &mut refused)
+            let heirs = dispatcher.close(self.index as u16, link, &mut refused);
+            self.shared.let_go(dispatcher);
+            heirs
         });
         refuse(&mut refused, &mut ways.replies);
         ways.replies.post();
@@ -305,9 +305,14 @@ impl Multi {
         } else {
             // Without a scheduler what the queue holds is what has a tag of the driver.
             self.hard.bound_tags(self.snapshot.nr_requests);
-            // Nobody asks for the old scheduler's time any more.
-            (self.ask_elevator, self.elevator_wake) = (false, None);
+            self.forget_elevator();
         }
+    }
+
+    /// There is nothing to ask for, and nothing to come back for.
+    fn forget_elevator(&mut self) {
+        (self.ask_elevator, self.again) = (false, false);
+        (self.elevator_wake, self.left_at) = (None, None);
     }
 
     /// Takes what its submitters have handed over: to the elevator, or past it what is for the
@@ -318,9 +323,10 @@ impl Multi {
             if claim.flush_step.is_sequenced() {
                 hard.take_in(claim, now, replies);
             } else {
-                arrivals.push(Arrival::of(claim));
+                arrivals.collect(claim);
             }
         });
+        arrivals.look();
         if self.arrivals.is_empty() {
             return;
         }
@@ -337,7 +343,7 @@ impl Multi {
     fn turn_elevator(&mut self, shared: &Shared, index: usize, now: Nanos) {
         if index >= usize::from(self.snapshot.queues) {
             // Its home drops it when it comes to it; the scheduler does not know it any more.
-            return;
+            return self.forget_elevator();
         }
         if self.left_at.is_some() && !shared.asks.has(index) {
             self.left_at = None;
@@ -349,8 +355,8 @@ impl Multi {
             self.ask(shared, index, due, now);
         } else if self.again && self.paused == 0 {
             // It may have room again although nothing of the scheduler's has ended.
-            let credit = self.link.credit(self.hard.room());
-            if credit > shared.lanes[index].credit.read() {
+            let said = shared.lanes[index].credit.read();
+            if said == TAKES_NONE || self.credit() > said {
                 self.ask(shared, index, false, now);
             }
         }
@@ -380,27 +386,35 @@ impl Multi {
     fn host(&self, shared: &Shared, index: usize, now: Nanos) -> Option<usize> {
         let host = usize::try_from(shared.host.read()).ok()?;
         let waits = self.left_at.is_none_or(|at| now < at + PATIENCE_NS);
-        let counts = host != index && waits && shared.lanes.get(host)?.is_awake();
+        let (bell, own) = (shared.lanes.get(host)?.bell.get()?, shared.lanes[index].bell.get()?);
+        // With a host on its own thread it need not hand anything over.
+        let counts = waits && !Arc::ptr_eq(bell, own) && !bell.doorbell().is_asleep();
         counts.then_some(host)
+    }
+
+    /// How many requests it can have been sent before the driver has no place.
+    fn credit(&self) -> u64 {
+        self.link.credit(self.hard.tags().free(), self.hard.waiting())
     }
 
     /// Says how much it can be sent; none while it is paused.
     #[inline]
-    fn say_credit(&self, shared: &Shared, index: usize, room: Option<usize>) {
-        let credit = room.map_or(0, |room| self.link.credit(room));
+    fn say_credit(&self, shared: &Shared, index: usize) {
+        let credit = if self.paused == 0 { self.credit() } else { TAKES_NONE };
         shared.lanes[index].credit.set(credit);
     }
 
     /// Leaves what it has to whoever is at the elevator, if there is room for it.
-    fn leave(&mut self, shared: &Shared, index: usize, now: Nanos) -> bool {
+    fn leave(&mut self, shared: &Shared, index: usize, due: bool, now: Nanos) -> bool {
         if !self.link.leave(&mut self.arrivals, &mut self.hard.ended) {
             return false;
         }
-        let room = (self.paused == 0).then(|| self.hard.room());
-        self.say_credit(shared, index, room);
-        // Whoever serves it sees to the scheduler's time.
-        (self.ask_elevator, self.elevator_wake, self.again) = (false, None, true);
-        self.left_at.get_or_insert(now);
+        self.say_credit(shared, index);
+        // Whoever serves it sees to the scheduler's time, but does not know that it has come.
+        self.elevator_wake = due.then_some(now + PATIENCE_NS);
+        (self.ask_elevator, self.again) = (false, true);
+        let since = self.left_at.filter(|at| now < *at + PATIENCE_NS);
+        self.left_at = since.or(Some(now));
         shared.asks.mark(index);
         true
     }
@@ -408,7 +422,7 @@ impl Multi {
     /// Goes to the elevator, or leaves what it has to whoever is there.
     fn ask(&mut self, shared: &Shared, index: usize, due: bool, now: Nanos) {
         if let Some(host) = self.host(shared, index, now)
-            && self.leave(shared, index, now)
+            && self.leave(shared, index, due, now)
         {
             // Marked: its home sees it before it sleeps, or is woken.
             shared.ring_each(1 << host);
@@ -416,12 +430,14 @@ impl Multi {
         }
         let mut next = shared.dispatcher.try_take();
         if next.is_none() {
-            next = match self.leave(shared, index, now) {
+            next = match self.leave(shared, index, due, now) {
                 true => shared.dispatcher.try_take(),
                 false => Some(shared.dispatcher.take()),
             };
         }
+        let mut turns = 0;
         while let Some(mut held) = next {
+            turns += 1;
             // Nobody else sends anything now.
             self.receive(now);
             if self.left_at.take().is_some_and(|at| now >= at + PATIENCE_NS) {
@@ -436,26 +452,28 @@ impl Multi {
                 room,
                 due,
                 now,
-                picked: &mut self.picked,
+                dispatch: &mut self.hard.dispatch,
                 refused: &mut self.refused,
             };
             let outcome = held.serve(shared, &mut turn);
-            let left = turn.room;
-            self.say_credit(shared, index, left);
+            self.say_credit(shared, index);
             Right::let_go(held);
-            // Who was turned away meanwhile counts on this lane, unless it has been here for long:
-            // then it comes back for them.
-            let more = outcome.more;
-            self.follow_up(shared, index, outcome, now);
-            if more {
-                shared.kick(index, ELEVATOR);
+            let more = outcome.more || turns > 1;
+            self.follow_up(shared, index, outcome);
+            // Who was turned away meanwhile counts on this lane; if it has been here for long, it
+            // comes back for them.
+            next = None;
+            if shared.asks.any() {
+                match more {
+                    true => shared.kick(index, ELEVATOR),
+                    false => next = shared.dispatcher.try_take(),
+                }
             }
-            next = if shared.asks.any() && !more { shared.dispatcher.try_take() } else { None };
         }
     }
 
     /// What a turn at the elevator came to.
-    fn follow_up(&mut self, shared: &Shared, index: usize, outcome: Outcome, now: Nanos) {
+    fn follow_up(&mut self, shared: &Shared, index: usize, outcome: Outcome) {
         (self.ask_elevator, self.again) = (outcome.again, false);
         if self.paused == 0 {
             self.elevator_wake = outcome.wake_at;
@@ -463,9 +481,6 @@ impl Multi {
         // Without the right: whoever is told will want it.
         shared.kick_each(outcome.kicked);
         shared.ring_each(outcome.sent);
-        for picked in self.picked.drain(..) {
-            self.hard.take_in(picked.into_claim(), now, &mut self.ways.replies);
-        }
         if !self.refused.is_empty() {
             // They may be of submitters that have come since this turn began.
             self.take_control(shared, index);
@@ -490,7 +505,7 @@ impl Multi {
                 Control::Unfeed => self.ways.soft.detach_all(),
                 Control::Pause(acks) => {
                     self.paused += 1;
-                    self.say_credit(shared, index, None);
+                    self.say_credit(shared, index);
                     acks.acknowledge();
                 }
                 Control::Resume => self.paused = self.paused.saturating_sub(1),

@@ -5,11 +5,13 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, Weak};
 
 use weir_bio::{Limits, Nanos, Op, SubmitterId};
 use weir_ring::sync::Alone;
-use weir_ring::{BusyStamp, Counter, Gate, Mailbox, Pending, Producer, Right, SharedCounter, ring};
+use weir_ring::{
+    BusyStamp, Counter, Gate, Held, Mailbox, Pending, Producer, Right, SharedCounter, ring,
+};
 
 use crate::bell::{Bell, Port};
 use crate::config::{Attached, Config, Error, Spread, invalid};
-use crate::dispatcher::Dispatcher;
+use crate::dispatcher::{Dispatcher, TAKES_NONE};
 use crate::driver::{Driver, Queues};
 use crate::elevator::Elevator;
 use crate::group::Groups;
@@ -128,8 +130,8 @@ pub(crate) struct LanePort {
     pub(crate) control: Mailbox<Control>,
     pub(crate) bell: OnceLock<Arc<Bell>>,
     pub(crate) gauges: Arc<LaneGauges>,
-    /// Requests it was ever sent by the dispatcher, and how many more it can take; 0 while it takes
-    /// none, because it is paused or has not said. Its home writes it.
+    /// Requests it was ever sent by the dispatcher, and how many more it can take, or
+    /// [`TAKES_NONE`]. Its home writes it.
     pub(crate) credit: Alone<Counter>,
     state: Mutex<LaneState>,
 }
@@ -151,7 +153,7 @@ impl LanePort {
             control: Mailbox::default(),
             bell: OnceLock::new(),
             gauges: Arc::default(),
-            credit: Alone::default(),
+            credit: Alone(Counter::new(TAKES_NONE)),
             state: Mutex::default(),
         }
     }
@@ -277,13 +279,24 @@ impl Shared {
     /// Calls `with` on the elevator of the multi-queue path, if there is one, under the right. It
     /// has heard of all that its callers know to have ended.
     pub(crate) fn with_dispatcher<T>(&self, with: impl FnOnce(&mut Option<Elevator>) -> T) -> T {
+        self.with_right(|dispatcher| {
+            dispatcher.settle();
+            with(&mut dispatcher.elevator)
+        })
+    }
+
+    /// Calls `with` under the right, for which it waits.
+    pub(crate) fn with_right<T>(&self, with: impl FnOnce(&mut Dispatcher) -> T) -> T {
         let mut held = self.dispatcher.take();
-        held.settle();
-        let answer = with(&mut held.elevator);
-        Right::let_go(held);
-        // Whoever was turned away meanwhile.
-        self.asks.take(|lane| self.kick(lane, ELEVATOR));
+        let answer = with(&mut held);
+        self.let_go(held);
         answer
+    }
+
+    /// Lets go of the right; whoever was turned away meanwhile asks again.
+    pub(crate) fn let_go(&self, held: Held<'_, Dispatcher>) {
+        Right::let_go(held);
+        self.asks.take(|lane| self.kick(lane, ELEVATOR));
     }
 
     /// Tells a lane that `source` has published something.

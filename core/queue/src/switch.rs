@@ -7,6 +7,7 @@ use weir_sched::{Family, SCHEDULERS, Scheduler, Tunable, TunableError};
 
 use crate::config::{Error, QueueMode, Spread, find_scheduler, nr_requests, slots};
 use crate::device::Device;
+use crate::dispatcher::NO_HOST;
 use crate::elevator::Elevator;
 use crate::group::Groups;
 use crate::shared::{Shared, Snapshot};
@@ -108,6 +109,7 @@ impl Device {
                     let idle = now.as_ref().is_none_or(Elevator::is_idle);
                     assert!(idle, "a frozen device has no request");
                     *now = elevator;
+                    self.shared.host.set(NO_HOST);
                 });
             }
         }
