@@ -426,3 +426,6 @@ impl Outlets for Ways<'_> {
         self.send_from_afar(lane, picked)
     }
 }
+
+#[cfg(test)]
+mod tests;
