@@ -3,7 +3,8 @@
 use std::sync::{Arc, Mutex};
 
 use weir_bio::Limits;
-use weir_ring::{BusyStamp, Gate, SharedCounter};
+use weir_ring::sync::Alone;
+use weir_ring::{BusyStamp, Counter, Gate, Pending, Right, SharedCounter};
 use weir_sched::Make;
 
 use crate::bell::{Bell, Port};
@@ -11,6 +12,7 @@ use crate::config::{
     Attached, Config, Error, QueueMode, check_queues, default_scheduler, find_scheduler, invalid,
     nr_requests, slots,
 };
+use crate::dispatcher::{Dispatcher, NO_HOST};
 use crate::driver::{Driver, Extent, Home};
 use crate::elevator::Elevator;
 use crate::hard::HardQueue;
@@ -86,10 +88,8 @@ impl Device {
         let queues = driver.queues();
         let depth = config.depth.unwrap_or(queues.depth);
         if depth <= queues.reserved || depth > DEPTH_MAX {
-            return invalid(format!(
-                "depth={depth} is outside {}..={DEPTH_MAX}",
-                queues.reserved + 1
-            ));
+            let least = queues.reserved + 1;
+            return invalid(format!("depth={depth} is outside {least}..={DEPTH_MAX}"));
         }
         let mut limits = driver.limits();
         limits.max_user_sectors = config.max_user_sectors;
@@ -137,7 +137,9 @@ impl Device {
                 ledger: Mutex::default(),
                 stamp: BusyStamp::default(),
                 turn: SharedCounter::default(),
-                elevator: Mutex::new(elevator),
+                dispatcher: Right::new(Dispatcher::new(elevator)),
+                host: Alone(Counter::new(NO_HOST)),
+                asks: Pending::new(usize::from(QUEUES_MAX)),
                 attached: Mutex::new(attached),
                 lane_homes: Mutex::default(),
                 groups: Default::default(),

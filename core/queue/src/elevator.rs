@@ -1,7 +1,10 @@
 //! The elevator: holds the scheduler, the requests it has staged, and its tags.
 //!
 //! The scheduler works on 32-byte views and tags alone; the claims stay here, a place for each
-//! scheduler tag. Callers serialise access: one lock in `sq` mode and in `mq` mode alike.
+//! scheduler tag. What a claim names is touched only to merge it: it is in the cache of another
+//! CPU. Callers serialise access: a lock in `sq` mode, the right in `mq` mode.
+
+use std::collections::VecDeque;
 
 use weir_bio::{Flags, GroupId, Limits, Nanos, Rq, SchedTag, SubmitterId};
 use weir_sched::{Absorbed, DepthRule, End, Merge, Scheduler, Wants};
@@ -19,6 +22,99 @@ const ASK_AGAIN_NS: u64 = 3_000_000;
 /// request. With nothing held the first one asked gets in, so none is forgotten.
 const ASKED_IN_VAIN: usize = 16;
 
+/// A request on its way in: what the scheduler is to see of it, and the claim.
+pub(crate) struct Arrival {
+    pub(crate) rq: Rq,
+    pub(crate) claim: RequestClaim,
+}
+
+impl Arrival {
+    #[inline]
+    pub(crate) fn of(claim: RequestClaim) -> Arrival {
+        Arrival { rq: claim.rq, claim }
+    }
+}
+
+/// Several of them, in order: what the scheduler is to see in one piece.
+#[derive(Default)]
+pub(crate) struct Arrivals {
+    rqs: Vec<Rq>,
+    claims: Vec<RequestClaim>,
+}
+
+impl Arrivals {
+    #[inline]
+    pub(crate) fn push(&mut self, arrival: Arrival) {
+        self.rqs.push(arrival.rq);
+        self.claims.push(arrival.claim);
+    }
+
+    /// Takes one in, of which nothing is seen before [`look`](Arrivals::look).
+    #[inline]
+    pub(crate) fn collect(&mut self, claim: RequestClaim) {
+        self.claims.push(claim);
+    }
+
+    /// Looks at those that were collected, all at once: that is quicker than one by one.
+    #[inline]
+    pub(crate) fn look(&mut self) {
+        let seen = self.rqs.len();
+        self.rqs.extend(self.claims[seen..].iter().map(|claim| claim.rq));
+    }
+
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.rqs.len()
+    }
+
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.rqs.is_empty()
+    }
+
+    #[inline]
+    pub(crate) fn rqs(&self) -> &[Rq] {
+        &self.rqs
+    }
+
+    /// Takes all.
+    #[inline]
+    pub(crate) fn drain(&mut self) -> impl Iterator<Item = Arrival> {
+        self.rqs.drain(..).zip(self.claims.drain(..)).map(|(rq, claim)| Arrival { rq, claim })
+    }
+
+    /// Takes the claims of all.
+    #[inline]
+    pub(crate) fn claims(&mut self) -> impl Iterator<Item = RequestClaim> {
+        self.rqs.clear();
+        self.claims.drain(..)
+    }
+}
+
+/// A request on its way out, and what its slot does not know yet.
+pub(crate) struct Picked {
+    claim: RequestClaim,
+    flags: Flags,
+    tag: SchedTag,
+    /// The hard queue of its context.
+    home: u16,
+}
+
+impl Picked {
+    /// The request, with all it has to know.
+    #[inline]
+    pub(crate) fn into_claim(self) -> RequestClaim {
+        let Picked { mut claim, flags, tag, .. } = self;
+        (claim.rq.flags, claim.rq.tag) = (flags, tag);
+        claim
+    }
+
+    #[inline]
+    pub(crate) fn home(&self) -> u16 {
+        self.home
+    }
+}
+
 /// A scheduler at work.
 pub(crate) struct Elevator {
     scheduler: Box<dyn Scheduler>,
@@ -28,9 +124,9 @@ pub(crate) struct Elevator {
     held: Held,
     absorbed: Absorbed,
     refused: Vec<RequestClaim>,
-    /// What is being staged, and what was picked.
-    batch: Vec<Rq>,
     picked: Vec<Rq>,
+    /// Picked for a hard queue that has closed since.
+    returned: VecDeque<Picked>,
     last_now: Nanos,
     /// Requests that were pulled and have not ended.
     flying: usize,
@@ -50,6 +146,8 @@ struct Lanes {
     kicked: u64,
     /// Who comes back for the scheduler's time, and when.
     timer: Option<(u16, Nanos)>,
+    /// The last request under way has ended, and no pass has looked at what that means.
+    at_rest: bool,
 }
 
 /// What a lane's pass comes to.
@@ -58,8 +156,13 @@ pub(crate) struct Pass {
     pub(crate) kicked: u64,
     /// The lane could not take all there may be: it is to ask again when it has room.
     pub(crate) again: bool,
-    /// When the lane has to come back although nothing happens.
-    pub(crate) wake_at: Option<Nanos>,
+}
+
+/// Where what is picked goes.
+pub(crate) trait Outlets {
+    /// Sends it to its own hard queue, or else to `lane`, which has room; true in that case, or if
+    /// they are the same.
+    fn send(&mut self, lane: u16, picked: Picked) -> bool;
 }
 
 #[derive(Default)]
@@ -79,8 +182,8 @@ impl Elevator {
             held: Held::default(),
             refused: Vec::new(),
             absorbed: Vec::new(),
-            batch: Vec::new(),
             picked: Vec::new(),
+            returned: VecDeque::new(),
             last_now: Nanos::ZERO,
             flying: 0,
             homes: Vec::new(),
@@ -169,26 +272,26 @@ impl Elevator {
         self.take_kicked() | std::mem::take(&mut self.lanes.denied)
     }
 
-    /// Takes in what a plug held, in order: merges each, or inserts it, or lets it wait for a tag.
-    /// What there is no tag for and may not wait is left in the plug.
-    pub(crate) fn insert_plug(&mut self, plug: &mut Vec<RequestClaim>, now: Nanos) {
+    /// What this hard queue hands in, in order: merges each, or inserts it, or lets it wait for a
+    /// tag. What there is no tag for and may not wait is left.
+    pub(crate) fn insert_all(&mut self, lane: u16, arrivals: &mut Arrivals, now: Nanos) {
         let now = self.clamp(now);
-        if self.has_tags_for(plug) {
-            return self.stage(plug, now);
+        if self.has_tags_for(arrivals) {
+            return self.stage(lane, arrivals, now);
         }
         let mut refused = std::mem::take(&mut self.refused);
-        refused.extend(plug.drain(..).filter_map(|claim| self.insert(claim, now)));
-        plug.append(&mut refused);
+        refused.extend(arrivals.claims().filter_map(|claim| self.insert(lane, claim, now)));
+        refused.drain(..).for_each(|claim| arrivals.push(Arrival::of(claim)));
         self.refused = refused;
     }
 
     /// Lets these wait for a tag.
-    pub(crate) fn park(&mut self, plug: &mut Vec<RequestClaim>) {
-        plug.drain(..).for_each(|claim| self.parked.push(claim));
+    pub(crate) fn park(&mut self, arrivals: &mut Arrivals) {
+        arrivals.claims().for_each(|claim| self.parked.push(claim));
     }
 
     /// Whether none of these can have to wait for a tag.
-    fn has_tags_for(&self, plug: &[RequestClaim]) -> bool {
+    fn has_tags_for(&self, arrivals: &Arrivals) -> bool {
         let least = match self.scheduler.depth_rule() {
             DepthRule::Each => return false,
             DepthRule::Free => self.free.len(),
@@ -197,49 +300,44 @@ impl Elevator {
                 self.free.len().min(usize::from(self.held.left(limit)))
             }
         };
-        plug.len() <= least && self.parked.is_empty()
+        arrivals.len() <= least && self.parked.is_empty()
     }
 
     /// Gives each a tag and all to the scheduler, in one call for those that stay what they are.
-    fn stage(&mut self, plug: &mut Vec<RequestClaim>, now: Nanos) {
+    fn stage(&mut self, lane: u16, arrivals: &mut Arrivals, now: Nanos) {
         let rule = self.scheduler.depth_rule();
-        let home = plug.first().map_or(0, |claim| self.home_of(claim.rq.id.submitter()));
-        let mut batch = std::mem::take(&mut self.batch);
-        batch.extend(plug.iter().map(|claim| claim.rq));
-        for (mut claim, rq) in plug.drain(..).zip(&mut batch) {
-            let tag = self.free.take(home).expect("there is a tag for each");
-            // In the request and in its copy: what is written in a narrow piece and read in a wide
-            // one at once is waited for.
-            (claim.rq.tag, rq.tag) = (tag, tag);
+        let Arrivals { rqs, claims } = arrivals;
+        for (claim, rq) in claims.drain(..).zip(rqs.iter_mut()) {
+            let tag = self.free.take(lane).expect("there is a tag for each");
+            rq.tag = tag;
             let limit = rule.limit_of(rq);
             if let Some(limit) = limit {
                 self.held.add(limit);
             }
             self.places[usize::from(tag.0)] = Place { claim: Some(claim), limit };
         }
-        let mut rest = batch.as_slice();
+        let mut rest = rqs.as_slice();
         while !rest.is_empty() {
             let (taken, merge) = self.scheduler.stage_batch(rest, now, &mut self.absorbed);
             if merge != Merge::No {
                 let tag = rest[taken - 1].tag;
                 let bio = self.take_claim(tag);
-                self.free_tag(tag, home);
+                self.free_tag(tag, lane);
                 let left = self.merged(merge, bio, now);
                 debug_assert!(left.is_none(), "it merged");
             }
             self.join_absorbed(now);
             rest = &rest[taken..];
         }
-        batch.clear();
-        self.batch = batch;
+        rqs.clear();
     }
 
     /// Takes a request in: merges it, or gives it a tag and inserts it, or lets it wait for one,
     /// or gives it back if it may not wait.
-    fn insert(&mut self, claim: RequestClaim, now: Nanos) -> Option<RequestClaim> {
+    fn insert(&mut self, lane: u16, claim: RequestClaim, now: Nanos) -> Option<RequestClaim> {
         let claim = self.merge(claim, now)?;
         let like = self.parked.has_like(&claim.rq);
-        let claim = if like { claim } else { self.admit(claim, now)? };
+        let claim = if like { claim } else { self.admit(lane, claim, now)? };
         // One that bios have merged into waits: not all of them may have asked not to.
         if claim.rq.flags.has(Flags::NOWAIT) && !claim.is_merged() {
             return Some(claim);
@@ -253,18 +351,16 @@ impl Elevator {
     }
 
     /// Gives a request a tag and inserts it; gives it back when there is no tag for it.
-    fn admit(&mut self, mut claim: RequestClaim, now: Nanos) -> Option<RequestClaim> {
+    fn admit(&mut self, lane: u16, claim: RequestClaim, now: Nanos) -> Option<RequestClaim> {
         let limit = self.depth_limit(&claim.rq);
         if limit.is_some_and(|limit| !self.held.admits(limit)) {
             return Some(claim);
         }
-        let home = self.home_of(claim.rq.id.submitter());
-        let Some(tag) = self.free.take(home) else { return Some(claim) };
-        claim.rq.tag = tag;
+        let Some(tag) = self.free.take(lane) else { return Some(claim) };
         if let Some(limit) = limit {
             self.held.add(limit);
         }
-        let rq = claim.rq;
+        let rq = Rq { tag, ..claim.rq };
         self.places[usize::from(tag.0)] = Place { claim: Some(claim), limit };
         self.scheduler.insert(rq, End::Tail, now, &mut self.absorbed);
         self.join_absorbed(now);
@@ -319,40 +415,65 @@ impl Elevator {
         self.free.give(tag, lane);
     }
 
-    /// A lane's pass: what has ended for it goes in, up to `room` requests come out. Without room
-    /// to name, the lane is paused: nothing comes out, and time stands still.
+    /// A lane's pass: up to `room` requests come out, and each goes to its own hard queue if that
+    /// takes it, else to this one. Without room to name, the lane is paused: nothing comes out.
+    /// `due` says that a time has come that a pass named.
     pub(crate) fn pass(
         &mut self,
         lane: u16,
         room: Option<usize>,
-        ended: &[EndedTag],
+        due: bool,
         now: Nanos,
-        out: &mut Vec<RequestClaim>,
+        out: &mut impl Outlets,
     ) -> Pass {
         let now = self.clamp(now);
         let own = 1 << lane;
         self.lanes.open |= own;
-        self.ended(lane, ended, now);
         let Some(room) = room else {
-            return Pass { kicked: self.take_kicked() & !own, again: true, wake_at: None };
+            return Pass { kicked: self.take_kicked() & !own, again: true };
         };
         let fired = self.fire(now);
         // Whoever asks now need not be told to.
         let kicked = self.take_kicked() & !own;
-        self.pull(lane, room, now, out);
-        let exhausted = out.len() < room;
-        let denied = exhausted && self.scheduler.has_work(lane);
+        let exhausted = self.pull_for(lane, room, now, out);
+        let denied = exhausted && self.has_work(lane);
         self.lanes.denied = if denied { self.lanes.denied | own } else { self.lanes.denied & !own };
         // Others were refused for a reason that time, or the end of the last request, has taken
         // away; and nothing else will make them ask.
-        let idle = !ended.is_empty() && self.flying == 0;
-        if idle || fired && !exhausted {
+        let idle = std::mem::take(&mut self.lanes.at_rest) && self.flying == 0;
+        if idle || due || fired && !exhausted {
             self.lanes.kicked |= self.lanes.denied & !own;
             self.lanes.denied &= own;
         }
         let kicked = kicked | self.take_kicked();
-        let again = !exhausted && self.scheduler.has_work(lane);
-        Pass { kicked, again, wake_at: self.wake_for(lane, denied, now) }
+        Pass { kicked, again: !exhausted && self.has_work(lane) }
+    }
+
+    fn has_work(&self, lane: u16) -> bool {
+        !self.returned.is_empty() || self.scheduler.has_work(lane)
+    }
+
+    /// Requests for a lane with room for so many; false if there may be more.
+    fn pull_for(&mut self, lane: u16, mut room: usize, now: Nanos, out: &mut impl Outlets) -> bool {
+        let mut exhausted = false;
+        while room > 0 && !exhausted {
+            let (asked, mut given) = (room, 0);
+            while given < asked
+                && let Some(picked) = self.returned.pop_front()
+            {
+                given += 1;
+                room -= usize::from(out.send(lane, picked));
+            }
+            let mut picked = self.pick(lane, asked - given, now);
+            given += picked.len();
+            for rq in picked.drain(..) {
+                let picked = self.take_out(&rq);
+                room -= usize::from(out.send(lane, picked));
+            }
+            self.picked = picked;
+            exhausted = given < asked;
+        }
+        exhausted
     }
 
     /// The lanes to be told. If one of them is not open, somebody else may have use for what it was
@@ -364,8 +485,9 @@ impl Elevator {
     }
 
     /// When this lane comes back: for the scheduler's time, unless another does earlier; or because
-    /// it was refused and nothing is under way whose end could change that.
-    fn wake_for(&mut self, lane: u16, denied: bool, now: Nanos) -> Option<Nanos> {
+    /// some lane was refused and nothing is under way whose end could change that.
+    pub(crate) fn wake_for(&mut self, lane: u16, now: Nanos) -> Option<Nanos> {
+        let now = self.clamp(now);
         let at = self.wake_at(now);
         let timer = &mut self.lanes.timer;
         if timer.is_some_and(|(owner, _)| owner == lane) {
@@ -377,8 +499,19 @@ impl Elevator {
                 Some(at)
             }
             Some(_) => None,
-            None => (denied && self.flying == 0).then_some(now + ASK_AGAIN_NS),
+            None => (self.lanes.denied != 0 && self.flying == 0).then_some(now + ASK_AGAIN_NS),
         }
+    }
+
+    /// This lane comes back for no time it was told: another does, or is told anew.
+    pub(crate) fn forget_timer(&mut self, lane: u16) {
+        let timer = &mut self.lanes.timer;
+        *timer = timer.filter(|(owner, _)| *owner != lane);
+    }
+
+    /// These were picked for a lane that is closing.
+    pub(crate) fn take_back(&mut self, picked: Picked) {
+        self.returned.push_back(picked);
     }
 
     /// The scheduler may have changed its mind: lets in whom it can. The lanes that are to ask, a
@@ -390,33 +523,39 @@ impl Elevator {
 
     /// This lane asks no more. The lanes that take over what it was to see to, a bit each.
     pub(crate) fn closed(&mut self, lane: u16) -> u64 {
-        let Lanes { open, denied, timer, .. } = &mut self.lanes;
+        self.forget_timer(lane);
+        let Lanes { open, denied, .. } = &mut self.lanes;
         *open &= !(1 << lane);
         *denied &= !(1 << lane);
-        *timer = timer.filter(|(owner, _)| *owner != lane);
         *open
     }
 
     /// Up to `max` requests for this hard queue, appended to `out`.
-    pub(crate) fn pull(
-        &mut self,
-        hard_queue: u16,
-        max: usize,
-        now: Nanos,
-        out: &mut Vec<RequestClaim>,
-    ) {
+    pub(crate) fn pull(&mut self, lane: u16, max: usize, now: Nanos, out: &mut Vec<Picked>) {
         let now = self.clamp(now);
+        let returned = self.returned.len().min(max);
+        out.extend(self.returned.drain(..returned));
+        let mut picked = self.pick(lane, max - returned, now);
+        out.extend(picked.drain(..).map(|rq| self.take_out(&rq)));
+        self.picked = picked;
+    }
+
+    /// Has the scheduler pick up to `max`, in the list that is kept for it.
+    #[inline]
+    fn pick(&mut self, lane: u16, max: usize, now: Nanos) -> Vec<Rq> {
         let mut picked = std::mem::take(&mut self.picked);
-        self.scheduler.dispatch_batch(hard_queue, max, &mut picked, now);
+        self.scheduler.dispatch_batch(lane, max, &mut picked, now);
         self.flying += picked.len();
         self.scheduler.started_batch(&picked, now);
-        out.extend(picked.drain(..).map(|rq| {
-            let mut claim = self.take_claim(rq.tag);
-            debug_assert_eq!((claim.rq.sector, claim.rq.sectors), (rq.sector, rq.sectors));
-            claim.rq.flags = rq.flags;
-            claim
-        }));
-        self.picked = picked;
+        picked
+    }
+
+    /// What was picked leaves its place.
+    #[inline]
+    fn take_out(&mut self, rq: &Rq) -> Picked {
+        let claim = self.take_claim(rq.tag);
+        debug_assert_eq!((claim.rq.sector, claim.rq.sectors), (rq.sector, rq.sectors));
+        Picked { claim, flags: rq.flags, tag: rq.tag, home: self.home_of(rq.id.submitter()) }
     }
 
     /// Turns the scheduler's timer, if it is time.
@@ -434,6 +573,7 @@ impl Elevator {
     pub(crate) fn ended(&mut self, lane: u16, ended: &[EndedTag], now: Nanos) {
         let now = self.clamp(now);
         self.flying -= ended.len();
+        self.lanes.at_rest |= !ended.is_empty() && self.flying == 0;
         self.scheduler.ended_batch(ended, now);
         ended.iter().for_each(|end| self.free_tag(end.tag, lane));
         if !self.parked.is_empty() {
@@ -449,7 +589,7 @@ impl Elevator {
             let Some(claim) = self.parked.next() else { return };
             let Some(claim) = self.merge(claim, now) else { continue };
             let context = claim.rq.id.submitter();
-            match self.admit(claim, now) {
+            match self.admit(self.home_of(context), claim, now) {
                 None => {
                     self.kick_home(context);
                     in_vain = 0;
@@ -478,7 +618,7 @@ impl Elevator {
 
     /// Requests staged or waiting for a tag.
     pub(crate) fn len(&self) -> usize {
-        self.scheduler.staged() + self.parked.len()
+        self.scheduler.staged() + self.parked.len() + self.returned.len()
     }
 
     /// Whether every tag is free.

@@ -38,8 +38,8 @@ pub(crate) struct HardQueue {
     announced: bool,
     table: TagTable,
     tags: Tags,
-    /// Leftovers, flushes and data steps: before everything else.
-    dispatch: VecDeque<RequestClaim>,
+    /// Leftovers, flushes and data steps, and what a scheduler has picked: before everything else.
+    pub(crate) dispatch: VecDeque<RequestClaim>,
     /// Requests the driver wants to be sent again, and from when on.
     delayed: Vec<(Nanos, RequestClaim)>,
     flush: FlushMachine,
@@ -195,6 +195,7 @@ impl HardQueue {
                 status,
                 accepted_at: claim.accepted_at,
                 issued_at: claim.issued_at,
+                done_at: now,
             });
         }
         if claim.rq.op == Op::Flush || claim.flush_step.in_data {
@@ -429,6 +430,11 @@ impl HardQueue {
     /// Places left in the driver for requests from a scheduler.
     pub(crate) fn room(&self) -> usize {
         self.tags.free().saturating_sub(self.dispatch.len())
+    }
+
+    /// Requests that wait for a place in the driver.
+    pub(crate) fn waiting(&self) -> usize {
+        self.dispatch.len()
     }
 
     /// The pass is over; true when other lanes wait for tags that may be free now.

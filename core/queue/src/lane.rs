@@ -6,16 +6,21 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use weir_bio::Nanos;
-use weir_ring::Consumer;
+use weir_bio::{Nanos, Status};
+use weir_ring::{Consumer, Right};
 
 use crate::bell::{Bell, Port};
 use crate::config::Spread;
-use crate::hard::HardQueue;
+use crate::dispatcher::{Link, NO_HOST, Outcome, TAKES_NONE, Turn};
+use crate::elevator::Arrivals;
+use crate::hard::{HardQueue, Source};
 use crate::reply::Replies;
 use crate::request::RequestClaim;
 use crate::shared::{Acks, ELEVATOR, LaneState, NUDGE, Shared, Snapshot};
 use crate::soft::Soft;
+
+/// How long a lane counts on the host: what it takes to sleep and be woken.
+const PATIENCE_NS: u64 = 20_000;
 
 /// Control messages to a lane.
 pub(crate) enum Control {
@@ -58,7 +63,13 @@ pub(crate) struct Multi {
     snapshot: Arc<Snapshot>,
     ask_elevator: bool,
     elevator_wake: Option<Nanos>,
-    pulled: Vec<RequestClaim>,
+    link: Link,
+    arrivals: Arrivals,
+    refused: Vec<RequestClaim>,
+    /// Since when something of it is left for others to take over.
+    left_at: Option<Nanos>,
+    /// It could not take all there may be, or does not know.
+    again: bool,
     paused: u32,
 }
 
@@ -71,6 +82,8 @@ impl Lane {
     ) -> Lane {
         let event = event_of(&hard);
         let snapshot = shared.snapshot();
+        // What is there was said by one who had it before.
+        shared.lanes[index].credit.set(TAKES_NONE);
         if snapshot.scheduled {
             // Something may have been staged for it while it was closed.
             shared.lanes[index].pending.mark(ELEVATOR);
@@ -81,7 +94,11 @@ impl Lane {
             snapshot,
             ask_elevator: false,
             elevator_wake: None,
-            pulled: Vec::new(),
+            link: shared.with_right(|dispatcher| dispatcher.open(index)),
+            arrivals: Arrivals::default(),
+            refused: Vec::new(),
+            left_at: None,
+            again: false,
             paused: state.quiesced,
         };
         multi.follow();
@@ -138,7 +155,9 @@ impl Lane {
     /// Whether the bell was rung for this lane since its last turn.
     #[must_use]
     pub fn has_work(&self) -> bool {
-        self.shared.lanes[self.index].has_work()
+        let multi = self.multi.as_ref();
+        multi.is_some_and(|multi| multi.is_waited_for(&self.shared, self.index))
+            || self.shared.lanes[self.index].has_work()
     }
 
     /// When the oldest request that is with the driver or waits for it was accepted: for the report
@@ -155,7 +174,9 @@ impl Lane {
     #[must_use]
     pub fn is_idle(&mut self) -> bool {
         match &mut self.multi {
-            Some(multi) => multi.hard.len() == 0 && multi.ways.soft.is_empty(),
+            Some(multi) => {
+                multi.hard.len() == 0 && multi.ways.soft.is_empty() && !multi.link.is_waiting()
+            }
             None => self.shared.single.as_ref().is_none_or(|single| single.is_idle()),
         }
     }
@@ -172,12 +193,20 @@ impl Drop for Lane {
         // next who opens the lane.
         multi.take_control(&self.shared, self.index);
         state.open = false;
-        state.kept = Some(std::mem::take(&mut multi.ways));
-        let elevator = &self.shared.elevator;
+        let Multi { link, mut ways, mut refused, .. } = *multi;
+        let host = &self.shared.host;
         // A panic elsewhere may have poisoned it, and this may be what unwinds.
-        let heirs = elevator.lock().map_or(0, |mut elevator| {
-            elevator.as_mut().map_or(0, |elevator| elevator.closed(self.index as u16))
+        let heirs = self.shared.dispatcher.take_whole().map_or(0, |mut dispatcher| {
+            if host.read() == self.index as u64 {
+                host.set(NO_HOST);
+            }
+            let heirs = dispatcher.close(self.index as u16, link, &mut refused);
+            self.shared.let_go(dispatcher);
+            heirs
         });
+        refuse(&mut refused, &mut ways.replies);
+        ways.replies.post();
+        state.kept = Some(ways);
         // The driver goes outside the lock.
         drop(state);
         self.shared.kick_each(heirs);
@@ -187,6 +216,25 @@ impl Drop for Lane {
 /// A descriptor of the lane's own for the driver's event, which may sit behind a lock.
 pub(crate) fn event_of(hard: &HardQueue) -> Option<OwnedFd> {
     hard.driver().event_fd().and_then(|fd| fd.try_clone_to_owned().ok())
+}
+
+/// With a scheduler nothing comes to the driver past it.
+struct Nothing;
+
+impl Source for Nothing {
+    fn give(&mut self, _: bool, _: usize, _: &mut impl FnMut(RequestClaim)) -> usize {
+        0
+    }
+}
+
+/// Ends what would have had to wait for a scheduler's tag, and may not.
+#[cold]
+fn refuse(refused: &mut Vec<RequestClaim>, replies: &mut Replies) {
+    for mut claim in refused.drain(..) {
+        (claim.status, claim.refused) = (Status::Again, true);
+        (claim.issued_at, claim.done_at) = (claim.accepted_at, claim.accepted_at);
+        replies.push(claim);
+    }
 }
 
 impl Multi {
@@ -206,9 +254,14 @@ impl Multi {
         });
         self.refresh(shared);
         if self.snapshot.scheduled {
-            self.turn_elevator(shared, index, now);
+            self.gather(shared, now);
         }
-        if self.paused == 0 {
+        if self.snapshot.scheduled {
+            self.turn_elevator(shared, index, now);
+            if self.paused == 0 {
+                self.hard.issue(now, &mut self.ways.replies, &mut Nothing);
+            }
+        } else if self.paused == 0 {
             let short = self.hard.issue(now, &mut self.ways.replies, &mut self.ways.soft);
             if short {
                 self.stage(shared);
@@ -252,34 +305,186 @@ impl Multi {
         } else {
             // Without a scheduler what the queue holds is what has a tag of the driver.
             self.hard.bound_tags(self.snapshot.nr_requests);
-            // Nobody asks for the old scheduler's time any more.
-            (self.ask_elevator, self.elevator_wake) = (false, None);
+            self.forget_elevator();
+        }
+    }
+
+    /// There is nothing to ask for, and nothing to come back for.
+    fn forget_elevator(&mut self) {
+        (self.ask_elevator, self.again) = (false, false);
+        (self.elevator_wake, self.left_at) = (None, None);
+    }
+
+    /// Takes what its submitters have handed over: to the elevator, or past it what is for the
+    /// flush machine.
+    fn gather(&mut self, shared: &Shared, now: Nanos) {
+        let Multi { hard, ways: Ways { soft, replies }, arrivals, .. } = self;
+        soft.give(false, usize::MAX, &mut |claim| {
+            if claim.flush_step.is_sequenced() {
+                hard.take_in(claim, now, replies);
+            } else {
+                arrivals.collect(claim);
+            }
+        });
+        arrivals.look();
+        if self.arrivals.is_empty() {
+            return;
+        }
+        // Some may have been handed over since this turn began. With them inside, there is no
+        // switch until they have ended.
+        self.refresh(shared);
+        if !self.snapshot.scheduled {
+            let Multi { hard, ways, arrivals, .. } = self;
+            arrivals.claims().for_each(|claim| hard.take_in(claim, now, &mut ways.replies));
         }
     }
 
     #[inline(never)]
     fn turn_elevator(&mut self, shared: &Shared, index: usize, now: Nanos) {
-        let paused = self.paused > 0;
-        let due = !paused && self.elevator_wake.is_some_and(|at| at <= now);
-        if self.hard.ended.is_empty() && !self.ask_elevator && !due {
+        if index >= usize::from(self.snapshot.queues) {
+            // Its home drops it when it comes to it; the scheduler does not know it any more.
+            return self.forget_elevator();
+        }
+        if self.left_at.is_some() && !shared.asks.has(index) {
+            self.left_at = None;
+        }
+        let due = self.paused == 0 && self.elevator_wake.is_some_and(|at| at <= now);
+        let waited = self.left_at.is_some_and(|at| now >= at + PATIENCE_NS);
+        let has = !self.arrivals.is_empty() || !self.hard.ended.is_empty();
+        if has || self.ask_elevator || due || waited || self.is_host(shared, index) {
+            self.ask(shared, index, due, now);
+        } else if self.again && self.paused == 0 {
+            // It may have room again although nothing of the scheduler's has ended.
+            let said = shared.lanes[index].credit.read();
+            if said == TAKES_NONE || self.credit() > said {
+                self.ask(shared, index, false, now);
+            }
+        }
+        self.receive(now);
+    }
+
+    /// Whether others count on this lane.
+    fn is_host(&self, shared: &Shared, index: usize) -> bool {
+        shared.asks.any() && shared.host.read() == index as u64
+    }
+
+    /// Whether something was sent to this lane, or others count on it.
+    fn is_waited_for(&self, shared: &Shared, index: usize) -> bool {
+        self.link.is_waiting() || self.is_host(shared, index)
+    }
+
+    /// Receives what was picked for this lane by others.
+    #[inline]
+    fn receive(&mut self, now: Nanos) {
+        let Multi { hard, ways, link, .. } = self;
+        link.receive(|claim| hard.take_in(claim, now, &mut ways.replies));
+    }
+
+    /// The lane to which this one leaves what it has, the right being free or not: the host,
+    /// unless that does not come round, or would have to be woken: that takes longer than to carry
+    /// the scheduler's state here.
+    fn host(&self, shared: &Shared, index: usize, now: Nanos) -> Option<usize> {
+        let host = usize::try_from(shared.host.read()).ok()?;
+        let waits = self.left_at.is_none_or(|at| now < at + PATIENCE_NS);
+        let (bell, own) = (shared.lanes.get(host)?.bell.get()?, shared.lanes[index].bell.get()?);
+        // With a host on its own thread it need not hand anything over.
+        let counts = waits && !Arc::ptr_eq(bell, own) && !bell.doorbell().is_asleep();
+        counts.then_some(host)
+    }
+
+    /// How many requests it can have been sent before the driver has no place.
+    fn credit(&self) -> u64 {
+        self.link.credit(self.hard.tags().free(), self.hard.waiting())
+    }
+
+    /// Says how much it can be sent; none while it is paused.
+    #[inline]
+    fn say_credit(&self, shared: &Shared, index: usize) {
+        let credit = if self.paused == 0 { self.credit() } else { TAKES_NONE };
+        shared.lanes[index].credit.set(credit);
+    }
+
+    /// Leaves what it has to whoever is at the elevator, if there is room for it.
+    fn leave(&mut self, shared: &Shared, index: usize, due: bool, now: Nanos) -> bool {
+        if !self.link.leave(&mut self.arrivals, &mut self.hard.ended) {
+            return false;
+        }
+        self.say_credit(shared, index);
+        // Whoever serves it sees to the scheduler's time, but does not know that it has come.
+        self.elevator_wake = due.then_some(now + PATIENCE_NS);
+        (self.ask_elevator, self.again) = (false, true);
+        let since = self.left_at.filter(|at| now < *at + PATIENCE_NS);
+        self.left_at = since.or(Some(now));
+        shared.asks.mark(index);
+        true
+    }
+
+    /// Goes to the elevator, or leaves what it has to whoever is there.
+    fn ask(&mut self, shared: &Shared, index: usize, due: bool, now: Nanos) {
+        if let Some(host) = self.host(shared, index, now)
+            && self.leave(shared, index, due, now)
+        {
+            // Marked: its home sees it before it sleeps, or is woken.
+            shared.ring_each(1 << host);
             return;
         }
-        let room = (!paused).then(|| self.hard.room());
-        let ended = &self.hard.ended;
-        let pass = {
-            let mut elevator = shared.lock_elevator();
-            let Some(elevator) = elevator.as_mut() else { return };
-            elevator.pass(index as u16, room, ended, now, &mut self.pulled)
-        };
-        self.hard.ended.clear();
-        self.ask_elevator = pass.again;
-        if !paused {
-            self.elevator_wake = pass.wake_at;
+        let mut next = shared.dispatcher.try_take();
+        if next.is_none() {
+            next = match self.leave(shared, index, due, now) {
+                true => shared.dispatcher.try_take(),
+                false => Some(shared.dispatcher.take()),
+            };
         }
-        // Outside the lock: whoever is told will want it.
-        shared.kick_each(pass.kicked);
-        for claim in self.pulled.drain(..) {
-            self.hard.take_in(claim, now, &mut self.ways.replies);
+        let mut turns = 0;
+        while let Some(mut held) = next {
+            turns += 1;
+            // Nobody else sends anything now.
+            self.receive(now);
+            if self.left_at.take().is_some_and(|at| now >= at + PATIENCE_NS) {
+                // The host does not come round.
+                shared.host.set(NO_HOST);
+            }
+            let room = (self.paused == 0).then(|| self.hard.room());
+            let mut turn = Turn {
+                lane: index as u16,
+                arrivals: &mut self.arrivals,
+                ended: &mut self.hard.ended,
+                room,
+                due,
+                now,
+                dispatch: &mut self.hard.dispatch,
+                refused: &mut self.refused,
+            };
+            let outcome = held.serve(shared, &mut turn);
+            self.say_credit(shared, index);
+            Right::let_go(held);
+            let more = outcome.more || turns > 1;
+            self.follow_up(shared, index, outcome);
+            // Who was turned away meanwhile counts on this lane; if it has been here for long, it
+            // comes back for them.
+            next = None;
+            if shared.asks.any() {
+                match more {
+                    true => shared.kick(index, ELEVATOR),
+                    false => next = shared.dispatcher.try_take(),
+                }
+            }
+        }
+    }
+
+    /// What a turn at the elevator came to.
+    fn follow_up(&mut self, shared: &Shared, index: usize, outcome: Outcome) {
+        (self.ask_elevator, self.again) = (outcome.again, false);
+        if self.paused == 0 {
+            self.elevator_wake = outcome.wake_at;
+        }
+        // Without the right: whoever is told will want it.
+        shared.kick_each(outcome.kicked);
+        shared.ring_each(outcome.sent);
+        if !self.refused.is_empty() {
+            // They may be of submitters that have come since this turn began.
+            self.take_control(shared, index);
+            refuse(&mut self.refused, &mut self.ways.replies);
         }
     }
 
@@ -300,6 +505,7 @@ impl Multi {
                 Control::Unfeed => self.ways.soft.detach_all(),
                 Control::Pause(acks) => {
                     self.paused += 1;
+                    self.say_credit(shared, index);
                     acks.acknowledge();
                 }
                 Control::Resume => self.paused = self.paused.saturating_sub(1),
@@ -310,6 +516,7 @@ impl Multi {
     fn wake_at(&self, now: Nanos) -> Option<Nanos> {
         let paused = self.paused > 0;
         let elevator = self.elevator_wake.filter(|_| !paused);
-        [self.hard.wake_at(now, paused), elevator].into_iter().flatten().min()
+        let left = self.left_at.map(|at| at + PATIENCE_NS);
+        [self.hard.wake_at(now, paused), elevator, left].into_iter().flatten().min()
     }
 }

@@ -15,6 +15,7 @@ mod bell;
 mod completion;
 mod config;
 mod device;
+mod dispatcher;
 pub mod driver;
 mod elevator;
 mod flush;

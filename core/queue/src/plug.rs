@@ -6,7 +6,7 @@ use weir_sched::merge::{Fit, fit};
 use crate::completion::Why;
 use crate::config::Spread;
 use crate::request::{Request, RequestClaim, State};
-use crate::shared::{ELEVATOR, Shared, Snapshot};
+use crate::shared::Shared;
 use crate::submitter::Core;
 
 /// Requests a plug holds before it is flushed.
@@ -18,20 +18,16 @@ const PLUG_FLUSH_SECTORS: u32 = 128 * 1024 / 512;
 /// Where a plain request of the multi-queue path waits for the plug to be flushed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
-    /// Without a scheduler: in the part of the one ring that is not published yet.
+    /// In the part of the one ring that is not published yet.
     Ring,
-    /// With one: in a list, for the elevator.
-    List,
     /// Not to be said in short: the single queue, or requests spread over many rings.
     Careful,
 }
 
 impl Way {
-    pub(crate) fn of(shared: &Shared, snapshot: &Snapshot) -> Way {
+    pub(crate) fn of(shared: &Shared) -> Way {
         if shared.single.is_some() || shared.config.spread != Spread::Submitter {
             Way::Careful
-        } else if snapshot.scheduled {
-            Way::List
         } else {
             Way::Ring
         }
@@ -52,18 +48,9 @@ impl Core {
         self.plug_for_single(claim, bio, now)
     }
 
+    /// The plug is the part of the ring that is not published yet.
     #[inline(always)]
     pub(crate) fn plug_plain(&mut self, claim: RequestClaim, now: Nanos) {
-        if self.way == Way::Ring {
-            self.plug_in_ring(claim, now);
-        } else {
-            self.plug_in_list(claim, now);
-        }
-    }
-
-    /// Without a scheduler the plug is the part of the ring that is not published yet.
-    #[inline(always)]
-    fn plug_in_ring(&mut self, claim: RequestClaim, now: Nanos) {
         let ring = &mut self.rings[0];
         let mut flush = ring.unpublished() >= PLUG_MAX;
         if self.snapshot.nomerges < 2 {
@@ -99,28 +86,6 @@ impl Core {
             self.flush_plug(now);
         }
         self.push(0, claim);
-    }
-
-    #[inline(always)]
-    fn plug_in_list(&mut self, claim: RequestClaim, now: Nanos) {
-        if let Some(newest) = self.plug.last() {
-            let merging = self.snapshot.nomerges < 2;
-            if merging && newest.rq.touches(&claim.rq) {
-                return self.plug_in_list_next_to(claim, now);
-            }
-            let large = merging && newest.rq.sectors >= PLUG_FLUSH_SECTORS;
-            if large || self.plug.len() >= PLUG_MAX {
-                self.flush_plug(now);
-            }
-        }
-        self.plug.push(claim);
-    }
-
-    #[inline(never)]
-    fn plug_in_list_next_to(&mut self, claim: RequestClaim, now: Nanos) {
-        if let Some(claim) = self.join_newest(claim, now) {
-            self.plug.push(claim);
-        }
     }
 
     /// Joins a request to the newest in the plug; gives it back if it does not fit, with the plug
@@ -189,17 +154,6 @@ impl Core {
         Err(Why::Full)
     }
 
-    /// What would have had to wait for a scheduler's tag, and may not.
-    #[cold]
-    fn end_refused(&mut self) {
-        for mut claim in std::mem::take(&mut self.plug) {
-            claim.status = Status::Again;
-            (claim.issued_at, claim.done_at) = (claim.accepted_at, claim.accepted_at);
-            let completion = self.take_apart(claim);
-            self.end_early(completion);
-        }
-    }
-
     pub(crate) fn flush_plug(&mut self, now: Nanos) {
         if self.plug.is_empty() && self.touched == 0 {
             return;
@@ -214,13 +168,6 @@ impl Core {
             self.touched = 0;
             self.shared.restart_single(single.any_home && self.turns_single);
             return;
-        }
-        if self.snapshot.scheduled && !self.plug.is_empty() {
-            self.shared.elevate(&mut self.plug, self.id, self.lane, now);
-            self.shared.kick(self.lane, ELEVATOR);
-            if !self.plug.is_empty() {
-                self.end_refused();
-            }
         }
         let touched = std::mem::take(&mut self.touched);
         if touched == 0 {

@@ -143,9 +143,11 @@ impl Device {
         if let Some(single) = &self.shared.single {
             single.limits_changed(limits, nomerges);
         }
-        if let Some(elevator) = self.shared.lock_elevator().as_mut() {
-            elevator.limits_changed(limits, nomerges);
-        }
+        self.shared.with_dispatcher(|elevator| {
+            if let Some(elevator) = elevator {
+                elevator.limits_changed(limits, nomerges);
+            }
+        });
     }
 
     /// Gives the scheduler another number of tags; everything is drained.
@@ -156,9 +158,11 @@ impl Device {
                 single.resize(nr_requests);
             }
             None => {
-                if let Some(elevator) = self.shared.lock_elevator().as_mut() {
-                    elevator.resize(nr_requests);
-                }
+                self.shared.with_dispatcher(|elevator| {
+                    if let Some(elevator) = elevator {
+                        elevator.resize(nr_requests);
+                    }
+                });
             }
         }
     }

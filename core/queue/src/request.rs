@@ -42,6 +42,8 @@ pub struct Request {
     pub(crate) absorbed: bool,
     /// Counted against `nr_requests` of the single queue.
     pub(crate) pooled: bool,
+    /// It would have had to wait for a scheduler's tag, and may not: it never was a request.
+    pub(crate) refused: bool,
 }
 
 /// What the flush machine still has to do for a request.
@@ -97,6 +99,7 @@ impl Request {
             status: Status::Ok,
             absorbed: false,
             pooled: false,
+            refused: false,
         }
     }
 
@@ -128,6 +131,7 @@ impl Request {
         self.status = Status::Ok;
         self.absorbed = false;
         self.pooled = false;
+        self.refused = false;
         self.flush_step = step;
     }
 

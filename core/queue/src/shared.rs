@@ -4,10 +4,14 @@
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, Weak};
 
 use weir_bio::{Limits, Nanos, Op, SubmitterId};
-use weir_ring::{BusyStamp, Gate, Mailbox, Pending, Producer, SharedCounter, ring};
+use weir_ring::sync::Alone;
+use weir_ring::{
+    BusyStamp, Counter, Gate, Held, Mailbox, Pending, Producer, Right, SharedCounter, ring,
+};
 
 use crate::bell::{Bell, Port};
 use crate::config::{Attached, Config, Error, Spread, invalid};
+use crate::dispatcher::{Dispatcher, TAKES_NONE};
 use crate::driver::{Driver, Queues};
 use crate::elevator::Elevator;
 use crate::group::Groups;
@@ -25,10 +29,6 @@ pub(crate) const ELEVATOR: usize = Pending::SOURCES_MAX - 1;
 
 /// The pending source of a lane that stands for everything but requests: look again.
 pub(crate) const NUDGE: usize = ELEVATOR - 1;
-
-/// How often a lock that is held for a batch is looked at before its thread sleeps for it: some
-/// 20 us, what it costs to sleep and be woken.
-const SPINS: u32 = 1000;
 
 /// Most submitters of a device at one time.
 pub const SUBMITTERS_MAX: usize = NUDGE;
@@ -98,7 +98,11 @@ pub(crate) struct Shared {
     pub(crate) stamp: BusyStamp,
     /// The round-robin spread's one shared counter.
     pub(crate) turn: SharedCounter,
-    pub(crate) elevator: Mutex<Option<Elevator>>,
+    pub(crate) dispatcher: Right<Dispatcher>,
+    /// The lanes that found the right taken and left something.
+    pub(crate) asks: Pending,
+    /// The lane that sees to all, while lanes get in each other's way; written with the right.
+    pub(crate) host: Alone<Counter>,
     /// What the elevator's scheduler, or none, was made from.
     pub(crate) attached: Mutex<Attached>,
     /// Where the scheduler's weights come from.
@@ -126,6 +130,9 @@ pub(crate) struct LanePort {
     pub(crate) control: Mailbox<Control>,
     pub(crate) bell: OnceLock<Arc<Bell>>,
     pub(crate) gauges: Arc<LaneGauges>,
+    /// Requests it was ever sent by the dispatcher, and how many more it can take, or
+    /// [`TAKES_NONE`]. Its home writes it.
+    pub(crate) credit: Alone<Counter>,
     state: Mutex<LaneState>,
 }
 
@@ -146,12 +153,18 @@ impl LanePort {
             control: Mailbox::default(),
             bell: OnceLock::new(),
             gauges: Arc::default(),
+            credit: Alone(Counter::new(TAKES_NONE)),
             state: Mutex::default(),
         }
     }
 
     pub(crate) fn state(&self) -> MutexGuard<'_, LaneState> {
         self.state.lock().expect("a lane's lock")
+    }
+
+    /// Whether its home looks at its lanes before it sleeps.
+    pub(crate) fn is_awake(&self) -> bool {
+        self.bell.get().is_some_and(|bell| !bell.doorbell().is_asleep())
     }
 
     pub(crate) fn has_work(&self) -> bool {
@@ -263,29 +276,27 @@ impl Shared {
         rings
     }
 
-    pub(crate) fn lock_elevator(&self) -> std::sync::MutexGuard<'_, Option<Elevator>> {
-        // Held for a batch, it is free again sooner than a thread has gone to sleep and come back.
-        for _ in 0..SPINS {
-            if let Ok(elevator) = self.elevator.try_lock() {
-                return elevator;
-            }
-            std::hint::spin_loop();
-        }
-        self.elevator.lock().expect("the elevator's lock")
+    /// Calls `with` on the elevator of the multi-queue path, if there is one, under the right. It
+    /// has heard of all that its callers know to have ended.
+    pub(crate) fn with_dispatcher<T>(&self, with: impl FnOnce(&mut Option<Elevator>) -> T) -> T {
+        self.with_right(|dispatcher| {
+            dispatcher.settle();
+            with(&mut dispatcher.elevator)
+        })
     }
 
-    /// Hands the plug of a submitter, whose lane this is, to the elevator (multi-queue path).
-    pub(crate) fn elevate(
-        &self,
-        plug: &mut Vec<RequestClaim>,
-        context: SubmitterId,
-        lane: usize,
-        now: Nanos,
-    ) {
-        let mut elevator = self.lock_elevator();
-        let elevator = elevator.as_mut().expect("a scheduler is attached");
-        elevator.settle(context, lane as u16);
-        elevator.insert_plug(plug, now);
+    /// Calls `with` under the right, for which it waits.
+    pub(crate) fn with_right<T>(&self, with: impl FnOnce(&mut Dispatcher) -> T) -> T {
+        let mut held = self.dispatcher.take();
+        let answer = with(&mut held);
+        self.let_go(held);
+        answer
+    }
+
+    /// Lets go of the right; whoever was turned away meanwhile asks again.
+    pub(crate) fn let_go(&self, held: Held<'_, Dispatcher>) {
+        Right::let_go(held);
+        self.asks.take(|lane| self.kick(lane, ELEVATOR));
     }
 
     /// Tells a lane that `source` has published something.
@@ -299,6 +310,17 @@ impl Shared {
     pub(crate) fn kick_each(&self, mut lanes: u64) {
         while lanes != 0 {
             self.kick(lanes.trailing_zeros() as usize, ELEVATOR);
+            lanes &= lanes - 1;
+        }
+    }
+
+    /// Wakes the homes of lanes, a bit each, that were sent something.
+    #[inline]
+    pub(crate) fn ring_each(&self, mut lanes: u64) {
+        while lanes != 0 {
+            if let Some(bell) = self.lanes[lanes.trailing_zeros() as usize].bell.get() {
+                bell.doorbell().ring();
+            }
             lanes &= lanes - 1;
         }
     }

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use weir_bio::{Limits, Nanos};
 
 use crate::bell::Port;
-use crate::elevator::Elevator;
+use crate::elevator::{Arrival, Arrivals, Elevator, Picked};
 use crate::hard::{HardQueue, Source};
 use crate::reply::Replies;
 use crate::request::RequestClaim;
@@ -35,7 +35,8 @@ struct Queue {
     nr_requests: u16,
     /// Submitters that found the pool empty.
     starved: Vec<u16>,
-    pulled: Vec<RequestClaim>,
+    arrivals: Arrivals,
+    pulled: Vec<Picked>,
     paused: u32,
 }
 
@@ -50,6 +51,7 @@ impl Single {
                 pool: [0; 2],
                 nr_requests,
                 starved: Vec::new(),
+                arrivals: Arrivals::default(),
                 pulled: Vec::new(),
                 paused: 0,
             }),
@@ -98,9 +100,11 @@ impl Single {
     pub(crate) fn insert(&self, plug: &mut Vec<RequestClaim>, now: Nanos) {
         plug.sort_by_key(|claim| claim.rq.sector);
         let mut queue = self.lock();
-        queue.elevator.insert_plug(plug, now);
+        let Queue { elevator, arrivals, .. } = &mut *queue;
+        plug.drain(..).for_each(|claim| arrivals.push(Arrival::of(claim)));
+        elevator.insert_all(0, arrivals, now);
         // Who may not wait was refused when it asked for its place.
-        queue.elevator.park(plug);
+        elevator.park(arrivals);
         if self.any_home {
             queue.run(now);
         }
@@ -191,7 +195,7 @@ impl Single {
 /// The elevator as the request function asks it.
 struct FromElevator<'a> {
     elevator: &'a mut Elevator,
-    pulled: &'a mut Vec<RequestClaim>,
+    pulled: &'a mut Vec<Picked>,
     now: Nanos,
 }
 
@@ -199,7 +203,7 @@ impl Source for FromElevator<'_> {
     fn give(&mut self, _busy: bool, max: usize, sink: &mut impl FnMut(RequestClaim)) -> usize {
         self.elevator.pull(0, max, self.now, self.pulled);
         let given = self.pulled.len();
-        self.pulled.drain(..).for_each(sink);
+        self.pulled.drain(..).map(Picked::into_claim).for_each(sink);
         given
     }
 }

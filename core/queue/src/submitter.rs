@@ -73,7 +73,7 @@ impl Submitter {
             with;
         Submitter {
             core: Some(Box::new(Core {
-                way: Way::of(&shared, &snapshot),
+                way: Way::of(&shared),
                 shared,
                 id,
                 member,
@@ -277,7 +277,6 @@ impl Core {
     fn refresh(&mut self) {
         if self.snapshot.version != self.shared.version() {
             let before = std::mem::replace(&mut self.snapshot, self.shared.snapshot());
-            self.way = Way::of(&self.shared, &self.snapshot);
             if self.snapshot.layout != before.layout {
                 self.find_lanes();
             }
@@ -423,12 +422,15 @@ impl Core {
                 streak.stamps = stamps;
             }
             let ok = request.status.is_ok();
+            if !ok {
+                // A bio in parts is one error, however many of them failed.
+                self.stats.errors.add(u64::from(request.split == Request::WHOLE));
+                if request.refused {
+                    return;
+                }
+            }
             let sectors = if ok { request.rq.sectors } else { 0 };
             streak.count(Group::of(request.rq.op), request.absorbed, sectors);
-            if !ok && request.split == Request::WHOLE {
-                // A bio in parts is one error, however many of them failed.
-                self.stats.errors.add(1);
-            }
         });
         self.stats.settle(&mut streak);
         count

@@ -7,6 +7,7 @@ use weir_sched::{Family, SCHEDULERS, Scheduler, Tunable, TunableError};
 
 use crate::config::{Error, QueueMode, Spread, find_scheduler, nr_requests, slots};
 use crate::device::Device;
+use crate::dispatcher::NO_HOST;
 use crate::elevator::Elevator;
 use crate::group::Groups;
 use crate::shared::{Shared, Snapshot};
@@ -104,10 +105,12 @@ impl Device {
             }
             (Some(_), None) => unreachable!("every legacy scheduler is one"),
             (None, elevator) => {
-                let mut now = self.shared.lock_elevator();
-                let idle = now.as_ref().is_none_or(Elevator::is_idle);
-                assert!(idle, "a frozen device has no request");
-                *now = elevator;
+                self.shared.with_dispatcher(|now| {
+                    let idle = now.as_ref().is_none_or(Elevator::is_idle);
+                    assert!(idle, "a frozen device has no request");
+                    *now = elevator;
+                    self.shared.host.set(NO_HOST);
+                });
             }
         }
     }
@@ -159,7 +162,7 @@ impl Shared {
     pub(crate) fn with_elevator<T>(&self, with: impl FnOnce(&mut Elevator) -> T) -> Option<T> {
         match &self.single {
             Some(single) => Some(single.with_elevator(with)),
-            None => self.lock_elevator().as_mut().map(with),
+            None => self.with_dispatcher(|elevator| elevator.as_mut().map(with)),
         }
     }
 

@@ -272,7 +272,10 @@ fn one_seed(path: Path, seed: u64) {
     scene.check_rest();
     let Scene { path, sim, device, house, .. } = &mut scene;
     let now = house.now;
-    check_tags(*path, sim, device, now, || house.turn_all());
+    check_tags(*path, sim, device, now, || {
+        house.now = house.now + 1_000_000;
+        house.turn_all();
+    });
     scene.check_departure();
 }
 
@@ -300,6 +303,8 @@ laws! {
     mq_3_lanes_scheduled_sharing_tags: Path::mq(3).scheduled().sharing();
     mq_3_lanes_kyber: Path::mq(3).by(Order::Kyber);
     mq_3_lanes_deadline_sharing_tags: Path::mq(3).by(Order::Deadline).sharing();
+    mq_3_lanes_bfq: Path::mq(3).by(Order::Bfq);
+    mq_2_lanes_bfq_sharing_tags: Path::mq(2).by(Order::Bfq).sharing();
     sq_deadline: Path::sq(Home::Any).by(Order::Deadline);
     mq_3_lanes_with_one_token: Path::mq(3).by(Order::OneToken);
     mq_3_lanes_with_tokens_that_rest: Path::mq(3).by(Order::TokensThatRest);

@@ -15,7 +15,7 @@
 
 mod bed;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
@@ -32,6 +32,7 @@ use bed::model::Model;
 use bed::path::{Order, Path};
 use bed::rest::check_tags;
 use bed::sleepers::App;
+use bed::watched::on_asked;
 use bed::{Tell, real_now, seeds};
 use weir_bio::{Limits, Nanos, Prng, Status};
 use weir_queue::driver::Home;
@@ -65,6 +66,10 @@ const TIMEOUT_NS: u64 = 2_000_000_000;
 
 /// Turns in which the rest of a scene has to end: more than it has requests.
 const TURNS_MAX: u32 = 20_000;
+
+/// From one turn to the next at the end, when nobody looks at a clock: schedulers that let time
+/// pass between two submitters go on.
+const TURN_NS: u64 = 1_000_000;
 
 /// How long nothing may move, in real time.
 const STILL_MAX: Duration = Duration::from_secs(60);
@@ -126,6 +131,13 @@ struct Stage {
     /// Threads with clients that are not done yet.
     at_work: AtomicU64,
     calls: AtomicU64,
+    /// Other schedulers come; else the path's own, which tells who is picked for, stays.
+    may_switch: bool,
+    /// Schedulers put in force.
+    switches: AtomicU64,
+    /// Hard queues picked for on a thread that is not their home, while a scheduler that tells is
+    /// there.
+    handed_over: AtomicU64,
     /// What each controller does.
     doing: [Mutex<&'static str>; 2],
     /// Homes are to end.
@@ -351,6 +363,11 @@ fn play(stage: &Stage, part: Part, out: &Sender<News>) -> Option<Left> {
     let thread = std::thread::current();
     let bell = Bell::new(Box::new(Unpark(thread.clone())), 8);
     assert!(desk.bed.set((thread, Arc::clone(&bell))).is_ok());
+    let handed_over = Rc::new(Cell::new(0));
+    let (counted, homes, own) = (Rc::clone(&handed_over), stage.homes, part.desk);
+    on_asked(move |lane| {
+        counted.set(counted.get() + u64::from(usize::from(lane) % homes != own));
+    });
     let open = |index: &usize| stage.device.open_lane(*index, &bell).expect("a lane of its own");
     let mut lanes: Vec<Lane> = part.lanes.iter().map(open).collect();
     lanes.iter_mut().for_each(|lane| lane.turn(stage.clock.now()));
@@ -376,6 +393,7 @@ fn play(stage: &Stage, part: Part, out: &Sender<News>) -> Option<Left> {
         return None;
     }
     lanes.iter_mut().for_each(|lane| lane.turn(stage.clock.now()));
+    stage.handed_over.fetch_add(handed_over.get(), Ordering::Relaxed);
     let submitters: Vec<_> = clients.iter_mut().map(|client| client.submitter.take()).collect();
     drop(clients);
     let offices = offices.into_iter().map(|office| Rc::try_unwrap(office).ok().expect("the last"));
@@ -399,7 +417,11 @@ fn control(stage: &Arc<Stage>, which: usize, mut prng: Prng, barriers: bool) {
             break;
         }
         // The second one only freezes: the device checks what it does under one set of rules.
-        match if which == 0 { prng.below(4) } else { 0 } {
+        match if which == 0 { prng.below(5) } else { 0 } {
+            4 if stage.may_switch => {
+                doing("switches the scheduler");
+                switch_scheduler(stage, &mut prng);
+            }
             3 if stage.device.queues_max() > 1 => {
                 doing("changes the number of lanes");
                 change_queues(stage, &mut prng);
@@ -479,7 +501,6 @@ fn office(limits: &Limits, index: u64, prng: &mut Prng, plan: &Plan, timeout_ns:
     }
 }
 
-/// A scene, and the threads it is going to have.
 /// Gives the device another number of lanes. One with a request that was lost cannot be closed.
 fn change_queues(stage: &Arc<Stage>, prng: &mut Prng) {
     let homes: Arc<dyn LaneHomes> = stage.clone();
@@ -494,6 +515,19 @@ fn change_queues(stage: &Arc<Stage>, prng: &mut Prng) {
     }
 }
 
+/// Has another scheduler, or none, in between and at the end.
+fn switch_scheduler(stage: &Stage, prng: &mut Prng) {
+    let names = stage.device.schedulers();
+    for _ in 0..1 + prng.below(3) {
+        let name = names[prng.below(names.len() as u64) as usize];
+        let switched = stage.device.set_scheduler(name, &|| stage.clock.now());
+        switched.expect("a name it takes");
+        assert_eq!(stage.device.scheduler(), name);
+        stage.switches.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// A scene, and the threads it is going to have.
 struct Scene {
     stage: Arc<Stage>,
     parts: Vec<Part>,
@@ -563,6 +597,9 @@ impl Scene {
             ready: Barrier::new(waiting),
             at_work: AtomicU64::new(parts.len() as u64),
             calls: AtomicU64::new(0),
+            may_switch: prng.percent(50),
+            switches: AtomicU64::new(0),
+            handed_over: AtomicU64::new(0),
             doing: [Mutex::new("starts"), Mutex::new("starts")],
             stop: AtomicBool::new(false),
             report: AtomicBool::new(false),
@@ -734,8 +771,9 @@ fn check_rest(stage: &Stage, left: &Left) {
     assert_eq!(counted, moved.values().sum::<u64>(), "sectors in the statistics");
 }
 
-/// Returns how many control calls were made, and how often a thread slept.
-fn one_seed(path: Path, seed: u64) -> [u64; 2] {
+/// What was done in a scene: control calls, sleeps of threads, schedulers put in force, hard queues
+/// picked for by others than their homes.
+fn one_seed(path: Path, seed: u64) -> [u64; 4] {
     let _tell = Tell(format!("path {path:?}\nSTRESS_SEED={seed}"));
     let mut scene = Scene::new(path, seed);
     let mut left = scene.run();
@@ -743,15 +781,21 @@ fn one_seed(path: Path, seed: u64) -> [u64; 2] {
     let now = settle(&stage, &mut left.lanes);
     check_rest(&stage, &left);
     let Left { mut lanes, clients } = left;
-    let mut turn_all = || lanes.iter_mut().for_each(|lane| lane.turn(now));
-    check_tags(path, &stage.sim, &stage.device, now, &mut turn_all);
+    let mut later = now;
+    let mut turn_all = || {
+        later = later + TURN_NS;
+        lanes.iter_mut().for_each(|lane| lane.turn(later));
+    };
+    check_tags(path.as_it_is(&stage.device), &stage.sim, &stage.device, now, &mut turn_all);
     drop(clients);
     (0..3).for_each(|_| turn_all());
     assert_eq!(stage.device.stats().in_flight, 0, "after the last submitter");
     assert!(lanes.iter_mut().all(|lane| lane.is_idle()), "an idle lane");
     drop(lanes);
     let sleeps = stage.desks.iter().map(|desk| desk.sleeps.load(Ordering::Relaxed)).sum();
-    let counts = [stage.calls.load(Ordering::Relaxed), sleeps];
+    let [calls, switches, handed_over] = [&stage.calls, &stage.switches, &stage.handed_over]
+        .map(|count| count.load(Ordering::Relaxed));
+    let counts = [calls, sleeps, switches, handed_over];
     let Stage { sim, device, .. } = Arc::into_inner(stage).expect("all threads have ended");
     drop(device);
     assert_eq!(Arc::strong_count(&sim), 1, "something holds on to the driver");
@@ -760,15 +804,24 @@ fn one_seed(path: Path, seed: u64) -> [u64; 2] {
 
 fn hold_the_laws(path: Path) {
     let started = real_now();
-    let (mut scenes, mut calls, mut sleeps) = (0, 0, 0);
+    let (mut scenes, mut counts) = (0, [0; 4]);
     for seed in seeds("STRESS", SEEDS) {
-        let [called, slept] = one_seed(path, seed);
-        (scenes, calls, sleeps) = (scenes + 1, calls + called, sleeps + slept);
+        let scene = one_seed(path, seed);
+        scenes += 1;
+        counts.iter_mut().zip(scene).for_each(|(count, more)| *count += more);
     }
     let took = started.elapsed();
-    println!("{path:?}: {scenes} scenes, {calls} control calls, {sleeps} sleeps in {took:?}");
+    let [calls, sleeps, switches, handed_over] = counts;
+    println!(
+        "{path:?}: {scenes} scenes, {calls} control calls, {switches} switches, {sleeps} sleeps, \
+         {handed_over} hand-overs in {took:?}"
+    );
     assert!(calls > scenes, "{calls} control calls in {scenes} scenes: nothing was changed");
     assert!(sleeps > 100 * scenes, "{sleeps} sleeps in {scenes} scenes: nobody had to be woken");
+    // A scene alone need not have any.
+    assert!(scenes < SEEDS || switches > 0, "no other scheduler came in {scenes} scenes");
+    let told = path.lanes > 1 && matches!(path.order, Order::Kyber | Order::Bfq);
+    assert!(scenes < SEEDS || !told || handed_over > 0, "no lane has left anything to another");
 }
 
 macro_rules! stress {
@@ -791,6 +844,8 @@ stress! {
     mq_3_lanes_scheduled_sharing_tags: Path::mq(3).scheduled().sharing();
     mq_3_lanes_kyber: Path::mq(3).by(Order::Kyber);
     mq_3_lanes_deadline_sharing_tags: Path::mq(3).by(Order::Deadline).sharing();
+    mq_3_lanes_bfq: Path::mq(3).by(Order::Bfq);
+    mq_2_lanes_bfq_sharing_tags: Path::mq(2).by(Order::Bfq).sharing();
     sq_deadline: Path::sq(Home::Any).by(Order::Deadline);
     mq_3_lanes_with_one_token: Path::mq(3).by(Order::OneToken);
     mq_3_lanes_with_tokens_that_rest: Path::mq(3).by(Order::TokensThatRest);

@@ -47,6 +47,13 @@ impl Doorbell {
         }
     }
 
+    /// Whether the owner is asleep or about to be. A hint: it may be another way at once.
+    #[inline]
+    #[must_use]
+    pub fn is_asleep(&self) -> bool {
+        self.state.load(Ordering::Relaxed) != AWAKE
+    }
+
     /// The owner announces sleep. It must then look at all its sources once more, and either call
     /// [`awake`](Doorbell::awake) or really sleep.
     pub fn prepare_sleep(&self) {

@@ -55,6 +55,13 @@ impl Pending {
         self.summary.load(Ordering::Relaxed) != 0
     }
 
+    /// Whether this source is marked and not taken since.
+    #[inline]
+    #[must_use]
+    pub fn has(&self, source: usize) -> bool {
+        self.words[source / 64].load(Ordering::Relaxed) & 1 << (source % 64) != 0
+    }
+
     /// Clears all bits and calls `visit` for each that was set, ascending. What was published
     /// before a mark is visible inside `visit`. After a panic in `visit` those not yet visited are
     /// marked again.

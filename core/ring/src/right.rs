@@ -1,11 +1,24 @@
-//! The right: who may touch something now. Nobody ever waits for it.
+//! The right: who may touch something now. On the way of an I/O nobody waits for it.
 //!
 //! Whoever has work publishes it and tries to take the right; if another holds it, that holder
-//! looks again after letting go, so the work is done by somebody.
+//! looks again after letting go, so the work is done by somebody. Those who change something, and
+//! are not in a hurry, wait.
 
 use std::ops::{Deref, DerefMut};
 
-use crate::sync::{Alone, AtomicU32, MutPtr, Ordering, UnsafeCell, fence, writing};
+use crate::sync::{Alone, AtomicU32, MutPtr, Ordering, UnsafeCell, fence, writing, yield_now};
+
+/// How often the right is tried before a thread that may wait lets others run: some 20 us, as it is
+/// held for a batch, and free again sooner unless its holder is kept from running.
+#[cfg(not(loom))]
+const TRIES: u32 = 1000;
+#[cfg(loom)]
+const TRIES: u32 = 1;
+
+const FREE: u32 = 0;
+const TAKEN: u32 = 1;
+/// A holder panicked: what it held may be half changed.
+const BROKEN: u32 = 2;
 
 /// A value only the holder of the right may touch.
 #[derive(Debug)]
@@ -40,53 +53,105 @@ unsafe impl<T: Send> Send for Held<'_, T> {}
 unsafe impl<T: Sync> Sync for Held<'_, T> {}
 
 #[derive(Debug)]
-struct LettingGo<'a>(&'a AtomicU32);
+struct LettingGo<'a> {
+    taken: &'a AtomicU32,
+    /// The thread was unwinding already, so that it does says nothing about the value.
+    unwinding: bool,
+}
 
 impl Drop for LettingGo<'_> {
     fn drop(&mut self) {
         // Release: the next holder sees what was done under the right.
-        self.0.store(0, Ordering::Release);
+        let broken = !self.unwinding && std::thread::panicking();
+        self.taken.store(if broken { BROKEN } else { FREE }, Ordering::Release);
     }
 }
 
 impl<T> Right<T> {
     /// Nobody holds it.
     pub fn new(value: T) -> Right<T> {
-        Right { taken: Alone(AtomicU32::new(0)), value: UnsafeCell::new(value) }
+        Right { taken: Alone(AtomicU32::new(FREE)), value: UnsafeCell::new(value) }
     }
 
     /// Takes the right if nobody holds it.
     ///
-    /// Others who come while it is held go away and count on the holder to look again: after
-    /// letting go, call [`run`](Right::run).
+    /// Others who come while it is held go away and count on the holder: after
+    /// [`let_go`](Right::let_go) it looks for what they have published.
+    ///
+    /// # Panics
+    /// When another thread panicked while it held the right.
     #[inline]
+    #[must_use]
     pub fn try_take(&self) -> Option<Held<'_, T>> {
-        // Look before exchanging, so that those who fail do not fight over the line. Compare while
-        // exchanging, so that they do not write to it either: loom orders a write of theirs and
-        // the holder's plain store wrongly.
-        let exchange =
-            || self.taken.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok();
-        let free = self.taken.load(Ordering::Relaxed) == 0 && exchange();
-        // Lazily: a `Held` built for nothing and dropped would let go of the other's right.
-        free.then(|| Held { value: writing(&self.value), _letting_go: LettingGo(&self.taken) })
+        // Look before exchanging, so that those who fail do not fight over the line.
+        match self.taken.load(Ordering::Relaxed) {
+            FREE => self.exchange(),
+            state => {
+                assert!(state != BROKEN, "another panicked while it held the right");
+                None
+            }
+        }
     }
 
-    /// Works under the right for as long as `has_work` says so, and looks once more after letting
-    /// go. Returns at once when another holds it: that one will look. The caller has published
-    /// its work before.
+    #[inline]
+    fn exchange(&self) -> Option<Held<'_, T>> {
+        // Compare while exchanging, so that those who fail do not write: loom orders a write of
+        // theirs and the holder's plain store wrongly.
+        let (success, failure) = (Ordering::Acquire, Ordering::Relaxed);
+        let free = self.taken.compare_exchange(FREE, TAKEN, success, failure).is_ok();
+        // Lazily: a `Held` built for nothing and dropped would let go of the other's right.
+        free.then(|| {
+            let unwinding = std::thread::panicking();
+            let letting_go = LettingGo { taken: &self.taken, unwinding };
+            Held { value: writing(&self.value), _letting_go: letting_go }
+        })
+    }
+
+    /// Takes the right, and waits for it if another holds it.
     ///
-    /// `has_work` is asked without the right and must say no to what cannot move yet (no tag, no
-    /// credit), or this spins until it can. A panic in `work` lets go without looking again, so
-    /// what others published meanwhile waits for the next caller.
-    pub fn run(&self, has_work: impl Fn() -> bool, mut work: impl FnMut(&mut T)) {
-        // Pairs with the fence below: the holder sees the work, or this sees the right free.
-        fence(Ordering::SeqCst);
-        while has_work() {
-            let Some(mut held) = self.try_take() else { return };
-            work(&mut held);
-            drop(held);
-            fence(Ordering::SeqCst);
+    /// # Panics
+    /// When another thread panicked while it held the right.
+    pub fn take(&self) -> Held<'_, T> {
+        loop {
+            for _ in 0..TRIES {
+                if let Some(held) = self.try_take() {
+                    return held;
+                }
+                std::hint::spin_loop();
+            }
+            yield_now();
         }
+    }
+
+    /// As [`take`](Right::take); `None` when another thread panicked while it held the right.
+    pub fn take_whole(&self) -> Option<Held<'_, T>> {
+        loop {
+            let held = match self.taken.load(Ordering::Relaxed) {
+                BROKEN => return None,
+                FREE => self.exchange(),
+                _ => None,
+            };
+            if held.is_some() {
+                return held;
+            }
+            yield_now();
+        }
+    }
+
+    /// Lets go. What is looked at afterwards is what others have published who tried before and
+    /// were turned away.
+    #[inline]
+    pub fn let_go(held: Held<'_, T>) {
+        drop(held);
+        // Pairs with the fence of whoever publishes and then tries: it finds the right free, or
+        // its work is seen.
+        fence(Ordering::SeqCst);
+    }
+}
+
+impl<T: Default> Default for Right<T> {
+    fn default() -> Right<T> {
+        Right::new(T::default())
     }
 }
 
@@ -119,5 +184,30 @@ mod tests {
         assert!(right.try_take().is_none(), "the failed try let go of it");
         drop(held);
         assert_eq!(right.try_take().as_deref(), Some(&7));
+    }
+
+    #[test]
+    fn whoever_may_wait_gets_the_right_when_it_is_let_go() {
+        let right = Right::new(0);
+        let held = right.try_take().expect("nobody holds it");
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| *right.take() += 1);
+            Right::let_go(held);
+            waiting.join().expect("it takes the right");
+        });
+        assert_eq!(right.try_take().as_deref(), Some(&1));
+    }
+
+    #[test]
+    fn what_a_holder_left_that_panicked_is_not_touched_again() {
+        let right = Right::new(0);
+        let panics = || {
+            let _held = right.try_take().expect("nobody holds it");
+            panic!("as arranged");
+        };
+        assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(panics)).is_err());
+        assert!(right.take_whole().is_none());
+        let tries = std::panic::AssertUnwindSafe(|| right.try_take().is_some());
+        assert!(std::panic::catch_unwind(tries).is_err(), "it is taken as if nothing had been");
     }
 }

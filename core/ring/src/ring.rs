@@ -128,6 +128,13 @@ impl<T: Send> Producer<T> {
         self.written.wrapping_sub(self.taken_seen) != self.cells.len()
     }
 
+    /// How many items there is room for.
+    #[inline]
+    pub fn room(&mut self) -> usize {
+        self.taken_seen = self.shared.taken.load(Ordering::Acquire);
+        self.cells.len() - self.written.wrapping_sub(self.taken_seen)
+    }
+
     /// Items written and not published.
     #[inline]
     #[must_use]
@@ -215,6 +222,13 @@ impl<T: Send> Consumer<T> {
     #[inline]
     pub fn is_empty(&mut self) -> bool {
         self.taken == self.published_seen && !self.refresh()
+    }
+
+    /// Whether something published is left, for those who may not take it.
+    #[inline]
+    #[must_use]
+    pub fn has_items(&self) -> bool {
+        self.taken != self.shared.published.load(Ordering::Acquire)
     }
 
     /// Gives the places of everything taken back to the producer.

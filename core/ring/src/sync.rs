@@ -18,6 +18,15 @@ pub use std::sync::{
     atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
 };
 
+/// Lets another thread run.
+#[inline]
+pub fn yield_now() {
+    #[cfg(loom)]
+    loom::thread::yield_now();
+    #[cfg(not(loom))]
+    std::thread::yield_now();
+}
+
 /// The standard cell, with loom's interface.
 #[cfg(not(loom))]
 #[derive(Debug, Default)]

@@ -19,7 +19,10 @@ use loom::cell::UnsafeCell;
 use loom::sync::{Arc, Notify};
 use loom::thread;
 use weir_ring::sync::{AtomicUsize, Ordering, fence};
-use weir_ring::{Claim, Doorbell, Gate, Inbox, Outgoing, Pending, Right, TagWords, Wake, ring};
+use weir_ring::{
+    Claim, Consumer, Doorbell, Gate, Inbox, Outgoing, Pending, Producer, Right, TagWords, Wake,
+    ring,
+};
 
 /// Preemptions per execution unless `LOOM_MAX_PREEMPTIONS` says otherwise; loom's guide
 /// recommends 2 or 3.
@@ -261,45 +264,189 @@ fn a_claim_that_goes_round_a_ring_and_an_inbox_is_held_by_one_thread_at_a_time()
 
 // ---- the right ----
 
-/// Work of two sources: versions published, and versions done, which the holder writes.
+/// What two lanes share with a dispatcher: each leaves items in a ring of its own, whose other end
+/// is under the right, and marks that it did.
 struct Work {
-    right: Right<usize>,
-    published: [AtomicUsize; 2],
-    done: [AtomicUsize; 2],
+    right: Right<Lines>,
+    asks: Pending,
+}
+
+/// The dispatcher's end of each lane's ring, and how much it has taken in.
+struct Lines {
+    left: Vec<Consumer<u32>>,
+    taken: u32,
+}
+
+impl Lines {
+    fn take_over(&mut self, lane: usize) {
+        while let Some(item) = self.left[lane].pop() {
+            self.taken += item;
+        }
+    }
+
+    /// Takes in what others have left; true if they have left more meanwhile.
+    fn serve(&mut self, asks: &Pending) -> bool {
+        asks.take(|lane| self.take_over(lane));
+        asks.any()
+    }
+}
+
+/// A lane's end of its ring, and what it has at hand.
+struct Seat {
+    index: usize,
+    ring: Producer<u32>,
+    brings: u32,
+}
+
+impl Seat {
+    /// Leaves what it has at hand, if there is room for it, and marks that it did.
+    fn leave(&mut self, work: &Work) -> bool {
+        if self.brings > 0 {
+            if self.ring.room() == 0 {
+                return false;
+            }
+            self.ring.push(std::mem::take(&mut self.brings)).unwrap();
+            self.ring.publish();
+        }
+        work.asks.mark(self.index);
+        true
+    }
+
+    /// Brings so much, and comes back for others if it is to.
+    fn bring(&mut self, work: &Work, much: u32) {
+        self.brings = much;
+        while work.ask(self) {}
+    }
 }
 
 impl Work {
-    fn submit(&self, source: usize) {
-        self.published[source].store(1, Ordering::Relaxed);
-        let read = |work: &[AtomicUsize; 2]| [0, 1].map(|n| work[n].load(Ordering::Relaxed));
-        self.right.run(
-            || read(&self.published) != read(&self.done),
-            |passes| {
-                *passes += 1;
-                for (source, version) in read(&self.published).into_iter().enumerate() {
-                    self.done[source].store(version, Ordering::Relaxed);
+    fn new() -> (Arc<Work>, [Seat; 2]) {
+        let (mut rings, left): (Vec<_>, Vec<_>) = (0..2).map(|_| ring(1)).unzip();
+        let work = Work { right: Right::new(Lines { left, taken: 0 }), asks: Pending::new(2) };
+        let seats = [0, 1].map(|index| Seat { index, ring: rings.remove(0), brings: 0 });
+        (Arc::new(work), seats)
+    }
+
+    /// Goes to the dispatcher, or leaves what the lane has to whoever is there, as a lane does.
+    /// True: others have left something, and nobody but this lane sees to it.
+    fn ask(&self, seat: &mut Seat) -> bool {
+        let mut next = self.right.try_take();
+        if next.is_none() {
+            next = match seat.leave(self) {
+                true => self.right.try_take(),
+                false => Some(self.right.take()),
+            };
+        }
+        let mut turns = 0;
+        while let Some(mut lines) = next {
+            turns += 1;
+            lines.take_over(seat.index);
+            lines.taken += std::mem::take(&mut seat.brings);
+            let more = lines.serve(&self.asks) || turns > 1;
+            Right::let_go(lines);
+            next = None;
+            // Who was turned away meanwhile counts on this lane.
+            if self.asks.any() {
+                if more {
+                    return true;
                 }
-            },
-        );
+                next = self.right.try_take();
+            }
+        }
+        false
+    }
+
+    #[track_caller]
+    fn check(&self, all: u32) {
+        let lines = self.right.try_take().expect("nobody holds it");
+        assert_eq!(lines.taken, all, "something is left for ever");
     }
 }
 
 #[test]
-fn work_published_while_another_holds_the_right_is_done() {
+fn what_is_left_while_another_holds_the_right_is_taken() {
     model(|| {
-        let work = Arc::new(Work {
-            right: Right::new(0),
-            published: [0; 2].map(AtomicUsize::new),
-            done: [0; 2].map(AtomicUsize::new),
-        });
-        let other = {
+        let (work, [mut own, mut other]) = Work::new();
+        let lane = {
             let work = Arc::clone(&work);
-            thread::spawn(move || work.submit(1))
+            thread::spawn(move || other.bring(&work, 1))
         };
-        work.submit(0);
-        other.join().unwrap();
-        assert!(work.done.iter().all(|done| done.load(Ordering::Relaxed) == 1), "undone");
-        assert!(work.right.try_take().is_some_and(|passes| *passes > 0));
+        own.bring(&work, 1);
+        lane.join().unwrap();
+        work.check(2);
+    });
+}
+
+#[test]
+fn what_two_leave_round_after_round_is_taken() {
+    large_model(|| {
+        let (work, [mut own, mut other]) = Work::new();
+        let lane = {
+            let work = Arc::clone(&work);
+            thread::spawn(move || {
+                for much in [1, 10] {
+                    other.bring(&work, much);
+                }
+            })
+        };
+        for much in [100, 1000] {
+            own.bring(&work, much);
+        }
+        lane.join().unwrap();
+        work.check(1111);
+    });
+}
+
+#[test]
+fn what_is_left_to_a_host_about_to_sleep_is_seen_or_wakes_it() {
+    model(|| {
+        let (bell, bed) = bell();
+        let (work, [mut host, mut other]) = Work::new();
+        let shared = Arc::new((work, bell, AtomicUsize::new(0)));
+        let lane = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || {
+                let (work, bell, went_itself) = &*shared;
+                if bell.is_asleep() {
+                    other.bring(work, 1);
+                    went_itself.store(1, Ordering::Relaxed);
+                } else {
+                    // Though the right is free.
+                    other.brings = 1;
+                    assert!(other.leave(work), "there is room");
+                }
+                bell.ring();
+            })
+        };
+        let (work, bell, went_itself) = &*shared;
+        let is_over = || work.asks.any() || went_itself.load(Ordering::Relaxed) == 1;
+        bell.wait_until(is_over, || bed.notify.wait());
+        host.bring(work, 0);
+        lane.join().unwrap();
+        work.check(1);
+    });
+}
+
+#[test]
+fn who_waits_for_the_right_tells_those_who_were_turned_away() {
+    model(|| {
+        let (work, [mut lane, _]) = Work::new();
+        let lane = {
+            let work = Arc::clone(&work);
+            thread::spawn(move || lane.bring(&work, 1))
+        };
+        // Someone who changes something, and does no lane's work.
+        let mut held = work.right.take();
+        held.taken += 10;
+        Right::let_go(held);
+        let mut told = false;
+        work.asks.take(|_| told = true);
+        lane.join().unwrap();
+        let mut lines = work.right.try_take().expect("nobody holds it");
+        if told {
+            lines.take_over(0);
+        }
+        assert_eq!(lines.taken, 11, "the lane was forgotten");
     });
 }
 

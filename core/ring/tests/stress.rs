@@ -175,20 +175,20 @@ fn whoever_holds_the_right_does_the_work_of_all() {
     let pending = Pending::new(SUBMITTERS * 64);
     let right = Right::new((consumers, [0u64; SUBMITTERS]));
     let kick = || {
-        right.run(
-            || pending.any(),
-            |(consumers, done)| {
-                pending.take(|source| {
-                    // A word of pending bits for each.
-                    let source = source / 64;
-                    while let Some(item) = consumers[source].pop() {
-                        assert_eq!(item, done[source]);
-                        done[source] += 1;
-                    }
-                    consumers[source].release();
-                });
-            },
-        );
+        while pending.any() {
+            let Some(mut held) = right.try_take() else { return };
+            let (consumers, done) = &mut *held;
+            pending.take(|source| {
+                // A word of pending bits for each.
+                let source = source / 64;
+                while let Some(item) = consumers[source].pop() {
+                    assert_eq!(item, done[source]);
+                    done[source] += 1;
+                }
+                consumers[source].release();
+            });
+            Right::let_go(held);
+        }
     };
     let wave = Barrier::new(SUBMITTERS);
     thread::scope(|scope| {

@@ -81,7 +81,8 @@ fn round(contexts: u64) -> (f64, u64) {
             for rq in batch.drain(..) {
                 checksum = checksum.rotate_left(1) ^ rq.sector;
                 let (tag, status) = (rq.tag, Status::Ok);
-                bfq.completed(&Ended { tag, status, accepted_at: now, issued_at: now }, now);
+                let (accepted_at, issued_at, done_at) = (now, now, now);
+                bfq.completed(&Ended { tag, status, accepted_at, issued_at, done_at }, now);
                 bfq.finish(tag, now);
                 free.push(tag);
             }

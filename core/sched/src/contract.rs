@@ -109,6 +109,8 @@ pub struct Ended {
     pub accepted_at: Nanos,
     /// When the driver took it.
     pub issued_at: Nanos,
+    /// When its answer was taken from the driver; the scheduler may be told later.
+    pub done_at: Nanos,
 }
 
 /// Decides which staged request goes to the device next.

@@ -528,8 +528,8 @@ impl Player {
         for tag in tags {
             let Held { accepted_at, issued_at, .. } = *self.at(tag);
             if self.scheduler.wants() == Wants::Each {
-                let status = Status::Ok;
-                let ended = Ended { tag, status, accepted_at, issued_at };
+                let (status, done_at) = (Status::Ok, self.now);
+                let ended = Ended { tag, status, accepted_at, issued_at, done_at };
                 self.scheduler.completed(&ended, self.now);
             }
             self.release(tag);

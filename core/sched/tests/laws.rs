@@ -376,7 +376,9 @@ impl Life {
     fn judge_ends(&self, mut whole: Box<dyn Scheduler>, mut parts: Box<dyn Scheduler>, out: &[Rq]) {
         let (accepted_at, issued_at) = (Nanos(self.now.0 / 2), self.now);
         let now = self.now + 3 * MILLISECOND;
-        let end = |rq: &Rq| Ended { tag: rq.tag, status: Status::Ok, accepted_at, issued_at };
+        let done_at = self.now + MILLISECOND;
+        let status = Status::Ok;
+        let end = |rq: &Rq| Ended { tag: rq.tag, status, accepted_at, issued_at, done_at };
         let ended: Vec<_> = out.iter().map(end).collect();
         whole.started_batch(out, self.now);
         whole.ended_batch(&ended, now);

@@ -13,6 +13,7 @@ pub mod promises;
 pub mod rest;
 pub mod sleepers;
 pub mod tokens;
+pub mod watched;
 
 use weir_bio::{Buf, Data, SECTOR};
 

@@ -6,9 +6,11 @@ use weir_queue::driver::Home;
 use weir_queue::{Config, Device, Driver, QueueMode, Spread};
 use weir_sched::Make;
 use weir_sched::legacy::noop::Noop;
+use weir_sched::mq::bfq::Bfq;
 use weir_sched::mq::kyber::Kyber;
 
 use super::tokens;
+use super::watched::Watched;
 
 /// What decides the order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,6 +21,8 @@ pub enum Order {
     Deadline,
     /// Each lane its own requests; tokens go round among all lanes.
     Kyber,
+    /// Budgets for each submitter, and waits between them.
+    Bfq,
     OneToken,
     TokensThatRest,
     /// Slices of time for each submitter, and waits between them; on the single-queue path.
@@ -70,6 +74,19 @@ impl Path {
         Path { spread: Spread::RoundRobin, ..self }
     }
 
+    /// The same with the scheduler that is there now.
+    pub fn as_it_is(self, device: &Device) -> Path {
+        let order = match device.scheduler() {
+            "kyber" => Order::Kyber,
+            "bfq" => Order::Bfq,
+            "cfq" => Order::Cfq,
+            "deadline" | "mq-deadline" => Order::Deadline,
+            "none" | "noop" => Order::Noop,
+            _ => self.order,
+        };
+        Path { scheduled: device.scheduler() != "none", order, ..self }
+    }
+
     /// A device of this path in front of `driver`; the rest as `config` says.
     pub fn device(&self, config: Config, driver: Arc<dyn Driver>) -> Device {
         let config = Config { mode: self.mode, spread: self.spread, queues: self.lanes, ..config };
@@ -85,8 +102,11 @@ impl Path {
         let device = if self.scheduled && own {
             let make: Make = match self.order {
                 Order::Cfq => panic!("cfq is for the single-queue path"),
-                Order::Noop | Order::Deadline => |setup| Box::new(Noop::new(setup)),
-                Order::Kyber => |setup| Box::new(Kyber::new(setup)),
+                Order::Noop | Order::Deadline => {
+                    |setup| Box::new(Watched(Box::new(Noop::new(setup))))
+                }
+                Order::Kyber => |setup| Box::new(Watched(Box::new(Kyber::new(setup)))),
+                Order::Bfq => |setup| Box::new(Watched(Box::new(Bfq::new(setup)))),
                 Order::OneToken => tokens::one,
                 Order::TokensThatRest => tokens::two_that_rest,
             };

@@ -13,12 +13,8 @@ impl Wake for NoWake {
     fn wake(&self) {}
 }
 
-/// Every tag can be used again. `turn_all` turns every lane.
+/// Every tag can be used again. `turn_all` turns every lane, later each time.
 pub fn check_tags(path: Path, sim: &Sim, device: &Device, now: Nanos, mut turn_all: impl FnMut()) {
-    if path.order == Order::TokensThatRest {
-        // Time stands still here, and they would rest for ever.
-        return;
-    }
     {
         let mut world = sim.world();
         world.stalled = true;

@@ -173,10 +173,10 @@ impl Kyber {
         if domain >= WATCHED {
             return;
         }
-        let issued = now.since(ended.issued_at);
+        let issued = ended.done_at.since(ended.issued_at);
         match &mut self.monitor {
             Monitor::Percentiles(percentiles) => {
-                let since = [now.since(ended.accepted_at), issued];
+                let since = [ended.done_at.since(ended.accepted_at), issued];
                 percentiles.sample(domain, since, &self.targets, now);
             }
             Monitor::Windows(windows) => windows.sample(domain, issued, &self.targets, now),

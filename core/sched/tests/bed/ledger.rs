@@ -415,7 +415,8 @@ impl Ledger {
         let context = place.rq.id.submitter();
         let Place { accepted_at, issued_at, .. } = *place;
         if self.scheduler.wants() == Wants::Each {
-            self.scheduler.completed(&Ended { tag, status, accepted_at, issued_at }, now);
+            let done_at = now;
+            self.scheduler.completed(&Ended { tag, status, accepted_at, issued_at, done_at }, now);
         }
         self.in_flight -= 1;
         self.must_ask(context);

@@ -226,7 +226,8 @@ impl Rig {
     pub fn complete(&mut self, tag: SchedTag) -> Vec<(usize, u64)> {
         let held = self.places[usize::from(tag.0)].take().expect("one in flight");
         let since = Nanos(held.parts[0].1);
-        let ended = Ended { tag, status: Status::Ok, accepted_at: since, issued_at: since };
+        let (status, accepted_at, issued_at, done_at) = (Status::Ok, since, since, Nanos(self.now));
+        let ended = Ended { tag, status, accepted_at, issued_at, done_at };
         self.bfq.completed(&ended, Nanos(self.now));
         self.bfq.finish(tag, Nanos(self.now));
         self.in_flight -= 1;

@@ -315,7 +315,8 @@ impl Bed {
         got.requests += 1;
         got.sectors += u64::from(rq.sectors);
         got.finished_at = self.now;
-        let ended = Ended { tag: rq.tag, status: Status::Ok, accepted_at, issued_at };
+        let (status, done_at) = (Status::Ok, now);
+        let ended = Ended { tag: rq.tag, status, accepted_at, issued_at, done_at };
         self.cfq.completed(&ended, now);
         self.cfq.finish(rq.tag, now);
         self.free.push(tag);

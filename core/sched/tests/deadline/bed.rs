@@ -188,7 +188,8 @@ impl Bed {
         if self.scheduler.wants() == Wants::Each {
             let now = self.now;
             let status = Status::Ok;
-            let ended = Ended { tag, status, accepted_at: now, issued_at: now };
+            let (accepted_at, issued_at, done_at) = (now, now, now);
+            let ended = Ended { tag, status, accepted_at, issued_at, done_at };
             self.scheduler.completed(&ended, now);
         }
         self.end(tag);

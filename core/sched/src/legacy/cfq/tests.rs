@@ -80,8 +80,8 @@ impl Rig {
     }
 
     fn complete_since(&mut self, rq: &Rq, accepted_at: Nanos) {
-        let issued_at = accepted_at;
-        let ended = Ended { tag: rq.tag, status: Status::Ok, accepted_at, issued_at };
+        let (tag, status, issued_at, done_at) = (rq.tag, Status::Ok, accepted_at, self.now);
+        let ended = Ended { tag, status, accepted_at, issued_at, done_at };
         self.cfq.completed(&ended, self.now);
         self.cfq.finish(rq.tag, self.now);
         self.free.push(rq.tag.0);

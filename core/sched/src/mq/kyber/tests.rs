@@ -306,8 +306,9 @@ mod percentiles {
             insert(kyber, rq(0, 0, op, 0));
             assert!(kyber.dispatch(0, now).is_some(), "a token for one at a time");
             let tag = SchedTag(0);
+            let (status, done_at) = (Status::Ok, now);
             let (accepted_at, issued_at) = (now - total, now - io);
-            kyber.completed(&Ended { tag, status: Status::Ok, accepted_at, issued_at }, now);
+            kyber.completed(&Ended { tag, status, accepted_at, issued_at, done_at }, now);
             kyber.finish(tag, now);
         }
     }
@@ -423,7 +424,8 @@ mod means {
         insert(kyber, Rq { flags, ..rq(0, 0, op, 0) });
         assert!(kyber.dispatch(0, now).is_some(), "a token for one at a time");
         let (tag, status) = (SchedTag(0), Status::Ok);
-        kyber.completed(&Ended { tag, status, accepted_at: START, issued_at: now - io }, now);
+        let (accepted_at, issued_at, done_at) = (START, now - io, now);
+        kyber.completed(&Ended { tag, status, accepted_at, issued_at, done_at }, now);
         kyber.finish(tag, now);
     }
 

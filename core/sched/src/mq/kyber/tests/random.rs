@@ -148,7 +148,8 @@ impl Run {
         let (tag, status, now) = (rq.tag, Status::Ok, self.now);
         let issued_at = now - self.prng.below(20 * MS);
         let accepted_at = issued_at - self.prng.below(5 * MS);
-        self.kyber.completed(&Ended { tag, status, accepted_at, issued_at }, now);
+        let done_at = now;
+        self.kyber.completed(&Ended { tag, status, accepted_at, issued_at, done_at }, now);
         self.kyber.finish(tag, now);
         self.model.release(&rq);
         self.free.push(tag.0);

@@ -1,0 +1,431 @@
+//! The dispatcher: the elevator of the multi-queue path, with a line to each lane. All of it is
+//! under one right.
+//!
+//! A lane that gets the right goes to the elevator itself. One that finds it taken leaves what it
+//! has in the rings of its line and goes on; whoever has the right takes it from there, and sends
+//! back what is picked. A request goes to the lane of its submitter where that has room, because
+//! its slot is in that CPU's cache.
+//!
+//! Lanes that get in each other's way would carry the scheduler's state from CPU to CPU with each
+//! batch, which takes longer than the batch. So the one that finds others' requests is the *host*
+//! from then on, and the others leave theirs to it although the right may be free, for as long as
+//! it sees to them.
+
+use std::collections::VecDeque;
+
+use weir_bio::{Nanos, SubmitterId};
+use weir_ring::{Consumer, Producer, ring};
+
+use crate::elevator::{Arrival, Arrivals, Elevator, EndedTag, Outlets, Picked};
+use crate::request::RequestClaim;
+use crate::shared::{LanePort, Shared};
+
+/// No lane is the host.
+pub(crate) const NO_HOST: u64 = u64::MAX;
+
+/// The credit of a lane that is paused, or that has not said how much it takes.
+pub(crate) const TAKES_NONE: u64 = u64::MAX;
+
+/// Requests that a lane may leave without having had the right, and ends likewise. With more it
+/// waits for the right.
+const LEFT_MAX: usize = 256;
+
+/// Requests on their way to one lane.
+const SENT_MAX: usize = 256;
+
+/// Requests taken over at once.
+const TAKEN_MAX: usize = 64;
+
+/// The holder of the right looks again for what others have left until it has taken over so much.
+/// The longer it stays, the less often the scheduler's state goes from one CPU's cache to the
+/// other's; and the longer its own driver waits.
+const TENURE: usize = 512;
+
+/// After so many turns in which nobody else had left anything the host is none any more.
+const QUIET: u32 = 64;
+
+/// What a lane that counts on others is sent beyond what its driver has room for: it has the next
+/// at hand when some have ended, and need not wait until the holder of the right comes round.
+const AHEAD: u16 = 32;
+
+/// See the module.
+#[derive(Default)]
+pub(crate) struct Dispatcher {
+    pub(crate) elevator: Option<Elevator>,
+    /// By lane; of those that are open.
+    lines: Vec<Option<Line>>,
+    arrivals: Arrivals,
+    ended: Vec<EndedTag>,
+    /// Turns since somebody had left something.
+    quiet: u32,
+}
+
+/// The dispatcher's end of the rings from and to a lane.
+struct Line {
+    arrivals: Consumer<Arrival>,
+    ended: Consumer<EndedTag>,
+    picked: Producer<Picked>,
+    /// Requests ever sent.
+    sent: u64,
+    /// How many more it can be sent, as far as is known.
+    room: usize,
+}
+
+/// A lane's end of them.
+pub(crate) struct Link {
+    arrivals: Producer<Arrival>,
+    ended: Producer<EndedTag>,
+    picked: Consumer<Picked>,
+    /// Requests ever received.
+    received: u64,
+}
+
+impl Link {
+    /// Leaves all this for whoever has the right, if there is room for it.
+    pub(crate) fn leave(&mut self, arrivals: &mut Arrivals, ended: &mut Vec<EndedTag>) -> bool {
+        let fits = arrivals.len() <= self.arrivals.room() && ended.len() <= self.ended.room();
+        if fits {
+            let pushed = ended.drain(..).all(|end| self.ended.push(end).is_ok())
+                && arrivals.drain().all(|arrival| self.arrivals.push(arrival).is_ok());
+            debug_assert!(pushed, "there is room");
+            self.ended.publish();
+            self.arrivals.publish();
+        }
+        fits
+    }
+
+    /// Whether something was sent that is not received yet.
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.picked.has_items()
+    }
+
+    /// Receives what was sent.
+    #[inline]
+    pub(crate) fn receive(&mut self, mut each: impl FnMut(RequestClaim)) {
+        let count = self.picked.pop_each(SENT_MAX, |picked| each(picked.into_claim()));
+        self.received += count as u64;
+    }
+
+    /// What a lane's credit is whose driver has room for so many, while so many wait for it.
+    pub(crate) fn credit(&self, free: usize, waiting: usize) -> u64 {
+        (self.received + free as u64).saturating_sub(waiting as u64)
+    }
+}
+
+/// What a lane has for the elevator, and what it gets, when it has the right.
+pub(crate) struct Turn<'a> {
+    pub(crate) lane: u16,
+    pub(crate) arrivals: &'a mut Arrivals,
+    pub(crate) ended: &'a mut Vec<EndedTag>,
+    /// None: it is paused.
+    pub(crate) room: Option<usize>,
+    /// A time has come that it was told.
+    pub(crate) due: bool,
+    pub(crate) now: Nanos,
+    /// Requests for this lane go to its dispatch list.
+    pub(crate) dispatch: &'a mut VecDeque<RequestClaim>,
+    /// Requests that would have had to wait for a scheduler's tag, and may not.
+    pub(crate) refused: &'a mut Vec<RequestClaim>,
+}
+
+/// What a turn comes to.
+#[derive(Default)]
+pub(crate) struct Outcome {
+    /// Lanes to be told that they should ask, a bit each.
+    pub(crate) kicked: u64,
+    /// Lanes that were sent something, a bit each.
+    pub(crate) sent: u64,
+    /// The lane could not take all there may be: it is to ask again when it has room.
+    pub(crate) again: bool,
+    /// When the lane has to come back although nothing happens.
+    pub(crate) wake_at: Option<Nanos>,
+    /// Others have left more.
+    pub(crate) more: bool,
+}
+
+impl Dispatcher {
+    pub(crate) fn new(elevator: Option<Elevator>) -> Dispatcher {
+        Dispatcher { elevator, ..Dispatcher::default() }
+    }
+
+    /// A lane opens.
+    pub(crate) fn open(&mut self, lane: usize) -> Link {
+        let (leave_arrival, arrivals) = ring(LEFT_MAX);
+        let (leave_end, ended) = ring(LEFT_MAX);
+        let (picked, receive) = ring(SENT_MAX);
+        if self.lines.len() <= lane {
+            self.lines.resize_with(lane + 1, || None);
+        }
+        self.lines[lane] = Some(Line { arrivals, ended, picked, sent: 0, room: 0 });
+        Link { arrivals: leave_arrival, ended: leave_end, picked: receive, received: 0 }
+    }
+
+    /// A lane closes: what it left is taken in, what it was sent goes to others. The lanes that
+    /// take over what it was to see to, a bit each.
+    pub(crate) fn close(
+        &mut self,
+        lane: u16,
+        mut link: Link,
+        refused: &mut Vec<RequestClaim>,
+    ) -> u64 {
+        self.take_over(lane, Nanos::ZERO, refused);
+        self.lines[usize::from(lane)] = None;
+        self.quiet = 0;
+        let Some(elevator) = &mut self.elevator else { return 0 };
+        link.picked.pop_each(SENT_MAX, |picked| elevator.take_back(picked));
+        elevator.closed(lane)
+    }
+
+    /// Hears of all that has ended. Who was told of an end finds it here.
+    pub(crate) fn settle(&mut self) {
+        let Some(elevator) = &mut self.elevator else { return };
+        for (lane, line) in self.lines.iter_mut().enumerate() {
+            let Some(line) = line else { continue };
+            line.ended.pop_each(LEFT_MAX, |end| self.ended.push(end));
+            elevator.ended(lane as u16, &self.ended, Nanos::ZERO);
+            self.ended.clear();
+        }
+    }
+
+    /// Takes in what a lane has left; says how much that was.
+    fn take_over(&mut self, lane: u16, now: Nanos, refused: &mut Vec<RequestClaim>) -> usize {
+        let Dispatcher { elevator: Some(elevator), lines, arrivals, ended, .. } = self else {
+            return 0;
+        };
+        let Some(Some(line)) = lines.get_mut(usize::from(lane)) else { return 0 };
+        let mut taken = line.ended.pop_each(LEFT_MAX, |end| ended.push(end));
+        if taken > 0 {
+            elevator.ended(lane, ended, now);
+            ended.clear();
+        }
+        loop {
+            let count = line.arrivals.pop_each(TAKEN_MAX, |arrival| arrivals.push(arrival));
+            if count == 0 {
+                return taken;
+            }
+            taken += count;
+            hand_in(elevator, lane, arrivals, now, refused);
+        }
+    }
+
+    /// The turn of a lane that has the right: sees to its own, then to what others leave
+    /// meanwhile.
+    pub(crate) fn serve(&mut self, shared: &Shared, turn: &mut Turn<'_>) -> Outcome {
+        let mut outcome = Outcome::default();
+        // What it left before comes before what it brings.
+        self.take_over(turn.lane, turn.now, turn.refused);
+        let Some(elevator) = &mut self.elevator else {
+            debug_assert!(turn.arrivals.is_empty(), "requests for a scheduler that is not there");
+            // It went while they were on their way here; there is nothing to ask for.
+            shared.asks.take(|_| {});
+            return outcome;
+        };
+        if !turn.ended.is_empty() {
+            elevator.ended(turn.lane, turn.ended, turn.now);
+            turn.ended.clear();
+        }
+        if !turn.arrivals.is_empty() {
+            hand_in(elevator, turn.lane, turn.arrivals, turn.now, turn.refused);
+        }
+        let (mut asking, mut taken) = self.take_asking(shared, turn);
+        self.choose_host(shared, turn.lane, asking != 0);
+        self.pass(shared, turn.lane, turn, &mut outcome);
+        loop {
+            while asking != 0 {
+                let lane = asking.trailing_zeros() as u16;
+                asking &= asking - 1;
+                self.pass(shared, lane, turn, &mut outcome);
+            }
+            outcome.more = shared.asks.any();
+            if !outcome.more || taken >= TENURE {
+                break;
+            }
+            // Whoever is taken over from is passed for as well.
+            let more;
+            (asking, more) = self.take_asking(shared, turn);
+            taken += more;
+        }
+        let elevator = self.elevator.as_mut().expect("it was there a moment ago");
+        outcome.wake_at = elevator.wake_for(turn.lane, turn.now);
+        outcome
+    }
+
+    /// The lane that has the right is the host if others have left something, and no more after
+    /// some time in which they have not.
+    fn choose_host(&mut self, shared: &Shared, lane: u16, asked: bool) {
+        self.quiet = if asked { 0 } else { self.quiet.saturating_add(1) };
+        let host = if asked { u64::from(lane) } else { NO_HOST };
+        if (asked || self.quiet == QUIET) && shared.host.read() != host {
+            shared.host.set(host);
+        }
+    }
+
+    /// Takes in what other lanes have left: they ask, a bit each; and how much that was, each lane
+    /// being something.
+    fn take_asking(&mut self, shared: &Shared, turn: &mut Turn<'_>) -> (u64, usize) {
+        let mut asking = 0_u64;
+        shared.asks.take(|lane| asking |= 1 << lane);
+        asking &= !(1 << turn.lane);
+        let (mut rest, mut taken) = (asking, 0);
+        while rest != 0 {
+            let lane = rest.trailing_zeros();
+            rest &= rest - 1;
+            if self.lines.get(lane as usize).is_none_or(Option::is_none) {
+                // It has closed since: the scheduler may not know it any more.
+                asking &= !(1 << lane);
+                continue;
+            }
+            taken += 1 + self.take_over(lane as u16, turn.now, turn.refused);
+        }
+        (asking, taken)
+    }
+
+    /// Picks for one lane.
+    fn pass(&mut self, shared: &Shared, lane: u16, turn: &mut Turn<'_>, outcome: &mut Outcome) {
+        let Dispatcher { elevator: Some(elevator), lines, .. } = self else { return };
+        let own = lane == turn.lane;
+        let mut ways = Ways {
+            lines,
+            ports: &shared.lanes,
+            ahead: u64::from(shared.depth.min(AHEAD)),
+            own: turn.lane,
+            room: turn.room.unwrap_or(0),
+            dispatch: turn.dispatch,
+            looked: 0,
+            sent: 0,
+        };
+        let room = if own { turn.room } else { ways.look_asking(lane) };
+        if !own {
+            // It does not come back for a time any more.
+            elevator.forget_timer(lane);
+        }
+        let pass = elevator.pass(lane, room, own && turn.due, turn.now, &mut ways);
+        let (left, mut sent) = (ways.room, ways.sent);
+        turn.room = turn.room.map(|_| left);
+        outcome.sent |= sent;
+        while sent != 0 {
+            if let Some(line) = &mut lines[sent.trailing_zeros() as usize] {
+                line.picked.publish();
+            }
+            sent &= sent - 1;
+        }
+        outcome.kicked |= pass.kicked;
+        if own {
+            outcome.again = pass.again;
+        }
+    }
+}
+
+/// What a lane hands in goes to the scheduler; what is refused is set aside.
+fn hand_in(
+    elevator: &mut Elevator,
+    lane: u16,
+    arrivals: &mut Arrivals,
+    now: Nanos,
+    refused: &mut Vec<RequestClaim>,
+) {
+    let mut last = None;
+    for rq in arrivals.rqs() {
+        let context: SubmitterId = rq.id.submitter();
+        if last != Some(context) {
+            elevator.settle(context, lane);
+            last = Some(context);
+        }
+    }
+    elevator.insert_all(lane, arrivals, now);
+    refused.extend(arrivals.claims());
+}
+
+/// The ways to the lanes, while the elevator picks.
+struct Ways<'a> {
+    lines: &'a mut [Option<Line>],
+    ports: &'a [LanePort],
+    /// What a lane that asks is sent beyond its credit.
+    ahead: u64,
+    own: u16,
+    /// What the own lane can still take.
+    room: usize,
+    dispatch: &'a mut VecDeque<RequestClaim>,
+    /// Lanes whose room is known, a bit each.
+    looked: u64,
+    /// Lanes that were sent something, a bit each.
+    sent: u64,
+}
+
+impl Ways<'_> {
+    /// How many requests can be sent to another lane: none while its home is asleep, unless it
+    /// asks.
+    fn look(&mut self, lane: u16, asks: bool) -> usize {
+        let Some(Some(line)) = self.lines.get_mut(usize::from(lane)) else { return 0 };
+        if self.looked & 1 << lane == 0 {
+            self.looked |= 1 << lane;
+            let port = &self.ports[usize::from(lane)];
+            let ahead = if asks { self.ahead } else { 0 };
+            let credit = match port.credit.read() {
+                TAKES_NONE => 0,
+                credit => (credit + ahead).saturating_sub(line.sent) as usize,
+            };
+            line.room = if asks || port.is_awake() { credit.min(line.picked.room()) } else { 0 };
+        }
+        line.room
+    }
+
+    /// The same for a lane that asks; none if it is paused: then nothing is picked for it, and the
+    /// scheduler need not even know it yet.
+    fn look_asking(&mut self, lane: u16) -> Option<usize> {
+        let takes = self.ports[usize::from(lane)].credit.read() != TAKES_NONE;
+        takes.then(|| self.look(lane, true))
+    }
+
+    /// Sends it to its home, or else to `lane`; true in that case.
+    #[inline(never)]
+    fn send_from_afar(&mut self, lane: u16, picked: Picked) -> bool {
+        let home = picked.home();
+        let picked = if home == lane {
+            picked
+        } else {
+            match self.give(home, picked) {
+                Ok(()) => return false,
+                Err(picked) => picked,
+            }
+        };
+        let given = self.give(lane, picked);
+        assert!(given.is_ok(), "no more is picked for a lane than it has room for");
+        true
+    }
+
+    fn give(&mut self, lane: u16, picked: Picked) -> Result<(), Picked> {
+        if lane == self.own {
+            if self.room == 0 {
+                return Err(picked);
+            }
+            self.room -= 1;
+            self.dispatch.push_back(picked.into_claim());
+            return Ok(());
+        }
+        if self.look(lane, false) == 0 {
+            return Err(picked);
+        }
+        let line = self.lines[usize::from(lane)].as_mut().expect("it has room");
+        line.picked.push(picked)?;
+        line.room -= 1;
+        line.sent += 1;
+        self.sent |= 1 << lane;
+        Ok(())
+    }
+}
+
+impl Outlets for Ways<'_> {
+    #[inline(always)]
+    fn send(&mut self, lane: u16, picked: Picked) -> bool {
+        if lane == self.own && picked.home() == lane && self.room > 0 {
+            self.room -= 1;
+            self.dispatch.push_back(picked.into_claim());
+            return true;
+        }
+        self.send_from_afar(lane, picked)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,181 @@
+//! A scheduler around another: the thread that picks is told for which hard queue it does, and may
+//! stop the picking.
+
+use std::cell::{Cell, RefCell};
+
+use weir_bio::{GroupId, IoPrio, Limits, Nanos, Op, Rq, SchedTag, SubmitterId};
+use weir_sched::merge::Side;
+use weir_sched::{Absorbed, DepthRule, End, Ended, Merge, Scheduler, Tunables, Wants};
+
+type Hook = Box<dyn FnMut(u16)>;
+
+thread_local! {
+    /// Called with its number before a hard queue is picked for.
+    static ASKED: RefCell<Option<Hook>> = const { RefCell::new(None) };
+    /// Nothing is picked.
+    static SHUT: Cell<bool> = const { Cell::new(false) };
+    /// When what the scheduler has heard of last had ended.
+    static ENDED_AT: Cell<Nanos> = const { Cell::new(Nanos::ZERO) };
+}
+
+/// From now on this thread picks nothing, or all there is.
+pub fn shut(shut: bool) {
+    SHUT.set(shut);
+}
+
+/// When what this thread has told a scheduler last had ended.
+pub fn ended_at() -> Nanos {
+    ENDED_AT.get()
+}
+
+/// From now on `asked` is called whenever this thread picks for a hard queue, with its number.
+pub fn on_asked(asked: impl FnMut(u16) + 'static) {
+    ASKED.set(Some(Box::new(asked)));
+}
+
+/// Nothing is called any more.
+pub fn on_asked_nothing() {
+    ASKED.set(None);
+}
+
+/// See the file.
+pub struct Watched(pub Box<dyn Scheduler>);
+
+impl Scheduler for Watched {
+    fn dispatch_batch(&mut self, lane: u16, max: usize, out: &mut Vec<Rq>, now: Nanos) {
+        if let Some(mut asked) = ASKED.take() {
+            asked(lane);
+            ASKED.set(Some(asked));
+        }
+        if !SHUT.get() {
+            self.0.dispatch_batch(lane, max, out, now);
+        }
+    }
+
+    fn ended_batch(&mut self, ended: &[Ended], now: Nanos) {
+        if let Some(last) = ended.last() {
+            ENDED_AT.set(last.done_at);
+        }
+        self.0.ended_batch(ended, now);
+    }
+
+    fn name(&self) -> &'static str {
+        self.0.name()
+    }
+
+    fn wants(&self) -> Wants {
+        self.0.wants()
+    }
+
+    fn merge(&mut self, bio: &Rq, now: Nanos) -> Merge {
+        self.0.merge(bio, now)
+    }
+
+    fn insert(&mut self, rq: Rq, at: End, now: Nanos, absorbed: &mut Absorbed) {
+        self.0.insert(rq, at, now, absorbed);
+    }
+
+    fn dispatch(&mut self, lane: u16, now: Nanos) -> Option<Rq> {
+        self.0.dispatch(lane, now)
+    }
+
+    fn stage_batch(&mut self, batch: &[Rq], now: Nanos, absorbed: &mut Absorbed) -> (usize, Merge) {
+        self.0.stage_batch(batch, now, absorbed)
+    }
+
+    fn started_batch(&mut self, batch: &[Rq], now: Nanos) {
+        self.0.started_batch(batch, now);
+    }
+
+    fn finish(&mut self, tag: SchedTag, now: Nanos) {
+        self.0.finish(tag, now);
+    }
+
+    fn has_work(&self, lane: u16) -> bool {
+        self.0.has_work(lane)
+    }
+
+    fn staged(&self) -> usize {
+        self.0.staged()
+    }
+
+    fn wake_at(&self) -> Option<Nanos> {
+        self.0.wake_at()
+    }
+
+    fn on_timer(&mut self, now: Nanos) {
+        self.0.on_timer(now);
+    }
+
+    fn take_kicked(&mut self) -> u64 {
+        self.0.take_kicked()
+    }
+
+    fn depth_limit(&self, op: Op, sync: bool, context: SubmitterId) -> Option<u16> {
+        self.0.depth_limit(op, sync, context)
+    }
+
+    fn depth_rule(&self) -> DepthRule {
+        self.0.depth_rule()
+    }
+
+    fn context_started(&mut self, context: SubmitterId, lane: u16) {
+        self.0.context_started(context, lane);
+    }
+
+    fn context_ended(&mut self, context: SubmitterId, now: Nanos) {
+        self.0.context_ended(context, now);
+    }
+
+    fn depth_changed(&mut self, nr_requests: u16) {
+        self.0.depth_changed(nr_requests);
+    }
+
+    fn limits_changed(&mut self, limits: &Limits, nomerges: u8) {
+        self.0.limits_changed(limits, nomerges);
+    }
+
+    fn completed(&mut self, ended: &Ended, now: Nanos) {
+        self.0.completed(ended, now);
+    }
+
+    fn started(&mut self, tag: SchedTag, now: Nanos) {
+        self.0.started(tag, now);
+    }
+
+    fn requeue(&mut self, tag: SchedTag, now: Nanos) {
+        self.0.requeue(tag, now);
+    }
+
+    fn priority_changed(&mut self, context: SubmitterId, ioprio: IoPrio, now: Nanos) {
+        self.0.priority_changed(context, ioprio, now);
+    }
+
+    fn group_parent(&mut self, group: GroupId, parent: GroupId) {
+        self.0.group_parent(group, parent);
+    }
+
+    fn group_weight_changed(&mut self, group: GroupId, weight: u16, now: Nanos) {
+        self.0.group_weight_changed(group, weight, now);
+    }
+
+    fn tunables(&self) -> &dyn Tunables {
+        self.0.tunables()
+    }
+
+    fn tunables_mut(&mut self) -> &mut dyn Tunables {
+        self.0.tunables_mut()
+    }
+
+    fn boxed_clone(&self) -> Box<dyn Scheduler> {
+        self.0.boxed_clone()
+    }
+
+    fn take_out(&mut self, tag: SchedTag, now: Nanos) -> Rq {
+        self.0.take_out(tag, now)
+    }
+
+    fn force_merge(&mut self, tag: SchedTag, bio: &Rq, side: Side) {
+        self.0.force_merge(tag, bio, side);
+    }
+}
