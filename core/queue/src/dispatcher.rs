@@ -16,7 +16,8 @@ use std::collections::VecDeque;
 use weir_bio::{Nanos, SubmitterId};
 use weir_ring::{Consumer, Producer, ring};
 
-use crate::elevator::{Arrival, Arrivals, Elevator, EndedTag, Outlets, Picked};
+use crate::arrivals::{Arrival, Arrivals, Picked};
+use crate::elevator::{Elevator, EndedTag, Outlets};
 use crate::request::RequestClaim;
 use crate::shared::{LanePort, Shared};
 
@@ -380,7 +381,7 @@ impl Ways<'_> {
     /// Sends it to its home, or else to `lane`; true in that case.
     #[inline(never)]
     fn send_from_afar(&mut self, lane: u16, picked: Picked) -> bool {
-        let home = picked.home();
+        let home = picked.home;
         let picked = if home == lane {
             picked
         } else {
@@ -418,7 +419,7 @@ impl Ways<'_> {
 impl Outlets for Ways<'_> {
     #[inline(always)]
     fn send(&mut self, lane: u16, picked: Picked) -> bool {
-        if lane == self.own && picked.home() == lane && self.room > 0 {
+        if lane == self.own && picked.home == lane && self.room > 0 {
             self.room -= 1;
             self.dispatch.push_back(picked.into_claim());
             return true;

@@ -11,6 +11,7 @@ use weir_sched::{Absorbed, DepthRule, End, Merge, Scheduler, Wants};
 
 pub(crate) use weir_sched::Ended as EndedTag;
 
+use crate::arrivals::{Arrival, Arrivals, Picked};
 use crate::magazines::Magazines;
 use crate::parked::{Held, Parked};
 use crate::request::RequestClaim;
@@ -21,99 +22,6 @@ const ASK_AGAIN_NS: u64 = 3_000_000;
 /// Lines of parked requests that are asked in vain, one after the other, before the next end of a
 /// request. With nothing held the first one asked gets in, so none is forgotten.
 const ASKED_IN_VAIN: usize = 16;
-
-/// A request on its way in: what the scheduler is to see of it, and the claim.
-pub(crate) struct Arrival {
-    pub(crate) rq: Rq,
-    pub(crate) claim: RequestClaim,
-}
-
-impl Arrival {
-    #[inline]
-    pub(crate) fn of(claim: RequestClaim) -> Arrival {
-        Arrival { rq: claim.rq, claim }
-    }
-}
-
-/// Several of them, in order: what the scheduler is to see in one piece.
-#[derive(Default)]
-pub(crate) struct Arrivals {
-    rqs: Vec<Rq>,
-    claims: Vec<RequestClaim>,
-}
-
-impl Arrivals {
-    #[inline]
-    pub(crate) fn push(&mut self, arrival: Arrival) {
-        self.rqs.push(arrival.rq);
-        self.claims.push(arrival.claim);
-    }
-
-    /// Takes one in, of which nothing is seen before [`look`](Arrivals::look).
-    #[inline]
-    pub(crate) fn collect(&mut self, claim: RequestClaim) {
-        self.claims.push(claim);
-    }
-
-    /// Looks at those that were collected, all at once: that is quicker than one by one.
-    #[inline]
-    pub(crate) fn look(&mut self) {
-        let seen = self.rqs.len();
-        self.rqs.extend(self.claims[seen..].iter().map(|claim| claim.rq));
-    }
-
-    #[inline]
-    pub(crate) fn len(&self) -> usize {
-        self.rqs.len()
-    }
-
-    #[inline]
-    pub(crate) fn is_empty(&self) -> bool {
-        self.rqs.is_empty()
-    }
-
-    #[inline]
-    pub(crate) fn rqs(&self) -> &[Rq] {
-        &self.rqs
-    }
-
-    /// Takes all.
-    #[inline]
-    pub(crate) fn drain(&mut self) -> impl Iterator<Item = Arrival> {
-        self.rqs.drain(..).zip(self.claims.drain(..)).map(|(rq, claim)| Arrival { rq, claim })
-    }
-
-    /// Takes the claims of all.
-    #[inline]
-    pub(crate) fn claims(&mut self) -> impl Iterator<Item = RequestClaim> {
-        self.rqs.clear();
-        self.claims.drain(..)
-    }
-}
-
-/// A request on its way out, and what its slot does not know yet.
-pub(crate) struct Picked {
-    claim: RequestClaim,
-    flags: Flags,
-    tag: SchedTag,
-    /// The hard queue of its context.
-    home: u16,
-}
-
-impl Picked {
-    /// The request, with all it has to know.
-    #[inline]
-    pub(crate) fn into_claim(self) -> RequestClaim {
-        let Picked { mut claim, flags, tag, .. } = self;
-        (claim.rq.flags, claim.rq.tag) = (flags, tag);
-        claim
-    }
-
-    #[inline]
-    pub(crate) fn home(&self) -> u16 {
-        self.home
-    }
-}
 
 /// A scheduler at work.
 pub(crate) struct Elevator {

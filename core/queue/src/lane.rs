@@ -9,10 +9,10 @@ use std::sync::Arc;
 use weir_bio::{Nanos, Status};
 use weir_ring::{Consumer, Right};
 
+use crate::arrivals::Arrivals;
 use crate::bell::{Bell, Port};
 use crate::config::Spread;
 use crate::dispatcher::{Link, NO_HOST, Outcome, TAKES_NONE, Turn};
-use crate::elevator::Arrivals;
 use crate::hard::{HardQueue, Source};
 use crate::reply::Replies;
 use crate::request::RequestClaim;

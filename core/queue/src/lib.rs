@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 mod admit;
+mod arrivals;
 mod bell;
 mod completion;
 mod config;

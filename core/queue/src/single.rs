@@ -10,8 +10,9 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use weir_bio::{Limits, Nanos};
 
+use crate::arrivals::{Arrival, Arrivals, Picked};
 use crate::bell::Port;
-use crate::elevator::{Arrival, Arrivals, Elevator, Picked};
+use crate::elevator::Elevator;
 use crate::hard::{HardQueue, Source};
 use crate::reply::Replies;
 use crate::request::RequestClaim;

@@ -527,6 +527,12 @@ fn switch_scheduler(stage: &Stage, prng: &mut Prng) {
     }
 }
 
+/// Few seeds: each path makes other scenes of them.
+fn salt(path: Path) -> u64 {
+    let text = format!("{path:?}");
+    text.bytes().fold(0, |salt: u64, byte| salt.wrapping_mul(31) + u64::from(byte))
+}
+
 /// A scene, and the threads it is going to have.
 struct Scene {
     stage: Arc<Stage>,
@@ -537,11 +543,7 @@ struct Scene {
 
 impl Scene {
     fn new(path: Path, seed: u64) -> Scene {
-        // Few seeds: each path makes other scenes of them.
-        let salt = format!("{path:?}")
-            .bytes()
-            .fold(0, |salt: u64, byte| salt.wrapping_mul(31) + u64::from(byte));
-        let mut prng = Prng::new(seed ^ salt);
+        let mut prng = Prng::new(seed ^ salt(path));
         let limits = any_limits(&mut prng, (SUBMITTERS + 1) * STRIPES * STRIPE);
         let depth = DEPTHS[prng.below(DEPTHS.len() as u64) as usize];
         let plan = any_plan(&mut prng, depth);

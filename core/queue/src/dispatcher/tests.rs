@@ -11,7 +11,7 @@ use weir_bio::Nanos;
 use weir_sched::Make;
 
 use super::{AHEAD, NO_HOST, TENURE, Turn};
-use crate::elevator::Arrivals;
+use crate::arrivals::Arrivals;
 use crate::lane::Control;
 use crate::shared::{Acks, ELEVATOR};
 use rig::{Rig, bell, deadline, hold, kyber, shut, while_asked};
