@@ -119,6 +119,18 @@ enum LaneOrder {
     Close(usize, Sender<()>),
 }
 
+/// What was done to a device.
+#[derive(Default)]
+struct Counts {
+    /// Control calls.
+    calls: AtomicU64,
+    /// Schedulers put in force.
+    switches: AtomicU64,
+    /// Hard queues picked for on a thread that is not their home, while a scheduler that tells is
+    /// there.
+    handed_over: AtomicU64,
+}
+
 /// What all threads of a scene share.
 struct Stage {
     sim: Arc<Sim>,
@@ -130,14 +142,9 @@ struct Stage {
     ready: Barrier,
     /// Threads with clients that are not done yet.
     at_work: AtomicU64,
-    calls: AtomicU64,
+    counts: Counts,
     /// Other schedulers come; else the path's own, which tells who is picked for, stays.
     may_switch: bool,
-    /// Schedulers put in force.
-    switches: AtomicU64,
-    /// Hard queues picked for on a thread that is not their home, while a scheduler that tells is
-    /// there.
-    handed_over: AtomicU64,
     /// What each controller does.
     doing: [Mutex<&'static str>; 2],
     /// Homes are to end.
@@ -151,7 +158,7 @@ struct Stage {
 impl Stage {
     fn progress(&self) -> u64 {
         let moves = self.desks.iter().map(|desk| desk.moves.load(Ordering::Relaxed));
-        moves.sum::<u64>() + self.calls.load(Ordering::Relaxed) + self.sim.progress()
+        moves.sum::<u64>() + self.counts.calls.load(Ordering::Relaxed) + self.sim.progress()
     }
 
     fn ring_all(&self) {
@@ -393,7 +400,7 @@ fn play(stage: &Stage, part: Part, out: &Sender<News>) -> Option<Left> {
         return None;
     }
     lanes.iter_mut().for_each(|lane| lane.turn(stage.clock.now()));
-    stage.handed_over.fetch_add(handed_over.get(), Ordering::Relaxed);
+    stage.counts.handed_over.fetch_add(handed_over.get(), Ordering::Relaxed);
     let submitters: Vec<_> = clients.iter_mut().map(|client| client.submitter.take()).collect();
     drop(clients);
     let offices = offices.into_iter().map(|office| Rc::try_unwrap(office).ok().expect("the last"));
@@ -446,7 +453,7 @@ fn control(stage: &Arc<Stage>, which: usize, mut prng: Prng, barriers: bool) {
                 reconfigure(&stage.device, &stage.sim, &mut prng, barriers);
             }
         }
-        stage.calls.fetch_add(1, Ordering::Relaxed);
+        stage.counts.calls.fetch_add(1, Ordering::Relaxed);
     }
     doing("is done");
 }
@@ -523,7 +530,7 @@ fn switch_scheduler(stage: &Stage, prng: &mut Prng) {
         let switched = stage.device.set_scheduler(name, &|| stage.clock.now());
         switched.expect("a name it takes");
         assert_eq!(stage.device.scheduler(), name);
-        stage.switches.fetch_add(1, Ordering::Relaxed);
+        stage.counts.switches.fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -598,10 +605,8 @@ impl Scene {
             homes,
             ready: Barrier::new(waiting),
             at_work: AtomicU64::new(parts.len() as u64),
-            calls: AtomicU64::new(0),
+            counts: Counts::default(),
             may_switch: prng.percent(50),
-            switches: AtomicU64::new(0),
-            handed_over: AtomicU64::new(0),
             doing: [Mutex::new("starts"), Mutex::new("starts")],
             stop: AtomicBool::new(false),
             report: AtomicBool::new(false),
@@ -795,8 +800,9 @@ fn one_seed(path: Path, seed: u64) -> [u64; 4] {
     assert!(lanes.iter_mut().all(|lane| lane.is_idle()), "an idle lane");
     drop(lanes);
     let sleeps = stage.desks.iter().map(|desk| desk.sleeps.load(Ordering::Relaxed)).sum();
-    let [calls, switches, handed_over] = [&stage.calls, &stage.switches, &stage.handed_over]
-        .map(|count| count.load(Ordering::Relaxed));
+    let Counts { calls, switches, handed_over } = &stage.counts;
+    let [calls, switches, handed_over] =
+        [calls, switches, handed_over].map(|count| count.load(Ordering::Relaxed));
     let counts = [calls, sleeps, switches, handed_over];
     let Stage { sim, device, .. } = Arc::into_inner(stage).expect("all threads have ended");
     drop(device);
