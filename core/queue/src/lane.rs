@@ -63,6 +63,8 @@ pub(crate) struct Multi {
     snapshot: Arc<Snapshot>,
     ask_elevator: bool,
     elevator_wake: Option<Nanos>,
+    /// A time has come that it was told, and it has not been at the elevator since.
+    due: bool,
     link: Link,
     arrivals: Arrivals,
     refused: Vec<RequestClaim>,
@@ -94,6 +96,7 @@ impl Lane {
             snapshot,
             ask_elevator: false,
             elevator_wake: None,
+            due: false,
             link: shared.with_right(|dispatcher| dispatcher.open(index)),
             arrivals: Arrivals::default(),
             refused: Vec::new(),
@@ -311,7 +314,7 @@ impl Multi {
 
     /// There is nothing to ask for, and nothing to come back for.
     fn forget_elevator(&mut self) {
-        (self.ask_elevator, self.again) = (false, false);
+        (self.ask_elevator, self.again, self.due) = (false, false, false);
         (self.elevator_wake, self.left_at) = (None, None);
     }
 
@@ -348,16 +351,16 @@ impl Multi {
         if self.left_at.is_some() && !shared.asks.has(index) {
             self.left_at = None;
         }
-        let due = self.paused == 0 && self.elevator_wake.is_some_and(|at| at <= now);
+        self.due |= self.paused == 0 && self.elevator_wake.is_some_and(|at| at <= now);
         let waited = self.left_at.is_some_and(|at| now >= at + PATIENCE_NS);
         let has = !self.arrivals.is_empty() || !self.hard.ended.is_empty();
-        if has || self.ask_elevator || due || waited || self.is_host(shared, index) {
-            self.ask(shared, index, due, now);
+        if has || self.ask_elevator || self.due || waited || self.is_host(shared, index) {
+            self.ask(shared, index, now);
         } else if self.again && self.paused == 0 {
             // It may have room again although nothing of the scheduler's has ended.
             let said = shared.lanes[index].credit.read();
             if said == TAKES_NONE || self.credit() > said {
-                self.ask(shared, index, false, now);
+                self.ask(shared, index, now);
             }
         }
         self.receive(now);
@@ -405,13 +408,13 @@ impl Multi {
     }
 
     /// Leaves what it has to whoever is at the elevator, if there is room for it.
-    fn leave(&mut self, shared: &Shared, index: usize, due: bool, now: Nanos) -> bool {
+    fn leave(&mut self, shared: &Shared, index: usize, now: Nanos) -> bool {
         if !self.link.leave(&mut self.arrivals, &mut self.hard.ended) {
             return false;
         }
         self.say_credit(shared, index);
         // Whoever serves it sees to the scheduler's time, but does not know that it has come.
-        self.elevator_wake = due.then_some(now + PATIENCE_NS);
+        self.elevator_wake = self.due.then_some(now + PATIENCE_NS);
         (self.ask_elevator, self.again) = (false, true);
         let since = self.left_at.filter(|at| now < *at + PATIENCE_NS);
         self.left_at = since.or(Some(now));
@@ -420,9 +423,11 @@ impl Multi {
     }
 
     /// Goes to the elevator, or leaves what it has to whoever is there.
-    fn ask(&mut self, shared: &Shared, index: usize, due: bool, now: Nanos) {
-        if let Some(host) = self.host(shared, index, now)
-            && self.leave(shared, index, due, now)
+    fn ask(&mut self, shared: &Shared, index: usize, now: Nanos) {
+        // The host would not know that a time has come.
+        if !self.due
+            && let Some(host) = self.host(shared, index, now)
+            && self.leave(shared, index, now)
         {
             // Marked: its home sees it before it sleeps, or is woken.
             shared.ring_each(1 << host);
@@ -430,7 +435,7 @@ impl Multi {
         }
         let mut next = shared.dispatcher.try_take();
         if next.is_none() {
-            next = match self.leave(shared, index, due, now) {
+            next = match self.leave(shared, index, now) {
                 true => shared.dispatcher.try_take(),
                 false => Some(shared.dispatcher.take()),
             };
@@ -450,7 +455,7 @@ impl Multi {
                 arrivals: &mut self.arrivals,
                 ended: &mut self.hard.ended,
                 room,
-                due,
+                due: std::mem::take(&mut self.due),
                 now,
                 dispatch: &mut self.hard.dispatch,
                 refused: &mut self.refused,

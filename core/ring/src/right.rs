@@ -187,15 +187,25 @@ mod tests {
     }
 
     #[test]
-    fn whoever_may_wait_gets_the_right_when_it_is_let_go() {
+    fn whoever_may_wait_gets_the_right_when_it_is_let_go_and_no_sooner() {
         let right = Right::new(0);
-        let held = right.try_take().expect("nobody holds it");
+        let mut held = right.try_take().expect("nobody holds it");
+        let begins = std::sync::Barrier::new(2);
         std::thread::scope(|scope| {
-            let waiting = scope.spawn(|| *right.take() += 1);
+            let waiting = scope.spawn(|| {
+                begins.wait();
+                *right.take()
+            });
+            begins.wait();
+            // More turns for others than it tries in one of its own.
+            for _ in 0..1000 {
+                assert!(!waiting.is_finished(), "it has what another holds, or does not wait");
+                std::thread::yield_now();
+            }
+            *held = 7;
             Right::let_go(held);
-            waiting.join().expect("it takes the right");
+            assert_eq!(waiting.join().expect("it takes the right"), 7);
         });
-        assert_eq!(right.try_take().as_deref(), Some(&1));
     }
 
     #[test]

@@ -262,8 +262,9 @@ fn who_passes_for_a_lane_that_is_refused_comes_back_for_it() {
     assert_eq!(rig.ended(1), 1);
 }
 
-#[test]
-fn a_time_that_has_come_while_the_right_was_taken_is_not_forgotten() {
+/// Lane 0 comes for a time and finds the right taken; then another lane, told to, goes to the
+/// elevator, and knows nothing of the time.
+fn a_time_comes_while_the_right_is_taken(before: impl FnOnce(&Rig), after: impl FnOnce(&Rig)) {
     let mut rig = refused_by_a_shut_scheduler(3);
     let at = rig.wake_at(0).expect("it comes back for lane 1");
     rig.run_until(Nanos(at.0 - 1));
@@ -273,13 +274,29 @@ fn a_time_that_has_come_while_the_right_was_taken_is_not_forgotten() {
     rig.turn(0);
     drop(held);
     assert!(rig.device.shared.asks.has(0), "it found the right taken");
-    // Another passes for it, does not know that it came for a time, and sleeps.
-    rig.device.shared.host.set(NO_HOST);
+    before(&rig);
     rig.turn_told(2);
-    assert!(!rig.device.shared.asks.has(0), "nobody has passed for it");
-    rig.bells[2].doorbell().prepare_sleep();
+    after(&rig);
     rig.run_until(at + 5 * PATIENCE_NS);
     assert_eq!(rig.ended(1), 1, "nobody has told lane 1 that the time has come");
+}
+
+#[test]
+fn a_time_that_has_come_while_the_right_was_taken_is_not_forgotten() {
+    let asleep = |rig: &Rig| rig.bells[2].doorbell().prepare_sleep();
+    let no_host = |rig: &Rig| rig.device.shared.host.set(NO_HOST);
+    a_time_comes_while_the_right_is_taken(no_host, asleep);
+}
+
+#[test]
+fn a_host_that_is_asked_remembers_that_a_time_has_come() {
+    a_time_comes_while_the_right_is_taken(|_| {}, |_| {});
+}
+
+#[test]
+fn who_comes_for_a_time_does_not_count_on_a_host_that_does_not_know_it() {
+    let no_host = |rig: &Rig| rig.device.shared.host.set(NO_HOST);
+    a_time_comes_while_the_right_is_taken(no_host, |_| {});
 }
 
 #[test]
