@@ -19,10 +19,13 @@ use crate::cpu::{process_time, thread_time};
 use crate::seat::{Seat, Sink};
 use crate::tally::Tally;
 
-/// With nothing under way a thread is awake for so long before an I/O is due, as fio is. A CPU that
-/// sleeps in between is cold, and in a virtual machine it was given away: the time to get it back
-/// would be counted as the target's.
+/// With nothing under way a thread is awake for so long before an I/O is due. A CPU that sleeps in
+/// between is cold, and in a virtual machine it was given away: the time to get it back would be
+/// counted as the target's.
 const AWAKE_BEFORE_NS: u64 = 1_000_000;
+
+/// How often it looks before it offers its CPU to others.
+const LOOKS: u32 = 64;
 
 /// The time that is measured.
 #[derive(Clone, Copy, Debug)]
@@ -46,7 +49,7 @@ pub(crate) enum News {
 
 /// CPU time of the process at both ends of the measured time, each taken by the first thread that
 /// gets there: the watcher may be late, and I/Os are counted by threads.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Used {
     began: OnceLock<Duration>,
     over: OnceLock<Duration>,
@@ -59,8 +62,7 @@ pub(crate) struct Used {
 impl Used {
     pub(crate) fn new(threads: usize) -> Used {
         let measuring = AtomicUsize::new(threads);
-        let (began, over) = (OnceLock::new(), OnceLock::new());
-        Used { began, over, awake_ns: AtomicU64::new(0), measuring }
+        Used { measuring, ..Used::default() }
     }
 
     pub(crate) fn begin(&self) -> Duration {
@@ -525,11 +527,11 @@ impl<'a, S: Seat> Worker<'a, S> {
             self.clients.iter_mut().filter(over).for_each(Client::stop);
             return;
         }
-        let idle = self.clients.iter().all(|client| client.live == 0);
-        let before_ns = if idle { AWAKE_BEFORE_NS } else { 0 };
+        let before_ns = if self.is_at_rest() { AWAKE_BEFORE_NS } else { 0 };
         let before_due = self.next_due.map(|due| Nanos(due.0.saturating_sub(before_ns)));
-        let until = wake_at.into_iter().chain(self.next_due).min();
         if before_due.is_some_and(|at| at <= now) {
+            // Nor longer than one side of an edge: what it spends is taken off on that side.
+            let until = wake_at.into_iter().chain(self.next_due).chain(self.edge).min();
             return self.stay_awake(until, now);
         }
         let wake_at = wake_at.into_iter().chain(before_due).min();
@@ -561,18 +563,28 @@ impl<'a, S: Seat> Worker<'a, S> {
         }
     }
 
-    /// Turns the lanes until there is something to do, or until this time. Whoever else wants the
-    /// CPU gets it.
+    /// Whether nothing is under way, so that nothing comes from a driver.
+    fn is_at_rest(&mut self) -> bool {
+        !self.shared.stop.load(Ordering::Acquire)
+            && self.clients.iter().all(|client| client.live == 0)
+            && self.lanes.iter_mut().all(Lane::is_idle)
+    }
+
+    /// Looks for something to do, until this time. Whoever else wants the CPU gets it.
     fn stay_awake(&mut self, until: Option<Nanos>, mut now: Nanos) {
         let before = thread_time();
+        let mut looks = 0;
         while until.is_none_or(|until| now < until)
             && !self.bell.ready().any()
             && !self.lanes.iter().any(Lane::has_work)
             && !self.shared.stop.load(Ordering::Acquire)
         {
-            std::thread::yield_now();
+            looks += 1;
+            match looks % LOOKS {
+                0 => std::thread::yield_now(),
+                _ => std::hint::spin_loop(),
+            }
             now = Clock.now();
-            self.lanes.iter_mut().for_each(|lane| lane.turn(now));
         }
         let spent = (thread_time() - before).as_nanos() as u64;
         self.shared.used.awake_ns.fetch_add(spent, Ordering::Relaxed);
