@@ -19,9 +19,8 @@ use crate::cpu::{process_time, thread_time};
 use crate::seat::{Seat, Sink};
 use crate::tally::Tally;
 
-/// With nothing under way a thread is awake for so long before an I/O is due. A CPU that sleeps in
-/// between is cold, and in a virtual machine it was given away: the time to get it back would be
-/// counted as the target's.
+/// With nothing under way a thread is awake for so long before an I/O is due. A CPU that sleeps is
+/// cold, or given away by a hypervisor: the time to get it back would be counted as the target's.
 const AWAKE_BEFORE_NS: u64 = 1_000_000;
 
 /// How often it looks before it offers its CPU to others.
