@@ -150,7 +150,10 @@ impl Instance {
         let most = ((u32::from(u16::MAX) - disks[1]) / disks[0] - 1).min(4000);
         if sessions == 0 || u32::from(sessions) > most {
             let of = disks[0];
-            return error(format!("sessions={sessions} on {of} data disks is outside 1..={most}"));
+            return error(format!(
+                "sessions={sessions} of an instance on {of} data disks is outside 1..={most}: \
+                 --users times --threads are the sessions of all instances"
+            ));
         }
         if update_percent > 100 {
             return error(format!("update={update_percent} is outside 0..=100"));
@@ -494,6 +497,8 @@ mod tests {
         cache: Vec<(u8, usize, Vec<u8>)>,
         /// The disk that makes nothing durable when it is asked to.
         loses: Option<u8>,
+        /// The redo blocks by which every write to the log misses its place.
+        misses: u64,
         going: Vec<(Ask, Vec<u8>)>,
         acknowledged: BTreeMap<u64, [u64; CHANGES]>,
         statements: u64,
@@ -522,6 +527,7 @@ mod tests {
                 prng: Prng::new(seed),
                 cache: Vec::new(),
                 loses: None,
+                misses: 0,
                 going: Vec::new(),
                 acknowledged: BTreeMap::new(),
                 statements: 0,
@@ -560,6 +566,14 @@ mod tests {
             at as usize
         }
 
+        /// The bytes by which a write misses its place, unless it would leave the log.
+        fn missed(&self, io: &Io) -> usize {
+            let Range { offset, bytes } = self.instance.profile.redo;
+            let missed = (self.misses * REDO_BYTES) as usize;
+            let end = self.place(io) + missed + (u64::from(io.sectors) * SECTOR) as usize;
+            if io.group == 2 && end as u64 <= offset + bytes { missed } else { 0 }
+        }
+
         fn put(&mut self, at: usize, bytes: &[u8]) {
             self.durable[at..at + bytes.len()].copy_from_slice(bytes);
         }
@@ -590,7 +604,7 @@ mod tests {
             let (ask, bytes) = self.going.swap_remove(chosen);
             let token = match ask {
                 Ask::Io(io) => {
-                    let at = self.place(&io);
+                    let at = self.place(&io) + self.missed(&io);
                     if io.flags.has(Flags::FUA) && self.loses != Some(io.disk) {
                         self.put(at, &bytes);
                     } else if io.op == Op::Write {
@@ -639,7 +653,7 @@ mod tests {
 
         fn audit(&self) -> Result<audit::Found, String> {
             let mut audit = Audit::new(7, 0, self.instance.redo_blocks());
-            audit.take_redo(&self.durable[self.instance.profile.redo.offset as usize..]);
+            audit.take_redo(0, &self.durable[self.instance.profile.redo.offset as usize..]);
             for wanted in audit.wanted(&self.acknowledged) {
                 let at = (wanted.block * BLOCK_BYTES) as usize;
                 audit.take_data(wanted, &self.durable[at..at + BLOCK_BYTES as usize])?;
@@ -781,6 +795,20 @@ mod tests {
     }
 
     #[test]
+    fn a_log_that_is_written_beside_its_place_is_found_out() {
+        // It never starts over, so that every block is there, one place on.
+        for misses in [0, 1, 7] {
+            let mut bed = Bed { misses, ..Bed::new(8 * MIB, 1) };
+            (0..20_000).for_each(|now| bed.turn(Nanos(now)));
+            assert!(bed.instance.log.next_block < bed.instance.redo_blocks());
+            match bed.audit() {
+                Ok(_) => assert_eq!(misses, 0, "nobody saw it"),
+                Err(why) => assert!(misses > 0 && why.contains("are lost"), "{why}"),
+            }
+        }
+    }
+
+    #[test]
     fn a_data_block_whose_redo_was_overwritten_is_looked_at_all_the_same() {
         let mut bed = Bed::new(MIB / 2, 13);
         let rounds = |bed: &Bed| bed.instance.log.next_block / bed.instance.redo_blocks();
@@ -790,7 +818,7 @@ mod tests {
         }
         assert!(bed.audit().is_ok());
         let mut audit = Audit::new(7, 0, bed.instance.redo_blocks());
-        audit.take_redo(&bed.durable[16 * MIB as usize..]);
+        audit.take_redo(0, &bed.durable[16 * MIB as usize..]);
         let in_log = |id: u64| audit.found(id).is_some();
         // The newest change of each block that anybody was told of.
         let mut newest = BTreeMap::new();
@@ -886,6 +914,7 @@ mod tests {
         assert!(small(MIB, 4096).contains("redo of 4096 bytes"));
         let many = Profile { sessions: 4000, data_disks: Stripe::new(64), ..profile(MIB) };
         let why = Instance::new(many).unwrap_err().0;
-        assert_eq!(why, "sessions=4000 on 64 data disks is outside 1..=1022");
+        let expected = "sessions=4000 of an instance on 64 data disks is outside 1..=1022: --users";
+        assert!(why.starts_with(expected), "{why}");
     }
 }

@@ -8,7 +8,7 @@ use weir_load::oltp::format::{BLOCK_BYTES, REDO_BYTES};
 use weir_load::oltp::stripe::Stripe;
 
 use crate::commits::{self, Acknowledged, Run};
-use crate::devices::Devices;
+use crate::devices::{self, Devices};
 use crate::groups::Groups;
 
 /// Bytes of redo read at once.
@@ -51,8 +51,9 @@ pub fn check(data: &[String], redo: &[String], commits: &Path) -> Result<Checked
     let Devices { devices, of } = Devices::of(&names).map_err(unreadable)?;
     let groups = Groups::of(data, redo, &of).map_err(unreadable)?;
     as_in_run(&run, &groups, [data, redo]).map_err(|why| unreadable(format!("{name}: {why}")))?;
-    let open = |(name, _): &(String, _)| Disk::open(name).map_err(|e| unreadable(e.to_string()));
-    let disks = devices.iter().map(open).collect::<Result<Vec<Disk>, _>>()?;
+    let open = |(name, target): &(String, _)| devices::open_known(name, target);
+    let disks: Result<Vec<Disk>, String> = devices.iter().map(open).collect();
+    let disks = disks.map_err(unreadable)?;
     let [data_stripe, redo_stripe] = groups.stripes();
     let group = |stripe, members: &[usize]| {
         let sessions = members.iter().map(|disk| disks[*disk].session());
@@ -94,14 +95,25 @@ fn as_in_run(run: &Run, groups: &Groups, given: [&[String]; 2]) -> Result<(), St
                 "the {what} of the run was on {was} disks, {names}, and {flag} names {is}"
             ));
         }
-        let sorted = |names: &[String]| {
-            let mut names = names.to_vec();
-            names.sort();
-            names
-        };
-        if was != is && sorted(was) == sorted(is) {
+        // What they are called may differ, and so may their options.
+        let (was, is) = (devices::places(was), devices::places(is));
+        let elsewhere = |at: usize| was.iter().position(|known| *known == is[at]);
+        if (0..is.len()).any(|at| elsewhere(at).is_some_and(|known| known != at)) {
             let why = "the disks of a group are told apart by their order";
             return Err(format!("the {what} of the run was on {names}, in this order: {why}"));
+        }
+    }
+    of_own_group(run, [given[0], own_redo])
+}
+
+/// That no disk of the run's data is given as one of its redo, nor the other way round.
+fn of_own_group(run: &Run, given: [&[String]; 2]) -> Result<(), String> {
+    let was = [&run.data, &run.redo].map(|names| devices::places(names));
+    let is = given.map(devices::places);
+    for (own, other, flag, what) in [(0, 1, "--target", "redo"), (1, 0, "--redo", "data")] {
+        let taken = |place| was[other].contains(place) && !was[own].contains(place);
+        if let Some(at) = is[own].iter().position(taken) {
+            return Err(format!("{flag} {}: the {what} of the run was there", given[own][at]));
         }
     }
     Ok(())
@@ -135,7 +147,7 @@ fn check_one(
         let length = (end - at).min(PIECE).min(redo.stripe.in_one_piece(at));
         let piece = &mut bytes[..length as usize];
         redo.read_at(at, piece)?;
-        audit.take_redo(piece);
+        audit.take_redo((at - range.offset) / REDO_BYTES, piece);
         at += length;
     }
     let found = audit.verdict(&acknowledged.commits).map_err(Lost::Commits)?;
@@ -169,6 +181,21 @@ mod tests {
     }
 
     #[test]
+    fn disks_are_told_apart_by_where_they_are_and_not_by_what_they_are_called() {
+        let was = ["file:Cargo.toml,size=1MiB", "file:src/lib.rs", "nbd+unix:/x?sda"];
+        let was = run(&was, &[]);
+        let same =
+            ["file:src/../Cargo.toml", "file:./src/lib.rs,queues=2", "nbd+unix:///sda?socket=/x"];
+        assert_eq!(refused(&was, &same, &[]), "");
+        for turned in [[same[1], same[0], same[2]], [same[2], same[0], same[1]]] {
+            let why = refused(&was, &turned, &[]);
+            assert!(why.contains("in this order"), "{turned:?}: {why}");
+        }
+        // One that is a copy, and one that is not where it was.
+        assert!(refused(&was, &["file:copy", same[0], same[2]], &[]).contains("in this order"));
+    }
+
+    #[test]
     fn other_disks_than_those_of_the_run_are_refused_before_anything_is_lost() {
         let apart = run(&["a", "b"], &["c", "d"]);
         assert_eq!(refused(&apart, &["a", "b"], &["c", "d"]), "");
@@ -178,6 +205,8 @@ mod tests {
         assert_eq!(why, "the data of the run was on 2 disks, a b, and --target names 1");
         let why = refused(&apart, &["a", "b"], &["d", "c"]);
         assert!(why.starts_with("the redo of the run was on c d, in this order"), "{why}");
+        let why = refused(&apart, &["c", "b"], &["a", "d"]);
+        assert_eq!(why, "--target c: the redo of the run was there");
         assert!(refused(&apart, &["a", "b"], &[]).contains("was on disks of its own"));
         let shared = run(&["a", "b"], &[]);
         assert_eq!(refused(&shared, &["a", "b"], &[]), "");

@@ -27,6 +27,19 @@ pub fn open(name: &str, target: &Target, homes: usize) -> Result<Opened, String>
     Ok(opened)
 }
 
+/// Opens a target to look at what somebody left there: a file that is missing is not made.
+///
+/// # Errors
+/// As [`open`].
+pub(crate) fn open_known(name: &str, target: &Target) -> Result<Disk, String> {
+    let mut target = target.clone();
+    if let Backing::File { size, .. } = &mut target.backing {
+        *size = None;
+    }
+    let opened = Disk::builder(target).name(DISK).open();
+    opened.map_err(|error| refusal(name, &error.to_string()))
+}
+
 /// Why a target cannot be opened, behind its name.
 fn refusal(name: &str, said: &str) -> String {
     of_target(name, said).unwrap_or_else(|| format!("{name}: {said}"))
@@ -49,7 +62,7 @@ pub(crate) struct Devices {
 
 /// What tells a device from others.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Place {
+pub(crate) enum Place {
     /// What has no other name than its target.
     Text(String),
     /// A block device, by its number.
@@ -204,6 +217,15 @@ fn canonical(path: &Path) -> PathBuf {
         Some(directory.join(path.file_name()?))
     };
     path.canonicalize().ok().or_else(in_directory).unwrap_or_else(|| path.to_path_buf())
+}
+
+/// Where these targets are; what is none is nowhere but in its own name.
+pub(crate) fn places(names: &[String]) -> Vec<Place> {
+    let place = |name: &String| match Target::parse(name) {
+        Ok(target) => place_of(name, &target),
+        Err(_) => Place::Text(name.clone()),
+    };
+    names.iter().map(place).collect()
 }
 
 fn place_of(name: &str, target: &Target) -> Place {

@@ -130,7 +130,11 @@ fn each_once(names: &[String], of: &[usize]) -> Result<(), String> {
         let Some(first) = of[..place].iter().position(|known| known == disk) else { continue };
         let (first, second) = (&names[first], &names[place]);
         return Err(match first == second {
-            true => format!("{first} is given twice: a group has each disk once"),
+            true => {
+                let memory = first.starts_with("ram:") || first.starts_with("null:");
+                let out = if memory { "; of another size it is another" } else { "" };
+                format!("{first} is given twice: a group has each disk once{out}")
+            }
             false => {
                 format!("{first} and {second} are one device: a group has each disk once")
             }
@@ -149,7 +153,13 @@ fn bytes(stripe: Stripe, disks: &[usize], devices: &[(String, u64)]) -> Result<u
              allocation unit"
         ));
     }
-    Ok(stripe.bytes(smallest))
+    let disks = stripe.disks();
+    let too_large = || {
+        format!(
+            "{name} has {smallest} bytes: {disks} disks of a group have at most 2^64 - 1 of them"
+        )
+    };
+    stripe.bytes(smallest).ok_or_else(too_large)
 }
 
 #[cfg(test)]
@@ -184,6 +194,9 @@ mod tests {
         assert_eq!(why, "b is given twice: a group has each disk once");
         let why = of(&["a", "b"], &["c", "b"], &[0, 1, 2, 1]).expect_err("one of both");
         assert!(why.starts_with("--redo b is a disk of the data, --target b"), "{why}");
+        let why = of(&["ram:1GiB", "ram:1GiB"], &[], &[0, 0]).expect_err("one disk twice");
+        let way_out = "a group has each disk once; of another size it is another";
+        assert_eq!(why, format!("ram:1GiB is given twice: {way_out}"));
         let many: Vec<String> = (0..65).map(|n| n.to_string()).collect();
         let why = Groups::of(&many, &[], &(0..65).collect::<Vec<_>>()).expect_err("too many");
         assert_eq!(why, "--target is given 65 times: a group has 1 to 64 disks");
@@ -210,6 +223,9 @@ mod tests {
         let groups = Groups { data: vec![0, 1], redo: vec![2] };
         let why = groups.parts(1, &sizes(&[2 * MIB, 4096, MIB])).expect_err("too small");
         assert!(why.starts_with("disk1 has 4096 bytes: ") && why.contains("1048576"), "{why}");
+        let why = groups.parts(1, &sizes(&[u64::MAX, 1 << 63, MIB])).expect_err("too large");
+        let expected = "disk1 has 9223372036854775808 bytes: 2 disks of a group have at most 2^64";
+        assert!(why.starts_with(expected), "{why}");
         let why = groups.parts(4, &sizes(&[MIB, MIB, 8192])).expect_err("no redo");
         let expected = "disk2: 8192 bytes for the redo of 4 instances: each takes at least 262144";
         assert_eq!(why, expected);

@@ -55,11 +55,15 @@ impl Audit {
         Audit { run, instance, redo_blocks: redo_blocks.max(1), redo, found, newest: None }
     }
 
-    /// Looks at a piece of its log: whole redo blocks.
-    pub fn take_redo(&mut self, bytes: &[u8]) {
-        for bytes in bytes.chunks(REDO_BYTES as usize) {
+    /// Looks at a piece of its log: whole redo blocks, the first of which is in this place, from 0.
+    /// One that stands in the place of another is none: whoever recovers looks for it in its own.
+    pub fn take_redo(&mut self, first: u64, bytes: &[u8]) {
+        for (place, bytes) in (first..).zip(bytes.chunks(REDO_BYTES as usize)) {
             let Some(block) = LogBlock::decode(bytes) else { continue };
             if block.run != self.run || block.instance != self.instance {
+                continue;
+            }
+            if block.number % self.redo_blocks != place {
                 continue;
             }
             if self.newest.is_none_or(|(number, _)| number < block.number) {

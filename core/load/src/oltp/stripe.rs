@@ -34,12 +34,12 @@ impl Stripe {
         self.disks
     }
 
-    /// The bytes of the group, if the smallest of its disks has `smallest`.
+    /// The bytes of the group, if the smallest of its disks has `smallest`; `None` above 2^64 - 1.
     #[must_use]
-    pub fn bytes(self, smallest: u64) -> u64 {
+    pub fn bytes(self, smallest: u64) -> Option<u64> {
         match self.disks {
-            1 => smallest,
-            disks => smallest / UNIT_BYTES * UNIT_BYTES * u64::from(disks),
+            1 => Some(smallest),
+            disks => (smallest / UNIT_BYTES * UNIT_BYTES).checked_mul(u64::from(disks)),
         }
     }
 
@@ -88,7 +88,7 @@ mod tests {
             let stripe = Stripe::new(disks);
             // A disk whose last unit is not whole.
             let smallest = 3 * UNIT_BYTES + if disks == 1 { 0 } else { grain };
-            let bytes = stripe.bytes(smallest);
+            let bytes = stripe.bytes(smallest).expect("below 2^64");
             assert_eq!(bytes, 3 * UNIT_BYTES * u64::from(disks));
             let mut seen = std::collections::BTreeSet::new();
             for at in (0..bytes).step_by(grain as usize) {
@@ -100,9 +100,17 @@ mod tests {
     }
 
     #[test]
+    fn a_group_of_more_bytes_than_can_be_counted_has_none() {
+        let largest = u64::MAX / 2 / UNIT_BYTES * UNIT_BYTES;
+        assert_eq!(Stripe::new(2).bytes(largest), Some(2 * largest));
+        assert_eq!(Stripe::new(2).bytes(u64::MAX), None);
+        assert_eq!(Stripe::new(3).bytes(largest), None);
+    }
+
+    #[test]
     fn a_disk_alone_is_as_it_is() {
         let stripe = Stripe::new(1);
-        assert_eq!(stripe.bytes(UNIT_BYTES + 512), UNIT_BYTES + 512);
+        assert_eq!(stripe.bytes(UNIT_BYTES + 512), Some(UNIT_BYTES + 512));
         assert_eq!(stripe.place(5 * UNIT_BYTES + 7), (0, 5 * UNIT_BYTES + 7));
         assert!(stripe.in_one_piece(UNIT_BYTES - 1) > 1 << 60);
     }
