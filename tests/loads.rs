@@ -6,6 +6,7 @@
 mod daemon;
 
 use std::fs;
+use std::io::Write;
 use std::path::Path;
 use std::process::Stdio;
 
@@ -341,12 +342,22 @@ fn kill_oltp(folder: &Folder, target: &str, tellings: usize, more: &[&str]) {
 
 const CHECK: [&str; 6] = ["bench", "oltp", "--check", "--commits", "commits", "--target"];
 
-/// How many acknowledged commits were looked for and found.
+/// How many commits of the last run were looked for and found.
+#[track_caller]
+fn looked_for(folder: &Folder, target: &str) -> u64 {
+    count_of(&told(folder, &[&CHECK[..], &[target]].concat()))
+}
+
+#[track_caller]
+fn count_of(said: &str) -> u64 {
+    let count = said.split(' ').next().and_then(|word| word.parse().ok());
+    count.unwrap_or_else(|| panic!("a count, not {said}"))
+}
+
+/// How many acknowledged commits were looked for and found, which are all in the file.
 #[track_caller]
 fn found(folder: &Folder, target: &str, more: &[&str]) -> u64 {
-    let said = told(folder, &[&CHECK[..], &[target], more].concat());
-    let count = said.split(' ').next().and_then(|word| word.parse().ok());
-    let count = count.unwrap_or_else(|| panic!("a count, not {said}"));
+    let count = count_of(&told(folder, &[&CHECK[..], &[target], more].concat()));
     let text = fs::read_to_string(folder.near("commits")).expect("a file of commits");
     assert_eq!(count, text.lines().filter(|line| line.starts_with("commit ")).count() as u64);
     count
@@ -372,6 +383,41 @@ fn a_database_that_is_killed_has_every_commit_it_acknowledged() {
     let ended = attempt(&folder, &[&CHECK[..], &[&target]].concat());
     assert_eq!(ended.code, Some(1), "{ended:?}");
     assert!(ended.stderr.contains("acknowledged commits are lost"), "{}", ended.stderr);
+}
+
+#[test]
+fn a_file_of_commits_survives_a_run_that_is_refused_and_a_line_without_its_end() {
+    let folder = Folder::new();
+    let target = format!("file:{},size=64MiB", folder.image("disk").display());
+    kill_oltp(&folder, &target, 10, &[]);
+    let before = found(&folder, &target, &[]);
+    let commits = folder.near("commits");
+    let run = ["bench", "oltp", "--target", &target, "--commits", "commits", "--runtime", "200ms"];
+    // More sessions than an instance takes, of which there are as many as CPUs.
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    if cpus < 16 {
+        let many = [&run[..], &["--users", "1000", "--threads", "64"]].concat();
+        expect_refused(&folder, &many, &["--users times --threads", "1..=4000"]);
+        assert_eq!(found(&folder, &target, &[]), before, "another run hides what was acknowledged");
+    } else {
+        leave_out(&format!("a run that is refused late: {cpus} CPUs take all sessions there are"));
+    }
+    let mut file = fs::OpenOptions::new().append(true).open(&commits).expect("a file of commits");
+    file.write_all(b"commit 0 99").expect("a line without its end");
+    assert_eq!(looked_for(&folder, &target), before);
+    told(&folder, &[&run[..], &["--users", "8", "--quiet"]].concat());
+    let text = fs::read_to_string(&commits).expect("a file of commits");
+    assert!(!text.contains("commit 0 99run"), "a run begins within a line");
+    let after = text.rsplit_once(" disk 1 of 1 at ").map_or("", |(_, after)| after);
+    let count = after.lines().filter(|line| line.starts_with("commit ")).count() as u64;
+    assert!(count > 0);
+    assert_eq!(looked_for(&folder, &target), count);
+    // As a run that knew nothing of unfinished lines has left it.
+    let heading = text.rfind(" data disk 1 of 1 at ").and_then(|at| text[..at].rfind('\n'));
+    let heading = heading.expect("two runs") + 1;
+    let old = format!("{}commit 0 99{}", &text[..heading], &text[heading..]);
+    fs::write(&commits, old).expect("a file of commits");
+    assert_eq!(looked_for(&folder, &target), count);
 }
 
 #[test]
@@ -451,6 +497,19 @@ fn a_database_on_groups_of_disks_that_is_killed_has_every_commit_it_acknowledged
         ["--target", &data[3], "--target", &data[1], "--target", &data[5]].to_vec();
     expect_refused(&folder, &[&check[..], &turned].concat(), &["data of the run", "order"]);
     expect_refused(&folder, &[&check[..], &turned[..4]].concat(), &["3 disks", "names 2"]);
+    // What a disk is called, and its size if it is to be made, does not tell it from others.
+    let bare = ["d0", "d1", "d2"].map(|name| format!("file:{}", folder.image(name).display()));
+    let [d0, d1, d2] = [0, 1, 2].map(|disk| bare[disk].as_str());
+    assert!(found(&folder, d0, &["--target", d1, "--target", d2]) > 0);
+    let turned = ["--target", d1, "--target", d0, "--target", d2];
+    expect_refused(&folder, &[&check[..], &turned].concat(), &["data of the run", "order"]);
+    // And one that is not there is none that lost something.
+    let aside = folder.image("aside");
+    fs::rename(folder.image("d1"), &aside).expect("a disk that goes");
+    let missing = [&check[..], &data.iter().map(String::as_str).collect::<Vec<_>>()].concat();
+    expect_refused(&folder, &missing, &[&format!("{}", folder.image("d1").display())]);
+    assert!(!folder.image("d1").exists(), "looking at a disk made it");
+    fs::rename(&aside, folder.image("d1")).expect("a disk that comes back");
     for lost in ["r0", "r1", "d0", "d2"] {
         let kept = fs::read(folder.image(lost)).expect("a disk");
         fs::write(folder.image(lost), vec![0; kept.len()]).expect("an empty disk");

@@ -12,7 +12,10 @@
 //! data's.
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
+use std::fmt::Write as _;
+use std::fs::File;
+use std::io::{self, Write as _};
+use std::os::unix::fs::FileExt;
 
 use weir_load::Range;
 use weir_load::oltp::format::{BLOCK_BYTES, CHANGES};
@@ -34,6 +37,8 @@ pub(crate) struct Run {
     pub(crate) data: Vec<String>,
     pub(crate) redo: Vec<String>,
     pub(crate) instances: BTreeMap<u16, Acknowledged>,
+    /// The last that had begun before it.
+    pub(crate) before: Option<Box<Run>>,
 }
 
 /// What the file says of a run before any of its commits; `redo` has no targets where it is on the
@@ -55,8 +60,53 @@ pub(crate) fn heading(run: u64, [data, redo]: [&[String]; 2], parts: &[Part]) ->
     text
 }
 
+/// Bytes of a line at most: a path of the kernel's, with room for options.
+const LINE_MAX: u64 = 16 << 10;
+
+/// Begins a run in the file: behind whole lines, and with all of its heading or nothing.
+///
+/// # Errors
+/// What the file refused; that its last line is none of such a file, and not for us to cut.
+pub(crate) fn begin(mut file: &File, heading: &str) -> Result<(), String> {
+    let why = |error: io::Error| format!("the file of commits: {error}");
+    let data = file.metadata().map_err(why)?;
+    let whole = if data.is_file() { Some(whole_lines(file, data.len())?) } else { None };
+    if let Some(whole) = whole.filter(|whole| *whole < data.len()) {
+        file.set_len(whole).map_err(why)?;
+    }
+    // In one piece: whoever reads it meanwhile finds whole lines.
+    file.write_all(heading.as_bytes()).map_err(|error| {
+        // Half a heading would stand before the commits of the run before.
+        let cut = whole.map(|whole| file.set_len(whole));
+        match cut {
+            Some(Err(again)) => format!("{}; to take that back: {again}", why(error)),
+            _ => why(error),
+        }
+    })
+}
+
+/// How many of the file's bytes are whole lines. What stands behind them was being written when a
+/// run was killed or its disk was full.
+fn whole_lines(file: &File, bytes: u64) -> Result<u64, String> {
+    let why = |error: io::Error| format!("the file of commits: {error}");
+    let mut end = vec![0; bytes.min(LINE_MAX) as usize];
+    let from = bytes - end.len() as u64;
+    file.read_exact_at(&mut end, from).map_err(why)?;
+    let lines = end.iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1);
+    let torn = &end[lines..];
+    let is_ours = |begins: &[u8]| torn.starts_with(begins) || begins.starts_with(torn);
+    if (lines == 0 && from > 0) || !(is_ours(b"commit ") || is_ours(b"run ")) {
+        return Err(format!(
+            "the file of commits: its last line, from byte {}, is none of a run of oltp",
+            from + lines as u64
+        ));
+    }
+    Ok(from + lines as u64)
+}
+
 /// The last run in the file. A last line without its end was being written when the power went:
-/// nobody has read it.
+/// nobody has read it. Nor has anybody where another line begins before its end; and a run whose
+/// heading is not whole had not begun.
 ///
 /// # Errors
 /// The line that is none of such a file; that there is no run in it, or only a part of one.
@@ -64,13 +114,27 @@ pub(crate) fn read(text: &str) -> Result<Run, String> {
     let mut run = Run::default();
     let whole = text.rfind('\n').map_or("", |end| &text[..end]);
     for (line, text) in (1..).zip(whole.lines()) {
-        let read = run.take(text);
+        let read = run.take(behind_torn(text));
         read.ok_or_else(|| format!("line {line}: {text:?} is none of a run of oltp"))?;
     }
-    if run.instances.is_empty() || run.data.is_empty() {
-        return Err(String::from("there is no run of oltp in it"));
+    if run.has_begun() {
+        return Ok(run);
     }
-    Ok(run)
+    let before = run.before.map(|before| *before);
+    before.ok_or_else(|| String::from("there is no run of oltp in it"))
+}
+
+/// The line that stands behind one without an end, or all of it.
+fn behind_torn(text: &str) -> &str {
+    let begins_run = |at: usize| {
+        let words: Vec<&str> = text[at..].splitn(9, ' ').collect();
+        let [_, run, "data", "disk", "1", "of", of, "at", _] = words[..] else { return false };
+        run.parse::<u64>().is_ok() && of.parse::<u64>().is_ok()
+    };
+    // What a target is called may hold any word, a commit holds none.
+    let run = text.rmatch_indices("run ").find(|(at, _)| begins_run(*at));
+    let commit = || text.rmatch_indices("commit ").next().filter(|_| text.starts_with("commit "));
+    run.or_else(commit).map_or(text, |(at, _)| &text[at..])
 }
 
 impl Run {
@@ -108,9 +172,16 @@ impl Run {
     fn begin(&mut self, run: &str) -> Option<()> {
         let number = run.parse().ok()?;
         if number != self.number {
-            *self = Run { number, ..Run::default() };
+            let mut earlier = std::mem::replace(self, Run { number, ..Run::default() });
+            let before = earlier.before.take();
+            self.before = if earlier.has_begun() { Some(Box::new(earlier)) } else { before };
         }
         Some(())
+    }
+
+    /// Whether its heading is there.
+    fn has_begun(&self) -> bool {
+        !self.instances.is_empty() && !self.data.is_empty()
     }
 
     fn take_commit(&mut self, instance: &str, id: &str, blocks: &str) -> Option<()> {
@@ -144,6 +215,57 @@ mod tests {
         let run = read(&text).expect("a file of commits");
         assert_eq!(run.instances[&0].commits, BTreeMap::from([(1, [0; CHANGES])]));
         assert_eq!((run.number, run.data.len()), (7, 1));
+    }
+
+    #[test]
+    fn a_line_without_its_end_is_skipped_also_where_another_run_went_on_behind_it() {
+        let commit = |id: u64| format!("commit 0 {id} {BLOCKS}\n");
+        let later = HEAD.replace("run 7", "run 8");
+        for torn in
+            ["", "c", "commit 0 2 0,0", "run 7 instance 0 da", "run 7 data disk 1 of 1 at f"]
+        {
+            let text = format!("{HEAD}{}{torn}{later}{}", commit(1), commit(3));
+            let run = read(&text).unwrap_or_else(|why| panic!("{torn:?}: {why}"));
+            assert_eq!((run.number, run.data), (8, vec![String::from("file:x")]), "{torn:?}");
+            assert!(run.instances[&0].commits.keys().eq(&[3]), "{torn:?}");
+        }
+        // One thread had no room for all of its line, and another still had.
+        let text = format!("{HEAD}{}commit 0 2 0,{}", commit(1), commit(3));
+        let run = read(&text).expect("a file of commits");
+        assert!(run.instances[&0].commits.keys().eq(&[1, 3]));
+        // A run whose heading is not whole had not begun.
+        let text = format!("{HEAD}{}run 8 data disk 1 of 2 at file:y\nrun 8 da", commit(1));
+        let run = read(&text).expect("a file of commits");
+        assert_eq!((run.number, run.instances[&0].commits.len()), (7, 1));
+    }
+
+    #[test]
+    fn a_run_begins_behind_whole_lines_and_cuts_nothing_but_its_own() {
+        let path = std::env::temp_dir().join(format!("weir-commits-{}", std::process::id()));
+        let begun = |before: &str| {
+            std::fs::write(&path, before).expect("a file");
+            let file = File::options().read(true).append(true).open(&path).expect("it opens");
+            let begun = begin(&file, "run 9\n");
+            (begun, std::fs::read_to_string(&path).expect("a file"))
+        };
+        for (before, whole) in [
+            (String::new(), ""),
+            (String::from(HEAD), HEAD),
+            (String::from("ru"), ""),
+            (format!("{HEAD}commit 0 1 0,"), HEAD),
+            (format!("{HEAD}run 8 data disk 1 of"), HEAD),
+        ] {
+            let (ended, text) = begun(&before);
+            assert_eq!((ended, text), (Ok(()), format!("{whole}run 9\n")), "{before:?}");
+        }
+        let long = "x".repeat(40_000);
+        for (before, at) in [("a diary\nwithout an end", 8), (long.as_str(), 40_000 - LINE_MAX)] {
+            let (ended, text) = begun(before);
+            let why = ended.expect_err("none of ours");
+            assert!(why.contains(&format!("last line, from byte {at}, is none")), "{why}");
+            assert_eq!(text, before);
+        }
+        std::fs::remove_file(&path).expect("a file of ours");
     }
 
     #[test]

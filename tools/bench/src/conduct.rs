@@ -278,9 +278,12 @@ impl Opened {
         stage: &Stage,
         runtime: Option<Duration>,
     ) -> Result<Measured, String> {
-        let loads = match &request.workload {
-            Workload::Stages(_) => self.streams(stage),
-            Workload::Oltp(oltp) => vec![self.oltp(request, oltp)?],
+        let (loads, heading) = match &request.workload {
+            Workload::Stages(_) => (self.streams(stage), String::new()),
+            Workload::Oltp(oltp) => {
+                let (load, heading) = self.oltp(request, oltp)?;
+                (vec![load], heading)
+            }
         };
         check_memory(&loads)?;
         let ramp = stage.jobs.iter().map(|job| Duration::from_nanos(job.ramp_ns)).max();
@@ -300,6 +303,7 @@ impl Opened {
             runtime,
             interrupted: request.interrupted,
             commits: request.commits,
+            heading: &heading,
             progress: request.progress,
         })
     }
@@ -309,8 +313,9 @@ impl Opened {
         jobs.map(|(job, disk)| Load::Stream { job: job.clone(), disk: *disk }).collect()
     }
 
-    /// An instance for each thread, with its part of the sessions, of the data and of the redo.
-    fn oltp(&self, request: &Request<'_>, oltp: &Oltp) -> Result<Load, String> {
+    /// An instance for each thread, with its part of the sessions, of the data and of the redo; and
+    /// what the file of commits says of them first.
+    fn oltp(&self, request: &Request<'_>, oltp: &Oltp) -> Result<(Load, String), String> {
         let groups = self.groups.as_ref().ok_or("oltp has no target: --target TARGET")?;
         let sizes = self.devices.iter().map(|device| run::ground(device).bytes);
         let sizes: Vec<_> = self.names.iter().cloned().zip(sizes).collect();
@@ -332,15 +337,10 @@ impl Opened {
             redo_disks,
         });
         let profiles = profiles.collect();
-        if let Some(mut file) = request.commits {
-            use std::io::Write;
-            let redo = if groups.is_shared() { &[] } else { &oltp.redo[..] };
-            // In one piece: whoever reads it meanwhile finds whole lines.
-            let heading = commits::heading(request.run, [&oltp.data, redo], &parts);
-            file.write_all(heading.as_bytes()).map_err(|e| format!("the file of commits: {e}"))?;
-        }
+        let redo = if groups.is_shared() { &[] } else { &oltp.redo[..] };
+        let heading = commits::heading(request.run, [&oltp.data, redo], &parts);
         let Groups { data, redo } = groups.clone();
-        Ok(Load::Oltp { name: String::from("oltp"), profiles, data, redo })
+        Ok((Load::Oltp { name: String::from("oltp"), profiles, data, redo }, heading))
     }
 
     fn about(&self, request: &Request<'_>, stages: &[Stage]) -> About {

@@ -17,6 +17,7 @@ use weir_load::oltp::{Instance, Profile};
 use weir_load::{Access, Ground, Job, Range, Sizes, Stream};
 
 use crate::client::{Failed, OLTP_KINDS, Plan, STREAM_KINDS, Work};
+use crate::commits;
 use crate::cpu::{CpuTime, PerCpu};
 use crate::tally::Tally;
 use crate::worker::{self, End, Left, News, Shared, Used, Window};
@@ -80,6 +81,9 @@ pub struct Options<'a> {
     pub interrupted: &'a AtomicBool,
     /// Where acknowledged commits are told, a line each.
     pub commits: Option<&'a File>,
+    /// What stands there before them, once nothing can refuse the run any more: another run's
+    /// commits are looked for until then.
+    pub heading: &'a str,
     /// Called every tenth of a second.
     pub progress: &'a dyn Fn(&Progress),
 }
@@ -104,6 +108,7 @@ pub fn one(
         runtime: Some(runtime),
         interrupted: &AtomicBool::new(false),
         commits: None,
+        heading: "",
         progress: &|_| (),
     })
 }
@@ -377,7 +382,11 @@ impl Watch<'_> {
                 Ok(_) | Err(_) => Err(String::from("a bench thread ended early")),
             })
             .collect();
-        if let Err(why) = ready {
+        let begun = ready.and_then(|_| match self.options.commits {
+            Some(file) => commits::begin(file, self.options.heading),
+            None => Ok(()),
+        });
+        if let Err(why) = begun {
             self.shared.start.wait();
             return Err(why);
         }
@@ -578,6 +587,7 @@ mod tests {
             runtime,
             interrupted: &AtomicBool::new(false),
             commits: None,
+            heading: "",
             progress: &|_| (),
         })
     }

@@ -380,7 +380,9 @@ fn not_found(job: &str, error: &std::io::Error) -> String {
 }
 
 fn append(path: &Path) -> Result<File, Failure> {
-    let file = OpenOptions::new().create(true).append(true).open(path);
+    // What stands at its end is looked at, unless somebody else reads it meanwhile.
+    let is_file = std::fs::metadata(path).map_or(true, |data| data.is_file());
+    let file = OpenOptions::new().create(true).append(true).read(is_file).open(path);
     file.map_err(|e| Failure::Bad(format!("{}: {e}", path.display())))
 }
 
