@@ -221,6 +221,31 @@ fn every_disk_of_a_group_is_varied_and_the_redo_stays_as_it_is() {
 }
 
 #[test]
+fn redo_on_the_disk_of_its_data_is_varied_with_it_and_one_that_is_missing_is_refused_first() {
+    let folder = Folder::new();
+    let disk = format!("file:{},size=32MiB", folder.image("disk").display());
+    let words = ["oltp", "--target", &disk, "--a", "queue_mode=sq", "--b", "queue_mode=mq"];
+    let also = ["--redo", &disk, "--save", "kept.json", "--quiet"];
+    expect_answer(&compare(&folder, &[&words[..], &also, &SHORT].concat()));
+    let saved = json(&fs::read_to_string(folder.near("kept.json")).expect("it is saved"));
+    let runs = saved["runs"].as_array().expect("runs");
+    assert!(!runs.is_empty());
+    for run in runs {
+        let bench = &run["document"]["bench"];
+        let expected = if run["variant"] == "a" { "sq" } else { "mq" };
+        assert_eq!(bench["options"]["queue_mode"], expected, "{bench}");
+        assert!(bench["job"]["redo"].is_null(), "it is at the end of the data: {bench}");
+    }
+    let missing = format!("file:{}", folder.image("missing").display());
+    let also = ["--redo", &missing, "--save", "none.json", "--quiet"];
+    let refused = compare(&folder, &[&words[..], &also, &SHORT].concat());
+    assert_eq!(refused.code, Some(2), "{refused:?}");
+    let Ended { stderr, .. } = &refused;
+    assert!(stderr.contains(&missing) && stderr.contains("variant a: "), "{stderr}");
+    assert!(!stderr.contains("round") && !folder.near("none.json").exists(), "{stderr}");
+}
+
+#[test]
 fn a_sweep_has_a_comparison_for_each_value() {
     let folder = Folder::new();
     let words = ["--target", "ram:16MiB", "--a", "nomerges=0", "--b", "nomerges=2"];

@@ -179,7 +179,8 @@ impl Stage for Machine<'_> {
 
     fn run(&mut self, variant: usize, round: u32, seed: u64) -> Result<BenchDocument, Stop> {
         let variants = self.plan.variants;
-        let Variant { name, targets, kernel_scheduler, .. } = &variants[variant];
+        let variant = &variants[variant];
+        let Variant { name, kernel_scheduler, .. } = variant;
         (self.progress)(Progress {
             variant: name,
             round,
@@ -191,7 +192,7 @@ impl Stage for Machine<'_> {
         if let (Some(switch), Some(scheduler)) = (self.plan.switch, kernel_scheduler) {
             switch.to(scheduler).map_err(|why| Stop::Failed { why, measured: None })?;
         }
-        let document = self.plan.program.run(targets, seed, self.plan.stop)?;
+        let document = self.plan.program.run(variant, seed, self.plan.stop)?;
         self.made += 1;
         self.took_s = began.elapsed().as_secs_f64();
         Ok(document)

@@ -338,12 +338,23 @@ impl Compare {
         } else {
             self.job.clone()
         };
+        let targets = self.targets();
+        let with_redo = |variants: &[Variant], mut job: JobFlags| {
+            let redo = job.take_redo();
+            let varied = variants.iter().map(|variant| match redo.is_empty() {
+                true => Ok(variant.clone()),
+                false => variant.with_redo(&targets, &redo),
+            });
+            Ok((varied.collect::<Result<Vec<Variant>, String>>()?, job.words()))
+        };
         let Some(sweep) = &self.sweep else {
-            return Ok(vec![(String::new(), variants.to_vec(), job.words())]);
+            let (variants, words) = with_redo(variants, job).map_err(Failure::Bad)?;
+            return Ok(vec![(String::new(), variants, words)]);
         };
         let point = |value: &String| {
             if let Some(job) = sweep.on_job(&job, value) {
-                return Ok((value.clone(), variants.to_vec(), job?));
+                let (variants, words) = with_redo(variants, job?)?;
+                return Ok((value.clone(), variants, words));
             }
             let swept: Result<Vec<Variant>, String> =
                 variants.iter().map(|variant| variant.with(&sweep.name, value)).collect();
@@ -351,7 +362,8 @@ impl Compare {
             if !self.same {
                 all_differ(&swept).map_err(|why| format!("--sweep {}: {why}", sweep.name))?;
             }
-            Ok((value.clone(), swept, job.words()))
+            let (swept, words) = with_redo(&swept, job.clone())?;
+            Ok((value.clone(), swept, words))
         };
         let points: Result<Vec<_>, String> = sweep.values.iter().map(point).collect();
         Ok(points?)
@@ -406,7 +418,8 @@ fn verdict(
 fn try_to_open<'a>(variants: impl Iterator<Item = &'a Variant>) -> Result<(), Failure> {
     let mut tried = BTreeSet::new();
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-    let named = variants.flat_map(|v| v.targets.iter().map(move |target| (&v.name, target)));
+    let of = |v: &'a Variant| v.targets.iter().chain(&v.redo).map(move |target| (&v.name, target));
+    let named = variants.flat_map(of);
     for (name, target) in named.filter(|(_, target)| tried.insert(*target)) {
         let opened = devices::open(target, &Target::parse(target)?, cpus);
         opened.map_err(|why| format!("variant {name}: {why}"))?;

@@ -15,6 +15,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 use weir_trace::document::BenchDocument;
 
 use super::rounds::Stop;
+use super::variant::Variant;
 
 /// How a run is started.
 #[derive(Clone, Debug)]
@@ -48,9 +49,9 @@ impl Program {
         self.runtime.unwrap_or(UNKNOWN) + self.ramp
     }
 
-    /// The arguments of one run.
+    /// The arguments of one run of a variant.
     #[must_use]
-    pub fn arguments(&self, targets: &[String], seed: u64) -> Vec<String> {
+    pub fn arguments(&self, Variant { targets, redo, .. }: &Variant, seed: u64) -> Vec<String> {
         let time = |time: Duration| format!("{}us", time.as_micros());
         let mut words = vec![String::from("bench")];
         words.extend(self.job.iter().cloned());
@@ -60,7 +61,8 @@ impl Program {
         let runtime = runtime.as_deref().map(|runtime| ("--runtime", runtime));
         let given = [("--ramp-time", ramp.as_str()), ("--randseed", &seed)];
         let targets = targets.iter().map(|target| ("--target", target.as_str()));
-        for (flag, value) in targets.chain(runtime).chain(given) {
+        let redo = redo.iter().map(|target| ("--redo", target.as_str()));
+        for (flag, value) in targets.chain(redo).chain(runtime).chain(given) {
             words.extend([flag, value].map(String::from));
         }
         // It is not told to be quiet: into a file it says no more than what should be known.
@@ -72,12 +74,7 @@ impl Program {
     ///
     /// # Errors
     /// That it was stopped, could not be started, failed (with its own words) or did not end.
-    pub fn run(
-        &self,
-        targets: &[String],
-        seed: u64,
-        stop: &OwnedFd,
-    ) -> Result<BenchDocument, Stop> {
+    pub fn run(&self, variant: &Variant, seed: u64, stop: &OwnedFd) -> Result<BenchDocument, Stop> {
         let [output, errors, saved] =
             ["output", "errors", "saved.json"].map(|name| self.folder.join(name));
         // What an earlier run saved is not this one's.
@@ -87,7 +84,7 @@ impl Program {
             File::create(path).map_err(|error| failed(format!("{}: {error}", path.display())))
         };
         let mut command = Command::new(&self.path);
-        command.args(self.arguments(targets, seed)).arg("--save").arg(&saved);
+        command.args(self.arguments(variant, seed)).arg("--save").arg(&saved);
         command.stdin(Stdio::null()).stdout(create(&output)?).stderr(create(&errors)?);
         // A signal from the terminal is for us; we end it in our own time.
         command.process_group(0);
@@ -202,7 +199,8 @@ mod tests {
     }
 
     fn run(program: &Program, stop: UnixStream) -> Result<BenchDocument, Stop> {
-        let outcome = program.run(&[String::from("ram:1M")], 7, &stop.into());
+        let variant = Variant::new("a", &[String::from("ram:1M")], "").expect("a variant");
+        let outcome = program.run(&variant, 7, &stop.into());
         std::fs::remove_dir_all(&program.folder).expect("the folder goes");
         outcome
     }
@@ -210,14 +208,18 @@ mod tests {
     #[test]
     fn a_run_is_told_its_job_its_target_its_window_and_its_seed() {
         let targets = ["ram:1M", "ram:2M"].map(String::from);
-        let words = script("told", "").arguments(&targets, 7).join(" ");
-        let expected = "bench oltp --target ram:1M --target ram:2M \
+        let variant = Variant::new("a", &targets, "").expect("a variant");
+        let redo = [String::from("ram:3M")];
+        let group = variant.with_redo(&targets, &redo).expect("redo of its own");
+        let words = script("told", "").arguments(&group, 7).join(" ");
+        let expected = "bench oltp --target ram:1M --target ram:2M --redo ram:3M \
                         --runtime 1500000us --ramp-time 250000us \
                         --randseed 7 --json";
         assert_eq!(words, expected);
         let finite = Program { runtime: None, ramp: Duration::ZERO, ..script("told", "") };
+        let one = Variant::new("a", &targets[..1], "").expect("a variant");
         let expected = "bench oltp --target ram:1M --ramp-time 0us --randseed 7 --json";
-        assert_eq!(finite.arguments(&targets[..1], 7).join(" "), expected);
+        assert_eq!(finite.arguments(&one, 7).join(" "), expected);
     }
 
     #[test]

@@ -5,6 +5,9 @@ use serde_json::{Map, Value};
 use weir::Target;
 use weir::target::split_at_commas;
 
+use crate::devices::Devices;
+use crate::groups::Groups;
+
 /// One of the things compared.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Variant {
@@ -14,6 +17,8 @@ pub struct Variant {
     pub options: Value,
     /// Its targets: one, or a group of disks.
     pub targets: Vec<String>,
+    /// Those of the redo of `oltp`, where it has been given some.
+    pub redo: Vec<String>,
     /// The kernel's own scheduler for the target's device, where that is what is compared.
     pub kernel_scheduler: Option<String>,
 }
@@ -34,7 +39,7 @@ impl Variant {
         };
         let options = Value::Object(shown);
         let name = String::from(name);
-        Variant { name, options, targets, kernel_scheduler: None }.checked()
+        Variant { name, options, targets, redo: Vec::new(), kernel_scheduler: None }.checked()
     }
 
     fn checked(self) -> Result<Variant, String> {
@@ -60,6 +65,32 @@ impl Variant {
             options.insert(String::from(name), Value::from(value));
         }
         Ok(varied)
+    }
+
+    /// The same variant with its redo on these. One that is a disk of `targets`, of which the variant
+    /// is one, is that disk still with the variant's options; and where data and redo share all of
+    /// their disks, they do so on another target as well.
+    ///
+    /// # Errors
+    /// What is no target; data and redo that cannot lie so.
+    pub fn with_redo(&self, targets: &[String], redo: &[String]) -> Result<Variant, String> {
+        let of_variant = |why: String| format!("variant {}: {why}", self.name);
+        let Devices { of, .. } = Devices::of(&[targets, redo].concat()).map_err(of_variant)?;
+        let (of_data, of_redo) = of.split_at(targets.len());
+        let is_elsewhere = self.options.get("target").is_some();
+        let redo = if is_elsewhere && of_redo == of_data {
+            self.targets.clone()
+        } else {
+            let own = |(name, disk): (&String, &usize)| {
+                let known = of_data.iter().position(|data| data == disk && !is_elsewhere);
+                known.map_or(name, |known| &self.targets[known]).clone()
+            };
+            redo.iter().zip(of_redo).map(own).collect()
+        };
+        let Devices { of, .. } =
+            Devices::of(&[&self.targets[..], &redo].concat()).map_err(of_variant)?;
+        Groups::of(&self.targets, &redo, &of).map_err(of_variant)?;
+        Ok(Variant { redo, ..self.clone() })
     }
 
     /// The value that this variant, and not the target of all, gives an option.
@@ -146,6 +177,29 @@ mod tests {
         assert!(!first.is_like(&sq), "of one disk and of two");
         let why = Variant::new("d", &group, "latency_us=5").expect_err("ram has none");
         assert!(why.starts_with("variant d: ") && why.contains("latency_us"), "{why}");
+    }
+
+    #[test]
+    fn redo_on_a_disk_of_the_data_has_the_options_of_that_disk() {
+        let targets = |names: &[&str]| names.iter().map(|n| String::from(*n)).collect::<Vec<_>>();
+        let data = targets(&["ram:1M", "file:./Cargo.toml"]);
+        let sq = Variant::new("a", &data, "queue_mode=sq").expect("a variant");
+        let redo = |variant: &Variant, redo: &[&str]| {
+            variant.with_redo(&data, &targets(redo)).map(|variant| variant.redo)
+        };
+        assert_eq!(redo(&sq, &[]), Ok(targets(&[])));
+        assert_eq!(redo(&sq, &["ram:2M"]), Ok(targets(&["ram:2M"])));
+        assert_eq!(redo(&sq, &["ram:1M", "file:Cargo.toml"]), Ok(sq.targets.clone()));
+        let swept = sq.with("nr_requests", "8").expect("it fits");
+        assert_eq!(redo(&swept, &["ram:1M", "file:Cargo.toml"]), Ok(swept.targets.clone()));
+        let elsewhere = Variant::new("b", &data, "null:4M").expect("a variant");
+        assert_eq!(redo(&elsewhere, &["ram:1M", "file:Cargo.toml"]), Ok(targets(&["null:4M"])));
+        assert_eq!(redo(&elsewhere, &["ram:2M"]), Ok(targets(&["ram:2M"])));
+        // What it says itself of the disk is not passed over.
+        let why = redo(&sq, &["ram:1M", "file:Cargo.toml,queues=2"]).expect_err("two options");
+        assert!(why.starts_with("variant a: ") && why.contains("the same options"), "{why}");
+        let why = redo(&sq, &["file:Cargo.toml"]).expect_err("one of two");
+        assert!(why.starts_with("variant a: --redo file:./Cargo.toml,queue_mode=sq is"), "{why}");
     }
 
     #[test]

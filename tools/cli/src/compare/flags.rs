@@ -156,6 +156,15 @@ impl JobFlags {
         Ok(named.first().map(|named| target_of(named)))
     }
 
+    /// Takes out where the redo is: a variant may have it elsewhere.
+    pub(super) fn take_redo(&mut self) -> Vec<String> {
+        let is_redo = |given: &Given| given.flag.as_deref() == Some("--redo");
+        let redo = self.0.iter().filter(|given| is_redo(given));
+        let redo = redo.flat_map(|given| given.values.clone()).collect();
+        self.0.retain(|given| !is_redo(given));
+        redo
+    }
+
     /// Whether it is the preset that runs on groups of targets.
     pub(super) fn is_oltp(&self) -> bool {
         self.0.iter().any(|given| given.flag.is_none() && given.values == [JOB])
@@ -251,12 +260,8 @@ impl Sweep {
         flag_named(&self.name).is_some()
     }
 
-    /// The words of the job with this value, if it is the job that is varied.
-    pub(super) fn on_job(
-        &self,
-        job: &JobFlags,
-        value: &str,
-    ) -> Option<Result<Vec<String>, String>> {
+    /// The job with this value, if it is the job that is varied.
+    pub(super) fn on_job(&self, job: &JobFlags, value: &str) -> Option<Result<JobFlags, String>> {
         // Threads are what the processes of a job are here; oltp has threads of its own.
         let is_clones = self.name == "threads" && !job.is_oltp();
         let name = if is_clones { "numjobs" } else { self.name.as_str() };
@@ -274,7 +279,7 @@ impl Sweep {
         let mut varied = job.clone();
         varied.0.retain(|given| given.flag.as_ref() != Some(&flag));
         varied.0.push(Given { flag: Some(flag), values: vec![String::from(value)] });
-        Some(Ok(varied.words()))
+        Some(Ok(varied))
     }
 }
 
@@ -361,12 +366,13 @@ mod tests {
     #[test]
     fn a_sweep_varies_a_flag_of_the_job_and_leaves_options_to_the_target() {
         let sweep: Sweep = "threads=1,2".parse().expect("a sweep");
-        let words = |value| sweep.on_job(&job(&["--numjobs", "7"]), value);
+        let swept = |value| sweep.on_job(&job(&["--numjobs", "7"]), value);
+        let words = |value| swept(value).map(|job| job.map(|job| job.words()));
         assert_eq!(words("2"), Some(Ok(vec![String::from("--numjobs=2")])));
         let bad = words("0").expect("a flag").expect_err("no such number");
         assert!(bad.contains("numjobs") && bad.contains("1..="), "{bad}");
         let option: Sweep = "scheduler=none,bfq".parse().expect("a sweep");
-        assert_eq!(option.on_job(&job(&[]), "none"), None);
+        assert!(option.on_job(&job(&[]), "none").is_none());
         for text in ["iodepth", "iodepth=", "=1", "iodepth=1,,2"] {
             assert!(text.parse::<Sweep>().is_err_and(|e| e.contains("NAME=V1,V2")), "{text}");
         }
