@@ -47,6 +47,9 @@ fn size_name(bytes: &str) -> String {
 /// The disks of a group, and what each of them is called.
 const GROUPS: [(&str, &str); 2] = [("data_disks", "data disk"), ("redo_disks", "redo disk")];
 
+/// What a job without such lines says of its redo: the target, and its options.
+const REDO: [&str; 2] = ["redo", "redo_options"];
+
 /// A line for each job: its name and its options, without the one named `except`; and one for each
 /// disk of its groups.
 pub(super) fn facts(job: &Value, except: &str) -> Vec<(&'static str, String)> {
@@ -76,14 +79,18 @@ pub(super) fn facts_of_all(job: &Value, except: &str) -> Vec<(&'static str, Stri
 
 fn options(fields: &Map<String, Value>, except: &str) -> String {
     let name = fields.get("name").and_then(Value::as_str);
+    let redo_lines = fields.get(GROUPS[1].0).and_then(Value::as_array);
+    let has_redo_lines = redo_lines.is_some_and(|disks| !disks.is_empty());
     // Threads are what a job file calls numjobs.
     let is_swept = |name: &str| name == except || (except == "threads" && name == "numjobs");
     let pairs = fields
         .iter()
         .filter(|(field, value)| !value.is_null() && *field != "name" && !is_swept(field))
-        .filter(|(field, _)| GROUPS.iter().all(|(group, _)| group != field));
+        .filter(|(field, _)| GROUPS.iter().all(|(group, _)| group != field))
+        .filter(|(field, _)| !(has_redo_lines && REDO.contains(&field.as_str())));
+    let shown = |field: &str, value| if field == REDO[0] { words(value) } else { single(value) };
     let pairs: Vec<String> =
-        pairs.map(|(field, value)| format!("{field}={}", single(value))).collect();
+        pairs.map(|(field, value)| format!("{field}={}", shown(field, value))).collect();
     match name {
         Some(name) => format!("{name}: {}", pairs.join(", ")),
         None => pairs.join(", "),
@@ -133,6 +140,13 @@ mod tests {
         ];
         let facts = facts(&job, "");
         assert!(facts.iter().map(|(name, text)| (*name, text.as_str())).eq(expected), "{facts:?}");
+        // Where the redo is stands in its own lines, or else in that of the job.
+        let mut said = job.clone();
+        said["redo"] = "file:c,queues=2".into();
+        said["redo_options"] = json!({"queues": 2});
+        assert_eq!(super::facts(&said, ""), facts);
+        let alone = json!({"preset": "oltp", "redo": "file:c,queues=2"});
+        assert_eq!(super::facts(&alone, "")[0].1, "preset=oltp, redo=file:c,queues=2");
         let of_all: Vec<&str> = facts_of_all(&job, "").iter().map(|(name, _)| *name).collect();
         assert_eq!(of_all, ["job", "redo disk"]);
     }

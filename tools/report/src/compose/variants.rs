@@ -67,26 +67,42 @@ fn first<'a>(document: &'a CompareDocument, variant: &'a Variant) -> Option<&'a 
     counted.or_else(|| of_any().map(|run| &run.document.bench))
 }
 
-/// What all variants ran on: what their targets begin with, or each where they begin with nothing
-/// in common.
+/// The targets of a run: those of its group, or the only one.
+fn targets(bench: &Bench) -> Vec<String> {
+    let group = bench.job.get("data_disks").and_then(Value::as_array);
+    let target = |disk: &Value| disk.get("target").map(words);
+    let group = group.and_then(|disks| disks.iter().map(target).collect::<Option<Vec<String>>>());
+    group.filter(|disks| !disks.is_empty()).unwrap_or_else(|| vec![bench.target.clone()])
+}
+
+/// What all variants ran on: what the targets of each disk begin with, or those of each variant
+/// where they begin with nothing in common.
 pub(super) fn ground(document: &CompareDocument) -> String {
     let variants = document.compare.variants.iter();
     let own = |variant: &'_ Variant| {
-        let ran = first(document, variant).map(|bench| bench.target.clone());
-        let asked = || variant.options.get("target").and_then(Value::as_str).map(String::from);
-        ran.filter(|target| !target.is_empty()).or_else(asked)
+        let asked = variant.options.get("target").and_then(Value::as_str);
+        let ran = first(document, variant).map(targets);
+        let ran = ran.filter(|targets| targets.iter().all(|target| !target.is_empty()));
+        ran.or_else(|| Some(vec![String::from(asked?)]))
     };
-    let Some(mut targets) = variants.map(own).collect::<Option<Vec<_>>>() else {
+    let Some(mut groups) = variants.map(own).collect::<Option<Vec<_>>>() else {
         return document.target.clone();
     };
-    targets.dedup();
-    let Some((head, rest)) = targets.split_first() else { return document.target.clone() };
-    let parts: Vec<&str> = head.split(',').collect();
-    let shared = (0..parts.len())
-        .take_while(|at| rest.iter().all(|other| other.split(',').nth(*at) == Some(parts[*at])));
-    match shared.count() {
-        0 => targets.join(" and "),
-        count => parts[..count].join(","),
+    groups.dedup();
+    let Some((head, rest)) = groups.split_first() else { return document.target.clone() };
+    let shared = |disk: usize| {
+        let parts: Vec<&str> = head[disk].split(',').collect();
+        let is_shared = |at: &usize| {
+            rest.iter().all(|other| other[disk].split(',').nth(*at) == Some(parts[*at]))
+        };
+        let count = (0..parts.len()).take_while(is_shared).count();
+        (count > 0).then(|| parts[..count].join(","))
+    };
+    let is_alike = rest.iter().all(|other| other.len() == head.len());
+    let of_all = || (0..head.len()).map(shared).collect::<Option<Vec<String>>>();
+    match is_alike.then(of_all).flatten() {
+        Some(shared) => shared.join(" "),
+        None => groups.iter().map(|group| group.join(" ")).collect::<Vec<_>>().join(" and "),
     }
 }
 
@@ -117,6 +133,29 @@ mod tests {
         assert_eq!(of("file:x", "ram:1MiB"), "file:x and ram:1MiB");
         assert_eq!(of("file:x", "file:x"), "file:x");
         assert_eq!(ground(&CompareDocument { target: "t".into(), ..Default::default() }), "t");
+    }
+
+    #[test]
+    fn the_ground_of_a_group_is_all_of_its_targets() {
+        let group = |names: &[&str]| -> Vec<Value> {
+            names.iter().map(|name| json!({ "target": name })).collect()
+        };
+        let of = |disks: [&[&str]; 2]| {
+            let mut document = document(["", ""], ["none", "none"]);
+            for (variant, disks) in document.compare.variants.iter_mut().zip(disks) {
+                variant.rounds[0].target = disks.join(" ");
+                variant.rounds[0].job = json!({ "data_disks": group(disks) });
+            }
+            ground(&document)
+        };
+        let (sq, mq) =
+            (["ram:1M,mode=sq", "file:b c,mode=sq"], ["ram:1M,mode=mq", "file:b c,mode=mq"]);
+        assert_eq!(of([&sq, &mq]), "ram:1M file:b c");
+        assert_eq!(
+            of([&sq, &["ram:2M", "file:b c"]]),
+            "ram:1M,mode=sq file:b c,mode=sq and ram:2M file:b c"
+        );
+        assert_eq!(of([&["ram:1M", "ram:2M"], &["ram:1M"]]), "ram:1M ram:2M and ram:1M");
     }
 
     #[test]
