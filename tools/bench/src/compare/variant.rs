@@ -67,8 +67,8 @@ impl Variant {
         Ok(varied)
     }
 
-    /// The same variant with its redo on these. One that is a disk of `targets`, of which the variant
-    /// is one, is that disk still with the variant's options; and where data and redo share all of
+    /// The same variant with its redo on these. One that is a disk of `targets`, which the variant
+    /// was made of, is that disk still with its options; and where data and redo share all of
     /// their disks, they do so on another target as well.
     ///
     /// # Errors

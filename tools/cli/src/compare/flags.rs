@@ -316,7 +316,8 @@ mod tests {
     #[test]
     fn the_default_job_is_oltp_and_its_threads_are_its_own() {
         let sweep: Sweep = "threads=1,2".parse().expect("a sweep");
-        let words = |job: &JobFlags| sweep.on_job(job, "2").expect("a flag").expect("in range");
+        let swept = |job: &JobFlags| sweep.on_job(job, "2").expect("a flag").expect("in range");
+        let words = |job: &JobFlags| swept(job).words();
         let default = job(&[]).or_default(Some(&sweep));
         assert_eq!(words(&default), ["oltp", "--threads=2"]);
         assert_eq!(words(&job(&["oltp"])), ["oltp", "--threads=2"]);
