@@ -8,6 +8,10 @@ const REFILL_WAIT_NS: u64 = 24_000;
 /// Fewer than so many are not worth waiting for.
 const REFILL_LEAST: usize = 4;
 
+/// I/Os over which the pace is taken. A disk behind a hypervisor answers many at a time and then
+/// none for a while: over a few it looks as fast as memory, and who waited then waits for long.
+const MEMORY: u64 = 512;
+
 /// How many I/Os are started together, from how fast they have been ending.
 ///
 /// Handing over one I/O for each that ends keeps a queue full, and costs a system call and perhaps
@@ -43,10 +47,9 @@ impl Pace {
             return;
         }
         if let Some(last) = self.last {
-            // A moving average over some 16 I/Os.
-            let weight = (count as u64).min(16);
+            let weight = (count as u64).min(MEMORY);
             let interval = now.since(last) * 16 / count as u64;
-            self.interval = (self.interval * (16 - weight) + interval * weight) / 16;
+            self.interval = (self.interval * (MEMORY - weight) + interval * weight) / MEMORY;
         }
         self.last = Some(now);
     }
@@ -59,7 +62,7 @@ mod tests {
     /// After I/Os that ended `interval_ns` apart, `batch` at a time.
     fn refill_at(depth: u16, interval_ns: u64, batch: u64) -> usize {
         let mut pace = Pace::new(depth);
-        for n in 0..100 {
+        for n in 0..8_000 {
             pace.ended(batch as usize, Nanos(n * batch * interval_ns));
         }
         pace.refill()
@@ -78,12 +81,26 @@ mod tests {
     }
 
     #[test]
+    fn a_disk_that_answers_in_bursts_is_refilled_at_once_all_the_same() {
+        let mut pace = Pace::new(16);
+        let mut now = Nanos::ZERO;
+        for _ in 0..1_000 {
+            now = now + 160_000;
+            for _ in 0..13 {
+                now = now + 1_000;
+                pace.ended(1, now);
+                assert_eq!(pace.refill(), 1, "at {} ns", now.0);
+            }
+        }
+    }
+
+    #[test]
     fn the_refill_follows_a_target_that_slows_down() {
         let mut pace = Pace::new(128);
         assert_eq!(pace.refill(), 1, "nothing is known yet");
         let mut now = Nanos::ZERO;
         for (interval_ns, refill) in [(100, 32), (1_000_000, 1), (100, 32)] {
-            for _ in 0..200 {
+            for _ in 0..8_000 {
                 now = now + interval_ns;
                 pace.ended(1, now);
             }
