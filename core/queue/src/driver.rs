@@ -156,8 +156,23 @@ pub trait DriverQueue: Send {
         None
     }
 
+    /// A way to wait for answers, or until `beside` becomes readable, that takes less than polling
+    /// [`event_fd`](DriverQueue::event_fd), which is readable no more from then on. For the home
+    /// thread. `None`: there is none.
+    fn waiter(&mut self, beside: BorrowedFd<'_>) -> Option<Box<dyn Waiter>> {
+        let _ = beside;
+        None
+    }
+
     /// Requests taken and not answered.
     fn in_flight(&self) -> usize;
+}
+
+/// Waits for the answers of a [`DriverQueue`].
+pub trait Waiter {
+    /// Sleeps until there is something to reap, what was to be looked at beside becomes readable,
+    /// or so many ns are over; it may also return early.
+    fn wait(&mut self, at_most_ns: Option<u64>);
 }
 
 /// Requests offered to a driver, oldest first, each under its tag.

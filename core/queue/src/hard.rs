@@ -3,11 +3,12 @@
 //! here.
 
 use std::collections::VecDeque;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use weir_bio::{Nanos, Op, SchedTag, Status};
 
-use crate::driver::{Answer, Batch, Cancel, Done, DriverQueue, Tag, TagTable};
+use crate::driver::{Answer, Batch, Cancel, Done, DriverQueue, Tag, TagTable, Waiter};
 use crate::elevator::EndedTag;
 use crate::flush::{FlushMachine, Order};
 use crate::reply::Replies;
@@ -445,6 +446,11 @@ impl HardQueue {
 
     pub(crate) fn tags(&self) -> &Tags {
         &self.tags
+    }
+
+    /// The driver's own way to wait.
+    pub(crate) fn waiter(&mut self, beside: BorrowedFd<'_>) -> Option<Box<dyn Waiter>> {
+        self.driver.waiter(beside)
     }
 
     pub(crate) fn driver(&self) -> &dyn DriverQueue {

@@ -13,6 +13,7 @@ use crate::arrivals::Arrivals;
 use crate::bell::{Bell, Port};
 use crate::config::Spread;
 use crate::dispatcher::{Link, NO_HOST, Outcome, TAKES_NONE, Turn};
+use crate::driver::Waiter;
 use crate::hard::{HardQueue, Source};
 use crate::reply::Replies;
 use crate::request::RequestClaim;
@@ -153,6 +154,17 @@ impl Lane {
     #[must_use]
     pub fn event_fd(&self) -> Option<BorrowedFd<'_>> {
         self.event.as_ref().map(AsFd::as_fd)
+    }
+
+    /// A way for its home to wait for the driver, or until `beside` becomes readable, where the
+    /// driver has one that takes less than polling the [event](Lane::event_fd), which is of no use
+    /// any more from then on.
+    #[must_use]
+    pub fn waiter(&mut self, beside: BorrowedFd<'_>) -> Option<Box<dyn Waiter>> {
+        match &mut self.multi {
+            Some(multi) => multi.hard.waiter(beside),
+            None => self.shared.single.as_ref().and_then(|single| single.waiter(beside)),
+        }
     }
 
     /// Whether the bell was rung for this lane since its last turn.

@@ -47,7 +47,7 @@ pub use completion::{Completion, Refused};
 pub use config::{Config, Error, QueueMode, Spread};
 pub use device::Device;
 pub use driver::{
-    Batch, Cancel, Done, Driver, DriverError, DriverQueue, Extent, Home, Queues, Tag,
+    Batch, Cancel, Done, Driver, DriverError, DriverQueue, Extent, Home, Queues, Tag, Waiter,
 };
 pub use group::{
     Caps, GROUPS_MAX, GroupEntry, Groups, Member, Used, WEIGHT_DEFAULT, WEIGHT_MAX, WEIGHT_MIN,

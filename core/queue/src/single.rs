@@ -6,12 +6,14 @@
 //! and once more to restart the queue.
 
 use std::collections::VecDeque;
+use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use weir_bio::{Limits, Nanos};
 
 use crate::arrivals::{Arrival, Arrivals, Picked};
 use crate::bell::Port;
+use crate::driver::Waiter;
 use crate::elevator::Elevator;
 use crate::hard::{HardQueue, Source};
 use crate::reply::Replies;
@@ -141,6 +143,12 @@ impl Single {
     /// When the oldest request of the hard queue was accepted.
     pub(crate) fn oldest(&self) -> Option<Nanos> {
         self.lock().hard.as_ref().and_then(HardQueue::oldest)
+    }
+
+    /// The driver's own way to wait, if it has but one home.
+    pub(crate) fn waiter(&self, beside: BorrowedFd<'_>) -> Option<Box<dyn Waiter>> {
+        let mut queue = self.lock();
+        queue.hard.as_mut().filter(|_| !self.any_home).and_then(|hard| hard.waiter(beside))
     }
 
     /// Whether no request exists at all.

@@ -3,7 +3,12 @@
 mod bed;
 
 use std::fs;
+use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::{self, Sender};
+use std::time::Duration;
 
 use bed::outside::leave_out;
 use bed::{Bed, LoopDevice, TempFile, noise};
@@ -247,5 +252,58 @@ fn a_block_device_has_one_user_and_reports_its_blocks() {
         assert!(error.contains("in use"), "{error}");
         let error = File::open(device.path(), &sized(8 * MIB)).unwrap_err().to_string();
         assert!(error.contains("in use") || error.contains("size=8388608"), "{error}");
+    }
+}
+
+/// Waits in a queue's ring: for answers, for `beside` and for a time. `told` counts how often
+/// `beside` was made readable.
+fn wait_in_the_ring(driver: &File, beside: impl AsFd, told: &AtomicU32, say: &Sender<&str>) {
+    let mut bed = Bed::new(driver);
+    let Some(mut waiter) = bed.rig.queue().waiter(beside.as_fd()) else {
+        return say.send("none").unwrap();
+    };
+    for round in 1..=3 {
+        let reads = (0..8).map(|n| Bio::read(n * 8, Buf::zeroed(4096)));
+        assert!(bed.rig.submit(reads.collect(), bed.now).is_none());
+        let mut answers = 0;
+        while answers < 8 {
+            waiter.wait(None);
+            while let count @ 1.. = bed.rig.reap(bed.now).len() {
+                answers += count;
+            }
+        }
+        let event = bed.rig.queue().event_fd().expect("an event");
+        assert!(!bed::is_readable(event), "nobody looks at it any more");
+        say.send("answered").unwrap();
+        while told.load(Ordering::Acquire) < round {
+            waiter.wait(None);
+            assert!(bed.rig.reap(bed.now).is_empty());
+        }
+        say.send("woken").unwrap();
+        waiter.wait(Some(1_000_000));
+        say.send("over").unwrap();
+    }
+}
+
+#[test]
+fn who_waits_in_the_ring_is_woken_by_answers_by_what_stands_beside_and_by_time() {
+    let file = TempFile::on_disk();
+    let driver = File::open(file.path(), &sized(4 * MIB)).unwrap();
+    let flags = rustix::event::EventfdFlags::NONBLOCK;
+    let beside = rustix::event::eventfd(0, flags).unwrap();
+    let told = Arc::new(AtomicU32::new(0));
+    let (say, said) = mpsc::channel();
+    let hear = || said.recv_timeout(Duration::from_secs(60)).expect("it goes on");
+    let (theirs, heeded) = (beside.try_clone().unwrap(), Arc::clone(&told));
+    // Not waited for: a thread that is never woken must not keep the test from failing.
+    std::thread::spawn(move || wait_in_the_ring(&driver, &theirs, &heeded, &say));
+    for _ in 0..3 {
+        match hear() {
+            "none" => return leave_out("a ring that can be waited in"),
+            said => assert_eq!(said, "answered"),
+        }
+        told.fetch_add(1, Ordering::Release);
+        rustix::io::write(&beside, &1_u64.to_ne_bytes()).unwrap();
+        assert_eq!((hear(), hear()), ("woken", "over"));
     }
 }

@@ -13,6 +13,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use weir::{Bell, Clock, Device, Lane, QueueMode, Submitter};
 use weir_bio::Nanos;
 use weir_live::EventWake;
+use weir_queue::Waiter;
 
 use crate::client::{Client, Failed, Plan};
 use crate::cpu::{process_time, thread_time};
@@ -179,6 +180,8 @@ pub(crate) struct Worker<'a, S> {
     wake: &'a EventWake,
     bell: Arc<Bell>,
     lanes: Vec<Lane>,
+    /// The way to wait of its only lane's driver.
+    waiter: Option<Box<dyn Waiter>>,
     clients: Vec<Client>,
     seats: Vec<S>,
     /// Whose each seat is.
@@ -254,9 +257,13 @@ impl<'a, S: Seat> Worker<'a, S> {
     fn at(
         (shared, index, news): (&'a Shared<'a>, usize, &'a Sender<News>),
         plans: Vec<Plan>,
-        (bell, lanes): (Arc<Bell>, Vec<Lane>),
+        (bell, mut lanes): (Arc<Bell>, Vec<Lane>),
         open: impl Fn(&Arc<Bell>, usize, usize) -> Result<S, String>,
     ) -> Result<Worker<'a, S>, String> {
+        let waiter = match &mut lanes[..] {
+            [lane] => lane.waiter(shared.wakes[index].as_fd()),
+            _ => None,
+        };
         let (mut seats, mut owners, mut clients) = (Vec::new(), Vec::new(), Vec::new());
         for (number, plan) in plans.into_iter().enumerate() {
             let first = seats.len();
@@ -277,6 +284,7 @@ impl<'a, S: Seat> Worker<'a, S> {
             turns_anew: !lanes.is_empty()
                 && (clients.iter().any(|client| client.fills || client.apart)
                     || shared.devices.iter().any(|device| device.config().mode == QueueMode::Sq)),
+            waiter,
             lanes,
             asked: (0..clients.len()).collect(),
             is_asked: vec![true; clients.len()],
@@ -542,6 +550,11 @@ impl<'a, S: Seat> Worker<'a, S> {
             || self.clients.iter().any(|client| stop && !client.done && !client.reading_back);
         let mut woken = false;
         if !pending {
+            if let Some(waiter) = &mut self.waiter {
+                waiter.wait(wake_at.map(|at| at.since(Clock.now())));
+                doorbell.awake();
+                return;
+            }
             let mut fds = vec![PollFd::from_borrowed_fd(self.wake.as_fd(), PollFlags::IN)];
             let events = self.lanes.iter().filter_map(Lane::event_fd);
             fds.extend(events.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
