@@ -10,13 +10,18 @@
 //! (fio's `slat_ns`, weir's `queue_wait_ns`) the other has no equal; nor has weir's CPU time, which
 //! holds the kernel's workers of the ring: fio's is of its own thread.
 //!
+//! Both run on one CPU, the last: where the interrupts of a disk go to one CPU, it is luck on which of
+//! them a program finds itself.
+//!
+//! `--same 1` has fio in both places: how far apart one program is from itself here.
+//!
 //! The file is written whole before, past the page cache. The loop device stands on the same file,
 //! which is read before each of its jobs, so that it answers from the page cache: a fast device
 //! beside a disk. Where there is no right to make one, or no fio, that part is left out and it says
 //! so.
 //!
-//! cargo bench -p weir-cli --bench fio [-- --rounds 7 --seconds 3 --mib 512 --on file|loop
-//!     --job NAME --folder DIR]
+//! cargo bench -p weir-cli --bench fio [-- --rounds 7 --seconds 2 --mib 512 --on file|loop
+//!     --job NAME --folder DIR --same 1]
 
 #![forbid(unsafe_code)]
 
@@ -27,6 +32,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
+use weir_bench::cpu::pin;
 use weir_bench::rounds::{Arguments, Figure, machine};
 use weir_bio::{Buf, Prng};
 
@@ -43,6 +49,9 @@ const JOBS: &[(&str, &str)] = &[
 const GOAL_PERCENT: f64 = 5.0;
 /// With fewer rounds than so many nothing is concluded.
 const ROUNDS_LEAST: u32 = 7;
+/// How long a program runs until the other has its turn: what a shared disk gives changes from
+/// second to second.
+const TURN_MS: u32 = 500;
 /// How long each runs in a run that only shows that it runs.
 const SMALL_MS: u32 = 200;
 const RAMP_MS: u32 = 300;
@@ -50,9 +59,9 @@ const RAMP_MS: u32 = 300;
 fn main() {
     let arguments = Arguments::of_process();
     let rounds = arguments.number("--rounds", 7, 1);
-    let runtime_ms = match arguments.number("--seconds", 3, 0) {
-        0 => SMALL_MS,
-        seconds => seconds * 1000,
+    let (turns, runtime_ms) = match arguments.number("--seconds", 2, 0) {
+        0 => (1, SMALL_MS),
+        seconds => (seconds * 1000 / TURN_MS, TURN_MS),
     };
     let megabytes = u64::from(arguments.number("--mib", 512, 16));
     let folder = arguments.word("--folder").unwrap_or(env!("CARGO_TARGET_TMPDIR"));
@@ -61,6 +70,10 @@ fn main() {
         return println!("LEFT OUT: fio is not installed");
     }
     let bed = Bed::new(Path::new(folder), megabytes << 20);
+    let same = arguments.number("--same", 0, 0) > 0;
+    if same {
+        println!("fio beside itself: what is called weir is fio");
+    }
     let wanted = |flag: &str, name: &str| arguments.word(flag).is_none_or(|word| word == name);
     let mut places = Vec::new();
     if wanted("--on", "file") {
@@ -72,14 +85,18 @@ fn main() {
         Some(Err(why)) => println!("LEFT OUT: the loop device: {why}"),
         None => (),
     }
-    println!("{rounds} rounds of {runtime_ms} ms each, in turn; medians (spread)");
+    let cpu = std::thread::available_parallelism().map_or(0, |cpus| cpus.get() - 1);
+    let pinned = if pin(cpu) { format!("on CPU {cpu}") } else { String::from("anywhere") };
+    println!(
+        "{rounds} rounds of {turns} x {runtime_ms} ms each, in turn, {pinned}; medians (spread)"
+    );
     let mut apart = Vec::new();
     for (place, path) in &places {
         for (name, options) in JOBS.iter().filter(|(name, _)| wanted("--job", name)) {
             if *place == "loop" {
                 bed.warm();
             }
-            let job = Job { bed: &bed, path, options, runtime_ms };
+            let job = Job { bed: &bed, path, options, turns, same, runtime_ms };
             let sides = job.compare(rounds);
             apart.extend(sides.tell(&format!("{name} on the {place}")));
         }
@@ -157,6 +174,10 @@ struct Job<'a> {
     bed: &'a Bed,
     path: &'a Path,
     options: &'a str,
+    /// Runs of each program in a round.
+    turns: u32,
+    /// fio stands in for weir as well.
+    same: bool,
     runtime_ms: u32,
 }
 
@@ -167,24 +188,33 @@ struct Outcome {
     latency_us: f64,
 }
 
+impl Outcome {
+    /// What runs of one length come to together.
+    fn of_all(runs: &[Outcome]) -> Outcome {
+        let ios: f64 = runs.iter().map(|run| run.iops).sum();
+        let spent: f64 = runs.iter().map(|run| run.iops * run.latency_us).sum();
+        Outcome { iops: ios / runs.len() as f64, latency_us: spent / ios }
+    }
+}
+
 impl Job<'_> {
     fn compare(&self, rounds: u32) -> Sides {
         let mut sides = Sides::default();
         for round in 0..rounds {
             let job = self.write(round);
-            // Whoever comes first finds the device rested: each does in its turn.
-            let (weir, fio) = match round % 2 {
-                0 => {
-                    let weir = self.weir(&job);
-                    (weir, self.fio(&job))
+            let (mut weir, mut fio) = (Vec::new(), Vec::new());
+            for turn in 0..self.turns {
+                // Whoever comes first finds the device rested: each does in its turn.
+                if (round + turn) % 2 == 0 {
+                    weir.push(self.weir(&job));
+                    fio.push(self.fio(&job));
+                } else {
+                    fio.push(self.fio(&job));
+                    weir.push(self.weir(&job));
                 }
-                _ => {
-                    let fio = self.fio(&job);
-                    (self.weir(&job), fio)
-                }
-            };
-            sides.weir.add(weir);
-            sides.fio.add(fio);
+            }
+            sides.weir.add(Outcome::of_all(&weir));
+            sides.fio.add(Outcome::of_all(&fio));
         }
         sides
     }
@@ -204,6 +234,9 @@ impl Job<'_> {
     }
 
     fn weir(&self, job: &Path) -> Outcome {
+        if self.same {
+            return self.fio(job);
+        }
         let mut weir = Command::new(env!("CARGO_BIN_EXE_weir"));
         let said = said(weir.args(["bench", "--json", "--quiet"]).arg(job));
         Outcome {
