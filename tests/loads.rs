@@ -583,7 +583,7 @@ fn each_preset_runs_and_prints_the_table_of_its_document() {
     let folder = Folder::new();
     for (preset, parts) in [
         ("vdbench", &["8 threads read", "64 threads write", "247028", "37.7 and 34.0"][..]),
-        ("hdparm", &["cached", "1485.04", "averages since boot"]),
+        ("hdparm", &["cached", "1485.04", "averages since boot", "no page cache, ram:512MiB"]),
         ("dd32", &["of each of 32 writers", "max/min", "low_latency=1"]),
         ("streams", &["read"]),
         ("hpc", &["data write", "metadata read", "metadata write"]),
