@@ -248,7 +248,10 @@ impl Opened {
         };
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
         let threads = contexts.clamp(1, cpus);
-        let Devices { devices, of: disks } = Devices::of(&wanted)?;
+        let Devices { devices, of: disks } = match &request.workload {
+            Workload::Stages(_) => Devices::of_jobs(&wanted)?,
+            Workload::Oltp(_) => Devices::of_groups(&wanted)?,
+        };
         let groups = match &request.workload {
             Workload::Oltp(Oltp { data, redo, .. }) => Some(Groups::of(data, redo, &disks)?),
             Workload::Stages(_) => None,
@@ -611,6 +614,24 @@ mod tests {
         request.commits = Some(&commits);
         let why = conduct(&request).err().expect("a refusal");
         assert!(why.starts_with("ram:64MiB is memory of this program"), "{why}");
+    }
+
+    #[test]
+    fn memory_of_one_size_is_as_many_disks_as_it_is_named_in_groups_and_one_for_jobs() {
+        let hot = Zone { access: 80, size: 20 };
+        let ram = || String::from("ram:32MiB");
+        let (data, redo) = (vec![ram(), ram()], vec![ram()]);
+        let oltp = Oltp { users: 1, threads: 1, update_percent: 25, hot, data, redo };
+        let running = AtomicBool::new(false);
+        let mut groups = request(Workload::Oltp(oltp), &running);
+        groups.runtime = Some(Duration::from_millis(1));
+        let told = conduct(&groups).expect("figures").bench.job;
+        let disks = |name: &str| told[name].as_array().map(Vec::len);
+        assert_eq!([disks("data_disks"), disks("redo_disks")], [Some(2), Some(1)], "{told}");
+        let jobs = [stage("a", "ram:1MiB"), stage("b", "ram:1MiB")].map(|s| s.jobs).concat();
+        let jobs = Workload::Stages(vec![Stage { name: None, jobs }]);
+        let told = conduct(&request(jobs, &running)).expect("figures").bench.job;
+        assert!(told["jobs"][0]["target"].is_null(), "there is one place: {told}");
     }
 
     #[test]

@@ -76,11 +76,26 @@ pub(crate) enum Place {
 }
 
 impl Devices {
-    /// Those of such targets. A file that is to be made gets the largest size asked for.
+    /// Those of the targets of jobs: what is called the same is the same, as a file is. A file that
+    /// is to be made gets the largest size asked for.
     ///
     /// # Errors
     /// What is no target; targets that are one device and differ in their options.
-    pub(crate) fn of(targets: &[String]) -> Result<Devices, String> {
+    pub(crate) fn of_jobs(targets: &[String]) -> Result<Devices, String> {
+        Devices::of(targets, |_| false)
+    }
+
+    /// Those of the targets of groups. Memory has no name: each time it is given it is another
+    /// disk, as large as that.
+    ///
+    /// # Errors
+    /// As [`Devices::of_jobs`].
+    pub(crate) fn of_groups(targets: &[String]) -> Result<Devices, String> {
+        Devices::of(targets, is_memory)
+    }
+
+    /// Those of such targets, of which some are never the same as another.
+    fn of(targets: &[String], is_alone: fn(&Target) -> bool) -> Result<Devices, String> {
         let mut found = Devices { devices: Vec::new(), of: Vec::new() };
         let mut places: Vec<Place> = Vec::new();
         for name in targets {
@@ -89,8 +104,8 @@ impl Devices {
                 false => format!("target {name:?}: {why}"),
             })?;
             let place = place_of(name, &target);
-            let known = places.iter().position(|known| *known == place);
-            let Some(known) = known else {
+            let known = || places.iter().position(|known| *known == place);
+            let Some(known) = (!is_alone(&target)).then(known).flatten() else {
                 found.of.push(found.devices.len());
                 found.devices.push((name.clone(), target));
                 places.push(place);
@@ -113,6 +128,11 @@ impl Devices {
     }
 }
 
+/// Whether what a target holds is memory of this process, or nothing.
+fn is_memory(target: &Target) -> bool {
+    matches!(target.backing, Backing::Null { .. } | Backing::Ram { .. })
+}
+
 /// The first two of these that are one device, or one of which is a part of the other. Of block
 /// devices the kernel says so; else a mark of this run is written through one of them, at each of
 /// `marks`, looked for through the others, and what stood there is put back. A device that is
@@ -130,15 +150,13 @@ pub(crate) fn same_device(
     if let Some([one, two]) = disk_and_part(devices, Path::new(BLOCK_DEVICES)) {
         return Ok(Some((devices[one].0.clone(), devices[two].0.clone())));
     }
-    let is_apart =
-        |target: &Target| matches!(target.backing, Backing::Null { .. } | Backing::Ram { .. });
     let mut disks = Vec::new();
     for (name, target) in devices {
         let open = || {
             let opened = Disk::builder(target.clone()).name(DISK).open();
             opened.map_err(|error| refusal(name, &error.to_string()))
         };
-        disks.push(if is_apart(target) { None } else { Some(open()?) });
+        disks.push(if is_memory(target) { None } else { Some(open()?) });
     }
     for (number, (writer, offset)) in marks.iter().enumerate() {
         if interrupted.load(Ordering::Acquire) {
@@ -268,8 +286,12 @@ fn agree(one: &Target, two: &Target) -> bool {
 mod tests {
     use super::*;
 
+    fn strings(targets: &[&str]) -> Vec<String> {
+        targets.iter().map(|target| String::from(*target)).collect()
+    }
+
     fn of(targets: &[&str]) -> Result<Devices, String> {
-        Devices::of(&targets.iter().map(|target| String::from(*target)).collect::<Vec<_>>())
+        Devices::of_jobs(&strings(targets))
     }
 
     #[test]
@@ -288,6 +310,17 @@ mod tests {
         let devices = of(&["nbd+unix:/x?a", "nbd+unix:///a?socket=/x", "nbd+unix:/x?b"]);
         assert_eq!(devices.expect("two exports").of, [0, 0, 1]);
         assert_eq!(of(&["ram:1M", "ram:1M", "ram:2M"]).expect("two").of, [0, 0, 1]);
+    }
+
+    #[test]
+    fn memory_is_another_disk_each_time_a_group_names_it_and_a_file_is_not() {
+        let names =
+            ["ram:1M", "file:Cargo.toml", "ram:1M", "null:1M", "null:1M", "file:Cargo.toml"];
+        let Devices { devices, of } = Devices::of_groups(&strings(&names)).expect("five");
+        assert_eq!((devices.len(), of), (5, vec![0, 1, 2, 3, 4, 1]));
+        // One that is called by no other name may have other options.
+        let names = ["ram:1M,nr_requests=8", "ram:1M,nr_requests=9"];
+        assert_eq!(Devices::of_groups(&strings(&names)).expect("two").of, [0, 1]);
     }
 
     #[test]
