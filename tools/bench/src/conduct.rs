@@ -149,7 +149,7 @@ fn holes(name: &str, backing: &Backing) -> Option<String> {
 
 /// Two names of one device are refused where a workload would spoil what another of its parts
 /// relies on: the log of a database, or blocks that are verified. What they are called does not
-/// tell, so a mark is written through one and looked for through the other.
+/// tell, so marks are written through them and looked for through all.
 fn told_apart(
     request: &Request<'_>,
     stage: &Stage,
@@ -172,7 +172,7 @@ fn told_apart(
     };
     match devices::same_device(devices, &marks, request.run, request.interrupted)? {
         None => Ok(()),
-        Some((one, two)) => Err(format!(
+        Some([one, two]) => Err(format!(
             "{one} and {two} are one device under two names, or one is a part of the other: what \
              is written through one is read through the other. Give both the same name, or another \
              device"
