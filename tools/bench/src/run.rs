@@ -20,7 +20,8 @@ use crate::client::{Failed, OLTP_KINDS, Plan, STREAM_KINDS, Work};
 use crate::commits;
 use crate::cpu::{CpuTime, PerCpu};
 use crate::tally::Tally;
-use crate::worker::{self, End, Left, News, Shared, Used, Window};
+use crate::used::Used;
+use crate::worker::{self, End, Left, News, Shared, Window};
 
 /// One workload of a run.
 #[derive(Clone, Debug)]
@@ -373,6 +374,25 @@ const LOOK: Duration = Duration::from_millis(100);
 /// Reading what the kernel has ticked takes a moment, which is not to be in the measured time.
 const EARLY_NS: u64 = 2_000_000;
 
+/// What the kernel has ticked so far, and what was spent awake by then, in wait for I/Os.
+struct Ticks {
+    process: CpuTime,
+    per_cpu: PerCpu,
+    awake: CpuTime,
+}
+
+impl Ticks {
+    fn now(shared: &Shared<'_>) -> Ticks {
+        let (process, per_cpu) = (CpuTime::of_process(), PerCpu::now());
+        Ticks { process, per_cpu, awake: shared.used.awake() }
+    }
+
+    /// What this process did since `earlier` for its I/Os.
+    fn of_ios_since(&self, earlier: &Ticks) -> CpuTime {
+        self.process.since(&earlier.process).without(&self.awake.since(&earlier.awake))
+    }
+}
+
 impl Watch<'_> {
     fn watch(&self) -> Result<Watched, String> {
         let threads = self.shared.threads;
@@ -390,7 +410,7 @@ impl Watch<'_> {
             self.shared.start.wait();
             return Err(why);
         }
-        let ticks = || (CpuTime::of_process(), PerCpu::now());
+        let ticks = || Ticks::now(self.shared);
         let (ramp, mut before) = (self.options.ramp.as_nanos() as u64, ticks());
         let from = Clock.now() + ramp;
         let window = Window { from, until: self.limit_ns.map(|limit| from + limit) };
@@ -408,12 +428,12 @@ impl Watch<'_> {
         self.until(from, runtime.map(|ns| from + ns), &mut heard);
         let used = self.shared.used.end().saturating_sub(began);
         let wall = Duration::from_nanos(Clock.now().since(from));
-        let (cpu, per_cpu) = ticks();
+        let ticked = ticks();
         let mut watched = Watched {
             window,
             wall,
-            cpu: (used, cpu.since(&before.0)),
-            per_cpu: per_cpu.since(&before.1),
+            cpu: (used, ticked.of_ios_since(&before)),
+            per_cpu: ticked.per_cpu.since(&before.per_cpu),
             stats: stats
                 .into_iter()
                 .zip(&self.options.devices)
