@@ -529,8 +529,8 @@ fn a_group_that_cannot_be_is_refused_with_its_disk_its_size_and_the_bound() {
     };
     let twice = ["--target", "file:a.img,size=8MiB", "--target", "file:./a.img,size=8MiB"];
     refused(&twice, &["file:a.img,size=8MiB and file:./a.img,size=8MiB are one device"]);
-    let both = ["--target", "ram:8MiB", "--target", "ram:9MiB", "--redo", "ram:9MiB"];
-    refused(&both, &["--redo ram:9MiB is a disk of the data"]);
+    let both = ["--target", "ram:8MiB", "--target", "file:b,size=8M", "--redo", "file:./b,size=8M"];
+    refused(&both, &["--redo file:./b,size=8M is a disk of the data"]);
     let small = ["--target", "ram:8MiB", "--target", "ram:64KiB"];
     refused(&small, &["ram:64KiB has 65536 bytes", "1048576"]);
     let redo = ["--target", "ram:8MiB", "--redo", "ram:16KiB"];
@@ -583,7 +583,7 @@ fn each_preset_runs_and_prints_the_table_of_its_document() {
     let folder = Folder::new();
     for (preset, parts) in [
         ("vdbench", &["8 threads read", "64 threads write", "247028", "37.7 and 34.0"][..]),
-        ("hdparm", &["cached", "1485.04", "averages since boot"]),
+        ("hdparm", &["cached", "1485.04", "averages since boot", "no page cache, ram:512MiB"]),
         ("dd32", &["of each of 32 writers", "max/min", "low_latency=1"]),
         ("streams", &["read"]),
         ("hpc", &["data write", "metadata read", "metadata write"]),

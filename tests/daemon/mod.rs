@@ -97,6 +97,8 @@ pub fn weir(folder: &Folder) -> Command {
     for name in ["WEIR_LOG", "WEIR_CONTROL", "LISTEN_FDS", "LISTEN_PID", "NOTIFY_SOCKET"] {
         command.env_remove(name);
     }
+    // One that is killed cleans nothing up.
+    command.env("TMPDIR", folder.path());
     command
 }
 

@@ -103,6 +103,8 @@ pub struct Job {
     pub verify: Option<Verify>,
     /// Whether writes are nobody's to wait for, as a page cache's are.
     pub background: bool,
+    /// Whether its reads are to come from the page cache, where the target has one.
+    pub cached: bool,
 }
 
 impl Default for Job {
@@ -131,6 +133,7 @@ impl Default for Job {
             ioprio: IoPrio::NONE,
             verify: None,
             background: false,
+            cached: false,
         }
     }
 }

@@ -19,7 +19,7 @@ pub const PRESETS: &[(&str, &str)] = &[
     ("oltp", "transactions on 8 KiB blocks, 25 % updates, commits through a redo log"),
     ("vdbench", "4 KiB, half reads and half writes, by 8, 16, 32 and 64 threads in turn"),
     ("streams", "8 parallel sequential readers of 1 MiB"),
-    ("hdparm", "2 MiB again and again (as hdparm -T), then one after the other (-t)"),
+    ("hdparm", "2 MiB from the page cache (as hdparm -T), then all from the target (-t)"),
     ("hpc", "4 sequential writers of 1 MiB beside small metadata with flushes"),
     ("dd32", "32 writers of 10 MiB each, at once"),
 ];
@@ -44,11 +44,13 @@ pub fn stages(name: &str) -> Option<Vec<Stage>> {
             one(vec![Job { sizes: all(MIB), clones: 8, parted: true, depth: 4, ..job("streams") }])
         }
         "hdparm" => {
-            let read = |name, size| Stage {
-                name: Some(String::from(name)),
-                jobs: vec![Job { sizes: all(2 * MIB), size, ..job(name) }],
+            let read = |name, size: Option<u64>| {
+                let cached = size.is_some();
+                let size = size.map(Amount::Bytes);
+                let jobs = vec![Job { sizes: all(2 * MIB), size, cached, ..job(name) }];
+                Stage { name: Some(String::from(name)), jobs }
             };
-            Some(vec![read("cached", Some(Amount::Bytes(2 * MIB))), read("buffered", None)])
+            Some(vec![read("cached", Some(2 * MIB)), read("buffered", None)])
         }
         "hpc" => one(vec![
             Job {
@@ -113,6 +115,17 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn only_the_first_part_of_hdparm_reads_from_the_page_cache() {
+        let stages = stages("hdparm").unwrap();
+        let cached = |stage: &Stage| (stage.name.clone(), stage.jobs[0].cached);
+        let names = ["cached", "buffered"].map(|name| Some(String::from(name)));
+        assert_eq!(
+            stages.iter().map(cached).collect::<Vec<_>>(),
+            names.into_iter().zip([true, false]).collect::<Vec<_>>()
+        );
     }
 
     #[test]

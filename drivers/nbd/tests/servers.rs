@@ -12,7 +12,7 @@ use rustix::process::{
 };
 use support::outside::{Mortal, kernel_is_asked, leave_out};
 use support::program::{nbdkit, nbdkit_tcp, qemu_nbd};
-use support::{Lane, bytes, exercise, flush, read, write};
+use support::{Folder, Lane, bytes, exercise, flush, read, write};
 use weir_bio::{Bio, Data, Flags, Op, Status};
 use weir_driver_nbd::{Address, Nbd, Options};
 use weir_proto_nbd::wire::Mode;
@@ -312,6 +312,9 @@ fn no_server_outlives_the_test_that_started_it() {
     }
     let mut doomed = Command::new(std::env::current_exe().expect("this program"));
     doomed.args(["--exact", NAME, "--nocapture"]).env(DOOMED, "1").stdout(Stdio::piped());
+    // What is killed cleans nothing up: its folder is in one of ours.
+    let folder = Folder::new();
+    doomed.env("TMPDIR", folder.path());
     let mut doomed = Mortal(doomed.spawn().expect("this program once more"));
     let mut said = BufReader::new(doomed.stdout.take().expect("piped")).lines();
     let pid = said.find_map(|line| line.expect("text").strip_prefix("pid ")?.parse().ok());

@@ -100,10 +100,11 @@ fn driver(target: &Target) -> Result<Made, Error> {
             Made::new(null.latency_ns(*latency_ns), Vec::new())
         }
         Backing::Ram { bytes } => Made::new(Ram::new(*bytes).map_err(Error::new)?, Vec::new()),
-        Backing::File { path, size, io } => {
+        Backing::File { path, size, io, direct } => {
             let options = FileOptions {
                 size: *size,
                 io: *io,
+                direct: *direct,
                 read_only: target.config.read_only,
                 ..FileOptions::default()
             };

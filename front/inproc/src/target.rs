@@ -37,6 +37,8 @@ pub enum Backing {
         size: Option<u64>,
         /// Who makes the calls to the kernel.
         io: Io,
+        /// Go past the page cache where that is possible, as every target string asks for.
+        direct: bool,
     },
     /// An NBD server.
     Nbd {
@@ -263,7 +265,8 @@ fn parse_backing(kind: &str, rest: &str, text: &str) -> Result<(&'static str, Ba
         "ram" => Ok(("ram", Backing::Ram { bytes: device_size(rest)? })),
         "file" if rest.is_empty() => Err(format!("target {text:?} names no file")),
         "file" => {
-            Ok(("file", Backing::File { path: PathBuf::from(rest), size: None, io: Io::Auto }))
+            let path = PathBuf::from(rest);
+            Ok(("file", Backing::File { path, size: None, io: Io::Auto, direct: true }))
         }
         "nbd" => {
             let (server, export) = match rest.strip_prefix("//") {
@@ -470,7 +473,12 @@ mod tests {
         assert_eq!(backing("ram:64MiB"), Backing::Ram { bytes: 64 << 20 });
         assert_eq!(
             backing(r"file:/a\,b.img,size=1M"),
-            Backing::File { path: PathBuf::from("/a,b.img"), size: Some(1 << 20), io: Io::Auto }
+            Backing::File {
+                path: PathBuf::from("/a,b.img"),
+                size: Some(1 << 20),
+                io: Io::Auto,
+                direct: true
+            }
         );
         let threads = backing("file:/a,io=threads");
         assert!(matches!(threads, Backing::File { io: Io::Threads, .. }), "{threads:?}");

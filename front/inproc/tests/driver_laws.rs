@@ -62,7 +62,7 @@ impl Subject {
 /// A file through the page cache, which no target option asks for.
 fn buffered_file(target: &str) -> Device {
     let target = Target::parse(target).unwrap();
-    let Backing::File { path, size, io } = target.backing else { panic!("{target:?}") };
+    let Backing::File { path, size, io, .. } = target.backing else { panic!("{target:?}") };
     let read_only = target.config.read_only;
     let options = FileOptions { size, read_only, direct: false, io, ..FileOptions::default() };
     let file = File::open(&path, &options).unwrap();

@@ -14,7 +14,8 @@ use crate::client::STREAM_KINDS;
 use crate::cpu::thread_time;
 use crate::run::stream_plan;
 use crate::tally::Tally;
-use crate::worker::{Shared, Used, Window, Worker};
+use crate::used::Used;
+use crate::worker::{Shared, Window, Worker};
 
 /// What came out.
 #[derive(Debug)]

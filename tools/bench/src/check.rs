@@ -48,7 +48,7 @@ pub fn check(data: &[String], redo: &[String], commits: &Path) -> Result<Checked
     let run = commits::read(&text).map_err(|why| unreadable(format!("{name}: {why}")))?;
     let redo = if redo.is_empty() { &run.redo } else { redo };
     let names = [data, redo].concat();
-    let Devices { devices, of } = Devices::of(&names).map_err(unreadable)?;
+    let Devices { devices, of } = Devices::of_groups(&names).map_err(unreadable)?;
     let groups = Groups::of(data, redo, &of).map_err(unreadable)?;
     as_in_run(&run, &groups, [data, redo]).map_err(|why| unreadable(format!("{name}: {why}")))?;
     let open = |(name, target): &(String, _)| devices::open_known(name, target);

@@ -515,3 +515,163 @@ impl Client {
         true
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use weir::{Bell, Device, Lane, Refused, Submitter, Target};
+    use weir_load::{Amount, Direction, Ground, Job, Sizes, Verify};
+
+    use crate::run::stream_plan;
+    use crate::tally::{Row, Times};
+
+    const MS: u64 = 1_000_000;
+    const ROW: [bool; 4] = [true, true, true, false];
+
+    struct NobodySleeps;
+
+    impl weir_ring::Wake for NobodySleeps {
+        fn wake(&self) {}
+    }
+
+    fn client(job: &Job) -> Client {
+        let ground = Ground { bytes: 64 << 20, block: 512, read_only: false };
+        let stream = Stream::new(job, ground, 0).expect("a job");
+        Client::new(stream_plan(job, stream, (0, 0, 0), None), 0)
+    }
+
+    /// A client and its device, whose time is what the test says.
+    struct Bench {
+        client: Client,
+        seats: [Submitter; 1],
+        lane: Lane,
+        tally: Tally,
+        _device: Device,
+        _bell: Arc<Bell>,
+    }
+
+    impl Bench {
+        fn new(job: &Job, options: &str) -> Bench {
+            let target = format!("null:64MiB,queues=1,scheduler=none{options}");
+            let target = Target::parse(&target).expect("a target");
+            let device = weir::open("bench", &target, 1).expect("it opens").device;
+            let bell = Bell::new(Box::new(NobodySleeps), 1);
+            let lane = device.open_lane(0, &bell).expect("a lane");
+            let seats = [device.submitter(&bell, 0, 0).expect("a submitter")];
+            let tally = Tally::new(ROW.to_vec(), Nanos::ZERO);
+            Bench { client: client(job), seats, lane, tally, _device: device, _bell: bell }
+        }
+
+        /// Runs the job to its end: time goes on to whatever comes next, and by nothing else.
+        fn run(mut self) -> Tally {
+            let mut now = Nanos(MS);
+            for _ in 0..10_000 {
+                let Bench { client, seats, lane, tally, .. } = &mut self;
+                while client.feed(seats, now) {
+                    lane.turn(now);
+                }
+                lane.turn(now);
+                let mut ended = Vec::new();
+                seats[0].complete(now, |completion| ended.push(completion));
+                tally.open(0, now);
+                let count = ended.len();
+                let mut ended = ended.into_iter();
+                ended.by_ref().for_each(|c| client.take(c, 0, tally, true, now));
+                tally.settle();
+                client.passed(count, now);
+                if client.done && client.live == 0 {
+                    return self.tally;
+                }
+                let next = lane.wake_at().into_iter().chain(client.due).min();
+                // What was taken makes room for more at the same time.
+                now = if count > 0 { now } else { next.expect("something comes next").max(now) };
+            }
+            panic!("it has no end");
+        }
+    }
+
+    fn paced(rate: u32, ios: u64, depth: u16) -> Job {
+        Job { rate: [rate; 3], size: Some(Amount::Bytes(ios * 4096)), depth, ..Job::default() }
+    }
+
+    /// How many reads there were, and the mean and the longest of the times of theirs, in ms, that
+    /// the test asks for: all exact.
+    fn reads(tally: &Tally, times: fn(&Row) -> &Times) -> (u64, f64, u64) {
+        let row = tally.row(0).expect("reads");
+        let times = times(row);
+        (times.count(), times.mean_ns() / MS as f64, times.max_ns() / MS)
+    }
+
+    #[test]
+    fn what_a_slow_target_holds_up_is_late_from_when_it_was_due() {
+        let tally = Bench::new(&paced(1000, 5, 1), ",latency_us=20000").run();
+        // Five that take 20 ms each, one after the other, and are due 1 ms after each other.
+        assert_eq!(reads(&tally, |row| &row.total), (5, 58.0, 96));
+        assert_eq!(reads(&tally, |row| &row.wait), (5, 38.0, 76));
+        assert_eq!(reads(&tally, |row| &row.device), (5, 20.0, 20));
+    }
+
+    #[test]
+    fn each_of_many_under_way_has_a_time_of_its_own() {
+        let tally = Bench::new(&paced(200, 8, 8), ",latency_us=30000").run();
+        // The next begins 5 ms after each, long before it ends.
+        assert_eq!(reads(&tally, |row| &row.total), (8, 30.0, 30));
+        assert_eq!(reads(&tally, |row| &row.wait), (8, 0.0, 0));
+    }
+
+    #[test]
+    fn what_a_full_queue_holds_up_is_late_from_when_it_was_due() {
+        let options = ",latency_us=20000,nr_requests=4,nomerges=2";
+        let tally = Bench::new(&paced(1000, 12, 64), options).run();
+        // Three times four, each due 4 ms and begun 20 ms after the four before.
+        assert_eq!(reads(&tally, |row| &row.total), (12, 36.0, 52));
+        assert_eq!(reads(&tally, |row| &row.wait), (12, 16.0, 32));
+        assert_eq!(reads(&tally, |row| &row.device), (12, 20.0, 20));
+    }
+
+    /// Takes everything and keeps when it was handed in.
+    #[derive(Default)]
+    struct Keeps(Vec<(Nanos, Bio)>);
+
+    impl Seat for Keeps {
+        fn submit(&mut self, bio: Bio, now: Nanos) -> Result<(), Refused> {
+            self.0.push((now, bio));
+            Ok(())
+        }
+
+        fn flush_plug(&mut self, _: Nanos) {}
+
+        fn complete(&mut self, _: Nanos, _: impl FnMut(Completion)) -> usize {
+            0
+        }
+    }
+
+    #[test]
+    fn what_a_job_fills_its_blocks_with_is_no_time_of_the_device() {
+        let job = Job {
+            direction: Direction::Write,
+            depth: 16,
+            sizes: [1, 1, 1].map(|_| Sizes::Fixed(1 << 20)),
+            verify: Some(Verify::Crc32c),
+            ..Job::default()
+        };
+        let (mut client, mut seats) = (client(&job), [Keeps::default()]);
+        let (asked_at, mut tally) = (Nanos(1), Tally::new(ROW.to_vec(), Nanos::ZERO));
+        client.feed(&mut seats, asked_at);
+        let handed_in = std::mem::take(&mut seats[0].0);
+        let begun = handed_in[0].0;
+        assert!(handed_in.len() == 16 && begun > asked_at, "at {begun:?}");
+        // All at once when all were filled, and that is where their time begins.
+        for (at, bio) in handed_in {
+            assert_eq!(at, begun);
+            let Bio { cookie, op, sectors, data, .. } = bio;
+            let (status, device_ns) = (weir::Status::Ok, 7);
+            let answer = Completion { cookie, status, op, sectors, data, wait_ns: 0, device_ns };
+            client.take(answer, 0, &mut tally, true, begun + device_ns);
+        }
+        tally.settle();
+        let row = tally.row(1).expect("writes");
+        assert_eq!((row.ios, row.total.mean_ns(), row.wait.max_ns()), (16, 7.0, 0));
+    }
+}

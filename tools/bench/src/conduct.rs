@@ -149,7 +149,7 @@ fn holes(name: &str, backing: &Backing) -> Option<String> {
 
 /// Two names of one device are refused where a workload would spoil what another of its parts
 /// relies on: the log of a database, or blocks that are verified. What they are called does not
-/// tell, so a mark is written through one and looked for through the other.
+/// tell, so marks are written through them and looked for through all.
 fn told_apart(
     request: &Request<'_>,
     stage: &Stage,
@@ -172,12 +172,24 @@ fn told_apart(
     };
     match devices::same_device(devices, &marks, request.run, request.interrupted)? {
         None => Ok(()),
-        Some((one, two)) => Err(format!(
+        Some([one, two]) => Err(format!(
             "{one} and {two} are one device under two names, or one is a part of the other: what \
              is written through one is read through the other. Give both the same name, or another \
              device"
         )),
     }
+}
+
+/// Lets the jobs of a device read from the page cache, if that is what they are all to do and it
+/// has one: whether that is so.
+fn reads_from_cache(jobs: &[&Job], target: &mut Target) -> bool {
+    let reads_cached = |job: &&Job| job.cached && !job.changes();
+    if jobs.is_empty() || !jobs.iter().all(reads_cached) {
+        return false;
+    }
+    let Backing::File { direct, .. } = &mut target.backing else { return false };
+    *direct = false;
+    true
 }
 
 /// The target of a job: what is given for all, or its own file or target.
@@ -212,6 +224,8 @@ fn target_of(job: &Job, given: Option<&str>) -> Result<String, String> {
 struct Opened {
     names: Vec<String>,
     devices: Vec<Device>,
+    /// Of each, whether it is read through the page cache.
+    cached: Vec<bool>,
     /// The device of each job.
     disks: Vec<usize>,
     /// Those of the data and of the redo of `oltp`.
@@ -234,7 +248,10 @@ impl Opened {
         };
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
         let threads = contexts.clamp(1, cpus);
-        let Devices { devices, of: disks } = Devices::of(&wanted)?;
+        let Devices { devices, of: disks } = match &request.workload {
+            Workload::Stages(_) => Devices::of_jobs(&wanted)?,
+            Workload::Oltp(_) => Devices::of_groups(&wanted)?,
+        };
         let groups = match &request.workload {
             Workload::Oltp(Oltp { data, redo, .. }) => Some(Groups::of(data, redo, &disks)?),
             Workload::Stages(_) => None,
@@ -247,13 +264,17 @@ impl Opened {
             }
         };
         told_apart(request, stage, &devices, &disks)?;
-        let (names, opened) = (Vec::new(), Vec::new());
-        let mut opened = Opened { names, devices: opened, disks, groups, threads };
-        for (name, target) in devices {
+        let (names, opened, cached) = (Vec::new(), Vec::new(), Vec::new());
+        let mut opened = Opened { names, devices: opened, cached, disks, groups, threads };
+        for (number, (name, mut target)) in devices.into_iter().enumerate() {
+            let jobs = stage.jobs.iter().zip(&opened.disks).filter(|(_, disk)| **disk == number);
+            let jobs: Vec<&Job> = jobs.map(|(job, _)| job).collect();
+            let cached = reads_from_cache(&jobs, &mut target);
             let made = devices::open(&name, &target, threads)?;
             made.notices.iter().for_each(|notice| (request.notice)(notice));
             let barriers = made.device.config().barriers;
-            let asked = devices_read.contains(&opened.devices.len());
+            // No disk is asked for what is in the page cache, whatever stands there.
+            let asked = !cached && devices_read.contains(&number);
             if asked && let Some(notice) = holes(&name, &target.backing) {
                 (request.notice)(&notice);
             }
@@ -267,6 +288,7 @@ impl Opened {
                 (request.notice)(&what);
             }
             opened.devices.push(made.device);
+            opened.cached.push(cached);
             opened.names.push(name);
         }
         Ok(opened)
@@ -400,6 +422,9 @@ impl Opened {
     /// A job, and where it runs if there is more than one place.
     fn job_json(&self, job: &Job, disk: usize) -> Value {
         let mut told = job_json(job, &self.devices[disk]);
+        if job.cached {
+            told["page_cache"] = self.cached[disk].into();
+        }
         if self.devices.len() > 1 {
             told["target"] = self.names[disk].clone().into();
             told["options"] = device_json(&self.devices[disk]).into();
@@ -592,6 +617,24 @@ mod tests {
     }
 
     #[test]
+    fn memory_of_one_size_is_as_many_disks_as_it_is_named_in_groups_and_one_for_jobs() {
+        let hot = Zone { access: 80, size: 20 };
+        let ram = || String::from("ram:32MiB");
+        let (data, redo) = (vec![ram(), ram()], vec![ram()]);
+        let oltp = Oltp { users: 1, threads: 1, update_percent: 25, hot, data, redo };
+        let running = AtomicBool::new(false);
+        let mut groups = request(Workload::Oltp(oltp), &running);
+        groups.runtime = Some(Duration::from_millis(1));
+        let told = conduct(&groups).expect("figures").bench.job;
+        let disks = |name: &str| told[name].as_array().map(Vec::len);
+        assert_eq!([disks("data_disks"), disks("redo_disks")], [Some(2), Some(1)], "{told}");
+        let jobs = [stage("a", "ram:1MiB"), stage("b", "ram:1MiB")].map(|s| s.jobs).concat();
+        let jobs = Workload::Stages(vec![Stage { name: None, jobs }]);
+        let told = conduct(&request(jobs, &running)).expect("figures").bench.job;
+        assert!(told["jobs"][0]["target"].is_null(), "there is one place: {told}");
+    }
+
+    #[test]
     fn what_stands_for_a_disk_says_whether_it_forgets() {
         let backing = |target| weir::Target::parse(target).expect("a target").backing;
         assert_eq!(forgets(&backing("null:1M"), true), Some("drops what is written"));
@@ -610,5 +653,36 @@ mod tests {
         let conducted = conduct(&request).expect("figures");
         assert_eq!(conducted.measured.len(), 1);
         assert_eq!(conducted.failure.as_deref(), Some("interrupted"));
+    }
+
+    #[test]
+    fn the_cached_part_of_hdparm_reads_a_file_through_the_page_cache_and_the_other_past_it() {
+        let path = std::env::temp_dir().join(format!("weir-cached-{}", std::process::id()));
+        std::fs::write(&path, vec![1; 4 << 20]).expect("a file");
+        let (running, told) = (AtomicBool::new(false), std::cell::RefCell::new(Vec::new()));
+        let notice = |notice: &str| told.borrow_mut().push(String::from(notice));
+        let page_cache = |target: &str| {
+            let stages = weir_load::presets::stages("hdparm").expect("a preset");
+            let mut request = request(Workload::Stages(stages), &running);
+            request.target = Some(String::from(target));
+            request.runtime = Some(Duration::from_millis(4));
+            request.notice = &notice;
+            let job = conduct(&request).expect("figures").bench.job;
+            [0, 1].map(|stage: usize| job["jobs"][stage]["page_cache"].clone())
+        };
+        let target = format!("file:{}", path.display());
+        assert_eq!(page_cache(&target), [Value::Bool(true), Value::Null]);
+        // Not every file system has direct I/O.
+        let alone = devices::open(&target, &Target::parse(&target).expect("a target"), 1);
+        let notices = alone.expect("it opens").notices;
+        let told_of_both = told.take();
+        let (cached, buffered) = told_of_both.split_at(told_of_both.len() - notices.len());
+        assert!(cached.iter().any(|notice| notice.contains("buffered I/O")), "{cached:?}");
+        assert_eq!(buffered, notices);
+        assert_eq!(page_cache("ram:4MiB"), [Value::Bool(false), Value::Null]);
+        let write = Job { direction: Direction::Write, cached: true, ..Job::default() };
+        let mut file = Target::parse(&target).expect("a target");
+        assert!(!reads_from_cache(&[&write], &mut file), "nothing is written to a cache alone");
+        std::fs::remove_file(&path).expect("a file of ours");
     }
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use weir::{Backing, Disk, Opened, Target};
 use weir_load::Amount;
 
-use crate::mark::{self, Mark};
+use crate::mark::{self, Bytes, Marks, Open};
 
 /// The name of every disk while it is measured.
 const DISK: &str = "bench";
@@ -76,11 +76,26 @@ pub(crate) enum Place {
 }
 
 impl Devices {
-    /// Those of such targets. A file that is to be made gets the largest size asked for.
+    /// Those of the targets of jobs: what is called the same is the same, as a file is. A file that
+    /// is to be made gets the largest size asked for.
     ///
     /// # Errors
     /// What is no target; targets that are one device and differ in their options.
-    pub(crate) fn of(targets: &[String]) -> Result<Devices, String> {
+    pub(crate) fn of_jobs(targets: &[String]) -> Result<Devices, String> {
+        Devices::of(targets, |_| false)
+    }
+
+    /// Those of the targets of groups. Memory has no name: each time it is given it is another
+    /// disk, as large as that.
+    ///
+    /// # Errors
+    /// As [`Devices::of_jobs`].
+    pub(crate) fn of_groups(targets: &[String]) -> Result<Devices, String> {
+        Devices::of(targets, is_memory)
+    }
+
+    /// Those of such targets, of which some are never the same as another.
+    fn of(targets: &[String], is_alone: fn(&Target) -> bool) -> Result<Devices, String> {
         let mut found = Devices { devices: Vec::new(), of: Vec::new() };
         let mut places: Vec<Place> = Vec::new();
         for name in targets {
@@ -89,8 +104,8 @@ impl Devices {
                 false => format!("target {name:?}: {why}"),
             })?;
             let place = place_of(name, &target);
-            let known = places.iter().position(|known| *known == place);
-            let Some(known) = known else {
+            let known = || places.iter().position(|known| *known == place);
+            let Some(known) = (!is_alone(&target)).then(known).flatten() else {
                 found.of.push(found.devices.len());
                 found.devices.push((name.clone(), target));
                 places.push(place);
@@ -113,10 +128,14 @@ impl Devices {
     }
 }
 
-/// The first two of these that are one device, or one of which is a part of the other. Of block
-/// devices the kernel says so; else a mark of this run is written through one of them, at each of
-/// `marks`, looked for through the others, and what stood there is put back. A device that is
-/// memory of this process is one of its own.
+/// Whether what a target holds is memory of this process, or nothing.
+fn is_memory(target: &Target) -> bool {
+    matches!(target.backing, Backing::Null { .. } | Backing::Ram { .. })
+}
+
+/// Two of these that are one device, or one of which is a part of the other. Of block devices the
+/// kernel says so; else marks of this run are written at each of `marks`, looked for through all,
+/// and what stood there is put back. A device that is memory of this process is one of its own.
 ///
 /// # Errors
 /// What cannot be opened, read or written, with its name; what a mark left behind; that somebody
@@ -126,55 +145,84 @@ pub(crate) fn same_device(
     marks: &[(usize, Amount)],
     run: u64,
     interrupted: &AtomicBool,
-) -> Result<Option<(String, String)>, String> {
-    if let Some([one, two]) = disk_and_part(devices, Path::new(BLOCK_DEVICES)) {
-        return Ok(Some((devices[one].0.clone(), devices[two].0.clone())));
+) -> Result<Option<[String; 2]>, String> {
+    if let Some(pair) = disk_and_part(devices, Path::new(BLOCK_DEVICES)) {
+        return Ok(Some(pair.map(|disk| devices[disk].0.clone())));
     }
-    let is_apart =
-        |target: &Target| matches!(target.backing, Backing::Null { .. } | Backing::Ram { .. });
-    let mut disks = Vec::new();
-    for (name, target) in devices {
-        let open = || {
-            let opened = Disk::builder(target.clone()).name(DISK).open();
-            opened.map_err(|error| refusal(name, &error.to_string()))
-        };
-        disks.push(if is_apart(target) { None } else { Some(open()?) });
-    }
-    for (number, (writer, offset)) in marks.iter().enumerate() {
-        if interrupted.load(Ordering::Acquire) {
-            return Err(String::from("interrupted"));
-        }
-        let Some(disk) = &disks[*writer] else { continue };
-        let known = marks[..number].contains(&(*writer, *offset));
-        let at = offset.of(disk.size(), mark::BYTES) / mark::BYTES * mark::BYTES;
-        // A disk that cannot be written is refused later, and by a better reason.
-        if known || at + mark::BYTES > disk.size() || disk.limits().read_only {
-            continue;
-        }
-        let others: Vec<_> = (0..disks.len()).filter(|other| other != writer).collect();
-        let session = disk.session().map_err(|e| e.to_string())?;
-        let mut mark = Mark::write(session, &devices[*writer].0, at, run)?;
-        let seen = seen_through(&disks, &others, at, run);
-        mark.put_back()?;
-        if let Some(other) = seen {
-            return Ok(Some((devices[*writer].0.clone(), devices[other].0.clone())));
-        }
-    }
-    Ok(None)
+    let same = same_by_marks(devices, marks, (run, interrupted), |name, target| {
+        let disk = Disk::builder(target.clone()).name(DISK).reactors(1).open();
+        let disk = disk.map_err(|error| refusal(name, &error.to_string()))?;
+        let session = disk.session().map_err(|error| refusal(name, &error.to_string()))?;
+        Ok(Open { name, size: disk.size(), read_only: disk.limits().read_only, disk: session })
+    })?;
+    Ok(same.map(|pair| pair.map(|disk| devices[disk].0.clone())))
 }
 
-/// Which of the others shows the mark that stands at `at`.
-fn seen_through(disks: &[Option<Disk>], others: &[usize], at: u64, run: u64) -> Option<usize> {
-    let (wanted, mut found) = (mark::bytes(run), vec![0; mark::BYTES as usize]);
-    others.iter().copied().find(|other| {
-        let Some(other) = disks[*other].as_ref().filter(|other| at + mark::BYTES <= other.size())
-        else {
-            return false;
-        };
-        // One that cannot be read there is not the one that was written.
-        let read = other.session().ok().and_then(|mut s| s.read_at(at, &mut found).ok());
-        read.is_some() && found == wanted
-    })
+/// The same by marks alone, with a way to open a device: it is opened once.
+fn same_by_marks<'a, B: Bytes>(
+    devices: &'a [(String, Target)],
+    marks: &[(usize, Amount)],
+    (run, interrupted): (u64, &AtomicBool),
+    mut open: impl FnMut(&'a str, &Target) -> Result<Open<'a, B>, String>,
+) -> Result<Option<[usize; 2]>, String> {
+    // Of those that are opened, which device each is.
+    let (mut opened, mut of) = (Vec::new(), Vec::new());
+    for (number, (name, target)) in devices.iter().enumerate() {
+        if !is_memory(target) {
+            opened.push(open(name, target)?);
+            of.push(number);
+        }
+    }
+    let place = |device: usize| of.iter().position(|known| *known == device);
+    let marks: Vec<_> = marks.iter().filter_map(|(disk, at)| Some((place(*disk)?, *at))).collect();
+    let same = first_same(&mut opened, &marks, run, interrupted)?;
+    Ok(same.map(|pair| pair.map(|disk| of[disk])))
+}
+
+/// Two disks of which one shows a mark of the other: all are written first, and then each is read
+/// once at every place that has any.
+fn first_same<B: Bytes>(
+    disks: &mut [Open<'_, B>],
+    wanted: &[(usize, Amount)],
+    run: u64,
+    interrupted: &AtomicBool,
+) -> Result<Option<[usize; 2]>, String> {
+    let count = disks.len();
+    let mut places = Vec::new();
+    for (disk, offset) in wanted {
+        let Open { size, read_only, .. } = disks[*disk];
+        let at = offset.of(size, mark::BYTES) / mark::BYTES * mark::BYTES;
+        // A disk that cannot be written is refused later, and by a better reason.
+        if at + mark::BYTES <= size && !read_only && !places.contains(&(*disk, at)) {
+            places.push((*disk, at));
+        }
+    }
+    let mut marks = Marks::on(disks, run);
+    let goes_on = || match interrupted.load(Ordering::Acquire) {
+        true => Err(String::from("interrupted")),
+        false => Ok(()),
+    };
+    let mut look = || {
+        for (disk, at) in &places {
+            goes_on()?;
+            marks.write(*disk, *at)?;
+        }
+        for at in marks.places() {
+            for disk in 0..count {
+                goes_on()?;
+                if let Some(written) = marks.shown_by(disk, at) {
+                    return Ok(Some([written, disk]));
+                }
+            }
+        }
+        Ok(None)
+    };
+    let seen = look();
+    match (seen, marks.put_back()) {
+        (seen, Ok(())) => seen,
+        (Ok(_), Err(left)) => Err(left),
+        (Err(why), Err(left)) => Err(format!("{why}; {left}")),
+    }
 }
 
 /// Where the kernel tells of its block devices, by number.
@@ -267,9 +315,14 @@ fn agree(one: &Target, two: &Target) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::cell::{Cell, RefCell};
+
+    fn strings(targets: &[&str]) -> Vec<String> {
+        targets.iter().map(|target| String::from(*target)).collect()
+    }
 
     fn of(targets: &[&str]) -> Result<Devices, String> {
-        Devices::of(&targets.iter().map(|target| String::from(*target)).collect::<Vec<_>>())
+        Devices::of_jobs(&strings(targets))
     }
 
     #[test]
@@ -288,6 +341,17 @@ mod tests {
         let devices = of(&["nbd+unix:/x?a", "nbd+unix:///a?socket=/x", "nbd+unix:/x?b"]);
         assert_eq!(devices.expect("two exports").of, [0, 0, 1]);
         assert_eq!(of(&["ram:1M", "ram:1M", "ram:2M"]).expect("two").of, [0, 0, 1]);
+    }
+
+    #[test]
+    fn memory_is_another_disk_each_time_a_group_names_it_and_a_file_is_not() {
+        let names =
+            ["ram:1M", "file:Cargo.toml", "ram:1M", "null:1M", "null:1M", "file:Cargo.toml"];
+        let Devices { devices, of } = Devices::of_groups(&strings(&names)).expect("five");
+        assert_eq!((devices.len(), of), (5, vec![0, 1, 2, 3, 4, 1]));
+        // One that is called by no other name may have other options.
+        let names = ["ram:1M,nr_requests=8", "ram:1M,nr_requests=9"];
+        assert_eq!(Devices::of_groups(&strings(&names)).expect("two").of, [0, 1]);
     }
 
     #[test]
@@ -342,13 +406,77 @@ mod tests {
         );
     }
 
+    /// What was done to some disks that are no devices.
+    #[derive(Default)]
+    struct Counts {
+        opens: Cell<usize>,
+        reads: Cell<usize>,
+        writes: Cell<usize>,
+    }
+
+    struct Counted<'a>(&'a RefCell<Vec<u8>>, &'a Counts);
+
+    impl Bytes for Counted<'_> {
+        fn read(&mut self, at: u64, bytes: &mut [u8]) -> Result<(), String> {
+            self.1.reads.update(|reads| reads + 1);
+            bytes.copy_from_slice(&self.0.borrow()[at as usize..][..bytes.len()]);
+            Ok(())
+        }
+
+        fn write(&mut self, at: u64, bytes: &[u8]) -> Result<(), String> {
+            self.1.writes.update(|writes| writes + 1);
+            self.0.borrow_mut()[at as usize..][..bytes.len()].copy_from_slice(bytes);
+            Ok(())
+        }
+    }
+
+    /// Looks for one device among as many disks as `of` has, each of which is the one with that
+    /// number; all but the first are marked at these places. What was found, and what it took.
+    fn look(of: &[usize], at: &[u64], ends: bool) -> (Result<Option<[usize; 2]>, String>, Counts) {
+        let name = |disk| format!("file:/nonexistent/{disk}");
+        let target = |name: String| (name.clone(), Target::parse(&name).expect("a target"));
+        let devices: Vec<_> = (0..of.len()).map(|disk| target(name(disk))).collect();
+        let disks: Vec<_> = of.iter().map(|_| RefCell::new(vec![7; 1 << 16])).collect();
+        let places = at.iter().map(|at| Amount::Bytes(*at));
+        let marks = places.flat_map(|at| (1..of.len()).map(move |disk| (disk, at)));
+        let (counts, ends) = (Counts::default(), AtomicBool::new(ends));
+        let marks: Vec<_> = marks.collect();
+        let found = same_by_marks(&devices, &marks, (7, &ends), |name, _| {
+            let disk = &disks[of[counts.opens.get()]];
+            counts.opens.update(|opens| opens + 1);
+            Ok(Open { name, size: 1 << 16, read_only: false, disk: Counted(disk, &counts) })
+        });
+        let untouched = |disk: &RefCell<Vec<u8>>| disk.borrow().iter().all(|byte| *byte == 7);
+        assert!(disks.iter().all(untouched), "all is put back");
+        (found, counts)
+    }
+
+    #[test]
+    fn each_of_many_disks_is_opened_once_and_read_once_for_the_marks_of_all() {
+        let apart: Vec<usize> = (0..64).collect();
+        let (found, counts) = look(&apart, &[0], false);
+        assert_eq!((found, counts.opens.get()), (Ok(None), 64));
+        // What stood below 63 marks, and all 64 once.
+        assert_eq!((counts.reads.get(), counts.writes.get()), (63 + 64, 2 * 63));
+        let (found, counts) = look(&apart, &[0, 8192], false);
+        assert_eq!((found, counts.reads.get()), (Ok(None), 2 * (63 + 64)));
+    }
+
+    #[test]
+    fn two_of_many_disks_that_are_one_are_found_whether_both_are_marked_or_not() {
+        for (of, pair) in
+            [([0, 1, 2, 2, 4], [3, 2]), ([0, 1, 2, 3, 0], [4, 0]), ([0, 1, 2, 3, 1], [4, 1])]
+        {
+            for at in [&[0][..], &[4096, 0]] {
+                assert_eq!(look(&of, at, false).0, Ok(Some(pair)), "{of:?} at {at:?}");
+            }
+        }
+    }
+
     #[test]
     fn a_run_that_is_to_end_marks_nothing_more() {
-        let target = |name: &str| (String::from(name), Target::parse(name).expect("a target"));
-        let devices = [target("null:1MiB"), target("null:2MiB")];
-        let marks = [(0, Amount::Bytes(0))];
-        let found = same_device(&devices, &marks, 7, &AtomicBool::new(true));
-        assert_eq!(found, Err(String::from("interrupted")));
+        let (found, counts) = look(&[0, 1], &[0], true);
+        assert_eq!((found, counts.writes.get()), (Err(String::from("interrupted")), 0));
     }
 
     #[test]

@@ -130,11 +130,7 @@ fn each_once(names: &[String], of: &[usize]) -> Result<(), String> {
         let Some(first) = of[..place].iter().position(|known| known == disk) else { continue };
         let (first, second) = (&names[first], &names[place]);
         return Err(match first == second {
-            true => {
-                let memory = first.starts_with("ram:") || first.starts_with("null:");
-                let out = if memory { "; of another size it is another" } else { "" };
-                format!("{first} is given twice: a group has each disk once{out}")
-            }
+            true => format!("{first} is given twice: a group has each disk once"),
             false => {
                 format!("{first} and {second} are one device: a group has each disk once")
             }
@@ -194,9 +190,6 @@ mod tests {
         assert_eq!(why, "b is given twice: a group has each disk once");
         let why = of(&["a", "b"], &["c", "b"], &[0, 1, 2, 1]).expect_err("one of both");
         assert!(why.starts_with("--redo b is a disk of the data, --target b"), "{why}");
-        let why = of(&["ram:1GiB", "ram:1GiB"], &[], &[0, 0]).expect_err("one disk twice");
-        let way_out = "a group has each disk once; of another size it is another";
-        assert_eq!(why, format!("ram:1GiB is given twice: {way_out}"));
         let many: Vec<String> = (0..65).map(|n| n.to_string()).collect();
         let why = Groups::of(&many, &[], &(0..65).collect::<Vec<_>>()).expect_err("too many");
         assert_eq!(why, "--target is given 65 times: a group has 1 to 64 disks");

@@ -26,4 +26,5 @@ mod seat;
 pub mod shared;
 pub mod tables;
 pub mod tally;
+mod used;
 mod worker;

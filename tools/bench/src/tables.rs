@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use serde_json::Value;
 use weir_trace::document::{Bench, Group};
 
 use crate::run::Measured;
@@ -85,6 +86,17 @@ fn hdparm(text: &mut String, outcome: &Bench) -> std::fmt::Result {
         let rate = group.figures.bytes_per_s / f64::from(1 << 20);
         writeln!(text, "{name:10} {rate:>12.2} {legacy:>14.2} {mq:>14.2}")?;
     }
+    let page_cache = |job: &Value| job.get("page_cache").and_then(Value::as_bool);
+    let jobs = outcome.job.get("jobs").and_then(Value::as_array);
+    match jobs.and_then(|jobs| jobs.iter().find_map(page_cache)) {
+        Some(true) => writeln!(text, "cached comes from the page cache of this host.")?,
+        Some(false) | None => writeln!(
+            text,
+            "cached comes from no page cache, {} has none here: it is the same 2 MiB from the \
+             target itself.",
+            outcome.target
+        )?,
+    }
     writeln!(
         text,
         "The document's disk is an eMMC card, which scsi_mod.use_blk_mq does not touch, and its \
@@ -154,5 +166,18 @@ mod tests {
         assert_eq!((writers.max_over_min, writers.makespan), (4.0, 4.0));
         assert!((writers.variation - 1.25_f64.sqrt() / 2.5).abs() < 1e-12);
         assert_eq!(Writers::new(Vec::new()), None);
+    }
+
+    #[test]
+    fn the_table_of_hdparm_says_whether_a_page_cache_was_read() {
+        let table = |page_cache: bool| {
+            let jobs = serde_json::json!([{ "name": "cached", "page_cache": page_cache }, {}]);
+            let job = serde_json::json!({ "jobs": jobs });
+            let target = String::from("ram:1GiB");
+            table("hdparm", &Bench { job, target, ..Bench::default() }, &[])
+        };
+        assert!(table(true).contains("cached comes from the page cache of this host."));
+        let none = table(false);
+        assert!(none.contains("no page cache, ram:1GiB has none here: it is the same"), "{none}");
     }
 }

@@ -4,7 +4,7 @@
 use std::fs::File;
 use std::io::Write;
 use std::os::fd::AsFd;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Barrier, OnceLock};
 use std::time::Duration;
@@ -16,9 +16,10 @@ use weir_live::EventWake;
 use weir_queue::Waiter;
 
 use crate::client::{Client, Failed, Plan};
-use crate::cpu::{process_time, thread_time};
+use crate::cpu::{CpuTime, thread_time};
 use crate::seat::{Seat, Sink};
 use crate::tally::Tally;
+use crate::used::Used;
 
 /// With nothing under way a thread is awake for so long before an I/O is due. A CPU that sleeps is
 /// cold, or given away by a hypervisor: the time to get it back would be counted as the target's.
@@ -26,6 +27,8 @@ const AWAKE_BEFORE_NS: u64 = 1_000_000;
 
 /// How often it looks before it offers its CPU to others.
 const LOOKS: u32 = 64;
+/// Of so many offers one is timed. Reading the time takes as long as the offer itself.
+const OFFERS_TIMED: u32 = 16;
 
 /// The time that is measured.
 #[derive(Clone, Copy, Debug)]
@@ -45,39 +48,6 @@ pub(crate) enum News {
     Over,
     /// All its clients have done.
     Done,
-}
-
-/// CPU time of the process at both ends of the measured time, each taken by the first thread that
-/// gets there: the watcher may be late, and I/Os are counted by threads.
-#[derive(Debug, Default)]
-pub(crate) struct Used {
-    began: OnceLock<Duration>,
-    over: OnceLock<Duration>,
-    /// ns that threads have spent awake, waiting for I/Os to be due: no I/O costs that.
-    awake_ns: AtomicU64,
-    /// Threads whose clients have not done all that is measured.
-    measuring: AtomicUsize,
-}
-
-impl Used {
-    pub(crate) fn new(threads: usize) -> Used {
-        let measuring = AtomicUsize::new(threads);
-        Used { measuring, ..Used::default() }
-    }
-
-    pub(crate) fn begin(&self) -> Duration {
-        *self.began.get_or_init(|| self.now())
-    }
-
-    pub(crate) fn end(&self) -> Duration {
-        *self.over.get_or_init(|| self.now())
-    }
-
-    fn now(&self) -> Duration {
-        // In this order: what is spent between the two readings is not taken off.
-        let awake = Duration::from_nanos(self.awake_ns.load(Ordering::Relaxed));
-        process_time().saturating_sub(awake)
-    }
 }
 
 /// What all threads see.
@@ -512,13 +482,10 @@ impl<'a, S: Seat> Worker<'a, S> {
     fn has_measured(&mut self) {
         let mut clients = self.clients.iter();
         let idle = clients.all(|c| c.reading_back || (c.done && c.live == 0));
-        if idle && !std::mem::replace(&mut self.measured, true) {
-            let used = &self.shared.used;
-            if used.measuring.fetch_sub(1, Ordering::AcqRel) == 1 {
-                used.end();
-                // The watcher may have gone with what it was told before.
-                let _ = self.news.send(News::Over);
-            }
+        let is_first_time = idle && !std::mem::replace(&mut self.measured, true);
+        if is_first_time && self.shared.used.thread_is_over() {
+            // The watcher may have gone with what it was told before.
+            let _ = self.news.send(News::Over);
         }
     }
 
@@ -585,21 +552,28 @@ impl<'a, S: Seat> Worker<'a, S> {
     /// Looks for something to do, until this time. Whoever else wants the CPU gets it.
     fn stay_awake(&mut self, until: Option<Nanos>, mut now: Nanos) {
         let before = thread_time();
-        let mut looks = 0;
+        let (mut looks, mut offering) = (0, Duration::ZERO);
         while until.is_none_or(|until| now < until)
             && !self.bell.ready().any()
             && !self.lanes.iter().any(Lane::has_work)
             && !self.shared.stop.load(Ordering::Acquire)
         {
             looks += 1;
-            match looks % LOOKS {
-                0 => std::thread::yield_now(),
+            match looks % (LOOKS * OFFERS_TIMED) {
+                0 => {
+                    let before = thread_time();
+                    std::thread::yield_now();
+                    offering += (thread_time() - before) * OFFERS_TIMED;
+                }
+                looks if looks % LOOKS == 0 => std::thread::yield_now(),
                 _ => std::hint::spin_loop(),
             }
             now = Clock.now();
         }
-        let spent = (thread_time() - before).as_nanos() as u64;
-        self.shared.used.awake_ns.fetch_add(spent, Ordering::Relaxed);
+        // What is no offer are looks, all in user mode.
+        let spent = thread_time() - before;
+        let system = offering.min(spent);
+        self.shared.used.was_awake(&CpuTime { user: spent - system, system });
     }
 }
 

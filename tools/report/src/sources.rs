@@ -220,6 +220,11 @@ fn hdparm(labels: &[&str], ours: Ours<'_>) -> Section {
     section.notes(vec![
         String::from("hdparm prints these as MB/s; a MB of its is 2^20 bytes."),
         String::from(
+            "Ours of -T come from the page cache of the host where the target is a file or a block \
+             device of it. Memory and servers have none here: theirs are the same 2 MiB from the \
+             target itself.",
+        ),
+        String::from(
             "The note's “+74 % tps” from iostat compares averages since boot over two uptimes, \
              about 240 s and 136 s: the work was the same, 15,469 and 15,292 I/Os. Such averages \
              are refused here.",

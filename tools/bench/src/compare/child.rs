@@ -191,9 +191,15 @@ mod tests {
         use std::os::unix::fs::PermissionsExt;
         let folder = std::env::temp_dir().join(format!("weir-child-{}-{name}", std::process::id()));
         std::fs::create_dir_all(&folder).expect("a folder");
+        let program = in_folder(folder);
+        let path = &program.path;
+        std::fs::write(path, format!("#!/bin/sh\n{text}\n")).expect("a script");
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o700)).expect("a mode");
+        program
+    }
+
+    fn in_folder(folder: PathBuf) -> Program {
         let path = folder.join("program");
-        std::fs::write(&path, format!("#!/bin/sh\n{text}\n")).expect("a script");
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o700)).expect("a mode");
         let (runtime, ramp) = (Some(Duration::from_millis(1500)), Duration::from_millis(250));
         Program { path, job: vec![String::from("oltp")], runtime, ramp, folder }
     }
@@ -211,12 +217,13 @@ mod tests {
         let variant = Variant::new("a", &targets, "").expect("a variant");
         let redo = [String::from("ram:3M")];
         let group = variant.with_redo(&targets, &redo).expect("redo of its own");
-        let words = script("told", "").arguments(&group, 7).join(" ");
+        let program = in_folder(PathBuf::from("/nonexistent"));
+        let words = program.arguments(&group, 7).join(" ");
         let expected = "bench oltp --target ram:1M --target ram:2M --redo ram:3M \
                         --runtime 1500000us --ramp-time 250000us \
                         --randseed 7 --json";
         assert_eq!(words, expected);
-        let finite = Program { runtime: None, ramp: Duration::ZERO, ..script("told", "") };
+        let finite = Program { runtime: None, ramp: Duration::ZERO, ..program };
         let one = Variant::new("a", &targets[..1], "").expect("a variant");
         let expected = "bench oltp --target ram:1M --ramp-time 0us --randseed 7 --json";
         assert_eq!(finite.arguments(&one, 7).join(" "), expected);

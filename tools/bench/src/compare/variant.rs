@@ -69,17 +69,19 @@ impl Variant {
 
     /// The same variant with its redo on these. One that is a disk of `targets`, which the variant
     /// was made of, is that disk still with its options; and where data and redo share all of
-    /// their disks, they do so on another target as well.
+    /// their disks, they do so on another target as well, and none is named for the redo. Memory
+    /// is another disk each time it is named.
     ///
     /// # Errors
     /// What is no target; data and redo that cannot lie so.
     pub fn with_redo(&self, targets: &[String], redo: &[String]) -> Result<Variant, String> {
         let of_variant = |why: String| format!("variant {}: {why}", self.name);
-        let Devices { of, .. } = Devices::of(&[targets, redo].concat()).map_err(of_variant)?;
+        let Devices { of, .. } =
+            Devices::of_groups(&[targets, redo].concat()).map_err(of_variant)?;
         let (of_data, of_redo) = of.split_at(targets.len());
         let is_elsewhere = self.options.get("target").is_some();
         let redo = if is_elsewhere && of_redo == of_data {
-            self.targets.clone()
+            Vec::new()
         } else {
             let own = |(name, disk): (&String, &usize)| {
                 let known = of_data.iter().position(|data| data == disk && !is_elsewhere);
@@ -88,7 +90,7 @@ impl Variant {
             redo.iter().zip(of_redo).map(own).collect()
         };
         let Devices { of, .. } =
-            Devices::of(&[&self.targets[..], &redo].concat()).map_err(of_variant)?;
+            Devices::of_groups(&[&self.targets[..], &redo].concat()).map_err(of_variant)?;
         Groups::of(&self.targets, &redo, &of).map_err(of_variant)?;
         Ok(Variant { redo, ..self.clone() })
     }
@@ -182,24 +184,29 @@ mod tests {
     #[test]
     fn redo_on_a_disk_of_the_data_has_the_options_of_that_disk() {
         let targets = |names: &[&str]| names.iter().map(|n| String::from(*n)).collect::<Vec<_>>();
-        let data = targets(&["ram:1M", "file:./Cargo.toml"]);
+        let data = targets(&["file:src/lib.rs", "file:./Cargo.toml"]);
         let sq = Variant::new("a", &data, "queue_mode=sq").expect("a variant");
         let redo = |variant: &Variant, redo: &[&str]| {
             variant.with_redo(&data, &targets(redo)).map(|variant| variant.redo)
         };
         assert_eq!(redo(&sq, &[]), Ok(targets(&[])));
         assert_eq!(redo(&sq, &["ram:2M"]), Ok(targets(&["ram:2M"])));
-        assert_eq!(redo(&sq, &["ram:1M", "file:Cargo.toml"]), Ok(sq.targets.clone()));
+        let same = ["file:src/lib.rs", "file:Cargo.toml"];
+        assert_eq!(redo(&sq, &same), Ok(sq.targets.clone()));
         let swept = sq.with("nr_requests", "8").expect("it fits");
-        assert_eq!(redo(&swept, &["ram:1M", "file:Cargo.toml"]), Ok(swept.targets.clone()));
+        assert_eq!(redo(&swept, &same), Ok(swept.targets.clone()));
         let elsewhere = Variant::new("b", &data, "null:4M").expect("a variant");
-        assert_eq!(redo(&elsewhere, &["ram:1M", "file:Cargo.toml"]), Ok(targets(&["null:4M"])));
+        assert_eq!(redo(&elsewhere, &same), Ok(targets(&[])), "at the end of the data");
         assert_eq!(redo(&elsewhere, &["ram:2M"]), Ok(targets(&["ram:2M"])));
         // What it says itself of the disk is not passed over.
-        let why = redo(&sq, &["ram:1M", "file:Cargo.toml,queues=2"]).expect_err("two options");
+        let why = redo(&sq, &[same[0], "file:Cargo.toml,queues=2"]).expect_err("two options");
         assert!(why.starts_with("variant a: ") && why.contains("the same options"), "{why}");
         let why = redo(&sq, &["file:Cargo.toml"]).expect_err("one of two");
         assert!(why.starts_with("variant a: --redo file:./Cargo.toml,queue_mode=sq is"), "{why}");
+        // Memory is no disk that was named before, and what it says holds.
+        let memory = targets(&["ram:1M"]);
+        let sq = Variant::new("c", &memory, "queue_mode=sq").expect("a variant");
+        assert_eq!(sq.with_redo(&memory, &memory).map(|variant| variant.redo), Ok(memory));
     }
 
     #[test]
