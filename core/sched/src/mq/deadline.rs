@@ -289,14 +289,14 @@ impl MqDeadline {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn serve(&mut self, chosen: SchedTag) {
         self.batching = self.batching.saturating_add(1);
         self.staged.unlink(chosen);
         self.leaves(chosen);
     }
 
-    #[inline]
+    #[inline(always)]
     fn leaves(&mut self, tag: SchedTag) {
         let Node { rq, lane, .. } = self.staged.node(tag);
         let class = &mut self.classes[usize::from(lane / 2)];

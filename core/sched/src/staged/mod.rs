@@ -20,7 +20,7 @@ use crate::merge::{Fit, Side, fit};
 
 pub(crate) use node::{Fifo, Node};
 use node::{Nodes, Place};
-use order::Order;
+use order::{Order, Spot};
 
 /// When a request arrives and what that means for it.
 #[derive(Clone, Copy, Debug)]
@@ -126,21 +126,36 @@ impl<const SORTED: bool> Staged<SORTED> {
     }
 
     /// [`merge`](Staged::merge), and if nothing fits [`insert`](Staged::insert).
-    #[inline]
+    #[inline(always)]
     pub(crate) fn merge_or_insert(
         &mut self,
         rq: &Rq,
         arrival: Arrival,
         absorbed: &mut Absorbed,
     ) -> Merge {
-        let touch = self.touching(rq, arrival.lane);
-        if touch == Touch::Nobody {
-            // Whom an insert would look for next has just been looked for.
+        let mut touch = self.touching_behind(rq);
+        // Whom an insert would look for next has just been looked for.
+        if touch == Some(Touch::Nobody) || touch.is_none() && !SORTED {
             self.arrive(rq, arrival);
             self.settle(rq.tag, arrival);
             return Merge::No;
         }
-        let merge = self.merge_with(touch, rq);
+        if touch.is_none() {
+            // Where it belongs, there is also who starts at its end.
+            let order = &self.orders[arrival.lane];
+            let spot = order.spot(&self.nodes, rq.sector);
+            let ahead = match self.front_merges {
+                true => order.starting_behind(&self.nodes, &spot, rq.end()),
+                false => None,
+            };
+            touch = ahead.map(|tag| self.touches_before(tag, rq));
+            if touch.is_none_or(|touch| touch == Touch::Nobody) {
+                self.arrive(rq, arrival);
+                self.settle_at(rq.tag, arrival, spot);
+                return Merge::No;
+            }
+        }
+        let merge = self.merge_with(touch.expect("somebody"), rq);
         if merge == Merge::No {
             self.insert(*rq, arrival, absorbed);
         }
@@ -160,34 +175,48 @@ impl<const SORTED: bool> Staged<SORTED> {
     }
 
     /// Whom a bio would join, of those that `nomerges` lets look for.
-    #[inline]
     fn touching(&mut self, bio: &Rq, lane: usize) -> Touch {
-        if self.nomerges == 2 || !bio.is_mergeable() {
-            return Touch::Nobody;
-        }
-        if self.last_merge != SchedTag::NONE {
-            match self.judge(self.last_merge, bio) {
-                Fit::Joins(side) => return Touch::Joins(self.last_merge, side),
-                Fit::TooLarge => return Touch::Full(self.last_merge),
-                Fit::Apart => {}
-            }
-        }
-        if self.nomerges == 1 {
-            return Touch::Nobody;
-        }
-        if let Some(tag) = self.hash.find(bio.sector) {
-            match self.judge(tag, bio) {
-                Fit::Joins(_) => return Touch::Joins(tag, Side::Back),
-                Fit::TooLarge => return Touch::Full(tag),
-                Fit::Apart => {}
-            }
+        if let Some(touch) = self.touching_behind(bio) {
+            return touch;
         }
         if !SORTED || !self.front_merges {
             return Touch::Nobody;
         }
-        let Some(tag) = self.orders[lane].starting_at(&self.nodes, bio.end()) else {
-            return Touch::Nobody;
-        };
+        match self.orders[lane].starting_at(&self.nodes, bio.end()) {
+            Some(tag) => self.touches_before(tag, bio),
+            None => Touch::Nobody,
+        }
+    }
+
+    /// The same, but for those that start where it ends; `None` when those are to be looked for.
+    #[inline(always)]
+    fn touching_behind(&self, bio: &Rq) -> Option<Touch> {
+        if self.nomerges == 2 || !bio.is_mergeable() {
+            return Some(Touch::Nobody);
+        }
+        if self.last_merge != SchedTag::NONE {
+            match self.judge(self.last_merge, bio) {
+                Fit::Joins(side) => return Some(Touch::Joins(self.last_merge, side)),
+                Fit::TooLarge => return Some(Touch::Full(self.last_merge)),
+                Fit::Apart => {}
+            }
+        }
+        if self.nomerges == 1 {
+            return Some(Touch::Nobody);
+        }
+        if let Some(tag) = self.hash.find(bio.sector) {
+            match self.judge(tag, bio) {
+                Fit::Joins(_) => return Some(Touch::Joins(tag, Side::Back)),
+                Fit::TooLarge => return Some(Touch::Full(tag)),
+                Fit::Apart => {}
+            }
+        }
+        None
+    }
+
+    /// What the one that starts where a bio ends is to it.
+    #[inline(never)]
+    fn touches_before(&self, tag: SchedTag, bio: &Rq) -> Touch {
         match self.judge(tag, bio) {
             Fit::Joins(Side::Front) => Touch::Joins(tag, Side::Front),
             Fit::TooLarge => Touch::Full(tag),
@@ -296,7 +325,7 @@ impl<const SORTED: bool> Staged<SORTED> {
     }
 
     /// Takes a request, which may disappear into staged ones instead.
-    #[inline]
+    #[inline(never)]
     pub(crate) fn insert(&mut self, rq: Rq, arrival: Arrival, absorbed: &mut Absorbed) {
         let tag = rq.tag;
         self.arrive(&rq, arrival);
@@ -308,7 +337,7 @@ impl<const SORTED: bool> Staged<SORTED> {
     }
 
     /// Notes what is known of a new request.
-    #[inline]
+    #[inline(always)]
     fn arrive(&mut self, rq: &Rq, arrival: Arrival) {
         let node = &mut self.nodes[rq.tag];
         let returned = node.place == Place::Returned;
@@ -324,22 +353,33 @@ impl<const SORTED: bool> Staged<SORTED> {
     }
 
     /// Puts a request that has arrived where it waits.
-    #[inline]
+    #[inline(never)]
     fn settle(&mut self, tag: SchedTag, arrival: Arrival) {
-        let Arrival { lane, at, now, expire_ns } = arrival;
-        self.count += 1;
-        if at == End::Head {
+        if arrival.at == End::Head {
+            self.count += 1;
             let first = self.head.oldest;
             self.head.push_before(&mut self.nodes, tag, first);
             self.nodes[tag].place = Place::Head;
             return;
         }
+        let spot = match SORTED {
+            true => self.orders[arrival.lane].spot(&self.nodes, self.nodes[tag].rq.sector),
+            false => Spot::NOWHERE,
+        };
+        self.settle_at(tag, arrival, spot);
+    }
+
+    /// Puts a request that has arrived at the tail of its lane, at this spot of the order.
+    #[inline(always)]
+    fn settle_at(&mut self, tag: SchedTag, arrival: Arrival, spot: Spot) {
+        let Arrival { lane, now, expire_ns, .. } = arrival;
+        self.count += 1;
         let node = &mut self.nodes[tag];
         node.deadline = now + expire_ns;
         node.place = Place::Lane;
         let (mergeable, end) = (node.rq.is_mergeable(), node.rq.end());
         if SORTED {
-            self.orders[lane].insert(&mut self.nodes, tag);
+            self.orders[lane].insert_at(&mut self.nodes, tag, spot);
         }
         self.fifos[lane].push(&mut self.nodes, tag);
         if mergeable {
@@ -416,7 +456,7 @@ impl<const SORTED: bool> Staged<SORTED> {
     }
 
     /// Takes a request out of its lane.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn unlink(&mut self, tag: SchedTag) -> &Rq {
         let Node { lane, place, after, .. } = self.nodes[tag];
         assert_eq!(place, Place::Lane, "tag {} is in no lane", tag.0);
