@@ -428,14 +428,32 @@ impl<const SORTED: bool> Staged<SORTED> {
         !self.head.is_empty()
     }
 
-    /// Whom [`first_from`](Staged::first_from) would find from this one's sector on if it were
-    /// gone; `None` when that takes a search.
+    /// Takes a request out of its lane and, as long as [`first_from`](Staged::first_from) would
+    /// find them from its sector on without a doubt, those behind it in sector order: `max` at
+    /// most, and one at least. They are appended to `out`; says how many.
     #[inline]
-    pub(crate) fn follower(&self, tag: SchedTag) -> Option<SchedTag> {
-        let Node { rq, before, after, .. } = &self.nodes[tag];
+    pub(crate) fn unlink_run(&mut self, tag: SchedTag, max: usize, out: &mut Vec<Rq>) -> usize {
+        let Staged { nodes, orders, fifos, hash, last_merge, cursor, .. } = self;
+        let Node { rq: Rq { sector, .. }, lane, place, before, .. } = nodes[tag];
+        assert_eq!(place, Place::Lane, "tag {} is in no lane", tag.0);
         // Those before it have lower sectors, or it is not the first of its own.
-        let first = *before == SchedTag::NONE || self.nodes[*before].rq.sector < rq.sector;
-        (first && *after != SchedTag::NONE).then_some(*after)
+        let first = before == SchedTag::NONE || nodes[before].rq.sector < sector;
+        let (order, fifo) = (&mut orders[usize::from(lane)], &mut fifos[usize::from(lane)]);
+        let taken = order.remove_run(nodes, tag, if first { max } else { 1 }, |nodes, tag| {
+            fifo.remove(nodes, tag);
+            hash.remove(tag);
+            let node = &mut nodes[tag];
+            if *last_merge == tag {
+                *last_merge = SchedTag::NONE;
+            }
+            if *cursor == tag {
+                *cursor = node.after;
+            }
+            node.place = Place::Out;
+            out.push(node.rq);
+        });
+        self.count -= taken;
+        taken
     }
 
     /// The front of the head list.
@@ -456,7 +474,7 @@ impl<const SORTED: bool> Staged<SORTED> {
     }
 
     /// Takes a request out of its lane.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn unlink(&mut self, tag: SchedTag) -> &Rq {
         let Node { lane, place, after, .. } = self.nodes[tag];
         assert_eq!(place, Place::Lane, "tag {} is in no lane", tag.0);

@@ -234,8 +234,39 @@ impl Order {
         }
     }
 
-    /// Takes `tag` out; its request must have the sector it was added with.
+    /// Takes `first` out and then those behind it, up to `max` in all and one at least; calls `each`
+    /// with each. Says how many. Their requests must have the sectors they were added with.
     #[inline(always)]
+    pub(crate) fn remove_run(
+        &mut self,
+        nodes: &mut Nodes,
+        first: SchedTag,
+        max: usize,
+        mut each: impl FnMut(&mut Nodes, SchedTag),
+    ) -> usize {
+        if self.index == Index::Gap {
+            self.remove(nodes, first);
+            each(nodes, first);
+            return 1;
+        }
+        let before = nodes[first].before;
+        let (mut at, mut count) = (first, 0);
+        loop {
+            let node = &nodes[at];
+            let after = node.after;
+            self.leave_bucket(node.rq.sector, at, before, after);
+            each(nodes, at);
+            (at, count) = (after, count + 1);
+            if at == SchedTag::NONE || count >= max {
+                break;
+            }
+        }
+        self.close_up(nodes, before, at);
+        count
+    }
+
+    /// Takes `tag` out; its request must have the sector it was added with.
+    #[inline]
     pub(crate) fn remove(&mut self, nodes: &mut Nodes, tag: SchedTag) {
         let node = nodes[tag];
         let sector = node.rq.sector;
@@ -249,25 +280,37 @@ impl Order {
             debug_assert_eq!(self.gap.at(at), tag, "the gap buffer lost sector {sector}");
             self.gap.remove(at);
         } else {
-            let bucket = self.buckets.of(sector);
-            let ends = &mut self.buckets.ends[bucket];
-            match (ends.first == tag, ends.last == tag) {
-                (true, true) => self.buckets.toggle(bucket),
-                (true, false) => ends.first = node.after,
-                (false, true) => ends.last = node.before,
-                (false, false) => {}
-            }
+            self.leave_bucket(sector, tag, node.before, node.after);
         }
-        match node.before {
-            SchedTag::NONE => self.first = node.after,
-            before => nodes[before].after = node.after,
-        }
-        match node.after {
-            SchedTag::NONE => self.last = node.before,
-            after => nodes[after].before = node.before,
-        }
+        self.close_up(nodes, node.before, node.after);
         if self.first == SchedTag::NONE && self.index == Index::Gap {
             self.index = Index::Buckets;
+        }
+    }
+
+    /// `tag` is in its bucket no more; these are its neighbours.
+    #[inline(always)]
+    fn leave_bucket(&mut self, sector: u64, tag: SchedTag, before: SchedTag, after: SchedTag) {
+        let bucket = self.buckets.of(sector);
+        let ends = &mut self.buckets.ends[bucket];
+        match (ends.first == tag, ends.last == tag) {
+            (true, true) => self.buckets.toggle(bucket),
+            (true, false) => ends.first = after,
+            (false, true) => ends.last = before,
+            (false, false) => {}
+        }
+    }
+
+    /// What was between these two is gone.
+    #[inline(always)]
+    fn close_up(&mut self, nodes: &mut Nodes, before: SchedTag, after: SchedTag) {
+        match before {
+            SchedTag::NONE => self.first = after,
+            before => nodes[before].after = after,
+        }
+        match after {
+            SchedTag::NONE => self.last = before,
+            after => nodes[after].before = before,
         }
     }
 
