@@ -108,6 +108,11 @@ impl Elevator {
         self.scheduler.as_mut()
     }
 
+    /// Whether the times of what has ended make a difference to it.
+    pub(crate) fn wants_times(&self) -> bool {
+        self.scheduler.wants() == Wants::Each
+    }
+
     /// Where a group stands, if that is new, and what it weighs from now on.
     pub(crate) fn group_changed(&mut self, group: GroupId, parent: Option<GroupId>, weight: u16) {
         if let Some(parent) = parent {
