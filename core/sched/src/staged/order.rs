@@ -234,8 +234,8 @@ impl Order {
         }
     }
 
-    /// Takes `first` out and then those behind it, up to `max` in all and one at least; calls `each`
-    /// with each. Says how many. Their requests must have the sectors they were added with.
+    /// Takes `first` out and then those behind it, up to `max` in all and one at least; calls
+    /// `each` with each. Says how many. Their requests must have the sectors they were added with.
     #[inline(always)]
     pub(crate) fn remove_run(
         &mut self,
