@@ -117,6 +117,7 @@ impl Device {
             iostats: true,
             timeout_ns: config.timeout_ns,
             scheduled: elevator.is_some(),
+            timed: elevator.as_ref().is_some_and(Elevator::wants_times),
             slots: slots(nr_requests),
             nr_requests,
             queues: config.queues,

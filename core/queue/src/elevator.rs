@@ -26,7 +26,10 @@ const ASKED_IN_VAIN: usize = 16;
 /// A scheduler at work.
 pub(crate) struct Elevator {
     scheduler: Box<dyn Scheduler>,
-    places: Vec<Place>,
+    /// By scheduler tag: what is staged.
+    claims: Vec<Option<RequestClaim>>,
+    /// By scheduler tag: the depth limit under which it is held.
+    limits: Vec<Option<u16>>,
     free: Magazines,
     parked: Parked,
     held: Held,
@@ -66,6 +69,14 @@ pub(crate) struct Pass {
     pub(crate) again: bool,
 }
 
+/// A request waits at its tag's place.
+#[inline]
+fn put(claims: &mut [Option<RequestClaim>], tag: SchedTag, claim: RequestClaim) {
+    let before = claims[usize::from(tag.0)].replace(claim);
+    debug_assert!(before.is_none(), "tag {} is in use", tag.0);
+    std::mem::forget(before);
+}
+
 /// Where what is picked goes.
 pub(crate) trait Outlets {
     /// Sends it to its own hard queue, or else to `lane`, which has room; true in that case, or if
@@ -73,18 +84,12 @@ pub(crate) trait Outlets {
     fn send(&mut self, lane: u16, picked: Picked) -> bool;
 }
 
-#[derive(Default)]
-struct Place {
-    claim: Option<RequestClaim>,
-    /// The depth limit under which it has its tag.
-    limit: Option<u16>,
-}
-
 impl Elevator {
     pub(crate) fn new(scheduler: Box<dyn Scheduler>, nr_requests: u16) -> Elevator {
         Elevator {
             scheduler,
-            places: (0..nr_requests).map(|_| Place::default()).collect(),
+            claims: (0..nr_requests).map(|_| None).collect(),
+            limits: vec![None; usize::from(nr_requests)],
             free: Magazines::new(nr_requests),
             parked: Parked::default(),
             held: Held::default(),
@@ -103,6 +108,11 @@ impl Elevator {
         self.scheduler.as_mut()
     }
 
+    /// Whether the times of what has ended make a difference to it.
+    pub(crate) fn wants_times(&self) -> bool {
+        self.scheduler.wants() == Wants::Each
+    }
+
     /// Where a group stands, if that is new, and what it weighs from now on.
     pub(crate) fn group_changed(&mut self, group: GroupId, parent: Option<GroupId>, weight: u16) {
         if let Some(parent) = parent {
@@ -114,7 +124,8 @@ impl Elevator {
     /// Another number of tags, while all are free.
     pub(crate) fn resize(&mut self, nr_requests: u16) {
         assert!(self.is_idle(), "the number of tags changes while there are requests");
-        self.places = (0..nr_requests).map(|_| Place::default()).collect();
+        self.claims = (0..nr_requests).map(|_| None).collect();
+        self.limits = vec![None; usize::from(nr_requests)];
         self.free = Magazines::new(nr_requests);
         self.scheduler.depth_changed(nr_requests);
     }
@@ -215,14 +226,16 @@ impl Elevator {
     fn stage(&mut self, lane: u16, arrivals: &mut Arrivals, now: Nanos) {
         let rule = self.scheduler.depth_rule();
         let Arrivals { rqs, claims } = arrivals;
-        for (claim, rq) in claims.drain(..).zip(rqs.iter_mut()) {
-            let tag = self.free.take(lane).expect("there is a tag for each");
-            rq.tag = tag;
-            let limit = rule.limit_of(rq);
-            if let Some(limit) = limit {
-                self.held.add(limit);
+        self.free.take_each(lane, rqs.iter_mut().map(|rq| &mut rq.tag));
+        for (claim, rq) in claims.drain(..).zip(rqs.iter()) {
+            put(&mut self.claims, rq.tag, claim);
+        }
+        if rule != DepthRule::Free {
+            for rq in rqs.iter() {
+                if let Some(limit) = rule.limit_of(rq) {
+                    self.hold(rq.tag, limit);
+                }
             }
-            self.places[usize::from(tag.0)] = Place { claim: Some(claim), limit };
         }
         let mut rest = rqs.as_slice();
         while !rest.is_empty() {
@@ -266,10 +279,10 @@ impl Elevator {
         }
         let Some(tag) = self.free.take(lane) else { return Some(claim) };
         if let Some(limit) = limit {
-            self.held.add(limit);
+            self.hold(tag, limit);
         }
         let rq = Rq { tag, ..claim.rq };
-        self.places[usize::from(tag.0)] = Place { claim: Some(claim), limit };
+        put(&mut self.claims, tag, claim);
         self.scheduler.insert(rq, End::Tail, now, &mut self.absorbed);
         self.join_absorbed(now);
         None
@@ -289,13 +302,29 @@ impl Elevator {
     }
 
     fn claim(&mut self, tag: SchedTag) -> &mut RequestClaim {
-        let place = &mut self.places[usize::from(tag.0)];
-        place.claim.as_mut().expect("a scheduler names a request it holds")
+        let claim = &mut self.claims[usize::from(tag.0)];
+        claim.as_mut().expect("a scheduler names a request it holds")
     }
 
+    #[inline]
     fn take_claim(&mut self, tag: SchedTag) -> RequestClaim {
-        let place = &mut self.places[usize::from(tag.0)];
-        place.claim.take().expect("a scheduler names a request it holds")
+        let claim = &mut self.claims[usize::from(tag.0)];
+        claim.take().expect("a scheduler names a request it holds")
+    }
+
+    /// A tag is out under a depth limit.
+    #[inline]
+    fn hold(&mut self, tag: SchedTag, limit: u16) {
+        self.held.add(limit);
+        self.limits[usize::from(tag.0)] = Some(limit);
+    }
+
+    /// It is no more, if it was.
+    #[inline]
+    fn release(&mut self, tag: SchedTag) {
+        if let Some(limit) = self.limits[usize::from(tag.0)].take() {
+            self.held.remove(limit);
+        }
     }
 
     /// `gone` becomes the tail of `kept`; its tag is free at once.
@@ -316,10 +345,7 @@ impl Elevator {
     }
 
     fn free_tag(&mut self, tag: SchedTag, lane: u16) {
-        let place = &mut self.places[usize::from(tag.0)];
-        if let Some(limit) = place.limit.take() {
-            self.held.remove(limit);
-        }
+        self.release(tag);
         self.free.give(tag, lane);
     }
 
@@ -483,7 +509,10 @@ impl Elevator {
         self.flying -= ended.len();
         self.lanes.at_rest |= !ended.is_empty() && self.flying == 0;
         self.scheduler.ended_batch(ended, now);
-        ended.iter().for_each(|end| self.free_tag(end.tag, lane));
+        if self.held.is_any() {
+            ended.iter().for_each(|end| self.release(end.tag));
+        }
+        self.free.give_each(lane, ended.iter().map(|end| end.tag));
         if !self.parked.is_empty() {
             self.let_in(now);
         }
@@ -531,7 +560,7 @@ impl Elevator {
 
     /// Whether every tag is free.
     pub(crate) fn is_idle(&self) -> bool {
-        self.len() == 0 && self.flying == 0 && self.free.len() == self.places.len()
+        self.len() == 0 && self.flying == 0 && self.free.len() == self.claims.len()
     }
 
     pub(crate) fn limits_changed(&mut self, limits: &Limits, nomerges: u8) {

@@ -421,7 +421,8 @@ impl Multi {
 
     /// Leaves what it has to whoever is at the elevator, if there is room for it.
     fn leave(&mut self, shared: &Shared, index: usize, now: Nanos) -> bool {
-        if !self.link.leave(&mut self.arrivals, &mut self.hard.ended) {
+        let timed = self.snapshot.timed;
+        if !self.link.leave(&mut self.arrivals, &mut self.hard.ended, timed) {
             return false;
         }
         self.say_credit(shared, index);
@@ -462,11 +463,13 @@ impl Multi {
                 shared.host.set(NO_HOST);
             }
             let room = (self.paused == 0).then(|| self.hard.room());
+            let excess = self.hard.waiting().saturating_sub(self.hard.tags().free());
             let mut turn = Turn {
                 lane: index as u16,
                 arrivals: &mut self.arrivals,
                 ended: &mut self.hard.ended,
                 room,
+                excess,
                 due: std::mem::take(&mut self.due),
                 now,
                 dispatch: &mut self.hard.dispatch,

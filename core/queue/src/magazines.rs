@@ -36,6 +36,27 @@ impl Magazines {
         Some(tag)
     }
 
+    /// Tags for so many requests of this hard queue; there are as many.
+    #[inline]
+    pub(crate) fn take_each<'a>(
+        &mut self,
+        hard_queue: u16,
+        tags: impl ExactSizeIterator<Item = &'a mut SchedTag>,
+    ) {
+        match self.own.get_mut(usize::from(hard_queue)) {
+            Some(own) if own.len() >= tags.len() => {
+                self.len -= tags.len();
+                let kept = own.len() - tags.len();
+                // The newest first, as one by one.
+                for (tag, taken) in tags.zip(own[kept..].iter().rev()) {
+                    *tag = *taken;
+                }
+                own.truncate(kept);
+            }
+            _ => tags.for_each(|tag| *tag = self.take(hard_queue).expect("there is one for each")),
+        }
+    }
+
     #[inline(never)]
     fn take_elsewhere(&mut self) -> Option<SchedTag> {
         if let Some(tag) = self.fresh.pop() {
@@ -48,12 +69,28 @@ impl Magazines {
     /// This hard queue has no more use for it.
     #[inline]
     pub(crate) fn give(&mut self, tag: SchedTag, hard_queue: u16) {
+        self.own(hard_queue).push(tag);
+        self.len += 1;
+    }
+
+    /// The same for several, in order.
+    #[inline]
+    pub(crate) fn give_each(
+        &mut self,
+        hard_queue: u16,
+        tags: impl ExactSizeIterator<Item = SchedTag>,
+    ) {
+        self.len += tags.len();
+        self.own(hard_queue).extend(tags);
+    }
+
+    #[inline]
+    fn own(&mut self, hard_queue: u16) -> &mut Vec<SchedTag> {
         let index = usize::from(hard_queue);
         if index >= self.own.len() {
             self.own.resize(index + 1, Vec::new());
         }
-        self.own[index].push(tag);
-        self.len += 1;
+        &mut self.own[index]
     }
 }
 
@@ -74,5 +111,20 @@ mod tests {
         assert!(again[..2].iter().all(|tag| second.contains(tag)), "{again:?}");
         assert!(again[2..].iter().all(|tag| first.contains(tag)), "{again:?}");
         assert_eq!((magazines.take(3), magazines.len()), (None, 0));
+    }
+
+    #[test]
+    fn several_tags_are_the_same_as_one_after_the_other() {
+        let (mut several, mut single) = (Magazines::new(8), Magazines::new(8));
+        // From those nobody has used, from its own and, where these do not do, from others.
+        for (hard_queue, wanted, given) in [(0, 5, 4), (1, 3, 3), (0, 2, 3), (1, 4, 1), (0, 3, 3)] {
+            let mut tags = vec![SchedTag::NONE; wanted];
+            several.take_each(hard_queue, tags.iter_mut());
+            let expected: Vec<_> = (0..wanted).map(|_| single.take(hard_queue).unwrap()).collect();
+            assert_eq!(tags, expected);
+            several.give_each(hard_queue, tags[..given.min(wanted)].iter().copied());
+            tags[..given.min(wanted)].iter().for_each(|tag| single.give(*tag, hard_queue));
+            assert_eq!(several.len(), single.len());
+        }
     }
 }

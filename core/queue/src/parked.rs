@@ -101,6 +101,12 @@ impl Held {
         limit.saturating_sub(alike.map(|(_, held)| held).sum())
     }
 
+    /// Whether any is held.
+    #[inline]
+    pub(crate) fn is_any(&self) -> bool {
+        self.0.iter().any(|(_, held)| *held > 0)
+    }
+
     #[inline]
     pub(crate) fn add(&mut self, limit: u16) {
         match self.0.iter_mut().find(|(known, _)| *known == limit) {

@@ -124,6 +124,7 @@ impl Device {
             iostats: parts.iostats,
             timeout_ns: parts.timeout_ns,
             scheduled: before.scheduled,
+            timed: before.timed,
             offline: before.offline,
             slots: slots(nr_requests).max(before.slots),
             nr_requests,

@@ -46,6 +46,8 @@ pub(crate) struct Snapshot {
     pub(crate) timeout_ns: u64,
     /// A scheduler is attached (multi-queue path).
     pub(crate) scheduled: bool,
+    /// It wants to know the times of what has ended.
+    pub(crate) timed: bool,
     /// Everything ends with `Offline`.
     pub(crate) offline: bool,
     /// A bio of one segment up to so many sectors is never split.

@@ -82,6 +82,7 @@ impl Device {
     pub(crate) fn replace(&self, elevator: Option<Elevator>, nr_requests: u16) {
         let shared = &self.shared;
         let scheduled = shared.single.is_none() && elevator.is_some();
+        let timed = elevator.as_ref().is_some_and(Elevator::wants_times);
         self.swap(elevator, nr_requests);
         if let Some(groups) = shared.groups.get() {
             groups.tell(shared);
@@ -91,6 +92,7 @@ impl Device {
             version: before.version + 1,
             limits: before.limits.clone(),
             scheduled,
+            timed,
             slots: slots(nr_requests).max(before.slots),
             nr_requests,
             ..*before

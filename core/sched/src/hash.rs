@@ -5,10 +5,16 @@
 
 use weir_bio::SchedTag;
 
+/// So many that a chain has practically never two of them: whether a look-up meets somebody is
+/// then no matter of luck, which a branch predictor would have none with.
+const BUCKETS_FOR_A_TAG: usize = 4;
+
 /// Chains of scheduler tags, keyed by end sector. Room for one entry per tag, made once.
 #[derive(Clone, Debug)]
 pub struct MergeHash {
     buckets: Vec<SchedTag>,
+    /// What of a hash is no part of the bucket's number, bits.
+    shift: u32,
     links: Vec<Link>,
 }
 
@@ -24,19 +30,22 @@ impl MergeHash {
     #[must_use]
     pub fn new(tags: u16) -> MergeHash {
         let unheld = Link { end: 0, next: SchedTag::NONE, held: false };
+        let buckets = BUCKETS_FOR_A_TAG * usize::from(tags).next_power_of_two().max(64);
         MergeHash {
-            buckets: vec![SchedTag::NONE; usize::from(tags).next_power_of_two().max(64)],
+            buckets: vec![SchedTag::NONE; buckets],
+            shift: u64::BITS - buckets.trailing_zeros(),
             links: vec![unheld; usize::from(tags)],
         }
     }
 
+    #[inline]
     fn bucket(&self, end: u64) -> usize {
         // Fibonacci hashing: ends are multiples of a block, so the low bits alone say little.
-        let bits = self.buckets.len().trailing_zeros();
-        (end.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (64 - bits)) as usize
+        (end.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> self.shift) as usize
     }
 
     /// Adds `tag`, which ends at `end`, before all others of that end.
+    #[inline]
     pub fn add(&mut self, tag: SchedTag, end: u64) {
         let bucket = self.bucket(end);
         let link = &mut self.links[usize::from(tag.0)];
@@ -46,6 +55,7 @@ impl MergeHash {
     }
 
     /// Removes `tag` if it is there.
+    #[inline]
     pub fn remove(&mut self, tag: SchedTag) {
         let link = self.links[usize::from(tag.0)];
         if !link.held {
@@ -57,15 +67,21 @@ impl MergeHash {
             self.buckets[bucket] = link.next;
             return;
         }
-        let mut at = self.buckets[bucket];
+        self.remove_behind(self.buckets[bucket], tag);
+    }
+
+    /// Removes `tag` from the chain from `at` on, where it is not the first.
+    #[inline(never)]
+    fn remove_behind(&mut self, mut at: SchedTag, tag: SchedTag) {
         while self.links[usize::from(at.0)].next != tag {
             at = self.links[usize::from(at.0)].next;
         }
-        self.links[usize::from(at.0)].next = link.next;
+        self.links[usize::from(at.0)].next = self.links[usize::from(tag.0)].next;
     }
 
     /// The most recently added tag that ends at `end`.
     #[must_use]
+    #[inline]
     pub fn find(&self, end: u64) -> Option<SchedTag> {
         let mut at = self.buckets[self.bucket(end)];
         while at != SchedTag::NONE {

@@ -25,7 +25,7 @@ pub enum Fit {
 
 /// Judges `bio` against `rq`: back before front, then kind, then size.
 #[must_use]
-#[inline]
+#[inline(always)]
 pub fn fit(rq: &Rq, bio: &Rq, limits: &Limits) -> Fit {
     let side = if rq.end() == bio.sector {
         Side::Back
@@ -34,6 +34,12 @@ pub fn fit(rq: &Rq, bio: &Rq, limits: &Limits) -> Fit {
     } else {
         return Fit::Apart;
     };
+    fit_at(rq, bio, side, limits)
+}
+
+/// Judges two that touch at this side: few do, while every pair is asked whether it does.
+#[inline(never)]
+fn fit_at(rq: &Rq, bio: &Rq, side: Side, limits: &Limits) -> Fit {
     if !rq.is_mergeable() || !bio.is_mergeable() || !rq.is_like(bio) {
         return Fit::Apart;
     }

@@ -163,6 +163,7 @@ fn who_serves_when_the_scheduler_has_gone_takes_the_asks() {
         arrivals: &mut Arrivals::default(),
         ended: &mut Vec::new(),
         room: Some(8),
+        excess: 0,
         due: false,
         now: rig.now,
         dispatch: &mut Default::default(),
@@ -360,6 +361,25 @@ fn a_lane_without_room_is_sent_what_goes_ahead() {
     assert_eq!(rig.staged(), 8, "eight go ahead");
     rig.run_until(rig.now + 10 * PATIENCE_NS);
     assert_eq!(rig.ended(1), 16);
+}
+
+#[test]
+fn what_belongs_to_a_full_lane_waits_there_and_goes_to_no_other() {
+    let mut rig = Rig::new(deadline, 2, 8, 64);
+    rig.flow().stalled = 0b01;
+    rig.read(0, 16);
+    rig.run();
+    assert_eq!(rig.flow().took, [8, 0]);
+    assert_eq!(rig.staged(), 8);
+    // Lane 1 has room for all, and asks when what it has is still to be picked.
+    rig.read(1, 4);
+    rig.run();
+    assert_eq!(rig.flow().took, [8, 4]);
+    assert_eq!(rig.staged(), 0);
+    rig.flow().stalled = 0;
+    rig.run();
+    assert_eq!(rig.flow().took, [16, 4]);
+    assert_eq!((rig.ended(0), rig.ended(1)), (16, 4));
 }
 
 #[test]

@@ -279,24 +279,25 @@ impl MqDeadline {
     /// belongs to one class: nothing comes between, so behind the last request in sector order is
     /// the next.
     fn pick_of(&mut self, class: usize, max: usize, out: &mut Vec<Rq>, now: Nanos) {
-        let mut behind = None;
-        for _ in 0..max {
-            let ahead = behind.filter(|_| self.batching < self.settings.fifo_batch);
-            let Some(chosen) = ahead.or_else(|| self.choose(class, now)) else { return };
-            behind = self.staged.follower(chosen);
-            self.serve(chosen);
-            out.push(self.staged.node(chosen).rq);
+        let mut left = max;
+        while left > 0 {
+            let Some(chosen) = self.choose(class, now) else { return };
+            let batch = self.settings.fifo_batch.saturating_sub(self.batching).max(1) as usize;
+            let taken = self.staged.unlink_run(chosen, batch.min(left), out);
+            left -= taken;
+            self.batching = self.batching.saturating_add(taken as u32);
+            let tally = &mut self.classes[class];
+            tally.position[self.last_direction] = out.last().expect("one at least").sector;
+            tally.dispatched = tally.dispatched.wrapping_add(taken as u32);
         }
     }
 
-    #[inline]
     fn serve(&mut self, chosen: SchedTag) {
         self.batching = self.batching.saturating_add(1);
         self.staged.unlink(chosen);
         self.leaves(chosen);
     }
 
-    #[inline]
     fn leaves(&mut self, tag: SchedTag) {
         let Node { rq, lane, .. } = self.staged.node(tag);
         let class = &mut self.classes[usize::from(lane / 2)];

@@ -29,7 +29,7 @@ use crate::tunable::Tunables;
 
 use domain::{Level, WATCHED};
 use latency::Percentiles;
-use staged::Staged;
+use staged::{HardQueue, Staged};
 use targets::Targets;
 use tokens::Tokens;
 use window::Windows;
@@ -109,7 +109,6 @@ impl Kyber {
     }
 
     /// The next request of a hard queue.
-    #[inline(always)]
     fn next(&mut self, hard_queue: u16) -> Option<SchedTag> {
         let queue = usize::from(hard_queue);
         let domains = self.level.domains();
@@ -167,9 +166,23 @@ impl Kyber {
         Some(tag)
     }
 
+    /// The next requests of a hard queue, as far as nothing has to be decided about them: they are
+    /// of the domain in service, wait for nothing but their turn, and there are tokens for them.
+    fn take_run(&mut self, hard_queue: u16, max: usize, out: &mut Vec<Rq>) -> usize {
+        let queue = usize::from(hard_queue);
+        let HardQueue { domain, batching, .. } = self.staged.queues[queue];
+        let turns = self.level.domains()[domain].batch.saturating_sub(batching);
+        let max = max.min(turns as usize).min(self.tokens.free(domain));
+        let popped = self.staged.pop_each(queue, domain, max, |rq| out.push(*rq));
+        if popped > 0 {
+            self.tokens.take_several(domain, hard_queue, popped as u32);
+            self.staged.queues[queue].batching += popped as u32;
+        }
+        popped
+    }
+
     #[inline(always)]
-    fn sample(&mut self, ended: &Ended, now: Nanos) {
-        let domain = usize::from(self.staged.nodes[usize::from(ended.tag.0)].domain);
+    fn sample(&mut self, domain: usize, ended: &Ended, now: Nanos) {
         if domain >= WATCHED {
             return;
         }
@@ -183,7 +196,6 @@ impl Kyber {
         }
     }
 
-    #[inline(always)]
     fn release(&mut self, tag: SchedTag) {
         let node = &mut self.staged.nodes[usize::from(tag.0)];
         if std::mem::take(&mut node.holds) {
@@ -237,17 +249,21 @@ impl Scheduler for Kyber {
 
     // To ask a queue that holds nothing would end its batch: as in Linux it is not asked.
     fn dispatch_batch(&mut self, hard_queue: u16, max: usize, out: &mut Vec<Rq>, _now: Nanos) {
-        for _ in 0..max {
-            if self.staged.queues[usize::from(hard_queue)].staged == 0 {
+        let mut left = max;
+        loop {
+            left -= self.take_run(hard_queue, left, out);
+            if left == 0 || self.staged.queues[usize::from(hard_queue)].staged == 0 {
                 return;
             }
             let Some(tag) = self.next(hard_queue) else { return };
             out.push(self.staged.nodes[usize::from(tag.0)].rq);
+            left -= 1;
         }
     }
 
     fn completed(&mut self, ended: &Ended, now: Nanos) {
-        self.sample(ended, now);
+        let domain = self.staged.nodes[usize::from(ended.tag.0)].domain;
+        self.sample(usize::from(domain), ended, now);
     }
 
     fn finish(&mut self, tag: SchedTag, _now: Nanos) {
@@ -256,8 +272,12 @@ impl Scheduler for Kyber {
 
     fn ended_batch(&mut self, ended: &[Ended], now: Nanos) {
         for end in ended {
-            self.sample(end, now);
-            self.release(end.tag);
+            let node = &mut self.staged.nodes[usize::from(end.tag.0)];
+            let (domain, held) = (usize::from(node.domain), std::mem::take(&mut node.holds));
+            self.sample(domain, end, now);
+            if held {
+                self.tokens.give(domain);
+            }
         }
     }
 

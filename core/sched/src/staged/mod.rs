@@ -6,6 +6,7 @@
 //! are contiguous, never as ranges of one request.
 
 mod gap;
+mod merging;
 pub(crate) mod node;
 pub(crate) mod order;
 
@@ -16,11 +17,11 @@ use weir_bio::{Flags, Limits, Nanos, Rq, SchedTag};
 
 use crate::contract::{Absorbed, End, Merge, Setup};
 use crate::hash::MergeHash;
-use crate::merge::{Fit, Side, fit};
 
+use merging::Touch;
 pub(crate) use node::{Fifo, Node};
 use node::{Nodes, Place};
-use order::Order;
+use order::{Order, Spot};
 
 /// When a request arrives and what that means for it.
 #[derive(Clone, Copy, Debug)]
@@ -31,15 +32,6 @@ pub(crate) struct Arrival {
     pub(crate) now: Nanos,
     /// How long until its deadline.
     pub(crate) expire_ns: u64,
-}
-
-/// Whom a bio touches among the staged requests that may be merged with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Touch {
-    Nobody,
-    Joins(SchedTag, Side),
-    /// It would join this one, which may not become as large as that.
-    Full(SchedTag),
 }
 
 /// Staged requests. `SORTED` lanes are ordered by sector and their neighbours are those in this
@@ -119,184 +111,45 @@ impl<const SORTED: bool> Staged<SORTED> {
         *place = Place::Returned;
     }
 
-    /// Offers a bio of `lane`: the cache, then the hash, then a request it would precede.
-    pub(crate) fn merge(&mut self, bio: &Rq, lane: usize) -> Merge {
-        let touch = self.touching(bio, lane);
-        self.merge_with(touch, bio)
-    }
-
     /// [`merge`](Staged::merge), and if nothing fits [`insert`](Staged::insert).
-    #[inline]
+    #[inline(always)]
     pub(crate) fn merge_or_insert(
         &mut self,
         rq: &Rq,
         arrival: Arrival,
         absorbed: &mut Absorbed,
     ) -> Merge {
-        let touch = self.touching(rq, arrival.lane);
-        if touch == Touch::Nobody {
-            // Whom an insert would look for next has just been looked for.
+        let mut touch = self.touching_behind(rq);
+        // Whom an insert would look for next has just been looked for.
+        if touch == Some(Touch::Nobody) || touch.is_none() && !SORTED {
             self.arrive(rq, arrival);
             self.settle(rq.tag, arrival);
             return Merge::No;
         }
-        let merge = self.merge_with(touch, rq);
+        if touch.is_none() {
+            // Where it belongs, there is also who starts at its end.
+            let order = &self.orders[arrival.lane];
+            let spot = order.spot(&self.nodes, rq.sector);
+            let ahead = match self.front_merges {
+                true => order.starting_behind(&self.nodes, &spot, rq.end()),
+                false => None,
+            };
+            touch = ahead.map(|tag| self.touches_before(tag, rq));
+            if touch.is_none_or(|touch| touch == Touch::Nobody) {
+                self.arrive(rq, arrival);
+                self.settle_at(rq.tag, arrival, spot);
+                return Merge::No;
+            }
+        }
+        let merge = self.merge_with(touch.expect("somebody"), rq);
         if merge == Merge::No {
             self.insert(*rq, arrival, absorbed);
         }
         merge
     }
 
-    fn merge_with(&mut self, touch: Touch, bio: &Rq) -> Merge {
-        match touch {
-            Touch::Nobody => Merge::No,
-            Touch::Joins(tag, Side::Back) => self.merge_back(tag, bio),
-            Touch::Joins(tag, Side::Front) => self.merge_front(tag, bio),
-            Touch::Full(tag) => {
-                self.close(tag);
-                Merge::No
-            }
-        }
-    }
-
-    /// Whom a bio would join, of those that `nomerges` lets look for.
-    #[inline]
-    fn touching(&mut self, bio: &Rq, lane: usize) -> Touch {
-        if self.nomerges == 2 || !bio.is_mergeable() {
-            return Touch::Nobody;
-        }
-        if self.last_merge != SchedTag::NONE {
-            match self.judge(self.last_merge, bio) {
-                Fit::Joins(side) => return Touch::Joins(self.last_merge, side),
-                Fit::TooLarge => return Touch::Full(self.last_merge),
-                Fit::Apart => {}
-            }
-        }
-        if self.nomerges == 1 {
-            return Touch::Nobody;
-        }
-        if let Some(tag) = self.hash.find(bio.sector) {
-            match self.judge(tag, bio) {
-                Fit::Joins(_) => return Touch::Joins(tag, Side::Back),
-                Fit::TooLarge => return Touch::Full(tag),
-                Fit::Apart => {}
-            }
-        }
-        if !SORTED || !self.front_merges {
-            return Touch::Nobody;
-        }
-        let Some(tag) = self.orders[lane].starting_at(&self.nodes, bio.end()) else {
-            return Touch::Nobody;
-        };
-        match self.judge(tag, bio) {
-            Fit::Joins(Side::Front) => Touch::Joins(tag, Side::Front),
-            Fit::TooLarge => Touch::Full(tag),
-            Fit::Joins(Side::Back) | Fit::Apart => Touch::Nobody,
-        }
-    }
-
-    #[inline]
-    fn judge(&self, tag: SchedTag, bio: &Rq) -> Fit {
-        fit(&self.nodes[tag].rq, bio, &self.limits)
-    }
-
-    /// A request is full: it is not tried again.
-    #[cold]
-    fn close(&mut self, tag: SchedTag) {
-        self.nodes[tag].rq.flags |= Flags::NOMERGE;
-        self.hash.remove(tag);
-        self.forget(tag);
-    }
-
-    #[inline]
-    fn forget(&mut self, tag: SchedTag) {
-        if self.last_merge == tag {
-            self.last_merge = SchedTag::NONE;
-        }
-    }
-
-    fn merge_back(&mut self, tag: SchedTag, bio: &Rq) -> Merge {
-        self.append(tag, bio);
-        let next = if SORTED { self.nodes[tag].after } else { self.nodes[tag].newer };
-        if next == SchedTag::NONE || !self.continues(tag, next) {
-            return Merge::Back(tag);
-        }
-        self.absorb(tag, next);
-        Merge::BackJoined { kept: tag, gone: next }
-    }
-
-    fn merge_front(&mut self, tag: SchedTag, bio: &Rq) -> Merge {
-        // The neighbour is the one at the old place, wherever the new start would belong.
-        let Node { before, older, .. } = self.nodes[tag];
-        let previous = if SORTED { before } else { older };
-        self.prepend(tag, bio);
-        if previous == SchedTag::NONE || !self.continues(previous, tag) {
-            return Merge::Front(tag);
-        }
-        self.absorb(previous, tag);
-        Merge::FrontJoined { kept: previous, gone: tag }
-    }
-
-    /// Whether `gone` may become the tail of `kept`.
-    #[inline]
-    fn continues(&self, kept: SchedTag, gone: SchedTag) -> bool {
-        let (kept, gone) = (&self.nodes[kept].rq, &self.nodes[gone].rq);
-        fit(kept, gone, &self.limits) == Fit::Joins(Side::Back)
-    }
-
-    /// Makes `tail`, which starts where `tag` ends, the end of it.
-    fn append(&mut self, tag: SchedTag, tail: &Rq) {
-        let rq = &mut self.nodes[tag].rq;
-        rq.sectors += tail.sectors;
-        rq.segments = rq.segments.saturating_add(tail.segments);
-        let end = rq.end();
-        self.hash.remove(tag);
-        self.hash.add(tag, end);
-        self.last_merge = tag;
-    }
-
-    /// Makes `start`, which ends where `tag` starts, the start of it. It keeps its end and with it
-    /// its place in the hash, and moves to the place of its new sector.
-    fn prepend(&mut self, tag: SchedTag, start: &Rq) {
-        let lane = usize::from(self.nodes[tag].lane);
-        if SORTED {
-            self.orders[lane].remove(&mut self.nodes, tag);
-        }
-        let rq = &mut self.nodes[tag].rq;
-        rq.sector = start.sector;
-        rq.sectors += start.sectors;
-        rq.segments = rq.segments.saturating_add(start.segments);
-        if SORTED {
-            self.orders[lane].insert(&mut self.nodes, tag);
-        }
-        self.last_merge = tag;
-    }
-
-    /// Joins a bio to a request on the given side, and nothing more.
-    pub(crate) fn join_bio(&mut self, tag: SchedTag, bio: &Rq, side: Side) {
-        match side {
-            Side::Back => self.append(tag, bio),
-            Side::Front => self.prepend(tag, bio),
-        }
-    }
-
-    /// `kept` takes in `gone`, which starts where it ends. In sorted lanes it also takes over an
-    /// earlier deadline, and the place in the FIFO that goes with it.
-    fn absorb(&mut self, kept: SchedTag, gone: SchedTag) {
-        let Node { deadline, arrived, lane, .. } = self.nodes[gone];
-        if SORTED && deadline < self.nodes[kept].deadline {
-            let fifo = &mut self.fifos[usize::from(lane)];
-            fifo.remove(&mut self.nodes, kept);
-            fifo.push_before(&mut self.nodes, kept, gone);
-            let node = &mut self.nodes[kept];
-            (node.deadline, node.arrived) = (deadline, arrived);
-        }
-        let gone = *self.unlink(gone);
-        self.append(kept, &gone);
-    }
-
     /// Takes a request, which may disappear into staged ones instead.
-    #[inline]
+    #[inline(never)]
     pub(crate) fn insert(&mut self, rq: Rq, arrival: Arrival, absorbed: &mut Absorbed) {
         let tag = rq.tag;
         self.arrive(&rq, arrival);
@@ -308,7 +161,7 @@ impl<const SORTED: bool> Staged<SORTED> {
     }
 
     /// Notes what is known of a new request.
-    #[inline]
+    #[inline(always)]
     fn arrive(&mut self, rq: &Rq, arrival: Arrival) {
         let node = &mut self.nodes[rq.tag];
         let returned = node.place == Place::Returned;
@@ -324,22 +177,33 @@ impl<const SORTED: bool> Staged<SORTED> {
     }
 
     /// Puts a request that has arrived where it waits.
-    #[inline]
+    #[inline(never)]
     fn settle(&mut self, tag: SchedTag, arrival: Arrival) {
-        let Arrival { lane, at, now, expire_ns } = arrival;
-        self.count += 1;
-        if at == End::Head {
+        if arrival.at == End::Head {
+            self.count += 1;
             let first = self.head.oldest;
             self.head.push_before(&mut self.nodes, tag, first);
             self.nodes[tag].place = Place::Head;
             return;
         }
+        let spot = match SORTED {
+            true => self.orders[arrival.lane].spot(&self.nodes, self.nodes[tag].rq.sector),
+            false => Spot::NOWHERE,
+        };
+        self.settle_at(tag, arrival, spot);
+    }
+
+    /// Puts a request that has arrived at the tail of its lane, at this spot of the order.
+    #[inline(always)]
+    fn settle_at(&mut self, tag: SchedTag, arrival: Arrival, spot: Spot) {
+        let Arrival { lane, now, expire_ns, .. } = arrival;
+        self.count += 1;
         let node = &mut self.nodes[tag];
         node.deadline = now + expire_ns;
         node.place = Place::Lane;
         let (mergeable, end) = (node.rq.is_mergeable(), node.rq.end());
         if SORTED {
-            self.orders[lane].insert(&mut self.nodes, tag);
+            self.orders[lane].insert_at(&mut self.nodes, tag, spot);
         }
         self.fifos[lane].push(&mut self.nodes, tag);
         if mergeable {
@@ -350,52 +214,37 @@ impl<const SORTED: bool> Staged<SORTED> {
         }
     }
 
-    /// Lets a new request disappear into the one that ends where it starts, that one into the next
-    /// such, and so on. Through the cache there is but one step.
-    #[inline]
-    fn join(&mut self, new: SchedTag, absorbed: &mut Absorbed) -> bool {
-        if self.nomerges == 2 {
-            return false;
-        }
-        if self.last_merge != SchedTag::NONE && self.continues(self.last_merge, new) {
-            absorbed.push((self.last_merge, new));
-            let rq = self.nodes[new].rq;
-            self.append(self.last_merge, &rq);
-            return true;
-        }
-        if self.nomerges == 1 {
-            return false;
-        }
-        let mut gone = new;
-        while let Some(kept) = self.hash.find(self.nodes[gone].rq.sector) {
-            if !self.continues(kept, gone) {
-                break;
-            }
-            absorbed.push((kept, gone));
-            if gone == new {
-                let rq = self.nodes[new].rq;
-                self.append(kept, &rq);
-            } else {
-                self.absorb(kept, gone);
-            }
-            gone = kept;
-        }
-        gone != new
-    }
-
     #[inline]
     pub(crate) fn has_head(&self) -> bool {
         !self.head.is_empty()
     }
 
-    /// Whom [`first_from`](Staged::first_from) would find from this one's sector on if it were
-    /// gone; `None` when that takes a search.
+    /// Takes a request out of its lane and, as long as [`first_from`](Staged::first_from) would
+    /// find them from its sector on without a doubt, those behind it in sector order: `max` at
+    /// most, and one at least. They are appended to `out`; says how many.
     #[inline]
-    pub(crate) fn follower(&self, tag: SchedTag) -> Option<SchedTag> {
-        let Node { rq, before, after, .. } = &self.nodes[tag];
+    pub(crate) fn unlink_run(&mut self, tag: SchedTag, max: usize, out: &mut Vec<Rq>) -> usize {
+        let Staged { nodes, orders, fifos, hash, last_merge, cursor, .. } = self;
+        let Node { rq: Rq { sector, .. }, lane, place, before, .. } = nodes[tag];
+        assert_eq!(place, Place::Lane, "tag {} is in no lane", tag.0);
         // Those before it have lower sectors, or it is not the first of its own.
-        let first = *before == SchedTag::NONE || self.nodes[*before].rq.sector < rq.sector;
-        (first && *after != SchedTag::NONE).then_some(*after)
+        let first = before == SchedTag::NONE || nodes[before].rq.sector < sector;
+        let (order, fifo) = (&mut orders[usize::from(lane)], &mut fifos[usize::from(lane)]);
+        let taken = order.remove_run(nodes, tag, if first { max } else { 1 }, |nodes, tag| {
+            fifo.remove(nodes, tag);
+            hash.remove(tag);
+            let node = &mut nodes[tag];
+            if *last_merge == tag {
+                *last_merge = SchedTag::NONE;
+            }
+            if *cursor == tag {
+                *cursor = node.after;
+            }
+            node.place = Place::Out;
+            out.push(node.rq);
+        });
+        self.count -= taken;
+        taken
     }
 
     /// The front of the head list.

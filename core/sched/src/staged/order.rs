@@ -17,6 +17,9 @@ const BUCKETS: usize = 256;
 /// Steps of a walk inside a bucket after which it is crowded.
 const WALK_MAX: u32 = 16;
 
+/// So many are passed over that start within a bio, before who starts at its end is searched for.
+const OVERLAPS_MAX: usize = 4;
+
 /// The requests of one lane by sector. All calls bring the nodes the links live in.
 #[derive(Clone, Debug)]
 pub(crate) struct Order {
@@ -37,6 +40,39 @@ pub(crate) struct Order {
 enum Index {
     Buckets,
     Gap,
+}
+
+/// Where a request belongs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Spot {
+    /// Its neighbours.
+    before: SchedTag,
+    after: SchedTag,
+    /// Its bucket, or its place in the gap buffer.
+    index: usize,
+    side: Beside,
+    /// Steps it took to find.
+    steps: u32,
+}
+
+impl Spot {
+    /// In no order.
+    pub(crate) const NOWHERE: Spot = Spot {
+        before: SchedTag::NONE,
+        after: SchedTag::NONE,
+        index: 0,
+        side: Beside::Alone,
+        steps: 0,
+    };
+}
+
+/// What it is among those of its bucket.
+#[derive(Clone, Copy, Debug)]
+enum Beside {
+    Alone,
+    First,
+    Last,
+    Both,
 }
 
 #[derive(Clone, Debug)]
@@ -117,75 +153,116 @@ impl Order {
     }
 
     /// Adds `tag` at its request's sector, behind those of the same sector.
-    #[inline]
     pub(crate) fn insert(&mut self, nodes: &mut Nodes, tag: SchedTag) {
-        self.seq = self.seq.wrapping_add(1);
-        nodes[tag].seq = self.seq;
-        self.since_layout = self.since_layout.saturating_add(1).min(self.room);
-        if self.index == Index::Gap {
-            let sector = nodes[tag].rq.sector;
-            let at = self.gap.partition_point(|held| nodes[held].rq.sector <= sector);
-            let before = if at == 0 { SchedTag::NONE } else { self.gap.at(at - 1) };
-            self.gap.insert(at, tag);
-            self.link(nodes, tag, before);
-        } else if self.insert_in_bucket(nodes, tag) > WALK_MAX {
-            self.ease(nodes);
-        }
+        let spot = self.spot(nodes, nodes[tag].rq.sector);
+        self.insert_at(nodes, tag, spot);
     }
 
-    /// Returns how many steps it took.
-    #[inline]
-    fn insert_in_bucket(&mut self, nodes: &mut Nodes, tag: SchedTag) -> u32 {
-        let sector = nodes[tag].rq.sector;
+    /// Where a request of this sector belongs, behind those of the same sector.
+    #[inline(always)]
+    pub(crate) fn spot(&self, nodes: &Nodes, sector: u64) -> Spot {
+        if self.index == Index::Gap {
+            return self.spot_in_gap(nodes, sector);
+        }
         let bucket = self.buckets.of(sector);
-        let mut steps = 0;
         if !self.buckets.is_used(bucket) {
-            let before = match self.buckets.first_from(bucket) {
+            let after = self.buckets.first_from(bucket);
+            let before = match after {
                 SchedTag::NONE => self.last,
                 after => nodes[after].before,
             };
-            self.buckets.toggle(bucket);
-            self.buckets.ends[bucket] = Ends { first: tag, last: tag };
-            self.link(nodes, tag, before);
-            return steps;
+            return Spot { before, after, index: bucket, side: Beside::Alone, steps: 0 };
         }
-        let ends = &mut self.buckets.ends[bucket];
-        let mut before = ends.last;
-        if nodes[before].rq.sector <= sector {
-            ends.last = tag;
-            self.link(nodes, tag, before);
-            return steps;
+        let Ends { first, last } = self.buckets.ends[bucket];
+        if nodes[last].rq.sector <= sector {
+            let after = nodes[last].after;
+            return Spot { before: last, after, index: bucket, side: Beside::Last, steps: 0 };
         }
         // From the end: what comes in ascending or equal sectors then takes no step.
+        let (mut after, mut steps) = (last, 1);
         loop {
-            steps += 1;
-            if before == ends.first {
-                ends.first = tag;
-                before = nodes[before].before;
-                break;
+            let before = nodes[after].before;
+            if after == first {
+                return Spot { before, after, index: bucket, side: Beside::First, steps };
             }
-            before = nodes[before].before;
             if nodes[before].rq.sector <= sector {
-                break;
+                return Spot { before, after, index: bucket, side: Beside::Both, steps };
             }
+            after = before;
+            steps += 1;
         }
-        self.link(nodes, tag, before);
-        steps
     }
 
-    /// Links `tag` behind `before`, or first of all when that is none.
-    #[inline]
-    fn link(&mut self, nodes: &mut Nodes, tag: SchedTag, before: SchedTag) {
-        let after = match before {
-            SchedTag::NONE => std::mem::replace(&mut self.first, tag),
-            before => std::mem::replace(&mut nodes[before].after, tag),
-        };
+    #[inline(never)]
+    fn spot_in_gap(&self, nodes: &Nodes, sector: u64) -> Spot {
+        let index = self.gap.partition_point(|held| nodes[held].rq.sector <= sector);
+        let before = if index == 0 { SchedTag::NONE } else { self.gap.at(index - 1) };
+        let after = if index == self.gap.len() { SchedTag::NONE } else { self.gap.at(index) };
+        Spot { before, after, index, side: Beside::Both, steps: 0 }
+    }
+
+    /// Adds `tag` at the spot of its request's sector, found since the order last changed.
+    #[inline(always)]
+    pub(crate) fn insert_at(&mut self, nodes: &mut Nodes, tag: SchedTag, spot: Spot) {
+        let Spot { before, after, index, side, steps } = spot;
+        self.seq = self.seq.wrapping_add(1);
+        self.since_layout = self.since_layout.saturating_add(1).min(self.room);
+        match before {
+            SchedTag::NONE => self.first = tag,
+            before => nodes[before].after = tag,
+        }
         match after {
             SchedTag::NONE => self.last = tag,
             after => nodes[after].before = tag,
         }
         let node = &mut nodes[tag];
-        (node.before, node.after) = (before, after);
+        (node.seq, node.before, node.after) = (self.seq, before, after);
+        if self.index == Index::Gap {
+            return self.gap.insert(index, tag);
+        }
+        match side {
+            Beside::Alone => {
+                self.buckets.toggle(index);
+                self.buckets.ends[index] = Ends { first: tag, last: tag };
+            }
+            Beside::First => self.buckets.ends[index].first = tag,
+            Beside::Last => self.buckets.ends[index].last = tag,
+            Beside::Both => {}
+        }
+        if steps > WALK_MAX {
+            self.ease(nodes);
+        }
+    }
+
+    /// Takes `first` out and then those behind it, up to `max` in all and one at least; calls
+    /// `each` with each. Says how many. Their requests must have the sectors they were added with.
+    #[inline(always)]
+    pub(crate) fn remove_run(
+        &mut self,
+        nodes: &mut Nodes,
+        first: SchedTag,
+        max: usize,
+        mut each: impl FnMut(&mut Nodes, SchedTag),
+    ) -> usize {
+        if self.index == Index::Gap {
+            self.remove(nodes, first);
+            each(nodes, first);
+            return 1;
+        }
+        let before = nodes[first].before;
+        let (mut at, mut count) = (first, 0);
+        loop {
+            let node = &nodes[at];
+            let after = node.after;
+            self.leave_bucket(node.rq.sector, at, before, after);
+            each(nodes, at);
+            (at, count) = (after, count + 1);
+            if at == SchedTag::NONE || count >= max {
+                break;
+            }
+        }
+        self.close_up(nodes, before, at);
+        count
     }
 
     /// Takes `tag` out; its request must have the sector it was added with.
@@ -203,25 +280,37 @@ impl Order {
             debug_assert_eq!(self.gap.at(at), tag, "the gap buffer lost sector {sector}");
             self.gap.remove(at);
         } else {
-            let bucket = self.buckets.of(sector);
-            let ends = &mut self.buckets.ends[bucket];
-            match (ends.first == tag, ends.last == tag) {
-                (true, true) => self.buckets.toggle(bucket),
-                (true, false) => ends.first = node.after,
-                (false, true) => ends.last = node.before,
-                (false, false) => {}
-            }
+            self.leave_bucket(sector, tag, node.before, node.after);
         }
-        match node.before {
-            SchedTag::NONE => self.first = node.after,
-            before => nodes[before].after = node.after,
-        }
-        match node.after {
-            SchedTag::NONE => self.last = node.before,
-            after => nodes[after].before = node.before,
-        }
+        self.close_up(nodes, node.before, node.after);
         if self.first == SchedTag::NONE && self.index == Index::Gap {
             self.index = Index::Buckets;
+        }
+    }
+
+    /// `tag` is in its bucket no more; these are its neighbours.
+    #[inline(always)]
+    fn leave_bucket(&mut self, sector: u64, tag: SchedTag, before: SchedTag, after: SchedTag) {
+        let bucket = self.buckets.of(sector);
+        let ends = &mut self.buckets.ends[bucket];
+        match (ends.first == tag, ends.last == tag) {
+            (true, true) => self.buckets.toggle(bucket),
+            (true, false) => ends.first = after,
+            (false, true) => ends.last = before,
+            (false, false) => {}
+        }
+    }
+
+    /// What was between these two is gone.
+    #[inline(always)]
+    fn close_up(&mut self, nodes: &mut Nodes, before: SchedTag, after: SchedTag) {
+        match before {
+            SchedTag::NONE => self.first = after,
+            before => nodes[before].after = after,
+        }
+        match after {
+            SchedTag::NONE => self.last = before,
+            after => nodes[after].before = before,
         }
     }
 
@@ -234,20 +323,23 @@ impl Order {
     /// The first whose sector is `sector` or higher.
     #[inline]
     pub(crate) fn first_from(&mut self, nodes: &Nodes, sector: u64) -> Option<SchedTag> {
-        let found = if self.index == Index::Gap {
-            let at = self.gap.partition_point(|held| nodes[held].rq.sector < sector);
-            if at == self.gap.len() { SchedTag::NONE } else { self.gap.at(at) }
-        } else {
-            self.first_from_bucket(nodes, sector)
-        };
+        let (found, steps) = self.search(nodes, sector);
+        if steps > WALK_MAX {
+            self.ease(nodes);
+        }
         (found != SchedTag::NONE).then_some(found)
     }
 
+    /// The same, or none, and how many steps it took inside a bucket.
     #[inline]
-    fn first_from_bucket(&mut self, nodes: &Nodes, sector: u64) -> SchedTag {
+    fn search(&self, nodes: &Nodes, sector: u64) -> (SchedTag, u32) {
+        if self.index == Index::Gap {
+            let at = self.gap.partition_point(|held| nodes[held].rq.sector < sector);
+            return (if at == self.gap.len() { SchedTag::NONE } else { self.gap.at(at) }, 0);
+        }
         let bucket = self.buckets.of(sector);
         if !self.buckets.is_used(bucket) {
-            return self.buckets.first_from(bucket);
+            return (self.buckets.first_from(bucket), 0);
         }
         let Ends { first, last } = self.buckets.ends[bucket];
         let (mut at, mut steps) = (first, 0);
@@ -259,10 +351,25 @@ impl Order {
                 break;
             }
         }
-        if steps > WALK_MAX {
-            self.ease(nodes);
+        (at, steps)
+    }
+
+    /// The oldest of those that start exactly at `end`, which lies behind the sector of `spot`.
+    #[inline(always)]
+    pub(crate) fn starting_behind(&self, nodes: &Nodes, spot: &Spot, end: u64) -> Option<SchedTag> {
+        let mut at = spot.after;
+        for _ in 0..OVERLAPS_MAX {
+            if at == SchedTag::NONE || nodes[at].rq.sector > end {
+                return None;
+            }
+            if nodes[at].rq.sector == end {
+                return Some(at);
+            }
+            at = nodes[at].after;
         }
-        at
+        // Without easing, after which the spot would be another.
+        let (found, _) = self.search(nodes, end);
+        (found != SchedTag::NONE && nodes[found].rq.sector == end).then_some(found)
     }
 
     /// The oldest of those that start exactly at `sector`.

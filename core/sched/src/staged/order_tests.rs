@@ -50,6 +50,12 @@ impl Pair {
         assert_eq!(self.order.first_from(&self.nodes, sector), expected, "from {sector}");
         let exact = self.model.range((sector, 0)..=(sector, u64::MAX)).next().map(|(_, tag)| *tag);
         assert_eq!(self.order.starting_at(&self.nodes, sector), exact, "at {sector}");
+        // Few of them, then so many that they are not passed over one by one.
+        for start in [1, 64, 1 << 32].into_iter().filter_map(|back| sector.checked_sub(back)) {
+            let spot = self.order.spot(&self.nodes, start);
+            let behind = self.order.starting_behind(&self.nodes, &spot, sector);
+            assert_eq!(behind, exact, "at {sector}, behind {start}");
+        }
         if let Some(tag) = expected {
             let none = SchedTag::NONE;
             let after = later.next().map_or(none, |(_, tag)| *tag);

@@ -441,6 +441,35 @@ impl Staged {
         Some(SchedTag(tag))
     }
 
+    /// [`pop`](Staged::pop) up to `max` times, calling `each` with what comes; says how many came.
+    #[inline]
+    pub(super) fn pop_each(
+        &mut self,
+        queue: usize,
+        domain: usize,
+        max: usize,
+        mut each: impl FnMut(&Rq),
+    ) -> usize {
+        let Staged { nodes, queues, count, .. } = self;
+        let queue = &mut queues[queue];
+        let list = &mut queue.flushed[domain];
+        let (mut first, mut popped) = (list.first, 0);
+        while popped < max && first != NONE {
+            let node = &mut nodes[usize::from(first)];
+            node.holds = true;
+            each(&node.rq);
+            first = node.next;
+            popped += 1;
+        }
+        list.first = first;
+        if first == NONE {
+            list.last = NONE;
+        }
+        queue.staged -= popped as u32;
+        *count -= popped;
+        popped
+    }
+
     /// Whether a request waits for nothing but its turn. Looks at all that do.
     pub(super) fn is_flushed(&self, queue: usize, tag: SchedTag) -> bool {
         let domain = usize::from(self.nodes[usize::from(tag.0)].domain);

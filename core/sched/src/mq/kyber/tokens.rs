@@ -56,6 +56,20 @@ impl Tokens {
         }
     }
 
+    /// How many more requests of a domain may be in the device.
+    #[inline]
+    pub(super) fn free(&self, domain: usize) -> usize {
+        let pool = &self.pools[domain];
+        pool.depth.saturating_sub(pool.in_use) as usize
+    }
+
+    /// Takes tokens, at least one, for a hard queue; no more than are [free](Tokens::free).
+    #[inline]
+    pub(super) fn take_several(&mut self, domain: usize, hard_queue: u16, count: u32) {
+        self.take_anyway(domain, hard_queue);
+        self.pools[domain].in_use += count - 1;
+    }
+
     /// A token comes back: whoever has waited longest may go on.
     #[inline]
     pub(super) fn give(&mut self, domain: usize) {
