@@ -179,10 +179,11 @@ impl UringQueue {
             if queue.is_empty() && !queue.taskrun() && !queue.cq_overflow() {
                 return;
             }
+            let count = queue.len();
             drop(queue);
             // What it has told of is put on the ring here, and here only.
             self.rang = true;
-            match self.ring.submit() {
+            match self.hand_over(count) {
                 Ok(taken) if taken > 0 => {}
                 Err(error) if error.raw_os_error() == Some(Errno::INTR.raw_os_error()) => {}
                 Ok(_) | Err(_) => {
@@ -194,6 +195,17 @@ impl UringQueue {
                 }
             }
         }
+    }
+
+    /// Hands so many entries to the kernel. Where it keeps completions until they are asked for it is
+    /// asked in the same call: that costs next to nothing, and may save the next.
+    fn hand_over(&self, count: usize) -> io::Result<usize> {
+        if self.rung.is_none() {
+            return self.ring.submit();
+        }
+        let events = IoringEnterFlags::GETEVENTS.bits();
+        // SAFETY: these are the entries that were pushed, and there is no argument to point at.
+        unsafe { self.ring.submitter().enter::<()>(count as u32, 0, events, None) }
     }
 
     /// Whether something is to be handed to the kernel.
