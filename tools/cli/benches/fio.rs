@@ -10,8 +10,8 @@
 //! (fio's `slat_ns`, weir's `queue_wait_ns`) the other has no equal; nor has weir's CPU time, which
 //! holds the kernel's workers of the ring: fio's is of its own thread.
 //!
-//! Both run on one CPU, the last: where the interrupts of a disk go to one CPU, it is luck on which of
-//! them a program finds itself.
+//! Both run on one CPU, the last: where the interrupts of a disk go to one CPU, it is luck on which
+//! of them a program finds itself.
 //!
 //! `--same 1` has fio in both places: how far apart one program is from itself here.
 //!

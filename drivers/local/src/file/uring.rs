@@ -197,8 +197,8 @@ impl UringQueue {
         }
     }
 
-    /// Hands so many entries to the kernel. Where it keeps completions until they are asked for it is
-    /// asked in the same call: that costs next to nothing, and may save the next.
+    /// Hands so many entries to the kernel. Where that keeps completions until they are asked for,
+    /// it is asked in the same call: this costs next to nothing, and may save the next.
     fn hand_over(&self, count: usize) -> io::Result<usize> {
         if self.rung.is_none() {
             return self.ring.submit();
