@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::thread::ThreadId;
 
 use io_uring::types::{Fd, Fixed, FsyncFlags, SubmitArgs, Timespec};
 use io_uring::{IoUring, Probe, cqueue, opcode, squeue};
@@ -36,11 +37,9 @@ const HUNGRY: usize = 24;
 /// 0.92 of 4, 0.98 of 2, 1.00 of 1, and 1.00 and 1.02 with these two rules.
 const HANDOVER: usize = 8;
 
-/// Who [waits in the ring](RingWaiter) takes so many completions off it first, and then the rest.
-/// Disks answer many at a time, and have nothing to do until the first new request is there: of
-/// 16 random reads all were answered at once by a virtio disk, and to deal with all before the
-/// first was followed by another cost 8 of 250 us.
-const FIRST_BITE: usize = 1;
+/// On the first two reaps in a row that find nothing what may have told of completions is silenced,
+/// and then on every so-many-th: it may have told of what had been found already.
+const HUSH_EVERY: u8 = 64;
 
 /// A queue dropped with requests in flight waits so many rounds of 10 ms for the kernel to let go
 /// of their memory; then the memory is leaked.
@@ -97,16 +96,16 @@ struct Slot {
 /// A hard queue on a ring.
 pub(super) struct UringQueue {
     target: Arc<Target>,
+    /// The thread that opened it.
+    home: ThreadId,
     ring: IoUring,
     /// Tells of completions that are not on the ring before the kernel is asked for them.
     rung: Option<OwnedFd>,
-    /// It may be readable.
-    rang: bool,
+    /// Reaps in a row that found nothing, since the kernel last had a chance to put something there.
+    quiet: u8,
     /// What whoever waits on the ring is to be woken by as well, and whether the kernel watches it.
     beside: Option<OwnedFd>,
     watched: bool,
-    /// Completions to be taken off the ring at a time.
-    bite: usize,
     slots: Vec<Slot>,
     in_flight: usize,
     /// Requests queued since the kernel was last entered.
@@ -130,12 +129,12 @@ impl UringQueue {
             .register_files(&[target.file.as_raw_fd()])
             .map_err(|source| failed("cannot be registered with its io_uring", source))?;
         Ok(UringQueue {
+            home: std::thread::current().id(),
             ring,
             rung,
-            rang: false,
+            quiet: 0,
             beside: None,
             watched: false,
-            bite: usize::MAX,
             slots: (0..depth).map(|_| Slot::default()).collect(),
             in_flight: 0,
             queued: 0,
@@ -167,6 +166,9 @@ impl UringQueue {
         if self.beside.is_some() && !self.watched {
             self.watch();
         }
+        debug_assert_eq!(self.home, std::thread::current().id(), "a ring has one thread");
+        // The kernel brings some twenty at a time.
+        let mut rounds = self.slots.len() / 16 + 2;
         loop {
             while let Some(tag) = self.waiting.pop_front() {
                 if self.ring.submission().is_full() {
@@ -181,11 +183,11 @@ impl UringQueue {
             }
             let count = queue.len();
             drop(queue);
-            // What it has told of is put on the ring here, and here only.
-            self.rang = true;
+            self.quiet = 0;
             match self.hand_over(count) {
                 Ok(taken) if taken > 0 => {}
                 Err(error) if error.raw_os_error() == Some(Errno::INTR.raw_os_error()) => {}
+                Ok(_) if rounds > 0 && self.keeps_more() => rounds -= 1,
                 Ok(_) | Err(_) => {
                     // Short of memory, or too many completions waiting to be reaped: later.
                     if !self.ring.submission().is_empty() {
@@ -208,18 +210,21 @@ impl UringQueue {
         unsafe { self.ring.submitter().enter::<()>(count as u32, 0, events, None) }
     }
 
-    /// Whether something is to be handed to the kernel.
-    fn has_queued(&mut self) -> bool {
-        !self.waiting.is_empty() || !self.ring.submission().is_empty()
+    /// Whether the kernel has completions for which there is room on the ring.
+    fn keeps_more(&mut self) -> bool {
+        let queue = self.ring.submission();
+        let keeps = queue.is_empty() && queue.taskrun();
+        drop(queue);
+        keeps && !self.ring.completion().is_full()
     }
 
     /// Takes completions off the ring and answers what has ended. True when some job goes on.
     fn finish(&mut self, done: &mut Done) -> bool {
         let mut again = false;
         let mut ended = std::mem::take(&mut self.ended);
-        ended.extend(self.ring.completion().take(self.bite));
-        if self.beside.is_some() {
-            self.bite = if ended.is_empty() { FIRST_BITE } else { usize::MAX };
+        ended.extend(self.ring.completion());
+        if !ended.is_empty() {
+            self.quiet = 0;
         }
         for completion in ended.drain(..) {
             if completion.user_data() == BESIDE {
@@ -256,8 +261,7 @@ impl UringQueue {
 
     /// Whoever looks now looks for all that it has told of.
     fn hush(&mut self) {
-        self.rang = false;
-        if let (Some(rung), None) = (&self.rung, &self.beside) {
+        if let Some(rung) = &self.rung {
             // That there is nothing to read is what is wanted.
             _ = rustix::io::read(rung, &mut [0_u8; 8]);
         }
@@ -280,8 +284,8 @@ fn outcome(result: i32) -> Result<u32, Errno> {
 /// interrupt that thread (Linux 5.19), or any.
 fn ring(depth: u32) -> io::Result<(IoUring, Option<OwnedFd>)> {
     let entries = depth.max(2);
-    // Room for a cancel beside each request.
-    let completions = 2 * entries.next_power_of_two();
+    // Room for a cancel beside each request, and for what stands beside the ring.
+    let completions = 2 * entries.next_power_of_two() + 1;
     let (mut deferring, mut cooperative) = (IoUring::builder(), IoUring::builder());
     deferring.setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag().setup_submit_all();
     if let Ok(ring) = deferring.setup_cqsize(completions).build(entries) {
@@ -383,15 +387,15 @@ impl DriverQueue for UringQueue {
     }
 
     fn reap(&mut self, now: Nanos, done: &mut Done) {
-        // The kernel may hold more than is there: that can wait until these are dealt with.
-        if self.ring.completion().is_empty() || self.has_queued() {
-            self.enter(now);
+        self.enter(now);
+        if self.rung.is_some() && self.beside.is_none() && self.ring.completion().is_empty() {
+            if self.quiet < 2 || self.quiet.is_multiple_of(HUSH_EVERY) {
+                self.hush();
+                self.enter(now);
+            }
+            self.quiet = self.quiet.wrapping_add(1).max(1);
         }
-        if self.ring.completion().is_empty() && self.rang {
-            self.hush();
-            self.enter(now);
-        }
-        if self.finish(done) {
+        if self.finish(done) || self.beside.is_some() && !self.watched {
             self.enter(now);
         }
     }
@@ -401,6 +405,7 @@ impl DriverQueue for UringQueue {
         // now goes with the next burst.
         if self.slots[usize::from(tag.0)].job.is_some() && self.cancel_entry(tag) {
             _ = self.ring.submit();
+            self.quiet = 0;
         }
         Cancel::Pending
     }
