@@ -101,7 +101,7 @@ pub(super) struct UringQueue {
     ring: IoUring,
     /// Tells of completions that are not on the ring before the kernel is asked for them.
     rung: Option<OwnedFd>,
-    /// Reaps in a row that found nothing, since the kernel last had a chance to put something there.
+    /// Reaps in a row that found nothing, since the kernel could last put something there.
     quiet: u8,
     /// What whoever waits on the ring is to be woken by as well, and whether the kernel watches it.
     beside: Option<OwnedFd>,
