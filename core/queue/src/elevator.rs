@@ -195,8 +195,8 @@ impl Elevator {
     /// tag. What there is no tag for and may not wait is left.
     pub(crate) fn insert_all(&mut self, lane: u16, arrivals: &mut Arrivals, now: Nanos) {
         let now = self.clamp(now);
-        if self.has_tags_for(arrivals) {
-            return self.stage(lane, arrivals, now);
+        if let Some(rule) = self.rule_of(arrivals) {
+            return self.stage(lane, arrivals, rule, now);
         }
         let mut refused = std::mem::take(&mut self.refused);
         refused.extend(arrivals.claims().filter_map(|claim| self.insert(lane, claim, now)));
@@ -209,22 +209,39 @@ impl Elevator {
         arrivals.claims().for_each(|claim| self.parked.push(claim));
     }
 
-    /// Whether none of these can have to wait for a tag.
-    fn has_tags_for(&self, arrivals: &Arrivals) -> bool {
-        let least = match self.scheduler.depth_rule() {
-            DepthRule::Each => return false,
-            DepthRule::Free => self.free.len(),
-            // As if all of them were limited: to find out costs more than it saves.
+    /// The depth limits of these, if none of them can have to wait for a tag.
+    fn rule_of(&self, arrivals: &Arrivals) -> Option<DepthRule> {
+        if !self.parked.is_empty() {
+            return None;
+        }
+        let rule = self.scheduler.depth_rule(&arrivals.rqs);
+        // As if all of them were limited: to find out mostly costs more than it saves.
+        let fits = match rule {
+            DepthRule::Each => return None,
+            DepthRule::Free => true,
             DepthRule::Writes(limit) | DepthRule::Async(limit) => {
-                self.free.len().min(usize::from(self.held.left(limit)))
+                self.has_room(limit, arrivals.len())
+            }
+            DepthRule::Kinds { asyncs, sync_writes } => {
+                let asked = |limit| {
+                    arrivals.rqs.iter().filter(|rq| rule.limit_of(rq) == Some(limit)).count()
+                };
+                let (of_asyncs, of_writes) = (asked(asyncs), asked(sync_writes));
+                let all = of_asyncs + of_writes;
+                (of_asyncs == 0 || self.has_room(asyncs, all))
+                    && (of_writes == 0 || self.has_room(sync_writes, all))
             }
         };
-        arrivals.len() <= least && self.parked.is_empty()
+        (fits && arrivals.len() <= self.free.len()).then_some(rule)
+    }
+
+    /// Whether so many requests under this limit may have tags.
+    fn has_room(&self, limit: u16, requests: usize) -> bool {
+        requests <= usize::from(self.held.left(limit))
     }
 
     /// Gives each a tag and all to the scheduler, in one call for those that stay what they are.
-    fn stage(&mut self, lane: u16, arrivals: &mut Arrivals, now: Nanos) {
-        let rule = self.scheduler.depth_rule();
+    fn stage(&mut self, lane: u16, arrivals: &mut Arrivals, rule: DepthRule, now: Nanos) {
         let Arrivals { rqs, claims } = arrivals;
         self.free.take_each(lane, rqs.iter_mut().map(|rq| &mut rq.tag));
         for (claim, rq) in claims.drain(..).zip(rqs.iter()) {

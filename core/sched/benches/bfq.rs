@@ -13,7 +13,7 @@ use weir_bio::{
     Flags, GroupId, IoPrio, Limits, Nanos, Op, Prng, Rq, RqId, SchedTag, Status, SubmitterId,
 };
 use weir_sched::mq::bfq::Bfq;
-use weir_sched::{Absorbed, End, Ended, Merge, Scheduler, Setup};
+use weir_sched::{Absorbed, Ended, Merge, Scheduler, Setup};
 
 const IOS: u64 = 20_000;
 const ROUNDS: usize = 101;
@@ -43,16 +43,26 @@ fn request(prng: &mut Prng, contexts: u64, n: u64) -> Rq {
     }
 }
 
-fn stage(bfq: &mut Bfq, rq: Rq, now: Nanos, free: &mut Vec<SchedTag>, absorbed: &mut Absorbed) {
-    if bfq.merge(&rq, now) != Merge::No {
-        return;
+/// As the engine does it: asks for limits, gives each a tag, hands all over.
+fn stage(bfq: &mut Bfq, batch: &mut [Rq], now: Nanos, free: &mut Vec<SchedTag>) {
+    std::hint::black_box(bfq.depth_rule(batch));
+    for rq in batch.iter_mut() {
+        rq.tag = free.pop().expect("a tag is free");
     }
-    std::hint::black_box(bfq.depth_limit(rq.op, rq.is_sync(), rq.id.submitter()));
-    let tag = free.pop().expect("a tag is free");
-    bfq.insert(Rq { tag, ..rq }, End::Tail, now, absorbed);
-    for (_, gone) in absorbed.drain(..) {
-        bfq.finish(gone, now);
-        free.push(gone);
+    let (mut rest, mut absorbed) = (&*batch, Absorbed::new());
+    while !rest.is_empty() {
+        let (taken, merge) = bfq.stage_batch(rest, now, &mut absorbed);
+        if merge != Merge::No {
+            free.push(rest[taken - 1].tag);
+        }
+        if let Merge::BackJoined { gone, .. } | Merge::FrontJoined { gone, .. } = merge {
+            absorbed.push((gone, gone));
+        }
+        for (_, gone) in absorbed.drain(..) {
+            bfq.finish(gone, now);
+            free.push(gone);
+        }
+        rest = &rest[taken..];
     }
 }
 
@@ -66,7 +76,8 @@ fn round(contexts: u64) -> (f64, u64) {
     let setup = Setup { limits, nr_requests, hard_queues: 1, nomerges: 0, compat: "" };
     let mut bfq = Bfq::new(&setup);
     let mut free: Vec<_> = (0..nr_requests).map(SchedTag).collect();
-    let (mut batch, mut absorbed) = (Vec::with_capacity(BATCH), Absorbed::new());
+    let mut arrived = Vec::with_capacity(BATCH);
+    let (mut batch, mut ended) = (Vec::with_capacity(BATCH), Vec::with_capacity(BATCH));
     let begun = clock();
     for n in 0..IOS {
         let rq = request(&mut prng, contexts.max(1), n);
@@ -74,18 +85,25 @@ fn round(contexts: u64) -> (f64, u64) {
             checksum ^= rq.sector;
             continue;
         }
+        arrived.push(rq);
+        if arrived.len() < BATCH {
+            continue;
+        }
         let now = Nanos(n * 300);
-        stage(&mut bfq, rq, now, &mut free, &mut absorbed);
-        if free.is_empty() {
+        stage(&mut bfq, &mut arrived, now, &mut free);
+        arrived.clear();
+        if free.len() < BATCH {
             bfq.dispatch_batch(0, BATCH, &mut batch, now);
+            bfq.started_batch(&batch, now);
             for rq in batch.drain(..) {
                 checksum = checksum.rotate_left(1) ^ rq.sector;
                 let (tag, status) = (rq.tag, Status::Ok);
                 let (accepted_at, issued_at, done_at) = (now, now, now);
-                bfq.completed(&Ended { tag, status, accepted_at, issued_at, done_at }, now);
-                bfq.finish(tag, now);
+                ended.push(Ended { tag, status, accepted_at, issued_at, done_at });
                 free.push(tag);
             }
+            bfq.ended_batch(&ended, now);
+            ended.clear();
         }
     }
     let ns = begun.elapsed().as_nanos() as f64 / IOS as f64;

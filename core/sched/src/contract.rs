@@ -68,6 +68,14 @@ pub enum DepthRule {
     Writes(u16),
     /// What nobody waits for may hold so many tags together, all else any.
     Async(u16),
+    /// What nobody waits for may hold so many tags together, and so may writes that somebody waits
+    /// for; all else any.
+    Kinds {
+        /// Of those that nobody waits for.
+        asyncs: u16,
+        /// Of the writes that somebody waits for.
+        sync_writes: u16,
+    },
     /// Ask for each, when nothing stands between the answer and its insert.
     Each,
 }
@@ -82,6 +90,8 @@ impl DepthRule {
             DepthRule::Free => None,
             DepthRule::Writes(limit) => rq.op.is_write().then_some(limit),
             DepthRule::Async(limit) => (!rq.is_sync()).then_some(limit),
+            DepthRule::Kinds { asyncs, .. } if !rq.is_sync() => Some(asyncs),
+            DepthRule::Kinds { sync_writes, .. } => rq.op.is_write().then_some(sync_writes),
             DepthRule::Each => Some(0),
         }
     }
@@ -252,9 +262,11 @@ pub trait Scheduler: Send {
         None
     }
 
-    /// Which requests [`depth_limit`](Scheduler::depth_limit) has something to say of; the same
-    /// answer in short, where there is a short one.
-    fn depth_rule(&self) -> DepthRule {
+    /// What [`depth_limit`](Scheduler::depth_limit) says of each of these, in short, where there is
+    /// a short answer that holds while they are inserted one after the other. Should the inserts
+    /// themselves change a limit, that may count from the next batch on.
+    fn depth_rule(&self, batch: &[Rq]) -> DepthRule {
+        let _ = batch;
         DepthRule::Each
     }
 

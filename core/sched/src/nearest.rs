@@ -18,32 +18,44 @@ pub fn is_favoured(rq: &Rq) -> bool {
     rq.flags.any(Flags::META | Flags::PRIO)
 }
 
+/// The kind of a request: of two, that with the higher rank goes first wherever it is.
+#[must_use]
+#[inline]
+pub fn rank(rq: &Rq) -> u8 {
+    u8::from(rq.is_sync()) << 1 | u8::from(is_favoured(rq))
+}
+
 /// Whether `a` goes before `b` with the head at sector `head`.
 #[must_use]
 pub fn prefers(a: &Rq, b: &Rq, head: u64, back: BackSeek) -> bool {
-    if a.is_sync() != b.is_sync() {
-        return a.is_sync();
-    }
-    if is_favoured(a) != is_favoured(b) {
-        return is_favoured(a);
-    }
-    match (cost(a.sector, head, back), cost(b.sector, head, back)) {
-        (Some(of_a), Some(of_b)) if of_a == of_b => a.sector >= b.sector,
-        (Some(of_a), Some(of_b)) => of_a < of_b,
-        (Some(_), None) => true,
-        (None, Some(_)) => false,
-        // Both are beyond the back seek: one long way back, then upwards again.
-        (None, None) => a.sector <= b.sector,
-    }
+    let (of_a, of_b) = (rank(a), rank(b));
+    of_a > of_b || of_a == of_b && is_nearer(a.sector, b.sector, head, back)
 }
 
-/// The cost of going to `sector`; `None` where only the next sweep comes by.
-fn cost(sector: u64, head: u64, back: BackSeek) -> Option<u64> {
-    if sector >= head {
-        return Some(sector - head);
+/// Whether sector `a` comes before sector `b` with the head at sector `head`.
+#[must_use]
+#[inline]
+pub fn is_nearer(a: u64, b: u64, head: u64, back: BackSeek) -> bool {
+    let (to_a, to_b) = (cost(a, head, back), cost(b, head, back));
+    if to_a != to_b {
+        return to_a < to_b;
     }
-    let behind = head - sector;
-    (behind <= back.max_sectors).then(|| behind.saturating_mul(back.penalty))
+    // Both beyond the back seek: one long way back, then upwards again.
+    if to_a == NEXT_SWEEP { a <= b } else { a >= b }
+}
+
+/// More than any way costs.
+const NEXT_SWEEP: u64 = u64::MAX;
+
+/// The cost of going to `sector`; [`NEXT_SWEEP`] where only that comes by. Which side of the head
+/// a request is on cannot be predicted, so it decides no branch.
+#[inline]
+fn cost(sector: u64, head: u64, back: BackSeek) -> u64 {
+    let ahead = sector >= head;
+    let way = sector.abs_diff(head);
+    let weighed = way.saturating_mul(back.penalty).min(NEXT_SWEEP - 1);
+    let backwards = if way <= back.max_sectors { weighed } else { NEXT_SWEEP };
+    if ahead { way } else { backwards }
 }
 
 #[cfg(test)]

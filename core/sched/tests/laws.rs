@@ -406,14 +406,39 @@ impl Life {
         assert_eq!(left[0], left[1], "the ends came to the same");
     }
 
-    /// The short answer of which requests are limited is that for each of them.
+    /// The short answer of which requests are limited is that for each of them, and whom it does
+    /// not limit is not while they are inserted one after the other.
     fn judge_depths(&mut self) {
-        let bio = self.bio();
-        let scheduler = self.ledger.scheduler();
-        let rule = scheduler.depth_rule();
-        if rule != DepthRule::Each {
-            let each = scheduler.depth_limit(bio.op, bio.is_sync(), bio.id.submitter());
-            assert_eq!(rule.limit_of(&bio), each, "{rule:?} of {bio:?}");
+        let tags = self.ledger.free_tags();
+        let (first, count) = (self.bio(), 1 + self.prng.below(12) as usize);
+        let mut batch: Vec<_> = tags.into_iter().take(count).map(|tag| (tag, self.bio())).collect();
+        let alike = self.prng.percent(80);
+        let batch: Vec<_> = batch
+            .drain(..)
+            .map(|(tag, bio)| match alike {
+                true => Rq { tag, sectors: 1, sector: bio.sector, op: bio.op, ..first },
+                false => Rq { tag, sectors: 1, ..bio },
+            })
+            .collect();
+        let mut scheduler = self.ledger.scheduler().boxed_clone();
+        let rule = scheduler.depth_rule(&batch);
+        if rule == DepthRule::Each {
+            return;
+        }
+        let limit = |scheduler: &dyn Scheduler, bio: &Rq| {
+            scheduler.depth_limit(bio.op, bio.is_sync(), bio.id.submitter())
+        };
+        for bio in &batch {
+            assert_eq!(rule.limit_of(bio), limit(&*scheduler, bio), "{rule:?} of {bio:?}");
+        }
+        for (before, bio) in batch.iter().enumerate() {
+            if rule.limit_of(bio).is_none() {
+                let now = limit(&*scheduler, bio);
+                assert_eq!(now, None, "{rule:?} behind {before} of {batch:?}");
+            }
+            let mut absorbed = Absorbed::new();
+            scheduler.insert(*bio, End::Tail, self.now, &mut absorbed);
+            absorbed.iter().for_each(|(_, gone)| scheduler.finish(*gone, self.now));
         }
     }
 

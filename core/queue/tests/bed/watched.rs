@@ -115,8 +115,8 @@ impl Scheduler for Watched {
         self.0.depth_limit(op, sync, context)
     }
 
-    fn depth_rule(&self) -> DepthRule {
-        self.0.depth_rule()
+    fn depth_rule(&self, batch: &[Rq]) -> DepthRule {
+        self.0.depth_rule(batch)
     }
 
     fn context_started(&mut self, context: SubmitterId, lane: u16) {

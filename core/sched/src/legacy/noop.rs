@@ -57,7 +57,7 @@ impl Scheduler for Noop {
         self.staged.len()
     }
 
-    fn depth_rule(&self) -> DepthRule {
+    fn depth_rule(&self, _batch: &[Rq]) -> DepthRule {
         DepthRule::Free
     }
 

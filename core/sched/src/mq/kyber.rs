@@ -315,7 +315,7 @@ impl Scheduler for Kyber {
         (!sync).then_some(self.async_depth)
     }
 
-    fn depth_rule(&self) -> DepthRule {
+    fn depth_rule(&self, _batch: &[Rq]) -> DepthRule {
         DepthRule::Async(self.async_depth)
     }
 

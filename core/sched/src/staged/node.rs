@@ -22,7 +22,9 @@ pub(crate) struct Node {
     /// Neighbours in its FIFO, or in the head list.
     pub(crate) older: SchedTag,
     pub(crate) newer: SchedTag,
-    /// Its order and FIFO. Stays when the request leaves, so that its end is counted there.
+    /// Its order and FIFO; with `bfq`, whose queues have one each, its
+    /// [`rank`](crate::nearest::rank). Stays when the request leaves, so that its end is counted
+    /// there.
     pub(crate) lane: u8,
     pub(crate) place: Place,
 }

@@ -7,10 +7,10 @@
 //! buckets are laid over the range once more; when that was done a moment ago (a journal and its
 //! data far apart are never spread well), a gap buffer takes over until the order is empty.
 
-use weir_bio::SchedTag;
+use weir_bio::{Rq, SchedTag};
 
 use super::gap::GapBuffer;
-use super::node::Nodes;
+use super::node::{Node, Nodes};
 
 const BUCKETS: usize = 256;
 
@@ -266,24 +266,31 @@ impl Order {
     }
 
     /// Takes `tag` out; its request must have the sector it was added with.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn remove(&mut self, nodes: &mut Nodes, tag: SchedTag) {
-        let node = nodes[tag];
-        let sector = node.rq.sector;
+        let Node { rq: Rq { sector, .. }, before, after, .. } = nodes[tag];
         if self.index == Index::Gap {
-            let at = self.gap.partition_point(|held| {
-                let held = &nodes[held];
-                // Which came first holds across the counter's wrap.
-                let came_first = (held.seq.wrapping_sub(node.seq) as i32) < 0;
-                held.rq.sector < sector || held.rq.sector == sector && came_first
-            });
-            debug_assert_eq!(self.gap.at(at), tag, "the gap buffer lost sector {sector}");
-            self.gap.remove(at);
+            self.leave_gap(nodes, tag);
         } else {
-            self.leave_bucket(sector, tag, node.before, node.after);
+            self.leave_bucket(sector, tag, before, after);
         }
-        self.close_up(nodes, node.before, node.after);
-        if self.first == SchedTag::NONE && self.index == Index::Gap {
+        self.close_up(nodes, before, after);
+    }
+
+    /// `tag` is in the gap buffer no more, which is done with when it was the last.
+    #[inline(never)]
+    fn leave_gap(&mut self, nodes: &Nodes, tag: SchedTag) {
+        let node = &nodes[tag];
+        let sector = node.rq.sector;
+        let at = self.gap.partition_point(|held| {
+            let held = &nodes[held];
+            // Which came first holds across the counter's wrap.
+            let came_first = (held.seq.wrapping_sub(node.seq) as i32) < 0;
+            held.rq.sector < sector || held.rq.sector == sector && came_first
+        });
+        debug_assert_eq!(self.gap.at(at), tag, "the gap buffer lost sector {sector}");
+        self.gap.remove(at);
+        if self.gap.len() == 0 {
             self.index = Index::Buckets;
         }
     }

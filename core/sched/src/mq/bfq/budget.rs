@@ -51,6 +51,7 @@ impl Bfq {
     }
 
     /// What serving a request of queue `id` counts as.
+    #[inline(always)]
     pub(super) fn charge(&self, id: QueueId, sectors: u32) -> u64 {
         let queue = self.queue(id);
         let sectors = u64::from(sectors);
@@ -61,6 +62,7 @@ impl Bfq {
         if single { sectors } else { sectors * ASYNC_FACTOR }
     }
 
+    #[inline(always)]
     pub(super) fn charge_of(&self, id: QueueId, tag: SchedTag) -> u64 {
         self.charge(id, self.node(tag).rq.sectors)
     }

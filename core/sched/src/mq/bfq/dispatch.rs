@@ -10,6 +10,7 @@ use super::raise::{INTERACTIVE, SOFT_RT};
 
 impl Bfq {
     /// One request for the device, or none: nothing is queued, or the device is kept.
+    #[inline(always)]
     pub(super) fn pick(&mut self, now: Nanos) -> Option<Rq> {
         if let Some(rq) = self.head.pop_front() {
             self.in_flight += 1;
@@ -24,6 +25,7 @@ impl Bfq {
 
     /// The queue to serve now, its next request and what that counts as; ends and begins slots on
     /// the way.
+    #[inline(always)]
     fn select(&mut self, now: Nanos) -> Option<(QueueId, SchedTag, u64)> {
         loop {
             let Some(id) = self.in_service else {
@@ -65,6 +67,7 @@ impl Bfq {
     }
 
     /// Chooses the next queue and begins its slot; none if no queue is busy.
+    #[inline(never)]
     fn begin_slot(&mut self, now: Nanos) -> Option<QueueId> {
         let leaf = self.forest.select(now.0)?;
         let Kind::Queue(id) = self.forest[leaf].kind else {
@@ -89,13 +92,14 @@ impl Bfq {
     }
 
     /// Takes a request out of queue `id` for the device, and charges it with `charge` sectors.
+    #[inline(always)]
     pub(super) fn serve(&mut self, id: QueueId, tag: SchedTag, charge: u64, now: Nanos) -> Rq {
         let queue = &mut self.queues[id.index()];
         let leaf = queue.entity;
         self.forest.serve(leaf, charge);
         let entity = &mut self.forest[leaf];
         entity.budget = entity.budget.max(entity.service);
-        let raised = entity.coefficient > 1;
+        let (raised, class) = (entity.coefficient > 1, entity.class);
         queue.raise.backlog_service += charge;
         queue.raise.service += if raised { charge } else { 0 };
         queue.first_served.get_or_insert(now.0);
@@ -113,7 +117,7 @@ impl Bfq {
             if raised {
                 self.update_raising(id, now);
             }
-            if self.forest[leaf].class == IDLE && self.busy_total() > 1 {
+            if class == IDLE && self.busy_total() > 1 {
                 self.expire(id, Expiry::BudgetExhausted, now, false);
             }
         } else if self.queue(id).is_empty() {
@@ -135,6 +139,7 @@ impl Bfq {
     }
 
     /// Ends the service of queue `id`. `timer_fired`: the idle timer did it.
+    #[inline(never)]
     pub(super) fn expire(&mut self, id: QueueId, reason: Expiry, now: Nanos, timer_fired: bool) {
         debug_assert_eq!(self.in_service, Some(id));
         let leaf = self.queue(id).entity;
@@ -188,7 +193,6 @@ impl Bfq {
     #[inline]
     pub(super) fn catch_up(&mut self, now: Nanos) {
         self.last_now = now;
-        self.refused = None;
         if let Some(due) = self.idle_until
             && due < now
         {
@@ -198,20 +202,26 @@ impl Bfq {
     }
 
     /// The device answered a request, or the driver handed it back.
+    #[inline(always)]
     pub(super) fn ended(&mut self, tag: SchedTag, now: Nanos) {
-        let owner = *self.owner(tag);
-        let kept_for = self.idle_until.and(self.in_service).map(|id| {
-            let queue = self.queue(id);
-            (queue.queued + queue.in_flight) as usize
-        });
-        self.queueing.observe(self.in_flight, self.staged, kept_for);
+        if self.queueing.watches(self.in_flight) {
+            let kept_for = self.idle_until.and(self.in_service).map(|id| {
+                let queue = self.queue(id);
+                (queue.queued + queue.in_flight) as usize
+            });
+            self.queueing.observe(self.in_flight, self.staged, kept_for);
+        }
         let before = self.in_flight;
         self.in_flight -= 1;
+        let owner = self.owner_mut(tag);
         if owner.state != TagState::Dispatched {
+            owner.state = TagState::Free;
             return;
         }
         let id = owner.queue;
-        self.end_sample(id, tag, before, now);
+        if self.sample.awaits(tag) {
+            self.end_sample(id, before, now);
+        }
         self.forget_request(id, tag);
         if self.rate.completed(now) {
             self.derive_max_budget();
@@ -229,11 +239,12 @@ impl Bfq {
             }
             self.recount(id);
             self.release(id, now);
-        } else if self.in_service == Some(id) {
+        } else if self.in_service == Some(id) && (queue.is_empty() || now >= self.slot_deadline) {
             self.completed_in_service(id, now);
         }
     }
 
+    #[inline(never)]
     fn completed_in_service(&mut self, id: QueueId, now: Nanos) {
         let queue = self.queue(id);
         let (empty, drained) = (queue.is_empty(), queue.in_flight == 0);
@@ -249,15 +260,13 @@ impl Bfq {
     }
 
     /// A request's tag is no longer held for queue `id`.
+    #[inline(always)]
     pub(super) fn forget_request(&mut self, id: QueueId, tag: SchedTag) {
         let owner = &mut self.owners[usize::from(tag.0)];
         owner.state = TagState::Free;
         // Its process has a place since it asked.
         let context = &mut self.contexts[usize::from(owner.context.0)];
         context.outstanding = context.outstanding.saturating_sub(1);
-        let entity = &mut self.forest[self.queues[id.index()].entity];
-        entity.allocated -= 1;
-        let level = entity.level;
-        self.allocate(level, -1);
+        self.allocate(self.queues[id.index()].entity, -1);
     }
 }

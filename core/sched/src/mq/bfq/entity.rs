@@ -219,8 +219,12 @@ impl Forest {
     }
 
     /// The group above, as an entity.
+    #[inline]
     pub(super) fn parent(&self, id: EntityId) -> Option<EntityId> {
-        self.levels[self[id].level.index()].entity
+        match self[id].level {
+            LevelId::ROOT => None,
+            level => self.levels[level.index()].entity,
+        }
     }
 }
 

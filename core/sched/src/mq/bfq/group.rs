@@ -4,7 +4,7 @@
 use weir_bio::{GroupId, Nanos};
 
 use super::Bfq;
-use super::entity::{BE, IDLE, Kind, Level, LevelId, Place, QueueId, RT};
+use super::entity::{BE, EntityId, IDLE, Kind, Level, LevelId, Place, QueueId, RT};
 use super::queue::Expiry;
 
 /// Weight of a group nobody set one for.
@@ -95,9 +95,9 @@ impl Bfq {
         self.forest.forget(entity);
         self.forest.settle(old, false);
         let allocated = self.forest[entity].allocated;
-        self.allocate(old, -i64::from(allocated));
+        self.allocate_above(old, -i64::from(allocated));
         self.forest[entity].level = parent;
-        self.allocate(parent, i64::from(allocated));
+        self.allocate_above(parent, i64::from(allocated));
         self.forest.settle(level, false);
     }
 
@@ -107,13 +107,24 @@ impl Bfq {
         }
     }
 
-    /// Adds to the tags counted for the group of `level` and those above it.
-    pub(super) fn allocate(&mut self, level: LevelId, count: i64) {
-        let mut at = self.forest.levels[level.index()].entity;
-        while let Some(entity) = at {
-            let allocated = &mut self.forest[entity].allocated;
+    /// Adds to the tags counted for an entity and the groups above it.
+    #[inline]
+    pub(super) fn allocate(&mut self, entity: EntityId, count: i64) {
+        let mut at = entity;
+        loop {
+            let allocated = &mut self.forest[at].allocated;
             *allocated = (i64::from(*allocated) + count) as u32;
-            at = self.forest.parent(entity);
+            match self.forest.parent(at) {
+                Some(parent) => at = parent,
+                None => return,
+            }
+        }
+    }
+
+    /// As [`allocate`](Bfq::allocate), for the group of `level` and those above it.
+    fn allocate_above(&mut self, level: LevelId, count: i64) {
+        if let Some(entity) = self.forest.levels[level.index()].entity {
+            self.allocate(entity, count);
         }
     }
 
@@ -131,9 +142,9 @@ impl Bfq {
         self.forest.forget(entity);
         self.forest.settle(from, false);
         let allocated = i64::from(self.forest[entity].allocated);
-        self.allocate(from, -allocated);
+        self.allocate_above(from, -allocated);
         self.forest[entity].level = to;
-        self.allocate(to, allocated);
+        self.allocate_above(to, allocated);
         self.forest[entity].service = 0;
         // What was left of a turn belongs to the tree it was earned in.
         self.queue_mut(id).left = None;

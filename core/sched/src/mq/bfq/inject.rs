@@ -29,6 +29,14 @@ pub(super) struct Sample {
     injected: bool,
 }
 
+impl Sample {
+    /// Whether it ends with this request.
+    #[inline]
+    pub(super) fn awaits(&self, tag: SchedTag) -> bool {
+        self.awaited.is_some_and(|(awaited, _)| awaited == tag)
+    }
+}
+
 impl Bfq {
     /// Whom to serve in the hole that queue `id`, in service, leaves.
     pub(super) fn choose_injected(&mut self, id: QueueId) -> Option<QueueId> {
@@ -122,17 +130,17 @@ impl Bfq {
     }
 
     /// A request of the queue in service goes to the device.
+    #[inline]
     pub(super) fn continue_sample(&mut self, tag: SchedTag) {
         if let Some(arrived) = self.sample.arrived.take() {
             self.sample.awaited = Some((tag, arrived));
         }
     }
 
-    /// A request of queue `id` completed, with `in_flight` requests before it did.
-    pub(super) fn end_sample(&mut self, id: QueueId, tag: SchedTag, in_flight: u32, now: Nanos) {
-        let Some((_, arrived)) = self.sample.awaited.filter(|(awaited, _)| *awaited == tag) else {
-            return;
-        };
+    /// The request of queue `id` that was awaited has ended, with `in_flight` requests before.
+    #[inline(never)]
+    pub(super) fn end_sample(&mut self, id: QueueId, in_flight: u32, now: Nanos) {
+        let Some((_, arrived)) = self.sample.awaited else { return };
         let took = now.0.saturating_sub(arrived).max(1);
         let injected = self.sample.injected;
         self.sample = Sample::default();
@@ -159,7 +167,7 @@ impl Bfq {
 
     /// A request is gone otherwise than by completion.
     pub(super) fn drop_sample(&mut self, tag: SchedTag) {
-        if self.sample.awaited.is_some_and(|(awaited, _)| awaited == tag) {
+        if self.sample.awaits(tag) {
             self.sample = Sample::default();
         }
     }

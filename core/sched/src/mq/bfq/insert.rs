@@ -2,6 +2,10 @@
 
 use weir_bio::{Nanos, Rq};
 
+use crate::contract::{Absorbed, Merge};
+use crate::nearest::rank;
+use crate::staged::order::Spot;
+
 use super::Bfq;
 use super::entity::QueueId;
 use super::queue::{Expiry, Owner, TagState};
@@ -13,59 +17,98 @@ const SMALL: u32 = 32;
 const IN_TIME_SLICES: u64 = 3;
 
 impl Bfq {
-    /// Adds a request to its process's queue `id`.
-    pub(super) fn add(&mut self, id: QueueId, rq: &Rq, now: Nanos) {
-        self.observe_arrival(id, now);
-        self.observe_position(id, rq.sector, rq.sectors);
-        let who = rq.id.submitter();
-        let context = self.context_mut(who);
+    /// Joins a bio to a staged request or inserts it at the tail, with one search for both where
+    /// nothing else is to be done.
+    #[inline(always)]
+    pub(super) fn merge_or_insert(
+        &mut self,
+        rq: &Rq,
+        now: Nanos,
+        absorbed: &mut Absorbed,
+    ) -> Merge {
+        if let Some(id) = self.settled_queue(rq)
+            && let Some(spot) = self.lonely_spot(id, rq)
+        {
+            self.add(id, rq, spot, now);
+            return Merge::No;
+        }
+        let merge = self.merge_bio(rq, now);
+        if merge == Merge::No {
+            self.insert_at_tail(rq, now, absorbed);
+        }
+        merge
+    }
+
+    /// Adds a request to the queue of its process, or to staged ones of it.
+    #[inline(never)]
+    pub(super) fn insert_at_tail(&mut self, rq: &Rq, now: Nanos, absorbed: &mut Absorbed) {
+        let id = self.queue_for(rq, now);
+        let id = self.cooperate(rq.id.submitter(), id, rq.sector, now);
+        if !self.merge_request(id, rq, now, absorbed) {
+            let spot = self.orders[id.index()].spot(&self.nodes, rq.sector);
+            self.add(id, rq, spot, now);
+        }
+    }
+
+    /// Adds a request to its process's queue `id`, at this spot of its order.
+    #[inline(always)]
+    fn add(&mut self, id: QueueId, rq: &Rq, spot: Spot, now: Nanos) {
+        let context = self.context_mut(rq.id.submitter());
         context.outstanding += 1;
         let outstanding = context.outstanding;
-        let was_empty = self.queue(id).is_empty();
-        if was_empty && self.queue(id).sync {
-            self.look_for_waker(id, outstanding, now);
-            self.begin_sample(id, now);
+        let (was_empty, busy) = (self.queue(id).is_empty(), self.queue(id).busy);
+        if was_empty {
+            self.observe_return(id, outstanding, now);
+        } else {
+            self.judge_think_time(id, now);
         }
-        let next_changed = self.link(id, rq, now);
-        if !self.queue(id).busy {
+        if busy {
+            self.raise_async(id, now);
+        }
+        let is_next = self.link(id, rq, spot, now);
+        if !busy {
             self.become_busy(id, now);
         } else {
-            self.raise_async(id, now);
             if was_empty {
                 self.recount(id);
             }
-            if next_changed {
+            if is_next {
                 self.next_changed(id);
             }
         }
-        self.queue_mut(id).last_insert = now.0;
-        if self.in_service == Some(id) && self.idle_until.is_some() {
+        if self.idle_until.is_some() && self.in_service == Some(id) {
             self.interrupt_idling(id, rq, now);
         }
     }
 
     /// Puts the request into its node and the queue's order; whether it is now the next one.
-    fn link(&mut self, id: QueueId, rq: &Rq, now: Nanos) -> bool {
+    #[inline(always)]
+    fn link(&mut self, id: QueueId, rq: &Rq, spot: Spot, now: Nanos) -> bool {
+        let Bfq { queues, orders, nodes, owners, hash, set, .. } = self;
         let tag = rq.tag;
-        let expire = if rq.is_sync() { self.set.fifo_sync_ns } else { self.set.fifo_async_ns };
-        let owner = self.owner_mut(tag);
+        let owner = &mut owners[usize::from(tag.0)];
         debug_assert_eq!(owner.state, TagState::Free, "tag {} is in use", tag.0);
         *owner = Owner { queue: id, context: rq.id.submitter(), state: TagState::Staged };
-        let node = &mut self.nodes[tag];
+        let expire = if rq.is_sync() { set.fifo_sync_ns } else { set.fifo_async_ns };
+        let node = &mut nodes[tag];
         node.rq = *rq;
         node.deadline = Nanos(now.0.saturating_add(expire));
-        self.orders[id.index()].insert(&mut self.nodes, tag);
+        node.lane = rank(rq);
+        orders[id.index()].insert_at(nodes, tag, spot);
+        if rq.is_mergeable() {
+            hash.add(tag, rq.end());
+            self.last_merge.get_or_insert(tag);
+        }
         self.staged += 1;
-        self.add_merge_target(tag);
-        let queue = &mut self.queues[id.index()];
-        queue.fifo.push(&mut self.nodes, tag);
+        let queue = &mut queues[id.index()];
+        queue.fifo.push(nodes, tag);
         queue.queued += 1;
+        queue.last_insert = now.0;
+        queue.observe_position(rq, self.rotational);
         let (entity, old) = (queue.entity, queue.next);
         let next = old.map_or(tag, |old| self.choose(old, tag, self.last_position));
-        self.queue_mut(id).next = Some(next);
-        self.forest[entity].allocated += 1;
-        let level = self.forest[entity].level;
-        self.allocate(level, 1);
+        self.queues[id.index()].next = Some(next);
+        self.allocate(entity, 1);
         next == tag
     }
 

@@ -8,38 +8,39 @@ use weir_bio::{Flags, Nanos, Rq, SchedTag};
 
 use crate::contract::{Absorbed, Merge};
 use crate::merge::{Fit, Side, fit};
+use crate::staged::order::Spot;
 
 use super::Bfq;
 use super::entity::QueueId;
 use super::queue::TagState;
 
-/// A bio that fitted nowhere: where, when and whose.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Refused {
-    queue: QueueId,
-    sector: u64,
-    sectors: u32,
-    at: Nanos,
-}
-
-impl Refused {
-    pub(super) fn of(rq: &Rq, queue: QueueId, at: Nanos) -> Refused {
-        Refused { queue, sector: rq.sector, sectors: rq.sectors, at }
-    }
-}
-
 impl Bfq {
-    pub(super) fn add_merge_target(&mut self, tag: SchedTag) {
-        let rq = self.node(tag).rq;
-        if rq.is_mergeable() {
-            self.hash.add(tag, rq.end());
-            self.last_merge.get_or_insert(tag);
+    /// Where `rq` belongs in queue `id`, if nobody there touches it whom a merge would look for.
+    #[inline(always)]
+    pub(super) fn lonely_spot(&self, id: QueueId, rq: &Rq) -> Option<Spot> {
+        let mergeable = self.nomerges < 2 && rq.is_mergeable();
+        let thorough = mergeable && self.nomerges == 0;
+        if mergeable
+            && let Some(tag) = self.last_merge
+            && self.node(tag).rq.touches(rq)
+        {
+            return None;
         }
+        if thorough && self.hash.find(rq.sector).is_some() {
+            return None;
+        }
+        let order = &self.orders[id.index()];
+        let spot = order.spot(&self.nodes, rq.sector);
+        let touched = thorough && order.starting_behind(&self.nodes, &spot, rq.end()).is_some();
+        (!touched).then_some(spot)
     }
 
+    #[inline(always)]
     pub(super) fn drop_merge_target(&mut self, tag: SchedTag) {
         self.hash.remove(tag);
-        self.last_merge = self.last_merge.filter(|cached| *cached != tag);
+        if self.last_merge == Some(tag) {
+            self.last_merge = None;
+        }
     }
 
     pub(super) fn merge_bio(&mut self, bio: &Rq, now: Nanos) -> Merge {
@@ -70,9 +71,6 @@ impl Bfq {
             && self.judge(tag, bio) == Fit::Joins(Side::Front)
         {
             return self.merge_front(tag, bio, now);
-        }
-        if id == own {
-            self.refused = Some(Refused::of(bio, id, now));
         }
         Merge::No
     }

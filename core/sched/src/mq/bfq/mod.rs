@@ -37,7 +37,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use weir_bio::{GroupId, IoPrio, Limits, Nanos, Op, Rq, SchedTag, SubmitterId};
 
-use crate::contract::{Absorbed, End, Ended, Merge, Scheduler, Setup, Wants};
+use crate::contract::{Absorbed, DepthRule, End, Ended, Merge, Scheduler, Setup, Wants};
 use crate::hash::MergeHash;
 use crate::merge::Side;
 use crate::staged::node::Nodes;
@@ -50,7 +50,6 @@ use group::Group;
 use idle::WeightCounts;
 use inject::Sample;
 use join::LastCreated;
-use merging::Refused;
 use process::Context;
 use queue::{Handle, Owner, Queue, TagState};
 use rate::{Queueing, RateMeter};
@@ -76,8 +75,6 @@ pub struct Bfq {
     head: VecDeque<Rq>,
     hash: MergeHash,
     last_merge: Option<SchedTag>,
-    /// What was offered last and fitted nowhere: its insert, if it is next, need not look again.
-    refused: Option<Refused>,
     /// Requests in queues.
     staged: usize,
     in_flight: u32,
@@ -150,7 +147,6 @@ impl Bfq {
             head: VecDeque::new(),
             hash: MergeHash::new(setup.nr_requests),
             last_merge: None,
-            refused: None,
             staged: 0,
             in_flight: 0,
             forest: Forest::new(),
@@ -192,7 +188,6 @@ impl Bfq {
 
     /// The device may no longer be kept for anybody: every hard queue is to ask.
     fn kick(&mut self) {
-        self.refused = None;
         self.kicked = self.hard_queues;
     }
 }
@@ -203,7 +198,7 @@ impl Scheduler for Bfq {
     }
 
     fn wants(&self) -> Wants {
-        Wants::Each
+        Wants::Counts
     }
 
     fn merge(&mut self, bio: &Rq, now: Nanos) -> Merge {
@@ -212,21 +207,13 @@ impl Scheduler for Bfq {
     }
 
     fn insert(&mut self, rq: Rq, at: End, now: Nanos, absorbed: &mut Absorbed) {
-        let refused = self.refused.take();
         self.catch_up(now);
-        if at == End::Head {
-            self.owner_mut(rq.tag).state = TagState::Bypass;
-            self.head.push_front(rq);
-            return;
-        }
-        let id = self.queue_for(&rq, now);
-        if refused == Some(Refused::of(&rq, id, now)) {
-            self.add(id, &rq, now);
-            return;
-        }
-        let id = self.cooperate(rq.id.submitter(), id, rq.sector, now);
-        if !self.merge_request(id, &rq, now, absorbed) {
-            self.add(id, &rq, now);
+        match at {
+            End::Tail => self.insert_at_tail(&rq, now, absorbed),
+            End::Head => {
+                self.owner_mut(rq.tag).state = TagState::Bypass;
+                self.head.push_front(rq);
+            }
         }
     }
 
@@ -235,10 +222,41 @@ impl Scheduler for Bfq {
         self.pick(now)
     }
 
-    fn completed(&mut self, ended: &Ended, now: Nanos) {
+    fn stage_batch(&mut self, batch: &[Rq], now: Nanos, absorbed: &mut Absorbed) -> (usize, Merge) {
         self.catch_up(now);
-        self.ended(ended.tag, now);
-        self.owner_mut(ended.tag).state = TagState::Free;
+        for (before, rq) in batch.iter().enumerate() {
+            let merge = self.merge_or_insert(rq, now, absorbed);
+            if merge != Merge::No || !absorbed.is_empty() {
+                return (before + 1, merge);
+            }
+        }
+        (batch.len(), Merge::No)
+    }
+
+    fn dispatch_batch(&mut self, _hard_queue: u16, max: usize, out: &mut Vec<Rq>, now: Nanos) {
+        if max == 0 {
+            return;
+        }
+        self.catch_up(now);
+        for _ in 0..max {
+            let Some(rq) = self.pick(now) else { return };
+            out.push(rq);
+        }
+    }
+
+    fn finish(&mut self, tag: SchedTag, now: Nanos) {
+        // What disappeared into another is no more already.
+        if self.owner(tag).state != TagState::Free {
+            self.catch_up(now);
+            self.ended(tag, now);
+        }
+    }
+
+    fn ended_batch(&mut self, ended: &[Ended], now: Nanos) {
+        if !ended.is_empty() {
+            self.catch_up(now);
+        }
+        ended.iter().for_each(|end| self.ended(end.tag, now));
     }
 
     fn requeue(&mut self, tag: SchedTag, now: Nanos) {
@@ -258,7 +276,6 @@ impl Scheduler for Bfq {
 
     fn on_timer(&mut self, now: Nanos) {
         self.last_now = now;
-        self.refused = None;
         if let Some(due) = self.idle_until
             && due <= now
         {
@@ -272,6 +289,10 @@ impl Scheduler for Bfq {
 
     fn depth_limit(&self, op: Op, sync: bool, context: SubmitterId) -> Option<u16> {
         self.tag_limit(op, sync, context)
+    }
+
+    fn depth_rule(&self, batch: &[Rq]) -> DepthRule {
+        self.tag_rule(batch)
     }
 
     fn depth_changed(&mut self, nr_requests: u16) {

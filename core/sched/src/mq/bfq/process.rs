@@ -102,6 +102,24 @@ impl Bfq {
         id
     }
 
+    /// The queue a request goes to, if that is all there is to know: nothing is to be made, moved
+    /// or merged, and its process is as it was.
+    #[inline(always)]
+    pub(super) fn settled_queue(&self, rq: &Rq) -> Option<QueueId> {
+        let context = self.contexts.get(usize::from(rq.id.submitter().0))?;
+        if context.group != Some(rq.group) || context.ioprio != rq.ioprio {
+            return None;
+        }
+        let id = match rq.is_sync() {
+            true if context.sync_ioprio == rq.ioprio => context.sync?,
+            true => return None,
+            false => self.own_async_queue(rq.id.submitter())?,
+        };
+        let queue = self.queue(id);
+        let stays = queue.merged_into.is_none() && !queue.splitting && !self.merging_pays();
+        stays.then_some(id)
+    }
+
     /// The queue a bio would go to, if it exists; nothing changes.
     pub(super) fn queue_now(&self, bio: &Rq) -> Option<QueueId> {
         let context = self.contexts.get(usize::from(bio.id.submitter().0))?;

@@ -2,14 +2,16 @@
 
 use weir_bio::{Nanos, Rq, SchedTag, SubmitterId};
 
-use crate::nearest::{BackSeek, prefers};
+use crate::nearest::{BackSeek, is_nearer};
 use crate::staged::Fifo;
-use crate::staged::node::Node;
+use crate::staged::node::{Node, Nodes};
+use crate::staged::order::Order;
 use crate::think_time::ThinkTime;
 
 use super::Bfq;
 use super::entity::{EntityId, QueueId};
 use super::think::SeekHistory;
+use super::tunables::Settings;
 
 /// Whose a tag's request is and where, at the index of the tag. What is staged has a node as well.
 #[derive(Clone, Copy, Debug)]
@@ -236,26 +238,32 @@ impl Queue {
 }
 
 impl Bfq {
+    #[inline]
     pub(super) fn queue(&self, id: QueueId) -> &Queue {
         &self.queues[id.index()]
     }
 
+    #[inline]
     pub(super) fn queue_mut(&mut self, id: QueueId) -> &mut Queue {
         &mut self.queues[id.index()]
     }
 
+    #[inline]
     pub(super) fn node(&self, tag: SchedTag) -> &Node {
         &self.nodes[tag]
     }
 
+    #[inline]
     pub(super) fn node_mut(&mut self, tag: SchedTag) -> &mut Node {
         &mut self.nodes[tag]
     }
 
+    #[inline]
     pub(super) fn owner(&self, tag: SchedTag) -> &Owner {
         &self.owners[usize::from(tag.0)]
     }
 
+    #[inline]
     pub(super) fn owner_mut(&mut self, tag: SchedTag) -> &mut Owner {
         &mut self.owners[usize::from(tag.0)]
     }
@@ -267,12 +275,9 @@ impl Bfq {
     }
 
     /// Of two requests of one queue, the one to serve first with the head at sector `last` (1.1).
+    #[inline]
     pub(super) fn choose(&self, a: SchedTag, b: SchedTag, last: u64) -> SchedTag {
-        let back = BackSeek {
-            max_sectors: self.set.back_seek_sectors,
-            penalty: self.set.back_seek_penalty,
-        };
-        if prefers(&self.node(a).rq, &self.node(b).rq, last, back) { a } else { b }
+        self.set.choose(&self.nodes, a, b, last)
     }
 
     /// Puts `tag` right before `other` in the FIFO, and gives it that one's deadline.
@@ -285,45 +290,70 @@ impl Bfq {
 
     /// Takes a staged request out of its queue's order and FIFO, and finds the one that is next
     /// when it was (1.1, 1.2).
+    #[inline(always)]
     pub(super) fn unlink(&mut self, id: QueueId, tag: SchedTag, now: Nanos) -> Rq {
-        let Node { rq, before, after, .. } = self.nodes[tag];
-        self.orders[id.index()].remove(&mut self.nodes, tag);
+        let Bfq { queues, orders, nodes, set, .. } = self;
+        let (queue, order) = (&mut queues[id.index()], &mut orders[id.index()]);
+        order.remove(nodes, tag);
+        queue.fifo.remove(nodes, tag);
+        queue.queued -= 1;
+        let node = &nodes[tag];
+        if queue.next == Some(tag) {
+            queue.next = match queue.overdue(nodes, now) {
+                None => set.successor(nodes, order, node),
+                overdue => overdue,
+            };
+        }
+        let rq = node.rq;
         self.drop_merge_target(tag);
         self.staged -= 1;
-        let queue = &mut self.queues[id.index()];
-        queue.fifo.remove(&mut self.nodes, tag);
-        queue.queued -= 1;
-        if queue.next == Some(tag) {
-            let next = self.successor(id, before, after, rq.sector, now);
-            self.queue_mut(id).next = next;
-        }
         rq
     }
+}
 
-    /// Whom to serve after the one that stood between `before` and `after` and began at `sector`.
-    fn successor(
-        &mut self,
-        id: QueueId,
-        before: SchedTag,
-        after: SchedTag,
-        sector: u64,
-        now: Nanos,
-    ) -> Option<SchedTag> {
-        let queue = &mut self.queues[id.index()];
-        let oldest = queue.fifo.oldest;
-        if !std::mem::replace(&mut queue.fifo_checked, true)
-            && oldest != SchedTag::NONE
-            && now >= self.nodes[oldest].deadline
-        {
-            return Some(oldest);
-        }
+impl Queue {
+    /// The oldest request if its time has come; looked at once in a slot.
+    #[inline]
+    fn overdue(&mut self, nodes: &Nodes, now: Nanos) -> Option<SchedTag> {
+        let oldest = self.fifo.oldest;
+        let checked = std::mem::replace(&mut self.fifo_checked, true);
+        let overdue = !checked && oldest != SchedTag::NONE && now >= nodes[oldest].deadline;
+        overdue.then_some(oldest)
+    }
+}
+
+impl Settings {
+    fn back_seek(&self) -> BackSeek {
+        BackSeek { max_sectors: self.back_seek_sectors, penalty: self.back_seek_penalty }
+    }
+
+    #[inline]
+    fn choose(&self, nodes: &Nodes, a: SchedTag, b: SchedTag, last: u64) -> SchedTag {
+        let (of_a, of_b) = (&nodes[a], &nodes[b]);
+        let first = match of_a.lane == of_b.lane {
+            true => is_nearer(of_a.rq.sector, of_b.rq.sector, last, self.back_seek()),
+            false => of_a.lane > of_b.lane,
+        };
+        if first { a } else { b }
+    }
+
+    /// Whom to serve after `gone`, which stands in `order` no more.
+    #[inline(always)]
+    fn successor(&self, nodes: &Nodes, order: &Order, gone: &Node) -> Option<SchedTag> {
+        let Node { before, after, rq: Rq { sector, .. }, .. } = *gone;
         let after = match after {
-            SchedTag::NONE => self.orders[id.index()].first()?,
+            SchedTag::NONE => order.first()?,
             after => after,
         };
         if before == SchedTag::NONE || before == after {
             return Some(after);
         }
-        Some(self.choose(after, before, sector))
+        // The ordinary case is settled at a glance: one is far behind.
+        let (next, last) = (&nodes[after], &nodes[before]);
+        let far = last.rq.sector.saturating_add(self.back_seek_sectors) < sector;
+        if far && next.lane == last.lane && next.rq.sector >= sector {
+            return Some(after);
+        }
+        Some(self.choose(nodes, after, before, sector))
     }
 }

@@ -126,10 +126,14 @@ impl Bfq {
     }
 
     /// A backlogged async queue gets another request: raised if the last one is long ago.
+    #[inline]
     pub(super) fn raise_async(&mut self, id: QueueId, now: Nanos) {
         let queue = self.queue(id);
+        if queue.sync {
+            return;
+        }
         let sparse = now.0 > queue.last_insert + ASYNC_IDLE_NS;
-        if self.set.low_latency && self.features.raising && !queue.sync && sparse {
+        if self.set.low_latency && self.features.raising && sparse {
             let period = self.rate.interactive_ns();
             if !self.is_raised(id) {
                 self.queue_mut(id).raise.period = period;

@@ -163,11 +163,17 @@ impl Queueing {
         self.known != Some(false)
     }
 
-    /// A completion, with the `in_flight` requests before it, `staged` ones, and how many the
-    /// queue in service has if the device is kept for it.
-    pub(super) fn observe(&mut self, in_flight: u32, staged: usize, kept_for: Option<usize>) {
+    /// A completion, with the `in_flight` requests before it: whether more can be learnt.
+    #[inline]
+    pub(super) fn watches(&mut self, in_flight: u32) -> bool {
         self.deepest = self.deepest.max(in_flight);
-        if self.known == Some(true) || in_flight as usize + staged <= QUEUEING_ABOVE as usize {
+        self.known != Some(true)
+    }
+
+    /// It is watched, with `staged` requests, and how many the queue in service has if the device
+    /// is kept for it.
+    pub(super) fn observe(&mut self, in_flight: u32, staged: usize, kept_for: Option<usize>) {
+        if in_flight as usize + staged <= QUEUEING_ABOVE as usize {
             return;
         }
         if kept_for.is_some_and(|requests| requests < 3) && in_flight < 3 {
@@ -214,12 +220,17 @@ mod tests {
     fn four_at_once_make_a_queueing_device_for_good() {
         let mut queueing = Queueing::default();
         assert!(queueing.is_queueing(), "unknown counts as queueing");
-        (0..32).for_each(|_| queueing.observe(3, 9, None));
-        assert!(!queueing.is_queueing());
-        (0..31).for_each(|_| queueing.observe(3, 9, None));
-        queueing.observe(4, 9, None);
-        assert!(queueing.is_queueing());
-        (0..64).for_each(|_| queueing.observe(1, 9, None));
-        assert!(queueing.is_queueing());
+        let mut complete = |in_flight, times| {
+            for _ in 0..times {
+                if queueing.watches(in_flight) {
+                    queueing.observe(in_flight, 9, None);
+                }
+            }
+            queueing.is_queueing()
+        };
+        assert!(!complete(3, 32));
+        complete(3, 31);
+        assert!(complete(4, 1));
+        assert!(complete(1, 64));
     }
 }

@@ -1,10 +1,11 @@
 //! What is observed of a queue's habits: how far its requests are apart, how long its process
 //! thinks between them. Source: the BFQ spec, 1.3, A8.
 
-use weir_bio::Nanos;
+use weir_bio::{Nanos, Rq};
 
 use super::Bfq;
-use super::entity::QueueId;
+use super::entity::{IDLE, QueueId};
+use super::queue::Queue;
 
 /// Farther apart than this counts as a seek, sectors.
 const SEEK_DISTANCE: u64 = 800;
@@ -49,12 +50,13 @@ pub(super) fn is_seek(position: u64, sector: u64, sectors: u32, rotational: bool
 }
 
 impl Bfq {
-    /// Observes that a request arrives at queue `id`: think time, I/O-bound window, short-think
-    /// state. Before the request is added.
-    pub(super) fn observe_arrival(&mut self, id: QueueId, now: Nanos) {
+    /// Observes that a request arrives at the empty queue `id`, whose process has `outstanding`
+    /// ones: think time, I/O-bound window, short-think state, waker. Before the request is added.
+    #[inline(never)]
+    pub(super) fn observe_return(&mut self, id: QueueId, outstanding: u32, now: Nanos) {
         let slice_idle = self.set.slice_idle_ns;
         let queue = &mut self.queues[id.index()];
-        if queue.is_empty() && queue.in_flight == 0 && queue.sync {
+        if queue.in_flight == 0 && queue.sync {
             let elapsed = now.0.saturating_sub(queue.last_end);
             queue.think.sample(now, 2 * slice_idle);
             queue.window_idle += elapsed;
@@ -66,32 +68,42 @@ impl Bfq {
             }
         }
         self.judge_think_time(id, now);
+        if self.queue(id).sync {
+            self.look_for_waker(id, outstanding, now);
+            self.begin_sample(id, now);
+        }
     }
 
-    fn judge_think_time(&mut self, id: QueueId, now: Nanos) {
+    /// A request arrives: whether the process of queue `id` still thinks as long as it did.
+    #[inline]
+    pub(super) fn judge_think_time(&mut self, id: QueueId, now: Nanos) {
         let queue = self.queue(id);
-        let entity = &self.forest[queue.entity];
-        if !queue.sync || entity.class == super::entity::IDLE || self.set.slice_idle_ns == 0 {
-            return;
-        }
-        if queue.split_at.is_some_and(|at| now.0 < at + SETTLE_AFTER_SPLIT_NS) {
-            return;
-        }
         let long = queue.think.exceeds(self.set.slice_idle_ns / 2);
         let short = queue.processes > 0 && !long;
         if short != queue.short_think {
+            self.turn_short_think(id, now);
+        }
+    }
+
+    #[cold]
+    fn turn_short_think(&mut self, id: QueueId, now: Nanos) {
+        let queue = self.queue(id);
+        let class = self.forest[queue.entity].class;
+        let settling = queue.split_at.is_some_and(|at| now.0 < at + SETTLE_AFTER_SPLIT_NS);
+        if queue.sync && class != IDLE && self.set.slice_idle_ns > 0 && !settling {
+            let short = !queue.short_think;
             self.queue_mut(id).short_think = short;
             self.think_time_changed(id, now);
         }
     }
+}
 
-    /// Observes where a request of queue `id` lies.
-    pub(super) fn observe_position(&mut self, id: QueueId, sector: u64, sectors: u32) {
-        let rotational = self.rotational;
-        let queue = self.queue_mut(id);
-        let seek = is_seek(queue.position, sector, sectors, rotational);
-        queue.seeks.note(seek);
-        queue.position = sector + u64::from(sectors);
+impl Queue {
+    /// Observes where one of its requests lies.
+    #[inline]
+    pub(super) fn observe_position(&mut self, rq: &Rq, rotational: bool) {
+        self.seeks.note(is_seek(self.position, rq.sector, rq.sectors, rotational));
+        self.position = rq.end();
     }
 }
 

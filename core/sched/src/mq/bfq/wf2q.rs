@@ -23,6 +23,7 @@ impl Tree {
     /// Virtual time that `sectors` of service take of the whole tree. Requests are mostly as large
     /// as the one before, and the weights are the same for long; so the last answer is kept, and
     /// most calls divide nothing.
+    #[inline]
     fn span_of(&mut self, sectors: u64) -> u64 {
         if (self.span.sectors, self.span.weight) != (sectors, self.w) {
             self.span =
@@ -222,6 +223,7 @@ impl Forest {
     }
 
     /// Rule 4: `sectors` of service for the leaf and every ancestor.
+    #[inline(always)]
     pub(super) fn serve(&mut self, leaf: EntityId, sectors: u64) {
         let mut id = leaf;
         loop {
