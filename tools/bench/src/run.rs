@@ -384,7 +384,8 @@ struct Ticks {
 impl Ticks {
     fn now(shared: &Shared<'_>) -> Ticks {
         let (process, per_cpu) = (CpuTime::of_process(), PerCpu::now());
-        Ticks { process, per_cpu, awake: shared.used.awake() }
+        let awake = CpuTime { user: shared.used.awake(), ..CpuTime::default() };
+        Ticks { process, per_cpu, awake }
     }
 
     /// What this process did since `earlier` for its I/Os.

@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use crate::cpu::{CpuTime, process_time};
+use crate::cpu::process_time;
 
 /// CPU time of the process at both ends of the measured time, each taken by the first thread that
 /// gets there: the watcher may be late, and I/Os are counted by threads.
@@ -12,9 +12,8 @@ use crate::cpu::{CpuTime, process_time};
 pub(crate) struct Used {
     began: OnceLock<Duration>,
     over: OnceLock<Duration>,
-    /// ns that threads have spent awake, waiting for I/Os to be due, in user mode and in the
-    /// kernel: no I/O costs that.
-    awake_ns: [AtomicU64; 2],
+    /// ns that threads have spent awake, waiting for I/Os to be due: no I/O costs that.
+    awake_ns: AtomicU64,
     /// Threads whose clients have not done all that is measured.
     measuring: AtomicUsize,
 }
@@ -45,22 +44,17 @@ impl Used {
     fn now(&self) -> Duration {
         // In this order: what is spent between the two readings is not taken off.
         let awake = self.awake();
-        process_time().saturating_sub(awake.total())
+        process_time().saturating_sub(awake)
     }
 
-    /// What threads have spent awake so far, waiting for I/Os to be due.
-    pub(crate) fn awake(&self) -> CpuTime {
-        let [user, system] = &self.awake_ns;
-        let [user, system] =
-            [user, system].map(|ns| Duration::from_nanos(ns.load(Ordering::Relaxed)));
-        CpuTime { user, system }
+    /// What threads have spent awake so far, waiting for I/Os to be due; all of it in user mode.
+    pub(crate) fn awake(&self) -> Duration {
+        Duration::from_nanos(self.awake_ns.load(Ordering::Relaxed))
     }
 
     /// A thread has spent this awake.
-    pub(crate) fn was_awake(&self, time: &CpuTime) {
-        for (ns, time) in self.awake_ns.iter().zip([time.user, time.system]) {
-            ns.fetch_add(time.as_nanos() as u64, Ordering::Relaxed);
-        }
+    pub(crate) fn was_awake(&self, time: Duration) {
+        self.awake_ns.fetch_add(time.as_nanos() as u64, Ordering::Relaxed);
     }
 }
 
@@ -69,12 +63,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn time_awake_is_kept_by_mode_and_the_last_thread_is_told_that_it_is() {
+    fn time_awake_adds_up_and_the_last_thread_is_told_that_it_is() {
         let used = Used::new(2);
         let ms = Duration::from_millis;
-        used.was_awake(&CpuTime { user: ms(3), system: ms(1) });
-        used.was_awake(&CpuTime { user: ms(4), system: ms(2) });
-        assert_eq!(used.awake(), CpuTime { user: ms(7), system: ms(3) });
+        used.was_awake(ms(3));
+        used.was_awake(ms(4));
+        assert_eq!(used.awake(), ms(7));
         assert_eq!([used.thread_is_over(), used.thread_is_over()], [false, true]);
         assert_eq!(used.end(), used.end(), "it was read then");
     }

@@ -7,7 +7,6 @@ use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Barrier, OnceLock};
-use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use weir::{Bell, Clock, Device, Lane, QueueMode, Submitter};
@@ -16,19 +15,21 @@ use weir_live::EventWake;
 use weir_queue::Waiter;
 
 use crate::client::{Client, Failed, Plan};
-use crate::cpu::{CpuTime, thread_time};
+use crate::cpu::thread_time;
 use crate::seat::{Seat, Sink};
 use crate::tally::Tally;
 use crate::used::Used;
 
 /// With nothing under way a thread is awake for so long before an I/O is due. A CPU that sleeps is
 /// cold, or given away by a hypervisor: the time to get it back would be counted as the target's.
-const AWAKE_BEFORE_NS: u64 = 1_000_000;
+/// No longer: beside a thread that never sleeps the kernel has a target's work done on another CPU,
+/// which may have to be woken for it (reads of a loop device took 87 us so, not 28).
+const AWAKE_BEFORE_NS: u64 = 100_000;
 
-/// How often it looks before it offers its CPU to others.
-const LOOKS: u32 = 64;
-/// Of so many offers one is timed. Reading the time takes as long as the offer itself.
-const OFFERS_TIMED: u32 = 16;
+/// While I/Os are under way and another will be due, it offers its CPU so many times before it
+/// sleeps: a fast target answers meanwhile. To set a timer and to take it back is 8 us each under a
+/// hypervisor.
+const OFFERS: u32 = 3;
 
 /// The time that is measured.
 #[derive(Clone, Copy, Debug)]
@@ -164,6 +165,8 @@ pub(crate) struct Worker<'a, S> {
     ringing: Vec<usize>,
     /// The earliest time a client waits for.
     next_due: Option<Nanos>,
+    /// Since anything ended, or since it slept.
+    offers: u32,
     told: String,
     told_failure: bool,
     /// Whether lanes are turned with a time of their own: where feeding takes long, or where what
@@ -264,6 +267,7 @@ impl<'a, S: Seat> Worker<'a, S> {
             tally: Tally::new(shared.is_io.clone(), Nanos::ZERO),
             ringing: Vec::new(),
             next_due: None,
+            offers: 0,
             told: String::new(),
             told_failure: false,
             edge: None,
@@ -310,8 +314,9 @@ impl<'a, S: Seat> Worker<'a, S> {
             if self.edge.is_some_and(|edge| edge <= now) {
                 self.pass_edge(window, now);
             }
-            let ended = self.complete(window, now);
-            if ended == 0 {
+            if self.complete(window, now) > 0 {
+                self.offers = 0;
+            } else {
                 if !finished && self.has_finished(now) {
                     finished = true;
                     // The watcher may have gone with what it was told before.
@@ -509,6 +514,11 @@ impl<'a, S: Seat> Worker<'a, S> {
             return self.stay_awake(until, now);
         }
         let wake_at = wake_at.into_iter().chain(before_due).min();
+        if self.next_due.is_some() && self.offers < OFFERS {
+            self.offers += 1;
+            return std::thread::yield_now();
+        }
+        self.offers = 0;
         let doorbell = self.bell.doorbell();
         doorbell.prepare_sleep();
         let stop = self.shared.stop.load(Ordering::Acquire);
@@ -549,31 +559,18 @@ impl<'a, S: Seat> Worker<'a, S> {
             && self.lanes.iter_mut().all(Lane::is_idle)
     }
 
-    /// Looks for something to do, until this time. Whoever else wants the CPU gets it.
+    /// Looks for something to do, until this time.
     fn stay_awake(&mut self, until: Option<Nanos>, mut now: Nanos) {
         let before = thread_time();
-        let (mut looks, mut offering) = (0, Duration::ZERO);
         while until.is_none_or(|until| now < until)
             && !self.bell.ready().any()
             && !self.lanes.iter().any(Lane::has_work)
             && !self.shared.stop.load(Ordering::Acquire)
         {
-            looks += 1;
-            match looks % (LOOKS * OFFERS_TIMED) {
-                0 => {
-                    let before = thread_time();
-                    std::thread::yield_now();
-                    offering += (thread_time() - before) * OFFERS_TIMED;
-                }
-                looks if looks % LOOKS == 0 => std::thread::yield_now(),
-                _ => std::hint::spin_loop(),
-            }
+            std::hint::spin_loop();
             now = Clock.now();
         }
-        // What is no offer are looks, all in user mode.
-        let spent = thread_time() - before;
-        let system = offering.min(spent);
-        self.shared.used.was_awake(&CpuTime { user: spent - system, system });
+        self.shared.used.was_awake(thread_time() - before);
     }
 }
 
