@@ -22,7 +22,7 @@ use weir_bio::{Data, Nanos, Status};
 use weir_queue::{Batch, Cancel, Done, DriverError, DriverQueue, Tag, Waiter};
 
 use super::job::{Call, Job, Next};
-use super::target::{Target, error};
+use super::target::{Target, error, is};
 
 /// When to offer entries again that the kernel had no memory for.
 const RETRY_NS: u64 = 1_000_000;
@@ -166,7 +166,6 @@ impl UringQueue {
         if self.beside.is_some() && !self.watched {
             self.watch();
         }
-        debug_assert_eq!(self.home, std::thread::current().id(), "a ring has one thread");
         // The kernel brings some twenty at a time.
         let mut rounds = self.slots.len() / 16 + 2;
         loop {
@@ -185,7 +184,7 @@ impl UringQueue {
             drop(queue);
             match self.hand_over(count) {
                 Ok(taken) if taken > 0 => {}
-                Err(error) if error.raw_os_error() == Some(Errno::INTR.raw_os_error()) => {}
+                Err(error) if is(&error, Errno::INTR) => {}
                 Ok(_) if rounds > 0 && self.keeps_more() => rounds -= 1,
                 Ok(_) | Err(_) => {
                     // Short of memory, or too many completions waiting to be reaped: later.
@@ -203,11 +202,23 @@ impl UringQueue {
     fn hand_over(&mut self, count: usize) -> io::Result<usize> {
         self.quiet = 0;
         if self.rung.is_none() {
+            debug_assert_eq!(self.home, std::thread::current().id(), "{}", self.away());
             return self.ring.submit();
         }
         let events = IoringEnterFlags::GETEVENTS.bits();
         // SAFETY: these are the entries that were pushed, and there is no argument to point at.
-        unsafe { self.ring.submitter().enter::<()>(count as u32, 0, events, None) }
+        let taken = unsafe { self.ring.submitter().enter::<()>(count as u32, 0, events, None) };
+        // Whose thread it is the kernel looks at anyway, and to ask who this is takes longer.
+        let away = taken.as_ref().is_err_and(|error| is(error, Errno::EXIST));
+        assert!(!away, "{}", self.away());
+        taken
+    }
+
+    /// Why a ring is of no use here: it would never hand anything over.
+    #[cold]
+    fn away(&self) -> String {
+        let path = self.target.path.display();
+        format!("the io_uring of {path} is used by another thread than the one that opened it")
     }
 
     /// Whether the kernel has completions for which there is room on the ring.

@@ -165,3 +165,15 @@ fn what_stands_beside_the_ring_is_watched_again_before_anybody_sleeps() {
     waiter.wait(Some(10_000_000_000));
     assert!(!queue.ring.completion().is_empty(), "nothing has woken who waits in the ring");
 }
+
+#[test]
+fn a_ring_says_so_that_is_used_by_another_thread_than_its_opener() {
+    let Some((mut queue, _pipe)) = queue(2) else { return };
+    let elsewhere = std::thread::spawn(move || {
+        assert!(queue.push(&opcode::Nop::new().build().user_data(CANCEL)));
+        queue.commit(NOW);
+    });
+    let panic = elsewhere.join().expect_err("it cannot be used there");
+    let said = panic.downcast_ref::<String>().expect("a sentence");
+    assert!(said.contains("is used by another thread than the one that opened it"), "{said}");
+}
