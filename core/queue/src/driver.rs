@@ -359,8 +359,8 @@ impl TagTable {
     #[inline]
     pub(crate) fn put(&mut self, tag: Tag, request: RequestClaim) {
         let before = self.entries[usize::from(tag.0)].replace(request);
-        debug_assert!(before.is_none(), "tag {} is in use", tag.0);
-        std::mem::forget(before);
+        // Nobody would ever answer what was there.
+        assert!(before.is_none(), "driver tag {} is in use", tag.0);
     }
 
     #[inline]
@@ -416,5 +416,21 @@ impl TagTable {
 
     pub(crate) fn quarantined(&self) -> usize {
         self.quarantined.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_bio::{RqId, SubmitterId};
+    use weir_ring::Claim;
+
+    #[test]
+    #[should_panic(expected = "driver tag 1 is in use")]
+    fn a_tag_in_use_takes_no_other_request() {
+        let mut table = TagTable::new(2);
+        for n in 0..2 {
+            table.put(Tag(1), Claim::new(Request::free(RqId::new(SubmitterId(0), n, 0))));
+        }
     }
 }

@@ -14,7 +14,7 @@ use super::{AHEAD, NO_HOST, TENURE, Turn};
 use crate::arrivals::Arrivals;
 use crate::lane::Control;
 use crate::shared::{Acks, ELEVATOR};
-use rig::{Rig, bell, deadline, hold, kyber, shut, while_asked};
+use rig::{Rig, bell, bfq, deadline, hold, kyber, shut, while_asked};
 
 /// How long a lane counts on others, ns.
 const PATIENCE_NS: u64 = 20_000;
@@ -380,6 +380,72 @@ fn what_belongs_to_a_full_lane_waits_there_and_goes_to_no_other() {
     rig.run();
     assert_eq!(rig.flow().took, [16, 4]);
     assert_eq!((rig.ended(0), rig.ended(1)), (16, 4));
+}
+
+/// Lane 0 never answers; whenever lane 1 has a read of its own, it serves what lane 0 cannot take.
+fn a_lane_that_does_not_answer_keeps_what_it_has_and_no_more(make: Make) {
+    let mut rig = Rig::new(make, 2, 64, 512);
+    rig.flow().stalled = 0b01;
+    rig.read(0, 200);
+    rig.run();
+    assert_eq!(rig.flow().took, [64, 0]);
+    let kept = 64 + usize::from(AHEAD);
+    for round in 1..=5 {
+        rig.read(1, 1);
+        rig.run_until(rig.now + 10 * PATIENCE_NS);
+        let sent = 100 + 100 * round;
+        assert_eq!((rig.ended(0), rig.ended(1)), (sent - kept, round), "in round {round}");
+        assert_eq!((rig.staged(), rig.flow().took[0]), (0, 64), "in round {round}");
+        rig.read(0, 100);
+        rig.run_until(rig.now + 10 * PATIENCE_NS);
+        assert_eq!(rig.ended(1), round);
+    }
+    rig.flow().stalled = 0;
+    rig.run_until(rig.now + 10 * PATIENCE_NS);
+    assert_eq!((rig.ended(0), rig.ended(1), rig.staged()), (700, 5, 0));
+}
+
+#[test]
+fn a_lane_that_does_not_answer_keeps_what_it_has_of_mq_deadline_and_no_more() {
+    a_lane_that_does_not_answer_keeps_what_it_has_and_no_more(deadline);
+}
+
+#[test]
+fn a_lane_that_does_not_answer_keeps_what_it_has_of_bfq_and_no_more() {
+    a_lane_that_does_not_answer_keeps_what_it_has_and_no_more(bfq);
+}
+
+/// Lane 1 picks for lane 0, whose home does not come to it any more and drops it.
+fn what_a_lane_has_not_received_when_it_closes_goes_to_another(make: Make, sent: usize) {
+    let mut rig = Rig::new(make, 2, 64, 512);
+    rig.read(0, sent);
+    let held = hold(&rig.device);
+    rig.turn(0);
+    drop(held);
+    rig.turn_told(1);
+    let kept = 64 + usize::from(AHEAD);
+    let others = (sent - kept).min(64);
+    assert_eq!(rig.flow().took, [0, others]);
+    assert_eq!(rig.staged(), sent - kept - others);
+    drop(rig.seats[0].borrow_mut().lane.take());
+    rig.run_until(rig.now + 10 * PATIENCE_NS);
+    assert_eq!(rig.flow().took, [0, sent]);
+    assert_eq!((rig.ended(0), rig.staged()), (sent, 0));
+}
+
+#[test]
+fn what_a_lane_has_not_received_when_it_closes_goes_to_one_that_is_busy() {
+    for make in [deadline, bfq] {
+        what_a_lane_has_not_received_when_it_closes_goes_to_another(make, 200);
+    }
+}
+
+#[test]
+fn what_a_lane_has_not_received_when_it_closes_goes_to_one_that_is_idle() {
+    for make in [deadline, bfq] {
+        let all = 64 + usize::from(AHEAD);
+        what_a_lane_has_not_received_when_it_closes_goes_to_another(make, all);
+    }
 }
 
 #[test]

@@ -85,7 +85,7 @@ struct Buckets {
     ends: [Ends; BUCKETS],
 }
 
-/// The first and the last of a bucket in use.
+/// The first and the last of some in a row: of a bucket in use, or between two neighbours.
 #[derive(Clone, Copy, Debug)]
 struct Ends {
     first: SchedTag,
@@ -207,14 +207,7 @@ impl Order {
         let Spot { before, after, index, side, steps } = spot;
         self.seq = self.seq.wrapping_add(1);
         self.since_layout = self.since_layout.saturating_add(1).min(self.room);
-        match before {
-            SchedTag::NONE => self.first = tag,
-            before => nodes[before].after = tag,
-        }
-        match after {
-            SchedTag::NONE => self.last = tag,
-            after => nodes[after].before = tag,
-        }
+        self.link(nodes, before, after, Ends { first: tag, last: tag });
         let node = &mut nodes[tag];
         (node.seq, node.before, node.after) = (self.seq, before, after);
         if self.index == Index::Gap {
@@ -311,13 +304,20 @@ impl Order {
     /// What was between these two is gone.
     #[inline(always)]
     fn close_up(&mut self, nodes: &mut Nodes, before: SchedTag, after: SchedTag) {
+        self.link(nodes, before, after, Ends { first: after, last: before });
+    }
+
+    /// Has `before` see the first of `between` behind it, and `after` the last of it before it: of
+    /// what has come there, or each the other. `NONE` is an end of the order.
+    #[inline(always)]
+    fn link(&mut self, nodes: &mut Nodes, before: SchedTag, after: SchedTag, between: Ends) {
         match before {
-            SchedTag::NONE => self.first = after,
-            before => nodes[before].after = after,
+            SchedTag::NONE => self.first = between.first,
+            before => nodes[before].after = between.first,
         }
         match after {
-            SchedTag::NONE => self.last = before,
-            after => nodes[after].before = before,
+            SchedTag::NONE => self.last = between.last,
+            after => nodes[after].before = between.last,
         }
     }
 

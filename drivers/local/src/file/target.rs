@@ -290,7 +290,7 @@ pub(super) fn error(path: &Path, what: &str, source: Option<io::Error>) -> Drive
     DriverError { what: format!("file: {}: {what}", path.display()), source }
 }
 
-fn is(error: &io::Error, errno: Errno) -> bool {
+pub(super) fn is(error: &io::Error, errno: Errno) -> bool {
     error.raw_os_error() == Some(errno.raw_os_error())
 }
 

@@ -22,7 +22,7 @@ use weir_bio::{Data, Nanos, Status};
 use weir_queue::{Batch, Cancel, Done, DriverError, DriverQueue, Tag, Waiter};
 
 use super::job::{Call, Job, Next};
-use super::target::{Target, error};
+use super::target::{Target, error, is};
 
 /// When to offer entries again that the kernel had no memory for.
 const RETRY_NS: u64 = 1_000_000;
@@ -166,7 +166,6 @@ impl UringQueue {
         if self.beside.is_some() && !self.watched {
             self.watch();
         }
-        debug_assert_eq!(self.home, std::thread::current().id(), "a ring has one thread");
         // The kernel brings some twenty at a time.
         let mut rounds = self.slots.len() / 16 + 2;
         loop {
@@ -183,10 +182,9 @@ impl UringQueue {
             }
             let count = queue.len();
             drop(queue);
-            self.quiet = 0;
             match self.hand_over(count) {
                 Ok(taken) if taken > 0 => {}
-                Err(error) if error.raw_os_error() == Some(Errno::INTR.raw_os_error()) => {}
+                Err(error) if is(&error, Errno::INTR) => {}
                 Ok(_) if rounds > 0 && self.keeps_more() => rounds -= 1,
                 Ok(_) | Err(_) => {
                     // Short of memory, or too many completions waiting to be reaped: later.
@@ -201,13 +199,26 @@ impl UringQueue {
 
     /// Hands so many entries to the kernel. Where that keeps completions until they are asked for,
     /// it is asked in the same call: this costs next to nothing, and may save the next.
-    fn hand_over(&self, count: usize) -> io::Result<usize> {
+    fn hand_over(&mut self, count: usize) -> io::Result<usize> {
+        self.quiet = 0;
         if self.rung.is_none() {
+            debug_assert_eq!(self.home, std::thread::current().id(), "{}", self.away());
             return self.ring.submit();
         }
         let events = IoringEnterFlags::GETEVENTS.bits();
         // SAFETY: these are the entries that were pushed, and there is no argument to point at.
-        unsafe { self.ring.submitter().enter::<()>(count as u32, 0, events, None) }
+        let taken = unsafe { self.ring.submitter().enter::<()>(count as u32, 0, events, None) };
+        // Whose thread it is the kernel looks at anyway, and to ask who this is takes longer.
+        let away = taken.as_ref().is_err_and(|error| is(error, Errno::EXIST));
+        assert!(!away, "{}", self.away());
+        taken
+    }
+
+    /// Why a ring is of no use here: it would never hand anything over.
+    #[cold]
+    fn away(&self) -> String {
+        let path = self.target.path.display();
+        format!("the io_uring of {path} is used by another thread than the one that opened it")
     }
 
     /// Whether the kernel has completions for which there is room on the ring.
@@ -223,9 +234,6 @@ impl UringQueue {
         let mut again = false;
         let mut ended = std::mem::take(&mut self.ended);
         ended.extend(self.ring.completion());
-        if !ended.is_empty() {
-            self.quiet = 0;
-        }
         for completion in ended.drain(..) {
             if completion.user_data() == BESIDE {
                 self.watched = cqueue::more(completion.flags());
@@ -259,12 +267,13 @@ impl UringQueue {
         self.watched = self.push(&entry.user_data(BESIDE));
     }
 
-    /// Whoever looks now looks for all that it has told of.
-    fn hush(&mut self) {
+    /// Silences what may have told of completions, and looks for those it has told of until then.
+    fn hush(&mut self, now: Nanos) {
         if let Some(rung) = &self.rung {
             // That there is nothing to read is what is wanted.
             _ = rustix::io::read(rung, &mut [0_u8; 8]);
         }
+        self.enter(now);
     }
 
     fn cancel_entry(&mut self, tag: Tag) -> bool {
@@ -389,11 +398,11 @@ impl DriverQueue for UringQueue {
     fn reap(&mut self, now: Nanos, done: &mut Done) {
         self.enter(now);
         if self.rung.is_some() && self.beside.is_none() && self.ring.completion().is_empty() {
-            if self.quiet < 2 || self.quiet.is_multiple_of(HUSH_EVERY) {
-                self.hush();
-                self.enter(now);
+            let quiet = self.quiet;
+            self.quiet = quiet.wrapping_add(1).max(1);
+            if quiet < 2 || quiet.is_multiple_of(HUSH_EVERY) {
+                self.hush(now);
             }
-            self.quiet = self.quiet.wrapping_add(1).max(1);
         }
         if self.finish(done) || self.beside.is_some() && !self.watched {
             self.enter(now);
@@ -404,8 +413,8 @@ impl DriverQueue for UringQueue {
         // Best effort: disk I/O that has started mostly cannot be stopped. What is not handed over
         // now goes with the next burst.
         if self.slots[usize::from(tag.0)].job.is_some() && self.cancel_entry(tag) {
-            _ = self.ring.submit();
-            self.quiet = 0;
+            let count = self.ring.submission().len();
+            _ = self.hand_over(count);
         }
         Cancel::Pending
     }
@@ -489,3 +498,6 @@ impl Drop for UringQueue {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

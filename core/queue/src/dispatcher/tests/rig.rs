@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use weir_bio::{Bio, Buf, Limits, Nanos, Status};
 use weir_ring::{Held, Wake};
+use weir_sched::mq::bfq::Bfq;
 use weir_sched::mq::deadline::MqDeadline;
 use weir_sched::mq::kyber::Kyber;
 use weir_sched::{Make, Scheduler, Setup};
@@ -100,6 +101,10 @@ pub(super) fn kyber(setup: &Setup) -> Box<dyn Scheduler> {
 
 pub(super) fn deadline(setup: &Setup) -> Box<dyn Scheduler> {
     Box::new(Watched(Box::new(MqDeadline::new(setup))))
+}
+
+pub(super) fn bfq(setup: &Setup) -> Box<dyn Scheduler> {
+    Box::new(Watched(Box::new(Bfq::new(setup))))
 }
 
 /// While `work` runs, `asked` is called whenever a hard queue is picked for.
