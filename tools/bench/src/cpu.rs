@@ -68,16 +68,6 @@ impl CpuTime {
         CpuTime { user: time - system, system }
     }
 
-    /// Without a part of it, in each mode as far as there is any: ticks may lag behind what is
-    /// known to the nanosecond.
-    #[must_use]
-    pub fn without(&self, part: &CpuTime) -> CpuTime {
-        CpuTime {
-            user: self.user.saturating_sub(part.user),
-            system: self.system.saturating_sub(part.system),
-        }
-    }
-
     /// Both together.
     #[must_use]
     pub fn total(&self) -> Duration {
@@ -87,7 +77,10 @@ impl CpuTime {
     /// What was used since `earlier`.
     #[must_use]
     pub fn since(&self, earlier: &CpuTime) -> CpuTime {
-        self.without(earlier)
+        CpuTime {
+            user: self.user.saturating_sub(earlier.user),
+            system: self.system.saturating_sub(earlier.system),
+        }
     }
 }
 
@@ -263,18 +256,5 @@ mod tests {
         let divided = CpuTime { user: ms(75), system: ms(25) };
         assert_eq!(ticks.divide(ms(100)), divided);
         assert_eq!(CpuTime::default().divide(ms(7)).user, ms(7));
-    }
-
-    #[test]
-    fn time_spent_waiting_awake_is_in_neither_mode_of_what_ios_cost() {
-        let ms = Duration::from_millis;
-        // 100 ms of which a thread waited awake for 70: of the rest a third was the user's.
-        let ticks = CpuTime { user: ms(65), system: ms(35) };
-        let awake = CpuTime { user: ms(55), system: ms(15) };
-        let cost = ticks.without(&awake).divide(ms(36));
-        assert_eq!(cost, CpuTime { user: ms(12), system: ms(24) });
-        // The kernel has not ticked all of it yet.
-        let late = CpuTime { user: ms(50), system: ms(20) }.without(&awake);
-        assert_eq!(late, CpuTime { user: Duration::ZERO, system: ms(5) });
     }
 }

@@ -5,6 +5,7 @@
 
 #![deny(unsafe_code)]
 
+mod alarm;
 pub mod alloc;
 pub mod alone;
 pub mod check;

@@ -374,23 +374,15 @@ const LOOK: Duration = Duration::from_millis(100);
 /// Reading what the kernel has ticked takes a moment, which is not to be in the measured time.
 const EARLY_NS: u64 = 2_000_000;
 
-/// What the kernel has ticked so far, and what was spent awake by then, in wait for I/Os.
+/// What the kernel has ticked so far.
 struct Ticks {
     process: CpuTime,
     per_cpu: PerCpu,
-    awake: CpuTime,
 }
 
 impl Ticks {
-    fn now(shared: &Shared<'_>) -> Ticks {
-        let (process, per_cpu) = (CpuTime::of_process(), PerCpu::now());
-        let awake = CpuTime { user: shared.used.awake(), ..CpuTime::default() };
-        Ticks { process, per_cpu, awake }
-    }
-
-    /// What this process did since `earlier` for its I/Os.
-    fn of_ios_since(&self, earlier: &Ticks) -> CpuTime {
-        self.process.since(&earlier.process).without(&self.awake.since(&earlier.awake))
+    fn now() -> Ticks {
+        Ticks { process: CpuTime::of_process(), per_cpu: PerCpu::now() }
     }
 }
 
@@ -411,8 +403,7 @@ impl Watch<'_> {
             self.shared.start.wait();
             return Err(why);
         }
-        let ticks = || Ticks::now(self.shared);
-        let (ramp, mut before) = (self.options.ramp.as_nanos() as u64, ticks());
+        let (ramp, mut before) = (self.options.ramp.as_nanos() as u64, Ticks::now());
         let from = Clock.now() + ramp;
         let window = Window { from, until: self.limit_ns.map(|limit| from + limit) };
         let _ = self.shared.window.set(window);
@@ -420,7 +411,7 @@ impl Watch<'_> {
         let mut heard = Heard::default();
         if ramp > EARLY_NS {
             self.until(from, Some(Nanos(from.0 - EARLY_NS)), &mut heard);
-            before = ticks();
+            before = Ticks::now();
         }
         self.until(from, Some(from), &mut heard);
         let stats: Vec<_> = self.options.devices.iter().map(|device| device.stats()).collect();
@@ -429,11 +420,11 @@ impl Watch<'_> {
         self.until(from, runtime.map(|ns| from + ns), &mut heard);
         let used = self.shared.used.end().saturating_sub(began);
         let wall = Duration::from_nanos(Clock.now().since(from));
-        let ticked = ticks();
+        let ticked = Ticks::now();
         let mut watched = Watched {
             window,
             wall,
-            cpu: (used, ticked.of_ios_since(&before)),
+            cpu: (used, ticked.process.since(&before.process)),
             per_cpu: ticked.per_cpu.since(&before.per_cpu),
             stats: stats
                 .into_iter()

@@ -14,22 +14,11 @@ use weir_bio::Nanos;
 use weir_live::EventWake;
 use weir_queue::Waiter;
 
+use crate::alarm::Alarm;
 use crate::client::{Client, Failed, Plan};
-use crate::cpu::thread_time;
 use crate::seat::{Seat, Sink};
 use crate::tally::Tally;
 use crate::used::Used;
-
-/// With nothing under way a thread is awake for so long before an I/O is due. A CPU that sleeps is
-/// cold, or given away by a hypervisor: the time to get it back would be counted as the target's.
-/// No longer: beside a thread that never sleeps the kernel has a target's work done on another CPU,
-/// which may have to be woken for it (reads of a loop device took 87 us so, not 28).
-const AWAKE_BEFORE_NS: u64 = 100_000;
-
-/// While I/Os are under way and another will be due, it offers its CPU so many times before it
-/// sleeps: a fast target answers meanwhile. To set a timer and to take it back is 8 us each under a
-/// hypervisor.
-const OFFERS: u32 = 3;
 
 /// The time that is measured.
 #[derive(Clone, Copy, Debug)]
@@ -151,8 +140,8 @@ pub(crate) struct Worker<'a, S> {
     wake: &'a EventWake,
     bell: Arc<Bell>,
     lanes: Vec<Lane>,
-    /// The way to wait of its only lane's driver.
-    waiter: Option<Box<dyn Waiter>>,
+    /// The way to wait of its only lane's driver, and what that looks at beside.
+    waiter: Option<(Box<dyn Waiter>, Alarm)>,
     clients: Vec<Client>,
     seats: Vec<S>,
     /// Whose each seat is.
@@ -165,8 +154,6 @@ pub(crate) struct Worker<'a, S> {
     ringing: Vec<usize>,
     /// The earliest time a client waits for.
     next_due: Option<Nanos>,
-    /// Since anything ended, or since it slept.
-    offers: u32,
     told: String,
     told_failure: bool,
     /// Whether lanes are turned with a time of their own: where feeding takes long, or where what
@@ -234,7 +221,10 @@ impl<'a, S: Seat> Worker<'a, S> {
         open: impl Fn(&Arc<Bell>, usize, usize) -> Result<S, String>,
     ) -> Result<Worker<'a, S>, String> {
         let waiter = match &mut lanes[..] {
-            [lane] => lane.waiter(shared.wakes[index].as_fd()),
+            [lane] => {
+                let alarm = Alarm::new(shared.wakes[index].as_fd()).map_err(|e| e.to_string())?;
+                lane.waiter(alarm.as_fd()).map(|waiter| (waiter, alarm))
+            }
             _ => None,
         };
         let (mut seats, mut owners, mut clients) = (Vec::new(), Vec::new(), Vec::new());
@@ -267,7 +257,6 @@ impl<'a, S: Seat> Worker<'a, S> {
             tally: Tally::new(shared.is_io.clone(), Nanos::ZERO),
             ringing: Vec::new(),
             next_due: None,
-            offers: 0,
             told: String::new(),
             told_failure: false,
             edge: None,
@@ -314,9 +303,7 @@ impl<'a, S: Seat> Worker<'a, S> {
             if self.edge.is_some_and(|edge| edge <= now) {
                 self.pass_edge(window, now);
             }
-            if self.complete(window, now) > 0 {
-                self.offers = 0;
-            } else {
+            if self.complete(window, now) == 0 {
                 if !finished && self.has_finished(now) {
                     finished = true;
                     // The watcher may have gone with what it was told before.
@@ -494,31 +481,17 @@ impl<'a, S: Seat> Worker<'a, S> {
         }
     }
 
-    /// Sleeps until the bell rings, a driver has answers or somebody's time has come, or a while
-    /// before an I/O is due.
+    /// Sleeps until the bell rings, a driver has answers, somebody's time is up or an I/O is due.
     fn sleep(&mut self, now: Nanos) {
         let lanes = self.lanes.iter().filter_map(Lane::wake_at);
         let open = self.clients.iter().filter(|client| !client.done);
         let ends = open.filter_map(|client| client.until);
-        let wake_at = lanes.chain(ends).min();
+        let wake_at = lanes.chain(ends).chain(self.next_due).min();
         if wake_at.is_some_and(|at| at <= now) {
             let over = |client: &&mut Client| client.until.is_some_and(|until| until <= now);
             self.clients.iter_mut().filter(over).for_each(Client::stop);
             return;
         }
-        let before_ns = if self.is_at_rest() { AWAKE_BEFORE_NS } else { 0 };
-        let before_due = self.next_due.map(|due| Nanos(due.0.saturating_sub(before_ns)));
-        if before_due.is_some_and(|at| at <= now) {
-            // Nor longer than one side of an edge: what it spends is taken off on that side.
-            let until = wake_at.into_iter().chain(self.next_due).chain(self.edge).min();
-            return self.stay_awake(until, now);
-        }
-        let wake_at = wake_at.into_iter().chain(before_due).min();
-        if self.next_due.is_some() && self.offers < OFFERS {
-            self.offers += 1;
-            return std::thread::yield_now();
-        }
-        self.offers = 0;
         let doorbell = self.bell.doorbell();
         doorbell.prepare_sleep();
         let stop = self.shared.stop.load(Ordering::Acquire);
@@ -527,8 +500,10 @@ impl<'a, S: Seat> Worker<'a, S> {
             || self.clients.iter().any(|client| stop && !client.done && !client.reading_back);
         let mut woken = false;
         if !pending {
-            if let Some(waiter) = &mut self.waiter {
-                waiter.wait(wake_at.map(|at| at.since(Clock.now())));
+            if let Some((waiter, alarm)) = &mut self.waiter {
+                alarm.set(wake_at, now);
+                waiter.wait(None);
+                alarm.silence(Clock.now());
                 doorbell.awake();
                 return;
             }
@@ -550,27 +525,6 @@ impl<'a, S: Seat> Worker<'a, S> {
         if woken {
             self.wake.clear();
         }
-    }
-
-    /// Whether nothing is under way, so that nothing comes from a driver.
-    fn is_at_rest(&mut self) -> bool {
-        !self.shared.stop.load(Ordering::Acquire)
-            && self.clients.iter().all(|client| client.live == 0)
-            && self.lanes.iter_mut().all(Lane::is_idle)
-    }
-
-    /// Looks for something to do, until this time.
-    fn stay_awake(&mut self, until: Option<Nanos>, mut now: Nanos) {
-        let before = thread_time();
-        while until.is_none_or(|until| now < until)
-            && !self.bell.ready().any()
-            && !self.lanes.iter().any(Lane::has_work)
-            && !self.shared.stop.load(Ordering::Acquire)
-        {
-            std::hint::spin_loop();
-            now = Clock.now();
-        }
-        self.shared.used.was_awake(thread_time() - before);
     }
 }
 
