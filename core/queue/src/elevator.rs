@@ -195,7 +195,7 @@ impl Elevator {
     /// tag. What there is no tag for and may not wait is left.
     pub(crate) fn insert_all(&mut self, lane: u16, arrivals: &mut Arrivals, now: Nanos) {
         let now = self.clamp(now);
-        if let Some(rule) = self.rule_of(arrivals) {
+        if let Some(rule) = self.rule_of(arrivals, now) {
             return self.stage(lane, arrivals, rule, now);
         }
         let mut refused = std::mem::take(&mut self.refused);
@@ -210,11 +210,11 @@ impl Elevator {
     }
 
     /// The depth limits of these, if none of them can have to wait for a tag.
-    fn rule_of(&self, arrivals: &Arrivals) -> Option<DepthRule> {
+    fn rule_of(&self, arrivals: &Arrivals, now: Nanos) -> Option<DepthRule> {
         if !self.parked.is_empty() {
             return None;
         }
-        let rule = self.scheduler.depth_rule(&arrivals.rqs);
+        let rule = self.scheduler.depth_rule(&arrivals.rqs, now);
         // As if all of them were limited: to find out mostly costs more than it saves.
         let fits = match rule {
             DepthRule::Each => return None,
@@ -222,14 +222,11 @@ impl Elevator {
             DepthRule::Writes(limit) | DepthRule::Async(limit) => {
                 self.has_room(limit, arrivals.len())
             }
-            DepthRule::Kinds { asyncs, sync_writes } => {
-                let asked = |limit| {
-                    arrivals.rqs.iter().filter(|rq| rule.limit_of(rq) == Some(limit)).count()
-                };
-                let (of_asyncs, of_writes) = (asked(asyncs), asked(sync_writes));
-                let all = of_asyncs + of_writes;
-                (of_asyncs == 0 || self.has_room(asyncs, all))
-                    && (of_writes == 0 || self.has_room(sync_writes, all))
+            DepthRule::Kinds { .. } => {
+                let limits = arrivals.rqs.iter().filter_map(|rq| rule.limit_of(rq));
+                let count = |(count, least): (usize, u16), limit| (count + 1, least.min(limit));
+                let (limited, least) = limits.fold((0, u16::MAX), count);
+                limited == 0 || self.has_room(least, limited)
             }
         };
         (fits && arrivals.len() <= self.free.len()).then_some(rule)

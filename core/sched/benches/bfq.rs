@@ -45,7 +45,7 @@ fn request(prng: &mut Prng, contexts: u64, n: u64) -> Rq {
 
 /// As the engine does it: asks for limits, gives each a tag, hands all over.
 fn stage(bfq: &mut Bfq, batch: &mut [Rq], now: Nanos, free: &mut Vec<SchedTag>) {
-    std::hint::black_box(bfq.depth_rule(batch));
+    std::hint::black_box(bfq.depth_rule(batch, now));
     for rq in batch.iter_mut() {
         rq.tag = free.pop().expect("a tag is free");
     }

@@ -263,10 +263,9 @@ pub trait Scheduler: Send {
     }
 
     /// What [`depth_limit`](Scheduler::depth_limit) says of each of these, in short, where there is
-    /// a short answer that holds while they are inserted one after the other. Should the inserts
-    /// themselves change a limit, that may count from the next batch on.
-    fn depth_rule(&self, batch: &[Rq]) -> DepthRule {
-        let _ = batch;
+    /// a short answer that holds while they are inserted one after the other at `now`.
+    fn depth_rule(&self, batch: &[Rq], now: Nanos) -> DepthRule {
+        let _ = (batch, now);
         DepthRule::Each
     }
 

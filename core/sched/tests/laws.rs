@@ -406,8 +406,8 @@ impl Life {
         assert_eq!(left[0], left[1], "the ends came to the same");
     }
 
-    /// The short answer of which requests are limited is that for each of them, and whom it does
-    /// not limit is not while they are inserted one after the other.
+    /// The short answer of which requests are limited is that for each of them while they are
+    /// offered and inserted one after the other.
     fn judge_depths(&mut self) {
         let tags = self.ledger.free_tags();
         let (first, count) = (self.bio(), 1 + self.prng.below(12) as usize);
@@ -421,24 +421,25 @@ impl Life {
             })
             .collect();
         let mut scheduler = self.ledger.scheduler().boxed_clone();
-        let rule = scheduler.depth_rule(&batch);
+        // Its timer may be overdue.
+        let now = self.now + self.prng.below(2) * self.prng.below(1000) * MILLISECOND;
+        let rule = scheduler.depth_rule(&batch, now);
         if rule == DepthRule::Each {
             return;
         }
-        let limit = |scheduler: &dyn Scheduler, bio: &Rq| {
-            scheduler.depth_limit(bio.op, bio.is_sync(), bio.id.submitter())
-        };
-        for bio in &batch {
-            assert_eq!(rule.limit_of(bio), limit(&*scheduler, bio), "{rule:?} of {bio:?}");
-        }
         for (before, bio) in batch.iter().enumerate() {
-            if rule.limit_of(bio).is_none() {
-                let now = limit(&*scheduler, bio);
-                assert_eq!(now, None, "{rule:?} behind {before} of {batch:?}");
+            let merge = scheduler.merge(bio, now);
+            if let Merge::BackJoined { gone, .. } | Merge::FrontJoined { gone, .. } = merge {
+                scheduler.finish(gone, now);
             }
+            if merge != Merge::No {
+                continue;
+            }
+            let limit = scheduler.depth_limit(bio.op, bio.is_sync(), bio.id.submitter());
+            assert_eq!(rule.limit_of(bio), limit, "{rule:?} behind {before} of {batch:?}");
             let mut absorbed = Absorbed::new();
-            scheduler.insert(*bio, End::Tail, self.now, &mut absorbed);
-            absorbed.iter().for_each(|(_, gone)| scheduler.finish(*gone, self.now));
+            scheduler.insert(*bio, End::Tail, now, &mut absorbed);
+            absorbed.iter().for_each(|(_, gone)| scheduler.finish(*gone, now));
         }
     }
 

@@ -25,9 +25,44 @@ pub(crate) struct Alarm {
     /// Readable when the bell or the timer is.
     both: OwnedFd,
     timer: OwnedFd,
+    plan: Plan,
+}
+
+/// When it is to go off, and why.
+#[derive(Debug, Default)]
+struct Plan {
     set_for: Option<Nanos>,
-    /// The time for which it last went off.
+    /// What it was asked for last.
+    asked: Option<Nanos>,
+    /// The time for which it last went off that it was asked for.
     went_off: Nanos,
+}
+
+impl Plan {
+    /// It is to go off at this time, or before; whether it must be set anew for that.
+    fn ask(&mut self, at: Option<Nanos>, now: Nanos) -> bool {
+        self.asked = at;
+        let Some(at) = at else { return false };
+        let serves = |set_for: Nanos| now < set_for && set_for <= at + NEAR_NS;
+        let anew = !self.set_for.is_some_and(serves);
+        if anew {
+            self.set_for = Some(at);
+        }
+        anew
+    }
+
+    /// Whether it has gone off by now. If it was asked to, it is then set for when it would be once
+    /// more should I/Os go on being due as far apart: what was foreseen in vain foresees nothing.
+    fn go_off(&mut self, now: Nanos) -> bool {
+        if self.set_for.take_if(|at| *at <= now).is_none() {
+            return false;
+        }
+        if let Some(at) = self.asked.take_if(|at| *at <= now + NEAR_NS) {
+            let apart = at.since(std::mem::replace(&mut self.went_off, at));
+            self.set_for = (apart < OFTEN_NS && at + apart > now).then_some(at + apart);
+        }
+        true
+    }
 }
 
 impl Alarm {
@@ -39,18 +74,28 @@ impl Alarm {
         for fd in [bell, timer.as_fd()] {
             epoll::add(&both, fd, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
         }
-        Ok(Alarm { both, timer, set_for: None, went_off: Nanos::ZERO })
+        Ok(Alarm { both, timer, plan: Plan::default() })
     }
 
-    /// Goes off at this time, or before.
+    /// Has it go off at this time, or before. Without one it may still go off for an earlier one.
     pub(crate) fn set(&mut self, at: Option<Nanos>, now: Nanos) {
-        let Some(at) = at else { return };
-        if !self.set_for.is_some_and(|set_for| now < set_for && set_for <= at + NEAR_NS) {
-            self.set_to(at);
+        if self.plan.ask(at, now) {
+            self.set_timer();
         }
     }
 
-    fn set_to(&mut self, at: Nanos) {
+    /// What it has told of by now is not told again. If it went off, it may set itself: before the
+    /// I/O begins that is due, this is in nobody's time.
+    pub(crate) fn silence(&mut self, now: Nanos) {
+        if self.plan.go_off(now) {
+            // That there is nothing to read is what is wanted.
+            let _ = rustix::io::read(&self.timer, &mut [0_u8; 8]);
+            self.set_timer();
+        }
+    }
+
+    fn set_timer(&self) {
+        let Some(at) = self.plan.set_for else { return };
         let it_value = Timespec {
             tv_sec: (at.0 / 1_000_000_000) as i64,
             tv_nsec: (at.0 % 1_000_000_000) as i64,
@@ -58,20 +103,6 @@ impl Alarm {
         let once = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value };
         let set = timerfd_settime(&self.timer, TimerfdTimerFlags::ABSTIME, &once);
         set.expect("a timer takes any time");
-        self.set_for = Some(at);
-    }
-
-    /// What it has told of by now is not told again. If it went off, it sets itself for when it
-    /// would have to once more if I/Os go on being due as far apart: before the one that is due
-    /// begins, it is in nobody's time.
-    pub(crate) fn silence(&mut self, now: Nanos) {
-        let Some(at) = self.set_for.take_if(|at| *at <= now) else { return };
-        // That there is nothing to read is what is wanted.
-        let _ = rustix::io::read(&self.timer, &mut [0_u8; 8]);
-        let apart = at.since(std::mem::replace(&mut self.went_off, at));
-        if apart < OFTEN_NS && at + apart > now {
-            self.set_to(at + apart);
-        }
     }
 }
 
@@ -85,69 +116,80 @@ impl AsFd for Alarm {
 mod tests {
     use super::*;
     use rustix::event::{PollFd, PollFlags, poll};
-    use weir_live::{Clock, EventWake};
+    use weir_live::EventWake;
     use weir_ring::Wake;
 
-    fn readable(alarm: &Alarm, timeout: Option<&Timespec>) -> bool {
-        let mut fds = [PollFd::from_borrowed_fd(alarm.as_fd(), PollFlags::IN)];
-        poll(&mut fds, timeout).expect("a poll") > 0
-    }
-
+    /// Longer than anything here takes.
+    const LONG: Timespec = Timespec { tv_sec: 60, tv_nsec: 0 };
     const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
+    const MS: u64 = 1_000_000;
 
-    const HOUR_NS: u64 = 3_600_000_000_000;
+    fn readable(alarm: &Alarm, timeout: &Timespec) -> bool {
+        let mut fds = [PollFd::from_borrowed_fd(alarm.as_fd(), PollFlags::IN)];
+        poll(&mut fds, Some(timeout)).expect("a poll") > 0
+    }
 
-    #[test]
-    fn it_goes_off_at_its_time_and_is_silent_until_the_next() {
-        let bell = EventWake::new().expect("an event");
-        let mut alarm = Alarm::new(bell.as_fd()).expect("an alarm");
-        let now = Clock.now();
-        alarm.set(Some(now + HOUR_NS), now);
-        assert!(!readable(&alarm, Some(&AT_ONCE)), "an hour is not over");
-        let soon = Clock.now() + 1_000_000;
-        alarm.set(Some(soon), now);
-        assert!(readable(&alarm, None), "the earlier time holds");
-        assert!(Clock.now() >= soon);
-        alarm.silence(Clock.now());
-        assert!(!readable(&alarm, Some(&AT_ONCE)), "it was told");
-        // A time that is past comes at once.
-        alarm.set(Some(soon), Clock.now());
-        assert!(readable(&alarm, None));
+    fn at(ms: u64) -> Nanos {
+        Nanos(1_000_000_000 + ms * MS)
     }
 
     #[test]
-    fn what_is_due_often_is_foreseen_and_an_early_alarm_is_good_enough() {
+    fn an_alarm_goes_off_for_its_time_and_for_who_rings_and_is_silent_again() {
         let bell = EventWake::new().expect("an event");
         let mut alarm = Alarm::new(bell.as_fd()).expect("an alarm");
-        let start = Clock.now();
-        let due = |count: u64| start + count * 5_000_000;
-        for count in [1, 2] {
-            alarm.set(Some(due(count)), start);
-            assert!(readable(&alarm, None));
-            alarm.silence(due(count));
-        }
-        assert_eq!(alarm.set_for, Some(due(3)), "as far apart as before");
-        alarm.set(Some(due(3) + HOUR_NS), due(2));
-        assert_eq!(alarm.set_for, Some(due(3)), "it looks again then");
-        alarm.set(Some(due(3) - 2 * NEAR_NS), due(2));
-        assert_eq!(alarm.set_for, Some(due(3) - 2 * NEAR_NS), "this would be late");
-        alarm.silence(due(3));
-        alarm.set(Some(due(3) + OFTEN_NS), due(3));
-        alarm.silence(due(3) + OFTEN_NS);
-        assert_eq!(alarm.set_for, None, "what is rare is not foreseen");
+        alarm.set(Some(Nanos(1 << 62)), Nanos(1));
+        assert!(!readable(&alarm, &AT_ONCE), "centuries are not over");
+        bell.wake();
+        assert!(readable(&alarm, &LONG));
+        bell.clear();
+        assert!(!readable(&alarm, &AT_ONCE));
+        // The system's clock is past its first second.
+        alarm.set(Some(at(0)), Nanos(1));
+        assert!(readable(&alarm, &LONG));
+        alarm.silence(at(0));
+        assert!(!readable(&alarm, &AT_ONCE), "it was told");
     }
 
     #[test]
-    fn whoever_rings_is_heard_with_a_time_set_or_without() {
-        let bell = EventWake::new().expect("an event");
-        let mut alarm = Alarm::new(bell.as_fd()).expect("an alarm");
-        let now = Clock.now();
-        for at in [None, Some(now + HOUR_NS)] {
-            alarm.set(at, now);
-            assert!(!readable(&alarm, Some(&AT_ONCE)));
-            bell.wake();
-            assert!(readable(&alarm, None));
-            bell.clear();
+    fn what_is_due_often_is_foreseen() {
+        let mut plan = Plan::default();
+        for count in [5, 10] {
+            assert!(plan.ask(Some(at(count)), at(0)));
+            assert!(!plan.go_off(at(count - 1)) && plan.go_off(at(count)));
         }
+        assert_eq!(plan.set_for, Some(at(15)), "as far apart as before");
+        assert!(!plan.ask(Some(at(15)), at(11)), "it need not be set anew");
+        assert!(plan.ask(Some(at(13)), at(11)), "this would be late");
+    }
+
+    #[test]
+    fn what_is_rare_is_not_foreseen() {
+        let mut plan = Plan::default();
+        for count in [9, 20] {
+            plan.ask(Some(at(count)), at(0));
+            assert!(plan.go_off(at(count)));
+        }
+        assert_eq!(plan.set_for, None);
+    }
+
+    #[test]
+    fn what_was_foreseen_in_vain_foresees_nothing() {
+        let mut plan = Plan::default();
+        for count in [3, 6] {
+            plan.ask(Some(at(count)), at(0));
+            plan.go_off(at(count));
+        }
+        assert!(!plan.ask(Some(at(100)), at(7)), "it looks again at 9 ms");
+        assert!(plan.go_off(at(9)));
+        assert_eq!(plan.set_for, None);
+        assert!(plan.ask(Some(at(100)), at(9)));
+        // Nobody asks for anything any more.
+        let mut idle = Plan::default();
+        for count in [3, 6] {
+            idle.ask(Some(at(count)), at(0));
+            idle.go_off(at(count));
+        }
+        assert!(!idle.ask(None, at(7)) && idle.go_off(at(9)));
+        assert_eq!(idle.set_for, None);
     }
 }

@@ -222,7 +222,8 @@ impl<'a, S: Seat> Worker<'a, S> {
     ) -> Result<Worker<'a, S>, String> {
         let waiter = match &mut lanes[..] {
             [lane] => {
-                let alarm = Alarm::new(shared.wakes[index].as_fd()).map_err(|e| e.to_string())?;
+                let alarm = Alarm::new(shared.wakes[index].as_fd())
+                    .map_err(|e| format!("nothing to wait for I/Os with: {e}"))?;
                 lane.waiter(alarm.as_fd()).map(|waiter| (waiter, alarm))
             }
             _ => None,
@@ -486,7 +487,8 @@ impl<'a, S: Seat> Worker<'a, S> {
         let lanes = self.lanes.iter().filter_map(Lane::wake_at);
         let open = self.clients.iter().filter(|client| !client.done);
         let ends = open.filter_map(|client| client.until);
-        let wake_at = lanes.chain(ends).chain(self.next_due).min();
+        let (lanes_at, due_at) = (lanes.min(), ends.chain(self.next_due).min());
+        let wake_at = lanes_at.into_iter().chain(due_at).min();
         if wake_at.is_some_and(|at| at <= now) {
             let over = |client: &&mut Client| client.until.is_some_and(|until| until <= now);
             self.clients.iter_mut().filter(over).for_each(Client::stop);
@@ -501,8 +503,9 @@ impl<'a, S: Seat> Worker<'a, S> {
         let mut woken = false;
         if !pending {
             if let Some((waiter, alarm)) = &mut self.waiter {
-                alarm.set(wake_at, now);
-                waiter.wait(None);
+                alarm.set(due_at, now);
+                // Not what a lane waits for: it may be to watch the alarm again.
+                waiter.wait(lanes_at.map(|at| at.since(Clock.now())));
                 alarm.silence(Clock.now());
                 doorbell.awake();
                 return;

@@ -115,8 +115,8 @@ impl Scheduler for Watched {
         self.0.depth_limit(op, sync, context)
     }
 
-    fn depth_rule(&self, batch: &[Rq]) -> DepthRule {
-        self.0.depth_rule(batch)
+    fn depth_rule(&self, batch: &[Rq], now: Nanos) -> DepthRule {
+        self.0.depth_rule(batch, now)
     }
 
     fn context_started(&mut self, context: SubmitterId, lane: u16) {

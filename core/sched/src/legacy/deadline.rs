@@ -122,7 +122,7 @@ impl Scheduler for Deadline {
         self.staged.len()
     }
 
-    fn depth_rule(&self, _batch: &[Rq]) -> DepthRule {
+    fn depth_rule(&self, _batch: &[Rq], _now: Nanos) -> DepthRule {
         DepthRule::Free
     }
 

@@ -57,7 +57,7 @@ impl Scheduler for Noop {
         self.staged.len()
     }
 
-    fn depth_rule(&self, _batch: &[Rq]) -> DepthRule {
+    fn depth_rule(&self, _batch: &[Rq], _now: Nanos) -> DepthRule {
         DepthRule::Free
     }
 

@@ -427,13 +427,13 @@ impl Scheduler for MqDeadline {
     /// Reads always get a tag; all else, synchronous or not, shares `async_depth`.
     fn depth_limit(&self, op: Op, sync: bool, _context: SubmitterId) -> Option<u16> {
         let limited = op.is_write() || !sync && op != Op::Read;
-        match self.depth_rule(&[]) {
+        match self.depth_rule(&[], Nanos::ZERO) {
             DepthRule::Writes(depth) if limited => Some(depth),
             _ => None,
         }
     }
 
-    fn depth_rule(&self, _batch: &[Rq]) -> DepthRule {
+    fn depth_rule(&self, _batch: &[Rq], _now: Nanos) -> DepthRule {
         match u16::try_from(self.async_depth) {
             Ok(depth) if depth < self.nr_requests => DepthRule::Writes(depth),
             _ => DepthRule::Free,

@@ -315,7 +315,7 @@ impl Scheduler for Kyber {
         (!sync).then_some(self.async_depth)
     }
 
-    fn depth_rule(&self, _batch: &[Rq]) -> DepthRule {
+    fn depth_rule(&self, _batch: &[Rq], _now: Nanos) -> DepthRule {
         DepthRule::Async(self.async_depth)
     }
 

@@ -214,7 +214,7 @@ impl UringQueue {
         taken
     }
 
-    /// Why a ring is of no use here: it would never hand anything over.
+    /// Why a ring that is only for one thread is of no use on this one.
     #[cold]
     fn away(&self) -> String {
         let path = self.target.path.display();

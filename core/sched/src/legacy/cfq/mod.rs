@@ -465,7 +465,7 @@ impl Scheduler for Cfq {
         u64::from(std::mem::take(&mut self.kicked))
     }
 
-    fn depth_rule(&self, _batch: &[Rq]) -> DepthRule {
+    fn depth_rule(&self, _batch: &[Rq], _now: Nanos) -> DepthRule {
         DepthRule::Free
     }
 

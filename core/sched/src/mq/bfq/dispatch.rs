@@ -204,7 +204,8 @@ impl Bfq {
     /// The device answered a request, or the driver handed it back.
     #[inline(always)]
     pub(super) fn ended(&mut self, tag: SchedTag, now: Nanos) {
-        if self.queueing.watches(self.in_flight) {
+        self.queueing.note_depth(self.in_flight);
+        if self.queueing.is_open() {
             let kept_for = self.idle_until.and(self.in_service).map(|id| {
                 let queue = self.queue(id);
                 (queue.queued + queue.in_flight) as usize

@@ -94,10 +94,10 @@ impl Bfq {
         }
         self.forest.forget(entity);
         self.forest.settle(old, false);
-        let allocated = self.forest[entity].allocated;
-        self.allocate_above(old, -i64::from(allocated));
+        let allocated = self.forest[entity].allocated as i32;
+        self.allocate_above(old, -allocated);
         self.forest[entity].level = parent;
-        self.allocate_above(parent, i64::from(allocated));
+        self.allocate_above(parent, allocated);
         self.forest.settle(level, false);
     }
 
@@ -109,11 +109,11 @@ impl Bfq {
 
     /// Adds to the tags counted for an entity and the groups above it.
     #[inline]
-    pub(super) fn allocate(&mut self, entity: EntityId, count: i64) {
+    pub(super) fn allocate(&mut self, entity: EntityId, count: i32) {
         let mut at = entity;
         loop {
             let allocated = &mut self.forest[at].allocated;
-            *allocated = (i64::from(*allocated) + count) as u32;
+            *allocated = allocated.checked_add_signed(count).expect("a tag is given back once");
             match self.forest.parent(at) {
                 Some(parent) => at = parent,
                 None => return,
@@ -122,7 +122,7 @@ impl Bfq {
     }
 
     /// As [`allocate`](Bfq::allocate), for the group of `level` and those above it.
-    fn allocate_above(&mut self, level: LevelId, count: i64) {
+    fn allocate_above(&mut self, level: LevelId, count: i32) {
         if let Some(entity) = self.forest.levels[level.index()].entity {
             self.allocate(entity, count);
         }
@@ -141,7 +141,7 @@ impl Bfq {
         self.uncount(id);
         self.forest.forget(entity);
         self.forest.settle(from, false);
-        let allocated = i64::from(self.forest[entity].allocated);
+        let allocated = self.forest[entity].allocated as i32;
         self.allocate_above(from, -allocated);
         self.forest[entity].level = to;
         self.allocate_above(to, allocated);

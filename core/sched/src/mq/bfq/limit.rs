@@ -1,7 +1,7 @@
 //! How many scheduler tags requests may hold: so that async requests and writes leave room for
 //! those who wait, and no queue or group takes more than its share. Source: the BFQ spec, A14.
 
-use weir_bio::{Op, Rq, SubmitterId};
+use weir_bio::{Nanos, Op, Rq, SubmitterId};
 
 use crate::contract::DepthRule;
 
@@ -35,8 +35,12 @@ impl Bfq {
         (u32::from(self.nr_requests) * of_tags / 16).max(1) as u16
     }
 
-    /// What [`tag_limit`](Bfq::tag_limit) says of each of `batch` while they are inserted.
-    pub(super) fn tag_rule(&self, batch: &[Rq]) -> DepthRule {
+    /// What [`tag_limit`](Bfq::tag_limit) says of each of `batch` while they are inserted at `now`.
+    pub(super) fn tag_rule(&self, batch: &[Rq], now: Nanos) -> DepthRule {
+        if self.idle_until.is_some_and(|due| due < now) {
+            // What the timer will do first may change any limit.
+            return DepthRule::Each;
+        }
         let Some(first) = batch.first() else { return DepthRule::Free };
         let like = |rq: &Rq| (rq.id.submitter(), rq.is_sync(), rq.group, rq.ioprio);
         let alike = batch.iter().all(|rq| like(rq) == like(first));
@@ -46,6 +50,9 @@ impl Bfq {
         }
         if !batch.iter().any(|rq| rq.op.is_write()) {
             return DepthRule::Free;
+        }
+        if self.may_be_raised(id, now) {
+            return DepthRule::Each;
         }
         let (asyncs, sync_writes) = match self.raised_busy {
             0 => (ASYNCS, SYNC_WRITES),

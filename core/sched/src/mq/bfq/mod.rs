@@ -291,8 +291,8 @@ impl Scheduler for Bfq {
         self.tag_limit(op, sync, context)
     }
 
-    fn depth_rule(&self, batch: &[Rq]) -> DepthRule {
-        self.tag_rule(batch)
+    fn depth_rule(&self, batch: &[Rq], now: Nanos) -> DepthRule {
+        self.tag_rule(batch, now)
     }
 
     fn depth_changed(&mut self, nr_requests: u16) {

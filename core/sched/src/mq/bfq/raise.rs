@@ -29,6 +29,13 @@ const DEFAULT_WEIGHT: u32 = 40;
 
 const SECOND_NS: u64 = 1_000_000_000;
 
+impl Queue {
+    /// The last request is so long ago that the next of an async queue raises it.
+    fn is_sparse(&self, now: Nanos) -> bool {
+        now.0 > self.last_insert + ASYNC_IDLE_NS
+    }
+}
+
 impl Bfq {
     pub(super) fn is_raised(&self, id: QueueId) -> bool {
         self.forest[self.queue(id).entity].coefficient > 1
@@ -125,6 +132,12 @@ impl Bfq {
         }
     }
 
+    /// Whether the next request of queue `id` may raise it, or end that.
+    pub(super) fn may_be_raised(&self, id: QueueId, now: Nanos) -> bool {
+        let queue = self.queue(id);
+        self.set.low_latency && (!queue.busy || !queue.sync && queue.is_sparse(now))
+    }
+
     /// A backlogged async queue gets another request: raised if the last one is long ago.
     #[inline]
     pub(super) fn raise_async(&mut self, id: QueueId, now: Nanos) {
@@ -132,8 +145,7 @@ impl Bfq {
         if queue.sync {
             return;
         }
-        let sparse = now.0 > queue.last_insert + ASYNC_IDLE_NS;
-        if self.set.low_latency && self.features.raising && sparse {
+        if self.set.low_latency && self.features.raising && queue.is_sparse(now) {
             let period = self.rate.interactive_ns();
             if !self.is_raised(id) {
                 self.queue_mut(id).raise.period = period;

@@ -163,15 +163,20 @@ impl Queueing {
         self.known != Some(false)
     }
 
-    /// A completion, with the `in_flight` requests before it: whether more can be learnt.
+    /// A completion, with the `in_flight` requests before it.
     #[inline]
-    pub(super) fn watches(&mut self, in_flight: u32) -> bool {
+    pub(super) fn note_depth(&mut self, in_flight: u32) {
         self.deepest = self.deepest.max(in_flight);
+    }
+
+    /// Whether more can be learnt.
+    #[inline]
+    pub(super) fn is_open(&self) -> bool {
         self.known != Some(true)
     }
 
-    /// It is watched, with `staged` requests, and how many the queue in service has if the device
-    /// is kept for it.
+    /// As long as it is open: a completion, with `in_flight` requests before it, `staged` ones, and
+    /// how many the queue in service has if the device is kept for it.
     pub(super) fn observe(&mut self, in_flight: u32, staged: usize, kept_for: Option<usize>) {
         if in_flight as usize + staged <= QUEUEING_ABOVE as usize {
             return;
@@ -222,7 +227,8 @@ mod tests {
         assert!(queueing.is_queueing(), "unknown counts as queueing");
         let mut complete = |in_flight, times| {
             for _ in 0..times {
-                if queueing.watches(in_flight) {
+                queueing.note_depth(in_flight);
+                if queueing.is_open() {
                     queueing.observe(in_flight, 9, None);
                 }
             }

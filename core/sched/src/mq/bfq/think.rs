@@ -78,6 +78,9 @@ impl Bfq {
     #[inline]
     pub(super) fn judge_think_time(&mut self, id: QueueId, now: Nanos) {
         let queue = self.queue(id);
+        if !queue.sync {
+            return;
+        }
         let long = queue.think.exceeds(self.set.slice_idle_ns / 2);
         let short = queue.processes > 0 && !long;
         if short != queue.short_think {
@@ -90,7 +93,7 @@ impl Bfq {
         let queue = self.queue(id);
         let class = self.forest[queue.entity].class;
         let settling = queue.split_at.is_some_and(|at| now.0 < at + SETTLE_AFTER_SPLIT_NS);
-        if queue.sync && class != IDLE && self.set.slice_idle_ns > 0 && !settling {
+        if class != IDLE && self.set.slice_idle_ns > 0 && !settling {
             let short = !queue.short_think;
             self.queue_mut(id).short_think = short;
             self.think_time_changed(id, now);
