@@ -20,6 +20,9 @@ use crate::seat::{Seat, Sink};
 use crate::tally::Tally;
 use crate::used::Used;
 
+/// A lane that waits for less than this is not kept waiting by an alarm, ns.
+const SOON_NS: u64 = 10_000_000;
+
 /// The time that is measured.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Window {
@@ -503,9 +506,11 @@ impl<'a, S: Seat> Worker<'a, S> {
         let mut woken = false;
         if !pending {
             if let Some((waiter, alarm)) = &mut self.waiter {
-                alarm.set(due_at, now);
-                // Not what a lane waits for: it may be to watch the alarm again.
-                waiter.wait(lanes_at.map(|at| at.since(Clock.now())));
+                // What a lane waits for but briefly may be to have the alarm watched again.
+                let soon = |at: &Nanos| at.since(now) < SOON_NS;
+                let late = lanes_at.filter(|at| !soon(at));
+                alarm.set(late.into_iter().chain(due_at).min(), now);
+                waiter.wait(lanes_at.filter(soon).map(|at| at.since(Clock.now())));
                 alarm.silence(Clock.now());
                 doorbell.awake();
                 return;
