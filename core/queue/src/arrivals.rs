@@ -1,6 +1,7 @@
 //! Requests on their way into the elevator, and out of it.
 
 use weir_bio::{Flags, Rq, SchedTag};
+use weir_ring::Producer;
 
 use crate::request::RequestClaim;
 
@@ -59,10 +60,14 @@ impl Arrivals {
         &self.rqs
     }
 
-    /// Takes all.
+    /// Moves all into the ring, which has room for them.
     #[inline]
-    pub(crate) fn drain(&mut self) -> impl Iterator<Item = Arrival> {
-        self.rqs.drain(..).zip(self.claims.drain(..)).map(|(rq, claim)| Arrival { rq, claim })
+    pub(crate) fn leave(&mut self, ring: &mut Producer<Arrival>) {
+        debug_assert_eq!(self.rqs.len(), self.claims.len(), "all are looked at");
+        // Copied from where they are, for the reason that `Picked` gives.
+        let all = self.rqs.iter().zip(self.claims.drain(..));
+        ring.push_each(all.map(|(rq, claim)| Arrival { rq: *rq, claim }));
+        self.rqs.clear();
     }
 
     /// Takes the claims of all.
@@ -73,21 +78,54 @@ impl Arrivals {
     }
 }
 
-/// A request on its way out, and what its slot does not know yet.
+/// A request on its way out, and what its slot does not know yet. Two words, so that it goes from
+/// hand to hand in registers: what is written to memory in pieces and read there whole makes a CPU
+/// wait until the pieces have arrived.
 pub(crate) struct Picked {
-    pub(crate) claim: RequestClaim,
-    pub(crate) flags: Flags,
-    pub(crate) tag: SchedTag,
-    /// The hard queue of its context.
-    pub(crate) home: u16,
+    claim: RequestClaim,
+    /// Flags, scheduler tag and the hard queue of its context, from the lowest bit.
+    rest: u64,
 }
 
 impl Picked {
+    #[inline]
+    pub(crate) fn new(claim: RequestClaim, flags: Flags, tag: SchedTag, home: u16) -> Picked {
+        let rest = u64::from(flags.0) | u64::from(tag.0) << 32 | u64::from(home) << 48;
+        Picked { claim, rest }
+    }
+
+    /// The hard queue of its context.
+    #[inline]
+    pub(crate) fn home(&self) -> u16 {
+        (self.rest >> 48) as u16
+    }
+
     /// The request, with all it has to know.
     #[inline]
     pub(crate) fn into_claim(self) -> RequestClaim {
-        let Picked { mut claim, flags, tag, .. } = self;
-        (claim.rq.flags, claim.rq.tag) = (flags, tag);
+        let Picked { mut claim, rest } = self;
+        (claim.rq.flags, claim.rq.tag) = (Flags(rest as u32), SchedTag((rest >> 32) as u16));
         claim
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_bio::{RqId, SubmitterId};
+    use weir_ring::Claim;
+
+    use crate::request::Request;
+
+    #[test]
+    fn what_a_slot_does_not_know_gets_there_unchanged() {
+        for (flags, tag, home) in [(0, 0, 0), (u32::MAX, 0, 1), (1, u16::MAX, 0), (0, 1, u16::MAX)]
+        {
+            let claim = Claim::new(Request::free(RqId::new(SubmitterId(0), 0, 0)));
+            let picked = Picked::new(claim, Flags(flags), SchedTag(tag), home);
+            assert_eq!(picked.home(), home);
+            let claim = picked.into_claim();
+            assert_eq!((claim.rq.flags, claim.rq.tag), (Flags(flags), SchedTag(tag)));
+        }
     }
 }

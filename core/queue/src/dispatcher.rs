@@ -34,6 +34,9 @@ const LEFT_MAX: usize = 256;
 /// Requests on their way to one lane.
 const SENT_MAX: usize = 256;
 
+/// Requests of a usual batch.
+const FETCHED: usize = 32;
+
 /// Requests taken over at once.
 const TAKEN_MAX: usize = 64;
 
@@ -77,6 +80,13 @@ struct Line {
 }
 
 impl Line {
+    /// Brings nearer what its lane has written, and where that is sent something.
+    fn fetch(&self) {
+        self.gone.fetch(FETCHED);
+        self.arrivals.fetch(FETCHED);
+        self.picked.fetch(FETCHED);
+    }
+
     /// Takes what has ended; says how much that is.
     #[inline]
     fn pop_ended(&mut self, ended: &mut Vec<EndedTag>) -> usize {
@@ -108,17 +118,19 @@ impl Link {
         timed: bool,
     ) -> bool {
         let Link { ended: times, gone, .. } = self;
-        let room = if timed { times.room() } else { gone.room() };
-        let fits = arrivals.len() <= self.arrivals.room() && ended.len() <= room;
+        let (count, ends) = (arrivals.len(), ended.len());
+        let room = if timed { times.room(ends) } else { gone.room(ends) };
+        let fits = count <= self.arrivals.room(count) && ends <= room;
         if fits {
-            let pushed = ended.drain(..).all(|end| match timed {
-                true => times.push(end).is_ok(),
-                false => gone.push(end.tag).is_ok(),
-            }) && arrivals.drain().all(|arrival| self.arrivals.push(arrival).is_ok());
-            debug_assert!(pushed, "there is room");
+            match timed {
+                true => times.push_each(ended.drain(..)),
+                false => gone.push_each(ended.drain(..).map(|end| end.tag)),
+            }
+            arrivals.leave(&mut self.arrivals);
             self.ended.publish();
             self.gone.publish();
             self.arrivals.publish();
+            self.arrivals.fetch(count);
         }
         fits
     }
@@ -253,6 +265,7 @@ impl Dispatcher {
             shared.asks.take(|_| {});
             return outcome;
         };
+        shared.asks.fetch();
         if !turn.ended.is_empty() {
             elevator.ended(turn.lane, turn.ended, turn.now);
             turn.ended.clear();
@@ -264,11 +277,10 @@ impl Dispatcher {
         self.choose_host(shared, turn.lane, asking != 0);
         self.pass(shared, turn.lane, turn, &mut outcome);
         loop {
-            while asking != 0 {
-                let lane = asking.trailing_zeros() as u16;
-                asking &= asking - 1;
-                self.pass(shared, lane, turn, &mut outcome);
+            for lane in each(asking) {
+                self.pass(shared, lane as u16, turn, &mut outcome);
             }
+            shared.asks.fetch();
             outcome.more = shared.asks.any();
             if !outcome.more || taken >= TENURE {
                 break;
@@ -299,11 +311,16 @@ impl Dispatcher {
         let mut asking = 0_u64;
         shared.asks.take(|lane| asking |= 1 << lane);
         asking &= !(1 << turn.lane);
-        let (mut rest, mut taken) = (asking, 0);
-        while rest != 0 {
-            let lane = rest.trailing_zeros();
-            rest &= rest - 1;
-            if self.lines.get(lane as usize).is_none_or(Option::is_none) {
+        // All at once: one after the other, each line would take as long.
+        for lane in each(asking) {
+            if let Some(Some(line)) = self.lines.get(lane) {
+                line.fetch();
+                shared.lanes[lane].credit.fetch();
+            }
+        }
+        let mut taken = 0;
+        for lane in each(asking) {
+            if self.lines.get(lane).is_none_or(Option::is_none) {
                 // It has closed since: the scheduler may not know it any more.
                 asking &= !(1 << lane);
                 continue;
@@ -335,21 +352,29 @@ impl Dispatcher {
             elevator.forget_timer(lane);
         }
         let pass = elevator.pass(lane, room, own && turn.due, turn.now, &mut ways);
-        let (left, spare, mut sent) = (ways.room, ways.spare, ways.sent);
+        let (left, spare, sent) = (ways.room, ways.spare, ways.sent);
         turn.excess = (ahead as usize).saturating_sub(spare);
         turn.room = turn.room.map(|_| left);
         outcome.sent |= sent;
-        while sent != 0 {
-            if let Some(line) = &mut lines[sent.trailing_zeros() as usize] {
+        for lane in each(sent) {
+            if let Some(line) = &mut lines[lane] {
                 line.picked.publish();
             }
-            sent &= sent - 1;
         }
         outcome.kicked |= pass.kicked;
         if own {
             outcome.again = pass.again;
         }
     }
+}
+
+/// The lanes of a set, ascending.
+fn each(mut lanes: u64) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let lane = (lanes != 0).then(|| lanes.trailing_zeros() as usize)?;
+        lanes &= lanes - 1;
+        Some(lane)
+    })
 }
 
 /// What a lane hands in goes to the scheduler; what is refused is set aside.
@@ -402,7 +427,8 @@ impl Ways<'_> {
                 TAKES_NONE => 0,
                 credit => (credit + self.ahead).saturating_sub(line.sent) as usize,
             };
-            line.room = if asks || port.is_awake() { credit.min(line.picked.room()) } else { 0 };
+            let takes = if asks || port.is_awake() { credit } else { 0 };
+            line.room = takes.min(line.picked.room(takes));
         }
         line.room
     }
@@ -417,7 +443,7 @@ impl Ways<'_> {
     /// Sends it to its home, or else to `lane`; true in that case.
     #[inline(never)]
     fn send_from_afar(&mut self, lane: u16, picked: Picked) -> bool {
-        let home = picked.home;
+        let home = picked.home();
         let picked = if home == lane {
             picked
         } else {
@@ -456,7 +482,7 @@ impl Ways<'_> {
 impl Outlets for Ways<'_> {
     #[inline(always)]
     fn send(&mut self, lane: u16, picked: Picked) -> bool {
-        if lane == self.own && picked.home == lane && self.room > 0 {
+        if lane == self.own && picked.home() == lane && self.room > 0 {
             self.room -= 1;
             self.dispatch.push_back(picked.into_claim());
             return true;

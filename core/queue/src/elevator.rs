@@ -503,7 +503,7 @@ impl Elevator {
     fn take_out(&mut self, rq: &Rq) -> Picked {
         let claim = self.take_claim(rq.tag);
         debug_assert_eq!((claim.rq.sector, claim.rq.sectors), (rq.sector, rq.sectors));
-        Picked { claim, flags: rq.flags, tag: rq.tag, home: self.home_of(rq.id.submitter()) }
+        Picked::new(claim, rq.flags, rq.tag, self.home_of(rq.id.submitter()))
     }
 
     /// Turns the scheduler's timer, if it is time.

@@ -443,7 +443,7 @@ impl Multi {
             && self.leave(shared, index, now)
         {
             // Marked: its home sees it before it sleeps, or is woken.
-            shared.ring_each(1 << host);
+            shared.lanes[host].ring_fenced();
             return;
         }
         let mut next = shared.dispatcher.try_take();
@@ -498,9 +498,9 @@ impl Multi {
         if self.paused == 0 {
             self.elevator_wake = outcome.wake_at;
         }
-        // Without the right: whoever is told will want it.
+        // Without the right: whoever is told will want it. To let go of it was the fence.
         shared.kick_each(outcome.kicked);
-        shared.ring_each(outcome.sent);
+        shared.ring_each_fenced(outcome.sent);
         if !self.refused.is_empty() {
             // They may be of submitters that have come since this turn began.
             self.take_control(shared, index);

@@ -178,6 +178,12 @@ impl LanePort {
     #[inline]
     fn kick(&self, source: usize) {
         self.pending.mark(source);
+        self.ring_fenced();
+    }
+
+    /// Wakes its home after something was published, and a fence.
+    #[inline]
+    pub(crate) fn ring_fenced(&self) {
         if let Some(bell) = self.bell.get() {
             bell.doorbell().ring_fenced();
         }
@@ -316,13 +322,11 @@ impl Shared {
         }
     }
 
-    /// Wakes the homes of lanes, a bit each, that were sent something.
+    /// Wakes the homes of lanes, a bit each, that were sent something before a fence.
     #[inline]
-    pub(crate) fn ring_each(&self, mut lanes: u64) {
+    pub(crate) fn ring_each_fenced(&self, mut lanes: u64) {
         while lanes != 0 {
-            if let Some(bell) = self.lanes[lanes.trailing_zeros() as usize].bell.get() {
-                bell.doorbell().ring();
-            }
+            self.lanes[lanes.trailing_zeros() as usize].ring_fenced();
             lanes &= lanes - 1;
         }
     }

@@ -1,6 +1,6 @@
 //! A counter with one writer and any number of readers.
 
-use crate::sync::{AtomicU64, Ordering};
+use crate::sync::{AtomicU64, Ordering, fetch};
 
 /// Written by one thread with plain loads and stores; read by anybody.
 #[derive(Debug, Default)]
@@ -39,6 +39,12 @@ impl Counter {
         if n > self.read() {
             self.set(n);
         }
+    }
+
+    /// Brings it nearer, to be read.
+    #[inline]
+    pub fn fetch(&self) {
+        fetch(&raw const self.0);
     }
 
     /// The value now.

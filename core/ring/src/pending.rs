@@ -2,11 +2,12 @@
 //!
 //! A bit is written only on its way from 0 to 1, so a busy source costs its owner's line nothing.
 
-use crate::sync::{Alone, AtomicU64, Ordering, fence};
+use crate::sync::{Alone, AtomicU64, Ordering, fence, fetch_to_write};
 
-/// One bit a source, with a summary word on top.
+/// One bit a source, with a summary word on top if there are more than one word's.
 #[derive(Debug)]
 pub struct Pending {
+    /// A bit for each of the words; without any, one for each source.
     summary: Alone<AtomicU64>,
     words: Box<[AtomicU64]>,
 }
@@ -22,14 +23,15 @@ impl Pending {
     #[must_use]
     pub fn new(sources: usize) -> Pending {
         assert!(sources <= Self::SOURCES_MAX, "{sources} sources, at most {}", Self::SOURCES_MAX);
-        let words = (0..sources.div_ceil(64).max(1)).map(|_| AtomicU64::new(0)).collect();
+        let words = if sources > 64 { sources.div_ceil(64) } else { 0 };
+        let words = (0..words).map(|_| AtomicU64::new(0)).collect();
         Pending { summary: Alone(AtomicU64::new(0)), words }
     }
 
     /// How many sources there is room for: what was asked for, rounded up to whole words.
     #[must_use]
     pub fn sources(&self) -> usize {
-        self.words.len() * 64
+        self.words.len().max(1) * 64
     }
 
     /// Marks `source` after something of it was published. It fences in between, so a doorbell may
@@ -39,13 +41,31 @@ impl Pending {
         // Either the owner's clearing sees what was published, or this sees the bit clear.
         fence(Ordering::SeqCst);
         let bit = 1 << (source % 64);
-        let word = &self.words[source / 64];
+        let word = self.word(source);
         if word.load(Ordering::Relaxed) & bit == 0 {
             word.fetch_or(bit, Ordering::AcqRel);
-            self.summary.fetch_or(1 << (source / 64), Ordering::AcqRel);
+            if !self.words.is_empty() {
+                self.summary.fetch_or(1 << (source / 64), Ordering::AcqRel);
+            }
             // For the doorbell: the bits must be seen by an owner about to sleep.
             fence(Ordering::SeqCst);
         }
+    }
+
+    /// The word with this source's bit.
+    #[inline]
+    fn word(&self, source: usize) -> &AtomicU64 {
+        if self.words.is_empty() {
+            assert!(source < 64, "source {source} of 64");
+            return &self.summary;
+        }
+        &self.words[source / 64]
+    }
+
+    /// Brings what [`take`](Pending::take) changes nearer: another's CPU may have it.
+    #[inline]
+    pub fn fetch(&self) {
+        fetch_to_write(&raw const *self.summary);
     }
 
     /// Whether any bit is set.
@@ -59,7 +79,7 @@ impl Pending {
     #[inline]
     #[must_use]
     pub fn has(&self, source: usize) -> bool {
-        self.words[source / 64].load(Ordering::Relaxed) & 1 << (source % 64) != 0
+        self.word(source).load(Ordering::Relaxed) & 1 << (source % 64) != 0
     }
 
     /// Clears all bits and calls `visit` for each that was set, ascending. What was published
@@ -70,21 +90,19 @@ impl Pending {
         if !self.any() {
             return;
         }
-        let summary = self.summary.swap(0, Ordering::AcqRel);
-        let mut rest = Rest { pending: self, summary, index: 0, bits: 0 };
+        let taken = self.summary.swap(0, Ordering::AcqRel);
+        let (summary, bits) = if self.words.is_empty() { (0, taken) } else { (taken, 0) };
+        let mut rest = Rest { pending: self, summary, index: 0, bits };
+        if bits != 0 {
+            rest.visit(&mut visit);
+        }
         while rest.summary != 0 {
             rest.index = rest.summary.trailing_zeros() as usize;
             rest.summary &= rest.summary - 1;
             // Acquire for what was published, release for whoever finds the bit clear and sets the
             // summary again: that comes after its clearing above.
             rest.bits = self.words[rest.index].swap(0, Ordering::AcqRel);
-            // Pairs with the fence in `mark`: look at the sources only after their bits are clear.
-            fence(Ordering::SeqCst);
-            while rest.bits != 0 {
-                let bit = rest.bits.trailing_zeros() as usize;
-                rest.bits &= rest.bits - 1;
-                visit(rest.index * 64 + bit);
-            }
+            rest.visit(&mut visit);
         }
     }
 }
@@ -98,11 +116,28 @@ struct Rest<'a> {
     bits: u64,
 }
 
+impl Rest<'_> {
+    /// Visits those of one word.
+    #[inline]
+    fn visit(&mut self, visit: &mut impl FnMut(usize)) {
+        // Pairs with the fence in `mark`: look at the sources only after their bits are clear.
+        fence(Ordering::SeqCst);
+        while self.bits != 0 {
+            let bit = self.bits.trailing_zeros() as usize;
+            self.bits &= self.bits - 1;
+            visit(self.index * 64 + bit);
+        }
+    }
+}
+
 impl Drop for Rest<'_> {
     fn drop(&mut self) {
         if self.bits != 0 {
-            self.pending.words[self.index].fetch_or(self.bits, Ordering::AcqRel);
-            self.summary |= 1 << self.index;
+            self.pending.word(self.index * 64).fetch_or(self.bits, Ordering::AcqRel);
+            // Without words below they are where they belong.
+            if !self.pending.words.is_empty() {
+                self.summary |= 1 << self.index;
+            }
         }
         if self.summary != 0 {
             self.pending.summary.fetch_or(self.summary, Ordering::AcqRel);
@@ -129,14 +164,24 @@ mod tests {
     #[test]
     fn a_visit_that_panics_leaves_the_rest_marked() {
         let pending = Pending::new(4096);
-        for source in [3, 5, 64, 4095] {
-            pending.mark(source);
-        }
-        let visit = |source| assert_ne!(source, 3, "as arranged");
+        a_panic_at_the_first_leaves_the_rest(&pending, &[3, 5, 64, 4095]);
+    }
+
+    #[test]
+    fn a_visit_that_panics_leaves_the_rest_of_a_single_word_marked() {
+        let pending = Pending::new(64);
+        a_panic_at_the_first_leaves_the_rest(&pending, &[3, 5, 63]);
+    }
+
+    fn a_panic_at_the_first_leaves_the_rest(pending: &Pending, sources: &[usize]) {
+        sources.iter().for_each(|source| pending.mark(*source));
+        assert!(sources.iter().all(|source| pending.has(*source)));
+        let visit = |source| assert_ne!(source, sources[0], "as arranged");
         let visits = std::panic::AssertUnwindSafe(|| pending.take(visit));
         assert!(std::panic::catch_unwind(visits).is_err());
         let mut seen = Vec::new();
         pending.take(|source| seen.push(source));
-        assert_eq!(seen, [5, 64, 4095]);
+        assert_eq!(seen, sources[1..]);
+        assert!(!pending.any() && sources.iter().all(|source| !pending.has(*source)));
     }
 }

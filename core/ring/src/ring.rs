@@ -7,7 +7,10 @@
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 
-use crate::sync::{Alone, Arc, AtomicUsize, Ordering, UnsafeCell};
+use crate::sync::{Alone, Arc, AtomicUsize, Ordering, UnsafeCell, fetch, fetch_to_write};
+
+/// Bytes that one CPU fetches from another at once.
+const LINE: usize = 64;
 
 struct Shared<T> {
     /// Items published, ever; written by the producer.
@@ -60,6 +63,20 @@ impl<T> Cells<T> {
     #[inline]
     fn len(&self) -> usize {
         self.mask + 1
+    }
+
+    /// Calls `fetch` with a place on each line of `count` cells from this position.
+    #[inline]
+    fn each_line(
+        &self,
+        position: usize,
+        count: usize,
+        fetch: fn(*const UnsafeCell<MaybeUninit<T>>),
+    ) {
+        let step = (LINE / size_of::<T>().max(1)).max(1);
+        for offset in (0..count).step_by(step) {
+            fetch(self.first.as_ptr().wrapping_add(position.wrapping_add(offset) & self.mask));
+        }
     }
 }
 
@@ -121,6 +138,26 @@ impl<T: Send> Producer<T> {
         Ok(())
     }
 
+    /// Writes all of these.
+    ///
+    /// # Panics
+    /// When there is no room for them.
+    #[inline]
+    pub fn push_each(&mut self, items: impl ExactSizeIterator<Item = T>) {
+        let (count, room) = (items.len(), self.room(items.len()));
+        assert!(count <= room, "{count} items, room for {room}");
+        // No more than it said, whatever it says now.
+        items.take(room).for_each(|item| {
+            // SAFETY: the shared part is alive.
+            let cell = unsafe { self.cells.at(self.written) };
+            cell.with_mut(|cell| {
+                // SAFETY: this cell was given back (just checked) and is not published yet.
+                unsafe { (*cell).write(item) };
+            });
+            self.written = self.written.wrapping_add(1);
+        });
+    }
+
     #[cold]
     fn has_room(&mut self) -> bool {
         // Acquire: the consumer is done with the cells it gave back.
@@ -128,11 +165,24 @@ impl<T: Send> Producer<T> {
         self.written.wrapping_sub(self.taken_seen) != self.cells.len()
     }
 
-    /// How many items there is room for.
+    /// For how many items there is room, as far as is known: what the consumer says is looked at
+    /// only where that would be less than `wanted`.
     #[inline]
-    pub fn room(&mut self) -> usize {
+    pub fn room(&mut self, wanted: usize) -> usize {
+        let known = self.cells.len() - self.written.wrapping_sub(self.taken_seen);
+        if known >= wanted {
+            return known;
+        }
+        // Acquire: the consumer is done with the cells it gave back.
         self.taken_seen = self.shared.taken.load(Ordering::Acquire);
         self.cells.len() - self.written.wrapping_sub(self.taken_seen)
+    }
+
+    /// Brings the places of the next `count` items nearer, while their writer does something else:
+    /// the consumer's CPU has them.
+    #[inline]
+    pub fn fetch(&self, count: usize) {
+        self.cells.each_line(self.written, count.min(self.cells.len()), fetch_to_write);
     }
 
     /// Items written and not published.
@@ -209,6 +259,14 @@ impl<T: Send> Consumer<T> {
         }
         self.release();
         count
+    }
+
+    /// Brings the next `count` items nearer, while their reader does something else: the
+    /// producer's CPU has them, if they are published.
+    #[inline]
+    pub fn fetch(&self, count: usize) {
+        fetch(&raw const *self.shared.published);
+        self.cells.each_line(self.taken, count.min(self.cells.len()), fetch);
     }
 
     #[inline]
@@ -295,6 +353,37 @@ mod tests {
             assert_eq!(rx.pop_each(2, |item| seen.push(item)), 0);
         }
         assert_eq!(seen, (0..15).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn items_written_together_go_where_one_after_the_other_would() {
+        let (mut tx, mut rx) = ring(4);
+        for round in 0..5 {
+            let items = round * 3..round * 3 + 3;
+            tx.fetch(3);
+            tx.push_each(items.clone());
+            assert!(tx.publish());
+            rx.fetch(3);
+            assert_eq!(
+                std::iter::from_fn(|| rx.pop()).collect::<Vec<_>>(),
+                items.collect::<Vec<_>>()
+            );
+            rx.release();
+        }
+    }
+
+    #[test]
+    fn more_items_than_there_is_room_for_are_refused_before_any_is_written() {
+        let (mut tx, mut rx) = ring(4);
+        tx.push(0).unwrap();
+        let more = std::panic::AssertUnwindSafe(|| tx.push_each(1..5));
+        assert!(std::panic::catch_unwind(more).is_err());
+        tx.publish();
+        assert_eq!((rx.pop(), rx.pop()), (Some(0), None));
+        assert_eq!(tx.room(3), 3, "what it knows will do");
+        assert_eq!(tx.room(4), 3, "nothing is given back yet");
+        rx.release();
+        assert_eq!((tx.room(3), tx.room(4)), (3, 4));
     }
 
     #[test]

@@ -27,6 +27,29 @@ pub fn yield_now() {
     std::thread::yield_now();
 }
 
+/// Has the CPU bring the line at `place` nearer, to read it, while it does something else.
+#[inline]
+pub(crate) fn fetch<T>(place: *const T) {
+    #[cfg(all(target_arch = "x86_64", not(loom), not(miri)))]
+    {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: a hint, which touches no memory that can be seen, whatever the address.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(place.cast()) };
+    }
+    let _ = place;
+}
+
+/// The same, to write it.
+#[inline]
+pub(crate) fn fetch_to_write<T>(place: *const T) {
+    #[cfg(all(target_arch = "x86_64", not(loom), not(miri)))]
+    // SAFETY: as above; a CPU that has no such instruction takes it for one that does nothing.
+    unsafe {
+        std::arch::asm!("prefetchw [{}]", in(reg) place, options(nostack, preserves_flags));
+    }
+    let _ = place;
+}
+
 /// The standard cell, with loom's interface.
 #[cfg(not(loom))]
 #[derive(Debug, Default)]

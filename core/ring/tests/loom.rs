@@ -302,7 +302,7 @@ impl Seat {
     /// Leaves what it has at hand, if there is room for it, and marks that it did.
     fn leave(&mut self, work: &Work) -> bool {
         if self.brings > 0 {
-            if self.ring.room() == 0 {
+            if self.ring.room(1) == 0 {
                 return false;
             }
             self.ring.push(std::mem::take(&mut self.brings)).unwrap();
@@ -501,7 +501,8 @@ fn a_producer_that_rings_is_seen_or_wakes_the_owner() {
     });
 }
 
-/// Sources with a version each; a word of its own for each, or one word for both.
+/// Sources with a version each; a word of its own for each, or one word for both, with a summary
+/// or without.
 struct Sources {
     pending: Pending,
     names: [usize; 2],
@@ -510,7 +511,8 @@ struct Sources {
 
 impl Sources {
     fn new(names: [usize; 2]) -> Sources {
-        Sources { pending: Pending::new(128), names, versions: [0; 2].map(AtomicUsize::new) }
+        let pending = Pending::new(names[1] + 1);
+        Sources { pending, names, versions: [0; 2].map(AtomicUsize::new) }
     }
 
     fn publish(&self, source: usize, version: usize) {
@@ -550,8 +552,13 @@ fn marks_are_never_lost(names: [usize; 2]) {
 }
 
 #[test]
-fn marks_in_one_word_are_never_lost() {
+fn marks_in_the_only_word_are_never_lost() {
     marks_are_never_lost([3, 5]);
+}
+
+#[test]
+fn marks_in_one_word_are_never_lost() {
+    marks_are_never_lost([67, 69]);
 }
 
 #[test]
