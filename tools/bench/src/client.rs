@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use weir::{Bio, Buf, Clock, Completion, Data, Op};
+use weir::{Bio, Buf, Completion, Data, Op};
 use weir_bio::{Nanos, SECTOR};
 use weir_load::oltp::Instance;
 use weir_load::{Ask, Event, Fault, Io, Stream, Workload};
@@ -130,8 +130,11 @@ pub(crate) struct Client {
     /// Seats that have something on their plug.
     touched: Vec<usize>,
     uniform: bool,
-    /// Its memory takes time to fill, which is nobody's latency.
-    pub(crate) fills: bool,
+    /// Its memory takes time to fill.
+    fills: bool,
+    /// What is made up in a pass begins together, at a time of its own: making it up is nobody's
+    /// latency. Filling takes long, and so does anything when the thread has slept until it is due.
+    pub(crate) begins_anew: bool,
     checks: bool,
     /// Its I/Os are due at times of their own.
     paced: bool,
@@ -142,9 +145,9 @@ pub(crate) struct Client {
     pub(crate) live: usize,
     /// Those that the device would not take yet, and their seats.
     held: VecDeque<(usize, Bio)>,
-    /// Those that are filled and wait for the others of this pass, and whether each has been late
+    /// Those that are made up and wait for the others of this pass, and whether each has been late
     /// since before.
-    filled: Vec<(usize, Bio, bool)>,
+    made: Vec<(usize, Bio, bool)>,
     /// By cookie, of those under way, and the cookies that are free.
     begun: Vec<Begun>,
     free: Vec<u64>,
@@ -181,13 +184,14 @@ impl Client {
             touched: Vec::new(),
             uniform: plan.uniform,
             fills,
+            begins_anew: fills || paced,
             checks,
             paced,
             // What has to be filled is begun at once when all of it is.
             apart: plan.apart && !fills,
             live: 0,
             held: VecDeque::new(),
-            filled: Vec::new(),
+            made: Vec::new(),
             begun: Vec::new(),
             free: Vec::new(),
             due: None,
@@ -211,9 +215,15 @@ impl Client {
     }
 
     /// Asks until nothing more can be begun now, and sends that on. True if it is to be called
-    /// again when the device has been turned: its I/Os go one by one.
+    /// again when the device has been turned: its I/Os go one by one. `clock` says how late it is
+    /// when they are made up.
     #[inline]
-    pub(crate) fn feed(&mut self, seats: &mut [impl Seat], now: Nanos) -> bool {
+    pub(crate) fn feed(
+        &mut self,
+        seats: &mut [impl Seat],
+        now: Nanos,
+        clock: impl FnOnce() -> Nanos,
+    ) -> bool {
         self.due = None;
         let mut more = false;
         if !self.held.is_empty() {
@@ -235,10 +245,10 @@ impl Client {
                     let begun = Begun { asked_at, accepted_at, sector: 0, token, kind };
                     let bio = Bio::flush().cookie(self.note(begun));
                     let seat = self.seat + usize::from(context);
-                    if self.fills {
+                    if self.begins_anew {
                         // Behind those that were asked for before it.
                         self.live += 1;
-                        self.filled.push((seat, bio, false));
+                        self.made.push((seat, bio, false));
                     } else {
                         self.submit(seat, bio, seats, now);
                     }
@@ -254,7 +264,7 @@ impl Client {
                 }
             }
         }
-        let now = if self.filled.is_empty() { now } else { self.begin_filled(seats) };
+        let now = if self.made.is_empty() { now } else { self.begin_made(seats, clock()) };
         self.touched.drain(..).for_each(|seat| seats[seat].flush_plug(now));
         more
     }
@@ -275,13 +285,12 @@ impl Client {
         }
     }
 
-    /// Begins what has been filled, all at once: filling was this side's work, and the device had
-    /// none of it meanwhile. When that was.
+    /// Begins what has been made up, all at once: that was this side's work, and the device had
+    /// none of it meanwhile. When that is.
     #[inline(never)]
-    fn begin_filled(&mut self, seats: &mut [impl Seat]) -> Nanos {
-        let now = Clock.now();
-        let mut filled = std::mem::take(&mut self.filled);
-        for (seat, bio, late) in filled.drain(..) {
+    fn begin_made(&mut self, seats: &mut [impl Seat], now: Nanos) -> Nanos {
+        let mut made = std::mem::take(&mut self.made);
+        for (seat, bio, late) in made.drain(..) {
             if !late {
                 self.begun[bio.cookie as usize].asked_at = now;
             }
@@ -291,7 +300,7 @@ impl Client {
                 self.held.push_back((seat, bio));
             }
         }
-        self.filled = filled;
+        self.made = made;
         now
     }
 
@@ -328,9 +337,9 @@ impl Client {
         let Io { sector, token, group: kind, .. } = *io;
         bio.cookie = self.note(Begun { asked_at, accepted_at: now, sector, token, kind });
         let seat = self.seat + usize::from(io.context);
-        if self.fills {
+        if self.begins_anew {
             self.live += 1;
-            self.filled.push((seat, bio, held_up_since.is_some()));
+            self.made.push((seat, bio, held_up_since.is_some()));
         } else {
             self.submit(seat, bio, seats, now);
         }
@@ -568,7 +577,7 @@ mod tests {
             let mut now = Nanos(MS);
             for _ in 0..10_000 {
                 let Bench { client, seats, lane, tally, .. } = &mut self;
-                while client.feed(seats, now) {
+                while client.feed(seats, now, || now) {
                     lane.turn(now);
                 }
                 lane.turn(now);
@@ -648,6 +657,19 @@ mod tests {
     }
 
     #[test]
+    fn what_making_up_an_io_of_a_rate_takes_is_no_time_of_the_device() {
+        let (mut client, mut seats) = (client(&paced(1000, 4, 4)), [Keeps::default()]);
+        for due in [MS, 2 * MS] {
+            while client.feed(&mut seats, Nanos(due), || Nanos(due + 9)) {}
+            let handed_in = std::mem::take(&mut seats[0].0);
+            let (begun, bio) = handed_in.first().expect("one is due");
+            let asked_at = client.begun[bio.cookie as usize].asked_at;
+            assert_eq!((handed_in.len(), *begun, asked_at), (1, Nanos(due + 9), *begun));
+        }
+        assert_eq!(client.due, Some(Nanos(3 * MS)), "it is due as if it took no time");
+    }
+
+    #[test]
     fn what_a_job_fills_its_blocks_with_is_no_time_of_the_device() {
         let job = Job {
             direction: Direction::Write,
@@ -657,11 +679,11 @@ mod tests {
             ..Job::default()
         };
         let (mut client, mut seats) = (client(&job), [Keeps::default()]);
-        let (asked_at, mut tally) = (Nanos(1), Tally::new(ROW.to_vec(), Nanos::ZERO));
-        client.feed(&mut seats, asked_at);
+        let (asked_at, begun) = (Nanos(1), Nanos(1 << 20));
+        let mut tally = Tally::new(ROW.to_vec(), Nanos::ZERO);
+        client.feed(&mut seats, asked_at, || begun);
         let handed_in = std::mem::take(&mut seats[0].0);
-        let begun = handed_in[0].0;
-        assert!(handed_in.len() == 16 && begun > asked_at, "at {begun:?}");
+        assert_eq!(handed_in.len(), 16);
         // All at once when all were filled, and that is where their time begins.
         for (at, bio) in handed_in {
             assert_eq!(at, begun);

@@ -249,7 +249,7 @@ impl<'a, S: Seat> Worker<'a, S> {
             wake: &shared.wakes[index],
             bell,
             turns_anew: !lanes.is_empty()
-                && (clients.iter().any(|client| client.fills || client.apart)
+                && (clients.iter().any(|client| client.begins_anew || client.apart)
                     || shared.devices.iter().any(|device| device.config().mode == QueueMode::Sq)),
             waiter,
             lanes,
@@ -379,7 +379,7 @@ impl<'a, S: Seat> Worker<'a, S> {
             }
             if client.is_hungry() {
                 let mut now = now;
-                while client.feed(seats, now) {
+                while client.feed(seats, now, || Clock.now()) {
                     // What a device answers at once has taken time, which is not the next one's.
                     now = Clock.now();
                     lanes.iter_mut().for_each(|lane| lane.turn(now));
