@@ -396,12 +396,7 @@ impl DriverQueue for UringQueue {
     }
 
     fn reap(&mut self, now: Nanos, done: &mut Done) {
-        // What is on the ring comes first: what the kernel keeps comes with the next request that
-        // is handed over, or is asked for when there is nothing else.
-        let has_more = !self.ring.submission().is_empty() || !self.waiting.is_empty();
-        if has_more || self.ring.completion().is_empty() {
-            self.enter(now);
-        }
+        self.enter(now);
         if self.rung.is_some() && self.beside.is_none() && self.ring.completion().is_empty() {
             let quiet = self.quiet;
             self.quiet = quiet.wrapping_add(1).max(1);

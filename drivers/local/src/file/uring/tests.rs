@@ -116,21 +116,6 @@ fn an_event_that_tells_late_is_silent_at_once_after_work_and_else_in_time() {
 }
 
 #[test]
-fn what_the_kernel_keeps_while_something_is_on_the_ring_is_told_of_until_it_is_reaped() {
-    let Some((mut rig, mut pipe)) = rig(2) else { return };
-    read(&mut rig, 1);
-    serve(&mut pipe, 1);
-    // The call that hands over the second brings an answer.
-    let second = Bio::read(1, Buf::zeroed(SECTOR as usize));
-    assert!(rig.submit(vec![second], NOW).is_none());
-    serve(&mut pipe, 1);
-    assert_eq!(rig.reap(NOW).len(), 1, "the kernel is asked although an answer is there");
-    assert!(is_readable(rig.queue().event_fd().expect("an event")), "nobody hears of the other");
-    assert_eq!(rig.reap(NOW).len(), 1);
-    assert!(rig.reap(NOW).is_empty());
-}
-
-#[test]
 fn an_event_is_silent_at_once_after_a_cancel() {
     let Some((mut rig, _pipe)) = rig(2) else { return };
     read(&mut rig, 1);
