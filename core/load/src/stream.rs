@@ -178,6 +178,12 @@ impl Stream {
         self.shape.pacers.iter().any(Option::is_some)
     }
 
+    /// Whether its next I/O may be one that it waits for: until it is due, or has been thought of.
+    #[must_use]
+    pub fn waits(&self) -> bool {
+        self.shape.think_ns > 0 || self.is_paced()
+    }
+
     /// When the I/O it asked for last, which is no flush, was due, if those under way have held it
     /// up since: its user has waited from then on. `None` for one that was begun late by whoever
     /// turns this.

@@ -81,8 +81,11 @@ struct Line {
 
 impl Line {
     /// Brings nearer what its lane has written, and where that is sent something.
-    fn fetch(&self) {
-        self.gone.fetch(FETCHED);
+    fn fetch(&self, timed: bool) {
+        match timed {
+            true => self.ended.fetch(FETCHED),
+            false => self.gone.fetch(FETCHED),
+        }
         self.arrivals.fetch(FETCHED);
         self.picked.fetch(FETCHED);
     }
@@ -130,7 +133,8 @@ impl Link {
             self.ended.publish();
             self.gone.publish();
             self.arrivals.publish();
-            self.arrivals.fetch(count);
+            let free = self.arrivals.room(0);
+            self.arrivals.fetch(count.min(free));
         }
         fits
     }
@@ -312,9 +316,10 @@ impl Dispatcher {
         shared.asks.take(|lane| asking |= 1 << lane);
         asking &= !(1 << turn.lane);
         // All at once: one after the other, each line would take as long.
+        let timed = self.elevator.as_ref().is_some_and(Elevator::wants_times);
         for lane in each(asking) {
             if let Some(Some(line)) = self.lines.get(lane) {
-                line.fetch();
+                line.fetch(timed);
                 shared.lanes[lane].credit.fetch();
             }
         }

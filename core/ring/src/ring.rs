@@ -65,7 +65,8 @@ impl<T> Cells<T> {
         self.mask + 1
     }
 
-    /// Calls `fetch` with a place on each line of `count` cells from this position.
+    /// Calls `fetch` with a place on each line of `count` cells from this position, or nearly: the
+    /// last may be missing, and those inside of cells that are larger than a line.
     #[inline]
     fn each_line(
         &self,
@@ -380,10 +381,9 @@ mod tests {
         assert!(std::panic::catch_unwind(more).is_err());
         tx.publish();
         assert_eq!((rx.pop(), rx.pop()), (Some(0), None));
-        assert_eq!(tx.room(3), 3, "what it knows will do");
         assert_eq!(tx.room(4), 3, "nothing is given back yet");
         rx.release();
-        assert_eq!((tx.room(3), tx.room(4)), (3, 4));
+        assert_eq!((tx.room(3), tx.room(4)), (3, 4), "it looks only where it must");
     }
 
     #[test]

@@ -410,12 +410,13 @@ fn what_is_left_to_a_host_about_to_sleep_is_seen_or_wakes_it() {
                 if bell.is_asleep() {
                     other.bring(work, 1);
                     went_itself.store(1, Ordering::Relaxed);
+                    bell.ring();
                 } else {
                     // Though the right is free.
                     other.brings = 1;
                     assert!(other.leave(work), "there is room");
+                    bell.ring_fenced();
                 }
-                bell.ring();
             })
         };
         let (work, bell, went_itself) = &*shared;

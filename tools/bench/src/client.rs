@@ -172,6 +172,7 @@ impl Client {
             Work::Oltp(instance) => (instance.fills(), instance.checks()),
         };
         let paced = matches!(&plan.work, Work::Stream(stream) if stream.is_paced());
+        let waits = matches!(&plan.work, Work::Stream(stream) if stream.waits());
         Client {
             pool: Pool::new(&plan),
             // What is due is not held back to go in company.
@@ -184,7 +185,7 @@ impl Client {
             touched: Vec::new(),
             uniform: plan.uniform,
             fills,
-            begins_anew: fills || paced,
+            begins_anew: fills || waits,
             checks,
             paced,
             // What has to be filled is begun at once when all of it is.
@@ -215,8 +216,8 @@ impl Client {
     }
 
     /// Asks until nothing more can be begun now, and sends that on. True if it is to be called
-    /// again when the device has been turned: its I/Os go one by one. `clock` says how late it is
-    /// when they are made up.
+    /// again when the device has been turned: its I/Os go one by one. `clock` is asked when they
+    /// are made up, if they [begin](Client::begins_anew) then.
     #[inline]
     pub(crate) fn feed(
         &mut self,
@@ -667,6 +668,17 @@ mod tests {
             assert_eq!((handed_in.len(), *begun, asked_at), (1, Nanos(due + 9), *begun));
         }
         assert_eq!(client.due, Some(Nanos(3 * MS)), "it is due as if it took no time");
+        let early = Nanos(3 * MS - 1);
+        assert!(!client.feed(&mut seats, early, || panic!("nothing was made up")));
+    }
+
+    #[test]
+    fn what_making_up_an_io_after_thinking_takes_is_no_time_of_the_device() {
+        let job = Job { think_ns: MS, ..Job::default() };
+        let (mut client, mut seats) = (client(&job), [Keeps::default()]);
+        client.feed(&mut seats, Nanos(MS), || Nanos(MS + 9));
+        assert_eq!(seats[0].0.first().map(|(begun, _)| *begun), Some(Nanos(MS + 9)));
+        assert!(!client.feed(&mut seats, Nanos(MS), || panic!("nothing was made up")));
     }
 
     #[test]
