@@ -3,6 +3,7 @@
 
 #![allow(dead_code, reason = "each test file uses its own part")]
 
+pub mod blocks;
 pub mod client;
 pub mod outside;
 pub mod program;
@@ -161,6 +162,14 @@ impl Daemon {
         self.log.wait_for(matches).expect("a line before the daemon's end")
     }
 
+    /// Waits until it has said so many lines that match.
+    #[track_caller]
+    pub fn wait_for_many(&self, many: usize, matches: impl Fn(&str) -> bool) {
+        let count = |lines: &[String]| lines.iter().filter(|line| matches(line)).count();
+        let waited = self.log.wait_until(|lines| (count(lines) >= many).then_some(()));
+        waited.expect("so many lines before the daemon's end");
+    }
+
     pub fn signal(&self, signal: Signal) {
         kill_process(self.pid(), signal).expect("a running daemon");
     }
@@ -251,8 +260,13 @@ impl Log {
     /// The first line that matches; `None` if there was none until the end.
     #[track_caller]
     fn wait_for(&self, matches: impl Fn(&str) -> bool) -> Option<String> {
+        self.wait_until(|lines| lines.iter().find(|line| matches(line)).cloned())
+    }
+
+    /// The answer that all lines so far give, once they give one; `None` if not until the end.
+    #[track_caller]
+    fn wait_until<T>(&self, find: impl Fn(&[String]) -> Option<T>) -> Option<T> {
         let lines = self.lines.lock().expect("the log");
-        let find = |lines: &Vec<String>| lines.iter().find(|line| matches(line)).cloned();
         let pending = |state: &mut (Vec<String>, bool)| find(&state.0).is_none() && !state.1;
         let waited = self.grown.wait_timeout_while(lines, PATIENCE, pending);
         let (lines, timeout) = waited.expect("the log");

@@ -208,6 +208,15 @@ pub fn background(folder: &Folder, command: Command, socket: PathBuf, pid: &Path
 }
 
 impl Server {
+    pub fn pid(&self) -> Pid {
+        self.running.pid()
+    }
+
+    /// Stops it or lets it go on, with every thread it has.
+    pub fn signal(&self, signal: Signal) {
+        self.running.signal(signal);
+    }
+
     /// Waits for it to end by itself.
     #[track_caller]
     pub fn ended(self) {

@@ -64,8 +64,15 @@ pub struct Limits {
     pub max_write_zeroes_sectors: u32,
     /// Whether write-zeroes is fast (no data travels): NBD's FAST_ZERO.
     pub fast_write_zeroes: bool,
-    /// Largest atomic write, sectors; 0 = none.
+    /// Largest request of atomic writes that a device carries out whole, sectors; 0 = none.
     pub atomic_write_max_sectors: u32,
+    /// Smallest atomic write, and its unit, sectors: a power of two.
+    pub atomic_write_unit_min_sectors: u32,
+    /// Largest atomic write, sectors: a power of two; 0 = none. Merged ones do not exceed it
+    /// either.
+    pub atomic_write_unit_max_sectors: u32,
+    /// No atomic write crosses a multiple of this, sectors: a power of two; 0 = no such bound.
+    pub atomic_write_boundary_sectors: u32,
 }
 
 impl Default for Limits {
@@ -98,6 +105,9 @@ impl Default for Limits {
             max_write_zeroes_sectors: 0,
             fast_write_zeroes: false,
             atomic_write_max_sectors: 0,
+            atomic_write_unit_min_sectors: 0,
+            atomic_write_unit_max_sectors: 0,
+            atomic_write_boundary_sectors: 0,
         }
     }
 }
@@ -187,9 +197,58 @@ impl Limits {
         } else {
             self.discard_granularity = self.discard_granularity.max(physical);
         }
+        self.settle_atomic_writes()?;
         // FUA without a cache to write through has no meaning.
         self.fua &= self.volatile_cache;
         Ok(self)
+    }
+
+    /// Without a unit there are no atomic writes at all.
+    fn settle_atomic_writes(&mut self) -> Result<(), LimitsError> {
+        let (least, most) =
+            (self.atomic_write_unit_min_sectors, self.atomic_write_unit_max_sectors);
+        if least == 0 || most == 0 || self.atomic_write_max_sectors == 0 {
+            self.atomic_write_max_sectors = 0;
+            self.atomic_write_unit_min_sectors = 0;
+            self.atomic_write_unit_max_sectors = 0;
+            self.atomic_write_boundary_sectors = 0;
+            return Ok(());
+        }
+        let whole = least.is_power_of_two() && least >= self.block_sectors();
+        check(whole, "atomic_write_unit_min_sectors", least, UNIT)?;
+        let whole = most.is_power_of_two() && most >= least;
+        check(
+            whole,
+            "atomic_write_unit_max_sectors",
+            most,
+            "a power of two, and not below the min",
+        )?;
+        let max = self.atomic_write_max_sectors;
+        check(max >= most, "atomic_write_max_sectors", max, "at least the largest unit")?;
+        let boundary = self.atomic_write_boundary_sectors;
+        let whole = boundary == 0 || boundary.is_power_of_two() && boundary >= most;
+        check(whole, "atomic_write_boundary_sectors", boundary, "a power of two no unit exceeds")
+    }
+
+    /// Whether an atomic write of this range is whole or not at all (block-core section 1.1): a
+    /// power of two of units, at a multiple of its own length, as Linux asks of RWF_ATOMIC, and in
+    /// one piece between two boundaries.
+    #[must_use]
+    pub fn takes_atomic_write(&self, sector: u64, sectors: u32) -> bool {
+        let (least, most) =
+            (self.atomic_write_unit_min_sectors, self.atomic_write_unit_max_sectors);
+        (1..=most).contains(&sectors)
+            && sectors.is_power_of_two()
+            && sectors.is_multiple_of(least.max(1))
+            && sector.is_multiple_of(u64::from(sectors))
+            && self.within_atomic_boundary(sector, u64::from(sectors))
+    }
+
+    /// Whether no boundary of atomic writes lies inside this range.
+    #[must_use]
+    pub fn within_atomic_boundary(&self, sector: u64, sectors: u64) -> bool {
+        let boundary = u64::from(self.atomic_write_boundary_sectors);
+        boundary == 0 || sector % boundary + sectors <= boundary
     }
 
     /// The limits of a device made of these two: whatever both can take. Capacity is the mapper's
@@ -232,10 +291,21 @@ impl Limits {
             atomic_write_max_sectors: self
                 .atomic_write_max_sectors
                 .min(lower.atomic_write_max_sectors),
+            atomic_write_unit_min_sectors: self
+                .atomic_write_unit_min_sectors
+                .max(lower.atomic_write_unit_min_sectors),
+            atomic_write_unit_max_sectors: self
+                .atomic_write_unit_max_sectors
+                .min(lower.atomic_write_unit_max_sectors),
+            atomic_write_boundary_sectors: min_ignoring_zero(
+                self.atomic_write_boundary_sectors,
+                lower.atomic_write_boundary_sectors,
+            ),
         }
     }
 }
 
+const UNIT: &str = "a power of two of at least one logical block";
 const BLOCK: &str = "a power of two of at least 512 bytes";
 
 fn check(
@@ -296,6 +366,45 @@ mod tests {
     fn fua_without_a_cache_is_cleared() {
         let limits = Limits { fua: true, ..Limits::default() }.validate().unwrap();
         assert!(!limits.fua);
+    }
+
+    fn atomic() -> Limits {
+        Limits {
+            atomic_write_max_sectors: 128,
+            atomic_write_unit_min_sectors: 8,
+            atomic_write_unit_max_sectors: 64,
+            atomic_write_boundary_sectors: 64,
+            ..Limits::default()
+        }
+    }
+
+    #[test]
+    fn an_atomic_write_is_a_power_of_two_of_units_at_its_own_multiple() {
+        let limits = atomic().validate().unwrap();
+        for (sector, sectors) in [(0, 8), (8, 8), (0, 64), (128, 64), (32, 32)] {
+            assert!(limits.takes_atomic_write(sector, sectors), "{sectors} at {sector}");
+        }
+        // Below the unit, above it, no power of two, not aligned to themselves, empty.
+        for (sector, sectors) in [(0, 4), (0, 128), (0, 24), (8, 16), (4, 8), (0, 0)] {
+            assert!(!limits.takes_atomic_write(sector, sectors), "{sectors} at {sector}");
+        }
+        assert!(!Limits::default().takes_atomic_write(0, 1), "none at all");
+    }
+
+    #[test]
+    fn limits_of_atomic_writes_hold_together_or_are_refused() {
+        let none = Limits { atomic_write_unit_min_sectors: 0, ..atomic() }.validate().unwrap();
+        assert_eq!((none.atomic_write_max_sectors, none.atomic_write_unit_max_sectors), (0, 0));
+        for bad in [
+            Limits { atomic_write_unit_min_sectors: 3, ..atomic() },
+            Limits { atomic_write_unit_max_sectors: 4, ..atomic() },
+            Limits { atomic_write_max_sectors: 32, ..atomic() },
+            Limits { atomic_write_boundary_sectors: 32, ..atomic() },
+            Limits { logical_block_size: 8192, ..atomic() },
+        ] {
+            assert!(bad.validate().unwrap_err().name.starts_with("atomic_write"));
+        }
+        assert_eq!(atomic().stack(&Limits::default()).atomic_write_unit_max_sectors, 0);
     }
 
     #[test]

@@ -76,7 +76,9 @@ impl Flags {
     pub const POLLED: Flags = Flags(1 << 9);
     /// Never merge.
     pub const NOMERGE: Flags = Flags(1 << 10);
-    /// All or nothing on power loss.
+    /// All or nothing on power loss. For writes that
+    /// [`takes_atomic_write`](crate::Limits::takes_atomic_write) allows; all else ends with
+    /// `Inval`, on a device without atomic writes too.
     pub const ATOMIC: Flags = Flags(1 << 11);
     /// No retry on a device error.
     pub const FAILFAST_DEV: Flags = Flags(1 << 12);
@@ -90,6 +92,9 @@ impl Flags {
     pub const NOFALLBACK: Flags = Flags(1 << 16);
     /// Every failfast bit.
     pub const FAILFAST: Flags = Flags(0b111 << 12);
+    /// A merged request has these only if every bio of it has: each allows an early failure, which
+    /// a bio without the flag must not suffer.
+    pub const OF_ALL: Flags = Flags::FAILFAST.with(Flags::RAHEAD).with(Flags::NOWAIT);
 
     /// Whether all bits of `other` are set here.
     #[must_use]

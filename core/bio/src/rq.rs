@@ -121,7 +121,7 @@ pub struct Rq {
     pub tag: SchedTag,
     /// What it does.
     pub op: Op,
-    /// Memory segments, 255 for that many or more.
+    /// Memory segments, 255 for that many or more; with so many nothing merges.
     pub segments: u8,
 }
 
@@ -138,6 +138,16 @@ impl Rq {
     #[inline]
     pub fn touches(&self, other: &Rq) -> bool {
         self.end() == other.sector || other.end() == self.sector
+    }
+
+    /// Takes `other` in, which starts where this one ends or ends where it starts: place, length,
+    /// segments, and the flags that only all may have.
+    #[inline]
+    pub fn take_in(&mut self, other: &Rq) {
+        self.sector = self.sector.min(other.sector);
+        self.sectors += other.sectors;
+        self.segments = self.segments.saturating_add(other.segments);
+        self.flags = self.flags.without(Flags::OF_ALL.without(other.flags));
     }
 
     /// Somebody waits for it: every read, and writes carrying SYNC, FUA or PREFLUSH.

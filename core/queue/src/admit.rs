@@ -1,13 +1,14 @@
 //! What is checked before a bio is accepted (block-core section 1.1), once, before any driver.
 
-use weir_bio::{Bio, Data, Flags, Limits, Op, Status};
+use weir_bio::{Bio, Buf, Data, Flags, Limits, Op, Status};
 
 use crate::flush;
 use crate::request::FlushStep;
 use crate::shared::Snapshot;
 
 /// Flags that need a closer look.
-const SPECIAL: Flags = Flags::PREFLUSH.with(Flags::FUA).with(Flags::ATOMIC).with(Flags::NOWAIT);
+const SPECIAL: Flags =
+    Flags::PREFLUSH.with(Flags::FUA).with(Flags::ATOMIC).with(Flags::NOWAIT).with(Flags::RAHEAD);
 
 /// Whether a bio is a plain read or write in one piece that fits into one request and breaks no
 /// rule: nearly all are, and this costs them a handful of compares.
@@ -20,8 +21,19 @@ pub(crate) fn is_plain(bio: &Bio, snapshot: &Snapshot) -> bool {
     bio.sectors.wrapping_sub(1) < most
         && !bio.flags.any(SPECIAL)
         && buf.len() == bio.sectors as usize * weir_bio::SECTOR as usize
-        && (bio.sector | u64::from(bio.sectors)) & snapshot.block_mask == 0
+        && misplaced(bio, buf, snapshot) == 0
         && bio.sector < snapshot.plain_end
+}
+
+/// Not 0 if its place is off a block, or its memory off the alignment or across a boundary of
+/// segments. One test for all: each alone is nearly never true.
+#[inline(always)]
+fn misplaced(bio: &Bio, buf: &Buf, snapshot: &Snapshot) -> u64 {
+    let start = buf.as_ptr() as u64;
+    let last = start.wrapping_add(buf.len() as u64 - 1);
+    (bio.sector | u64::from(bio.sectors)) & snapshot.block_mask
+        | start & snapshot.memory_mask
+        | (start ^ last) & snapshot.beyond_segment
 }
 
 /// Judges a bio. `Err` is how it ends at once, `Status::Ok` included; `Ok` are the steps the flush
@@ -44,6 +56,13 @@ pub(crate) fn admit(bio: &mut Bio, snapshot: &Snapshot) -> Result<FlushStep, Sta
         return Err(Status::IoErr);
     }
     check_op(bio, limits)?;
+    if bio.flags.has(Flags::ATOMIC) {
+        check_atomic(bio, limits)?;
+    }
+    if bio.flags.has(Flags::RAHEAD) {
+        // Read-ahead may fail at any time, so no layer retries it (block-core section 1).
+        bio.flags |= Flags::FAILFAST;
+    }
     if !bio.flags.is_flushish() {
         return Ok(FlushStep { data: true, ..FlushStep::default() });
     }
@@ -57,6 +76,14 @@ pub(crate) fn admit(bio: &mut Bio, snapshot: &Snapshot) -> Result<FlushStep, Sta
             Ok(step)
         }
     }
+}
+
+/// What cannot be carried out whole or not at all is not done. Linux answers EINVAL as well where a
+/// device has no atomic writes: any length is above a unit of 0.
+#[cold]
+fn check_atomic(bio: &Bio, limits: &Limits) -> Result<(), Status> {
+    let whole = bio.op == Op::Write && limits.takes_atomic_write(bio.sector, bio.sectors);
+    if whole { Ok(()) } else { Err(Status::Inval) }
 }
 
 #[inline]

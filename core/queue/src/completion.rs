@@ -1,6 +1,6 @@
 //! What a submitter gets back: a bio that was not accepted, or how one ended.
 
-use weir_bio::{Bio, Data, Op, Status};
+use weir_bio::{Bio, Data, Nanos, Op, Status};
 
 /// Why a bio was not accepted. It comes back untouched.
 #[derive(Debug)]
@@ -9,6 +9,14 @@ pub enum Refused {
     Full(Bio),
     /// The device is frozen for a reconfiguration; its bell rings when it no longer is.
     Frozen(Bio),
+    /// A cap of its group holds it back. No bell rings for it: its holder submits it again at
+    /// `until`, and after [`CAPS_AGAIN_NS`](crate::CAPS_AGAIN_NS) at latest.
+    Capped {
+        /// The bio.
+        bio: Bio,
+        /// The time from which the cap allows it, if no other I/O of the group comes first.
+        until: Nanos,
+    },
 }
 
 impl Refused {
@@ -16,7 +24,7 @@ impl Refused {
     #[must_use]
     pub fn into_bio(self) -> Bio {
         match self {
-            Refused::Full(bio) | Refused::Frozen(bio) => bio,
+            Refused::Full(bio) | Refused::Frozen(bio) | Refused::Capped { bio, .. } => bio,
         }
     }
 }
@@ -26,6 +34,7 @@ impl Refused {
 pub(crate) enum Why {
     Full,
     Frozen,
+    Capped(Nanos),
 }
 
 /// How a bio ended.

@@ -6,6 +6,7 @@ use weir_bio::{Limits, LimitsError};
 use weir_sched::{Make, Setup};
 
 use crate::driver::{DriverError, Queues};
+use crate::freeze::Wait;
 use crate::queues::QUEUES_MAX;
 use crate::switch::family;
 
@@ -118,6 +119,27 @@ pub enum Error {
     Driver(DriverError),
     /// The device is going away.
     Dying(String),
+    /// It did not come to an end in time and was given up.
+    Late(Late),
+}
+
+/// A control call that was given up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Late {
+    /// The device's name.
+    pub device: String,
+    /// What it waited for in the end.
+    pub wait: Wait,
+    /// For how long it was tried, ns.
+    pub waited_ns: u64,
+}
+
+impl fmt::Display for Late {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Late { device, wait, waited_ns } = self;
+        let seconds = *waited_ns as f64 / 1e9;
+        write!(f, "disk {device}: given up after {seconds:.1} s of waiting for {wait}")
+    }
 }
 
 impl fmt::Display for Error {
@@ -127,6 +149,7 @@ impl fmt::Display for Error {
             Error::Limits(error) => error.fmt(f),
             Error::Driver(error) => error.fmt(f),
             Error::Dying(name) => write!(f, "device {name} is being removed"),
+            Error::Late(late) => late.fmt(f),
         }
     }
 }

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use weir_bio::Limits;
 use weir_ring::sync::Alone;
-use weir_ring::{BusyStamp, Counter, Gate, Pending, Right, SharedCounter};
+use weir_ring::{BusyStamp, Counter, Gate, Member, Pending, Right, SharedCounter};
 use weir_sched::Make;
 
 use crate::bell::{Bell, Port};
@@ -15,10 +15,11 @@ use crate::config::{
 use crate::dispatcher::{Dispatcher, NO_HOST};
 use crate::driver::{Driver, Extent, Home};
 use crate::elevator::Elevator;
-use crate::hard::HardQueue;
+use crate::fence::Fences;
+use crate::hard::{self, HardQueue};
 use crate::lane::{Lane, event_of};
 use crate::queues::QUEUES_MAX;
-use crate::shared::{LanePort, Shared, Snapshot};
+use crate::shared::{LanePort, SUBMITTERS_MAX, Shared, Snapshot};
 use crate::single::Single;
 use crate::stats::Stats;
 use crate::submitter::{Attachment, Submitter};
@@ -46,6 +47,55 @@ fn first_elevator(
     let mut scheduler = make(&config.setup(limits, tags, config.nomerges, attached.compat));
     apply_tunables(scheduler.as_mut(), &config.tunables)?;
     Ok(Some(Elevator::new(scheduler, tags)))
+}
+
+/// How a submitter comes in.
+#[derive(Clone, Copy)]
+enum Passage {
+    /// As anybody does.
+    Gate,
+    /// As the freezer, behind the closed gate.
+    Freezer,
+}
+
+impl Passage {
+    fn submitters_max(self) -> usize {
+        match self {
+            Passage::Gate => SUBMITTERS_MAX,
+            Passage::Freezer => SUBMITTERS_MAX + 1,
+        }
+    }
+
+    fn join(self, gate: &Gate) -> Member {
+        match self {
+            Passage::Gate => gate.join(),
+            Passage::Freezer => gate.join_past(),
+        }
+    }
+}
+
+/// What submitters and lanes know at the start.
+fn first_snapshot(
+    config: &Config,
+    limits: Limits,
+    nr_requests: u16,
+    elevator: Option<&Elevator>,
+) -> Snapshot {
+    Snapshot {
+        version: 0,
+        limits,
+        nomerges: config.nomerges,
+        barriers: config.barriers,
+        iostats: true,
+        timeout_ns: config.timeout_ns,
+        scheduled: elevator.is_some(),
+        timed: elevator.is_some_and(Elevator::wants_times),
+        slots: slots(nr_requests),
+        nr_requests,
+        queues: config.queues,
+        ..Snapshot::default()
+    }
+    .derived()
 }
 
 /// A block device behind its queues: the control handle, shared and slow.
@@ -109,21 +159,7 @@ impl Device {
             }
             (QueueMode::Sq, None) => return invalid("the single-queue path needs a scheduler"),
         };
-        let snapshot = Snapshot {
-            version: 0,
-            limits,
-            nomerges: config.nomerges,
-            barriers: config.barriers,
-            iostats: true,
-            timeout_ns: config.timeout_ns,
-            scheduled: elevator.is_some(),
-            timed: elevator.as_ref().is_some_and(Elevator::wants_times),
-            slots: slots(nr_requests),
-            nr_requests,
-            queues: config.queues,
-            ..Snapshot::default()
-        }
-        .derived();
+        let snapshot = first_snapshot(&config, limits, nr_requests, elevator.as_ref());
         Ok(Device {
             shared: Arc::new(Shared {
                 lanes: (0..lanes).map(|_| LanePort::new()).collect(),
@@ -146,11 +182,13 @@ impl Device {
                 groups: Default::default(),
                 single,
                 tags,
+                fences: Arc::new(Fences::new(QUEUES_MAX)),
+                in_need: SharedCounter::default(),
                 homes: Mutex::default(),
                 orphans: Mutex::default(),
                 orphan_count: SharedCounter::default(),
-                frozen: Default::default(),
-                changing: Mutex::default(),
+                watchers: Default::default(),
+                changes: Default::default(),
             }),
         })
     }
@@ -234,15 +272,21 @@ impl Device {
             Some(set) => Tags::shared(Arc::clone(set), index),
             None => Tags::own(shared.depth, shared.queues.reserved),
         };
-        let gauges = Arc::clone(&port.gauges);
-        let hard = HardQueue::new(driver, shared.depth, tags, gauges);
+        let hard = HardQueue::new(hard::Make {
+            driver,
+            depth: shared.depth,
+            tags,
+            lane: index as u16,
+            fences: Arc::clone(&shared.fences),
+            gauges: Arc::clone(&port.gauges),
+        });
+        let event = event_of(&hard, name, index)?;
         // A lane opened again keeps its first bell: homes are for life.
         port.bell.get_or_init(|| Arc::clone(bell));
         state.open = true;
         let Some(single) = &shared.single else {
-            return Ok(Lane::multi(Arc::clone(shared), index, hard, &mut state));
+            return Ok(Lane::multi(Arc::clone(shared), index, (hard, event), &mut state));
         };
-        let event = event_of(&hard);
         single.install(hard);
         single.follow(&shared.snapshot());
         shared.homes.lock().expect("the homes' lock").push(Arc::clone(bell));
@@ -261,6 +305,29 @@ impl Device {
         token: usize,
         lane: usize,
     ) -> Result<Submitter, Error> {
+        self.submitter_of(bell, token, lane, Passage::Gate)
+    }
+
+    /// A submitter that may pass the gate behind the one freezer that holds it closed, in the place
+    /// that is kept for it.
+    ///
+    /// # Errors
+    /// As [`submitter`](Device::submitter).
+    pub(crate) fn last_submitter(
+        &self,
+        bell: &Arc<Bell>,
+        token: usize,
+    ) -> Result<Submitter, Error> {
+        self.submitter_of(bell, token, 0, Passage::Freezer)
+    }
+
+    fn submitter_of(
+        &self,
+        bell: &Arc<Bell>,
+        token: usize,
+        lane: usize,
+        passage: Passage,
+    ) -> Result<Submitter, Error> {
         let shared = &self.shared;
         if self.is_offline() {
             return Err(Error::Dying(shared.config.name.clone()));
@@ -272,8 +339,8 @@ impl Device {
         let port = Arc::new(Port { inbox: Default::default(), bell: Arc::clone(bell), token });
         // Held until the lanes know it: which of them are in use must not change meanwhile.
         let mut submitters = shared.submitters.lock().expect("the submitters' lock");
-        let id = submitters.add(&port)?;
-        let member = shared.gate.join();
+        let id = submitters.add(&port, passage.submitters_max())?;
+        let member = passage.join(&shared.gate);
         let stats = shared.ledger.lock().expect("the ledger's lock").open();
         let snapshot = shared.snapshot();
         let rings = match &shared.single {

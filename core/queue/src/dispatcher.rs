@@ -280,6 +280,9 @@ impl Dispatcher {
         let (mut asking, mut taken) = self.take_asking(shared, turn);
         self.choose_host(shared, turn.lane, asking != 0);
         self.pass(shared, turn.lane, turn, &mut outcome);
+        if shared.in_need.read() != 0 {
+            self.stand_in(shared, turn, &mut outcome);
+        }
         loop {
             for lane in each(asking) {
                 self.pass(shared, lane as u16, turn, &mut outcome);
@@ -333,6 +336,28 @@ impl Dispatcher {
             taken += 1 + self.take_over(lane as u16, turn.now, turn.refused);
         }
         (asking, taken)
+    }
+
+    /// Picks what is staged for lanes in need, if this one is well.
+    #[cold]
+    fn stand_in(&mut self, shared: &Shared, turn: &mut Turn<'_>, outcome: &mut Outcome) {
+        let Dispatcher { elevator: Some(elevator), lines, .. } = self else { return };
+        let Some(mut room) =
+            turn.room.filter(|_| !shared.lanes[usize::from(turn.lane)].is_in_need())
+        else {
+            return;
+        };
+        let now = elevator.clamp(turn.now);
+        for lane in (0..lines.len()).filter(|lane| shared.lanes[*lane].is_in_need()) {
+            if lines[lane].is_none() || !elevator.has_work(lane as u16) {
+                continue;
+            }
+            let before = turn.dispatch.len();
+            let all = elevator.pull_for(lane as u16, room, now, &mut Heir(turn.dispatch));
+            room -= turn.dispatch.len() - before;
+            outcome.again |= !all;
+        }
+        turn.room = Some(room);
     }
 
     /// Picks for one lane.
@@ -493,6 +518,16 @@ impl Outlets for Ways<'_> {
             return true;
         }
         self.send_from_afar(lane, picked)
+    }
+}
+
+/// The dispatch list of a lane that stands in for one in need.
+struct Heir<'a>(&'a mut VecDeque<RequestClaim>);
+
+impl Outlets for Heir<'_> {
+    fn send(&mut self, _: u16, picked: Picked) -> bool {
+        self.0.push_back(picked.into_claim());
+        true
     }
 }
 

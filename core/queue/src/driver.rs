@@ -7,9 +7,21 @@ use weir_bio::{Data, Limits, Nanos, Status};
 
 use crate::request::{Request, RequestClaim};
 
-/// A driver tag: names a request between the core and one driver queue, 0..depth.
+/// A driver tag: names a request between the core and one driver queue.
+///
+/// The number is below the queue's depth. Behind it stands a generation, which changes when a
+/// request under this number was cancelled: a second answer to that request is told from the
+/// answer to the next one. So a driver keeps the tag it was given and answers with that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Tag(pub u16);
+pub struct Tag(pub u16, u16);
+
+impl Tag {
+    /// The first generation of this number.
+    #[must_use]
+    pub const fn first(number: u16) -> Tag {
+        Tag(number, 0)
+    }
+}
 
 /// Why a driver could not do what a control call asked.
 #[derive(Debug)]
@@ -114,10 +126,12 @@ pub trait Driver: Send + Sync {
 /// The answer to [`DriverQueue::cancel`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cancel {
-    /// The driver forgot the request: it never answers for the tag again and holds no memory of
-    /// it. A driver that was lent memory says `Pending` and answers.
+    /// The driver forgot the request: it never answers for the tag again, holds no memory of it,
+    /// and the request changes no sector any more. A driver that was lent memory says `Pending`
+    /// and answers.
     Done,
-    /// It still holds the tag and will answer later, or never.
+    /// It still holds the tag and will answer later, or never. Until then the sectors the request
+    /// may change are fenced: what overlaps them waits.
     Pending,
 }
 
@@ -129,6 +143,10 @@ pub enum Cancel {
 /// read-only and support for the op were checked before; ops with a zero limit never arrive.
 /// `commit` follows every burst of `submit`. A FUA write is answered when it is durable; a `Flush`
 /// when everything answered before it was submitted is.
+///
+/// A request that was cancelled is answered, or handed back, only when it cannot change a sector
+/// any more; the driver makes no new call for it. Answers to a cancelled request beyond the first
+/// are counted and dropped.
 pub trait DriverQueue: Send {
     /// Takes a prefix of `batch` and leaves the rest with the reason.
     fn submit(&mut self, batch: &mut Batch<'_>, now: Nanos);
@@ -139,10 +157,16 @@ pub trait DriverQueue: Send {
     /// Hands over what has been answered.
     fn reap(&mut self, now: Nanos, done: &mut Done);
 
-    /// Tries to end a request whose time is up.
+    /// Tries to end a request whose time is up. Asked once for each.
     fn cancel(&mut self, tag: Tag) -> Cancel {
         let _ = tag;
         Cancel::Pending
+    }
+
+    /// Until when requests wait for a device that cannot be reached and may come back; their
+    /// time-out does not run meanwhile. The driver ends what waits when that moment has passed.
+    fn outage_until(&self) -> Option<Nanos> {
+        None
     }
 
     /// When to reap without being told, for drivers that model time.
@@ -346,14 +370,43 @@ impl Done {
 #[derive(Debug)]
 pub(crate) struct TagTable {
     entries: Box<[Option<RequestClaim>]>,
+    /// The generation of each number; empty before the first cancel.
+    generations: Box<[u16]>,
     /// Tags without a request whose submitter was told TIMEOUT, and which the driver has not given
     /// back.
     quarantined: Vec<Tag>,
 }
 
+/// What stood under a tag that the driver gives back.
+pub(crate) enum Returned {
+    Request(RequestClaim),
+    /// Nothing any more: its submitter was told TIMEOUT long ago.
+    Quarantined,
+    /// Nothing: it was given back before, after a cancel.
+    Stray,
+}
+
 impl TagTable {
     pub(crate) fn new(depth: u16) -> TagTable {
-        TagTable { entries: (0..depth).map(|_| None).collect(), quarantined: Vec::new() }
+        let entries = (0..depth).map(|_| None).collect();
+        TagTable { entries, generations: Box::default(), quarantined: Vec::new() }
+    }
+
+    /// The tag with this number, as it is given out now.
+    #[inline]
+    pub(crate) fn current(&self, tag: Tag) -> Tag {
+        // One predictable branch: the table exists only once something was cancelled.
+        match self.generations.get(usize::from(tag.0)) {
+            None => tag,
+            Some(generation) => Tag(tag.0, *generation),
+        }
+    }
+
+    /// Whether one of these answers is the first to its request.
+    #[inline]
+    pub(crate) fn has_news(&self, answers: &[Answer]) -> bool {
+        let is_current = |answer: &Answer| self.current(answer.tag) == answer.tag;
+        !answers.is_empty() && (self.generations.is_empty() || answers.iter().any(is_current))
     }
 
     #[inline]
@@ -371,40 +424,58 @@ impl TagTable {
         }
     }
 
-    /// Takes the request out; `None` when its submitter was told long ago.
+    /// Takes out what is under a tag that the driver gives back.
     ///
     /// # Panics
-    /// When the driver answers for a tag it does not hold.
+    /// When the driver answers for a tag it does not hold and that was never cancelled.
     #[inline]
-    pub(crate) fn end(&mut self, tag: Tag) -> Option<RequestClaim> {
-        let held = self.entries[usize::from(tag.0)].take();
-        if held.is_none() {
-            self.end_quarantine(tag);
+    pub(crate) fn end(&mut self, tag: Tag) -> Returned {
+        if self.current(tag) != tag {
+            return self.end_cancelled(tag);
         }
-        held
+        match self.entries[usize::from(tag.0)].take() {
+            Some(request) => Returned::Request(request),
+            None => panic!("the driver answered twice for tag {}", tag.0),
+        }
     }
 
     #[cold]
-    fn end_quarantine(&mut self, tag: Tag) {
-        let place = self.quarantined.iter().position(|quarantined| *quarantined == tag);
-        let place = place.unwrap_or_else(|| panic!("the driver answered twice for tag {}", tag.0));
+    fn end_cancelled(&mut self, tag: Tag) -> Returned {
+        let Some(place) = self.quarantined.iter().position(|quarantined| *quarantined == tag)
+        else {
+            return Returned::Stray;
+        };
         self.quarantined.swap_remove(place);
+        Returned::Quarantined
     }
 
-    /// Takes the request out and keeps the tag from being used until the driver answers.
-    pub(crate) fn quarantine(&mut self, tag: Tag) -> Option<RequestClaim> {
-        let held = self.entries[usize::from(tag.0)].take();
-        if held.is_some() {
+    /// Takes out the request that was offered to the driver and not taken.
+    #[cold]
+    pub(crate) fn refused(&mut self, tag: Tag) -> RequestClaim {
+        let request = self.entries[usize::from(tag.0)].take();
+        request.expect("a refused request is still in the table")
+    }
+
+    /// Takes out a request that was cancelled; `kept` says that the driver still has its tag.
+    #[cold]
+    pub(crate) fn cancelled(&mut self, tag: Tag, kept: bool) -> Option<RequestClaim> {
+        let request = self.entries[usize::from(tag.0)].take()?;
+        if self.generations.is_empty() {
+            self.generations = self.entries.iter().map(|_| 0).collect();
+        }
+        let generation = &mut self.generations[usize::from(tag.0)];
+        *generation = generation.wrapping_add(1);
+        if kept {
             self.quarantined.push(tag);
         }
-        held
+        Some(request)
     }
 
     /// Tags of requests the driver has held since `before` or earlier.
     pub(crate) fn overdue(&self, before: Nanos, out: &mut Vec<Tag>) {
         for (index, entry) in self.entries.iter().enumerate() {
             if entry.as_ref().is_some_and(|request| request.issued_at <= before) {
-                out.push(Tag(index as u16));
+                out.push(self.current(Tag::first(index as u16)));
             }
         }
     }
@@ -430,7 +501,7 @@ mod tests {
     fn a_tag_in_use_takes_no_other_request() {
         let mut table = TagTable::new(2);
         for n in 0..2 {
-            table.put(Tag(1), Claim::new(Request::free(RqId::new(SubmitterId(0), n, 0))));
+            table.put(Tag::first(1), Claim::new(Request::free(RqId::new(SubmitterId(0), n, 0))));
         }
     }
 }

@@ -16,6 +16,8 @@ use crate::magazines::Magazines;
 use crate::parked::{Held, Parked};
 use crate::request::RequestClaim;
 
+mod pick;
+
 /// When to ask a scheduler again that has work, gives none, and names no time.
 const ASK_AGAIN_NS: u64 = 3_000_000;
 
@@ -53,6 +55,9 @@ struct Lanes {
     open: u64,
     /// They had work at their last pass and were given less than they had room for.
     denied: u64,
+    /// They had room left at their last pass: they come by themselves only when something of their
+    /// own happens.
+    sated: u64,
     /// They have a reason to ask, and are to be told.
     kicked: u64,
     /// Who comes back for the scheduler's time, and when.
@@ -131,7 +136,7 @@ impl Elevator {
     }
 
     /// Stamps of two threads may be out of order; a scheduler's time never goes back.
-    fn clamp(&mut self, now: Nanos) -> Nanos {
+    pub(crate) fn clamp(&mut self, now: Nanos) -> Nanos {
         self.last_now = self.last_now.max(now);
         self.last_now
     }
@@ -222,11 +227,9 @@ impl Elevator {
             DepthRule::Writes(limit) | DepthRule::Async(limit) => {
                 self.has_room(limit, arrivals.len())
             }
-            DepthRule::Kinds { .. } => {
+            DepthRule::Kinds { asyncs, sync_writes } => {
                 let limits = arrivals.rqs.iter().filter_map(|rq| rule.limit_of(rq));
-                let count = |(count, least): (usize, u16), limit| (count + 1, least.min(limit));
-                let (limited, least) = limits.fold((0, u16::MAX), count);
-                limited == 0 || self.has_room(least, limited)
+                self.held.admits_each([asyncs, sync_writes], limits)
             }
         };
         (fits && arrivals.len() <= self.free.len()).then_some(rule)
@@ -273,8 +276,8 @@ impl Elevator {
         let claim = self.merge(claim, now)?;
         let like = self.parked.has_like(&claim.rq);
         let claim = if like { claim } else { self.admit(lane, claim, now)? };
-        // One that bios have merged into waits: not all of them may have asked not to.
-        if claim.rq.flags.has(Flags::NOWAIT) && !claim.is_merged() {
+        // A merged one has the flag only if none of its bios may wait.
+        if claim.rq.flags.has(Flags::NOWAIT) {
             return Some(claim);
         }
         self.parked.push(claim);
@@ -389,39 +392,38 @@ impl Elevator {
         // Others were refused for a reason that time, or the end of the last request, has taken
         // away; and nothing else will make them ask.
         let idle = std::mem::take(&mut self.lanes.at_rest) && self.flying == 0;
+        let surplus = !exhausted && self.has_work(lane);
         if idle || due || fired && !exhausted {
             self.lanes.kicked |= self.lanes.denied & !own;
             self.lanes.denied &= own;
         }
-        let kicked = kicked | self.take_kicked();
-        Pass { kicked, again: !exhausted && self.has_work(lane) }
-    }
-
-    fn has_work(&self, lane: u16) -> bool {
-        !self.returned.is_empty() || self.scheduler.has_work(lane)
-    }
-
-    /// Requests for a lane with room for so many; false if there may be more.
-    fn pull_for(&mut self, lane: u16, mut room: usize, now: Nanos, out: &mut impl Outlets) -> bool {
-        let mut exhausted = false;
-        while room > 0 && !exhausted {
-            let (asked, mut given) = (room, 0);
-            while given < asked
-                && let Some(picked) = self.returned.pop_front()
-            {
-                given += 1;
-                room -= usize::from(out.send(lane, picked));
-            }
-            let mut picked = self.pick(lane, asked - given, now);
-            given += picked.len();
-            for rq in picked.drain(..) {
-                let picked = self.take_out(&rq);
-                room -= usize::from(out.send(lane, picked));
-            }
-            self.picked = picked;
-            exhausted = given < asked;
+        self.lanes.sated = if exhausted { self.lanes.sated | own } else { self.lanes.sated & !own };
+        if surplus {
+            self.offer_surplus(own, room > 0);
         }
-        exhausted
+        let kicked = kicked | self.take_kicked();
+        Pass { kicked, again: surplus }
+    }
+
+    /// A lane has no room for all there is. One that had room left does not know of it; and one
+    /// that was refused may get something now if the scheduler has just given something. (If it was
+    /// not asked, its reason to refuse stands, and two lanes would wake each other for ever.)
+    fn offer_surplus(&mut self, own: u64, gave: bool) {
+        let Lanes { open, denied, sated, kicked, .. } = &mut self.lanes;
+        let others = *open & !own;
+        // One at a time: it takes what it has room for, and offers the rest in turn.
+        let idle = *sated & others & !*denied;
+        let first = idle & idle.wrapping_neg();
+        *kicked |= first;
+        if gave {
+            *kicked |= *denied & others;
+            *denied &= own;
+        }
+        *sated &= !first;
+    }
+
+    pub(crate) fn has_work(&self, lane: u16) -> bool {
+        !self.returned.is_empty() || self.scheduler.has_work(lane)
     }
 
     /// The lanes to be told. If one of them is not open, somebody else may have use for what it was
@@ -472,38 +474,11 @@ impl Elevator {
     /// This lane asks no more. The lanes that take over what it was to see to, a bit each.
     pub(crate) fn closed(&mut self, lane: u16) -> u64 {
         self.forget_timer(lane);
-        let Lanes { open, denied, .. } = &mut self.lanes;
+        let Lanes { open, denied, sated, .. } = &mut self.lanes;
         *open &= !(1 << lane);
         *denied &= !(1 << lane);
+        *sated &= !(1 << lane);
         *open
-    }
-
-    /// Up to `max` requests for this hard queue, appended to `out`.
-    pub(crate) fn pull(&mut self, lane: u16, max: usize, now: Nanos, out: &mut Vec<Picked>) {
-        let now = self.clamp(now);
-        let returned = self.returned.len().min(max);
-        out.extend(self.returned.drain(..returned));
-        let mut picked = self.pick(lane, max - returned, now);
-        out.extend(picked.drain(..).map(|rq| self.take_out(&rq)));
-        self.picked = picked;
-    }
-
-    /// Has the scheduler pick up to `max`, in the list that is kept for it.
-    #[inline]
-    fn pick(&mut self, lane: u16, max: usize, now: Nanos) -> Vec<Rq> {
-        let mut picked = std::mem::take(&mut self.picked);
-        self.scheduler.dispatch_batch(lane, max, &mut picked, now);
-        self.flying += picked.len();
-        self.scheduler.started_batch(&picked, now);
-        picked
-    }
-
-    /// What was picked leaves its place.
-    #[inline]
-    fn take_out(&mut self, rq: &Rq) -> Picked {
-        let claim = self.take_claim(rq.tag);
-        debug_assert_eq!((claim.rq.sector, claim.rq.sectors), (rq.sector, rq.sectors));
-        Picked::new(claim, rq.flags, rq.tag, self.home_of(rq.id.submitter()))
     }
 
     /// Turns the scheduler's timer, if it is time.

@@ -5,7 +5,7 @@
 //! so everything acknowledged before the waiter was submitted is below the flush. A flush already
 //! issued never covers a later waiter: it joins the other list.
 
-use weir_bio::{Flags, Limits, Nanos, Op, RqId, SubmitterId};
+use weir_bio::{Flags, Limits, Nanos, Op, RqId, Status, SubmitterId};
 use weir_ring::Claim;
 
 use crate::request::{FlushStep, Request, RequestClaim, State};
@@ -177,6 +177,19 @@ impl FlushMachine {
         self.kick(now, orders);
     }
 
+    /// Ends those that were accepted at `before` or earlier and still wait for a device flush to be
+    /// issued.
+    #[cold]
+    pub(crate) fn expire(&mut self, before: Nanos, now: Nanos, orders: &mut Vec<Order>) {
+        let waiting = &mut self.pending[self.pending_index];
+        for mut claim in waiting.extract_if(.., |claim| claim.accepted_at <= before) {
+            (claim.issued_at, claim.done_at) = (now, now);
+            claim.status = Status::Timeout;
+            claim.flush_step = FlushStep::default();
+            orders.push(Order::Reply(claim));
+        }
+    }
+
     /// When to kick although nothing happens.
     pub(crate) fn wake_at(&self) -> Option<Nanos> {
         let waiting = !self.pending[self.pending_index].is_empty();
@@ -192,7 +205,6 @@ impl FlushMachine {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_bio::Status;
 
     fn claim(preflush: bool, data: bool, postflush: bool) -> RequestClaim {
         let mut request = Request::free(RqId(0));

@@ -31,6 +31,9 @@ pub const WEIGHT_DEFAULT: u16 = 100;
 /// through on a machine whose CPUs others used too.
 const SLACK_NS: u64 = 10_000_000;
 
+/// A cap may be lifted while it holds I/O back, so the holder asks again after so long, ns.
+pub const CAPS_AGAIN_NS: u64 = 100_000_000;
+
 /// The longest burst, ns.
 const BURST_MAX_NS: u64 = 3_600_000_000_000;
 
@@ -336,8 +339,25 @@ impl Member {
         Ok(())
     }
 
+    /// Takes back an I/O that was admitted, and was then not accepted for another reason.
+    pub(crate) fn give_back(&self, write: bool, bytes: u64) {
+        if self.meter.is_capped() {
+            self.meter.give_back(write, bytes);
+        }
+        let direction = usize::from(write);
+        self.usage.ios[direction].add(1_u64.wrapping_neg());
+        self.usage.bytes[direction].add(bytes.wrapping_neg());
+    }
+
+    /// Whether the group, or one above it, has a cap.
     #[inline]
-    fn count(&self, write: bool, bytes: u64) {
+    pub(crate) fn is_capped(&self) -> bool {
+        self.meter.is_capped()
+    }
+
+    /// Counts an I/O that no cap has a say in.
+    #[inline]
+    pub(crate) fn count(&self, write: bool, bytes: u64) {
         let direction = usize::from(write);
         self.usage.ios[direction].add(1);
         self.usage.bytes[direction].add(bytes);
@@ -433,6 +453,26 @@ impl Meter {
         state.use_up(wanted, now);
         Ok(())
     }
+
+    /// Gives back what [`take`](Meter::take) took, at the present rates.
+    #[cold]
+    fn give_back(&self, write: bool, bytes: u64) {
+        let mut state = self.state();
+        for (kind, amount) in amounts(write, bytes) {
+            let Some(rate) = state.caps.rate(kind) else { continue };
+            let even_at = &mut state.even_at[kind as usize];
+            *even_at = Nanos(even_at.0.saturating_sub(cost(amount, rate)));
+        }
+        if let Some(parent) = &self.parent {
+            parent.give_back(write, bytes);
+        }
+    }
+}
+
+/// How long an amount lasts at a rate, ns.
+fn cost(amount: u64, rate: NonZeroU64) -> u64 {
+    let cost = u128::from(amount) * 1_000_000_000 / u128::from(rate.get());
+    u64::try_from(cost).unwrap_or(u64::MAX)
 }
 
 /// What an I/O takes of each cap of its direction.
@@ -461,10 +501,8 @@ impl State {
     fn use_up(&mut self, amounts: [(Kind, u64); 2], now: Nanos) {
         for (kind, amount) in amounts {
             if let Some(rate) = self.caps.rate(kind) {
-                let cost = u128::from(amount) * 1_000_000_000 / u128::from(rate.get());
-                let cost = u64::try_from(cost).unwrap_or(u64::MAX);
                 let even_at = &mut self.even_at[kind as usize];
-                *even_at = (*even_at).max(now) + cost;
+                *even_at = (*even_at).max(now) + cost(amount, rate);
             }
         }
     }

@@ -8,14 +8,18 @@ use std::sync::Arc;
 
 use weir_bio::{Nanos, Op, SchedTag, Status};
 
-use crate::driver::{Answer, Batch, Cancel, Done, DriverQueue, Tag, TagTable, Waiter};
+use crate::driver::{Answer, Batch, Done, DriverQueue, Returned, Tag, TagTable, Waiter};
 use crate::elevator::EndedTag;
+use crate::fence::Fences;
 use crate::flush::{FlushMachine, Order};
 use crate::reply::Replies;
 use crate::request::{RequestClaim, State};
 use crate::shared::Snapshot;
 use crate::stats::{LaneGauges, direction};
 use crate::tags::Tags;
+use watch::Watch;
+
+mod watch;
 
 /// Requests offered to a driver in one call.
 const BURST: usize = 64;
@@ -23,8 +27,9 @@ const BURST: usize = 64;
 /// When to offer again what a driver with nothing in flight refused.
 const RETRY_NS: u64 = 3_000_000;
 
-/// How often the tag table is looked over for timeouts.
-const SCAN_NS: u64 = 1_000_000_000;
+/// As many requests as there are, those included that wait for a scheduler's tag: they are to wait
+/// where each ends in its time.
+pub(crate) const ALL: usize = usize::MAX;
 
 /// Where a hard queue gets requests from when its dispatch list is empty.
 pub(crate) trait Source {
@@ -39,6 +44,9 @@ pub(crate) struct HardQueue {
     announced: bool,
     table: TagTable,
     tags: Tags,
+    /// Its number among the device's.
+    lane: u16,
+    fences: Arc<Fences>,
     /// Leftovers, flushes and data steps, and what a scheduler has picked: before everything else.
     pub(crate) dispatch: VecDeque<RequestClaim>,
     /// Requests the driver wants to be sent again, and from when on.
@@ -52,8 +60,7 @@ pub(crate) struct HardQueue {
     /// Average of refusals (block-core section 6.4); only zero or not matters.
     busy: u8,
     retry_at: Option<Nanos>,
-    scan_at: Option<Nanos>,
-    overdue: Vec<Tag>,
+    watch: Watch,
     timeout_ns: u64,
     iostats: bool,
     /// Ended requests whose scheduler tags the elevator must hear of.
@@ -61,18 +68,26 @@ pub(crate) struct HardQueue {
     gauges: Arc<LaneGauges>,
 }
 
+/// What a hard queue is made of.
+pub(crate) struct Make {
+    pub(crate) driver: Box<dyn DriverQueue>,
+    pub(crate) depth: u16,
+    pub(crate) tags: Tags,
+    pub(crate) lane: u16,
+    pub(crate) fences: Arc<Fences>,
+    pub(crate) gauges: Arc<LaneGauges>,
+}
+
 impl HardQueue {
-    pub(crate) fn new(
-        driver: Box<dyn DriverQueue>,
-        depth: u16,
-        tags: Tags,
-        gauges: Arc<LaneGauges>,
-    ) -> HardQueue {
+    pub(crate) fn new(make: Make) -> HardQueue {
+        let Make { driver, depth, tags, lane, fences, gauges } = make;
         HardQueue {
             announced: driver.event_fd().is_some(),
             driver,
             table: TagTable::new(depth),
             tags,
+            lane,
+            fences,
             dispatch: VecDeque::new(),
             delayed: Vec::new(),
             flush: FlushMachine::new(),
@@ -82,8 +97,7 @@ impl HardQueue {
             burst: Vec::with_capacity(BURST),
             busy: 0,
             retry_at: None,
-            scan_at: None,
-            overdue: Vec::new(),
+            watch: Watch::default(),
             timeout_ns: 0,
             iostats: true,
             ended: Vec::new(),
@@ -97,7 +111,7 @@ impl HardQueue {
         (self.timeout_ns, self.iostats) = (snapshot.timeout_ns, snapshot.iostats);
         if self.timeout_ns == 0 {
             // A scan that is still due would find everything overdue.
-            self.scan_at = None;
+            self.watch.scan_at = None;
         }
     }
 
@@ -116,6 +130,9 @@ impl HardQueue {
             self.done.answers.clear();
             self.answers_ended = 0;
             self.driver.reap(now, &mut self.done);
+            if self.table.has_news(&self.done.answers) {
+                (self.watch.answered_at, self.watch.silent) = (now, false);
+            }
             if !self.done.requeued.is_empty() {
                 self.take_requeued(now);
             }
@@ -126,10 +143,17 @@ impl HardQueue {
     #[cold]
     fn take_requeued(&mut self, now: Nanos) {
         for back in std::mem::take(&mut self.done.requeued).into_iter().rev() {
-            let Some(mut claim) = self.table.end(back.tag) else {
-                // Nobody waits for it any more, so its memory goes.
-                self.end_quarantined(back.tag, 0);
-                continue;
+            let mut claim = match self.table.end(back.tag) {
+                Returned::Request(claim) => claim,
+                // Its submitter was told, so its memory goes.
+                Returned::Quarantined => {
+                    self.end_quarantined(back.tag, now);
+                    continue;
+                }
+                Returned::Stray => {
+                    self.gauges.strays.add(1);
+                    continue;
+                }
             };
             self.tags.give(back.tag);
             if !back.lent.is_empty() {
@@ -164,32 +188,56 @@ impl HardQueue {
         let Answer { tag, status, lent } = *answer;
         self.answers_ended += 1;
         match self.table.end(tag) {
-            Some(mut claim) => {
+            Returned::Request(mut claim) => {
                 self.tags.give(tag);
                 if lent > 0 {
                     claim.take_back(self.done.lent.drain(..lent as usize));
                 }
                 self.end(claim, status, now, replies);
             }
-            None => self.end_quarantined(tag, lent as usize),
+            returned => self.end_late(&returned, tag, lent as usize, now),
         }
         true
     }
 
-    /// Its submitter was told TIMEOUT long ago; the tag is whole again.
+    /// An answer for which no request waits any more. Its memory goes.
     #[cold]
-    fn end_quarantined(&mut self, tag: Tag, lent: usize) {
-        self.tags.give_lost(tag);
+    fn end_late(&mut self, returned: &Returned, tag: Tag, lent: usize, now: Nanos) {
         self.done.lent.drain(..lent);
+        match returned {
+            Returned::Quarantined => self.end_quarantined(tag, now),
+            _ => self.gauges.strays.add(1),
+        }
+    }
+
+    /// Its submitter was told TIMEOUT long ago; the tag is whole again, and the request changes
+    /// nothing any more.
+    #[cold]
+    fn end_quarantined(&mut self, tag: Tag, now: Nanos) {
+        (self.watch.answered_at, self.watch.silent) = (now, false);
+        self.tags.give_lost(tag);
+        self.watch.lifted |= self.fences.lift(self.lane, tag);
         self.gauges.quarantined.set(self.table.quarantined() as u64);
     }
 
     #[inline]
-    fn end(&mut self, mut claim: RequestClaim, status: Status, now: Nanos, replies: &mut Replies) {
+    fn end(&mut self, claim: RequestClaim, status: Status, now: Nanos, replies: &mut Replies) {
+        self.gauges.ended[direction(claim.rq.op)].add(1);
+        self.finish(claim, status, now, replies);
+    }
+
+    /// The same for one that the driver need not have had.
+    #[inline]
+    fn finish(
+        &mut self,
+        mut claim: RequestClaim,
+        status: Status,
+        now: Nanos,
+        replies: &mut Replies,
+    ) {
         claim.status = status;
         claim.done_at = now;
         claim.state = State::Complete;
-        self.gauges.ended[direction(claim.rq.op)].add(1);
         if claim.rq.tag != SchedTag::NONE {
             self.ended.push(EndedTag {
                 tag: claim.rq.tag,
@@ -264,6 +312,9 @@ impl HardQueue {
         if !self.delayed.is_empty() {
             self.take_delayed(now);
         }
+        if self.watch.trouble {
+            self.look_at_trouble(now, replies, source);
+        }
         let mut sent = false;
         let short = loop {
             let short = self.gather(now, replies, source);
@@ -278,9 +329,9 @@ impl HardQueue {
         };
         if sent {
             self.driver.commit(now);
-            if self.scan_at.is_none() && self.timeout_ns != 0 {
-                self.scan_at = Some(now + SCAN_NS);
-            }
+        }
+        if sent || self.watch.trouble && self.unsent() > 0 {
+            self.watch.begin(self.timeout_ns, now);
         }
         short
     }
@@ -295,16 +346,17 @@ impl HardQueue {
     #[inline]
     fn gather(&mut self, now: Nanos, replies: &mut Replies, source: &mut impl Source) -> bool {
         self.burst.clear();
+        let fenced = self.fences.any();
         loop {
             let room = self.tags.secure(BURST - self.burst.len());
             if room == 0 {
-                return self.burst.len() < BURST;
+                return self.burst.len() < BURST && self.run_short(now, replies, source);
             }
             let leftovers = room.min(self.dispatch.len());
             if leftovers > 0 {
                 for _ in 0..leftovers {
                     let claim = self.dispatch.pop_front().expect("counted");
-                    self.start(claim, now);
+                    self.start_beside(fenced, claim, now);
                 }
                 continue;
             }
@@ -312,7 +364,7 @@ impl HardQueue {
                 if claim.flush_step.is_sequenced() {
                     self.take_in(claim, now, replies);
                 } else {
-                    self.start(claim, now);
+                    self.start_beside(fenced, claim, now);
                 }
             });
             if given == 0 {
@@ -321,11 +373,21 @@ impl HardQueue {
         }
     }
 
+    /// The same for a request that has to be held against the fences if there are any.
+    #[inline(always)]
+    fn start_beside(&mut self, fenced: bool, claim: RequestClaim, now: Nanos) {
+        if fenced {
+            self.start_unless_fenced(claim, now);
+        } else {
+            self.start(claim, now);
+        }
+    }
+
     /// Gives a request its tag, which was secured, and puts it into the burst.
     #[inline(always)]
     fn start(&mut self, mut claim: RequestClaim, now: Nanos) {
         debug_assert_eq!(claim.state, State::Idle, "a request is started twice");
-        let tag = self.tags.take().expect("a tag was secured");
+        let tag = self.table.current(self.tags.take().expect("a tag was secured"));
         claim.state = State::InFlight;
         claim.issued_at = now;
         self.gauges.issued[direction(claim.rq.op)].add(1);
@@ -341,6 +403,9 @@ impl HardQueue {
         let (taken, status) = batch.outcome();
         let refused = taken < self.burst.len();
         self.busy = (self.busy * 7 + if refused { 16 } else { 0 }) / 8;
+        if taken > 0 {
+            self.watch.refused_since = None;
+        }
         if refused {
             self.take_back_refused(taken, status, now);
         }
@@ -356,7 +421,7 @@ impl HardQueue {
     fn take_back_refused(&mut self, taken: usize, status: Option<Status>, now: Nanos) {
         for index in (taken..self.burst.len()).rev() {
             let tag = self.burst[index];
-            let mut claim = self.table.end(tag).expect("a refused request is still in the table");
+            let mut claim = self.table.refused(tag);
             self.tags.give(tag);
             claim.state = State::Idle;
             self.gauges.ended[direction(claim.rq.op)].add(1);
@@ -368,50 +433,10 @@ impl HardQueue {
         if !promised {
             self.retry_at = Some(now + RETRY_NS);
         }
-    }
-
-    /// Ends requests whose time is up, if it is time to look. A driver that cannot let go keeps
-    /// tag and memory.
-    #[inline]
-    pub(crate) fn scan(&mut self, now: Nanos, replies: &mut Replies) {
-        // What has been answered is not overdue, even if it was not ended yet.
-        if self.scan_at.is_some_and(|at| at <= now) && !self.has_answers() {
-            self.scan_now(now, replies);
+        if taken == 0 {
+            self.watch.refused_since.get_or_insert(now);
+            self.watch.trouble = true;
         }
-    }
-
-    #[cold]
-    fn scan_now(&mut self, now: Nanos, replies: &mut Replies) {
-        // A clock may have begun less than one timeout ago.
-        if let Some(before) = now.0.checked_sub(self.timeout_ns) {
-            self.give_up(Nanos(before), now, replies);
-        }
-        // What has been given up is not looked for again.
-        let watched = self.driver.in_flight() > self.table.quarantined();
-        self.scan_at = watched.then_some(now + SCAN_NS);
-    }
-
-    /// Ends what was issued before `before`.
-    fn give_up(&mut self, before: Nanos, now: Nanos, replies: &mut Replies) {
-        let mut overdue = std::mem::take(&mut self.overdue);
-        self.table.overdue(before, &mut overdue);
-        for tag in overdue.drain(..) {
-            let claim = match self.driver.cancel(tag) {
-                Cancel::Done => {
-                    self.tags.give(tag);
-                    self.table.end(tag)
-                }
-                Cancel::Pending => {
-                    self.tags.lose();
-                    self.table.quarantine(tag)
-                }
-            };
-            if let Some(claim) = claim {
-                self.end(claim, Status::Timeout, now, replies);
-            }
-        }
-        self.overdue = overdue;
-        self.gauges.quarantined.set(self.table.quarantined() as u64);
     }
 
     /// When this queue wants a turn although nothing happens; now, when the driver has answers
@@ -425,7 +450,7 @@ impl HardQueue {
             at => at,
         };
         let delayed = self.delayed.iter().map(|(at, _)| *at).min().filter(|_| !paused);
-        [retry, self.scan_at, flush, delayed, own].into_iter().flatten().min()
+        [retry, self.watch.scan_at, flush, delayed, own].into_iter().flatten().min()
     }
 
     /// Places left in the driver for requests from a scheduler.
@@ -459,14 +484,14 @@ impl HardQueue {
 
     /// When the oldest request that is with the driver or waits for it was accepted.
     pub(crate) fn oldest(&self) -> Option<Nanos> {
-        let delayed = self.delayed.iter().map(|(_, claim)| claim);
+        let delayed = self.delayed.iter().map(|(_, claim)| claim).chain(&self.watch.held);
         let waiting = self.dispatch.iter().chain(delayed).map(|claim| claim.accepted_at);
         self.table.oldest().into_iter().chain(waiting).min()
     }
 
     /// Requests this queue knows of: waiting to be sent, in a flush sequence, in the driver.
     pub(crate) fn len(&self) -> usize {
-        self.dispatch.len() + self.delayed.len() + self.flush.len() + self.driver.in_flight()
+        self.unsent() + self.driver.in_flight()
     }
 }
 
@@ -527,7 +552,8 @@ mod tests {
     #[test]
     fn a_second_reap_in_between_does_not_mix_up_whose_memory_comes_back() {
         let (tags, gauges) = (Tags::own(8, 0), Arc::default());
-        let mut hard = HardQueue::new(Box::new(Lender::default()), 8, tags, gauges);
+        let (driver, fences) = (Box::new(Lender::default()), Arc::new(Fences::new(1)));
+        let mut hard = HardQueue::new(Make { driver, depth: 8, tags, lane: 0, fences, gauges });
         let (mut replies, now) = (Replies::default(), Nanos::ZERO);
         let port = Arc::new(crate::bell::Port::silent());
         replies.attach(0, Arc::clone(&port));

@@ -11,14 +11,17 @@ use weir_ring::{Consumer, Right};
 
 use crate::arrivals::Arrivals;
 use crate::bell::{Bell, Port};
-use crate::config::Spread;
+use crate::config::{Error, Spread};
 use crate::dispatcher::{Link, NO_HOST, Outcome, TAKES_NONE, Turn};
-use crate::driver::Waiter;
-use crate::hard::{HardQueue, Source};
+use crate::driver::{DriverError, Waiter};
+use crate::freeze::Acks;
+use crate::hard::{ALL, HardQueue, Source};
 use crate::reply::Replies;
 use crate::request::RequestClaim;
-use crate::shared::{Acks, ELEVATOR, LaneState, NUDGE, Shared, Snapshot};
+use crate::shared::{ELEVATOR, LaneState, NUDGE, Shared, Snapshot};
 use crate::soft::Soft;
+
+mod need;
 
 /// How long a lane counts on the host: what it takes to sleep and be woken.
 const PATIENCE_NS: u64 = 20_000;
@@ -37,6 +40,8 @@ pub(crate) enum Control {
     Unfeed,
     Pause(Arc<Acks>),
     Resume,
+    /// Requests of a lane that can send nothing.
+    Take(Vec<RequestClaim>),
 }
 
 /// One hard queue, to be turned by its home.
@@ -74,16 +79,22 @@ pub(crate) struct Multi {
     /// It could not take all there may be, or does not know.
     again: bool,
     paused: u32,
+    /// The driver keeps every tag, answers nothing or refuses everything for long.
+    needs: bool,
+    /// A lane that is well is to be told of what the scheduler has staged for this one.
+    tells: bool,
+    /// Nothing is sent from here for long, and no other lane could: all requests come here, so that
+    /// each ends in its time.
+    hoards: bool,
 }
 
 impl Lane {
     pub(crate) fn multi(
         shared: Arc<Shared>,
         index: usize,
-        hard: HardQueue,
+        (hard, event): (HardQueue, Option<OwnedFd>),
         state: &mut LaneState,
     ) -> Lane {
-        let event = event_of(&hard);
         let snapshot = shared.snapshot();
         // What is there was said by one who had it before.
         shared.lanes[index].credit.set(TAKES_NONE);
@@ -104,6 +115,9 @@ impl Lane {
             left_at: None,
             again: false,
             paused: state.quiesced,
+            needs: false,
+            tells: false,
+            hoards: false,
         };
         multi.follow();
         Lane { shared, index, event, multi: Some(Box::new(multi)), bell: None, wake_at: None }
@@ -206,7 +220,8 @@ impl Drop for Lane {
         let mut state = self.shared.lanes[self.index].state();
         // Whoever waits for an answer gets it; whoever comes and goes meanwhile is known to the
         // next who opens the lane.
-        multi.take_control(&self.shared, self.index);
+        multi.take_control(&self.shared, self.index, Nanos::ZERO);
+        multi.leave_need(&self.shared, self.index);
         state.open = false;
         let Multi { link, mut ways, mut refused, .. } = *multi;
         let host = &self.shared.host;
@@ -229,8 +244,19 @@ impl Drop for Lane {
 }
 
 /// A descriptor of the lane's own for the driver's event, which may sit behind a lock.
-pub(crate) fn event_of(hard: &HardQueue) -> Option<OwnedFd> {
-    hard.driver().event_fd().and_then(|fd| fd.try_clone_to_owned().ok())
+///
+/// # Errors
+/// The system's: no descriptor is left. Without one the lane would not hear of answers.
+pub(crate) fn event_of(
+    hard: &HardQueue,
+    device: &str,
+    index: usize,
+) -> Result<Option<OwnedFd>, Error> {
+    let event = hard.driver().event_fd().map(|fd| fd.try_clone_to_owned()).transpose();
+    event.map_err(|source| {
+        let what = format!("disk {device}: a descriptor for the event of hard queue {index}");
+        Error::Driver(DriverError { what, source: Some(source) })
+    })
 }
 
 /// With a scheduler nothing comes to the driver past it.
@@ -257,29 +283,38 @@ impl Multi {
     fn turn(&mut self, shared: &Shared, index: usize, now: Nanos) {
         let port = &shared.lanes[index];
         if port.control.is_waiting() {
-            self.take_control(shared, index);
+            self.take_control(shared, index, now);
+        }
+        if shared.in_need.read() != 0 {
+            self.hard.stand_beside();
         }
         self.hard.reap(now);
         while self.hard.end_one(now, &mut self.ways.replies) {}
-        self.hard.scan(now, &mut self.ways.replies);
+        self.hard.scan(now, self.paused > 0, &mut self.ways.replies);
         port.pending.take(|source| match source {
             ELEVATOR => self.ask_elevator = true,
             NUDGE => {}
             submitter => self.ways.soft.mark(submitter),
         });
         self.refresh(shared);
+        if self.needs || self.hard.is_in_need(now) {
+            self.see_to_need(shared, index, now);
+        }
         if self.snapshot.scheduled {
             self.gather(shared, now);
         }
         if self.snapshot.scheduled {
             self.turn_elevator(shared, index, now);
+            if self.needs && std::mem::take(&mut self.tells) {
+                self.tell_heir(shared, index);
+            }
             if self.paused == 0 {
                 self.hard.issue(now, &mut self.ways.replies, &mut Nothing);
             }
         } else if self.paused == 0 {
             let short = self.hard.issue(now, &mut self.ways.replies, &mut self.ways.soft);
             if short {
-                self.stage(shared);
+                self.stage(shared, now);
             }
         }
         self.ways.replies.post();
@@ -287,17 +322,21 @@ impl Multi {
             // Tags came back to a set others draw on.
             self.hard.tags().tell_waiting(|lane| shared.nudge(lane));
         }
+        if self.hard.take_lifted() {
+            shared.fences.tell(|lane| shared.nudge(lane));
+        }
     }
 
     /// Tags or the driver ran short: what waits is merged where it can be, and taken in turn.
     #[inline(never)]
-    fn stage(&mut self, shared: &Shared) {
+    fn stage(&mut self, shared: &Shared, now: Nanos) {
         // A ring may hold what was submitted since this turn began, under newer limits.
         self.refresh(shared);
         let spread = shared.config.spread;
         let nomerges = if spread == Spread::RoundRobin { 2 } else { self.snapshot.nomerges };
         if self.ways.soft.stage(&self.snapshot.limits, nomerges) {
             self.hard.count_shortage();
+            self.hard.keeps_waiting(shared.in_need.read() != 0, now);
         }
     }
 
@@ -412,10 +451,21 @@ impl Multi {
         self.link.credit(self.hard.tags().free(), self.hard.waiting())
     }
 
-    /// Says how much it can be sent; none while it is paused.
+    /// Requests it takes from the scheduler.
+    #[inline]
+    fn room(&self) -> usize {
+        match self.needs {
+            false => self.hard.room(),
+            true if self.hoards => ALL,
+            true => self.hard.room().min(self.hard.probes()),
+        }
+    }
+
+    /// Says how much it can be sent; none while it is paused or in need.
     #[inline]
     fn say_credit(&self, shared: &Shared, index: usize) {
-        let credit = if self.paused == 0 { self.credit() } else { TAKES_NONE };
+        let takes = self.paused == 0 && !self.needs;
+        let credit = if takes { self.credit() } else { TAKES_NONE };
         shared.lanes[index].credit.set(credit);
     }
 
@@ -462,7 +512,7 @@ impl Multi {
                 // The host does not come round.
                 shared.host.set(NO_HOST);
             }
-            let room = (self.paused == 0).then(|| self.hard.room());
+            let room = (self.paused == 0).then(|| self.room());
             let excess = self.hard.waiting().saturating_sub(self.hard.tags().free());
             let mut turn = Turn {
                 lane: index as u16,
@@ -479,7 +529,7 @@ impl Multi {
             self.say_credit(shared, index);
             Right::let_go(held);
             let more = outcome.more || turns > 1;
-            self.follow_up(shared, index, outcome);
+            self.follow_up(shared, index, outcome, now);
             // Who was turned away meanwhile counts on this lane; if it has been here for long, it
             // comes back for them.
             next = None;
@@ -493,8 +543,14 @@ impl Multi {
     }
 
     /// What a turn at the elevator came to.
-    fn follow_up(&mut self, shared: &Shared, index: usize, outcome: Outcome) {
+    fn follow_up(&mut self, shared: &Shared, index: usize, outcome: Outcome, now: Nanos) {
         (self.ask_elevator, self.again) = (outcome.again, false);
+        // What is staged for a lane in need is for others to pick, also when the scheduler withheld
+        // it before.
+        self.tells |= outcome.again;
+        if outcome.again {
+            self.hard.keeps_waiting(shared.in_need.read() != 0, now);
+        }
         if self.paused == 0 {
             self.elevator_wake = outcome.wake_at;
         }
@@ -503,13 +559,13 @@ impl Multi {
         shared.ring_each_fenced(outcome.sent);
         if !self.refused.is_empty() {
             // They may be of submitters that have come since this turn began.
-            self.take_control(shared, index);
+            self.take_control(shared, index, now);
             refuse(&mut self.refused, &mut self.ways.replies);
         }
     }
 
     #[cold]
-    fn take_control(&mut self, shared: &Shared, index: usize) {
+    fn take_control(&mut self, shared: &Shared, index: usize, now: Nanos) {
         while let Some(message) = shared.lanes[index].control.take() {
             match message {
                 Control::Attach { submitter, port, ring } => {
@@ -529,6 +585,7 @@ impl Multi {
                     acks.acknowledge();
                 }
                 Control::Resume => self.paused = self.paused.saturating_sub(1),
+                Control::Take(claims) => self.take_over(claims, now),
             }
         }
     }

@@ -19,14 +19,19 @@ mod device;
 mod dispatcher;
 pub mod driver;
 mod elevator;
+mod fence;
 mod flush;
+mod freeze;
 mod group;
 mod hard;
+mod held;
 mod lane;
 mod magazines;
+mod notices;
 mod offline;
 mod parked;
 mod parts;
+mod payer;
 mod plug;
 mod queues;
 mod reconfigure;
@@ -44,19 +49,25 @@ mod tags;
 
 pub use bell::Bell;
 pub use completion::{Completion, Refused};
-pub use config::{Config, Error, QueueMode, Spread};
+pub use config::{Config, Error, Late, QueueMode, Spread};
 pub use device::Device;
 pub use driver::{
     Batch, Cancel, Done, Driver, DriverError, DriverQueue, Extent, Home, Queues, Tag, Waiter,
 };
+pub use freeze::{Freezing, Frozen, Progress, Quiesced, Quiescing, Step, Wait, Watch};
 pub use group::{
-    Caps, GROUPS_MAX, GroupEntry, Groups, Member, Used, WEIGHT_DEFAULT, WEIGHT_MAX, WEIGHT_MIN,
+    CAPS_AGAIN_NS, Caps, GROUPS_MAX, GroupEntry, Groups, Member, Used, WEIGHT_DEFAULT, WEIGHT_MAX,
+    WEIGHT_MIN,
 };
+pub use held::HeldBack;
 pub use lane::Lane;
-pub use queues::LaneHomes;
-pub use reconfigure::{Frozen, Parts, Quiesced};
+pub use notices::Notices;
+pub use offline::{Closing, Then};
+pub use queues::{LaneAnswer, LaneChange, LaneHomes, Prepared, SettingQueues};
+pub use reconfigure::{Parts, Reconfiguring};
 pub use request::Request;
 pub use shared::SUBMITTERS_MAX;
 pub use stats::{Direction, Group, Histogram, LaneGauges, Latencies, Stats, TICK_NS, Tally};
 pub use submitter::Submitter;
+pub use switch::Switching;
 pub use tags::TagSet;

@@ -1,26 +1,68 @@
 //! The end of a device: everything submitted afterwards is answered, and nothing reaches a lane.
 //!
-//! Removal in block-core section 11.5: mark dying, wake all waiters, fail what is new, drain.
+//! Removal in block-core section 11.5: mark dying, wake all waiters, fail what is new, drain. The
+//! last flush comes under the freeze: behind the closed gate, after everything inside has ended.
+//! So nothing is acknowledged between that flush and the end, and a busy device comes to rest in
+//! one go.
 
 use std::sync::Arc;
+
+use weir_bio::{Bio, Nanos, Status};
 
 use crate::config::Error;
 use crate::device::Device;
 use crate::driver::Driver;
+use crate::freeze::{Freezing, Frozen, Progress, Step, Ticket, Wait, Watch, wait};
 use crate::shared::Snapshot;
+use crate::submitter::Submitter;
+
+/// What becomes of a device that has come to rest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Then {
+    /// It is flushed, and its lanes may be closed and opened again.
+    Rests,
+    /// It is flushed and offline, for good.
+    Ends,
+    /// It is offline, for good, without a flush: its lanes need not be turned.
+    EndsUnflushed,
+}
 
 impl Device {
+    /// Begins to bring the device to rest, when the changes begun before have ended: lets nothing
+    /// in, waits until all that was accepted has ended, flushes, and then does what `then` says.
+    /// No home opens or closes lanes of it for [`set_queues`](Device::set_queues) any more.
+    ///
+    /// What comes of it is the frozen device, or how the flush ended if that was not
+    /// [`Ok`](Status::Ok): then the device goes on as before. Lanes have to be turned meanwhile.
+    #[must_use = "a step that is dropped is given up"]
+    pub fn begin_close(&self, watch: &Watch, then: Then) -> Closing {
+        Closing {
+            flushing: Flushing::Owed,
+            freezing: None,
+            frozen: None,
+            ticket: Some(Ticket::draw(self, watch)),
+            device: self.clone(),
+            watch: watch.clone(),
+            then,
+        }
+    }
+
     /// Waits until all that was accepted has ended; whatever is submitted afterwards ends with
-    /// [`Status::Offline`](weir_bio::Status::Offline), for good. Then the lanes may be dropped
-    /// although submitters are left, and with them the last of the driver goes: the device itself
-    /// has let go of it. Not for a thread that turns lanes or has a submitter with I/O
-    /// under way: it would wait for itself.
+    /// [`Status::Offline`](weir_bio::Status::Offline), for good. It does not flush:
+    /// [`begin_close`](Device::begin_close) does. Then the lanes may be dropped although submitters
+    /// are left, and with them the last of the driver goes: the device itself has let go of it. Not
+    /// for a thread that turns lanes or has a submitter with I/O under way: it would wait for
+    /// itself.
     pub fn take_offline(&self) {
+        let ended = wait(|watch| self.begin_close(watch, Then::EndsUnflushed), || Nanos::ZERO);
+        drop(ended);
+    }
+
+    /// Ends everything that comes from now on; the device is frozen.
+    fn go_offline(&self) {
         let shared = &self.shared;
-        let _alone = shared.changing.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let _frozen = self.freeze();
         let before = shared.snapshot();
-        // Nobody is inside, so each submitter looks at the snapshot before its next I/O.
+        // Nothing is inside, so each submitter looks at the snapshot before its next I/O.
         shared.replace_snapshot(Snapshot {
             version: before.version + 1,
             offline: true,
@@ -29,7 +71,7 @@ impl Device {
         let driver = shared.driver.lock().expect("the driver's lock").take();
         // Outside the lock: it may close connections.
         drop(driver);
-        // The single queue's lanes do not own it, and nobody turns it any more. One with a home
+        // The single queue's lanes do not own it, and no lane turns it any more. One with a home
         // goes with its lane, on that thread.
         if let Some(single) = shared.single.as_ref().filter(|single| single.any_home) {
             drop(single.uninstall());
@@ -46,5 +88,109 @@ impl Device {
     pub(crate) fn driver(&self) -> Result<Arc<dyn Driver>, Error> {
         let driver = self.shared.driver.lock().expect("the driver's lock").clone();
         driver.ok_or_else(|| Error::Dying(self.config().name.clone()))
+    }
+}
+
+/// A device on its way to rest.
+pub struct Closing {
+    // In this order: the flush is let go of before the gate opens, and that opens before the next
+    // change may begin.
+    flushing: Flushing,
+    freezing: Option<Freezing>,
+    frozen: Option<Frozen>,
+    ticket: Option<Ticket>,
+    device: Device,
+    watch: Watch,
+    then: Then,
+}
+
+/// The last flush.
+enum Flushing {
+    Owed,
+    /// Another freeze keeps it out.
+    Waits(Submitter, Bio),
+    UnderWay(Submitter),
+    Ended,
+}
+
+impl Closing {
+    /// Flushes behind the closed gate. `None` while that is not done.
+    fn flush(&mut self, now: Nanos) -> Option<Status> {
+        self.flushing = match std::mem::replace(&mut self.flushing, Flushing::Ended) {
+            Flushing::Ended => return Some(Status::Ok),
+            Flushing::Owed => {
+                let (bell, token) = self.watch.bell();
+                match self.device.last_submitter(bell, token) {
+                    Ok(submitter) => Self::submit(submitter, Bio::flush(), now),
+                    // The flush of a close that was given up has the place.
+                    Err(_) => return Some(Status::Resource),
+                }
+            }
+            Flushing::Waits(submitter, bio) => Self::submit(submitter, bio, now),
+            Flushing::UnderWay(submitter) => Flushing::UnderWay(submitter),
+        };
+        let Flushing::UnderWay(submitter) = &mut self.flushing else { return None };
+        let mut ended = None;
+        submitter.complete(now, |completion| ended = Some(completion.status));
+        if ended.is_some() {
+            self.flushing = Flushing::Ended;
+        }
+        ended
+    }
+
+    fn submit(mut submitter: Submitter, bio: Bio, now: Nanos) -> Flushing {
+        match submitter.submit(bio, now) {
+            Ok(()) => {
+                submitter.flush_plug(now);
+                Flushing::UnderWay(submitter)
+            }
+            Err(refused) => Flushing::Waits(submitter, refused.into_bio()),
+        }
+    }
+
+    fn end(&mut self, out: <Self as Step>::Out) -> Progress<<Self as Step>::Out> {
+        // Of a frozen device the caller has the gate now.
+        (self.freezing, self.frozen, self.ticket) = (None, None, None);
+        Progress::Ended(out)
+    }
+}
+
+impl Step for Closing {
+    type Out = Result<Frozen, Status>;
+
+    fn poll(&mut self, now: Nanos) -> Progress<Self::Out> {
+        if !self.ticket.as_ref().is_some_and(Ticket::is_first) {
+            return Progress::Waits;
+        }
+        if self.frozen.is_none() {
+            let Closing { freezing, device, watch, .. } = self;
+            let freezing = freezing.get_or_insert_with(|| device.begin_freeze(watch));
+            let Progress::Ended(frozen) = freezing.poll(now) else { return Progress::Waits };
+            self.frozen = Some(frozen);
+        }
+        // What went offline before was brought to rest then.
+        let is_owed = self.then != Then::EndsUnflushed && !self.device.is_offline();
+        if is_owed {
+            match self.flush(now) {
+                None => return Progress::Waits,
+                Some(Status::Ok) => {}
+                Some(status) => return self.end(Err(status)),
+            }
+        }
+        self.device.forget_homes();
+        if self.then != Then::Rests && !self.device.is_offline() {
+            self.device.go_offline();
+        }
+        let frozen = self.frozen.take().expect("it is frozen");
+        self.end(Ok(frozen))
+    }
+
+    fn waits_for(&self) -> Wait {
+        match (&self.flushing, &self.frozen, &self.freezing) {
+            (Flushing::Waits(..), ..) => Wait::Freeze,
+            (_, Some(_), _) => Wait::Flush,
+            (_, None, Some(freezing)) => freezing.waits_for(),
+            (_, None, None) => Wait::Change,
+        }
     }
 }

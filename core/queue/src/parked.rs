@@ -101,6 +101,26 @@ impl Held {
         limit.saturating_sub(alike.map(|(_, held)| held).sum())
     }
 
+    /// Whether requests under these limits, which are some of `kinds`, may all have one if they ask
+    /// one after the other.
+    #[inline]
+    pub(crate) fn admits_each(
+        &self,
+        kinds: [u16; 2],
+        mut limits: impl Iterator<Item = u16>,
+    ) -> bool {
+        let mut left = kinds.map(|kind| self.left(kind));
+        limits.all(|limit| {
+            let own = usize::from(limit != kinds[0]);
+            let admitted = left[own] > 0;
+            for (left, kind) in left.iter_mut().zip(kinds) {
+                // It counts against every limit that is not below its own.
+                *left = left.saturating_sub(u16::from(limit <= kind));
+            }
+            admitted
+        })
+    }
+
     /// Whether any is held.
     #[inline]
     pub(crate) fn is_any(&self) -> bool {
@@ -133,6 +153,30 @@ impl Held {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_batch_of_several_kinds_is_judged_as_if_they_came_one_by_one() {
+        let (mut admitted, mut refused) = (0, 0);
+        for seed in 0..2_000 {
+            let mut prng = weir_bio::Prng::new(seed);
+            let mut any = |most| prng.below(most) as u16;
+            let kinds = [1 + any(12), 1 + any(12)];
+            let mut held = Held::default();
+            for _ in 0..any(14) {
+                held.add([kinds[0], kinds[1], 1 + any(14)][usize::from(any(3))]);
+            }
+            let batch: Vec<u16> = (0..any(10)).map(|_| kinds[usize::from(any(2))]).collect();
+            let all = held.admits_each(kinds, batch.iter().copied());
+            let one_by_one = batch.iter().all(|limit| {
+                let admits = held.admits(*limit);
+                held.add(*limit);
+                admits
+            });
+            assert_eq!(all, one_by_one, "seed {seed}: {batch:?} of {kinds:?}");
+            if all { admitted += 1 } else { refused += 1 }
+        }
+        assert!(admitted > 100 && refused > 100, "{admitted} and {refused}");
+    }
 
     #[test]
     fn a_limit_counts_those_as_limited_or_more() {

@@ -1,6 +1,6 @@
 //! Bios that are carried out in parts: cut to the device's limits, and put together again.
 
-use weir_bio::{Bio, Data, Flags, Nanos, Op, Status};
+use weir_bio::{Bio, Buf, Data, Flags, Limits, Nanos, Op, Status};
 
 use crate::completion::{Completion, Why};
 use crate::config::Spread;
@@ -8,7 +8,7 @@ use crate::request::{FlushStep, RequestClaim};
 use crate::split;
 use crate::submitter::Core;
 
-/// A bio that is carried out in parts.
+/// A bio that is carried out in parts, of which there may be but one.
 #[derive(Debug)]
 pub(crate) struct Parts {
     /// Parts under way.
@@ -23,6 +23,8 @@ pub(crate) struct Parts {
     op: Op,
     sectors: u32,
     data: Vec<(u64, Data)>,
+    /// The caller's memory of parts that travel with other memory, by their first sector.
+    bounced: Vec<(u64, Data)>,
     wait_ns: u64,
     device_ns: u64,
 }
@@ -34,10 +36,21 @@ impl Core {
         step: FlushStep,
         now: Nanos,
     ) -> Result<(), Why> {
-        match split::front(bio, &self.snapshot.limits) {
-            Ok(sectors) if sectors == bio.sectors => {
+        let limits = &self.snapshot.limits;
+        let whole = |sectors| sectors == bio.sectors;
+        match split::front(bio, limits) {
+            Ok(sectors) if whole(sectors) && split::is_aligned(&bio.data, limits) => {
                 let claim = self.measured(bio, step, now);
                 self.route(claim, bio, now)
+            }
+            // Looked at as a whole, so that nothing of it is sent. Memory that is moved may have to
+            // be cut.
+            Ok(sectors)
+                if !whole(sectors) && !split::blocks_fit(bio, limits)
+                    || bio.flags.has(Flags::ATOMIC) =>
+            {
+                self.end_unsent(bio, Status::Inval);
+                Ok(())
             }
             Ok(_) => {
                 let serial = (self.shared.config.spread == Spread::RoundRobin)
@@ -51,6 +64,7 @@ impl Core {
                     op: bio.op,
                     sectors: bio.sectors,
                     data: Vec::new(),
+                    bounced: Vec::new(),
                     wait_ns: 0,
                     device_ns: 0,
                     rest: Some(Bio { data: std::mem::take(&mut bio.data), ..*bio }),
@@ -103,6 +117,9 @@ impl Core {
             if sectors < bio.sectors {
                 parts.rest = Some(split::cut(&mut bio, sectors));
             }
+            if !split::is_aligned(&bio.data, &self.snapshot.limits) {
+                parts.bounce(&mut bio, &self.snapshot.limits);
+            }
             let mut claim = self.measured(&mut bio, step, now);
             claim.split = index as u32;
             // Parts are put together by where they started; a front merge may move `rq.sector`.
@@ -133,11 +150,18 @@ impl Core {
     #[cold]
     pub(crate) fn take_part(&mut self, claim: RequestClaim, now: Nanos) -> Option<Completion> {
         let (index, sector) = (claim.split as usize, claim.cookie);
-        let part = self.take_apart(claim);
+        let mut part = self.take_apart(claim);
         let parts = self.parts[index].as_mut().expect("parts under way");
         parts.left -= 1;
         if parts.status.is_ok() {
             parts.status = part.status;
+        }
+        if let Some(place) = parts.bounced.iter().position(|(at, _)| *at == sector) {
+            let (_, mut own) = parts.bounced.swap_remove(place);
+            if part.op == Op::Read && part.status.is_ok() {
+                copy(&part.data, &mut own);
+            }
+            part.data = own;
         }
         parts.data.push((sector, part.data));
         parts.wait_ns = parts.wait_ns.max(part.wait_ns);
@@ -172,5 +196,48 @@ impl Core {
             wait_ns: parts.wait_ns,
             device_ns: parts.device_ns,
         })
+    }
+}
+
+impl Parts {
+    /// Gives a part memory that starts on a page, with what it is to write. That memory may cross
+    /// a boundary of segments where the caller's did not: then the part becomes shorter.
+    #[cold]
+    fn bounce(&mut self, bio: &mut Bio, limits: &Limits) {
+        let data = Data::One(Buf::filled(bio.data.len(), |_| ()));
+        let moved = Bio { data, flags: Flags::NONE, ..*bio };
+        let sectors = split::front(&moved, limits).unwrap_or(bio.sectors);
+        if sectors < bio.sectors {
+            let mut rest = split::cut(bio, sectors);
+            if let Some(behind) = self.rest.take() {
+                rest.sectors += behind.sectors;
+                rest.data.append(behind.data);
+            }
+            self.rest = Some(rest);
+        }
+        let Data::One(mut buf) = moved.data else { unreachable!("made so above") };
+        buf.resize(bio.data.len());
+        if bio.op != Op::Read {
+            bio.data.copy_to(&mut buf);
+        }
+        self.bounced.push((bio.sector, std::mem::replace(&mut bio.data, Data::One(buf))));
+    }
+}
+
+/// Copies what was read to where the caller wants it; the lengths are the same.
+fn copy(read: &Data, own: &mut Data) {
+    let mut zeros_or_pieces = Vec::new();
+    let mut bytes = match read {
+        Data::One(buf) => &buf[..],
+        _ => {
+            zeros_or_pieces.resize(read.len(), 0);
+            read.copy_to(&mut zeros_or_pieces);
+            &zeros_or_pieces[..]
+        }
+    };
+    for buf in own.bufs_mut() {
+        let (here, rest) = bytes.split_at(buf.len());
+        buf.copy_from_slice(here);
+        bytes = rest;
     }
 }

@@ -1,6 +1,6 @@
 //! The plug of a submitter: where requests wait for the end of its pass, and neighbours merge.
 
-use weir_bio::{Bio, Flags, Nanos, Status};
+use weir_bio::{Bio, Flags, Nanos};
 use weir_sched::merge::{Fit, fit};
 
 use crate::completion::Why;
@@ -144,14 +144,7 @@ impl Core {
         bio.data = std::mem::take(&mut claim.data);
         claim.state = State::Free;
         self.free.push(claim);
-        if bio.flags.has(Flags::NOWAIT) {
-            self.end_unsent(bio, Status::Again);
-            return Ok(());
-        }
-        if self.member.leave(1, &self.shared.gate) {
-            self.shared.tell_freezer();
-        }
-        Err(Why::Full)
+        self.refuse_inside(bio, Why::Full)
     }
 
     pub(crate) fn flush_plug(&mut self, now: Nanos) {

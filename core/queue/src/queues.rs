@@ -3,32 +3,89 @@
 //! A lane beyond the number in use is closed and nothing is known of it: neither its mailbox nor
 //! its marks gather anything. So a disk that uses two of 64 costs what two cost.
 
-use std::sync::{Arc, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use weir_bio::Nanos;
 
 use crate::config::{Error, QueueMode, invalid, nr_requests};
 use crate::device::Device;
 use crate::elevator::Elevator;
+use crate::freeze::{
+    Freezing, Frozen, Progress, Quiesced, Quiescing, Step, Ticket, Wait, Watch, wait,
+};
 use crate::lane::Control;
 use crate::shared::{Shared, Snapshot};
 
 /// Most hard queues of a device: a bit each in the elevator's words.
 pub(crate) const QUEUES_MAX: u16 = 64;
 
-/// Whoever turns a device's lanes, asked to open and to close some of them.
+/// The homes of a device's lanes, asked to open and to close some of them.
 ///
 /// # Contract
-/// Lane `i` has the same home thread whenever it is open. Both calls wait for that thread, so
-/// they are not for it to make.
+/// Lane `i` has the same home thread whenever it is open. No call waits for that thread: it answers
+/// through `answer`, in the order in which it was asked.
 pub trait LaneHomes: Send + Sync {
     /// Has lane `index` [opened](Device::open_lane) by its home.
-    ///
-    /// # Errors
-    /// The driver's; or there are no homes any more.
-    fn open(&self, device: &Device, index: usize) -> Result<(), Error>;
+    fn open(&self, device: &Device, index: usize, answer: LaneAnswer);
 
-    /// Has lane `index`, which is idle, dropped by its home. One that is about to end may drop it
-    /// later.
-    fn close(&self, device: &Device, index: usize);
+    /// Has lane `index`, which is idle, dropped by its home.
+    fn close(&self, device: &Device, index: usize, answer: LaneAnswer);
+
+    /// Whether the calling thread turns lanes: then it must not wait for any.
+    fn is_here(&self) -> bool {
+        false
+    }
+}
+
+/// The way a home's answer takes. Dropped without one, it says that the home is gone.
+#[derive(Debug)]
+pub struct LaneAnswer {
+    place: Arc<AnswerPlace>,
+    watch: Watch,
+    device: String,
+}
+
+type AnswerPlace = Mutex<Option<Result<(), Error>>>;
+
+impl LaneAnswer {
+    fn new(device: &Device, watch: &Watch) -> (LaneAnswer, Arc<AnswerPlace>) {
+        let place = Arc::new(Mutex::default());
+        let device = device.config().name.clone();
+        (LaneAnswer { place: Arc::clone(&place), watch: watch.clone(), device }, place)
+    }
+
+    /// The home has done what it was asked, or the driver could not.
+    pub fn give(self, result: Result<(), Error>) {
+        *self.place.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
+    }
+}
+
+impl Drop for LaneAnswer {
+    fn drop(&mut self) {
+        let mut place = self.place.lock().unwrap_or_else(PoisonError::into_inner);
+        if place.is_none() {
+            *place = Some(Err(Error::Dying(self.device.clone())));
+        }
+        drop(place);
+        self.watch.nudge();
+    }
+}
+
+/// Hard queues that the driver has prepared, beside those in use.
+#[derive(Clone, Copy, Debug)]
+pub struct Prepared {
+    queues: u16,
+    layout: u64,
+}
+
+/// What came of another number of hard queues.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LaneChange {
+    /// It is in force.
+    InForce,
+    /// Another change came first, and what was prepared may have been used: to be prepared and
+    /// begun again.
+    Overtaken,
 }
 
 impl Device {
@@ -49,10 +106,17 @@ impl Device {
         *self.shared.lane_homes.lock().expect("the lock of the lanes' homes") = Some(homes);
     }
 
-    /// Nobody turns the lanes from now on: their number stays. Waits for a change under way.
-    pub fn detach_homes(&self) {
-        let _alone = self.shared.changing.lock().unwrap_or_else(PoisonError::into_inner);
+    /// No home opens or closes lanes from now on: their number stays.
+    pub(crate) fn forget_homes(&self) {
         *self.shared.lane_homes.lock().expect("the lock of the lanes' homes") = None;
+    }
+
+    /// Whether the calling thread is known to turn lanes of this device: then it must not wait for
+    /// what they have to do.
+    #[must_use]
+    pub fn is_home(&self) -> bool {
+        let homes = self.shared.lane_homes.lock().expect("the lock of the lanes' homes").clone();
+        homes.and_then(|homes| homes.upgrade()).is_some_and(|homes| homes.is_here())
     }
 
     /// Changes the number of hard queues: has the driver prepare those to be opened, waits until
@@ -66,64 +130,52 @@ impl Device {
     /// that is offline, a queue to close that has requests which timed out and were not answered,
     /// or what the driver says to another queue. Nothing changes then.
     pub fn set_queues(&self, queues: u16) -> Result<(), Error> {
-        let shared = &self.shared;
-        let (name, most) = (&shared.config.name, self.queues_max());
+        loop {
+            let prepared = self.prepare_lanes(queues)?;
+            match wait(|watch| self.begin_queues(watch, prepared), || Nanos::ZERO)? {
+                LaneChange::InForce => return Ok(()),
+                LaneChange::Overtaken => {}
+            }
+        }
+    }
+
+    /// Has the driver prepare what it takes to have so many hard queues. May block, as
+    /// [`prepare_lane`](Device::prepare_lane) does: I/O goes on meanwhile, and other changes do.
+    ///
+    /// # Errors
+    /// As [`set_queues`](Device::set_queues).
+    pub fn prepare_lanes(&self, queues: u16) -> Result<Prepared, Error> {
+        let (name, most) = (&self.shared.config.name, self.queues_max());
         if queues == 0 || queues > most {
-            let why = match shared.config.mode {
+            let why = match self.shared.config.mode {
                 QueueMode::Sq => ": queue_mode=sq has exactly 1",
                 QueueMode::Mq => "",
             };
             return invalid(format!("queues={queues} of {name} is outside 1..={most}{why}"));
         }
-        let (_alone, before) = self.prepare_lanes(queues)?;
-        if queues == before.queues {
-            return Ok(());
+        let seen = self.shared.snapshot();
+        if seen.queues < queues {
+            self.driver()?;
+            self.homes_for(queues)?;
         }
-        // It cannot go offline, or lose its homes, while this one is changing it.
-        self.driver()?;
-        let homes = self.homes_for(queues)?;
-        let mut config = shared.config.clone();
-        (config.queues, config.nr_requests) = (queues, None);
-        let attached = *shared.attached.lock().expect("the lock of the scheduler's name");
-        let elevator = match attached.make {
-            None => None,
-            Some(make) => {
-                let tags = nr_requests(&config, shared.depth, shared.queues.reserved, true)?;
-                let setup = config.setup(&before.limits, tags, before.nomerges, attached.compat);
-                Some((Elevator::new(make(&setup), tags), tags))
-            }
-        };
-        let _frozen = self.freeze();
-        // A lane that is opened now must not ask a scheduler that does not know it.
-        let _quiesced = self.quiesce();
-        self.change_lanes(homes.as_ref(), before.queues, queues)?;
-        if let Some((elevator, nr_requests)) = elevator {
-            self.replace(Some(elevator), nr_requests);
+        for index in seen.queues..queues {
+            self.prepare_lane(usize::from(index))?;
         }
-        Ok(())
+        Ok(Prepared { queues, layout: seen.layout })
     }
 
-    /// Waits for its turn to change the device, with everything prepared that takes so many queues.
-    /// That may take long, so I/O goes on meanwhile, and whoever wants to end the device does not
-    /// wait for it.
-    fn prepare_lanes(&self, queues: u16) -> Result<(MutexGuard<'_, ()>, Arc<Snapshot>), Error> {
-        let shared = &self.shared;
-        let mut seen = shared.snapshot();
-        loop {
-            if seen.queues < queues {
-                self.driver()?;
-                self.homes_for(queues)?;
-            }
-            for index in seen.queues..queues {
-                self.prepare_lane(usize::from(index))?;
-            }
-            let alone = shared.changing.lock().unwrap_or_else(PoisonError::into_inner);
-            let now = shared.snapshot();
-            if now.layout == seen.layout {
-                return Ok((alone, now));
-            }
-            // Another change came first: what was prepared may have been used.
-            seen = now;
+    /// Begins to [change](Device::set_queues) the number of hard queues to what was prepared, when
+    /// the changes begun before have ended.
+    #[must_use = "a step that is dropped is given up"]
+    pub fn begin_queues(&self, watch: &Watch, prepared: Prepared) -> SettingQueues {
+        SettingQueues {
+            stage: Stage::Begins,
+            freezing: None,
+            frozen: None,
+            ticket: Some(Ticket::draw(self, watch)),
+            device: self.clone(),
+            watch: watch.clone(),
+            prepared,
         }
     }
 
@@ -137,33 +189,252 @@ impl Device {
         Ok(homes)
     }
 
-    /// Opens or closes lanes, with nothing inside and every lane quiesced. After an error all is as
-    /// it was.
-    fn change_lanes(&self, homes: &dyn LaneHomes, before: u16, after: u16) -> Result<(), Error> {
+    /// What another number of queues needs, built beforehand.
+    fn plan_queues(&self, before: &Snapshot, after: u16) -> Result<Plan, Error> {
         let shared = &self.shared;
-        for index in usize::from(after)..usize::from(before) {
-            let lost = shared.lanes[index].gauges.quarantined.read();
+        // It cannot go offline, or lose its homes, while this change has its turn.
+        self.driver()?;
+        let homes = self.homes_for(after)?;
+        let mut config = shared.config.clone();
+        (config.queues, config.nr_requests) = (after, None);
+        let attached = *shared.attached.lock().expect("the lock of the scheduler's name");
+        let elevator = match attached.make {
+            None => None,
+            Some(make) => {
+                let tags = nr_requests(&config, shared.depth, shared.queues.reserved, true)?;
+                let setup = config.setup(&before.limits, tags, before.nomerges, attached.compat);
+                Some((Elevator::new(make(&setup), tags), tags))
+            }
+        };
+        Ok(Plan { homes, elevator, before: before.queues, after })
+    }
+
+    /// Refuses to close a lane whose requests' memory is the driver's until it answers: this lane
+    /// would take it back.
+    fn check_quarantine(&self, plan: &Plan) -> Result<(), Error> {
+        for index in usize::from(plan.after)..usize::from(plan.before) {
+            let lost = self.shared.lanes[index].gauges.quarantined.read();
             if lost > 0 {
-                // Their memory is the driver's until it answers, and this lane would take it back.
                 return invalid(format!(
-                    "queues={after} of {}: hard queue {index} waits for {lost} answers to \
-                     requests that timed out",
-                    shared.config.name
+                    "queues={} of {}: hard queue {index} waits for {lost} answers to requests that \
+                     timed out",
+                    plan.after, self.shared.config.name
                 ));
             }
         }
-        shared.use_lanes(after);
-        for index in usize::from(before)..usize::from(after) {
-            if let Err(error) = homes.open(self, index) {
-                shared.use_lanes(before);
-                (usize::from(before)..index).for_each(|open| homes.close(self, open));
-                shared.forget_lanes(before);
-                return Err(error);
+        Ok(())
+    }
+}
+
+/// What another number of queues needs.
+struct Plan {
+    homes: Arc<dyn LaneHomes>,
+    /// With its tags; `None` without a scheduler.
+    elevator: Option<(Elevator, u16)>,
+    before: u16,
+    after: u16,
+}
+
+/// Another number of hard queues under way. Given up while lanes are opened, those that are open
+/// are closed again; given up while lanes are closed, it is in force.
+pub struct SettingQueues {
+    stage: Stage,
+    freezing: Option<Freezing>,
+    frozen: Option<Frozen>,
+    ticket: Option<Ticket>,
+    device: Device,
+    watch: Watch,
+    prepared: Prepared,
+}
+
+/// How far it has come.
+enum Stage {
+    Begins,
+    Freezes(Box<Plan>),
+    /// A lane that is opened must not ask a scheduler that does not know it.
+    Quiesces(Box<Plan>, Quiescing),
+    /// The lanes of the new layout are those in use; this one is being opened.
+    Opens(Box<Plan>, Quiesced, usize, Arc<AnswerPlace>),
+    /// Lanes beyond the layout, from this one on, are being closed.
+    Closes(Box<Plan>, Quiesced, usize, Vec<Arc<AnswerPlace>>),
+    Ended,
+}
+
+/// What one stage came to.
+enum Next {
+    Waits(Stage),
+    Goes(Stage),
+    Ends(Result<LaneChange, Error>),
+}
+
+impl SettingQueues {
+    fn go_on(&mut self, stage: Stage, now: Nanos) -> Next {
+        match stage {
+            Stage::Begins => self.begin(),
+            Stage::Freezes(plan) => {
+                let freezing = self.freezing.as_mut().expect("it has begun to freeze");
+                let Progress::Ended(frozen) = freezing.poll(now) else {
+                    return Next::Waits(Stage::Freezes(plan));
+                };
+                self.frozen = Some(frozen);
+                let quiescing = self.device.begin_quiesce(&self.watch);
+                Next::Goes(Stage::Quiesces(plan, quiescing))
+            }
+            Stage::Quiesces(plan, mut quiescing) => match quiescing.poll(now) {
+                Progress::Waits => Next::Waits(Stage::Quiesces(plan, quiescing)),
+                Progress::Ended(quiesced) => self.change_lanes(plan, quiesced),
+            },
+            Stage::Opens(plan, quiesced, index, answer) => {
+                let result = answer.lock().unwrap_or_else(PoisonError::into_inner).take();
+                match result {
+                    None => Next::Waits(Stage::Opens(plan, quiesced, index, answer)),
+                    Some(Ok(())) => Next::Goes(self.open_next(plan, quiesced, index + 1)),
+                    Some(Err(error)) => {
+                        self.put_back(&plan, index);
+                        Next::Ends(Err(error))
+                    }
+                }
+            }
+            Stage::Closes(plan, quiesced, mut index, answers) => {
+                let first = usize::from(plan.after);
+                let is_closed = |answer: &AnswerPlace| {
+                    answer.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+                };
+                while answers.get(index - first).is_some_and(|answer| is_closed(answer)) {
+                    index += 1;
+                }
+                if index - first < answers.len() {
+                    return Next::Waits(Stage::Closes(plan, quiesced, index, answers));
+                }
+                self.put_in_force(*plan);
+                Next::Ends(Ok(LaneChange::InForce))
+            }
+            Stage::Ended => unreachable!("a step that has ended is not polled again"),
+        }
+    }
+
+    fn begin(&mut self) -> Next {
+        let before = self.device.shared.snapshot();
+        if before.layout != self.prepared.layout {
+            return Next::Ends(Ok(LaneChange::Overtaken));
+        }
+        if before.queues == self.prepared.queues {
+            return Next::Ends(Ok(LaneChange::InForce));
+        }
+        match self.device.plan_queues(&before, self.prepared.queues) {
+            Err(error) => Next::Ends(Err(error)),
+            Ok(plan) => {
+                self.freezing = Some(self.device.begin_freeze(&self.watch));
+                Next::Goes(Stage::Freezes(Box::new(plan)))
             }
         }
-        (usize::from(after)..usize::from(before)).for_each(|index| homes.close(self, index));
-        shared.forget_lanes(after);
-        Ok(())
+    }
+
+    /// Nothing is inside, and every lane is quiesced.
+    fn change_lanes(&self, plan: Box<Plan>, quiesced: Quiesced) -> Next {
+        if let Err(error) = self.device.check_quarantine(&plan) {
+            return Next::Ends(Err(error));
+        }
+        // What closed lanes know is of a change that was given up.
+        self.device.shared.forget_lanes(plan.before);
+        self.device.shared.use_lanes(plan.after);
+        let first = usize::from(plan.before);
+        Next::Goes(self.open_next(plan, quiesced, first))
+    }
+
+    /// Has the next lane opened, or those beyond the layout closed.
+    fn open_next(&self, plan: Box<Plan>, quiesced: Quiesced, index: usize) -> Stage {
+        let device = &self.device;
+        if index < usize::from(plan.after) {
+            let (answer, place) = LaneAnswer::new(device, &self.watch);
+            plan.homes.open(device, index, answer);
+            return Stage::Opens(plan, quiesced, index, place);
+        }
+        let beyond = usize::from(plan.after)..usize::from(plan.before);
+        let closed = beyond.map(|index| {
+            let (answer, place) = LaneAnswer::new(device, &self.watch);
+            plan.homes.close(device, index, answer);
+            place
+        });
+        let (closed, first) = (closed.collect(), usize::from(plan.after));
+        Stage::Closes(plan, quiesced, first, closed)
+    }
+
+    /// The lanes before are those in use again; those opened up to this one are closed.
+    fn put_back(&self, plan: &Plan, opened: usize) {
+        self.device.shared.use_lanes(plan.before);
+        for index in usize::from(plan.before)..=opened {
+            let (answer, _) = LaneAnswer::new(&self.device, &self.watch);
+            plan.homes.close(&self.device, index, answer);
+        }
+        self.device.shared.forget_lanes(plan.before);
+    }
+
+    fn put_in_force(&self, plan: Plan) {
+        self.device.shared.forget_lanes(plan.after);
+        if let Some((elevator, nr_requests)) = plan.elevator {
+            self.device.replace(Some(elevator), nr_requests);
+        }
+    }
+
+    /// Undoes what was begun, or puts in force what cannot be undone: true then.
+    fn undo(&mut self) -> bool {
+        match std::mem::replace(&mut self.stage, Stage::Ended) {
+            Stage::Opens(plan, _quiesced, index, _) => {
+                self.put_back(&plan, index);
+                false
+            }
+            Stage::Closes(plan, _quiesced, ..) => {
+                self.put_in_force(*plan);
+                true
+            }
+            _ => false,
+        }
+    }
+}
+
+impl Drop for SettingQueues {
+    fn drop(&mut self) {
+        self.undo();
+    }
+}
+
+impl Step for SettingQueues {
+    type Out = Result<LaneChange, Error>;
+
+    fn poll(&mut self, now: Nanos) -> Progress<Self::Out> {
+        if !self.ticket.as_ref().is_some_and(Ticket::is_first) {
+            return Progress::Waits;
+        }
+        let mut stage = std::mem::replace(&mut self.stage, Stage::Ended);
+        loop {
+            match self.go_on(stage, now) {
+                Next::Goes(next) => stage = next,
+                Next::Waits(stage) => {
+                    self.stage = stage;
+                    return Progress::Waits;
+                }
+                Next::Ends(out) => {
+                    // In this order: the gate opens before the next change may begin.
+                    (self.freezing, self.frozen, self.ticket) = (None, None, None);
+                    return Progress::Ended(out);
+                }
+            }
+        }
+    }
+
+    fn waits_for(&self) -> Wait {
+        match (&self.stage, &self.freezing) {
+            (Stage::Opens(_, _, index, _), _) => Wait::Opening(*index),
+            (Stage::Closes(_, _, index, _), _) => Wait::Closing(*index),
+            (Stage::Quiesces(..), _) => Wait::Lanes,
+            (Stage::Freezes(_), Some(freezing)) => freezing.waits_for(),
+            _ => Wait::Change,
+        }
+    }
+
+    fn give_up(mut self) -> Option<Self::Out> {
+        self.undo().then_some(Ok(LaneChange::InForce))
     }
 }
 

@@ -1,13 +1,11 @@
-//! Freezing, quiescing and changing a device under load.
+//! Changing the parts of a device under load.
 
-use std::sync::{Arc, PoisonError};
-
-use weir_bio::Limits;
+use weir_bio::{Limits, Nanos};
 
 use crate::config::{Error, NR_REQUESTS_MAX, NR_REQUESTS_MIN, invalid, slots};
 use crate::device::Device;
-use crate::lane::Control;
-use crate::shared::{Acks, Shared, Snapshot};
+use crate::freeze::{Freezing, Progress, Step, Ticket, Wait, Watch, wait};
+use crate::shared::Snapshot;
 
 /// What a reconfiguration may change.
 #[derive(Debug)]
@@ -46,55 +44,34 @@ impl Device {
         Parts::of(&self.shared.snapshot())
     }
 
-    /// Stops new I/O and waits until all that was accepted has ended. Nests. Not for a thread that
-    /// turns lanes or has a submitter with I/O under way: it would wait for itself.
-    #[must_use = "the device stays frozen until this is dropped"]
-    pub fn freeze(&self) -> Frozen<'_> {
-        self.shared.gate.close();
-        self.shared.nudge_all();
-        let (lock, changed) = &self.shared.frozen;
-        let guard = lock.lock().expect("the freezer's lock");
-        drop(
-            changed
-                .wait_while(guard, |()| !self.shared.gate.is_empty())
-                .expect("the freezer's lock"),
-        );
-        Frozen { shared: &self.shared }
-    }
-
-    /// Stops dispatch and keeps what is queued; completions go on. Waits until every open lane has
-    /// stopped. Not for a thread that turns lanes.
-    #[must_use = "the device stays quiesced until this is dropped"]
-    pub fn quiesce(&self) -> Quiesced<'_> {
-        let shared = &self.shared;
-        if let Some(single) = &shared.single {
-            single.pause();
-            return Quiesced { shared };
-        }
-        let acks = Arc::new(Acks::default());
-        for lane in &shared.lanes {
-            // A lane that closes answers what it was asked before.
-            let mut state = lane.state();
-            state.quiesced += 1;
-            if state.open {
-                acks.expect();
-                lane.post(Control::Pause(Arc::clone(&acks)));
-            }
-        }
-        acks.wait();
-        Quiesced { shared }
-    }
-
     /// Freezes the device, lets `change` alter its parts, and puts them in force. A refused change
     /// leaves everything as it was.
     ///
     /// # Errors
     /// A value outside its bound.
     pub fn reconfigure(&self, change: impl FnOnce(&mut Parts)) -> Result<(), Error> {
+        wait(|watch| self.begin_reconfigure(watch, change), || Nanos::ZERO)
+    }
+
+    /// Begins to [reconfigure](Device::reconfigure), when the changes begun before have ended.
+    #[must_use = "a step that is dropped is given up"]
+    pub fn begin_reconfigure<F: FnOnce(&mut Parts)>(
+        &self,
+        watch: &Watch,
+        change: F,
+    ) -> Reconfiguring<F> {
+        Reconfiguring {
+            freezing: None,
+            ticket: Some(Ticket::draw(self, watch)),
+            device: self.clone(),
+            watch: watch.clone(),
+            change: Some(change),
+        }
+    }
+
+    /// Puts changed parts in force; the device is frozen.
+    fn apply(&self, change: impl FnOnce(&mut Parts)) -> Result<(), Error> {
         let shared = &self.shared;
-        // A gate lets several freezers in at once. What a panic in `change` leaves is whole.
-        let _alone = shared.changing.lock().unwrap_or_else(PoisonError::into_inner);
-        let _frozen = self.freeze();
         let before = shared.snapshot();
         let mut parts = Parts::of(&before);
         change(&mut parts);
@@ -169,37 +146,34 @@ impl Device {
     }
 }
 
-/// A frozen device; dropping it lets I/O in again.
-pub struct Frozen<'a> {
-    shared: &'a Shared,
+/// A reconfiguration under way.
+pub struct Reconfiguring<F> {
+    // In this order: the gate opens before the next change may begin.
+    freezing: Option<Freezing>,
+    ticket: Option<Ticket>,
+    device: Device,
+    watch: Watch,
+    change: Option<F>,
 }
 
-impl Drop for Frozen<'_> {
-    fn drop(&mut self) {
-        if self.shared.gate.open() {
-            self.shared.nudge_all();
+impl<F: FnOnce(&mut Parts)> Step for Reconfiguring<F> {
+    type Out = Result<(), Error>;
+
+    fn poll(&mut self, now: Nanos) -> Progress<Self::Out> {
+        if !self.ticket.as_ref().is_some_and(Ticket::is_first) {
+            return Progress::Waits;
         }
+        let Reconfiguring { freezing, device, watch, .. } = self;
+        let freezing = freezing.get_or_insert_with(|| device.begin_freeze(watch));
+        let Progress::Ended(frozen) = freezing.poll(now) else { return Progress::Waits };
+        // A turn that a panic in `change` ends leaves everything whole.
+        let applied = self.change.take().map_or(Ok(()), |change| device.apply(change));
+        drop(frozen);
+        (self.freezing, self.ticket) = (None, None);
+        Progress::Ended(applied)
     }
-}
 
-/// A quiesced device; dropping it resumes dispatch.
-pub struct Quiesced<'a> {
-    shared: &'a Shared,
-}
-
-impl Drop for Quiesced<'_> {
-    fn drop(&mut self) {
-        if let Some(single) = &self.shared.single {
-            single.resume();
-            self.shared.nudge(0);
-            return;
-        }
-        for lane in &self.shared.lanes {
-            let mut state = lane.state();
-            state.quiesced -= 1;
-            if state.open {
-                lane.post(Control::Resume);
-            }
-        }
+    fn waits_for(&self) -> Wait {
+        self.freezing.as_ref().map_or(Wait::Change, Step::waits_for)
     }
 }

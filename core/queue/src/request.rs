@@ -232,8 +232,7 @@ impl Request {
 
     /// Joins `gone`, which starts where this one ends.
     pub(crate) fn absorb_back(&mut self, mut gone: RequestClaim) {
-        self.rq.sectors += gone.rq.sectors;
-        self.rq.segments = self.rq.segments.saturating_add(gone.rq.segments);
+        self.rq.take_in(&gone.rq);
         gone.absorbed = true;
         let (before, after) = gone.take_merged();
         let merged = self.merged.get_or_insert_default();
@@ -244,9 +243,7 @@ impl Request {
 
     /// Joins `gone`, which ends where this one starts.
     pub(crate) fn absorb_front(&mut self, mut gone: RequestClaim) {
-        self.rq.sector = gone.rq.sector;
-        self.rq.sectors += gone.rq.sectors;
-        self.rq.segments = self.rq.segments.saturating_add(gone.rq.segments);
+        self.rq.take_in(&gone.rq);
         gone.absorbed = true;
         let (before, after) = gone.take_merged();
         let merged = self.merged.get_or_insert_default();
@@ -259,7 +256,15 @@ impl Request {
         (std::mem::take(&mut merged.before), std::mem::take(&mut merged.after))
     }
 
-    /// Whether bios were ever merged into this slot.
+    /// When the oldest of its bios was accepted.
+    #[cold]
+    pub(crate) fn oldest(&self) -> Nanos {
+        let merged =
+            self.merged.iter().flat_map(|merged| merged.before.iter().chain(&merged.after));
+        merged.map(|part| part.accepted_at).fold(self.accepted_at, Nanos::min)
+    }
+
+    /// Whether bios were ever merged into this slot: then it may hold some now.
     #[inline]
     pub(crate) fn is_merged(&self) -> bool {
         self.merged.is_some()
@@ -274,7 +279,7 @@ impl Request {
         for mut part in merged.before.drain(..).chain(merged.after.drain(..)) {
             part.issued_at = self.issued_at;
             part.done_at = self.done_at;
-            part.status = self.status;
+            (part.status, part.refused) = (self.status, self.refused);
             part.state = State::Complete;
             release(part);
         }

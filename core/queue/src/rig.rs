@@ -4,7 +4,7 @@
 use weir_bio::{Bio, Data, Nanos, RqId, Status, SubmitterId};
 use weir_ring::Claim;
 
-use crate::driver::{Batch, Cancel, Done, DriverQueue, Tag, TagTable};
+use crate::driver::{Batch, Cancel, Done, DriverQueue, Returned, Tag, TagTable};
 use crate::request::{FlushStep, Request, State};
 
 /// A driver queue with its tags, and nothing else.
@@ -31,7 +31,7 @@ impl Rig {
     /// A rig of `depth` tags.
     #[must_use]
     pub fn new(queue: Box<dyn DriverQueue>, depth: u16) -> Rig {
-        let free = (0..depth).rev().map(Tag).collect();
+        let free = (0..depth).rev().map(Tag::first).collect();
         Rig { queue, table: TagTable::new(depth), free, done: Done::default(), taken: 0 }
     }
 
@@ -43,6 +43,7 @@ impl Rig {
         let mut tags = Vec::new();
         for mut bio in bios {
             let tag = self.free.pop().expect("a free tag for every bio");
+            let tag = self.table.current(tag);
             self.taken = self.taken.wrapping_add(1);
             let mut claim = Claim::new(Request::free(RqId::new(SubmitterId(0), self.taken, 0)));
             claim.fill(&mut bio, FlushStep::DATA, now);
@@ -56,7 +57,7 @@ impl Rig {
         self.queue.commit(now);
         let reason = refused?;
         let rest = tags[taken..].iter().rev().map(|tag| {
-            let mut request = self.table.end(*tag).expect("a refused request is still held");
+            let mut request = self.table.refused(*tag);
             self.free.push(*tag);
             request.state = State::Free;
             let rq = *request.rq();
@@ -78,8 +79,11 @@ impl Rig {
         let mut ended = Vec::new();
         for answer in answers.drain(..) {
             let lent: Vec<Data> = lent.by_ref().take(answer.lent as usize).collect();
-            self.free.push(answer.tag);
-            let Some(mut request) = self.table.end(answer.tag) else { continue };
+            let returned = self.table.end(answer.tag);
+            if !matches!(returned, Returned::Stray) {
+                self.free.push(answer.tag);
+            }
+            let Returned::Request(mut request) = returned else { continue };
             if !lent.is_empty() {
                 request.take_back(lent.into_iter());
             }
@@ -99,14 +103,10 @@ impl Rig {
         self.table.overdue(now, &mut tags);
         let cancelled = tags.iter().map(|tag| {
             let answer = self.queue.cancel(*tag);
-            let request = match answer {
-                Cancel::Done => {
-                    self.free.push(*tag);
-                    self.table.end(*tag)
-                }
-                Cancel::Pending => self.table.quarantine(*tag),
-            };
-            if let Some(mut request) = request {
+            if answer == Cancel::Done {
+                self.free.push(*tag);
+            }
+            if let Some(mut request) = self.table.cancelled(*tag, answer == Cancel::Pending) {
                 request.state = State::Free;
             }
             answer

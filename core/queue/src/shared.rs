@@ -1,7 +1,7 @@
 //! What the parts of a device share: its snapshot, its gate, and the ways to its lanes and
 //! submitters.
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 
 use weir_bio::{Limits, Nanos, Op, SubmitterId};
 use weir_ring::sync::Alone;
@@ -14,6 +14,8 @@ use crate::config::{Attached, Config, Error, Spread, invalid};
 use crate::dispatcher::{Dispatcher, TAKES_NONE};
 use crate::driver::{Driver, Queues};
 use crate::elevator::Elevator;
+use crate::fence::Fences;
+use crate::freeze::{Changes, Watchers};
 use crate::group::Groups;
 use crate::lane::{Control, Ways};
 use crate::queues::LaneHomes;
@@ -30,8 +32,8 @@ pub(crate) const ELEVATOR: usize = Pending::SOURCES_MAX - 1;
 /// The pending source of a lane that stands for everything but requests: look again.
 pub(crate) const NUDGE: usize = ELEVATOR - 1;
 
-/// Most submitters of a device at one time.
-pub const SUBMITTERS_MAX: usize = NUDGE;
+/// Most submitters of a device at one time. One place more is kept for the flush of its end.
+pub const SUBMITTERS_MAX: usize = NUDGE - 1;
 
 /// What submitters and lanes need to know and never see change under an I/O.
 #[derive(Clone, Debug, Default)]
@@ -58,6 +60,10 @@ pub(crate) struct Snapshot {
     pub(crate) plain_end: u64,
     /// Bits that no address or length in sectors may have.
     pub(crate) block_mask: u64,
+    /// Bits that no address in memory may have.
+    pub(crate) memory_mask: u64,
+    /// Bits in which two addresses of one segment agree.
+    pub(crate) beyond_segment: u64,
     /// Slots of a submitter.
     pub(crate) slots: u16,
     pub(crate) nr_requests: u16,
@@ -77,6 +83,8 @@ impl Snapshot {
         self.plain_sectors[Op::Read as usize] = plain;
         self.plain_sectors[Op::Write as usize] = if self.limits.read_only { 0 } else { plain };
         self.block_mask = u64::from(self.limits.block_sectors() - 1);
+        self.memory_mask = u64::from(self.limits.dma_alignment);
+        self.beyond_segment = !self.limits.seg_boundary_mask;
         self
     }
 }
@@ -111,13 +119,17 @@ pub(crate) struct Shared {
     pub(crate) groups: OnceLock<Arc<Groups>>,
     pub(crate) single: Option<Single>,
     pub(crate) tags: Option<Arc<TagSet>>,
+    pub(crate) fences: Arc<Fences>,
+    /// Lanes whose drivers keep every tag, answer nothing or refuse everything for long.
+    pub(crate) in_need: SharedCounter,
     /// Bells of the homes that turn the single queue.
     pub(crate) homes: Mutex<Vec<Arc<Bell>>>,
     pub(crate) orphans: Mutex<Vec<Core>>,
     pub(crate) orphan_count: SharedCounter,
-    pub(crate) frozen: (Mutex<()>, Condvar),
-    /// Held while parts are changed; taken before the gate is closed.
-    pub(crate) changing: Mutex<()>,
+    /// Callers of control steps.
+    pub(crate) watchers: Watchers,
+    /// Whose turn it is to change parts; begins before the gate is closed.
+    pub(crate) changes: Changes,
 }
 
 #[derive(Default)]
@@ -135,6 +147,8 @@ pub(crate) struct LanePort {
     /// Requests it was ever sent by the dispatcher, and how many more it can take, or
     /// [`TAKES_NONE`]. Its home writes it.
     pub(crate) credit: Alone<Counter>,
+    /// 1 while the lane is one of those. Its home writes it.
+    pub(crate) needs: Counter,
     state: Mutex<LaneState>,
 }
 
@@ -156,6 +170,7 @@ impl LanePort {
             bell: OnceLock::new(),
             gauges: Arc::default(),
             credit: Alone(Counter::new(TAKES_NONE)),
+            needs: Counter::default(),
             state: Mutex::default(),
         }
     }
@@ -197,35 +212,11 @@ impl LanePort {
     }
 }
 
-/// Counts answers to a question put to several lanes.
-#[derive(Debug, Default)]
-pub(crate) struct Acks {
-    missing: Mutex<usize>,
-    changed: Condvar,
-}
-
-impl Acks {
-    /// One more answer is to come.
-    pub(crate) fn expect(&self) {
-        *self.missing.lock().expect("acks") += 1;
-    }
-
-    pub(crate) fn acknowledge(&self) {
-        *self.missing.lock().expect("acks") -= 1;
-        self.changed.notify_all();
-    }
-
-    pub(crate) fn wait(&self) {
-        let missing = self.missing.lock().expect("acks");
-        drop(self.changed.wait_while(missing, |missing| *missing > 0).expect("acks"));
-    }
-}
-
 impl Submitters {
-    pub(crate) fn add(&mut self, port: &Arc<Port>) -> Result<SubmitterId, Error> {
+    pub(crate) fn add(&mut self, port: &Arc<Port>, most: usize) -> Result<SubmitterId, Error> {
         let free = self.ports.iter().position(Option::is_none).unwrap_or(self.ports.len());
-        if free >= SUBMITTERS_MAX {
-            return invalid(format!("submitters={} is above {SUBMITTERS_MAX}", free + 1));
+        if free >= most {
+            return invalid(format!("submitters={} is above {most}", free + 1));
         }
         if free == self.ports.len() {
             self.ports.push(None);
@@ -361,9 +352,7 @@ impl Shared {
     /// A submitter's last I/O has ended behind a closed gate.
     #[cold]
     pub(crate) fn tell_freezer(&self) {
-        let (lock, changed) = &self.frozen;
-        drop(lock.lock().expect("the freezer's lock"));
-        changed.notify_all();
+        self.watchers.tell();
     }
 
     /// Forgets a submitter that has nothing under way.
@@ -398,6 +387,9 @@ impl Shared {
         self.orphans.lock().expect("the orphans' lock").push(core);
         self.orphan_count.next();
         self.lanes_in_use().iter().for_each(|lane| lane.kick(NUDGE));
+        // The home whose bell the lane keeps may have let go of the single queue.
+        let homes = self.homes.lock().expect("the homes' lock");
+        homes.iter().for_each(|bell| bell.doorbell().ring());
     }
 
     #[inline]
@@ -405,7 +397,8 @@ impl Shared {
         self.orphan_count.read() != 0
     }
 
-    /// Takes what has ended for orphans, and retires those that have nothing left.
+    /// Sends on what orphans have not sent, takes what has ended for them, and retires those that
+    /// have nothing left.
     #[cold]
     pub(crate) fn tend_orphans(&self, now: Nanos) {
         let mut done = Vec::new();
@@ -413,6 +406,7 @@ impl Shared {
             let mut orphans = self.orphans.lock().expect("the orphans' lock");
             for core in orphans.iter_mut() {
                 core.complete(now, drop);
+                core.send_backlog(now);
             }
             let mut index = 0;
             while index < orphans.len() {

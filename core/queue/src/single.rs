@@ -7,7 +7,7 @@
 
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use weir_bio::{Limits, Nanos};
 
@@ -66,6 +66,11 @@ impl Single {
         self.queue.lock().expect("the single queue's lock")
     }
 
+    /// The same where a panic elsewhere may have poisoned it, and this may be what unwinds.
+    fn lock_anyway(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     pub(crate) fn attach(&self, submitter: usize, port: Arc<Port>) {
         self.lock().replies.attach(submitter, port);
     }
@@ -91,7 +96,7 @@ impl Single {
         let Some(mut claim) = queue.elevator.merge(claim, now) else { return Err(None) };
         let direction = usize::from(claim.rq.is_sync());
         if queue.pool[direction] >= queue.nr_requests {
-            queue.starved.push(claim.rq.id.submitter().0);
+            queue.note_starved(claim.rq.id.submitter().0);
             return Err(Some(claim));
         }
         queue.pool[direction] += 1;
@@ -197,7 +202,7 @@ impl Single {
 
     /// Takes the hard queue out when its lane closes.
     pub(crate) fn uninstall(&self) -> Option<HardQueue> {
-        self.lock().hard.take()
+        self.lock_anyway().hard.take()
     }
 }
 
@@ -218,6 +223,14 @@ impl Source for FromElevator<'_> {
 }
 
 impl Queue {
+    /// Once for each submitter, however often it asks.
+    #[cold]
+    fn note_starved(&mut self, submitter: u16) {
+        if !self.starved.contains(&submitter) {
+            self.starved.push(submitter);
+        }
+    }
+
     fn end_one(&mut self, now: Nanos) -> bool {
         let Some(hard) = &mut self.hard else { return false };
         let more = hard.end_one(now, &mut self.replies);
@@ -227,7 +240,7 @@ impl Queue {
 
     fn scan(&mut self, now: Nanos) {
         let Some(hard) = &mut self.hard else { return };
-        hard.scan(now, &mut self.replies);
+        hard.scan(now, self.paused > 0, &mut self.replies);
         self.account_ended(now);
     }
 

@@ -101,6 +101,12 @@ impl Soft {
         waits
     }
 
+    /// Takes everything.
+    #[cold]
+    pub(crate) fn take_all(&mut self, sink: &mut impl FnMut(RequestClaim)) {
+        self.give(false, usize::MAX, sink);
+    }
+
     /// Whether nothing is staged or published.
     pub(crate) fn is_empty(&mut self) -> bool {
         self.contexts.iter_mut().flatten().all(|c| c.staged.is_empty() && c.ring.is_empty())

@@ -5,10 +5,11 @@ use weir_bio::{Bio, Data, Flags, Limits, Op, SECTOR, Status};
 /// Sectors of the front part; the whole length when nothing must be split.
 ///
 /// # Errors
-/// [`Status::Inval`] for an atomic write that does not fit, [`Status::Again`] for a NOWAIT one.
+/// [`Status::Inval`] for an atomic write that does not fit, and for memory of which not even a
+/// block fits; [`Status::Again`] for a NOWAIT bio that does not fit.
 pub(crate) fn front(bio: &Bio, limits: &Limits) -> Result<u32, Status> {
     let sectors = match bio.op {
-        Op::Read | Op::Write => front_of_data(bio, limits),
+        Op::Read | Op::Write => front_of_data(bio, limits)?,
         Op::Discard => front_of_discard(bio, limits),
         Op::SecureErase => bio.sectors.min(limits.max_secure_erase_sectors),
         Op::WriteZeroes => bio.sectors.min(limits.max_write_zeroes_sectors),
@@ -39,7 +40,7 @@ pub(crate) fn cut(bio: &mut Bio, sectors: u32) -> Bio {
     rest
 }
 
-fn front_of_data(bio: &Bio, limits: &Limits) -> u32 {
+fn front_of_data(bio: &Bio, limits: &Limits) -> Result<u32, Status> {
     let mut max = limits.max_sectors();
     if limits.chunk_sectors != 0 {
         let chunk = u64::from(limits.chunk_sectors);
@@ -47,24 +48,72 @@ fn front_of_data(bio: &Bio, limits: &Limits) -> u32 {
     }
     let by_memory = sectors_by_segments(bio, limits, max);
     if by_memory >= bio.sectors {
-        return bio.sectors;
+        return Ok(bio.sectors);
     }
     let block = limits.block_sectors();
     if by_memory < max {
         // The memory decides, and a stop inside a block goes back to its start.
-        return (by_memory - by_memory % block).max(block);
+        let whole = by_memory - by_memory % block;
+        return if whole > 0 { Ok(whole) } else { Err(Status::Inval) };
     }
     // Prefer an end on a physical block, so that the rest starts on one.
     let physical = u64::from(limits.physical_block_size) / SECTOR;
     let end = (bio.sector + u64::from(max)) / physical * physical;
-    if end > bio.sector { (end - bio.sector) as u32 } else { (max - max % block).max(block) }
+    if end > bio.sector {
+        return Ok((end - bio.sector) as u32);
+    }
+    Ok((max - max % block).max(block))
+}
+
+/// Address and length of each piece of memory. Zeros that no memory holds count as one.
+fn pieces(data: &Data) -> impl Iterator<Item = (u64, u64)> {
+    let zeros = match data {
+        Data::Zero { len, .. } => Some((0, u64::from(*len))),
+        _ => None,
+    };
+    let bufs = data.bufs().iter().map(|buf| (buf.as_ptr() as u64, buf.len() as u64));
+    zeros.into_iter().chain(bufs)
+}
+
+/// Bytes of the segment that starts at `address`, of so many.
+fn segment_len(limits: &Limits, address: u64, bytes: u64) -> u64 {
+    let to_boundary = limits.seg_boundary_mask - (address & limits.seg_boundary_mask);
+    bytes.min(u64::from(limits.max_segment_size)).min(to_boundary.saturating_add(1))
 }
 
 /// Segments that `data` takes, 255 for that many or more.
 pub(crate) fn segments(data: &Data, limits: &Limits) -> u8 {
-    let size = u64::from(limits.max_segment_size);
-    let pieces = data.bufs().iter().map(|buf| (buf.len() as u64).div_ceil(size));
-    pieces.sum::<u64>().min(255) as u8
+    let mut count = 0;
+    for (mut start, mut left) in pieces(data) {
+        while left > 0 && count < u8::MAX {
+            let piece = segment_len(limits, start, left);
+            (start, left, count) = (start + piece, left - piece, count + 1);
+        }
+    }
+    count
+}
+
+/// Whether memory of at most the longest segment is one, and where the driver can reach it.
+pub(crate) fn is_one_segment(data: &Data, limits: &Limits) -> bool {
+    let Data::One(buf) = data else { return !matches!(data, Data::Many(_)) };
+    let (start, len) = (buf.as_ptr() as u64, buf.len() as u64);
+    is_aligned(data, limits) && segment_len(limits, start, len) == len
+}
+
+/// Whether the driver can reach memory where it lies: each piece starts on the alignment, and all
+/// but the last are whole blocks, as O_DIRECT asks of every piece.
+pub(crate) fn is_aligned(data: &Data, limits: &Limits) -> bool {
+    let mask = u64::from(limits.dma_alignment);
+    if mask == 0 {
+        return true;
+    }
+    let block_mask = u64::from(limits.logical_block_size) - 1;
+    let bufs = data.bufs();
+    let last = bufs.len().saturating_sub(1);
+    bufs.iter().enumerate().all(|(index, buf)| {
+        let len = if index < last { buf.len() as u64 } else { 0 };
+        (buf.as_ptr() as u64 & mask) | (len & block_mask) == 0
+    })
 }
 
 /// Whether memory starts where a device with a virtual boundary can take it behind other memory.
@@ -77,28 +126,58 @@ pub(crate) fn starts_on_boundary(data: &Data, limits: &Limits) -> bool {
 fn sectors_by_segments(bio: &Bio, limits: &Limits, max: u32) -> u32 {
     let most = (u64::from(max) * SECTOR).min(u64::from(bio.sectors) * SECTOR);
     let (mut bytes, mut segments) = (0, 0);
-    let mut last_end = 0;
-    for (index, buf) in bio.data.bufs().iter().enumerate() {
+    let mut last_end = None;
+    for (start, len) in pieces(&bio.data) {
         // A gap: the last one ends, or this one starts, off the boundary. (Buffers start on pages,
         // but what was cut from one may start anywhere.)
-        let start = buf.as_ptr() as u64;
-        if index > 0 && (last_end | start) & limits.virt_boundary_mask != 0 {
+        if last_end.is_some_and(|end: u64| (end | start) & limits.virt_boundary_mask != 0) {
             break;
         }
-        last_end = start + buf.len() as u64;
-        let mut left = buf.len() as u64;
+        last_end = Some(start + len);
+        let (mut at, mut left) = (start, len);
         while left > 0 && segments < u64::from(limits.max_segments) && bytes < most {
-            let piece = left.min(u64::from(limits.max_segment_size));
-            (bytes, left, segments) = (bytes + piece, left - piece, segments + 1);
+            let piece = segment_len(limits, at, left);
+            (bytes, at, left) = (bytes + piece, at + piece, left - piece);
+            segments += 1;
         }
         if left > 0 {
             break;
         }
     }
-    if bio.data.bufs().is_empty() {
-        bytes = most;
-    }
     (bytes.min(most) / SECTOR) as u32
+}
+
+/// Whether each logical block can be a request: a cut comes between blocks, so one with more
+/// segments than a request may have, or with a gap inside, cannot be carried out.
+pub(crate) fn blocks_fit(bio: &Bio, limits: &Limits) -> bool {
+    let block = u64::from(limits.logical_block_size);
+    let segment_max = u64::from(limits.max_segments) * u64::from(limits.max_segment_size);
+    if limits.seg_boundary_mask == u64::MAX
+        && segment_max >= block
+        && pieces(&bio.data).all(|(_, len)| len.is_multiple_of(block))
+    {
+        return true;
+    }
+    let (mut room, mut segments, mut last_end) = (block, 0, 0);
+    for (start, len) in pieces(&bio.data) {
+        if room < block && (last_end | start) & limits.virt_boundary_mask != 0 {
+            return false;
+        }
+        let (mut at, mut left) = (start, len);
+        while left > 0 {
+            let piece = segment_len(limits, at, left.min(room));
+            (at, left, room) = (at + piece, left - piece, room - piece);
+            segments += 1;
+            if segments > limits.max_segments {
+                return false;
+            }
+            if room == 0 {
+                (room, segments) = (block, 0);
+            }
+        }
+        last_end = start + len;
+    }
+    true
 }
 
 fn front_of_discard(bio: &Bio, limits: &Limits) -> u32 {

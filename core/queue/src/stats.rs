@@ -162,6 +162,8 @@ pub struct LaneGauges {
     pub(crate) flushes: Counter,
     pub(crate) flush_ns: Counter,
     pub(crate) quarantined: Counter,
+    /// Answers beyond the first to requests that were cancelled.
+    pub(crate) strays: Counter,
 }
 
 impl GroupStats {
@@ -359,6 +361,8 @@ pub struct Stats {
     pub errors: u64,
     /// Tags whose request was timed out and that the driver still holds.
     pub quarantined: u64,
+    /// Answers beyond the first to requests that were cancelled.
+    pub strays: u64,
 }
 
 impl Stats {
@@ -384,6 +388,7 @@ impl Stats {
         self.flushes += from.flushes.read();
         self.flush_ns += from.flush_ns.read();
         self.quarantined += from.quarantined.read();
+        self.strays += from.strays.read();
     }
 
     /// The 17 fields of the `stat` file, in its units.

@@ -12,9 +12,11 @@ use crate::bell::Port;
 use crate::completion::{Completion, Refused, Why};
 use crate::config::Spread;
 use crate::parts::Parts;
+use crate::payer::Payer;
 use crate::plug::{PLUG_MAX, Way};
 use crate::request::{FlushStep, Request, RequestClaim, State};
 use crate::shared::{Shared, Snapshot};
+use crate::split;
 use crate::stats::{Group, Streak, SubmitterStats, Tally};
 
 /// One thread's way into a device.
@@ -48,9 +50,10 @@ pub(crate) struct Core {
     pub(crate) backlog: VecDeque<usize>,
     ended: Vec<Completion>,
     pub(crate) way: Way,
+    payer: Payer,
     /// How many of `ended` never passed the gate.
     turned_away: usize,
-    /// The latest time this thread brought: a drop happens then.
+    /// The latest time this thread brought: what has ended is counted then in a drop.
     pub(crate) last_now: Nanos,
 }
 
@@ -74,6 +77,7 @@ impl Submitter {
         Submitter {
             core: Some(Box::new(Core {
                 way: Way::of(&shared),
+                payer: Payer::of(&shared),
                 shared,
                 id,
                 member,
@@ -121,22 +125,42 @@ impl Submitter {
     /// accepted and ends with its status at the next [`complete`](Submitter::complete).
     ///
     /// # Errors
-    /// [`Refused`], with the bio, when it would have to wait for a slot or for the gate.
+    /// [`Refused`], with the bio, when it would have to wait for a slot, for the gate, or for a cap
+    /// of its group.
     #[inline]
     pub fn submit(&mut self, bio: Bio, now: Nanos) -> Result<(), Refused> {
+        self.submit_as::<false>(bio, now)
+    }
+
+    /// As [`submit`](Submitter::submit), for a bio that its group has paid for: its holder asked
+    /// [`Member::admit`](crate::Member::admit) before it had the memory for it.
+    ///
+    /// # Errors
+    /// As [`submit`](Submitter::submit), but never [`Refused::Capped`].
+    #[inline]
+    pub fn submit_paid(&mut self, bio: Bio, now: Nanos) -> Result<(), Refused> {
+        self.submit_as::<true>(bio, now)
+    }
+
+    #[inline(always)]
+    fn submit_as<const PAID: bool>(&mut self, bio: Bio, now: Nanos) -> Result<(), Refused> {
         // The bio stays in registers here: nothing that is not inlined may see it.
         let core = self.core();
         if core.way != Way::Careful
+            && (PAID || core.payer.is_free(bio.group))
             && is_plain(&bio, &core.snapshot)
             && !core.free.is_empty()
             && core.member.enter_beside(&core.shared.gate)
         {
             // Something of ours is inside, so nothing we know can have been replaced.
+            if !PAID {
+                core.payer.count_plain(bio.op, bio.sectors);
+            }
             let claim = core.slot(bio, FlushStep::DATA, now);
             core.plug_plain(claim, now);
             return Ok(());
         }
-        core.submit_with_care(bio, now)
+        core.submit_with_care(bio, PAID, now)
     }
 
     /// Sends on what the plug holds.
@@ -168,11 +192,11 @@ impl Submitter {
 impl Drop for Submitter {
     fn drop(&mut self) {
         let Some(mut core) = self.core.take() else { return };
-        let now = core.last_now;
-        // Whoever drops it need not be its home.
+        // The thread that drops it need not be its home, and brings no time: a home sends on the
+        // plug, by its own clock.
         core.turns_single = false;
-        core.flush_plug(now);
-        core.complete(now, drop);
+        let now = core.last_now;
+        core.take_ended(now, &mut drop);
         let shared = Arc::clone(&core.shared);
         if core.member.inside() == 0 {
             shared.retire(*core);
@@ -185,8 +209,8 @@ impl Drop for Submitter {
 impl Core {
     /// As [`Submitter::submit`], for everything.
     #[inline(never)]
-    fn submit_with_care(&mut self, mut bio: Bio, now: Nanos) -> Result<(), Refused> {
-        match self.try_submit(&mut bio, now) {
+    fn submit_with_care(&mut self, mut bio: Bio, paid: bool, now: Nanos) -> Result<(), Refused> {
+        match self.try_submit(&mut bio, paid, now) {
             Ok(()) => {
                 // Whoever accepts a bio takes its memory: nothing is left that a drop would free.
                 debug_assert!(matches!(bio.data, Data::None), "accepted, but not its memory");
@@ -195,10 +219,11 @@ impl Core {
             }
             Err(Why::Full) => Err(Refused::Full(bio)),
             Err(Why::Frozen) => Err(Refused::Frozen(bio)),
+            Err(Why::Capped(until)) => Err(Refused::Capped { bio, until }),
         }
     }
 
-    fn try_submit(&mut self, bio: &mut Bio, now: Nanos) -> Result<(), Why> {
+    fn try_submit(&mut self, bio: &mut Bio, paid: bool, now: Nanos) -> Result<(), Why> {
         if self.free.is_empty() && !self.make_slot() {
             return self.refuse(bio, Why::Full);
         }
@@ -211,35 +236,58 @@ impl Core {
             // Nothing of ours was inside, so what we know may have been replaced.
             self.refresh();
         }
-        if is_plain(bio, &self.snapshot) {
-            let claim = self.slot_of(bio, FlushStep::DATA, now);
-            return self.route(claim, bio, now);
-        }
-        self.submit_special(bio, now)
-    }
-
-    /// Whatever is not a plain read or write.
-    fn submit_special(&mut self, bio: &mut Bio, now: Nanos) -> Result<(), Why> {
         let asked = bio.flags;
-        let step = match admit(bio, &self.snapshot) {
+        let plain = is_plain(bio, &self.snapshot);
+        let judged = if plain { Ok(FlushStep::DATA) } else { admit(bio, &self.snapshot) };
+        let step = match judged {
             Ok(step) => step,
             Err(status) => {
                 self.end_unsent(bio, status);
                 return Ok(());
             }
         };
-        let whole = bio.sectors <= self.snapshot.whole_sectors;
-        let accepted = if whole && !matches!(bio.data, Data::Many(_)) {
-            let claim = self.slot_of(bio, step, now);
-            self.route(claim, bio, now)
-        } else {
-            self.submit_large(bio, step, now)
+        // Behind slot and gate, so that a bio refused for want of those is charged once.
+        let charged = if paid { Ok(()) } else { self.charge(bio, now) };
+        let sent = match charged {
+            Err(until) => self.refuse_inside(bio, Why::Capped(until)),
+            Ok(()) if plain || self.is_whole(bio) => {
+                let claim = self.slot_of(bio, step, now);
+                self.route(claim, bio, now)
+            }
+            Ok(()) => self.submit_large(bio, step, now),
         };
-        if accepted.is_err() {
+        if sent.is_err() {
+            if charged.is_ok() && !paid {
+                self.payer.give_back(bio);
+            }
             // It may come again under other rules.
             bio.flags = asked;
         }
-        accepted
+        sent
+    }
+
+    #[inline]
+    fn charge(&mut self, bio: &Bio, now: Nanos) -> Result<(), Nanos> {
+        self.payer.charge(bio, &self.shared.config.name, now)
+    }
+
+    /// Whether one request of one segment carries it.
+    fn is_whole(&self, bio: &Bio) -> bool {
+        bio.sectors <= self.snapshot.whole_sectors
+            && split::is_one_segment(&bio.data, &self.snapshot.limits)
+    }
+
+    /// As [`refuse`](Core::refuse), of a bio that has passed the gate.
+    #[cold]
+    pub(crate) fn refuse_inside(&mut self, bio: &mut Bio, why: Why) -> Result<(), Why> {
+        if bio.flags.has(Flags::NOWAIT) {
+            self.end_unsent(bio, Status::Again);
+            return Ok(());
+        }
+        if self.member.leave(1, &self.shared.gate) {
+            self.shared.tell_freezer();
+        }
+        Err(why)
     }
 
     /// The bio comes back, unless it asked not to wait: then it ends AGAIN, without ever having
@@ -275,6 +323,7 @@ impl Core {
     }
 
     fn refresh(&mut self) {
+        self.payer.follow(&self.shared);
         if self.snapshot.version != self.shared.version() {
             let before = std::mem::replace(&mut self.snapshot, self.shared.snapshot());
             if self.snapshot.layout != before.layout {
@@ -355,6 +404,15 @@ impl Core {
     #[inline]
     pub(crate) fn complete(&mut self, now: Nanos, mut each: impl FnMut(Completion)) -> usize {
         self.last_now = now;
+        let ended = self.take_ended(now, &mut each);
+        if !self.backlog.is_empty() && !self.free.is_empty() {
+            self.send_backlog(now);
+        }
+        ended
+    }
+
+    #[inline]
+    fn take_ended(&mut self, now: Nanos, each: &mut impl FnMut(Completion)) -> usize {
         let arrived = self.port.inbox.take();
         if arrived.is_empty() && self.ended.is_empty() {
             return 0;
@@ -365,7 +423,7 @@ impl Core {
         self.stats.handing_over.set((self.ended.len() + count) as u64);
         let mut ended = 0;
         if !self.ended.is_empty() {
-            ended += self.hand_over_unsent(&mut each);
+            ended += self.hand_over_unsent(each);
         }
         for claim in arrived {
             if claim.split == Request::WHOLE {
@@ -384,9 +442,6 @@ impl Core {
             self.shared.tell_freezer();
         }
         self.stats.handing_over.set(0);
-        if !self.backlog.is_empty() {
-            self.send_backlog(now);
-        }
         ended
     }
 

@@ -1,14 +1,17 @@
 //! The scheduler of a device: which one there is, switching it under load, and its tunables.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use weir_bio::{GroupId, Nanos};
 use weir_sched::{Family, SCHEDULERS, Scheduler, Tunable, TunableError};
 
-use crate::config::{Error, QueueMode, Spread, find_scheduler, nr_requests, slots};
+use crate::config::{
+    Attached, Config, Error, QueueMode, Spread, find_scheduler, nr_requests, slots,
+};
 use crate::device::Device;
 use crate::dispatcher::NO_HOST;
 use crate::elevator::Elevator;
+use crate::freeze::{Freezing, Progress, Step, Ticket, Wait, Watch, wait};
 use crate::group::Groups;
 use crate::shared::{Shared, Snapshot};
 
@@ -39,24 +42,49 @@ impl Device {
     /// # Errors
     /// A name this device does not take. The old scheduler stays then.
     pub fn set_scheduler(&self, name: &str, clock: &dyn Fn() -> Nanos) -> Result<Nanos, Error> {
-        let shared = &self.shared;
+        let began = wait(|watch| self.begin_switch(watch, name), clock)?;
+        Ok(began.map_or(Nanos::ZERO, |began| Nanos(clock().since(began))))
+    }
+
+    /// Begins to [switch](Device::set_scheduler), when the changes begun before have ended. What
+    /// comes of it is the time at which the gate was closed; none if the scheduler was there
+    /// already.
+    #[must_use = "a step that is dropped is given up"]
+    pub fn begin_switch(&self, watch: &Watch, name: &str) -> Switching {
+        Switching {
+            freezing: None,
+            ticket: Some(Ticket::draw(self, watch)),
+            device: self.clone(),
+            watch: watch.clone(),
+            wanted: Some(self.find_wanted(name)),
+            built: None,
+            began: Nanos::ZERO,
+        }
+    }
+
+    fn find_wanted(&self, name: &str) -> Result<Wanted, Error> {
         // Linux takes whatever starts with it.
         let name = if name.starts_with("none") { "none" } else { name };
-        let mut config = shared.config.clone();
+        let mut config = self.shared.config.clone();
         config.scheduler = Some(String::from(name));
         config.nr_requests = None;
-        let compat = shared.config.compat.clone();
         let attached = match find_scheduler(&config, "none") {
-            Err(_) if compat.is_some() => {
+            Err(_) if config.compat.is_some() => {
                 // The level was for the scheduler the device was built with.
                 config.compat = None;
                 find_scheduler(&config, "none")?
             }
             found => found?,
         };
-        let _alone = shared.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(Wanted { config, attached })
+    }
+
+    /// Everything the new scheduler needs; `None` if it is there already.
+    fn build_wanted(&self, wanted: Wanted) -> Result<Option<Built>, Error> {
+        let shared = &self.shared;
+        let Wanted { mut config, attached } = wanted;
         if attached.name == self.scheduler() {
-            return Ok(Nanos::ZERO);
+            return Ok(None);
         }
         let before = shared.snapshot();
         config.queues = before.queues;
@@ -70,12 +98,7 @@ impl Device {
             let setup = config.setup(&before.limits, tags, before.nomerges, attached.compat);
             Elevator::new(make(&setup), tags)
         });
-        let began = clock();
-        let frozen = self.freeze();
-        self.replace(elevator, nr_requests);
-        *shared.attached.lock().expect("the lock of the scheduler's name") = attached;
-        drop(frozen);
-        Ok(Nanos(clock().since(began)))
+        Ok(Some(Built { elevator, nr_requests, attached }))
     }
 
     /// Puts a new scheduler, or none, in force; the device is frozen.
@@ -117,8 +140,9 @@ impl Device {
         }
     }
 
-    /// Takes its groups' weights from this tree, now and whenever they change. The first tree
-    /// stays.
+    /// Takes its groups' weights from this tree, now and whenever they change, and holds what is
+    /// submitted to their caps. The first tree stays. A submitter that was there before notices
+    /// the tree when it has nothing under way.
     pub fn attach_groups(&self, groups: &Arc<Groups>) {
         if self.shared.groups.set(Arc::clone(groups)).is_ok() {
             groups.attach(&self.shared);
@@ -156,6 +180,73 @@ impl Device {
             None => self.shared.kick_each(lanes.unwrap_or(0)),
         }
         Ok(())
+    }
+}
+
+/// A scheduler that was looked up, and the configuration it is for.
+struct Wanted {
+    config: Config,
+    attached: Attached,
+}
+
+/// A scheduler that was built, or none.
+struct Built {
+    elevator: Option<Elevator>,
+    nr_requests: u16,
+    attached: Attached,
+}
+
+/// A switch of schedulers under way.
+pub struct Switching {
+    // In this order: the gate opens before the next change may begin.
+    freezing: Option<Freezing>,
+    ticket: Option<Ticket>,
+    device: Device,
+    watch: Watch,
+    wanted: Option<Result<Wanted, Error>>,
+    built: Option<Built>,
+    began: Nanos,
+}
+
+impl Switching {
+    fn end(&mut self, out: <Self as Step>::Out) -> Progress<<Self as Step>::Out> {
+        (self.freezing, self.ticket) = (None, None);
+        Progress::Ended(out)
+    }
+}
+
+impl Step for Switching {
+    type Out = Result<Option<Nanos>, Error>;
+
+    fn poll(&mut self, now: Nanos) -> Progress<Self::Out> {
+        if let Some(Err(error)) = self.wanted.take_if(|wanted| wanted.is_err()) {
+            return self.end(Err(error));
+        }
+        if !self.ticket.as_ref().is_some_and(Ticket::is_first) {
+            return Progress::Waits;
+        }
+        if let Some(Ok(wanted)) = self.wanted.take() {
+            match self.device.build_wanted(wanted) {
+                Ok(Some(built)) => self.built = Some(built),
+                Ok(None) => return self.end(Ok(None)),
+                Err(error) => return self.end(Err(error)),
+            }
+            self.began = now;
+            self.freezing = Some(self.device.begin_freeze(&self.watch));
+        }
+        let freezing = self.freezing.as_mut().expect("a step that has ended is not polled again");
+        let Progress::Ended(frozen) = freezing.poll(now) else { return Progress::Waits };
+        let Built { elevator, nr_requests, attached } = self.built.take().expect("it was built");
+        self.device.replace(elevator, nr_requests);
+        let shared = &self.device.shared;
+        *shared.attached.lock().expect("the lock of the scheduler's name") = attached;
+        drop(frozen);
+        let began = self.began;
+        self.end(Ok(Some(began)))
+    }
+
+    fn waits_for(&self) -> Wait {
+        self.freezing.as_ref().map_or(Wait::Change, Step::waits_for)
     }
 }
 

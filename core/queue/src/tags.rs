@@ -105,7 +105,7 @@ pub(crate) struct Share {
 impl Tags {
     pub(crate) fn own(depth: u16, reserved: u16) -> Tags {
         // Popped from the end: low tags first, and a tag just freed is used again while warm.
-        let (most, free) = (depth - reserved, (reserved..depth).rev().map(Tag).collect());
+        let (most, free) = (depth - reserved, (reserved..depth).rev().map(Tag::first).collect());
         Tags::Own(Own { free, aside: Vec::new(), used: most, most, reserved })
     }
 
@@ -173,6 +173,24 @@ impl Tags {
                 share.set.lost.down();
                 share.give(tag);
             }
+        }
+    }
+
+    /// Whether the driver keeps every tag beyond its request's time.
+    #[inline]
+    pub(crate) fn are_lost(&self) -> bool {
+        match self {
+            Tags::Own(own) => own.used == 0 && own.aside.is_empty(),
+            Tags::Shared(share) => share.are_lost(),
+        }
+    }
+
+    /// Whether drivers keep tags of a shared set, this lane's or others', beyond their time.
+    #[inline]
+    pub(crate) fn are_short_of_lost(&self) -> bool {
+        match self {
+            Tags::Own(_) => false,
+            Tags::Shared(share) => share.set.lost.read() > 0,
         }
     }
 
@@ -269,13 +287,18 @@ impl Share {
         self.set.reserved..end.min(u64::from(self.set.words.depth())) as u16
     }
 
+    fn are_lost(&self) -> bool {
+        let usable = self.set.words.depth() - self.set.reserved;
+        self.set.lost.read() >= u64::from(usable)
+    }
+
     fn take(&mut self) -> Option<Tag> {
         if self.spare.is_empty() && self.secure(1) == 0 {
             return None;
         }
         let tag = self.spare.pop()?;
         self.out += 1;
-        Some(Tag(tag))
+        Some(Tag::first(tag))
     }
 
     /// Holds up to `wanted` tags ready, within the fair share. Those not taken are to be released
@@ -426,7 +449,7 @@ mod tests {
         let mut tags = Tags::own(8, 1);
         tags.bound(4);
         let held = all(&mut tags);
-        assert_eq!(held, [Tag(1), Tag(2), Tag(3)]);
+        assert_eq!(held, [Tag::first(1), Tag::first(2), Tag::first(3)]);
         let (lost, kept) = held.split_at(2);
         lost.iter().for_each(|_| tags.lose());
         let instead = all(&mut tags);
@@ -467,7 +490,7 @@ mod tests {
         [&mut a, &mut b].into_iter().for_each(|tags| tags.bound(6));
         let mut held = [all(&mut a), all(&mut b)].concat();
         held.sort_unstable_by_key(|tag| tag.0);
-        assert_eq!(held, [Tag(2), Tag(3), Tag(4), Tag(5)]);
+        assert_eq!(held, [Tag::first(2), Tag::first(3), Tag::first(4), Tag::first(5)]);
         a.lose();
         assert!(a.end_pass(), "whoever waits hears of the one instead");
         assert_eq!([all(&mut a), all(&mut b)].concat().len(), 1);
@@ -477,6 +500,6 @@ mod tests {
     fn reserved_tags_are_not_handed_out() {
         let mut tags = Tags::own(4, 1);
         let all: Vec<_> = std::iter::from_fn(|| tags.take()).collect();
-        assert_eq!(all, [Tag(1), Tag(2), Tag(3)]);
+        assert_eq!(all, [Tag::first(1), Tag::first(2), Tag::first(3)]);
     }
 }

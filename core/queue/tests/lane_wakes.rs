@@ -87,7 +87,7 @@ impl Lanes {
     fn lose_a_discard(&mut self, lane: usize) {
         {
             let mut world = self.sim.world();
-            (world.plan.lost, world.plan.lost_max) = (100, 1);
+            world.plan.lost = 100;
         }
         let discard = Bio::new(Op::Discard, 1 << 19, 64, Data::None);
         self.submitters[lane].submit(discard, self.now).expect("room for a discard");

@@ -22,7 +22,7 @@ use bed::path::{Order, Path};
 use bed::rest::check_tags;
 use bed::sleepers::{House, Step};
 use bed::{Tell, seeds};
-use weir_bio::{Prng, Status};
+use weir_bio::{Nanos, Prng, Status};
 use weir_queue::driver::Home;
 use weir_queue::{Config, Device, QueueMode};
 
@@ -33,9 +33,18 @@ const DEPTHS: [u16; 6] = [1, 2, 3, 4, 17, 64];
 
 /// Times a scene at rest looks for the end of a control call before it is called stuck: well above
 /// what any takes, which is some thousand.
-const CALL_WAITS_MAX: u64 = 50_000_000;
+const CALL_WAITS_MAX: u64 = 3_000_000;
+
+/// Steps of a scene: well above what any takes, which is some hundred thousand.
+const STEPS_MAX: u64 = 5_000_000;
 
 const TIMEOUT_NS: u64 = 2_000_000_000;
+
+/// How long a bio may wait in front of a driver that falls silent: its own time and two scans, and
+/// a scan for each further lane that takes it over and falls silent as well.
+fn wait_max(path: Path) -> u64 {
+    TIMEOUT_NS + (1 + u64::from(path.lanes)) * 1_000_000_000
+}
 
 /// What the scene is made of.
 struct Scene {
@@ -77,13 +86,33 @@ fn any_plan(prng: &mut Prng) -> Plan {
     plan
 }
 
+/// A driver that answers late, never, twice after a cancel, or comes back from the dead.
+fn fall_silent(plan: &mut Plan, prng: &mut Prng, lanes: u16) {
+    let mut pick = |of: &[u64]| of[prng.below(of.len() as u64) as usize];
+    plan.lost = pick(&[0, 0, 5, 30, 100]) as u32;
+    (plan.late, plan.late_ns) = (pick(&[0, 5, 50]) as u32, pick(&[1, 2, 5]) * TIMEOUT_NS);
+    plan.cancel_done = pick(&[0, 0, 50, 100]) as u32;
+    (plan.found, plan.twice) = (pick(&[0, 50, 100]) as u32, pick(&[0, 50]) as u32);
+    plan.failed = pick(&[0, 0, 3]) as u32;
+    for lane in 0..usize::from(lanes) {
+        if pick(&[0, 1]) == 1 {
+            let from = pick(&[0, 1_000, 1_000_000, 3_000_000_000]);
+            let to = from + pick(&[TIMEOUT_NS / 2, 2 * TIMEOUT_NS, 6 * TIMEOUT_NS]);
+            let to = if pick(&[0, 1, 2]) == 0 { u64::MAX } else { to };
+            plan.silences.push((lane, Nanos(from), Nanos(to)));
+        }
+    }
+}
+
 impl Scene {
-    fn new(path: Path, seed: u64) -> Scene {
+    fn new(path: Path, seed: u64, silent: bool) -> Scene {
         let mut prng = Prng::new(seed ^ 0x5eed);
         let (limits, mut plan) = (any_limits(&mut prng, 512), any_plan(&mut prng));
         let depth = DEPTHS[prng.below(DEPTHS.len() as u64) as usize];
-        plan.lost_max = usize::from(depth) / 2;
-        let timeout_ns = if plan.lost + plan.late > 0 || prng.percent(70) { TIMEOUT_NS } else { 0 };
+        if silent {
+            fall_silent(&mut plan, &mut prng, path.lanes);
+        }
+        let timeout_ns = if !plan.is_kind() || prng.percent(70) { TIMEOUT_NS } else { 0 };
         let (kind, errors) = (plan.is_kind(), plan.errors.clone());
         let shape = Shape {
             limits: limits.clone(),
@@ -120,8 +149,15 @@ impl Scene {
             next_sector: 0,
             plot: Plot::whole(limits.capacity),
             slack_ns: 1_000_000,
+            // Time in front of the driver stands still while a control call pauses dispatch.
+            wait_max_ns: if silent && seed.is_multiple_of(2) { wait_max(path) } else { 0 },
+            answered_at: None,
+            merges: nomerges < 2 || !seed.is_multiple_of(2),
         };
         let office = Rc::new(RefCell::new(office));
+        let world = Arc::downgrade(&sim);
+        let answered_at = move || world.upgrade().map_or(Nanos(0), |sim| sim.world().answered_at);
+        office.borrow_mut().answered_at = Some(Box::new(answered_at));
         let house = Scene::furnish(path, &mut prng, &device, &sim, &office);
         let calls = if seed.is_multiple_of(2) { 0 } else { 1 + prng.below(4) };
         let barriers_change = prng.percent(50);
@@ -168,8 +204,10 @@ impl Scene {
 
     fn run(&mut self) {
         let mut controller: Option<Controller> = None;
-        let mut waits = 0_u64;
+        let (mut waits, mut steps) = (0_u64, 0_u64);
         loop {
+            steps += 1;
+            assert!(steps < STEPS_MAX, "time goes on, and nothing ends\n{}", self.state());
             let busy = self.house.step() == Step::Went;
             if let Some(call) = &mut controller {
                 if call.is_finished() {
@@ -265,9 +303,9 @@ impl Scene {
     }
 }
 
-fn one_seed(path: Path, seed: u64) {
+fn one_seed(path: Path, seed: u64, silent: bool) {
     let _tell = Tell(format!("path {path:?}\nLAW_SEED={seed}"));
-    let mut scene = Scene::new(path, seed);
+    let mut scene = Scene::new(path, seed, silent);
     scene.run();
     scene.check_rest();
     let Scene { path, sim, device, house, .. } = &mut scene;
@@ -280,19 +318,45 @@ fn one_seed(path: Path, seed: u64) {
 }
 
 fn hold_the_laws(path: Path) {
-    seeds("LAW", SEEDS).for_each(|seed| one_seed(path, seed));
+    seeds("LAW", SEEDS).for_each(|seed| one_seed(path, seed, false));
+}
+
+/// The same with drivers that fall silent.
+fn hold_the_laws_in_silence(path: Path) {
+    seeds("LAW", SEEDS).for_each(|seed| one_seed(path, seed, true));
 }
 
 macro_rules! laws {
-    ($($name:ident: $path:expr;)*) => {
+    ($hold:ident; $($name:ident: $path:expr;)*) => {
         $(#[test]
         fn $name() {
-            hold_the_laws($path);
+            $hold($path);
         })*
     };
 }
 
 laws! {
+    hold_the_laws_in_silence;
+    silent_none_1_lane: Path::mq(1);
+    silent_none_2_lanes: Path::mq(2);
+    silent_none_4_lanes: Path::mq(4);
+    silent_none_3_lanes_sharing_tags: Path::mq(3).sharing();
+    silent_deadline_1_lane: Path::mq(1).by(Order::Deadline);
+    silent_deadline_4_lanes: Path::mq(4).by(Order::Deadline);
+    silent_deadline_2_lanes_sharing_tags: Path::mq(2).by(Order::Deadline).sharing();
+    silent_kyber_1_lane: Path::mq(1).by(Order::Kyber);
+    silent_kyber_3_lanes: Path::mq(3).by(Order::Kyber);
+    silent_bfq_1_lane: Path::mq(1).by(Order::Bfq);
+    silent_bfq_4_lanes: Path::mq(4).by(Order::Bfq);
+    silent_sq_noop: Path::sq(Home::Any);
+    silent_sq_noop_one_home: Path::sq(Home::Fixed);
+    silent_sq_deadline: Path::sq(Home::Any).by(Order::Deadline);
+    silent_sq_cfq: Path::sq(Home::Any).by(Order::Cfq);
+    silent_round_robin_3_lanes: Path::mq(3).in_turn();
+}
+
+laws! {
+    hold_the_laws;
     mq_1_lane: Path::mq(1);
     mq_2_lanes: Path::mq(2);
     mq_3_lanes: Path::mq(3);

@@ -273,7 +273,7 @@ fn a_quiesced_device_still_takes_the_answers_to_what_it_sent() {
 
 #[test]
 fn nothing_is_overdue_before_its_time_on_a_clock_that_began_at_zero() {
-    let plan = Plan { lost: 100, lost_max: 8, ..Plan::default() };
+    let plan = Plan { lost: 100, ..Plan::default() };
     let mut scene = Scene::new(Shape { plan, ..shape(limits(), 8) }, Config::default());
     scene.submit(write(1, 0, 8));
     scene.turn();
@@ -521,7 +521,7 @@ fn a_token_the_bell_has_no_room_for_is_refused() {
 
 #[test]
 fn a_lane_whose_share_is_lost_uses_the_free_tags_of_the_set() {
-    let plan = Plan { lost: 100, lost_max: 8, ..Plan::default() };
+    let plan = Plan { lost: 100, ..Plan::default() };
     let sim = Sim::new(Shape { shared_tags: true, plan, ..shape(limits(), 17) });
     let config = Config { queues: 3, timeout_ns: 2_000_000_000, ..Config::default() };
     let device = Device::new(config, Arc::clone(&sim) as Arc<_>).unwrap();

@@ -36,7 +36,7 @@ use bed::watched::on_asked;
 use bed::{Tell, real_now, seeds};
 use weir_bio::{Limits, Nanos, Prng, Status};
 use weir_queue::driver::Home;
-use weir_queue::{Bell, Config, Device, Error, Lane, LaneHomes, QueueMode, Submitter};
+use weir_queue::{Bell, Config, Device, Lane, LaneAnswer, LaneHomes, QueueMode, Submitter};
 use weir_ring::Wake;
 
 /// Seeds of each path.
@@ -115,8 +115,8 @@ struct Desk {
 
 /// A lane is to be opened or closed by its home, which says when it is.
 enum LaneOrder {
-    Open(usize, Sender<()>),
-    Close(usize, Sender<()>),
+    Open(usize, LaneAnswer),
+    Close(usize, LaneAnswer),
 }
 
 /// What was done to a device.
@@ -199,26 +199,21 @@ impl Stage {
 }
 
 impl Stage {
-    /// Asks the home of a lane, and waits until it has done it or the test has failed.
-    fn order(&self, index: usize, order: impl FnOnce(Sender<()>) -> LaneOrder) {
-        let (done, waits) = channel();
+    /// Asks the home of a lane.
+    fn order(&self, index: usize, order: LaneOrder) {
         let desk = &self.desks[index % self.homes];
-        desk.orders.lock().expect("the lock of orders").push(order(done));
+        desk.orders.lock().expect("the lock of orders").push(order);
         desk.bed.get().expect("it has opened lanes").1.doorbell().ring();
-        while waits.recv_timeout(Duration::from_secs(1)).is_err() {
-            assert!(!self.abandon.load(Ordering::SeqCst), "a home has failed");
-        }
     }
 }
 
 impl LaneHomes for Stage {
-    fn open(&self, _device: &Device, index: usize) -> Result<(), Error> {
-        self.order(index, |done| LaneOrder::Open(index, done));
-        Ok(())
+    fn open(&self, _device: &Device, index: usize, answer: LaneAnswer) {
+        self.order(index, LaneOrder::Open(index, answer));
     }
 
-    fn close(&self, _device: &Device, index: usize) {
-        self.order(index, |done| LaneOrder::Close(index, done));
+    fn close(&self, _device: &Device, index: usize, answer: LaneAnswer) {
+        self.order(index, LaneOrder::Close(index, answer));
     }
 }
 
@@ -255,19 +250,17 @@ impl Worker<'_> {
     fn follow_orders(&mut self) {
         let orders = std::mem::take(&mut *self.desk.orders.lock().expect("the lock of orders"));
         for order in orders {
-            let done = match order {
-                LaneOrder::Open(index, done) => {
+            match order {
+                LaneOrder::Open(index, answer) => {
                     let lane = self.stage.device.open_lane(index, &self.bell);
                     self.lanes.push(lane.expect("a lane of its own"));
-                    done
+                    answer.give(Ok(()));
                 }
-                LaneOrder::Close(index, done) => {
+                LaneOrder::Close(index, answer) => {
                     self.lanes.retain(|lane| lane.index() != index);
-                    done
+                    answer.give(Ok(()));
                 }
-            };
-            // Who asked may have failed.
-            let _ = done.send(());
+            }
         }
     }
 
@@ -458,7 +451,7 @@ fn control(stage: &Arc<Stage>, which: usize, mut prng: Prng, barriers: bool) {
     doing("is done");
 }
 
-fn any_plan(prng: &mut Prng, depth: u16) -> Plan {
+fn any_plan(prng: &mut Prng) -> Plan {
     let mut pick = |of: &[u64]| of[prng.below(of.len() as u64) as usize];
     let mut plan = Plan {
         refused: pick(&[0, 0, 5, 20]) as u32,
@@ -469,7 +462,6 @@ fn any_plan(prng: &mut Prng, depth: u16) -> Plan {
         requeued: pick(&[0, 0, 10]) as u32,
         requeues_max: 40,
         errors: Status::ALL.into_iter().filter(|s| !s.is_ok()).collect(),
-        lost_max: usize::from(depth / 2),
         ..Plan::default()
     };
     plan.errors.retain(|status| *status != Status::Timeout);
@@ -505,6 +497,9 @@ fn office(limits: &Limits, index: u64, prng: &mut Prng, plan: &Plan, timeout_ns:
         plot: Plot { stripe: STRIPE, owner: index, owners: SUBMITTERS + 1 },
         // A home may be kept from running for any time.
         slack_ns: u64::MAX / 2,
+        wait_max_ns: 0,
+        answered_at: None,
+        merges: true,
     }
 }
 
@@ -553,7 +548,7 @@ impl Scene {
         let mut prng = Prng::new(seed ^ salt(path));
         let limits = any_limits(&mut prng, (SUBMITTERS + 1) * STRIPES * STRIPE);
         let depth = DEPTHS[prng.below(DEPTHS.len() as u64) as usize];
-        let plan = any_plan(&mut prng, depth);
+        let plan = any_plan(&mut prng);
         let timeout_ns = if plan.lost + plan.late > 0 { TIMEOUT_NS } else { 0 };
         // An event belongs to the home that opened the queue, and any home may cause it.
         let announced =

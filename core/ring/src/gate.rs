@@ -1,4 +1,4 @@
-//! The gate: stops new entries and waits until everybody inside has left.
+//! The gate: stops new entries until everything inside has left.
 //!
 //! Each member counts what it has inside in a word of its own; only the freezer, which is rare,
 //! looks at all of them.
@@ -21,6 +21,8 @@ pub struct Gate {
 pub struct Member {
     inside: Arc<Alone<AtomicU64>>,
     count: u64,
+    /// It may go in behind a gate that one freezer alone holds closed.
+    passes: bool,
 }
 
 impl Gate {
@@ -29,9 +31,23 @@ impl Gate {
     /// # Panics
     /// When another thread panicked inside the gate's lock.
     pub fn join(&self) -> Member {
+        self.admit(false)
+    }
+
+    /// A new member that the freezer itself is: it may enter although the gate is closed, as long
+    /// as nobody else holds it closed as well. What it has inside keeps every other freezer
+    /// waiting.
+    ///
+    /// # Panics
+    /// When another thread panicked inside the gate's lock.
+    pub fn join_past(&self) -> Member {
+        self.admit(true)
+    }
+
+    fn admit(&self, passes: bool) -> Member {
         let inside = Arc::new(Alone(AtomicU64::new(0)));
         self.members.lock().expect("gate members").push(Arc::clone(&inside));
-        Member { inside, count: 0 }
+        Member { inside, count: 0, passes }
     }
 
     /// Forgets a member that has nothing inside.
@@ -53,7 +69,8 @@ impl Gate {
     }
 
     /// Opens it once; true when that was the last closing: then those who were turned away must be
-    /// told. Freezers that overlap each see the gate empty, so what they change needs a lock of
+    /// told. After any opening a [passing](Gate::join_past) member may be free to enter, and must
+    /// be told. Freezers that overlap each see the gate empty, so what they change needs a lock of
     /// its own.
     ///
     /// # Panics
@@ -70,6 +87,12 @@ impl Gate {
     pub fn is_closed(&self) -> bool {
         // Acquire: whoever finds it open again sees what was changed while it was closed.
         self.closed.load(Ordering::Acquire) != 0
+    }
+
+    /// How many freezers hold it closed.
+    #[must_use]
+    pub fn holders(&self) -> u64 {
+        self.closed.load(Ordering::Acquire)
     }
 
     /// How many are inside, over all members.
@@ -104,7 +127,7 @@ impl Member {
     pub fn enter(&mut self, gate: &Gate) -> bool {
         // Before the attempt, so that a member that keeps asking does not keep the freezer out.
         if gate.is_closed() {
-            return false;
+            return self.passes && self.pass(gate);
         }
         if self.count == 0 {
             self.inside.store(1, Ordering::Relaxed);
@@ -112,6 +135,27 @@ impl Member {
             // inside, the freezer waits anyway.
             fence(Ordering::SeqCst);
             if gate.is_closed() {
+                self.inside.store(0, Ordering::Release);
+                return false;
+            }
+        }
+        self.count += 1;
+        self.inside.store(self.count, Ordering::Relaxed);
+        true
+    }
+
+    /// Enters behind a gate that one freezer alone holds closed: this member's own.
+    #[cold]
+    fn pass(&mut self, gate: &Gate) -> bool {
+        if gate.holders() > 1 {
+            return false;
+        }
+        if self.count == 0 {
+            self.inside.store(1, Ordering::Relaxed);
+            // Pairs with the fence in `close`, as in `enter`: a second freezer sees this one
+            // inside, or is seen.
+            fence(Ordering::SeqCst);
+            if gate.holders() > 1 {
                 self.inside.store(0, Ordering::Release);
                 return false;
             }

@@ -8,24 +8,50 @@ use crate::sync::{Alone, AtomicU64, Mutex, Ordering};
 #[derive(Debug)]
 pub struct Mailbox<T> {
     waiting: Alone<AtomicU64>,
-    messages: Mutex<VecDeque<T>>,
+    /// `None` once its owner has gone.
+    messages: Mutex<Option<VecDeque<T>>>,
 }
 
 impl<T> Default for Mailbox<T> {
     fn default() -> Mailbox<T> {
-        Mailbox { waiting: Alone(AtomicU64::new(0)), messages: Mutex::new(VecDeque::new()) }
+        Mailbox { waiting: Alone(AtomicU64::new(0)), messages: Mutex::new(Some(VecDeque::new())) }
     }
 }
 
 impl<T> Mailbox<T> {
-    /// Puts a message behind the others. The owner's doorbell must be rung afterwards.
+    /// Puts a message behind the others. The owner's doorbell must be rung afterwards. One for an
+    /// owner that has gone is dropped.
     ///
     /// # Panics
     /// When another thread panicked inside the mailbox's lock.
     pub fn post(&self, message: T) {
-        let mut messages = self.messages.lock().expect("mailbox");
+        // What comes back is dropped here, outside the lock.
+        drop(self.offer(message));
+    }
+
+    /// As [`post`](Mailbox::post).
+    ///
+    /// # Errors
+    /// The message, when the owner has gone.
+    ///
+    /// # Panics
+    /// As [`post`](Mailbox::post).
+    pub fn offer(&self, message: T) -> Result<(), T> {
+        let mut held = self.messages.lock().expect("mailbox");
+        let Some(messages) = held.as_mut() else { return Err(message) };
         messages.push_back(message);
         self.waiting.store(messages.len() as u64, Ordering::Release);
+        Ok(())
+    }
+
+    /// Nothing comes in any more. Returns the messages that nobody took.
+    ///
+    /// # Panics
+    /// When another thread panicked inside the mailbox's lock.
+    pub fn close(&self) -> VecDeque<T> {
+        let mut held = self.messages.lock().expect("mailbox");
+        self.waiting.store(0, Ordering::Release);
+        held.take().unwrap_or_default()
     }
 
     /// Whether a message is waiting.
@@ -43,9 +69,25 @@ impl<T> Mailbox<T> {
         if !self.is_waiting() {
             return None;
         }
-        let mut messages = self.messages.lock().expect("mailbox");
+        let mut held = self.messages.lock().expect("mailbox");
+        let messages = held.as_mut()?;
         let message = messages.pop_front();
         self.waiting.store(messages.len() as u64, Ordering::Release);
         message
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_closed_mailbox_gives_back_what_it_held_and_what_comes_later() {
+        let mailbox = Mailbox::default();
+        (0..3).for_each(|n| mailbox.post(n));
+        assert_eq!(mailbox.take(), Some(0));
+        assert_eq!(mailbox.close(), [1, 2]);
+        assert_eq!((mailbox.offer(3), mailbox.take(), mailbox.is_waiting()), (Err(3), None, false));
+        assert_eq!(mailbox.close(), []);
     }
 }

@@ -748,6 +748,42 @@ fn a_member_that_joins_a_closing_gate_is_kept_out_or_waited_for() {
     });
 }
 
+#[test]
+fn a_member_that_passes_a_closed_gate_never_meets_another_freezer() {
+    model(|| {
+        let guarded = Guarded::new();
+        let closer = {
+            let guarded = Arc::clone(&guarded);
+            let mut member = guarded.gate.join_past();
+            thread::spawn(move || {
+                guarded.gate.close();
+                // Others are kept out or waited for, so an attempt that fails need not be repeated.
+                let entered = member.enter(&guarded.gate);
+                if entered {
+                    guarded.config.read();
+                    assert!(member.leave(1, &guarded.gate), "its own closing");
+                }
+                guarded.bell.ring();
+                guarded.gate.open();
+                guarded.gate.leave(member);
+                entered
+            })
+        };
+        guarded.gate.close();
+        while !guarded.gate.is_empty() {
+            guarded.bell.prepare_sleep();
+            if !guarded.gate.is_empty() {
+                guarded.bed.notify.wait();
+            }
+            guarded.bell.awake();
+        }
+        guarded.config.add(1);
+        guarded.gate.open();
+        closer.join().unwrap();
+        assert!(guarded.gate.is_empty() && !guarded.gate.is_closed());
+    });
+}
+
 // ---- the tag words ----
 
 /// Tags with a row of data each, which only the tag's holder touches.

@@ -1,7 +1,7 @@
 //! Whether two requests may become one (block-core section 4.2): the rules every merger shares,
 //! the submitter's plug and soft queue as well as the schedulers.
 
-use weir_bio::{Limits, Op, Rq};
+use weir_bio::{Flags, Limits, Op, Rq};
 
 /// Which way `bio` would join `rq`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,6 +66,13 @@ fn within_limits(rq: &Rq, bio: &Rq, side: Side, limits: &Limits) -> bool {
     if !rq.op.has_data() {
         return true;
     }
+    // Both are atomic, or neither.
+    if rq.flags.has(Flags::ATOMIC) {
+        let most = u64::from(limits.atomic_write_unit_max_sectors);
+        if sectors > most || !limits.within_atomic_boundary(start, sectors) {
+            return false;
+        }
+    }
     let segments = u16::from(rq.segments) + u16::from(bio.segments);
     // A count of 255 means "that many or more", so nothing may be added to it.
     segments < 255 && segments <= limits.max_segments && joint_is_aligned(rq, bio, side, limits)
@@ -80,7 +87,7 @@ fn joint_is_aligned(rq: &Rq, bio: &Rq, side: Side, limits: &Limits) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_bio::{Flags, GroupId, IoPrio, RqId, SchedTag};
+    use weir_bio::{GroupId, IoPrio, RqId, SchedTag};
 
     fn rq(sector: u64, sectors: u32) -> Rq {
         Rq {
@@ -121,6 +128,22 @@ mod tests {
             change(&mut other);
             assert_eq!(fit(&rq(8, 8), &other, &limits), Fit::Apart, "{other:?}");
         }
+    }
+
+    #[test]
+    fn atomic_writes_merge_up_to_their_unit_and_not_across_the_boundary() {
+        let limits = Limits {
+            max_hw_sectors: 4096,
+            atomic_write_unit_max_sectors: 32,
+            atomic_write_boundary_sectors: 64,
+            ..Limits::default()
+        };
+        let atomic = |sector, sectors| Rq { flags: Flags::ATOMIC, ..rq(sector, sectors) };
+        let back = Fit::Joins(Side::Back);
+        assert_eq!(fit(&atomic(0, 16), &atomic(16, 16), &limits), back);
+        assert_eq!(fit(&atomic(0, 32), &atomic(32, 8), &limits), Fit::TooLarge);
+        assert_eq!(fit(&atomic(56, 8), &atomic(64, 8), &limits), Fit::TooLarge);
+        assert_eq!(fit(&rq(56, 8), &rq(64, 8), &limits), back, "other writes may");
     }
 
     #[test]

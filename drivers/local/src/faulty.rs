@@ -274,6 +274,10 @@ impl DriverQueue for FaultyQueue {
         self.inner.event_fd()
     }
 
+    fn outage_until(&self) -> Option<Nanos> {
+        self.inner.outage_until()
+    }
+
     fn in_flight(&self) -> usize {
         self.inner.in_flight() + self.held.len() + self.lost.len()
     }

@@ -1,8 +1,9 @@
 //! The file driver: a regular file or a block device.
 //!
 //! I/O goes past the page cache where the file system allows it, through one io_uring per hard
-//! queue, or through threads where io_uring is not to be had. Flush is fdatasync(2), FUA is a write
-//! with RWF_DSYNC, discard and write-zeroes are fallocate(2) where it works.
+//! queue, or through threads where io_uring is not to be had or would stop the thread that uses it.
+//! Flush is fdatasync(2), FUA is a write with RWF_DSYNC, discard and write-zeroes are fallocate(2)
+//! where it works.
 //!
 //! A file is locked while it is open, so that two daemons do not write it both. After a flush has
 //! failed nothing is called durable again until the file is opened anew: the kernel reports such an
@@ -17,6 +18,7 @@ mod target;
 mod uring;
 
 use std::fmt;
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -30,6 +32,10 @@ const QUEUES_MAX: u16 = 1024;
 
 /// Tags per queue at most: the kernel's bound for a ring is 32,768 entries; nobody needs that many.
 const DEPTH_MAX: u16 = 4096;
+
+/// Why a ring is no back end for a file of a FUSE file system. Seen with Linux 6.18: a direct
+/// transfer is made by the thread that hands it over, which sleeps until the server has answered.
+const FUSE_STOPS: &str = "on a FUSE file system it stops its thread until the server answers";
 
 /// How to open a file.
 #[derive(Clone, Debug)]
@@ -64,7 +70,7 @@ impl Default for FileOptions {
 /// Who makes the calls to the kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Io {
-    /// io_uring if it can be had, else threads.
+    /// io_uring if it can be had and the file is none of a FUSE file system, else threads.
     #[default]
     Auto,
     /// io_uring or nothing.
@@ -98,7 +104,6 @@ pub struct File {
     limits: Limits,
     backend: Backend,
     depth: u16,
-    notices: Vec<String>,
 }
 
 impl File {
@@ -112,37 +117,31 @@ impl File {
             let what = format!("depth={} is outside 1..={DEPTH_MAX}", options.depth);
             return Err(error(path, &what, None));
         }
-        let threads = Backend::Threads(options.threads.clamp(1, options.depth));
-        let usable = if options.io == Io::Threads { Ok(()) } else { uring::usable() };
-        let mut refusal = None;
-        let backend = match (options.io, usable) {
-            (Io::Threads, _) => threads,
-            (Io::Auto | Io::Uring, Ok(())) => Backend::Uring,
-            (Io::Uring, Err(source)) => {
-                return Err(error(path, "io_uring cannot be used", Some(source)));
-            }
-            (Io::Auto, Err(source)) => {
-                refusal = Some(source);
-                threads
-            }
-        };
-        let target = Target::open(path, options)?;
-        let mut notices = target.notices.clone();
-        if let Some(source) = refusal {
-            notices.push(format!("file: {}: io_uring cannot be used: {source}", path.display()));
+        let refusal = if options.io == Io::Threads { None } else { uring::usable().err() };
+        if options.io == Io::Uring && refusal.is_some() {
+            return Err(error(path, "io_uring cannot be used", refusal));
         }
+        let target = Target::open(path, options)?;
+        let (backend, told) = backend(&target, options, refusal)?;
+        target.tell(told);
         let cache = if target.direct { "direct" } else { "buffered" };
         let (path, block) = (path.display(), target.block);
-        notices.push(format!("file: {path}: {backend}, {cache} I/O, {block}-byte blocks"));
+        target.tell([format!("file: {path}: {backend}, {cache} I/O, {block}-byte blocks")]);
         let limits = probe::limits(&target);
-        Ok(File { target: Arc::new(target), limits, backend, depth: options.depth, notices })
+        Ok(File { target: Arc::new(target), limits, backend, depth: options.depth })
     }
 
-    /// What was decided at opening that its user may want to know, one line each: fallbacks first,
-    /// then what is in use.
+    /// The newest notices, one line each, oldest first: after opening the fallbacks and then what
+    /// is in use, later what went wrong when a queue was closed.
     #[must_use]
     pub fn notices(&self) -> Vec<String> {
-        self.notices.clone()
+        self.target.notices.all()
+    }
+
+    /// Tells `listener` each further notice when it comes, on the thread that closes the queue
+    /// concerned; a second listener takes the first one's place.
+    pub fn on_notice(&self, listener: impl Fn(&str) + Send + Sync + 'static) {
+        self.target.notices.listen(Arc::new(listener));
     }
 
     /// Who makes the calls.
@@ -156,6 +155,32 @@ impl File {
     pub fn is_direct(&self) -> bool {
         self.target.direct
     }
+}
+
+/// Chooses who makes the calls, and says why it is not io_uring where it might have been.
+fn backend(
+    target: &Target,
+    options: &FileOptions,
+    refusal: Option<io::Error>,
+) -> Result<(Backend, Option<String>), DriverError> {
+    let path = target.path.display();
+    let threads = Backend::Threads(options.threads.clamp(1, options.depth));
+    Ok(match (options.io, refusal) {
+        (Io::Threads, _) => (threads, None),
+        (Io::Auto, Some(source)) => {
+            (threads, Some(format!("file: {path}: io_uring cannot be used: {source}")))
+        }
+        (Io::Auto, None) if target.fuse => {
+            (threads, Some(format!("file: {path}: io_uring is not used: {FUSE_STOPS}")))
+        }
+        (Io::Uring, None) if target.fuse => {
+            return Err(error(&target.path, &format!("io=uring is refused: {FUSE_STOPS}"), None));
+        }
+        (Io::Auto | Io::Uring, None) => (Backend::Uring, None),
+        (Io::Uring, source) => {
+            return Err(error(&target.path, "io_uring cannot be used", source));
+        }
+    })
 }
 
 impl Driver for File {
@@ -187,5 +212,30 @@ impl Driver for File {
 
     fn allocation(&self, sector: u64, sectors: u64) -> Result<Vec<Extent>, DriverError> {
         extents::allocation(&self.target, sector, sectors)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fuse_file_is_served_by_threads_and_its_user_is_told_why() {
+        let mut target = Target::nameless(4096);
+        assert!(!target.fuse);
+        let choose = |target: &Target, io| {
+            let options = FileOptions { io, ..FileOptions::default() };
+            backend(target, &options, None)
+        };
+        let (chosen, notice) = choose(&target, Io::Auto).expect("a back end");
+        assert_eq!((chosen, notice), (Backend::Uring, None));
+        target.fuse = true;
+        let (chosen, notice) = choose(&target, Io::Auto).expect("a back end");
+        assert_eq!(chosen, Backend::Threads(16));
+        assert!(notice.is_some_and(|notice| notice.contains("FUSE")));
+        let (chosen, notice) = choose(&target, Io::Threads).expect("a back end");
+        assert_eq!((chosen, notice), (Backend::Threads(16), None));
+        let refused = choose(&target, Io::Uring).expect_err("a ring was asked for").to_string();
+        assert!(refused.contains("io=uring") && refused.contains("FUSE"), "{refused}");
     }
 }

@@ -22,8 +22,6 @@ const UNIX_SEND_BUFFER: usize = 2 << 20;
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(30);
 const KEEPALIVE_EVERY: Duration = Duration::from_secs(10);
 const KEEPALIVE_PROBES: u32 = 3;
-/// How long data may stay unacknowledged, in milliseconds: the same patience while data is sent.
-const UNACKNOWLEDGED_MS: u32 = 60_000;
 
 /// Where an NBD server listens.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -123,7 +121,8 @@ impl Place {
                 sockopt::set_tcp_keepidle(&socket, KEEPALIVE_IDLE)?;
                 sockopt::set_tcp_keepintvl(&socket, KEEPALIVE_EVERY)?;
                 sockopt::set_tcp_keepcnt(&socket, KEEPALIVE_PROBES)?;
-                sockopt::set_tcp_user_timeout(&socket, UNACKNOWLEDGED_MS)?;
+                // No user timeout: it would end the connection to a server that is stopped and
+                // reads nothing, and that carries out what it was sent when it goes on.
                 Ok(socket)
             }
         }

@@ -15,7 +15,7 @@ use weir_proto_nbd::wire::{Command, CommandFlags, Request as Wire};
 use weir_queue::{Done, Request, Tag};
 
 use crate::dial::Opened;
-use crate::durability::{Durability, Life};
+use crate::durability::{Durability, Leave, Life};
 use crate::output::Output;
 use crate::slots::{Effect, LARGE, Slots};
 use crate::translate::{self, Terms};
@@ -38,10 +38,12 @@ pub(crate) struct Connection {
     broken: Option<Errno>,
     /// The server has said that it is going away.
     leaving: bool,
+    /// What it refuses for that reason is sent again, to the server that comes after it.
+    pub(crate) patient: bool,
 }
 
 /// Why a connection is of no more use.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) enum Lost {
     Closed,
     Receive(Errno),
@@ -50,6 +52,23 @@ pub(crate) enum Lost {
     /// It is going away, and everything it took is answered, or not in time.
     Leaving,
     Protocol(ReplyError),
+    /// A request got no answer in time.
+    Silent,
+}
+
+impl Lost {
+    /// Whether the server has let go of what it was sent: it has ended the connection, or the
+    /// kernel has found nothing at its other end any more.
+    pub(crate) fn is_end(self) -> bool {
+        match self {
+            Lost::Closed => true,
+            // What this machine is short of says nothing of the server.
+            Lost::Receive(errno) | Lost::Send(errno) => {
+                !matches!(errno, Errno::NOMEM | Errno::NOBUFS)
+            }
+            Lost::Watch(_) | Lost::Leaving | Lost::Protocol(_) | Lost::Silent => false,
+        }
+    }
 }
 
 impl fmt::Display for Lost {
@@ -60,6 +79,7 @@ impl fmt::Display for Lost {
             Lost::Send(errno) => write!(f, "send: {errno}"),
             Lost::Watch(errno) => write!(f, "epoll: {errno}"),
             Lost::Leaving => f.write_str("the server is shutting down"),
+            Lost::Silent => f.write_str("a request got no answer in time"),
             Lost::Protocol(why) => write!(f, "the server broke the protocol: {why}"),
         }
     }
@@ -92,9 +112,9 @@ impl Connection {
         replies.next(&mut &behind[..], &mut Slots::new(0)).map_err(Lost::Protocol)?;
         let requests = Requests::new(info.mode);
         let output = Output::default();
-        let (broken, leaving) = (None, false);
+        let (broken, leaving, patient) = (None, false, false);
         let life = durability.born();
-        Ok(Connection { socket, requests, replies, output, life, broken, leaving })
+        Ok(Connection { socket, requests, replies, output, life, broken, leaving, patient })
     }
 
     pub(crate) fn socket(&self) -> BorrowedFd<'_> {
@@ -162,13 +182,13 @@ impl Connection {
                 Effect::Written
             }
             Op::Flush => match durability.flush(&self.life) {
-                Some(ticket) => Effect::Flushed(ticket),
-                // Writes answered on a connection that was lost may be gone.
-                None => return slots.end_here(tag, Status::IoErr),
+                Leave::Go(ticket) => Effect::Flushed(ticket),
+                Leave::Wait if self.patient => return slots.hold(tag),
+                Leave::Wait | Leave::Fail => return slots.end_here(tag, Status::IoErr),
             },
             _ => Effect::None,
         };
-        let cookie = slots.cookie(tag);
+        let (cookie, start) = (slots.cookie(tag), self.output.end());
         let wire = Wire::new(command, cookie, request.offset(), length).with(flags);
         let Ok(pending) = self.requests.push(&wire, self.output.arena()) else {
             return slots.end_here(tag, Status::Inval);
@@ -182,7 +202,7 @@ impl Connection {
                 self.output.copy(lent);
             }
         }
-        slots.take(tag, pending, effect, large);
+        slots.take(tag, pending, effect, large, start);
     }
 
     /// Sends what the socket takes.
@@ -266,6 +286,9 @@ impl Connection {
             }
             Err(error) => {
                 self.leaving |= error == NbdError::Shutdown;
+                if self.patient && error == NbdError::Shutdown {
+                    return to.slots.refused(cookie);
+                }
                 translate::status(error)
             }
         };
@@ -278,6 +301,28 @@ impl Connection {
         if self.is_idle(slots) && self.requests.push(&farewell, self.output.arena()).is_ok() {
             self.send(slots);
         }
+    }
+}
+
+/// A connection taken apart.
+pub(crate) struct Remains {
+    pub(crate) socket: OwnedFd,
+    pub(crate) requests: Requests,
+    pub(crate) replies: Replies,
+    pub(crate) life: Life,
+    /// Bytes of the stream that went out.
+    pub(crate) gone: u64,
+    /// Nothing was left to be sent, so that the stream is at the end of a request.
+    pub(crate) whole: bool,
+}
+
+impl Connection {
+    /// Takes it apart, to be given up.
+    #[cold]
+    pub(crate) fn remains(self) -> Remains {
+        let Connection { socket, requests, replies, output, life, broken, .. } = self;
+        let whole = output.is_empty() && broken.is_none();
+        Remains { socket, requests, replies, life, gone: output.gone(), whole }
     }
 }
 

@@ -11,6 +11,10 @@
 //! any more. What it leaves unflushed is in the hands of those that remain: it is in doubt when one
 //! of them is lost, until a flush has succeeded.
 //!
+//! A connection that was given up because its server is silent counts as lost at once, and may yet
+//! speak for its own writes: its last request is a flush, and a server that answers it has lost
+//! nothing. Until that flush has ended, flushes of newer connections wait for it.
+//!
 //! Only a connection that was there before the loss and survived it can end the doubt by a flush:
 //! that server has not gone away, and CAN_MULTI_CONN says that it speaks for all its connections.
 
@@ -37,6 +41,8 @@ struct Ledger {
     losses: u64,
     /// The first and last loss of unflushed writes that no flush has answered for.
     doubt: Option<(u64, u64)>,
+    /// Connections given up whose last flush has not ended.
+    vouching: u32,
 }
 
 /// A connection's part: when it came to be, and since when it holds unflushed writes.
@@ -54,6 +60,17 @@ pub(crate) struct Ticket {
     doubt: Option<(u64, u64)>,
 }
 
+/// What a flush may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Leave {
+    /// It goes out.
+    Go(Ticket),
+    /// A silent server may yet answer for the writes in doubt.
+    Wait,
+    /// Writes answered earlier may be gone.
+    Fail,
+}
+
 impl Durability {
     /// A connection begins.
     pub(crate) fn born(&self) -> Life {
@@ -68,15 +85,48 @@ impl Durability {
         life.unflushed = Some(self.started.load(Ordering::Acquire));
     }
 
-    /// A flush is about to be sent on this connection. `None`: it has to fail, because writes
-    /// answered earlier may be gone.
-    pub(crate) fn flush(&self, life: &Life) -> Option<Ticket> {
+    /// A flush is about to be sent on this connection.
+    pub(crate) fn flush(&self, life: &Life) -> Leave {
         let ledger = self.ledger();
         if ledger.doubt.is_some_and(|(first, _)| life.born >= first) {
-            return None;
+            return if ledger.vouching > 0 { Leave::Wait } else { Leave::Fail };
         }
+        Leave::Go(self.ticket(&ledger))
+    }
+
+    fn ticket(&self, ledger: &Ledger) -> Ticket {
         let number = self.started.fetch_add(1, Ordering::AcqRel) + 1;
-        Some(Ticket { number, doubt: ledger.doubt })
+        Ticket { number, doubt: ledger.doubt }
+    }
+
+    /// A connection that has just been counted as lost sends one more flush; `None` when that could
+    /// not answer for its writes.
+    pub(crate) fn vouch(&self, life: &Life) -> Option<Ticket> {
+        let mut ledger = self.ledger();
+        let (first, _) = ledger.doubt?;
+        (life.born < first).then(|| {
+            ledger.vouching += 1;
+            self.ticket(&ledger)
+        })
+    }
+
+    /// The last flush of a connection that was given up has ended.
+    pub(crate) fn vouched(&self, ticket: Ticket, well: bool) {
+        if well {
+            self.flushed(ticket);
+        }
+        self.ledger().vouching -= 1;
+    }
+
+    /// Whether writes may be gone.
+    pub(crate) fn is_in_doubt(&self) -> bool {
+        self.ledger().doubt.is_some()
+    }
+
+    /// Whether a flush of this connection would have to wait.
+    pub(crate) fn waits(&self, life: &Life) -> bool {
+        let ledger = self.ledger();
+        ledger.vouching > 0 && ledger.doubt.is_some_and(|(first, _)| life.born >= first)
     }
 
     /// The flush has succeeded.
@@ -135,6 +185,13 @@ impl Ledger {
 mod tests {
     use super::*;
 
+    fn go(device: &Durability, life: &Life) -> Ticket {
+        match device.flush(life) {
+            Leave::Go(ticket) => ticket,
+            other => panic!("{other:?}"),
+        }
+    }
+
     #[test]
     fn flushes_after_lost_writes_fail_whoever_asks() {
         let device = Durability::default();
@@ -142,9 +199,9 @@ mod tests {
         device.written(&mut first);
         assert!(device.lost(&first));
         let second = device.born();
-        assert_eq!(device.flush(&second), None);
-        assert_eq!(device.flush(&second), None);
-        assert_eq!(device.flush(&device.born()), None);
+        assert_eq!(device.flush(&second), Leave::Fail);
+        assert_eq!(device.flush(&second), Leave::Fail);
+        assert_eq!(device.flush(&device.born()), Leave::Fail);
     }
 
     #[test]
@@ -152,17 +209,17 @@ mod tests {
         let device = Durability::default();
         let mut life = device.born();
         device.written(&mut life);
-        let ticket = device.flush(&life).unwrap();
+        let ticket = go(&device, &life);
         device.flushed(ticket);
         assert!(!device.lost(&life));
-        assert!(device.flush(&device.born()).is_some());
+        go(&device, &device.born());
     }
 
     #[test]
     fn a_write_answered_while_a_flush_is_under_way_is_not_covered_by_it() {
         let device = Durability::default();
         let mut life = device.born();
-        let ticket = device.flush(&life).unwrap();
+        let ticket = go(&device, &life);
         device.written(&mut life);
         device.flushed(ticket);
         assert!(device.lost(&life));
@@ -175,9 +232,9 @@ mod tests {
         device.written(&mut lost);
         assert!(device.lost(&lost));
         let reborn = device.born();
-        let ticket = device.flush(&survivor).unwrap();
+        let ticket = go(&device, &survivor);
         device.flushed(ticket);
-        assert!(device.flush(&reborn).is_some());
+        go(&device, &reborn);
     }
 
     #[test]
@@ -185,7 +242,7 @@ mod tests {
         let device = Durability::default();
         let (mut writer, flusher) = (device.born(), device.born());
         device.written(&mut writer);
-        device.flushed(device.flush(&flusher).unwrap());
+        device.flushed(go(&device, &flusher));
         assert!(!device.lost(&writer));
     }
 
@@ -195,9 +252,9 @@ mod tests {
         let (witness, mut closed) = (device.born(), device.born());
         device.written(&mut closed);
         assert!(!device.parted(&closed));
-        assert!(device.flush(&witness).is_some(), "nothing has been lost yet");
+        go(&device, &witness);
         assert!(device.lost(&witness), "that flush has not succeeded");
-        assert_eq!(device.flush(&device.born()), None);
+        assert_eq!(device.flush(&device.born()), Leave::Fail);
     }
 
     #[test]
@@ -206,9 +263,9 @@ mod tests {
         let (witness, mut closed) = (device.born(), device.born());
         device.written(&mut closed);
         assert!(!device.parted(&closed));
-        device.flushed(device.flush(&witness).unwrap());
+        device.flushed(go(&device, &witness));
         assert!(!device.lost(&witness));
-        assert!(device.flush(&device.born()).is_some());
+        go(&device, &device.born());
     }
 
     #[test]
@@ -216,7 +273,7 @@ mod tests {
         let device = Durability::default();
         let (witness, mut one, mut other) = (device.born(), device.born(), device.born());
         device.written(&mut one);
-        let ticket = device.flush(&witness).unwrap();
+        let ticket = go(&device, &witness);
         device.written(&mut other);
         // The one with the older write goes last.
         assert!(!device.parted(&other));
@@ -233,9 +290,9 @@ mod tests {
         assert!(!device.parted(&closed));
         assert!(device.lost(&witness));
         let reborn = device.born();
-        assert_eq!(device.flush(&reborn), None);
-        device.flushed(device.flush(&survivor).unwrap());
-        assert!(device.flush(&reborn).is_some());
+        assert_eq!(device.flush(&reborn), Leave::Fail);
+        device.flushed(go(&device, &survivor));
+        go(&device, &reborn);
         assert!(!device.lost(&survivor) && !device.lost(&reborn));
     }
 
@@ -246,13 +303,13 @@ mod tests {
         device.written(&mut first);
         assert!(!device.parted(&first));
         device.written(&mut second);
-        device.flushed(device.flush(&second).unwrap());
+        device.flushed(go(&device, &second));
         assert!(!device.parted(&second), "all of it was flushed");
         let mut third = device.born();
-        assert!(device.flush(&third).is_some());
+        go(&device, &third);
         device.written(&mut third);
         assert!(device.parted(&third));
-        assert_eq!(device.flush(&device.born()), None);
+        assert_eq!(device.flush(&device.born()), Leave::Fail);
     }
 
     #[test]
@@ -261,10 +318,57 @@ mod tests {
         let (mut one, mut two, survivor) = (device.born(), device.born(), device.born());
         device.written(&mut one);
         assert!(device.lost(&one));
-        let ticket = device.flush(&survivor).unwrap();
+        let ticket = go(&device, &survivor);
         device.written(&mut two);
         assert!(device.lost(&two));
         device.flushed(ticket);
-        assert_eq!(device.flush(&device.born()), None);
+        assert_eq!(device.flush(&device.born()), Leave::Fail);
+    }
+
+    #[test]
+    fn flushes_wait_for_the_last_flush_of_a_connection_given_up() {
+        for well in [true, false] {
+            let device = Durability::default();
+            let mut silent = device.born();
+            device.written(&mut silent);
+            assert!(device.lost(&silent));
+            let last = device.vouch(&silent).unwrap();
+            let reborn = device.born();
+            assert_eq!(device.flush(&reborn), Leave::Wait);
+            assert!(device.waits(&reborn));
+            device.vouched(last, well);
+            assert_eq!(device.is_in_doubt(), !well);
+            assert!(!device.waits(&reborn));
+            assert_eq!(device.flush(&reborn) == Leave::Fail, !well);
+        }
+    }
+
+    #[test]
+    fn a_connection_given_up_cannot_answer_for_an_older_loss() {
+        let device = Durability::default();
+        let mut first = device.born();
+        device.written(&mut first);
+        assert!(device.lost(&first));
+        let mut second = device.born();
+        device.written(&mut second);
+        assert!(device.lost(&second));
+        assert_eq!(device.vouch(&second), None);
+    }
+
+    #[test]
+    fn of_two_connections_given_up_the_later_one_answers_for_both() {
+        let device = Durability::default();
+        let (mut one, mut other) = (device.born(), device.born());
+        device.written(&mut one);
+        device.written(&mut other);
+        assert!(device.lost(&one));
+        let earlier = device.vouch(&one).unwrap();
+        assert!(device.lost(&other));
+        let later = device.vouch(&other).unwrap();
+        let reborn = device.born();
+        device.vouched(earlier, true);
+        assert_eq!(device.flush(&reborn), Leave::Wait);
+        device.vouched(later, true);
+        go(&device, &reborn);
     }
 }

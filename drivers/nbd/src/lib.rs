@@ -8,15 +8,25 @@
 //!
 //! # When a connection is lost
 //!
-//! Everything in flight on it ends with `Transport`, once. The queue then tries to connect again,
-//! after 1 s and at most every 30 s, without blocking; until it succeeds new requests end with
-//! `Transport` too, or are held back for [`Options::reconnect_timeout`]. A server that comes back
-//! with another size, or that can do less, is not taken for the same device: its requests end
-//! with `Offline`.
+//! A server that ends the connection has let go of everything in flight on it: it is handed back to
+//! be sent again. The queue connects again in the background, at once and then at most every 5 s.
+//! Meanwhile requests wait, at most [`Options::reconnect`] from the loss; then everything ends with
+//! `Transport` at once until the server is back. A server that comes back with another size, or
+//! that can do less, is not taken for the same device: its requests end with `Offline`.
+//!
+//! A request whose time is up gives the connection up: a silent server is of no use. It may still
+//! carry out what it was sent, when it goes on. So reads are sent again at once, and what changes
+//! sectors keeps its tag until the server has answered it on the old socket or has ended that
+//! socket. At most 8 such sockets are kept for a queue. A TCP peer whose machine does not answer
+//! counts as gone after 60 s, or after `net.ipv4.tcp_retries2` (some 15 minutes) with data under
+//! way. TCP_USER_TIMEOUT is not set: it would also end the connection to a server that is stopped
+//! and whose machine answers, and such a server carries its requests out later.
 //!
 //! Writes that were answered and not flushed may be lost with the server, and a flush on the new
 //! connection would not know. So after such a loss flushes fail until the device is connected
-//! anew, unless a connection that survived can vouch for the writes; everything else goes on.
+//! anew, unless a connection that survived can vouch for the writes; everything else goes on. A
+//! connection that is given up is sent a flush as its last request; flushes on the new one wait
+//! until it is answered, and fail if it never is.
 //!
 //! A server that answers with ESHUTDOWN is asked nothing more and left once it has answered what it
 //! took. A server that breaks the protocol in a way that loses the step of the stream is a lost
@@ -24,8 +34,7 @@
 //!
 //! # Left out
 //!
-//! TLS. A request the server never answers keeps its tag and its memory: the core tells its
-//! submitter when the time is up.
+//! TLS.
 
 #![forbid(unsafe_code)]
 
@@ -36,8 +45,8 @@ mod connection;
 mod dial;
 mod durability;
 mod nbd;
-mod notices;
 mod output;
+mod parting;
 mod queue;
 mod slots;
 mod translate;
@@ -62,13 +71,14 @@ pub struct Options {
     pub read_only: bool,
     /// How long connecting and the handshake may take altogether.
     pub connect_timeout: Duration,
-    /// How long new requests are held back after a connection was lost; then, and from the start
-    /// if it is zero, they end with `Transport` until the server is back.
-    pub reconnect_timeout: Duration,
+    /// How long requests wait for the server from the loss of its connection; then, and from the
+    /// start if it is zero, they end with `Transport` until the server is back. [`Duration::MAX`]:
+    /// without limit.
+    pub reconnect: Duration,
 }
 
 impl Default for Options {
-    /// One connection, barriers on, extended headers, 10 s to connect, no holding back.
+    /// One connection, barriers on, extended headers, 10 s to connect, 30 s to wait for the server.
     fn default() -> Options {
         Options {
             connections: 1,
@@ -76,7 +86,7 @@ impl Default for Options {
             extended: true,
             read_only: false,
             connect_timeout: Duration::from_secs(10),
-            reconnect_timeout: Duration::ZERO,
+            reconnect: Duration::from_secs(30),
         }
     }
 }

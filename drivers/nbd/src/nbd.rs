@@ -15,11 +15,11 @@ use crate::allocation::Allocation;
 use crate::connection::{Connection, is_silent};
 use crate::dial::{self, Opened};
 use crate::durability::Durability;
-use crate::notices::Notices;
 use crate::queue::NbdQueue;
 use crate::slots::Slots;
 use crate::translate::Terms;
 use crate::{Options, agreed};
+use weir_queue::Notices;
 
 /// Tags per queue when nobody says otherwise.
 const DEPTH: u16 = 128;
@@ -65,7 +65,7 @@ pub(crate) struct Shared {
     pub(crate) info: ServerInfo,
     pub(crate) terms: Terms,
     pub(crate) connect_timeout: Duration,
-    reconnect_timeout: Duration,
+    pub(crate) reconnect_ns: u64,
     pub(crate) notices: Notices,
     pub(crate) durability: Durability,
 }
@@ -73,10 +73,6 @@ pub(crate) struct Shared {
 impl Shared {
     pub(crate) fn connect_timeout_ns(&self) -> u64 {
         nanoseconds(self.connect_timeout)
-    }
-
-    pub(crate) fn reconnect_timeout_ns(&self) -> u64 {
-        nanoseconds(self.reconnect_timeout)
     }
 
     /// Connects, and holds the export against the one that was agreed on. May block for
@@ -140,7 +136,7 @@ impl Nbd {
             payload_max: limits.max_hw_sectors * weir_bio::SECTOR as u32,
             barriers_off: options.barriers_off,
         };
-        let Options { connect_timeout, reconnect_timeout, .. } = options;
+        let Options { connect_timeout, reconnect, .. } = options;
         let durability = Durability::default();
         let shared = Shared {
             site,
@@ -149,7 +145,7 @@ impl Nbd {
             info,
             terms,
             connect_timeout,
-            reconnect_timeout,
+            reconnect_ns: nanoseconds(reconnect),
             notices,
             durability,
         };

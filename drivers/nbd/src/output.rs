@@ -26,6 +26,11 @@ pub(crate) struct Output {
     sent: usize,
     /// Payloads that lie elsewhere, in order.
     splices: VecDeque<Splice>,
+    /// Bytes of the stream up to the end of the spliced payloads that are not in the arena: those
+    /// that were taken off its front, and the payloads.
+    beside: u64,
+    /// Bytes of the stream that the socket has taken.
+    gone: u64,
 }
 
 /// A payload of lent memory, which goes out in front of the arena's byte `at`.
@@ -42,6 +47,17 @@ impl Output {
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.sent == self.arena.len() && self.splices.is_empty()
+    }
+
+    /// Where in the stream the next byte appended will stand.
+    #[inline]
+    pub(crate) fn end(&self) -> u64 {
+        self.beside + self.arena.len() as u64
+    }
+
+    /// Bytes of the stream that the socket has taken.
+    pub(crate) fn gone(&self) -> u64 {
+        self.gone
     }
 
     /// The arena, to append headers to.
@@ -61,6 +77,7 @@ impl Output {
     /// Appends the memory lent for this tag, `length` bytes, without copying it.
     pub(crate) fn splice(&mut self, tag: Tag, length: u64) {
         self.splices.push_back(Splice { at: self.arena.len(), tag, sent: 0, length });
+        self.beside += length;
     }
 
     /// Sends until everything is sent or the socket takes no more.
@@ -121,13 +138,16 @@ impl Output {
 
     /// Crosses off what was sent.
     fn advance(&mut self, sent: u64, slots: &mut Slots) {
+        self.gone += sent;
         self.cross_off(sent, slots);
         if self.is_empty() {
+            self.beside += self.arena.len() as u64;
             self.arena.clear();
             self.sent = 0;
         } else if self.sent > STALE_MAX.max(self.arena.len() / 2) {
             // A socket that always has something left must not make the arena grow for ever.
             self.arena.drain(..self.sent);
+            self.beside += self.sent as u64;
             self.splices.iter_mut().for_each(|splice| splice.at -= self.sent);
             self.sent = 0;
         }

@@ -8,13 +8,14 @@ use std::sync::Arc;
 
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use weir_bio::{Nanos, Status};
-use weir_queue::{Batch, Done, DriverError, DriverQueue};
+use weir_queue::{Batch, Cancel, Done, DriverError, DriverQueue, Tag};
 
 use crate::agreed;
 use crate::connection::{Answers, Connection, Lost, Received};
 use crate::dial::{Dial, Opened, Progress};
 use crate::nbd::Shared;
-use crate::slots::Slots;
+use crate::parting::{Fate, Parting};
+use crate::slots::{Slots, Unanswered};
 
 /// Bytes received by one system call, when small replies come in numbers: some 60 of 4 KiB.
 const WINDOW: usize = 256 << 10;
@@ -24,9 +25,25 @@ const WINDOW: usize = 256 << 10;
 /// is left makes the event descriptor readable again.
 const REAPED_MAX: usize = WINDOW;
 
-/// Wait before the first attempt to reconnect, and between the last ones.
-const BACKOFF_MIN_NS: u64 = 1_000_000_000;
-const BACKOFF_MAX_NS: u64 = 30_000_000_000;
+/// A cancel receives so much in search of the answer: more than any socket holds.
+const SEARCHED_MAX: usize = 64 << 20;
+
+/// Wait between attempts to reconnect. The first comes at once and the next ones soon, because a
+/// server that is restarted by its supervisor is back within a second; then every 5 s, which costs
+/// a server that stays away little and finds one that comes back in time for most `reconnect`s.
+const BACKOFF_MIN_NS: u64 = 100_000_000;
+const BACKOFF_MAX_NS: u64 = 5_000_000_000;
+
+/// A connection that stood so long ends an outage. One that is lost sooner goes on with it, so that
+/// a request that brings the server down each time is not sent for ever.
+const STANDING_NS: u64 = 10_000_000_000;
+
+/// Connections given up that may be there at a time; with so many no further one is made.
+const PARTING_MAX: usize = 8;
+
+/// How often connections given up, and flushes that wait for one, are looked at.
+const LOOK_NS: u64 = 1_000_000_000;
+const LOOK_HELD_NS: u64 = 100_000_000;
 
 /// What is told when the device has come to be in doubt.
 const DOUBT: &str = "writes answered and not flushed may be gone: flushes fail until the device is \
@@ -46,7 +63,16 @@ pub(crate) struct NbdQueue {
     /// Which of the server's places is tried next.
     place: usize,
     backoff_ns: u64,
-    lost_at: Nanos,
+    /// Connections given up whose servers have not let go.
+    parting: Vec<Parting>,
+    /// Since when the device cannot be reached, for certain.
+    outage: Option<Nanos>,
+    connected_at: Nanos,
+    /// When this queue was turned last.
+    now: Nanos,
+    look_at: Option<Nanos>,
+    /// Answers received by a cancel.
+    aside: Done,
     /// Until then a server that is going away may answer what it took.
     leave_by: Option<Nanos>,
     /// A failed attempt has been reported since the connection was lost.
@@ -91,8 +117,13 @@ impl NbdQueue {
             slots: Slots::new(depth),
             window: vec![0; WINDOW].into_boxed_slice(),
             place: 0,
-            backoff_ns: BACKOFF_MIN_NS,
-            lost_at: Nanos::ZERO,
+            backoff_ns: 0,
+            parting: Vec::new(),
+            outage: None,
+            connected_at: Nanos::ZERO,
+            now: Nanos::ZERO,
+            look_at: None,
+            aside: Done::default(),
             leave_by: None,
             reported: false,
         };
@@ -125,7 +156,7 @@ impl NbdQueue {
     /// The same; a socket that cannot be watched is as good as lost.
     fn watch_or_lose(&mut self, now: Nanos) {
         if let Err(errno) = self.watch() {
-            self.lose(now, &Lost::Watch(errno));
+            self.lose(now, Lost::Watch(errno));
         }
     }
 
@@ -133,38 +164,158 @@ impl NbdQueue {
         self.shared.notices.add(format!("{}: connection {}: {what}", self.shared.site, self.index));
     }
 
-    /// Ends everything on the connection and lets some time pass.
-    fn lose(&mut self, now: Nanos, why: &Lost) {
+    /// The connection is of no more use. Once the server has let go of it, all that is in flight
+    /// is sent again; else the connection is given up.
+    #[cold]
+    fn lose(&mut self, now: Nanos, why: Lost) {
+        self.drop_connection(now, why, None);
+    }
+
+    #[cold]
+    fn drop_connection(&mut self, now: Nanos, why: Lost, cancelled: Option<Tag>) {
         let State::Connected(connection) = std::mem::replace(&mut self.state, State::Gone) else {
             return self.retry(now);
         };
-        let in_flight = self.slots.waiting();
-        let doubtful = self.shared.durability.lost(connection.life());
-        if connection.is_leaving() {
-            connection.part(&mut self.slots);
+        if now.since(self.connected_at) >= STANDING_NS {
+            self.outage = None;
         }
-        self.slots.lose_all();
-        self.lost_at = now;
+        self.outage.get_or_insert(now);
         self.leave_by = None;
         self.reported = false;
+        let in_flight = self.slots.waiting();
+        let doubtful = self.shared.durability.lost(connection.life());
+        let mut vouched = false;
+        let fate = Fate { cancelled, end: self.end_of_lost(now) };
+        if connection.is_leaving() && connection.is_idle(&self.slots) {
+            connection.part(&mut self.slots);
+        } else {
+            let unanswered = self.slots.take_all();
+            if why.is_end() {
+                for one in unanswered {
+                    self.slots.give_back(one.tag, one.lent, fate.of(one.tag));
+                }
+            } else {
+                vouched = self.give_up(connection, why, unanswered, fate, now);
+            }
+        }
         self.notice(&format!("lost with {in_flight} requests in flight: {why}"));
-        if doubtful {
+        if doubtful && !vouched {
             self.notice(DOUBT);
         }
         self.retry(now);
+    }
+
+    /// Keeps a connection until its server has let go; whether it may yet answer for its writes.
+    fn give_up(
+        &mut self,
+        connection: Connection,
+        why: Lost,
+        unanswered: Vec<Unanswered>,
+        fate: Fate,
+        now: Nanos,
+    ) -> bool {
+        let (slots, durability) = (&mut self.slots, &self.shared.durability);
+        let remains = connection.remains();
+        let parting = Parting::new(remains, why, unanswered, fate, slots, durability, now);
+        if parting.is_over() {
+            return false;
+        }
+        // Its answers are found at the next look if they cannot be announced.
+        let _ = epoll::modify(&self.epoll, parting.socket(), EventData::new_u64(0), EventFlags::IN);
+        let vouches = parting.vouches();
+        self.parting.push(parting);
+        self.look_at = Some(now + LOOK_NS);
+        vouches
+    }
+
+    /// Until when requests wait for the server.
+    fn patience_end(&self) -> Nanos {
+        self.outage.map_or(Nanos(u64::MAX), |since| since + self.shared.reconnect_ns)
+    }
+
+    /// How requests end whose connection is lost; `None`: they are sent again.
+    fn end_of_lost(&self, now: Nanos) -> Option<Status> {
+        let patient = self.shared.reconnect_ns > 0 && now < self.patience_end();
+        (!patient).then_some(Status::Transport)
+    }
+
+    /// Whether requests cannot be sent but may be later.
+    fn is_out(&self) -> bool {
+        match &self.state {
+            State::Connected(connection) => !connection.is_sound() && self.outage.is_some(),
+            State::Down { .. } | State::Dialing { .. } => true,
+            State::Gone => false,
+        }
     }
 
     /// Waits before the next attempt.
     fn retry(&mut self, now: Nanos) {
         self.watched = None;
         self.state = State::Down { retry_at: now + self.backoff_ns };
-        self.backoff_ns = (self.backoff_ns * 2).min(BACKOFF_MAX_NS);
+        self.backoff_ns = (self.backoff_ns * 2).clamp(BACKOFF_MIN_NS, BACKOFF_MAX_NS);
+    }
+
+    /// Sees to connections given up, and to flushes that wait for them.
+    #[cold]
+    fn look(&mut self, now: Nanos) {
+        let end = self.end_of_lost(now);
+        let connected = matches!(self.state, State::Connected(_));
+        let (slots, durability) = (&mut self.slots, &self.shared.durability);
+        let mut doubtful = false;
+        for parting in &mut self.parting {
+            let vouched = parting.vouches();
+            parting.turn(&mut self.window, end, slots, durability, now);
+            doubtful |= vouched && !parting.vouches() && durability.is_in_doubt();
+            if connected {
+                parting.urge(self.connected_at, now);
+            }
+        }
+        self.parting.retain(|parting| !parting.is_over());
+        let waits = match &self.state {
+            State::Connected(connection) => durability.waits(connection.life()),
+            State::Down { .. } | State::Dialing { .. } | State::Gone => false,
+        };
+        if !waits {
+            self.slots.release_held();
+        }
+        self.look_at = match (self.slots.holds_any(), self.parting.is_empty()) {
+            (true, _) => Some(now + LOOK_HELD_NS),
+            (false, false) => Some(now + LOOK_NS),
+            (false, true) => None,
+        };
+        if doubtful {
+            self.notice(DOUBT);
+        }
+    }
+
+    /// Receives until this request is answered, or nothing is left: what is in the socket is not
+    /// overdue.
+    #[cold]
+    fn search(&mut self, tag: Tag) -> Option<Lost> {
+        let State::Connected(connection) = &mut self.state else { return None };
+        let durability = &self.shared.durability;
+        let mut received = 0;
+        while received < SEARCHED_MAX && self.slots.is_waiting(tag) {
+            let mut to = Answers { slots: &mut self.slots, done: &mut self.aside, durability };
+            match connection.receive(&mut self.window, &mut to) {
+                Ok(Received { bytes, more }) => {
+                    received += bytes;
+                    if !more {
+                        break;
+                    }
+                }
+                Err(why) => return Some(why),
+            }
+        }
+        None
     }
 
     /// Receives and answers; sends what could not be sent before.
     fn turn(&mut self, now: Nanos, done: &mut Done) {
         let State::Connected(connection) = &mut self.state else { return };
-        let before = self.slots.taken();
+        let before = done.len();
+        connection.patient = self.shared.reconnect_ns > 0
+            && self.outage.is_none_or(|since| now.since(since) < self.shared.reconnect_ns);
         let mut to = Answers { slots: &mut self.slots, done, durability: &self.shared.durability };
         let (mut reaped, mut lost) = (0, None);
         while reaped < REAPED_MAX {
@@ -186,16 +337,17 @@ impl NbdQueue {
             lost = connection.broken();
         }
         if lost.is_none() && connection.is_leaving() {
+            self.outage.get_or_insert(now);
             let patience = self.shared.connect_timeout_ns();
             let by = *self.leave_by.get_or_insert(now + patience);
             let over = connection.is_idle(&self.slots) || by <= now;
             lost = over.then_some(Lost::Leaving);
         }
-        if self.slots.taken() < before {
-            self.backoff_ns = BACKOFF_MIN_NS;
+        if done.len() > before {
+            self.backoff_ns = 0;
         }
         if let Some(why) = lost {
-            self.lose(now, &why);
+            self.lose(now, why);
         }
     }
 
@@ -247,6 +399,7 @@ impl NbdQueue {
                 self.notice("is back");
                 // The socket is the one that was watched while it was on its way.
                 self.state = State::Connected(connection);
+                self.connected_at = now;
             }
             Err(lost) => self.dial_failed(now, &lost.to_string()),
         }
@@ -262,13 +415,13 @@ impl NbdQueue {
 
     /// What happens to requests offered while there is no connection.
     fn submit_disconnected(&mut self, batch: &mut Batch<'_>, now: Nanos) {
-        let patience = self.shared.reconnect_timeout_ns();
         match &self.state {
             State::Gone => self.end_all(batch, Status::Offline),
-            // About to be lost: the wait has only just begun.
-            State::Connected(_) if patience > 0 => batch.refuse(Status::Resource),
-            _ if now.since(self.lost_at) < patience => batch.refuse(Status::Resource),
-            _ => self.end_all(batch, Status::Transport),
+            // If it is about to be lost, the wait has only just begun.
+            _ => match self.end_of_lost(now) {
+                None => batch.refuse(Status::Resource),
+                Some(status) => self.end_all(batch, status),
+            },
         }
     }
 }
@@ -294,27 +447,56 @@ impl DriverQueue for NbdQueue {
     }
 
     fn reap(&mut self, now: Nanos, done: &mut Done) {
+        self.now = now;
         match std::mem::replace(&mut self.state, State::Gone) {
             State::Dialing { dial, until } => self.advance(dial, until, now),
-            State::Down { retry_at } if retry_at <= now => self.dial(now),
+            State::Down { retry_at } if retry_at <= now && self.parting.len() < PARTING_MAX => {
+                self.dial(now);
+            }
             state => self.state = state,
         }
         self.turn(now, done);
         self.watch_or_lose(now);
+        if !self.parting.is_empty() || self.slots.holds_any() {
+            self.look(now);
+        }
+        for (tag, status, mut lent) in self.aside.drain() {
+            done.push_lent(tag, status, &mut lent);
+        }
         self.slots.give_ended(done);
     }
 
+    fn cancel(&mut self, tag: Tag) -> Cancel {
+        if self.slots.forget_held(tag) {
+            return Cancel::Done;
+        }
+        if let Some(answer) = self.parting.iter_mut().find_map(|parting| parting.cancel(tag)) {
+            return answer;
+        }
+        let lost = self.search(tag);
+        if lost.is_some() || self.slots.is_waiting(tag) {
+            self.drop_connection(self.now, lost.unwrap_or(Lost::Silent), Some(tag));
+        }
+        Cancel::Pending
+    }
+
     fn wake_at(&self) -> Option<Nanos> {
-        if self.slots.has_ended() {
+        if self.slots.has_ended() || !self.aside.is_empty() {
             return Some(Nanos::ZERO);
         }
-        match &self.state {
+        let own = match &self.state {
             State::Connected(connection) if connection.is_broken() => Some(Nanos::ZERO),
             State::Connected(_) => self.leave_by,
+            State::Down { .. } if self.parting.len() >= PARTING_MAX => None,
             State::Down { retry_at } => Some(*retry_at),
             State::Dialing { until, .. } => Some(*until),
             State::Gone => None,
-        }
+        };
+        [own, self.look_at, self.outage_until()].into_iter().flatten().min()
+    }
+
+    fn outage_until(&self) -> Option<Nanos> {
+        self.is_out().then(|| self.patience_end()).filter(|end| self.now < *end)
     }
 
     fn event_fd(&self) -> Option<BorrowedFd<'_>> {
@@ -322,7 +504,7 @@ impl DriverQueue for NbdQueue {
     }
 
     fn in_flight(&self) -> usize {
-        self.slots.taken()
+        self.slots.taken() + self.aside.len()
     }
 }
 
@@ -339,6 +521,13 @@ impl Drop for NbdQueue {
                 self.notice(DOUBT);
             }
             connection.part(&mut self.slots);
+        }
+        let held: usize = self.parting.iter().map(Parting::held).sum();
+        if held > 0 {
+            self.notice(&format!("closed while the server may still carry out {held} writes"));
+        }
+        for parting in self.parting.drain(..) {
+            parting.drop_all(&self.shared.durability);
         }
     }
 }

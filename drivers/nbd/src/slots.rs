@@ -41,25 +41,49 @@ pub(crate) struct Slots {
     large: usize,
     /// Answers that wait for the next reap.
     ended: Vec<(Tag, Status)>,
+    /// Requests to be handed back at the next reap.
+    requeued: Vec<Tag>,
+    /// Flushes that wait until a server given up has answered for its writes, or has not.
+    held: Vec<Tag>,
+    /// Requests that were moved to connections given up.
+    parted: usize,
 }
 
 struct Slot {
     cookie: u64,
     /// What the decoder keeps; `None` unless the request waits for a reply.
-    pending: Option<Pending>,
+    sent: Option<Sent>,
     effect: Effect,
     lent: Vec<Data>,
     /// Its payload is being sent from the lent memory.
     sending: bool,
     /// The reply came before the payload was sent.
-    early: Option<Status>,
+    early: Option<(Tag, Status)>,
+}
+
+/// A request that waits for its reply.
+struct Sent {
+    tag: Tag,
+    pending: Pending,
+    /// Where it begins in the stream of its connection.
+    start: u64,
+}
+
+/// A request that has been taken off its slot, with what it was lent.
+pub(crate) struct Unanswered {
+    pub(crate) tag: Tag,
+    pub(crate) cookie: u64,
+    pub(crate) pending: Pending,
+    pub(crate) lent: Vec<Data>,
+    /// Where it began in the stream of its connection.
+    pub(crate) start: u64,
 }
 
 impl Outstanding for Slots {
     #[inline]
     fn find(&mut self, cookie: u64) -> Option<&mut Pending> {
         let slot = self.slots.get_mut(tag_of(cookie))?;
-        if slot.cookie == cookie { slot.pending.as_mut() } else { None }
+        if slot.cookie == cookie { slot.sent.as_mut().map(|sent| &mut sent.pending) } else { None }
     }
 }
 
@@ -72,7 +96,7 @@ impl Slots {
     pub(crate) fn new(depth: u16) -> Slots {
         let slot = |tag| Slot {
             cookie: u64::from(tag),
-            pending: None,
+            sent: None,
             effect: Effect::None,
             lent: Vec::new(),
             sending: false,
@@ -83,6 +107,9 @@ impl Slots {
             taken: 0,
             large: 0,
             ended: Vec::with_capacity(usize::from(depth)),
+            requeued: Vec::new(),
+            held: Vec::new(),
+            parted: 0,
         }
     }
 
@@ -93,7 +120,7 @@ impl Slots {
 
     /// Requests that wait for the server.
     pub(crate) fn waiting(&self) -> usize {
-        self.taken - self.ended.len()
+        self.taken - self.ended.len() - self.requeued.len() - self.held.len() - self.parted
     }
 
     /// Whether a large read waits for its data.
@@ -103,7 +130,7 @@ impl Slots {
 
     /// Whether there are answers that nothing will announce.
     pub(crate) fn has_ended(&self) -> bool {
-        !self.ended.is_empty()
+        !self.ended.is_empty() || !self.requeued.is_empty()
     }
 
     /// The cookie for the next request under this tag.
@@ -115,6 +142,37 @@ impl Slots {
     pub(crate) fn end_here(&mut self, tag: Tag, status: Status) {
         self.taken += 1;
         self.ended.push((tag, status));
+    }
+
+    /// Takes a flush that waits for a server that was given up.
+    #[cold]
+    pub(crate) fn hold(&mut self, tag: Tag) {
+        self.taken += 1;
+        self.held.push(tag);
+    }
+
+    pub(crate) fn holds_any(&self) -> bool {
+        !self.held.is_empty()
+    }
+
+    /// The flushes that waited are to be sent again, if they may still wait for anything.
+    #[cold]
+    pub(crate) fn release_held(&mut self) {
+        self.requeued.append(&mut self.held);
+    }
+
+    /// Forgets a flush that waits; false when it is none.
+    pub(crate) fn forget_held(&mut self, tag: Tag) -> bool {
+        let before = self.held.len();
+        self.held.retain(|held| *held != tag);
+        self.taken -= before - self.held.len();
+        before != self.held.len()
+    }
+
+    /// Whether the request waits for its reply.
+    pub(crate) fn is_waiting(&self, tag: Tag) -> bool {
+        let slot = &self.slots[usize::from(tag.0)];
+        slot.sent.is_some() || slot.early.is_some()
     }
 
     /// Borrows the request's memory. A read that brought none gets some.
@@ -136,11 +194,18 @@ impl Slots {
 
     /// Takes a request whose header, and small payload, stand in the output.
     #[inline]
-    pub(crate) fn take(&mut self, tag: Tag, pending: Pending, effect: Effect, sending: bool) {
+    pub(crate) fn take(
+        &mut self,
+        tag: Tag,
+        pending: Pending,
+        effect: Effect,
+        sending: bool,
+        start: u64,
+    ) {
         self.taken += 1;
         self.large += usize::from(is_large_read(&pending));
         let slot = &mut self.slots[usize::from(tag.0)];
-        slot.pending = Some(pending);
+        slot.sent = Some(Sent { tag, pending, start });
         slot.effect = effect;
         slot.sending = sending;
     }
@@ -148,14 +213,14 @@ impl Slots {
     /// First byte of the request's range on the export.
     #[inline]
     pub(crate) fn offset(&self, cookie: u64) -> u64 {
-        self.slots[tag_of(cookie)].pending.as_ref().map_or(0, Pending::offset)
+        self.slots[tag_of(cookie)].start_byte()
     }
 
     /// Puts a part of a read where it belongs; the decoder has held it against the request.
     #[inline]
     pub(crate) fn put(&mut self, cookie: u64, offset: u64, mut bytes: &[u8]) {
         let slot = &mut self.slots[tag_of(cookie)];
-        let start = slot.pending.as_ref().map_or(0, Pending::offset);
+        let start = slot.start_byte();
         if let [Data::One(buf)] = &mut slot.lent[..] {
             let at = (offset - start) as usize;
             return buf[at..at + bytes.len()].copy_from_slice(bytes);
@@ -170,7 +235,7 @@ impl Slots {
     /// Makes a part of a read zeros.
     pub(crate) fn zero(&mut self, cookie: u64, offset: u64, length: u64) {
         let slot = &mut self.slots[tag_of(cookie)];
-        let Some(pending) = &slot.pending else { return };
+        let Some(Sent { pending, .. }) = &slot.sent else { return };
         if (pending.offset(), pending.length()) == (offset, length)
             && slot.lent.iter().all(|data| matches!(data, Data::One(_)))
         {
@@ -194,7 +259,7 @@ impl Slots {
         places: &mut [IoSliceMut<'a>],
     ) -> (usize, u64) {
         let slot = &mut self.slots[tag_of(missing.cookie)];
-        let start = slot.pending.as_ref().map_or(0, Pending::offset);
+        let start = slot.start_byte();
         let (mut used, mut left) = (0, missing.length);
         for piece in slot.pieces(missing.offset - start) {
             if left == 0 || used == places.len() {
@@ -242,41 +307,74 @@ impl Slots {
     /// The reply is complete.
     #[inline]
     pub(crate) fn answered(&mut self, cookie: u64, status: Status, done: &mut Done) {
-        let tag = tag_of(cookie);
-        let slot = &mut self.slots[tag];
-        let Some(pending) = slot.pending.take() else { return };
+        let slot = &mut self.slots[tag_of(cookie)];
+        let Some(Sent { tag, pending, .. }) = slot.sent.take() else { return };
         self.large -= usize::from(is_large_read(&pending));
         if slot.sending {
             // The rest of the payload still has to go out, and it lies in the lent memory.
-            slot.early = Some(status);
+            slot.early = Some((tag, status));
             return;
         }
         self.taken -= 1;
         slot.free();
-        done.push_lent(Tag(tag as u16), status, &mut slot.lent);
+        done.push_lent(tag, status, &mut slot.lent);
+    }
+
+    /// The server has refused the request because it goes away: it is to be sent again.
+    #[cold]
+    pub(crate) fn refused(&mut self, cookie: u64) {
+        let slot = &mut self.slots[tag_of(cookie)];
+        let Some(Sent { tag, pending, .. }) = slot.sent.take() else { return };
+        self.large -= usize::from(is_large_read(&pending));
+        if slot.sending {
+            slot.early = Some((tag, Status::Transport));
+        } else {
+            slot.free();
+            self.requeued.push(tag);
+        }
     }
 
     /// The payload of this write has been sent.
     pub(crate) fn sent(&mut self, tag: Tag) {
         let slot = &mut self.slots[usize::from(tag.0)];
         slot.sending = false;
-        if let Some(status) = slot.early.take() {
+        if let Some((tag, status)) = slot.early.take() {
             slot.free();
             self.ended.push((tag, status));
         }
     }
 
-    /// The connection is lost: everything on it ends.
-    pub(crate) fn lose_all(&mut self) {
-        for (tag, slot) in self.slots.iter_mut().enumerate() {
-            let answer = slot.early.take().or(slot.pending.take().map(|_| Status::Transport));
-            if let Some(status) = answer {
-                slot.sending = false;
-                slot.free();
-                self.ended.push((Tag(tag as u16), status));
+    /// The connection is of no more use: takes every request on it off its slot. Those answered
+    /// before their payload was sent end.
+    #[cold]
+    pub(crate) fn take_all(&mut self) -> Vec<Unanswered> {
+        let mut all = Vec::new();
+        for slot in &mut self.slots {
+            if let Some(answer) = slot.early.take() {
+                self.ended.push(answer);
+            } else if let Some(Sent { tag, pending, start }) = slot.sent.take() {
+                let lent = std::mem::take(&mut slot.lent);
+                all.push(Unanswered { tag, cookie: slot.cookie, pending, lent, start });
+            } else {
+                continue;
             }
+            slot.sending = false;
+            slot.free();
         }
         self.large = 0;
+        self.parted += all.len();
+        all
+    }
+
+    /// What was taken off comes back, to be sent again or to end.
+    #[cold]
+    pub(crate) fn give_back(&mut self, tag: Tag, lent: Vec<Data>, end: Option<Status>) {
+        self.parted -= 1;
+        self.slots[usize::from(tag.0)].lent = lent;
+        match end {
+            Some(status) => self.ended.push((tag, status)),
+            None => self.requeued.push(tag),
+        }
     }
 
     /// Hands over the answers that waited.
@@ -285,10 +383,28 @@ impl Slots {
         for (tag, status) in self.ended.drain(..) {
             done.push_lent(tag, status, &mut self.slots[usize::from(tag.0)].lent);
         }
+        if !self.requeued.is_empty() {
+            self.give_requeued(done);
+        }
+    }
+
+    #[cold]
+    fn give_requeued(&mut self, done: &mut Done) {
+        self.taken -= self.requeued.len();
+        for tag in self.requeued.drain(..) {
+            let lent = std::mem::take(&mut self.slots[usize::from(tag.0)].lent);
+            done.push_requeue(tag, 0, lent);
+        }
     }
 }
 
 impl Slot {
+    /// First byte of the request's range on the export.
+    #[inline]
+    fn start_byte(&self) -> u64 {
+        self.sent.as_ref().map_or(0, |sent| sent.pending.offset())
+    }
+
     /// Its cookie is used up.
     #[inline]
     fn free(&mut self) {

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use support::peer::{Disk, Peer, SIZE, Session, settings};
-use support::{Lane, bytes, exercise, flush, read, write};
+use support::{HANDED_BACK, Lane, bytes, exercise, flush, hasty, read, write};
 use weir_bio::{Bio, Buf, Data, Flags, Op, Prng, Status};
 use weir_driver_nbd::{Nbd, Options};
 use weir_proto_nbd::NbdError;
@@ -34,8 +34,7 @@ fn is_back(nbd: &Nbd) -> bool {
 /// A queue whose connection was lost is turned until it is back.
 #[track_caller]
 fn reconnect(nbd: &Nbd, lane: &mut Lane) {
-    lane.pass_time();
-    lane.turn_until(|| is_back(nbd));
+    lane.pass_until(|| is_back(nbd));
 }
 
 #[test]
@@ -44,7 +43,7 @@ fn an_orderly_server_is_served_in_every_mode() {
         let (peer, disk) = (Peer::new(), Disk::new());
         thread::scope(|scope| {
             scope.spawn(|| peer.session_in(mode).serve(&disk));
-            let nbd = connect(&peer, Options::default());
+            let nbd = connect(&peer, hasty());
             assert_eq!(nbd.server().mode, mode);
             exercise(&nbd, seed, 3000);
         });
@@ -62,7 +61,7 @@ fn an_awkward_server_is_served_in_every_mode() {
                     peer.session_in(mode).serve_awkwardly(disk, seed * 10 + connection);
                 });
             }
-            let nbd = connect(&peer, Options { connections: 3, ..Options::default() });
+            let nbd = connect(&peer, Options { connections: 3, ..hasty() });
             exercise(&nbd, seed, 3000);
         });
     }
@@ -73,7 +72,7 @@ fn extended_headers_are_only_asked_for_when_wanted() {
     let peer = Peer::new();
     thread::scope(|scope| {
         scope.spawn(|| peer.session_in(Mode::Extended).until_left());
-        let plain = Options { extended: false, ..Options::default() };
+        let plain = Options { extended: false, ..hasty() };
         assert_eq!(connect(&peer, plain).server().mode, Mode::Structured);
     });
 }
@@ -87,7 +86,7 @@ fn the_allocation_is_asked_for_over_a_connection_of_its_own() {
             for _ in 0..2 {
                 scope.spawn(move || peer.session_in(mode).serve(disk));
             }
-            let nbd = connect(peer, Options::default());
+            let nbd = connect(peer, hasty());
             let _lane = Lane::open(&nbd, 0);
             let extent = |sectors, hole| Extent { sectors, hole, zero: false };
             for _ in 0..2 {
@@ -123,7 +122,7 @@ fn hostile(mode: Mode, words: &str, script: impl FnOnce(&mut Session, &Victims) 
             session.until_left();
             peer.session_in(mode).serve(&disk);
         });
-        let nbd = connect(&peer, Options::default());
+        let nbd = connect(&peer, hasty());
         let mut lane = Lane::open(&nbd, 0);
         lane.submit(vec![read(0, 8).cookie(1), write(16, 8, 1).cookie(2)]);
         let mut ends: Vec<_> = lane.all().iter().map(|end| (end.cookie, end.status)).collect();
@@ -187,7 +186,7 @@ fn a_reply_that_comes_twice_loses_the_connection() {
                 session.until_left();
                 peer.session_in(mode).serve(&disk);
             });
-            let nbd = connect(&peer, Options::default());
+            let nbd = connect(&peer, hasty());
             let mut lane = Lane::open(&nbd, 0);
             assert_eq!(lane.status(write(0, 8, 1)), Status::Ok);
             lane.turn_until(|| !nbd.notices().is_empty());
@@ -292,7 +291,7 @@ fn bytes_behind_the_handshake_that_nobody_asked_for_are_an_error() {
             session.until_left();
             peer.session_in(Mode::Structured).until_left();
         });
-        let nbd = connect(&peer, Options::default());
+        let nbd = connect(&peer, hasty());
         // The bytes may come with the handshake or after it; both are found out.
         match nbd.open(0, 4) {
             Err(why) => {
@@ -335,7 +334,7 @@ fn a_connection_lost_in_flight_ends_each_request_exactly_once() {
                 drop(session);
                 peer.session_in(mode).serve(&disk);
             });
-            let nbd = connect(&peer, Options::default());
+            let nbd = connect(&peer, hasty());
             let mut lane = Lane::open(&nbd, 0);
             let bio = |at: u64, large| match (at.is_multiple_of(2), large) {
                 (true, false) => read(at * 8, 8),
@@ -369,38 +368,38 @@ fn attempts_to_reconnect_come_ever_more_slowly() {
     let peer = Peer::new();
     let (nbd, mut lane) = thread::scope(|scope| {
         scope.spawn(|| peer.session_in(Mode::Simple).vanish());
-        let nbd = connect(&peer, Options::default());
+        let nbd = connect(&peer, hasty());
         let mut lane = Lane::open(&nbd, 0);
         assert_eq!(lane.status(read(0, 8)), Status::Transport);
         (nbd, lane)
     });
     drop(peer);
     let mut waits = Vec::new();
-    for _ in 0..7 {
+    for _ in 0..9 {
         let before = lane.now;
         lane.pass_time();
-        waits.push(lane.now.since(before) / 1_000_000_000);
+        waits.push(lane.now.since(before) / 1_000_000);
         assert_eq!(lane.status(read(0, 8)), Status::Transport);
     }
-    assert_eq!(waits, [1, 2, 4, 8, 16, 30, 30]);
+    assert_eq!(waits, [0, 100, 200, 400, 800, 1600, 3200, 5000, 5000]);
     let notices = nbd.notices();
     assert_eq!(notices.len(), 2, "one for the loss, one for all attempts: {notices:?}");
     assert!(notices[1].contains("goes on trying: connect"), "{notices:?}");
 }
 
 #[test]
-fn new_requests_are_held_back_for_the_reconnect_timeout_and_no_longer() {
+fn new_requests_are_held_back_for_the_reconnect_and_no_longer() {
     let (peer, disk) = (Peer::new(), Disk::new());
     thread::scope(|scope| {
         scope.spawn(|| {
             peer.session_in(Mode::Simple).vanish();
             peer.session_in(Mode::Simple).serve(&disk);
         });
-        let patient =
-            Options { reconnect_timeout: Duration::from_millis(500), ..Options::default() };
+        let patient = Options { reconnect: Duration::from_millis(500), ..hasty() };
         let nbd = connect(&peer, patient);
         let mut lane = Lane::open(&nbd, 0);
-        assert_eq!(lane.status(read(0, 8)), Status::Transport);
+        assert_eq!(lane.status(read(0, 8)), HANDED_BACK);
+        assert_eq!(lane.rig.queue().outage_until(), Some(lane.now + 500_000_000));
         let (why, rest) = lane.rig.submit(vec![read(0, 8)], lane.now).expect("a refusal");
         assert_eq!((why, rest.len()), (Status::Resource, 1));
         lane.now = lane.now + 499_999_999;
@@ -429,7 +428,7 @@ fn a_server_that_comes_back_with_less_is_not_the_same_device() {
                 peer.session_in(Mode::Structured).vanish();
                 peer.session(second, Settings::default()).until_left();
             });
-            let nbd = connect(&peer, Options::default());
+            let nbd = connect(&peer, hasty());
             let mut lane = Lane::open(&nbd, 0);
             assert_eq!(lane.status(read(0, 8)), Status::Transport);
             lane.pass_time();
@@ -453,7 +452,7 @@ fn a_handshake_that_stalls_in_the_background_is_given_up_and_begun_again() {
             peer.session_in(Mode::Structured).serve(disk);
             drop(silent);
         });
-        let nbd = connect(peer, Options::default());
+        let nbd = connect(peer, hasty());
         let mut lane = Lane::open(&nbd, 0);
         assert_eq!(lane.status(read(0, 8)), Status::Transport);
         lane.pass_time();
@@ -483,7 +482,7 @@ fn flushes_fail_after_lost_writes_and_flushed_writes_are_safe() {
             }
             peer.session_in(Mode::Structured).serve(&disk);
         });
-        let nbd = connect(&peer, Options::default());
+        let nbd = connect(&peer, hasty());
         let mut lane = Lane::open(&nbd, 0);
         let lost = |lane: &mut Lane, count: usize| {
             let losses =
@@ -521,7 +520,7 @@ fn a_connection_that_survived_vouches_for_one_that_was_lost() {
             drop(second);
             peer.session_in(Mode::Structured).serve(disk);
         });
-        let nbd = connect(peer, Options { connections: 2, ..Options::default() });
+        let nbd = connect(peer, Options { connections: 2, ..hasty() });
         let (mut first, mut second) = (Lane::open(&nbd, 0), Lane::open(&nbd, 1));
         assert_eq!(second.status(write(0, 8, 1)), Status::Ok);
         second.turn_until(|| !nbd.notices().is_empty());
@@ -557,7 +556,7 @@ fn a_write_of_a_queue_that_was_closed_is_in_doubt_once_the_others_are_lost() {
                 drop(first);
                 peer.session_in(Mode::Structured).serve(disk);
             });
-            let nbd = connect(peer, Options { connections: 2, ..Options::default() });
+            let nbd = connect(peer, Options { connections: 2, ..hasty() });
             let (mut first, mut second) = (Lane::open(&nbd, 0), Lane::open(&nbd, 1));
             assert_eq!(second.status(write(0, 8, 1)), Status::Ok);
             if noticed {
@@ -596,7 +595,7 @@ fn a_queue_that_was_prepared_opens_without_the_server() {
             drop(peer);
             leave.send(()).expect("a client that waits");
         });
-        let options = Options { connections: 3, ..Options::default() };
+        let options = Options { connections: 3, ..hasty() };
         let nbd = Nbd::connect(address, "", options).expect("a device");
         for index in [0, 1, 1, 2] {
             nbd.prepare(index).expect("a server");
@@ -623,7 +622,7 @@ fn a_server_that_does_not_read_blocks_nobody_and_gets_everything_later() {
                 begun.recv().expect("the signal to begin");
                 session.serve(disk);
             });
-            let nbd = connect(peer, Options::default());
+            let nbd = connect(peer, hasty());
             let mut lane = Lane::open(&nbd, 0);
             // Far more than any socket holds, in small pieces and large ones.
             let large = |at: u64| {
@@ -668,7 +667,7 @@ fn a_write_answered_before_it_was_sent_keeps_its_memory_until_then() {
             });
             session.until_left();
         });
-        let nbd = connect(peer, Options::default());
+        let nbd = connect(peer, hasty());
         let mut lane = Lane::open(&nbd, 0);
         let buf = Buf::filled(31 << 20, |bytes| bytes.fill(3));
         lane.submit(vec![Bio::write(0, buf)]);
@@ -692,7 +691,7 @@ fn a_whole_hole_is_answered_as_zeros_without_touching_the_memory() {
             session.say(|replies, out| replies.hole(request.reply_to(), hole, out));
             session.until_left();
         });
-        let nbd = connect(&peer, Options::default());
+        let nbd = connect(&peer, hasty());
         let answer = Lane::open(&nbd, 0).one(read(0, 8));
         let Data::Zero { len, spare } = answer.data else { panic!("{:?}", answer.data) };
         assert_eq!((answer.status, len), (Status::Ok, 4096));
@@ -717,7 +716,7 @@ fn an_error_at_an_offset_ends_the_read_and_the_stream_goes_on() {
                 });
                 session.serve(&disk);
             });
-            let nbd = connect(&peer, Options::default());
+            let nbd = connect(&peer, hasty());
             let mut lane = Lane::open(&nbd, 0);
             assert_eq!(lane.status(read(0, 8)), Status::IoErr);
             assert_eq!(lane.status(read(0, 8)), Status::Ok);
@@ -747,7 +746,7 @@ fn a_server_that_shuts_down_is_left_once_it_has_answered_and_found_again() {
                 session.until_left();
                 peer.session_in(mode).serve(disk);
             });
-            let nbd = connect(peer, Options::default());
+            let nbd = connect(peer, hasty());
             let mut lane = Lane::open(&nbd, 0);
             let end = |answer: &Answered| (answer.cookie, answer.status);
             lane.submit((0..3).map(|at| write(at * 8, 8, 1).cookie(at)).collect());
@@ -779,7 +778,7 @@ fn a_server_that_shuts_down_and_never_answers_the_rest_is_left_in_time() {
             });
             session.until_left();
         });
-        let nbd = connect(&peer, Options::default());
+        let nbd = connect(&peer, hasty());
         let mut lane = Lane::open(&nbd, 0);
         lane.submit(vec![read(0, 8).cookie(1), read(8, 8).cookie(2)]);
         assert_eq!(lane.some()[0].cookie, 2);
@@ -808,8 +807,8 @@ fn an_idle_queue_takes_leave_and_so_does_a_device_nobody_opened() {
                 }
                 lasts
             });
-            drop(connect(&peer, Options::default()));
-            let nbd = connect(&peer, Options::default());
+            drop(connect(&peer, hasty()));
+            let nbd = connect(&peer, hasty());
             let mut lane = Lane::open(&nbd, 0);
             assert_eq!(lane.status(write(0, 8, 1)), Status::Ok);
             drop(lane);
@@ -832,7 +831,7 @@ fn every_op_reaches_the_wire_as_it_should() {
             }
             heard
         });
-        let nbd = connect(&peer, Options::default());
+        let nbd = connect(&peer, hasty());
         let mut lane = Lane::open(&nbd, 0);
         let op = |op| Bio::new(op, 8, 16, Data::None);
         let all = Flags::FUA | Flags::NOUNMAP | Flags::NOFALLBACK;
@@ -873,13 +872,151 @@ fn a_writable_export_without_flush_is_refused_and_can_be_forced() {
             peer.session(export(), settings(Mode::Simple)).until_left();
             peer.session(export(), settings(Mode::Simple)).serve(&disk);
         });
-        let why = Nbd::connect(peer.address(), "", Options::default()).unwrap_err().to_string();
+        let why = Nbd::connect(peer.address(), "", hasty()).unwrap_err().to_string();
         assert!(why.contains("no FLUSH") && why.contains("barriers=off"), "{why}");
-        let forced = Options { barriers_off: true, ..Options::default() };
+        let forced = Options { barriers_off: true, ..hasty() };
         let nbd = connect(&peer, forced);
         assert!(nbd.notices()[0].contains("barriers are off"), "{:?}", nbd.notices());
         let mut lane = Lane::open(&nbd, 0);
         assert_eq!(lane.status(write(0, 8, 1)), Status::Ok);
         assert_eq!(lane.status(flush()), Status::Ok);
+    });
+}
+
+/// The server answers what is asked of it with success, in order, until the client leaves.
+fn serve_on(session: &mut Session) -> Vec<(Command, u64)> {
+    let mut served = Vec::new();
+    while let Some((request, _)) = session.request() {
+        served.push((request.command, request.offset));
+        session.say(|replies, out| {
+            if request.command == Command::READ {
+                replies.read_header(request.reply_to(), request.length as u32, out);
+                out.resize(out.len() + request.length as usize, 6);
+            } else {
+                replies.done(request.reply_to(), out);
+            }
+        });
+    }
+    served
+}
+
+fn ends(answers: &[Answered]) -> Vec<(u64, Status)> {
+    let mut ends: Vec<_> = answers.iter().map(|answer| (answer.cookie, answer.status)).collect();
+    ends.sort_by_key(|end| end.0);
+    ends
+}
+
+#[test]
+fn what_is_in_flight_when_the_server_ends_the_connection_is_handed_back_with_its_memory() {
+    let (peer, disk) = (Peer::new(), Disk::new());
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut session = peer.session_in(Mode::Structured);
+            (0..3).for_each(|_| drop(session.request()));
+            drop(session);
+            peer.session_in(Mode::Structured).serve(&disk);
+        });
+        let nbd = connect(&peer, Options::default());
+        let mut lane = Lane::open(&nbd, 0);
+        lane.submit(vec![read(0, 8).cookie(1), write(8, 64, 7).cookie(2), flush().cookie(3)]);
+        let answers = lane.all();
+        assert_eq!(ends(&answers), [(1, HANDED_BACK), (2, HANDED_BACK), (3, HANDED_BACK)]);
+        let sent = answers.iter().find(|answer| answer.cookie == 2).expect("the write");
+        assert_eq!(bytes(&sent.data), vec![7; 64 * 512]);
+        reconnect(&nbd, &mut lane);
+        assert_eq!(lane.rig.queue().outage_until(), None);
+        assert_eq!(lane.status(flush()), Status::Ok, "no answered write was lost");
+    });
+}
+
+#[test]
+fn a_write_to_a_silent_server_keeps_its_tag_until_the_server_has_answered_it() {
+    let peer = Peer::new();
+    thread::scope(|scope| {
+        let (go, gone) = channel();
+        let peer = &peer;
+        scope.spawn(move || {
+            let mut silent = peer.session_in(Mode::Structured);
+            let (first, _) = silent.request().expect("a write");
+            silent.say(|replies, out| replies.done(first.reply_to(), out));
+            let mut reborn = peer.session_in(Mode::Structured);
+            scope.spawn(move || serve_on(&mut reborn));
+            gone.recv().expect("the signal to go on");
+            let last = serve_on(&mut silent);
+            let expected = [(Command::READ, 0), (Command::WRITE, 4096), (Command::WRITE, 8192)];
+            assert_eq!(last[..3], expected);
+            assert_eq!(last[3..], [(Command::FLUSH, 0)], "it answers for the first write");
+        });
+        let nbd = connect(peer, Options::default());
+        let mut lane = Lane::open(&nbd, 0);
+        assert_eq!(lane.status(write(0, 8, 1)), Status::Ok);
+        lane.submit(vec![read(0, 8).cookie(1), write(8, 8, 2).cookie(2)]);
+        lane.now = lane.now + 1_000;
+        lane.submit(vec![write(16, 8, 3).cookie(3)]);
+        lane.now = lane.now + 1_000;
+        assert!(lane.reap().is_empty());
+        assert_eq!(lane.cancel(lane.now - 2_000), (0, 2));
+        reconnect(&nbd, &mut lane);
+        assert_eq!((lane.in_flight, lane.kept), (1, 1), "both writes, but not the read");
+        // A flush waits for the word of the server that was given up.
+        lane.submit(vec![flush().cookie(4)]);
+        assert!(lane.reap().is_empty());
+        go.send(()).expect("a server that waits");
+        assert_eq!(ends(&lane.all()), [(3, HANDED_BACK), (4, HANDED_BACK)]);
+        assert_eq!(lane.kept, 0);
+        assert_eq!(lane.status(flush()), Status::Ok);
+    });
+}
+
+#[test]
+fn an_answer_that_is_in_the_socket_is_not_overdue() {
+    let peer = Peer::new();
+    thread::scope(|scope| {
+        let (answer, answered) = channel();
+        let peer = &peer;
+        scope.spawn(move || {
+            let mut session = peer.session_in(Mode::Structured);
+            for at in 0..5 {
+                let (request, _) = session.request().expect("a read");
+                session.say(|replies, out| {
+                    replies.read_header(request.reply_to(), request.length as u32, out);
+                    out.resize(out.len() + request.length as usize, at);
+                });
+            }
+            answer.send(()).expect("a client that waits");
+            session.until_left();
+        });
+        let nbd = connect(peer, Options::default());
+        let mut lane = Lane::open(&nbd, 0);
+        lane.submit((0..5).map(|at| read(at * 64, 64).cookie(at)).collect());
+        answered.recv().expect("a server that answers");
+        lane.now = lane.now + 60_000_000_000;
+        assert_eq!(lane.cancel(lane.now - 1), (0, 5));
+        lane.reap();
+        assert_eq!((lane.kept, nbd.notices()), (0, Vec::new()), "the connection stands");
+    });
+}
+
+#[test]
+fn without_patience_a_silent_server_ends_reads_at_once_and_keeps_writes() {
+    let peer = Peer::new();
+    thread::scope(|scope| {
+        let (leave, left) = channel::<()>();
+        let peer = &peer;
+        scope.spawn(move || {
+            let session = peer.session_in(Mode::Structured);
+            let _ = left.recv();
+            drop(session);
+        });
+        let nbd = connect(peer, hasty());
+        let mut lane = Lane::open(&nbd, 0);
+        lane.submit(vec![read(0, 8).cookie(1)]);
+        lane.now = lane.now + 1_000;
+        lane.submit(vec![read(8, 8).cookie(2), write(16, 8, 3).cookie(3)]);
+        lane.cancel(lane.now - 1);
+        assert_eq!(ends(&lane.reap()), [(2, Status::Transport)]);
+        assert_eq!(lane.in_flight, 1);
+        drop(leave);
+        assert_eq!(ends(&lane.some()), [(3, Status::Transport)]);
     });
 }

@@ -8,11 +8,12 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{
-    Pid, PidfdFlags, Signal, WaitOptions, getpid, pidfd_open, set_child_subreaper, waitpid,
+    Pid, PidfdFlags, Signal, WaitOptions, getpid, kill_process, pidfd_open, set_child_subreaper,
+    waitpid,
 };
 use support::outside::{Mortal, kernel_is_asked, leave_out};
 use support::program::{nbdkit, nbdkit_tcp, qemu_nbd};
-use support::{Folder, Lane, bytes, exercise, flush, read, write};
+use support::{Folder, HANDED_BACK, Lane, bytes, exercise, flush, hasty, read, write};
 use weir_bio::{Bio, Data, Flags, Op, Status};
 use weir_driver_nbd::{Address, Nbd, Options};
 use weir_proto_nbd::wire::Mode;
@@ -23,7 +24,7 @@ fn connect(address: &Address, options: Options) -> Nbd {
 }
 
 fn four() -> Options {
-    Options { connections: 4, ..Options::default() }
+    Options { connections: 4, ..hasty() }
 }
 
 /// A connection to nbdkit with these arguments, and its first queue.
@@ -36,7 +37,7 @@ fn lane(address: &Address, options: Options) -> (Nbd, Lane) {
 #[test]
 fn random_requests_to_nbdkit_s_memory_match_the_model() {
     let Some(server) = nbdkit(&["memory", "8M"]) else { return };
-    let nbd = connect(&server.address, Options::default());
+    let nbd = connect(&server.address, hasty());
     assert_eq!((nbd.limits().capacity, nbd.server().mode), (16384, Mode::Structured));
     exercise(&nbd, 1, 4000);
 }
@@ -52,7 +53,7 @@ fn random_requests_over_four_connections_match_the_model() {
 #[test]
 fn random_requests_in_simple_mode_match_the_model() {
     let Some(server) = nbdkit(&["--no-sr", "memory", "8M"]) else { return };
-    let nbd = connect(&server.address, Options::default());
+    let nbd = connect(&server.address, hasty());
     assert_eq!(nbd.server().mode, Mode::Simple);
     exercise(&nbd, 3, 4000);
 }
@@ -66,7 +67,7 @@ fn random_requests_over_tcp_match_the_model() {
 #[test]
 fn random_requests_to_qemu_match_the_model_and_reach_the_file() {
     let Some(server) = qemu_nbd(8 << 20, &[]) else { return };
-    let nbd = connect(&server.address, Options::default());
+    let nbd = connect(&server.address, hasty());
     exercise(&nbd, 5, 1500);
     let mut lane = Lane::open(&nbd, 0);
     assert_eq!(lane.status(write(100, 8, 0x77).with(Flags::FUA)), Status::Ok);
@@ -118,7 +119,7 @@ fn an_error_of_the_server_ends_its_request_and_nothing_else() {
             let rates = ["error-pread-rate=100%", "error-pwrite-rate=100%"];
             let arguments = [sr, &["--filter=error", "memory", "1M", &error], &rates].concat();
             let Some(server) = nbdkit(&arguments) else { return };
-            let (nbd, mut lane) = lane(&server.address, Options::default());
+            let (nbd, mut lane) = lane(&server.address, hasty());
             for bio in [read(0, 8), write(0, 8, 1), write(0, 64, 1), read(0, 64)] {
                 assert_eq!(lane.status(bio), status, "{name}");
             }
@@ -135,19 +136,19 @@ fn an_error_of_the_server_ends_its_request_and_nothing_else() {
 #[test]
 fn what_the_server_lacks_is_not_offered_either() {
     let Some(server) = nbdkit(&["--filter=nozero", "memory", "1M"]) else { return };
-    let (nbd, mut no_zero) = lane(&server.address, Options::default());
+    let (nbd, mut no_zero) = lane(&server.address, hasty());
     assert_eq!(nbd.limits().max_write_zeroes_sectors, 0);
     let zeroes = || Bio::new(Op::WriteZeroes, 0, 8, Data::None);
     assert_eq!(no_zero.status(zeroes()), Status::NotSupp);
     let Some(server) = nbdkit(&["--filter=fua", "memory", "1M"]) else { return };
-    let (nbd, mut no_fua) = lane(&server.address, Options::default());
+    let (nbd, mut no_fua) = lane(&server.address, hasty());
     assert!(!nbd.limits().fua && nbd.limits().volatile_cache);
     assert_eq!(no_fua.status(write(0, 8, 1).with(Flags::FUA)), Status::NotSupp);
     let Some(server) = nbdkit(&["-r", "memory", "1M"]) else { return };
-    let nbd = connect(&server.address, Options::default());
+    let nbd = connect(&server.address, hasty());
     assert!(nbd.limits().read_only);
     exercise(&nbd, 8, 200);
-    let reader = Options { read_only: true, ..Options::default() };
+    let reader = Options { read_only: true, ..hasty() };
     let Some(server) = nbdkit(&["memory", "1M"]) else { return };
     assert!(connect(&server.address, reader).limits().read_only);
 }
@@ -155,7 +156,7 @@ fn what_the_server_lacks_is_not_offered_either() {
 #[test]
 fn a_fast_zero_is_done_or_refused_without_harm() {
     let Some(server) = nbdkit(&["memory", "1M"]) else { return };
-    let (nbd, mut lane) = lane(&server.address, Options::default());
+    let (nbd, mut lane) = lane(&server.address, hasty());
     assert!(nbd.limits().fast_write_zeroes);
     assert_eq!(lane.status(write(0, 16, 9)), Status::Ok);
     let fast = Flags::NOFALLBACK | Flags::NOUNMAP;
@@ -182,7 +183,7 @@ fn a_misaligned_request_is_refused_and_the_stream_goes_on() {
         "blocksize-error-policy=error",
     ];
     let Some(server) = nbdkit(&policy) else { return };
-    let nbd = connect(&server.address, Options::default());
+    let nbd = connect(&server.address, hasty());
     let limits = nbd.limits();
     assert_eq!((limits.logical_block_size, limits.physical_block_size), (4096, 65536));
     assert_eq!((limits.io_opt, limits.max_hw_sectors), (65536, 2048));
@@ -198,7 +199,7 @@ fn a_misaligned_request_is_refused_and_the_stream_goes_on() {
 #[test]
 fn a_size_of_no_whole_sectors_is_rounded_down_with_a_notice() {
     let Some(server) = nbdkit(&["memory", "1000001"]) else { return };
-    let (nbd, mut lane) = lane(&server.address, Options::default());
+    let (nbd, mut lane) = lane(&server.address, hasty());
     assert_eq!(nbd.limits().capacity, 1953);
     assert!(nbd.notices()[0].contains("size=1000001"), "{:?}", nbd.notices());
     assert_eq!(lane.status(read(1952, 1)), Status::Ok);
@@ -209,7 +210,7 @@ fn the_allocation_is_what_the_server_reports() {
     for sr in [&["--no-sr"][..], &[]] {
         let arguments = [sr, &["memory", "4M"]].concat();
         let Some(server) = nbdkit(&arguments) else { return };
-        let (nbd, mut lane) = lane(&server.address, Options::default());
+        let (nbd, mut lane) = lane(&server.address, hasty());
         assert_eq!(lane.status(write(4096, 64, 1)), Status::Ok);
         // nbdkit keeps memory in pages of 32 KiB, that is 64 sectors.
         let extent = |sectors, empty| Extent { sectors, hole: empty, zero: empty };
@@ -227,7 +228,7 @@ fn the_allocation_is_what_the_server_reports() {
 fn a_killed_server_ends_every_request_once_and_is_found_again() {
     let slow = ["--filter=delay", "memory", "1M", "rdelay=60", "wdelay=0"];
     let Some(mut server) = nbdkit(&slow) else { return };
-    let (nbd, mut lane) = lane(&server.address, Options::default());
+    let (nbd, mut lane) = lane(&server.address, hasty());
     assert_eq!(lane.status(write(0, 8, 1)), Status::Ok);
     lane.submit((0..20).map(|sector| read(sector, 8).cookie(sector)).collect());
     server.kill();
@@ -254,20 +255,20 @@ fn a_killed_server_ends_every_request_once_and_is_found_again() {
 #[test]
 fn an_error_to_connect_names_server_and_export() {
     let nowhere = Address::Unix("/nonexistent/socket".into());
-    let why = Nbd::connect(nowhere, "disk", Options::default()).unwrap_err().to_string();
+    let why = Nbd::connect(nowhere, "disk", hasty()).unwrap_err().to_string();
     assert!(why.starts_with("nbd+unix:/nonexistent/socket?disk: connect: "), "{why}");
     let refused = Address::Tcp { host: "127.0.0.1".to_owned(), port: 1 };
-    let why = Nbd::connect(refused, "", Options::default()).unwrap_err().to_string();
+    let why = Nbd::connect(refused, "", hasty()).unwrap_err().to_string();
     assert!(why.starts_with("nbd:127.0.0.1:1: connect: "), "{why}");
-    let none = Options { connections: 0, ..Options::default() };
+    let none = Options { connections: 0, ..hasty() };
     let nowhere = Address::Unix("/nonexistent/socket".into());
     let why = Nbd::connect(nowhere, "", none).unwrap_err().to_string();
     assert!(why.contains("connections=0"), "{why}");
     let Some(server) = qemu_nbd(1 << 20, &["-x", "sda"]) else { return };
-    let why = Nbd::connect(server.address.clone(), "sdb", Options::default()).unwrap_err();
+    let why = Nbd::connect(server.address.clone(), "sdb", hasty()).unwrap_err();
     let why = why.to_string();
     assert!(why.contains("?sdb: ") && why.contains("ERR_UNKNOWN"), "{why}");
-    Nbd::connect(server.address.clone(), "sda", Options::default()).expect("the right name");
+    Nbd::connect(server.address.clone(), "sda", hasty()).expect("the right name");
 }
 
 #[test]
@@ -277,8 +278,8 @@ fn a_server_that_does_not_answer_is_given_up_in_time() {
     else {
         return;
     };
-    let _first = connect(&server.address, Options::default());
-    let hasty = Options { connect_timeout: Duration::from_millis(50), ..Options::default() };
+    let _first = connect(&server.address, hasty());
+    let hasty = Options { connect_timeout: Duration::from_millis(50), ..hasty() };
     let why = Nbd::connect(server.address.clone(), "", hasty).unwrap_err().to_string();
     assert!(why.contains("the greeting") && why.contains("50ms"), "{why}");
 }
@@ -326,4 +327,31 @@ fn no_server_outlives_the_test_that_started_it() {
     assert!(ended(&killed));
     let (_, status) = waitpid(Some(pid), WaitOptions::NOHANG).expect("a child").expect("ended");
     assert_eq!(status.terminating_signal(), Some(Signal::KILL.as_raw()));
+}
+
+#[test]
+fn a_server_that_was_stopped_gets_its_writes_again_and_its_flushes_hold() {
+    let servers = [nbdkit(&["memory", "1M"]), qemu_nbd(1 << 20, &["--shared=4"])];
+    for server in servers.into_iter().flatten() {
+        let (nbd, mut lane) = lane(&server.address, Options::default());
+        assert_eq!(lane.status(write(0, 8, 1)), Status::Ok);
+        kill_process(server.pid(), Signal::STOP).expect("a running server");
+        lane.submit(vec![write(8, 8, 2).cookie(1)]);
+        lane.now = lane.now + 1_000;
+        lane.submit(vec![write(16, 8, 3).cookie(2)]);
+        assert!(lane.reap().is_empty());
+        assert_eq!(lane.cancel(lane.now - 1), (0, 1));
+        assert!(lane.reap().is_empty(), "the server still has both writes");
+        kill_process(server.pid(), Signal::CONT).expect("a stopped server");
+        let back = lane.all().remove(0);
+        assert_eq!((back.cookie, back.status, back.data.len()), (2, HANDED_BACK, 4096));
+        lane.pass_until(|| nbd.notices().last().is_some_and(|last| last.ends_with("is back")));
+        assert_eq!(lane.kept, 0);
+        // One that had to wait for the word of the old connection is sent again.
+        let end = match lane.status(flush()) {
+            HANDED_BACK => lane.status(flush()),
+            end => end,
+        };
+        assert_eq!(end, Status::Ok, "{:?}", nbd.notices());
+    }
 }

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use fuser::{Errno, ReplyData, ReplyEmpty, ReplyWrite};
 use weir_bio::{Bio, Nanos, Status};
 use weir_live::{Handle, Host, Readiness, Seat, Service, Turn};
-use weir_queue::{Completion, Device, Error, Refused};
+use weir_queue::{Completion, Device, Error, HeldBack, Refused};
 
 /// Whom to tell, and what.
 pub(crate) enum Reply {
@@ -22,7 +22,12 @@ pub(crate) enum Reply {
     Flush(ReplyEmpty),
 }
 
-impl Reply {
+/// How the end of an I/O is told.
+pub(crate) trait Answer: Send + 'static {
+    fn end(self, completion: &Completion);
+}
+
+impl Answer for Reply {
     fn end(self, completion: &Completion) {
         let Completion { status, data, .. } = completion;
         match self {
@@ -49,43 +54,43 @@ fn errno(status: Status) -> Errno {
 }
 
 /// An I/O on its way to a reactor.
-pub(crate) struct Job {
+pub(crate) struct Job<R = Reply> {
     pub(crate) bio: Bio,
-    pub(crate) reply: Reply,
+    pub(crate) reply: R,
 }
 
 /// The way to a port. Dropping it gives the submitter back.
-pub(crate) struct Opener {
-    arrivals: Arc<Arrivals>,
-    handle: Handle<Port>,
+pub(crate) struct Opener<R: Answer = Reply> {
+    arrivals: Arc<Arrivals<R>>,
+    handle: Handle<Port<R>>,
 }
 
-#[derive(Default)]
-struct Arrivals {
-    jobs: Mutex<Vec<Job>>,
+struct Arrivals<R> {
+    jobs: Mutex<Vec<Job<R>>>,
 }
 
-impl Arrivals {
-    fn lock(&self) -> MutexGuard<'_, Vec<Job>> {
+impl<R> Arrivals<R> {
+    fn lock(&self) -> MutexGuard<'_, Vec<Job<R>>> {
         self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Opener {
+impl<R: Answer> Opener<R> {
     /// A submitter into `device` on reactor `reactor` modulo their number.
     ///
     /// # Errors
     /// Too many submitters, in the device or on the reactor, or a device that is going away.
-    pub(crate) fn open(host: &Host, reactor: usize, device: &Device) -> Result<Opener, Error> {
-        let arrivals = Arc::new(Arrivals::default());
+    pub(crate) fn open(host: &Host, reactor: usize, device: &Device) -> Result<Opener<R>, Error> {
+        let arrivals = Arc::new(Arrivals { jobs: Mutex::default() });
         let (inside, device) = (Arc::clone(&arrivals), device.clone());
         let (failed, failure) = channel();
         let handle = host.install(reactor, move |turn| {
             let seat = turn.submitter(&device, 0).map_err(|error| failed.send(error)).ok();
             let (spare, waiting) = (Vec::new(), VecDeque::new());
             let (under_way, free) = (Vec::new(), Vec::new());
-            Port { arrivals: inside, seat, spare, waiting, under_way, free }
-        });
+            let (held, refused) = (HeldBack::default(), false);
+            Port { arrivals: inside, seat, spare, waiting, held, refused, under_way, free }
+        })?;
         // The service was made before `install` came back, and its sender is gone.
         match failure.recv() {
             Ok(error) => {
@@ -97,7 +102,7 @@ impl Opener {
     }
 
     /// Sends an I/O in. The kernel is told when it has ended.
-    pub(crate) fn enter(&self, job: Job) {
+    pub(crate) fn enter(&self, job: Job<R>) {
         let mut jobs = self.arrivals.lock();
         let first = jobs.is_empty();
         jobs.push(job);
@@ -108,7 +113,7 @@ impl Opener {
     }
 }
 
-impl Drop for Opener {
+impl<R: Answer> Drop for Opener<R> {
     fn drop(&mut self) {
         self.handle.post(|port, turn| {
             if let Some(seat) = port.seat.take() {
@@ -120,20 +125,24 @@ impl Drop for Opener {
 }
 
 /// See the module.
-struct Port {
-    arrivals: Arc<Arrivals>,
+struct Port<R> {
+    arrivals: Arc<Arrivals<R>>,
     /// `None` only when there was none to be had, or at the end.
     seat: Option<Seat>,
     /// An empty list to put in the place of a full one; kept for its memory.
-    spare: Vec<Job>,
+    spare: Vec<Job<R>>,
     /// Not accepted yet.
-    waiting: VecDeque<Job>,
+    waiting: VecDeque<Job<R>>,
+    /// Not accepted yet because of caps.
+    held: HeldBack<R>,
+    /// The last one was refused for want of room, or by the gate.
+    refused: bool,
     /// Replies by the cookie their I/O travels with.
-    under_way: Vec<Option<Reply>>,
+    under_way: Vec<Option<R>>,
     free: Vec<usize>,
 }
 
-impl Port {
+impl<R: Answer> Port<R> {
     fn arrive(&mut self, now: Nanos) {
         let spare = std::mem::take(&mut self.spare);
         let mut jobs = std::mem::replace(&mut *self.arrivals.lock(), spare);
@@ -142,10 +151,26 @@ impl Port {
         self.send(now);
     }
 
-    /// Submits what waits, as far as it is accepted. A refusal is followed by a nudge.
+    /// The next to be submitted: one whose time has come before one that is new.
+    fn next(&mut self, now: Nanos) -> Option<(Bio, R)> {
+        if let Some(due) = self.held.pop_due(now) {
+            return Some(due);
+        }
+        while let Some(Job { bio, reply }) = self.waiting.pop_front() {
+            if let Some(passed) = self.held.pass(bio, reply) {
+                return Some(passed);
+            }
+        }
+        None
+    }
+
+    /// Submits what waits, as far as it is accepted. A refusal is followed by a nudge, or by the
+    /// time a cap has told.
     fn send(&mut self, now: Nanos) {
-        let Some(seat) = &mut self.seat else { return };
-        while let Some(Job { mut bio, reply }) = self.waiting.pop_front() {
+        self.refused = false;
+        while self.seat.is_some() {
+            let Some((mut bio, reply)) = self.next(now) else { break };
+            let Some(seat) = &mut self.seat else { return };
             let index = self.free.last().copied().unwrap_or(self.under_way.len());
             bio.cookie = index as u64;
             match seat.submitter.submit(bio, now) {
@@ -153,17 +178,21 @@ impl Port {
                     Some(_) => self.under_way[index] = Some(reply),
                     None => self.under_way.push(Some(reply)),
                 },
+                Err(Refused::Capped { bio, until }) => self.held.hold(bio, reply, until, now),
                 Err(Refused::Full(bio) | Refused::Frozen(bio)) => {
-                    self.waiting.push_front(Job { bio, reply });
+                    self.held.hold(bio, reply, now, now);
+                    self.refused = true;
                     break;
                 }
             }
         }
-        seat.submitter.flush_plug(now);
+        if let Some(seat) = &mut self.seat {
+            seat.submitter.flush_plug(now);
+        }
     }
 }
 
-impl Service for Port {
+impl<R: Answer> Service for Port<R> {
     fn ready(&mut self, _: &mut Turn<'_>, _: u32, _: Readiness) {}
 
     fn completed(&mut self, turn: &mut Turn<'_>, _: u32) {
@@ -179,4 +208,101 @@ impl Service for Port {
     }
 
     fn settle(&mut self, _: &mut Turn<'_>) {}
+
+    fn wake_at(&self) -> Option<Nanos> {
+        self.held.wake_at().filter(|_| !self.refused)
+    }
+
+    fn timer(&mut self, turn: &mut Turn<'_>) {
+        self.send(turn.now());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU64;
+    use std::sync::mpsc::Sender;
+
+    use weir_bio::{Buf, Limits};
+    use weir_queue::driver::Home;
+    use weir_queue::{
+        Batch, Caps, Config, Done, Driver, DriverError, DriverQueue, Groups, Queues, Tag,
+    };
+
+    use super::*;
+
+    /// A disk that does nothing and answers at once.
+    #[derive(Default)]
+    struct Idle {
+        taken: Vec<Tag>,
+    }
+
+    impl Driver for Idle {
+        fn limits(&self) -> Limits {
+            Limits { capacity: 2048, ..Limits::default() }
+        }
+
+        fn queues(&self) -> Queues {
+            Queues { max: 1, depth: 8, reserved: 0, shared_tags: false, home: Home::Any }
+        }
+
+        fn open(&self, _: u16, _: u16) -> Result<Box<dyn DriverQueue>, DriverError> {
+            Ok(Box::new(Idle::default()))
+        }
+    }
+
+    impl DriverQueue for Idle {
+        fn submit(&mut self, batch: &mut Batch<'_>, _: Nanos) {
+            batch.take_all(|tag, _| self.taken.push(tag));
+        }
+
+        fn commit(&mut self, _: Nanos) {}
+
+        fn reap(&mut self, _: Nanos, done: &mut Done) {
+            self.taken.drain(..).for_each(|tag| done.push(tag, Status::Ok));
+        }
+
+        fn in_flight(&self) -> usize {
+            self.taken.len()
+        }
+    }
+
+    struct Told(Sender<Status>);
+
+    impl Answer for Told {
+        fn end(self, completion: &Completion) {
+            // The test may have seen enough.
+            let _ = self.0.send(completion.status);
+        }
+    }
+
+    #[test]
+    fn a_file_keeps_to_the_caps_of_its_group_until_they_are_lifted() {
+        let host = Host::new(1).unwrap();
+        let config = Config { scheduler: Some("none".into()), ..Config::default() };
+        let device = Device::new(config, Arc::new(Idle::default())).unwrap();
+        let groups = Arc::new(Groups::default());
+        device.attach_groups(&groups);
+        let root = groups.create("").unwrap();
+        // The second read of a block is due in minutes.
+        let caps = Caps { rbps: NonZeroU64::new(1), ..Caps::default() };
+        groups.set_caps(root, caps).unwrap();
+        host.adopt(&device).unwrap();
+        let opener = Opener::open(&host, 0, &device).unwrap();
+        let (sender, answers) = channel();
+        let enter = |bio| opener.enter(Job { bio, reply: Told(sender.clone()) });
+        let read = |sector| Bio::read(sector, Buf::zeroed(4096));
+        (0..3).for_each(|number| enter(read(8 * number)));
+        // A flush behind the reads is answered with the first of them alone.
+        enter(Bio::flush());
+        let two: Vec<_> = answers.iter().take(2).collect();
+        assert_eq!(two, [Status::Ok; 2]);
+        assert!(answers.try_recv().is_err(), "two reads are held back");
+        assert_eq!(groups.all()[0].used.ios, [1, 0]);
+        groups.set_caps(root, Caps::default()).unwrap();
+        assert_eq!(answers.iter().take(2).collect::<Vec<_>>(), [Status::Ok; 2]);
+        assert_eq!(groups.all()[0].used.ios, [3, 0]);
+        drop(opener);
+        host.retire(&device, 60_000_000_000).unwrap();
+    }
 }

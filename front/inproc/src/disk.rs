@@ -22,6 +22,9 @@ const CLOSE_LIMIT: Duration = Duration::from_secs(4);
 /// Most reactors of a disk that was not told how many.
 const REACTORS_MAX: usize = 8;
 
+/// I/Os that a reactor may be owed and has not accepted: 16 MiB of 4 KiB each.
+const BACKLOG: usize = 4096;
+
 /// I/Os that go to one reactor before the next has its turn: neighbours stay together and merge.
 const RUN: usize = 32;
 
@@ -63,6 +66,7 @@ impl Disk {
             reactors: None,
             host: None,
             close_limit: CLOSE_LIMIT,
+            backlog: BACKLOG,
         }
     }
 
@@ -111,24 +115,59 @@ impl Disk {
         Session::new(Arc::clone(&self.open))
     }
 
-    /// Starts an I/O from any thread and returns at once. It waits its turn if the disk is full or
-    /// frozen. On a closed disk it ends [`Offline`](weir_bio::Status::Offline).
+    /// Starts an I/O from any thread. It waits its turn if the disk is full or frozen, or a cap of
+    /// its group holds it back. On a closed disk it ends [`Offline`](weir_bio::Status::Offline).
+    ///
+    /// A reactor may be owed as many I/Os that it has not accepted yet as the
+    /// [backlog](Builder::backlog) has room for, 4096 if not told. Beyond that the call blocks
+    /// until there is room; on a reactor of the disk, where it must not block, the I/O ends
+    /// [`Again`](weir_bio::Status::Again) in the reactor's next round.
     pub fn start(&self, bio: Bio) -> Pending {
         let (pending, reply) = Pending::new(&bio);
-        self.open.door().enter(Job { bio, reply });
+        self.enter(Job { bio, reply });
         pending
     }
 
-    /// Starts an I/O from any thread and returns at once; `ended` is called when it has ended, once
-    /// in every case.
+    /// As [`start`](Disk::start), and never blocks.
+    ///
+    /// # Errors
+    /// The bio: the backlog is full.
+    pub fn try_start(&self, bio: Bio) -> Result<Pending, Bio> {
+        let Some(entry) = self.open.door().room() else { return Err(bio) };
+        let (pending, reply) = Pending::new(&bio);
+        entry.put(Job { bio, reply });
+        Ok(pending)
+    }
+
+    /// Starts an I/O from any thread; `ended` is called when it has ended, once in every case. It
+    /// waits and blocks as with [`start`](Disk::start).
     ///
     /// It is called on a reactor, which serves nobody else meanwhile: it must not block, so it may
     /// start further I/O and send on channels, and not use a [`Session`] or [`Pending::wait`]. One
-    /// that panics ends the process. On a closed disk the caller itself calls it, with
-    /// [`Offline`](weir_bio::Status::Offline).
+    /// that panics ends the process. On a closed disk a thread that submits calls it, with
+    /// [`Offline`](weir_bio::Status::Offline), and what that callback submits is told when it has
+    /// returned.
     pub fn submit(&self, bio: Bio, ended: impl FnOnce(Completion) + Send + 'static) {
         let reply = Reply::call(&bio, ended);
-        self.open.door().enter(Job { bio, reply });
+        self.enter(Job { bio, reply });
+    }
+
+    /// As [`submit`](Disk::submit), and never blocks.
+    ///
+    /// # Errors
+    /// The bio and the callback, which was not called: the backlog is full.
+    pub fn try_submit<F>(&self, bio: Bio, ended: F) -> Result<(), (Bio, F)>
+    where
+        F: FnOnce(Completion) + Send + 'static,
+    {
+        let Some(entry) = self.open.door().room() else { return Err((bio, ended)) };
+        let reply = Reply::call(&bio, ended);
+        entry.put(Job { bio, reply });
+        Ok(())
+    }
+
+    fn enter(&self, job: Job) {
+        self.open.door().enter(job, || self.open.host.is_here());
     }
 
     /// Closes the disk for all its handles: lets nothing in any more, finishes what was accepted,
@@ -193,6 +232,7 @@ pub struct Builder {
     reactors: Option<usize>,
     host: Option<Arc<Host>>,
     close_limit: Duration,
+    backlog: usize,
 }
 
 impl Builder {
@@ -219,12 +259,18 @@ impl Builder {
         Builder { close_limit: limit, ..self }
     }
 
+    /// How many I/Os of [`start`](Disk::start) and [`submit`](Disk::submit) each reactor may be
+    /// owed that it has not accepted yet, at least 1; 4096 if not told.
+    pub fn backlog(self, count: usize) -> Builder {
+        Builder { backlog: count.max(1), ..self }
+    }
+
     /// Opens it.
     ///
     /// # Errors
     /// What is wrong with the target, what its driver could not do, or what the system refused.
     pub fn open(self) -> Result<Disk, Error> {
-        let Builder { source, name, reactors, host, close_limit } = self;
+        let Builder { source, name, reactors, host, close_limit, backlog } = self;
         let target = match source {
             Source::Device(device) => Err(device),
             Source::Target(target) => Ok(target),
@@ -251,7 +297,7 @@ impl Builder {
             }
             Err(device) => (device, Vec::new()),
         };
-        let doors = adopt(&host, &device)?;
+        let doors = adopt(&host, &device, backlog)?;
         let limits = device.limits();
         let open = Open {
             shared: Arc::new(Shared {
@@ -279,12 +325,12 @@ fn default_reactors(queues: Option<usize>) -> usize {
 
 /// Puts the device on the host, with a door on each reactor that turns a lane of it or may come to
 /// do so.
-fn adopt(host: &Host, device: &Device) -> Result<Vec<Door>, Error> {
+fn adopt(host: &Host, device: &Device, backlog: usize) -> Result<Vec<Door>, Error> {
     host.adopt(device)?;
     let homes = if everywhere(device) { usize::MAX } else { usize::from(device.queues_max()) };
     let mut doors = Vec::new();
     for index in 0..host.reactors().min(homes) {
-        match Door::open(host, index, device) {
+        match Door::open(host, index, device, backlog) {
             Ok(door) => doors.push(door),
             Err(error) => {
                 doors.iter().for_each(Door::remove);
@@ -387,11 +433,12 @@ impl Shared {
         let left = || until.since(Clock.now());
         let ends: Vec<_> = self.doors.iter().map(Door::close).collect();
         for end in ends {
-            // Whoever is late is found out below.
+            // An intake that is late is found out below.
             let _ = end.recv_timeout(Duration::from_nanos(left()));
         }
-        // A host that was stopped has done this.
+        // On a host that was stopped there is nothing left to do.
         if let Err(late) = self.host.retire(&self.device, left()) {
+            self.doors.iter().for_each(Door::reopen);
             return Err(self.explain(late));
         }
         *closed = true;

@@ -2,15 +2,21 @@
 //! lane of the disk, or may get one.
 //!
 //! Other threads put jobs in a list under a lock; the first one to a list that was empty wakes the
-//! reactor, so that a burst costs one wake. The reactor takes the whole list and submits it.
+//! reactor, so that a burst costs one wake. The reactor takes the whole list and submits it. What
+//! was handed over and is not accepted yet is bounded; at the bound a thread waits, and a reactor,
+//! which must not, is refused.
+//!
+//! A reply may call anything, this included. None is told under the lock. What a callback submits
+//! on an open disk has the reactor's next round, whether it is refused or not; what it submits on a
+//! closed one is told when it has returned.
 
 use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
-use weir_bio::{Bio, Nanos};
+use weir_bio::{Bio, Nanos, Status};
 use weir_live::{Handle, Host, Readiness, Seat, Service, Turn};
-use weir_queue::{Completion, Device, Error, Refused};
+use weir_queue::{Completion, Device, Error, HeldBack, Refused};
 
 use crate::pending::Reply;
 
@@ -26,14 +32,27 @@ pub(crate) struct Door {
     handle: Handle<Intake>,
 }
 
-#[derive(Default)]
 struct Arrivals {
     list: Mutex<List>,
+    /// There is room again, or nothing comes in any more.
+    room: Condvar,
+    /// I/Os that may be handed over and not accepted.
+    most: usize,
 }
 
 #[derive(Default)]
 struct List {
     jobs: Vec<Job>,
+    /// Handed over and not accepted yet, on the list or beyond it.
+    unaccepted: usize,
+    /// Threads that wait for room.
+    waiting: usize,
+    /// Refused to a reactor, and not told yet.
+    refused: Vec<Job>,
+    /// To be told that the disk is closed.
+    offline: Vec<Reply>,
+    /// A thread is telling them.
+    telling: bool,
     /// Those who want to know when nothing is left.
     closing: Vec<Sender<()>>,
     /// Nothing comes in any more.
@@ -46,6 +65,72 @@ impl Arrivals {
     fn lock(&self) -> MutexGuard<'_, List> {
         self.list.lock().expect("the lock of arriving I/O")
     }
+
+    /// So many were accepted, or will never be.
+    fn leave(&self, count: usize) {
+        if count > 0 {
+            let mut list = self.lock();
+            list.unaccepted -= count;
+            if list.waiting > 0 {
+                self.room.notify_all();
+            }
+        }
+    }
+
+    /// Tells replies that the disk is closed, unless a thread does so already: it tells these as
+    /// well. Those that come from a reply are told after it.
+    fn tell_offline(&self) {
+        if std::mem::replace(&mut self.lock().telling, true) {
+            return;
+        }
+        let _telling = Telling(self);
+        loop {
+            let mut list = self.lock();
+            let replies = std::mem::take(&mut list.offline);
+            list.telling = !replies.is_empty();
+            drop(list);
+            if replies.is_empty() {
+                return;
+            }
+            replies.into_iter().for_each(drop);
+        }
+    }
+}
+
+/// A thread that tells replies; one that panics over it does so no longer.
+struct Telling<'a>(&'a Arrivals);
+
+impl Drop for Telling<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.lock().telling = false;
+        }
+    }
+}
+
+/// A place for one job, with the list locked.
+pub(crate) struct Entry<'a> {
+    door: &'a Door,
+    list: MutexGuard<'a, List>,
+}
+
+impl Entry<'_> {
+    /// Sends a job in. On a closed disk its reply says so.
+    pub(crate) fn put(self, job: Job) {
+        let Entry { door, mut list } = self;
+        if list.closed {
+            list.offline.push(job.reply);
+            drop(list);
+            return door.arrivals.tell_offline();
+        }
+        let first = list.jobs.is_empty();
+        list.jobs.push(job);
+        list.unaccepted += 1;
+        drop(list);
+        if first {
+            door.handle.post(|intake, turn| intake.arrive(turn.now()));
+        }
+    }
 }
 
 impl Door {
@@ -53,14 +138,20 @@ impl Door {
     ///
     /// # Errors
     /// Too many submitters, in the device or on the reactor.
-    pub(crate) fn open(host: &Host, index: usize, device: &Device) -> Result<Door, Error> {
-        let arrivals = Arc::new(Arrivals::default());
+    pub(crate) fn open(
+        host: &Host,
+        index: usize,
+        device: &Device,
+        most: usize,
+    ) -> Result<Door, Error> {
+        let (list, room) = (Mutex::default(), Condvar::new());
+        let arrivals = Arc::new(Arrivals { list, room, most });
         let (inside, device) = (Arc::clone(&arrivals), device.clone());
         let (failed, failure) = channel();
         let handle = host.install(index, move |turn| {
             let seat = turn.submitter(&device, 0).map_err(|error| failed.send(error)).ok();
             Intake::new(inside, seat)
-        });
+        })?;
         match failure.try_recv() {
             Ok(error) => {
                 handle.remove();
@@ -70,21 +161,44 @@ impl Door {
         }
     }
 
-    /// Sends a job in. On a closed disk its reply says so at once.
-    pub(crate) fn enter(&self, job: Job) {
-        let mut list = self.arrivals.lock();
-        if list.closed {
-            drop(list);
-            // Outside the lock: a reply may call anything, this included.
-            drop(job);
-            return;
+    /// A place for a job, if there is one. A closed disk has room for all: their replies say so.
+    pub(crate) fn room(&self) -> Option<Entry<'_>> {
+        let list = self.arrivals.lock();
+        let full = list.unaccepted >= self.arrivals.most && !list.closed;
+        (!full).then(|| Entry { door: self, list })
+    }
+
+    /// Sends a job in. For a place a thread waits; on a reactor, which must not, the job ends
+    /// AGAIN in the reactor's next round.
+    pub(crate) fn enter(&self, job: Job, is_reactor: impl FnOnce() -> bool) {
+        match self.room() {
+            Some(entry) => entry.put(job),
+            None if is_reactor() => self.refuse(job),
+            None => self.wait_for_room().put(job),
         }
-        let first = list.jobs.is_empty();
-        list.jobs.push(job);
+    }
+
+    #[cold]
+    fn refuse(&self, job: Job) {
+        let mut list = self.arrivals.lock();
+        let first = list.refused.is_empty();
+        list.refused.push(job);
         drop(list);
         if first {
-            self.handle.post(|intake, turn| intake.arrive(turn.now()));
+            self.handle.post(|intake, _| intake.has_refused = true);
         }
+    }
+
+    #[cold]
+    fn wait_for_room(&self) -> Entry<'_> {
+        let Arrivals { room, most, .. } = &*self.arrivals;
+        let mut list = self.arrivals.lock();
+        list.waiting += 1;
+        while list.unaccepted >= *most && !list.closed {
+            list = room.wait(list).expect("the lock of arriving I/O");
+        }
+        list.waiting -= 1;
+        Entry { door: self, list }
     }
 
     /// Lets nothing in any more. The channel closes when everything that came before has ended.
@@ -95,12 +209,21 @@ impl Door {
         if !list.gone {
             list.closing.push(sender);
         }
+        self.arrivals.room.notify_all();
         drop(list);
         self.handle.post(|intake, turn| {
             intake.arrive(turn.now());
+            intake.let_held_go();
             intake.tell_closers();
         });
         receiver
+    }
+
+    /// Lets I/O in again, after a close that was given up.
+    pub(crate) fn reopen(&self) {
+        let mut list = self.arrivals.lock();
+        list.closed = list.gone;
+        list.closing.clear();
     }
 
     /// Takes the intake away from its reactor. What is under way there ends as offline.
@@ -123,6 +246,12 @@ pub(crate) struct Intake {
     spare: Vec<Job>,
     /// Not accepted yet.
     waiting: VecDeque<Job>,
+    /// Not accepted yet because of caps.
+    held: HeldBack<Reply>,
+    /// The last one was refused for want of room, or by the gate.
+    refused: bool,
+    /// There are jobs that a reactor was refused.
+    has_refused: bool,
     under_way: Table,
     /// Ended, and about to be told; kept for its memory.
     ended: Vec<(Reply, Completion)>,
@@ -166,6 +295,9 @@ impl Intake {
             seat,
             spare: Vec::new(),
             waiting: VecDeque::new(),
+            held: HeldBack::default(),
+            refused: false,
+            has_refused: false,
             under_way: Table::default(),
             ended: Vec::new(),
         }
@@ -179,24 +311,77 @@ impl Intake {
         self.send(now);
     }
 
-    /// Submits what waits, as far as it is accepted. A refusal is followed by a nudge.
+    /// The next to be submitted: one whose time has come before one that is new.
+    fn next(&mut self, now: Nanos) -> Option<(Bio, Reply)> {
+        if let Some(due) = self.held.pop_due(now) {
+            return Some(due);
+        }
+        while let Some(Job { bio, reply }) = self.waiting.pop_front() {
+            if let Some(passed) = self.held.pass(bio, reply) {
+                return Some(passed);
+            }
+        }
+        None
+    }
+
+    /// Submits what waits, as far as it is accepted. A refusal is followed by a nudge, or by the
+    /// time a cap has told.
     fn send(&mut self, now: Nanos) {
-        let Some(seat) = &mut self.seat else { return };
-        while let Some(Job { mut bio, reply }) = self.waiting.pop_front() {
+        self.refused = false;
+        let mut accepted = 0;
+        while self.seat.is_some() {
+            let Some((mut bio, reply)) = self.next(now) else { break };
+            let Some(seat) = &mut self.seat else { return };
             bio.cookie = self.under_way.next();
             match seat.submitter.submit(bio, now) {
-                Ok(()) => self.under_way.put(reply),
+                Ok(()) => {
+                    self.under_way.put(reply);
+                    accepted += 1;
+                }
+                Err(Refused::Capped { bio, until }) => self.held.hold(bio, reply, until, now),
                 Err(Refused::Full(bio) | Refused::Frozen(bio)) => {
-                    self.waiting.push_front(Job { bio, reply });
+                    self.held.hold(bio, reply, now, now);
+                    self.refused = true;
                     break;
                 }
             }
         }
-        seat.submitter.flush_plug(now);
+        if let Some(seat) = &mut self.seat {
+            seat.submitter.flush_plug(now);
+        }
+        self.arrivals.leave(accepted);
+    }
+
+    /// Tells jobs that a reactor was refused; what their callbacks submit has the next round.
+    #[cold]
+    fn tell_refused(&mut self) {
+        self.has_refused = false;
+        let refused = std::mem::take(&mut self.arrivals.lock().refused);
+        for Job { bio, reply } in refused {
+            reply.end(Completion {
+                cookie: bio.cookie,
+                status: Status::Again,
+                op: bio.op,
+                sectors: bio.sectors,
+                data: bio.data,
+                wait_ns: 0,
+                device_ns: 0,
+            });
+        }
+    }
+
+    /// Ends as offline what caps hold back of a disk that closes: it was never accepted.
+    fn let_held_go(&mut self) {
+        if !self.refused {
+            let replies: Vec<_> = self.held.drain().map(|(_, reply)| reply).collect();
+            self.arrivals.leave(replies.len());
+            self.arrivals.lock().offline.extend(replies);
+            self.arrivals.tell_offline();
+        }
     }
 
     fn tell_closers(&mut self) {
-        if self.waiting.is_empty() && self.under_way.is_empty() {
+        if self.waiting.is_empty() && self.held.is_empty() && self.under_way.is_empty() {
             let mut list = self.arrivals.lock();
             if list.jobs.is_empty() {
                 list.closing.clear();
@@ -220,18 +405,35 @@ impl Service for Intake {
         self.tell_closers();
     }
 
-    fn settle(&mut self, _: &mut Turn<'_>) {}
+    fn settle(&mut self, _: &mut Turn<'_>) {
+        if self.has_refused {
+            self.tell_refused();
+        }
+    }
+
+    fn wake_at(&self) -> Option<Nanos> {
+        self.held.wake_at().filter(|_| !self.refused)
+    }
+
+    fn timer(&mut self, turn: &mut Turn<'_>) {
+        self.send(turn.now());
+    }
 }
 
 impl Drop for Intake {
     fn drop(&mut self) {
-        // Whatever is left, here and in the fields, says in its own drop that the disk is gone.
         let mut list = self.arrivals.lock();
         list.closed = true;
         list.gone = true;
-        let left = (std::mem::take(&mut list.jobs), std::mem::take(&mut list.closing));
-        // Outside the lock: a reply may call anything.
+        list.closing.clear();
+        let jobs = std::mem::take(&mut list.jobs).into_iter();
+        let jobs = jobs.chain(std::mem::take(&mut list.refused)).chain(self.waiting.drain(..));
+        list.offline.extend(jobs.map(|job| job.reply));
+        list.offline.extend(self.held.drain().map(|(_, reply)| reply));
+        list.offline.extend(self.under_way.replies.drain(..).flatten());
+        list.offline.extend(self.ended.drain(..).map(|(reply, _)| reply));
+        self.arrivals.room.notify_all();
         drop(list);
-        drop(left);
+        self.arrivals.tell_offline();
     }
 }

@@ -96,7 +96,7 @@ pub use pending::Pending;
 pub use session::Session;
 pub use target::{Backing, Target};
 pub use weir_bio::{Bio, Buf, Data, Flags, GroupId, IoPrio, Limits, Nanos, Op, Status};
-pub use weir_live::{Clock, Host, Unpark};
+pub use weir_live::{Clock, Host, Limited, Unpark};
 pub use weir_queue::{
     Bell, Caps, Completion, Config, Device, Groups, Lane, Latencies, QueueMode, Refused, Spread,
     Stats, Submitter,

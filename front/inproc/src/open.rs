@@ -1,7 +1,8 @@
 //! From a target to a device: the one place that knows every driver.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use weir_driver_nbd::{Nbd, Options as NbdOptions};
 use weir_local::{File, FileOptions, Null, Ram};
@@ -39,17 +40,30 @@ pub struct Opened {
     pub device: Device,
     /// Sentences for the log: which engine was chosen, what the backing lacks.
     pub notices: Vec<String>,
-    /// The driver, if it is one that has more to say while it runs.
-    server: Option<Arc<Nbd>>,
+    speaker: Option<Speaker>,
+}
+
+/// A driver that has notices to tell while it runs.
+enum Speaker {
+    /// Weak, so that the file and its lock go with the device.
+    File(Weak<File>),
+    Nbd(Arc<Nbd>),
 }
 
 impl Opened {
-    /// Tells `listener` each further notice when it comes, as that a server was lost or is back.
-    /// It is called on the thread that turns the lane concerned, which waits for it. Before a lane
-    /// is open nothing comes; a second listener takes the first one's place.
+    /// Tells `listener` each further notice when it comes, as that a server was lost or is back, or
+    /// that a file was closed while the kernel still worked on it. It is called on the thread that
+    /// turns the lane concerned, which waits for it. Before a lane is open nothing comes; a second
+    /// listener takes the first one's place.
     pub fn on_notice(&self, listener: impl Fn(&str) + Send + Sync + 'static) {
-        if let Some(server) = &self.server {
-            server.on_notice(listener);
+        match &self.speaker {
+            Some(Speaker::Nbd(nbd)) => nbd.on_notice(listener),
+            Some(Speaker::File(file)) => {
+                if let Some(file) = file.upgrade() {
+                    file.on_notice(listener);
+                }
+            }
+            None => {}
         }
     }
 }
@@ -58,12 +72,12 @@ impl Opened {
 struct Made {
     driver: Arc<dyn Driver>,
     notices: Vec<String>,
-    server: Option<Arc<Nbd>>,
+    speaker: Option<Speaker>,
 }
 
 impl Made {
     fn new(driver: impl Driver + 'static, notices: Vec<String>) -> Made {
-        Made { driver: Arc::new(driver), notices, server: None }
+        Made { driver: Arc::new(driver), notices, speaker: None }
     }
 }
 
@@ -77,7 +91,7 @@ pub fn open(name: &str, target: &Target, homes: usize) -> Result<Opened, Error> 
     let told = target.cmdline.apply(name, &mut applied);
     let target = &applied;
     let made = driver(target).map_err(|e| Error::new(format!("{name}: {e}")))?;
-    let Made { driver, mut notices, server } = made;
+    let Made { driver, mut notices, speaker } = made;
     notices.extend(told);
     let mut config = target.config.clone();
     config.name = String::from(name);
@@ -90,7 +104,7 @@ pub fn open(name: &str, target: &Target, homes: usize) -> Result<Opened, Error> 
         ));
     }
     let device = Device::new(config, driver).map_err(|e| Error::new(format!("{name}: {e}")))?;
-    Ok(Opened { device, notices, server })
+    Ok(Opened { device, notices, speaker })
 }
 
 fn driver(target: &Target) -> Result<Made, Error> {
@@ -108,21 +122,28 @@ fn driver(target: &Target) -> Result<Made, Error> {
                 read_only: target.config.read_only,
                 ..FileOptions::default()
             };
-            let file = File::open(path, &options).map_err(Error::new)?;
-            let notices = file.notices();
-            Made::new(file, notices)
+            let file = Arc::new(File::open(path, &options).map_err(Error::new)?);
+            let (notices, speaker) = (file.notices(), Speaker::File(Arc::downgrade(&file)));
+            Made { driver: file, notices, speaker: Some(speaker) }
         }
-        Backing::Nbd { server, export, connections } => {
+        Backing::Nbd { server, export, connections, reconnect_s } => {
+            let reconnect = match (reconnect_s, target.config.timeout_ns) {
+                (Some(seconds), _) => Duration::from_secs(*seconds),
+                // A disk that never gives a request up never gives its server up.
+                (None, 0) => Duration::MAX,
+                (None, timeout_ns) => Duration::from_nanos(timeout_ns),
+            };
             let options = NbdOptions {
                 connections: *connections,
                 barriers_off: !target.config.barriers,
                 read_only: target.config.read_only,
+                reconnect,
                 ..NbdOptions::default()
             };
             let nbd = Nbd::connect(server.clone(), export, options).map_err(Error::new)?;
             let (notices, nbd) = (nbd.notices(), Arc::new(nbd));
             let driver: Arc<dyn Driver> = nbd.clone();
-            Made { driver, notices, server: Some(nbd) }
+            Made { driver, notices, speaker: Some(Speaker::Nbd(nbd)) }
         }
     })
 }

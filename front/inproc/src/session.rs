@@ -7,10 +7,11 @@ use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 use std::thread::Thread;
+use std::time::Duration;
 
-use weir_bio::{Bio, Buf, Data, Flags, Op, SECTOR, Status};
+use weir_bio::{Bio, Buf, Data, Flags, Nanos, Op, SECTOR, Status};
 use weir_live::Clock;
-use weir_queue::{Bell, Completion, Refused, Submitter};
+use weir_queue::{Bell, CAPS_AGAIN_NS, Completion, Refused, Submitter};
 use weir_ring::Wake;
 
 use crate::disk::Open;
@@ -87,13 +88,13 @@ impl Session {
         self.submitter.in_flight() + self.ended.len() as u64
     }
 
-    /// Hands in one I/O; blocks while the session is full or the disk frozen. It waits in the plug,
+    /// Hands in one I/O; blocks while the session is full, the disk frozen, or a cap of the I/O's
+    /// group holds it back. It waits in the plug,
     /// where neighbours merge, until a call flushes that. A malformed one is accepted and ends with
     /// its status.
     pub fn submit(&mut self, mut bio: Bio) {
         while let Err(refused) = self.try_submit(bio) {
-            bio = refused.into_bio();
-            self.make_room();
+            bio = self.wait_to_submit(refused);
         }
     }
 
@@ -101,7 +102,9 @@ impl Session {
     ///
     /// # Errors
     /// [`Refused`], with the bio: the session is full, or the disk is frozen. Then
-    /// [`poll`](Session::poll) or [`wait`](Session::wait), and try again.
+    /// [`poll`](Session::poll) or [`wait`](Session::wait), and try again. Or a cap of its group
+    /// holds it back, for which nothing rings: try again at the time it says, by the clock of
+    /// [`Clock`].
     pub fn try_submit(&mut self, mut bio: Bio) -> Result<(), Refused> {
         let cookie = bio.cookie;
         bio.cookie = self.cookies.put(cookie);
@@ -114,6 +117,7 @@ impl Session {
         Err(match refused {
             Refused::Full(bio) => Refused::Full(bio.cookie(cookie)),
             Refused::Frozen(bio) => Refused::Frozen(bio.cookie(cookie)),
+            Refused::Capped { bio, until } => Refused::Capped { bio: bio.cookie(cookie), until },
         })
     }
 
@@ -302,8 +306,7 @@ impl Session {
 
     fn submit_own(&mut self, mut bio: Bio) {
         while let Err(refused) = self.submitter.submit(bio, Clock.now()) {
-            bio = refused.into_bio();
-            self.make_room();
+            bio = self.wait_to_submit(refused);
         }
     }
 
@@ -319,10 +322,14 @@ impl Session {
 
     /// After a refusal: waits until it may have become different. What the bell says is cleared
     /// only afterwards, so nothing between the refusal and now is missed.
-    fn make_room(&mut self) {
+    fn wait_to_submit(&mut self, refused: Refused) -> Bio {
         self.flush_plug();
-        self.sleep();
+        match &refused {
+            Refused::Capped { until, .. } => self.sleep_until(*until),
+            Refused::Full(_) | Refused::Frozen(_) => self.sleep(),
+        }
         self.look();
+        refused.into_bio()
     }
 
     /// Flushes the plug and takes what has ended.
@@ -345,8 +352,19 @@ impl Session {
     /// Parks the calling thread until the bell has something new.
     fn sleep(&mut self) {
         self.sleeper.bind();
-        // A token from before, or of somebody else's, ends a park early.
+        // A token from before, or from elsewhere, ends a park early.
         self.bell.doorbell().wait_until(|| self.bell.ready().any(), std::thread::park);
+    }
+
+    /// The same until a cap is to be asked again.
+    #[cold]
+    fn sleep_until(&mut self, until: Nanos) {
+        self.sleeper.bind();
+        let until = until.min(Clock.now() + CAPS_AGAIN_NS);
+        let left = || until.since(Clock.now());
+        let is_over = || self.bell.ready().any() || left() == 0;
+        let park = || std::thread::park_timeout(Duration::from_nanos(left()));
+        self.bell.doorbell().wait_until(is_over, park);
     }
 
     /// Keeps a buffer for the next piece.

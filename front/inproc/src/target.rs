@@ -48,6 +48,9 @@ pub enum Backing {
         export: String,
         /// Connections, each a hard queue.
         connections: u16,
+        /// Seconds for which requests wait for a server that is lost; `None`: as long as the
+        /// disk's `io_timeout`.
+        reconnect_s: Option<u64>,
     },
 }
 
@@ -169,6 +172,7 @@ const OPTIONS: &[Known] = &[
     Known { name: "size", kind: Some("file"), set: set_file_size },
     Known { name: "io", kind: Some("file"), set: set_file_io },
     Known { name: "connections", kind: Some("nbd"), set: set_connections },
+    Known { name: "reconnect", kind: Some("nbd"), set: set_reconnect },
 ];
 
 impl Target {
@@ -273,7 +277,7 @@ fn parse_backing(kind: &str, rest: &str, text: &str) -> Result<(&'static str, Ba
                 Some(uri) => parse_tcp(uri.trim_end_matches('/'), Some(NBD_PORT), text)?,
                 None => parse_tcp(rest, None, text)?,
             };
-            Ok(("nbd", Backing::Nbd { server, export, connections: 1 }))
+            Ok(("nbd", Backing::Nbd { server, export, connections: 1, reconnect_s: None }))
         }
         "nbd+unix" => {
             let (path, export) = match rest.strip_prefix("//") {
@@ -284,7 +288,15 @@ fn parse_backing(kind: &str, rest: &str, text: &str) -> Result<(&'static str, Ba
                 return Err(format!("target {text:?} names no socket"));
             }
             let server = Address::Unix(PathBuf::from(path));
-            Ok(("nbd", Backing::Nbd { server, export: String::from(export), connections: 1 }))
+            Ok((
+                "nbd",
+                Backing::Nbd {
+                    server,
+                    export: String::from(export),
+                    connections: 1,
+                    reconnect_s: None,
+                },
+            ))
         }
         _ => Err(kind_error(text)),
     }
@@ -443,6 +455,14 @@ fn set_connections(target: &mut Target, value: &str) -> Result<(), String> {
     Ok(())
 }
 
+fn set_reconnect(target: &mut Target, value: &str) -> Result<(), String> {
+    let seconds = number("reconnect", value, 0, u64::from(u32::MAX) / 1000)?;
+    if let Backing::Nbd { reconnect_s, .. } = &mut target.backing {
+        *reconnect_s = Some(seconds);
+    }
+    Ok(())
+}
+
 /// A time option of a command, for callers that have no target to set.
 ///
 /// # Errors
@@ -519,11 +539,13 @@ mod tests {
             server: Address::Tcp { host: String::from(host), port },
             export: String::from(export),
             connections: 1,
+            reconnect_s: None,
         };
         let unix = |path: &str, export: &str| Backing::Nbd {
             server: Address::Unix(PathBuf::from(path)),
             export: String::from(export),
             connections: 1,
+            reconnect_s: None,
         };
         assert_eq!(backing("nbd:localhost:20000/a"), tcp("localhost", 20000, "a"));
         assert_eq!(backing("nbd:[::1]:20000"), tcp("::1", 20000, ""));
@@ -532,6 +554,14 @@ mod tests {
         assert_eq!(backing("nbd+unix:/s.sock?disk"), unix("/s.sock", "disk"));
         assert_eq!(backing("nbd+unix:///e?socket=/s"), unix("/s", "e"));
         assert_eq!(backing("nbd+unix://?socket=s.sock"), unix("s.sock", ""));
+    }
+
+    #[test]
+    fn a_server_is_waited_for_as_long_as_is_stated() {
+        for (text, expected) in [("nbd:h:1", None), ("nbd:h:1,reconnect=0", Some(0))] {
+            let Backing::Nbd { reconnect_s, .. } = backing(text) else { panic!("{text}") };
+            assert_eq!(reconnect_s, expected, "{text}");
+        }
     }
 
     #[test]
@@ -570,6 +600,8 @@ mod tests {
             ("nbd:host", "names no port"),
             ("nbd:host:99999", "99999"),
             ("nbd:h:1,connections=2,queues=3", "connections=2"),
+            ("nbd:h:1,reconnect=soon", "reconnect=soon is not a number in 0..=4294967"),
+            ("ram:1M,reconnect=1", "unknown option \"reconnect\""),
             ("nbd+unix:", "names no socket"),
             ("file:", "names no file"),
             ("file:/a,io=aio", "neither auto, uring nor threads"),

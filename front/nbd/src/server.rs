@@ -50,6 +50,8 @@ pub enum ExportError {
     Name(String, String),
     /// This export's group does not exist.
     Group(String, GroupId),
+    /// The host takes no service: why.
+    Host(String),
 }
 
 impl fmt::Display for ExportError {
@@ -61,6 +63,7 @@ impl fmt::Display for ExportError {
                 write!(f, "export {name:?}: there is no group number {}", group.0)
             }
             ExportError::Name(name, why) => write!(f, "export name {name:?}: {why}"),
+            ExportError::Host(why) => f.write_str(why),
         }
     }
 }
@@ -228,7 +231,7 @@ impl Server {
     /// devices have to be [adopted](Host::adopt) by the host.
     ///
     /// # Errors
-    /// No export, two of one name, or a name the protocol does not allow.
+    /// No export, two of one name, a name the protocol does not allow, or a host that has ended.
     pub fn new(
         host: &Host,
         exports: Vec<Export>,
@@ -278,7 +281,9 @@ impl Server {
             let shared = Arc::clone(&shared);
             host.install(index, move |_| NbdService::new(shared, index))
         });
-        let handles = handles.collect();
+        let handles = handles.collect::<Result<_, _>>();
+        let handles =
+            handles.map_err(|error: weir_queue::Error| ExportError::Host(error.to_string()))?;
         assert!(shared.handles.set(handles).is_ok(), "the handles are set once");
         Ok(Server { shared, paths: Mutex::default() })
     }

@@ -13,7 +13,7 @@ use weir_proto_nbd::server::{
     Checked, Decoded, Geometry, Negotiated, Range, Reject, Replies, Then, decode,
 };
 use weir_proto_nbd::wire::{Mode, ReplyTo, Request};
-use weir_queue::Member;
+use weir_queue::{CAPS_AGAIN_NS, Member};
 
 use crate::answers::Answers;
 use crate::outbox::Outbox;
@@ -31,9 +31,6 @@ const OWED_MAX: usize = 32 << 20;
 /// Longest effect (trim, zeroes, prefetch) handed in at once, sectors: 1 TiB. Longer ones follow
 /// one another.
 const EFFECT_MAX: u64 = 1 << 31;
-
-/// A cap may be lifted meanwhile, so whoever one holds back asks again after so long, ns.
-const CAPS_AGAIN_NS: u64 = 100_000_000;
 
 /// A BLOCK_STATUS to be answered by someone who may block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -415,7 +412,8 @@ impl Session {
             self.held.push_back(bio);
             return;
         }
-        match self.seat.submitter.submit(bio, now) {
+        // Its group paid when the request was taken in.
+        match self.seat.submitter.submit_paid(bio, now) {
             Ok(()) => self.submitted = true,
             Err(refused) => self.held.push_back(refused.into_bio()),
         }
@@ -445,7 +443,7 @@ impl Session {
             }
         }
         while let Some(bio) = self.held.pop_front() {
-            match self.seat.submitter.submit(bio, now) {
+            match self.seat.submitter.submit_paid(bio, now) {
                 Ok(()) => self.submitted = true,
                 Err(refused) => {
                     self.held.push_front(refused.into_bio());

@@ -18,7 +18,8 @@ pub trait Disk: Send + Sync {
     /// Alters parts. A refused change leaves everything as it was.
     ///
     /// # Errors
-    /// A value outside its bound, or a disk that is going away.
+    /// A value outside its bound, a disk that is going away, or one that did not come to rest in
+    /// time.
     fn change(&self, change: &mut dyn FnMut(&mut Parts)) -> Result<(), Error>;
 
     /// Statistics, summed now.
@@ -30,7 +31,7 @@ pub trait Disk: Send + Sync {
     /// Another number of hard queues.
     ///
     /// # Errors
-    /// A number it cannot have.
+    /// A number it cannot have, or a disk that did not come to rest in time.
     fn set_queues(&self, queues: u16) -> Result<(), Error>;
 
     /// Tags of a hard queue, and how many of them are reserved.
@@ -45,7 +46,7 @@ pub trait Disk: Send + Sync {
     /// Another scheduler, by name or alias.
     ///
     /// # Errors
-    /// A name it cannot have.
+    /// A name it cannot have, or a disk that did not come to rest in time.
     fn set_scheduler(&self, name: &str) -> Result<(), Error>;
 
     /// How long the last switch of schedulers kept I/O out, us; 0 before the first.
@@ -75,19 +76,48 @@ pub trait Disk: Send + Sync {
     }
 }
 
-/// A device as a disk of the tree: with the clock that its switches are timed by.
+/// The control calls of a device that wait for its I/O, as the host makes them: with a limit, after
+/// which they are given up with [`Error::Late`].
+pub trait ControlCalls: Send + Sync {
+    /// As [`Device::reconfigure`].
+    ///
+    /// # Errors
+    /// As there, and [`Error::Late`].
+    fn reconfigure(&self, device: &Device, change: &mut dyn FnMut(&mut Parts))
+    -> Result<(), Error>;
+
+    /// As [`Device::set_scheduler`].
+    ///
+    /// # Errors
+    /// As there, and [`Error::Late`].
+    fn set_scheduler(&self, device: &Device, name: &str) -> Result<Nanos, Error>;
+
+    /// As [`Device::set_queues`].
+    ///
+    /// # Errors
+    /// As there, and [`Error::Late`].
+    fn set_queues(&self, device: &Device, queues: u16) -> Result<(), Error>;
+}
+
+/// A device as a disk of the tree.
 pub struct LiveDisk {
     device: Device,
+    calls: Box<dyn ControlCalls>,
     clock: fn() -> Nanos,
     begun: Nanos,
     last_switch: Mutex<Nanos>,
 }
 
 impl LiveDisk {
-    /// The disk of `device`; `clock` is the one that whoever submits to it reads.
+    /// The disk of `device`, changed through `calls`; `clock` is the one its submitters read.
     #[must_use]
-    pub fn new(device: Device, clock: fn() -> Nanos) -> LiveDisk {
-        LiveDisk { device, clock, begun: clock(), last_switch: Mutex::new(Nanos::ZERO) }
+    pub fn new(
+        device: Device,
+        calls: impl ControlCalls + 'static,
+        clock: fn() -> Nanos,
+    ) -> LiveDisk {
+        let last_switch = Mutex::new(Nanos::ZERO);
+        LiveDisk { device, calls: Box::new(calls), clock, begun: clock(), last_switch }
     }
 
     fn last_switch(&self) -> MutexGuard<'_, Nanos> {
@@ -105,7 +135,7 @@ impl Disk for LiveDisk {
     }
 
     fn change(&self, change: &mut dyn FnMut(&mut Parts)) -> Result<(), Error> {
-        self.device.reconfigure(change)
+        self.calls.reconfigure(&self.device, change)
     }
 
     fn stats(&self) -> Stats {
@@ -117,7 +147,7 @@ impl Disk for LiveDisk {
     }
 
     fn set_queues(&self, queues: u16) -> Result<(), Error> {
-        self.device.set_queues(queues)
+        self.calls.set_queues(&self.device, queues)
     }
 
     fn tags(&self) -> (u16, u16) {
@@ -133,7 +163,7 @@ impl Disk for LiveDisk {
     }
 
     fn set_scheduler(&self, name: &str) -> Result<(), Error> {
-        let took = self.device.set_scheduler(name, &self.clock)?;
+        let took = self.calls.set_scheduler(&self.device, name)?;
         // Nothing was kept out when the scheduler was there already.
         if took > Nanos::ZERO {
             *self.last_switch() = took;

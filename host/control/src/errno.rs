@@ -114,6 +114,7 @@ impl From<Error> for Failure {
             Error::Invalid(_) | Error::Limits(_) => Errno::Invalid,
             Error::Driver(_) => Errno::Io,
             Error::Dying(_) => Errno::NoDevice,
+            Error::Late(_) => Errno::Busy,
         };
         Failure::new(errno, error.to_string())
     }

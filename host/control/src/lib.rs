@@ -21,7 +21,7 @@ pub mod tree;
 
 pub use clients::{Clients, Connected};
 pub use config::{Config, ConfigError, Export, Nbd};
-pub use disk::{Disk, LiveDisk};
+pub use disk::{ControlCalls, Disk, LiveDisk};
 pub use errno::{Errno, Failure};
 pub use rules::Rules;
 pub use socket::{CLIENTS_MAX, Client, ClientError, Server};

@@ -1,14 +1,16 @@
-//! Finishing what devices were given: wait for all of it, flush, and say what did not end.
+//! Finishing what devices were given: wait for all of it, flush, and say what did not end. One
+//! thread, the caller's, does so for any number of devices.
 
 use std::fmt;
-use std::sync::mpsc::channel;
 use std::time::Duration;
 
-use weir_bio::{Bio, Nanos, Status};
-use weir_queue::{Bell, Device};
+use weir_bio::{Nanos, Status};
+use weir_queue::{Bell, Closing, Device, Frozen, Progress, Step, Then, Watch};
+use weir_ring::Pending;
 
 use crate::clock::Clock;
 use crate::host::Host;
+use crate::limited::sleep;
 use crate::wake::Unpark;
 
 /// How long reactors may take to say what is oldest, ns.
@@ -17,7 +19,7 @@ const QUESTION_NS: u64 = 200_000_000;
 /// A device that could not be brought to rest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unfinished {
-    /// The device's name.
+    /// The device's name; empty for the host as a whole.
     pub device: String,
     /// I/O accepted and not ended.
     pub requests: u64,
@@ -25,11 +27,53 @@ pub struct Unfinished {
     pub oldest_ns: Option<u64>,
     /// How the last flush ended, if it did.
     pub flush: Option<Status>,
+    /// What stood in the way beside I/O.
+    pub obstacle: Option<Obstacle>,
+}
+
+/// Why a device is not closed although none of its I/O is unfinished.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Obstacle {
+    /// One of the host's reactors asked, and would wait for itself.
+    OnReactor,
+    /// This reactor does not answer, so lanes of it are open.
+    Silent(usize),
+    /// Another change of the device, or another freeze, was not over.
+    Control(weir_queue::Wait),
+}
+
+impl Unfinished {
+    pub(crate) fn because(device: &str, obstacle: Obstacle) -> Unfinished {
+        let (device, obstacle) = (String::from(device), Some(obstacle));
+        Unfinished { device, requests: 0, oldest_ns: None, flush: None, obstacle }
+    }
 }
 
 impl fmt::Display for Unfinished {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Unfinished { device, requests, .. } = self;
+        match self.obstacle {
+            Some(Obstacle::OnReactor) if device.is_empty() => {
+                return f.write_str("a reactor cannot stop its host, as it would wait for itself");
+            }
+            Some(Obstacle::OnReactor) => {
+                return write!(
+                    f,
+                    "disk {device}: a reactor cannot close it, as it would wait for itself"
+                );
+            }
+            Some(Obstacle::Silent(reactor)) => {
+                return write!(
+                    f,
+                    "disk {device}: reactor {reactor} does not close its hard queues"
+                );
+            }
+            Some(Obstacle::Control(wait)) => {
+                return write!(f, "disk {device}: not closed: it waits for {wait}");
+            }
+            None => {}
+        }
         if let Some(status) = self.flush {
             return write!(f, "disk {device}: the last flush failed: {status}");
         }
@@ -44,84 +88,127 @@ impl fmt::Display for Unfinished {
 
 impl std::error::Error for Unfinished {}
 
-/// What becomes of a device that was drained.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Then {
-    /// Its lanes will be opened again.
-    Rests,
-    /// Nothing reaches its lanes any more.
-    Ends,
-}
-
-/// Waits until each device has ended all it was given and is flushed, `limit_ns` for all together.
-/// Returns those that did not get there.
-pub(crate) fn drain(host: &Host, devices: &[Device], limit_ns: u64, then: Then) -> Vec<Unfinished> {
-    let until = Clock.now() + limit_ns;
-    // What was ordered before is submitted before: each reactor has come this far.
+/// Brings each device to rest, `limit_ns` for all together. What comes of each is the frozen
+/// device, or what was unfinished: that device goes on as before.
+pub(crate) fn drain(
+    host: &Host,
+    devices: &[Device],
+    limit_ns: u64,
+    then: Then,
+) -> Vec<Result<Frozen, Unfinished>> {
+    let began = Clock.now();
+    let until = Nanos(began.0.saturating_add(limit_ns));
+    // What was ordered before is submitted before: each reactor has come this far. One that does
+    // not answer leaves the others half of the time.
     let here: Vec<_> = (0..host.reactors()).map(|reactor| host.ask(reactor, |_| ())).collect();
-    let left = || Duration::from_nanos(until.since(Clock.now()));
     for here in here {
-        // One that has not come so far is found out below.
-        let _ = here.recv_timeout(left());
+        // A reactor that has not come so far is found out below.
+        let _ = here.recv_timeout(left(Nanos(began.0.saturating_add(limit_ns / 2))));
     }
-    let (sender, receiver) = channel();
-    for (index, device) in devices.iter().enumerate() {
-        let (device, sender) = (device.clone(), sender.clone());
-        // A thread each: a freeze cannot be given up, and one stuck device must not cost the
-        // others their flush. A stuck thread ends with the process.
-        let work = move || {
-            let _ = sender.send((index, bring_to_rest(&device, until, then)));
-        };
-        if let Err(error) = std::thread::Builder::new().name("weir-drain".into()).spawn(work) {
-            tracing::error!(%error, "no thread to drain a disk with");
-        }
-    }
-    drop(sender);
-    let mut ends: Vec<Option<Option<Status>>> = vec![None; devices.len()];
-    while ends.iter().any(Option::is_none) {
-        match receiver.recv_timeout(left()) {
-            Ok((index, end)) => ends[index] = Some(end),
-            Err(_) => break,
-        }
-    }
-    let late = devices.iter().zip(ends).filter_map(|(device, end)| match end.flatten() {
-        Some(Status::Ok) => None,
-        flush => Some(report(host, device, flush)),
-    });
-    late.collect()
-}
-
-/// How the flush ended, if everything did by `until`.
-fn bring_to_rest(device: &Device, until: Nanos, then: Then) -> Option<Status> {
-    drop(device.freeze());
-    loop {
-        if Clock.now() >= until {
-            // Nobody waits any more, and the device is in use.
-            return None;
-        }
-        let before = written(device);
-        let end = flush(device, until);
-        if then == Then::Ends && end == Some(Status::Ok) {
-            let _frozen = device.freeze();
-            if written(device) != before {
-                // Somebody was told of a write that this flush does not cover.
-                continue;
+    let bell = Bell::new(Box::new(Unpark::current()), devices.len().min(Pending::SOURCES_MAX));
+    let tokens = bell.submitters();
+    let begin = |(index, device): (usize, &Device)| {
+        Rest::Waits(device.begin_close(&Watch::new(&bell, index % tokens), then))
+    };
+    let mut rests: Vec<Rest> = devices.iter().enumerate().map(begin).collect();
+    let mut told: Vec<usize> = (0..tokens).collect();
+    let mut missing = devices.len();
+    while missing > 0 {
+        let now = Clock.now();
+        for token in told.drain(..) {
+            for rest in rests.iter_mut().skip(token).step_by(tokens) {
+                missing -= usize::from(rest.poll(now));
             }
-            device.take_offline();
         }
-        // Whoever took it offline meanwhile has done this.
-        return if device.is_offline() { Some(Status::Ok) } else { end };
+        if missing == 0 || now >= until {
+            break;
+        }
+        sleep(&bell, until);
+        bell.ready().take(|token| told.push(token));
+    }
+    // Only then are the steps dropped that did not end: until then nothing new is let in.
+    report(host, devices, &rests)
+        .into_iter()
+        .zip(rests)
+        .map(|(unfinished, rest)| match (unfinished, rest) {
+            (None, Rest::Ended(Ok(frozen))) => Ok(frozen),
+            (unfinished, _) => Err(unfinished.expect("a device that does not rest is reported")),
+        })
+        .collect()
+}
+
+/// How far a device has come.
+enum Rest {
+    Waits(Closing),
+    Ended(Result<Frozen, Status>),
+}
+
+impl Rest {
+    /// Whether it has just ended.
+    fn poll(&mut self, now: Nanos) -> bool {
+        let Rest::Waits(closing) = self else { return false };
+        let Progress::Ended(end) = closing.poll(now) else { return false };
+        *self = Rest::Ended(end);
+        true
     }
 }
 
-/// Sectors that went towards the device so far.
-fn written(device: &Device) -> u64 {
-    device.stats().directions[1..].iter().map(|direction| direction.sectors).sum()
+pub(crate) fn left(until: Nanos) -> Duration {
+    Duration::from_nanos(until.since(Clock.now()))
 }
 
-fn report(host: &Host, device: &Device, flush: Option<Status>) -> Unfinished {
+/// What each device has left, if it is not at rest.
+fn report(host: &Host, devices: &[Device], rests: &[Rest]) -> Vec<Option<Unfinished>> {
     let now = Clock.now();
-    let questions: Vec<_> = (0..host.reactors())
+    // All are asked before any is waited for.
+    let asked: Vec<_> = devices
+        .iter()
+        .zip(rests)
+        .map(|(device, rest)| match rest {
+            Rest::Ended(Ok(_)) => None,
+            rest => Some((device, rest, ask_oldest(host, device))),
+        })
+        .collect();
+    let until = now + QUESTION_NS;
+    asked
+        .into_iter()
+        .map(|asked| {
+            let (device, rest, answers) = asked?;
+            let answers = answers.into_iter();
+            let oldest =
+                answers.filter_map(|answer| answer.recv_timeout(left(until)).ok().flatten()).min();
+            let (flush, obstacle) = match rest {
+                Rest::Ended(end) => (end.as_ref().err().copied(), None),
+                Rest::Waits(closing) => (None, obstacle(closing.waits_for())),
+            };
+            let requests = device.stats().in_flight;
+            Some(Unfinished {
+                device: device.config().name.clone(),
+                requests,
+                oldest_ns: oldest.map(|at| now.since(at)),
+                flush,
+                // Another change waits for that I/O as well.
+                obstacle: obstacle.filter(|_| requests == 0),
+            })
+        })
+        .collect()
+}
+
+/// What a close waits for, if that is no I/O.
+fn obstacle(wait: weir_queue::Wait) -> Option<Obstacle> {
+    use weir_queue::Wait;
+    match wait {
+        Wait::Requests(_) | Wait::Flush => None,
+        Wait::Change | Wait::Freeze | Wait::Lanes | Wait::Opening(_) | Wait::Closing(_) => {
+            Some(Obstacle::Control(wait))
+        }
+    }
+}
+
+type Oldest = std::sync::mpsc::Receiver<Option<Nanos>>;
+
+fn ask_oldest(host: &Host, device: &Device) -> Vec<Oldest> {
+    (0..host.reactors())
         .map(|reactor| {
             let device = device.clone();
             host.ask(reactor, move |reactor| {
@@ -129,48 +216,7 @@ fn report(host: &Host, device: &Device, flush: Option<Status>) -> Unfinished {
                 mine.filter_map(|home| home.lane.oldest()).min()
             })
         })
-        .collect();
-    let wait = Duration::from_nanos(QUESTION_NS);
-    let oldest = questions.into_iter().filter_map(|q| q.recv_timeout(wait).ok().flatten()).min();
-    Unfinished {
-        device: device.config().name.clone(),
-        requests: device.stats().in_flight,
-        oldest_ns: oldest.map(|at| now.since(at)),
-        flush,
-    }
-}
-
-/// Flushes the device from this thread; `None` if that had not ended by `until`.
-fn flush(device: &Device, until: Nanos) -> Option<Status> {
-    let bell = Bell::new(Box::new(Unpark::current()), 1);
-    let mut submitter = match device.submitter(&bell, 0, 0) {
-        Ok(submitter) => submitter,
-        Err(error) => {
-            tracing::error!(%error, "the last flush cannot be submitted");
-            return Some(Status::Resource);
-        }
-    };
-    let mut bio = Some(Bio::flush());
-    loop {
-        let now = Clock.now();
-        if let Some(waiting) = bio.take() {
-            match submitter.submit(waiting, now) {
-                Ok(()) => submitter.flush_plug(now),
-                Err(refused) => bio = Some(refused.into_bio()),
-            }
-        }
-        let mut ended = None;
-        submitter.complete(now, |completion| ended = Some(completion.status));
-        if ended.is_some() || now >= until {
-            return ended;
-        }
-        bell.doorbell().prepare_sleep();
-        if !bell.ready().any() {
-            std::thread::park_timeout(Duration::from_nanos(until.since(now)));
-        }
-        bell.doorbell().awake();
-        bell.ready().take(|_| ());
-    }
+        .collect()
 }
 
 #[cfg(test)]
@@ -184,9 +230,15 @@ mod tests {
             requests: 3,
             oldest_ns: Some(4_200_000_000),
             flush: None,
+            obstacle: None,
         };
         assert_eq!(stuck.to_string(), "disk sda: 3 requests unfinished, the oldest after 4.2 s");
-        let failed = Unfinished { flush: Some(Status::Medium), ..stuck };
+        let failed = Unfinished { flush: Some(Status::Medium), ..stuck.clone() };
         assert_eq!(failed.to_string(), "disk sda: the last flush failed: medium error");
+        let held = Unfinished::because("sda", Obstacle::Control(weir_queue::Wait::Freeze));
+        assert_eq!(
+            held.to_string(),
+            "disk sda: not closed: it waits for another freeze of the disk to be lifted"
+        );
     }
 }

@@ -1,25 +1,32 @@
 //! The reactors as the homes of lanes: asked by other threads to open and to close some.
 
 use std::sync::mpsc::{Receiver, channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, OnceLock};
+use std::thread::ThreadId;
 
-use weir_queue::{Device, Error, LaneHomes};
+use weir_queue::{Device, LaneAnswer, LaneHomes};
 
 use crate::reactor::{Reactor, Remote};
 
 /// The ways to a host's reactors.
 pub(crate) struct Homes {
     pub(crate) remotes: Vec<Arc<Remote>>,
-    /// They were told to stop. Held while one that must still be there is waited for.
-    ended: Mutex<bool>,
+    threads: OnceLock<Vec<ThreadId>>,
 }
 
 impl Homes {
     pub(crate) fn new(remotes: Vec<Arc<Remote>>) -> Homes {
-        Homes { remotes, ended: Mutex::new(false) }
+        Homes { remotes, threads: OnceLock::new() }
     }
 
-    /// Lets a reactor run `question`; the answer comes through the channel.
+    /// These are the reactors' threads.
+    pub(crate) fn know(&self, threads: Vec<ThreadId>) {
+        // They are known once, when they have been started.
+        let _ = self.threads.set(threads);
+    }
+
+    /// Lets a reactor run `question`; the answer comes through the channel, which closes without
+    /// one if the reactor has ended.
     pub(crate) fn ask<T: Send + 'static>(
         &self,
         reactor: usize,
@@ -27,7 +34,7 @@ impl Homes {
     ) -> Receiver<T> {
         let (sender, receiver) = channel();
         self.remotes[reactor].post(move |reactor| {
-            // Whoever asked may have stopped waiting.
+            // The asker may have stopped waiting.
             let _ = sender.send(question(reactor));
         });
         receiver
@@ -35,7 +42,6 @@ impl Homes {
 
     /// Ends the reactors, when they have done what they were told before.
     pub(crate) fn end(&self) {
-        *self.ended() = true;
         self.remotes.iter().for_each(|remote| remote.post(|reactor| reactor.stopping = true));
     }
 
@@ -43,34 +49,25 @@ impl Homes {
     pub(crate) fn of_lane(&self, index: usize) -> usize {
         index % self.remotes.len()
     }
-
-    fn ended(&self) -> MutexGuard<'_, bool> {
-        self.ended.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl LaneHomes for Homes {
-    fn open(&self, device: &Device, index: usize) -> Result<(), Error> {
-        let ended = self.ended();
-        if *ended {
-            return Err(Error::Dying(device.config().name.clone()));
-        }
+    fn open(&self, device: &Device, index: usize, answer: LaneAnswer) {
         let device = device.clone();
-        let opened =
-            self.ask(self.of_lane(index), move |reactor| reactor.open_lane(&device, index));
-        opened.recv().expect("a reactor answers")
+        self.remotes[self.of_lane(index)]
+            .post(move |reactor| answer.give(reactor.open_lane(&device, index)));
     }
 
-    fn close(&self, device: &Device, index: usize) {
-        let ended = self.ended();
-        if *ended {
-            // A reactor closes its lanes when it ends.
-            return;
-        }
+    fn close(&self, device: &Device, index: usize, answer: LaneAnswer) {
         let device = device.clone();
-        let closed = self.ask(self.of_lane(index), move |reactor| {
+        self.remotes[self.of_lane(index)].post(move |reactor| {
             reactor.close_lanes(|home| home.device.is(&device) && home.lane.index() == index);
+            answer.give(Ok(()));
         });
-        closed.recv().expect("a reactor answers");
+    }
+
+    fn is_here(&self) -> bool {
+        let here = std::thread::current().id();
+        self.threads.get().is_some_and(|threads| threads.contains(&here))
     }
 }

@@ -2,16 +2,22 @@
 
 use std::io;
 use std::marker::PhantomData;
-use std::sync::mpsc::Receiver;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex, Weak};
-use std::thread::{JoinHandle, ThreadId};
+use std::thread::JoinHandle;
+use std::time::Duration;
 
-use weir_queue::{Device, Error, LaneHomes, QueueMode};
+use weir_bio::Nanos;
+use weir_queue::{Device, Error, Frozen, LaneHomes, QueueMode, Then};
 
-use crate::drain::{self, Then, Unfinished};
+use crate::clock::Clock;
+use crate::drain::{self, Obstacle, Unfinished, left};
 use crate::homes::Homes;
 use crate::reactor::{Reactor, Remote, Seed};
 use crate::service::{Service, Turn};
+
+/// How long a reactor may take to close lanes that are at rest, whatever the limit.
+const CLOSE_LEAST: Duration = Duration::from_millis(500);
 
 /// A number of reactors, for life.
 ///
@@ -20,7 +26,6 @@ use crate::service::{Service, Turn};
 pub struct Host {
     reactors: Arc<Homes>,
     threads: Mutex<Vec<JoinHandle<()>>>,
-    homes: Vec<ThreadId>,
     devices: Mutex<Vec<Device>>,
 }
 
@@ -42,9 +47,9 @@ impl Host {
                 drop(loud);
             })?);
         }
-        let homes = threads.iter().map(|thread| thread.thread().id()).collect();
         let reactors = Arc::new(Homes::new(remotes));
-        Ok(Host { reactors, threads: Mutex::new(threads), homes, devices: Mutex::default() })
+        reactors.know(threads.iter().map(|thread| thread.thread().id()).collect());
+        Ok(Host { reactors, threads: Mutex::new(threads), devices: Mutex::default() })
     }
 
     /// How many reactors there are.
@@ -56,7 +61,7 @@ impl Host {
     /// Whether the calling thread is one of its reactors, which must not wait for any of them.
     #[must_use]
     pub fn is_here(&self) -> bool {
-        self.homes.contains(&std::thread::current().id())
+        self.reactors.is_here()
     }
 
     /// Opens the device's lanes: lane `i` on reactor `i` modulo their number. The one queue of a
@@ -64,11 +69,17 @@ impl Host {
     ///
     /// # Errors
     /// A device that is here already, or the error of the first lane that could not be opened; then
-    /// none is left open.
+    /// none is left open. A call by a reactor, or of a host that has ended.
     pub fn adopt(&self, device: &Device) -> Result<(), Error> {
+        let name = &device.config().name;
+        if self.is_here() {
+            return Err(Error::Invalid(format!(
+                "disk {name}: a reactor cannot open it, as it would wait for itself"
+            )));
+        }
         let refuse_known = |devices: &[Device]| {
             let known = devices.iter().any(|other| other.is(device));
-            let what = || format!("disk {} is on this host already", device.config().name);
+            let what = || format!("disk {name} is on this host already");
             if known { Err(Error::Invalid(what())) } else { Ok(()) }
         };
         refuse_known(&self.devices.lock().expect("the devices' lock"))?;
@@ -87,8 +98,10 @@ impl Host {
         for (reactor, lane) in places {
             let one = device.clone();
             let opened = self.ask(reactor, move |reactor| reactor.open_lane(&one, lane));
-            if let Err(error) = opened.recv().expect("a reactor answers") {
-                self.close_lanes(device);
+            let ended = |_| Err(Error::Invalid(format!("disk {name}: its host has ended")));
+            if let Err(error) = opened.recv().unwrap_or_else(ended) {
+                // They were asked after the opening and answer in turn.
+                let _ = self.close_lanes(device, Nanos(u64::MAX));
                 return Err(error);
             }
         }
@@ -103,7 +116,7 @@ impl Host {
     ///
     /// # Errors
     /// [`Unfinished`] when that took longer than `limit_ns`, or the flush failed; then the lanes
-    /// stay open. A device that is not here is none.
+    /// stay open and the device goes on. A call by a reactor. A device that is not here is none.
     pub fn release(&self, device: &Device, limit_ns: u64) -> Result<(), Unfinished> {
         self.let_go(device, limit_ns, Then::Rests)
     }
@@ -118,14 +131,22 @@ impl Host {
     }
 
     fn let_go(&self, device: &Device, limit_ns: u64, then: Then) -> Result<(), Unfinished> {
+        if self.is_here() {
+            return Err(Unfinished::because(&device.config().name, Obstacle::OnReactor));
+        }
+        let until = Nanos(Clock.now().0.saturating_add(limit_ns));
         if !self.devices.lock().expect("the devices' lock").iter().any(|here| here.is(device)) {
             return Ok(());
         }
         let device_alone = std::slice::from_ref(device);
-        if let Some(late) = drain::drain(self, device_alone, limit_ns, then).pop() {
-            return Err(late);
-        }
-        self.close_lanes(device);
+        let frozen = match drain::drain(self, device_alone, limit_ns, then).pop() {
+            None => return Ok(()),
+            Some(rest) => rest?,
+        };
+        // Of a device that ends, everything that waits at the gate is told so at once.
+        let frozen = Some(frozen).filter(|_| then == Then::Rests);
+        self.close_lanes(device, until)?;
+        drop(frozen);
         self.devices.lock().expect("the devices' lock").retain(|other| !other.is(device));
         Ok(())
     }
@@ -135,16 +156,27 @@ impl Host {
     ///
     /// # Errors
     /// What had not ended after `limit_ns`, by device. Then the reactors are left running, as
-    /// nothing can be taken from under a driver that may still answer: the process should end.
+    /// nothing can be taken from under a driver that may still answer: the process should end. Or a
+    /// call by a reactor.
     pub fn stop(&self, limit_ns: u64) -> Result<(), Vec<Unfinished>> {
+        if self.is_here() {
+            return Err(vec![Unfinished::because("", Obstacle::OnReactor)]);
+        }
+        let until = Nanos(Clock.now().0.saturating_add(limit_ns));
         let devices = std::mem::take(&mut *self.devices.lock().expect("the devices' lock"));
-        let unfinished = drain::drain(self, &devices, limit_ns, Then::Ends);
+        let rests = drain::drain(self, &devices, limit_ns, Then::Ends);
+        let (mut late, mut unfinished) = (Vec::new(), Vec::new());
+        for (device, rest) in devices.into_iter().zip(rests) {
+            let closed = rest.map(drop::<Frozen>).and_then(|()| self.close_lanes(&device, until));
+            if let Err(why) = closed {
+                unfinished.push(why);
+                late.push(device);
+            }
+        }
         if !unfinished.is_empty() {
-            self.threads.lock().expect("the threads' lock").clear();
-            self.devices.lock().expect("the devices' lock").extend(devices);
+            self.devices.lock().expect("the devices' lock").extend(late);
             return Err(unfinished);
         }
-        devices.iter().for_each(|device| self.close_lanes(device));
         self.end_reactors();
         let threads = std::mem::take(&mut *self.threads.lock().expect("the threads' lock"));
         for thread in threads {
@@ -156,19 +188,27 @@ impl Host {
 
     /// Puts a service on reactor `index` modulo their number. `make` runs there, and this waits
     /// until it has.
+    ///
+    /// # Errors
+    /// A call by a reactor, which would wait for itself, or of a host that has ended.
     pub fn install<S: Service>(
         &self,
         index: usize,
         make: impl FnOnce(&mut Turn<'_>) -> S + Send + 'static,
-    ) -> Handle<S> {
+    ) -> Result<Handle<S>, Error> {
         let index = index % self.reactors();
+        if self.is_here() {
+            let what = "a reactor cannot install a service, as it would wait for itself";
+            return Err(Error::Invalid(String::from(what)));
+        }
         let number = self.ask(index, move |reactor| reactor.add_service(make));
-        let service = number.recv().expect("a reactor answers");
-        Handle::new(Arc::clone(&self.reactors.remotes[index]), service)
+        let ended = |_| Error::Invalid(format!("reactor {index} has ended"));
+        let service = number.recv().map_err(ended)?;
+        Ok(Handle::new(Arc::clone(&self.reactors.remotes[index]), service))
     }
 
-    fn close_lanes(&self, device: &Device) {
-        device.detach_homes();
+    /// Has every reactor drop the device's lanes. One that has ended has dropped them.
+    fn close_lanes(&self, device: &Device, until: Nanos) -> Result<(), Unfinished> {
         let closed: Vec<_> = (0..self.reactors())
             .map(|reactor| {
                 let device = device.clone();
@@ -177,7 +217,15 @@ impl Host {
                 })
             })
             .collect();
-        closed.into_iter().for_each(|closed| closed.recv().expect("a reactor answers"));
+        for (reactor, closed) in closed.into_iter().enumerate() {
+            // A reactor may be in the middle of a pass when the time is up.
+            let patience = left(until).max(CLOSE_LEAST);
+            if closed.recv_timeout(patience) == Err(RecvTimeoutError::Timeout) {
+                let name = &device.config().name;
+                return Err(Unfinished::because(name, Obstacle::Silent(reactor)));
+            }
+        }
+        Ok(())
     }
 
     /// Lets a reactor run `question`; the answer comes through the channel.
@@ -218,7 +266,8 @@ impl<S: Service> Handle<S> {
         Handle { remote, service, of: PhantomData }
     }
 
-    /// Calls `call` with the service, on its reactor. Dropped if the service is gone.
+    /// Calls `call` with the service, on its reactor. Dropped if the service is gone, or its
+    /// reactor has ended.
     pub fn post(&self, call: impl FnOnce(&mut S, &mut Turn<'_>) + Send + 'static) {
         let service = self.service;
         self.remote.post(move |reactor| reactor.service(service, call));

@@ -2,6 +2,7 @@
 //!
 //! - [`Clock`] reads the time every device of the process is told;
 //! - [`EventWake`] and [`Unpark`] wake a sleeping owner of a [`Bell`](weir_queue::Bell);
+//! - [`Limited`] is the control side of a device for threads that may wait, with a limit;
 //! - a [`Host`] is a few reactor threads. Each owns lanes of the devices it was given, and
 //!   [`Service`]s: those who have sockets and submit what comes in. It runs to completion:
 //!   readiness, lanes, completions and replies in one pass, and one blocking call when nothing is
@@ -17,6 +18,7 @@ mod clock;
 mod drain;
 mod homes;
 mod host;
+mod limited;
 mod poll;
 mod reactor;
 mod service;
@@ -24,8 +26,9 @@ mod services;
 mod wake;
 
 pub use clock::Clock;
-pub use drain::Unfinished;
+pub use drain::{Obstacle, Unfinished};
 pub use host::{Handle, Host};
+pub use limited::Limited;
 pub use poll::{Interest, Readiness};
 pub use service::{Seat, Service, Turn};
 pub use wake::{EventWake, Unpark};

@@ -39,6 +39,7 @@ pub(crate) struct Remote {
 }
 
 impl Remote {
+    /// Has the reactor run `order`. One for a reactor that has ended is dropped at once.
     pub(crate) fn post(&self, order: impl FnOnce(&mut Reactor) + Send + 'static) {
         self.orders.post(Box::new(order));
         self.bell.doorbell().ring();
@@ -153,6 +154,9 @@ impl Reactor {
                 self.sleep();
             }
         }
+        // Nothing is ordered any more. Orders that came too late are dropped, which closes the
+        // channels of those that wait for an answer.
+        drop(self.desk.remote.orders.close());
         self.services.clear();
         // A lane with requests in it cannot be dropped: somebody waits for them. It is left as it
         // is when the process is about to end anyway.

@@ -40,6 +40,7 @@ impl Reader {
             let seat = turn.submitter(&device, 5).unwrap();
             Reader { seat, waiting: Vec::new(), ended }
         });
+        let handle = handle.unwrap();
         (handle, receiver)
     }
 

@@ -10,10 +10,11 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use weir::units::show_size;
-use weir::{Clock, Device, Groups, Host, Limits, QueueMode};
+use weir::{Clock, Device, Groups, Host, Limited, Limits, Nanos, QueueMode};
 use weir_control::config::{self, Config};
-use weir_control::{LiveDisk, Parameters, Tree};
+use weir_control::{ControlCalls, LiveDisk, Parameters, Tree};
 use weir_front_nbd::{Address, Export, Server, Settings};
+use weir_queue::{Error, Parts};
 
 use crate::Failure;
 use crate::activation;
@@ -170,11 +171,13 @@ impl Serve {
             let name = disk.name.clone();
             opened.on_notice(move |notice| tracing::warn!("disk {name}: {notice}"));
             host.adopt(&opened.device).map_err(|e| format!("disk {}: {e}", disk.name))?;
-            let live = LiveDisk::new(opened.device.clone(), || Clock.now());
+            let live = LiveDisk::new(opened.device.clone(), Calls, || Clock.now());
             tree.add(Arc::new(live), host.reactors());
             disks.push(opened.device);
         }
         let groups = config.groups().map_err(|e| e.to_string())?;
+        // A disk that is no export has its file, whose I/O is the root's.
+        disks.iter().for_each(|disk| disk.attach_groups(&groups));
         let exports = exports(config, &disks, &groups);
         tree.show_groups(Arc::clone(&groups));
         let server = Server::with_groups(&host, exports, Settings::default(), groups)
@@ -310,6 +313,27 @@ fn bridge(input: OwnedFd) -> std::io::Result<OwnedFd> {
         let _ = std::io::copy(&mut from, &mut output);
     });
     Ok(theirs.into())
+}
+
+/// Changes of a disk, given up when it does not come to rest.
+struct Calls;
+
+impl ControlCalls for Calls {
+    fn reconfigure(
+        &self,
+        device: &Device,
+        change: &mut dyn FnMut(&mut Parts),
+    ) -> Result<(), Error> {
+        Limited::of(device).reconfigure(change)
+    }
+
+    fn set_scheduler(&self, device: &Device, name: &str) -> Result<Nanos, Error> {
+        Limited::of(device).set_scheduler(name)
+    }
+
+    fn set_queues(&self, device: &Device, queues: u16) -> Result<(), Error> {
+        Limited::of(device).set_queues(queues)
+    }
 }
 
 impl Daemon {

@@ -4,6 +4,8 @@
 //! everything that is wrong. Each step ends with one line `xtask ci: NAME ok (12 s)`, and
 //! `.ci/run` collects these lines.
 
+mod long;
+
 use std::fmt;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
@@ -25,6 +27,25 @@ pub enum Stage {
     Loom,
     /// Every bench, run small.
     Bench,
+    /// Law suites with many seeds, and outages of the server below; goes on where it ended.
+    Long,
+}
+
+/// What to run of stage `long`.
+#[derive(Debug, Default, clap::Args)]
+pub struct Choice {
+    /// Stage long: run also what ended well before.
+    #[arg(long)]
+    again: bool,
+    /// Stage long: run the steps with this text in their name.
+    #[arg(long, value_name = "TEXT")]
+    only: Option<String>,
+}
+
+impl Choice {
+    fn takes(&self, name: &str) -> bool {
+        self.only.as_ref().is_none_or(|only| name.contains(only))
+    }
 }
 
 /// Preemptions per execution that loom explores, unless the environment says otherwise.
@@ -72,8 +93,14 @@ impl fmt::Display for End {
     }
 }
 
-/// Runs every step of a stage and answers whether none failed.
-pub fn run(workspace: &Workspace, stage: Stage) -> Result<bool, Error> {
+/// Runs the steps of a stage and answers whether none failed.
+pub fn run(workspace: &Workspace, stage: Stage, choice: &Choice) -> Result<bool, Error> {
+    if stage == Stage::Long {
+        return long::run(workspace, choice);
+    }
+    if choice.again || choice.only.is_some() {
+        return Err("--again and --only are for stage long".to_owned());
+    }
     let start = Instant::now();
     let mut ends = Vec::new();
     for step in steps(workspace, stage) {
@@ -105,6 +132,7 @@ fn steps(workspace: &Workspace, stage: Stage) -> Vec<Step> {
         Stage::Test => test(workspace),
         Stage::Loom => loom(workspace),
         Stage::Bench => bench(workspace),
+        Stage::Long => long::steps(),
     }
 }
 

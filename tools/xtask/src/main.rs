@@ -35,6 +35,8 @@ enum Chore {
     Ci {
         /// Which stage.
         stage: ci::Stage,
+        #[command(flatten)]
+        choice: ci::Choice,
     },
 }
 
@@ -44,7 +46,7 @@ fn main() -> ExitCode {
     let answer = Workspace::here().and_then(|workspace| match arguments.chore {
         Chore::Tidy => tidy::run(&workspace),
         Chore::Tunables => tunables::run(&workspace),
-        Chore::Ci { stage } => ci::run(&workspace, stage),
+        Chore::Ci { stage, choice } => ci::run(&workspace, stage, &choice),
     });
     match answer {
         Ok(true) => ExitCode::SUCCESS,

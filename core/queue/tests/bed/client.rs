@@ -37,6 +37,12 @@ pub struct Office {
     pub plot: Plot,
     /// How much later than it should an answer may come, ns: a real home does not always run.
     pub slack_ns: u64,
+    /// How long a bio may wait in front of a driver that answers nothing, ns; 0: for ever.
+    pub wait_max_ns: u64,
+    /// When the device answered last.
+    pub answered_at: Option<Box<dyn Fn() -> Nanos + Send>>,
+    /// Bios may be merged.
+    pub merges: bool,
 }
 
 /// The stripes of a disk that are this office's to use: every so many of them, so that the
@@ -75,6 +81,7 @@ struct Note {
     sector: u64,
     sectors: u32,
     submitted: u64,
+    accepted_at: Nanos,
     writes: bool,
     expected: Option<Status>,
 }
@@ -166,7 +173,8 @@ impl Client {
         };
         let (op, flags, sector, sectors) = (bio.op, bio.flags, bio.sector, bio.sectors);
         let cookie = bio.cookie;
-        let note = Note { op, flags, sector, sectors, submitted, writes, expected };
+        let accepted_at = now;
+        let note = Note { op, flags, sector, sectors, submitted, accepted_at, writes, expected };
         drop(office);
         match self.submitter.as_mut().unwrap().submit(bio, now) {
             Ok(()) => {
@@ -363,6 +371,9 @@ impl Office {
             }
             self.written.extend(sent.into_iter().map(|value| (value, status.is_ok())));
         }
+        if note.writes {
+            self.model.complete(note.sector, note.sectors, note.submitted, status.is_ok());
+        }
         if status == Status::Again && nowait {
             self.unsent += 1;
             return;
@@ -374,9 +385,6 @@ impl Office {
         }
         *self.moved.entry(note.op).or_default() += u64::from(note.sectors);
         self.pure_flushes += u64::from(note.sectors == 0);
-        if note.writes {
-            self.model.complete(note.sector, note.sectors, note.submitted);
-        }
         if note.op == Op::Read {
             for (at, value) in (note.sector..).zip(values(&ended.data)) {
                 assert!(
@@ -395,8 +403,20 @@ impl Office {
         }
         let most = self.timeout_ns + 1_000_000_000 + self.slack_ns;
         assert!(ended.device_ns <= most, "{} ns with the device", ended.device_ns);
-        if ended.status == Status::Timeout {
-            assert!(ended.device_ns >= self.timeout_ns, "given up after {} ns", ended.device_ns);
+        if self.wait_max_ns > 0 && ended.status == Status::Timeout && ended.device_ns == 0 {
+            // A device that goes on answering, however slowly, is waited for.
+            let answered = self.answered_at.as_ref().map_or(Nanos::ZERO, |answered| answered());
+            let end = note.accepted_at + ended.wait_ns;
+            let waited = ended.wait_ns.min(end.since(answered));
+            assert!(
+                waited <= self.wait_max_ns + self.slack_ns,
+                "{waited} ns in front of a silent device"
+            );
+        }
+        // One that was merged into an older one ends with that.
+        if ended.status == Status::Timeout && !self.merges {
+            let time = ended.device_ns.max(ended.wait_ns);
+            assert!(time >= self.timeout_ns, "given up after {time} ns");
         }
     }
 }

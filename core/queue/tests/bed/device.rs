@@ -27,13 +27,17 @@ pub struct Plan {
     /// Answered only after very long.
     pub late: u32,
     pub late_ns: u64,
-    /// Never answered, unless cancelled.
+    /// Never answered, unless cancelled. Half of what they change they change all the same, at any
+    /// time.
     pub lost: u32,
-    pub lost_max: usize,
     /// Of the cancelled ones whose memory is not lent: forgotten at once.
     pub cancel_done: u32,
     /// Of the lost ones whose cancel is pending: answered after all.
     pub found: u32,
+    /// Of the cancelled ones that are answered, or were forgotten: answered once more.
+    pub twice: u32,
+    /// Lanes that answer nothing for some time: lane, from when, until when.
+    pub silences: Vec<(usize, Nanos, Nanos)>,
     pub lent: u32,
     pub reordered: bool,
     /// Handed back unfinished, to be sent again at once or later.
@@ -45,7 +49,7 @@ pub struct Plan {
 impl Plan {
     /// Whether everything well-formed has to succeed.
     pub fn is_kind(&self) -> bool {
-        self.failed == 0 && self.lost == 0 && self.late == 0
+        self.failed + self.lost + self.late == 0 && self.silences.is_empty()
     }
 }
 
@@ -86,6 +90,10 @@ pub struct World {
     depth: usize,
     disk: Vec<u64>,
     lanes: Vec<Line>,
+    /// The latest time brought here.
+    now: Nanos,
+    /// When a request was last answered or handed back.
+    pub answered_at: Nanos,
 }
 
 /// One queue's side.
@@ -96,6 +104,8 @@ struct Line {
     refused: Option<RqId>,
     /// Handed back, and not arrived again: these go before what was refused.
     returned: Vec<RqId>,
+    /// Answers beyond the first, and when they come.
+    ghosts: Vec<(Nanos, Tag)>,
 }
 
 struct Flight {
@@ -112,6 +122,9 @@ struct Flight {
     committed: bool,
     /// Not answered when it is due, but handed back.
     returns: bool,
+    /// When the effect of one that is never answered takes place all the same.
+    lands_at: Option<Nanos>,
+    cancelled: bool,
 }
 
 /// The driver.
@@ -173,6 +186,8 @@ impl Sim {
             depth: usize::from(depth),
             disk,
             lanes: Vec::new(),
+            now: Nanos::ZERO,
+            answered_at: Nanos::ZERO,
         };
         let queues = Queues { max: 64, depth, reserved: 0, shared_tags, home };
         Arc::new(Sim { world: Arc::new(Mutex::new(world)), queues, announced })
@@ -242,11 +257,18 @@ struct SimQueue {
 
 impl Line {
     fn due(&self) -> Option<Nanos> {
-        self.flying.iter().filter_map(|flight| flight.due).min()
+        let ghosts = self.ghosts.iter().map(|(at, _)| *at);
+        self.flying.iter().filter_map(|flight| flight.due).chain(ghosts).min()
     }
 }
 
 impl World {
+    /// From now on nothing goes wrong.
+    pub fn calm_down(&mut self) {
+        self.plan = Plan::default();
+        self.lanes.iter_mut().for_each(|lane| lane.refused = None);
+    }
+
     fn in_flight(&self) -> usize {
         self.lanes.iter().map(|lane| lane.flying.len()).sum()
     }
@@ -331,10 +353,15 @@ impl World {
         self.tally.fua += u64::from(rq.flags.has(Flags::FUA));
     }
 
-    fn due(&mut self, now: Nanos) -> Option<Nanos> {
-        // Tags nobody gives back are gone for good: some must be left.
-        let lost = self.lanes.iter().flat_map(|lane| &lane.flying).filter(|f| f.due.is_none());
-        if lost.count() < self.plan.lost_max && self.prng.percent(self.plan.lost) {
+    fn due(&mut self, lane: usize, now: Nanos) -> Option<Nanos> {
+        let is_on = |(which, from, to): &&(usize, Nanos, Nanos)| {
+            *which == lane && *from <= now && now < *to
+        };
+        if let Some((_, _, to)) = self.plan.silences.iter().find(is_on) {
+            let after = self.prng.below(self.plan.slow_ns + 1);
+            return (*to < Nanos(u64::MAX)).then(|| *to + after);
+        }
+        if self.prng.percent(self.plan.lost) {
             return None;
         }
         let most = match self.prng.percent(self.plan.late) {
@@ -355,7 +382,9 @@ impl World {
         if self.prng.percent(self.plan.failed) {
             status = self.plan.errors[self.prng.below(self.plan.errors.len() as u64) as usize];
         }
-        let due = self.due(now);
+        let due = self.due(lane, now);
+        let lands = due.is_none() && self.prng.percent(50);
+        let lands_at = lands.then(|| now + self.prng.below(8_000_000_000));
         let mut effect = self.effect(request).filter(|_| status.is_ok() || self.prng.percent(50));
         if self.prng.percent(50)
             && let Some(values) = effect.take()
@@ -370,10 +399,24 @@ impl World {
             request.for_each_data(|data| at = self.read_into(data, at));
         }
         let Rq { id, sector, sectors, op, .. } = rq;
-        let (committed, returns) = (false, false);
+        let (committed, returns, cancelled) = (false, false, false);
         self.fly(
             lane,
-            Flight { id, tag, op, sector, sectors, due, status, lent, effect, committed, returns },
+            Flight {
+                id,
+                tag,
+                op,
+                sector,
+                sectors,
+                due,
+                status,
+                lent,
+                effect,
+                committed,
+                returns,
+                lands_at,
+                cancelled,
+            },
         );
     }
 
@@ -386,10 +429,23 @@ impl World {
         }
         let Rq { id, sector, sectors, op, .. } = *request.rq();
         let due = Some(now + self.prng.below(self.plan.slow_ns + 1));
-        let (status, effect, committed, returns) = (Status::Ok, None, false, true);
         self.fly(
             lane,
-            Flight { id, tag, op, sector, sectors, due, status, lent, effect, committed, returns },
+            Flight {
+                id,
+                tag,
+                op,
+                sector,
+                sectors,
+                due,
+                status: Status::Ok,
+                lent,
+                effect: None,
+                committed: false,
+                returns: true,
+                lands_at: None,
+                cancelled: false,
+            },
         );
     }
 
@@ -434,8 +490,25 @@ impl World {
         at
     }
 
+    /// Time goes on; requests that are never answered take effect all the same.
+    fn land(&mut self, now: Nanos) {
+        self.now = self.now.max(now);
+        let World { lanes, disk, .. } = self;
+        for flight in lanes.iter_mut().flat_map(|lane| &mut lane.flying) {
+            if flight.lands_at.is_some_and(|at| at <= now)
+                && let Some(values) = flight.effect.take()
+            {
+                disk[flight.sector as usize..][..values.len()].copy_from_slice(&values);
+            }
+        }
+    }
+
     fn answer(&mut self, lane: usize, mut flight: Flight, done: &mut Done) {
         self.tally.answers += 1;
+        self.answered_at = self.now;
+        if flight.cancelled {
+            self.haunt(lane, flight.tag);
+        }
         if flight.returns {
             self.lanes[lane].returned.push(flight.id);
             let after = [0, 0, 1, 1_000_000][self.prng.below(4) as usize];
@@ -456,6 +529,16 @@ impl World {
     }
 }
 
+impl World {
+    /// A cancelled request may be answered once more.
+    fn haunt(&mut self, lane: usize, tag: Tag) {
+        if self.prng.percent(self.plan.twice) {
+            let at = self.now + self.prng.below(3_000_000_000);
+            self.lanes[lane].ghosts.push((at, tag));
+        }
+    }
+}
+
 impl SimQueue {
     fn world(&self) -> MutexGuard<'_, World> {
         self.world.lock().expect("the device's lock")
@@ -466,6 +549,7 @@ impl DriverQueue for SimQueue {
     fn submit(&mut self, batch: &mut Batch<'_>, now: Nanos) {
         let mut world = self.world.lock().expect("the device's lock");
         let lane = self.index;
+        world.land(now);
         while let Some((tag, request)) = batch.peek() {
             let rq = *request.rq();
             world.check(lane, tag, request);
@@ -475,7 +559,9 @@ impl DriverQueue for SimQueue {
             } else if rq.op != Op::Flush
                 && let Some(first) = line.refused.take()
             {
-                assert_eq!(rq.id, first, "what was refused comes back before anything new");
+                // Unless its time is up, or its lane dies.
+                let comes = rq.id == first || !world.plan.is_kind();
+                assert!(comes, "{:?} comes before what was refused, {first:?}", rq.id);
             }
             if let Some(reason) = world.refuses(lane) {
                 if rq.op != Op::Flush {
@@ -498,6 +584,9 @@ impl DriverQueue for SimQueue {
         if world.stalled {
             return;
         }
+        world.land(now);
+        let ghosts = world.lanes[self.index].ghosts.extract_if(.., |(at, _)| *at <= now);
+        ghosts.for_each(|(_, tag)| done.push(tag, Status::Ok));
         let due = |flight: &mut Flight| {
             let is = flight.due.is_some_and(|due| due <= now);
             assert!(!is || flight.committed, "a burst without a doorbell");
@@ -519,15 +608,17 @@ impl DriverQueue for SimQueue {
         let (done, found) = (world.plan.cancel_done, world.plan.found);
         let forgets = world.prng.percent(done);
         let finds = world.prng.percent(found);
-        let after = world.prng.below(3_000_000_000);
+        let after = world.now + world.prng.below(3_000_000_000);
         let flying = &mut world.lanes[self.index].flying;
         let index = flying.iter().position(|flight| flight.tag == tag).expect("a tag that is out");
         if forgets && flying[index].lent.is_empty() {
             flying.remove(index);
+            world.haunt(self.index, tag);
             return Cancel::Done;
         }
+        flying[index].cancelled = true;
         if finds && flying[index].due.is_none() {
-            flying[index].due = Some(Nanos(after));
+            flying[index].due = Some(after);
         }
         Cancel::Pending
     }

@@ -5,8 +5,10 @@
 struct Write {
     value: u64,
     submitted: u64,
-    /// When it ended well. One that failed may take effect at any time, or never.
+    /// When it ended. What has ended takes no effect any more once something newer has.
     done: Option<u64>,
+    /// It ended well; else it may have taken effect, or never will.
+    well: bool,
 }
 
 /// The history of every sector, in an order of moments.
@@ -18,7 +20,7 @@ pub struct Model {
 impl Model {
     /// Zeros everywhere.
     pub fn new(capacity: u64) -> Model {
-        let zero = || vec![Write { value: 0, submitted: 0, done: Some(0) }];
+        let zero = || vec![Write { value: 0, submitted: 0, done: Some(0), well: true }];
         Model { moment: 1, sectors: (0..capacity).map(|_| zero()).collect() }
     }
 
@@ -33,7 +35,7 @@ impl Model {
         let submitted = self.tick();
         for at in sector..sector + u64::from(sectors) {
             let value = value(at);
-            self.sectors[at as usize].push(Write { value, submitted, done: None });
+            self.sectors[at as usize].push(Write { value, submitted, done: None, well: false });
         }
         submitted
     }
@@ -45,13 +47,13 @@ impl Model {
         }
     }
 
-    /// It ended well.
-    pub fn complete(&mut self, sector: u64, sectors: u32, submitted: u64) {
+    /// It ended, well or not.
+    pub fn complete(&mut self, sector: u64, sectors: u32, submitted: u64, well: bool) {
         let done = self.tick();
         for at in sector..sector + u64::from(sectors) {
             for write in &mut self.sectors[at as usize] {
                 if write.submitted == submitted {
-                    write.done = Some(done);
+                    (write.done, write.well) = (Some(done), well);
                 }
             }
         }
@@ -64,7 +66,9 @@ impl Model {
             let Some(done) = write.done else { return true };
             // Gone for certain: somebody wrote after it, and was done before the read began.
             !history.iter().any(|later| {
-                later.submitted > done && later.done.is_some_and(|done| done < submitted)
+                later.well
+                    && later.submitted > done
+                    && later.done.is_some_and(|done| done < submitted)
             })
         })
     }

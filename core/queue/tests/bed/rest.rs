@@ -4,7 +4,7 @@ use weir_bio::{Bio, Buf, Nanos};
 use weir_queue::{Bell, Device};
 use weir_ring::Wake;
 
-use super::device::{Plan, Sim};
+use super::device::Sim;
 use super::path::{Order, Path};
 
 struct NoWake;
@@ -13,12 +13,30 @@ impl Wake for NoWake {
     fn wake(&self) {}
 }
 
+/// A read through each lane, which one that was silent has to answer before it is sent more.
+fn greet(device: &Device, now: Nanos, turn_all: &mut impl FnMut()) {
+    let bell = Bell::new(Box::new(NoWake), 64);
+    for lane in 0..usize::from(device.queues()) {
+        let mut submitter = device.submitter(&bell, lane, lane).unwrap();
+        let block = device.limits().block_sectors();
+        let read = Bio::read(0, Buf::zeroed(block as usize * 512));
+        submitter.submit(read, now).expect("room for a read");
+        submitter.flush_plug(now);
+        for _ in 0..100 {
+            turn_all();
+            submitter.complete(now, drop);
+        }
+        assert_eq!(submitter.in_flight(), 0, "lane {lane} answers");
+    }
+}
+
 /// Every tag can be used again. `turn_all` turns every lane, later each time.
 pub fn check_tags(path: Path, sim: &Sim, device: &Device, now: Nanos, mut turn_all: impl FnMut()) {
+    sim.world().calm_down();
+    greet(device, now, &mut turn_all);
     {
         let mut world = sim.world();
         world.stalled = true;
-        world.plan = Plan { slow_ns: 0, ..Plan::default() };
         (world.tally.peak, world.tally.lane_peak) = (0, 0);
     }
     let (depth, lanes) = (usize::from(device.depth()), usize::from(device.queues()));

@@ -148,7 +148,12 @@ impl Scheduler for Tokens {
     }
 
     fn take_out(&mut self, tag: SchedTag, _now: Nanos) -> Rq {
-        unreachable!("no queue takes {tag:?} out of turn")
+        let lists = self.lists.iter_mut();
+        let mut found = lists.filter_map(|list| {
+            let place = list.iter().position(|rq| rq.tag == tag)?;
+            list.remove(place)
+        });
+        found.next().expect("a request that is staged")
     }
 
     fn force_merge(&mut self, tag: SchedTag, bio: &Rq, side: Side) {

@@ -371,8 +371,8 @@ impl Scheduler for Kyber {
         node.rq
     }
 
-    fn force_merge(&mut self, tag: SchedTag, bio: &Rq, side: Side) {
-        self.staged.join(tag, bio, side);
+    fn force_merge(&mut self, tag: SchedTag, bio: &Rq, _side: Side) {
+        self.staged.join(tag, bio);
     }
 }
 

@@ -139,8 +139,7 @@ impl<const SORTED: bool> Staged<SORTED> {
     /// Makes `tail`, which starts where `tag` ends, the end of it.
     fn append(&mut self, tag: SchedTag, tail: &Rq) {
         let rq = &mut self.nodes[tag].rq;
-        rq.sectors += tail.sectors;
-        rq.segments = rq.segments.saturating_add(tail.segments);
+        rq.take_in(tail);
         let end = rq.end();
         self.hash.remove(tag);
         self.hash.add(tag, end);
@@ -155,9 +154,7 @@ impl<const SORTED: bool> Staged<SORTED> {
             self.orders[lane].remove(&mut self.nodes, tag);
         }
         let rq = &mut self.nodes[tag].rq;
-        rq.sector = start.sector;
-        rq.sectors += start.sectors;
-        rq.segments = rq.segments.saturating_add(start.segments);
+        rq.take_in(start);
         if SORTED {
             self.orders[lane].insert(&mut self.nodes, tag);
         }

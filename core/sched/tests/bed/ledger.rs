@@ -294,14 +294,10 @@ impl Ledger {
         let place = self.staged_place(tag);
         let fits = fit(&place.rq, bio, &limits);
         assert_eq!(fits, Fit::Joins(side), "{bio:?} was joined to {:?}", place.rq);
-        place.rq.sectors += bio.sectors;
-        place.rq.segments = place.rq.segments.saturating_add(bio.segments);
+        place.rq.take_in(bio);
         match side {
             Side::Back => place.bios.push(number),
-            Side::Front => {
-                place.rq.sector = bio.sector;
-                place.bios.insert(0, number);
-            }
+            Side::Front => place.bios.insert(0, number),
         }
     }
 
@@ -312,8 +308,7 @@ impl Ledger {
         let place = self.staged_place(kept);
         let fits = fit(&place.rq, &end.rq, &limits);
         assert_eq!(fits, Fit::Joins(Side::Back), "{:?} was joined to {:?}", end.rq, place.rq);
-        place.rq.sectors += end.rq.sectors;
-        place.rq.segments = place.rq.segments.saturating_add(end.rq.segments);
+        place.rq.take_in(&end.rq);
         place.bios.extend(end.bios);
         place.accepted_at = place.accepted_at.min(end.accepted_at);
         self.staged -= 1;
@@ -396,6 +391,8 @@ impl Ledger {
         assert_eq!(rq, same, "what is dispatched is not what was staged");
         let lost = place.rq.flags.without(rq.flags);
         assert_eq!(lost, Flags::NONE, "flags were lost on the way");
+        let kept = rq.flags.without(place.rq.flags);
+        assert!(!kept.any(Flags::OF_ALL), "{kept:?}: not every bio in it has these");
         place.rq = rq;
         place.state = State::InFlight;
         place.issued_at = now;

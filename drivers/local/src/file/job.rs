@@ -58,6 +58,8 @@ pub(super) struct Job {
     may_write_zeros: bool,
     /// What was changed must be flushed before the answer.
     then_flush: bool,
+    /// The core has given the request up: no further call is made for it.
+    given_up: bool,
     repeats: u16,
 }
 
@@ -84,6 +86,7 @@ impl Job {
             lent: false,
             may_write_zeros: false,
             then_flush: false,
+            given_up: false,
             repeats: 0,
         };
         match request.op() {
@@ -156,8 +159,27 @@ impl Job {
         }
     }
 
-    /// Takes a call's result: bytes transferred (0 for calls that transfer none) or the error.
+    /// The request has been given up: the call that is under way is its last.
+    #[cold]
+    pub(super) fn give_up(&mut self) {
+        self.given_up = true;
+    }
+
+    /// Bytes of the memory it holds.
+    pub(super) fn bytes(&self) -> u64 {
+        self.memory.iter().map(|data| data.len() as u64).sum()
+    }
+
+    /// Takes a call's result: bytes transferred (0 for calls that transfer none) or the error. A
+    /// job that was given up has ended with its call.
     pub(super) fn advance(&mut self, result: Result<u32, Errno>, target: &Target) -> Next {
+        match self.after(result, target) {
+            Next::Call if self.given_up => Next::Ended(Status::Timeout),
+            next => next,
+        }
+    }
+
+    fn after(&mut self, result: Result<u32, Errno>, target: &Target) -> Next {
         match result {
             Ok(bytes) => self.succeeded(u64::from(bytes), target),
             Err(Errno::INTR | Errno::AGAIN) if self.repeats < REPEATS_MAX => {
@@ -168,6 +190,8 @@ impl Job {
                 self.write_zeros();
                 Next::Call
             }
+            // A call that a cancel found before it ran: a flush among these has lost nothing.
+            Err(Errno::CANCELED) if self.given_up => Next::Ended(Status::Timeout),
             Err(errno) => {
                 // A durable write that failed may have taken another write's error with it.
                 let lost = errno == Errno::IO && self.call == Call::WriteDurably;
@@ -260,37 +284,35 @@ fn zeros_of<'a>(mut left: u64) -> impl Iterator<Item = &'a [u8]> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::FileOptions;
-    use super::super::probe::Zeroing;
-    use super::*;
-
-    /// A target on a nameless file, and a job of `len` bytes on it.
-    fn target() -> Target {
-        use std::sync::atomic::{AtomicU32, Ordering};
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let count = COUNT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("weir-local-job-{}-{count}.img", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        let options = FileOptions { size: Some(1 << 20), ..FileOptions::default() };
-        let target = Target::open(&path, &options);
-        _ = std::fs::remove_file(path);
-        target.unwrap()
-    }
-
-    fn job(call: Call, memory: Vec<Data>) -> Job {
-        let left = memory.iter().map(|data| data.len() as u64).sum();
+impl Job {
+    /// A job of one call, as long as its memory.
+    pub(super) fn of(call: Call, memory: Vec<Data>) -> Job {
         Job {
             call,
             at: 4096,
-            left,
+            left: memory.iter().map(|data| data.len() as u64).sum(),
             moved: 0,
             memory,
             lent: true,
             may_write_zeros: false,
             then_flush: false,
+            given_up: false,
             repeats: 0,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::probe::Zeroing;
+    use super::*;
+
+    fn target() -> Target {
+        Target::nameless(1 << 20)
+    }
+
+    fn job(call: Call, memory: Vec<Data>) -> Job {
+        Job::of(call, memory)
     }
 
     fn pages(count: usize) -> Vec<Data> {
@@ -435,5 +457,41 @@ mod tests {
         assert_eq!(job.advance(Ok(0), &target), Next::Call);
         assert_eq!(job.call, Call::Flush);
         assert_eq!(job.advance(Ok(0), &target), Next::Ended(Status::Ok));
+    }
+
+    #[test]
+    fn a_job_that_was_given_up_makes_no_further_call() {
+        let target = target();
+        for (what, mut job, result) in [
+            ("cut short", job(Call::Write, pages(2)), Ok(4096)),
+            ("interrupted", job(Call::Write, pages(1)), Err(Errno::INTR)),
+            ("short of memory", job(Call::Read, pages(1)), Err(Errno::AGAIN)),
+            (
+                "not supported",
+                Job { may_write_zeros: true, left: 4096, ..job(Call::PunchHole, Vec::new()) },
+                Err(Errno::OPNOTSUPP),
+            ),
+            (
+                "then a flush",
+                Job { then_flush: true, left: 4096, ..job(Call::PunchHole, Vec::new()) },
+                Ok(0),
+            ),
+        ] {
+            job.give_up();
+            assert_eq!(job.advance(result, &target), Next::Ended(Status::Timeout), "{what}");
+        }
+    }
+
+    #[test]
+    fn a_flush_that_was_cancelled_before_it_ran_spoils_no_later_one() {
+        let target = target();
+        let mut cancelled = job(Call::Flush, Vec::new());
+        cancelled.give_up();
+        let next = cancelled.advance(Err(Errno::CANCELED), &target);
+        assert_eq!((next, target.failed_flush()), (Next::Ended(Status::Timeout), None));
+        let mut failed = job(Call::Flush, Vec::new());
+        failed.give_up();
+        assert_eq!(failed.advance(Err(Errno::IO), &target), Next::Ended(Status::IoErr));
+        assert_eq!(target.failed_flush(), Some(Status::IoErr));
     }
 }

@@ -46,8 +46,15 @@ struct Work {
     ended: Vec<(Tag, Status, Job)>,
     rung: bool,
     closed: bool,
-    /// Workers inside a call.
-    busy: usize,
+    /// The job each worker makes calls for.
+    under_way: Vec<Option<UnderWay>>,
+}
+
+/// A job in a worker's hands.
+struct UnderWay {
+    tag: Tag,
+    /// The core has given the request up: the worker makes no further call for it.
+    given_up: bool,
 }
 
 impl PoolQueue {
@@ -62,7 +69,10 @@ impl PoolQueue {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         let answered = rustix::event::eventfd(0, flags)
             .map_err(|errno| failed("cannot make an eventfd", errno.into()))?;
-        let shared = Shared { work: Mutex::default(), arrived: Condvar::new(), answered };
+        let threads = threads.min(depth).max(1);
+        let under_way = (0..threads).map(|_| None).collect();
+        let work = Mutex::new(Work { under_way, ..Work::default() });
+        let shared = Shared { work, arrived: Condvar::new(), answered };
         let mut queue = PoolQueue {
             shared: Arc::new(shared),
             in_flight: 0,
@@ -71,11 +81,11 @@ impl PoolQueue {
             workers: Vec::new(),
             target: Arc::clone(&target),
         };
-        for worker in 0..threads.min(depth).max(1) {
+        for worker in 0..threads {
             let (shared, target) = (Arc::clone(&queue.shared), Arc::clone(&target));
             let started = thread::Builder::new()
                 .name(format!("weir-io-{index}-{worker}"))
-                .spawn(move || shared.work_off(&target));
+                .spawn(move || shared.work_off(usize::from(worker), &target));
             match started {
                 Ok(worker) => queue.workers.push(worker),
                 // One is enough to serve, if slowly.
@@ -94,7 +104,7 @@ impl Shared {
     }
 
     /// What a worker does until the queue closes.
-    fn work_off(&self, target: &Target) {
+    fn work_off(&self, worker: usize, target: &Target) {
         let mut work = self.work();
         loop {
             if work.closed {
@@ -104,13 +114,31 @@ impl Shared {
                 work = self.arrived.wait(work).unwrap_or_else(PoisonError::into_inner);
                 continue;
             };
-            work.busy += 1;
+            work.under_way[worker] = Some(UnderWay { tag, given_up: false });
             drop(work);
-            let status = carry_out(&mut job, target);
+            let status = self.carry_out(worker, &mut job, target);
             work = self.work();
-            work.busy -= 1;
+            work.under_way[worker] = None;
             self.end(&mut work, tag, status, job);
         }
+    }
+
+    /// Makes the job's calls until it has ended or may make none any more.
+    fn carry_out(&self, worker: usize, job: &mut Job, target: &Target) -> Status {
+        loop {
+            let result = call(job, target);
+            match job.advance(result, target) {
+                Next::Ended(status) => return status,
+                Next::Call if self.gives_up(worker) => return Status::Timeout,
+                Next::Call => {}
+            }
+        }
+    }
+
+    /// Whether the worker's job was given up while its call ran, or the queue was dropped.
+    fn gives_up(&self, worker: usize) -> bool {
+        let work = self.work();
+        work.closed || work.under_way[worker].as_ref().is_some_and(|job| job.given_up)
     }
 
     fn end(&self, work: &mut Work, tag: Tag, status: Status, job: Job) {
@@ -119,16 +147,6 @@ impl Shared {
             work.rung = true;
             // It can only fail when the counter is full, and then it is readable.
             _ = rustix::io::write(&self.answered, &1_u64.to_ne_bytes());
-        }
-    }
-}
-
-/// Makes the job's calls until it has ended.
-fn carry_out(job: &mut Job, target: &Target) -> Status {
-    loop {
-        let result = call(job, target);
-        if let Next::Ended(status) = job.advance(result, target) {
-            return status;
         }
     }
 }
@@ -201,6 +219,8 @@ impl DriverQueue for PoolQueue {
             && let Some((_, job)) = work.jobs.remove(index)
         {
             self.shared.end(&mut work, tag, Status::Timeout, job);
+        } else if let Some(job) = work.under_way.iter_mut().flatten().find(|job| job.tag == tag) {
+            job.given_up = true;
         }
         Cancel::Pending
     }
@@ -214,19 +234,91 @@ impl DriverQueue for PoolQueue {
     }
 }
 
-impl Drop for PoolQueue {
-    fn drop(&mut self) {
+impl PoolQueue {
+    /// Has the workers end; returns how many are inside a call. Each of these owns its memory and
+    /// the file, and waiting for it could take for ever.
+    fn stop(&mut self) -> usize {
         let mut work = self.shared.work();
         work.closed = true;
         work.jobs.clear();
-        let busy = work.busy;
+        let busy = work.under_way.iter().flatten().count();
         drop(work);
         self.shared.arrived.notify_all();
-        // A worker inside a call owns its memory and the file; waiting for it could take for ever.
         if busy == 0 {
             for worker in self.workers.drain(..) {
                 _ = worker.join();
             }
         }
+        busy
+    }
+}
+
+impl Drop for PoolQueue {
+    fn drop(&mut self) {
+        let busy = self.stop();
+        if busy > 0 {
+            let path = self.target.path.display();
+            self.target.tell([format!(
+                "file: {path}: closed with {busy} calls under way: it stays locked until they have \
+                 ended"
+            )]);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_bio::Buf;
+
+    const TAG: Tag = Tag::first(0);
+    const NOW: Nanos = Nanos(1);
+
+    /// A queue without workers, a job for its first one that the end of the file cuts short, and
+    /// the file: a second call would find nothing and be an error.
+    fn cut_short() -> (PoolQueue, Job) {
+        let target = Arc::new(Target::nameless(8192));
+        let mut queue = PoolQueue::new(Arc::clone(&target), 0, 1, 1).expect("a queue");
+        queue.stop();
+        queue.shared.work().closed = false;
+        queue.shared.work().under_way[0] = Some(UnderWay { tag: TAG, given_up: false });
+        (queue, Job::of(Call::Read, vec![Data::One(Buf::zeroed(8192))]))
+    }
+
+    #[test]
+    fn a_worker_makes_no_second_call_for_a_request_that_was_given_up() {
+        let (queue, mut job) = cut_short();
+        assert_eq!(queue.shared.carry_out(0, &mut job, &queue.target), Status::IoErr);
+        let (mut queue, mut job) = cut_short();
+        assert_eq!(queue.cancel(TAG), Cancel::Pending);
+        assert_eq!(queue.shared.carry_out(0, &mut job, &queue.target), Status::Timeout);
+    }
+
+    #[test]
+    fn a_cancel_gives_up_only_the_request_it_names() {
+        let (mut queue, mut job) = cut_short();
+        queue.cancel(Tag::first(1));
+        assert_eq!(queue.shared.carry_out(0, &mut job, &queue.target), Status::IoErr);
+    }
+
+    #[test]
+    fn a_worker_makes_no_second_call_for_a_queue_that_was_dropped() {
+        let (queue, mut job) = cut_short();
+        let (shared, target) = (Arc::clone(&queue.shared), Arc::clone(&queue.target));
+        drop(queue);
+        assert_eq!(shared.carry_out(0, &mut job, &target), Status::Timeout);
+    }
+
+    #[test]
+    fn a_request_that_is_cancelled_before_a_worker_took_it_is_never_carried_out() {
+        let (mut queue, job) = cut_short();
+        queue.shared.work().under_way[0] = None;
+        queue.shared.work().jobs.push_back((TAG, job));
+        queue.in_flight = 1;
+        queue.cancel(TAG);
+        let mut done = Done::default();
+        queue.reap(NOW, &mut done);
+        assert_eq!((done.len(), queue.in_flight()), (1, 0));
+        assert!(queue.shared.work().jobs.is_empty());
     }
 }

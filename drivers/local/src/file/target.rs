@@ -3,9 +3,11 @@
 
 use std::fs;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicI32, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::fs::{AtFlags, FlockOperation, OFlags, SeekFrom, StatxFlags};
@@ -15,6 +17,7 @@ use weir_queue::DriverError;
 
 use super::FileOptions;
 use super::probe::Zeroing;
+use weir_queue::Notices;
 
 /// Largest logical block tried for direct I/O, bytes.
 const BLOCK_MAX: u32 = 64 << 10;
@@ -25,6 +28,9 @@ const LOCK_PATIENCE: Duration = Duration::from_secs(2);
 /// A lock that is held is asked for again after so long: flock(2) has no time limit.
 const LOCK_PAUSE: Duration = Duration::from_millis(10);
 
+/// What statfs(2) calls a FUSE file system: FUSE_SUPER_MAGIC in linux/magic.h.
+const FUSE_SUPER_MAGIC: i128 = 0x6573_5546;
+
 /// What is open, shared by all queues.
 #[derive(Debug)]
 pub(super) struct Target {
@@ -32,6 +38,8 @@ pub(super) struct Target {
     pub(super) path: PathBuf,
     pub(super) read_only: bool,
     pub(super) block_device: bool,
+    /// The calls are answered by a process: a FUSE file system.
+    pub(super) fuse: bool,
     /// I/O goes past the page cache.
     pub(super) direct: bool,
     /// Size, bytes.
@@ -41,8 +49,8 @@ pub(super) struct Target {
     /// Alignment of memory, bytes.
     pub(super) memory_alignment: u32,
     pub(super) zeroing: Zeroing,
-    /// What was decided on the way that its user may want to know.
-    pub(super) notices: Vec<String>,
+    /// Fallbacks chosen at opening, and what went wrong at closing.
+    pub(super) notices: Notices,
     /// The errno of the first flush that failed, else 0.
     flush_errno: AtomicI32,
 }
@@ -67,19 +75,24 @@ impl Target {
         let mut notices = Vec::new();
         let file = open_file(path, block_device, options, &mut notices)?;
         lock(&file, path, options.read_only, &mut notices)?;
+        let fuse = !block_device
+            && rustix::fs::fstatfs(&file)
+                .is_ok_and(|found| i128::from(found.f_type) == FUSE_SUPER_MAGIC);
         let mut target = Target {
             bytes: size(&file, path, options)?,
             file,
             path: path.to_owned(),
             read_only: options.read_only,
             block_device,
+            fuse,
             direct: false,
             block: SECTOR as u32,
             memory_alignment: 1,
             zeroing: Zeroing::default(),
-            notices,
+            notices: Notices::default(),
             flush_errno: AtomicI32::new(0),
         };
+        target.tell(notices);
         target.settle_direct()?;
         if !target.read_only {
             target.zeroing = Zeroing::probe(&target);
@@ -93,6 +106,11 @@ impl Target {
             0 => None,
             errno => Some(Status::from_errno(errno)),
         }
+    }
+
+    /// Adds notices.
+    pub(super) fn tell(&self, notices: impl IntoIterator<Item = String>) {
+        notices.into_iter().for_each(|notice| self.notices.add(notice));
     }
 
     /// Remembers that something written may never have become durable.
@@ -130,7 +148,7 @@ impl Target {
             error(&self.path, "cannot be switched to buffered I/O", Some(errno.into()))
         })?;
         self.memory_alignment = 1;
-        self.notices.push(format!("file: {}: buffered I/O: {reason}", self.path.display()));
+        self.notices.add(format!("file: {}: buffered I/O: {reason}", self.path.display()));
         Ok(())
     }
 
@@ -163,11 +181,41 @@ impl Target {
     }
 }
 
+#[cfg(test)]
+impl Target {
+    /// A file of so many bytes that no folder lists any more.
+    pub(super) fn nameless(bytes: u64) -> Target {
+        use std::sync::atomic::AtomicU32;
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("weir-local-target-{}-{count}.img", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let options = FileOptions { size: Some(bytes), ..FileOptions::default() };
+        let target = Target::open(&path, &options);
+        _ = fs::remove_file(path);
+        target.expect("a file in the folder for temporary files")
+    }
+}
+
 impl Drop for Target {
     fn drop(&mut self) {
-        // A ring that is still being taken down holds the file open, and the lock with it.
-        _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
+        // A FUSE server is asked at close(2), and the thread that closes waits for its answer.
+        if self.fuse
+            && let Ok((stand_in, _)) = io::pipe()
+        {
+            let file = std::mem::replace(&mut self.file, OwnedFd::from(stand_in).into());
+            let close = move || unlock(&file);
+            // Without a thread the closure is dropped here, and this thread waits.
+            _ = thread::Builder::new().name("weir-file-close".to_owned()).spawn(close);
+        } else {
+            unlock(&self.file);
+        }
     }
+}
+
+/// Lets go of the lock now: a ring that is being taken down may hold the file open for longer.
+fn unlock(file: &fs::File) {
+    _ = rustix::fs::flock(file, FlockOperation::Unlock);
 }
 
 /// Makes a sparse file of `bytes` bytes that survives a power loss.
@@ -250,7 +298,7 @@ fn lock(
     let locked = loop {
         match rustix::fs::flock(file, operation) {
             Err(Errno::INTR) => {}
-            Err(Errno::WOULDBLOCK) if Instant::now() < until => std::thread::sleep(LOCK_PAUSE),
+            Err(Errno::WOULDBLOCK) if Instant::now() < until => thread::sleep(LOCK_PAUSE),
             ended => break ended,
         }
     };

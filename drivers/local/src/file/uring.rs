@@ -4,13 +4,15 @@
 //! queued until its completion is seen; that is what every `unsafe` here rests on. Entries are
 //! never linked: order is the queue core's business.
 
+mod close;
+
 use std::collections::VecDeque;
-use std::io;
+use std::io::{self, PipeReader};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::thread::ThreadId;
 
-use io_uring::types::{Fd, Fixed, FsyncFlags, SubmitArgs, Timespec};
+use io_uring::types::{Fd, Fixed, FsyncFlags};
 use io_uring::{IoUring, Probe, cqueue, opcode, squeue};
 use rustix::event::EventfdFlags;
 use rustix::fs::{Advice, FallocateFlags};
@@ -23,6 +25,7 @@ use weir_queue::{Batch, Cancel, Done, DriverError, DriverQueue, Tag, Waiter};
 
 use super::job::{Call, Job, Next};
 use super::target::{Target, error, is};
+use close::Abandoned;
 
 /// When to offer entries again that the kernel had no memory for.
 const RETRY_NS: u64 = 1_000_000;
@@ -40,10 +43,6 @@ const HANDOVER: usize = 8;
 /// On the first two reaps in a row that find nothing what may have told of completions is silenced,
 /// and then on every so-many-th: it may have told of what had been found already.
 const HUSH_EVERY: u8 = 64;
-
-/// A queue dropped with requests in flight waits so many rounds of 10 ms for the kernel to let go
-/// of their memory; then the memory is leaked.
-const DROP_ROUNDS: u32 = 100;
 
 /// Marks the completion of a cancel: its own result says nothing.
 const CANCEL: u64 = 1 << 32;
@@ -84,8 +83,9 @@ struct Iovec {
 unsafe impl Send for Iovec {}
 
 /// What one tag is doing.
-#[derive(Default)]
 struct Slot {
+    /// The tag as it was last given: the answer names it, with its generation.
+    tag: Tag,
     job: Option<Job>,
     /// The job's memory as the kernel was told; kept for its capacity in between.
     iovecs: Vec<Iovec>,
@@ -112,10 +112,14 @@ pub(super) struct UringQueue {
     queued: usize,
     /// Tags whose entry found no room in the submission queue.
     waiting: VecDeque<Tag>,
+    /// Tags given up while they waited: the kernel has no entry of theirs, the next reap answers.
+    withdrawn: Vec<Tag>,
     /// The kernel was short of something: when to try again.
     retry_at: Option<Nanos>,
     /// Completions taken off the ring; empty between calls.
     ended: Vec<cqueue::Entry>,
+    /// Hangs up when the kernel has taken the ring down.
+    taken_down: Option<PipeReader>,
 }
 
 impl UringQueue {
@@ -125,8 +129,11 @@ impl UringQueue {
         let (ring, rung) = ring(u32::from(depth)).map_err(|source| {
             failed(&format!("io_uring of {depth} entries cannot be set up"), source)
         })?;
+        let (taken_down, held) =
+            io::pipe().map_err(|source| failed("cannot make a pipe", source))?;
+        // Entries name the first; the second is for the ring's end alone.
         ring.submitter()
-            .register_files(&[target.file.as_raw_fd()])
+            .register_files(&[target.file.as_raw_fd(), held.as_raw_fd()])
             .map_err(|source| failed("cannot be registered with its io_uring", source))?;
         Ok(UringQueue {
             home: std::thread::current().id(),
@@ -135,12 +142,14 @@ impl UringQueue {
             quiet: 0,
             beside: None,
             watched: false,
-            slots: (0..depth).map(|_| Slot::default()).collect(),
+            slots: (0..depth).map(Slot::new).collect(),
             in_flight: 0,
             queued: 0,
             waiting: VecDeque::with_capacity(usize::from(depth)),
+            withdrawn: Vec::new(),
             retry_at: None,
             ended: Vec::with_capacity(usize::from(depth)),
+            taken_down: Some(taken_down),
             target,
         })
     }
@@ -156,7 +165,7 @@ impl UringQueue {
 
     fn push(&mut self, entry: &squeue::Entry) -> bool {
         // SAFETY: the entry's memory and iovecs are owned by its tag's slot, which lets go of them
-        // only in `finish`, after the completion; `drop` leaks them if that never comes.
+        // only in `finish`, after the completion; `drop` has them outlast the ring.
         unsafe { self.ring.submission().push(entry) }.is_ok()
     }
 
@@ -231,6 +240,9 @@ impl UringQueue {
 
     /// Takes completions off the ring and answers what has ended. True when some job goes on.
     fn finish(&mut self, done: &mut Done) -> bool {
+        if !self.withdrawn.is_empty() {
+            self.answer_withdrawn(done);
+        }
         let mut again = false;
         let mut ended = std::mem::take(&mut self.ended);
         ended.extend(self.ring.completion());
@@ -238,24 +250,32 @@ impl UringQueue {
             if completion.user_data() == BESIDE {
                 self.watched = cqueue::more(completion.flags());
             }
-            let Ok(tag) = u16::try_from(completion.user_data()) else { continue };
-            let slot = &mut self.slots[usize::from(tag)];
+            let Ok(number) = u16::try_from(completion.user_data()) else { continue };
+            let slot = &mut self.slots[usize::from(number)];
+            let tag = slot.tag;
             let Some(job) = &mut slot.job else { continue };
             match job.advance(outcome(completion.result()), &self.target) {
                 Next::Call => {
                     again = true;
-                    self.call(Tag(tag));
+                    self.call(tag);
                 }
                 Next::Ended(status) => {
-                    if let Some(job) = slot.job.take() {
-                        slot.spare = job.answer(Tag(tag), status, done);
-                    }
                     self.in_flight -= 1;
+                    slot.answer(status, done);
                 }
             }
         }
         self.ended = ended;
         again
+    }
+
+    /// Answers for what was given up before the kernel was told of it.
+    #[cold]
+    fn answer_withdrawn(&mut self, done: &mut Done) {
+        for tag in self.withdrawn.drain(..) {
+            self.in_flight -= 1;
+            self.slots[usize::from(tag.0)].answer(Status::Timeout, done);
+        }
     }
 
     /// Has the kernel tell, each time anew, when what stands beside becomes readable.
@@ -312,6 +332,17 @@ fn ring(depth: u32) -> io::Result<(IoUring, Option<OwnedFd>)> {
 }
 
 impl Slot {
+    fn new(number: u16) -> Slot {
+        let tag = Tag::first(number);
+        Slot { tag, job: None, iovecs: Vec::new(), spare: Vec::new() }
+    }
+
+    fn answer(&mut self, status: Status, done: &mut Done) {
+        if let Some(job) = self.job.take() {
+            self.spare = job.answer(self.tag, status, done);
+        }
+    }
+
     /// The entry for the next call of this slot's job.
     fn entry(&mut self) -> Option<squeue::Entry> {
         let job = self.job.as_mut()?;
@@ -380,7 +411,7 @@ impl DriverQueue for UringQueue {
             }
             let slot = &mut self.slots[usize::from(tag.0)];
             let memory = std::mem::take(&mut slot.spare);
-            slot.job = Some(Job::new(request, &self.target, memory));
+            (slot.tag, slot.job) = (tag, Some(Job::new(request, &self.target, memory)));
             batch.take();
             self.in_flight += 1;
             self.call(tag);
@@ -410,17 +441,28 @@ impl DriverQueue for UringQueue {
     }
 
     fn cancel(&mut self, tag: Tag) -> Cancel {
-        // Best effort: disk I/O that has started mostly cannot be stopped. What is not handed over
-        // now goes with the next burst.
-        if self.slots[usize::from(tag.0)].job.is_some() && self.cancel_entry(tag) {
+        let Some(job) = &mut self.slots[usize::from(tag.0)].job else { return Cancel::Pending };
+        job.give_up();
+        if let Some(place) = self.waiting.iter().position(|waiting| *waiting == tag) {
+            self.waiting.remove(place);
+            self.withdrawn.push(tag);
+            return Cancel::Pending;
+        }
+        // Best effort: disk I/O that has started mostly cannot be stopped. An entry that is not
+        // handed over yet runs before the kernel reads its cancel.
+        for _ in 0..2 {
+            let queued = self.cancel_entry(tag);
             let count = self.ring.submission().len();
             _ = self.hand_over(count);
+            if queued {
+                break;
+            }
         }
         Cancel::Pending
     }
 
     fn wake_at(&self) -> Option<Nanos> {
-        self.retry_at
+        if self.withdrawn.is_empty() { self.retry_at } else { Some(Nanos(0)) }
     }
 
     fn event_fd(&self) -> Option<BorrowedFd<'_>> {
@@ -463,39 +505,49 @@ impl Waiter for RingWaiter {
     }
 }
 
+impl UringQueue {
+    /// Has the memory and the file outlast the ring, which is closed next. Makes no call that turns
+    /// the ring: this may be another thread than its home.
+    #[cold]
+    fn abandon(&mut self, start: impl FnOnce(close::Keeper) -> io::Result<()>) {
+        let Some(taken_down) = self.taken_down.take() else { return };
+        let (slots, target) = (std::mem::take(&mut self.slots), Arc::clone(&self.target));
+        let abandoned = Abandoned { slots, target, taken_down };
+        let (count, bytes) = (self.in_flight, abandoned.bytes());
+        let (kept, path) = (abandoned.keep(start), self.target.path.display());
+        let closed = format!("file: {path}: closed with {count} requests in flight");
+        self.target.tell(match kept {
+            Ok(()) if count == 0 => None,
+            Ok(()) => Some(format!("{closed}: it stays locked until they have ended")),
+            Err(error) => Some(format!(
+                "{closed} and no thread to wait for their end ({error}): {bytes} bytes of memory \
+                 are leaked, and it stays locked until this process ends"
+            )),
+        });
+    }
+}
+
 impl Drop for UringQueue {
     fn drop(&mut self) {
         // These the kernel never heard of.
-        for tag in std::mem::take(&mut self.waiting) {
+        let withdrawn = std::mem::take(&mut self.withdrawn);
+        for tag in std::mem::take(&mut self.waiting).into_iter().chain(withdrawn) {
             self.slots[usize::from(tag.0)].job = None;
             self.in_flight -= 1;
         }
-        for tag in 0..self.slots.len() as u16 {
-            if self.slots[usize::from(tag)].job.is_some() && !self.cancel_entry(Tag(tag)) {
-                _ = self.ring.submit();
-                _ = self.cancel_entry(Tag(tag));
-            }
-        }
-        for _ in 0..DROP_ROUNDS {
-            if self.in_flight == 0 {
-                break;
-            }
-            let patience = Timespec::new().nsec(10_000_000);
-            _ = self.ring.submitter().submit_with_args(1, &SubmitArgs::new().timespec(&patience));
-            for completion in self.ring.completion() {
-                let Ok(tag) = u16::try_from(completion.user_data()) else { continue };
-                if self.slots[usize::from(tag)].job.take().is_some() {
-                    self.in_flight -= 1;
-                }
-            }
-        }
-        if self.in_flight == 0 {
+        let at_home = self.home == std::thread::current().id();
+        if !at_home {
+            let path = self.target.path.display();
+            self.target.tell([format!(
+                "file: {path}: error: an io_uring was closed by another thread than the one that \
+                 opened it"
+            )]);
+        } else if self.in_flight == 0 {
             // Lets go of the file now, not when the kernel gets round to taking down the ring.
             _ = self.ring.submitter().unregister_files();
-        } else {
-            // The kernel may still write there: memory lost is better than memory overwritten.
-            std::mem::forget(std::mem::take(&mut self.slots));
+            return;
         }
+        self.abandon(close::in_thread);
     }
 }
 

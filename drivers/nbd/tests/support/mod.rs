@@ -8,23 +8,77 @@ pub mod outside;
 pub mod peer;
 pub mod program;
 
+use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use weir_bio::{Bio, Buf, Data, Flags, Nanos, Op, Prng, Status};
-use weir_driver_nbd::Nbd;
+use weir_driver_nbd::{Nbd, Options};
 use weir_queue::rig::{Answered, Rig};
-use weir_queue::{Driver, DriverQueue};
+use weir_queue::{Batch, Cancel, Done, Driver, DriverQueue, Tag};
 
 /// How long anything may take on a machine that is busy with other things.
 const PATIENCE_S: i64 = 60;
+
+/// How a request ends here that the driver hands back to be sent again; no driver answers so.
+pub const HANDED_BACK: Status = Status::DevResource;
+
+/// Does not wait for a server that is lost.
+pub fn hasty() -> Options {
+    Options { reconnect: Duration::ZERO, ..Options::default() }
+}
+
+/// Answers for what is handed back.
+struct Once(Box<dyn DriverQueue>);
+
+impl DriverQueue for Once {
+    fn submit(&mut self, batch: &mut Batch<'_>, now: Nanos) {
+        self.0.submit(batch, now);
+    }
+
+    fn commit(&mut self, now: Nanos) {
+        self.0.commit(now);
+    }
+
+    fn reap(&mut self, now: Nanos, done: &mut Done) {
+        self.0.reap(now, done);
+        let back: Vec<_> = done.drain_requeued().collect();
+        for (tag, after_ns, mut lent) in back {
+            assert_eq!(after_ns, 0);
+            done.push_lent(tag, HANDED_BACK, &mut lent);
+        }
+    }
+
+    fn cancel(&mut self, tag: Tag) -> Cancel {
+        self.0.cancel(tag)
+    }
+
+    fn wake_at(&self) -> Option<Nanos> {
+        self.0.wake_at()
+    }
+
+    fn event_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.0.event_fd()
+    }
+
+    fn outage_until(&self) -> Option<Nanos> {
+        self.0.outage_until()
+    }
+
+    fn in_flight(&self) -> usize {
+        self.0.in_flight()
+    }
+}
 
 /// A queue of the driver, with a clock that only moves when told.
 pub struct Lane {
     pub rig: Rig,
     pub now: Nanos,
     pub in_flight: usize,
+    /// Cancelled, and not given back.
+    pub kept: usize,
 }
 
 impl Lane {
@@ -34,7 +88,7 @@ impl Lane {
     }
 
     pub fn of(queue: Box<dyn DriverQueue>, depth: u16) -> Lane {
-        Lane { rig: Rig::new(queue, depth), now: Nanos(1), in_flight: 0 }
+        Lane { rig: Rig::new(Box::new(Once(queue)), depth), now: Nanos(1), in_flight: 0, kept: 0 }
     }
 
     /// Submits all of them.
@@ -51,7 +105,9 @@ impl Lane {
         let answers = self.rig.reap(self.now);
         assert!(answers.len() <= self.in_flight, "more answers than requests");
         self.in_flight -= answers.len();
-        assert_eq!(self.rig.queue().in_flight(), self.in_flight);
+        let held = self.rig.queue().in_flight();
+        assert!(held >= self.in_flight && held <= self.in_flight + self.kept, "{held} in flight");
+        self.kept = held - self.in_flight;
         answers
     }
 
@@ -104,12 +160,39 @@ impl Lane {
         self.one(bio).status
     }
 
+    /// Cancels what was submitted by `before`: how many the driver forgot at once, and how many it
+    /// keeps.
+    pub fn cancel(&mut self, before: Nanos) -> (usize, usize) {
+        let answers = self.rig.cancel_all(before);
+        let forgot = answers.iter().filter(|answer| **answer == Cancel::Done).count();
+        self.in_flight -= answers.len();
+        self.kept += answers.len() - forgot;
+        (forgot, answers.len() - forgot)
+    }
+
     /// Lets time pass until the queue wants a turn, and turns it once.
     #[track_caller]
     pub fn pass_time(&mut self) {
         let at = self.rig.queue().wake_at().expect("a time to wake at");
         self.now = self.now.max(at);
         assert!(self.reap().is_empty(), "an answer out of nowhere");
+    }
+
+    /// Turns the queue, and lets time pass when nothing happens, until `when` holds.
+    #[track_caller]
+    pub fn pass_until(&mut self, mut when: impl FnMut() -> bool) {
+        let moment = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
+        while !when() {
+            let queue = self.rig.queue();
+            let at = queue.wake_at();
+            let event = queue.event_fd().expect("an event descriptor");
+            if at.is_none_or(|at| at > self.now)
+                && poll(&mut [PollFd::new(&event, PollFlags::IN)], Some(&moment)) == Ok(0)
+            {
+                self.now = at.expect("a time to wake at");
+            }
+            assert!(self.reap().is_empty(), "an answer out of nowhere");
+        }
     }
 
     /// Turns the queue until `when` holds of it, or a turn could change nothing any more.

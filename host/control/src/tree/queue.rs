@@ -44,7 +44,13 @@ pub const ATTRIBUTES: &[Attribute] = &[
         entry.kept().add_random = boolean("add_random", text)?;
         Ok(())
     }),
-    never("atomic_write_boundary_bytes", "bytes", "Where an atomic write is cut."),
+    Attribute::tells(
+        "atomic_write_boundary_bytes",
+        "bytes",
+        "driver",
+        "No atomic write crosses a multiple of this.",
+        |entry| bytes(entry.limits().atomic_write_boundary_sectors),
+    ),
     Attribute::tells(
         "atomic_write_max_bytes",
         "bytes",
@@ -52,8 +58,20 @@ pub const ATTRIBUTES: &[Attribute] = &[
         "Largest write that is whole or not at all.",
         |entry| bytes(entry.limits().atomic_write_max_sectors),
     ),
-    never("atomic_write_unit_max_bytes", "bytes", "Largest unit of an atomic write."),
-    never("atomic_write_unit_min_bytes", "bytes", "Smallest unit of an atomic write."),
+    Attribute::tells(
+        "atomic_write_unit_max_bytes",
+        "bytes",
+        "driver",
+        "Largest unit of an atomic write.",
+        |entry| bytes(entry.limits().atomic_write_unit_max_sectors),
+    ),
+    Attribute::tells(
+        "atomic_write_unit_min_bytes",
+        "bytes",
+        "driver",
+        "Smallest unit of an atomic write.",
+        |entry| bytes(entry.limits().atomic_write_unit_min_sectors),
+    ),
     Attribute::tells("chunk_sectors", "sectors", "driver", "No request crosses these.", |entry| {
         entry.limits().chunk_sectors.to_string()
     }),

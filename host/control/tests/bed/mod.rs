@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use weir_bio::{Limits, Nanos};
-use weir_control::{Disk, LiveDisk, Parameters, Tree};
+use weir_control::{ControlCalls, Disk, LiveDisk, Parameters, Tree};
 use weir_local::Ram;
 use weir_queue::{
     Config, Device, Driver, DriverError, DriverQueue, Error, Home, Parts, Queues, Stats,
@@ -21,9 +21,30 @@ pub fn device(config: Config) -> Device {
     Device::new(config, Arc::new(Ram::new(BYTES).unwrap())).unwrap()
 }
 
+/// Calls that wait for as long as it takes.
+struct Unlimited;
+
+impl ControlCalls for Unlimited {
+    fn reconfigure(
+        &self,
+        device: &Device,
+        change: &mut dyn FnMut(&mut Parts),
+    ) -> Result<(), Error> {
+        device.reconfigure(change)
+    }
+
+    fn set_scheduler(&self, device: &Device, name: &str) -> Result<Nanos, Error> {
+        device.set_scheduler(name, &|| Nanos(1))
+    }
+
+    fn set_queues(&self, device: &Device, queues: u16) -> Result<(), Error> {
+        device.set_queues(queues)
+    }
+}
+
 /// The same as a disk of the tree.
 pub fn live(device: Device) -> LiveDisk {
-    LiveDisk::new(device, || Nanos(1))
+    LiveDisk::new(device, Unlimited, || Nanos(1))
 }
 
 /// What can be asked of a driver whose queues nobody opens: its limits.

@@ -64,8 +64,7 @@ impl Cfq {
     /// `tag` grows at its end by `tail`.
     pub(super) fn append(&mut self, tag: SchedTag, tail: &Rq) {
         let rq = self.staged_rq(tag);
-        rq.sectors += tail.sectors;
-        rq.segments = rq.segments.saturating_add(tail.segments);
+        rq.take_in(tail);
         let end = rq.end();
         self.hash.remove(tag);
         self.hash.add(tag, end);
@@ -76,10 +75,7 @@ impl Cfq {
     pub(super) fn prepend(&mut self, tag: SchedTag, bio: &Rq) {
         let was_next = self.queue(self.node(tag).queue).next == Some(tag);
         self.sort_out(tag);
-        let rq = self.staged_rq(tag);
-        rq.sector = bio.sector;
-        rq.sectors += bio.sectors;
-        rq.segments = rq.segments.saturating_add(bio.segments);
+        self.staged_rq(tag).take_in(bio);
         self.last_merge = Some(tag);
         self.sort_in(tag);
         if was_next {

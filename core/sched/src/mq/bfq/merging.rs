@@ -121,8 +121,7 @@ impl Bfq {
     /// `tag` takes in `rq`, which begins where it ends.
     pub(super) fn append(&mut self, tag: SchedTag, rq: &Rq) {
         let node = self.node_mut(tag);
-        node.rq.sectors += rq.sectors;
-        node.rq.segments = node.rq.segments.saturating_add(rq.segments);
+        node.rq.take_in(rq);
         let end = node.rq.end();
         self.hash.remove(tag);
         if self.node(tag).rq.is_mergeable() {
@@ -135,10 +134,7 @@ impl Bfq {
     pub(super) fn prepend(&mut self, tag: SchedTag, bio: &Rq) {
         let id = self.owner(tag).queue;
         self.orders[id.index()].remove(&mut self.nodes, tag);
-        let node = self.node_mut(tag);
-        node.rq.sector = bio.sector;
-        node.rq.sectors += bio.sectors;
-        node.rq.segments = node.rq.segments.saturating_add(bio.segments);
+        self.node_mut(tag).rq.take_in(bio);
         self.orders[id.index()].insert(&mut self.nodes, tag);
         if self.node(tag).rq.is_mergeable() {
             self.last_merge = Some(tag);

@@ -364,7 +364,7 @@ impl Staged {
                     return Merge::No;
                 }
                 Fit::Joins(side) => {
-                    self.join(SchedTag(tag), bio, side);
+                    self.join(SchedTag(tag), bio);
                     return match side {
                         Side::Back => Merge::Back(SchedTag(tag)),
                         Side::Front => Merge::Front(SchedTag(tag)),
@@ -376,13 +376,9 @@ impl Staged {
     }
 
     /// A staged request takes a bio in.
-    pub(super) fn join(&mut self, tag: SchedTag, bio: &Rq, side: Side) {
+    pub(super) fn join(&mut self, tag: SchedTag, bio: &Rq) {
         let rq = &mut self.nodes[usize::from(tag.0)].rq;
-        if side == Side::Front {
-            rq.sector = bio.sector;
-        }
-        rq.sectors += bio.sectors;
-        rq.segments = rq.segments.saturating_add(bio.segments);
+        rq.take_in(bio);
         let (start, end) = (rq.sector, rq.end());
         let context = &mut self.contexts[usize::from(rq.id.submitter().0)];
         for recent in &mut context.recent {

@@ -4,11 +4,14 @@
 #[path = "../../../../../tests/daemon/outside.rs"]
 mod outside;
 
+#[path = "../../../tests/bed/fuse.rs"]
+mod fuse;
+
 use std::io::{PipeWriter, Write};
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::super::FileOptions;
 use super::*;
+use fuse::{StallingFile, is_locked, wait_until};
 use outside::leave_out;
 use rustix::event::{PollFd, PollFlags, eventfd};
 use weir_bio::{Bio, Buf, SECTOR};
@@ -22,14 +25,7 @@ const DEPTH: u16 = 128;
 /// A queue of so many tags whose file is a pipe, and the pipe's other end; where the kernel keeps
 /// completions until they are asked for.
 fn queue(depth: u16) -> Option<(UringQueue, PipeWriter)> {
-    static COUNT: AtomicU32 = AtomicU32::new(0);
-    let count = COUNT.fetch_add(1, Ordering::Relaxed);
-    let name = format!("weir-ring-{}-{count}.img", std::process::id());
-    let path = std::env::temp_dir().join(name);
-    let options = FileOptions { size: Some(4096), ..FileOptions::default() };
-    let target = Target::open(&path, &options);
-    _ = std::fs::remove_file(&path);
-    let mut target = target.expect("a file");
+    let mut target = Target::nameless(4096);
     let (reader, writer) = std::io::pipe().expect("a pipe");
     // Too small a pipe is to fail a test, not to stop it.
     rustix::io::ioctl_fionbio(&writer, true).expect("a pipe that nobody waits for");
@@ -176,4 +172,190 @@ fn a_ring_says_so_that_is_used_by_another_thread_than_its_opener() {
     let panic = elsewhere.join().expect_err("it cannot be used there");
     let said = panic.downcast_ref::<String>().expect("a sentence");
     assert!(said.contains("is used by another thread than the one that opened it"), "{said}");
+}
+
+/// A read of so many sectors of the pipe, as if it had been taken under `tag`.
+fn take(queue: &mut UringQueue, tag: Tag, sectors: u64) {
+    let memory = vec![Data::One(Buf::zeroed((sectors * SECTOR) as usize))];
+    take_job(queue, tag, Job::of(Call::Read, memory));
+}
+
+fn take_job(queue: &mut UringQueue, tag: Tag, job: Job) {
+    let slot = &mut queue.slots[usize::from(tag.0)];
+    (slot.tag, slot.job) = (tag, Some(job));
+    queue.in_flight += 1;
+    queue.call(tag);
+}
+
+#[test]
+fn a_request_under_a_tag_that_was_cancelled_before_is_answered() {
+    let Some((mut rig, mut pipe)) = rig(1) else { return };
+    read(&mut rig, 1);
+    assert_eq!(rig.cancel_all(NOW), [Cancel::Pending]);
+    assert!(rig.reap(NOW).is_empty());
+    read(&mut rig, 1);
+    serve(&mut pipe, 1);
+    assert_eq!(rig.reap(NOW).len(), 1, "the answer names an older request");
+}
+
+#[test]
+fn no_call_is_made_for_a_request_given_up_before_its_entry_found_room() {
+    let Some((mut queue, mut pipe)) = queue(2) else { return };
+    let tag = Tag::first(0);
+    while queue.push(&opcode::Nop::new().build().user_data(CANCEL)) {}
+    take(&mut queue, tag, 1);
+    assert_eq!(queue.waiting, [tag]);
+    assert_eq!(queue.cancel(tag), Cancel::Pending);
+    assert_eq!(queue.wake_at(), Some(Nanos(0)), "the lane is to reap at once");
+    serve(&mut pipe, 1);
+    let mut done = Done::default();
+    queue.reap(NOW, &mut done);
+    let answers: Vec<_> = done.drain().map(|(tag, status, _)| (tag, status)).collect();
+    assert_eq!((answers, queue.in_flight()), (vec![(tag, Status::Timeout)], 0));
+    assert_eq!(queue.wake_at(), None);
+    let unread = rustix::io::ioctl_fionread(&queue.target.file).expect("a pipe");
+    assert_eq!(unread, SECTOR, "the sector was read for a request that had ended");
+}
+
+#[test]
+fn a_request_given_up_whose_call_is_cut_short_makes_no_further_call() {
+    let Some((mut queue, mut pipe)) = queue(2) else { return };
+    take(&mut queue, Tag::first(0), 2);
+    queue.enter(NOW);
+    // The kernel has brought the first of two sectors when the cancel looks for the request.
+    serve(&mut pipe, 1);
+    queue.enter(NOW);
+    assert_eq!(queue.ring.completion().len(), 1);
+    assert_eq!(queue.cancel(Tag::first(0)), Cancel::Pending);
+    let mut done = Done::default();
+    queue.reap(NOW, &mut done);
+    assert_eq!((done.len(), queue.in_flight()), (1, 0), "it goes on with the second sector");
+}
+
+#[test]
+fn a_cancel_that_finds_the_submission_queue_full_is_made_all_the_same() {
+    let Some((mut queue, _pipe)) = queue(2) else { return };
+    take(&mut queue, Tag::first(0), 1);
+    queue.enter(NOW);
+    while queue.push(&opcode::Nop::new().build().user_data(CANCEL)) {}
+    assert_eq!(queue.cancel(Tag::first(0)), Cancel::Pending);
+    let mut done = Done::default();
+    queue.reap(NOW, &mut done);
+    assert_eq!((done.len(), queue.in_flight()), (1, 0));
+}
+
+/// Whether the file of a queue is closed by all: its pipe has no reader any more.
+fn is_free(pipe: &PipeWriter, patience_s: i64) -> bool {
+    let patience = rustix::event::Timespec { tv_sec: patience_s, tv_nsec: 0 };
+    let mut polled = [PollFd::new(pipe, PollFlags::empty())];
+    rustix::event::poll(&mut polled, Some(&patience)).expect("a poll");
+    polled[0].revents().contains(PollFlags::ERR)
+}
+
+#[test]
+fn a_queue_dropped_with_requests_in_flight_keeps_the_file_until_the_kernel_has_ended_them() {
+    let Some((mut queue, pipe)) = queue(2) else { return };
+    take(&mut queue, Tag::first(0), 1);
+    queue.enter(NOW);
+    let target = Arc::clone(&queue.target);
+    drop(queue);
+    let told = target.notices.all();
+    assert!(told.last().is_some_and(|notice| notice.contains("1 requests in flight")), "{told:?}");
+    drop(target);
+    assert!(is_free(&pipe, 60), "the file is never closed");
+}
+
+#[test]
+fn a_queue_dropped_with_nothing_in_flight_frees_its_file_at_once() {
+    let Some((queue, pipe)) = queue(2) else { return };
+    let target = Arc::downgrade(&queue.target);
+    drop(queue);
+    assert!(target.upgrade().is_none() && is_free(&pipe, 0));
+}
+
+#[test]
+fn a_queue_dropped_by_another_thread_frees_its_file_and_says_so() {
+    for in_flight in [0, 2] {
+        let Some((mut queue, pipe)) = queue(2) else { return };
+        for number in 0..in_flight {
+            take(&mut queue, Tag::first(number), 1);
+        }
+        queue.enter(NOW);
+        let target = Arc::clone(&queue.target);
+        std::thread::spawn(move || drop(queue)).join().expect("it can be dropped there");
+        let told = target.notices.all();
+        assert!(told.iter().any(|notice| notice.contains("by another thread")), "{told:?}");
+        drop(target);
+        assert!(is_free(&pipe, 60), "{in_flight} in flight: the file is never closed");
+    }
+}
+
+#[test]
+fn what_a_closed_ring_uses_is_kept_until_the_kernel_has_taken_it_down() {
+    let Some((mut queue, _pipe)) = queue(2) else { return };
+    let (taken_down, held) = io::pipe().expect("a pipe");
+    queue.taken_down = Some(taken_down);
+    take(&mut queue, Tag::first(0), 1);
+    let target = Arc::downgrade(&queue.target);
+    let mut keeper = None;
+    queue.abandon(|keep| {
+        keeper = Some(keep);
+        Ok(())
+    });
+    drop(queue);
+    let keeper = std::thread::spawn(keeper.expect("a keeper"));
+    assert!(target.upgrade().is_some() && !keeper.is_finished(), "the ring may be in use");
+    drop(held);
+    keeper.join().expect("it ends");
+    assert!(target.upgrade().is_none());
+}
+
+#[test]
+fn without_a_thread_to_keep_it_the_memory_of_a_closed_ring_is_leaked_and_this_is_told() {
+    let Some((mut queue, _pipe)) = queue(2) else { return };
+    take(&mut queue, Tag::first(0), 1);
+    queue.enter(NOW);
+    let target = Arc::clone(&queue.target);
+    queue.abandon(|_| Err(io::Error::from(Errno::AGAIN)));
+    drop(queue);
+    assert_eq!(Arc::strong_count(&target), 2, "the lock is let go of");
+    let told = target.notices.all().pop().expect("a notice");
+    assert!(told.contains("512 bytes of memory are leaked"), "{told}");
+}
+
+/// Whether the kernel is inside the call of a tag's entry, which it then cannot cancel; else the
+/// entry is cancelled.
+fn is_under_way(queue: &mut UringQueue, tag: Tag) -> bool {
+    assert!(queue.cancel_entry(tag));
+    queue.hand_over(1).expect("it is handed over");
+    let cancel = queue.ring.completion().find(|entry| entry.user_data() & CANCEL != 0);
+    let result = cancel.expect("a cancel ends at once").result();
+    outcome(result) == Err(Errno::ALREADY)
+}
+
+#[test]
+fn a_ring_closed_during_a_call_that_stalls_keeps_the_lock_until_the_call_has_ended() {
+    let Some(file) = StallingFile::new() else { return };
+    let other = std::fs::File::open(file.path()).expect("the file opens");
+    let target = Target::open(&file.path(), &FileOptions::default()).expect("a target");
+    let Ok(mut queue) = UringQueue::new(Arc::new(target), 1) else {
+        return leave_out("there is no io_uring");
+    };
+    let target = Arc::downgrade(&queue.target);
+    file.stall();
+    let tag = Tag::first(0);
+    wait_until(|| {
+        take_job(&mut queue, tag, Job::of(Call::Flush, Vec::new()));
+        queue.enter(NOW);
+        let under_way = is_under_way(&mut queue, tag);
+        if !under_way {
+            queue.slots[0].job = None;
+            queue.in_flight = 0;
+        }
+        under_way
+    });
+    drop(queue);
+    assert!(target.upgrade().is_some() && is_locked(&other), "a call may still change the file");
+    file.go_on();
+    wait_until(|| target.upgrade().is_none() && !is_locked(&other));
 }

@@ -63,12 +63,10 @@ impl Model {
                     return Merge::No;
                 }
                 Fit::Joins(side) => {
-                    held.rq.sectors += bio.sectors;
-                    held.rq.segments += bio.segments;
+                    held.rq.take_in(bio);
                     if side == Side::Back {
                         return Merge::Back(held.rq.tag);
                     }
-                    held.rq.sector = bio.sector;
                     return Merge::Front(held.rq.tag);
                 }
             }

@@ -1,18 +1,18 @@
-//! What a person should be told: said to whoever listens when it comes, and kept until asked for.
+//! Notices of a driver for its user: each is told to the listener when it comes, and kept.
 
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Notices kept; a server that comes and goes all day must not fill the memory.
+/// Notices kept: a server that comes and goes all day must not fill the memory.
 const KEPT: usize = 64;
 
-/// Who listens.
+/// Called with each notice.
 type Listener = Arc<dyn Fn(&str) + Send + Sync>;
 
 /// The newest notices of a device.
 #[derive(Debug, Default)]
-pub(crate) struct Notices {
+pub struct Notices {
     state: Mutex<State>,
 }
 
@@ -30,7 +30,7 @@ impl fmt::Debug for State {
 
 impl Notices {
     /// Adds one and tells the listener; the oldest makes room.
-    pub(crate) fn add(&self, notice: String) {
+    pub fn add(&self, notice: String) {
         let mut state = self.lock();
         if state.kept.len() == KEPT {
             state.kept.pop_front();
@@ -45,12 +45,13 @@ impl Notices {
     }
 
     /// Those kept, oldest first.
-    pub(crate) fn all(&self) -> Vec<String> {
+    #[must_use]
+    pub fn all(&self) -> Vec<String> {
         self.lock().kept.iter().cloned().collect()
     }
 
     /// Tells `listener` each one from now on, in place of an earlier listener.
-    pub(crate) fn listen(&self, listener: Listener) {
+    pub fn listen(&self, listener: Listener) {
         self.lock().listener = Some(listener);
     }
 

@@ -1,0 +1,104 @@
+//! What leaves the elevator: picked by the scheduler, or taken out of it because nothing may wait
+//! there any more.
+
+use weir_bio::{Nanos, Rq, SchedTag};
+
+use super::{Elevator, Outlets};
+use crate::arrivals::Picked;
+use crate::hard::ALL;
+
+impl Elevator {
+    /// Requests for a lane with room for so many; false if there may be more.
+    pub(crate) fn pull_for(
+        &mut self,
+        lane: u16,
+        mut room: usize,
+        now: Nanos,
+        out: &mut impl Outlets,
+    ) -> bool {
+        let mut exhausted = false;
+        let room_asked = room;
+        if room_asked == ALL {
+            self.give_parked(|picked| _ = out.send(lane, picked));
+        }
+        while room > 0 && !exhausted {
+            let (asked, mut given) = (room, 0);
+            while given < asked
+                && let Some(picked) = self.returned.pop_front()
+            {
+                given += 1;
+                room -= usize::from(out.send(lane, picked));
+            }
+            let mut picked = self.pick(lane, asked - given, now);
+            given += picked.len();
+            for rq in picked.drain(..) {
+                let picked = self.take_out(&rq);
+                room -= usize::from(out.send(lane, picked));
+            }
+            self.picked = picked;
+            exhausted = given < asked;
+        }
+        if room_asked == ALL {
+            for rq in self.pick_rest(now) {
+                let picked = self.take_out(&rq);
+                _ = out.send(lane, picked);
+            }
+        }
+        exhausted
+    }
+
+    /// What the scheduler would keep back, because it waits for more or because enough is under
+    /// way.
+    #[cold]
+    fn pick_rest(&mut self, now: Nanos) -> Vec<Rq> {
+        let tags = (0..self.claims.len()).filter(|tag| self.claims[*tag].is_some());
+        let tags: Vec<_> = tags.map(|tag| SchedTag(tag as u16)).collect();
+        let rest: Vec<Rq> = tags.into_iter().map(|tag| self.scheduler.take_out(tag, now)).collect();
+        self.flying += rest.len();
+        self.scheduler.started_batch(&rest, now);
+        rest
+    }
+
+    /// Hands out what waits for a tag: it goes on without.
+    #[cold]
+    fn give_parked(&mut self, mut give: impl FnMut(Picked)) {
+        while let Some(claim) = self.parked.next() {
+            let (flags, home) = (claim.rq.flags, self.home_of(claim.rq.id.submitter()));
+            give(Picked::new(claim, flags, SchedTag::NONE, home));
+        }
+    }
+
+    /// Up to `max` requests for this hard queue, appended to `out`.
+    pub(crate) fn pull(&mut self, lane: u16, max: usize, now: Nanos, out: &mut Vec<Picked>) {
+        let now = self.clamp(now);
+        if max == ALL {
+            self.give_parked(|picked| out.push(picked));
+        }
+        let returned = self.returned.len().min(max);
+        out.extend(self.returned.drain(..returned));
+        let mut picked = self.pick(lane, max - returned, now);
+        out.extend(picked.drain(..).map(|rq| self.take_out(&rq)));
+        self.picked = picked;
+        if max == ALL {
+            out.extend(self.pick_rest(now).iter().map(|rq| self.take_out(rq)));
+        }
+    }
+
+    /// Has the scheduler pick up to `max`, in the list that is kept for it.
+    #[inline]
+    fn pick(&mut self, lane: u16, max: usize, now: Nanos) -> Vec<Rq> {
+        let mut picked = std::mem::take(&mut self.picked);
+        self.scheduler.dispatch_batch(lane, max, &mut picked, now);
+        self.flying += picked.len();
+        self.scheduler.started_batch(&picked, now);
+        picked
+    }
+
+    /// What was picked leaves its place.
+    #[inline]
+    fn take_out(&mut self, rq: &Rq) -> Picked {
+        let claim = self.take_claim(rq.tag);
+        debug_assert_eq!((claim.rq.sector, claim.rq.sectors), (rq.sector, rq.sectors));
+        Picked::new(claim, rq.flags, rq.tag, self.home_of(rq.id.submitter()))
+    }
+}

@@ -1,0 +1,340 @@
+//! The watch over a hard queue: no request waits for ever.
+//!
+//! Once a second it looks for two kinds of requests whose time (`io_timeout`) is up:
+//!
+//! - the driver has one for that long: it is cancelled. A driver that cannot let go keeps tag and
+//!   memory, the sectors the request may still change are fenced, and its submitter is told;
+//! - one waits in front of the driver for that long although the queue is in trouble: tags are
+//!   quarantined, the driver answers nothing or refuses everything, a lane in need has handed its
+//!   requests over, or a fence holds the request back.
+//!
+//! A queue without trouble never ends what waits in front of the driver: a scheduler may keep an
+//! idle-class request for as long as others want the disk. During an outage that the driver names
+//! time stands still, and in front of the driver while dispatch is paused.
+
+use weir_bio::{Nanos, Op, Status};
+
+use super::{ALL, HardQueue, Source};
+use crate::driver::{Cancel, Tag};
+use crate::reply::Replies;
+use crate::request::RequestClaim;
+
+/// How often requests are looked over.
+const SCAN_NS: u64 = 1_000_000_000;
+
+/// A scan that comes so much later than it was due finds a process that was stopped, or a machine
+/// that was asleep: answers wait in sockets and rings, and are taken before anything is overdue.
+const PAUSE_NS: u64 = 1_000_000_000;
+
+/// What the watch knows.
+#[derive(Default)]
+pub(super) struct Watch {
+    /// When the next scan is due, if there is anything to look at.
+    pub(super) scan_at: Option<Nanos>,
+    /// The last scan that was due was put off.
+    put_off: bool,
+    /// Something may be waiting for longer than it should.
+    pub(super) trouble: bool,
+    /// Since when the driver has refused all it was offered.
+    pub(super) refused_since: Option<Nanos>,
+    /// When the driver last answered.
+    pub(super) answered_at: Nanos,
+    /// It has let requests run out of time since, and answered nothing for as long.
+    pub(super) silent: bool,
+    /// Lanes of this device are in need, or tags of a set it draws on are lost.
+    beside: bool,
+    /// It has taken in requests of a lane in need, and not sent all it has since.
+    inherits: bool,
+    /// When an outage was last seen: time begins anew for what the driver has.
+    outage_at: Option<Nanos>,
+    /// When an outage, or a pause of dispatch, was last seen: the same for what waits.
+    still_at: Option<Nanos>,
+    /// Requests that a fence holds back, and how many fences had been lifted when they were.
+    pub(super) held: Vec<RequestClaim>,
+    seen_lifted: u64,
+    /// A fence of this queue was lifted, and the lanes that wait are not told yet.
+    pub(super) lifted: bool,
+    overdue: Vec<Tag>,
+}
+
+impl Watch {
+    /// Something is to be looked at from now on.
+    #[inline]
+    pub(super) fn begin(&mut self, timeout_ns: u64, now: Nanos) {
+        if self.scan_at.is_none() && timeout_ns != 0 {
+            self.scan_at = Some(now + SCAN_NS);
+        }
+    }
+}
+
+impl HardQueue {
+    /// Ends requests whose time is up, if it is time to look. Nothing in front of the driver is
+    /// ended while dispatch is `paused`: it is kept on purpose.
+    #[inline]
+    pub(crate) fn scan(&mut self, now: Nanos, paused: bool, replies: &mut Replies) {
+        // What has been answered is not overdue, even if it was not ended yet.
+        if self.watch.scan_at.is_some_and(|at| at <= now) && !self.has_answers() {
+            self.scan_now(now, paused, replies);
+        }
+    }
+
+    #[cold]
+    fn scan_now(&mut self, now: Nanos, paused: bool, replies: &mut Replies) {
+        let late = self.watch.scan_at.map_or(0, |at| now.since(at));
+        self.watch.scan_at = Some(now + SCAN_NS);
+        self.watch.put_off = late > PAUSE_NS && !self.watch.put_off;
+        if self.watch.put_off {
+            return;
+        }
+        let outage = self.driver.outage_until().is_some_and(|until| now < until);
+        if outage {
+            self.watch.outage_at = Some(now);
+        }
+        if outage || paused {
+            (self.watch.still_at, self.watch.refused_since) = (Some(now), None);
+        }
+        let needed = self.is_in_need(now);
+        // A clock may have begun less than one timeout ago.
+        if let Some(before) = now.0.checked_sub(self.timeout_ns).map(Nanos)
+            && self.watch.outage_at.is_none_or(|at| at <= before)
+        {
+            self.give_up(before, now, replies);
+        }
+        if !needed && self.is_in_need(now) {
+            // What waits here may be for another lane to send; what stays is seen to next.
+            self.watch.scan_at = Some(now);
+            return;
+        }
+        if let Some(before) = self.expiry(now) {
+            self.expire(before, now, replies);
+        }
+        self.watch.inherits &= self.unsent() > 0;
+        let waits = self.is_in_trouble() && self.unsent() > 0;
+        self.watch.trouble = waits || self.watch.silent;
+        // What has been given up is not looked for again.
+        let watched = self.driver.in_flight() > self.table.quarantined() || waits;
+        self.watch.scan_at = watched.then_some(now + SCAN_NS);
+    }
+
+    fn is_in_trouble(&self) -> bool {
+        self.table.quarantined() > 0
+            || self.watch.silent
+            || self.watch.inherits
+            || self.tags.are_lost()
+            || self.watch.refused_since.is_some()
+            || !self.watch.held.is_empty()
+    }
+
+    /// Whether every tag is quarantined: the queue can send nothing until the driver gives one
+    /// back.
+    #[inline]
+    pub(crate) fn is_dead(&self) -> bool {
+        self.tags.are_lost()
+    }
+
+    /// Whether the queue is dead, or its driver answers nothing or refuses everything for as long
+    /// as a request may take. What waits in a scheduler or a soft queue is to wait here then, so
+    /// that each ends in its time.
+    #[inline]
+    pub(crate) fn is_in_need(&self, now: Nanos) -> bool {
+        self.is_dead() || self.watch.silent || self.is_refused_for_long(now)
+    }
+
+    /// Requests that may stay here to show whether the driver is back: one at a time.
+    #[cold]
+    pub(crate) fn probes(&self) -> usize {
+        let waits = self.driver.in_flight() > self.table.quarantined();
+        usize::from(!waits && self.tags.free() > 0)
+    }
+
+    #[inline]
+    fn is_refused_for_long(&self, now: Nanos) -> bool {
+        self.watch.trouble
+            && self.timeout_ns != 0
+            && self.watch.refused_since.is_some_and(|since| now.since(since) >= self.timeout_ns)
+    }
+
+    /// Takes out what another lane may send just as well: all but the steps of this queue's own
+    /// flush machine, and what stays as a probe.
+    #[cold]
+    pub(crate) fn hand_over(&mut self, out: &mut Vec<RequestClaim>) {
+        let mut probes = self.probes();
+        for _ in 0..self.dispatch.len() {
+            let claim = self.dispatch.pop_front().expect("counted");
+            if claim.rq.op == Op::Flush || claim.flush_step.in_data || probes > 0 {
+                probes = probes.saturating_sub(1);
+                self.dispatch.push_back(claim);
+            } else {
+                out.push(claim);
+            }
+        }
+    }
+
+    /// Requests that wait in front of the driver.
+    pub(crate) fn unsent(&self) -> usize {
+        self.dispatch.len() + self.delayed.len() + self.watch.held.len() + self.flush.len()
+    }
+
+    /// Takes in what another lane cannot send.
+    #[cold]
+    pub(crate) fn take_from_others(
+        &mut self,
+        claims: Vec<RequestClaim>,
+        now: Nanos,
+        replies: &mut Replies,
+    ) {
+        (self.watch.inherits, self.watch.trouble) = (true, true);
+        claims.into_iter().for_each(|claim| self.take_in(claim, now, replies));
+    }
+
+    /// Ends what was issued at `before` or earlier.
+    fn give_up(&mut self, before: Nanos, now: Nanos, replies: &mut Replies) {
+        let mut overdue = std::mem::take(&mut self.watch.overdue);
+        self.table.overdue(before, &mut overdue);
+        let suspect = !overdue.is_empty() || std::mem::take(&mut self.watch.beside);
+        self.watch.silent |= suspect && self.watch.answered_at <= before;
+        for tag in overdue.drain(..) {
+            let kept = self.driver.cancel(tag) == Cancel::Pending;
+            let Some(claim) = self.table.cancelled(tag, kept) else { continue };
+            match kept {
+                true => {
+                    self.tags.lose();
+                    // Before its submitter is told: what that sends next must find the fence.
+                    self.fences.put(self.lane, tag, &claim.rq);
+                }
+                false => self.tags.give(tag),
+            }
+            self.end(claim, Status::Timeout, now, replies);
+        }
+        self.watch.overdue = overdue;
+        self.gauges.quarantined.set(self.table.quarantined() as u64);
+    }
+
+    /// Ends what was accepted at `before` or earlier and waits in front of a driver in trouble, or
+    /// for a fence.
+    fn expire(&mut self, before: Nanos, now: Nanos, replies: &mut Replies) {
+        let old = |claim: &mut RequestClaim| claim.oldest() <= before;
+        let mut expired: Vec<RequestClaim> = self.watch.held.extract_if(.., old).collect();
+        let refused = self.watch.refused_since.is_some_and(|since| since <= before);
+        let silent = self.watch.silent || self.watch.inherits || self.is_dead();
+        if self.table.quarantined() > 0 || silent || refused {
+            expired.extend(
+                self.delayed
+                    .extract_if(.., |(_, claim)| claim.oldest() <= before)
+                    .map(|(_, claim)| claim),
+            );
+            for _ in 0..self.dispatch.len() {
+                let claim = self.dispatch.pop_front().expect("counted");
+                match claim.oldest() <= before {
+                    true => expired.push(claim),
+                    false => self.dispatch.push_back(claim),
+                }
+            }
+            self.flush.expire(before, now, &mut self.orders);
+            self.carry_out(replies);
+        }
+        for mut claim in expired {
+            claim.issued_at = now;
+            if claim.rq.op == Op::Flush {
+                // Not by way of the statistics: it was never executed.
+                claim.status = Status::Timeout;
+                self.flush.flush_ended(claim, now, &mut self.orders);
+                self.carry_out(replies);
+            } else {
+                self.finish(claim, Status::Timeout, now, replies);
+            }
+        }
+    }
+
+    /// There is no tag for what `source` has. True, as the queue is short of tags.
+    #[inline]
+    pub(super) fn run_short(
+        &mut self,
+        now: Nanos,
+        replies: &mut Replies,
+        source: &mut impl Source,
+    ) -> bool {
+        if self.tags.are_lost() {
+            self.hold_all_of(now, replies, source);
+        }
+        true
+    }
+
+    /// Another lane is in need, or tags are lost that this one draws on: if its driver has answered
+    /// nothing for long, it is in trouble as well.
+    #[cold]
+    pub(crate) fn stand_beside(&mut self) {
+        (self.watch.beside, self.watch.trouble) = (true, true);
+    }
+
+    /// Something waits for tags, in a scheduler or a soft queue.
+    #[inline]
+    pub(crate) fn keeps_waiting(&mut self, beside: bool, now: Nanos) {
+        if beside || self.tags.are_short_of_lost() {
+            self.stand_beside();
+            self.watch.begin(self.timeout_ns, now);
+        }
+    }
+
+    #[cold]
+    fn hold_all_of(&mut self, now: Nanos, replies: &mut Replies, source: &mut impl Source) {
+        source.give(false, ALL, &mut |claim| self.take_in(claim, now, replies));
+        self.watch.trouble |= self.unsent() > 0;
+        let before = self.expiry(now);
+        if before.is_some_and(|at| self.dispatch.iter().any(|claim| claim.oldest() <= at)) {
+            // What comes here may be old already.
+            self.watch.scan_at = Some(now);
+        }
+    }
+
+    /// What waits in front of the driver since then or longer has come to its end.
+    fn expiry(&self, now: Nanos) -> Option<Nanos> {
+        let before = Nanos(now.0.checked_sub(self.timeout_ns)?);
+        let runs = self.timeout_ns != 0 && self.watch.still_at.is_none_or(|at| at <= before);
+        runs.then_some(before)
+    }
+
+    /// What a fence held back is looked at again if one was lifted since; and what waits behind a
+    /// driver that refuses everything comes here, to end in its time.
+    #[cold]
+    pub(super) fn look_at_trouble(
+        &mut self,
+        now: Nanos,
+        replies: &mut Replies,
+        source: &mut impl Source,
+    ) {
+        if self.is_in_need(now) {
+            self.hold_all_of(now, replies, source);
+        }
+        let lifted = self.fences.lifted();
+        if self.watch.seen_lifted != lifted && !self.watch.held.is_empty() {
+            self.watch.seen_lifted = lifted;
+            for claim in self.watch.held.drain(..).rev() {
+                self.dispatch.push_front(claim);
+            }
+        }
+    }
+
+    /// Starts a request that overlaps no fence; another is held back.
+    #[cold]
+    pub(super) fn start_unless_fenced(&mut self, claim: RequestClaim, now: Nanos) {
+        if self.fences.hold(&claim.rq) {
+            if self.watch.held.is_empty() {
+                self.watch.seen_lifted = self.fences.lifted();
+            }
+            self.fences.wait(self.lane);
+            if self.fences.hold(&claim.rq) {
+                self.watch.trouble = true;
+                return self.watch.held.push(claim);
+            }
+        }
+        self.start(claim, now);
+    }
+
+    /// Whether fences of this queue were lifted since last asked: lanes that wait for that are to
+    /// be told.
+    #[inline]
+    pub(crate) fn take_lifted(&mut self) -> bool {
+        std::mem::take(&mut self.watch.lifted)
+    }
+}

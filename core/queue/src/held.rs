@@ -1,0 +1,127 @@
+//! Bios that caps hold back, for a holder with a timer.
+//!
+//! A cap holds back one direction of one group, so each has a line of its own: a group that is
+//! ahead of its cap delays no other.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use weir_bio::{Bio, GroupId, Nanos};
+
+use crate::group::CAPS_AGAIN_NS;
+
+/// Bios that caps hold back, each with what its holder keeps beside it.
+pub struct HeldBack<T> {
+    lines: BTreeMap<LineId, Line<T>>,
+}
+
+/// A group, and whether what waits are writes; `None` for flushes, which no cap holds back.
+type LineId = (GroupId, Option<bool>);
+
+struct Line<T> {
+    bios: VecDeque<(Bio, T)>,
+    /// When the first may be submitted again.
+    until: Nanos,
+}
+
+impl<T> Default for HeldBack<T> {
+    fn default() -> HeldBack<T> {
+        HeldBack { lines: BTreeMap::new() }
+    }
+}
+
+impl<T> HeldBack<T> {
+    /// Whether none is held back.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.lines.is_empty()
+    }
+
+    /// Gives a new bio back, to be submitted, unless others of its line wait: then it is the last
+    /// of them.
+    #[inline]
+    pub fn pass(&mut self, bio: Bio, beside: T) -> Option<(Bio, T)> {
+        if self.is_empty() {
+            return Some((bio, beside));
+        }
+        match self.lines.get_mut(&line_of(&bio)) {
+            Some(line) => {
+                line.bios.push_back((bio, beside));
+                None
+            }
+            None => Some((bio, beside)),
+        }
+    }
+
+    /// Keeps a refused bio, as the first of its line, until a cap allows it. It may be submitted
+    /// after [`CAPS_AGAIN_NS`] in any case, as the cap may be lifted meanwhile.
+    pub fn hold(&mut self, bio: Bio, beside: T, until: Nanos, now: Nanos) {
+        let until = until.min(now + CAPS_AGAIN_NS);
+        let line = Line { bios: VecDeque::new(), until };
+        let line = self.lines.entry(line_of(&bio)).or_insert(line);
+        line.until = until;
+        line.bios.push_front((bio, beside));
+    }
+
+    /// The next one whose time has come.
+    pub fn pop_due(&mut self, now: Nanos) -> Option<(Bio, T)> {
+        let due = self.lines.iter_mut().find(|(_, line)| line.until <= now);
+        let (&id, line) = due?;
+        let first = line.bios.pop_front();
+        if line.bios.is_empty() {
+            self.lines.remove(&id);
+        }
+        first
+    }
+
+    /// When the next one's time comes.
+    #[must_use]
+    pub fn wake_at(&self) -> Option<Nanos> {
+        self.lines.values().map(|line| line.until).min()
+    }
+
+    /// Takes all of them out.
+    pub fn drain(&mut self) -> impl Iterator<Item = (Bio, T)> + use<T> {
+        std::mem::take(&mut self.lines).into_values().flat_map(|line| line.bios)
+    }
+}
+
+fn line_of(bio: &Bio) -> LineId {
+    (bio.group, (bio.sectors > 0).then(|| bio.op.is_write()))
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_bio::Buf;
+
+    use super::*;
+
+    fn bio(group: u32, cookie: u64) -> Bio {
+        Bio { group: GroupId(group), ..Bio::read(0, Buf::zeroed(512)).cookie(cookie) }
+    }
+
+    #[test]
+    fn a_line_keeps_its_order_and_delays_no_other() {
+        let mut held = HeldBack::default();
+        assert!(held.pass(bio(1, 1), ()).is_some(), "none waits");
+        held.hold(bio(1, 1), (), Nanos(50), Nanos(10));
+        assert!(held.pass(bio(1, 2), ()).is_none(), "behind the first of its group");
+        assert!(held.pass(bio(2, 3), ()).is_some(), "another group");
+        assert_eq!((held.wake_at(), held.pop_due(Nanos(49)).is_none()), (Some(Nanos(50)), true));
+        let (first, ()) = held.pop_due(Nanos(50)).unwrap();
+        held.hold(first, (), Nanos(60), Nanos(50));
+        assert!(held.pop_due(Nanos(50)).is_none(), "the first is asked for all of them");
+        let flush = Bio { group: GroupId(1), ..Bio::flush() };
+        assert!(held.pass(flush, ()).is_some(), "no cap holds a flush back");
+        let order = [0; 2].map(|_| held.pop_due(Nanos(60)).unwrap().0.cookie);
+        assert_eq!((order, held.is_empty(), held.wake_at()), ([1, 2], true, None));
+    }
+
+    #[test]
+    fn a_cap_that_may_be_lifted_is_asked_again() {
+        let mut held = HeldBack::default();
+        held.hold(bio(1, 1), (), Nanos(1 << 60), Nanos(10));
+        assert_eq!(held.wake_at(), Some(Nanos(10 + CAPS_AGAIN_NS)));
+        assert_eq!(held.drain().count(), 1);
+        assert!(held.is_empty());
+    }
+}

@@ -1,0 +1,124 @@
+//! A lane in need: its driver keeps every tag, answers nothing or refuses everything, for as long
+//! as a request may take.
+//!
+//! It keeps nothing: what its submitters hand over, and what was picked for it, goes to a lane that
+//! is well; what a scheduler has staged for it is picked by the lanes that are well
+//! (`dispatcher.rs`). One request at a time stays and shows when the driver is back. Without a lane
+//! that is well it hoards: all requests come to its dispatch list, where each ends in its time,
+//! because a request that stays with its submitter or its scheduler is watched by no clock.
+
+use weir_bio::Nanos;
+
+use super::{Control, Multi};
+use crate::request::RequestClaim;
+use crate::shared::{ELEVATOR, LanePort, Shared};
+
+impl Multi {
+    /// The lane is in need, or was until a moment ago.
+    #[cold]
+    pub(super) fn see_to_need(&mut self, shared: &Shared, index: usize, now: Nanos) {
+        let needs = self.hard.is_in_need(now);
+        if needs != self.needs {
+            self.needs = needs;
+            shared.lanes[index].needs.set(u64::from(needs));
+            if needs {
+                shared.in_need.next()
+            } else {
+                shared.in_need.down()
+            };
+            self.say_credit(shared, index);
+            self.ask_elevator = self.snapshot.scheduled;
+            self.tells = true;
+            // The hoards of others are to be handed over if this one is well, and are all there is
+            // if it is not.
+            shared.nudge_those_in_need(index);
+        }
+        self.hoards = needs;
+        if needs && self.paused == 0 && shared.well(index).is_some() {
+            self.hoards = false;
+            self.pass_on(shared, index, now);
+        }
+        self.ask_elevator |= self.hoards && self.snapshot.scheduled;
+    }
+
+    /// Hands what would wait here to a lane that is well. What is for the scheduler goes to the
+    /// scheduler.
+    fn pass_on(&mut self, shared: &Shared, index: usize, now: Nanos) {
+        self.receive(now);
+        let (mut own, mut rest) = (Vec::new(), Vec::new());
+        let (scheduled, arrivals) = (self.snapshot.scheduled, &mut self.arrivals);
+        self.ways.soft.take_all(&mut |claim| match claim.flush_step.is_sequenced() {
+            true => rest.push(claim),
+            false if scheduled => arrivals.collect(claim),
+            false => own.push(claim),
+        });
+        arrivals.look();
+        self.tells |= !arrivals.is_empty();
+        own.into_iter().for_each(|claim| self.hard.take_in(claim, now, &mut self.ways.replies));
+        self.hard.hand_over(&mut rest);
+        if let Some(rest) = shared.hand_on(index, rest) {
+            // The last lane that was well closes just now, or is in need as well.
+            self.take_over(rest, now);
+            self.hoards = true;
+        }
+    }
+
+    /// Makes a lane that is well pick what the scheduler has staged for this one.
+    #[cold]
+    pub(super) fn tell_heir(&mut self, shared: &Shared, index: usize) {
+        if let Some(heir) = shared.well(index) {
+            shared.kick(heir, ELEVATOR);
+        }
+    }
+
+    /// Takes requests of another lane.
+    #[cold]
+    pub(super) fn take_over(&mut self, claims: Vec<RequestClaim>, now: Nanos) {
+        self.hard.take_from_others(claims, now, &mut self.ways.replies);
+    }
+
+    /// The lane closes: it is not among those in need any more.
+    pub(super) fn leave_need(&mut self, shared: &Shared, index: usize) {
+        if std::mem::take(&mut self.needs) {
+            shared.lanes[index].needs.set(0);
+            shared.in_need.down();
+        }
+    }
+}
+
+impl LanePort {
+    pub(crate) fn is_in_need(&self) -> bool {
+        self.needs.read() != 0
+    }
+}
+
+impl Shared {
+    /// A lane other than this one whose driver answers.
+    fn well(&self, index: usize) -> Option<usize> {
+        let is_well = |lane: &usize| *lane != index && !self.lanes[*lane].is_in_need();
+        let mut lanes = (0..self.lanes_in_use().len()).filter(is_well);
+        lanes.find(|lane| self.lanes[*lane].state().open)
+    }
+
+    /// Gives requests to a lane that is well; gives them back if there is none.
+    fn hand_on(&self, index: usize, claims: Vec<RequestClaim>) -> Option<Vec<RequestClaim>> {
+        if claims.is_empty() {
+            return None;
+        }
+        let Some(heir) = self.well(index) else { return Some(claims) };
+        // Under the lock: a lane that closes takes its messages first.
+        let state = self.lanes[heir].state();
+        if !state.open {
+            return Some(claims);
+        }
+        self.lanes[heir].post(Control::Take(claims));
+        None
+    }
+
+    /// Makes every lane in need but this one take a turn.
+    fn nudge_those_in_need(&self, index: usize) {
+        let lanes = self.lanes.iter().enumerate();
+        let others = lanes.filter(|(lane, port)| *lane != index && port.is_in_need());
+        others.for_each(|(lane, _)| self.nudge(lane));
+    }
+}

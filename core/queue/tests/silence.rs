@@ -1,0 +1,229 @@
+//! Scenes of drivers that fall silent, made by hand: what a submitter is told, what waits for what,
+//! and what the disk holds afterwards.
+
+mod bed;
+
+use std::sync::Arc;
+
+use bed::device::{Plan, Shape, Sim};
+use bed::{filled, value, values};
+use weir_bio::{Bio, Buf, Flags, Limits, Nanos, Op, Status};
+use weir_queue::driver::Home;
+use weir_queue::{Bell, Completion, Config, Device, Lane, Submitter};
+
+const TIMEOUT_NS: u64 = 2_000_000_000;
+
+const SECOND: u64 = 1_000_000_000;
+
+struct NoWake;
+
+impl weir_ring::Wake for NoWake {
+    fn wake(&self) {}
+}
+
+/// Lanes and a submitter on each, turned by hand.
+struct Scene {
+    sim: Arc<Sim>,
+    device: Device,
+    lanes: Vec<Lane>,
+    submitters: Vec<Submitter>,
+    now: Nanos,
+}
+
+impl Scene {
+    fn new(scheduler: &str, lanes: usize, depth: u16) -> Scene {
+        let limits = Limits { capacity: 512, max_hw_sectors: 64, ..Limits::default() };
+        let plan = Plan { lent: 100, ..Plan::default() };
+        let (shared_tags, home, announced) = (false, Home::Any, false);
+        let sim = Sim::new(Shape { limits, depth, shared_tags, home, announced, plan, seed: 1 });
+        let config = Config {
+            queues: lanes as u16,
+            scheduler: Some(scheduler.to_owned()),
+            timeout_ns: TIMEOUT_NS,
+            ..Config::default()
+        };
+        let device = Device::new(config, Arc::clone(&sim) as Arc<_>).unwrap();
+        let bell = Bell::new(Box::new(NoWake), 64);
+        let submitters = (0..lanes).map(|lane| device.submitter(&bell, lane, lane).unwrap());
+        let submitters = submitters.collect();
+        let lanes = (0..lanes).map(|lane| device.open_lane(lane, &bell).unwrap()).collect();
+        Scene { sim, device, lanes, submitters, now: Nanos::ZERO }
+    }
+
+    /// The device answers nothing on these lanes from now on.
+    fn silence(&self, lanes: &[usize]) {
+        let end = Nanos(u64::MAX);
+        self.sim.world().plan.silences = lanes.iter().map(|l| (*l, Nanos::ZERO, end)).collect();
+    }
+
+    fn submit(&mut self, lane: usize, bio: Bio) {
+        self.submitters[lane].submit(bio, self.now).expect("room for a bio");
+        self.submitters[lane].flush_plug(self.now);
+        self.turn();
+    }
+
+    fn turn(&mut self) {
+        for _ in 0..4 {
+            self.lanes.iter_mut().for_each(|lane| lane.turn(self.now));
+        }
+    }
+
+    fn pass(&mut self, ns: u64) {
+        let until = self.now + ns;
+        while self.now < until {
+            self.now = self.now + SECOND / 4;
+            self.turn();
+        }
+    }
+
+    fn ended(&mut self, lane: usize) -> Vec<Completion> {
+        let mut ended = Vec::new();
+        self.submitters[lane].complete(self.now, |completion| ended.push(completion));
+        ended
+    }
+
+    fn statuses(&mut self, lane: usize) -> Vec<Status> {
+        self.ended(lane).iter().map(|completion| completion.status).collect()
+    }
+
+    /// The device answers all it has, and goes on answering.
+    fn come_back(&mut self) {
+        self.sim.world().plan.silences.clear();
+        self.sim.find_lost(self.now);
+        self.turn();
+    }
+}
+
+fn write(cookie: u64, sector: u64, sectors: u32) -> Bio {
+    let data = filled(cookie, sector, &[sectors]);
+    Bio::new(Op::Write, sector, sectors, data).with(Flags::SYNC).cookie(cookie)
+}
+
+fn read(sector: u64, sectors: u32) -> Bio {
+    Bio::read(sector, Buf::zeroed(sectors as usize * 512))
+}
+
+#[test]
+fn a_newer_write_waits_for_one_that_ran_out_of_time_and_lands_behind_it() {
+    for newer_lane in [0, 1] {
+        let mut scene = Scene::new("none", 2, 8);
+        scene.silence(&[0]);
+        scene.submit(0, write(1, 8, 8));
+        scene.pass(TIMEOUT_NS + SECOND);
+        assert_eq!(scene.statuses(0), [Status::Timeout]);
+        scene.sim.world().plan.silences.clear();
+        scene.submit(newer_lane, write(2, 12, 2));
+        scene.submit(newer_lane, write(3, 16, 8));
+        assert_eq!(scene.statuses(newer_lane), [Status::Ok], "the one beside the fence alone");
+        scene.come_back();
+        assert_eq!(scene.statuses(newer_lane), [Status::Ok], "the older one has landed");
+        scene.submit(0, read(12, 2));
+        assert_eq!(values(&scene.ended(0)[0].data), [value(2, 12), value(2, 13)]);
+        assert_eq!(scene.device.stats().quarantined, 0);
+    }
+}
+
+#[test]
+fn what_overlaps_a_fence_ends_in_its_own_time() {
+    for op in [Op::Read, Op::Write] {
+        let mut scene = Scene::new("none", 1, 8);
+        scene.silence(&[0]);
+        scene.submit(0, write(1, 8, 8));
+        scene.pass(TIMEOUT_NS + SECOND);
+        assert_eq!(scene.statuses(0), [Status::Timeout]);
+        scene.sim.world().plan.silences.clear();
+        scene.submit(0, if op == Op::Read { read(15, 1) } else { write(2, 15, 1) });
+        scene.pass(TIMEOUT_NS - SECOND / 2);
+        assert!(scene.ended(0).is_empty(), "{op:?} ended before its time");
+        scene.pass(2 * SECOND);
+        assert_eq!(scene.statuses(0), [Status::Timeout]);
+        let taken: u64 = scene.sim.world().tally.requests;
+        assert_eq!(taken, 1, "the device never saw it");
+    }
+}
+
+#[test]
+fn a_read_that_ran_out_of_time_fences_nothing() {
+    let mut scene = Scene::new("none", 1, 8);
+    scene.silence(&[0]);
+    scene.submit(0, read(8, 8));
+    scene.pass(TIMEOUT_NS + SECOND);
+    assert_eq!(scene.statuses(0), [Status::Timeout]);
+    scene.sim.world().plan.silences.clear();
+    scene.submit(0, write(1, 8, 8));
+    assert_eq!(scene.statuses(0), [Status::Ok]);
+}
+
+#[test]
+fn what_a_dead_lane_holds_goes_to_one_that_is_well() {
+    for scheduler in ["none", "mq-deadline", "kyber", "bfq"] {
+        let mut scene = Scene::new(scheduler, 2, 2);
+        scene.silence(&[0]);
+        for n in 0..8 {
+            scene.submit(0, read(n * 16, 8).cookie(n));
+        }
+        scene.pass(TIMEOUT_NS + 2 * SECOND);
+        let ended = scene.ended(0);
+        let lost = ended.iter().filter(|completion| completion.status == Status::Timeout).count();
+        assert_eq!((ended.len(), lost), (8, 2), "{scheduler}: two tags are lost, no more");
+        scene.submit(0, read(300, 8));
+        scene.pass(SECOND);
+        assert_eq!(scene.statuses(0), [Status::Ok], "{scheduler}: the other lane serves it");
+        scene.come_back();
+        scene.submit(0, read(400, 8));
+        scene.pass(SECOND);
+        assert_eq!(scene.statuses(0), [Status::Ok], "{scheduler}");
+        assert_eq!(scene.device.stats().quarantined, 0, "{scheduler}");
+    }
+}
+
+#[test]
+fn without_a_lane_that_is_well_each_ends_in_its_time_and_none_after_the_device_is_back() {
+    for scheduler in ["none", "mq-deadline", "kyber", "bfq"] {
+        let mut scene = Scene::new(scheduler, 1, 2);
+        scene.silence(&[0]);
+        for n in 0..8 {
+            scene.submit(0, read(n * 16, 8));
+        }
+        scene.pass(TIMEOUT_NS + 2 * SECOND);
+        assert_eq!(scene.statuses(0), [Status::Timeout; 8], "{scheduler}");
+        scene.submit(0, read(300, 8));
+        scene.pass(SECOND);
+        assert!(scene.ended(0).is_empty(), "{scheduler}: it has time");
+        scene.come_back();
+        scene.pass(SECOND);
+        assert_eq!(scene.statuses(0), [Status::Ok], "{scheduler}");
+    }
+}
+
+#[test]
+fn a_second_answer_after_a_cancel_ends_no_other_request() {
+    let mut scene = Scene::new("none", 1, 1);
+    (scene.sim.world().plan.twice, scene.sim.world().plan.found) = (100, 100);
+    scene.silence(&[0]);
+    scene.submit(0, read(0, 8));
+    scene.pass(TIMEOUT_NS + SECOND);
+    assert_eq!(scene.statuses(0), [Status::Timeout]);
+    // The first answer gives the tag back, and another request gets it.
+    scene.pass(3 * SECOND + SECOND / 2);
+    assert_eq!(scene.device.stats().quarantined, 0);
+    scene.submit(0, read(64, 8));
+    scene.pass(3 * SECOND);
+    assert_eq!(scene.device.stats().strays, 1, "the second answer was dropped");
+    assert_eq!(scene.statuses(0), [Status::Timeout], "the request under the same tag had its time");
+}
+
+#[test]
+fn answers_that_wait_while_the_process_is_stopped_are_taken_before_anything_is_overdue() {
+    let mut scene = Scene::new("none", 1, 8);
+    scene.sim.world().stalled = true;
+    scene.submit(0, write(1, 0, 8));
+    scene.pass(SECOND);
+    // The process is stopped for a minute. Then a reap brings nothing yet, and the next one all.
+    scene.now = scene.now + 60 * SECOND;
+    scene.turn();
+    assert!(scene.ended(0).is_empty(), "not overdue at the first look");
+    scene.sim.world().stalled = false;
+    scene.turn();
+    assert_eq!(scene.statuses(0), [Status::Ok]);
+}

@@ -1,0 +1,220 @@
+//! `cargo xtask ci long`: what takes hours, one step after the other, and goes on where it ended.
+//!
+//! Each step that has ended is noted in `target/ci-long.txt`. A later run of the same commit leaves
+//! out the steps that are noted as ok there. A tree with changes has no name by which a note could
+//! be known again, so such a run starts afresh.
+
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::path::Path;
+use std::process::Command;
+use std::time::Instant;
+
+use super::{Choice, End, Stage, Step, seconds, summary};
+use crate::workspace::{Error, Workspace};
+
+/// Where the steps that have ended are noted, in the workspace.
+const NOTES: &str = "target/ci-long.txt";
+
+/// What the notes of a tree with changes begin with, behind the commit.
+const CHANGED: &str = " with changes";
+
+const SERVERS: [&str; 2] = ["nbdkit", "qemu-nbd"];
+const SCHEDULERS: [&str; 4] = ["none", "mq-deadline", "kyber", "bfq"];
+
+/// Outages of the server below, each under every scheduler: stops within and beyond the 30 s of
+/// `io_timeout`, and a restart within the 30 s of `reconnect`.
+const OUTAGES: [&str; 3] = ["stop=5", "stop=40", "kill=3"];
+
+/// Outages beyond `io_timeout` and `reconnect` together, under the first two schedulers.
+const LONG_OUTAGES: [&str; 2] = ["stop=100", "kill=40"];
+
+/// An outage of nbdkit after which new writes could overtake older ones, under every scheduler.
+const SLOW_OUTAGE: &str = "stop=40,slow=20";
+
+/// Stops of the server of a FUSE file, under every scheduler.
+const FILE_OUTAGES: [&str; 2] = ["stop=5", "stop=40"];
+
+const OUTAGE_TEST: &str = "the_outage_that_the_environment_names_costs_no_more_than_it_may";
+
+/// 16 paths with silent drivers: more than 10,000 seeds together.
+const LAW_SEEDS: &str = "700";
+
+/// Scenes of each path on real threads; the tests run 12.
+const STRESS_SEEDS: &str = "100";
+
+pub(super) fn steps() -> Vec<Step> {
+    let laws = Step::tests("laws, silent drivers", "test --workspace --test laws -- silent");
+    let stress = Step::tests("stress", "test --workspace --test stress");
+    let mut steps = vec![
+        laws.with("LAW_SEEDS", LAW_SEEDS.to_owned()),
+        stress.with("STRESS_SEEDS", STRESS_SEEDS.to_owned()),
+    ];
+    for server in SERVERS {
+        let with = |outages: &[&str], schedulers: &[&str]| -> Vec<Step> {
+            let each = |outage: &&str| {
+                let cases = schedulers.iter().map(|by| outage_step(server, by, outage));
+                cases.collect::<Vec<_>>()
+            };
+            outages.iter().flat_map(each).collect()
+        };
+        steps.extend(with(&OUTAGES, &SCHEDULERS));
+        steps.extend(with(&LONG_OUTAGES, &SCHEDULERS[..2]));
+    }
+    steps.extend(SCHEDULERS.iter().map(|by| outage_step(SERVERS[0], by, SLOW_OUTAGE)));
+    for outage in FILE_OUTAGES {
+        steps.extend(SCHEDULERS.iter().map(|by| outage_step("fuse", by, outage)));
+    }
+    steps
+}
+
+fn outage_step(server: &str, scheduler: &str, outage: &str) -> Step {
+    let case = format!("{server}:{scheduler}:{outage}");
+    let line = format!("test --workspace --test outages -- --ignored --exact {OUTAGE_TEST}");
+    Step::tests(&format!("outage {case}"), &line)
+        .with("WEIR_OUTAGE", case)
+        .with("WEIR_TEST_PROGRAMS", "installed".to_owned())
+}
+
+/// Runs the chosen steps that are not noted as ok; whether none failed.
+pub(super) fn run(workspace: &Workspace, choice: &Choice) -> Result<bool, Error> {
+    let start = Instant::now();
+    let steps: Vec<Step> = steps().into_iter().filter(|step| choice.takes(&step.name)).collect();
+    if steps.is_empty() {
+        println!("xtask ci: no step of stage long has a name with {:?}", choice.only);
+        return Ok(false);
+    }
+    let tree = tree(&workspace.root)?;
+    let path = workspace.root.join(NOTES);
+    let mut notes = Notes::of(&fs::read_to_string(&path).unwrap_or_default(), &tree);
+    if choice.again {
+        notes.ok.retain(|note| !choice.takes(name(note)));
+    } else if let Some(why) = &notes.afresh {
+        println!("xtask ci: stage long starts afresh: {why}");
+    }
+    notes.write(&path, &tree)?;
+    let mut ends = Vec::new();
+    for step in steps {
+        if let Some(note) = notes.ok.iter().find(|note| name(note) == step.name) {
+            println!("xtask ci: {note}, noted before");
+            ends.push(End::Ok);
+            continue;
+        }
+        let start = Instant::now();
+        let end = step.run(workspace)?;
+        let note = format!("{} {end} ({})", step.name, seconds(start.elapsed()));
+        println!("xtask ci: {note}");
+        append(&path, &note)?;
+        ends.push(end);
+    }
+    println!("xtask ci: {}", summary(Stage::Long, &ends, start.elapsed()));
+    Ok(!ends.iter().any(|end| matches!(end, End::Failed(_))))
+}
+
+/// The steps that are noted as ok for this tree.
+#[derive(Debug, PartialEq, Eq)]
+struct Notes {
+    ok: Vec<String>,
+    /// Why earlier notes do not count.
+    afresh: Option<String>,
+}
+
+impl Notes {
+    fn of(text: &str, tree: &str) -> Notes {
+        let mut lines = text.lines();
+        let noted = lines.next();
+        let afresh = match noted {
+            _ if tree.ends_with(CHANGED) => Some("the tree has changes".to_owned()),
+            None => Some(format!("{NOTES} has no notes")),
+            Some(noted) if noted != tree => Some(format!("the notes are of {noted}")),
+            Some(_) => None,
+        };
+        let mut ok = Vec::new();
+        if afresh.is_none() {
+            ok.extend(lines.filter(|line| !name(line).is_empty()).map(str::to_owned));
+        }
+        Notes { ok, afresh }
+    }
+
+    fn write(&self, path: &Path, tree: &str) -> Result<(), Error> {
+        let lines = [tree].into_iter().chain(self.ok.iter().map(String::as_str));
+        let text: String = lines.map(|line| format!("{line}\n")).collect();
+        let written = fs::create_dir_all(path.parent().unwrap_or(path));
+        written.and_then(|()| fs::write(path, text)).map_err(|error| failed(path, &error))
+    }
+}
+
+/// The name of the step in a note that says ok, or else nothing.
+fn name(note: &str) -> &str {
+    note.rsplit_once(" ok (").map_or("", |(name, _)| name)
+}
+
+fn append(path: &Path, note: &str) -> Result<(), Error> {
+    let file = OpenOptions::new().append(true).open(path);
+    let written = file.and_then(|mut file| writeln!(file, "{note}"));
+    written.map_err(|error| failed(path, &error))
+}
+
+fn failed(path: &Path, error: &std::io::Error) -> Error {
+    format!("{}: {error}", path.display())
+}
+
+/// The commit that is checked out, and whether the tree is another.
+fn tree(root: &Path) -> Result<String, Error> {
+    let git = |arguments: &[&str]| {
+        let output = Command::new("git").args(arguments).current_dir(root).output();
+        let output = output.map_err(|error| format!("git: {error}"))?;
+        let said = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+        let line = arguments.join(" ");
+        if output.status.success() { Ok(said) } else { Err(format!("git {line} failed")) }
+    };
+    let commit = git(&["rev-parse", "HEAD"])?;
+    let changed = if git(&["status", "--porcelain"])?.is_empty() { "" } else { CHANGED };
+    Ok(format!("commit {commit}{changed}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_step_has_a_name_of_its_own() {
+        let mut names: Vec<String> = steps().into_iter().map(|step| step.name).collect();
+        let count = names.len();
+        names.sort();
+        names.dedup();
+        assert_eq!((names.len(), count), (46, 46));
+        assert!(names.contains(&"outage qemu-nbd:bfq:stop=40".to_owned()), "{names:?}");
+        assert!(!names.contains(&"outage nbdkit:bfq:stop=100".to_owned()), "{names:?}");
+    }
+
+    #[test]
+    fn only_what_ended_well_on_this_commit_is_left_out() {
+        let text = "commit a\nstress ok (12 s)\nlaws FAILED, exit status: 101 (3 s)\nlaws";
+        let notes = Notes::of(text, "commit a");
+        assert_eq!(notes, Notes { ok: vec!["stress ok (12 s)".to_owned()], afresh: None });
+        assert_eq!(name(&notes.ok[0]), "stress");
+        for (text, tree, why) in [
+            (text, "commit b", "the notes are of commit a"),
+            (text, "commit a with changes", "the tree has changes"),
+            ("commit a with changes\nstress ok (1 s)", "commit a", "of commit a with changes"),
+            ("", "commit a", "no notes"),
+        ] {
+            let notes = Notes::of(text, tree);
+            assert!(notes.afresh.is_some_and(|said| said.contains(why)), "{tree}: {why}");
+            assert!(notes.ok.is_empty(), "{tree}: {:?}", notes.ok);
+        }
+    }
+
+    #[test]
+    fn notes_are_read_as_they_were_written() {
+        let folder = std::env::temp_dir().join(format!("xtask-notes-{}", std::process::id()));
+        let path = folder.join("ci-long.txt");
+        let notes = Notes { ok: vec!["stress ok (1 s)".to_owned()], afresh: None };
+        notes.write(&path, "commit a").unwrap();
+        append(&path, "laws ok (2 s)").unwrap();
+        let text = fs::read_to_string(&path).unwrap();
+        fs::remove_dir_all(&folder).unwrap();
+        assert_eq!(Notes::of(&text, "commit a").ok, ["stress ok (1 s)", "laws ok (2 s)"]);
+    }
+}
