@@ -236,10 +236,20 @@ impl Core {
             // Nothing of ours was inside, so what we know may have been replaced.
             self.refresh();
         }
+        if is_plain(bio, &self.snapshot) && (paid || self.payer.is_free(bio.group)) {
+            if !paid {
+                self.payer.count_plain(bio.op, bio.sectors);
+            }
+            let claim = self.slot_of(bio, FlushStep::DATA, now);
+            return self.route(claim, bio, now).inspect_err(|_| self.give_back(bio, paid));
+        }
+        self.submit_special(bio, paid, now)
+    }
+
+    /// Whatever is not a plain read or write, and what a cap has a say in.
+    fn submit_special(&mut self, bio: &mut Bio, paid: bool, now: Nanos) -> Result<(), Why> {
         let asked = bio.flags;
-        let plain = is_plain(bio, &self.snapshot);
-        let judged = if plain { Ok(FlushStep::DATA) } else { admit(bio, &self.snapshot) };
-        let step = match judged {
+        let step = match admit(bio, &self.snapshot) {
             Ok(step) => step,
             Err(status) => {
                 self.end_unsent(bio, status);
@@ -250,20 +260,28 @@ impl Core {
         let charged = if paid { Ok(()) } else { self.charge(bio, now) };
         let sent = match charged {
             Err(until) => self.refuse_inside(bio, Why::Capped(until)),
-            Ok(()) if plain || self.is_whole(bio) => {
-                let claim = self.slot_of(bio, step, now);
-                self.route(claim, bio, now)
+            Ok(()) => {
+                let sent = if self.is_whole(bio) {
+                    let claim = self.slot_of(bio, step, now);
+                    self.route(claim, bio, now)
+                } else {
+                    self.submit_large(bio, step, now)
+                };
+                sent.inspect_err(|_| self.give_back(bio, paid))
             }
-            Ok(()) => self.submit_large(bio, step, now),
         };
         if sent.is_err() {
-            if charged.is_ok() && !paid {
-                self.payer.give_back(bio);
-            }
             // It may come again under other rules.
             bio.flags = asked;
         }
         sent
+    }
+
+    #[cold]
+    fn give_back(&self, bio: &Bio, paid: bool) {
+        if !paid {
+            self.payer.give_back(bio);
+        }
     }
 
     #[inline]

@@ -8,8 +8,7 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{
-    Pid, PidfdFlags, Signal, WaitOptions, getpid, kill_process, pidfd_open, set_child_subreaper,
-    waitpid,
+    Pid, PidfdFlags, Signal, WaitOptions, getpid, pidfd_open, set_child_subreaper, waitpid,
 };
 use support::outside::{Mortal, kernel_is_asked, leave_out};
 use support::program::{nbdkit, nbdkit_tcp, qemu_nbd};
@@ -335,14 +334,14 @@ fn a_server_that_was_stopped_gets_its_writes_again_and_its_flushes_hold() {
     for server in servers.into_iter().flatten() {
         let (nbd, mut lane) = lane(&server.address, Options::default());
         assert_eq!(lane.status(write(0, 8, 1)), Status::Ok);
-        kill_process(server.pid(), Signal::STOP).expect("a running server");
+        server.pause();
         lane.submit(vec![write(8, 8, 2).cookie(1)]);
         lane.now = lane.now + 1_000;
         lane.submit(vec![write(16, 8, 3).cookie(2)]);
         assert!(lane.reap().is_empty());
         assert_eq!(lane.cancel(lane.now - 1), (0, 1));
         assert!(lane.reap().is_empty(), "the server still has both writes");
-        kill_process(server.pid(), Signal::CONT).expect("a stopped server");
+        server.go_on();
         let back = lane.all().remove(0);
         assert_eq!((back.cookie, back.status, back.data.len()), (2, HANDED_BACK, 4096));
         lane.pass_until(|| nbd.notices().last().is_some_and(|last| last.ends_with("is back")));

@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::inotify;
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, kill_process, pidfd_open, waitpid};
 use weir_driver_nbd::Address;
 
 use super::Folder;
@@ -103,6 +103,19 @@ impl Program {
 
     pub fn pid(&self) -> Pid {
         Pid::from_child(self.child.as_ref().expect("a running server"))
+    }
+
+    /// Stops the server. Nothing of it runs any more when this returns.
+    pub fn pause(&self) {
+        kill_process(self.pid(), Signal::STOP).expect("a running server");
+        // The signal alone returns before every thread has seen it.
+        let stopped = waitpid(Some(self.pid()), WaitOptions::UNTRACED).expect("a child");
+        assert!(stopped.is_some_and(|(_, status)| status.stopped()));
+    }
+
+    /// Lets a server that was stopped go on.
+    pub fn go_on(&self) {
+        kill_process(self.pid(), Signal::CONT).expect("a stopped server");
     }
 
     /// Kills the server and waits until it is gone, and its socket with it.
