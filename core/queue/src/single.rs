@@ -41,6 +41,8 @@ struct Queue {
     arrivals: Arrivals,
     pulled: Vec<Picked>,
     paused: u32,
+    /// A pause has ended since the last turn.
+    resumed: bool,
 }
 
 impl Single {
@@ -57,6 +59,7 @@ impl Single {
                 arrivals: Arrivals::default(),
                 pulled: Vec::new(),
                 paused: 0,
+                resumed: false,
             }),
             any_home,
         }
@@ -197,7 +200,9 @@ impl Single {
     }
 
     pub(crate) fn resume(&self) {
-        self.lock().paused -= 1;
+        let mut queue = self.lock();
+        queue.paused -= 1;
+        queue.resumed = true;
     }
 
     /// Takes the hard queue out when its lane closes.
@@ -240,6 +245,9 @@ impl Queue {
 
     fn scan(&mut self, now: Nanos) {
         let Some(hard) = &mut self.hard else { return };
+        if std::mem::take(&mut self.resumed) {
+            hard.resume(now);
+        }
         hard.scan(now, self.paused > 0, &mut self.replies);
         self.account_ended(now);
     }

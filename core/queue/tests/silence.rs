@@ -9,7 +9,9 @@ use bed::device::{Plan, Shape, Sim};
 use bed::{filled, value, values};
 use weir_bio::{Bio, Buf, Flags, Limits, Nanos, Op, Status};
 use weir_queue::driver::Home;
-use weir_queue::{Bell, Completion, Config, Device, Lane, Submitter};
+use weir_queue::{
+    Bell, Completion, Config, Device, Lane, Progress, QueueMode, Step, Submitter, Watch,
+};
 
 const TIMEOUT_NS: u64 = 2_000_000_000;
 
@@ -32,11 +34,16 @@ struct Scene {
 
 impl Scene {
     fn new(scheduler: &str, lanes: usize, depth: u16) -> Scene {
-        let limits = Limits { capacity: 512, max_hw_sectors: 64, ..Limits::default() };
+        Scene::of(QueueMode::Mq, scheduler, lanes, depth)
+    }
+
+    fn of(mode: QueueMode, scheduler: &str, lanes: usize, depth: u16) -> Scene {
+        let limits = Limits { capacity: 512, max_hw_sectors: 16, ..Limits::default() };
         let plan = Plan { lent: 100, ..Plan::default() };
         let (shared_tags, home, announced) = (false, Home::Any, false);
         let sim = Sim::new(Shape { limits, depth, shared_tags, home, announced, plan, seed: 1 });
         let config = Config {
+            mode,
             queues: lanes as u16,
             scheduler: Some(scheduler.to_owned()),
             timeout_ns: TIMEOUT_NS,
@@ -226,4 +233,80 @@ fn answers_that_wait_while_the_process_is_stopped_are_taken_before_anything_is_o
     scene.sim.world().stalled = false;
     scene.turn();
     assert_eq!(scene.statuses(0), [Status::Ok]);
+}
+
+#[test]
+fn the_time_of_what_the_driver_has_stands_still_during_an_outage() {
+    let mut scene = Scene::new("none", 1, 2);
+    scene.silence(&[0]);
+    scene.sim.world().plan.outage_until = Some(Nanos(10 * SECOND));
+    scene.submit(0, write(1, 0, 8));
+    scene.pass(10 * SECOND + TIMEOUT_NS - 2 * SECOND);
+    assert!(scene.ended(0).is_empty(), "its time begins anew when the outage is over");
+    scene.pass(3 * SECOND);
+    assert_eq!(scene.statuses(0), [Status::Timeout]);
+}
+
+#[test]
+fn the_time_of_what_waits_stands_still_during_an_outage() {
+    let mut scene = Scene::new("none", 1, 1);
+    scene.silence(&[0]);
+    scene.submit(0, write(1, 0, 8));
+    scene.pass(TIMEOUT_NS + SECOND);
+    assert_eq!(scene.statuses(0), [Status::Timeout]);
+    let over = scene.now + 10 * SECOND;
+    scene.sim.world().plan.outage_until = Some(over);
+    scene.submit(0, read(64, 8));
+    scene.pass(10 * SECOND + TIMEOUT_NS - 2 * SECOND);
+    assert!(scene.ended(0).is_empty(), "its time begins anew when the outage is over");
+    scene.pass(3 * SECOND);
+    assert_eq!(scene.statuses(0), [Status::Timeout]);
+}
+
+#[test]
+fn the_time_of_what_waits_stands_still_while_dispatch_is_paused() {
+    for (mode, scheduler) in [(QueueMode::Mq, "none"), (QueueMode::Sq, "noop")] {
+        for submitted_before in [true, false] {
+            let mut scene = Scene::of(mode, scheduler, 1, 1);
+            scene.silence(&[0]);
+            scene.submit(0, write(1, 0, 8));
+            scene.pass(TIMEOUT_NS + SECOND);
+            assert_eq!(scene.statuses(0), [Status::Timeout]);
+            if submitted_before {
+                scene.submit(0, read(64, 8));
+            }
+            let caller = Bell::new(Box::new(NoWake), 1);
+            let mut quiescing = scene.device.begin_quiesce(&Watch::new(&caller, 0));
+            scene.turn();
+            let Progress::Ended(quiesced) = quiescing.poll(scene.now) else { panic!("{mode:?}") };
+            if !submitted_before {
+                scene.submit(0, read(64, 8));
+            }
+            scene.pass(10 * SECOND);
+            assert!(scene.ended(0).is_empty(), "{mode:?}: it waits on purpose");
+            drop(quiesced);
+            scene.pass(TIMEOUT_NS - SECOND);
+            assert!(scene.ended(0).is_empty(), "{mode:?} {submitted_before}: it has all its time");
+            scene.pass(3 * SECOND);
+            assert_eq!(scene.statuses(0), [Status::Timeout], "{mode:?} {submitted_before}");
+        }
+    }
+}
+
+#[test]
+fn a_lane_that_waits_for_a_fence_of_another_is_told_when_it_is_lifted() {
+    let mut scene = Scene::new("none", 2, 8);
+    scene.silence(&[0]);
+    scene.submit(0, write(1, 8, 8));
+    scene.pass(TIMEOUT_NS + SECOND);
+    assert_eq!(scene.statuses(0), [Status::Timeout]);
+    scene.sim.world().plan.silences.clear();
+    scene.submit(1, write(2, 8, 8));
+    assert!(!scene.lanes[1].has_work(), "it sleeps");
+    scene.sim.find_lost(scene.now);
+    scene.lanes[0].turn(scene.now);
+    assert!(scene.lanes[1].has_work(), "the older write has landed");
+    scene.lanes[1].turn(scene.now);
+    scene.turn();
+    assert_eq!(scene.statuses(1), [Status::Ok]);
 }

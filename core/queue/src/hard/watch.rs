@@ -187,6 +187,12 @@ impl HardQueue {
         claims.into_iter().for_each(|claim| self.take_in(claim, now, replies));
     }
 
+    /// Dispatch goes on after a pause, in which no scan need have been due.
+    #[cold]
+    pub(crate) fn resume(&mut self, now: Nanos) {
+        (self.watch.still_at, self.watch.refused_since) = (Some(now), None);
+    }
+
     /// Ends what was issued at `before` or earlier.
     fn give_up(&mut self, before: Nanos, now: Nanos, replies: &mut Replies) {
         let mut overdue = std::mem::take(&mut self.watch.overdue);
