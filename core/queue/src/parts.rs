@@ -153,7 +153,8 @@ impl Core {
         let mut part = self.take_apart(claim);
         let parts = self.parts[index].as_mut().expect("parts under way");
         parts.left -= 1;
-        if parts.status.is_ok() {
+        // The first error, but a time-out above all: the device may have some of the memory yet.
+        if parts.status.is_ok() || part.status == Status::Timeout {
             parts.status = part.status;
         }
         if let Some(place) = parts.bounced.iter().position(|(at, _)| *at == sector) {
@@ -166,11 +167,14 @@ impl Core {
         parts.data.push((sector, part.data));
         parts.wait_ns = parts.wait_ns.max(part.wait_ns);
         parts.device_ns = parts.device_ns.max(part.device_ns);
-        if parts.serial.is_some() && !parts.status.is_ok() {
-            // A window that failed is the last one (block-core section 18).
-            if let Some(rest) = parts.rest.take() {
-                parts.data.push((rest.sector, rest.data));
-            }
+        // A window that failed is the last one (block-core section 18). And a device that let one
+        // part run out of time is asked for no more: each further part would have a time of its own.
+        let fails = parts.serial.is_some() && !parts.status.is_ok();
+        if (fails || parts.status == Status::Timeout)
+            && let Some(rest) = parts.rest.take()
+        {
+            parts.data.push((rest.sector, rest.data));
+            self.backlog.retain(|waiting| *waiting != index);
         }
         if parts.rest.is_some() {
             if parts.serial.is_some() && parts.left == 0 {

@@ -310,3 +310,40 @@ fn a_lane_that_waits_for_a_fence_of_another_is_told_when_it_is_lifted() {
     scene.turn();
     assert_eq!(scene.statuses(1), [Status::Ok]);
 }
+
+#[test]
+fn what_is_left_of_a_bio_is_not_sent_when_a_part_of_it_has_run_out_of_time() {
+    let mut scene = Scene::new("none", 1, 8);
+    scene.silence(&[0]);
+    // There are slots for 8 of its 20 parts at a time.
+    scene.submit(0, write(1, 0, 320));
+    scene.pass(TIMEOUT_NS + SECOND);
+    assert_eq!(scene.statuses(0), [Status::Timeout], "all of it, in the time of its first parts");
+    let sent = scene.sim.world().tally.requests;
+    assert!(sent < 20, "{sent} parts were sent");
+    scene.come_back();
+    scene.sim.world().plan.silences = vec![(0, scene.now, Nanos(u64::MAX))];
+    assert_eq!(scene.sim.world().tally.requests, sent, "and none later");
+    assert_eq!((scene.device.stats().in_flight, scene.device.stats().quarantined), (0, 0));
+}
+
+#[test]
+fn the_parts_of_a_bio_that_were_given_up_stay_fenced() {
+    let mut scene = Scene::new("none", 2, 8);
+    scene.silence(&[0]);
+    scene.submit(0, write(1, 0, 320));
+    scene.pass(TIMEOUT_NS + SECOND);
+    assert_eq!(scene.statuses(0), [Status::Timeout]);
+    scene.submit(1, read(300, 8).cookie(1));
+    assert_eq!(scene.statuses(1), [Status::Ok], "what was not sent is as it was");
+    scene.submit(1, write(2, 4, 2));
+    assert!(scene.ended(1).is_empty(), "what was sent may change yet");
+    scene.come_back();
+    assert_eq!(scene.statuses(1), [Status::Ok]);
+    scene.submit(0, read(0, 8));
+    let older = [0, 1, 2, 3, 6, 7].map(|at| (at, 1));
+    let held = values(&scene.ended(0)[0].data);
+    for (at, cookie) in older.into_iter().chain([(4, 2), (5, 2)]) {
+        assert_eq!(held[at as usize], value(cookie, at), "sector {at}");
+    }
+}
