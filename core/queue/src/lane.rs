@@ -310,6 +310,9 @@ impl Multi {
             }
             if self.paused == 0 {
                 self.hard.issue(now, &mut self.ways.replies, &mut Nothing);
+                if self.hard.take_refused() {
+                    shared.nudge(index);
+                }
             }
         } else if self.paused == 0 {
             let short = self.hard.issue(now, &mut self.ways.replies, &mut self.ways.soft);

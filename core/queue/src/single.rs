@@ -282,6 +282,11 @@ impl Queue {
         let mut source =
             FromElevator { elevator: &mut self.elevator, pulled: &mut self.pulled, now };
         hard.issue(now, &mut self.replies, &mut source);
+        if hard.take_refused() {
+            // Their tags may be what others wait for.
+            self.account_ended(now);
+            self.run(now);
+        }
     }
 
     fn wake_at(&self, now: Nanos) -> Option<Nanos> {

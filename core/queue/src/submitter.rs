@@ -246,6 +246,11 @@ impl Core {
                 return Ok(());
             }
         };
+        if bio.flags.has(Flags::NOWAIT) && self.is_fenced(bio) {
+            // Here, as it may be merged with one that waits.
+            self.end_unsent(bio, Status::Again);
+            return Ok(());
+        }
         // Behind slot and gate, so that a bio refused for want of those is charged once.
         let charged = if paid { Ok(()) } else { self.charge(bio, now) };
         let sent = match charged {
@@ -269,6 +274,13 @@ impl Core {
     #[inline]
     fn charge(&mut self, bio: &Bio, now: Nanos) -> Result<(), Nanos> {
         self.payer.charge(bio, &self.shared.config.name, now)
+    }
+
+    /// Whether it would have to wait for a write that ran out of time.
+    #[cold]
+    fn is_fenced(&self, bio: &Bio) -> bool {
+        let fences = &self.shared.fences;
+        fences.any() && bio.sectors > 0 && fences.stand_in(bio.sector..bio.end())
     }
 
     /// Whether one request of one segment carries it.

@@ -347,3 +347,70 @@ fn the_parts_of_a_bio_that_were_given_up_stay_fenced() {
         assert_eq!(held[at as usize], value(cookie, at), "sector {at}");
     }
 }
+
+/// The ways to a driver: mode, scheduler, lanes.
+const WAYS: [(QueueMode, &str, usize); 5] = [
+    (QueueMode::Mq, "none", 2),
+    (QueueMode::Mq, "mq-deadline", 2),
+    (QueueMode::Mq, "kyber", 2),
+    (QueueMode::Mq, "bfq", 2),
+    (QueueMode::Sq, "noop", 1),
+];
+
+#[test]
+fn a_bio_that_will_not_wait_ends_again_at_a_fence() {
+    for (mode, scheduler, lanes) in WAYS {
+        let mut scene = Scene::of(mode, scheduler, lanes, 8);
+        scene.silence(&[0]);
+        scene.submit(0, write(1, 8, 8));
+        scene.pass(TIMEOUT_NS + SECOND);
+        assert_eq!(scene.statuses(0), [Status::Timeout]);
+        scene.sim.world().plan.silences.clear();
+        let lane = lanes - 1;
+        for sector in [9, 1] {
+            scene.submit(lane, read(sector, 8).with(Flags::NOWAIT));
+            assert_eq!(scene.statuses(lane), [Status::Again], "{scheduler}: not at {sector}");
+        }
+        scene.submit(lane, read(16, 8).with(Flags::NOWAIT));
+        scene.pass(SECOND);
+        assert_eq!(scene.statuses(lane), [Status::Ok], "{scheduler}: beside the fence");
+        // Neither does it wait as a part of one that may.
+        let now = scene.now;
+        scene.submitters[lane].submit(read(16, 8).cookie(1), now).unwrap();
+        scene.submitters[lane].submit(read(8, 8).with(Flags::NOWAIT).cookie(2), now).unwrap();
+        scene.submitters[lane].flush_plug(now);
+        scene.pass(SECOND);
+        let mut ended = scene.ended(lane);
+        ended.sort_by_key(|completion| completion.cookie);
+        let statuses: Vec<Status> = ended.iter().map(|completion| completion.status).collect();
+        assert_eq!(statuses, [Status::Ok, Status::Again], "{scheduler}");
+    }
+}
+
+#[test]
+fn a_bio_that_will_not_wait_ends_again_at_a_fence_that_came_after_it() {
+    for (mode, scheduler, lanes) in WAYS {
+        let mut scene = Scene::of(mode, scheduler, lanes, lanes as u16 % 2 + 1);
+        let lane = lanes - 1;
+        let until = Nanos(3 * SECOND + SECOND / 2);
+        scene.silence(&[0]);
+        scene.submit(0, write(1, 8, 8));
+        scene.pass(TIMEOUT_NS - SECOND / 4);
+        // The lane is busy until the fence is there, and its requests wait for tags.
+        scene.sim.world().plan.silences = vec![(lane, Nanos::ZERO, until)];
+        scene.submit(lane, read(100, 8).cookie(1));
+        scene.submit(lane, read(8, 8).with(Flags::NOWAIT).cookie(2));
+        // For a scheduler's tag, where there is one.
+        scene.submit(lane, read(200, 8).cookie(3));
+        assert_eq!(scene.sim.world().tally.requests, 2, "{scheduler}");
+        scene.pass(2 * SECOND);
+        let mut ended = scene.ended(lane);
+        ended.retain(|completion| completion.op == Op::Read);
+        ended.sort_by_key(|completion| completion.cookie);
+        let statuses: Vec<Status> = ended.iter().map(|completion| completion.status).collect();
+        assert_eq!(statuses, [Status::Ok, Status::Again, Status::Ok], "{scheduler}");
+        assert_eq!(scene.device.stats().directions[0].ios, 2, "{scheduler}: it never was one");
+        scene.come_back();
+        assert_eq!(scene.device.stats().in_flight, scene.ended(0).len() as u64, "{scheduler}");
+    }
+}
