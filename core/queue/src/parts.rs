@@ -34,13 +34,15 @@ impl Core {
         &mut self,
         bio: &mut Bio,
         step: FlushStep,
+        charged: bool,
         now: Nanos,
     ) -> Result<(), Why> {
         let limits = &self.snapshot.limits;
         let whole = |sectors| sectors == bio.sectors;
         match split::front(bio, limits) {
             Ok(sectors) if whole(sectors) && split::is_aligned(&bio.data, limits) => {
-                let claim = self.measured(bio, step, now);
+                let mut claim = self.measured(bio, step, now);
+                claim.charged = charged;
                 self.route(claim, bio, now)
             }
             // Looked at as a whole, so that nothing of it is sent. Memory that is moved may have to
@@ -49,7 +51,7 @@ impl Core {
                 if !whole(sectors) && !split::blocks_fit(bio, limits)
                     || bio.flags.has(Flags::ATOMIC) =>
             {
-                self.end_unsent(bio, Status::Inval);
+                self.end_unsent_unpaid(bio, Status::Inval, charged);
                 Ok(())
             }
             Ok(_) => {
@@ -78,7 +80,7 @@ impl Core {
                 Ok(())
             }
             Err(status) => {
-                self.end_unsent(bio, status);
+                self.end_unsent_unpaid(bio, status, charged);
                 Ok(())
             }
         }

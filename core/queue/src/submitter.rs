@@ -254,21 +254,21 @@ impl Core {
         // Behind slot and gate, so that a bio refused for want of those is charged once.
         let charged = if paid { Ok(()) } else { self.charge(bio, now) };
         let sent = match charged {
-            Err(until) => self.refuse_inside(bio, Why::Capped(until)),
+            Err(until) => Err(Why::Capped(until)),
             Ok(()) if plain || self.is_whole(bio) => {
-                let claim = self.slot_of(bio, step, now);
+                let mut claim = self.slot_of(bio, step, now);
+                claim.charged = !paid;
                 self.route(claim, bio, now)
             }
-            Ok(()) => self.submit_large(bio, step, now),
+            Ok(()) => self.submit_large(bio, step, !paid, now),
         };
-        if sent.is_err() {
-            if charged.is_ok() && !paid {
-                self.payer.give_back(bio);
-            }
-            // It may come again under other rules.
-            bio.flags = asked;
+        let Err(why) = sent else { return Ok(()) };
+        if charged.is_ok() && !paid {
+            self.payer.give_back(bio);
         }
-        sent
+        // It may come again under other rules.
+        bio.flags = asked;
+        self.refuse_inside(bio, why)
     }
 
     #[inline]
@@ -291,7 +291,7 @@ impl Core {
 
     /// As [`refuse`](Core::refuse), of a bio that has passed the gate.
     #[cold]
-    pub(crate) fn refuse_inside(&mut self, bio: &mut Bio, why: Why) -> Result<(), Why> {
+    fn refuse_inside(&mut self, bio: &mut Bio, why: Why) -> Result<(), Why> {
         if bio.flags.has(Flags::NOWAIT) {
             self.end_unsent(bio, Status::Again);
             return Ok(());
@@ -326,6 +326,15 @@ impl Core {
             wait_ns: 0,
             device_ns: 0,
         });
+    }
+
+    /// The same for one that may have been paid for.
+    #[cold]
+    pub(crate) fn end_unsent_unpaid(&mut self, bio: &mut Bio, status: Status, charged: bool) {
+        if charged {
+            self.payer.give_back(bio);
+        }
+        self.end_unsent(bio, status);
     }
 
     /// It never came to the driver.
@@ -493,6 +502,7 @@ impl Core {
                 // A bio in parts is one error, however many of them failed.
                 self.stats.errors.add(u64::from(request.split == Request::WHOLE));
                 if request.refused {
+                    self.payer.give_back_refused(request);
                     return;
                 }
             }
@@ -512,6 +522,9 @@ impl Core {
             count += 1;
             let failed = !request.status.is_ok() && request.split == Request::WHOLE;
             self.stats.errors.add(u64::from(failed));
+            if failed && request.refused {
+                self.payer.give_back_refused(request);
+            }
         });
         count
     }
