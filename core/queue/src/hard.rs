@@ -356,7 +356,7 @@ impl HardQueue {
             if leftovers > 0 {
                 for _ in 0..leftovers {
                     let claim = self.dispatch.pop_front().expect("counted");
-                    self.start_beside(fenced, claim, now);
+                    self.start_beside(fenced, claim, now, replies);
                 }
                 continue;
             }
@@ -364,7 +364,7 @@ impl HardQueue {
                 if claim.flush_step.is_sequenced() {
                     self.take_in(claim, now, replies);
                 } else {
-                    self.start_beside(fenced, claim, now);
+                    self.start_beside(fenced, claim, now, replies);
                 }
             });
             if given == 0 {
@@ -375,9 +375,15 @@ impl HardQueue {
 
     /// The same for a request that has to be held against the fences if there are any.
     #[inline(always)]
-    fn start_beside(&mut self, fenced: bool, claim: RequestClaim, now: Nanos) {
+    fn start_beside(
+        &mut self,
+        fenced: bool,
+        claim: RequestClaim,
+        now: Nanos,
+        replies: &mut Replies,
+    ) {
         if fenced {
-            self.start_unless_fenced(claim, now);
+            self.start_unless_fenced(claim, now, replies);
         } else {
             self.start(claim, now);
         }

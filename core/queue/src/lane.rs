@@ -310,6 +310,9 @@ impl Multi {
             }
             if self.paused == 0 {
                 self.hard.issue(now, &mut self.ways.replies, &mut Nothing);
+                if self.hard.take_refused() {
+                    shared.nudge(index);
+                }
             }
         } else if self.paused == 0 {
             let short = self.hard.issue(now, &mut self.ways.replies, &mut self.ways.soft);
@@ -584,7 +587,10 @@ impl Multi {
                     self.say_credit(shared, index);
                     acks.acknowledge();
                 }
-                Control::Resume => self.paused = self.paused.saturating_sub(1),
+                Control::Resume => {
+                    self.paused = self.paused.saturating_sub(1);
+                    self.hard.resume(now);
+                }
                 Control::Take(claims) => self.take_over(claims, now),
             }
         }

@@ -144,7 +144,7 @@ impl Core {
         bio.data = std::mem::take(&mut claim.data);
         claim.state = State::Free;
         self.free.push(claim);
-        self.refuse_inside(bio, Why::Full)
+        Err(Why::Full)
     }
 
     pub(crate) fn flush_plug(&mut self, now: Nanos) {

@@ -42,8 +42,11 @@ pub struct Request {
     pub(crate) absorbed: bool,
     /// Counted against `nr_requests` of the single queue.
     pub(crate) pooled: bool,
-    /// It would have had to wait for a scheduler's tag, and may not: it never was a request.
+    /// It would have had to wait for a scheduler's tag or a fence, and may not: it never was a
+    /// request.
     pub(crate) refused: bool,
+    /// Its group has paid for it. Only said of one that may be refused.
+    pub(crate) charged: bool,
 }
 
 /// What the flush machine still has to do for a request.
@@ -100,6 +103,7 @@ impl Request {
             absorbed: false,
             pooled: false,
             refused: false,
+            charged: false,
         }
     }
 

@@ -15,7 +15,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use bed::client::{Client, Office, Plot};
-use bed::controller::Controller;
+use bed::controller::{Controller, Fixed};
 use bed::device::{Plan, Shape, Sim, any_limits};
 use bed::model::Model;
 use bed::path::{Order, Path};
@@ -233,7 +233,8 @@ impl Scene {
             if busy && !done && self.calls > 0 && self.house.prng.percent(2) {
                 self.calls -= 1;
                 let prng = &mut self.house.prng;
-                let call = Controller::start(&self.device, &self.sim, prng, self.barriers_change);
+                let fixed = Fixed { barriers: !self.barriers_change, nomerges: false };
+                let call = Controller::start(&self.device, &self.sim, prng, fixed);
                 controller = Some(call);
             } else if !busy {
                 assert!(done, "everybody sleeps: a wake-up was lost\n{}", self.state());

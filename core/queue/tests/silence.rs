@@ -9,7 +9,9 @@ use bed::device::{Plan, Shape, Sim};
 use bed::{filled, value, values};
 use weir_bio::{Bio, Buf, Flags, Limits, Nanos, Op, Status};
 use weir_queue::driver::Home;
-use weir_queue::{Bell, Completion, Config, Device, Lane, Submitter};
+use weir_queue::{
+    Bell, Completion, Config, Device, Lane, Progress, QueueMode, Step, Submitter, Watch,
+};
 
 const TIMEOUT_NS: u64 = 2_000_000_000;
 
@@ -32,11 +34,16 @@ struct Scene {
 
 impl Scene {
     fn new(scheduler: &str, lanes: usize, depth: u16) -> Scene {
-        let limits = Limits { capacity: 512, max_hw_sectors: 64, ..Limits::default() };
+        Scene::of(QueueMode::Mq, scheduler, lanes, depth)
+    }
+
+    fn of(mode: QueueMode, scheduler: &str, lanes: usize, depth: u16) -> Scene {
+        let limits = Limits { capacity: 512, max_hw_sectors: 16, ..Limits::default() };
         let plan = Plan { lent: 100, ..Plan::default() };
         let (shared_tags, home, announced) = (false, Home::Any, false);
         let sim = Sim::new(Shape { limits, depth, shared_tags, home, announced, plan, seed: 1 });
         let config = Config {
+            mode,
             queues: lanes as u16,
             scheduler: Some(scheduler.to_owned()),
             timeout_ns: TIMEOUT_NS,
@@ -226,4 +233,184 @@ fn answers_that_wait_while_the_process_is_stopped_are_taken_before_anything_is_o
     scene.sim.world().stalled = false;
     scene.turn();
     assert_eq!(scene.statuses(0), [Status::Ok]);
+}
+
+#[test]
+fn the_time_of_what_the_driver_has_stands_still_during_an_outage() {
+    let mut scene = Scene::new("none", 1, 2);
+    scene.silence(&[0]);
+    scene.sim.world().plan.outage_until = Some(Nanos(10 * SECOND));
+    scene.submit(0, write(1, 0, 8));
+    scene.pass(10 * SECOND + TIMEOUT_NS - 2 * SECOND);
+    assert!(scene.ended(0).is_empty(), "its time begins anew when the outage is over");
+    scene.pass(3 * SECOND);
+    assert_eq!(scene.statuses(0), [Status::Timeout]);
+}
+
+#[test]
+fn the_time_of_what_waits_stands_still_during_an_outage() {
+    let mut scene = Scene::new("none", 1, 1);
+    scene.silence(&[0]);
+    scene.submit(0, write(1, 0, 8));
+    scene.pass(TIMEOUT_NS + SECOND);
+    assert_eq!(scene.statuses(0), [Status::Timeout]);
+    let over = scene.now + 10 * SECOND;
+    scene.sim.world().plan.outage_until = Some(over);
+    scene.submit(0, read(64, 8));
+    scene.pass(10 * SECOND + TIMEOUT_NS - 2 * SECOND);
+    assert!(scene.ended(0).is_empty(), "its time begins anew when the outage is over");
+    scene.pass(3 * SECOND);
+    assert_eq!(scene.statuses(0), [Status::Timeout]);
+}
+
+#[test]
+fn the_time_of_what_waits_stands_still_while_dispatch_is_paused() {
+    for (mode, scheduler) in [(QueueMode::Mq, "none"), (QueueMode::Sq, "noop")] {
+        for submitted_before in [true, false] {
+            let mut scene = Scene::of(mode, scheduler, 1, 1);
+            scene.silence(&[0]);
+            scene.submit(0, write(1, 0, 8));
+            scene.pass(TIMEOUT_NS + SECOND);
+            assert_eq!(scene.statuses(0), [Status::Timeout]);
+            if submitted_before {
+                scene.submit(0, read(64, 8));
+            }
+            let caller = Bell::new(Box::new(NoWake), 1);
+            let mut quiescing = scene.device.begin_quiesce(&Watch::new(&caller, 0));
+            scene.turn();
+            let Progress::Ended(quiesced) = quiescing.poll(scene.now) else { panic!("{mode:?}") };
+            if !submitted_before {
+                scene.submit(0, read(64, 8));
+            }
+            scene.pass(10 * SECOND);
+            assert!(scene.ended(0).is_empty(), "{mode:?}: it waits on purpose");
+            drop(quiesced);
+            scene.pass(TIMEOUT_NS - SECOND);
+            assert!(scene.ended(0).is_empty(), "{mode:?} {submitted_before}: it has all its time");
+            scene.pass(3 * SECOND);
+            assert_eq!(scene.statuses(0), [Status::Timeout], "{mode:?} {submitted_before}");
+        }
+    }
+}
+
+#[test]
+fn a_lane_that_waits_for_a_fence_of_another_is_told_when_it_is_lifted() {
+    let mut scene = Scene::new("none", 2, 8);
+    scene.silence(&[0]);
+    scene.submit(0, write(1, 8, 8));
+    scene.pass(TIMEOUT_NS + SECOND);
+    assert_eq!(scene.statuses(0), [Status::Timeout]);
+    scene.sim.world().plan.silences.clear();
+    scene.submit(1, write(2, 8, 8));
+    assert!(!scene.lanes[1].has_work(), "it sleeps");
+    scene.sim.find_lost(scene.now);
+    scene.lanes[0].turn(scene.now);
+    assert!(scene.lanes[1].has_work(), "the older write has landed");
+    scene.lanes[1].turn(scene.now);
+    scene.turn();
+    assert_eq!(scene.statuses(1), [Status::Ok]);
+}
+
+#[test]
+fn what_is_left_of_a_bio_is_not_sent_when_a_part_of_it_has_run_out_of_time() {
+    let mut scene = Scene::new("none", 1, 8);
+    scene.silence(&[0]);
+    // There are slots for 8 of its 20 parts at a time.
+    scene.submit(0, write(1, 0, 320));
+    scene.pass(TIMEOUT_NS + SECOND);
+    assert_eq!(scene.statuses(0), [Status::Timeout], "all of it, in the time of its first parts");
+    let sent = scene.sim.world().tally.requests;
+    assert!(sent < 20, "{sent} parts were sent");
+    scene.come_back();
+    scene.sim.world().plan.silences = vec![(0, scene.now, Nanos(u64::MAX))];
+    assert_eq!(scene.sim.world().tally.requests, sent, "and none later");
+    assert_eq!((scene.device.stats().in_flight, scene.device.stats().quarantined), (0, 0));
+}
+
+#[test]
+fn the_parts_of_a_bio_that_were_given_up_stay_fenced() {
+    let mut scene = Scene::new("none", 2, 8);
+    scene.silence(&[0]);
+    scene.submit(0, write(1, 0, 320));
+    scene.pass(TIMEOUT_NS + SECOND);
+    assert_eq!(scene.statuses(0), [Status::Timeout]);
+    scene.submit(1, read(300, 8).cookie(1));
+    assert_eq!(scene.statuses(1), [Status::Ok], "what was not sent is as it was");
+    scene.submit(1, write(2, 4, 2));
+    assert!(scene.ended(1).is_empty(), "what was sent may change yet");
+    scene.come_back();
+    assert_eq!(scene.statuses(1), [Status::Ok]);
+    scene.submit(0, read(0, 8));
+    let older = [0, 1, 2, 3, 6, 7].map(|at| (at, 1));
+    let held = values(&scene.ended(0)[0].data);
+    for (at, cookie) in older.into_iter().chain([(4, 2), (5, 2)]) {
+        assert_eq!(held[at as usize], value(cookie, at), "sector {at}");
+    }
+}
+
+/// The ways to a driver: mode, scheduler, lanes.
+const WAYS: [(QueueMode, &str, usize); 5] = [
+    (QueueMode::Mq, "none", 2),
+    (QueueMode::Mq, "mq-deadline", 2),
+    (QueueMode::Mq, "kyber", 2),
+    (QueueMode::Mq, "bfq", 2),
+    (QueueMode::Sq, "noop", 1),
+];
+
+#[test]
+fn a_bio_that_will_not_wait_ends_again_at_a_fence() {
+    for (mode, scheduler, lanes) in WAYS {
+        let mut scene = Scene::of(mode, scheduler, lanes, 8);
+        scene.silence(&[0]);
+        scene.submit(0, write(1, 8, 8));
+        scene.pass(TIMEOUT_NS + SECOND);
+        assert_eq!(scene.statuses(0), [Status::Timeout]);
+        scene.sim.world().plan.silences.clear();
+        let lane = lanes - 1;
+        for sector in [9, 1] {
+            scene.submit(lane, read(sector, 8).with(Flags::NOWAIT));
+            assert_eq!(scene.statuses(lane), [Status::Again], "{scheduler}: not at {sector}");
+        }
+        scene.submit(lane, read(16, 8).with(Flags::NOWAIT));
+        scene.pass(SECOND);
+        assert_eq!(scene.statuses(lane), [Status::Ok], "{scheduler}: beside the fence");
+        // Neither does it wait as a part of one that may.
+        let now = scene.now;
+        scene.submitters[lane].submit(read(16, 8).cookie(1), now).unwrap();
+        scene.submitters[lane].submit(read(8, 8).with(Flags::NOWAIT).cookie(2), now).unwrap();
+        scene.submitters[lane].flush_plug(now);
+        scene.pass(SECOND);
+        let mut ended = scene.ended(lane);
+        ended.sort_by_key(|completion| completion.cookie);
+        let statuses: Vec<Status> = ended.iter().map(|completion| completion.status).collect();
+        assert_eq!(statuses, [Status::Ok, Status::Again], "{scheduler}");
+    }
+}
+
+#[test]
+fn a_bio_that_will_not_wait_ends_again_at_a_fence_that_came_after_it() {
+    for (mode, scheduler, lanes) in WAYS {
+        let mut scene = Scene::of(mode, scheduler, lanes, lanes as u16 % 2 + 1);
+        let lane = lanes - 1;
+        let until = Nanos(3 * SECOND + SECOND / 2);
+        scene.silence(&[0]);
+        scene.submit(0, write(1, 8, 8));
+        scene.pass(TIMEOUT_NS - SECOND / 4);
+        // The lane is busy until the fence is there, and its requests wait for tags.
+        scene.sim.world().plan.silences = vec![(lane, Nanos::ZERO, until)];
+        scene.submit(lane, read(100, 8).cookie(1));
+        scene.submit(lane, read(8, 8).with(Flags::NOWAIT).cookie(2));
+        // For a scheduler's tag, where there is one.
+        scene.submit(lane, read(200, 8).cookie(3));
+        assert_eq!(scene.sim.world().tally.requests, 2, "{scheduler}");
+        scene.pass(2 * SECOND);
+        let mut ended = scene.ended(lane);
+        ended.retain(|completion| completion.op == Op::Read);
+        ended.sort_by_key(|completion| completion.cookie);
+        let statuses: Vec<Status> = ended.iter().map(|completion| completion.status).collect();
+        assert_eq!(statuses, [Status::Ok, Status::Again, Status::Ok], "{scheduler}");
+        assert_eq!(scene.device.stats().directions[0].ios, 2, "{scheduler}: it never was one");
+        scene.come_back();
+        assert_eq!(scene.device.stats().in_flight, scene.ended(0).len() as u64, "{scheduler}");
+    }
 }

@@ -12,7 +12,7 @@
 //! idle-class request for as long as others want the disk. During an outage that the driver names
 //! time stands still, and in front of the driver while dispatch is paused.
 
-use weir_bio::{Nanos, Op, Status};
+use weir_bio::{Flags, Nanos, Op, Status};
 
 use super::{ALL, HardQueue, Source};
 use crate::driver::{Cancel, Tag};
@@ -52,6 +52,8 @@ pub(super) struct Watch {
     /// Requests that a fence holds back, and how many fences had been lifted when they were.
     pub(super) held: Vec<RequestClaim>,
     seen_lifted: u64,
+    /// Requests that may not wait have ended at a fence.
+    refused: bool,
     /// A fence of this queue was lifted, and the lanes that wait are not told yet.
     pub(super) lifted: bool,
     overdue: Vec<Tag>,
@@ -187,6 +189,12 @@ impl HardQueue {
         claims.into_iter().for_each(|claim| self.take_in(claim, now, replies));
     }
 
+    /// Dispatch goes on after a pause, in which no scan need have been due.
+    #[cold]
+    pub(crate) fn resume(&mut self, now: Nanos) {
+        (self.watch.still_at, self.watch.refused_since) = (Some(now), None);
+    }
+
     /// Ends what was issued at `before` or earlier.
     fn give_up(&mut self, before: Nanos, now: Nanos, replies: &mut Replies) {
         let mut overdue = std::mem::take(&mut self.watch.overdue);
@@ -315,10 +323,18 @@ impl HardQueue {
         }
     }
 
-    /// Starts a request that overlaps no fence; another is held back.
+    /// Starts a request that overlaps no fence; another is held back, or ends if it may not wait.
     #[cold]
-    pub(super) fn start_unless_fenced(&mut self, claim: RequestClaim, now: Nanos) {
+    pub(super) fn start_unless_fenced(
+        &mut self,
+        claim: RequestClaim,
+        now: Nanos,
+        replies: &mut Replies,
+    ) {
         if self.fences.hold(&claim.rq) {
+            if claim.rq.flags.has(Flags::NOWAIT) {
+                return self.refuse(claim, now, replies);
+            }
             if self.watch.held.is_empty() {
                 self.watch.seen_lifted = self.fences.lifted();
             }
@@ -329,6 +345,20 @@ impl HardQueue {
             }
         }
         self.start(claim, now);
+    }
+
+    /// Ends a request that would have to wait for a fence, and may not.
+    fn refuse(&mut self, mut claim: RequestClaim, now: Nanos, replies: &mut Replies) {
+        (claim.issued_at, claim.refused) = (now, true);
+        self.watch.refused = true;
+        self.finish(claim, Status::Again, now, replies);
+    }
+
+    /// Whether requests ended at a fence since last asked: what they had of the scheduler's is to
+    /// go back to it.
+    #[inline]
+    pub(crate) fn take_refused(&mut self) -> bool {
+        std::mem::take(&mut self.watch.refused)
     }
 
     /// Whether fences of this queue were lifted since last asked: lanes that wait for that are to

@@ -38,6 +38,8 @@ pub struct Plan {
     pub twice: u32,
     /// Lanes that answer nothing for some time: lane, from when, until when.
     pub silences: Vec<(usize, Nanos, Nanos)>,
+    /// The device cannot be reached, and may come back until then.
+    pub outage_until: Option<Nanos>,
     pub lent: u32,
     pub reordered: bool,
     /// Handed back unfinished, to be sent again at once or later.
@@ -621,6 +623,10 @@ impl DriverQueue for SimQueue {
             flying[index].due = Some(after);
         }
         Cancel::Pending
+    }
+
+    fn outage_until(&self) -> Option<Nanos> {
+        self.world().plan.outage_until
     }
 
     fn wake_at(&self) -> Option<Nanos> {
