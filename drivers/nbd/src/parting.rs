@@ -96,7 +96,7 @@ impl Parting {
         now: Nanos,
     ) -> Parting {
         let Remains { socket, requests, replies, life, gone, whole } = remains;
-        let in_step = !matches!(why, Lost::Protocol(_));
+        let in_step = !matches!(why, Lost::Protocol(_) | Lost::Early);
         let replies = in_step.then_some(replies);
         let mut parting =
             Parting { socket, replies, owed: Vec::new(), vouch: None, heard_at: now, shut: false };
