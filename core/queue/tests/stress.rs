@@ -500,6 +500,7 @@ fn office(limits: &Limits, index: u64, prng: &mut Prng, plan: &Plan, timeout_ns:
         wait_max_ns: 0,
         answered_at: None,
         merges: true,
+        hands_back: true,
     }
 }
 
