@@ -171,6 +171,28 @@ fn with_eight_connections_given_up_no_ninth_is_made_until_a_server_lets_go() {
     assert_eq!(lane.kept, 0);
 }
 
+#[test]
+fn a_server_that_never_stops_talking_nonsense_does_not_keep_the_thread() {
+    let peer = Peer::new();
+    let (nbd, mut old) = meet(&peer, Options::default());
+    let mut lane = Lane::open(&nbd, 0);
+    lane.submit(vec![write(8, 8, 2).cookie(1)]);
+    hears(&mut old, Command::WRITE);
+    old.send(&[0xab; 1 << 16]);
+    lane.turn_until(|| !nbd.notices().is_empty());
+    let _new = meet_again(&peer, &nbd, &mut lane);
+    old.send(&[0xab; 1 << 16]);
+    let queue = lane.rig.queue();
+    let event = queue.event_fd().expect("an event descriptor");
+    let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+    assert_eq!(poll(&mut [PollFd::new(&event, PollFlags::IN)], Some(&at_once)), Ok(0));
+    let look = queue.wake_at().expect("a look at the old connection");
+    assert!(look > lane.now && look <= lane.now + SECOND);
+    drop(old);
+    lane.now = look;
+    assert_eq!(ends(&lane.reap()), [(1, HANDED_BACK)]);
+}
+
 struct NoWake;
 
 impl Wake for NoWake {
@@ -203,7 +225,10 @@ impl Core {
     }
 
     fn turn(&mut self) -> Vec<(u64, Status)> {
-        (0..4).for_each(|_| self.lane.turn(self.now));
+        self.lane.turn(self.now);
+        while self.lane.has_work() {
+            self.lane.turn(self.now);
+        }
         let mut ended = Vec::new();
         self.submitter.complete(self.now, |done| ended.push((done.cookie, done.status)));
         ended
