@@ -471,10 +471,10 @@ impl TagTable {
         Some(request)
     }
 
-    /// Tags of requests the driver has held since `before` or earlier.
+    /// Tags of requests that a driver first had at `before` or earlier.
     pub(crate) fn overdue(&self, before: Nanos, out: &mut Vec<Tag>) {
         for (index, entry) in self.entries.iter().enumerate() {
-            if entry.as_ref().is_some_and(|request| request.issued_at <= before) {
+            if entry.as_ref().is_some_and(|request| request.begun_at() <= before) {
                 out.push(self.current(Tag::first(index as u16)));
             }
         }

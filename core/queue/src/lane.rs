@@ -587,10 +587,7 @@ impl Multi {
                     self.say_credit(shared, index);
                     acks.acknowledge();
                 }
-                Control::Resume => {
-                    self.paused = self.paused.saturating_sub(1);
-                    self.hard.resume(now);
-                }
+                Control::Resume => self.paused = self.paused.saturating_sub(1),
                 Control::Take(claims) => self.take_over(claims, now),
             }
         }

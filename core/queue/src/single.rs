@@ -41,8 +41,6 @@ struct Queue {
     arrivals: Arrivals,
     pulled: Vec<Picked>,
     paused: u32,
-    /// A pause has ended since the last turn.
-    resumed: bool,
 }
 
 impl Single {
@@ -59,7 +57,6 @@ impl Single {
                 arrivals: Arrivals::default(),
                 pulled: Vec::new(),
                 paused: 0,
-                resumed: false,
             }),
             any_home,
         }
@@ -200,9 +197,7 @@ impl Single {
     }
 
     pub(crate) fn resume(&self) {
-        let mut queue = self.lock();
-        queue.paused -= 1;
-        queue.resumed = true;
+        self.lock().paused -= 1;
     }
 
     /// Takes the hard queue out when its lane closes.
@@ -245,9 +240,6 @@ impl Queue {
 
     fn scan(&mut self, now: Nanos) {
         let Some(hard) = &mut self.hard else { return };
-        if std::mem::take(&mut self.resumed) {
-            hard.resume(now);
-        }
         hard.scan(now, self.paused > 0, &mut self.replies);
         self.account_ended(now);
     }

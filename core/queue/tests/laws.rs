@@ -114,6 +114,7 @@ impl Scene {
         }
         let timeout_ns = if !plan.is_kind() || prng.percent(70) { TIMEOUT_NS } else { 0 };
         let (kind, errors) = (plan.is_kind(), plan.errors.clone());
+        let hands_back = plan.requeued > 0;
         let shape = Shape {
             limits: limits.clone(),
             depth,
@@ -153,6 +154,7 @@ impl Scene {
             wait_max_ns: if silent && seed.is_multiple_of(2) { wait_max(path) } else { 0 },
             answered_at: None,
             merges: nomerges < 2 || !seed.is_multiple_of(2),
+            hands_back,
         };
         let office = Rc::new(RefCell::new(office));
         let world = Arc::downgrade(&sim);

@@ -34,10 +34,15 @@ struct Scene {
 
 impl Scene {
     fn new(scheduler: &str, lanes: usize, depth: u16) -> Scene {
-        Scene::of(QueueMode::Mq, scheduler, lanes, depth)
+        Scene::of(QueueMode::Mq, TIMEOUT_NS, scheduler, lanes, depth)
     }
 
-    fn of(mode: QueueMode, scheduler: &str, lanes: usize, depth: u16) -> Scene {
+    /// The same with another `io_timeout`.
+    fn within(timeout_ns: u64, scheduler: &str, lanes: usize, depth: u16) -> Scene {
+        Scene::of(QueueMode::Mq, timeout_ns, scheduler, lanes, depth)
+    }
+
+    fn of(mode: QueueMode, timeout_ns: u64, scheduler: &str, lanes: usize, depth: u16) -> Scene {
         let limits = Limits { capacity: 512, max_hw_sectors: 16, ..Limits::default() };
         let plan = Plan { lent: 100, ..Plan::default() };
         let (shared_tags, home, announced) = (false, Home::Any, false);
@@ -46,7 +51,7 @@ impl Scene {
             mode,
             queues: lanes as u16,
             scheduler: Some(scheduler.to_owned()),
-            timeout_ns: TIMEOUT_NS,
+            timeout_ns,
             ..Config::default()
         };
         let device = Device::new(config, Arc::clone(&sim) as Arc<_>).unwrap();
@@ -87,6 +92,24 @@ impl Scene {
         let mut ended = Vec::new();
         self.submitters[lane].complete(self.now, |completion| ended.push(completion));
         ended
+    }
+
+    /// Lets time pass until something of this lane has ended: when that was, and how.
+    fn next_end(&mut self, lane: usize, most_ns: u64) -> (Nanos, Status) {
+        let until = self.now + most_ns;
+        while self.now < until {
+            self.pass(SECOND / 4);
+            if let Some(ended) = self.ended(lane).first() {
+                return (self.now, ended.status);
+            }
+        }
+        panic!("nothing has ended at {}", self.now.0);
+    }
+
+    /// The device cannot be reached for these seconds, and says so.
+    fn outages(&self, seconds: &[(u64, u64)]) {
+        let outage = |(from, to): &(u64, u64)| (0, Nanos(from * SECOND), Nanos(to * SECOND));
+        self.sim.world().plan.outages = seconds.iter().map(outage).collect();
     }
 
     fn statuses(&mut self, lane: usize) -> Vec<Status> {
@@ -236,38 +259,10 @@ fn answers_that_wait_while_the_process_is_stopped_are_taken_before_anything_is_o
 }
 
 #[test]
-fn the_time_of_what_the_driver_has_stands_still_during_an_outage() {
-    let mut scene = Scene::new("none", 1, 2);
-    scene.silence(&[0]);
-    scene.sim.world().plan.outage_until = Some(Nanos(10 * SECOND));
-    scene.submit(0, write(1, 0, 8));
-    scene.pass(10 * SECOND + TIMEOUT_NS - 2 * SECOND);
-    assert!(scene.ended(0).is_empty(), "its time begins anew when the outage is over");
-    scene.pass(3 * SECOND);
-    assert_eq!(scene.statuses(0), [Status::Timeout]);
-}
-
-#[test]
-fn the_time_of_what_waits_stands_still_during_an_outage() {
-    let mut scene = Scene::new("none", 1, 1);
-    scene.silence(&[0]);
-    scene.submit(0, write(1, 0, 8));
-    scene.pass(TIMEOUT_NS + SECOND);
-    assert_eq!(scene.statuses(0), [Status::Timeout]);
-    let over = scene.now + 10 * SECOND;
-    scene.sim.world().plan.outage_until = Some(over);
-    scene.submit(0, read(64, 8));
-    scene.pass(10 * SECOND + TIMEOUT_NS - 2 * SECOND);
-    assert!(scene.ended(0).is_empty(), "its time begins anew when the outage is over");
-    scene.pass(3 * SECOND);
-    assert_eq!(scene.statuses(0), [Status::Timeout]);
-}
-
-#[test]
 fn the_time_of_what_waits_stands_still_while_dispatch_is_paused() {
     for (mode, scheduler) in [(QueueMode::Mq, "none"), (QueueMode::Sq, "noop")] {
         for submitted_before in [true, false] {
-            let mut scene = Scene::of(mode, scheduler, 1, 1);
+            let mut scene = Scene::of(mode, TIMEOUT_NS, scheduler, 1, 1);
             scene.silence(&[0]);
             scene.submit(0, write(1, 0, 8));
             scene.pass(TIMEOUT_NS + SECOND);
@@ -360,7 +355,7 @@ const WAYS: [(QueueMode, &str, usize); 5] = [
 #[test]
 fn a_bio_that_will_not_wait_ends_again_at_a_fence() {
     for (mode, scheduler, lanes) in WAYS {
-        let mut scene = Scene::of(mode, scheduler, lanes, 8);
+        let mut scene = Scene::of(mode, TIMEOUT_NS, scheduler, lanes, 8);
         scene.silence(&[0]);
         scene.submit(0, write(1, 8, 8));
         scene.pass(TIMEOUT_NS + SECOND);
@@ -390,7 +385,7 @@ fn a_bio_that_will_not_wait_ends_again_at_a_fence() {
 #[test]
 fn a_bio_that_will_not_wait_ends_again_at_a_fence_that_came_after_it() {
     for (mode, scheduler, lanes) in WAYS {
-        let mut scene = Scene::of(mode, scheduler, lanes, lanes as u16 % 2 + 1);
+        let mut scene = Scene::of(mode, TIMEOUT_NS, scheduler, lanes, lanes as u16 % 2 + 1);
         let lane = lanes - 1;
         let until = Nanos(3 * SECOND + SECOND / 2);
         scene.silence(&[0]);
@@ -412,5 +407,51 @@ fn a_bio_that_will_not_wait_ends_again_at_a_fence_that_came_after_it() {
         assert_eq!(scene.device.stats().directions[0].ios, 2, "{scheduler}: it never was one");
         scene.come_back();
         assert_eq!(scene.device.stats().in_flight, scene.ended(0).len() as u64, "{scheduler}");
+    }
+}
+
+/// From this many seconds on, and not 2 s later, a request that began at 0 has had 8 s.
+#[track_caller]
+fn assert_in_time((at, status): (Nanos, Status), seconds: u64) {
+    assert_eq!(status, Status::Timeout);
+    let seconds_later = at.0.saturating_sub(seconds * SECOND) / SECOND;
+    assert!(at.0 >= seconds * SECOND && seconds_later < 2, "at {} ns, not {seconds} s", at.0);
+}
+
+#[test]
+fn time_stands_still_in_an_outage_and_does_not_begin_anew_for_what_the_driver_has() {
+    for (outages, end) in
+        [(&[(7, 17)][..], 18), (&[(3, 5), (7, 17), (18, 30)], 8 + 24), (&[(9, 20)], 8)]
+    {
+        let mut scene = Scene::within(8 * SECOND, "none", 1, 8);
+        scene.silence(&[0]);
+        scene.outages(outages);
+        scene.submit(0, read(0, 8));
+        assert_in_time(scene.next_end(0, 100 * SECOND), end);
+    }
+}
+
+#[test]
+fn time_stands_still_in_an_outage_and_does_not_begin_anew_for_what_waits_at_a_fence() {
+    let mut scene = Scene::within(8 * SECOND, "none", 1, 8);
+    scene.silence(&[0]);
+    scene.submit(0, write(1, 8, 8));
+    scene.pass(9 * SECOND);
+    assert_eq!(scene.statuses(0), [Status::Timeout]);
+    scene.now = Nanos(100 * SECOND);
+    scene.outages(&[(106, 116)]);
+    scene.submit(0, write(2, 8, 8));
+    assert_in_time(scene.next_end(0, 100 * SECOND), 118);
+}
+
+#[test]
+fn what_the_driver_hands_back_has_no_new_time_each_time_it_is_sent() {
+    for lanes in [1, 2] {
+        let mut scene = Scene::within(8 * SECOND, "none", lanes, 8);
+        let hands_back = Plan { requeued: 100, requeues_max: u32::MAX, ..Plan::default() };
+        scene.sim.world().plan = Plan { slow_ns: 5 * SECOND, lent: 100, ..hands_back };
+        scene.submit(0, read(0, 8));
+        assert_in_time(scene.next_end(0, 100 * SECOND), 8);
+        assert!(scene.sim.world().tally.requeues > 1);
     }
 }

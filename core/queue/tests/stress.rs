@@ -500,6 +500,7 @@ fn office(limits: &Limits, index: u64, prng: &mut Prng, plan: &Plan, config: &Co
         wait_max_ns: 0,
         answered_at: None,
         merges: config.nomerges < 2,
+        hands_back: true,
     }
 }
 

@@ -42,6 +42,8 @@ pub(crate) struct Parting {
     vouch: Option<Ticket>,
     heard_at: Nanos,
     shut: bool,
+    /// Whether the queue's event tells of it.
+    announced: bool,
 }
 
 /// A request that the server may still carry out.
@@ -96,10 +98,11 @@ impl Parting {
         now: Nanos,
     ) -> Parting {
         let Remains { socket, requests, replies, life, gone, whole } = remains;
-        let in_step = !matches!(why, Lost::Protocol(_));
+        let in_step = !matches!(why, Lost::Protocol(_) | Lost::Early);
         let replies = in_step.then_some(replies);
-        let mut parting =
-            Parting { socket, replies, owed: Vec::new(), vouch: None, heard_at: now, shut: false };
+        let (shut, announced) = (false, true);
+        let (owed, vouch) = (Vec::new(), None);
+        let mut parting = Parting { socket, replies, owed, vouch, heard_at: now, shut, announced };
         for Unanswered { tag, cookie, pending, lent, start } in unanswered {
             let changes =
                 matches!(pending.command(), Command::WRITE | Command::WRITE_ZEROES | Command::TRIM);
@@ -133,6 +136,12 @@ impl Parting {
 
     pub(crate) fn socket(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
+    }
+
+    /// Whether its event is to be left out from now on: what comes here is nonsense, and a server
+    /// that never stops sending it would keep the thread. Its end is found at the next look.
+    pub(crate) fn falls_silent(&mut self) -> bool {
+        self.replies.is_none() && std::mem::take(&mut self.announced)
     }
 
     /// Whether the last flush has not ended.

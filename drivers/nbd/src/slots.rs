@@ -304,6 +304,12 @@ impl Slots {
         self.slots[tag_of(cookie)].effect
     }
 
+    /// Whether its payload has not gone out whole.
+    #[inline]
+    pub(crate) fn is_sending(&self, cookie: u64) -> bool {
+        self.slots[tag_of(cookie)].sending
+    }
+
     /// The reply is complete.
     #[inline]
     pub(crate) fn answered(&mut self, cookie: u64, status: Status, done: &mut Done) {

@@ -55,7 +55,7 @@ impl Multi {
         arrivals.look();
         self.tells |= !arrivals.is_empty();
         own.into_iter().for_each(|claim| self.hard.take_in(claim, now, &mut self.ways.replies));
-        self.hard.hand_over(&mut rest);
+        self.hard.hand_over(now, &mut rest);
         if let Some(rest) = shared.hand_on(index, rest) {
             // The last lane that was well closes just now, or is in need as well.
             self.take_over(rest, now);

@@ -9,7 +9,7 @@ mod close;
 use std::collections::VecDeque;
 use std::io::{self, PipeReader};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::thread::ThreadId;
 
 use io_uring::types::{Fd, Fixed, FsyncFlags};
@@ -103,6 +103,8 @@ pub(super) struct UringQueue {
     rung: Option<OwnedFd>,
     /// Reaps in a row that found nothing, since the kernel could last put something there.
     quiet: u8,
+    /// The ring as its waiter knows it: a waiter left over must not hold the ring open.
+    waited: Option<Arc<OwnedFd>>,
     /// What whoever waits on the ring is to be woken by as well, and whether the kernel watches it.
     beside: Option<OwnedFd>,
     watched: bool,
@@ -140,6 +142,7 @@ impl UringQueue {
             ring,
             rung,
             quiet: 0,
+            waited: None,
             beside: None,
             watched: false,
             slots: (0..depth).map(Slot::new).collect(),
@@ -471,10 +474,12 @@ impl DriverQueue for UringQueue {
 
     fn waiter(&mut self, beside: BorrowedFd<'_>) -> Option<Box<dyn Waiter>> {
         self.rung.as_ref()?;
-        let ring = self.ring.as_fd().try_clone_to_owned().ok()?;
+        let waited = Arc::new(self.ring.as_fd().try_clone_to_owned().ok()?);
         self.beside = Some(beside.try_clone_to_owned().ok()?);
         self.ring.completion().disable_eventfd();
         self.watch();
+        let ring = Arc::downgrade(&waited);
+        self.waited = Some(waited);
         Some(Box::new(RingWaiter { ring }))
     }
 
@@ -485,11 +490,13 @@ impl DriverQueue for UringQueue {
 
 /// Waits in the kernel where completions are put on the ring: one call for both.
 struct RingWaiter {
-    ring: OwnedFd,
+    ring: Weak<OwnedFd>,
 }
 
 impl Waiter for RingWaiter {
     fn wait(&mut self, at_most_ns: Option<u64>) {
+        // The queue is closed: there is nothing to wait for.
+        let Some(ring) = self.ring.upgrade() else { return };
         let span = at_most_ns.map(|ns| rustix::io_uring::Timespec {
             tv_sec: (ns / 1_000_000_000) as i64,
             tv_nsec: (ns % 1_000_000_000) as i64,
@@ -501,7 +508,7 @@ impl Waiter for RingWaiter {
         let flags = IoringEnterFlags::GETEVENTS | IoringEnterFlags::EXT_ARG;
         // SAFETY: nothing is submitted, and the time it points to outlives the call.
         // Interrupted or over time: the wait has ended all the same.
-        _ = unsafe { io_uring_enter_arg(&self.ring, 0, 1, flags, Some(&argument)) };
+        _ = unsafe { io_uring_enter_arg(&*ring, 0, 1, flags, Some(&argument)) };
     }
 }
 

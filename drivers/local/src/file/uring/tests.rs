@@ -266,6 +266,18 @@ fn a_queue_dropped_with_requests_in_flight_keeps_the_file_until_the_kernel_has_e
 }
 
 #[test]
+fn a_waiter_that_is_left_over_keeps_no_closed_ring() {
+    let Some((mut queue, pipe)) = queue(2) else { return };
+    let beside = an_event();
+    let mut waiter = queue.waiter(beside.as_fd()).expect("a way to wait");
+    take(&mut queue, Tag::first(0), 1);
+    queue.enter(NOW);
+    drop(queue);
+    assert!(is_free(&pipe, 20), "the waiter holds the ring, and the ring the file");
+    waiter.wait(None);
+}
+
+#[test]
 fn a_queue_dropped_with_nothing_in_flight_frees_its_file_at_once() {
     let Some((queue, pipe)) = queue(2) else { return };
     let target = Arc::downgrade(&queue.target);
