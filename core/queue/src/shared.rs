@@ -9,7 +9,7 @@ use weir_ring::{
     BusyStamp, Counter, Gate, Held, Mailbox, Pending, Producer, Right, SharedCounter, ring,
 };
 
-use crate::bell::{Bell, Port};
+use crate::bell::{Bell, LaneBell, Port};
 use crate::config::{Attached, Config, Error, Spread, invalid};
 use crate::dispatcher::{Dispatcher, TAKES_NONE};
 use crate::driver::{Driver, Queues};
@@ -122,8 +122,8 @@ pub(crate) struct Shared {
     pub(crate) fences: Arc<Fences>,
     /// Lanes whose drivers keep every tag, answer nothing or refuse everything for long.
     pub(crate) in_need: SharedCounter,
-    /// Bells of the homes that turn the single queue.
-    pub(crate) homes: Mutex<Vec<Arc<Bell>>>,
+    /// The homes that turn the single queue, or did.
+    pub(crate) homes: Mutex<Vec<SingleHome>>,
     pub(crate) orphans: Mutex<Vec<Core>>,
     pub(crate) orphan_count: SharedCounter,
     /// Callers of control steps.
@@ -142,7 +142,7 @@ pub(crate) struct Submitters {
 pub(crate) struct LanePort {
     pub(crate) pending: Pending,
     pub(crate) control: Mailbox<Control>,
-    pub(crate) bell: OnceLock<Arc<Bell>>,
+    pub(crate) bell: OnceLock<LaneBell>,
     pub(crate) gauges: Arc<LaneGauges>,
     /// Requests it was ever sent by the dispatcher, and how many more it can take, or
     /// [`TAKES_NONE`]. Its home writes it.
@@ -150,6 +150,12 @@ pub(crate) struct LanePort {
     /// 1 while the lane is one of those. Its home writes it.
     pub(crate) needs: Counter,
     state: Mutex<LaneState>,
+}
+
+/// A home of the single queue. It keeps its place while the lane is closed.
+pub(crate) struct SingleHome {
+    pub(crate) bell: LaneBell,
+    pub(crate) open: bool,
 }
 
 /// What changes when a lane is opened or closed, or the device quiesced.
@@ -179,9 +185,27 @@ impl LanePort {
         self.state.lock().expect("a lane's lock")
     }
 
+    /// Lane `index` of this device has its home at this bell. A lane opened again keeps its first
+    /// bell: homes are for life.
+    ///
+    /// # Errors
+    /// The home has no place left; or it keeps a roster, and another bell is the lane's, so that it
+    /// would never be told to turn the lane.
+    pub(crate) fn settle(&self, name: &str, index: usize, bell: &Arc<Bell>) -> Result<(), Error> {
+        if self.bell.get().is_none() {
+            let home = LaneBell::new(bell)?;
+            self.bell.get_or_init(|| home);
+        }
+        let is_own = self.bell.get().is_some_and(|home| Arc::ptr_eq(&home.bell, bell));
+        if bell.roster().is_some() && !is_own {
+            return invalid(format!("hard queue {index} of {name} has another home for life"));
+        }
+        Ok(())
+    }
+
     /// Whether its home looks at its lanes before it sleeps.
     pub(crate) fn is_awake(&self) -> bool {
-        self.bell.get().is_some_and(|bell| !bell.doorbell().is_asleep())
+        self.bell.get().is_some_and(|home| !home.bell.doorbell().is_asleep())
     }
 
     pub(crate) fn has_work(&self) -> bool {
@@ -196,18 +220,18 @@ impl LanePort {
         self.ring_fenced();
     }
 
-    /// Wakes its home after something was published, and a fence.
+    /// Has its home turn it after something was published, and a fence.
     #[inline]
     pub(crate) fn ring_fenced(&self) {
-        if let Some(bell) = self.bell.get() {
-            bell.doorbell().ring_fenced();
+        if let Some(home) = self.bell.get() {
+            home.ring_fenced();
         }
     }
 
     pub(crate) fn post(&self, message: Control) {
         self.control.post(message);
-        if let Some(bell) = self.bell.get() {
-            bell.doorbell().ring();
+        if let Some(home) = self.bell.get() {
+            home.ring();
         }
     }
 }
@@ -329,11 +353,13 @@ impl Shared {
 
     /// Makes the single queue take a turn: by the calling home if it is one, which looks before it
     /// sleeps, else by the first.
-    pub(crate) fn restart_single(&self, by_caller: bool) {
-        if by_caller {
-            self.lanes[0].pending.mark(NUDGE);
-        } else {
-            self.nudge(0);
+    pub(crate) fn restart_single(&self, caller: Option<&LaneBell>) {
+        match caller {
+            Some(home) => {
+                self.lanes[0].pending.mark(NUDGE);
+                home.mark_fenced();
+            }
+            None => self.nudge(0),
         }
     }
 
@@ -389,7 +415,7 @@ impl Shared {
         self.lanes_in_use().iter().for_each(|lane| lane.kick(NUDGE));
         // The home whose bell the lane keeps may have let go of the single queue.
         let homes = self.homes.lock().expect("the homes' lock");
-        homes.iter().for_each(|bell| bell.doorbell().ring());
+        homes.iter().filter(|home| home.open).for_each(|home| home.bell.ring());
     }
 
     #[inline]
@@ -421,14 +447,37 @@ impl Shared {
         done.into_iter().for_each(|core| self.retire(core));
     }
 
-    /// A home lets go of the single queue, by this bell. The last one takes the hard queue with it.
-    pub(crate) fn single_closed(&self, single: &Single, index: usize, bell: &Arc<Bell>) {
+    /// A home takes part in turning the single queue.
+    ///
+    /// # Errors
+    /// It has no place left for the lane.
+    pub(crate) fn single_opened(&self, bell: &Arc<Bell>) -> Result<LaneBell, Error> {
+        let mut homes = self.homes.lock().expect("the homes' lock");
+        // A home has at most one lane of it open.
+        let known = homes.iter_mut().find(|home| !home.open && Arc::ptr_eq(&home.bell.bell, bell));
+        if let Some(home) = known {
+            home.open = true;
+            return Ok(home.bell.clone());
+        }
+        // The first home is the lane's.
+        let first = self.lanes[0].bell.get().filter(|home| Arc::ptr_eq(&home.bell, bell));
+        let bell = first.cloned().map_or_else(|| LaneBell::new(bell), Ok)?;
+        homes.push(SingleHome { bell: bell.clone(), open: true });
+        Ok(bell)
+    }
+
+    /// A home lets go of the single queue. The last one takes the hard queue with it.
+    pub(crate) fn single_closed(&self, single: &Single, index: usize, bell: &LaneBell) {
         let mut state = self.lanes[index].state();
         let mut homes = self.homes.lock().expect("the homes' lock");
-        if let Some(place) = homes.iter().position(|home| Arc::ptr_eq(home, bell)) {
-            homes.swap_remove(place);
+        let is_it = |home: &&mut SingleHome| home.open && home.bell.is(bell);
+        if let Some(home) = homes.iter_mut().find(is_it) {
+            home.open = false;
         }
-        if homes.is_empty() {
+        if homes.iter().any(|home| home.open) {
+            // The queue's next time may be known to the one that goes alone.
+            homes.iter().filter(|home| home.open).for_each(|home| home.bell.ring());
+        } else {
             drop(single.uninstall());
             state.open = false;
         }
