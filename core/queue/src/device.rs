@@ -20,7 +20,7 @@ use crate::fence::Fences;
 use crate::hard::{self, HardQueue};
 use crate::lane::Lane;
 use crate::queues::QUEUES_MAX;
-use crate::shared::{LanePort, SUBMITTERS_MAX, Shared, Snapshot};
+use crate::shared::{LanePorts, SUBMITTERS_MAX, Shared, Snapshot};
 use crate::single::Single;
 use crate::stats::Stats;
 use crate::submitter::{Attachment, Submitter};
@@ -175,7 +175,7 @@ impl Device {
         let snapshot = first_snapshot(&config, limits, nr_requests, elevator.as_ref());
         Ok(Device {
             shared: Arc::new(Shared {
-                lanes: (0..lanes).map(|_| LanePort::new()).collect(),
+                lanes: LanePorts::new(config.queues, lanes),
                 config,
                 driver: Mutex::new(Some(driver)),
                 queues,

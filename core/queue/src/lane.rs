@@ -102,6 +102,10 @@ impl Lane {
             // Something may have been staged for it while it was closed.
             shared.lanes[index].pending.mark(ELEVATOR);
         }
+        let link = match snapshot.queues {
+            1 => Link::default(),
+            _ => shared.with_right(|dispatcher| dispatcher.open(index)),
+        };
         let mut multi = Multi {
             hard,
             ways: state.kept.take().unwrap_or_default(),
@@ -109,7 +113,7 @@ impl Lane {
             ask_elevator: false,
             elevator_wake: None,
             due: false,
-            link: shared.with_right(|dispatcher| dispatcher.open(index)),
+            link,
             arrivals: Arrivals::default(),
             refused: Vec::new(),
             left_at: None,
@@ -501,6 +505,10 @@ impl Multi {
             turns += 1;
             // Nobody else sends anything now.
             self.receive(now);
+            if !self.link.is_open() && self.snapshot.queues > 1 {
+                // It was the only lane.
+                self.link = held.open(index);
+            }
             if self.left_at.take().is_some_and(|at| now >= at + PATIENCE_NS) {
                 // The host does not come round.
                 shared.host.set(NO_HOST);

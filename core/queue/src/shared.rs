@@ -100,7 +100,7 @@ pub(crate) struct Shared {
     pub(crate) version: SharedCounter,
     pub(crate) snapshot: Mutex<Arc<Snapshot>>,
     /// All there can be; see [`Snapshot::queues`].
-    pub(crate) lanes: Box<[LanePort]>,
+    pub(crate) lanes: LanePorts,
     /// Who opens and closes lanes, while somebody turns them.
     pub(crate) lane_homes: Mutex<Option<Weak<dyn LaneHomes>>>,
     pub(crate) submitters: Mutex<Submitters>,
@@ -166,6 +166,60 @@ pub(crate) struct LaneState {
     pub(crate) quiesced: u32,
     /// The ways from and to its submitters, while it is closed.
     pub(crate) kept: Option<Ways>,
+}
+
+/// The ports of all lanes there can be. Those beyond the ones a device begins with are made when
+/// it is given more: an idle disk is not to pay for queues it does not have.
+pub(crate) struct LanePorts {
+    first: Box<[LanePort]>,
+    rest: OnceLock<Box<[LanePort]>>,
+    most: usize,
+}
+
+impl LanePorts {
+    /// Of a device that begins with so many lanes and may have so many.
+    pub(crate) fn new(first: u16, most: u16) -> LanePorts {
+        let first = (0..first).map(|_| LanePort::new()).collect();
+        LanePorts { first, rest: OnceLock::new(), most: usize::from(most) }
+    }
+
+    /// How many there can be.
+    pub(crate) fn most(&self) -> usize {
+        self.most
+    }
+
+    /// Those of all lanes that were ever in use.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &LanePort> {
+        self.first.iter().chain(self.rest.get().into_iter().flatten())
+    }
+
+    /// Those of all there can be, each of which has to know.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &LanePort> {
+        (0..self.most).map(|lane| &self[lane])
+    }
+
+    pub(crate) fn get(&self, index: usize) -> Option<&LanePort> {
+        (index < self.most).then(|| &self[index])
+    }
+
+    #[cold]
+    fn beyond(&self, index: usize) -> &LanePort {
+        let rest = self.most - self.first.len();
+        let rest = self.rest.get_or_init(|| (0..rest).map(|_| LanePort::new()).collect());
+        &rest[index - self.first.len()]
+    }
+}
+
+impl std::ops::Index<usize> for LanePorts {
+    type Output = LanePort;
+
+    #[inline]
+    fn index(&self, index: usize) -> &LanePort {
+        match self.first.get(index) {
+            Some(port) => port,
+            None => self.beyond(index),
+        }
+    }
 }
 
 impl LanePort {
@@ -271,8 +325,8 @@ impl Shared {
     }
 
     /// The lanes in use.
-    pub(crate) fn lanes_in_use(&self) -> &[LanePort] {
-        &self.lanes[..usize::from(self.snapshot().queues)]
+    pub(crate) fn lanes_in_use(&self) -> impl Iterator<Item = &LanePort> {
+        (0..usize::from(self.snapshot().queues)).map(|lane| &self.lanes[lane])
     }
 
     /// Makes a submitter known to every lane in use, and gives it a ring into each that it feeds:
@@ -285,16 +339,16 @@ impl Shared {
         snapshot: &Snapshot,
     ) -> Vec<Producer<RequestClaim>> {
         let mut rings = Vec::new();
-        let lanes = &self.lanes[..usize::from(snapshot.queues)];
-        for (index, lane_port) in lanes.iter().enumerate() {
-            let feeds = index == lane % lanes.len() || self.config.spread == Spread::RoundRobin;
+        let lanes = usize::from(snapshot.queues);
+        for index in 0..lanes {
+            let feeds = index == lane % lanes || self.config.spread == Spread::RoundRobin;
             let (submitter, port) = (usize::from(id.0), Arc::clone(port));
             let consumer = feeds.then(|| {
                 let (producer, consumer) = ring(usize::from(snapshot.slots));
                 rings.push(producer);
                 consumer
             });
-            lane_port.post(Control::Attach { submitter, port, ring: consumer });
+            self.lanes[index].post(Control::Attach { submitter, port, ring: consumer });
         }
         rings
     }
@@ -365,14 +419,14 @@ impl Shared {
 
     /// Whether any driver queue of the `queues` in use holds a request.
     pub(crate) fn is_busy(&self, queues: u16) -> bool {
-        self.lanes[..usize::from(queues)].iter().any(|lane| lane.gauges.in_driver() != [0, 0])
+        (0..usize::from(queues)).any(|lane| self.lanes[lane].gauges.in_driver() != [0, 0])
     }
 
     pub(crate) fn nudge_all(&self) {
         for port in self.submitters.lock().expect("the submitters' lock").ports.iter().flatten() {
             port.nudge();
         }
-        self.lanes_in_use().iter().for_each(|lane| lane.kick(NUDGE));
+        self.lanes_in_use().for_each(|lane| lane.kick(NUDGE));
     }
 
     /// A submitter's last I/O has ended behind a closed gate.
@@ -401,7 +455,7 @@ impl Shared {
         match &self.single {
             Some(single) => single.detach(id),
             None => {
-                let lanes = self.lanes_in_use().iter();
+                let lanes = self.lanes_in_use();
                 lanes.for_each(|lane| lane.post(Control::Detach { submitter: id }));
             }
         }
@@ -412,7 +466,7 @@ impl Shared {
     pub(crate) fn adopt_orphan(&self, core: Core) {
         self.orphans.lock().expect("the orphans' lock").push(core);
         self.orphan_count.next();
-        self.lanes_in_use().iter().for_each(|lane| lane.kick(NUDGE));
+        self.lanes_in_use().for_each(|lane| lane.kick(NUDGE));
         // The home whose bell the lane keeps may have let go of the single queue.
         let homes = self.homes.lock().expect("the homes' lock");
         homes.iter().filter(|home| home.open).for_each(|home| home.bell.ring());
