@@ -21,7 +21,8 @@ fn an_idle_null_disk_with_one_queue_takes_at_most_64_kib() {
     for scheduler in ["none", "mq-deadline", "kyber", "bfq"] {
         let before = bytes_of_this_thread();
         let config = Config { scheduler: Some(scheduler.into()), ..Config::default() };
-        let device = Device::new(config, Arc::new(Null::new(1 << 30).expect("whole sectors"))).expect("a disk");
+        let device = Device::new(config, Arc::new(Null::new(1 << 30).expect("whole sectors")))
+            .expect("a disk");
         let made = bytes_of_this_thread();
         let mut lane = device.open_lane(0, &bell).expect("its lane");
         lane.turn(weir_bio::Nanos(1));
