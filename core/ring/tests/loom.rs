@@ -668,8 +668,8 @@ impl Reactor {
         self.bell.ring_fenced();
     }
 
-    /// Looks at what is listed alone, strikes off what it finds quiet, and sleeps, until it has seen
-    /// all of this.
+    /// Looks at what is listed alone, strikes off what it finds quiet, and sleeps, until it has
+    /// seen all of this.
     fn run(&self, all: [usize; 2]) {
         let (mut listed, mut seen) = ([false; 2], [0; 2]);
         let look = |place: usize| self.published[place].load(Ordering::Relaxed);

@@ -31,8 +31,8 @@ pub trait Service: Any {
     /// a round in which the service was called.
     fn settle(&mut self, turn: &mut Turn<'_>);
 
-    /// When to call [`timer`](Service::timer) although nothing happens. It is asked when the service
-    /// has settled, and when the time has come that was said then.
+    /// When to call [`timer`](Service::timer) although nothing happens. Asked when the service has
+    /// settled, and when the time has come that was said then.
     fn wake_at(&self) -> Option<Nanos> {
         None
     }

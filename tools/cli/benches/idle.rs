@@ -38,8 +38,8 @@ fn main() {
     let minute = cpu_ms * 60.0 / f64::from(seconds);
     println!("{}", machine());
     println!(
-        "{connections} idle connections, {disks} unused disks, {} KiB resident, {seconds} s: CPU {cpu_ms:.2} ms ({minute:.2} ms a minute, \
-         goal {GOAL_MS}), {wakes} wake-ups of {} threads",
+        "{connections} idle connections, {disks} unused disks, {} KiB resident, {seconds} s: \
+         CPU {cpu_ms:.2} ms ({minute:.2} ms a minute, goal {GOAL_MS}), {wakes} wake-ups of {} threads",
         daemon.resident_kib(),
         after.threads
     );
@@ -72,7 +72,7 @@ impl Daemon {
         serve
             .args(["--disk", &format!("sda=file:{},size=64MiB", folder.join("sda.img").display())]);
         for disk in 0..disks {
-            serve.args(["--disk", &format!("unused{disk}=null:size=1GiB")]);
+            serve.args(["--disk", &format!("unused{disk}=null:1GiB")]);
         }
         serve.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let child = serve.spawn().expect("the daemon starts");
