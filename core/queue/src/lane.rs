@@ -10,10 +10,10 @@ use weir_bio::{Nanos, Status};
 use weir_ring::{Consumer, Right};
 
 use crate::arrivals::Arrivals;
-use crate::bell::{Bell, Port};
-use crate::config::{Error, Spread};
+use crate::bell::{LaneBell, Port};
+use crate::config::Spread;
 use crate::dispatcher::{Link, NO_HOST, Outcome, TAKES_NONE, Turn};
-use crate::driver::{DriverError, Waiter};
+use crate::driver::Waiter;
 use crate::freeze::Acks;
 use crate::hard::{ALL, HardQueue, Source};
 use crate::reply::Replies;
@@ -50,8 +50,8 @@ pub struct Lane {
     index: usize,
     event: Option<OwnedFd>,
     multi: Option<Box<Multi>>,
-    /// A home's bell, on the single-queue path.
-    bell: Option<Arc<Bell>>,
+    /// Its place at this home, on the single-queue path.
+    bell: Option<LaneBell>,
     wake_at: Option<Nanos>,
 }
 
@@ -102,6 +102,10 @@ impl Lane {
             // Something may have been staged for it while it was closed.
             shared.lanes[index].pending.mark(ELEVATOR);
         }
+        let link = match snapshot.queues {
+            1 => Link::default(),
+            _ => shared.with_right(|dispatcher| dispatcher.open(index)),
+        };
         let mut multi = Multi {
             hard,
             ways: state.kept.take().unwrap_or_default(),
@@ -109,7 +113,7 @@ impl Lane {
             ask_elevator: false,
             elevator_wake: None,
             due: false,
-            link: shared.with_right(|dispatcher| dispatcher.open(index)),
+            link,
             arrivals: Arrivals::default(),
             refused: Vec::new(),
             left_at: None,
@@ -123,7 +127,7 @@ impl Lane {
         Lane { shared, index, event, multi: Some(Box::new(multi)), bell: None, wake_at: None }
     }
 
-    pub(crate) fn single(shared: Arc<Shared>, event: Option<OwnedFd>, bell: Arc<Bell>) -> Lane {
+    pub(crate) fn single(shared: Arc<Shared>, event: Option<OwnedFd>, bell: LaneBell) -> Lane {
         Lane { shared, index: 0, event, multi: None, bell: Some(bell), wake_at: None }
     }
 
@@ -131,6 +135,14 @@ impl Lane {
     #[must_use]
     pub fn index(&self) -> usize {
         self.index
+    }
+
+    /// Its place in the [roster](crate::Bell::roster) of its home. It is the lane's for as long as
+    /// the device lives, also while the lane is closed.
+    #[must_use]
+    pub fn place(&self) -> usize {
+        let own = self.bell.as_ref().or_else(|| self.shared.lanes[self.index].bell.get());
+        own.map_or(0, |home| home.place)
     }
 
     /// The device's name.
@@ -241,22 +253,6 @@ impl Drop for Lane {
         drop(state);
         self.shared.kick_each(heirs);
     }
-}
-
-/// A descriptor of the lane's own for the driver's event, which may sit behind a lock.
-///
-/// # Errors
-/// The system's: no descriptor is left. Without one the lane would not hear of answers.
-pub(crate) fn event_of(
-    hard: &HardQueue,
-    device: &str,
-    index: usize,
-) -> Result<Option<OwnedFd>, Error> {
-    let event = hard.driver().event_fd().map(|fd| fd.try_clone_to_owned()).transpose();
-    event.map_err(|source| {
-        let what = format!("disk {device}: a descriptor for the event of hard queue {index}");
-        Error::Driver(DriverError { what, source: Some(source) })
-    })
 }
 
 /// With a scheduler nothing comes to the driver past it.
@@ -445,6 +441,7 @@ impl Multi {
         let waits = self.left_at.is_none_or(|at| now < at + PATIENCE_NS);
         let (bell, own) = (shared.lanes.get(host)?.bell.get()?, shared.lanes[index].bell.get()?);
         // With a host on its own thread it need not hand anything over.
+        let (bell, own) = (&bell.bell, &own.bell);
         let counts = waits && !Arc::ptr_eq(bell, own) && !bell.doorbell().is_asleep();
         counts.then_some(host)
     }
@@ -511,6 +508,10 @@ impl Multi {
             turns += 1;
             // Nobody else sends anything now.
             self.receive(now);
+            if !self.link.is_open() && self.snapshot.queues > 1 {
+                // It was the only lane.
+                self.link = held.open(index);
+            }
             if self.left_at.take().is_some_and(|at| now >= at + PATIENCE_NS) {
                 // The host does not come round.
                 shared.host.set(NO_HOST);

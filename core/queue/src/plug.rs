@@ -159,7 +159,8 @@ impl Core {
         if let Some(single) = &self.shared.single {
             single.insert(&mut self.plug, now);
             self.touched = 0;
-            self.shared.restart_single(single.any_home && self.turns_single);
+            let caller = self.turns_single.as_ref().filter(|_| single.any_home);
+            self.shared.restart_single(caller);
             return;
         }
         let touched = std::mem::take(&mut self.touched);

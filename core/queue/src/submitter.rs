@@ -8,7 +8,7 @@ use weir_bio::{Bio, Data, Flags, Nanos, RqId, Status, SubmitterId};
 use weir_ring::{Claim, Incoming, Member, Producer};
 
 use crate::admit::{admit, is_plain};
-use crate::bell::Port;
+use crate::bell::{LaneBell, Port};
 use crate::completion::{Completion, Refused, Why};
 use crate::config::Spread;
 use crate::parts::Parts;
@@ -44,7 +44,7 @@ pub(crate) struct Core {
     wanted: usize,
     pub(crate) lane: usize,
     /// This thread also turns the single queue.
-    pub(crate) turns_single: bool,
+    pub(crate) turns_single: Option<LaneBell>,
     pub(crate) touched: u64,
     pub(crate) parts: Vec<Option<Parts>>,
     pub(crate) backlog: VecDeque<usize>,
@@ -67,7 +67,7 @@ pub(crate) struct Attachment {
     pub(crate) port: Arc<Port>,
     pub(crate) rings: Vec<Producer<RequestClaim>>,
     pub(crate) lane: usize,
-    pub(crate) turns_single: bool,
+    pub(crate) turns_single: Option<LaneBell>,
 }
 
 impl Submitter {
@@ -194,7 +194,7 @@ impl Drop for Submitter {
         let Some(mut core) = self.core.take() else { return };
         // The thread that drops it need not be its home, and brings no time: a home sends on the
         // plug, by its own clock.
-        core.turns_single = false;
+        core.turns_single = None;
         let now = core.last_now;
         core.take_ended(now, &mut drop);
         let shared = Arc::clone(&core.shared);

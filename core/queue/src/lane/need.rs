@@ -96,7 +96,7 @@ impl Shared {
     /// A lane other than this one whose driver answers.
     fn well(&self, index: usize) -> Option<usize> {
         let is_well = |lane: &usize| *lane != index && !self.lanes[*lane].is_in_need();
-        let mut lanes = (0..self.lanes_in_use().len()).filter(is_well);
+        let mut lanes = (0..self.lanes_in_use().count()).filter(is_well);
         lanes.find(|lane| self.lanes[*lane].state().open)
     }
 
