@@ -375,6 +375,8 @@ impl Dispatcher {
             room -= turn.dispatch.len() - before;
             outcome.again |= !all;
         }
+        // The tags are with lanes in need, perhaps all of them: what waits for one goes without.
+        room -= elevator.pull_parked(turn.lane, room, &mut Heir(turn.dispatch));
         turn.room = Some(room);
     }
 

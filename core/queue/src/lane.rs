@@ -302,7 +302,7 @@ impl Multi {
         if self.snapshot.scheduled {
             self.turn_elevator(shared, index, now);
             if self.needs && std::mem::take(&mut self.tells) {
-                self.tell_heir(shared, index);
+                self.tell_heirs(shared, index);
             }
             if self.paused == 0 {
                 self.hard.issue(now, &mut self.ways.replies, &mut Nothing);

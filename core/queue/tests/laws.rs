@@ -40,11 +40,9 @@ const STEPS_MAX: u64 = 5_000_000;
 
 const TIMEOUT_NS: u64 = 2_000_000_000;
 
-/// How long a bio may wait in front of a driver that falls silent: its own time and two scans, and
-/// a scan for each further lane that takes it over and falls silent as well.
-fn wait_max(path: Path) -> u64 {
-    TIMEOUT_NS + (1 + u64::from(path.lanes)) * 1_000_000_000
-}
+/// How long a bio may wait in front of a driver that falls silent: its own time, a scan that finds
+/// its lane in need, and one that finds the lanes that take over from that in need as well.
+const WAIT_MAX_NS: u64 = TIMEOUT_NS + 2_000_000_000;
 
 /// What the scene is made of.
 struct Scene {
@@ -151,7 +149,7 @@ impl Scene {
             plot: Plot::whole(limits.capacity),
             slack_ns: 1_000_000,
             // Time in front of the driver stands still while a control call pauses dispatch.
-            wait_max_ns: if silent && seed.is_multiple_of(2) { wait_max(path) } else { 0 },
+            wait_max_ns: if silent && seed.is_multiple_of(2) { WAIT_MAX_NS } else { 0 },
             answered_at: None,
             merges: nomerges < 2 || !seed.is_multiple_of(2),
             hands_back,

@@ -118,8 +118,9 @@ impl HardQueue {
             // An outage may begin with what was given up.
             self.set_clocks(now);
         }
-        if !needed && self.is_in_need(now) {
-            // What waits here may be for another lane to send; what stays is seen to next.
+        if !needed && self.is_in_need(now) && !self.watch.inherits {
+            // What waits here may be for another lane to send; what stays is seen to next. But it
+            // goes from one lane to another only once when its time is over.
             self.watch.scan_at = Some(now);
             return;
         }
@@ -246,7 +247,9 @@ impl HardQueue {
     fn give_up(&mut self, before: Nanos, now: Nanos, replies: &mut Replies) {
         let mut overdue = std::mem::take(&mut self.watch.overdue);
         self.table.overdue(before, &mut overdue);
-        let suspect = !overdue.is_empty() || std::mem::take(&mut self.watch.beside);
+        // What waits for a fence keeps its tag of the scheduler, and others wait for that.
+        let waits = self.table.quarantined() > 0 && self.unsent() > 0;
+        let suspect = !overdue.is_empty() || waits || std::mem::take(&mut self.watch.beside);
         self.watch.silent |= suspect && self.watch.answered_at <= before;
         for tag in overdue.drain(..) {
             let kept = self.driver.cancel(tag) == Cancel::Pending;

@@ -63,12 +63,11 @@ impl Multi {
         }
     }
 
-    /// Makes a lane that is well pick what the scheduler has staged for this one.
+    /// Makes the lanes that are well pick what the scheduler has staged for this one: all of them,
+    /// because one of them may be about to fall silent, and would be found out only then.
     #[cold]
-    pub(super) fn tell_heir(&mut self, shared: &Shared, index: usize) {
-        if let Some(heir) = shared.well(index) {
-            shared.kick(heir, ELEVATOR);
-        }
+    pub(super) fn tell_heirs(&mut self, shared: &Shared, index: usize) {
+        shared.each_well(index).for_each(|heir| shared.kick(heir, ELEVATOR));
     }
 
     /// Takes requests of another lane.
@@ -93,11 +92,16 @@ impl LanePort {
 }
 
 impl Shared {
-    /// A lane other than this one whose driver answers.
+    /// The lanes other than this one whose drivers answer.
+    fn each_well(&self, index: usize) -> impl Iterator<Item = usize> {
+        let is_well = move |lane: &usize| *lane != index && !self.lanes[*lane].is_in_need();
+        let lanes = (0..self.lanes_in_use().count()).filter(is_well);
+        lanes.filter(|lane| self.lanes[*lane].state().open)
+    }
+
+    /// The first of them.
     fn well(&self, index: usize) -> Option<usize> {
-        let is_well = |lane: &usize| *lane != index && !self.lanes[*lane].is_in_need();
-        let mut lanes = (0..self.lanes_in_use().count()).filter(is_well);
-        lanes.find(|lane| self.lanes[*lane].state().open)
+        self.each_well(index).next()
     }
 
     /// Gives requests to a lane that is well; gives them back if there is none.
