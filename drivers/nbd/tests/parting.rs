@@ -209,8 +209,7 @@ struct Core {
 
 impl Core {
     fn over(nbd: Arc<Nbd>, timeout_ns: u64) -> Core {
-        let config =
-            Config { scheduler: Some("none".to_owned()), timeout_ns, ..Config::default() };
+        let config = Config { scheduler: Some("none".to_owned()), timeout_ns, ..Config::default() };
         let device = Device::new(config, nbd).expect("a device");
         let bell = Bell::new(Box::new(NoWake), 1);
         let submitter = device.submitter(&bell, 0, 0).expect("a submitter");
