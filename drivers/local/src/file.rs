@@ -2,8 +2,8 @@
 //!
 //! I/O goes past the page cache where the file system allows it, through one io_uring per hard
 //! queue, or through threads where io_uring is not to be had or would stop the thread that uses it.
-//! Flush is fdatasync(2), FUA is a write with RWF_DSYNC, discard and write-zeroes are fallocate(2)
-//! where it works.
+//! Flush is fdatasync(2), FUA is a write with RWF_DSYNC or, in the page cache, a write and then
+//! fdatasync(2); discard and write-zeroes are fallocate(2) where it works.
 //!
 //! A file is locked while it is open, so that two daemons do not write it both. After a flush has
 //! failed nothing is called durable again until the file is opened anew: the kernel reports such an
