@@ -102,9 +102,8 @@ impl HardQueue {
         {
             self.give_up(before, now, replies);
         }
-        if !needed && self.is_in_need(now) && !self.watch.inherits {
-            // What waits here may be for another lane to send; what stays is seen to next. But it
-            // goes from one lane to another only once when its time is over.
+        if !needed && self.is_in_need(now) {
+            // What waits here may be for another lane to send; what stays is seen to next.
             self.watch.scan_at = Some(now);
             return;
         }
@@ -170,6 +169,17 @@ impl HardQueue {
             } else {
                 out.push(claim);
             }
+        }
+    }
+
+    /// Ends what another lane could not end in time: its own time is over by a scan, in which it was
+    /// with another lane that fell silent, or waited for that one's tags. The next lane would need
+    /// as long to be found silent. What waits for a driver that answered until now has all its time.
+    #[cold]
+    pub(crate) fn end_overdue(&mut self, now: Nanos, replies: &mut Replies) {
+        let before = self.expiry(now).and_then(|before| before.0.checked_sub(SCAN_NS)).map(Nanos);
+        if let Some(before) = before.filter(|before| self.watch.answered_at <= *before) {
+            self.expire(before, now, replies);
         }
     }
 

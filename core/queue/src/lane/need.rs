@@ -55,6 +55,7 @@ impl Multi {
         arrivals.look();
         self.tells |= !arrivals.is_empty();
         own.into_iter().for_each(|claim| self.hard.take_in(claim, now, &mut self.ways.replies));
+        self.hard.end_overdue(now, &mut self.ways.replies);
         self.hard.hand_over(&mut rest);
         if let Some(rest) = shared.hand_on(index, rest) {
             // The last lane that was well closes just now, or is in need as well.
