@@ -310,9 +310,6 @@ impl Multi {
             }
             if self.paused == 0 {
                 self.hard.issue(now, &mut self.ways.replies, &mut Nothing);
-                if self.hard.take_refused() {
-                    shared.nudge(index);
-                }
             }
         } else if self.paused == 0 {
             let short = self.hard.issue(now, &mut self.ways.replies, &mut self.ways.soft);
@@ -325,9 +322,7 @@ impl Multi {
             // Tags came back to a set others draw on.
             self.hard.tags().tell_waiting(|lane| shared.nudge(lane));
         }
-        if self.hard.take_lifted() {
-            shared.fences.tell(|lane| shared.nudge(lane));
-        }
+        self.tell_of_fences(shared, index);
     }
 
     /// Tags or the driver ran short: what waits is merged where it can be, and taken in turn.
@@ -587,10 +582,7 @@ impl Multi {
                     self.say_credit(shared, index);
                     acks.acknowledge();
                 }
-                Control::Resume => {
-                    self.paused = self.paused.saturating_sub(1);
-                    self.hard.resume(now);
-                }
+                Control::Resume => self.resume(now),
                 Control::Take(claims) => self.take_over(claims, now),
             }
         }

@@ -8,6 +8,9 @@
 //!   quarantined, the driver answers nothing or refuses everything, a lane in need has handed its
 //!   requests over, or a fence holds the request back.
 //!
+//! A queue that keeps tags beyond their time, has something waiting and answers nothing for a
+//! time-out is silent: what waits for a fence keeps its scheduler's tag, for which others wait.
+//!
 //! A queue without trouble never ends what waits in front of the driver: a scheduler may keep an
 //! idle-class request for as long as others want the disk. During an outage that the driver names
 //! time stands still, and in front of the driver while dispatch is paused.
@@ -172,9 +175,9 @@ impl HardQueue {
         }
     }
 
-    /// Ends what another lane could not end in time: its own time is over by a scan, in which it was
-    /// with another lane that fell silent, or waited for that one's tags. The next lane would need
-    /// as long to be found silent. What waits for a driver that answered until now has all its time.
+    /// Ends what another lane could not end in time: its time was over a scan ago, since when it was
+    /// with a lane that fell silent, or waited for the tags of one. The next lane would need a scan
+    /// as well to be found silent. Nothing of a driver that answered until now is ended here.
     #[cold]
     pub(crate) fn end_overdue(&mut self, now: Nanos, replies: &mut Replies) {
         let before = self.expiry(now).and_then(|before| before.0.checked_sub(SCAN_NS)).map(Nanos);

@@ -77,6 +77,24 @@ impl Multi {
         self.hard.take_from_others(claims, now, &mut self.ways.replies);
     }
 
+    /// Lanes that wait for fences of this one look again when some were lifted, and this one goes to
+    /// the scheduler with what requests refused at a fence had of it.
+    #[inline]
+    pub(super) fn tell_of_fences(&mut self, shared: &Shared, index: usize) {
+        if self.hard.take_lifted() {
+            shared.fences.tell(|lane| shared.nudge(lane));
+        }
+        if self.hard.take_refused() {
+            shared.nudge(index);
+        }
+    }
+
+    /// Dispatch goes on after a pause.
+    pub(super) fn resume(&mut self, now: Nanos) {
+        self.paused = self.paused.saturating_sub(1);
+        self.hard.resume(now);
+    }
+
     /// The lane closes: it is not among those in need any more.
     pub(super) fn leave_need(&mut self, shared: &Shared, index: usize) {
         if std::mem::take(&mut self.needs) {
