@@ -307,9 +307,6 @@ impl Multi {
             }
             if self.paused == 0 {
                 self.hard.issue(now, &mut self.ways.replies, &mut Nothing);
-                if self.hard.take_refused() {
-                    shared.nudge(index);
-                }
             }
         } else if self.paused == 0 {
             let short = self.hard.issue(now, &mut self.ways.replies, &mut self.ways.soft);
@@ -322,9 +319,7 @@ impl Multi {
             // Tags came back to a set others draw on.
             self.hard.tags().tell_waiting(|lane| shared.nudge(lane));
         }
-        if self.hard.take_lifted() {
-            shared.fences.tell(|lane| shared.nudge(lane));
-        }
+        self.tell_of_fences(shared, index);
     }
 
     /// Tags or the driver ran short: what waits is merged where it can be, and taken in turn.

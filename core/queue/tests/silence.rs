@@ -80,6 +80,16 @@ impl Scene {
         }
     }
 
+    /// Turns only what has a reason to be turned, as its home would.
+    fn turn_those_told(&mut self) {
+        let now = self.now;
+        let has_reason =
+            |lane: &Lane| lane.has_work() || lane.wake_at().is_some_and(|at| at <= now);
+        while let Some(lane) = self.lanes.iter_mut().find(|lane| has_reason(lane)) {
+            lane.turn(now);
+        }
+    }
+
     fn pass(&mut self, ns: u64) {
         let until = self.now + ns;
         while self.now < until {
@@ -454,4 +464,93 @@ fn what_the_driver_hands_back_has_no_new_time_each_time_it_is_sent() {
         assert_in_time(scene.next_end(0, 100 * SECOND), 8);
         assert!(scene.sim.world().tally.requeues > 1);
     }
+}
+
+#[test]
+fn what_a_bio_at_a_fence_had_of_the_scheduler_goes_to_those_that_wait_for_it() {
+    for (mode, scheduler, lanes) in WAYS.into_iter().filter(|way| way.2 > 1) {
+        let lane = lanes - 1;
+        let mut scene = Scene::of(mode, TIMEOUT_NS, scheduler, lanes, lanes as u16 % 2 + 1);
+        if scheduler != "none" {
+            scene.device.reconfigure(|parts| parts.nr_requests = 4).unwrap();
+        }
+        scene.silence(&[0]);
+        scene.submit(0, write(1, 8, 8));
+        scene.pass(TIMEOUT_NS - SECOND / 4);
+        let until = Nanos(3 * SECOND + SECOND / 2);
+        scene.sim.world().plan.silences = vec![(lane, Nanos::ZERO, until)];
+        // One is with the driver; two will end at the fence; the others wait for the tags of these.
+        scene.submit(lane, read(100, 8));
+        for _ in 0..2 {
+            scene.submit(lane, read(8, 8).with(Flags::NOWAIT | Flags::NOMERGE));
+        }
+        for sector in [200, 300, 400] {
+            scene.submit(lane, read(sector, 8));
+        }
+        while scene.now < until {
+            scene.now = scene.now + SECOND / 4;
+            scene.turn_those_told();
+        }
+        // Some schedulers wait for more of the same.
+        for _ in 0..40 {
+            scene.now = scene.now + SECOND / 100;
+            scene.turn_those_told();
+        }
+        let mut ended = scene.ended(lane);
+        ended.retain(|completion| completion.op == Op::Read);
+        let count = |status| ended.iter().filter(|ended| ended.status == status).count();
+        assert_eq!((count(Status::Ok), count(Status::Again)), (4, 2), "{scheduler}: {ended:?}");
+    }
+}
+
+#[test]
+fn a_lane_in_need_is_told_when_no_lane_is_well_any_more() {
+    let mut scene = Scene::new("none", 2, 2);
+    scene.silence(&[0, 1]);
+    scene.submit(0, read(0, 8));
+    scene.pass(SECOND + SECOND / 2);
+    scene.submit(1, read(64, 8));
+    let mut told = false;
+    while !scene.submitters[1].has_completions() {
+        scene.now = scene.now + SECOND / 4;
+        (0..3).for_each(|_| scene.lanes[0].turn(scene.now));
+        assert!(!scene.lanes[0].has_work());
+        scene.lanes[1].turn(scene.now);
+        told |= scene.lanes[0].has_work();
+    }
+    assert_eq!(scene.statuses(0), [Status::Timeout]);
+    assert!(told, "what it has is for no other lane to send");
+}
+
+#[test]
+fn what_a_lane_took_over_ends_in_its_time_however_busy_the_lane() {
+    let mut scene = Scene::new("none", 2, 1);
+    let slow = |n: u64| (1, Nanos(n * 3 * SECOND / 2), Nanos((n + 1) * 3 * SECOND / 2));
+    let dead = (0, Nanos::ZERO, Nanos(u64::MAX));
+    scene.sim.world().plan.silences = (0..10).map(slow).chain([dead]).collect();
+    for n in 0..6 {
+        scene.submit(0, read(n * 16, 8));
+    }
+    scene.pass(TIMEOUT_NS + 2 * SECOND);
+    let ended = scene.ended(0);
+    assert_eq!(ended.len(), 6);
+    let served = ended.iter().filter(|completion| completion.status == Status::Ok).count();
+    assert!((1..5).contains(&served), "the other lane served {served}");
+}
+
+#[test]
+fn a_bio_of_which_the_device_may_have_memory_says_so_whatever_else_failed() {
+    let mut scene = Scene::new("none", 1, 1);
+    let (second, end) = (Nanos(SECOND), Nanos(u64::MAX));
+    {
+        // The first part fails, the second is lost.
+        let mut world = scene.sim.world();
+        (world.plan.failed, world.plan.errors) = (100, vec![Status::Medium]);
+        world.plan.silences = vec![(0, Nanos::ZERO, second), (0, second, end)];
+    }
+    scene.submit(0, write(1, 0, 32));
+    scene.pass(SECOND + TIMEOUT_NS + SECOND);
+    let ended = scene.ended(0);
+    assert_eq!(ended[0].status, Status::Timeout);
+    assert!(ended[0].data.len() < 32 * 512, "and that is what is missing");
 }

@@ -8,6 +8,9 @@
 //!   quarantined, the driver answers nothing or refuses everything, a lane in need has handed its
 //!   requests over, or a fence holds the request back.
 //!
+//! A queue that keeps tags beyond their time, has something waiting and answers nothing for a
+//! time-out is silent: what waits for a fence keeps its scheduler's tag, for which others wait.
+//!
 //! A queue without trouble never ends what waits in front of the driver: a scheduler may keep an
 //! idle-class request for as long as others want the disk. A request that the driver hands back
 //! has no new time when it is sent again, or else a device that fails after a while each time would
@@ -118,9 +121,8 @@ impl HardQueue {
             // An outage may begin with what was given up.
             self.set_clocks(now);
         }
-        if !needed && self.is_in_need(now) && !self.watch.inherits {
-            // What waits here may be for another lane to send; what stays is seen to next. But it
-            // goes from one lane to another only once when its time is over.
+        if !needed && self.is_in_need(now) {
+            // What waits here may be for another lane to send; what stays is seen to next.
             self.watch.scan_at = Some(now);
             return;
         }
@@ -223,6 +225,17 @@ impl HardQueue {
                 }
                 out.push(claim);
             }
+        }
+    }
+
+    /// Ends what another lane could not end in time: its time was over a scan ago, since when it was
+    /// with a lane that fell silent, or waited for the tags of one. The next lane would need a scan
+    /// as well to be found silent. Nothing of a driver that answered until now is ended here.
+    #[cold]
+    pub(crate) fn end_overdue(&mut self, now: Nanos, replies: &mut Replies) {
+        let before = self.expiry(now).and_then(|before| before.0.checked_sub(SCAN_NS)).map(Nanos);
+        if let Some(before) = before.filter(|before| self.watch.answered_at <= *before) {
+            self.expire(before, now, replies);
         }
     }
 

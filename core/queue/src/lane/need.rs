@@ -55,6 +55,7 @@ impl Multi {
         arrivals.look();
         self.tells |= !arrivals.is_empty();
         own.into_iter().for_each(|claim| self.hard.take_in(claim, now, &mut self.ways.replies));
+        self.hard.end_overdue(now, &mut self.ways.replies);
         self.hard.hand_over(now, &mut rest);
         if let Some(rest) = shared.hand_on(index, rest) {
             // The last lane that was well closes just now, or is in need as well.
@@ -74,6 +75,18 @@ impl Multi {
     #[cold]
     pub(super) fn take_over(&mut self, claims: Vec<RequestClaim>, now: Nanos) {
         self.hard.take_from_others(claims, now, &mut self.ways.replies);
+    }
+
+    /// Lanes that wait for fences of this one look again when some were lifted, and this one goes to
+    /// the scheduler with what requests refused at a fence had of it.
+    #[inline]
+    pub(super) fn tell_of_fences(&mut self, shared: &Shared, index: usize) {
+        if self.hard.take_lifted() {
+            shared.fences.tell(|lane| shared.nudge(lane));
+        }
+        if self.hard.take_refused() {
+            shared.nudge(index);
+        }
     }
 
     /// The lane closes: it is not among those in need any more.
