@@ -30,7 +30,9 @@ pub fn check(path: &Path) -> Result<(), String> {
     let shown = path.display();
     let data = fs::symlink_metadata(path).map_err(|error| format!("{shown}: {error}"))?;
     if data.is_symlink() {
-        return Err(format!("{shown} is a symbolic link: its owner chooses what is used; remove it"));
+        return Err(format!(
+            "{shown} is a symbolic link: its owner chooses what is used; remove it"
+        ));
     }
     if !data.is_dir() {
         return Err(format!("{shown} is no folder"));

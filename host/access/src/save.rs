@@ -19,7 +19,11 @@ use rustix::fs::OFlags;
 /// That it is a link; the system's.
 pub fn save(path: &Path, bytes: &[u8]) -> io::Result<()> {
     if is_stream(path)? {
-        return OpenOptions::new().write(true).custom_flags(flags(path)?).open(path)?.write_all(bytes);
+        return OpenOptions::new()
+            .write(true)
+            .custom_flags(flags(path)?)
+            .open(path)?
+            .write_all(bytes);
     }
     let (beside, mut file) = beside(path)?;
     let written = file.write_all(bytes).and_then(|()| fs::rename(&beside, path));
