@@ -66,7 +66,8 @@ const OPTIONS: &[Known] = &[
         unix: true,
         tcp: false,
         set: |listen, value| {
-            let group = accounts::group(value).map_err(|error| format!("group={value}: {error}"))?;
+            let group =
+                accounts::group(value).map_err(|error| format!("group={value}: {error}"))?;
             listen.rights.group = Some(group);
             Ok(())
         },

@@ -163,15 +163,15 @@ fn is_left_over(path: &Path) -> bool {
     let Ok(probe) = stream(SocketFlags::NONBLOCK) else { return false };
     let address = SocketAddrUnix::new(path);
     socket
-        && address.is_ok_and(|address| {
-            rustix::net::connect(&probe, &address) == Err(Errno::CONNREFUSED)
-        })
+        && address
+            .is_ok_and(|address| rustix::net::connect(&probe, &address) == Err(Errno::CONNREFUSED))
 }
 
 /// Listens on a TCP port; its address has the port that the system chose, if it was to.
 ///
 /// # Errors
-/// The system's; `PermissionDenied` for an address that other hosts reach, unless it `may_be_remote`.
+/// The system's; `PermissionDenied` for an address that other hosts reach, unless it
+/// `may_be_remote`.
 pub fn listen_tcp(address: &str, may_be_remote: bool) -> io::Result<(OwnedFd, SocketAddr)> {
     // What was looked at is what is bound: the name is not resolved again.
     let places: Vec<SocketAddr> = address.to_socket_addrs()?.collect();
