@@ -46,6 +46,8 @@ pub struct FileOptions {
     pub read_only: bool,
     /// Go past the page cache where that is possible.
     pub direct: bool,
+    /// A symbolic link at the end of the path is followed; else it is refused.
+    pub follow: bool,
     /// Who makes the calls.
     pub io: Io,
     /// Tags per queue, 1 to 4096.
@@ -60,6 +62,7 @@ impl Default for FileOptions {
             size: None,
             read_only: false,
             direct: true,
+            follow: true,
             io: Io::Auto,
             depth: crate::DEPTH,
             threads: 16,

@@ -61,6 +61,8 @@ pub(crate) struct Connection {
     pub(crate) throttled: bool,
     /// Its number among the server's clients, once it has a session.
     pub(crate) client: Option<u64>,
+    /// That an export was refused to it stands in the log, where one line of each connection does.
+    refusal_told: bool,
 }
 
 impl Connection {
@@ -84,6 +86,7 @@ impl Connection {
             dirty: false,
             throttled: false,
             client: None,
+            refusal_told: false,
         }
     }
 
@@ -317,6 +320,12 @@ impl Connection {
     fn negotiate(&mut self, bytes: &[u8], pool: &mut Pool) -> usize {
         let Phase::Handshake(handshake) = &mut self.phase else { return 0 };
         let input = self.out.put(pool, |out| handshake.input(bytes, out));
+        if let Some(export) = handshake.take_refused()
+            && !std::mem::replace(&mut self.refusal_told, true)
+        {
+            let peer = &self.peer;
+            tracing::warn!(%peer, %export, "export refused: not in the export's allow list");
+        }
         match input.step {
             Step::NeedMore | Step::Answered => {}
             Step::Transmission(agreed) => self.phase = Phase::Agreed(Box::new(agreed)),

@@ -5,13 +5,15 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use rustix::net::{SocketAddrAny, SocketFlags, acceptfrom_with};
+use rustix::net::{SocketFlags, acceptfrom_with};
+use weir_access::Peer;
 use weir_bio::{IoPrio, Nanos};
 use weir_live::{Interest, Readiness, Service, Turn};
 use weir_proto_nbd::server::Handshake;
 use weir_queue::Member;
 
 use crate::connection::{Connection, Phase, prepare};
+use crate::gate::Gate;
 use crate::pool::Pool;
 use crate::server::Shared;
 use crate::session::Session;
@@ -40,9 +42,19 @@ struct Name {
     generation: u32,
 }
 
+/// A connection on its way to the reactor that will serve it.
+pub(crate) struct Visitor {
+    pub(crate) fd: OwnedFd,
+    pub(crate) peer: Peer,
+    /// The peer for people.
+    pub(crate) name: String,
+    pub(crate) gate: Arc<Gate>,
+}
+
 /// A socket that is listened on.
 struct Listener {
     fd: OwnedFd,
+    gate: Arc<Gate>,
     /// No longer asked, because the system had no descriptor left.
     paused: bool,
 }
@@ -87,13 +99,13 @@ impl NbdService {
     }
 
     /// Listens on a socket that is bound and listening.
-    pub(crate) fn listen(&mut self, turn: &mut Turn<'_>, fd: OwnedFd) {
+    pub(crate) fn listen(&mut self, turn: &mut Turn<'_>, fd: OwnedFd, gate: Arc<Gate>) {
         if self.stopping {
             return;
         }
         let token = LISTENER | self.listeners.len() as u32;
         match turn.watch(&fd, token, Interest::READ) {
-            Ok(()) => self.listeners.push(Listener { fd, paused: false }),
+            Ok(()) => self.listeners.push(Listener { fd, gate, paused: false }),
             Err(error) => tracing::error!(%error, "a listening socket cannot be watched"),
         }
     }
@@ -103,7 +115,11 @@ impl NbdService {
             let Some(listener) = self.listeners.get(index) else { return };
             let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
             match acceptfrom_with(&listener.fd, flags) {
-                Ok((fd, address)) => self.place(turn, fd, peer_of(address)),
+                Ok((fd, address)) => {
+                    let peer = Peer::accepted(&fd, address);
+                    let gate = Arc::clone(&listener.gate);
+                    self.place(turn, Visitor { fd, peer, name: peer.to_string(), gate });
+                }
                 Err(Errno::AGAIN) => return,
                 Err(Errno::INTR | Errno::CONNABORTED) => {}
                 Err(error) => return self.pause(turn, index, error),
@@ -129,26 +145,34 @@ impl NbdService {
         }
     }
 
-    /// Gives a new connection to the reactor with the fewest, unless there are too many.
-    pub(crate) fn place(&mut self, turn: &mut Turn<'_>, fd: OwnedFd, peer: String) {
+    /// Gives a new connection to the reactor with the fewest, unless it may not come in here or
+    /// there are too many.
+    fn place(&mut self, turn: &mut Turn<'_>, visitor: Visitor) {
+        let Visitor { name: peer, gate, .. } = &visitor;
+        if !gate.allow.admits(&visitor.peer) {
+            let address = gate.address.as_ref().map(ToString::to_string).unwrap_or_default();
+            tracing::warn!(%peer, %address, "connection refused: not in the address's allow list");
+            return;
+        }
         let Some(reactor) = self.shared.admit() else {
             let limit = self.shared.settings.connections_max;
             tracing::warn!(%peer, limit, "connection refused: too many");
             return;
         };
         if reactor == self.index {
-            return self.welcome(turn, fd, peer);
+            return self.welcome(turn, visitor);
         }
         self.shared.handle(reactor).post(move |service: &mut NbdService, turn| {
-            service.welcome(turn, fd, peer);
+            service.welcome(turn, visitor);
         });
     }
 
     /// Greets a connection that has been admitted here.
-    pub(crate) fn welcome(&mut self, turn: &mut Turn<'_>, fd: OwnedFd, peer: String) {
+    pub(crate) fn welcome(&mut self, turn: &mut Turn<'_>, visitor: Visitor) {
         if self.stopping {
             return self.shared.leave(self.index);
         }
+        let Visitor { fd, peer: who, name: peer, gate } = visitor;
         if let Err(error) = prepare(&fd) {
             tracing::warn!(%peer, %error, "connection refused");
             return self.shared.leave(self.index);
@@ -161,7 +185,8 @@ impl NbdService {
         let deadline = turn.now() + self.shared.settings.handshake_timeout_ns;
         let mut greeting = Vec::new();
         let exports = Arc::clone(&self.shared.advertised);
-        let handshake = Handshake::new(exports, self.shared.settings.handshake, &mut greeting);
+        let handshake = Handshake::new(exports, self.shared.settings.handshake, &mut greeting)
+            .offering(gate.offers(&self.shared.exports, &who));
         let mut connection = Connection::new(fd, peer, handshake, deadline);
         connection.out.put(&mut self.pool, |out| out.append(&mut greeting));
         self.places[place as usize].tenant = Some(Box::new(connection));
@@ -453,12 +478,5 @@ fn ask(shared: &Arc<Shared>, index: usize, name: Name, connection: &mut Connecti
             });
         };
         shared.exports[session.export].surveyor.ask(question.range, question.one, answer);
-    }
-}
-
-fn peer_of(address: Option<SocketAddrAny>) -> String {
-    match address.map(std::net::SocketAddr::try_from) {
-        Some(Ok(address)) => address.to_string(),
-        _ => "a local client".into(),
     }
 }

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use weir::{Caps, Cmdline, Device, GroupId, Groups, Target};
+use weir_access::folder;
 use weir_control::config::{self, Config};
 use weir_control::rules::Event;
 use weir_control::{Errno, Rules, Tree};
@@ -93,7 +94,11 @@ impl Reload {
     pub(crate) fn read_rules(folders: &[PathBuf]) -> Result<Rules, Failure> {
         let default = Path::new(DEFAULT_DIR).join("rules.d");
         let rules = match folders {
-            [] if default.is_dir() => Rules::read(&[default]),
+            [] if default.is_dir() => {
+                // Rules that nobody named come from nobody else.
+                [Path::new(DEFAULT_DIR), &default].into_iter().try_for_each(folder::check)?;
+                Rules::read(&[default])
+            }
             folders => Rules::read(folders),
         };
         rules.map_err(|error| Failure::Bad(format!("rules: {error}")))

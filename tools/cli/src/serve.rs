@@ -1,6 +1,7 @@
 //! `weir serve`: the daemon.
 
-use std::collections::BTreeSet;
+mod addresses;
+
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -11,6 +12,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use weir::units::show_size;
 use weir::{Clock, Device, Groups, Host, Limited, Limits, Nanos, QueueMode};
+use weir_access::{SOCKET_PATH_MAX, folder};
 use weir_control::config::{self, Config};
 use weir_control::{ControlCalls, LiveDisk, Parameters, Tree};
 use weir_front_nbd::{Address, Export, Server, Settings};
@@ -26,11 +28,10 @@ use crate::reload::{self, Reload};
 use crate::tree::Control;
 use crate::values::whole;
 
-/// The disk, socket and port of a daemon that was told nothing.
+/// The folder and the disk of a daemon that was told nothing.
 pub(crate) const DEFAULT_DIR: &str = "weir-data";
 const DEFAULT_DISK: &str = "sda";
 const DEFAULT_SIZE: &str = "1GiB";
-const DEFAULT_TCP: &str = "127.0.0.1:10809";
 
 /// A back end that has not answered after so long is given up at the end.
 const BACKEND_LIMIT: Duration = Duration::from_secs(4);
@@ -51,7 +52,9 @@ pub(crate) struct Serve {
     /// A disk: its name and its target. May be repeated; the first is the default export.
     #[arg(long, value_name = "NAME=TARGET")]
     disk: Vec<String>,
-    /// An address to listen on: unix:PATH or HOST:PORT. May be repeated.
+    /// An address to listen on: unix:PATH[,mode=0600][,owner=USER][,group=GROUP] or
+    /// HOST:PORT[,insecure], either with allow=uid:USER, allow=gid:GROUP or allow=ADDRESS/BITS. May
+    /// be repeated; unix:./weir-data/nbd.sock if none is given.
     #[arg(long, value_name = "ADDR")]
     nbd: Vec<String>,
     #[command(flatten)]
@@ -142,8 +145,9 @@ impl Serve {
             config.disk.push(config::Disk { name, target });
         }
         if config.disk.is_empty() && self.config.is_none() {
-            std::fs::create_dir_all(DEFAULT_DIR).map_err(|e| format!("{DEFAULT_DIR}: {e}"))?;
-            let target = format!("file:{DEFAULT_DIR}/{DEFAULT_DISK}.img,size={DEFAULT_SIZE}");
+            default_folder()?;
+            let path = format!("{DEFAULT_DIR}/{DEFAULT_DISK}.img");
+            let target = format!("file:{path},size={DEFAULT_SIZE},follow=off");
             config.disk.push(config::Disk { name: String::from(DEFAULT_DISK), target });
         }
         if config.disk.is_empty() {
@@ -195,44 +199,19 @@ impl Serve {
         Reach::open(&daemon.tree, self.control.named(), default, self.tree.as_deref(), disks)
     }
 
-    /// Opens every address that applies; sockets a supervisor passed come first and alone.
+    /// Opens every address that applies.
     fn open_addresses(&self, daemon: &Daemon, config: &Config) -> Result<Vec<Address>, Failure> {
-        if self.stdio {
-            return Ok(Vec::new());
+        match self.stdio {
+            true => Ok(Vec::new()),
+            false => addresses::open(&daemon.server, config, &self.nbd),
         }
-        let passed = activation::listeners()?;
-        if !passed.is_empty() {
-            let addresses = passed.iter().map(local_address).collect();
-            passed.into_iter().for_each(|fd| daemon.server.listen_on(fd));
-            return Ok(addresses);
-        }
-        let mut wanted = self.nbd.clone();
-        if wanted.is_empty() {
-            wanted.clone_from(&config.nbd.listen);
-        }
-        if wanted.is_empty() {
-            std::fs::create_dir_all(DEFAULT_DIR).map_err(|e| format!("{DEFAULT_DIR}: {e}"))?;
-            wanted = vec![format!("unix:{DEFAULT_DIR}/nbd.sock"), String::from(DEFAULT_TCP)];
-        }
-        let mut seen = BTreeSet::new();
-        let mut addresses = Vec::new();
-        for text in wanted.into_iter().filter(|text| seen.insert(text.clone())) {
-            let address: Address = text.parse()?;
-            check_length(&address)?;
-            addresses.push(daemon.server.listen(&address).map_err(|e| e.to_string())?);
-        }
-        Ok(addresses)
     }
 }
 
-/// Bytes of a path that fit into a UNIX socket address, without the NUL at the end: unix(7).
-const SOCKET_PATH_MAX: usize = 107;
-
-fn check_length(address: &Address) -> Result<(), Failure> {
-    match address {
-        Address::Unix(path) => check_socket_path(&format!("address \"{address}\""), path),
-        Address::Tcp(_) => Ok(()),
-    }
+/// Makes the folder of a daemon that was told nothing, or sees that nobody else chooses what is in
+/// the one that is there.
+pub(crate) fn default_folder() -> Result<(), String> {
+    folder::own(Path::new(DEFAULT_DIR))
 }
 
 /// Refuses the path of a socket, called `what`, that the system could not take.
@@ -250,32 +229,17 @@ fn exports(config: &Config, disks: &[Device], groups: &Groups) -> Vec<Export> {
         let device = disks.iter().find(|device| device.config().name == name);
         device.expect("the configuration was checked").clone()
     };
-    let whole = disks.iter().map(|device| Export::new(&device.config().name, device.clone()));
-    let further = config.export.iter().map(|export| {
+    let export = |export: &config::Export| {
         let mut served = Export::new(&export.name, by_name(&export.disk));
         served.read_only = export.readonly;
         served.ioprio = export.ioprio();
         let group = export.group.as_deref().and_then(|path| groups.find(path));
         served.group = group.unwrap_or(served.group);
+        served.listen = export.listen.iter().map(|listen| listen.address.clone()).collect();
+        served.allow = export.allow.clone();
         served
-    });
-    whole.chain(further).collect()
-}
-
-/// The address of a socket that was passed in, for the lines to paste.
-fn local_address(fd: &impl AsFd) -> Address {
-    let name = rustix::net::getsockname(fd);
-    match name.ok().and_then(|name| rustix::net::SocketAddr::try_from(name).ok()) {
-        Some(address) => Address::Tcp(address.to_string()),
-        None => Address::Unix(unix_path(fd).unwrap_or_default()),
-    }
-}
-
-fn unix_path(fd: &impl AsFd) -> Option<PathBuf> {
-    let name = rustix::net::getsockname(fd).ok()?;
-    let unix = rustix::net::SocketAddrUnix::try_from(name).ok()?;
-    let path = unix.path()?.to_str().ok()?.to_owned();
-    Some(PathBuf::from(path))
+    };
+    config.exports().iter().map(export).collect()
 }
 
 /// Serves one connection on standard input and output until it ends or a signal comes.

@@ -261,6 +261,9 @@ fn open_file(
         if block_device && !options.read_only {
             flags |= OFlags::EXCL;
         }
+        if !options.follow {
+            flags |= OFlags::NOFOLLOW;
+        }
         let mut how = fs::OpenOptions::new();
         how.read(true).write(!options.read_only).custom_flags(flags.bits() as i32).open(path)
     };
@@ -273,6 +276,8 @@ fn open_file(
     file.map_err(|source| {
         let what = if block_device && is(&source, Errno::BUSY) {
             "is in use by the kernel: mounted, or part of another device"
+        } else if !options.follow && is(&source, Errno::LOOP) {
+            "is a symbolic link, which is not followed here"
         } else {
             "cannot be opened"
         };
