@@ -11,6 +11,7 @@ mod compare;
 mod completion;
 mod descriptors;
 mod iostat;
+mod log;
 mod output;
 mod reach;
 mod reload;
@@ -114,7 +115,7 @@ fn main() -> ExitCode {
     let arguments =
         strict(Cli::command()).try_get_matches().unwrap_or_else(|error| match of_target(&error) {
             Some(why) => {
-                eprintln!("weir: {why}");
+                log::say(&format!("weir: {why}"));
                 std::process::exit(2)
             }
             None => error.exit(),
@@ -136,15 +137,14 @@ fn main() -> ExitCode {
         Command::Report(report) => report.run(),
         Command::Man(man) => man.run(),
     };
-    match outcome {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(Failure::No(text)) => {
-            eprintln!("weir: {text}");
-            ExitCode::from(1)
-        }
-        Err(Failure::Bad(text)) => {
-            eprintln!("weir: {text}");
-            ExitCode::from(2)
-        }
+    let (text, code) = match outcome {
+        Ok(()) => (None, ExitCode::SUCCESS),
+        Err(Failure::No(text)) => (Some(text), ExitCode::from(1)),
+        Err(Failure::Bad(text)) => (Some(text), ExitCode::from(2)),
+    };
+    if let Some(text) = text {
+        log::say(&format!("weir: {text}"));
     }
+    log::end();
+    code
 }

@@ -20,7 +20,7 @@ use crate::Failure;
 use crate::activation;
 use crate::clients::NbdClients;
 use crate::descriptors;
-use crate::output::print;
+use crate::log;
 use crate::reach::Reach;
 use crate::reload::{self, Reload};
 use crate::tree::Control;
@@ -85,7 +85,7 @@ struct Daemon {
 
 impl Serve {
     pub(crate) fn run(&self) -> Result<(), Failure> {
-        start_log(self.quiet);
+        log::start(self.quiet).map_err(|e| format!("the log has no thread: {e}"))?;
         let signals = Signals::install()?;
         let config = self.configuration()?;
         let rules = Reload::read_rules(&self.rules)?;
@@ -109,13 +109,9 @@ impl Serve {
         }
         if !self.quiet && !self.stdio {
             // Disks are served whether or not anybody can read where.
-            if let Err(Failure::Bad(why) | Failure::No(why)) =
-                print(&introduce(&daemon, &addresses, &reach))
-            {
-                tracing::warn!("{why}");
-            }
+            log::print(&introduce(&daemon, &addresses, &reach));
         }
-        eprintln!("weir: ready");
+        log::say("weir: ready");
         activation::notify("READY=1\n");
         if self.stdio {
             serve_stdio(&daemon, &signals)?;
@@ -403,19 +399,6 @@ fn uri(address: &Address) -> String {
         Address::Unix(path) => format!("nbd+unix:///?socket={}", path.display()),
         Address::Tcp(address) => format!("nbd://{address}"),
     }
-}
-
-fn start_log(quiet: bool) {
-    use tracing_subscriber::EnvFilter;
-    let default = if quiet { "error" } else { "info" };
-    let filter = EnvFilter::try_from_env("WEIR_LOG").unwrap_or_else(|_| EnvFilter::new(default));
-    // A second start in one process (tests) keeps the first log.
-    let _ = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_target(false)
-        .without_time()
-        .try_init();
 }
 
 /// SIGINT and SIGTERM, as bytes in a pipe.
