@@ -103,6 +103,8 @@ pub struct File {
     target: Arc<Target>,
     limits: Limits,
     backend: Backend,
+    /// Threads for a hard queue whose ring cannot be made; none if only a ring will do.
+    instead: Option<u16>,
     depth: u16,
 }
 
@@ -117,7 +119,8 @@ impl File {
             let what = format!("depth={} is outside 1..={DEPTH_MAX}", options.depth);
             return Err(error(path, &what, None));
         }
-        let refusal = if options.io == Io::Threads { None } else { uring::usable().err() };
+        let refusal =
+            if options.io == Io::Threads { None } else { uring::usable(options.depth).err() };
         if options.io == Io::Uring && refusal.is_some() {
             return Err(error(path, "io_uring cannot be used", refusal));
         }
@@ -128,7 +131,9 @@ impl File {
         let (path, block) = (path.display(), target.block);
         target.tell([format!("file: {path}: {backend}, {cache} I/O, {block}-byte blocks")]);
         let limits = probe::limits(&target);
-        Ok(File { target: Arc::new(target), limits, backend, depth: options.depth })
+        let threads = options.threads.clamp(1, options.depth);
+        let instead = (options.io == Io::Auto).then_some(threads);
+        Ok(File { target: Arc::new(target), limits, backend, instead, depth: options.depth })
     }
 
     /// The newest notices, one line each, oldest first: after opening the fallbacks and then what
@@ -203,11 +208,21 @@ impl Driver for File {
     }
 
     fn open(&self, index: u16, depth: u16) -> Result<Box<dyn DriverQueue>, DriverError> {
-        let target = Arc::clone(&self.target);
-        Ok(match self.backend {
-            Backend::Uring => Box::new(uring::UringQueue::new(target, depth)?),
-            Backend::Threads(count) => Box::new(pool::PoolQueue::new(target, index, depth, count)?),
-        })
+        let target = || Arc::clone(&self.target);
+        let pool = |count| pool::PoolQueue::new(target(), index, depth, count);
+        let refused = match self.backend {
+            Backend::Threads(count) => return Ok(Box::new(pool(count)?)),
+            Backend::Uring => match uring::RingQueue::new(target(), depth) {
+                Ok(queue) => return Ok(Box::new(queue)),
+                Err(refused) => refused,
+            },
+        };
+        // The ring that was tried is gone; a limit may have no room for one more of this size.
+        let Some(count) = self.instead else { return Err(refused) };
+        let queue = pool(count)?;
+        let instead = Backend::Threads(count);
+        self.target.tell([format!("{refused}; hard queue {index} has {instead} instead")]);
+        Ok(Box::new(queue))
     }
 
     fn allocation(&self, sector: u64, sectors: u64) -> Result<Vec<Extent>, DriverError> {

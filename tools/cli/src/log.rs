@@ -17,7 +17,7 @@ use outlet::{Outlet, Raw};
 use rate::Rate;
 
 /// How long the end waits for lines that are not written yet.
-const END_LIMIT: Duration = Duration::from_millis(300);
+const END_LIMIT: Duration = Duration::from_millis(150);
 
 /// How long a daemon waits until standard output has taken what it says at its start.
 const START_LIMIT: Duration = Duration::from_secs(1);

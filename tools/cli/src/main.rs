@@ -110,6 +110,14 @@ fn of_target(error: &clap::Error) -> Option<String> {
     })
 }
 
+/// A write beyond the limit on file sizes is an error and not the end: with a handler, and not
+/// ignored, because the programs that are started from here inherit what is ignored.
+fn hear_of_sizes() {
+    let heard = std::sync::Arc::default();
+    // Without the handler a limit ends the process, as it does any other.
+    let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, heard);
+}
+
 fn main() -> ExitCode {
     completion::answer_shell();
     let arguments =
@@ -122,6 +130,7 @@ fn main() -> ExitCode {
         });
     let cli = Cli::from_arg_matches(&arguments).unwrap_or_else(|error| error.exit());
     descriptors::raise();
+    hear_of_sizes();
     let outcome = match cli.command {
         Command::Serve(serve) => serve.run(),
         Command::Ls(ls) => ls.run(),
