@@ -8,7 +8,7 @@ use std::fs;
 use std::time::Duration;
 
 use daemon::client::{Client, READ};
-use daemon::{Daemon, Folder, PATIENCE, wait, weir};
+use daemon::{Daemon, Folder, weir};
 use rustix::process::Signal;
 
 #[track_caller]
@@ -79,9 +79,11 @@ fn a_stop_is_given_a_second_to_an_hour() {
     let folder = Folder::new();
     for time in ["0s", "999ms", "3601s", "soon"] {
         let mut command = weir(&folder);
-        command.args(["serve", "--stop-timeout", time]).stderr(std::process::Stdio::null());
-        let mut child = daemon::outside::Mortal(command.spawn().expect("weir can be started"));
-        let status = wait(&mut child, PATIENCE).expect("it ends");
-        assert_eq!(status.code(), Some(2), "{time}");
+        command.args(["serve", "--stop-timeout", time]);
+        let ended = command.output().expect("weir can be started");
+        assert_eq!(ended.status.code(), Some(2), "{time}");
+        let said = String::from_utf8_lossy(&ended.stderr);
+        assert!(said.contains("--stop-timeout") && said.contains(time), "{said}");
+        assert!(time == "soon" || said.contains("1s..=3600s"), "{said}");
     }
 }

@@ -51,7 +51,7 @@ fn a_ram_disk_that_finds_no_memory_is_full_and_every_disk_goes_on() {
     let mut client = Client::connect(&folder.socket(), "sda");
     let before = address_space(daemon.pid());
     limit(daemon.pid(), Resource::As, Some(before + 384 * MIB));
-    let (written, error) = fill(&mut client, 384);
+    let (written, error) = fill(&mut client, 1024);
     assert_eq!(error, NO_SPACE, "after {written} MiB");
     assert!(written > 64, "only {written} MiB were written");
     // Again, and again: the disk is full and stays so, for zeros that are to be kept as well.
