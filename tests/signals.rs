@@ -5,9 +5,12 @@
 mod daemon;
 
 use std::fs;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use daemon::client::{Client, READ};
+use daemon::outside::leave_out;
+use daemon::program::{program, run};
 use daemon::{Daemon, Folder, weir};
 use rustix::process::Signal;
 
@@ -86,4 +89,69 @@ fn a_stop_is_given_a_second_to_an_hour() {
         assert!(said.contains("--stop-timeout") && said.contains(time), "{said}");
         assert!(time == "soon" || said.contains("1s..=3600s"), "{said}");
     }
+}
+
+/// A loop device, given back with the value.
+struct Loop(String);
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        let _ = program("losetup").args(["-d", &self.0]).status();
+    }
+}
+
+/// A mounted file system, unmounted with the value.
+struct MountedAt(PathBuf);
+
+impl Drop for MountedAt {
+    fn drop(&mut self) {
+        let _ = program("umount").args(["-l"]).arg(&self.0).status();
+    }
+}
+
+#[test]
+#[ignore = "needs losetup, mkfs.ext4, mount"]
+fn a_stop_says_who_still_uses_a_disk() {
+    let may = rustix::process::geteuid().is_root() && Path::new("/dev/fuse").exists();
+    if !may {
+        return leave_out("needs root and /dev/fuse");
+    }
+    let folder = Folder::new();
+    let (tree, mnt, image) = (folder.near("tree"), folder.near("mnt"), folder.image("sda"));
+    fs::create_dir_all(&tree).expect("a folder");
+    fs::create_dir_all(&mnt).expect("a folder");
+    fs::File::create(&image).and_then(|file| file.set_len(16 << 20)).expect("an image");
+    run("mkfs.ext4", &["-q", "-F", &image.display().to_string()]);
+    let mut command = weir(&folder);
+    command.args(["serve", "--disk", &format!("sda=file:{}", image.display())]);
+    command.args(["--disk", "sdb=ram:1MiB", "--tree"]).arg(&tree);
+    command.arg("--nbd").arg(format!("unix:{}", folder.socket().display()));
+    let daemon = Daemon::spawn(command);
+    let disk = |name: &str| tree.join("dev").join(name).display().to_string();
+    let mut losetup = program("losetup");
+    losetup.args(["--find", "--show", "--read-only", &disk("sda")]);
+    let found = losetup.output().expect("losetup");
+    if !found.status.success() {
+        daemon.stop();
+        return leave_out("no loop device is to be had");
+    }
+    let device = String::from_utf8_lossy(&found.stdout).trim().to_owned();
+    let device = Loop(device);
+    run("mount", &["-o", "ro,noload", &device.0, &mnt.display().to_string()]);
+    let mounted = MountedAt(mnt.clone());
+    let file = fs::File::open(disk("sdb")).expect("the disk as a file");
+    let client = Client::connect(&folder.socket(), "sdb");
+    let said = daemon.stop();
+    drop((file, client, mounted));
+    let place = format!("{} (mounted at {})", device.0, mnt.display());
+    drop(device);
+    let line = |disk: &str| {
+        let begin = format!(" WARN disk {disk} is still used, and the daemon stops: ");
+        let found = said.lines().find_map(|line| line.strip_prefix(&begin));
+        found.unwrap_or_else(|| panic!("{said}"))
+    };
+    assert_eq!(line("sda"), place);
+    // What opened it is this test's thread.
+    let user = line("sdb");
+    assert!(user.starts_with("process ") && user.ends_with("), 1 NBD client"), "{user}");
 }

@@ -1,6 +1,7 @@
 //! `weir serve`: the daemon.
 
 mod hangup;
+mod users;
 
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
@@ -129,6 +130,7 @@ impl Serve {
             signals.wait();
         }
         activation::notify("STOPPING=1\n");
+        users::tell(&daemon.disks, reach.mount(), &daemon.server.clients());
         drop(reach);
         daemon.stop(self.stop_timeout)
     }
