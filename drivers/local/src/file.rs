@@ -5,12 +5,15 @@
 //! Flush is fdatasync(2), FUA is a write with RWF_DSYNC, discard and write-zeroes are fallocate(2)
 //! where it works.
 //!
-//! A file is locked while it is open, so that two daemons do not write it both. After a flush has
+//! A file is locked while it is open, with flock(2) and as QEMU's tools lock it, so that neither
+//! two daemons nor a daemon and `qemu-img` write it both. After a flush has
 //! failed nothing is called durable again until the file is opened anew: the kernel reports such an
 //! error once and may have dropped the data.
 
 mod extents;
 mod job;
+mod locks;
+mod making;
 mod pool;
 mod probe;
 mod target;

@@ -15,8 +15,8 @@ use rustix::io::Errno;
 use weir_bio::{Buf, PAGE, SECTOR, Status};
 use weir_queue::DriverError;
 
-use super::FileOptions;
 use super::probe::Zeroing;
+use super::{FileOptions, locks, making};
 use weir_queue::Notices;
 
 /// Largest logical block tried for direct I/O, bytes.
@@ -61,7 +61,7 @@ impl Target {
         if let Some(bytes) = options.size
             && !path.exists()
         {
-            create(path, bytes, options)?;
+            making::create(path, bytes, options)?;
         }
         let found = fs::metadata(path).map_err(|source| {
             let missing = source.kind() == io::ErrorKind::NotFound;
@@ -215,35 +215,8 @@ impl Drop for Target {
 
 /// Lets go of the lock now: a ring that is being taken down may hold the file open for longer.
 fn unlock(file: &fs::File) {
+    locks::release(file);
     _ = rustix::fs::flock(file, FlockOperation::Unlock);
-}
-
-/// Makes a sparse file of `bytes` bytes that survives a power loss.
-fn create(path: &Path, bytes: u64, options: &FileOptions) -> Result<(), DriverError> {
-    if options.read_only {
-        return Err(error(path, "does not exist and is not made read-only", None));
-    }
-    if bytes == 0 || !bytes.is_multiple_of(SECTOR) {
-        let what = format!("size={bytes} is not a positive multiple of {SECTOR} bytes");
-        return Err(error(path, &what, None));
-    }
-    let made = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
-    let file = match made {
-        Ok(file) => file,
-        // Somebody else was quicker: then it exists, which is all that is wanted.
-        Err(source) if source.kind() == io::ErrorKind::AlreadyExists => return Ok(()),
-        Err(source) => return Err(error(path, "cannot be made", Some(source))),
-    };
-    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-    let directory = fs::File::open(parent.unwrap_or(Path::new(".")));
-    let settled = file
-        .set_len(bytes)
-        .and_then(|()| file.sync_all())
-        .and_then(|()| directory.and_then(|directory| directory.sync_all()));
-    settled.map_err(|source| {
-        _ = fs::remove_file(path);
-        error(path, &format!("cannot be made {bytes} bytes long"), Some(source))
-    })
 }
 
 fn open_file(
@@ -280,7 +253,7 @@ fn open_file(
     })
 }
 
-/// Takes the advisory lock: one writer, or any number of readers.
+/// Takes the advisory locks: one writer, or any number of readers.
 fn lock(
     file: &fs::File,
     path: &Path,
@@ -295,25 +268,36 @@ fn lock(
     // holds the file and its lock that long. So a daemon that is started again at once waits: for
     // the lock, and with it for the last writes of the one that was killed.
     let until = Instant::now() + LOCK_PATIENCE;
-    let locked = loop {
-        match rustix::fs::flock(file, operation) {
-            Err(Errno::INTR) => {}
-            Err(Errno::WOULDBLOCK) if Instant::now() < until => thread::sleep(LOCK_PAUSE),
-            ended => break ended,
+    let settle = |take: &dyn Fn() -> Result<(), Errno>| {
+        loop {
+            match take() {
+                Err(Errno::INTR) => {}
+                Err(Errno::WOULDBLOCK) if Instant::now() < until => thread::sleep(LOCK_PAUSE),
+                ended => break ended,
+            }
         }
     };
-    match locked {
-        Ok(()) => Ok(()),
-        Err(Errno::WOULDBLOCK) => {
-            let what = if read_only { "for writing" } else { "already" };
-            Err(error(path, &format!("is in use {what}: somebody else holds its lock"), None))
-        }
-        Err(errno) => {
-            let path = path.display();
-            notices.push(format!("file: {path}: not locked against other users: {errno}"));
-            Ok(())
+    let flock = settle(&|| rustix::fs::flock(file, operation));
+    let ranges = match flock {
+        Err(Errno::WOULDBLOCK) => Ok(()),
+        _ => settle(&|| locks::take(file, read_only)),
+    };
+    for (locked, others) in [(flock, ""), (ranges, ": a program of QEMU's, or one that locks so")] {
+        match locked {
+            Ok(()) => {}
+            Err(Errno::WOULDBLOCK) => {
+                let what = if read_only { "for writing" } else { "already" };
+                let what = format!("is in use {what}: somebody else holds its lock{others}");
+                return Err(error(path, &what, None));
+            }
+            Err(errno) => {
+                let whom = if others.is_empty() { "other users" } else { "QEMU's programs" };
+                let path = path.display();
+                notices.push(format!("file: {path}: not locked against {whom}: {errno}"));
+            }
         }
     }
+    Ok(())
 }
 
 /// The size in bytes, held against what was asked for.
