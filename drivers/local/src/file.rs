@@ -228,6 +228,10 @@ impl Driver for File {
         Ok(Box::new(queue))
     }
 
+    fn enlarge(&self, sectors: u64) -> Result<u64, DriverError> {
+        self.target.enlarge(sectors)
+    }
+
     fn allocation(&self, sector: u64, sectors: u64) -> Result<Vec<Extent>, DriverError> {
         extents::allocation(&self.target, sector, sectors)
     }

@@ -160,7 +160,7 @@ impl NbdService {
         });
         let deadline = turn.now() + self.shared.settings.handshake_timeout_ns;
         let mut greeting = Vec::new();
-        let exports = Arc::clone(&self.shared.advertised);
+        let exports = self.shared.advertised_now();
         let handshake = Handshake::new(exports, self.shared.settings.handshake, &mut greeting);
         let mut connection = Connection::new(fd, peer, handshake, deadline);
         connection.out.put(&mut self.pool, |out| out.append(&mut greeting));

@@ -7,6 +7,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -53,6 +54,8 @@ pub(super) struct Target {
     pub(super) notices: Notices,
     /// The errno of the first flush that failed, else 0.
     flush_errno: AtomicI32,
+    /// Held while the file is made longer: a second one would cut it.
+    growing: Mutex<()>,
 }
 
 impl Target {
@@ -91,6 +94,7 @@ impl Target {
             zeroing: Zeroing::default(),
             notices: Notices::default(),
             flush_errno: AtomicI32::new(0),
+            growing: Mutex::new(()),
         };
         target.tell(notices);
         target.settle_direct()?;
@@ -98,6 +102,29 @@ impl Target {
             target.zeroing = Zeroing::probe(&target);
         }
         Ok(target)
+    }
+
+    /// Makes the file so many sectors long if it is shorter, durably; how many whole blocks it has
+    /// now, in sectors.
+    pub(super) fn enlarge(&self, sectors: u64) -> Result<u64, DriverError> {
+        let failed = |what: &str, source| error(&self.path, what, Some(source));
+        let _one_at_a_time = self.growing.lock().unwrap_or_else(PoisonError::into_inner);
+        let bytes = self.bytes_now()?;
+        let wanted = sectors.checked_mul(SECTOR).ok_or_else(|| {
+            let what = format!("cannot be made {sectors} sectors long: no file is");
+            error(&self.path, &what, None)
+        })?;
+        if bytes < wanted && !self.read_only && !self.block_device {
+            let made = self.file.set_len(wanted).and_then(|()| self.file.sync_all());
+            made.map_err(|e| failed(&format!("cannot be made {wanted} bytes long"), e))?;
+        }
+        let block = u64::from(self.block);
+        Ok(self.bytes_now()? / block * block / SECTOR)
+    }
+
+    fn bytes_now(&self) -> Result<u64, DriverError> {
+        // The position of the file is used by no call.
+        end_of(&self.file, &self.path)
     }
 
     /// The status of the first flush that failed, if one did.
@@ -300,10 +327,14 @@ fn lock(
     Ok(())
 }
 
+fn end_of(file: &fs::File, path: &Path) -> Result<u64, DriverError> {
+    let bytes = rustix::fs::seek(file, SeekFrom::End(0));
+    bytes.map_err(|errno| error(path, "size cannot be read", Some(errno.into())))
+}
+
 /// The size in bytes, held against what was asked for.
 fn size(file: &fs::File, path: &Path, options: &FileOptions) -> Result<u64, DriverError> {
-    let bytes = rustix::fs::seek(file, SeekFrom::End(0));
-    let bytes = bytes.map_err(|errno| error(path, "size cannot be read", Some(errno.into())))?;
+    let bytes = end_of(file, path)?;
     if let Some(asked) = options.size
         && asked > bytes
     {
