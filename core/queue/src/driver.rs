@@ -112,8 +112,8 @@ pub trait Driver: Send + Sync {
     /// What failed, naming the device.
     fn open(&self, index: u16, depth: u16) -> Result<Box<dyn DriverQueue>, DriverError>;
 
-    /// Makes the device at least so many sectors large if that can be, and says how large it is: what
-    /// was enlarged from outside counts. It never shrinks. May block.
+    /// Makes the device at least so many sectors large if that can be, and says how large it is:
+    /// what was enlarged from outside counts. It never shrinks. May block.
     ///
     /// # Errors
     /// What failed, naming the device.

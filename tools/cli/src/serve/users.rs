@@ -8,8 +8,8 @@ use weir::Device;
 use weir_front_nbd::Client;
 use weir_fuse::{Mount, OpenDisk};
 
-/// Says of each disk by whom it is still used. To hear it is the user's last chance to know why
-/// I/O fails next.
+/// Says of each disk that is open as a file by whom it is used: I/O on it fails next. NBD clients
+/// are told by the protocol that the server goes.
 pub(super) fn tell(disks: &[Device], mount: Option<&Mount>, clients: &[Client]) {
     let open = mount.map(Mount::open_disks).unwrap_or_default();
     for disk in disks {
@@ -30,7 +30,7 @@ pub(super) fn tell(disks: &[Device], mount: Option<&Mount>, clients: &[Client]) 
         if as_file {
             tracing::warn!("disk {name} is still used, and the daemon stops: {users}");
         } else if !users.is_empty() {
-            tracing::info!("disk {name} is still used, and the daemon stops: {users}");
+            tracing::debug!("disk {name} is still used, and the daemon stops: {users}");
         }
     }
 }
