@@ -386,6 +386,16 @@ impl Device {
         Ok(self.driver()?.allocation(sector, sectors)?)
     }
 
+    /// Has the driver make the device at least so many sectors large if it can; how large it is
+    /// below. That is in force once a [reconfiguration](Device::reconfigure) has put it in the
+    /// limits. May block.
+    ///
+    /// # Errors
+    /// The driver's, or a device that is offline.
+    pub fn enlarge(&self, sectors: u64) -> Result<u64, Error> {
+        Ok(self.driver()?.enlarge(sectors)?)
+    }
+
     /// Statistics, summed now.
     #[must_use]
     pub fn stats(&self) -> Stats {

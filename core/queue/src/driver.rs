@@ -112,6 +112,16 @@ pub trait Driver: Send + Sync {
     /// What failed, naming the device.
     fn open(&self, index: u16, depth: u16) -> Result<Box<dyn DriverQueue>, DriverError>;
 
+    /// Makes the device at least so many sectors large if that can be, and says how large it is:
+    /// what was enlarged from outside counts. It never shrinks. May block.
+    ///
+    /// # Errors
+    /// What failed, naming the device.
+    fn enlarge(&self, sectors: u64) -> Result<u64, DriverError> {
+        let _ = sectors;
+        Ok(self.limits().capacity)
+    }
+
     /// What is allocated in `sectors` sectors from `sector`: consecutive extents that cover the
     /// range. "Everything is data" is always correct. May block.
     ///

@@ -152,6 +152,17 @@ pub struct Client {
 }
 
 impl Shared {
+    /// The exports as a client that comes now is told of them: a disk may have grown.
+    pub(crate) fn advertised_now(&self) -> Arc<[proto::Export]> {
+        let sizes = self.exports.iter().map(|served| served.device.limits().capacity * SECTOR);
+        if self.advertised.iter().map(|export| export.size).eq(sizes.clone()) {
+            return Arc::clone(&self.advertised);
+        }
+        let grown =
+            |(export, size): (&proto::Export, u64)| proto::Export { size, ..export.clone() };
+        self.advertised.iter().zip(sizes).map(grown).collect()
+    }
+
     fn clients(&self) -> MutexGuard<'_, Clients> {
         self.clients.lock().expect("the clients' lock")
     }

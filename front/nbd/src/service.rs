@@ -184,7 +184,7 @@ impl NbdService {
         });
         let deadline = turn.now() + self.shared.settings.handshake_timeout_ns;
         let mut greeting = Vec::new();
-        let exports = Arc::clone(&self.shared.advertised);
+        let exports = self.shared.advertised_now();
         let handshake = Handshake::new(exports, self.shared.settings.handshake, &mut greeting)
             .offering(gate.offers(&self.shared.exports, &who));
         let mut connection = Connection::new(fd, peer, handshake, deadline);

@@ -469,7 +469,7 @@ impl Told {
 
     fn end(&self) {
         if self.any.get() {
-            eprint!("\r\x1b[K");
+            let _ = write!(std::io::stderr(), "\r\x1b[K");
         }
     }
 }

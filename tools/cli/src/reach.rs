@@ -44,6 +44,11 @@ impl Reach {
         Ok(Reach { mount, control })
     }
 
+    /// The mounted tree.
+    pub(crate) fn mount(&self) -> Option<&Mount> {
+        self.mount.as_ref()
+    }
+
     /// Says where they are.
     pub(crate) fn introduce(&self) -> String {
         let control = self

@@ -1,8 +1,11 @@
 //! `weir serve`: the daemon.
 
 mod addresses;
+mod hangup;
+mod users;
 
 use std::io::{Read, Write};
+use std::ops::RangeInclusive;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -18,25 +21,25 @@ use weir_control::{ControlCalls, LiveDisk, Parameters, Tree};
 use weir_front_nbd::{Address, Export, Server, Settings};
 use weir_queue::{Error, Parts};
 
+use hangup::HangUp;
+
 use crate::Failure;
 use crate::activation;
 use crate::clients::NbdClients;
 use crate::descriptors;
-use crate::output::print;
+use crate::log;
 use crate::reach::Reach;
 use crate::reload::{self, Reload};
 use crate::tree::Control;
-use crate::values::whole;
+use crate::values::{time, whole};
 
 /// The folder and the disk of a daemon that was told nothing.
 pub(crate) const DEFAULT_DIR: &str = "weir-data";
 const DEFAULT_DISK: &str = "sda";
 const DEFAULT_SIZE: &str = "1GiB";
 
-/// A back end that has not answered after so long is given up at the end.
-const BACKEND_LIMIT: Duration = Duration::from_secs(4);
-/// Clients may take so long to read their last answers.
-const CLIENT_LIMIT: Duration = Duration::from_millis(2500);
+/// How long a stop may take.
+const STOP_TIMEOUT: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(3600);
 
 /// Serves disks over NBD until SIGINT or SIGTERM.
 ///
@@ -74,6 +77,10 @@ pub(crate) struct Serve {
     /// Reactor threads; one for each CPU if not given.
     #[arg(long, value_parser = whole::<u16>(1..=64))]
     reactors: Option<u16>,
+    /// How long a stop may take, 1s to 1h: clients may read their last answers for half of it, and
+    /// a back end that has not answered after four fifths of it is given up.
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = time(STOP_TIMEOUT))]
+    stop_timeout: Duration,
     /// Say nothing but errors.
     #[arg(long)]
     quiet: bool,
@@ -88,8 +95,9 @@ struct Daemon {
 
 impl Serve {
     pub(crate) fn run(&self) -> Result<(), Failure> {
-        start_log(self.quiet);
+        log::start(self.quiet).map_err(|e| format!("the log has no thread: {e}"))?;
         let signals = Signals::install()?;
+        let hangup = HangUp::install().map_err(|e| format!("signals: {e}"))?;
         let config = self.configuration()?;
         let rules = Reload::read_rules(&self.rules)?;
         let daemon = self.start(&config)?;
@@ -97,13 +105,15 @@ impl Serve {
         let reload = Reload::new(self.clone(), config.clone(), groups, daemon.disks.clone());
         reload.start(&rules, &daemon.tree)?;
         reload.attach(&daemon.tree);
+        let tree = Arc::clone(&daemon.tree);
+        hangup.reload(tree).map_err(|e| format!("a thread for SIGHUP: {e}"))?;
         // Nobody is served before everything else is there: from then on a stop has to be orderly.
         let reach = self.open_tree(&daemon)?;
         let addresses = match self.open_addresses(&daemon, &config) {
             Ok(addresses) => addresses,
             Err(failure) => {
                 drop(reach);
-                daemon.stop()?;
+                daemon.stop(self.stop_timeout)?;
                 return Err(failure);
             }
         };
@@ -112,13 +122,9 @@ impl Serve {
         }
         if !self.quiet && !self.stdio {
             // Disks are served whether or not anybody can read where.
-            if let Err(Failure::Bad(why) | Failure::No(why)) =
-                print(&introduce(&daemon, &addresses, &reach))
-            {
-                tracing::warn!("{why}");
-            }
+            log::print(&introduce(&daemon, &addresses, &reach));
         }
-        eprintln!("weir: ready");
+        log::say("weir: ready");
         activation::notify("READY=1\n");
         if self.stdio {
             serve_stdio(&daemon, &signals)?;
@@ -126,8 +132,9 @@ impl Serve {
             signals.wait();
         }
         activation::notify("STOPPING=1\n");
+        users::tell(&daemon.disks, reach.mount(), &daemon.server.clients());
         drop(reach);
-        daemon.stop()
+        daemon.stop(self.stop_timeout)
     }
 
     /// The configuration file with the flags over it, checked as a whole.
@@ -301,14 +308,14 @@ impl ControlCalls for Calls {
 }
 
 impl Daemon {
-    /// Stops within 5 s: clients first, then every accepted write is finished and flushed.
-    fn stop(self) -> Result<(), Failure> {
+    /// Stops within `limit`: clients first, then every accepted write is finished and flushed.
+    fn stop(self, limit: Duration) -> Result<(), Failure> {
         let started = Instant::now();
-        let cut = self.server.stop(CLIENT_LIMIT.as_nanos() as u64);
+        let cut = self.server.stop((limit / 2).as_nanos() as u64);
         if cut > 0 {
             tracing::warn!("{cut} clients were cut off before they had read their answers");
         }
-        let left = BACKEND_LIMIT.saturating_sub(started.elapsed());
+        let left = (limit * 4 / 5).saturating_sub(started.elapsed());
         match self.host.stop(left.as_nanos() as u64) {
             Ok(()) => Ok(()),
             Err(late) => {
@@ -367,19 +374,6 @@ fn uri(address: &Address) -> String {
         Address::Unix(path) => format!("nbd+unix:///?socket={}", path.display()),
         Address::Tcp(address) => format!("nbd://{address}"),
     }
-}
-
-fn start_log(quiet: bool) {
-    use tracing_subscriber::EnvFilter;
-    let default = if quiet { "error" } else { "info" };
-    let filter = EnvFilter::try_from_env("WEIR_LOG").unwrap_or_else(|_| EnvFilter::new(default));
-    // A second start in one process (tests) keeps the first log.
-    let _ = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_target(false)
-        .without_time()
-        .try_init();
 }
 
 /// SIGINT and SIGTERM, as bytes in a pipe.

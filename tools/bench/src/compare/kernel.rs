@@ -135,7 +135,7 @@ impl Switch {
 impl Drop for Switch {
     fn drop(&mut self) {
         if let Err(error) = self.kept.put_back() {
-            eprintln!("weir: {error}");
+            let _ = writeln!(std::io::stderr(), "weir: {error}");
         }
     }
 }
