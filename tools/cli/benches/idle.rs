@@ -39,7 +39,8 @@ fn main() {
     println!("{}", machine());
     println!(
         "{connections} idle connections, {disks} unused disks, {} KiB resident, {seconds} s: \
-         CPU {cpu_ms:.2} ms ({minute:.2} ms a minute, goal {GOAL_MS}), {wakes} wake-ups of {} threads",
+         CPU {cpu_ms:.2} ms ({minute:.2} ms a minute, goal {GOAL_MS}), \
+         {wakes} wake-ups of {} threads",
         daemon.resident_kib(),
         after.threads
     );
