@@ -366,7 +366,7 @@ impl Device {
         drop(submitters);
         let homes = shared.homes.lock().expect("the homes' lock");
         let own = homes.iter().find(|home| home.open && Arc::ptr_eq(&home.bell.bell, bell));
-        let turns_single = own.map(|home| home.bell.clone());
+        let turns_single = own.map(|home| Box::new(home.bell.clone()));
         let shared = Arc::clone(shared);
         let with =
             Attachment { shared, snapshot, id, member, stats, port, rings, lane, turns_single };

@@ -159,7 +159,7 @@ impl Core {
         if let Some(single) = &self.shared.single {
             single.insert(&mut self.plug, now);
             self.touched = 0;
-            let caller = self.turns_single.as_ref().filter(|_| single.any_home);
+            let caller = self.turns_single.as_deref().filter(|_| single.any_home);
             self.shared.restart_single(caller);
             return;
         }

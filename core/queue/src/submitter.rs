@@ -43,8 +43,8 @@ pub(crate) struct Core {
     /// The lane it asked for; `lane` is that modulo their number.
     wanted: usize,
     pub(crate) lane: usize,
-    /// This thread also turns the single queue.
-    pub(crate) turns_single: Option<LaneBell>,
+    /// This thread also turns the single queue, from this place. Apart, as no I/O looks at it.
+    pub(crate) turns_single: Option<Box<LaneBell>>,
     pub(crate) touched: u64,
     pub(crate) parts: Vec<Option<Parts>>,
     pub(crate) backlog: VecDeque<usize>,
@@ -67,7 +67,7 @@ pub(crate) struct Attachment {
     pub(crate) port: Arc<Port>,
     pub(crate) rings: Vec<Producer<RequestClaim>>,
     pub(crate) lane: usize,
-    pub(crate) turns_single: Option<LaneBell>,
+    pub(crate) turns_single: Option<Box<LaneBell>>,
 }
 
 impl Submitter {
