@@ -77,8 +77,8 @@ impl Multi {
         self.hard.take_from_others(claims, now, &mut self.ways.replies);
     }
 
-    /// Lanes that wait for fences of this one look again when some were lifted, and this one goes to
-    /// the scheduler with what requests refused at a fence had of it.
+    /// Lanes that wait for fences of this one look again when some were lifted, and this one goes
+    /// to the scheduler with what requests refused at a fence had of it.
     #[inline]
     pub(super) fn tell_of_fences(&mut self, shared: &Shared, index: usize) {
         if self.hard.take_lifted() {
