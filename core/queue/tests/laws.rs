@@ -327,6 +327,18 @@ fn hold_the_laws_in_silence(path: Path) {
     seeds("LAW", SEEDS).for_each(|seed| one_seed(path, seed, true));
 }
 
+/// Seeds beyond the usual ones in which a bio once waited for longer than it may.
+#[test]
+fn silent_seeds_with_a_long_wait() {
+    // Fences held all tags of the scheduler.
+    one_seed(Path::mq(1).by(Order::Deadline), 954, true);
+    one_seed(Path::mq(1).by(Order::Bfq), 1458, true);
+    // Lanes were found silent one after the other.
+    one_seed(Path::mq(4).by(Order::Deadline), 1162, true);
+    one_seed(Path::mq(3).by(Order::Kyber), 444, true);
+    one_seed(Path::mq(3).sharing(), 1032, true);
+}
+
 macro_rules! laws {
     ($hold:ident; $($name:ident: $path:expr;)*) => {
         $(#[test]

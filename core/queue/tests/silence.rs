@@ -43,7 +43,8 @@ impl Scene {
     }
 
     fn of(mode: QueueMode, timeout_ns: u64, scheduler: &str, lanes: usize, depth: u16) -> Scene {
-        let limits = Limits { capacity: 512, max_hw_sectors: 16, ..Limits::default() };
+        let (capacity, max_hw_sectors, volatile_cache) = (512, 16, true);
+        let limits = Limits { capacity, max_hw_sectors, volatile_cache, ..Limits::default() };
         let plan = Plan { lent: 100, ..Plan::default() };
         let (shared_tags, home, announced) = (false, Home::Any, false);
         let sim = Sim::new(Shape { limits, depth, shared_tags, home, announced, plan, seed: 1 });
@@ -468,39 +469,63 @@ fn what_the_driver_hands_back_has_no_new_time_each_time_it_is_sent() {
 
 #[test]
 fn what_a_bio_at_a_fence_had_of_the_scheduler_goes_to_those_that_wait_for_it() {
-    for (mode, scheduler, lanes) in WAYS.into_iter().filter(|way| way.2 > 1) {
-        let lane = lanes - 1;
-        let mut scene = Scene::of(mode, TIMEOUT_NS, scheduler, lanes, lanes as u16 % 2 + 1);
-        if scheduler != "none" {
-            scene.device.reconfigure(|parts| parts.nr_requests = 4).unwrap();
-        }
+    for scheduler in ["mq-deadline", "kyber", "bfq"] {
+        let mut scene = Scene::new(scheduler, 1, 2);
+        scene.device.reconfigure(|parts| parts.nr_requests = 4).unwrap();
         scene.silence(&[0]);
-        scene.submit(0, write(1, 8, 8));
+        // Past the scheduler: it has none of its tags to give back.
+        scene.submit(0, write(1, 104, 8).with(Flags::FUA));
+        // The driver is not silent.
+        scene.sim.world().plan.silences = vec![(0, Nanos::ZERO, Nanos(SECOND + SECOND / 2))];
+        scene.submit(0, read(0, 8));
+        let caller = Bell::new(Box::new(NoWake), 1);
+        let mut quiescing = scene.device.begin_quiesce(&Watch::new(&caller, 0));
+        scene.turn();
+        let Progress::Ended(quiesced) = quiescing.poll(scene.now) else { panic!("{scheduler}") };
         scene.pass(TIMEOUT_NS - SECOND / 4);
-        let until = Nanos(3 * SECOND + SECOND / 2);
-        scene.sim.world().plan.silences = vec![(lane, Nanos::ZERO, until)];
-        // One is with the driver; two will end at the fence; the others wait for the tags of these.
-        scene.submit(lane, read(100, 8));
-        for _ in 0..2 {
-            scene.submit(lane, read(8, 8).with(Flags::NOWAIT | Flags::NOMERGE));
+        assert_eq!(scene.statuses(0), [Status::Ok]);
+        // These have all the tags, and the fence comes after them.
+        for _ in 0..4 {
+            scene.submit(0, read(104, 8).with(Flags::NOWAIT | Flags::NOMERGE));
         }
-        for sector in [200, 300, 400] {
-            scene.submit(lane, read(sector, 8));
-        }
-        while scene.now < until {
-            scene.now = scene.now + SECOND / 4;
-            scene.turn_those_told();
-        }
+        scene.submit(0, read(200, 8));
+        scene.pass(SECOND + SECOND / 4);
+        assert_eq!(scene.statuses(0), [Status::Timeout]);
+        drop(quiesced);
+        scene.turn_those_told();
         // Some schedulers wait for more of the same.
-        for _ in 0..40 {
-            scene.now = scene.now + SECOND / 100;
-            scene.turn_those_told();
-        }
-        let mut ended = scene.ended(lane);
-        ended.retain(|completion| completion.op == Op::Read);
-        let count = |status| ended.iter().filter(|ended| ended.status == status).count();
-        assert_eq!((count(Status::Ok), count(Status::Again)), (4, 2), "{scheduler}: {ended:?}");
+        scene.now = scene.now + SECOND / 100;
+        scene.turn_those_told();
+        let ended = scene.statuses(0);
+        let count = |of| ended.iter().filter(|status| **status == of).count();
+        assert_eq!((count(Status::Ok), count(Status::Again)), (1, 4), "{scheduler}: {ended:?}");
     }
+}
+
+#[test]
+fn what_a_bio_at_a_fence_had_of_the_pool_goes_to_those_that_wait_for_it() {
+    let mut scene = Scene::of(QueueMode::Sq, TIMEOUT_NS, "noop", 1, 2);
+    scene.device.reconfigure(|parts| parts.nr_requests = 4).unwrap();
+    scene.silence(&[0]);
+    // Past the pool.
+    scene.submit(0, write(1, 104, 8).with(Flags::FUA));
+    let caller = Bell::new(Box::new(NoWake), 1);
+    let mut quiescing = scene.device.begin_quiesce(&Watch::new(&caller, 0));
+    let Progress::Ended(quiesced) = quiescing.poll(scene.now) else { panic!("it is at once") };
+    for _ in 0..4 {
+        scene.submit(0, read(104, 8).with(Flags::NOWAIT | Flags::NOMERGE));
+    }
+    scene.pass(TIMEOUT_NS + SECOND);
+    assert_eq!(scene.statuses(0), [Status::Timeout]);
+    drop(quiesced);
+    scene.lanes[0].turn(scene.now);
+    assert_eq!(scene.statuses(0), [Status::Again; 4]);
+    let now = scene.now;
+    scene.submitters[0].submit(read(200, 8), now).expect("a place in the pool");
+    scene.submitters[0].flush_plug(now);
+    scene.sim.world().plan.silences.clear();
+    scene.come_back();
+    assert_eq!(scene.statuses(0), [Status::Ok]);
 }
 
 #[test]

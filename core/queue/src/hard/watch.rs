@@ -228,10 +228,9 @@ impl HardQueue {
         }
     }
 
-    /// Ends what another lane could not end in time: its time was over a scan ago, and since then
-    /// it was with a lane that fell silent, or waited for the tags of one. The next lane would need
-    /// a scan as well to be found silent. Nothing of a driver that answered until now is ended
-    /// here.
+    /// Ends what another lane could not end in time: its time was over a scan ago, since when it
+    /// was with a lane that fell silent, or waited for tags of one. The next lane would need a scan
+    /// as well to be found silent. What a driver had that answered until now is not ended here.
     #[cold]
     pub(crate) fn end_overdue(&mut self, now: Nanos, replies: &mut Replies) {
         let before = self.expiry(now).and_then(|before| before.0.checked_sub(SCAN_NS)).map(Nanos);
