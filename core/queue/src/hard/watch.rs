@@ -55,6 +55,8 @@ pub(super) struct Watch {
     inherits: bool,
     /// Dispatch is paused.
     paused: bool,
+    /// When dispatch was last seen to be paused, or to go on.
+    paused_at: Nanos,
     /// It has handed requests back, and not all has been sent since.
     returned: bool,
     /// The clock of what the driver has: it stands still during an outage.
@@ -101,6 +103,15 @@ impl HardQueue {
         self.watch.paused = paused;
         self.watch.refused_since = None;
         self.set_clocks(now);
+        let since = std::mem::replace(&mut self.watch.paused_at, now);
+        if !paused {
+            // The clock of what the driver has ran on; it is to have these again.
+            let delayed = self.delayed.iter_mut().map(|(_, claim)| claim);
+            let waiting = self.dispatch.iter_mut().chain(delayed).chain(&mut self.watch.held);
+            for claim in waiting.filter(|claim| claim.handed_back) {
+                claim.begun_at = (claim.begun_at + now.since(since)).min(now);
+            }
+        }
     }
 
     #[cold]
