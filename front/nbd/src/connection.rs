@@ -9,7 +9,9 @@ use rustix::net::{RecvAncillaryBuffer, RecvFlags, recv, recvmsg};
 use weir_bio::Nanos;
 use weir_live::{Interest, Turn};
 use weir_proto_nbd::server::{Export, Handshake, Negotiated, Step};
+use weir_tls::{ServerTls, TlsError};
 
+use crate::channel::{self, Channel};
 use crate::outbox::{Outbox, Sent};
 use crate::pool::Pool;
 use crate::session::{End, Session};
@@ -17,6 +19,9 @@ use crate::survey::Found;
 
 /// Answers of the handshake that a client may leave unread before it is no longer listened to.
 const UNREAD_MAX: usize = 64 << 10;
+
+/// Of the room for plaintext, this is left to a record that came in part before: 16 KiB.
+const RECORD: usize = 16 << 10;
 
 /// How far a connection is.
 pub(crate) enum Phase {
@@ -40,6 +45,9 @@ enum Received {
 /// See the module.
 pub(crate) struct Connection {
     fd: OwnedFd,
+    channel: Channel,
+    /// What a session of TLS is made from, if one may come to be.
+    tls: Option<ServerTls>,
     pub(crate) peer: String,
     pub(crate) phase: Phase,
     pub(crate) out: Outbox,
@@ -68,10 +76,13 @@ impl Connection {
         fd: OwnedFd,
         peer: String,
         handshake: Handshake<Arc<[Export]>>,
+        tls: Option<ServerTls>,
         deadline: Nanos,
     ) -> Connection {
         Connection {
             fd,
+            channel: Channel::Plain,
+            tls,
             peer,
             phase: Phase::Handshake(Box::new(handshake)),
             out: Outbox::default(),
@@ -90,7 +101,10 @@ impl Connection {
     /// Whether nothing may be taken in now.
     fn is_full(&self) -> bool {
         match &self.phase {
-            Phase::Handshake(_) => self.out.bytes() >= UNREAD_MAX,
+            Phase::Handshake(_) => {
+                // What comes before the answer to STARTTLS is sent is left to TLS.
+                self.out.bytes() >= UNREAD_MAX || matches!(self.channel, Channel::Starting(_))
+            }
             Phase::Agreed(_) => false,
             Phase::Session(session) => session.is_full(&self.out) || session.end.is_some(),
             Phase::Closing(_) => true,
@@ -105,9 +119,15 @@ impl Connection {
         (!self.gone).then_some(interest)
     }
 
+    /// Whether something is waiting to be sent.
+    #[inline]
+    fn has_unsent(&self) -> bool {
+        !self.out.is_empty() || self.channel.wants_write()
+    }
+
     /// Whether there is nothing left to do.
     pub(crate) fn is_over(&self) -> bool {
-        let unsent = !self.gone && !self.out.is_empty();
+        let unsent = !self.gone && self.has_unsent();
         match &self.phase {
             Phase::Handshake(_) => self.eof || self.gone,
             Phase::Agreed(_) => false,
@@ -133,7 +153,7 @@ impl Connection {
             Phase::Handshake(_) | Phase::Agreed(_) => false,
             Phase::Closing(_) => true,
             Phase::Session(session) => {
-                (session.end.is_some() || self.eof) && session.is_idle() && !self.out.is_empty()
+                (session.end.is_some() || self.eof) && session.is_idle() && self.has_unsent()
             }
         }
     }
@@ -147,6 +167,7 @@ impl Connection {
                 Some(End::Violation(why)) => why,
                 Some(End::HeldBack) => "client went away while a cap held it back",
                 None if session.stopping => "server is shutting down",
+                None if self.channel.is_cut() => "client's stream was cut: it has no end in TLS",
                 None => "client went away",
             },
             Phase::Handshake(_) | Phase::Agreed(_) => "client went away in the handshake",
@@ -190,6 +211,9 @@ impl Connection {
     }
 
     fn receive_once(&mut self, pool: &mut Pool, now: Nanos) -> Received {
+        if let Channel::Secure(_) = self.channel {
+            return self.receive_sealed(pool, now);
+        }
         let mut input = pool.input();
         let received = match &mut self.phase {
             Phase::Session(session) if session.is_receiving() => {
@@ -221,6 +245,84 @@ impl Connection {
         };
         pool.give_input(input);
         received
+    }
+
+    /// Receives once what comes in records. Whatever is whole is taken in at once: nothing that the
+    /// socket no longer tells of stays behind.
+    fn receive_sealed(&mut self, pool: &mut Pool, now: Nanos) -> Received {
+        let Channel::Secure(secure) = &mut self.channel else { return Received::Nothing };
+        let (mut input, mut sealed) = (pool.input(), pool.sealed());
+        let mut filled = self.stash.len();
+        input[..filled].copy_from_slice(&self.stash);
+        // Records are longer than what they hold.
+        let room = input.len() - filled - RECORD;
+        let received = match recv(&self.fd, &mut sealed[..room], RecvFlags::DONTWAIT) {
+            Ok((0, _)) => {
+                secure.cut = !secure.session.has_ended();
+                self.eof = true;
+                Received::Bytes
+            }
+            Ok((count, _)) => {
+                let opened = secure.session.open(&sealed[..count], |plain| {
+                    input[filled..filled + plain.len()].copy_from_slice(plain);
+                    filled += plain.len();
+                    Ok::<(), TlsError>(())
+                });
+                self.eof |= secure.session.has_ended();
+                self.stash.clear();
+                match opened {
+                    Ok(()) => self.take_opened(&input[..filled], pool, now),
+                    Err(why) => self.break_off(&why),
+                }
+                Received::Bytes
+            }
+            Err(Errno::AGAIN | Errno::INTR) => Received::Nothing,
+            Err(_) => {
+                self.eof = true;
+                self.lose_peer(pool);
+                Received::Bytes
+            }
+        };
+        pool.give_input(input);
+        pool.give_sealed(sealed);
+        received
+    }
+
+    /// Takes in what came over TLS.
+    fn take_opened(&mut self, mut bytes: &[u8], pool: &mut Pool, now: Nanos) {
+        match &mut self.phase {
+            Phase::Handshake(handshake) => {
+                if let Channel::Secure(secure) = &mut self.channel
+                    && !secure.told
+                    && !secure.session.is_handshaking()
+                {
+                    secure.told = true;
+                    handshake.secured();
+                    let names = secure.session.peer_names().join(", ");
+                    tracing::debug!(peer = %self.peer, %names, "client talks over TLS");
+                }
+            }
+            Phase::Session(session) => {
+                if let Some(payload) = session.payload() {
+                    let here = payload.missing().min(bytes.len());
+                    payload.copy_in(&bytes[..here], pool);
+                    session.payload_received(now);
+                    bytes = &bytes[here..];
+                }
+            }
+            Phase::Agreed(_) | Phase::Closing(_) => {}
+        }
+        self.digest(bytes, pool, now);
+    }
+
+    /// The client broke the rules of TLS, or is not to be let in.
+    fn break_off(&mut self, why: &TlsError) {
+        if let Phase::Session(session) = &mut self.phase {
+            session.end.get_or_insert(End::Violation(why.to_string()));
+        } else {
+            tracing::info!(peer = %self.peer, %why, "client refused");
+            self.phase = Phase::Closing(why.to_string());
+        }
     }
 
     /// Takes in what lies in the stash, if there is room again; whether it took anything.
@@ -319,10 +421,20 @@ impl Connection {
         let input = self.out.put(pool, |out| handshake.input(bytes, out));
         match input.step {
             Step::NeedMore | Step::Answered => {}
+            Step::StartTls => self.start_tls(),
             Step::Transmission(agreed) => self.phase = Phase::Agreed(Box::new(agreed)),
             Step::Close(why) => self.phase = Phase::Closing(why.to_string()),
         }
         input.consumed
+    }
+
+    /// The client has been granted TLS.
+    fn start_tls(&mut self) {
+        let session = self.tls.as_ref().map(ServerTls::session);
+        match session.expect("granted where there are certificates only") {
+            Ok(session) => self.channel = Channel::Starting(Box::new(session)),
+            Err(why) => self.phase = Phase::Closing(why.to_string()),
+        }
     }
 
     /// Starts serving requests, beginning with those received already.
@@ -358,13 +470,19 @@ impl Connection {
     /// Sends what has gathered, unless the socket is known to take nothing.
     pub(crate) fn send(&mut self, pool: &mut Pool) {
         if self.gone {
-            self.out.clear(pool);
+            return self.out.clear(pool);
         }
-        if self.blocked || self.out.is_empty() {
+        if self.blocked || !self.has_unsent() {
             return;
         }
-        match self.out.send(&self.fd, pool) {
-            Ok(Sent::All) => {}
+        let sent = match &mut self.channel {
+            Channel::Plain | Channel::Starting(_) => self.out.send(&self.fd, pool),
+            Channel::Secure(secure) => {
+                channel::send(&mut secure.session, &self.fd, &mut self.out, pool)
+            }
+        };
+        match sent {
+            Ok(Sent::All) => self.channel.all_sent(),
             Ok(Sent::Blocked) => self.blocked = true,
             Err(error) => {
                 tracing::debug!(peer = %self.peer, %error, "client reads no more");
@@ -380,6 +498,9 @@ impl Connection {
 
     /// Gives back what the connection holds.
     pub(crate) fn dissolve(mut self, pool: &mut Pool) -> Option<weir_live::Seat> {
+        if !self.gone && !self.blocked {
+            self.channel.farewell(&self.fd);
+        }
         self.out.clear(pool);
         match self.phase {
             Phase::Session(session) => Some(session.dissolve(pool)),

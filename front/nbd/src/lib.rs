@@ -20,12 +20,14 @@
 //! What a client can make the server hold is bounded: requests under way and bytes owed, beyond
 //! which it is no longer listened to; memory for a payload is taken only as its bytes arrive. That
 //! comes to 32 MiB owed, the one request that crosses them, and a payload: 96 MiB at the very most.
+//! A TLS session adds 128 KiB of sealed records and a record or 64 KiB of handshake on their way in.
 //! Memory is shared by the connections of a reactor, so an idle one holds none.
 
 #![forbid(unsafe_code)]
 
 mod answers;
 mod arena;
+mod channel;
 mod connection;
 mod export;
 mod listen;
@@ -38,6 +40,8 @@ mod session;
 mod slots;
 mod survey;
 
+pub use channel::Security;
 pub use export::Export;
 pub use listen::{Address, ListenError};
 pub use server::{Client, ExportError, Server, Settings};
+pub use weir_tls::ServerTls;

@@ -12,6 +12,7 @@ use weir_proto_nbd::server as proto;
 use weir_proto_nbd::wire::text;
 use weir_queue::{Device, Groups, Member, QueueMode, Spread, Tally};
 
+use crate::channel::Security;
 use crate::export::Export;
 use crate::listen::{Address, BoundPath, ListenError, bind};
 use crate::service::NbdService;
@@ -293,20 +294,32 @@ impl Server {
     /// # Errors
     /// The address is in use or cannot be bound. A socket file nobody listens on is replaced.
     pub fn listen(&self, address: &Address) -> Result<Address, ListenError> {
+        self.listen_secured(address, Security::Off)
+    }
+
+    /// As [`listen`](Server::listen), with what is done about TLS there.
+    ///
+    /// # Errors
+    /// As [`listen`](Server::listen).
+    pub fn listen_secured(
+        &self,
+        address: &Address,
+        security: Security,
+    ) -> Result<Address, ListenError> {
         let bound = bind(address)?;
         self.paths.lock().expect("the paths' lock").extend(bound.path);
-        self.listen_on(bound.fd);
+        self.listen_on(bound.fd, security);
         Ok(bound.address)
     }
 
     /// Listens on a socket that is bound and listening already, as a service supervisor passes
     /// them. It is made non-blocking.
-    pub fn listen_on(&self, fd: OwnedFd) {
+    pub fn listen_on(&self, fd: OwnedFd, security: Security) {
         if let Err(error) = rustix::io::ioctl_fionbio(&fd, true) {
             tracing::error!(%error, "a listening socket cannot be made non-blocking");
         }
         self.shared.handle(0).post(move |service: &mut NbdService, turn| {
-            service.listen(turn, fd);
+            service.listen(turn, fd, security);
         });
     }
 
@@ -316,7 +329,7 @@ impl Server {
         let Some(reactor) = self.shared.admit() else { return false };
         let peer = peer.into();
         self.shared.handle(reactor).post(move |service: &mut NbdService, turn| {
-            service.welcome(turn, fd, peer);
+            service.welcome(turn, fd, peer, &Security::Off);
         });
         true
     }

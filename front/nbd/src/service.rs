@@ -8,9 +8,10 @@ use rustix::io::Errno;
 use rustix::net::{SocketAddrAny, SocketFlags, acceptfrom_with};
 use weir_bio::{IoPrio, Nanos};
 use weir_live::{Interest, Readiness, Service, Turn};
-use weir_proto_nbd::server::Handshake;
+use weir_proto_nbd::server::{Handshake, Settings};
 use weir_queue::Member;
 
+use crate::channel::Security;
 use crate::connection::{Connection, Phase, prepare};
 use crate::pool::Pool;
 use crate::server::Shared;
@@ -43,6 +44,7 @@ struct Name {
 /// A socket that is listened on.
 struct Listener {
     fd: OwnedFd,
+    security: Security,
     /// No longer asked, because the system had no descriptor left.
     paused: bool,
 }
@@ -87,13 +89,13 @@ impl NbdService {
     }
 
     /// Listens on a socket that is bound and listening.
-    pub(crate) fn listen(&mut self, turn: &mut Turn<'_>, fd: OwnedFd) {
+    pub(crate) fn listen(&mut self, turn: &mut Turn<'_>, fd: OwnedFd, security: Security) {
         if self.stopping {
             return;
         }
         let token = LISTENER | self.listeners.len() as u32;
         match turn.watch(&fd, token, Interest::READ) {
-            Ok(()) => self.listeners.push(Listener { fd, paused: false }),
+            Ok(()) => self.listeners.push(Listener { fd, security, paused: false }),
             Err(error) => tracing::error!(%error, "a listening socket cannot be watched"),
         }
     }
@@ -103,7 +105,10 @@ impl NbdService {
             let Some(listener) = self.listeners.get(index) else { return };
             let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
             match acceptfrom_with(&listener.fd, flags) {
-                Ok((fd, address)) => self.place(turn, fd, peer_of(address)),
+                Ok((fd, address)) => {
+                    let security = listener.security.clone();
+                    self.place(turn, fd, peer_of(address), security);
+                }
                 Err(Errno::AGAIN) => return,
                 Err(Errno::INTR | Errno::CONNABORTED) => {}
                 Err(error) => return self.pause(turn, index, error),
@@ -130,22 +135,34 @@ impl NbdService {
     }
 
     /// Gives a new connection to the reactor with the fewest, unless there are too many.
-    pub(crate) fn place(&mut self, turn: &mut Turn<'_>, fd: OwnedFd, peer: String) {
+    pub(crate) fn place(
+        &mut self,
+        turn: &mut Turn<'_>,
+        fd: OwnedFd,
+        peer: String,
+        security: Security,
+    ) {
         let Some(reactor) = self.shared.admit() else {
             let limit = self.shared.settings.connections_max;
             tracing::warn!(%peer, limit, "connection refused: too many");
             return;
         };
         if reactor == self.index {
-            return self.welcome(turn, fd, peer);
+            return self.welcome(turn, fd, peer, &security);
         }
         self.shared.handle(reactor).post(move |service: &mut NbdService, turn| {
-            service.welcome(turn, fd, peer);
+            service.welcome(turn, fd, peer, &security);
         });
     }
 
     /// Greets a connection that has been admitted here.
-    pub(crate) fn welcome(&mut self, turn: &mut Turn<'_>, fd: OwnedFd, peer: String) {
+    pub(crate) fn welcome(
+        &mut self,
+        turn: &mut Turn<'_>,
+        fd: OwnedFd,
+        peer: String,
+        security: &Security,
+    ) {
         if self.stopping {
             return self.shared.leave(self.index);
         }
@@ -161,8 +178,10 @@ impl NbdService {
         let deadline = turn.now() + self.shared.settings.handshake_timeout_ns;
         let mut greeting = Vec::new();
         let exports = Arc::clone(&self.shared.advertised);
-        let handshake = Handshake::new(exports, self.shared.settings.handshake, &mut greeting);
-        let mut connection = Connection::new(fd, peer, handshake, deadline);
+        let settings = Settings { tls: security.rule(), ..self.shared.settings.handshake };
+        let handshake = Handshake::new(exports, settings, &mut greeting);
+        let tls = security.tls().cloned();
+        let mut connection = Connection::new(fd, peer, handshake, tls, deadline);
         connection.out.put(&mut self.pool, |out| out.append(&mut greeting));
         self.places[place as usize].tenant = Some(Box::new(connection));
         self.wake_by(deadline);

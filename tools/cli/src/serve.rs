@@ -13,7 +13,7 @@ use weir::units::show_size;
 use weir::{Clock, Device, Groups, Host, Limited, Limits, Nanos, QueueMode};
 use weir_control::config::{self, Config};
 use weir_control::{ControlCalls, LiveDisk, Parameters, Tree};
-use weir_front_nbd::{Address, Export, Server, Settings};
+use weir_front_nbd::{Address, Export, Security, Server, Settings};
 use weir_queue::{Error, Parts};
 
 use crate::Failure;
@@ -203,7 +203,7 @@ impl Serve {
         let passed = activation::listeners()?;
         if !passed.is_empty() {
             let addresses = passed.iter().map(local_address).collect();
-            passed.into_iter().for_each(|fd| daemon.server.listen_on(fd));
+            passed.into_iter().for_each(|fd| daemon.server.listen_on(fd, Security::Off));
             return Ok(addresses);
         }
         let mut wanted = self.nbd.clone();
