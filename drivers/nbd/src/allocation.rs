@@ -153,7 +153,8 @@ impl Asker {
         self.send(&out)?;
         let mut piece = [0; PIECE];
         loop {
-            let got = match recv(self.opened.channel.socket(), &mut piece[..], RecvFlags::DONTWAIT) {
+            let got = match recv(self.opened.channel.socket(), &mut piece[..], RecvFlags::DONTWAIT)
+            {
                 Ok((0, _)) => return Err("the server closed the connection".to_owned()),
                 Ok((got, _)) => got,
                 Err(Errno::INTR) => continue,

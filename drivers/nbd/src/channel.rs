@@ -149,11 +149,7 @@ impl Channel {
 }
 
 /// Seals what there is room for, once everything before has gone, and sends what the socket takes.
-fn seal(
-    session: &mut Session,
-    socket: &OwnedFd,
-    pieces: &[IoSlice<'_>],
-) -> Result<usize, Errno> {
+fn seal(session: &mut Session, socket: &OwnedFd, pieces: &[IoSlice<'_>]) -> Result<usize, Errno> {
     flush(session, socket)?;
     let sealed = session.seal(pieces).map_err(|_| Errno::PROTO)?;
     match flush(session, socket) {

@@ -74,7 +74,9 @@ impl Lost {
             Lost::Receive(errno) | Lost::Send(errno) => {
                 !matches!(*errno, Errno::NOMEM | Errno::NOBUFS | Errno::PROTO)
             }
-            Lost::Tls(_) | Lost::Watch(_) | Lost::Leaving | Lost::Protocol(_) | Lost::Silent => false,
+            Lost::Tls(_) | Lost::Watch(_) | Lost::Leaving | Lost::Protocol(_) | Lost::Silent => {
+                false
+            }
         }
     }
 }

@@ -123,9 +123,7 @@ impl Parting {
             let flush = Wire::new(Command::FLUSH, LAST, 0, 0);
             let pending = requests.push(&flush, &mut bytes);
             match (pending, parting.channel.send(&bytes)) {
-                (Ok(pending), Ok(sent))
-                    if sent == bytes.len() && !parting.channel.has_unsent() =>
-                {
+                (Ok(pending), Ok(sent)) if sent == bytes.len() && !parting.channel.has_unsent() => {
                     parting.owed.push(Owed { cookie: LAST, pending, held: None });
                 }
                 _ => parting.end_vouch(durability, false),

@@ -326,10 +326,15 @@ impl Server {
     /// Serves a socket that is connected already; false, and it is closed, when there are too
     /// many connections.
     pub fn adopt(&self, fd: OwnedFd, peer: impl Into<String>) -> bool {
+        self.adopt_secured(fd, peer, Security::Off)
+    }
+
+    /// As [`adopt`](Server::adopt), with what is done about TLS on it.
+    pub fn adopt_secured(&self, fd: OwnedFd, peer: impl Into<String>, security: Security) -> bool {
         let Some(reactor) = self.shared.admit() else { return false };
         let peer = peer.into();
         self.shared.handle(reactor).post(move |service: &mut NbdService, turn| {
-            service.welcome(turn, fd, peer, &Security::Off);
+            service.welcome(turn, fd, peer, &security);
         });
         true
     }

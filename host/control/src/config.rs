@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 use std::num::NonZeroU64;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer};
@@ -58,6 +58,25 @@ pub struct Group {
 pub struct Nbd {
     /// Addresses: `unix:PATH` or `HOST:PORT`.
     pub listen: Vec<String>,
+    /// What is done about TLS at those that do not say.
+    pub tls: Tls,
+    /// The folder with `ca-cert.pem`, `server-cert.pem` and `server-key.pem`.
+    pub tls_certificates: Option<PathBuf>,
+    /// Whether clients have to show a certificate of that authority; they do unless it is false.
+    pub tls_verify_peer: Option<bool>,
+}
+
+/// What is done about TLS at an address.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Tls {
+    /// It is not spoken.
+    #[default]
+    Off,
+    /// Clients that ask for it get it.
+    On,
+    /// Nothing is granted without it.
+    Require,
 }
 
 /// `[[disk]]`

@@ -236,7 +236,7 @@ fn echo_one(mut client: UnixStream) -> std::io::Result<()> {
         held -= done.consumed;
         match done.step {
             Step::Transmission(negotiated) => break negotiated,
-            Step::Close(_) => return client.write_all(&out),
+            Step::Close(_) | Step::StartTls => return client.write_all(&out),
             Step::Answered => {}
             Step::NeedMore => {
                 client.write_all(&out)?;

@@ -17,6 +17,7 @@ mod reload;
 mod replay;
 mod report;
 mod schedulers;
+mod secure;
 mod serve;
 mod top;
 mod tree;

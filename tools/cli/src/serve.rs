@@ -23,6 +23,7 @@ use crate::descriptors;
 use crate::output::print;
 use crate::reach::Reach;
 use crate::reload::{self, Reload};
+use crate::secure;
 use crate::tree::Control;
 use crate::values::whole;
 
@@ -51,7 +52,9 @@ pub(crate) struct Serve {
     /// A disk: its name and its target. May be repeated; the first is the default export.
     #[arg(long, value_name = "NAME=TARGET")]
     disk: Vec<String>,
-    /// An address to listen on: unix:PATH or HOST:PORT. May be repeated.
+    /// An address to listen on: unix:PATH or HOST:PORT; either with tls=off|on|require,
+    /// tls_certificates=DIR, tls_verify_peer=on|off and allow=tls:NAME behind commas. May be
+    /// repeated.
     #[arg(long, value_name = "ADDR")]
     nbd: Vec<String>,
     #[command(flatten)]
@@ -118,7 +121,7 @@ impl Serve {
         eprintln!("weir: ready");
         activation::notify("READY=1\n");
         if self.stdio {
-            serve_stdio(&daemon, &signals)?;
+            serve_stdio(&daemon, &signals, &config)?;
         } else {
             signals.wait();
         }
@@ -196,14 +199,20 @@ impl Serve {
     }
 
     /// Opens every address that applies; sockets a supervisor passed come first and alone.
-    fn open_addresses(&self, daemon: &Daemon, config: &Config) -> Result<Vec<Address>, Failure> {
+    fn open_addresses(
+        &self,
+        daemon: &Daemon,
+        config: &Config,
+    ) -> Result<Vec<(Address, Security)>, Failure> {
         if self.stdio {
             return Ok(Vec::new());
         }
         let passed = activation::listeners()?;
         if !passed.is_empty() {
-            let addresses = passed.iter().map(local_address).collect();
-            passed.into_iter().for_each(|fd| daemon.server.listen_on(fd, Security::Off));
+            let security = secure::default_of(&config.nbd)?;
+            let addresses = passed.iter().map(local_address).map(|at| (at, security.clone()));
+            let addresses = addresses.collect();
+            passed.into_iter().for_each(|fd| daemon.server.listen_on(fd, security.clone()));
             return Ok(addresses);
         }
         let mut wanted = self.nbd.clone();
@@ -217,9 +226,11 @@ impl Serve {
         let mut seen = BTreeSet::new();
         let mut addresses = Vec::new();
         for text in wanted.into_iter().filter(|text| seen.insert(text.clone())) {
+            let (text, security) = secure::split(&text, &config.nbd)?;
             let address: Address = text.parse()?;
             check_length(&address)?;
-            addresses.push(daemon.server.listen(&address).map_err(|e| e.to_string())?);
+            let bound = daemon.server.listen_secured(&address, security.clone());
+            addresses.push((bound.map_err(|e| e.to_string())?, security));
         }
         Ok(addresses)
     }
@@ -279,7 +290,7 @@ fn unix_path(fd: &impl AsFd) -> Option<PathBuf> {
 }
 
 /// Serves one connection on standard input and output until it ends or a signal comes.
-fn serve_stdio(daemon: &Daemon, signals: &Signals) -> Result<(), Failure> {
+fn serve_stdio(daemon: &Daemon, signals: &Signals, config: &Config) -> Result<(), Failure> {
     let bad = |e: std::io::Error| Failure::Bad(format!("standard input and output: {e}"));
     let input = std::io::stdin().as_fd().try_clone_to_owned().map_err(bad)?;
     let socket = if rustix::net::sockopt::socket_type(&input).is_ok() {
@@ -287,7 +298,7 @@ fn serve_stdio(daemon: &Daemon, signals: &Signals) -> Result<(), Failure> {
     } else {
         bridge(input).map_err(bad)?
     };
-    daemon.server.adopt(socket, "stdio");
+    daemon.server.adopt_secured(socket, "stdio", secure::default_of(&config.nbd)?);
     let (server, end) = (Arc::clone(&daemon.server), signals.end().map_err(bad)?);
     std::thread::spawn(move || {
         server.wait_until_empty(u64::MAX);
@@ -356,7 +367,7 @@ impl Daemon {
 }
 
 /// Says what is served and how to use it, in lines to paste.
-fn introduce(daemon: &Daemon, addresses: &[Address], reach: &Reach) -> String {
+fn introduce(daemon: &Daemon, addresses: &[(Address, Security)], reach: &Reach) -> String {
     let mut lines = Vec::new();
     for device in &daemon.disks {
         let (config, limits) = (device.config(), device.limits());
@@ -372,9 +383,18 @@ fn introduce(daemon: &Daemon, addresses: &[Address], reach: &Reach) -> String {
         ));
     }
     lines.push(String::from("listening on:\n"));
-    lines.extend(addresses.iter().map(|address| format!("  {address}\n")));
+    lines.extend(addresses.iter().map(|(address, security)| {
+        let tls = match security {
+            Security::Off => "",
+            Security::On(_) => ", with TLS for those that ask for it",
+            Security::Require(_) => ", TLS required",
+        };
+        format!("  {address}{tls}\n")
+    }));
     lines.push(reach.introduce());
-    if let (Some(uri), Some(first)) = (addresses.first().map(uri), daemon.disks.first()) {
+    let plain = addresses.iter().find(|(_, security)| !matches!(security, Security::Require(_)));
+    if let (Some((address, _)), Some(first)) = (plain, daemon.disks.first()) {
+        let uri = uri(address);
         lines.push(format!(
             "\nto try it, paste:\n  nbdinfo '{uri}'\n  qemu-img info '{uri}'\n  \
              fio --name=try --ioengine=nbd --uri='{uri}' {} --bs=4k --iodepth=32 \
