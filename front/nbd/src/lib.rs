@@ -20,8 +20,8 @@
 //! What a client can make the server hold is bounded: requests under way and bytes owed, beyond
 //! which it is no longer listened to; memory for a payload is taken only as its bytes arrive. That
 //! comes to 32 MiB owed, the one request that crosses them, and a payload: 96 MiB at the very most.
-//! A TLS session adds 128 KiB of sealed records and a record or 64 KiB of handshake on their way in.
-//! Memory is shared by the connections of a reactor, so an idle one holds none.
+//! A TLS session adds 128 KiB of sealed records, and a record or 64 KiB of handshake that have not
+//! come whole. Memory is shared by the connections of a reactor, so an idle one holds none.
 
 #![forbid(unsafe_code)]
 

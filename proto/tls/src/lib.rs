@@ -1,8 +1,8 @@
 //! TLS for NBD, sans-IO: bytes in, bytes out.
 //!
 //! What it is: the one place that knows `rustls`. A [`Session`] is one end of one connection; a
-//! [`ServerTls`] or [`ClientTls`] is what its sessions share, read from a folder as nbdkit, qemu-nbd
-//! and libnbd take it:
+//! [`ServerTls`] or [`ClientTls`] is what its sessions share, read from a folder as nbdkit,
+//! qemu-nbd and libnbd take it:
 //!
 //! | file | a server | a client |
 //! |---|---|---|

@@ -1,8 +1,9 @@
 //! The client's handshake: asks for what it wants, takes what it gets, falls back where the
 //! protocol says so.
 //!
-//! The order is STARTTLS where it is wanted, extended headers, else structured replies, then `base:allocation`, then GO, and
-//! EXPORT_NAME where GO is not known. One option is outstanding at a time.
+//! The order is STARTTLS where it is wanted, extended headers, else structured replies, then
+//! `base:allocation`, then GO, and EXPORT_NAME where GO is not known. One option is outstanding at
+//! a time.
 
 use super::HandshakeError;
 use crate::wire::{
