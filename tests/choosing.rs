@@ -5,6 +5,7 @@
 mod daemon;
 
 use std::fs;
+use std::os::unix::fs::DirBuilderExt;
 use std::process::Command;
 
 use daemon::program::Ended;
@@ -28,7 +29,10 @@ fn read(folder: &Folder, path: &str) -> String {
 /// Writes a file into the folder of the test.
 fn put(folder: &Folder, name: &str, text: &str) {
     let path = folder.near(name);
-    fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
+    // Not open to others, as the daemon insists, whatever the umask of who runs this.
+    let mut folders = fs::DirBuilder::new();
+    let made = folders.recursive(true).mode(0o755).create(path.parent().expect("a folder"));
+    made.expect("a folder");
     fs::write(path, text).expect("a file");
 }
 

@@ -253,6 +253,7 @@ fn a_daemon_that_is_killed_under_fio_loses_no_flushed_write() {
         let path = PATHS[round % PATHS.len()];
         let config = format!(
             "[[disk]]\nname = \"sda\"\ntarget = \"file:{},size={DISK}{path}\"\n\
+             [[export]]\nname = \"sda\"\ndisk = \"sda\"\n\
              [[export]]\nname = \"fio\"\ndisk = \"sda\"\n",
             image.display()
         );

@@ -165,8 +165,7 @@ fn top_prints_a_frame_of_disks_queues_and_clients() {
     assert_eq!(file("disk"), "sda\n");
     // Sorted by name, so that the legacy disk stands first and is selected.
     let text = told(&folder, &["top", "--once", "--interval", "100ms"]);
-    for words in ["DISK", "SCHEDULER", "one queue for all <- no client", "CLIENT", "a local client"]
-    {
+    for words in ["DISK", "SCHEDULER", "one queue for all <- no client", "CLIENT", "uid="] {
         assert!(text.contains(words), "{words:?}: {text}");
     }
     let line = |name: &str| text.lines().find(|line| line.starts_with(name)).map(String::from);

@@ -114,8 +114,8 @@ impl Case {
                 let socket = server.socket.display();
                 format!("nbd+unix:{socket},connections=2,reconnect={}", reconnect.as_secs())
             }
-            // A ring's thread would stand still with the file.
-            Below::Fuse(tree) => format!("file:{},io=threads", tree.disk().display()),
+            // By itself weir takes threads for it: a ring's thread would stand still with the file.
+            Below::Fuse(tree) => format!("file:{}", tree.disk().display()),
         };
         format!("sda={target},scheduler={scheduler},io_timeout={}", io_timeout.as_millis())
     }

@@ -136,6 +136,42 @@ fn clients_that_are_not_meant_stay_out_and_the_log_says_why() {
 }
 
 #[test]
+#[ignore = "needs nbdinfo"]
+fn a_name_in_a_certificate_lets_in_at_an_address_and_to_an_export() {
+    let (folder, authority) = (Folder::new(), Authority::new());
+    let alice = authority.folder();
+    let bob = authority.folder();
+    authority.sign(&bob, "client", "bob", &[]);
+    let file = folder.near("weir.toml");
+    // Everybody with a certificate comes in; who finds which export is a matter of names.
+    let text = format!(
+        "[nbd]\nlisten = [\"unix:{}\"]\ntls = \"require\"\ntls_certificates = \"{}\"\n\
+         [[disk]]\nname = \"sda\"\ntarget = \"ram:64MiB\"\n\
+         [[export]]\nname = \"sda\"\ndisk = \"sda\"\nallow = [\"tls:alice\"]\n\
+         [[export]]\nname = \"fixed\"\ndisk = \"sda\"\nreadonly = true\n\
+         allow = [\"tls:bob\", \"tls:alice\"]\n",
+        folder.socket().display(),
+        alice.path().display()
+    );
+    std::fs::write(&file, text).expect("a file");
+    let mut command = weir(&folder);
+    command.arg("serve").arg("-c").arg(&file);
+    let daemon = Daemon::spawn(command);
+    run("nbdinfo", &[uri(&folder, &alice)]);
+    fails(attempt("nbdinfo", &[uri(&folder, &bob)]), "");
+    daemon.wait_for(|line| line.contains("not in the export's allow list"));
+    run("nbdinfo", &[uri(&folder, &bob).replacen("/sda", "/fixed", 1)]);
+    daemon.stop();
+    // At an address a name is one way in, and the user another.
+    let list = "allow=uid:4294967294,allow=tls:alice";
+    let (daemon, _) = serve(&folder, &format!("{},{list}", require(&alice)));
+    run("nbdinfo", &[uri(&folder, &alice)]);
+    fails(attempt("nbdinfo", &[uri(&folder, &bob)]), "");
+    daemon.wait_for(|line| line.contains("names [\"bob\"] are not in the list"));
+    daemon.stop();
+}
+
+#[test]
 #[ignore = "needs nbdkit, qemu-nbd, nbdcopy"]
 fn servers_of_others_are_served_through_and_measured_over_tls() {
     let (folder, certificates) = (Folder::new(), Authority::new().folder());

@@ -80,7 +80,8 @@ fn a_bad_write_names_the_error_and_changes_nothing() {
         ("block/sda/queue/nr_requests", "100000", "EINVAL"),
         ("block/sda/queue/nr_requests", "many", "EINVAL"),
         ("block/sda/queue/nr_requests", &"9".repeat(100_000), "EINVAL"),
-        ("block/sda/size", "1", "EACCES"),
+        ("block/sda/ro", "1", "EACCES"),
+        ("block/sda/size", "1", "EINVAL"),
         ("block/sda/queue", "1", "EISDIR"),
         ("block/sda/queue/frob", "1", "ENOENT"),
         ("block/sdb", "1", "ENOENT"),
@@ -211,7 +212,8 @@ fn cat_and_echo_do_under_the_mount_what_they_do_in_sysfs() {
             "head -c 1048576 /dev/zero | tr '\\0' 9 > block/sda/queue/nr_requests",
             "Invalid argument",
         ),
-        ("echo 1 > block/sda/size", "Permission denied"),
+        ("echo 1 > block/sda/ro", "Permission denied"),
+        ("echo 1 > block/sda/size", "Invalid argument"),
         ("echo 1 > block/sda/queue/frob", "Permission denied"),
         ("cat block/sda/queue/frob", "No such file"),
         ("cat block/sda", "Is a directory"),
@@ -232,7 +234,7 @@ fn cat_and_echo_do_under_the_mount_what_they_do_in_sysfs() {
     );
     let everything = shell(&tree, "find . -type f -exec cat {} + > /dev/null");
     assert_eq!((everything.code, everything.stderr.as_str()), (Some(0), ""));
-    let modes = shell(&tree, "stat -c %a block/sda/size block/sda/queue/scheduler block");
+    let modes = shell(&tree, "stat -c %a block/sda/ro block/sda/queue/scheduler block");
     assert_eq!(modes.stdout, "444\n644\n555\n");
     let stats = shell(&tree, "cat proc/diskstats; dd if=proc/diskstats bs=7 status=none");
     let lines: Vec<&str> = stats.stdout.lines().collect();

@@ -1,5 +1,6 @@
 //! A device: the control side. It builds lanes and submitters, and sums up.
 
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
 
 use weir_bio::Limits;
@@ -13,13 +14,13 @@ use crate::config::{
     nr_requests, slots,
 };
 use crate::dispatcher::{Dispatcher, NO_HOST};
-use crate::driver::{Driver, Extent, Home};
+use crate::driver::{Driver, DriverError, Extent, Home};
 use crate::elevator::Elevator;
 use crate::fence::Fences;
 use crate::hard::{self, HardQueue};
-use crate::lane::{Lane, event_of};
+use crate::lane::Lane;
 use crate::queues::QUEUES_MAX;
-use crate::shared::{LanePort, SUBMITTERS_MAX, Shared, Snapshot};
+use crate::shared::{LanePorts, SUBMITTERS_MAX, Shared, Snapshot};
 use crate::single::Single;
 use crate::stats::Stats;
 use crate::submitter::{Attachment, Submitter};
@@ -47,6 +48,18 @@ fn first_elevator(
     let mut scheduler = make(&config.setup(limits, tags, config.nomerges, attached.compat));
     apply_tunables(scheduler.as_mut(), &config.tunables)?;
     Ok(Some(Elevator::new(scheduler, tags)))
+}
+
+/// A descriptor of the lane's own for the driver's event, which may sit behind a lock.
+///
+/// # Errors
+/// The system's: no descriptor is left. Without one the lane would not hear of answers.
+fn event_of(hard: &HardQueue, device: &str, index: usize) -> Result<Option<OwnedFd>, Error> {
+    let event = hard.driver().event_fd().map(|fd| fd.try_clone_to_owned()).transpose();
+    event.map_err(|source| {
+        let what = format!("disk {device}: a descriptor for the event of hard queue {index}");
+        Error::Driver(DriverError { what, source: Some(source) })
+    })
 }
 
 /// How a submitter comes in.
@@ -162,7 +175,7 @@ impl Device {
         let snapshot = first_snapshot(&config, limits, nr_requests, elevator.as_ref());
         Ok(Device {
             shared: Arc::new(Shared {
-                lanes: (0..lanes).map(|_| LanePort::new()).collect(),
+                lanes: LanePorts::new(config.queues, lanes),
                 config,
                 driver: Mutex::new(Some(driver)),
                 queues,
@@ -261,12 +274,13 @@ impl Device {
         let port = &shared.lanes[index];
         let mut state = port.state();
         if state.open && shared.single.as_ref().is_some_and(|single| single.any_home) {
-            shared.homes.lock().expect("the homes' lock").push(Arc::clone(bell));
-            return Ok(Lane::single(Arc::clone(shared), None, Arc::clone(bell)));
+            let home = shared.single_opened(bell)?;
+            return Ok(Lane::single(Arc::clone(shared), None, home));
         }
         if state.open {
             return invalid(format!("hard queue {index} of {name} is open already"));
         }
+        port.settle(name, index, bell)?;
         let driver = self.driver()?.open(index as u16, shared.depth)?;
         let tags = match &shared.tags {
             Some(set) => Tags::shared(Arc::clone(set), index),
@@ -281,16 +295,15 @@ impl Device {
             gauges: Arc::clone(&port.gauges),
         });
         let event = event_of(&hard, name, index)?;
-        // A lane opened again keeps its first bell: homes are for life.
-        port.bell.get_or_init(|| Arc::clone(bell));
-        state.open = true;
         let Some(single) = &shared.single else {
+            state.open = true;
             return Ok(Lane::multi(Arc::clone(shared), index, (hard, event), &mut state));
         };
+        let home = shared.single_opened(bell)?;
+        state.open = true;
         single.install(hard);
         single.follow(&shared.snapshot());
-        shared.homes.lock().expect("the homes' lock").push(Arc::clone(bell));
-        Ok(Lane::single(Arc::clone(shared), event, Arc::clone(bell)))
+        Ok(Lane::single(Arc::clone(shared), event, home))
     }
 
     /// A new submitter for the calling thread; completions are announced as `token` on `bell`.
@@ -352,7 +365,8 @@ impl Device {
         };
         drop(submitters);
         let homes = shared.homes.lock().expect("the homes' lock");
-        let turns_single = homes.iter().any(|home| Arc::ptr_eq(home, bell));
+        let own = homes.iter().find(|home| home.open && Arc::ptr_eq(&home.bell.bell, bell));
+        let turns_single = own.map(|home| home.bell.clone());
         let shared = Arc::clone(shared);
         let with =
             Attachment { shared, snapshot, id, member, stats, port, rings, lane, turns_single };
@@ -370,6 +384,16 @@ impl Device {
             return invalid(format!("range {sector}+{sectors} is beyond sector {capacity}"));
         }
         Ok(self.driver()?.allocation(sector, sectors)?)
+    }
+
+    /// Has the driver make the device at least so many sectors large if it can; how large it is
+    /// below. That is in force once a [reconfiguration](Device::reconfigure) has put it in the
+    /// limits. May block.
+    ///
+    /// # Errors
+    /// The driver's, or a device that is offline.
+    pub fn enlarge(&self, sectors: u64) -> Result<u64, Error> {
+        Ok(self.driver()?.enlarge(sectors)?)
     }
 
     /// Statistics, summed now.

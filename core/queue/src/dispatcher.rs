@@ -19,7 +19,7 @@ use weir_ring::{Consumer, Producer, ring};
 use crate::arrivals::{Arrival, Arrivals, Picked};
 use crate::elevator::{Elevator, EndedTag, Outlets};
 use crate::request::RequestClaim;
-use crate::shared::{LanePort, Shared};
+use crate::shared::{LanePorts, Shared};
 
 /// No lane is the host.
 pub(crate) const NO_HOST: u64 = u64::MAX;
@@ -101,14 +101,19 @@ impl Line {
     }
 }
 
-/// A lane's end of them.
+/// A lane's end of them. The only lane of a device has none: it would leave things to nobody.
+#[derive(Default)]
 pub(crate) struct Link {
+    rings: Option<Rings>,
+    /// Requests ever received.
+    received: u64,
+}
+
+struct Rings {
     arrivals: Producer<Arrival>,
     ended: Producer<EndedTag>,
     gone: Producer<SchedTag>,
     picked: Consumer<Picked>,
-    /// Requests ever received.
-    received: u64,
 }
 
 impl Link {
@@ -120,34 +125,43 @@ impl Link {
         ended: &mut Vec<EndedTag>,
         timed: bool,
     ) -> bool {
-        let Link { ended: times, gone, .. } = self;
+        let Some(Rings { arrivals: left, ended: times, gone, .. }) = &mut self.rings else {
+            return false;
+        };
         let (count, ends) = (arrivals.len(), ended.len());
         let room = if timed { times.room(ends) } else { gone.room(ends) };
-        let fits = count <= self.arrivals.room(count) && ends <= room;
+        let fits = count <= left.room(count) && ends <= room;
         if fits {
             match timed {
                 true => times.push_each(ended.drain(..)),
                 false => gone.push_each(ended.drain(..).map(|end| end.tag)),
             }
-            arrivals.leave(&mut self.arrivals);
-            self.ended.publish();
-            self.gone.publish();
-            self.arrivals.publish();
-            let free = self.arrivals.room(0);
-            self.arrivals.fetch(count.min(free));
+            arrivals.leave(left);
+            times.publish();
+            gone.publish();
+            left.publish();
+            let free = left.room(0);
+            left.fetch(count.min(free));
         }
         fits
     }
 
+    /// Whether it has rings.
+    #[inline]
+    pub(crate) fn is_open(&self) -> bool {
+        self.rings.is_some()
+    }
+
     /// Whether something was sent that is not received yet.
     pub(crate) fn is_waiting(&self) -> bool {
-        self.picked.has_items()
+        self.rings.as_ref().is_some_and(|rings| rings.picked.has_items())
     }
 
     /// Receives what was sent.
     #[inline]
     pub(crate) fn receive(&mut self, mut each: impl FnMut(RequestClaim)) {
-        let count = self.picked.pop_each(SENT_MAX, |picked| each(picked.into_claim()));
+        let Some(rings) = &mut self.rings else { return };
+        let count = rings.picked.pop_each(SENT_MAX, |picked| each(picked.into_claim()));
         self.received += count as u64;
     }
 
@@ -195,7 +209,7 @@ impl Dispatcher {
         Dispatcher { elevator, ..Dispatcher::default() }
     }
 
-    /// A lane opens.
+    /// A line to a lane, which is one of several.
     pub(crate) fn open(&mut self, lane: usize) -> Link {
         let (leave_arrival, arrivals) = ring(LEFT_MAX);
         let (leave_end, ended) = ring(LEFT_MAX);
@@ -206,7 +220,7 @@ impl Dispatcher {
         }
         self.lines[lane] = Some(Line { arrivals, ended, gone, picked, sent: 0, room: 0 });
         let (arrivals, ended, gone) = (leave_arrival, leave_end, leave_tag);
-        Link { arrivals, ended, gone, picked: receive, received: 0 }
+        Link { rings: Some(Rings { arrivals, ended, gone, picked: receive }), received: 0 }
     }
 
     /// A lane closes: what it left is taken in, what it was sent goes to others. The lanes that
@@ -218,10 +232,14 @@ impl Dispatcher {
         refused: &mut Vec<RequestClaim>,
     ) -> u64 {
         self.take_over(lane, Nanos::ZERO, refused);
-        self.lines[usize::from(lane)] = None;
+        if let Some(line) = self.lines.get_mut(usize::from(lane)) {
+            *line = None;
+        }
         self.quiet = 0;
         let Some(elevator) = &mut self.elevator else { return 0 };
-        link.picked.pop_each(SENT_MAX, |picked| elevator.take_back(picked));
+        if let Some(rings) = &mut link.rings {
+            rings.picked.pop_each(SENT_MAX, |picked| elevator.take_back(picked));
+        }
         elevator.closed(lane)
     }
 
@@ -357,6 +375,8 @@ impl Dispatcher {
             room -= turn.dispatch.len() - before;
             outcome.again |= !all;
         }
+        // The tags are with lanes in need, perhaps all of them: what waits for one goes without.
+        room -= elevator.pull_parked(turn.lane, room, &mut Heir(turn.dispatch));
         turn.room = Some(room);
     }
 
@@ -430,7 +450,7 @@ fn hand_in(
 /// The ways to the lanes, while the elevator picks.
 struct Ways<'a> {
     lines: &'a mut [Option<Line>],
-    ports: &'a [LanePort],
+    ports: &'a LanePorts,
     /// What a lane is sent beyond its credit.
     ahead: u64,
     own: u16,

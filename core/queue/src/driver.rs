@@ -112,6 +112,16 @@ pub trait Driver: Send + Sync {
     /// What failed, naming the device.
     fn open(&self, index: u16, depth: u16) -> Result<Box<dyn DriverQueue>, DriverError>;
 
+    /// Makes the device at least so many sectors large if that can be, and says how large it is:
+    /// what was enlarged from outside counts. It never shrinks. May block.
+    ///
+    /// # Errors
+    /// What failed, naming the device.
+    fn enlarge(&self, sectors: u64) -> Result<u64, DriverError> {
+        let _ = sectors;
+        Ok(self.limits().capacity)
+    }
+
     /// What is allocated in `sectors` sectors from `sector`: consecutive extents that cover the
     /// range. "Everything is data" is always correct. May block.
     ///
@@ -471,10 +481,10 @@ impl TagTable {
         Some(request)
     }
 
-    /// Tags of requests the driver has held since `before` or earlier.
+    /// Tags of requests that a driver first had at `before` or earlier.
     pub(crate) fn overdue(&self, before: Nanos, out: &mut Vec<Tag>) {
         for (index, entry) in self.entries.iter().enumerate() {
-            if entry.as_ref().is_some_and(|request| request.issued_at <= before) {
+            if entry.as_ref().is_some_and(|request| request.begun_at() <= before) {
                 out.push(self.current(Tag::first(index as u16)));
             }
         }

@@ -4,8 +4,9 @@
 //! sectors may change at any moment, so a newer write to them could be overwritten by the older
 //! one, and two reads could find first the newer data and then the older. So a request that
 //! overlaps a fence is held back in front of the driver: until the fence is lifted, or until its
-//! own time is up.
+//! own time is up. One that may not wait ends AGAIN.
 
+use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use weir_bio::{Op, Rq};
@@ -97,8 +98,14 @@ impl Fences {
     /// Whether a request touches a fence. It need not: a flush names no sectors.
     #[cold]
     pub(crate) fn hold(&self, rq: &Rq) -> bool {
-        let touches = |fence: &Fence| rq.sector < fence.end && fence.start < rq.end();
-        rq.sectors > 0 && self.fences().iter().any(touches)
+        rq.sectors > 0 && self.stand_in(rq.sector..rq.end())
+    }
+
+    /// Whether there is one around some of these sectors.
+    #[cold]
+    pub(crate) fn stand_in(&self, sectors: Range<u64>) -> bool {
+        let touches = |fence: &Fence| sectors.start < fence.end && fence.start < sectors.end;
+        self.fences().iter().any(touches)
     }
 
     /// This lane holds something back. It looks once more afterwards: either it finds that a fence

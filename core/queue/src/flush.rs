@@ -121,6 +121,7 @@ impl FlushMachine {
         let mut flush = self.flush.take().expect("no device flush is in flight");
         flush.state = State::Idle;
         flush.accepted_at = now;
+        flush.handed_back = false;
         self.pending_index ^= 1;
         orders.push(Order::Issue(flush));
     }

@@ -277,7 +277,7 @@ impl Drop for Quiesced {
             self.shared.nudge(0);
             return;
         }
-        for lane in &self.shared.lanes {
+        for lane in self.shared.lanes.all() {
             let mut state = lane.state();
             state.quiesced -= 1;
             if state.open {
@@ -332,7 +332,7 @@ impl Device {
         match &shared.single {
             Some(single) => single.pause(),
             None => {
-                for lane in &shared.lanes {
+                for lane in shared.lanes.all() {
                     // A lane that closes answers what it was asked before.
                     let mut state = lane.state();
                     state.quiesced += 1;

@@ -19,6 +19,7 @@ use crate::stats::{LaneGauges, direction};
 use crate::tags::Tags;
 use watch::Watch;
 
+mod still;
 mod watch;
 
 /// Requests offered to a driver in one call.
@@ -160,12 +161,14 @@ impl HardQueue {
                 claim.take_back(back.lent.into_iter());
             }
             claim.state = State::Idle;
+            claim.hand_back();
             self.gauges.ended[direction(claim.rq.op)].add(1);
             match back.after_ns {
                 0 => self.dispatch.push_front(claim),
                 after => self.delayed.push((now + after, claim)),
             }
         }
+        self.see_returned(now);
     }
 
     /// Requests that were to be sent again after some time, and whose time has come.
@@ -356,7 +359,7 @@ impl HardQueue {
             if leftovers > 0 {
                 for _ in 0..leftovers {
                     let claim = self.dispatch.pop_front().expect("counted");
-                    self.start_beside(fenced, claim, now);
+                    self.start_beside(fenced, claim, now, replies);
                 }
                 continue;
             }
@@ -364,7 +367,7 @@ impl HardQueue {
                 if claim.flush_step.is_sequenced() {
                     self.take_in(claim, now, replies);
                 } else {
-                    self.start_beside(fenced, claim, now);
+                    self.start_beside(fenced, claim, now, replies);
                 }
             });
             if given == 0 {
@@ -375,9 +378,15 @@ impl HardQueue {
 
     /// The same for a request that has to be held against the fences if there are any.
     #[inline(always)]
-    fn start_beside(&mut self, fenced: bool, claim: RequestClaim, now: Nanos) {
+    fn start_beside(
+        &mut self,
+        fenced: bool,
+        claim: RequestClaim,
+        now: Nanos,
+        replies: &mut Replies,
+    ) {
         if fenced {
-            self.start_unless_fenced(claim, now);
+            self.start_unless_fenced(claim, now, replies);
         } else {
             self.start(claim, now);
         }
@@ -434,7 +443,10 @@ impl HardQueue {
             self.retry_at = Some(now + RETRY_NS);
         }
         if taken == 0 {
-            self.watch.refused_since.get_or_insert(now);
+            if self.watch.refused_since.is_none() {
+                self.watch.refused_since = Some(now);
+                self.set_clocks(now);
+            }
             self.watch.trouble = true;
         }
     }

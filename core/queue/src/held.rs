@@ -3,7 +3,7 @@
 //! A cap holds back one direction of one group, so each has a line of its own: a group that is
 //! ahead of its cap delays no other.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use weir_bio::{Bio, GroupId, Nanos};
 
@@ -12,6 +12,8 @@ use crate::group::CAPS_AGAIN_NS;
 /// Bios that caps hold back, each with what its holder keeps beside it.
 pub struct HeldBack<T> {
     lines: BTreeMap<LineId, Line<T>>,
+    /// When each line's first may be submitted again.
+    times: BTreeSet<(Nanos, LineId)>,
 }
 
 /// A group, and whether what waits are writes; `None` for flushes, which no cap holds back.
@@ -19,13 +21,13 @@ type LineId = (GroupId, Option<bool>);
 
 struct Line<T> {
     bios: VecDeque<(Bio, T)>,
-    /// When the first may be submitted again.
+    /// As in `times`.
     until: Nanos,
 }
 
 impl<T> Default for HeldBack<T> {
     fn default() -> HeldBack<T> {
-        HeldBack { lines: BTreeMap::new() }
+        HeldBack { lines: BTreeMap::new(), times: BTreeSet::new() }
     }
 }
 
@@ -55,20 +57,23 @@ impl<T> HeldBack<T> {
     /// Keeps a refused bio, as the first of its line, until a cap allows it. It may be submitted
     /// after [`CAPS_AGAIN_NS`] in any case, as the cap may be lifted meanwhile.
     pub fn hold(&mut self, bio: Bio, beside: T, until: Nanos, now: Nanos) {
-        let until = until.min(now + CAPS_AGAIN_NS);
+        let (id, until) = (line_of(&bio), until.min(now + CAPS_AGAIN_NS));
         let line = Line { bios: VecDeque::new(), until };
-        let line = self.lines.entry(line_of(&bio)).or_insert(line);
+        let line = self.lines.entry(id).or_insert(line);
+        self.times.remove(&(line.until, id));
+        self.times.insert((until, id));
         line.until = until;
         line.bios.push_front((bio, beside));
     }
 
-    /// The next one whose time has come.
+    /// The next one whose time has come: of the line whose time came first.
     pub fn pop_due(&mut self, now: Nanos) -> Option<(Bio, T)> {
-        let due = self.lines.iter_mut().find(|(_, line)| line.until <= now);
-        let (&id, line) = due?;
+        let &(at, id) = self.times.first().filter(|(at, _)| *at <= now)?;
+        let line = self.lines.get_mut(&id)?;
         let first = line.bios.pop_front();
         if line.bios.is_empty() {
             self.lines.remove(&id);
+            self.times.remove(&(at, id));
         }
         first
     }
@@ -76,11 +81,12 @@ impl<T> HeldBack<T> {
     /// When the next one's time comes.
     #[must_use]
     pub fn wake_at(&self) -> Option<Nanos> {
-        self.lines.values().map(|line| line.until).min()
+        self.times.first().map(|(at, _)| *at)
     }
 
     /// Takes all of them out.
     pub fn drain(&mut self) -> impl Iterator<Item = (Bio, T)> + use<T> {
+        self.times.clear();
         std::mem::take(&mut self.lines).into_values().flat_map(|line| line.bios)
     }
 }
@@ -114,6 +120,18 @@ mod tests {
         assert!(held.pass(flush, ()).is_some(), "no cap holds a flush back");
         let order = [0; 2].map(|_| held.pop_due(Nanos(60)).unwrap().0.cookie);
         assert_eq!((order, held.is_empty(), held.wake_at()), ([1, 2], true, None));
+    }
+
+    #[test]
+    fn the_line_whose_time_comes_first_is_the_next_and_a_new_time_takes_the_place_of_the_old() {
+        let mut held = HeldBack::default();
+        for (group, until) in [(1, 70), (2, 50), (3, 60), (2, 90), (3, 55)] {
+            held.hold(bio(group, until), (), Nanos(until), Nanos(10));
+        }
+        let mut next = |now| held.pop_due(Nanos(now)).map(|(bio, ())| bio.cookie);
+        assert_eq!((next(54), next(55), next(55), next(55)), (None, Some(55), Some(60), None));
+        assert_eq!((next(100), next(100), next(100)), (Some(70), Some(90), Some(50)));
+        assert_eq!((held.wake_at(), held.is_empty()), (None, true));
     }
 
     #[test]

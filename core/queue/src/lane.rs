@@ -7,20 +7,21 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use weir_bio::{Nanos, Status};
-use weir_ring::{Consumer, Right};
+use weir_ring::Consumer;
 
 use crate::arrivals::Arrivals;
-use crate::bell::{Bell, Port};
-use crate::config::{Error, Spread};
-use crate::dispatcher::{Link, NO_HOST, Outcome, TAKES_NONE, Turn};
-use crate::driver::{DriverError, Waiter};
+use crate::bell::{LaneBell, Port};
+use crate::config::Spread;
+use crate::dispatcher::{Link, NO_HOST, TAKES_NONE};
+use crate::driver::Waiter;
 use crate::freeze::Acks;
-use crate::hard::{ALL, HardQueue, Source};
+use crate::hard::{HardQueue, Source};
 use crate::reply::Replies;
 use crate::request::RequestClaim;
 use crate::shared::{ELEVATOR, LaneState, NUDGE, Shared, Snapshot};
 use crate::soft::Soft;
 
+mod ask;
 mod need;
 
 /// How long a lane counts on the host: what it takes to sleep and be woken.
@@ -50,8 +51,8 @@ pub struct Lane {
     index: usize,
     event: Option<OwnedFd>,
     multi: Option<Box<Multi>>,
-    /// A home's bell, on the single-queue path.
-    bell: Option<Arc<Bell>>,
+    /// Its place at this home, on the single-queue path.
+    bell: Option<LaneBell>,
     wake_at: Option<Nanos>,
 }
 
@@ -102,6 +103,10 @@ impl Lane {
             // Something may have been staged for it while it was closed.
             shared.lanes[index].pending.mark(ELEVATOR);
         }
+        let link = match snapshot.queues {
+            1 => Link::default(),
+            _ => shared.with_right(|dispatcher| dispatcher.open(index)),
+        };
         let mut multi = Multi {
             hard,
             ways: state.kept.take().unwrap_or_default(),
@@ -109,7 +114,7 @@ impl Lane {
             ask_elevator: false,
             elevator_wake: None,
             due: false,
-            link: shared.with_right(|dispatcher| dispatcher.open(index)),
+            link,
             arrivals: Arrivals::default(),
             refused: Vec::new(),
             left_at: None,
@@ -123,7 +128,7 @@ impl Lane {
         Lane { shared, index, event, multi: Some(Box::new(multi)), bell: None, wake_at: None }
     }
 
-    pub(crate) fn single(shared: Arc<Shared>, event: Option<OwnedFd>, bell: Arc<Bell>) -> Lane {
+    pub(crate) fn single(shared: Arc<Shared>, event: Option<OwnedFd>, bell: LaneBell) -> Lane {
         Lane { shared, index: 0, event, multi: None, bell: Some(bell), wake_at: None }
     }
 
@@ -131,6 +136,14 @@ impl Lane {
     #[must_use]
     pub fn index(&self) -> usize {
         self.index
+    }
+
+    /// Its place in the [roster](crate::Bell::roster) of its home. It is the lane's for as long as
+    /// the device lives, also while the lane is closed.
+    #[must_use]
+    pub fn place(&self) -> usize {
+        let own = self.bell.as_ref().or_else(|| self.shared.lanes[self.index].bell.get());
+        own.map_or(0, |home| home.place)
     }
 
     /// The device's name.
@@ -243,22 +256,6 @@ impl Drop for Lane {
     }
 }
 
-/// A descriptor of the lane's own for the driver's event, which may sit behind a lock.
-///
-/// # Errors
-/// The system's: no descriptor is left. Without one the lane would not hear of answers.
-pub(crate) fn event_of(
-    hard: &HardQueue,
-    device: &str,
-    index: usize,
-) -> Result<Option<OwnedFd>, Error> {
-    let event = hard.driver().event_fd().map(|fd| fd.try_clone_to_owned()).transpose();
-    event.map_err(|source| {
-        let what = format!("disk {device}: a descriptor for the event of hard queue {index}");
-        Error::Driver(DriverError { what, source: Some(source) })
-    })
-}
-
 /// With a scheduler nothing comes to the driver past it.
 struct Nothing;
 
@@ -306,7 +303,7 @@ impl Multi {
         if self.snapshot.scheduled {
             self.turn_elevator(shared, index, now);
             if self.needs && std::mem::take(&mut self.tells) {
-                self.tell_heir(shared, index);
+                self.tell_heirs(shared, index);
             }
             if self.paused == 0 {
                 self.hard.issue(now, &mut self.ways.replies, &mut Nothing);
@@ -322,9 +319,7 @@ impl Multi {
             // Tags came back to a set others draw on.
             self.hard.tags().tell_waiting(|lane| shared.nudge(lane));
         }
-        if self.hard.take_lifted() {
-            shared.fences.tell(|lane| shared.nudge(lane));
-        }
+        self.tell_of_fences(shared, index);
     }
 
     /// Tags or the driver ran short: what waits is merged where it can be, and taken in turn.
@@ -432,136 +427,6 @@ impl Multi {
     fn receive(&mut self, now: Nanos) {
         let Multi { hard, ways, link, .. } = self;
         link.receive(|claim| hard.take_in(claim, now, &mut ways.replies));
-    }
-
-    /// The lane to which this one leaves what it has, the right being free or not: the host,
-    /// unless that does not come round, or would have to be woken: that takes longer than to carry
-    /// the scheduler's state here.
-    fn host(&self, shared: &Shared, index: usize, now: Nanos) -> Option<usize> {
-        let host = usize::try_from(shared.host.read()).ok()?;
-        let waits = self.left_at.is_none_or(|at| now < at + PATIENCE_NS);
-        let (bell, own) = (shared.lanes.get(host)?.bell.get()?, shared.lanes[index].bell.get()?);
-        // With a host on its own thread it need not hand anything over.
-        let counts = waits && !Arc::ptr_eq(bell, own) && !bell.doorbell().is_asleep();
-        counts.then_some(host)
-    }
-
-    /// How many requests it can have been sent before the driver has no place.
-    fn credit(&self) -> u64 {
-        self.link.credit(self.hard.tags().free(), self.hard.waiting())
-    }
-
-    /// Requests it takes from the scheduler.
-    #[inline]
-    fn room(&self) -> usize {
-        match self.needs {
-            false => self.hard.room(),
-            true if self.hoards => ALL,
-            true => self.hard.room().min(self.hard.probes()),
-        }
-    }
-
-    /// Says how much it can be sent; none while it is paused or in need.
-    #[inline]
-    fn say_credit(&self, shared: &Shared, index: usize) {
-        let takes = self.paused == 0 && !self.needs;
-        let credit = if takes { self.credit() } else { TAKES_NONE };
-        shared.lanes[index].credit.set(credit);
-    }
-
-    /// Leaves what it has to whoever is at the elevator, if there is room for it.
-    fn leave(&mut self, shared: &Shared, index: usize, now: Nanos) -> bool {
-        let timed = self.snapshot.timed;
-        if !self.link.leave(&mut self.arrivals, &mut self.hard.ended, timed) {
-            return false;
-        }
-        self.say_credit(shared, index);
-        // Whoever serves it sees to the scheduler's time, but does not know that it has come.
-        self.elevator_wake = self.due.then_some(now + PATIENCE_NS);
-        (self.ask_elevator, self.again) = (false, true);
-        let since = self.left_at.filter(|at| now < *at + PATIENCE_NS);
-        self.left_at = since.or(Some(now));
-        shared.asks.mark(index);
-        true
-    }
-
-    /// Goes to the elevator, or leaves what it has to whoever is there.
-    fn ask(&mut self, shared: &Shared, index: usize, now: Nanos) {
-        // The host would not know that a time has come.
-        if !self.due
-            && let Some(host) = self.host(shared, index, now)
-            && self.leave(shared, index, now)
-        {
-            // Marked: its home sees it before it sleeps, or is woken.
-            shared.lanes[host].ring_fenced();
-            return;
-        }
-        let mut next = shared.dispatcher.try_take();
-        if next.is_none() {
-            next = match self.leave(shared, index, now) {
-                true => shared.dispatcher.try_take(),
-                false => Some(shared.dispatcher.take()),
-            };
-        }
-        let mut turns = 0;
-        while let Some(mut held) = next {
-            turns += 1;
-            // Nobody else sends anything now.
-            self.receive(now);
-            if self.left_at.take().is_some_and(|at| now >= at + PATIENCE_NS) {
-                // The host does not come round.
-                shared.host.set(NO_HOST);
-            }
-            let room = (self.paused == 0).then(|| self.room());
-            let excess = self.hard.waiting().saturating_sub(self.hard.tags().free());
-            let mut turn = Turn {
-                lane: index as u16,
-                arrivals: &mut self.arrivals,
-                ended: &mut self.hard.ended,
-                room,
-                excess,
-                due: std::mem::take(&mut self.due),
-                now,
-                dispatch: &mut self.hard.dispatch,
-                refused: &mut self.refused,
-            };
-            let outcome = held.serve(shared, &mut turn);
-            self.say_credit(shared, index);
-            Right::let_go(held);
-            let more = outcome.more || turns > 1;
-            self.follow_up(shared, index, outcome, now);
-            // Who was turned away meanwhile counts on this lane; if it has been here for long, it
-            // comes back for them.
-            next = None;
-            if shared.asks.any() {
-                match more {
-                    true => shared.kick(index, ELEVATOR),
-                    false => next = shared.dispatcher.try_take(),
-                }
-            }
-        }
-    }
-
-    /// What a turn at the elevator came to.
-    fn follow_up(&mut self, shared: &Shared, index: usize, outcome: Outcome, now: Nanos) {
-        (self.ask_elevator, self.again) = (outcome.again, false);
-        // What is staged for a lane in need is for others to pick, also when the scheduler withheld
-        // it before.
-        self.tells |= outcome.again;
-        if outcome.again {
-            self.hard.keeps_waiting(shared.in_need.read() != 0, now);
-        }
-        if self.paused == 0 {
-            self.elevator_wake = outcome.wake_at;
-        }
-        // Without the right: whoever is told will want it. To let go of it was the fence.
-        shared.kick_each(outcome.kicked);
-        shared.ring_each_fenced(outcome.sent);
-        if !self.refused.is_empty() {
-            // They may be of submitters that have come since this turn began.
-            self.take_control(shared, index, now);
-            refuse(&mut self.refused, &mut self.ways.replies);
-        }
     }
 
     #[cold]

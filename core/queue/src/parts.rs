@@ -34,13 +34,15 @@ impl Core {
         &mut self,
         bio: &mut Bio,
         step: FlushStep,
+        charged: bool,
         now: Nanos,
     ) -> Result<(), Why> {
         let limits = &self.snapshot.limits;
         let whole = |sectors| sectors == bio.sectors;
         match split::front(bio, limits) {
             Ok(sectors) if whole(sectors) && split::is_aligned(&bio.data, limits) => {
-                let claim = self.measured(bio, step, now);
+                let mut claim = self.measured(bio, step, now);
+                claim.charged = charged;
                 self.route(claim, bio, now)
             }
             // Looked at as a whole, so that nothing of it is sent. Memory that is moved may have to
@@ -49,7 +51,7 @@ impl Core {
                 if !whole(sectors) && !split::blocks_fit(bio, limits)
                     || bio.flags.has(Flags::ATOMIC) =>
             {
-                self.end_unsent(bio, Status::Inval);
+                self.end_unsent_unpaid(bio, Status::Inval, charged);
                 Ok(())
             }
             Ok(_) => {
@@ -78,7 +80,7 @@ impl Core {
                 Ok(())
             }
             Err(status) => {
-                self.end_unsent(bio, status);
+                self.end_unsent_unpaid(bio, status, charged);
                 Ok(())
             }
         }
@@ -153,7 +155,8 @@ impl Core {
         let mut part = self.take_apart(claim);
         let parts = self.parts[index].as_mut().expect("parts under way");
         parts.left -= 1;
-        if parts.status.is_ok() {
+        // The first error, but a time-out above all: the device may have some of the memory yet.
+        if parts.status.is_ok() || part.status == Status::Timeout {
             parts.status = part.status;
         }
         if let Some(place) = parts.bounced.iter().position(|(at, _)| *at == sector) {
@@ -166,11 +169,14 @@ impl Core {
         parts.data.push((sector, part.data));
         parts.wait_ns = parts.wait_ns.max(part.wait_ns);
         parts.device_ns = parts.device_ns.max(part.device_ns);
-        if parts.serial.is_some() && !parts.status.is_ok() {
-            // A window that failed is the last one (block-core section 18).
-            if let Some(rest) = parts.rest.take() {
-                parts.data.push((rest.sector, rest.data));
-            }
+        // A window that failed is the last one (block-core section 18). And a device that let one
+        // part run out of time is asked for no more: each further part would have its own time.
+        let fails = parts.serial.is_some() && !parts.status.is_ok();
+        if (fails || parts.status == Status::Timeout)
+            && let Some(rest) = parts.rest.take()
+        {
+            parts.data.push((rest.sector, rest.data));
+            self.backlog.retain(|waiting| *waiting != index);
         }
         if parts.rest.is_some() {
             if parts.serial.is_some() && parts.left == 0 {

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use weir_bio::{Bio, Flags, GroupId, Nanos, Op, SECTOR};
 
 use crate::group::{Groups, Member};
+use crate::request::Request;
 use crate::shared::Shared;
 
 /// The groups of one submitter.
@@ -57,7 +58,8 @@ impl Payer {
     /// # Errors
     /// The time from which a cap allows it.
     pub(crate) fn charge(&mut self, bio: &Bio, disk: &str, now: Nanos) -> Result<(), Nanos> {
-        let Some((write, bytes)) = price(bio) else { return Ok(()) };
+        let price = price(bio.op, bio.flags, bio.sectors);
+        let Some((write, bytes)) = price else { return Ok(()) };
         self.become_member(bio.group, disk);
         self.member.as_ref().map_or(Ok(()), |member| member.admit(write, bytes, now))
     }
@@ -65,7 +67,25 @@ impl Payer {
     /// Takes a charge back: the bio was not accepted.
     #[cold]
     pub(crate) fn give_back(&self, bio: &Bio) {
-        if let (Some((write, bytes)), Some(member)) = (price(bio), &self.member) {
+        if let Some(price) = price(bio.op, bio.flags, bio.sectors) {
+            self.pay_back(bio.group, price);
+        }
+    }
+
+    /// The same for one that ended without ever having been a request, if it was charged.
+    #[cold]
+    pub(crate) fn give_back_refused(&self, request: &Request) {
+        let rq = request.rq();
+        if let Some(price) = price(rq.op, rq.flags, rq.sectors).filter(|_| request.charged) {
+            self.pay_back(rq.group, price);
+        }
+    }
+
+    fn pay_back(&self, group: GroupId, (write, bytes): (bool, u64)) {
+        let of = |group| move |member: &&Member| member.group() == group;
+        let members = || self.member.iter().chain(&self.others);
+        let member = members().find(of(group)).or_else(|| members().find(of(GroupId(0))));
+        if let Some(member) = member {
             member.give_back(write, bytes);
         }
     }
@@ -98,12 +118,12 @@ impl Payer {
 
 /// Whether a bio counts as a write, and its bytes; `None` for one that is free. A range that is
 /// only marked is a write of no bytes.
-fn price(bio: &Bio) -> Option<(bool, u64)> {
-    let bytes = u64::from(bio.sectors) * SECTOR;
-    match bio.op {
+fn price(op: Op, flags: Flags, sectors: u32) -> Option<(bool, u64)> {
+    let bytes = u64::from(sectors) * SECTOR;
+    match op {
         Op::Read | Op::Prefetch => Some((false, bytes)),
         Op::Write => (bytes > 0).then_some((true, bytes)),
-        Op::WriteZeroes if bio.flags.has(Flags::NOUNMAP) => Some((true, bytes)),
+        Op::WriteZeroes if flags.has(Flags::NOUNMAP) => Some((true, bytes)),
         Op::WriteZeroes | Op::Discard | Op::SecureErase => Some((true, 0)),
         Op::Flush | Op::DrvIn | Op::DrvOut => None,
     }

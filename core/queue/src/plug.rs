@@ -144,7 +144,7 @@ impl Core {
         bio.data = std::mem::take(&mut claim.data);
         claim.state = State::Free;
         self.free.push(claim);
-        self.refuse_inside(bio, Why::Full)
+        Err(Why::Full)
     }
 
     pub(crate) fn flush_plug(&mut self, now: Nanos) {
@@ -159,7 +159,8 @@ impl Core {
         if let Some(single) = &self.shared.single {
             single.insert(&mut self.plug, now);
             self.touched = 0;
-            self.shared.restart_single(single.any_home && self.turns_single);
+            let caller = self.turns_single.as_ref().filter(|_| single.any_home);
+            self.shared.restart_single(caller);
             return;
         }
         let touched = std::mem::take(&mut self.touched);

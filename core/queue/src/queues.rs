@@ -98,7 +98,7 @@ impl Device {
     /// The most it can have: what the driver can do, at most 64, and 1 on the single-queue path.
     #[must_use]
     pub fn queues_max(&self) -> u16 {
-        self.shared.lanes.len() as u16
+        self.shared.lanes.most() as u16
     }
 
     /// From now on these open and close lanes, when all in use are open.
@@ -445,9 +445,9 @@ impl Shared {
         let submitters = self.submitters.lock().expect("the submitters' lock");
         let before = self.snapshot();
         let kept = before.queues.min(queues);
-        let (kept, rest) = self.lanes[..usize::from(queues)].split_at(usize::from(kept));
-        kept.iter().for_each(|lane| lane.post(Control::Unfeed));
-        for lane in rest {
+        let (kept, queues) = (usize::from(kept), usize::from(queues));
+        (0..kept).for_each(|lane| self.lanes[lane].post(Control::Unfeed));
+        for lane in (kept..queues).map(|lane| &self.lanes[lane]) {
             for (submitter, port) in submitters.ports() {
                 let port = Arc::clone(port);
                 lane.post(Control::Attach { submitter, port, ring: None });
@@ -456,7 +456,7 @@ impl Shared {
         self.replace_snapshot(Snapshot {
             version: before.version + 1,
             layout: before.layout + 1,
-            queues,
+            queues: queues as u16,
             limits: before.limits.clone(),
             ..*before
         });
@@ -465,7 +465,7 @@ impl Shared {
     /// Lets go of what closed lanes beyond the first `queues` knew. One whose home has not dropped
     /// it yet, because it is about to end, takes what is for it itself.
     fn forget_lanes(&self, queues: u16) {
-        for lane in &self.lanes[usize::from(queues)..] {
+        for lane in self.lanes.iter().skip(usize::from(queues)) {
             let mut state = lane.state();
             if state.open {
                 continue;

@@ -42,8 +42,15 @@ pub struct Request {
     pub(crate) absorbed: bool,
     /// Counted against `nr_requests` of the single queue.
     pub(crate) pooled: bool,
-    /// It would have had to wait for a scheduler's tag, and may not: it never was a request.
+    /// It would have had to wait for a scheduler's tag or a fence, and may not: it never was a
+    /// request.
     pub(crate) refused: bool,
+    /// Its group has paid for it. Only said of one that may be refused.
+    pub(crate) charged: bool,
+    /// The driver has had it and handed it back, to be sent again.
+    pub(crate) handed_back: bool,
+    /// When it was issued first, if it was handed back since: its time goes on.
+    pub(crate) begun_at: Nanos,
 }
 
 /// What the flush machine still has to do for a request.
@@ -100,6 +107,9 @@ impl Request {
             absorbed: false,
             pooled: false,
             refused: false,
+            charged: false,
+            handed_back: false,
+            begun_at: Nanos::ZERO,
         }
     }
 
@@ -132,6 +142,7 @@ impl Request {
         self.absorbed = false;
         self.pooled = false;
         self.refused = false;
+        self.handed_back = false;
         self.flush_step = step;
     }
 
@@ -248,6 +259,18 @@ impl Request {
         let (before, after) = gone.take_merged();
         let merged = self.merged.get_or_insert_default();
         merged.before.splice(0..0, before.into_iter().chain([gone]).chain(after));
+    }
+
+    /// The driver has handed it back.
+    #[cold]
+    pub(crate) fn hand_back(&mut self) {
+        self.begun_at = self.begun_at();
+        self.handed_back = true;
+    }
+
+    /// When a driver first had it.
+    pub(crate) fn begun_at(&self) -> Nanos {
+        if self.handed_back { self.begun_at } else { self.issued_at }
     }
 
     fn take_merged(&mut self) -> (Vec<RequestClaim>, Vec<RequestClaim>) {

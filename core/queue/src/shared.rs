@@ -9,7 +9,7 @@ use weir_ring::{
     BusyStamp, Counter, Gate, Held, Mailbox, Pending, Producer, Right, SharedCounter, ring,
 };
 
-use crate::bell::{Bell, Port};
+use crate::bell::{Bell, LaneBell, Port};
 use crate::config::{Attached, Config, Error, Spread, invalid};
 use crate::dispatcher::{Dispatcher, TAKES_NONE};
 use crate::driver::{Driver, Queues};
@@ -100,7 +100,7 @@ pub(crate) struct Shared {
     pub(crate) version: SharedCounter,
     pub(crate) snapshot: Mutex<Arc<Snapshot>>,
     /// All there can be; see [`Snapshot::queues`].
-    pub(crate) lanes: Box<[LanePort]>,
+    pub(crate) lanes: LanePorts,
     /// Who opens and closes lanes, while somebody turns them.
     pub(crate) lane_homes: Mutex<Option<Weak<dyn LaneHomes>>>,
     pub(crate) submitters: Mutex<Submitters>,
@@ -122,8 +122,8 @@ pub(crate) struct Shared {
     pub(crate) fences: Arc<Fences>,
     /// Lanes whose drivers keep every tag, answer nothing or refuse everything for long.
     pub(crate) in_need: SharedCounter,
-    /// Bells of the homes that turn the single queue.
-    pub(crate) homes: Mutex<Vec<Arc<Bell>>>,
+    /// The homes that turn the single queue, or did.
+    pub(crate) homes: Mutex<Vec<SingleHome>>,
     pub(crate) orphans: Mutex<Vec<Core>>,
     pub(crate) orphan_count: SharedCounter,
     /// Callers of control steps.
@@ -142,7 +142,7 @@ pub(crate) struct Submitters {
 pub(crate) struct LanePort {
     pub(crate) pending: Pending,
     pub(crate) control: Mailbox<Control>,
-    pub(crate) bell: OnceLock<Arc<Bell>>,
+    pub(crate) bell: OnceLock<LaneBell>,
     pub(crate) gauges: Arc<LaneGauges>,
     /// Requests it was ever sent by the dispatcher, and how many more it can take, or
     /// [`TAKES_NONE`]. Its home writes it.
@@ -150,6 +150,12 @@ pub(crate) struct LanePort {
     /// 1 while the lane is one of those. Its home writes it.
     pub(crate) needs: Counter,
     state: Mutex<LaneState>,
+}
+
+/// A home of the single queue. It keeps its place while the lane is closed.
+pub(crate) struct SingleHome {
+    pub(crate) bell: LaneBell,
+    pub(crate) open: bool,
 }
 
 /// What changes when a lane is opened or closed, or the device quiesced.
@@ -160,6 +166,60 @@ pub(crate) struct LaneState {
     pub(crate) quiesced: u32,
     /// The ways from and to its submitters, while it is closed.
     pub(crate) kept: Option<Ways>,
+}
+
+/// The ports of all lanes there can be. Those beyond the ones a device begins with are made when
+/// it is given more: an idle disk is not to pay for queues it does not have.
+pub(crate) struct LanePorts {
+    first: Box<[LanePort]>,
+    rest: OnceLock<Box<[LanePort]>>,
+    most: usize,
+}
+
+impl LanePorts {
+    /// Of a device that begins with so many lanes and may have so many.
+    pub(crate) fn new(first: u16, most: u16) -> LanePorts {
+        let first = (0..first).map(|_| LanePort::new()).collect();
+        LanePorts { first, rest: OnceLock::new(), most: usize::from(most) }
+    }
+
+    /// How many there can be.
+    pub(crate) fn most(&self) -> usize {
+        self.most
+    }
+
+    /// Those of all lanes that were ever in use.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &LanePort> {
+        self.first.iter().chain(self.rest.get().into_iter().flatten())
+    }
+
+    /// Those of all there can be, each of which has to know.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &LanePort> {
+        (0..self.most).map(|lane| &self[lane])
+    }
+
+    pub(crate) fn get(&self, index: usize) -> Option<&LanePort> {
+        (index < self.most).then(|| &self[index])
+    }
+
+    #[cold]
+    fn beyond(&self, index: usize) -> &LanePort {
+        let rest = self.most - self.first.len();
+        let rest = self.rest.get_or_init(|| (0..rest).map(|_| LanePort::new()).collect());
+        &rest[index - self.first.len()]
+    }
+}
+
+impl std::ops::Index<usize> for LanePorts {
+    type Output = LanePort;
+
+    #[inline]
+    fn index(&self, index: usize) -> &LanePort {
+        match self.first.get(index) {
+            Some(port) => port,
+            None => self.beyond(index),
+        }
+    }
 }
 
 impl LanePort {
@@ -179,9 +239,27 @@ impl LanePort {
         self.state.lock().expect("a lane's lock")
     }
 
+    /// Lane `index` of this device has its home at this bell. A lane opened again keeps its first
+    /// bell: homes are for life.
+    ///
+    /// # Errors
+    /// The home has no place left; or it keeps a roster, and another bell is the lane's, so that it
+    /// would never be told to turn the lane.
+    pub(crate) fn settle(&self, name: &str, index: usize, bell: &Arc<Bell>) -> Result<(), Error> {
+        if self.bell.get().is_none() {
+            let home = LaneBell::new(bell)?;
+            self.bell.get_or_init(|| home);
+        }
+        let is_own = self.bell.get().is_some_and(|home| Arc::ptr_eq(&home.bell, bell));
+        if bell.roster().is_some() && !is_own {
+            return invalid(format!("hard queue {index} of {name} has another home for life"));
+        }
+        Ok(())
+    }
+
     /// Whether its home looks at its lanes before it sleeps.
     pub(crate) fn is_awake(&self) -> bool {
-        self.bell.get().is_some_and(|bell| !bell.doorbell().is_asleep())
+        self.bell.get().is_some_and(|home| !home.bell.doorbell().is_asleep())
     }
 
     pub(crate) fn has_work(&self) -> bool {
@@ -196,18 +274,18 @@ impl LanePort {
         self.ring_fenced();
     }
 
-    /// Wakes its home after something was published, and a fence.
+    /// Has its home turn it after something was published, and a fence.
     #[inline]
     pub(crate) fn ring_fenced(&self) {
-        if let Some(bell) = self.bell.get() {
-            bell.doorbell().ring_fenced();
+        if let Some(home) = self.bell.get() {
+            home.ring_fenced();
         }
     }
 
     pub(crate) fn post(&self, message: Control) {
         self.control.post(message);
-        if let Some(bell) = self.bell.get() {
-            bell.doorbell().ring();
+        if let Some(home) = self.bell.get() {
+            home.ring();
         }
     }
 }
@@ -247,8 +325,8 @@ impl Shared {
     }
 
     /// The lanes in use.
-    pub(crate) fn lanes_in_use(&self) -> &[LanePort] {
-        &self.lanes[..usize::from(self.snapshot().queues)]
+    pub(crate) fn lanes_in_use(&self) -> impl Iterator<Item = &LanePort> {
+        (0..usize::from(self.snapshot().queues)).map(|lane| &self.lanes[lane])
     }
 
     /// Makes a submitter known to every lane in use, and gives it a ring into each that it feeds:
@@ -261,16 +339,16 @@ impl Shared {
         snapshot: &Snapshot,
     ) -> Vec<Producer<RequestClaim>> {
         let mut rings = Vec::new();
-        let lanes = &self.lanes[..usize::from(snapshot.queues)];
-        for (index, lane_port) in lanes.iter().enumerate() {
-            let feeds = index == lane % lanes.len() || self.config.spread == Spread::RoundRobin;
+        let lanes = usize::from(snapshot.queues);
+        for index in 0..lanes {
+            let feeds = index == lane % lanes || self.config.spread == Spread::RoundRobin;
             let (submitter, port) = (usize::from(id.0), Arc::clone(port));
             let consumer = feeds.then(|| {
                 let (producer, consumer) = ring(usize::from(snapshot.slots));
                 rings.push(producer);
                 consumer
             });
-            lane_port.post(Control::Attach { submitter, port, ring: consumer });
+            self.lanes[index].post(Control::Attach { submitter, port, ring: consumer });
         }
         rings
     }
@@ -329,24 +407,26 @@ impl Shared {
 
     /// Makes the single queue take a turn: by the calling home if it is one, which looks before it
     /// sleeps, else by the first.
-    pub(crate) fn restart_single(&self, by_caller: bool) {
-        if by_caller {
-            self.lanes[0].pending.mark(NUDGE);
-        } else {
-            self.nudge(0);
+    pub(crate) fn restart_single(&self, caller: Option<&LaneBell>) {
+        match caller {
+            Some(home) => {
+                self.lanes[0].pending.mark(NUDGE);
+                home.mark_fenced();
+            }
+            None => self.nudge(0),
         }
     }
 
     /// Whether any driver queue of the `queues` in use holds a request.
     pub(crate) fn is_busy(&self, queues: u16) -> bool {
-        self.lanes[..usize::from(queues)].iter().any(|lane| lane.gauges.in_driver() != [0, 0])
+        (0..usize::from(queues)).any(|lane| self.lanes[lane].gauges.in_driver() != [0, 0])
     }
 
     pub(crate) fn nudge_all(&self) {
         for port in self.submitters.lock().expect("the submitters' lock").ports.iter().flatten() {
             port.nudge();
         }
-        self.lanes_in_use().iter().for_each(|lane| lane.kick(NUDGE));
+        self.lanes_in_use().for_each(|lane| lane.kick(NUDGE));
     }
 
     /// A submitter's last I/O has ended behind a closed gate.
@@ -375,7 +455,7 @@ impl Shared {
         match &self.single {
             Some(single) => single.detach(id),
             None => {
-                let lanes = self.lanes_in_use().iter();
+                let lanes = self.lanes_in_use();
                 lanes.for_each(|lane| lane.post(Control::Detach { submitter: id }));
             }
         }
@@ -386,10 +466,10 @@ impl Shared {
     pub(crate) fn adopt_orphan(&self, core: Core) {
         self.orphans.lock().expect("the orphans' lock").push(core);
         self.orphan_count.next();
-        self.lanes_in_use().iter().for_each(|lane| lane.kick(NUDGE));
+        self.lanes_in_use().for_each(|lane| lane.kick(NUDGE));
         // The home whose bell the lane keeps may have let go of the single queue.
         let homes = self.homes.lock().expect("the homes' lock");
-        homes.iter().for_each(|bell| bell.doorbell().ring());
+        homes.iter().filter(|home| home.open).for_each(|home| home.bell.ring());
     }
 
     #[inline]
@@ -421,14 +501,37 @@ impl Shared {
         done.into_iter().for_each(|core| self.retire(core));
     }
 
-    /// A home lets go of the single queue, by this bell. The last one takes the hard queue with it.
-    pub(crate) fn single_closed(&self, single: &Single, index: usize, bell: &Arc<Bell>) {
+    /// A home takes part in turning the single queue.
+    ///
+    /// # Errors
+    /// It has no place left for the lane.
+    pub(crate) fn single_opened(&self, bell: &Arc<Bell>) -> Result<LaneBell, Error> {
+        let mut homes = self.homes.lock().expect("the homes' lock");
+        // A home has at most one lane of it open.
+        let known = homes.iter_mut().find(|home| !home.open && Arc::ptr_eq(&home.bell.bell, bell));
+        if let Some(home) = known {
+            home.open = true;
+            return Ok(home.bell.clone());
+        }
+        // The first home is the lane's.
+        let first = self.lanes[0].bell.get().filter(|home| Arc::ptr_eq(&home.bell, bell));
+        let bell = first.cloned().map_or_else(|| LaneBell::new(bell), Ok)?;
+        homes.push(SingleHome { bell: bell.clone(), open: true });
+        Ok(bell)
+    }
+
+    /// A home lets go of the single queue. The last one takes the hard queue with it.
+    pub(crate) fn single_closed(&self, single: &Single, index: usize, bell: &LaneBell) {
         let mut state = self.lanes[index].state();
         let mut homes = self.homes.lock().expect("the homes' lock");
-        if let Some(place) = homes.iter().position(|home| Arc::ptr_eq(home, bell)) {
-            homes.swap_remove(place);
+        let is_it = |home: &&mut SingleHome| home.open && home.bell.is(bell);
+        if let Some(home) = homes.iter_mut().find(is_it) {
+            home.open = false;
         }
-        if homes.is_empty() {
+        if homes.iter().any(|home| home.open) {
+            // The queue's next time may be known to the one that goes alone.
+            homes.iter().filter(|home| home.open).for_each(|home| home.bell.ring());
+        } else {
             drop(single.uninstall());
             state.open = false;
         }

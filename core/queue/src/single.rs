@@ -274,6 +274,11 @@ impl Queue {
         let mut source =
             FromElevator { elevator: &mut self.elevator, pulled: &mut self.pulled, now };
         hard.issue(now, &mut self.replies, &mut source);
+        if hard.take_refused() {
+            // Their tags may be what others wait for.
+            self.account_ended(now);
+            self.run(now);
+        }
     }
 
     fn wake_at(&self, now: Nanos) -> Option<Nanos> {
@@ -281,5 +286,35 @@ impl Queue {
         let hard = self.hard.as_ref().and_then(|hard| hard.wake_at(now, paused));
         let elevator = self.elevator.wake_at(now).filter(|_| !paused);
         [hard, elevator].into_iter().flatten().min()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_bio::{Bio, Buf, RqId, SubmitterId};
+    use weir_ring::Claim;
+    use weir_sched::Setup;
+    use weir_sched::legacy::noop::Noop;
+
+    use crate::request::{FlushStep, Request, State};
+
+    fn read(submitter: u16, n: u16) -> RequestClaim {
+        let mut claim = Claim::new(Request::free(RqId::new(SubmitterId(submitter), n, 0)));
+        let mut bio = Bio::read(u64::from(n) * 64, Buf::zeroed(4096));
+        claim.fill(&mut bio, FlushStep::DATA, Nanos::ZERO);
+        claim
+    }
+
+    #[test]
+    fn a_submitter_that_finds_the_pool_empty_is_noted_once_however_often_it_asks() {
+        let limits = Limits { capacity: 1 << 20, ..Limits::default() };
+        let setup = Setup { limits, nr_requests: 4, hard_queues: 1, nomerges: 0, compat: "" };
+        let single = Single::new(Elevator::new(Box::new(Noop::new(&setup)), 4), 0, true);
+        for n in 0..100 {
+            let refused = single.offer(read(n % 3, n), Nanos::ZERO).err().flatten();
+            refused.expect("the pool is empty").state = State::Free;
+        }
+        assert_eq!(single.lock().starved, [0, 1, 2]);
     }
 }

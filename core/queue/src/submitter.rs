@@ -8,7 +8,7 @@ use weir_bio::{Bio, Data, Flags, Nanos, RqId, Status, SubmitterId};
 use weir_ring::{Claim, Incoming, Member, Producer};
 
 use crate::admit::{admit, is_plain};
-use crate::bell::Port;
+use crate::bell::{LaneBell, Port};
 use crate::completion::{Completion, Refused, Why};
 use crate::config::Spread;
 use crate::parts::Parts;
@@ -44,7 +44,7 @@ pub(crate) struct Core {
     wanted: usize,
     pub(crate) lane: usize,
     /// This thread also turns the single queue.
-    pub(crate) turns_single: bool,
+    pub(crate) turns_single: Option<LaneBell>,
     pub(crate) touched: u64,
     pub(crate) parts: Vec<Option<Parts>>,
     pub(crate) backlog: VecDeque<usize>,
@@ -67,7 +67,7 @@ pub(crate) struct Attachment {
     pub(crate) port: Arc<Port>,
     pub(crate) rings: Vec<Producer<RequestClaim>>,
     pub(crate) lane: usize,
-    pub(crate) turns_single: bool,
+    pub(crate) turns_single: Option<LaneBell>,
 }
 
 impl Submitter {
@@ -194,7 +194,7 @@ impl Drop for Submitter {
         let Some(mut core) = self.core.take() else { return };
         // The thread that drops it need not be its home, and brings no time: a home sends on the
         // plug, by its own clock.
-        core.turns_single = false;
+        core.turns_single = None;
         let now = core.last_now;
         core.take_ended(now, &mut drop);
         let shared = Arc::clone(&core.shared);
@@ -241,7 +241,10 @@ impl Core {
                 self.payer.count_plain(bio.op, bio.sectors);
             }
             let claim = self.slot_of(bio, FlushStep::DATA, now);
-            return self.route(claim, bio, now).inspect_err(|_| self.give_back(bio, paid));
+            return self.route(claim, bio, now).or_else(|why| {
+                self.give_back(bio, paid);
+                self.refuse_inside(bio, why)
+            });
         }
         self.submit_special(bio, paid, now)
     }
@@ -256,25 +259,29 @@ impl Core {
                 return Ok(());
             }
         };
+        if bio.flags.has(Flags::NOWAIT) && self.is_fenced(bio) {
+            // Here, as it may be merged with one that waits.
+            self.end_unsent(bio, Status::Again);
+            return Ok(());
+        }
         // Behind slot and gate, so that a bio refused for want of those is charged once.
         let charged = if paid { Ok(()) } else { self.charge(bio, now) };
         let sent = match charged {
-            Err(until) => self.refuse_inside(bio, Why::Capped(until)),
-            Ok(()) => {
-                let sent = if self.is_whole(bio) {
-                    let claim = self.slot_of(bio, step, now);
-                    self.route(claim, bio, now)
-                } else {
-                    self.submit_large(bio, step, now)
-                };
-                sent.inspect_err(|_| self.give_back(bio, paid))
+            Err(until) => Err(Why::Capped(until)),
+            Ok(()) if self.is_whole(bio) => {
+                let mut claim = self.slot_of(bio, step, now);
+                claim.charged = !paid;
+                self.route(claim, bio, now)
             }
+            Ok(()) => self.submit_large(bio, step, !paid, now),
         };
-        if sent.is_err() {
-            // It may come again under other rules.
-            bio.flags = asked;
+        let Err(why) = sent else { return Ok(()) };
+        if charged.is_ok() {
+            self.give_back(bio, paid);
         }
-        sent
+        // It may come again under other rules.
+        bio.flags = asked;
+        self.refuse_inside(bio, why)
     }
 
     #[cold]
@@ -289,6 +296,13 @@ impl Core {
         self.payer.charge(bio, &self.shared.config.name, now)
     }
 
+    /// Whether it would have to wait for a write that ran out of time.
+    #[cold]
+    fn is_fenced(&self, bio: &Bio) -> bool {
+        let fences = &self.shared.fences;
+        fences.any() && bio.sectors > 0 && fences.stand_in(bio.sector..bio.end())
+    }
+
     /// Whether one request of one segment carries it.
     fn is_whole(&self, bio: &Bio) -> bool {
         bio.sectors <= self.snapshot.whole_sectors
@@ -297,7 +311,7 @@ impl Core {
 
     /// As [`refuse`](Core::refuse), of a bio that has passed the gate.
     #[cold]
-    pub(crate) fn refuse_inside(&mut self, bio: &mut Bio, why: Why) -> Result<(), Why> {
+    fn refuse_inside(&mut self, bio: &mut Bio, why: Why) -> Result<(), Why> {
         if bio.flags.has(Flags::NOWAIT) {
             self.end_unsent(bio, Status::Again);
             return Ok(());
@@ -332,6 +346,15 @@ impl Core {
             wait_ns: 0,
             device_ns: 0,
         });
+    }
+
+    /// The same for one that may have been paid for.
+    #[cold]
+    pub(crate) fn end_unsent_unpaid(&mut self, bio: &mut Bio, status: Status, charged: bool) {
+        if charged {
+            self.payer.give_back(bio);
+        }
+        self.end_unsent(bio, status);
     }
 
     /// It never came to the driver.
@@ -499,6 +522,7 @@ impl Core {
                 // A bio in parts is one error, however many of them failed.
                 self.stats.errors.add(u64::from(request.split == Request::WHOLE));
                 if request.refused {
+                    self.payer.give_back_refused(request);
                     return;
                 }
             }
@@ -518,6 +542,9 @@ impl Core {
             count += 1;
             let failed = !request.status.is_ok() && request.split == Request::WHOLE;
             self.stats.errors.add(u64::from(failed));
+            if failed && request.refused {
+                self.payer.give_back_refused(request);
+            }
         });
         count
     }

@@ -35,6 +35,11 @@ const MODES: [QueueMode; 2] = [QueueMode::Mq, QueueMode::Sq];
 
 impl Scene {
     fn new(mode: QueueMode, riops: u64) -> Scene {
+        let scheduler = if mode == QueueMode::Sq { "noop" } else { "none" };
+        Scene::of(mode, scheduler, None, riops)
+    }
+
+    fn of(mode: QueueMode, scheduler: &str, nr_requests: Option<u16>, riops: u64) -> Scene {
         let limits = Limits { capacity: 4096, max_hw_sectors: 64, ..Limits::default() };
         let shape = Shape {
             limits,
@@ -45,9 +50,8 @@ impl Scene {
             plan: Plan::default(),
             seed: 1,
         };
-        let scheduler = if mode == QueueMode::Sq { "noop" } else { "none" };
         let (name, scheduler) = (String::from("sda"), Some(String::from(scheduler)));
-        let config = Config { name, mode, scheduler, ..Config::default() };
+        let config = Config { name, mode, scheduler, nr_requests, ..Config::default() };
         let device = Device::new(config, Sim::new(shape) as Arc<_>).unwrap();
         let groups = Arc::new(Groups::default());
         let a = groups.create("a").unwrap();
@@ -244,6 +248,11 @@ fn a_cap_that_is_set_or_lifted_holds_for_the_next_bio() {
 fn each_group_of_one_submitter_pays_for_its_own() {
     let mut scene = Scene::new(QueueMode::Mq, 0);
     let b = scene.groups.create("b").unwrap();
+    // There are slots then, so that the short way is open.
+    for sector in 0..30 {
+        scene.submitter.submit_paid(scene.read(GroupId(0), 8 * sector), scene.now).unwrap();
+    }
+    scene.settle();
     for sector in 0..30 {
         let group = [scene.a, b, GroupId(77)][sector as usize % 3];
         scene.submitter.submit(scene.read(group, 8 * sector), scene.now).unwrap();
@@ -252,5 +261,37 @@ fn each_group_of_one_submitter_pays_for_its_own() {
     drop(scene.submitter);
     for group in [scene.a, b, GroupId(0)] {
         assert_eq!(scene.groups.used_on(group, "sda").ios, [10, 0], "{group:?}");
+    }
+}
+
+#[test]
+fn a_bio_that_will_not_wait_and_finds_no_room_uses_nothing() {
+    for (mode, scheduler) in [(QueueMode::Sq, "noop"), (QueueMode::Mq, "mq-deadline")] {
+        for paid in [false, true] {
+            // There is room for 4 of 7.
+            let mut scene = Scene::of(mode, scheduler, Some(4), 1000);
+            let a = scene.a;
+            for n in 1..=7 {
+                let bio = scene.read(a, 16 * n).with(Flags::NOWAIT).cookie(n);
+                let taken = match paid {
+                    true => scene.submitter.submit_paid(bio, scene.now),
+                    false => scene.submitter.submit(bio, scene.now),
+                };
+                taken.unwrap();
+            }
+            let large = Bio { group: a, ..Bio::read(0, Buf::zeroed(128 * 512)) };
+            let large = large.with(Flags::NOWAIT).cookie(8);
+            if !paid {
+                scene.submitter.submit(large, scene.now).unwrap();
+            }
+            // The group that was named last is another when they end.
+            _ = scene.submitter.submit(scene.read(GroupId(0), 4000), scene.now);
+            let ended = scene.settle();
+            let again = ended.iter().filter(|completion| completion.status == Status::Again);
+            assert_eq!(again.count(), if paid { 3 } else { 4 }, "{scheduler}");
+            let served = if paid { 0 } else { 4 };
+            let used = scene.used(a);
+            assert_eq!((used.ios, used.bytes), ([served, 0], [served * 512, 0]), "{scheduler}");
+        }
     }
 }

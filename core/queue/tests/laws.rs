@@ -15,7 +15,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use bed::client::{Client, Office, Plot};
-use bed::controller::Controller;
+use bed::controller::{Controller, Fixed};
 use bed::device::{Plan, Shape, Sim, any_limits};
 use bed::model::Model;
 use bed::path::{Order, Path};
@@ -40,11 +40,9 @@ const STEPS_MAX: u64 = 5_000_000;
 
 const TIMEOUT_NS: u64 = 2_000_000_000;
 
-/// How long a bio may wait in front of a driver that falls silent: its own time and two scans, and
-/// a scan for each further lane that takes it over and falls silent as well.
-fn wait_max(path: Path) -> u64 {
-    TIMEOUT_NS + (1 + u64::from(path.lanes)) * 1_000_000_000
-}
+/// How long a bio may wait in front of a driver that falls silent: its own time, a scan that finds
+/// its lane in need, and one that finds the lanes that take over from that in need as well.
+const WAIT_MAX_NS: u64 = TIMEOUT_NS + 2_000_000_000;
 
 /// What the scene is made of.
 struct Scene {
@@ -114,6 +112,7 @@ impl Scene {
         }
         let timeout_ns = if !plan.is_kind() || prng.percent(70) { TIMEOUT_NS } else { 0 };
         let (kind, errors) = (plan.is_kind(), plan.errors.clone());
+        let hands_back = plan.requeued > 0;
         let shape = Shape {
             limits: limits.clone(),
             depth,
@@ -150,9 +149,10 @@ impl Scene {
             plot: Plot::whole(limits.capacity),
             slack_ns: 1_000_000,
             // Time in front of the driver stands still while a control call pauses dispatch.
-            wait_max_ns: if silent && seed.is_multiple_of(2) { wait_max(path) } else { 0 },
+            wait_max_ns: if silent && seed.is_multiple_of(2) { WAIT_MAX_NS } else { 0 },
             answered_at: None,
             merges: nomerges < 2 || !seed.is_multiple_of(2),
+            hands_back,
         };
         let office = Rc::new(RefCell::new(office));
         let world = Arc::downgrade(&sim);
@@ -233,7 +233,8 @@ impl Scene {
             if busy && !done && self.calls > 0 && self.house.prng.percent(2) {
                 self.calls -= 1;
                 let prng = &mut self.house.prng;
-                let call = Controller::start(&self.device, &self.sim, prng, self.barriers_change);
+                let fixed = Fixed { barriers: !self.barriers_change, nomerges: false };
+                let call = Controller::start(&self.device, &self.sim, prng, fixed);
                 controller = Some(call);
             } else if !busy {
                 assert!(done, "everybody sleeps: a wake-up was lost\n{}", self.state());

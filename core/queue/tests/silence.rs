@@ -9,7 +9,9 @@ use bed::device::{Plan, Shape, Sim};
 use bed::{filled, value, values};
 use weir_bio::{Bio, Buf, Flags, Limits, Nanos, Op, Status};
 use weir_queue::driver::Home;
-use weir_queue::{Bell, Completion, Config, Device, Lane, Submitter};
+use weir_queue::{
+    Bell, Completion, Config, Device, Lane, Progress, QueueMode, Step, Submitter, Watch,
+};
 
 const TIMEOUT_NS: u64 = 2_000_000_000;
 
@@ -32,14 +34,24 @@ struct Scene {
 
 impl Scene {
     fn new(scheduler: &str, lanes: usize, depth: u16) -> Scene {
-        let limits = Limits { capacity: 512, max_hw_sectors: 64, ..Limits::default() };
+        Scene::of(QueueMode::Mq, TIMEOUT_NS, scheduler, lanes, depth)
+    }
+
+    /// The same with another `io_timeout`.
+    fn within(timeout_ns: u64, scheduler: &str, lanes: usize, depth: u16) -> Scene {
+        Scene::of(QueueMode::Mq, timeout_ns, scheduler, lanes, depth)
+    }
+
+    fn of(mode: QueueMode, timeout_ns: u64, scheduler: &str, lanes: usize, depth: u16) -> Scene {
+        let limits = Limits { capacity: 512, max_hw_sectors: 16, ..Limits::default() };
         let plan = Plan { lent: 100, ..Plan::default() };
         let (shared_tags, home, announced) = (false, Home::Any, false);
         let sim = Sim::new(Shape { limits, depth, shared_tags, home, announced, plan, seed: 1 });
         let config = Config {
+            mode,
             queues: lanes as u16,
             scheduler: Some(scheduler.to_owned()),
-            timeout_ns: TIMEOUT_NS,
+            timeout_ns,
             ..Config::default()
         };
         let device = Device::new(config, Arc::clone(&sim) as Arc<_>).unwrap();
@@ -68,6 +80,16 @@ impl Scene {
         }
     }
 
+    /// Turns only what has a reason to be turned, as its home would.
+    fn turn_those_told(&mut self) {
+        let now = self.now;
+        let has_reason =
+            |lane: &Lane| lane.has_work() || lane.wake_at().is_some_and(|at| at <= now);
+        while let Some(lane) = self.lanes.iter_mut().find(|lane| has_reason(lane)) {
+            lane.turn(now);
+        }
+    }
+
     fn pass(&mut self, ns: u64) {
         let until = self.now + ns;
         while self.now < until {
@@ -80,6 +102,24 @@ impl Scene {
         let mut ended = Vec::new();
         self.submitters[lane].complete(self.now, |completion| ended.push(completion));
         ended
+    }
+
+    /// Lets time pass until something of this lane has ended: when that was, and how.
+    fn next_end(&mut self, lane: usize, most_ns: u64) -> (Nanos, Status) {
+        let until = self.now + most_ns;
+        while self.now < until {
+            self.pass(SECOND / 4);
+            if let Some(ended) = self.ended(lane).first() {
+                return (self.now, ended.status);
+            }
+        }
+        panic!("nothing has ended at {}", self.now.0);
+    }
+
+    /// The device cannot be reached for these seconds, and says so.
+    fn outages(&self, seconds: &[(u64, u64)]) {
+        let outage = |(from, to): &(u64, u64)| (0, Nanos(from * SECOND), Nanos(to * SECOND));
+        self.sim.world().plan.outages = seconds.iter().map(outage).collect();
     }
 
     fn statuses(&mut self, lane: usize) -> Vec<Status> {
@@ -226,4 +266,291 @@ fn answers_that_wait_while_the_process_is_stopped_are_taken_before_anything_is_o
     scene.sim.world().stalled = false;
     scene.turn();
     assert_eq!(scene.statuses(0), [Status::Ok]);
+}
+
+#[test]
+fn the_time_of_what_waits_stands_still_while_dispatch_is_paused() {
+    for (mode, scheduler) in [(QueueMode::Mq, "none"), (QueueMode::Sq, "noop")] {
+        for submitted_before in [true, false] {
+            let mut scene = Scene::of(mode, TIMEOUT_NS, scheduler, 1, 1);
+            scene.silence(&[0]);
+            scene.submit(0, write(1, 0, 8));
+            scene.pass(TIMEOUT_NS + SECOND);
+            assert_eq!(scene.statuses(0), [Status::Timeout]);
+            if submitted_before {
+                scene.submit(0, read(64, 8));
+            }
+            let caller = Bell::new(Box::new(NoWake), 1);
+            let mut quiescing = scene.device.begin_quiesce(&Watch::new(&caller, 0));
+            scene.turn();
+            let Progress::Ended(quiesced) = quiescing.poll(scene.now) else { panic!("{mode:?}") };
+            if !submitted_before {
+                scene.submit(0, read(64, 8));
+            }
+            scene.pass(10 * SECOND);
+            assert!(scene.ended(0).is_empty(), "{mode:?}: it waits on purpose");
+            drop(quiesced);
+            scene.pass(TIMEOUT_NS - SECOND);
+            assert!(scene.ended(0).is_empty(), "{mode:?} {submitted_before}: it has all its time");
+            scene.pass(3 * SECOND);
+            assert_eq!(scene.statuses(0), [Status::Timeout], "{mode:?} {submitted_before}");
+        }
+    }
+}
+
+#[test]
+fn a_lane_that_waits_for_a_fence_of_another_is_told_when_it_is_lifted() {
+    let mut scene = Scene::new("none", 2, 8);
+    scene.silence(&[0]);
+    scene.submit(0, write(1, 8, 8));
+    scene.pass(TIMEOUT_NS + SECOND);
+    assert_eq!(scene.statuses(0), [Status::Timeout]);
+    scene.sim.world().plan.silences.clear();
+    scene.submit(1, write(2, 8, 8));
+    assert!(!scene.lanes[1].has_work(), "it sleeps");
+    scene.sim.find_lost(scene.now);
+    scene.lanes[0].turn(scene.now);
+    assert!(scene.lanes[1].has_work(), "the older write has landed");
+    scene.lanes[1].turn(scene.now);
+    scene.turn();
+    assert_eq!(scene.statuses(1), [Status::Ok]);
+}
+
+#[test]
+fn what_is_left_of_a_bio_is_not_sent_when_a_part_of_it_has_run_out_of_time() {
+    let mut scene = Scene::new("none", 1, 8);
+    scene.silence(&[0]);
+    // There are slots for 8 of its 20 parts at a time.
+    scene.submit(0, write(1, 0, 320));
+    scene.pass(TIMEOUT_NS + SECOND);
+    assert_eq!(scene.statuses(0), [Status::Timeout], "all of it, in the time of its first parts");
+    let sent = scene.sim.world().tally.requests;
+    assert!(sent < 20, "{sent} parts were sent");
+    scene.come_back();
+    scene.sim.world().plan.silences = vec![(0, scene.now, Nanos(u64::MAX))];
+    assert_eq!(scene.sim.world().tally.requests, sent, "and none later");
+    assert_eq!((scene.device.stats().in_flight, scene.device.stats().quarantined), (0, 0));
+}
+
+#[test]
+fn the_parts_of_a_bio_that_were_given_up_stay_fenced() {
+    let mut scene = Scene::new("none", 2, 8);
+    scene.silence(&[0]);
+    scene.submit(0, write(1, 0, 320));
+    scene.pass(TIMEOUT_NS + SECOND);
+    assert_eq!(scene.statuses(0), [Status::Timeout]);
+    scene.submit(1, read(300, 8).cookie(1));
+    assert_eq!(scene.statuses(1), [Status::Ok], "what was not sent is as it was");
+    scene.submit(1, write(2, 4, 2));
+    assert!(scene.ended(1).is_empty(), "what was sent may change yet");
+    scene.come_back();
+    assert_eq!(scene.statuses(1), [Status::Ok]);
+    scene.submit(0, read(0, 8));
+    let older = [0, 1, 2, 3, 6, 7].map(|at| (at, 1));
+    let held = values(&scene.ended(0)[0].data);
+    for (at, cookie) in older.into_iter().chain([(4, 2), (5, 2)]) {
+        assert_eq!(held[at as usize], value(cookie, at), "sector {at}");
+    }
+}
+
+/// The ways to a driver: mode, scheduler, lanes.
+const WAYS: [(QueueMode, &str, usize); 5] = [
+    (QueueMode::Mq, "none", 2),
+    (QueueMode::Mq, "mq-deadline", 2),
+    (QueueMode::Mq, "kyber", 2),
+    (QueueMode::Mq, "bfq", 2),
+    (QueueMode::Sq, "noop", 1),
+];
+
+#[test]
+fn a_bio_that_will_not_wait_ends_again_at_a_fence() {
+    for (mode, scheduler, lanes) in WAYS {
+        let mut scene = Scene::of(mode, TIMEOUT_NS, scheduler, lanes, 8);
+        scene.silence(&[0]);
+        scene.submit(0, write(1, 8, 8));
+        scene.pass(TIMEOUT_NS + SECOND);
+        assert_eq!(scene.statuses(0), [Status::Timeout]);
+        scene.sim.world().plan.silences.clear();
+        let lane = lanes - 1;
+        for sector in [9, 1] {
+            scene.submit(lane, read(sector, 8).with(Flags::NOWAIT));
+            assert_eq!(scene.statuses(lane), [Status::Again], "{scheduler}: not at {sector}");
+        }
+        scene.submit(lane, read(16, 8).with(Flags::NOWAIT));
+        scene.pass(SECOND);
+        assert_eq!(scene.statuses(lane), [Status::Ok], "{scheduler}: beside the fence");
+        // Neither does it wait as a part of one that may.
+        let now = scene.now;
+        scene.submitters[lane].submit(read(16, 8).cookie(1), now).unwrap();
+        scene.submitters[lane].submit(read(8, 8).with(Flags::NOWAIT).cookie(2), now).unwrap();
+        scene.submitters[lane].flush_plug(now);
+        scene.pass(SECOND);
+        let mut ended = scene.ended(lane);
+        ended.sort_by_key(|completion| completion.cookie);
+        let statuses: Vec<Status> = ended.iter().map(|completion| completion.status).collect();
+        assert_eq!(statuses, [Status::Ok, Status::Again], "{scheduler}");
+    }
+}
+
+#[test]
+fn a_bio_that_will_not_wait_ends_again_at_a_fence_that_came_after_it() {
+    for (mode, scheduler, lanes) in WAYS {
+        let mut scene = Scene::of(mode, TIMEOUT_NS, scheduler, lanes, lanes as u16 % 2 + 1);
+        let lane = lanes - 1;
+        let until = Nanos(3 * SECOND + SECOND / 2);
+        scene.silence(&[0]);
+        scene.submit(0, write(1, 8, 8));
+        scene.pass(TIMEOUT_NS - SECOND / 4);
+        // The lane is busy until the fence is there, and its requests wait for tags.
+        scene.sim.world().plan.silences = vec![(lane, Nanos::ZERO, until)];
+        scene.submit(lane, read(100, 8).cookie(1));
+        scene.submit(lane, read(8, 8).with(Flags::NOWAIT).cookie(2));
+        // For a scheduler's tag, where there is one.
+        scene.submit(lane, read(200, 8).cookie(3));
+        assert_eq!(scene.sim.world().tally.requests, 2, "{scheduler}");
+        scene.pass(2 * SECOND);
+        let mut ended = scene.ended(lane);
+        ended.retain(|completion| completion.op == Op::Read);
+        ended.sort_by_key(|completion| completion.cookie);
+        let statuses: Vec<Status> = ended.iter().map(|completion| completion.status).collect();
+        assert_eq!(statuses, [Status::Ok, Status::Again, Status::Ok], "{scheduler}");
+        assert_eq!(scene.device.stats().directions[0].ios, 2, "{scheduler}: it never was one");
+        scene.come_back();
+        assert_eq!(scene.device.stats().in_flight, scene.ended(0).len() as u64, "{scheduler}");
+    }
+}
+
+/// From this many seconds on, and not 2 s later, a request that began at 0 has had 8 s.
+#[track_caller]
+fn assert_in_time((at, status): (Nanos, Status), seconds: u64) {
+    assert_eq!(status, Status::Timeout);
+    let seconds_later = at.0.saturating_sub(seconds * SECOND) / SECOND;
+    assert!(at.0 >= seconds * SECOND && seconds_later < 2, "at {} ns, not {seconds} s", at.0);
+}
+
+#[test]
+fn time_stands_still_in_an_outage_and_does_not_begin_anew_for_what_the_driver_has() {
+    for (outages, end) in
+        [(&[(7, 17)][..], 18), (&[(3, 5), (7, 17), (18, 30)], 8 + 24), (&[(9, 20)], 8)]
+    {
+        let mut scene = Scene::within(8 * SECOND, "none", 1, 8);
+        scene.silence(&[0]);
+        scene.outages(outages);
+        scene.submit(0, read(0, 8));
+        assert_in_time(scene.next_end(0, 100 * SECOND), end);
+    }
+}
+
+#[test]
+fn time_stands_still_in_an_outage_and_does_not_begin_anew_for_what_waits_at_a_fence() {
+    let mut scene = Scene::within(8 * SECOND, "none", 1, 8);
+    scene.silence(&[0]);
+    scene.submit(0, write(1, 8, 8));
+    scene.pass(9 * SECOND);
+    assert_eq!(scene.statuses(0), [Status::Timeout]);
+    scene.now = Nanos(100 * SECOND);
+    scene.outages(&[(106, 116)]);
+    scene.submit(0, write(2, 8, 8));
+    assert_in_time(scene.next_end(0, 100 * SECOND), 118);
+}
+
+#[test]
+fn what_the_driver_hands_back_has_no_new_time_each_time_it_is_sent() {
+    for lanes in [1, 2] {
+        let mut scene = Scene::within(8 * SECOND, "none", lanes, 8);
+        let hands_back = Plan { requeued: 100, requeues_max: u32::MAX, ..Plan::default() };
+        scene.sim.world().plan = Plan { slow_ns: 5 * SECOND, lent: 100, ..hands_back };
+        scene.submit(0, read(0, 8));
+        assert_in_time(scene.next_end(0, 100 * SECOND), 8);
+        assert!(scene.sim.world().tally.requeues > 1);
+    }
+}
+
+#[test]
+fn what_a_bio_at_a_fence_had_of_the_scheduler_goes_to_those_that_wait_for_it() {
+    for (mode, scheduler, lanes) in WAYS.into_iter().filter(|way| way.2 > 1) {
+        let lane = lanes - 1;
+        let mut scene = Scene::of(mode, TIMEOUT_NS, scheduler, lanes, lanes as u16 % 2 + 1);
+        if scheduler != "none" {
+            scene.device.reconfigure(|parts| parts.nr_requests = 4).unwrap();
+        }
+        scene.silence(&[0]);
+        scene.submit(0, write(1, 8, 8));
+        scene.pass(TIMEOUT_NS - SECOND / 4);
+        let until = Nanos(3 * SECOND + SECOND / 2);
+        scene.sim.world().plan.silences = vec![(lane, Nanos::ZERO, until)];
+        // One is with the driver; two will end at the fence; the others wait for the tags of these.
+        scene.submit(lane, read(100, 8));
+        for _ in 0..2 {
+            scene.submit(lane, read(8, 8).with(Flags::NOWAIT | Flags::NOMERGE));
+        }
+        for sector in [200, 300, 400] {
+            scene.submit(lane, read(sector, 8));
+        }
+        while scene.now < until {
+            scene.now = scene.now + SECOND / 4;
+            scene.turn_those_told();
+        }
+        // Some schedulers wait for more of the same.
+        for _ in 0..40 {
+            scene.now = scene.now + SECOND / 100;
+            scene.turn_those_told();
+        }
+        let mut ended = scene.ended(lane);
+        ended.retain(|completion| completion.op == Op::Read);
+        let count = |status| ended.iter().filter(|ended| ended.status == status).count();
+        assert_eq!((count(Status::Ok), count(Status::Again)), (4, 2), "{scheduler}: {ended:?}");
+    }
+}
+
+#[test]
+fn a_lane_in_need_is_told_when_no_lane_is_well_any_more() {
+    let mut scene = Scene::new("none", 2, 2);
+    scene.silence(&[0, 1]);
+    scene.submit(0, read(0, 8));
+    scene.pass(SECOND + SECOND / 2);
+    scene.submit(1, read(64, 8));
+    let mut told = false;
+    while !scene.submitters[1].has_completions() {
+        scene.now = scene.now + SECOND / 4;
+        (0..3).for_each(|_| scene.lanes[0].turn(scene.now));
+        assert!(!scene.lanes[0].has_work());
+        scene.lanes[1].turn(scene.now);
+        told |= scene.lanes[0].has_work();
+    }
+    assert_eq!(scene.statuses(0), [Status::Timeout]);
+    assert!(told, "what it has is for no other lane to send");
+}
+
+#[test]
+fn what_a_lane_took_over_ends_in_its_time_however_busy_the_lane() {
+    let mut scene = Scene::new("none", 2, 1);
+    let slow = |n: u64| (1, Nanos(n * 3 * SECOND / 2), Nanos((n + 1) * 3 * SECOND / 2));
+    let dead = (0, Nanos::ZERO, Nanos(u64::MAX));
+    scene.sim.world().plan.silences = (0..10).map(slow).chain([dead]).collect();
+    for n in 0..6 {
+        scene.submit(0, read(n * 16, 8));
+    }
+    scene.pass(TIMEOUT_NS + 2 * SECOND);
+    let ended = scene.ended(0);
+    assert_eq!(ended.len(), 6);
+    let served = ended.iter().filter(|completion| completion.status == Status::Ok).count();
+    assert!((1..5).contains(&served), "the other lane served {served}");
+}
+
+#[test]
+fn a_bio_of_which_the_device_may_have_memory_says_so_whatever_else_failed() {
+    let mut scene = Scene::new("none", 1, 1);
+    let (second, end) = (Nanos(SECOND), Nanos(u64::MAX));
+    {
+        // The first part fails, the second is lost.
+        let mut world = scene.sim.world();
+        (world.plan.failed, world.plan.errors) = (100, vec![Status::Medium]);
+        world.plan.silences = vec![(0, Nanos::ZERO, second), (0, second, end)];
+    }
+    scene.submit(0, write(1, 0, 32));
+    scene.pass(SECOND + TIMEOUT_NS + SECOND);
+    let ended = scene.ended(0);
+    assert_eq!(ended[0].status, Status::Timeout);
+    assert!(ended[0].data.len() < 32 * 512, "and that is what is missing");
 }

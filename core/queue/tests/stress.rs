@@ -26,7 +26,7 @@ use std::thread::Thread;
 use std::time::{Duration, Instant};
 
 use bed::client::{Client, Office, Plot};
-use bed::controller::reconfigure;
+use bed::controller::{Fixed, reconfigure};
 use bed::device::{Plan, Shape, Sim, any_limits};
 use bed::model::Model;
 use bed::path::{Order, Path};
@@ -402,7 +402,7 @@ fn play(stage: &Stage, part: Part, out: &Sender<News>) -> Option<Left> {
 }
 
 /// Freezes, quiesces and changes the device while clients are at it.
-fn control(stage: &Arc<Stage>, which: usize, mut prng: Prng, barriers: bool) {
+fn control(stage: &Arc<Stage>, which: usize, mut prng: Prng, fixed: Fixed) {
     let doing = |what| *stage.doing[which].lock().expect("a controller's lock") = what;
     let pause = |most: u64, prng: &mut Prng| {
         (0..prng.below(most)).for_each(|_| std::thread::yield_now());
@@ -443,7 +443,7 @@ fn control(stage: &Arc<Stage>, which: usize, mut prng: Prng, barriers: bool) {
             }
             _ => {
                 doing("reconfigures");
-                reconfigure(&stage.device, &stage.sim, &mut prng, barriers);
+                reconfigure(&stage.device, &stage.sim, &mut prng, fixed);
             }
         }
         stage.counts.calls.fetch_add(1, Ordering::Relaxed);
@@ -477,14 +477,14 @@ fn any_plan(prng: &mut Prng) -> Plan {
     plan
 }
 
-fn office(limits: &Limits, index: u64, prng: &mut Prng, plan: &Plan, timeout_ns: u64) -> Office {
+fn office(limits: &Limits, index: u64, prng: &mut Prng, plan: &Plan, config: &Config) -> Office {
     Office {
         model: Model::new(limits.capacity),
         limits: limits.clone(),
         prng: Prng::new(prng.next()),
         kind: plan.is_kind(),
         errors: plan.errors.clone(),
-        timeout_ns,
+        timeout_ns: config.timeout_ns,
         last_cookie: (index + 1) << 24,
         completions: 0,
         failures: 0,
@@ -499,7 +499,8 @@ fn office(limits: &Limits, index: u64, prng: &mut Prng, plan: &Plan, timeout_ns:
         slack_ns: u64::MAX / 2,
         wait_max_ns: 0,
         answered_at: None,
-        merges: true,
+        merges: config.nomerges < 2,
+        hands_back: true,
     }
 }
 
@@ -540,7 +541,7 @@ struct Scene {
     stage: Arc<Stage>,
     parts: Vec<Part>,
     prng: Prng,
-    barriers_change: bool,
+    fixed: Fixed,
 }
 
 impl Scene {
@@ -568,13 +569,13 @@ impl Scene {
         let nomerges = [0, 0, 1, 2][prng.below(4) as usize];
         sim.world().nomerges = nomerges;
         let config = Config { nr_requests, nomerges, timeout_ns, ..Config::default() };
-        let device = path.device(config, Arc::clone(&sim) as Arc<_>);
+        let device = path.device(config.clone(), Arc::clone(&sim) as Arc<_>);
         let homes = 2 + prng.below(2) as usize;
         let mut parts = Scene::homes(path, homes);
         let mut clients = 0;
         let (limits, hasty) = (sim.world().limits.clone(), prng.percent(50));
         let mut recruit = |prng: &mut Prng| {
-            let office = office(&limits, clients, prng, &plan, timeout_ns);
+            let office = office(&limits, clients, prng, &plan, &config);
             clients += 1;
             let lane = prng.below(8) as usize;
             // Who has little under way comes to the gate from outside, and sleeps often.
@@ -607,8 +608,9 @@ impl Scene {
             report: AtomicBool::new(false),
             abandon: AtomicBool::new(false),
         };
-        let barriers_change = prng.percent(50);
-        Scene { stage: Arc::new(stage), parts, prng, barriers_change }
+        // Where nothing merges it stays so: then each bio's own time can be held against its end.
+        let fixed = Fixed { barriers: prng.percent(50), nomerges: nomerges == 2 };
+        Scene { stage: Arc::new(stage), parts, prng, fixed }
     }
 
     /// Threads that turn lanes. A fixed single queue has one, and the others are idle.
@@ -631,9 +633,9 @@ impl Scene {
         let parts = std::mem::take(&mut self.parts);
         let threads = parts.len() + 2;
         for which in 0..2 {
-            let (prng, barriers) = (Prng::new(self.prng.next()), self.barriers_change);
+            let (prng, fixed) = (Prng::new(self.prng.next()), self.fixed);
             self.spawn(&out, move |stage, out| {
-                control(stage, which, prng, barriers);
+                control(stage, which, prng, fixed);
                 let _ = out.send(News::Rests);
                 Some(Left::default())
             });

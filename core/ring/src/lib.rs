@@ -1,5 +1,5 @@
 //! Everything atomic that weir's threads share: rings, inboxes, the right, doorbells, the gate,
-//! tag words, pending bits and single-writer counters.
+//! tag words, pending bits, rosters and single-writer counters.
 //!
 //! Nothing here knows what it carries. Every primitive is small enough for a model checker, and
 //! `tests/loom.rs` checks each of them; their atomics come through [`sync`], which is the standard
@@ -20,6 +20,7 @@ pub mod mailbox;
 pub mod pending;
 pub mod right;
 pub mod ring;
+pub mod roster;
 pub mod sync;
 pub mod tags;
 pub mod ticks;
@@ -33,5 +34,6 @@ pub use mailbox::Mailbox;
 pub use pending::Pending;
 pub use right::{Held, Right};
 pub use ring::{Consumer, Producer, ring};
+pub use roster::Roster;
 pub use tags::TagWords;
 pub use ticks::{BusyStamp, SharedCounter};

@@ -20,8 +20,8 @@ use loom::sync::{Arc, Notify};
 use loom::thread;
 use weir_ring::sync::{AtomicUsize, Ordering, fence};
 use weir_ring::{
-    Claim, Consumer, Doorbell, Gate, Inbox, Outgoing, Pending, Producer, Right, TagWords, Wake,
-    ring,
+    Claim, Consumer, Doorbell, Gate, Inbox, Outgoing, Pending, Producer, Right, Roster, TagWords,
+    Wake, ring,
 };
 
 /// Preemptions per execution unless `LOOM_MAX_PREEMPTIONS` says otherwise; loom's guide
@@ -642,6 +642,94 @@ fn two_who_mark_one_source_wake_an_owner_that_waits_for_the_mark() {
         pending.take(|source| assert_eq!(source, 0));
         markers.into_iter().for_each(|marker| marker.join().unwrap());
     });
+}
+
+// ---- the roster ----
+
+/// An owner's lanes: the roster, what was published at each place, and the owner's bell.
+struct Reactor {
+    roster: Roster,
+    published: [AtomicUsize; 2],
+    bell: Doorbell,
+    bed: Arc<Bed>,
+}
+
+impl Reactor {
+    fn new() -> Arc<Reactor> {
+        let (bell, bed) = bell();
+        let published = [0; 2].map(AtomicUsize::new);
+        Arc::new(Reactor { roster: Roster::new(2), published, bell, bed })
+    }
+
+    fn publish(&self, place: usize) {
+        self.published[place].fetch_add(1, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        self.roster.mark_fenced(place);
+        self.bell.ring_fenced();
+    }
+
+    /// Looks at what is listed alone, strikes off what it finds quiet, and sleeps, until it has
+    /// seen all of this.
+    fn run(&self, all: [usize; 2]) {
+        let (mut listed, mut seen) = ([false; 2], [0; 2]);
+        let look = |place: usize| self.published[place].load(Ordering::Relaxed);
+        while seen != all {
+            self.roster.take(|place| listed[place] = true);
+            for place in (0..2).filter(|place| listed[*place]).collect::<Vec<_>>() {
+                let before = std::mem::replace(&mut seen[place], look(place));
+                if before == seen[place] {
+                    listed[place] = false;
+                    self.roster.strike(place);
+                    if look(place) != seen[place] {
+                        self.roster.mark_fenced(place);
+                    }
+                }
+            }
+            if seen != all {
+                self.bell.prepare_sleep();
+                let works = |place: usize| listed[place] && look(place) != seen[place];
+                if !(self.roster.any() || works(0) || works(1)) {
+                    self.bed.notify.wait();
+                }
+                self.bell.awake();
+            }
+        }
+    }
+}
+
+#[test]
+fn a_lane_that_is_struck_off_is_seen_or_marked_again_and_wakes_its_home() {
+    model(|| {
+        let home = Reactor::new();
+        let worker = {
+            let home = Arc::clone(&home);
+            thread::spawn(move || (0..2).for_each(|_| home.publish(0)))
+        };
+        home.run([2, 0]);
+        worker.join().unwrap();
+    });
+}
+
+fn two_workers_and_their_home(places: [usize; 2], all: [usize; 2]) {
+    large_model(move || {
+        let home = Reactor::new();
+        let workers = places.map(|place| {
+            let home = Arc::clone(&home);
+            thread::spawn(move || home.publish(place))
+        });
+        home.run(all);
+        workers.into_iter().for_each(|worker| worker.join().unwrap());
+    });
+}
+
+#[test]
+fn two_who_give_one_lane_work_wake_its_home() {
+    two_workers_and_their_home([0, 0], [2, 0]);
+}
+
+#[test]
+fn two_who_give_two_lanes_work_wake_their_home() {
+    two_workers_and_their_home([0, 1], [1, 1]);
 }
 
 // ---- the gate ----

@@ -96,6 +96,10 @@ impl Driver for Faulty {
         }))
     }
 
+    fn enlarge(&self, sectors: u64) -> Result<u64, DriverError> {
+        self.inner.enlarge(sectors)
+    }
+
     fn allocation(&self, sector: u64, sectors: u64) -> Result<Vec<Extent>, DriverError> {
         self.inner.allocation(sector, sectors)
     }

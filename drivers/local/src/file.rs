@@ -2,15 +2,18 @@
 //!
 //! I/O goes past the page cache where the file system allows it, through one io_uring per hard
 //! queue, or through threads where io_uring is not to be had or would stop the thread that uses it.
-//! Flush is fdatasync(2), FUA is a write with RWF_DSYNC, discard and write-zeroes are fallocate(2)
-//! where it works.
+//! Flush is fdatasync(2), FUA is a write with RWF_DSYNC or, in the page cache, a write and then
+//! fdatasync(2); discard and write-zeroes are fallocate(2) where it works.
 //!
-//! A file is locked while it is open, so that two daemons do not write it both. After a flush has
+//! A file is locked while it is open, with flock(2) and as QEMU's tools lock it, so that neither
+//! two daemons nor a daemon and `qemu-img` write it both. After a flush has
 //! failed nothing is called durable again until the file is opened anew: the kernel reports such an
 //! error once and may have dropped the data.
 
 mod extents;
 mod job;
+mod locks;
+mod making;
 mod pool;
 mod probe;
 mod target;
@@ -46,6 +49,8 @@ pub struct FileOptions {
     pub read_only: bool,
     /// Go past the page cache where that is possible.
     pub direct: bool,
+    /// A symbolic link at the end of the path is followed; else it is refused.
+    pub follow: bool,
     /// Who makes the calls.
     pub io: Io,
     /// Tags per queue, 1 to 4096.
@@ -60,6 +65,7 @@ impl Default for FileOptions {
             size: None,
             read_only: false,
             direct: true,
+            follow: true,
             io: Io::Auto,
             depth: crate::DEPTH,
             threads: 16,
@@ -103,6 +109,8 @@ pub struct File {
     target: Arc<Target>,
     limits: Limits,
     backend: Backend,
+    /// Threads for a hard queue whose ring cannot be made; none if only a ring will do.
+    instead: Option<u16>,
     depth: u16,
 }
 
@@ -117,7 +125,8 @@ impl File {
             let what = format!("depth={} is outside 1..={DEPTH_MAX}", options.depth);
             return Err(error(path, &what, None));
         }
-        let refusal = if options.io == Io::Threads { None } else { uring::usable().err() };
+        let refusal =
+            if options.io == Io::Threads { None } else { uring::usable(options.depth).err() };
         if options.io == Io::Uring && refusal.is_some() {
             return Err(error(path, "io_uring cannot be used", refusal));
         }
@@ -128,7 +137,9 @@ impl File {
         let (path, block) = (path.display(), target.block);
         target.tell([format!("file: {path}: {backend}, {cache} I/O, {block}-byte blocks")]);
         let limits = probe::limits(&target);
-        Ok(File { target: Arc::new(target), limits, backend, depth: options.depth })
+        let threads = options.threads.clamp(1, options.depth);
+        let instead = (options.io == Io::Auto).then_some(threads);
+        Ok(File { target: Arc::new(target), limits, backend, instead, depth: options.depth })
     }
 
     /// The newest notices, one line each, oldest first: after opening the fallbacks and then what
@@ -203,11 +214,25 @@ impl Driver for File {
     }
 
     fn open(&self, index: u16, depth: u16) -> Result<Box<dyn DriverQueue>, DriverError> {
-        let target = Arc::clone(&self.target);
-        Ok(match self.backend {
-            Backend::Uring => Box::new(uring::UringQueue::new(target, depth)?),
-            Backend::Threads(count) => Box::new(pool::PoolQueue::new(target, index, depth, count)?),
-        })
+        let target = || Arc::clone(&self.target);
+        let pool = |count| pool::PoolQueue::new(target(), index, depth, count);
+        let refused = match self.backend {
+            Backend::Threads(count) => return Ok(Box::new(pool(count)?)),
+            Backend::Uring => match uring::RingQueue::new(target(), depth) {
+                Ok(queue) => return Ok(Box::new(queue)),
+                Err(refused) => refused,
+            },
+        };
+        // The ring that was tried is gone; a limit may have no room for one more of this size.
+        let Some(count) = self.instead else { return Err(refused) };
+        let queue = pool(count)?;
+        let instead = Backend::Threads(count);
+        self.target.tell([format!("{refused}; hard queue {index} has {instead} instead")]);
+        Ok(Box::new(queue))
+    }
+
+    fn enlarge(&self, sectors: u64) -> Result<u64, DriverError> {
+        self.target.enlarge(sectors)
     }
 
     fn allocation(&self, sector: u64, sectors: u64) -> Result<Vec<Extent>, DriverError> {

@@ -16,7 +16,7 @@ use weir_queue::{
 };
 
 pub use crash::{Cache, Crash, CrashRam};
-pub use store::Store;
+pub use store::{NoMemory, Store};
 
 /// A device in memory.
 #[derive(Debug)]
@@ -96,16 +96,23 @@ impl DriverQueue for RamQueue {
 /// Does on the store what the request asks.
 fn serve(store: &Store, request: &mut Request) -> Status {
     let (at, len) = (request.offset(), request.len());
-    match request.op() {
-        Op::Read => read(store, at, len, request),
+    let done = match request.op() {
+        Op::Read => {
+            read(store, at, len, request);
+            Ok(())
+        }
         Op::Write => write(store, at, request),
         Op::Discard => store.zero(at, len, false),
         Op::WriteZeroes => store.zero(at, len, request.flags().has(Flags::NOUNMAP)),
         // There is no cache to flush, and nothing is faster than memory already is.
-        Op::Flush | Op::Prefetch => {}
+        Op::Flush | Op::Prefetch => Ok(()),
         Op::SecureErase | Op::DrvIn | Op::DrvOut => return Status::NotSupp,
+    };
+    match done {
+        Ok(()) => Status::Ok,
+        // Whoever writes hears what a full disk says: memory is this one's medium.
+        Err(NoMemory) => Status::NoSpc,
     }
-    Status::Ok
 }
 
 fn read(store: &Store, mut at: u64, len: u64, request: &mut Request) {
@@ -121,15 +128,17 @@ fn read(store: &Store, mut at: u64, len: u64, request: &mut Request) {
     });
 }
 
-fn write(store: &Store, mut at: u64, request: &mut Request) {
+fn write(store: &Store, mut at: u64, request: &mut Request) -> Result<(), NoMemory> {
+    let mut written = Ok(());
     request.for_each_data(|data| {
         if let Data::Zero { len, .. } = data {
-            store.zero(at, u64::from(*len), true);
+            written = written.and_then(|()| store.zero(at, u64::from(*len), true));
             at += u64::from(*len);
         }
         for buf in data.bufs() {
-            store.write(at, buf);
+            written = written.and_then(|()| store.write(at, buf));
             at += buf.len() as u64;
         }
     });
+    written
 }

@@ -48,6 +48,21 @@ fn a_missing_file_is_made_sparse_when_a_size_is_given_and_else_refused() {
 }
 
 #[test]
+fn a_link_is_followed_unless_that_is_switched_off() {
+    let (file, link) = (TempFile::on_disk(), TempFile::on_disk());
+    std::os::unix::fs::symlink(file.path(), link.path()).unwrap();
+    let unfollowed = FileOptions { follow: false, ..sized(MIB) };
+    // One that leads nowhere makes nothing there either.
+    assert!(File::open(link.path(), &unfollowed).is_err());
+    assert!(!file.path().exists());
+    fs::write(file.path(), vec![0; MIB as usize]).unwrap();
+    let error = refusal(&link, &unfollowed);
+    assert!(error.contains("symbolic link"), "{error}");
+    File::open(link.path(), &sized(MIB)).unwrap();
+    File::open(file.path(), &unfollowed).unwrap();
+}
+
+#[test]
 fn a_file_smaller_than_its_size_is_refused_and_a_larger_one_keeps_its_own() {
     let file = TempFile::on_disk();
     fs::write(file.path(), vec![0; 8192]).unwrap();

@@ -93,8 +93,10 @@ pub(crate) fn difference(before: &ServerInfo, now: &ServerInfo) -> Option<String
         return Some(format!("its size is {} and was {}", now.size, before.size));
     }
     let lost = before.flags.without(now.flags);
-    // DF, and what has no name here, is never used.
-    let lost = lost.without(Offer::SEND_DF).without(lost.unknown());
+    // DF, and what has no name here, is never used; a disk that may be written and turns no more
+    // can all that was asked of it before.
+    let harmless = Offer::SEND_DF | Offer::READ_ONLY | Offer::ROTATIONAL;
+    let lost = lost.without(harmless).without(lost.unknown());
     if !lost.is_empty() {
         return Some(format!("it no longer offers {lost:?}"));
     }
@@ -194,6 +196,10 @@ mod tests {
         assert!(difference(&before, &poorer).unwrap().contains("SEND_TRIM"));
         let sealed = ServerInfo { flags: before.flags | Offer::READ_ONLY, ..before };
         assert!(difference(&before, &sealed).unwrap().contains("read-only"));
+        let free = ServerInfo { flags: before.flags | Offer::SEND_CACHE, ..before };
+        let turns = Offer::READ_ONLY | Offer::ROTATIONAL;
+        let was = ServerInfo { flags: before.flags | turns, ..before };
+        assert_eq!(difference(&was, &free), None, "it can more than before");
         let coarse = BlockSizes { minimum: 4096, ..before.block };
         assert!(difference(&before, &ServerInfo { block: coarse, ..before }).is_some());
         let tight = BlockSizes { maximum: 1 << 20, ..before.block };

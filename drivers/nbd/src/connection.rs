@@ -58,6 +58,8 @@ pub(crate) enum Lost {
     /// It is going away, and everything it took is answered, or not in time.
     Leaving,
     Protocol(ReplyError),
+    /// A write was granted before all of it had been sent: the server writes what it does not have.
+    Early,
     /// A request got no answer in time.
     Silent,
 }
@@ -74,9 +76,8 @@ impl Lost {
             Lost::Receive(errno) | Lost::Send(errno) => {
                 !matches!(*errno, Errno::NOMEM | Errno::NOBUFS | Errno::PROTO)
             }
-            Lost::Tls(_) | Lost::Watch(_) | Lost::Leaving | Lost::Protocol(_) | Lost::Silent => {
-                false
-            }
+            Lost::Watch(_) | Lost::Leaving | Lost::Silent => false,
+            Lost::Protocol(_) | Lost::Early | Lost::Tls(_) => false,
         }
     }
 }
@@ -92,6 +93,7 @@ impl fmt::Display for Lost {
             Lost::Watch(errno) => write!(f, "epoll: {errno}"),
             Lost::Leaving => f.write_str("the server is shutting down"),
             Lost::Silent => f.write_str("a request got no answer in time"),
+            Lost::Early => f.write_str("the server granted a write before it had been sent whole"),
             Lost::Protocol(why) => write!(f, "the server broke the protocol: {why}"),
         }
     }
@@ -308,15 +310,21 @@ impl Connection {
                 Event::Hole { cookie, offset, length } => {
                     to.slots.zero(cookie, offset, u64::from(length));
                 }
-                Event::Done { cookie, result } => self.done(cookie, result, to),
+                Event::Done { cookie, result } => self.done(cookie, result, to)?,
                 // The error comes again with Done; a queue never asks for extents.
                 Event::Error { .. } | Event::Extent { .. } => {}
             }
         }
     }
 
-    fn done(&mut self, cookie: u64, result: Result<(), NbdError>, to: &mut Answers<'_>) {
+    fn done(
+        &mut self,
+        cookie: u64,
+        result: Result<(), NbdError>,
+        to: &mut Answers<'_>,
+    ) -> Result<(), Lost> {
         let status = match result {
+            Ok(()) if to.slots.is_sending(cookie) => return Err(Lost::Early),
             Ok(()) => {
                 match to.slots.effect(cookie) {
                     Effect::None => {}
@@ -328,12 +336,14 @@ impl Connection {
             Err(error) => {
                 self.leaving |= error == NbdError::Shutdown;
                 if self.patient && error == NbdError::Shutdown {
-                    return to.slots.refused(cookie);
+                    to.slots.refused(cookie);
+                    return Ok(());
                 }
                 translate::status(error)
             }
         };
         to.slots.answered(cookie, status, to.done);
+        Ok(())
     }
 
     /// Takes leave of the server, if nothing is left to be said. Never blocks.

@@ -44,6 +44,8 @@ pub(crate) struct Parting {
     vouch: Option<Ticket>,
     heard_at: Nanos,
     shut: bool,
+    /// Whether the queue's event tells of it.
+    announced: bool,
 }
 
 /// A request that the server may still carry out.
@@ -98,10 +100,11 @@ impl Parting {
         now: Nanos,
     ) -> Parting {
         let Remains { channel, requests, replies, life, gone, whole } = remains;
-        let in_step = !matches!(why, Lost::Protocol(_) | Lost::Tls(_));
+        let in_step = !matches!(why, Lost::Protocol(_) | Lost::Early | Lost::Tls(_));
         let replies = in_step.then_some(replies);
-        let mut parting =
-            Parting { channel, replies, owed: Vec::new(), vouch: None, heard_at: now, shut: false };
+        let (shut, announced) = (false, true);
+        let (owed, vouch) = (Vec::new(), None);
+        let mut parting = Parting { channel, replies, owed, vouch, heard_at: now, shut, announced };
         for Unanswered { tag, cookie, pending, lent, start } in unanswered {
             let changes =
                 matches!(pending.command(), Command::WRITE | Command::WRITE_ZEROES | Command::TRIM);
@@ -134,6 +137,12 @@ impl Parting {
 
     pub(crate) fn socket(&self) -> BorrowedFd<'_> {
         self.channel.socket()
+    }
+
+    /// Whether its event is to be left out from now on: what comes here is nonsense, and a server
+    /// that never stops sending it would keep the thread. Its end is found at the next look.
+    pub(crate) fn falls_silent(&mut self) -> bool {
+        self.replies.is_none() && std::mem::take(&mut self.announced)
     }
 
     /// Whether the last flush has not ended.

@@ -266,6 +266,10 @@ impl NbdQueue {
             let vouched = parting.vouches();
             parting.turn(&mut self.window, end, slots, durability, now);
             doubtful |= vouched && !parting.vouches() && durability.is_in_doubt();
+            if parting.falls_silent() {
+                // One that is not watched tells of nothing either.
+                _ = epoll::delete(&self.epoll, parting.socket());
+            }
             if connected {
                 parting.urge(self.connected_at, now);
             }

@@ -57,8 +57,9 @@ struct Slot {
     lent: Vec<Data>,
     /// Its payload is being sent from the lent memory.
     sending: bool,
-    /// The reply came before the payload was sent.
-    early: Option<(Tag, Status)>,
+    /// The reply came before the payload was sent: how the request ends then, `None` if it is to be
+    /// sent again.
+    early: Option<(Tag, Option<Status>)>,
 }
 
 /// A request that waits for its reply.
@@ -304,6 +305,12 @@ impl Slots {
         self.slots[tag_of(cookie)].effect
     }
 
+    /// Whether its payload has not gone out whole.
+    #[inline]
+    pub(crate) fn is_sending(&self, cookie: u64) -> bool {
+        self.slots[tag_of(cookie)].sending
+    }
+
     /// The reply is complete.
     #[inline]
     pub(crate) fn answered(&mut self, cookie: u64, status: Status, done: &mut Done) {
@@ -312,7 +319,7 @@ impl Slots {
         self.large -= usize::from(is_large_read(&pending));
         if slot.sending {
             // The rest of the payload still has to go out, and it lies in the lent memory.
-            slot.early = Some((tag, status));
+            slot.early = Some((tag, Some(status)));
             return;
         }
         self.taken -= 1;
@@ -327,7 +334,7 @@ impl Slots {
         let Some(Sent { tag, pending, .. }) = slot.sent.take() else { return };
         self.large -= usize::from(is_large_read(&pending));
         if slot.sending {
-            slot.early = Some((tag, Status::Transport));
+            slot.early = Some((tag, None));
         } else {
             slot.free();
             self.requeued.push(tag);
@@ -338,9 +345,17 @@ impl Slots {
     pub(crate) fn sent(&mut self, tag: Tag) {
         let slot = &mut self.slots[usize::from(tag.0)];
         slot.sending = false;
-        if let Some((tag, status)) = slot.early.take() {
+        if let Some((tag, end)) = slot.early.take() {
             slot.free();
-            self.ended.push((tag, status));
+            self.end_early(tag, end);
+        }
+    }
+
+    #[cold]
+    fn end_early(&mut self, tag: Tag, end: Option<Status>) {
+        match end {
+            Some(status) => self.ended.push((tag, status)),
+            None => self.requeued.push(tag),
         }
     }
 
@@ -348,10 +363,10 @@ impl Slots {
     /// before their payload was sent end.
     #[cold]
     pub(crate) fn take_all(&mut self) -> Vec<Unanswered> {
-        let mut all = Vec::new();
+        let (mut all, mut early) = (Vec::new(), Vec::new());
         for slot in &mut self.slots {
             if let Some(answer) = slot.early.take() {
-                self.ended.push(answer);
+                early.push(answer);
             } else if let Some(Sent { tag, pending, start }) = slot.sent.take() {
                 let lent = std::mem::take(&mut slot.lent);
                 all.push(Unanswered { tag, cookie: slot.cookie, pending, lent, start });
@@ -361,6 +376,7 @@ impl Slots {
             slot.sending = false;
             slot.free();
         }
+        early.into_iter().for_each(|(tag, end)| self.end_early(tag, end));
         self.large = 0;
         self.parted += all.len();
         all

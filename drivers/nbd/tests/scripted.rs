@@ -681,6 +681,37 @@ fn a_write_answered_before_it_was_sent_keeps_its_memory_until_then() {
 }
 
 #[test]
+fn a_write_refused_before_it_was_sent_by_a_server_that_goes_is_handed_back_once_it_is_sent() {
+    for breaks_off in [false, true] {
+        let peer = Peer::new();
+        thread::scope(|scope| {
+            let (begin, begun) = channel();
+            let peer = &peer;
+            scope.spawn(move || {
+                let mut session = peer.session_in(Mode::Structured);
+                let request = session.header().expect("a write");
+                session.say(|replies, out| {
+                    replies.error(request.reply_to(), NbdError::Shutdown, "going away", out);
+                });
+                begun.recv().expect("the signal to begin");
+                if !breaks_off {
+                    session.payload(&request);
+                }
+            });
+            let nbd = connect(peer, Options::default());
+            let mut lane = Lane::open(&nbd, 0);
+            let buf = Buf::filled(31 << 20, |bytes| bytes.fill(3));
+            lane.submit(vec![Bio::write(0, buf)]);
+            lane.sleep();
+            assert!(lane.reap().is_empty(), "the memory is still being sent from");
+            begin.send(()).expect("a server that waits");
+            let answer = lane.all().remove(0);
+            assert_eq!((answer.status, answer.data.len()), (HANDED_BACK, 31 << 20));
+        });
+    }
+}
+
+#[test]
 fn a_whole_hole_is_answered_as_zeros_without_touching_the_memory() {
     let peer = Peer::new();
     thread::scope(|scope| {

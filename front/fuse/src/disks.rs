@@ -14,6 +14,15 @@ use weir_queue::Device;
 
 use crate::port::{Job, Opener, Reply};
 
+/// A disk that is open as a file.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct OpenDisk {
+    /// The disk's name.
+    pub disk: String,
+    /// The process that opened it. It may have ended: a loop device keeps the file open.
+    pub process: u32,
+}
+
 /// The disks, and those who have them open.
 pub(crate) struct Disks {
     host: Arc<Host>,
@@ -28,6 +37,8 @@ struct Openers {
     /// The next opener's reactor.
     turn: usize,
     table: BTreeMap<u64, (Device, Arc<Opener>)>,
+    /// The processes that opened them, by handle.
+    processes: BTreeMap<u64, u32>,
 }
 
 impl Disks {
@@ -58,8 +69,23 @@ impl Disks {
         self.devices.iter().find(|device| device.config().name == name)
     }
 
-    /// Opens a disk under the number `handle`.
-    pub(crate) fn open(&self, name: &str, handle: u64, writes: bool) -> Result<(), Errno> {
+    /// The disks that are open, once for each time.
+    pub(crate) fn open_disks(&self) -> Vec<OpenDisk> {
+        let openers = self.openers();
+        let open = openers.table.iter().map(|(handle, (device, _))| OpenDisk {
+            disk: device.config().name.clone(),
+            process: openers.processes.get(handle).copied().unwrap_or_default(),
+        });
+        open.collect()
+    }
+
+    /// Opens a disk under the number `handle`, for a process.
+    pub(crate) fn open(
+        &self,
+        name: &str,
+        (handle, process): (u64, u32),
+        writes: bool,
+    ) -> Result<(), Errno> {
         let device = self.named(name).ok_or(Errno::ENOENT)?;
         if writes && device.limits().read_only {
             return Err(Errno::EROFS);
@@ -75,6 +101,7 @@ impl Disks {
             Errno::EBUSY
         })?;
         openers.table.insert(handle, (device.clone(), Arc::new(opener)));
+        openers.processes.insert(handle, process);
         Ok(())
     }
 
@@ -84,7 +111,10 @@ impl Disks {
     }
 
     pub(crate) fn release(&self, handle: u64) {
-        let gone = self.openers().table.remove(&handle);
+        let mut openers = self.openers();
+        openers.processes.remove(&handle);
+        let gone = openers.table.remove(&handle);
+        drop(openers);
         drop(gone);
     }
 

@@ -119,7 +119,7 @@ impl Files {
     }
 
     /// A handle, if the file may be opened so. Permissions bind root as well, as in sysfs.
-    fn open_file(&self, ino: INodeNo, flags: OpenFlags) -> Result<FileHandle, Errno> {
+    fn open_file(&self, ino: INodeNo, flags: OpenFlags, process: u32) -> Result<FileHandle, Errno> {
         let path = self.path(ino)?;
         let writes = flags.acc_mode() != OpenAccMode::O_RDONLY;
         let handle = {
@@ -128,7 +128,7 @@ impl Files {
             handles.next
         };
         if let Some(name) = disk_of(&path) {
-            self.disks.open(name, handle, writes)?;
+            self.disks.open(name, (handle, process), writes)?;
             return Ok(FileHandle(handle));
         }
         let node = self.tree.look_up(&path).map_err(errno)?;
@@ -287,8 +287,8 @@ impl Filesystem for Files {
         }
     }
 
-    fn open(&self, _: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        match self.open_file(ino, flags) {
+    fn open(&self, request: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        match self.open_file(ino, flags, request.pid()) {
             // Past the page cache: each read asks, and each write is one store.
             Ok(handle) => {
                 let parallel = FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES;

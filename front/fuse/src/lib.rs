@@ -14,4 +14,5 @@ mod inodes;
 mod mount;
 mod port;
 
+pub use disks::OpenDisk;
 pub use mount::{Mount, MountError};

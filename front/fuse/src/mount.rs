@@ -11,7 +11,7 @@ use weir_control::Tree;
 use weir_live::Host;
 use weir_queue::Device;
 
-use crate::disks::Disks;
+use crate::disks::{Disks, OpenDisk};
 use crate::files::Files;
 
 /// A mounted tree. Dropping it unmounts, also under somebody who still has a file open or stands
@@ -109,6 +109,12 @@ impl Mount {
         let files = Files::new(tree, Arc::clone(&disks));
         let session = fuser::spawn_mount(files, &folder, &config).map_err(refused)?;
         Ok(Mount { folder, session: Some(session), disks })
+    }
+
+    /// The disks that are open as files, once for each time.
+    #[must_use]
+    pub fn open_disks(&self) -> Vec<OpenDisk> {
+        self.disks.open_disks()
     }
 
     /// Where it is mounted.

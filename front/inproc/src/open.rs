@@ -114,11 +114,12 @@ fn driver(target: &Target) -> Result<Made, Error> {
             Made::new(null.latency_ns(*latency_ns), Vec::new())
         }
         Backing::Ram { bytes } => Made::new(Ram::new(*bytes).map_err(Error::new)?, Vec::new()),
-        Backing::File { path, size, io, direct } => {
+        Backing::File { path, size, io, direct, follow } => {
             let options = FileOptions {
                 size: *size,
                 io: *io,
                 direct: *direct,
+                follow: *follow,
                 read_only: target.config.read_only,
                 ..FileOptions::default()
             };

@@ -39,6 +39,8 @@ pub enum Backing {
         io: Io,
         /// Go past the page cache where that is possible, as every target string asks for.
         direct: bool,
+        /// A symbolic link at the end of the path is followed.
+        follow: bool,
     },
     /// An NBD server.
     Nbd {
@@ -184,6 +186,17 @@ const OPTIONS: &[Known] = &[
     Known { name: "latency_us", kind: Some("null"), set: set_latency },
     Known { name: "size", kind: Some("file"), set: set_file_size },
     Known { name: "io", kind: Some("file"), set: set_file_io },
+    Known {
+        name: "follow",
+        kind: Some("file"),
+        set: |target, value| {
+            let on = switch("follow", value)?;
+            if let Backing::File { follow, .. } = &mut target.backing {
+                *follow = on;
+            }
+            Ok(())
+        },
+    },
     Known { name: "connections", kind: Some("nbd"), set: set_connections },
     Known { name: "reconnect", kind: Some("nbd"), set: set_reconnect },
     Known { name: "tls-certificates", kind: Some("nbd"), set: |t, v| set_tls(t, CERTIFICATES, v) },
@@ -294,7 +307,10 @@ fn parse_backing(kind: &str, rest: &str, text: &str) -> Result<(&'static str, Ba
         "file" if rest.is_empty() => Err(format!("target {text:?} names no file")),
         "file" => {
             let path = PathBuf::from(rest);
-            Ok(("file", Backing::File { path, size: None, io: Io::Auto, direct: true }))
+            Ok((
+                "file",
+                Backing::File { path, size: None, io: Io::Auto, direct: true, follow: true },
+            ))
         }
         "nbd" | "nbds" => {
             let mut tls = (kind == "nbds").then(Tls::default);
@@ -565,10 +581,13 @@ mod tests {
                 path: PathBuf::from("/a,b.img"),
                 size: Some(1 << 20),
                 io: Io::Auto,
-                direct: true
+                direct: true,
+                follow: true
             }
         );
         let threads = backing("file:/a,io=threads");
+        let unfollowed = backing("file:/a,follow=off");
+        assert!(matches!(unfollowed, Backing::File { follow: false, .. }), "{unfollowed:?}");
         assert!(matches!(threads, Backing::File { io: Io::Threads, .. }), "{threads:?}");
     }
 

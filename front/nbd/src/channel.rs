@@ -13,30 +13,38 @@ use crate::pool::Pool;
 
 /// What a server does about TLS at one address.
 #[derive(Clone, Debug, Default)]
-pub enum Security {
-    /// Clients talk to it as they are.
-    #[default]
-    Off,
-    /// Those that ask for TLS get it.
-    On(ServerTls),
-    /// Nothing is granted without TLS.
-    Require(ServerTls),
+pub struct Security {
+    rule: Tls,
+    tls: Option<ServerTls>,
+    named: Option<ServerTls>,
 }
 
 impl Security {
-    /// The rule for the handshake.
-    pub(crate) fn rule(&self) -> Tls {
-        match self {
-            Security::Off => Tls::Off,
-            Security::On(_) => Tls::On,
-            Security::Require(_) => Tls::Require,
-        }
+    /// Clients that ask for TLS get it.
+    #[must_use]
+    pub fn on(tls: ServerTls) -> Security {
+        Security { rule: Tls::On, tls: Some(tls), named: None }
     }
 
-    pub(crate) fn tls(&self) -> Option<&ServerTls> {
-        match self {
-            Security::Off => None,
-            Security::On(tls) | Security::Require(tls) => Some(tls),
+    /// Nothing is granted without TLS.
+    #[must_use]
+    pub fn require(tls: ServerTls) -> Security {
+        Security { rule: Tls::Require, tls: Some(tls), named: None }
+    }
+
+    /// Clients that only the names in the address's list can let in have to show a certificate that
+    /// satisfies this; without it such names let nobody in.
+    #[must_use]
+    pub fn named(self, named: ServerTls) -> Security {
+        Security { named: Some(named), ..self }
+    }
+
+    /// The rule for a client and what its session is made from, by whether the address's list
+    /// admits it whatever its names are; `None`: it may not come in.
+    pub(crate) fn of(&self, admitted: bool) -> Option<(Tls, Option<&ServerTls>)> {
+        match admitted {
+            true => Some((self.rule, self.tls.as_ref())),
+            false => self.named.as_ref().map(|named| (Tls::Require, Some(named))),
         }
     }
 }

@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use rustix::net::{RecvAncillaryBuffer, RecvFlags, recv, recvmsg};
 use weir_bio::Nanos;
 use weir_live::{Interest, Turn};
-use weir_proto_nbd::server::{Export, Handshake, Negotiated, Step};
+use weir_proto_nbd::server::{Export, Handshake, Negotiated, Offer, Step};
 use weir_tls::{ServerTls, TlsError};
 
 use crate::channel::{self, Channel};
@@ -35,6 +35,14 @@ pub(crate) enum Phase {
     Closing(String),
 }
 
+/// How a client makes itself known over TLS.
+pub(crate) struct Introduction {
+    /// What its session is made from.
+    pub(crate) tls: ServerTls,
+    /// What the exports are to a client whose certificate bears these names.
+    pub(crate) offers: Box<dyn FnOnce(&[String]) -> Box<[Offer]> + Send>,
+}
+
 /// What one receive came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Received {
@@ -46,8 +54,8 @@ enum Received {
 pub(crate) struct Connection {
     fd: OwnedFd,
     channel: Channel,
-    /// What a session of TLS is made from, if one may come to be.
-    tls: Option<ServerTls>,
+    /// Until it has made itself known over TLS, if it may.
+    introduction: Option<Introduction>,
     pub(crate) peer: String,
     pub(crate) phase: Phase,
     pub(crate) out: Outbox,
@@ -69,6 +77,8 @@ pub(crate) struct Connection {
     pub(crate) throttled: bool,
     /// Its number among the server's clients, once it has a session.
     pub(crate) client: Option<u64>,
+    /// That an export was refused to it stands in the log, where one line of each connection does.
+    refusal_told: bool,
 }
 
 impl Connection {
@@ -76,13 +86,13 @@ impl Connection {
         fd: OwnedFd,
         peer: String,
         handshake: Handshake<Arc<[Export]>>,
-        tls: Option<ServerTls>,
+        introduction: Option<Introduction>,
         deadline: Nanos,
     ) -> Connection {
         Connection {
             fd,
             channel: Channel::Plain,
-            tls,
+            introduction,
             peer,
             phase: Phase::Handshake(Box::new(handshake)),
             out: Outbox::default(),
@@ -95,6 +105,7 @@ impl Connection {
             dirty: false,
             throttled: false,
             client: None,
+            refusal_told: false,
         }
     }
 
@@ -298,7 +309,11 @@ impl Connection {
                 {
                     secure.told = true;
                     handshake.secured();
-                    let names = secure.session.peer_names().join(", ");
+                    let names = secure.session.peer_names();
+                    if let Some(introduction) = self.introduction.take() {
+                        handshake.offer((introduction.offers)(&names));
+                    }
+                    let names = names.join(", ");
                     tracing::debug!(peer = %self.peer, %names, "client talks over TLS");
                 }
             }
@@ -419,6 +434,12 @@ impl Connection {
     fn negotiate(&mut self, bytes: &[u8], pool: &mut Pool) -> usize {
         let Phase::Handshake(handshake) = &mut self.phase else { return 0 };
         let input = self.out.put(pool, |out| handshake.input(bytes, out));
+        if let Some(export) = handshake.take_refused()
+            && !std::mem::replace(&mut self.refusal_told, true)
+        {
+            let peer = &self.peer;
+            tracing::warn!(%peer, %export, "export refused: not in the export's allow list");
+        }
         match input.step {
             Step::NeedMore | Step::Answered => {}
             Step::StartTls => self.start_tls(),
@@ -430,7 +451,7 @@ impl Connection {
 
     /// The client has been granted TLS.
     fn start_tls(&mut self) {
-        let session = self.tls.as_ref().map(ServerTls::session);
+        let session = self.introduction.as_ref().map(|introduction| introduction.tls.session());
         match session.expect("granted where there are certificates only") {
             Ok(session) => self.channel = Channel::Starting(Box::new(session)),
             Err(why) => self.phase = Phase::Closing(why.to_string()),

@@ -1,5 +1,6 @@
 //! What is served under which name, and what clients are told of it.
 
+use weir_access::{Address, Allow};
 use weir_bio::{GroupId, IoPrio, Limits, SECTOR};
 use weir_proto_nbd::server as proto;
 use weir_proto_nbd::wire::{BlockSizes, PAYLOAD_MAX_DEFAULT, TransmissionFlags};
@@ -29,6 +30,10 @@ pub struct Export {
     pub group: GroupId,
     /// The priority of its clients' I/O.
     pub ioprio: IoPrio,
+    /// The only addresses it is served at; none: every address of [`Scope::All`](crate::Scope).
+    pub listen: Vec<Address>,
+    /// The clients that may use it.
+    pub allow: Allow,
 }
 
 impl Export {
@@ -43,6 +48,8 @@ impl Export {
             multi_conn: true,
             group: GroupId(0),
             ioprio: IoPrio::NONE,
+            listen: Vec::new(),
+            allow: Allow::default(),
         }
     }
 

@@ -17,6 +17,9 @@
 //! | CACHE | prefetch |
 //! | BLOCK_STATUS | [`weir_queue::Device::allocation`], on a thread that may block |
 //!
+//! Who comes in by which address, and which exports it finds there, is decided when a connection is
+//! accepted, by the [`Allow`] lists of the address and of each export.
+//!
 //! What a client can make the server hold is bounded: requests under way and bytes owed, beyond
 //! which it is no longer listened to; memory for a payload is taken only as its bytes arrive. That
 //! comes to 32 MiB owed, the one request that crosses them, and a payload: 96 MiB at the very most.
@@ -30,6 +33,7 @@ mod arena;
 mod channel;
 mod connection;
 mod export;
+mod gate;
 mod listen;
 mod outbox;
 mod payload;
@@ -42,6 +46,8 @@ mod survey;
 
 pub use channel::Security;
 pub use export::Export;
-pub use listen::{Address, ListenError};
+pub use gate::Scope;
+pub use listen::ListenError;
 pub use server::{Client, ExportError, Server, Settings};
+pub use weir_access::{Address, Allow, Listen, Peer};
 pub use weir_tls::ServerTls;

@@ -6,6 +6,7 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
+use weir_access::{Address, Allow, Listen, Peer, SocketFile};
 use weir_bio::{GroupId, IoPrio, SECTOR};
 use weir_live::{Clock, Handle, Host};
 use weir_proto_nbd::server as proto;
@@ -14,8 +15,9 @@ use weir_queue::{Device, Groups, Member, QueueMode, Spread, Tally};
 
 use crate::channel::Security;
 use crate::export::Export;
-use crate::listen::{Address, BoundPath, ListenError, bind};
-use crate::service::NbdService;
+use crate::gate::{Gate, Scope};
+use crate::listen::{ListenError, bind};
+use crate::service::{NbdService, Visitor};
 use crate::survey::Surveyor;
 
 /// How a server treats clients.
@@ -77,6 +79,8 @@ pub(crate) struct Served {
     pub(crate) group: GroupId,
     pub(crate) ioprio: IoPrio,
     pub(crate) surveyor: Surveyor,
+    pub(crate) listen: Vec<Address>,
+    pub(crate) allow: Allow,
 }
 
 /// What the parts of a server on different reactors share. None of it is touched per I/O.
@@ -130,7 +134,8 @@ pub struct Client {
     pub number: u64,
     /// The name of its export.
     pub export: String,
-    /// Where it comes from.
+    /// Where it comes from: host and port, the credentials of a local one, or what it was called
+    /// when it was [adopted](Server::adopt).
     pub peer: String,
     /// The group its I/O counts in.
     pub group: GroupId,
@@ -148,6 +153,17 @@ pub struct Client {
 }
 
 impl Shared {
+    /// The exports as a client that comes now is told of them: a disk may have grown.
+    pub(crate) fn advertised_now(&self) -> Arc<[proto::Export]> {
+        let sizes = self.exports.iter().map(|served| served.device.limits().capacity * SECTOR);
+        if self.advertised.iter().map(|export| export.size).eq(sizes.clone()) {
+            return Arc::clone(&self.advertised);
+        }
+        let grown =
+            |(export, size): (&proto::Export, u64)| proto::Export { size, ..export.clone() };
+        self.advertised.iter().zip(sizes).map(grown).collect()
+    }
+
     fn clients(&self) -> MutexGuard<'_, Clients> {
         self.clients.lock().expect("the clients' lock")
     }
@@ -224,7 +240,7 @@ impl Shared {
 /// [`stop`](Server::stop) is the orderly way.
 pub struct Server {
     shared: Arc<Shared>,
-    paths: Mutex<Vec<BoundPath>>,
+    paths: Mutex<Vec<SocketFile>>,
 }
 
 impl Server {
@@ -267,6 +283,8 @@ impl Server {
             group: export.group,
             ioprio: export.ioprio,
             surveyor: Surveyor::new(export.device.clone()),
+            listen: export.listen.clone(),
+            allow: export.allow.clone(),
         };
         let shared = Arc::new(Shared {
             exports: exports.iter().map(served).collect(),
@@ -292,9 +310,10 @@ impl Server {
     /// Listens on an address and returns it with the port the system chose, if it was to.
     ///
     /// # Errors
-    /// The address is in use or cannot be bound. A socket file nobody listens on is replaced.
-    pub fn listen(&self, address: &Address) -> Result<Address, ListenError> {
-        self.listen_secured(address, Security::Off)
+    /// The address is in use, cannot be bound, or is reached by other hosts and may not be. A
+    /// socket file nobody listens on is replaced.
+    pub fn listen(&self, listen: &Listen, scope: Scope) -> Result<Address, ListenError> {
+        self.listen_secured(listen, scope, Security::default())
     }
 
     /// As [`listen`](Server::listen), with what is done about TLS there.
@@ -303,38 +322,44 @@ impl Server {
     /// As [`listen`](Server::listen).
     pub fn listen_secured(
         &self,
-        address: &Address,
+        listen: &Listen,
+        scope: Scope,
         security: Security,
     ) -> Result<Address, ListenError> {
-        let bound = bind(address)?;
+        let bound = bind(listen)?;
         self.paths.lock().expect("the paths' lock").extend(bound.path);
-        self.listen_on(bound.fd, security);
+        self.listen_on(bound.fd, listen, scope, security);
         Ok(bound.address)
     }
 
     /// Listens on a socket that is bound and listening already, as a service supervisor passes
-    /// them. It is made non-blocking.
-    pub fn listen_on(&self, fd: OwnedFd, security: Security) {
+    /// them; of `listen` the address by which exports name it and the list of clients count. It is
+    /// made non-blocking.
+    pub fn listen_on(&self, fd: OwnedFd, listen: &Listen, scope: Scope, security: Security) {
         if let Err(error) = rustix::io::ioctl_fionbio(&fd, true) {
             tracing::error!(%error, "a listening socket cannot be made non-blocking");
         }
+        let (address, allow) = (Some(listen.address.clone()), listen.allow.clone());
+        let gate = Arc::new(Gate { address, allow, scope, security });
         self.shared.handle(0).post(move |service: &mut NbdService, turn| {
-            service.listen(turn, fd, security);
+            service.listen(turn, fd, gate);
         });
     }
 
-    /// Serves a socket that is connected already; false, and it is closed, when there are too
-    /// many connections.
-    pub fn adopt(&self, fd: OwnedFd, peer: impl Into<String>) -> bool {
-        self.adopt_secured(fd, peer, Security::Off)
+    /// Serves a socket that is connected already, with the exports that name no address; false,
+    /// and it is closed, when there are too many connections.
+    pub fn adopt(&self, fd: OwnedFd, name: impl Into<String>) -> bool {
+        self.adopt_secured(fd, name, Security::default())
     }
 
     /// As [`adopt`](Server::adopt), with what is done about TLS on it.
-    pub fn adopt_secured(&self, fd: OwnedFd, peer: impl Into<String>, security: Security) -> bool {
+    pub fn adopt_secured(&self, fd: OwnedFd, name: impl Into<String>, security: Security) -> bool {
         let Some(reactor) = self.shared.admit() else { return false };
-        let peer = peer.into();
+        let (allow, scope) = (Allow::default(), Scope::All);
+        let gate = Arc::new(Gate { address: None, allow, scope, security });
+        let visitor = Visitor { peer: Peer::of(&fd), name: name.into(), fd, gate };
         self.shared.handle(reactor).post(move |service: &mut NbdService, turn| {
-            service.welcome(turn, fd, peer, &security);
+            service.welcome(turn, visitor);
         });
         true
     }

@@ -5,14 +5,15 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use rustix::net::{SocketAddrAny, SocketFlags, acceptfrom_with};
+use rustix::net::{SocketFlags, acceptfrom_with};
+use weir_access::Peer;
 use weir_bio::{IoPrio, Nanos};
 use weir_live::{Interest, Readiness, Service, Turn};
-use weir_proto_nbd::server::{Handshake, Settings};
+use weir_proto_nbd::server::{Handshake, Settings, Tls};
 use weir_queue::Member;
 
-use crate::channel::Security;
-use crate::connection::{Connection, Phase, prepare};
+use crate::connection::{Connection, Introduction, Phase, prepare};
+use crate::gate::Gate;
 use crate::pool::Pool;
 use crate::server::Shared;
 use crate::session::Session;
@@ -41,10 +42,19 @@ struct Name {
     generation: u32,
 }
 
+/// A connection on its way to the reactor that will serve it.
+pub(crate) struct Visitor {
+    pub(crate) fd: OwnedFd,
+    pub(crate) peer: Peer,
+    /// The peer for people.
+    pub(crate) name: String,
+    pub(crate) gate: Arc<Gate>,
+}
+
 /// A socket that is listened on.
 struct Listener {
     fd: OwnedFd,
-    security: Security,
+    gate: Arc<Gate>,
     /// No longer asked, because the system had no descriptor left.
     paused: bool,
 }
@@ -89,13 +99,13 @@ impl NbdService {
     }
 
     /// Listens on a socket that is bound and listening.
-    pub(crate) fn listen(&mut self, turn: &mut Turn<'_>, fd: OwnedFd, security: Security) {
+    pub(crate) fn listen(&mut self, turn: &mut Turn<'_>, fd: OwnedFd, gate: Arc<Gate>) {
         if self.stopping {
             return;
         }
         let token = LISTENER | self.listeners.len() as u32;
         match turn.watch(&fd, token, Interest::READ) {
-            Ok(()) => self.listeners.push(Listener { fd, security, paused: false }),
+            Ok(()) => self.listeners.push(Listener { fd, gate, paused: false }),
             Err(error) => tracing::error!(%error, "a listening socket cannot be watched"),
         }
     }
@@ -106,8 +116,9 @@ impl NbdService {
             let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
             match acceptfrom_with(&listener.fd, flags) {
                 Ok((fd, address)) => {
-                    let security = listener.security.clone();
-                    self.place(turn, fd, peer_of(address), security);
+                    let peer = Peer::accepted(&fd, address);
+                    let gate = Arc::clone(&listener.gate);
+                    self.place(turn, Visitor { fd, peer, name: peer.to_string(), gate });
                 }
                 Err(Errno::AGAIN) => return,
                 Err(Errno::INTR | Errno::CONNABORTED) => {}
@@ -134,38 +145,34 @@ impl NbdService {
         }
     }
 
-    /// Gives a new connection to the reactor with the fewest, unless there are too many.
-    pub(crate) fn place(
-        &mut self,
-        turn: &mut Turn<'_>,
-        fd: OwnedFd,
-        peer: String,
-        security: Security,
-    ) {
+    /// Gives a new connection to the reactor with the fewest, unless it may not come in here or
+    /// there are too many.
+    fn place(&mut self, turn: &mut Turn<'_>, visitor: Visitor) {
+        let Visitor { name: peer, gate, .. } = &visitor;
+        if gate.way_in(&visitor.peer).is_none() {
+            let address = gate.address.as_ref().map(ToString::to_string).unwrap_or_default();
+            tracing::warn!(%peer, %address, "connection refused: not in the address's allow list");
+            return;
+        }
         let Some(reactor) = self.shared.admit() else {
             let limit = self.shared.settings.connections_max;
             tracing::warn!(%peer, limit, "connection refused: too many");
             return;
         };
         if reactor == self.index {
-            return self.welcome(turn, fd, peer, &security);
+            return self.welcome(turn, visitor);
         }
         self.shared.handle(reactor).post(move |service: &mut NbdService, turn| {
-            service.welcome(turn, fd, peer, &security);
+            service.welcome(turn, visitor);
         });
     }
 
     /// Greets a connection that has been admitted here.
-    pub(crate) fn welcome(
-        &mut self,
-        turn: &mut Turn<'_>,
-        fd: OwnedFd,
-        peer: String,
-        security: &Security,
-    ) {
+    pub(crate) fn welcome(&mut self, turn: &mut Turn<'_>, visitor: Visitor) {
         if self.stopping {
             return self.shared.leave(self.index);
         }
+        let Visitor { fd, peer: who, name: peer, gate } = visitor;
         if let Err(error) = prepare(&fd) {
             tracing::warn!(%peer, %error, "connection refused");
             return self.shared.leave(self.index);
@@ -177,10 +184,20 @@ impl NbdService {
         });
         let deadline = turn.now() + self.shared.settings.handshake_timeout_ns;
         let mut greeting = Vec::new();
-        let exports = Arc::clone(&self.shared.advertised);
-        let settings = Settings { tls: security.rule(), ..self.shared.settings.handshake };
-        let handshake = Handshake::new(exports, settings, &mut greeting);
-        let tls = security.tls().cloned();
+        let exports = self.shared.advertised_now();
+        // It was let in, or adopted by a gate that lets everybody in.
+        let (tls, session) = gate.way_in(&who).unwrap_or((Tls::Require, None));
+        let settings = Settings { tls, ..self.shared.settings.handshake };
+        let handshake = Handshake::new(exports, settings, &mut greeting).offering(gate.offers(
+            &self.shared.exports,
+            &who,
+            &[],
+        ));
+        let tls = session.cloned().map(|tls| {
+            let (shared, gate) = (Arc::clone(&self.shared), Arc::clone(&gate));
+            let offers = move |names: &[String]| gate.offers(&shared.exports, &who, names);
+            Introduction { tls, offers: Box::new(offers) }
+        });
         let mut connection = Connection::new(fd, peer, handshake, tls, deadline);
         connection.out.put(&mut self.pool, |out| out.append(&mut greeting));
         self.places[place as usize].tenant = Some(Box::new(connection));
@@ -472,12 +489,5 @@ fn ask(shared: &Arc<Shared>, index: usize, name: Name, connection: &mut Connecti
             });
         };
         shared.exports[session.export].surveyor.ask(question.range, question.one, answer);
-    }
-}
-
-fn peer_of(address: Option<SocketAddrAny>) -> String {
-    match address.map(std::net::SocketAddr::try_from) {
-        Some(Ok(address)) => address.to_string(),
-        _ => "a local client".into(),
     }
 }

@@ -5,11 +5,14 @@ mod support;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::sync::Arc;
 
 use support::*;
 use weir_bio::{Op, Status};
-use weir_front_nbd::{Address, Export, ExportError, Server, Settings};
+use weir_front_nbd::{
+    Address, Allow, Export, ExportError, Listen, ListenError, Scope, Server, Settings,
+};
 use weir_live::Host;
 use weir_proto_nbd::NbdError;
 use weir_proto_nbd::client::Wanted;
@@ -308,14 +311,106 @@ fn a_map_that_takes_its_time_holds_up_nobody() {
     fixture.stop();
 }
 
+fn listen(server: &Server, text: &str) -> Result<Address, ListenError> {
+    server.listen(&text.parse::<Listen>().unwrap(), Scope::All)
+}
+
+/// A UNIX address as text.
+fn at(path: &Path) -> String {
+    format!("unix:{}", path.display())
+}
+
+/// The first answer to INFO for each of these exports: the number of its type.
+fn answers(path: &Path, names: &[&str]) -> Vec<u32> {
+    let mut stream = UnixStream::connect(path).unwrap();
+    stream.read_exact(&mut [0; 18]).unwrap();
+    stream.write_all(&[0, 0, 0, 3]).unwrap();
+    let ask = |name: &&str| {
+        let mut bytes = b"IHAVEOPT\0\0\0\x06".to_vec();
+        bytes.extend((name.len() as u32 + 6).to_be_bytes());
+        bytes.extend((name.len() as u32).to_be_bytes());
+        bytes.extend(name.as_bytes());
+        bytes.extend([0, 0]);
+        stream.write_all(&bytes).unwrap();
+        let mut first = None;
+        loop {
+            let mut header = [0; 20];
+            stream.read_exact(&mut header).unwrap();
+            let word = |at: usize| u32::from_be_bytes(header[at..at + 4].try_into().unwrap());
+            stream.read_exact(&mut vec![0; word(16) as usize]).unwrap();
+            let first = *first.get_or_insert(word(12));
+            // ACK, or an error.
+            if word(12) == 1 || word(12) >= 1 << 31 {
+                return first;
+            }
+        }
+    };
+    names.iter().map(ask).collect()
+}
+
+#[test]
+fn each_address_has_its_exports_and_each_export_its_clients() {
+    let (info, policy, unknown) = (3, 0x8000_0002, 0x8000_0006);
+    let own = socket_path();
+    let of = |uid: u32| {
+        let mut allow = Allow::default();
+        allow.push(&format!("uid:{uid}")).unwrap();
+        allow
+    };
+    let me = rustix::process::geteuid().as_raw();
+    let export = |name: &str| Export::new(name, named(name, MIB));
+    let exports = vec![
+        Export { listen: vec![Address::Unix(own.clone())], ..export("own") },
+        Export { allow: of(me), ..export("mine") },
+        Export { allow: of(me + 1), ..export("others") },
+        export("all"),
+    ];
+    let fixture = Fixture::new(2, exports, Settings::default());
+    let named_only = at(&own).parse::<Listen>().unwrap();
+    fixture.server().listen(&named_only, Scope::Named).unwrap();
+    let names = ["own", "mine", "others", "all", ""];
+    // The default is the first that is served there.
+    assert_eq!(answers(&fixture.path, &names), [unknown, info, policy, info, info]);
+    assert_eq!(answers(&own, &names), [info, unknown, unknown, unknown, info]);
+    let mut client = Client::over(UnixStream::connect(&own).unwrap(), Wanted::everything(""));
+    client.write(0, &[1; 512]).ok();
+    let seen = fixture.server().clients();
+    assert_eq!(seen[0].export, "own");
+    let pid = std::process::id();
+    assert!(seen[0].peer.starts_with(&format!("uid={me} gid=")), "{}", seen[0].peer);
+    assert!(seen[0].peer.ends_with(&format!(" pid={pid}")), "{}", seen[0].peer);
+    client.disconnect();
+    fixture.stop();
+}
+
+#[test]
+fn a_client_that_an_address_does_not_allow_is_closed_before_a_word() {
+    let fixture = Fixture::on(ram(MIB));
+    let me = rustix::process::geteuid().as_raw();
+    for (allow, expected) in [(format!("uid:{me}"), 18), (format!("uid:{}", me + 1), 0)] {
+        let path = socket_path();
+        listen(fixture.server(), &format!("{},allow={allow}", at(&path))).unwrap();
+        let mut stream = UnixStream::connect(&path).unwrap();
+        let read = stream.read(&mut [0; 18]).unwrap();
+        assert_eq!(read, expected, "{allow}");
+    }
+    for (allow, expected) in [("127.0.0.0/8", 18), ("10.0.0.0/8", 0)] {
+        let address = listen(fixture.server(), &format!("127.0.0.1:0,allow={allow}")).unwrap();
+        let mut stream = TcpStream::connect(address.to_string()).unwrap();
+        assert_eq!(stream.read(&mut [0; 18]).unwrap(), expected, "{allow}");
+    }
+    assert!(fixture.server().wait_until_empty(20 * SECOND));
+    fixture.stop();
+}
+
 #[test]
 fn tcp_addresses_and_sockets_from_elsewhere_are_served_alike() {
     let fixture = Fixture::on(ram(MIB));
-    let address = fixture.server().listen(&"127.0.0.1:0".parse().unwrap()).unwrap();
+    let address = listen(fixture.server(), "127.0.0.1:0").unwrap();
     let Address::Tcp(place) = &address else { panic!("{address}") };
-    let error = fixture.server().listen(&address).unwrap_err();
+    let error = listen(fixture.server(), &address.to_string()).unwrap_err();
     assert_eq!(error.to_string(), format!("address {address} is in use"));
-    let error = fixture.server().listen(&Address::Unix(fixture.path.clone())).unwrap_err();
+    let error = listen(fixture.server(), &at(&fixture.path)).unwrap_err();
     assert!(error.to_string().ends_with(".sock is in use"), "{error}");
     // The client speaks over a UNIX socket, so a thread carries bytes for it.
     let tcp = TcpStream::connect(place).unwrap();
@@ -340,13 +435,13 @@ fn a_socket_file_left_behind_is_replaced_and_one_that_is_used_is_not() {
     let sda = named("sda", MIB);
     host.adopt(&sda).unwrap();
     let server = Server::new(&host, vec![Export::new("sda", sda)], Settings::default()).unwrap();
-    server.listen(&Address::Unix(path.clone())).unwrap();
+    listen(&server, &at(&path)).unwrap();
     Client::over(UnixStream::connect(&path).unwrap(), Wanted::nothing("sda")).disconnect();
     drop(server);
     let file = path.with_extension("txt");
     std::fs::write(&file, "not a socket").unwrap();
     let other = Server::new(&host, vec![Export::new("b", named("b", MIB))], Settings::default());
-    assert!(other.unwrap().listen(&Address::Unix(file.clone())).is_err());
+    assert!(listen(&other.unwrap(), &at(&file)).is_err());
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "not a socket");
     std::fs::remove_file(&file).unwrap();
     host.stop(20 * SECOND).unwrap();

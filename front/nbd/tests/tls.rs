@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 use authority::{Authority, Folder};
 use support::*;
 use weir_bio::Op;
-use weir_front_nbd::{Address, Export, Security, ServerTls, Settings};
+use weir_front_nbd::{Address, Export, Listen, Scope, Security, ServerTls, Settings};
 use weir_proto_nbd::client::{Handshake, Step, Wanted};
 use weir_proto_nbd::wire::{Command, CommandFlags as F, OptionCode, Request, put_option};
 use weir_queue::Config;
@@ -33,7 +33,8 @@ fn client_tls(folder: &Folder) -> ClientTls {
 /// A server with one more address, where this is done about TLS.
 fn secured(fixture: &Fixture, security: Security) -> std::path::PathBuf {
     let path = socket_path();
-    fixture.server().listen_secured(&Address::Unix(path.clone()), security).expect("a free path");
+    let listen = Listen::from(Address::Unix(path.clone()));
+    fixture.server().listen_secured(&listen, Scope::All, security).expect("a free path");
     path
 }
 
@@ -177,7 +178,7 @@ fn fixture() -> (Fixture, Folder) {
 #[test]
 fn what_a_client_does_over_tls_is_what_it_does_without() {
     let (fixture, folder) = fixture();
-    let path = secured(&fixture, Security::Require(server_tls(&folder)));
+    let path = secured(&fixture, Security::require(server_tls(&folder)));
     for (mode, wanted) in every_mode() {
         let (mut client, end) =
             through(tunnel(&path, &client_tls(&folder)).expect("all is well"), wanted);
@@ -210,7 +211,7 @@ fn what_a_client_does_over_tls_is_what_it_does_without() {
 #[test]
 fn a_client_without_tls_or_without_a_good_certificate_stays_out() {
     let (fixture, folder) = fixture();
-    let path = secured(&fixture, Security::Require(server_tls(&folder)));
+    let path = secured(&fixture, Security::require(server_tls(&folder)));
     let plain = Client::try_over(connect(&path), Wanted::everything("sda")).err().unwrap();
     assert!(plain.contains("requires TLS"), "{plain}");
     let wanted = Wanted { tls: true, ..Wanted::everything("sda") };
@@ -226,7 +227,7 @@ fn a_client_without_tls_or_without_a_good_certificate_stays_out() {
     assert!(end.as_ref().is_err_and(|why| why.contains("UnknownCA")), "{end:?}");
     fixture.wait_for_connections(0);
     // Where TLS is offered and not required, both get in.
-    let both = secured(&fixture, Security::On(server_tls(&folder)));
+    let both = secured(&fixture, Security::on(server_tls(&folder)));
     Client::over(connect(&both), Wanted::everything("sda")).disconnect();
     fixture.stop();
 }
@@ -237,7 +238,7 @@ fn half_a_handshake_of_tls_is_cut_off_when_its_time_is_up_and_others_go_on() {
     let device = device(Config { name: "sda".into(), ..Config::default() }, ram(MIB));
     let fixture = Fixture::new(1, vec![Export::new("sda", device)], settings);
     let folder = Authority::new().folder();
-    let path = secured(&fixture, Security::Require(server_tls(&folder)));
+    let path = secured(&fixture, Security::require(server_tls(&folder)));
     let (mut worker, _) = through(
         tunnel(&path, &client_tls(&folder)).expect("all is well"),
         Wanted::everything("sda"),
@@ -265,7 +266,7 @@ fn half_a_handshake_of_tls_is_cut_off_when_its_time_is_up_and_others_go_on() {
 #[test]
 fn what_is_no_tls_ends_its_connection_and_no_other() {
     let (fixture, folder) = fixture();
-    let path = secured(&fixture, Security::On(server_tls(&folder)));
+    let path = secured(&fixture, Security::on(server_tls(&folder)));
     let tls = client_tls(&folder);
     let (mut worker, _) = through(tunnel(&path, &tls).unwrap(), Wanted::everything("sda"));
     let mut go = Vec::new();
@@ -313,7 +314,7 @@ fn what_is_no_tls_ends_its_connection_and_no_other() {
 #[test]
 fn a_client_that_vanishes_in_the_middle_of_a_record_leaves_nothing_behind() {
     let (fixture, folder) = fixture();
-    let path = secured(&fixture, Security::Require(server_tls(&folder)));
+    let path = secured(&fixture, Security::require(server_tls(&folder)));
     let tls = client_tls(&folder);
     let (mut worker, _) = through(tunnel(&path, &tls).unwrap(), Wanted::everything("sda"));
     for keep in [1, 4, 5, 30, 1000] {
@@ -343,7 +344,7 @@ fn a_client_that_ends_its_side_of_tls_gets_its_answers() {
     let (driver, record) = Recorder::new(MIB, |_| ());
     let fixture = Fixture::on(driver);
     let folder = Authority::new().folder();
-    let path = secured(&fixture, Security::Require(server_tls(&folder)));
+    let path = secured(&fixture, Security::require(server_tls(&folder)));
     let (mut client, end) = through(
         tunnel(&path, &client_tls(&folder)).expect("all is well"),
         Wanted::everything("sda"),
@@ -362,7 +363,7 @@ fn a_client_that_ends_its_side_of_tls_gets_its_answers() {
 #[test]
 fn a_client_that_never_reads_is_bounded_and_holds_up_nobody() {
     let (fixture, folder) = fixture();
-    let path = secured(&fixture, Security::Require(server_tls(&folder)));
+    let path = secured(&fixture, Security::require(server_tls(&folder)));
     let tls = client_tls(&folder);
     let mut stream = connect(&path);
     ask_for_tls(&mut stream);

@@ -11,7 +11,7 @@ pub struct Connected {
     pub number: u64,
     /// The name of its export.
     pub export: String,
-    /// Where it comes from.
+    /// Where it comes from: host and port, or user, group and process.
     pub address: String,
     /// The group its I/O counts in.
     pub group: GroupId,

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer};
+use weir_access::{Allow, Listen, TlsRule};
 use weir_bio::{Class, IoPrio};
 use weir_queue::{Caps, Groups, WEIGHT_MAX, WEIGHT_MIN};
 
@@ -18,9 +19,9 @@ pub struct Config {
     pub kernel_cmdline: Option<String>,
     /// The NBD server.
     pub nbd: Nbd,
-    /// Disks, in order; the first is the default export.
+    /// Disks, in order; the first export of the first is the default export.
     pub disk: Vec<Disk>,
-    /// Further exports of those disks.
+    /// Exports of those disks; a disk without any has one of its own name.
     pub export: Vec<Export>,
     /// Groups that exports may be in.
     pub group: Vec<Group>,
@@ -56,34 +57,25 @@ pub struct Group {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Nbd {
-    /// Addresses: `unix:PATH` or `HOST:PORT`.
-    pub listen: Vec<String>,
-    /// What is done about TLS at those that do not say.
-    pub tls: Tls,
+    /// Addresses: `unix:PATH` or `HOST:PORT` with options, or tables of the same.
+    pub listen: Vec<Listen>,
+    /// Addresses may be reached by other hosts, though nothing is encrypted.
+    pub insecure: bool,
+    /// The clients that are let in at every address that states none.
+    pub allow: Allow,
+    /// What is done about TLS at every address that does not say.
+    pub tls: Option<TlsRule>,
     /// The folder with `ca-cert.pem`, `server-cert.pem` and `server-key.pem`.
     pub tls_certificates: Option<PathBuf>,
     /// Whether clients have to show a certificate of that authority; they do unless it is false.
     pub tls_verify_peer: Option<bool>,
 }
 
-/// What is done about TLS at an address.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Tls {
-    /// It is not spoken.
-    #[default]
-    Off,
-    /// Clients that ask for it get it.
-    On,
-    /// Nothing is granted without it.
-    Require,
-}
-
 /// `[[disk]]`
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Disk {
-    /// Its name; also the name of its export.
+    /// Its name; also the name of its export, if none names it.
     pub name: String,
     /// A target string.
     pub target: String,
@@ -109,6 +101,12 @@ pub struct Export {
     /// Level within the class, 0 (best) to 7.
     #[serde(default, deserialize_with = "level")]
     pub level: Option<i64>,
+    /// The only addresses it is served at; without any it is served at those of `[nbd]`.
+    #[serde(default, deserialize_with = "addresses")]
+    pub listen: Vec<Listen>,
+    /// The clients that may use it.
+    #[serde(default)]
+    pub allow: Allow,
 }
 
 /// A priority class by name.
@@ -139,6 +137,14 @@ impl fmt::Display for ConfigError {
 impl std::error::Error for ConfigError {}
 
 impl Export {
+    /// The export of a disk that no other names: writable, everywhere, for everybody.
+    fn implicit(disk: &str) -> Export {
+        let (name, disk) = (String::from(disk), String::from(disk));
+        let (group, readonly, class, level) = (None, false, PrioClass::None, None);
+        let (listen, allow) = (Vec::new(), Allow::default());
+        Export { name, disk, group, readonly, class, level, listen, allow }
+    }
+
     /// The priority its clients' I/O carries.
     #[must_use]
     pub fn ioprio(&self) -> IoPrio {
@@ -190,12 +196,8 @@ impl Config {
                 return Err(ConfigError(format!("disk {:?} is given twice", disk.name)));
             }
         }
-        let mut exports = disks.clone();
         for export in &self.export {
             check_export_name(&export.name)?;
-            if !exports.insert(&export.name) {
-                return Err(ConfigError(format!("export {:?} is given twice", export.name)));
-            }
             if !disks.contains(export.disk.as_str()) {
                 let known: Vec<_> = disks.iter().copied().collect();
                 return Err(ConfigError(format!(
@@ -222,11 +224,29 @@ impl Config {
                 )));
             }
         }
+        let mut names = BTreeSet::new();
+        let all = self.exports();
+        if let Some(export) = all.iter().find(|export| !names.insert(&export.name)) {
+            let why = "the name of a disk without an export is that of its own";
+            return Err(ConfigError(format!("export {:?} is given twice; {why}", export.name)));
+        }
         let mut paths = BTreeSet::new();
         if let Some(group) = self.group.iter().find(|group| !paths.insert(&group.path)) {
             return Err(ConfigError(format!("group {:?} is given twice", group.path)));
         }
         self.groups().map(drop)
+    }
+
+    /// Everything that is exported, by disk: what names the disk, or the disk itself if nothing
+    /// does. A disk that was exported read-only or to a few has no other way in beside.
+    #[must_use]
+    pub fn exports(&self) -> Vec<Export> {
+        let of_disk = |disk: &Disk| {
+            let named = self.export.iter().filter(|export| export.disk == disk.name);
+            let named: Vec<Export> = named.cloned().collect();
+            if named.is_empty() { vec![Export::implicit(&disk.name)] } else { named }
+        };
+        self.disk.iter().flat_map(of_disk).collect()
     }
 
     /// The groups, with their weights and caps.
@@ -286,6 +306,15 @@ fn level<'de, D: Deserializer<'de>>(from: D) -> Result<Option<i64>, D::Error> {
 
 fn burst<'de, D: Deserializer<'de>>(from: D) -> Result<Option<f64>, D::Error> {
     within("burst", f64::deserialize(from)?, 0.0, BURST_MAX)
+}
+
+fn addresses<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Listen>, D::Error> {
+    let addresses = Vec::<Listen>::deserialize(from)?;
+    if addresses.is_empty() {
+        let why = "listen=[] serves the export nowhere; without `listen` it is served everywhere";
+        return Err(serde::de::Error::custom(why));
+    }
+    Ok(addresses)
 }
 
 fn within<T: PartialOrd + fmt::Display, E: serde::de::Error>(
@@ -384,6 +413,44 @@ burst = 0.5
     fn an_unknown_key_is_refused_with_its_line() {
         let text = GOOD.replace("readonly = true", "read_only = true");
         assert!(error(&text).starts_with("line 12: unknown field `read_only`"), "{}", error(&text));
+    }
+
+    #[test]
+    fn a_disk_with_exports_of_its_own_has_no_other() {
+        let names = |text: &str| {
+            let exports = Config::parse(text).expect("a file").exports();
+            exports.into_iter().map(|export| (export.name, export.readonly)).collect::<Vec<_>>()
+        };
+        let of = |name: &str, readonly| (String::from(name), readonly);
+        assert_eq!(names(GOOD), [of("a", true)]);
+        let second = "[[disk]]\nname = \"sdb\"\ntarget = \"ram:1G\"\n";
+        // In the order of the disks: the default is the first disk's.
+        let more = "[[export]]\nname = \"sda\"\ndisk = \"sda\"\n";
+        let all = names(&format!("{GOOD}{second}{more}"));
+        assert_eq!(all, [of("a", true), of("sda", false), of("sdb", false)]);
+        let other = more.replace("disk = \"sda\"", "disk = \"sdb\"");
+        assert_eq!(names(&format!("{GOOD}{second}{other}")), [of("a", true), of("sda", false)]);
+        let twice = format!("{GOOD}{second}{}", other.replace("\"sda\"", "\"a\""));
+        assert!(error(&twice).contains("export \"a\" is given twice"), "{}", error(&twice));
+        let beside = format!("{GOOD}{second}{}", more.replace("name = \"sda\"", "name = \"sdb\""));
+        assert!(error(&beside).contains("export \"sdb\" is given twice"), "{}", error(&beside));
+    }
+
+    #[test]
+    fn addresses_and_lists_of_clients_are_refused_with_their_line() {
+        for (from, to, told) in [
+            ("nbd.sock\"]", "nbd.sock,frob=1\"]", "line 3: address \"unix:/run/weir/nbd.sock,frob"),
+            ("nbd.sock\"]", "nbd.sock\", { address = \"x\" }]", "line 3: address \"x\" is neither"),
+            ("nbd.sock\"]", "nbd.sock\", { frob = 1 }]", "line 3: unknown field `frob`"),
+            ("[nbd]", "[nbd]\nallow = [\"uid:no one\"]", "line 3: allow=uid:no one: \"no one\""),
+            ("level = 2", "allow = []", "line 11: allow=[] lets nobody in"),
+            ("level = 2", "allow = [\"10.0.0.1/8\"]", "line 11: allow=10.0.0.1/8"),
+            ("level = 2", "listen = []", "line 11: listen=[] serves the export nowhere"),
+            ("level = 2", "listen = [\"unix:\"]", "line 11: address \"unix:\" has no path"),
+        ] {
+            let error = error(&GOOD.replace(from, to));
+            assert!(error.starts_with(told), "{to}: {error}");
+        }
     }
 
     #[test]

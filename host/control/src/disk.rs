@@ -34,6 +34,13 @@ pub trait Disk: Send + Sync {
     /// A number it cannot have, or a disk that did not come to rest in time.
     fn set_queues(&self, queues: u16) -> Result<(), Error>;
 
+    /// Makes it at least so many sectors large if that can be, and puts in force how large it is
+    /// then, also where it was enlarged from outside: sectors. It never shrinks.
+    ///
+    /// # Errors
+    /// What its driver says, or a disk that did not come to rest in time.
+    fn enlarge(&self, sectors: u64) -> Result<u64, Error>;
+
     /// Tags of a hard queue, and how many of them are reserved.
     fn tags(&self) -> (u16, u16);
 
@@ -148,6 +155,15 @@ impl Disk for LiveDisk {
 
     fn set_queues(&self, queues: u16) -> Result<(), Error> {
         self.calls.set_queues(&self.device, queues)
+    }
+
+    fn enlarge(&self, sectors: u64) -> Result<u64, Error> {
+        let now = self.device.enlarge(sectors)?;
+        if now > self.device.limits().capacity {
+            let grow = |parts: &mut Parts| parts.limits.capacity = parts.limits.capacity.max(now);
+            self.change(&mut { grow })?;
+        }
+        Ok(self.device.limits().capacity)
     }
 
     fn tags(&self) -> (u16, u16) {

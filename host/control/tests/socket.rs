@@ -68,7 +68,7 @@ fn a_client_lists_reads_and_writes_in_turn() {
     client.write(SCHEDULER, b"bfq\n").unwrap();
     assert_eq!(client.read(SCHEDULER).unwrap(), "none mq-deadline kyber [bfq] \n");
     assert_eq!(refused(client.write(SCHEDULER, b"frob")), Errno::Invalid);
-    assert_eq!(refused(client.write("block/sda/size", b"1")), Errno::Access);
+    assert_eq!(refused(client.write("block/sda/ro", b"1")), Errno::Access);
     assert_eq!(refused(client.read("block/sdb")), Errno::NotFound);
     assert_eq!(refused(client.list(SCHEDULER)), Errno::NotDirectory);
     assert_eq!(client.read(SCHEDULER).unwrap(), "none mq-deadline kyber [bfq] \n");

@@ -94,7 +94,9 @@ fn a_path_that_is_none_says_what_is_wrong_with_it() {
     assert_eq!(errno(&tree, "block/sda/queue", "1"), Errno::IsDirectory);
     assert_eq!(tree.list("block/sda/size").unwrap_err().errno, Errno::NotDirectory);
     assert_eq!(tree.look_up("//block//sda/").unwrap(), Node::Directory);
-    assert_eq!(tree.look_up("block/sda/size").unwrap().mode(), 0o444);
+    assert_eq!(tree.look_up("block/sda/ro").unwrap().mode(), 0o444);
+    // Of a disk of the kernel it is read-only; these grow.
+    assert_eq!(tree.look_up("block/sda/size").unwrap().mode(), 0o644);
     assert_eq!(tree.look_up("block/sda/queue/scheduler").unwrap().mode(), 0o644);
 }
 

@@ -287,7 +287,7 @@ struct AbortOnPanic;
 impl Drop for AbortOnPanic {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            eprintln!("weir: a reactor panicked; ending the process");
+            // The hook for panics has said why.
             std::process::abort();
         }
     }

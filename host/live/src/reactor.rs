@@ -1,18 +1,21 @@
 //! A reactor: one thread that runs to completion.
 //!
-//! A pass: take the orders of other threads, let services receive and submit, turn the lanes, hand
-//! out completions, turn again while a lane has answers, let services send. Then one blocking call
-//! on everything at once, until the earliest time anybody named.
+//! A pass: take the orders of other threads, let services receive and submit, turn the lanes that
+//! have a reason, hand out completions, turn again while a lane has answers, let services send.
+//! Then one blocking call on everything at once, until the earliest time anybody named. What has
+//! nothing to do costs a pass nothing, however many there are: lanes (`lanes.rs`) and services
+//! (`services.rs`) alike.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use weir_bio::Nanos;
-use weir_queue::{Bell, Device, Error, Lane};
-use weir_ring::Mailbox;
+use weir_queue::{Bell, Device, Error};
+use weir_ring::{Mailbox, Roster};
 
 use crate::clock::Clock;
+use crate::lanes::{HomeLane, Lanes};
 use crate::poll::{Interest, Poller};
 use crate::service::{Service, Turn, key};
 use crate::services::Services;
@@ -46,12 +49,6 @@ impl Remote {
     }
 }
 
-/// A lane at home here.
-pub(crate) struct HomeLane {
-    pub(crate) device: Device,
-    pub(crate) lane: Lane,
-}
-
 /// What a service reaches through its [`Turn`].
 pub(crate) struct Desk {
     pub(crate) index: usize,
@@ -70,6 +67,12 @@ pub(crate) struct Desk {
 }
 
 impl Desk {
+    /// The lanes of the reactor that are to be turned.
+    #[inline]
+    fn roster(&self) -> &Roster {
+        self.bell.roster().expect("a reactor's bell has a roster")
+    }
+
     pub(crate) fn take_token(&mut self, service: u32, token: u32) -> Result<usize, Error> {
         let free = self.free.pop().unwrap_or(self.submitters.len());
         if free >= SUBMITTERS {
@@ -93,7 +96,7 @@ impl Desk {
 pub(crate) struct Reactor {
     wake: EventWake,
     desk: Desk,
-    pub(crate) lanes: Vec<HomeLane>,
+    pub(crate) lanes: Lanes,
     services: Services,
     /// Bell tokens with something to hand out; kept for its memory.
     ready: Vec<usize>,
@@ -113,7 +116,7 @@ impl Seed {
     /// For reactor `index` of so many.
     pub(crate) fn new(index: usize, reactors: usize) -> io::Result<Seed> {
         let wake = EventWake::new()?;
-        let bell = Bell::new(Box::new(wake.clone()), SUBMITTERS);
+        let bell = Bell::with_lanes(Box::new(wake.clone()), SUBMITTERS);
         let remote = Arc::new(Remote { orders: Mailbox::default(), bell });
         Ok(Seed { index, reactors, remote, wake, epoll: Poller::descriptor()? })
     }
@@ -142,7 +145,7 @@ impl Reactor {
             submitters: Vec::new(),
             free: Vec::new(),
         };
-        let (lanes, services, ready) = (Vec::new(), Services::default(), Vec::new());
+        let (lanes, services, ready) = (Lanes::default(), Services::default(), Vec::new());
         Reactor { wake, desk, lanes, services, ready, stopping: false }
     }
 
@@ -160,13 +163,13 @@ impl Reactor {
         self.services.clear();
         // A lane with requests in it cannot be dropped: somebody waits for them. It is left as it
         // is when the process is about to end anyway.
-        for mut home in self.lanes.drain(..) {
+        self.lanes.end(|mut home| {
             if home.lane.is_idle() {
                 drop(home);
             } else {
                 std::mem::forget(home);
             }
-        }
+        });
     }
 
     /// Rounds until nobody has anything left to do.
@@ -179,10 +182,11 @@ impl Reactor {
             self.run_timers();
             let now = self.desk.now;
             self.desk.again = false;
-            self.lanes.iter_mut().for_each(|home| home.lane.turn(now));
+            self.lanes.turn(now, self.desk.roster());
             self.hand_out();
             self.settle();
-            if self.stopping || !self.has_work(self.desk.now) {
+            let lanes_have_work = self.lanes.settle(now, self.desk.roster());
+            if self.stopping || !(lanes_have_work || self.is_asked_for()) {
                 return;
             }
         }
@@ -190,20 +194,19 @@ impl Reactor {
 
     /// Whether a further round would find something.
     fn has_work(&self, now: Nanos) -> bool {
-        let due = |at: Option<Nanos>| at.is_some_and(|at| at <= now);
-        self.desk.again
-            || self.desk.bell.ready().any()
-            || self.desk.remote.orders.is_waiting()
-            || self.lanes.iter().any(|home| home.lane.has_work() || due(home.lane.wake_at()))
+        self.is_asked_for() || self.lanes.have_work(now, self.desk.roster())
+    }
+
+    /// The same beside lanes.
+    fn is_asked_for(&self) -> bool {
+        self.desk.again || self.desk.bell.ready().any() || self.desk.remote.orders.is_waiting()
     }
 
     fn run_timers(&mut self) {
         let now = self.desk.now;
-        self.with_each(|service, turn| {
-            if service.wake_at().is_some_and(|at| at <= now) {
-                service.timer(turn);
-            }
-        });
+        while let Some(number) = self.services.take_due(now) {
+            self.with_service(number, |service, turn| service.timer(turn));
+        }
     }
 
     /// Tells services which of their submitters have something.
@@ -221,8 +224,17 @@ impl Reactor {
         self.ready = ready;
     }
 
+    /// Lets each service send that was called in this round.
     fn settle(&mut self) {
-        self.with_each(|service, turn| service.settle(turn));
+        let mut called = self.services.take_called();
+        for number in called.drain(..) {
+            let again = std::mem::take(&mut self.desk.again);
+            self.with_service(number, |service, turn| service.settle(turn));
+            // One that has submitted settles again, in the round it has asked for.
+            self.services.settled(number, self.desk.again);
+            self.desk.again |= again;
+        }
+        self.services.keep(called);
     }
 
     /// Waits for descriptors, bell and time, then lets services see to what is ready.
@@ -256,39 +268,28 @@ impl Reactor {
             let (service, token) = ((key >> 32) as u32, key as u32);
             match service {
                 WAKE => self.wake.clear(),
-                // Every lane is turned in every pass.
-                LANE => {}
+                LANE => self.lanes.hear(token as usize, self.desk.roster()),
                 _ => self.with_service(service, |s, turn| s.ready(turn, token, readiness)),
             }
         }
     }
 
     fn earliest(&self) -> Option<Nanos> {
-        let lanes = self.lanes.iter().filter_map(|home| home.lane.wake_at());
-        let services = self.services.iter().filter_map(Service::wake_at);
-        lanes.chain(services).min()
+        [self.lanes.earliest(), self.services.earliest()].into_iter().flatten().min()
     }
 
     #[inline]
     fn with_service(&mut self, number: u32, call: impl FnOnce(&mut dyn Service, &mut Turn<'_>)) {
-        if let Some(found) = self.services.find(number) {
-            let (desk, lanes) = (&mut self.desk, self.lanes.as_slice());
+        if let Some(found) = self.services.call(number) {
+            let (desk, lanes) = (&mut self.desk, &self.lanes);
             call(found, &mut Turn { service: number, desk, lanes });
-        }
-    }
-
-    fn with_each(&mut self, mut call: impl FnMut(&mut dyn Service, &mut Turn<'_>)) {
-        let mut place = 0;
-        while let Some(number) = self.services.number_at(place) {
-            self.with_service(number, &mut call);
-            place += 1;
         }
     }
 
     /// Adds the service `make` makes, and returns its number.
     pub(crate) fn add_service<S: Service>(&mut self, make: impl FnOnce(&mut Turn<'_>) -> S) -> u32 {
         let number = self.services.reserve();
-        let (desk, lanes) = (&mut self.desk, self.lanes.as_slice());
+        let (desk, lanes) = (&mut self.desk, &self.lanes);
         let service = make(&mut Turn { service: number, desk, lanes });
         self.services.put(number, Box::new(service));
         number
@@ -316,25 +317,24 @@ impl Reactor {
     pub(crate) fn open_lane(&mut self, device: &Device, index: usize) -> Result<(), Error> {
         let lane = device.open_lane(index, &self.desk.bell)?;
         if let Some(event) = lane.event_fd() {
-            self.desk.poller.add(event, key(LANE, 0), Interest::READ).map_err(|source| {
+            let key = key(LANE, lane.place() as u32);
+            self.desk.poller.add(event, key, Interest::READ).map_err(|source| {
                 let what = format!("watching hard queue {index} of {}", device.config().name);
                 Error::Driver(weir_queue::DriverError { what, source: Some(source) })
             })?;
         }
-        self.lanes.push(HomeLane { device: device.clone(), lane });
+        self.lanes.put(device.clone(), lane, self.desk.roster());
         Ok(())
     }
 
     /// Closes lanes here. They have to be idle.
     pub(crate) fn close_lanes(&mut self, which: impl Fn(&HomeLane) -> bool) {
         let poller = &self.desk.poller;
-        self.lanes.retain(|home| {
-            let goes = which(home);
-            if goes && let Some(event) = home.lane.event_fd() {
+        self.lanes.extract(self.desk.roster(), which, |home| {
+            if let Some(event) = home.lane.event_fd() {
                 // It may be a duplicate of a descriptor that lives on.
                 let _ = poller.remove(event);
             }
-            !goes
         });
     }
 }

@@ -8,8 +8,9 @@ use weir_bio::Nanos;
 use weir_queue::{Device, Error, Submitter};
 
 use crate::host::Handle;
+use crate::lanes::Lanes;
 use crate::poll::{Interest, Readiness};
-use crate::reactor::{Desk, HomeLane};
+use crate::reactor::Desk;
 
 /// Something with descriptors of its own that submits I/O: a front. It lives and dies on one
 /// reactor, so nothing in it is shared.
@@ -26,10 +27,12 @@ pub trait Service: Any {
     /// A submitter has completions, or may try again what it was refused.
     fn completed(&mut self, turn: &mut Turn<'_>, token: u32);
 
-    /// Everything that was ready has been looked at: send what has gathered.
+    /// Everything that was ready has been looked at: send what has gathered. It comes at the end of
+    /// a round in which the service was called.
     fn settle(&mut self, turn: &mut Turn<'_>);
 
-    /// When to call [`timer`](Service::timer) although nothing happens.
+    /// When to call [`timer`](Service::timer) although nothing happens. Asked when the service has
+    /// settled, and when the time has come that was said then.
     fn wake_at(&self) -> Option<Nanos> {
         None
     }
@@ -51,7 +54,7 @@ pub struct Seat {
 pub struct Turn<'a> {
     pub(crate) service: u32,
     pub(crate) desk: &'a mut Desk,
-    pub(crate) lanes: &'a [HomeLane],
+    pub(crate) lanes: &'a Lanes,
 }
 
 impl Turn<'_> {

@@ -1,5 +1,9 @@
-//! The services of a reactor, each with a number of its own.
+//! The services of a reactor, each with a number of its own. One that nothing is called of costs a
+//! round nothing: what it wants next changes only when it is called.
 
+use weir_bio::Nanos;
+
+use crate::alarms::Alarms;
 use crate::service::Service;
 
 /// Places for them. A place is used again, a number is not: its upper half counts who had the place
@@ -8,11 +12,18 @@ use crate::service::Service;
 pub(crate) struct Services {
     places: Vec<Place>,
     free: Vec<u16>,
+    /// Those called since they settled last.
+    called: Vec<u32>,
+    alarms: Alarms,
 }
 
 struct Place {
     number: u32,
     service: Option<Box<dyn Service>>,
+    /// It is among those called.
+    called: bool,
+    /// When it is to be looked at, if that is set.
+    alarm: Option<Nanos>,
 }
 
 /// Two less than the lower half could tell apart: the greatest numbers are the reactor's own.
@@ -29,36 +40,89 @@ impl Services {
         }
         let number = self.places.len();
         assert!(number < PLACES_MAX, "{number} services on one reactor");
-        self.places.push(Place { number: number as u32, service: None });
-        number as u32
+        let number = number as u32;
+        self.places.push(Place { number, service: None, called: false, alarm: None });
+        number
     }
 
+    /// It settles in the first round it is there.
     pub(crate) fn put(&mut self, number: u32, service: Box<dyn Service>) {
         self.places[index(number)].service = Some(service);
+        self.call(number);
     }
 
+    /// The service, to be called: it will have to settle.
     #[inline]
-    pub(crate) fn find(&mut self, number: u32) -> Option<&mut (dyn Service + 'static)> {
+    pub(crate) fn call(&mut self, number: u32) -> Option<&mut (dyn Service + 'static)> {
         let place = self.places.get_mut(index(number))?;
-        if place.number == number { place.service.as_deref_mut() } else { None }
+        if place.number != number {
+            return None;
+        }
+        let service = place.service.as_deref_mut()?;
+        if !place.called {
+            place.called = true;
+            self.called.push(number);
+        }
+        Some(service)
     }
 
-    pub(crate) fn remove(&mut self, number: u32) {
-        if self.find(number).is_some() {
-            let place = &mut self.places[index(number)];
-            place.service = None;
-            place.number = place.number.wrapping_add(1 << 16);
-            self.free.push(index(number) as u16);
+    /// Those that have to settle. The list, empty, comes [back](Services::keep) for its memory.
+    pub(crate) fn take_called(&mut self) -> Vec<u32> {
+        std::mem::take(&mut self.called)
+    }
+
+    pub(crate) fn keep(&mut self, list: Vec<u32>) {
+        if self.called.is_empty() {
+            self.called = list;
         }
     }
 
-    /// The number of the service in each place, in turn; `None` behind the last.
-    pub(crate) fn number_at(&self, place: usize) -> Option<u32> {
-        self.places.get(place).map(|place| place.number)
+    /// A service has settled; it has to do so `again`, or else nothing changes what it wants until
+    /// it is called.
+    pub(crate) fn settled(&mut self, number: u32, again: bool) {
+        let Some(place) = self.places.get_mut(index(number)) else { return };
+        let Some(service) = place.service.as_deref().filter(|_| place.number == number) else {
+            return;
+        };
+        place.called = again;
+        let at = service.wake_at();
+        if again {
+            self.called.push(number);
+        }
+        self.alarms.set(&mut place.alarm, number, at);
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &dyn Service> {
-        self.places.iter().filter_map(|place| place.service.as_deref())
+    /// A service whose time has come.
+    pub(crate) fn take_due(&mut self, now: Nanos) -> Option<u32> {
+        while let Some(number) = self.alarms.take_due(now) {
+            let Some(place) = self.places.get_mut(index(number)) else { continue };
+            place.alarm = None;
+            let at = place.service.as_deref().and_then(Service::wake_at);
+            if at.is_some_and(|at| at <= now) {
+                return Some(number);
+            }
+            self.alarms.set(&mut place.alarm, number, at);
+        }
+        None
+    }
+
+    /// When a service wants to be called.
+    pub(crate) fn earliest(&self) -> Option<Nanos> {
+        self.alarms.earliest()
+    }
+
+    pub(crate) fn remove(&mut self, number: u32) {
+        let Services { places, free, alarms, .. } = self;
+        let Some(place) = places.get_mut(index(number)).filter(|place| place.number == number)
+        else {
+            return;
+        };
+        if place.service.take().is_some() {
+            alarms.clear(&mut place.alarm, number);
+            place.called = false;
+            place.number = place.number.wrapping_add(1 << 16);
+            free.push(index(number) as u16);
+        }
     }
 
     pub(crate) fn clear(&mut self) {
@@ -92,10 +156,10 @@ mod tests {
             let numbers = [(); 3].map(|()| services.reserve());
             numbers.iter().for_each(|number| services.put(*number, Box::new(Nothing)));
             for number in numbers {
-                assert!(services.find(number).is_some());
+                assert!(services.call(number).is_some());
                 services.remove(number);
                 services.remove(number);
-                assert!(services.find(number).is_none());
+                assert!(services.call(number).is_none());
                 seen.insert(number);
             }
         }

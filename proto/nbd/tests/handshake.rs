@@ -4,7 +4,7 @@ mod peer;
 
 use peer::{Server, exports};
 use weir_proto_nbd::client::{self, HandshakeError, ServerInfo, Wanted};
-use weir_proto_nbd::server::{CloseReason, Handshake, Settings, Step};
+use weir_proto_nbd::server::{CloseReason, Handshake, Offer, Settings, Step};
 use weir_proto_nbd::wire::{
     BASE_ALLOCATION, BlockSizes, ClientFlags, ExportSize, Greeting, HandshakeFlags, InfoType,
     MetaContext, Mode, OPTION_DATA_MAX, OptionCode, OptionHeader, OptionReplyCode,
@@ -387,6 +387,57 @@ fn a_server_without_exports_has_no_default() {
     handshake.input(&[0, 0, 0, 3], &mut out);
     let step = handshake.input(&option(OptionCode::EXPORT_NAME, b""), &mut out).step;
     assert_eq!(step, Step::Close(CloseReason::UnknownExport(String::new())));
+}
+
+/// The type of the first answer to GO, and what the step was.
+fn go(offers: &[Offer], name: &str) -> (u32, Step, Option<String>) {
+    let (handshake, mut out) = begun(Settings::default());
+    let mut handshake = handshake.offering(offers.into());
+    let mut data = (name.len() as u32).to_be_bytes().to_vec();
+    data.extend_from_slice(name.as_bytes());
+    data.extend_from_slice(&[0, 0]);
+    let step = handshake.input(&option(OptionCode::GO, &data), &mut out).step;
+    let kind = u32::from_be_bytes(out[12..16].try_into().expect("four bytes"));
+    (kind, step, handshake.take_refused())
+}
+
+#[test]
+fn an_export_is_refused_to_who_may_not_use_it_and_is_not_there_where_it_is_not_served() {
+    use Offer::{Absent, Refused, Served};
+    let refused = |name: &str| Some(name.to_owned());
+    let (policy, unknown) = (0x8000_0002, 0x8000_0006);
+    for (offers, name, kind, told) in [
+        (&[Refused, Served][..], "disk", policy, refused("disk")),
+        // The default is not another disk because the first one is refused.
+        (&[Refused, Served], "", policy, refused("disk")),
+        (&[Absent, Served], "disk", unknown, None),
+        (&[Absent, Refused], "", policy, refused("spare")),
+        (&[Absent, Absent], "", unknown, None),
+    ] {
+        let (answer, step, refused) = go(offers, name);
+        assert_eq!((answer, refused), (kind, told), "{offers:?} {name:?}");
+        assert_eq!(step, Step::Answered);
+    }
+    let (_, step, refused) = go(&[Absent, Served], "");
+    let Step::Transmission(agreed) = step else { panic!("{step:?}") };
+    assert_eq!((agreed.export, refused), (1, None));
+}
+
+#[test]
+fn lists_leave_out_what_is_refused_and_export_name_ends_the_session_over_it() {
+    let (handshake, mut out) = begun(Settings::default());
+    let mut handshake = handshake.offering([Offer::Refused, Offer::Served].into());
+    handshake.input(&option(OptionCode::LIST, &[]), &mut out);
+    let listed = |name: &[u8]| out.windows(name.len()).any(|bytes| bytes == name);
+    assert!(listed(b"spare") && !listed(b"disk"), "{out:x?}");
+    let step = handshake.input(&option(OptionCode::EXPORT_NAME, b"disk"), &mut out).step;
+    assert_eq!(step, Step::Close(CloseReason::NotAllowed("disk".to_owned())));
+    assert_eq!(handshake.take_refused().as_deref(), Some("disk"));
+    assert_eq!(handshake.take_refused(), None);
+    let (handshake, mut out) = begun(Settings::default());
+    let mut handshake = handshake.offering([Offer::Absent].into());
+    let step = handshake.input(&option(OptionCode::EXPORT_NAME, b"disk"), &mut out).step;
+    assert_eq!(step, Step::Close(CloseReason::UnknownExport("disk".to_owned())));
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Marks on disks: bytes of this run, written to see whether other disks show them, and put back
 //! whatever happens meanwhile.
 
+use std::io::Write;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use weir::Session;
@@ -143,7 +144,7 @@ impl<B: Bytes> Drop for Marks<'_, '_, B> {
     fn drop(&mut self) {
         if let Err(left) = self.put_back() {
             // Whoever unwinds tells nobody else.
-            eprintln!("weir: {left}");
+            let _ = writeln!(std::io::stderr(), "weir: {left}");
         }
     }
 }

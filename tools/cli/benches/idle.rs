@@ -1,7 +1,8 @@
 //! What an idle daemon costs: CPU time and wake-ups of all its threads while 100 clients are
-//! connected, have each read something, and say nothing more.
+//! connected, have each read something, and say nothing more; with `--disks`, beside so many `null`
+//! disks that nobody uses.
 //!
-//! cargo bench -p weir-cli --bench idle [-- --seconds 60 --connections 100]
+//! cargo bench -p weir-cli --bench idle [-- --seconds 60 --connections 100 --disks 1000]
 
 #![forbid(unsafe_code)]
 
@@ -24,7 +25,8 @@ fn main() {
     let connections = arguments.number("--connections", 100, 100);
     let folder = std::env::temp_dir().join(format!("weir-bench-idle-{}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("a folder for the disk and the socket");
-    let daemon = Daemon::start(&folder);
+    let disks = arguments.number("--disks", 0, 10);
+    let daemon = Daemon::start(&folder, disks);
     let clients: Vec<_> = (0..connections).map(|_| connect(&daemon.socket)).collect();
     // Memory is given back a second after the last I/O; that is the end of being busy.
     std::thread::sleep(Duration::from_secs(3));
@@ -36,8 +38,10 @@ fn main() {
     let minute = cpu_ms * 60.0 / f64::from(seconds);
     println!("{}", machine());
     println!(
-        "{connections} idle connections, {seconds} s: CPU {cpu_ms:.2} ms ({minute:.2} ms a minute, \
-         goal {GOAL_MS}), {wakes} wake-ups of {} threads",
+        "{connections} idle connections, {disks} unused disks, {} KiB resident, {seconds} s: \
+         CPU {cpu_ms:.2} ms ({minute:.2} ms a minute, goal {GOAL_MS}), \
+         {wakes} wake-ups of {} threads",
+        daemon.resident_kib(),
         after.threads
     );
     drop(clients);
@@ -62,12 +66,15 @@ struct Spent {
 }
 
 impl Daemon {
-    fn start(folder: &Path) -> Daemon {
+    fn start(folder: &Path, disks: u32) -> Daemon {
         let socket = folder.join("nbd.sock");
         let mut serve = Program::new(env!("CARGO_BIN_EXE_weir"));
         serve.args(["serve", "--quiet", "--nbd", &format!("unix:{}", socket.display())]);
         serve
             .args(["--disk", &format!("sda=file:{},size=64MiB", folder.join("sda.img").display())]);
+        for disk in 0..disks {
+            serve.args(["--disk", &format!("unused{disk}=null:1GiB")]);
+        }
         serve.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let child = serve.spawn().expect("the daemon starts");
         let daemon = Daemon { child, socket };
@@ -77,6 +84,15 @@ impl Daemon {
         };
         assert!((0..200).any(|n| listens(&n)), "the daemon does not listen");
         daemon
+    }
+
+    /// Memory that it has, KiB.
+    fn resident_kib(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()));
+        let status = status.expect("the daemon runs");
+        let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let kib = resident.and_then(|text| text.trim().strip_suffix(" kB"));
+        kib.and_then(|text| text.trim().parse().ok()).expect("a size")
     }
 
     fn spent(&self) -> Spent {

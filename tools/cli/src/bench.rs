@@ -5,12 +5,13 @@ mod flags;
 mod signals;
 
 use std::cell::{Cell, RefCell};
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
 use clap::{Args, Command, FromArgMatches, Subcommand};
+use weir_access::save;
 use weir_bench::check::{self, Checked, Lost};
 use weir_bench::conduct::{Conducted, Oltp, Request, Workload as Work, conduct};
 use weir_bench::run::Progress;
@@ -304,7 +305,7 @@ impl Workload {
             let mut document = document::document(conducted, &command, started);
             document.notices = notices;
             let text = serde_json::to_string(&document).map_err(|e| Failure::Bad(e.to_string()))?;
-            std::fs::write(path, text)
+            save::save(path, text.as_bytes())
                 .map_err(|e| Failure::Bad(format!("{}: {e}", path.display())))?;
         }
         if self.json {
@@ -361,13 +362,7 @@ fn said(found: Option<Checked>, lost: Option<&str>, as_json: bool) -> String {
 
 /// Whether figures can be saved in this file, before they are measured.
 fn writable(path: &Path) -> Result<(), Failure> {
-    let bad = |error| Failure::Bad(format!("--save {}: {error}", path.display()));
-    if path.exists() {
-        return OpenOptions::new().append(true).open(path).map(|_| ()).map_err(bad);
-    }
-    OpenOptions::new().create_new(true).write(true).open(path).map_err(bad)?;
-    // Nothing is there before there are figures.
-    std::fs::remove_file(path).map_err(bad)
+    save::probe(path).map_err(|error| Failure::Bad(format!("--save {}: {error}", path.display())))
 }
 
 fn stages_of(preset: &str) -> Vec<Stage> {
@@ -381,9 +376,7 @@ fn not_found(job: &str, error: &std::io::Error) -> String {
 
 fn append(path: &Path) -> Result<File, Failure> {
     // What stands at its end is looked at, unless somebody else reads it meanwhile.
-    let is_file = std::fs::metadata(path).map_or(true, |data| data.is_file());
-    let file = OpenOptions::new().create(true).append(true).read(is_file).open(path);
-    file.map_err(|e| Failure::Bad(format!("{}: {e}", path.display())))
+    save::append(path).map_err(|e| Failure::Bad(format!("{}: {e}", path.display())))
 }
 
 /// A number that no other run on the same target has.
@@ -476,7 +469,7 @@ impl Told {
 
     fn end(&self) {
         if self.any.get() {
-            eprint!("\r\x1b[K");
+            let _ = write!(std::io::stderr(), "\r\x1b[K");
         }
     }
 }

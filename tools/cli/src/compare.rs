@@ -15,6 +15,7 @@ use weir_bench::compare::{Compared, Plan, Program, Switch, Variant, kernel, summ
 use weir_bench::devices;
 use weir_trace::document::{CompareDocument, Document, Point, SweepDocument};
 
+use crate::log;
 use crate::output::{print, print_line};
 use crate::values::{RAMP_TIME, RUNTIME, whole};
 use crate::{Failure, report};
@@ -212,7 +213,7 @@ impl Compare {
         if ended.is_err() {
             for (what, failed) in [("every run", &kept), ("the report", &drawn)] {
                 if let Err(Failure::Bad(why) | Failure::No(why)) = failed {
-                    eprintln!("weir: {what}: {why}");
+                    log::say(&format!("weir: {what}: {why}"));
                 }
             }
         }
@@ -384,12 +385,12 @@ impl Compare {
         };
         let switch = Switch::take(&path, &self.kernel_scheduler)?;
         if switch.recovered && !self.quiet {
-            eprintln!("weir: put back first what a comparison that was killed had left switched");
+            log::say("weir: put back first what a killed comparison had left switched");
         }
         let kept = switch.kept();
         before_a_panic(move || {
             if let Err(error) = kept.put_back() {
-                eprintln!("weir: {error}");
+                log::say(&format!("weir: {error}"));
             }
         });
         Ok(Some(switch))

@@ -11,13 +11,13 @@ mod compare;
 mod completion;
 mod descriptors;
 mod iostat;
+mod log;
 mod output;
 mod reach;
 mod reload;
 mod replay;
 mod report;
 mod schedulers;
-mod secure;
 mod serve;
 mod top;
 mod tree;
@@ -110,18 +110,27 @@ fn of_target(error: &clap::Error) -> Option<String> {
     })
 }
 
+/// A write beyond the limit on file sizes is an error and not the end: with a handler, and not
+/// ignored, because the programs that are started from here inherit what is ignored.
+fn hear_of_sizes() {
+    let heard = std::sync::Arc::default();
+    // Without the handler a limit ends the process, as it does any other.
+    let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, heard);
+}
+
 fn main() -> ExitCode {
     completion::answer_shell();
     let arguments =
         strict(Cli::command()).try_get_matches().unwrap_or_else(|error| match of_target(&error) {
             Some(why) => {
-                eprintln!("weir: {why}");
+                log::say(&format!("weir: {why}"));
                 std::process::exit(2)
             }
             None => error.exit(),
         });
     let cli = Cli::from_arg_matches(&arguments).unwrap_or_else(|error| error.exit());
     descriptors::raise();
+    hear_of_sizes();
     let outcome = match cli.command {
         Command::Serve(serve) => serve.run(),
         Command::Ls(ls) => ls.run(),
@@ -137,15 +146,14 @@ fn main() -> ExitCode {
         Command::Report(report) => report.run(),
         Command::Man(man) => man.run(),
     };
-    match outcome {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(Failure::No(text)) => {
-            eprintln!("weir: {text}");
-            ExitCode::from(1)
-        }
-        Err(Failure::Bad(text)) => {
-            eprintln!("weir: {text}");
-            ExitCode::from(2)
-        }
+    let (text, code) = match outcome {
+        Ok(()) => (None, ExitCode::SUCCESS),
+        Err(Failure::No(text)) => (Some(text), ExitCode::from(1)),
+        Err(Failure::Bad(text)) => (Some(text), ExitCode::from(2)),
+    };
+    if let Some(text) = text {
+        log::say(&format!("weir: {text}"));
     }
+    log::end();
+    code
 }

@@ -9,7 +9,7 @@ use weir_control::{Server, Tree};
 use weir_fuse::Mount;
 
 use crate::Failure;
-use crate::serve::check_socket_path;
+use crate::serve::{check_socket_path, default_folder};
 
 /// What is open. Dropping it closes both.
 pub(crate) struct Reach {
@@ -44,6 +44,11 @@ impl Reach {
         Ok(Reach { mount, control })
     }
 
+    /// The mounted tree.
+    pub(crate) fn mount(&self) -> Option<&Mount> {
+        self.mount.as_ref()
+    }
+
     /// Says where they are.
     pub(crate) fn introduce(&self) -> String {
         let control = self
@@ -65,11 +70,10 @@ fn refused(path: &Path, error: &io::Error) -> String {
 }
 
 fn open_default(path: &Path, tree: &Arc<Tree>) -> Option<Server> {
-    let folder = path.parent().map_or(Ok(()), std::fs::create_dir_all);
-    match folder.and_then(|()| Server::open(path, Arc::clone(tree))) {
+    let open = || Server::open(path, Arc::clone(tree)).map_err(|error| refused(path, &error));
+    match default_folder().and_then(|()| open()) {
         Ok(server) => Some(server),
-        Err(error) => {
-            let why = refused(path, &error);
+        Err(why) => {
             tracing::warn!("{why}; no `weir get` or `set` for this daemon without --control SOCK");
             None
         }

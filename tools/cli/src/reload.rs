@@ -11,10 +11,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use weir::{Caps, Cmdline, Device, GroupId, Groups, Target};
+use weir::{Caps, Cmdline, Device, GroupId, Groups, Limited, Target};
+use weir_access::folder;
 use weir_control::config::{self, Config};
 use weir_control::rules::Event;
 use weir_control::{Errno, Rules, Tree};
+use weir_queue::Parts;
 
 use crate::Failure;
 use crate::reload::disk::{Spoken, Turn};
@@ -93,7 +95,11 @@ impl Reload {
     pub(crate) fn read_rules(folders: &[PathBuf]) -> Result<Rules, Failure> {
         let default = Path::new(DEFAULT_DIR).join("rules.d");
         let rules = match folders {
-            [] if default.is_dir() => Rules::read(&[default]),
+            [] if default.is_dir() => {
+                // Rules that nobody named come from nobody else.
+                [Path::new(DEFAULT_DIR), &default].into_iter().try_for_each(folder::check)?;
+                Rules::read(&[default])
+            }
             folders => Rules::read(folders),
         };
         rules.map_err(|error| Failure::Bad(format!("rules: {error}")))
@@ -151,6 +157,9 @@ impl Reload {
     ) {
         for device in &self.devices {
             let name = &device.config().name;
+            if applied.disks.contains_key(name) {
+                lines.extend(growth(device));
+            }
             let started = &before[name];
             let known = applied.disks.contains_key(name);
             let event = if known { Event::Change } else { Event::Add };
@@ -251,6 +260,25 @@ fn targets(config: &Config) -> Result<BTreeMap<String, Target>, Failure> {
     let all = cmdline(config)?;
     let target = |disk: &config::Disk| Ok((disk.name.clone(), target(disk, &all)?));
     config.disk.iter().map(target).collect()
+}
+
+/// Puts in force what was made larger below a disk; what is to be said of it.
+fn growth(device: &Device) -> Option<String> {
+    let name = &device.config().name;
+    let before = device.limits().capacity;
+    let failed = |error| Some(format!("{FAILED}block/{name}/size: {error}"));
+    let now = match device.enlarge(0) {
+        Ok(now) if now > before => now,
+        Ok(_) => return None,
+        Err(error) => return failed(error),
+    };
+    let grow = |parts: &mut Parts| parts.limits.capacity = parts.limits.capacity.max(now);
+    match Limited::of(device).reconfigure(grow) {
+        Ok(()) => {
+            Some(format!("{CHANGED}block/{name}/size {before} -> {now} (it has grown below)"))
+        }
+        Err(error) => failed(error),
+    }
 }
 
 fn outcome(what: String, result: Result<(), impl std::fmt::Display>) -> String {

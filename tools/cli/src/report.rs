@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use serde::Deserialize;
 use serde_json::Value;
+use weir_access::save;
 use weir_report::{Document, csv, html, html_of_files, markdown};
 
 use crate::Failure;
@@ -72,6 +73,6 @@ pub(crate) fn write(
 
 fn put(path: &Path, drawn: Result<String, weir_report::Error>) -> Result<(), Failure> {
     let text = drawn.map_err(|error| Failure::Bad(error.to_string()))?;
-    let written = fs::write(path, text);
+    let written = save::save(path, text.as_bytes());
     written.map_err(|error| Failure::Bad(format!("{}: {error}", path.display())))
 }

@@ -1,7 +1,12 @@
 //! `weir serve`: the daemon.
 
-use std::collections::BTreeSet;
+mod addresses;
+mod hangup;
+mod secure;
+mod users;
+
 use std::io::{Read, Write};
+use std::ops::RangeInclusive;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -11,32 +16,31 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use weir::units::show_size;
 use weir::{Clock, Device, Groups, Host, Limited, Limits, Nanos, QueueMode};
+use weir_access::{SOCKET_PATH_MAX, TlsRule, folder};
 use weir_control::config::{self, Config};
 use weir_control::{ControlCalls, LiveDisk, Parameters, Tree};
-use weir_front_nbd::{Address, Export, Security, Server, Settings};
+use weir_front_nbd::{Address, Export, Server, Settings};
 use weir_queue::{Error, Parts};
+
+use hangup::HangUp;
 
 use crate::Failure;
 use crate::activation;
 use crate::clients::NbdClients;
 use crate::descriptors;
-use crate::output::print;
+use crate::log;
 use crate::reach::Reach;
 use crate::reload::{self, Reload};
-use crate::secure;
 use crate::tree::Control;
-use crate::values::whole;
+use crate::values::{time, whole};
 
-/// The disk, socket and port of a daemon that was told nothing.
+/// The folder and the disk of a daemon that was told nothing.
 pub(crate) const DEFAULT_DIR: &str = "weir-data";
 const DEFAULT_DISK: &str = "sda";
 const DEFAULT_SIZE: &str = "1GiB";
-const DEFAULT_TCP: &str = "127.0.0.1:10809";
 
-/// A back end that has not answered after so long is given up at the end.
-const BACKEND_LIMIT: Duration = Duration::from_secs(4);
-/// Clients may take so long to read their last answers.
-const CLIENT_LIMIT: Duration = Duration::from_millis(2500);
+/// How long a stop may take.
+const STOP_TIMEOUT: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(3600);
 
 /// Serves disks over NBD until SIGINT or SIGTERM.
 ///
@@ -52,9 +56,10 @@ pub(crate) struct Serve {
     /// A disk: its name and its target. May be repeated; the first is the default export.
     #[arg(long, value_name = "NAME=TARGET")]
     disk: Vec<String>,
-    /// An address to listen on: unix:PATH or HOST:PORT; either with tls=off|on|require,
-    /// tls_certificates=DIR, tls_verify_peer=on|off and allow=tls:NAME behind commas. May be
-    /// repeated.
+    /// An address to listen on: unix:PATH[,mode=0600][,owner=USER][,group=GROUP] or
+    /// HOST:PORT[,insecure], either with allow=uid:USER, allow=gid:GROUP, allow=ADDRESS/BITS or
+    /// allow=tls:NAME, and with tls=off|on|require, tls_certificates=DIR and
+    /// tls_verify_peer=on|off. May be repeated; unix:./weir-data/nbd.sock if none is given.
     #[arg(long, value_name = "ADDR")]
     nbd: Vec<String>,
     #[command(flatten)]
@@ -74,6 +79,10 @@ pub(crate) struct Serve {
     /// Reactor threads; one for each CPU if not given.
     #[arg(long, value_parser = whole::<u16>(1..=64))]
     reactors: Option<u16>,
+    /// How long a stop may take, 1s to 1h: clients may read their last answers for half of it, and
+    /// a back end that has not answered after four fifths of it is given up.
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = time(STOP_TIMEOUT))]
+    stop_timeout: Duration,
     /// Say nothing but errors.
     #[arg(long)]
     quiet: bool,
@@ -88,8 +97,9 @@ struct Daemon {
 
 impl Serve {
     pub(crate) fn run(&self) -> Result<(), Failure> {
-        start_log(self.quiet);
+        log::start(self.quiet).map_err(|e| format!("the log has no thread: {e}"))?;
         let signals = Signals::install()?;
+        let hangup = HangUp::install().map_err(|e| format!("signals: {e}"))?;
         let config = self.configuration()?;
         let rules = Reload::read_rules(&self.rules)?;
         let daemon = self.start(&config)?;
@@ -97,13 +107,15 @@ impl Serve {
         let reload = Reload::new(self.clone(), config.clone(), groups, daemon.disks.clone());
         reload.start(&rules, &daemon.tree)?;
         reload.attach(&daemon.tree);
+        let tree = Arc::clone(&daemon.tree);
+        hangup.reload(tree).map_err(|e| format!("a thread for SIGHUP: {e}"))?;
         // Nobody is served before everything else is there: from then on a stop has to be orderly.
         let reach = self.open_tree(&daemon)?;
         let addresses = match self.open_addresses(&daemon, &config) {
             Ok(addresses) => addresses,
             Err(failure) => {
                 drop(reach);
-                daemon.stop()?;
+                daemon.stop(self.stop_timeout)?;
                 return Err(failure);
             }
         };
@@ -112,13 +124,9 @@ impl Serve {
         }
         if !self.quiet && !self.stdio {
             // Disks are served whether or not anybody can read where.
-            if let Err(Failure::Bad(why) | Failure::No(why)) =
-                print(&introduce(&daemon, &addresses, &reach))
-            {
-                tracing::warn!("{why}");
-            }
+            log::print(&introduce(&daemon, &addresses, &reach));
         }
-        eprintln!("weir: ready");
+        log::say("weir: ready");
         activation::notify("READY=1\n");
         if self.stdio {
             serve_stdio(&daemon, &signals, &config)?;
@@ -126,8 +134,9 @@ impl Serve {
             signals.wait();
         }
         activation::notify("STOPPING=1\n");
+        users::tell(&daemon.disks, reach.mount(), &daemon.server.clients());
         drop(reach);
-        daemon.stop()
+        daemon.stop(self.stop_timeout)
     }
 
     /// The configuration file with the flags over it, checked as a whole.
@@ -145,8 +154,9 @@ impl Serve {
             config.disk.push(config::Disk { name, target });
         }
         if config.disk.is_empty() && self.config.is_none() {
-            std::fs::create_dir_all(DEFAULT_DIR).map_err(|e| format!("{DEFAULT_DIR}: {e}"))?;
-            let target = format!("file:{DEFAULT_DIR}/{DEFAULT_DISK}.img,size={DEFAULT_SIZE}");
+            default_folder()?;
+            let path = format!("{DEFAULT_DIR}/{DEFAULT_DISK}.img");
+            let target = format!("file:{path},size={DEFAULT_SIZE},follow=off");
             config.disk.push(config::Disk { name: String::from(DEFAULT_DISK), target });
         }
         if config.disk.is_empty() {
@@ -198,52 +208,23 @@ impl Serve {
         Reach::open(&daemon.tree, self.control.named(), default, self.tree.as_deref(), disks)
     }
 
-    /// Opens every address that applies; sockets a supervisor passed come first and alone.
+    /// Opens every address that applies.
     fn open_addresses(
         &self,
         daemon: &Daemon,
         config: &Config,
-    ) -> Result<Vec<(Address, Security)>, Failure> {
-        if self.stdio {
-            return Ok(Vec::new());
+    ) -> Result<Vec<(Address, TlsRule)>, Failure> {
+        match self.stdio {
+            true => Ok(Vec::new()),
+            false => addresses::open(&daemon.server, config, &self.nbd),
         }
-        let passed = activation::listeners()?;
-        if !passed.is_empty() {
-            let security = secure::default_of(&config.nbd)?;
-            let addresses = passed.iter().map(local_address).map(|at| (at, security.clone()));
-            let addresses = addresses.collect();
-            passed.into_iter().for_each(|fd| daemon.server.listen_on(fd, security.clone()));
-            return Ok(addresses);
-        }
-        let mut wanted = self.nbd.clone();
-        if wanted.is_empty() {
-            wanted.clone_from(&config.nbd.listen);
-        }
-        if wanted.is_empty() {
-            std::fs::create_dir_all(DEFAULT_DIR).map_err(|e| format!("{DEFAULT_DIR}: {e}"))?;
-            wanted = vec![format!("unix:{DEFAULT_DIR}/nbd.sock"), String::from(DEFAULT_TCP)];
-        }
-        let mut seen = BTreeSet::new();
-        let mut addresses = Vec::new();
-        for text in wanted.into_iter().filter(|text| seen.insert(text.clone())) {
-            let (text, security) = secure::split(&text, &config.nbd)?;
-            let address: Address = text.parse()?;
-            check_length(&address)?;
-            let bound = daemon.server.listen_secured(&address, security.clone());
-            addresses.push((bound.map_err(|e| e.to_string())?, security));
-        }
-        Ok(addresses)
     }
 }
 
-/// Bytes of a path that fit into a UNIX socket address, without the NUL at the end: unix(7).
-const SOCKET_PATH_MAX: usize = 107;
-
-fn check_length(address: &Address) -> Result<(), Failure> {
-    match address {
-        Address::Unix(path) => check_socket_path(&format!("address \"{address}\""), path),
-        Address::Tcp(_) => Ok(()),
-    }
+/// Makes the folder of a daemon that was told nothing, or sees that nobody else chooses what is in
+/// the one that is there.
+pub(crate) fn default_folder() -> Result<(), String> {
+    folder::own(Path::new(DEFAULT_DIR))
 }
 
 /// Refuses the path of a socket, called `what`, that the system could not take.
@@ -261,32 +242,17 @@ fn exports(config: &Config, disks: &[Device], groups: &Groups) -> Vec<Export> {
         let device = disks.iter().find(|device| device.config().name == name);
         device.expect("the configuration was checked").clone()
     };
-    let whole = disks.iter().map(|device| Export::new(&device.config().name, device.clone()));
-    let further = config.export.iter().map(|export| {
+    let export = |export: &config::Export| {
         let mut served = Export::new(&export.name, by_name(&export.disk));
         served.read_only = export.readonly;
         served.ioprio = export.ioprio();
         let group = export.group.as_deref().and_then(|path| groups.find(path));
         served.group = group.unwrap_or(served.group);
+        served.listen = export.listen.iter().map(|listen| listen.address.clone()).collect();
+        served.allow = export.allow.clone();
         served
-    });
-    whole.chain(further).collect()
-}
-
-/// The address of a socket that was passed in, for the lines to paste.
-fn local_address(fd: &impl AsFd) -> Address {
-    let name = rustix::net::getsockname(fd);
-    match name.ok().and_then(|name| rustix::net::SocketAddr::try_from(name).ok()) {
-        Some(address) => Address::Tcp(address.to_string()),
-        None => Address::Unix(unix_path(fd).unwrap_or_default()),
-    }
-}
-
-fn unix_path(fd: &impl AsFd) -> Option<PathBuf> {
-    let name = rustix::net::getsockname(fd).ok()?;
-    let unix = rustix::net::SocketAddrUnix::try_from(name).ok()?;
-    let path = unix.path()?.to_str().ok()?.to_owned();
-    Some(PathBuf::from(path))
+    };
+    config.exports().iter().map(export).collect()
 }
 
 /// Serves one connection on standard input and output until it ends or a signal comes.
@@ -298,7 +264,7 @@ fn serve_stdio(daemon: &Daemon, signals: &Signals, config: &Config) -> Result<()
     } else {
         bridge(input).map_err(bad)?
     };
-    daemon.server.adopt_secured(socket, "stdio", secure::default_of(&config.nbd)?);
+    daemon.server.adopt_secured(socket, "stdio", secure::of_all(&config.nbd)?);
     let (server, end) = (Arc::clone(&daemon.server), signals.end().map_err(bad)?);
     std::thread::spawn(move || {
         server.wait_until_empty(u64::MAX);
@@ -348,14 +314,14 @@ impl ControlCalls for Calls {
 }
 
 impl Daemon {
-    /// Stops within 5 s: clients first, then every accepted write is finished and flushed.
-    fn stop(self) -> Result<(), Failure> {
+    /// Stops within `limit`: clients first, then every accepted write is finished and flushed.
+    fn stop(self, limit: Duration) -> Result<(), Failure> {
         let started = Instant::now();
-        let cut = self.server.stop(CLIENT_LIMIT.as_nanos() as u64);
+        let cut = self.server.stop((limit / 2).as_nanos() as u64);
         if cut > 0 {
             tracing::warn!("{cut} clients were cut off before they had read their answers");
         }
-        let left = BACKEND_LIMIT.saturating_sub(started.elapsed());
+        let left = (limit * 4 / 5).saturating_sub(started.elapsed());
         match self.host.stop(left.as_nanos() as u64) {
             Ok(()) => Ok(()),
             Err(late) => {
@@ -367,7 +333,7 @@ impl Daemon {
 }
 
 /// Says what is served and how to use it, in lines to paste.
-fn introduce(daemon: &Daemon, addresses: &[(Address, Security)], reach: &Reach) -> String {
+fn introduce(daemon: &Daemon, addresses: &[(Address, TlsRule)], reach: &Reach) -> String {
     let mut lines = Vec::new();
     for device in &daemon.disks {
         let (config, limits) = (device.config(), device.limits());
@@ -383,16 +349,16 @@ fn introduce(daemon: &Daemon, addresses: &[(Address, Security)], reach: &Reach) 
         ));
     }
     lines.push(String::from("listening on:\n"));
-    lines.extend(addresses.iter().map(|(address, security)| {
-        let tls = match security {
-            Security::Off => "",
-            Security::On(_) => ", with TLS for those that ask for it",
-            Security::Require(_) => ", TLS required",
+    lines.extend(addresses.iter().map(|(address, rule)| {
+        let tls = match rule {
+            TlsRule::Off => "",
+            TlsRule::On => ", with TLS for those that ask for it",
+            TlsRule::Require => ", TLS required",
         };
         format!("  {address}{tls}\n")
     }));
     lines.push(reach.introduce());
-    let plain = addresses.iter().find(|(_, security)| !matches!(security, Security::Require(_)));
+    let plain = addresses.iter().find(|(_, rule)| *rule != TlsRule::Require);
     if let (Some((address, _)), Some(first)) = (plain, daemon.disks.first()) {
         let uri = uri(address);
         lines.push(format!(
@@ -423,19 +389,6 @@ fn uri(address: &Address) -> String {
         Address::Unix(path) => format!("nbd+unix:///?socket={}", path.display()),
         Address::Tcp(address) => format!("nbd://{address}"),
     }
-}
-
-fn start_log(quiet: bool) {
-    use tracing_subscriber::EnvFilter;
-    let default = if quiet { "error" } else { "info" };
-    let filter = EnvFilter::try_from_env("WEIR_LOG").unwrap_or_else(|_| EnvFilter::new(default));
-    // A second start in one process (tests) keeps the first log.
-    let _ = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_target(false)
-        .without_time()
-        .try_init();
 }
 
 /// SIGINT and SIGTERM, as bytes in a pipe.

@@ -9,6 +9,7 @@ use weir_control::rules::{Event, Plan, Planned, Subject};
 use weir_control::{Client, Node, Rules};
 
 use crate::Failure;
+use crate::log;
 use crate::output::{print, print_line};
 use crate::reload::Reload;
 use crate::tree::Control;
@@ -118,9 +119,9 @@ impl Test {
 
     /// What is wrong is told on standard error.
     fn as_text(&self, rules: &Rules, plan: &Plan) -> String {
-        rules.errors().iter().for_each(|error| eprintln!("{error}"));
+        rules.errors().iter().for_each(|error| log::say(&error.to_string()));
         let warnings = rules.warnings().iter().chain(&plan.warnings);
-        warnings.for_each(|warning| eprintln!("{warning}"));
+        warnings.for_each(|warning| log::say(&warning.to_string()));
         let mut lines = Vec::new();
         if plan.matched.is_empty() {
             lines.push(format!("no rule matches {}\n", self.disk));

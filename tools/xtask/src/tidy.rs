@@ -68,6 +68,7 @@ fn check(workspace: &Workspace, sources: &[Source]) -> Vec<Finding> {
             findings.extend(sizes::check(source));
             findings.extend(unsafety::check(source));
             findings.extend(banned::check_names(source));
+            findings.extend(banned::check_prints(source));
         }
     }
     findings.sort();

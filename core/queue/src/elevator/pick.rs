@@ -7,6 +7,14 @@ use super::{Elevator, Outlets};
 use crate::arrivals::Picked;
 use crate::hard::ALL;
 
+/// A list takes everything.
+impl Outlets for Vec<Picked> {
+    fn send(&mut self, _: u16, picked: Picked) -> bool {
+        self.push(picked);
+        true
+    }
+}
+
 impl Elevator {
     /// Requests for a lane with room for so many; false if there may be more.
     pub(crate) fn pull_for(
@@ -19,7 +27,7 @@ impl Elevator {
         let mut exhausted = false;
         let room_asked = room;
         if room_asked == ALL {
-            self.give_parked(|picked| _ = out.send(lane, picked));
+            self.pull_parked(lane, ALL, out);
         }
         while room > 0 && !exhausted {
             let (asked, mut given) = (room, 0);
@@ -59,20 +67,25 @@ impl Elevator {
         rest
     }
 
-    /// Hands out what waits for a tag: it goes on without.
+    /// Hands out up to so many of those that wait for a tag: these go on without.
     #[cold]
-    fn give_parked(&mut self, mut give: impl FnMut(Picked)) {
-        while let Some(claim) = self.parked.next() {
+    pub(crate) fn pull_parked(&mut self, lane: u16, room: usize, out: &mut impl Outlets) -> usize {
+        let mut given = 0;
+        while given < room
+            && let Some(claim) = self.parked.next()
+        {
             let (flags, home) = (claim.rq.flags, self.home_of(claim.rq.id.submitter()));
-            give(Picked::new(claim, flags, SchedTag::NONE, home));
+            out.send(lane, Picked::new(claim, flags, SchedTag::NONE, home));
+            given += 1;
         }
+        given
     }
 
     /// Up to `max` requests for this hard queue, appended to `out`.
     pub(crate) fn pull(&mut self, lane: u16, max: usize, now: Nanos, out: &mut Vec<Picked>) {
         let now = self.clamp(now);
         if max == ALL {
-            self.give_parked(|picked| out.push(picked));
+            self.pull_parked(lane, ALL, out);
         }
         let returned = self.returned.len().min(max);
         out.extend(self.returned.drain(..returned));

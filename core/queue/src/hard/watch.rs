@@ -8,12 +8,20 @@
 //!   quarantined, the driver answers nothing or refuses everything, a lane in need has handed its
 //!   requests over, or a fence holds the request back.
 //!
+//! A queue that keeps tags beyond their time, has something waiting and answers nothing for a
+//! time-out is silent: what waits for a fence keeps its scheduler's tag, for which others wait.
+//!
 //! A queue without trouble never ends what waits in front of the driver: a scheduler may keep an
-//! idle-class request for as long as others want the disk. During an outage that the driver names
-//! time stands still, and in front of the driver while dispatch is paused.
+//! idle-class request for as long as others want the disk. A request that the driver hands back
+//! has no new time when it is sent again, or else a device that fails after a while each time would
+//! keep it for ever.
+//!
+//! During an outage that the driver names time stands still, and in front of the driver while
+//! dispatch is paused. It does not begin anew after that.
 
-use weir_bio::{Nanos, Op, Status};
+use weir_bio::{Flags, Nanos, Op, Status};
 
+use super::still::Still;
 use super::{ALL, HardQueue, Source};
 use crate::driver::{Cancel, Tag};
 use crate::reply::Replies;
@@ -45,13 +53,19 @@ pub(super) struct Watch {
     beside: bool,
     /// It has taken in requests of a lane in need, and not sent all it has since.
     inherits: bool,
-    /// When an outage was last seen: time begins anew for what the driver has.
-    outage_at: Option<Nanos>,
-    /// When an outage, or a pause of dispatch, was last seen: the same for what waits.
-    still_at: Option<Nanos>,
+    /// Dispatch is paused.
+    paused: bool,
+    /// It has handed requests back, and not all has been sent since.
+    returned: bool,
+    /// The clock of what the driver has: it stands still during an outage.
+    driven: Still,
+    /// The clock of what waits: it also stands still while dispatch is paused.
+    waiting: Still,
     /// Requests that a fence holds back, and how many fences had been lifted when they were.
     pub(super) held: Vec<RequestClaim>,
     seen_lifted: u64,
+    /// Requests that may not wait have ended at a fence.
+    refused: bool,
     /// A fence of this queue was lifted, and the lanes that wait are not told yet.
     pub(super) lifted: bool,
     overdue: Vec<Tag>,
@@ -72,33 +86,40 @@ impl HardQueue {
     /// ended while dispatch is `paused`: it is kept on purpose.
     #[inline]
     pub(crate) fn scan(&mut self, now: Nanos, paused: bool, replies: &mut Replies) {
+        if paused != self.watch.paused {
+            self.set_paused(paused, now);
+        }
         // What has been answered is not overdue, even if it was not ended yet.
         if self.watch.scan_at.is_some_and(|at| at <= now) && !self.has_answers() {
-            self.scan_now(now, paused, replies);
+            self.scan_now(now, replies);
         }
     }
 
+    /// Dispatch is paused, or goes on. No scan need be due meanwhile.
     #[cold]
-    fn scan_now(&mut self, now: Nanos, paused: bool, replies: &mut Replies) {
+    fn set_paused(&mut self, paused: bool, now: Nanos) {
+        self.watch.paused = paused;
+        self.watch.refused_since = None;
+        self.set_clocks(now);
+    }
+
+    #[cold]
+    fn scan_now(&mut self, now: Nanos, replies: &mut Replies) {
         let late = self.watch.scan_at.map_or(0, |at| now.since(at));
         self.watch.scan_at = Some(now + SCAN_NS);
         self.watch.put_off = late > PAUSE_NS && !self.watch.put_off;
         if self.watch.put_off {
             return;
         }
-        let outage = self.driver.outage_until().is_some_and(|until| now < until);
-        if outage {
-            self.watch.outage_at = Some(now);
-        }
-        if outage || paused {
-            (self.watch.still_at, self.watch.refused_since) = (Some(now), None);
+        self.set_clocks(now);
+        if self.watch.waiting.stands() {
+            self.watch.refused_since = None;
         }
         let needed = self.is_in_need(now);
-        // A clock may have begun less than one timeout ago.
-        if let Some(before) = now.0.checked_sub(self.timeout_ns).map(Nanos)
-            && self.watch.outage_at.is_none_or(|at| at <= before)
-        {
+        if let Some(before) = self.watch.driven.before(self.timeout_ns, now) {
             self.give_up(before, now, replies);
+            // An outage may begin with what was given up.
+            self.set_clocks(now);
         }
         if !needed && self.is_in_need(now) {
             // What waits here may be for another lane to send; what stays is seen to next.
@@ -109,17 +130,49 @@ impl HardQueue {
             self.expire(before, now, replies);
         }
         self.watch.inherits &= self.unsent() > 0;
+        self.watch.returned &= self.unsent() > 0;
         let waits = self.is_in_trouble() && self.unsent() > 0;
         self.watch.trouble = waits || self.watch.silent;
         // What has been given up is not looked for again.
         let watched = self.driver.in_flight() > self.table.quarantined() || waits;
         self.watch.scan_at = watched.then_some(now + SCAN_NS);
+        if !watched {
+            // How long it still lasts is not looked at any more.
+            self.watch.driven.run(now);
+            if !self.watch.paused {
+                self.watch.waiting.run(now);
+            }
+        }
+    }
+
+    /// Stops the clocks during an outage, and that of what waits during a pause.
+    #[cold]
+    pub(super) fn set_clocks(&mut self, now: Nanos) {
+        let outage = self.driver.outage_until().filter(|until| now < *until);
+        match outage {
+            Some(until) => self.watch.driven.stand(now, until),
+            None => self.watch.driven.run(now),
+        }
+        match if self.watch.paused { Some(Nanos(u64::MAX)) } else { outage } {
+            Some(until) => self.watch.waiting.stand(now, until),
+            None => self.watch.waiting.run(now),
+        }
+    }
+
+    /// Requests come back from the driver, to be sent again: each goes on with the time it has.
+    #[cold]
+    pub(super) fn see_returned(&mut self, now: Nanos) {
+        (self.watch.returned, self.watch.trouble) = (true, true);
+        self.watch.begin(self.timeout_ns, now);
+        self.set_clocks(now);
     }
 
     fn is_in_trouble(&self) -> bool {
         self.table.quarantined() > 0
             || self.watch.silent
             || self.watch.inherits
+            || self.watch.returned
+            || self.watch.driven.stands()
             || self.tags.are_lost()
             || self.watch.refused_since.is_some()
             || !self.watch.held.is_empty()
@@ -157,16 +210,32 @@ impl HardQueue {
     /// Takes out what another lane may send just as well: all but the steps of this queue's own
     /// flush machine, and what stays as a probe.
     #[cold]
-    pub(crate) fn hand_over(&mut self, out: &mut Vec<RequestClaim>) {
+    pub(crate) fn hand_over(&mut self, now: Nanos, out: &mut Vec<RequestClaim>) {
         let mut probes = self.probes();
         for _ in 0..self.dispatch.len() {
-            let claim = self.dispatch.pop_front().expect("counted");
+            let mut claim = self.dispatch.pop_front().expect("counted");
             if claim.rq.op == Op::Flush || claim.flush_step.in_data || probes > 0 {
                 probes = probes.saturating_sub(1);
                 self.dispatch.push_back(claim);
             } else {
+                if claim.handed_back {
+                    // The other lane's clock knows nothing of outages here.
+                    let passed = self.watch.driven.passed(claim.begun_at, now);
+                    claim.begun_at = Nanos(now.0.saturating_sub(passed));
+                }
                 out.push(claim);
             }
+        }
+    }
+
+    /// Ends what another lane could not end in time: its time was over a scan ago, since when it was
+    /// with a lane that fell silent, or waited for the tags of one. The next lane would need a scan
+    /// as well to be found silent. Nothing of a driver that answered until now is ended here.
+    #[cold]
+    pub(crate) fn end_overdue(&mut self, now: Nanos, replies: &mut Replies) {
+        let before = self.expiry(now).and_then(|before| before.0.checked_sub(SCAN_NS)).map(Nanos);
+        if let Some(before) = before.filter(|before| self.watch.answered_at <= *before) {
+            self.expire(before, now, replies);
         }
     }
 
@@ -191,7 +260,9 @@ impl HardQueue {
     fn give_up(&mut self, before: Nanos, now: Nanos, replies: &mut Replies) {
         let mut overdue = std::mem::take(&mut self.watch.overdue);
         self.table.overdue(before, &mut overdue);
-        let suspect = !overdue.is_empty() || std::mem::take(&mut self.watch.beside);
+        // What waits for a fence keeps its tag of the scheduler, and others wait for that.
+        let waits = self.table.quarantined() > 0 && self.unsent() > 0;
+        let suspect = !overdue.is_empty() || waits || std::mem::take(&mut self.watch.beside);
         self.watch.silent |= suspect && self.watch.answered_at <= before;
         for tag in overdue.drain(..) {
             let kept = self.driver.cancel(tag) == Cancel::Pending;
@@ -217,19 +288,23 @@ impl HardQueue {
         let mut expired: Vec<RequestClaim> = self.watch.held.extract_if(.., old).collect();
         let refused = self.watch.refused_since.is_some_and(|since| since <= before);
         let silent = self.watch.silent || self.watch.inherits || self.is_dead();
-        if self.table.quarantined() > 0 || silent || refused {
-            expired.extend(
-                self.delayed
-                    .extract_if(.., |(_, claim)| claim.oldest() <= before)
-                    .map(|(_, claim)| claim),
-            );
+        let all = self.table.quarantined() > 0 || silent || refused;
+        let over = |claim: &RequestClaim| match all {
+            true => claim.oldest() <= before,
+            false => claim.handed_back && claim.begun_at() <= before,
+        };
+        if all || self.watch.returned {
+            let delayed = self.delayed.extract_if(.., |(_, claim)| over(claim));
+            expired.extend(delayed.map(|(_, claim)| claim));
             for _ in 0..self.dispatch.len() {
                 let claim = self.dispatch.pop_front().expect("counted");
-                match claim.oldest() <= before {
+                match over(&claim) {
                     true => expired.push(claim),
                     false => self.dispatch.push_back(claim),
                 }
             }
+        }
+        if all {
             self.flush.expire(before, now, &mut self.orders);
             self.carry_out(replies);
         }
@@ -288,10 +363,8 @@ impl HardQueue {
     }
 
     /// What waits in front of the driver since then or longer has come to its end.
-    fn expiry(&self, now: Nanos) -> Option<Nanos> {
-        let before = Nanos(now.0.checked_sub(self.timeout_ns)?);
-        let runs = self.timeout_ns != 0 && self.watch.still_at.is_none_or(|at| at <= before);
-        runs.then_some(before)
+    fn expiry(&mut self, now: Nanos) -> Option<Nanos> {
+        if self.timeout_ns == 0 { None } else { self.watch.waiting.before(self.timeout_ns, now) }
     }
 
     /// What a fence held back is looked at again if one was lifted since; and what waits behind a
@@ -303,6 +376,9 @@ impl HardQueue {
         replies: &mut Replies,
         source: &mut impl Source,
     ) {
+        if self.watch.driven.stands() {
+            self.set_clocks(now);
+        }
         if self.is_in_need(now) {
             self.hold_all_of(now, replies, source);
         }
@@ -315,10 +391,18 @@ impl HardQueue {
         }
     }
 
-    /// Starts a request that overlaps no fence; another is held back.
+    /// Starts a request that overlaps no fence; another is held back, or ends if it may not wait.
     #[cold]
-    pub(super) fn start_unless_fenced(&mut self, claim: RequestClaim, now: Nanos) {
+    pub(super) fn start_unless_fenced(
+        &mut self,
+        claim: RequestClaim,
+        now: Nanos,
+        replies: &mut Replies,
+    ) {
         if self.fences.hold(&claim.rq) {
+            if claim.rq.flags.has(Flags::NOWAIT) {
+                return self.refuse(claim, now, replies);
+            }
             if self.watch.held.is_empty() {
                 self.watch.seen_lifted = self.fences.lifted();
             }
@@ -329,6 +413,20 @@ impl HardQueue {
             }
         }
         self.start(claim, now);
+    }
+
+    /// Ends a request that would have to wait for a fence, and may not.
+    fn refuse(&mut self, mut claim: RequestClaim, now: Nanos, replies: &mut Replies) {
+        (claim.issued_at, claim.refused) = (now, true);
+        self.watch.refused = true;
+        self.finish(claim, Status::Again, now, replies);
+    }
+
+    /// Whether requests ended at a fence since last asked: what they had of the scheduler's is to
+    /// go back to it.
+    #[inline]
+    pub(crate) fn take_refused(&mut self) -> bool {
+        std::mem::take(&mut self.watch.refused)
     }
 
     /// Whether fences of this queue were lifted since last asked: lanes that wait for that are to

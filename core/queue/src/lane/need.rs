@@ -55,7 +55,8 @@ impl Multi {
         arrivals.look();
         self.tells |= !arrivals.is_empty();
         own.into_iter().for_each(|claim| self.hard.take_in(claim, now, &mut self.ways.replies));
-        self.hard.hand_over(&mut rest);
+        self.hard.end_overdue(now, &mut self.ways.replies);
+        self.hard.hand_over(now, &mut rest);
         if let Some(rest) = shared.hand_on(index, rest) {
             // The last lane that was well closes just now, or is in need as well.
             self.take_over(rest, now);
@@ -63,18 +64,29 @@ impl Multi {
         }
     }
 
-    /// Makes a lane that is well pick what the scheduler has staged for this one.
+    /// Makes the lanes that are well pick what the scheduler has staged for this one: all of them,
+    /// because one of them may be about to fall silent, and would be found out only then.
     #[cold]
-    pub(super) fn tell_heir(&mut self, shared: &Shared, index: usize) {
-        if let Some(heir) = shared.well(index) {
-            shared.kick(heir, ELEVATOR);
-        }
+    pub(super) fn tell_heirs(&mut self, shared: &Shared, index: usize) {
+        shared.each_well(index).for_each(|heir| shared.kick(heir, ELEVATOR));
     }
 
     /// Takes requests of another lane.
     #[cold]
     pub(super) fn take_over(&mut self, claims: Vec<RequestClaim>, now: Nanos) {
         self.hard.take_from_others(claims, now, &mut self.ways.replies);
+    }
+
+    /// Lanes that wait for fences of this one look again when some were lifted, and this one goes to
+    /// the scheduler with what requests refused at a fence had of it.
+    #[inline]
+    pub(super) fn tell_of_fences(&mut self, shared: &Shared, index: usize) {
+        if self.hard.take_lifted() {
+            shared.fences.tell(|lane| shared.nudge(lane));
+        }
+        if self.hard.take_refused() {
+            shared.nudge(index);
+        }
     }
 
     /// The lane closes: it is not among those in need any more.
@@ -93,11 +105,16 @@ impl LanePort {
 }
 
 impl Shared {
-    /// A lane other than this one whose driver answers.
+    /// The lanes other than this one whose drivers answer.
+    fn each_well(&self, index: usize) -> impl Iterator<Item = usize> {
+        let is_well = move |lane: &usize| *lane != index && !self.lanes[*lane].is_in_need();
+        let lanes = (0..self.lanes_in_use().count()).filter(is_well);
+        lanes.filter(|lane| self.lanes[*lane].state().open)
+    }
+
+    /// The first of them.
     fn well(&self, index: usize) -> Option<usize> {
-        let is_well = |lane: &usize| *lane != index && !self.lanes[*lane].is_in_need();
-        let mut lanes = (0..self.lanes_in_use().len()).filter(is_well);
-        lanes.find(|lane| self.lanes[*lane].state().open)
+        self.each_well(index).next()
     }
 
     /// Gives requests to a lane that is well; gives them back if there is none.

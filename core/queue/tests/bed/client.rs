@@ -43,6 +43,8 @@ pub struct Office {
     pub answered_at: Option<Box<dyn Fn() -> Nanos + Send>>,
     /// Bios may be merged.
     pub merges: bool,
+    /// The device hands requests back: the time of one began when it was issued first.
+    pub hands_back: bool,
 }
 
 /// The stripes of a disk that are this office's to use: every so many of them, so that the
@@ -415,7 +417,10 @@ impl Office {
         }
         // One that was merged into an older one ends with that.
         if ended.status == Status::Timeout && !self.merges {
-            let time = ended.device_ns.max(ended.wait_ns);
+            let time = match self.hands_back {
+                true => ended.device_ns + ended.wait_ns,
+                false => ended.device_ns.max(ended.wait_ns),
+            };
             assert!(time >= self.timeout_ns, "given up after {time} ns");
         }
     }

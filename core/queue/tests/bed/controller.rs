@@ -20,8 +20,8 @@ pub struct Controller {
 }
 
 impl Controller {
-    /// Starts a call chosen at random. `barriers` allows switching them.
-    pub fn start(device: &Device, sim: &Arc<Sim>, prng: &mut Prng, barriers: bool) -> Controller {
+    /// Starts a call chosen at random.
+    pub fn start(device: &Device, sim: &Arc<Sim>, prng: &mut Prng, fixed: Fixed) -> Controller {
         let (release, go) = channel::<()>();
         let (say, held) = channel();
         let (device, sim, mut prng) = (device.clone(), Arc::clone(sim), Prng::new(prng.next()));
@@ -43,7 +43,7 @@ impl Controller {
                 sim.world().quiesced = false;
                 drop(quiesced);
             }
-            _ => reconfigure(&device, &sim, &mut prng, barriers),
+            _ => reconfigure(&device, &sim, &mut prng, fixed),
         };
         #[expect(clippy::disallowed_methods, reason = "a test may own a thread; core may not")]
         let thread = Some(std::thread::spawn(work));
@@ -70,15 +70,25 @@ impl Controller {
     }
 }
 
-/// Changes whatever of a device can be changed under load.
-pub fn reconfigure(device: &Device, sim: &Sim, prng: &mut Prng, barriers: bool) {
+/// What of a device may not change.
+#[derive(Clone, Copy)]
+pub struct Fixed {
+    pub barriers: bool,
+    pub nomerges: bool,
+}
+
+/// Changes whatever else of a device can be changed under load.
+pub fn reconfigure(device: &Device, sim: &Sim, prng: &mut Prng, fixed: Fixed) {
     let depth = device.depth();
     let changed = device.reconfigure(|parts| {
         parts.limits.max_user_sectors = 8 * (1 + prng.below(8) as u32);
         parts.limits.max_segments = 1 + prng.below(6) as u16;
-        parts.nomerges = prng.below(3) as u8;
+        let nomerges = prng.below(3) as u8;
+        if !fixed.nomerges {
+            parts.nomerges = nomerges;
+        }
         parts.nr_requests = 1 + prng.below(u64::from(depth)) as u16;
-        if barriers {
+        if !fixed.barriers {
             parts.barriers = prng.percent(50);
         }
         let mut world = sim.world();

@@ -38,6 +38,8 @@ pub struct Plan {
     pub twice: u32,
     /// Lanes that answer nothing for some time: lane, from when, until when.
     pub silences: Vec<(usize, Nanos, Nanos)>,
+    /// When lanes say that their device cannot be reached, in the same form.
+    pub outages: Vec<(usize, Nanos, Nanos)>,
     pub lent: u32,
     pub reordered: bool,
     /// Handed back unfinished, to be sent again at once or later.
@@ -635,6 +637,14 @@ impl DriverQueue for SimQueue {
 
     fn event_fd(&self) -> Option<BorrowedFd<'_>> {
         self.event.as_ref().map(AsFd::as_fd)
+    }
+
+    fn outage_until(&self) -> Option<Nanos> {
+        let world = self.world();
+        let is_on = |(lane, from, to): &&(usize, Nanos, Nanos)| {
+            *lane == self.index && *from <= world.now && world.now < *to
+        };
+        world.plan.outages.iter().find(is_on).map(|(_, _, to)| *to)
     }
 
     fn in_flight(&self) -> usize {

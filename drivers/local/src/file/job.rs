@@ -96,7 +96,7 @@ impl Job {
                 job.memory.iter_mut().for_each(crate::materialise);
             }
             Op::Write => {
-                job.call = if fua { Call::WriteDurably } else { Call::Write };
+                job.write(fua, target);
                 job.borrow_memory(request);
             }
             Op::Flush => job.call = Call::Flush,
@@ -121,6 +121,16 @@ impl Job {
         self.lent = true;
     }
 
+    /// Makes it a write, of which nothing may be answered before it is `durable`. In the page cache
+    /// it would be durable together with others, whose errors it would report as its own: "no
+    /// space" could be either. So there it is flushed by a call of its own, which can fail only one
+    /// way.
+    fn write(&mut self, durable: bool, target: &Target) {
+        let at_once = durable && target.direct;
+        self.call = if at_once { Call::WriteDurably } else { Call::Write };
+        self.then_flush = durable && !at_once;
+    }
+
     /// The cheapest call that keeps the flags' promises.
     fn choose_zeroing(&mut self, flags: Flags, target: &Target) {
         let zeroing = target.zeroing;
@@ -134,20 +144,20 @@ impl Job {
         } else if zeroing.range {
             self.call = Call::ZeroRange;
         } else if self.may_write_zeros {
-            self.write_zeros();
+            self.write_zeros(target);
         }
     }
 
     /// Turns the job into a write of zeros of what is left.
-    fn write_zeros(&mut self) {
+    fn write_zeros(&mut self, target: &Target) {
         let mut left = self.left;
         while left > 0 {
             let len = left.min(1 << 30) as u32;
             self.memory.push(Data::Zero { len, spare: None });
             left -= u64::from(len);
         }
-        self.call = if self.then_flush { Call::WriteDurably } else { Call::Write };
-        (self.moved, self.then_flush, self.may_write_zeros) = (0, false, false);
+        self.write(self.then_flush, target);
+        (self.moved, self.may_write_zeros) = (0, false);
     }
 
     /// After a failed flush the kernel may have dropped what it could not write and say so only
@@ -187,7 +197,7 @@ impl Job {
                 Next::Call
             }
             Err(Errno::OPNOTSUPP | Errno::NOSYS) if self.may_write_zeros => {
-                self.write_zeros();
+                self.write_zeros(target);
                 Next::Call
             }
             // A call that a cancel found before it ran: a flush among these has lost nothing.
@@ -217,12 +227,12 @@ impl Job {
                     return Next::Call;
                 }
             }
-            Call::PunchHole | Call::ZeroRange if self.then_flush => {
-                self.call = Call::Flush;
-                return Next::Call;
-            }
             Call::Nothing(status) => return Next::Ended(status),
             Call::Flush | Call::PunchHole | Call::ZeroRange | Call::WillNeed => {}
+        }
+        if std::mem::take(&mut self.then_flush) {
+            self.call = Call::Flush;
+            return Next::Call;
         }
         let promises = matches!(self.call, Call::Flush | Call::WriteDurably);
         match target.failed_flush().filter(|_| promises) {
@@ -369,8 +379,34 @@ mod tests {
     }
 
     #[test]
+    fn in_the_page_cache_no_space_for_a_durable_write_is_told_from_a_lost_write() {
+        let mut target = target();
+        target.direct = false;
+        let durable = |target: &Target| {
+            let mut job = job(Call::Nothing(Status::Ok), pages(1));
+            job.write(true, target);
+            job
+        };
+        let full = Next::Ended(Status::NoSpc);
+        assert_eq!(durable(&target).advance(Err(Errno::NOSPC), &target), full);
+        assert_eq!(target.failed_flush(), None, "nothing was written, and nothing is lost");
+        let mut job = durable(&target);
+        assert_eq!(job.advance(Ok(4096), &target), Next::Call);
+        assert_eq!(job.call, Call::Flush);
+        assert_eq!(job.advance(Ok(0), &target), Next::Ended(Status::Ok));
+        let mut job = durable(&target);
+        job.advance(Ok(4096), &target);
+        assert_eq!(job.advance(Err(Errno::NOSPC), &target), full);
+        assert_eq!(target.failed_flush(), Some(Status::NoSpc), "it may be another's");
+        let mut later = durable(&target);
+        later.refuse_after_failed_flush(&target);
+        assert_eq!(later.call, Call::Nothing(Status::NoSpc));
+    }
+
+    #[test]
     fn zeroing_the_file_system_cannot_do_becomes_a_write_of_zeros_if_it_may() {
-        let target = target();
+        let mut target = target();
+        target.direct = true;
         for (may, then_flush, expected) in [
             (true, false, Some(Call::Write)),
             (true, true, Some(Call::WriteDurably)),

@@ -7,6 +7,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -15,8 +16,8 @@ use rustix::io::Errno;
 use weir_bio::{Buf, PAGE, SECTOR, Status};
 use weir_queue::DriverError;
 
-use super::FileOptions;
 use super::probe::Zeroing;
+use super::{FileOptions, locks, making};
 use weir_queue::Notices;
 
 /// Largest logical block tried for direct I/O, bytes.
@@ -53,6 +54,8 @@ pub(super) struct Target {
     pub(super) notices: Notices,
     /// The errno of the first flush that failed, else 0.
     flush_errno: AtomicI32,
+    /// Held while the file is made longer: a second one would cut it.
+    growing: Mutex<()>,
 }
 
 impl Target {
@@ -61,7 +64,7 @@ impl Target {
         if let Some(bytes) = options.size
             && !path.exists()
         {
-            create(path, bytes, options)?;
+            making::create(path, bytes, options)?;
         }
         let found = fs::metadata(path).map_err(|source| {
             let missing = source.kind() == io::ErrorKind::NotFound;
@@ -91,6 +94,7 @@ impl Target {
             zeroing: Zeroing::default(),
             notices: Notices::default(),
             flush_errno: AtomicI32::new(0),
+            growing: Mutex::new(()),
         };
         target.tell(notices);
         target.settle_direct()?;
@@ -98,6 +102,29 @@ impl Target {
             target.zeroing = Zeroing::probe(&target);
         }
         Ok(target)
+    }
+
+    /// Makes the file so many sectors long if it is shorter, durably; how many whole blocks it has
+    /// now, in sectors.
+    pub(super) fn enlarge(&self, sectors: u64) -> Result<u64, DriverError> {
+        let failed = |what: &str, source| error(&self.path, what, Some(source));
+        let _one_at_a_time = self.growing.lock().unwrap_or_else(PoisonError::into_inner);
+        let bytes = self.bytes_now()?;
+        let wanted = sectors.checked_mul(SECTOR).ok_or_else(|| {
+            let what = format!("cannot be made {sectors} sectors long: no file is");
+            error(&self.path, &what, None)
+        })?;
+        if bytes < wanted && !self.read_only && !self.block_device {
+            let made = self.file.set_len(wanted).and_then(|()| self.file.sync_all());
+            made.map_err(|e| failed(&format!("cannot be made {wanted} bytes long"), e))?;
+        }
+        let block = u64::from(self.block);
+        Ok(self.bytes_now()? / block * block / SECTOR)
+    }
+
+    fn bytes_now(&self) -> Result<u64, DriverError> {
+        // The position of the file is used by no call.
+        end_of(&self.file, &self.path)
     }
 
     /// The status of the first flush that failed, if one did.
@@ -215,35 +242,8 @@ impl Drop for Target {
 
 /// Lets go of the lock now: a ring that is being taken down may hold the file open for longer.
 fn unlock(file: &fs::File) {
+    locks::release(file);
     _ = rustix::fs::flock(file, FlockOperation::Unlock);
-}
-
-/// Makes a sparse file of `bytes` bytes that survives a power loss.
-fn create(path: &Path, bytes: u64, options: &FileOptions) -> Result<(), DriverError> {
-    if options.read_only {
-        return Err(error(path, "does not exist and is not made read-only", None));
-    }
-    if bytes == 0 || !bytes.is_multiple_of(SECTOR) {
-        let what = format!("size={bytes} is not a positive multiple of {SECTOR} bytes");
-        return Err(error(path, &what, None));
-    }
-    let made = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
-    let file = match made {
-        Ok(file) => file,
-        // Somebody else was quicker: then it exists, which is all that is wanted.
-        Err(source) if source.kind() == io::ErrorKind::AlreadyExists => return Ok(()),
-        Err(source) => return Err(error(path, "cannot be made", Some(source))),
-    };
-    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-    let directory = fs::File::open(parent.unwrap_or(Path::new(".")));
-    let settled = file
-        .set_len(bytes)
-        .and_then(|()| file.sync_all())
-        .and_then(|()| directory.and_then(|directory| directory.sync_all()));
-    settled.map_err(|source| {
-        _ = fs::remove_file(path);
-        error(path, &format!("cannot be made {bytes} bytes long"), Some(source))
-    })
 }
 
 fn open_file(
@@ -261,6 +261,9 @@ fn open_file(
         if block_device && !options.read_only {
             flags |= OFlags::EXCL;
         }
+        if !options.follow {
+            flags |= OFlags::NOFOLLOW;
+        }
         let mut how = fs::OpenOptions::new();
         how.read(true).write(!options.read_only).custom_flags(flags.bits() as i32).open(path)
     };
@@ -273,6 +276,8 @@ fn open_file(
     file.map_err(|source| {
         let what = if block_device && is(&source, Errno::BUSY) {
             "is in use by the kernel: mounted, or part of another device"
+        } else if !options.follow && is(&source, Errno::LOOP) {
+            "is a symbolic link, which is not followed here"
         } else {
             "cannot be opened"
         };
@@ -280,7 +285,7 @@ fn open_file(
     })
 }
 
-/// Takes the advisory lock: one writer, or any number of readers.
+/// Takes the advisory locks: one writer, or any number of readers.
 fn lock(
     file: &fs::File,
     path: &Path,
@@ -295,31 +300,46 @@ fn lock(
     // holds the file and its lock that long. So a daemon that is started again at once waits: for
     // the lock, and with it for the last writes of the one that was killed.
     let until = Instant::now() + LOCK_PATIENCE;
-    let locked = loop {
-        match rustix::fs::flock(file, operation) {
-            Err(Errno::INTR) => {}
-            Err(Errno::WOULDBLOCK) if Instant::now() < until => thread::sleep(LOCK_PAUSE),
-            ended => break ended,
+    let settle = |take: &dyn Fn() -> Result<(), Errno>| {
+        loop {
+            match take() {
+                Err(Errno::INTR) => {}
+                Err(Errno::WOULDBLOCK) if Instant::now() < until => thread::sleep(LOCK_PAUSE),
+                ended => break ended,
+            }
         }
     };
-    match locked {
-        Ok(()) => Ok(()),
-        Err(Errno::WOULDBLOCK) => {
-            let what = if read_only { "for writing" } else { "already" };
-            Err(error(path, &format!("is in use {what}: somebody else holds its lock"), None))
-        }
-        Err(errno) => {
-            let path = path.display();
-            notices.push(format!("file: {path}: not locked against other users: {errno}"));
-            Ok(())
+    let flock = settle(&|| rustix::fs::flock(file, operation));
+    let ranges = match flock {
+        Err(Errno::WOULDBLOCK) => Ok(()),
+        _ => settle(&|| locks::take(file, read_only)),
+    };
+    for (locked, others) in [(flock, ""), (ranges, ": a program of QEMU's, or one that locks so")] {
+        match locked {
+            Ok(()) => {}
+            Err(Errno::WOULDBLOCK) => {
+                let what = if read_only { "for writing" } else { "already" };
+                let what = format!("is in use {what}: somebody else holds its lock{others}");
+                return Err(error(path, &what, None));
+            }
+            Err(errno) => {
+                let whom = if others.is_empty() { "other users" } else { "QEMU's programs" };
+                let path = path.display();
+                notices.push(format!("file: {path}: not locked against {whom}: {errno}"));
+            }
         }
     }
+    Ok(())
+}
+
+fn end_of(file: &fs::File, path: &Path) -> Result<u64, DriverError> {
+    let bytes = rustix::fs::seek(file, SeekFrom::End(0));
+    bytes.map_err(|errno| error(path, "size cannot be read", Some(errno.into())))
 }
 
 /// The size in bytes, held against what was asked for.
 fn size(file: &fs::File, path: &Path, options: &FileOptions) -> Result<u64, DriverError> {
-    let bytes = rustix::fs::seek(file, SeekFrom::End(0));
-    let bytes = bytes.map_err(|errno| error(path, "size cannot be read", Some(errno.into())))?;
+    let bytes = end_of(file, path)?;
     if let Some(asked) = options.size
         && asked > bytes
     {

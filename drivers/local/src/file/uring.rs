@@ -5,12 +5,14 @@
 //! never linked: order is the queue core's business.
 
 mod close;
+mod ended;
 
 use std::collections::VecDeque;
 use std::io::{self, PipeReader};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::thread::ThreadId;
+use std::time::Duration;
 
 use io_uring::types::{Fd, Fixed, FsyncFlags};
 use io_uring::{IoUring, Probe, cqueue, opcode, squeue};
@@ -26,6 +28,7 @@ use weir_queue::{Batch, Cancel, Done, DriverError, DriverQueue, Tag, Waiter};
 use super::job::{Call, Job, Next};
 use super::target::{Target, error, is};
 use close::Abandoned;
+pub(super) use ended::RingQueue;
 
 /// When to offer entries again that the kernel had no memory for.
 const RETRY_NS: u64 = 1_000_000;
@@ -50,9 +53,10 @@ const CANCEL: u64 = 1 << 32;
 /// Marks that what is looked at beside the ring became readable.
 const BESIDE: u64 = 1 << 33;
 
-/// Why a ring cannot be used here, if so.
-pub(super) fn usable() -> Result<(), io::Error> {
-    let ring = IoUring::new(2)?;
+/// Why a ring for `depth` tags cannot be used here, if so: one is made as it will be used, because
+/// a limit may let a small one pass.
+pub(super) fn usable(depth: u16) -> Result<(), io::Error> {
+    let (ring, _rung) = ring(u32::from(depth))?;
     let mut probe = Probe::new();
     ring.submitter().register_probe(&mut probe)?;
     let needed = [
@@ -103,6 +107,8 @@ pub(super) struct UringQueue {
     rung: Option<OwnedFd>,
     /// Reaps in a row that found nothing, since the kernel could last put something there.
     quiet: u8,
+    /// The ring as its waiter knows it: a waiter left over must not hold the ring open.
+    waited: Option<Arc<OwnedFd>>,
     /// What whoever waits on the ring is to be woken by as well, and whether the kernel watches it.
     beside: Option<OwnedFd>,
     watched: bool,
@@ -116,6 +122,8 @@ pub(super) struct UringQueue {
     withdrawn: Vec<Tag>,
     /// The kernel was short of something: when to try again.
     retry_at: Option<Nanos>,
+    /// Why the ring cannot be turned any more.
+    failure: Option<io::Error>,
     /// Completions taken off the ring; empty between calls.
     ended: Vec<cqueue::Entry>,
     /// Hangs up when the kernel has taken the ring down.
@@ -140,6 +148,7 @@ impl UringQueue {
             ring,
             rung,
             quiet: 0,
+            waited: None,
             beside: None,
             watched: false,
             slots: (0..depth).map(Slot::new).collect(),
@@ -148,6 +157,7 @@ impl UringQueue {
             waiting: VecDeque::with_capacity(usize::from(depth)),
             withdrawn: Vec::new(),
             retry_at: None,
+            failure: None,
             ended: Vec::with_capacity(usize::from(depth)),
             taken_down: Some(taken_down),
             target,
@@ -172,6 +182,9 @@ impl UringQueue {
     /// Hands queued entries to the kernel and lets it deliver completions.
     fn enter(&mut self, now: Nanos) {
         (self.retry_at, self.queued) = (None, 0);
+        if self.failure.is_some() {
+            return;
+        }
         if self.beside.is_some() && !self.watched {
             self.watch();
         }
@@ -194,6 +207,10 @@ impl UringQueue {
             match self.hand_over(count) {
                 Ok(taken) if taken > 0 => {}
                 Err(error) if is(&error, Errno::INTR) => {}
+                Err(error) if !passes(&error) => {
+                    self.failure = Some(error);
+                    return;
+                }
                 Ok(_) if rounds > 0 && self.keeps_more() => rounds -= 1,
                 Ok(_) | Err(_) => {
                     // Short of memory, or too many completions waiting to be reaped: later.
@@ -301,6 +318,12 @@ impl UringQueue {
         let entry = opcode::AsyncCancel::new(user_data).build().user_data(CANCEL | user_data);
         self.push(&entry)
     }
+}
+
+/// Whether what io_uring_enter(2) answers may be otherwise in a moment: short of memory, or of room
+/// for completions.
+fn passes(error: &io::Error) -> bool {
+    [Errno::AGAIN, Errno::BUSY, Errno::NOMEM].iter().any(|errno| is(error, *errno))
 }
 
 /// The bytes a completion reports, or its error.
@@ -471,10 +494,12 @@ impl DriverQueue for UringQueue {
 
     fn waiter(&mut self, beside: BorrowedFd<'_>) -> Option<Box<dyn Waiter>> {
         self.rung.as_ref()?;
-        let ring = self.ring.as_fd().try_clone_to_owned().ok()?;
+        let waited = Arc::new(self.ring.as_fd().try_clone_to_owned().ok()?);
         self.beside = Some(beside.try_clone_to_owned().ok()?);
         self.ring.completion().disable_eventfd();
         self.watch();
+        let ring = Arc::downgrade(&waited);
+        self.waited = Some(waited);
         Some(Box::new(RingWaiter { ring }))
     }
 
@@ -483,13 +508,22 @@ impl DriverQueue for UringQueue {
     }
 }
 
+/// How long a wait in a ring that failed takes.
+const FAILED_WAIT: Duration = Duration::from_millis(10);
+
+fn span_of(at_most_ns: Option<u64>) -> Duration {
+    at_most_ns.map_or(Duration::MAX, Duration::from_nanos)
+}
+
 /// Waits in the kernel where completions are put on the ring: one call for both.
 struct RingWaiter {
-    ring: OwnedFd,
+    ring: Weak<OwnedFd>,
 }
 
 impl Waiter for RingWaiter {
     fn wait(&mut self, at_most_ns: Option<u64>) {
+        // The queue is closed: there is nothing to wait for.
+        let Some(ring) = self.ring.upgrade() else { return };
         let span = at_most_ns.map(|ns| rustix::io_uring::Timespec {
             tv_sec: (ns / 1_000_000_000) as i64,
             tv_nsec: (ns % 1_000_000_000) as i64,
@@ -500,8 +534,13 @@ impl Waiter for RingWaiter {
         let argument = io_uring_getevents_arg { ts, ..Default::default() };
         let flags = IoringEnterFlags::GETEVENTS | IoringEnterFlags::EXT_ARG;
         // SAFETY: nothing is submitted, and the time it points to outlives the call.
-        // Interrupted or over time: the wait has ended all the same.
-        _ = unsafe { io_uring_enter_arg(&self.ring, 0, 1, flags, Some(&argument)) };
+        let waited = unsafe { io_uring_enter_arg(&*ring, 0, 1, flags, Some(&argument)) };
+        match waited {
+            // Interrupted or over time: the wait has ended all the same.
+            Ok(_) | Err(Errno::INTR | Errno::TIME | Errno::AGAIN | Errno::BUSY) => {}
+            // A ring that failed for good would have its thread turn without a pause.
+            Err(_) => std::thread::sleep(FAILED_WAIT.min(span_of(at_most_ns))),
+        }
     }
 }
 

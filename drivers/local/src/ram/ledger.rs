@@ -145,8 +145,9 @@ impl Ledger {
 }
 
 fn put(store: &Store, sector: u64, content: &Content) {
-    match content {
+    let put = match content {
         Some(bytes) => store.write(sector * SECTOR, &bytes[..]),
         None => store.zero(sector * SECTOR, SECTOR, false),
-    }
+    };
+    put.expect("memory for what a test calls durable");
 }

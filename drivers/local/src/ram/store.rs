@@ -5,7 +5,10 @@
 //! other there, a sector is never seen half written, and a request over several chunks is not one
 //! indivisible step: the same as a disk promises.
 
+use std::alloc::{self, Layout};
 use std::fmt;
+use std::ptr;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use weir_bio::SECTOR;
@@ -17,12 +20,26 @@ const CHUNK: u64 = 64 << 10;
 /// Chunks in a group: 256 MiB. A group's table is made when the first of its chunks is.
 const GROUP: u64 = 4096;
 
+/// Bytes that a store leaves to the rest of the process, whose small allocations cannot be refused:
+/// where there is no more than that, a write fails. More than 32 MiB, so that the question is
+/// answered by the system and not by what an allocator keeps: M_MMAP_THRESHOLD in mallopt(3).
+const RESERVE: u64 = 64 << 20;
+
+/// Bytes that may be allocated after the question was answered once.
+const ALLOWANCE: u64 = 1 << 20;
+
 type Chunk = RwLock<Option<Box<[u8]>>>;
+
+/// There is no memory for what was to be written. What was written before it stays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NoMemory;
 
 /// Sparse bytes: what was never written reads as zeros and takes no memory.
 pub struct Store {
     capacity: u64,
     groups: Box<[OnceLock<Box<[Chunk]>>]>,
+    /// Bytes that may be allocated before the system is asked again.
+    allowance: AtomicU64,
 }
 
 impl Store {
@@ -40,7 +57,14 @@ impl Store {
             return Err(DriverError { what, source: None });
         }
         let groups = bytes.div_ceil(CHUNK * GROUP);
-        Ok(Store { capacity, groups: (0..groups).map(|_| OnceLock::new()).collect() })
+        let mut table = Vec::new();
+        if table.try_reserve_exact(groups as usize).is_err() {
+            let what = format!("ram: size={bytes}: no memory for a table of {groups} groups");
+            return Err(DriverError { what, source: None });
+        }
+        table.extend((0..groups).map(|_| OnceLock::new()));
+        let groups = table.into_boxed_slice();
+        Ok(Store { capacity, groups, allowance: AtomicU64::new(0) })
     }
 
     /// Size in sectors.
@@ -63,36 +87,40 @@ impl Store {
     }
 
     /// Copies `bytes` to byte `at` and on.
-    pub fn write(&self, at: u64, mut bytes: &[u8]) {
+    ///
+    /// # Errors
+    /// No memory for a chunk.
+    pub fn write(&self, at: u64, mut bytes: &[u8]) -> Result<(), NoMemory> {
         for piece in pieces(at, bytes.len() as u64) {
             let (now, later) = bytes.split_at(piece.len);
-            let mut chunk = writable(self.chunk_made(piece.chunk));
-            let chunk = chunk.get_or_insert_with(zeros);
-            chunk[piece.start..piece.start + piece.len].copy_from_slice(now);
+            self.with_chunk(&piece, |chunk| chunk.copy_from_slice(now))?;
             bytes = later;
         }
+        Ok(())
     }
 
     /// Makes `len` bytes from byte `at` on zeros. Whole chunks are freed unless `keep`, which
     /// allocates instead.
-    pub fn zero(&self, at: u64, len: u64, keep: bool) {
+    ///
+    /// # Errors
+    /// No memory for a chunk that is to be kept.
+    pub fn zero(&self, at: u64, len: u64, keep: bool) -> Result<(), NoMemory> {
         if keep {
-            for piece in pieces(at, len) {
-                let mut chunk = writable(self.chunk_made(piece.chunk));
-                let chunk = chunk.get_or_insert_with(zeros);
-                chunk[piece.start..piece.start + piece.len].fill(0);
-            }
-            return;
+            return pieces(at, len)
+                .try_for_each(|piece| self.with_chunk(&piece, |chunk| chunk.fill(0)));
         }
         for run in self.runs(at, len) {
             let Some(chunk) = run.chunk else { continue };
             let mut chunk = writable(chunk);
             if run.len == CHUNK {
-                *chunk = None;
+                if chunk.take().is_some() {
+                    self.allowance.fetch_add(CHUNK, Ordering::Relaxed);
+                }
             } else if let Some(bytes) = chunk.as_deref_mut() {
                 bytes[run.start..][..run.len as usize].fill(0);
             }
         }
+        Ok(())
     }
 
     /// Whether nothing of `len` bytes from byte `at` on is allocated.
@@ -126,7 +154,8 @@ impl Store {
                 OnceLock::from(copies.collect::<Box<[Chunk]>>())
             }
         });
-        Store { capacity: self.capacity, groups: groups.collect() }
+        let allowance = AtomicU64::new(0);
+        Store { capacity: self.capacity, groups: groups.collect(), allowance }
     }
 
     /// The range as runs of one chunk, or of what is left of a group that has no table yet.
@@ -150,10 +179,49 @@ impl Store {
         })
     }
 
-    fn chunk_made(&self, index: u64) -> &Chunk {
-        let group = self.groups[(index / GROUP) as usize]
-            .get_or_init(|| (0..GROUP).map(|_| RwLock::new(None)).collect());
-        &group[(index % GROUP) as usize]
+    /// Calls `change` with the bytes of the piece, which are allocated now.
+    fn with_chunk(&self, piece: &Piece, change: impl FnOnce(&mut [u8])) -> Result<(), NoMemory> {
+        let mut chunk = writable(self.chunk_made(piece.chunk)?);
+        let bytes = match &mut *chunk {
+            Some(bytes) => bytes,
+            none => none.insert(self.zeros()?),
+        };
+        change(&mut bytes[piece.start..piece.start + piece.len]);
+        Ok(())
+    }
+
+    fn chunk_made(&self, index: u64) -> Result<&Chunk, NoMemory> {
+        let slot = &self.groups[(index / GROUP) as usize];
+        if slot.get().is_none() {
+            self.allow(GROUP * size_of::<Chunk>() as u64)?;
+            let mut group = Vec::new();
+            group.try_reserve_exact(GROUP as usize).map_err(|_| NoMemory)?;
+            group.extend((0..GROUP).map(|_| RwLock::new(None)));
+            // Another thread may have been quicker; its table is as good.
+            _ = slot.set(group.into_boxed_slice());
+        }
+        let group = slot.get().ok_or(NoMemory)?;
+        Ok(&group[(index % GROUP) as usize])
+    }
+
+    fn zeros(&self) -> Result<Box<[u8]>, NoMemory> {
+        self.allow(CHUNK)?;
+        zeroed_chunk().ok_or(NoMemory)
+    }
+
+    /// Takes so many bytes from the allowance, which is renewed while the system has more than
+    /// the reserve.
+    fn allow(&self, bytes: u64) -> Result<(), NoMemory> {
+        let take = |left: u64| left.checked_sub(bytes);
+        let (set, fetch) = (Ordering::Relaxed, Ordering::Relaxed);
+        if self.allowance.fetch_update(set, fetch, take).is_ok() {
+            return Ok(());
+        }
+        // Memory that is never touched costs a map and an unmap.
+        let more = bytes + ALLOWANCE;
+        Vec::<u8>::new().try_reserve_exact((RESERVE + more) as usize).map_err(|_| NoMemory)?;
+        self.allowance.fetch_add(ALLOWANCE, Ordering::Relaxed);
+        Ok(())
     }
 }
 
@@ -197,8 +265,17 @@ fn pieces(at: u64, len: u64) -> impl Iterator<Item = Piece> {
     })
 }
 
-fn zeros() -> Box<[u8]> {
-    vec![0; CHUNK as usize].into_boxed_slice()
+/// A chunk of zeros, of which no page is touched yet: a vector that is reserved and then filled
+/// would touch all.
+#[expect(unsafe_code)]
+fn zeroed_chunk() -> Option<Box<[u8]>> {
+    let layout = Layout::array::<u8>(CHUNK as usize).ok()?;
+    // SAFETY: the layout is not of size 0.
+    let bytes = unsafe { alloc::alloc_zeroed(layout) };
+    let bytes = (!bytes.is_null()).then(|| ptr::slice_from_raw_parts_mut(bytes, CHUNK as usize));
+    // SAFETY: the global allocator gave CHUNK bytes, all zero, with the layout of such a slice, and
+    // nothing else knows them.
+    bytes.map(|bytes| unsafe { Box::from_raw(bytes) })
 }
 
 // A panic while a chunk is locked leaves bytes half copied at worst, as a failed write does.
@@ -219,7 +296,7 @@ mod tests {
         let store = Store::new(2 * CHUNK * GROUP).unwrap();
         for at in [0, CHUNK - 512, CHUNK * GROUP - 700, 2 * CHUNK * GROUP - 1536] {
             let bytes: Vec<u8> = (0..1536).map(|i| (i % 251 + 1) as u8).collect();
-            store.write(at, &bytes);
+            store.write(at, &bytes).unwrap();
             let mut back = vec![0xAA; 1536];
             store.read(at, &mut back);
             assert_eq!(back, bytes, "at {at}");
@@ -232,8 +309,8 @@ mod tests {
     #[test]
     fn zeroing_frees_whole_chunks_only_and_keeping_frees_none() {
         let store = Store::new(4 * CHUNK).unwrap();
-        store.write(0, &vec![7; 3 * CHUNK as usize]);
-        store.zero(512, 2 * CHUNK, false);
+        store.write(0, &vec![7; 3 * CHUNK as usize]).unwrap();
+        store.zero(512, 2 * CHUNK, false).unwrap();
         let holes: Vec<bool> =
             store.allocation(0, 4 * CHUNK / SECTOR).iter().map(|extent| extent.hole).collect();
         assert_eq!(holes, [false, true, false, true]);
@@ -242,16 +319,16 @@ mod tests {
         assert!(back[..512].iter().all(|byte| *byte == 7));
         assert!(back[512..512 + 2 * CHUNK as usize].iter().all(|byte| *byte == 0));
         assert!(back[512 + 2 * CHUNK as usize..].iter().all(|byte| *byte == 7));
-        store.zero(0, 4 * CHUNK, true);
+        store.zero(0, 4 * CHUNK, true).unwrap();
         assert!(!store.is_hole(3 * CHUNK, 1));
     }
 
     #[test]
     fn a_duplicate_does_not_see_later_writes() {
         let store = Store::new(CHUNK).unwrap();
-        store.write(0, &[1; 512]);
+        store.write(0, &[1; 512]).unwrap();
         let copy = store.duplicate();
-        store.write(0, &[2; 512]);
+        store.write(0, &[2; 512]).unwrap();
         let mut back = [0; 512];
         copy.read(0, &mut back);
         assert_eq!(back, [1; 512]);

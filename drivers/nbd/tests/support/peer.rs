@@ -7,6 +7,8 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, recv};
 use weir_bio::Prng;
 use weir_driver_nbd::Address;
 use weir_proto_nbd::server::{
@@ -49,6 +51,13 @@ impl Peer {
         stream.set_read_timeout(patience).expect("a time limit");
         stream.set_write_timeout(patience).expect("a time limit");
         stream
+    }
+
+    /// Whether a client waits to be let in.
+    pub fn has_client(&self) -> bool {
+        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let ready = poll(&mut [PollFd::new(&self.listener, PollFlags::IN)], Some(&at_once));
+        ready.expect("a socket that can be asked") > 0
     }
 
     /// The next client, after a handshake about this export.
@@ -161,6 +170,23 @@ impl Session {
     pub fn send(&mut self, bytes: &[u8]) {
         // The client may have left already; what it makes of that is what is tested.
         let _ = self.stream.write_all(bytes);
+    }
+
+    /// Whether the client has said that it sends nothing more, and has sent nothing else.
+    pub fn has_end(&self) -> bool {
+        assert!(self.held.is_empty(), "requests that were not looked at");
+        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+        match recv(&self.stream, &mut [0; 1][..], flags) {
+            Ok((0, _)) => true,
+            Err(Errno::AGAIN) => false,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Everything that is still to come from the client, to its end.
+    pub fn rest(mut self) -> Vec<u8> {
+        while self.receive() {}
+        self.held
     }
 
     /// Waits until the client has left.

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use weir_bio::{Data, Flags, Limits, Nanos, Op, Status};
-use weir_front_nbd::{Address, Export, Server, Settings};
+use weir_front_nbd::{Address, Export, Scope, Server, Settings};
 use weir_live::Host;
 use weir_proto_nbd::NbdError;
 use weir_proto_nbd::client::{
@@ -64,7 +64,7 @@ impl Fixture {
         }
         let server = Server::new(&host, exports, settings).expect("valid exports");
         let path = socket_path();
-        server.listen(&Address::Unix(path.clone())).expect("a free path");
+        server.listen(&Address::Unix(path.clone()).into(), Scope::All).expect("a free path");
         Fixture { host, server: Some(server), devices, path }
     }
 

@@ -3,15 +3,13 @@
 use std::collections::BTreeMap;
 use std::io::{self, BufReader, Write};
 use std::net::Shutdown;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use rustix::fs::Mode;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use weir_access::{Rights, SocketFile, listen_unix};
 
 use super::wire::{Answer, Ask, Verb, encode_answer, encode_names};
 use crate::errno::{Errno, Failure};
@@ -26,17 +24,14 @@ const CLIENT_LIMIT: Duration = Duration::from_secs(60);
 /// How long nobody is accepted after the system was short of something.
 const SHORTAGE_PAUSE: Duration = Duration::from_millis(100);
 
-/// Connections that wait to be accepted.
-const BACKLOG: i32 = 128;
-
 /// The socket of a running daemon. Dropping it ends it: the file is removed, clients are cut off.
 pub struct Server {
     listener: Arc<UnixListener>,
     clients: Arc<Clients>,
     accepting: Option<JoinHandle<()>>,
     path: PathBuf,
-    /// Device and inode of the socket's file.
-    file: (u64, u64),
+    /// Removed behind the thread that accepts.
+    _file: SocketFile,
 }
 
 #[derive(Default)]
@@ -67,20 +62,14 @@ impl Server {
     /// # Errors
     /// The system's; `AddrInUse` when somebody listens there.
     pub fn open(path: &Path, tree: Arc<Tree>) -> io::Result<Server> {
-        let listener = match bind(path) {
-            Err(error) if error.kind() == io::ErrorKind::AddrInUse && is_left_over(path) => {
-                std::fs::remove_file(path)?;
-                bind(path)?
-            }
-            other => other?,
-        };
-        let listener = Arc::new(listener);
+        let (socket, file) = listen_unix(path, Rights::default())?;
+        let listener = Arc::new(UnixListener::from(socket));
         let clients = Arc::new(Clients::default());
         let (ours, theirs) = (Arc::clone(&listener), Arc::clone(&clients));
         let accept = move || accept(&ours, &theirs, &tree);
         let accepting = std::thread::Builder::new().name("weir-control".into()).spawn(accept)?;
-        let file = identity(path)?;
-        Ok(Server { listener, clients, accepting: Some(accepting), path: path.into(), file })
+        let (accepting, path) = (Some(accepting), path.into());
+        Ok(Server { listener, clients, accepting, path, _file: file })
     }
 
     /// Where it is.
@@ -99,37 +88,7 @@ impl Drop for Server {
             // A thread that panicked accepts nobody any more either.
             let _ = accepting.join();
         }
-        if identity(&self.path).is_ok_and(|now| now == self.file) {
-            // Somebody who removes it at the same moment does our work.
-            let _ = std::fs::remove_file(&self.path);
-        }
     }
-}
-
-/// What tells a file from any other.
-fn identity(path: &Path) -> io::Result<(u64, u64)> {
-    let metadata = std::fs::symlink_metadata(path)?;
-    Ok((metadata.dev(), metadata.ino()))
-}
-
-fn bind(path: &Path) -> io::Result<UnixListener> {
-    let flags = SocketFlags::CLOEXEC;
-    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-    // The file gets the mode the socket has before it is bound: at no time may others connect.
-    rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
-    rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
-    rustix::net::listen(&socket, BACKLOG)?;
-    Ok(UnixListener::from(socket))
-}
-
-/// Whether a socket file was left by a daemon that did not live to remove it: nobody listens.
-fn is_left_over(path: &Path) -> bool {
-    let socket = std::fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket());
-    let refused = || {
-        let error = UnixStream::connect(path).err();
-        error.is_some_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
-    };
-    socket && refused()
 }
 
 impl Clients {

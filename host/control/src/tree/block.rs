@@ -7,7 +7,7 @@ use weir_queue::{QueueMode, Spread};
 
 use super::entry::{self, Entry, MAJOR};
 use crate::errno::Failure;
-use crate::number::{shown, unsigned};
+use crate::number::{any_base, shown, unsigned};
 
 type Attribute = entry::Attribute<Entry>;
 
@@ -42,7 +42,8 @@ pub const ATTRIBUTES: &[Attribute] = &[
     }),
     Attribute::tells("size", "sectors", "driver", "Its size.", |entry| {
         entry.limits().capacity.to_string()
-    }),
+    })
+    .takes("no less than it is, whole blocks; what is below it has to be able to grow", store_size),
     Attribute::tells("stat", "", "0", "The 17 statistics fields.", |entry| {
         entry.disk.stats().line()
     }),
@@ -73,6 +74,31 @@ pub const WEIR: &[Attribute] = &[
         entry.disk.uptime_ms().to_string()
     }),
 ];
+
+/// A disk grows while it is used. Clients that are connected go on with the size they were told;
+/// new ones have the new one.
+fn store_size(entry: &Entry, text: &str) -> Result<(), Failure> {
+    let limits = entry.limits();
+    let (now, block) = (limits.capacity, u64::from(limits.block_sectors()));
+    let Some(sectors) = any_base(text.trim_end()) else {
+        return Failure::invalid(format!("{} is not a number of sectors", shown("size", text)));
+    };
+    if sectors < now {
+        let what = shown("size", text);
+        return Failure::invalid(format!("{what} is below {now} sectors, and a disk only grows"));
+    }
+    if !sectors.is_multiple_of(block) {
+        let what = shown("size", text);
+        return Failure::invalid(format!("{what} is no multiple of its blocks of {block} sectors"));
+    }
+    match entry.disk.enlarge(sectors)? {
+        grown if grown >= sectors => Ok(()),
+        grown => Failure::invalid(format!(
+            "{}: the disk has {grown} sectors, and what is below it does not grow",
+            shown("size", text)
+        )),
+    }
+}
 
 fn store_queues(entry: &Entry, text: &str) -> Result<(), Failure> {
     let queues = unsigned("queues", text)?;

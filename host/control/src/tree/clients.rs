@@ -21,9 +21,13 @@ pub struct Connection {
 
 /// Every file of a connection.
 pub const ATTRIBUTES: &[Attribute] = &[
-    Attribute::tells("address", "", "the client's", "Where it comes from.", |here| {
-        here.as_seen.address.clone()
-    }),
+    Attribute::tells(
+        "address",
+        "",
+        "the client's",
+        "Where it comes from: host and port, or user, group and process of a local one.",
+        |here| here.as_seen.address.clone(),
+    ),
     Attribute::tells("bytes", "bytes", "0", "What its I/O moved.", |here| {
         here.as_seen.bytes.to_string()
     }),

@@ -171,6 +171,10 @@ impl Disk for Model {
         Ok(())
     }
 
+    fn enlarge(&self, _sectors: u64) -> Result<u64, Error> {
+        Ok(self.parts().limits.capacity)
+    }
+
     fn tags(&self) -> (u16, u16) {
         (128, 0)
     }

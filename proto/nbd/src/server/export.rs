@@ -65,6 +65,19 @@ impl Export {
     }
 }
 
+/// What one export is to one client.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Offer {
+    /// It may be used.
+    #[default]
+    Served,
+    /// It is there, and this client may not use it: asked for by name it is refused with
+    /// ERR_POLICY, and lists leave it out.
+    Refused,
+    /// It is not there for this client: not served where the client connected.
+    Absent,
+}
+
 /// What a handshake ended in: everything the transmission phase depends on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Negotiated {

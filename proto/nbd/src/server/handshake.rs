@@ -5,7 +5,7 @@
 //! the session during option haggling".
 
 use super::options::Session;
-use super::{Export, Negotiated};
+use super::{Export, Negotiated, Offer};
 use crate::wire::{
     ClientFlags, Greeting, HandshakeFlags, OPTION_DATA_MAX, OPTION_MAGIC, OptionCode, OptionHeader,
     OptionReplyCode, STRING_MAX, put_option_reply,
@@ -97,6 +97,8 @@ pub enum CloseReason {
     },
     /// EXPORT_NAME, which has no error answer, asked for something not served.
     UnknownExport(String),
+    /// EXPORT_NAME asked for something this client may not use.
+    NotAllowed(String),
     /// EXPORT_NAME with a name that is no string of the protocol.
     BadExportName(crate::wire::BadText),
     /// EXPORT_NAME after EXTENDED_HEADERS was granted.
@@ -127,6 +129,7 @@ impl fmt::Display for CloseReason {
                 write!(f, "data of option {option} has {length} bytes, the bound is {bound}")
             }
             Self::UnknownExport(name) => write!(f, "no export is named {name:?}"),
+            Self::NotAllowed(name) => write!(f, "client may not use export {name:?}"),
             Self::BadExportName(why) => write!(f, "export name: {why}"),
             Self::ExportNameWhileExtended => {
                 f.write_str("option EXPORT_NAME is forbidden once extended headers are agreed on")
@@ -189,6 +192,23 @@ impl<E: AsRef<[Export]>> Handshake<E> {
             held: Vec::new(),
             options: 0,
         }
+    }
+
+    /// Says what each export is to this client; without it all are served.
+    #[must_use]
+    pub fn offering(mut self, offers: Box<[Offer]>) -> Self {
+        self.session.offer(offers);
+        self
+    }
+
+    /// Says it anew, where TLS has told who the client is.
+    pub fn offer(&mut self, offers: Box<[Offer]>) {
+        self.session.offer(offers);
+    }
+
+    /// The name of the export that was refused to this client since last asked.
+    pub fn take_refused(&mut self) -> Option<String> {
+        self.session.take_refused()
     }
 
     /// Heap bytes held for pieces that have not arrived whole; at most twice the longest piece.

@@ -3,7 +3,7 @@
 //! Source: NBD protocol, "Option types" and "Option reply types".
 
 use super::handshake::put_refusal;
-use super::{CloseReason, Export, Negotiated, Settings, Step, Tls};
+use super::{CloseReason, Export, Negotiated, Offer, Settings, Step, Tls};
 use crate::wire::{
     BASE_ALLOCATION, ExportSize, InfoQuery, InfoType, MetaQuery, Mode, OptionCode,
     OptionReplyCode as Reply, put_block_sizes, put_export_entry, put_export_name_reply,
@@ -18,6 +18,10 @@ const ALLOCATION_ID: u32 = 1;
 #[derive(Debug)]
 pub(super) struct Session<E> {
     exports: E,
+    /// What each of them is to this client; those beyond its end are served.
+    offers: Box<[Offer]>,
+    /// The export that was refused last, until that is told.
+    refused: Option<usize>,
     settings: Settings,
     mode: Mode,
     pub(super) no_zeroes: bool,
@@ -36,6 +40,7 @@ const BAD_LAYOUT: Refusal = (Reply::ERR_INVALID, "counts and lengths do not fill
 const BAD_NAME: Refusal =
     (Reply::ERR_INVALID, "export name is not UTF-8, has a NUL, or exceeds 4096 bytes");
 const NO_SUCH_EXPORT: Refusal = (Reply::ERR_UNKNOWN, "no export of that name is served here");
+const NOT_ALLOWED: Refusal = (Reply::ERR_POLICY, "this client may not use this export");
 const NOT_STRUCTURED: Refusal =
     (Reply::ERR_INVALID, "metadata contexts need structured replies or extended headers first");
 const TLS_REQUIRED: Refusal =
@@ -46,6 +51,8 @@ impl<E: AsRef<[Export]>> Session<E> {
     pub(super) fn new(exports: E, settings: Settings) -> Self {
         Self {
             exports,
+            offers: Box::default(),
+            refused: None,
             settings,
             mode: Mode::Simple,
             no_zeroes: false,
@@ -65,6 +72,15 @@ impl<E: AsRef<[Export]>> Session<E> {
     /// Whether nothing is granted before STARTTLS.
     fn needs_tls(&self) -> bool {
         self.settings.tls == Tls::Require && !self.secured
+    }
+
+    pub(super) fn offer(&mut self, offers: Box<[Offer]>) {
+        self.offers = offers;
+    }
+
+    /// The name of the export that was refused since last asked.
+    pub(super) fn take_refused(&mut self) -> Option<String> {
+        self.refused.take().map(|at| self.exports.as_ref()[at].name.clone())
     }
 
     pub(super) fn shut_down(&mut self) {
@@ -156,17 +172,28 @@ impl<E: AsRef<[Export]>> Session<E> {
         }
     }
 
-    /// The export of this name. The empty name is that of the default export, the first one,
-    /// unless an export is really called so.
-    fn find(&self, name: &str) -> Option<usize> {
-        let exports = self.exports.as_ref();
-        let exact = exports.iter().position(|export| export.name == name);
-        exact.or_else(|| (name.is_empty() && !exports.is_empty()).then_some(0))
+    fn offer_of(&self, at: usize) -> Offer {
+        self.offers.get(at).copied().unwrap_or_default()
     }
 
-    fn find_named(&self, name: &[u8]) -> Result<usize, Refusal> {
+    /// The export of this name. The empty name is that of the default export, the first one that
+    /// is there, unless an export is really called so.
+    fn find(&self, name: &str) -> Option<usize> {
+        let all = self.exports.as_ref().iter().enumerate();
+        let mut there = all.filter(|(at, _)| self.offer_of(*at) != Offer::Absent);
+        let exact = there.clone().find(|(_, export)| export.name == name);
+        let found = exact.or_else(|| there.next().filter(|_| name.is_empty()));
+        found.map(|(at, _)| at)
+    }
+
+    fn find_named(&mut self, name: &[u8]) -> Result<usize, Refusal> {
         let name = text(name).map_err(|_| BAD_NAME)?;
-        self.find(name).ok_or(NO_SUCH_EXPORT)
+        let at = self.find(name).ok_or(NO_SUCH_EXPORT)?;
+        if self.offer_of(at) == Offer::Refused {
+            self.refused = Some(at);
+            return Err(NOT_ALLOWED);
+        }
+        Ok(at)
     }
 
     fn size_of(&self, at: usize) -> ExportSize {
@@ -191,11 +218,20 @@ impl<E: AsRef<[Export]>> Session<E> {
         let Some(at) = self.find(name) else {
             return Step::Close(CloseReason::UnknownExport(name.to_owned()));
         };
+        if self.offer_of(at) == Offer::Refused {
+            self.refused = Some(at);
+            return Step::Close(CloseReason::NotAllowed(name.to_owned()));
+        }
         put_export_name_reply(out, self.size_of(at), self.no_zeroes);
         Step::Transmission(self.negotiated(at))
     }
 
-    fn info(&self, option: OptionCode, data: &[u8], out: &mut Vec<u8>) -> Result<usize, Refusal> {
+    fn info(
+        &mut self,
+        option: OptionCode,
+        data: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<usize, Refusal> {
         let query = InfoQuery::decode(data).ok_or(BAD_LAYOUT)?;
         let at = self.find_named(query.name)?;
         let export = &self.exports.as_ref()[at];
@@ -217,7 +253,10 @@ impl<E: AsRef<[Export]>> Session<E> {
 
     fn list(&self, data: &[u8], out: &mut Vec<u8>) -> Result<(), Refusal> {
         without_data(data)?;
-        for export in self.exports.as_ref() {
+        for (at, export) in self.exports.as_ref().iter().enumerate() {
+            if self.offer_of(at) != Offer::Served {
+                continue;
+            }
             put_option_reply(out, OptionCode::LIST, Reply::SERVER, |out| {
                 put_export_entry(out, &export.name, &export.description);
             });
@@ -250,7 +289,7 @@ impl<E: AsRef<[Export]>> Session<E> {
     }
 
     /// Reads the data of either metadata option: which export, and the queries.
-    fn meta_query<'a>(&self, data: &'a [u8]) -> Result<(usize, MetaQuery<'a>), Refusal> {
+    fn meta_query<'a>(&mut self, data: &'a [u8]) -> Result<(usize, MetaQuery<'a>), Refusal> {
         if self.mode == Mode::Simple {
             return Err(NOT_STRUCTURED);
         }
@@ -262,7 +301,7 @@ impl<E: AsRef<[Export]>> Session<E> {
         Ok((self.find_named(query.name)?, query))
     }
 
-    fn list_meta_context(&self, data: &[u8], out: &mut Vec<u8>) -> Result<(), Refusal> {
+    fn list_meta_context(&mut self, data: &[u8], out: &mut Vec<u8>) -> Result<(), Refusal> {
         let (at, query) = self.meta_query(data)?;
         // The bare namespace is a wildcard here, and only here. Queries in other namespaces, and
         // other names in this one, find nothing, which is no error.

@@ -11,13 +11,14 @@
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{ErrorKind, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use rustix::fs::{Access, FlockOperation, access, flock};
+use rustix::fs::{Access, FlockOperation, OFlags, access, flock};
 use serde::{Deserialize, Serialize};
+use weir_access::folder;
 
 /// What a queue was like.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -77,8 +78,8 @@ impl Switch {
         // Before the rights are asked for: what has no queue needs none.
         let text = fs::read_to_string(queue.join(SCHEDULER));
         text.map_err(|e| format!("{}: {e}", queue.join(SCHEDULER).display()))?;
-        let state = folder(folders)?.join(state_name(disk)?);
-        let (lock, left) = open_state(&state)?;
+        let state = state_folder(folders)?.join(state_name(disk)?);
+        let (lock, left) = open_state(&state, true)?;
         let recovered = match left {
             Some(before) if before.queue == queue && before.is_of_this_disk() => {
                 put_back(&before)?;
@@ -134,7 +135,7 @@ impl Switch {
 impl Drop for Switch {
     fn drop(&mut self) {
         if let Err(error) = self.kept.put_back() {
-            eprintln!("weir: {error}");
+            let _ = writeln!(std::io::stderr(), "weir: {error}");
         }
     }
 }
@@ -158,15 +159,56 @@ impl Kept {
 /// Puts back what a comparison that was killed left behind, from the file it wrote; the device.
 ///
 /// # Errors
-/// A file that is none, of another start of the machine, or still in use; what could not be put
-/// back.
+/// A file that is none, that somebody else than root could have written, that is of another start
+/// of the machine, still in use, or of no queue of the kernel; what could not be put back.
 pub fn put_back_from(state: &Path) -> Result<String, String> {
+    put_back_trusting(state, Trust { owner: 0, queues: Path::new("/sys") })
+}
+
+/// Whom a state file has to belong to, and where the queue that it names has to be.
+#[derive(Clone, Copy)]
+struct Trust<'a> {
+    owner: u32,
+    queues: &'a Path,
+}
+
+impl Trust<'_> {
+    /// A state file is written to by nobody else.
+    fn check_file(&self, file: &File) -> Result<(), String> {
+        let data = file.metadata().map_err(|error| error.to_string())?;
+        let (owner, mode) = (data.uid(), data.mode() & 0o7777);
+        if !data.is_file() {
+            return Err(String::from("is no regular file"));
+        }
+        if owner != self.owner {
+            let must = self.owner;
+            return Err(format!("belongs to user {owner}, and is trusted only if to user {must}"));
+        }
+        if mode & 0o022 != 0 {
+            return Err(format!("has mode {mode:04o}: others may have written it"));
+        }
+        Ok(())
+    }
+
+    /// What it names is a queue, by its own path.
+    fn check_queue(&self, queue: &Path) -> Result<(), String> {
+        let own = fs::canonicalize(queue).is_ok_and(|path| path == queue);
+        if own && queue.starts_with(self.queues) && queue.ends_with("queue") {
+            return Ok(());
+        }
+        Err(format!("{} is no queue of a disk under {}", queue.display(), self.queues.display()))
+    }
+}
+
+fn put_back_trusting(state: &Path, trust: Trust<'_>) -> Result<String, String> {
     if !state.exists() {
         return Err(format!("{}: No such file: nothing is to be put back", state.display()));
     }
-    let (_lock, left) = open_state(state)?;
     let shown = state.display();
+    let (lock, left) = open_state(state, false)?;
+    trust.check_file(&lock).map_err(|why| format!("{shown} {why}"))?;
     let before = left.ok_or_else(|| format!("{shown} does not say how a device was"))?;
+    trust.check_queue(&before.queue).map_err(|why| format!("{shown}: {why}"))?;
     if before.boot_id != boot_id() {
         let device = before.device;
         return Err(format!("{shown}: {device} was so before the machine was last started"));
@@ -186,23 +228,7 @@ impl Before {
     fn of(device: &Path, queue: &Path) -> Result<Before, String> {
         let text = fs::read_to_string(queue.join(SCHEDULER));
         let text = text.map_err(|e| format!("{}: {e}", queue.join(SCHEDULER).display()))?;
-        let mut files = BTreeMap::new();
-        for folder in ["", "iosched"] {
-            let listed = fs::read_dir(queue.join(folder)).into_iter().flatten().flatten();
-            for entry in listed {
-                let name = Path::new(folder).join(entry.file_name());
-                let can_be_written = entry
-                    .metadata()
-                    .is_ok_and(|data| data.is_file() && data.permissions().mode() & 0o200 != 0);
-                // What cannot be read could not be compared.
-                if let Ok(text) = fs::read_to_string(entry.path())
-                    && can_be_written
-                    && name != Path::new(SCHEDULER)
-                {
-                    files.insert(name.display().to_string(), text);
-                }
-            }
-        }
+        let files = files(queue);
         let device = device.display().to_string();
         let (queue, scheduler) = (queue.to_owned(), active(&text));
         let diskseq = diskseq(&queue);
@@ -223,15 +249,40 @@ impl Before {
     }
 }
 
+/// The files of a queue and of its scheduler that can be written, by path below the queue.
+fn files(queue: &Path) -> BTreeMap<String, String> {
+    let mut files = BTreeMap::new();
+    for folder in ["", "iosched"] {
+        let listed = fs::read_dir(queue.join(folder)).into_iter().flatten().flatten();
+        for entry in listed {
+            let name = Path::new(folder).join(entry.file_name());
+            let can_be_written = entry
+                .metadata()
+                .is_ok_and(|data| data.is_file() && data.permissions().mode() & 0o200 != 0);
+            // What cannot be read could not be compared.
+            if let Ok(text) = fs::read_to_string(entry.path())
+                && can_be_written
+                && name != Path::new(SCHEDULER)
+            {
+                files.insert(name.display().to_string(), text);
+            }
+        }
+    }
+    files
+}
+
+/// Writes what differs, and only to files that the queue has now.
 fn put_back(before: &Before) -> Result<(), String> {
     let mut errors = Vec::new();
     errors.extend(write(&before.queue.join(SCHEDULER), &before.scheduler).err());
+    // Those of the scheduler have come with it.
+    let there = files(&before.queue);
     for (name, text) in &before.files {
-        let path = before.queue.join(name);
-        if fs::read_to_string(&path).is_ok_and(|now| now == *text) {
-            continue;
+        match there.get(name) {
+            Some(now) if now == text => {}
+            Some(_) => errors.extend(write(&before.queue.join(name), text.trim()).err()),
+            None => errors.push(format!("{name:?}: the queue has no such file")),
         }
-        errors.extend(write(&path, text.trim()).err());
     }
     if errors.is_empty() {
         return Ok(());
@@ -262,15 +313,16 @@ fn write(path: &Path, text: &str) -> Result<(), String> {
 /// nobody but root may put files there.
 const FOLDERS: [&str; 2] = ["/run/weir", "/var/lib/weir"];
 
-/// The first folder that is there, or can be made, and in which files can be.
-fn folder<'a>(folders: &[&'a Path]) -> Result<&'a Path, String> {
+/// The first folder that is there, or can be made, in which files can be, and nobody else's.
+fn state_folder<'a>(folders: &[&'a Path]) -> Result<&'a Path, String> {
     let mut errors = Vec::new();
-    for folder in folders {
-        let made = DirBuilder::new().recursive(true).mode(0o755).create(folder);
-        let writable = made.and_then(|()| Ok(access(*folder, Access::WRITE_OK | Access::EXEC_OK)?));
-        match writable {
-            Ok(()) => return Ok(folder),
-            Err(error) => errors.push(format!("{}: {error}", folder.display())),
+    for path in folders {
+        let made = DirBuilder::new().recursive(true).mode(0o755).create(path);
+        let writable = made.and_then(|()| Ok(access(*path, Access::WRITE_OK | Access::EXEC_OK)?));
+        let writable = writable.map_err(|error| format!("{}: {error}", path.display()));
+        match writable.and_then(|()| folder::check(path)) {
+            Ok(()) => return Ok(path),
+            Err(error) => errors.push(error),
         }
     }
     Err(format!("{}; only root may switch schedulers", errors.join("; ")))
@@ -283,17 +335,20 @@ fn state_name(disk: &Path) -> Result<String, String> {
     Ok(format!("kernel-scheduler-{}.json", number.trim()))
 }
 
-/// The state file, locked, and what a comparison that was killed left in it.
-fn open_state(path: &Path) -> Result<(File, Option<Before>), String> {
+/// The state file, made if it may be, locked, and what a comparison that was killed left in it.
+fn open_state(path: &Path, make: bool) -> Result<(File, Option<Before>), String> {
     let failed = |error: std::io::Error| format!("{}: {error}", path.display());
     let in_use =
         || format!("{}: another comparison switches this device's scheduler", path.display());
     let mut how = OpenOptions::new();
-    let mut file = how.read(true).append(true).create(true).open(path).map_err(failed)?;
+    // Neither a link is followed nor a pipe waited for.
+    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32;
+    how.read(true).append(true).create(make).mode(0o644).custom_flags(flags);
+    let mut file = how.open(path).map_err(failed)?;
     flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|_| in_use())?;
     // Whoever held it may have removed the file meanwhile; that lock would keep nobody out.
     let held = file.metadata().map_err(failed)?.ino();
-    if fs::metadata(path).map_err(failed)?.ino() != held {
+    if fs::symlink_metadata(path).map_err(failed)?.ino() != held {
         return Err(in_use());
     }
     let mut text = String::new();
@@ -337,6 +392,8 @@ mod tests {
         fn new(name: &str) -> Paper {
             let folder = std::env::temp_dir().join(format!("weir-{}-{name}", std::process::id()));
             fs::create_dir_all(folder.join("queue/iosched")).expect("a folder");
+            let mode = fs::Permissions::from_mode(0o755);
+            fs::set_permissions(&folder, mode).expect("a mode");
             fs::write(folder.join("dev"), "259:3\n").expect("a file");
             fs::write(folder.join("diskseq"), "17\n").expect("a file");
             let paper = Paper(folder);
@@ -356,11 +413,29 @@ mod tests {
 
         fn take(&self) -> Switch {
             let state = self.0.join("state.json");
-            let (lock, _) = open_state(&state).expect("nobody else has it");
+            let (lock, _) = open_state(&state, true).expect("nobody else has it");
             let before = Before::of(Path::new("/dev/paper"), &self.queue()).expect("it is there");
             before.save(&lock, &state).expect("it is written");
             let kept = Kept { before, state, _lock: lock, done: AtomicBool::new(false) };
             Switch { kept: Arc::new(kept), recovered: false }
+        }
+
+        /// As root does on a queue of the kernel.
+        fn put_back_from(&self, state: &Path) -> Result<String, String> {
+            let owner = rustix::process::geteuid().as_raw();
+            put_back_trusting(state, Trust { owner, queues: &self.0 })
+        }
+
+        /// A state file as a comparison that was killed leaves it.
+        fn left(&self, change: impl FnOnce(&mut Before)) -> PathBuf {
+            let mut before = Before::of(Path::new("/dev/paper"), &self.queue()).expect("a queue");
+            change(&mut before);
+            let state = self.0.join("left.json");
+            // A file that is there may be a link.
+            let _ = fs::remove_file(&state);
+            fs::write(&state, serde_json::to_string(&before).expect("JSON")).expect("a file");
+            fs::set_permissions(&state, fs::Permissions::from_mode(0o644)).expect("a mode");
+            state
         }
 
         /// As a switch does: the tunables are others, and of other values.
@@ -411,15 +486,59 @@ mod tests {
         let switch = paper.take();
         paper.switch(&switch);
         let state = paper.0.join("state.json");
-        let held = put_back_from(&state).expect_err("it is in use");
+        let held = paper.put_back_from(&state).expect_err("it is in use");
         assert!(held.contains("another comparison"), "{held}");
         // As if it had been killed: the lock goes with the process, and nothing is put back.
         switch.kept.done.store(true, Ordering::Release);
         drop(switch);
-        assert_eq!(put_back_from(&state), Ok(String::from("/dev/paper")));
+        assert_eq!(paper.put_back_from(&state), Ok(String::from("/dev/paper")));
         paper.assert_as_before();
-        let nothing = put_back_from(&state).expect_err("nothing is left");
+        let nothing = paper.put_back_from(&state).expect_err("nothing is left");
         assert!(nothing.contains("nothing is to be put back"), "{nothing}");
+    }
+
+    #[test]
+    fn a_state_file_writes_only_what_the_queue_has_and_only_if_it_is_to_be_trusted() {
+        let paper = Paper::new("trusted");
+        let victim = paper.0.join("victim");
+        fs::write(&victim, "kept").expect("a file");
+        fs::create_dir(paper.0.join("queue/iosched/deep")).expect("a folder");
+        fs::write(paper.0.join("queue/iosched/deep/file"), "kept").expect("a file");
+        let refused = |state: &Path, part: &str| {
+            let why = paper.put_back_from(state).expect_err(part);
+            assert!(why.contains(part), "{why}");
+            assert_eq!(fs::read_to_string(&victim).expect("it is there"), "kept");
+        };
+        let absolute = victim.display().to_string();
+        for name in ["../victim", "iosched/../../victim", absolute.as_str(), "iosched/deep/file"] {
+            let entry = (String::from(name), String::from("overwritten"));
+            let state = paper.left(|before| before.files.extend([entry]));
+            refused(&state, &format!("{name:?}: the queue has no such file"));
+        }
+        let deep = fs::read_to_string(paper.0.join("queue/iosched/deep/file"));
+        assert_eq!(deep.expect("it is there"), "kept");
+        // A name that the queue has, but as a link.
+        std::os::unix::fs::symlink(&victim, paper.queue().join("linked")).expect("a link");
+        let entry = (String::from("linked"), String::from("overwritten"));
+        refused(&paper.left(|before| before.files.extend([entry])), "no such file");
+        for queue in ["/etc", "/sys/block", &format!("{absolute}/../queue")] {
+            refused(&paper.left(|before| before.queue = queue.into()), "is no queue of a disk");
+        }
+        let state = paper.left(|_| ());
+        fs::set_permissions(&state, fs::Permissions::from_mode(0o664)).expect("a mode");
+        refused(&state, "has mode 0664");
+        fs::set_permissions(&state, fs::Permissions::from_mode(0o644)).expect("a mode");
+        let other = Trust { owner: rustix::process::geteuid().as_raw() + 1, queues: &paper.0 };
+        let why = put_back_trusting(&state, other).expect_err("another's");
+        assert!(why.contains("belongs to user"), "{why}");
+        let link = paper.0.join("link.json");
+        std::os::unix::fs::symlink(&state, &link).expect("a link");
+        assert!(paper.put_back_from(&link).is_err());
+        // As the command asks: of root, and under /sys.
+        let why = put_back_from(&state).expect_err("it is elsewhere");
+        assert!(why.contains("under /sys") || why.contains("belongs to user"), "{why}");
+        fs::remove_file(paper.queue().join("linked")).expect("ours");
+        assert_eq!(paper.put_back_from(&state), Ok(String::from("/dev/paper")));
     }
 
     #[test]
@@ -461,7 +580,7 @@ mod tests {
         drop(killed);
         fs::write(paper.0.join("diskseq"), "18\n").expect("a file");
         let state = paper.0.join("kernel-scheduler-259:3.json");
-        let why = put_back_from(&state).expect_err("it is another disk");
+        let why = paper.put_back_from(&state).expect_err("it is another disk");
         assert!(why.contains("/dev/paper is another disk now"), "{why}");
         assert_eq!(paper.text("nr_requests"), "64");
         let next = take();
@@ -493,7 +612,8 @@ mod tests {
         let paper = Paper::new("nowhere");
         fs::write(paper.0.join("plain"), "").expect("a file");
         let folders = [paper.0.join("plain/a"), paper.0.join("plain/b")];
-        let why = folder(&folders.each_ref().map(|path| path.as_path())).expect_err("no folder");
+        let why =
+            state_folder(&folders.each_ref().map(|path| path.as_path())).expect_err("no folder");
         assert!(why.contains("plain/a") && why.contains("plain/b"), "{why}");
         assert!(why.ends_with("only root may switch schedulers"), "{why}");
     }

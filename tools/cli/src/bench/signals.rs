@@ -10,6 +10,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::low_level::pipe;
 
 use crate::Failure;
+use crate::log;
 
 /// Signals so close to the first are the same wish again: `timeout` sends one to the process and
 /// one to its group, and whoever logs out a hangup and a termination.
@@ -40,9 +41,9 @@ fn listen(mut heard: UnixStream, interrupted: &AtomicBool) {
     while heard.read_exact(&mut byte).is_ok() {
         interrupted.store(true, Ordering::Release);
         if first.get_or_insert_with(Instant::now).elapsed() >= ONE_WISH {
-            eprintln!("weir: ended at once by a second signal: nothing is kept");
+            log::say("weir: ended at once by a second signal: nothing is kept");
             if let Some(left) = weir_bench::mark::standing() {
-                eprintln!("weir: {left}, and what stood there was not put back");
+                log::say(&format!("weir: {left}, and what stood there was not put back"));
             }
             std::process::exit(2);
         }

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use serde_json::Value;
+use weir_access::{folder, save};
 use weir_bench::compare::{self, summary, table};
 use weir_trace::document::{Compare, CompareDocument, Document, Point};
 
@@ -144,35 +145,26 @@ pub(super) fn save(path: &Path, document: &Document) -> Result<(), Failure> {
 /// Sees that a file can be written, and makes its folder: found out before the work rather than
 /// behind it. What is there stays as it is.
 pub(super) fn probe(path: PathBuf) -> Result<(), Failure> {
-    if path.is_dir() {
-        return Err(Failure::Bad(format!("{}: is a folder", path.display())));
-    }
-    let beside = make_folder(&path)?;
-    let made = std::fs::write(&beside, []).and_then(|()| std::fs::remove_file(&beside));
-    made.map_err(|error| Failure::Bad(format!("{}: {error}", path.display())))
+    make_folder(&path)?;
+    Ok(save::probe(&path).map_err(|error| format!("{}: {error}", path.display()))?)
 }
 
-/// Makes the folder of a file; what the file is called until it is whole.
-fn make_folder(path: &Path) -> Result<PathBuf, Failure> {
-    if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
-        std::fs::create_dir_all(folder).map_err(|e| format!("{}: {e}", path.display()))?;
+/// Makes the folder of a file. The one that nobody named is nobody else's.
+fn make_folder(path: &Path) -> Result<(), Failure> {
+    let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) else {
+        return Ok(());
+    };
+    if folder == Path::new(super::FOLDER) {
+        return Ok(folder::own(folder)?);
     }
-    let mut beside = path.as_os_str().to_owned();
-    beside.push(format!(".{}.new", std::process::id()));
-    Ok(PathBuf::from(beside))
+    std::fs::create_dir_all(folder).map_err(|e| format!("{}: {e}", path.display()))?;
+    Ok(())
 }
 
 /// Writes a file whole or not at all.
 pub(super) fn write_file(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
-    let failed = |error: std::io::Error| format!("{}: {error}", path.display());
-    let beside = make_folder(path)?;
-    let written = std::fs::write(&beside, bytes).and_then(|()| std::fs::rename(&beside, path));
-    written.map_err(|error| {
-        // What is half written is nobody's.
-        let _ = std::fs::remove_file(&beside);
-        failed(error)
-    })?;
-    Ok(())
+    make_folder(path)?;
+    Ok(save::save(path, bytes).map_err(|error| format!("{}: {error}", path.display()))?)
 }
 
 #[cfg(test)]

@@ -1,13 +1,34 @@
 //! Names that say nothing, banned by the house style: a file, a module or a function is named
-//! after what it is about.
+//! after what it is about. And macros that end the process when nobody reads what they print.
 
 use super::Finding;
-use super::source::Source;
+use super::source::{Source, words};
 
 /// Names a file, a folder or a module may not have.
 const PLACES: [&str; 6] = ["util", "utils", "common", "helper", "helpers", "manager"];
 /// What a function's name may not begin with: a question is named by its answer.
 const FUNCTION_PREFIX: &str = "get_";
+
+/// They panic where standard output or error is closed or full.
+const PRINTS: [&str; 4] = ["print", "println", "eprint", "eprintln"];
+
+/// Looks at what a Rust file prints outside its tests. The chores of the repository may.
+pub fn check_prints(source: &Source) -> Vec<Finding> {
+    let path = &source.path;
+    let stem = path.rsplit('/').next().unwrap_or_default().trim_end_matches(".rs");
+    let tests = stem.ends_with("tests") || path.split('/').any(|part| part == "tests");
+    if tests || !path.contains("/src/") || path.starts_with("tools/xtask/") {
+        return Vec::new();
+    }
+    let end = source.text.find("#[cfg(test)]").unwrap_or(source.text.len());
+    let code = source.code.get(..end).unwrap_or(&source.code);
+    let printed =
+        PRINTS.iter().flat_map(|name| words(code, name).into_iter().map(move |at| (at, name)));
+    let found = printed.filter(|(at, name)| code[at + name.len()..].starts_with('!'));
+    let what = |name| format!("`{name}!` panics where nobody reads it; `write!` tells of it");
+    let found = found.map(|(at, name)| (source.line_at(at), what(name)));
+    found.map(|(line, what)| Finding { file: path.clone(), line, what }).collect()
+}
 
 /// Looks at every folder of a path and at the file's name without what follows its first dot.
 pub fn check_path(path: &str) -> Vec<Finding> {
@@ -61,6 +82,17 @@ mod tests {
             assert_eq!(check_names(&source)[0].line, 2, "{place}");
         }
         assert!(check_path("core/queue/src/utility_free.rs").is_empty());
+    }
+
+    #[test]
+    fn what_is_printed_outside_tests_and_chores_is_found() {
+        let text = "println(1);\n// eprintln!(1)\neprintln!(1)\n#[cfg(test)]\nprint!(1)";
+        let found = check_prints(&Source::new("host/live/src/a.rs", text));
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert_eq!(found[0].line, 3);
+        for path in ["tools/xtask/src/a.rs", "tools/cli/benches/a.rs", "core/a/src/b/a_tests.rs"] {
+            assert!(check_prints(&Source::new(path, text)).is_empty(), "{path}");
+        }
     }
 
     #[test]

@@ -66,6 +66,7 @@ const PROTO_ISCSI: &[&str] = &["weir-proto-iscsi"];
 const DRIVERS: &[&str] =
     &["weir-local", "weir-driver-scsi", "weir-driver-iscsi", "weir-driver-nbd", "weir-rbd"];
 const FRONTS: &[&str] = &["weir-front-nbd", "weir-vhost-user", "weir-fuse", "weir-ublk"];
+const ACCESS: &[&str] = &["weir-access"];
 const LIVE: &[&str] = &["weir-live"];
 const CONTROL: &[&str] = &["weir-control"];
 const TRACE: &[&str] = &["weir-trace"];
@@ -74,7 +75,7 @@ const SIM: &[&str] = &["weir-sim"];
 const INSTRUMENTS: &[&str] = &["weir-bench", "weir-report", "weir-advise"];
 
 const PROTOS: &[&str] = &["weir-proto-nbd", "weir-tls", "weir-proto-scsi", "weir-proto-iscsi"];
-const HOST: &[&str] = &["weir-live", "weir-control", "weir-trace"];
+const HOST: &[&str] = &["weir-access", "weir-live", "weir-control", "weir-trace"];
 const UNDER_TOOLS: &[&[&str]] = &[CORE, PROTOS, DRIVERS, HOST, FRONTS, LIBRARY, SIM];
 
 /// Every room of the design.
@@ -101,14 +102,15 @@ pub const ROOMS: &[Room] = &[
     ),
     Room::new("drivers/nbd", "weir-driver-nbd", &[QUEUE, PROTO_NBD]),
     Room::new("drivers/rbd", "weir-rbd", &[QUEUE]),
-    Room::new("front/nbd", "weir-front-nbd", &[QUEUE, LIVE, PROTO_NBD]),
+    Room::new("front/nbd", "weir-front-nbd", &[QUEUE, LIVE, ACCESS, PROTO_NBD]),
     Room::new("front/vhost-user", "weir-vhost-user", &[QUEUE, LIVE]),
     Room::new("front/fuse", "weir-fuse", &[QUEUE, LIVE, CONTROL]),
     Room::new("front/ublk", "weir-ublk", &[QUEUE, LIVE]),
     // The library that users name is called what they look for.
     Room::new("front/inproc", "weir", &[CORE, PROTOS, DRIVERS, HOST, FRONTS]),
     Room::new("host/live", "weir-live", &[CORE, CONTROL, TRACE]),
-    Room::new("host/control", "weir-control", &[CORE, TRACE]),
+    Room::new("host/access", "weir-access", &[]),
+    Room::new("host/control", "weir-control", &[CORE, TRACE, ACCESS]),
     Room::new("host/trace", "weir-trace", &[CORE, CONTROL]),
     Room::new("sim", "weir-sim", &[CORE]),
     // It counts heap allocations, which takes an allocator.

@@ -8,6 +8,7 @@ mod outside;
 mod fuse;
 
 use std::io::{PipeWriter, Write};
+use std::os::fd::FromRawFd;
 
 use super::super::FileOptions;
 use super::*;
@@ -174,6 +175,37 @@ fn a_ring_says_so_that_is_used_by_another_thread_than_its_opener() {
     assert!(said.contains("is used by another thread than the one that opened it"), "{said}");
 }
 
+#[test]
+fn a_ring_that_fails_for_good_is_told_once_and_every_request_ends_with_an_error() {
+    let Some((queue, _pipe)) = queue(8) else { return };
+    let (ring, target) = (queue.ring.as_raw_fd(), Arc::clone(&queue.target));
+    let mut rig = Rig::new(Box::new(RingQueue::Turning(queue)), 8);
+    read(&mut rig, 2);
+    let null = std::fs::File::open("/dev/null").expect("the null device");
+    // SAFETY: the ring goes on to own the descriptor, which is only made to mean something else.
+    let mut ring = std::mem::ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(ring) });
+    rustix::io::dup2(&null, &mut ring).expect("another file under the number");
+    let reads = (0..3).map(|n| Bio::read(n, Buf::zeroed(SECTOR as usize)));
+    assert!(rig.submit(reads.collect(), NOW).is_none());
+    let mut answers = Vec::new();
+    wait_until(|| {
+        answers.extend(rig.reap(NOW));
+        answers.len() == 5
+    });
+    assert!(answers.iter().all(|answer| answer.status == Status::IoErr), "{answers:?}");
+    assert_eq!((rig.queue().in_flight(), rig.queue().wake_at()), (0, None), "it is at rest");
+    // Those that come later end as well, and the disk has said so once.
+    let late = vec![Bio::read(0, Buf::zeroed(SECTOR as usize)), Bio::flush()];
+    assert!(rig.submit(late, NOW).is_none());
+    assert_eq!(rig.queue().wake_at(), Some(Nanos(0)));
+    let late = rig.reap(NOW);
+    assert!(late.len() == 2 && late.iter().all(|answer| answer.status == Status::IoErr));
+    assert_eq!(rig.queue().wake_at(), None);
+    let told = target.notices.all();
+    let told = told.iter().filter(|notice| notice.contains("fails for good")).count();
+    assert_eq!(told, 1, "{:?}", target.notices.all());
+}
+
 /// A read of so many sectors of the pipe, as if it had been taken under `tag`.
 fn take(queue: &mut UringQueue, tag: Tag, sectors: u64) {
     let memory = vec![Data::One(Buf::zeroed((sectors * SECTOR) as usize))];
@@ -263,6 +295,18 @@ fn a_queue_dropped_with_requests_in_flight_keeps_the_file_until_the_kernel_has_e
     assert!(told.last().is_some_and(|notice| notice.contains("1 requests in flight")), "{told:?}");
     drop(target);
     assert!(is_free(&pipe, 60), "the file is never closed");
+}
+
+#[test]
+fn a_waiter_that_is_left_over_keeps_no_closed_ring() {
+    let Some((mut queue, pipe)) = queue(2) else { return };
+    let beside = an_event();
+    let mut waiter = queue.waiter(beside.as_fd()).expect("a way to wait");
+    take(&mut queue, Tag::first(0), 1);
+    queue.enter(NOW);
+    drop(queue);
+    assert!(is_free(&pipe, 20), "the waiter holds the ring, and the ring the file");
+    waiter.wait(None);
 }
 
 #[test]

@@ -1,0 +1,25 @@
+//! Access: which client may connect, and which files and folders of the machine may be trusted.
+//!
+//! - [`Listen`]: an address with its options, on a command line and in the configuration file;
+//! - [`listen_unix`] and [`listen_tcp`]: sockets that are at no time more open than they were asked
+//!   to be, and that two daemons never take from each other;
+//! - [`Peer`] and [`Allow`]: the client at the other end, and the lists it has to stand in;
+//! - [`folder`]: folders that nobody else can change; [`save`]: files written without following a
+//!   link.
+//!
+//! Passwords, certificates and encryption are not here.
+
+#![forbid(unsafe_code)]
+
+mod accounts;
+mod allow;
+pub mod folder;
+mod listen;
+mod peer;
+pub mod save;
+mod socket;
+
+pub use allow::Allow;
+pub use listen::{Address, Listen, SOCKET_PATH_MAX, Tls, TlsRule};
+pub use peer::Peer;
+pub use socket::{Rights, SocketFile, listen_tcp, listen_unix};

@@ -1,0 +1,138 @@
+//! Limits of the system that a daemon meets while it serves: each is an error of the request that
+//! met it, or a fallback, and no end of the daemon.
+
+#![forbid(unsafe_code)]
+
+mod daemon;
+
+use std::fs;
+use std::process::Command;
+
+use daemon::client::{Client, TRIM};
+use daemon::outside::{leave_out, mortal};
+use daemon::{Daemon, Folder, WEIR};
+use rustix::process::{Pid, Resource, Rlimit, prlimit};
+
+const MIB: u64 = 1 << 20;
+/// What NBD calls a full store.
+const NO_SPACE: u32 = 28;
+
+fn limit(pid: Pid, resource: Resource, current: Option<u64>) {
+    let maximum = None;
+    prlimit(Some(pid), resource, Rlimit { current, maximum }).expect("a limit of a child");
+}
+
+/// Bytes of address space it has.
+fn address_space(pid: Pid) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{}/status", pid.as_raw_nonzero()));
+    let status = status.expect("a running daemon");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmSize:")).expect("VmSize");
+    line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number of KiB") << 10
+}
+
+/// Writes a MiB at a time, each with a byte of its own, until there is an error: it and how many
+/// were written.
+fn fill(client: &mut Client, most: u64) -> (u64, u32) {
+    for written in 0..most {
+        let bytes = vec![(written % 250 + 1) as u8; MIB as usize];
+        let error = client.write(0, written * MIB, &bytes).expect("an answer");
+        if error != 0 {
+            return (written, error);
+        }
+    }
+    panic!("{most} MiB were written below a limit of fewer")
+}
+
+#[test]
+fn a_ram_disk_that_finds_no_memory_is_full_and_every_disk_goes_on() {
+    let folder = Folder::new();
+    let (ram, file) = ("sda=ram:4GiB", folder.file_disk("sdb", "8MiB", ""));
+    let daemon = Daemon::start(&folder, &[ram, &file]);
+    let mut client = Client::connect(&folder.socket(), "sda");
+    let before = address_space(daemon.pid());
+    limit(daemon.pid(), Resource::As, Some(before + 384 * MIB));
+    let (written, error) = fill(&mut client, 1024);
+    assert_eq!(error, NO_SPACE, "after {written} MiB");
+    assert!(written > 64, "only {written} MiB were written");
+    // Again, and again: the disk is full and stays so, for zeros that are to be kept as well.
+    for _ in 0..20 {
+        let bytes = vec![1; MIB as usize];
+        assert_eq!(client.write(0, 2048 * MIB, &bytes).expect("an answer"), NO_SPACE);
+    }
+    let first = client.read(0, 4096).expect("an answer").expect("what was written");
+    assert_eq!(first, [1; 4096]);
+    let last = (written - 1) * MIB;
+    let found = client.read(last, 4096).expect("an answer").expect("what was written");
+    assert_eq!(found, vec![((written - 1) % 250 + 1) as u8; 4096]);
+    // The other disk, and new clients.
+    for _ in 0..20 {
+        let mut other = Client::connect(&folder.socket(), "sdb");
+        assert_eq!(other.write(0, 0, &[7; 4096]).expect("an answer"), 0);
+        assert_eq!(other.read(0, 4096).expect("an answer"), Ok(vec![7; 4096]));
+        other.disconnect().expect("a parting");
+    }
+    // What is given back can be used again.
+    assert_eq!(client.one(0, TRIM, 0, 32 << 20).expect("an answer"), 0);
+    for piece in 0..16 {
+        let bytes = vec![9; MIB as usize];
+        assert_eq!(client.write(0, 2048 * MIB + piece * MIB, &bytes).expect("an answer"), 0);
+    }
+    limit(daemon.pid(), Resource::As, None);
+    assert_eq!(client.write(0, 3072 * MIB, &[5; 4096]).expect("an answer"), 0);
+    client.disconnect().expect("a parting");
+    daemon.stop();
+}
+
+#[test]
+fn a_write_beyond_the_limit_on_file_sizes_has_no_space_and_the_daemon_goes_on() {
+    for io in ["auto", "threads"] {
+        let folder = Folder::new();
+        let disk = folder.file_disk("sda", "8MiB", &format!(",io={io}"));
+        let daemon = Daemon::start(&folder, &[&disk]);
+        let mut client = Client::connect(&folder.socket(), "sda");
+        limit(daemon.pid(), Resource::Fsize, Some(MIB));
+        assert_eq!(client.write(0, 4 * MIB, &[1; 4096]).expect("an answer"), NO_SPACE, "{io}");
+        assert_eq!(client.write(0, 0, &[2; 4096]).expect("an answer"), 0, "{io}");
+        assert_eq!(client.read(0, 4096).expect("an answer"), Ok(vec![2; 4096]), "{io}");
+        client.disconnect().expect("a parting");
+        daemon.stop();
+    }
+}
+
+/// A daemon without the right to lock memory as it likes, and a limit of so many bytes.
+fn lockless(folder: &Folder, locked: u64) -> Command {
+    let mut command = mortal("setpriv");
+    command.args(["--inh-caps", "-ipc_lock", "--bounding-set", "-ipc_lock", "--", "prlimit"]);
+    command.arg(format!("--memlock={locked}:{locked}")).arg("--").arg(WEIR);
+    command.current_dir(folder.path());
+    command
+}
+
+#[test]
+fn a_disk_whose_rings_cannot_be_made_is_served_by_threads() {
+    if !rustix::process::geteuid().is_root() {
+        return leave_out("only root may give up the right to lock memory");
+    }
+    let mut threads = 0;
+    // A small ring may be allowed and a real one not, or one and not two, as the kernel counts.
+    for locked in (1..=12).map(|pages| pages * 4096) {
+        let folder = Folder::new();
+        let mut command = lockless(&folder, locked);
+        command.args(["serve", "--reactors", "2", "--disk", &folder.file_disk("sda", "8MiB", "")]);
+        command.arg("--nbd").arg(format!("unix:{}", folder.socket().display()));
+        command.stdin(std::process::Stdio::null()).stdout(std::process::Stdio::null());
+        let daemon = Daemon::spawn(command);
+        for _ in 0..4 {
+            let mut client = Client::connect(&folder.socket(), "sda");
+            assert_eq!(client.write(0, 4096, &[3; 4096]).expect("an answer"), 0, "{locked}");
+            assert_eq!(client.read(4096, 4096).expect("an answer"), Ok(vec![3; 4096]));
+            client.disconnect().expect("a parting");
+        }
+        let said = daemon.stop();
+        let fell_back = said.contains("io_uring cannot be used") || said.contains("instead");
+        threads += usize::from(fell_back && said.contains("Cannot allocate memory"));
+    }
+    if threads == 0 {
+        leave_out("the kernel does not count the memory of rings");
+    }
+}
