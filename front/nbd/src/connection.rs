@@ -35,12 +35,14 @@ pub(crate) enum Phase {
     Closing(String),
 }
 
+/// What the exports are to a client whose certificate bears these names.
+type Offers = dyn FnOnce(&[String]) -> Box<[Offer]> + Send;
+
 /// How a client makes itself known over TLS.
 pub(crate) struct Introduction {
     /// What its session is made from.
     pub(crate) tls: ServerTls,
-    /// What the exports are to a client whose certificate bears these names.
-    pub(crate) offers: Box<dyn FnOnce(&[String]) -> Box<[Offer]> + Send>,
+    pub(crate) offers: Box<Offers>,
 }
 
 /// What one receive came to.
