@@ -146,7 +146,7 @@ impl Listen {
         (known.set)(self, value)
     }
 
-    /// Whether the address may be opened to other hosts: it is said that it may, or TLS is required.
+    /// Whether the address may be opened to other hosts: that is said, or TLS is required.
     #[must_use]
     pub fn may_be_remote(&self) -> bool {
         self.insecure || self.tls.rule == Some(TlsRule::Require)
