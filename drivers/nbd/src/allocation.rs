@@ -4,19 +4,19 @@
 //! meet an answer of this kind. A server that allows one connection only is not asked: for all
 //! anybody knows, everything is data.
 
-use std::os::fd::AsFd;
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use rustix::event::PollFlags;
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags, recv, send};
+use rustix::net::{RecvFlags, recv};
 use weir_bio::SECTOR;
 use weir_proto_nbd::client::{Event, Outstanding, Pending, Replies, Requests};
 use weir_proto_nbd::wire::{
     Command, Extent as WireExtent, Request, StatusFlags, TransmissionFlags as Offer,
 };
 use weir_queue::{DriverError, Extent};
+use weir_tls::TlsError;
 
 use crate::dial::{self, Opened};
 use crate::nbd::Shared;
@@ -153,12 +153,13 @@ impl Asker {
         self.send(&out)?;
         let mut piece = [0; PIECE];
         loop {
-            let got = match recv(&self.opened.socket, &mut piece[..], RecvFlags::DONTWAIT) {
+            let got = match recv(self.opened.channel.socket(), &mut piece[..], RecvFlags::DONTWAIT)
+            {
                 Ok((0, _)) => return Err("the server closed the connection".to_owned()),
                 Ok((got, _)) => got,
                 Err(Errno::INTR) => continue,
                 Err(Errno::AGAIN) => {
-                    let socket = self.opened.socket.as_fd();
+                    let socket = self.opened.channel.socket();
                     match dial::wait(socket, PollFlags::IN, until) {
                         Ok(true) => continue,
                         Ok(false) => {
@@ -169,20 +170,40 @@ impl Asker {
                 }
                 Err(errno) => return Err(errno.to_string()),
             };
-            if self.digest(&piece[..got], &mut question, from + length, runs)? {
+            if self.take_in(&piece[..got], &mut question, from + length, runs)? {
                 return Ok(());
             }
         }
     }
 
     /// A question is shorter than any socket buffer, so one call sends it.
-    fn send(&self, bytes: &[u8]) -> Result<(), String> {
-        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-        match send(&self.opened.socket, bytes, flags) {
+    fn send(&mut self, bytes: &[u8]) -> Result<(), String> {
+        match self.opened.channel.send(bytes) {
             Ok(sent) if sent == bytes.len() => Ok(()),
             Ok(sent) => Err(format!("sent {sent} of {} bytes", bytes.len())),
             Err(errno) => Err(errno.to_string()),
         }
+    }
+
+    /// Takes in what was received, in records or not; true when the answer is complete.
+    fn take_in(
+        &mut self,
+        bytes: &[u8],
+        question: &mut Question,
+        end: u64,
+        runs: &mut Runs,
+    ) -> Result<bool, String> {
+        let Some(mut session) = self.opened.channel.take_session() else {
+            return self.digest(bytes, question, end, runs);
+        };
+        let mut plain = Vec::new();
+        let opened = session.open(bytes, |piece| {
+            plain.extend_from_slice(piece);
+            Ok::<(), TlsError>(())
+        });
+        self.opened.channel.put_session(session);
+        opened.map_err(|why| why.to_string())?;
+        self.digest(&plain, question, end, runs)
     }
 
     /// Follows the answer; true when it is complete.

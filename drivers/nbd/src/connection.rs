@@ -4,7 +4,7 @@
 
 use std::fmt;
 use std::io::IoSliceMut;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 
 use rustix::io::{Errno, readv};
 use rustix::net::{RecvFlags, recv};
@@ -13,7 +13,9 @@ use weir_proto_nbd::NbdError;
 use weir_proto_nbd::client::{Event, Replies, ReplyError, Requests};
 use weir_proto_nbd::wire::{Command, CommandFlags, Request as Wire};
 use weir_queue::{Done, Request, Tag};
+use weir_tls::TlsError;
 
+use crate::channel::Channel;
 use crate::dial::Opened;
 use crate::durability::{Durability, Leave, Life};
 use crate::output::Output;
@@ -29,7 +31,7 @@ const SMALL_WINDOW: usize = 16 << 10;
 
 /// A connection in transmission.
 pub(crate) struct Connection {
-    socket: OwnedFd,
+    channel: Channel,
     requests: Requests,
     replies: Replies,
     output: Output,
@@ -43,9 +45,13 @@ pub(crate) struct Connection {
 }
 
 /// Why a connection is of no more use.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Lost {
     Closed,
+    /// The stream ended, and TLS had not.
+    Cut,
+    /// What came is not what the server sealed, or it refuses us.
+    Tls(TlsError),
     Receive(Errno),
     Send(Errno),
     Watch(Errno),
@@ -61,15 +67,17 @@ pub(crate) enum Lost {
 impl Lost {
     /// Whether the server has let go of what it was sent: it has ended the connection, or the
     /// kernel has found nothing at its other end any more.
-    pub(crate) fn is_end(self) -> bool {
+    pub(crate) fn is_end(&self) -> bool {
         match self {
-            Lost::Closed => true,
-            // What this machine is short of says nothing of the server.
+            // A server that is killed does not end TLS, so a cut has to do.
+            Lost::Closed | Lost::Cut => true,
+            // What this machine is short of says nothing of the server, nor does a session of TLS
+            // that has failed.
             Lost::Receive(errno) | Lost::Send(errno) => {
-                !matches!(errno, Errno::NOMEM | Errno::NOBUFS)
+                !matches!(*errno, Errno::NOMEM | Errno::NOBUFS | Errno::PROTO)
             }
             Lost::Watch(_) | Lost::Leaving | Lost::Silent => false,
-            Lost::Protocol(_) | Lost::Early => false,
+            Lost::Protocol(_) | Lost::Early | Lost::Tls(_) => false,
         }
     }
 }
@@ -78,6 +86,8 @@ impl fmt::Display for Lost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Lost::Closed => f.write_str("the server closed it"),
+            Lost::Cut => f.write_str("the server closed it without ending TLS"),
+            Lost::Tls(why) => why.fmt(f),
             Lost::Receive(errno) => write!(f, "receive: {errno}"),
             Lost::Send(errno) => write!(f, "send: {errno}"),
             Lost::Watch(errno) => write!(f, "epoll: {errno}"),
@@ -109,7 +119,7 @@ impl Connection {
     /// # Errors
     /// When the server sent something nobody asked for.
     pub(crate) fn new(opened: Opened, durability: &Durability) -> Result<Connection, Lost> {
-        let Opened { socket, info, behind } = opened;
+        let Opened { channel, info, behind } = opened;
         let mut replies = Replies::new(info.mode, info.allocation);
         // Nothing is in flight, so whatever stands here is an error; an incomplete one is found
         // out when the rest comes.
@@ -118,11 +128,11 @@ impl Connection {
         let output = Output::default();
         let (broken, leaving, patient) = (None, false, false);
         let life = durability.born();
-        Ok(Connection { socket, requests, replies, output, life, broken, leaving, patient })
+        Ok(Connection { channel, requests, replies, output, life, broken, leaving, patient })
     }
 
     pub(crate) fn socket(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
+        self.channel.socket()
     }
 
     pub(crate) fn life(&self) -> &Life {
@@ -131,7 +141,7 @@ impl Connection {
 
     /// Whether it waits until the socket can be written to.
     pub(crate) fn wants_write(&self) -> bool {
-        !self.output.is_empty() && self.broken.is_none()
+        (!self.output.is_empty() || self.channel.has_unsent()) && self.broken.is_none()
     }
 
     /// Whether new requests may go out.
@@ -141,8 +151,8 @@ impl Connection {
 
     /// Whether the peer is there, as far as an idle connection can tell: only silence is a sign of
     /// life.
-    pub(crate) fn is_alive(&self) -> bool {
-        is_silent(self.socket())
+    pub(crate) fn is_alive(&mut self) -> bool {
+        self.channel.is_silent()
     }
 
     /// Whether sending has failed, and the next reap will find the connection lost.
@@ -158,7 +168,10 @@ impl Connection {
 
     /// Whether nothing is due in either direction.
     pub(crate) fn is_idle(&self, slots: &Slots) -> bool {
-        slots.waiting() == 0 && self.output.is_empty() && self.broken.is_none()
+        slots.waiting() == 0
+            && self.output.is_empty()
+            && !self.channel.has_unsent()
+            && self.broken.is_none()
     }
 
     /// Why sending has failed, if it has.
@@ -213,7 +226,7 @@ impl Connection {
     #[inline]
     pub(crate) fn send(&mut self, slots: &mut Slots) {
         if self.broken.is_none() {
-            self.broken = self.output.send(self.socket.as_fd(), slots).err();
+            self.broken = self.output.send(&mut self.channel, slots).err();
         }
     }
 
@@ -226,10 +239,13 @@ impl Connection {
         window: &mut [u8],
         to: &mut Answers<'_>,
     ) -> Result<Received, Lost> {
+        if self.channel.is_secure() {
+            return self.receive_sealed(window, to);
+        }
         let most = if to.slots.expects_large() { SMALL_WINDOW } else { window.len() };
         let window = &mut window[..most];
         let (received, direct, room) = match self.replies.missing() {
-            None => (recv(&self.socket, &mut *window, RecvFlags::DONTWAIT), 0, most),
+            None => (recv(self.socket(), &mut *window, RecvFlags::DONTWAIT), 0, most),
             Some(missing) => {
                 let mut places: [IoSliceMut<'_>; PLACES] =
                     std::array::from_fn(|_| IoSliceMut::new(&mut []));
@@ -239,7 +255,7 @@ impl Connection {
                     places[used] = IoSliceMut::new(&mut *window);
                     (used, room) = (used + 1, room + most);
                 }
-                let got = readv(&self.socket, &mut places[..used]);
+                let got = readv(self.socket(), &mut places[..used]);
                 (got.map(|got| (got, got)), laid as usize, room)
             }
         };
@@ -255,6 +271,29 @@ impl Connection {
         self.digest(&window[..got - direct], to)?;
         // Less than there was room for: the socket is empty, and need not be asked again.
         Ok(Received { bytes: got, more: got == room })
+    }
+
+    /// Receives records once and answers what is complete. Nothing stays in the session that the
+    /// socket does not tell of.
+    fn receive_sealed(
+        &mut self,
+        window: &mut [u8],
+        to: &mut Answers<'_>,
+    ) -> Result<Received, Lost> {
+        let got = match recv(self.socket(), &mut *window, RecvFlags::DONTWAIT) {
+            Ok((0, _)) if self.channel.has_ended() => return Err(Lost::Closed),
+            Ok((0, _)) => return Err(Lost::Cut),
+            Ok((got, _)) => got,
+            Err(Errno::AGAIN) => return Ok(Received { bytes: 0, more: false }),
+            Err(Errno::INTR) => return Ok(Received { bytes: 0, more: true }),
+            Err(errno) => return Err(Lost::Receive(errno)),
+        };
+        if let Some(mut session) = self.channel.take_session() {
+            let opened = session.open(&window[..got], |plain| self.digest(plain, to));
+            self.channel.put_session(session);
+            opened?;
+        }
+        Ok(Received { bytes: got, more: got == window.len() })
     }
 
     /// Follows the stream of replies through these bytes.
@@ -313,12 +352,19 @@ impl Connection {
         if self.is_idle(slots) && self.requests.push(&farewell, self.output.arena()).is_ok() {
             self.send(slots);
         }
+        self.channel.farewell();
+    }
+}
+
+impl From<TlsError> for Lost {
+    fn from(why: TlsError) -> Lost {
+        Lost::Tls(why)
     }
 }
 
 /// A connection taken apart.
 pub(crate) struct Remains {
-    pub(crate) socket: OwnedFd,
+    pub(crate) channel: Channel,
     pub(crate) requests: Requests,
     pub(crate) replies: Replies,
     pub(crate) life: Life,
@@ -332,14 +378,8 @@ impl Connection {
     /// Takes it apart, to be given up.
     #[cold]
     pub(crate) fn remains(self) -> Remains {
-        let Connection { socket, requests, replies, output, life, broken, .. } = self;
-        let whole = output.is_empty() && broken.is_none();
-        Remains { socket, requests, replies, life, gone: output.gone(), whole }
+        let Connection { channel, requests, replies, output, life, broken, .. } = self;
+        let whole = output.is_empty() && !channel.has_unsent() && broken.is_none();
+        Remains { channel, requests, replies, life, gone: output.gone(), whole }
     }
-}
-
-/// Whether nothing has come from the peer, not even an end.
-pub(crate) fn is_silent(socket: BorrowedFd<'_>) -> bool {
-    let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
-    recv(socket, &mut [0; 1][..], flags).err() == Some(Errno::AGAIN)
 }

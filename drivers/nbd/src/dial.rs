@@ -3,25 +3,29 @@
 //! [`Dial`] never blocks, so that a queue can turn it between its requests; [`connect`] waits for
 //! one, for control calls.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags, recv, send, sockopt};
+use rustix::net::{RecvFlags, recv, sockopt};
 use weir_proto_nbd::client::{self, Handshake, ServerInfo, Wanted};
 use weir_queue::DriverError;
+use weir_tls::{ClientTls, TlsError};
 
 use crate::address::Place;
+use crate::channel::Channel;
 
 /// Bytes received at a time; a handshake is a few hundred.
 const PIECE: usize = 4096;
 
 /// A connection that is not ready for requests yet.
 pub(crate) struct Dial {
-    socket: OwnedFd,
+    channel: Channel,
     connected: bool,
     handshake: Handshake,
+    /// How TLS is begun, where it is wanted, until the handshake knows that it has come to be.
+    tls: Option<ClientTls>,
     /// What has to be sent, from `sent` on.
     out: Vec<u8>,
     sent: usize,
@@ -30,7 +34,7 @@ pub(crate) struct Dial {
 /// A connection that is ready for requests.
 #[derive(Debug)]
 pub(crate) struct Opened {
-    pub(crate) socket: OwnedFd,
+    pub(crate) channel: Channel,
     /// What the server said it is.
     pub(crate) info: ServerInfo,
     /// What it sent behind the handshake: nothing, if it keeps to the protocol.
@@ -53,27 +57,30 @@ impl std::fmt::Debug for Dial {
 
 impl Dial {
     /// Starts to connect without blocking.
-    pub(crate) fn start(place: &Place, wanted: &Wanted) -> Result<Dial, DriverError> {
+    pub(crate) fn start(place: &Place, errand: Errand<'_>) -> Result<Dial, DriverError> {
         let (socket, connected) = place.connect().map_err(|errno| failed("connect", errno))?;
-        Dial::with(socket, connected, wanted)
+        Dial::with(socket, connected, errand)
     }
 
-    fn with(socket: OwnedFd, connected: bool, wanted: &Wanted) -> Result<Dial, DriverError> {
-        let handshake = Handshake::new(wanted.clone()).map_err(|why| DriverError {
-            what: format!("export name {:?}: {why}", wanted.export),
+    fn with(socket: OwnedFd, connected: bool, errand: Errand<'_>) -> Result<Dial, DriverError> {
+        let wanted = Wanted { tls: errand.tls.is_some(), ..errand.wanted.clone() };
+        let export = wanted.export.clone();
+        let handshake = Handshake::new(wanted).map_err(|why| DriverError {
+            what: format!("export name {export:?}: {why}"),
             source: None,
         })?;
-        Ok(Dial { socket, connected, handshake, out: Vec::new(), sent: 0 })
+        let (channel, tls) = (Channel::new(socket), errand.tls.cloned());
+        Ok(Dial { channel, connected, handshake, tls, out: Vec::new(), sent: 0 })
     }
 
     /// The socket, to wait for.
     pub(crate) fn socket(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
+        self.channel.socket()
     }
 
     /// Whether it waits until the socket can be written to; else until it can be read.
     pub(crate) fn wants_write(&self) -> bool {
-        !self.connected || self.sent < self.out.len()
+        !self.connected || self.sent < self.out.len() || self.channel.has_unsent()
     }
 
     /// What the server owes.
@@ -96,39 +103,71 @@ impl Dial {
         let mut bytes = [0; PIECE];
         loop {
             self.send()?;
-            let got = match recv(&self.socket, &mut bytes[..], RecvFlags::DONTWAIT) {
+            let got = match recv(self.channel.socket(), &mut bytes[..], RecvFlags::DONTWAIT) {
                 Ok((0, _)) => return Err(self.broken_off()),
                 Ok((got, _)) => &bytes[..got],
                 Err(Errno::AGAIN) => return Ok(Progress::Waiting(self)),
                 Err(Errno::INTR) => continue,
                 Err(errno) => return Err(failed(&format!("receive {}", self.due()), errno)),
             };
-            let input = self.handshake.input(got, &mut self.out);
-            match input.step {
-                client::Step::NeedMore => {}
-                client::Step::Ready(info) => {
-                    let behind = got[input.consumed..].to_vec();
-                    return Ok(Progress::Ready(Opened { socket: self.socket, info, behind }));
-                }
-                client::Step::Failed(why) => {
-                    // The farewell is a courtesy: the failure is what counts.
-                    let _ = self.send();
-                    return Err(DriverError { what: why.to_string(), source: None });
-                }
+            if let Some((info, behind)) = self.take_in(got)? {
+                return Ok(Progress::Ready(Opened { channel: self.channel, info, behind }));
+            }
+        }
+    }
+
+    /// Takes in what was received, in records or not; what was agreed on, and what stands behind
+    /// it, once the handshake has ended.
+    fn take_in(&mut self, got: &[u8]) -> Result<Option<(ServerInfo, Vec<u8>)>, DriverError> {
+        let Some(mut session) = self.channel.take_session() else { return self.negotiate(got) };
+        let mut plain = Vec::new();
+        let opened = session.open(got, |piece| {
+            plain.extend_from_slice(piece);
+            Ok::<(), TlsError>(())
+        });
+        self.channel.put_session(session);
+        if let Err(why) = opened {
+            // The alert is a courtesy: the failure is what counts.
+            let _ = self.send();
+            return Err(broken(&why));
+        }
+        if !self.channel.is_handshaking() && self.tls.take().is_some() {
+            self.handshake.secured(&mut self.out);
+        }
+        self.negotiate(&plain)
+    }
+
+    fn negotiate(&mut self, got: &[u8]) -> Result<Option<(ServerInfo, Vec<u8>)>, DriverError> {
+        let input = self.handshake.input(got, &mut self.out);
+        match input.step {
+            client::Step::NeedMore => Ok(None),
+            client::Step::StartTls => {
+                let session = self.tls.as_ref().map(ClientTls::session);
+                let session = session.expect("asked for where it is wanted only");
+                self.channel.start_tls(session.map_err(|why| broken(&why))?);
+                Ok(None)
+            }
+            client::Step::Ready(info) => Ok(Some((info, got[input.consumed..].to_vec()))),
+            client::Step::Failed(why) => {
+                // The farewell is a courtesy: the failure is what counts.
+                let _ = self.send();
+                self.channel.farewell();
+                Err(DriverError { what: why.to_string(), source: None })
             }
         }
     }
 
     /// Whether the connect has ended well; an error if it has not.
     fn finish_connect(&mut self) -> Result<bool, DriverError> {
-        let mut ready = [PollFd::new(&self.socket, PollFlags::OUT)];
+        let socket = self.channel.socket();
+        let mut ready = [PollFd::new(&socket, PollFlags::OUT)];
         let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
         match poll(&mut ready, Some(&at_once)) {
             Ok(0) | Err(Errno::INTR) => return Ok(false),
             Ok(_) => {}
             Err(errno) => return Err(failed("poll", errno)),
         }
-        sockopt::socket_error(&self.socket)
+        sockopt::socket_error(self.channel.socket())
             .unwrap_or_else(Err)
             .map_err(|errno| failed("connect", errno))?;
         self.connected = true;
@@ -136,9 +175,14 @@ impl Dial {
     }
 
     fn send(&mut self) -> Result<(), DriverError> {
-        while self.sent < self.out.len() {
-            let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-            match send(&self.socket, &self.out[self.sent..], flags) {
+        loop {
+            let sent = match self.channel.flush() {
+                // Before TLS has come to be there is nothing to say in it.
+                Ok(()) if self.sent == self.out.len() || self.channel.is_handshaking() => break,
+                Ok(()) => self.channel.send(&self.out[self.sent..]),
+                Err(errno) => Err(errno),
+            };
+            match sent {
                 Ok(sent) => self.sent += sent,
                 Err(Errno::AGAIN) => return Ok(()),
                 Err(Errno::INTR) => {}
@@ -156,8 +200,20 @@ impl Dial {
     }
 }
 
+fn broken(why: &TlsError) -> DriverError {
+    DriverError { what: why.to_string(), source: None }
+}
+
 fn failed(what: &str, errno: Errno) -> DriverError {
     DriverError { what: what.to_owned(), source: Some(errno.into()) }
+}
+
+/// What a connection is made for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Errand<'a> {
+    pub(crate) wanted: &'a Wanted,
+    /// `None`: without TLS.
+    pub(crate) tls: Option<&'a ClientTls>,
 }
 
 /// Connects to the first place that answers, blocking for `timeout` at most altogether.
@@ -166,13 +222,13 @@ fn failed(what: &str, errno: Errno) -> DriverError {
 /// Why the last place failed.
 pub(crate) fn connect(
     places: &[Place],
-    wanted: &Wanted,
+    errand: Errand<'_>,
     timeout: Duration,
 ) -> Result<Opened, DriverError> {
     let end = Instant::now() + timeout;
     let mut last = DriverError { what: "no place to connect to".to_owned(), source: None };
     for place in places {
-        match connect_to(place, wanted, end, timeout) {
+        match connect_to(place, errand, end, timeout) {
             Ok(opened) => return Ok(opened),
             Err(why) => last = why,
         }
@@ -182,14 +238,14 @@ pub(crate) fn connect(
 
 fn connect_to(
     place: &Place,
-    wanted: &Wanted,
+    errand: Errand<'_>,
     end: Instant,
     timeout: Duration,
 ) -> Result<Opened, DriverError> {
     let left = end.saturating_duration_since(Instant::now());
     let (socket, connected) =
         place.connect_within(left).map_err(|errno| failed("connect", errno))?;
-    let mut dial = Dial::with(socket, connected, wanted)?;
+    let mut dial = Dial::with(socket, connected, errand)?;
     loop {
         dial = match dial.step()? {
             Progress::Ready(opened) => return Ok(opened),

@@ -32,15 +32,19 @@
 //! took. A server that breaks the protocol in a way that loses the step of the stream is a lost
 //! connection, with a notice that says what was wrong.
 //!
-//! # Left out
+//! # TLS
 //!
-//! TLS.
+//! A device that is connected [over TLS](Nbd::connect_over) has no connection without it, also none
+//! that is made anew. A stream that ends before TLS has ended counts as ended by the server all the
+//! same, with a notice: a server that is killed says no more than that. Records that cannot be
+//! opened are a stream that has lost its step.
 
 #![forbid(unsafe_code)]
 
 mod address;
 mod agreed;
 mod allocation;
+mod channel;
 mod connection;
 mod dial;
 mod durability;
@@ -55,6 +59,7 @@ use std::time::Duration;
 
 pub use address::Address;
 pub use nbd::Nbd;
+pub use weir_tls::ClientTls;
 
 /// How to use a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,7 +1,6 @@
 //! The device: what was agreed on with the server, and its control side.
 
 use std::collections::BTreeMap;
-use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -12,14 +11,15 @@ use weir_queue::{Driver, DriverError, DriverQueue, Extent, Home, Queues};
 
 use crate::address::{Address, Place};
 use crate::allocation::Allocation;
-use crate::connection::{Connection, is_silent};
-use crate::dial::{self, Opened};
+use crate::connection::Connection;
+use crate::dial::{self, Errand, Opened};
 use crate::durability::Durability;
 use crate::queue::NbdQueue;
 use crate::slots::Slots;
 use crate::translate::Terms;
 use crate::{Options, agreed};
 use weir_queue::Notices;
+use weir_tls::ClientTls;
 
 /// Tags per queue when nobody says otherwise.
 const DEPTH: u16 = 128;
@@ -50,8 +50,8 @@ struct Waiting {
 }
 
 impl Waiting {
-    fn is_alive(&self) -> bool {
-        is_silent(self.opened.socket.as_fd()) || !self.opened.behind.is_empty()
+    fn is_alive(&mut self) -> bool {
+        self.opened.channel.is_silent() || !self.opened.behind.is_empty()
     }
 }
 
@@ -62,6 +62,7 @@ pub(crate) struct Shared {
     pub(crate) site: String,
     pub(crate) places: Vec<Place>,
     pub(crate) wanted: Wanted,
+    pub(crate) tls: Option<ClientTls>,
     pub(crate) info: ServerInfo,
     pub(crate) terms: Terms,
     pub(crate) connect_timeout: Duration,
@@ -75,6 +76,10 @@ impl Shared {
         nanoseconds(self.connect_timeout)
     }
 
+    pub(crate) fn errand(&self) -> Errand<'_> {
+        Errand { wanted: &self.wanted, tls: self.tls.as_ref() }
+    }
+
     /// Connects, and holds the export against the one that was agreed on. May block for
     /// `connect_timeout`.
     pub(crate) fn connect(&self, what: &str) -> Result<Opened, DriverError> {
@@ -83,7 +88,7 @@ impl Shared {
             source: why.source,
         };
         let opened =
-            dial::connect(&self.places, &self.wanted, self.connect_timeout).map_err(named)?;
+            dial::connect(&self.places, self.errand(), self.connect_timeout).map_err(named)?;
         match agreed::difference(&self.info, &opened.info) {
             None => Ok(opened),
             Some(difference) => Err(named(DriverError {
@@ -108,7 +113,21 @@ impl Nbd {
     /// broke off, an export that is no device, or one that is writable without a FLUSH command
     /// while barriers are on.
     pub fn connect(address: Address, export: &str, options: Options) -> Result<Nbd, DriverError> {
-        let site = site(&address, export);
+        Nbd::connect_over(address, export, options, None)
+    }
+
+    /// The same, and with `tls` over TLS or not at all: every connection, also those made anew.
+    ///
+    /// # Errors
+    /// As [`connect`](Nbd::connect), a server that does not offer TLS, and one whose certificate is
+    /// not good.
+    pub fn connect_over(
+        address: Address,
+        export: &str,
+        options: Options,
+        tls: Option<ClientTls>,
+    ) -> Result<Nbd, DriverError> {
+        let site = site(&address, export, tls.is_some());
         let named = |what: String, source| DriverError { what: format!("{site}: {what}"), source };
         if options.connections == 0 {
             return Err(named("connections=0 is outside 1..=65535".to_owned(), None));
@@ -117,7 +136,8 @@ impl Nbd {
             .resolve()
             .map_err(|source| named("look up the address".to_owned(), Some(source)))?;
         let wanted = Wanted { extended: options.extended, ..Wanted::everything(export) };
-        let opened = dial::connect(&places, &wanted, options.connect_timeout)
+        let errand = Errand { wanted: &wanted, tls: tls.as_ref() };
+        let opened = dial::connect(&places, errand, options.connect_timeout)
             .map_err(|why| named(why.what, why.source))?;
         let info = opened.info;
         let (limits, told) = agreed::limits(&site, &info, &options)?;
@@ -142,6 +162,7 @@ impl Nbd {
             site,
             places,
             wanted,
+            tls,
             info,
             terms,
             connect_timeout,
@@ -222,10 +243,11 @@ impl Driver for Nbd {
     }
 
     fn open(&self, index: u16, depth: u16) -> Result<Box<dyn DriverQueue>, DriverError> {
-        let waiting = self.waiting().remove(&index);
-        let opened = match waiting {
-            Some(waiting) if waiting.prepared || waiting.is_alive() => waiting.opened,
-            _ => self.connect_queue(index)?,
+        let mut waiting = self.waiting().remove(&index);
+        let good = |waiting: &mut Waiting| waiting.prepared || waiting.is_alive();
+        let opened = match waiting.take_if(good) {
+            Some(waiting) => waiting.opened,
+            None => self.connect_queue(index)?,
         };
         Ok(Box::new(NbdQueue::new(Arc::clone(&self.shared), index, depth, opened)?))
     }
@@ -246,10 +268,14 @@ impl Drop for Nbd {
 }
 
 /// Server and export as they stand in a target.
-fn site(address: &Address, export: &str) -> String {
-    match (address, export) {
-        (_, "") => address.to_string(),
-        (Address::Tcp { .. }, export) => format!("{address}/{export}"),
-        (Address::Unix(_), export) => format!("{address}?{export}"),
+fn site(address: &Address, export: &str, tls: bool) -> String {
+    let address = match tls {
+        true => address.to_string().replacen("nbd", "nbds", 1),
+        false => address.to_string(),
+    };
+    match export.is_empty() {
+        true => address,
+        false if address.contains("+unix:") => format!("{address}?{export}"),
+        false => format!("{address}/{export}"),
     }
 }

@@ -3,13 +3,12 @@
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
-use std::os::fd::BorrowedFd;
 
 use rustix::io::Errno;
-use rustix::net::{SendAncillaryBuffer, SendFlags, send, sendmsg};
 use weir_bio::Data;
 use weir_queue::Tag;
 
+use crate::channel::Channel;
 use crate::slots::{Slots, pieces_to_send};
 
 /// Pieces gathered by one system call.
@@ -29,7 +28,8 @@ pub(crate) struct Output {
     /// Bytes of the stream up to the end of the spliced payloads that are not in the arena: those
     /// that were taken off its front, and the payloads.
     beside: u64,
-    /// Bytes of the stream that the socket has taken.
+    /// Bytes of the stream that the channel has taken: the server may have them. Over TLS the last
+    /// 128 KiB of them may never arrive.
     gone: u64,
 }
 
@@ -55,7 +55,7 @@ impl Output {
         self.beside + self.arena.len() as u64
     }
 
-    /// Bytes of the stream that the socket has taken.
+    /// Bytes of the stream that the channel has taken.
     pub(crate) fn gone(&self) -> u64 {
         self.gone
     }
@@ -84,16 +84,22 @@ impl Output {
     ///
     /// # Errors
     /// Why the connection is broken.
-    pub(crate) fn send(&mut self, socket: BorrowedFd<'_>, slots: &mut Slots) -> Result<(), Errno> {
+    pub(crate) fn send(&mut self, channel: &mut Channel, slots: &mut Slots) -> Result<(), Errno> {
+        match channel.flush() {
+            Ok(()) => {}
+            Err(Errno::AGAIN) => return Ok(()),
+            Err(errno) => return Err(errno),
+        }
         while !self.is_empty() {
-            let (sent, offered) = match self.send_once(socket, slots) {
+            let (sent, offered) = match self.send_once(channel, slots) {
                 Ok(counts) => counts,
                 Err(Errno::AGAIN) => return Ok(()),
                 Err(Errno::INTR) => continue,
                 Err(errno) => return Err(errno),
             };
             self.advance(sent, slots);
-            if sent < offered {
+            // Of a channel with TLS the next call tells whether the socket is full.
+            if sent < offered && !channel.is_secure() {
                 return Ok(());
             }
         }
@@ -101,15 +107,14 @@ impl Output {
     }
 
     /// One system call: bytes sent, of how many.
-    fn send_once(&self, socket: BorrowedFd<'_>, slots: &Slots) -> Result<(u64, u64), Errno> {
-        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+    fn send_once(&self, channel: &mut Channel, slots: &Slots) -> Result<(u64, u64), Errno> {
         if self.splices.is_empty() {
             let bytes = &self.arena[self.sent..];
-            return Ok((send(socket, bytes, flags)? as u64, bytes.len() as u64));
+            return Ok((channel.send(bytes)? as u64, bytes.len() as u64));
         }
         let mut places = [IoSlice::new(&[]); PIECES];
         let (used, offered) = self.lay_out(slots, &mut places);
-        let sent = sendmsg(socket, &places[..used], &mut SendAncillaryBuffer::default(), flags)?;
+        let sent = channel.send_pieces(&places[..used])?;
         Ok((sent as u64, offered))
     }
 

@@ -10,15 +10,17 @@
 //! server that works on a new connection and has been silent here for [`GRACE_NS`] is asked to end
 //! this one.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown};
+use rustix::net::{RecvFlags, recv};
 use weir_bio::{Data, Nanos, Status};
 use weir_proto_nbd::client::{Event, Outstanding, Pending, Replies};
 use weir_proto_nbd::wire::{Command, Request as Wire};
 use weir_queue::{Cancel, Tag};
+use weir_tls::TlsError;
 
+use crate::channel::Channel;
 use crate::connection::{Lost, Remains};
 use crate::durability::{Durability, Ticket};
 use crate::slots::{Slots, Unanswered};
@@ -34,7 +36,7 @@ const LAST: u64 = u64::MAX;
 
 /// A connection that was given up.
 pub(crate) struct Parting {
-    socket: OwnedFd,
+    channel: Channel,
     /// `None`: the stream has lost its step, and only its end is waited for.
     replies: Option<Replies>,
     owed: Vec<Owed>,
@@ -90,19 +92,19 @@ impl Parting {
     /// went out, goes back to `slots`.
     pub(crate) fn new(
         remains: Remains,
-        why: Lost,
+        why: &Lost,
         unanswered: Vec<Unanswered>,
         fate: Fate,
         slots: &mut Slots,
         durability: &Durability,
         now: Nanos,
     ) -> Parting {
-        let Remains { socket, requests, replies, life, gone, whole } = remains;
-        let in_step = !matches!(why, Lost::Protocol(_) | Lost::Early);
+        let Remains { channel, requests, replies, life, gone, whole } = remains;
+        let in_step = !matches!(why, Lost::Protocol(_) | Lost::Early | Lost::Tls(_));
         let replies = in_step.then_some(replies);
         let (shut, announced) = (false, true);
         let (owed, vouch) = (Vec::new(), None);
-        let mut parting = Parting { socket, replies, owed, vouch, heard_at: now, shut, announced };
+        let mut parting = Parting { channel, replies, owed, vouch, heard_at: now, shut, announced };
         for Unanswered { tag, cookie, pending, lent, start } in unanswered {
             let changes =
                 matches!(pending.command(), Command::WRITE | Command::WRITE_ZEROES | Command::TRIM);
@@ -123,9 +125,8 @@ impl Parting {
             let mut bytes = Vec::new();
             let flush = Wire::new(Command::FLUSH, LAST, 0, 0);
             let pending = requests.push(&flush, &mut bytes);
-            let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-            match (pending, send(&parting.socket, &bytes, flags)) {
-                (Ok(pending), Ok(sent)) if sent == bytes.len() => {
+            match (pending, parting.channel.send(&bytes)) {
+                (Ok(pending), Ok(sent)) if sent == bytes.len() && !parting.channel.has_unsent() => {
                     parting.owed.push(Owed { cookie: LAST, pending, held: None });
                 }
                 _ => parting.end_vouch(durability, false),
@@ -135,7 +136,7 @@ impl Parting {
     }
 
     pub(crate) fn socket(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
+        self.channel.socket()
     }
 
     /// Whether its event is to be left out from now on: what comes here is nonsense, and a server
@@ -161,8 +162,7 @@ impl Parting {
 
     fn shut(&mut self) {
         self.shut = true;
-        // A socket that cannot be shut has ended, as the next receive will find.
-        let _ = shutdown(&self.socket, Shutdown::Write);
+        self.channel.shut();
     }
 
     fn end_vouch(&mut self, durability: &Durability, well: bool) {
@@ -197,12 +197,12 @@ impl Parting {
     ) {
         let mut received = 0;
         while received < TURN_MAX {
-            match recv(&self.socket, &mut *window, RecvFlags::DONTWAIT) {
+            match recv(self.socket(), &mut *window, RecvFlags::DONTWAIT) {
                 Ok((0, _)) => return self.end_all(end, slots, durability),
                 Ok((got, _)) => {
                     received += got;
                     self.heard_at = now;
-                    self.digest(&window[..got], end, slots, durability);
+                    self.take_in(&window[..got], end, slots, durability);
                 }
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => return,
@@ -211,6 +211,29 @@ impl Parting {
                 }
                 Err(_) => return,
             }
+        }
+    }
+
+    /// Takes in what was received, in records or not.
+    fn take_in(
+        &mut self,
+        bytes: &[u8],
+        end: Option<Status>,
+        slots: &mut Slots,
+        durability: &Durability,
+    ) {
+        let Some(mut session) = self.channel.take_session() else {
+            return self.digest(bytes, end, slots, durability);
+        };
+        let opened = session.open(bytes, |plain| {
+            self.digest(plain, end, slots, durability);
+            Ok::<(), TlsError>(())
+        });
+        self.channel.put_session(session);
+        if opened.is_err() {
+            self.replies = None;
+            self.end_vouch(durability, false);
+            self.shut();
         }
     }
 

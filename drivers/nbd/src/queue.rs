@@ -195,7 +195,7 @@ impl NbdQueue {
                     self.slots.give_back(one.tag, one.lent, fate.of(one.tag));
                 }
             } else {
-                vouched = self.give_up(connection, why, unanswered, fate, now);
+                vouched = self.give_up(connection, &why, unanswered, fate, now);
             }
         }
         self.notice(&format!("lost with {in_flight} requests in flight: {why}"));
@@ -209,7 +209,7 @@ impl NbdQueue {
     fn give_up(
         &mut self,
         connection: Connection,
-        why: Lost,
+        why: &Lost,
         unanswered: Vec<Unanswered>,
         fate: Fate,
         now: Nanos,
@@ -359,7 +359,7 @@ impl NbdQueue {
     fn dial(&mut self, now: Nanos) {
         let place = &self.shared.places[self.place % self.shared.places.len()];
         self.place = self.place.wrapping_add(1);
-        match Dial::start(place, &self.shared.wanted) {
+        match Dial::start(place, self.shared.errand()) {
             Ok(dial) => {
                 let until = now + self.shared.connect_timeout_ns();
                 self.advance(dial, until, now);
@@ -514,7 +514,7 @@ impl DriverQueue for NbdQueue {
 
 impl Drop for NbdQueue {
     fn drop(&mut self) {
-        if let State::Connected(connection) = std::mem::replace(&mut self.state, State::Gone) {
+        if let State::Connected(mut connection) = std::mem::replace(&mut self.state, State::Gone) {
             // A loss that no reap has come to see is a loss.
             let durability = &self.shared.durability;
             let doubtful = match connection.is_sound() && connection.is_alive() {

@@ -45,7 +45,8 @@
 //! # Targets
 //! A [`Target`] says where the bytes go and how the queues in front are built, as one string:
 //! `null:1G`, `ram:64MiB`, `file:/x.img,size=1G`, `nbd:host:10809/export`,
-//! `nbd+unix:/path.sock?export`, each with options as in `,queue_mode=sq,scheduler=noop`.
+//! `nbd+unix:/path.sock?export`, `nbds://host,tls-certificates=/dir`, each with options as in
+//! `,queue_mode=sq,scheduler=noop`.
 //!
 //! # Disks
 //! A [`Disk`] is a target opened: a [`Device`] (queues in front of a driver) on the reactors of a
@@ -94,7 +95,7 @@ pub use error::{Cause, IoError};
 pub use open::{Error, Opened, open};
 pub use pending::Pending;
 pub use session::Session;
-pub use target::{Backing, Target};
+pub use target::{Backing, Target, Tls};
 pub use weir_bio::{Bio, Buf, Data, Flags, GroupId, IoPrio, Limits, Nanos, Op, Status};
 pub use weir_live::{Clock, Host, Limited, Unpark};
 pub use weir_queue::{

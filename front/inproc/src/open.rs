@@ -4,11 +4,11 @@ use std::fmt;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use weir_driver_nbd::{Nbd, Options as NbdOptions};
+use weir_driver_nbd::{Address, ClientTls, Nbd, Options as NbdOptions};
 use weir_local::{File, FileOptions, Null, Ram};
 use weir_queue::{Device, Driver, QueueMode};
 
-use crate::target::{Backing, Target};
+use crate::target::{Backing, Target, Tls};
 
 /// Why something could not be opened or done; a sentence naming the place, the value and the bound.
 #[derive(Debug)]
@@ -127,7 +127,7 @@ fn driver(target: &Target) -> Result<Made, Error> {
             let (notices, speaker) = (file.notices(), Speaker::File(Arc::downgrade(&file)));
             Made { driver: file, notices, speaker: Some(speaker) }
         }
-        Backing::Nbd { server, export, connections, reconnect_s } => {
+        Backing::Nbd { server, export, connections, reconnect_s, tls } => {
             let reconnect = match (reconnect_s, target.config.timeout_ns) {
                 (Some(seconds), _) => Duration::from_secs(*seconds),
                 // A disk that never gives a request up never gives its server up.
@@ -141,12 +141,24 @@ fn driver(target: &Target) -> Result<Made, Error> {
                 reconnect,
                 ..NbdOptions::default()
             };
-            let nbd = Nbd::connect(server.clone(), export, options).map_err(Error::new)?;
+            let tls = tls.as_ref().map(|tls| client_tls(tls, server)).transpose()?;
+            let nbd =
+                Nbd::connect_over(server.clone(), export, options, tls).map_err(Error::new)?;
             let (notices, nbd) = (nbd.notices(), Arc::new(nbd));
             let driver: Arc<dyn Driver> = nbd.clone();
             Made { driver, notices, speaker: Some(Speaker::Nbd(nbd)) }
         }
     })
+}
+
+fn client_tls(tls: &Tls, server: &Address) -> Result<ClientTls, Error> {
+    let name = match (&tls.hostname, server) {
+        (Some(name), _) => name,
+        (None, Address::Tcp { host, .. }) => host,
+        // As nbdkit and qemu-nbd are asked for on their own machine.
+        (None, Address::Unix(_)) => "localhost",
+    };
+    ClientTls::read(&tls.certificates, name).map_err(Error::new)
 }
 
 /// One hard queue per home for what has no heads to move, as many as connections for a server.

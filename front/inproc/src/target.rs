@@ -53,7 +53,20 @@ pub enum Backing {
         /// Seconds for which requests wait for a server that is lost; `None`: as long as the
         /// disk's `io_timeout`.
         reconnect_s: Option<u64>,
+        /// How TLS is spoken; `None`: it is not.
+        tls: Option<Tls>,
     },
+}
+
+/// How TLS is spoken to a server.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tls {
+    /// A folder with `ca-cert.pem`, and `client-cert.pem` and `client-key.pem` where the server
+    /// asks for a certificate.
+    pub certificates: PathBuf,
+    /// The name the server's certificate has to bear; `None`: the host's, or `localhost` behind a
+    /// UNIX socket.
+    pub hostname: Option<String>,
 }
 
 /// A target, parsed.
@@ -186,7 +199,13 @@ const OPTIONS: &[Known] = &[
     },
     Known { name: "connections", kind: Some("nbd"), set: set_connections },
     Known { name: "reconnect", kind: Some("nbd"), set: set_reconnect },
+    Known { name: "tls-certificates", kind: Some("nbd"), set: |t, v| set_tls(t, CERTIFICATES, v) },
+    Known { name: "tls-hostname", kind: Some("nbd"), set: |t, v| set_tls(t, HOSTNAME, v) },
 ];
+
+/// The parameters of TLS, as libnbd's URIs and the options of a target have them.
+const CERTIFICATES: &str = "tls-certificates";
+const HOSTNAME: &str = "tls-hostname";
 
 impl Target {
     /// Parses a target string.
@@ -265,6 +284,11 @@ impl Target {
                 config.queues
             ));
         }
+        if let Backing::Nbd { tls: Some(tls), .. } = &self.backing
+            && tls.certificates.as_os_str().is_empty()
+        {
+            return Err(format!("target {text:?} names no folder: {CERTIFICATES}=DIR"));
+        }
         Ok(())
     }
 }
@@ -272,7 +296,7 @@ impl Target {
 fn kind_error(text: &str) -> String {
     format!(
         "target {text:?} does not start with null:SIZE, ram:SIZE, file:PATH, \
-         nbd:HOST:PORT[/EXPORT] or nbd+unix:PATH[?EXPORT]"
+         nbd:HOST:PORT[/EXPORT], nbd+unix:PATH[?EXPORT] or one of these with nbds for TLS"
     )
 }
 
@@ -288,31 +312,38 @@ fn parse_backing(kind: &str, rest: &str, text: &str) -> Result<(&'static str, Ba
                 Backing::File { path, size: None, io: Io::Auto, direct: true, follow: true },
             ))
         }
-        "nbd" => {
+        "nbd" | "nbds" => {
+            let mut tls = (kind == "nbds").then(Tls::default);
             let (server, export) = match rest.strip_prefix("//") {
-                Some(uri) => parse_tcp(uri.trim_end_matches('/'), Some(NBD_PORT), text)?,
+                Some(uri) => {
+                    let uri = match &mut tls {
+                        Some(tls) => take_parameters(uri, tls, text)?,
+                        None => uri,
+                    };
+                    parse_tcp(uri.trim_end_matches('/'), Some(NBD_PORT), text)?
+                }
                 None => parse_tcp(rest, None, text)?,
             };
-            Ok(("nbd", Backing::Nbd { server, export, connections: 1, reconnect_s: None }))
+            Ok(("nbd", Backing::Nbd { server, export, connections: 1, reconnect_s: None, tls }))
         }
-        "nbd+unix" => {
+        "nbd+unix" | "nbds+unix" => {
+            let mut tls = (kind == "nbds+unix").then(Tls::default);
             let (path, export) = match rest.strip_prefix("//") {
-                Some(uri) => parse_unix_uri(uri, text)?,
+                Some(uri) => {
+                    let found = parse_unix_uri(uri, text)?;
+                    if let Some(tls) = &mut tls {
+                        take_parameters(uri, tls, text)?;
+                    }
+                    found
+                }
                 None => rest.split_once('?').unwrap_or((rest, "")),
             };
             if path.is_empty() {
                 return Err(format!("target {text:?} names no socket"));
             }
             let server = Address::Unix(PathBuf::from(path));
-            Ok((
-                "nbd",
-                Backing::Nbd {
-                    server,
-                    export: String::from(export),
-                    connections: 1,
-                    reconnect_s: None,
-                },
-            ))
+            let export = String::from(export);
+            Ok(("nbd", Backing::Nbd { server, export, connections: 1, reconnect_s: None, tls }))
         }
         _ => Err(kind_error(text)),
     }
@@ -354,6 +385,43 @@ fn parse_unix_uri<'a>(uri: &'a str, text: &str) -> Result<(&'a str, &'a str), St
     let path = query.split('&').find_map(|pair| pair.strip_prefix("socket="));
     let path = path.ok_or_else(|| format!("target {text:?} has no ?socket=PATH"))?;
     Ok((path, export.trim_start_matches('/')))
+}
+
+/// Takes the parameters of TLS behind a URI's `?`; what stands before it.
+fn take_parameters<'a>(uri: &'a str, tls: &mut Tls, text: &str) -> Result<&'a str, String> {
+    let (before, query) = uri.split_once('?').unwrap_or((uri, ""));
+    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+        match pair.split_once('=') {
+            Some(("socket", _)) => {}
+            Some((name @ (CERTIFICATES | HOSTNAME), value)) => tls.set(name, value),
+            _ => {
+                return Err(format!(
+                    "parameter {pair:?} in {text:?} is neither {CERTIFICATES}=DIR nor \
+                     {HOSTNAME}=NAME"
+                ));
+            }
+        }
+    }
+    Ok(before)
+}
+
+impl Tls {
+    fn set(&mut self, name: &str, value: &str) {
+        match name {
+            HOSTNAME => self.hostname = Some(String::from(value)),
+            _ => self.certificates = PathBuf::from(value),
+        }
+    }
+}
+
+fn set_tls(target: &mut Target, name: &str, value: &str) -> Result<(), String> {
+    match &mut target.backing {
+        Backing::Nbd { tls: Some(tls), .. } => {
+            tls.set(name, value);
+            Ok(())
+        }
+        _ => Err(format!("{name}={value} of a target without TLS, which begins with nbds")),
+    }
 }
 
 /// Cuts a target string at commas that neither a backslash nor quotes protect, and takes the
@@ -553,14 +621,41 @@ mod tests {
     }
 
     #[test]
+    fn a_server_over_tls_has_a_folder_of_certificates_and_perhaps_a_name() {
+        for (text, certificates, name) in [
+            ("nbds://host,tls-certificates=/c", "/c", None),
+            ("nbds://host:1/x?tls-certificates=/c&tls-hostname=h", "/c", Some("h")),
+            ("nbds:host:1/x,tls-certificates=/c,tls-hostname=h", "/c", Some("h")),
+            ("nbds+unix:///x?socket=/s&tls-certificates=/c", "/c", None),
+            ("nbds+unix:/s?x,tls-certificates=/c", "/c", None),
+        ] {
+            let Backing::Nbd { tls: Some(tls), server, export, .. } = backing(text) else {
+                panic!("{text}")
+            };
+            assert_eq!((tls.certificates, tls.hostname.as_deref()), (certificates.into(), name));
+            assert!(!format!("{server}{export}").contains("tls"), "{server} {export}");
+        }
+        for (text, words) in [
+            ("nbds://host", "tls-certificates=DIR"),
+            ("nbds://host?tls-psk-file=/k", "tls-psk-file"),
+            ("nbd://host,tls-certificates=/c", "begins with nbds"),
+        ] {
+            let why = Target::parse(text).expect_err(text);
+            assert!(why.contains(words), "{why}");
+        }
+    }
+
+    #[test]
     fn nbd_servers_are_named_in_four_ways() {
         let tcp = |host: &str, port, export: &str| Backing::Nbd {
+            tls: None,
             server: Address::Tcp { host: String::from(host), port },
             export: String::from(export),
             connections: 1,
             reconnect_s: None,
         };
         let unix = |path: &str, export: &str| Backing::Nbd {
+            tls: None,
             server: Address::Unix(PathBuf::from(path)),
             export: String::from(export),
             connections: 1,

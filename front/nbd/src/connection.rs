@@ -8,8 +8,10 @@ use rustix::io::Errno;
 use rustix::net::{RecvAncillaryBuffer, RecvFlags, recv, recvmsg};
 use weir_bio::Nanos;
 use weir_live::{Interest, Turn};
-use weir_proto_nbd::server::{Export, Handshake, Negotiated, Step};
+use weir_proto_nbd::server::{Export, Handshake, Negotiated, Offer, Step};
+use weir_tls::{ServerTls, TlsError};
 
+use crate::channel::{self, Channel};
 use crate::outbox::{Outbox, Sent};
 use crate::pool::Pool;
 use crate::session::{End, Session};
@@ -17,6 +19,9 @@ use crate::survey::Found;
 
 /// Answers of the handshake that a client may leave unread before it is no longer listened to.
 const UNREAD_MAX: usize = 64 << 10;
+
+/// Of the room for plaintext, this is left to a record that came in part before: 16 KiB.
+const RECORD: usize = 16 << 10;
 
 /// How far a connection is.
 pub(crate) enum Phase {
@@ -30,6 +35,16 @@ pub(crate) enum Phase {
     Closing(String),
 }
 
+/// What the exports are to a client whose certificate bears these names.
+type Offers = dyn FnOnce(&[String]) -> Box<[Offer]> + Send;
+
+/// How a client makes itself known over TLS.
+pub(crate) struct Introduction {
+    /// What its session is made from.
+    pub(crate) tls: ServerTls,
+    pub(crate) offers: Box<Offers>,
+}
+
 /// What one receive came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Received {
@@ -40,6 +55,9 @@ enum Received {
 /// See the module.
 pub(crate) struct Connection {
     fd: OwnedFd,
+    channel: Channel,
+    /// Until it has made itself known over TLS, if it may.
+    introduction: Option<Introduction>,
     pub(crate) peer: String,
     pub(crate) phase: Phase,
     pub(crate) out: Outbox,
@@ -70,10 +88,13 @@ impl Connection {
         fd: OwnedFd,
         peer: String,
         handshake: Handshake<Arc<[Export]>>,
+        introduction: Option<Introduction>,
         deadline: Nanos,
     ) -> Connection {
         Connection {
             fd,
+            channel: Channel::Plain,
+            introduction,
             peer,
             phase: Phase::Handshake(Box::new(handshake)),
             out: Outbox::default(),
@@ -93,7 +114,10 @@ impl Connection {
     /// Whether nothing may be taken in now.
     fn is_full(&self) -> bool {
         match &self.phase {
-            Phase::Handshake(_) => self.out.bytes() >= UNREAD_MAX,
+            Phase::Handshake(_) => {
+                // What comes before the answer to STARTTLS is sent is left to TLS.
+                self.out.bytes() >= UNREAD_MAX || matches!(self.channel, Channel::Starting(_))
+            }
             Phase::Agreed(_) => false,
             Phase::Session(session) => session.is_full(&self.out) || session.end.is_some(),
             Phase::Closing(_) => true,
@@ -108,9 +132,15 @@ impl Connection {
         (!self.gone).then_some(interest)
     }
 
+    /// Whether something is waiting to be sent.
+    #[inline]
+    fn has_unsent(&self) -> bool {
+        !self.out.is_empty() || self.channel.wants_write()
+    }
+
     /// Whether there is nothing left to do.
     pub(crate) fn is_over(&self) -> bool {
-        let unsent = !self.gone && !self.out.is_empty();
+        let unsent = !self.gone && self.has_unsent();
         match &self.phase {
             Phase::Handshake(_) => self.eof || self.gone,
             Phase::Agreed(_) => false,
@@ -136,7 +166,7 @@ impl Connection {
             Phase::Handshake(_) | Phase::Agreed(_) => false,
             Phase::Closing(_) => true,
             Phase::Session(session) => {
-                (session.end.is_some() || self.eof) && session.is_idle() && !self.out.is_empty()
+                (session.end.is_some() || self.eof) && session.is_idle() && self.has_unsent()
             }
         }
     }
@@ -150,6 +180,7 @@ impl Connection {
                 Some(End::Violation(why)) => why,
                 Some(End::HeldBack) => "client went away while a cap held it back",
                 None if session.stopping => "server is shutting down",
+                None if self.channel.is_cut() => "client's stream was cut: it has no end in TLS",
                 None => "client went away",
             },
             Phase::Handshake(_) | Phase::Agreed(_) => "client went away in the handshake",
@@ -193,6 +224,9 @@ impl Connection {
     }
 
     fn receive_once(&mut self, pool: &mut Pool, now: Nanos) -> Received {
+        if let Channel::Secure(_) = self.channel {
+            return self.receive_sealed(pool, now);
+        }
         let mut input = pool.input();
         let received = match &mut self.phase {
             Phase::Session(session) if session.is_receiving() => {
@@ -224,6 +258,88 @@ impl Connection {
         };
         pool.give_input(input);
         received
+    }
+
+    /// Receives once what comes in records. Whatever is whole is taken in at once: nothing that the
+    /// socket no longer tells of stays behind.
+    fn receive_sealed(&mut self, pool: &mut Pool, now: Nanos) -> Received {
+        let Channel::Secure(secure) = &mut self.channel else { return Received::Nothing };
+        let (mut input, mut sealed) = (pool.input(), pool.sealed());
+        let mut filled = self.stash.len();
+        input[..filled].copy_from_slice(&self.stash);
+        // Records are longer than what they hold.
+        let room = input.len() - filled - RECORD;
+        let received = match recv(&self.fd, &mut sealed[..room], RecvFlags::DONTWAIT) {
+            Ok((0, _)) => {
+                secure.cut = !secure.session.has_ended();
+                self.eof = true;
+                Received::Bytes
+            }
+            Ok((count, _)) => {
+                let opened = secure.session.open(&sealed[..count], |plain| {
+                    input[filled..filled + plain.len()].copy_from_slice(plain);
+                    filled += plain.len();
+                    Ok::<(), TlsError>(())
+                });
+                self.eof |= secure.session.has_ended();
+                self.stash.clear();
+                match opened {
+                    Ok(()) => self.take_opened(&input[..filled], pool, now),
+                    Err(why) => self.break_off(&why),
+                }
+                Received::Bytes
+            }
+            Err(Errno::AGAIN | Errno::INTR) => Received::Nothing,
+            Err(_) => {
+                self.eof = true;
+                self.lose_peer(pool);
+                Received::Bytes
+            }
+        };
+        pool.give_input(input);
+        pool.give_sealed(sealed);
+        received
+    }
+
+    /// Takes in what came over TLS.
+    fn take_opened(&mut self, mut bytes: &[u8], pool: &mut Pool, now: Nanos) {
+        match &mut self.phase {
+            Phase::Handshake(handshake) => {
+                if let Channel::Secure(secure) = &mut self.channel
+                    && !secure.told
+                    && !secure.session.is_handshaking()
+                {
+                    secure.told = true;
+                    handshake.secured();
+                    let names = secure.session.peer_names();
+                    if let Some(introduction) = self.introduction.take() {
+                        handshake.offer((introduction.offers)(&names));
+                    }
+                    let names = names.join(", ");
+                    tracing::debug!(peer = %self.peer, %names, "client talks over TLS");
+                }
+            }
+            Phase::Session(session) => {
+                if let Some(payload) = session.payload() {
+                    let here = payload.missing().min(bytes.len());
+                    payload.copy_in(&bytes[..here], pool);
+                    session.payload_received(now);
+                    bytes = &bytes[here..];
+                }
+            }
+            Phase::Agreed(_) | Phase::Closing(_) => {}
+        }
+        self.digest(bytes, pool, now);
+    }
+
+    /// The client broke the rules of TLS, or is not to be let in.
+    fn break_off(&mut self, why: &TlsError) {
+        if let Phase::Session(session) = &mut self.phase {
+            session.end.get_or_insert(End::Violation(why.to_string()));
+        } else {
+            tracing::info!(peer = %self.peer, %why, "client refused");
+            self.phase = Phase::Closing(why.to_string());
+        }
     }
 
     /// Takes in what lies in the stash, if there is room again; whether it took anything.
@@ -328,10 +444,20 @@ impl Connection {
         }
         match input.step {
             Step::NeedMore | Step::Answered => {}
+            Step::StartTls => self.start_tls(),
             Step::Transmission(agreed) => self.phase = Phase::Agreed(Box::new(agreed)),
             Step::Close(why) => self.phase = Phase::Closing(why.to_string()),
         }
         input.consumed
+    }
+
+    /// The client has been granted TLS.
+    fn start_tls(&mut self) {
+        let session = self.introduction.as_ref().map(|introduction| introduction.tls.session());
+        match session.expect("granted where there are certificates only") {
+            Ok(session) => self.channel = Channel::Starting(Box::new(session)),
+            Err(why) => self.phase = Phase::Closing(why.to_string()),
+        }
     }
 
     /// Starts serving requests, beginning with those received already.
@@ -367,13 +493,19 @@ impl Connection {
     /// Sends what has gathered, unless the socket is known to take nothing.
     pub(crate) fn send(&mut self, pool: &mut Pool) {
         if self.gone {
-            self.out.clear(pool);
+            return self.out.clear(pool);
         }
-        if self.blocked || self.out.is_empty() {
+        if self.blocked || !self.has_unsent() {
             return;
         }
-        match self.out.send(&self.fd, pool) {
-            Ok(Sent::All) => {}
+        let sent = match &mut self.channel {
+            Channel::Plain | Channel::Starting(_) => self.out.send(&self.fd, pool),
+            Channel::Secure(secure) => {
+                channel::send(&mut secure.session, &self.fd, &mut self.out, pool)
+            }
+        };
+        match sent {
+            Ok(Sent::All) => self.channel.all_sent(),
             Ok(Sent::Blocked) => self.blocked = true,
             Err(error) => {
                 tracing::debug!(peer = %self.peer, %error, "client reads no more");
@@ -389,6 +521,9 @@ impl Connection {
 
     /// Gives back what the connection holds.
     pub(crate) fn dissolve(mut self, pool: &mut Pool) -> Option<weir_live::Seat> {
+        if !self.gone && !self.blocked {
+            self.channel.farewell(&self.fd);
+        }
         self.out.clear(pool);
         match self.phase {
             Phase::Session(session) => Some(session.dissolve(pool)),

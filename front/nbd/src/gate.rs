@@ -1,8 +1,10 @@
 //! The way in by one address: which clients come in there, and what each finds.
 
 use weir_access::{Address, Allow, Peer};
-use weir_proto_nbd::server::Offer;
+use weir_proto_nbd::server::{Offer, Tls};
+use weir_tls::ServerTls;
 
+use crate::channel::Security;
 use crate::server::Served;
 
 /// Which exports are served at an address.
@@ -20,17 +22,23 @@ pub(crate) struct Gate {
     pub(crate) address: Option<Address>,
     pub(crate) allow: Allow,
     pub(crate) scope: Scope,
+    pub(crate) security: Security,
 }
 
 impl Gate {
-    /// What a client that came in here finds of the exports. Those that nobody is kept from need
-    /// no list.
-    pub(crate) fn offers(&self, exports: &[Served], peer: &Peer) -> Box<[Offer]> {
+    /// What is done about TLS with a client; `None`: it may not come in.
+    pub(crate) fn way_in(&self, peer: &Peer) -> Option<(Tls, Option<&ServerTls>)> {
+        self.security.of(self.allow.admits(peer))
+    }
+
+    /// What a client that came in here finds of the exports, by the names in its certificate. Those
+    /// that nobody is kept from need no list.
+    pub(crate) fn offers(&self, exports: &[Served], peer: &Peer, names: &[String]) -> Box<[Offer]> {
         let offer = |export: &Served| {
             let named = self.address.as_ref().is_some_and(|here| export.listen.contains(here));
             match named || (export.listen.is_empty() && self.scope == Scope::All) {
                 false => Offer::Absent,
-                true if export.allow.admits(peer) => Offer::Served,
+                true if export.allow.admits_named(peer, names) => Offer::Served,
                 true => Offer::Refused,
             }
         };

@@ -23,12 +23,14 @@
 //! What a client can make the server hold is bounded: requests under way and bytes owed, beyond
 //! which it is no longer listened to; memory for a payload is taken only as its bytes arrive. That
 //! comes to 32 MiB owed, the one request that crosses them, and a payload: 96 MiB at the very most.
-//! Memory is shared by the connections of a reactor, so an idle one holds none.
+//! A TLS session adds 128 KiB of sealed records, and a record or 64 KiB of handshake that have not
+//! come whole. Memory is shared by the connections of a reactor, so an idle one holds none.
 
 #![forbid(unsafe_code)]
 
 mod answers;
 mod arena;
+mod channel;
 mod connection;
 mod export;
 mod gate;
@@ -42,8 +44,10 @@ mod session;
 mod slots;
 mod survey;
 
+pub use channel::Security;
 pub use export::Export;
 pub use gate::Scope;
 pub use listen::ListenError;
 pub use server::{Client, ExportError, Server, Settings};
 pub use weir_access::{Address, Allow, Listen, Peer};
+pub use weir_tls::ServerTls;

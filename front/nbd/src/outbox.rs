@@ -165,6 +165,29 @@ impl Outbox {
             return Ok((send(fd, rest, flags)?, rest.len()));
         }
         let mut pieces = [IoSlice::new(&[]); PIECES];
+        let (count, offered) = self.lay_out(&mut pieces);
+        let sent = sendmsg(fd, &pieces[..count], &mut SendAncillaryBuffer::default(), flags)?;
+        Ok((sent, offered))
+    }
+
+    /// Gives what comes next to `take`, which says how many bytes of it are out of the way.
+    ///
+    /// # Errors
+    /// Those of `take`.
+    pub(crate) fn take(
+        &mut self,
+        pool: &mut Pool,
+        take: impl FnOnce(&[IoSlice<'_>]) -> io::Result<usize>,
+    ) -> io::Result<()> {
+        let mut pieces = [IoSlice::new(&[]); PIECES];
+        let (count, _) = self.lay_out(&mut pieces);
+        let taken = take(&pieces[..count])?;
+        self.retire(taken, pool);
+        Ok(())
+    }
+
+    /// Lays out what comes next, as far as there are places: how many, and their bytes.
+    fn lay_out<'a>(&'a self, pieces: &mut [IoSlice<'a>; PIECES]) -> (usize, usize) {
         let (mut count, mut offered) = (0, 0);
         let mut skip = self.sent;
         for chunk in &self.chunks {
@@ -181,8 +204,7 @@ impl Outbox {
             }
             skip = 0;
         }
-        let sent = sendmsg(fd, &pieces[..count], &mut SendAncillaryBuffer::default(), flags)?;
-        Ok((sent, offered))
+        (count, offered)
     }
 
     /// Forgets the first `sent` bytes and gives their memory back.

@@ -28,6 +28,8 @@ pub(crate) struct Pool {
     held: usize,
     arenas: Vec<Arena>,
     input: Vec<u8>,
+    /// The same for records.
+    sealed: Vec<u8>,
     /// Where one reply is encoded before it is put in its place.
     pub(crate) scratch: Vec<u8>,
 }
@@ -110,9 +112,21 @@ impl Pool {
         self.input = input;
     }
 
+    /// The receive buffer for records, to be [given back](Pool::give_sealed).
+    pub(crate) fn sealed(&mut self) -> Vec<u8> {
+        let mut sealed = std::mem::take(&mut self.sealed);
+        sealed.resize(INPUT, 0);
+        sealed
+    }
+
+    /// Takes the receive buffer for records back.
+    pub(crate) fn give_sealed(&mut self, sealed: Vec<u8>) {
+        self.sealed = sealed;
+    }
+
     /// Whether there is anything to [trim](Pool::trim).
     pub(crate) fn is_empty(&self) -> bool {
-        self.held == 0 && self.arenas.is_empty() && self.input.is_empty()
+        self.held == 0 && self.arenas.is_empty() && self.input.is_empty() && self.sealed.is_empty()
     }
 
     /// Gives all free memory back to the system.

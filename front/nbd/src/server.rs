@@ -13,6 +13,7 @@ use weir_proto_nbd::server as proto;
 use weir_proto_nbd::wire::text;
 use weir_queue::{Device, Groups, Member, QueueMode, Spread, Tally};
 
+use crate::channel::Security;
 use crate::export::Export;
 use crate::gate::{Gate, Scope};
 use crate::listen::{ListenError, bind};
@@ -312,21 +313,34 @@ impl Server {
     /// The address is in use, cannot be bound, or is reached by other hosts and may not be. A
     /// socket file nobody listens on is replaced.
     pub fn listen(&self, listen: &Listen, scope: Scope) -> Result<Address, ListenError> {
+        self.listen_secured(listen, scope, Security::default())
+    }
+
+    /// As [`listen`](Server::listen), with what is done about TLS there.
+    ///
+    /// # Errors
+    /// As [`listen`](Server::listen).
+    pub fn listen_secured(
+        &self,
+        listen: &Listen,
+        scope: Scope,
+        security: Security,
+    ) -> Result<Address, ListenError> {
         let bound = bind(listen)?;
         self.paths.lock().expect("the paths' lock").extend(bound.path);
-        self.listen_on(bound.fd, listen, scope);
+        self.listen_on(bound.fd, listen, scope, security);
         Ok(bound.address)
     }
 
     /// Listens on a socket that is bound and listening already, as a service supervisor passes
     /// them; of `listen` the address by which exports name it and the list of clients count. It is
     /// made non-blocking.
-    pub fn listen_on(&self, fd: OwnedFd, listen: &Listen, scope: Scope) {
+    pub fn listen_on(&self, fd: OwnedFd, listen: &Listen, scope: Scope, security: Security) {
         if let Err(error) = rustix::io::ioctl_fionbio(&fd, true) {
             tracing::error!(%error, "a listening socket cannot be made non-blocking");
         }
         let (address, allow) = (Some(listen.address.clone()), listen.allow.clone());
-        let gate = Arc::new(Gate { address, allow, scope });
+        let gate = Arc::new(Gate { address, allow, scope, security });
         self.shared.handle(0).post(move |service: &mut NbdService, turn| {
             service.listen(turn, fd, gate);
         });
@@ -335,8 +349,14 @@ impl Server {
     /// Serves a socket that is connected already, with the exports that name no address; false,
     /// and it is closed, when there are too many connections.
     pub fn adopt(&self, fd: OwnedFd, name: impl Into<String>) -> bool {
+        self.adopt_secured(fd, name, Security::default())
+    }
+
+    /// As [`adopt`](Server::adopt), with what is done about TLS on it.
+    pub fn adopt_secured(&self, fd: OwnedFd, name: impl Into<String>, security: Security) -> bool {
         let Some(reactor) = self.shared.admit() else { return false };
-        let gate = Arc::new(Gate { address: None, allow: Allow::default(), scope: Scope::All });
+        let (allow, scope) = (Allow::default(), Scope::All);
+        let gate = Arc::new(Gate { address: None, allow, scope, security });
         let visitor = Visitor { peer: Peer::of(&fd), name: name.into(), fd, gate };
         self.shared.handle(reactor).post(move |service: &mut NbdService, turn| {
             service.welcome(turn, visitor);

@@ -9,10 +9,10 @@ use rustix::net::{SocketFlags, acceptfrom_with};
 use weir_access::Peer;
 use weir_bio::{IoPrio, Nanos};
 use weir_live::{Interest, Readiness, Service, Turn};
-use weir_proto_nbd::server::Handshake;
+use weir_proto_nbd::server::{Handshake, Settings, Tls};
 use weir_queue::Member;
 
-use crate::connection::{Connection, Phase, prepare};
+use crate::connection::{Connection, Introduction, Phase, prepare};
 use crate::gate::Gate;
 use crate::pool::Pool;
 use crate::server::Shared;
@@ -149,7 +149,7 @@ impl NbdService {
     /// there are too many.
     fn place(&mut self, turn: &mut Turn<'_>, visitor: Visitor) {
         let Visitor { name: peer, gate, .. } = &visitor;
-        if !gate.allow.admits(&visitor.peer) {
+        if gate.way_in(&visitor.peer).is_none() {
             let address = gate.address.as_ref().map(ToString::to_string).unwrap_or_default();
             tracing::warn!(%peer, %address, "connection refused: not in the address's allow list");
             return;
@@ -185,9 +185,20 @@ impl NbdService {
         let deadline = turn.now() + self.shared.settings.handshake_timeout_ns;
         let mut greeting = Vec::new();
         let exports = self.shared.advertised_now();
-        let handshake = Handshake::new(exports, self.shared.settings.handshake, &mut greeting)
-            .offering(gate.offers(&self.shared.exports, &who));
-        let mut connection = Connection::new(fd, peer, handshake, deadline);
+        // It was let in, or adopted by a gate that lets everybody in.
+        let (tls, session) = gate.way_in(&who).unwrap_or((Tls::Require, None));
+        let settings = Settings { tls, ..self.shared.settings.handshake };
+        let handshake = Handshake::new(exports, settings, &mut greeting).offering(gate.offers(
+            &self.shared.exports,
+            &who,
+            &[],
+        ));
+        let tls = session.cloned().map(|tls| {
+            let (shared, gate) = (Arc::clone(&self.shared), Arc::clone(&gate));
+            let offers = move |names: &[String]| gate.offers(&shared.exports, &who, names);
+            Introduction { tls, offers: Box::new(offers) }
+        });
+        let mut connection = Connection::new(fd, peer, handshake, tls, deadline);
         connection.out.put(&mut self.pool, |out| out.append(&mut greeting));
         self.places[place as usize].tenant = Some(Box::new(connection));
         self.wake_by(deadline);

@@ -1,4 +1,4 @@
-//! Lists of those who may come in: `uid:1000`, `gid:107`, `10.0.0.0/8`.
+//! Lists of those who may come in: `uid:1000`, `gid:107`, `10.0.0.0/8`, `tls:alice`.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -14,12 +14,17 @@ use crate::accounts;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Allow(Vec<Entry>);
 
-/// One entry. Names of TLS clients (`tls:CN`) would be a further kind.
+/// One entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Entry {
     User(u32),
     Group(u32),
-    Network { address: IpAddr, bits: u8 },
+    Network {
+        address: IpAddr,
+        bits: u8,
+    },
+    /// A name in the certificate that a client shows over TLS.
+    Name(String),
 }
 
 impl Allow {
@@ -27,6 +32,26 @@ impl Allow {
     #[must_use]
     pub fn admits(&self, peer: &Peer) -> bool {
         self.0.is_empty() || self.0.iter().any(|entry| entry.admits(peer))
+    }
+
+    /// The same for a client whose certificate bears these names.
+    #[must_use]
+    pub fn admits_named(&self, peer: &Peer, names: &[String]) -> bool {
+        self.admits(peer) || self.names().any(|name| names.iter().any(|shown| shown == name))
+    }
+
+    /// The names of clients that may come in by their certificates.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().filter_map(|entry| match entry {
+            Entry::Name(name) => Some(name.as_str()),
+            _ => None,
+        })
+    }
+
+    /// Whether there are names in it and nothing else.
+    #[must_use]
+    pub fn is_names_alone(&self) -> bool {
+        !self.0.is_empty() && self.names().count() == self.0.len()
     }
 
     /// Whether everybody may come in.
@@ -85,9 +110,17 @@ impl FromStr for Entry {
         if let Some(group) = text.strip_prefix("gid:") {
             return accounts::group(group).map(Entry::Group).map_err(of);
         }
+        if let Some(name) = text.strip_prefix("tls:") {
+            return match name.is_empty() {
+                true => Err(of(String::from("it names nobody"))),
+                false => Ok(Entry::Name(String::from(name))),
+            };
+        }
         let (address, bits) = text.split_once('/').map_or((text, None), |(a, b)| (a, Some(b)));
         let address: IpAddr = address.parse().map_err(|_| {
-            of(String::from("it is none of uid:USER, gid:GROUP, ADDRESS and ADDRESS/BITS"))
+            of(String::from(
+                "it is none of uid:USER, gid:GROUP, tls:NAME, ADDRESS and ADDRESS/BITS",
+            ))
         })?;
         // As its clients are compared.
         let address = if bits.is_none() { address.to_canonical() } else { address };
@@ -107,6 +140,7 @@ impl fmt::Display for Entry {
         match self {
             Entry::User(uid) => write!(f, "uid:{uid}"),
             Entry::Group(gid) => write!(f, "gid:{gid}"),
+            Entry::Name(name) => write!(f, "tls:{name}"),
             Entry::Network { address, bits } => write!(f, "{address}/{bits}"),
         }
     }
@@ -165,6 +199,12 @@ mod tests {
             assert!(!some.admits(&peer), "{peer}");
         }
         assert!(!some.admits(&Peer::Unknown));
+        let named = list(&["tls:alice", "uid:7"]);
+        assert!(named.admits(&local(7, 1)) && !named.admits(&local(8, 1)));
+        let names = |name: &str| [String::from(name)];
+        assert!(named.admits_named(&local(8, 1), &names("alice")));
+        assert!(!named.admits_named(&local(8, 1), &names("alic")));
+        assert!(!named.admits_named(&local(8, 1), &names("uid:7")));
         assert!(list(&["0.0.0.0/0"]).admits(&host("1.2.3.4:5")));
         assert!(!list(&["0.0.0.0/0"]).admits(&host("[::1]:5")));
         assert!(list(&["::ffff:1.2.3.4"]).admits(&host("1.2.3.4:5")));
@@ -174,7 +214,7 @@ mod tests {
     fn a_bad_entry_is_named_with_what_would_be_right() {
         for (entry, part) in [
             ("frob", "uid:USER"),
-            ("tls:host", "uid:USER"),
+            ("tls:", "names nobody"),
             ("uid:", "/etc/passwd"),
             ("uid:nobody at all", "/etc/passwd"),
             ("gid:-1", "/etc/group"),

@@ -20,6 +20,6 @@ pub mod save;
 mod socket;
 
 pub use allow::Allow;
-pub use listen::{Address, Listen, SOCKET_PATH_MAX};
+pub use listen::{Address, Listen, SOCKET_PATH_MAX, Tls, TlsRule};
 pub use peer::Peer;
 pub use socket::{Rights, SocketFile, listen_tcp, listen_unix};

@@ -33,8 +33,33 @@ pub struct Listen {
     /// Of a TCP port: it may be reached from other hosts, though nothing is encrypted and nobody
     /// is asked for a name.
     pub insecure: bool,
+    /// What is done about TLS.
+    pub tls: Tls,
     /// Who may come in.
     pub allow: Allow,
+}
+
+/// What an address says of TLS; the rest is left to those who have a default.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tls {
+    /// Whether it is spoken.
+    pub rule: Option<TlsRule>,
+    /// The folder with `ca-cert.pem`, `server-cert.pem` and `server-key.pem`.
+    pub certificates: Option<PathBuf>,
+    /// Whether clients have to show a certificate of that authority.
+    pub verify_peer: Option<bool>,
+}
+
+/// Whether TLS is spoken at an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TlsRule {
+    /// It is not.
+    Off,
+    /// With clients that ask for it.
+    On,
+    /// Nothing is granted without it.
+    Require,
 }
 
 /// One option: its name, whether it needs a value, which kind of address has it.
@@ -46,7 +71,6 @@ struct Known {
     set: fn(&mut Listen, &str) -> Result<(), String>,
 }
 
-// Options of TLS belong here, for both kinds of address.
 const OPTIONS: &[Known] = &[
     Known { name: "mode", switch: false, unix: true, tcp: false, set: set_mode },
     Known {
@@ -80,6 +104,27 @@ const OPTIONS: &[Known] = &[
         tcp: true,
         set: |listen, value| listen.allow.push(value),
     },
+    Known { name: "tls", switch: false, unix: true, tcp: true, set: set_tls },
+    Known {
+        name: "tls_certificates",
+        switch: false,
+        unix: true,
+        tcp: true,
+        set: |listen, value| {
+            listen.tls.certificates = Some(PathBuf::from(value));
+            Ok(())
+        },
+    },
+    Known {
+        name: "tls_verify_peer",
+        switch: false,
+        unix: true,
+        tcp: true,
+        set: |listen, value| {
+            listen.tls.verify_peer = Some(on_or_off("tls_verify_peer", value)?);
+            Ok(())
+        },
+    },
 ];
 
 impl Listen {
@@ -101,11 +146,10 @@ impl Listen {
         (known.set)(self, value)
     }
 
-    /// Whether the address may be opened to other hosts. TLS that is required would be the other
-    /// reason.
+    /// Whether the address may be opened to other hosts: that is said, or TLS is required.
     #[must_use]
     pub fn may_be_remote(&self) -> bool {
-        self.insecure
+        self.insecure || self.tls.rule == Some(TlsRule::Require)
     }
 }
 
@@ -118,18 +162,33 @@ fn set_mode(listen: &mut Listen, value: &str) -> Result<(), String> {
 }
 
 fn set_insecure(listen: &mut Listen, value: &str) -> Result<(), String> {
-    listen.insecure = match value {
-        "on" | "1" | "true" | "yes" => true,
-        "off" | "0" | "false" | "no" => false,
-        _ => return Err(format!("insecure={value} is neither on nor off")),
-    };
+    listen.insecure = on_or_off("insecure", value)?;
     Ok(())
+}
+
+fn set_tls(listen: &mut Listen, value: &str) -> Result<(), String> {
+    listen.tls.rule = Some(match value {
+        "off" => TlsRule::Off,
+        "on" => TlsRule::On,
+        "require" => TlsRule::Require,
+        _ => return Err(format!("tls={value} is none of off, on and require")),
+    });
+    Ok(())
+}
+
+fn on_or_off(name: &str, value: &str) -> Result<bool, String> {
+    match value {
+        "on" | "1" | "true" | "yes" => Ok(true),
+        "off" | "0" | "false" | "no" => Ok(false),
+        _ => Err(format!("{name}={value} is neither on nor off")),
+    }
 }
 
 impl From<Address> for Listen {
     /// Without an option: a UNIX socket for its owner alone.
     fn from(address: Address) -> Listen {
-        Listen { address, rights: Rights::default(), insecure: false, allow: Allow::default() }
+        let (rights, tls, allow) = (Rights::default(), Tls::default(), Allow::default());
+        Listen { address, rights, insecure: false, tls, allow }
     }
 }
 
@@ -206,6 +265,9 @@ struct Table {
     owner: Option<String>,
     group: Option<String>,
     insecure: Option<bool>,
+    tls: Option<String>,
+    tls_certificates: Option<String>,
+    tls_verify_peer: Option<bool>,
     allow: Option<Allow>,
 }
 
@@ -214,9 +276,16 @@ impl TryFrom<Table> for Listen {
 
     fn try_from(table: Table) -> Result<Listen, String> {
         let mut listen: Listen = table.address.parse()?;
-        let words = [("mode", table.mode), ("owner", table.owner), ("group", table.group)];
-        let switch = [("insecure", table.insecure.map(|on| on.to_string()))];
-        for (name, value) in words.into_iter().chain(switch) {
+        let words = [
+            ("mode", table.mode),
+            ("owner", table.owner),
+            ("group", table.group),
+            ("insecure", table.insecure.map(|on| on.to_string())),
+            ("tls", table.tls),
+            ("tls_certificates", table.tls_certificates),
+            ("tls_verify_peer", table.tls_verify_peer.map(|on| on.to_string())),
+        ];
+        for (name, value) in words {
             let Some(value) = value else { continue };
             let applied = listen.apply(&format!("{name}={value}"));
             applied.map_err(|why| format!("address {:?}: {why}", table.address))?;
@@ -282,6 +351,14 @@ mod tests {
         assert_eq!(file.listen[0], text);
         assert_eq!(file.listen[1], "[::]:1,insecure".parse().expect("an address"));
         assert!(file.listen[1].may_be_remote() && !text.may_be_remote());
+        let over: Listen = "[::]:1,tls=require,tls_certificates=/c,tls_verify_peer=off,allow=tls:a"
+            .parse()
+            .expect("an address");
+        let file = r#"listen = [{ address = "[::]:1", tls = "require", tls_certificates = "/c",
+            tls_verify_peer = false, allow = ["tls:a"] }]"#;
+        let file: File = toml::from_str(file).expect("a file");
+        assert_eq!(file.listen[0], over);
+        assert!(over.may_be_remote() && over.tls.rule == Some(TlsRule::Require));
         let plain: Listen = "unix:x".parse().expect("an address");
         assert_eq!(plain.rights.mode, 0o600);
     }
@@ -300,6 +377,8 @@ mod tests {
             ("unix:x,group=", "group=: \"\" is neither"),
             ("unix:x,allow=frob", "allow=frob: it is none of"),
             ("[::1]:1,insecure=x", "insecure=x is neither on nor off"),
+            ("[::1]:1,tls=yes", "tls=yes is none of off, on and require"),
+            ("unix:x,tls_verify_peer=2", "tls_verify_peer=2 is neither on nor off"),
         ] {
             let why = text.parse::<Listen>().expect_err(text);
             assert!(why.contains(&format!("address {text:?}: ")) && why.contains(part), "{why}");

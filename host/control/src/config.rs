@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 use std::fmt;
 use std::num::NonZeroU64;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer};
-use weir_access::{Allow, Listen};
+use weir_access::{Allow, Listen, TlsRule};
 use weir_bio::{Class, IoPrio};
 use weir_queue::{Caps, Groups, WEIGHT_MAX, WEIGHT_MIN};
 
@@ -63,6 +63,12 @@ pub struct Nbd {
     pub insecure: bool,
     /// The clients that are let in at every address that states none.
     pub allow: Allow,
+    /// What is done about TLS at every address that does not say.
+    pub tls: Option<TlsRule>,
+    /// The folder with `ca-cert.pem`, `server-cert.pem` and `server-key.pem`.
+    pub tls_certificates: Option<PathBuf>,
+    /// Whether clients have to show a certificate of that authority; they do unless it is false.
+    pub tls_verify_peer: Option<bool>,
 }
 
 /// `[[disk]]`

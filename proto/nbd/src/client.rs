@@ -17,6 +17,7 @@
 //! let server = loop {
 //!     match handshake.input(&receive(), &mut out).step {
 //!         Step::NeedMore => send(&mut out),
+//!         Step::StartTls => unreachable!("TLS was not wanted"),
 //!         Step::Ready(server) => break server,
 //!         Step::Failed(why) => panic!("{why}"),
 //!     }

@@ -40,8 +40,10 @@
 //!
 //! # Left out
 //!
-//! TLS (STARTTLS is refused by policy), the RESIZE extension, and the BLOCK_STATUS payload form:
-//! neither flag is ever advertised, and a client that uses them gets EINVAL in step.
+//! The cryptography of TLS: STARTTLS is negotiated here, and what stands between the two machines'
+//! bytes and the socket afterwards is the caller's business. The RESIZE extension, and the
+//! BLOCK_STATUS payload form: neither flag is ever advertised, and a client that uses them gets
+//! EINVAL in step.
 
 #![forbid(unsafe_code)]
 

@@ -37,6 +37,6 @@ mod requests;
 
 pub use check::{Checked, DRAIN_MAX, Geometry, Range, Reject, Then, Why};
 pub use export::{Export, Negotiated, Offer};
-pub use handshake::{CloseReason, Handshake, Input, Settings, Step};
+pub use handshake::{CloseReason, Handshake, Input, Settings, Step, Tls};
 pub use replies::{Chunk, Replies, StatusQuery};
 pub use requests::{BadMagic, Decoded, Incoming, Requests, decode};

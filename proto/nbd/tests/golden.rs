@@ -84,6 +84,7 @@ fn parse(text: &str) -> Golden {
                             structured: words.contains(&"structured"),
                             extended: words.contains(&"extended"),
                             allocation: words.contains(&"allocation"),
+                            tls: false,
                         });
                     }
                     "settings" => {
@@ -157,6 +158,7 @@ fn run_client(golden: &Golden, step: usize) {
                                 mode = info.mode;
                                 ear = Some(Ear::new(info.mode, info.allocation));
                             }
+                            Step::StartTls => panic!("piece {at}: TLS was not wanted"),
                             Step::Failed(why) => panic!("piece {at}: {why}"),
                         }
                     }

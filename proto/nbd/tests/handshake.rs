@@ -21,10 +21,13 @@ fn negotiate(settings: Settings, wanted: Wanted) -> (Result<ServerInfo, Handshak
     for _ in 0..100 {
         let input = handshake.input(&to_client, &mut to_server);
         to_client.drain(..input.consumed);
+        if input.step == client::Step::StartTls {
+            handshake.secured(&mut to_server);
+        }
         server.input(&to_server, &mut to_client);
         to_server.clear();
         match input.step {
-            client::Step::NeedMore => {}
+            client::Step::NeedMore | client::Step::StartTls => {}
             client::Step::Ready(info) => return (Ok(info), server),
             client::Step::Failed(why) => return (Err(why), server),
         }

@@ -9,7 +9,7 @@ use weir_proto_nbd::NbdError;
 use weir_proto_nbd::client::{
     self, ERROR_PAYLOAD_MAX, REPLY_DATA_MAX, Requests as ClientRequests, Wanted,
 };
-use weir_proto_nbd::server::{self, Export, Geometry, Requests, Settings, Step};
+use weir_proto_nbd::server::{self, Export, Geometry, Requests, Settings, Step, Tls};
 use weir_proto_nbd::wire::{
     BlockSizes, ChunkType, Command, CommandFlags, ErrorChunk, ExportEntry, ExportSize,
     ExtendedHeader, Extent, Greeting, HandshakeFlags, Hole, InfoQuery, InfoType, MetaContext,
@@ -45,12 +45,13 @@ fn requests() -> impl Strategy<Value = Vec<Request>> {
 
 fn wishes() -> impl Strategy<Value = Wanted> {
     let name = prop::sample::select(&["disk", "", "spare", "nope"][..]);
-    (name, any::<bool>(), any::<bool>(), any::<bool>()).prop_map(
-        |(export, structured, extended, allocation)| Wanted {
+    (name, any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>()).prop_map(
+        |(export, structured, extended, allocation, tls)| Wanted {
             export: export.to_owned(),
             structured,
             extended,
             allocation,
+            tls,
         },
     )
 }
@@ -74,7 +75,8 @@ fn session(wanted: &Wanted, requests: &[Request], cuts: &[usize]) -> (Vec<String
     let mut to_server = Vec::new();
     let mut transcript = Vec::new();
     let mut heard = Vec::new();
-    let mut server = Server::new(Settings::default(), &mut to_client);
+    let settings = Settings { tls: Tls::On, ..Settings::default() };
+    let mut server = Server::new(settings, &mut to_client);
     let mut handshake = client::Handshake::new(wanted.clone()).expect("a name");
     let info = 'ready: loop {
         let bytes = std::mem::take(&mut to_client);
@@ -82,6 +84,7 @@ fn session(wanted: &Wanted, requests: &[Request], cuts: &[usize]) -> (Vec<String
         for piece in pieces(&bytes, cuts) {
             match handshake.input(piece, &mut to_server).step {
                 client::Step::NeedMore => {}
+                client::Step::StartTls => handshake.secured(&mut to_server),
                 client::Step::Ready(info) => break 'ready info,
                 client::Step::Failed(why) => return (vec![why.to_string()], transcript),
             }
@@ -293,7 +296,8 @@ proptest! {
         cuts in prop::collection::vec(1..100usize, 1..4),
     ) {
         let mut out = Vec::new();
-        let mut handshake = server::Handshake::new(exports(), Settings::default(), &mut out);
+        let settings = Settings { tls: Tls::On, ..Settings::default() };
+        let mut handshake = server::Handshake::new(exports(), settings, &mut out);
         let all = [&[0, 0, 0, 3][..], &bytes].concat();
         'session: for piece in pieces(&all, &cuts) {
             let mut rest = piece;
@@ -306,6 +310,7 @@ proptest! {
                 match input.step {
                     Step::NeedMore => break,
                     Step::Answered => {}
+                    Step::StartTls => handshake.secured(),
                     Step::Transmission(_) | Step::Close(_) => break 'session,
                 }
             }

@@ -203,7 +203,10 @@ fn target_of(job: &Job, given: Option<&str>) -> Result<String, String> {
             job.name
         ));
     };
-    if ["null:", "ram:", "file:", "nbd:", "nbd+unix:"].iter().any(|kind| name.starts_with(kind)) {
+    if ["null:", "ram:", "file:", "nbd:", "nbd+unix:", "nbds:", "nbds+unix:"]
+        .iter()
+        .any(|kind| name.starts_with(kind))
+    {
         return Ok(name.clone());
     }
     let path: String = name

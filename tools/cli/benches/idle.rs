@@ -136,6 +136,7 @@ fn connect(socket: &Path) -> UnixStream {
         match done.step {
             Step::Ready(server) => break server,
             Step::Failed(why) => panic!("{why}"),
+            Step::StartTls => panic!("TLS was not wanted"),
             Step::NeedMore => match stream.read(&mut input[held..]).expect("the daemon answers") {
                 0 => panic!("the daemon closed a connection"),
                 count => held += count,

@@ -7,8 +7,13 @@
 //!
 //! cargo bench -p weir-cli --bench nbd [-- --rounds 7 --seconds 2 --depth 128]
 //! cargo bench -p weir-cli --bench nbd -- --modes [--jobs 2]    queue_mode mq against sq
+//! cargo bench -p weir-cli --bench nbd -- --tls    over TLS, beside nbdkit and qemu over TLS, and
+//!                                                 weir without
 
 #![forbid(unsafe_code)]
+
+#[path = "../../../proto/tls/tests/authority/mod.rs"]
+mod authority;
 
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -39,6 +44,7 @@ fn main() {
         // The echo server knows one connection at a time.
         jobs: if modes { arguments.number("--jobs", 1, 1) } else { 1 },
         modes,
+        tls: arguments.has("--tls"),
     };
     bench(&setup);
 }
@@ -50,12 +56,16 @@ struct Setup {
     jobs: u32,
     /// Both queue modes of weir, and nobody else.
     modes: bool,
+    /// Over TLS.
+    tls: bool,
 }
 
 struct Server {
     name: &'static str,
     child: Child,
     socket: PathBuf,
+    /// The certificates by which it is spoken to, if over TLS.
+    certificates: Option<PathBuf>,
     iops: Figure,
     server_ns: Figure,
     client_ns: Figure,
@@ -79,7 +89,12 @@ impl Drop for Server {
 fn bench(setup: &Setup) {
     let folder = std::env::temp_dir().join(format!("weir-bench-nbd-{}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("a folder for sockets");
-    let mut servers = if setup.modes { start_modes(&folder) } else { start_all(&folder) };
+    let certificates = authority::Authority::new().folder();
+    let mut servers = match setup {
+        Setup { tls: true, .. } => start_over_tls(&folder, certificates.path()),
+        Setup { modes: true, .. } => start_modes(&folder),
+        _ => start_all(&folder),
+    };
     let mut control = Control::new(Needs::Core(SERVER));
     let _ = pin(CLIENT);
     let pids: Vec<u32> = servers.iter().map(|server| server.child.id()).collect();
@@ -120,32 +135,80 @@ fn bench(setup: &Setup) {
 
 /// weir's null disk with the multi-queue path, and with the single-queue one.
 fn start_modes(folder: &Path) -> Vec<Server> {
-    ["mq", "sq"].into_iter().map(|mode| start_weir(folder, mode)).collect()
+    let modes = [("weir", "mq"), ("weir, sq", "sq")];
+    modes.into_iter().map(|(name, mode)| start_weir(folder, name, mode, "")).collect()
 }
 
-fn start_weir(folder: &Path, mode: &'static str) -> Server {
-    let socket = folder.join(format!("weir-{mode}.sock"));
+fn start_weir(folder: &Path, name: &'static str, mode: &str, options: &str) -> Server {
+    let socket = folder.join(format!("{}.sock", name.replace([',', ' '], "")));
     let mut serve = Program::new(env!("CARGO_BIN_EXE_weir"));
     serve.args(["serve", "--quiet", "--reactors", "1", "--nbd"]);
-    serve.arg(format!("unix:{}", socket.display()));
+    serve.arg(format!("unix:{}{options}", socket.display()));
     serve.args(["--disk", &format!("null=null:64GiB,queue_mode={mode}")]);
-    start(if mode == "mq" { "weir" } else { "weir, sq" }, serve, socket)
+    // Two of them run side by side.
+    serve.arg("--control").arg(socket.with_extension("control"));
+    start(name, serve, socket)
+}
+
+/// Everybody over TLS, each client known by its certificate; and weir without, for what TLS costs.
+fn start_over_tls(folder: &Path, certificates: &Path) -> Vec<Server> {
+    let directory = certificates.display();
+    let over = |mut server: Server| {
+        server.certificates = Some(certificates.to_owned());
+        server
+    };
+    let options = format!(",tls=require,tls_certificates={directory}");
+    let mut servers = vec![over(start_weir(folder, "weir, TLS", "mq", &options))];
+    servers.push(start_weir(folder, "weir", "mq", ""));
+    let is_there = |name: &str| {
+        let there = Program::new(name).arg("--version").output().is_ok();
+        if !there {
+            println!("{name} is not installed: left out");
+        }
+        there
+    };
+    if is_there("nbdkit") {
+        let socket = folder.join("nbdkit.sock");
+        let mut nbdkit = Program::new("nbdkit");
+        nbdkit.args(["--foreground", "--tls=require", "--tls-verify-peer", "--exportname=null"]);
+        nbdkit.arg(format!("--tls-certificates={directory}"));
+        nbdkit.arg("--unix").arg(&socket).args(["null", "64G"]);
+        servers.push(over(start("nbdkit, TLS", nbdkit, socket)));
+    }
+    if is_there("qemu-storage-daemon") {
+        let socket = folder.join("qemu.sock");
+        let qemu = qemu_null(&socket, Some(certificates));
+        servers.push(over(start("qemu-storage-d., TLS", qemu, socket)));
+    }
+    servers
+}
+
+/// qemu-storage-daemon's null disk; over TLS with these certificates.
+fn qemu_null(socket: &Path, certificates: Option<&Path>) -> Program {
+    let mut qemu = Program::new("qemu-storage-daemon");
+    let mut listen = format!("addr.type=unix,addr.path={}", socket.display());
+    // It takes its arguments in turn.
+    if let Some(certificates) = certificates {
+        let directory = certificates.display();
+        qemu.args(["--object", &format!("tls-creds-x509,id=t,endpoint=server,dir={directory}")]);
+        listen.push_str(",tls-creds=t");
+    }
+    // As it comes, it sends the data. With read-zeroes=on it would answer a client with
+    // structured replies in 32 bytes, "a hole", and that is no 4 KiB read.
+    qemu.args(["--blockdev", "driver=null-co,node-name=n,size=68719476736"]);
+    qemu.args(["--nbd-server", &listen, "--export", "type=nbd,id=e,node-name=n,name=null"]);
+    qemu
 }
 
 fn start_all(folder: &Path) -> Vec<Server> {
     let echo = folder.join("echo.sock");
     let mut repeat = Program::new(std::env::current_exe().expect("this bench's own path"));
     repeat.arg("--echo").arg(&echo);
-    let mut servers = vec![start_weir(folder, "mq"), start("echo", repeat, echo)];
+    let mut servers = vec![start_weir(folder, "weir", "mq", ""), start("echo", repeat, echo)];
     let has_qemu = Program::new("qemu-storage-daemon").arg("--version").output().is_ok();
     if has_qemu {
         let socket = folder.join("qemu.sock");
-        let mut qemu = Program::new("qemu-storage-daemon");
-        // As it comes, it sends the data. With read-zeroes=on it would answer a client with
-        // structured replies in 32 bytes, "a hole", and that is no 4 KiB read.
-        qemu.args(["--blockdev", "driver=null-co,node-name=n,size=68719476736"]);
-        let listen = format!("addr.type=unix,addr.path={}", socket.display());
-        qemu.args(["--nbd-server", &listen, "--export", "type=nbd,id=e,node-name=n,name=null"]);
+        let qemu = qemu_null(&socket, None);
         servers.push(start("qemu-storage-daemon", qemu, socket));
     } else {
         println!("qemu-storage-daemon is not installed: left out");
@@ -158,7 +221,8 @@ fn start(name: &'static str, mut command: Program, socket: PathBuf) -> Server {
     let child = command.spawn().unwrap_or_else(|e| panic!("{name}: {e}"));
     pin_process(child.id(), SERVER);
     let (iops, server_ns, client_ns) = Default::default();
-    let server = Server { name, child, socket, iops, server_ns, client_ns };
+    let certificates = None;
+    let server = Server { name, child, socket, certificates, iops, server_ns, client_ns };
     let listens = |_: &i32| {
         std::thread::sleep(Duration::from_millis(25));
         UnixStream::connect(&server.socket).is_ok()
@@ -177,7 +241,11 @@ fn pin_process(pid: u32, cpu: usize) {
 
 fn measure(server: &Server, setup: &Setup) -> Outcome {
     let connections = setup.jobs;
-    let target = format!("nbd+unix:{}?null,connections={connections}", server.socket.display());
+    let place = format!("+unix:{}?null,connections={connections}", server.socket.display());
+    let target = match &server.certificates {
+        Some(folder) => format!("nbds{place},tls-certificates={}", folder.display()),
+        None => format!("nbd{place}"),
+    };
     let target = weir::Target::parse(&target).expect("a target");
     let opened = weir::open("client", &target, setup.jobs as usize).expect("the server takes us");
     let job = weir_load::Job {
@@ -236,7 +304,7 @@ fn echo_one(mut client: UnixStream) -> std::io::Result<()> {
         held -= done.consumed;
         match done.step {
             Step::Transmission(negotiated) => break negotiated,
-            Step::Close(_) => return client.write_all(&out),
+            Step::Close(_) | Step::StartTls => return client.write_all(&out),
             Step::Answered => {}
             Step::NeedMore => {
                 client.write_all(&out)?;

@@ -2,6 +2,7 @@
 
 mod addresses;
 mod hangup;
+mod secure;
 mod users;
 
 use std::io::{Read, Write};
@@ -15,7 +16,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use weir::units::show_size;
 use weir::{Clock, Device, Groups, Host, Limited, Limits, Nanos, QueueMode};
-use weir_access::{SOCKET_PATH_MAX, folder};
+use weir_access::{SOCKET_PATH_MAX, TlsRule, folder};
 use weir_control::config::{self, Config};
 use weir_control::{ControlCalls, LiveDisk, Parameters, Tree};
 use weir_front_nbd::{Address, Export, Server, Settings};
@@ -56,8 +57,9 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "NAME=TARGET")]
     disk: Vec<String>,
     /// An address to listen on: unix:PATH[,mode=0600][,owner=USER][,group=GROUP] or
-    /// HOST:PORT[,insecure], either with allow=uid:USER, allow=gid:GROUP or allow=ADDRESS/BITS. May
-    /// be repeated; unix:./weir-data/nbd.sock if none is given.
+    /// HOST:PORT[,insecure], either with allow=uid:USER, allow=gid:GROUP, allow=ADDRESS/BITS or
+    /// allow=tls:NAME, and with tls=off|on|require, tls_certificates=DIR and
+    /// tls_verify_peer=on|off. May be repeated; unix:./weir-data/nbd.sock if none is given.
     #[arg(long, value_name = "ADDR")]
     nbd: Vec<String>,
     #[command(flatten)]
@@ -127,7 +129,7 @@ impl Serve {
         log::say("weir: ready");
         activation::notify("READY=1\n");
         if self.stdio {
-            serve_stdio(&daemon, &signals)?;
+            serve_stdio(&daemon, &signals, &config)?;
         } else {
             signals.wait();
         }
@@ -207,7 +209,11 @@ impl Serve {
     }
 
     /// Opens every address that applies.
-    fn open_addresses(&self, daemon: &Daemon, config: &Config) -> Result<Vec<Address>, Failure> {
+    fn open_addresses(
+        &self,
+        daemon: &Daemon,
+        config: &Config,
+    ) -> Result<Vec<(Address, TlsRule)>, Failure> {
         match self.stdio {
             true => Ok(Vec::new()),
             false => addresses::open(&daemon.server, config, &self.nbd),
@@ -250,7 +256,7 @@ fn exports(config: &Config, disks: &[Device], groups: &Groups) -> Vec<Export> {
 }
 
 /// Serves one connection on standard input and output until it ends or a signal comes.
-fn serve_stdio(daemon: &Daemon, signals: &Signals) -> Result<(), Failure> {
+fn serve_stdio(daemon: &Daemon, signals: &Signals, config: &Config) -> Result<(), Failure> {
     let bad = |e: std::io::Error| Failure::Bad(format!("standard input and output: {e}"));
     let input = std::io::stdin().as_fd().try_clone_to_owned().map_err(bad)?;
     let socket = if rustix::net::sockopt::socket_type(&input).is_ok() {
@@ -258,7 +264,7 @@ fn serve_stdio(daemon: &Daemon, signals: &Signals) -> Result<(), Failure> {
     } else {
         bridge(input).map_err(bad)?
     };
-    daemon.server.adopt(socket, "stdio");
+    daemon.server.adopt_secured(socket, "stdio", secure::of_all(&config.nbd)?);
     let (server, end) = (Arc::clone(&daemon.server), signals.end().map_err(bad)?);
     std::thread::spawn(move || {
         server.wait_until_empty(u64::MAX);
@@ -327,7 +333,7 @@ impl Daemon {
 }
 
 /// Says what is served and how to use it, in lines to paste.
-fn introduce(daemon: &Daemon, addresses: &[Address], reach: &Reach) -> String {
+fn introduce(daemon: &Daemon, addresses: &[(Address, TlsRule)], reach: &Reach) -> String {
     let mut lines = Vec::new();
     for device in &daemon.disks {
         let (config, limits) = (device.config(), device.limits());
@@ -343,9 +349,18 @@ fn introduce(daemon: &Daemon, addresses: &[Address], reach: &Reach) -> String {
         ));
     }
     lines.push(String::from("listening on:\n"));
-    lines.extend(addresses.iter().map(|address| format!("  {address}\n")));
+    lines.extend(addresses.iter().map(|(address, rule)| {
+        let tls = match rule {
+            TlsRule::Off => "",
+            TlsRule::On => ", with TLS for those that ask for it",
+            TlsRule::Require => ", TLS required",
+        };
+        format!("  {address}{tls}\n")
+    }));
     lines.push(reach.introduce());
-    if let (Some(uri), Some(first)) = (addresses.first().map(uri), daemon.disks.first()) {
+    let plain = addresses.iter().find(|(_, rule)| *rule != TlsRule::Require);
+    if let (Some((address, _)), Some(first)) = (plain, daemon.disks.first()) {
+        let uri = uri(address);
         lines.push(format!(
             "\nto try it, paste:\n  nbdinfo '{uri}'\n  qemu-img info '{uri}'\n  \
              fio --name=try --ioengine=nbd --uri='{uri}' {} --bs=4k --iodepth=32 \

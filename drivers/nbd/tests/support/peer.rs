@@ -101,6 +101,7 @@ impl Session {
                     return Session { stream, agreed, held };
                 }
                 Step::Close(why) => panic!("handshake: {why:?}"),
+                Step::StartTls => panic!("handshake: this server has no TLS"),
                 Step::Answered => {}
                 Step::NeedMore => {
                     let mut piece = [0; 512];

@@ -160,8 +160,19 @@ impl Client {
     }
 
     pub fn try_over(mut stream: UnixStream, wanted: Wanted) -> Result<Client, String> {
-        let mut handshake = Handshake::new(wanted).expect("a name that fits");
-        let (mut out, mut part) = (Vec::new(), vec![0; 4096]);
+        let handshake = Handshake::new(wanted).expect("a name that fits");
+        Client::go_on(&mut stream, handshake, Vec::new())
+    }
+
+    /// Goes on with a handshake that has begun, first sending what it has to say.
+    pub fn go_on(
+        stream: &mut UnixStream,
+        mut handshake: Handshake,
+        mut out: Vec<u8>,
+    ) -> Result<Client, String> {
+        let mut part = vec![0; 4096];
+        stream.write_all(&out).map_err(|error| error.to_string())?;
+        out.clear();
         let (info, input) = loop {
             let count = stream.read(&mut part).map_err(|error| error.to_string())?;
             if count == 0 {
@@ -172,12 +183,13 @@ impl Client {
             out.clear();
             match step.step {
                 Step::NeedMore => {}
+                Step::StartTls => return Err("TLS is another client's business".into()),
                 Step::Ready(info) => break (info, part[step.consumed..count].to_vec()),
                 Step::Failed(why) => return Err(why.to_string()),
             }
         };
         Ok(Client {
-            stream,
+            stream: stream.try_clone().expect("a descriptor"),
             info,
             requests: Requests::new(info.mode),
             replies: Replies::new(info.mode, info.allocation),

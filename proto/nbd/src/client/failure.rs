@@ -50,6 +50,10 @@ pub enum HandshakeError {
         /// Its words, if any.
         message: String,
     },
+    /// TLS is wanted, and the server knows no option but EXPORT_NAME.
+    NotFixed,
+    /// So many bytes stood behind the grant of STARTTLS, where only TLS may begin.
+    BehindStartTls(usize),
     /// GO was granted without an EXPORT info.
     NoExportInfo,
     /// The transmission flags lack HAS_FLAGS, which every server sets.
@@ -81,6 +85,18 @@ impl fmt::Display for HandshakeError {
             }
             Self::BadReply { option, code, length } => {
                 write!(f, "reply {code} with {length} bytes does not fit option {option}")
+            }
+            Self::Refused { option: OptionCode::STARTTLS, code, message } => {
+                write!(f, "server does not offer TLS, which is required here: {code} {message:?}")
+            }
+            Self::Refused { code: OptionReplyCode::ERR_TLS_REQD, .. } => {
+                f.write_str("server requires TLS, and the target does not ask for it")
+            }
+            Self::NotFixed => f.write_str(
+                "server does not offer TLS, which is required here: it knows no option for it",
+            ),
+            Self::BehindStartTls(bytes) => {
+                write!(f, "server sent {bytes} bytes behind its answer to STARTTLS")
             }
             Self::Refused { option, code, message } if message.is_empty() => {
                 write!(f, "server refuses option {option} with {code}")

@@ -1,8 +1,9 @@
 //! The client's handshake: asks for what it wants, takes what it gets, falls back where the
 //! protocol says so.
 //!
-//! The order is extended headers, else structured replies, then `base:allocation`, then GO, and
-//! EXPORT_NAME where GO is not known. One option is outstanding at a time.
+//! The order is STARTTLS where it is wanted, extended headers, else structured replies, then
+//! `base:allocation`, then GO, and EXPORT_NAME where GO is not known. One option is outstanding at
+//! a time.
 
 use super::HandshakeError;
 use crate::wire::{
@@ -29,19 +30,23 @@ pub struct Wanted {
     pub extended: bool,
     /// Ask for `base:allocation`; comes to nothing without structured or extended replies.
     pub allocation: bool,
+    /// Ask for nothing before TLS, and give up on a server that does not offer it.
+    pub tls: bool,
 }
 
 impl Wanted {
-    /// The best the server can do.
+    /// The best the server can do, without TLS.
     #[must_use]
     pub fn everything(export: impl Into<String>) -> Self {
-        Self { export: export.into(), structured: true, extended: true, allocation: true }
+        let export = export.into();
+        Self { export, structured: true, extended: true, allocation: true, tls: false }
     }
 
     /// The plainest session.
     #[must_use]
     pub fn nothing(export: impl Into<String>) -> Self {
-        Self { export: export.into(), structured: false, extended: false, allocation: false }
+        let export = export.into();
+        Self { export, structured: false, extended: false, allocation: false, tls: false }
     }
 }
 
@@ -74,6 +79,9 @@ pub struct Input {
 pub enum Step {
     /// Send the output if there is any, then receive more.
     NeedMore,
+    /// Send the output, which is empty unless bytes of it were left over, then do the TLS
+    /// handshake; [`Handshake::secured`] goes on behind it.
+    StartTls,
     /// Transmission: what follows the consumed bytes are replies.
     Ready(ServerInfo),
     /// Send the output if there is any, then close.
@@ -88,6 +96,8 @@ enum Expect {
     Data(OptionReplyHeader),
     /// The answer to EXPORT_NAME, which has no header.
     ExportName,
+    /// The end of the TLS handshake.
+    Secured,
     Over,
 }
 
@@ -146,8 +156,19 @@ impl Handshake {
                  by closing",
                 self.wanted.export
             ),
+            Expect::Secured => "its part of the TLS handshake".to_owned(),
             Expect::Over => "nothing".to_owned(),
         }
+    }
+
+    /// The TLS handshake that [`Step::StartTls`] asked for has ended well, and the server is the
+    /// one that was meant. Appends the next option to `out`.
+    ///
+    /// # Panics
+    /// If no TLS handshake was due.
+    pub fn secured(&mut self, out: &mut Vec<u8>) {
+        assert!(matches!(self.expect, Expect::Secured), "no TLS handshake was due");
+        self.ask_next(Some(OptionCode::STARTTLS), out);
     }
 
     /// Takes bytes as they arrived, in any fragmentation, and appends what is to be sent to
@@ -162,7 +183,7 @@ impl Handshake {
                 Err(why) => break Step::Failed(why),
             }
         };
-        if step != Step::NeedMore {
+        if !matches!(step, Step::NeedMore | Step::StartTls) {
             self.expect = Expect::Over;
             self.held = Vec::new();
         }
@@ -182,6 +203,8 @@ impl Handshake {
             Expect::Data(header) => header.length as usize,
             Expect::ExportName if self.no_zeroes => ExportSize::LEN,
             Expect::ExportName => ExportSize::LEN + EXPORT_NAME_ZEROES,
+            Expect::Secured if rest.is_empty() => return Ok(None),
+            Expect::Secured => return Err(HandshakeError::BehindStartTls(rest.len())),
             Expect::Over => return Err(HandshakeError::Over),
         };
         let missing = want.saturating_sub(self.held.len());
@@ -200,10 +223,14 @@ impl Handshake {
                 self.export = ExportSize::decode(&held);
                 self.ready()?
             }
-            Expect::Over => return Err(HandshakeError::Over),
+            Expect::Secured | Expect::Over => return Err(HandshakeError::Over),
         };
         self.held = held;
         self.held.clear();
+        // Taken in later, they would pass for bytes that came over TLS.
+        if step == Step::StartTls && !rest.is_empty() {
+            return Err(HandshakeError::BehindStartTls(rest.len()));
+        }
         Ok(Some(step))
     }
 
@@ -230,6 +257,8 @@ impl Handshake {
         out.extend_from_slice(&answer.bits().to_be_bytes());
         if fixed {
             self.ask_next(None, out);
+        } else if self.wanted.tls {
+            return Err(HandshakeError::NotFixed);
         } else {
             // Such a server knows one option only.
             self.ask(OptionCode::EXPORT_NAME, out);
@@ -242,6 +271,7 @@ impl Handshake {
         use OptionCode as O;
         let simple = self.mode == Mode::Simple;
         let plan = [
+            (O::STARTTLS, self.wanted.tls),
             (O::EXTENDED_HEADERS, self.wanted.extended),
             (O::STRUCTURED_REPLY, self.wanted.structured && simple),
             (O::SET_META_CONTEXT, self.wanted.allocation && !simple),
@@ -303,6 +333,10 @@ impl Handshake {
         }
         let fits = match (option, code) {
             (O::GO, Reply::ACK) if data.is_empty() => return self.ready(),
+            (O::STARTTLS, Reply::ACK) if data.is_empty() => {
+                self.expect = Expect::Secured;
+                return Ok(Step::StartTls);
+            }
             (O::GO, Reply::INFO) => self.info(data),
             (O::SET_META_CONTEXT, Reply::META_CONTEXT) => self.meta_context(data),
             (O::SET_META_CONTEXT, Reply::ACK) if data.is_empty() => {
@@ -332,7 +366,8 @@ impl Handshake {
         data: &[u8],
         out: &mut Vec<u8>,
     ) -> Result<Step, HandshakeError> {
-        let optional = option != OptionCode::GO && code != Reply::ERR_SHUTDOWN;
+        let optional =
+            !matches!(option, OptionCode::GO | OptionCode::STARTTLS) && code != Reply::ERR_SHUTDOWN;
         if optional {
             // Contexts that were named before the error do not count.
             self.allocation = None;
@@ -341,7 +376,8 @@ impl Handshake {
         }
         // A server that granted extended headers has to know GO, and EXPORT_NAME is forbidden
         // then.
-        if code == Reply::ERR_UNSUP && self.mode != Mode::Extended {
+        let has_a_fallback = option == OptionCode::GO && self.mode != Mode::Extended;
+        if code == Reply::ERR_UNSUP && has_a_fallback {
             self.ask(OptionCode::EXPORT_NAME, out);
             return Ok(Step::NeedMore);
         }

@@ -19,6 +19,8 @@ pub struct Settings {
     pub structured: bool,
     /// Grant EXTENDED_HEADERS.
     pub extended: bool,
+    /// What becomes of STARTTLS, and of clients that do not ask for it.
+    pub tls: Tls,
     /// Options one client may send; with the next one the session ends.
     pub options_max: u32,
     /// Longest option data that is dropped and answered with an error, in bytes. Longer data ends
@@ -27,10 +29,23 @@ pub struct Settings {
 }
 
 impl Default for Settings {
-    /// Everything granted; 1000 options; 1 MiB dropped.
+    /// Everything granted but TLS; 1000 options; 1 MiB dropped.
     fn default() -> Self {
-        Self { structured: true, extended: true, options_max: 1000, skip_max: 1 << 20 }
+        let tls = Tls::Off;
+        Self { structured: true, extended: true, tls, options_max: 1000, skip_max: 1 << 20 }
     }
+}
+
+/// What a server does about TLS.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Tls {
+    /// STARTTLS is refused by policy (NOTLS).
+    #[default]
+    Off,
+    /// STARTTLS is granted to a client that asks for it.
+    On,
+    /// Nothing else is granted before STARTTLS (FORCEDTLS).
+    Require,
 }
 
 /// What one call of [`Handshake::input`] came to.
@@ -51,6 +66,9 @@ pub enum Step {
     /// An option has been answered: send the output, then come back with the rest of the input.
     /// One option an answer keeps the output of a client that never reads within one reply.
     Answered,
+    /// Send the output as it is, then do the TLS handshake; [`Handshake::secured`] goes on behind
+    /// it. No byte has been received beyond those consumed.
+    StartTls,
     /// Send the output; what follows the consumed bytes belongs to the transmission phase.
     Transmission(Negotiated),
     /// Send the output if there is any, then close. Repeated by every later call.
@@ -87,6 +105,13 @@ pub enum CloseReason {
     ExportNameWhileExtended,
     /// EXPORT_NAME while the server is going away.
     Shutdown,
+    /// EXPORT_NAME without TLS, which is required.
+    TlsRequired,
+    /// So many bytes stood behind STARTTLS before it was answered: taken in later, they would pass
+    /// for bytes that came over TLS.
+    BehindStartTls(usize),
+    /// Bytes between the answer to STARTTLS and the end of the TLS handshake.
+    NotSecured,
     /// The handshake is already over.
     Over,
 }
@@ -110,6 +135,11 @@ impl fmt::Display for CloseReason {
                 f.write_str("option EXPORT_NAME is forbidden once extended headers are agreed on")
             }
             Self::Shutdown => f.write_str("server is shutting down"),
+            Self::TlsRequired => f.write_str("client asked for an export without TLS"),
+            Self::BehindStartTls(bytes) => {
+                write!(f, "client sent {bytes} bytes behind STARTTLS before it was answered")
+            }
+            Self::NotSecured => f.write_str("options came before the TLS handshake had ended"),
             Self::Over => f.write_str("handshake is over"),
         }
     }
@@ -128,6 +158,8 @@ enum Expect {
         option: OptionCode,
         left: u32,
     },
+    /// The end of the TLS handshake.
+    Secured,
     Over,
 }
 
@@ -169,6 +201,11 @@ impl<E: AsRef<[Export]>> Handshake<E> {
         self
     }
 
+    /// Says it anew, where TLS has told who the client is.
+    pub fn offer(&mut self, offers: Box<[Offer]>) {
+        self.session.offer(offers);
+    }
+
     /// The name of the export that was refused to this client since last asked.
     pub fn take_refused(&mut self) -> Option<String> {
         self.session.take_refused()
@@ -183,6 +220,18 @@ impl<E: AsRef<[Export]>> Handshake<E> {
     /// From now on every option but ABORT is answered with ERR_SHUTDOWN.
     pub fn shut_down(&mut self) {
         self.session.shut_down();
+    }
+
+    /// The TLS handshake that [`Step::StartTls`] asked for has ended well: what comes from now on
+    /// came over TLS. All that was negotiated before is forgotten, but for the client's flags,
+    /// which no client sends twice.
+    ///
+    /// # Panics
+    /// If no TLS handshake was due.
+    pub fn secured(&mut self) {
+        assert!(matches!(self.expect, Expect::Secured), "no TLS handshake was due");
+        self.session.secured();
+        self.expect = Expect::Header;
     }
 
     /// Takes bytes as they arrived, in any fragmentation, and appends answers to `out`.
@@ -219,8 +268,11 @@ impl<E: AsRef<[Export]>> Handshake<E> {
             Expect::Data(header) => {
                 self.fill(rest, header.length as usize)?;
                 self.expect = Expect::Header;
-                let step = self.session.answer(header.code, &self.held, out);
+                let step = self.session.answer(header.code, &self.held, rest.len(), out);
                 self.held.clear();
+                if step == Step::StartTls {
+                    self.expect = Expect::Secured;
+                }
                 Some(step)
             }
             Expect::Skip { option, left } => {
@@ -235,6 +287,8 @@ impl<E: AsRef<[Export]>> Handshake<E> {
                 self.session.answer_too_long(option, out);
                 Some(Step::Answered)
             }
+            Expect::Secured if rest.is_empty() => None,
+            Expect::Secured => Some(Step::Close(CloseReason::NotSecured)),
             Expect::Over => Some(Step::Close(CloseReason::Over)),
         }
     }

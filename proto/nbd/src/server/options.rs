@@ -3,7 +3,7 @@
 //! Source: NBD protocol, "Option types" and "Option reply types".
 
 use super::handshake::put_refusal;
-use super::{CloseReason, Export, Negotiated, Offer, Settings, Step};
+use super::{CloseReason, Export, Negotiated, Offer, Settings, Step, Tls};
 use crate::wire::{
     BASE_ALLOCATION, ExportSize, InfoQuery, InfoType, MetaQuery, Mode, OptionCode,
     OptionReplyCode as Reply, put_block_sizes, put_export_entry, put_export_name_reply,
@@ -28,6 +28,8 @@ pub(super) struct Session<E> {
     /// The export `base:allocation` was last selected for.
     allocation_of: Option<usize>,
     shutting_down: bool,
+    /// The client talks over TLS.
+    secured: bool,
 }
 
 /// An error answer: the code, and words for a person.
@@ -41,6 +43,8 @@ const NO_SUCH_EXPORT: Refusal = (Reply::ERR_UNKNOWN, "no export of that name is 
 const NOT_ALLOWED: Refusal = (Reply::ERR_POLICY, "this client may not use this export");
 const NOT_STRUCTURED: Refusal =
     (Reply::ERR_INVALID, "metadata contexts need structured replies or extended headers first");
+const TLS_REQUIRED: Refusal =
+    (Reply::ERR_TLS_REQD, "this server requires TLS: STARTTLS has to come first");
 const SHUTTING_DOWN: Refusal = (Reply::ERR_SHUTDOWN, "server is shutting down");
 
 impl<E: AsRef<[Export]>> Session<E> {
@@ -54,7 +58,20 @@ impl<E: AsRef<[Export]>> Session<E> {
             no_zeroes: false,
             allocation_of: None,
             shutting_down: false,
+            secured: false,
         }
+    }
+
+    /// From now on the client talks over TLS: what it negotiated before may have come from others.
+    pub(super) fn secured(&mut self) {
+        self.mode = Mode::Simple;
+        self.allocation_of = None;
+        self.secured = true;
+    }
+
+    /// Whether nothing is granted before STARTTLS.
+    fn needs_tls(&self) -> bool {
+        self.settings.tls == Tls::Require && !self.secured
     }
 
     pub(super) fn offer(&mut self, offers: Box<[Offer]>) {
@@ -70,8 +87,14 @@ impl<E: AsRef<[Export]>> Session<E> {
         self.shutting_down = true;
     }
 
-    /// Answers one whole option.
-    pub(super) fn answer(&mut self, option: OptionCode, data: &[u8], out: &mut Vec<u8>) -> Step {
+    /// Answers one whole option, behind which so many bytes have been received.
+    pub(super) fn answer(
+        &mut self,
+        option: OptionCode,
+        data: &[u8],
+        behind: usize,
+        out: &mut Vec<u8>,
+    ) -> Step {
         let outcome = match option {
             OptionCode::ABORT => {
                 ack(out, option);
@@ -79,16 +102,21 @@ impl<E: AsRef<[Export]>> Session<E> {
             }
             OptionCode::EXPORT_NAME => return self.export_name(data, out),
             _ if self.shutting_down => Err(SHUTTING_DOWN),
+            OptionCode::STARTTLS => match self.start_tls(data) {
+                Ok(()) if behind > 0 => return Step::Close(CloseReason::BehindStartTls(behind)),
+                Ok(()) => {
+                    ack(out, option);
+                    return Step::StartTls;
+                }
+                Err(refusal) => Err(refusal),
+            },
+            _ if self.needs_tls() => Err(TLS_REQUIRED),
             OptionCode::GO => match self.info(option, data, out) {
                 Ok(export) => return Step::Transmission(self.negotiated(export)),
                 Err(refusal) => Err(refusal),
             },
             OptionCode::INFO => self.info(option, data, out).map(|_| ()),
             OptionCode::LIST => self.list(data, out),
-            OptionCode::STARTTLS if data.is_empty() => {
-                Err((Reply::ERR_POLICY, "this server does not offer TLS"))
-            }
-            OptionCode::STARTTLS => Err(NO_DATA_ALLOWED),
             OptionCode::STRUCTURED_REPLY => self.structured_reply(data, out),
             OptionCode::EXTENDED_HEADERS => self.extended_headers(data, out),
             OptionCode::LIST_META_CONTEXT => self.list_meta_context(data, out),
@@ -108,12 +136,26 @@ impl<E: AsRef<[Export]>> Session<E> {
         }
         let (code, message) = if self.shutting_down {
             SHUTTING_DOWN
+        } else if self.needs_tls() && option != OptionCode::STARTTLS {
+            TLS_REQUIRED
         } else if option.name().is_none() {
             (Reply::ERR_UNSUP, "option is not known here")
         } else {
             (Reply::ERR_TOO_BIG, "option data exceeds 65536 bytes")
         };
         put_refusal(out, option, code, message);
+    }
+
+    /// Whether the client may start TLS.
+    fn start_tls(&self, data: &[u8]) -> Result<(), Refusal> {
+        without_data(data)?;
+        if self.secured {
+            return Err((Reply::ERR_INVALID, "this connection uses TLS already"));
+        }
+        if self.settings.tls == Tls::Off {
+            return Err((Reply::ERR_POLICY, "this server does not offer TLS"));
+        }
+        Ok(())
     }
 
     fn negotiated(&self, at: usize) -> Negotiated {
@@ -162,6 +204,9 @@ impl<E: AsRef<[Export]>> Session<E> {
     fn export_name(&mut self, data: &[u8], out: &mut Vec<u8>) -> Step {
         if self.shutting_down {
             return Step::Close(CloseReason::Shutdown);
+        }
+        if self.needs_tls() {
+            return Step::Close(CloseReason::TlsRequired);
         }
         if self.mode == Mode::Extended {
             return Step::Close(CloseReason::ExportNameWhileExtended);

@@ -73,6 +73,8 @@ impl Server {
                     match input.step {
                         Step::NeedMore => return,
                         Step::Answered => {}
+                        // What stands for TLS here changes no byte.
+                        Step::StartTls => handshake.secured(),
                         Step::Transmission(agreed) => self.phase = Phase::Transmission(agreed),
                         Step::Close(why) => {
                             self.closed = Some(why);

@@ -5,11 +5,11 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 
-use weir_access::Rights;
+use weir_access::{Rights, TlsRule};
 use weir_control::config::{Config, Export, Nbd};
 use weir_front_nbd::{Address, Listen, Scope, Server};
 
-use super::{DEFAULT_DIR, default_folder};
+use super::{DEFAULT_DIR, default_folder, secure};
 use crate::Failure;
 use crate::activation;
 
@@ -27,7 +27,7 @@ pub(super) fn open(
     server: &Server,
     config: &Config,
     named: &[String],
-) -> Result<Vec<Address>, Failure> {
+) -> Result<Vec<(Address, TlsRule)>, Failure> {
     let mut entries = Vec::new();
     for fd in activation::listeners()? {
         let listen = Listen::from(local_address(&fd));
@@ -45,17 +45,21 @@ pub(super) fn open(
     let mut addresses = Vec::new();
     for mut entry in entries {
         complete(&mut entry.listen, &config.nbd);
+        let security = secure::of(&entry.listen)?;
         let (address, scope) = (&entry.listen.address, entry.scope);
         let address = match entry.passed {
             Some(fd) => {
                 check_passed(&entry.listen)?;
-                server.listen_on(fd, &entry.listen, scope);
+                server.listen_on(fd, &entry.listen, scope, security);
                 address.clone()
             }
-            None => server.listen(&entry.listen, scope).map_err(|error| error.to_string())?,
+            None => {
+                let bound = server.listen_secured(&entry.listen, scope, security);
+                bound.map_err(|error| error.to_string())?
+            }
         };
         tell(&address, &entry.listen);
-        addresses.push(address);
+        addresses.push((address, entry.listen.tls.rule.unwrap_or(TlsRule::Off)));
     }
     Ok(addresses)
 }
@@ -97,6 +101,7 @@ fn add(entries: &mut Vec<Entry>, listen: Listen, scope: Scope) -> Result<(), Fai
 /// What `[nbd]` says of addresses that do not say it themselves.
 fn complete(listen: &mut Listen, nbd: &Nbd) {
     listen.insecure |= nbd.insecure;
+    secure::complete(&mut listen.tls, nbd);
     if listen.allow.is_empty() {
         listen.allow = nbd.allow.clone();
     }
@@ -108,8 +113,8 @@ fn check_passed(listen: &Listen) -> Result<(), Failure> {
     if reach(address) == Reach::Network && !listen.may_be_remote() {
         return Err(Failure::Bad(format!(
             "the passed socket {address} is reached by other hosts, and everything on it is \
-             neither encrypted nor asked for a name: pass a loopback address, or say that this is \
-             meant with insecure = true in [nbd]"
+             neither encrypted nor asked for a name: pass a loopback address, require TLS with \
+             tls = \"require\" in [nbd], or say that this is meant with insecure = true there"
         )));
     }
     Ok(())
@@ -136,7 +141,13 @@ fn reach(address: &Address) -> Reach {
 
 /// Says in the log who can reach an address, where that is more than one user.
 fn tell(address: &Address, listen: &Listen) {
-    let Listen { rights: Rights { mode, .. }, allow, .. } = listen;
+    let Listen { rights: Rights { mode, .. }, allow, tls, .. } = listen;
+    if tls.rule == Some(TlsRule::Require) {
+        if tls.verify_peer == Some(false) && allow.is_empty() {
+            tracing::warn!("{address}: everybody who reaches it is let in, over TLS");
+        }
+        return;
+    }
     match reach(address) {
         Reach::File if mode & 0o002 != 0 && allow.is_empty() => {
             tracing::warn!("{address}: every user of this machine is let in (mode={mode:04o})");

@@ -60,7 +60,7 @@ const BIO: &[&str] = &["weir-bio"];
 const QUEUE: &[&str] = &["weir-bio", "weir-queue"];
 const CORE: &[&str] =
     &["weir-ring", "weir-bio", "weir-sched", "weir-queue", "weir-map", "weir-load"];
-const PROTO_NBD: &[&str] = &["weir-proto-nbd"];
+const PROTO_NBD: &[&str] = &["weir-proto-nbd", "weir-tls"];
 const PROTO_SCSI: &[&str] = &["weir-proto-scsi"];
 const PROTO_ISCSI: &[&str] = &["weir-proto-iscsi"];
 const DRIVERS: &[&str] =
@@ -74,7 +74,7 @@ const LIBRARY: &[&str] = &["weir"];
 const SIM: &[&str] = &["weir-sim"];
 const INSTRUMENTS: &[&str] = &["weir-bench", "weir-report", "weir-advise"];
 
-const PROTOS: &[&str] = &["weir-proto-nbd", "weir-proto-scsi", "weir-proto-iscsi"];
+const PROTOS: &[&str] = &["weir-proto-nbd", "weir-tls", "weir-proto-scsi", "weir-proto-iscsi"];
 const HOST: &[&str] = &["weir-access", "weir-live", "weir-control", "weir-trace"];
 const UNDER_TOOLS: &[&[&str]] = &[CORE, PROTOS, DRIVERS, HOST, FRONTS, LIBRARY, SIM];
 
@@ -89,6 +89,8 @@ pub const ROOMS: &[Room] = &[
     Room::new("core/load", "weir-load", &[BIO]),
     // Three folders are called nbd and two each scsi and iscsi: these say which side they are.
     Room::new("proto/nbd", "weir-proto-nbd", &[BIO]),
+    // Whoever speaks TLS speaks it through this room.
+    Room::new("proto/tls", "weir-tls", &[]).only(&["rustls", "rustls-webpki"]),
     Room::new("proto/scsi", "weir-proto-scsi", &[BIO]),
     Room::new("proto/iscsi", "weir-proto-iscsi", &[BIO]),
     Room::new("drivers/local", "weir-local", &[QUEUE]).with_unsafe(),
