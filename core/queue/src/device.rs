@@ -373,8 +373,8 @@ impl Device {
         Ok(Submitter::new(with))
     }
 
-    /// What is allocated in a range, as the driver says. May block: not for a home thread whose
-    /// driver is remote.
+    /// What is allocated in a range or its beginning, as the driver says. May block: not for a home
+    /// thread whose driver is remote.
     ///
     /// # Errors
     /// The driver's, or a range beyond the end.

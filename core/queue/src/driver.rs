@@ -82,6 +82,10 @@ pub struct Extent {
     pub zero: bool,
 }
 
+/// Extents a driver finds at once at most, so that a question about a fragmented disk costs bounded
+/// memory and its asker can take turns with others.
+pub const EXTENTS_MAX: usize = 1024;
+
 /// A device's control side: shared, slow, may block.
 ///
 /// # Contract
@@ -122,8 +126,9 @@ pub trait Driver: Send + Sync {
         Ok(self.limits().capacity)
     }
 
-    /// What is allocated in `sectors` sectors from `sector`: consecutive extents that cover the
-    /// range. "Everything is data" is always correct. May block.
+    /// What is allocated in `sectors` sectors from `sector`: consecutive extents, [`EXTENTS_MAX`]
+    /// at most, that cover the range or its beginning. "Everything is data" is always correct. May
+    /// block.
     ///
     /// # Errors
     /// What failed, naming the device.

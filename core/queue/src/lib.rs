@@ -52,7 +52,8 @@ pub use completion::{Completion, Refused};
 pub use config::{Config, Error, Late, QueueMode, Spread};
 pub use device::Device;
 pub use driver::{
-    Batch, Cancel, Done, Driver, DriverError, DriverQueue, Extent, Home, Queues, Tag, Waiter,
+    Batch, Cancel, Done, Driver, DriverError, DriverQueue, EXTENTS_MAX, Extent, Home, Queues, Tag,
+    Waiter,
 };
 pub use freeze::{Freezing, Frozen, Progress, Quiesced, Quiescing, Step, Wait, Watch};
 pub use group::{

@@ -15,7 +15,7 @@ use weir_proto_nbd::client::{Event, Outstanding, Pending, Replies, Requests};
 use weir_proto_nbd::wire::{
     Command, Extent as WireExtent, Request, StatusFlags, TransmissionFlags as Offer,
 };
-use weir_queue::{DriverError, Extent};
+use weir_queue::{DriverError, EXTENTS_MAX, Extent};
 use weir_tls::TlsError;
 
 use crate::dial::{self, Opened};
@@ -117,7 +117,7 @@ impl Asker {
         Ok(Asker { opened, requests, replies, cookie: 0 })
     }
 
-    /// Asks until the range is covered.
+    /// Asks until the range is covered or there are many extents.
     fn ask_all(
         &mut self,
         shared: &Shared,
@@ -126,13 +126,14 @@ impl Asker {
     ) -> Result<Vec<Extent>, DriverError> {
         let end = from + length;
         let mut runs = Runs::new(from);
-        while runs.end < end {
+        while runs.end < end && runs.extents.len() < EXTENTS_MAX {
             let asked = (end - runs.end).min(ASKED_MAX);
             self.ask(shared, runs.end, asked, &mut runs).map_err(|what| DriverError {
                 what: format!("{}: allocation of {asked} bytes: {what}", shared.site),
                 source: None,
             })?;
         }
+        runs.extents.truncate(EXTENTS_MAX);
         Ok(runs.extents)
     }
 

@@ -209,8 +209,7 @@ impl Connection {
         self.blocked = false;
         self.out.clear(pool);
         if let Phase::Session(session) = &mut self.phase {
-            session.deaf = true;
-            session.ask_caps_again();
+            session.deafen();
         }
     }
 

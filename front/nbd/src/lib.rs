@@ -15,7 +15,7 @@
 //! | TRIM | discard; with FUA a flush behind it |
 //! | WRITE_ZEROES | the same op, NO_HOLE as NOUNMAP, FAST_ZERO as NOFALLBACK; flush as for TRIM |
 //! | CACHE | prefetch |
-//! | BLOCK_STATUS | [`weir_queue::Device::allocation`], on a thread that may block |
+//! | BLOCK_STATUS | [`weir_queue::Device::allocation`], on a thread that may block, in turns |
 //!
 //! Who comes in by which address, and which exports it finds there, is decided when a connection is
 //! accepted, by the [`Allow`] lists of the address and of each export.

@@ -480,7 +480,13 @@ fn start(
 /// Sends a session's questions to those who may block over them.
 fn ask(shared: &Arc<Shared>, index: usize, name: Name, connection: &mut Connection) {
     let Phase::Session(session) = &mut connection.phase else { return };
-    for question in session.take_questions() {
+    let questions = session.take_questions();
+    if questions.is_empty() {
+        return;
+    }
+    let surveyor = &shared.exports[session.export].surveyor;
+    let asker = session.asker.get_or_insert_with(|| surveyor.asker());
+    for question in questions {
         let handle = shared.handle(index).clone();
         let slot = question.slot;
         let answer = move |found: Found| {
@@ -488,6 +494,6 @@ fn ask(shared: &Arc<Shared>, index: usize, name: Name, connection: &mut Connecti
                 service.found(turn, name, slot, &found);
             });
         };
-        shared.exports[session.export].surveyor.ask(question.range, question.one, answer);
+        surveyor.ask(asker, question.range, question.one, answer);
     }
 }

@@ -20,6 +20,7 @@ use crate::outbox::Outbox;
 use crate::payload::Payload;
 use crate::pool::Pool;
 use crate::slots::{Effect, Slot, Slots, Work};
+use crate::survey::{self, Asker, Found};
 
 /// Requests a client may have under way.
 const REQUESTS_MAX: usize = 2048;
@@ -76,13 +77,15 @@ pub(crate) struct Session {
     /// Something was submitted since the plug was last flushed.
     submitted: bool,
     questions: Vec<Question>,
+    /// Who its questions come from, once there was one.
+    pub(crate) asker: Option<Asker>,
     /// No request is taken in any more.
     pub(crate) end: Option<End>,
     /// Requests are refused from now on: the server is going away.
     pub(crate) stopping: bool,
     /// The client is gone: what it asked to be done is done as far as its caps let it in at once,
     /// what it wanted to know is not.
-    pub(crate) deaf: bool,
+    deaf: bool,
 }
 
 impl Session {
@@ -103,6 +106,7 @@ impl Session {
             drain: 0,
             submitted: false,
             questions: Vec::new(),
+            asker: None,
             end: None,
             stopping: false,
             deaf: false,
@@ -261,7 +265,10 @@ impl Session {
             }
             Ok(Checked::BlockStatus { range, one }) => {
                 let work = Work::Status { length: range.length, one };
-                let slot = self.slots.add(Slot { to, bytes: 0, work });
+                // Paid for before it is looked for.
+                let bytes = survey::price(range, one);
+                self.lent += bytes as usize;
+                let slot = self.slots.add(Slot { to, bytes, work });
                 self.questions.push(Question { slot, range, one });
                 0
             }
@@ -454,15 +461,23 @@ impl Session {
         self.flush(now);
     }
 
+    /// Nobody is there to be told anything any more.
+    pub(crate) fn deafen(&mut self) {
+        self.deaf = true;
+        self.asker = None;
+        self.questions.clear();
+        self.lent -= self.slots.drop_questions();
+        self.ask_caps_again();
+    }
+
     /// Answers a question.
-    pub(crate) fn answer(
-        &mut self,
-        slot: u32,
-        found: &crate::survey::Found,
-        out: &mut Outbox,
-        pool: &mut Pool,
-    ) {
-        let Slot { to, work, .. } = self.slots.remove(slot);
+    pub(crate) fn answer(&mut self, slot: u32, found: &Found, out: &mut Outbox, pool: &mut Pool) {
+        if self.deaf {
+            // Its slot is free, or another's.
+            return;
+        }
+        let Slot { to, bytes, work } = self.slots.remove(slot);
+        self.lent -= bytes as usize;
         let Work::Status { length, one } = work else {
             unreachable!("slot {slot} was not asked about")
         };

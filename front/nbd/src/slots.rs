@@ -89,6 +89,20 @@ impl Slots {
         index
     }
 
+    /// Forgets every request whose answer is looked for elsewhere; the bytes that travelled with
+    /// them.
+    pub(crate) fn drop_questions(&mut self) -> usize {
+        let mut bytes = 0;
+        for index in 0..self.places.len() {
+            if let Some(Place::Taken(Slot { work: Work::Status { .. }, .. })) =
+                self.places.get(index)
+            {
+                bytes += self.remove(index as u32).bytes as usize;
+            }
+        }
+        bytes
+    }
+
     /// # Panics
     /// When nothing is there: a bio has ended twice.
     #[inline]

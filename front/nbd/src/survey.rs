@@ -1,10 +1,14 @@
 //! Finds out what is allocated: the answers to BLOCK_STATUS.
 //!
 //! A driver may block for as long as it likes over that question, so each export has a thread of
-//! its own for it, started with the first question.
+//! its own for it, started with the first question. Connections with questions take turns there,
+//! and a turn is one call of the driver, which finds [`weir_queue::EXTENTS_MAX`] extents at most:
+//! neither many questions nor a fragmented disk hold up those of another client. What a connection
+//! has asked is dropped as soon as its [`Asker`] is.
 
-use std::sync::OnceLock;
-use std::sync::mpsc::{Sender, channel};
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Bound::{Excluded, Unbounded};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use weir_bio::SECTOR;
 use weir_proto_nbd::server::Range;
@@ -15,74 +19,200 @@ use weir_queue::Device;
 pub(crate) type Found = Result<Vec<Extent>, String>;
 
 /// The first step of a survey, sectors: 1 GiB. Each step doubles while answers stay short, so that
-/// neither a vast empty disk takes long nor a fragmented one much memory.
+/// a vast empty disk does not take long.
 const STEP: u64 = 1 << 21;
 
-/// An answer above so many extents is long.
-const LONG: usize = 1 << 12;
+/// A step that found fewer extents was short.
+const SHORT: usize = weir_queue::EXTENTS_MAX / 4;
 
-/// A reply has at most about so many extents; the client asks again behind them.
-const ENOUGH: usize = 1 << 16;
+/// A reply has at most so many extents; the client asks again behind them.
+const EXTENTS_MAX: usize = 4 * weir_queue::EXTENTS_MAX;
 
-type Job = Box<dyn FnOnce(&Device) + Send>;
+/// Bytes an extent takes: as it is found, and in the reply.
+const EXTENT_BYTES: u64 = 32;
+
+/// Bytes that the answer to a question takes at most, until it is a reply and in it.
+pub(crate) fn price(range: Range, one: bool) -> u32 {
+    let extents = if one { 1 } else { (range.length / SECTOR).min(EXTENTS_MAX as u64) };
+    (extents.max(1) * EXTENT_BYTES + 4 * EXTENT_BYTES) as u32
+}
+
+/// Who has asked: one for each connection. Without it nobody waits for the answers.
+#[derive(Clone, Debug)]
+pub(crate) struct Asker {
+    number: u64,
+    alive: Arc<()>,
+}
+
+/// A question and how far its answer is.
+struct Survey {
+    sector: u64,
+    end: u64,
+    one: bool,
+    step: u64,
+    extents: Vec<Extent>,
+    answer: Box<dyn FnOnce(Found) + Send>,
+}
+
+/// What one connection has asked, oldest first.
+struct Line {
+    alive: Weak<()>,
+    surveys: VecDeque<Survey>,
+}
+
+/// Who has asked what.
+#[derive(Default)]
+struct Desk {
+    lines: BTreeMap<u64, Line>,
+    askers: u64,
+    /// Whose turn was last.
+    last: u64,
+    closed: bool,
+}
+
+/// What the thread of an export shares with those who ask.
+#[derive(Default)]
+struct Shared {
+    desk: Mutex<Desk>,
+    asked: Condvar,
+}
 
 /// See the module.
 pub(crate) struct Surveyor {
     device: Device,
-    jobs: OnceLock<Option<Sender<Job>>>,
+    shared: Arc<Shared>,
+    /// Whether there is a thread.
+    thread: OnceLock<bool>,
 }
 
 impl Surveyor {
     pub(crate) fn new(device: Device) -> Surveyor {
-        Surveyor { device, jobs: OnceLock::new() }
+        Surveyor { device, shared: Arc::default(), thread: OnceLock::new() }
+    }
+
+    /// For a connection that is about to ask.
+    pub(crate) fn asker(&self) -> Asker {
+        let mut desk = self.shared.desk();
+        desk.askers += 1;
+        Asker { number: desk.askers, alive: Arc::default() }
     }
 
     /// Surveys `range`, which is inside the device and of whole sectors, and hands what was found
     /// to `answer` on another thread; only the first extent has to be right if `one`.
-    pub(crate) fn ask(&self, range: Range, one: bool, answer: impl FnOnce(Found) + Send + 'static) {
-        let jobs = self.jobs.get_or_init(|| start(self.device.clone()));
-        let job: Job = Box::new(move |device| answer(survey(device, range, one)));
-        match jobs {
-            Some(jobs) => jobs.send(job).expect("the surveyor's thread lives as long as it"),
+    pub(crate) fn ask(
+        &self,
+        asker: &Asker,
+        range: Range,
+        one: bool,
+        answer: impl FnOnce(Found) + Send + 'static,
+    ) {
+        if !self.thread.get_or_init(|| start(&self.device, &self.shared)) {
             // Without a thread nothing can be found out, and "data" is always a true answer.
-            None => job(&self.device),
+            return answer(Ok(vec![Extent { length: range.length, flags: StatusFlags::EMPTY }]));
+        }
+        let survey = Survey {
+            sector: range.offset / SECTOR,
+            end: (range.offset + range.length) / SECTOR,
+            one,
+            step: STEP,
+            extents: Vec::new(),
+            answer: Box::new(answer),
+        };
+        let line = || Line { alive: Arc::downgrade(&asker.alive), surveys: VecDeque::new() };
+        let mut desk = self.shared.desk();
+        desk.lines.entry(asker.number).or_insert_with(line).surveys.push_back(survey);
+        self.shared.asked.notify_one();
+    }
+}
+
+impl Drop for Surveyor {
+    fn drop(&mut self) {
+        self.shared.desk().closed = true;
+        self.shared.asked.notify_one();
+    }
+}
+
+impl Shared {
+    fn desk(&self) -> MutexGuard<'_, Desk> {
+        self.desk.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for the question whose turn it is; `None` at the end.
+    fn next(&self) -> Option<(u64, Survey)> {
+        let mut desk = self.desk();
+        loop {
+            if desk.closed {
+                return None;
+            }
+            if let Some(next) = desk.next() {
+                return Some(next);
+            }
+            desk = self.asked.wait(desk).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Takes back a question that needs another turn.
+    fn go_on_later(&self, number: u64, survey: Survey) {
+        // Its line may have gone with its connection.
+        if let Some(line) = self.desk().lines.get_mut(&number) {
+            line.surveys.push_front(survey);
         }
     }
 }
 
-fn start(device: Device) -> Option<Sender<Job>> {
-    let (sender, receiver) = channel::<Job>();
+impl Desk {
+    /// The first question of the line behind the one that was last.
+    fn next(&mut self) -> Option<(u64, Survey)> {
+        self.lines.retain(|_, line| line.alive.strong_count() > 0);
+        let waits = |(number, line): (&u64, &Line)| (!line.surveys.is_empty()).then_some(*number);
+        let behind = self.lines.range((Excluded(self.last), Unbounded)).find_map(waits);
+        let number = behind.or_else(|| self.lines.iter().find_map(waits))?;
+        self.last = number;
+        let survey = self.lines.get_mut(&number)?.surveys.pop_front()?;
+        Some((number, survey))
+    }
+}
+
+/// Starts the thread of an export; whether there is one.
+fn start(device: &Device, shared: &Arc<Shared>) -> bool {
     let name = format!("weir-map-{}", device.config().name);
-    let work = move || receiver.into_iter().for_each(|job| job(&device));
-    match std::thread::Builder::new().name(name).spawn(work) {
-        Ok(_) => Some(sender),
-        Err(error) => {
-            tracing::error!(%error, "no thread for block status: it is answered where it is asked");
-            None
+    let (device, shared) = (device.clone(), Arc::clone(shared));
+    let work = move || {
+        while let Some((number, mut survey)) = shared.next() {
+            match survey.step(&device) {
+                Ok(false) => shared.go_on_later(number, survey),
+                Ok(true) => (survey.answer)(Ok(survey.extents)),
+                Err(why) => (survey.answer)(Err(why)),
+            }
         }
+    };
+    let thread = std::thread::Builder::new().name(name).spawn(work);
+    if let Err(error) = &thread {
+        tracing::error!(%error, "no thread for block status: everything is taken for data");
     }
+    thread.is_ok()
 }
 
-fn survey(device: &Device, range: Range, one: bool) -> Found {
-    let (mut sector, end) = (range.offset / SECTOR, (range.offset + range.length) / SECTOR);
-    let mut step = STEP;
-    let mut extents: Vec<Extent> = Vec::new();
-    while sector < end && extents.len() < ENOUGH && !(one && extents.len() > 1) {
-        let sectors = step.min(end - sector);
-        let found = device.allocation(sector, sectors).map_err(|error| error.to_string())?;
-        if found.len() < LONG {
-            step = step.saturating_mul(2);
+impl Survey {
+    /// Asks the driver once; whether that was enough.
+    fn step(&mut self, device: &Device) -> Result<bool, String> {
+        let sectors = self.step.min(self.end - self.sector);
+        let found = device.allocation(self.sector, sectors).map_err(|error| error.to_string())?;
+        if found.len() < SHORT {
+            self.step = self.step.saturating_mul(2);
         }
-        let before = sector;
+        let before = self.sector;
         for extent in found {
-            sector += extent.sectors;
-            join(&mut extents, extent);
+            self.sector += extent.sectors;
+            join(&mut self.extents, extent);
         }
-        if sector == before {
-            return Err(format!("the driver found nothing at sector {sector}"));
+        if self.sector == before {
+            return Err(format!("the driver found nothing at sector {before}"));
         }
+        let enough = self.extents.len() >= EXTENTS_MAX || (self.one && self.extents.len() > 1);
+        self.extents.truncate(EXTENTS_MAX);
+        Ok(enough || self.sector >= self.end)
     }
-    Ok(extents)
 }
 
 fn join(extents: &mut Vec<Extent>, found: weir_queue::Extent) {

@@ -5,14 +5,17 @@ mod support;
 
 use std::io::{Read, Write};
 use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use support::*;
-use weir_bio::{Op, Prng};
+use weir_bio::{Limits, Op, Prng};
 use weir_front_nbd::{Export, Settings};
 use weir_proto_nbd::client::Wanted;
 use weir_proto_nbd::wire::{Command, CommandFlags as F, OptionCode, Request, put_option};
-use weir_queue::{Config, QueueMode};
+use weir_queue::{
+    Config, Driver, DriverError, DriverQueue, EXTENTS_MAX, Extent, QueueMode, Queues,
+};
 
 const MIB: u64 = 1 << 20;
 
@@ -224,10 +227,6 @@ fn ten_thousand_options_end_the_handshake() {
 #[test]
 fn a_client_that_never_reads_its_replies_is_held_back_and_holds_up_nobody() {
     beside_a_worker(|fixture| {
-        let resident = || {
-            let text = std::fs::read_to_string("/proc/self/statm").unwrap();
-            text.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok()).unwrap() * 4096
-        };
         let mut client = fixture.client(Wanted::nothing("sda"));
         client.write(0, &pattern(1, 4 << 20)).ok();
         let before = resident();
@@ -235,23 +234,11 @@ fn a_client_that_never_reads_its_replies_is_held_back_and_holds_up_nobody() {
         for _ in 0..100_000 {
             client.encode(Request::new(Command::READ, 0, 0, 1 << 20), &[], &mut out);
         }
-        client.stream.set_nonblocking(true).unwrap();
-        let mut sent = 0;
-        let mut stuck = 0;
-        while stuck < 2000 {
-            match client.stream.write(&out[sent..]) {
-                Ok(count) => (sent, stuck) = (sent + count, 0),
-                Err(_) => {
-                    stuck += 1;
-                    std::thread::yield_now();
-                }
-            }
-        }
+        let sent = send_until_stuck(&mut client.stream, &out);
         assert!(sent < out.len(), "the server takes requests without end");
         let grown = resident().saturating_sub(before);
         assert!(grown < 160 << 20, "{grown} bytes are held for a client that does not read");
         // It is not lost: once it reads, it gets what it asked for.
-        client.stream.set_nonblocking(false).unwrap();
         let mut header = [0; 16];
         client.stream.read_exact(&mut header).unwrap();
         assert_eq!(header[..8], [0x67, 0x44, 0x66, 0x98, 0, 0, 0, 0]);
@@ -316,5 +303,144 @@ fn a_device_that_holds_its_answers_does_not_hold_the_memory_of_those_who_left() 
     fixture.wait_for_connections(0);
     record.hold(false);
     wait_until("the orphans' I/O to end", || fixture.devices[0].stats().in_flight == 0);
+    fixture.stop();
+}
+
+/// A disk in tiny pieces, whose map is long. It counts the questions and answers as many as it may.
+struct Shards {
+    inner: std::sync::Arc<dyn Driver>,
+    asked: AtomicU64,
+    allowed: AtomicU64,
+}
+
+impl Shards {
+    fn new(bytes: u64) -> std::sync::Arc<Shards> {
+        let (asked, allowed) = (AtomicU64::new(0), AtomicU64::new(0));
+        std::sync::Arc::new(Shards { inner: ram(bytes), asked, allowed })
+    }
+
+    fn asked(&self) -> u64 {
+        self.asked.load(Ordering::SeqCst)
+    }
+
+    /// Lets so many questions be answered, those included that were.
+    fn allow(&self, count: u64) {
+        self.allowed.store(count, Ordering::SeqCst);
+    }
+}
+
+impl Driver for Shards {
+    fn limits(&self) -> Limits {
+        self.inner.limits()
+    }
+
+    fn queues(&self) -> Queues {
+        self.inner.queues()
+    }
+
+    fn open(&self, index: u16, depth: u16) -> Result<Box<dyn DriverQueue>, DriverError> {
+        self.inner.open(index, depth)
+    }
+
+    fn allocation(&self, sector: u64, sectors: u64) -> Result<Vec<Extent>, DriverError> {
+        let number = self.asked.fetch_add(1, Ordering::SeqCst);
+        wait_until("the map", || self.allowed.load(Ordering::SeqCst) > number);
+        let alike = |at: u64| at.is_multiple_of(2);
+        let shard = |at: u64| Extent { sectors: 1, hole: alike(at), zero: alike(at) };
+        Ok((sector..sector + sectors.min(EXTENTS_MAX as u64)).map(shard).collect())
+    }
+}
+
+/// Resident memory of this process, bytes.
+fn resident() -> u64 {
+    let text = std::fs::read_to_string("/proc/self/statm").unwrap();
+    text.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok()).unwrap() * 4096
+}
+
+/// Sends what the server takes, until it has taken nothing for a while; how much that was.
+fn send_until_stuck(stream: &mut UnixStream, bytes: &[u8]) -> usize {
+    stream.set_nonblocking(true).unwrap();
+    let (mut sent, mut stuck) = (0, 0);
+    while stuck < 2000 && sent < bytes.len() {
+        match stream.write(&bytes[sent..]) {
+            Ok(count) => (sent, stuck) = (sent + count, 0),
+            Err(_) => {
+                stuck += 1;
+                std::thread::yield_now();
+            }
+        }
+    }
+    stream.set_nonblocking(false).unwrap();
+    sent
+}
+
+/// 64 KiB of questions about a whole disk.
+fn questions(client: &mut Client, bytes: u64) -> Vec<u8> {
+    let mut out = Vec::new();
+    while out.len() < 64 << 10 {
+        client.encode(Request::new(Command::BLOCK_STATUS, 0, 0, bytes), &[], &mut out);
+    }
+    out
+}
+
+#[test]
+fn questions_of_a_client_that_never_reads_cost_bounded_memory_and_take_turns_with_others() {
+    let _alone = ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let shards = Shards::new(64 * MIB);
+    let fixture = Fixture::on(std::sync::Arc::clone(&shards) as _);
+    let mut asker = fixture.client(Wanted::everything("sda"));
+    let mut other = fixture.client(Wanted::everything("sda"));
+    let before = resident();
+    let out = questions(&mut asker, 64 * MIB);
+    send_until_stuck(&mut asker.stream, &out);
+    // However many it has asked, another's question is answered within a few steps of its own.
+    wait_until("a question", || shards.asked() == 1);
+    let own = other.send(Request::new(Command::BLOCK_STATUS, 0, 0, 4096), &[]);
+    // What is answered behind it shows that it has been asked.
+    other.read(0, 512);
+    shards.allow(3);
+    other.wait(own).ok();
+    shards.allow(u64::MAX);
+    // It is asked until the asker is owed as much as a client may be, and no longer.
+    let mut last = shards.asked();
+    wait_until("the asker to be held back", || {
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        std::mem::replace(&mut last, shards.asked()) == shards.asked()
+    });
+    let grown = resident().saturating_sub(before);
+    assert!(grown < 96 << 20, "{grown} bytes are held for answers that nobody reads");
+    // All are answered once it reads.
+    let cookies = out.len() as u64 / 32;
+    for cookie in 1..=cookies {
+        assert!(asker.wait(cookie).ok().extents.len() > 100);
+    }
+    asker.disconnect();
+    other.disconnect();
+    fixture.stop();
+}
+
+#[test]
+fn questions_of_a_client_that_has_left_are_not_answered() {
+    let _alone = ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let shards = Shards::new(64 * MIB);
+    let fixture = Fixture::on(std::sync::Arc::clone(&shards) as _);
+    for farewell in [false, true] {
+        let mut asker = fixture.client(Wanted::everything("sda"));
+        let mut out = questions(&mut asker, 64 * MIB);
+        out.truncate(100 * 32);
+        if farewell {
+            asker.encode(Request::new(Command::DISC, 0, 0, 0), &[], &mut out);
+        }
+        asker.stream.write_all(&out).unwrap();
+        wait_until("a question", || shards.asked() == 1);
+        drop(asker);
+        // The driver is still at its first question, and nobody waits for it.
+        fixture.wait_for_connections(0);
+    }
+    shards.allow(u64::MAX);
+    let mut other = fixture.client(Wanted::everything("sda"));
+    other.ask(Command::BLOCK_STATUS, F::EMPTY, 0, 4096).ok();
+    assert!(shards.asked() <= 3, "{} steps for clients that have left", shards.asked());
+    other.disconnect();
     fixture.stop();
 }

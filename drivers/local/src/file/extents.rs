@@ -3,14 +3,14 @@
 use rustix::fs::SeekFrom;
 use rustix::io::Errno;
 use weir_bio::SECTOR;
-use weir_queue::{DriverError, Extent};
+use weir_queue::{DriverError, EXTENTS_MAX, Extent};
 
 use super::target::{Target, error};
 
 const DATA: fn(u64) -> Extent = |sectors| Extent { sectors, hole: false, zero: false };
 const HOLE: fn(u64) -> Extent = |sectors| Extent { sectors, hole: true, zero: true };
 
-/// Consecutive extents that cover `sectors` sectors from `sector`.
+/// Consecutive extents that cover `sectors` sectors from `sector`, or as many of them as may be.
 pub(super) fn allocation(
     target: &Target,
     sector: u64,
@@ -22,7 +22,7 @@ pub(super) fn allocation(
     let end = sector + sectors;
     let mut extents = Vec::new();
     let mut at = sector;
-    while at < end {
+    while at < end && extents.len() < EXTENTS_MAX {
         // Sectors a hole covers only in part count as data.
         let data = match rustix::fs::seek(&target.file, SeekFrom::Data(at * SECTOR)) {
             Ok(byte) => (byte / SECTOR).clamp(at, end),

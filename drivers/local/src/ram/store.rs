@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use weir_bio::SECTOR;
-use weir_queue::{DriverError, Extent};
+use weir_queue::{DriverError, EXTENTS_MAX, Extent};
 
 /// Bytes in a chunk, the unit of allocation.
 const CHUNK: u64 = 64 << 10;
@@ -129,14 +129,17 @@ impl Store {
         self.runs(at, len).all(|run| run.is_hole())
     }
 
-    /// What is allocated in `sectors` sectors from `sector`, neighbours that are alike joined.
+    /// What is allocated in `sectors` sectors from `sector`, neighbours that are alike joined; the
+    /// beginning of it if that is in more than [`EXTENTS_MAX`] pieces.
     #[must_use]
     pub fn allocation(&self, sector: u64, sectors: u64) -> Vec<Extent> {
         let mut extents: Vec<Extent> = Vec::new();
         for run in self.runs(sector * SECTOR, sectors * SECTOR) {
+            let many = extents.len() == EXTENTS_MAX;
             let (hole, sectors) = (run.is_hole(), run.len / SECTOR);
             match extents.last_mut() {
                 Some(last) if last.hole == hole => last.sectors += sectors,
+                _ if many => break,
                 _ => extents.push(Extent { sectors, hole, zero: hole }),
             }
         }
