@@ -6,11 +6,16 @@
 //! fdatasync(2); discard and write-zeroes are fallocate(2) where it works.
 //!
 //! A file is locked while it is open, with flock(2) and as QEMU's tools lock it, so that neither
-//! two daemons nor a daemon and `qemu-img` write it both. After a flush has
-//! failed nothing is called durable again until the file is opened anew: the kernel reports such an
-//! error once and may have dropped the data.
+//! two daemons nor a daemon and `qemu-img` write it both.
+//!
+//! The kernel tells of a write that it lost once for each open file description, and may have
+//! dropped the data. So each hard queue flushes through a description of its own, one call at a
+//! time, and what waits for that call is told what it was told; on a FUSE file system, where a
+//! server may know descriptions by themselves, all queues do so through one. After a flush has
+//! failed nothing is called durable again until the file is opened anew.
 
 mod extents;
+mod flushes;
 mod job;
 mod locks;
 mod making;
@@ -20,14 +25,17 @@ mod target;
 #[expect(unsafe_code)]
 mod uring;
 
+use std::collections::BTreeMap;
 use std::fmt;
+use std::fs;
 use std::io;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use weir_bio::Limits;
 use weir_queue::{Driver, DriverError, DriverQueue, Extent, Home, Queues};
 
+use flushes::Flushes;
 use target::{Target, error};
 
 /// Hard queues at most: as many as a machine has CPUs, with room.
@@ -112,6 +120,8 @@ pub struct File {
     /// Threads for a hard queue whose ring cannot be made; none if only a ring will do.
     instead: Option<u16>,
     depth: u16,
+    /// Descriptions for queues that were prepared.
+    described: Mutex<BTreeMap<u16, fs::File>>,
 }
 
 impl File {
@@ -139,7 +149,8 @@ impl File {
         let limits = probe::limits(&target);
         let threads = options.threads.clamp(1, options.depth);
         let instead = (options.io == Io::Auto).then_some(threads);
-        Ok(File { target: Arc::new(target), limits, backend, instead, depth: options.depth })
+        let (target, depth, described) = (Arc::new(target), options.depth, Mutex::default());
+        Ok(File { target, limits, backend, instead, depth, described })
     }
 
     /// The newest notices, one line each, oldest first: after opening the fallbacks and then what
@@ -165,6 +176,10 @@ impl File {
     #[must_use]
     pub fn is_direct(&self) -> bool {
         self.target.direct
+    }
+
+    fn described(&self) -> MutexGuard<'_, BTreeMap<u16, fs::File>> {
+        self.described.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -213,12 +228,32 @@ impl Driver for File {
         }
     }
 
+    fn prepare(&self, index: u16) -> Result<(), DriverError> {
+        if !self.target.fuse {
+            // On a network file system that asks a server.
+            let described = self.target.describe()?;
+            self.described().insert(index, described);
+        }
+        Ok(())
+    }
+
     fn open(&self, index: u16, depth: u16) -> Result<Box<dyn DriverQueue>, DriverError> {
         let target = || Arc::clone(&self.target);
-        let pool = |count| pool::PoolQueue::new(target(), index, depth, count);
+        let described = || match self.described().remove(&index) {
+            Some(described) => Ok(described),
+            None => self.target.describe(),
+        };
+        let pool = |threads| {
+            let flushes = match self.target.fuse {
+                // What one description has written the server need not flush through another.
+                true => Arc::clone(&self.target.flushes),
+                false => Arc::new(Flushes::through(described()?)),
+            };
+            pool::PoolQueue::new(target(), flushes, index, pool::Size { depth, threads })
+        };
         let refused = match self.backend {
             Backend::Threads(count) => return Ok(Box::new(pool(count)?)),
-            Backend::Uring => match uring::RingQueue::new(target(), depth) {
+            Backend::Uring => match uring::RingQueue::new(target(), described()?, depth) {
                 Ok(queue) => return Ok(Box::new(queue)),
                 Err(refused) => refused,
             },

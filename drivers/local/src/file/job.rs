@@ -124,9 +124,9 @@ impl Job {
     /// Makes it a write, of which nothing may be answered before it is `durable`. In the page cache
     /// it would be durable together with others, whose errors it would report as its own: "no
     /// space" could be either. So there it is flushed by a call of its own, which can fail only one
-    /// way.
+    /// way. Neither may it take an error with it from the description that others flush through.
     fn write(&mut self, durable: bool, target: &Target) {
-        let at_once = durable && target.direct;
+        let at_once = durable && target.direct && !target.fuse;
         self.call = if at_once { Call::WriteDurably } else { Call::Write };
         self.then_flush = durable && !at_once;
     }

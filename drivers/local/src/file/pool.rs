@@ -16,6 +16,7 @@ use rustix::io::{Errno, ReadWriteFlags};
 use weir_bio::{Data, Nanos, Status};
 use weir_queue::{Batch, Cancel, Done, DriverError, DriverQueue, Tag};
 
+use super::flushes::Flushes;
 use super::job::{Call, Job, Next};
 use super::target::{Target, error};
 
@@ -38,6 +39,7 @@ struct Shared {
     arrived: Condvar,
     /// Readable while `Work::rung`.
     answered: OwnedFd,
+    flushes: Arc<Flushes>,
 }
 
 #[derive(Default)]
@@ -57,14 +59,24 @@ struct UnderWay {
     given_up: bool,
 }
 
+/// How large a queue is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Size {
+    /// Tags.
+    pub(super) depth: u16,
+    /// Workers at most.
+    pub(super) threads: u16,
+}
+
 impl PoolQueue {
-    /// Opens a queue of `depth` tags with up to `threads` workers.
+    /// Opens a queue that flushes through `flushes`.
     pub(super) fn new(
         target: Arc<Target>,
+        flushes: Arc<Flushes>,
         index: u16,
-        depth: u16,
-        threads: u16,
+        make: Size,
     ) -> Result<PoolQueue, DriverError> {
+        let Size { depth, threads } = make;
         let failed = |what: &str, source| error(&target.path, what, Some(source));
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         let answered = rustix::event::eventfd(0, flags)
@@ -72,7 +84,7 @@ impl PoolQueue {
         let threads = threads.min(depth).max(1);
         let under_way = (0..threads).map(|_| None).collect();
         let work = Mutex::new(Work { under_way, ..Work::default() });
-        let shared = Shared { work, arrived: Condvar::new(), answered };
+        let shared = Shared { work, arrived: Condvar::new(), answered, flushes };
         let mut queue = PoolQueue {
             shared: Arc::new(shared),
             in_flight: 0,
@@ -126,7 +138,7 @@ impl Shared {
     /// Makes the job's calls until it has ended or may make none any more.
     fn carry_out(&self, worker: usize, job: &mut Job, target: &Target) -> Status {
         loop {
-            let result = call(job, target);
+            let result = call(job, target, &self.flushes);
             match job.advance(result, target) {
                 Next::Ended(status) => return status,
                 Next::Call if self.gives_up(worker) => return Status::Timeout,
@@ -151,7 +163,7 @@ impl Shared {
     }
 }
 
-fn call(job: &mut Job, target: &Target) -> Result<u32, Errno> {
+fn call(job: &mut Job, target: &Target, flushes: &Flushes) -> Result<u32, Errno> {
     let (file, at, left) = (&target.file, job.at, job.left);
     let free = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
     let zero = FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE;
@@ -169,7 +181,7 @@ fn call(job: &mut Job, target: &Target) -> Result<u32, Errno> {
             let written = rustix::io::pwritev2(file, &pieces, at, ReadWriteFlags::DSYNC);
             written.map(|bytes| bytes as u32)
         }
-        Call::Flush => rustix::fs::fdatasync(file).map(|()| 0),
+        Call::Flush => flushes.flush(target).map(|()| 0),
         Call::PunchHole => rustix::fs::fallocate(file, free, at, left).map(|()| 0),
         Call::ZeroRange => rustix::fs::fallocate(file, zero, at, left).map(|()| 0),
         Call::WillNeed => {
@@ -278,7 +290,9 @@ mod tests {
     /// the file: a second call would find nothing and be an error.
     fn cut_short() -> (PoolQueue, Job) {
         let target = Arc::new(Target::nameless(8192));
-        let mut queue = PoolQueue::new(Arc::clone(&target), 0, 1, 1).expect("a queue");
+        let mut queue =
+            PoolQueue::new(Arc::clone(&target), Arc::default(), 0, Size { depth: 1, threads: 1 })
+                .expect("a queue");
         queue.stop();
         queue.shared.work().closed = false;
         queue.shared.work().under_way[0] = Some(UnderWay { tag: TAG, given_up: false });

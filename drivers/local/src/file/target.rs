@@ -3,11 +3,11 @@
 
 use std::fs;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicI32, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -16,6 +16,7 @@ use rustix::io::Errno;
 use weir_bio::{Buf, PAGE, SECTOR, Status};
 use weir_queue::DriverError;
 
+use super::flushes::Flushes;
 use super::probe::Zeroing;
 use super::{FileOptions, locks, making};
 use weir_queue::Notices;
@@ -52,6 +53,8 @@ pub(super) struct Target {
     pub(super) zeroing: Zeroing,
     /// Fallbacks chosen at opening, and what went wrong at closing.
     pub(super) notices: Notices,
+    /// Where all queues flush through the description that I/O goes through.
+    pub(super) flushes: Arc<Flushes>,
     /// The errno of the first flush that failed, else 0.
     flush_errno: AtomicI32,
     /// Held while the file is made longer: a second one would cut it.
@@ -93,6 +96,7 @@ impl Target {
             memory_alignment: 1,
             zeroing: Zeroing::default(),
             notices: Notices::default(),
+            flushes: Arc::default(),
             flush_errno: AtomicI32::new(0),
             growing: Mutex::new(()),
         };
@@ -125,6 +129,29 @@ impl Target {
     fn bytes_now(&self) -> Result<u64, DriverError> {
         // The position of the file is used by no call.
         end_of(&self.file, &self.path)
+    }
+
+    /// One more open file description of what is open. The kernel tells each once of a write that
+    /// was lost, so that each user who flushes needs one.
+    pub(super) fn describe(&self) -> Result<fs::File, DriverError> {
+        let open = |path: &Path| {
+            // What stands there by now may be a FIFO.
+            let flags = OFlags::NONBLOCK.bits() as i32;
+            fs::OpenOptions::new().read(true).custom_flags(flags).open(path)
+        };
+        let own = PathBuf::from(format!("/proc/self/fd/{}", self.file.as_raw_fd()));
+        // Without a /proc the path has to do, if it still leads there.
+        let made = open(&own).or_else(|_| open(&self.path));
+        let made = made.map_err(|source| {
+            error(&self.path, "cannot be opened once more, to be flushed", Some(source))
+        })?;
+        let same = |one: &fs::Metadata, other: &fs::Metadata| {
+            (one.dev(), one.ino()) == (other.dev(), other.ino())
+        };
+        match (self.file.metadata(), made.metadata()) {
+            (Ok(ours), Ok(found)) if same(&ours, &found) => Ok(made),
+            _ => Err(error(&self.path, "is another file by now: it cannot be flushed", None)),
+        }
     }
 
     /// The status of the first flush that failed, if one did.

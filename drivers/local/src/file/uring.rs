@@ -6,22 +6,22 @@
 
 mod close;
 mod ended;
+mod turns;
+mod wait;
 
 use std::collections::VecDeque;
+use std::fs;
 use std::io::{self, PipeReader};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::thread::ThreadId;
-use std::time::Duration;
 
 use io_uring::types::{Fd, Fixed, FsyncFlags};
 use io_uring::{IoUring, Probe, cqueue, opcode, squeue};
 use rustix::event::EventfdFlags;
 use rustix::fs::{Advice, FallocateFlags};
 use rustix::io::{Errno, ReadWriteFlags};
-use rustix::io_uring::{
-    IoringEnterFlags, io_uring_enter_arg, io_uring_getevents_arg, io_uring_ptr,
-};
+use rustix::io_uring::IoringEnterFlags;
 use weir_bio::{Data, Nanos, Status};
 use weir_queue::{Batch, Cancel, Done, DriverError, DriverQueue, Tag, Waiter};
 
@@ -29,6 +29,8 @@ use super::job::{Call, Job, Next};
 use super::target::{Target, error, is};
 use close::Abandoned;
 pub(super) use ended::RingQueue;
+use turns::Turns;
+use wait::RingWaiter;
 
 /// When to offer entries again that the kernel had no memory for.
 const RETRY_NS: u64 = 1_000_000;
@@ -46,6 +48,10 @@ const HANDOVER: usize = 8;
 /// On the first two reaps in a row that find nothing what may have told of completions is silenced,
 /// and then on every so-many-th: it may have told of what had been found already.
 const HUSH_EVERY: u8 = 64;
+
+/// The registered files: what I/O goes through, and what flushes go through.
+const FILE: Fixed = Fixed(0);
+const FLUSHED: Fixed = Fixed(1);
 
 /// Marks the completion of a cancel: its own result says nothing.
 const CANCEL: u64 = 1 << 32;
@@ -116,6 +122,8 @@ pub(super) struct UringQueue {
     in_flight: usize,
     /// Requests queued since the kernel was last entered.
     queued: usize,
+    /// Its flushes.
+    turns: Turns,
     /// Tags whose entry found no room in the submission queue.
     waiting: VecDeque<Tag>,
     /// Tags given up while they waited: the kernel has no entry of theirs, the next reap answers.
@@ -131,17 +139,22 @@ pub(super) struct UringQueue {
 }
 
 impl UringQueue {
-    /// Opens a ring for `depth` tags on this thread.
-    pub(super) fn new(target: Arc<Target>, depth: u16) -> Result<UringQueue, DriverError> {
+    /// Opens a ring for `depth` tags on this thread. `flushed` is a description of the file that
+    /// no other queue flushes through, and nothing else is done through.
+    pub(super) fn new(
+        target: Arc<Target>,
+        flushed: fs::File,
+        depth: u16,
+    ) -> Result<UringQueue, DriverError> {
         let failed = |what: &str, source| error(&target.path, what, Some(source));
         let (ring, rung) = ring(u32::from(depth)).map_err(|source| {
             failed(&format!("io_uring of {depth} entries cannot be set up"), source)
         })?;
         let (taken_down, held) =
             io::pipe().map_err(|source| failed("cannot make a pipe", source))?;
-        // Entries name the first; the second is for the ring's end alone.
+        // The last is for the ring's end alone. All are the ring's from now on.
         ring.submitter()
-            .register_files(&[target.file.as_raw_fd(), held.as_raw_fd()])
+            .register_files(&[target.file.as_raw_fd(), flushed.as_raw_fd(), held.as_raw_fd()])
             .map_err(|source| failed("cannot be registered with its io_uring", source))?;
         Ok(UringQueue {
             home: std::thread::current().id(),
@@ -154,6 +167,7 @@ impl UringQueue {
             slots: (0..depth).map(Slot::new).collect(),
             in_flight: 0,
             queued: 0,
+            turns: Turns::default(),
             waiting: VecDeque::with_capacity(usize::from(depth)),
             withdrawn: Vec::new(),
             retry_at: None,
@@ -166,7 +180,12 @@ impl UringQueue {
 
     /// Queues the next call of a tag's job.
     fn call(&mut self, tag: Tag) {
-        let Some(entry) = self.slots[usize::from(tag.0)].entry() else { return };
+        let slot = &mut self.slots[usize::from(tag.0)];
+        let flushes = slot.job.as_ref().is_some_and(|job| job.call == Call::Flush);
+        if flushes && !self.turns.begins(tag) {
+            return;
+        }
+        let Some(entry) = slot.entry() else { return };
         let entry = entry.user_data(u64::from(tag.0));
         if !self.push(&entry) {
             self.waiting.push_back(tag);
@@ -271,7 +290,12 @@ impl UringQueue {
             let slot = &mut self.slots[usize::from(number)];
             let tag = slot.tag;
             let Some(job) = &mut slot.job else { continue };
-            match job.advance(outcome(completion.result()), &self.target) {
+            let result = outcome(completion.result());
+            if job.call == Call::Flush {
+                again |= self.end_flush(result, done);
+                continue;
+            }
+            match job.advance(result, &self.target) {
                 Next::Call => {
                     again = true;
                     self.call(tag);
@@ -369,7 +393,7 @@ impl Slot {
     /// The entry for the next call of this slot's job.
     fn entry(&mut self) -> Option<squeue::Entry> {
         let job = self.job.as_mut()?;
-        let (file, at, left) = (Fixed(0), job.at, job.left);
+        let (file, at, left) = (FILE, job.at, job.left);
         Some(match job.call {
             Call::Read => {
                 self.iovecs.clear();
@@ -404,7 +428,7 @@ impl Slot {
                         .build(),
                 }
             }
-            Call::Flush => opcode::Fsync::new(file).flags(FsyncFlags::DATASYNC).build(),
+            Call::Flush => opcode::Fsync::new(FLUSHED).flags(FsyncFlags::DATASYNC).build(),
             Call::PunchHole => fallocate(FallocateFlags::PUNCH_HOLE, at, left),
             Call::ZeroRange => fallocate(FallocateFlags::ZERO_RANGE, at, left),
             Call::WillNeed => {
@@ -417,7 +441,7 @@ impl Slot {
 
 fn fallocate(mode: FallocateFlags, at: u64, len: u64) -> squeue::Entry {
     let mode = (mode | FallocateFlags::KEEP_SIZE).bits() as i32;
-    opcode::Fallocate::new(Fixed(0), len).offset(at).mode(mode).build()
+    opcode::Fallocate::new(FILE, len).offset(at).mode(mode).build()
 }
 
 impl DriverQueue for UringQueue {
@@ -466,9 +490,13 @@ impl DriverQueue for UringQueue {
     fn cancel(&mut self, tag: Tag) -> Cancel {
         let Some(job) = &mut self.slots[usize::from(tag.0)].job else { return Cancel::Pending };
         job.give_up();
+        if self.leave_flush(tag) {
+            return Cancel::Pending;
+        }
         if let Some(place) = self.waiting.iter().position(|waiting| *waiting == tag) {
             self.waiting.remove(place);
             self.withdrawn.push(tag);
+            self.next_flush();
             return Cancel::Pending;
         }
         // Best effort: disk I/O that has started mostly cannot be stopped. An entry that is not
@@ -505,42 +533,6 @@ impl DriverQueue for UringQueue {
 
     fn in_flight(&self) -> usize {
         self.in_flight
-    }
-}
-
-/// How long a wait in a ring that failed takes.
-const FAILED_WAIT: Duration = Duration::from_millis(10);
-
-fn span_of(at_most_ns: Option<u64>) -> Duration {
-    at_most_ns.map_or(Duration::MAX, Duration::from_nanos)
-}
-
-/// Waits in the kernel where completions are put on the ring: one call for both.
-struct RingWaiter {
-    ring: Weak<OwnedFd>,
-}
-
-impl Waiter for RingWaiter {
-    fn wait(&mut self, at_most_ns: Option<u64>) {
-        // The queue is closed: there is nothing to wait for.
-        let Some(ring) = self.ring.upgrade() else { return };
-        let span = at_most_ns.map(|ns| rustix::io_uring::Timespec {
-            tv_sec: (ns / 1_000_000_000) as i64,
-            tv_nsec: (ns % 1_000_000_000) as i64,
-        });
-        let ts = span.as_ref().map_or_else(io_uring_ptr::null, |span| {
-            io_uring_ptr::from(std::ptr::from_ref(span).cast_mut().cast::<std::ffi::c_void>())
-        });
-        let argument = io_uring_getevents_arg { ts, ..Default::default() };
-        let flags = IoringEnterFlags::GETEVENTS | IoringEnterFlags::EXT_ARG;
-        // SAFETY: nothing is submitted, and the time it points to outlives the call.
-        let waited = unsafe { io_uring_enter_arg(&*ring, 0, 1, flags, Some(&argument)) };
-        match waited {
-            // Interrupted or over time: the wait has ended all the same.
-            Ok(_) | Err(Errno::INTR | Errno::TIME | Errno::AGAIN | Errno::BUSY) => {}
-            // A ring that failed for good would have its thread turn without a pause.
-            Err(_) => std::thread::sleep(FAILED_WAIT.min(span_of(at_most_ns))),
-        }
     }
 }
 

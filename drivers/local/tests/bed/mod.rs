@@ -13,8 +13,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use weir_bio::{Bio, Buf, Nanos, Prng};
-use weir_queue::Driver;
 use weir_queue::rig::{Answered, Rig};
+use weir_queue::{Driver, DriverQueue};
 
 /// A path nobody else uses; the file there, if any, goes with this.
 pub struct TempFile(PathBuf);
@@ -51,7 +51,12 @@ pub struct LoopDevice {
 impl LoopDevice {
     /// `bytes` bytes in blocks of `block` bytes, or why there is none here.
     pub fn new(bytes: u64, block: u32) -> Result<LoopDevice, String> {
-        let file = TempFile::on_disk();
+        LoopDevice::within(Path::new(env!("CARGO_TARGET_TMPDIR")), bytes, block)
+    }
+
+    /// The same, with its file in this folder.
+    pub fn within(folder: &Path, bytes: u64, block: u32) -> Result<LoopDevice, String> {
+        let file = TempFile::within(folder);
         let made = std::fs::File::create(file.path()).and_then(|file| file.set_len(bytes));
         made.map_err(|error| error.to_string())?;
         let block = block.to_string();
@@ -91,8 +96,11 @@ impl Bed {
     }
 
     pub fn with_depth(driver: &dyn Driver, depth: u16) -> Bed {
-        let rig = Rig::new(driver.open(0, depth).expect("a queue"), depth);
-        Bed { rig, now: Nanos(1), depth: usize::from(depth) }
+        Bed::of(driver.open(0, depth).expect("a queue"), depth)
+    }
+
+    pub fn of(queue: Box<dyn DriverQueue>, depth: u16) -> Bed {
+        Bed { rig: Rig::new(queue, depth), now: Nanos(1), depth: usize::from(depth) }
     }
 
     /// Submits all and waits for all, again and again where the driver refuses. Answers come in the

@@ -6,6 +6,7 @@
 //! all with EIO, as whatever comes later is. Where the event is the ring itself (before Linux 6.1),
 //! or a thread waits in it, the ring lives on: its requests end by their time-outs.
 
+use std::fs;
 use std::io::{self, PipeReader};
 use std::sync::Arc;
 
@@ -39,8 +40,12 @@ pub(in super::super) struct Ended {
 }
 
 impl RingQueue {
-    pub(in super::super) fn new(target: Arc<Target>, depth: u16) -> Result<RingQueue, DriverError> {
-        UringQueue::new(target, depth).map(RingQueue::Turning)
+    pub(in super::super) fn new(
+        target: Arc<Target>,
+        flushed: fs::File,
+        depth: u16,
+    ) -> Result<RingQueue, DriverError> {
+        UringQueue::new(target, flushed, depth).map(RingQueue::Turning)
     }
 
     /// Closes the ring if it has failed.

@@ -31,13 +31,18 @@ fn queue(depth: u16) -> Option<(UringQueue, PipeWriter)> {
     // Too small a pipe is to fail a test, not to stop it.
     rustix::io::ioctl_fionbio(&writer, true).expect("a pipe that nobody waits for");
     target.file = OwnedFd::from(reader).into();
-    let why = match UringQueue::new(Arc::new(target), depth) {
+    let why = match UringQueue::new(Arc::new(target), nothing(), depth) {
         Ok(queue) if queue.rung.is_some() => return Some((queue, writer)),
         Ok(_) => "the kernel keeps no completions until they are asked for".to_owned(),
         Err(error) => error.to_string(),
     };
     leave_out(&why);
     None
+}
+
+/// What is flushed where no flush is asked for.
+fn nothing() -> std::fs::File {
+    std::fs::File::open("/dev/null").expect("a device")
 }
 
 fn rig(depth: u16) -> Option<(Rig, PipeWriter)> {
@@ -382,7 +387,8 @@ fn a_ring_closed_during_a_call_that_stalls_keeps_the_lock_until_the_call_has_end
     let Some(file) = StallingFile::new() else { return };
     let other = std::fs::File::open(file.path()).expect("the file opens");
     let target = Target::open(&file.path(), &FileOptions::default()).expect("a target");
-    let Ok(mut queue) = UringQueue::new(Arc::new(target), 1) else {
+    let flushed = target.file.try_clone().expect("a descriptor");
+    let Ok(mut queue) = UringQueue::new(Arc::new(target), flushed, 1) else {
         return leave_out("there is no io_uring");
     };
     let target = Arc::downgrade(&queue.target);
@@ -394,6 +400,7 @@ fn a_ring_closed_during_a_call_that_stalls_keeps_the_lock_until_the_call_has_end
         let under_way = is_under_way(&mut queue, tag);
         if !under_way {
             queue.slots[0].job = None;
+            queue.turns.served.clear();
             queue.in_flight = 0;
         }
         under_way
@@ -402,4 +409,91 @@ fn a_ring_closed_during_a_call_that_stalls_keeps_the_lock_until_the_call_has_end
     assert!(target.upgrade().is_some() && is_locked(&other), "a call may still change the file");
     file.go_on();
     wait_until(|| target.upgrade().is_none() && !is_locked(&other));
+}
+
+/// A queue of a real file, for flushes.
+fn flushing(depth: u16) -> Option<UringQueue> {
+    let target = Target::nameless(4096);
+    let flushed = target.describe().expect("a description");
+    match UringQueue::new(Arc::new(target), flushed, depth) {
+        Ok(queue) => Some(queue),
+        Err(error) => {
+            leave_out(&error.to_string());
+            None
+        }
+    }
+}
+
+fn flush(queue: &mut UringQueue, number: u16) -> Tag {
+    let tag = Tag::first(number);
+    take_job(queue, tag, Job::of(Call::Flush, Vec::new()));
+    tag
+}
+
+/// Reaps until so many are answered.
+fn answers(queue: &mut UringQueue, wanted: usize) -> Vec<(Tag, Status)> {
+    let mut ended = Vec::new();
+    wait_until(|| {
+        let mut done = Done::default();
+        queue.reap(NOW, &mut done);
+        ended.extend(done.drain().map(|(tag, status, _)| (tag, status)));
+        ended.len() >= wanted
+    });
+    ended
+}
+
+#[test]
+fn flushes_of_one_ring_go_in_turn_and_those_that_wait_share_a_call() {
+    let Some(mut queue) = flushing(4) else { return };
+    let tags = [0, 1, 2].map(|number| flush(&mut queue, number));
+    assert_eq!((&queue.turns.served[..], &queue.turns.gathered[..]), (&tags[..1], &tags[1..]));
+    assert_eq!(queue.ring.submission().len(), 1, "the others have no call of their own");
+    let ended = answers(&mut queue, 3);
+    assert_eq!(ended, tags.map(|tag| (tag, Status::Ok)));
+    assert_eq!(queue.in_flight(), 0);
+}
+
+#[test]
+fn what_a_shared_flush_is_told_counts_for_all_that_share_it() {
+    let Some(mut queue) = flushing(4) else { return };
+    let tags = [0, 1, 2].map(|number| flush(&mut queue, number));
+    let mut done = Done::default();
+    // The first call is content; the next is told of a lost write.
+    assert!(queue.end_flush(Ok(0), &mut done), "the next begins");
+    assert_eq!(queue.turns.served, tags[1..]);
+    assert!(!queue.end_flush(Err(Errno::IO), &mut done));
+    let statuses: Vec<_> = done.drain().map(|(tag, status, _)| (tag, status)).collect();
+    let [one, two, three] = tags;
+    assert_eq!(statuses, [(one, Status::Ok), (two, Status::IoErr), (three, Status::IoErr)]);
+    // What the kernel says of their entries is for nobody now.
+    queue.enter(NOW);
+}
+
+#[test]
+fn a_flush_given_up_leaves_those_it_shares_a_call_with_alone() {
+    let Some(mut queue) = flushing(4) else { return };
+    let tags = [0, 1, 2, 3].map(|number| flush(&mut queue, number));
+    // It waits for its turn.
+    assert_eq!(queue.cancel(tags[3]), Cancel::Pending);
+    let mut done = Done::default();
+    assert!(queue.end_flush(Ok(0), &mut done));
+    let entries = queue.ring.submission().len();
+    // It lends its name to a call that speaks for another too.
+    assert_eq!(queue.cancel(tags[1]), Cancel::Pending);
+    assert_eq!(queue.ring.submission().len(), entries, "the call is cancelled for all");
+    let ended = answers(&mut queue, 3);
+    assert!(ended.contains(&(tags[2], Status::Ok)), "{ended:?}");
+    assert!(ended.contains(&(tags[3], Status::Timeout)), "{ended:?}");
+    assert_eq!(queue.in_flight(), 0);
+}
+
+#[test]
+fn a_flush_given_up_before_its_entry_found_room_makes_way_for_the_next() {
+    let Some(mut queue) = flushing(2) else { return };
+    while queue.push(&opcode::Nop::new().build().user_data(CANCEL)) {}
+    let tags = [0, 1].map(|number| flush(&mut queue, number));
+    assert_eq!(queue.waiting, &tags[..1]);
+    assert_eq!(queue.cancel(tags[0]), Cancel::Pending);
+    let ended = answers(&mut queue, 2);
+    assert_eq!(ended, [(tags[0], Status::Timeout), (tags[1], Status::Ok)]);
 }
