@@ -198,6 +198,7 @@ impl Connection {
             Op::Write | Op::WriteZeroes | Op::Discard if !flags.contains(CommandFlags::FUA) => {
                 Effect::Written
             }
+            Op::Write | Op::WriteZeroes | Op::Discard => Effect::Durable,
             Op::Flush => match durability.flush(&self.life) {
                 Leave::Go(ticket) => Effect::Flushed(ticket),
                 Leave::Wait if self.patient => return slots.hold(tag),
@@ -325,15 +326,19 @@ impl Connection {
     ) -> Result<(), Lost> {
         let status = match result {
             Ok(()) if to.slots.is_sending(cookie) => return Err(Lost::Early),
-            Ok(()) => {
-                match to.slots.effect(cookie) {
-                    Effect::None => {}
-                    Effect::Written => to.durability.written(&mut self.life),
-                    Effect::Flushed(ticket) => to.durability.flushed(ticket),
+            Ok(()) => match to.slots.effect(cookie) {
+                Effect::None | Effect::Durable => Status::Ok,
+                Effect::Written => {
+                    to.durability.written(&mut self.life);
+                    Status::Ok
                 }
-                Status::Ok
-            }
+                Effect::Flushed(ticket) if to.durability.flushed(ticket) => Status::Ok,
+                Effect::Flushed(_) => Status::IoErr,
+            },
             Err(error) => {
+                if let Some(promise) = to.slots.effect(cookie).promise() {
+                    to.durability.failed(promise, error);
+                }
                 self.leaving |= error == NbdError::Shutdown;
                 if self.patient && error == NbdError::Shutdown {
                     to.slots.refused(cookie);

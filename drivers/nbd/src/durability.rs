@@ -15,17 +15,26 @@
 //! speak for its own writes: its last request is a flush, and a server that answers it has lost
 //! nothing. Until that flush has ended, flushes of newer connections wait for it.
 //!
+//! A flush that the server has failed is told once by a server that stands on a file, and what it
+//! could not write may be gone. So it counts for all flushes from then on, on every connection,
+//! until the device is opened anew; so does a write with FUA that failed with an I/O error, because
+//! servers make such a write durable by a flush that may have met another write's error.
+//!
 //! Only a connection that was there before the loss and survived it can end the doubt by a flush:
 //! that server has not gone away, and CAN_MULTI_CONN says that it speaks for all its connections.
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use weir_proto_nbd::NbdError;
 
 /// The state all connections of a device share.
 #[derive(Debug, Default)]
 pub(crate) struct Durability {
     /// Flushes started so far; each is named by the count that includes it.
     started: AtomicU64,
+    /// A flush has failed, and that has not been told.
+    untold: AtomicBool,
     ledger: Mutex<Ledger>,
 }
 
@@ -43,6 +52,8 @@ struct Ledger {
     doubt: Option<(u64, u64)>,
     /// Connections given up whose last flush has not ended.
     vouching: u32,
+    /// How the server failed a flush first.
+    failure: Option<NbdError>,
 }
 
 /// A connection's part: when it came to be, and since when it holds unflushed writes.
@@ -58,6 +69,15 @@ pub(crate) struct Life {
 pub(crate) struct Ticket {
     number: u64,
     doubt: Option<(u64, u64)>,
+}
+
+/// What a request was to make durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Promise {
+    /// All that was answered before it.
+    Everything,
+    /// What it wrote.
+    Itself,
 }
 
 /// What a flush may do.
@@ -88,6 +108,9 @@ impl Durability {
     /// A flush is about to be sent on this connection.
     pub(crate) fn flush(&self, life: &Life) -> Leave {
         let ledger = self.ledger();
+        if ledger.failure.is_some() {
+            return Leave::Fail;
+        }
         if ledger.doubt.is_some_and(|(first, _)| life.born >= first) {
             return if ledger.vouching > 0 { Leave::Wait } else { Leave::Fail };
         }
@@ -113,7 +136,7 @@ impl Durability {
     /// The last flush of a connection that was given up has ended.
     pub(crate) fn vouched(&self, ticket: Ticket, well: bool) {
         if well {
-            self.flushed(ticket);
+            _ = self.flushed(ticket);
         }
         self.ledger().vouching -= 1;
     }
@@ -126,17 +149,49 @@ impl Durability {
     /// Whether a flush of this connection would have to wait.
     pub(crate) fn waits(&self, life: &Life) -> bool {
         let ledger = self.ledger();
-        ledger.vouching > 0 && ledger.doubt.is_some_and(|(first, _)| life.born >= first)
+        ledger.failure.is_none()
+            && ledger.vouching > 0
+            && ledger.doubt.is_some_and(|(first, _)| life.born >= first)
     }
 
-    /// The flush has succeeded.
-    pub(crate) fn flushed(&self, ticket: Ticket) {
+    /// The server says that the flush has succeeded; whether it is to be believed.
+    pub(crate) fn flushed(&self, ticket: Ticket) -> bool {
         let mut ledger = self.ledger();
+        if ledger.failure.is_some() {
+            return false;
+        }
         ledger.flushed = ledger.flushed.max(ticket.number);
         // A loss since it was sent is not its business.
         if ledger.doubt == ticket.doubt {
             ledger.doubt = None;
         }
+        true
+    }
+
+    /// The server has answered a flush, or a write with FUA, with this error.
+    #[cold]
+    pub(crate) fn failed(&self, promise: Promise, error: NbdError) {
+        let tells_of_others = match promise {
+            // A server that goes away has not tried; what it holds is a matter of its loss.
+            Promise::Everything => error != NbdError::Shutdown,
+            Promise::Itself => error == NbdError::Io,
+        };
+        if tells_of_others {
+            let mut ledger = self.ledger();
+            if ledger.failure.is_none() {
+                ledger.failure = Some(error);
+                self.untold.store(true, Ordering::Release);
+            }
+        }
+    }
+
+    /// The first failure, once.
+    #[inline]
+    pub(crate) fn news(&self) -> Option<NbdError> {
+        if !self.untold.load(Ordering::Relaxed) || !self.untold.swap(false, Ordering::AcqRel) {
+            return None;
+        }
+        self.ledger().failure
     }
 
     /// The connection is lost; whether writes may be lost with it, its own or those of connections
@@ -210,7 +265,7 @@ mod tests {
         let mut life = device.born();
         device.written(&mut life);
         let ticket = go(&device, &life);
-        device.flushed(ticket);
+        _ = device.flushed(ticket);
         assert!(!device.lost(&life));
         go(&device, &device.born());
     }
@@ -221,7 +276,7 @@ mod tests {
         let mut life = device.born();
         let ticket = go(&device, &life);
         device.written(&mut life);
-        device.flushed(ticket);
+        _ = device.flushed(ticket);
         assert!(device.lost(&life));
     }
 
@@ -233,7 +288,7 @@ mod tests {
         assert!(device.lost(&lost));
         let reborn = device.born();
         let ticket = go(&device, &survivor);
-        device.flushed(ticket);
+        _ = device.flushed(ticket);
         go(&device, &reborn);
     }
 
@@ -242,7 +297,7 @@ mod tests {
         let device = Durability::default();
         let (mut writer, flusher) = (device.born(), device.born());
         device.written(&mut writer);
-        device.flushed(go(&device, &flusher));
+        _ = device.flushed(go(&device, &flusher));
         assert!(!device.lost(&writer));
     }
 
@@ -263,7 +318,7 @@ mod tests {
         let (witness, mut closed) = (device.born(), device.born());
         device.written(&mut closed);
         assert!(!device.parted(&closed));
-        device.flushed(go(&device, &witness));
+        _ = device.flushed(go(&device, &witness));
         assert!(!device.lost(&witness));
         go(&device, &device.born());
     }
@@ -278,7 +333,7 @@ mod tests {
         // The one with the older write goes last.
         assert!(!device.parted(&other));
         assert!(!device.parted(&one));
-        device.flushed(ticket);
+        _ = device.flushed(ticket);
         assert!(device.lost(&witness));
     }
 
@@ -291,7 +346,7 @@ mod tests {
         assert!(device.lost(&witness));
         let reborn = device.born();
         assert_eq!(device.flush(&reborn), Leave::Fail);
-        device.flushed(go(&device, &survivor));
+        _ = device.flushed(go(&device, &survivor));
         go(&device, &reborn);
         assert!(!device.lost(&survivor) && !device.lost(&reborn));
     }
@@ -303,7 +358,7 @@ mod tests {
         device.written(&mut first);
         assert!(!device.parted(&first));
         device.written(&mut second);
-        device.flushed(go(&device, &second));
+        _ = device.flushed(go(&device, &second));
         assert!(!device.parted(&second), "all of it was flushed");
         let mut third = device.born();
         go(&device, &third);
@@ -321,8 +376,39 @@ mod tests {
         let ticket = go(&device, &survivor);
         device.written(&mut two);
         assert!(device.lost(&two));
-        device.flushed(ticket);
+        _ = device.flushed(ticket);
         assert_eq!(device.flush(&device.born()), Leave::Fail);
+    }
+
+    #[test]
+    fn a_flush_that_failed_fails_all_others_whoever_asks() {
+        let device = Durability::default();
+        let (one, other) = (device.born(), device.born());
+        let beside = go(&device, &other);
+        device.failed(Promise::Everything, NbdError::NoSpc);
+        assert!(!device.flushed(beside), "the error was told to the other");
+        for life in [one, other, device.born()] {
+            assert_eq!(device.flush(&life), Leave::Fail);
+        }
+        assert_eq!((device.news(), device.news()), (Some(NbdError::NoSpc), None));
+        device.failed(Promise::Everything, NbdError::Io);
+        assert_eq!(device.news(), None, "it is told once");
+    }
+
+    #[test]
+    fn what_a_failure_says_of_other_writes_is_what_counts() {
+        for (promise, error, fails) in [
+            (Promise::Everything, NbdError::Io, true),
+            (Promise::Everything, NbdError::Inval, true),
+            (Promise::Everything, NbdError::Shutdown, false),
+            (Promise::Itself, NbdError::Io, true),
+            (Promise::Itself, NbdError::NoSpc, false),
+        ] {
+            let device = Durability::default();
+            device.failed(promise, error);
+            let life = device.born();
+            assert_eq!(device.flush(&life) == Leave::Fail, fails, "{promise:?} {error}");
+        }
     }
 
     #[test]

@@ -22,7 +22,7 @@ use weir_tls::TlsError;
 
 use crate::channel::Channel;
 use crate::connection::{Lost, Remains};
-use crate::durability::{Durability, Ticket};
+use crate::durability::{Durability, Promise, Ticket};
 use crate::slots::{Slots, Unanswered};
 
 /// How long a server that works elsewhere may be silent here before it is asked to end.
@@ -54,6 +54,7 @@ struct Owed {
     pending: Pending,
     /// Who holds it above; `None` for what changes nothing.
     held: Option<Held>,
+    promise: Option<Promise>,
 }
 
 struct Held {
@@ -105,7 +106,7 @@ impl Parting {
         let (shut, announced) = (false, true);
         let (owed, vouch) = (Vec::new(), None);
         let mut parting = Parting { channel, replies, owed, vouch, heard_at: now, shut, announced };
-        for Unanswered { tag, cookie, pending, lent, start } in unanswered {
+        for Unanswered { tag, cookie, pending, lent, start, promise } in unanswered {
             let changes =
                 matches!(pending.command(), Command::WRITE | Command::WRITE_ZEROES | Command::TRIM);
             let held = if changes && start < gone {
@@ -115,7 +116,7 @@ impl Parting {
                 None
             };
             if start < gone {
-                parting.owed.push(Owed { cookie, pending, held });
+                parting.owed.push(Owed { cookie, pending, held, promise });
             }
         }
         if !in_step {
@@ -127,7 +128,8 @@ impl Parting {
             let pending = requests.push(&flush, &mut bytes);
             match (pending, parting.channel.send(&bytes)) {
                 (Ok(pending), Ok(sent)) if sent == bytes.len() && !parting.channel.has_unsent() => {
-                    parting.owed.push(Owed { cookie: LAST, pending, held: None });
+                    let (cookie, promise) = (LAST, Some(Promise::Everything));
+                    parting.owed.push(Owed { cookie, pending, held: None, promise });
                 }
                 _ => parting.end_vouch(durability, false),
             }
@@ -249,13 +251,15 @@ impl Parting {
         loop {
             match replies.next(&mut bytes, &mut Table(&mut self.owed)) {
                 Ok(Event::NeedMore) => break,
-                Ok(Event::Done { cookie: LAST, result }) => {
-                    self.owed.retain(|owed| owed.cookie != LAST);
-                    self.end_vouch(durability, result.is_ok());
-                }
-                Ok(Event::Done { cookie, .. }) => {
+                Ok(Event::Done { cookie, result }) => {
                     let place = self.owed.iter().position(|owed| owed.cookie == cookie);
                     let owed = self.owed.swap_remove(place.expect("the decoder has found it"));
+                    if let (Some(promise), Err(error)) = (owed.promise, result) {
+                        durability.failed(promise, error);
+                    }
+                    if cookie == LAST {
+                        self.end_vouch(durability, result.is_ok());
+                    }
                     give_back(owed, end, slots);
                 }
                 Ok(_) => {}

@@ -290,6 +290,7 @@ impl NbdQueue {
         if doubtful {
             self.notice(DOUBT);
         }
+        self.tell_failure();
     }
 
     /// Receives until this request is answered, or nothing is left: what is in the socket is not
@@ -350,8 +351,20 @@ impl NbdQueue {
         if done.len() > before {
             self.backoff_ns = 0;
         }
+        self.tell_failure();
         if let Some(why) = lost {
             self.lose(now, why);
+        }
+    }
+
+    /// Tells of the first flush that the server failed.
+    #[inline]
+    fn tell_failure(&self) {
+        if let Some(error) = self.shared.durability.news() {
+            self.notice(&format!(
+                "the server failed a flush with {error}: flushes fail until the device is opened \
+                 anew"
+            ));
         }
     }
 

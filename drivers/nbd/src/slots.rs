@@ -10,7 +10,7 @@ use weir_bio::{Buf, Data, Status};
 use weir_proto_nbd::client::{Missing, Outstanding, Pending};
 use weir_queue::{Done, Request, Tag};
 
-use crate::durability::Ticket;
+use crate::durability::{Promise, Ticket};
 
 /// Bits of a cookie that hold the tag; the slot's uses are counted above them.
 const TAG_BITS: u32 = 16;
@@ -29,7 +29,20 @@ pub(crate) enum Effect {
     None,
     /// Something that a flush has to make durable.
     Written,
+    /// It was to be durable itself.
+    Durable,
     Flushed(Ticket),
+}
+
+impl Effect {
+    /// What the request was to make durable.
+    pub(crate) fn promise(self) -> Option<Promise> {
+        match self {
+            Effect::None | Effect::Written => None,
+            Effect::Durable => Some(Promise::Itself),
+            Effect::Flushed(_) => Some(Promise::Everything),
+        }
+    }
 }
 
 /// The slots of one queue.
@@ -78,6 +91,7 @@ pub(crate) struct Unanswered {
     pub(crate) lent: Vec<Data>,
     /// Where it began in the stream of its connection.
     pub(crate) start: u64,
+    pub(crate) promise: Option<Promise>,
 }
 
 impl Outstanding for Slots {
@@ -368,8 +382,8 @@ impl Slots {
             if let Some(answer) = slot.early.take() {
                 early.push(answer);
             } else if let Some(Sent { tag, pending, start }) = slot.sent.take() {
-                let lent = std::mem::take(&mut slot.lent);
-                all.push(Unanswered { tag, cookie: slot.cookie, pending, lent, start });
+                let (lent, promise) = (std::mem::take(&mut slot.lent), slot.effect.promise());
+                all.push(Unanswered { tag, cookie: slot.cookie, pending, lent, start, promise });
             } else {
                 continue;
             }
