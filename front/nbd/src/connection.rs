@@ -23,6 +23,9 @@ const UNREAD_MAX: usize = 64 << 10;
 /// Of the room for plaintext, this is left to a record that came in part before: 16 KiB.
 const RECORD: usize = 16 << 10;
 
+/// Receives from one client before others have their turn.
+const RECEIVES: usize = 4;
+
 /// How far a connection is.
 pub(crate) enum Phase {
     /// Options are being talked about.
@@ -128,8 +131,9 @@ impl Connection {
     pub(crate) fn interest(&self) -> Option<Interest> {
         let read = !self.eof && !self.is_full();
         let interest = Interest { read, write: self.blocked };
-        // A client that is gone is reported for ever, so it is not asked about.
-        (!self.gone).then_some(interest)
+        // A client that is gone is reported for ever, so it is asked about only while the rest of
+        // what it sent can be taken in.
+        (read || !self.gone).then_some(interest)
     }
 
     /// Whether something is waiting to be sent.
@@ -207,15 +211,19 @@ impl Connection {
     fn lose_peer(&mut self, pool: &mut Pool) {
         self.gone = true;
         self.blocked = false;
-        self.out.clear(pool);
+        self.out.close(pool);
         if let Phase::Session(session) = &mut self.phase {
             session.deafen();
         }
     }
 
-    /// Takes in what a client that is gone has sent, until its end or until there is no room.
+    /// Takes in what a client that is gone has sent, until its end, until there is no room, or until
+    /// others are to have their turn: it may send without end.
     fn read_the_rest(&mut self, pool: &mut Pool, now: Nanos) {
-        while self.gone && !self.eof && !self.is_full() {
+        for _ in 0..RECEIVES {
+            if !self.gone || self.eof || self.is_full() {
+                return;
+            }
             if self.receive_once(pool, now) == Received::Nothing {
                 self.eof = true;
             }
@@ -492,7 +500,7 @@ impl Connection {
     /// Sends what has gathered, unless the socket is known to take nothing.
     pub(crate) fn send(&mut self, pool: &mut Pool) {
         if self.gone {
-            return self.out.clear(pool);
+            return self.out.close(pool);
         }
         if self.blocked || !self.has_unsent() {
             return;
@@ -523,7 +531,7 @@ impl Connection {
         if !self.gone && !self.blocked {
             self.channel.farewell(&self.fd);
         }
-        self.out.clear(pool);
+        self.out.close(pool);
         match self.phase {
             Phase::Session(session) => Some(session.dissolve(pool)),
             _ => None,
@@ -579,4 +587,35 @@ pub(crate) fn prepare(fd: &OwnedFd) -> io::Result<()> {
         let _ = sockopt::set_socket_keepalive(fd, true);
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, send, socketpair};
+
+    #[test]
+    fn so_many_receives_are_a_turn_and_no_more() {
+        // One receive takes one of the messages, however short.
+        let (kind, flags) = (SocketType::SEQPACKET, SocketFlags::NONBLOCK);
+        let (ours, theirs) = socketpair(AddressFamily::UNIX, kind, flags, None).unwrap();
+        let mut greeting = Vec::new();
+        let settings = weir_proto_nbd::server::Settings::default();
+        let handshake = Handshake::new(Arc::from([]), settings, &mut greeting);
+        let peer = String::from("nobody");
+        let fd = ours.try_clone().unwrap();
+        let mut connection = Connection::new(fd, peer, handshake, None, Nanos::ZERO);
+        let option = [&b"IHAVEOPT"[..], &3_u32.to_be_bytes(), &[0; 4]].concat();
+        send(&theirs, &3_u32.to_be_bytes(), SendFlags::empty()).unwrap();
+        for _ in 0..19 {
+            send(&theirs, &option, SendFlags::empty()).unwrap();
+        }
+        connection.peer_closed(&mut Pool::default(), Nanos::ZERO);
+        assert!(!connection.eof, "there is more");
+        let mut left = 0;
+        while recv(&ours, &mut [0; 64], RecvFlags::empty()).is_ok() {
+            left += 1;
+        }
+        assert_eq!(left, 20 - RECEIVES);
+    }
 }

@@ -57,6 +57,8 @@ pub(crate) struct Outbox {
     sent: usize,
     /// Bytes not sent.
     bytes: usize,
+    /// Nothing that is put in will be read, so nothing is kept.
+    closed: bool,
 }
 
 impl Outbox {
@@ -75,8 +77,13 @@ impl Outbox {
     pub(crate) fn put<T>(&mut self, pool: &mut Pool, encode: impl FnOnce(&mut Vec<u8>) -> T) -> T {
         let mut reply = std::mem::take(&mut pool.scratch);
         let value = encode(&mut reply);
+        if self.closed {
+            reply.clear();
+        }
         self.bytes += reply.len();
-        if reply.len() > ROOM {
+        if reply.is_empty() {
+            // Nothing to keep.
+        } else if reply.len() > ROOM {
             self.chunks.push_back(Chunk::Long(std::mem::take(&mut reply)));
         } else {
             self.arena(pool, reply.len()).put(&reply);
@@ -103,6 +110,9 @@ impl Outbox {
     /// it is no longer needed.
     #[inline]
     pub(crate) fn put_data(&mut self, pool: &mut Pool, data: Data) {
+        if self.closed {
+            return pool.give_data(data);
+        }
         match data {
             Data::Zero { len, spare } => {
                 spare.into_iter().for_each(|buf| pool.give(buf));
@@ -228,8 +238,9 @@ impl Outbox {
         }
     }
 
-    /// Drops everything: nobody will read it.
-    pub(crate) fn clear(&mut self, pool: &mut Pool) {
+    /// Drops everything, now and from now on: nobody will read it.
+    pub(crate) fn close(&mut self, pool: &mut Pool) {
+        self.closed = true;
         self.retire(self.bytes, pool);
     }
 }
@@ -284,7 +295,10 @@ mod tests {
         outbox.put(&mut pool, |out| out.push(1));
         let error = outbox.send(&ours, &mut pool).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::BrokenPipe);
-        outbox.clear(&mut pool);
-        assert!(outbox.is_empty());
+        outbox.close(&mut pool);
+        outbox.put(&mut pool, |out| out.push(1));
+        outbox.put_data(&mut pool, Data::Zero { len: 4096, spare: None });
+        outbox.put_data(&mut pool, Data::One(Buf::zeroed(4096)));
+        assert!(outbox.is_empty() && outbox.chunks.is_empty());
     }
 }

@@ -444,3 +444,110 @@ fn questions_of_a_client_that_has_left_are_not_answered() {
     other.disconnect();
     fixture.stop();
 }
+
+/// A client that has shut its reading side, and 256 KiB of requests of it or one longer.
+fn half_shut(
+    fixture: &Fixture,
+    wanted: Wanted,
+    command: Command,
+    length: u64,
+) -> (Client, Vec<u8>) {
+    let mut client = fixture.client(wanted);
+    client.stream.shutdown(Shutdown::Read).unwrap();
+    let payload = match command {
+        Command::WRITE => vec![1; length as usize],
+        _ => Vec::new(),
+    };
+    let mut out = Vec::new();
+    while out.len() < 256 << 10 {
+        client.encode(Request::new(command, 0, 0, length), &payload, &mut out);
+    }
+    (client, out)
+}
+
+#[test]
+fn a_client_that_shuts_its_reading_side_floods_and_closes_leaves_nothing_behind() {
+    beside_a_worker(|fixture| {
+        for (mode, wanted) in every_mode() {
+            for (command, length) in [
+                (Command::READ, 512),
+                (Command::READ, 1 << 20),
+                (Command::WRITE, 512),
+                (Command::WRITE, 256 << 10),
+                (Command::WRITE, 32 << 20),
+                (Command::FLUSH, 0),
+                (Command::WRITE_ZEROES, 64 << 10),
+                (Command(77), 512),
+            ] {
+                println!("{command} of {length} in {mode:?}");
+                let (mut client, out) = half_shut(fixture, wanted.clone(), command, length);
+                // As long as it is listened to, but no more than replies of 32 MiB can come of.
+                let mut left: usize = if command == Command(77) { 100 << 20 } else { 34 << 20 };
+                while left > 0 && client.stream.write_all(&out).is_ok() {
+                    left = left.saturating_sub(out.len());
+                }
+                let _ = client.stream.write_all(&out[..20]);
+                drop(client);
+                fixture.wait_for_connections(2);
+            }
+        }
+    });
+}
+
+#[test]
+fn a_sender_without_end_that_reads_nothing_leaves_others_their_turns() {
+    let _alone = ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let (driver, record) = Recorder::new(64 * MIB, |_| ());
+    let config = Config { name: "sda".into(), ..Config::default() };
+    let exports = vec![Export::new("sda", device(config, driver))];
+    let fixture = Fixture::new(1, exports, Settings::default());
+    let mut other = fixture.client(Wanted::everything("sda"));
+    let mut client = fixture.client(Wanted::nothing("sda"));
+    // It has as many requests under way as it may, so that no more are taken in for now.
+    record.hold(true);
+    let mut out = Vec::new();
+    for _ in 0..2048 {
+        client.encode(Request::new(Command::READ, 0, 0, 512), &[], &mut out);
+    }
+    client.stream.write_all(&out).unwrap();
+    out.clear();
+    // So many lie in the socket in one piece, and no request of another thread in between.
+    for _ in 0..1000 {
+        client.encode(Request::new(Command(77), 0, 0, 512), &[], &mut out);
+    }
+    let (over, filled) = (AtomicBool::new(false), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        // Several, so that there is always something to be received.
+        for _ in 0..4 {
+            let (over, filled, out) = (&over, &filled, &out);
+            let mut stream = client.stream.try_clone().unwrap();
+            scope.spawn(move || {
+                while !over.load(Ordering::SeqCst) && stream.write_all(out).is_ok() {
+                    filled.fetch_add(1, Ordering::SeqCst);
+                }
+            });
+        }
+        wait_until("a full socket", || {
+            let before = filled.load(Ordering::SeqCst);
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            before > 0 && before == filled.load(Ordering::SeqCst)
+        });
+        client.stream.shutdown(Shutdown::Read).unwrap();
+        record.hold(false);
+        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            for round in 0..200 {
+                let bytes = pattern(round, 4096);
+                other.write(0, &bytes).ok();
+                assert!(other.read(0, 4096) == bytes);
+            }
+            println!("{} pieces were sent meanwhile", filled.load(Ordering::SeqCst));
+        }));
+        over.store(true, Ordering::SeqCst);
+        let _ = client.stream.shutdown(Shutdown::Both);
+        outcome.unwrap();
+    });
+    drop(client);
+    fixture.wait_for_connections(1);
+    other.disconnect();
+    fixture.stop();
+}
