@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use weir_ring::sync::{Ordering, fence};
 use weir_ring::{Doorbell, Inbox, Pending, Roster, Wake};
 
-use crate::config::{Error, invalid};
+use crate::error::{Error, invalid};
 use crate::request::Request;
 
 /// Lanes of one home that keeps a roster.

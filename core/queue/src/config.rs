@@ -1,14 +1,11 @@
-//! How a device's queues are to be built, and why they could not be.
+//! How a device's queues are to be built.
 
-use std::fmt;
+use weir_bio::Limits;
+use weir_sched::{Family, Make, Setup};
 
-use weir_bio::{Limits, LimitsError};
-use weir_sched::{Make, Setup};
-
-use crate::driver::{DriverError, Queues};
-use crate::freeze::Wait;
-use crate::queues::QUEUES_MAX;
-use crate::switch::family;
+use crate::driver::Queues;
+use crate::error::{Error, invalid};
+use crate::lanes::QUEUES_MAX;
 
 /// Which path requests take.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -108,70 +105,6 @@ pub(crate) struct Attached {
     pub(crate) compat: &'static str,
 }
 
-/// Why a control call on a device failed.
-#[derive(Debug)]
-pub enum Error {
-    /// A value outside its bound: name, value and bound in words.
-    Invalid(String),
-    /// The driver's limits contradict themselves.
-    Limits(LimitsError),
-    /// The driver could not.
-    Driver(DriverError),
-    /// The device is going away.
-    Dying(String),
-    /// It did not come to an end in time and was given up.
-    Late(Late),
-}
-
-/// A control call that was given up.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Late {
-    /// The device's name.
-    pub device: String,
-    /// What it waited for in the end.
-    pub wait: Wait,
-    /// For how long it was tried, ns.
-    pub waited_ns: u64,
-}
-
-impl fmt::Display for Late {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Late { device, wait, waited_ns } = self;
-        let seconds = *waited_ns as f64 / 1e9;
-        write!(f, "disk {device}: given up after {seconds:.1} s of waiting for {wait}")
-    }
-}
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Error::Invalid(text) => f.write_str(text),
-            Error::Limits(error) => error.fmt(f),
-            Error::Driver(error) => error.fmt(f),
-            Error::Dying(name) => write!(f, "device {name} is being removed"),
-            Error::Late(late) => late.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for Error {}
-
-impl From<LimitsError> for Error {
-    fn from(error: LimitsError) -> Error {
-        Error::Limits(error)
-    }
-}
-
-impl From<DriverError> for Error {
-    fn from(error: DriverError) -> Error {
-        Error::Driver(error)
-    }
-}
-
-pub(crate) fn invalid<T>(text: impl Into<String>) -> Result<T, Error> {
-    Err(Error::Invalid(text.into()))
-}
-
 /// Bounds of `nr_requests` (block-core section 15).
 pub(crate) const NR_REQUESTS_MIN: u16 = 4;
 pub(crate) const NR_REQUESTS_MAX: u16 = 2048;
@@ -228,6 +161,14 @@ pub(crate) fn find_scheduler(config: &Config, default: &'static str) -> Result<A
         })?,
     };
     Ok(Attached { name: entry.name, make: entry.make, compat })
+}
+
+/// The schedulers of a path.
+pub(crate) fn family(mode: QueueMode) -> Family {
+    match mode {
+        QueueMode::Sq => Family::Legacy,
+        QueueMode::Mq => Family::Multi,
+    }
 }
 
 /// What the default rule picks for a disk.

@@ -1,31 +1,44 @@
-//! A device: the control side. It builds lanes and submitters, and sums up.
+//! A device: the control side, shared and slow. It builds lanes and submitters, sums up, and
+//! changes its parts while I/O goes on (the files in `device/`). No I/O comes through here.
 
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 
 use weir_bio::Limits;
-use weir_ring::sync::Alone;
-use weir_ring::{BusyStamp, Counter, Gate, Member, Pending, Right, SharedCounter};
+use weir_ring::{BusyStamp, Gate, Member, Right, SharedCounter};
 use weir_sched::Make;
 
 use crate::bell::{Bell, Port};
 use crate::config::{
-    Attached, Config, Error, QueueMode, check_queues, default_scheduler, find_scheduler, invalid,
-    nr_requests, slots,
+    Attached, Config, QueueMode, check_queues, default_scheduler, find_scheduler, nr_requests,
+    slots,
 };
-use crate::dispatcher::{Dispatcher, NO_HOST};
 use crate::driver::{Driver, DriverError, Extent, Home};
-use crate::elevator::Elevator;
-use crate::fence::Fences;
+use crate::error::{Error, invalid};
+use crate::grown::Grown;
+use crate::hard::fence::Fences;
+use crate::hard::tags::{TagSet, Tags};
 use crate::hard::{self, HardQueue};
 use crate::lane::Lane;
-use crate::queues::QUEUES_MAX;
-use crate::shared::{LanePorts, SUBMITTERS_MAX, Shared, Snapshot};
-use crate::single::Single;
-use crate::stats::Stats;
-use crate::submitter::{Attachment, Submitter};
-use crate::switch::apply_tunables;
-use crate::tags::{TagSet, Tags};
+use crate::lanes::{Lanes, QUEUES_MAX, SUBMITTERS_MAX};
+use crate::mq::Mq;
+use crate::order::dispatcher::Dispatcher;
+use crate::order::elevator::Elevator;
+use crate::shared::{Path, Shared};
+use crate::snapshot::{Current, Snapshot};
+use crate::sq::Sq;
+use crate::stats::{LaneGauges, Stats};
+use crate::submit::submitter::{Attachment, Submitter};
+
+pub(crate) mod freeze;
+pub(crate) mod offline;
+pub(crate) mod queues;
+pub(crate) mod reconfigure;
+pub(crate) mod switch;
+
+use freeze::Changes;
+use queues::LaneHomes;
+use switch::apply_tunables;
 
 /// Tag depth a driver queue may have (block-core section 7.1).
 const DEPTH_MAX: u16 = 10240;
@@ -115,6 +128,19 @@ fn first_snapshot(
 #[derive(Clone)]
 pub struct Device {
     pub(crate) shared: Arc<Shared>,
+    control: Arc<Control>,
+}
+
+/// What only control calls need.
+struct Control {
+    /// `None` once the device is offline.
+    driver: Mutex<Option<Arc<dyn Driver>>>,
+    /// Who opens and closes lanes, while somebody turns them.
+    lane_homes: Mutex<Option<Weak<dyn LaneHomes>>>,
+    /// What the elevator's scheduler, or none, was made from.
+    attached: Mutex<Attached>,
+    /// Whose turn it is to change parts; begins before the gate is closed.
+    changes: Changes,
 }
 
 impl Device {
@@ -164,46 +190,45 @@ impl Device {
             QueueMode::Sq => 1,
             QueueMode::Mq => queues.max.min(QUEUES_MAX),
         };
-        let tags = (queues.shared_tags && lanes > 1).then(|| TagSet::new(depth, queues.reserved));
-        let (elevator, single) = match (config.mode, elevator) {
-            (QueueMode::Mq, elevator) => (elevator, None),
+        let snapshot = first_snapshot(&config, limits, nr_requests, elevator.as_ref());
+        let path = match (config.mode, elevator) {
+            (QueueMode::Mq, elevator) => Path::Mq(Mq {
+                lanes: Lanes::new(config.queues, lanes),
+                ports: Grown::new(config.queues, lanes),
+                dispatcher: Right::new(Dispatcher::new(elevator, depth)),
+                tags: (queues.shared_tags && lanes > 1)
+                    .then(|| TagSet::new(depth, queues.reserved)),
+                spread: config.spread,
+            }),
             (QueueMode::Sq, Some(elevator)) => {
-                (None, Some(Single::new(elevator, nr_requests, queues.home == Home::Any)))
+                Path::Sq(Sq::new(elevator, nr_requests, queues.home == Home::Any))
             }
             (QueueMode::Sq, None) => return invalid("the single-queue path needs a scheduler"),
         };
-        let snapshot = first_snapshot(&config, limits, nr_requests, elevator.as_ref());
-        Ok(Device {
-            shared: Arc::new(Shared {
-                lanes: LanePorts::new(config.queues, lanes),
-                config,
-                driver: Mutex::new(Some(driver)),
-                queues,
-                depth,
-                gate: Gate::default(),
-                version: SharedCounter::default(),
-                snapshot: Mutex::new(Arc::new(snapshot)),
-                submitters: Mutex::default(),
-                ledger: Mutex::default(),
-                stamp: BusyStamp::default(),
-                turn: SharedCounter::default(),
-                dispatcher: Right::new(Dispatcher::new(elevator)),
-                host: Alone(Counter::new(NO_HOST)),
-                asks: Pending::new(usize::from(QUEUES_MAX)),
-                attached: Mutex::new(attached),
-                lane_homes: Mutex::default(),
-                groups: Default::default(),
-                single,
-                tags,
-                fences: Arc::new(Fences::new(QUEUES_MAX)),
-                in_need: SharedCounter::default(),
-                homes: Mutex::default(),
-                orphans: Mutex::default(),
-                orphan_count: SharedCounter::default(),
-                watchers: Default::default(),
-                changes: Default::default(),
-            }),
-        })
+        let shared = Shared {
+            config,
+            queues,
+            depth,
+            gate: Gate::default(),
+            current: Current::new(snapshot),
+            path,
+            submitters: Mutex::default(),
+            ledger: Mutex::default(),
+            stamp: BusyStamp::default(),
+            turn: SharedCounter::default(),
+            groups: Default::default(),
+            fences: Arc::new(Fences::new(QUEUES_MAX)),
+            orphans: Mutex::default(),
+            orphan_count: SharedCounter::default(),
+            watchers: Default::default(),
+        };
+        let control = Control {
+            driver: Mutex::new(Some(driver)),
+            lane_homes: Mutex::default(),
+            attached: Mutex::new(attached),
+            changes: Changes::default(),
+        };
+        Ok(Device { shared: Arc::new(shared), control: Arc::new(control) })
     }
 
     /// Whether both are handles of one device.
@@ -221,13 +246,13 @@ impl Device {
     /// The device's limits as they are now.
     #[must_use]
     pub fn limits(&self) -> Limits {
-        self.shared.snapshot().limits.clone()
+        self.shared.current.get().limits.clone()
     }
 
     /// Requests the queue holds.
     #[must_use]
     pub fn nr_requests(&self) -> u16 {
-        self.shared.snapshot().nr_requests
+        self.shared.current.get().nr_requests
     }
 
     /// Tags of a hard queue.
@@ -266,44 +291,69 @@ impl Device {
     /// The driver's, or a lane that does not exist or is open already.
     pub fn open_lane(&self, index: usize, bell: &Arc<Bell>) -> Result<Lane, Error> {
         let shared = &self.shared;
-        let name = &shared.config.name;
         let queues = usize::from(self.queues());
         if index >= queues {
+            let name = &shared.config.name;
             return invalid(format!("hard queue {index} of {name}: it has {queues}"));
         }
-        let port = &shared.lanes[index];
+        match &shared.path {
+            Path::Mq(mq) => self.open_multi(mq, index, bell),
+            Path::Sq(sq) => self.open_single(sq, index, bell),
+        }
+    }
+
+    fn open_multi(&self, mq: &Mq, index: usize, bell: &Arc<Bell>) -> Result<Lane, Error> {
+        let (shared, port) = (&self.shared, &mq.ports[index]);
         let mut state = port.state();
-        if state.open && shared.single.as_ref().is_some_and(|single| single.any_home) {
-            let home = shared.single_opened(bell)?;
-            return Ok(Lane::single(Arc::clone(shared), None, home));
-        }
         if state.open {
-            return invalid(format!("hard queue {index} of {name} is open already"));
+            return self.refuse_open(index);
         }
-        port.settle(name, index, bell)?;
-        let driver = self.driver()?.open(index as u16, shared.depth)?;
-        let tags = match &shared.tags {
+        mq.lanes[index].settle(&shared.config.name, index, bell)?;
+        let tags = match &mq.tags {
             Some(set) => Tags::shared(Arc::clone(set), index),
             None => Tags::own(shared.depth, shared.queues.reserved),
         };
-        let hard = HardQueue::new(hard::Make {
-            driver,
-            depth: shared.depth,
-            tags,
-            lane: index as u16,
-            fences: Arc::clone(&shared.fences),
-            gauges: Arc::clone(&port.gauges),
-        });
-        let event = event_of(&hard, name, index)?;
-        let Some(single) = &shared.single else {
-            state.open = true;
-            return Ok(Lane::multi(Arc::clone(shared), index, (hard, event), &mut state));
-        };
-        let home = shared.single_opened(bell)?;
+        let hard = self.hard_queue(index, tags, &port.gauges)?;
+        let event = event_of(&hard, &shared.config.name, index)?;
         state.open = true;
-        single.install(hard);
-        single.follow(&shared.snapshot());
-        Ok(Lane::single(Arc::clone(shared), event, home))
+        Ok(Lane::multi(shared, index, (hard, event), &mut state))
+    }
+
+    fn open_single(&self, sq: &Sq, index: usize, bell: &Arc<Bell>) -> Result<Lane, Error> {
+        let shared = &self.shared;
+        let mut open = sq.is_open();
+        if *open && sq.any_home {
+            return Ok(Lane::single(shared, None, sq.join(bell)?));
+        }
+        if *open {
+            return self.refuse_open(index);
+        }
+        sq.lanes[index].settle(&shared.config.name, index, bell)?;
+        let tags = Tags::own(shared.depth, shared.queues.reserved);
+        let hard = self.hard_queue(index, tags, &sq.gauges)?;
+        let event = event_of(&hard, &shared.config.name, index)?;
+        let home = sq.join(bell)?;
+        *open = true;
+        sq.install(hard);
+        sq.follow(&shared.current.get());
+        Ok(Lane::single(shared, event, home))
+    }
+
+    fn refuse_open(&self, index: usize) -> Result<Lane, Error> {
+        invalid(format!("hard queue {index} of {} is open already", self.shared.config.name))
+    }
+
+    /// Hard queue `index` in front of the driver's.
+    fn hard_queue(
+        &self,
+        index: usize,
+        tags: Tags,
+        gauges: &Arc<LaneGauges>,
+    ) -> Result<HardQueue, Error> {
+        let (depth, fences) = (self.shared.depth, Arc::clone(&self.shared.fences));
+        let driver = self.driver()?.open(index as u16, depth)?;
+        let (lane, gauges) = (index as u16, Arc::clone(gauges));
+        Ok(HardQueue::new(hard::Make { driver, depth, tags, lane, fences, gauges }))
     }
 
     /// A new submitter for the calling thread; completions are announced as `token` on `bell`.
@@ -351,22 +401,17 @@ impl Device {
         }
         let port = Arc::new(Port { inbox: Default::default(), bell: Arc::clone(bell), token });
         // Held until the lanes know it: which of them are in use must not change meanwhile.
-        let mut submitters = shared.submitters.lock().expect("the submitters' lock");
+        let mut submitters = shared.submitters();
         let id = submitters.add(&port, passage.submitters_max())?;
         let member = passage.join(&shared.gate);
-        let stats = shared.ledger.lock().expect("the ledger's lock").open();
-        let snapshot = shared.snapshot();
-        let rings = match &shared.single {
-            Some(single) => {
-                single.attach(usize::from(id.0), Arc::clone(&port));
-                Vec::new()
-            }
-            None => shared.attach(id, &port, lane, &snapshot),
-        };
+        let stats = shared.ledger().open();
+        let snapshot = shared.current.get();
+        let rings = shared.path.attach(id, &port, lane, &snapshot);
         drop(submitters);
-        let homes = shared.homes.lock().expect("the homes' lock");
-        let own = homes.iter().find(|home| home.open && Arc::ptr_eq(&home.bell.bell, bell));
-        let turns_single = own.map(|home| Box::new(home.bell.clone()));
+        let turns_single = match &shared.path {
+            Path::Mq(_) => None,
+            Path::Sq(sq) => sq.home_of(bell).map(Box::new),
+        };
         let shared = Arc::clone(shared);
         let with =
             Attachment { shared, snapshot, id, member, stats, port, rings, lane, turns_single };
@@ -379,7 +424,7 @@ impl Device {
     /// # Errors
     /// The driver's, or a range beyond the end.
     pub fn allocation(&self, sector: u64, sectors: u64) -> Result<Vec<Extent>, Error> {
-        let capacity = self.shared.snapshot().limits.capacity;
+        let capacity = self.shared.current.get().limits.capacity;
         if sector.checked_add(sectors).is_none_or(|end| end > capacity) {
             return invalid(format!("range {sector}+{sectors} is beyond sector {capacity}"));
         }
@@ -399,8 +444,8 @@ impl Device {
     /// Statistics, summed now.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        let mut stats = self.shared.ledger.lock().expect("the ledger's lock").sum();
-        self.shared.lanes.iter().for_each(|lane| stats.add_lane(&lane.gauges));
+        let mut stats = self.shared.ledger().sum();
+        self.shared.path.each_gauges(|gauges| stats.add_lane(gauges));
         stats.in_flight = self.shared.gate.inside().saturating_sub(stats.handing_over);
         stats
     }

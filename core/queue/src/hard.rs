@@ -7,30 +7,31 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use weir_bio::{Nanos, Op, SchedTag, Status};
+use weir_sched::Ended;
 
 use crate::driver::{Answer, Batch, Done, DriverQueue, Returned, Tag, TagTable, Waiter};
-use crate::elevator::EndedTag;
-use crate::fence::Fences;
-use crate::flush::{FlushMachine, Order};
-use crate::reply::Replies;
 use crate::request::{RequestClaim, State};
-use crate::shared::Snapshot;
+use crate::snapshot::Snapshot;
 use crate::stats::{LaneGauges, direction};
-use crate::tags::Tags;
-use watch::Watch;
 
+pub(crate) mod fence;
+pub(crate) mod flush;
+pub(crate) mod reply;
 mod still;
+pub(crate) mod tags;
 mod watch;
+
+use fence::Fences;
+use flush::{FlushMachine, Order};
+use reply::Replies;
+use tags::Tags;
+use watch::Watch;
 
 /// Requests offered to a driver in one call.
 const BURST: usize = 64;
 
 /// When to offer again what a driver with nothing in flight refused.
 const RETRY_NS: u64 = 3_000_000;
-
-/// As many requests as there are, those included that wait for a scheduler's tag: they are to wait
-/// where each ends in its time.
-pub(crate) const ALL: usize = usize::MAX;
 
 /// Where a hard queue gets requests from when its dispatch list is empty.
 pub(crate) trait Source {
@@ -65,7 +66,7 @@ pub(crate) struct HardQueue {
     timeout_ns: u64,
     iostats: bool,
     /// Ended requests whose scheduler tags the elevator must hear of.
-    pub(crate) ended: Vec<EndedTag>,
+    pub(crate) ended: Vec<Ended>,
     gauges: Arc<LaneGauges>,
 }
 
@@ -242,7 +243,7 @@ impl HardQueue {
         claim.done_at = now;
         claim.state = State::Complete;
         if claim.rq.tag != SchedTag::NONE {
-            self.ended.push(EndedTag {
+            self.ended.push(Ended {
                 tag: claim.rq.tag,
                 status,
                 accepted_at: claim.accepted_at,

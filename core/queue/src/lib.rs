@@ -10,65 +10,53 @@
 
 #![forbid(unsafe_code)]
 
-mod admit;
-mod arrivals;
 mod bell;
 mod completion;
 mod config;
 mod device;
-mod dispatcher;
 pub mod driver;
-mod elevator;
-mod fence;
-mod flush;
-mod freeze;
+mod error;
 mod group;
+mod grown;
 mod hard;
-mod held;
 mod lane;
-mod magazines;
+mod lanes;
+mod mq;
 mod notices;
-mod offline;
-mod parked;
-mod parts;
-mod payer;
-mod plug;
-mod queues;
-mod reconfigure;
-mod reply;
+mod order;
 mod request;
 pub mod rig;
 mod shared;
-mod single;
-mod soft;
+mod snapshot;
 mod split;
+mod sq;
 mod stats;
-mod submitter;
-mod switch;
-mod tags;
+mod step;
+mod submit;
 
 pub use bell::Bell;
 pub use completion::{Completion, Refused};
-pub use config::{Config, Error, Late, QueueMode, Spread};
+pub use config::{Config, QueueMode, Spread};
 pub use device::Device;
+pub use device::freeze::{Freezing, Frozen, Quiesced, Quiescing};
+pub use device::offline::{Closing, Then};
+pub use device::queues::{LaneAnswer, LaneChange, LaneHomes, Prepared, SettingQueues};
+pub use device::reconfigure::{Parts, Reconfiguring};
+pub use device::switch::Switching;
 pub use driver::{
     Batch, Cancel, Done, Driver, DriverError, DriverQueue, EXTENTS_MAX, Extent, Home, Queues, Tag,
     Waiter,
 };
-pub use freeze::{Freezing, Frozen, Progress, Quiesced, Quiescing, Step, Wait, Watch};
+pub use error::{Error, Late, Wait};
 pub use group::{
-    CAPS_AGAIN_NS, Caps, GROUPS_MAX, GroupEntry, Groups, Member, Used, WEIGHT_DEFAULT, WEIGHT_MAX,
-    WEIGHT_MIN,
+    CAPS_AGAIN_NS, Caps, GROUPS_MAX, GroupEntry, Groups, HeldBack, Member, Used, WEIGHT_DEFAULT,
+    WEIGHT_MAX, WEIGHT_MIN,
 };
-pub use held::HeldBack;
+pub use hard::tags::TagSet;
 pub use lane::Lane;
+pub use lanes::SUBMITTERS_MAX;
 pub use notices::Notices;
-pub use offline::{Closing, Then};
-pub use queues::{LaneAnswer, LaneChange, LaneHomes, Prepared, SettingQueues};
-pub use reconfigure::{Parts, Reconfiguring};
 pub use request::Request;
-pub use shared::SUBMITTERS_MAX;
 pub use stats::{Direction, Group, Histogram, LaneGauges, Latencies, Stats, TICK_NS, Tally};
-pub use submitter::Submitter;
-pub use switch::Switching;
-pub use tags::TagSet;
+pub use step::{Progress, Step, Watch};
+pub use submit::submitter::Submitter;

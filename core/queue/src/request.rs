@@ -10,6 +10,10 @@ use weir_sched::merge::Side;
 /// A claim on a request: moved from queue to queue, never copied.
 pub type RequestClaim = Claim<Request>;
 
+/// As many requests as there are, those included that wait for a scheduler's tag: they are to wait
+/// where each ends in its time.
+pub(crate) const ALL: usize = usize::MAX;
+
 /// Where a request is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {

@@ -192,22 +192,6 @@ fn front_of_discard(bio: &Bio, limits: &Limits) -> u32 {
     if past < u64::from(max) { max - past as u32 } else { max }
 }
 
-/// The largest single-segment bio that is never split, sectors; 0 when its place decides.
-pub(crate) fn whole_sectors(limits: &Limits) -> u32 {
-    let simple = limits.chunk_sectors == 0 && limits.virt_boundary_mask == 0;
-    let segment = limits.max_segment_size / SECTOR as u32;
-    // An op with a limit of 0 is not supported, and none of it arrives.
-    let smallest = [
-        limits.max_discard_sectors(),
-        limits.max_secure_erase_sectors,
-        limits.max_write_zeroes_sectors,
-    ]
-    .into_iter()
-    .filter(|most| *most != 0)
-    .fold(limits.max_sectors().min(segment), u32::min);
-    if simple { smallest } else { 0 }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -21,11 +21,11 @@
 
 use weir_bio::{Flags, Nanos, Op, Status};
 
+use super::reply::Replies;
 use super::still::Still;
-use super::{ALL, HardQueue, Source};
+use super::{HardQueue, Source};
 use crate::driver::{Cancel, Tag};
-use crate::reply::Replies;
-use crate::request::RequestClaim;
+use crate::request::{ALL, RequestClaim};
 
 /// How often requests are looked over.
 const SCAN_NS: u64 = 1_000_000_000;

@@ -2,7 +2,7 @@
 //! can be stopped and that has other lanes take turns while it is asked.
 
 // The stress suite has it around its schedulers as well.
-#[path = "../../../tests/bed/watched.rs"]
+#[path = "../../../../tests/bed/watched.rs"]
 mod watched;
 
 use std::cell::RefCell;
@@ -18,7 +18,9 @@ use weir_sched::{Make, Scheduler, Setup};
 
 use super::super::Dispatcher;
 use crate::driver::{Batch, Done, Driver, DriverError, DriverQueue, Home, Queues, Tag};
-use crate::shared::ELEVATOR;
+use crate::lanes::ELEVATOR;
+use crate::mq::Mq;
+use crate::shared::Path;
 use crate::{Bell, Config, Device, Lane, Submitter};
 use watched::Watched;
 pub(super) use watched::{ended_at, shut};
@@ -124,9 +126,15 @@ pub(super) fn bell() -> Arc<Bell> {
     Bell::new(Box::new(NoWake), 64)
 }
 
+/// The path that every device here has.
+pub(super) fn mq(device: &Device) -> &Mq {
+    let Path::Mq(mq) = &device.shared.path else { panic!("it is multi-queue") };
+    mq
+}
+
 /// The right, as somebody holds it who does nothing with it; to be dropped in silence.
 pub(super) fn hold(device: &Device) -> Held<'_, Dispatcher> {
-    device.shared.dispatcher.try_take().expect("nobody has the right")
+    mq(device).dispatcher.try_take().expect("nobody has the right")
 }
 
 /// A lane and its submitter.
@@ -198,7 +206,7 @@ impl Rig {
 
     /// This lane is told to go to the elevator, and does.
     pub(super) fn turn_told(&self, lane: usize) {
-        self.device.shared.kick(lane, ELEVATOR);
+        mq(&self.device).lanes.kick(lane, ELEVATOR);
         self.turn(lane);
     }
 
@@ -256,7 +264,7 @@ impl Rig {
 
     /// Requests in the scheduler.
     pub(super) fn staged(&self) -> usize {
-        self.device.shared.with_elevator(|elevator| elevator.len()).expect("there is one")
+        self.device.shared.path.with_elevator(|elevator| elevator.len()).expect("there is one")
     }
 }
 

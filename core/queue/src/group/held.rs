@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use weir_bio::{Bio, GroupId, Nanos};
 
-use crate::group::CAPS_AGAIN_NS;
+use super::meter::CAPS_AGAIN_NS;
 
 /// Bios that caps hold back, each with what its holder keeps beside it.
 pub struct HeldBack<T> {

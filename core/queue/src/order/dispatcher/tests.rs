@@ -10,12 +10,12 @@ use std::sync::Arc;
 use weir_bio::Nanos;
 use weir_sched::Make;
 
-use super::{AHEAD, NO_HOST, TENURE, Turn};
-use crate::arrivals::Arrivals;
-use crate::freeze::{Acks, Watch};
-use crate::lane::Control;
-use crate::shared::ELEVATOR;
-use rig::{Rig, bell, bfq, deadline, hold, kyber, shut, while_asked};
+use super::{AHEAD, TENURE, Turn};
+use crate::lanes::{ELEVATOR, NO_HOST};
+use crate::mq::port::Control;
+use crate::order::arrivals::Arrivals;
+use crate::step::{Acks, Watch};
+use rig::{Rig, bell, bfq, deadline, hold, kyber, mq, shut, while_asked};
 
 /// How long a lane counts on others, ns.
 const PATIENCE_NS: u64 = 20_000;
@@ -28,7 +28,7 @@ fn leave_to_lane_0(rig: &Rig) {
     let held = hold(&rig.device);
     rig.turn(1);
     drop(held);
-    assert!(rig.device.shared.asks.has(1), "it has left nothing");
+    assert!(mq(&rig.device).lanes.asks.has(1), "it has left nothing");
     rig.turn_told(0);
 }
 
@@ -157,8 +157,8 @@ fn who_serves_when_the_scheduler_has_gone_takes_the_asks() {
     let mut rig = with_an_end_left();
     rig.device.set_scheduler("none", &|| Nanos::ZERO).unwrap();
     // The switch has told the lane to ask; it comes to that with the snapshot of before.
-    let shared = &rig.device.shared;
-    shared.asks.mark(1);
+    let lanes = &mq(&rig.device).lanes;
+    lanes.asks.mark(1);
     let mut turn = Turn {
         lane: 0,
         arrivals: &mut Arrivals::default(),
@@ -170,8 +170,8 @@ fn who_serves_when_the_scheduler_has_gone_takes_the_asks() {
         dispatch: &mut Default::default(),
         refused: &mut Vec::new(),
     };
-    let outcome = hold(&rig.device).serve(shared, &mut turn);
-    assert!(!shared.asks.any(), "the next look finds the same ask again, without end");
+    let outcome = hold(&rig.device).serve(lanes, &mut turn);
+    assert!(!lanes.asks.any(), "the next look finds the same ask again, without end");
     assert!(!outcome.more && outcome.wake_at.is_none());
     rig.run();
 }
@@ -199,7 +199,7 @@ fn a_lane_leaves_nothing_to_a_host_on_its_own_thread() {
     let mut rig = Rig::with_bells(kyber, vec![Arc::clone(&one), one], 8, 64);
     rig.read(1, 1);
     leave_to_lane_0(&rig);
-    assert_eq!(rig.device.shared.host.read(), 0);
+    assert_eq!(mq(&rig.device).lanes.host.read(), 0);
     rig.run();
     rig.flow().stalled = 0b10;
     let before = rig.flow().took[1];
@@ -216,11 +216,11 @@ fn a_lane_leaves_what_it_has_to_a_host_on_another_thread_which_is_told() {
     let mut rig = Rig::new(kyber, 2, 8, 64);
     rig.read(1, 1);
     leave_to_lane_0(&rig);
-    assert_eq!(rig.device.shared.host.read(), 0);
+    assert_eq!(mq(&rig.device).lanes.host.read(), 0);
     rig.run();
     rig.read(1, 1);
     rig.turn(1);
-    assert!(rig.device.shared.asks.has(1), "the right was free, and it took it");
+    assert!(mq(&rig.device).lanes.asks.has(1), "the right was free, and it took it");
     assert!(rig.has_work(0), "its host sleeps without having looked");
     rig.run();
     assert_eq!(rig.ended(1), 2);
@@ -236,7 +236,7 @@ fn a_lane_whose_host_does_not_come_round_takes_the_right_itself() {
     rig.turn(1);
     rig.now = rig.wake_at(1).expect("its patience has an end");
     rig.turn(1);
-    assert_eq!(rig.device.shared.host.read(), NO_HOST);
+    assert_eq!(mq(&rig.device).lanes.host.read(), NO_HOST);
     rig.turn(1);
     assert_eq!(rig.ended(1), 2);
 }
@@ -275,7 +275,7 @@ fn a_time_comes_while_the_right_is_taken(before: impl FnOnce(&Rig), after: impl 
     let held = hold(&rig.device);
     rig.turn(0);
     drop(held);
-    assert!(rig.device.shared.asks.has(0), "it found the right taken");
+    assert!(mq(&rig.device).lanes.asks.has(0), "it found the right taken");
     before(&rig);
     rig.turn_told(2);
     after(&rig);
@@ -286,7 +286,7 @@ fn a_time_comes_while_the_right_is_taken(before: impl FnOnce(&Rig), after: impl 
 #[test]
 fn a_time_that_has_come_while_the_right_was_taken_is_not_forgotten() {
     let asleep = |rig: &Rig| rig.bells[2].doorbell().prepare_sleep();
-    let no_host = |rig: &Rig| rig.device.shared.host.set(NO_HOST);
+    let no_host = |rig: &Rig| mq(&rig.device).lanes.host.set(NO_HOST);
     a_time_comes_while_the_right_is_taken(no_host, asleep);
 }
 
@@ -297,7 +297,7 @@ fn a_host_that_is_asked_remembers_that_a_time_has_come() {
 
 #[test]
 fn who_comes_for_a_time_does_not_count_on_a_host_that_does_not_know_it() {
-    let no_host = |rig: &Rig| rig.device.shared.host.set(NO_HOST);
+    let no_host = |rig: &Rig| mq(&rig.device).lanes.host.set(NO_HOST);
     a_time_comes_while_the_right_is_taken(no_host, |_| {});
 }
 
@@ -306,7 +306,7 @@ fn a_lane_that_was_turned_away_while_another_was_let_go_is_told() {
     let mut rig = Rig::new(kyber, 2, 8, 64);
     rig.read(1, 1);
     let (seat, now) = (Rc::clone(&rig.seats[1]), rig.now);
-    rig.device.shared.with_right(|_| rig::turn(&seat, now));
+    mq(&rig.device).with_right(|_| rig::turn(&seat, now));
     assert!(rig.has_work(1));
     rig.run();
     assert_eq!(rig.ended(1), 1);
@@ -356,7 +356,7 @@ fn a_lane_without_room_is_sent_what_goes_ahead() {
     let held = hold(&device);
     rig.turn(1);
     // As it would have said that has received nothing yet, and whose driver is full.
-    device.shared.lanes[1].credit.set(0);
+    mq(&device).lanes[1].credit.set(0);
     drop(held);
     rig.turn_told(0);
     assert_eq!(rig.staged(), 8, "eight go ahead");
@@ -451,14 +451,14 @@ fn a_paused_lane_is_sent_nothing() {
     let mut rig = Rig::new(kyber, 2, 8, 64);
     let acks = Acks::new(&Watch::new(&bell(), 0));
     acks.expect();
-    rig.device.shared.lanes[1].post(Control::Pause(Arc::clone(&acks)));
+    mq(&rig.device).post(1, Control::Pause(Arc::clone(&acks)));
     rig.turn(1);
     assert!(acks.are_complete());
     rig.read(1, 8);
     leave_to_lane_0(&rig);
     assert_eq!(rig.staged(), 8);
-    rig.device.shared.lanes[1].post(Control::Resume);
-    rig.device.shared.kick(1, ELEVATOR);
+    mq(&rig.device).post(1, Control::Resume);
+    mq(&rig.device).lanes.kick(1, ELEVATOR);
     rig.run_until(rig.now + 10 * PATIENCE_NS);
     assert_eq!(rig.ended(1), 8);
 }

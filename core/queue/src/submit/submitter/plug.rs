@@ -3,11 +3,11 @@
 use weir_bio::{Bio, Flags, Nanos};
 use weir_sched::merge::{Fit, fit};
 
+use super::Core;
 use crate::completion::Why;
 use crate::config::Spread;
 use crate::request::{Request, RequestClaim, State};
-use crate::shared::Shared;
-use crate::submitter::Core;
+use crate::shared::{Path, Shared};
 
 /// Requests a plug holds before it is flushed.
 pub(crate) const PLUG_MAX: usize = 32;
@@ -26,10 +26,9 @@ pub(crate) enum Way {
 
 impl Way {
     pub(crate) fn of(shared: &Shared) -> Way {
-        if shared.single.is_some() || shared.config.spread != Spread::Submitter {
-            Way::Careful
-        } else {
-            Way::Ring
+        match &shared.path {
+            Path::Mq(mq) if mq.spread == Spread::Submitter => Way::Ring,
+            Path::Mq(_) | Path::Sq(_) => Way::Careful,
         }
     }
 }
@@ -118,8 +117,8 @@ impl Core {
         now: Nanos,
     ) -> Result<(), Why> {
         let Some(mut claim) = self.join_newest(claim, now) else { return Ok(()) };
-        if let Some(single) = &self.shared.single {
-            match single.offer(claim, now) {
+        if let Path::Sq(sq) = &self.shared.path {
+            match sq.offer(claim, now) {
                 Ok(request) => claim = request,
                 Err(None) => return Ok(()),
                 Err(Some(claim)) => return self.refuse_claim(claim, bio),
@@ -156,22 +155,23 @@ impl Core {
         if self.snapshot.iostats {
             self.stats.account_busy(&shared.stamp, now, || shared.is_busy(self.snapshot.queues));
         }
-        if let Some(single) = &self.shared.single {
-            single.insert(&mut self.plug, now);
-            self.touched = 0;
-            let caller = self.turns_single.as_deref().filter(|_| single.any_home);
-            self.shared.restart_single(caller);
-            return;
-        }
+        let mq = match &self.shared.path {
+            Path::Mq(mq) => mq,
+            Path::Sq(sq) => {
+                sq.insert(&mut self.plug, now);
+                self.touched = 0;
+                sq.restart(self.turns_single.as_deref().filter(|_| sq.any_home));
+                return;
+            }
+        };
         let touched = std::mem::take(&mut self.touched);
         if touched == 0 {
             return;
         }
         for (index, ring) in self.rings.iter_mut().enumerate() {
             if touched & 1 << (index % 64) != 0 && ring.publish() {
-                let lane =
-                    if self.shared.config.spread == Spread::RoundRobin { index } else { self.lane };
-                self.shared.kick(lane, usize::from(self.id.0));
+                let lane = if mq.spread == Spread::RoundRobin { index } else { self.lane };
+                mq.lanes.kick(lane, usize::from(self.id.0));
             }
         }
     }

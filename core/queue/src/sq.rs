@@ -1,5 +1,6 @@
 //! The single-queue path: one list, one lock, taken to insert, to dispatch and to complete
-//! (block-core section 17). It exists to be compared with.
+//! (block-core section 17). It exists to be compared with. Any home may turn it, if the driver can
+//! be called by any thread.
 //!
 //! The lock is taken once for each bio (merge attempt and request pool), once for each flushed
 //! plug (insertion, and dispatch under it), once for each reap, once for each request that ends,
@@ -9,22 +10,38 @@ use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use weir_bio::{Limits, Nanos};
+use weir_bio::Nanos;
 
-use crate::arrivals::{Arrival, Arrivals, Picked};
-use crate::bell::Port;
+use crate::bell::{Bell, LaneBell, Port};
 use crate::driver::Waiter;
-use crate::elevator::Elevator;
+use crate::error::Error;
+use crate::hard::reply::Replies;
 use crate::hard::{HardQueue, Source};
-use crate::reply::Replies;
+use crate::lanes::{Lanes, NUDGE};
+use crate::order::arrivals::{Arrival, Arrivals, Picked};
+use crate::order::elevator::Elevator;
 use crate::request::RequestClaim;
-use crate::shared::Snapshot;
+use crate::snapshot::Snapshot;
+use crate::stats::LaneGauges;
 
 /// The one queue of a device in `sq` mode.
-pub(crate) struct Single {
+pub(crate) struct Sq {
+    /// There is one.
+    pub(crate) lanes: Lanes,
+    pub(crate) gauges: Arc<LaneGauges>,
     queue: Mutex<Queue>,
     /// Whether whoever holds the lock may call the driver, or its home alone.
     pub(crate) any_home: bool,
+    /// The hard queue is installed.
+    open: Mutex<bool>,
+    /// The homes that turn the queue, or did.
+    homes: Mutex<Vec<SqHome>>,
+}
+
+/// A home of the queue. It keeps its place while the lane is closed.
+struct SqHome {
+    bell: LaneBell,
+    open: bool,
 }
 
 struct Queue {
@@ -43,9 +60,13 @@ struct Queue {
     paused: u32,
 }
 
-impl Single {
-    pub(crate) fn new(elevator: Elevator, nr_requests: u16, any_home: bool) -> Single {
-        Single {
+impl Sq {
+    pub(crate) fn new(elevator: Elevator, nr_requests: u16, any_home: bool) -> Sq {
+        Sq {
+            lanes: Lanes::new(1, 1),
+            gauges: Arc::default(),
+            open: Mutex::default(),
+            homes: Mutex::default(),
             queue: Mutex::new(Queue {
                 elevator,
                 sequenced: VecDeque::new(),
@@ -181,10 +202,6 @@ impl Single {
         with(&mut self.lock().elevator)
     }
 
-    pub(crate) fn limits_changed(&self, limits: &Limits, nomerges: u8) {
-        self.lock().elevator.limits_changed(limits, nomerges);
-    }
-
     /// Takes over what a snapshot says of hard queues.
     pub(crate) fn follow(&self, snapshot: &Snapshot) {
         if let Some(hard) = self.lock().hard.as_mut() {
@@ -198,12 +215,84 @@ impl Single {
 
     pub(crate) fn resume(&self) {
         self.lock().paused -= 1;
+        self.lanes.nudge(0);
+    }
+
+    /// Whether the hard queue is installed, for who installs it or takes it out.
+    pub(crate) fn is_open(&self) -> MutexGuard<'_, bool> {
+        self.open.lock().expect("the lane's lock")
+    }
+
+    fn homes(&self) -> MutexGuard<'_, Vec<SqHome>> {
+        self.homes.lock().expect("the homes' lock")
+    }
+
+    /// A home takes part in turning the queue.
+    ///
+    /// # Errors
+    /// It has no place left for the lane.
+    pub(crate) fn join(&self, bell: &Arc<Bell>) -> Result<LaneBell, Error> {
+        let mut homes = self.homes();
+        // A home has at most one lane of it open.
+        let is_it = |home: &&mut SqHome| !home.open && Arc::ptr_eq(&home.bell.bell, bell);
+        if let Some(home) = homes.iter_mut().find(is_it) {
+            home.open = true;
+            return Ok(home.bell.clone());
+        }
+        // The first home is the lane's.
+        let first = self.lanes[0].bell.get().filter(|home| Arc::ptr_eq(&home.bell, bell));
+        let bell = first.cloned().map_or_else(|| LaneBell::new(bell), Ok)?;
+        homes.push(SqHome { bell: bell.clone(), open: true });
+        Ok(bell)
+    }
+
+    /// Makes the queue take a turn: by the calling home if it is one, which looks before it sleeps,
+    /// else by the first.
+    pub(crate) fn restart(&self, caller: Option<&LaneBell>) {
+        match caller {
+            Some(home) => {
+                self.lanes[0].pending.mark(NUDGE);
+                home.mark_fenced();
+            }
+            None => self.lanes.nudge(0),
+        }
+    }
+
+    /// Wakes every home that has the lane open.
+    pub(crate) fn ring_homes(&self) {
+        each_open(&self.homes()).for_each(LaneBell::ring);
+    }
+
+    /// The place of this bell's home, if it has the lane open.
+    pub(crate) fn home_of(&self, bell: &Arc<Bell>) -> Option<LaneBell> {
+        let homes = self.homes();
+        each_open(&homes).find(|home| Arc::ptr_eq(&home.bell, bell)).cloned()
+    }
+
+    /// A home lets go of the queue. The last one takes the hard queue with it.
+    pub(crate) fn close(&self, bell: &LaneBell) {
+        let mut open = self.is_open();
+        let mut homes = self.homes();
+        if let Some(home) = homes.iter_mut().find(|home| home.open && home.bell.is(bell)) {
+            home.open = false;
+        }
+        if each_open(&homes).next().is_some() {
+            // The queue's next time may be known to the one that goes alone.
+            each_open(&homes).for_each(LaneBell::ring);
+        } else {
+            drop(self.uninstall());
+            *open = false;
+        }
     }
 
     /// Takes the hard queue out when its lane closes.
     pub(crate) fn uninstall(&self) -> Option<HardQueue> {
         self.lock_anyway().hard.take()
     }
+}
+
+fn each_open(homes: &[SqHome]) -> impl Iterator<Item = &LaneBell> {
+    homes.iter().filter(|home| home.open).map(|home| &home.bell)
 }
 
 /// The elevator as the request function asks it.
@@ -292,7 +381,7 @@ impl Queue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_bio::{Bio, Buf, RqId, SubmitterId};
+    use weir_bio::{Bio, Buf, Limits, RqId, SubmitterId};
     use weir_ring::Claim;
     use weir_sched::Setup;
     use weir_sched::legacy::noop::Noop;
@@ -310,7 +399,7 @@ mod tests {
     fn a_submitter_that_finds_the_pool_empty_is_noted_once_however_often_it_asks() {
         let limits = Limits { capacity: 1 << 20, ..Limits::default() };
         let setup = Setup { limits, nr_requests: 4, hard_queues: 1, nomerges: 0, compat: "" };
-        let single = Single::new(Elevator::new(Box::new(Noop::new(&setup)), 4), 0, true);
+        let single = Sq::new(Elevator::new(Box::new(Noop::new(&setup)), 4), 0, true);
         for n in 0..100 {
             let refused = single.offer(read(n % 3, n), Nanos::ZERO).err().flatten();
             refused.expect("the pool is empty").state = State::Free;

@@ -7,17 +7,22 @@ use std::sync::Arc;
 use weir_bio::{Bio, Data, Flags, Nanos, RqId, Status, SubmitterId};
 use weir_ring::{Claim, Incoming, Member, Producer};
 
-use crate::admit::{admit, is_plain};
+use super::admit::{admit, is_plain};
+use super::payer::Payer;
 use crate::bell::{LaneBell, Port};
 use crate::completion::{Completion, Refused, Why};
 use crate::config::Spread;
-use crate::parts::Parts;
-use crate::payer::Payer;
-use crate::plug::{PLUG_MAX, Way};
 use crate::request::{FlushStep, Request, RequestClaim, State};
-use crate::shared::{Shared, Snapshot};
+use crate::shared::{Leaving, Orphan, Path, Shared};
+use crate::snapshot::Snapshot;
 use crate::split;
 use crate::stats::{Group, Streak, SubmitterStats, Tally};
+
+mod parts;
+mod plug;
+
+use parts::Parts;
+use plug::{PLUG_MAX, Way};
 
 /// One thread's way into a device.
 ///
@@ -199,10 +204,23 @@ impl Drop for Submitter {
         core.take_ended(now, &mut drop);
         let shared = Arc::clone(&core.shared);
         if core.member.inside() == 0 {
-            shared.retire(*core);
+            shared.retire(core.leave());
         } else {
-            shared.adopt_orphan(*core);
+            shared.adopt_orphan(core);
         }
+    }
+}
+
+impl Orphan for Core {
+    fn tend(&mut self, now: Nanos) -> bool {
+        self.complete(now, drop);
+        self.send_backlog(now);
+        self.member.inside() == 0
+    }
+
+    fn leave(self: Box<Self>) -> Leaving {
+        let Core { id, stats, member, .. } = *self;
+        Leaving { id, stats, member }
     }
 }
 
@@ -365,8 +383,8 @@ impl Core {
 
     fn refresh(&mut self) {
         self.payer.follow(&self.shared);
-        if self.snapshot.version != self.shared.version() {
-            let before = std::mem::replace(&mut self.snapshot, self.shared.snapshot());
+        if self.snapshot.version != self.shared.current.version() {
+            let before = std::mem::replace(&mut self.snapshot, self.shared.current.get());
             if self.snapshot.layout != before.layout {
                 self.find_lanes();
             }
@@ -378,7 +396,7 @@ impl Core {
     fn find_lanes(&mut self) {
         assert!(self.touched == 0 && self.plug.is_empty(), "a frozen device has no request");
         self.lane = self.wanted % usize::from(self.snapshot.queues);
-        self.rings = self.shared.attach(self.id, &self.port, self.wanted, &self.snapshot);
+        self.rings = self.shared.path.attach(self.id, &self.port, self.wanted, &self.snapshot);
         self.slots_max = self.snapshot.slots;
     }
 
@@ -423,12 +441,12 @@ impl Core {
         }
         if claim.flush_step.is_sequenced() {
             // The flush machine's own: past plug and scheduler.
-            match &self.shared.single {
-                Some(single) => {
-                    single.insert_sequenced(claim);
+            match &self.shared.path {
+                Path::Mq(_) => self.push(0, claim),
+                Path::Sq(sq) => {
+                    sq.insert_sequenced(claim);
                     self.touched = 1;
                 }
-                None => self.push(0, claim),
             }
             return Ok(());
         }

@@ -2,10 +2,13 @@
 
 use weir_bio::{Limits, Nanos};
 
-use crate::config::{Error, NR_REQUESTS_MAX, NR_REQUESTS_MIN, invalid, slots};
-use crate::device::Device;
-use crate::freeze::{Freezing, Progress, Step, Ticket, Wait, Watch, wait};
-use crate::shared::Snapshot;
+use super::Device;
+use super::freeze::{Freezing, Ticket};
+use crate::config::{NR_REQUESTS_MAX, NR_REQUESTS_MIN, slots};
+use crate::error::{Error, Wait, invalid};
+use crate::shared::Path;
+use crate::snapshot::Snapshot;
+use crate::step::{Progress, Step, Watch, wait};
 
 /// What a reconfiguration may change.
 #[derive(Debug)]
@@ -41,7 +44,7 @@ impl Device {
     /// What a reconfiguration may change, as it is now.
     #[must_use]
     pub fn parts(&self) -> Parts {
-        Parts::of(&self.shared.snapshot())
+        Parts::of(&self.shared.current.get())
     }
 
     /// Freezes the device, lets `change` alter its parts, and puts them in force. A refused change
@@ -72,7 +75,7 @@ impl Device {
     /// Puts changed parts in force; the device is frozen.
     fn apply(&self, change: impl FnOnce(&mut Parts)) -> Result<(), Error> {
         let shared = &self.shared;
-        let before = shared.snapshot();
+        let before = shared.current.get();
         let mut parts = Parts::of(&before);
         change(&mut parts);
         let limits = parts.limits.validate()?;
@@ -109,38 +112,29 @@ impl Device {
             layout: before.layout,
             ..Snapshot::default()
         };
-        shared.replace_snapshot(after);
+        shared.current.replace(after);
         // Behind the replacement: a hard queue installed meanwhile follows one or the other way.
-        if let Some(single) = &shared.single {
-            single.follow(&shared.snapshot());
+        if let Path::Sq(sq) = &shared.path {
+            sq.follow(&shared.current.get());
         }
         Ok(())
     }
 
     fn tell_scheduler(&self, limits: &Limits, nomerges: u8) {
-        if let Some(single) = &self.shared.single {
-            single.limits_changed(limits, nomerges);
-        }
-        self.shared.with_dispatcher(|elevator| {
-            if let Some(elevator) = elevator {
-                elevator.limits_changed(limits, nomerges);
-            }
-        });
+        self.shared.path.with_elevator(|elevator| elevator.limits_changed(limits, nomerges));
     }
 
     /// Gives the scheduler another number of tags; everything is drained.
     fn resize(&self, nr_requests: u16) {
-        match &self.shared.single {
-            Some(single) => {
-                assert!(single.is_empty(), "a frozen device has no request");
-                single.resize(nr_requests);
-            }
-            None => {
-                self.shared.with_dispatcher(|elevator| {
-                    if let Some(elevator) = elevator {
-                        elevator.resize(nr_requests);
-                    }
-                });
+        match &self.shared.path {
+            Path::Mq(mq) => mq.with_dispatcher(|elevator| {
+                if let Some(elevator) = elevator {
+                    elevator.resize(nr_requests);
+                }
+            }),
+            Path::Sq(sq) => {
+                assert!(sq.is_empty(), "a frozen device has no request");
+                sq.resize(nr_requests);
             }
         }
     }

@@ -2,9 +2,9 @@
 
 use weir_bio::{Bio, Buf, Data, Flags, Limits, Op, Status};
 
-use crate::flush;
+use crate::hard::flush;
 use crate::request::FlushStep;
-use crate::shared::Snapshot;
+use crate::snapshot::Snapshot;
 
 /// Flags that need a closer look.
 const SPECIAL: Flags =

@@ -2,24 +2,25 @@
 
 use std::sync::Arc;
 
-use weir_bio::{GroupId, Nanos};
-use weir_sched::{Family, SCHEDULERS, Scheduler, Tunable, TunableError};
+use weir_bio::Nanos;
+use weir_sched::{SCHEDULERS, Scheduler, Tunable, TunableError};
 
-use crate::config::{
-    Attached, Config, Error, QueueMode, Spread, find_scheduler, nr_requests, slots,
-};
-use crate::device::Device;
-use crate::dispatcher::NO_HOST;
-use crate::elevator::Elevator;
-use crate::freeze::{Freezing, Progress, Step, Ticket, Wait, Watch, wait};
+use super::Device;
+use super::freeze::{Freezing, Ticket};
+use crate::config::{Attached, Config, Spread, family, find_scheduler, nr_requests, slots};
+use crate::error::{Error, Wait};
 use crate::group::Groups;
-use crate::shared::{Shared, Snapshot};
+use crate::lanes::NO_HOST;
+use crate::order::elevator::Elevator;
+use crate::shared::Path;
+use crate::snapshot::Snapshot;
+use crate::step::{Progress, Step, Watch, wait};
 
 impl Device {
     /// The scheduler's name, `none` without one.
     #[must_use]
     pub fn scheduler(&self) -> &'static str {
-        self.shared.with_elevator(|elevator| elevator.scheduler().name()).unwrap_or("none")
+        self.shared.path.with_elevator(|elevator| elevator.scheduler().name()).unwrap_or("none")
     }
 
     /// The names this device takes, in the order the `scheduler` attribute lists them.
@@ -86,13 +87,13 @@ impl Device {
         if attached.name == self.scheduler() {
             return Ok(None);
         }
-        let before = shared.snapshot();
+        let before = shared.current.get();
         config.queues = before.queues;
         let nr_requests =
             nr_requests(&config, shared.depth, shared.queues.reserved, attached.make.is_some())?;
-        let tags = match &shared.single {
-            Some(_) => nr_requests * 2,
-            None => nr_requests,
+        let tags = match &shared.path {
+            Path::Mq(_) => nr_requests,
+            Path::Sq(_) => nr_requests * 2,
         };
         let elevator = attached.make.map(|make| {
             let setup = config.setup(&before.limits, tags, before.nomerges, attached.compat);
@@ -104,14 +105,14 @@ impl Device {
     /// Puts a new scheduler, or none, in force; the device is frozen.
     pub(crate) fn replace(&self, elevator: Option<Elevator>, nr_requests: u16) {
         let shared = &self.shared;
-        let scheduled = shared.single.is_none() && elevator.is_some();
+        let scheduled = matches!(shared.path, Path::Mq(_)) && elevator.is_some();
         let timed = elevator.as_ref().is_some_and(Elevator::wants_times);
         self.swap(elevator, nr_requests);
         if let Some(groups) = shared.groups.get() {
-            groups.tell(shared);
+            groups.tell(shared.as_ref());
         }
-        let before = shared.snapshot();
-        shared.replace_snapshot(Snapshot {
+        let before = shared.current.get();
+        shared.current.replace(Snapshot {
             version: before.version + 1,
             limits: before.limits.clone(),
             scheduled,
@@ -123,20 +124,18 @@ impl Device {
     }
 
     fn swap(&self, elevator: Option<Elevator>, nr_requests: u16) {
-        match (&self.shared.single, elevator) {
-            (Some(single), Some(elevator)) => {
-                assert!(single.is_empty(), "a frozen device has no request");
-                single.replace_elevator(elevator, nr_requests);
+        match (&self.shared.path, elevator) {
+            (Path::Mq(mq), elevator) => mq.with_dispatcher(|now| {
+                let idle = now.as_ref().is_none_or(Elevator::is_idle);
+                assert!(idle, "a frozen device has no request");
+                *now = elevator;
+                mq.lanes.host.set(NO_HOST);
+            }),
+            (Path::Sq(sq), Some(elevator)) => {
+                assert!(sq.is_empty(), "a frozen device has no request");
+                sq.replace_elevator(elevator, nr_requests);
             }
-            (Some(_), None) => unreachable!("every legacy scheduler is one"),
-            (None, elevator) => {
-                self.shared.with_dispatcher(|now| {
-                    let idle = now.as_ref().is_none_or(Elevator::is_idle);
-                    assert!(idle, "a frozen device has no request");
-                    *now = elevator;
-                    self.shared.host.set(NO_HOST);
-                });
-            }
+            (Path::Sq(_), None) => unreachable!("every legacy scheduler is one"),
         }
     }
 
@@ -152,7 +151,10 @@ impl Device {
     /// The scheduler's tunables; none without a scheduler.
     #[must_use]
     pub fn tunables(&self) -> &'static [Tunable] {
-        self.shared.with_elevator(|elevator| elevator.scheduler().tunables().table()).unwrap_or(&[])
+        self.shared
+            .path
+            .with_elevator(|elevator| elevator.scheduler().tunables().table())
+            .unwrap_or(&[])
     }
 
     /// A tunable's value as sysfs shows it.
@@ -161,6 +163,7 @@ impl Device {
     /// [`TunableError::Unknown`].
     pub fn tunable(&self, name: &str) -> Result<String, TunableError> {
         self.shared
+            .path
             .with_elevator(|elevator| elevator.scheduler().tunables().show(name))
             .unwrap_or_else(|| no_scheduler(name))
     }
@@ -171,14 +174,11 @@ impl Device {
     /// See [`Tunable::parse`]; nothing changes then.
     pub fn set_tunable(&self, name: &str, text: &str) -> Result<(), TunableError> {
         self.shared
+            .path
             .with_elevator(|elevator| elevator.scheduler().tunables_mut().set(name, text))
             .unwrap_or_else(|| no_scheduler(name))?;
         // Another depth, or no more idling: what waits may go now.
-        let lanes = self.shared.with_elevator(Elevator::look_again);
-        match &self.shared.single {
-            Some(_) => self.shared.nudge(0),
-            None => self.shared.kick_each(lanes.unwrap_or(0)),
-        }
+        self.shared.path.stir(Elevator::look_again);
         Ok(())
     }
 }
@@ -238,8 +238,7 @@ impl Step for Switching {
         let Progress::Ended(frozen) = freezing.poll(now) else { return Progress::Waits };
         let Built { elevator, nr_requests, attached } = self.built.take().expect("it was built");
         self.device.replace(elevator, nr_requests);
-        let shared = &self.device.shared;
-        *shared.attached.lock().expect("the lock of the scheduler's name") = attached;
+        *self.device.control.attached.lock().expect("the lock of the scheduler's name") = attached;
         drop(frozen);
         let began = self.began;
         self.end(Ok(Some(began)))
@@ -250,30 +249,8 @@ impl Step for Switching {
     }
 }
 
-impl Shared {
-    /// Calls `with` on the elevator, under its lock; `None` without one.
-    pub(crate) fn with_elevator<T>(&self, with: impl FnOnce(&mut Elevator) -> T) -> Option<T> {
-        match &self.single {
-            Some(single) => Some(single.with_elevator(with)),
-            None => self.with_dispatcher(|elevator| elevator.as_mut().map(with)),
-        }
-    }
-
-    /// Tells the scheduler where a group stands and what it weighs.
-    pub(crate) fn tell_group(&self, group: GroupId, parent: Option<GroupId>, weight: u16) {
-        self.with_elevator(|elevator| elevator.group_changed(group, parent, weight));
-    }
-}
-
 fn no_scheduler<T>(name: &str) -> Result<T, TunableError> {
     Err(TunableError::Unknown(format!("no tunable {name:?}: there is no scheduler")))
-}
-
-pub(crate) fn family(mode: QueueMode) -> Family {
-    match mode {
-        QueueMode::Sq => Family::Legacy,
-        QueueMode::Mq => Family::Multi,
-    }
 }
 
 /// Sets a new scheduler's tunables as the configuration has them.

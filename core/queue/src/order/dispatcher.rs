@@ -15,17 +15,12 @@ use std::collections::VecDeque;
 
 use weir_bio::{Nanos, SchedTag, Status, SubmitterId};
 use weir_ring::{Consumer, Producer, ring};
+use weir_sched::Ended;
 
-use crate::arrivals::{Arrival, Arrivals, Picked};
-use crate::elevator::{Elevator, EndedTag, Outlets};
+use super::arrivals::{Arrival, Arrivals, Picked};
+use super::elevator::{Elevator, Outlets};
+use crate::lanes::{Lanes, NO_HOST, TAKES_NONE};
 use crate::request::RequestClaim;
-use crate::shared::{LanePorts, Shared};
-
-/// No lane is the host.
-pub(crate) const NO_HOST: u64 = u64::MAX;
-
-/// The credit of a lane that is paused, or that has not said how much it takes.
-pub(crate) const TAKES_NONE: u64 = u64::MAX;
 
 /// Requests that a lane may leave without having had the right, and ends likewise. With more it
 /// waits for the right.
@@ -61,15 +56,17 @@ pub(crate) struct Dispatcher {
     /// By lane; of those that are open.
     lines: Vec<Option<Line>>,
     arrivals: Arrivals,
-    ended: Vec<EndedTag>,
+    ended: Vec<Ended>,
     /// Turns since somebody had left something.
     quiet: u32,
+    /// What a lane is sent beyond what its driver has room for.
+    ahead: u16,
 }
 
 /// The dispatcher's end of the rings from and to a lane.
 struct Line {
     arrivals: Consumer<Arrival>,
-    ended: Consumer<EndedTag>,
+    ended: Consumer<Ended>,
     /// What ended when nobody wants to know the times: much less to carry.
     gone: Consumer<SchedTag>,
     picked: Producer<Picked>,
@@ -92,10 +89,10 @@ impl Line {
 
     /// Takes what has ended; says how much that is.
     #[inline]
-    fn pop_ended(&mut self, ended: &mut Vec<EndedTag>) -> usize {
+    fn pop_ended(&mut self, ended: &mut Vec<Ended>) -> usize {
         let (status, at) = (Status::Ok, Nanos::ZERO);
         let gone = self.gone.pop_each(LEFT_MAX, |tag| {
-            ended.push(EndedTag { tag, status, accepted_at: at, issued_at: at, done_at: at });
+            ended.push(Ended { tag, status, accepted_at: at, issued_at: at, done_at: at });
         });
         gone + self.ended.pop_each(LEFT_MAX, |end| ended.push(end))
     }
@@ -111,7 +108,7 @@ pub(crate) struct Link {
 
 struct Rings {
     arrivals: Producer<Arrival>,
-    ended: Producer<EndedTag>,
+    ended: Producer<Ended>,
     gone: Producer<SchedTag>,
     picked: Consumer<Picked>,
 }
@@ -122,7 +119,7 @@ impl Link {
     pub(crate) fn leave(
         &mut self,
         arrivals: &mut Arrivals,
-        ended: &mut Vec<EndedTag>,
+        ended: &mut Vec<Ended>,
         timed: bool,
     ) -> bool {
         let Some(Rings { arrivals: left, ended: times, gone, .. }) = &mut self.rings else {
@@ -175,7 +172,7 @@ impl Link {
 pub(crate) struct Turn<'a> {
     pub(crate) lane: u16,
     pub(crate) arrivals: &'a mut Arrivals,
-    pub(crate) ended: &'a mut Vec<EndedTag>,
+    pub(crate) ended: &'a mut Vec<Ended>,
     /// None: it is paused.
     pub(crate) room: Option<usize>,
     /// How many requests wait for its driver beyond what that has room for.
@@ -205,8 +202,9 @@ pub(crate) struct Outcome {
 }
 
 impl Dispatcher {
-    pub(crate) fn new(elevator: Option<Elevator>) -> Dispatcher {
-        Dispatcher { elevator, ..Dispatcher::default() }
+    /// In front of hard queues of so many tags.
+    pub(crate) fn new(elevator: Option<Elevator>, depth: u16) -> Dispatcher {
+        Dispatcher { elevator, ahead: depth.min(AHEAD), ..Dispatcher::default() }
     }
 
     /// A line to a lane, which is one of several.
@@ -277,17 +275,17 @@ impl Dispatcher {
 
     /// The turn of a lane that has the right: sees to its own, then to what others leave
     /// meanwhile.
-    pub(crate) fn serve(&mut self, shared: &Shared, turn: &mut Turn<'_>) -> Outcome {
+    pub(crate) fn serve(&mut self, lanes: &Lanes, turn: &mut Turn<'_>) -> Outcome {
         let mut outcome = Outcome::default();
         // What it left before comes before what it brings.
         self.take_over(turn.lane, turn.now, turn.refused);
         let Some(elevator) = &mut self.elevator else {
             debug_assert!(turn.arrivals.is_empty(), "requests for a scheduler that is not there");
             // It went while they were on their way here; there is nothing to ask for.
-            shared.asks.take(|_| {});
+            lanes.asks.take(|_| {});
             return outcome;
         };
-        shared.asks.fetch();
+        lanes.asks.fetch();
         if !turn.ended.is_empty() {
             elevator.ended(turn.lane, turn.ended, turn.now);
             turn.ended.clear();
@@ -295,24 +293,24 @@ impl Dispatcher {
         if !turn.arrivals.is_empty() {
             hand_in(elevator, turn.lane, turn.arrivals, turn.now, turn.refused);
         }
-        let (mut asking, mut taken) = self.take_asking(shared, turn);
-        self.choose_host(shared, turn.lane, asking != 0);
-        self.pass(shared, turn.lane, turn, &mut outcome);
-        if shared.in_need.read() != 0 {
-            self.stand_in(shared, turn, &mut outcome);
+        let (mut asking, mut taken) = self.take_asking(lanes, turn);
+        self.choose_host(lanes, turn.lane, asking != 0);
+        self.pass(lanes, turn.lane, turn, &mut outcome);
+        if lanes.in_need.read() != 0 {
+            self.stand_in(lanes, turn, &mut outcome);
         }
         loop {
             for lane in each(asking) {
-                self.pass(shared, lane as u16, turn, &mut outcome);
+                self.pass(lanes, lane as u16, turn, &mut outcome);
             }
-            shared.asks.fetch();
-            outcome.more = shared.asks.any();
+            lanes.asks.fetch();
+            outcome.more = lanes.asks.any();
             if !outcome.more || taken >= TENURE {
                 break;
             }
             // Whoever is taken over from is passed for as well.
             let more;
-            (asking, more) = self.take_asking(shared, turn);
+            (asking, more) = self.take_asking(lanes, turn);
             taken += more;
         }
         let elevator = self.elevator.as_mut().expect("it was there a moment ago");
@@ -322,26 +320,26 @@ impl Dispatcher {
 
     /// The lane that has the right is the host if others have left something, and no more after
     /// some time in which they have not.
-    fn choose_host(&mut self, shared: &Shared, lane: u16, asked: bool) {
+    fn choose_host(&mut self, lanes: &Lanes, lane: u16, asked: bool) {
         self.quiet = if asked { 0 } else { self.quiet.saturating_add(1) };
         let host = if asked { u64::from(lane) } else { NO_HOST };
-        if (asked || self.quiet == QUIET) && shared.host.read() != host {
-            shared.host.set(host);
+        if (asked || self.quiet == QUIET) && lanes.host.read() != host {
+            lanes.host.set(host);
         }
     }
 
     /// Takes in what other lanes have left: they ask, a bit each; and how much that was, each lane
     /// being something.
-    fn take_asking(&mut self, shared: &Shared, turn: &mut Turn<'_>) -> (u64, usize) {
+    fn take_asking(&mut self, lanes: &Lanes, turn: &mut Turn<'_>) -> (u64, usize) {
         let mut asking = 0_u64;
-        shared.asks.take(|lane| asking |= 1 << lane);
+        lanes.asks.take(|lane| asking |= 1 << lane);
         asking &= !(1 << turn.lane);
         // All at once: one after the other, each line would take as long.
         let timed = self.elevator.as_ref().is_some_and(Elevator::wants_times);
         for lane in each(asking) {
             if let Some(Some(line)) = self.lines.get(lane) {
                 line.fetch(timed);
-                shared.lanes[lane].credit.fetch();
+                lanes[lane].credit.fetch();
             }
         }
         let mut taken = 0;
@@ -358,15 +356,14 @@ impl Dispatcher {
 
     /// Picks what is staged for lanes in need, if this one is well.
     #[cold]
-    fn stand_in(&mut self, shared: &Shared, turn: &mut Turn<'_>, outcome: &mut Outcome) {
+    fn stand_in(&mut self, lanes: &Lanes, turn: &mut Turn<'_>, outcome: &mut Outcome) {
         let Dispatcher { elevator: Some(elevator), lines, .. } = self else { return };
-        let Some(mut room) =
-            turn.room.filter(|_| !shared.lanes[usize::from(turn.lane)].is_in_need())
+        let Some(mut room) = turn.room.filter(|_| !lanes[usize::from(turn.lane)].is_in_need())
         else {
             return;
         };
         let now = elevator.clamp(turn.now);
-        for lane in (0..lines.len()).filter(|lane| shared.lanes[*lane].is_in_need()) {
+        for lane in (0..lines.len()).filter(|lane| lanes[*lane].is_in_need()) {
             if lines[lane].is_none() || !elevator.has_work(lane as u16) {
                 continue;
             }
@@ -381,13 +378,12 @@ impl Dispatcher {
     }
 
     /// Picks for one lane.
-    fn pass(&mut self, shared: &Shared, lane: u16, turn: &mut Turn<'_>, outcome: &mut Outcome) {
-        let Dispatcher { elevator: Some(elevator), lines, .. } = self else { return };
-        let own = lane == turn.lane;
-        let ahead = u64::from(shared.depth.min(AHEAD));
+    fn pass(&mut self, lanes: &Lanes, lane: u16, turn: &mut Turn<'_>, outcome: &mut Outcome) {
+        let Dispatcher { elevator: Some(elevator), lines, ahead, .. } = self else { return };
+        let (own, ahead) = (lane == turn.lane, u64::from(*ahead));
         let mut ways = Ways {
             lines,
-            ports: &shared.lanes,
+            marks: lanes,
             ahead,
             own: turn.lane,
             room: turn.room.unwrap_or(0),
@@ -450,7 +446,7 @@ fn hand_in(
 /// The ways to the lanes, while the elevator picks.
 struct Ways<'a> {
     lines: &'a mut [Option<Line>],
-    ports: &'a LanePorts,
+    marks: &'a Lanes,
     /// What a lane is sent beyond its credit.
     ahead: u64,
     own: u16,
@@ -472,12 +468,12 @@ impl Ways<'_> {
         let Some(Some(line)) = self.lines.get_mut(usize::from(lane)) else { return 0 };
         if self.looked & 1 << lane == 0 {
             self.looked |= 1 << lane;
-            let port = &self.ports[usize::from(lane)];
-            let credit = match port.credit.read() {
+            let marks = &self.marks[usize::from(lane)];
+            let credit = match marks.credit.read() {
                 TAKES_NONE => 0,
                 credit => (credit + self.ahead).saturating_sub(line.sent) as usize,
             };
-            let takes = if asks || port.is_awake() { credit } else { 0 };
+            let takes = if asks || marks.is_awake() { credit } else { 0 };
             line.room = takes.min(line.picked.room(takes));
         }
         line.room
@@ -486,7 +482,7 @@ impl Ways<'_> {
     /// The same for a lane that asks; none if it is paused: then nothing is picked for it, and the
     /// scheduler need not even know it yet.
     fn look_asking(&mut self, lane: u16) -> Option<usize> {
-        let takes = self.ports[usize::from(lane)].credit.read() != TAKES_NONE;
+        let takes = self.marks[usize::from(lane)].credit.read() != TAKES_NONE;
         takes.then(|| self.look(lane, true))
     }
 

@@ -4,8 +4,8 @@
 use weir_bio::{Nanos, Rq, SchedTag};
 
 use super::{Elevator, Outlets};
-use crate::arrivals::Picked;
-use crate::hard::ALL;
+use crate::order::arrivals::Picked;
+use crate::request::ALL;
 
 /// A list takes everything.
 impl Outlets for Vec<Picked> {

@@ -2,11 +2,11 @@
 
 use weir_bio::{Bio, Buf, Data, Flags, Limits, Nanos, Op, Status};
 
+use super::Core;
 use crate::completion::{Completion, Why};
 use crate::config::Spread;
 use crate::request::{FlushStep, RequestClaim};
 use crate::split;
-use crate::submitter::Core;
 
 /// A bio that is carried out in parts, of which there may be but one.
 #[derive(Debug)]

@@ -7,17 +7,16 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use weir_bio::Nanos;
 
-use crate::config::{Error, QueueMode, invalid, nr_requests};
-use crate::device::Device;
-use crate::elevator::Elevator;
-use crate::freeze::{
-    Freezing, Frozen, Progress, Quiesced, Quiescing, Step, Ticket, Wait, Watch, wait,
-};
-use crate::lane::Control;
-use crate::shared::{Shared, Snapshot};
-
-/// Most hard queues of a device: a bit each in the elevator's words.
-pub(crate) const QUEUES_MAX: u16 = 64;
+use super::Device;
+use super::freeze::{Freezing, Frozen, Quiesced, Quiescing, Ticket};
+use crate::config::{QueueMode, nr_requests};
+use crate::error::{Error, Wait, invalid};
+use crate::mq::Mq;
+use crate::mq::port::Control;
+use crate::order::elevator::Elevator;
+use crate::shared::{Path, Shared};
+use crate::snapshot::Snapshot;
+use crate::step::{Progress, Step, Watch, wait};
 
 /// The homes of a device's lanes, asked to open and to close some of them.
 ///
@@ -92,30 +91,30 @@ impl Device {
     /// Hard queues in use.
     #[must_use]
     pub fn queues(&self) -> u16 {
-        self.shared.snapshot().queues
+        self.shared.current.get().queues
     }
 
     /// The most it can have: what the driver can do, at most 64, and 1 on the single-queue path.
     #[must_use]
     pub fn queues_max(&self) -> u16 {
-        self.shared.lanes.most() as u16
+        self.shared.path.lanes().most() as u16
     }
 
     /// From now on these open and close lanes, when all in use are open.
     pub fn attach_homes(&self, homes: Weak<dyn LaneHomes>) {
-        *self.shared.lane_homes.lock().expect("the lock of the lanes' homes") = Some(homes);
+        *self.control.lane_homes.lock().expect("the lock of the lanes' homes") = Some(homes);
     }
 
     /// No home opens or closes lanes from now on: their number stays.
     pub(crate) fn forget_homes(&self) {
-        *self.shared.lane_homes.lock().expect("the lock of the lanes' homes") = None;
+        *self.control.lane_homes.lock().expect("the lock of the lanes' homes") = None;
     }
 
     /// Whether the calling thread is known to turn lanes of this device: then it must not wait for
     /// what they have to do.
     #[must_use]
     pub fn is_home(&self) -> bool {
-        let homes = self.shared.lane_homes.lock().expect("the lock of the lanes' homes").clone();
+        let homes = self.control.lane_homes.lock().expect("the lock of the lanes' homes").clone();
         homes.and_then(|homes| homes.upgrade()).is_some_and(|homes| homes.is_here())
     }
 
@@ -153,7 +152,7 @@ impl Device {
             };
             return invalid(format!("queues={queues} of {name} is outside 1..={most}{why}"));
         }
-        let seen = self.shared.snapshot();
+        let seen = self.shared.current.get();
         if seen.queues < queues {
             self.driver()?;
             self.homes_for(queues)?;
@@ -181,7 +180,7 @@ impl Device {
 
     /// Those who turn the lanes, for so many queues.
     fn homes_for(&self, queues: u16) -> Result<Arc<dyn LaneHomes>, Error> {
-        let homes = self.shared.lane_homes.lock().expect("the lock of the lanes' homes").clone();
+        let homes = self.control.lane_homes.lock().expect("the lock of the lanes' homes").clone();
         let Some(homes) = homes.and_then(|homes| homes.upgrade()) else {
             let name = &self.shared.config.name;
             return invalid(format!("queues={queues} of {name}: no host turns its queues"));
@@ -197,7 +196,7 @@ impl Device {
         let homes = self.homes_for(after)?;
         let mut config = shared.config.clone();
         (config.queues, config.nr_requests) = (after, None);
-        let attached = *shared.attached.lock().expect("the lock of the scheduler's name");
+        let attached = *self.control.attached.lock().expect("the lock of the scheduler's name");
         let elevator = match attached.make {
             None => None,
             Some(make) => {
@@ -213,7 +212,7 @@ impl Device {
     /// would take it back.
     fn check_quarantine(&self, plan: &Plan) -> Result<(), Error> {
         for index in usize::from(plan.after)..usize::from(plan.before) {
-            let lost = self.shared.lanes[index].gauges.quarantined.read();
+            let lost = self.shared.path.gauges(index).quarantined.read();
             if lost > 0 {
                 return invalid(format!(
                     "queues={} of {}: hard queue {index} waits for {lost} answers to requests that \
@@ -314,7 +313,7 @@ impl SettingQueues {
     }
 
     fn begin(&mut self) -> Next {
-        let before = self.device.shared.snapshot();
+        let before = self.device.shared.current.get();
         if before.layout != self.prepared.layout {
             return Next::Ends(Ok(LaneChange::Overtaken));
         }
@@ -442,18 +441,19 @@ impl Shared {
     /// Makes the first `queues` lanes those in use. Each knows all submitters from now on, and
     /// feeds on none until that one finds its lane again, before its next I/O.
     fn use_lanes(&self, queues: u16) {
-        let submitters = self.submitters.lock().expect("the submitters' lock");
-        let before = self.snapshot();
+        let Path::Mq(mq) = &self.path else { return };
+        let submitters = self.submitters();
+        let before = self.current.get();
         let kept = before.queues.min(queues);
         let (kept, queues) = (usize::from(kept), usize::from(queues));
-        (0..kept).for_each(|lane| self.lanes[lane].post(Control::Unfeed));
-        for lane in (kept..queues).map(|lane| &self.lanes[lane]) {
+        (0..kept).for_each(|lane| mq.post(lane, Control::Unfeed));
+        for lane in kept..queues {
             for (submitter, port) in submitters.ports() {
                 let port = Arc::clone(port);
-                lane.post(Control::Attach { submitter, port, ring: None });
+                mq.post(lane, Control::Attach { submitter, port, ring: None });
             }
         }
-        self.replace_snapshot(Snapshot {
+        self.current.replace(Snapshot {
             version: before.version + 1,
             layout: before.layout + 1,
             queues: queues as u16,
@@ -465,13 +465,21 @@ impl Shared {
     /// Lets go of what closed lanes beyond the first `queues` knew. One whose home has not dropped
     /// it yet, because it is about to end, takes what is for it itself.
     fn forget_lanes(&self, queues: u16) {
-        for lane in self.lanes.iter().skip(usize::from(queues)) {
-            let mut state = lane.state();
+        if let Path::Mq(mq) = &self.path {
+            mq.forget(queues);
+        }
+    }
+}
+
+impl Mq {
+    fn forget(&self, queues: u16) {
+        for (lane, port) in self.ports.iter().enumerate().skip(usize::from(queues)) {
+            let mut state = port.state();
             if state.open {
                 continue;
             }
-            while lane.control.take().is_some() {}
-            lane.pending.take(|_| {});
+            while port.control.take().is_some() {}
+            self.lanes[lane].pending.take(|_| {});
             state.kept = None;
         }
     }
@@ -523,12 +531,13 @@ mod tests {
         let device = Device::new(config, Arc::new(Idle)).unwrap();
         let bell = Bell::new(Box::new(NoWake), 1);
         let lane = device.open_lane(1, &bell).unwrap();
-        device.shared.nudge(1);
+        let Path::Mq(mq) = &device.shared.path else { panic!("it is multi-queue") };
+        mq.lanes.nudge(1);
         device.shared.forget_lanes(1);
         assert!(lane.has_work(), "its home takes it");
         drop(lane);
         device.shared.forget_lanes(1);
-        assert!(!device.shared.lanes[1].has_work(), "nobody does any more");
-        assert!(device.shared.lanes[1].state().kept.is_none());
+        assert!(!mq.lanes[1].pending.any(), "nobody does any more");
+        assert!(mq.ports[1].state().kept.is_none());
     }
 }

@@ -3,47 +3,48 @@
 //!
 //! It keeps nothing: what its submitters hand over, and what was picked for it, goes to a lane that
 //! is well; what a scheduler has staged for it is picked by the lanes that are well
-//! (`dispatcher.rs`). One request at a time stays and shows when the driver is back. Without a lane
-//! that is well it hoards: all requests come to its dispatch list, where each ends in its time,
-//! because a request that stays with its submitter or its scheduler is watched by no clock.
+//! (`order/dispatcher.rs`). One request at a time stays and shows when the driver is back. Without
+//! a lane that is well it hoards: all requests come to its dispatch list, where each ends in its
+//! time, because a request that stays with its submitter or its scheduler is watched by no clock.
 
 use weir_bio::Nanos;
 
-use super::{Control, Multi};
+use super::{Control, Multi, Reach};
+use crate::lanes::ELEVATOR;
 use crate::request::RequestClaim;
-use crate::shared::{ELEVATOR, LanePort, Shared};
 
 impl Multi {
     /// The lane is in need, or was until a moment ago.
     #[cold]
-    pub(super) fn see_to_need(&mut self, shared: &Shared, index: usize, now: Nanos) {
+    pub(super) fn see_to_need(&mut self, reach: Reach<'_>, now: Nanos) {
+        let lanes = &reach.mq.lanes;
         let needs = self.hard.is_in_need(now);
         if needs != self.needs {
             self.needs = needs;
-            shared.lanes[index].needs.set(u64::from(needs));
+            lanes[reach.index].needs.set(u64::from(needs));
             if needs {
-                shared.in_need.next()
+                lanes.in_need.next()
             } else {
-                shared.in_need.down()
+                lanes.in_need.down()
             };
-            self.say_credit(shared, index);
+            self.say_credit(reach);
             self.ask_elevator = self.snapshot.scheduled;
             self.tells = true;
             // The hoards of others are to be handed over if this one is well, and are all there is
             // if it is not.
-            shared.nudge_those_in_need(index);
+            reach.nudge_those_in_need();
         }
         self.hoards = needs;
-        if needs && self.paused == 0 && shared.well(index).is_some() {
+        if needs && self.paused == 0 && reach.well().is_some() {
             self.hoards = false;
-            self.pass_on(shared, index, now);
+            self.pass_on(reach, now);
         }
         self.ask_elevator |= self.hoards && self.snapshot.scheduled;
     }
 
     /// Hands what would wait here to a lane that is well. What is for the scheduler goes to the
     /// scheduler.
-    fn pass_on(&mut self, shared: &Shared, index: usize, now: Nanos) {
+    fn pass_on(&mut self, reach: Reach<'_>, now: Nanos) {
         self.receive(now);
         let (mut own, mut rest) = (Vec::new(), Vec::new());
         let (scheduled, arrivals) = (self.snapshot.scheduled, &mut self.arrivals);
@@ -57,7 +58,7 @@ impl Multi {
         own.into_iter().for_each(|claim| self.hard.take_in(claim, now, &mut self.ways.replies));
         self.hard.end_overdue(now, &mut self.ways.replies);
         self.hard.hand_over(now, &mut rest);
-        if let Some(rest) = shared.hand_on(index, rest) {
+        if let Some(rest) = reach.hand_on(rest) {
             // The last lane that was well closes just now, or is in need as well.
             self.take_over(rest, now);
             self.hoards = true;
@@ -67,8 +68,8 @@ impl Multi {
     /// Makes the lanes that are well pick what the scheduler has staged for this one: all of them,
     /// because one of them may be about to fall silent, and would be found out only then.
     #[cold]
-    pub(super) fn tell_heirs(&mut self, shared: &Shared, index: usize) {
-        shared.each_well(index).for_each(|heir| shared.kick(heir, ELEVATOR));
+    pub(super) fn tell_heirs(&mut self, reach: Reach<'_>) {
+        reach.each_well().for_each(|heir| reach.mq.lanes.kick(heir, ELEVATOR));
     }
 
     /// Takes requests of another lane.
@@ -80,62 +81,57 @@ impl Multi {
     /// Lanes that wait for fences of this one look again when some were lifted, and this one goes
     /// to the scheduler with what requests refused at a fence had of it.
     #[inline]
-    pub(super) fn tell_of_fences(&mut self, shared: &Shared, index: usize) {
+    pub(super) fn tell_of_fences(&mut self, reach: Reach<'_>) {
         if self.hard.take_lifted() {
-            shared.fences.tell(|lane| shared.nudge(lane));
+            reach.fences.tell(|lane| reach.mq.lanes.nudge(lane));
         }
         if self.hard.take_refused() {
-            shared.nudge(index);
+            reach.mq.lanes.nudge(reach.index);
         }
     }
 
     /// The lane closes: it is not among those in need any more.
-    pub(super) fn leave_need(&mut self, shared: &Shared, index: usize) {
+    pub(super) fn leave_need(&mut self, reach: Reach<'_>) {
         if std::mem::take(&mut self.needs) {
-            shared.lanes[index].needs.set(0);
-            shared.in_need.down();
+            let lanes = &reach.mq.lanes;
+            lanes[reach.index].needs.set(0);
+            lanes.in_need.down();
         }
     }
 }
 
-impl LanePort {
-    pub(crate) fn is_in_need(&self) -> bool {
-        self.needs.read() != 0
-    }
-}
-
-impl Shared {
+impl<'a> Reach<'a> {
     /// The lanes other than this one whose drivers answer.
-    fn each_well(&self, index: usize) -> impl Iterator<Item = usize> {
-        let is_well = move |lane: &usize| *lane != index && !self.lanes[*lane].is_in_need();
-        let lanes = (0..self.lanes_in_use().count()).filter(is_well);
-        lanes.filter(|lane| self.lanes[*lane].state().open)
+    fn each_well(self) -> impl Iterator<Item = usize> + use<'a> {
+        let is_well = move |lane: &usize| *lane != self.index && !self.mq.lanes[*lane].is_in_need();
+        let lanes = (0..usize::from(self.current.get().queues)).filter(is_well);
+        lanes.filter(move |lane| self.mq.ports[*lane].state().open)
     }
 
     /// The first of them.
-    fn well(&self, index: usize) -> Option<usize> {
-        self.each_well(index).next()
+    fn well(self) -> Option<usize> {
+        self.each_well().next()
     }
 
     /// Gives requests to a lane that is well; gives them back if there is none.
-    fn hand_on(&self, index: usize, claims: Vec<RequestClaim>) -> Option<Vec<RequestClaim>> {
+    fn hand_on(self, claims: Vec<RequestClaim>) -> Option<Vec<RequestClaim>> {
         if claims.is_empty() {
             return None;
         }
-        let Some(heir) = self.well(index) else { return Some(claims) };
+        let Some(heir) = self.well() else { return Some(claims) };
         // Under the lock: a lane that closes takes its messages first.
-        let state = self.lanes[heir].state();
+        let state = self.mq.ports[heir].state();
         if !state.open {
             return Some(claims);
         }
-        self.lanes[heir].post(Control::Take(claims));
+        self.mq.post(heir, Control::Take(claims));
         None
     }
 
     /// Makes every lane in need but this one take a turn.
-    fn nudge_those_in_need(&self, index: usize) {
-        let lanes = self.lanes.iter().enumerate();
-        let others = lanes.filter(|(lane, port)| *lane != index && port.is_in_need());
-        others.for_each(|(lane, _)| self.nudge(lane));
+    fn nudge_those_in_need(self) {
+        let lanes = self.mq.lanes.iter().enumerate();
+        let others = lanes.filter(|(lane, marks)| *lane != self.index && marks.is_in_need());
+        others.for_each(|(lane, _)| self.mq.lanes.nudge(lane));
     }
 }

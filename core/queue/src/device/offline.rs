@@ -9,12 +9,14 @@ use std::sync::Arc;
 
 use weir_bio::{Bio, Nanos, Status};
 
-use crate::config::Error;
-use crate::device::Device;
+use super::Device;
+use super::freeze::{Freezing, Frozen, Ticket};
 use crate::driver::Driver;
-use crate::freeze::{Freezing, Frozen, Progress, Step, Ticket, Wait, Watch, wait};
-use crate::shared::Snapshot;
-use crate::submitter::Submitter;
+use crate::error::{Error, Wait};
+use crate::shared::Path;
+use crate::snapshot::Snapshot;
+use crate::step::{Progress, Step, Watch, wait};
+use crate::submit::submitter::Submitter;
 
 /// What becomes of a device that has come to rest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,32 +63,34 @@ impl Device {
     /// Ends everything that comes from now on; the device is frozen.
     fn go_offline(&self) {
         let shared = &self.shared;
-        let before = shared.snapshot();
+        let before = shared.current.get();
         // Nothing is inside, so each submitter looks at the snapshot before its next I/O.
-        shared.replace_snapshot(Snapshot {
+        shared.current.replace(Snapshot {
             version: before.version + 1,
             offline: true,
             ..Snapshot::clone(&before)
         });
-        let driver = shared.driver.lock().expect("the driver's lock").take();
+        let driver = self.control.driver.lock().expect("the driver's lock").take();
         // Outside the lock: it may close connections.
         drop(driver);
         // The single queue's lanes do not own it, and no lane turns it any more. One with a home
         // goes with its lane, on that thread.
-        if let Some(single) = shared.single.as_ref().filter(|single| single.any_home) {
-            drop(single.uninstall());
+        if let Path::Sq(sq) = &shared.path
+            && sq.any_home
+        {
+            drop(sq.uninstall());
         }
     }
 
     /// Whether it was [taken offline](Device::take_offline).
     #[must_use]
     pub fn is_offline(&self) -> bool {
-        self.shared.snapshot().offline
+        self.shared.current.get().offline
     }
 
     /// The driver, unless the device is offline.
     pub(crate) fn driver(&self) -> Result<Arc<dyn Driver>, Error> {
-        let driver = self.shared.driver.lock().expect("the driver's lock").clone();
+        let driver = self.control.driver.lock().expect("the driver's lock").clone();
         driver.ok_or_else(|| Error::Dying(self.config().name.clone()))
     }
 }

@@ -7,13 +7,11 @@
 use std::collections::VecDeque;
 
 use weir_bio::{Flags, GroupId, Limits, Nanos, Rq, SchedTag, SubmitterId};
-use weir_sched::{Absorbed, DepthRule, End, Merge, Scheduler, Wants};
+use weir_sched::{Absorbed, DepthRule, End, Ended, Merge, Scheduler, Wants};
 
-pub(crate) use weir_sched::Ended as EndedTag;
-
-use crate::arrivals::{Arrival, Arrivals, Picked};
-use crate::magazines::Magazines;
-use crate::parked::{Held, Parked};
+use super::arrivals::{Arrival, Arrivals, Picked};
+use super::magazines::Magazines;
+use super::parked::{Held, Parked};
 use crate::request::RequestClaim;
 
 mod pick;
@@ -493,7 +491,7 @@ impl Elevator {
 
     /// Requests of this lane are gone: tells the scheduler, frees the tags, lets in those that
     /// waited.
-    pub(crate) fn ended(&mut self, lane: u16, ended: &[EndedTag], now: Nanos) {
+    pub(crate) fn ended(&mut self, lane: u16, ended: &[Ended], now: Nanos) {
         let now = self.clamp(now);
         self.flying -= ended.len();
         self.lanes.at_rest |= !ended.is_empty() && self.flying == 0;

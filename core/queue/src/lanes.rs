@@ -1,0 +1,184 @@
+//! The lanes of a device as submitters and other lanes reach them: marks that something waits, and
+//! the bells of their homes. What a lane does with it is in `mq/` and `sq/`.
+
+use std::sync::{Arc, OnceLock};
+
+use weir_ring::sync::Alone;
+use weir_ring::{Counter, Pending, SharedCounter};
+
+use crate::bell::{Bell, LaneBell};
+use crate::error::{Error, invalid};
+use crate::grown::Grown;
+
+/// The pending source of a lane that stands for the elevator.
+pub(crate) const ELEVATOR: usize = Pending::SOURCES_MAX - 1;
+
+/// The pending source of a lane that stands for everything but requests: look again.
+pub(crate) const NUDGE: usize = ELEVATOR - 1;
+
+/// Most submitters of a device at one time. One place more is kept for the flush of its end.
+pub const SUBMITTERS_MAX: usize = NUDGE - 1;
+
+/// Most hard queues of a device: a bit each in the elevator's words.
+pub(crate) const QUEUES_MAX: u16 = 64;
+
+/// No lane is the host.
+pub(crate) const NO_HOST: u64 = u64::MAX;
+
+/// The credit of a lane that is paused, or that has not said how much it takes.
+pub(crate) const TAKES_NONE: u64 = u64::MAX;
+
+/// All lanes there can be.
+pub(crate) struct Lanes {
+    marks: Grown<LaneMarks>,
+    /// The lanes that found the right taken and left something.
+    pub(crate) asks: Pending,
+    /// The lane that sees to all, while lanes get in each other's way; written with the right.
+    pub(crate) host: Alone<Counter>,
+    /// Lanes whose drivers keep every tag, answer nothing or refuse everything for long.
+    pub(crate) in_need: SharedCounter,
+}
+
+/// What others reach of a lane.
+#[repr(align(128))] // One lane's marks share no line with another's.
+pub(crate) struct LaneMarks {
+    pub(crate) pending: Pending,
+    pub(crate) bell: OnceLock<LaneBell>,
+    /// Requests it was ever sent by the dispatcher, and how many more it can take, or
+    /// [`TAKES_NONE`]. Its home writes it.
+    pub(crate) credit: Alone<Counter>,
+    /// 1 while the lane is one of those in need. Its home writes it.
+    pub(crate) needs: Counter,
+}
+
+impl Lanes {
+    /// Of a device that begins with so many lanes and may have so many.
+    pub(crate) fn new(first: u16, most: u16) -> Lanes {
+        Lanes {
+            marks: Grown::new(first, most),
+            asks: Pending::new(usize::from(QUEUES_MAX)),
+            host: Alone(Counter::new(NO_HOST)),
+            in_need: SharedCounter::default(),
+        }
+    }
+
+    /// How many there can be.
+    pub(crate) fn most(&self) -> usize {
+        self.marks.most()
+    }
+
+    /// Those of all lanes that were ever in use.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &LaneMarks> {
+        self.marks.iter()
+    }
+
+    pub(crate) fn get(&self, lane: usize) -> Option<&LaneMarks> {
+        self.marks.get(lane)
+    }
+
+    /// Tells a lane that `source` has published something.
+    #[inline]
+    pub(crate) fn kick(&self, lane: usize, source: usize) {
+        self[lane].kick(source);
+    }
+
+    /// Tells lanes, a bit each, to ask the elevator.
+    #[inline]
+    pub(crate) fn kick_each(&self, mut lanes: u64) {
+        while lanes != 0 {
+            self.kick(lanes.trailing_zeros() as usize, ELEVATOR);
+            lanes &= lanes - 1;
+        }
+    }
+
+    /// Wakes the homes of lanes, a bit each, that were sent something before a fence.
+    #[inline]
+    pub(crate) fn ring_each_fenced(&self, mut lanes: u64) {
+        while lanes != 0 {
+            self[lanes.trailing_zeros() as usize].ring_fenced();
+            lanes &= lanes - 1;
+        }
+    }
+
+    /// Makes a lane take a turn.
+    pub(crate) fn nudge(&self, lane: usize) {
+        self.kick(lane, NUDGE);
+    }
+
+    /// Makes the first so many lanes take a turn.
+    pub(crate) fn nudge_first(&self, lanes: u16) {
+        (0..usize::from(lanes)).for_each(|lane| self.nudge(lane));
+    }
+}
+
+impl std::ops::Index<usize> for Lanes {
+    type Output = LaneMarks;
+
+    #[inline]
+    fn index(&self, lane: usize) -> &LaneMarks {
+        &self.marks[lane]
+    }
+}
+
+impl Default for LaneMarks {
+    fn default() -> LaneMarks {
+        LaneMarks {
+            pending: Pending::new(Pending::SOURCES_MAX),
+            bell: OnceLock::new(),
+            credit: Alone(Counter::new(TAKES_NONE)),
+            needs: Counter::default(),
+        }
+    }
+}
+
+impl LaneMarks {
+    /// Lane `index` of this device has its home at this bell. A lane opened again keeps its first
+    /// bell: homes are for life.
+    ///
+    /// # Errors
+    /// The home has no place left; or it keeps a roster, and another bell is the lane's, so that it
+    /// would never be told to turn the lane.
+    pub(crate) fn settle(&self, name: &str, index: usize, bell: &Arc<Bell>) -> Result<(), Error> {
+        if self.bell.get().is_none() {
+            let home = LaneBell::new(bell)?;
+            self.bell.get_or_init(|| home);
+        }
+        let is_own = self.bell.get().is_some_and(|home| Arc::ptr_eq(&home.bell, bell));
+        if bell.roster().is_some() && !is_own {
+            return invalid(format!("hard queue {index} of {name} has another home for life"));
+        }
+        Ok(())
+    }
+
+    /// Whether its home looks at its lanes before it sleeps.
+    pub(crate) fn is_awake(&self) -> bool {
+        self.bell.get().is_some_and(|home| !home.bell.doorbell().is_asleep())
+    }
+
+    pub(crate) fn is_in_need(&self) -> bool {
+        self.needs.read() != 0
+    }
+
+    /// Tells the lane that `source` has published something. The mark is what its home looks at
+    /// before it sleeps: a bell alone is not heard by one who is awake.
+    #[inline]
+    fn kick(&self, source: usize) {
+        self.pending.mark(source);
+        self.ring_fenced();
+    }
+
+    /// Has its home turn it after something was published, and a fence.
+    #[inline]
+    pub(crate) fn ring_fenced(&self) {
+        if let Some(home) = self.bell.get() {
+            home.ring_fenced();
+        }
+    }
+
+    /// The same without a fence before.
+    pub(crate) fn ring(&self) {
+        if let Some(home) = self.bell.get() {
+            home.ring();
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! The multi-queue path: a lane for each hard queue, turned by its home. Submitters feed it through
+//! soft queues; a scheduler, if there is one, stands behind the right that lanes hand to one
+//! another (`order/`). Nothing here is shared for an I/O but marks and rings. What is in front of a
+//! driver is in `hard/`, and who asks for I/O in `submit/`.
+
+use std::sync::Arc;
+
+use weir_bio::SubmitterId;
+use weir_ring::{Held, Producer, Right, ring};
+
+use crate::bell::Port;
+use crate::config::Spread;
+use crate::grown::Grown;
+use crate::hard::tags::TagSet;
+use crate::lanes::{ELEVATOR, Lanes};
+use crate::order::dispatcher::Dispatcher;
+use crate::order::elevator::Elevator;
+use crate::request::RequestClaim;
+use crate::snapshot::Snapshot;
+use crate::step::{Acks, Watch};
+
+pub(crate) mod lane;
+pub(crate) mod port;
+pub(crate) mod soft;
+
+use port::{Control, LanePort};
+
+/// The lanes of a device, with what they share.
+pub(crate) struct Mq {
+    /// All there can be; those in use are the first of them ([`Snapshot::queues`]).
+    pub(crate) lanes: Lanes,
+    pub(crate) ports: Grown<LanePort>,
+    pub(crate) dispatcher: Right<Dispatcher>,
+    /// The tags of all lanes, if they have them together.
+    pub(crate) tags: Option<Arc<TagSet>>,
+    pub(crate) spread: Spread,
+}
+
+impl Mq {
+    /// Makes a submitter known to every lane in use, and gives it a ring into each that it feeds:
+    /// all in round-robin spread, else number `lane` modulo their number.
+    pub(crate) fn attach(
+        &self,
+        id: SubmitterId,
+        port: &Arc<Port>,
+        lane: usize,
+        snapshot: &Snapshot,
+    ) -> Vec<Producer<RequestClaim>> {
+        let mut rings = Vec::new();
+        let lanes = usize::from(snapshot.queues);
+        for index in 0..lanes {
+            let feeds = index == lane % lanes || self.spread == Spread::RoundRobin;
+            let (submitter, port) = (usize::from(id.0), Arc::clone(port));
+            let consumer = feeds.then(|| {
+                let (producer, consumer) = ring(usize::from(snapshot.slots));
+                rings.push(producer);
+                consumer
+            });
+            self.post(index, Control::Attach { submitter, port, ring: consumer });
+        }
+        rings
+    }
+
+    /// A submitter that has nothing under way is forgotten by each of the first so many lanes.
+    pub(crate) fn detach(&self, submitter: usize, lanes: u16) {
+        (0..usize::from(lanes)).for_each(|lane| self.post(lane, Control::Detach { submitter }));
+    }
+
+    pub(crate) fn post(&self, lane: usize, message: Control) {
+        self.ports[lane].control.post(message);
+        self.lanes[lane].ring();
+    }
+
+    /// Has every open lane stop sending; each answers when it has.
+    pub(crate) fn pause(&self, watch: &Watch) -> Arc<Acks> {
+        let acks = Acks::new(watch);
+        for (lane, port) in self.ports.all().enumerate() {
+            // A lane that closes answers what it was asked before.
+            let mut state = port.state();
+            state.quiesced += 1;
+            if state.open {
+                acks.expect();
+                self.post(lane, Control::Pause(Arc::clone(&acks)));
+            }
+        }
+        acks
+    }
+
+    /// Undoes one [`pause`](Mq::pause).
+    pub(crate) fn resume(&self) {
+        for (lane, port) in self.ports.all().enumerate() {
+            let mut state = port.state();
+            state.quiesced -= 1;
+            if state.open {
+                self.post(lane, Control::Resume);
+            }
+        }
+    }
+
+    /// Calls `with` on the elevator, if there is one, under the right. It has heard of all that its
+    /// callers know to have ended.
+    pub(crate) fn with_dispatcher<T>(&self, with: impl FnOnce(&mut Option<Elevator>) -> T) -> T {
+        self.with_right(|dispatcher| {
+            dispatcher.settle();
+            with(&mut dispatcher.elevator)
+        })
+    }
+
+    /// Calls `with` under the right, for which it waits.
+    pub(crate) fn with_right<T>(&self, with: impl FnOnce(&mut Dispatcher) -> T) -> T {
+        let mut held = self.dispatcher.take();
+        let answer = with(&mut held);
+        self.let_go(held);
+        answer
+    }
+
+    /// Lets go of the right; whoever was turned away meanwhile asks again.
+    pub(crate) fn let_go(&self, held: Held<'_, Dispatcher>) {
+        Right::let_go(held);
+        self.lanes.asks.take(|lane| self.lanes.kick(lane, ELEVATOR));
+    }
+}

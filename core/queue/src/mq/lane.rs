@@ -1,0 +1,357 @@
+//! A lane of the multi-queue path at work: it takes what its submitters hand over, goes to the
+//! elevator if there is one, and turns its hard queue.
+
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+use weir_bio::{Nanos, Status};
+
+use super::Mq;
+use super::port::{Control, LaneState, Ways};
+use crate::config::Spread;
+use crate::driver::Waiter;
+use crate::hard::fence::Fences;
+use crate::hard::reply::Replies;
+use crate::hard::{HardQueue, Source};
+use crate::lanes::{ELEVATOR, NO_HOST, NUDGE, TAKES_NONE};
+use crate::order::arrivals::Arrivals;
+use crate::order::dispatcher::Link;
+use crate::request::RequestClaim;
+use crate::snapshot::{Current, Snapshot};
+
+mod ask;
+mod need;
+
+/// How long a lane counts on the host: what it takes to sleep and be woken.
+const PATIENCE_NS: u64 = 20_000;
+
+/// What a lane reaches of its device.
+#[derive(Clone, Copy)]
+pub(crate) struct Reach<'a> {
+    pub(crate) mq: &'a Mq,
+    pub(crate) current: &'a Current,
+    pub(crate) fences: &'a Fences,
+    /// The lane's own number.
+    pub(crate) index: usize,
+}
+
+/// A hard queue of the multi-queue path.
+pub(crate) struct Multi {
+    hard: HardQueue,
+    ways: Ways,
+    snapshot: Arc<Snapshot>,
+    ask_elevator: bool,
+    elevator_wake: Option<Nanos>,
+    /// A time has come that it was told, and it has not been at the elevator since.
+    due: bool,
+    link: Link,
+    arrivals: Arrivals,
+    refused: Vec<RequestClaim>,
+    /// Since when something of it is left for others to take over.
+    left_at: Option<Nanos>,
+    /// It could not take all there may be, or does not know.
+    again: bool,
+    paused: u32,
+    /// The driver keeps every tag, answers nothing or refuses everything for long.
+    needs: bool,
+    /// A lane that is well is to be told of what the scheduler has staged for this one.
+    tells: bool,
+    /// Nothing is sent from here for long, and no other lane could: all requests come here, so that
+    /// each ends in its time.
+    hoards: bool,
+}
+
+/// With a scheduler nothing comes to the driver past it.
+struct Nothing;
+
+impl Source for Nothing {
+    fn give(&mut self, _: bool, _: usize, _: &mut impl FnMut(RequestClaim)) -> usize {
+        0
+    }
+}
+
+/// Ends what would have had to wait for a scheduler's tag, and may not.
+#[cold]
+fn refuse(refused: &mut Vec<RequestClaim>, replies: &mut Replies) {
+    for mut claim in refused.drain(..) {
+        (claim.status, claim.refused) = (Status::Again, true);
+        (claim.issued_at, claim.done_at) = (claim.accepted_at, claim.accepted_at);
+        replies.push(claim);
+    }
+}
+
+impl Multi {
+    /// A lane that is being opened.
+    pub(crate) fn open(reach: Reach<'_>, hard: HardQueue, state: &mut LaneState) -> Multi {
+        let Reach { mq, index, .. } = reach;
+        let snapshot = reach.current.get();
+        let marks = &mq.lanes[index];
+        // What is there was said by one who had it before.
+        marks.credit.set(TAKES_NONE);
+        if snapshot.scheduled {
+            // Something may have been staged for it while it was closed.
+            marks.pending.mark(ELEVATOR);
+        }
+        let link = match snapshot.queues {
+            1 => Link::default(),
+            _ => mq.with_right(|dispatcher| dispatcher.open(index)),
+        };
+        let mut multi = Multi {
+            hard,
+            ways: state.kept.take().unwrap_or_default(),
+            snapshot,
+            ask_elevator: false,
+            elevator_wake: None,
+            due: false,
+            link,
+            arrivals: Arrivals::default(),
+            refused: Vec::new(),
+            left_at: None,
+            again: false,
+            paused: state.quiesced,
+            needs: false,
+            tells: false,
+            hoards: false,
+        };
+        multi.follow();
+        multi
+    }
+
+    /// The lane closes. Requests that are picked for it go to others.
+    pub(crate) fn close(mut self, reach: Reach<'_>) {
+        let Reach { mq, index, .. } = reach;
+        let mut state = mq.ports[index].state();
+        // Whoever waits for an answer gets it; whoever comes and goes meanwhile is known to the
+        // next who opens the lane.
+        self.take_control(reach, Nanos::ZERO);
+        self.leave_need(reach);
+        state.open = false;
+        let Multi { link, mut ways, mut refused, .. } = self;
+        let host = &mq.lanes.host;
+        // A panic elsewhere may have poisoned it, and this may be what unwinds.
+        let heirs = mq.dispatcher.take_whole().map_or(0, |mut dispatcher| {
+            if host.read() == index as u64 {
+                host.set(NO_HOST);
+            }
+            let heirs = dispatcher.close(index as u16, link, &mut refused);
+            mq.let_go(dispatcher);
+            heirs
+        });
+        refuse(&mut refused, &mut ways.replies);
+        ways.replies.post();
+        state.kept = Some(ways);
+        // The driver goes outside the lock.
+        drop(state);
+        mq.lanes.kick_each(heirs);
+    }
+
+    pub(crate) fn hard(&self) -> &HardQueue {
+        &self.hard
+    }
+
+    pub(crate) fn waiter(&mut self, beside: BorrowedFd<'_>) -> Option<Box<dyn Waiter>> {
+        self.hard.waiter(beside)
+    }
+
+    /// Whether something was published for it since its last turn.
+    pub(crate) fn has_work(&self, reach: Reach<'_>) -> bool {
+        self.is_waited_for(reach)
+            || reach.mq.lanes[reach.index].pending.any()
+            || reach.mq.ports[reach.index].control.is_waiting()
+    }
+
+    /// Whether no request is with the driver or waits for it.
+    pub(crate) fn is_idle(&mut self) -> bool {
+        self.hard.len() == 0 && self.ways.soft.is_empty() && !self.link.is_waiting()
+    }
+}
+
+impl Multi {
+    #[inline]
+    pub(crate) fn turn(&mut self, reach: Reach<'_>, now: Nanos) {
+        let Reach { mq, index, .. } = reach;
+        if mq.ports[index].control.is_waiting() {
+            self.take_control(reach, now);
+        }
+        if mq.lanes.in_need.read() != 0 {
+            self.hard.stand_beside();
+        }
+        self.hard.reap(now);
+        while self.hard.end_one(now, &mut self.ways.replies) {}
+        self.hard.scan(now, self.paused > 0, &mut self.ways.replies);
+        mq.lanes[index].pending.take(|source| match source {
+            ELEVATOR => self.ask_elevator = true,
+            NUDGE => {}
+            submitter => self.ways.soft.mark(submitter),
+        });
+        self.refresh(reach);
+        if self.needs || self.hard.is_in_need(now) {
+            self.see_to_need(reach, now);
+        }
+        if self.snapshot.scheduled {
+            self.gather(reach, now);
+        }
+        if self.snapshot.scheduled {
+            self.turn_elevator(reach, now);
+            if self.needs && std::mem::take(&mut self.tells) {
+                self.tell_heirs(reach);
+            }
+            if self.paused == 0 {
+                self.hard.issue(now, &mut self.ways.replies, &mut Nothing);
+            }
+        } else if self.paused == 0 {
+            let short = self.hard.issue(now, &mut self.ways.replies, &mut self.ways.soft);
+            if short {
+                self.stage(reach, now);
+            }
+        }
+        self.ways.replies.post();
+        if self.hard.end_pass() {
+            // Tags came back to a set others draw on.
+            self.hard.tags().tell_waiting(|lane| mq.lanes.nudge(lane));
+        }
+        self.tell_of_fences(reach);
+    }
+
+    /// Tags or the driver ran short: what waits is merged where it can be, and taken in turn.
+    #[inline(never)]
+    fn stage(&mut self, reach: Reach<'_>, now: Nanos) {
+        // A ring may hold what was submitted since this turn began, under newer limits.
+        self.refresh(reach);
+        let spread = reach.mq.spread;
+        let nomerges = if spread == Spread::RoundRobin { 2 } else { self.snapshot.nomerges };
+        if self.ways.soft.stage(&self.snapshot.limits, nomerges) {
+            self.hard.count_shortage();
+            self.hard.keeps_waiting(reach.mq.lanes.in_need.read() != 0, now);
+        }
+    }
+
+    #[inline]
+    fn refresh(&mut self, reach: Reach<'_>) {
+        if self.snapshot.version != reach.current.version() {
+            self.snapshot = reach.current.get();
+            self.follow();
+        }
+    }
+
+    #[cold]
+    fn follow(&mut self) {
+        self.hard.follow(&self.snapshot);
+        if self.snapshot.scheduled {
+            self.hard.bound_tags(u16::MAX);
+            // A pass under an older snapshot may have been this scheduler's already, and the time
+            // it named forgotten.
+            self.ask_elevator = true;
+        } else {
+            // Without a scheduler what the queue holds is what has a tag of the driver.
+            self.hard.bound_tags(self.snapshot.nr_requests);
+            self.forget_elevator();
+        }
+    }
+
+    /// There is nothing to ask for, and nothing to come back for.
+    fn forget_elevator(&mut self) {
+        (self.ask_elevator, self.again, self.due) = (false, false, false);
+        (self.elevator_wake, self.left_at) = (None, None);
+    }
+
+    /// Takes what its submitters have handed over: to the elevator, or past it what is for the
+    /// flush machine.
+    fn gather(&mut self, reach: Reach<'_>, now: Nanos) {
+        let Multi { hard, ways: Ways { soft, replies }, arrivals, .. } = self;
+        soft.give(false, usize::MAX, &mut |claim| {
+            if claim.flush_step.is_sequenced() {
+                hard.take_in(claim, now, replies);
+            } else {
+                arrivals.collect(claim);
+            }
+        });
+        arrivals.look();
+        if self.arrivals.is_empty() {
+            return;
+        }
+        // Some may have been handed over since this turn began. With them inside, there is no
+        // switch until they have ended.
+        self.refresh(reach);
+        if !self.snapshot.scheduled {
+            let Multi { hard, ways, arrivals, .. } = self;
+            arrivals.claims().for_each(|claim| hard.take_in(claim, now, &mut ways.replies));
+        }
+    }
+
+    #[inline(never)]
+    fn turn_elevator(&mut self, reach: Reach<'_>, now: Nanos) {
+        let (lanes, index) = (&reach.mq.lanes, reach.index);
+        if index >= usize::from(self.snapshot.queues) {
+            // Its home drops it when it comes to it; the scheduler does not know it any more.
+            return self.forget_elevator();
+        }
+        if self.left_at.is_some() && !lanes.asks.has(index) {
+            self.left_at = None;
+        }
+        self.due |= self.paused == 0 && self.elevator_wake.is_some_and(|at| at <= now);
+        let waited = self.left_at.is_some_and(|at| now >= at + PATIENCE_NS);
+        let has = !self.arrivals.is_empty() || !self.hard.ended.is_empty();
+        if has || self.ask_elevator || self.due || waited || self.is_host(reach) {
+            self.ask(reach, now);
+        } else if self.again && self.paused == 0 {
+            // It may have room again although nothing of the scheduler's has ended.
+            let said = lanes[index].credit.read();
+            if said == TAKES_NONE || self.credit() > said {
+                self.ask(reach, now);
+            }
+        }
+        self.receive(now);
+    }
+
+    /// Whether others count on this lane.
+    fn is_host(&self, reach: Reach<'_>) -> bool {
+        let lanes = &reach.mq.lanes;
+        lanes.asks.any() && lanes.host.read() == reach.index as u64
+    }
+
+    /// Whether something was sent to this lane, or others count on it.
+    fn is_waited_for(&self, reach: Reach<'_>) -> bool {
+        self.link.is_waiting() || self.is_host(reach)
+    }
+
+    /// Receives what was picked for this lane by others.
+    #[inline]
+    fn receive(&mut self, now: Nanos) {
+        let Multi { hard, ways, link, .. } = self;
+        link.receive(|claim| hard.take_in(claim, now, &mut ways.replies));
+    }
+
+    #[cold]
+    fn take_control(&mut self, reach: Reach<'_>, now: Nanos) {
+        while let Some(message) = reach.mq.ports[reach.index].control.take() {
+            match message {
+                Control::Attach { submitter, port, ring } => {
+                    self.ways.replies.attach(submitter, port);
+                    if let Some(ring) = ring {
+                        self.ways.soft.attach(submitter, ring);
+                    }
+                }
+                Control::Detach { submitter } => {
+                    self.ways.soft.detach(submitter);
+                    self.ways.replies.detach(submitter);
+                }
+                Control::Unfeed => self.ways.soft.detach_all(),
+                Control::Pause(acks) => {
+                    self.paused += 1;
+                    self.say_credit(reach);
+                    acks.acknowledge();
+                }
+                Control::Resume => self.paused = self.paused.saturating_sub(1),
+                Control::Take(claims) => self.take_over(claims, now),
+            }
+        }
+    }
+
+    pub(crate) fn wake_at(&self, now: Nanos) -> Option<Nanos> {
+        let paused = self.paused > 0;
+        let elevator = self.elevator_wake.filter(|_| !paused);
+        let left = self.left_at.map(|at| at + PATIENCE_NS);
+        [self.hard.wake_at(now, paused), elevator, left].into_iter().flatten().min()
+    }
+}

@@ -1,0 +1,104 @@
+//! What submitters and lanes know of their device: a snapshot that is replaced as a whole while
+//! nobody is inside, so that no I/O sees it change.
+
+use std::sync::{Arc, Mutex};
+
+use weir_bio::{Limits, Op, SECTOR};
+use weir_ring::SharedCounter;
+
+/// What submitters and lanes need to know and never see change under an I/O.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Snapshot {
+    pub(crate) version: u64,
+    pub(crate) limits: Limits,
+    pub(crate) nomerges: u8,
+    pub(crate) barriers: bool,
+    /// I/O is counted.
+    pub(crate) iostats: bool,
+    /// A request is timed out after so long, ns; 0 = never.
+    pub(crate) timeout_ns: u64,
+    /// A scheduler is attached (multi-queue path).
+    pub(crate) scheduled: bool,
+    /// It wants to know the times of what has ended.
+    pub(crate) timed: bool,
+    /// Everything ends with `Offline`.
+    pub(crate) offline: bool,
+    /// A bio of one segment up to so many sectors is never split.
+    pub(crate) whole_sectors: u32,
+    /// The same for plain reads and writes, by op; 0 when they need a closer look.
+    pub(crate) plain_sectors: [u32; 2],
+    /// A plain bio from here on needs a closer look as well: it may reach beyond the end.
+    pub(crate) plain_end: u64,
+    /// Bits that no address or length in sectors may have.
+    pub(crate) block_mask: u64,
+    /// Bits that no address in memory may have.
+    pub(crate) memory_mask: u64,
+    /// Bits in which two addresses of one segment agree.
+    pub(crate) beyond_segment: u64,
+    /// Slots of a submitter.
+    pub(crate) slots: u16,
+    pub(crate) nr_requests: u16,
+    /// Lanes in use: the first so many.
+    pub(crate) queues: u16,
+    /// How often that number has changed.
+    pub(crate) layout: u64,
+}
+
+impl Snapshot {
+    /// With what follows from the rest worked out.
+    pub(crate) fn derived(mut self) -> Snapshot {
+        self.whole_sectors = whole_sectors(&self.limits);
+        let room = self.limits.capacity.checked_sub(u64::from(self.whole_sectors));
+        self.plain_end = room.map_or(0, |room| room + 1);
+        let plain = if self.offline { 0 } else { self.whole_sectors };
+        self.plain_sectors[Op::Read as usize] = plain;
+        self.plain_sectors[Op::Write as usize] = if self.limits.read_only { 0 } else { plain };
+        self.block_mask = u64::from(self.limits.block_sectors() - 1);
+        self.memory_mask = u64::from(self.limits.dma_alignment);
+        self.beyond_segment = !self.limits.seg_boundary_mask;
+        self
+    }
+}
+
+/// The largest single-segment bio that is never split, sectors; 0 when its place decides.
+pub(crate) fn whole_sectors(limits: &Limits) -> u32 {
+    let simple = limits.chunk_sectors == 0 && limits.virt_boundary_mask == 0;
+    let segment = limits.max_segment_size / SECTOR as u32;
+    // An op with a limit of 0 is not supported, and none of it arrives.
+    let smallest = [
+        limits.max_discard_sectors(),
+        limits.max_secure_erase_sectors,
+        limits.max_write_zeroes_sectors,
+    ]
+    .into_iter()
+    .filter(|most| *most != 0)
+    .fold(limits.max_sectors().min(segment), u32::min);
+    if simple { smallest } else { 0 }
+}
+
+/// The snapshot in force.
+pub(crate) struct Current {
+    version: SharedCounter,
+    snapshot: Mutex<Arc<Snapshot>>,
+}
+
+impl Current {
+    pub(crate) fn new(snapshot: Snapshot) -> Current {
+        Current { version: SharedCounter::default(), snapshot: Mutex::new(Arc::new(snapshot)) }
+    }
+
+    pub(crate) fn get(&self) -> Arc<Snapshot> {
+        Arc::clone(&self.snapshot.lock().expect("the snapshot's lock"))
+    }
+
+    /// Differs from [`Snapshot::version`] of one that was replaced since.
+    #[inline]
+    pub(crate) fn version(&self) -> u64 {
+        self.version.read()
+    }
+
+    pub(crate) fn replace(&self, snapshot: Snapshot) {
+        *self.snapshot.lock().expect("the snapshot's lock") = Arc::new(snapshot.derived());
+        self.version.next();
+    }
+}
