@@ -2,7 +2,8 @@
 
 use weir_bio::{Flags, IoPrio, Nanos, Op};
 
-use crate::oltp::format::CHANGES;
+/// Data blocks that one transaction of the database workload changes.
+pub const CHANGES: usize = 8;
 
 /// One I/O to be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,19 +1,19 @@
 //! A disk of this process: a device, the reactors that turn its lanes, and the ways in.
 
 use std::fmt;
-use std::ops::Deref;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use weir_bio::{Bio, Limits, SECTOR};
-use weir_live::{Clock, Host, Unfinished};
-use weir_queue::{Completion, Device, QueueMode, Stats};
+use weir_live::Host;
+use weir_queue::{Completion, Device, Stats};
 
 use crate::intake::{Door, Job};
 use crate::open::{self, Error, Opened};
 use crate::pending::{Pending, Reply};
 use crate::session::Session;
+use crate::shared::{Open, Shared, everywhere};
 use crate::target::Target;
 
 /// How long a close waits unless told otherwise.
@@ -24,9 +24,6 @@ const REACTORS_MAX: usize = 8;
 
 /// I/Os that a reactor may be owed and has not accepted: 16 MiB of 4 KiB each.
 const BACKLOG: usize = 4096;
-
-/// I/Os that go to one reactor before the next has its turn: neighbours stay together and merge.
-const RUN: usize = 32;
 
 /// A disk, opened in this process. Clones are handles of the same disk, for any thread.
 ///
@@ -341,122 +338,4 @@ fn adopt(host: &Host, device: &Device, backlog: usize) -> Result<Vec<Door>, Erro
         }
     }
     Ok(doors)
-}
-
-/// Whether every reactor turns the device, however many queues it has.
-fn everywhere(device: &Device) -> bool {
-    device.config().mode == QueueMode::Sq && device.any_home()
-}
-
-/// What keeps a disk open; the last one dropped closes it.
-pub(crate) struct Open {
-    shared: Arc<Shared>,
-}
-
-impl Deref for Open {
-    type Target = Shared;
-    fn deref(&self) -> &Shared {
-        &self.shared
-    }
-}
-
-impl Drop for Open {
-    fn drop(&mut self) {
-        if !self.shared.host.is_here() {
-            return self.shared.close_or_log();
-        }
-        let shared = Arc::clone(&self.shared);
-        let work = move || shared.close_or_log();
-        if let Err(error) = std::thread::Builder::new().name("weir-close".into()).spawn(work) {
-            tracing::error!(disk = self.name(), %error, "no thread to close the disk with");
-        }
-    }
-}
-
-/// What all handles of a disk share.
-pub(crate) struct Shared {
-    pub(crate) device: Device,
-    notices: Vec<String>,
-    /// Bytes.
-    pub(crate) size: u64,
-    /// The logical block, bytes.
-    pub(crate) block: u32,
-    host: Arc<Host>,
-    owns_host: bool,
-    /// At least one.
-    doors: Vec<Door>,
-    /// How many of them lead to a reactor that has a lane: the first ones.
-    homes: AtomicUsize,
-    turn: AtomicUsize,
-    close_limit: Duration,
-    closed: Mutex<bool>,
-}
-
-impl Shared {
-    pub(crate) fn name(&self) -> &str {
-        &self.device.config().name
-    }
-
-    /// The next number of a caller that is dealt out: a session's lane.
-    pub(crate) fn next_lane(&self) -> usize {
-        self.turn.fetch_add(RUN, Ordering::Relaxed) / RUN
-    }
-
-    fn door(&self) -> &Door {
-        let turn = self.turn.fetch_add(1, Ordering::Relaxed);
-        if turn.is_multiple_of(RUN) && !everywhere(&self.device) {
-            // Not with each I/O: it takes a lock.
-            let homes = self.doors.len().min(usize::from(self.device.queues()));
-            self.homes.store(homes, Ordering::Relaxed);
-        }
-        &self.doors[turn / RUN % self.homes.load(Ordering::Relaxed)]
-    }
-
-    fn close_or_log(&self) {
-        if let Err(error) = self.close() {
-            tracing::error!(disk = self.name(), %error, "the disk was not closed in order");
-        }
-    }
-
-    fn close(&self) -> Result<(), Error> {
-        if self.host.is_here() {
-            let name = self.name();
-            return Err(Error::new(format!(
-                "disk {name}: a reactor cannot close it, as it would wait for itself"
-            )));
-        }
-        let mut closed = self.closed.lock().expect("the lock of closing");
-        if *closed {
-            return Ok(());
-        }
-        let until = Clock.now() + self.close_limit.as_nanos().min(u128::from(u64::MAX)) as u64;
-        let left = || until.since(Clock.now());
-        let ends: Vec<_> = self.doors.iter().map(Door::close).collect();
-        for end in ends {
-            // An intake that is late is found out below.
-            let _ = end.recv_timeout(Duration::from_nanos(left()));
-        }
-        // On a host that was stopped there is nothing left to do.
-        if let Err(late) = self.host.retire(&self.device, left()) {
-            self.doors.iter().for_each(Door::reopen);
-            return Err(self.explain(late));
-        }
-        *closed = true;
-        self.doors.iter().for_each(Door::remove);
-        if self.owns_host {
-            // It has no device any more, so it ends at once.
-            let _ = self.host.stop(left());
-        }
-        Ok(())
-    }
-
-    fn explain(&self, late: Unfinished) -> Error {
-        let hint = match late {
-            Unfinished { requests: 1.., oldest_ns: None, flush: None, .. } => {
-                ", none of it with the back end: does a session hold completions it has not taken?"
-            }
-            _ => "",
-        };
-        Error::new(format!("{late}{hint}"))
-    }
 }

@@ -74,6 +74,7 @@
 
 #![forbid(unsafe_code)]
 
+mod boot;
 pub mod cmdline;
 pub mod disk;
 pub mod error;
@@ -81,6 +82,7 @@ mod intake;
 pub mod open;
 pub mod pending;
 pub mod session;
+mod shared;
 pub mod target;
 pub mod units;
 

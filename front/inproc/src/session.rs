@@ -14,9 +14,9 @@ use weir_live::Clock;
 use weir_queue::{Bell, CAPS_AGAIN_NS, Completion, Refused, Submitter};
 use weir_ring::Wake;
 
-use crate::disk::Open;
 use crate::error::{Cause, IoError};
 use crate::open::Error;
+use crate::shared::Open;
 
 /// A blocking transfer travels in pieces of so many bytes, so that its buffers can be used again.
 const PIECE: u64 = 256 << 10;

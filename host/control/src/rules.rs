@@ -10,6 +10,7 @@
 mod glob;
 mod parse;
 mod plan;
+mod substitution;
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -6,6 +6,7 @@ mod cores;
 mod iostat;
 mod jobs;
 mod merged;
+mod rounds;
 mod sweep;
 mod variants;
 

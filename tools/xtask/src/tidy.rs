@@ -5,6 +5,7 @@
 //! own file.
 
 mod banned;
+mod circles;
 mod licences;
 mod papers;
 mod rooms;
@@ -57,6 +58,7 @@ pub fn run(workspace: &Workspace) -> Result<bool, Error> {
 /// Every finding in the tree, in the order of files and lines.
 fn check(workspace: &Workspace, sources: &[Source]) -> Vec<Finding> {
     let mut findings = rooms::check(workspace, sources);
+    findings.extend(circles::check(workspace, sources));
     findings.extend(unsafety::check_roots(workspace, sources));
     findings.extend(licences::check(workspace, sources));
     findings.extend(papers::check_readme(sources));

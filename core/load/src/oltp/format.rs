@@ -1,13 +1,13 @@
 //! How redo and data lie on the medium. Little-endian.
 
+pub use crate::ask::CHANGES;
+
 use crate::verify::crc32c;
 
 /// Bytes of a data block.
 pub const BLOCK_BYTES: u64 = 8192;
 /// Bytes of a redo block.
 pub const REDO_BYTES: u64 = 4096;
-/// Data blocks that one transaction changes.
-pub const CHANGES: usize = 8;
 /// Transactions in one redo block.
 pub const RECORDS: usize = 7;
 

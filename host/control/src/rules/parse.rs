@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::plan::meaningless;
+use super::substitution::meaningless;
 use super::{RuleError, Warning};
 
 /// What stands between a key and its value.

@@ -2,6 +2,7 @@
 
 use super::bench::{group_name, latency, own_figure, rate};
 use super::merged::{curve, mean, percentile_curve};
+use super::rounds::{benches, counted};
 use super::{cores, jobs, notices, repeat, variants, warning};
 use crate::chart::{
     Bar, Curve, Order, Points, Row, intervals, order, percentiles, series, stacked,
@@ -74,25 +75,6 @@ pub(super) fn broken(document: &CompareDocument) -> Vec<crate::page::Verdict> {
 pub(crate) fn unequal(document: &CompareDocument) -> Option<crate::page::Verdict> {
     let which = windows::of_comparison(document)?;
     Some(warning(format!("Windows of unequal length: {which}. Do not rely on the verdicts.")))
-}
-
-/// The runs of a variant that count.
-pub(crate) fn counted<'a>(
-    document: &'a CompareDocument,
-    variant: &Variant,
-) -> Vec<&'a BenchDocument> {
-    let runs = document.runs.iter().filter(|run| run.variant == variant.name);
-    let counted = runs.filter(|run| run.voided.is_none() && !run.document.partial);
-    counted.map(|run| &run.document).collect()
-}
-
-/// The figures of a variant's rounds: of its runs, or of those in the comparison itself.
-pub(crate) fn benches<'a>(document: &'a CompareDocument, variant: &'a Variant) -> Vec<&'a Bench> {
-    let runs = counted(document, variant);
-    match runs.is_empty() {
-        true => variant.rounds.iter().collect(),
-        false => runs.into_iter().map(|run| &run.bench).collect(),
-    }
 }
 
 /// What a run says about a metric.

@@ -1,8 +1,9 @@
 //! A comparison for each of several values: the table of the documents, and curves.
 
 use super::bench::own_figure;
-use super::compare::{benches, broken, ends, estimate, machine, told, unequal};
+use super::compare::{broken, ends, estimate, machine, told, unequal};
 use super::merged::mean;
+use super::rounds::benches;
 use super::{jobs, repeat, variants, warning};
 use crate::chart::{Points, sweep};
 use crate::numbers::{NONE, change, count, words};

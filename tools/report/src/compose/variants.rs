@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::compare::benches;
+use super::rounds::benches;
 use crate::numbers::{NONE, words};
 use crate::page::{Section, Table};
 use weir_trace::document::{Bench, CompareDocument, Variant};

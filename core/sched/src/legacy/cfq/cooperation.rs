@@ -2,7 +2,7 @@
 //! Source: the bfq and cfq spec, sections 1.6 and B9.
 
 use super::Cfq;
-use super::queue::QueueId;
+use super::names::QueueId;
 
 /// Two positions are close up to this distance, sectors (4 MiB).
 pub(super) const CLOSE_SECTORS: u64 = 8192;

@@ -8,13 +8,9 @@ use std::collections::BTreeMap;
 
 use weir_bio::{Class, GroupId};
 
-use super::queue::{Kind, QueueId, TreeId, TreeKey};
+use super::names::{GroupIndex, Kind, QueueId, TreeId, TreeKey};
 use crate::sorted::Sorted;
 use crate::think_time::ThinkTime;
-
-/// A group's place in the table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct GroupIndex(u32);
 
 /// The root has twice this, so that its own processes are not outvoted by a single group.
 const WEIGHT_DEFAULT: u16 = 100;

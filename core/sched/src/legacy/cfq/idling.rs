@@ -2,7 +2,7 @@
 
 use weir_bio::{Flags, Nanos, Rq};
 
-use super::queue::QueueId;
+use super::names::QueueId;
 use super::{Cfq, TICK_NS};
 
 /// With so many staged requests a queue keeps the device busy however it jumps.

@@ -4,7 +4,7 @@
 use weir_bio::{Flags, Rq, SchedTag};
 
 use super::Cfq;
-use super::queue::QueueId;
+use super::names::QueueId;
 use super::staged::Whereabouts;
 use crate::contract::{Absorbed, Merge};
 use crate::merge::{Fit, Side, fit};

@@ -15,6 +15,7 @@ mod group;
 mod idling;
 mod knobs;
 mod merging;
+mod names;
 mod preemption;
 mod process;
 mod queue;
@@ -42,8 +43,9 @@ pub use knobs::TUNABLES;
 
 use group::Groups;
 use knobs::Knobs;
+use names::QueueId;
 use process::Process;
-use queue::{Queue, QueueId};
+use queue::Queue;
 use staged::{Node, Whereabouts};
 use turns::Workload;
 

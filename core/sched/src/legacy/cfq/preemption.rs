@@ -4,7 +4,7 @@ use weir_bio::{Nanos, Rq};
 
 use super::Cfq;
 use super::cooperation::CLOSE_SECTORS;
-use super::queue::{Kind, QueueId};
+use super::names::{Kind, QueueId};
 use crate::nearest::is_favoured;
 
 impl Cfq {

@@ -3,8 +3,8 @@
 use weir_bio::{GroupId, Nanos, Rq, SubmitterId};
 
 use super::Cfq;
-use super::group::GroupIndex;
-use super::queue::{Priority, Queue, QueueId};
+use super::names::{GroupIndex, QueueId};
+use super::queue::{Priority, Queue};
 use crate::nearest::is_favoured;
 use crate::think_time::ThinkTime;
 

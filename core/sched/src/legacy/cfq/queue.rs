@@ -2,14 +2,10 @@
 
 use weir_bio::{Class, IoPrio, Nanos, SchedTag};
 
-use super::group::GroupIndex;
+use super::names::{GroupIndex, Kind, QueueId, TreeId, TreeKey};
 use super::staged::Fifo;
 use crate::seek_history::SeekHistory;
 use crate::sorted::Sorted;
-
-/// A queue's index.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct QueueId(pub(super) u32);
 
 /// Class and level with nothing left open: unset is best-effort 4, and idle has no levels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,49 +41,6 @@ impl Priority {
         }
     }
 }
-
-/// The kinds of service trees of a class, in the order that decides between equal keys.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
-    /// Served in turn: nobody is waited for.
-    Async,
-    /// Sync, and not waited for one by one.
-    SyncNoIdle,
-    /// Sync, and each is waited for.
-    Sync,
-}
-
-impl Kind {
-    pub(super) const ALL: [Kind; 3] = [Kind::Async, Kind::SyncNoIdle, Kind::Sync];
-}
-
-/// One of the seven service trees of a group.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct TreeId(u8);
-
-impl TreeId {
-    pub(super) const COUNT: usize = 7;
-    pub(super) const IDLE: TreeId = TreeId(6);
-
-    pub(super) fn new(class: Class, kind: Kind) -> TreeId {
-        match class {
-            Class::RealTime => TreeId(kind as u8),
-            Class::BestEffort | Class::None => TreeId(3 + kind as u8),
-            Class::Idle => TreeId::IDLE,
-        }
-    }
-
-    pub(super) fn index(self) -> usize {
-        usize::from(self.0)
-    }
-
-    pub(super) fn is_idle(self) -> bool {
-        self == TreeId::IDLE
-    }
-}
-
-/// A queue's place in a service tree: when its turn is, who came first, and who it is.
-pub(super) type TreeKey = (i64, u64, QueueId);
 
 /// What a queue remembers of its present slot.
 #[derive(Clone, Copy, Debug, Default)]

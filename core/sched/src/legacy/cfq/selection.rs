@@ -4,7 +4,7 @@
 use weir_bio::{Nanos, Rq, SchedTag};
 
 use super::Cfq;
-use super::queue::QueueId;
+use super::names::QueueId;
 
 /// A slot of an async queue has so many requests per slice_async_rq and level.
 const ASYNC_FACTOR: u64 = 2;

@@ -4,7 +4,7 @@
 use weir_bio::Nanos;
 
 use super::group::WHOLE;
-use super::queue::QueueId;
+use super::names::QueueId;
 use super::{Cfq, TICK_NS};
 
 /// The level whose slice is the tunable itself.
@@ -91,7 +91,7 @@ impl Cfq {
         let queue = self.queue(id);
         let (at, sync, slot) = (queue.group, queue.sync, queue.slot);
         let group = &self.groups[at];
-        let idle = group.trees[super::queue::TreeId::IDLE.index()].queues.len() as u64;
+        let idle = group.trees[super::names::TreeId::IDLE.index()].queues.len() as u64;
         let no_sync = u64::from(group.busy_queues) == group.busy_async() + idle;
         let (used, unaccounted) = usage(slot, now);
         let charge = if self.counts_requests() {

@@ -2,7 +2,7 @@
 
 use weir_bio::{Nanos, Rq, SchedTag};
 
-use super::queue::QueueId;
+use super::names::QueueId;
 
 /// Where a tag's request is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -220,20 +220,20 @@ fn a_kind_is_served_for_its_part_of_the_target_and_the_rest_is_kept_for_later() 
     rig.insert(background(2, 90_000_000));
     let group = rig.cfq.queue(QueueId(0)).group;
     let ns = |rig: &Rig, kind| rig.cfq.workload_ns(group, Class::BestEffort, kind);
-    assert_eq!(ns(&rig, queue::Kind::Sync), 150 * MS);
-    assert_eq!(ns(&rig, queue::Kind::Async), 60 * MS, "two fifths of it");
+    assert_eq!(ns(&rig, names::Kind::Sync), 150 * MS);
+    assert_eq!(ns(&rig, names::Kind::Async), 60 * MS, "two fifths of it");
     rig.turn(MS);
     rig.later(49 * MS);
     rig.cfq.expire(false, rig.now);
     let saved = rig.cfq.groups[group].saved.expect("a part is left");
-    assert_eq!((saved.left_ns, saved.kind), (100 * MS, queue::Kind::Sync));
+    assert_eq!((saved.left_ns, saved.kind), (100 * MS, names::Kind::Sync));
     for writer in 3..40 {
         rig.insert(at_level(Class::RealTime, 0, rq(writer, u64::from(writer) * 1_000_000)));
     }
     rig.set("target_latency", "1");
-    let real_time = rig.cfq.workload_ns(group, Class::RealTime, queue::Kind::Sync);
+    let real_time = rig.cfq.workload_ns(group, Class::RealTime, names::Kind::Sync);
     assert_eq!(real_time, 16 * MS, "twice slice_idle at least");
-    assert_eq!(ns(&rig, queue::Kind::Async), 2 * MS);
+    assert_eq!(ns(&rig, names::Kind::Async), 2 * MS);
 }
 
 #[test]

@@ -3,8 +3,9 @@
 
 use weir_bio::{Class, Nanos};
 
-use super::group::{Group, GroupIndex, SavedWorkload, WHOLE};
-use super::queue::{Kind, Queue, QueueId, Slot, TreeId};
+use super::group::{Group, SavedWorkload, WHOLE};
+use super::names::{GroupIndex, Kind, QueueId, TreeId};
+use super::queue::{Queue, Slot};
 use super::{Cfq, TICK_NS};
 
 /// An idle-class queue comes so long after the last of its tree.

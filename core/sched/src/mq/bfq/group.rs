@@ -4,7 +4,8 @@
 use weir_bio::{GroupId, Nanos};
 
 use super::Bfq;
-use super::entity::{BE, EntityId, IDLE, Kind, Level, LevelId, Place, QueueId, RT};
+use super::entity::{BE, EntityId, IDLE, Kind, LevelId, Place, QueueId, RT};
+use super::forest::Level;
 use super::queue::Expiry;
 
 /// Weight of a group nobody set one for.

@@ -4,9 +4,9 @@
 //! allows, and is waited for when it has no request, if that is what its share or the throughput
 //! needs. Which queue is next is B-WF2Q+'s choice, by weight, at every level of the groups.
 //!
-//! By file: the tree of entities (`entity`, `heap`, `wf2q`), requests of a queue (`queue`,
+//! By file: the tree of entities (`entity`, `forest`, `heap`, `wf2q`), requests of a queue (`queue`,
 //! `merging`), who has which queue (`process`, `group`, `join`), the service loop
-//! (`insert`, `dispatch`, `budget`, `idle`), what is learnt (`rate`, `think`), the heuristics
+//! (`insert`, `dispatch`, `budget`, `idle`), what is learnt (`rate`, `seeks`, `think`), the heuristics
 //! (`raise`, `inject`, `waker`, `burst`), limits on tags (`limit`).
 //!
 //! Not here: actuators; a device is taken to have one.
@@ -15,6 +15,7 @@ mod budget;
 mod burst;
 mod dispatch;
 mod entity;
+mod forest;
 mod group;
 mod heap;
 mod idle;
@@ -27,6 +28,7 @@ mod process;
 mod queue;
 mod raise;
 mod rate;
+mod seeks;
 mod state;
 mod think;
 mod tunables;
@@ -45,7 +47,8 @@ use crate::staged::order::Order;
 use crate::tunable::Tunables;
 
 use burst::Burst;
-use entity::{Forest, LevelId, QueueId};
+use entity::{LevelId, QueueId};
+use forest::Forest;
 use group::Group;
 use idle::WeightCounts;
 use inject::Sample;

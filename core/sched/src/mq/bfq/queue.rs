@@ -10,7 +10,7 @@ use crate::think_time::ThinkTime;
 
 use super::Bfq;
 use super::entity::{EntityId, QueueId};
-use super::think::SeekHistory;
+use super::seeks::SeekHistory;
 use super::tunables::Settings;
 
 /// Whose a tag's request is and where, at the index of the tag. What is staged has a node as well.

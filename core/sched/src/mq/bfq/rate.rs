@@ -3,7 +3,7 @@
 
 use weir_bio::{Nanos, Rq};
 
-use super::think::is_seek;
+use super::seeks::is_seek;
 
 /// Fraction bits of a rate.
 pub(super) const RATE_SHIFT: u32 = 16;

@@ -5,7 +5,8 @@
 //! stand in two heaps: virtual time never goes back, so an entity moves from waiting to eligible
 //! once per stamp, and choosing costs O(log n).
 
-use super::entity::{EntityId, Forest, IDLE, Kind, LevelId, Place, Span, Tree};
+use super::entity::{EntityId, IDLE, Kind, LevelId, Place};
+use super::forest::{Forest, Span, Tree};
 use super::heap::is_after;
 
 /// One sector of service at weight 1, in units of virtual time.
@@ -253,7 +254,7 @@ impl Forest {
         tree.eligible.top().or_else(|| tree.waiting.top()).map(|(_, id)| id)
     }
 
-    fn level_tree(&self, level: LevelId, class: usize) -> &super::entity::Tree {
+    fn level_tree(&self, level: LevelId, class: usize) -> &Tree {
         &self.levels[level.index()].trees[class]
     }
 
@@ -311,7 +312,8 @@ impl Forest {
 
 #[cfg(test)]
 mod tests {
-    use super::super::entity::{BE, Level, QueueId};
+    use super::super::entity::{BE, QueueId};
+    use super::super::forest::Level;
     use super::*;
     use weir_bio::Prng;
 
