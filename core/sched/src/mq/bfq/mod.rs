@@ -4,10 +4,10 @@
 //! allows, and is waited for when it has no request, if that is what its share or the throughput
 //! needs. Which queue is next is B-WF2Q+'s choice, by weight, at every level of the groups.
 //!
-//! By file: the tree of entities (`entity`, `forest`, `heap`, `wf2q`), requests of a queue (`queue`,
-//! `merging`), who has which queue (`process`, `group`, `join`), the service loop
-//! (`insert`, `dispatch`, `budget`, `idle`), what is learnt (`rate`, `seeks`, `think`), the heuristics
-//! (`raise`, `inject`, `waker`, `burst`), limits on tags (`limit`).
+//! By file: the tree of entities (`entity`, `forest`, `heap`, `wf2q`), requests of a queue
+//! (`queue`, `merging`), who has which queue (`process`, `group`, `join`), the service loop
+//! (`insert`, `dispatch`, `budget`, `idle`), what is learnt (`rate`, `seeks`, `think`), the
+//! heuristics (`raise`, `inject`, `waker`, `burst`), limits on tags (`limit`).
 //!
 //! Not here: actuators; a device is taken to have one.
 
