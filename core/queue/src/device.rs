@@ -4,7 +4,7 @@
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, Weak};
 
-use weir_bio::Limits;
+use weir_bio::{Limits, Status};
 use weir_ring::{BusyStamp, Gate, Member, Right, SharedCounter};
 use weir_sched::Make;
 
@@ -218,6 +218,7 @@ impl Device {
             turn: SharedCounter::default(),
             groups: Default::default(),
             fences: Arc::new(Fences::new(QUEUES_MAX)),
+            flush_error: Arc::default(),
             orphans: Mutex::default(),
             orphan_count: SharedCounter::default(),
             watchers: Default::default(),
@@ -353,7 +354,9 @@ impl Device {
         let (depth, fences) = (self.shared.depth, Arc::clone(&self.shared.fences));
         let driver = self.driver()?.open(index as u16, depth)?;
         let (lane, gauges) = (index as u16, Arc::clone(gauges));
-        Ok(HardQueue::new(hard::Make { driver, depth, tags, lane, fences, gauges }))
+        let flush_error = Arc::clone(&self.shared.flush_error);
+        let make = hard::Make { driver, depth, tags, lane, fences, gauges, flush_error };
+        Ok(HardQueue::new(make))
     }
 
     /// A new submitter for the calling thread; completions are announced as `token` on `bell`.
@@ -439,6 +442,18 @@ impl Device {
     /// The driver's, or a device that is offline.
     pub fn enlarge(&self, sectors: u64) -> Result<u64, Error> {
         Ok(self.driver()?.enlarge(sectors)?)
+    }
+
+    /// How the first flush ended that failed, if one did.
+    #[must_use]
+    pub fn flush_error(&self) -> Option<Status> {
+        self.shared.flush_error.first()
+    }
+
+    /// Tells `listener` that the first flush has failed, when it does, on the thread that turns its
+    /// lane, which waits for it. A second listener takes the first one's place.
+    pub fn on_flush_error(&self, listener: Arc<dyn Fn(&str) + Send + Sync>) {
+        self.shared.flush_error.listen(listener);
     }
 
     /// Statistics, summed now.

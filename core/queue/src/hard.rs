@@ -16,6 +16,7 @@ use crate::stats::{LaneGauges, direction};
 
 pub(crate) mod fence;
 pub(crate) mod flush;
+pub(crate) mod flush_error;
 pub(crate) mod reply;
 mod still;
 pub(crate) mod tags;
@@ -23,6 +24,7 @@ mod watch;
 
 use fence::Fences;
 use flush::{FlushMachine, Order};
+use flush_error::FlushError;
 use reply::Replies;
 use tags::Tags;
 use watch::Watch;
@@ -78,11 +80,12 @@ pub(crate) struct Make {
     pub(crate) lane: u16,
     pub(crate) fences: Arc<Fences>,
     pub(crate) gauges: Arc<LaneGauges>,
+    pub(crate) flush_error: Arc<FlushError>,
 }
 
 impl HardQueue {
     pub(crate) fn new(make: Make) -> HardQueue {
-        let Make { driver, depth, tags, lane, fences, gauges } = make;
+        let Make { driver, depth, tags, lane, fences, gauges, flush_error } = make;
         HardQueue {
             announced: driver.event_fd().is_some(),
             driver,
@@ -92,7 +95,7 @@ impl HardQueue {
             fences,
             dispatch: VecDeque::new(),
             delayed: Vec::new(),
-            flush: FlushMachine::new(),
+            flush: FlushMachine::new(flush_error),
             orders: Vec::new(),
             done: Done::default(),
             answers_ended: 0,
@@ -566,7 +569,15 @@ mod tests {
     fn a_second_reap_in_between_does_not_mix_up_whose_memory_comes_back() {
         let (tags, gauges) = (Tags::own(8, 0), Arc::default());
         let (driver, fences) = (Box::new(Lender::default()), Arc::new(Fences::new(1)));
-        let mut hard = HardQueue::new(Make { driver, depth: 8, tags, lane: 0, fences, gauges });
+        let mut hard = HardQueue::new(Make {
+            driver,
+            depth: 8,
+            tags,
+            lane: 0,
+            fences,
+            gauges,
+            flush_error: Arc::default(),
+        });
         let (mut replies, now) = (Replies::default(), Nanos::ZERO);
         let port = Arc::new(crate::bell::Port::silent());
         replies.attach(0, Arc::clone(&port));

@@ -12,6 +12,7 @@ use crate::driver::Queues;
 use crate::error::{Error, invalid};
 use crate::group::{Groups, SharesByWeight};
 use crate::hard::fence::Fences;
+use crate::hard::flush_error::FlushError;
 use crate::lanes::Lanes;
 use crate::mq::Mq;
 use crate::order::elevator::Elevator;
@@ -37,6 +38,7 @@ pub(crate) struct Shared {
     /// Where the scheduler's weights come from.
     pub(crate) groups: OnceLock<Arc<Groups>>,
     pub(crate) fences: Arc<Fences>,
+    pub(crate) flush_error: Arc<FlushError>,
     pub(crate) orphans: Mutex<Vec<Box<dyn Orphan>>>,
     pub(crate) orphan_count: SharedCounter,
     /// Callers of control steps.

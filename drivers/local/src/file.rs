@@ -143,9 +143,13 @@ impl File {
         let target = Target::open(path, options)?;
         let (backend, told) = backend(&target, options, refusal)?;
         target.tell(told);
-        let cache = if target.direct { "direct" } else { "buffered" };
+        let cache = match (options.direct, target.direct) {
+            (_, true) => "cache=none (direct I/O)",
+            (true, false) => "cache=none is not to be had (buffered I/O)",
+            (false, false) => "cache=writeback (buffered I/O)",
+        };
         let (path, block) = (path.display(), target.block);
-        target.tell([format!("file: {path}: {backend}, {cache} I/O, {block}-byte blocks")]);
+        target.tell([format!("file: {path}: {backend}, {cache}, {block}-byte blocks")]);
         let limits = probe::limits(&target);
         let threads = options.threads.clamp(1, options.depth);
         let instead = (options.io == Io::Auto).then_some(threads);

@@ -51,16 +51,18 @@ enum Speaker {
 }
 
 impl Opened {
-    /// Tells `listener` each further notice when it comes, as that a server was lost or is back, or
-    /// that a file was closed while the kernel still worked on it. It is called on the thread that
-    /// turns the lane concerned, which waits for it. Before a lane is open nothing comes; a second
-    /// listener takes the first one's place.
+    /// Tells `listener` each further notice when it comes, as that a flush has failed, that a
+    /// server was lost or is back, or that a file was closed while the kernel still worked on it.
+    /// It is called on the thread that turns the lane concerned, which waits for it. Before a lane
+    /// is open nothing comes; a second listener takes the first one's place.
     pub fn on_notice(&self, listener: impl Fn(&str) + Send + Sync + 'static) {
+        let listener: Arc<dyn Fn(&str) + Send + Sync> = Arc::new(listener);
+        self.device.on_flush_error(Arc::clone(&listener));
         match &self.speaker {
-            Some(Speaker::Nbd(nbd)) => nbd.on_notice(listener),
+            Some(Speaker::Nbd(nbd)) => nbd.on_notice(move |notice| listener(notice)),
             Some(Speaker::File(file)) => {
                 if let Some(file) = file.upgrade() {
-                    file.on_notice(listener);
+                    file.on_notice(move |notice| listener(notice));
                 }
             }
             None => {}

@@ -37,7 +37,7 @@ pub enum Backing {
         size: Option<u64>,
         /// Who makes the calls to the kernel.
         io: Io,
-        /// Go past the page cache where that is possible, as every target string asks for.
+        /// `cache=none`: go past the page cache where that is possible; else `cache=writeback`.
         direct: bool,
         /// A symbolic link at the end of the path is followed.
         follow: bool,
@@ -186,6 +186,7 @@ const OPTIONS: &[Known] = &[
     Known { name: "latency_us", kind: Some("null"), set: set_latency },
     Known { name: "size", kind: Some("file"), set: set_file_size },
     Known { name: "io", kind: Some("file"), set: set_file_io },
+    Known { name: "cache", kind: Some("file"), set: set_file_cache },
     Known {
         name: "follow",
         kind: Some("file"),
@@ -531,6 +532,18 @@ fn set_file_io(target: &mut Target, value: &str) -> Result<(), String> {
     Ok(())
 }
 
+fn set_file_cache(target: &mut Target, value: &str) -> Result<(), String> {
+    let chosen = match value {
+        "none" => true,
+        "writeback" => false,
+        _ => return Err(format!("cache={value} is neither none nor writeback")),
+    };
+    if let Backing::File { direct, .. } = &mut target.backing {
+        *direct = chosen;
+    }
+    Ok(())
+}
+
 fn set_connections(target: &mut Target, value: &str) -> Result<(), String> {
     let count = number("connections", value, 1, 64)? as u16;
     if let Backing::Nbd { connections, .. } = &mut target.backing {
@@ -586,6 +599,13 @@ mod tests {
             }
         );
         let threads = backing("file:/a,io=threads");
+        for (text, past) in [("cache=none", true), ("cache=writeback", false)] {
+            let file = backing(&format!("file:/a,{text}"));
+            assert!(matches!(file, Backing::File { direct, .. } if direct == past), "{file:?}");
+        }
+        let why = Target::parse("file:/a,cache=unsafe").unwrap_err();
+        assert!(why.contains("cache=unsafe is neither none nor writeback"), "{why}");
+        assert!(Target::parse("ram:1M,cache=none").is_err());
         let unfollowed = backing("file:/a,follow=off");
         assert!(matches!(unfollowed, Backing::File { follow: false, .. }), "{unfollowed:?}");
         assert!(matches!(threads, Backing::File { io: Io::Threads, .. }), "{threads:?}");

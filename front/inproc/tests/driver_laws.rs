@@ -7,18 +7,13 @@
 mod bed;
 
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
 use bed::outside::leave_out;
 use bed::server::Server;
 use bed::{Folder, Model, exercise, seed};
-use weir::{
-    Backing, Bio, Buf, Cause, Data, Device, Disk, Flags, IoError, Op, Session, Source, Status,
-    Target,
-};
+use weir::{Bio, Buf, Cause, Data, Disk, Flags, IoError, Op, Session, Status};
 use weir_bio::Prng;
-use weir_local::{File, FileOptions};
 
 /// Bytes of each disk.
 const SIZE: u64 = 8 << 20;
@@ -27,8 +22,6 @@ const SIZE: u64 = 8 << 20;
 struct Subject {
     name: &'static str,
     target: String,
-    /// A file to be read and written through the page cache.
-    buffered: bool,
     /// What is written can be read.
     keeps_data: bool,
     /// It outlives the disk that was opened on it.
@@ -42,11 +35,7 @@ impl Subject {
     fn open_with(&self, options: &str) -> Disk {
         let target = format!("{}{options}", self.target);
         println!("opening {target}");
-        let source = match self.buffered {
-            true => Source::Device(buffered_file(&target)),
-            false => Source::from(target),
-        };
-        let builder = Disk::builder(source).name("sda").reactors(2);
+        let builder = Disk::builder(target).name("sda").reactors(2);
         let disk = builder.close_limit(Duration::from_secs(60)).open().unwrap();
         assert_eq!(disk.size(), SIZE);
         disk.notices().iter().for_each(|notice| println!("{notice}"));
@@ -59,23 +48,12 @@ impl Subject {
     }
 }
 
-/// A file through the page cache, which no target option asks for.
-fn buffered_file(target: &str) -> Device {
-    let target = Target::parse(target).unwrap();
-    let Backing::File { path, size, io, .. } = target.backing else { panic!("{target:?}") };
-    let read_only = target.config.read_only;
-    let options = FileOptions { size, read_only, direct: false, io, ..FileOptions::default() };
-    let file = File::open(&path, &options).unwrap();
-    file.notices().iter().for_each(|notice| println!("{notice}"));
-    Device::new(target.config, Arc::new(file)).unwrap()
-}
-
 fn memory(name: &'static str, target: &str, keeps_data: bool) -> Subject {
-    let (target, buffered, keeps_longer) = (String::from(target), false, false);
-    Subject { name, target, buffered, keeps_data, keeps_longer, _server: None, _folder: None }
+    let (target, keeps_longer) = (String::from(target), false);
+    Subject { name, target, keeps_data, keeps_longer, _server: None, _folder: None }
 }
 
-fn file(name: &'static str, parent: &Path, options: &str, buffered: bool) -> Option<Subject> {
+fn file(name: &'static str, parent: &Path, options: &str) -> Option<Subject> {
     if !parent.is_dir() {
         leave_out(&format!("{name}: there is no {}", parent.display()));
         return None;
@@ -83,21 +61,13 @@ fn file(name: &'static str, parent: &Path, options: &str, buffered: bool) -> Opt
     let folder = Folder::within(parent);
     let target = format!("file:{},size={SIZE}{options}", folder.join("disk").display());
     let (keeps_data, keeps_longer, _folder) = (true, true, Some(folder));
-    Some(Subject { name, target, buffered, keeps_data, keeps_longer, _server: None, _folder })
+    Some(Subject { name, target, keeps_data, keeps_longer, _server: None, _folder })
 }
 
 fn nbd(name: &'static str, server: Option<Server>, options: &str) -> Option<Subject> {
     let target = format!("{}{options}", server.as_ref()?.target());
-    let (buffered, keeps_data, keeps_longer) = (false, true, true);
-    Some(Subject {
-        name,
-        target,
-        buffered,
-        keeps_data,
-        keeps_longer,
-        _server: server,
-        _folder: None,
-    })
+    let (keeps_data, keeps_longer) = (true, true);
+    Some(Subject { name, target, keeps_data, keeps_longer, _server: server, _folder: None })
 }
 
 fn subjects() -> Vec<Subject> {
@@ -112,13 +82,13 @@ fn subjects() -> Vec<Subject> {
         memory("ram, round robin", "ram:8MiB,queues=2,spread=round-robin", true),
     ];
     let others = [
-        file("file, direct", disk, ",queues=2", false),
-        file("file, direct, single queue", disk, ",queue_mode=sq", false),
-        file("file in memory", shm, ",queues=2", false),
-        file("file in memory, buffered", shm, ",queues=2", true),
-        file("file, buffered", disk, ",queues=2", true),
-        file("file, direct, threads", disk, ",queues=2,io=threads", false),
-        file("file, threads, single queue", disk, ",queue_mode=sq,io=threads", true),
+        file("file, direct", disk, ",queues=2"),
+        file("file, direct, single queue", disk, ",queue_mode=sq"),
+        file("file in memory", shm, ",queues=2"),
+        file("file in memory, buffered", shm, ",queues=2,cache=writeback"),
+        file("file, buffered", disk, ",queues=2,cache=writeback"),
+        file("file, direct, threads", disk, ",queues=2,io=threads"),
+        file("file, threads, single queue", disk, ",queue_mode=sq,io=threads,cache=writeback"),
         nbd("nbdkit", nbdkit(), ""),
         nbd("nbdkit, 4 connections", nbdkit(), ",connections=4"),
         nbd("nbdkit, 4096-byte blocks", nbdkit_in_pages(), ""),

@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use weir_bio::{Limits, Nanos};
+use weir_bio::{Limits, Nanos, Status};
 use weir_queue::{Config, Device, Error, Parts, Stats};
 use weir_sched::{Tunable, TunableError};
 
@@ -58,6 +58,9 @@ pub trait Disk: Send + Sync {
 
     /// How long the last switch of schedulers kept I/O out, us; 0 before the first.
     fn last_switch_us(&self) -> u64;
+
+    /// How the first flush ended that failed, if one did.
+    fn flush_error(&self) -> Option<Status>;
 
     /// How long it has been there, ms: what its statistics since the start are averages over.
     fn uptime_ms(&self) -> u64;
@@ -189,6 +192,10 @@ impl Disk for LiveDisk {
 
     fn last_switch_us(&self) -> u64 {
         self.last_switch().0 / NS_PER_US
+    }
+
+    fn flush_error(&self) -> Option<Status> {
+        self.device.flush_error()
     }
 
     fn uptime_ms(&self) -> u64 {

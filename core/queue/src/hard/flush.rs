@@ -5,9 +5,12 @@
 //! so everything acknowledged before the waiter was submitted is below the flush. A flush already
 //! issued never covers a later waiter: it joins the other list.
 
+use std::sync::Arc;
+
 use weir_bio::{Flags, Limits, Nanos, Op, RqId, Status, SubmitterId};
 use weir_ring::Claim;
 
+use super::flush_error::FlushError;
 use crate::request::{FlushStep, Request, RequestClaim, State};
 
 /// A pending flush waits at most so long for data steps to end (invariant 32).
@@ -69,10 +72,11 @@ pub(crate) struct FlushMachine {
     oldest: Nanos,
     /// The one flush request; `None` while the device has it.
     flush: Option<RequestClaim>,
+    error: Arc<FlushError>,
 }
 
 impl FlushMachine {
-    pub(crate) fn new() -> FlushMachine {
+    pub(crate) fn new(error: Arc<FlushError>) -> FlushMachine {
         let mut flush = Request::free(RqId::new(SubmitterId(0xfff), u16::MAX, 0));
         flush.rq.op = Op::Flush;
         FlushMachine {
@@ -82,6 +86,7 @@ impl FlushMachine {
             in_data: 0,
             oldest: Nanos::ZERO,
             flush: Some(Claim::new(flush)),
+            error,
         }
     }
 
@@ -134,6 +139,9 @@ impl FlushMachine {
         orders: &mut Vec<Order>,
     ) {
         let status = flush.status;
+        if !status.is_ok() {
+            self.error.note(status);
+        }
         flush.state = State::Free;
         flush.rq.id = flush.rq.id.next_generation();
         let (issued_at, done_at) = (flush.issued_at, flush.done_at);
@@ -186,6 +194,7 @@ impl FlushMachine {
         for mut claim in waiting.extract_if(.., |claim| claim.accepted_at <= before) {
             (claim.issued_at, claim.done_at) = (now, now);
             claim.status = Status::Timeout;
+            self.error.note(Status::Timeout);
             claim.flush_step = FlushStep::default();
             orders.push(Order::Reply(claim));
         }
@@ -237,6 +246,39 @@ mod tests {
 
     const NOW: Nanos = Nanos(1);
 
+    fn machine() -> FlushMachine {
+        FlushMachine::new(Arc::default())
+    }
+
+    #[test]
+    fn the_first_flush_that_failed_is_kept_and_told_once() {
+        let (mut machine, mut orders) = (machine(), Vec::new());
+        let told = Arc::new(std::sync::Mutex::new(Vec::new()));
+        let heard = Arc::clone(&told);
+        let listener = move |notice: &str| heard.lock().unwrap().push(notice.to_owned());
+        machine.error.listen(Arc::new(listener));
+        for status in [Status::Ok, Status::NoSpc, Status::IoErr, Status::Ok] {
+            machine.enter(claim(true, false, false), NOW, &mut orders);
+            let flush = sort(&mut orders).0.pop().unwrap();
+            machine.flush_ended(end(flush, status), NOW, &mut orders);
+            assert_eq!(sort(&mut orders).2[0].status, status);
+            let first = (status != Status::Ok).then_some(Status::NoSpc);
+            assert!(first.is_none() || machine.error.first() == first, "{status}");
+        }
+        let told = told.lock().unwrap();
+        assert!(told.len() == 1 && told[0].contains("no space left"), "{told:?}");
+    }
+
+    #[test]
+    fn a_flush_that_waits_in_vain_for_the_device_has_failed_too() {
+        let (mut machine, mut orders) = (machine(), Vec::new());
+        machine.enter(claim(false, true, true), NOW, &mut orders);
+        machine.enter(claim(true, false, false), NOW, &mut orders);
+        machine.expire(NOW, NOW, &mut orders);
+        sort(&mut orders);
+        assert_eq!(machine.error.first(), Some(Status::Timeout));
+    }
+
     #[test]
     fn the_table_of_steps_is_followed() {
         let cached = Limits { volatile_cache: true, ..Limits::default() };
@@ -259,7 +301,7 @@ mod tests {
 
     #[test]
     fn a_waiter_that_comes_after_the_flush_was_issued_waits_for_the_next_one() {
-        let (mut machine, mut orders) = (FlushMachine::new(), Vec::new());
+        let (mut machine, mut orders) = (machine(), Vec::new());
         machine.enter(claim(true, false, false), NOW, &mut orders);
         let (mut flushes, _, _) = sort(&mut orders);
         machine.enter(claim(true, false, false), NOW, &mut orders);
@@ -276,7 +318,7 @@ mod tests {
     #[test]
     fn data_waits_for_its_preflush_and_is_not_sent_when_that_fails() {
         for status in [Status::Ok, Status::IoErr] {
-            let (mut machine, mut orders) = (FlushMachine::new(), Vec::new());
+            let (mut machine, mut orders) = (machine(), Vec::new());
             machine.enter(claim(true, true, true), NOW, &mut orders);
             let (mut flushes, data, _) = sort(&mut orders);
             assert!(data.is_empty());
@@ -296,7 +338,7 @@ mod tests {
 
     #[test]
     fn a_flush_waits_for_data_steps_but_not_longer_than_5_seconds() {
-        let (mut machine, mut orders) = (FlushMachine::new(), Vec::new());
+        let (mut machine, mut orders) = (machine(), Vec::new());
         machine.enter(claim(false, true, true), NOW, &mut orders);
         machine.enter(claim(true, false, false), NOW, &mut orders);
         let (flushes, data, _) = sort(&mut orders);

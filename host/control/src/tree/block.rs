@@ -51,6 +51,13 @@ pub const ATTRIBUTES: &[Attribute] = &[
 
 /// The files of `block/<disk>/weir`.
 pub const WEIR: &[Attribute] = &[
+    Attribute::tells(
+        "flush_error",
+        "",
+        "none",
+        "How the first flush ended that failed: what was written before it may not be durable.",
+        |entry| entry.disk.flush_error().map_or_else(|| "none".into(), |status| status.to_string()),
+    ),
     Attribute::tells("last_switch_us", "us", "0", "I/O kept out by the last switch.", |entry| {
         entry.disk.last_switch_us().to_string()
     }),

@@ -366,14 +366,17 @@ fn store_write_cache(entry: &Entry, text: &str) -> Result<(), Failure> {
         });
     }
     if text.starts_with("write through") || text.starts_with("none") {
-        if cache {
+        let news = entry.limits().volatile_cache;
+        entry.change(|parts| parts.limits.volatile_cache = false)?;
+        if cache && news {
             let name = entry.name();
             tracing::warn!(
                 "disk {name}: write_cache says `write through` of a device with a volatile cache: \
-                 flushes do not reach it, and a power loss loses what was written"
+                 flushes do not reach it, not even those of clients that were told of the cache, \
+                 and a power loss loses what was written"
             );
         }
-        return entry.change(|parts| parts.limits.volatile_cache = false);
+        return Ok(());
     }
     let written = shown("write_cache", text);
     Failure::invalid(format!("{written} is neither \"write back\", \"write through\" nor \"none\""))

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use weir_bio::{Limits, Nanos};
+use weir_bio::{Limits, Nanos, Status};
 use weir_control::{ControlCalls, Disk, LiveDisk, Parameters, Tree};
 use weir_local::Ram;
 use weir_queue::{
@@ -202,6 +202,10 @@ impl Disk for Model {
 
     fn uptime_ms(&self) -> u64 {
         90_000
+    }
+
+    fn flush_error(&self) -> Option<Status> {
+        None
     }
 
     fn last_switch_us(&self) -> u64 {
