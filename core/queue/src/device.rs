@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, Weak};
 
 use weir_bio::{Limits, Status};
-use weir_ring::{BusyStamp, Gate, Member, Right, SharedCounter};
+use weir_ring::{BusyStamp, Combiner, Gate, Member, SharedCounter};
 use weir_sched::Make;
 
 use crate::bell::{Bell, Port};
@@ -195,7 +195,10 @@ impl Device {
             (QueueMode::Mq, elevator) => Path::Mq(Mq {
                 lanes: Lanes::new(config.queues, lanes),
                 ports: Grown::new(config.queues, lanes),
-                dispatcher: Right::new(Dispatcher::new(elevator, depth)),
+                dispatcher: Combiner::new(
+                    Dispatcher::new(elevator, depth),
+                    usize::from(QUEUES_MAX),
+                ),
                 tags: (queues.shared_tags && lanes > 1)
                     .then(|| TagSet::new(depth, queues.reserved)),
                 spread: config.spread,

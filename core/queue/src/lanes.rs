@@ -22,19 +22,12 @@ pub const SUBMITTERS_MAX: usize = NUDGE - 1;
 /// Most hard queues of a device: a bit each in the elevator's words.
 pub(crate) const QUEUES_MAX: u16 = 64;
 
-/// No lane is the host.
-pub(crate) const NO_HOST: u64 = u64::MAX;
-
 /// The credit of a lane that is paused, or that has not said how much it takes.
 pub(crate) const TAKES_NONE: u64 = u64::MAX;
 
 /// All lanes there can be.
 pub(crate) struct Lanes {
     marks: Grown<LaneMarks>,
-    /// The lanes that found the right taken and left something.
-    pub(crate) asks: Pending,
-    /// The lane that sees to all, while lanes get in each other's way; written with the right.
-    pub(crate) host: Alone<Counter>,
     /// Lanes whose drivers keep every tag, answer nothing or refuse everything for long.
     pub(crate) in_need: SharedCounter,
 }
@@ -54,12 +47,7 @@ pub(crate) struct LaneMarks {
 impl Lanes {
     /// Of a device that begins with so many lanes and may have so many.
     pub(crate) fn new(first: u16, most: u16) -> Lanes {
-        Lanes {
-            marks: Grown::new(first, most),
-            asks: Pending::new(usize::from(QUEUES_MAX)),
-            host: Alone(Counter::new(NO_HOST)),
-            in_need: SharedCounter::default(),
-        }
+        Lanes { marks: Grown::new(first, most), in_need: SharedCounter::default() }
     }
 
     /// How many there can be.

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use weir_bio::SubmitterId;
-use weir_ring::{Held, Producer, Right, ring};
+use weir_ring::{Changing, Combiner, Producer, ring};
 
 use crate::bell::Port;
 use crate::config::Spread;
@@ -30,7 +30,7 @@ pub(crate) struct Mq {
     /// All there can be; those in use are the first of them ([`Snapshot::queues`]).
     pub(crate) lanes: Lanes,
     pub(crate) ports: Grown<LanePort>,
-    pub(crate) dispatcher: Right<Dispatcher>,
+    pub(crate) dispatcher: Combiner<Dispatcher>,
     /// The tags of all lanes, if they have them together.
     pub(crate) tags: Option<Arc<TagSet>>,
     pub(crate) spread: Spread,
@@ -108,15 +108,14 @@ impl Mq {
 
     /// Calls `with` under the right, for which it waits.
     pub(crate) fn with_right<T>(&self, with: impl FnOnce(&mut Dispatcher) -> T) -> T {
-        let mut held = self.dispatcher.take();
-        let answer = with(&mut held);
-        self.let_go(held);
+        let mut changing = self.dispatcher.take();
+        let answer = with(&mut changing);
+        self.let_go(changing);
         answer
     }
 
     /// Lets go of the right; whoever was turned away meanwhile asks again.
-    pub(crate) fn let_go(&self, held: Held<'_, Dispatcher>) {
-        Right::let_go(held);
-        self.lanes.asks.take(|lane| self.lanes.kick(lane, ELEVATOR));
+    pub(crate) fn let_go(&self, changing: Changing<'_, Dispatcher>) {
+        self.dispatcher.let_go(changing, |lane| self.lanes.kick(lane, ELEVATOR));
     }
 }

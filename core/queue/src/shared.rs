@@ -46,10 +46,6 @@ pub(crate) struct Shared {
 }
 
 /// Which way requests take, chosen when the device is built.
-#[expect(
-    clippy::large_enum_variant,
-    reason = "a device has one, allocated with the rest; a box would be one more line to fetch"
-)]
 pub(crate) enum Path {
     Mq(Mq),
     Sq(Sq),

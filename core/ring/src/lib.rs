@@ -12,6 +12,7 @@
 #![warn(missing_docs)]
 
 pub mod claim;
+pub mod combiner;
 pub mod counter;
 pub mod doorbell;
 pub mod gate;
@@ -26,6 +27,7 @@ pub mod tags;
 pub mod ticks;
 
 pub use claim::{Claim, Incoming, Outgoing};
+pub use combiner::{Asked, Asking, Changing, Combiner, Work};
 pub use counter::Counter;
 pub use doorbell::{Doorbell, Wake};
 pub use gate::{Gate, Member};

@@ -18,10 +18,11 @@ use std::sync::atomic::AtomicUsize as Tally;
 use loom::cell::UnsafeCell;
 use loom::sync::{Arc, Notify};
 use loom::thread;
+use weir_ring::combiner::TENURE;
 use weir_ring::sync::{AtomicUsize, Ordering, fence};
 use weir_ring::{
-    Claim, Consumer, Doorbell, Gate, Inbox, Outgoing, Pending, Producer, Right, Roster, TagWords,
-    Wake, ring,
+    Asked, Asking, Claim, Combiner, Consumer, Doorbell, Gate, Inbox, Outgoing, Pending, Producer,
+    Right, Roster, TagWords, Wake, Work, ring,
 };
 
 /// Preemptions per execution unless `LOOM_MAX_PREEMPTIONS` says otherwise; loom's guide
@@ -262,45 +263,31 @@ fn a_claim_that_goes_round_a_ring_and_an_inbox_is_held_by_one_thread_at_a_time()
     });
 }
 
-// ---- the right ----
+// ---- the combiner ----
 
-/// What two lanes share with a dispatcher: each leaves items in a ring of its own, whose other end
-/// is under the right, and marks that it did.
-struct Work {
-    right: Right<Lines>,
-    asks: Pending,
-}
-
-/// The dispatcher's end of each lane's ring, and how much it has taken in.
+/// What is under the right: the far end of each member's ring, and how much it has taken in.
 struct Lines {
     left: Vec<Consumer<u32>>,
     taken: u32,
 }
 
 impl Lines {
-    fn take_over(&mut self, lane: usize) {
-        while let Some(item) = self.left[lane].pop() {
+    fn take_over(&mut self, member: usize) {
+        while let Some(item) = self.left[member].pop() {
             self.taken += item;
         }
     }
-
-    /// Takes in what others have left; true if they have left more meanwhile.
-    fn serve(&mut self, asks: &Pending) -> bool {
-        asks.take(|lane| self.take_over(lane));
-        asks.any()
-    }
 }
 
-/// A lane's end of its ring, and what it has at hand.
+/// A member's end of its ring, and what it has at hand.
 struct Seat {
     index: usize,
     ring: Producer<u32>,
     brings: u32,
 }
 
-impl Seat {
-    /// Leaves what it has at hand, if there is room for it, and marks that it did.
-    fn leave(&mut self, work: &Work) -> bool {
+impl Work<Lines> for Seat {
+    fn leave(&mut self) -> bool {
         if self.brings > 0 {
             if self.ring.room(1) == 0 {
                 return false;
@@ -308,146 +295,130 @@ impl Seat {
             self.ring.push(std::mem::take(&mut self.brings)).unwrap();
             self.ring.publish();
         }
-        work.asks.mark(self.index);
         true
     }
 
-    /// Brings so much, and comes back for others if it is to.
-    fn bring(&mut self, work: &Work, much: u32) {
-        self.brings = much;
-        while work.ask(self) {}
-    }
-}
-
-impl Work {
-    fn new() -> (Arc<Work>, [Seat; 2]) {
-        let (mut rings, left): (Vec<_>, Vec<_>) = (0..2).map(|_| ring(1)).unzip();
-        let work = Work { right: Right::new(Lines { left, taken: 0 }), asks: Pending::new(2) };
-        let seats = [0, 1].map(|index| Seat { index, ring: rings.remove(0), brings: 0 });
-        (Arc::new(work), seats)
-    }
-
-    /// Goes to the dispatcher, or leaves what the lane has to whoever is there, as a lane does.
-    /// True: others have left something, and nobody but this lane sees to it.
-    fn ask(&self, seat: &mut Seat) -> bool {
-        let mut next = self.right.try_take();
-        if next.is_none() {
-            next = match seat.leave(self) {
-                true => self.right.try_take(),
-                false => Some(self.right.take()),
-            };
-        }
-        let mut turns = 0;
-        while let Some(mut lines) = next {
-            turns += 1;
-            lines.take_over(seat.index);
-            lines.taken += std::mem::take(&mut seat.brings);
-            let more = lines.serve(&self.asks) || turns > 1;
-            Right::let_go(lines);
-            next = None;
-            // Who was turned away meanwhile counts on this lane.
-            if self.asks.any() {
-                if more {
-                    return true;
-                }
-                next = self.right.try_take();
+    fn combine(&mut self, lines: &mut Lines, asking: &mut Asking<'_>) {
+        lines.take_over(self.index);
+        lines.taken += std::mem::take(&mut self.brings);
+        loop {
+            let mut others = asking.take();
+            while others != 0 {
+                lines.take_over(others.trailing_zeros() as usize);
+                others &= others - 1;
+            }
+            // One look is a turn, so that models are small.
+            if !asking.goes_on(TENURE) {
+                return;
             }
         }
-        false
     }
 
-    #[track_caller]
-    fn check(&self, all: u32) {
-        let lines = self.right.try_take().expect("nobody holds it");
-        assert_eq!(lines.taken, all, "something is left for ever");
-    }
+    fn combined(&mut self) {}
+}
+
+fn combiner() -> (Arc<Combiner<Lines>>, [Seat; 2]) {
+    let (mut rings, left): (Vec<_>, Vec<_>) = (0..2).map(|_| ring(1)).unzip();
+    let seats = [0, 1].map(|index| Seat { index, ring: rings.remove(0), brings: 0 });
+    (Arc::new(Combiner::new(Lines { left, taken: 0 }, 2)), seats)
+}
+
+/// Brings so much, and comes back for others if it is to.
+fn bring(combiner: &Combiner<Lines>, seat: &mut Seat, much: u32) {
+    seat.brings = much;
+    while combiner.ask(seat.index, None, seat) == Asked::Again {}
+}
+
+#[track_caller]
+fn check(combiner: &Combiner<Lines>, all: u32) {
+    let lines = combiner.try_take().expect("nobody holds it");
+    assert_eq!(lines.taken, all, "something is left for ever");
 }
 
 #[test]
 fn what_is_left_while_another_holds_the_right_is_taken() {
     model(|| {
-        let (work, [mut own, mut other]) = Work::new();
-        let lane = {
+        let (work, [mut own, mut other]) = combiner();
+        let member = {
             let work = Arc::clone(&work);
-            thread::spawn(move || other.bring(&work, 1))
+            thread::spawn(move || bring(&work, &mut other, 1))
         };
-        own.bring(&work, 1);
-        lane.join().unwrap();
-        work.check(2);
+        bring(&work, &mut own, 1);
+        member.join().unwrap();
+        check(&work, 2);
     });
 }
 
 #[test]
 fn what_two_leave_round_after_round_is_taken() {
     large_model(|| {
-        let (work, [mut own, mut other]) = Work::new();
-        let lane = {
+        let (work, [mut own, mut other]) = combiner();
+        let member = {
             let work = Arc::clone(&work);
             thread::spawn(move || {
                 for much in [1, 10] {
-                    other.bring(&work, much);
+                    bring(&work, &mut other, much);
                 }
             })
         };
         for much in [100, 1000] {
-            own.bring(&work, much);
+            bring(&work, &mut own, much);
         }
-        lane.join().unwrap();
-        work.check(1111);
+        member.join().unwrap();
+        check(&work, 1111);
     });
 }
 
 #[test]
-fn what_is_left_to_a_host_about_to_sleep_is_seen_or_wakes_it() {
+fn what_is_left_to_one_who_stands_and_is_about_to_sleep_is_seen_or_wakes_it() {
     model(|| {
         let (bell, bed) = bell();
-        let (work, [mut host, mut other]) = Work::new();
+        let (work, [mut stands, mut other]) = combiner();
         let shared = Arc::new((work, bell, AtomicUsize::new(0)));
-        let lane = {
+        let member = {
             let shared = Arc::clone(&shared);
             thread::spawn(move || {
                 let (work, bell, went_itself) = &*shared;
                 if bell.is_asleep() {
-                    other.bring(work, 1);
+                    bring(work, &mut other, 1);
                     went_itself.store(1, Ordering::Relaxed);
                     bell.ring();
                 } else {
                     // Though the right is free.
                     other.brings = 1;
-                    assert!(other.leave(work), "there is room");
+                    assert_eq!(work.ask(1, Some(0), &mut other), Asked::Delegated(0));
                     bell.ring_fenced();
                 }
             })
         };
         let (work, bell, went_itself) = &*shared;
-        let is_over = || work.asks.any() || went_itself.load(Ordering::Relaxed) == 1;
+        let is_over = || work.has_asked(1) || went_itself.load(Ordering::Relaxed) == 1;
         bell.wait_until(is_over, || bed.notify.wait());
-        host.bring(work, 0);
-        lane.join().unwrap();
-        work.check(1);
+        bring(work, &mut stands, 0);
+        member.join().unwrap();
+        check(work, 1);
     });
 }
 
 #[test]
 fn who_waits_for_the_right_tells_those_who_were_turned_away() {
     model(|| {
-        let (work, [mut lane, _]) = Work::new();
-        let lane = {
+        let (work, [mut seat, _]) = combiner();
+        let member = {
             let work = Arc::clone(&work);
-            thread::spawn(move || lane.bring(&work, 1))
+            thread::spawn(move || bring(&work, &mut seat, 1))
         };
-        // Someone who changes something, and does no lane's work.
-        let mut held = work.right.take();
-        held.taken += 10;
-        Right::let_go(held);
+        // Someone who changes something, and does no member's work.
+        let mut changing = work.take();
+        changing.taken += 10;
         let mut told = false;
-        work.asks.take(|_| told = true);
-        lane.join().unwrap();
-        let mut lines = work.right.try_take().expect("nobody holds it");
+        work.let_go(changing, |_| told = true);
+        member.join().unwrap();
+        let mut lines = work.try_take().expect("nobody holds it");
         if told {
             lines.take_over(0);
         }
-        assert_eq!(lines.taken, 11, "the lane was forgotten");
+        assert_eq!(lines.taken, 11, "the member was forgotten");
     });
 }
 

@@ -10,7 +10,6 @@ use super::freeze::{Freezing, Ticket};
 use crate::config::{Attached, Config, Spread, family, find_scheduler, nr_requests, slots};
 use crate::error::{Error, Wait};
 use crate::group::Groups;
-use crate::lanes::NO_HOST;
 use crate::order::elevator::Elevator;
 use crate::shared::Path;
 use crate::snapshot::Snapshot;
@@ -125,12 +124,15 @@ impl Device {
 
     fn swap(&self, elevator: Option<Elevator>, nr_requests: u16) {
         match (&self.shared.path, elevator) {
-            (Path::Mq(mq), elevator) => mq.with_dispatcher(|now| {
-                let idle = now.as_ref().is_none_or(Elevator::is_idle);
+            (Path::Mq(mq), elevator) => {
+                let mut changing = mq.dispatcher.take();
+                changing.settle();
+                let idle = changing.elevator.as_ref().is_none_or(Elevator::is_idle);
                 assert!(idle, "a frozen device has no request");
-                *now = elevator;
-                mq.lanes.host.set(NO_HOST);
-            }),
+                changing.elevator = elevator;
+                mq.dispatcher.dismiss(&mut changing);
+                mq.let_go(changing);
+            }
             (Path::Sq(sq), Some(elevator)) => {
                 assert!(sq.is_empty(), "a frozen device has no request");
                 sq.replace_elevator(elevator, nr_requests);

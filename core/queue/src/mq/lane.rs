@@ -13,7 +13,7 @@ use crate::driver::Waiter;
 use crate::hard::fence::Fences;
 use crate::hard::reply::Replies;
 use crate::hard::{HardQueue, Source};
-use crate::lanes::{ELEVATOR, NO_HOST, NUDGE, TAKES_NONE};
+use crate::lanes::{ELEVATOR, NUDGE, TAKES_NONE};
 use crate::order::arrivals::Arrivals;
 use crate::order::dispatcher::Link;
 use crate::request::RequestClaim;
@@ -22,7 +22,7 @@ use crate::snapshot::{Current, Snapshot};
 mod ask;
 mod need;
 
-/// How long a lane counts on the host: what it takes to sleep and be woken.
+/// How long a lane counts on the one that stands: what it takes to sleep and be woken.
 const PATIENCE_NS: u64 = 20_000;
 
 /// What a lane reaches of its device.
@@ -127,14 +127,11 @@ impl Multi {
         self.leave_need(reach);
         state.open = false;
         let Multi { link, mut ways, mut refused, .. } = self;
-        let host = &mq.lanes.host;
         // A panic elsewhere may have poisoned it, and this may be what unwinds.
-        let heirs = mq.dispatcher.take_whole().map_or(0, |mut dispatcher| {
-            if host.read() == index as u64 {
-                host.set(NO_HOST);
-            }
-            let heirs = dispatcher.close(index as u16, link, &mut refused);
-            mq.let_go(dispatcher);
+        let heirs = mq.dispatcher.take_whole().map_or(0, |mut changing| {
+            mq.dispatcher.leave(index, &mut changing);
+            let heirs = changing.close(index as u16, link, &mut refused);
+            mq.let_go(changing);
             heirs
         });
         refuse(&mut refused, &mut ways.replies);
@@ -281,22 +278,22 @@ impl Multi {
 
     #[inline(never)]
     fn turn_elevator(&mut self, reach: Reach<'_>, now: Nanos) {
-        let (lanes, index) = (&reach.mq.lanes, reach.index);
+        let (mq, index) = (reach.mq, reach.index);
         if index >= usize::from(self.snapshot.queues) {
             // Its home drops it when it comes to it; the scheduler does not know it any more.
             return self.forget_elevator();
         }
-        if self.left_at.is_some() && !lanes.asks.has(index) {
+        if self.left_at.is_some() && !mq.dispatcher.has_asked(index) {
             self.left_at = None;
         }
         self.due |= self.paused == 0 && self.elevator_wake.is_some_and(|at| at <= now);
         let waited = self.left_at.is_some_and(|at| now >= at + PATIENCE_NS);
         let has = !self.arrivals.is_empty() || !self.hard.ended.is_empty();
-        if has || self.ask_elevator || self.due || waited || self.is_host(reach) {
+        if has || self.ask_elevator || self.due || waited || mq.dispatcher.is_awaited(index) {
             self.ask(reach, now);
         } else if self.again && self.paused == 0 {
             // It may have room again although nothing of the scheduler's has ended.
-            let said = lanes[index].credit.read();
+            let said = mq.lanes[index].credit.read();
             if said == TAKES_NONE || self.credit() > said {
                 self.ask(reach, now);
             }
@@ -304,15 +301,9 @@ impl Multi {
         self.receive(now);
     }
 
-    /// Whether others count on this lane.
-    fn is_host(&self, reach: Reach<'_>) -> bool {
-        let lanes = &reach.mq.lanes;
-        lanes.asks.any() && lanes.host.read() == reach.index as u64
-    }
-
     /// Whether something was sent to this lane, or others count on it.
     fn is_waited_for(&self, reach: Reach<'_>) -> bool {
-        self.link.is_waiting() || self.is_host(reach)
+        self.link.is_waiting() || reach.mq.dispatcher.is_awaited(reach.index)
     }
 
     /// Receives what was picked for this lane by others.

@@ -1,25 +1,20 @@
 //! The dispatcher: the elevator of the multi-queue path, with a line to each lane. All of it is
 //! under one right.
 //!
-//! A lane that gets the right goes to the elevator itself. One that finds it taken leaves what it
-//! has in the rings of its line and goes on; whoever has the right takes it from there, and sends
-//! back what is picked. A request goes to the lane of its submitter where that has room, because
-//! its slot is in that CPU's cache.
-//!
-//! Lanes that get in each other's way would carry the scheduler's state from CPU to CPU with each
-//! batch, which takes longer than the batch. So the one that finds others' requests is the *host*
-//! from then on, and the others leave theirs to it although the right may be free, for as long as
-//! it sees to them.
+//! Lanes are members of a [combiner](weir_ring::combiner): one that gets the right goes to the
+//! elevator itself, for others as well; one that does not leaves what it has in the rings of its
+//! line. The combiner takes it from there, and sends back what is picked. A request goes to the
+//! lane of its submitter where that has room, because its slot is in that CPU's cache.
 
 use std::collections::VecDeque;
 
 use weir_bio::{Nanos, SchedTag, Status, SubmitterId};
-use weir_ring::{Consumer, Producer, ring};
+use weir_ring::{Asking, Consumer, Producer, ring};
 use weir_sched::Ended;
 
 use super::arrivals::{Arrival, Arrivals, Picked};
 use super::elevator::{Elevator, Outlets};
-use crate::lanes::{Lanes, NO_HOST, TAKES_NONE};
+use crate::lanes::{Lanes, TAKES_NONE};
 use crate::request::RequestClaim;
 
 /// Requests that a lane may leave without having had the right, and ends likewise. With more it
@@ -35,14 +30,6 @@ const FETCHED: usize = 32;
 /// Requests taken over at once.
 const TAKEN_MAX: usize = 64;
 
-/// The holder of the right looks again for what others have left until it has taken over so much.
-/// The longer it stays, the less often the scheduler's state goes from one CPU's cache to the
-/// other's; and the longer its own driver waits.
-const TENURE: usize = 512;
-
-/// After so many turns in which nobody else had left anything the host is none any more.
-const QUIET: u32 = 64;
-
 /// What a lane is sent beyond what its driver has room for, of its own: it has the next at hand
 /// when some have ended, and need not wait until the holder of the right comes round. Otherwise
 /// they would go to whoever has room, and that CPU would have to fetch their slots, each two lines:
@@ -57,8 +44,6 @@ pub(crate) struct Dispatcher {
     lines: Vec<Option<Line>>,
     arrivals: Arrivals,
     ended: Vec<Ended>,
-    /// Turns since somebody had left something.
-    quiet: u32,
     /// What a lane is sent beyond what its driver has room for.
     ahead: u16,
 }
@@ -197,8 +182,6 @@ pub(crate) struct Outcome {
     pub(crate) again: bool,
     /// When the lane has to come back although nothing happens.
     pub(crate) wake_at: Option<Nanos>,
-    /// Others have left more.
-    pub(crate) more: bool,
 }
 
 impl Dispatcher {
@@ -233,7 +216,6 @@ impl Dispatcher {
         if let Some(line) = self.lines.get_mut(usize::from(lane)) {
             *line = None;
         }
-        self.quiet = 0;
         let Some(elevator) = &mut self.elevator else { return 0 };
         if let Some(rings) = &mut link.rings {
             rings.picked.pop_each(SENT_MAX, |picked| elevator.take_back(picked));
@@ -275,17 +257,22 @@ impl Dispatcher {
 
     /// The turn of a lane that has the right: sees to its own, then to what others leave
     /// meanwhile.
-    pub(crate) fn serve(&mut self, lanes: &Lanes, turn: &mut Turn<'_>) -> Outcome {
+    pub(crate) fn serve(
+        &mut self,
+        lanes: &Lanes,
+        asking: &mut Asking<'_>,
+        turn: &mut Turn<'_>,
+    ) -> Outcome {
         let mut outcome = Outcome::default();
         // What it left before comes before what it brings.
         self.take_over(turn.lane, turn.now, turn.refused);
         let Some(elevator) = &mut self.elevator else {
             debug_assert!(turn.arrivals.is_empty(), "requests for a scheduler that is not there");
             // It went while they were on their way here; there is nothing to ask for.
-            lanes.asks.take(|_| {});
+            asking.forget_all();
             return outcome;
         };
-        lanes.asks.fetch();
+        asking.fetch();
         if !turn.ended.is_empty() {
             elevator.ended(turn.lane, turn.ended, turn.now);
             turn.ended.clear();
@@ -293,47 +280,29 @@ impl Dispatcher {
         if !turn.arrivals.is_empty() {
             hand_in(elevator, turn.lane, turn.arrivals, turn.now, turn.refused);
         }
-        let (mut asking, mut taken) = self.take_asking(lanes, turn);
-        self.choose_host(lanes, turn.lane, asking != 0);
+        let (mut others, mut taken) = self.take_in(lanes, asking.take(), turn);
         self.pass(lanes, turn.lane, turn, &mut outcome);
         if lanes.in_need.read() != 0 {
             self.stand_in(lanes, turn, &mut outcome);
         }
         loop {
-            for lane in each(asking) {
+            for lane in each(others) {
                 self.pass(lanes, lane as u16, turn, &mut outcome);
             }
-            lanes.asks.fetch();
-            outcome.more = lanes.asks.any();
-            if !outcome.more || taken >= TENURE {
+            if !asking.goes_on(taken) {
                 break;
             }
             // Whoever is taken over from is passed for as well.
-            let more;
-            (asking, more) = self.take_asking(lanes, turn);
-            taken += more;
+            (others, taken) = self.take_in(lanes, asking.take(), turn);
         }
         let elevator = self.elevator.as_mut().expect("it was there a moment ago");
         outcome.wake_at = elevator.wake_for(turn.lane, turn.now);
         outcome
     }
 
-    /// The lane that has the right is the host if others have left something, and no more after
-    /// some time in which they have not.
-    fn choose_host(&mut self, lanes: &Lanes, lane: u16, asked: bool) {
-        self.quiet = if asked { 0 } else { self.quiet.saturating_add(1) };
-        let host = if asked { u64::from(lane) } else { NO_HOST };
-        if (asked || self.quiet == QUIET) && lanes.host.read() != host {
-            lanes.host.set(host);
-        }
-    }
-
-    /// Takes in what other lanes have left: they ask, a bit each; and how much that was, each lane
-    /// being something.
-    fn take_asking(&mut self, lanes: &Lanes, turn: &mut Turn<'_>) -> (u64, usize) {
-        let mut asking = 0_u64;
-        lanes.asks.take(|lane| asking |= 1 << lane);
-        asking &= !(1 << turn.lane);
+    /// Takes in what other lanes have left that ask, a bit each; says which of them are there, and
+    /// how much that was, each lane being something.
+    fn take_in(&mut self, lanes: &Lanes, mut asking: u64, turn: &mut Turn<'_>) -> (u64, usize) {
         // All at once: one after the other, each line would take as long.
         let timed = self.elevator.as_ref().is_some_and(Elevator::wants_times);
         for lane in each(asking) {

@@ -1,29 +1,55 @@
-//! How a lane comes to the elevator: it takes the right and serves, or leaves what it has to the
-//! lane that has the right (`order/dispatcher.rs`).
+//! How a lane comes to the elevator: as a member of the [combiner](weir_ring::combiner) that the
+//! dispatcher stands behind (`order/dispatcher.rs`).
 
 use std::sync::Arc;
 
 use weir_bio::Nanos;
-use weir_ring::Right;
+use weir_ring::{Asked, Asking, Work};
 
 use super::{Multi, PATIENCE_NS, Reach, refuse};
-use crate::lanes::{ELEVATOR, NO_HOST, TAKES_NONE};
-use crate::order::dispatcher::{Outcome, Turn};
+use crate::lanes::{ELEVATOR, TAKES_NONE};
+use crate::order::dispatcher::{Dispatcher, Outcome, Turn};
 use crate::request::ALL;
 
+/// What a lane has for the elevator, and the time it comes at.
+struct Visit<'a> {
+    lane: &'a mut Multi,
+    reach: Reach<'a>,
+    now: Nanos,
+    outcome: Outcome,
+}
+
+impl Work<Dispatcher> for Visit<'_> {
+    #[inline]
+    fn leave(&mut self) -> bool {
+        self.lane.leave(self.reach, self.now)
+    }
+
+    #[inline]
+    fn combine(&mut self, dispatcher: &mut Dispatcher, asking: &mut Asking<'_>) {
+        self.outcome = self.lane.serve(dispatcher, asking, self.reach, self.now);
+    }
+
+    #[inline]
+    fn combined(&mut self) {
+        let outcome = std::mem::take(&mut self.outcome);
+        self.lane.follow_up(self.reach, outcome, self.now);
+    }
+}
+
 impl Multi {
-    /// The lane to which this one leaves what it has, the right being free or not: the host,
-    /// unless that does not come round, or would have to be woken: that takes longer than to carry
-    /// the scheduler's state here.
-    fn host(&self, reach: Reach<'_>, now: Nanos) -> Option<usize> {
-        let lanes = &reach.mq.lanes;
-        let host = usize::try_from(lanes.host.read()).ok()?;
+    /// The lane to which this one leaves what it has, the right being free or not: the one that
+    /// stands, unless that does not come round, or would have to be woken: that takes longer than
+    /// to carry the scheduler's state here.
+    fn standing(&self, reach: Reach<'_>, now: Nanos) -> Option<usize> {
+        let Reach { mq, index, .. } = reach;
+        let other = mq.dispatcher.standing()?;
         let waits = self.left_at.is_none_or(|at| now < at + PATIENCE_NS);
-        let (bell, own) = (lanes.get(host)?.bell.get()?, lanes[reach.index].bell.get()?);
-        // With a host on its own thread it need not hand anything over.
+        let (bell, own) = (mq.lanes.get(other)?.bell.get()?, mq.lanes[index].bell.get()?);
+        // To one on its own thread it need not hand anything over.
         let (bell, own) = (&bell.bell, &own.bell);
         let counts = waits && !Arc::ptr_eq(bell, own) && !bell.doorbell().is_asleep();
-        counts.then_some(host)
+        counts.then_some(other)
     }
 
     /// How many requests it can have been sent before the driver has no place.
@@ -49,7 +75,7 @@ impl Multi {
         reach.mq.lanes[reach.index].credit.set(credit);
     }
 
-    /// Leaves what it has to whoever is at the elevator, if there is room for it.
+    /// Leaves what it has for a combiner, if there is room for it.
     fn leave(&mut self, reach: Reach<'_>, now: Nanos) -> bool {
         let timed = self.snapshot.timed;
         if !self.link.leave(&mut self.arrivals, &mut self.hard.ended, timed) {
@@ -61,70 +87,58 @@ impl Multi {
         (self.ask_elevator, self.again) = (false, true);
         let since = self.left_at.filter(|at| now < *at + PATIENCE_NS);
         self.left_at = since.or(Some(now));
-        reach.mq.lanes.asks.mark(reach.index);
         true
     }
 
-    /// Goes to the elevator, or leaves what it has to whoever is there.
+    /// Goes to the elevator, or leaves what it has for the lane that is there.
     pub(super) fn ask(&mut self, reach: Reach<'_>, now: Nanos) {
         let Reach { mq, index, .. } = reach;
-        // The host would not know that a time has come.
-        if !self.due
-            && let Some(host) = self.host(reach, now)
-            && self.leave(reach, now)
-        {
+        // The one that stands would not know that a time has come.
+        let to = if self.due { None } else { self.standing(reach, now) };
+        let mut visit = Visit { lane: self, reach, now, outcome: Outcome::default() };
+        match mq.dispatcher.ask(index, to, &mut visit) {
+            Asked::Done => {}
             // Marked: its home sees it before it sleeps, or is woken.
-            mq.lanes[host].ring_fenced();
-            return;
+            Asked::Delegated(to) => mq.lanes[to].ring_fenced(),
+            Asked::Again => mq.lanes.kick(index, ELEVATOR),
         }
-        let mut next = mq.dispatcher.try_take();
-        if next.is_none() {
-            next = match self.leave(reach, now) {
-                true => mq.dispatcher.try_take(),
-                false => Some(mq.dispatcher.take()),
-            };
+    }
+
+    /// One turn at the elevator, for this lane and for those that ask.
+    #[inline]
+    fn serve(
+        &mut self,
+        dispatcher: &mut Dispatcher,
+        asking: &mut Asking<'_>,
+        reach: Reach<'_>,
+        now: Nanos,
+    ) -> Outcome {
+        // Nobody else sends anything now.
+        self.receive(now);
+        if !self.link.is_open() && self.snapshot.queues > 1 {
+            // It was the only lane.
+            self.link = dispatcher.open(reach.index);
         }
-        let mut turns = 0;
-        while let Some(mut held) = next {
-            turns += 1;
-            // Nobody else sends anything now.
-            self.receive(now);
-            if !self.link.is_open() && self.snapshot.queues > 1 {
-                // It was the only lane.
-                self.link = held.open(index);
-            }
-            if self.left_at.take().is_some_and(|at| now >= at + PATIENCE_NS) {
-                // The host does not come round.
-                mq.lanes.host.set(NO_HOST);
-            }
-            let room = (self.paused == 0).then(|| self.room());
-            let excess = self.hard.waiting().saturating_sub(self.hard.tags().free());
-            let mut turn = Turn {
-                lane: index as u16,
-                arrivals: &mut self.arrivals,
-                ended: &mut self.hard.ended,
-                room,
-                excess,
-                due: std::mem::take(&mut self.due),
-                now,
-                dispatch: &mut self.hard.dispatch,
-                refused: &mut self.refused,
-            };
-            let outcome = held.serve(&mq.lanes, &mut turn);
-            self.say_credit(reach);
-            Right::let_go(held);
-            let more = outcome.more || turns > 1;
-            self.follow_up(reach, outcome, now);
-            // Who was turned away meanwhile counts on this lane; if it has been here for long, it
-            // comes back for them.
-            next = None;
-            if mq.lanes.asks.any() {
-                match more {
-                    true => mq.lanes.kick(index, ELEVATOR),
-                    false => next = mq.dispatcher.try_take(),
-                }
-            }
+        if self.left_at.take().is_some_and(|at| now >= at + PATIENCE_NS) {
+            // The one that stands does not come round.
+            asking.dismiss();
         }
+        let room = (self.paused == 0).then(|| self.room());
+        let excess = self.hard.waiting().saturating_sub(self.hard.tags().free());
+        let mut turn = Turn {
+            lane: reach.index as u16,
+            arrivals: &mut self.arrivals,
+            ended: &mut self.hard.ended,
+            room,
+            excess,
+            due: std::mem::take(&mut self.due),
+            now,
+            dispatch: &mut self.hard.dispatch,
+            refused: &mut self.refused,
+        };
+        let outcome = dispatcher.serve(&reach.mq.lanes, asking, &mut turn);
+        self.say_credit(reach);
+        outcome
     }
 
     /// What a turn at the elevator came to.

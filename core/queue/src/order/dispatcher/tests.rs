@@ -8,10 +8,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use weir_bio::Nanos;
+use weir_ring::combiner::TENURE;
+use weir_ring::{Asked, Asking, Work};
 use weir_sched::Make;
 
-use super::{AHEAD, TENURE, Turn};
-use crate::lanes::{ELEVATOR, NO_HOST};
+use super::{AHEAD, Dispatcher, Outcome, Turn};
+use crate::lanes::ELEVATOR;
 use crate::mq::port::Control;
 use crate::order::arrivals::Arrivals;
 use crate::step::{Acks, Watch};
@@ -28,7 +30,7 @@ fn leave_to_lane_0(rig: &Rig) {
     let held = hold(&rig.device);
     rig.turn(1);
     drop(held);
-    assert!(mq(&rig.device).lanes.asks.has(1), "it has left nothing");
+    assert!(mq(&rig.device).dispatcher.has_asked(1), "it has left nothing");
     rig.turn_told(0);
 }
 
@@ -152,27 +154,64 @@ fn a_lane_that_has_left_something_goes_on_under_another_scheduler() {
     }
 }
 
+/// A lane whose work was taken before it asks.
+struct LeftBefore;
+
+impl Work<Dispatcher> for LeftBefore {
+    fn leave(&mut self) -> bool {
+        true
+    }
+
+    fn combine(&mut self, _: &mut Dispatcher, _: &mut Asking<'_>) {}
+    fn combined(&mut self) {}
+}
+
+/// Lane 0 at the elevator, without anything of its own.
+struct Serves<'a> {
+    rig: &'a Rig,
+    outcome: Outcome,
+}
+
+impl Work<Dispatcher> for Serves<'_> {
+    fn leave(&mut self) -> bool {
+        false
+    }
+
+    fn combine(&mut self, dispatcher: &mut Dispatcher, asking: &mut Asking<'_>) {
+        let mut turn = Turn {
+            lane: 0,
+            arrivals: &mut Arrivals::default(),
+            ended: &mut Vec::new(),
+            room: Some(8),
+            excess: 0,
+            due: false,
+            now: self.rig.now,
+            dispatch: &mut Default::default(),
+            refused: &mut Vec::new(),
+        };
+        self.outcome = dispatcher.serve(&mq(&self.rig.device).lanes, asking, &mut turn);
+    }
+
+    fn combined(&mut self) {}
+}
+
+/// No lane stands any more.
+fn dismiss(rig: &Rig) {
+    let mut held = hold(&rig.device);
+    mq(&rig.device).dispatcher.dismiss(&mut held);
+}
+
 #[test]
 fn who_serves_when_the_scheduler_has_gone_takes_the_asks() {
     let mut rig = with_an_end_left();
     rig.device.set_scheduler("none", &|| Nanos::ZERO).unwrap();
     // The switch has told the lane to ask; it comes to that with the snapshot of before.
-    let lanes = &mq(&rig.device).lanes;
-    lanes.asks.mark(1);
-    let mut turn = Turn {
-        lane: 0,
-        arrivals: &mut Arrivals::default(),
-        ended: &mut Vec::new(),
-        room: Some(8),
-        excess: 0,
-        due: false,
-        now: rig.now,
-        dispatch: &mut Default::default(),
-        refused: &mut Vec::new(),
-    };
-    let outcome = hold(&rig.device).serve(lanes, &mut turn);
-    assert!(!lanes.asks.any(), "the next look finds the same ask again, without end");
-    assert!(!outcome.more && outcome.wake_at.is_none());
+    let dispatcher = &mq(&rig.device).dispatcher;
+    assert_eq!(dispatcher.ask(1, Some(0), &mut LeftBefore), Asked::Delegated(0));
+    let mut serves = Serves { rig: &rig, outcome: Outcome::default() };
+    let asked = dispatcher.ask(0, None, &mut serves);
+    assert_eq!(asked, Asked::Done, "the next look finds the same ask again, without end");
+    assert!(!dispatcher.has_asked(1) && serves.outcome.wake_at.is_none());
     rig.run();
 }
 
@@ -194,12 +233,12 @@ fn a_lane_that_is_turned_away_again_and_again_does_not_spin() {
 }
 
 #[test]
-fn a_lane_leaves_nothing_to_a_host_on_its_own_thread() {
+fn a_lane_delegates_nothing_to_one_on_its_own_thread() {
     let one = bell();
     let mut rig = Rig::with_bells(kyber, vec![Arc::clone(&one), one], 8, 64);
     rig.read(1, 1);
     leave_to_lane_0(&rig);
-    assert_eq!(mq(&rig.device).lanes.host.read(), 0);
+    assert_eq!(mq(&rig.device).dispatcher.standing(), Some(0));
     rig.run();
     rig.flow().stalled = 0b10;
     let before = rig.flow().took[1];
@@ -212,22 +251,22 @@ fn a_lane_leaves_nothing_to_a_host_on_its_own_thread() {
 }
 
 #[test]
-fn a_lane_leaves_what_it_has_to_a_host_on_another_thread_which_is_told() {
+fn a_lane_delegates_to_the_one_that_stands_on_another_thread_which_is_told() {
     let mut rig = Rig::new(kyber, 2, 8, 64);
     rig.read(1, 1);
     leave_to_lane_0(&rig);
-    assert_eq!(mq(&rig.device).lanes.host.read(), 0);
+    assert_eq!(mq(&rig.device).dispatcher.standing(), Some(0));
     rig.run();
     rig.read(1, 1);
     rig.turn(1);
-    assert!(mq(&rig.device).lanes.asks.has(1), "the right was free, and it took it");
-    assert!(rig.has_work(0), "its host sleeps without having looked");
+    assert!(mq(&rig.device).dispatcher.has_asked(1), "the right was free, and it took it");
+    assert!(rig.has_work(0), "the one that stands sleeps without having looked");
     rig.run();
     assert_eq!(rig.ended(1), 2);
 }
 
 #[test]
-fn a_lane_whose_host_does_not_come_round_takes_the_right_itself() {
+fn a_lane_takes_the_right_itself_if_the_one_that_stands_does_not_come_round() {
     let mut rig = Rig::new(kyber, 2, 8, 64);
     rig.read(1, 1);
     leave_to_lane_0(&rig);
@@ -236,7 +275,7 @@ fn a_lane_whose_host_does_not_come_round_takes_the_right_itself() {
     rig.turn(1);
     rig.now = rig.wake_at(1).expect("its patience has an end");
     rig.turn(1);
-    assert_eq!(mq(&rig.device).lanes.host.read(), NO_HOST);
+    assert_eq!(mq(&rig.device).dispatcher.standing(), None);
     rig.turn(1);
     assert_eq!(rig.ended(1), 2);
 }
@@ -275,7 +314,7 @@ fn a_time_comes_while_the_right_is_taken(before: impl FnOnce(&Rig), after: impl 
     let held = hold(&rig.device);
     rig.turn(0);
     drop(held);
-    assert!(mq(&rig.device).lanes.asks.has(0), "it found the right taken");
+    assert!(mq(&rig.device).dispatcher.has_asked(0), "it found the right taken");
     before(&rig);
     rig.turn_told(2);
     after(&rig);
@@ -286,19 +325,17 @@ fn a_time_comes_while_the_right_is_taken(before: impl FnOnce(&Rig), after: impl 
 #[test]
 fn a_time_that_has_come_while_the_right_was_taken_is_not_forgotten() {
     let asleep = |rig: &Rig| rig.bells[2].doorbell().prepare_sleep();
-    let no_host = |rig: &Rig| mq(&rig.device).lanes.host.set(NO_HOST);
-    a_time_comes_while_the_right_is_taken(no_host, asleep);
+    a_time_comes_while_the_right_is_taken(dismiss, asleep);
 }
 
 #[test]
-fn a_host_that_is_asked_remembers_that_a_time_has_come() {
+fn the_one_that_stands_remembers_that_a_time_has_come() {
     a_time_comes_while_the_right_is_taken(|_| {}, |_| {});
 }
 
 #[test]
-fn who_comes_for_a_time_does_not_count_on_a_host_that_does_not_know_it() {
-    let no_host = |rig: &Rig| mq(&rig.device).lanes.host.set(NO_HOST);
-    a_time_comes_while_the_right_is_taken(no_host, |_| {});
+fn a_lane_that_comes_for_a_time_delegates_to_none_that_does_not_know_it() {
+    a_time_comes_while_the_right_is_taken(dismiss, |_| {});
 }
 
 #[test]

@@ -10,7 +10,7 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use weir_bio::{Bio, Buf, Limits, Nanos, Status};
-use weir_ring::{Held, Wake};
+use weir_ring::{Changing, Wake};
 use weir_sched::mq::bfq::Bfq;
 use weir_sched::mq::deadline::MqDeadline;
 use weir_sched::mq::kyber::Kyber;
@@ -133,7 +133,7 @@ pub(super) fn mq(device: &Device) -> &Mq {
 }
 
 /// The right, as somebody holds it who does nothing with it; to be dropped in silence.
-pub(super) fn hold(device: &Device) -> Held<'_, Dispatcher> {
+pub(super) fn hold(device: &Device) -> Changing<'_, Dispatcher> {
     mq(device).dispatcher.try_take().expect("nobody has the right")
 }
 
