@@ -9,7 +9,7 @@ use weir_queue::{Bell, Closing, Device, Frozen, Progress, Step, Then, Watch};
 use weir_ring::Pending;
 
 use crate::clock::Clock;
-use crate::host::Host;
+use crate::homes::Homes;
 use crate::limited::sleep;
 use crate::wake::Unpark;
 
@@ -91,7 +91,7 @@ impl std::error::Error for Unfinished {}
 /// Brings each device to rest, `limit_ns` for all together. What comes of each is the frozen
 /// device, or what was unfinished: that device goes on as before.
 pub(crate) fn drain(
-    host: &Host,
+    homes: &Homes,
     devices: &[Device],
     limit_ns: u64,
     then: Then,
@@ -100,7 +100,7 @@ pub(crate) fn drain(
     let until = Nanos(began.0.saturating_add(limit_ns));
     // What was ordered before is submitted before: each reactor has come this far. One that does
     // not answer leaves the others half of the time.
-    let here: Vec<_> = (0..host.reactors()).map(|reactor| host.ask(reactor, |_| ())).collect();
+    let here: Vec<_> = (0..homes.remotes.len()).map(|reactor| homes.ask(reactor, |_| ())).collect();
     for here in here {
         // A reactor that has not come so far is found out below.
         let _ = here.recv_timeout(left(Nanos(began.0.saturating_add(limit_ns / 2))));
@@ -127,7 +127,7 @@ pub(crate) fn drain(
         bell.ready().take(|token| told.push(token));
     }
     // Only then are the steps dropped that did not end: until then nothing new is let in.
-    report(host, devices, &rests)
+    report(homes, devices, &rests)
         .into_iter()
         .zip(rests)
         .map(|(unfinished, rest)| match (unfinished, rest) {
@@ -158,7 +158,7 @@ pub(crate) fn left(until: Nanos) -> Duration {
 }
 
 /// What each device has left, if it is not at rest.
-fn report(host: &Host, devices: &[Device], rests: &[Rest]) -> Vec<Option<Unfinished>> {
+fn report(homes: &Homes, devices: &[Device], rests: &[Rest]) -> Vec<Option<Unfinished>> {
     let now = Clock.now();
     // All are asked before any is waited for.
     let asked: Vec<_> = devices
@@ -166,7 +166,7 @@ fn report(host: &Host, devices: &[Device], rests: &[Rest]) -> Vec<Option<Unfinis
         .zip(rests)
         .map(|(device, rest)| match rest {
             Rest::Ended(Ok(_)) => None,
-            rest => Some((device, rest, ask_oldest(host, device))),
+            rest => Some((device, rest, ask_oldest(homes, device))),
         })
         .collect();
     let until = now + QUESTION_NS;
@@ -207,12 +207,12 @@ fn obstacle(wait: weir_queue::Wait) -> Option<Obstacle> {
 
 type Oldest = std::sync::mpsc::Receiver<Option<Nanos>>;
 
-fn ask_oldest(host: &Host, device: &Device) -> Vec<Oldest> {
-    (0..host.reactors())
+fn ask_oldest(homes: &Homes, device: &Device) -> Vec<Oldest> {
+    (0..homes.remotes.len())
         .map(|reactor| {
             let device = device.clone();
-            host.ask(reactor, move |reactor| {
-                let mine = reactor.lanes.iter().filter(|home| home.device.is(&device));
+            homes.ask(reactor, move |reactor| {
+                let mine = reactor.lanes().iter().filter(|home| home.device.is(&device));
                 mine.filter_map(|home| home.lane.oldest()).min()
             })
         })

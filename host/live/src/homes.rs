@@ -6,7 +6,7 @@ use std::thread::ThreadId;
 
 use weir_queue::{Device, LaneAnswer, LaneHomes};
 
-use crate::reactor::{Reactor, Remote};
+use crate::service::desk::{Orders, Remote};
 
 /// The ways to a host's reactors.
 pub(crate) struct Homes {
@@ -30,7 +30,7 @@ impl Homes {
     pub(crate) fn ask<T: Send + 'static>(
         &self,
         reactor: usize,
-        question: impl FnOnce(&mut Reactor) -> T + Send + 'static,
+        question: impl FnOnce(&mut dyn Orders) -> T + Send + 'static,
     ) -> Receiver<T> {
         let (sender, receiver) = channel();
         self.remotes[reactor].post(move |reactor| {
@@ -42,7 +42,7 @@ impl Homes {
 
     /// Ends the reactors, when they have done what they were told before.
     pub(crate) fn end(&self) {
-        self.remotes.iter().for_each(|remote| remote.post(|reactor| reactor.stopping = true));
+        self.remotes.iter().for_each(|remote| remote.post(|reactor| reactor.stop()));
     }
 
     /// The reactor that is the home of this lane, of whichever device.
@@ -61,7 +61,7 @@ impl LaneHomes for Homes {
     fn close(&self, device: &Device, index: usize, answer: LaneAnswer) {
         let device = device.clone();
         self.remotes[self.of_lane(index)].post(move |reactor| {
-            reactor.close_lanes(|home| home.device.is(&device) && home.lane.index() == index);
+            reactor.close_lanes(&|home| home.device.is(&device) && home.lane.index() == index);
             answer.give(Ok(()));
         });
     }

@@ -1,7 +1,6 @@
 //! The host: reactor threads, the devices they turn and the services on them.
 
 use std::io;
-use std::marker::PhantomData;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex, Weak};
 use std::thread::JoinHandle;
@@ -13,8 +12,9 @@ use weir_queue::{Device, Error, Frozen, LaneHomes, QueueMode, Then};
 use crate::clock::Clock;
 use crate::drain::{self, Obstacle, Unfinished, left};
 use crate::homes::Homes;
-use crate::reactor::{Reactor, Remote, Seed};
-use crate::service::{Service, Turn};
+use crate::reactor::{Reactor, Seed};
+use crate::service::desk::Orders;
+use crate::service::{Handle, Service, Turn};
 
 /// How long a reactor may take to close lanes that are at rest, whatever the limit.
 const CLOSE_LEAST: Duration = Duration::from_millis(500);
@@ -139,7 +139,7 @@ impl Host {
             return Ok(());
         }
         let device_alone = std::slice::from_ref(device);
-        let frozen = match drain::drain(self, device_alone, limit_ns, then).pop() {
+        let frozen = match drain::drain(&self.reactors, device_alone, limit_ns, then).pop() {
             None => return Ok(()),
             Some(rest) => rest?,
         };
@@ -164,7 +164,7 @@ impl Host {
         }
         let until = Nanos(Clock.now().0.saturating_add(limit_ns));
         let devices = std::mem::take(&mut *self.devices.lock().expect("the devices' lock"));
-        let rests = drain::drain(self, &devices, limit_ns, Then::Ends);
+        let rests = drain::drain(&self.reactors, &devices, limit_ns, Then::Ends);
         let (mut late, mut unfinished) = (Vec::new(), Vec::new());
         for (device, rest) in devices.into_iter().zip(rests) {
             let closed = rest.map(drop::<Frozen>).and_then(|()| self.close_lanes(&device, until));
@@ -201,7 +201,8 @@ impl Host {
             let what = "a reactor cannot install a service, as it would wait for itself";
             return Err(Error::Invalid(String::from(what)));
         }
-        let number = self.ask(index, move |reactor| reactor.add_service(make));
+        let number = self
+            .ask(index, move |reactor| reactor.add_service(Box::new(|turn| Box::new(make(turn)))));
         let ended = |_| Error::Invalid(format!("reactor {index} has ended"));
         let service = number.recv().map_err(ended)?;
         Ok(Handle::new(Arc::clone(&self.reactors.remotes[index]), service))
@@ -213,7 +214,7 @@ impl Host {
             .map(|reactor| {
                 let device = device.clone();
                 self.ask(reactor, move |reactor| {
-                    reactor.close_lanes(|home| home.device.is(&device))
+                    reactor.close_lanes(&|home| home.device.is(&device))
                 })
             })
             .collect();
@@ -229,10 +230,10 @@ impl Host {
     }
 
     /// Lets a reactor run `question`; the answer comes through the channel.
-    pub(crate) fn ask<T: Send + 'static>(
+    fn ask<T: Send + 'static>(
         &self,
         reactor: usize,
-        question: impl FnOnce(&mut Reactor) -> T + Send + 'static,
+        question: impl FnOnce(&mut dyn Orders) -> T + Send + 'static,
     ) -> Receiver<T> {
         self.reactors.ask(reactor, question)
     }
@@ -245,38 +246,6 @@ impl Host {
 impl Drop for Host {
     fn drop(&mut self) {
         self.end_reactors();
-    }
-}
-
-/// The way to a service from any thread.
-pub struct Handle<S> {
-    remote: Arc<Remote>,
-    service: u32,
-    of: PhantomData<fn(S)>,
-}
-
-impl<S> Clone for Handle<S> {
-    fn clone(&self) -> Handle<S> {
-        Handle { remote: Arc::clone(&self.remote), service: self.service, of: PhantomData }
-    }
-}
-
-impl<S: Service> Handle<S> {
-    pub(crate) fn new(remote: Arc<Remote>, service: u32) -> Handle<S> {
-        Handle { remote, service, of: PhantomData }
-    }
-
-    /// Calls `call` with the service, on its reactor. Dropped if the service is gone, or its
-    /// reactor has ended.
-    pub fn post(&self, call: impl FnOnce(&mut S, &mut Turn<'_>) + Send + 'static) {
-        let service = self.service;
-        self.remote.post(move |reactor| reactor.service(service, call));
-    }
-
-    /// Drops the service. What is posted to it afterwards is dropped as well.
-    pub fn remove(&self) {
-        let service = self.service;
-        self.remote.post(move |reactor| reactor.remove_service(service));
     }
 }
 

@@ -29,8 +29,8 @@ mod wake;
 
 pub use clock::Clock;
 pub use drain::{Obstacle, Unfinished};
-pub use host::{Handle, Host};
+pub use host::Host;
 pub use limited::Limited;
 pub use poll::{Interest, Readiness};
-pub use service::{Seat, Service, Turn};
+pub use service::{Handle, Seat, Service, Turn};
 pub use wake::{EventWake, Unpark};

@@ -12,17 +12,15 @@ use std::sync::Arc;
 
 use weir_bio::Nanos;
 use weir_queue::{Bell, Device, Error};
-use weir_ring::{Mailbox, Roster};
+use weir_ring::Mailbox;
 
 use crate::clock::Clock;
 use crate::lanes::{HomeLane, Lanes};
 use crate::poll::{Interest, Poller};
+use crate::service::desk::{Desk, MakeService, Orders, Remote, SUBMITTERS};
 use crate::service::{Service, Turn, key};
 use crate::services::Services;
 use crate::wake::EventWake;
-
-/// Submitters of one reactor: as many as its bell has bits.
-const SUBMITTERS: usize = weir_ring::Pending::SOURCES_MAX;
 
 /// Rounds of one pass before descriptors are looked at again, so that a device with endless answers
 /// does not keep them waiting.
@@ -31,66 +29,6 @@ const ROUNDS: usize = 16;
 /// The "services" behind the reactor's own descriptors.
 const WAKE: u32 = u32::MAX;
 const LANE: u32 = u32::MAX - 1;
-
-/// Work for a reactor from another thread.
-pub(crate) type Order = Box<dyn FnOnce(&mut Reactor) + Send>;
-
-/// What other threads reach of a reactor.
-pub(crate) struct Remote {
-    orders: Mailbox<Order>,
-    bell: Arc<Bell>,
-}
-
-impl Remote {
-    /// Has the reactor run `order`. One for a reactor that has ended is dropped at once.
-    pub(crate) fn post(&self, order: impl FnOnce(&mut Reactor) + Send + 'static) {
-        self.orders.post(Box::new(order));
-        self.bell.doorbell().ring();
-    }
-}
-
-/// What a service reaches through its [`Turn`].
-pub(crate) struct Desk {
-    pub(crate) index: usize,
-    /// How many there are.
-    pub(crate) reactors: usize,
-    pub(crate) remote: Arc<Remote>,
-    pub(crate) now: Nanos,
-    pub(crate) poller: Poller,
-    pub(crate) bell: Arc<Bell>,
-    pub(crate) rotor: usize,
-    /// Services may have submitted since the lanes were turned.
-    pub(crate) again: bool,
-    /// By bell token: the service and its own number for the submitter.
-    submitters: Vec<Option<(u32, u32)>>,
-    free: Vec<usize>,
-}
-
-impl Desk {
-    /// The lanes of the reactor that are to be turned.
-    #[inline]
-    fn roster(&self) -> &Roster {
-        self.bell.roster().expect("a reactor's bell has a roster")
-    }
-
-    pub(crate) fn take_token(&mut self, service: u32, token: u32) -> Result<usize, Error> {
-        let free = self.free.pop().unwrap_or(self.submitters.len());
-        if free >= SUBMITTERS {
-            let what = format!("submitters={} of a reactor is above {SUBMITTERS}", free + 1);
-            return Err(Error::Invalid(what));
-        }
-        if free == self.submitters.len() {
-            self.submitters.push(None);
-        }
-        self.submitters[free] = Some((service, token));
-        Ok(free)
-    }
-
-    pub(crate) fn free_token(&mut self, bell_token: usize) {
-        self.submitters[bell_token] = None;
-        self.free.push(bell_token);
-    }
-}
 
 /// See the module.
 pub(crate) struct Reactor {
@@ -285,36 +223,34 @@ impl Reactor {
             call(found, &mut Turn { service: number, desk, lanes });
         }
     }
+}
 
-    /// Adds the service `make` makes, and returns its number.
-    pub(crate) fn add_service<S: Service>(&mut self, make: impl FnOnce(&mut Turn<'_>) -> S) -> u32 {
+impl Orders for Reactor {
+    fn lanes(&self) -> &Lanes {
+        &self.lanes
+    }
+
+    fn add_service(&mut self, make: MakeService<'_>) -> u32 {
         let number = self.services.reserve();
         let (desk, lanes) = (&mut self.desk, &self.lanes);
         let service = make(&mut Turn { service: number, desk, lanes });
-        self.services.put(number, Box::new(service));
+        self.services.put(number, service);
         number
     }
 
-    /// Calls `call` with a service, if it is still there.
-    pub(crate) fn service<S: Service>(
-        &mut self,
-        number: u32,
-        call: impl FnOnce(&mut S, &mut Turn<'_>),
-    ) {
-        self.with_service(number, |service, turn| {
-            let service: &mut dyn std::any::Any = service;
-            if let Some(service) = service.downcast_mut() {
-                call(service, turn);
-            }
-        });
+    fn with_service(&mut self, number: u32, call: &mut dyn FnMut(&mut dyn Service, &mut Turn<'_>)) {
+        Reactor::with_service(self, number, |service, turn| call(service, turn));
     }
 
-    pub(crate) fn remove_service(&mut self, number: u32) {
+    fn remove_service(&mut self, number: u32) {
         self.services.remove(number);
     }
 
-    /// Opens a lane here.
-    pub(crate) fn open_lane(&mut self, device: &Device, index: usize) -> Result<(), Error> {
+    fn stop(&mut self) {
+        self.stopping = true;
+    }
+
+    fn open_lane(&mut self, device: &Device, index: usize) -> Result<(), Error> {
         let lane = device.open_lane(index, &self.desk.bell)?;
         if let Some(event) = lane.event_fd() {
             let key = key(LANE, lane.place() as u32);
@@ -327,8 +263,7 @@ impl Reactor {
         Ok(())
     }
 
-    /// Closes lanes here. They have to be idle.
-    pub(crate) fn close_lanes(&mut self, which: impl Fn(&HomeLane) -> bool) {
+    fn close_lanes(&mut self, which: &dyn Fn(&HomeLane) -> bool) {
         let poller = &self.desk.poller;
         self.lanes.extract(self.desk.roster(), which, |home| {
             if let Some(event) = home.lane.event_fd() {

@@ -1,16 +1,19 @@
 //! What lives on a reactor beside lanes: services, and what they may ask of it.
 
 use std::any::Any;
+use std::marker::PhantomData;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use weir_bio::Nanos;
 use weir_queue::{Device, Error, Submitter};
 
-use crate::host::Handle;
 use crate::lanes::Lanes;
 use crate::poll::{Interest, Readiness};
-use crate::reactor::Desk;
+
+pub(crate) mod desk;
+
+use desk::{Desk, Remote};
 
 /// Something with descriptors of its own that submits I/O: a front. It lives and dies on one
 /// reactor, so nothing in it is shared.
@@ -150,6 +153,46 @@ impl Turn<'_> {
         };
         // A multiple of both changes neither the lane nor its home.
         first + round % ROUNDS * common_multiple(queues, reactors)
+    }
+}
+
+/// The way to a service from any thread.
+pub struct Handle<S> {
+    remote: Arc<Remote>,
+    service: u32,
+    of: PhantomData<fn(S)>,
+}
+
+impl<S> Clone for Handle<S> {
+    fn clone(&self) -> Handle<S> {
+        Handle { remote: Arc::clone(&self.remote), service: self.service, of: PhantomData }
+    }
+}
+
+impl<S: Service> Handle<S> {
+    pub(crate) fn new(remote: Arc<Remote>, service: u32) -> Handle<S> {
+        Handle { remote, service, of: PhantomData }
+    }
+
+    /// Calls `call` with the service, on its reactor. Dropped if the service is gone, or its
+    /// reactor has ended.
+    pub fn post(&self, call: impl FnOnce(&mut S, &mut Turn<'_>) + Send + 'static) {
+        let service = self.service;
+        let mut call = Some(call);
+        self.remote.post(move |reactor| {
+            reactor.with_service(service, &mut |service, turn| {
+                let service: &mut dyn Any = service;
+                if let (Some(service), Some(call)) = (service.downcast_mut(), call.take()) {
+                    call(service, turn);
+                }
+            });
+        });
+    }
+
+    /// Drops the service. What is posted to it afterwards is dropped as well.
+    pub fn remove(&self) {
+        let service = self.service;
+        self.remote.post(move |reactor| reactor.remove_service(service));
     }
 }
 

@@ -1,0 +1,100 @@
+//! What a service reaches of its reactor, and what other threads may have that reactor do.
+
+use std::sync::Arc;
+
+use weir_bio::Nanos;
+use weir_queue::{Bell, Device, Error};
+use weir_ring::{Mailbox, Roster};
+
+use super::{Service, Turn};
+use crate::lanes::{HomeLane, Lanes};
+use crate::poll::Poller;
+
+/// Submitters of one reactor: as many as its bell has bits.
+pub(crate) const SUBMITTERS: usize = weir_ring::Pending::SOURCES_MAX;
+
+/// Makes a service on its reactor.
+pub(crate) type MakeService<'a> = Box<dyn FnOnce(&mut Turn<'_>) -> Box<dyn Service> + 'a>;
+
+/// What a reactor can be ordered to do.
+pub(crate) trait Orders {
+    /// Its lanes.
+    fn lanes(&self) -> &Lanes;
+
+    /// Opens a lane here.
+    fn open_lane(&mut self, device: &Device, index: usize) -> Result<(), Error>;
+
+    /// Closes lanes here. They have to be idle.
+    fn close_lanes(&mut self, which: &dyn Fn(&HomeLane) -> bool);
+
+    /// Adds the service that `make` makes, and returns its number.
+    fn add_service(&mut self, make: MakeService<'_>) -> u32;
+
+    /// Calls `call` with a service, if it is still there.
+    fn with_service(&mut self, number: u32, call: &mut dyn FnMut(&mut dyn Service, &mut Turn<'_>));
+
+    fn remove_service(&mut self, number: u32);
+
+    /// It ends after this pass.
+    fn stop(&mut self);
+}
+
+/// Work for a reactor from another thread.
+pub(crate) type Order = Box<dyn FnOnce(&mut dyn Orders) + Send>;
+
+/// What other threads reach of a reactor.
+pub(crate) struct Remote {
+    pub(crate) orders: Mailbox<Order>,
+    pub(crate) bell: Arc<Bell>,
+}
+
+impl Remote {
+    /// Has the reactor run `order`. One for a reactor that has ended is dropped at once.
+    pub(crate) fn post(&self, order: impl FnOnce(&mut dyn Orders) + Send + 'static) {
+        self.orders.post(Box::new(order));
+        self.bell.doorbell().ring();
+    }
+}
+
+/// What a service reaches through its [`Turn`].
+pub(crate) struct Desk {
+    pub(crate) index: usize,
+    /// How many there are.
+    pub(crate) reactors: usize,
+    pub(crate) remote: Arc<Remote>,
+    pub(crate) now: Nanos,
+    pub(crate) poller: Poller,
+    pub(crate) bell: Arc<Bell>,
+    pub(crate) rotor: usize,
+    /// Services may have submitted since the lanes were turned.
+    pub(crate) again: bool,
+    /// By bell token: the service and its own number for the submitter.
+    pub(crate) submitters: Vec<Option<(u32, u32)>>,
+    pub(crate) free: Vec<usize>,
+}
+
+impl Desk {
+    /// The lanes of the reactor that are to be turned.
+    #[inline]
+    pub(crate) fn roster(&self) -> &Roster {
+        self.bell.roster().expect("a reactor's bell has a roster")
+    }
+
+    pub(crate) fn take_token(&mut self, service: u32, token: u32) -> Result<usize, Error> {
+        let free = self.free.pop().unwrap_or(self.submitters.len());
+        if free >= SUBMITTERS {
+            let what = format!("submitters={} of a reactor is above {SUBMITTERS}", free + 1);
+            return Err(Error::Invalid(what));
+        }
+        if free == self.submitters.len() {
+            self.submitters.push(None);
+        }
+        self.submitters[free] = Some((service, token));
+        Ok(free)
+    }
+
+    pub(crate) fn free_token(&mut self, bell_token: usize) {
+        self.submitters[bell_token] = None;
+        self.free.push(bell_token);
+    }
+}
