@@ -217,8 +217,8 @@ impl Connection {
         }
     }
 
-    /// Takes in what a client that is gone has sent, until its end, until there is no room, or until
-    /// others are to have their turn: it may send without end.
+    /// Takes in what a client that is gone has sent, until its end, until there is no room, or
+    /// until others are to have their turn: it may send without end.
     fn read_the_rest(&mut self, pool: &mut Pool, now: Nanos) {
         for _ in 0..RECEIVES {
             if !self.gone || self.eof || self.is_full() {
