@@ -19,7 +19,6 @@ pub(crate) const READ_EXPIRE: Tunable = Tunable {
     least: 0,
     most: INT_MAX,
     number: Number::Signed32,
-    strict: false,
     meaning: "Time until a read is served before sector order; applies to reads inserted later.",
 };
 

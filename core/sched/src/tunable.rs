@@ -99,9 +99,6 @@ pub struct Tunable {
     pub most: i128,
     /// How its text is read.
     pub number: Number,
-    /// Whether a number outside the range that still fits the type is an error in the tree too,
-    /// instead of becoming the nearest bound as in Linux.
-    pub strict: bool,
     /// What it does, in one sentence.
     pub meaning: &'static str,
 }
@@ -117,22 +114,19 @@ impl Tunable {
         meaning: &'static str,
     ) -> Tunable {
         let number = Number::Unsigned64;
-        Tunable { name, unit, default, least, most, number, strict: false, meaning }
+        Tunable { name, unit, default, least, most, number, meaning }
     }
 
     /// The number that `text` means in the tree: clamped where Linux clamps.
     ///
     /// # Errors
-    /// [`TunableError::Invalid`] for what is no number, and where clamping would mislead;
+    /// [`TunableError::Invalid`] for what is no number;
     /// [`TunableError::OutOfRange`] for a number beyond the type.
     pub fn parse(&self, text: &str) -> Result<i128, TunableError> {
         let value = self.number_of(text)?;
         let (type_least, type_most) = self.number.range();
         if !(type_least..=type_most).contains(&value) {
             return Err(TunableError::OutOfRange(self.outside(text)));
-        }
-        if self.strict && !(self.least..=self.most).contains(&value) {
-            return Err(TunableError::Invalid(self.outside(text)));
         }
         Ok(value.clamp(self.least, self.most))
     }
@@ -283,7 +277,6 @@ mod tests {
         least: 0,
         most: i32::MAX as i128,
         number: Number::Signed32,
-        strict: false,
         meaning: "Requests in a batch.",
     };
     const LATENCY: Tunable = Tunable {
@@ -322,9 +315,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_strict_refuses_what_others_clamp() {
-        let aging = Tunable { name: "prio_aging_expire", least: 1, strict: true, ..BATCH };
-        assert!(matches!(aging.parse("0"), Err(TunableError::Invalid(_))));
+    fn a_configuration_refuses_what_the_tree_clamps() {
+        assert_eq!(BATCH.parse("-1"), Ok(0));
         let error = BATCH.parse_strict("-1").unwrap_err().to_string();
         assert!(error.contains("fifo_batch") && error.contains("0..=2147483647"), "{error}");
     }

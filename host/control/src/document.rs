@@ -20,9 +20,8 @@ Reach them in three ways: `weir ls`, `weir get` and `weir set` with a path as
 options, as in `ram:1GiB,scheduler=none,nr_requests=64`.
 
 A scheduler's tunable takes what Linux takes in `iosched/`: a number outside its range becomes
-the nearest bound, text is refused with EINVAL, a number beyond its type with ERANGE. A number
-that has to be in its range is marked *strict*: it is refused with EINVAL instead. Target options
-and the configuration file refuse whatever is outside.
+the nearest bound, text is refused with EINVAL, a number beyond its type with ERANGE. Target
+options and the configuration file refuse whatever is outside.
 
 `compat` is a target option, as in `ram:1GiB,scheduler=kyber,compat=4.12`: the release of Linux (for
 the single-queue path also of a distribution) whose behaviour the scheduler has.
@@ -79,8 +78,8 @@ fn scheduler(page: &mut String, entry: &Entry) {
 /// The numbers a tunable takes, in words.
 #[must_use]
 pub fn range(row: &Tunable) -> String {
-    let Tunable { least, most, strict, .. } = row;
-    format!("{least} to {most}{}", if *strict { ", strict" } else { "" })
+    let Tunable { least, most, .. } = row;
+    format!("{least} to {most}")
 }
 
 fn attributes<T>(page: &mut String, title: &str, path: &str, table: &[Attribute<T>]) {

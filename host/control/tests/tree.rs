@@ -209,7 +209,11 @@ fn a_tunable_is_clamped_or_refused_as_its_row_says() {
         assert_eq!(read(&tree, fifo_batch), "8");
     }
     let aging = "block/sda/queue/iosched/prio_aging_expire";
-    assert_eq!(errno(&tree, aging, "0"), Errno::Invalid);
+    for below in ["0", "-1", "-2147483648"] {
+        tree.write(aging, "7".as_bytes()).unwrap();
+        tree.write(aging, below.as_bytes()).unwrap();
+        assert_eq!(read(&tree, aging), "0", "{below}: as Linux shows it");
+    }
     assert_eq!(tree.read("block/sda/queue/iosched/frob").unwrap_err().errno, Errno::NotFound);
 }
 

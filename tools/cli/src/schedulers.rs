@@ -64,7 +64,6 @@ fn as_json(entry: &Entry) -> Value {
             "default": number(row.default),
             "least": number(row.least),
             "most": number(row.most),
-            "strict": row.strict,
             "meaning": row.meaning,
         })
     };

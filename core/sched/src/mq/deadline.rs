@@ -38,7 +38,6 @@ pub static TUNABLES: &[Tunable] = &[
         least: 1,
         most: i32::MAX as i128,
         number: Number::Signed32,
-        strict: false,
         meaning: "How many of the nr_requests scheduler tags all but reads may hold; \
                   nr_requests, and that again whenever nr_requests changes.",
     },
@@ -46,12 +45,13 @@ pub static TUNABLES: &[Tunable] = &[
         name: "prio_aging_expire",
         unit: Unit::Milliseconds,
         default: 10_000,
-        least: 1,
+        // As in Linux 6.1 and 6.18 (loop device), below 0 is 0: best effort and idle requests go
+        // first whenever a higher class is busy.
+        least: 0,
         most: i32::MAX as i128,
         number: Number::Signed32,
-        // As 0 it would serve best effort before real time.
-        strict: true,
-        meaning: "Time after which a request is served although a higher class is busy.",
+        meaning: "Time after which a request is served although a higher class is busy; \
+                  with 0 at once, and so before that class.",
     },
 ];
 

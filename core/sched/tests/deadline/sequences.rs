@@ -132,7 +132,7 @@ impl Run {
             writes_starved: prng.below(5) as i64 - 1,
             front_merges: prng.percent(70),
             fifo_batch: prng.below(5) as u32,
-            aging_ns: (1 + prng.below(8) * 10) * MS,
+            aging_ns: prng.below(8) * 10 * MS,
         };
         let texts = [
             ("read_expire", (values.expire_ns[0] / MS).to_string()),

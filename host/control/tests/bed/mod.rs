@@ -71,27 +71,26 @@ pub fn tree(disk: impl Disk + 'static) -> Tree {
     tree
 }
 
-const fn number(name: &'static str, default: i128, least: i128, strict: bool) -> Tunable {
+const fn number(name: &'static str, default: i128) -> Tunable {
     Tunable {
         name,
         unit: Unit::Requests,
         default,
-        least,
+        least: 0,
         most: i32::MAX as i128,
         number: Number::Signed32,
-        strict,
         meaning: "For tests.",
     }
 }
 
 /// Tunables of each kind.
 const TUNABLES: &[Tunable] = &[
-    number("fifo_batch", 16, 0, false),
-    number("prio_aging_expire", 10_000, 1, true),
+    number("fifo_batch", 16),
+    number("prio_aging_expire", 10_000),
     Tunable {
         most: u64::MAX as i128,
         number: Number::Unsigned64,
-        ..number("read_lat_nsec", 2_000_000, 0, false)
+        ..number("read_lat_nsec", 2_000_000)
     },
 ];
 

@@ -27,7 +27,6 @@ const fn latency(name: &'static str, default: i128, meaning: &'static str) -> Tu
         least: 0,
         most: u64::MAX as i128,
         number: Number::Unsigned64,
-        strict: false,
         meaning,
     }
 }
