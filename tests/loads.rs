@@ -159,6 +159,22 @@ fn what_is_written_is_verified_when_it_is_read_and_at_the_end() {
     }
 }
 
+/// Where nothing of a job is under way or due when its time is up, no bell rings for what is to be
+/// read back. That is a matter of luck, so there are many at once.
+#[test]
+fn jobs_with_a_rate_read_back_when_their_time_is_up() {
+    let folder = Folder::new();
+    let start = |seed: u32| {
+        let seed = seed.to_string();
+        let words = ["bench", "--target", "ram:64M", "--verify", "crc32c", "--iodepth", "16"];
+        let rate = ["--rw", "randrw", "--bsrange", "512-64k", "--rate_iops", "1000"];
+        let time = ["--size", "8M", "--runtime", "1s", "--ramp-time", "0", "--randseed", &seed];
+        start(&folder, &[&words[..], &rate, &time, &["--quiet"]].concat())
+    };
+    let jobs: Vec<_> = (1..=24).map(start).collect();
+    jobs.into_iter().for_each(|job| _ = job.succeed());
+}
+
 /// What was kept of a run that failed, and what was said about it.
 #[track_caller]
 fn partial(folder: &Folder, ended: &Ended, parts: &[&str]) -> Value {

@@ -308,7 +308,14 @@ impl<'a, S: Seat> Worker<'a, S> {
                 self.pass_edge(window, now);
             }
             if self.complete(window, now) == 0 {
-                if !finished && self.has_finished(now) {
+                let stage = if finished { Stage::Finished } else { self.stage(now) };
+                if stage == Stage::Verifying {
+                    // What has just begun to read back has asked for nothing yet, and no bell
+                    // would ring for it.
+                    now = Clock.now();
+                    continue;
+                }
+                if !finished && stage == Stage::Finished {
                     finished = true;
                     // The watcher may have gone with what it was told before.
                     let _ = self.news.send(News::Done);
@@ -450,11 +457,11 @@ impl<'a, S: Seat> Worker<'a, S> {
         }
     }
 
-    /// Whether no client will do any more; one that verifies reads back first.
+    /// Whether any client will do any more; one that verifies reads back first.
     #[cold]
-    fn has_finished(&mut self, now: Nanos) -> bool {
+    fn stage(&mut self, now: Nanos) -> Stage {
         let abandoned = self.shared.abandon.load(Ordering::Relaxed);
-        let mut finished = true;
+        let (mut finished, mut begun) = (true, false);
         for client in &mut self.clients {
             if client.until.is_some_and(|until| until <= now) {
                 client.stop();
@@ -466,11 +473,15 @@ impl<'a, S: Seat> Worker<'a, S> {
             let idle = client.done && client.live == 0;
             if idle && !abandoned && client.read_back() {
                 self.ask(number);
-                finished = false;
+                (finished, begun) = (false, true);
             }
             finished &= idle;
         }
-        finished
+        match (begun, finished) {
+            (true, _) => Stage::Verifying,
+            (false, true) => Stage::Finished,
+            (false, false) => Stage::Working,
+        }
     }
 
     /// The last thread whose clients have done all that is measured says so, before anybody on it
@@ -534,6 +545,16 @@ impl<'a, S: Seat> Worker<'a, S> {
             self.wake.clear();
         }
     }
+}
+
+/// How far the clients of a thread are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Working,
+    /// One of them has just begun to read back what it wrote.
+    Verifying,
+    /// None will do any more.
+    Finished,
 }
 
 /// The lanes a thread turns.

@@ -1,0 +1,504 @@
+//! A daemon in use for as long as the environment says: clients of four kinds over TLS and without,
+//! some of them killed, while schedulers and numbers of queues change. Memory and descriptors stay
+//! flat, what was accepted has ended, and no client that lived sees an error.
+//!
+//! `WEIR_SOAK=3600` is the soak of `cargo xtask ci long`; the tests take a few seconds of it. Each
+//! second is a line of `target/tmp/soak/soak.csv`; the picture beside it shows them.
+
+#![forbid(unsafe_code)]
+
+#[path = "../proto/tls/tests/authority/mod.rs"]
+mod authority;
+mod daemon;
+#[path = "soak/graph.rs"]
+mod graph;
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use authority::Authority;
+use daemon::program::{A_MOMENT, Noise, Running, checksum, program, python, run};
+use daemon::{Daemon, Folder, PATIENCE, weir};
+use rustix::process::Signal;
+use weir_control::Client;
+
+const MIB: u64 = 1 << 20;
+
+/// What the tests run of it, seconds; too short to judge what is flat.
+const SHORT: u64 = 12;
+
+/// From here on what is flat can be judged, seconds.
+const LONG: u64 = 180;
+
+/// What comes before memory and descriptors are compared, seconds: pools and heaps fill up in it.
+const WARM_UP: f64 = 60.0;
+
+/// How much the memory of the last third may be above that of the first, KiB and share of it.
+const GROWTH_KIB: u64 = 4096;
+const GROWTH_PER_CENT: u64 = 2;
+
+/// One disk for each kind of client, half of it over TLS and half of it without.
+const DISKS: [&str; 4] = ["fio", "python", "copy", "qemu"];
+const DISK_MIB: u64 = 64;
+
+const SEED: u64 = 20_261_124;
+
+/// What all threads know.
+struct Soak {
+    folder: Folder,
+    certificates: authority::Folder,
+    end: Instant,
+    stopped: Mutex<bool>,
+    stop: Condvar,
+    runs: AtomicU64,
+    killed: AtomicU64,
+    changes: AtomicU64,
+    failed: AtomicBool,
+}
+
+/// How a client comes in, and its half of the disk.
+#[derive(Clone, Copy)]
+enum Way {
+    Plain,
+    Tls,
+}
+
+const WAYS: [Way; 2] = [Way::Plain, Way::Tls];
+
+impl Soak {
+    /// Whether to go on.
+    fn goes_on(&self) -> bool {
+        Instant::now() < self.end && !self.failed.load(Ordering::Relaxed)
+    }
+
+    /// Waits, no longer than the soak goes on.
+    fn pause(&self, length: Duration) {
+        let length = length.min(self.end.saturating_duration_since(Instant::now()));
+        let stopped = self.stopped.lock().unwrap_or_else(PoisonError::into_inner);
+        drop(self.stop.wait_timeout_while(stopped, length, |stopped| !*stopped));
+    }
+
+    /// One that fails ends all: whoever waits hears of it.
+    fn watched(&self, work: impl FnOnce()) {
+        struct Watch<'a>(&'a Soak);
+        impl Drop for Watch<'_> {
+            fn drop(&mut self) {
+                if std::thread::panicking() {
+                    self.0.failed.store(true, Ordering::Relaxed);
+                    *self.0.stopped.lock().unwrap_or_else(PoisonError::into_inner) = true;
+                    self.0.stop.notify_all();
+                }
+            }
+        }
+        let _watch = Watch(self);
+        work();
+    }
+
+    fn tls_socket(&self) -> PathBuf {
+        self.folder.near("tls.sock")
+    }
+
+    fn uri(&self, way: Way, disk: &str) -> String {
+        match way {
+            Way::Plain => self.folder.uri(disk),
+            Way::Tls => format!(
+                "nbds+unix:///{disk}?socket={}&tls-certificates={}",
+                self.tls_socket().display(),
+                self.certificates.path().display()
+            ),
+        }
+    }
+
+    fn control(&self) -> Client {
+        let path = self.folder.near("weir-data/control.sock");
+        Client::connect(&path).expect("the daemon's control socket")
+    }
+}
+
+impl Way {
+    /// Where its half of a disk begins, MiB.
+    fn start_mib(self) -> u64 {
+        match self {
+            Way::Plain => 0,
+            Way::Tls => DISK_MIB / 2,
+        }
+    }
+}
+
+fn serve(folder: &Folder, certificates: &authority::Folder) -> Daemon {
+    let mut command = weir(folder);
+    command.args(["serve", "--reactors", "4"]);
+    for disk in DISKS {
+        let memory = format!("{disk}=ram:{DISK_MIB}MiB,queues=2");
+        let file = folder.file_disk(disk, &format!("{DISK_MIB}MiB"), ",queues=2");
+        command.arg("--disk").arg(if matches!(disk, "fio" | "copy") { memory } else { file });
+    }
+    command.arg("--nbd").arg(format!("unix:{}", folder.socket().display()));
+    command.arg("--nbd").arg(format!(
+        "unix:{},tls=require,tls_certificates={}",
+        folder.near("tls.sock").display(),
+        certificates.path().display()
+    ));
+    Daemon::spawn(command)
+}
+
+/// fio writes, reads and checks; weir's own client does where fio cannot name certificates.
+fn verified(soak: &Soak, way: Way, noise: &mut Noise) -> Command {
+    match way {
+        Way::Plain => {
+            let mut fio = program("fio");
+            fio.args(["--name=soak", "--ioengine=nbd", "--rw=randrw", "--bsrange=512-64k"]);
+            fio.args(["--iodepth=16", "--numjobs=2", "--size=8m", "--offset_increment=16m"]);
+            fio.args(["--verify=crc32c", "--verify_fatal=1", "--verify_state_save=0"]);
+            fio.args(["--fsync=64", "--rate_iops=1000", "--allrandrepeat=1"]);
+            fio.arg(format!("--randseed={}", noise.word() >> 1));
+            fio.arg(format!("--uri={}", soak.uri(way, "fio")));
+            fio
+        }
+        Way::Tls => {
+            let mut bench = weir(&soak.folder);
+            bench.args(["bench", "--quiet", "--rw", "randrw", "--bsrange", "512-64k"]);
+            bench.args(["--iodepth", "16", "--size", "8M"]);
+            bench.args(["--verify", "crc32c", "--rate_iops", "1000", "--offset"]);
+            bench.arg(format!("{}M", way.start_mib()));
+            bench.arg("--randseed").arg((noise.word() >> 1).to_string());
+            bench.arg("--target").arg(soak.uri(way, "fio"));
+            bench
+        }
+    }
+}
+
+fn modelled(soak: &Soak, way: Way, noise: &mut Noise) -> Command {
+    let mut client = python("soak_client.py");
+    client.arg(soak.uri(way, "python"));
+    for number in [way.start_mib() * MIB, 8 * MIB, noise.below(1 << 32), 200] {
+        client.arg(number.to_string());
+    }
+    client
+}
+
+fn qemu(soak: &Soak, way: Way, noise: &mut Noise) -> Command {
+    let mut client = program("qemu-io");
+    let socket = match way {
+        Way::Plain => soak.folder.socket(),
+        Way::Tls => soak.tls_socket(),
+    };
+    let mut options =
+        format!("driver=nbd,server.type=unix,server.path={},export=qemu", socket.display());
+    if matches!(way, Way::Tls) {
+        let directory = soak.certificates.path().display();
+        let object = format!("tls-creds-x509,id=tls,endpoint=client,dir={directory}");
+        client.args(["--object", &object]);
+        options.push_str(",tls-creds=tls,tls-hostname=localhost");
+    }
+    client.args(["--image-opts", &options]);
+    let at = way.start_mib() + noise.below(16);
+    for step in 0..8 {
+        let (pattern, at) = (1 + noise.below(255), at * MIB + step * 128 * 1024);
+        client.args(["-c", &format!("write -q -P {pattern} {at} 128k")]);
+        client.args(["-c", &format!("read -q -P {pattern} {at} 128k")]);
+    }
+    client.args(["-c", "flush"]);
+    client
+}
+
+type Make = fn(&Soak, Way, &mut Noise) -> Command;
+
+const KINDS: [Make; 3] = [verified, modelled, qemu];
+
+/// One client after the other until the end; none may see an error.
+fn clients(soak: &Soak, make: Make, way: Way, seed: u64) {
+    let mut noise = Noise::new(seed);
+    while soak.goes_on() {
+        let ended = Running::start(make(soak, way, &mut noise)).succeed();
+        let said = format!("{}{}", ended.stdout, ended.stderr);
+        assert!(!said.contains("verification failed"), "seed {seed}: {said}");
+        soak.runs.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// A whole disk is written and read back by nbdcopy, over TLS every other time.
+fn copies(soak: &Soak, source: &Path) {
+    let (right, copy) = (checksum(source), soak.folder.image("copied"));
+    let (from, to) = (source.display().to_string(), copy.display().to_string());
+    for way in WAYS.into_iter().cycle() {
+        if !soak.goes_on() {
+            return;
+        }
+        let uri = soak.uri(way, "copy");
+        for arguments in [["--flush", &from, &uri].as_slice(), &[&uri, &to]] {
+            let mut copy = program("nbdcopy");
+            copy.arg("--connections=4").args(arguments);
+            Running::start(copy).succeed();
+        }
+        assert_eq!(checksum(&copy), right, "{uri}");
+        soak.runs.fetch_add(1, Ordering::Relaxed);
+        soak.pause(Duration::from_millis(500));
+    }
+}
+
+/// A client that would go on for long, in a part of a disk where no other client checks anything:
+/// what a killed client had sent is still done, and may end when the next one has begun.
+fn victim(soak: &Soak, way: Way, noise: &mut Noise) -> Command {
+    let at = way.start_mib() + 24;
+    if noise.below(2) == 0 {
+        let mut client = python("soak_client.py");
+        client.arg(soak.uri(way, "python"));
+        for number in [at * MIB, 8 * MIB, noise.below(1 << 32), 0] {
+            client.arg(number.to_string());
+        }
+        return client;
+    }
+    let uri = soak.uri(way, "fio");
+    let mut client = match way {
+        Way::Plain => program("fio"),
+        Way::Tls => weir(&soak.folder),
+    };
+    match way {
+        // Its jobs are threads, which end with it.
+        Way::Plain => client.args(["--name=victim", "--ioengine=nbd", "--thread"]),
+        Way::Tls => client.args(["bench", "--quiet"]),
+    };
+    client.args(["--rw=randrw", "--bs=64k", "--iodepth=32", "--size=8m", "--rate_iops=2000"]);
+    client.args(["--time_based", "--runtime=600s"]).arg(format!("--offset={at}m"));
+    client.arg(match way {
+        Way::Plain => format!("--uri={uri}"),
+        Way::Tls => format!("--target={uri}"),
+    });
+    client
+}
+
+/// One victim after the other, killed somewhere in its work.
+fn kills(soak: &Soak, way: Way, seed: u64) {
+    let mut noise = Noise::new(seed);
+    while soak.goes_on() {
+        let mut client = Running::start(victim(soak, way, &mut noise));
+        soak.pause(Duration::from_millis(200 + noise.below(2000)));
+        assert!(client.is_running(), "seed {seed}: it ended by itself: {:?}", client.end());
+        client.signal(Signal::KILL);
+        client.end();
+        soak.killed.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Another scheduler or number of hard queues for one disk, some twice a second.
+fn changes(soak: &Soak, seed: u64) {
+    let (mut noise, mut client) = (Noise::new(seed), soak.control());
+    while soak.goes_on() {
+        let disk = DISKS[noise.below(DISKS.len() as u64) as usize];
+        let (file, value) = if noise.below(2) == 0 {
+            let file = format!("block/{disk}/queue/scheduler");
+            let names = client.read(&file).expect("the scheduler of a disk");
+            let names: Vec<&str> = names.split_whitespace().collect();
+            let name = names[noise.below(names.len() as u64) as usize];
+            (file, name.trim_matches(['[', ']']).to_owned())
+        } else {
+            (format!("block/{disk}/weir/queues"), (1 + noise.below(4)).to_string())
+        };
+        let written = client.write(&file, value.as_bytes());
+        written.unwrap_or_else(|error| panic!("seed {seed}: {value} to {file}: {error}"));
+        soak.changes.fetch_add(1, Ordering::Relaxed);
+        soak.pause(Duration::from_millis(400 + noise.below(200)));
+    }
+}
+
+/// What the tree says of all disks together.
+#[derive(Clone, Copy, Default)]
+struct Counters {
+    /// Accepted and not ended (field 9), with the driver (`inflight`), and ended.
+    in_flight: u64,
+    in_driver: u64,
+    ended: u64,
+    clients: u64,
+}
+
+fn counters(client: &mut Client) -> Counters {
+    let mut sum = Counters::default();
+    let numbers = |text: String| -> Vec<u64> {
+        text.split_whitespace().map(|number| number.parse().expect("a number")).collect()
+    };
+    for disk in DISKS {
+        let stat = numbers(client.read(&format!("block/{disk}/stat")).expect("the statistics"));
+        sum.ended += stat[0] + stat[4] + stat[11] + stat[15];
+        sum.in_flight += stat[8];
+        let inflight = client.read(&format!("block/{disk}/inflight")).expect("the gauges");
+        sum.in_driver += numbers(inflight).iter().sum::<u64>();
+        sum.clients += client.list(&format!("nbd/{disk}")).expect("the clients").len() as u64;
+    }
+    sum
+}
+
+/// One line of the table.
+struct Sample {
+    second: f64,
+    resident_kib: u64,
+    descriptors: u64,
+    counters: Counters,
+}
+
+fn sample(daemon: &Daemon, client: &mut Client, began: Instant) -> Sample {
+    // Asked first: a connection that is not taken yet is no descriptor of the daemon.
+    let counters = counters(client);
+    let (resident_kib, descriptors) = (daemon.resident_kib(), daemon.descriptors() as u64);
+    Sample { second: began.elapsed().as_secs_f64(), resident_kib, descriptors, counters }
+}
+
+/// A sample each second until the end; the table grows as it goes on.
+fn samples(soak: &Soak, daemon: &Daemon, began: Instant, table: &Path) -> Vec<Sample> {
+    let mut client = soak.control();
+    let (mut taken, mut last) = (Vec::new(), Instant::now());
+    let mut text = String::from(
+        "second,resident_kib,descriptors,clients,in_flight,in_driver,ended,runs,killed,changes\n",
+    );
+    while soak.goes_on() {
+        let one = sample(daemon, &mut client, began);
+        let Sample { second, resident_kib, descriptors, counters } = &one;
+        let Counters { in_flight, in_driver, ended, clients } = counters;
+        write!(text, "{second:.1},{resident_kib},{descriptors},{clients},{in_flight},")
+            .expect("memory");
+        let [runs, killed, changes] =
+            [&soak.runs, &soak.killed, &soak.changes].map(|count| count.load(Ordering::Relaxed));
+        writeln!(text, "{in_driver},{ended},{runs},{killed},{changes}").expect("memory");
+        taken.push(one);
+        if last.elapsed() > Duration::from_secs(30) || taken.len() < 3 {
+            fs::write(table, &text).expect("room for the table");
+            last = Instant::now();
+        }
+        soak.pause(Duration::from_secs(1));
+    }
+    fs::write(table, text).expect("room for the table");
+    taken
+}
+
+/// The number in the middle.
+fn median(mut numbers: Vec<u64>) -> u64 {
+    numbers.sort_unstable();
+    numbers[numbers.len() / 2]
+}
+
+/// Medians of the first and the last third of what comes after the warm-up.
+fn thirds(samples: &[Sample], figure: fn(&Sample) -> u64) -> [u64; 2] {
+    let warm = &samples[samples.partition_point(|sample| sample.second < WARM_UP)..];
+    let third = warm.len() / 3;
+    [&warm[..third], &warm[warm.len() - third..]]
+        .map(|part| median(part.iter().map(figure).collect()))
+}
+
+#[track_caller]
+fn expect_flat(samples: &[Sample]) {
+    let [early, late] = thirds(samples, |sample| sample.resident_kib);
+    println!("resident: {early} KiB in the first third, {late} KiB in the last");
+    let most = early + GROWTH_KIB.max(early * GROWTH_PER_CENT / 100);
+    assert!(late <= most, "{late} KiB resident in the last third, {early} in the first");
+    // Clients come and go: what each connection needs is no growth.
+    let [early, late] = thirds(samples, |sample| sample.descriptors - sample.counters.clients);
+    println!("descriptors beside those of clients: {early} in the first third, {late} in the last");
+    assert!(late <= early + 4, "{late} descriptors in the last third, {early} in the first");
+}
+
+/// All disks as they began, without a client, and nothing on its way.
+#[track_caller]
+fn expect_balance(soak: &Soak, daemon: &Daemon, before: &Sample) {
+    let mut client = soak.control();
+    for disk in DISKS {
+        for (file, value) in [("weir/queues", "2"), ("queue/scheduler", "none")] {
+            let path = format!("block/{disk}/{file}");
+            client.write(&path, value.as_bytes()).expect("a value it had");
+        }
+    }
+    let asked = Instant::now();
+    let after = loop {
+        let after = sample(daemon, &mut client, soak.end);
+        let Counters { in_flight, in_driver, clients, .. } = after.counters;
+        let idle = in_flight + in_driver + clients == 0;
+        if idle && after.descriptors <= before.descriptors {
+            break after;
+        }
+        let waited = asked.elapsed();
+        assert!(
+            waited < PATIENCE,
+            "after {waited:?} without clients: {in_flight} in flight, {in_driver} with drivers, \
+             {clients} clients, {} descriptors of {} before",
+            after.descriptors,
+            before.descriptors
+        );
+        std::thread::sleep(A_MOMENT);
+    };
+    println!(
+        "{} I/Os, all ended; without clients {} KiB and {} descriptors, before {} and {}",
+        after.counters.ended,
+        after.resident_kib,
+        after.descriptors,
+        before.resident_kib,
+        before.descriptors
+    );
+}
+
+fn seconds() -> u64 {
+    let told = std::env::var("WEIR_SOAK").ok();
+    told.map_or(SHORT, |text| text.parse().expect("WEIR_SOAK is a number of seconds"))
+}
+
+#[test]
+#[ignore = "needs fio, qemu-io, nbdcopy, libnbd for Python"]
+fn a_daemon_in_mixed_use_stays_as_it_was() {
+    let (folder, certificates) = (Folder::new(), Authority::new().folder());
+    let (daemon, length) = (serve(&folder, &certificates), seconds());
+    let output = Path::new(env!("CARGO_TARGET_TMPDIR")).join("soak");
+    fs::create_dir_all(&output).expect("a folder for the table");
+    let source = folder.image("source");
+    Noise::new(SEED).write_file(&source, DISK_MIB * MIB);
+    // Memory that is given to disks at their first write is not what is looked for.
+    for disk in DISKS {
+        run("nbdcopy", &[&source.display().to_string(), &folder.uri(disk)]);
+    }
+    let began = Instant::now();
+    let soak = Soak {
+        folder,
+        certificates,
+        end: began + Duration::from_secs(length),
+        stopped: Mutex::new(false),
+        stop: Condvar::new(),
+        runs: AtomicU64::new(0),
+        killed: AtomicU64::new(0),
+        changes: AtomicU64::new(0),
+        failed: AtomicBool::new(false),
+    };
+    println!("{length} s, seed {SEED}");
+    let mut control = soak.control();
+    let before = sample(&daemon, &mut control, began);
+    let (one, source) = (&soak, source.as_path());
+    let taken = std::thread::scope(|scope| {
+        for (index, way) in WAYS.into_iter().enumerate() {
+            let seed = SEED + 100 * index as u64;
+            for (kind, make) in KINDS.into_iter().enumerate() {
+                scope.spawn(move || one.watched(|| clients(one, make, way, seed + kind as u64)));
+            }
+            scope.spawn(move || one.watched(|| kills(one, way, seed + 50)));
+        }
+        scope.spawn(|| one.watched(|| copies(one, source)));
+        scope.spawn(|| one.watched(|| changes(one, SEED + 1000)));
+        samples(one, &daemon, began, &output.join("soak.csv"))
+    });
+    let picture = graph::drawn(&taken);
+    fs::write(output.join("soak.svg"), picture).expect("room for the picture");
+    // The daemon closes a control connection that says nothing for long.
+    drop(control);
+    expect_balance(&soak, &daemon, &before);
+    let [runs, killed, changes] =
+        [&soak.runs, &soak.killed, &soak.changes].map(|count| count.load(Ordering::Relaxed));
+    println!("{runs} clients ended well, {killed} were killed, {changes} changes of a disk");
+    assert!(runs > 0 && killed > 0 && changes > 0, "not everything was there");
+    if length >= LONG {
+        expect_flat(&taken);
+    }
+    let said = daemon.stop();
+    let odd: Vec<_> =
+        said.lines().filter(|line| line.contains("WARN") || line.contains("ERROR")).collect();
+    assert!(odd.is_empty(), "{odd:#?}");
+}
