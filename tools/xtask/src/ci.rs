@@ -27,7 +27,7 @@ pub enum Stage {
     Loom,
     /// Every bench, run small.
     Bench,
-    /// Law suites with many seeds, and outages of the server below; goes on where it ended.
+    /// Law suites with many seeds, outages of the server below, a soak; goes on where it ended.
     Long,
 }
 

@@ -43,6 +43,9 @@ const LAW_SEEDS: &str = "700";
 /// Scenes of each path on real threads; the tests run 12.
 const STRESS_SEEDS: &str = "100";
 
+/// Of the soak, seconds, unless the environment says otherwise.
+const SOAK_SECONDS: &str = "3600";
+
 pub(super) fn steps() -> Vec<Step> {
     let laws = Step::tests("laws, silent drivers", "test --workspace --test laws -- silent");
     let stress = Step::tests("stress", "test --workspace --test stress");
@@ -65,7 +68,16 @@ pub(super) fn steps() -> Vec<Step> {
     for outage in FILE_OUTAGES {
         steps.extend(SCHEDULERS.iter().map(|by| outage_step("fuse", by, outage)));
     }
+    steps.push(soak_step());
     steps
+}
+
+/// As it is released: memory is judged there.
+fn soak_step() -> Step {
+    let length = std::env::var("WEIR_SOAK").unwrap_or_else(|_| SOAK_SECONDS.to_owned());
+    Step::tests("soak", "test --workspace --release --test soak -- --ignored --nocapture")
+        .with("WEIR_SOAK", length)
+        .with("WEIR_TEST_PROGRAMS", "installed".to_owned())
 }
 
 fn outage_step(server: &str, scheduler: &str, outage: &str) -> Step {
@@ -183,7 +195,7 @@ mod tests {
         let count = names.len();
         names.sort();
         names.dedup();
-        assert_eq!((names.len(), count), (46, 46));
+        assert_eq!((names.len(), count), (47, 47));
         assert!(names.contains(&"outage qemu-nbd:bfq:stop=40".to_owned()), "{names:?}");
         assert!(!names.contains(&"outage nbdkit:bfq:stop=100".to_owned()), "{names:?}");
     }
