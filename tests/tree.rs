@@ -270,7 +270,7 @@ fn a_folder_that_is_missing_or_busy_is_refused_with_its_name() {
     // One that is killed cannot unmount.
     daemon.kill();
     refuse(&busy, "a daemon that is gone");
-    run("umount", &[&busy]);
+    run("umount", &["-l", &busy]);
     Daemon::spawn(serve_tree(&folder, "sda=ram:1MiB", &tree)).stop();
 }
 
@@ -327,6 +327,141 @@ fn a_disk_is_a_file_that_many_read_and_write_at_once() {
     assert_eq!(shell(&tree, dd).code, Some(0), "dd truncates, and a disk keeps its length");
     assert_eq!(fs::metadata(&disk).expect("a disk").len(), 64 << 20);
     daemon.stop();
+}
+
+/// Writes 1 MiB and more at once from memory that begins at no block, as often as it takes, and
+/// reads it back.
+const UNALIGNED: &str = r#"
+import mmap, os, random, sys
+fd = os.open(sys.argv[1], os.O_RDWR)
+short = 0
+for size in [1 << 20, 3 << 20, (1 << 20) + 4096]:
+    for odd in [1, 512, 4095]:
+        memory = mmap.mmap(-1, size + 4096)
+        memory[odd:odd + size] = random.Random(size + odd).randbytes(size)
+        view = memoryview(memory)[odd:odd + size]
+        done = 0
+        while done < size:
+            wrote = os.pwrite(fd, view[done:], done)
+            assert wrote > 0 and wrote % 512 == 0, wrote
+            short += done + wrote < size
+            done += wrote
+        assert os.pread(fd, size, 0) == view.tobytes(), (size, odd)
+        view.release()
+try:
+    os.pwrite(fd, bytes(1000), 0)
+    raise SystemExit("half a block was taken")
+except OSError as error:
+    assert error.errno == 22, error
+print(short)
+"#;
+
+#[test]
+#[ignore = "needs fio, python3"]
+fn large_writes_from_memory_between_blocks_arrive_whole() {
+    let folder = Folder::new();
+    let Some((daemon, tree)) = mounted(&folder, "sda=ram:64MiB,queues=2") else { return };
+    let disk = tree.join("dev/sda").display().to_string();
+    let mut python = program("python3");
+    python.args(["-c", UNALIGNED, &disk]);
+    let short = Running::start(python).succeed().stdout;
+    println!("{} short writes", short.trim());
+    run(
+        "fio",
+        &[
+            "--name=large",
+            &format!("--filename={disk}"),
+            "--ioengine=psync",
+            "--direct=1",
+            "--iomem_align=16",
+            "--rw=write",
+            "--bsrange=1m-4m",
+            "--size=64m",
+            "--verify=crc32c",
+            "--randseed=7",
+        ],
+    );
+    daemon.stop();
+}
+
+/// How often each thread that takes the kernel's calls for the mounts has gone to sleep.
+fn sleeps(pid: u32) -> Vec<u64> {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("threads");
+    let mut sleeps: Vec<(PathBuf, u64)> = tasks
+        .map(|task| task.expect("a thread").path())
+        .filter(|task| fs::read_to_string(task.join("comm")).is_ok_and(|name| name == "fuser-0\n"))
+        .map(|task| {
+            let status = fs::read_to_string(task.join("status")).expect("a status");
+            let line = status.lines().find(|line| line.starts_with("voluntary_ctxt")).expect("it");
+            let count = line.rsplit('\t').next().expect("a number").parse().expect("a number");
+            (task, count)
+        })
+        .collect();
+    sleeps.sort();
+    sleeps.into_iter().map(|(_, count)| count).collect()
+}
+
+#[test]
+fn who_looks_at_the_tree_takes_no_time_of_the_thread_that_serves_the_disks() {
+    const LOOKS: u64 = 2000;
+    let folder = Folder::new();
+    let Some((mut daemon, tree)) = mounted(&folder, "sda=ram:1MiB") else { return };
+    let pid = daemon.child().id();
+    let disk = fs::File::open(tree.join("dev/sda")).expect("a disk");
+    let woken = |work: &dyn Fn()| {
+        let before = sleeps(pid);
+        work();
+        let after = sleeps(pid);
+        let woken: Vec<u64> =
+            after.iter().zip(&before).map(|(after, before)| after - before).collect();
+        assert_eq!(woken.len(), 2, "a thread for the tree and one for the disks");
+        woken
+    };
+    let looked = woken(&|| {
+        for _ in 0..LOOKS {
+            fs::metadata(tree.join("block/sda/queue/scheduler")).expect("an attribute");
+        }
+    });
+    let read = woken(&|| {
+        for _ in 0..LOOKS {
+            disk.read_at(&mut [0; 512], 0).expect("a block");
+        }
+    });
+    println!("{LOOKS} looks: {looked:?}, {LOOKS} reads: {read:?}");
+    let at = |woken: &[u64]| usize::from(woken[1] > woken[0]);
+    assert_ne!(at(&looked), at(&read), "{looked:?} {read:?}");
+    // Either may go to sleep late after what was asked of it before.
+    assert!(looked[at(&read)] <= 2, "the disks' thread was woken: {looked:?}");
+    assert!(read[at(&looked)] <= 2, "the tree's thread was woken: {read:?}");
+    daemon.stop();
+}
+
+#[test]
+fn other_users_look_at_the_tree_only_where_that_was_asked_for() {
+    let folder = Folder::new();
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).expect("a mode");
+    for let_in in [false, true] {
+        let tree = folder.near(&format!("tree-{let_in}"));
+        fs::create_dir(&tree).expect("a folder");
+        if !Path::new("/dev/fuse").exists() || !rustix::process::geteuid().is_root() {
+            return leave_out("mounting needs /dev/fuse and root");
+        }
+        let mut command = serve_tree(&folder, "sda=ram:1MiB", &tree);
+        if let_in {
+            command.arg("--tree-allow-other");
+        }
+        let daemon = Daemon::spawn(command);
+        let other = |path: &str| {
+            let mut cat = program("setpriv");
+            cat.args(["--reuid=65534", "--regid=65534", "--clear-groups", "cat"]);
+            cat.arg(tree.join(path));
+            Running::start(cat).end().code == Some(0)
+        };
+        assert_eq!(other("block/sda/size"), let_in);
+        assert!(!other("dev/sda"), "a disk is its owner's");
+        assert_eq!(shell(&tree, "cat block/sda/size").stdout, "2048\n");
+        daemon.stop();
+    }
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //!
 //! Past the page cache, so that what other clients write is seen at once and many writes to one
 //! file are under way together. As at a block device with direct I/O, a write is of whole logical
-//! blocks; a read may be of any bytes.
+//! blocks, but for what the kernel has cut within one; a read may be of any bytes.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -23,6 +23,18 @@ pub struct OpenDisk {
     pub process: u32,
 }
 
+/// Whether a write of so many bytes may be the beginning of a larger one: a call brings 256 pages
+/// of memory at most, and what begins between two pages ends there. A program that waits for each
+/// write is told of a short one then. One that has the kernel send all parts at once (libaio,
+/// io_uring) is told EINVAL, because the kernel takes no short answer for a part.
+fn may_be_cut(len: u64) -> bool {
+    (CALL_BYTES_MAX - PAGE + 1..CALL_BYTES_MAX).contains(&len)
+}
+
+/// The memory of one call, bytes: FUSE_MAX_PAGES pages.
+const CALL_BYTES_MAX: u64 = 256 * PAGE;
+const PAGE: u64 = weir_bio::PAGE as u64;
+
 /// The disks, and those who have them open.
 pub(crate) struct Disks {
     host: Arc<Host>,
@@ -36,6 +48,8 @@ struct Openers {
     closed: bool,
     /// The next opener's reactor.
     turn: usize,
+    /// The number of the last open file, of a disk or not.
+    number: u64,
     table: BTreeMap<u64, (Device, Arc<Opener>)>,
     /// The processes that opened them, by handle.
     processes: BTreeMap<u64, u32>,
@@ -77,6 +91,13 @@ impl Disks {
             process: openers.processes.get(handle).copied().unwrap_or_default(),
         });
         open.collect()
+    }
+
+    /// A number for an open file, which no other has: not in the other file system either.
+    pub(crate) fn number(&self) -> u64 {
+        let mut openers = self.openers();
+        openers.number += 1;
+        openers.number
     }
 
     /// Opens a disk under the number `handle`, for a process.
@@ -165,9 +186,13 @@ impl Disks {
         if offset >= end {
             return reply.error(Errno::ENOSPC);
         }
-        let len = (bytes.len() as u64).min(end - offset);
+        let mut len = (bytes.len() as u64).min(end - offset);
         if !offset.is_multiple_of(block) || !len.is_multiple_of(block) {
-            return reply.error(Errno::EINVAL);
+            if !offset.is_multiple_of(block) || !may_be_cut(len) {
+                return reply.error(Errno::EINVAL);
+            }
+            // Its program goes on where this ends.
+            len -= len % block;
         }
         if len == 0 {
             return reply.written(0);

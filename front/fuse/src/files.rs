@@ -47,17 +47,17 @@ pub(crate) struct Files {
 /// What open files last said.
 #[derive(Default)]
 struct Handles {
-    next: u64,
     texts: BTreeMap<u64, String>,
 }
 
 impl Files {
-    pub(crate) fn new(tree: Arc<Tree>, disks: Arc<Disks>) -> Files {
+    /// Serves what stands at the path `root` and below.
+    pub(crate) fn new(tree: Arc<Tree>, disks: Arc<Disks>, root: &str) -> Files {
         let owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
         Files {
             tree,
             disks,
-            inodes: Inodes::new(),
+            inodes: Inodes::new(root),
             handles: Mutex::default(),
             stores: Arc::default(),
             owner,
@@ -76,7 +76,8 @@ impl Files {
     /// What stands at a path: file or directory, its length in bytes, its permissions.
     fn stat(&self, path: &str) -> Result<(FileType, u64, u16), Errno> {
         if path == DEV {
-            return Ok((FileType::Directory, 0, 0o555));
+            // With less an ordinary user could not mount the disks there. Nothing is made in it.
+            return Ok((FileType::Directory, 0, 0o755));
         }
         if let Some(name) = disk_of(path) {
             let (bytes, writable) = self.disks.describe(name).ok_or(Errno::ENOENT)?;
@@ -122,11 +123,7 @@ impl Files {
     fn open_file(&self, ino: INodeNo, flags: OpenFlags, process: u32) -> Result<FileHandle, Errno> {
         let path = self.path(ino)?;
         let writes = flags.acc_mode() != OpenAccMode::O_RDONLY;
-        let handle = {
-            let mut handles = self.handles();
-            handles.next += 1;
-            handles.next
-        };
+        let handle = self.disks.number();
         if let Some(name) = disk_of(&path) {
             self.disks.open(name, (handle, process), writes)?;
             return Ok(FileHandle(handle));
@@ -218,7 +215,7 @@ impl Drop for Ticket {
 }
 
 /// The folder of the disks themselves, which the tree does not have.
-const DEV: &str = "dev";
+pub(crate) const DEV: &str = "dev";
 
 /// The disk that a path in it names.
 fn disk_of(path: &str) -> Option<&str> {

@@ -21,8 +21,9 @@ struct Table {
 }
 
 impl Inodes {
-    pub(crate) fn new() -> Inodes {
-        let (root, numbers) = (String::new(), BTreeMap::from([(String::new(), ROOT)]));
+    /// With this path as the root of the file system.
+    pub(crate) fn new(root: &str) -> Inodes {
+        let (root, numbers) = (String::from(root), BTreeMap::from([(String::from(root), ROOT)]));
         Inodes { table: Mutex::new(Table { paths: vec![root], numbers }) }
     }
 
@@ -65,7 +66,7 @@ mod tests {
 
     #[test]
     fn a_path_keeps_its_number() {
-        let inodes = Inodes::new();
+        let inodes = Inodes::new("");
         assert_eq!(inodes.path(ROOT).as_deref(), Some(""));
         let block = inodes.number("block");
         assert_eq!((inodes.number("block"), inodes.number("")), (block, ROOT));

@@ -4,7 +4,9 @@
 //! A [`Mount`] serves a [`Tree`](weir_control::Tree) under a folder until it is dropped. What a
 //! file says is made when it is read from its beginning, and a write is one store, as in sysfs.
 //! Nothing here turns a lane: a store that waits for a disk holds up its writer alone. What is
-//! read from and written to `dev/<disk>` goes to a reactor.
+//! read from and written to `dev/<disk>` goes to a reactor. The disks are a file system of their
+//! own, mounted in that of the tree, so that those who look at the tree take no time of the thread
+//! that takes the disks' calls.
 
 #![forbid(unsafe_code)]
 
@@ -15,4 +17,4 @@ mod mount;
 mod port;
 
 pub use disks::OpenDisk;
-pub use mount::{Mount, MountError};
+pub use mount::{Mount, MountError, Others};

@@ -12,14 +12,27 @@ use weir_live::Host;
 use weir_queue::Device;
 
 use crate::disks::{Disks, OpenDisk};
-use crate::files::Files;
+use crate::files::{DEV, Files};
 
 /// A mounted tree. Dropping it unmounts, also under somebody who still has a file open or stands
 /// in one of its folders.
 pub struct Mount {
     folder: PathBuf,
     session: Option<BackgroundSession>,
+    /// The disks, in it; `None` where they are part of the tree's.
+    inner: Option<BackgroundSession>,
     disks: Arc<Disks>,
+}
+
+/// Whether other users may look at a tree.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Others {
+    /// No one but who mounts it, not even root where that is someone else.
+    #[default]
+    Out,
+    /// All users, as far as the files' permissions go, as at sysfs. Whoever is not root has to be
+    /// let by `user_allow_other` in /etc/fuse.conf.
+    MayLook,
 }
 
 /// Why a tree cannot be mounted: the folder and the reason.
@@ -51,8 +64,8 @@ impl fmt::Display for MountError {
             }
             MountError::LeftOver(folder) => write!(
                 f,
-                "tree {0}: busy, the mount of a daemon that is gone is still there; `umount {0}` \
-                 takes it away",
+                "tree {0}: busy, the mount of a daemon that is gone is still there; `umount -l \
+                 {0}` takes it away",
                 folder.display()
             ),
             MountError::Refused(folder, error) => {
@@ -83,8 +96,8 @@ impl Mount {
     pub fn open(
         folder: &Path,
         tree: Arc<Tree>,
-        host: &Arc<Host>,
-        devices: &[Device],
+        (host, devices): (&Arc<Host>, &[Device]),
+        others: Others,
     ) -> Result<Mount, MountError> {
         check(folder)?;
         let refused = |error| MountError::Refused(folder.into(), error);
@@ -101,14 +114,19 @@ impl Mount {
             MountOption::NoExec,
             MountOption::NoAtime,
         ];
-        // Others may look, as at sysfs, where only root may let them (fuse(8), allow_other).
-        if rustix::process::geteuid().is_root() {
+        if others == Others::MayLook {
             config.acl = SessionACL::All;
         }
         let disks = Arc::new(Disks::new(Arc::clone(host), devices.to_vec()));
-        let files = Files::new(tree, Arc::clone(&disks));
-        let session = fuser::spawn_mount(files, &folder, &config).map_err(refused)?;
-        Ok(Mount { folder, session: Some(session), disks })
+        let files = |root| Files::new(Arc::clone(&tree), Arc::clone(&disks), root);
+        let session = fuser::spawn_mount(files(""), &folder, &config).map_err(refused)?;
+        let inner = fuser::spawn_mount(files(DEV), folder.join(DEV), &config)
+            .inspect_err(|error| {
+                let folder = folder.display();
+                tracing::warn!("tree {folder}: the disks share its thread: {DEV}: {error}");
+            })
+            .ok();
+        Ok(Mount { folder, session: Some(session), inner, disks })
     }
 
     /// The disks that are open as files, once for each time.
@@ -130,12 +148,13 @@ impl Drop for Mount {
         // Lazily, which a file that is still open does not hinder. Who may not do that himself, as
         // an ordinary user, has it done when the session is dropped.
         let detached = unmount(&self.folder, UnmountFlags::DETACH).is_ok();
-        let Some(session) = self.session.take() else { return };
-        if detached {
-            // It would unmount once more, by name, what may be somebody else's by now.
-            std::mem::forget(session);
-        } else {
-            drop(session);
+        for session in [self.inner.take(), self.session.take()].into_iter().flatten() {
+            if detached {
+                // It would unmount once more, by name, what may be somebody else's by now.
+                std::mem::forget(session);
+            } else {
+                drop(session);
+            }
         }
     }
 }

@@ -318,8 +318,8 @@ fn the_queue_core_takes_what_a_loop_device_takes() {
 }
 
 /// Where weir differs on purpose: what is no number is refused by every scheduler. A kernel counts
-/// milliseconds in ticks and reads back multiples of them, of which the one above the largest number
-/// wraps around.
+/// milliseconds in ticks and reads back multiples of them, of which the one above the largest wraps
+/// around.
 fn is_excused(row: &Tunable, mine: &Seen, real: &Seen) -> bool {
     let number = |seen: &Seen| seen.1.trim().parse::<i128>().ok();
     let refused = mine.0 == Err(EINVAL) && real.0.is_ok();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use weir::{Device, Host};
 use weir_control::{Server, Tree};
-use weir_fuse::Mount;
+use weir_fuse::{Mount, Others};
 
 use crate::Failure;
 use crate::serve::{check_socket_path, default_folder};
@@ -27,7 +27,7 @@ impl Reach {
         tree: &Arc<Tree>,
         named: Option<PathBuf>,
         default: Option<&str>,
-        folder: Option<&Path>,
+        folder: Option<(&Path, Others)>,
         (host, devices): (&Arc<Host>, &[Device]),
     ) -> Result<Reach, Failure> {
         let control = match (named, default) {
@@ -38,7 +38,8 @@ impl Reach {
             (None, Some(path)) => open_default(Path::new(path), tree),
             (None, None) => None,
         };
-        let open = |folder| Mount::open(folder, Arc::clone(tree), host, devices);
+        let open =
+            |(folder, others)| Mount::open(folder, Arc::clone(tree), (host, devices), others);
         let mount = folder.map(open).transpose();
         let mount = mount.map_err(|error| Failure::Bad(error.to_string()))?;
         Ok(Reach { mount, control })

@@ -20,6 +20,7 @@ use weir_access::{SOCKET_PATH_MAX, TlsRule, folder};
 use weir_control::config::{self, Config};
 use weir_control::{ControlCalls, LiveDisk, Parameters, Tree};
 use weir_front_nbd::{Address, Export, Server, Settings};
+use weir_fuse::Others;
 use weir_queue::{Error, Parts};
 
 use hangup::HangUp;
@@ -68,6 +69,9 @@ pub(crate) struct Serve {
     /// disks as files, DIR/dev/sda.
     #[arg(long, value_name = "DIR")]
     tree: Option<PathBuf>,
+    /// Let other users look at that folder, as at sysfs; the disks in it stay the daemon's user's.
+    #[arg(long, requires = "tree")]
+    tree_allow_other: bool,
     /// A folder of rule files, *.rules in the form of udev's, applied to each disk at the start and
     /// on `weir set --reload`; ./weir-data/rules.d if it is there and none is given. May be
     /// repeated; of files of one name the one in the last folder counts.
@@ -205,7 +209,9 @@ impl Serve {
     fn open_tree(&self, daemon: &Daemon) -> Result<Reach, Failure> {
         let default = (!self.stdio).then_some(crate::tree::DEFAULT_CONTROL);
         let disks = (&daemon.host, daemon.disks.as_slice());
-        Reach::open(&daemon.tree, self.control.named(), default, self.tree.as_deref(), disks)
+        let others = if self.tree_allow_other { Others::MayLook } else { Others::Out };
+        let folder = self.tree.as_deref().map(|folder| (folder, others));
+        Reach::open(&daemon.tree, self.control.named(), default, folder, disks)
     }
 
     /// Opens every address that applies.
