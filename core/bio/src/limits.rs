@@ -64,6 +64,8 @@ pub struct Limits {
     pub max_write_zeroes_sectors: u32,
     /// Whether write-zeroes is fast (no data travels): NBD's FAST_ZERO.
     pub fast_write_zeroes: bool,
+    /// Whether a prefetch reads data; where it does not it does nothing.
+    pub prefetch: bool,
     /// Largest request of atomic writes that a device carries out whole, sectors; 0 = none.
     pub atomic_write_max_sectors: u32,
     /// Smallest atomic write, and its unit, sectors: a power of two.
@@ -104,6 +106,7 @@ impl Default for Limits {
             max_secure_erase_sectors: 0,
             max_write_zeroes_sectors: 0,
             fast_write_zeroes: false,
+            prefetch: false,
             atomic_write_max_sectors: 0,
             atomic_write_unit_min_sectors: 0,
             atomic_write_unit_max_sectors: 0,
@@ -288,6 +291,7 @@ impl Limits {
                 .max_write_zeroes_sectors
                 .min(lower.max_write_zeroes_sectors),
             fast_write_zeroes: self.fast_write_zeroes & lower.fast_write_zeroes,
+            prefetch: self.prefetch | lower.prefetch,
             atomic_write_max_sectors: self
                 .atomic_write_max_sectors
                 .min(lower.atomic_write_max_sectors),

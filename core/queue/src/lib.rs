@@ -59,4 +59,5 @@ pub use notices::Notices;
 pub use request::Request;
 pub use stats::{Direction, Group, Histogram, LaneGauges, Latencies, Stats, TICK_NS, Tally};
 pub use step::{Progress, Step, Watch};
+pub use submit::payer::price;
 pub use submit::submitter::Submitter;

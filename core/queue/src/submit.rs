@@ -3,5 +3,5 @@
 //! here beyond the ring that leads to them.
 
 mod admit;
-mod payer;
+pub(crate) mod payer;
 pub(crate) mod submitter;

@@ -10,10 +10,14 @@ mod store;
 
 use std::sync::Arc;
 
-use weir_bio::{Data, Flags, Limits, Nanos, Op, Status};
+use weir_bio::{Data, Flags, Limits, Nanos, Op, SECTOR, Status};
 use weir_queue::{
     Batch, Done, Driver, DriverError, DriverQueue, Extent, Home, Queues, Request, Tag,
 };
+
+/// Largest discard or write-zeroes, and what is zeroed in a turn, sectors: 4 MiB. The memory is
+/// filled or freed by the thread that submits, which others wait for.
+const ZEROES_SECTORS_MAX: u32 = 8192;
 
 pub use crash::{Cache, Crash, CrashRam};
 pub use store::{NoMemory, Store};
@@ -43,7 +47,11 @@ impl Ram {
 
 impl Driver for Ram {
     fn limits(&self) -> Limits {
-        crate::memory_limits(self.store.capacity())
+        Limits {
+            max_hw_discard_sectors: ZEROES_SECTORS_MAX,
+            max_write_zeroes_sectors: ZEROES_SECTORS_MAX,
+            ..crate::memory_limits(self.store.capacity())
+        }
     }
 
     fn queues(&self) -> Queues {
@@ -58,7 +66,7 @@ impl Driver for Ram {
 
     fn open(&self, _index: u16, depth: u16) -> Result<Box<dyn DriverQueue>, DriverError> {
         let taken = Vec::with_capacity(usize::from(depth));
-        Ok(Box::new(RamQueue { store: Arc::clone(&self.store), taken }))
+        Ok(Box::new(RamQueue { store: Arc::clone(&self.store), taken, zeroed: 0 }))
     }
 
     fn allocation(&self, sector: u64, sectors: u64) -> Result<Vec<Extent>, DriverError> {
@@ -70,11 +78,21 @@ impl Driver for Ram {
 struct RamQueue {
     store: Arc<Store>,
     taken: Vec<(Tag, Status)>,
+    /// Sectors zeroed since answers were last handed over.
+    zeroed: u32,
 }
 
 impl DriverQueue for RamQueue {
     fn submit(&mut self, batch: &mut Batch<'_>, _now: Nanos) {
         while let Some((tag, request)) = batch.peek() {
+            if let Op::Discard | Op::WriteZeroes = request.op() {
+                let sectors = (request.len() / SECTOR) as u32;
+                if self.zeroed > 0 && self.zeroed + sectors > ZEROES_SECTORS_MAX {
+                    // Other lanes of this thread have their turn before the next answers.
+                    return batch.refuse(Status::DevResource);
+                }
+                self.zeroed += sectors;
+            }
             self.taken.push((tag, serve(&self.store, request)));
             batch.take();
         }
@@ -86,6 +104,7 @@ impl DriverQueue for RamQueue {
         for (tag, status) in self.taken.drain(..) {
             done.push(tag, status);
         }
+        self.zeroed = 0;
     }
 
     fn in_flight(&self) -> usize {
@@ -141,4 +160,31 @@ fn write(store: &Store, mut at: u64, request: &mut Request) -> Result<(), NoMemo
         }
     });
     written
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_bio::Bio;
+    use weir_queue::rig::Rig;
+
+    #[test]
+    fn a_turn_zeroes_so_much_and_no_more() {
+        let ram = Ram::new(64 << 20).unwrap();
+        assert_eq!(ram.limits().max_write_zeroes_sectors, ZEROES_SECTORS_MAX);
+        for (op, flags) in [(Op::Discard, Flags::NONE), (Op::WriteZeroes, Flags::NOUNMAP)] {
+            let mut rig = Rig::new(ram.open(0, 16).unwrap(), 16);
+            let half = ZEROES_SECTORS_MAX / 2;
+            let piece = |at: u32| Bio::new(op, u64::from(at * half), half, Data::None).with(flags);
+            let mut rest: Vec<Bio> = (0..5).map(piece).collect();
+            for left in [3, 1, 0] {
+                let refused = rig.submit(rest, Nanos::ZERO);
+                let (reason, after) = refused.unwrap_or((Status::DevResource, Vec::new()));
+                assert_eq!((reason, after.len()), (Status::DevResource, left));
+                let ended = rig.reap(Nanos::ZERO);
+                assert!(ended.iter().all(|answer| answer.status.is_ok()) && !ended.is_empty());
+                rest = after;
+            }
+        }
+    }
 }

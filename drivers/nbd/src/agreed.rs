@@ -77,6 +77,7 @@ pub(crate) fn limits(
         max_hw_discard_sectors: if_offered(Offer::SEND_TRIM),
         discard_granularity: block,
         max_write_zeroes_sectors: if_offered(Offer::SEND_WRITE_ZEROES),
+        prefetch: offers(Offer::SEND_CACHE),
         fast_write_zeroes: offers(Offer::SEND_WRITE_ZEROES.with(Offer::SEND_FAST_ZERO)),
         ..Limits::default()
     };

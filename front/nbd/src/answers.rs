@@ -24,6 +24,8 @@ pub(crate) struct Answers<'a> {
     pub(crate) pool: &'a mut Pool,
     /// Slots of requests that are not at their end yet.
     pub(crate) onward: Vec<u32>,
+    /// Pieces of effects that have ended.
+    pub(crate) pieces: usize,
 }
 
 impl Answers<'_> {
@@ -33,6 +35,7 @@ impl Answers<'_> {
         let index = completion.cookie as u32;
         let ok = completion.status.is_ok();
         let slot = self.slots.at(index);
+        self.pieces += usize::from(matches!(slot.work, Work::Effect(_)));
         if let (true, Work::Effect(effect)) = (ok, &mut slot.work) {
             if effect.left > 0 {
                 return self.onward.push(index);

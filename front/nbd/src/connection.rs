@@ -1,11 +1,11 @@
 //! One client: its socket, the handshake and then its [`Session`].
 
-use std::io::{self, IoSliceMut};
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use rustix::net::{RecvAncillaryBuffer, RecvFlags, recv, recvmsg};
+use rustix::net::{RecvFlags, recv};
 use weir_bio::Nanos;
 use weir_live::{Interest, Turn};
 use weir_proto_nbd::server::{Export, Handshake, Negotiated, Offer, Step};
@@ -15,6 +15,7 @@ use crate::channel::{self, Channel};
 use crate::outbox::{Outbox, Sent};
 use crate::pool::Pool;
 use crate::session::{End, Session};
+use crate::socket::receive_payload;
 use crate::survey::Found;
 
 /// Answers of the handshake that a client may leave unread before it is no longer listened to.
@@ -353,10 +354,18 @@ impl Connection {
     #[inline]
     pub(crate) fn resume(&mut self, pool: &mut Pool, now: Nanos) -> bool {
         let mut progress = false;
+        if let Phase::Session(session) = &mut self.phase
+            && session.pieces_first
+        {
+            session.resume_pieces(now);
+        }
         if !self.stash.is_empty() && !self.is_full() {
             let bytes = std::mem::take(&mut self.stash);
             self.digest(&bytes, pool, now);
             progress = self.stash.len() != bytes.len();
+        }
+        if let Phase::Session(session) = &mut self.phase {
+            session.resume_pieces(now);
         }
         if self.gone && !self.eof {
             self.read_the_rest(pool, now);
@@ -543,50 +552,6 @@ impl AsFd for Connection {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
-}
-
-/// Receives straight into the memory of a WRITE, and what comes behind it into `input`. Returns how
-/// many bytes came, and how many of them lie in `input`.
-fn receive_payload(
-    fd: BorrowedFd<'_>,
-    session: &mut Session,
-    input: &mut [u8],
-    pool: &mut Pool,
-    now: Nanos,
-) -> Result<(usize, usize), Errno> {
-    let Some(payload) = session.payload() else { return Ok((0, 0)) };
-    let missing = payload.missing();
-    let room = payload.room(pool);
-    let room_len = room.len();
-    // Nothing may come behind it while a part of the payload is to follow elsewhere.
-    let behind = if room_len == missing { input } else { &mut [] };
-    let mut pieces = [IoSliceMut::new(room), IoSliceMut::new(behind)];
-    let mut control = RecvAncillaryBuffer::default();
-    let count = recvmsg(fd, &mut pieces, &mut control, RecvFlags::DONTWAIT)?.bytes;
-    let filled = count.min(room_len);
-    payload.fill(filled);
-    session.payload_received(now);
-    session.flush(now);
-    Ok((count, count - filled))
-}
-
-/// Socket buffer asked for, bytes: the replies of a full queue of 4 KiB reads. A larger one
-/// only moves more memory through the caches.
-const SEND_BUFFER: usize = 512 << 10;
-
-/// Makes a socket what a connection needs; what it does not know is no error.
-pub(crate) fn prepare(fd: &OwnedFd) -> io::Result<()> {
-    use rustix::net::{AddressFamily, sockopt};
-    rustix::io::ioctl_fionbio(fd, true)?;
-    if sockopt::socket_domain(fd) == Ok(AddressFamily::UNIX) {
-        // A wish, which the system may cut. TCP sizes its own buffers better than we could.
-        let _ = sockopt::set_socket_send_buffer_size(fd, SEND_BUFFER);
-    } else {
-        let _ = sockopt::set_tcp_nodelay(fd, true);
-        // A client whose machine is gone says nothing for ever.
-        let _ = sockopt::set_socket_keepalive(fd, true);
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -42,6 +42,7 @@ mod server;
 mod service;
 mod session;
 mod slots;
+mod socket;
 mod survey;
 
 pub use channel::Security;

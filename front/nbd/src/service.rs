@@ -12,11 +12,12 @@ use weir_live::{Interest, Readiness, Service, Turn};
 use weir_proto_nbd::server::{Handshake, Settings, Tls};
 use weir_queue::Member;
 
-use crate::connection::{Connection, Introduction, Phase, prepare};
+use crate::connection::{Connection, Introduction, Phase};
 use crate::gate::Gate;
 use crate::pool::Pool;
 use crate::server::Shared;
 use crate::session::Session;
+use crate::socket::prepare;
 use crate::survey::Found;
 
 /// Tokens of listeners have this bit, those of connections do not.
@@ -464,8 +465,8 @@ fn start(
             let disk = &export.device.config().name;
             let member = shared.groups.join_on(export.group, disk);
             let member = member.expect("checked when the server began");
-            let tally = seat.submitter.tally();
-            let session = Session::new(seat, agreed, member, export.ioprio);
+            let (tally, limits) = (seat.submitter.tally(), export.device.limits());
+            let session = Session::new(seat, limits, agreed, member, export.ioprio);
             let client = shared.add_client(agreed.export, (reactor, place), peer, tally);
             connection.client = Some(client);
             connection.start(session, pool, turn.now());

@@ -6,21 +6,21 @@
 
 use std::collections::VecDeque;
 
-use weir_bio::{Bio, Data, Flags, IoPrio, Nanos, Op, SECTOR};
+use weir_bio::{Bio, Data, Flags, IoPrio, Limits, Nanos, Op, SECTOR};
 use weir_live::Seat;
 use weir_proto_nbd::NbdError;
 use weir_proto_nbd::server::{
     Checked, Decoded, Geometry, Negotiated, Range, Reject, Replies, Then, decode,
 };
 use weir_proto_nbd::wire::{Mode, ReplyTo, Request};
-use weir_queue::{CAPS_AGAIN_NS, Member};
+use weir_queue::{CAPS_AGAIN_NS, Member, price};
 
 use crate::answers::Answers;
 use crate::outbox::Outbox;
 use crate::payload::Payload;
 use crate::pool::Pool;
 use crate::slots::{Effect, Slot, Slots, Work};
-use crate::survey::{self, Asker, Found};
+use crate::survey::{self, Asker, Found, Question};
 
 /// Requests a client may have under way.
 const REQUESTS_MAX: usize = 2048;
@@ -29,17 +29,21 @@ const REQUESTS_MAX: usize = 2048;
 /// which no further request is taken in.
 const OWED_MAX: usize = 32 << 20;
 
-/// Longest effect (trim, zeroes, prefetch) handed in at once, sectors: 1 TiB. Longer ones follow
-/// one another.
-const EFFECT_MAX: u64 = 1 << 31;
+/// Pieces of effects (trim, zeroes, prefetch) that one connection has with the device at a time.
+const PIECES_MAX: usize = 2;
 
-/// A BLOCK_STATUS to be answered by someone who may block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Question {
-    pub(crate) slot: u32,
-    pub(crate) range: Range,
-    pub(crate) one: bool,
-}
+/// Longest piece of an effect that only marks a range, sectors: 1 TiB, or what the device takes.
+const MARK_MAX: u32 = 1 << 31;
+
+/// Longest piece of one that moves data, sectors: 8 MiB, and for a group with a cap 1 MiB, so that
+/// what is ahead of the cap holds the others of the group back for a moment only.
+const MOVE_MAX: u32 = 16 << 10;
+/// After a piece others of the group may ask a cap so much earlier, ns. Less than what a group may
+/// be ahead of a cap, so that none of its allowance is lost.
+const YIELD_NS: u64 = 5_000_000;
+
+/// See [`MOVE_MAX`].
+const CAPPED_MAX: u32 = 2 << 10;
 
 /// Why a connection ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,6 +69,18 @@ pub(crate) struct Session {
     ioprio: IoPrio,
     /// A cap of its group lets nothing in before this.
     throttled_until: Option<Nanos>,
+    /// Effects of which no piece is with the device; they take turns.
+    waiting: VecDeque<u32>,
+    /// Pieces that are.
+    pieces: usize,
+    /// A cap of its group lets no further piece in before this.
+    pieces_until: Option<Nanos>,
+    /// A request was let in since a piece was: of the two, the piece is next.
+    pub(crate) pieces_first: bool,
+    /// One was let in since a cap was last waited for: others of the group come first now.
+    yields: bool,
+    /// What the device can take.
+    limits: Limits,
     slots: Slots,
     /// Bytes of memory with requests under way.
     lent: usize,
@@ -89,7 +105,13 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    pub(crate) fn new(seat: Seat, agreed: &Negotiated, member: Member, ioprio: IoPrio) -> Session {
+    pub(crate) fn new(
+        seat: Seat,
+        limits: Limits,
+        agreed: &Negotiated,
+        member: Member,
+        ioprio: IoPrio,
+    ) -> Session {
         Session {
             seat,
             export: agreed.export,
@@ -99,6 +121,12 @@ impl Session {
             member,
             ioprio,
             throttled_until: None,
+            waiting: VecDeque::new(),
+            pieces: 0,
+            pieces_until: None,
+            pieces_first: false,
+            yields: false,
+            limits,
             slots: Slots::default(),
             lent: 0,
             held: VecDeque::new(),
@@ -178,22 +206,23 @@ impl Session {
     }
 
     /// Whether the caps of its group accept a request now; if not, nothing is taken in for a while.
-    /// What only marks a range counts as a write of no bytes. What is not going to be done counts
-    /// as nothing: everything once the server stops, and what a client that is gone wanted to know.
+    /// Effects pay piece by piece. What is not going to be done counts as nothing: everything once
+    /// the server stops, and what a client that is gone wanted to know.
     #[inline]
     fn admit(&mut self, checked: &Checked, now: Nanos) -> bool {
         let (write, bytes) = match checked {
-            Checked::Read { range, .. } | Checked::Cache { range } => (false, range.length),
+            Checked::Read { range, .. } => (false, range.length),
             Checked::Write { range, .. } => (true, range.length),
-            Checked::WriteZeroes { range, no_hole: true, .. } => (true, range.length),
-            Checked::WriteZeroes { .. } | Checked::Trim { .. } => (true, 0),
             _ => return true,
         };
         if self.stopping || (self.deaf && !write) {
             return true;
         }
         match self.member.admit(write, bytes, now) {
-            Ok(()) => true,
+            Ok(()) => {
+                self.pieces_first = true;
+                true
+            }
             Err(until) => {
                 self.throttled_until = Some(until.min(now + CAPS_AGAIN_NS));
                 false
@@ -203,12 +232,12 @@ impl Session {
 
     /// When a cap that holds it back is to be asked again.
     pub(crate) fn throttled_until(&self) -> Option<Nanos> {
-        self.throttled_until
+        [self.throttled_until, self.pieces_until].into_iter().flatten().min()
     }
 
     /// Asks its caps again with the next request.
     pub(crate) fn ask_caps_again(&mut self) {
-        self.throttled_until = None;
+        (self.throttled_until, self.pieces_until) = (None, None);
     }
 
     /// From now on its I/O counts elsewhere, or has another priority.
@@ -216,7 +245,7 @@ impl Session {
         self.ioprio = ioprio.unwrap_or(self.ioprio);
         if let Some(member) = member {
             self.member = member;
-            self.throttled_until = None;
+            self.ask_caps_again();
         }
     }
 
@@ -371,22 +400,78 @@ impl Session {
             other => unreachable!("{other:?} is not an effect"),
         };
         let (sector, left) = (range.offset / SECTOR, range.length / SECTOR);
-        let effect = Effect { op, flags, sector, left, fua, fast };
+        let piece = self.longest_piece(op, flags);
+        let effect = Effect { op, piece, flags, sector, left, fua, fast };
         let slot = self.slots.add(Slot { to, bytes: 0, work: Work::Effect(effect) });
-        self.go_on(slot, now);
+        self.waiting.push_back(slot);
+        self.submit_pieces(now);
     }
 
-    /// Submits the next part of an effect.
-    fn go_on(&mut self, slot: u32, now: Nanos) {
+    /// The longest piece of an effect, sectors: what the device takes as one request, and less if
+    /// it costs as many bytes as it covers.
+    fn longest_piece(&self, op: Op, flags: Flags) -> u32 {
+        let most = match op {
+            Op::Discard => self.limits.max_discard_sectors(),
+            Op::WriteZeroes => self.limits.max_write_zeroes_sectors,
+            _ => MARK_MAX,
+        };
+        let moving = if self.member.is_capped() { CAPPED_MAX } else { MOVE_MAX };
+        let moves = price(op, flags, moving, &self.limits)
+            .is_some_and(|(_, bytes)| bytes == u64::from(moving) * SECTOR);
+        // Neither is a piece empty where the device takes none: then it says so.
+        most.min(if moves { moving } else { MARK_MAX }).max(self.limits.block_sectors())
+    }
+
+    /// Submits pieces of the effects that wait, in turn, as far as the caps of its group let them.
+    fn submit_pieces(&mut self, now: Nanos) {
+        // A cap may have room for one of the two only.
+        let requests_first = |it: &Session| it.throttled_until.is_some() && !it.pieces_first;
+        while self.pieces < PIECES_MAX
+            && self.pieces_until.is_none()
+            && !requests_first(self)
+            && let Some(slot) = self.waiting.pop_front()
+        {
+            let Err(until) = self.submit_piece(slot, now) else { continue };
+            if self.deaf {
+                // Nobody waits for the answer, so nobody is kept to wait for the cap.
+                self.slots.remove(slot);
+                self.end = self.end.take().or(Some(End::HeldBack));
+                continue;
+            }
+            self.waiting.push_front(slot);
+            let until = if self.yields { until + YIELD_NS } else { until };
+            self.yields &= until > now + CAPS_AGAIN_NS;
+            self.pieces_until = Some(until.min(now + CAPS_AGAIN_NS));
+        }
+    }
+
+    /// Goes on with the effects that a cap held back, if it is to be asked again.
+    #[inline]
+    pub(crate) fn resume_pieces(&mut self, now: Nanos) {
+        if !self.waiting.is_empty() {
+            self.submit_pieces(now);
+            self.flush(now);
+        }
+    }
+
+    /// Submits the next piece of an effect, if its group's caps accept it.
+    fn submit_piece(&mut self, slot: u32, now: Nanos) -> Result<(), Nanos> {
         let Work::Effect(effect) = &mut self.slots.at(slot).work else {
             unreachable!("slot {slot} is no effect")
         };
-        let sectors = effect.left.min(EFFECT_MAX);
-        let mut bio = Bio::new(effect.op, effect.sector, sectors as u32, Data::None);
+        let sectors = effect.left.min(u64::from(effect.piece)) as u32;
+        let price = price(effect.op, effect.flags, sectors, &self.limits);
+        if let Some((write, bytes)) = price.filter(|_| !self.stopping) {
+            self.member.admit(write, bytes, now)?;
+        }
+        let mut bio = Bio::new(effect.op, effect.sector, sectors, Data::None);
         bio.flags = effect.flags;
-        effect.sector += sectors;
-        effect.left -= sectors;
+        effect.sector += u64::from(sectors);
+        effect.left -= u64::from(sectors);
+        self.pieces += 1;
+        (self.pieces_first, self.yields) = (false, true);
         self.submit(bio.cookie(u64::from(slot)), now);
+        Ok(())
     }
 
     #[inline]
@@ -440,11 +525,13 @@ impl Session {
     pub(crate) fn complete(&mut self, out: &mut Outbox, pool: &mut Pool, now: Nanos) {
         let (replies, mode) = (self.replies, self.geometry.mode);
         let (slots, lent) = (&mut self.slots, &mut self.lent);
-        let mut answers = Answers { slots, lent, replies, mode, out, pool, onward: Vec::new() };
+        let onward = Vec::new();
+        let mut answers = Answers { slots, lent, replies, mode, out, pool, onward, pieces: 0 };
         self.seat.submitter.complete(now, |completion| answers.take(completion));
+        self.pieces -= answers.pieces;
         for slot in std::mem::take(&mut answers.onward) {
             match &self.slots.at(slot).work {
-                Work::Effect(_) => self.go_on(slot, now),
+                Work::Effect(_) => self.waiting.push_back(slot),
                 // The effect is done everywhere and only has to become durable.
                 _ => self.submit(Bio::flush().cookie(u64::from(slot)), now),
             }
@@ -458,6 +545,7 @@ impl Session {
                 }
             }
         }
+        self.submit_pieces(now);
         self.flush(now);
     }
 

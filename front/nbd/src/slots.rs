@@ -39,6 +39,8 @@ pub(crate) enum Work {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Effect {
     pub(crate) op: Op,
+    /// Sectors that are handed in at once at most.
+    pub(crate) piece: u32,
     pub(crate) flags: Flags,
     /// First sector of what is still to be submitted.
     pub(crate) sector: u64,

@@ -37,6 +37,14 @@ pub(crate) fn price(range: Range, one: bool) -> u32 {
     (extents.max(1) * EXTENT_BYTES + 4 * EXTENT_BYTES) as u32
 }
 
+/// A BLOCK_STATUS on its way from a session to the surveyor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Question {
+    pub(crate) slot: u32,
+    pub(crate) range: Range,
+    pub(crate) one: bool,
+}
+
 /// Who has asked: one for each connection. Without it nobody waits for the answers.
 #[derive(Clone, Debug)]
 pub(crate) struct Asker {

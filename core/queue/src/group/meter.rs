@@ -107,7 +107,8 @@ impl Member {
 
     /// Whether the group, or one above it, has a cap.
     #[inline]
-    pub(crate) fn is_capped(&self) -> bool {
+    #[must_use]
+    pub fn is_capped(&self) -> bool {
         self.meter.is_capped()
     }
 

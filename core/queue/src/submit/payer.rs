@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use weir_bio::{Bio, Flags, GroupId, Nanos, Op, SECTOR};
+use weir_bio::{Bio, Flags, GroupId, Limits, Nanos, Op, SECTOR};
 
 use crate::group::{Groups, Member};
 use crate::request::Request;
@@ -57,8 +57,14 @@ impl Payer {
     ///
     /// # Errors
     /// The time from which a cap allows it.
-    pub(crate) fn charge(&mut self, bio: &Bio, disk: &str, now: Nanos) -> Result<(), Nanos> {
-        let price = price(bio.op, bio.flags, bio.sectors);
+    pub(crate) fn charge(
+        &mut self,
+        bio: &Bio,
+        limits: &Limits,
+        disk: &str,
+        now: Nanos,
+    ) -> Result<(), Nanos> {
+        let price = price(bio.op, bio.flags, bio.sectors, limits);
         let Some((write, bytes)) = price else { return Ok(()) };
         self.become_member(bio.group, disk);
         self.member.as_ref().map_or(Ok(()), |member| member.admit(write, bytes, now))
@@ -66,17 +72,18 @@ impl Payer {
 
     /// Takes a charge back: the bio was not accepted.
     #[cold]
-    pub(crate) fn give_back(&self, bio: &Bio) {
-        if let Some(price) = price(bio.op, bio.flags, bio.sectors) {
+    pub(crate) fn give_back(&self, bio: &Bio, limits: &Limits) {
+        if let Some(price) = price(bio.op, bio.flags, bio.sectors, limits) {
             self.pay_back(bio.group, price);
         }
     }
 
     /// The same for one that ended without ever having been a request, if it was charged.
     #[cold]
-    pub(crate) fn give_back_refused(&self, request: &Request) {
+    pub(crate) fn give_back_refused(&self, request: &Request, limits: &Limits) {
         let rq = request.rq();
-        if let Some(price) = price(rq.op, rq.flags, rq.sectors).filter(|_| request.charged) {
+        let price = price(rq.op, rq.flags, rq.sectors, limits);
+        if let Some(price) = price.filter(|_| request.charged) {
             self.pay_back(rq.group, price);
         }
     }
@@ -116,15 +123,23 @@ impl Payer {
     }
 }
 
-/// Whether a bio counts as a write, and its bytes; `None` for one that is free. A range that is
-/// only marked is a write of no bytes.
-fn price(op: Op, flags: Flags, sectors: u32) -> Option<(bool, u64)> {
+/// What marking a range costs at most, bytes: the block of metadata that says so.
+const MARK: u64 = 4096;
+
+/// What caps take an I/O for: whether it counts as a write, and its bytes; `None` for one that is
+/// free. A range that the device only marks costs a block of metadata, a prefetch that it ignores
+/// costs no bytes.
+#[must_use]
+pub fn price(op: Op, flags: Flags, sectors: u32, limits: &Limits) -> Option<(bool, u64)> {
     let bytes = u64::from(sectors) * SECTOR;
     match op {
-        Op::Read | Op::Prefetch => Some((false, bytes)),
+        Op::Read => Some((false, bytes)),
+        Op::Prefetch => Some((false, if limits.prefetch { bytes } else { 0 })),
         Op::Write => (bytes > 0).then_some((true, bytes)),
-        Op::WriteZeroes if flags.has(Flags::NOUNMAP) => Some((true, bytes)),
-        Op::WriteZeroes | Op::Discard | Op::SecureErase => Some((true, 0)),
+        Op::WriteZeroes if flags.has(Flags::NOUNMAP) || !limits.fast_write_zeroes => {
+            Some((true, bytes))
+        }
+        Op::WriteZeroes | Op::Discard | Op::SecureErase => Some((true, bytes.min(MARK))),
         Op::Flush | Op::DrvIn | Op::DrvOut => None,
     }
 }

@@ -305,13 +305,13 @@ impl Core {
     #[cold]
     fn give_back(&self, bio: &Bio, paid: bool) {
         if !paid {
-            self.payer.give_back(bio);
+            self.payer.give_back(bio, &self.snapshot.limits);
         }
     }
 
     #[inline]
     fn charge(&mut self, bio: &Bio, now: Nanos) -> Result<(), Nanos> {
-        self.payer.charge(bio, &self.shared.config.name, now)
+        self.payer.charge(bio, &self.snapshot.limits, &self.shared.config.name, now)
     }
 
     /// Whether it would have to wait for a write that ran out of time.
@@ -370,7 +370,7 @@ impl Core {
     #[cold]
     pub(crate) fn end_unsent_unpaid(&mut self, bio: &mut Bio, status: Status, charged: bool) {
         if charged {
-            self.payer.give_back(bio);
+            self.payer.give_back(bio, &self.snapshot.limits);
         }
         self.end_unsent(bio, status);
     }
@@ -540,7 +540,7 @@ impl Core {
                 // A bio in parts is one error, however many of them failed.
                 self.stats.errors.add(u64::from(request.split == Request::WHOLE));
                 if request.refused {
-                    self.payer.give_back_refused(request);
+                    self.payer.give_back_refused(request, &self.snapshot.limits);
                     return;
                 }
             }
@@ -561,7 +561,7 @@ impl Core {
             let failed = !request.status.is_ok() && request.split == Request::WHOLE;
             self.stats.errors.add(u64::from(failed));
             if failed && request.refused {
-                self.payer.give_back_refused(request);
+                self.payer.give_back_refused(request, &self.snapshot.limits);
             }
         });
         count

@@ -100,6 +100,7 @@ pub(super) fn limits(target: &Target) -> Limits {
         discard_granularity: if zeroing.punch { granularity.max(target.block) } else { 0 },
         max_write_zeroes_sectors: if target.read_only { 0 } else { zeroes },
         fast_write_zeroes: zeroing.fast,
+        prefetch: !target.direct,
         ..Limits::default()
     }
 }

@@ -414,8 +414,11 @@ impl DriverQueue for RecorderQueue {
         self.now = now;
         while let Some((_, request)) = batch.peek() {
             let entry = (request.op(), request.flags(), request.offset(), request.len());
-            self.record.log.lock().unwrap().push(entry);
+            let before = self.inner.in_flight();
             batch.offer(1, |one| self.inner.submit(one, now));
+            if self.inner.in_flight() > before {
+                self.record.log.lock().unwrap().push(entry);
+            }
         }
     }
 

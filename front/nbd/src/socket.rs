@@ -1,0 +1,55 @@
+//! What is done to the socket of a connection.
+
+use std::io::{self, IoSliceMut};
+use std::os::fd::{BorrowedFd, OwnedFd};
+
+use rustix::io::Errno;
+use rustix::net::{RecvAncillaryBuffer, RecvFlags, recvmsg};
+use weir_bio::Nanos;
+
+use crate::pool::Pool;
+use crate::session::Session;
+
+/// Receives straight into the memory of a WRITE, and what comes behind it into `input`. Returns how
+/// many bytes came, and how many of them lie in `input`.
+pub(crate) fn receive_payload(
+    fd: BorrowedFd<'_>,
+    session: &mut Session,
+    input: &mut [u8],
+    pool: &mut Pool,
+    now: Nanos,
+) -> Result<(usize, usize), Errno> {
+    let Some(payload) = session.payload() else { return Ok((0, 0)) };
+    let missing = payload.missing();
+    let room = payload.room(pool);
+    let room_len = room.len();
+    // Nothing may come behind it while a part of the payload is to follow elsewhere.
+    let behind = if room_len == missing { input } else { &mut [] };
+    let mut pieces = [IoSliceMut::new(room), IoSliceMut::new(behind)];
+    let mut control = RecvAncillaryBuffer::default();
+    let count = recvmsg(fd, &mut pieces, &mut control, RecvFlags::DONTWAIT)?.bytes;
+    let filled = count.min(room_len);
+    payload.fill(filled);
+    session.payload_received(now);
+    session.flush(now);
+    Ok((count, count - filled))
+}
+
+/// Socket buffer asked for, bytes: the replies of a full queue of 4 KiB reads. A larger one
+/// only moves more memory through the caches.
+const SEND_BUFFER: usize = 512 << 10;
+
+/// Makes a socket what a connection needs; what it does not know is no error.
+pub(crate) fn prepare(fd: &OwnedFd) -> io::Result<()> {
+    use rustix::net::{AddressFamily, sockopt};
+    rustix::io::ioctl_fionbio(fd, true)?;
+    if sockopt::socket_domain(fd) == Ok(AddressFamily::UNIX) {
+        // A wish, which the system may cut. TCP sizes its own buffers better than we could.
+        let _ = sockopt::set_socket_send_buffer_size(fd, SEND_BUFFER);
+    } else {
+        let _ = sockopt::set_tcp_nodelay(fd, true);
+        // A client whose machine is gone says nothing for ever.
+        let _ = sockopt::set_socket_keepalive(fd, true);
+    }
+    Ok(())
+}
