@@ -19,7 +19,7 @@ use weir_queue::{DriverError, EXTENTS_MAX, Extent};
 use weir_tls::TlsError;
 
 use crate::dial::{self, Opened};
-use crate::nbd::Shared;
+use crate::shared::Shared;
 
 /// Most bytes asked about at a time: servers look at every byte of it before they answer.
 const ASKED_MAX: u64 = 1 << 30;

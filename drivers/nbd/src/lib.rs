@@ -52,6 +52,7 @@ mod nbd;
 mod output;
 mod parting;
 mod queue;
+mod shared;
 mod slots;
 mod translate;
 

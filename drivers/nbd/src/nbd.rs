@@ -2,19 +2,19 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use weir_bio::Limits;
 use weir_proto_nbd::client::{ServerInfo, Wanted};
 use weir_proto_nbd::wire::TransmissionFlags as Offer;
 use weir_queue::{Driver, DriverError, DriverQueue, Extent, Home, Queues};
 
-use crate::address::{Address, Place};
+use crate::address::Address;
 use crate::allocation::Allocation;
 use crate::connection::Connection;
 use crate::dial::{self, Errand, Opened};
 use crate::durability::Durability;
 use crate::queue::NbdQueue;
+use crate::shared::{Shared, nanoseconds};
 use crate::slots::Slots;
 use crate::translate::Terms;
 use crate::{Options, agreed};
@@ -53,54 +53,6 @@ impl Waiting {
     fn is_alive(&mut self) -> bool {
         self.opened.channel.is_silent() || !self.opened.behind.is_empty()
     }
-}
-
-/// What all connections of a device share.
-#[derive(Debug)]
-pub(crate) struct Shared {
-    /// Server and export, as they stand in a target.
-    pub(crate) site: String,
-    pub(crate) places: Vec<Place>,
-    pub(crate) wanted: Wanted,
-    pub(crate) tls: Option<ClientTls>,
-    pub(crate) info: ServerInfo,
-    pub(crate) terms: Terms,
-    pub(crate) connect_timeout: Duration,
-    pub(crate) reconnect_ns: u64,
-    pub(crate) notices: Notices,
-    pub(crate) durability: Durability,
-}
-
-impl Shared {
-    pub(crate) fn connect_timeout_ns(&self) -> u64 {
-        nanoseconds(self.connect_timeout)
-    }
-
-    pub(crate) fn errand(&self) -> Errand<'_> {
-        Errand { wanted: &self.wanted, tls: self.tls.as_ref() }
-    }
-
-    /// Connects, and holds the export against the one that was agreed on. May block for
-    /// `connect_timeout`.
-    pub(crate) fn connect(&self, what: &str) -> Result<Opened, DriverError> {
-        let named = |why: DriverError| DriverError {
-            what: format!("{}: {what}: {}", self.site, why.what),
-            source: why.source,
-        };
-        let opened =
-            dial::connect(&self.places, self.errand(), self.connect_timeout).map_err(named)?;
-        match agreed::difference(&self.info, &opened.info) {
-            None => Ok(opened),
-            Some(difference) => Err(named(DriverError {
-                what: format!("the server has another export now: {difference}"),
-                source: None,
-            })),
-        }
-    }
-}
-
-fn nanoseconds(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
 impl Nbd {

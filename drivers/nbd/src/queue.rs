@@ -13,8 +13,8 @@ use weir_queue::{Batch, Cancel, Done, DriverError, DriverQueue, Tag};
 use crate::agreed;
 use crate::connection::{Answers, Connection, Lost, Received};
 use crate::dial::{Dial, Opened, Progress};
-use crate::nbd::Shared;
 use crate::parting::{Fate, Parting};
+use crate::shared::Shared;
 use crate::slots::{Slots, Unanswered};
 
 /// Bytes received by one system call, when small replies come in numbers: some 60 of 4 KiB.
