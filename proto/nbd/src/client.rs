@@ -51,7 +51,7 @@ mod handshake;
 mod pending;
 mod replies;
 
-pub use failure::{HandshakeError, ReplyError};
-pub use handshake::{Handshake, Input, REPLIES_MAX, REPLY_DATA_MAX, ServerInfo, Step, Wanted};
+pub use failure::{HandshakeError, REPLIES_MAX, REPLY_DATA_MAX, ReplyError};
+pub use handshake::{Handshake, Input, ServerInfo, Step, Wanted};
 pub use pending::{Outstanding, Pending, Requests, TooLong};
 pub use replies::{ERROR_PAYLOAD_MAX, Event, Missing, Replies};

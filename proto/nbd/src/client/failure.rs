@@ -1,11 +1,16 @@
 //! Why a client gives up on a server. Each names the value, the bound and the place.
 
-use super::handshake::{REPLIES_MAX, REPLY_DATA_MAX};
 use crate::wire::{
     BlockSizes, ChunkType, Command, Mode, OPTION_REPLY_MAGIC, OptionCode, OptionReplyCode,
     TransmissionFlags,
 };
 use std::fmt;
+
+/// The longest option reply data a client accepts, in bytes. The longest legal one is a list
+/// entry, a name and a description.
+pub const REPLY_DATA_MAX: u32 = 16 << 10;
+/// The replies to one option a client accepts.
+pub const REPLIES_MAX: u32 = 1000;
 
 /// Why a handshake did not end in transmission. The connection has to be closed.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -5,19 +5,13 @@
 //! `base:allocation`, then GO, and EXPORT_NAME where GO is not known. One option is outstanding at
 //! a time.
 
-use super::HandshakeError;
+use super::failure::{HandshakeError, REPLIES_MAX, REPLY_DATA_MAX};
 use crate::wire::{
     BASE_ALLOCATION, BadText, BlockSizes, ClientFlags, EXPORT_NAME_ZEROES, ExportSize, Greeting,
     HandshakeFlags, InfoType, MetaContext, Mode, NBD_MAGIC, OLDSTYLE_MAGIC, OptionCode,
     OptionReplyCode as Reply, OptionReplyHeader, TransmissionFlags, clipped, put_info_query,
     put_meta_query, put_option, text,
 };
-
-/// The longest option reply data a client accepts, in bytes. The longest legal one is a list
-/// entry, a name and a description.
-pub const REPLY_DATA_MAX: u32 = 16 << 10;
-/// The replies to one option a client accepts.
-pub const REPLIES_MAX: u32 = 1000;
 
 /// What a client asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]

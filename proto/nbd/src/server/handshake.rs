@@ -8,7 +8,7 @@ use super::options::Session;
 use super::{Export, Negotiated, Offer};
 use crate::wire::{
     ClientFlags, Greeting, HandshakeFlags, OPTION_DATA_MAX, OPTION_MAGIC, OptionCode, OptionHeader,
-    OptionReplyCode, STRING_MAX, put_option_reply,
+    STRING_MAX,
 };
 use std::fmt;
 
@@ -345,14 +345,4 @@ impl<E: AsRef<[Export]>> Handshake<E> {
         };
         Step::NeedMore
     }
-}
-
-/// Appends an error reply with words for a person.
-pub(super) fn put_refusal(
-    out: &mut Vec<u8>,
-    option: OptionCode,
-    code: OptionReplyCode,
-    message: &str,
-) {
-    put_option_reply(out, option, code, |out| out.extend_from_slice(message.as_bytes()));
 }

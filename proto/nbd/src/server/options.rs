@@ -2,7 +2,6 @@
 //!
 //! Source: NBD protocol, "Option types" and "Option reply types".
 
-use super::handshake::put_refusal;
 use super::{CloseReason, Export, Negotiated, Offer, Settings, Step, Tls};
 use crate::wire::{
     BASE_ALLOCATION, ExportSize, InfoQuery, InfoType, MetaQuery, Mode, OptionCode,
@@ -342,4 +341,9 @@ fn put_allocation(out: &mut Vec<u8>, option: OptionCode, id: u32) {
     put_option_reply(out, option, Reply::META_CONTEXT, |out| {
         put_meta_context(out, id, BASE_ALLOCATION);
     });
+}
+
+/// Appends an error reply with words for a person.
+fn put_refusal(out: &mut Vec<u8>, option: OptionCode, code: Reply, message: &str) {
+    put_option_reply(out, option, code, |out| out.extend_from_slice(message.as_bytes()));
 }
