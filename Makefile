@@ -17,6 +17,7 @@ test: toolchain checkers
 	cargo xtask ci smoke
 	cargo xtask ci test
 	cargo xtask ci loom
+	cargo xtask ci sanitize
 	cargo xtask ci bench
 
 toolchain:

@@ -5,6 +5,7 @@
 
 #![cfg(not(loom))]
 
+use std::cell::RefCell;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use std::sync::{Barrier, OnceLock};
 use std::thread::{self, Thread};
@@ -20,6 +21,30 @@ impl Wake for Unpark {
     fn wake(&self) {
         self.0.unpark();
     }
+}
+
+/// Threads that are joined one by one: the thread sanitizer hears of a join, but not of the end of
+/// a scope, for the standard library it is linked with is not instrumented.
+struct Crew<'scope, 'env> {
+    scope: &'scope thread::Scope<'scope, 'env>,
+    members: RefCell<Vec<thread::ScopedJoinHandle<'scope, ()>>>,
+}
+
+impl<'scope> Crew<'scope, '_> {
+    fn spawn(&self, work: impl FnOnce() + Send + 'scope) {
+        self.members.borrow_mut().push(self.scope.spawn(work));
+    }
+}
+
+/// Runs a crew to its end.
+fn crew<'env>(begin: impl for<'scope> FnOnce(&Crew<'scope, 'env>)) {
+    thread::scope(|scope| {
+        let crew = Crew { scope, members: RefCell::default() };
+        begin(&crew);
+        for member in crew.members.into_inner() {
+            member.join().expect("a thread that does not panic");
+        }
+    });
 }
 
 /// Where one thread sleeps; the bell comes into being on that thread.
@@ -77,7 +102,7 @@ fn a_line_of_rings_keeps_every_item_in_order() {
     let (mut first, rx1) = ring(64);
     let (tx1, rx2) = ring(16);
     let (tx2, mut last) = ring(32);
-    thread::scope(|scope| {
+    crew(|scope| {
         scope.spawn(move || pass_on(rx1, tx1));
         scope.spawn(move || pass_on(rx2, tx2));
         scope.spawn(move || {
@@ -129,7 +154,7 @@ fn claims_go_to_a_sleeping_server_and_back_to_sleeping_clients() {
     }
     let server = Party::default();
     let clients: [Party; CLIENTS] = Default::default();
-    thread::scope(|scope| {
+    crew(|scope| {
         for (index, client) in clients.iter().enumerate() {
             let server = &server;
             scope.spawn(move || {
@@ -191,7 +216,7 @@ fn whoever_holds_the_right_does_the_work_of_all() {
         }
     };
     let wave = Barrier::new(SUBMITTERS);
-    thread::scope(|scope| {
+    crew(|scope| {
         for (source, mut tx) in producers.into_iter().enumerate() {
             let (pending, right, kick, wave) = (&pending, &right, &kick, &wave);
             scope.spawn(move || {
@@ -251,7 +276,7 @@ impl Table {
 
 fn four_lanes_take_and_free(depth: u16, rounds: usize) {
     let table = Table::new(depth);
-    thread::scope(|scope| {
+    crew(|scope| {
         for lane in 0..4 {
             let table = &table;
             scope.spawn(move || {
@@ -295,7 +320,7 @@ fn four_lanes_that_wait_for_three_tags_are_all_rung() {
         // What came back and was not taken may be what another lane missed.
         kick();
     };
-    thread::scope(|scope| {
+    crew(|scope| {
         for lane in 0..4 {
             let (table, beds, wait, kick) = (&table, &beds, &wait, &kick);
             scope.spawn(move || {
@@ -320,7 +345,7 @@ fn members_and_a_freezer_never_meet_behind_the_gate() {
     let bed = Bed::default();
     let config = [AtomicU64::new(0), AtomicU64::new(0)];
     let entries = AtomicU64::new(0);
-    thread::scope(|scope| {
+    crew(|scope| {
         for _ in 0..3 {
             let (gate, bed, config, entries) = (&gate, &bed, &config, &entries);
             scope.spawn(move || {

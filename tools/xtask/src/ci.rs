@@ -25,6 +25,8 @@ pub enum Stage {
     Test,
     /// The small protocols between threads under every interleaving that loom finds.
     Loom,
+    /// The same protocols on real threads under the thread sanitizer.
+    Sanitize,
     /// Every bench, run small.
     Bench,
     /// Law suites with many seeds, outages of the server below, a soak; goes on where it ended.
@@ -131,6 +133,7 @@ fn steps(workspace: &Workspace, stage: Stage) -> Vec<Step> {
         Stage::Smoke => smoke(),
         Stage::Test => test(workspace),
         Stage::Loom => loom(workspace),
+        Stage::Sanitize => sanitize(workspace),
         Stage::Bench => bench(workspace),
         Stage::Long => long::steps(),
     }
@@ -194,6 +197,24 @@ fn loom(workspace: &Workspace) -> Vec<Step> {
         return vec![Step::nothing("loom", "no crate has a test target named loom*")];
     }
     models
+}
+
+/// Thread sanitizer on stable Rust, which takes its flag if it is told to be lenient. The standard
+/// library is not instrumented: what is below it, as a contended lock, orders nothing for the
+/// sanitizer, so the crate that has locks of its own making is what it judges.
+fn sanitize(workspace: &Workspace) -> Vec<Step> {
+    let suppressed = workspace.root.join("tools/xtask/src/ci/sanitize.supp");
+    let flags = std::env::var("RUSTFLAGS").unwrap_or_default();
+    let sanitizer = "-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer";
+    let line = "test --package weir-ring --test stress --target x86_64-unknown-linux-gnu \
+                --target-dir target/sanitize";
+    vec![
+        Step::tests("thread sanitizer weir-ring", line)
+            .with("RUSTC_BOOTSTRAP", "1".to_owned())
+            .with("RUSTFLAGS", format!("{flags} {sanitizer}").trim().to_owned())
+            .with("RUST_TEST_THREADS", "1".to_owned())
+            .with("TSAN_OPTIONS", format!("suppressions={}", suppressed.display())),
+    ]
 }
 
 fn bench(workspace: &Workspace) -> Vec<Step> {
@@ -345,6 +366,16 @@ mod tests {
         let found = lines(&one, Stage::Loom);
         assert_eq!(found.len(), 1);
         assert!(found[0].starts_with("test --package weir-ring --release"), "{found:?}");
+    }
+
+    #[test]
+    fn every_suppression_of_the_sanitizer_has_its_reason_above_it() {
+        let lines: Vec<_> = include_str!("ci/sanitize.supp").lines().collect();
+        let suppressed = |line: &&str| !line.is_empty() && !line.starts_with('#');
+        assert!(lines.iter().any(suppressed), "{lines:?}");
+        for (above, line) in lines.iter().zip(&lines[1..]) {
+            assert!(!suppressed(line) || above.starts_with("# "), "{line}");
+        }
     }
 
     #[test]

@@ -80,8 +80,8 @@ const UNDER_TOOLS: &[&[&str]] = &[CORE, PROTOS, DRIVERS, HOST, FRONTS, LIBRARY, 
 
 /// Every room of the design.
 pub const ROOMS: &[Room] = &[
-    // loom and shuttle stand in for std's atomics when the ring is checked.
-    Room::new("core/ring", "weir-ring", &[]).only(&["loom", "shuttle"]).with_unsafe(),
+    // loom stands in for std's atomics when the ring is checked.
+    Room::new("core/ring", "weir-ring", &[]).only(&["loom"]).with_unsafe(),
     Room::new("core/bio", "weir-bio", &[]).only(&[]).with_unsafe(),
     Room::new("core/sched", "weir-sched", &[BIO]),
     Room::new("core/queue", "weir-queue", &[&["weir-ring", "weir-bio", "weir-sched"]]),
