@@ -2,6 +2,7 @@
 
 use std::io::{self, IoSliceMut};
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::net::{RecvAncillaryBuffer, RecvFlags, recvmsg};
@@ -39,6 +40,14 @@ pub(crate) fn receive_payload(
 /// only moves more memory through the caches.
 const SEND_BUFFER: usize = 512 << 10;
 
+/// A silent TCP client is asked for a sign of life after this long, as weir's own client asks a
+/// server: one whose machine is gone says nothing for ever, and its place comes back in a minute.
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(30);
+/// See [`KEEPALIVE_IDLE`].
+const KEEPALIVE_EVERY: Duration = Duration::from_secs(10);
+/// See [`KEEPALIVE_IDLE`].
+const KEEPALIVE_PROBES: u32 = 3;
+
 /// Makes a socket what a connection needs; what it does not know is no error.
 pub(crate) fn prepare(fd: &OwnedFd) -> io::Result<()> {
     use rustix::net::{AddressFamily, sockopt};
@@ -48,8 +57,28 @@ pub(crate) fn prepare(fd: &OwnedFd) -> io::Result<()> {
         let _ = sockopt::set_socket_send_buffer_size(fd, SEND_BUFFER);
     } else {
         let _ = sockopt::set_tcp_nodelay(fd, true);
-        // A client whose machine is gone says nothing for ever.
         let _ = sockopt::set_socket_keepalive(fd, true);
+        let _ = sockopt::set_tcp_keepidle(fd, KEEPALIVE_IDLE);
+        let _ = sockopt::set_tcp_keepintvl(fd, KEEPALIVE_EVERY);
+        let _ = sockopt::set_tcp_keepcnt(fd, KEEPALIVE_PROBES);
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::net::sockopt;
+
+    #[test]
+    fn a_silent_tcp_client_is_asked_for_a_sign_of_life_within_a_minute() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let _client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let fd = OwnedFd::from(listener.accept().unwrap().0);
+        prepare(&fd).unwrap();
+        assert!(sockopt::socket_keepalive(&fd).unwrap());
+        let (idle, every) = (sockopt::tcp_keepidle(&fd), sockopt::tcp_keepintvl(&fd));
+        let probes = sockopt::tcp_keepcnt(&fd).unwrap();
+        assert_eq!(idle.unwrap() + every.unwrap() * probes, Duration::from_secs(60));
+    }
 }
