@@ -139,9 +139,12 @@ impl Context {
     #[inline]
     fn give(&mut self, max: usize, sink: &mut impl FnMut(RequestClaim)) -> usize {
         let staged = if self.staged.is_empty() { 0 } else { self.give_staged(max, sink) };
-        staged + self.ring.pop_each(max - staged, sink)
+        #[expect(clippy::redundant_closure, reason = "a reference is not inlined: 4 % of an I/O")]
+        let given = self.ring.pop_each(max - staged, |claim| sink(claim));
+        staged + given
     }
 
+    #[inline(never)]
     fn give_staged(&mut self, max: usize, sink: &mut impl FnMut(RequestClaim)) -> usize {
         let count = max.min(self.staged.len());
         self.staged.drain(..count).for_each(sink);
