@@ -197,7 +197,7 @@ impl<T> Combiner<T> {
     }
 
     /// This member is gone, and stands no more if it did.
-    pub fn leave(&self, member: usize, changing: &mut Changing<'_, T>) {
+    pub fn retire(&self, member: usize, changing: &mut Changing<'_, T>) {
         changing.held.quiet = 0;
         if self.standing.read() == member as u64 {
             self.standing.set(NOBODY);

@@ -38,12 +38,12 @@ const MARK_MAX: u32 = 1 << 31;
 /// Longest piece of one that moves data, sectors: 8 MiB, and for a group with a cap 1 MiB, so that
 /// what is ahead of the cap holds the others of the group back for a moment only.
 const MOVE_MAX: u32 = 16 << 10;
+/// See [`MOVE_MAX`].
+const CAPPED_MAX: u32 = 2 << 10;
+
 /// After a piece others of the group may ask a cap so much earlier, ns. Less than what a group may
 /// be ahead of a cap, so that none of its allowance is lost.
 const YIELD_NS: u64 = 5_000_000;
-
-/// See [`MOVE_MAX`].
-const CAPPED_MAX: u32 = 2 << 10;
 
 /// Why a connection ends.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -387,7 +387,12 @@ fn questions(client: &mut Client, bytes: u64) -> Vec<u8> {
 fn questions_of_a_client_that_never_reads_cost_bounded_memory_and_take_turns_with_others() {
     let _alone = ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     let shards = Shards::new(64 * MIB);
-    let fixture = Fixture::on(std::sync::Arc::clone(&shards) as _);
+    let disk = device(
+        Config { name: "sda".into(), ..Config::default() },
+        std::sync::Arc::clone(&shards) as _,
+    );
+    // One reactor for both: what came for the asker is seen to before the other's next question.
+    let fixture = Fixture::new(1, vec![Export::new("sda", disk)], Settings::default());
     let mut asker = fixture.client(Wanted::everything("sda"));
     let mut other = fixture.client(Wanted::everything("sda"));
     let before = resident();
@@ -401,11 +406,14 @@ fn questions_of_a_client_that_never_reads_cost_bounded_memory_and_take_turns_wit
     shards.allow(3);
     other.wait(own).ok();
     shards.allow(u64::MAX);
-    // It is asked until the asker is owed as much as a client may be, and no longer.
-    let mut last = shards.asked();
+    // It is asked until the asker is owed as much as a client may be, and no longer. Between two
+    // questions of another, one after the other, the asker has its turn if it waits for one.
     wait_until("the asker to be held back", || {
-        std::thread::sleep(std::time::Duration::from_millis(50));
-        std::mem::replace(&mut last, shards.asked()) == shards.asked()
+        let asked = shards.asked();
+        for _ in 0..2 {
+            other.ask(Command::BLOCK_STATUS, F::EMPTY, 0, 4096).ok();
+        }
+        shards.asked() == asked + 2
     });
     let grown = resident().saturating_sub(before);
     assert!(grown < 96 << 20, "{grown} bytes are held for answers that nobody reads");
@@ -515,6 +523,15 @@ fn a_sender_without_end_that_reads_nothing_leaves_others_their_turns() {
     for _ in 0..1000 {
         client.encode(Request::new(Command(77), 0, 0, 512), &[], &mut out);
     }
+    // The socket is full before the first of those that send without end.
+    client.stream.set_nonblocking(true).unwrap();
+    loop {
+        match client.stream.write(&out) {
+            Ok(count) => assert_eq!(count, out.len(), "so many bytes go in one piece or not"),
+            Err(full) => break assert_eq!(full.kind(), std::io::ErrorKind::WouldBlock),
+        }
+    }
+    client.stream.set_nonblocking(false).unwrap();
     let (over, filled) = (AtomicBool::new(false), AtomicU64::new(0));
     std::thread::scope(|scope| {
         // Several, so that there is always something to be received.
@@ -527,11 +544,6 @@ fn a_sender_without_end_that_reads_nothing_leaves_others_their_turns() {
                 }
             });
         }
-        wait_until("a full socket", || {
-            let before = filled.load(Ordering::SeqCst);
-            std::thread::sleep(std::time::Duration::from_millis(20));
-            before > 0 && before == filled.load(Ordering::SeqCst)
-        });
         client.stream.shutdown(Shutdown::Read).unwrap();
         record.hold(false);
         let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {

@@ -129,7 +129,7 @@ impl Multi {
         let Multi { link, mut ways, mut refused, .. } = self;
         // A panic elsewhere may have poisoned it, and this may be what unwinds.
         let heirs = mq.dispatcher.take_whole().map_or(0, |mut changing| {
-            mq.dispatcher.leave(index, &mut changing);
+            mq.dispatcher.retire(index, &mut changing);
             let heirs = changing.close(index as u16, link, &mut refused);
             mq.let_go(changing);
             heirs
