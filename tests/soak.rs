@@ -502,3 +502,32 @@ fn a_daemon_in_mixed_use_stays_as_it_was() {
         said.lines().filter(|line| line.contains("WARN") || line.contains("ERROR")).collect();
     assert!(odd.is_empty(), "{odd:#?}");
 }
+
+/// A soak of so many seconds with these figures, by the second.
+fn made_up(length: u64, figures: impl Fn(u64) -> (u64, u64)) -> Vec<Sample> {
+    let sample = |second| {
+        let (resident_kib, descriptors) = figures(second);
+        let counters = Counters { clients: second % 7, ..Counters::default() };
+        let descriptors = descriptors + counters.clients;
+        Sample { second: second as f64, resident_kib, descriptors, counters }
+    };
+    (0..length).map(sample).collect()
+}
+
+#[test]
+fn memory_that_is_given_back_and_descriptors_of_clients_are_no_growth() {
+    // It fills up in the warm-up, and swings afterwards.
+    expect_flat(&made_up(600, |second| (200_000 + 1_000 * second.min(60) + second % 5 * 900, 40)));
+}
+
+#[test]
+#[should_panic(expected = "resident in the last third")]
+fn memory_that_grows_for_good_is_found() {
+    expect_flat(&made_up(600, |second| (200_000 + 20 * second, 40)));
+}
+
+#[test]
+#[should_panic(expected = "descriptors in the last third")]
+fn descriptors_that_are_not_given_back_are_found() {
+    expect_flat(&made_up(600, |second| (200_000, 40 + second / 50)));
+}
