@@ -10,7 +10,7 @@ help:
 	@echo 'make test   build, check and test everything'
 
 run: toolchain
-	cargo run --release -p weir-cli --bin weir -- serve
+	cargo run --profile quick -p weir-cli --bin weir -- serve
 
 test: toolchain checkers
 	tests/packages.sh

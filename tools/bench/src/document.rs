@@ -103,19 +103,7 @@ fn environment(started: SystemTime) -> Environment {
 /// A moment as RFC 3339 writes it, in UTC, to the second.
 #[must_use]
 pub fn utc(moment: SystemTime) -> String {
-    let since = moment.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
-    let (days, second) = (since / 86_400, since % 86_400);
-    // Years begin in March here, so that a leap day is the last of its year.
-    let day = days + 719_468;
-    let (era, of_era) = (day / 146_097, day % 146_097);
-    let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_from_march = (5 * of_year + 2) / 153;
-    let day = of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
-    let year = era * 400 + year_of_era + u64::from(month <= 2);
-    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
+    humantime::format_rfc3339_seconds(moment.max(SystemTime::UNIX_EPOCH)).to_string()
 }
 
 #[cfg(test)]

@@ -19,6 +19,7 @@ mod replay;
 mod report;
 mod schedulers;
 mod serve;
+#[cfg(feature = "top")]
 mod top;
 mod tree;
 mod udev;
@@ -47,6 +48,7 @@ enum Command {
     Get(tree::Get),
     Set(tree::Set),
     Iostat(iostat::Iostat),
+    #[cfg(feature = "top")]
     Top(top::Top),
     Schedulers(schedulers::Schedulers),
     Udev(udev::Udev),
@@ -137,6 +139,7 @@ fn main() -> ExitCode {
         Command::Get(get) => get.run(),
         Command::Set(set) => set.run(),
         Command::Iostat(iostat) => iostat.run(),
+        #[cfg(feature = "top")]
         Command::Top(top) => top.run(),
         Command::Schedulers(schedulers) => schedulers.run(),
         Command::Udev(udev) => udev.run(),

@@ -1,9 +1,16 @@
 //! Every figure of every run, one to a line.
 
+use std::borrow::Cow;
+
+use csv::Terminator;
 use weir_trace::document::{Bench, BenchDocument, Core, Document, LatencyNs};
 
 /// The header; columns are only ever added behind it.
-const HEADER: &str = "result,sweep,value,variant,round,voided,group,op,metric,number\r\n";
+const HEADER: [&str; 10] =
+    ["result", "sweep", "value", "variant", "round", "voided", "group", "op", "metric", "number"];
+
+/// RFC 4180: a field with a comma, a quote or the end of a line in it is quoted.
+type Table = csv::Writer<Vec<u8>>;
 
 /// Where a run stands among the results.
 #[derive(Clone, Copy, Debug, Default)]
@@ -17,16 +24,17 @@ struct Place<'a> {
 }
 
 pub(crate) fn write(documents: &[Document]) -> String {
-    let mut text = String::from(HEADER);
+    let mut table = csv::WriterBuilder::new().terminator(Terminator::CRLF).from_writer(Vec::new());
+    add(&mut table, HEADER);
     for (index, document) in documents.iter().enumerate() {
         let place = Place { result: index + 1, ..Place::default() };
         match document {
-            Document::Bench(bench) => one(&mut text, place, bench),
-            Document::Compare(compare) => runs(&mut text, place, compare),
+            Document::Bench(bench) => one(&mut table, place, bench),
+            Document::Compare(compare) => runs(&mut table, place, compare),
             Document::Sweep(sweep) => {
                 for point in &sweep.points {
                     let place = Place { sweep: &sweep.name, value: &point.value, ..place };
-                    runs(&mut text, place, &point.document);
+                    runs(&mut table, place, &point.document);
                 }
             }
             Document::Iostat(iostat) => {
@@ -35,78 +43,83 @@ pub(crate) fn write(documents: &[Document]) -> String {
                     let place = Place { round: round as u32 + 1, voided, ..place };
                     for disk in &report.disks {
                         for (name, value) in &disk.columns {
-                            line(&mut text, place, (&disk.name, ""), name, &value.to_string());
+                            line(&mut table, place, (&disk.name, ""), name, &value.to_string());
                         }
                     }
                 }
             }
         }
     }
-    text
+    let bytes = table.into_inner().expect("memory takes all that is written to it");
+    String::from_utf8(bytes).expect("fields are text")
 }
 
-fn runs(text: &mut String, place: Place<'_>, compare: &weir_trace::document::CompareDocument) {
+fn add<'a>(table: &mut Table, fields: impl IntoIterator<Item = &'a str>) {
+    table.write_record(fields).expect("memory takes all that is written to it");
+}
+
+fn runs(table: &mut Table, place: Place<'_>, compare: &weir_trace::document::CompareDocument) {
     for run in &compare.runs {
         let voided = run.voided.as_deref().unwrap_or_default();
         let place = Place { variant: &run.variant, round: run.round, voided, ..place };
-        one(text, place, &run.document);
+        one(table, place, &run.document);
     }
     if compare.runs.is_empty() {
         for variant in &compare.compare.variants {
             for (index, bench) in variant.rounds.iter().enumerate() {
                 let place = Place { variant: &variant.name, round: index as u32 + 1, ..place };
-                figures(text, place, bench);
+                figures(table, place, bench);
             }
         }
     }
 }
 
-fn one(text: &mut String, place: Place<'_>, document: &BenchDocument) {
+fn one(table: &mut Table, place: Place<'_>, document: &BenchDocument) {
     let broken = document.failure.as_deref().unwrap_or("partial");
     let voided = match document.partial && place.voided.is_empty() {
         true => broken,
         false => place.voided,
     };
     let place = Place { voided, ..place };
-    figures(text, place, &document.bench);
+    figures(table, place, &document.bench);
     for Core { cpu, user_s, sys_s, idle_s, steal_s } in &document.cores {
         let parts = [("user", user_s), ("sys", sys_s), ("idle", idle_s), ("steal", steal_s)];
         for (part, seconds) in parts {
-            number(text, place, ("all", "all"), &format!("cpu{cpu}_{part}_s"), *seconds);
+            number(table, place, ("all", "all"), &format!("cpu{cpu}_{part}_s"), *seconds);
         }
     }
 }
 
-fn figures(text: &mut String, place: Place<'_>, bench: &Bench) {
+fn figures(table: &mut Table, place: Place<'_>, bench: &Bench) {
     let all = ("all", "all");
-    number(text, place, all, "duration_s", bench.duration_s);
+    number(table, place, all, "duration_s", bench.duration_s);
     if let Some(ns) = bench.makespan_ns {
-        line(text, place, all, "makespan_ns", &ns.to_string());
+        line(table, place, all, "makespan_ns", &ns.to_string());
     }
-    number(text, place, all, "errors", bench.errors as f64);
-    number(text, place, all, "cpu_user_s", bench.cpu.user_s);
-    number(text, place, all, "cpu_sys_s", bench.cpu.sys_s);
+    number(table, place, all, "errors", bench.errors as f64);
+    number(table, place, all, "cpu_user_s", bench.cpu.user_s);
+    number(table, place, all, "cpu_sys_s", bench.cpu.sys_s);
     if let Some(ns) = bench.cpu.ns_per_io {
-        number(text, place, all, "cpu_ns_per_io", ns);
+        number(table, place, all, "cpu_ns_per_io", ns);
     }
     if let Some(transactions) = &bench.transactions {
-        number(text, place, all, "executions_per_s", transactions.executions_per_s);
-        number(text, place, all, "commits_per_s", transactions.commits_per_s);
+        number(table, place, all, "executions_per_s", transactions.executions_per_s);
+        number(table, place, all, "commits_per_s", transactions.commits_per_s);
     }
     let groups = bench.groups.iter().map(|group| ((&*group.name, &*group.op), &group.figures));
     for (group, figures) in std::iter::once((all, &bench.figures)).chain(groups) {
-        number(text, place, group, "ios", figures.ios as f64);
-        number(text, place, group, "bytes", figures.bytes as f64);
-        number(text, place, group, "iops", figures.iops);
-        number(text, place, group, "bytes_per_s", figures.bytes_per_s);
-        latencies(text, place, group, "latency", &figures.latency_ns);
-        latencies(text, place, group, "queue_wait", &figures.queue_wait_ns);
-        latencies(text, place, group, "device", &figures.device_ns);
+        number(table, place, group, "ios", figures.ios as f64);
+        number(table, place, group, "bytes", figures.bytes as f64);
+        number(table, place, group, "iops", figures.iops);
+        number(table, place, group, "bytes_per_s", figures.bytes_per_s);
+        latencies(table, place, group, "latency", &figures.latency_ns);
+        latencies(table, place, group, "queue_wait", &figures.queue_wait_ns);
+        latencies(table, place, group, "device", &figures.device_ns);
     }
 }
 
 fn latencies(
-    text: &mut String,
+    table: &mut Table,
     place: Place<'_>,
     group: (&str, &str),
     what: &str,
@@ -120,18 +133,18 @@ fn latencies(
         ("p999", from.p999),
         ("max", from.max),
     ];
-    number(text, place, group, &format!("{what}_mean_ns"), from.mean);
+    number(table, place, group, &format!("{what}_mean_ns"), from.mean);
     for (name, ns) in whole {
-        line(text, place, group, &format!("{what}_{name}_ns"), &ns.to_string());
+        line(table, place, group, &format!("{what}_{name}_ns"), &ns.to_string());
     }
 }
 
-fn number(text: &mut String, place: Place<'_>, group: (&str, &str), metric: &str, value: f64) {
+fn number(table: &mut Table, place: Place<'_>, group: (&str, &str), metric: &str, value: f64) {
     let value = if value.is_finite() { value.to_string() } else { String::new() };
-    line(text, place, group, metric, &value);
+    line(table, place, group, metric, &value);
 }
 
-fn line(text: &mut String, place: Place<'_>, group: (&str, &str), metric: &str, number: &str) {
+fn line(table: &mut Table, place: Place<'_>, group: (&str, &str), metric: &str, number: &str) {
     let round = if place.round == 0 { String::new() } else { place.round.to_string() };
     let result = place.result.to_string();
     let fields = [
@@ -146,18 +159,16 @@ fn line(text: &mut String, place: Place<'_>, group: (&str, &str), metric: &str, 
         metric,
         number,
     ];
-    text.push_str(&fields.map(quoted).join(","));
-    text.push_str("\r\n");
+    let fields = fields.map(plain);
+    add(table, fields.iter().map(|field| &**field));
 }
 
-/// A field as RFC 4180 has it; one that a spreadsheet would take for a formula is led by a quote.
-fn quoted(field: &str) -> String {
+/// A field that a spreadsheet would take for a formula is led by a quote.
+fn plain(field: &str) -> Cow<'_, str> {
     let number = field.parse::<f64>().is_ok();
-    let formula = !number && field.starts_with(['=', '+', '-', '@', '\t', '\r']);
-    let field = if formula { format!("'{field}") } else { String::from(field) };
-    match field.contains([',', '"', '\n', '\r']) {
-        true => format!("\"{}\"", field.replace('"', "\"\"")),
-        false => field,
+    match !number && field.starts_with(['=', '+', '-', '@', '\t', '\r']) {
+        true => Cow::Owned(format!("'{field}")),
+        false => Cow::Borrowed(field),
     }
 }
 
@@ -167,19 +178,20 @@ mod tests {
 
     #[test]
     fn a_field_cannot_end_its_line_nor_become_a_formula() {
-        let fields = ["plain", "a,b", "say \"x\"", "=SUM(A1)", "-5", "1e-9", "two\r\nlines"];
-        assert_eq!(
-            fields.map(quoted),
-            [
-                "plain",
-                "\"a,b\"",
-                "\"say \"\"x\"\"\"",
-                "'=SUM(A1)",
-                "-5",
-                "1e-9",
-                "\"two\r\nlines\""
-            ]
-        );
+        for (name, field) in [
+            ("plain", ",plain,"),
+            ("a,b", ",\"a,b\","),
+            ("say \"x\"", ",\"say \"\"x\"\"\","),
+            ("=SUM(A1)", ",'=SUM(A1),"),
+            ("-5", ",-5,"),
+            ("1e-9", ",1e-9,"),
+            ("two\r\nlines", ",\"two\r\nlines\","),
+        ] {
+            let failure = Some(String::from(name));
+            let document = BenchDocument { partial: true, failure, ..BenchDocument::default() };
+            let text = write(&[Document::Bench(Box::new(document))]);
+            assert!(text.contains(&format!("{field}all,all,iops,0\r\n")), "{name}: {text}");
+        }
     }
 
     #[test]

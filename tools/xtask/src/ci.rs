@@ -149,6 +149,7 @@ fn smoke() -> Vec<Step> {
         Step::cargo("rustdoc", "doc --workspace --no-deps --lib")
             .with("RUSTDOCFLAGS", "-D warnings".to_owned()),
         Step::cargo("build", "build --workspace --all-targets"),
+        Step::cargo("build without top", "check --package weir-cli --bins --no-default-features"),
     ]
 }
 

@@ -11,9 +11,9 @@ mod papers;
 mod rooms;
 mod sizes;
 mod source;
-mod spdx;
 mod stubs;
 mod unsafety;
+mod unused;
 
 use std::fmt;
 use std::path::Path;
@@ -61,6 +61,7 @@ fn check(workspace: &Workspace, sources: &[Source]) -> Vec<Finding> {
     findings.extend(circles::check(workspace, sources));
     findings.extend(unsafety::check_roots(workspace, sources));
     findings.extend(licences::check(workspace, sources));
+    findings.extend(unused::check(workspace, sources));
     findings.extend(papers::check_readme(sources));
     for source in sources {
         findings.extend(stubs::check(source));

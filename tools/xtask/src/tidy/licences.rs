@@ -6,7 +6,9 @@
 use std::path::Path;
 
 use super::source::Source;
-use super::{Finding, spdx};
+use spdx::{Expression, ParseMode};
+
+use super::Finding;
 use crate::workspace::{Package, Workspace};
 
 /// The SPDX identifiers a dependency may offer.
@@ -50,10 +52,14 @@ fn licence(package: &Package) -> Option<String> {
     let Some(expression) = &package.licence else {
         return Some(format!("licence of `{name}` is not stated, allowed are {allowed}"));
     };
-    match spdx::satisfied(expression, |licence| LICENCES.contains(&licence)) {
-        Ok(true) => None,
-        Ok(false) => Some(format!("licence of `{name}` is `{expression}`, allowed are {allowed}")),
-        Err(error) => Some(format!("licence of `{name}` is `{expression}`, unreadable: {error}")),
+    // Lax: crates of long ago write `A/B` for `A OR B`.
+    match Expression::parse_mode(expression, ParseMode::LAX) {
+        Ok(read) if read.evaluate(|asked| LICENCES.contains(&&*asked.to_string())) => None,
+        Ok(_) => Some(format!("licence of `{name}` is `{expression}`, allowed are {allowed}")),
+        Err(error) => {
+            let why = error.reason;
+            Some(format!("licence of `{name}` is `{expression}`, unreadable: {why}"))
+        }
     }
 }
 
