@@ -2,6 +2,7 @@
 
 mod addresses;
 mod hangup;
+mod pressure;
 mod secure;
 mod users;
 
@@ -24,6 +25,7 @@ use weir_fuse::Others;
 use weir_queue::{Error, Parts};
 
 use hangup::HangUp;
+use pressure::Pressure;
 
 use crate::Failure;
 use crate::activation;
@@ -87,6 +89,8 @@ pub(crate) struct Serve {
     /// a back end that has not answered after four fifths of it is given up.
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = time(STOP_TIMEOUT))]
     stop_timeout: Duration,
+    #[command(flatten)]
+    pressure: Pressure,
     /// Say nothing but errors.
     #[arg(long)]
     quiet: bool,
@@ -101,6 +105,7 @@ struct Daemon {
 
 impl Serve {
     pub(crate) fn run(&self) -> Result<(), Failure> {
+        self.pressure.apply()?;
         log::start(self.quiet).map_err(|e| format!("the log has no thread: {e}"))?;
         let signals = Signals::install()?;
         let hangup = HangUp::install().map_err(|e| format!("signals: {e}"))?;
