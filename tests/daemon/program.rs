@@ -82,16 +82,22 @@ impl Running {
 
     /// Waits for its end.
     #[track_caller]
-    pub fn end(mut self) -> Ended {
+    pub fn end(self) -> Ended {
+        self.end_within(PATIENCE)
+    }
+
+    /// Waits for its end, so long.
+    #[track_caller]
+    pub fn end_within(mut self, limit: Duration) -> Ended {
         let mut child = self.child.take().expect("waited for once");
-        let status = wait(&mut child, PATIENCE);
+        let status = wait(&mut child, limit);
         if status.is_none() {
             let _ = child.kill();
             let _ = child.wait();
         }
         let (stdout, stderr) = (whole(&mut self.stdout), whole(&mut self.stderr));
         let Some(status) = status else {
-            panic!("{} did not end in {PATIENCE:?}\n{stdout}\n{stderr}", self.what)
+            panic!("{} did not end in {limit:?}\n{stdout}\n{stderr}", self.what)
         };
         Ended { code: status.code(), stdout, stderr }
     }
@@ -99,8 +105,14 @@ impl Running {
     /// Waits for its end, which must be a success.
     #[track_caller]
     pub fn succeed(self) -> Ended {
+        self.succeed_within(PATIENCE)
+    }
+
+    /// Waits for its end, so long, which must be a success.
+    #[track_caller]
+    pub fn succeed_within(self, limit: Duration) -> Ended {
         let what = self.what.clone();
-        let ended = self.end();
+        let ended = self.end_within(limit);
         let Ended { code, stdout, stderr } = &ended;
         assert_eq!(*code, Some(0), "{what}\n{stdout}\n{stderr}");
         ended

@@ -37,6 +37,7 @@ pub fn drawn(samples: &[Sample]) -> String {
             values: each(|s| s.counters.in_flight as f64),
         },
         Panel { name: "I/Os ended per second", values: rates },
+        Panel { name: "longest flush of a file, ms", values: each(|s| s.flush_ms as f64) },
     ];
     let seconds = samples.last().map_or(1.0, |sample| sample.second.max(1.0));
     let height = panels.len() as f64 * (PANEL + ABOVE) + BELOW;
