@@ -1,6 +1,7 @@
 //! What a device can take in one request, and how the limits of stacked devices combine.
 //!
-//! Names, defaults and derivations: block-core section 2 (Linux' queue limits).
+//! Names, defaults and derivations: docs/behaviour/block-layer.md, section 2.1 (Linux's queue
+//! limits).
 
 use std::fmt;
 
@@ -233,9 +234,9 @@ impl Limits {
         check(whole, "atomic_write_boundary_sectors", boundary, "a power of two no unit exceeds")
     }
 
-    /// Whether an atomic write of this range is whole or not at all (block-core section 1.1): a
-    /// power of two of units, at a multiple of its own length, as Linux asks of RWF_ATOMIC, and in
-    /// one piece between two boundaries.
+    /// Whether an atomic write of this range is whole or not at all (docs/behaviour/block-layer.md,
+    /// section 1.2): a power of two of units, at a multiple of its own length, as Linux asks of
+    /// RWF_ATOMIC, and in one piece between two boundaries.
     #[must_use]
     pub fn takes_atomic_write(&self, sector: u64, sectors: u32) -> bool {
         let (least, most) =

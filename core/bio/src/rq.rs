@@ -157,7 +157,7 @@ impl Rq {
         !self.op.is_write() || self.flags.any(Flags::SYNC | Flags::FUA | Flags::PREFLUSH)
     }
 
-    /// Whether anything may be merged with it at all (block-core section 4.2).
+    /// Whether anything may be merged with it at all (docs/behaviour/block-layer.md, section 4.2).
     #[must_use]
     #[inline]
     pub fn is_mergeable(&self) -> bool {

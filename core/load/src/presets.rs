@@ -70,7 +70,7 @@ pub fn stages(name: &str) -> Option<Vec<Stage>> {
                 ..job("metadata")
             },
         ]),
-        // Size, depth and length of one I/O as in the model of the CFQ specification, B13.
+        // Size, depth and length of one I/O as in docs/behaviour/cfq.md, section 13.
         "dd32" => one(vec![Job {
             direction: Direction::Write,
             sizes: all(128 << 10),

@@ -105,7 +105,7 @@ pub(crate) struct Attached {
     pub(crate) compat: &'static str,
 }
 
-/// Bounds of `nr_requests` (block-core section 15).
+/// Bounds of `nr_requests` (docs/behaviour/block-layer.md, section 7.4).
 pub(crate) const NR_REQUESTS_MIN: u16 = 4;
 pub(crate) const NR_REQUESTS_MAX: u16 = 2048;
 

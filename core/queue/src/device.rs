@@ -40,7 +40,7 @@ use freeze::Changes;
 use queues::LaneHomes;
 use switch::apply_tunables;
 
-/// Tag depth a driver queue may have (block-core section 7.1).
+/// Tag depth a driver queue may have (docs/behaviour/block-layer.md, section 7.1).
 const DEPTH_MAX: u16 = 10240;
 
 /// The elevator a device begins with, its tunables as the configuration has them.

@@ -349,7 +349,7 @@ impl Done {
     /// Hands a request back unfinished, with the memory it was lent, in the order it was lent. It
     /// is sent again before anything that waits, once `after_ns` nanoseconds have passed (0: at
     /// once), and its time for an answer begins anew. How often is for the driver to bound: the
-    /// core never gives up (block-core section 9.3).
+    /// core never gives up (docs/behaviour/block-layer.md, section 6).
     pub fn push_requeue(&mut self, tag: Tag, after_ns: u64, lent: Vec<Data>) {
         self.requeued.push(Requeued { tag, after_ns, lent });
     }

@@ -61,7 +61,7 @@ pub(crate) struct HardQueue {
     /// Answers of `done` dealt with.
     answers_ended: usize,
     burst: Vec<Tag>,
-    /// Average of refusals (block-core section 6.4); only zero or not matters.
+    /// Average of refusals (docs/behaviour/block-layer.md, section 5); only zero or not matters.
     busy: u8,
     retry_at: Option<Nanos>,
     watch: Watch,

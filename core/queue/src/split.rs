@@ -1,4 +1,4 @@
-//! How much of a bio fits into one request (block-core section 2). Pure.
+//! How much of a bio fits into one request (docs/behaviour/block-layer.md, section 2). Pure.
 
 use weir_bio::{Bio, Data, Flags, Limits, Op, SECTOR, Status};
 

@@ -1,6 +1,6 @@
 //! The single-queue path: one list, one lock, taken to insert, to dispatch and to complete
-//! (block-core section 17). It exists to be compared with. Any home may turn it, if the driver can
-//! be called by any thread.
+//! (docs/behaviour/block-layer.md, section 13). It exists to be compared with. Any home may turn
+//! it, if the driver can be called by any thread.
 //!
 //! The lock is taken once for each bio (merge attempt and request pool), once for each flushed
 //! plug (insertion, and dispatch under it), once for each reap, once for each request that ends,

@@ -1,4 +1,4 @@
-//! Counters with one writer each, summed when read (block-core section 12).
+//! Counters with one writer each, summed when read (docs/behaviour/block-layer.md, section 11).
 
 use std::sync::Arc;
 

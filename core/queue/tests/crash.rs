@@ -1,12 +1,13 @@
 //! Power loss below the whole queue core: what was promised to be durable is there afterwards.
 //!
-//! A scene is a path through the core, a disk with one of the three caches of block-core table
-//! 10.2 (`drivers/local`'s crash image, behind queues that answer late, out of order, with errors
-//! or not at all for now), and several writers of overlapping sectors, flushes, PREFLUSH and FUA.
-//! Everything happens in one thread and in virtual time. After a random event (a bio is handed in,
-//! the disk takes a request or answers some, a writer is told) the power is cut, and three images
-//! of the medium are held against one rule: the least that was promised, that and a random part of
-//! the rest torn at sectors, and everything the disk took.
+//! A scene is a path through the core, a disk with one of the three caches of
+//! docs/behaviour/block-layer.md, section 8.2 (`drivers/local`'s crash image, behind queues that
+//! answer late, out of order, with errors or not at all for now), and several writers of
+//! overlapping sectors, flushes, PREFLUSH and FUA. Everything happens in one thread and in virtual
+//! time. After a random event (a bio is handed in, the disk takes a request or answers some, a
+//! writer is told) the power is cut, and three images of the medium are held against one rule: the
+//! least that was promised, that and a random part of the rest torn at sectors, and everything the
+//! disk took.
 //!
 //! The rule, in moments as the writers see them:
 //!

@@ -1,6 +1,6 @@
-//! The laws of the queue core, over every path a request can take (block-core section 20): every
-//! bio ends once and with the right data, no request breaks a limit, nobody waits for ever or spins
-//! meanwhile, and nothing is left when all is done.
+//! The laws of the queue core, over every path a request can take: every bio ends once and with the
+//! right data, no request breaks a limit, nobody waits for ever or spins meanwhile, and nothing is
+//! left when all is done.
 //!
 //! Each seed is a scene of its own: a path, a depth, a device with its faults, clients, and what is
 //! done to the device while it works. Everything happens in one thread and in virtual time, but

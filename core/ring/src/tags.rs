@@ -1,8 +1,8 @@
 //! Tag words: a set of tags several lanes share, a bit each, spread over cache lines.
 //!
-//! Freeing sets a bit in a second, "cleared" word; whoever finds a word full takes the cleared
-//! bits in with one exchange (block-core section 7.2). A free thus never touches the line that
-//! allocators fight over.
+//! Freeing sets a bit in a second, "cleared" word; whoever finds a word full takes the cleared bits
+//! in with one exchange (docs/behaviour/block-layer.md, section 7.2). A free thus never touches the
+//! line that allocators fight over.
 //!
 //! # Waiting for a tag
 //! `TagWords` wakes nobody; lanes that share it also share a [`Pending`](crate::Pending) with a bit

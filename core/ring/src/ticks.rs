@@ -2,7 +2,8 @@
 
 use crate::sync::{Alone, AtomicU64, Ordering};
 
-/// The tick up to which busy time has been accounted (block-core section 12, `io_ticks`).
+/// The tick up to which busy time has been accounted (`io_ticks`: docs/behaviour/block-layer.md,
+/// section 11).
 #[derive(Debug, Default)]
 pub struct BusyStamp(Alone<AtomicU64>);
 

@@ -1,5 +1,5 @@
 //! What `deadline` and `mq-deadline` share besides the staged requests: five tunables, and which
-//! direction a new batch goes. Source: the deadline and kyber spec, sections 4.3, 4.7 and 5.8.
+//! direction a new batch goes. Source: docs/behaviour/deadline.md, sections 4 and 6.
 
 use crate::tunable::{Number, Tunable, Unit};
 

@@ -1,7 +1,7 @@
 //! Staged requests found by the sector where they end: the back-merge look-up.
 //!
 //! Among equal ends the most recently added is met first, and only that one is considered
-//! (deadline and kyber spec, section 2.1).
+//! (docs/behaviour/deadline.md, section 1).
 
 use weir_bio::SchedTag;
 

@@ -141,7 +141,8 @@ pub fn find(family: Family, name: &str) -> Result<&'static Entry, String> {
     }
 }
 
-/// What a new disk gets when nobody chose (block-core section 16), among the schedulers there are.
+/// The scheduler of a new disk for which none is stated (docs/behaviour/block-layer.md, section
+/// 13.3), among the schedulers there are.
 #[must_use]
 pub fn default_name(family: Family, rotational: bool, one_queue: bool) -> &'static str {
     let wanted: &[&'static str] = match family {

@@ -1,5 +1,5 @@
-//! Whether two requests may become one (block-core section 4.2): the rules every merger shares,
-//! the submitter's plug and soft queue as well as the schedulers.
+//! Whether two requests may become one (docs/behaviour/block-layer.md, section 4.2): the rules
+//! every merger shares, the submitter's plug and soft queue as well as the schedulers.
 
 use weir_bio::{Flags, Limits, Op, Rq};
 

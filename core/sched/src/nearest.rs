@@ -1,5 +1,5 @@
 //! Which of two requests of one queue is served first: by kind, then by the way the head travels.
-//! Source: the bfq and cfq spec, section 1.1; both schedulers use the same rule.
+//! Source: docs/behaviour/bfq.md, section 16.1; bfq and cfq use the same rule.
 
 use weir_bio::{Flags, Rq};
 

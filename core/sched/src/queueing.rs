@@ -1,5 +1,5 @@
-//! Whether a device keeps several requests at once, found out by watching it under load.
-//! Source: the bfq and cfq spec, section 1.5.
+//! Whether a device keeps several requests at once, found out by watching it under load. Source:
+//! docs/behaviour/bfq.md, section 16.5.
 
 /// From when on a device is watched, and what it must do to count as queueing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

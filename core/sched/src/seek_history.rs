@@ -1,5 +1,5 @@
-//! Whether a queue jumps about: one bit for each of its last 32 requests.
-//! Source: the bfq and cfq spec, section 1.3, the rows of CFQ.
+//! Whether a queue jumps about: one bit for each of its last 32 requests. Source:
+//! docs/behaviour/bfq.md, section 16.3, the rows of cfq.
 
 use weir_bio::Rq;
 

@@ -1,5 +1,5 @@
-//! How long somebody thinks between an answer and the next request: a moving average.
-//! Source: the bfq and cfq spec, section 1.4.
+//! How long somebody thinks between an answer and the next request: a moving average. Source:
+//! docs/behaviour/bfq.md, section 16.4.
 
 use weir_bio::Nanos;
 

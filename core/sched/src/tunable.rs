@@ -64,7 +64,7 @@ impl fmt::Display for Unit {
     }
 }
 
-/// How the text of a number is read (deadline and kyber spec, section 2.4).
+/// How the text of a number is read (docs/behaviour/block-layer.md, section 15.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Number {
     /// 32 bits with a sign, the base by its prefix: `0x` hexadecimal, `0` octal.

@@ -1,9 +1,8 @@
 //! The end of a device: everything submitted afterwards is answered, and nothing reaches a lane.
 //!
-//! Removal in block-core section 11.5: mark dying, wake all waiters, fail what is new, drain. The
-//! last flush comes under the freeze: behind the closed gate, after everything inside has ended.
-//! So nothing is acknowledged between that flush and the end, and a busy device comes to rest in
-//! one go.
+//! The order is that of docs/behaviour/block-layer.md, section 10.4. The last flush comes under the
+//! freeze: behind the closed gate, after everything inside has ended. So nothing is acknowledged
+//! between that flush and the end, and a busy device comes to rest in one go.
 
 use std::sync::Arc;
 

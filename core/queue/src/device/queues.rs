@@ -120,9 +120,9 @@ impl Device {
 
     /// Changes the number of hard queues: has the driver prepare those to be opened, waits until
     /// every request has ended, opens or closes lanes at their homes, and begins anew with the
-    /// scheduler, whose tunables and `nr_requests` become its defaults, as in Linux (block-core
-    /// section 11.2). The number there is already changes nothing. Not for a thread that turns
-    /// lanes or has I/O under way.
+    /// scheduler, whose tunables and `nr_requests` become its defaults, as in Linux
+    /// (docs/behaviour/block-layer.md, section 10.2). The number there is already changes nothing.
+    /// Not for a thread that turns lanes or has I/O under way.
     ///
     /// # Errors
     /// A number outside `1..=`[`queues_max`](Device::queues_max), a device that no host turns or

@@ -1,5 +1,5 @@
 //! The flush machine of one hard queue: turns PREFLUSH and FUA into device flushes, and lets many
-//! waiters share one (block-core section 10).
+//! waiters share one (docs/behaviour/block-layer.md, section 8).
 //!
 //! A waiter joins the pending list when the queue takes it in, and the flush is issued after that,
 //! so everything acknowledged before the waiter was submitted is below the flush. A flush already
@@ -13,7 +13,8 @@ use weir_ring::Claim;
 use super::flush_error::FlushError;
 use crate::request::{FlushStep, Request, RequestClaim, State};
 
-/// A pending flush waits at most so long for data steps to end (invariant 32).
+/// A pending flush waits at most so long for data steps to end (docs/behaviour/block-layer.md,
+/// section 8.3).
 const DEFERRAL_MAX_NS: u64 = 5_000_000_000;
 
 impl FlushStep {
@@ -24,8 +25,8 @@ impl FlushStep {
     }
 }
 
-/// What a bio's flags ask of a device (block-core table 10.2), and the flags its data travels with.
-/// `None`: nothing at all is left to do.
+/// What a bio's flags ask of a device (docs/behaviour/block-layer.md, section 8.2), and the flags
+/// its data travels with. `None`: nothing at all is left to do.
 #[inline]
 pub(crate) fn steps(
     flags: Flags,

@@ -8,7 +8,8 @@ use weir_ring::{Pending, SharedCounter, TagWords};
 
 use crate::driver::Tag;
 
-/// The least share a lane of a shared set is always allowed (block-core section 7.5).
+/// The least share a lane of a shared set is always allowed (docs/behaviour/block-layer.md, section
+/// 7.5).
 const FAIR_SHARE_FLOOR: u16 = 4;
 
 /// Tags several lanes share: the lanes of one device, or of several disks behind one adapter.

@@ -1,4 +1,5 @@
-//! What is checked before a bio is accepted (block-core section 1.1), once, before any driver.
+//! What is checked before a bio is accepted (docs/behaviour/block-layer.md, section 1), once,
+//! before any driver.
 
 use weir_bio::{Bio, Buf, Data, Flags, Limits, Op, Status};
 
@@ -60,7 +61,8 @@ pub(crate) fn admit(bio: &mut Bio, snapshot: &Snapshot) -> Result<FlushStep, Sta
         check_atomic(bio, limits)?;
     }
     if bio.flags.has(Flags::RAHEAD) {
-        // Read-ahead may fail at any time, so no layer retries it (block-core section 1).
+        // Read-ahead may fail at any time, so no layer retries it (docs/behaviour/block-layer.md,
+        // section 1).
         bio.flags |= Flags::FAILFAST;
     }
     if !bio.flags.is_flushish() {

@@ -316,7 +316,7 @@ impl Office {
         }
     }
 
-    /// How a bio that is not well-formed has to end (block-core section 1.1).
+    /// How a bio that is not well-formed has to end (docs/behaviour/block-layer.md, section 1).
     fn expected(&self, bio: &Bio) -> Option<Status> {
         let limits = &self.limits;
         let pure_flush = bio.op == Op::Write && bio.flags.has(Flags::PREFLUSH);

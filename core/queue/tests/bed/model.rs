@@ -1,5 +1,5 @@
-//! What a disk may hold (block-core invariant 7): each sector the last write completed before the
-//! next was submitted, or one of those that were concurrent.
+//! What a disk may hold: each sector the last write completed before the next was submitted, or one
+//! of those that were concurrent.
 
 /// One write of one sector.
 struct Write {

@@ -1,5 +1,5 @@
-//! `deadline`: batches in sector order, and nobody waits for ever. Source: the deadline and kyber
-//! spec, section 4 (D4).
+//! `deadline`: batches in sector order, and nobody waits for ever. Source:
+//! docs/behaviour/deadline.md, section 5.
 //!
 //! Each direction has an order by sector and a FIFO. A batch goes on from one request to its
 //! successor, looking at no clock; between batches the direction is chosen, and the oldest of that

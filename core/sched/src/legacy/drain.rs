@@ -1,5 +1,5 @@
-//! The single-queue path's dispatch list, and a scheduler's forced drain into it. Source: the
-//! deadline and kyber spec, section 3.2.
+//! The single-queue path's dispatch list, and a scheduler's forced drain into it. Source:
+//! docs/behaviour/none-noop.md, section 2.2.
 //!
 //! The driver takes the front. A scheduler is asked for more only when the list is empty, except
 //! before a request that nothing may pass and at a switch: then it is drained. noop's requests are
@@ -133,7 +133,8 @@ mod tests {
         }
     }
 
-    /// A noop holding the requests of example E14, named A to F by their tags.
+    /// A noop holding the requests of docs/behaviour/none-noop.md, section 2.3, named A to F by
+    /// their tags.
     fn e14() -> Noop {
         let limits = Limits { max_hw_sectors: 64, ..Limits::default() };
         let setup = Setup { limits, nr_requests: 8, hard_queues: 1, nomerges: 0, compat: "" };

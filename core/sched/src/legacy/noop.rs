@@ -1,4 +1,4 @@
-//! `noop`: first in, first out, with merging. Source: the deadline and kyber spec, sections 2, 3.
+//! `noop`: first in, first out, with merging. Source: docs/behaviour/none-noop.md, section 2.
 //!
 //! One FIFO for both directions and no tunables. It merges as the deadline family does, but for
 //! this: neighbours are those in the FIFO, a request keeps its place whatever it takes in, and

@@ -1,5 +1,5 @@
-//! `mq-deadline`: batches in sector order, nobody waits for ever, and priority classes. Source: the
-//! deadline and kyber spec, section 5 (D6).
+//! `mq-deadline`: batches in sector order, nobody waits for ever, and priority classes. Source:
+//! docs/behaviour/mq-deadline.md.
 //!
 //! Each class has an order by sector and a FIFO of each direction. The position is the sector of
 //! the last request served, looked up at every step, so a late arrival just ahead of it is seen.
@@ -221,7 +221,8 @@ impl MqDeadline {
     }
 
     /// The choice of an ageing pass goes only if it has waited long enough. The pass happens also
-    /// when it does not, and what it changed stays changed (quirk Q3).
+    /// when it does not, and what it changed stays changed (docs/behaviour/mq-deadline.md, section
+    /// 4, quirk Q3).
     fn choose_aged(&mut self, class: usize, now: Nanos) -> Option<SchedTag> {
         let chosen = self.choose(class, now)?;
         let latest = now.0.checked_sub(self.prio_aging_expire_ns)?;

@@ -1,5 +1,5 @@
-//! `kyber`: a few queues, and tokens that keep the device from taking more than it answers in
-//! time. Source: the deadline and kyber spec, section 7.
+//! `kyber`: a few queues, and tokens that keep the device from taking more than it answers in time.
+//! Source: docs/behaviour/kyber.md.
 //!
 //! Each kind of requests, a domain, has so many tokens for the whole device; latencies that miss
 //! their target take tokens away from the domains that hold theirs. There is no order by sector,
@@ -36,7 +36,7 @@ use window::Windows;
 
 pub use targets::TUNABLES;
 
-/// Of `nr_requests`, what those that nobody waits for may hold (spec, section 7.7).
+/// The part of `nr_requests` that async requests may hold (docs/behaviour/kyber.md, section 7).
 const ASYNC_PERCENT: u32 = 75;
 
 /// Tokens by domain, steered by latency.

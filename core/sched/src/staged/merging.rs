@@ -1,6 +1,6 @@
-//! Whom a bio joins among what is staged, and what then joins whom.
+//! The staged request that a bio merges into, and the requests that merge because of it.
 //!
-//! Source: the deadline and kyber spec, sections 2.1 to 2.3.
+//! Source: docs/behaviour/deadline.md, section 3.
 
 use weir_bio::{Flags, Rq, SchedTag};
 

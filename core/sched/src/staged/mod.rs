@@ -2,8 +2,8 @@
 //!
 //! A [`Staged`] has lanes: a lane is a FIFO and, in the deadline family, an order by sector. All
 //! lanes share the merge hash and the one-entry cache `last_merge`. What it does not know is who
-//! goes next. Source: the deadline and kyber spec, sections 2.1 to 2.3. Discards merge where they
-//! are contiguous, never as ranges of one request.
+//! goes next. Source: docs/behaviour/deadline.md, sections 1 and 3. Discards merge where they are
+//! contiguous, never as ranges of one request.
 
 mod gap;
 mod merging;

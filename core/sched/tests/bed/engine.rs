@@ -1,7 +1,7 @@
 //! The engine: offers what clients ask to the scheduler, asks it whenever the device has room,
 //! fires its timers, and answers the clients.
 //!
-//! It follows the rerun rule of the BFQ and CFQ spec, section 0.2, and asks after every insert,
+//! It follows the rule of docs/behaviour/bfq.md, section 16.6, and asks after every insert,
 //! completion and timer, as the live engine does.
 
 use std::cmp::Reverse;

@@ -1,10 +1,10 @@
-//! The numbered properties of `bfq` (the BFQ spec, A18) in virtual time.
+//! The numbered properties of `bfq` (docs/behaviour/bfq.md, section 17) in virtual time.
 //!
 //! Devices: F is one request at a time at 100 MB/s without seeks; the disk and the flash disk are
-//! those of the spec. Runs are 20 s of which the first 2 are dropped, with `low_latency=0` and a
-//! queue for each process, unless a test says otherwise.
+//! those of the document. Runs are 20 s of which the first 2 are dropped, with `low_latency=0` and
+//! a queue for each process, unless a test says otherwise.
 //!
-//! Property n of the spec is held by the tests named `pn_...`:
+//! Property n of the document is held by the tests named `pn_...`:
 //!
 //! | file | properties |
 //! |---|---|

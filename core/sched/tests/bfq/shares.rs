@@ -32,7 +32,7 @@ fn bed_with(
     Bed::before(Box::new(bfq), setup, device)
 }
 
-/// The reader of the spec: 128 KiB, the next 0.1 ms after the last.
+/// The reader of docs/behaviour/bfq.md, section 17: 128 KiB, the next 0.1 ms after the last.
 fn reader(place: u64) -> Client {
     Client::reader(place * APART, 256).think(100_000)
 }

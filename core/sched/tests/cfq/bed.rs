@@ -1,6 +1,6 @@
 //! Closed-loop clients and modelled disks around one scheduler, over virtual time.
 //!
-//! The disks are those of the bfq and cfq spec, section A18. After every event the scheduler is
+//! The disks are those of docs/behaviour/bfq.md, section 17. After every event the scheduler is
 //! asked until it answers `None`, and it is checked that no request is stranded then.
 
 use std::cmp::Reverse;

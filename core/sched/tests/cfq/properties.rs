@@ -1,4 +1,4 @@
-//! CFQ against the properties of the bfq and cfq spec, section B12, on modelled disks.
+//! CFQ against the properties of docs/behaviour/cfq.md, section 12, on modelled disks.
 //!
 //! What can be seen only from inside (slices, timers, ramps) is in the scheduler's own tests.
 

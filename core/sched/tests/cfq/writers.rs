@@ -1,10 +1,10 @@
 //! The experiment of SUSE's tuning guide: 32 processes write 10 MiB each at once, with low_latency
-//! and without. Disk, bands and the published figures: the bfq and cfq spec, section B13.
+//! and without. Disk, bands and the published figures: docs/behaviour/cfq.md, section 13.
 
 use crate::bed::{Bed, Client, Disk, F, MS, SECOND, reader};
 use weir_bio::{Flags, Op};
 
-/// The disk the spec's closed form was calibrated with: 110 MB/s, 12 ms for a switch.
+/// The disk that the published totals were modelled with: 110 MB/s, 12 ms for a switch.
 const DISK: Disk = Disk { rate: 110_000_000, seek_ns: 12 * MS, ..F };
 const WRITERS: u64 = 32;
 const BYTES: u64 = 10 << 20;

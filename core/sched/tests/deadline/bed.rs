@@ -19,7 +19,8 @@ pub const SLES12: Level = Level(Family::Legacy, "deadline", "sles12");
 pub const MQ_4_12: Level = Level(Family::Multi, "mq-deadline", "4.12");
 pub const MQ_6_18: Level = Level(Family::Multi, "mq-deadline", "6.18");
 
-/// The levels that are D4, and the one that is D6.
+/// The levels that follow docs/behaviour/deadline.md, section 5 (D4), and the one that follows
+/// docs/behaviour/mq-deadline.md (D6).
 pub const D4: [Level; 2] = [LEGACY, MQ_4_12];
 pub const D6: [Level; 1] = [MQ_6_18];
 pub const ALL: [Level; 3] = [LEGACY, MQ_4_12, MQ_6_18];

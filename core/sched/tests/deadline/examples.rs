@@ -1,4 +1,5 @@
-//! The worked examples of the deadline and kyber spec, section 9, under their numbers there.
+//! The worked examples of docs/behaviour/deadline.md, section 7, and of
+//! docs/behaviour/mq-deadline.md, section 6, under their numbers there.
 
 use weir_sched::mq::deadline::MqDeadline;
 use weir_sched::{End, Scheduler};
@@ -27,7 +28,8 @@ fn e2_reads_get_their_batches_and_writes_are_not_starved() {
     for level in D4 {
         assert_eq!(drain(level), "R1 R2 R3 R4 W1 W2 R5 R6 R7 R8 W3 W4", "{level:?}");
     }
-    // A fresh scheduler is in the midst of a write batch (quirk Q5).
+    // A fresh scheduler is in the midst of a write batch (docs/behaviour/mq-deadline.md, section 4,
+    // quirk Q5).
     assert_eq!(drain(MQ_6_18), "W1 W2 R1 R2 R3 R4 W3 W4 R5 R6 R7 R8");
 }
 

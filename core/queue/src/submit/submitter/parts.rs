@@ -169,8 +169,9 @@ impl Core {
         parts.data.push((sector, part.data));
         parts.wait_ns = parts.wait_ns.max(part.wait_ns);
         parts.device_ns = parts.device_ns.max(part.device_ns);
-        // A window that failed is the last one (block-core section 18). And a device that let one
-        // part run out of time is asked for no more: each further part would have its own time.
+        // A window that failed is the last one (docs/behaviour/block-layer.md, section 14). And a
+        // device that let one part run out of time is asked for no more: each further part would
+        // have its own time.
         let fails = parts.serial.is_some() && !parts.status.is_ok();
         if (fails || parts.status == Status::Timeout)
             && let Some(rest) = parts.rest.take()

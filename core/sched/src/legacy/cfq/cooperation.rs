@@ -1,5 +1,5 @@
-//! Processes that read one area together share a queue while they do.
-//! Source: the bfq and cfq spec, sections 1.6 and B9.
+//! Processes that read one area together share a queue while they do. Source:
+//! docs/behaviour/cfq.md, section 9.
 
 use super::Cfq;
 use super::names::QueueId;

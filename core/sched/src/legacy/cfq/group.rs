@@ -1,5 +1,5 @@
-//! Groups: which of them is served next, by disk time divided by share.
-//! Source: the bfq and cfq spec, section B6.
+//! Groups: which of them is served next, by disk time divided by share. Source:
+//! docs/behaviour/cfq.md, section 6.
 //!
 //! A group competes with its siblings by `weight`; its own processes compete with its child groups
 //! by `leaf_weight`. Only groups with something to do count.

@@ -1,4 +1,4 @@
-//! When an empty queue is waited for, and for how long. Source: the bfq and cfq spec, section B5.
+//! When an empty queue is waited for, and for how long. Source: docs/behaviour/cfq.md, section 5.
 
 use weir_bio::{Flags, Nanos, Rq};
 

@@ -1,4 +1,5 @@
-//! CFQ's tunables. Source of names, units, defaults and ranges: the bfq and cfq spec, section B10.
+//! CFQ's tunables. Names, units, defaults and ranges are Linux's: docs/behaviour/cfq.md, section
+//! 10.
 
 use crate::nearest::BackSeek;
 use crate::tunable::{Tunable, Tunables, Unit};

@@ -1,5 +1,5 @@
 //! Merging, within one queue only: what a process would dispatch together becomes one request.
-//! Source: the deadline and kyber spec, sections 2.2 and 2.3; the bfq and cfq spec, section 0.2.
+//! Source: docs/behaviour/deadline.md, section 3; docs/behaviour/cfq.md, section 11.
 
 use weir_bio::{Flags, Rq, SchedTag};
 

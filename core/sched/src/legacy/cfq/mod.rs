@@ -1,5 +1,5 @@
-//! `cfq`: completely fair queueing, time slices of the device for each process.
-//! Source: the bfq and cfq spec, section 1 and part B (CFQ as in Linux 4.14 to 4.20).
+//! `cfq`: completely fair queueing, time slices of the device for each process. Source:
+//! docs/behaviour/cfq.md (CFQ as in Linux 4.14 to 4.20).
 //!
 //! Each process has a queue for its reads and sync writes; async writes go to queues that a group
 //! shares. One queue at a time has the device, for a slice of time. Groups divide the device by

@@ -1,4 +1,4 @@
-//! Who may cut in on the queue in service. Source: the bfq and cfq spec, section B8.
+//! Which request preempts the queue in service. Source: docs/behaviour/cfq.md, section 8.
 
 use weir_bio::{Nanos, Rq};
 

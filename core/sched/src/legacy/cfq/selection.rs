@@ -1,5 +1,5 @@
-//! Which queue dispatches, whether it may, and which of its requests.
-//! Source: the bfq and cfq spec, section B7.
+//! Which queue dispatches, whether it may, and which of its requests. Source:
+//! docs/behaviour/cfq.md, section 7.
 
 use weir_bio::{Nanos, Rq, SchedTag};
 

@@ -1,5 +1,5 @@
-//! How long a slice is, when it begins, and what its end costs whom.
-//! Source: the bfq and cfq spec, sections B2 and B6.
+//! How long a slice is, when it begins, and what its end costs whom. Source: docs/behaviour/cfq.md,
+//! sections 2 and 6.
 
 use weir_bio::Nanos;
 

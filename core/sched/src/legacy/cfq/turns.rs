@@ -1,5 +1,5 @@
 //! Whose turn it is: places in the service trees, and the choice of group, class, kind and queue.
-//! Source: the bfq and cfq spec, sections B1, B3 and B4.
+//! Source: docs/behaviour/cfq.md, sections 1, 3 and 4.
 
 use weir_bio::{Class, Nanos};
 

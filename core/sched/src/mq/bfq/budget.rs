@@ -1,5 +1,5 @@
-//! How much a queue is served at a time, and what that is counted as.
-//! Source: the BFQ spec, A4 and A5. Budgets and service are sectors.
+//! How much a queue is served at a time, and what that is counted as. Source:
+//! docs/behaviour/bfq.md, sections 4 and 5. Budgets and service are sectors.
 
 use weir_bio::{Nanos, SchedTag};
 

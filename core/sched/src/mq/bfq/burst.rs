@@ -1,5 +1,5 @@
 //! Bursts of new queues: many processes started at once, which together want throughput and not
-//! each the latency of an interactive one. Source: the BFQ spec, A12.
+//! each the latency of an interactive one. Source: docs/behaviour/bfq.md, section 12.1.
 
 use weir_bio::Nanos;
 

@@ -1,5 +1,5 @@
-//! Which request goes to the device, when a queue's service begins and when it ends.
-//! Source: the BFQ spec, A6.
+//! Which request goes to the device, when a queue's service begins and when it ends. Source:
+//! docs/behaviour/bfq.md, section 6.
 
 use weir_bio::{Nanos, Rq, SchedTag};
 

@@ -1,7 +1,7 @@
 //! What B-WF2Q+ schedules: entities, and how they, levels and queues are named.
 //!
 //! A queue is an entity; so is a group, which competes in its parent's level and is itself a level
-//! for its queues and child groups. Source: the BFQ spec, A1 to A3.
+//! for its queues and child groups. Source: docs/behaviour/bfq.md, sections 1, 2 and 3.
 
 /// An entity, by its place in the table of entities.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

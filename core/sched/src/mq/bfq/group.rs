@@ -1,5 +1,5 @@
-//! Groups: the tree of them, their weights and async queues, and processes that move.
-//! Source: the BFQ spec, A15.
+//! Groups: the tree of them, their weights and async queues, and processes that move. Source:
+//! docs/behaviour/bfq.md, section 15.2.
 
 use weir_bio::{GroupId, Nanos};
 

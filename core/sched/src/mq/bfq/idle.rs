@@ -1,5 +1,5 @@
-//! Whether and how long the device is kept idle for a queue's next request.
-//! Source: the BFQ spec, A7 and A8.
+//! Whether and how long the device is kept idle for a queue's next request. Source:
+//! docs/behaviour/bfq.md, sections 7 and 8.
 
 use weir_bio::Nanos;
 

@@ -1,5 +1,5 @@
-//! Filling the hole while the device is kept for a queue without requests.
-//! Source: the BFQ spec, A9.
+//! Filling the hole while the device is kept for a queue without requests. Source:
+//! docs/behaviour/bfq.md, section 9.
 //!
 //! How many requests of others may be in flight meanwhile is learnt from what they cost: the time
 //! from a request's arrival at the empty queue to its completion, with and without them.

@@ -1,4 +1,4 @@
-//! A request arrives. Source: the BFQ spec, A6, insert and the transition from idle to busy.
+//! A request arrives. Source: docs/behaviour/bfq.md, sections 6.2 and 6.3.
 
 use weir_bio::{Nanos, Rq};
 

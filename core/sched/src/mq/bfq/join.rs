@@ -1,5 +1,5 @@
 //! Processes that read one stream share a queue, and get their own back when they no longer do.
-//! Source: the BFQ spec, A12 and 1.6.
+//! Source: docs/behaviour/bfq.md, sections 12.2 and 12.3.
 
 use weir_bio::{Nanos, SubmitterId};
 

@@ -1,5 +1,6 @@
 //! How many scheduler tags requests may hold: so that async requests and writes leave room for
-//! those who wait, and no queue or group takes more than its share. Source: the BFQ spec, A14.
+//! those who wait, and no queue or group takes more than its share. Source: docs/behaviour/bfq.md,
+//! section 15.1.
 
 use weir_bio::{Nanos, Op, Rq, SubmitterId};
 

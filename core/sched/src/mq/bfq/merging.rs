@@ -1,5 +1,5 @@
-//! Bios that join staged requests of the queue they would go to.
-//! Source: the deadline and kyber spec, 2.1 to 2.3, and the BFQ spec, 0.2.
+//! Bios that join staged requests of the queue they would go to. Source: docs/behaviour/bfq.md,
+//! section 14.
 //!
 //! A request of one queue never takes in what belongs to another, or one process would pay for
 //! what another asks; so a sync bio never joins an async request either.

@@ -1,4 +1,4 @@
-//! `bfq`: budget fair queueing. Source: part A of the BFQ spec.
+//! `bfq`: budget fair queueing. Source: docs/behaviour/bfq.md.
 //!
 //! A process has a queue; one queue at a time holds the device, for as many sectors as its budget
 //! allows, and is waited for when it has no request, if that is what its share or the throughput

@@ -1,5 +1,5 @@
-//! Processes (the contexts that issue requests) and the queues their requests go to.
-//! Source: the BFQ spec, A1, A2, A15.
+//! Processes (the contexts that issue requests) and the queues their requests go to. Source:
+//! docs/behaviour/bfq.md, sections 1, 2 and 15.2.
 
 use weir_bio::{Class, GroupId, IoPrio, Nanos, Rq, SubmitterId};
 

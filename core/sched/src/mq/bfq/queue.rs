@@ -54,7 +54,7 @@ pub enum Expiry {
     Preempted,
 }
 
-/// What a queue carries of weight raising (A11). Times in ns.
+/// The state of a queue's weight raising (docs/behaviour/bfq.md, section 11). Times in ns.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Raise {
     /// When the running period began or the last one ended.
@@ -72,7 +72,8 @@ pub(super) struct Raise {
     pub(super) backlog_service: u64,
 }
 
-/// What a queue carries of injection (A9). Times in ns.
+/// The state of injection while a queue is in service (docs/behaviour/bfq.md, section 9). Times in
+/// ns.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Injection {
     pub(super) limit: u32,
@@ -81,8 +82,8 @@ pub(super) struct Injection {
     pub(super) decreased: u64,
 }
 
-/// Whose requests wake this queue's process (A10). Births tell a queue from one that took its
-/// place.
+/// The queue whose completions wake this queue's process (docs/behaviour/bfq.md, section 10).
+/// Births tell a queue from one that took its place.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Waker {
     pub(super) confirmed: Option<QueueId>,

@@ -1,5 +1,5 @@
-//! Weight raising: what `low_latency` does for interactive and soft real-time processes.
-//! Source: the BFQ spec, A11. Times in ns.
+//! Weight raising: what `low_latency` does for interactive and soft real-time processes. Source:
+//! docs/behaviour/bfq.md, section 11. Times in ns.
 
 use weir_bio::Nanos;
 

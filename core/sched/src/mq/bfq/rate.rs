@@ -1,5 +1,6 @@
 //! How fast the device can be, and how many requests it takes at once: both from what is seen.
-//! Source: the BFQ spec, A13 and 1.5. Rates are sectors per microsecond times 2^16.
+//! Source: docs/behaviour/bfq.md, sections 13 and 16.5. Rates are sectors per microsecond times
+//! 2^16.
 
 use weir_bio::{Nanos, Rq};
 

@@ -1,4 +1,4 @@
-//! Whether a queue's requests are far apart. Source: the BFQ spec, 1.3.
+//! Whether a queue's requests are far apart. Source: docs/behaviour/bfq.md, section 16.3.
 
 /// Farther apart than this counts as a seek, sectors.
 const SEEK_DISTANCE: u64 = 800;

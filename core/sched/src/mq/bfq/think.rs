@@ -1,5 +1,5 @@
 //! What is observed of a queue's habits: how far its requests are apart, how long its process
-//! thinks between them. Source: the BFQ spec, 1.3, A8.
+//! thinks between them. Source: docs/behaviour/bfq.md, sections 8 and 16.3.
 
 use weir_bio::{Nanos, Rq};
 

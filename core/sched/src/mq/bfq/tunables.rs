@@ -1,4 +1,5 @@
-//! The tunables of `bfq`: names, units, defaults and ranges of Linux. Source: the BFQ spec, A16.
+//! The tunables of `bfq`: names, units, defaults and ranges of Linux. Source:
+//! docs/behaviour/bfq.md, section 15.3.
 
 use crate::tunable::{Tunable, Tunables, Unit};
 

@@ -1,4 +1,5 @@
-//! Whose completions make a process ask for more: its waker. Source: the BFQ spec, A10.
+//! Whose completions make a process ask for more: its waker. Source: docs/behaviour/bfq.md, section
+//! 10.
 //!
 //! While the device is kept for a queue, serving its waker is no loss, for the queue has nothing
 //! to ask before.

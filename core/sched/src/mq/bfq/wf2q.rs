@@ -1,5 +1,5 @@
 //! B-WF2Q+: worst-case fair weighted fair queueing with budgets, at every level of the groups.
-//! Source: the BFQ spec, A3, whose rule numbers the comments carry.
+//! Source: docs/behaviour/bfq.md, section 3, whose rule numbers the comments carry.
 //!
 //! It knows sectors, weights and virtual time, nothing of requests. Eligible and waiting entities
 //! stand in two heaps: virtual time never goes back, so an entity moves from waiting to eligible

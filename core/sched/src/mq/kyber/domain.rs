@@ -1,6 +1,6 @@
 //! Domains: what kinds of requests there are, and how much of each may be in the device.
 //!
-//! Numbers: deadline and kyber spec, sections 7.1 and 7.8.
+//! Numbers: docs/behaviour/kyber.md, sections 1 and 8.
 
 use weir_bio::{Op, Rq};
 

@@ -1,6 +1,6 @@
 //! Latencies by percentile (level 6.18): samples, histograms, and what they do to the depths.
 //!
-//! Rules and numbers: deadline and kyber spec, sections 7.5 and 7.6. Integers throughout.
+//! Rules and numbers: docs/behaviour/kyber.md, section 6. Integers throughout.
 
 use weir_bio::Nanos;
 

@@ -2,7 +2,7 @@
 //! behind them a list for each hard queue and domain, where they wait for nothing but their turn.
 //!
 //! A request is a node, found by its scheduler tag; lists run through the nodes, so staging
-//! allocates nothing. Rules: deadline and kyber spec, sections 7.2 to 7.4.
+//! allocates nothing. Rules: docs/behaviour/kyber.md, sections 2, 3 and 4.
 
 use weir_bio::{Flags, Limits, Rq, SchedTag, SubmitterId};
 

@@ -10,10 +10,10 @@ pub(super) const BUCKETS: usize = 8;
 const READ: &str = "read_lat_nsec";
 const WRITE: &str = "write_lat_nsec";
 
-/// Nobody sets it (deadline and kyber spec, section 7.1).
+/// The target of discards has no tunable (docs/behaviour/kyber.md, section 1).
 const DISCARD_NS: u64 = 5_000_000_000;
 
-/// Source: deadline and kyber spec, section 7.7.
+/// Source: docs/behaviour/kyber.md, section 7.
 pub static TUNABLES: &[Tunable] = &[
     latency(READ, 2_000_000, "The latency aimed at for reads."),
     latency(WRITE, 10_000_000, "The latency aimed at for writes (at level 4.12, SYNC ones)."),
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
     use weir_bio::Prng;
 
-    /// The rule as the spec writes it.
+    /// The rule of docs/behaviour/kyber.md, section 6, with a division.
     fn divided(target: u64, ns: u64) -> usize {
         if ns == 0 { 0 } else { ((ns - 1) / (target / 4).max(1)).min(7) as usize }
     }

@@ -1,4 +1,5 @@
-//! The numbered examples of the spec, the rules of both levels, and random sequences.
+//! The examples of docs/behaviour/kyber.md, section 9, the rules of both levels, and random
+//! sequences.
 
 use super::*;
 use crate::contract::Absorbed;

@@ -1,7 +1,7 @@
 //! Latencies by mean (level 4.12): windows of time in which samples are kept, and what the means
 //! do to the depths.
 //!
-//! Rules and numbers: deadline and kyber spec, section 7.8. Integers throughout.
+//! Rules and numbers: docs/behaviour/kyber.md, section 8. Integers throughout.
 
 use weir_bio::Nanos;
 

@@ -1,5 +1,5 @@
-//! kyber as the spec words it, with nothing done for speed: what the real one is compared with.
-//! Depths are not its business: they are told to it.
+//! kyber as docs/behaviour/kyber.md words it, with nothing done for speed: the model that the
+//! scheduler is compared with. Depths are not its business: they are told to it.
 
 use weir_bio::{Flags, Limits, Rq, SchedTag};
 
