@@ -1,5 +1,5 @@
 //! The boot parameters of the documents, with the meaning they had: `elevator=`,
-//! `scsi_mod.use_blk_mq=` and `dm_mod.use_blk_mq=` (block-core section 16).
+//! `scsi_mod.use_blk_mq=` and `dm_mod.use_blk_mq=` (docs/behaviour/block-layer.md, section 13.4).
 //!
 //! A line is read as the kernel reads its own: words between blanks that stand in no double quotes,
 //! the last of a name counts, `-` and `_` are the same in a name, a flag without a value is set.

@@ -4,7 +4,7 @@
 //! replies of the same shape holds them already: then only the headers are written.
 
 /// A block is full from so many bytes on. At 4 KiB, copying into a block is cheaper for the system
-/// than an iovec for each piece (core-architecture section C, reply layout).
+/// than an iovec for each piece (docs/behaviour/nbd.md, section 5).
 pub(crate) const FULL: usize = 128 << 10;
 
 /// Bytes of a block: [`FULL`], and room for the reply that crosses it.

@@ -1,5 +1,5 @@
-//! How a write to an attribute is read: Linux's parsers (block-core section 15, tried by hand and
-//! held against a real kernel in `tests/kernel.rs`).
+//! How a write to an attribute is read: Linux's parsers (docs/behaviour/block-layer.md, section
+//! 15.2, held against a real kernel in `tests/kernel.rs`).
 
 use crate::errno::Failure;
 

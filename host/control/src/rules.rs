@@ -1,5 +1,5 @@
-//! Rules in the form of udev's (udev(7), the subset of the multipath and exports spec, section 9),
-//! for the daemon's own disks: they match what a disk is and say what its files shall hold.
+//! Rules in the form of udev's (udev(7), as far as docs/behaviour/rules.md says), for the daemon's
+//! own disks: they match what a disk is and say what its files shall hold.
 //!
 //! Reading and matching are pure: [`Rules::plan`] asks a [`Subject`] and answers what would be
 //! written, so that a trial says what a start does. Two things differ from udev. All keys are

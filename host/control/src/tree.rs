@@ -1,5 +1,5 @@
 //! The tree: disks and parameters as files, with Linux's names, units, permissions and errors
-//! (block-core section 15).
+//! (docs/behaviour/block-layer.md, section 15).
 //!
 //! It is asked by path and answers with text: no file system, no socket and no clock. The control
 //! socket and the FUSE mount are two ways in. Directories are made when they are looked at, so

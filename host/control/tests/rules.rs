@@ -48,7 +48,7 @@ fn writes(plan: &Plan) -> Vec<String> {
     plan.writes.iter().map(|write| format!("{}={}", write.name, write.value)).collect()
 }
 
-/// The rules that the spec calls typical.
+/// Rules as distributions have them.
 const TYPICAL: &str = r#"
 ACTION=="add|change", KERNEL=="sd[a-z]*", ATTR{queue/rotational}=="1", ATTR{queue/scheduler}="bfq"
 ACTION=="add|change", KERNEL=="sd[a-z]*|mmcblk[0-9]*", ATTR{queue/rotational}=="0", \
@@ -234,7 +234,7 @@ fn files_are_merged_by_name_and_a_later_folder_takes_the_place_of_an_earlier() {
     std::fs::remove_dir_all(&root).unwrap();
 }
 
-/// How long each value of a plan may be at most, in the words of the spec: udev's 1,024 bytes.
+/// How long each value of a plan may be at most, as in udev: 1,024 bytes.
 const MOST: usize = 1024;
 
 #[test]

@@ -118,7 +118,7 @@ fn store_queues(entry: &Entry, text: &str) -> Result<(), Failure> {
         }
     };
     match u16::try_from(queues) {
-        // No change is none, whatever may be changed (block-core section 11.2).
+        // No change is none, whatever may be changed (docs/behaviour/block-layer.md, section 10.2).
         Ok(count) if count == entry.disk.queues() => Ok(()),
         Ok(count) if (1..=most).contains(&queues) => Ok(entry.disk.set_queues(count)?),
         _ => Failure::invalid(format!("{} is outside 1..={most}", shown("queues", text))),

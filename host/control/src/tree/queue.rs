@@ -1,5 +1,5 @@
 //! The table of `block/<disk>/queue`: names, units, defaults, what may be written and what that
-//! does (block-core section 15.1).
+//! does (docs/behaviour/block-layer.md, section 15.1).
 //!
 //! Not in the table: `wbt_lat_usec` and `throttle_sample_time`, which kernels without the feature
 //! do not show either, and the files that only zoned disks have.

@@ -296,7 +296,8 @@ impl Turn<'_> {
         }
     }
 
-    /// What a start picks for a target that states no scheduler (block-core section 16).
+    /// What a start picks for a target that states no scheduler (docs/behaviour/block-layer.md,
+    /// section 13.3).
     fn default_scheduler(&self) -> String {
         let mut target = self.started.clone();
         target.config.scheduler = None;
@@ -315,7 +316,8 @@ impl Turn<'_> {
         })
     }
 
-    /// What a switch to the scheduler that is there sets (block-core section 7.4).
+    /// What a switch to the scheduler that is there sets (docs/behaviour/block-layer.md, section
+    /// 7.4).
     fn default_nr_requests(&self) -> u16 {
         let depth = self.device.depth();
         match (self.device.config().mode, self.device.scheduler()) {
