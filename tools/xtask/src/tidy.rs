@@ -6,8 +6,10 @@
 
 mod banned;
 mod circles;
+mod citations;
 mod licences;
 mod papers;
+mod prose;
 mod rooms;
 mod sizes;
 mod source;
@@ -63,6 +65,7 @@ fn check(workspace: &Workspace, sources: &[Source]) -> Vec<Finding> {
     findings.extend(licences::check(workspace, sources));
     findings.extend(unused::check(workspace, sources));
     findings.extend(papers::check_readme(sources));
+    findings.extend(citations::check(sources));
     for source in sources {
         findings.extend(stubs::check(source));
         findings.extend(banned::check_path(&source.path));
