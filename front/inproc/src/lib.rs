@@ -86,10 +86,10 @@ mod shared;
 pub mod target;
 pub mod units;
 
-/// The examples of README.md, which are compiled and run with those of this crate.
+/// The examples of docs/library.md, which are compiled and run with those of this crate.
 #[cfg(doctest)]
-#[doc = include_str!("../../../README.md")]
-pub struct Readme;
+#[doc = include_str!("../../../docs/library.md")]
+pub struct LibraryDocument;
 
 pub use cmdline::Cmdline;
 pub use disk::{Builder, Disk, Source};
