@@ -47,14 +47,15 @@ impl Buf {
     }
 
     /// `len` bytes starting on a page, filled by `fill`, which sees them as 0xAA so that memory
-    /// nobody wrote is never mistaken for data.
+    /// that was never written is not mistaken for data.
     #[must_use]
     pub fn filled(len: usize, fill: impl FnOnce(&mut [u8])) -> Buf {
         let layout = layout(len);
         // SAFETY: as in `zeroed`.
         let start = unsafe { alloc(layout) };
         let Some(first) = NonNull::new(start) else { handle_alloc_error(layout) };
-        // SAFETY: the allocation is `layout.size()` bytes long and nobody else knows it.
+        // SAFETY: the allocation is `layout.size()` bytes long, and no other pointer to it exists
+        // yet.
         unsafe { first.as_ptr().write_bytes(0xAA, layout.size()) };
         let mut buf = Buf::from_allocation(start, len, layout);
         fill(&mut buf);

@@ -13,7 +13,7 @@ pub enum Data {
     Zero {
         /// Bytes.
         len: u32,
-        /// The caller's buffer, which nobody filled: to be used again, never to be read.
+        /// The caller's buffer, which the driver did not fill: to be used again, never to be read.
         spare: Option<Buf>,
     } = ZERO,
     /// One piece.

@@ -54,7 +54,7 @@ pub struct Flags(pub u32);
 impl Flags {
     /// No flag.
     pub const NONE: Flags = Flags(0);
-    /// Somebody waits for this write.
+    /// The submitter waits for this write.
     pub const SYNC: Flags = Flags(1);
     /// Metadata.
     pub const META: Flags = Flags(1 << 1);

@@ -63,7 +63,7 @@ pub enum Class {
     RealTime = 1,
     /// The default.
     BestEffort = 2,
-    /// Only when nobody else wants the disk.
+    /// Served only while no other class wants the disk.
     Idle = 3,
 }
 
@@ -150,7 +150,7 @@ impl Rq {
         self.flags = self.flags.without(Flags::OF_ALL.without(other.flags));
     }
 
-    /// Somebody waits for it: every read, and writes carrying SYNC, FUA or PREFLUSH.
+    /// Whether its submitter waits for it: every read, and writes carrying SYNC, FUA or PREFLUSH.
     #[must_use]
     #[inline]
     pub fn is_sync(&self) -> bool {

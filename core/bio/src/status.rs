@@ -94,7 +94,7 @@ impl Status {
             0 => Status::Ok,
             95 => Status::NotSupp,
             110 => Status::Timeout,
-            // A quota or file size limit is "no space" to whoever wrote.
+            // A quota or file size limit is "no space" to the writer.
             28 | 122 | 27 => Status::NoSpc,
             67 => Status::Transport,
             121 => Status::Target,

@@ -64,7 +64,7 @@ pub enum Event {
         instance: u16,
         /// Which one.
         id: u64,
-        /// The data blocks it changed, for whoever looks for it after a crash.
+        /// The data blocks it changed, for the audit after a crash.
         blocks: [u64; CHANGES],
         /// How long its session waited for that.
         ns: u64,

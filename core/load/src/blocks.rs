@@ -167,7 +167,7 @@ impl Blocks {
     pub(crate) fn check(&self, token: u16, bytes: &[u8]) -> Result<u64, Fault> {
         let mut known = 0;
         for (stamp, block) in self.stamps(token).zip(bytes.chunks(self.grain as usize)) {
-            // What nobody wrote may hold anything.
+            // A block that was never written may hold anything.
             if stamp.generation > 0 || self.foreign {
                 verify::check(self.how, self.seed, stamp, block)?;
                 known += 1;

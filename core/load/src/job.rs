@@ -101,7 +101,7 @@ pub struct Job {
     pub ioprio: IoPrio,
     /// What stands in written blocks, and is looked for in read ones.
     pub verify: Option<Verify>,
-    /// Whether writes are nobody's to wait for, as a page cache's are.
+    /// Whether writes are async, as those of a page cache are.
     pub background: bool,
     /// Whether its reads are to come from the page cache, where the target has one.
     pub cached: bool,
@@ -359,7 +359,7 @@ mod tests {
         assert_eq!(writes.part(range, 1), Range { offset: 1 << 19, bytes: 1 << 19 });
         let small = Job { clones: 300, ..writes.clone() };
         assert!(bad(&small).contains("numjobs=300"), "{}", bad(&small));
-        // Those that only read disturb nobody.
+        // Jobs that only read cannot overwrite another job's blocks.
         let reads = Job { direction: Direction::Read, ..writes };
         assert_eq!(reads.part(range, 1), range);
     }

@@ -249,7 +249,7 @@ impl Instance {
             op: Op::Write,
             sector: byte / SECTOR,
             sectors: (blocks * REDO_BYTES / SECTOR) as u32,
-            // Durable when it ends: somebody's commit waits for that.
+            // Durable when it ends: a commit waits for that.
             flags: Flags::SYNC | Flags::FUA,
             ioprio: IoPrio::NONE,
             disk: data_disks.disks() + disk,
@@ -427,7 +427,8 @@ impl Workload for Instance {
 
     fn ended(&mut self, token: u16, ok: bool, now: Nanos) {
         if !ok {
-            // What is not durable is acknowledged to nobody, and what follows would not be either.
+            // A commit that is not durable is not acknowledged, and the commits behind it would not
+            // be durable either.
             self.stopped = true;
             return;
         }

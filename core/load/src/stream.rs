@@ -184,9 +184,8 @@ impl Stream {
         self.shape.think_ns > 0 || self.is_paced()
     }
 
-    /// When the I/O it asked for last, which is no flush, was due, if those under way have held it
-    /// up since: its user has waited from then on. `None` for one that was begun late by whoever
-    /// turns this.
+    /// When the last I/O that is no flush was due, if the I/Os under way have held it up since: its
+    /// user has waited from then on. `None` for an I/O that the caller began late.
     #[must_use]
     pub fn held_up_since(&self) -> Option<Nanos> {
         self.shape.due.filter(|due| *due < self.shape.freed_at)
@@ -297,7 +296,7 @@ impl Plain {
                 at
             }
         };
-        // A look-up, not a branch: nobody can predict it.
+        // A look-up, not a branch: the direction cannot be predicted.
         let mut io = self.choices[usize::from(read)];
         io.sector = self.first + block * self.sectors;
         io

@@ -61,7 +61,7 @@ pub struct Node<T>(Slot<T>);
 
 impl<T> Node<T> {
     /// # Safety
-    /// The caller owns the live node `this`: nobody else reads or writes it now.
+    /// The caller owns the live node `this`: no other thread reads or writes it now.
     #[inline]
     pub(crate) unsafe fn set_next(this: *mut Node<T>, next: *mut Node<T>) {
         // SAFETY: the caller's promise.
@@ -83,7 +83,7 @@ fn into_node<T>(claim: Claim<T>) -> *mut Node<T> {
 }
 
 /// # Safety
-/// `node` came from `into_node` and nobody else holds it.
+/// `node` came from `into_node`, and no other claim of it exists.
 #[inline]
 unsafe fn from_node<T>(node: *mut Node<T>) -> Claim<T> {
     // SAFETY: the caller's promise; `Node` is transparent over `Slot`.

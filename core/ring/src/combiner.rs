@@ -21,7 +21,7 @@ use crate::sync::Alone;
 /// longer its own work waits.
 pub const TENURE: usize = 512;
 
-/// After so many turns in which nobody else had left anything a combiner stands no more.
+/// Turns without foreign work after which a combiner stands no more.
 const QUIET: u32 = 64;
 
 /// No member stands.
@@ -30,7 +30,7 @@ const NOBODY: u64 = u64::MAX;
 /// Members there can be: a bit each.
 pub const MEMBERS_MAX: usize = 64;
 
-/// See the module.
+/// A right with delegation: members that do not get the right leave their work to its holder.
 #[derive(Debug)]
 pub struct Combiner<T> {
     right: Right<Served<T>>,
@@ -44,7 +44,7 @@ pub struct Combiner<T> {
 #[derive(Debug)]
 pub struct Served<T> {
     state: T,
-    /// Turns since somebody had left something.
+    /// Turns since a member had left work.
     quiet: u32,
 }
 
@@ -67,8 +67,7 @@ pub enum Asked {
     Done,
     /// It is left for this member, which stands and is to be woken.
     Delegated(usize),
-    /// It is done, and others have left work that nobody but this member sees to: it is to ask
-    /// again.
+    /// It is done, and others have left work that only this member sees to: it is to ask again.
     Again,
 }
 
@@ -178,13 +177,13 @@ impl<T> Combiner<T> {
         self.right.take_whole().map(|held| Changing { held })
     }
 
-    /// The same if nobody holds the right.
+    /// As [`take`](Combiner::take), if the right is free.
     pub fn try_take(&self) -> Option<Changing<'_, T>> {
         self.right.try_take().map(|held| Changing { held })
     }
 
-    /// Lets go of the right after a change. Whoever was turned away meanwhile is named to `tell`,
-    /// and is to ask again.
+    /// Lets go of the right after a change. Each member that was turned away meanwhile is named to
+    /// `tell`, and is to ask again.
     pub fn let_go(&self, changing: Changing<'_, T>, tell: impl FnMut(usize)) {
         Right::let_go(changing.held);
         self.asks.take(tell);
@@ -205,7 +204,7 @@ impl<T> Combiner<T> {
     }
 }
 
-/// The right, held for a change. To be [let go of](Combiner::let_go): dropping it tells nobody.
+/// The right, held for a change. To be [let go of](Combiner::let_go): dropping it names no member.
 #[derive(Debug)]
 pub struct Changing<'a, T> {
     held: Held<'a, Served<T>>,

@@ -16,7 +16,7 @@ pub struct Gate {
 /// One member's count of what it has inside. Owned by one thread.
 ///
 /// It ends with [`Gate::leave`]. One that is dropped instead stays counted: with something inside,
-/// for ever, as nobody can say that it left.
+/// for ever, because no handle is left that could leave.
 #[derive(Debug)]
 pub struct Member {
     inside: Arc<Alone<AtomicU64>>,
@@ -35,7 +35,7 @@ impl Gate {
     }
 
     /// A new member that the freezer itself is: it may enter although the gate is closed, as long
-    /// as nobody else holds it closed as well. What it has inside keeps every other freezer
+    /// as no other freezer holds it closed as well. What it has inside keeps every other freezer
     /// waiting.
     ///
     /// # Panics
@@ -85,7 +85,7 @@ impl Gate {
     #[inline]
     #[must_use]
     pub fn is_closed(&self) -> bool {
-        // Acquire: whoever finds it open again sees what was changed while it was closed.
+        // Acquire: a member that finds it open again sees the changes made while it was closed.
         self.closed.load(Ordering::Acquire) != 0
     }
 
@@ -105,7 +105,7 @@ impl Gate {
         members.iter().map(|inside| inside.load(Ordering::Acquire)).sum()
     }
 
-    /// Whether nobody is inside. Meaningful while the gate is closed.
+    /// Whether no member is inside. Meaningful while the gate is closed.
     ///
     /// # Panics
     /// When another thread panicked inside the gate's lock.
@@ -120,8 +120,8 @@ impl Gate {
 impl Member {
     /// Enters with one more; false when the gate is closed.
     ///
-    /// After a false the freezer must be told, as after a [`leave`](Member::leave) that says so:
-    /// it may have looked during the attempt and taken it for somebody inside.
+    /// After a false the freezer must be told, as after a [`leave`](Member::leave) that says so: it
+    /// may have looked during the attempt, and taken the attempt for a member inside.
     #[inline]
     #[must_use = "the freezer must be told when this is false"]
     pub fn enter(&mut self, gate: &Gate) -> bool {

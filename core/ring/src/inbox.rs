@@ -53,9 +53,9 @@ impl<T> Inbox<T> {
                 true => (ptr::null_mut(), first),
                 false => (seen.map_addr(|addr| addr | END), first.map_addr(|addr| addr | MORE)),
             };
-            // SAFETY: the chain let go of its nodes above and nobody else has them yet.
+            // SAFETY: the chain let go of its nodes above, and no other thread has them yet.
             unsafe { Node::set_next(last, link) };
-            // Release: whoever takes the chain sees the slots as they were posted.
+            // Release: the owner that takes the chain sees the slots as they were posted.
             match self.newest.compare_exchange_weak(seen, new, Ordering::Release, Ordering::Relaxed)
             {
                 Ok(_) => return seen.is_null(),

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use crate::sync::{Alone, AtomicU64, Mutex, Ordering};
 
-/// Messages for one owner from anybody. Looking costs one load while there are none.
+/// Messages for one owner from any thread. Looking costs one load while there are none.
 #[derive(Debug)]
 pub struct Mailbox<T> {
     waiting: Alone<AtomicU64>,
@@ -44,7 +44,7 @@ impl<T> Mailbox<T> {
         Ok(())
     }
 
-    /// Nothing comes in any more. Returns the messages that nobody took.
+    /// Closes it for new messages. Returns those that were not taken.
     ///
     /// # Panics
     /// When another thread panicked inside the mailbox's lock.

@@ -99,8 +99,8 @@ impl Pending {
         while rest.summary != 0 {
             rest.index = rest.summary.trailing_zeros() as usize;
             rest.summary &= rest.summary - 1;
-            // Acquire for what was published, release for whoever finds the bit clear and sets the
-            // summary again: that comes after its clearing above.
+            // Acquire for what was published, release for the thread that finds the bit clear and
+            // sets the summary again: that comes after its clearing above.
             rest.bits = self.words[rest.index].swap(0, Ordering::AcqRel);
             rest.visit(&mut visit);
         }
@@ -108,7 +108,8 @@ impl Pending {
 }
 
 /// What is taken and not visited yet. A bit that stays set below a clear summary would never be
-/// seen again, as nobody marks what is marked: so it goes back if a visit panics.
+/// seen again, because a source that is marked is not marked again: so it goes back if a visit
+/// panics.
 struct Rest<'a> {
     pending: &'a Pending,
     summary: u64,

@@ -1,8 +1,9 @@
-//! The right: who may touch something now. On the way of an I/O nobody waits for it.
+//! The right: exclusive access to a value, given to one thread at a time. On the way of an I/O no
+//! thread waits for it.
 //!
-//! Whoever has work publishes it and tries to take the right; if another holds it, that holder
-//! looks again after letting go, so the work is done by somebody. Those who change something, and
-//! are not in a hurry, wait.
+//! A thread with work publishes it and tries to take the right. If another thread holds it, that
+//! holder looks again after letting go, so the work is done by one of the two. A control call
+//! waits.
 
 use std::ops::{Deref, DerefMut};
 
@@ -47,7 +48,7 @@ pub struct Held<'a, T> {
     _letting_go: LettingGo<'a>,
 }
 
-// SAFETY: whoever has the holder has the value, as with `&mut T`.
+// SAFETY: the thread that has the holder has the value, as with `&mut T`.
 unsafe impl<T: Send> Send for Held<'_, T> {}
 // SAFETY: a shared holder gives out `&T`, so that much must be shareable: `T: Send` is not enough.
 unsafe impl<T: Sync> Sync for Held<'_, T> {}
@@ -68,12 +69,12 @@ impl Drop for LettingGo<'_> {
 }
 
 impl<T> Right<T> {
-    /// Nobody holds it.
+    /// A free right to this value.
     pub fn new(value: T) -> Right<T> {
         Right { taken: Alone(AtomicU32::new(FREE)), value: UnsafeCell::new(value) }
     }
 
-    /// Takes the right if nobody holds it.
+    /// Takes the right if it is free.
     ///
     /// Others who come while it is held go away and count on the holder: after
     /// [`let_go`](Right::let_go) it looks for what they have published.
@@ -144,8 +145,8 @@ impl<T> Right<T> {
     #[inline]
     pub fn let_go(held: Held<'_, T>) {
         drop(held);
-        // Pairs with the fence of whoever publishes and then tries: it finds the right free, or
-        // its work is seen.
+        // Pairs with the fence of a thread that publishes and then tries: it finds the right free,
+        // or its work is seen.
         fence(Ordering::SeqCst);
     }
 }

@@ -119,8 +119,8 @@ pub fn ring<T: Send>(capacity: usize) -> (Producer<T>, Consumer<T>) {
 }
 
 impl<T: Send> Producer<T> {
-    /// Writes an item, which nobody sees before [`publish`](Producer::publish), or before the
-    /// producer is dropped: that publishes too, so that no item is lost with its writer.
+    /// Writes an item, which the consumer does not see before [`publish`](Producer::publish), or
+    /// before the producer is dropped: that publishes too, so that no item is lost with its writer.
     ///
     /// # Errors
     /// The item, when every place is taken.

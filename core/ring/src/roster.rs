@@ -1,7 +1,7 @@
 //! A roster: which of an owner's many things are to be looked at in each of its rounds.
 //!
-//! A bit stays set for as long as the owner goes on looking. So a thing in use costs those who mark
-//! it one load of a line that nobody writes; a thing at rest costs its owner nothing.
+//! A bit stays set for as long as the owner goes on looking. So marking a thing in use costs one
+//! load of a line that is not written; a thing at rest costs its owner nothing.
 //!
 //! The wake-up rule with it: *publish, fence, mark, ring*. The owner takes the marks and looks at
 //! what is marked, round after round. To stop it *strikes* the bit, which fences, and looks once

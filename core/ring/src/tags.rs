@@ -1,19 +1,19 @@
 //! Tag words: a set of tags several lanes share, a bit each, spread over cache lines.
 //!
-//! Freeing sets a bit in a second, "cleared" word; whoever finds a word full takes the cleared bits
-//! in with one exchange (docs/behaviour/block-layer.md, section 7.2). A free thus never touches the
-//! line that allocators fight over.
+//! Freeing sets a bit in a second, "cleared" word; an allocator that finds a word full takes the
+//! cleared bits in with one exchange (docs/behaviour/block-layer.md, section 7.2). A free thus
+//! never touches the line that allocators fight over.
 //!
 //! # Waiting for a tag
-//! `TagWords` wakes nobody; lanes that share it also share a [`Pending`](crate::Pending) with a bit
-//! for each lane that waits. A waiting lane says that it sleeps
+//! `TagWords` wakes no lane; lanes that share it also share a [`Pending`](crate::Pending) with a
+//! bit for each lane that waits. A waiting lane says that it sleeps
 //! ([`prepare_sleep`](crate::Doorbell::prepare_sleep)), marks itself, tries again, and only then
 //! sleeps. In this order: a mark made while awake may be spent on a ring that does not wake. (Or
 //! the ringer marks the lane in its home's own pending bits, at which the home looks between
-//! `prepare_sleep` and sleep: then a lane may mark itself at any time, and tries again.) Whoever
-//! frees fences, takes the marks and rings those lanes. Whoever takes looks at the marks as well,
-//! without a fence: while it takes cleared bits in, they are in neither word, so a lane may go to
-//! sleep beside tags that came back and were not all taken.
+//! `prepare_sleep` and sleep: then a lane may mark itself at any time, and tries again.) The lane
+//! that frees a tag fences, takes the marks and rings those lanes. A lane that takes a tag looks at
+//! the marks as well, without a fence: while it takes cleared bits in, they are in neither word, so
+//! a lane may go to sleep beside tags that came back and were not all taken.
 
 use std::ops::Range;
 
@@ -159,7 +159,8 @@ impl Word {
                 }
                 seen = self.out.load(Ordering::Relaxed);
                 if allowed & !seen == 0 {
-                    // What came back is not allowed, or somebody was faster.
+                    // The tags that came back are outside the allowed range, or another lane was
+                    // faster.
                     return 0;
                 }
                 continue;
@@ -184,7 +185,7 @@ impl Word {
         let cleared = self.cleared.swap(0, Ordering::AcqRel);
         self.out.fetch_and(!cleared, Ordering::AcqRel);
         // Pairs with the fence of a lane that marks itself as waiting: it sees these bits when it
-        // tries again, or whoever runs this sees its mark.
+        // tries again, or the caller of this sees its mark.
         fence(Ordering::SeqCst);
         cleared != 0
     }

@@ -408,7 +408,7 @@ fn who_waits_for_the_right_tells_those_who_were_turned_away() {
             let work = Arc::clone(&work);
             thread::spawn(move || bring(&work, &mut seat, 1))
         };
-        // Someone who changes something, and does no member's work.
+        // A control call that changes the state, and does no member's work.
         let mut changing = work.take();
         changing.taken += 10;
         let mut told = false;
@@ -955,10 +955,10 @@ impl Shared {
         tag
     }
 
-    /// Lane 0: say that it sleeps and waits, fence, try again, sleep. It says so in this order:
-    /// whoever takes the mark then finds it asleep. The other way round the mark may be spent on
-    /// a tag that a third takes, with no ring as lane 0 is still awake, and the third, who frees
-    /// it last, finds no mark.
+    /// Lane 0: say that it sleeps and waits, fence, try again, sleep. It says so in this order: the
+    /// lane that takes the mark then finds it asleep. The other way round the mark may be spent on
+    /// a tag that a third takes, with no ring as lane 0 is still awake, and the third, who frees it
+    /// last, finds no mark.
     fn wait_for_tag(&self) -> u16 {
         loop {
             if let Some(tag) = self.table.take() {

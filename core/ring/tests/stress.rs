@@ -228,7 +228,7 @@ fn whoever_holds_the_right_does_the_work_of_all() {
                         pending.mark(source * 64);
                         kick();
                     }
-                    // Nobody kicks once more: when all are here, all is done.
+                    // No thread kicks once more: when all are here, all is done.
                     if wave.wait().is_leader() {
                         let done = right.try_take().expect("nobody is at it").1;
                         assert_eq!(done, [end; SUBMITTERS]);

@@ -66,14 +66,13 @@ pub enum DepthRule {
     Free,
     /// What writes may hold so many tags together, all else any.
     Writes(u16),
-    /// What nobody waits for may hold so many tags together, all else any.
+    /// Async requests may hold so many tags together, sync ones any number.
     Async(u16),
-    /// What nobody waits for may hold so many tags together, and so may writes that somebody waits
-    /// for; all else any.
+    /// Async requests may hold so many tags together, sync writes so many, sync reads any number.
     Kinds {
-        /// Of those that nobody waits for.
+        /// The limit of async requests.
         asyncs: u16,
-        /// Of the writes that somebody waits for.
+        /// The limit of sync writes.
         sync_writes: u16,
     },
     /// Ask for each, when nothing stands between the answer and its insert.

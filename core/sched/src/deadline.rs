@@ -22,7 +22,7 @@ pub(crate) const READ_EXPIRE: Tunable = Tunable {
     meaning: "Time until a read is served before sector order; applies to reads inserted later.",
 };
 
-// A write expires ten times later than a read: somebody waits for the read now.
+// A write expires ten times later than a read: the reader waits now.
 /// How long a write may wait before it is served out of order.
 pub(crate) const WRITE_EXPIRE: Tunable = Tunable {
     name: "write_expire",

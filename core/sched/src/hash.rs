@@ -5,8 +5,8 @@
 
 use weir_bio::SchedTag;
 
-/// So many that a chain has practically never two of them: whether a look-up meets somebody is
-/// then no matter of luck, which a branch predictor would have none with.
+/// So many buckets that a chain practically never has two entries. Whether a look-up finds one can
+/// then be predicted; with longer chains the branch would be a matter of luck.
 const BUCKETS_FOR_A_TAG: usize = 4;
 
 /// Chains of scheduler tags, keyed by end sector. Room for one entry per tag, made once.

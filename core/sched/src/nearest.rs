@@ -12,7 +12,7 @@ pub struct BackSeek {
     pub penalty: u64,
 }
 
-/// Somebody waits for it more than for others: metadata, or asked for by flag.
+/// Whether it goes before other requests of its kind: metadata, or asked for by flag.
 #[must_use]
 pub fn is_favoured(rq: &Rq) -> bool {
     rq.flags.any(Flags::META | Flags::PRIO)

@@ -1,5 +1,5 @@
-//! How long somebody thinks between an answer and the next request: a moving average. Source:
-//! docs/behaviour/bfq.md, section 16.4.
+//! Think time: how long a process takes from an answer to its next request, as a moving average.
+//! Source: docs/behaviour/bfq.md, section 16.4.
 
 use weir_bio::Nanos;
 

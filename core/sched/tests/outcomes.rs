@@ -179,9 +179,9 @@ fn ends_of_writers(device: Device, low_latency: &str, stride: u32) -> Vec<f64> {
     ends.map(|at| ms(at.expect("an end").0) / 1000.0).collect()
 }
 
-/// What shares a device that takes all its clients ask: nobody waits for a tag, so only what the
-/// scheduler keeps back makes a share. A kernel in front of a loop device with such latencies gave
-/// 1 : 2.8 to 1 : 2.95.
+/// Shares of a device that takes all its clients ask: no client waits for a tag, so only the
+/// requests that the scheduler keeps back make a share. A kernel in front of a loop device with
+/// such latencies gave 1 : 2.8 to 1 : 2.95.
 #[test]
 fn groups_before_bfq_share_a_device_that_would_take_all_they_ask() {
     if !can_run("bfq") {

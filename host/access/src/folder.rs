@@ -1,4 +1,4 @@
-//! Folders that nobody else can change.
+//! Folders that no other user can change.
 
 use std::fs::{self, DirBuilder};
 use std::io::ErrorKind;

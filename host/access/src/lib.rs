@@ -4,7 +4,7 @@
 //! - [`listen_unix`] and [`listen_tcp`]: sockets that are at no time more open than they were asked
 //!   to be, and that two daemons never take from each other;
 //! - [`Peer`] and [`Allow`]: the client at the other end, and the lists it has to stand in;
-//! - [`folder`]: folders that nobody else can change; [`save`]: files written without following a
+//! - [`folder`]: folders that no other user can change; [`save`]: files written without following a
 //!   link.
 //!
 //! Passwords, certificates and encryption are not here.

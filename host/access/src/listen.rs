@@ -30,8 +30,8 @@ pub struct Listen {
     pub address: Address,
     /// Of a UNIX socket: who may open its file.
     pub rights: Rights,
-    /// Of a TCP port: it may be reached from other hosts, though nothing is encrypted and nobody
-    /// is asked for a name.
+    /// Of a TCP port: it may be reached from other hosts, although nothing is encrypted and no
+    /// client is asked for a name.
     pub insecure: bool,
     /// What is done about TLS.
     pub tls: Tls,

@@ -1,5 +1,5 @@
-//! Files written without following a link: whoever may write in the folder cannot choose another
-//! file to be written over.
+//! Files written without following a link: another user who may write in the folder cannot choose
+//! another file to be written over.
 //!
 //! Only the last part of a path counts; the folders on the way are the caller's choice. Links of
 //! the system's own folders (`/dev/stdout`, `/dev/fd/63`, `/proc/self/fd/1`) stand for what is open
@@ -28,7 +28,7 @@ pub fn save(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let (beside, mut file) = beside(path)?;
     let written = file.write_all(bytes).and_then(|()| fs::rename(&beside, path));
     if written.is_err() {
-        // What is half written is nobody's.
+        // A file that is half written is of no use.
         let _ = fs::remove_file(&beside);
     }
     written

@@ -24,7 +24,7 @@ use rustix::process::geteuid;
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 128;
 
-/// How long the lock on a folder is tried for. Daemons hold it for milliseconds; whoever else may
+/// How long the lock on a folder is tried for. Daemons hold it for milliseconds; any user who may
 /// read the folder could hold it for ever.
 const LOCK_LIMIT: Duration = Duration::from_secs(5);
 const LOCK_PAUSE: Duration = Duration::from_millis(2);
@@ -84,7 +84,7 @@ pub fn listen_unix(path: &Path, rights: Rights) -> io::Result<(OwnedFd, SocketFi
     let _lock = lock(path)?;
     let socket = stream(SocketFlags::empty())?;
     // The file gets the mode that the socket has before it is bound, less the umask. Its group may
-    // still be another than is wanted, so nobody but the owner is let in yet.
+    // still be another than is wanted, so only the owner can connect yet.
     rustix::fs::fchmod(&socket, Mode::from_raw_mode(rights.mode & 0o600))?;
     let address = SocketAddrUnix::new(path)?;
     match rustix::net::bind(&socket, &address) {
@@ -115,7 +115,7 @@ fn stream(further: SocketFlags) -> io::Result<OwnedFd> {
     Ok(rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?)
 }
 
-/// Gives a new socket's file its owner, group and mode. Nobody can connect yet.
+/// Gives a new socket's file its owner, group and mode. No client can connect yet.
 fn settle(path: &Path, rights: Rights) -> io::Result<File> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW;
     // With O_PATH the way of opening does not count.
@@ -156,7 +156,8 @@ fn lock(path: &Path) -> io::Result<File> {
     }
 }
 
-/// Whether a socket's file was left by a daemon that did not live to remove it: nobody listens.
+/// Whether a socket's file was left by a daemon that did not live to remove it: no process listens
+/// there.
 fn is_left_over(path: &Path) -> bool {
     let socket = fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket());
     // A daemon whose queue of connections is full would have a blocking one wait for ever.

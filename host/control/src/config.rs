@@ -120,7 +120,7 @@ pub enum PrioClass {
     RealTime,
     /// The ordinary class.
     BestEffort,
-    /// Only when nobody else wants the disk.
+    /// Served only while no other class wants the disk.
     Idle,
 }
 

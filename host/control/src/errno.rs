@@ -37,7 +37,7 @@ errnos! {
     Io = "EIO", 5;
     /// The file is read-only.
     Access = "EACCES", 13;
-    /// Somebody else is using it.
+    /// It is in use.
     Busy = "EBUSY", 16;
     /// The disk is going away.
     NoDevice = "ENODEV", 19;

@@ -105,7 +105,7 @@ fn what_is_no_request_is_answered_and_ends_the_connection() {
         stream.read_to_string(&mut answer).unwrap();
         assert!(answer.starts_with("EINVAL "), "{answer:?}");
     }
-    // One that leaves in the middle harms nobody.
+    // A client that leaves in the middle disturbs no other.
     UnixStream::connect(folder.socket()).unwrap().write_all(b"set 10 10\nblock").unwrap();
     assert_eq!(folder.client().list("block").unwrap().len(), 1);
 }
@@ -135,7 +135,7 @@ fn many_clients_are_served_at_once_and_one_too_many_is_told() {
 #[test]
 fn a_second_daemon_is_refused_and_a_socket_left_behind_is_replaced() {
     let folder = Folder::new();
-    // What a daemon that was killed leaves: a file that nobody listens at.
+    // A daemon that was killed leaves a socket file at which no process listens.
     drop(UnixListener::bind(folder.socket()).unwrap());
     let server = folder.serve();
     let again = Server::open(&folder.socket(), Arc::default());

@@ -2,7 +2,7 @@
 //!
 //! The inner documents are those that `--json` prints; around them stand the samples, histograms
 //! and circumstances that a chart needs. A field that is missing has its zero, so that the result
-//! of a run that broke off can be read, and a field nobody here knows is passed over.
+//! of a run that broke off can be read, and an unknown field is passed over.
 
 use std::collections::BTreeMap;
 
@@ -136,9 +136,8 @@ pub struct Figures {
     /// From when it was to begin until the driver had it.
     #[serde(deserialize_with = "or_nothing")]
     pub queue_wait_ns: LatencyNs,
-    /// From then until the driver's answer. What is left of the latency is the time until whoever
-    /// asked has looked: so long the thread was busy, as with the bytes of others on a disk in
-    /// memory.
+    /// From then until the driver's answer. The rest of the latency is the time until the thread
+    /// looked for the answer; on a disk in memory it copied the bytes of other I/Os meanwhile.
     #[serde(deserialize_with = "or_nothing")]
     pub device_ns: LatencyNs,
 }
@@ -175,7 +174,7 @@ pub struct Cpu {
     pub ns_per_io: Option<f64>,
 }
 
-/// What one CPU of the machine did in the measured time, whoever asked for it; together that is the
+/// How one CPU of the machine spent the measured time, for all processes; the fields add up to the
 /// measured time, seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]

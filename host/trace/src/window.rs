@@ -1,5 +1,5 @@
-//! How long a measurement was to take, and how far from that it may be: for whoever voids runs and
-//! for whoever draws them.
+//! How long a measurement was to take, and how far from that it may be. The judge of a comparison
+//! voids runs by it, and the report leaves runs out by it.
 
 use serde_json::Value;
 

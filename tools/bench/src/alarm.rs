@@ -1,4 +1,4 @@
-//! Wakes a thread that waits in its ring: when somebody rings for it, or at a time that stays set.
+//! Wakes a thread that waits in its ring: when its bell is rung, or at a time that stays set.
 //!
 //! A wait with a time limit sets a timer and takes it back again, each time: 8 us under a
 //! hypervisor, the second time while an answer waits to be counted. This one is set once for each
@@ -20,7 +20,7 @@ const NEAR_NS: u64 = 1000;
 /// What comes less often than this is not foreseen, ns.
 const OFTEN_NS: u64 = 10_000_000;
 
-/// See the module.
+/// The alarm of one thread.
 pub(crate) struct Alarm {
     /// Readable when the bell or the timer is.
     both: OwnedFd,
@@ -84,8 +84,8 @@ impl Alarm {
         }
     }
 
-    /// What it has told of by now is not told again. If it went off, it may set itself: before the
-    /// I/O begins that is due, this is in nobody's time.
+    /// What it has told of by now is not told again. If it went off, it may set itself: that
+    /// happens before the due I/O begins, so it is in no latency.
     pub(crate) fn silence(&mut self, now: Nanos) {
         if self.plan.go_off(now) {
             // That there is nothing to read is what is wanted.
@@ -183,7 +183,7 @@ mod tests {
         assert!(plan.go_off(at(9)));
         assert_eq!(plan.set_for, None);
         assert!(plan.ask(Some(at(100)), at(9)));
-        // Nobody asks for anything any more.
+        // No client asks for an I/O any more.
         let mut idle = Plan::default();
         for count in [3, 6] {
             idle.ask(Some(at(count)), at(0));

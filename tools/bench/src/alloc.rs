@@ -37,7 +37,7 @@ pub fn is_counting() -> bool {
 }
 
 fn count(bytes: i64) {
-    // A thread that is ending has no counter left, and nobody asks it.
+    // A thread that is ending has no counter left, and its count is not read.
     let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
     weigh(bytes);
 }

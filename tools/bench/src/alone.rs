@@ -1,5 +1,5 @@
-//! What a workload costs whoever makes it up: a job run by the threads of `weir bench` as ever,
-//! with a sink in the place of every device.
+//! The cost of the generator alone: a job run by the threads of `weir bench` as ever, with a sink
+//! in the place of every device.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::mpsc::channel;

@@ -132,7 +132,7 @@ pub(crate) struct Client {
     uniform: bool,
     /// Its memory takes time to fill.
     fills: bool,
-    /// What is made up in a pass begins together, at a time of its own: making it up is nobody's
+    /// The I/Os made up in a pass begin together, at a time of their own: making them up is in no
     /// latency. Filling takes long, and so does anything when the thread has slept until it is due.
     pub(crate) begins_anew: bool,
     checks: bool,

@@ -74,7 +74,7 @@ pub(crate) fn begin(mut file: &File, heading: &str) -> Result<(), String> {
     if let Some(whole) = whole.filter(|whole| *whole < data.len()) {
         file.set_len(whole).map_err(why)?;
     }
-    // In one piece: whoever reads it meanwhile finds whole lines.
+    // In one piece: a reader meanwhile finds whole lines.
     file.write_all(heading.as_bytes()).map_err(|error| {
         // Half a heading would stand before the commits of the run before.
         let cut = whole.map(|whole| file.set_len(whole));
@@ -104,9 +104,9 @@ fn whole_lines(file: &File, bytes: u64) -> Result<u64, String> {
     Ok(from + lines as u64)
 }
 
-/// The last run in the file. A last line without its end was being written when the power went:
-/// nobody has read it. Nor has anybody where another line begins before its end; and a run whose
-/// heading is not whole had not begun.
+/// The last run in the file. A last line without its end was being written when the power went, so
+/// it was not acknowledged. Nor was a line inside which another one begins; and a run whose heading
+/// is not whole had not begun.
 ///
 /// # Errors
 /// The line that is none of such a file; that there is no run in it, or only a part of one.

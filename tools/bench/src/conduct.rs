@@ -1,5 +1,4 @@
-//! From what somebody asked for to what was measured: opens the targets, runs stage after stage,
-//! and puts it together.
+//! Conducts a bench: opens the targets, runs stage after stage, and puts the results together.
 
 use std::fs::File;
 use std::path::Path;
@@ -63,7 +62,7 @@ pub struct Request<'a> {
     pub run: u64,
     /// Where acknowledged commits are told.
     pub commits: Option<&'a File>,
-    /// Set by whoever wants it to end early.
+    /// Set to end it early.
     pub interrupted: &'a AtomicBool,
     /// Called every tenth of a second.
     pub progress: &'a dyn Fn(&Progress),
@@ -650,7 +649,7 @@ mod tests {
         let stages = vec![stage("one", "null:1MiB"), stage("two", "null:1MiB")];
         let interrupted = AtomicBool::new(false);
         let mut request = request(Workload::Stages(stages), &interrupted);
-        // The first stage has done when this is told; nobody looks any more in it.
+        // The first stage has ended when this is told, so it does not see the flag any more.
         let tell = |progress: &Progress| interrupted.store(progress.ios == 16, Ordering::Release);
         request.progress = &tell;
         let conducted = conduct(&request).expect("figures");

@@ -115,7 +115,7 @@ struct Part {
     checksum: u64,
 }
 
-/// Nobody sleeps in this bench.
+/// The wake-up of a bench in which no thread sleeps.
 struct NeverAsleep;
 
 impl Wake for NeverAsleep {

@@ -84,7 +84,7 @@ impl CpuTime {
     }
 }
 
-/// What each CPU of the host has done, whoever asked for it.
+/// The CPU time of each CPU of the host, of all processes.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PerCpu(pub Vec<CpuUse>);
 

@@ -27,7 +27,7 @@ pub fn open(name: &str, target: &Target, homes: usize) -> Result<Opened, String>
     Ok(opened)
 }
 
-/// Opens a target to look at what somebody left there: a file that is missing is not made.
+/// Opens a target to look at its present content: a file that is missing is not made.
 ///
 /// # Errors
 /// As [`open`].
@@ -138,8 +138,8 @@ fn is_memory(target: &Target) -> bool {
 /// and what stood there is put back. A device that is memory of this process is one of its own.
 ///
 /// # Errors
-/// What cannot be opened, read or written, with its name; what a mark left behind; that somebody
-/// wants the run to end.
+/// A target that cannot be opened, read or written, with its name; a mark that could not be
+/// removed; the wish that the run ends.
 pub(crate) fn same_device(
     devices: &[(String, Target)],
     marks: &[(usize, Amount)],

@@ -143,7 +143,7 @@ impl<'a, 'b, B: Bytes> Marks<'a, 'b, B> {
 impl<B: Bytes> Drop for Marks<'_, '_, B> {
     fn drop(&mut self) {
         if let Err(left) = self.put_back() {
-            // Whoever unwinds tells nobody else.
+            // While a panic unwinds, no error can be returned.
             let _ = writeln!(std::io::stderr(), "weir: {left}");
         }
     }

@@ -120,7 +120,7 @@ impl fmt::Display for Figure {
 }
 
 /// What a round needs of the host in order to count. A virtual CPU is often one of the two hardware
-/// threads of a core, and whoever has the other takes up to half of what the core does.
+/// threads of a core, and the user of the other takes up to half of what the core does.
 #[derive(Clone, Copy, Debug)]
 pub enum Needs {
     /// This CPU runs as fast as it was ever seen to: it has a core to itself.
@@ -326,7 +326,7 @@ impl Ticks {
 }
 
 /// Ticks that all CPUs together were busy: user, nice, system and stolen (proc(5), `/proc/stat`).
-/// Interrupts are left out: they belong to nobody.
+/// Interrupts are left out: they belong to no process.
 fn busy(stat: &str) -> u64 {
     let fields: Vec<u64> = stat
         .lines()

@@ -68,7 +68,7 @@ impl Load {
 pub struct Options<'a> {
     /// Everything that runs at once.
     pub loads: &'a [Load],
-    /// The devices, whose lanes nobody has opened.
+    /// The devices. No lane of them is open.
     pub devices: Vec<&'a Device>,
     /// Their names, for messages.
     pub names: &'a [String],
@@ -78,7 +78,7 @@ pub struct Options<'a> {
     pub ramp: Duration,
     /// How long to measure; `None`: until every load has done, or has reached its own runtime.
     pub runtime: Option<Duration>,
-    /// Set by whoever wants the run to end early.
+    /// Set to end the run early.
     pub interrupted: &'a AtomicBool,
     /// Where acknowledged commits are told, a line each.
     pub commits: Option<&'a File>,
@@ -258,7 +258,7 @@ fn plan(options: &Options<'_>) -> Result<(Vec<Plan>, Vec<Group>), String> {
     Ok((plans, groups))
 }
 
-/// Whoever verifies has its blocks to itself: what another job writes there would be a fault.
+/// A job that verifies has its blocks to itself: a block that another job writes would be a fault.
 fn check_verified(options: &Options<'_>) -> Result<(), String> {
     let mut known: Vec<(&Job, usize, Range)> = Vec::new();
     for load in options.loads {
@@ -352,7 +352,7 @@ struct Watch<'a> {
 struct Heard {
     /// Threads that have done.
     done: usize,
-    /// Nobody has anything more to do that is measured.
+    /// No client has a measured I/O to do any more.
     over: bool,
     failure: Option<String>,
 }

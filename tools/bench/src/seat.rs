@@ -35,7 +35,7 @@ impl Seat for Submitter {
 }
 
 /// Takes everything and answers it when it is next asked. There is no queue, no device and no other
-/// thread: what a run costs here is what whoever makes I/Os up and counts them costs.
+/// thread: the cost of a run here is that of making I/Os up and counting them.
 pub(crate) struct Sink {
     bell: Arc<Bell>,
     /// Its place on the bell.

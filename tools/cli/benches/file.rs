@@ -20,7 +20,7 @@ use weir_bench::cpu::pin;
 use weir_bench::rounds::{Arguments, Control, Figure, Needs, machine};
 use weir_bio::{Buf, Prng};
 
-/// The CPU of whoever is measured.
+/// The CPU of the program that is measured.
 const CPU: usize = 1;
 
 struct Setup {
@@ -92,7 +92,7 @@ fn bench(setup: &Setup, rounds: u32) {
     }
     let count = if fio { sides.len() } else { 1 };
     let outcomes = control.rounds(rounds, &[], |round| {
-        // Whoever comes first finds the device rested: each does in its turn.
+        // The program that comes first finds the device rested, so each comes first in turn.
         let mut outcomes: Vec<_> = (0..count)
             .map(|turn| (round as usize + turn) % count)
             .map(|which| match which {

@@ -204,7 +204,8 @@ impl Job<'_> {
             let job = self.write(round);
             let (mut weir, mut fio) = (Vec::new(), Vec::new());
             for turn in 0..self.turns {
-                // Whoever comes first finds the device rested: each does in its turn.
+                // The program that comes first finds the device rested, so each comes first in
+                // turn.
                 if (round + turn) % 2 == 0 {
                     weir.push(self.weir(&job));
                     fio.push(self.fio(&job));

@@ -1,6 +1,6 @@
 //! What an idle daemon costs: CPU time and wake-ups of all its threads while 100 clients are
-//! connected, have each read something, and say nothing more; with `--disks`, beside so many `null`
-//! disks that nobody uses.
+//! connected, have each read something, and say nothing more; with `--disks`, beside so many unused
+//! `null` disks.
 //!
 //! cargo bench -p weir-cli --bench idle [-- --seconds 60 --connections 100 --disks 1000]
 

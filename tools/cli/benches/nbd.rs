@@ -54,7 +54,7 @@ struct Setup {
     seconds: u32,
     depth: u32,
     jobs: u32,
-    /// Both queue modes of weir, and nobody else.
+    /// Both queue modes of weir, and no other server.
     modes: bool,
     /// Over TLS.
     tls: bool,

@@ -107,7 +107,7 @@ fn hot(text: &str) -> Result<Zone, String> {
     pair.ok_or_else(|| String::from("not two shares in 1..=100, as in 80/20"))
 }
 
-/// How long a run is if nobody says so, each stage of it.
+/// How long each stage of a run is by default.
 const RUNTIME: Duration = Duration::from_secs(10);
 /// How long it runs before that.
 const RAMP_TIME: Duration = Duration::from_secs(1);
@@ -375,7 +375,7 @@ fn not_found(job: &str, error: &std::io::Error) -> String {
 }
 
 fn append(path: &Path) -> Result<File, Failure> {
-    // What stands at its end is looked at, unless somebody else reads it meanwhile.
+    // The end of the file is looked at, unless another process reads it meanwhile.
     save::append(path).map_err(|e| Failure::Bad(format!("{}: {e}", path.display())))
 }
 
@@ -463,7 +463,7 @@ impl Told {
             None => format!("{:.1} s", measured.as_secs_f64()),
         };
         self.any.set(true);
-        // Nobody is helped by an error about a line of progress.
+        // An error about a line of progress would help no user.
         let _ = write!(std::io::stderr(), "\r{done}  {iops:.0} IOPS  {mib:.0} MiB/s\x1b[K");
     }
 

@@ -139,7 +139,7 @@ impl Compare {
                 break;
             }
         }
-        // Before anything that is only written: the device is somebody's.
+        // The scheduler is put back before results are written: other programs may use the device.
         let back = switch.map_or(Ok(()), Switch::put_back);
         let ended = self.end(done, stopped);
         back?;
@@ -175,8 +175,8 @@ impl Compare {
         compared
     }
 
-    /// Saves, draws, prints, and says how it ended: what was measured is there also where nobody
-    /// reads what is printed.
+    /// Saves, draws, prints, and says how it ended: the results are saved also where the output is
+    /// not read.
     fn end(
         &self,
         done: Vec<(String, CompareDocument)>,
@@ -397,7 +397,7 @@ impl Compare {
     }
 }
 
-/// How a comparison ended, for whoever started it.
+/// How a comparison ended, as an exit status and a sentence.
 fn verdict(
     done: &[(String, CompareDocument)],
     stopped: Option<String>,

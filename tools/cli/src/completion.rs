@@ -31,7 +31,7 @@ pub(crate) fn tree_paths() -> ArgValueCompleter {
     ArgValueCompleter::new(|typed: &OsStr| {
         let Some(typed) = typed.to_str() else { return Vec::new() };
         let (folder, start) = typed.rsplit_once('/').unwrap_or(("", typed));
-        // Without a daemon there is nothing to offer, and nobody to tell.
+        // Without a daemon there is nothing to offer, and no place for an error.
         let Ok(mut client) = Control::default().connect() else { return Vec::new() };
         let names = client.list(folder).unwrap_or_default();
         let within = typed.strip_suffix(start).unwrap_or_default();
@@ -81,7 +81,7 @@ impl Man {
         };
         let printed = clap_mangen::Man::new(found).render(&mut io::stdout());
         match printed {
-            // Whoever reads may have seen enough.
+            // The reader may have seen enough.
             Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
                 Err(Failure::Bad(format!("standard output: {error}")))
             }

@@ -118,7 +118,7 @@ impl Iostat {
         };
         match self.report(&asked, &mut output) {
             Err(Stop::Daemon(failure)) => return Err(failure),
-            // Whoever reads has seen enough.
+            // The reader has seen enough.
             Err(Stop::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
             Err(Stop::Output(error)) => {
                 return Err(Failure::Bad(format!("standard output: {error}")));
@@ -153,7 +153,7 @@ impl Iostat {
             std::thread::sleep(next.saturating_duration_since(Instant::now()));
             let after = Reading::take(&mut self.control.connect()?)?;
             output.put(false, &wanted(after.since(&before), asked))?;
-            // A machine that stood still owes nobody the reports of that time.
+            // After a machine stood still, the reports of that time are not made up for.
             next = (next + interval).max(after.at);
             before = after;
         }

@@ -68,7 +68,7 @@ pub(crate) fn say(line: &str) {
     let text = format!("{line}\n");
     match LOG.get() {
         Some(log) => log.outlet.put(text.as_bytes()),
-        // Whoever closed standard error wants to hear nothing.
+        // A closed standard error means that no message is wanted.
         None => _ = io::stderr().write_all(text.as_bytes()),
     }
 }

@@ -87,7 +87,7 @@ impl From<String> for Failure {
 }
 
 /// What follows a flag is its value even if it begins with a hyphen: `--fsync -1` is refused with
-/// the name and the bounds of the flag, and not as a flag `-1` that nobody meant.
+/// the name and the bounds of the flag, and not as an unknown flag `-1`.
 fn strict(command: clap::Command) -> clap::Command {
     let takes_value = |arg: &clap::Arg| !arg.is_positional() && arg.get_action().takes_values();
     let strict_arg = |arg: clap::Arg| match takes_value(&arg) {

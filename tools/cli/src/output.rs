@@ -1,10 +1,10 @@
-//! Standard output. Whoever reads it may leave before the end, and a disk may be full under it.
+//! Standard output. Its reader may leave before the end, and a disk may be full under it.
 
 use std::io::{self, ErrorKind, Write};
 
 use crate::Failure;
 
-/// Prints text. That nobody reads it any more is no failure, as it is none of iostat's.
+/// Prints text. A reader that has left is no failure, as it is none of iostat's.
 ///
 /// # Errors
 /// What the system says of standard output, as of a full disk under it.
@@ -21,7 +21,7 @@ pub(crate) fn print_line(text: &str) -> Result<(), Failure> {
 }
 
 fn print_to(out: &mut impl Write, text: &str) -> Result<(), Failure> {
-    // What is left in a buffer would fail where nobody hears of it.
+    // A flush when the program ends could not report its failure.
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => {
             Err(Failure::Bad(format!("standard output: {error}")))

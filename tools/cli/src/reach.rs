@@ -21,8 +21,8 @@ impl Reach {
     /// Opens the control socket at `named`, or at `default`, and mounts the tree at `folder`, with
     /// the disks themselves under `dev`.
     ///
-    /// A socket or folder that was named and cannot be had is an error. The default socket is
-    /// something nobody asked for: without it the daemon serves as well, and says so.
+    /// A socket or folder that was named and cannot be had is an error. Without its default socket
+    /// the daemon serves all the same, and says so.
     pub(crate) fn open(
         tree: &Arc<Tree>,
         named: Option<PathBuf>,

@@ -96,7 +96,7 @@ impl Reload {
         let default = Path::new(DEFAULT_DIR).join("rules.d");
         let rules = match folders {
             [] if default.is_dir() => {
-                // Rules that nobody named come from nobody else.
+                // Rules of the default folder must come from this user.
                 [Path::new(DEFAULT_DIR), &default].into_iter().try_for_each(folder::check)?;
                 Rules::read(&[default])
             }

@@ -58,7 +58,7 @@ impl Replay {
         };
         let outcome = replay(&recording, &options).map_err(|error| bad(error.to_string()))?;
         let written = if self.json { write_json(&file, &outcome) } else { write_lines(&outcome) };
-        // Whoever reads may have seen enough.
+        // The reader may have seen enough.
         if let Err(error) = written
             && error.kind() != std::io::ErrorKind::BrokenPipe
         {

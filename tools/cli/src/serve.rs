@@ -118,7 +118,8 @@ impl Serve {
         reload.attach(&daemon.tree);
         let tree = Arc::clone(&daemon.tree);
         hangup.reload(tree).map_err(|e| format!("a thread for SIGHUP: {e}"))?;
-        // Nobody is served before everything else is there: from then on a stop has to be orderly.
+        // No client is served before everything else is there: from then on a stop has to be
+        // orderly.
         let reach = self.open_tree(&daemon)?;
         let addresses = match self.open_addresses(&daemon, &config) {
             Ok(addresses) => addresses,
@@ -232,8 +233,8 @@ impl Serve {
     }
 }
 
-/// Makes the folder of a daemon that was told nothing, or sees that nobody else chooses what is in
-/// the one that is there.
+/// Makes the default folder of a daemon, or checks that no other user can change what is in the one
+/// that is there.
 pub(crate) fn default_folder() -> Result<(), String> {
     folder::own(Path::new(DEFAULT_DIR))
 }
@@ -279,7 +280,7 @@ fn serve_stdio(daemon: &Daemon, signals: &Signals, config: &Config) -> Result<()
     let (server, end) = (Arc::clone(&daemon.server), signals.end().map_err(bad)?);
     std::thread::spawn(move || {
         server.wait_until_empty(u64::MAX);
-        // A byte that cannot be written means that nobody waits any more.
+        // A byte that cannot be written means that no thread waits any more.
         let _ = (&end).write_all(b"e");
     });
     signals.wait();

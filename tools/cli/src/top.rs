@@ -95,7 +95,7 @@ impl Top {
         }
         let text = format!("{}\n", text.trim_end());
         match io::stdout().lock().write_all(text.as_bytes()) {
-            // Whoever reads has seen enough.
+            // The reader has seen enough.
             Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
                 Err(Failure::Bad(format!("standard output: {error}")))
             }
@@ -103,7 +103,7 @@ impl Top {
         }
     }
 
-    /// Looks and draws until somebody ends it.
+    /// Reads and draws until a key or a signal ends it.
     fn watch(
         &self,
         screen: &mut DefaultTerminal,

@@ -80,7 +80,7 @@ pub(crate) fn percent(share: f64) -> String {
     let size = share.abs() * 100.0;
     match size {
         _ if !size.is_finite() => String::from(NONE),
-        // Beyond that nobody learns anything from its digits.
+        // Beyond that its digits say nothing.
         _ if size > 1000.0 => String::from("more than 1,000 %"),
         _ if size >= 9.95 => format!("{} %", grouped(&format!("{size:.0}"))),
         _ => format!("{size:.1} %"),

@@ -1,5 +1,5 @@
-//! Comparisons in words. What is a difference was decided by whoever compared: a `ratio` beside
-//! `no detectable difference` is no difference, whatever its size.
+//! Comparisons in words. `weir compare` has decided what is a difference: a `ratio` beside `no
+//! detectable difference` is none, whatever its size.
 
 use crate::numbers::{count, percent, ratio, time, words};
 use crate::page::{Tone, Verdict};
@@ -182,7 +182,7 @@ pub(crate) fn short(comparison: &Comparison, b: &str) -> String {
     format!("none detected{}", seen.unwrap_or_default())
 }
 
-/// What is said of a comparison that decided nothing: why, if whoever compared knows.
+/// The sentence on a comparison without a verdict: the reason, if the document has one.
 fn undecided(comparison: &Comparison) -> &str {
     let verdict = comparison.verdict.as_str();
     if verdict.starts_with("not compared") { verdict } else { "not compared" }
@@ -308,7 +308,7 @@ mod tests {
         compare.comparisons[0] =
             Comparison { a: "x".into(), ratio: Some(2.0), ..Default::default() };
         assert!(verdicts(&compare)[0].text.contains("too few rounds"));
-        // Somebody wrote a verdict without an interval to decide by: it is none.
+        // A document with a verdict and without an interval to decide by: it has no verdict.
         for verdict in ["no detectable difference", "b is slower"] {
             let mut compare = compared("iops", 4.2, verdict);
             (compare.comparisons[0].ci95, compare.comparisons[0].ci99) = (None, None);

@@ -1,4 +1,4 @@
-//! Pages in a real browser: they draw, log no error and ask nobody for anything, on a phone too.
+//! Pages in a real browser: they draw, log no error and fetch nothing, on a phone too.
 //!
 //! Needs Chromium; `tests/packages.sh` installs it.
 

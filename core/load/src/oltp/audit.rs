@@ -56,7 +56,8 @@ impl Audit {
     }
 
     /// Looks at a piece of its log: whole redo blocks, the first of which is in this place, from 0.
-    /// One that stands in the place of another is none: whoever recovers looks for it in its own.
+    /// A block in the place of another one does not count: recovery looks for each block in its own
+    /// place.
     pub fn take_redo(&mut self, first: u64, bytes: &[u8]) {
         for (place, bytes) in (first..).zip(bytes.chunks(REDO_BYTES as usize)) {
             let Some(block) = LogBlock::decode(bytes) else { continue };
@@ -107,8 +108,8 @@ impl Audit {
         self.found.get(&id)
     }
 
-    /// The data blocks that must hold a change, or a later one. `acknowledged` are the commits
-    /// somebody was told of, each with the blocks it changed.
+    /// The data blocks that must hold a change, or a later one. `acknowledged` are the commits that
+    /// were acknowledged, each with the blocks it changed.
     #[must_use]
     pub fn wanted(&self, acknowledged: &BTreeMap<u64, [u64; format::CHANGES]>) -> Vec<Wanted> {
         let checkpoint = self.checkpoint();

@@ -5,7 +5,7 @@
 //! what others looked at before: its own look is the last access, which never races with its own
 //! exchange. With a look by one thread against a look and an exchange by another, loom 0.7 tries a
 //! single order. Here each access stores to a twin first. Stores depend on each other, so every
-//! order is tried; and as nobody reads them, they order nothing.
+//! order is tried; and because they are never read, they order nothing.
 
 use std::ops::Deref;
 

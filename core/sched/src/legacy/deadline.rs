@@ -1,4 +1,4 @@
-//! `deadline`: batches in sector order, and nobody waits for ever. Source:
+//! `deadline`: batches in sector order, and a deadline for each request. Source:
 //! docs/behaviour/deadline.md, section 5.
 //!
 //! Each direction has an order by sector and a FIFO. A batch goes on from one request to its

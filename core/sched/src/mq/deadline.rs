@@ -1,5 +1,5 @@
-//! `mq-deadline`: batches in sector order, nobody waits for ever, and priority classes. Source:
-//! docs/behaviour/mq-deadline.md.
+//! `mq-deadline`: batches in sector order, a deadline for each request, and priority classes.
+//! Source: docs/behaviour/mq-deadline.md.
 //!
 //! Each class has an order by sector and a FIFO of each direction. The position is the sector of
 //! the last request served, looked up at every step, so a late arrival just ahead of it is seen.

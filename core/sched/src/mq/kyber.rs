@@ -205,7 +205,7 @@ impl Kyber {
 }
 
 fn async_depth(nr_requests: u16) -> u16 {
-    // Never none at all: what nobody waits for has to go on too.
+    // At least one: async requests have to go on, too.
     (u32::from(nr_requests) * ASYNC_PERCENT / 100).max(1) as u16
 }
 

@@ -35,7 +35,7 @@ pub(crate) struct Arrival {
 }
 
 /// Staged requests. `SORTED` lanes are ordered by sector and their neighbours are those in this
-/// order; else the neighbours are those in the FIFO, and nobody has a deadline.
+/// order; else the neighbours are those in the FIFO, and there are no deadlines.
 #[derive(Clone, Debug)]
 pub(crate) struct Staged<const SORTED: bool> {
     nodes: Nodes,

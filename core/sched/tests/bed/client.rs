@@ -96,7 +96,7 @@ impl Client {
         self
     }
 
-    /// Writes as write-back does: nobody waits for them.
+    /// Writes as write-back does: async.
     pub fn background(self) -> Client {
         Client { flags: self.flags.without(Flags::SYNC) | Flags::BACKGROUND, ..self }
     }

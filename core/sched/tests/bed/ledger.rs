@@ -11,7 +11,7 @@ use weir_sched::{Absorbed, End, Ended, Merge, Scheduler, Setup, Wants};
 /// Schedulers that leave a device idle while something is staged, because better is to come.
 const IDLING: [&str; 2] = ["bfq", "cfq"];
 
-/// The number of a bio, given by whoever offers it.
+/// The number of a bio, given by its client.
 pub type Bio = u64;
 
 /// Where an offered bio went.
@@ -483,8 +483,8 @@ impl Ledger {
         assert_eq!(has_work, self.staged > 0, "{name} says whether it has work");
     }
 
-    /// What must hold after every hard queue that had a reason was asked and answered nothing:
-    /// somebody will ask again, as a request is in flight or a time is set.
+    /// What must hold after every hard queue that had a reason was asked and answered nothing: a
+    /// request is in flight or a time is set, so the scheduler will be asked again.
     pub fn is_not_stranded(&mut self) {
         if self.staged == 0 || self.in_flight > 0 || !self.pending().is_empty() {
             return;
@@ -495,7 +495,7 @@ impl Ledger {
         assert!(told, "{name} strands {staged} requests at {now:?}");
     }
 
-    /// Whether every tag is free and nobody waits.
+    /// Whether every tag is free and no request waits.
     pub fn is_idle(&self) -> bool {
         self.free.len() == self.places.len() && self.waiting() == 0
     }

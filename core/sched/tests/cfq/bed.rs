@@ -41,7 +41,7 @@ pub const HDD: Disk = Disk { rate: 104_000_000, seek_ns: 8_700_000, ..F };
 pub const SSD: Disk =
     Disk { rotational: false, rate: 0, seek_ns: 0, fixed_ns: 100_000, slots: 32, depth: 128 };
 
-/// Somebody who always has `depth` requests under way.
+/// A client that always has `depth` requests under way.
 #[derive(Clone, Debug)]
 pub struct Client {
     pub op: Op,

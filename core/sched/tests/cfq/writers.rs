@@ -34,7 +34,7 @@ impl Outcome {
 fn experiment(tunables: &[(&str, &str)]) -> Outcome {
     let writer = |number| Client {
         op: Op::Write,
-        // Direct or O_SYNC writers: somebody waits for each, and for the next one as well.
+        // Direct or O_SYNC writers: sync, and each write is followed by the next.
         flags: Flags::SYNC | Flags::IDLE,
         depth: 4,
         think_ns: 0,

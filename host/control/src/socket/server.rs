@@ -21,7 +21,7 @@ pub const CLIENTS_MAX: usize = 64;
 /// A client that asks nothing for so long, or does not read its answer, is let go.
 const CLIENT_LIMIT: Duration = Duration::from_secs(60);
 
-/// How long nobody is accepted after the system was short of something.
+/// How long no client is accepted after the system was short of memory or descriptors.
 const SHORTAGE_PAUSE: Duration = Duration::from_millis(100);
 
 /// The socket of a running daemon. Dropping it ends it: the file is removed, clients are cut off.
@@ -43,7 +43,7 @@ struct Clients {
 struct Table {
     next: u64,
     streams: BTreeMap<u64, UnixStream>,
-    /// Nobody comes in any more.
+    /// No client is accepted any more.
     closed: bool,
 }
 
@@ -60,7 +60,7 @@ impl Server {
     /// A socket that a daemon left behind without removing it is replaced.
     ///
     /// # Errors
-    /// The system's; `AddrInUse` when somebody listens there.
+    /// The system's; `AddrInUse` when a process listens there.
     pub fn open(path: &Path, tree: Arc<Tree>) -> io::Result<Server> {
         let (socket, file) = listen_unix(path, Rights::default())?;
         let listener = Arc::new(UnixListener::from(socket));
@@ -85,7 +85,7 @@ impl Drop for Server {
         // Wakes the thread that accepts; the system refuses only what is no socket.
         let _ = rustix::net::shutdown(&*self.listener, rustix::net::Shutdown::Both);
         if let Some(accepting) = self.accepting.take() {
-            // A thread that panicked accepts nobody any more either.
+            // A thread that panicked accepts no client any more either.
             let _ = accepting.join();
         }
     }
@@ -150,7 +150,7 @@ fn accept(listener: &UnixListener, clients: &Arc<Clients>, tree: &Arc<Tree>) {
         };
         let (here, tree) = (Arc::clone(clients), Arc::clone(tree));
         let serve = move || {
-            // The end of a client, orderly or not, concerns nobody else.
+            // The end of a client, orderly or not, concerns no other client.
             let _ = serve(&stream, &tree);
             here.leave(number);
         };

@@ -187,7 +187,7 @@ fn set_cap(caps: &mut Caps, word: &str) -> Result<(), Failure> {
 fn stat(here: &Group) -> String {
     let all = here.groups.all();
     lines(here, |disk| {
-        // Everything on a disk is in the root, whoever submitted it.
+        // The root has all I/O of a disk, of every submitter.
         let Used { ios, bytes } = match here.is_root() {
             true => total(disk),
             false => here.used(&here.entry, disk, &all),

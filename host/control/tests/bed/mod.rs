@@ -16,7 +16,7 @@ use weir_sched::{Number, Tunable, TunableError, Unit, tunable};
 /// What real memory says of itself.
 pub const BYTES: u64 = 64 << 20;
 
-/// A device in memory that nobody turns: nothing is under way in it.
+/// A device in memory that no home turns: no I/O is under way in it.
 pub fn device(config: Config) -> Device {
     Device::new(config, Arc::new(Ram::new(BYTES).unwrap())).unwrap()
 }
@@ -47,7 +47,7 @@ pub fn live(device: Device) -> LiveDisk {
     LiveDisk::new(device, Unlimited, || Nanos(1))
 }
 
-/// What can be asked of a driver whose queues nobody opens: its limits.
+/// A driver whose queues are never opened: only its limits can be asked.
 pub struct Paper(pub Limits);
 
 impl Driver for Paper {

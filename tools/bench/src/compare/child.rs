@@ -28,11 +28,11 @@ pub struct Program {
     pub runtime: Option<Duration>,
     /// How long to run before that.
     pub ramp: Duration,
-    /// A folder for what it writes, of nobody else.
+    /// A folder of its own for what it writes.
     pub folder: PathBuf,
 }
 
-/// What a run takes of which nobody knows, for whoever plans.
+/// What the plan assumes for a run of unknown length.
 const UNKNOWN: Duration = Duration::from_secs(2);
 /// How long a run may take beyond its own times, for preparing its target and ending. The clock of
 /// a virtual machine may have stood still for a minute in between.
@@ -133,8 +133,8 @@ fn read(saved: &Path) -> Result<BenchDocument, String> {
     serde_json::from_str(&text).map_err(|e| format!("{}: {e}", saved.display()))
 }
 
-/// Waits for the child's end, however long that takes if there is no `most`; `None` if somebody
-/// asked for ours.
+/// Waits for the child's end, however long that takes if there is no `most`; `None` if this process
+/// was asked to end.
 fn wait(
     child: &mut Child,
     stop: &OwnedFd,

@@ -2,7 +2,7 @@
 //!
 //! What the queue's files said is written to a file before the first switch. It is put back when
 //! the value goes, also when the program is told to end or panics; and where the program is killed,
-//! by whoever takes that file next: the next comparison on the device, or `--put-back`.
+//! by the next comparison on the device, or by `--put-back`.
 //!
 //! A switch gives `nr_requests`, `iosched/*` and `wbt_lat_usec` their defaults (Linux,
 //! Documentation/ABI/stable/sysfs-block). So every file of the queue that can be written is kept,
@@ -51,7 +51,7 @@ pub struct Switch {
 pub struct Kept {
     before: Before,
     state: PathBuf,
-    /// Holds the lock on the state file: nobody else switches this device meanwhile.
+    /// Holds the lock on the state file: no other comparison switches this device meanwhile.
     _lock: File,
     done: AtomicBool,
 }
@@ -61,8 +61,8 @@ impl Switch {
     /// everybody on this machine, and sees that it takes each of `schedulers`.
     ///
     /// # Errors
-    /// What is no block device, has no scheduler to choose, needs other rights, is switched by
-    /// somebody else, or does not take a scheduler; it is as it was then.
+    /// A path that is no block device, has no scheduler to choose, needs other rights, is switched
+    /// by another comparison, or does not take a scheduler. The device is as before then.
     pub fn take(device: &Path, schedulers: &[String]) -> Result<Switch, String> {
         let disk = disk_of(device)?;
         Switch::of_disk(device, &disk, schedulers, &FOLDERS.map(Path::new))
@@ -159,8 +159,9 @@ impl Kept {
 /// Puts back what a comparison that was killed left behind, from the file it wrote; the device.
 ///
 /// # Errors
-/// A file that is none, that somebody else than root could have written, that is of another start
-/// of the machine, still in use, or of no queue of the kernel; what could not be put back.
+/// A file that is no state file, that a user other than root could have written, that is of another
+/// start of the machine, still in use, or of no queue of the kernel; or a value that could not be
+/// put back.
 pub fn put_back_from(state: &Path) -> Result<String, String> {
     put_back_trusting(state, Trust { owner: 0, queues: Path::new("/sys") })
 }
@@ -173,7 +174,7 @@ struct Trust<'a> {
 }
 
 impl Trust<'_> {
-    /// A state file is written to by nobody else.
+    /// A state file can be written by root alone.
     fn check_file(&self, file: &File) -> Result<(), String> {
         let data = file.metadata().map_err(|error| error.to_string())?;
         let (owner, mode) = (data.uid(), data.mode() & 0o7777);
@@ -308,12 +309,13 @@ fn write(path: &Path, text: &str) -> Result<(), String> {
     })
 }
 
-/// Where state files are: the first of these that can be written. It must not depend on who
-/// compares or from where, or two comparisons of one device would not know of each other; and
-/// nobody but root may put files there.
+/// Where state files are: the first of these that can be written. It must not depend on the user or
+/// the working folder, or two comparisons of one device would not know of each other; and only root
+/// may put files there.
 const FOLDERS: [&str; 2] = ["/run/weir", "/var/lib/weir"];
 
-/// The first folder that is there, or can be made, in which files can be, and nobody else's.
+/// The first folder that is there, or can be made, in which files can be written, and which belongs
+/// to root alone.
 fn state_folder<'a>(folders: &[&'a Path]) -> Result<&'a Path, String> {
     let mut errors = Vec::new();
     for path in folders {
@@ -346,7 +348,8 @@ fn open_state(path: &Path, make: bool) -> Result<(File, Option<Before>), String>
     how.read(true).append(true).create(make).mode(0o644).custom_flags(flags);
     let mut file = how.open(path).map_err(failed)?;
     flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|_| in_use())?;
-    // Whoever held it may have removed the file meanwhile; that lock would keep nobody out.
+    // The holder before may have removed the file meanwhile; that lock would keep no other
+    // comparison out.
     let held = file.metadata().map_err(failed)?.ino();
     if fs::symlink_metadata(path).map_err(failed)?.ino() != held {
         return Err(in_use());

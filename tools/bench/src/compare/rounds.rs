@@ -89,7 +89,7 @@ const ATTEMPTS: usize = 3;
 /// Why no more rounds are run.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Stop {
-    /// Somebody asked for it.
+    /// A signal asked for it.
     Interrupted,
     /// A run failed.
     Failed {

@@ -235,7 +235,7 @@ fn undone(metric: &Metric, pair: [&str; 2], runs: &[Run]) -> Option<String> {
     })
 }
 
-/// What is said of one metric of two variants; `None` if nobody has it.
+/// The comparison of one metric of two variants; `None` if neither has it.
 fn compare(metric: &Metric, [a, b]: [&str; 2], names: &[&str], runs: &[Run]) -> Option<Comparison> {
     if !runs.iter().any(|run| (metric.of)(&run.document).is_some()) {
         return None;

@@ -68,7 +68,7 @@ enum SpreadArg {
     RoundRobin,
 }
 
-/// I/Os that `weir bench core` submits together if nobody says otherwise.
+/// I/Os that `weir bench core` submits together by default.
 const BATCH: u16 = 32;
 
 impl Core {

@@ -13,7 +13,7 @@ use crate::Failure;
 use crate::log;
 
 /// Signals so close to the first are the same wish again: `timeout` sends one to the process and
-/// one to its group, and whoever logs out a hangup and a termination.
+/// one to its group, and a logout sends a hangup and a termination.
 const ONE_WISH: Duration = Duration::from_secs(1);
 
 /// Becomes true with the first signal that asks for an end. One that comes later ends the process
@@ -23,7 +23,7 @@ pub(super) fn interrupted() -> Result<Arc<AtomicBool>, Failure> {
     let (heard, writer) = UnixStream::pair().map_err(failed)?;
     let ignored = ignored(&std::fs::read_to_string("/proc/self/status").unwrap_or_default());
     for signal in [SIGINT, SIGTERM, SIGHUP] {
-        // Whoever started this with nohup wants it to go on.
+        // Under nohup the run is to go on.
         if signal == SIGHUP && ignored >> (signal - 1) & 1 == 1 {
             continue;
         }

@@ -48,7 +48,7 @@ pub(super) fn before_a_panic(first: impl Fn() + Send + Sync + 'static) {
 pub(super) struct Scratch(PathBuf);
 
 impl Scratch {
-    /// In the folder for such, under a name that nobody could know before.
+    /// In the folder for temporary files, under a name that cannot be guessed.
     pub(super) fn new() -> Result<Scratch, Failure> {
         const SOURCE: &str = "/dev/urandom";
         let mut random = [0; 8];
@@ -63,7 +63,7 @@ impl Scratch {
         Ok(scratch)
     }
 
-    /// Ours from the beginning and nobody else's: what is there already may be a stranger's, with
+    /// Created by this process: a folder that is there already may belong to another user, with
     /// links in it to files that root would then write over.
     fn at(folder: PathBuf) -> Result<Scratch, Failure> {
         let made = DirBuilder::new().mode(0o700).create(&folder);

@@ -18,7 +18,7 @@ const BAR: usize = 20;
 
 /// A bar on standard error that is written over.
 pub(super) struct Progress {
-    /// What it begins with; none where nobody looks.
+    /// What it begins with; none where the output is no terminal.
     head: Option<String>,
     shown: bool,
 }
@@ -149,7 +149,7 @@ pub(super) fn probe(path: PathBuf) -> Result<(), Failure> {
     Ok(save::probe(&path).map_err(|error| format!("{}: {error}", path.display()))?)
 }
 
-/// Makes the folder of a file. The one that nobody named is nobody else's.
+/// Makes the folder of a file. The default folder must belong to this user.
 fn make_folder(path: &Path) -> Result<(), Failure> {
     let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) else {
         return Ok(());

@@ -194,7 +194,7 @@ impl Write for Raw {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         loop {
             match rustix::io::write(self.0, bytes) {
-                // Whoever shares it has made it so that it does not block.
+                // Another process that shares it has set it to not block.
                 Err(Errno::AGAIN) => {
                     poll(&mut [PollFd::new(&self.0, PollFlags::OUT)], None)?;
                 }

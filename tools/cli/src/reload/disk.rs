@@ -1,8 +1,8 @@
 //! What configuration and rules together say of one disk, and making it so.
 //!
-//! A file is written by whoever speaks of it: a rule before the target. What somebody spoke of and
-//! nobody does any more goes back to its default, so that the disk is as after a start. Files that
-//! nobody ever spoke of are left as they are, whoever wrote to them.
+//! A file gets the value that a rule states for it, else that of the target. A file that was stated
+//! before and no longer is goes back to its default, so that the disk is as after a start. Files
+//! that were never stated are left as they are.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -197,8 +197,8 @@ impl Turn<'_> {
         self.set(file, value, &write.why)
     }
 
-    /// A file that nobody speaks of any more becomes what it is by default, or what it said before
-    /// any rule wrote to it.
+    /// A file that is no longer stated gets its default, or its value from before any rule wrote to
+    /// it.
     fn set_back(&self, file: &str, before: Option<String>, why: &str) -> Option<String> {
         if let Some(tunable) = file.strip_prefix(TUNABLES) {
             // One of a scheduler that is gone went with it.

@@ -130,7 +130,7 @@ impl View {
         let left = room - latency;
         let disks = wanted[0].min((left / 2).max(3)).min(left);
         let map = if room >= 10 { wanted[1].min((left - disks) / 2) } else { 0 };
-        // Of its two lines of heading alone nobody has anything.
+        // Its two lines of heading alone are of no use.
         let map = if map < 3 { 0 } else { map };
         let clients = wanted[3].min(left - disks - map);
         // What these do not need the disks may have.

@@ -371,7 +371,7 @@ impl Groups {
     }
 }
 
-/// `whole` times `share` of `shares`; all of it where nobody is counted.
+/// `whole` times `share` of `shares`; all of it where `shares` is 0.
 fn part(whole: u64, share: u64, shares: u64) -> u64 {
     if shares == 0 {
         return whole;

@@ -123,7 +123,7 @@ impl Cfq {
             || left <= TICK_NS
     }
 
-    /// A timer that nobody called in time is done with before anything else happens.
+    /// Runs the idle timer if its moment passed without a call, before the event at hand.
     pub(super) fn catch_up(&mut self, now: Nanos) {
         if let Some(at) = self.idle_until
             && at < now
@@ -151,7 +151,7 @@ impl Cfq {
     }
 }
 
-/// A write that somebody waits for once and then goes away.
+/// Whether it is a sync write whose process does not continue with another one (no IDLE hint).
 fn is_not_waited_for(rq: &Rq) -> bool {
     rq.op.is_write() && rq.is_sync() && !rq.flags.has(Flags::IDLE)
 }

@@ -189,7 +189,7 @@ impl Cfq {
         self.given_queueing.unwrap_or_else(|| self.queueing.is_queueing())
     }
 
-    /// Whether service is counted in requests: nobody is waited for, and the device queues.
+    /// Whether service is counted in requests: `slice_idle` is 0, and the device queues.
     fn counts_requests(&self) -> bool {
         self.knobs.slice_idle_ns == 0 && self.is_queueing()
     }
@@ -395,7 +395,8 @@ impl Cfq {
         if rq.sectors > SMALL_SECTORS || self.busy_queues > 1 {
             self.idle_until = None;
         } else {
-            // More may come that merges with it; the timer goes on unless somebody asks.
+            // More may come that merges with it, so the timer runs on; a dispatch may take the
+            // request before.
             self.queue_mut(queue).slot.must_dispatch = true;
         }
     }

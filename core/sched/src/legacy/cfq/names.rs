@@ -13,7 +13,7 @@ pub(super) struct QueueId(pub(super) u32);
 /// The kinds of service trees of a class, in the order that decides between equal keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// Served in turn: nobody is waited for.
+    /// Async requests: served in turn, the device is never kept for the next one.
     Async,
     /// Sync, and not waited for one by one.
     SyncNoIdle,

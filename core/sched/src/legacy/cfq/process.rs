@@ -167,7 +167,7 @@ impl Cfq {
         self.processes[at] = None;
     }
 
-    /// Frees a queue that nothing and nobody needs any more.
+    /// Frees a queue that has no process, no request and no reference any more.
     pub(super) fn release(&mut self, id: QueueId) {
         let queue = self.queue(id);
         if self.active == Some(id) || queue.free || !queue.is_abandoned() {

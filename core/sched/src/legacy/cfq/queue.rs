@@ -157,7 +157,7 @@ impl Queue {
         self.priority.class == Class::RealTime
     }
 
-    /// Whether nothing and nobody needs it any more.
+    /// Whether it has no process, no request and no reference any more.
     pub(super) fn is_abandoned(&self) -> bool {
         self.sync
             && self.processes == 0

@@ -14,7 +14,7 @@ const LEVELS: u64 = 8;
 enum Verdict {
     /// It dispatches.
     Serves,
-    /// Nobody does: it is waited for.
+    /// No queue dispatches: the device is kept for it.
     Waits,
     /// It goes; this queue is next, or the one whose turn it is.
     Goes(Option<QueueId>),

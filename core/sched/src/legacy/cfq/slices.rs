@@ -114,7 +114,7 @@ impl Cfq {
     }
 }
 
-/// Disk time that a slot has used, and that which is nobody's.
+/// Disk time that a slot has used, and time that is charged to no group.
 fn usage(slot: super::queue::Slot, now: Nanos) -> (u64, u64) {
     match slot.started_at {
         Some(start) if start < now => {

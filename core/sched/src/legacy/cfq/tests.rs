@@ -288,7 +288,7 @@ fn real_time_cuts_in_on_best_effort_and_never_the_other_way() {
 #[test]
 fn among_equals_those_cut_in_for_whom_waiting_does_not_pay() {
     let write = |submitter, at| Rq { op: Op::Write, flags: Flags::SYNC, ..rq(submitter, at) };
-    // Nobody is waited for one by one: the next of them goes on at once.
+    // SYNC-NOIDLE queues are not idled for one by one: the next of them goes on at once.
     let mut rig = Rig::new();
     rig.insert(write(1, 1000));
     assert_eq!(rig.serve(), Some(1));
@@ -304,14 +304,14 @@ fn among_equals_those_cut_in_for_whom_waiting_does_not_pay() {
     assert!(rig.active().is_some(), "an equal");
     rig.insert(Rq { flags: Flags::META, ..rq(3, 90_000_000) });
     assert_eq!(rig.serve(), Some(3));
-    // It is empty, and nobody waits.
+    // It is empty, and the device is not kept for it.
     let mut rig = Rig::new();
     rig.set("slice_idle", "0");
     rig.insert(rq(1, 1000));
     assert_eq!(rig.serve(), Some(1));
     rig.insert(rq(2, 90_000_000));
     assert!(rig.active().is_none());
-    // It is waited for, and somebody else reads right there.
+    // The device is kept for it, and another process reads at the head.
     for (at, cuts_in) in [(1128 + 8192, true), (1128 + 8193, false)] {
         let mut rig = Rig::new();
         rig.insert(rq(1, 1000));

@@ -8,7 +8,7 @@ use super::entity::{BE, EntityId, IDLE, Kind, LevelId, Place, QueueId, RT};
 use super::forest::Level;
 use super::queue::Expiry;
 
-/// Weight of a group nobody set one for.
+/// Weight of a group for which none was set.
 const DEFAULT_WEIGHT: u32 = 100;
 /// Async queues of a group: eight levels of two classes, and the idle class.
 const ASYNC_QUEUES: usize = 17;
@@ -67,7 +67,7 @@ impl Bfq {
 
     pub(super) fn weigh_group(&mut self, group: GroupId, weight: u16) {
         let level = self.level_of(group);
-        // The root competes with nobody.
+        // The root has no siblings to compete with.
         if let Some(entity) = self.forest.levels[level.index()].entity {
             self.forest[entity].wanted_base = u32::from(weight.clamp(1, 1000));
         }

@@ -246,7 +246,8 @@ impl Bfq {
         }
     }
 
-    /// At the end of a slot: a shared queue that has become seeky serves nobody well.
+    /// At the end of a slot: marks a shared queue that has become seeky to be split, because its
+    /// processes no longer read one stream.
     pub(super) fn judge_sharing(&mut self, id: QueueId) {
         let queue = self.queue_mut(id);
         if queue.shared && !queue.stably_merged && queue.seeks.is_seeky() && queue.processes > 0 {

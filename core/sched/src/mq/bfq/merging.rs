@@ -15,7 +15,8 @@ use super::entity::QueueId;
 use super::queue::TagState;
 
 impl Bfq {
-    /// Where `rq` belongs in queue `id`, if nobody there touches it whom a merge would look for.
+    /// Where `rq` belongs in queue `id`, if no request there touches it that a merge would look
+    /// for.
     #[inline(always)]
     pub(super) fn lonely_spot(&self, id: QueueId, rq: &Rq) -> Option<Spot> {
         let mergeable = self.nomerges < 2 && rq.is_mergeable();

@@ -219,7 +219,7 @@ impl Bfq {
         queue.owner = None;
         if queue.processes == 0 {
             self.leave_burst(id);
-            // Nobody will ask for more: the device is not kept for it.
+            // No process is left to ask for more, so the device is not kept for it.
             if self.in_service == Some(id) && self.queue(id).is_empty() {
                 self.expire(id, Expiry::NoMoreRequests, now, false);
             }
@@ -232,7 +232,7 @@ impl Bfq {
         self.release(id, now);
     }
 
-    /// Frees queue `id` if nobody uses it any more.
+    /// Frees queue `id` if it has no process, no request and no reference any more.
     pub(super) fn release(&mut self, id: QueueId, now: Nanos) {
         let queue = self.queue(id);
         let waits_in_vain = queue.busy && queue.processes == 0 && queue.is_empty();

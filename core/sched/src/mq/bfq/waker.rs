@@ -59,7 +59,7 @@ impl Bfq {
         }
     }
 
-    /// Queue `id` wakes nobody and nobody wakes it: it dies or merges.
+    /// Removes queue `id` as a waker and as a woken queue: it dies or merges.
     pub(super) fn leave_wakers(&mut self, id: QueueId) {
         self.forget_waker(id);
         let Waker { wakes, .. } = std::mem::take(&mut self.queue_mut(id).waker);

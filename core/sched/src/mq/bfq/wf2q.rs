@@ -250,7 +250,7 @@ impl Forest {
         let class = (0..3).find(|class| self.level_tree(level, *class).has_backlog())?;
         self.promote(level, class);
         let tree = self.level_tree(level, class);
-        // Nobody eligible: time would jump to the least start, and the heap has that one on top.
+        // None is eligible: time would jump to the least start, and the heap has that one on top.
         tree.eligible.top().or_else(|| tree.waiting.top()).map(|(_, id)| id)
     }
 

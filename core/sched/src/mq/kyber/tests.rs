@@ -147,7 +147,8 @@ fn a_token_is_offered_to_the_hard_queue_that_has_waited_longest() {
     assert_eq!(scene.next(63), Some("r5"));
     scene.finish("r5");
     assert_eq!(scene.kyber.take_kicked(), 1 << 2);
-    // Whoever comes first gets it; who was called and found none waits again, behind the others.
+    // The first hard queue to come gets it; one that was called and found none waits again, behind
+    // the others.
     assert_eq!(scene.next(63), Some("again5"));
     assert_eq!(scene.next(2), None);
     scene.finish("again5");

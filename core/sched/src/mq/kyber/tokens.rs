@@ -70,7 +70,7 @@ impl Tokens {
         self.pools[domain].in_use += count - 1;
     }
 
-    /// A token comes back: whoever has waited longest may go on.
+    /// A token comes back: the hard queue that has waited longest is named.
     #[inline]
     pub(super) fn give(&mut self, domain: usize) {
         let pool = &mut self.pools[domain];

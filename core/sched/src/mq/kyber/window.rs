@@ -117,7 +117,8 @@ fn adjust(domain: usize, own: Option<Fares>, other: Option<Fares>, tokens: &mut 
     tokens.resize(domain, wanted);
 }
 
-/// Nobody waits for the rest: it makes way for whoever fares ill.
+/// OTHER against the better of the two others: its requests are async, so it gives tokens up when
+/// these fare ill.
 fn adjust_other(read: Option<Fares>, write: Option<Fares>, sampled: bool, tokens: &mut Tokens) {
     let depth = u64::from(tokens.depth(OTHER));
     let wanted = match read.max(write) {

@@ -34,7 +34,7 @@ struct Run {
     awake: u64,
     inserted: u64,
     dispatched: u64,
-    /// What came out, in order, if somebody wants to know.
+    /// The requests that were dispatched, in order, if the test records them.
     story: Option<Vec<String>>,
 }
 
