@@ -14,8 +14,10 @@
 
 pub mod client;
 pub mod device;
+pub mod dice;
 pub mod engine;
 pub mod ledger;
+pub mod life;
 
 pub use client::{Access, Ask, Client, Latencies, Record};
 pub use device::Device;
