@@ -449,8 +449,8 @@ pub fn split_at_commas(text: &str) -> Vec<String> {
                 part.push(c);
             }
             '"' => {
-                quoted =
-                    options && part.find('=') == Some(part.len() - 1) && closes(chars.as_str());
+                let opens = part.find('=').is_some_and(|at| at + 1 == part.len());
+                quoted = options && opens && closes(chars.as_str());
                 part.push(c);
             }
             c => part.push(c),
@@ -609,6 +609,12 @@ mod tests {
         let unfollowed = backing("file:/a,follow=off");
         assert!(matches!(unfollowed, Backing::File { follow: false, .. }), "{unfollowed:?}");
         assert!(matches!(threads, Backing::File { io: Io::Threads, .. }), "{threads:?}");
+    }
+
+    #[test]
+    fn an_option_that_begins_with_a_quote_is_an_error_like_any_other() {
+        assert_eq!(split_at_commas("ram:1M,\"a,b\""), ["ram:1M", "\"a", "b\""]);
+        assert!(error("ram:1M,\"").starts_with("unknown option \"\\\"\" of a ram target"));
     }
 
     #[test]
