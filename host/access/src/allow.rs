@@ -99,6 +99,9 @@ fn network(address: IpAddr, bits: u8) -> IpAddr {
     }
 }
 
+/// The bits of IPv6 that say that an address of IPv4 follows: `::ffff:0:0/96`.
+const MAPPED_BITS: u8 = 96;
+
 impl FromStr for Entry {
     type Err = String;
 
@@ -122,11 +125,14 @@ impl FromStr for Entry {
                 "it is none of uid:USER, gid:GROUP, tls:NAME, ADDRESS and ADDRESS/BITS",
             ))
         })?;
-        // As its clients are compared.
-        let address = if bits.is_none() { address.to_canonical() } else { address };
         let most = if address.is_ipv4() { 32 } else { 128 };
         let bits = bits.map_or(Some(most), |bits| bits.parse().ok().filter(|bits| *bits <= most));
         let bits = bits.ok_or_else(|| of(format!("the bits are no number in 0..={most}")))?;
+        // As its clients are compared: a network of mapped IPv4 addresses is one of IPv4.
+        let (address, bits) = match address.to_canonical() {
+            v4 if v4 != address && bits >= MAPPED_BITS => (v4, bits - MAPPED_BITS),
+            _ => (address, bits),
+        };
         let first = network(address, bits);
         if first != address {
             return Err(of(format!("{address} has bits behind its first {bits}: {first}/{bits}?")));
@@ -208,6 +214,16 @@ mod tests {
         assert!(list(&["0.0.0.0/0"]).admits(&host("1.2.3.4:5")));
         assert!(!list(&["0.0.0.0/0"]).admits(&host("[::1]:5")));
         assert!(list(&["::ffff:1.2.3.4"]).admits(&host("1.2.3.4:5")));
+    }
+
+    #[test]
+    fn a_network_of_mapped_addresses_lets_in_the_clients_it_names() {
+        let mapped = list(&["::ffff:10.1.0.0/112"]);
+        assert_eq!(mapped, list(&["10.1.0.0/16"]));
+        assert!(mapped.admits(&host("[::ffff:10.1.2.3]:5")) && mapped.admits(&host("10.1.2.3:5")));
+        assert!(!mapped.admits(&host("10.2.0.1:5")));
+        let error = Allow::default().push("::ffff:10.1.0.1/112").expect_err("bits behind");
+        assert!(error.contains("10.1.0.0/16"), "{error}");
     }
 
     #[test]
