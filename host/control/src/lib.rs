@@ -24,5 +24,5 @@ pub use config::{Config, ConfigError, Export, Nbd};
 pub use disk::{ControlCalls, Disk, LiveDisk};
 pub use errno::{Errno, Failure};
 pub use rules::Rules;
-pub use socket::{CLIENTS_MAX, Client, ClientError, Server};
+pub use socket::{CLIENTS_MAX, Client, ClientError, Server, wire};
 pub use tree::{Node, Parameters, Tree};

@@ -11,7 +11,7 @@
 
 mod client;
 mod server;
-mod wire;
+pub mod wire;
 
 pub use client::{Client, ClientError};
 pub use server::{CLIENTS_MAX, Server};

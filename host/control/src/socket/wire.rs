@@ -16,15 +16,21 @@ const BODY_MAX: u64 = 16 << 20;
 
 /// What is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verb {
+pub enum Verb {
+    /// The names of a directory.
     List,
+    /// The text of a file.
     Read,
+    /// A value for a file.
     Write,
+    /// The configuration is to be read again.
     Reload,
 }
 
 impl Verb {
-    pub(super) fn word(self) -> &'static str {
+    /// Its word in a request.
+    #[must_use]
+    pub fn word(self) -> &'static str {
         match self {
             Verb::List => "ls",
             Verb::Read => "get",
@@ -41,14 +47,19 @@ impl Verb {
 
 /// One request; of a long value the first page.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Ask {
-    pub(super) verb: Verb,
-    pub(super) path: String,
-    pub(super) value: Vec<u8>,
+pub struct Ask {
+    /// What is to be done.
+    pub verb: Verb,
+    /// Of what in the tree; empty for a reload.
+    pub path: String,
+    /// What is written, at most [`VALUE_MAX`] bytes of it; else empty.
+    pub value: Vec<u8>,
 }
 
 impl Ask {
-    pub(super) fn encode(&self) -> Vec<u8> {
+    /// The request as it is sent.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
         let Ask { verb, path, value } = self;
         let mut bytes = format!("{} {} {}\n", verb.word(), path.len(), value.len()).into_bytes();
         bytes.extend_from_slice(path.as_bytes());
@@ -60,7 +71,7 @@ impl Ask {
     ///
     /// # Errors
     /// What cannot be a request: the stream cannot be followed any more.
-    pub(super) fn read(from: &mut impl BufRead) -> io::Result<Option<Ask>> {
+    pub fn read(from: &mut impl BufRead) -> io::Result<Option<Ask>> {
         let Some(line) = line(from)? else { return Ok(None) };
         let mut words = line.split(' ');
         let verb = words.next().and_then(Verb::named);
@@ -89,9 +100,11 @@ impl Ask {
 }
 
 /// What is answered.
-pub(super) type Answer = Result<Vec<u8>, Failure>;
+pub type Answer = Result<Vec<u8>, Failure>;
 
-pub(super) fn encode_answer(answer: &Answer) -> Vec<u8> {
+/// An answer as it is sent.
+#[must_use]
+pub fn encode_answer(answer: &Answer) -> Vec<u8> {
     let (word, body) = match answer {
         Ok(body) => ("OK", body.as_slice()),
         Err(failure) => (failure.errno.name(), failure.what.as_bytes()),
@@ -105,7 +118,7 @@ pub(super) fn encode_answer(answer: &Answer) -> Vec<u8> {
 ///
 /// # Errors
 /// What cannot be an answer, or a stream that ends before it does.
-pub(super) fn read_answer(from: &mut impl BufRead) -> io::Result<Answer> {
+pub fn read_answer(from: &mut impl BufRead) -> io::Result<Answer> {
     let line = line(from)?.ok_or(io::ErrorKind::UnexpectedEof)?;
     let bad = || malformed(format!("{line:?} is no answer"));
     let (word, length) = line.split_once(' ').ok_or_else(bad)?;
@@ -119,7 +132,8 @@ pub(super) fn read_answer(from: &mut impl BufRead) -> io::Result<Answer> {
 }
 
 /// The body of a listing.
-pub(super) fn encode_names(names: &[(String, Node)]) -> Vec<u8> {
+#[must_use]
+pub fn encode_names(names: &[(String, Node)]) -> Vec<u8> {
     let mut text = String::new();
     for (name, node) in names {
         let kind = match node {
@@ -134,7 +148,9 @@ pub(super) fn encode_names(names: &[(String, Node)]) -> Vec<u8> {
     text.into_bytes()
 }
 
-pub(super) fn decode_names(body: &[u8]) -> Option<Vec<(String, Node)>> {
+/// The names of such a body; `None` if it is none.
+#[must_use]
+pub fn decode_names(body: &[u8]) -> Option<Vec<(String, Node)>> {
     let text = std::str::from_utf8(body).ok()?;
     let decode = |line: &str| {
         let (kind, name) = line.split_once(' ')?;
@@ -146,7 +162,7 @@ pub(super) fn decode_names(body: &[u8]) -> Option<Vec<(String, Node)>> {
         };
         Some((String::from(name), node))
     };
-    text.lines().map(decode).collect()
+    text.split_terminator('\n').map(decode).collect()
 }
 
 /// The next line without its end; `None` at the end of the stream.
@@ -261,6 +277,7 @@ mod tests {
             (String::from("queue"), Node::Directory),
             (String::from("size"), Node::File { writable: false }),
             (String::from("a b"), Node::File { writable: true }),
+            (String::from("a name that ends with a carriage return\r"), Node::Directory),
         ];
         assert_eq!(decode_names(&encode_names(&names)).unwrap(), names);
         assert_eq!(decode_names(b"x y\n"), None);
