@@ -27,6 +27,8 @@ const LICENCES: &[&str] = &[
     "MPL-2.0",
     "Unlicense",
     "BSL-1.0",
+    // The University of Illinois' terms, those of MIT and BSD together: libFuzzer.
+    "NCSA",
 ];
 
 /// The two spellings of crates.io, cargo's default registry.

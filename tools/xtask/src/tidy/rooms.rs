@@ -115,6 +115,8 @@ pub const ROOMS: &[Room] = &[
     Room::new("sim", "weir-sim", &[CORE]),
     // It counts heap allocations, which takes an allocator.
     Room::new("tools/bench", "weir-bench", UNDER_TOOLS).with_unsafe(),
+    // libFuzzer calls its program by the name of a C function, which takes an attribute.
+    Room::new("tools/fuzz", "weir-fuzz", UNDER_TOOLS).with_unsafe().with_binary("weir-fuzz"),
     Room::new("tools/report", "weir-report", UNDER_TOOLS),
     Room::new("tools/advise", "weir-advise", UNDER_TOOLS),
     Room::new(
