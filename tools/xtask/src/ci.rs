@@ -5,9 +5,11 @@
 //! `.ci/run` collects these lines.
 
 mod long;
+mod sanitize;
 
 use std::fmt;
 use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -25,11 +27,12 @@ pub enum Stage {
     Test,
     /// The small protocols between threads under every interleaving that loom finds.
     Loom,
-    /// The same protocols on real threads under the thread sanitizer.
+    /// Threads under the thread sanitizer, `unsafe` under Miri where that is installed.
     Sanitize,
     /// Every bench, run small.
     Bench,
-    /// Law suites with many seeds, outages of the server below, a soak; goes on where it ended.
+    /// Law suites with many seeds, fuzz targets, outages of the server below, a soak; goes on where
+    /// it ended.
     Long,
 }
 
@@ -73,17 +76,24 @@ enum Work {
     Cargo(Vec<String>, Vec<(&'static str, String)>),
     /// The same for tests, of which at least one has to have run.
     Tests(Vec<String>, Vec<(&'static str, String)>),
+    /// Cargo for a fuzzer, which keeps what it learns and finds in folders that are made first.
+    Guided { line: Vec<String>, environment: Vec<(&'static str, String)>, folders: Vec<PathBuf> },
     /// The house limits, judged by this program itself.
     Tidy,
     /// Nothing to run, and why: a stage that finds none of its work has failed, for it would go
     /// on finding none however broken the work is.
     Nothing(String),
+    /// A program or a part of the toolchain that is no part of this repository's needs is missing:
+    /// which, and how to install it.
+    Skipped(String),
 }
 
 /// How a step ended.
+#[derive(Debug)]
 enum End {
     Ok,
     Failed(String),
+    Skipped(String),
 }
 
 impl fmt::Display for End {
@@ -91,6 +101,7 @@ impl fmt::Display for End {
         match self {
             End::Ok => f.write_str("ok"),
             End::Failed(how) => write!(f, "FAILED, {how}"),
+            End::Skipped(why) => write!(f, "skipped: {why}"),
         }
     }
 }
@@ -119,9 +130,13 @@ fn summary(stage: Stage, ends: &[End], took: Duration) -> String {
     let count = |is: fn(&End) -> bool| ends.iter().filter(|end| is(end)).count();
     let ok = count(|end| matches!(end, End::Ok));
     let failed = count(|end| matches!(end, End::Failed(_)));
+    let skipped = match count(|end| matches!(end, End::Skipped(_))) {
+        0 => String::new(),
+        some => format!(", {some} skipped"),
+    };
     let name = stage.to_possible_value().map_or(String::new(), |value| value.get_name().to_owned());
     let took = seconds(took);
-    format!("stage {name}: {ok} ok, {failed} failed ({took})")
+    format!("stage {name}: {ok} ok, {failed} failed{skipped} ({took})")
 }
 
 fn seconds(took: Duration) -> String {
@@ -133,9 +148,9 @@ fn steps(workspace: &Workspace, stage: Stage) -> Vec<Step> {
         Stage::Smoke => smoke(),
         Stage::Test => test(workspace),
         Stage::Loom => loom(workspace),
-        Stage::Sanitize => sanitize(workspace),
+        Stage::Sanitize => sanitize::steps(workspace),
         Stage::Bench => bench(workspace),
-        Stage::Long => long::steps(),
+        Stage::Long => long::steps(workspace),
     }
 }
 
@@ -200,24 +215,6 @@ fn loom(workspace: &Workspace) -> Vec<Step> {
     models
 }
 
-/// Thread sanitizer on stable Rust, which takes its flag if it is told to be lenient. The standard
-/// library is not instrumented: what is below it, as a contended lock, orders nothing for the
-/// sanitizer, so the crate that has locks of its own making is what it judges.
-fn sanitize(workspace: &Workspace) -> Vec<Step> {
-    let suppressed = workspace.root.join("tools/xtask/src/ci/sanitize.supp");
-    let flags = std::env::var("RUSTFLAGS").unwrap_or_default();
-    let sanitizer = "-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer";
-    let line = "test --package weir-ring --test stress --target x86_64-unknown-linux-gnu \
-                --target-dir target/sanitize";
-    vec![
-        Step::tests("thread sanitizer weir-ring", line)
-            .with("RUSTC_BOOTSTRAP", "1".to_owned())
-            .with("RUSTFLAGS", format!("{flags} {sanitizer}").trim().to_owned())
-            .with("RUST_TEST_THREADS", "1".to_owned())
-            .with("TSAN_OPTIONS", format!("suppressions={}", suppressed.display())),
-    ]
-}
-
 fn bench(workspace: &Workspace) -> Vec<Step> {
     let mut found = Vec::new();
     for package in workspace.members() {
@@ -251,8 +248,15 @@ impl Step {
         Step { name: name.to_owned(), work: Work::Nothing(why.to_owned()) }
     }
 
+    fn skipped(name: &str, why: &str) -> Step {
+        Step { name: name.to_owned(), work: Work::Skipped(why.to_owned()) }
+    }
+
     fn with(mut self, key: &'static str, value: String) -> Step {
-        if let Work::Cargo(_, environment) | Work::Tests(_, environment) = &mut self.work {
+        if let Work::Cargo(_, environment)
+        | Work::Tests(_, environment)
+        | Work::Guided { environment, .. } = &mut self.work
+        {
             environment.push((key, value));
         }
         self
@@ -261,10 +265,18 @@ impl Step {
     fn run(&self, workspace: &Workspace) -> Result<End, Error> {
         let (arguments, environment) = match &self.work {
             Work::Nothing(why) => return Ok(End::Failed(why.clone())),
+            Work::Skipped(why) => return Ok(End::Skipped(why.clone())),
             Work::Tidy if tidy::run(workspace)? => return Ok(End::Ok),
             Work::Tidy => return Ok(End::Failed("findings above".to_owned())),
             Work::Cargo(arguments, environment) | Work::Tests(arguments, environment) => {
                 (arguments, environment)
+            }
+            Work::Guided { line, environment, folders } => {
+                for folder in folders {
+                    let made = std::fs::create_dir_all(folder);
+                    made.map_err(|error| format!("{}: {error}", folder.display()))?;
+                }
+                (line, environment)
             }
         };
         eprintln!("xtask: cargo {}", arguments.join(" "));
@@ -328,9 +340,12 @@ mod tests {
 
     fn lines(workspace: &Workspace, stage: Stage) -> Vec<String> {
         let line = |step: Step| match step.work {
-            Work::Cargo(arguments, _) | Work::Tests(arguments, _) => arguments.join(" "),
+            Work::Cargo(line, _) | Work::Tests(line, _) | Work::Guided { line, .. } => {
+                line.join(" ")
+            }
             Work::Tidy => "tidy".to_owned(),
             Work::Nothing(why) => format!("nothing: {why}"),
+            Work::Skipped(why) => format!("skipped: {why}"),
         };
         steps(workspace, stage).into_iter().map(line).collect()
     }
@@ -370,16 +385,6 @@ mod tests {
     }
 
     #[test]
-    fn every_suppression_of_the_sanitizer_has_its_reason_above_it() {
-        let lines: Vec<_> = include_str!("ci/sanitize.supp").lines().collect();
-        let suppressed = |line: &&str| !line.is_empty() && !line.starts_with('#');
-        assert!(lines.iter().any(suppressed), "{lines:?}");
-        for (above, line) in lines.iter().zip(&lines[1..]) {
-            assert!(!suppressed(line) || above.starts_with("# "), "{line}");
-        }
-    }
-
-    #[test]
     fn a_stage_that_finds_none_of_its_work_fails() {
         let nothing = workspace(&[("weir-bio", "lib", "weir_bio")]);
         for stage in [Stage::Test, Stage::Loom, Stage::Bench] {
@@ -411,5 +416,10 @@ mod tests {
         let line = summary(Stage::Smoke, &ends, Duration::from_millis(12_600));
         assert_eq!(line, "stage smoke: 2 ok, 1 failed (13 s)");
         assert_eq!(ends[1].to_string(), "FAILED, exit status: 1");
+        let ends = [End::Ok, End::Skipped("no miri".into())];
+        let line = summary(Stage::Sanitize, &ends, Duration::from_secs(3));
+        assert_eq!(line, "stage sanitize: 1 ok, 0 failed, 1 skipped (3 s)");
+        let end = Step::skipped("miri", "no miri").run(&workspace(&[])).unwrap();
+        assert_eq!(end.to_string(), "skipped: no miri");
     }
 }

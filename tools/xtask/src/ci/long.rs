@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
-use super::{Choice, End, Stage, Step, seconds, summary};
+use super::{Choice, End, Stage, Step, Work, sanitize, seconds, summary, words};
 use crate::workspace::{Error, Workspace};
 
 /// Where the steps that have ended are noted, in the workspace.
@@ -46,7 +46,33 @@ const STRESS_SEEDS: &str = "100";
 /// Of the soak, seconds, unless the environment says otherwise.
 const SOAK_SECONDS: &str = "3600";
 
-pub(super) fn steps() -> Vec<Step> {
+/// Fuzz targets: the folders of `tools/fuzz/corpus`.
+const FUZZ_TARGETS: [&str; 10] = [
+    "nbd_server",
+    "nbd_client",
+    "control",
+    "config",
+    "jobs",
+    "rules",
+    "replays",
+    "schedulers",
+    "targets",
+    "addresses",
+];
+
+/// Of each fuzz target, seconds, unless the environment says otherwise; and of the first, which
+/// reads what any client sends.
+const FUZZ_SECONDS: &str = "600";
+const FUZZ_SECONDS_FIRST: &str = "3600";
+
+/// What tells libFuzzer which code an input reaches and what its compares compare; all of it is
+/// known to stable Rust.
+const FUZZ_FLAGS: &str = "--cfg fuzzing -Cpasses=sancov-module \
+    -Cllvm-args=-sanitizer-coverage-level=4 \
+    -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
+    -Cllvm-args=-sanitizer-coverage-pc-table -Cllvm-args=-sanitizer-coverage-trace-compares";
+
+pub(super) fn steps(workspace: &Workspace) -> Vec<Step> {
     let laws = Step::tests("laws, silent drivers", "test --workspace --test laws -- silent");
     let stress = Step::tests("stress", "test --workspace --test stress");
     let mut steps = vec![
@@ -68,8 +94,38 @@ pub(super) fn steps() -> Vec<Step> {
     for outage in FILE_OUTAGES {
         steps.extend(SCHEDULERS.iter().map(|by| outage_step("fuse", by, outage)));
     }
+    steps.extend(FUZZ_TARGETS.map(|target| fuzz_step(&workspace.root, target)));
+    steps.push(sanitize::long());
     steps.push(soak_step());
     steps
+}
+
+/// One fuzz target, led by libFuzzer. What it learns stays in `target/fuzz-corpus`, from where the
+/// next run goes on.
+fn fuzz_step(root: &Path, target: &str) -> Step {
+    let seconds = std::env::var("WEIR_FUZZ_SECONDS").unwrap_or_else(|_| {
+        if target == FUZZ_TARGETS[0] { FUZZ_SECONDS_FIRST } else { FUZZ_SECONDS }.to_owned()
+    });
+    let [learnt, found] = ["fuzz-corpus", "fuzz-found"].map(|name| root.join("target").join(name));
+    let learnt = learnt.join(target);
+    let mut line = words(
+        "run --package weir-fuzz --release --target x86_64-unknown-linux-gnu \
+         --target-dir target/fuzz -- -max_len=4096 -timeout=60 -rss_limit_mb=2048 \
+         -print_final_stats=1",
+    );
+    line.push(format!("-max_total_time={seconds}"));
+    line.push(format!("-artifact_prefix={}/{target}-", found.display()));
+    line.push(learnt.display().to_string());
+    line.push(format!("tools/fuzz/corpus/{target}"));
+    let flags = std::env::var("RUSTFLAGS").unwrap_or_default();
+    let work = Work::Guided { line, environment: Vec::new(), folders: vec![learnt, found] };
+    Step { name: format!("fuzz {target}"), work }
+        .with("RUSTFLAGS", format!("{flags} {FUZZ_FLAGS}").trim().to_owned())
+        .with("WEIR_FUZZ", target.to_owned())
+        .with("CARGO_PROFILE_RELEASE_LTO", "off".to_owned())
+        .with("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16".to_owned())
+        .with("CARGO_PROFILE_RELEASE_DEBUG_ASSERTIONS", "true".to_owned())
+        .with("CARGO_PROFILE_RELEASE_OVERFLOW_CHECKS", "true".to_owned())
 }
 
 /// As it is released: memory is judged there.
@@ -91,7 +147,8 @@ fn outage_step(server: &str, scheduler: &str, outage: &str) -> Step {
 /// Runs the chosen steps that are not noted as ok; whether none failed.
 pub(super) fn run(workspace: &Workspace, choice: &Choice) -> Result<bool, Error> {
     let start = Instant::now();
-    let steps: Vec<Step> = steps().into_iter().filter(|step| choice.takes(&step.name)).collect();
+    let steps: Vec<Step> =
+        steps(workspace).into_iter().filter(|step| choice.takes(&step.name)).collect();
     if steps.is_empty() {
         println!("xtask ci: no step of stage long has a name with {:?}", choice.only);
         return Ok(false);
@@ -191,13 +248,30 @@ mod tests {
 
     #[test]
     fn every_step_has_a_name_of_its_own() {
-        let mut names: Vec<String> = steps().into_iter().map(|step| step.name).collect();
+        let workspace = Workspace { root: "/w".into(), packages: Vec::new() };
+        let mut names: Vec<String> = steps(&workspace).into_iter().map(|step| step.name).collect();
         let count = names.len();
         names.sort();
         names.dedup();
-        assert_eq!((names.len(), count), (47, 47));
+        assert_eq!((names.len(), count), (58, 58));
         assert!(names.contains(&"outage qemu-nbd:bfq:stop=40".to_owned()), "{names:?}");
         assert!(!names.contains(&"outage nbdkit:bfq:stop=100".to_owned()), "{names:?}");
+    }
+
+    #[test]
+    fn every_corpus_of_a_fuzz_target_has_a_step() {
+        let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/corpus");
+        let folders = fs::read_dir(corpus).unwrap().map(|entry| entry.unwrap());
+        let folders = folders.filter(|entry| entry.file_type().unwrap().is_dir());
+        let mut found: Vec<_> = folders.map(|entry| entry.file_name()).collect();
+        let mut steps = FUZZ_TARGETS.map(std::ffi::OsString::from).to_vec();
+        found.sort();
+        steps.sort();
+        assert_eq!(found, steps);
+        let step = fuzz_step(Path::new("/w"), "jobs");
+        let Work::Guided { line, folders, .. } = step.work else { panic!("no fuzzer") };
+        assert!(line.contains(&"/w/target/fuzz-corpus/jobs".to_owned()), "{line:?}");
+        assert_eq!(folders[1], Path::new("/w/target/fuzz-found"));
     }
 
     #[test]
