@@ -13,7 +13,7 @@ use crate::config::{
     Attached, Config, QueueMode, check_queues, default_scheduler, find_scheduler, nr_requests,
     slots,
 };
-use crate::driver::{Driver, DriverError, Extent, Home};
+use crate::driver::{Affinity, Driver, DriverError, Extent};
 use crate::error::{Error, invalid};
 use crate::grown::Grown;
 use crate::hard::fence::Fences;
@@ -204,7 +204,7 @@ impl Device {
                 spread: config.spread,
             }),
             (QueueMode::Sq, Some(elevator)) => {
-                Path::Sq(Sq::new(elevator, nr_requests, queues.home == Home::Any))
+                Path::Sq(Sq::new(elevator, nr_requests, queues.home == Affinity::Any))
             }
             (QueueMode::Sq, None) => return invalid("the single-queue path needs a scheduler"),
         };
@@ -274,7 +274,7 @@ impl Device {
     /// Whether a lane may be turned by any thread.
     #[must_use]
     pub fn any_home(&self) -> bool {
-        self.shared.queues.home == Home::Any
+        self.shared.queues.home == Affinity::Any
     }
 
     /// Has the driver do what opening hard queue `index` would have to wait for. May block: to be

@@ -49,7 +49,7 @@ impl std::error::Error for DriverError {
 
 /// Which thread may turn a driver queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Home {
+pub enum Affinity {
     /// Any, one at a time.
     Any,
     /// The one that opened it: its kernel resources end with that thread.
@@ -68,7 +68,7 @@ pub struct Queues {
     /// All queues draw on one budget of `depth` tags.
     pub shared_tags: bool,
     /// Which thread may turn them.
-    pub home: Home,
+    pub home: Affinity,
 }
 
 /// A run of sectors that are alike.

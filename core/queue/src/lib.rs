@@ -44,8 +44,8 @@ pub use device::queues::{LaneAnswer, LaneChange, LaneHomes, Prepared, SettingQue
 pub use device::reconfigure::{Parts, Reconfiguring};
 pub use device::switch::Switching;
 pub use driver::{
-    Batch, Cancel, Done, Driver, DriverError, DriverQueue, EXTENTS_MAX, Extent, Home, Queues, Tag,
-    Waiter,
+    Affinity, Batch, Cancel, Done, Driver, DriverError, DriverQueue, EXTENTS_MAX, Extent, Queues,
+    Tag, Waiter,
 };
 pub use error::{Error, Late, Wait};
 pub use group::{

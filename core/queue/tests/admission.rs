@@ -6,7 +6,7 @@ mod bed;
 use std::sync::{Arc, Mutex};
 
 use weir_bio::{Bio, Buf, Data, Flags, Limits, Nanos, Op, Prng, Status};
-use weir_queue::driver::Home;
+use weir_queue::driver::Affinity;
 use weir_queue::{
     Batch, Bell, Completion, Config, Device, Done, Driver, DriverError, DriverQueue, Lane,
     QueueMode, Queues, Submitter, Tag,
@@ -51,7 +51,7 @@ impl Driver for Recorder {
     }
 
     fn queues(&self) -> Queues {
-        Queues { max: 1, depth: self.depth, reserved: 0, shared_tags: false, home: Home::Any }
+        Queues { max: 1, depth: self.depth, reserved: 0, shared_tags: false, home: Affinity::Any }
     }
 
     fn open(&self, _index: u16, _depth: u16) -> Result<Box<dyn DriverQueue>, DriverError> {

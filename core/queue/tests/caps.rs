@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use bed::device::{Plan, Shape, Sim};
 use weir_bio::{Bio, Buf, Flags, GroupId, Limits, Nanos, Status};
-use weir_queue::driver::Home;
+use weir_queue::driver::Affinity;
 use weir_queue::{
     Bell, Caps, Completion, Config, Device, Groups, Lane, Progress, QueueMode, Refused, Step,
     Submitter, Used, Watch,
@@ -45,7 +45,7 @@ impl Scene {
             limits,
             depth: 64,
             shared_tags: false,
-            home: Home::Any,
+            home: Affinity::Any,
             announced: false,
             plan: Plan::default(),
             seed: 1,

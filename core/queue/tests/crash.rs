@@ -42,7 +42,7 @@ use bed::sleepers::{App, House, Step};
 use bed::{Tell, filled, seeds};
 use weir_bio::{Bio, Data, Flags, Nanos, Op, Prng};
 use weir_local::ram::Cache;
-use weir_queue::driver::Home;
+use weir_queue::driver::Affinity;
 use weir_queue::{Config, Device, QueueMode, Submitter};
 
 /// Seeds of each path and cache.
@@ -198,7 +198,7 @@ enum Way {
 impl Way {
     fn draw(self, prng: &mut Prng) -> Path {
         let lanes = 1 + prng.below(3) as u16;
-        let home = if prng.percent(50) { Home::Any } else { Home::Fixed };
+        let home = if prng.percent(50) { Affinity::Any } else { Affinity::Fixed };
         let path = match self {
             Way::Sq => return Path::sq(home),
             Way::Mq => Path::mq(lanes),
@@ -279,7 +279,7 @@ fn furnish(
     for lane in 0..usize::from(path.lanes) {
         house.open_lane(device, lane, lane % lane_homes);
     }
-    if path.mode == QueueMode::Sq && path.home == Home::Any {
+    if path.mode == QueueMode::Sq && path.home == Affinity::Any {
         (1..lane_homes).for_each(|home| house.open_lane(device, 0, home));
     }
     for _ in 0..writers {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use bed::device::{Plan, Shape, Sim};
 use bed::tokens::{REST_NS, one, two_that_rest};
 use weir_bio::{Bio, Buf, Data, Limits, Nanos, Op, Status};
-use weir_queue::driver::Home;
+use weir_queue::driver::Affinity;
 use weir_queue::{Bell, Config, Device, Lane, Submitter};
 use weir_sched::Make;
 
@@ -37,7 +37,7 @@ impl Lanes {
             discard_granularity: 512,
             ..Limits::default()
         };
-        let (shared_tags, home, announced) = (false, Home::Any, true);
+        let (shared_tags, home, announced) = (false, Affinity::Any, true);
         let plan = Plan::default();
         let sim = Sim::new(Shape { limits, depth: 8, shared_tags, home, announced, plan, seed: 1 });
         let config = Config {

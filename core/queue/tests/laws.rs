@@ -23,7 +23,7 @@ use bed::rest::check_tags;
 use bed::sleepers::{House, Step};
 use bed::{Tell, seeds};
 use weir_bio::{Nanos, Prng, Status};
-use weir_queue::driver::Home;
+use weir_queue::driver::Affinity;
 use weir_queue::{Config, Device, QueueMode};
 
 /// Seeds of each path.
@@ -185,7 +185,7 @@ impl Scene {
         for lane in 0..usize::from(path.lanes) {
             house.open_lane(device, lane, lane % lane_homes);
         }
-        if path.mode == QueueMode::Sq && path.home == Home::Any {
+        if path.mode == QueueMode::Sq && path.home == Affinity::Any {
             (1..lane_homes).for_each(|home| house.open_lane(device, 0, home));
         }
         for _ in 0..1 + prng.below(4) {
@@ -361,10 +361,10 @@ laws! {
     silent_kyber_3_lanes: Path::mq(3).by(Order::Kyber);
     silent_bfq_1_lane: Path::mq(1).by(Order::Bfq);
     silent_bfq_4_lanes: Path::mq(4).by(Order::Bfq);
-    silent_sq_noop: Path::sq(Home::Any);
-    silent_sq_noop_one_home: Path::sq(Home::Fixed);
-    silent_sq_deadline: Path::sq(Home::Any).by(Order::Deadline);
-    silent_sq_cfq: Path::sq(Home::Any).by(Order::Cfq);
+    silent_sq_noop: Path::sq(Affinity::Any);
+    silent_sq_noop_one_home: Path::sq(Affinity::Fixed);
+    silent_sq_deadline: Path::sq(Affinity::Any).by(Order::Deadline);
+    silent_sq_cfq: Path::sq(Affinity::Any).by(Order::Cfq);
     silent_round_robin_3_lanes: Path::mq(3).in_turn();
 }
 
@@ -382,13 +382,13 @@ laws! {
     mq_3_lanes_deadline_sharing_tags: Path::mq(3).by(Order::Deadline).sharing();
     mq_3_lanes_bfq: Path::mq(3).by(Order::Bfq);
     mq_2_lanes_bfq_sharing_tags: Path::mq(2).by(Order::Bfq).sharing();
-    sq_deadline: Path::sq(Home::Any).by(Order::Deadline);
+    sq_deadline: Path::sq(Affinity::Any).by(Order::Deadline);
     mq_3_lanes_with_one_token: Path::mq(3).by(Order::OneToken);
     mq_3_lanes_with_tokens_that_rest: Path::mq(3).by(Order::TokensThatRest);
     mq_2_lanes_with_one_token_sharing_tags: Path::mq(2).by(Order::OneToken).sharing();
-    sq_any_home: Path::sq(Home::Any);
-    sq_fixed_home: Path::sq(Home::Fixed);
-    sq_any_home_cfq: Path::sq(Home::Any).by(Order::Cfq);
+    sq_any_home: Path::sq(Affinity::Any);
+    sq_fixed_home: Path::sq(Affinity::Fixed);
+    sq_any_home_cfq: Path::sq(Affinity::Any).by(Order::Cfq);
     round_robin_1_lane: Path::mq(1).in_turn();
     round_robin_2_lanes: Path::mq(2).in_turn();
     round_robin_3_lanes: Path::mq(3).in_turn();

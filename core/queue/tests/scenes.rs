@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bed::device::{Plan, Shape, Sim};
 use bed::filled;
 use weir_bio::{Bio, Buf, Data, Flags, Limits, Nanos, Op, Status};
-use weir_queue::driver::Home;
+use weir_queue::driver::Affinity;
 use weir_queue::{
     Bell, Completion, Config, Device, Lane, Parts, QueueMode, Refused, Spread, Submitter,
 };
@@ -27,7 +27,7 @@ fn limits() -> Limits {
 }
 
 fn shape(limits: Limits, depth: u16) -> Shape {
-    let (shared_tags, home, announced) = (false, Home::Any, false);
+    let (shared_tags, home, announced) = (false, Affinity::Any, false);
     Shape { limits, depth, shared_tags, home, announced, plan: Plan::default(), seed: 1 }
 }
 
@@ -90,14 +90,14 @@ fn a_flush_waits_for_the_data_after_a_preflush_and_not_any_longer() {
     assert_eq!(scene.ended().len(), 1, "a flush with nothing before it is sent at once");
 }
 
-fn single(home: Home) -> (Shape, Config) {
+fn single(home: Affinity) -> (Shape, Config) {
     let config = Config { mode: QueueMode::Sq, ..Config::default() };
     (Shape { home, ..shape(limits(), 8) }, config)
 }
 
 #[test]
 fn the_single_queues_home_sees_before_it_sleeps_that_others_have_submitted() {
-    for home in [Home::Any, Home::Fixed] {
+    for home in [Affinity::Any, Affinity::Fixed] {
         let (shape, config) = single(home);
         let mut scene = Scene::new(shape, config);
         // Another thread's submitter; the home is awake, so that it does not hear its bell.
@@ -114,7 +114,7 @@ fn the_single_queues_home_sees_before_it_sleeps_that_others_have_submitted() {
 
 #[test]
 fn a_single_queue_that_is_let_go_looks_at_what_came_meanwhile() {
-    let (shape, config) = single(Home::Any);
+    let (shape, config) = single(Affinity::Any);
     let mut scene = Scene::new(shape, config);
     let quiesced = scene.device.quiesce();
     scene.submitter.submit(write(1, 0, 8), scene.now).unwrap();
@@ -310,7 +310,7 @@ fn who_will_not_wait_is_told_again_at_a_closed_gate() {
 
 #[test]
 fn a_refused_bio_comes_back_with_the_flags_it_had() {
-    let (shape, config) = single(Home::Any);
+    let (shape, config) = single(Affinity::Any);
     let mut scene = Scene::new(shape, Config { nr_requests: Some(4), ..config });
     (0..4).for_each(|n| scene.submit(write(n, n * 32, 8)));
     let fua = write(9, 300, 8).with(Flags::FUA);
@@ -409,9 +409,11 @@ fn a_lane_that_looked_whether_it_may_rest_still_takes_what_comes_afterwards() {
 
 #[test]
 fn a_lane_opened_again_serves_the_submitters_that_were_there_before() {
-    for (mode, home) in
-        [(QueueMode::Mq, Home::Any), (QueueMode::Sq, Home::Any), (QueueMode::Sq, Home::Fixed)]
-    {
+    for (mode, home) in [
+        (QueueMode::Mq, Affinity::Any),
+        (QueueMode::Sq, Affinity::Any),
+        (QueueMode::Sq, Affinity::Fixed),
+    ] {
         for announced in [false, true] {
             let config = Config { mode, ..Config::default() };
             let mut scene = Scene::new(Shape { home, announced, ..shape(limits(), 8) }, config);

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use bed::device::{Plan, Shape, Sim};
 use bed::{filled, value, values};
 use weir_bio::{Bio, Buf, Flags, Limits, Nanos, Op, Status};
-use weir_queue::driver::Home;
+use weir_queue::driver::Affinity;
 use weir_queue::{
     Bell, Completion, Config, Device, Lane, Progress, QueueMode, Step, Submitter, Watch,
 };
@@ -46,7 +46,7 @@ impl Scene {
         let (capacity, max_hw_sectors, volatile_cache) = (512, 16, true);
         let limits = Limits { capacity, max_hw_sectors, volatile_cache, ..Limits::default() };
         let plan = Plan { lent: 100, ..Plan::default() };
-        let (shared_tags, home, announced) = (false, Home::Any, false);
+        let (shared_tags, home, announced) = (false, Affinity::Any, false);
         let sim = Sim::new(Shape { limits, depth, shared_tags, home, announced, plan, seed: 1 });
         let config = Config {
             mode,

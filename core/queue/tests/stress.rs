@@ -35,7 +35,7 @@ use bed::sleepers::App;
 use bed::watched::on_asked;
 use bed::{Tell, real_now, seeds};
 use weir_bio::{Limits, Nanos, Prng, Status};
-use weir_queue::driver::Home;
+use weir_queue::driver::Affinity;
 use weir_queue::{Bell, Config, Device, Lane, LaneAnswer, LaneHomes, QueueMode, Submitter};
 use weir_ring::Wake;
 
@@ -553,7 +553,7 @@ impl Scene {
         let timeout_ns = if plan.lost + plan.late > 0 { TIMEOUT_NS } else { 0 };
         // An event belongs to the home that opened the queue, and any home may cause it.
         let announced =
-            (path.mode == QueueMode::Mq || path.home == Home::Fixed) && prng.percent(50);
+            (path.mode == QueueMode::Mq || path.home == Affinity::Fixed) && prng.percent(50);
         let sim = Sim::new(Shape {
             limits: limits.clone(),
             depth,
@@ -619,7 +619,7 @@ impl Scene {
         let part = |home| {
             let own = |lane: &usize| lane % homes == home;
             let lanes = match path.mode {
-                QueueMode::Sq if path.home == Home::Any => vec![0],
+                QueueMode::Sq if path.home == Affinity::Any => vec![0],
                 _ => (0..lanes).filter(own).collect(),
             };
             Part { desk: home, lanes, clients: Vec::new(), hasty: false }
@@ -851,13 +851,13 @@ stress! {
     mq_3_lanes_deadline_sharing_tags: Path::mq(3).by(Order::Deadline).sharing();
     mq_3_lanes_bfq: Path::mq(3).by(Order::Bfq);
     mq_2_lanes_bfq_sharing_tags: Path::mq(2).by(Order::Bfq).sharing();
-    sq_deadline: Path::sq(Home::Any).by(Order::Deadline);
+    sq_deadline: Path::sq(Affinity::Any).by(Order::Deadline);
     mq_3_lanes_with_one_token: Path::mq(3).by(Order::OneToken);
     mq_3_lanes_with_tokens_that_rest: Path::mq(3).by(Order::TokensThatRest);
     mq_2_lanes_with_one_token_sharing_tags: Path::mq(2).by(Order::OneToken).sharing();
-    sq_any_home: Path::sq(Home::Any);
-    sq_fixed_home: Path::sq(Home::Fixed);
-    sq_fixed_home_cfq: Path::sq(Home::Fixed).by(Order::Cfq);
+    sq_any_home: Path::sq(Affinity::Any);
+    sq_fixed_home: Path::sq(Affinity::Fixed);
+    sq_fixed_home_cfq: Path::sq(Affinity::Fixed).by(Order::Cfq);
     round_robin_1_lane: Path::mq(1).in_turn();
     round_robin_3_lanes: Path::mq(3).in_turn();
     round_robin_3_lanes_sharing_tags: Path::mq(3).in_turn().sharing();

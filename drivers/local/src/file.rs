@@ -33,7 +33,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use weir_bio::Limits;
-use weir_queue::{Driver, DriverError, DriverQueue, Extent, Home, Queues};
+use weir_queue::{Affinity, Driver, DriverError, DriverQueue, Extent, Queues};
 
 use flushes::Flushes;
 use target::{Target, error};
@@ -226,8 +226,8 @@ impl Driver for File {
             shared_tags: false,
             home: match self.backend {
                 // A ring's requests end with the thread that submitted them.
-                Backend::Uring => Home::Fixed,
-                Backend::Threads(_) => Home::Any,
+                Backend::Uring => Affinity::Fixed,
+                Backend::Threads(_) => Affinity::Any,
             },
         }
     }

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 
 use weir_bio::{Limits, Nanos, Op, Status};
 use weir_queue::{
-    Batch, Done, Driver, DriverError, DriverQueue, Extent, Home, Queues, Request, Tag,
+    Affinity, Batch, Done, Driver, DriverError, DriverQueue, Extent, Queues, Request, Tag,
 };
 
 use crate::whole_sectors;
@@ -67,7 +67,7 @@ impl Driver for Null {
             depth: self.depth,
             reserved: 0,
             shared_tags: false,
-            home: Home::Any,
+            home: Affinity::Any,
         }
     }
 

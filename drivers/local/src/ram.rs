@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use weir_bio::{Data, Flags, Limits, Nanos, Op, SECTOR, Status};
 use weir_queue::{
-    Batch, Done, Driver, DriverError, DriverQueue, Extent, Home, Queues, Request, Tag,
+    Affinity, Batch, Done, Driver, DriverError, DriverQueue, Extent, Queues, Request, Tag,
 };
 
 /// Largest discard or write-zeroes, and what is zeroed in a turn, sectors: 4 MiB. The memory is
@@ -60,7 +60,7 @@ impl Driver for Ram {
             depth: self.depth,
             reserved: 0,
             shared_tags: false,
-            home: Home::Any,
+            home: Affinity::Any,
         }
     }
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use weir_bio::Limits;
 use weir_proto_nbd::client::{ServerInfo, Wanted};
 use weir_proto_nbd::wire::TransmissionFlags as Offer;
-use weir_queue::{Driver, DriverError, DriverQueue, Extent, Home, Queues};
+use weir_queue::{Affinity, Driver, DriverError, DriverQueue, Extent, Queues};
 
 use crate::address::Address;
 use crate::allocation::Allocation;
@@ -178,7 +178,7 @@ impl Driver for Nbd {
             depth: self.depth,
             reserved: 0,
             shared_tags: false,
-            home: Home::Any,
+            home: Affinity::Any,
         }
     }
 

@@ -224,7 +224,7 @@ mod tests {
     use std::sync::mpsc::Sender;
 
     use weir_bio::{Buf, Limits};
-    use weir_queue::driver::Home;
+    use weir_queue::driver::Affinity;
     use weir_queue::{
         Batch, Caps, Config, Done, Driver, DriverError, DriverQueue, Groups, Queues, Tag,
     };
@@ -243,7 +243,7 @@ mod tests {
         }
 
         fn queues(&self) -> Queues {
-            Queues { max: 1, depth: 8, reserved: 0, shared_tags: false, home: Home::Any }
+            Queues { max: 1, depth: 8, reserved: 0, shared_tags: false, home: Affinity::Any }
         }
 
         fn open(&self, _: u16, _: u16) -> Result<Box<dyn DriverQueue>, DriverError> {

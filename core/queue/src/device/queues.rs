@@ -492,7 +492,7 @@ mod tests {
     use super::*;
     use crate::bell::Bell;
     use crate::config::Config;
-    use crate::driver::{Batch, Done, Driver, DriverError, DriverQueue, Home, Queues};
+    use crate::driver::{Affinity, Batch, Done, Driver, DriverError, DriverQueue, Queues};
 
     struct Idle;
 
@@ -502,7 +502,7 @@ mod tests {
         }
 
         fn queues(&self) -> Queues {
-            Queues { max: 2, depth: 8, reserved: 0, shared_tags: false, home: Home::Any }
+            Queues { max: 2, depth: 8, reserved: 0, shared_tags: false, home: Affinity::Any }
         }
 
         fn open(&self, _: u16, _: u16) -> Result<Box<dyn DriverQueue>, DriverError> {

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use weir_bio::{Data, Flags, Limits, Nanos, Op, Prng, Rq, RqId, SECTOR, Status};
 use weir_queue::{
-    Batch, Cancel, Done, Driver, DriverError, DriverQueue, Home, Queues, Request, Tag,
+    Affinity, Batch, Cancel, Done, Driver, DriverError, DriverQueue, Queues, Request, Tag,
 };
 
 use super::{get, put};
@@ -141,7 +141,7 @@ pub struct Shape {
     pub limits: Limits,
     pub depth: u16,
     pub shared_tags: bool,
-    pub home: Home,
+    pub home: Affinity,
     /// Answers are announced by an event, not by a time.
     pub announced: bool,
     pub plan: Plan,

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 
 use weir_bio::{Limits, Nanos, Op, Prng, SECTOR, Status};
 use weir_local::ram::{Cache, Crash, CrashRam};
-use weir_queue::{Batch, Done, Driver, DriverError, DriverQueue, Home, Queues, Tag};
+use weir_queue::{Affinity, Batch, Done, Driver, DriverError, DriverQueue, Queues, Tag};
 
 /// Queues of `CrashRam` behind one of ours.
 const WAYS: usize = 3;
@@ -92,7 +92,7 @@ pub struct Disk {
 
 impl Disk {
     /// Tags and threads as a path wants them.
-    pub fn queues(depth: u16, shared_tags: bool, home: Home) -> Queues {
+    pub fn queues(depth: u16, shared_tags: bool, home: Affinity) -> Queues {
         Queues { max: 64, depth, reserved: 0, shared_tags, home }
     }
 }

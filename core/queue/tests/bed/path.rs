@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use weir_queue::driver::Home;
+use weir_queue::driver::Affinity;
 use weir_queue::{Config, Device, Driver, QueueMode, Spread};
 use weir_sched::Make;
 use weir_sched::legacy::noop::Noop;
@@ -38,7 +38,7 @@ pub struct Path {
     pub scheduled: bool,
     pub order: Order,
     pub shared_tags: bool,
-    pub home: Home,
+    pub home: Affinity,
 }
 
 impl Path {
@@ -50,11 +50,11 @@ impl Path {
             scheduled: false,
             order: Order::Noop,
             shared_tags: false,
-            home: Home::Any,
+            home: Affinity::Any,
         }
     }
 
-    pub const fn sq(home: Home) -> Path {
+    pub const fn sq(home: Affinity) -> Path {
         Path { mode: QueueMode::Sq, scheduled: true, home, ..Path::mq(1) }
     }
 

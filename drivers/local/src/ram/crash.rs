@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use weir_bio::{Flags, Limits, Nanos, Op, Prng, SECTOR, Status};
 use weir_queue::{
-    Batch, Done, Driver, DriverError, DriverQueue, Extent, Home, Queues, Request, Tag,
+    Affinity, Batch, Done, Driver, DriverError, DriverQueue, Extent, Queues, Request, Tag,
 };
 
 use super::ledger::{Horizon, Ledger, WriteId};
@@ -115,7 +115,7 @@ impl Driver for CrashRam {
             depth: crate::DEPTH,
             reserved: 0,
             shared_tags: false,
-            home: Home::Any,
+            home: Affinity::Any,
         }
     }
 

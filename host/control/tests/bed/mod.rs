@@ -9,7 +9,7 @@ use weir_bio::{Limits, Nanos, Status};
 use weir_control::{ControlCalls, Disk, LiveDisk, Parameters, Tree};
 use weir_local::Ram;
 use weir_queue::{
-    Config, Device, Driver, DriverError, DriverQueue, Error, Home, Parts, Queues, Stats,
+    Affinity, Config, Device, Driver, DriverError, DriverQueue, Error, Parts, Queues, Stats,
 };
 use weir_sched::{Number, Tunable, TunableError, Unit, tunable};
 
@@ -56,7 +56,7 @@ impl Driver for Paper {
     }
 
     fn queues(&self) -> Queues {
-        Queues { max: 1, depth: 128, reserved: 0, shared_tags: false, home: Home::Any }
+        Queues { max: 1, depth: 128, reserved: 0, shared_tags: false, home: Affinity::Any }
     }
 
     fn open(&self, _: u16, _: u16) -> Result<Box<dyn DriverQueue>, DriverError> {

@@ -17,7 +17,7 @@ use weir_sched::mq::kyber::Kyber;
 use weir_sched::{Make, Scheduler, Setup};
 
 use super::super::Dispatcher;
-use crate::driver::{Batch, Done, Driver, DriverError, DriverQueue, Home, Queues, Tag};
+use crate::driver::{Affinity, Batch, Done, Driver, DriverError, DriverQueue, Queues, Tag};
 use crate::lanes::ELEVATOR;
 use crate::mq::Mq;
 use crate::shared::Path;
@@ -54,7 +54,7 @@ impl Driver for Sluice {
 
     fn queues(&self) -> Queues {
         let Sluice { lanes, depth, .. } = *self;
-        Queues { max: lanes, depth, reserved: 0, shared_tags: false, home: Home::Any }
+        Queues { max: lanes, depth, reserved: 0, shared_tags: false, home: Affinity::Any }
     }
 
     fn open(&self, index: u16, _depth: u16) -> Result<Box<dyn DriverQueue>, DriverError> {
