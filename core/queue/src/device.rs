@@ -1,7 +1,6 @@
 //! A device: the control side, shared and slow. It builds lanes and submitters, sums up, and
 //! changes its parts while I/O goes on (the files in `device/`). No I/O comes through here.
 
-use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, Weak};
 
 use weir_bio::{Limits, Status};
@@ -13,7 +12,7 @@ use crate::config::{
     Attached, Config, QueueMode, check_queues, default_scheduler, find_scheduler, nr_requests,
     slots,
 };
-use crate::driver::{Affinity, Driver, DriverError, Extent};
+use crate::driver::{Affinity, Driver, Extent};
 use crate::error::{Error, invalid};
 use crate::grown::Grown;
 use crate::hard::fence::Fences;
@@ -61,18 +60,6 @@ fn first_elevator(
     let mut scheduler = make(&config.setup(limits, tags, config.nomerges, attached.compat));
     apply_tunables(scheduler.as_mut(), &config.tunables)?;
     Ok(Some(Elevator::new(scheduler, tags)))
-}
-
-/// A descriptor of the lane's own for the driver's event, which may sit behind a lock.
-///
-/// # Errors
-/// The system's: no descriptor is left. Without one the lane would not hear of answers.
-fn event_of(hard: &HardQueue, device: &str, index: usize) -> Result<Option<OwnedFd>, Error> {
-    let event = hard.driver().event_fd().map(|fd| fd.try_clone_to_owned()).transpose();
-    event.map_err(|source| {
-        let what = format!("disk {device}: a descriptor for the event of hard queue {index}");
-        Error::Driver(DriverError { what, source: Some(source) })
-    })
 }
 
 /// How a submitter comes in.
@@ -241,6 +228,12 @@ impl Device {
         Arc::ptr_eq(&self.shared, &other.shared)
     }
 
+    /// Whether this is a lane of the device.
+    #[must_use]
+    pub fn owns(&self, lane: &Lane) -> bool {
+        lane.is_of(&self.shared)
+    }
+
     /// How the device was built.
     #[must_use]
     pub fn config(&self) -> &Config {
@@ -318,16 +311,15 @@ impl Device {
             None => Tags::own(shared.depth, shared.queues.reserved),
         };
         let hard = self.hard_queue(index, tags, &port.gauges)?;
-        let event = event_of(&hard, &shared.config.name, index)?;
         state.open = true;
-        Ok(Lane::multi(shared, index, (hard, event), &mut state))
+        Ok(Lane::multi(shared, index, hard, &mut state))
     }
 
     fn open_single(&self, sq: &Sq, index: usize, bell: &Arc<Bell>) -> Result<Lane, Error> {
         let shared = &self.shared;
         let mut open = sq.is_open();
         if *open && sq.any_home {
-            return Ok(Lane::single(shared, None, sq.join(bell)?));
+            return Ok(Lane::single(shared, false, sq.join(bell)?));
         }
         if *open {
             return self.refuse_open(index);
@@ -335,12 +327,11 @@ impl Device {
         sq.lanes[index].settle(&shared.config.name, index, bell)?;
         let tags = Tags::own(shared.depth, shared.queues.reserved);
         let hard = self.hard_queue(index, tags, &sq.gauges)?;
-        let event = event_of(&hard, &shared.config.name, index)?;
-        let home = sq.join(bell)?;
+        let (home, announces) = (sq.join(bell)?, hard.announces());
         *open = true;
         sq.install(hard);
         sq.follow(&shared.current.get());
-        Ok(Lane::single(shared, event, home))
+        Ok(Lane::single(shared, announces, home))
     }
 
     fn refuse_open(&self, index: usize) -> Result<Lane, Error> {

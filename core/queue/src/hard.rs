@@ -3,7 +3,7 @@
 //! here.
 
 use std::collections::VecDeque;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use weir_bio::{Nanos, Op, SchedTag, Status};
@@ -489,13 +489,19 @@ impl HardQueue {
         &self.tags
     }
 
+    /// Whether the driver has an event of its own.
+    pub(crate) fn announces(&self) -> bool {
+        self.announced
+    }
+
+    /// A descriptor of its own for that event.
+    pub(crate) fn event(&self) -> std::io::Result<Option<OwnedFd>> {
+        self.driver.event_fd().map(|event| event.try_clone_to_owned()).transpose()
+    }
+
     /// The driver's own way to wait.
     pub(crate) fn waiter(&mut self, beside: BorrowedFd<'_>) -> Option<Box<dyn Waiter>> {
         self.driver.waiter(beside)
-    }
-
-    pub(crate) fn driver(&self) -> &dyn DriverQueue {
-        self.driver.as_ref()
     }
 
     /// When the oldest request that is with the driver or waits for it was accepted.

@@ -3,13 +3,14 @@
 //! On the multi-queue path the lane owns its hard queue; on the single-queue path it is a way to
 //! the one under the lock.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use weir_bio::Nanos;
 
 use crate::bell::LaneBell;
-use crate::driver::Waiter;
+use crate::driver::{DriverError, Waiter};
+use crate::error::Error;
 use crate::hard::HardQueue;
 use crate::mq::lane::{Multi, Reach};
 use crate::mq::port::LaneState;
@@ -20,7 +21,8 @@ use crate::sq::Sq;
 pub struct Lane {
     shared: Arc<Shared>,
     index: usize,
-    event: Option<OwnedFd>,
+    /// The driver tells of its answers by an event, of which this lane is the one to hear.
+    announces: bool,
     kind: Kind,
     wake_at: Option<Nanos>,
 }
@@ -49,17 +51,18 @@ impl Lane {
     pub(crate) fn multi(
         shared: &Arc<Shared>,
         index: usize,
-        (hard, event): (HardQueue, Option<OwnedFd>),
+        hard: HardQueue,
         state: &mut LaneState,
     ) -> Lane {
+        let announces = hard.announces();
         let multi = Multi::open(reach(shared, index), hard, state);
         let (shared, kind) = (Arc::clone(shared), Kind::Multi(Some(Box::new(multi))));
-        Lane { shared, index, event, kind, wake_at: None }
+        Lane { shared, index, announces, kind, wake_at: None }
     }
 
-    pub(crate) fn single(shared: &Arc<Shared>, event: Option<OwnedFd>, bell: LaneBell) -> Lane {
+    pub(crate) fn single(shared: &Arc<Shared>, announces: bool, bell: LaneBell) -> Lane {
         let (shared, kind) = (Arc::clone(shared), Kind::Single(bell));
-        Lane { shared, index: 0, event, kind, wake_at: None }
+        Lane { shared, index: 0, announces, kind, wake_at: None }
     }
 
     /// Its number among the device's hard queues.
@@ -85,6 +88,10 @@ impl Lane {
     #[must_use]
     pub fn device(&self) -> &str {
         &self.shared.config.name
+    }
+
+    pub(crate) fn is_of(&self, device: &Arc<Shared>) -> bool {
+        Arc::ptr_eq(&self.shared, device)
     }
 
     /// One turn: takes answers from the driver, sends what waits, posts completions. Never blocks.
@@ -113,14 +120,35 @@ impl Lane {
         self.wake_at
     }
 
-    /// Becomes readable when the driver has answers.
+    /// Whether its driver tells of answers by an [event](Lane::event), of which this lane's home is
+    /// the one to hear.
     #[must_use]
-    pub fn event_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.event.as_ref().map(AsFd::as_fd)
+    pub fn announces(&self) -> bool {
+        self.announces
+    }
+
+    /// A descriptor that becomes readable when the driver has answers, if it
+    /// [announces](Lane::announces) them: a duplicate, because the driver may sit behind a lock.
+    ///
+    /// # Errors
+    /// The system's: no descriptor is left. Without one its home would not hear of answers.
+    pub fn event(&self) -> Result<Option<OwnedFd>, Error> {
+        if !self.announces {
+            return Ok(None);
+        }
+        let event = match &self.kind {
+            Kind::Multi(multi) => multi.as_ref().map_or(Ok(None), |multi| multi.hard().event()),
+            Kind::Single(_) => single(&self.shared).event(),
+        };
+        event.map_err(|source| {
+            let (device, index) = (self.device(), self.index);
+            let what = format!("disk {device}: a descriptor for the event of hard queue {index}");
+            Error::Driver(DriverError { what, source: Some(source) })
+        })
     }
 
     /// A way for its home to wait for the driver, or until `beside` becomes readable, where the
-    /// driver has one that takes less than polling the [event](Lane::event_fd), which is of no use
+    /// driver has one that takes less than polling the [event](Lane::event), which is of no use
     /// any more from then on.
     #[must_use]
     pub fn waiter(&mut self, beside: BorrowedFd<'_>) -> Option<Box<dyn Waiter>> {

@@ -19,6 +19,7 @@ mod error;
 mod group;
 mod grown;
 mod hard;
+mod home;
 mod lane;
 mod lanes;
 mod mq;
@@ -53,6 +54,8 @@ pub use group::{
     WEIGHT_MAX, WEIGHT_MIN,
 };
 pub use hard::tags::TagSet;
+pub use home::Home;
+pub use home::alarms::Alarms;
 pub use lane::Lane;
 pub use lanes::SUBMITTERS_MAX;
 pub use notices::Notices;

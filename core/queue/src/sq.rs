@@ -7,7 +7,7 @@
 //! and once more to restart the queue.
 
 use std::collections::VecDeque;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use weir_bio::Nanos;
@@ -169,6 +169,11 @@ impl Sq {
     /// When the oldest request of the hard queue was accepted.
     pub(crate) fn oldest(&self) -> Option<Nanos> {
         self.lock().hard.as_ref().and_then(HardQueue::oldest)
+    }
+
+    /// A descriptor of its own for the driver's event, if the driver has one.
+    pub(crate) fn event(&self) -> std::io::Result<Option<OwnedFd>> {
+        self.lock().hard.as_ref().map_or(Ok(None), HardQueue::event)
     }
 
     /// The driver's own way to wait, if it has but one home.

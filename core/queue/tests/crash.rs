@@ -286,7 +286,7 @@ fn furnish(
         let home = prng.below(homes as u64) as usize;
         let token = house.next_token(home);
         let lane = prng.below(8) as usize;
-        let submitter = device.submitter(&house.homes[home].bell, token, lane).unwrap();
+        let submitter = device.submitter(house.homes[home].home.bell(), token, lane).unwrap();
         let window = 1 + prng.below(12) as usize;
         let (office, left) = (Rc::clone(office), bios as u32);
         let (notes, held, waits) = (BTreeMap::new(), None, false);

@@ -192,7 +192,7 @@ impl Scene {
             let home = prng.below(homes as u64) as usize;
             let token = house.next_token(home);
             let lane = prng.below(8) as usize;
-            let submitter = device.submitter(&house.homes[home].bell, token, lane).unwrap();
+            let submitter = device.submitter(house.homes[home].home.bell(), token, lane).unwrap();
             let left = 10 + prng.below(60) as u32;
             let window = 1 + prng.below(96) as usize;
             let quits_at = prng.percent(15).then(|| prng.below(u64::from(left)) as u32);
@@ -295,7 +295,7 @@ impl Scene {
         }
         assert_eq!(self.device.stats().in_flight, 0, "after the last submitter");
         for home in &mut self.house.homes {
-            assert!(home.lanes.iter_mut().all(|lane| lane.is_idle()), "an idle lane");
+            assert!(home.home.is_idle(), "an idle lane");
         }
         let Scene { sim, device, house, .. } = self;
         drop(house);

@@ -423,7 +423,7 @@ fn a_lane_opened_again_serves_the_submitters_that_were_there_before() {
             let Scene { sim: _sim, device, lane, mut submitter, bell, now } = scene;
             drop(lane);
             let mut lane = device.open_lane(0, &bell).expect("it was closed");
-            assert_eq!(lane.event_fd().is_some(), announced, "{mode:?} {home:?}");
+            assert_eq!(lane.event().unwrap().is_some(), announced, "{mode:?} {home:?}");
             submitter.submit(write(2, 8, 8), now).unwrap();
             submitter.flush_plug(now);
             (0..2).for_each(|_| lane.turn(now));

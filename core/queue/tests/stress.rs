@@ -36,7 +36,7 @@ use bed::watched::on_asked;
 use bed::{Tell, real_now, seeds};
 use weir_bio::{Limits, Nanos, Prng, Status};
 use weir_queue::driver::Affinity;
-use weir_queue::{Bell, Config, Device, Lane, LaneAnswer, LaneHomes, QueueMode, Submitter};
+use weir_queue::{Bell, Config, Device, Home, Lane, LaneAnswer, LaneHomes, QueueMode, Submitter};
 use weir_ring::Wake;
 
 /// Seeds of each path.
@@ -221,8 +221,7 @@ impl LaneHomes for Stage {
 struct Worker<'a> {
     stage: &'a Stage,
     desk: &'a Desk,
-    bell: Arc<Bell>,
-    lanes: Vec<Lane>,
+    home: Home,
     /// By bell token.
     clients: Vec<Client>,
     told: Vec<bool>,
@@ -252,12 +251,11 @@ impl Worker<'_> {
         for order in orders {
             match order {
                 LaneOrder::Open(index, answer) => {
-                    let lane = self.stage.device.open_lane(index, &self.bell);
-                    self.lanes.push(lane.expect("a lane of its own"));
+                    self.home.open(&self.stage.device, index).expect("a lane of its own");
                     answer.give(Ok(()));
                 }
                 LaneOrder::Close(index, answer) => {
-                    self.lanes.retain(|lane| lane.index() != index);
+                    self.home.extract(|lane| lane.index() == index, |_, lane| drop(lane));
                     answer.give(Ok(()));
                 }
             }
@@ -268,7 +266,7 @@ impl Worker<'_> {
         self.follow_orders();
         let now = self.stage.clock.now();
         let told = &mut self.told;
-        self.bell.ready().take(|token| told[token] = true);
+        self.home.bell().ready().take(|token| told[token] = true);
         let mut moves = 0;
         for (client, told) in self.clients.iter_mut().zip(told) {
             let told = std::mem::take(told);
@@ -279,55 +277,58 @@ impl Worker<'_> {
         }
         self.desk.moves.store(moves, Ordering::Relaxed);
         let now = self.stage.clock.now();
-        for index in 0..self.lanes.len() {
-            if self.wants_turn(&self.lanes[index], now) {
-                self.lanes[index].turn(now);
-            }
-        }
+        let heard: Vec<usize> = self.events(now).map(Lane::place).collect();
+        heard.into_iter().for_each(|place| self.home.hear(place));
+        self.home.turn(now);
+    }
+
+    /// Lanes whose drivers have an event.
+    fn events(&self, now: Nanos) -> impl Iterator<Item = &Lane> {
+        self.home.lanes().filter(move |lane| self.event_at(lane).is_some_and(|at| at <= now))
+    }
+
+    fn event_at(&self, lane: &Lane) -> Option<Nanos> {
+        self.stage.sim.event_at(lane.index()).filter(|_| lane.announces())
     }
 
     fn lane_time(&self, lane: &Lane) -> Option<Nanos> {
-        let event = lane.event_fd().and_then(|_| self.stage.sim.event_at(lane.index()));
         let own = lane.wake_at().filter(|at| *at != Nanos(u64::MAX));
-        own.into_iter().chain(event).min()
-    }
-
-    fn wants_turn(&self, lane: &Lane, now: Nanos) -> bool {
-        lane.has_work() || self.lane_time(lane).is_some_and(|at| at <= now)
+        own.into_iter().chain(self.event_at(lane)).min()
     }
 
     fn sleep(&self) {
-        let doorbell = self.bell.doorbell();
-        doorbell.prepare_sleep();
         let now = self.stage.clock.now();
-        let awake = self.bell.ready().any()
-            || self.clients.iter().any(Client::is_eager)
-            || self.lanes.iter().any(|lane| self.wants_turn(lane, now))
-            || !self.desk.orders.lock().expect("the lock of orders").is_empty()
-            || self.stage.stop.load(Ordering::SeqCst)
-            || self.stage.abandon.load(Ordering::SeqCst);
-        if !awake {
+        let sleeps = self.home.before_sleep(now, || {
+            self.clients.iter().any(Client::is_eager)
+                || self.events(now).next().is_some()
+                || !self.desk.orders.lock().expect("the lock of orders").is_empty()
+                || self.stage.stop.load(Ordering::SeqCst)
+                || self.stage.abandon.load(Ordering::SeqCst)
+        });
+        if sleeps {
             self.desk.sleeps.fetch_add(1, Ordering::Relaxed);
-            match self.lanes.iter().filter_map(|lane| self.lane_time(lane)).min() {
+            let events = self.home.lanes().filter_map(|lane| self.event_at(lane));
+            let own = self.home.wake_at().filter(|at| *at != Nanos(u64::MAX));
+            match own.into_iter().chain(events).min() {
                 Some(at) => std::thread::park_timeout(self.stage.clock.real(at.since(now))),
                 None => std::thread::park(),
             }
         }
         if self.stage.report.load(Ordering::SeqCst) {
-            *self.desk.state.lock().expect("a state's lock") = self.describe(awake);
+            *self.desk.state.lock().expect("a state's lock") = self.describe(!sleeps);
         }
-        doorbell.awake();
+        self.home.awake();
     }
 
     fn describe(&self, awake: bool) -> String {
         let clients: Vec<String> = self.clients.iter().map(Client::describe).collect();
-        let lanes = self.lanes.iter().map(|l| (l.index(), l.has_work(), self.lane_time(l)));
+        let lanes = self.home.lanes().map(|l| (l.index(), l.has_work(), self.lane_time(l)));
         format!(
             "{} at {:?}, {:?}, told {}, clients {clients:?}, lanes (work, time) {:?}",
             if awake { "runs" } else { "slept" },
             self.stage.clock.now(),
-            self.bell.doorbell(),
-            self.bell.ready().any(),
+            self.home.bell().doorbell(),
+            self.home.bell().ready().any(),
             lanes.collect::<Vec<_>>(),
         )
     }
@@ -361,16 +362,18 @@ struct Recruit {
 fn play(stage: &Stage, part: Part, out: &Sender<News>) -> Option<Left> {
     let desk = &stage.desks[part.desk];
     let thread = std::thread::current();
-    let bell = Bell::new(Box::new(Unpark(thread.clone())), 8);
+    let bell = Bell::with_lanes(Box::new(Unpark(thread.clone())), 8);
     assert!(desk.bed.set((thread, Arc::clone(&bell))).is_ok());
     let handed_over = Rc::new(Cell::new(0));
     let (counted, homes, own) = (Rc::clone(&handed_over), stage.homes, part.desk);
     on_asked(move |lane| {
         counted.set(counted.get() + u64::from(usize::from(lane) % homes != own));
     });
-    let open = |index: &usize| stage.device.open_lane(*index, &bell).expect("a lane of its own");
-    let mut lanes: Vec<Lane> = part.lanes.iter().map(open).collect();
-    lanes.iter_mut().for_each(|lane| lane.turn(stage.clock.now()));
+    let mut home = Home::strict(Arc::clone(&bell));
+    for index in &part.lanes {
+        home.open(&stage.device, *index).expect("a lane of its own");
+    }
+    home.turn(stage.clock.now());
     if !part.hasty {
         stage.ready.wait();
     }
@@ -384,9 +387,11 @@ fn play(stage: &Stage, part: Part, out: &Sender<News>) -> Option<Left> {
     };
     let clients: Vec<Client> = part.clients.into_iter().enumerate().map(client).collect();
     let told = vec![false; count];
-    let mut worker = Worker { stage, desk, bell, lanes, clients, told };
+    let mut worker = Worker { stage, desk, home, clients, told };
     let lived = catch_unwind(AssertUnwindSafe(|| worker.live(is_home, out)));
-    let Worker { mut lanes, mut clients, .. } = worker;
+    let Worker { mut home, mut clients, .. } = worker;
+    let mut lanes = Vec::new();
+    home.extract(|_| true, |_, lane| lanes.push(lane));
     if lived.is_err() || stage.abandon.load(Ordering::SeqCst) {
         // What they hold may not be dropped, as somebody waits for it.
         std::mem::forget((lanes, clients));

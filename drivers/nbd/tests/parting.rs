@@ -255,7 +255,7 @@ impl Core {
         let mut ended = self.turn();
         while !when(&ended) {
             if self.lane.wake_at().is_none_or(|at| at > self.now) {
-                let event = self.lane.event_fd().expect("an event descriptor");
+                let event = self.lane.event().unwrap().expect("an event descriptor");
                 let patience = Timespec { tv_sec: 60, tv_nsec: 0 };
                 let ready = poll(&mut [PollFd::new(&event, PollFlags::IN)], Some(&patience));
                 assert_eq!(ready, Ok(1), "nothing happened in a minute");

@@ -2,10 +2,11 @@
 //! thread, the caller's, does so for any number of devices.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use weir_bio::{Nanos, Status};
-use weir_queue::{Bell, Closing, Device, Frozen, Progress, Step, Then, Watch};
+use weir_queue::{Bell, Closing, Device, Frozen, Home, Lane, Progress, Step, Then, Watch};
 use weir_ring::Pending;
 
 use crate::clock::Clock;
@@ -106,7 +107,7 @@ pub(crate) fn drain(
         let _ = here.recv_timeout(left(Nanos(began.0.saturating_add(limit_ns / 2))));
     }
     let bell = Bell::new(Box::new(Unpark::current()), devices.len().min(Pending::SOURCES_MAX));
-    let tokens = bell.submitters();
+    let (tokens, home) = (bell.submitters(), Home::new(Arc::clone(&bell)));
     let begin = |(index, device): (usize, &Device)| {
         Rest::Waits(device.begin_close(&Watch::new(&bell, index % tokens), then))
     };
@@ -123,8 +124,8 @@ pub(crate) fn drain(
         if missing == 0 || now >= until {
             break;
         }
-        sleep(&bell, until);
-        bell.ready().take(|token| told.push(token));
+        sleep(&home, until);
+        home.take_told(&mut told);
     }
     // Only then are the steps dropped that did not end: until then nothing new is let in.
     report(homes, devices, &rests)
@@ -212,8 +213,8 @@ fn ask_oldest(homes: &Homes, device: &Device) -> Vec<Oldest> {
         .map(|reactor| {
             let device = device.clone();
             homes.ask(reactor, move |reactor| {
-                let mine = reactor.lanes().iter().filter(|home| home.device.is(&device));
-                mine.filter_map(|home| home.lane.oldest()).min()
+                let mine = reactor.home().lanes().filter(|lane| device.owns(lane));
+                mine.filter_map(Lane::oldest).min()
             })
         })
         .collect()

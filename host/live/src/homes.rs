@@ -61,7 +61,7 @@ impl LaneHomes for Homes {
     fn close(&self, device: &Device, index: usize, answer: LaneAnswer) {
         let device = device.clone();
         self.remotes[self.of_lane(index)].post(move |reactor| {
-            reactor.close_lanes(&|home| home.device.is(&device) && home.lane.index() == index);
+            reactor.close_lanes(&|lane| device.owns(lane) && lane.index() == index);
             answer.give(Ok(()));
         });
     }

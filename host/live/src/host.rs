@@ -213,9 +213,7 @@ impl Host {
         let closed: Vec<_> = (0..self.reactors())
             .map(|reactor| {
                 let device = device.clone();
-                self.ask(reactor, move |reactor| {
-                    reactor.close_lanes(&|home| home.device.is(&device))
-                })
+                self.ask(reactor, move |reactor| reactor.close_lanes(&|lane| device.owns(lane)))
             })
             .collect();
         for (reactor, closed) in closed.into_iter().enumerate() {

@@ -14,12 +14,10 @@
 
 #![forbid(unsafe_code)]
 
-mod alarms;
 mod clock;
 mod drain;
 mod homes;
 mod host;
-mod lanes;
 mod limited;
 mod poll;
 mod reactor;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use weir_bio::Nanos;
 use weir_queue::{
-    Bell, Device, Error, Frozen, LaneChange, Late, Parts, Progress, Quiesced, Step, Watch,
+    Bell, Device, Error, Frozen, Home, LaneChange, Late, Parts, Progress, Quiesced, Step, Watch,
 };
 
 use crate::clock::Clock;
@@ -101,10 +101,12 @@ impl<'a> Limited<'a> {
         }
         let bell = Bell::new(Box::new(Unpark::current()), 1);
         let mut step = begin(&Watch::new(&bell, 0));
+        let (home, mut told) = (Home::new(bell), Vec::new());
         let began = Clock.now();
         let until = Nanos(began.0.saturating_add(self.limit_ns));
         loop {
-            bell.ready().take(|_| ());
+            home.take_told(&mut told);
+            told.clear();
             let now = Clock.now();
             if let Progress::Ended(out) = step.poll(now) {
                 return Ok(out);
@@ -113,16 +115,16 @@ impl<'a> Limited<'a> {
                 let late = Late { device, wait: step.waits_for(), waited_ns: now.since(began) };
                 return step.give_up().ok_or(Error::Late(late));
             }
-            sleep(&bell, until);
+            sleep(&home, until);
         }
     }
 }
 
-/// Parks the calling thread, whose bell this is, until that is marked, or so long.
-pub(crate) fn sleep(bell: &Bell, until: Nanos) {
-    bell.doorbell().prepare_sleep();
-    if !bell.ready().any() {
-        std::thread::park_timeout(Duration::from_nanos(until.since(Clock.now())));
+/// Parks the calling thread, whose home this is, until that has a token to tell, or so long.
+pub(crate) fn sleep(home: &Home, until: Nanos) {
+    let now = Clock.now();
+    if home.before_sleep(now, || false) {
+        std::thread::park_timeout(Duration::from_nanos(until.since(now)));
+        home.awake();
     }
-    bell.doorbell().awake();
 }

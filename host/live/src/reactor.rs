@@ -2,20 +2,19 @@
 //!
 //! A pass: take the orders of other threads, let services receive and submit, turn the lanes that
 //! have a reason, hand out completions, turn again while a lane has answers, let services send.
-//! Then one blocking call on everything at once, until the earliest time anybody named. What has
-//! nothing to do costs a pass nothing, however many there are: lanes (`lanes.rs`) and services
-//! (`services.rs`) alike.
+//! Then one blocking call on everything at once, until the earliest time that was named. Lanes are
+//! those of a [`Home`]; what has nothing to do costs a pass nothing, however many there are: lanes
+//! and services (`services.rs`) alike.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use weir_bio::Nanos;
-use weir_queue::{Bell, Device, Error};
+use weir_queue::{Bell, Device, DriverError, Error, Home, Lane};
 use weir_ring::Mailbox;
 
 use crate::clock::Clock;
-use crate::lanes::{HomeLane, Lanes};
 use crate::poll::{Interest, Poller};
 use crate::service::desk::{Desk, MakeService, Orders, Remote, SUBMITTERS};
 use crate::service::{Service, Turn, key};
@@ -34,7 +33,9 @@ const LANE: u32 = u32::MAX - 1;
 pub(crate) struct Reactor {
     wake: EventWake,
     desk: Desk,
-    pub(crate) lanes: Lanes,
+    home: Home,
+    /// The descriptors of drivers' events, by place of the lane.
+    events: Vec<Option<OwnedFd>>,
     services: Services,
     /// Bell tokens with something to hand out; kept for its memory.
     ready: Vec<usize>,
@@ -70,21 +71,20 @@ impl Reactor {
         let Seed { index, reactors, remote, wake, epoll } = seed;
         let poller = Poller::new(epoll);
         poller.add(wake.as_fd(), key(WAKE, 0), Interest::READ).expect("an eventfd can be watched");
-        let bell = Arc::clone(&remote.bell);
+        let home = Home::new(Arc::clone(&remote.bell));
         let desk = Desk {
             index,
             reactors,
             remote,
             now: Clock.now(),
             poller,
-            bell,
             rotor: 0,
             again: false,
             submitters: Vec::new(),
             free: Vec::new(),
         };
-        let (lanes, services, ready) = (Lanes::default(), Services::default(), Vec::new());
-        Reactor { wake, desk, lanes, services, ready, stopping: false }
+        let (events, services, ready) = (Vec::new(), Services::default(), Vec::new());
+        Reactor { wake, desk, home, events, services, ready, stopping: false }
     }
 
     /// Runs until it is told to stop.
@@ -99,15 +99,18 @@ impl Reactor {
         // channels of those that wait for an answer.
         drop(self.desk.remote.orders.close());
         self.services.clear();
-        // A lane with requests in it cannot be dropped: somebody waits for them. It is left as it
-        // is when the process is about to end anyway.
-        self.lanes.end(|mut home| {
-            if home.lane.is_idle() {
-                drop(home);
-            } else {
-                std::mem::forget(home);
-            }
-        });
+        // A lane with requests in it cannot be dropped: they are waited for. It is left as it is
+        // when the process is about to end anyway.
+        self.home.extract(
+            |_| true,
+            |_, mut lane| {
+                if lane.is_idle() {
+                    drop(lane);
+                } else {
+                    std::mem::forget(lane);
+                }
+            },
+        );
     }
 
     /// Rounds until nobody has anything left to do.
@@ -120,11 +123,10 @@ impl Reactor {
             self.run_timers();
             let now = self.desk.now;
             self.desk.again = false;
-            self.lanes.turn(now, self.desk.roster());
+            self.home.turn(now);
             self.hand_out();
             self.settle();
-            let lanes_have_work = self.lanes.settle(now, self.desk.roster());
-            if self.stopping || !(lanes_have_work || self.is_asked_for()) {
+            if self.stopping || !self.has_work(now) {
                 return;
             }
         }
@@ -132,12 +134,12 @@ impl Reactor {
 
     /// Whether a further round would find something.
     fn has_work(&self, now: Nanos) -> bool {
-        self.is_asked_for() || self.lanes.have_work(now, self.desk.roster())
+        self.is_ordered() || self.home.wants_turn(now)
     }
 
-    /// The same beside lanes.
-    fn is_asked_for(&self) -> bool {
-        self.desk.again || self.desk.bell.ready().any() || self.desk.remote.orders.is_waiting()
+    /// Whether something is to be done beside lanes and submitters.
+    fn is_ordered(&self) -> bool {
+        self.desk.again || self.desk.remote.orders.is_waiting()
     }
 
     fn run_timers(&mut self) {
@@ -150,7 +152,7 @@ impl Reactor {
     /// Tells services which of their submitters have something.
     fn hand_out(&mut self) {
         let mut ready = std::mem::take(&mut self.ready);
-        self.desk.bell.ready().take(|token| ready.push(token));
+        self.home.take_told(&mut ready);
         for bell_token in ready.drain(..) {
             if let Some(Some((service, token))) = self.desk.submitters.get(bell_token).copied() {
                 // A single queue takes what is submitted now straight to the driver, and whoever
@@ -183,16 +185,15 @@ impl Reactor {
         if !self.has_work(now) {
             timeout = self.earliest().map(|at| at.since(Clock.now()));
             if timeout != Some(0) {
-                self.desk.bell.doorbell().prepare_sleep();
-                sleeping = true;
-                if self.has_work(now) {
+                sleeping = self.home.before_sleep(now, || self.is_ordered());
+                if !sleeping {
                     timeout = Some(0);
                 }
             }
         }
         let waited = self.desk.poller.wait(timeout);
         if sleeping {
-            self.desk.bell.doorbell().awake();
+            self.home.awake();
         }
         waited.expect("an epoll set of this thread can be waited for");
         self.desk.now = Clock.now();
@@ -206,34 +207,34 @@ impl Reactor {
             let (service, token) = ((key >> 32) as u32, key as u32);
             match service {
                 WAKE => self.wake.clear(),
-                LANE => self.lanes.hear(token as usize, self.desk.roster()),
+                LANE => self.home.hear(token as usize),
                 _ => self.with_service(service, |s, turn| s.ready(turn, token, readiness)),
             }
         }
     }
 
     fn earliest(&self) -> Option<Nanos> {
-        [self.lanes.earliest(), self.services.earliest()].into_iter().flatten().min()
+        [self.home.wake_at(), self.services.earliest()].into_iter().flatten().min()
     }
 
     #[inline]
     fn with_service(&mut self, number: u32, call: impl FnOnce(&mut dyn Service, &mut Turn<'_>)) {
         if let Some(found) = self.services.call(number) {
-            let (desk, lanes) = (&mut self.desk, &self.lanes);
-            call(found, &mut Turn { service: number, desk, lanes });
+            let (desk, home) = (&mut self.desk, &self.home);
+            call(found, &mut Turn { service: number, desk, home });
         }
     }
 }
 
 impl Orders for Reactor {
-    fn lanes(&self) -> &Lanes {
-        &self.lanes
+    fn home(&self) -> &Home {
+        &self.home
     }
 
     fn add_service(&mut self, make: MakeService<'_>) -> u32 {
         let number = self.services.reserve();
-        let (desk, lanes) = (&mut self.desk, &self.lanes);
-        let service = make(&mut Turn { service: number, desk, lanes });
+        let (desk, home) = (&mut self.desk, &self.home);
+        let service = make(&mut Turn { service: number, desk, home });
         self.services.put(number, service);
         number
     }
@@ -251,25 +252,31 @@ impl Orders for Reactor {
     }
 
     fn open_lane(&mut self, device: &Device, index: usize) -> Result<(), Error> {
-        let lane = device.open_lane(index, &self.desk.bell)?;
-        if let Some(event) = lane.event_fd() {
-            let key = key(LANE, lane.place() as u32);
-            self.desk.poller.add(event, key, Interest::READ).map_err(|source| {
+        let lane = device.open_lane(index, self.home.bell())?;
+        let (place, event) = (lane.place(), lane.event()?);
+        if let Some(event) = &event {
+            let key = key(LANE, place as u32);
+            self.desk.poller.add(event.as_fd(), key, Interest::READ).map_err(|source| {
                 let what = format!("watching hard queue {index} of {}", device.config().name);
-                Error::Driver(weir_queue::DriverError { what, source: Some(source) })
+                Error::Driver(DriverError { what, source: Some(source) })
             })?;
         }
-        self.lanes.put(device.clone(), lane, self.desk.roster());
+        self.home.put(lane);
+        if self.events.len() <= place {
+            self.events.resize_with(place + 1, || None);
+        }
+        self.events[place] = event;
         Ok(())
     }
 
-    fn close_lanes(&mut self, which: &dyn Fn(&HomeLane) -> bool) {
-        let poller = &self.desk.poller;
-        self.lanes.extract(self.desk.roster(), which, |home| {
-            if let Some(event) = home.lane.event_fd() {
-                // It may be a duplicate of a descriptor that lives on.
-                let _ = poller.remove(event);
+    fn close_lanes(&mut self, which: &dyn Fn(&Lane) -> bool) {
+        let Reactor { desk, events, home, .. } = self;
+        home.extract(which, |place, lane| {
+            if let Some(event) = events[place].take() {
+                // It is a duplicate of a descriptor that may live on.
+                let _ = desk.poller.remove(event.as_fd());
             }
+            drop(lane);
         });
     }
 }

@@ -6,9 +6,8 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use weir_bio::Nanos;
-use weir_queue::{Device, Error, Submitter};
+use weir_queue::{Device, Error, Home, Lane, Submitter};
 
-use crate::lanes::Lanes;
 use crate::poll::{Interest, Readiness};
 
 pub(crate) mod desk;
@@ -57,7 +56,7 @@ pub struct Seat {
 pub struct Turn<'a> {
     pub(crate) service: u32,
     pub(crate) desk: &'a mut Desk,
-    pub(crate) lanes: &'a Lanes,
+    pub(crate) home: &'a Home,
 }
 
 impl Turn<'_> {
@@ -118,7 +117,7 @@ impl Turn<'_> {
     pub fn submitter(&mut self, device: &Device, token: u32) -> Result<Seat, Error> {
         let bell_token = self.desk.take_token(self.service, token)?;
         let lane = self.lane_for(device);
-        match device.submitter(&self.desk.bell, bell_token, lane) {
+        match device.submitter(self.home.bell(), bell_token, lane) {
             Ok(submitter) => Ok(Seat { submitter, bell_token }),
             Err(error) => {
                 self.desk.free_token(bell_token);
@@ -138,12 +137,8 @@ impl Turn<'_> {
     /// number that leads there with as many lanes as there are, and with another number of them to
     /// a lane of this reactor again, in turn, if each reactor has as many.
     fn lane_for(&mut self, device: &Device) -> usize {
-        let own: Vec<usize> = self
-            .lanes
-            .iter()
-            .filter(|home| home.device.is(device))
-            .map(|home| home.lane.index())
-            .collect();
+        let own = self.home.lanes().filter(|lane| device.owns(lane)).map(Lane::index);
+        let own: Vec<usize> = own.collect();
         let (queues, reactors) = (usize::from(device.queues()), self.desk.reactors);
         let turn = self.desk.rotor;
         self.desk.rotor = turn.wrapping_add(1);

@@ -2,8 +2,8 @@
 //! round nothing: what it wants next changes only when it is called.
 
 use weir_bio::Nanos;
+use weir_queue::Alarms;
 
-use crate::alarms::Alarms;
 use crate::service::Service;
 
 /// Places for them. A place is used again, a number is not: its upper half counts who had the place

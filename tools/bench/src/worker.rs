@@ -1,18 +1,18 @@
-//! One thread of a bench: it owns its share of the lanes of every device, turns them as a reactor
-//! does, and serves the clients that were given to it.
+//! One thread of a bench: the home of its share of the lanes of every device, all of which it turns
+//! in each round. It serves the clients that were given to it.
 
 use std::fs::File;
 use std::io::Write;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Barrier, OnceLock};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use weir::{Bell, Clock, Device, Lane, QueueMode, Submitter};
+use weir::{Bell, Clock, Device, QueueMode, Submitter};
 use weir_bio::Nanos;
 use weir_live::EventWake;
-use weir_queue::Waiter;
+use weir_queue::{Home, Waiter};
 
 use crate::alarm::Alarm;
 use crate::client::{Client, Failed, Plan};
@@ -141,8 +141,9 @@ pub(crate) struct Worker<'a, S> {
     shared: &'a Shared<'a>,
     news: &'a Sender<News>,
     wake: &'a EventWake,
-    bell: Arc<Bell>,
-    lanes: Vec<Lane>,
+    home: Home,
+    /// Events of the drivers of its lanes.
+    events: Vec<OwnedFd>,
     /// The way to wait of its only lane's driver, and what that looks at beside.
     waiter: Option<(Box<dyn Waiter>, Alarm)>,
     clients: Vec<Client>,
@@ -177,14 +178,13 @@ impl<'a> Worker<'a, Submitter> {
         news: &'a Sender<News>,
     ) -> Result<Worker<'a, Submitter>, String> {
         let count: usize = plans.iter().map(|plan| plan.contexts().len()).sum();
-        let bell = bell(shared, index, count);
-        let mut lanes = Vec::new();
+        let mut home = home(shared, index, count);
         for device in &shared.devices {
             for lane in own_lanes(device, index, shared.threads) {
-                lanes.push(device.open_lane(lane, &bell).map_err(|e| e.to_string())?);
+                home.open(device, lane).map_err(|e| e.to_string())?;
             }
         }
-        Worker::at((shared, index, news), plans, (bell, lanes), |bell, token, disk| {
+        Worker::at((shared, index, news), plans, home, |bell, token, disk| {
             let device = shared.devices[disk];
             let own = own_lanes(device, index, shared.threads);
             // Its own lanes in turn; if it has none, somebody else's.
@@ -202,16 +202,15 @@ impl<'a> Worker<'a, Sink> {
         plans: Vec<Plan>,
         news: &'a Sender<News>,
     ) -> Result<Worker<'a, Sink>, String> {
-        let bell = bell(shared, index, plans.len());
-        Worker::at((shared, index, news), plans, (bell, Vec::new()), |bell, token, _| {
-            Ok(Sink::new(bell, token))
-        })
+        let home = home(shared, index, plans.len());
+        Worker::at((shared, index, news), plans, home, |bell, token, _| Ok(Sink::new(bell, token)))
     }
 }
 
-/// The bell of a thread.
-fn bell(shared: &Shared<'_>, index: usize, seats: usize) -> Arc<Bell> {
-    Bell::new(Box::new(SharedWake(Arc::clone(&shared.wakes[index]))), seats.max(1))
+/// The home of a thread, without lanes.
+fn home(shared: &Shared<'_>, index: usize, seats: usize) -> Home {
+    let wake = SharedWake(Arc::clone(&shared.wakes[index]));
+    Home::new(Bell::new(Box::new(wake), seats.max(1)))
 }
 
 impl<'a, S: Seat> Worker<'a, S> {
@@ -220,22 +219,24 @@ impl<'a, S: Seat> Worker<'a, S> {
     fn at(
         (shared, index, news): (&'a Shared<'a>, usize, &'a Sender<News>),
         plans: Vec<Plan>,
-        (bell, mut lanes): (Arc<Bell>, Vec<Lane>),
+        mut home: Home,
         open: impl Fn(&Arc<Bell>, usize, usize) -> Result<S, String>,
     ) -> Result<Worker<'a, S>, String> {
-        let waiter = match &mut lanes[..] {
-            [lane] => {
-                let alarm = Alarm::new(shared.wakes[index].as_fd())
-                    .map_err(|e| format!("nothing to wait for I/Os with: {e}"))?;
-                lane.waiter(alarm.as_fd()).map(|waiter| (waiter, alarm))
-            }
-            _ => None,
+        let has_lanes = home.lanes().next().is_some();
+        let waiter = if has_lanes {
+            let alarm = Alarm::new(shared.wakes[index].as_fd())
+                .map_err(|e| format!("nothing to wait for I/Os with: {e}"))?;
+            home.waiter(alarm.as_fd()).map(|waiter| (waiter, alarm))
+        } else {
+            None
         };
+        let events = home.lanes().filter_map(|lane| lane.event().transpose());
+        let events = events.collect::<Result<_, _>>().map_err(|e| e.to_string())?;
         let (mut seats, mut owners, mut clients) = (Vec::new(), Vec::new(), Vec::new());
         for (number, plan) in plans.into_iter().enumerate() {
             let first = seats.len();
             for disk in plan.contexts() {
-                seats.push(open(&bell, seats.len(), disk)?);
+                seats.push(open(home.bell(), seats.len(), disk)?);
                 owners.push(number);
             }
             let runtime = plan.runtime_ns.map(Nanos);
@@ -247,12 +248,12 @@ impl<'a, S: Seat> Worker<'a, S> {
             shared,
             news,
             wake: &shared.wakes[index],
-            bell,
-            turns_anew: !lanes.is_empty()
+            turns_anew: has_lanes
                 && (clients.iter().any(|client| client.begins_anew || client.apart)
                     || shared.devices.iter().any(|device| device.config().mode == QueueMode::Sq)),
             waiter,
-            lanes,
+            home,
+            events,
             asked: (0..clients.len()).collect(),
             is_asked: vec![true; clients.len()],
             clients,
@@ -299,9 +300,7 @@ impl<'a, S: Seat> Worker<'a, S> {
             if self.turns_anew {
                 now = Clock.now();
             }
-            for lane in &mut self.lanes {
-                lane.turn(now);
-            }
+            self.home.turn(now);
             // What a device answers at once has taken time all the same.
             now = Clock.now();
             if self.edge.is_some_and(|edge| edge <= now) {
@@ -376,7 +375,7 @@ impl<'a, S: Seat> Worker<'a, S> {
         if self.next_due.is_some_and(|due| due <= now) {
             self.ask_due(now);
         }
-        let Worker { clients, seats, lanes, asked, is_asked, next_due, .. } = self;
+        let Worker { clients, seats, home, asked, is_asked, next_due, .. } = self;
         let mut again = 0;
         for place in 0..asked.len() {
             let number = asked[place];
@@ -389,7 +388,7 @@ impl<'a, S: Seat> Worker<'a, S> {
                 while client.feed(seats, now, || Clock.now()) {
                     // What a device answers at once has taken time, which is not the next one's.
                     now = Clock.now();
-                    lanes.iter_mut().for_each(|lane| lane.turn(now));
+                    home.turn(now);
                 }
                 is_asked[number] = false;
                 *next_due = client.due.into_iter().chain(*next_due).min();
@@ -404,10 +403,10 @@ impl<'a, S: Seat> Worker<'a, S> {
     /// Takes everything that has ended.
     #[inline]
     fn complete(&mut self, window: Window, now: Nanos) -> usize {
-        let Worker { clients, seats, owners, tally, ringing, bell, told, asked, is_asked, .. } =
+        let Worker { clients, seats, owners, tally, ringing, home, told, asked, is_asked, .. } =
             self;
         ringing.clear();
-        bell.ready().take(|seat| ringing.push(seat));
+        home.take_told(ringing);
         let mut ended = 0;
         for seat in ringing.iter() {
             let number = owners[*seat];
@@ -498,52 +497,50 @@ impl<'a, S: Seat> Worker<'a, S> {
 
     /// Sleeps until the bell rings, a driver has answers, somebody's time is up or an I/O is due.
     fn sleep(&mut self, now: Nanos) {
-        let lanes = self.lanes.iter().filter_map(Lane::wake_at);
         let open = self.clients.iter().filter(|client| !client.done);
         let ends = open.filter_map(|client| client.until);
-        let (lanes_at, due_at) = (lanes.min(), ends.chain(self.next_due).min());
+        let (lanes_at, due_at) = (self.home.wake_at(), ends.chain(self.next_due).min());
         let wake_at = lanes_at.into_iter().chain(due_at).min();
         if wake_at.is_some_and(|at| at <= now) {
             let over = |client: &&mut Client| client.until.is_some_and(|until| until <= now);
             self.clients.iter_mut().filter(over).for_each(Client::stop);
             return;
         }
-        let doorbell = self.bell.doorbell();
-        doorbell.prepare_sleep();
-        let stop = self.shared.stop.load(Ordering::Acquire);
-        let pending = self.bell.ready().any()
-            || self.lanes.iter().any(Lane::has_work)
-            || self.clients.iter().any(|client| stop && !client.done && !client.reading_back);
-        let mut woken = false;
-        if !pending {
-            if let Some((waiter, alarm)) = &mut self.waiter {
-                // What a lane waits for but briefly may be to have the alarm watched again.
-                let soon = |at: &Nanos| at.since(now) < SOON_NS;
-                let late = lanes_at.filter(|at| !soon(at));
-                alarm.set(late.into_iter().chain(due_at).min(), now);
-                waiter.wait(lanes_at.filter(soon).map(|at| at.since(Clock.now())));
-                alarm.silence(Clock.now());
-                doorbell.awake();
-                return;
-            }
-            let mut fds = vec![PollFd::from_borrowed_fd(self.wake.as_fd(), PollFlags::IN)];
-            let events = self.lanes.iter().filter_map(Lane::event_fd);
-            fds.extend(events.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
-            let timeout = wake_at.map(|at| {
-                let ns = at.since(Clock.now());
-                Timespec {
-                    tv_sec: (ns / 1_000_000_000) as i64,
-                    tv_nsec: (ns % 1_000_000_000) as i64,
-                }
-            });
-            // An interrupted sleep is a short sleep.
-            let _ = poll(&mut fds, timeout.as_ref());
-            woken = !fds[0].revents().is_empty();
+        let is_stopped = || {
+            let stop = self.shared.stop.load(Ordering::Acquire);
+            self.clients.iter().any(|client| stop && !client.done && !client.reading_back)
+        };
+        if !self.home.before_sleep(now, is_stopped) {
+            return;
         }
-        doorbell.awake();
+        if let Some((waiter, alarm)) = &mut self.waiter {
+            // What a lane waits for but briefly may be to have the alarm watched again.
+            let soon = |at: &Nanos| at.since(now) < SOON_NS;
+            let late = lanes_at.filter(|at| !soon(at));
+            alarm.set(late.into_iter().chain(due_at).min(), now);
+            waiter.wait(lanes_at.filter(soon).map(|at| at.since(Clock.now())));
+            alarm.silence(Clock.now());
+            self.home.awake();
+            return;
+        }
+        let woken = self.poll(wake_at);
+        self.home.awake();
         if woken {
             self.wake.clear();
         }
+    }
+
+    /// Waits for the bell, the drivers' events or the time; whether it was the bell.
+    fn poll(&self, wake_at: Option<Nanos>) -> bool {
+        let mut fds = vec![PollFd::from_borrowed_fd(self.wake.as_fd(), PollFlags::IN)];
+        fds.extend(self.events.iter().map(|fd| PollFd::new(fd, PollFlags::IN)));
+        let timeout = wake_at.map(|at| {
+            let ns = at.since(Clock.now());
+            Timespec { tv_sec: (ns / 1_000_000_000) as i64, tv_nsec: (ns % 1_000_000_000) as i64 }
+        });
+        // An interrupted sleep is a short sleep.
+        let _ = poll(&mut fds, timeout.as_ref());
+        !fds[0].revents().is_empty()
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use weir_bio::{Nanos, Prng};
-use weir_queue::{Bell, Device, Lane};
+use weir_queue::{Bell, Device, Home, Lane};
 use weir_ring::Wake;
 
 /// Steps without any progress while somebody always has a reason to run: more is busy polling.
@@ -31,19 +31,18 @@ pub trait App {
 
 /// One thread that never was.
 pub struct Sleeper {
-    pub bell: Arc<Bell>,
+    pub home: Home,
     woken: Arc<AtomicBool>,
     asleep: bool,
     /// By bell token: the app, or none any more.
     apps: Vec<usize>,
-    pub lanes: Vec<Lane>,
 }
 
 impl Sleeper {
     fn new() -> Sleeper {
         let woken = Arc::new(AtomicBool::new(false));
-        let bell = Bell::new(Box::new(Flag(Arc::clone(&woken))), 64);
-        Sleeper { bell, woken, asleep: false, apps: Vec::new(), lanes: Vec::new() }
+        let bell = Bell::with_lanes(Box::new(Flag(Arc::clone(&woken))), 64);
+        Sleeper { home: Home::strict(bell), woken, asleep: false, apps: Vec::new() }
     }
 }
 
@@ -92,10 +91,9 @@ impl<A: App> House<A> {
     }
 
     pub fn open_lane(&mut self, device: &Device, index: usize, home: usize) {
-        let home = &mut self.homes[home];
-        let mut lane = device.open_lane(index, &home.bell).expect("a lane that is not open");
-        lane.turn(self.now);
-        home.lanes.push(lane);
+        let home = &mut self.homes[home].home;
+        home.open(device, index).expect("a lane that is not open");
+        home.turn(self.now);
     }
 
     /// The bell token the next app on this home gets.
@@ -124,17 +122,16 @@ impl<A: App> House<A> {
         let home = able[self.prng.below(able.len() as u64) as usize];
         if self.homes[home].asleep {
             self.homes[home].woken.store(false, Ordering::SeqCst);
-            self.homes[home].bell.doorbell().awake();
+            self.homes[home].home.awake();
             self.homes[home].asleep = false;
             self.pass(home);
         } else {
             // It has run and is about to sleep; others may have rung in between, unheard.
-            self.homes[home].bell.doorbell().prepare_sleep();
-            if self.has_reason(home) {
-                self.homes[home].bell.doorbell().awake();
-                self.pass(home);
-            } else {
+            let sleeps = self.homes[home].home.before_sleep(self.now, || self.has_event(home));
+            if sleeps {
                 self.homes[home].asleep = true;
+            } else {
+                self.pass(home);
             }
         }
         Step::Went
@@ -144,7 +141,7 @@ impl<A: App> House<A> {
     pub fn turn_all(&mut self) {
         for home in 0..self.homes.len() {
             let now = self.now;
-            self.homes[home].lanes.iter_mut().for_each(|lane| lane.turn(now));
+            self.homes[home].home.turn_all(now);
         }
     }
 
@@ -168,12 +165,12 @@ impl<A: App> House<A> {
     pub fn state(&self) -> String {
         let mut lines = format!("now {:?}", self.now);
         for (index, home) in self.homes.iter().enumerate() {
-            let lanes = home.lanes.iter().map(|l| (l.index(), l.has_work(), self.lane_time(l)));
+            let lanes = home.home.lanes().map(|l| (l.index(), l.has_work(), self.lane_time(l)));
             let eager = home.apps.iter().filter(|app| self.apps[**app].is_eager()).count();
             lines += &format!(
                 "\nhome {index}: asleep {}, ready {}, eager {eager}, lanes (work, time) {:?}",
                 home.asleep,
-                home.bell.ready().any(),
+                home.home.bell().ready().any(),
                 lanes.collect::<Vec<_>>(),
             );
         }
@@ -185,27 +182,28 @@ impl<A: App> House<A> {
         !home.asleep
             || home.woken.load(Ordering::SeqCst)
             || home.apps.iter().any(|app| self.apps[*app].is_eager())
-            || self.is_due(home)
+            || home.home.wake_at().is_some_and(|at| at <= self.now)
+            || self.has_event(index)
     }
 
-    /// What a home looks at before it sleeps.
-    fn has_reason(&self, index: usize) -> bool {
-        let home = &self.homes[index];
-        home.bell.ready().any() || home.lanes.iter().any(Lane::has_work) || self.is_due(home)
+    /// Whether the driver of a lane of this home has an event.
+    fn has_event(&self, index: usize) -> bool {
+        let mut lanes = self.homes[index].home.lanes();
+        lanes.any(|lane| self.event_at(lane).is_some_and(|at| at <= self.now))
     }
 
-    fn is_due(&self, home: &Sleeper) -> bool {
-        home.lanes.iter().any(|lane| self.lane_time(lane).is_some_and(|at| at <= self.now))
+    fn event_at(&self, lane: &Lane) -> Option<Nanos> {
+        (self.event_at)(lane.index()).filter(|_| lane.announces())
     }
 
     fn lane_time(&self, lane: &Lane) -> Option<Nanos> {
-        let event = (self.event_at)(lane.index()).filter(|_| lane.event_fd().is_some());
+        let event = self.event_at(lane);
         let own = lane.wake_at().filter(|at| *at != Nanos(u64::MAX));
         own.into_iter().chain(event).min()
     }
 
     fn next_time(&self) -> Option<Nanos> {
-        self.homes.iter().flat_map(|home| &home.lanes).filter_map(|l| self.lane_time(l)).min()
+        self.homes.iter().flat_map(|home| home.home.lanes()).filter_map(|l| self.lane_time(l)).min()
     }
 
     fn pass(&mut self, index: usize) {
@@ -224,7 +222,7 @@ impl<A: App> House<A> {
     fn run_apps(&mut self, index: usize) {
         let home = &mut self.homes[index];
         let mut told = vec![false; home.apps.len()];
-        home.bell.ready().take(|token| told[token] = true);
+        home.home.bell().ready().take(|token| told[token] = true);
         for (app, told) in home.apps.iter().zip(told) {
             let app = &mut self.apps[*app];
             if told || app.is_eager() {
@@ -234,12 +232,12 @@ impl<A: App> House<A> {
     }
 
     fn turn_lanes(&mut self, index: usize) {
-        for lane in 0..self.homes[index].lanes.len() {
-            let at = self.lane_time(&self.homes[index].lanes[lane]);
-            let lane = &mut self.homes[index].lanes[lane];
-            if lane.has_work() || at.is_some_and(|at| at <= self.now) {
-                lane.turn(self.now);
-            }
-        }
+        let now = self.now;
+        let lanes = self.homes[index].home.lanes();
+        let heard = lanes.filter(|lane| self.event_at(lane).is_some_and(|at| at <= now));
+        let heard: Vec<usize> = heard.map(Lane::place).collect();
+        let home = &mut self.homes[index].home;
+        heard.into_iter().for_each(|place| home.hear(place));
+        home.turn(now);
     }
 }

@@ -3,11 +3,10 @@
 use std::sync::Arc;
 
 use weir_bio::Nanos;
-use weir_queue::{Bell, Device, Error};
-use weir_ring::{Mailbox, Roster};
+use weir_queue::{Bell, Device, Error, Home, Lane};
+use weir_ring::Mailbox;
 
 use super::{Service, Turn};
-use crate::lanes::{HomeLane, Lanes};
 use crate::poll::Poller;
 
 /// Submitters of one reactor: as many as its bell has bits.
@@ -19,13 +18,13 @@ pub(crate) type MakeService<'a> = Box<dyn FnOnce(&mut Turn<'_>) -> Box<dyn Servi
 /// What a reactor can be ordered to do.
 pub(crate) trait Orders {
     /// Its lanes.
-    fn lanes(&self) -> &Lanes;
+    fn home(&self) -> &Home;
 
     /// Opens a lane here.
     fn open_lane(&mut self, device: &Device, index: usize) -> Result<(), Error>;
 
     /// Closes lanes here. They have to be idle.
-    fn close_lanes(&mut self, which: &dyn Fn(&HomeLane) -> bool);
+    fn close_lanes(&mut self, which: &dyn Fn(&Lane) -> bool);
 
     /// Adds the service that `make` makes, and returns its number.
     fn add_service(&mut self, make: MakeService<'_>) -> u32;
@@ -64,7 +63,6 @@ pub(crate) struct Desk {
     pub(crate) remote: Arc<Remote>,
     pub(crate) now: Nanos,
     pub(crate) poller: Poller,
-    pub(crate) bell: Arc<Bell>,
     pub(crate) rotor: usize,
     /// Services may have submitted since the lanes were turned.
     pub(crate) again: bool,
@@ -74,12 +72,6 @@ pub(crate) struct Desk {
 }
 
 impl Desk {
-    /// The lanes of the reactor that are to be turned.
-    #[inline]
-    pub(crate) fn roster(&self) -> &Roster {
-        self.bell.roster().expect("a reactor's bell has a roster")
-    }
-
     pub(crate) fn take_token(&mut self, service: u32, token: u32) -> Result<usize, Error> {
         let free = self.free.pop().unwrap_or(self.submitters.len());
         if free >= SUBMITTERS {

@@ -9,13 +9,13 @@ use weir_bio::Nanos;
 ///
 /// A thing that names a later time than before keeps the earlier one, at which it is asked again:
 /// most times are put off again and again, and never come.
-#[derive(Default)]
-pub(crate) struct Alarms(BTreeSet<(Nanos, u32)>);
+#[derive(Debug, Default)]
+pub struct Alarms(BTreeSet<(Nanos, u32)>);
 
 impl Alarms {
     /// This thing is to be looked at no later than `at`; `None`: it has no time.
     #[inline]
-    pub(crate) fn set(&mut self, set: &mut Option<Nanos>, number: u32, at: Option<Nanos>) {
+    pub fn set(&mut self, set: &mut Option<Nanos>, number: u32, at: Option<Nanos>) {
         if let Some(at) = at
             && set.is_none_or(|set| at < set)
         {
@@ -26,7 +26,7 @@ impl Alarms {
     }
 
     /// This thing has no time any more.
-    pub(crate) fn clear(&mut self, set: &mut Option<Nanos>, number: u32) {
+    pub fn clear(&mut self, set: &mut Option<Nanos>, number: u32) {
         if let Some(at) = set.take() {
             self.0.remove(&(at, number));
         }
@@ -34,13 +34,15 @@ impl Alarms {
 
     /// Takes out a thing whose time has come. It has to be told so: its own field is to be `None`.
     #[inline]
-    pub(crate) fn take_due(&mut self, now: Nanos) -> Option<u32> {
+    pub fn take_due(&mut self, now: Nanos) -> Option<u32> {
         self.earliest().filter(|at| *at <= now)?;
         self.0.pop_first().map(|(_, number)| number)
     }
 
+    /// The earliest of all times.
+    #[must_use]
     #[inline]
-    pub(crate) fn earliest(&self) -> Option<Nanos> {
+    pub fn earliest(&self) -> Option<Nanos> {
         self.0.first().map(|(at, _)| *at)
     }
 }
