@@ -40,6 +40,18 @@ fn no_request_is_lost_doubled_or_stranded_whatever_happens_to_it() {
 }
 
 #[test]
+fn nothing_is_lost_when_another_scheduler_takes_over() {
+    for (next, compat) in every() {
+        for_every_life(30, |mut life| {
+            life.steps(STEPS / 2);
+            life.switch(next, compat);
+            life.steps(STEPS / 2);
+            life.end();
+        });
+    }
+}
+
+#[test]
 fn a_copy_made_at_any_moment_goes_on_as_the_original_does() {
     for_every_life(1_000, |mut life| {
         let before = life.dice.below(STEPS as u64) as usize;

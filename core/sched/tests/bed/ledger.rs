@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 
 use weir_bio::{Flags, Nanos, Rq, SchedTag, Status, SubmitterId};
 use weir_sched::merge::{Fit, Side, fit};
-use weir_sched::{Absorbed, End, Ended, Merge, Scheduler, Setup, Wants};
+use weir_sched::{Absorbed, End, Ended, Entry, Merge, Scheduler, Setup, Wants};
 
 /// Schedulers that leave a device idle while something is staged, because better is to come.
 const IDLING: [&str; 2] = ["bfq", "cfq"];
@@ -506,6 +506,14 @@ impl Ledger {
         self.setup.nr_requests = nr_requests;
         self.scheduler.depth_changed(nr_requests);
         self.make_places();
+    }
+
+    /// Another scheduler takes over; only while it is idle.
+    pub fn switch(&mut self, entry: &Entry, setup: Setup) {
+        assert!(self.is_idle(), "the scheduler changes while something is staged or in flight");
+        self.scheduler = entry.make.expect("only what can be made takes over")(&setup);
+        self.setup = setup;
+        self.pending = 0;
     }
 
     /// Other limits; only while it is idle.

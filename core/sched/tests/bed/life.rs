@@ -463,6 +463,15 @@ impl Life {
         self.ledger.agrees();
     }
 
+    /// Lets everything out, and another scheduler takes the queue over.
+    pub fn switch(&mut self, entry: &Entry, compat: &'static str) {
+        self.let_out();
+        let setup = self.ledger.setup().clone();
+        let hard_queues = if is_multi(entry) { setup.hard_queues } else { 1 };
+        self.ledger.switch(entry, Setup { hard_queues, compat, ..setup });
+        (0..CONTEXTS).for_each(|context| self.home(context));
+    }
+
     /// Asks, ends and waits until nothing is left.
     fn let_out(&mut self) {
         let bound = 200 + 40 * (self.ledger.staged() + self.ledger.waiting());
