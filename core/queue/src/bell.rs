@@ -172,7 +172,7 @@ pub(crate) struct Port {
 }
 
 impl Port {
-    /// A port nobody waits at.
+    /// A port at which no thread waits.
     #[cfg(test)]
     pub(crate) fn silent() -> Port {
         struct NoWake;

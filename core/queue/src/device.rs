@@ -122,7 +122,7 @@ pub struct Device {
 struct Control {
     /// `None` once the device is offline.
     driver: Mutex<Option<Arc<dyn Driver>>>,
-    /// Who opens and closes lanes, while somebody turns them.
+    /// The homes that open and close lanes, while a host turns the device.
     lane_homes: Mutex<Option<Weak<dyn LaneHomes>>>,
     /// What the elevator's scheduler, or none, was made from.
     attached: Mutex<Attached>,

@@ -110,7 +110,7 @@ pub trait Driver: Send + Sync {
     }
 
     /// Opens hard queue `index` with `depth` tags. Called on the thread that will turn it, which
-    /// turns others as well: once [prepared](Driver::prepare) it waits for nobody.
+    /// turns others as well: once [prepared](Driver::prepare) it waits for no server.
     ///
     /// # Errors
     /// What failed, naming the device.
@@ -427,7 +427,7 @@ impl TagTable {
     #[inline]
     pub(crate) fn put(&mut self, tag: Tag, request: RequestClaim) {
         let before = self.entries[usize::from(tag.0)].replace(request);
-        // Nobody would ever answer what was there.
+        // The request that was there would never be answered.
         assert!(before.is_none(), "driver tag {} is in use", tag.0);
     }
 

@@ -176,7 +176,7 @@ impl Groups {
         Ok(())
     }
 
-    /// A new member of a group: someone whose I/O counts there.
+    /// A new member of a group: a submitter or client whose I/O counts there.
     ///
     /// # Errors
     /// No such group.
@@ -184,7 +184,7 @@ impl Groups {
         self.join_on(id, "")
     }
 
-    /// The same of someone whose I/O is for the disk of this name, under which
+    /// As [`join`](Groups::join), for I/O to the disk of this name, under which
     /// [`used_on`](Groups::used_on) finds it.
     ///
     /// # Errors

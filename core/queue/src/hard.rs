@@ -41,7 +41,7 @@ pub(crate) trait Source {
     fn give(&mut self, busy: bool, max: usize, sink: &mut impl FnMut(RequestClaim)) -> usize;
 }
 
-/// See the module.
+/// One hard queue: the requests in front of a driver queue and those it has.
 pub(crate) struct HardQueue {
     driver: Box<dyn DriverQueue>,
     /// The driver has an event of its own.
@@ -311,7 +311,7 @@ impl HardQueue {
         replies: &mut Replies,
         source: &mut impl Source,
     ) -> bool {
-        // This is the retry. If there is no tag for it, whoever frees one tells this lane.
+        // This is the retry. If there is no tag for it, the lane that frees one tells this lane.
         self.retry_at = None;
         if self.flush.wake_at().is_some() {
             self.kick_flush(now, replies);

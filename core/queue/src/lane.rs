@@ -114,7 +114,7 @@ impl Lane {
         }
     }
 
-    /// When it wants a turn although nobody rings and no descriptor is ready.
+    /// When it wants a turn although its bell is silent and no descriptor is ready.
     #[must_use]
     pub fn wake_at(&self) -> Option<Nanos> {
         self.wake_at

@@ -114,7 +114,7 @@ impl Mq {
         answer
     }
 
-    /// Lets go of the right; whoever was turned away meanwhile asks again.
+    /// Lets go of the right; lanes that were turned away meanwhile ask again.
     pub(crate) fn let_go(&self, changing: Changing<'_, Dispatcher>) {
         self.dispatcher.let_go(changing, |lane| self.lanes.kick(lane, ELEVATOR));
     }

@@ -1,6 +1,6 @@
 //! A request: one bio on its way, and the bios merged into it.
 //!
-//! It lives in a slot of its submitter's pool and is reached through a [`Claim`]; whoever holds the
+//! It lives in a slot of its submitter's pool and is reached through a [`Claim`]; the holder of the
 //! claim may touch it. Its buffers can be lent to a driver that needs them beyond one call.
 
 use weir_bio::{Bio, Buf, Data, Flags, Nanos, Op, Rq, RqId, SchedTag, Status};

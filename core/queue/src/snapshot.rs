@@ -1,5 +1,5 @@
-//! What submitters and lanes know of their device: a snapshot that is replaced as a whole while
-//! nobody is inside, so that no I/O sees it change.
+//! What submitters and lanes know of their device: a snapshot that is replaced as a whole while the
+//! gate is closed and no I/O is inside, so that no I/O sees it change.
 
 use std::sync::{Arc, Mutex};
 

@@ -30,7 +30,7 @@ pub(crate) struct Sq {
     pub(crate) lanes: Lanes,
     pub(crate) gauges: Arc<LaneGauges>,
     queue: Mutex<Queue>,
-    /// Whether whoever holds the lock may call the driver, or its home alone.
+    /// Whether any thread that holds the lock may call the driver, or its home alone.
     pub(crate) any_home: bool,
     /// The hard queue is installed.
     open: Mutex<bool>,

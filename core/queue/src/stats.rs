@@ -152,7 +152,7 @@ impl Tally {
     }
 }
 
-/// What one hard queue has seen; written by whoever turns it.
+/// The gauges of one hard queue; written by the thread that turns it.
 #[derive(Debug, Default)]
 #[repr(align(128))] // Its writer shares no line with another lane's.
 pub struct LaneGauges {

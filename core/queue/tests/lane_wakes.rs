@@ -107,7 +107,7 @@ impl Lanes {
         false
     }
 
-    /// Turns who has a reason, until nobody has. Time stands still.
+    /// Turns each lane and submitter that has a reason, until none has. Time stands still.
     fn run(&mut self) {
         for _ in 0..100 {
             let rounds = (0..self.homes.len()).filter(|lane| self.round(*lane)).count();
@@ -230,7 +230,7 @@ fn a_lane_that_closes_leaves_the_schedulers_time_to_another() {
 #[test]
 fn a_token_offered_to_a_closed_lane_goes_to_another() {
     let mut rig = Lanes::new(3, one, 16);
-    // Lane 1 is never idle, so that nobody is told for that reason.
+    // Lane 1 is never idle, so that no lane is told for that reason.
     rig.lose_a_discard(1);
     rig.stall(true);
     rig.read(1);

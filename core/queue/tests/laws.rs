@@ -1,6 +1,6 @@
 //! The laws of the queue core, over every path a request can take: every bio ends once and with the
-//! right data, no request breaks a limit, nobody waits for ever or spins meanwhile, and nothing is
-//! left when all is done.
+//! right data, no request breaks a limit, no submitter waits for ever, no lane spins, and nothing
+//! is left when all is done.
 //!
 //! Each seed is a scene of its own: a path, a depth, a device with its faults, clients, and what is
 //! done to the device while it works. Everything happens in one thread and in virtual time, but
@@ -287,7 +287,7 @@ impl Scene {
         }
     }
 
-    /// Whoever is gone leaves nothing behind.
+    /// A submitter that has left leaves nothing behind.
     fn check_departure(mut self) {
         self.house.apps.iter_mut().for_each(|client| client.submitter = None);
         for _ in 0..3 {

@@ -67,8 +67,8 @@ const TIMEOUT_NS: u64 = 2_000_000_000;
 /// Turns in which the rest of a scene has to end: more than it has requests.
 const TURNS_MAX: u32 = 20_000;
 
-/// From one turn to the next at the end, when nobody looks at a clock: schedulers that let time
-/// pass between two submitters go on.
+/// From one turn to the next at the end, when no clock is read: schedulers that let time pass
+/// between two submitters go on.
 const TURN_NS: u64 = 1_000_000;
 
 /// How long nothing may move, in real time.
@@ -393,7 +393,7 @@ fn play(stage: &Stage, part: Part, out: &Sender<News>) -> Option<Left> {
     let mut lanes = Vec::new();
     home.extract(|_| true, |_, lane| lanes.push(lane));
     if lived.is_err() || stage.abandon.load(Ordering::SeqCst) {
-        // What they hold may not be dropped, as somebody waits for it.
+        // Their requests may not be dropped: submitters wait for them.
         std::mem::forget((lanes, clients));
         return None;
     }
@@ -680,7 +680,7 @@ impl Scene {
             let ended = catch_unwind(AssertUnwindSafe(|| work(&stage, &out)));
             drop(stage);
             let news = ended.ok().flatten().map_or(News::Failed, News::Ended);
-            // Nobody listens when the test has failed; then it may not be dropped either.
+            // No thread listens when the test has failed; then it may not be dropped either.
             out.send(news).unwrap_or_else(std::mem::forget);
         };
         #[expect(clippy::disallowed_methods, reason = "a test may own a thread; core may not")]

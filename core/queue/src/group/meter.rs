@@ -85,7 +85,7 @@ impl Member {
     /// Accepts an I/O of so many bytes, and counts it; or says when to ask again.
     ///
     /// # Errors
-    /// The time from which a cap allows it, if nobody else of the group comes first.
+    /// The time from which a cap allows it, if no other I/O of the group comes first.
     #[inline]
     pub fn admit(&self, write: bool, bytes: u64, now: Nanos) -> Result<(), Nanos> {
         if self.meter.is_capped() {
@@ -271,8 +271,8 @@ fn amounts(write: bool, bytes: u64) -> [(Kind, u64); 2] {
 }
 
 impl State {
-    /// Reckons what is ahead of a cap by its present rate. Nobody who changes a cap has a clock, so
-    /// it is done for the next I/O.
+    /// Converts the use ahead of a cap to the cap's present rate. A control call that changes a cap
+    /// has no clock, so the next I/O does it.
     fn reckon(&mut self, now: Nanos) {
         for kind in Kind::ALL {
             let Some(rate) = self.caps.rate(kind) else { continue };

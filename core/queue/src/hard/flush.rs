@@ -115,7 +115,7 @@ impl FlushMachine {
         list.push(claim);
     }
 
-    /// Issues the device flush if it is time: none is in flight, somebody waits, and either no
+    /// Issues the device flush if it is time: none is in flight, a request waits, and either no
     /// data step is under way or the oldest waiter has waited long enough.
     pub(crate) fn kick(&mut self, now: Nanos, orders: &mut Vec<Order>) {
         if self.pending_index != self.running_index

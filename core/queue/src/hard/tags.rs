@@ -125,7 +125,7 @@ impl Tags {
         }
     }
 
-    /// A free tag, or `None`: then whoever frees one tells this lane.
+    /// A free tag, or `None`: then the lane that frees one tells this lane.
     #[inline]
     pub(crate) fn take(&mut self) -> Option<Tag> {
         match self {
@@ -134,8 +134,8 @@ impl Tags {
         }
     }
 
-    /// How many of `wanted` tags [`take`](Tags::take) will now give for certain; with 0, whoever
-    /// frees one tells this lane.
+    /// How many of `wanted` tags [`take`](Tags::take) will now give for certain; with 0, the lane
+    /// that frees one tells this lane.
     #[inline]
     pub(crate) fn secure(&mut self, wanted: usize) -> usize {
         match self {
@@ -356,8 +356,8 @@ impl Share {
             if !*short {
                 return;
             }
-            // Others must find its mark again. Whoever gave a tag back while it was away has told
-            // nobody, so it looks once more itself.
+            // Others must find its mark again. A lane that gave a tag back while the mark was away
+            // has told no lane, so this one looks once more itself.
             set.waiting.mark(*own);
             if set.out() < u32::from(within.end) {
                 tell(*own);
@@ -419,7 +419,7 @@ mod tests {
             }
         });
         assert_eq!(told, [0, 1]);
-        // Nothing is free any more, so it waits in silence until somebody tells it.
+        // Nothing is free any more, so it waits in silence until another lane tells it.
         first.take().expect("the tag is back");
         own.tell_waiting(|lane| panic!("lane {lane} is told of nothing"));
         let mut told = Vec::new();

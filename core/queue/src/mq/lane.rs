@@ -121,8 +121,8 @@ impl Multi {
     pub(crate) fn close(mut self, reach: Reach<'_>) {
         let Reach { mq, index, .. } = reach;
         let mut state = mq.ports[index].state();
-        // Whoever waits for an answer gets it; whoever comes and goes meanwhile is known to the
-        // next who opens the lane.
+        // A caller that waits for an acknowledgement gets it, and submitters that came or left are
+        // noted for the next opening of the lane.
         self.take_control(reach, Nanos::ZERO);
         self.leave_need(reach);
         state.open = false;

@@ -45,7 +45,7 @@ impl Soft {
         assert!(gone.staged.is_empty() && gone.ring.is_empty(), "a submitter left requests behind");
     }
 
-    /// Takes from nobody any more until somebody is attached. Everything has to be taken.
+    /// Detaches every submitter. Everything that was handed over has to be taken.
     pub(crate) fn detach_all(&mut self) {
         assert!(self.is_empty(), "a submitter left requests behind");
         self.contexts.clear();

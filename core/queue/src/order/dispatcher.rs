@@ -32,11 +32,11 @@ const TAKEN_MAX: usize = 64;
 
 /// What a lane is sent beyond what its driver has room for, of its own: it has the next at hand
 /// when some have ended, and need not wait until the holder of the right comes round. Otherwise
-/// they would go to whoever has room, and that CPU would have to fetch their slots, each two lines:
-/// with two lanes on `mq-deadline` one in ten did, and cost a tenth of the throughput.
+/// they would go to another lane with room, whose CPU would have to fetch their slots, each two
+/// lines: with two lanes on `mq-deadline` one in ten did, and cost a tenth of the throughput.
 const AHEAD: u16 = 32;
 
-/// See the module.
+/// The elevator, and the rings between it and the lanes.
 #[derive(Default)]
 pub(crate) struct Dispatcher {
     pub(crate) elevator: Option<Elevator>,
@@ -52,7 +52,7 @@ pub(crate) struct Dispatcher {
 struct Line {
     arrivals: Consumer<Arrival>,
     ended: Consumer<Ended>,
-    /// What ended when nobody wants to know the times: much less to carry.
+    /// Tags of ended requests, for a scheduler that does not use their times: much less to carry.
     gone: Consumer<SchedTag>,
     picked: Producer<Picked>,
     /// Requests ever sent.
@@ -83,7 +83,8 @@ impl Line {
     }
 }
 
-/// A lane's end of them. The only lane of a device has none: it would leave things to nobody.
+/// A lane's end of the rings. The only lane of a device has none: no other lane could take what it
+/// leaves.
 #[derive(Default)]
 pub(crate) struct Link {
     rings: Option<Rings>,
@@ -99,8 +100,8 @@ struct Rings {
 }
 
 impl Link {
-    /// Leaves all this for whoever has the right, if there is room for it; of what ended the times
-    /// as well, if the scheduler wants to know them.
+    /// Leaves all this for the holder of the right, if there is room for it; of what ended the
+    /// times as well, if the scheduler wants to know them.
     pub(crate) fn leave(
         &mut self,
         arrivals: &mut Arrivals,
@@ -292,7 +293,7 @@ impl Dispatcher {
             if !asking.goes_on(taken) {
                 break;
             }
-            // Whoever is taken over from is passed for as well.
+            // Lanes whose work was taken over get a pass as well.
             (others, taken) = self.take_in(lanes, asking.take(), turn);
         }
         let elevator = self.elevator.as_mut().expect("it was there a moment ago");

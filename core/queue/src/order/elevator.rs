@@ -76,7 +76,7 @@ pub(crate) struct Pass {
 #[inline]
 fn put(claims: &mut [Option<RequestClaim>], tag: SchedTag, claim: RequestClaim) {
     let before = claims[usize::from(tag.0)].replace(claim);
-    // Nobody would ever answer what was there.
+    // The request that was there would never be answered.
     assert!(before.is_none(), "scheduler tag {} is in use", tag.0);
 }
 
@@ -382,7 +382,7 @@ impl Elevator {
             return Pass { kicked: self.take_kicked() & !own, again: true };
         };
         let fired = self.fire(now);
-        // Whoever asks now need not be told to.
+        // The lane that asks now need not be told to.
         let kicked = self.take_kicked() & !own;
         let exhausted = self.pull_for(lane, room, now, out);
         let denied = exhausted && self.has_work(lane);
@@ -424,8 +424,8 @@ impl Elevator {
         !self.returned.is_empty() || self.scheduler.has_work(lane)
     }
 
-    /// The lanes to be told. If one of them is not open, somebody else may have use for what it was
-    /// to be told of.
+    /// The lanes to be told. If one of them is not open, a lane that was refused may have use for
+    /// what it was to be told of.
     fn take_kicked(&mut self) -> u64 {
         let Lanes { open, denied, kicked, .. } = &mut self.lanes;
         let kicked = std::mem::take(kicked) | self.scheduler.take_kicked();
@@ -506,7 +506,7 @@ impl Elevator {
     }
 
     /// Gives free tags to those that wait, kind by kind in turn; one that a depth limit holds back
-    /// holds up nobody else.
+    /// holds up no other.
     fn let_in(&mut self, now: Nanos) {
         let mut in_vain = 0;
         while self.free.len() > 0 && in_vain < ASKED_IN_VAIN.min(self.parked.lines()) {
@@ -528,7 +528,7 @@ impl Elevator {
 
     /// Something of this context is staged, and its submitter was told long ago.
     fn kick_home(&mut self, context: SubmitterId) {
-        // The single queue has no lanes to tell apart, and nobody tells of contexts.
+        // The single queue has no lanes to tell apart, and it settles no contexts.
         if let Some(home) = self.homes.get(usize::from(context.0)) {
             self.lanes.kicked |= 1 << home;
         }

@@ -7,7 +7,7 @@ use weir_bio::SchedTag;
 
 /// Free scheduler tags, each in the magazine of the hard queue that freed it last.
 pub(crate) struct Magazines {
-    /// Those nobody has used yet.
+    /// Tags that were not used yet.
     fresh: Vec<SchedTag>,
     /// By hard queue; only as many as have freed something.
     own: Vec<Vec<SchedTag>>,
@@ -116,7 +116,7 @@ mod tests {
     #[test]
     fn several_tags_are_the_same_as_one_after_the_other() {
         let (mut several, mut single) = (Magazines::new(8), Magazines::new(8));
-        // From those nobody has used, from its own and, where these do not do, from others.
+        // From unused tags, from its own and, where these do not do, from others'.
         for (hard_queue, wanted, given) in [(0, 5, 4), (1, 3, 3), (0, 2, 3), (1, 4, 1), (0, 3, 3)] {
             let mut tags = vec![SchedTag::NONE; wanted];
             several.take_each(hard_queue, tags.iter_mut());

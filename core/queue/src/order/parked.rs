@@ -7,8 +7,7 @@ use weir_bio::{Rq, SubmitterId};
 
 use crate::request::RequestClaim;
 
-/// Requests for which a scheduler's depth limit is the same: context, operation, whether somebody
-/// waits for it.
+/// Requests for which a scheduler's depth limit is the same: context, operation, sync or async.
 type Kind = (SubmitterId, u8, bool);
 
 /// Requests without a tag: a line for each kind, served in turn.

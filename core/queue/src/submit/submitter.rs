@@ -230,7 +230,7 @@ impl Core {
     fn submit_with_care(&mut self, mut bio: Bio, paid: bool, now: Nanos) -> Result<(), Refused> {
         match self.try_submit(&mut bio, paid, now) {
             Ok(()) => {
-                // Whoever accepts a bio takes its memory: nothing is left that a drop would free.
+                // Accepting a bio takes its memory: nothing is left that a drop would free.
                 debug_assert!(matches!(bio.data, Data::None), "accepted, but not its memory");
                 std::mem::forget(bio);
                 Ok(())
@@ -476,8 +476,8 @@ impl Core {
         if arrived.is_empty() && self.ended.is_empty() {
             return 0;
         }
-        // Statistics are written before anybody is told, so that whoever is told finds them whole;
-        // what is being handed over is no longer in flight.
+        // Statistics are written before a completion is handed over, so that its receiver finds
+        // them whole; what is being handed over is no longer in flight.
         let count = self.count_arrived(&arrived, now);
         self.stats.handing_over.set((self.ended.len() + count) as u64);
         let mut ended = 0;
@@ -551,8 +551,8 @@ impl Core {
         count
     }
 
-    /// Says how many came; of what `iostats` covers nothing is written. The switch is thrown while
-    /// nobody is inside, so a request is counted whole or not at all.
+    /// Says how many came, and writes nothing that `iostats` covers. The switch is thrown while the
+    /// device is frozen, so a request is counted whole or not at all.
     #[cold]
     fn count_uncounted(&self, arrived: &Incoming<Request>) -> usize {
         let mut count = 0;

@@ -64,7 +64,7 @@ impl Model {
         let history = &self.sectors[sector as usize];
         history.iter().filter(|write| write.value == value).any(|write| {
             let Some(done) = write.done else { return true };
-            // Gone for certain: somebody wrote after it, and was done before the read began.
+            // Gone for certain: another write came after it, and had ended before the read began.
             !history.iter().any(|later| {
                 later.well
                     && later.submitted > done

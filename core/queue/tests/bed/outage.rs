@@ -57,7 +57,7 @@ impl Supply {
         }
     }
 
-    /// Whether the power is gone. The disk goes on, for nobody.
+    /// Whether the power is gone. The disk goes on, but its answers count no more.
     pub fn is_cut(&self) -> bool {
         self.events() >= self.cut_at
     }

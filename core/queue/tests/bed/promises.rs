@@ -98,7 +98,7 @@ impl Promises {
     /// Holds an image against the promises.
     ///
     /// # Panics
-    /// When a sector holds what nobody wrote there.
+    /// When a sector holds what was never written there.
     pub fn hold(&self, image: &Store, cache: Cache) -> Findings {
         let found: Vec<u64> = (0..image.capacity()).map(|sector| read(image, sector)).collect();
         let flushed = self.flushed();

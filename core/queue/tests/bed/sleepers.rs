@@ -10,7 +10,7 @@ use weir_bio::{Nanos, Prng};
 use weir_queue::{Bell, Device, Home, Lane};
 use weir_ring::Wake;
 
-/// Steps without any progress while somebody always has a reason to run: more is busy polling.
+/// Steps without any progress while some sleeper always has a reason to run: more is busy polling.
 const IDLE_PASSES_MAX: u32 = 2_000;
 
 struct Flag(Arc<AtomicBool>);

@@ -38,7 +38,7 @@ pub fn on_asked_nothing() {
     ASKED.set(None);
 }
 
-/// See the file.
+/// A scheduler whose picks call the hook of the thread.
 pub struct Watched(pub Box<dyn Scheduler>);
 
 impl Scheduler for Watched {

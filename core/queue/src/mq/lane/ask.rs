@@ -82,7 +82,8 @@ impl Multi {
             return false;
         }
         self.say_credit(reach);
-        // Whoever serves it sees to the scheduler's time, but does not know that it has come.
+        // The combiner that serves this lane sees to the scheduler's time, but does not know that
+        // it has come.
         self.elevator_wake = self.due.then_some(now + PATIENCE_NS);
         (self.ask_elevator, self.again) = (false, true);
         let since = self.left_at.filter(|at| now < *at + PATIENCE_NS);
@@ -113,7 +114,7 @@ impl Multi {
         reach: Reach<'_>,
         now: Nanos,
     ) -> Outcome {
-        // Nobody else sends anything now.
+        // This lane holds the right, so no other lane sends to it now.
         self.receive(now);
         if !self.link.is_open() && self.snapshot.queues > 1 {
             // It was the only lane.
@@ -154,7 +155,8 @@ impl Multi {
         if self.paused == 0 {
             self.elevator_wake = outcome.wake_at;
         }
-        // Without the right: whoever is told will want it. To let go of it was the fence.
+        // Without the right: the lanes that are kicked will want it. Letting go of it was the
+        // fence.
         lanes.kick_each(outcome.kicked);
         lanes.ring_each_fenced(outcome.sent);
         if !self.refused.is_empty() {

@@ -114,7 +114,7 @@ fn a_full_lane_is_sent_what_goes_ahead_and_no_more_by_mq_deadline() {
     a_full_lane_is_sent_no_more(deadline);
 }
 
-/// A rig whose lane 1 has left its last end, and nobody has taken it.
+/// A rig whose lane 1 has left its last end, which is not taken yet.
 fn with_an_end_left() -> Rig {
     let mut rig = Rig::new(kyber, 2, 8, 64);
     rig.flow().stalled = 0b10;
@@ -369,7 +369,7 @@ fn a_lane_that_opens_tells_those_it_has_turned_away() {
 #[test]
 fn a_lane_that_closes_tells_those_it_has_turned_away() {
     let mut rig = Rig::new(kyber, 2, 8, 64);
-    // Lane 1 opens anew, so that the scheduler does not know it yet and it is nobody's heir.
+    // Lane 1 opens anew, so that the scheduler does not know it yet and it is heir to no lane.
     drop(rig.seats[1].borrow_mut().lane.take());
     rig.run();
     let opened = rig.device.open_lane(1, &rig.bells[1]).unwrap();

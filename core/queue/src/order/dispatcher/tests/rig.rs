@@ -87,7 +87,7 @@ impl DriverQueue for Gated {
         }
     }
 
-    /// Never by itself: whoever turns the lane knows when it answers.
+    /// Never by itself: the test that turns the lane knows when it answers.
     fn wake_at(&self) -> Option<Nanos> {
         Some(Nanos(u64::MAX))
     }
@@ -132,7 +132,7 @@ pub(super) fn mq(device: &Device) -> &Mq {
     mq
 }
 
-/// The right, as somebody holds it who does nothing with it; to be dropped in silence.
+/// The right, held without any work; to be dropped in silence.
 pub(super) fn hold(device: &Device) -> Changing<'_, Dispatcher> {
     mq(device).dispatcher.try_take().expect("nobody has the right")
 }
@@ -229,7 +229,7 @@ impl Rig {
         answers || self.has_work(lane) || self.wake_at(lane).is_some_and(|at| at <= self.now)
     }
 
-    /// Turns who has a reason until nobody has. Time stands still.
+    /// Turns each lane and submitter that has a reason, until none has. Time stands still.
     pub(super) fn run(&mut self) {
         for _ in 0..PASSES_MAX {
             let due: Vec<usize> = (0..self.seats.len()).filter(|lane| self.is_due(*lane)).collect();
