@@ -120,7 +120,7 @@ struct Held {
     reaps: u32,
 }
 
-/// A request that nobody will answer.
+/// A request that will not be answered.
 struct Lost {
     tag: Tag,
     lent: Vec<Data>,

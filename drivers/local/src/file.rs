@@ -41,7 +41,8 @@ use target::{Target, error};
 /// Hard queues at most: as many as a machine has CPUs, with room.
 const QUEUES_MAX: u16 = 1024;
 
-/// Tags per queue at most: the kernel's bound for a ring is 32,768 entries; nobody needs that many.
+/// Tags per queue at most: the kernel's bound for a ring is 32,768 entries; no device needs that
+/// many.
 const DEPTH_MAX: u16 = 4096;
 
 /// Why a ring is no back end for a file of a FUSE file system. Seen with Linux 6.18: a direct
@@ -129,7 +130,7 @@ impl File {
     ///
     /// # Errors
     /// When it does not exist and no size is given, is smaller than asked for, is not whole
-    /// sectors, is in use by somebody else, or the operating system refuses.
+    /// sectors, is in use by another process, or the operating system refuses.
     pub fn open(path: &Path, options: &FileOptions) -> Result<File, DriverError> {
         if !(1..=DEPTH_MAX).contains(&options.depth) {
             let what = format!("depth={} is outside 1..={DEPTH_MAX}", options.depth);

@@ -20,7 +20,7 @@ pub use ram::Ram;
 use weir_bio::{Buf, Data, Limits, SECTOR};
 use weir_queue::DriverError;
 
-/// Tags per queue when nobody says otherwise.
+/// Tags per queue by default.
 const DEPTH: u16 = 128;
 
 /// Largest request of a device in memory: 32 MiB, the largest an NBD client may send unasked.

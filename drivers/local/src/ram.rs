@@ -129,7 +129,7 @@ fn serve(store: &Store, request: &mut Request) -> Status {
     };
     match done {
         Ok(()) => Status::Ok,
-        // Whoever writes hears what a full disk says: memory is this one's medium.
+        // The writer gets the answer of a full disk: memory is this disk's medium.
         Err(NoMemory) => Status::NoSpc,
     }
 }

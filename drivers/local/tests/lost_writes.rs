@@ -101,7 +101,7 @@ fn a_lost_write_fails_the_flushes_of_all_queues_though_one_was_told_before() {
             assert_eq!(answer.status, Status::Ok, "the page cache has room");
         }
         assert!(first.rig.submit(vec![flush()], first.now).is_none());
-        // The kernel has told the first queue, and nobody has looked at what it said.
+        // The kernel has told the first queue, which has not looked at it yet.
         first.wait();
         let told = second.run(vec![flush()]).remove(0).status;
         assert_eq!(told, Status::IoErr, "{io:?}: the other queue was told, and this one not");

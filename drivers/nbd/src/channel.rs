@@ -12,7 +12,7 @@ use weir_tls::{Session, TlsError};
 /// No signal for a server that has gone, and no waiting for one that does not read.
 const FLAGS: SendFlags = SendFlags::NOSIGNAL.union(SendFlags::DONTWAIT);
 
-/// See the module.
+/// The socket of one connection, with or without TLS.
 #[derive(Debug)]
 pub(crate) struct Channel {
     socket: OwnedFd,
@@ -92,8 +92,8 @@ impl Channel {
         }
     }
 
-    /// The session, to open records with whoever owns the channel; it is to be
-    /// [put back](Channel::put_session).
+    /// The session, so that records can be opened while the channel is borrowed; it is to be [put
+    /// back](Channel::put_session).
     pub(crate) fn take_session(&mut self) -> Option<Box<Session>> {
         self.tls.take()
     }

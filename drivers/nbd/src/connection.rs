@@ -117,7 +117,7 @@ impl Connection {
     /// Starts transmission.
     ///
     /// # Errors
-    /// When the server sent something nobody asked for.
+    /// When the server sent something that was not asked for.
     pub(crate) fn new(opened: Opened, durability: &Durability) -> Result<Connection, Lost> {
         let Opened { channel, info, behind } = opened;
         let mut replies = Replies::new(info.mode, info.allocation);

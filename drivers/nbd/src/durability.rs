@@ -4,8 +4,8 @@
 //! may have been restarted and its cache with it, and the flush that follows on a new connection
 //! would succeed all the same. So a connection notes whether writes were answered on it since the
 //! last flush; if it is lost then, the device is in doubt and its flushes fail, for as long as it
-//! is open: whoever flushes next may not be the one whose write is gone, so saying it once would
-//! not do.
+//! is open: the client that flushes next may not be the one whose write is gone, so one failed
+//! flush would not do.
 //!
 //! A connection that is closed on purpose, because the device uses fewer, cannot be seen to be lost
 //! any more. What it leaves unflushed is in the hands of those that remain: it is in doubt when one

@@ -21,7 +21,7 @@ use crate::{Options, agreed};
 use weir_queue::Notices;
 use weir_tls::ClientTls;
 
-/// Tags per queue when nobody says otherwise.
+/// Tags per queue by default.
 const DEPTH: u16 = 128;
 
 /// An export of an NBD server as a device.

@@ -49,7 +49,7 @@ const LOOK_HELD_NS: u64 = 100_000_000;
 const DOUBT: &str = "writes answered and not flushed may be gone: flushes fail until the device is \
                      opened anew";
 
-/// See the module.
+/// One hard queue of an NBD disk: its connection, and the requests that wait for it.
 pub(crate) struct NbdQueue {
     shared: Arc<Shared>,
     index: u16,

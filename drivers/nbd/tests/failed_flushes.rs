@@ -1,5 +1,5 @@
 //! A flush that the server has failed: a server that stands on a file is told once of a write that
-//! was lost, so what it says afterwards is not believed, whoever asks.
+//! was lost, so no later answer of it is believed.
 
 mod support;
 

@@ -1,4 +1,4 @@
-//! The driver against servers nobody here wrote: nbdkit and qemu-nbd.
+//! The driver against servers of other projects: nbdkit and qemu-nbd.
 
 mod support;
 
@@ -238,7 +238,7 @@ fn a_killed_server_ends_every_request_once_and_is_found_again() {
     assert_eq!(lane.status(read(0, 8)), Status::Transport);
     let notices = nbd.notices().join("\n");
     assert!(notices.contains("20 requests in flight"), "{notices}");
-    // Nobody listens, then somebody does.
+    // No server listens, then one does.
     lane.pass_time();
     assert_eq!(lane.status(write(0, 8, 2)), Status::Transport);
     server.restart(&["memory", "1M"]);

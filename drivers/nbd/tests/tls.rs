@@ -88,7 +88,7 @@ fn a_server_that_is_not_the_one_that_is_meant_gets_no_request() {
         assert!(why.starts_with("nbds+unix:") && why.contains(words), "{why}");
     };
     let Some(server) = nbdkit_over(&folder, &["memory", "1M"]) else { return };
-    // Another authority's client trusts nobody here.
+    // A client of another authority trusts no server here.
     refused(&server, &Authority::new().folder(), "UnknownIssuer");
     // The server meant is another one.
     let elsewhere = ClientTls::read(folder.path(), "disks.example").expect("a good folder");

@@ -44,7 +44,7 @@ pub(crate) struct Disks {
 
 #[derive(Default)]
 struct Openers {
-    /// Nobody may open a disk any more.
+    /// No disk may be opened any more.
     closed: bool,
     /// The next opener's reactor.
     turn: usize,
@@ -64,7 +64,7 @@ impl Disks {
         self.openers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets nobody open a disk or use an open one any more: the reactors are about to end.
+    /// Refuses to open disks and to use open ones from now on: the reactors are about to end.
     pub(crate) fn close(&self) {
         self.openers().closed = true;
     }

@@ -24,7 +24,7 @@ const KEPT: Duration = Duration::ZERO;
 /// The length every attribute claims, bytes: a page, as in sysfs.
 const CLAIMED_LEN: u64 = weir_control::tree::VALUE_MAX as u64;
 
-/// Calls the kernel may have under way that nobody waits for: what a loop device sends.
+/// Calls the kernel may have under way in the background: those of a loop device.
 const BACKGROUND: u16 = 1024;
 
 /// The most that one call writes, bytes; the block layer cuts it to what the disk can take.

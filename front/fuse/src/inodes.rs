@@ -1,7 +1,7 @@
 //! Inode numbers: a number for each path that was ever looked at, for good.
 //!
 //! There are as many paths as the tree has, so little is gained by forgetting one: of a client that
-//! is gone, what remains is the few paths that somebody looked at.
+//! is gone, the few paths that were looked up remain.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -14,7 +14,7 @@ use weir_queue::Device;
 use crate::disks::{Disks, OpenDisk};
 use crate::files::{DEV, Files};
 
-/// A mounted tree. Dropping it unmounts, also under somebody who still has a file open or stands
+/// A mounted tree. Dropping it unmounts, also under a process that still has a file open or works
 /// in one of its folders.
 pub struct Mount {
     folder: PathBuf,
@@ -27,11 +27,11 @@ pub struct Mount {
 /// Whether other users may look at a tree.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Others {
-    /// No one but who mounts it, not even root where that is someone else.
+    /// The user that mounts it alone, not even root if that is another user.
     #[default]
     Out,
-    /// All users, as far as the files' permissions go, as at sysfs. Whoever is not root has to be
-    /// let by `user_allow_other` in /etc/fuse.conf.
+    /// All users, as far as the files' permissions go, as at sysfs. A daemon that is not root needs
+    /// `user_allow_other` in /etc/fuse.conf.
     MayLook,
 }
 
@@ -150,7 +150,7 @@ impl Drop for Mount {
         let detached = unmount(&self.folder, UnmountFlags::DETACH).is_ok();
         for session in [self.inner.take(), self.session.take()].into_iter().flatten() {
             if detached {
-                // It would unmount once more, by name, what may be somebody else's by now.
+                // It would unmount once more, by name, and that may be another mount by now.
                 std::mem::forget(session);
             } else {
                 drop(session);

@@ -36,7 +36,7 @@ impl Answer for Reply {
             Reply::Flush(reply) if !status.is_ok() => reply.error(errno(*status)),
             Reply::Read { reply, skip, len } => match data.bufs() {
                 [buf] => reply.data(&buf[skip..skip + len]),
-                // Zeros that nobody wrote down, or pieces.
+                // Zeros without memory of their own, or pieces.
                 _ => {
                     let mut bytes = vec![0; data.len()];
                     data.copy_to(&mut bytes);
@@ -124,7 +124,7 @@ impl<R: Answer> Drop for Opener<R> {
     }
 }
 
-/// See the module.
+/// One opener of a disk, as a service on its reactor.
 struct Port<R> {
     arrivals: Arc<Arrivals<R>>,
     /// `None` only when there was none to be had, or at the end.

@@ -4,7 +4,7 @@
 //! cargo run --release --example callback -- file:/disk.img,size=64M
 //! ```
 //!
-//! A callback runs on a reactor, which serves nobody else meanwhile: it starts the next read and
+//! A callback runs on a reactor, which serves no other I/O meanwhile: it starts the next read and
 //! sends on a channel, and does nothing that blocks.
 
 use std::error::Error;
@@ -49,7 +49,7 @@ impl Chain {
         disk.submit(Bio::read(self.place % blocks * BLOCK / 512, buf), move |read| {
             self.left -= 1;
             if self.left == 0 || !read.status.is_ok() {
-                // Nobody listens any more once another chain has failed.
+                // The receiver is gone once another chain has failed.
                 let _ = self.ended.send((read.status, LENGTH - self.left));
                 return;
             }

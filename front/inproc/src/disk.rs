@@ -139,7 +139,7 @@ impl Disk {
     /// Starts an I/O from any thread; `ended` is called when it has ended, once in every case. It
     /// waits and blocks as with [`start`](Disk::start).
     ///
-    /// It is called on a reactor, which serves nobody else meanwhile: it must not block, so it may
+    /// It is called on a reactor, which serves no other I/O meanwhile: it must not block, so it may
     /// start further I/O and send on channels, and not use a [`Session`] or [`Pending::wait`]. One
     /// that panics ends the process. On a closed disk a thread that submits calls it, with
     /// [`Offline`](weir_bio::Status::Offline), and what that callback submits is told when it has

@@ -237,7 +237,7 @@ impl Door {
     }
 }
 
-/// See the module.
+/// The list of jobs of one reactor, and how full it may be.
 pub(crate) struct Intake {
     arrivals: Arc<Arrivals>,
     /// `None` only when there was none to be had, or at the end.
@@ -399,7 +399,7 @@ impl Service for Intake {
         seat.submitter.complete(turn.now(), |completion| {
             ended.push((under_way.take(completion.cookie), completion));
         });
-        // Only now are they counted in the statistics, and whoever is told may look there.
+        // Only now are they counted in the statistics, where the receiver of a reply may look.
         ended.drain(..).for_each(|(reply, completion)| reply.end(completion));
         self.send(turn.now());
         self.tell_closers();

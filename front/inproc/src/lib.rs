@@ -31,7 +31,7 @@
 //! assert_eq!(read.wait().data.bufs()[0][..], [7; 4096]);
 //! let (sender, receiver) = std::sync::mpsc::channel();
 //! disk.submit(Bio::read(8, Buf::zeroed(4096)), move |ended| {
-//!     sender.send(ended.status).expect("somebody waits");
+//!     sender.send(ended.status).expect("the receiver waits");
 //! });
 //! assert!(receiver.recv()?.is_ok());
 //!

@@ -63,7 +63,7 @@ impl Future for Pending {
         match std::mem::replace(&mut *state, State::Taken) {
             State::Ended(completion) => Poll::Ready(completion),
             State::UnderWay(waker) => {
-                // Whoever polled last is woken, as every future has it.
+                // The task that polled last is woken, as every future has it.
                 let waker = match waker {
                     Some(waker) if waker.will_wake(context.waker()) => waker,
                     _ => context.waker().clone(),
@@ -138,7 +138,8 @@ impl Reply {
         Reply::new(bio, To::Call(Box::new(call)))
     }
 
-    /// Tells whoever waits; on the way the I/O had a cookie of ours.
+    /// Hands the completion to its waiter, with the caller's cookie; on the way the I/O had one of
+    /// ours.
     pub(crate) fn end(mut self, completion: Completion) {
         self.tell(Completion { cookie: self.cookie, ..completion });
     }

@@ -45,10 +45,10 @@ const OWN: u64 = 1 << 63;
 /// unwinds), so that memory is never the caller's. Who wants no copy uses `submit`, whose [`Buf`]s
 /// travel with the I/O and come back.
 ///
-/// Completions that nobody takes count as unfinished: a session that has submitted and then
+/// Completions that are not taken count as unfinished: a session that has submitted and then
 /// neither polls nor is dropped holds up a reconfiguration, a freeze and the closing of its disk.
 ///
-/// Dropping it with I/O under way is allowed: that is finished, and nobody is told.
+/// Dropping it with I/O under way is allowed: that is finished, and its completions are dropped.
 pub struct Session {
     submitter: Submitter,
     bell: Arc<Bell>,

@@ -338,7 +338,7 @@ fn futures_and_callbacks_use_the_queues_a_disk_gets_later() {
     let (disk, used) = open_noted(path(QueueMode::Mq, 1, false), u16::MAX, 4);
     for (queues, expected) in [(1, 0b1), (4, 0b1111), (2, 0b11), (4, 0b1111)] {
         disk.device().set_queues(queues).unwrap();
-        // Whoever began a run of neighbours ends it where it was.
+        // The reactor that began a run of neighbours ends it where it was.
         (0..64).for_each(|_| drop(disk.start(Bio::read(0, Buf::zeroed(BLOCK))).wait()));
         used.store(0, Ordering::Relaxed);
         (0..256).for_each(|_| drop(disk.start(Bio::read(0, Buf::zeroed(BLOCK))).wait()));

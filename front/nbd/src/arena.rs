@@ -17,7 +17,7 @@ struct Run {
     end: usize,
 }
 
-/// See the module.
+/// One block of replies.
 pub(crate) struct Arena {
     bytes: Vec<u8>,
     filled: usize,

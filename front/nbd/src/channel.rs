@@ -33,7 +33,7 @@ impl Security {
     }
 
     /// Clients that only the names in the address's list can let in have to show a certificate that
-    /// satisfies this; without it such names let nobody in.
+    /// satisfies this; without it such names admit no client.
     #[must_use]
     pub fn named(self, named: ServerTls) -> Security {
         Security { named: Some(named), ..self }
@@ -49,7 +49,7 @@ impl Security {
     }
 }
 
-/// See the module.
+/// How the bytes of one connection travel.
 pub(crate) enum Channel {
     /// As they are.
     Plain,

@@ -56,7 +56,7 @@ enum Received {
     Nothing,
 }
 
-/// See the module.
+/// One client's connection, from its greeting to its end.
 pub(crate) struct Connection {
     fd: OwnedFd,
     channel: Channel,
@@ -440,7 +440,7 @@ impl Connection {
                 break;
             }
         }
-        // Nobody asks again for what stands behind the end.
+        // The bytes behind the end are not asked for again.
         if !matches!(self.phase, Phase::Closing(_)) {
             self.stash.extend_from_slice(bytes);
         }

@@ -31,8 +31,8 @@ impl Gate {
         self.security.of(self.allow.admits(peer))
     }
 
-    /// What a client that came in here finds of the exports, by the names in its certificate. Those
-    /// that nobody is kept from need no list.
+    /// What each export is to a client that came in here, by the names in its certificate. Without
+    /// a restricted export no list is needed.
     pub(crate) fn offers(&self, exports: &[Served], peer: &Peer, names: &[String]) -> Box<[Offer]> {
         let offer = |export: &Served| {
             let named = self.address.as_ref().is_some_and(|here| export.listen.contains(here));

@@ -18,7 +18,7 @@ pub(crate) const GATHER: usize = 16 << 10;
 /// Most pieces of one system call.
 const PIECES: usize = 64;
 
-/// What zeros that nobody holds are sent from.
+/// The memory that zeros without memory of their own are sent from.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
 enum Chunk {
@@ -49,7 +49,7 @@ pub(crate) enum Sent {
     Blocked,
 }
 
-/// See the module.
+/// The replies of one connection that are not sent yet.
 #[derive(Default)]
 pub(crate) struct Outbox {
     chunks: VecDeque<Chunk>,
@@ -238,7 +238,7 @@ impl Outbox {
         }
     }
 
-    /// Drops everything, now and from now on: nobody will read it.
+    /// Drops everything, now and from now on: the client will not read it.
     pub(crate) fn close(&mut self, pool: &mut Pool) {
         self.closed = true;
         self.retire(self.bytes, pool);

@@ -21,7 +21,7 @@ const ARENAS_MAX: usize = 32;
 /// Bytes received at once.
 const INPUT: usize = 256 << 10;
 
-/// See the module.
+/// The spare memory of one reactor's connections.
 #[derive(Default)]
 pub(crate) struct Pool {
     classes: [Vec<Buf>; CLASSES],

@@ -311,7 +311,7 @@ impl Server {
     ///
     /// # Errors
     /// The address is in use, cannot be bound, or is reached by other hosts and may not be. A
-    /// socket file nobody listens on is replaced.
+    /// socket file at which no process listens is replaced.
     pub fn listen(&self, listen: &Listen, scope: Scope) -> Result<Address, ListenError> {
         self.listen_secured(listen, scope, Security::default())
     }
@@ -399,7 +399,7 @@ impl Server {
         group: Option<GroupId>,
         ioprio: Option<IoPrio>,
     ) -> Result<bool, weir_queue::Error> {
-        // A group that is none is told of whoever is there.
+        // A group that does not exist is an error whether or not such a client is there.
         group.map(|group| self.shared.groups.join(group)).transpose()?;
         let mut clients = self.shared.clients();
         let Some(Place { client, reactor, place, .. }) = clients.there.get_mut(&number) else {

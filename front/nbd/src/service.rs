@@ -60,7 +60,7 @@ struct Listener {
     paused: bool,
 }
 
-/// See the module.
+/// The connections of one reactor.
 pub(crate) struct NbdService {
     shared: Arc<Shared>,
     index: usize,
@@ -313,7 +313,7 @@ impl NbdService {
         let due = self.throttled.extract_if(.., |(until, _)| *until <= now);
         let mut due: Vec<u32> = due.map(|(_, place)| place).collect();
         if !due.is_empty() {
-            // Whoever comes first takes what a cap has left for them all.
+            // The connection that asks first takes what a cap has left for all of them.
             self.rounds = self.rounds.wrapping_add(1);
             let first = self.rounds % due.len();
             due.rotate_left(first);

@@ -56,7 +56,7 @@ pub(crate) enum End {
     HeldBack,
 }
 
-/// See the module.
+/// The transmission phase of one connection.
 pub(crate) struct Session {
     pub(crate) seat: Seat,
     /// The export's place in the server's list.
@@ -194,8 +194,8 @@ impl Session {
             if let Ok(checked) = &checked
                 && !self.admit(checked, now)
             {
-                // Nobody waits for the answer, so nobody is kept to wait for the cap: it is not
-                // done, and nothing behind it is.
+                // The client has left and waits for no answer, so the connection does not wait for
+                // the cap: the request is not done, nor are those behind it.
                 self.end = self.deaf.then_some(End::HeldBack);
                 break;
             }
@@ -433,7 +433,8 @@ impl Session {
         {
             let Err(until) = self.submit_piece(slot, now) else { continue };
             if self.deaf {
-                // Nobody waits for the answer, so nobody is kept to wait for the cap.
+                // The client has left and waits for no answer, so the connection does not wait for
+                // the cap.
                 self.slots.remove(slot);
                 self.end = self.end.take().or(Some(End::HeldBack));
                 continue;
@@ -549,7 +550,7 @@ impl Session {
         self.flush(now);
     }
 
-    /// Nobody is there to be told anything any more.
+    /// The client reads no answers any more.
     pub(crate) fn deafen(&mut self) {
         self.deaf = true;
         self.asker = None;

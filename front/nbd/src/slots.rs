@@ -26,7 +26,7 @@ pub(crate) enum Work {
     Plain,
     /// Carry out the next part, or make the whole durable.
     Effect(Effect),
-    /// Nothing: someone else finds the answer.
+    /// Nothing: the export's surveyor finds the answer.
     Status {
         /// Bytes asked about.
         length: u64,
@@ -52,7 +52,7 @@ pub(crate) struct Effect {
     pub(crate) fast: bool,
 }
 
-/// See the module. A list that links its free places.
+/// The requests of one connection. Free places are linked.
 #[derive(Debug, Default)]
 pub(crate) struct Slots {
     places: Vec<Place>,

@@ -45,7 +45,7 @@ pub(crate) struct Question {
     pub(crate) one: bool,
 }
 
-/// Who has asked: one for each connection. Without it nobody waits for the answers.
+/// Who has asked: one for each connection. Without it no connection waits for the answers.
 #[derive(Clone, Debug)]
 pub(crate) struct Asker {
     number: u64,
@@ -85,7 +85,7 @@ struct Shared {
     asked: Condvar,
 }
 
-/// See the module.
+/// The thread of one export that finds extents.
 pub(crate) struct Surveyor {
     device: Device,
     shared: Arc<Shared>,

@@ -571,7 +571,7 @@ fn a_client_that_hangs_up_behind_writes_gets_none_of_them_past_its_cap() {
         assert_eq!(groups.all()[0].used.ios, [0, 1], "round {round}");
     }
     assert_eq!(first.read(0, 1024), [[1; 512], [0; 512]].concat());
-    // Whoever waits in line is not behind those that left.
+    // A connection that waits in line is not behind those that left.
     groups.set_caps(weir_bio::GroupId(0), weir_queue::Caps::default()).unwrap();
     first.write(0, &[3; 512]).ok();
     fixture.stop();

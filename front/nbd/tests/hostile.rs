@@ -442,7 +442,7 @@ fn questions_of_a_client_that_has_left_are_not_answered() {
         asker.stream.write_all(&out).unwrap();
         wait_until("a question", || shards.asked() == 1);
         drop(asker);
-        // The driver is still at its first question, and nobody waits for it.
+        // The driver is still at its first question, and no connection waits for it.
         fixture.wait_for_connections(0);
     }
     shards.allow(u64::MAX);

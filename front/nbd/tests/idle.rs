@@ -1,5 +1,5 @@
-//! What a server costs that nobody asks anything. Alone in its program, as it looks at the threads
-//! of the whole process.
+//! The cost of an idle server. Alone in its program, as it looks at the threads of the whole
+//! process.
 
 mod support;
 

@@ -7,8 +7,8 @@ use rustls::Connection;
 
 use crate::{TlsError, names};
 
-/// Plaintext that is sealed at once, bytes: eight full records. What is sealed is out of reach for
-/// whoever orders the replies, so it is no more than one call to the system takes.
+/// Plaintext that is sealed at once, bytes: eight full records. Sealed bytes cannot be reordered
+/// with later replies, so it is no more than one call to the system takes.
 pub const SEALED_MAX: usize = 128 << 10;
 
 /// One end of a TLS connection.

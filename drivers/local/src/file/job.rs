@@ -1,5 +1,5 @@
-//! What a request still needs from the kernel, whoever asks the kernel: the state machine shared by
-//! both back ends.
+//! The calls that a request still needs from the kernel: the state machine shared by both back
+//! ends.
 //!
 //! A transfer that was cut short goes on with the rest, an interrupted call is made again, zeroing
 //! the file system cannot do becomes a write of zeros. A request succeeds only as a whole.

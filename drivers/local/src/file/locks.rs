@@ -1,10 +1,10 @@
 //! The byte-range locks that QEMU's tools take, beside flock(2), so that `qemu-img` and weir keep
 //! each other away from a file.
 //!
-//! What they mean was seen with strace(1) of qemu-img, qemu-io and qemu-nbd 7.2: whoever uses a
-//! permission has a shared lock on byte 100 + n, whoever does not share it one on byte 200 + n, and
-//! both are taken first and then asked for on the other side. The permissions: 0 is reading, 1 is
-//! writing, 3 is a change of size. The locks are those of the open file description.
+//! What they mean was seen with strace(1) of qemu-img, qemu-io and qemu-nbd 7.2: a process that
+//! uses a permission has a shared lock on byte 100 + n, one that does not share it has one on byte
+//! 200 + n, and both are taken first and then asked for on the other side. The permissions: 0 is
+//! reading, 1 is writing, 3 is a change of size. The locks are those of the open file description.
 
 use std::fs;
 use std::io;

@@ -87,7 +87,7 @@ fn beside(path: &Path, bytes: u64) -> io::Result<()> {
             Err(cause) => return Err(cause),
         }
     };
-    // Held for as long as it is made: one that nobody holds was left behind.
+    // Held for as long as the file is made: a file without the lock was left behind.
     let lock = rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive);
     lock.map_err(io::Error::from)
         .and_then(|()| file.set_len(bytes))

@@ -89,7 +89,7 @@ struct Iovec {
     len: usize,
 }
 
-// SAFETY: it is an address and a length; what they mean is the business of whoever uses them.
+// SAFETY: it is an address and a length; the kernel alone uses them, while the memory is lent.
 unsafe impl Send for Iovec {}
 
 /// What one tag is doing.
@@ -115,7 +115,8 @@ pub(super) struct UringQueue {
     quiet: u8,
     /// The ring as its waiter knows it: a waiter left over must not hold the ring open.
     waited: Option<Arc<OwnedFd>>,
-    /// What whoever waits on the ring is to be woken by as well, and whether the kernel watches it.
+    /// A second descriptor that wakes a thread waiting in the ring, and whether the kernel watches
+    /// it.
     beside: Option<OwnedFd>,
     watched: bool,
     slots: Vec<Slot>,

@@ -16,7 +16,7 @@ use weir_bio::{Bio, Buf, Nanos, Prng};
 use weir_queue::rig::{Answered, Rig};
 use weir_queue::{Driver, DriverQueue};
 
-/// A path nobody else uses; the file there, if any, goes with this.
+/// A path of this test alone; the file there, if any, is removed with this.
 pub struct TempFile(PathBuf);
 
 impl TempFile {

@@ -95,7 +95,7 @@ impl Fixture {
         wait_until(&format!("{count} connections"), || self.server().connections() == count);
     }
 
-    /// Stops everything; nobody may be cut off or left unfinished.
+    /// Stops everything; no client may be cut off, no request left unfinished.
     pub fn stop(mut self) {
         let server = self.server.take().expect("stopped once");
         assert_eq!(server.stop(20 * SECOND), 0, "connections cut off");

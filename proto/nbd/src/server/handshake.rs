@@ -307,8 +307,8 @@ impl<E: AsRef<[Export]>> Handshake<E> {
         let bits = self.held[..4].iter().fold(0, |bits, &byte| bits << 8 | u32::from(byte));
         self.held.clear();
         let flags = ClientFlags::from_bits(bits);
-        // A client without FIXED_NEWSTYLE is taken for one that speaks it, as the protocol
-        // allows: it can send EXPORT_NAME, and the options it must not send hurt nobody.
+        // A client without FIXED_NEWSTYLE is taken for one that speaks it, as the protocol allows:
+        // it can send EXPORT_NAME, and the options it must not send do no harm.
         if bits & !u32::from(OFFERED.bits()) != 0 {
             return Step::Close(CloseReason::ClientFlags(flags));
         }

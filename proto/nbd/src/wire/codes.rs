@@ -1,5 +1,5 @@
-//! Numbered words of the protocol. They are open sets: an unknown number is kept, so that it can
-//! be answered, skipped or named in an error by whoever knows the rule.
+//! Numbered words of the protocol. They are open sets: an unknown number is kept, so that it can be
+//! answered, skipped or named in an error where the rule is known.
 
 /// Declares a newtype over an integer, with named values.
 macro_rules! codes {

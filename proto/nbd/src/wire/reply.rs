@@ -206,7 +206,7 @@ impl Extent {
     }
 }
 
-/// The payload of an ERROR or ERROR_OFFSET chunk, or of an error type nobody here knows.
+/// The payload of an ERROR or ERROR_OFFSET chunk, or of an unknown error type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ErrorChunk<'a> {
     /// The wire error value; never zero in a valid chunk.

@@ -124,7 +124,7 @@ fn an_event_is_silent_at_once_after_a_cancel() {
     let reaps = (0..HUSH_EVERY).position(|_| tells_after_a_reap(&mut rig));
     assert!(reaps.is_some(), "it is not looked at again and again");
     assert_eq!(rig.cancel_all(NOW), [Cancel::Pending]);
-    // Nobody waits for the answer any more.
+    // No request waits for the answer any more.
     assert!(rig.reap(NOW).is_empty());
     assert_eq!(rig.queue().in_flight(), 0);
     assert!(!tells_after_a_reap(&mut rig));
@@ -465,7 +465,7 @@ fn what_a_shared_flush_is_told_counts_for_all_that_share_it() {
     let statuses: Vec<_> = done.drain().map(|(tag, status, _)| (tag, status)).collect();
     let [one, two, three] = tags;
     assert_eq!(statuses, [(one, Status::Ok), (two, Status::IoErr), (three, Status::IoErr)]);
-    // What the kernel says of their entries is for nobody now.
+    // The kernel's completions of their entries belong to no request now.
     queue.enter(NOW);
 }
 
