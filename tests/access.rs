@@ -21,7 +21,7 @@ use daemon::words::{attempt, expect_refused, told};
 use daemon::{Daemon, Folder, PATIENCE, WEIR, weir};
 use rustix::process::{getegid, geteuid};
 
-/// The number that stands for nobody: `nobody` of Debian, and of whoever has no other.
+/// The number of the user `nobody` of Debian, to which unmapped users belong, too.
 const NOBODY: u32 = 65534;
 
 /// A daemon behind a shell that first does this.
@@ -230,8 +230,8 @@ fn the_credentials_of_a_local_client_stand_in_the_log_in_the_tree_and_in_top() {
     daemon.stop();
 }
 
-/// Disks of which one is exported read-only, one at an address of its own, one to nobody here, and
-/// one has no export but itself.
+/// Disks of which one is exported read-only, one at an address of its own, one to no client here,
+/// and one has no export but itself.
 const EXPORTS: &str = r#"
 [nbd]
 listen = ["unix:nbd.sock"]
@@ -413,7 +413,7 @@ fn a_folder_that_somebody_else_can_change_chooses_no_disk() {
     let disk = "sda=file:weir-data/link.img";
     symlink(&image, data.join("link.img")).expect("a link");
     Daemon::spawn(behind(&folder, "true", &["--disk", disk, "--nbd", "unix:nbd.sock"])).stop();
-    // Rules of somebody else are no rules.
+    // Rules of another user are no rules.
     fs::create_dir(elsewhere.join("rules.d")).expect("a folder");
     symlink(elsewhere.join("rules.d"), data.join("rules.d")).expect("a link");
     let words = ["serve", "--disk", "sda=ram:1M", "--nbd", "unix:nbd.sock"];
@@ -448,7 +448,7 @@ fn saved_results_and_reports_follow_no_link() {
     }
     assert_eq!(fs::read(&victim).expect("it is there"), b"kept");
     assert!(!missing.exists());
-    // What is open already is no link of somebody else's.
+    // A path that is open already is no link of another user.
     let page = told(&folder, &["report", "result.json", "--markdown", "/dev/stdout"]);
     assert!(page.starts_with('#'), "{page}");
 }

@@ -135,7 +135,7 @@ fn a_value_of_bench_core_is_refused_with_its_name_and_its_bound() {
     ] {
         expect_refused(&folder, &[&["bench", "core"], words].concat(), parts);
     }
-    // The batch that nobody asked for is never larger than the depth.
+    // The default batch is never larger than the depth.
     let told = json(&folder, &["bench", "core", "--json", "--depth", "1", "--runtime", "1ms"]);
     assert_eq!((&told["depth"], &told["batch"]), (&1.into(), &1.into()));
 }

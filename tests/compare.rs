@@ -25,7 +25,7 @@ fn compare(folder: &Folder, words: &[&str]) -> Ended {
     Running::start(command).end()
 }
 
-/// The only report where reports are written if nobody says where: its name has the time.
+/// The only report in the default folder: its name has the time.
 #[track_caller]
 fn page(folder: &Folder) -> PathBuf {
     let all = fs::read_dir(folder.near("weir-data")).expect("a folder");
@@ -321,7 +321,7 @@ fn what_makes_no_comparison_is_refused_with_its_name() {
     let results = fs::read_dir(folder.near("weir-data")).map_or(0, Iterator::count);
     assert_eq!(results, 0, "refused before anything was run");
     fs::write(folder.near("plain"), [0; 4096]).expect("a file");
-    // Found out before the runs, whose figures nobody would have otherwise.
+    // Found out before the runs, whose figures would be lost otherwise.
     for flag in ["--save", "--report", "--markdown", "--csv"] {
         let words = [&ram[..], &["--runtime", "1d", flag, "plain/result"]].concat();
         expect_refused(&folder, &words, &["plain/result"]);
@@ -465,7 +465,8 @@ fn wait_for_children(running: &Running, count: usize) {
     }
 }
 
-/// A loop device whose queue is set as nobody would by chance, given back with the value.
+/// A loop device whose queue has settings that do not occur by chance; it is given back with the
+/// value.
 struct Loop {
     device: PathBuf,
     image: PathBuf,

@@ -19,8 +19,8 @@ use weir_control::Client;
 /// I/Os that end between two switches.
 const BETWEEN: u64 = 64;
 
-/// In a mount namespace of its own, so that `/mnt` is nobody else's: `$1` file system, `$2` direct
-/// I/O of the loop device, `$3` tree, `$4` folder for a checksum.
+/// In a mount namespace of its own, so that `/mnt` is its own: `$1` file system, `$2` direct I/O of
+/// the loop device, `$3` tree, `$4` folder for a checksum.
 const STORY: &str = r#"
 set -eu
 device=$(losetup --find --show --direct-io="$2" "$3/dev/sda")

@@ -1,5 +1,5 @@
-//! Clients that mean harm, or are just broken: each gets a clear answer or a closed connection,
-//! nobody else notices, and the daemon is afterwards what it was before.
+//! Clients that mean harm, or are just broken: each gets a clear answer or a closed connection, no
+//! other client notices, and the daemon is afterwards what it was before.
 
 #![forbid(unsafe_code)]
 
@@ -176,7 +176,7 @@ fn endless_option(socket: &Path) {
     header.extend(u32::MAX.to_be_bytes());
     stream.write_all(&header).expect("a socket");
     let piece = vec![0; 1 << 20];
-    // Nobody takes in 4 GiB of an option.
+    // The daemon does not take in 4 GiB of an option.
     let taken = (0..4096).take_while(|_| stream.write_all(&piece).is_ok()).count();
     assert!(taken < 64, "{taken} MiB of an option were taken in");
     expect_closed(&mut stream);
@@ -194,7 +194,7 @@ fn ten_thousand_options(socket: &Path) {
     }
     assert!((100..10_000).contains(&answered), "{answered} options were answered");
     expect_closed(&mut stream);
-    // All at once, and nobody reads the answers meanwhile.
+    // All at once, and the client reads no answer meanwhile.
     let mut stream = greeted(socket).expect("a greeting");
     let list = option(3, &[]).repeat(10_000);
     let _ = stream.write_all(&list);
@@ -222,7 +222,7 @@ fn write_four_gibibytes(socket: &Path) {
     let cookie = client.send(0, WRITE, 0, u32::MAX - 511, &[]).expect("a socket");
     let (answered, error) = client.reply().expect("an answer");
     assert_eq!((answered, error), (cookie, EINVAL));
-    // What would follow is no request, and nobody waits for 4 GiB to pass by.
+    // What would follow is no request, and the daemon does not wait for 4 GiB to pass by.
     expect_closed(&mut client.stream);
 }
 
@@ -264,7 +264,7 @@ fn clients_that_never_read(socket: &Path) -> Vec<UnixStream> {
     vec![handshake, reader.stream, fool.stream]
 }
 
-/// Somebody who uses the same disk all the while and expects what is due: the upper half is theirs.
+/// A client that uses the upper half of the same disk all the while and checks every answer.
 struct Neighbour {
     stop: Arc<AtomicBool>,
     done: Arc<AtomicU64>,
@@ -312,7 +312,7 @@ impl Neighbour {
     }
 }
 
-/// Looks again and again: of what happens inside the daemon nobody outside is told.
+/// Looks again and again: the daemon does not report what happens inside it.
 #[track_caller]
 fn eventually(what: &str, holds: impl Fn() -> bool) {
     let until = Instant::now() + PATIENCE;
@@ -402,7 +402,7 @@ fn clients_that_never_read_cost_little_while_they_stay_and_nothing_afterwards() 
     assert!(grown < 5 * 80 * 1024, "{grown} KiB for {} clients that never read", crowd.len());
     drop(crowd);
     neighbour.gets_on();
-    // While somebody is at work, memory is kept at hand for the next burst.
+    // While a client is at work, memory is kept at hand for the next burst.
     neighbour.move_out();
     expect_as_before(&daemon, idle, resident);
     daemon.stop();

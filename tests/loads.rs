@@ -24,10 +24,10 @@ fn parse(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|error| panic!("{error} in {text:?}"))
 }
 
-/// Returns when somebody has written so many times to a file that is there.
+/// Returns when an existing file has been written to so many times.
 ///
 /// # Panics
-/// When nobody writes any more: whoever should has failed.
+/// When the writes stop: the writer has failed.
 #[track_caller]
 fn wait_for_writes(path: &Path, times: usize) {
     let news = inotify::init(inotify::CreateFlags::CLOEXEC).expect("inotify");
@@ -251,7 +251,7 @@ fn a_log_on_the_disk_of_its_data_is_refused_whatever_it_is_called() {
     expect_refused(&folder, &words, &[&first, "one device under two names"]);
 }
 
-/// A program whose standard output nobody reads, and what came of it.
+/// A program whose standard output is not read, and what came of it.
 fn unread(folder: &Folder, words: &[&str], out: &str) -> Ended {
     let mut shell = program("/bin/sh");
     let script = "exec 3>&1; ( \"$@\"; echo $? >&3 ) ";

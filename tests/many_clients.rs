@@ -60,7 +60,7 @@ fn every_client_that_is_allowed_is_served_though_the_soft_limit_is_low() {
     let mut clients: Vec<_> = (0..CONNECTIONS).map(connect).collect();
     clients.iter_mut().for_each(expect_served);
     assert!(daemon.descriptors() > CONNECTIONS);
-    // One more is turned away, and nobody else notices.
+    // One more is turned away, and no other client notices.
     let refused = greeted(&folder.socket()).expect_err("too many").kind();
     let closed = [ErrorKind::UnexpectedEof, ErrorKind::ConnectionReset, ErrorKind::BrokenPipe];
     assert!(closed.contains(&refused), "{refused}");
@@ -82,7 +82,7 @@ fn a_hard_limit_that_is_too_small_is_told_and_those_beyond_it_wait() {
     assert!((20..60).contains(&room), "{line}");
     let connect = |_| Client::connect(&folder.socket(), "sda");
     let mut clients: Vec<_> = (0..room - 1).map(connect).collect();
-    // These do not fit altogether. Whoever does not is greeted when somebody leaves.
+    // These do not fit altogether. A client that does not fit is greeted when another one leaves.
     let late: Vec<_> = (0..4)
         .map(|_| {
             let socket = folder.socket();

@@ -208,7 +208,7 @@ fn the_log_says_when_the_server_below_is_lost_and_when_it_is_back() {
     let line = daemon.wait_for(|line| line.contains("lost with"));
     assert!(line.contains("WARN disk sda: nbd+unix:") && line.contains("kit.sock"), "{line}");
     let server = nbdkit(&folder, "kit.sock", &["memory", "1M"]);
-    // Nobody asks for anything in the meantime: the driver finds the server by itself.
+    // No I/O comes in the meantime: the driver finds the server by itself.
     daemon.wait_for(|line| line.contains("WARN disk sda") && line.ends_with("is back"));
     assert_eq!(client.read(0, 4096).expect("an answer"), Ok(vec![0; 4096]));
     daemon.stop();

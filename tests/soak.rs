@@ -97,7 +97,7 @@ impl Soak {
         drop(self.stop.wait_timeout_while(stopped, length, |stopped| !*stopped));
     }
 
-    /// One that fails ends all: whoever waits hears of it.
+    /// A part that fails ends all: the waiting thread is told.
     fn watched(&self, work: impl FnOnce()) {
         struct Watch<'a>(&'a Soak);
         impl Drop for Watch<'_> {

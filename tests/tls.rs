@@ -129,7 +129,7 @@ fn clients_that_are_not_meant_stay_out_and_the_log_says_why() {
     // And a client that means another server does not stay.
     let foreign = Authority::new().folder();
     fails(attempt("nbdinfo", &[uri(&folder, &foreign)]), "");
-    // One that stops in the middle keeps nobody.
+    // A client that stops in the middle holds up no other.
     let mut silent = UnixStream::connect(folder.socket()).expect("the daemon listens");
     silent.read_exact(&mut [0; 18]).expect("a greeting");
     silent.write_all(b"\0\0\0\x03IHAVEOPT\0\0\0\x05\0\0\0\0").expect("the daemon reads");

@@ -142,7 +142,7 @@ fn lines_that_clients_cause_are_few_and_what_was_left_out_is_counted() {
     assert_eq!(lines + left_out, CLIENTS, "{said}");
 }
 
-/// Commands of every kind, each as somebody would type it who has no daemon.
+/// Commands of every kind, each as it is typed without a daemon.
 const COMMANDS: [&str; 19] = [
     "schedulers",
     "schedulers bfq",

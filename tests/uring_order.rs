@@ -114,7 +114,8 @@ fn heard(trace: &str, threads: &[String], inode: u64) -> Heard {
         if is("io_uring_submit_req:") && ours && field(line, "opcode ") == "FSYNC" {
             asked.insert(of_ring(), at);
         } else if is("io_uring_complete:") {
-            // It may be said by whoever the disk interrupted, or by a worker of the kernel.
+            // The event may come from the process that the disk interrupted, or from a worker of
+            // the kernel.
             if let Some(began) = asked.remove(&of_ring()) {
                 let result = field(line, "result ").parse().expect("a result");
                 heard.fsyncs.push(Span { began, ended: at, result });
@@ -262,7 +263,7 @@ fn a_flush_is_answered_after_its_fsync_and_a_fua_after_its_synchronous_write() {
 /// A write through at 4096, then a flush.
 const ASKED: [Asked; 2] = [Asked::Write { offset: 4096, through: true }, Asked::Flush];
 
-/// As the kernel says it, without the fields that nobody looks at.
+/// As the kernel says it, without the fields that are not used.
 const GOOD_TRACE: &str = "\
 # tracer: nop
  weir-reactor-0-71 [000] 1.01: sys_recvfrom(fd: 9, ubuf: 7f, size: 40, flags: 40, addr: 0)

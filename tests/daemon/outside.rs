@@ -1,4 +1,4 @@
-//! Programs nobody here wrote: started so that they do not outlive the test, and missed aloud.
+//! Programs of other projects: started so that they do not outlive the test, and missed aloud.
 //!
 //! Tests of other crates include this file too.
 
@@ -79,6 +79,6 @@ pub fn installed(name: &str) -> bool {
 pub fn leave_out(why: &str) {
     let thread = std::thread::current();
     let test = thread.name().unwrap_or("a test");
-    // Nobody may be listening; the test is left out all the same.
+    // Standard error may be closed; the test is left out all the same.
     let _ = writeln!(std::io::stderr(), "LEFT OUT: {test}: {why}");
 }

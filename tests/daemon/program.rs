@@ -1,4 +1,4 @@
-//! Programs nobody here wrote, run to their end or beside the test.
+//! Programs of other projects, run to their end or beside the test.
 
 use std::fs;
 use std::io::{Read, Seek, SeekFrom};
