@@ -111,7 +111,7 @@ impl Host {
         Ok(())
     }
 
-    /// Closes the device's lanes, once everything is done and flushed. Nobody may submit to it
+    /// Closes the device's lanes, once everything is done and flushed. No thread may submit to it
     /// until it is adopted again: see [`retire`](Host::retire).
     ///
     /// # Errors

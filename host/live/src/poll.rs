@@ -1,8 +1,8 @@
 //! The set of descriptors a reactor sleeps on (epoll, level-triggered).
 //!
 //! Level-triggered, because then a service may leave bytes where they are and is asked again, and
-//! because the kernel wakes nobody for a direction that was not asked for: with edges, each reply a
-//! client reads would be a wake.
+//! because the kernel wakes no thread for a direction that was not asked for: with edges, each
+//! reply a client reads would be a wake.
 
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};

@@ -30,7 +30,7 @@ pub const ATTRIBUTES: &[Attribute] = &[
         (entry.number + 1).to_string()
     }),
     Attribute::tells("ext_range", "", "1", "Partitions it may have, itself included.", one),
-    Attribute::tells("hidden", "", "0", "Whether nobody may open it.", zero),
+    Attribute::tells("hidden", "", "0", "Whether it is hidden from users; never.", zero),
     Attribute::tells("inflight", "requests", "0", "Reads and writes with the driver.", |entry| {
         let [reads, writes] = entry.disk.stats().in_driver;
         format!("{reads:8} {writes:8}")
