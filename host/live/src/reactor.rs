@@ -29,7 +29,7 @@ const ROUNDS: usize = 16;
 const WAKE: u32 = u32::MAX;
 const LANE: u32 = u32::MAX - 1;
 
-/// See the module.
+/// One reactor: its home, its services and its one blocking call.
 pub(crate) struct Reactor {
     wake: EventWake,
     desk: Desk,
@@ -113,7 +113,7 @@ impl Reactor {
         );
     }
 
-    /// Rounds until nobody has anything left to do.
+    /// Rounds until no lane and no service has work left.
     fn pass(&mut self) {
         for _ in 0..ROUNDS {
             self.desk.now = Clock.now();
@@ -155,8 +155,8 @@ impl Reactor {
         self.home.take_told(&mut ready);
         for bell_token in ready.drain(..) {
             if let Some(Some((service, token))) = self.desk.submitters.get(bell_token).copied() {
-                // A single queue takes what is submitted now straight to the driver, and whoever
-                // may call the driver is expected to look for its answers unasked.
+                // A single queue takes what is submitted now straight to the driver, and a home
+                // that may call the driver has to look for its answers unasked.
                 self.desk.again = true;
                 self.with_service(service, |service, turn| service.completed(turn, token));
             }

@@ -19,9 +19,9 @@ use desk::{Desk, Remote};
 ///
 /// # Contract
 /// No call blocks. Every submitter it submits to has its plug flushed before the call returns; one
-/// that submits in `settle` says so with [`Turn::again`].
-/// Numbers (`token`) are the service's own; a call with one it has given up is possible (an event
-/// of the same pass, a completion nobody waits for) and must do nothing.
+/// that submits in `settle` says so with [`Turn::again`]. Numbers (`token`) are the service's own;
+/// a call with one it has given up is possible (an event of the same pass, a completion that is not
+/// waited for) and must do nothing.
 pub trait Service: Any {
     /// A watched descriptor is ready.
     fn ready(&mut self, turn: &mut Turn<'_>, token: u32, readiness: Readiness);

@@ -27,7 +27,7 @@ const SOON_NS: u64 = 10_000_000;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Window {
     pub(crate) from: Nanos,
-    /// When everybody's time is up; `None` if somebody's never is.
+    /// When the time of all clients is up; `None` if a client has no end.
     pub(crate) until: Option<Nanos>,
 }
 
@@ -37,7 +37,7 @@ pub(crate) enum News {
     Ready(Result<(), String>),
     /// An I/O failed, or a block was not what it should be.
     Failed(Failed),
-    /// Nobody has anything more to do that is measured.
+    /// No client has a measured I/O to do any more.
     Over,
     /// All its clients have done.
     Done,
@@ -115,7 +115,7 @@ pub(crate) fn thread(
     Some(worker?.through(window))
 }
 
-/// Where a thread panics the others would wait for it, and nobody would hear why.
+/// Ends the run if its thread panics: the others would wait for it, and the reason would be lost.
 struct Gone<'a> {
     shared: &'a Shared<'a>,
     news: &'a Sender<News>,
@@ -187,7 +187,7 @@ impl<'a> Worker<'a, Submitter> {
         Worker::at((shared, index, news), plans, home, |bell, token, disk| {
             let device = shared.devices[disk];
             let own = own_lanes(device, index, shared.threads);
-            // Its own lanes in turn; if it has none, somebody else's.
+            // Its own lanes in turn; if it has none, another thread's.
             let lane = if own.is_empty() { index } else { own[token % own.len()] };
             device.submitter(bell, token, lane).map_err(|e| e.to_string())
         })
@@ -430,7 +430,7 @@ impl<'a, S: Seat> Worker<'a, S> {
         if ended > 0 && !self.told_failure {
             self.tell_failure();
         }
-        // Whoever rang has perhaps only room to offer: that is something to do as well.
+        // A seat that rang may have only room to offer: that is work as well.
         ended.max(self.ringing.len())
     }
 
@@ -495,7 +495,7 @@ impl<'a, S: Seat> Worker<'a, S> {
         }
     }
 
-    /// Sleeps until the bell rings, a driver has answers, somebody's time is up or an I/O is due.
+    /// Sleeps until the bell rings, a driver has answers, a client's time is up or an I/O is due.
     fn sleep(&mut self, now: Nanos) {
         let open = self.clients.iter().filter(|client| !client.done);
         let ends = open.filter_map(|client| client.until);
