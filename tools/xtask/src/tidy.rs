@@ -16,6 +16,7 @@ mod source;
 mod stubs;
 mod unsafety;
 mod unused;
+mod vague;
 
 use std::fmt;
 use std::path::Path;
@@ -68,6 +69,7 @@ fn check(workspace: &Workspace, sources: &[Source]) -> Vec<Finding> {
     findings.extend(citations::check(sources));
     for source in sources {
         findings.extend(stubs::check(source));
+        findings.extend(vague::check(source));
         findings.extend(banned::check_path(&source.path));
         findings.extend(papers::check_machine_paths(source));
         if source.is_rust() {

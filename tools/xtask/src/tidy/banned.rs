@@ -1,5 +1,5 @@
-//! Names that say nothing, banned by the house style: a file, a module or a function is named
-//! after what it is about. And macros that end the process when nobody reads what they print.
+//! Names that say nothing, banned by the house style: a file, a module or a function is named after
+//! what it is about. And macros that end the process when their output is not read.
 
 use super::Finding;
 use super::source::{Source, words};

@@ -89,7 +89,7 @@ pub const ROOMS: &[Room] = &[
     Room::new("core/load", "weir-load", &[BIO]),
     // Three folders are called nbd and two each scsi and iscsi: these say which side they are.
     Room::new("proto/nbd", "weir-proto-nbd", &[BIO]),
-    // Whoever speaks TLS speaks it through this room.
+    // All rooms that speak TLS speak it through this one.
     Room::new("proto/tls", "weir-tls", &[]).only(&["rustls", "rustls-webpki"]),
     Room::new("proto/scsi", "weir-proto-scsi", &[BIO]),
     Room::new("proto/iscsi", "weir-proto-iscsi", &[BIO]),
