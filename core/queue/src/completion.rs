@@ -1,4 +1,4 @@
-//! What a submitter gets back: a bio that was not accepted, or how one ended.
+//! The answers to a submitter: a bio that was not accepted, or how a bio ended.
 
 use weir_bio::{Bio, Data, Nanos, Op, Status};
 
@@ -44,7 +44,7 @@ pub struct Completion {
     pub cookie: u64,
     /// How it ended.
     pub status: Status,
-    /// What it did.
+    /// Its op.
     pub op: Op,
     /// Its length in sectors.
     pub sectors: u32,

@@ -83,7 +83,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// What a scheduler with so many tags is told.
+    /// The setup of a scheduler with so many tags.
     pub(crate) fn setup(
         &self,
         limits: &Limits,
@@ -127,7 +127,7 @@ pub(crate) fn check_queues(config: &Config, queues: &Queues) -> Result<(), Error
     Ok(())
 }
 
-/// What a queue holds by `config`, in front of hard queues of so many tags, some of them reserved.
+/// `nr_requests` by `config`, in front of hard queues of so many tags, some of them reserved.
 pub(crate) fn nr_requests(
     config: &Config,
     depth: u16,
@@ -171,7 +171,7 @@ pub(crate) fn family(mode: QueueMode) -> Family {
     }
 }
 
-/// What the default rule picks for a disk.
+/// The scheduler that the default rule picks for a disk.
 pub(crate) fn default_scheduler(
     config: &Config,
     rotational: bool,

@@ -87,7 +87,7 @@ impl Passage {
     }
 }
 
-/// What submitters and lanes know at the start.
+/// The first snapshot of submitters and lanes.
 fn first_snapshot(
     config: &Config,
     limits: Limits,
@@ -118,13 +118,13 @@ pub struct Device {
     control: Arc<Control>,
 }
 
-/// What only control calls need.
+/// The state that only control calls use.
 struct Control {
     /// `None` once the device is offline.
     driver: Mutex<Option<Arc<dyn Driver>>>,
     /// The homes that open and close lanes, while a host turns the device.
     lane_homes: Mutex<Option<Weak<dyn LaneHomes>>>,
-    /// What the elevator's scheduler, or none, was made from.
+    /// The entry that the elevator's scheduler was made from.
     attached: Mutex<Attached>,
     /// Whose turn it is to change parts; begins before the gate is closed.
     changes: Changes,
@@ -415,8 +415,8 @@ impl Device {
         Ok(Submitter::new(with))
     }
 
-    /// What is allocated in a range or its beginning, as the driver says. May block: not for a home
-    /// thread whose driver is remote.
+    /// The extents of a range or its beginning, as the driver reports them. May block: not for a
+    /// home thread whose driver is remote.
     ///
     /// # Errors
     /// The driver's, or a range beyond the end.

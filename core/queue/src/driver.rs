@@ -1,4 +1,4 @@
-//! What a driver is: traits [`Driver`] (control) and [`DriverQueue`] (data).
+//! The traits of a driver: [`Driver`] (control) and [`DriverQueue`] (data).
 
 use std::fmt;
 use std::os::fd::BorrowedFd;
@@ -26,7 +26,7 @@ impl Tag {
 /// Why a driver could not do what a control call asked.
 #[derive(Debug)]
 pub struct DriverError {
-    /// What was being done to what, naming value and bound.
+    /// The action and its object, with value and bound.
     pub what: String,
     /// The operating system's or the peer's reason, if there was one.
     pub source: Option<std::io::Error>,
@@ -56,7 +56,7 @@ pub enum Affinity {
     Fixed,
 }
 
-/// What a driver wants for its hard queues.
+/// The requirements of a driver for its hard queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Queues {
     /// Most queues it can serve.
@@ -92,10 +92,10 @@ pub const EXTENTS_MAX: usize = 1024;
 /// Flush covers the device: a flush answered on any queue makes durable every write answered on
 /// any queue before the flush was submitted.
 pub trait Driver: Send + Sync {
-    /// What the device can take.
+    /// The limits of the device.
     fn limits(&self) -> Limits;
 
-    /// What it wants for its queues.
+    /// The requirements for its queues.
     fn queues(&self) -> Queues;
 
     /// Does what opening hard queue `index` would have to wait for, such as a connection. Called
@@ -103,7 +103,7 @@ pub trait Driver: Send + Sync {
     /// the queue may not be opened after all.
     ///
     /// # Errors
-    /// What failed, naming the device.
+    /// The failure, naming the device.
     fn prepare(&self, index: u16) -> Result<(), DriverError> {
         let _ = index;
         Ok(())
@@ -113,25 +113,25 @@ pub trait Driver: Send + Sync {
     /// turns others as well: once [prepared](Driver::prepare) it waits for no server.
     ///
     /// # Errors
-    /// What failed, naming the device.
+    /// The failure, naming the device.
     fn open(&self, index: u16, depth: u16) -> Result<Box<dyn DriverQueue>, DriverError>;
 
     /// Makes the device at least so many sectors large if that can be, and says how large it is:
     /// what was enlarged from outside counts. It never shrinks. May block.
     ///
     /// # Errors
-    /// What failed, naming the device.
+    /// The failure, naming the device.
     fn enlarge(&self, sectors: u64) -> Result<u64, DriverError> {
         let _ = sectors;
         Ok(self.limits().capacity)
     }
 
-    /// What is allocated in `sectors` sectors from `sector`: consecutive extents, [`EXTENTS_MAX`]
+    /// Which of `sectors` sectors from `sector` are allocated: consecutive extents, [`EXTENTS_MAX`]
     /// at most, that cover the range or its beginning. "Everything is data" is always correct. May
     /// block.
     ///
     /// # Errors
-    /// What failed, naming the device.
+    /// The failure, naming the device.
     fn allocation(&self, sector: u64, sectors: u64) -> Result<Vec<Extent>, DriverError> {
         let _ = sector;
         Ok(vec![Extent { sectors, hole: false, zero: false }])
@@ -153,9 +153,9 @@ pub enum Cancel {
 /// One hardware queue of a device: the data side, with a home thread for life.
 ///
 /// # Contract
-/// What `submit` takes is answered through `reap` exactly once, never inside `submit`: with a
-/// status, or by handing the request back to be sent again ([`Done::push_requeue`]). The range,
-/// read-only and support for the op were checked before; ops with a zero limit never arrive.
+/// A request that `submit` takes is answered through `reap` exactly once, never inside `submit`:
+/// with a status, or by handing the request back to be sent again ([`Done::push_requeue`]). The
+/// range, read-only and support for the op were checked before; ops with a zero limit never arrive.
 /// `commit` follows every burst of `submit`. A FUA write is answered when it is durable; a `Flush`
 /// when everything answered before it was submitted is.
 ///
@@ -283,8 +283,8 @@ impl<'a> Batch<'a> {
         self.refused = Some(reason);
     }
 
-    /// Offers up to `most` of the requests left to another driver queue, as a wrapping driver
-    /// does. What it takes is taken here, a refusal refuses the rest here.
+    /// Offers up to `most` of the requests left to another driver queue, as a wrapping driver does.
+    /// Requests that it takes are taken here, a refusal refuses the rest here.
     pub fn offer(&mut self, most: usize, other: impl FnOnce(&mut Batch<'_>)) {
         if self.refused.is_some() {
             return;
@@ -302,7 +302,7 @@ impl<'a> Batch<'a> {
     }
 }
 
-/// What has been answered since the last reap.
+/// The answers since the last reap.
 #[derive(Debug, Default)]
 pub struct Done {
     pub(crate) answers: Vec<Answer>,
@@ -381,7 +381,7 @@ impl Done {
     }
 }
 
-/// What is in flight on one lane: driver tag to request.
+/// The tag table of one lane: driver tag to request in flight.
 #[derive(Debug)]
 pub(crate) struct TagTable {
     entries: Box<[Option<RequestClaim>]>,
@@ -392,7 +392,7 @@ pub(crate) struct TagTable {
     quarantined: Vec<Tag>,
 }
 
-/// What stood under a tag that the driver gives back.
+/// The entry of a tag that the driver gives back.
 pub(crate) enum Returned {
     Request(RequestClaim),
     /// Nothing any more: its submitter was told TIMEOUT long ago.

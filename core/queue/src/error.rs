@@ -26,7 +26,7 @@ pub enum Error {
 pub struct Late {
     /// The device's name.
     pub device: String,
-    /// What it waited for in the end.
+    /// The last thing it waited for.
     pub wait: Wait,
     /// For how long it was tried, ns.
     pub waited_ns: u64,
@@ -66,7 +66,7 @@ impl From<DriverError> for Error {
     }
 }
 
-/// What a control step waits for.
+/// The thing that a control step waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {
     /// Another change of the device, begun before.

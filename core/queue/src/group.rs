@@ -1,6 +1,6 @@
 //! Groups: weights that schedulers share a device by, and caps that act before an I/O is accepted.
-//! One tree of groups serves all devices of a daemon. What a cap does is in `group/meter.rs`, who
-//! waits for one in `group/held.rs`.
+//! One tree of groups serves all devices of a daemon. Caps at work are in `group/meter.rs`,
+//! submitters that wait for one in `group/held.rs`.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -41,7 +41,7 @@ pub struct GroupEntry {
     pub weight: u16,
     /// Its caps.
     pub caps: Caps,
-    /// What its own members have used, groups below not included.
+    /// The use of its own members, groups below not included.
     pub used: Used,
 }
 
@@ -194,8 +194,8 @@ impl Groups {
         Ok(Meter::join(meter, id, disk))
     }
 
-    /// What members of a group have used of a disk, groups below not included; nothing if there
-    /// is no such group.
+    /// The use of a disk by members of a group, groups below not included; nothing if there is no
+    /// such group.
     #[must_use]
     pub fn used_on(&self, id: GroupId, disk: &str) -> Used {
         let tree = self.tree();
@@ -266,7 +266,7 @@ mod tests {
 
     const SECOND: u64 = 1_000_000_000;
 
-    /// What may be let through ahead of a rate.
+    /// How much may be let through ahead of a rate.
     fn ahead(rate: u64) -> u64 {
         rate * SLACK_NS / SECOND
     }
@@ -388,7 +388,7 @@ mod tests {
         assert!(owed.contains(&count), "4 of 1024 are owed: {count}");
         groups.set_caps(id, caps(0, 1 << 30, SECOND)).unwrap();
         let again = admitted(&member, 1 << 20, Nanos(3 * SECOND), SECOND);
-        // What was let through ahead of the rate before is missing from the burst.
+        // I/O that was let through ahead of the rate before is missing from the burst.
         assert!((2048 - ahead(1024) - 2..=2050).contains(&again), "no other rate: {again}");
         // 1 GiB ahead of its rate, which is a thousand seconds at the next.
         groups.set_caps(id, caps(0, 1 << 20, 0)).unwrap();

@@ -72,7 +72,7 @@ pub(crate) struct HardQueue {
     gauges: Arc<LaneGauges>,
 }
 
-/// What a hard queue is made of.
+/// The parts of a hard queue.
 pub(crate) struct Make {
     pub(crate) driver: Box<dyn DriverQueue>,
     pub(crate) depth: u16,

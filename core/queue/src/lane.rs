@@ -34,7 +34,7 @@ enum Kind {
     Single(LaneBell),
 }
 
-/// What a lane of the multi-queue path reaches.
+/// The parts of the device that a lane of the multi-queue path reaches.
 #[inline(always)]
 fn reach(shared: &Shared, index: usize) -> Reach<'_> {
     let Path::Mq(mq) = &shared.path else { unreachable!("a lane of the multi-queue path") };

@@ -1,5 +1,5 @@
 //! The lanes of a device as submitters and other lanes reach them: marks that something waits, and
-//! the bells of their homes. What a lane does with it is in `mq/` and `sq/`.
+//! the bells of their homes. Lanes at work are in `mq/` and `sq.rs`.
 
 use std::sync::{Arc, OnceLock};
 
@@ -32,7 +32,7 @@ pub(crate) struct Lanes {
     pub(crate) in_need: SharedCounter,
 }
 
-/// What others reach of a lane.
+/// The part of a lane that other threads reach.
 #[repr(align(128))] // One lane's marks share no line with another's.
 pub(crate) struct LaneMarks {
     pub(crate) pending: Pending,

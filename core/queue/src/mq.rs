@@ -1,7 +1,7 @@
 //! The multi-queue path: a lane for each hard queue, turned by its home. Submitters feed it through
 //! soft queues; a scheduler, if there is one, stands behind the right that lanes hand to one
-//! another (`order/`). Nothing here is shared for an I/O but marks and rings. What is in front of a
-//! driver is in `hard/`, and who asks for I/O in `submit/`.
+//! another (`order/`). Nothing here is shared for an I/O but marks and rings. Requests in front of
+//! a driver are in `hard/`, submitters in `submit/`.
 
 use std::sync::Arc;
 

@@ -1,6 +1,6 @@
 //! In what order requests go: the scheduler with what it has staged and the tags it hands out, and
-//! how lanes of the multi-queue path share it. What becomes of a request that was picked is in
-//! `hard/`; the schedulers themselves are another crate.
+//! how lanes of the multi-queue path share it. Requests that were picked are in `hard/`; the
+//! schedulers themselves are another crate.
 
 pub(crate) mod arrivals;
 pub(crate) mod dispatcher;

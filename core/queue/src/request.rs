@@ -57,7 +57,7 @@ pub struct Request {
     pub(crate) begun_at: Nanos,
 }
 
-/// What the flush machine still has to do for a request.
+/// The steps that the flush machine still has to take for a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct FlushStep {
     pub(crate) preflush: bool,
@@ -157,7 +157,7 @@ impl Request {
         &self.rq
     }
 
-    /// What it does.
+    /// Its op.
     #[must_use]
     #[inline]
     pub fn op(&self) -> Op {

@@ -1,5 +1,5 @@
-//! What the parts of a device share, whichever path its requests take. Each submitter and each lane
-//! has a handle of it. What only control calls need is in `device/`.
+//! The state that all parts of a device share, whichever path its requests take. Each submitter and
+//! each lane has a handle of it. State of control calls alone is in `device/`.
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
@@ -22,7 +22,7 @@ use crate::sq::Sq;
 use crate::stats::{LaneGauges, Ledger, SubmitterStats};
 use crate::step::Watchers;
 
-/// What a device's parts share.
+/// The state that all parts of a device share.
 pub(crate) struct Shared {
     pub(crate) config: Config,
     pub(crate) queues: Queues,
@@ -61,7 +61,7 @@ pub(crate) trait Orphan: Send {
     /// Sends on what was not sent and takes what has ended; whether nothing is left.
     fn tend(&mut self, now: Nanos) -> bool;
 
-    /// What the device keeps of it.
+    /// The rest of it that the device keeps.
     fn leave(self: Box<Self>) -> Leaving;
 }
 
@@ -99,7 +99,7 @@ impl Path {
         }
     }
 
-    /// What is counted of a hard queue.
+    /// The gauges of a hard queue.
     #[inline]
     pub(crate) fn gauges(&self, lane: usize) -> &LaneGauges {
         match self {

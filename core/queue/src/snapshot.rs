@@ -1,12 +1,12 @@
-//! What submitters and lanes know of their device: a snapshot that is replaced as a whole while the
-//! gate is closed and no I/O is inside, so that no I/O sees it change.
+//! The settings of a device as submitters and lanes know them: a snapshot that is replaced as a
+//! whole while the gate is closed and no I/O is inside, so that no I/O sees it change.
 
 use std::sync::{Arc, Mutex};
 
 use weir_bio::{Limits, Op, SECTOR};
 use weir_ring::SharedCounter;
 
-/// What submitters and lanes need to know and never see change under an I/O.
+/// The settings that submitters and lanes use, and that never change under an I/O.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Snapshot {
     pub(crate) version: u64,

@@ -132,7 +132,7 @@ impl Sq {
         let Queue { elevator, arrivals, .. } = &mut *queue;
         plug.drain(..).for_each(|claim| arrivals.push(Arrival::of(claim)));
         elevator.insert_all(0, arrivals, now);
-        // Who may not wait was refused when it asked for its place.
+        // A request that may not wait was refused when it asked for its place.
         elevator.park(arrivals);
         if self.any_home {
             queue.run(now);

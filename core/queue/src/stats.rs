@@ -45,7 +45,7 @@ const GROUPS: [Group; 36] = {
     groups
 };
 
-/// What one submitter has seen; written by its thread alone.
+/// The counters of one submitter; written by its thread alone.
 #[derive(Debug, Default)]
 #[repr(align(128))] // Its writer shares no line with another submitter's.
 pub(crate) struct SubmitterStats {
@@ -119,7 +119,7 @@ impl SubmitterStats {
     }
 }
 
-/// What one submitter has done, read by any thread while it goes on; a submitter that is gone
+/// The figures of one submitter, read by any thread while it goes on; a submitter that is gone
 /// leaves its last figures.
 #[derive(Clone, Debug)]
 pub struct Tally {
@@ -314,7 +314,7 @@ impl Latencies {
         self.max_ns = self.max_ns.max(other.max_ns);
     }
 
-    /// What came after `earlier`, a reading of the same histogram. The maximum stays that of all.
+    /// The values after `earlier`, a reading of the same histogram. The maximum stays that of all.
     #[must_use]
     pub fn since(&self, earlier: &Latencies) -> Latencies {
         let counts = self.counts.iter().zip(&earlier.counts).map(|(a, b)| a - b).collect();

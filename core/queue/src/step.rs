@@ -65,17 +65,16 @@ impl<T> Progress<T> {
 /// not ended gives it up: the gate opens, lanes go on, and everything is as it was before, but
 /// where the step says otherwise.
 pub trait Step {
-    /// What comes of it.
+    /// The result of the step.
     type Out;
 
     /// Goes on as far as it can.
     fn poll(&mut self, now: Nanos) -> Progress<Self::Out>;
 
-    /// What it waits for, after a poll that has not ended it.
+    /// The thing it waits for, after a poll that has not ended it.
     fn waits_for(&self) -> Wait;
 
-    /// Ends it before its time. What comes back is what came of it nonetheless: of a change that
-    /// could not be undone any more.
+    /// Ends it before its time. Returns the result of a change that could not be undone any more.
     fn give_up(self) -> Option<Self::Out>
     where
         Self: Sized,

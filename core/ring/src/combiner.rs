@@ -40,7 +40,7 @@ pub struct Combiner<T> {
     standing: Alone<Counter>,
 }
 
-/// What the right protects.
+/// The state that the right protects.
 #[derive(Debug)]
 pub struct Served<T> {
     state: T,
@@ -48,7 +48,7 @@ pub struct Served<T> {
     quiet: u32,
 }
 
-/// What one member wants to be done, and how.
+/// The work of one member.
 pub trait Work<T> {
     /// Leaves it where a combiner finds it. `false`: there is no room for it.
     fn leave(&mut self) -> bool;
@@ -60,7 +60,7 @@ pub trait Work<T> {
     fn combined(&mut self);
 }
 
-/// What became of a member's work.
+/// What `ask` did with a member's work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asked {
     /// It is done, or left for one who holds the right.
@@ -127,7 +127,7 @@ impl<T> Combiner<T> {
             Right::let_go(held);
             work.combined();
             next = None;
-            // Who was turned away meanwhile counts on this member.
+            // Members that were turned away meanwhile count on this one.
             if self.asks.any() {
                 if more || turns > 1 {
                     return Asked::Again;

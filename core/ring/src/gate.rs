@@ -35,7 +35,7 @@ impl Gate {
     }
 
     /// A new member that the freezer itself is: it may enter although the gate is closed, as long
-    /// as no other freezer holds it closed as well. What it has inside keeps every other freezer
+    /// as no other freezer holds it closed as well. Its I/O inside keeps every other freezer
     /// waiting.
     ///
     /// # Panics
@@ -60,7 +60,7 @@ impl Gate {
         members.retain(|inside| !Arc::ptr_eq(inside, &member.inside));
     }
 
-    /// Closes it; nests. What is inside stays until it leaves: see
+    /// Closes it; nests. I/O that is inside stays until it leaves: see
     /// [`is_empty`](Gate::is_empty).
     pub fn close(&self) {
         self.closed.fetch_add(1, Ordering::AcqRel);
@@ -192,7 +192,7 @@ impl Member {
         gate.is_closed()
     }
 
-    /// What is inside.
+    /// How much this member has inside.
     #[inline]
     #[must_use]
     pub fn inside(&self) -> u64 {

@@ -25,7 +25,7 @@ impl<T> Mailbox<T> {
     /// # Panics
     /// When another thread panicked inside the mailbox's lock.
     pub fn post(&self, message: T) {
-        // What comes back is dropped here, outside the lock.
+        // A message that comes back is dropped here, outside the lock.
         drop(self.offer(message));
     }
 

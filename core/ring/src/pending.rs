@@ -82,9 +82,9 @@ impl Pending {
         self.word(source).load(Ordering::Relaxed) & 1 << (source % 64) != 0
     }
 
-    /// Clears all bits and calls `visit` for each that was set, ascending. What was published
-    /// before a mark is visible inside `visit`. After a panic in `visit` those not yet visited are
-    /// marked again.
+    /// Clears all bits and calls `visit` for each that was set, ascending. Data published before a
+    /// mark is visible inside `visit`. After a panic in `visit` those not yet visited are marked
+    /// again.
     #[inline]
     pub fn take(&self, mut visit: impl FnMut(usize)) {
         if !self.any() {
@@ -107,9 +107,9 @@ impl Pending {
     }
 }
 
-/// What is taken and not visited yet. A bit that stays set below a clear summary would never be
-/// seen again, because a source that is marked is not marked again: so it goes back if a visit
-/// panics.
+/// The marks that are taken and not visited yet. A bit that stays set below a clear summary would
+/// never be seen again, because a source that is marked is not marked again: so it goes back if a
+/// visit panics.
 struct Rest<'a> {
     pending: &'a Pending,
     summary: u64,

@@ -139,8 +139,8 @@ impl<T> Right<T> {
         }
     }
 
-    /// Lets go. What is looked at afterwards is what others have published who tried before and
-    /// were turned away. It fences: for what was published before, a doorbell may follow with
+    /// Lets go. A look afterwards finds the work of threads that tried before and were turned away.
+    /// It fences: for what was published before, a doorbell may follow with
     /// [`ring_fenced`](crate::Doorbell::ring_fenced).
     #[inline]
     pub fn let_go(held: Held<'_, T>) {

@@ -314,8 +314,8 @@ impl<T> Drop for Shared<T> {
 
 impl<T> Drop for Producer<T> {
     fn drop(&mut self) {
-        // What was written and not published belongs to the consumer now, or else to the ring's
-        // own drop.
+        // Items that were written and not published belong to the consumer now, or else to the
+        // ring's own drop.
         self.shared.published.store(self.written, Ordering::Release);
     }
 }

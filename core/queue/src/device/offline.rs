@@ -17,7 +17,7 @@ use crate::snapshot::Snapshot;
 use crate::step::{Progress, Step, Watch, wait};
 use crate::submit::submitter::Submitter;
 
-/// What becomes of a device that has come to rest.
+/// The state to leave a device in that has come to rest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Then {
     /// It is flushed, and its lanes may be closed and opened again.
@@ -33,7 +33,7 @@ impl Device {
     /// in, waits until all that was accepted has ended, flushes, and then does what `then` says.
     /// No home opens or closes lanes of it for [`set_queues`](Device::set_queues) any more.
     ///
-    /// What comes of it is the frozen device, or how the flush ended if that was not
+    /// It ends with the frozen device, or with the status of the flush if that was not
     /// [`Ok`](Status::Ok): then the device goes on as before. Lanes have to be turned meanwhile.
     #[must_use = "a step that is dropped is given up"]
     pub fn begin_close(&self, watch: &Watch, then: Then) -> Closing {
@@ -171,7 +171,7 @@ impl Step for Closing {
             let Progress::Ended(frozen) = freezing.poll(now) else { return Progress::Waits };
             self.frozen = Some(frozen);
         }
-        // What went offline before was brought to rest then.
+        // A device that went offline before was brought to rest then.
         let is_owed = self.then != Then::EndsUnflushed && !self.device.is_offline();
         if is_owed {
             match self.flush(now) {

@@ -77,7 +77,7 @@ pub struct Prepared {
     layout: u64,
 }
 
-/// What came of another number of hard queues.
+/// The end of a change of the number of hard queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LaneChange {
     /// It is in force.
@@ -188,7 +188,7 @@ impl Device {
         Ok(homes)
     }
 
-    /// What another number of queues needs, built beforehand.
+    /// Builds beforehand all that another number of queues needs.
     fn plan_queues(&self, before: &Snapshot, after: u16) -> Result<Plan, Error> {
         let shared = &self.shared;
         // It cannot go offline, or lose its homes, while this change has its turn.
@@ -225,7 +225,7 @@ impl Device {
     }
 }
 
-/// What another number of queues needs.
+/// All that another number of queues needs, built beforehand.
 struct Plan {
     homes: Arc<dyn LaneHomes>,
     /// With its tags; `None` without a scheduler.
@@ -259,7 +259,7 @@ enum Stage {
     Ended,
 }
 
-/// What one stage came to.
+/// The stage that follows, or the end.
 enum Next {
     Waits(Stage),
     Goes(Stage),
@@ -334,7 +334,7 @@ impl SettingQueues {
         if let Err(error) = self.device.check_quarantine(&plan) {
             return Next::Ends(Err(error));
         }
-        // What closed lanes know is of a change that was given up.
+        // Closed lanes were told of a change that was given up.
         self.device.shared.forget_lanes(plan.before);
         self.device.shared.use_lanes(plan.after);
         let first = usize::from(plan.before);

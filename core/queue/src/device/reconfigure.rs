@@ -10,7 +10,7 @@ use crate::shared::Path;
 use crate::snapshot::Snapshot;
 use crate::step::{Progress, Step, Watch, wait};
 
-/// What a reconfiguration may change.
+/// The settings that a reconfiguration may change.
 #[derive(Debug)]
 pub struct Parts {
     /// The device's limits.
@@ -41,7 +41,7 @@ impl Parts {
 }
 
 impl Device {
-    /// What a reconfiguration may change, as it is now.
+    /// The present values of all that a reconfiguration may change.
     #[must_use]
     pub fn parts(&self) -> Parts {
         Parts::of(&self.shared.current.get())

@@ -46,9 +46,8 @@ impl Device {
         Ok(began.map_or(Nanos::ZERO, |began| Nanos(clock().since(began))))
     }
 
-    /// Begins to [switch](Device::set_scheduler), when the changes begun before have ended. What
-    /// comes of it is the time at which the gate was closed; none if the scheduler was there
-    /// already.
+    /// Begins to [switch](Device::set_scheduler), when the changes begun before have ended. It ends
+    /// with the time at which the gate was closed; none if the scheduler was there already.
     #[must_use = "a step that is dropped is given up"]
     pub fn begin_switch(&self, watch: &Watch, name: &str) -> Switching {
         Switching {

@@ -21,7 +21,7 @@ pub const CAPS_AGAIN_NS: u64 = 100_000_000;
 /// The longest burst, ns.
 pub(super) const BURST_MAX_NS: u64 = 3_600_000_000_000;
 
-/// What a group may use at most a second; `None`: as much as there is.
+/// The most a group may use a second; `None`: as much as there is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Caps {
     /// Reads.
@@ -46,7 +46,7 @@ impl Caps {
     }
 }
 
-/// What is capped.
+/// The kinds of caps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Riops,
@@ -59,7 +59,7 @@ impl Kind {
     const ALL: [Kind; 4] = [Kind::Riops, Kind::Wiops, Kind::Rbps, Kind::Wbps];
 }
 
-/// What a group has used so far.
+/// The use of a group so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Used {
     /// Reads and writes accepted.
@@ -129,7 +129,7 @@ impl Drop for Member {
     }
 }
 
-/// What one member has used; the member alone counts up.
+/// The use of one member; the member alone counts up.
 #[derive(Default)]
 struct Usage {
     disk: String,
@@ -193,7 +193,7 @@ impl Meter {
         (state.caps, state.used())
     }
 
-    /// What members have used of a disk.
+    /// The use of a disk by members.
     pub(super) fn used_on(&self, disk: &str) -> Used {
         self.state().used_on(disk)
     }
@@ -262,7 +262,7 @@ fn cost(amount: u64, rate: NonZeroU64) -> u64 {
     u64::try_from(cost).unwrap_or(u64::MAX)
 }
 
-/// What an I/O takes of each cap of its direction.
+/// The amounts that an I/O takes of each cap of its direction.
 fn amounts(write: bool, bytes: u64) -> [(Kind, u64); 2] {
     match write {
         false => [(Kind::Riops, 1), (Kind::Rbps, bytes)],

@@ -39,7 +39,7 @@ fn changes(op: Op) -> bool {
     match op {
         Op::Write | Op::Discard | Op::SecureErase | Op::WriteZeroes => true,
         Op::Read | Op::Flush | Op::Prefetch => false,
-        // What a passthrough command does is not known; it names its sectors, or none.
+        // The effect of a passthrough command is not known; it names its sectors, or none.
         Op::DrvIn | Op::DrvOut => true,
     }
 }

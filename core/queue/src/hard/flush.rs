@@ -25,8 +25,8 @@ impl FlushStep {
     }
 }
 
-/// What a bio's flags ask of a device (docs/behaviour/block-layer.md, section 8.2), and the flags
-/// its data travels with. `None`: nothing at all is left to do.
+/// The steps that a bio's flags need on a device (docs/behaviour/block-layer.md, section 8.2), and
+/// the flags its data travels with. `None`: no step is left.
 #[inline]
 pub(crate) fn steps(
     flags: Flags,
@@ -54,7 +54,7 @@ pub(crate) fn steps(
     Some((step, flags))
 }
 
-/// What the machine wants done next.
+/// The next action for a request.
 #[derive(Debug)]
 pub(crate) enum Order {
     /// Send this to the device: a flush (before all else) or a data step.

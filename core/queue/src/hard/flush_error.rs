@@ -1,7 +1,6 @@
-//! The first flush of a device that failed: kept, and told once.
+//! The error of the first flush of a device that failed: kept, and reported once.
 //!
-//! What failed after it is of no more use to know: what the device wrote before may be gone, and
-//! the first error says best why.
+//! Later failures add nothing: writes from before may be gone, and the first error says best why.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -9,7 +8,7 @@ use weir_bio::Status;
 
 use crate::notices::Notices;
 
-/// What a device keeps of it, shared by its hard queues.
+/// The first error of a device, shared by its hard queues.
 #[derive(Debug, Default)]
 pub(crate) struct FlushError {
     first: Mutex<Option<Status>>,

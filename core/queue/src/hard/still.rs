@@ -48,8 +48,8 @@ impl Still {
         self.until.is_some()
     }
 
-    /// What began at the returned moment or earlier has had `ns` of its time; `None` when nothing
-    /// can have.
+    /// A request that began at the returned moment or earlier has had `ns` of its time; `None` when
+    /// nothing can have.
     pub(super) fn before(&mut self, ns: u64, now: Nanos) -> Option<Nanos> {
         self.settle(now);
         let (mut left, mut at) = (ns, now);
@@ -68,7 +68,7 @@ impl Still {
         Some(before)
     }
 
-    /// What has passed since then of a request's time.
+    /// How much of a request's time has passed since then.
     pub(super) fn passed(&self, since: Nanos, now: Nanos) -> u64 {
         let within = |(from, to): &(Nanos, Nanos)| to.since(since.max(*from));
         now.since(since).saturating_sub(self.spans.iter().map(within).sum())

@@ -34,7 +34,7 @@ const SCAN_NS: u64 = 1_000_000_000;
 /// that was asleep: answers wait in sockets and rings, and are taken before anything is overdue.
 const PAUSE_NS: u64 = 1_000_000_000;
 
-/// What the watch knows.
+/// The state of the watch.
 #[derive(Default)]
 pub(super) struct Watch {
     /// When the next scan is due, if there is anything to look at.
@@ -91,7 +91,7 @@ impl HardQueue {
         if paused != self.watch.paused {
             self.set_paused(paused, now);
         }
-        // What has been answered is not overdue, even if it was not ended yet.
+        // A request that has been answered is not overdue, even if it was not ended yet.
         if self.watch.scan_at.is_some_and(|at| at <= now) && !self.has_answers() {
             self.scan_now(now, replies);
         }
@@ -133,7 +133,7 @@ impl HardQueue {
             self.set_clocks(now);
         }
         if !needed && self.is_in_need(now) {
-            // What waits here may be for another lane to send; what stays is seen to next.
+            // Another lane may send the requests that wait here; what stays is seen to next.
             self.watch.scan_at = Some(now);
             return;
         }
@@ -144,7 +144,7 @@ impl HardQueue {
         self.watch.returned &= self.unsent() > 0;
         let waits = self.is_in_trouble() && self.unsent() > 0;
         self.watch.trouble = waits || self.watch.silent;
-        // What has been given up is not looked for again.
+        // A request that was given up is not looked for again.
         let watched = self.driver.in_flight() > self.table.quarantined() || waits;
         self.watch.scan_at = watched.then_some(now + SCAN_NS);
         if !watched {
@@ -197,7 +197,7 @@ impl HardQueue {
     }
 
     /// Whether the queue is dead, or its driver answers nothing or refuses everything for as long
-    /// as a request may take. What waits in a scheduler or a soft queue is to wait here then, so
+    /// as a request may take. Requests in a scheduler or a soft queue are to wait here then, so
     /// that each ends in its time.
     #[inline]
     pub(crate) fn is_in_need(&self, now: Nanos) -> bool {
@@ -241,7 +241,7 @@ impl HardQueue {
 
     /// Ends what another lane could not end in time: its time was over a scan ago, since when it
     /// was with a lane that fell silent, or waited for tags of one. The next lane would need a scan
-    /// as well to be found silent. What a driver had that answered until now is not ended here.
+    /// as well to be found silent. Requests of a driver that answered until now are not ended here.
     #[cold]
     pub(crate) fn end_overdue(&mut self, now: Nanos, replies: &mut Replies) {
         let before = self.expiry(now).and_then(|before| before.0.checked_sub(SCAN_NS)).map(Nanos);
@@ -271,7 +271,8 @@ impl HardQueue {
     fn give_up(&mut self, before: Nanos, now: Nanos, replies: &mut Replies) {
         let mut overdue = std::mem::take(&mut self.watch.overdue);
         self.table.overdue(before, &mut overdue);
-        // What waits for a fence keeps its tag of the scheduler, and others wait for that.
+        // A request that waits for a fence keeps its tag of the scheduler, and others wait for
+        // that.
         let waits = self.table.quarantined() > 0 && self.unsent() > 0;
         let suspect = !overdue.is_empty() || waits || std::mem::take(&mut self.watch.beside);
         self.watch.silent |= suspect && self.watch.answered_at <= before;
@@ -368,18 +369,19 @@ impl HardQueue {
         self.watch.trouble |= self.unsent() > 0;
         let before = self.expiry(now);
         if before.is_some_and(|at| self.dispatch.iter().any(|claim| claim.oldest() <= at)) {
-            // What comes here may be old already.
+            // Requests that come here may be old already.
             self.watch.scan_at = Some(now);
         }
     }
 
-    /// What waits in front of the driver since then or longer has come to its end.
+    /// The moment: requests that wait in front of the driver since then or longer have come to
+    /// their end.
     fn expiry(&mut self, now: Nanos) -> Option<Nanos> {
         if self.timeout_ns == 0 { None } else { self.watch.waiting.before(self.timeout_ns, now) }
     }
 
-    /// What a fence held back is looked at again if one was lifted since; and what waits behind a
-    /// driver that refuses everything comes here, to end in its time.
+    /// Requests that a fence held back are looked at again if one was lifted since; and what waits
+    /// behind a driver that refuses everything comes here, to end in its time.
     #[cold]
     pub(super) fn look_at_trouble(
         &mut self,

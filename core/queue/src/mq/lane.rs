@@ -25,7 +25,7 @@ mod need;
 /// How long a lane counts on the one that stands: what it takes to sleep and be woken.
 const PATIENCE_NS: u64 = 20_000;
 
-/// What a lane reaches of its device.
+/// The parts of its device that a lane reaches.
 #[derive(Clone, Copy)]
 pub(crate) struct Reach<'a> {
     pub(crate) mq: &'a Mq,
@@ -86,7 +86,7 @@ impl Multi {
         let Reach { mq, index, .. } = reach;
         let snapshot = reach.current.get();
         let marks = &mq.lanes[index];
-        // What is there was said by one who had it before.
+        // The credit there is that of the lane's time before it was closed.
         marks.credit.set(TAKES_NONE);
         if snapshot.scheduled {
             // Something may have been staged for it while it was closed.

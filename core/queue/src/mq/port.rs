@@ -37,7 +37,7 @@ pub(crate) struct Ways {
     pub(crate) replies: Replies,
 }
 
-/// What the control side reaches of a lane.
+/// The part of a lane that control calls reach.
 #[derive(Default)]
 pub(crate) struct LanePort {
     pub(crate) control: Mailbox<Control>,
@@ -45,7 +45,7 @@ pub(crate) struct LanePort {
     state: Mutex<LaneState>,
 }
 
-/// What changes when a lane is opened or closed, or the device quiesced.
+/// The state that changes when a lane is opened or closed, or the device quiesced.
 #[derive(Default)]
 pub(crate) struct LaneState {
     pub(crate) open: bool,

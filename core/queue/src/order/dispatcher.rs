@@ -30,10 +30,11 @@ const FETCHED: usize = 32;
 /// Requests taken over at once.
 const TAKEN_MAX: usize = 64;
 
-/// What a lane is sent beyond what its driver has room for, of its own: it has the next at hand
-/// when some have ended, and need not wait until the holder of the right comes round. Otherwise
-/// they would go to another lane with room, whose CPU would have to fetch their slots, each two
-/// lines: with two lanes on `mq-deadline` one in ten did, and cost a tenth of the throughput.
+/// How many requests of its own a lane is sent beyond the room of its driver: it has the next at
+/// hand when some have ended, and need not wait until the holder of the right comes round.
+/// Otherwise they would go to another lane with room, whose CPU would have to fetch their slots,
+/// each two lines: with two lanes on `mq-deadline` one in ten did, and cost a tenth of the
+/// throughput.
 const AHEAD: u16 = 32;
 
 /// The elevator, and the rings between it and the lanes.
@@ -44,7 +45,7 @@ pub(crate) struct Dispatcher {
     lines: Vec<Option<Line>>,
     arrivals: Arrivals,
     ended: Vec<Ended>,
-    /// What a lane is sent beyond what its driver has room for.
+    /// How many requests of its own a lane is sent beyond the room of its driver.
     ahead: u16,
 }
 
@@ -148,13 +149,13 @@ impl Link {
         self.received += count as u64;
     }
 
-    /// What a lane's credit is whose driver has room for so many, while so many wait for it.
+    /// The credit of a lane whose driver has room for `free` requests, while `waiting` wait for it.
     pub(crate) fn credit(&self, free: usize, waiting: usize) -> u64 {
         (self.received + free as u64).saturating_sub(waiting as u64)
     }
 }
 
-/// What a lane has for the elevator, and what it gets, when it has the right.
+/// The turn of a lane that has the right: what it brings to the elevator, and where its picks go.
 pub(crate) struct Turn<'a> {
     pub(crate) lane: u16,
     pub(crate) arrivals: &'a mut Arrivals,
@@ -172,7 +173,7 @@ pub(crate) struct Turn<'a> {
     pub(crate) refused: &'a mut Vec<RequestClaim>,
 }
 
-/// What a turn comes to.
+/// The outcome of a turn.
 #[derive(Default)]
 pub(crate) struct Outcome {
     /// Lanes to be told that they should ask, a bit each.
@@ -224,7 +225,7 @@ impl Dispatcher {
         elevator.closed(lane)
     }
 
-    /// Hears of all that has ended. Who was told of an end finds it here.
+    /// Hears of all that has ended. So a submitter that was told of an end finds it here.
     pub(crate) fn settle(&mut self) {
         let Some(elevator) = &mut self.elevator else { return };
         for (lane, line) in self.lines.iter_mut().enumerate() {
@@ -265,7 +266,7 @@ impl Dispatcher {
         turn: &mut Turn<'_>,
     ) -> Outcome {
         let mut outcome = Outcome::default();
-        // What it left before comes before what it brings.
+        // The work it left before comes before the work it brings.
         self.take_over(turn.lane, turn.now, turn.refused);
         let Some(elevator) = &mut self.elevator else {
             debug_assert!(turn.arrivals.is_empty(), "requests for a scheduler that is not there");
@@ -393,7 +394,7 @@ fn each(mut lanes: u64) -> impl Iterator<Item = usize> {
     })
 }
 
-/// What a lane hands in goes to the scheduler; what is refused is set aside.
+/// Requests that a lane hands in go to the scheduler; those refused are set aside.
 fn hand_in(
     elevator: &mut Elevator,
     lane: u16,
@@ -417,12 +418,12 @@ fn hand_in(
 struct Ways<'a> {
     lines: &'a mut [Option<Line>],
     marks: &'a Lanes,
-    /// What a lane is sent beyond its credit.
+    /// How many requests a lane is sent beyond its credit.
     ahead: u64,
     own: u16,
-    /// What the own lane can still take.
+    /// How many requests the own lane can still take.
     room: usize,
-    /// What it can be given beyond that, of its own.
+    /// How many of its own it can be given beyond that.
     spare: usize,
     dispatch: &'a mut VecDeque<RequestClaim>,
     /// Lanes whose room is known, a bit each.

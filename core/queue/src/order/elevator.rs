@@ -1,7 +1,7 @@
 //! The elevator: holds the scheduler, the requests it has staged, and its tags.
 //!
 //! The scheduler works on 32-byte views and tags alone; the claims stay here, a place for each
-//! scheduler tag. What a claim names is touched only to merge it: it is in the cache of another
+//! scheduler tag. The request of a claim is touched only to merge it: it is in the cache of another
 //! CPU. Callers serialise access: a lock in `sq` mode, the right in `mq` mode.
 
 use std::collections::VecDeque;
@@ -46,7 +46,7 @@ pub(crate) struct Elevator {
     lanes: Lanes,
 }
 
-/// What is known of the hard queues that ask, a bit each.
+/// The state of the hard queues that ask, a bit each.
 #[derive(Default)]
 struct Lanes {
     /// They are there to be asked for.
@@ -58,13 +58,13 @@ struct Lanes {
     sated: u64,
     /// They have a reason to ask, and are to be told.
     kicked: u64,
-    /// Who comes back for the scheduler's time, and when.
+    /// The lane that comes back for the scheduler's time, and when.
     timer: Option<(u16, Nanos)>,
     /// The last request under way has ended, and no pass has looked at what that means.
     at_rest: bool,
 }
 
-/// What a lane's pass comes to.
+/// The outcome of a lane's pass.
 pub(crate) struct Pass {
     /// Lanes to be told that they should ask, a bit each.
     pub(crate) kicked: u64,
@@ -164,7 +164,7 @@ impl Elevator {
         None
     }
 
-    /// What this context hands in belongs to this hard queue.
+    /// Requests of this context belong to this hard queue.
     #[inline]
     pub(crate) fn settle(&mut self, context: SubmitterId, lane: u16) {
         if self.homes.get(usize::from(context.0)) != Some(&lane) {
@@ -190,12 +190,12 @@ impl Elevator {
             *home = u16::MAX;
         }
         self.scheduler.context_ended(context, self.last_now);
-        // What the scheduler kept the device free for comes no more.
+        // The request for which the scheduler kept the device comes no more.
         self.take_kicked() | std::mem::take(&mut self.lanes.denied)
     }
 
-    /// What this hard queue hands in, in order: merges each, or inserts it, or lets it wait for a
-    /// tag. What there is no tag for and may not wait is left.
+    /// Takes in the requests of a hard queue, in order: merges each, or inserts it, or lets it wait
+    /// for a tag. A request without a tag that may not wait is left in `arrivals`.
     pub(crate) fn insert_all(&mut self, lane: u16, arrivals: &mut Arrivals, now: Nanos) {
         let now = self.clamp(now);
         if let Some(rule) = self.rule_of(arrivals, now) {

@@ -1,7 +1,7 @@
 //! The free scheduler tags: a magazine for each hard queue, so that it uses its own tags again.
 //!
-//! What a scheduler and the elevator keep for a tag was last touched where the tag was freed. With
-//! one stack for all, every tag would wander from core to core, and its lines with it.
+//! The memory that a scheduler and the elevator keep for a tag was last touched where the tag was
+//! freed. With one stack for all, every tag would wander from core to core, and its lines with it.
 
 use weir_bio::SchedTag;
 

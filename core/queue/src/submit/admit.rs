@@ -1,4 +1,4 @@
-//! What is checked before a bio is accepted (docs/behaviour/block-layer.md, section 1), once,
+//! The checks of a bio before it is accepted (docs/behaviour/block-layer.md, section 1): once,
 //! before any driver.
 
 use weir_bio::{Bio, Buf, Data, Flags, Limits, Op, Status};
@@ -80,8 +80,8 @@ pub(crate) fn admit(bio: &mut Bio, snapshot: &Snapshot) -> Result<FlushStep, Sta
     }
 }
 
-/// What cannot be carried out whole or not at all is not done. Linux answers EINVAL as well where a
-/// device has no atomic writes: any length is above a unit of 0.
+/// A write that cannot be carried out whole or not at all is refused. Linux answers EINVAL as well
+/// where a device has no atomic writes: any length is above a unit of 0.
 #[cold]
 fn check_atomic(bio: &Bio, limits: &Limits) -> Result<(), Status> {
     let whole = bio.op == Op::Write && limits.takes_atomic_write(bio.sector, bio.sectors);

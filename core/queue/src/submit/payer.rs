@@ -123,12 +123,11 @@ impl Payer {
     }
 }
 
-/// What marking a range costs at most, bytes: the block of metadata that says so.
+/// The most that marking a range costs, bytes: the block of metadata that says so.
 const MARK: u64 = 4096;
 
-/// What caps take an I/O for: whether it counts as a write, and its bytes; `None` for one that is
-/// free. A range that the device only marks costs a block of metadata, a prefetch that it ignores
-/// costs no bytes.
+/// How caps count an I/O: whether as a write, and its bytes; `None` for one that is free. A range
+/// that the device only marks costs a block of metadata, a prefetch that it ignores costs no bytes.
 #[must_use]
 pub fn price(op: Op, flags: Flags, sectors: u32, limits: &Limits) -> Option<(bool, u64)> {
     let bytes = u64::from(sectors) * SECTOR;

@@ -118,7 +118,7 @@ impl Submitter {
         self.core.as_ref().expect("a submitter has its core until it is dropped").id
     }
 
-    /// What it has done, for other threads to read.
+    /// Its figures, for other threads to read.
     #[must_use]
     pub fn tally(&self) -> Tally {
         let core = self.core.as_ref().expect("a submitter has its core until it is dropped");

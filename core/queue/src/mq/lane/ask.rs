@@ -11,7 +11,7 @@ use crate::lanes::{ELEVATOR, TAKES_NONE};
 use crate::order::dispatcher::{Dispatcher, Outcome, Turn};
 use crate::request::ALL;
 
-/// What a lane has for the elevator, and the time it comes at.
+/// One visit of a lane to the elevator: what it brings, and the time.
 struct Visit<'a> {
     lane: &'a mut Multi,
     reach: Reach<'a>,
@@ -142,12 +142,12 @@ impl Multi {
         outcome
     }
 
-    /// What a turn at the elevator came to.
+    /// Acts on the outcome of a turn at the elevator.
     fn follow_up(&mut self, reach: Reach<'_>, outcome: Outcome, now: Nanos) {
         let lanes = &reach.mq.lanes;
         (self.ask_elevator, self.again) = (outcome.again, false);
-        // What is staged for a lane in need is for others to pick, also when the scheduler withheld
-        // it before.
+        // Requests staged for a lane in need are picked by other lanes, also those that the
+        // scheduler withheld before.
         self.tells |= outcome.again;
         if outcome.again {
             self.hard.keeps_waiting(lanes.in_need.read() != 0, now);

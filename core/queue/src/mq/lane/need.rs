@@ -42,7 +42,7 @@ impl Multi {
         self.ask_elevator |= self.hoards && self.snapshot.scheduled;
     }
 
-    /// Hands what would wait here to a lane that is well. What is for the scheduler goes to the
+    /// Hands what would wait here to a lane that is well. Requests for the scheduler go to the
     /// scheduler.
     fn pass_on(&mut self, reach: Reach<'_>, now: Nanos) {
         self.receive(now);

@@ -1,5 +1,5 @@
-//! What leaves the elevator: picked by the scheduler, or taken out of it because nothing may wait
-//! there any more.
+//! The ways out of the elevator: a request is picked by the scheduler, or taken out because none
+//! may wait there any more.
 
 use weir_bio::{Nanos, Rq, SchedTag};
 
@@ -55,8 +55,8 @@ impl Elevator {
         exhausted
     }
 
-    /// What the scheduler would keep back, because it waits for more or because enough is under
-    /// way.
+    /// Takes out the requests that the scheduler would keep back, because it waits for more or
+    /// because enough is under way.
     #[cold]
     fn pick_rest(&mut self, now: Nanos) -> Vec<Rq> {
         let tags = (0..self.claims.len()).filter(|tag| self.claims[*tag].is_some());
@@ -107,7 +107,7 @@ impl Elevator {
         picked
     }
 
-    /// What was picked leaves its place.
+    /// A picked request leaves its place.
     #[inline]
     fn take_out(&mut self, rq: &Rq) -> Picked {
         let claim = self.take_claim(rq.tag);

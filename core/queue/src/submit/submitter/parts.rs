@@ -13,7 +13,7 @@ use crate::split;
 pub(crate) struct Parts {
     /// Parts under way.
     left: u32,
-    /// What has no slot yet.
+    /// The rest of the bio, for which there is no slot yet.
     rest: Option<Bio>,
     step: FlushStep,
     /// One part after another, on this lane (round-robin spread).

@@ -31,7 +31,7 @@ const STEP: u64 = 16;
 /// Passes in which lanes have to come to rest while time stands still.
 const PASSES_MAX: usize = 200;
 
-/// What the queues of the device have in common.
+/// The state that the queues of the device share.
 #[derive(Default)]
 pub(super) struct Flow {
     /// Queues that answer nothing, a bit each.
