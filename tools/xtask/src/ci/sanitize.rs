@@ -18,7 +18,7 @@ const WATCHED: &str = "--package weir-ring --package weir-queue --package weir-f
 
 /// Tests of the server that are quick enough for each run. Those of `hostile` hold the memory of
 /// the process against a bound, and the sanitizer's shadow of it counts with it.
-const SERVER: &str = "--test connections --test effects --test tls --test idle";
+const SERVER: &str = "--test connections --test effects";
 
 /// Scenes of each path in the stress test of 8 submitters; the tests alone run 12.
 const STRESS_SEEDS: &str = "1";
