@@ -19,6 +19,7 @@ pub mod prng;
 pub mod rq;
 pub mod status;
 pub mod time;
+pub mod units;
 
 pub use bio::Bio;
 pub use buf::Buf;

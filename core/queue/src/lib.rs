@@ -20,6 +20,7 @@ mod group;
 mod grown;
 mod hard;
 mod home;
+pub mod kind;
 mod lane;
 mod lanes;
 mod mq;
@@ -56,6 +57,9 @@ pub use group::{
 pub use hard::tags::TagSet;
 pub use home::Home;
 pub use home::alarms::Alarms;
+pub use kind::{
+    Backing, Identity, NoticeListener, OpenedBacking, Speaker, TargetKind, TargetOption, Written,
+};
 pub use lane::Lane;
 pub use lanes::SUBMITTERS_MAX;
 pub use notices::Notices;

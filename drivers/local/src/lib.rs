@@ -9,11 +9,13 @@
 
 pub mod faulty;
 pub mod file;
+pub mod kinds;
 pub mod null;
 pub mod ram;
 
 pub use faulty::{FaultPlan, Faulty};
 pub use file::{File, FileOptions, Io};
+pub use kinds::KINDS;
 pub use null::Null;
 pub use ram::Ram;
 

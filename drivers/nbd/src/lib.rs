@@ -48,6 +48,7 @@ mod channel;
 mod connection;
 mod dial;
 mod durability;
+mod kind;
 mod nbd;
 mod output;
 mod parting;
@@ -59,6 +60,7 @@ mod translate;
 use std::time::Duration;
 
 pub use address::Address;
+pub use kind::KIND;
 pub use nbd::Nbd;
 pub use weir_tls::ClientTls;
 

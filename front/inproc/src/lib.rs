@@ -77,14 +77,15 @@
 mod boot;
 pub mod cmdline;
 pub mod disk;
+pub mod drivers;
 pub mod error;
 mod intake;
 pub mod open;
+pub mod page;
 pub mod pending;
 pub mod session;
 mod shared;
 pub mod target;
-pub mod units;
 
 /// The examples of docs/library.md, which are compiled and run with those of this crate.
 #[cfg(doctest)]
@@ -97,10 +98,11 @@ pub use error::{Cause, IoError};
 pub use open::{Error, Opened, open};
 pub use pending::Pending;
 pub use session::Session;
-pub use target::{Backing, Target, Tls};
+pub use target::Target;
+pub use weir_bio::units;
 pub use weir_bio::{Bio, Buf, Data, Flags, GroupId, IoPrio, Limits, Nanos, Op, Status};
 pub use weir_live::{Clock, Host, Limited, Unpark};
 pub use weir_queue::{
-    Bell, Caps, Completion, Config, Device, Groups, Lane, Latencies, QueueMode, Refused, Spread,
-    Stats, Submitter,
+    Backing, Bell, Caps, Completion, Config, Device, Groups, Identity, Lane, Latencies, QueueMode,
+    Refused, Spread, Stats, Submitter, TargetKind, TargetOption,
 };

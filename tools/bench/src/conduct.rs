@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
+use weir::drivers::kind_of;
 use weir::{Backing, Device, QueueMode, Spread, Target};
 use weir_bio::Class;
 use weir_load::oltp::Profile;
@@ -122,20 +123,15 @@ pub fn conduct(request: &Request<'_>) -> Result<Conducted, String> {
 }
 
 /// Why what was flushed to a device is not there after a crash, if that is so.
-fn forgets(backing: &Backing, barriers: bool) -> Option<&'static str> {
-    match backing {
-        Backing::Null { .. } => Some("drops what is written"),
-        Backing::Ram { .. } => Some("is memory of this program"),
-        Backing::File { .. } | Backing::Nbd { .. } if !barriers => Some("has barriers=off"),
-        Backing::File { .. } | Backing::Nbd { .. } => None,
-    }
+fn forgets(backing: &dyn Backing, barriers: bool) -> Option<&'static str> {
+    backing.forgets().or((!barriers).then_some("has barriers=off"))
 }
 
 /// What is to be said of a file with holes, which are read without a disk.
-fn holes(name: &str, backing: &Backing) -> Option<String> {
+fn holes(name: &str, backing: &dyn Backing) -> Option<String> {
     use std::os::unix::fs::MetadataExt;
-    let Backing::File { path, .. } = backing else { return None };
-    let file = std::fs::metadata(path).ok().filter(|file| file.is_file() && file.len() > 0)?;
+    let file =
+        std::fs::metadata(backing.path()?).ok().filter(|file| file.is_file() && file.len() > 0)?;
     let missing = file.len().saturating_sub(file.blocks() * 512);
     let percent = (100.0 * missing as f64 / file.len() as f64).round();
     (percent >= 1.0).then(|| {
@@ -186,9 +182,7 @@ fn reads_from_cache(jobs: &[&Job], target: &mut Target) -> bool {
     if jobs.is_empty() || !jobs.iter().all(reads_cached) {
         return false;
     }
-    let Backing::File { direct, .. } = &mut target.backing else { return false };
-    *direct = false;
-    true
+    target.backing.use_page_cache()
 }
 
 /// The target of a job: what is given for all, or its own file or target.
@@ -202,10 +196,7 @@ fn target_of(job: &Job, given: Option<&str>) -> Result<String, String> {
             job.name
         ));
     };
-    if ["null:", "ram:", "file:", "nbd:", "nbd+unix:", "nbds:", "nbds+unix:"]
-        .iter()
-        .any(|kind| name.starts_with(kind))
-    {
+    if name.split_once(':').is_some_and(|(kind, _)| kind_of(kind).is_some()) {
         return Ok(name.clone());
     }
     let path: String = name
@@ -277,11 +268,11 @@ impl Opened {
             let barriers = made.device.config().barriers;
             // No disk is asked for what is in the page cache, whatever stands there.
             let asked = !cached && devices_read.contains(&number);
-            if asked && let Some(notice) = holes(&name, &target.backing) {
+            if asked && let Some(notice) = holes(&name, target.backing.as_ref()) {
                 (request.notice)(&notice);
             }
             if let Workload::Oltp(_) = request.workload
-                && let Some(why) = forgets(&target.backing, barriers)
+                && let Some(why) = forgets(target.backing.as_ref(), barriers)
             {
                 let what = format!("{name} {why}: no commit is durable there");
                 if request.commits.is_some() {
@@ -592,11 +583,11 @@ mod tests {
         let file = File::create(&path).expect("a file");
         file.set_len(1 << 20).expect("a length");
         let backing = weir::Target::parse(&format!("file:{}", path.display())).expect("a target");
-        let notice = holes("it", &backing.backing).expect("a notice");
+        let notice = holes("it", backing.backing.as_ref()).expect("a notice");
         assert!(notice.starts_with("100 % of the bytes of it"), "{notice}");
         std::fs::write(&path, [1; 8192]).expect("a file");
         file.sync_all().expect("a file");
-        assert_eq!(holes("it", &backing.backing), None);
+        assert_eq!(holes("it", backing.backing.as_ref()), None);
         std::fs::remove_file(&path).expect("a file of ours");
     }
 
@@ -639,9 +630,9 @@ mod tests {
     #[test]
     fn what_stands_for_a_disk_says_whether_it_forgets() {
         let backing = |target| weir::Target::parse(target).expect("a target").backing;
-        assert_eq!(forgets(&backing("null:1M"), true), Some("drops what is written"));
-        assert_eq!(forgets(&backing("file:x"), true), None);
-        assert_eq!(forgets(&backing("file:x"), false), Some("has barriers=off"));
+        assert_eq!(forgets(backing("null:1M").as_ref(), true), Some("drops what is written"));
+        assert_eq!(forgets(backing("file:x").as_ref(), true), None);
+        assert_eq!(forgets(backing("file:x").as_ref(), false), Some("has barriers=off"));
     }
 
     #[test]

@@ -1,10 +1,9 @@
 //! Which targets are one device, however they are written: it is opened once.
 
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use weir::{Backing, Disk, Opened, Target};
+use weir::{Disk, Identity, Opened, Target};
 use weir_load::Amount;
 
 use crate::mark::{self, Bytes, Marks, Open};
@@ -33,7 +32,7 @@ pub fn open(name: &str, target: &Target, homes: usize) -> Result<Opened, String>
 /// As [`open`].
 pub(crate) fn open_known(name: &str, target: &Target) -> Result<Disk, String> {
     let mut target = target.clone();
-    if let Backing::File { size, .. } = &mut target.backing {
+    if let Some(size) = target.backing.size_to_make() {
         *size = None;
     }
     let opened = Disk::builder(target).name(DISK).open();
@@ -65,14 +64,8 @@ pub(crate) struct Devices {
 pub(crate) enum Place {
     /// What has no other name than its target.
     Text(String),
-    /// A block device, by its number.
-    Block(u64),
-    /// A file: its file system, and its number there.
-    File(u64, u64),
-    /// A file that is not there yet, under the one name of its directory.
-    Missing(PathBuf),
-    /// An export of a server.
-    Export(String, String),
+    /// What its driver says, with the one name of a path.
+    At(Identity),
 }
 
 impl Devices {
@@ -99,10 +92,11 @@ impl Devices {
         let mut found = Devices { devices: Vec::new(), of: Vec::new() };
         let mut places: Vec<Place> = Vec::new();
         for name in targets {
-            let target = Target::parse(name).map_err(|why| match why.contains(name.as_str()) {
-                true => why,
-                false => format!("target {name:?}: {why}"),
-            })?;
+            let mut target =
+                Target::parse(name).map_err(|why| match why.contains(name.as_str()) {
+                    true => why,
+                    false => format!("target {name:?}: {why}"),
+                })?;
             let place = place_of(name, &target);
             let known = || places.iter().position(|known| *known == place);
             let Some(known) = (!is_alone(&target)).then(known).flatten() else {
@@ -117,10 +111,9 @@ impl Devices {
                     "{first} and {name} are one device: give it the same options everywhere"
                 ));
             }
-            if let (Backing::File { size: mine, .. }, Backing::File { size, .. }) =
-                (&mut opened.backing, &target.backing)
-            {
-                *mine = (*mine).max(*size);
+            let asked = target.backing.size_to_make().map(|size| *size);
+            if let (Some(mine), Some(asked)) = (opened.backing.size_to_make(), asked) {
+                *mine = (*mine).max(asked);
             }
             found.of.push(known);
         }
@@ -130,7 +123,7 @@ impl Devices {
 
 /// Whether what a target holds is memory of this process, or nothing.
 fn is_memory(target: &Target) -> bool {
-    matches!(target.backing, Backing::Null { .. } | Backing::Ram { .. })
+    target.backing.identity() == Identity::Own
 }
 
 /// Two of these that are one device, or one of which is a part of the other. Of block devices the
@@ -233,7 +226,7 @@ fn disk_and_part(devices: &[(String, Target)], sysfs: &Path) -> Option<[usize; 2
     let numbers: Vec<Option<u64>> = devices
         .iter()
         .map(|(name, target)| match place_of(name, target) {
-            Place::Block(number) => Some(number),
+            Place::At(Identity::Block(number)) => Some(number),
             _ => None,
         })
         .collect();
@@ -277,39 +270,22 @@ pub(crate) fn places(names: &[String]) -> Vec<Place> {
 }
 
 fn place_of(name: &str, target: &Target) -> Place {
-    match &target.backing {
-        Backing::Null { .. } | Backing::Ram { .. } => Place::Text(String::from(name)),
-        Backing::File { path, .. } => match std::fs::metadata(path) {
-            Ok(data) if data.file_type().is_block_device() => Place::Block(data.rdev()),
-            Ok(data) => Place::File(data.dev(), data.ino()),
-            Err(_) => Place::Missing(canonical(path)),
-        },
-        Backing::Nbd { server, export, .. } => {
-            let text = server.to_string();
-            let server = match text.strip_prefix("nbd+unix:") {
-                Some(path) => canonical(Path::new(path)).display().to_string(),
-                None => text,
-            };
-            Place::Export(server, export.clone())
-        }
-    }
+    Place::At(match target.backing.identity() {
+        Identity::Own => return Place::Text(String::from(name)),
+        Identity::Missing(path) => Identity::Missing(canonical(&path)),
+        Identity::Socket(path, disk) => Identity::Socket(canonical(&path), disk),
+        named @ (Identity::Block(_) | Identity::File(..) | Identity::Remote(..)) => named,
+    })
 }
 
 /// Whether two targets on one device say the same but for where it is, and how large it is to be.
 fn agree(one: &Target, two: &Target) -> bool {
-    let mut two = two.clone();
-    match (&one.backing, &mut two.backing) {
-        (Backing::File { path, size, .. }, Backing::File { path: other, size: bytes, .. }) => {
-            other.clone_from(path);
-            *bytes = *size;
-        }
-        (Backing::Nbd { server, .. }, Backing::Nbd { server: other, .. }) => {
-            other.clone_from(server);
-        }
-        _ => (),
-    }
     // The configuration of a queue cannot be compared, but all of it is shown.
-    format!("{one:?}") == format!("{two:?}")
+    let queues = |target: &Target| {
+        let rest = Target { backing: one.backing.clone(), ..target.clone() };
+        format!("{rest:?}")
+    };
+    one.backing.settings() == two.backing.settings() && queues(one) == queues(two)
 }
 
 #[cfg(test)]
@@ -328,9 +304,9 @@ mod tests {
     #[test]
     fn a_file_that_is_to_be_made_is_one_device_of_the_largest_size() {
         let devices = of(&["file:nowhere.img,size=1MiB", "file:./nowhere.img,size=2MiB"]);
-        let Devices { devices, of } = devices.expect("one device");
+        let Devices { mut devices, of } = devices.expect("one device");
         assert_eq!((devices.len(), of), (1, vec![0, 0]));
-        let Backing::File { size, .. } = &devices[0].1.backing else { panic!("a file") };
+        let size = devices[0].1.backing.size_to_make().expect("a file");
         assert_eq!(*size, Some(2 << 20));
     }
 

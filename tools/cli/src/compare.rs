@@ -10,7 +10,6 @@ use std::time::{Duration, SystemTime};
 
 use clap::Args;
 use weir::Target;
-use weir::target::Backing;
 use weir_bench::compare::{Compared, Plan, Program, Switch, Variant, kernel, summary};
 use weir_bench::devices;
 use weir_trace::document::{CompareDocument, Document, Point, SweepDocument};
@@ -376,14 +375,15 @@ impl Compare {
             return Ok(None);
         };
         let target = &first.targets[0];
-        let Backing::File { path, .. } = Target::parse(target)?.backing else {
+        let target = Target::parse(target)?;
+        let Some(path) = target.backing.path() else {
             let why = format!(
                 "--kernel-scheduler: target {:?} is no block device of the kernel: file:/dev/...",
                 self.targets()[0]
             );
             return Err(Failure::Bad(why));
         };
-        let switch = Switch::take(&path, &self.kernel_scheduler)?;
+        let switch = Switch::take(path, &self.kernel_scheduler)?;
         if switch.recovered && !self.quiet {
             log::say("weir: put back first what a killed comparison had left switched");
         }

@@ -103,7 +103,7 @@ impl Turn<'_> {
             return BTreeMap::new();
         }
         let mut stated = BTreeMap::new();
-        if now.queues_given && now.backing == self.started.backing {
+        if now.queues_given && *now.backing == *self.started.backing {
             stated.insert(String::from(QUEUES), now.config.queues.to_string());
         }
         let tunables = &now.config.tunables;

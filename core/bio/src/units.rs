@@ -52,6 +52,28 @@ pub fn parse_time_ns(text: &str) -> Result<u64, String> {
     time.ok_or_else(|| format!("time {text:?} is above {} s", u64::MAX / 1_000_000_000))
 }
 
+/// A number in a range, as the value of `name`.
+///
+/// # Errors
+/// A sentence with name, value and range.
+pub fn parse_number(name: &str, text: &str, least: u64, most: u64) -> Result<u64, String> {
+    let error = || format!("{name}={text} is not a number in {least}..={most}");
+    let value: u64 = text.parse().map_err(|_| error())?;
+    if (least..=most).contains(&value) { Ok(value) } else { Err(error()) }
+}
+
+/// On or off, as the value of `name`.
+///
+/// # Errors
+/// A sentence with name and value.
+pub fn parse_switch(name: &str, text: &str) -> Result<bool, String> {
+    match text {
+        "on" | "1" | "true" | "yes" => Ok(true),
+        "off" | "0" | "false" | "no" => Ok(false),
+        _ => Err(format!("{name}={text} is neither on nor off")),
+    }
+}
+
 /// A size as people read it.
 #[must_use]
 pub fn show_size(bytes: u64) -> String {

@@ -1,0 +1,182 @@
+//! How a driver's crate declares what it opens: its kinds of target, with their syntax and options,
+//! and what others ask about a target before a device is made of it.
+//!
+//! A new driver is a crate with one or more [`TargetKind`]s and a line in the list of kinds;
+//! nothing else knows it by name. This file reads no text and opens nothing itself.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::config::Config;
+use crate::driver::{Driver, DriverError};
+
+/// A kind of target: `KIND:REST[,OPTION=VALUE]...`.
+#[derive(Debug)]
+pub struct TargetKind {
+    /// What its targets begin with, without the colon. Messages use the first.
+    pub names: &'static [&'static str],
+    /// How its targets are written, as messages and documents show it.
+    pub syntax: &'static [&'static str],
+    /// What such a target is, in a sentence.
+    pub doc: &'static str,
+    /// The options that only this kind has.
+    pub options: &'static [TargetOption],
+    /// Reads a target without its options.
+    ///
+    /// # Errors of the call
+    /// A sentence that names the part that is wrong and what would be right.
+    pub parse: fn(&Written<'_>) -> Result<Box<dyn Backing>, String>,
+}
+
+/// An option of one kind of target.
+#[derive(Clone, Copy, Debug)]
+pub struct TargetOption {
+    /// Its name, as in `NAME=VALUE`.
+    pub name: &'static str,
+    /// What it takes, as in `SIZE` or `on|off`.
+    pub values: &'static str,
+    /// What holds if it is not stated.
+    pub default: &'static str,
+    /// What it means, in a sentence.
+    pub doc: &'static str,
+}
+
+/// A target as it was written, without its options.
+#[derive(Clone, Copy, Debug)]
+pub struct Written<'a> {
+    /// Which of the kind's names it begins with.
+    pub name: &'a str,
+    /// What follows the colon, up to the options.
+    pub rest: &'a str,
+    /// All of it, for messages.
+    pub text: &'a str,
+}
+
+/// Where the bytes of a target really go: parsed, not opened.
+///
+/// Its [`Debug`] text shows all of it; two backings of equal text are the same.
+pub trait Backing: fmt::Debug + Send + Sync {
+    /// The kind it is of.
+    fn kind(&self) -> &'static TargetKind;
+
+    /// Takes an option that the kind declares.
+    ///
+    /// # Errors
+    /// A sentence with name, value and bound.
+    fn set(&mut self, option: &str, value: &str) -> Result<(), String>;
+
+    /// Holds the target, all of whose options are set, against the queues in front of it; `text` is
+    /// the whole target, and `queues_given` says that `config.queues` was stated.
+    ///
+    /// # Errors
+    /// A sentence with name, value and bound.
+    fn check(&self, config: &Config, queues_given: bool, text: &str) -> Result<(), String> {
+        let _ = (config, queues_given, text);
+        Ok(())
+    }
+
+    /// Opens it for a device of this configuration. May block, as for a connection to a server.
+    ///
+    /// # Errors
+    /// What could not be done, with the name of the file or server.
+    fn open(&self, config: &Config) -> Result<OpenedBacking, DriverError>;
+
+    /// Hard queues of a multi-queue device in front of `driver`, where none are stated, for so many
+    /// threads that turn lanes.
+    fn queues(&self, driver: &dyn Driver, homes: u16) -> u16;
+
+    /// What tells it from others before it is opened.
+    fn identity(&self) -> Identity;
+
+    /// All that is said of it but where it is and how large it is to be made: equal for two targets
+    /// that may stand for one device.
+    fn settings(&self) -> String;
+
+    /// Why nothing that is written is there after a crash, if that is so, as the end of a sentence
+    /// about the target.
+    fn forgets(&self) -> Option<&'static str>;
+
+    /// The file or block device of this machine that it is, if it is one.
+    fn path(&self) -> Option<&Path> {
+        None
+    }
+
+    /// The size that is made if nothing is there yet, bytes; `None` for what is never made.
+    fn size_to_make(&mut self) -> Option<&mut Option<u64>> {
+        None
+    }
+
+    /// Goes through the page cache of this machine from now on; whether it can.
+    fn use_page_cache(&mut self) -> bool {
+        false
+    }
+
+    /// A copy.
+    fn boxed(&self) -> Box<dyn Backing>;
+}
+
+impl Clone for Box<dyn Backing> {
+    fn clone(&self) -> Box<dyn Backing> {
+        self.boxed()
+    }
+}
+
+impl PartialEq for dyn Backing {
+    fn eq(&self, other: &dyn Backing) -> bool {
+        format!("{self:?}") == format!("{other:?}")
+    }
+}
+
+/// What tells a backing from others before it is opened. Equal ones are one device; different ones
+/// may be one device all the same, as a partition and its disk are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Identity {
+    /// Memory of this process, or nothing: another one each time it is opened.
+    Own,
+    /// A block device of this machine, by its number.
+    Block(u64),
+    /// A file: its file system, and its number there.
+    File(u64, u64),
+    /// A file that is not there yet, by its path as written.
+    Missing(PathBuf),
+    /// A disk of a server, by the address and the name there.
+    Remote(String, String),
+    /// A disk of a server behind a UNIX socket, by its path as written and the name there.
+    Socket(PathBuf, String),
+}
+
+/// What opening a backing yields.
+pub struct OpenedBacking {
+    /// The driver.
+    pub driver: Arc<dyn Driver>,
+    /// Sentences for the log: which engine was chosen, what the backing lacks.
+    pub notices: Vec<String>,
+    /// Where further notices come from, if there can be any.
+    pub speaker: Option<Box<dyn Speaker>>,
+}
+
+impl OpenedBacking {
+    /// A driver that has nothing to tell.
+    #[must_use]
+    pub fn silent(driver: impl Driver + 'static) -> OpenedBacking {
+        OpenedBacking { driver: Arc::new(driver), notices: Vec::new(), speaker: None }
+    }
+}
+
+impl fmt::Debug for OpenedBacking {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OpenedBacking").field("notices", &self.notices).finish_non_exhaustive()
+    }
+}
+
+/// Called with each notice.
+pub type NoticeListener = Arc<dyn Fn(&str) + Send + Sync>;
+
+/// A driver that has notices while it runs. It must not keep the driver alive if the driver holds a
+/// lock of the system that has to go with the device.
+pub trait Speaker: Send + Sync {
+    /// Tells `listener` each further notice when it comes, on the thread that turns the lane
+    /// concerned. A second listener takes the first one's place.
+    fn on_notice(&self, listener: NoticeListener);
+}

@@ -1,0 +1,15 @@
+//! The list of drivers: the one place outside their crates that knows them by name.
+
+use weir_queue::TargetKind;
+
+/// Every kind of target there is, in the order in which messages and documents name them.
+#[must_use]
+pub fn kinds() -> Vec<&'static TargetKind> {
+    [weir_local::KINDS, &[&weir_driver_nbd::KIND]].concat()
+}
+
+/// The kind of target that begins with this name.
+#[must_use]
+pub fn kind_of(name: &str) -> Option<&'static TargetKind> {
+    kinds().into_iter().find(|kind| kind.names.contains(&name))
+}

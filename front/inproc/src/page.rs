@@ -1,0 +1,73 @@
+//! The page of targets, docs/targets.md, out of the tables of all kinds.
+
+use std::fmt::Write;
+
+use weir_queue::TargetOption;
+
+use crate::drivers::kinds;
+use crate::target::options;
+
+/// The page of all kinds with their options, Markdown.
+#[must_use]
+pub fn targets() -> String {
+    let mut page = String::from(HEAD);
+    for kind in kinds() {
+        let _ = write!(page, "\n## {}\n\n{}\n\n", kind.names[0], kind.doc);
+        for syntax in kind.syntax {
+            // What stands behind a kind is shown as it is written, a sentence as one.
+            let _ = match syntax.split_once(':') {
+                Some((name, _)) if kind.names.contains(&name) => writeln!(page, "- `{syntax}`"),
+                _ => writeln!(page, "- {syntax}"),
+            };
+        }
+        table(&mut page, kind.options.iter());
+    }
+    page.push_str("\n## Options of every target\n\n");
+    page.push_str("Also each tunable of its scheduler ([tunables.md](tunables.md)).\n");
+    table(&mut page, options());
+    page
+}
+
+const HEAD: &str = "\
+# Targets
+
+`KIND:REST[,OPTION=VALUE]...`, the same string in `--target`, `--disk` and the configuration file.
+A comma inside a path is written `\\,`, a plus `\\+`, a backslash `\\\\`.
+`cargo xtask tunables` makes this page from the tables in the code; do not edit it by hand.
+";
+
+fn table<'a>(page: &mut String, options: impl Iterator<Item = &'a TargetOption>) {
+    let mut head = "\n| option | takes | default | meaning |\n|---|---|---|---|\n";
+    for TargetOption { name, values, default, doc } in options {
+        let values = values.replace('|', "\\|");
+        let _ = writeln!(page, "{head}| `{name}` | {values} | {default} | {doc} |");
+        head = "";
+    }
+    page.truncate(page.trim_end().len());
+    page.push('\n');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_two_kinds_share_a_name_and_no_option_of_a_kind_is_one_of_all() {
+        let names: Vec<&str> = kinds().iter().flat_map(|kind| kind.names).copied().collect();
+        let mut once = names.clone();
+        once.sort_unstable();
+        once.dedup();
+        assert_eq!(once.len(), names.len(), "{names:?}");
+        for kind in kinds() {
+            for own in kind.options {
+                assert!(options().all(|all| all.name != own.name), "{}", own.name);
+            }
+        }
+    }
+
+    #[test]
+    fn the_page_of_targets_is_what_the_tables_make() {
+        let written = include_str!("../../../docs/targets.md");
+        assert!(written == targets(), "docs/targets.md is out of date: cargo xtask tunables");
+    }
+}
