@@ -1,11 +1,11 @@
-//! What the engine and a scheduler owe each other: the union of what seven schedulers need.
+//! The contract between engine and scheduler: the union of what seven schedulers need.
 
 use weir_bio::{GroupId, IoPrio, Limits, Nanos, Op, Rq, SchedTag, Status, SubmitterId};
 
 use crate::merge::Side;
 use crate::tunable::Tunables;
 
-/// What a scheduler learns when it is attached.
+/// The setting in which a scheduler is attached.
 #[derive(Clone, Debug)]
 pub struct Setup {
     /// The device's limits; replaced by [`Scheduler::limits_changed`].
@@ -59,12 +59,12 @@ pub enum Merge {
 /// `gone` became the tail of `kept`; the engine chains their memory the same way.
 pub type Absorbed = Vec<(SchedTag, SchedTag)>;
 
-/// What a depth limit depends on.
+/// The requests that a depth limit holds for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DepthRule {
     /// Nothing is limited.
     Free,
-    /// What writes may hold so many tags together, all else any.
+    /// Writes may hold so many tags together, other requests any number.
     Writes(u16),
     /// Async requests may hold so many tags together, sync ones any number.
     Async(u16),
@@ -261,8 +261,8 @@ pub trait Scheduler: Send {
         None
     }
 
-    /// What [`depth_limit`](Scheduler::depth_limit) says of each of these, in short, where there is
-    /// a short answer that holds while they are inserted one after the other at `now`.
+    /// The limits by [`depth_limit`](Scheduler::depth_limit) of each of these, in short, where
+    /// there is a short answer that holds while they are inserted one after the other at `now`.
     fn depth_rule(&self, batch: &[Rq], now: Nanos) -> DepthRule {
         let _ = (batch, now);
         DepthRule::Each
@@ -278,7 +278,7 @@ pub trait Scheduler: Send {
         let _ = (limits, nomerges);
     }
 
-    /// What this submitter sends belongs to this hard queue from now on; nothing of it is staged.
+    /// Requests of this submitter belong to this hard queue from now on; nothing of it is staged.
     /// Told before its first merge or insert; until then it belongs to hard queue 0.
     fn context_started(&mut self, context: SubmitterId, hard_queue: u16) {
         let _ = (context, hard_queue);

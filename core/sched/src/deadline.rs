@@ -1,5 +1,5 @@
-//! What `deadline` and `mq-deadline` share besides the staged requests: five tunables, and which
-//! direction a new batch goes. Source: docs/behaviour/deadline.md, sections 4 and 6.
+//! The parts that `deadline` and `mq-deadline` share besides the staged requests: five tunables,
+//! and which direction a new batch goes. Source: docs/behaviour/deadline.md, sections 4 and 6.
 
 use crate::tunable::{Number, Tunable, Unit};
 

@@ -13,7 +13,7 @@ const BUCKETS_FOR_A_TAG: usize = 4;
 #[derive(Clone, Debug)]
 pub struct MergeHash {
     buckets: Vec<SchedTag>,
-    /// What of a hash is no part of the bucket's number, bits.
+    /// Bits of a hash that are no part of the bucket's number.
     shift: u32,
     links: Vec<Link>,
 }

@@ -4,9 +4,9 @@
 //! A scheduler owns no clock, thread, lock or memory of an I/O: it sees [`Rq`]s and answers with
 //! them, so the same code runs live and in a simulator.
 //!
-//! What is here: `noop`, `deadline` and `cfq` for the single-queue path, `mq-deadline`, `kyber`
-//! and `bfq` for the multi-queue path. `none` is the absence of a scheduler and needs no code: the
-//! path then feeds hard queues straight from its soft queues.
+//! The parts: `noop`, `deadline` and `cfq` for the single-queue path, `mq-deadline`, `kyber` and
+//! `bfq` for the multi-queue path. `none` is the absence of a scheduler and needs no code: the path
+//! then feeds hard queues straight from its soft queues.
 
 #![forbid(unsafe_code)]
 

@@ -3,7 +3,7 @@
 
 use weir_bio::{Flags, Rq};
 
-/// What going backwards costs.
+/// The cost of going backwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BackSeek {
     /// How far behind the head a request may be and still be near, sectors.

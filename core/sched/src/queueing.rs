@@ -14,7 +14,7 @@ pub struct QueueingRule {
     pub depth: usize,
 }
 
-/// What one completion shows.
+/// The load that one completion shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceLoad {
     /// Requests in the scheduler.

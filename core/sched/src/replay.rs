@@ -18,15 +18,15 @@ pub use recording::{Event, Kind, Range, Recording, ReplayError, Stated, tick_of}
 /// Schedulers whose deadlines and ages the recorded kernel counts in ticks of its clock; the
 /// others measure in nanoseconds.
 const TICKED: [&str; 2] = ["deadline", "mq-deadline"];
-/// Schedulers whose contexts are the kernel's queues per CPU and not processes. What is recorded
-/// was recorded on one CPU.
+/// Schedulers whose contexts are the kernel's queues per CPU and not processes. The recordings are
+/// of one CPU.
 const PER_CPU: [&str; 1] = ["kyber"];
 /// Scheduler tags a replay has at first: what Linux gives a device of ordinary depth.
 const TAGS_MIN: u16 = 256;
 /// The most there can be.
 const TAGS_MAX: u16 = SchedTag::NONE.0;
 
-/// What a replay does otherwise than the recording's header says.
+/// The settings of a replay that differ from the recording's header.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     /// Another scheduler.
@@ -39,12 +39,12 @@ pub struct Options {
     pub follow: bool,
 }
 
-/// What a decision was about.
+/// The event that a decision was about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
     /// The request that was dispatched.
     Dispatch(Range),
-    /// What became of an arriving bio: inserted, or merged at the back or at the front.
+    /// The outcome of an arriving bio: inserted, or merged at the back or at the front.
     Arrival(Kind, Range),
     /// Nothing was dispatched.
     Nothing,
@@ -63,7 +63,7 @@ impl fmt::Display for Decision {
 /// One line of an outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Line {
-    /// What was dispatched at a `D`.
+    /// The request dispatched at a `D`.
     Dispatched {
         /// Microseconds since the first event.
         time_us: u64,
@@ -76,7 +76,7 @@ pub enum Line {
         time_us: u64,
         /// As it was recorded.
         recorded: Decision,
-        /// What was decided here.
+        /// The decision of this replay.
         chose: Decision,
     },
 }
@@ -93,7 +93,7 @@ impl fmt::Display for Line {
     }
 }
 
-/// What came of a replay.
+/// The outcome of a replay.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     /// The scheduler that was replayed.
@@ -574,7 +574,7 @@ fn set_tunables(
     let stated = recording.scheduler.as_ref().map(|stated| stated.value.as_str());
     let is_another = options.scheduler.as_deref().is_some_and(|name| stated != Some(name));
     for Stated { line, value: (name, value) } in &recording.settings {
-        // What was set for the recorded scheduler need not exist in the one that replaces it.
+        // A tunable set for the recorded scheduler need not exist in the one that replaces it.
         if is_another && scheduler.tunables().row(name).is_err() {
             continue;
         }
@@ -617,7 +617,7 @@ mod tests {
 
     #[test]
     fn it_says_nothing_when_nothing_is_given_and_ends_what_it_gave_at_that_time() {
-        // What is recorded as one request each is one here: the second time nothing is left.
+        // Two recorded requests are one here: the second time nothing is left.
         let text = "scheduler noop\n0 I R 0 8 0 0\n0 I R 8 8 0 0\n1 D R 0 8 - -\n2 C R 0 8 - -\n\
                     3 D R 8 8 - -\n4 C R 8 8 - -\n5 I R 0 8 0 0\n6 D R 0 8 - -\n7 C R 0 8 - -";
         let expected = ["1 R 0 16", "3 nothing", "6 R 0 8"].map(String::from);

@@ -25,7 +25,7 @@ impl fmt::Display for TunableError {
 
 impl std::error::Error for TunableError {}
 
-/// What a tunable counts.
+/// The unit of a tunable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     /// 0 or 1.
@@ -89,7 +89,7 @@ impl Number {
 pub struct Tunable {
     /// Its name in `iosched/`.
     pub name: &'static str,
-    /// What it counts.
+    /// Its unit.
     pub unit: Unit,
     /// Its value at attach on a rotational device; [`Tunables::value`] knows the real one.
     pub default: i128,
@@ -99,7 +99,7 @@ pub struct Tunable {
     pub most: i128,
     /// How its text is read.
     pub number: Number,
-    /// What it does, in one sentence.
+    /// Its effect, in one sentence.
     pub meaning: &'static str,
 }
 
@@ -164,7 +164,7 @@ impl Tunable {
         };
         if digits.is_empty() || !digits.chars().all(|digit| digit.is_digit(base)) {
             let Tunable { name, unit, least, most, .. } = self;
-            // What was sent may be a megabyte.
+            // The text may be a megabyte long.
             let shown: String = text.chars().take(40).collect();
             return Err(TunableError::Invalid(format!(
                 "{name} {shown:?} is not a number ({unit}, {least}..={most})"

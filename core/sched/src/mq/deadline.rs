@@ -88,7 +88,7 @@ pub struct MqDeadline {
     held_at: Option<Nanos>,
 }
 
-/// What is known of a class. The counters wrap.
+/// The state of a class. The counters wrap.
 #[derive(Clone, Copy, Debug, Default)]
 struct Tally {
     /// First sector of the last request served, of reads and of writes.
@@ -108,8 +108,8 @@ impl Tally {
     }
 }
 
-/// What the read-only files beside the tunables show. Arrays are by class: real time, best effort,
-/// idle; the counters wrap.
+/// The figures of the read-only files beside the tunables. Arrays are by class: real time, best
+/// effort, idle; the counters wrap.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Figures {
     /// Requests served since the batch began.
@@ -414,8 +414,8 @@ impl Scheduler for MqDeadline {
         self.staged.len()
     }
 
-    /// When a request of a lower class ages, if the last answer was that none may go. What ages
-    /// while the driver takes nothing needs no wake: the next completion asks again.
+    /// When a request of a lower class ages, if the last answer was that none may go. A request
+    /// that ages while the driver takes nothing needs no wake: the next completion asks again.
     fn wake_at(&self) -> Option<Nanos> {
         let seen = self.held_at.filter(|_| self.is_shared())?;
         (2 * BEST_EFFORT..2 * CLASSES).filter_map(|lane| self.ages_at(lane, seen)).min()

@@ -377,7 +377,7 @@ impl Scheduler for Kyber {
 }
 
 impl fmt::Debug for Kyber {
-    /// What Linux shows of it in debugfs: tokens by domain, and each hard queue's turn.
+    /// The state that Linux shows in debugfs: tokens by domain, and each hard queue's turn.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let domains = self.level.domains();
         write!(f, "kyber")?;

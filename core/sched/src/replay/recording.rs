@@ -13,7 +13,7 @@ use weir_bio::{Class, IoPrio, Op};
 pub struct ReplayError {
     /// The line of the recording, counted from 1; `None` when it is not about a line.
     pub line: Option<usize>,
-    /// What is wrong, with the value and what would be right.
+    /// The fault, with the value and its bound.
     pub what: String,
 }
 
@@ -28,7 +28,7 @@ impl fmt::Display for ReplayError {
 
 impl std::error::Error for ReplayError {}
 
-/// What happened, by the letter it has in the file.
+/// The kind of an event, by its letter in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// `I`: a request was inserted into the scheduler.
@@ -72,7 +72,7 @@ const OPS: [(&str, Op); 4] =
 /// A request as a line of the file names it: op, first sector, sectors of 512 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Range {
-    /// What it does: a read, write, flush or discard.
+    /// Its op: a read, write, flush or discard.
     pub op: Op,
     /// First sector.
     pub sector: u64,
@@ -107,7 +107,7 @@ pub struct Event {
     pub line: usize,
     /// Microseconds since the first event.
     pub time_us: u64,
-    /// What happened.
+    /// The kind of event.
     pub kind: Kind,
     /// To which part of the disk.
     pub range: Range,
@@ -120,7 +120,7 @@ pub struct Event {
 pub struct Stated<T> {
     /// The line it stands on, counted from 1.
     pub line: usize,
-    /// What it states.
+    /// The stated value.
     pub value: T,
 }
 
@@ -260,8 +260,8 @@ fn priority(class: &str, level: &str) -> Result<IoPrio, String> {
     Ok(IoPrio::new(class, number("LEVEL", level, 7)? as u8))
 }
 
-/// What is queued and in flight while a recording is read, so that each of its events can be held
-/// against those before it.
+/// The requests queued and in flight while a recording is read, so that each of its events can be
+/// held against those before it.
 ///
 /// Which bios a dispatched request is made of cannot always be told, as several may cover the same
 /// sectors; how often each sector is covered can.

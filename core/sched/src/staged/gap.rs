@@ -1,7 +1,7 @@
 //! A sorted array of tags with its free room kept where it was last changed.
 //!
-//! What a sweep takes out lies next to the gap, so only inserts move entries, and an entry is two
-//! bytes.
+//! The entries that a sweep takes out lie next to the gap, so only inserts move entries, and an
+//! entry is two bytes.
 
 use weir_bio::SchedTag;
 

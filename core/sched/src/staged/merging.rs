@@ -9,7 +9,7 @@ use crate::merge::{Fit, Side, fit};
 
 use super::{Node, Staged};
 
-/// Whom a bio touches among the staged requests that may be merged with.
+/// The staged request that a bio touches, of those that may be merged with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Touch {
     Nobody,
@@ -37,7 +37,7 @@ impl<const SORTED: bool> Staged<SORTED> {
         }
     }
 
-    /// Whom a bio would join, of those that `nomerges` lets look for.
+    /// The request that a bio would join, of those that `nomerges` allows to look for.
     fn touching(&mut self, bio: &Rq, lane: usize) -> Touch {
         if let Some(touch) = self.touching_behind(bio) {
             return touch;
@@ -77,7 +77,7 @@ impl<const SORTED: bool> Staged<SORTED> {
         None
     }
 
-    /// What the one that starts where a bio ends is to it.
+    /// How the request that starts where a bio ends fits to it.
     #[inline(never)]
     pub(super) fn touches_before(&self, tag: SchedTag, bio: &Rq) -> Touch {
         match self.judge(tag, bio) {

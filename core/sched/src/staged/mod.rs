@@ -1,7 +1,7 @@
-//! What noop and the deadline family stage requests in, and how they merge them.
+//! The containers of noop and the deadline family, and how requests merge in them.
 //!
 //! A [`Staged`] has lanes: a lane is a FIFO and, in the deadline family, an order by sector. All
-//! lanes share the merge hash and the one-entry cache `last_merge`. What it does not know is who
+//! lanes share the merge hash and the one-entry cache `last_merge`. It does not know which request
 //! goes next. Source: docs/behaviour/deadline.md, sections 1 and 3. Discards merge where they are
 //! contiguous, never as ranges of one request.
 
@@ -120,7 +120,7 @@ impl<const SORTED: bool> Staged<SORTED> {
         absorbed: &mut Absorbed,
     ) -> Merge {
         let mut touch = self.touching_behind(rq);
-        // Whom an insert would look for next has just been looked for.
+        // The request that an insert would look for next has just been looked for.
         if touch == Some(Touch::Nobody) || touch.is_none() && !SORTED {
             self.arrive(rq, arrival);
             self.settle(rq.tag, arrival);

@@ -4,8 +4,8 @@ use std::ops::{Index, IndexMut};
 
 use weir_bio::{Flags, GroupId, IoPrio, Nanos, Op, Rq, RqId, SchedTag};
 
-/// What a scheduler keeps for a scheduler tag. Written by every insert, so it is one line of 64
-/// bytes and holds the links of all lists but the merge hash.
+/// The entry of a scheduler tag. Written by every insert, so it is one line of 64 bytes and holds
+/// the links of all lists but the merge hash.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(64))]
 pub(crate) struct Node {

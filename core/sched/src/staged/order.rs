@@ -1,9 +1,9 @@
 //! Staged requests in the order of their first sectors; equal sectors in the order they came.
 //!
-//! A linked list holds the order itself, so a neighbour is one link away. What finds a place in it
-//! is an index: 256 buckets of equal width over the range that is staged, with a bitmap of those in
-//! use. That costs a fifth of a balanced tree at 128 requests (measured, insert and first at or
-//! after and remove), as long as no bucket is crowded. When a walk inside one passes 16 steps, the
+//! A linked list holds the order itself, so a neighbour is one link away. An index finds a place in
+//! it: 256 buckets of equal width over the range that is staged, with a bitmap of those in use.
+//! That costs a fifth of a balanced tree at 128 requests (measured, insert and first at or after
+//! and remove), as long as no bucket is crowded. When a walk inside one passes 16 steps, the
 //! buckets are laid over the range once more; when that was done a moment ago (a journal and its
 //! data far apart are never spread well), a gap buffer takes over until the order is empty.
 
@@ -35,7 +35,7 @@ pub(crate) struct Order {
     gap: GapBuffer,
 }
 
-/// What finds a place in the list.
+/// The kind of index in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Index {
     Buckets,
@@ -66,7 +66,7 @@ impl Spot {
     };
 }
 
-/// What it is among those of its bucket.
+/// Its place among those of its bucket.
 #[derive(Clone, Copy, Debug)]
 enum Beside {
     Alone,
@@ -301,7 +301,7 @@ impl Order {
         }
     }
 
-    /// What was between these two is gone.
+    /// The entries between these two are gone.
     #[inline(always)]
     fn close_up(&mut self, nodes: &mut Nodes, before: SchedTag, after: SchedTag) {
         self.link(nodes, before, after, Ends { first: after, last: before });

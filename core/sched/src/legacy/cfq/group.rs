@@ -23,7 +23,7 @@ const VIRTUAL_SHIFT: u32 = 12;
 const BEHIND_TIME: u128 = 200_000_000;
 const BEHIND_REQUESTS: u128 = 200;
 
-/// What a group has had of the device.
+/// The use of the device by a group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GroupUse {
     /// Disk time it was charged, nanoseconds (`blkio.time`).
@@ -43,7 +43,7 @@ pub(super) struct ServiceTree {
     pub(super) think: ThinkTime,
 }
 
-/// What is left of a workload's time when its group loses service.
+/// The rest of a workload's time when its group loses service.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SavedWorkload {
     pub(super) left_ns: u64,

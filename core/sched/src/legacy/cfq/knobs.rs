@@ -7,7 +7,7 @@ use crate::tunable::{Tunable, Tunables, Unit};
 const MS: u64 = 1_000_000;
 const US: u64 = 1_000;
 
-/// What the tunables say; times in nanoseconds.
+/// The values of the tunables; times in nanoseconds.
 #[derive(Clone, Debug)]
 pub struct Knobs {
     pub(super) quantum: u64,

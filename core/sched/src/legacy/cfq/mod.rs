@@ -53,7 +53,7 @@ use turns::Workload;
 const TICK_NS: u64 = 1_000_000;
 /// When a device counts as one that keeps several requests at once.
 const QUEUEING: QueueingRule = QueueingRule { load: 5, busy: 5, samples: 50, depth: 5 };
-/// What is no longer than this may be the beginning of something longer, sectors (4 KiB).
+/// A request no longer than this may be the beginning of a longer one, sectors (4 KiB).
 const SMALL_SECTORS: u32 = 8;
 /// At attach the last late sync request is taken to be so long ago.
 const NEVER_LATE_NS: i64 = 1_000_000_000;
@@ -149,7 +149,7 @@ impl Cfq {
         self.groups.set_leaf_weight(at, weight);
     }
 
-    /// What a group has had of the device so far, its child groups not included.
+    /// The use of the device by a group so far, its child groups not included.
     #[must_use]
     pub fn group_use(&self, group: GroupId) -> GroupUse {
         self.groups.known(group).map_or(GroupUse::default(), |at| self.groups[at].used)
@@ -381,7 +381,7 @@ impl Cfq {
         self.react(&rq, queue, now);
     }
 
-    /// What the arrival of `rq` means for the queue in service.
+    /// Reacts to the arrival of `rq`: preempts the queue in service, or ends its idling.
     fn react(&mut self, rq: &Rq, queue: QueueId, now: Nanos) {
         if self.active != Some(queue) {
             if self.should_preempt(queue, rq, now) {

@@ -8,7 +8,7 @@ use super::queue::{Priority, Queue};
 use crate::nearest::is_favoured;
 use crate::think_time::ThinkTime;
 
-/// What is known of an issuing context.
+/// The state of an issuing context.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Process {
     /// Where its sync requests go.

@@ -26,7 +26,7 @@ impl Priority {
         }
     }
 
-    /// What a request that others wait for makes of it.
+    /// The priority while a request that others wait for is submitted.
     pub(super) fn boosted(self) -> Priority {
         let class = if self.class == Class::Idle { Class::BestEffort } else { self.class };
         Priority { class, level: self.level.min(Priority::NORMAL_LEVEL) }
@@ -42,7 +42,7 @@ impl Priority {
     }
 }
 
-/// What a queue remembers of its present slot.
+/// The state of a queue's present slot.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Slot {
     pub(super) selected_at: Nanos,
@@ -72,9 +72,9 @@ impl Slot {
 pub(super) struct Queue {
     pub(super) sync: bool,
     pub(super) group: GroupIndex,
-    /// What its processes asked for.
+    /// The priority its processes asked for.
     pub(super) own: Priority,
-    /// What counts now: `own`, or more while requests are submitted that others wait for.
+    /// The priority in force: `own`, or more while requests are submitted that others wait for.
     pub(super) priority: Priority,
     /// Staged requests by sector, then by arrival.
     pub(super) sorted: Sorted<(u64, u64, SchedTag)>,

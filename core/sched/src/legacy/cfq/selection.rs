@@ -10,7 +10,7 @@ use super::names::QueueId;
 const ASYNC_FACTOR: u64 = 2;
 const LEVELS: u64 = 8;
 
-/// What becomes of the queue in service.
+/// The verdict on the queue in service.
 enum Verdict {
     /// It dispatches.
     Serves,

@@ -57,8 +57,8 @@ impl Cfq {
         slot.allocated_ns = slice;
     }
 
-    /// Takes the device from the queue in service. What is left of its slice, or was too much, is
-    /// kept for its next turn if it was cut short (`keeps_rest`).
+    /// Takes the device from the queue in service. The rest of its slice, or its overrun, is kept
+    /// for its next turn if it was cut short (`keeps_rest`).
     pub(super) fn expire(&mut self, keeps_rest: bool, now: Nanos) {
         let Some(id) = self.active else { return };
         self.idle_until = None;

@@ -1,4 +1,4 @@
-//! What can be seen only from inside, and long random sequences.
+//! Tests of CFQ's inner state, and long random sequences.
 
 use weir_bio::{Class, Flags, IoPrio, Op, Prng, RqId, Status};
 

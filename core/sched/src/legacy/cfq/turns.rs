@@ -33,7 +33,7 @@ impl Workload {
         Workload { class: queue.priority.class, kind: queue.kind(), ends_at: None }
     }
 
-    /// What is left of it for the group that loses service.
+    /// The rest of it, for the group that loses service.
     pub(super) fn saved(&self, now: Nanos) -> Option<SavedWorkload> {
         let left_ns = self.ends_at?.since(now);
         let Workload { class, kind, .. } = *self;

@@ -22,7 +22,7 @@ const FULL_BUDGET_NS: u64 = 125_000_000;
 const SHORT_SLOT_NS: u64 = 1_000_000;
 /// A slot longer than this is judged by its service, ns.
 const LONG_SLOT_NS: u64 = 20_000_000;
-/// What a seeky queue's short slot counts as, ns.
+/// The time that a seeky queue's short slot counts as, ns.
 const SHORT_SLOT_ROTATIONAL_NS: u64 = 8_000_000;
 const SHORT_SLOT_FLASH_NS: u64 = 2_000_000;
 
@@ -50,7 +50,7 @@ impl Bfq {
         }
     }
 
-    /// What serving a request of queue `id` counts as.
+    /// The cost of a request of queue `id`, sectors.
     #[inline(always)]
     pub(super) fn charge(&self, id: QueueId, sectors: u32) -> u64 {
         let queue = self.queue(id);
@@ -67,7 +67,7 @@ impl Bfq {
         self.charge(id, self.node(tag).rq.sectors)
     }
 
-    /// What the next request of queue `id` counts as; 0 without one.
+    /// The cost of the next request of queue `id`; 0 without one.
     pub(super) fn next_charge(&self, id: QueueId) -> u64 {
         self.queue(id).next.map_or(0, |next| self.charge_of(id, next))
     }

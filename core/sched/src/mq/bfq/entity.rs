@@ -1,4 +1,4 @@
-//! What B-WF2Q+ schedules: entities, and how they, levels and queues are named.
+//! The entities that B-WF2Q+ schedules: entities, and how they, levels and queues are named.
 //!
 //! A queue is an entity; so is a group, which competes in its parent's level and is itself a level
 //! for its queues and child groups. Source: docs/behaviour/bfq.md, sections 1, 2 and 3.
@@ -42,7 +42,7 @@ pub(super) const BE: usize = 1;
 /// See [`RT`].
 pub(super) const IDLE: usize = 2;
 
-/// Who stands behind an entity.
+/// The queue or group behind an entity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Queue(QueueId),

@@ -20,7 +20,7 @@ pub(super) struct Tree {
     pub(super) span: Span,
 }
 
-/// What `sectors` of service come to in virtual time at a sum of weights.
+/// The virtual time of `sectors` of service at a sum of weights.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Span {
     pub(super) sectors: u64,

@@ -147,7 +147,7 @@ impl Bfq {
         self.forest[entity].level = to;
         self.allocate_above(to, allocated);
         self.forest[entity].service = 0;
-        // What was left of a turn belongs to the tree it was earned in.
+        // The rest of a turn belongs to the tree it was earned in.
         self.queue_mut(id).left = None;
         if self.queue(id).busy {
             let budget = self.own_max(id).max(self.next_charge(id));

@@ -5,7 +5,7 @@
 
 use super::entity::{Entity, EntityId};
 
-/// What a heap is ordered by.
+/// The key that a heap is ordered by.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Key {
     /// Compared first.

@@ -13,7 +13,7 @@ use super::entity::QueueId;
 const LARGE: u32 = 64;
 /// After a decrease nothing is sampled for this long, ns.
 const SETTLE_NS: u64 = 10_000_000;
-/// What was learnt is forgotten after this long, ns.
+/// A learnt limit is forgotten after this long, ns.
 const FORGET_NS: u64 = 1_000_000_000;
 /// As [`FORGET_NS`], when the process has begun to think briefly, ns.
 const FORGET_SHORT_NS: u64 = 100_000_000;
@@ -38,7 +38,7 @@ impl Sample {
 }
 
 impl Bfq {
-    /// Whom to serve in the hole that queue `id`, in service, leaves.
+    /// The queue that may give a request while queue `id`, in service, is empty.
     pub(super) fn choose_injected(&mut self, id: QueueId) -> Option<QueueId> {
         if !self.features.injection {
             return None;

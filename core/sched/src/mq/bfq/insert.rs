@@ -177,8 +177,8 @@ impl Bfq {
         self.raised_busy -= u32::from(entity.coefficient > 1);
     }
 
-    /// Ends the service of another queue if `id`, which has just become busy, may go first.
-    /// Who does is then a matter of time stamps.
+    /// Ends the service of another queue if `id`, which has just become busy, may go first. The
+    /// time stamps then choose the next one.
     fn consider_preemption(&mut self, id: QueueId, in_time: bool, now: Nanos) {
         let Some(current) = self.in_service else { return };
         let coefficient = |id| self.forest[self.queue(id).entity].coefficient;

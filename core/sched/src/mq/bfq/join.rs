@@ -17,7 +17,7 @@ const MERGE_WITHIN_NS: u64 = 100_000_000;
 /// A scheduled stable merge is decided this long after the queue was created, ns.
 const DECIDE_AFTER_NS: u64 = 600_000_000;
 
-/// What a process gets back when it no longer shares a queue.
+/// The state that a process gets back when it no longer shares a queue.
 #[derive(Clone, Debug)]
 pub(super) struct Saved {
     think: ThinkTime,

@@ -36,10 +36,11 @@ impl Bfq {
         (u32::from(self.nr_requests) * of_tags / 16).max(1) as u16
     }
 
-    /// What [`tag_limit`](Bfq::tag_limit) says of each of `batch` while they are inserted at `now`.
+    /// The limits by [`tag_limit`](Bfq::tag_limit) of each of `batch` while they are inserted at
+    /// `now`.
     pub(super) fn tag_rule(&self, batch: &[Rq], now: Nanos) -> DepthRule {
         if self.idle_until.is_some_and(|due| due < now) {
-            // What the timer will do first may change any limit.
+            // The timer is due first, and may change any limit.
             return DepthRule::Each;
         }
         let Some(first) = batch.first() else { return DepthRule::Free };

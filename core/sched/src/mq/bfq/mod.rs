@@ -248,7 +248,7 @@ impl Scheduler for Bfq {
     }
 
     fn finish(&mut self, tag: SchedTag, now: Nanos) {
-        // What disappeared into another is no more already.
+        // A request that was absorbed is gone already.
         if self.owner(tag).state != TagState::Free {
             self.catch_up(now);
             self.ended(tag, now);

@@ -13,7 +13,8 @@ use super::entity::{EntityId, QueueId};
 use super::seeks::SeekHistory;
 use super::tunables::Settings;
 
-/// Whose a tag's request is and where, at the index of the tag. What is staged has a node as well.
+/// The queue of a tag's request and its state, at the index of the tag. A staged request has a node
+/// as well.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Owner {
     pub(super) queue: QueueId,
@@ -114,7 +115,7 @@ pub(super) struct Queue {
     pub(super) owner: Option<SubmitterId>,
     /// Processes whose requests go here; async queues have none of their own.
     pub(super) processes: u32,
-    /// Who else points here: other queues, contexts, a group's table.
+    /// Other references to this queue: other queues, contexts, a group's table.
     pub(super) references: u32,
     /// Priority level, 0..=7.
     pub(super) level: u8,
@@ -138,7 +139,7 @@ pub(super) struct Queue {
 
     /// The most it is given at once, sectors.
     pub(super) max_budget: u64,
-    /// What was left when it last expired, if it expired for want of requests.
+    /// The budget left when it last expired, if it expired for want of requests.
     pub(super) left: Option<u64>,
     /// Since when it waits for service.
     pub(super) waiting_since: u64,
@@ -338,7 +339,7 @@ impl Settings {
         if first { a } else { b }
     }
 
-    /// Whom to serve after `gone`, which stands in `order` no more.
+    /// The request to serve after `gone`, which is no longer in `order`.
     #[inline(always)]
     fn successor(&self, nodes: &Nodes, order: &Order, gone: &Node) -> Option<SchedTag> {
         let Node { before, after, rq: Rq { sector, .. }, .. } = *gone;

@@ -8,9 +8,9 @@ use super::entity::QueueId;
 use super::queue::Queue;
 use super::think::SETTLE_AFTER_SPLIT_NS;
 
-/// What an interactive queue's weight is multiplied with.
+/// The factor of an interactive queue's weight.
 pub(super) const INTERACTIVE: u32 = 30;
-/// What a soft real-time queue's weight is multiplied with.
+/// The factor of a soft real-time queue's weight.
 pub(super) const SOFT_RT: u32 = 3000;
 /// How long a queue is raised as soft real-time after each batch.
 const SOFT_RT_PERIOD_NS: u64 = 300_000_000;

@@ -152,7 +152,7 @@ const QUEUEING_ABOVE: u32 = 3;
 /// Whether the device takes several requests at once.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Queueing {
-    /// What is known; nothing yet counts as queueing.
+    /// The verdict so far; nothing yet counts as queueing.
     known: Option<bool>,
     samples: u32,
     /// The most requests in flight since the last verdict.

@@ -1,4 +1,4 @@
-//! What can be seen of the scheduler from outside, for tests, traces and reports; and which of its
+//! The state of the scheduler as seen from outside, for tests, traces and reports; and which of its
 //! heuristics are on.
 
 use weir_bio::{Nanos, SubmitterId};
@@ -7,8 +7,8 @@ use super::Bfq;
 use super::entity::Place;
 use super::queue::Expiry;
 
-/// Which heuristics are on. What the scheduler guarantees does not depend on them; an A/B run
-/// shows what each contributes. All are on by default.
+/// Which heuristics are on. The scheduler's guarantees do not depend on them; an A/B run shows what
+/// each contributes. All are on by default.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Features {
     /// Weight raising, which `low_latency` turns on and off at run time.
@@ -70,9 +70,9 @@ pub struct QueueView {
     pub name: u64,
     /// The most it is given at once, sectors.
     pub max_budget: u64,
-    /// What it is given now, sectors.
+    /// Its present budget, sectors.
     pub budget: u64,
-    /// What it received of that, sectors.
+    /// The service it received of that, sectors.
     pub service: u64,
     /// Effective weight.
     pub weight: u64,
@@ -131,7 +131,7 @@ pub struct DeviceView {
 }
 
 impl Bfq {
-    /// What is known of a process's sync queue; `None` if it has none.
+    /// The state of a process's sync queue; `None` if it has none.
     #[must_use]
     pub fn view(&self, context: SubmitterId) -> Option<QueueView> {
         let id = self.contexts.get(usize::from(context.0))?.sync?;
@@ -157,7 +157,7 @@ impl Bfq {
         })
     }
 
-    /// What is known of the device.
+    /// The estimates of the device.
     #[must_use]
     pub fn device_view(&self) -> DeviceView {
         let trees = self.forest.levels.iter().flat_map(|level| &level.trees);

@@ -1,5 +1,5 @@
-//! What is observed of a queue's habits: how far its requests are apart, how long its process
-//! thinks between them. Source: docs/behaviour/bfq.md, sections 8 and 16.3.
+//! Observations of a queue's habits: how far its requests are apart, how long its process thinks
+//! between them. Source: docs/behaviour/bfq.md, sections 8 and 16.3.
 
 use weir_bio::{Nanos, Rq};
 
@@ -12,7 +12,7 @@ use super::seeks::is_seek;
 const IDLE_PART: u64 = 5;
 /// The window is halved when it is longer, ns.
 const WINDOW_NS: u64 = 200_000_000;
-/// What is known of a process stays as it is this long after a split, ns.
+/// The verdicts on a process stay as they are for this long after a split, ns.
 pub(super) const SETTLE_AFTER_SPLIT_NS: u64 = 2_000_000_000;
 
 impl Bfq {

@@ -18,7 +18,7 @@ const PATIENCE_NS: u64 = 1_000_000_000;
 /// Buckets from this on are beyond the target.
 const BAD: usize = 4;
 
-/// What a latency is measured from.
+/// The start of a latency.
 #[derive(Clone, Copy)]
 enum Since {
     /// Its acceptance by the block layer.

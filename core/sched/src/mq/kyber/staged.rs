@@ -1,5 +1,6 @@
-//! What is staged: a list for each context and domain, where requests can still be merged with, and
-//! behind them a list for each hard queue and domain, where they wait for nothing but their turn.
+//! The staged requests: a list for each context and domain, where requests can still be merged
+//! with, and behind them a list for each hard queue and domain, where they wait for nothing but
+//! their turn.
 //!
 //! A request is a node, found by its scheduler tag; lists run through the nodes, so staging
 //! allocates nothing. Rules: docs/behaviour/kyber.md, sections 2, 3 and 4.

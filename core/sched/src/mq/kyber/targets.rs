@@ -66,7 +66,7 @@ impl Targets {
     #[inline]
     pub(super) fn bucket(&self, domain: usize, ns: u64) -> usize {
         let ends = &self.ends[domain];
-        // What a device that is not busy answers with.
+        // The usual latency of a device that is not busy.
         if ns <= ends[0] {
             return 0;
         }

@@ -191,7 +191,7 @@ fn a_requeued_request_goes_first_within_its_domain_and_gives_its_token_back() {
     scene.kyber.requeue(SchedTag(0), START);
     assert_eq!(scene.kyber.take_kicked(), 1);
     scene.kyber.insert(rq(0, 0, Op::Read, 0), End::Head, START, &mut Vec::new());
-    // What was flushed before stays before it.
+    // Requests flushed before stay before it.
     assert_eq!(scene.rest(), "r1");
     scene.finish("r1");
     assert_eq!(scene.rest(), "r2");
