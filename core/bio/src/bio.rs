@@ -12,7 +12,7 @@ pub struct Bio {
     pub sector: u64,
     /// Length in sectors.
     pub sectors: u32,
-    /// What to do.
+    /// Its op.
     pub op: Op,
     /// How.
     pub flags: Flags,

@@ -204,8 +204,7 @@ impl Data {
         }
     }
 
-    /// Puts memory where there is none now. What an assignment costs more is the look at what it
-    /// would drop.
+    /// Puts memory where there is none now. An assignment would first look at the value it drops.
     #[inline]
     pub fn put(&mut self, data: Data) {
         debug_assert!(matches!(self, Data::None), "{self:?} is overwritten");

@@ -1,4 +1,4 @@
-//! What a device can take in one request, and how the limits of stacked devices combine.
+//! The limits of one request on a device, and how the limits of stacked devices combine.
 //!
 //! Names, defaults and derivations: docs/behaviour/block-layer.md, section 2.1 (Linux's queue
 //! limits).
@@ -35,7 +35,7 @@ pub struct Limits {
     pub max_hw_sectors: u32,
     /// Device-reported ceiling, sectors; 0 = none.
     pub max_dev_sectors: u32,
-    /// What the user asked for (`max_sectors_kb`), sectors; 0 = default.
+    /// The user's wish (`max_sectors_kb`), sectors; 0 = default.
     pub max_user_sectors: u32,
     /// Memory segments of one request.
     pub max_segments: u16,
@@ -51,7 +51,7 @@ pub struct Limits {
     pub dma_alignment: u32,
     /// One discard, sectors; 0 = no discard.
     pub max_hw_discard_sectors: u32,
-    /// What the user allows of it, sectors.
+    /// The part of it that the user allows, sectors.
     pub max_user_discard_sectors: u32,
     /// Ranges in one discard.
     pub max_discard_segments: u16,
@@ -123,7 +123,7 @@ pub struct LimitsError {
     pub name: &'static str,
     /// The value it had.
     pub value: u64,
-    /// What it must be.
+    /// Its bound.
     pub bound: &'static str,
 }
 

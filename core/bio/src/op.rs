@@ -1,9 +1,9 @@
-//! What an I/O asks for ([`Op`]) and how ([`Flags`]).
+//! The operation of an I/O ([`Op`]) and its flags ([`Flags`]).
 
 use std::ops::{BitOr, BitOrAssign};
 
-/// What an I/O does. The numbers are Linux' (odd means data goes out); [`Op::Prefetch`] is weir's
-/// own.
+/// The operation of an I/O. The numbers are Linux' (odd means data goes out); [`Op::Prefetch`] is
+/// weir's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Op {

@@ -99,7 +99,7 @@ impl IoPrio {
     }
 }
 
-/// What a scheduler, a merge rule or a trace sees of a request. Two fit in a cache line.
+/// A request as a scheduler, a merge rule or a trace sees it. Two fit in a cache line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Rq {
@@ -119,7 +119,7 @@ pub struct Rq {
     pub hint: u16,
     /// Its place in the scheduler.
     pub tag: SchedTag,
-    /// What it does.
+    /// Its op.
     pub op: Op,
     /// Memory segments, 255 for that many or more; with so many nothing merges.
     pub segments: u8,

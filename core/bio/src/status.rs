@@ -87,7 +87,7 @@ impl Status {
         }
     }
 
-    /// What a positive errno from the operating system means for an I/O.
+    /// The status for a positive errno of the operating system.
     #[must_use]
     pub fn from_errno(errno: i32) -> Status {
         match errno {

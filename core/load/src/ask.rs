@@ -1,4 +1,4 @@
-//! What a workload asks for, and how it is told what became of it.
+//! The requests of a workload, and how it is told their ends.
 
 use weir_bio::{Flags, IoPrio, Nanos, Op};
 
@@ -8,7 +8,7 @@ pub const CHANGES: usize = 8;
 /// One I/O to be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Io {
-    /// What.
+    /// Its op.
     pub op: Op,
     /// First sector.
     pub sector: u64,
@@ -28,12 +28,12 @@ pub struct Io {
     pub token: u16,
 }
 
-/// What a workload wants next.
+/// The next request of a workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ask {
     /// This I/O, now.
     Io(Io),
-    /// What was written to `disk` is to be made durable.
+    /// Makes the writes to `disk` durable.
     Flush {
         /// Which of the workload's disks.
         disk: u8,
@@ -78,7 +78,7 @@ pub struct Fault {
     pub offset: u64,
     /// Its bytes.
     pub bytes: u64,
-    /// What should have been there, and what was found.
+    /// The expected content, and the content found.
     pub what: String,
 }
 
@@ -86,11 +86,11 @@ pub struct Fault {
 /// simulator. It owns no clock: every call brings `now`, which never goes back.
 ///
 /// # Contract
-/// What [`Ask::Io`] and [`Ask::Flush`] asked for is ended once, in any order, by
-/// [`ended`](Workload::ended) with its token. After [`Ask::Blocked`] it is asked again when
-/// something has ended; after [`Ask::Wait`] also when the time has come.
+/// Each [`Ask::Io`] and [`Ask::Flush`] is ended once, in any order, by [`ended`](Workload::ended)
+/// with its token. After [`Ask::Blocked`] it is asked again when something has ended; after
+/// [`Ask::Wait`] also when the time has come.
 pub trait Workload {
-    /// What comes next.
+    /// The next request.
     fn ask(&mut self, now: Nanos) -> Ask;
 
     /// The I/O or flush of this token has ended; `ok`: as it should.

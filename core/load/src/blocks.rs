@@ -1,4 +1,4 @@
-//! What a verifying job has written: the generation of each block, and what is under way.
+//! The writes of a verifying job: the generation of each block, and what is under way.
 //!
 //! Two I/Os under way on one block would leave it to chance which is last, so a job that verifies
 //! never has them.

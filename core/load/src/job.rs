@@ -18,7 +18,7 @@ pub enum Access {
     Sequential,
 }
 
-/// What the next I/O does.
+/// The direction of I/Os.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Direction {
     /// Reads only.
@@ -45,7 +45,7 @@ pub enum Arrival {
     Poisson,
 }
 
-/// What stands in each written block, so that a read can tell.
+/// The content of written blocks, by which a read can check them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verify {
     /// Its place, its generation, random bytes and a CRC-32C over all.
@@ -65,7 +65,7 @@ pub struct Job {
     pub access: Access,
     /// How random places are spread.
     pub distribution: Distribution,
-    /// What.
+    /// Its direction.
     pub direction: Direction,
     /// Reads in 100, where the direction is mixed.
     pub read_percent: u8,
@@ -99,7 +99,7 @@ pub struct Job {
     pub seed: u64,
     /// Priority of each I/O.
     pub ioprio: IoPrio,
-    /// What stands in written blocks, and is looked for in read ones.
+    /// The content of written blocks, which reads check.
     pub verify: Option<Verify>,
     /// Whether writes are async, as those of a page cache are.
     pub background: bool,
@@ -159,7 +159,7 @@ impl fmt::Display for JobError {
 
 impl std::error::Error for JobError {}
 
-/// What a target is like, as far as a job must know.
+/// The properties of a target that a job must know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ground {
     /// Its size, bytes.

@@ -1,5 +1,5 @@
 //! Job files as fio has them: sections in brackets, an option a line, `[global]` for those that
-//! follow it. What is not in the table of options is an error that names the line.
+//! follow it. A word that is not in the table of options is an error that names the line.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use crate::options::{OPTIONS, Section};
 pub struct JobFile {
     /// Its jobs, in order; all run at once.
     pub jobs: Vec<Job>,
-    /// What is to be said about them, a sentence each with file and line.
+    /// Notes on them, a sentence each with file and line.
     pub notes: Vec<String>,
 }
 

@@ -5,9 +5,9 @@
 //! its part of the data and of the redo log. Write-ahead: a data block is written when the redo of
 //! its change is durable, and redo is overwritten when the blocks of its changes are.
 //!
-//! Data and redo each lie on a group of disks ([`stripe`]). What is acknowledged was made durable
-//! on the disk that has it: a log write stays within one disk and is durable when it ends, and a
-//! checkpoint is one when every disk of the data was flushed for it.
+//! Data and redo each lie on a group of disks ([`stripe`]). A commit is acknowledged when it is
+//! durable on the disk that has it: a log write stays within one disk and is durable when it ends,
+//! and a checkpoint is one when every disk of the data was flushed for it.
 //!
 //! Sizes: 8 KiB blocks, 25 % updates and light redo as in Dell's report on Oracle over scsi-mq;
 //! 8 blocks an execution and the hot set are choices of this preset.
@@ -42,7 +42,7 @@ const DIRTY_MAX: usize = 4096;
 /// Redo blocks of one log write.
 const LOG_WRITE_MAX: usize = 32;
 
-/// What an instance is like.
+/// The settings of an instance.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Profile {
     /// Sessions, each with one statement at a time.
@@ -95,7 +95,7 @@ struct Session {
 struct Log {
     /// Sessions whose change is not in the log yet, and since when.
     pending: VecDeque<(u16, Nanos)>,
-    /// What is being written, if anything.
+    /// The log write under way, if any.
     writing: Vec<(u16, Nanos)>,
     /// The identifier of the next transaction, and number of the next redo block.
     next_id: u64,
@@ -116,7 +116,7 @@ struct Dirty {
     /// Being written: block, oldest change, newest; by token.
     writing: Vec<Option<(u64, u64, u64)>>,
     busy: BTreeSet<u64>,
-    /// What is flushed for the next checkpoint, if anything.
+    /// The flush for the next checkpoint, if any.
     flushing: Option<Flushing>,
 }
 
@@ -277,7 +277,7 @@ impl Instance {
         if (self.log.kept.len() as u64) * 2 < self.redo_blocks() {
             return None;
         }
-        // What is in a log write under way is not durable, so it is not among the dirty either.
+        // Redo in a log write under way is not durable, so it is not among the dirty either.
         let oldest = self.dirty.oldest().unwrap_or(self.log.next_id).min(self.log.next_id);
         let has_moved = oldest > self.log.checkpoint;
         has_moved.then_some(Flushing { checkpoint: oldest, asked: 0, flushed: 0 })
@@ -634,7 +634,7 @@ mod tests {
             });
         }
 
-        /// What a crash leaves: of the cache any part, of a log write under way any blocks.
+        /// Crashes: any part of the cache survives, and any blocks of a log write under way.
         fn crash(&mut self) {
             for (_, at, bytes) in std::mem::take(&mut self.cache) {
                 if self.prng.percent(50) {
@@ -881,7 +881,7 @@ mod tests {
             assert!(bed.instance.log.checkpoint > 8);
             assert!(bed.audit().is_ok());
             let (lost, found) = losses_found(&mut bed);
-            // What a write under way could have torn is not held against the disk.
+            // Blocks that a write under way could have torn are not held against the disk.
             let torn = if round == 0 { 0 } else { blocks.div_ceil(10) / 3 + 1 };
             assert!(lost > blocks / 4 && found + torn >= lost, "{found} of {lost}");
         }

@@ -17,9 +17,9 @@ pub struct JobOption {
     pub name: &'static str,
     /// The same as flags are written, with hyphens.
     pub flag: &'static str,
-    /// What it takes.
+    /// Its value.
     pub value: &'static str,
-    /// What it does, with its unit and default.
+    /// Its effect, with unit and default.
     pub doc: &'static str,
     /// Whether its value may be left out.
     pub bare: bool,
@@ -273,7 +273,7 @@ impl JobOption {
     /// Reads its value into a section.
     ///
     /// # Errors
-    /// What it takes, or the bounds.
+    /// The accepted values, or the bounds.
     pub fn read(&self, section: &mut Section, value: &str) -> Result<(), String> {
         if value.is_empty() && !self.bare {
             return Err(format!("needs a value: {}", self.value));

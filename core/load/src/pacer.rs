@@ -6,8 +6,8 @@ use crate::job::Arrival;
 
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// The times at which the I/Os of one direction are due. What could not be begun in time is not
-/// forgotten: the rate holds on average, as far as the target can follow.
+/// The times at which the I/Os of one direction are due. I/Os that could not be begun in time are
+/// not forgotten: the rate holds on average, as far as the target can follow.
 #[derive(Clone, Debug)]
 pub struct Pacer {
     rate: u64,
@@ -15,7 +15,7 @@ pub struct Pacer {
     prng: Prng,
     /// When the next is due; `None` before anybody asked.
     next: Option<Nanos>,
-    /// What the even gaps have lost by rounding, in units of 1/rate ns.
+    /// The time that even gaps have lost by rounding, in units of 1/rate ns.
     lost: u64,
 }
 

@@ -34,7 +34,7 @@ impl Distribution {
     /// Reads `random`, `zipf:THETA`, `pareto:H` or `zoned:ACCESS/SIZE:...`.
     ///
     /// # Errors
-    /// What is wrong with it, and what is accepted.
+    /// The fault, and the accepted values.
     pub fn parse(text: &str) -> Result<Distribution, String> {
         let (kind, rest) = text.split_once(':').unwrap_or((text, ""));
         let number = |default: f64, allowed: fn(f64) -> bool, bounds: &str| {

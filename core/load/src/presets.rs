@@ -10,7 +10,7 @@ use crate::sizes::Sizes;
 pub struct Stage {
     /// Its name, if there are several.
     pub name: Option<String>,
-    /// What runs.
+    /// Its jobs.
     pub jobs: Vec<Job>,
 }
 

@@ -113,7 +113,7 @@ pub fn whole(text: &str, bounds: RangeInclusive<u64>) -> Result<u64, String> {
 /// Yes or no: `1`, `0`, or nothing, which means yes.
 ///
 /// # Errors
-/// What is accepted.
+/// The accepted values.
 pub fn yes(text: &str) -> Result<bool, String> {
     match text {
         "" | "1" => Ok(true),

@@ -26,7 +26,7 @@ pub struct Stream {
     /// apart from those begun, so that neither count waits for the other's way through memory.
     room: u64,
     depth: u64,
-    /// What of the room the plain case may use, as far as it has looked.
+    /// The part of the room that the plain case may use, as far as it has looked.
     limit: u64,
     is_plain: bool,
     plain: Plain,
@@ -35,7 +35,7 @@ pub struct Stream {
     shape: Box<Shape>,
 }
 
-/// What the plain case needs, side by side.
+/// The fields of the plain case, side by side.
 #[derive(Clone, Copy, Debug)]
 struct Plain {
     /// So many I/Os are begun here: none where this is not the plain case, all where it is bounded
@@ -44,7 +44,7 @@ struct Plain {
     /// Reads in 2^32 I/Os, so that the choice costs a compare.
     reads: u64,
     next: Next,
-    /// What is done if it is no read, and a read; only the place is missing.
+    /// The I/O if it is no read, and if it is one; only the place is missing.
     choices: [Io; 2],
     first: u64,
     blocks: u64,
@@ -80,7 +80,7 @@ struct Shape {
     /// When it was last let go on after it had been held up: as many were under way as there may
     /// be, or the device would not take what it had asked for, or its blocks were busy.
     freed_at: Nanos,
-    /// What it would begin has to wait for one under way, though there may be more.
+    /// The next I/O has to wait for one under way, although there may be more.
     blocked: bool,
     write_flags: Flags,
     ioprio: IoPrio,
@@ -95,7 +95,7 @@ struct Shape {
     /// Drawn, and not begun because of its time or of another on the same blocks.
     next: Option<Io>,
     stopped: bool,
-    /// What [`Stream::ask_with_care`] came to.
+    /// The outcome of [`Stream::ask_with_care`].
     asked: Ask,
 }
 
@@ -191,7 +191,7 @@ impl Stream {
         self.shape.due.filter(|due| *due < self.shape.freed_at)
     }
 
-    /// What it had asked for was not taken before now, and until then it was not asked again.
+    /// Its last I/O was not taken before now, and until then it was not asked again.
     pub fn held_until(&mut self, now: Nanos) {
         self.shape.freed_at = now;
     }
@@ -692,7 +692,7 @@ mod tests {
         let mut stream = Stream::new(&paced, GROUND, 0).unwrap();
         io(&mut stream, 500);
         assert_eq!(stream.ask(Nanos(600)), Ask::Wait(Nanos(1_000_500)));
-        // What was missed is made up for.
+        // Missed I/Os are made up for.
         for _ in 0..3 {
             io(&mut stream, 3_100_000);
         }

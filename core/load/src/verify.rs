@@ -44,7 +44,7 @@ fn word<const N: usize>(block: &[u8], at: usize) -> [u8; N] {
 /// Looks whether `block` is what `stamp` says.
 ///
 /// # Errors
-/// What should have been there, and what was found.
+/// The expected content, and the content found.
 pub fn check(how: Verify, seed: u64, stamp: Stamp, block: &[u8]) -> Result<(), Fault> {
     let bytes = block.len() as u64;
     let fault = |expected: String, found: String| {

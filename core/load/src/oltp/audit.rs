@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use super::LOG_WRITE_MAX;
 use super::format::{self, LogBlock, RECORDS, REDO_BYTES};
 
-/// What the log of one instance of one run holds.
+/// The content of the log of one instance of one run.
 #[derive(Clone, Debug)]
 pub struct Audit {
     run: u64,
@@ -38,7 +38,7 @@ pub struct Wanted {
     pub torn: bool,
 }
 
-/// What became of the commits.
+/// The fate of the commits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Found {
     /// In the log.

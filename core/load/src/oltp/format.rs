@@ -17,7 +17,7 @@ const RECORD_BYTES: usize = 512;
 const REDO_MAGIC: u64 = 0x6f64_6572_7269_6577; // "weiredo" turned round.
 const DATA_MAGIC: u64 = 0x6174_6164_7269_6577;
 
-/// What one transaction changed.
+/// The changes of one transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
     /// The transaction: they count from 1 within an instance, in the order of their commits.
