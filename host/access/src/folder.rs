@@ -22,10 +22,10 @@ pub fn own(path: &Path) -> Result<(), String> {
 /// Sees that what stands in a folder was put there by this user: it is no link, belongs to this
 /// user and can be written by no other.
 ///
-/// Who may write the folder above it and may rename it there is not looked at.
+/// The rights on the folder above it, in which it could be renamed, are not checked.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The fault of the folder.
 pub fn check(path: &Path) -> Result<(), String> {
     let shown = path.display();
     let data = fs::symlink_metadata(path).map_err(|error| format!("{shown}: {error}"))?;

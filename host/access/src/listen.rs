@@ -33,13 +33,13 @@ pub struct Listen {
     /// Of a TCP port: it may be reached from other hosts, although nothing is encrypted and no
     /// client is asked for a name.
     pub insecure: bool,
-    /// What is done about TLS.
+    /// Its TLS settings.
     pub tls: Tls,
-    /// Who may come in.
+    /// The clients that may come in.
     pub allow: Allow,
 }
 
-/// What an address says of TLS; the rest is left to those who have a default.
+/// The TLS settings of an address; the rest is left to those who have a default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tls {
     /// Whether it is spoken.

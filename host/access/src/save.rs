@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
 
-/// Writes a file whole or not at all: a new one takes the place of one that was there. What is no
-/// regular file, as a pipe or a terminal, is written as it is.
+/// Writes a file whole or not at all: a new one takes the place of one that was there. A path that
+/// is no regular file, as a pipe or a terminal, is written as it is.
 ///
 /// # Errors
 /// That it is a link; the system's.
@@ -34,8 +34,8 @@ pub fn save(path: &Path, bytes: &[u8]) -> io::Result<()> {
     written
 }
 
-/// Sees that a file could be saved: found out before the work rather than behind it. What is there
-/// stays as it is.
+/// Sees that a file could be saved: found out before the work rather than behind it. A file that is
+/// there stays as it is.
 ///
 /// # Errors
 /// As [`save`].
@@ -70,7 +70,7 @@ fn is_stream(path: &Path) -> io::Result<bool> {
     if data.is_dir() {
         return Err(io::ErrorKind::IsADirectory.into());
     }
-    // What is open already is written where it is, also if it is a regular file.
+    // A file that is open already is written where it is, also if it is a regular file.
     Ok(!data.is_file() || is_of_system(path))
 }
 

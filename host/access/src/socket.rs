@@ -29,7 +29,7 @@ const BACKLOG: i32 = 128;
 const LOCK_LIMIT: Duration = Duration::from_secs(5);
 const LOCK_PAUSE: Duration = Duration::from_millis(2);
 
-/// Who may open a socket's file.
+/// Owner, group and mode of a socket's file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rights {
     /// Its permission bits, whatever the umask; to write is to connect.
@@ -174,7 +174,7 @@ fn is_left_over(path: &Path) -> bool {
 /// The system's; `PermissionDenied` for an address that other hosts reach, unless it
 /// `may_be_remote`.
 pub fn listen_tcp(address: &str, may_be_remote: bool) -> io::Result<(OwnedFd, SocketAddr)> {
-    // What was looked at is what is bound: the name is not resolved again.
+    // The places that were checked are those that are bound: the name is not resolved again.
     let places: Vec<SocketAddr> = address.to_socket_addrs()?.collect();
     if let Some(place) = places.iter().find(|place| !is_loopback(place) && !may_be_remote) {
         return Err(beyond_loopback(place));
@@ -224,7 +224,7 @@ mod tests {
         let folder = Folder::new("race");
         let path = folder.0.join("nbd.sock");
         for round in 0..200 {
-            // What a daemon that was killed left behind.
+            // The socket file of a daemon that was killed.
             drop(UnixListener::bind(&path).expect("a free path"));
             let (start, end) = (Barrier::new(8), Barrier::new(8));
             let contend = || {

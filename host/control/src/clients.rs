@@ -1,4 +1,4 @@
-//! What the tree needs of a server: who its clients are, and a way to class them anew.
+//! The interface of a server to the tree: who its clients are, and a way to class them anew.
 
 use weir_bio::{Class, GroupId, IoPrio};
 
@@ -32,7 +32,7 @@ pub trait Clients: Send + Sync {
     /// The names of its exports.
     fn exports(&self) -> Vec<String>;
 
-    /// Who serves themselves from an export now.
+    /// The clients that are connected now.
     fn connected(&self) -> Vec<Connected>;
 
     /// Gives a client another group or priority; its I/O from then on has them. False if it is
@@ -56,5 +56,5 @@ pub(crate) const CLASSES: [(&str, Class); 4] = [
     ("idle", Class::Idle),
 ];
 
-/// What counts as the level of I/O without a priority.
+/// The level of I/O without a priority.
 pub(crate) const LEVEL_DEFAULT: u8 = 4;

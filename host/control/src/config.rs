@@ -63,7 +63,7 @@ pub struct Nbd {
     pub insecure: bool,
     /// The clients that are let in at every address that states none.
     pub allow: Allow,
-    /// What is done about TLS at every address that does not say.
+    /// The TLS settings of addresses that state none.
     pub tls: Option<TlsRule>,
     /// The folder with `ca-cert.pem`, `server-cert.pem` and `server-key.pem`.
     pub tls_certificates: Option<PathBuf>,
@@ -268,7 +268,7 @@ impl Group {
     fn add_to(&self, groups: &Groups) -> Result<(), String> {
         let id = groups.create(&self.path).map_err(|error| error.to_string())?;
         if let Some(weight) = self.weight {
-            // What fits no u16 is out of range as well.
+            // A number that fits no u16 is out of range as well.
             let held = u16::try_from(weight).unwrap_or(u16::MAX);
             let (least, most) = (WEIGHT_MIN, WEIGHT_MAX);
             if !(least..=most).contains(&held) {
@@ -294,7 +294,7 @@ impl Group {
 /// Seconds of unused allowance at most.
 const BURST_MAX: f64 = 3600.0;
 
-// What stands in a file is held to its bounds while it is read, for then its line is known.
+// Values of a file are held to their bounds while it is read, because then their lines are known.
 
 fn weight<'de, D: Deserializer<'de>>(from: D) -> Result<Option<i64>, D::Error> {
     within("weight", i64::deserialize(from)?, WEIGHT_MIN.into(), WEIGHT_MAX.into())

@@ -1,4 +1,4 @@
-//! What the tree needs of a disk.
+//! The interface of a disk to the tree.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -12,7 +12,7 @@ pub trait Disk: Send + Sync {
     /// How it was built: name, queue mode, spread.
     fn config(&self) -> &Config;
 
-    /// What a change may alter, as it is now.
+    /// The present settings that a change may alter.
     fn parts(&self) -> Parts;
 
     /// Alters parts. A refused change leaves everything as it was.
@@ -38,7 +38,7 @@ pub trait Disk: Send + Sync {
     /// then, also where it was enlarged from outside: sectors. It never shrinks.
     ///
     /// # Errors
-    /// What its driver says, or a disk that did not come to rest in time.
+    /// The driver's error, or a disk that did not come to rest in time.
     fn enlarge(&self, sectors: u64) -> Result<u64, Error>;
 
     /// Tags of a hard queue, and how many of them are reserved.

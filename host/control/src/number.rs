@@ -3,7 +3,7 @@
 
 use crate::errno::Failure;
 
-/// What a store gets of a write: up to the first NUL.
+/// The text of a write for a store: up to the first NUL.
 pub(crate) fn text_of(value: &[u8]) -> String {
     let end = value.iter().position(|byte| *byte == 0).unwrap_or(value.len());
     String::from_utf8_lossy(&value[..end]).into_owned()
@@ -38,11 +38,11 @@ pub(crate) fn any_base(text: &str) -> Option<u64> {
     };
     // from_str_radix would take a sign.
     let plain = !digits.is_empty() && digits.chars().all(|digit| digit.is_digit(base));
-    // What is longer than any number is larger than any bound.
+    // A text longer than any number is larger than any bound.
     plain.then(|| u64::from_str_radix(digits, base).unwrap_or(u64::MAX))
 }
 
-/// A name and what was written, for a message. What was written may be long.
+/// A name and what was written, for a message. The text is cut, because it may be long.
 pub(crate) fn shown(name: &str, text: &str) -> String {
     let text: String = text.trim_end_matches('\n').chars().take(40).collect();
     format!("{name} {text:?}")

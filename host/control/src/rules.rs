@@ -25,18 +25,18 @@ pub use plan::{Event, LIST_MAX, Plan, Planned, Subject, TreeDisk, VALUE_MAX, tur
 /// The most bytes of a file that is read.
 pub const FILE_MAX: u64 = 1 << 20;
 
-/// What is wrong with a line of a rule file.
+/// A fault of a line of a rule file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuleError {
     /// The file.
     pub file: String,
     /// The line, from 1; 0 where it is the file as a whole.
     pub line: usize,
-    /// What is wrong.
+    /// The fault.
     pub what: String,
 }
 
-/// What should be known of a line that holds all the same.
+/// A note on a line that holds all the same.
 pub type Warning = RuleError;
 
 impl fmt::Display for RuleError {
@@ -67,8 +67,8 @@ impl Rules {
     /// [`FILE_MAX`] bytes, is left out and stands in [`errors`](Rules::errors).
     ///
     /// # Errors
-    /// A folder or file that cannot be read. What is wrong with a line is in
-    /// [`errors`](Rules::errors), and the line alone is left out, as udev does.
+    /// A folder or file that cannot be read. Faults of lines are in [`errors`](Rules::errors), and
+    /// only those lines are left out, as udev does.
     pub fn read(folders: &[PathBuf]) -> Result<Rules, RuleError> {
         let failed = |path: &Path, error: io::Error| RuleError {
             file: path.display().to_string(),

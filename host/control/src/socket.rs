@@ -6,7 +6,7 @@
 //! name (`d NAME`, `r NAME` or `w NAME`), what a reload did, or the sentence that says what was
 //! wrong. Requests of one connection are answered in turn.
 //!
-//! What a client can cost is bounded: one thread of a bounded number, a path and a page of value.
+//! The cost of a client is bounded: one thread of a bounded number, a path and a page of value.
 //! None of those threads turns a lane, so a store that waits for a disk holds up its client alone.
 
 mod client;

@@ -31,13 +31,14 @@ use entry::Entry;
 
 use folder::{Child, Folder};
 
-/// What a store gets of one write, bytes: a page, as in sysfs. What is beyond is not looked at.
+/// The part of one write that a store gets, bytes: a page, as in sysfs. Bytes beyond it are not
+/// looked at.
 pub const VALUE_MAX: usize = 4096;
 
 /// Longest path, bytes (PATH_MAX).
 pub const PATH_MAX: usize = 4096;
 
-/// What stands under a name.
+/// The kind of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Node {
     /// Other names.
@@ -61,7 +62,7 @@ impl Node {
     }
 }
 
-/// What `module/*/parameters` say.
+/// The values of `module/*/parameters`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Parameters {
     /// `scsi_mod.use_blk_mq`: disks named `sd*` that state no queue mode are multi-queue.
@@ -77,7 +78,7 @@ impl Default for Parameters {
     }
 }
 
-/// What reads a daemon's rules and configuration again, and says what came of it.
+/// Reads a daemon's rules and configuration again, and reports the outcome.
 type Reload = Box<dyn Fn(&Tree) -> Result<String, Failure> + Send + Sync>;
 
 /// The tree of a daemon.
@@ -124,7 +125,7 @@ impl Tree {
         let _ = self.clients.set(clients);
     }
 
-    /// What stands at `path`: names with `/` between, from the root.
+    /// The node at `path`: names with `/` between, from the root.
     ///
     /// # Errors
     /// ENOENT, or ENOTDIR where the path goes on behind a file.
@@ -178,7 +179,7 @@ impl Tree {
         file.store(&text).map_err(|failure| failure.at(path))
     }
 
-    /// What [`reload`](Tree::reload) does from now on; only the first that is given counts.
+    /// Sets the action of [`reload`](Tree::reload); only the first that is given counts.
     pub fn on_reload(
         &self,
         reload: impl Fn(&Tree) -> Result<String, Failure> + Send + Sync + 'static,

@@ -28,7 +28,7 @@ pub struct Unfinished {
     pub oldest_ns: Option<u64>,
     /// How the last flush ended, if it did.
     pub flush: Option<Status>,
-    /// What stood in the way beside I/O.
+    /// The obstacle beside I/O.
     pub obstacle: Option<Obstacle>,
 }
 
@@ -89,8 +89,8 @@ impl fmt::Display for Unfinished {
 
 impl std::error::Error for Unfinished {}
 
-/// Brings each device to rest, `limit_ns` for all together. What comes of each is the frozen
-/// device, or what was unfinished: that device goes on as before.
+/// Brings each device to rest, `limit_ns` for all together. Returns each frozen device, or its
+/// unfinished I/O: that device goes on as before.
 pub(crate) fn drain(
     homes: &Homes,
     devices: &[Device],
@@ -99,8 +99,8 @@ pub(crate) fn drain(
 ) -> Vec<Result<Frozen, Unfinished>> {
     let began = Clock.now();
     let until = Nanos(began.0.saturating_add(limit_ns));
-    // What was ordered before is submitted before: each reactor has come this far. One that does
-    // not answer leaves the others half of the time.
+    // Orders given before are submitted before: each reactor has come this far. One that does not
+    // answer leaves the others half of the time.
     let here: Vec<_> = (0..homes.remotes.len()).map(|reactor| homes.ask(reactor, |_| ())).collect();
     for here in here {
         // A reactor that has not come so far is found out below.
@@ -158,7 +158,7 @@ pub(crate) fn left(until: Nanos) -> Duration {
     Duration::from_nanos(until.since(Clock.now()))
 }
 
-/// What each device has left, if it is not at rest.
+/// The unfinished I/O of each device that is not at rest.
 fn report(homes: &Homes, devices: &[Device], rests: &[Rest]) -> Vec<Option<Unfinished>> {
     let now = Clock.now();
     // All are asked before any is waited for.
@@ -195,7 +195,7 @@ fn report(homes: &Homes, devices: &[Device], rests: &[Rest]) -> Vec<Option<Unfin
         .collect()
 }
 
-/// What a close waits for, if that is no I/O.
+/// The obstacle that a close waits for, if it is no I/O.
 fn obstacle(wait: weir_queue::Wait) -> Option<Obstacle> {
     use weir_queue::Wait;
     match wait {

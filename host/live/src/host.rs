@@ -155,9 +155,9 @@ impl Host {
     /// lanes and ends the reactors.
     ///
     /// # Errors
-    /// What had not ended after `limit_ns`, by device. Then the reactors are left running, as
-    /// nothing can be taken from under a driver that may still answer: the process should end. Or a
-    /// call by a reactor.
+    /// The I/O that had not ended after `limit_ns`, by device. Then the reactors are left running,
+    /// as nothing can be taken from under a driver that may still answer: the process should end.
+    /// Or a call by a reactor.
     pub fn stop(&self, limit_ns: u64) -> Result<(), Vec<Unfinished>> {
         if self.is_here() {
             return Err(vec![Unfinished::because("", Obstacle::OnReactor)]);

@@ -8,9 +8,9 @@
 //!   readiness, lanes, completions and replies in one pass, and one blocking call when nothing is
 //!   left to do.
 //!
-//! What it is not: a runtime for anything else. A service that blocks holds up its whole reactor,
-//! and one that panics ends the process, because the disks behind that reactor would be silent for
-//! ever otherwise.
+//! It is not: a runtime for anything else. A service that blocks holds up its whole reactor, and
+//! one that panics ends the process, because the disks behind that reactor would be silent for ever
+//! otherwise.
 
 #![forbid(unsafe_code)]
 

@@ -76,8 +76,8 @@ impl<'a> Limited<'a> {
         Ok(began.map_or(Nanos::ZERO, |began| Nanos(Clock.now().since(began))))
     }
 
-    /// As [`Device::set_queues`]. What the driver has to prepare is not counted: it has limits of
-    /// its own.
+    /// As [`Device::set_queues`]. The driver's preparation is not counted: it has limits of its
+    /// own.
     ///
     /// # Errors
     /// As [`Device::set_queues`] and [`freeze`](Limited::freeze).

@@ -16,7 +16,7 @@ const EVENTS: usize = 128;
 /// ones to the millisecond, rounded up.
 const FINE_NS: u64 = 100_000_000;
 
-/// What a service wants to hear of a descriptor. Its end is reported in any case.
+/// The events of a descriptor that a service waits for. Its end is reported in any case.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Interest {
     /// When it can be read.
@@ -37,7 +37,7 @@ impl Interest {
     }
 }
 
-/// What has happened to a descriptor.
+/// The events of a descriptor that have occurred.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Readiness {
     /// It can be read, if only to find its end.

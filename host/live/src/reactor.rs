@@ -42,7 +42,7 @@ pub(crate) struct Reactor {
     pub(crate) stopping: bool,
 }
 
-/// What of a reactor can fail to be made, made before its thread is.
+/// The parts of a reactor that can fail to be made, made before its thread.
 pub(crate) struct Seed {
     index: usize,
     reactors: usize,

@@ -1,4 +1,4 @@
-//! What lives on a reactor beside lanes: services, and what they may ask of it.
+//! Services, which run on a reactor beside lanes: services, and what they may ask of it.
 
 use std::any::Any;
 use std::marker::PhantomData;
@@ -184,7 +184,7 @@ impl<S: Service> Handle<S> {
         });
     }
 
-    /// Drops the service. What is posted to it afterwards is dropped as well.
+    /// Drops the service. Messages posted to it afterwards are dropped as well.
     pub fn remove(&self) {
         let service = self.service;
         self.remote.post(move |reactor| reactor.remove_service(service));

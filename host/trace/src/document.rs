@@ -1,4 +1,4 @@
-//! What benches and comparisons save, as types.
+//! The documents that benches and comparisons save, as types.
 //!
 //! The inner documents are those that `--json` prints; around them stand the samples, histograms
 //! and circumstances that a chart needs. A field that is missing has its zero, so that the result
@@ -21,7 +21,7 @@ pub enum Document {
     Compare(Box<CompareDocument>),
     /// A comparison for each of several values.
     Sweep(Box<SweepDocument>),
-    /// What a running daemon's disks did.
+    /// The I/O of a running daemon's disks.
     Iostat(Box<IostatDocument>),
 }
 
@@ -46,13 +46,13 @@ impl<'de> Deserialize<'de> for Document {
 
 const KINDS: &str = "bench, compare, sweep, iostat";
 
-/// What `weir bench --save` writes.
+/// The document that `weir bench --save` writes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct BenchDocument {
     /// Always `bench`.
     pub kind: BenchKind,
-    /// What `weir bench --json` prints.
+    /// The document that `weir bench --json` prints.
     pub bench: Bench,
     /// The command line, to do it again.
     pub command: Vec<String>,
@@ -62,13 +62,13 @@ pub struct BenchDocument {
     pub histograms: Vec<Histogram>,
     /// Where it ran.
     pub environment: Environment,
-    /// What each CPU of the machine did in the measured time.
+    /// The time of each CPU of the machine in the measured time.
     pub cores: Vec<Core>,
     /// Whether the run broke off.
     pub partial: bool,
-    /// What broke it off, and where.
+    /// The failure that broke it off, and where.
     pub failure: Option<String>,
-    /// What a person should know of the figures, a sentence each.
+    /// Notices about the figures, a sentence each.
     pub notices: Vec<String>,
 }
 
@@ -245,7 +245,7 @@ pub struct Transactions {
     pub commits_per_s: f64,
 }
 
-/// What happened in one interval of the measured time.
+/// One interval of the measured time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Sample {
@@ -279,7 +279,7 @@ pub struct Histogram {
 pub struct Environment {
     /// CPUs of the machine.
     pub cpus: u32,
-    /// What they are.
+    /// Their model.
     pub cpu_model: String,
     /// Release of the kernel.
     pub kernel: String,
@@ -289,13 +289,13 @@ pub struct Environment {
     pub started_at: String,
 }
 
-/// What `weir compare --save` writes.
+/// The document that `weir compare --save` writes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CompareDocument {
     /// Always `compare`.
     pub kind: CompareKind,
-    /// What `weir compare --json` prints.
+    /// The document that `weir compare --json` prints.
     pub compare: Compare,
     /// The command line, to do it again.
     pub command: Vec<String>,
@@ -305,7 +305,7 @@ pub struct CompareDocument {
     pub job: Value,
     /// Every run, voided ones too, in the order in which they were made.
     pub runs: Vec<Run>,
-    /// What the control measured around the rounds.
+    /// The figures of the control around the rounds.
     pub control: Vec<Control>,
     /// When it began, UTC, as `2026-01-02T03:04:05Z`.
     pub started_at: String,
@@ -324,7 +324,7 @@ pub enum CompareKind {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Compare {
-    /// What was compared.
+    /// The variants compared.
     pub variants: Vec<Variant>,
     /// Each pair and metric, with a verdict.
     pub comparisons: Vec<Comparison>,
@@ -338,7 +338,7 @@ pub struct Compare {
 pub struct Variant {
     /// Its name: `a`, `b` and so on.
     pub name: String,
-    /// What sets it apart.
+    /// The options that set it apart.
     pub options: Value,
     /// The rounds that count.
     pub rounds: Vec<Bench>,
@@ -374,7 +374,7 @@ pub struct Estimate {
     pub ci99: Option<[f64; 2]>,
 }
 
-/// What a comparison of two variants says about one metric.
+/// The comparison of two variants by one metric.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Comparison {
@@ -410,7 +410,7 @@ pub struct CompareEnvironment {
     pub steal_pct: f64,
     /// Rounds that were disturbed and do not count.
     pub voided_rounds: u64,
-    /// What else is known about it.
+    /// Its further fields.
     #[serde(flatten)]
     pub other: BTreeMap<String, Value>,
 }
@@ -425,11 +425,11 @@ pub struct Run {
     pub round: u32,
     /// Why it does not count; none if it does.
     pub voided: Option<String>,
-    /// What it measured.
+    /// Its figures.
     pub document: BenchDocument,
 }
 
-/// What the control micro-benchmark saw around a round.
+/// The figures of the control micro-benchmark around a round.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Control {
@@ -441,13 +441,13 @@ pub struct Control {
     pub steal_pct: f64,
 }
 
-/// What `weir compare --sweep --save` writes.
+/// The document that `weir compare --sweep --save` writes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SweepDocument {
     /// Always `sweep`.
     pub kind: SweepKind,
-    /// What was swept, as `iodepth`.
+    /// The name of the swept flag or option, as `iodepth`.
     pub name: String,
     /// A comparison for each value, in the order given.
     pub points: Vec<Point>,
@@ -472,7 +472,7 @@ pub struct Point {
     pub document: CompareDocument,
 }
 
-/// What `weir iostat --json` prints.
+/// The document that `weir iostat --json` prints.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct IostatDocument {
@@ -491,7 +491,7 @@ pub enum IostatKind {
     Iostat,
 }
 
-/// What disks did in one interval.
+/// The I/O of disks in one interval.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct IostatReport {
@@ -503,7 +503,7 @@ pub struct IostatReport {
     pub disks: Vec<IostatDisk>,
 }
 
-/// What one disk did in one interval.
+/// The I/O of one disk in one interval.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct IostatDisk {

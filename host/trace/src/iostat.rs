@@ -51,7 +51,7 @@ pub struct Column {
     value: fn(&Change) -> f64,
 }
 
-/// What happened between two readings.
+/// The difference of two readings.
 #[derive(Clone, Copy, Debug)]
 pub struct Change {
     delta: [f64; 17],

@@ -1,4 +1,4 @@
-//! What is said of results, and in which order: verdicts first.
+//! The content of a report and its order: verdicts first.
 
 mod bench;
 mod compare;
@@ -49,7 +49,7 @@ fn warning(text: String) -> Verdict {
     Verdict { tone: Tone::Warning, text }
 }
 
-/// What runs say of themselves, each once, in the order of the runs.
+/// The notices of runs, each once, in the order of the runs.
 fn notices<'a>(runs: impl IntoIterator<Item = &'a BenchDocument>) -> Vec<Verdict> {
     let mut told: Vec<&str> = Vec::new();
     for notice in runs.into_iter().flat_map(|run| &run.notices) {

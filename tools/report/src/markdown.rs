@@ -66,7 +66,7 @@ fn plain(text: &str) -> String {
             '>' => safe.push_str("&gt;"),
             '&' => safe.push_str("&amp;"),
             '\\' | '`' | '*' | '_' | '|' | '#' | '[' | ']' | '~' => safe.extend(['\\', c]),
-            // What looks like an address becomes a link on its own, also without brackets.
+            // A text that looks like an address becomes a link on its own, also without brackets.
             ':' if text[at..].starts_with("://") => safe.push_str("&#58;"),
             '@' => safe.push_str("&#64;"),
             '.' if ends_in_www(&safe) => safe.push_str("&#46;"),

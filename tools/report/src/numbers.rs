@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-/// What stands where there is no number.
+/// The sign in the place of a missing number.
 pub(crate) const NONE: &str = "–";
 
 /// A count or a rate: `12,345`, `123`, `12.3`, `0.123`.

@@ -6,7 +6,7 @@ use serde::Serialize;
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Page {
     pub(crate) title: String,
-    /// What was found, in words, before anything else.
+    /// The verdicts in words, before everything else.
     pub(crate) verdicts: Vec<Verdict>,
     pub(crate) sections: Vec<Section>,
 }
@@ -29,7 +29,7 @@ pub(crate) enum Tone {
     Warning,
 }
 
-/// What belongs together under a heading.
+/// The parts under one heading.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Section {
     pub(crate) title: String,

@@ -34,7 +34,7 @@ pub(crate) fn preset(job: &Value) -> Option<Preset> {
     told.map_or_else(|| by_shape(job), named)
 }
 
-/// What a preset is called.
+/// The name of a preset.
 pub(crate) fn name(preset: Preset) -> &'static str {
     PRESETS.iter().find(|(_, it)| *it == preset).map_or("", |(name, _)| name)
 }
@@ -84,7 +84,7 @@ const IOPS: [[f64; 4]; 2] =
     [[70_691.0, 100_434.0, 128_122.0, 163_194.0], [81_217.0, 135_867.0, 205_450.0, 247_028.0]];
 const RESPONSE_MS: [[f64; 4]; 2] = [[0.107, 0.153, 0.244, 0.388], [0.093, 0.112, 0.152, 0.256]];
 const SYS_PCT: [[f64; 4]; 2] = [[4.5, 12.1, 20.2, 24.9], [3.7, 5.8, 6.5, 7.5]];
-/// What the document prints as reductions of the response time, per cent.
+/// The reductions of the response time that the document prints, per cent.
 const PRINTED_REDUCTION: [f64; 4] = [13.0, 27.0, 47.0, 44.0];
 
 fn vdbench(labels: &[&str], ours: Ours<'_>) -> Section {

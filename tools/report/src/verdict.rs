@@ -6,7 +6,7 @@ use crate::page::{Tone, Verdict};
 use serde_json::Value;
 use weir_trace::document::{Compare, Comparison, Estimate, Variant};
 
-/// What a metric is to people.
+/// A metric in words.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Metric {
     pub(crate) key: &'static str,
@@ -102,7 +102,7 @@ pub(crate) fn capital(name: &str) -> String {
     first + letters.as_str()
 }
 
-/// What people call the variants: what sets them apart if that is short, else their letters.
+/// The variants in words: what sets them apart if that is short, else their letters.
 pub(crate) fn labels(compare: &Compare) -> Vec<String> {
     let variants = &compare.variants;
     let names = || variants.iter().map(|variant| variant.name.clone()).collect::<Vec<_>>();

@@ -1,7 +1,8 @@
-//! What may stand side by side: figures of windows of one length, and no averages since a start.
+//! The results that may stand side by side: figures of windows of one length, and no averages since
+//! a start.
 //!
 //! How far a window may be off stands in `weir_trace::window`. A comparison holds each run against
-//! the length that was asked for, and voids what is off. What it counted is drawn.
+//! the length that was asked for, and voids what is off. Its counts are drawn.
 
 use weir_trace::window::{ends_by_itself, tolerance_s};
 
@@ -51,8 +52,8 @@ fn check_iostat(documents: &[Document]) -> Result<(), Error> {
     equal("the readings", readings.iter().map(|(name, iostat)| (name.clone(), iostat.seconds())))
 }
 
-/// What the runs of a comparison that count have for windows where they are not of one length:
-/// which two. It is told and not refused: which runs count, the comparison has decided.
+/// The windows of the runs of a comparison that count, where they are not of one length: which two.
+/// It is told and not refused: which runs count, the comparison has decided.
 pub(crate) fn of_comparison(compare: &CompareDocument) -> Option<String> {
     let counted = compare.runs.iter().filter(|run| run.voided.is_none() && !run.document.partial);
     let timed = counted.filter(|run| !ends_by_itself(&run.document.bench.job));

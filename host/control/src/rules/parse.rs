@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::substitution::meaningless;
 use super::{RuleError, Warning};
 
-/// What stands between a key and its value.
+/// The operator between a key and its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Op {
     Equal,
@@ -56,7 +56,7 @@ pub(super) struct Rule {
 /// Keys whose rules are told of and do nothing.
 pub(super) const IGNORED: &[&str] = &["OPTIONS", "IMPORT", "NAME", "SECLABEL", "SYSCTL"];
 
-/// What may stand in braces behind a key.
+/// The text that may stand in braces behind a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Braces {
     /// Nothing.
@@ -73,8 +73,8 @@ enum Braces {
     MayMode,
 }
 
-/// What an operator may do to a key: `m` match, `a` assign with `=` and `:=`, `+` and `-` lists;
-/// and what stands in its braces.
+/// The keys, and the operators that each takes: `m` match, `a` assign with `=` and `:=`, `+` and
+/// `-` lists; and what stands in its braces.
 const KEYS: &[(&str, &str, Braces)] = &[
     ("ACTION", "m", Braces::None),
     ("KERNEL", "m", Braces::None),
@@ -125,7 +125,7 @@ pub(super) fn file(name: &str, text: &str, told: &mut Told) -> Vec<Rule> {
     rules
 }
 
-/// What reading brought to light.
+/// Errors and warnings found while reading.
 #[derive(Default)]
 pub(super) struct Told {
     pub(super) errors: Vec<RuleError>,
@@ -221,7 +221,7 @@ fn value<'a>(key: &str, text: &'a str) -> Result<(String, &'a str), String> {
     Err(format!("the value of {key} has no closing quote"))
 }
 
-/// What a C escape stands for: its letter was read, digits follow for `x`.
+/// The character of a C escape: its letter was read, digits follow for `x`.
 fn escape(key: &str, letter: char, rest: &mut std::str::CharIndices) -> Result<char, String> {
     Ok(match letter {
         'a' => '\x07',
@@ -273,7 +273,7 @@ fn checked(mut terms: Vec<Term>) -> Result<Vec<Term>, String> {
     Ok(terms)
 }
 
-/// What stands in the braces of a key, if it may; an empty text for no braces.
+/// The text in the braces of a key, if it may stand there; an empty text for no braces.
 fn in_braces(key: &str, text: &str, may: Braces) -> Result<String, String> {
     let refused = |what: String| Err(format!("{key}{{{text}}}: {what}"));
     match may {

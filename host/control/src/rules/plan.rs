@@ -49,7 +49,7 @@ impl Subject for TreeDisk<'_> {
     }
 }
 
-/// What happened to the disk: ACTION in a rule.
+/// The event of the disk: ACTION in a rule.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Event {
     /// It is new.
@@ -71,7 +71,7 @@ impl fmt::Display for Event {
 /// One value that a rule assigns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Planned {
-    /// What it is for: a file of the disk, or a variable.
+    /// Its target: a file of the disk, or a variable.
     pub name: String,
     /// The value.
     pub value: String,
@@ -81,7 +81,7 @@ pub struct Planned {
     settled: bool,
 }
 
-/// What rules come to for a disk.
+/// The outcome of rules for a disk.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
     /// The rules that match, as `60-disks.rules:3`, each with its text.
@@ -96,7 +96,7 @@ pub struct Plan {
 }
 
 impl Rules {
-    /// What the rules come to for `disk` at this event. Nothing is written.
+    /// The outcome of the rules for `disk` at this event. Nothing is written.
     #[must_use]
     pub fn plan(&self, disk: &dyn Subject, event: Event) -> Plan {
         let mut turn = Turn::new(disk, event);
@@ -279,7 +279,7 @@ impl<'a> Turn<'a> {
         Ok(())
     }
 
-    /// What a term makes of the value that was `known`, and how long that may be.
+    /// The value that a term makes of the `known` one, and how long it may be.
     fn joined(&self, term: &Term, known: &str, value: String) -> (String, usize) {
         let with_blank = |known: &str, value: String| match known {
             "" => value,

@@ -1,6 +1,6 @@
-//! What `$` and `%` in the value of a rule stand for, as in udev.
+//! Substitutions: `$` and `%` in the value of a rule, as in udev.
 
-/// What `$long` and `%short` stand for; a name that begins like another comes first.
+/// The names behind `$long` and `%short`; a name that begins like another comes first.
 const SUBSTITUTIONS: &[(&str, &str)] = &[
     ("kernel", "k"),
     ("number", "n"),
@@ -18,7 +18,7 @@ const SUBSTITUTIONS: &[(&str, &str)] = &[
     ("sys", "S"),
 ];
 
-/// What a `$` or `%` in a value comes to.
+/// The meaning of a `$` or `%` in a value.
 pub(super) enum Found<'a> {
     /// Itself: it was written twice.
     Sign(&'a str),
@@ -60,7 +60,7 @@ pub(super) fn meaningless(value: &str) -> Option<&str> {
     None
 }
 
-/// What stands in braces at the beginning, and what follows.
+/// The text in braces at the beginning, and the text behind.
 fn braces(text: &str) -> (&str, &str) {
     let inner = text.strip_prefix('{').and_then(|inner| inner.split_once('}'));
     inner.unwrap_or(("", text))

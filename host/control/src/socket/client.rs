@@ -64,7 +64,7 @@ impl Client {
     /// The names in a directory.
     ///
     /// # Errors
-    /// What [`Tree::list`](crate::Tree::list) says, or a daemon that is gone.
+    /// As [`Tree::list`](crate::Tree::list), or a daemon that is gone.
     pub fn list(&mut self, path: &str) -> Result<Vec<(String, Node)>, ClientError> {
         let body = self.ask(Verb::List, path, b"")?;
         decode_names(&body).ok_or_else(|| self.lost(io::ErrorKind::InvalidData.into()))
@@ -73,7 +73,7 @@ impl Client {
     /// The text of a file.
     ///
     /// # Errors
-    /// What [`Tree::read`](crate::Tree::read) says, or a daemon that is gone.
+    /// As [`Tree::read`](crate::Tree::read), or a daemon that is gone.
     pub fn read(&mut self, path: &str) -> Result<String, ClientError> {
         let body = self.ask(Verb::Read, path, b"")?;
         String::from_utf8(body).map_err(|_| self.lost(io::ErrorKind::InvalidData.into()))
@@ -82,7 +82,7 @@ impl Client {
     /// Writes to a file.
     ///
     /// # Errors
-    /// What [`Tree::write`](crate::Tree::write) says, or a daemon that is gone.
+    /// As [`Tree::write`](crate::Tree::write), or a daemon that is gone.
     pub fn write(&mut self, path: &str, value: &[u8]) -> Result<(), ClientError> {
         self.ask(Verb::Write, path, value).map(drop)
     }
@@ -91,7 +91,7 @@ impl Client {
     /// changed, needs a restart or failed.
     ///
     /// # Errors
-    /// What [`Tree::reload`](crate::Tree::reload) says, or a daemon that is gone.
+    /// As [`Tree::reload`](crate::Tree::reload), or a daemon that is gone.
     pub fn reload(&mut self) -> Result<String, ClientError> {
         let body = self.ask(Verb::Reload, "", b"")?;
         String::from_utf8(body).map_err(|_| self.lost(io::ErrorKind::InvalidData.into()))

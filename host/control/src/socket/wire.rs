@@ -14,7 +14,7 @@ const DRAINED_MAX: u64 = 16 << 20;
 /// Longest body of a reply that a client takes, bytes.
 const BODY_MAX: u64 = 16 << 20;
 
-/// What is asked.
+/// The verb of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verb {
     /// The names of a directory.
@@ -48,11 +48,11 @@ impl Verb {
 /// One request; of a long value the first page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ask {
-    /// What is to be done.
+    /// Its verb.
     pub verb: Verb,
     /// Of what in the tree; empty for a reload.
     pub path: String,
-    /// What is written, at most [`VALUE_MAX`] bytes of it; else empty.
+    /// The value to write, at most [`VALUE_MAX`] bytes of it; else empty.
     pub value: Vec<u8>,
 }
 
@@ -70,7 +70,7 @@ impl Ask {
     /// Reads the next request; `None` at the end of the stream.
     ///
     /// # Errors
-    /// What cannot be a request: the stream cannot be followed any more.
+    /// Bytes that cannot be a request: the stream cannot be followed any more.
     pub fn read(from: &mut impl BufRead) -> io::Result<Option<Ask>> {
         let Some(line) = line(from)? else { return Ok(None) };
         let mut words = line.split(' ');
@@ -99,7 +99,7 @@ impl Ask {
     }
 }
 
-/// What is answered.
+/// The answer to a request.
 pub type Answer = Result<Vec<u8>, Failure>;
 
 /// An answer as it is sent.
@@ -117,7 +117,7 @@ pub fn encode_answer(answer: &Answer) -> Vec<u8> {
 /// Reads an answer.
 ///
 /// # Errors
-/// What cannot be an answer, or a stream that ends before it does.
+/// Bytes that cannot be an answer, or a stream that ends before it does.
 pub fn read_answer(from: &mut impl BufRead) -> io::Result<Answer> {
     let line = line(from)?.ok_or(io::ErrorKind::UnexpectedEof)?;
     let bad = || malformed(format!("{line:?} is no answer"));

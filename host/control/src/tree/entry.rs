@@ -20,7 +20,7 @@ pub struct Entry {
     kept: Mutex<Kept>,
 }
 
-/// What attributes remember whose effect lies outside the core, and what stands for it here.
+/// The values of attributes whose effect lies outside the core, and of what stands for it here.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Kept {
     /// Entropy from completions is a kernel's business.
@@ -91,13 +91,13 @@ impl Entry {
 pub struct Attribute<T: 'static = Entry> {
     /// Its name.
     pub name: &'static str,
-    /// What its number counts; empty for a name or a flag.
+    /// The unit of its number; empty for a name or a flag.
     pub unit: &'static str,
     /// Its value on a disk that was told nothing, in words if it depends on the disk.
     pub default: &'static str,
-    /// What may be written, in words; empty if nothing may.
+    /// The accepted values, in words; empty if nothing may.
     pub accepted: &'static str,
-    /// What it is, in one sentence.
+    /// Its meaning, in one sentence.
     pub meaning: &'static str,
     pub(crate) show: fn(&T) -> String,
     pub(crate) store: Option<Store<T>>,

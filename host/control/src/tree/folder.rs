@@ -1,4 +1,4 @@
-//! What stands in each directory.
+//! The content of each directory.
 
 use std::sync::Arc;
 
@@ -49,7 +49,7 @@ pub(crate) enum File {
     Connection(Arc<Connection>, &'static Attribute<Connection>),
 }
 
-/// What a name stands for.
+/// The child of a name.
 pub(crate) enum Child {
     Folder(Folder),
     File(File),
@@ -244,7 +244,7 @@ impl File {
             File::Group(group, attribute) => (attribute.show)(group),
             File::Connection(here, attribute) => (attribute.show)(here),
         };
-        // What has no line at all, as the caps of a group without any, has no newline either.
+        // A text without a line, as the caps of a group without any, has no newline either.
         if !(text.is_empty() && matches!(self, File::Group(..))) {
             text.push('\n');
         }

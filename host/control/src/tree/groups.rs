@@ -1,7 +1,7 @@
 //! The files of `cgroup/<path>`: weights, caps and use of a group, in the syntax of cgroup v2.
 //!
 //! Weights and caps of a group hold for all disks of the daemon, the caps for all of them together.
-//! What a line says of one disk it therefore says of each; what was used is told apart.
+//! A line for one disk is therefore a line for each; what was used is told apart.
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -65,7 +65,7 @@ impl Group {
         self.entry.parent.is_none()
     }
 
-    /// What a group and all below it have used of a disk.
+    /// The use of a disk by a group and all groups below it.
     fn used(&self, entry: &GroupEntry, disk: &Entry, all: &[GroupEntry]) -> Used {
         let mut used = Used::default();
         let below = |path: &str| {
@@ -196,7 +196,7 @@ fn stat(here: &Group) -> String {
     })
 }
 
-/// What was done on a disk, by its own count.
+/// All I/O of a disk, by its own count.
 fn total(disk: &Entry) -> Used {
     let [reads, writes, discards] = disk.disk.stats().directions;
     let bios = |direction: &Direction| direction.ios + direction.merges;

@@ -1,4 +1,4 @@
-//! What a service reaches of its reactor, and what other threads may have that reactor do.
+//! The part of a reactor that its services reach, and the orders that other threads may give it.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ pub(crate) const SUBMITTERS: usize = weir_ring::Pending::SOURCES_MAX;
 /// Makes a service on its reactor.
 pub(crate) type MakeService<'a> = Box<dyn FnOnce(&mut Turn<'_>) -> Box<dyn Service> + 'a>;
 
-/// What a reactor can be ordered to do.
+/// The orders that a reactor takes.
 pub(crate) trait Orders {
     /// Its lanes.
     fn home(&self) -> &Home;
@@ -41,7 +41,7 @@ pub(crate) trait Orders {
 /// Work for a reactor from another thread.
 pub(crate) type Order = Box<dyn FnOnce(&mut dyn Orders) + Send>;
 
-/// What other threads reach of a reactor.
+/// The part of a reactor that other threads reach.
 pub(crate) struct Remote {
     pub(crate) orders: Mailbox<Order>,
     pub(crate) bell: Arc<Bell>,
@@ -55,7 +55,7 @@ impl Remote {
     }
 }
 
-/// What a service reaches through its [`Turn`].
+/// The part of a reactor that a service reaches through its [`Turn`].
 pub(crate) struct Desk {
     pub(crate) index: usize,
     /// How many there are.

@@ -49,7 +49,7 @@ impl Axis {
         self.from + (value - self.low) / (self.high - self.low) * (self.to - self.from)
     }
 
-    /// What a reader has to know of where it begins, as a sentence; nothing where that is 0.
+    /// A sentence on where the axis begins; nothing where that is 0.
     pub(crate) fn begin(&self, show: &dyn Fn(f64) -> String) -> String {
         match self.is_log || self.low <= 0.0 {
             true => String::new(),

@@ -80,7 +80,7 @@ fn figures_table(bench: &Bench) -> Table {
     let head =
         ["", "IOPS", "rate", "mean", "p50", "p90", "p99", "p99.9", "max", "queue wait", "device"];
     let mut table = Table::new("Latency from begin to answer; the last two are means", head);
-    // What is made of many I/Os no driver has seen.
+    // A group made of many I/Os was not seen by a driver as one.
     let is_whole = |group: &Group| ["execution", "commit"].contains(&group.op.as_str());
     let mut row = |name: String, figures: &Figures, is_io: bool| {
         let latency = &figures.latency_ns;

@@ -37,7 +37,7 @@ pub(crate) fn compose(page: &mut Page, document: &CompareDocument) -> String {
     format!("{what}: {} on {}", jobs::name(&document.job), variants::ground(document))
 }
 
-/// What the runs say of themselves, with the variants that say it where not all do.
+/// The notices of the runs, with their variants where not all runs have them.
 pub(super) fn told(document: &CompareDocument) -> Vec<crate::page::Verdict> {
     let all = notices(document.runs.iter().map(|run| &run.document));
     let variants = &document.compare.variants;
@@ -77,7 +77,7 @@ pub(crate) fn unequal(document: &CompareDocument) -> Option<crate::page::Verdict
     Some(warning(format!("Windows of unequal length: {which}. Do not rely on the verdicts.")))
 }
 
-/// What a run says about a metric.
+/// The value of a metric in a run.
 fn value(metric: &Metric, bench: &Bench) -> Option<f64> {
     let latency = &bench.figures.latency_ns;
     match metric.key {
@@ -353,7 +353,7 @@ fn rounds(document: &CompareDocument, labels: &[String]) -> Section {
     section
 }
 
-/// What the control saw: a machine that changed under the rounds shows here.
+/// The figures of the control: a machine that changed under the rounds shows here.
 fn control(document: &CompareDocument) -> Option<Chart> {
     let first = document.control.first().filter(|first| first.ns > 0.0)?;
     let runs: Vec<(usize, f64, bool)> =
@@ -389,7 +389,7 @@ fn facts(document: &CompareDocument, labels: &[String]) -> Vec<(&'static str, St
     facts
 }
 
-/// What it ran on, and how much of that was there.
+/// The machine, and how much of it was there.
 pub(super) fn machine(document: &CompareDocument) -> [(&'static str, String); 5] {
     let first = document.runs.first().map(|run| &run.document);
     let of = |pick: fn(&BenchDocument) -> String| first.map_or_else(String::new, pick);

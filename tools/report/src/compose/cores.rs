@@ -1,4 +1,4 @@
-//! What each CPU of the machine did in the measured time.
+//! The time of each CPU of the machine in the measured time.
 
 use crate::numbers::NONE;
 use crate::page::Table;

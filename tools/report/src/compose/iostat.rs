@@ -1,4 +1,4 @@
-//! What disks of a running daemon did.
+//! The I/O of a running daemon's disks.
 
 use serde_json::Value;
 

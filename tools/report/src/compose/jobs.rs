@@ -1,4 +1,4 @@
-//! What jobs are called, and what is said of them.
+//! The names and descriptions of jobs.
 
 use serde_json::{Map, Value};
 
@@ -8,7 +8,7 @@ use crate::sources;
 /// How many jobs of a file a title names.
 const NAMED_MAX: usize = 3;
 
-/// What a job is called: its preset, the names in its file, or what it does.
+/// The name of a job: its preset, the names in its file, or what it does.
 pub(super) fn name(job: &Value) -> String {
     let field = |name: &str| job.get(name).and_then(Value::as_str);
     if let Some(preset) = sources::preset(job) {
@@ -47,7 +47,7 @@ fn size_name(bytes: &str) -> String {
 /// The disks of a group, and what each of them is called.
 const GROUPS: [(&str, &str); 2] = [("data_disks", "data disk"), ("redo_disks", "redo disk")];
 
-/// What a job without such lines says of its redo: the target, and its options.
+/// The fields on the redo in jobs without such lines: the target, and its options.
 const REDO: [&str; 2] = ["redo", "redo_options"];
 
 /// A line for each job: its name and its options, without the one named `except`; and one for each

@@ -132,7 +132,7 @@ fn along(
     Some(Verdict { tone, text: format!("{pair}: {found}{rest}.") })
 }
 
-/// What was said of a metric of two variants at a point.
+/// The comparison of a metric of two variants at a point.
 fn pair<'a>(
     point: &'a CompareDocument,
     metric: &Metric,

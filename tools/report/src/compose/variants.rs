@@ -1,4 +1,4 @@
-//! What variants were: the target of each and its device's options as they took effect.
+//! The variants: the target of each and its device's options as they took effect.
 
 use serde_json::Value;
 
@@ -15,7 +15,7 @@ const ALWAYS: [(&str, &str); 4] = [
     ("nr_requests", "nr_requests"),
 ];
 
-/// What ran, for every variant.
+/// The job and the target of every variant.
 pub(super) fn section(document: &CompareDocument, labels: &[String]) -> Section {
     let mut section = Section::new("What was compared");
     let variants = &document.compare.variants;
@@ -75,8 +75,8 @@ fn targets(bench: &Bench) -> Vec<String> {
     group.filter(|disks| !disks.is_empty()).unwrap_or_else(|| vec![bench.target.clone()])
 }
 
-/// What all variants ran on: what the targets of each disk begin with, or those of each variant
-/// where they begin with nothing in common.
+/// The common ground of all variants: what the targets of each disk begin with, or those of each
+/// variant where they begin with nothing in common.
 pub(super) fn ground(document: &CompareDocument) -> String {
     let variants = document.compare.variants.iter();
     let own = |variant: &'_ Variant| {
