@@ -17,7 +17,7 @@ use weir_bio::Nanos;
 /// No time is met better than this, ns.
 const NEAR_NS: u64 = 1000;
 
-/// What comes less often than this is not foreseen, ns.
+/// Gaps between I/Os above this are not foreseen, ns.
 const OFTEN_NS: u64 = 10_000_000;
 
 /// The alarm of one thread.
@@ -32,7 +32,7 @@ pub(crate) struct Alarm {
 #[derive(Debug, Default)]
 struct Plan {
     set_for: Option<Nanos>,
-    /// What it was asked for last.
+    /// The time it was last asked for.
     asked: Option<Nanos>,
     /// The time for which it last went off that it was asked for.
     went_off: Nanos,
@@ -84,8 +84,8 @@ impl Alarm {
         }
     }
 
-    /// What it has told of by now is not told again. If it went off, it may set itself: that
-    /// happens before the due I/O begins, so it is in no latency.
+    /// Events it has reported by now are not reported again. If it went off, it may set itself:
+    /// that happens before the due I/O begins, so it is in no latency.
     pub(crate) fn silence(&mut self, now: Nanos) {
         if self.plan.go_off(now) {
             // That there is nothing to read is what is wanted.

@@ -17,7 +17,7 @@ use crate::tally::Tally;
 use crate::used::Used;
 use crate::worker::{Shared, Window, Worker};
 
-/// What came out.
+/// The outcome.
 #[derive(Debug)]
 pub struct Alone {
     /// All figures, by row: reads, writes, trims, flushes.
@@ -31,7 +31,7 @@ pub struct Alone {
 /// Runs the first clone of a job on the calling thread for so long, on a sink of such a size.
 ///
 /// # Errors
-/// What the job or the system refused, before anything ran.
+/// A refusal by the job or the system, before anything ran.
 pub fn alone(job: &Job, ground: Ground, runtime: Duration) -> Result<Alone, String> {
     let stream = Stream::new(job, ground, 0).map_err(|e| e.to_string())?;
     let plan = stream_plan(job, stream, (0, 0, 0), Some(runtime.as_nanos() as u64));

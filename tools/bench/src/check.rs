@@ -14,7 +14,7 @@ use crate::groups::Groups;
 /// Bytes of redo read at once.
 const PIECE: u64 = 1 << 20;
 
-/// What was found.
+/// The findings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Checked {
     /// Commits that were acknowledged.
@@ -40,7 +40,7 @@ pub enum Lost {
 /// the file knows where it is not given.
 ///
 /// # Errors
-/// What is lost, or could not be read.
+/// A lost commit, or a disk that could not be read.
 pub fn check(data: &[String], redo: &[String], commits: &Path) -> Result<Checked, Lost> {
     let unreadable = |why: String| Lost::Unreadable(why);
     let name = commits.display();
@@ -95,7 +95,7 @@ fn as_in_run(run: &Run, groups: &Groups, given: [&[String]; 2]) -> Result<(), St
                 "the {what} of the run was on {was} disks, {names}, and {flag} names {is}"
             ));
         }
-        // What they are called may differ, and so may their options.
+        // Their names may differ, and so may their options.
         let (was, is) = (devices::places(was), devices::places(is));
         let elsewhere = |at: usize| was.iter().position(|known| *known == is[at]);
         if (0..is.len()).any(|at| elsewhere(at).is_some_and(|known| known != at)) {
@@ -199,7 +199,7 @@ mod tests {
     fn other_disks_than_those_of_the_run_are_refused_before_anything_is_lost() {
         let apart = run(&["a", "b"], &["c", "d"]);
         assert_eq!(refused(&apart, &["a", "b"], &["c", "d"]), "");
-        // What a server had, in its files.
+        // The disks of a server, as its files.
         assert_eq!(refused(&apart, &["e", "f"], &["g", "h"]), "");
         let why = refused(&apart, &["a"], &["c", "d"]);
         assert_eq!(why, "the data of the run was on 2 disks, a b, and --target names 1");

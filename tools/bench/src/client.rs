@@ -11,7 +11,7 @@ use crate::pace::Pace;
 use crate::seat::Seat;
 use crate::tally::{Tally, Took};
 
-/// What a client does.
+/// The work of a client.
 pub(crate) enum Work {
     Stream(Box<Stream>),
     Oltp(Box<Instance>),
@@ -99,7 +99,7 @@ impl Pool {
     }
 }
 
-/// What went wrong with one I/O.
+/// The failure of one I/O.
 #[derive(Clone, Debug)]
 pub(crate) struct Failed {
     pub(crate) what: String,
@@ -175,7 +175,7 @@ impl Client {
         let waits = matches!(&plan.work, Work::Stream(stream) if stream.waits());
         Client {
             pool: Pool::new(&plan),
-            // What is due is not held back to go in company.
+            // An I/O that is due is not held back to go in company.
             pace: (plan.depth > 1 && !paced).then(|| Pace::new(plan.depth)),
             depth: usize::from(plan.depth),
             work: plan.work,
@@ -188,7 +188,7 @@ impl Client {
             begins_anew: fills || waits,
             checks,
             paced,
-            // What has to be filled is begun at once when all of it is.
+            // I/Os that have to be filled begin together when all of them are.
             apart: plan.apart && !fills,
             live: 0,
             held: VecDeque::new(),
@@ -475,7 +475,7 @@ impl Client {
         }
     }
 
-    /// What happened above single I/Os: into the figures, and commits to `told`.
+    /// Counts events above single I/Os: into the figures, and commits to `told`.
     pub(crate) fn events(&mut self, tally: &mut Tally, counting: bool, told: &mut String) {
         let Work::Oltp(instance) = &mut self.work else { return };
         instance.events(&mut |event| match event {
@@ -594,7 +594,7 @@ mod tests {
                     return self.tally;
                 }
                 let next = lane.wake_at().into_iter().chain(client.due).min();
-                // What was taken makes room for more at the same time.
+                // I/Os that were taken make room for more at the same time.
                 now = if count > 0 { now } else { next.expect("something comes next").max(now) };
             }
             panic!("it has no end");

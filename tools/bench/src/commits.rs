@@ -41,7 +41,7 @@ pub(crate) struct Run {
     pub(crate) before: Option<Box<Run>>,
 }
 
-/// What the file says of a run before any of its commits; `redo` has no targets where it is on the
+/// The heading of a run, before any of its commits; `redo` has no targets where it is on the
 /// data's.
 pub(crate) fn heading(run: u64, [data, redo]: [&[String]; 2], parts: &[Part]) -> String {
     let mut text = String::new();
@@ -66,7 +66,7 @@ const LINE_MAX: u64 = 16 << 10;
 /// Begins a run in the file: behind whole lines, and with all of its heading or nothing.
 ///
 /// # Errors
-/// What the file refused; that its last line is none of such a file, and not for us to cut.
+/// A failure of the file; that its last line is none of such a file, and not for us to cut.
 pub(crate) fn begin(mut file: &File, heading: &str) -> Result<(), String> {
     let why = |error: io::Error| format!("the file of commits: {error}");
     let data = file.metadata().map_err(why)?;
@@ -85,8 +85,8 @@ pub(crate) fn begin(mut file: &File, heading: &str) -> Result<(), String> {
     })
 }
 
-/// How many of the file's bytes are whole lines. What stands behind them was being written when a
-/// run was killed or its disk was full.
+/// How many of the file's bytes are whole lines. Bytes behind them were being written when a run
+/// was killed or its disk was full.
 fn whole_lines(file: &File, bytes: u64) -> Result<u64, String> {
     let why = |error: io::Error| format!("the file of commits: {error}");
     let mut end = vec![0; bytes.min(LINE_MAX) as usize];
@@ -131,7 +131,7 @@ fn behind_torn(text: &str) -> &str {
         let [_, run, "data", "disk", "1", "of", of, "at", _] = words[..] else { return false };
         run.parse::<u64>().is_ok() && of.parse::<u64>().is_ok()
     };
-    // What a target is called may hold any word, a commit holds none.
+    // The name of a target may hold any word, a commit holds none.
     let run = text.rmatch_indices("run ").find(|(at, _)| begins_run(*at));
     let commit = || text.rmatch_indices("commit ").next().filter(|_| text.starts_with("commit "));
     run.or_else(commit).map_or(text, |(at, _)| &text[at..])

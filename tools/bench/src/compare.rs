@@ -33,13 +33,13 @@ pub use variant::Variant;
 /// A comparison to be made.
 #[derive(Debug)]
 pub struct Plan<'a> {
-    /// What is compared; at least two.
+    /// The variants to compare; at least two.
     pub variants: &'a [Variant],
     /// How each run is started.
     pub program: &'a Program,
     /// Rounds that are to count.
     pub rounds: u32,
-    /// What order and seeds are drawn from.
+    /// The seed that order and seeds are drawn from.
     pub seed: u64,
     /// The kernel's scheduler, where that is switched.
     pub switch: Option<&'a Switch>,
@@ -58,11 +58,11 @@ pub struct Progress<'a> {
     pub made: u32,
     /// Runs there will be if none has to be made again.
     pub planned: u32,
-    /// What one run takes, seconds, as far as is known.
+    /// The length of one run, seconds, as far as it is known.
     pub run_s: f64,
 }
 
-/// What came out, and why it ended early, if it did.
+/// The outcome, and why it ended early, if it did.
 #[derive(Debug)]
 pub struct Compared {
     /// To be printed, saved and drawn.
@@ -82,7 +82,7 @@ impl Plan<'_> {
         self.program.takes() * self.rounds * self.variants.len() as u32 / 5
     }
 
-    /// Makes the comparison. What was measured before it had to stop is kept and marked: the
+    /// Makes the comparison. The figures from before it had to stop are kept and marked: the
     /// environment has `partial` and `failure` then.
     ///
     /// # Panics
@@ -123,7 +123,7 @@ impl Plan<'_> {
     }
 }
 
-/// What runs said beside their figures, a sentence each, behind the variants of which it is true.
+/// The notices of runs, a sentence each, behind the variants of which it is true.
 #[must_use]
 pub fn notices(document: &CompareDocument) -> Vec<String> {
     let mut told: Vec<(&str, Vec<&str>)> = Vec::new();
@@ -168,7 +168,7 @@ struct Machine<'a> {
     control: control::Host,
     progress: &'a mut dyn FnMut(Progress<'_>),
     made: u32,
-    /// What the last run took, seconds, with everything around it.
+    /// The length of the last run, seconds, with everything around it.
     took_s: f64,
 }
 

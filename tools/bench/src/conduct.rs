@@ -38,7 +38,7 @@ pub struct Oltp {
     pub redo: Vec<String>,
 }
 
-/// What is asked for.
+/// The workload asked for.
 #[derive(Clone, Debug)]
 pub enum Workload {
     /// Stages one after the other.
@@ -47,9 +47,9 @@ pub enum Workload {
     Oltp(Oltp),
 }
 
-/// What to do, and how.
+/// A bench to conduct.
 pub struct Request<'a> {
-    /// What.
+    /// Its workload.
     pub workload: Workload,
     /// Where; `None`: each job says where, as `oltp` does.
     pub target: Option<String>,
@@ -71,7 +71,7 @@ pub struct Request<'a> {
     pub notice: &'a dyn Fn(&str),
 }
 
-/// What came out.
+/// The outcome.
 pub struct Conducted {
     /// The figures.
     pub bench: Bench,
@@ -84,8 +84,8 @@ pub struct Conducted {
 /// Carries it out.
 ///
 /// # Errors
-/// What is wrong with a job or a target, before anything ran. What goes wrong with a later stage
-/// is in [`Conducted::failure`], beside what the stages before it measured.
+/// A fault of a job or a target, before anything ran. The failure of a later stage is in
+/// [`Conducted::failure`], beside the figures of the stages before it.
 pub fn conduct(request: &Request<'_>) -> Result<Conducted, String> {
     let stages = match &request.workload {
         Workload::Stages(stages) => stages.clone(),
@@ -127,7 +127,7 @@ fn forgets(backing: &dyn Backing, barriers: bool) -> Option<&'static str> {
     backing.forgets().or((!barriers).then_some("has barriers=off"))
 }
 
-/// What is to be said of a file with holes, which are read without a disk.
+/// The notice on a file with holes, which are read without a disk.
 fn holes(name: &str, backing: &dyn Backing) -> Option<String> {
     use std::os::unix::fs::MetadataExt;
     let file =
@@ -143,8 +143,8 @@ fn holes(name: &str, backing: &dyn Backing) -> Option<String> {
 }
 
 /// Two names of one device are refused where a workload would spoil what another of its parts
-/// relies on: the log of a database, or blocks that are verified. What they are called does not
-/// tell, so marks are written through them and looked for through all.
+/// relies on: the log of a database, or blocks that are verified. Their names do not tell, so marks
+/// are written through them and looked for through all.
 fn told_apart(
     request: &Request<'_>,
     stage: &Stage,
@@ -156,8 +156,8 @@ fn told_apart(
     if devices.len() < 2 || !(verified || is_oltp) {
         return Ok(());
     }
-    // What is marked is written all the same in the run: the start of a disk of data or redo, all
-    // but the first, or of a job's range.
+    // Marked blocks are written in the run anyway: the start of a disk of data or redo, all but the
+    // first, or of a job's range.
     let marks: Vec<(usize, Amount)> = match request.workload {
         Workload::Oltp(_) => (1..devices.len()).map(|disk| (disk, Amount::Bytes(0))).collect(),
         Workload::Stages(_) => {

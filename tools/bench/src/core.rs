@@ -30,7 +30,7 @@ const MOST_REQUESTS: usize = 2048;
 /// Batches between two looks at the stop time.
 const PASSES: u64 = 1024;
 
-/// What to measure.
+/// The bench to run.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The scheduler's name; `None`: the default of the queue mode.
@@ -69,7 +69,7 @@ impl Default for Options {
     }
 }
 
-/// What came out.
+/// The outcome.
 #[derive(Clone, Debug, Serialize)]
 pub struct Outcome {
     /// The scheduler that was attached.
@@ -125,7 +125,7 @@ impl Wake for NeverAsleep {
 /// Runs the bench.
 ///
 /// # Errors
-/// What the device refuses: an unknown scheduler, a bad number of queues.
+/// A refusal of the device: an unknown scheduler, a bad number of queues.
 pub fn run(options: &Options) -> Result<Outcome, String> {
     if options.threads == 0 || options.batch == 0 || options.depth == 0 {
         return Err(String::from("threads, depth and batch must be at least 1"));
@@ -350,7 +350,7 @@ fn sum_up(options: &Options, device: &Device, parts: &[Part]) -> Outcome {
     }
 }
 
-/// What the generator costs by itself, ns of CPU time for each I/O, in batches as in a pass.
+/// The cost of the generator by itself, ns of CPU time for each I/O, in batches as in a pass.
 fn generator_alone(options: &Options) -> f64 {
     const IOS: u64 = 4_000_000;
     let mut stream = stream(options, 0);

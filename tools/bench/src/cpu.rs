@@ -74,7 +74,7 @@ impl CpuTime {
         self.user + self.system
     }
 
-    /// What was used since `earlier`.
+    /// The use since `earlier`.
     #[must_use]
     pub fn since(&self, earlier: &CpuTime) -> CpuTime {
         CpuTime {
@@ -88,7 +88,7 @@ impl CpuTime {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PerCpu(pub Vec<CpuUse>);
 
-/// What one CPU has done.
+/// The time of one CPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CpuUse {
     /// Its number.
@@ -134,7 +134,7 @@ impl PerCpu {
         PerCpu(stat.lines().filter_map(one).collect())
     }
 
-    /// What was done since `earlier`.
+    /// The time since `earlier`.
     #[must_use]
     pub fn since(&self, earlier: &PerCpu) -> PerCpu {
         let between = self.0.iter().filter_map(|now| {

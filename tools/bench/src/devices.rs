@@ -15,7 +15,7 @@ const DISK: &str = "bench";
 /// target, `name`, and not by the name that it has here: so does what is said of it.
 ///
 /// # Errors
-/// What is wrong with the target, or what its driver could not do.
+/// A fault of the target, or a failure of its driver.
 pub fn open(name: &str, target: &Target, homes: usize) -> Result<Opened, String> {
     let opened = weir::open(DISK, target, homes);
     let mut opened = opened.map_err(|error| refusal(name, &error.to_string()))?;
@@ -44,7 +44,7 @@ fn refusal(name: &str, said: &str) -> String {
     of_target(name, said).unwrap_or_else(|| format!("{name}: {said}"))
 }
 
-/// What is said of a device, with the name of its target in the place of the one it has here.
+/// A notice of a device, with the name of its target in the place of the one it has here.
 fn of_target(name: &str, said: &str) -> Option<String> {
     let rest = said.strip_prefix(DISK)?.strip_prefix(": ")?;
     Some(format!("{name}: {rest}"))
@@ -59,10 +59,10 @@ pub(crate) struct Devices {
     pub(crate) of: Vec<usize>,
 }
 
-/// What tells a device from others.
+/// The identity of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// What has no other name than its target.
+    /// A device that has no other name than its target.
     Text(String),
     /// What its driver says, with the one name of a path.
     At(Identity),
@@ -73,7 +73,7 @@ impl Devices {
     /// is to be made gets the largest size asked for.
     ///
     /// # Errors
-    /// What is no target; targets that are one device and differ in their options.
+    /// A text that is no target; targets that are one device and differ in their options.
     pub(crate) fn of_jobs(targets: &[String]) -> Result<Devices, String> {
         Devices::of(targets, |_| false)
     }
@@ -243,7 +243,7 @@ fn disk_of(sysfs: &Path, number: u64) -> Option<u64> {
     if !device.join("partition").exists() {
         return None;
     }
-    // What stands there is a link into the folder of the disk.
+    // The entry there is a link into the folder of the disk.
     let disk = device.canonicalize().ok()?;
     let text = std::fs::read_to_string(disk.parent()?.join("dev")).ok()?;
     let (major, minor) = text.trim().split_once(':')?;
@@ -382,7 +382,7 @@ mod tests {
         );
     }
 
-    /// What was done to some disks that are no devices.
+    /// The calls of some disks that are no devices.
     #[derive(Default)]
     struct Counts {
         opens: Cell<usize>,
@@ -407,7 +407,7 @@ mod tests {
     }
 
     /// Looks for one device among as many disks as `of` has, each of which is the one with that
-    /// number; all but the first are marked at these places. What was found, and what it took.
+    /// number; all but the first are marked at these places. The answer, and the calls it took.
     fn look(of: &[usize], at: &[u64], ends: bool) -> (Result<Option<[usize; 2]>, String>, Counts) {
         let name = |disk| format!("file:/nonexistent/{disk}");
         let target = |name: String| (name.clone(), Target::parse(&name).expect("a target"));
@@ -432,7 +432,7 @@ mod tests {
         let apart: Vec<usize> = (0..64).collect();
         let (found, counts) = look(&apart, &[0], false);
         assert_eq!((found, counts.opens.get()), (Ok(None), 64));
-        // What stood below 63 marks, and all 64 once.
+        // The blocks below 63 marks, and all 64 once.
         assert_eq!((counts.reads.get(), counts.writes.get()), (63 + 64, 2 * 63));
         let (found, counts) = look(&apart, &[0, 8192], false);
         assert_eq!((found, counts.reads.get()), (Ok(None), 2 * (63 + 64)));

@@ -1,4 +1,4 @@
-//! What is kept of a run: everything another program needs to draw it, or to compare it.
+//! The document of a run: everything another program needs to draw it, or to compare it.
 
 use std::time::SystemTime;
 

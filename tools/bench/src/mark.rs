@@ -13,7 +13,7 @@ pub(crate) const BYTES: u64 = 4096;
 /// Bytes at the start of a mark that have its number in them.
 const NUMBER: usize = 8;
 
-/// What is marked now, in words, in the order in which it was.
+/// The marks that stand now, in words, oldest first.
 static STANDING: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 /// Where marks stand that were not put back yet: what is left on disks if this process ends now.
@@ -60,7 +60,7 @@ struct Mark {
     disk: usize,
     at: u64,
     before: Vec<u8>,
-    /// What is left if it is not put back.
+    /// The sentence on what is left if it is not put back.
     left: String,
 }
 
@@ -117,7 +117,7 @@ impl<'a, 'b, B: Bytes> Marks<'a, 'b, B> {
     /// there.
     ///
     /// # Errors
-    /// What is left.
+    /// The sentence on what is left.
     pub(crate) fn put_back(&mut self) -> Result<(), String> {
         let mut all_left = Vec::new();
         while let Some(Mark { disk, at, before, left }) = self.standing.pop() {
@@ -149,7 +149,7 @@ impl<B: Bytes> Drop for Marks<'_, '_, B> {
     }
 }
 
-/// What a mark of a run looks like.
+/// The content of a mark of a run.
 fn bytes(run: u64, number: u64) -> Vec<u8> {
     let mut mark = vec![0; BYTES as usize];
     Prng::new(run).fill(&mut mark);
@@ -169,7 +169,7 @@ mod tests {
     use std::cell::RefCell;
     use std::panic::{AssertUnwindSafe, catch_unwind};
 
-    /// Whether a mark stands on a disk of this name. What stands is told for the whole process, so
+    /// Whether a mark stands on a disk of this name. Marks are listed for the whole process, so
     /// each test has names of its own.
     fn stands(name: &str) -> bool {
         let left = format!("bytes 4096..8192 of {name} hold a mark of this run");

@@ -38,7 +38,7 @@ fn figures(row: &Row, time: Duration) -> Figures {
     }
 }
 
-/// What was run.
+/// The workload that was run.
 #[derive(Clone, Debug)]
 pub struct About {
     /// The target as given.
@@ -98,7 +98,7 @@ pub fn outcome(about: About, measured: &[(Option<String>, Measured)]) -> Bench {
     }
 }
 
-/// What each CPU did in all of the measured time.
+/// The time of each CPU in all of the measured time.
 #[must_use]
 pub fn cores(measured: &[(Option<String>, Measured)]) -> Vec<Core> {
     let mut sum: Vec<Core> = Vec::new();

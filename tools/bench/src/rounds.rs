@@ -1,5 +1,5 @@
-//! What the comparing benches share: arguments, figures over rounds, the machine they ran on, and
-//! a control that tells a disturbed round from a quiet one.
+//! The part that comparing benches share: arguments, figures over rounds, the machine they ran on,
+//! and a control that tells a disturbed round from a quiet one.
 //!
 //! Rounds of what is compared are interleaved, so that a busy minute hits all of them.
 
@@ -119,8 +119,8 @@ impl fmt::Display for Figure {
     }
 }
 
-/// What a round needs of the host in order to count. A virtual CPU is often one of the two hardware
-/// threads of a core, and the user of the other takes up to half of what the core does.
+/// The part of the host that a round needs in order to count. A virtual CPU is often one of the two
+/// hardware threads of a core, and the user of the other takes up to half of what the core does.
 #[derive(Clone, Copy, Debug)]
 pub enum Needs {
     /// This CPU runs as fast as it was ever seen to: it has a core to itself.
@@ -222,8 +222,7 @@ impl Control {
     }
 
     /// Runs `round` until `wanted` of its rounds were quiet, but at most three times as often, and
-    /// a single one once. What is returned is of the quiet rounds, or of all where not even
-    /// three were.
+    /// a single one once. Returns the quiet rounds, or all where not even three were quiet.
     /// `servers` are processes that work for us in the rounds.
     pub fn rounds<T>(
         &mut self,

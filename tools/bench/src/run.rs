@@ -28,14 +28,14 @@ use crate::worker::{self, End, Left, News, Shared, Window};
 pub enum Load {
     /// A job, on one of the devices.
     Stream {
-        /// What.
+        /// Its job.
         job: Job,
         /// Which device.
         disk: usize,
     },
     /// Databases at work.
     Oltp {
-        /// What the group is called.
+        /// The name of the group.
         name: String,
         /// The instances.
         profiles: Vec<Profile>,
@@ -64,7 +64,7 @@ impl Load {
     }
 }
 
-/// What to run.
+/// The jobs to run.
 pub struct Options<'a> {
     /// Everything that runs at once.
     pub loads: &'a [Load],
@@ -82,8 +82,8 @@ pub struct Options<'a> {
     pub interrupted: &'a AtomicBool,
     /// Where acknowledged commits are told, a line each.
     pub commits: Option<&'a File>,
-    /// What stands there before them, once nothing can refuse the run any more: another run's
-    /// commits are looked for until then.
+    /// The heading before them, once nothing can refuse the run any more: another run's commits are
+    /// looked for until then.
     pub heading: &'a str,
     /// Called every tenth of a second.
     pub progress: &'a dyn Fn(&Progress),
@@ -142,12 +142,12 @@ pub struct Group {
     pub ended_after: Option<Duration>,
 }
 
-/// What came out.
+/// The outcome.
 #[derive(Debug)]
 pub struct Measured {
     /// All figures, by row.
     pub tally: Tally,
-    /// What the rows are.
+    /// The rows.
     pub groups: Vec<Group>,
     /// When each clone had done, by load; `None` for one that had not.
     pub ends: Vec<Vec<Option<Duration>>>,
@@ -157,7 +157,7 @@ pub struct Measured {
     /// CPU time of this process in it: altogether to the nanosecond, by mode as the kernel's ticks
     /// have it.
     pub cpu: CpuTime,
-    /// What each CPU of the host did in it, as the kernel's ticks have it.
+    /// The time of each CPU of the host in it, by the kernel's ticks.
     pub per_cpu: PerCpu,
     /// Statistics of each device over the measured time: at its start, and at its end.
     pub stats: Vec<(Stats, Stats)>,
@@ -179,7 +179,7 @@ pub fn ground(device: &Device) -> Ground {
 /// Runs the loads.
 ///
 /// # Errors
-/// What a load, a device or the system refused, before anything ran. What happens later is in
+/// A refusal by a load, a device or the system, before anything ran. Later failures are in
 /// [`Measured::failure`].
 pub fn run(options: &Options<'_>) -> Result<Measured, String> {
     check_verified(options)?;
@@ -308,7 +308,7 @@ pub(crate) fn stream_plan(
         depth: if job.think_ns > 0 { 1 } else { job.depth },
         // Neighbours that are handed over together become one request, end together and are made
         // together again: a depth of four would be one of one. fio hands over each by itself
-        // (`iodepth_batch`, 1). What a page cache writes back does come in company.
+        // (`iodepth_batch`, 1). Write-back of a page cache does come in company.
         apart: job.access == Access::Sequential && !job.background,
         runtime_ns,
         seed: job.seed_of(clone),
@@ -347,7 +347,7 @@ struct Watch<'a> {
     limit_ns: Option<u64>,
 }
 
-/// What it has heard.
+/// The news it has heard.
 #[derive(Default)]
 struct Heard {
     /// Threads that have done.
@@ -357,7 +357,7 @@ struct Heard {
     failure: Option<String>,
 }
 
-/// What it has seen.
+/// The watcher's readings.
 struct Watched {
     window: Window,
     /// From the start of the measured time until it looked again, late as that may have been.
@@ -374,7 +374,7 @@ const LOOK: Duration = Duration::from_millis(100);
 /// Reading what the kernel has ticked takes a moment, which is not to be in the measured time.
 const EARLY_NS: u64 = 2_000_000;
 
-/// What the kernel has ticked so far.
+/// The kernel's ticks so far.
 struct Ticks {
     process: CpuTime,
     per_cpu: PerCpu,
@@ -438,8 +438,7 @@ impl Watch<'_> {
         Ok(watched)
     }
 
-    /// Has everything end. What was written is read back by those who verify, unless something
-    /// went wrong.
+    /// Has everything end. Jobs that verify read their blocks back, unless something went wrong.
     fn finish(&self, heard: &mut Heard) {
         let Heard { done, failure, .. } = heard;
         let mut told = false;

@@ -20,7 +20,7 @@ const NEAR_NS: f64 = 250.0;
 /// Round trips of one measurement.
 const TRIPS: u64 = 20_000;
 
-/// What came out, round by round, by distance.
+/// The outcome, round by round, by distance.
 #[derive(Clone, Debug)]
 pub struct Comparison {
     scheduler: String,

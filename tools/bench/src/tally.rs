@@ -1,5 +1,5 @@
-//! What one thread has counted: a row for each kind of I/O, and how it went from one tenth of a
-//! second to the next. Nothing here is shared; the rows of all threads are added at the end.
+//! The counts of one thread: a row for each kind of I/O, and how it went from one tenth of a second
+//! to the next. Nothing here is shared; the rows of all threads are added at the end.
 
 use hdrhistogram::Histogram;
 use weir_bio::{Nanos, SECTOR};
@@ -62,7 +62,7 @@ impl Times {
         self.max_ns
     }
 
-    /// What a share of them does not exceed; 0 when there is none.
+    /// The bound that a share of them does not exceed; 0 when there is none.
     #[must_use]
     pub fn quantile_ns(&self, share: f64) -> u64 {
         self.histogram.value_at_quantile(share).min(self.max_ns)
@@ -131,7 +131,7 @@ pub struct Took {
 }
 
 impl Took {
-    /// What is no I/O but made of many: neither wait nor device time is counted for it.
+    /// A group that is no I/O but made of many: neither wait nor device time is counted for it.
     #[must_use]
     pub fn whole(ns: u64) -> Took {
         Took { total_ns: ns, wait_ns: 0, device_ns: 0, is_whole: true }
@@ -298,7 +298,7 @@ mod tests {
         let whole = tally.row(2).expect("what is made of many");
         let counts = [&whole.total, &whole.wait, &whole.device].map(Times::count);
         assert_eq!(counts, [1, 0, 0], "no driver has seen it");
-        // What is no I/O is in no sum.
+        // A group that is no I/O is in no sum.
         assert_eq!(tally.all().ios, 4);
         assert_eq!(tally.series(), [Slot { ios: 4, bytes: 4 * 4096, ns: 500 }]);
     }

@@ -1,4 +1,4 @@
-//! What a run has used of the CPUs.
+//! The CPU time that a run has used.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};

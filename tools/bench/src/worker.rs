@@ -31,7 +31,7 @@ pub(crate) struct Window {
     pub(crate) until: Option<Nanos>,
 }
 
-/// What a thread tells the one that watches.
+/// The news of a thread to the watcher.
 pub(crate) enum News {
     /// It has what it needs, or not.
     Ready(Result<(), String>),
@@ -43,7 +43,7 @@ pub(crate) enum News {
     Done,
 }
 
-/// What all threads see.
+/// The state that all threads share.
 pub(crate) struct Shared<'a> {
     pub(crate) devices: Vec<&'a Device>,
     pub(crate) threads: usize,
@@ -77,14 +77,14 @@ impl weir_ring::Wake for SharedWake {
     }
 }
 
-/// What a thread leaves behind.
+/// The results of a thread.
 pub(crate) struct Left {
     pub(crate) tally: Tally,
     /// For each of its clients: the first row, and what ended it.
     pub(crate) ends: Vec<(usize, End)>,
 }
 
-/// What ended a client, and when.
+/// The end of a client, and its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
     /// It had done all; then its last I/O ended.
@@ -301,7 +301,7 @@ impl<'a, S: Seat> Worker<'a, S> {
                 now = Clock.now();
             }
             self.home.turn(now);
-            // What a device answers at once has taken time all the same.
+            // An I/O that a device answers at once has taken time all the same.
             now = Clock.now();
             if self.edge.is_some_and(|edge| edge <= now) {
                 self.pass_edge(window, now);
@@ -309,8 +309,8 @@ impl<'a, S: Seat> Worker<'a, S> {
             if self.complete(window, now) == 0 {
                 let stage = if finished { Stage::Finished } else { self.stage(now) };
                 if stage == Stage::Verifying {
-                    // What has just begun to read back has asked for nothing yet, and no bell
-                    // would ring for it.
+                    // A client that has just begun to read back has asked for nothing yet, and no
+                    // bell would ring for it.
                     now = Clock.now();
                     continue;
                 }
@@ -386,7 +386,8 @@ impl<'a, S: Seat> Worker<'a, S> {
             if client.is_hungry() {
                 let mut now = now;
                 while client.feed(seats, now, || Clock.now()) {
-                    // What a device answers at once has taken time, which is not the next one's.
+                    // An I/O that a device answers at once has taken time, which is not the next
+                    // one's.
                     now = Clock.now();
                     home.turn(now);
                 }
@@ -514,7 +515,7 @@ impl<'a, S: Seat> Worker<'a, S> {
             return;
         }
         if let Some((waiter, alarm)) = &mut self.waiter {
-            // What a lane waits for but briefly may be to have the alarm watched again.
+            // A short wait of a lane may be there to have the alarm watched again.
             let soon = |at: &Nanos| at.since(now) < SOON_NS;
             let late = lanes_at.filter(|at| !soon(at));
             alarm.set(late.into_iter().chain(due_at).min(), now);

@@ -22,7 +22,7 @@ use super::variant::Variant;
 pub struct Program {
     /// The command.
     pub path: PathBuf,
-    /// What it gets behind `bench`: the job and its flags.
+    /// The words behind `bench`: the job and its flags.
     pub job: Vec<String>,
     /// How long to measure at most; `None`: until the job has done all it has to do.
     pub runtime: Option<Duration>,
@@ -32,7 +32,7 @@ pub struct Program {
     pub folder: PathBuf,
 }
 
-/// What the plan assumes for a run of unknown length.
+/// The assumed length of a run of unknown length.
 const UNKNOWN: Duration = Duration::from_secs(2);
 /// How long a run may take beyond its own times, for preparing its target and ending. The clock of
 /// a virtual machine may have stood still for a minute in between.
@@ -43,7 +43,7 @@ const ENDING: Duration = Duration::from_secs(5);
 const SAID_MOST: usize = 2000;
 
 impl Program {
-    /// What a run takes, as far as that is known before.
+    /// The length of a run, as far as it is known before.
     #[must_use]
     pub fn takes(&self) -> Duration {
         self.runtime.unwrap_or(UNKNOWN) + self.ramp
@@ -77,7 +77,7 @@ impl Program {
     pub fn run(&self, variant: &Variant, seed: u64, stop: &OwnedFd) -> Result<BenchDocument, Stop> {
         let [output, errors, saved] =
             ["output", "errors", "saved.json"].map(|name| self.folder.join(name));
-        // What an earlier run saved is not this one's.
+        // The file that an earlier run saved is not this one's.
         let _ = std::fs::remove_file(&saved);
         let failed = |why: String| Stop::Failed { why, measured: None };
         let create = |path: &Path| {

@@ -54,7 +54,7 @@ pub fn student(values: &[f64], level: f64) -> Option<[f64; 2]> {
 /// The interval of the mean of paired differences: from eight values on typical values, below that
 /// Student's, for there are not enough parts to decide by. `None` for fewer than two values.
 ///
-/// What is shown is made as what decides is, or it could say the opposite.
+/// The interval shown is made like the one that decides, or it could say the opposite.
 #[must_use]
 pub fn paired(differences: &[f64], level: f64) -> Option<[f64; 2]> {
     typical(differences, VERDICT)
@@ -106,7 +106,7 @@ pub fn detectable(differences: &[f64]) -> Option<f64> {
     Some((student_quantile(VERDICT, freedom) + seen) * standard_error(differences))
 }
 
-/// What Student's t stays within, on both sides, with probability `level`.
+/// The bound that Student's t stays within, on both sides, with probability `level`.
 fn student_quantile(level: f64, freedom: usize) -> f64 {
     let (mut low, mut high) = (0.0, 1.0);
     while student_within(high, freedom) < level {
@@ -190,7 +190,7 @@ mod tests {
             }
         }
 
-        /// What a comparison sees: blocks of two runs, each variant first in half of
+        /// The figures that a comparison sees: blocks of two runs, each variant first in half of
         /// them, drawn at random; one variant is off by `effect`.
         fn blocks(&mut self, count: usize, effect: f64) -> Vec<f64> {
             let mut other_first: Vec<bool> = (0..count).map(|n| n % 2 == 1).collect();
@@ -254,7 +254,7 @@ mod tests {
     fn a_difference_of_the_detectable_size_is_seen_in_four_of_five() {
         let mut noise = Noise { prng: Prng::new(3), kind: Kind::Normal, before: 0.0 };
         let spread = 2_f64.sqrt();
-        // What the formula says where the spread is known to be the square root of two.
+        // The formula where the spread is known to be the square root of two.
         let alike = [-1.0, 1.0, -1.0, 1.0, -1.0, 1.0, -1.0, 1.0, -1.0, 1.0];
         let scale = (alike.len() as f64 / (alike.len() as f64 - 1.0)).sqrt();
         let effect = detectable(&alike).expect("ten values") * spread / scale;

@@ -13,7 +13,7 @@ const DISTURBED: f64 = 0.10;
 /// machine with neighbours would void most of its runs by 10 %; what all runs suffer alike is for
 /// the interval to tell.
 const BEYOND: f64 = 3.0;
-/// What is usual is the middle of so many last readings: of four rounds of two variants.
+/// The usual reading is the middle of so many last readings: of four rounds of two variants.
 const LAST: usize = 16;
 
 /// Intervals of 100 ms below which nothing is said about a ramp.
@@ -28,7 +28,7 @@ const SPREADS: f64 = 4.0;
 /// At most so many first rounds are left out.
 pub(super) const COLD_MOST: usize = 2;
 
-/// What was seen around one run.
+/// The readings around one run.
 #[derive(Clone, Copy, Debug)]
 pub struct Around {
     /// How long the control's work took before it and after it, the longer, nanoseconds.
@@ -39,7 +39,7 @@ pub struct Around {
     pub window_s: Option<f64>,
 }
 
-/// What the control usually takes.
+/// The usual time of the control.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Usual {
     /// The middle of its last readings, nanoseconds.
@@ -48,7 +48,7 @@ pub struct Usual {
     pub most_ns: f64,
 }
 
-/// What the control usually takes, from all its readings in order, nanoseconds.
+/// The usual time of the control, from all its readings in order, nanoseconds.
 ///
 /// # Panics
 /// Without any reading.
@@ -177,7 +177,7 @@ mod tests {
         let why = moving(&series(&ramp)).expect("it moves");
         assert!(why.contains("-30 %"), "{why}");
         assert_eq!(moving(&series(&ramp[..10])), None, "too short to tell");
-        // What varies all the time does not move.
+        // A control that varies all the time does not move.
         let restless = [40, 160, 70, 150, 50, 170, 30, 140, 60, 160, 50, 7];
         assert_eq!(moving(&series(&restless)), None);
         assert_eq!(moving(&series(&[0; 12])), None);

@@ -1,8 +1,8 @@
 //! The kernel's own scheduler of a block device: switched for each run, and put back.
 //!
-//! What the queue's files said is written to a file before the first switch. It is put back when
-//! the value goes, also when the program is told to end or panics; and where the program is killed,
-//! by the next comparison on the device, or by `--put-back`.
+//! The values of the queue's files are written to a state file before the first switch. It is put
+//! back when the value goes, also when the program is told to end or panics; and where the program
+//! is killed, by the next comparison on the device, or by `--put-back`.
 //!
 //! A switch gives `nr_requests`, `iosched/*` and `wbt_lat_usec` their defaults (Linux,
 //! Documentation/ABI/stable/sysfs-block). So every file of the queue that can be written is kept,
@@ -20,7 +20,7 @@ use rustix::fs::{Access, FlockOperation, OFlags, access, flock};
 use serde::{Deserialize, Serialize};
 use weir_access::folder;
 
-/// What a queue was like.
+/// The settings of a queue.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 struct Before {
     /// The device, as it was named.
@@ -42,11 +42,11 @@ struct Before {
 #[derive(Debug)]
 pub struct Switch {
     kept: Arc<Kept>,
-    /// What is left over from a comparison that was killed was put back first.
+    /// Settings left over from a comparison that was killed were put back first.
     pub recovered: bool,
 }
 
-/// What is to be put back, once.
+/// Settings to be put back, once.
 #[derive(Debug)]
 pub struct Kept {
     before: Before,
@@ -106,7 +106,7 @@ impl Switch {
     /// Switches.
     ///
     /// # Errors
-    /// What the kernel answers.
+    /// The error of the kernel.
     pub fn to(&self, scheduler: &str) -> Result<(), String> {
         let path = self.kept.before.queue.join(SCHEDULER);
         write(&path, scheduler)?;
@@ -117,7 +117,7 @@ impl Switch {
         Err(format!("{}: {now} after {scheduler} was written", path.display()))
     }
 
-    /// What is to be put back, for those who must do it when this value cannot.
+    /// The settings to be put back, for a signal handler when this value cannot do it.
     #[must_use]
     pub fn kept(&self) -> Arc<Kept> {
         Arc::clone(&self.kept)
@@ -166,7 +166,7 @@ pub fn put_back_from(state: &Path) -> Result<String, String> {
     put_back_trusting(state, Trust { owner: 0, queues: Path::new("/sys") })
 }
 
-/// Whom a state file has to belong to, and where the queue that it names has to be.
+/// The owner that a state file must have, and where the queue that it names must be.
 #[derive(Clone, Copy)]
 struct Trust<'a> {
     owner: u32,
@@ -191,7 +191,7 @@ impl Trust<'_> {
         Ok(())
     }
 
-    /// What it names is a queue, by its own path.
+    /// Checks that it names a queue, by its own path.
     fn check_queue(&self, queue: &Path) -> Result<(), String> {
         let own = fs::canonicalize(queue).is_ok_and(|path| path == queue);
         if own && queue.starts_with(self.queues) && queue.ends_with("queue") {
@@ -260,7 +260,7 @@ fn files(queue: &Path) -> BTreeMap<String, String> {
             let can_be_written = entry
                 .metadata()
                 .is_ok_and(|data| data.is_file() && data.permissions().mode() & 0o200 != 0);
-            // What cannot be read could not be compared.
+            // A file that cannot be read could not be compared.
             if let Ok(text) = fs::read_to_string(entry.path())
                 && can_be_written
                 && name != Path::new(SCHEDULER)
@@ -603,7 +603,7 @@ mod tests {
         assert_eq!(paper.text(SCHEDULER), "kyber");
         switch.put_back().expect("all can be written");
         paper.assert_as_before();
-        // What is read back is another, as if it had not been taken.
+        // The scheduler read back is another, as if the first had not been taken.
         let why = take("a [b]").map(drop).expect_err("it is not taken");
         assert!(why.starts_with("kernel scheduler \"a [b]\": /dev/paper has "), "{why}");
         paper.assert_as_before();

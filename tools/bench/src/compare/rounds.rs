@@ -21,7 +21,7 @@ pub struct Order {
     pub rounds: u32,
     /// Runs that may be made again, altogether.
     pub reruns: u32,
-    /// What the order and the runs' seeds are drawn from.
+    /// The seed that the order and the runs' seeds are drawn from.
     pub seed: u64,
     /// How long each run measures, seconds, unless it ends by itself.
     pub window_s: f64,
@@ -61,7 +61,7 @@ fn shuffled(count: usize, prng: &mut Prng) -> Vec<usize> {
     order
 }
 
-/// What the control saw at one moment.
+/// The readings of the control at one moment.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Reading {
     /// How long work of a fixed size took, nanoseconds.
@@ -73,7 +73,7 @@ pub struct Reading {
 }
 
 impl Reading {
-    /// What the hypervisor kept since `earlier`, per cent.
+    /// The CPU time that the hypervisor kept since `earlier`, per cent.
     #[must_use]
     pub fn steal_pct_since(&self, earlier: &Reading) -> f64 {
         let all = self.all.saturating_sub(earlier.all);
@@ -93,9 +93,9 @@ pub enum Stop {
     Interrupted,
     /// A run failed.
     Failed {
-        /// What and how, in the words of who knew.
+        /// The failure, in words.
         why: String,
-        /// What it had measured, if anything.
+        /// Its figures so far, if any.
         measured: Option<Box<BenchDocument>>,
     },
 }
@@ -113,14 +113,14 @@ pub trait Stage {
     fn run(&mut self, variant: usize, round: u32, seed: u64) -> Result<BenchDocument, Stop>;
 }
 
-/// What came out.
+/// The outcome.
 #[derive(Clone, Debug, Default)]
 pub struct Taken {
     /// Every run, in the order in which they were made.
     pub runs: Vec<Run>,
-    /// What the control saw around each.
+    /// The readings of the control around each.
     pub control: Vec<Control>,
-    /// What the hypervisor kept for others from beginning to end, per cent.
+    /// The CPU time that the hypervisor kept for others from beginning to end, per cent.
     pub steal_pct: f64,
     /// Why it ended early, in words; none if it did not.
     pub stopped: Option<String>,
@@ -151,7 +151,7 @@ struct Session<'a, S> {
     taken: Taken,
     /// Runs that may still be made again.
     reruns: u32,
-    /// What the control took each time, nanoseconds.
+    /// The times of the control, nanoseconds.
     readings: Vec<f64>,
     /// A run that was made again for that was still moving too: it is what the workload does, and
     /// no longer ramp would help.
@@ -214,7 +214,7 @@ impl<S: Stage> Session<'_, S> {
                 attempt.moving.take_if(|_| self.moves_by_nature);
                 attempts.push(attempt);
             }
-            // What was said of an attempt stands: what is usual moves with those made since, and
+            // The judgement of an attempt stands: what is usual moves with those made since, and
             // one that was voided would come back beside the one made in its place.
             self.judge(&attempts[judged..]);
             let missing = self.order.of_round(round).into_iter().filter(|variant| {
@@ -290,7 +290,7 @@ mod tests {
     /// A host whose control and runs do as the test says; times stand for themselves.
     #[derive(Default)]
     struct Paper {
-        /// What was run: variant and round.
+        /// The runs made: variant and round.
         ran: Vec<(usize, u32)>,
         readings: u32,
         after_a_run: bool,

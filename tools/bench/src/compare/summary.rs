@@ -6,7 +6,7 @@ use weir_trace::document::{
 
 use super::interval::{SHOWN, VERDICT, detectable, mean, paired, student};
 
-/// What is compared.
+/// A metric that is compared.
 pub(super) struct Metric {
     /// Its name in documents.
     pub(super) name: &'static str,
@@ -16,7 +16,7 @@ pub(super) struct Metric {
     more_is_faster: bool,
     /// Its value in a run.
     of: fn(&BenchDocument) -> Option<f64>,
-    /// What a run without any of it did not do; none where nothing of it is no result.
+    /// The work that a run without any of it did not do; none where nothing of it is no result.
     undone: Option<&'static str>,
     /// Whether it comes out of a histogram, which knows it to within a bucket.
     is_bucket: bool,
@@ -82,7 +82,7 @@ pub(super) const METRICS: &[Metric] = &[
 ];
 
 const MAKESPAN: &str = "makespan_ns";
-/// What is the time to finish once more where the work was done: so many I/Os over that time.
+/// The metric that restates the time to finish: so many I/Os over that time.
 const RESTATES_MAKESPAN: &str = "iops";
 
 /// A value that can be averaged and divided by.
@@ -118,7 +118,7 @@ pub fn summary(
     Compare { variants: described.collect(), comparisons, environment }
 }
 
-/// What a variant has in a round, if that counts.
+/// The value of a variant in a round, if that counts.
 fn of_round(metric: &Metric, name: &str, round: u32, runs: &[Run]) -> Option<f64> {
     let found = |run: &&Run| run.variant == name && run.round == round && counts(run);
     runs.iter().find(found).and_then(|run| value(metric, run))
@@ -183,7 +183,7 @@ fn variant(name: &str, options: &serde_json::Value, names: &[&str], runs: &[Run]
     }
 }
 
-/// What two variants have of a metric in the rounds that count for both.
+/// The values of two variants in the rounds that count for both.
 struct Paired {
     /// The logarithm of b over a in each.
     logs: Vec<f64>,

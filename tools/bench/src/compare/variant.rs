@@ -1,5 +1,4 @@
-//! What sets a variant apart: options of the target, a target of its own, or the kernel's
-//! scheduler.
+//! A variant: options of the target, a target of its own, or the kernel's scheduler.
 
 use serde_json::{Map, Value};
 use weir::Target;
@@ -13,7 +12,7 @@ use crate::groups::Groups;
 pub struct Variant {
     /// Its name.
     pub name: String,
-    /// What it was given, as documents show it.
+    /// Its options, as documents show them.
     pub options: Value,
     /// Its targets: one, or a group of disks.
     pub targets: Vec<String>,
@@ -52,7 +51,7 @@ impl Variant {
     /// The same variant with one more option, as a sweep gives it.
     ///
     /// # Errors
-    /// What the variant says of that option itself, for a sweep would override what sets it apart;
+    /// An option that the variant states itself, because a sweep would override what sets it apart;
     /// which option is wrong, and what would be right.
     pub fn with(&self, name: &str, value: &str) -> Result<Variant, String> {
         if let Some(own) = self.own(name) {
@@ -73,7 +72,7 @@ impl Variant {
     /// is another disk each time it is named.
     ///
     /// # Errors
-    /// What is no target; data and redo that cannot lie so.
+    /// A text that is no target; data and redo that cannot lie so.
     pub fn with_redo(&self, targets: &[String], redo: &[String]) -> Result<Variant, String> {
         let of_variant = |why: String| format!("variant {}: {why}", self.name);
         let Devices { of, .. } =
@@ -198,7 +197,7 @@ mod tests {
         let elsewhere = Variant::new("b", &data, "null:4M").expect("a variant");
         assert_eq!(redo(&elsewhere, &same), Ok(targets(&[])), "at the end of the data");
         assert_eq!(redo(&elsewhere, &["ram:2M"]), Ok(targets(&["ram:2M"])));
-        // What it says itself of the disk is not passed over.
+        // Its own options of the disk are not passed over.
         let why = redo(&sq, &[same[0], "file:Cargo.toml,queues=2"]).expect_err("two options");
         assert!(why.starts_with("variant a: ") && why.contains("the same options"), "{why}");
         let why = redo(&sq, &["file:Cargo.toml"]).expect_err("one of two");
@@ -230,7 +229,7 @@ mod tests {
             assert_eq!(error, "variant b says scheduler=bfq itself");
             assert!(variant.with("nr_requests", "8").is_ok(), "{options}");
         }
-        // What the target of all says is not what sets one apart.
+        // Options of the common target set no variant apart.
         let plain = of("a", "ram:1M,nr_requests=4", "").expect("a variant");
         assert!(plain.with("nr_requests", "8").is_ok());
         let bfq = Variant { kernel_scheduler: Some(String::from("bfq")), ..plain };
