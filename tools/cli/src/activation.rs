@@ -1,4 +1,4 @@
-//! What a service supervisor passes in and wants to hear: listening sockets and readiness.
+//! The interface to a service supervisor: listening sockets and readiness.
 //!
 //! Source: the manual pages sd_listen_fds(3) and sd_notify(3).
 

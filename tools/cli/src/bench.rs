@@ -72,7 +72,7 @@ struct Workload {
     quiet: bool,
 }
 
-/// What concerns the preset `oltp` alone.
+/// Flags of the preset `oltp` alone.
 #[derive(Debug, Args)]
 struct OltpFlags {
     /// oltp: users (default 80).
@@ -134,7 +134,7 @@ impl Bench {
 }
 
 /// Whether a run with these words, for at most so long, ends when its jobs have done what they have
-/// to do. What is wrong with the words is for the run to say.
+/// to do. Faults of the words are left to the run.
 pub(crate) fn ends_by_itself(words: &[String], target: &str, runtime: Option<Duration>) -> bool {
     let mut command = vec![String::from("bench")];
     command.extend_from_slice(words);
@@ -225,7 +225,7 @@ impl Workload {
         let finite = jobs().all(|job| !job.time_based);
         for job in stages.iter_mut().flat_map(|stage| &mut stage.jobs) {
             notes.extend(self.flags.apply(job)?);
-            // What has an end of its own, as dd32 has, keeps it.
+            // A job with an end of its own, as dd32 has, keeps it.
             job.time_based |= is_file && runtime.is_some();
         }
         if runtime.is_none() && !is_file && !finite {
@@ -339,7 +339,7 @@ struct Printed<'a> {
     failure: Option<&'a str>,
 }
 
-/// What a look for commits came to.
+/// The outcome of a look for commits.
 fn said(found: Option<Checked>, lost: Option<&str>, as_json: bool) -> String {
     if as_json {
         let found = found.map(|found| {
@@ -414,13 +414,13 @@ impl OltpFlags {
     }
 }
 
-/// What a person is told meanwhile, on standard error.
+/// The messages of a run, on standard error.
 struct Told {
     quiet: bool,
     /// When the line of progress was last written, and the I/Os by then.
     last: Cell<(Option<Instant>, u64, u64)>,
     any: Cell<bool>,
-    /// What was said, each once.
+    /// The notices so far, each once.
     notices: RefCell<Vec<String>>,
 }
 
@@ -430,7 +430,7 @@ impl Told {
         Told { quiet, last, any, notices: RefCell::default() }
     }
 
-    /// What concerns the figures is said also where progress is not.
+    /// Notices about the figures are shown also where progress is not.
     fn notice(&self, notice: &str) {
         let mut notices = self.notices.borrow_mut();
         if !notices.iter().any(|known| known == notice) {

@@ -145,8 +145,8 @@ impl Compare {
         ended
     }
 
-    /// How a run of this job is started. What ends by itself is told by the time it takes, so
-    /// none of it is done before that is measured.
+    /// How a run of this job is started. A job that ends by itself is judged by the time it takes,
+    /// so none of it is done before that is measured.
     fn program(&self, job: &[String], target: &str, folder: &Path) -> Result<Program, Failure> {
         let path = std::env::current_exe().map_err(|e| format!("the command itself: {e}"))?;
         let ends = crate::bench::ends_by_itself(job, target, self.runtime);
@@ -262,7 +262,7 @@ impl Compare {
         Ok(())
     }
 
-    /// What is compared, checked as far as text can be.
+    /// The variants, checked as far as text can be.
     fn variants(&self) -> Result<Vec<Variant>, Failure> {
         let given = self.variants.given();
         if !self.kernel_scheduler.is_empty() {

@@ -1,5 +1,5 @@
-//! What a shell offers behind what was typed, and the man page: both from the declarations of the
-//! commands, the list of schedulers, and the tree of the daemon that runs.
+//! Completions for a shell, and the man page: both from the declarations of the commands, the list
+//! of schedulers, and the tree of the daemon that runs.
 
 use std::ffi::OsStr;
 use std::io;

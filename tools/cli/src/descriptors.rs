@@ -11,11 +11,11 @@ pub(crate) fn raise() {
     if current == maximum {
         return;
     }
-    // Who may not raise it goes on with what there is, and `shortage` says what that means.
+    // A process that may not raise it goes on with its limit, and `shortage` says what that means.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
 }
 
-/// What to say if so many connections do not fit beside what is open now, each with a descriptor.
+/// A warning if so many connections, each with a descriptor, do not fit beside what is open now.
 pub(crate) fn shortage(connections: usize) -> Option<String> {
     let limit = getrlimit(Resource::Nofile).current?;
     let open = std::fs::read_dir("/proc/self/fd").ok()?.count() as u64;

@@ -35,7 +35,7 @@ pub(crate) struct Iostat {
     control: Control,
 }
 
-/// What the words ask for.
+/// The disks and the interval asked for.
 #[derive(Debug, PartialEq)]
 struct Asked {
     disk: Option<String>,
@@ -84,7 +84,7 @@ impl Reading {
         Ok(Reading { disks, at })
     }
 
-    /// What happened since an earlier reading, of the disks that are in both.
+    /// The difference to an earlier reading, of the disks that are in both.
     pub(crate) fn since(&self, before: &Reading) -> Vec<(String, Change)> {
         let seconds = self.at.duration_since(before.at).as_secs_f64();
         let both = self.disks.iter().filter_map(|(name, after)| {
@@ -95,7 +95,7 @@ impl Reading {
     }
 }
 
-/// What happened since the daemon took up each disk.
+/// The figures since the daemon took up each disk.
 fn since_start(client: &mut Client, reading: &Reading) -> Result<Vec<(String, Change)>, Failure> {
     let change = |(name, counters): &(String, Counters)| {
         let text = client.read(&format!("block/{name}/weir/uptime_ms"))?;

@@ -1,5 +1,5 @@
-//! What is said on standard error: by the daemon through an [`Outlet`], so that a log that is not
-//! read, or a full disk under it, stops nothing; by other commands directly.
+//! Messages on standard error: by the daemon through an [`Outlet`], so that a log that is not read,
+//! or a full disk under it, stops nothing; by other commands directly.
 
 mod outlet;
 mod rate;
@@ -78,7 +78,7 @@ pub(crate) fn print(text: &str) {
     match Outlet::open(Raw(rustix::stdio::stdout())) {
         Ok(outlet) => {
             outlet.put(text.as_bytes());
-            // What is not read yet is left to the thread.
+            // Messages that are not read yet are left to the thread.
             outlet.settle(START_LIMIT);
             let trouble = outlet.trouble();
             if let Some(why) = trouble.filter(|error| error.kind() != ErrorKind::BrokenPipe) {

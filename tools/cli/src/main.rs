@@ -86,8 +86,8 @@ impl From<String> for Failure {
     }
 }
 
-/// What follows a flag is its value even if it begins with a hyphen: `--fsync -1` is refused with
-/// the name and the bounds of the flag, and not as an unknown flag `-1`.
+/// The word behind a flag is its value even if it begins with a hyphen: `--fsync -1` is refused
+/// with the name and the bounds of the flag, and not as an unknown flag `-1`.
 fn strict(command: clap::Command) -> clap::Command {
     let takes_value = |arg: &clap::Arg| !arg.is_positional() && arg.get_action().takes_values();
     let strict_arg = |arg: clap::Arg| match takes_value(&arg) {
@@ -101,7 +101,7 @@ fn strict(command: clap::Command) -> clap::Command {
 const OF_TARGET: [&str; 7] =
     ["scheduler", "queue_mode", "queues", "nr_requests", "nomerges", "barriers", "spread"];
 
-/// What to say of a flag that is none, where it is the name of an option of a target.
+/// The hint for an unknown flag that is the name of an option of a target.
 fn of_target(error: &clap::Error) -> Option<String> {
     use clap::error::{ContextKind, ContextValue, ErrorKind};
     let ErrorKind::UnknownArgument = error.kind() else { return None };

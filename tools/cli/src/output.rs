@@ -7,7 +7,7 @@ use crate::Failure;
 /// Prints text. A reader that has left is no failure, as it is none of iostat's.
 ///
 /// # Errors
-/// What the system says of standard output, as of a full disk under it.
+/// The system's error of standard output, as of a full disk under it.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
     print_to(&mut io::stdout().lock(), text)
 }

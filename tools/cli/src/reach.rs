@@ -11,7 +11,7 @@ use weir_fuse::{Mount, Others};
 use crate::Failure;
 use crate::serve::{check_socket_path, default_folder};
 
-/// What is open. Dropping it closes both.
+/// The ways into a daemon that are open. Dropping it closes both.
 pub(crate) struct Reach {
     mount: Option<Mount>,
     control: Option<Server>,

@@ -1,9 +1,9 @@
-//! What a daemon applies at its start and again on `weir set --reload`: rules, and the part of the
-//! configuration that may change while disks run.
+//! The settings that a daemon applies at its start and again on `weir set --reload`: rules, and the
+//! part of the configuration that may change while disks run.
 //!
 //! A reload makes what the configuration and the rules together say true, whatever was written to
-//! the tree meanwhile, and sets back what they said before and do no longer. What can only be had
-//! by a restart is told as long as it differs from what the daemon was started with.
+//! the tree meanwhile, and sets back what they said before and do no longer. A change that needs a
+//! restart is listed as long as it differs from the start of the daemon.
 
 mod disk;
 
@@ -22,13 +22,13 @@ use crate::Failure;
 use crate::reload::disk::{Spoken, Turn};
 use crate::serve::{DEFAULT_DIR, Serve};
 
-/// What a line of the answer begins with whose change was not made.
+/// The beginning of a line of the answer whose change was not made.
 pub(crate) const FAILED: &str = "failed: ";
 const CHANGED: &str = "changed: ";
 const RESTART: &str = "needs a restart: ";
 const NOTE: &str = "note: ";
 
-/// What a reload needs to know of the start.
+/// The facts of the start that a reload needs.
 pub(crate) struct Reload {
     serve: Serve,
     started: Config,
@@ -38,7 +38,7 @@ pub(crate) struct Reload {
     applied: Mutex<Applied>,
 }
 
-/// What was said by what was applied last.
+/// The settings applied last.
 #[derive(Default)]
 struct Applied {
     /// Of disks, by name.
@@ -108,7 +108,7 @@ impl Reload {
     /// Applies rules to disks that are new.
     ///
     /// # Errors
-    /// What is wrong with the configuration.
+    /// A fault of the configuration.
     pub(crate) fn start(&self, rules: &Rules, tree: &Tree) -> Result<(), Failure> {
         let mut applied = self.applied.lock().unwrap_or_else(PoisonError::into_inner);
         let targets = targets(&self.started)?;
@@ -288,7 +288,7 @@ fn outcome(what: String, result: Result<(), impl std::fmt::Display>) -> String {
     }
 }
 
-/// What is to be said of the rules as they were read.
+/// The remarks on the rules as they were read.
 fn remarks(rules: &Rules) -> Vec<String> {
     let errors = rules.errors().iter().map(|error| format!("{FAILED}{error}; it is left out"));
     errors.chain(rules.warnings().iter().map(|warning| format!("{NOTE}{warning}"))).collect()

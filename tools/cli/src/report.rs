@@ -46,7 +46,7 @@ impl Report {
     }
 }
 
-/// What a file holds, and what that says.
+/// The document of a file, as a value and as a type.
 fn read(path: &Path) -> Result<(Value, Document), Failure> {
     let bad = |why: String| Failure::Bad(format!("{}: {why}", path.display()));
     let text = fs::read(path).map_err(|error| bad(error.to_string()))?;

@@ -383,8 +383,8 @@ fn introduce(daemon: &Daemon, addresses: &[(Address, TlsRule)], reach: &Reach) -
     lines.concat()
 }
 
-/// What fio is told of a disk: what may be done on it, and on how much, for it takes no size from a
-/// server.
+/// The words of the fio line for a disk: what may be done on it, and on how much, for it takes no
+/// size from a server.
 fn on_disk(limits: &Limits) -> String {
     let rw = if limits.read_only { "randread" } else { "randrw" };
     let bytes = (limits.capacity * 512).min(256 << 20) / 4096 * 4096;

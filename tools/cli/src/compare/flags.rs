@@ -142,7 +142,7 @@ impl JobFlags {
             return Ok(None);
         };
         let file = values.first().map_or("", String::as_str);
-        // What is wrong with a file is for the runs to say; a preset is none.
+        // Faults of a file are left to the runs; a preset is none.
         let text = std::fs::read_to_string(file).unwrap_or_default();
         let jobs = jobfile::read(file, &text).map(|read| read.jobs).unwrap_or_default();
         let named: BTreeSet<String> = jobs.into_iter().filter_map(|job| job.target).collect();
@@ -223,7 +223,7 @@ impl FromArgMatches for JobFlags {
     }
 }
 
-/// What is varied: a flag of the job or an option of the target, and its values.
+/// The flag or option that is varied: a flag of the job or an option of the target, and its values.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Sweep {
     /// Its name.

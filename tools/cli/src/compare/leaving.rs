@@ -1,5 +1,5 @@
-//! What a comparison leaves behind however it ends: nothing in the folder for temporary files, and
-//! a chance to stop in its own time.
+//! The ways out of a comparison: nothing in the folder for temporary files, and a chance to stop in
+//! its own time.
 
 use std::fs::{DirBuilder, File};
 use std::io::Read;
@@ -24,7 +24,7 @@ const ENDING: [i32; 7] = [
     consts::SIGUSR2,
 ];
 
-/// What can be read from once a signal came that asks for the end.
+/// A descriptor that is readable once a signal asked for the end.
 pub(super) fn signals() -> Result<OwnedFd, Failure> {
     let failed = |e: std::io::Error| format!("signals: {e}");
     let (pipe, writer) = UnixStream::pair().map_err(failed)?;
@@ -78,7 +78,7 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // What cannot be removed is a few files in the folder for such.
+        // Files that cannot be removed are a few in the folder for temporary files.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }

@@ -1,4 +1,4 @@
-//! What `weir compare` says: progress, tables, the saved document.
+//! The output of `weir compare`: progress, tables, the saved document.
 
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ const BAR: usize = 20;
 
 /// A bar on standard error that is written over.
 pub(super) struct Progress {
-    /// What it begins with; none where the output is no terminal.
+    /// The text it begins with; none where the output is no terminal.
     head: Option<String>,
     shown: bool,
 }
@@ -46,7 +46,7 @@ impl Progress {
     }
 }
 
-/// What is shown of a comparison; nothing of one that does not take long.
+/// The progress line of a comparison; nothing of one that does not take long.
 fn line(head: &str, now: &compare::Progress<'_>) -> Option<String> {
     let compare::Progress { variant, round, made, planned, run_s } = *now;
     // Runs that are made again come on top of what was planned.
@@ -143,7 +143,7 @@ pub(super) fn save(path: &Path, document: &Document) -> Result<(), Failure> {
 }
 
 /// Sees that a file can be written, and makes its folder: found out before the work rather than
-/// behind it. What is there stays as it is.
+/// behind it. A file that is there stays as it is.
 pub(super) fn probe(path: PathBuf) -> Result<(), Failure> {
     make_folder(&path)?;
     Ok(save::probe(&path).map_err(|error| format!("{}: {error}", path.display()))?)

@@ -83,7 +83,7 @@ impl Outlet {
 
     /// Waits until everything is written or lost, at most for `limit`. Whether it is.
     pub(crate) fn settle(&self, limit: Duration) -> bool {
-        // What is owed is told before a line that has no text.
+        // Owed messages are printed before a line that has no text.
         self.put(b"");
         let pending = |queue: &mut Queue| !queue.lines.is_empty() || queue.writing;
         let waited = self.shared.changed.wait_timeout_while(self.shared.queue(), limit, pending);

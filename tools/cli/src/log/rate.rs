@@ -1,8 +1,8 @@
 //! Few lines of each kind that a client can cause, however often the client causes them.
 //!
-//! A kind is a place in the code that logs. What is left out is counted, and told before the next
-//! line of its kind, after [`TOLD_AFTER`], or at the end. Lines of the level `debug` and below were
-//! asked for by `WEIR_LOG` and are all written.
+//! A kind is a place in the code that logs. Lines left out are counted, and their number is printed
+//! before the next line of their kind, after [`TOLD_AFTER`], or at the end. Lines of the level
+//! `debug` and below were asked for by `WEIR_LOG` and are all written.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -23,7 +23,7 @@ const BURST: f64 = 20.0;
 /// And then so many each second.
 const PER_SECOND: f64 = 1.0;
 
-/// What was left out is told so long after the first of it at the latest.
+/// The number of lines left out is printed so long after the first of them at the latest.
 const TOLD_AFTER: Duration = Duration::from_secs(10);
 
 /// The limit, before the lines are made.
@@ -61,7 +61,7 @@ impl Kind {
         true
     }
 
-    /// What is to be said of what was left out.
+    /// The line on the lines left out.
     fn told(&mut self) -> Option<String> {
         let count = std::mem::take(&mut self.left_out);
         let (level, message) = (self.level, &self.message);

@@ -1,4 +1,5 @@
-//! What configuration and rules together say of one disk, and making it so.
+//! One disk's reload: the settings that configuration and rules state together, and their
+//! application.
 //!
 //! A file gets the value that a rule states for it, else that of the target. A file that was stated
 //! before and no longer is goes back to its default, so that the disk is as after a start. Files
@@ -17,7 +18,7 @@ const SCHEDULER: &str = "queue/scheduler";
 const QUEUES: &str = "weir/queues";
 const TUNABLES: &str = "queue/iosched/";
 
-/// What is known of a disk from what was applied to it before.
+/// The settings applied to a disk before.
 #[derive(Default)]
 pub(super) struct Spoken {
     /// Files its target spoke of, and those that could not be set back.
@@ -33,7 +34,7 @@ struct Ruled {
     place: String,
     text: String,
     value: String,
-    /// What the file said before the first of its rules.
+    /// The value of the file before the first of its rules.
     before: Option<String>,
 }
 
@@ -95,10 +96,10 @@ impl Turn<'_> {
         format!("block/{}/{file}", self.name())
     }
 
-    /// What the target says of files: each with its value.
+    /// The files that the target states: each with its value.
     fn stated(&self) -> BTreeMap<String, String> {
         let now = self.now;
-        // What is said of the other path waits for the start that takes it.
+        // A setting of the other path waits for the start that takes it.
         if now.config.mode != self.started.config.mode {
             return BTreeMap::new();
         }
@@ -187,7 +188,7 @@ impl Turn<'_> {
         if write.only_if_reset && self.read(file).is_none() {
             return None;
         }
-        // What a rule says is taken as any write to the tree is.
+        // A rule's value is taken as any write to the tree is.
         if let Some(tunable) = file.strip_prefix(TUNABLES)
             && write.why.is_empty()
             && let Err(told) = self.check_tunable(tunable, value, spoken)
@@ -296,13 +297,13 @@ impl Turn<'_> {
         }
     }
 
-    /// What a start picks for a target that states no scheduler (docs/behaviour/block-layer.md,
-    /// section 13.3).
+    /// The scheduler that a start picks for a target that states none
+    /// (docs/behaviour/block-layer.md, section 13.3).
     fn default_scheduler(&self) -> String {
         let mut target = self.started.clone();
         target.config.scheduler = None;
         let cmdline = target.cmdline.clone();
-        // What it says in vain was told at the start.
+        // Its words without effect were reported at the start.
         let _ = cmdline.apply(self.name(), &mut target);
         if let Some(elevator) = target.config.scheduler {
             return elevator;
@@ -316,8 +317,8 @@ impl Turn<'_> {
         })
     }
 
-    /// What a switch to the scheduler that is there sets (docs/behaviour/block-layer.md, section
-    /// 7.4).
+    /// The `nr_requests` that a switch to the present scheduler sets
+    /// (docs/behaviour/block-layer.md, section 7.4).
     fn default_nr_requests(&self) -> u16 {
         let depth = self.device.depth();
         match (self.device.config().mode, self.device.scheduler()) {

@@ -98,7 +98,7 @@ fn add(entries: &mut Vec<Entry>, listen: Listen, scope: Scope) -> Result<(), Fai
     Ok(())
 }
 
-/// What `[nbd]` says of addresses that do not say it themselves.
+/// Completes an address with the settings of `[nbd]` that it does not state itself.
 fn complete(listen: &mut Listen, nbd: &Nbd) {
     listen.insecure |= nbd.insecure;
     secure::complete(&mut listen.tls, nbd);

@@ -25,7 +25,7 @@ impl HangUp {
             // Signals that come together are one wish.
             while self.heard.read(&mut [0; 64]).is_ok_and(|bytes| bytes > 0) {
                 tracing::info!("SIGHUP: a reload");
-                // What comes of it is in the log.
+                // The outcome is in the log.
                 let _ = tree.reload();
             }
         };

@@ -1,10 +1,10 @@
-//! What is done about TLS at an address: certificates and keys to what the address says.
+//! TLS at an address: certificates and keys to what the address says.
 
 use weir_access::{Listen, Tls, TlsRule};
 use weir_control::config::Nbd;
 use weir_front_nbd::{Security, ServerTls};
 
-/// What `[nbd]` says of TLS for addresses that do not say it themselves.
+/// Completes the TLS settings of an address with those of `[nbd]`.
 pub(super) fn complete(tls: &mut Tls, nbd: &Nbd) {
     tls.rule = tls.rule.or(nbd.tls);
     tls.verify_peer = tls.verify_peer.or(nbd.tls_verify_peer);
@@ -13,7 +13,7 @@ pub(super) fn complete(tls: &mut Tls, nbd: &Nbd) {
     }
 }
 
-/// What comes of a complete address.
+/// The security of a complete address.
 ///
 /// # Errors
 /// The folder, and what is missing or wrong there; names of clients where no TLS tells them.

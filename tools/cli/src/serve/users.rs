@@ -1,4 +1,4 @@
-//! Who uses a disk at the moment its daemon stops: what is mounted from it is about to lose it.
+//! The users of a disk at the moment its daemon stops: what is mounted from it is about to lose it.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,4 +1,4 @@
-//! What is shown, as read from the tree of a daemon, and what happened between two readings.
+//! The figures shown, as read from the tree of a daemon, and the difference of two readings.
 
 use std::time::Instant;
 
@@ -47,7 +47,7 @@ struct ClientState {
 }
 
 impl Sample {
-    /// Reads everything. What goes away in between is left out.
+    /// Reads everything. Disks and clients that go away in between are left out.
     pub(super) fn take(client: &mut Client) -> Result<Sample, Failure> {
         let reading = Reading::take(client)?;
         let names = reading.disks.iter().map(|(name, _)| name.clone());
@@ -70,7 +70,7 @@ impl Sample {
     }
 }
 
-/// What is not there any more is nothing; a daemon that is gone is an error.
+/// An entry that is not there any more is `None`; a daemon that is gone is an error.
 fn there<T>(found: Result<T, ClientError>) -> Result<Option<T>, ClientError> {
     match found {
         Ok(found) => Ok(Some(found)),
@@ -129,7 +129,7 @@ fn connection(
     })
 }
 
-/// What happened between two samples.
+/// The difference of two samples.
 #[derive(Default)]
 pub(super) struct Scene {
     pub(super) disks: Vec<DiskLine>,
@@ -198,7 +198,7 @@ impl Scene {
             let same = |known: &&ClientState| {
                 (&known.export, &known.number) == (&state.export, &state.number)
             };
-            // Who came in between began at 0.
+            // A client that came in between began at 0.
             let known = before.clients.iter().find(same);
             let (ios, bytes) = known.map_or((0, 0), |known| (known.ios, known.bytes));
             let rate = |now: u64, then: u64| now.saturating_sub(then) as f64 / seconds.max(1e-9);

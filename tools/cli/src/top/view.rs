@@ -11,7 +11,7 @@ use ratatui::widgets::{Paragraph, Sparkline, TableState};
 use super::columns::{Column, table};
 use super::sample::{ClientLine, DiskLine, Queue, Scene};
 
-/// What disks and clients are sorted by.
+/// The column that disks and clients are sorted by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Sort {
     #[default]
@@ -118,8 +118,8 @@ impl View {
         self.scene.disks.get(self.place()).map_or(0, |disk| disk.queues.len().max(1) + 2)
     }
 
-    /// Lines of disks, map, latency and clients on a screen of so many. What a small one has no
-    /// room for is left out, the disks last.
+    /// Lines of disks, map, latency and clients on a screen of so many. Parts that a small screen
+    /// has no room for are left out, the disks last.
     fn shares(&self, height: usize) -> [usize; 4] {
         let room = height.saturating_sub(FIXED);
         let wanted = [self.disk_lines(), self.map_height(), LATENCY, self.client_lines()];
@@ -133,7 +133,7 @@ impl View {
         // Its two lines of heading alone are of no use.
         let map = if map < 3 { 0 } else { map };
         let clients = wanted[3].min(left - disks - map);
-        // What these do not need the disks may have.
+        // The disks may have the lines that these do not need.
         let disks = wanted[0].min(left - map - clients);
         [disks, map, latency, clients]
     }
