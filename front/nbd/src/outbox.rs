@@ -1,5 +1,6 @@
 //! Replies on their way out of one connection: small ones side by side in reply blocks, long data
-//! gathered from where it lies.
+//! gathered from where it lies. The headers of long data share blocks too, so that what a client
+//! does not read takes no more memory than it has bytes, but for the end of a block.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -10,7 +11,7 @@ use rustix::net::{SendAncillaryBuffer, SendFlags, send, sendmsg};
 use weir_bio::{Buf, Data};
 
 use crate::arena::{Arena, ROOM};
-use crate::pool::Pool;
+use crate::pool::{Pool, room};
 
 /// Data from so many bytes on is gathered instead of copied.
 pub(crate) const GATHER: usize = 16 << 10;
@@ -22,7 +23,8 @@ const PIECES: usize = 64;
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
 enum Chunk {
-    Arena(Arena),
+    /// So many bytes of a block, behind those of the chunk before that lies in one.
+    Small(usize),
     /// A reply too long for a block: the extents of a fragmented disk.
     Long(Vec<u8>),
     Buf(Buf),
@@ -32,10 +34,18 @@ enum Chunk {
 impl Chunk {
     fn len(&self) -> usize {
         match self {
-            Chunk::Arena(arena) => arena.filled().len(),
+            Chunk::Small(len) | Chunk::Zeros(len) => *len,
             Chunk::Long(bytes) => bytes.len(),
             Chunk::Buf(buf) => buf.len(),
-            Chunk::Zeros(len) => *len,
+        }
+    }
+
+    /// Memory it has for itself, bytes.
+    fn memory(&self) -> usize {
+        match self {
+            Chunk::Small(_) | Chunk::Zeros(_) => 0,
+            Chunk::Long(bytes) => bytes.capacity(),
+            Chunk::Buf(buf) => room(buf.len()),
         }
     }
 }
@@ -53,8 +63,14 @@ pub(crate) enum Sent {
 #[derive(Default)]
 pub(crate) struct Outbox {
     chunks: VecDeque<Chunk>,
+    /// The blocks that small chunks lie in, one behind the other.
+    arenas: VecDeque<Arena>,
+    /// Where in the first block the first small chunk begins.
+    begin: usize,
     /// Bytes of the first chunk that are sent.
     sent: usize,
+    /// Memory of the chunks that have their own, bytes.
+    gathered: usize,
     /// Bytes not sent.
     bytes: usize,
     /// Nothing that is put in will be read, so nothing is kept.
@@ -72,6 +88,12 @@ impl Outbox {
         self.bytes
     }
 
+    /// Memory that is held until it is sent, bytes.
+    #[inline]
+    pub(crate) fn memory(&self) -> usize {
+        self.gathered + self.arenas.len() * ROOM
+    }
+
     /// Appends the reply that `encode` appends to an empty buffer.
     #[inline]
     pub(crate) fn put<T>(&mut self, pool: &mut Pool, encode: impl FnOnce(&mut Vec<u8>) -> T) -> T {
@@ -84,26 +106,33 @@ impl Outbox {
         if reply.is_empty() {
             // Nothing to keep.
         } else if reply.len() > ROOM {
-            self.chunks.push_back(Chunk::Long(std::mem::take(&mut reply)));
+            self.push(Chunk::Long(std::mem::take(&mut reply)));
         } else {
-            self.arena(pool, reply.len()).put(&reply);
+            self.small(pool, reply.len()).put(&reply);
         }
         reply.clear();
         pool.scratch = reply;
         value
     }
 
-    /// The block at the end, with room for `len` bytes.
+    /// Adds a small chunk of `len` bytes, more than none: the block it is to be put in.
     #[inline]
-    fn arena(&mut self, pool: &mut Pool, len: usize) -> &mut Arena {
-        let open = |chunk: &Chunk| matches!(chunk, Chunk::Arena(a) if !a.is_full() && a.fits(len));
-        if !self.chunks.back().is_some_and(open) {
-            self.chunks.push_back(Chunk::Arena(pool.arena()));
+    fn small(&mut self, pool: &mut Pool, len: usize) -> &mut Arena {
+        if self.arenas.back().is_none_or(|arena| arena.is_full() || !arena.fits(len)) {
+            self.arenas.push_back(pool.arena());
+            self.chunks.push_back(Chunk::Small(len));
+        } else if let Some(Chunk::Small(last)) = self.chunks.back_mut() {
+            *last += len;
+        } else {
+            self.chunks.push_back(Chunk::Small(len));
         }
-        match self.chunks.back_mut() {
-            Some(Chunk::Arena(arena)) => arena,
-            _ => unreachable!("the last chunk was just seen to be a block"),
-        }
+        self.arenas.back_mut().expect("there is one now")
+    }
+
+    /// Adds a chunk that has its own memory.
+    fn push(&mut self, chunk: Chunk) {
+        self.gathered += chunk.memory();
+        self.chunks.push_back(chunk);
     }
 
     /// Appends data behind its header, by copy or by gathering; the memory goes to the pool when
@@ -128,10 +157,10 @@ impl Outbox {
     fn put_buf(&mut self, pool: &mut Pool, buf: Buf) {
         self.bytes += buf.len();
         if buf.len() < GATHER {
-            self.arena(pool, buf.len()).put(&buf);
+            self.small(pool, buf.len()).put(&buf);
             pool.give(buf);
         } else {
-            self.chunks.push_back(Chunk::Buf(buf));
+            self.push(Chunk::Buf(buf));
         }
     }
 
@@ -139,7 +168,7 @@ impl Outbox {
     fn put_zeros(&mut self, pool: &mut Pool, len: usize) {
         self.bytes += len;
         if len < GATHER {
-            self.arena(pool, len).put_zeros(len);
+            self.small(pool, len).put_zeros(len);
         } else {
             self.chunks.push_back(Chunk::Zeros(len));
         }
@@ -168,10 +197,10 @@ impl Outbox {
     /// One system call: bytes sent and bytes offered.
     fn send_once(&self, fd: impl AsFd) -> Result<(usize, usize), Errno> {
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-        if let [Chunk::Arena(only)] = self.chunks.as_slices().0
-            && self.chunks.len() == 1
+        if let (1, [Chunk::Small(_)], Some(arena)) =
+            (self.chunks.len(), self.chunks.as_slices().0, self.arenas.front())
         {
-            let rest = &only.filled()[self.sent..];
+            let rest = &arena.filled()[self.begin + self.sent..];
             return Ok((send(fd, rest, flags)?, rest.len()));
         }
         let mut pieces = [IoSlice::new(&[]); PIECES];
@@ -200,11 +229,21 @@ impl Outbox {
     fn lay_out<'a>(&'a self, pieces: &mut [IoSlice<'a>; PIECES]) -> (usize, usize) {
         let (mut count, mut offered) = (0, 0);
         let mut skip = self.sent;
-        for chunk in &self.chunks {
+        let (mut arenas, mut at) = (self.arenas.iter().peekable(), self.begin);
+        for chunk in self.chunks.iter().take(PIECES) {
             let mut left = chunk.len() - skip;
+            if let Chunk::Small(_) = chunk
+                && arenas.next_if(|arena| at == arena.filled().len()).is_some()
+            {
+                at = 0;
+            }
             while left > 0 && count < PIECES {
                 let piece = match chunk {
-                    Chunk::Arena(arena) => &arena.filled()[skip..],
+                    Chunk::Small(len) => {
+                        at += len;
+                        let arena = arenas.peek().expect("small chunks lie in blocks");
+                        &arena.filled()[at - left..at]
+                    }
                     Chunk::Long(bytes) => &bytes[skip..],
                     Chunk::Buf(buf) => &buf[skip..],
                     Chunk::Zeros(_) => &ZEROS[..left.min(ZEROS.len())],
@@ -227,14 +266,24 @@ impl Outbox {
                 break;
             }
             self.sent -= len;
+            self.gathered -= first.memory();
             match self.chunks.pop_front() {
-                Some(Chunk::Arena(arena)) => pool.give_arena(arena),
+                Some(Chunk::Small(len)) => self.leave_block(len, pool),
                 Some(Chunk::Buf(buf)) => pool.give(buf),
                 Some(Chunk::Long(_) | Chunk::Zeros(_)) | None => {}
             }
         }
         if self.chunks.is_empty() && self.chunks.capacity() > PIECES {
             self.chunks = VecDeque::new();
+        }
+    }
+
+    /// Forgets the first `len` bytes of the first block, and the block with the last of them.
+    fn leave_block(&mut self, len: usize, pool: &mut Pool) {
+        self.begin += len;
+        if self.arenas.front().is_some_and(|arena| arena.filled().len() == self.begin) {
+            self.begin = 0;
+            self.arenas.pop_front().into_iter().for_each(|arena| pool.give_arena(arena));
         }
     }
 
@@ -285,6 +334,20 @@ mod tests {
         }
         assert!(got == expected, "bytes differ");
         assert!(outbox.is_empty() && outbox.chunks.is_empty() && outbox.sent == 0);
+        assert_eq!((outbox.memory(), outbox.arenas.len()), (0, 0));
+    }
+
+    #[test]
+    fn headers_between_long_data_share_a_block() {
+        let (mut pool, mut outbox) = (Pool::default(), Outbox::default());
+        for _ in 0..1000 {
+            outbox.put(&mut pool, |out| out.extend_from_slice(&[1; 16]));
+            let buf = pool.buf(GATHER);
+            outbox.put_data(&mut pool, Data::One(buf));
+        }
+        assert_eq!(outbox.memory(), 1000 * GATHER + ROOM);
+        outbox.close(&mut pool);
+        assert_eq!(outbox.memory(), 0);
     }
 
     #[test]

@@ -34,6 +34,14 @@ pub(crate) struct Pool {
     pub(crate) scratch: Vec<u8>,
 }
 
+/// Memory that data of `len` bytes takes.
+#[inline]
+pub(crate) fn room(len: usize) -> usize {
+    let rest = len % PIECE;
+    let tail = if rest == 0 { 0 } else { rest.next_power_of_two().max(PAGE) };
+    len - rest + tail
+}
+
 fn class_of(len: usize) -> usize {
     (len.next_power_of_two().max(PAGE) / PAGE).ilog2() as usize
 }
