@@ -183,7 +183,7 @@ impl Connection {
             Phase::Session(session) => match &session.end {
                 Some(End::Disconnect) => "client disconnected",
                 Some(End::Violation(why)) => why,
-                Some(End::HeldBack) => "client went away while a cap held it back",
+                Some(End::HeldBack) => "client went away while it was held back",
                 None if session.stopping => "server is shutting down",
                 None if self.channel.is_cut() => "client's stream was cut: it has no end in TLS",
                 None => "client went away",
@@ -354,10 +354,12 @@ impl Connection {
     #[inline]
     pub(crate) fn resume(&mut self, pool: &mut Pool, now: Nanos) -> bool {
         let mut progress = false;
-        if let Phase::Session(session) = &mut self.phase
-            && session.pieces_first
-        {
-            session.resume_pieces(now);
+        if let Phase::Session(session) = &mut self.phase {
+            // Something may have come back since.
+            session.short = false;
+            if session.pieces_first {
+                session.resume_pieces(now);
+            }
         }
         if !self.stash.is_empty() && !self.is_full() {
             let bytes = std::mem::take(&mut self.stash);
@@ -379,6 +381,22 @@ impl Connection {
         match &self.phase {
             Phase::Session(session) => session.throttled_until(),
             _ => None,
+        }
+    }
+
+    /// Gives back what it may hold and does not need; whether a request of its waits for memory.
+    pub(crate) fn shrink(&mut self) -> bool {
+        let Phase::Session(session) = &mut self.phase else { return false };
+        let held = session.memory(&self.out);
+        session.quota.shrink(held);
+        session.short
+    }
+
+    /// Bytes that its client is to send or to read before anything else can happen.
+    pub(crate) fn owed(&self) -> usize {
+        match &self.phase {
+            Phase::Session(session) => session.owed(&self.out),
+            _ => 0,
         }
     }
 

@@ -30,6 +30,7 @@
 
 mod answers;
 mod arena;
+mod budget;
 mod channel;
 mod connection;
 mod export;

@@ -4,7 +4,7 @@ use weir_bio::{Buf, Data};
 use weir_proto_nbd::server::Range;
 use weir_proto_nbd::wire::ReplyTo;
 
-use crate::pool::{PIECE, Pool};
+use crate::pool::{PIECE, Pool, room};
 
 /// Memory is taken piece by piece, as bytes arrive.
 pub(crate) struct Payload {
@@ -30,6 +30,12 @@ impl Payload {
     #[inline]
     pub(crate) fn missing(&self) -> usize {
         self.missing
+    }
+
+    /// Memory that it takes when it is whole.
+    #[inline]
+    pub(crate) fn memory(&self) -> usize {
+        room(self.range.length as usize)
     }
 
     /// Where the next bytes belong: at least one, at most those missing. None must be missing.

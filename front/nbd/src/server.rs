@@ -13,6 +13,7 @@ use weir_proto_nbd::server as proto;
 use weir_proto_nbd::wire::text;
 use weir_queue::{Device, Groups, Member, QueueMode, Spread, Tally};
 
+use crate::budget::Budget;
 use crate::channel::Security;
 use crate::export::Export;
 use crate::gate::{Gate, Scope};
@@ -25,6 +26,9 @@ use crate::survey::Surveyor;
 pub struct Settings {
     /// Connections at one time; one more is accepted and closed.
     pub connections_max: usize,
+    /// Bytes that all clients together may hold, 64 MiB at least: requests under way and replies
+    /// owed, beyond 256 KiB of each connection.
+    pub memory: usize,
     /// A handshake may take so long, and so may a client to read the last replies, ns.
     pub handshake_timeout_ns: u64,
     /// What clients may negotiate.
@@ -32,10 +36,11 @@ pub struct Settings {
 }
 
 impl Default for Settings {
-    /// 1,024 connections, 10 s, everything the protocol machine grants.
+    /// 1,024 connections, 1 GiB, 10 s, everything the protocol machine grants.
     fn default() -> Settings {
         Settings {
             connections_max: 1024,
+            memory: 1 << 30,
             handshake_timeout_ns: 10_000_000_000,
             handshake: proto::Settings::default(),
         }
@@ -88,6 +93,7 @@ pub(crate) struct Shared {
     pub(crate) exports: Vec<Served>,
     pub(crate) advertised: Arc<[proto::Export]>,
     pub(crate) settings: Settings,
+    pub(crate) budget: Arc<Budget>,
     /// Connections on each reactor.
     loads: Mutex<Vec<usize>>,
     left: Condvar,
@@ -208,8 +214,12 @@ impl Shared {
         self.clients().there.remove(&number);
     }
 
-    /// Counts a new connection in on the reactor with the fewest; `None` if there are too many.
+    /// Counts a new connection in on the reactor with the fewest; `None` if there are too many, or
+    /// what those that left have under way takes all memory.
     pub(crate) fn admit(&self) -> Option<usize> {
+        if self.budget.is_overdrawn() {
+            return None;
+        }
         let mut loads = self.loads.lock().expect("the loads' lock");
         if loads.iter().sum::<usize>() >= self.settings.connections_max {
             return None;
@@ -290,6 +300,7 @@ impl Server {
             exports: exports.iter().map(served).collect(),
             advertised: exports.iter().map(Export::advertised).collect(),
             settings,
+            budget: Budget::new(settings.memory, host.reactors()),
             loads: Mutex::new(vec![0; host.reactors()]),
             left: Condvar::new(),
             handles: OnceLock::new(),
@@ -301,8 +312,12 @@ impl Server {
             host.install(index, move |_| NbdService::new(shared, index))
         });
         let handles = handles.collect::<Result<_, _>>();
-        let handles =
+        let handles: Vec<Handle<NbdService>> =
             handles.map_err(|error: weir_queue::Error| ExportError::Host(error.to_string()))?;
+        let eased = handles.clone();
+        shared.budget.on_ease(move |reactor| {
+            eased[reactor].post(|service: &mut NbdService, turn| service.ease(turn));
+        });
         assert!(shared.handles.set(handles).is_ok(), "the handles are set once");
         Ok(Server { shared, paths: Mutex::default() })
     }
@@ -368,6 +383,13 @@ impl Server {
     #[must_use]
     pub fn connections(&self) -> usize {
         self.shared.loads.lock().expect("the loads' lock").iter().sum()
+    }
+
+    /// The bound on what all clients together may hold, and what they hold now, bytes; what each
+    /// connection may hold without asking is not among it.
+    #[must_use]
+    pub fn memory(&self) -> (usize, usize) {
+        (self.shared.budget.bound(), self.shared.budget.held())
     }
 
     /// The groups that exports and clients may be in.

@@ -1,5 +1,7 @@
 //! The server's part on one reactor: its connections, and on the first one the listeners.
 
+mod memory;
+
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -19,6 +21,7 @@ use crate::server::Shared;
 use crate::session::Session;
 use crate::socket::prepare;
 use crate::survey::Found;
+use memory::Holder;
 
 /// Tokens of listeners have this bit, those of connections do not.
 const LISTENER: u32 = 1 << 31;
@@ -78,6 +81,10 @@ pub(crate) struct NbdService {
     next_deadline: Option<Nanos>,
     /// Last time a connection had something to do, while there is memory to give back.
     active: Option<Nanos>,
+    /// When its connections are next asked for memory that they do not need.
+    sweep: Option<Nanos>,
+    /// The connection that has the turn of a large request, if that is one of these.
+    holder: Option<Holder>,
     stopping: bool,
 }
 
@@ -95,6 +102,8 @@ impl NbdService {
             rounds: 0,
             next_deadline: None,
             active: None,
+            sweep: None,
+            holder: None,
             stopping: false,
         }
     }
@@ -264,6 +273,9 @@ impl NbdService {
             connection.deadline = Some(deadline);
             self.wake_by(deadline);
         }
+        if self.tenant(place).and_then(Connection::session).is_some_and(|s| s.quota.has_drawn()) {
+            self.account(now, name);
+        }
     }
 
     /// Ends a connection.
@@ -406,7 +418,8 @@ impl Service for NbdService {
     fn wake_at(&self) -> Option<Nanos> {
         let trim = self.active.map(|at| at + COARSE_NS);
         let throttled = self.throttled.iter().map(|(until, _)| *until).min();
-        [self.next_deadline, trim, throttled].into_iter().flatten().min()
+        let turn = self.holder.as_ref().map(|holder| holder.until);
+        [self.next_deadline, trim, throttled, self.sweep, turn].into_iter().flatten().min()
     }
 
     fn timer(&mut self, turn: &mut Turn<'_>) {
@@ -416,6 +429,8 @@ impl Service for NbdService {
             self.pool.trim();
         }
         self.ask_caps_again(turn);
+        self.sweep(turn);
+        self.watch_holder(turn);
         if self.next_deadline.is_none_or(|at| now < at) {
             return;
         }
@@ -465,8 +480,9 @@ fn start(
             let disk = &export.device.config().name;
             let member = shared.groups.join_on(export.group, disk);
             let member = member.expect("checked when the server began");
+            let quota = shared.budget.quota(reactor);
             let (tally, limits) = (seat.submitter.tally(), export.device.limits());
-            let session = Session::new(seat, limits, agreed, member, export.ioprio);
+            let session = Session::new(seat, limits, agreed, member, export.ioprio, quota);
             let client = shared.add_client(agreed.export, (reactor, place), peer, tally);
             connection.client = Some(client);
             connection.start(session, pool, turn.now());

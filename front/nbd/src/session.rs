@@ -5,6 +5,7 @@
 //! up.
 
 mod effects;
+mod memory;
 
 use std::collections::VecDeque;
 
@@ -18,9 +19,10 @@ use weir_proto_nbd::wire::{Mode, ReplyTo, Request};
 use weir_queue::{CAPS_AGAIN_NS, Member};
 
 use crate::answers::Answers;
+use crate::budget::Quota;
 use crate::outbox::Outbox;
 use crate::payload::Payload;
-use crate::pool::Pool;
+use crate::pool::{Pool, room};
 use crate::slots::{Slot, Slots, Work};
 use crate::survey::{self, Asker, Found, Question};
 
@@ -86,6 +88,10 @@ pub(crate) struct Session {
     slots: Slots,
     /// Bytes of memory with requests under way.
     lent: usize,
+    /// What it may hold.
+    pub(crate) quota: Quota,
+    /// The next request is more than that: it stays where it is.
+    pub(crate) short: bool,
     /// Bios refused for now, oldest first. While there are any, nothing is taken in.
     held: VecDeque<Bio>,
     /// The WRITE whose payload is being received.
@@ -113,6 +119,7 @@ impl Session {
         agreed: &Negotiated,
         member: Member,
         ioprio: IoPrio,
+        quota: Quota,
     ) -> Session {
         Session {
             seat,
@@ -131,6 +138,8 @@ impl Session {
             limits,
             slots: Slots::default(),
             lent: 0,
+            quota,
+            short: false,
             held: VecDeque::new(),
             payload: None,
             drain: 0,
@@ -148,6 +157,7 @@ impl Session {
     pub(crate) fn is_full(&self, out: &Outbox) -> bool {
         !self.held.is_empty()
             || self.throttled_until.is_some()
+            || self.short
             || self.slots.len() >= REQUESTS_MAX
             || self.lent + out.bytes() >= OWED_MAX
     }
@@ -193,8 +203,8 @@ impl Session {
                 }
             };
             let checked = self.geometry.check(&request);
-            if let Ok(checked) = &checked
-                && !self.admit(checked, now)
+            if !self.affords(&checked, out, now)
+                || checked.as_ref().is_ok_and(|checked| !self.admit(checked, now))
             {
                 // The client has left and waits for no answer, so the connection does not wait for
                 // the cap: the request is not done, nor are those behind it.
@@ -386,7 +396,7 @@ impl Session {
 
     #[inline]
     fn lend(&mut self, data: &Data) -> u32 {
-        let bytes = data.len();
+        let bytes = room(data.len());
         self.lent += bytes;
         bytes as u32
     }
@@ -489,11 +499,16 @@ impl Session {
 
     /// Gives back what it holds. What is under way ends without it.
     pub(crate) fn dissolve(self, pool: &mut Pool) -> Seat {
-        if let Some(payload) = self.payload {
+        let Session { mut seat, mut quota, payload, held, lent, .. } = self;
+        if let Some(payload) = payload {
             payload.discard(pool);
         }
-        self.held.into_iter().for_each(|bio| pool.give_data(bio.data));
-        self.seat
+        held.into_iter().for_each(|bio| pool.give_data(bio.data));
+        if seat.submitter.in_flight() > 0 {
+            quota.outlive(lent);
+            seat.submitter.bequeath(quota);
+        }
+        seat
     }
 
     /// How requests and replies look.

@@ -18,9 +18,11 @@ use crate::snapshot::Snapshot;
 use crate::split;
 use crate::stats::{Group, Streak, SubmitterStats, Tally};
 
+mod keepsake;
 mod parts;
 mod plug;
 
+use keepsake::Keepsake;
 use parts::Parts;
 use plug::{PLUG_MAX, Way};
 
@@ -60,6 +62,8 @@ pub(crate) struct Core {
     turned_away: usize,
     /// The latest time this thread brought: what has ended is counted then in a drop.
     pub(crate) last_now: Nanos,
+    /// See [`Submitter::bequeath`].
+    keepsake: Option<Keepsake>,
 }
 
 pub(crate) struct Attachment {
@@ -103,6 +107,7 @@ impl Submitter {
                 turned_away: 0,
                 snapshot,
                 last_now: Nanos::ZERO,
+                keepsake: None,
             })),
         }
     }

@@ -1,0 +1,59 @@
+//! What a session holds, and whether the next request may be added to it: `budget.rs` says the rule.
+
+use weir_bio::Nanos;
+use weir_proto_nbd::server::{Checked, Reject};
+
+use super::Session;
+use crate::arena::ROOM;
+use crate::outbox::Outbox;
+use crate::payload::Payload;
+use crate::pool::room;
+use crate::survey;
+
+/// What a request takes beside its data, bytes: its place here and in the device.
+const REQUEST: usize = 512;
+
+impl Session {
+    /// Whether the memory that a request takes may be held; if not, nothing is taken in until it
+    /// may. What is not going to be done takes none.
+    #[inline]
+    pub(super) fn affords(
+        &mut self,
+        checked: &Result<Checked, Reject>,
+        out: &Outbox,
+        now: Nanos,
+    ) -> bool {
+        let needed = match checked {
+            Ok(Checked::Read { range, .. }) if !self.deaf => room(range.length as usize),
+            Ok(Checked::Write { range, .. }) => room(range.length as usize),
+            Ok(Checked::BlockStatus { range, one }) if !self.deaf => {
+                survey::price(*range, *one) as usize
+            }
+            _ => 0,
+        };
+        let held = self.memory(out) + needed + REQUEST;
+        self.quota.covers(held) || self.ask(held, out, now)
+    }
+
+    #[cold]
+    fn ask(&mut self, held: usize, out: &Outbox, now: Nanos) -> bool {
+        let alone = self.is_idle() && self.payload.is_none() && out.is_empty();
+        let granted = self.stopping || self.quota.ask(held, alone, now);
+        self.short = !granted;
+        granted
+    }
+
+    /// Bytes it holds, a reply block included.
+    #[inline]
+    pub(crate) fn memory(&self, out: &Outbox) -> usize {
+        let arriving = self.payload.as_ref().map_or(0, Payload::memory);
+        self.lent + arriving + self.slots.len() * REQUEST + out.memory().max(ROOM)
+    }
+
+    /// Bytes that its client is to send or to read before anything else can happen; none while the
+    /// device works for it.
+    pub(crate) fn owed(&self, out: &Outbox) -> usize {
+        let arriving = self.payload.as_ref().map_or(0, Payload::missing);
+        if arriving > 0 || self.slots.len() == 0 { arriving + out.bytes() } else { 0 }
+    }
+}
