@@ -209,7 +209,7 @@ fn a_reload_changes_what_may_change_and_names_what_needs_a_restart() {
     put(&folder, "weir.toml", &format!("kernel_cmdline = \"elevator=noop\"\n{more}"));
     let text = reload();
     for part in [
-        "the addresses of [nbd]",
+        "the addresses or bounds of [nbd]",
         "kernel_cmdline",
         "export \"a\" has changed",
         "export \"b\" has changed",

@@ -27,6 +27,15 @@ pub struct Connected {
     pub hard_queue: Option<u16>,
 }
 
+/// Memory that a server's clients share, bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Memory {
+    /// What all clients together may hold.
+    pub bound: u64,
+    /// What they hold of it now.
+    pub held: u64,
+}
+
 /// A server: asked and told by any thread.
 pub trait Clients: Send + Sync {
     /// The names of its exports.
@@ -34,6 +43,9 @@ pub trait Clients: Send + Sync {
 
     /// The clients that are connected now.
     fn connected(&self) -> Vec<Connected>;
+
+    /// The memory its clients share.
+    fn memory(&self) -> Memory;
 
     /// Gives a client another group or priority; its I/O from then on has them. False if it is
     /// gone.

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer};
 use weir_access::{Allow, Listen, TlsRule};
+use weir_bio::units::{parse_size, show_size};
 use weir_bio::{Class, IoPrio};
 use weir_queue::{Caps, Groups, WEIGHT_MAX, WEIGHT_MIN};
 
@@ -63,6 +64,9 @@ pub struct Nbd {
     pub insecure: bool,
     /// The clients that are let in at every address that states none.
     pub allow: Allow,
+    /// Bytes that all clients together may hold; without it a quarter of the machine's memory.
+    #[serde(deserialize_with = "memory")]
+    pub memory: Option<u64>,
     /// The TLS settings of addresses that state none.
     pub tls: Option<TlsRule>,
     /// The folder with `ca-cert.pem`, `server-cert.pem` and `server-key.pem`.
@@ -317,6 +321,26 @@ fn addresses<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Listen>, D::Error
     Ok(addresses)
 }
 
+/// The least that all clients together may be allowed to hold, bytes.
+pub const MEMORY_MIN: u64 = 64 << 20;
+
+/// Reads what all clients together may hold.
+///
+/// # Errors
+/// It is no size, or less than the least.
+pub fn parse_memory(text: &str) -> Result<u64, String> {
+    let bytes = parse_size(text)?;
+    if bytes < MEMORY_MIN {
+        let least = show_size(MEMORY_MIN);
+        return Err(format!("memory={text:?} is below {least}, what two large requests take"));
+    }
+    Ok(bytes)
+}
+
+fn memory<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
+    parse_memory(&String::deserialize(from)?).map(Some).map_err(serde::de::Error::custom)
+}
+
 fn within<T: PartialOrd + fmt::Display, E: serde::de::Error>(
     name: &str,
     value: T,
@@ -406,6 +430,21 @@ burst = 0.5
         ] {
             let error = error(&GOOD.replace(from, to));
             assert!(error.contains(told), "{to}: {error}");
+        }
+    }
+
+    #[test]
+    fn the_memory_of_all_clients_is_a_size_and_no_less_than_two_requests_take() {
+        let with = |memory: &str| GOOD.replace("[nbd]", &format!("[nbd]\nmemory = {memory}"));
+        assert_eq!(Config::parse(&with("\"1GiB\"")).unwrap().nbd.memory, Some(1 << 30));
+        assert_eq!(Config::parse(GOOD).unwrap().nbd.memory, None);
+        for (memory, told) in [
+            ("\"63MiB\"", "line 3: memory=\"63MiB\" is below 64 MiB"),
+            ("\"much\"", "line 3: \"much\" is not a size"),
+            ("64", "line 3: invalid type: integer `64`"),
+        ] {
+            let error = error(&with(memory));
+            assert!(error.contains(told), "{memory}: {error}");
         }
     }
 

@@ -6,7 +6,7 @@ use weir_sched::{Entry, Family, SCHEDULERS, Tunable};
 
 use crate::tree::{
     Attribute, BLOCK_ATTRIBUTES, CONNECTION_ATTRIBUTES, GROUP_ATTRIBUTES, QUEUE_ATTRIBUTES,
-    WEIR_ATTRIBUTES,
+    SERVER_ATTRIBUTES, WEIR_ATTRIBUTES,
 };
 
 const HEAD: &str = "\
@@ -48,6 +48,7 @@ pub fn markdown() -> String {
         attributes(&mut page, title, path, table);
     }
     attributes(&mut page, "Groups", "cgroup/<path>", GROUP_ATTRIBUTES);
+    attributes(&mut page, "The NBD server", "nbd", SERVER_ATTRIBUTES);
     attributes(&mut page, "Clients", "nbd/<export>/<connection>", CONNECTION_ATTRIBUTES);
     page
 }

@@ -19,7 +19,7 @@ pub mod rules;
 mod socket;
 pub mod tree;
 
-pub use clients::{Clients, Connected};
+pub use clients::{Clients, Connected, Memory};
 pub use config::{Config, ConfigError, Export, Nbd};
 pub use disk::{ControlCalls, Disk, LiveDisk};
 pub use errno::{Errno, Failure};

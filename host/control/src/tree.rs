@@ -22,7 +22,7 @@ use crate::errno::{Errno, Failure};
 use crate::number::text_of;
 
 pub use block::{ATTRIBUTES as BLOCK_ATTRIBUTES, WEIR as WEIR_ATTRIBUTES};
-pub use clients::{ATTRIBUTES as CONNECTION_ATTRIBUTES, Connection};
+pub use clients::{ATTRIBUTES as CONNECTION_ATTRIBUTES, Connection, SERVER as SERVER_ATTRIBUTES};
 pub use entry::Attribute;
 pub use groups::{ATTRIBUTES as GROUP_ATTRIBUTES, Group};
 pub use queue::ATTRIBUTES as QUEUE_ATTRIBUTES;

@@ -6,13 +6,17 @@ use std::sync::{Arc, Mutex};
 
 use bed::{Model, tree};
 use weir_bio::{Class, GroupId, IoPrio, Limits, Nanos};
-use weir_control::{Clients, Connected, Errno, Failure, Tree};
+use weir_control::{Clients, Connected, Errno, Failure, Memory, Tree};
 use weir_queue::Groups;
 
 /// Clients that are plain values.
 struct Few(Mutex<Vec<Connected>>);
 
 impl Clients for Few {
+    fn memory(&self) -> Memory {
+        Memory { bound: 64 << 20, held: 4096 }
+    }
+
     fn exports(&self) -> Vec<String> {
         ["sda", "a/b"].map(String::from).into()
     }

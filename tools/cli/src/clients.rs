@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use weir::{GroupId, IoPrio};
-use weir_control::{Clients, Connected, Failure};
+use weir_control::{Clients, Connected, Failure, Memory};
 use weir_front_nbd::Server;
 
 /// A server whose clients stand in a tree.
@@ -27,6 +27,11 @@ impl Clients for NbdClients {
             hard_queue: client.hard_queue,
         };
         self.0.clients().into_iter().map(shown).collect()
+    }
+
+    fn memory(&self) -> Memory {
+        let (bound, held) = self.0.memory();
+        Memory { bound: bound as u64, held: held as u64 }
     }
 
     fn reclassify(

@@ -174,7 +174,7 @@ impl Reload {
         let started = &self.started;
         let mut restart = |what: String| lines.push(format!("{RESTART}{what}"));
         if config.nbd != started.nbd {
-            restart(String::from("the addresses of [nbd]"));
+            restart(String::from("the addresses or bounds of [nbd]"));
         }
         if config.kernel_cmdline != started.kernel_cmdline {
             restart(String::from("kernel_cmdline"));

@@ -1,6 +1,7 @@
 //! `weir serve`: the daemon.
 
 mod addresses;
+mod bounds;
 mod hangup;
 mod pressure;
 mod secure;
@@ -24,6 +25,7 @@ use weir_front_nbd::{Address, Export, Server, Settings};
 use weir_fuse::Others;
 use weir_queue::{Error, Parts};
 
+use bounds::Bounds;
 use hangup::HangUp;
 use pressure::Pressure;
 
@@ -89,6 +91,8 @@ pub(crate) struct Serve {
     /// a back end that has not answered after four fifths of it is given up.
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = time(STOP_TIMEOUT))]
     stop_timeout: Duration,
+    #[command(flatten)]
+    bounds: Bounds,
     #[command(flatten)]
     pressure: Pressure,
     /// Say nothing but errors.
@@ -172,6 +176,7 @@ impl Serve {
         if config.disk.is_empty() {
             return Err(Failure::Bad(String::from("no disk: give [[disk]] or --disk NAME=TARGET")));
         }
+        self.bounds.replace(&mut config.nbd);
         config.check().map_err(bad)?;
         Ok(config)
     }
@@ -203,8 +208,9 @@ impl Serve {
         disks.iter().for_each(|disk| disk.attach_groups(&groups));
         let exports = exports(config, &disks, &groups);
         tree.show_groups(Arc::clone(&groups));
-        let server = Server::with_groups(&host, exports, Settings::default(), groups)
-            .map_err(|e| e.to_string())?;
+        let settings = bounds::settings(&config.nbd);
+        let server =
+            Server::with_groups(&host, exports, settings, groups).map_err(|e| e.to_string())?;
         let server = Arc::new(server);
         tree.show_clients(Arc::new(NbdClients(Arc::clone(&server))));
         Ok(Daemon { host: Arc::new(host), server, disks, tree })

@@ -19,6 +19,24 @@ pub struct Connection {
     pub(crate) as_seen: Connected,
 }
 
+/// Every file of a server.
+pub const SERVER: &[entry::Attribute<Arc<dyn Clients>>] = &[
+    entry::Attribute::tells(
+        "memory.current",
+        "bytes",
+        "0",
+        "What all clients together hold now of `memory.max`.",
+        |here| here.memory().held.to_string(),
+    ),
+    entry::Attribute::tells(
+        "memory.max",
+        "bytes",
+        "a quarter of the machine's memory",
+        "What all clients together may hold: `memory` of `[nbd]`, `--memory`.",
+        |here| here.memory().bound.to_string(),
+    ),
+];
+
 /// Every file of a connection.
 pub const ATTRIBUTES: &[Attribute] = &[
     Attribute::tells(

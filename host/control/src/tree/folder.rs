@@ -11,7 +11,7 @@ use super::entry::{Attribute, Entry};
 use super::groups::{self, Group};
 use super::queue;
 use super::{Node, Tree};
-use crate::clients::Connected;
+use crate::clients::{Clients, Connected};
 use crate::errno::{Errno, Failure};
 
 /// A directory.
@@ -46,6 +46,7 @@ pub(crate) enum File {
     Flag(bool),
     Diskstats,
     Group(Arc<Group>, &'static Attribute<Group>),
+    Server(Arc<dyn Clients>, &'static Attribute<Arc<dyn Clients>>),
     Connection(Arc<Connection>, &'static Attribute<Connection>),
 }
 
@@ -155,9 +156,15 @@ fn directory_name(export: &str) -> String {
 }
 
 fn exports(tree: &Tree) -> Children {
-    let names = tree.clients.get().map_or_else(Vec::new, |clients| clients.exports());
+    let Some(server) = tree.clients.get() else { return Vec::new() };
+    let row = |row: &'static Attribute<Arc<dyn Clients>>| {
+        file(row.name, File::Server(Arc::clone(server), row))
+    };
+    // Before an export of the same name, as a path is found from the front.
+    let mut children: Children = clients::SERVER.iter().map(row).collect();
     let folder = |name: String| (directory_name(&name), Child::Folder(Folder::Export(name)));
-    names.into_iter().map(folder).collect()
+    children.extend(server.exports().into_iter().map(folder));
+    children
 }
 
 fn connections(tree: &Tree, export: &str) -> Children {
@@ -230,6 +237,7 @@ impl File {
             File::Tunable(..) => true,
             File::Group(_, attribute) => attribute.store.is_some(),
             File::Connection(_, attribute) => attribute.store.is_some(),
+            File::Server(_, attribute) => attribute.store.is_some(),
             File::Told(_) | File::Flag(_) | File::Diskstats => false,
         }
     }
@@ -242,6 +250,7 @@ impl File {
             File::Flag(flag) => String::from(if *flag { "Y" } else { "N" }),
             File::Diskstats => return Ok(diskstats(&tree.entries())),
             File::Group(group, attribute) => (attribute.show)(group),
+            File::Server(server, attribute) => (attribute.show)(server),
             File::Connection(here, attribute) => (attribute.show)(here),
         };
         // A text without a line, as the caps of a group without any, has no newline either.
@@ -262,6 +271,7 @@ impl File {
             | File::Flag(_)
             | File::Diskstats
             | File::Group(..)
+            | File::Server(..)
             | File::Connection(..) => Err(Failure::new(Errno::Access, "it is read-only")),
         }
     }
