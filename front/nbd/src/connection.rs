@@ -11,6 +11,7 @@ use weir_live::{Interest, Turn};
 use weir_proto_nbd::server::{Export, Handshake, Negotiated, Offer, Step};
 use weir_tls::{ServerTls, TlsError};
 
+use crate::admission::Ticket;
 use crate::channel::{self, Channel};
 use crate::outbox::{Outbox, Sent};
 use crate::pool::Pool;
@@ -81,6 +82,10 @@ pub(crate) struct Connection {
     pub(crate) dirty: bool,
     /// Already on the list of those a cap holds back.
     pub(crate) throttled: bool,
+    /// When something last happened to it.
+    pub(crate) touched: Nanos,
+    /// Its place among all connections.
+    pub(crate) ticket: Option<Ticket>,
     /// Its number among the server's clients, once it has a session.
     pub(crate) client: Option<u64>,
     /// That an export was refused to it stands in the log, where one line of each connection does.
@@ -110,6 +115,8 @@ impl Connection {
             deadline: Some(deadline),
             dirty: false,
             throttled: false,
+            touched: Nanos::ZERO,
+            ticket: None,
             client: None,
             refusal_told: false,
         }
@@ -141,6 +148,13 @@ impl Connection {
     #[inline]
     fn has_unsent(&self) -> bool {
         !self.out.is_empty() || self.channel.wants_write()
+    }
+
+    /// Whether its client has a session in which nothing is under way or left to be read.
+    pub(crate) fn is_idle(&self) -> bool {
+        let Phase::Session(session) = &self.phase else { return false };
+        let taken_in = session.is_idle() && !session.is_receiving() && self.stash.is_empty();
+        taken_in && !self.has_unsent() && session.end.is_none() && !session.stopping
     }
 
     /// Whether there is nothing left to do.

@@ -28,6 +28,7 @@
 
 #![forbid(unsafe_code)]
 
+mod admission;
 mod answers;
 mod arena;
 mod budget;

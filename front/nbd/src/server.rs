@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use weir_access::{Address, Allow, Listen, Peer, SocketFile};
 use weir_bio::{GroupId, IoPrio, SECTOR};
@@ -13,6 +12,7 @@ use weir_proto_nbd::server as proto;
 use weir_proto_nbd::wire::text;
 use weir_queue::{Device, Groups, Member, QueueMode, Spread, Tally};
 
+use crate::admission::Admission;
 use crate::budget::Budget;
 use crate::channel::Security;
 use crate::export::Export;
@@ -24,8 +24,12 @@ use crate::survey::Surveyor;
 /// How a server treats clients.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    /// Connections at one time; one more is accepted and closed.
+    /// Connections at one time; for one more a half-open or idle one may be closed, or it is.
     pub connections_max: usize,
+    /// Connections of one peer: of a local user, or of an address.
+    pub connections_per_peer: usize,
+    /// A client that did something so short a time ago does not lose its place to another, ns.
+    pub idle_least_ns: u64,
     /// Bytes that all clients together may hold, 64 MiB at least: requests under way and replies
     /// owed, beyond 256 KiB of each connection.
     pub memory: usize,
@@ -36,10 +40,12 @@ pub struct Settings {
 }
 
 impl Default for Settings {
-    /// 1,024 connections, 1 GiB, 10 s, everything the protocol machine grants.
+    /// 1,024 connections, 256 of one peer, idle for a minute, 1 GiB, 10 s, everything the protocol machine grants.
     fn default() -> Settings {
         Settings {
             connections_max: 1024,
+            connections_per_peer: 256,
+            idle_least_ns: 60_000_000_000,
             memory: 1 << 30,
             handshake_timeout_ns: 10_000_000_000,
             handshake: proto::Settings::default(),
@@ -94,9 +100,7 @@ pub(crate) struct Shared {
     pub(crate) advertised: Arc<[proto::Export]>,
     pub(crate) settings: Settings,
     pub(crate) budget: Arc<Budget>,
-    /// Connections on each reactor.
-    loads: Mutex<Vec<usize>>,
-    left: Condvar,
+    pub(crate) admission: Admission,
     handles: OnceLock<Vec<Handle<NbdService>>>,
     pub(crate) groups: Arc<Groups>,
     clients: Mutex<Clients>,
@@ -214,29 +218,12 @@ impl Shared {
         self.clients().there.remove(&number);
     }
 
-    /// Counts a new connection in on the reactor with the fewest; `None` if there are too many, or
-    /// what those that left have under way takes all memory.
-    pub(crate) fn admit(&self) -> Option<usize> {
-        if self.budget.is_overdrawn() {
-            return None;
-        }
-        let mut loads = self.loads.lock().expect("the loads' lock");
-        if loads.iter().sum::<usize>() >= self.settings.connections_max {
-            return None;
-        }
-        let least = (0..loads.len()).min_by_key(|&reactor| loads[reactor])?;
-        loads[least] += 1;
-        Some(least)
-    }
-
-    /// Counts a connection out.
-    pub(crate) fn leave(&self, reactor: usize) {
-        self.loads.lock().expect("the loads' lock")[reactor] -= 1;
-        self.left.notify_all();
-    }
-
     pub(crate) fn handle(&self, reactor: usize) -> &Handle<NbdService> {
         &self.handles.get().expect("connections come after the handles")[reactor]
+    }
+
+    pub(crate) fn reactors(&self) -> usize {
+        self.handles().len()
     }
 
     fn handles(&self) -> &[Handle<NbdService>] {
@@ -301,8 +288,7 @@ impl Server {
             advertised: exports.iter().map(Export::advertised).collect(),
             settings,
             budget: Budget::new(settings.memory, host.reactors()),
-            loads: Mutex::new(vec![0; host.reactors()]),
-            left: Condvar::new(),
+            admission: Admission::new(host.reactors()),
             handles: OnceLock::new(),
             groups,
             clients: Mutex::default(),
@@ -369,12 +355,12 @@ impl Server {
 
     /// As [`adopt`](Server::adopt), with what is done about TLS on it.
     pub fn adopt_secured(&self, fd: OwnedFd, name: impl Into<String>, security: Security) -> bool {
-        let Some(reactor) = self.shared.admit() else { return false };
         let (allow, scope) = (Allow::default(), Scope::All);
         let gate = Arc::new(Gate { address: None, allow, scope, security });
         let visitor = Visitor { peer: Peer::of(&fd), name: name.into(), fd, gate };
-        self.shared.handle(reactor).post(move |service: &mut NbdService, turn| {
-            service.welcome(turn, visitor);
+        let Ok(ticket) = self.shared.admit(&visitor.peer) else { return false };
+        self.shared.handle(ticket.reactor).post(move |service: &mut NbdService, turn| {
+            service.welcome(turn, visitor, ticket);
         });
         true
     }
@@ -382,7 +368,7 @@ impl Server {
     /// Connections there are, those in the handshake included.
     #[must_use]
     pub fn connections(&self) -> usize {
-        self.shared.loads.lock().expect("the loads' lock").iter().sum()
+        self.shared.admission.count()
     }
 
     /// The bound on what all clients together may hold, and what they hold now, bytes; what each
@@ -439,11 +425,7 @@ impl Server {
 
     /// Waits until there is no connection, `limit_ns` at most; whether it came to that.
     pub fn wait_until_empty(&self, limit_ns: u64) -> bool {
-        let loads = self.shared.loads.lock().expect("the loads' lock");
-        let limit = Duration::from_nanos(limit_ns);
-        let busy = |loads: &mut Vec<usize>| loads.iter().sum::<usize>() > 0;
-        let waited = self.shared.left.wait_timeout_while(loads, limit, busy);
-        !waited.expect("the loads' lock").1.timed_out()
+        self.shared.admission.wait_until_empty(limit_ns)
     }
 
     /// Stops: no address is listened on, handshakes are ended, what was received is finished and
@@ -453,6 +435,7 @@ impl Server {
     pub fn stop(&self, limit_ns: u64) -> usize {
         let until = Clock.now() + limit_ns;
         self.paths.lock().expect("the paths' lock").clear();
+        self.shared.admission.close();
         for handle in self.shared.handles() {
             handle.post(|service: &mut NbdService, turn| service.shut_down(turn));
         }

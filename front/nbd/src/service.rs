@@ -1,6 +1,7 @@
 //! The server's part on one reactor: its connections, and on the first one the listeners.
 
 mod memory;
+mod room;
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -14,6 +15,7 @@ use weir_live::{Interest, Readiness, Service, Turn};
 use weir_proto_nbd::server::{Handshake, Settings, Tls};
 use weir_queue::Member;
 
+use crate::admission::{NoPlace, Ticket};
 use crate::connection::{Connection, Introduction, Phase};
 use crate::gate::Gate;
 use crate::pool::Pool;
@@ -164,28 +166,27 @@ impl NbdService {
             tracing::warn!(%peer, %address, "connection refused: not in the address's allow list");
             return;
         }
-        let Some(reactor) = self.shared.admit() else {
-            let limit = self.shared.settings.connections_max;
-            tracing::warn!(%peer, limit, "connection refused: too many");
-            return;
+        let ticket = match self.shared.admit(&visitor.peer) {
+            Ok(ticket) => ticket,
+            Err(NoPlace::Full) => return self.shared.wait_for_room(visitor),
+            Err(why) => return self.shared.refuse(&visitor, why),
         };
-        if reactor == self.index {
-            return self.welcome(turn, visitor);
+        if ticket.reactor == self.index {
+            return self.welcome(turn, visitor, ticket);
         }
-        self.shared.handle(reactor).post(move |service: &mut NbdService, turn| {
-            service.welcome(turn, visitor);
+        self.shared.handle(ticket.reactor).post(move |service: &mut NbdService, turn| {
+            service.welcome(turn, visitor, ticket);
         });
     }
 
     /// Greets a connection that has been admitted here.
-    pub(crate) fn welcome(&mut self, turn: &mut Turn<'_>, visitor: Visitor) {
+    pub(crate) fn welcome(&mut self, turn: &mut Turn<'_>, visitor: Visitor, ticket: Ticket) {
         if self.stopping {
-            return self.shared.leave(self.index);
+            return;
         }
         let Visitor { fd, peer: who, name: peer, gate } = visitor;
         if let Err(error) = prepare(&fd) {
-            tracing::warn!(%peer, %error, "connection refused");
-            return self.shared.leave(self.index);
+            return tracing::warn!(%peer, %error, "connection refused");
         }
         tracing::debug!(%peer, "client connected");
         let place = self.free.pop().unwrap_or_else(|| {
@@ -209,6 +210,7 @@ impl NbdService {
             Introduction { tls, offers: Box::new(offers) }
         });
         let mut connection = Connection::new(fd, peer, handshake, tls, deadline);
+        connection.ticket = Some(ticket);
         connection.out.put(&mut self.pool, |out| out.append(&mut greeting));
         self.places[place as usize].tenant = Some(Box::new(connection));
         self.wake_by(deadline);
@@ -242,6 +244,7 @@ impl NbdService {
         let Place { generation, tenant } = &mut self.places[place as usize];
         let Some(connection) = tenant else { return };
         connection.dirty = false;
+        connection.touched = now;
         let name = Name { place, generation: *generation };
         loop {
             if let Phase::Agreed(_) = connection.phase {
@@ -281,7 +284,7 @@ impl NbdService {
     /// Ends a connection.
     fn close(&mut self, turn: &mut Turn<'_>, place: u32) {
         let entry = &mut self.places[place as usize];
-        let Some(connection) = entry.tenant.take() else { return };
+        let Some(mut connection) = entry.tenant.take() else { return };
         entry.generation = entry.generation.wrapping_add(1);
         self.free.push(place);
         tracing::debug!(peer = %connection.peer, why = connection.reason(), "connection closed");
@@ -289,10 +292,12 @@ impl NbdService {
         if let Some(client) = connection.client {
             self.shared.forget_client(client);
         }
+        // Its place is given away when everything else is.
+        let ticket = connection.ticket.take();
         if let Some(seat) = connection.dissolve(&mut self.pool) {
             turn.leave(seat);
         }
-        self.shared.leave(self.index);
+        drop(ticket);
     }
 }
 
@@ -455,13 +460,6 @@ impl Service for NbdService {
     }
 }
 
-impl Drop for NbdService {
-    fn drop(&mut self) {
-        let tenants = self.places.iter().filter(|place| place.tenant.is_some());
-        tenants.for_each(|_| self.shared.leave(self.index));
-    }
-}
-
 /// Gives a connection whose handshake is over its session.
 fn start(
     shared: &Arc<Shared>,
@@ -485,6 +483,9 @@ fn start(
             let session = Session::new(seat, limits, agreed, member, export.ioprio, quota);
             let client = shared.add_client(agreed.export, (reactor, place), peer, tally);
             connection.client = Some(client);
+            if let Some(ticket) = &connection.ticket {
+                shared.admission.opened(ticket.number);
+            }
             connection.start(session, pool, turn.now());
         }
         Err(error) => {
