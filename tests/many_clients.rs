@@ -20,7 +20,7 @@ const CONNECTIONS: usize = 1024;
 fn limited(folder: &Folder, limits: &str) -> Daemon {
     let mut command: Command = mortal("/bin/sh");
     let line = format!(
-        "{limits} && exec \"$0\" serve --reactors 2 --disk sda=ram:1MiB \
+        "{limits} && exec \"$0\" serve --reactors 2 --disk sda=ram:1MiB --clients-per-peer 1024 \
          --nbd unix:nbd.sock"
     );
     command.args(["-c", &line, WEIR]).current_dir(folder.path());

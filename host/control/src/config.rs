@@ -67,6 +67,9 @@ pub struct Nbd {
     /// Bytes that all clients together may hold; without it a quarter of the machine's memory.
     #[serde(deserialize_with = "memory")]
     pub memory: Option<u64>,
+    /// Connections that one local user or one address may have at a time, 1..=1024.
+    #[serde(deserialize_with = "clients_per_peer")]
+    pub clients_per_peer: Option<u16>,
     /// The TLS settings of addresses that state none.
     pub tls: Option<TlsRule>,
     /// The folder with `ca-cert.pem`, `server-cert.pem` and `server-key.pem`.
@@ -341,6 +344,14 @@ fn memory<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
     parse_memory(&String::deserialize(from)?).map(Some).map_err(serde::de::Error::custom)
 }
 
+/// The most connections there are.
+pub const CLIENTS_MAX: u16 = 1024;
+
+fn clients_per_peer<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u16>, D::Error> {
+    let clients = within("clients_per_peer", i64::deserialize(from)?, 1, CLIENTS_MAX.into())?;
+    Ok(clients.and_then(|clients| u16::try_from(clients).ok()))
+}
+
 fn within<T: PartialOrd + fmt::Display, E: serde::de::Error>(
     name: &str,
     value: T,
@@ -434,7 +445,7 @@ burst = 0.5
     }
 
     #[test]
-    fn the_memory_of_all_clients_is_a_size_and_no_less_than_two_requests_take() {
+    fn what_clients_may_cost_is_held_to_its_bounds() {
         let with = |memory: &str| GOOD.replace("[nbd]", &format!("[nbd]\nmemory = {memory}"));
         assert_eq!(Config::parse(&with("\"1GiB\"")).unwrap().nbd.memory, Some(1 << 30));
         assert_eq!(Config::parse(GOOD).unwrap().nbd.memory, None);
@@ -445,6 +456,15 @@ burst = 0.5
         ] {
             let error = error(&with(memory));
             assert!(error.contains(told), "{memory}: {error}");
+        }
+        let with =
+            |clients: u16| GOOD.replace("[nbd]", &format!("[nbd]\nclients_per_peer = {clients}"));
+        assert_eq!(Config::parse(&with(1024)).unwrap().nbd.clients_per_peer, Some(1024));
+        for clients in [0, 1025] {
+            let error = error(&with(clients));
+            assert!(
+                error.contains(&format!("line 3: clients_per_peer={clients} is outside 1..=1024"))
+            );
         }
     }
 

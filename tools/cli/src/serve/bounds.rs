@@ -4,8 +4,10 @@ use std::fs;
 use std::path::Path;
 
 use clap::Args;
-use weir_control::config::{MEMORY_MIN, Nbd, parse_memory};
+use weir_control::config::{CLIENTS_MAX, MEMORY_MIN, Nbd, parse_memory};
 use weir_front_nbd::Settings;
+
+use crate::values::whole;
 
 /// Flags that stand above `[nbd]`.
 #[derive(Clone, Copy, Debug, Default, Args)]
@@ -14,19 +16,28 @@ pub(super) struct Bounds {
     /// have not read; a quarter of the machine's memory if not given.
     #[arg(long, value_name = "SIZE", value_parser = parse_memory)]
     memory: Option<u64>,
+    /// Connections that one local user or one address may have at a time, of the 1,024 that there
+    /// are; 256 if not given.
+    #[arg(long, value_name = "NUMBER", value_parser = whole::<u16>(1..=CLIENTS_MAX.into()))]
+    clients_per_peer: Option<u16>,
 }
 
 impl Bounds {
     /// Puts what was given in the place of what the file says.
     pub(super) fn replace(&self, nbd: &mut Nbd) {
         nbd.memory = self.memory.or(nbd.memory);
+        nbd.clients_per_peer = self.clients_per_peer.or(nbd.clients_per_peer);
     }
 }
 
 /// How a server treats its clients by these settings.
 pub(super) fn settings(nbd: &Nbd) -> Settings {
     let memory = nbd.memory.unwrap_or_else(|| default_memory(Path::new("/")));
-    Settings { memory: usize::try_from(memory).unwrap_or(usize::MAX / 2), ..Settings::default() }
+    let memory = usize::try_from(memory).unwrap_or(usize::MAX / 2);
+    let settings = Settings { memory, ..Settings::default() };
+    let own = settings.connections_per_peer;
+    let connections_per_peer = nbd.clients_per_peer.map_or(own, usize::from);
+    Settings { connections_per_peer, ..settings }
 }
 
 /// A quarter of the memory that there is below `root` for this process.
@@ -85,7 +96,9 @@ mod tests {
         let mut nbd = Nbd { memory: Some(1 << 30), ..Nbd::default() };
         Bounds::default().replace(&mut nbd);
         assert_eq!(settings(&nbd).memory, 1 << 30);
-        Bounds { memory: Some(2 << 30) }.replace(&mut nbd);
-        assert_eq!(settings(&nbd).memory, 2 << 30);
+        assert_eq!(settings(&nbd).connections_per_peer, 256);
+        let bounds = Bounds { memory: Some(2 << 30), clients_per_peer: Some(7) };
+        bounds.replace(&mut nbd);
+        assert_eq!((settings(&nbd).memory, settings(&nbd).connections_per_peer), (2 << 30, 7));
     }
 }
