@@ -7,10 +7,10 @@
 //! 1. The connection that is longest in its handshake is closed, if that is [`HANDSHAKE_LEAST_NS`]
 //!    or more.
 //! 2. Of the peer with the most places, the client that did nothing for the longest time is closed,
-//!    if that is [`Settings::idle_least_ns`](crate::Settings) or more. It has no request under way and nothing left to read.
-//!    That peer keeps at least as many places as the newcomer's then has: one that has a single
-//!    connection, as a mounted disk's client may be, does not lose it, and no client loses its place
-//!    to another of its own peer.
+//!    if that is [`Settings::idle_least_ns`](crate::Settings) or more. It has no request under way
+//!    and nothing left to read. That peer keeps at least as many places as the newcomer's then has:
+//!    one that has a single connection, as a mounted disk's client may be, does not lose it, and no
+//!    client loses its place to another of its own peer.
 //!
 //! Otherwise the newcomer is refused: closed without a word.
 
@@ -302,7 +302,7 @@ impl Shared {
             }
             NoPlace::Memory => {
                 let held = self.budget.held();
-                tracing::warn!(%peer, held, "connection refused: clients that left hold all memory");
+                tracing::warn!(%peer, held, "connection refused: no memory beside orphaned I/O");
             }
         }
     }

@@ -24,8 +24,8 @@
 //! which it is no longer listened to; memory for a payload is taken only as its bytes arrive. That
 //! comes to 32 MiB owed, the one request that crosses them, and a payload: 96 MiB at the very most.
 //! A TLS session adds 128 KiB of sealed records, and a record or 64 KiB of handshake that have not
-//! come whole. Memory is shared by the connections of a reactor, so an idle one holds none. What all
-//! clients together hold is bounded as well (`budget.rs`), and so are the connections of a peer
+//! come whole. Memory is shared by the connections of a reactor, so an idle one holds none. What
+//! all clients together hold is bounded as well (`budget.rs`), and so are the connections of a peer
 //! (`admission.rs`).
 
 #![forbid(unsafe_code)]

@@ -40,7 +40,8 @@ pub struct Settings {
 }
 
 impl Default for Settings {
-    /// 1,024 connections, 256 of one peer, idle for a minute, 1 GiB, 10 s, everything the protocol machine grants.
+    /// 1,024 connections, 256 of one peer, a minute, 1 GiB, 10 s, everything the protocol machine
+    /// grants.
     fn default() -> Settings {
         Settings {
             connections_max: 1024,

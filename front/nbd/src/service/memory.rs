@@ -1,5 +1,5 @@
-//! What the connections of a reactor do about the memory that all clients share: they give back what
-//! they do not need, ask again when there is some, and leave the turn of a large request.
+//! What the connections of a reactor do about the memory that all clients share: they give back
+//! what they do not need, ask again when there is some, and leave the turn of a large request.
 
 use weir_bio::Nanos;
 use weir_live::Turn;

@@ -1,4 +1,5 @@
-//! What a session holds, and whether the next request may be added to it: `budget.rs` says the rule.
+//! What a session holds, and whether the next request may be added to it, by the rule in
+//! `budget.rs`.
 
 use weir_bio::Nanos;
 use weir_proto_nbd::server::{Checked, Reject};
