@@ -229,7 +229,7 @@ impl Quota {
         }
     }
 
-    /// From now on it pays for I/O that nobody waits for any more, all of it.
+    /// From now on it pays for I/O whose client has left, all of it.
     pub(crate) fn outlive(&mut self, held: usize) {
         self.settle(OWN + held.next_multiple_of(CHUNK), Turn::Ends);
     }
