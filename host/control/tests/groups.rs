@@ -95,7 +95,10 @@ fn groups_and_clients_stand_beside_the_disks() {
     let files = ["io.bfq.weight", "io.max", "io.stat", "weir.share"];
     assert_eq!(names(&tree, "cgroup/tenants/a"), files);
     assert_eq!(names(&tree, "cgroup/tenants"), [&files[..], &["a", "b"]].concat());
-    assert_eq!(names(&tree, "nbd"), ["sda", "a!b"]);
+    assert_eq!(names(&tree, "nbd"), ["memory.current", "memory.max", "sda", "a!b"]);
+    assert_eq!(tree.read("nbd/memory.max").unwrap(), "67108864\n");
+    assert_eq!(tree.read("nbd/memory.current").unwrap(), "4096\n");
+    assert_eq!(tree.write("nbd/memory.max", b"1").unwrap_err().errno, Errno::Access);
     assert_eq!(names(&tree, "nbd/sda"), [""; 0]);
     assert_eq!(names(&tree, "nbd/a!b"), ["7"]);
     assert_eq!(
