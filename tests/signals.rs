@@ -91,6 +91,17 @@ fn a_stop_is_given_a_second_to_an_hour() {
     }
 }
 
+#[test]
+fn a_stop_under_nbd_clients_alone_is_no_reason_to_warn() {
+    let folder = Folder::new();
+    let daemon = Daemon::start(&folder, &["sda=ram:1MiB"]);
+    let client = Client::connect(&folder.socket(), "sda");
+    let said = daemon.stop();
+    drop(client);
+    // The protocol tells them.
+    assert!(!said.contains("WARN"), "{said}");
+}
+
 /// A loop device, given back with the value.
 struct Loop(String);
 
