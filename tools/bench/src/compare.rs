@@ -23,7 +23,7 @@ use std::time::{Duration, Instant, SystemTime};
 use serde_json::Value;
 use weir_trace::document::{BenchDocument, CompareDocument, CompareEnvironment};
 
-use crate::document::{kernel, utc};
+use crate::results::document::{kernel, utc};
 
 pub use child::Program;
 pub use kernel::Switch;

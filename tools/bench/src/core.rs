@@ -5,6 +5,9 @@
 //! asked. There is a scheduler tag for each I/O, so that all that the driver does not take waits
 //! inside the scheduler.
 
+pub mod alloc;
+pub mod shared;
+
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
@@ -16,7 +19,6 @@ use weir_local::Null;
 use weir_queue::{Bell, Config, Device, Lane, QueueMode, Spread, Submitter};
 use weir_ring::Wake;
 
-use crate::alloc;
 use crate::cpu::{Syscalls, pin, thread_time};
 
 /// The device's size: random I/O over it merges practically never.

@@ -348,7 +348,7 @@ pub fn machine() -> String {
     let name = named("model name").unwrap_or_else(|| "unknown processor".into());
     let model = named("model\t").map_or_else(String::new, |model| format!(" (model {model})"));
     let count = cpus.lines().filter(|line| line.starts_with("processor")).count();
-    format!("{name}{model}, {count} CPUs, Linux {}", crate::document::kernel())
+    format!("{name}{model}, {count} CPUs, Linux {}", crate::results::document::kernel())
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use weir_bench::alloc::{Counting, bytes_of_this_thread, is_counting};
+use weir_bench::core::alloc::{Counting, bytes_of_this_thread, is_counting};
 use weir_live::Unpark;
 use weir_local::Null;
 use weir_queue::{Bell, Config, Device};

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 
 use outside::{installed, mortal};
 use serde_json::Value;
-use weir_bench::tally::{Tally, Times, Took};
+use weir_bench::engine::tally::{Tally, Times, Took};
 use weir_bio::Nanos;
 use weir_trace::document::LatencyNs;
 

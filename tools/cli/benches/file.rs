@@ -142,7 +142,7 @@ fn weir(setup: &Setup, round: u32) -> (f64, f64) {
         ..weir_load::Job::default()
     };
     let [ramp, runtime] = [300, u64::from(setup.milliseconds)].map(Duration::from_millis);
-    let measured = weir_bench::run::one(&job, &opened.device, ramp, runtime);
+    let measured = weir_bench::engine::run::one(&job, &opened.device, ramp, runtime);
     let measured = measured.expect("the job runs");
     assert_eq!(measured.failure, None);
     let ios = measured.tally.all().ios as f64;

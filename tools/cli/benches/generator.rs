@@ -12,11 +12,11 @@
 
 use std::time::Duration;
 
-use weir_bench::alone::alone;
 use weir_bench::core;
 use weir_bench::cpu::pin;
+use weir_bench::engine::alone::alone;
+use weir_bench::engine::run;
 use weir_bench::rounds::{Arguments, Control, Figure, Needs, machine};
-use weir_bench::run;
 use weir_load::{Access, Amount, Direction, Ground, Job};
 
 const CPU: usize = 0;

@@ -259,7 +259,7 @@ fn measure(server: &Server, setup: &Setup) -> Outcome {
     let runtime = Duration::from_secs(u64::from(setup.seconds));
     let before = CpuTime::of(server.child.id()).expect("the server runs");
     let ramp = Duration::from_millis(300);
-    let measured = weir_bench::run::one(&job, &opened.device, ramp, runtime);
+    let measured = weir_bench::engine::run::one(&job, &opened.device, ramp, runtime);
     let measured = measured.expect("the job runs");
     let after = CpuTime::of(server.child.id()).expect("the server runs");
     assert_eq!(measured.failure, None, "{}", server.name);

@@ -12,10 +12,10 @@ use std::time::{Duration, Instant, SystemTime};
 
 use clap::{Args, Command, FromArgMatches, Subcommand};
 use weir_access::save;
-use weir_bench::check::{self, Checked, Lost};
-use weir_bench::conduct::{Conducted, Oltp, Request, Workload as Work, conduct};
-use weir_bench::run::Progress;
-use weir_bench::{document, outcome, tables};
+use weir_bench::engine::run::Progress;
+use weir_bench::results::{document, outcome, tables};
+use weir_bench::workload::check::{self, Checked, Lost};
+use weir_bench::workload::conduct::{Conducted, Oltp, Request, Workload as Work, conduct};
 use weir_load::presets::{PRESETS, Stage, stages};
 use weir_load::{Access, Job, Zone, jobfile};
 

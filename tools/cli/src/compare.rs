@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime};
 use clap::Args;
 use weir::Target;
 use weir_bench::compare::{Compared, Plan, Program, Switch, Variant, kernel, summary};
-use weir_bench::devices;
+use weir_bench::workload::devices;
 use weir_trace::document::{CompareDocument, Document, Point, SweepDocument};
 
 use crate::log;

@@ -31,7 +31,7 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 // Counts allocations for `weir bench core`; a thread-local increment for everybody else.
 #[global_allocator]
-static ALLOCATOR: weir_bench::alloc::Counting = weir_bench::alloc::Counting;
+static ALLOCATOR: weir_bench::core::alloc::Counting = weir_bench::core::alloc::Counting;
 
 /// The multi-queue block layer for user space.
 #[derive(Debug, Parser)]

@@ -4,8 +4,8 @@ use serde_json::{Map, Value};
 use weir::Target;
 use weir::target::split_at_commas;
 
-use crate::devices::Devices;
-use crate::groups::Groups;
+use crate::workload::devices::Devices;
+use crate::workload::groups::Groups;
 
 /// One of the things compared.
 #[derive(Clone, Debug, PartialEq)]

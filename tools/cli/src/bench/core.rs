@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use weir::{QueueMode, Spread};
-use weir_bench::{core, shared};
+use weir_bench::core::{self, shared};
 
 use super::print_json;
 use crate::output::print;

@@ -42,7 +42,7 @@ fn listen(mut heard: UnixStream, interrupted: &AtomicBool) {
         interrupted.store(true, Ordering::Release);
         if first.get_or_insert_with(Instant::now).elapsed() >= ONE_WISH {
             log::say("weir: ended at once by a second signal: nothing is kept");
-            if let Some(left) = weir_bench::mark::standing() {
+            if let Some(left) = weir_bench::workload::mark::standing() {
                 log::say(&format!("weir: {left}, and what stood there was not put back"));
             }
             std::process::exit(2);

@@ -16,12 +16,12 @@ use weir_load::oltp::format::{BLOCK_BYTES, REDO_BYTES};
 use weir_load::oltp::{Instance, Profile};
 use weir_load::{Access, Ground, Job, Range, Sizes, Stream};
 
-use crate::client::{Failed, OLTP_KINDS, Plan, STREAM_KINDS, Work};
-use crate::commits;
 use crate::cpu::{CpuTime, PerCpu};
-use crate::tally::Tally;
-use crate::used::Used;
-use crate::worker::{self, End, Left, News, Shared, Window};
+use crate::engine::client::{Failed, OLTP_KINDS, Plan, STREAM_KINDS, Work};
+use crate::engine::commits;
+use crate::engine::tally::Tally;
+use crate::engine::used::Used;
+use crate::engine::worker::{self, End, Left, News, Shared, Window};
 
 /// One workload of a run.
 #[derive(Clone, Debug)]

@@ -20,7 +20,7 @@ use std::os::unix::fs::FileExt;
 use weir_load::Range;
 use weir_load::oltp::format::{BLOCK_BYTES, CHANGES};
 
-use crate::groups::Part;
+use crate::workload::groups::Part;
 
 /// One instance as the file has it.
 pub(crate) struct Acknowledged {

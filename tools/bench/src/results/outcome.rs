@@ -7,8 +7,8 @@ use serde_json::{Map, Value};
 use weir_trace::document::{Bench, Core, Cpu, Figures, Group, LatencyNs, Transactions};
 
 use crate::cpu::{CpuTime, CpuUse};
-use crate::run::{self, Measured};
-use crate::tally::{Row, Times};
+use crate::engine::run::{self, Measured};
+use crate::engine::tally::{Row, Times};
 
 impl From<&Times> for LatencyNs {
     fn from(from: &Times) -> LatencyNs {

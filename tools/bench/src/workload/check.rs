@@ -7,9 +7,9 @@ use weir_load::oltp::audit::{Audit, Found};
 use weir_load::oltp::format::{BLOCK_BYTES, REDO_BYTES};
 use weir_load::oltp::stripe::Stripe;
 
-use crate::commits::{self, Acknowledged, Run};
-use crate::devices::{self, Devices};
-use crate::groups::Groups;
+use crate::engine::commits::{self, Acknowledged, Run};
+use crate::workload::devices::{self, Devices};
+use crate::workload::groups::Groups;
 
 /// Bytes of redo read at once.
 const PIECE: u64 = 1 << 20;

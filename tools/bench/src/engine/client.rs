@@ -7,9 +7,9 @@ use weir_bio::{Nanos, SECTOR};
 use weir_load::oltp::Instance;
 use weir_load::{Ask, Event, Fault, Io, Stream, Workload};
 
-use crate::pace::Pace;
-use crate::seat::Seat;
-use crate::tally::{Tally, Took};
+use crate::engine::pace::Pace;
+use crate::engine::seat::Seat;
+use crate::engine::tally::{Tally, Took};
 
 /// The work of a client.
 pub(crate) enum Work {
@@ -533,8 +533,8 @@ mod tests {
     use weir::{Bell, Device, Lane, Refused, Submitter, Target};
     use weir_load::{Amount, Direction, Ground, Job, Sizes, Verify};
 
-    use crate::run::stream_plan;
-    use crate::tally::{Row, Times};
+    use crate::engine::run::stream_plan;
+    use crate::engine::tally::{Row, Times};
 
     const MS: u64 = 1_000_000;
     const ROW: [bool; 4] = [true, true, true, false];

@@ -14,11 +14,11 @@ use weir_bio::Nanos;
 use weir_live::EventWake;
 use weir_queue::{Home, Waiter};
 
-use crate::alarm::Alarm;
-use crate::client::{Client, Failed, Plan};
-use crate::seat::{Seat, Sink};
-use crate::tally::Tally;
-use crate::used::Used;
+use crate::engine::alarm::Alarm;
+use crate::engine::client::{Client, Failed, Plan};
+use crate::engine::seat::{Seat, Sink};
+use crate::engine::tally::Tally;
+use crate::engine::used::Used;
 
 /// A lane that waits for less than this is not kept waiting by an alarm, ns.
 const SOON_NS: u64 = 10_000_000;

@@ -4,10 +4,10 @@ use std::time::SystemTime;
 
 use weir_trace::document::{BenchDocument, Environment, Histogram, Sample};
 
-use crate::conduct::Conducted;
-use crate::outcome::cores;
-use crate::run::Measured;
-use crate::tally::{INTERVAL_NS, Row, Slot, Times};
+use crate::engine::run::Measured;
+use crate::engine::tally::{INTERVAL_NS, Row, Slot, Times};
+use crate::results::outcome::cores;
+use crate::workload::conduct::Conducted;
 
 /// The document of a run.
 #[must_use]

@@ -15,11 +15,11 @@ use weir_load::presets::Stage;
 use weir_load::{Amount, Direction, Job, Sizes, Verify, Zone};
 use weir_trace::document::Bench;
 
-use crate::commits;
-use crate::devices::{self, Devices};
-use crate::groups::Groups;
-use crate::outcome::{About, outcome};
-use crate::run::{self, Load, Measured, Progress};
+use crate::engine::commits;
+use crate::engine::run::{self, Load, Measured, Progress};
+use crate::results::outcome::{About, outcome};
+use crate::workload::devices::{self, Devices};
+use crate::workload::groups::Groups;
 
 /// Transactions: how many sessions, and where their data and their redo are.
 #[derive(Clone, Debug)]

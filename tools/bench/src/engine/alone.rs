@@ -10,12 +10,12 @@ use weir::Clock;
 use weir_live::EventWake;
 use weir_load::{Ground, Job, Stream};
 
-use crate::client::STREAM_KINDS;
 use crate::cpu::thread_time;
-use crate::run::stream_plan;
-use crate::tally::Tally;
-use crate::used::Used;
-use crate::worker::{Shared, Window, Worker};
+use crate::engine::client::STREAM_KINDS;
+use crate::engine::run::stream_plan;
+use crate::engine::tally::Tally;
+use crate::engine::used::Used;
+use crate::engine::worker::{Shared, Window, Worker};
 
 /// The outcome.
 #[derive(Debug)]
@@ -76,7 +76,7 @@ mod tests {
         let device = weir::Target::parse("null:1GiB").expect("a target");
         let device = weir::open("alone", &device, 1).expect("it opens").device;
         let (ramp, runtime) = (Duration::ZERO, Duration::from_secs(3600));
-        let there = crate::run::one(&job, &device, ramp, runtime).expect("it runs");
+        let there = crate::engine::run::one(&job, &device, ramp, runtime).expect("it runs");
         let count = |tally: &Tally| [0, 1].map(|row| tally.row(row).map(|row| row.ios));
         assert_eq!(count(&tally), count(&there.tally));
     }

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use serde_json::Value;
 use weir_trace::document::{Bench, Group};
 
-use crate::run::Measured;
+use crate::engine::run::Measured;
 
 /// vdbench, half reads and half writes of 4 KiB (illumos issue 11827): threads, IOPS before and
 /// after, response time before and after in ms.

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use weir::{Disk, Identity, Opened, Target};
 use weir_load::Amount;
 
-use crate::mark::{self, Bytes, Marks, Open};
+use crate::workload::mark::{self, Bytes, Marks, Open};
 
 /// The name of every disk while it is measured.
 const DISK: &str = "bench";

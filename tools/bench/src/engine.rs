@@ -1,0 +1,16 @@
+//! Jobs on threads: I/Os are made up, handed to devices, waited for and counted.
+//!
+//! [`run`] gives each [`worker`] its clients and lanes; a [`client`] turns a workload into bios and
+//! takes their ends; a [`tally`] has the counts of one thread. What is measured on which device is
+//! not decided here (`workload`), and no figure is derived here (`results`).
+
+mod alarm;
+pub mod alone;
+mod client;
+pub(crate) mod commits;
+mod pace;
+pub mod run;
+pub(crate) mod seat;
+pub mod tally;
+mod used;
+mod worker;

@@ -1,0 +1,5 @@
+//! The figures of a run: in the shape tools depend on, as a document, and as tables for people.
+
+pub mod document;
+pub mod outcome;
+pub mod tables;
