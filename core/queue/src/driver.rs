@@ -3,7 +3,7 @@
 use std::fmt;
 use std::os::fd::BorrowedFd;
 
-use weir_bio::{Data, Limits, Nanos, Status};
+use weir_bio::{Data, Limits, Nanos, Rq, Status};
 
 use crate::request::{Request, RequestClaim};
 
@@ -493,6 +493,11 @@ impl TagTable {
                 out.push(self.current(Tag::first(index as u16)));
             }
         }
+    }
+
+    /// Whether any request is of this kind.
+    pub(crate) fn any(&self, is_of_kind: impl Fn(&Rq) -> bool) -> bool {
+        self.entries.iter().flatten().any(|request| is_of_kind(&request.rq))
     }
 
     /// When the request longest in here was accepted.

@@ -18,6 +18,7 @@ pub(crate) mod fence;
 pub(crate) mod flush;
 pub(crate) mod flush_error;
 pub(crate) mod reply;
+pub(crate) mod settle;
 mod still;
 pub(crate) mod tags;
 mod watch;
@@ -26,6 +27,7 @@ use fence::Fences;
 use flush::{FlushMachine, Order};
 use flush_error::FlushError;
 use reply::Replies;
+use settle::Settling;
 use tags::Tags;
 use watch::Watch;
 
@@ -65,6 +67,7 @@ pub(crate) struct HardQueue {
     busy: u8,
     retry_at: Option<Nanos>,
     watch: Watch,
+    settling: Box<Settling>,
     timeout_ns: u64,
     iostats: bool,
     /// Ended requests whose scheduler tags the elevator must hear of.
@@ -103,6 +106,7 @@ impl HardQueue {
             busy: 0,
             retry_at: None,
             watch: Watch::default(),
+            settling: Box::default(),
             timeout_ns: 0,
             iostats: true,
             ended: Vec::new(),

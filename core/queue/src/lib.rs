@@ -68,3 +68,4 @@ pub use stats::{Direction, Group, Histogram, LaneGauges, Latencies, Stats, TICK_
 pub use step::{Progress, Step, Watch};
 pub use submit::payer::price;
 pub use submit::submitter::Submitter;
+pub use submit::submitter::patch::Kept;

@@ -71,6 +71,35 @@ impl Mq {
         self.lanes[lane].ring();
     }
 
+    /// Sends a hold that was taken to the first open lane from `lane` on; gives it back if there is
+    /// none. One that is opened later finds the hold standing.
+    #[cold]
+    pub(crate) fn settle(
+        &self,
+        hold: RequestClaim,
+        lane: usize,
+        queues: u16,
+    ) -> Option<RequestClaim> {
+        for index in lane..usize::from(queues) {
+            // Under the lock: a lane that closes takes its messages first.
+            let state = self.ports[index].state();
+            if state.open {
+                self.post(index, Control::Settle(hold));
+                return None;
+            }
+        }
+        Some(hold)
+    }
+
+    /// Sends a hold that was taken to the first lane.
+    #[cold]
+    pub(crate) fn begin_to_settle(&self, hold: RequestClaim, queues: u16) {
+        if let Some(hold) = self.settle(hold, 0, queues) {
+            // Every lane is closed. The first one opened looks for it.
+            self.post(0, Control::Settle(hold));
+        }
+    }
+
     /// Has every open lane stop sending; each answers when it has.
     pub(crate) fn pause(&self, watch: &Watch) -> Arc<Acks> {
         let acks = Acks::new(watch);

@@ -14,6 +14,18 @@ pub type RequestClaim = Claim<Request>;
 /// where each ends in its time.
 pub(crate) const ALL: usize = usize::MAX;
 
+/// The slots of a submitter from here on are those of its read-modify-writes: their requests go
+/// past plug, scheduler and soft queue, and hold the sectors that they touch. Below are as many as
+/// a queue of the largest depth needs.
+pub(crate) const HOLDERS: u16 = 0xf000;
+
+/// Whether a request is part of a read-modify-write.
+#[inline]
+pub(crate) fn is_holder(id: RqId) -> bool {
+    // The device flush has the last slot, and no sector.
+    id.slot() >= HOLDERS
+}
+
 /// Where a request is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {

@@ -133,6 +133,15 @@ impl Path {
         }
     }
 
+    /// Has a hold that was taken settle, and go to its owner.
+    #[cold]
+    pub(crate) fn settle(&self, hold: RequestClaim, queues: u16) {
+        match self {
+            Path::Mq(mq) => mq.begin_to_settle(hold, queues),
+            Path::Sq(sq) => sq.settle(hold),
+        }
+    }
+
     /// Calls `with` on the elevator, under its lock; `None` without one.
     pub(crate) fn with_elevator<T>(&self, with: impl FnOnce(&mut Elevator) -> T) -> Option<T> {
         match self {

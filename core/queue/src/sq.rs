@@ -16,6 +16,7 @@ use crate::bell::{Bell, LaneBell, Port};
 use crate::driver::Waiter;
 use crate::error::Error;
 use crate::hard::reply::Replies;
+use crate::hard::settle::Onward;
 use crate::hard::{HardQueue, Source};
 use crate::lanes::{Lanes, NUDGE};
 use crate::order::arrivals::{Arrival, Arrivals, Picked};
@@ -48,6 +49,8 @@ struct Queue {
     elevator: Elevator,
     /// Requests for the flush machine.
     sequenced: VecDeque<RequestClaim>,
+    /// Holds that were taken.
+    holds: Vec<RequestClaim>,
     hard: Option<HardQueue>,
     replies: Replies,
     /// Requests given out: async, sync.
@@ -70,6 +73,7 @@ impl Sq {
             queue: Mutex::new(Queue {
                 elevator,
                 sequenced: VecDeque::new(),
+                holds: Vec::new(),
                 hard: None,
                 replies: Replies::default(),
                 pool: [0; 2],
@@ -142,6 +146,13 @@ impl Sq {
     /// Under the lock: hands a request to the flush machine at the next dispatch.
     pub(crate) fn insert_sequenced(&self, claim: RequestClaim) {
         self.lock().sequenced.push_back(claim);
+    }
+
+    /// Under the lock: a hold that was taken goes to its owner, once what passed before has ended.
+    #[cold]
+    pub(crate) fn settle(&self, hold: RequestClaim) {
+        self.lock().holds.push(hold);
+        self.lanes.nudge(0);
     }
 
     /// One turn: reap, end each under a lock hold of its own, restart. Returns when to come back.
@@ -364,10 +375,17 @@ impl Queue {
         while let Some(claim) = self.sequenced.pop_front() {
             hard.take_in(claim, now, &mut self.replies);
         }
+        self.holds.drain(..).for_each(|hold| hard.settle(hold));
         self.elevator.fire(now);
         let mut source =
             FromElevator { elevator: &mut self.elevator, pulled: &mut self.pulled, now };
         hard.issue(now, &mut self.replies, &mut source);
+        if let Some(Onward { settled, taken }) = hard.take_onward() {
+            settled.into_iter().for_each(|hold| self.replies.push(hold));
+            self.holds.extend(taken);
+            // Those are sent the same way.
+            return self.run(now);
+        }
         if hard.take_refused() {
             // Their tags may be what others wait for.
             self.account_ended(now);

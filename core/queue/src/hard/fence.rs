@@ -1,27 +1,44 @@
-//! Fences: sectors that a request may still change although its submitter was told TIMEOUT.
+//! Fences: sectors whose requests wait in front of the driver, for one of two reasons.
 //!
-//! The driver keeps the tag of such a request until it can no longer take effect. Until then the
-//! sectors may change at any moment, so a newer write to them could be overwritten by the older
-//! one, and two reads could find first the newer data and then the older. So a request that
-//! overlaps a fence is held back in front of the driver: until the fence is lifted, or until its
-//! own time is up. One that may not wait ends AGAIN.
+//! - **A write ran out of time.** Its submitter was told TIMEOUT, but the driver keeps its tag
+//!   until it can no longer take effect. Until then a newer write could be overwritten by it, and
+//!   two reads could find first the newer data and then the older. Lifted by the driver's answer.
+//! - **A hold.** A write that begins or ends inside a block is a read-modify-write of whole blocks
+//!   (`submit/submitter/patch.rs`). Nothing else may change these between its read and its write.
+//!   Lifted by that write's end, however it ends.
+//!
+//! A request that overlaps a fence is held back until the fence is lifted, or until its own time is
+//! up. One that may not wait ends AGAIN.
+//!
+//! Rules of holds:
+//!
+//! - Holds that stand do not overlap. A hold covers all that its owner reads and writes, and is
+//!   taken at once or not at all, so no two owners wait for each other.
+//! - What waits is in one line, in order of arrival: holds to be taken, and requests that a hold
+//!   stops. A hold is taken when it overlaps no hold that stands and nothing ahead of it in line.
+//!   So each entry waits for entries before it only: no deadlock, and neither kind starves.
+//! - A hold that stands stops what has not passed a lane yet. Then it goes from lane to lane
+//!   (`hard/settle.rs`), until what had passed before and changes its sectors has ended.
+//! - Its owner's requests pass holds, but no fence of the first kind.
 
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use weir_bio::{Op, Rq};
+use weir_bio::{Op, Rq, RqId};
 use weir_ring::{Pending, SharedCounter};
 
 use crate::driver::Tag;
+use crate::request::{RequestClaim, is_holder};
 
 /// The fences of a device, over all its lanes.
 #[derive(Debug)]
 pub(crate) struct Fences {
-    /// How many there are: all that a device without any ever looks at.
+    /// How many there are, with the requests in line: all that a device without any looks at.
     count: SharedCounter,
     /// How many were ever lifted.
     lifted: SharedCounter,
-    fences: Mutex<Vec<Fence>>,
+    standing: Mutex<Standing>,
     /// Lanes that hold requests back.
     waiting: Pending,
 }
@@ -34,8 +51,76 @@ struct Fence {
     end: u64,
 }
 
+/// What a device's fences are.
+#[derive(Debug, Default)]
+struct Standing {
+    fences: Vec<Fence>,
+    holds: Vec<Range<u64>>,
+    line: VecDeque<Waiting>,
+}
+
+/// One that waits for holds.
+#[derive(Debug)]
+enum Waiting {
+    /// A hold to be taken: the claim names its sectors.
+    Hold(RequestClaim),
+    /// A request that a lane keeps.
+    Request(RqId, Range<u64>),
+}
+
+impl Waiting {
+    fn sectors(&self) -> Range<u64> {
+        match self {
+            Waiting::Hold(claim) => sectors(&claim.rq),
+            Waiting::Request(_, sectors) => sectors.clone(),
+        }
+    }
+
+    fn is_request(&self, named: RqId) -> bool {
+        matches!(self, Waiting::Request(id, _) if *id == named)
+    }
+}
+
+fn sectors(rq: &Rq) -> Range<u64> {
+    rq.sector..rq.end()
+}
+
+pub(crate) fn overlap(one: &Range<u64>, other: &Range<u64>) -> bool {
+    one.start < other.end && other.start < one.end
+}
+
+/// What stops a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stop {
+    Nothing,
+    Fence,
+    Hold,
+}
+
+impl Standing {
+    #[cold]
+    fn stops(&self, rq: &Rq) -> Stop {
+        if rq.sectors == 0 {
+            return Stop::Nothing;
+        }
+        let wanted = sectors(rq);
+        if !is_holder(rq.id) && self.holds.iter().any(|held| overlap(held, &wanted)) {
+            return Stop::Hold;
+        }
+        let touches = |fence: &Fence| wanted.start < fence.end && fence.start < wanted.end;
+        if self.fences.iter().any(touches) { Stop::Fence } else { Stop::Nothing }
+    }
+
+    /// Whether a hold of these sectors has to wait, with so many in line ahead of it.
+    fn is_taken(&self, wanted: &Range<u64>, ahead: usize) -> bool {
+        // The newest first: it is what stops the others that wait for the same block.
+        self.holds.iter().rev().any(|held| overlap(held, wanted))
+            || self.line.iter().take(ahead).any(|other| overlap(&other.sectors(), wanted))
+    }
+}
+
 /// Whether a request of this op changes sectors.
-fn changes(op: Op) -> bool {
+pub(crate) fn changes(op: Op) -> bool {
     match op {
         Op::Write | Op::Discard | Op::SecureErase | Op::WriteZeroes => true,
         Op::Read | Op::Flush | Op::Prefetch => false,
@@ -50,7 +135,7 @@ impl Fences {
         Fences {
             count: SharedCounter::default(),
             lifted: SharedCounter::default(),
-            fences: Mutex::default(),
+            standing: Mutex::default(),
             waiting: Pending::new(usize::from(lanes)),
         }
     }
@@ -61,9 +146,9 @@ impl Fences {
         self.count.read() != 0
     }
 
-    fn fences(&self) -> MutexGuard<'_, Vec<Fence>> {
+    fn standing(&self) -> MutexGuard<'_, Standing> {
         // Nothing panics under the lock, so nothing is half done.
-        self.fences.lock().unwrap_or_else(PoisonError::into_inner)
+        self.standing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Puts one around what this request may change, which the driver keeps under this tag of this
@@ -73,7 +158,7 @@ impl Fences {
         if !changes(rq.op) || rq.sectors == 0 {
             return;
         }
-        self.fences().push(Fence { lane, tag, start: rq.sector, end: rq.end() });
+        self.standing().fences.push(Fence { lane, tag, start: rq.sector, end: rq.end() });
         self.count.next();
     }
 
@@ -81,7 +166,7 @@ impl Fences {
     /// wait are to be [told](Fences::tell).
     #[cold]
     pub(crate) fn lift(&self, lane: u16, tag: Tag) -> bool {
-        let mut fences = self.fences();
+        let fences = &mut self.standing().fences;
         let place = fences.iter().position(|fence| (fence.lane, fence.tag) == (lane, tag));
         let Some(place) = place else { return false };
         fences.swap_remove(place);
@@ -95,17 +180,94 @@ impl Fences {
         self.lifted.read()
     }
 
-    /// Whether a request touches a fence. It need not: a flush names no sectors.
+    /// Whether a fence stops a request. It need not: a flush names no sectors.
     #[cold]
-    pub(crate) fn hold(&self, rq: &Rq) -> bool {
-        rq.sectors > 0 && self.stand_in(rq.sector..rq.end())
+    pub(crate) fn stop(&self, rq: &Rq) -> bool {
+        self.standing().stops(rq) != Stop::Nothing
     }
 
-    /// Whether there is one around some of these sectors.
+    /// The same for one that waits if it is stopped: if by a hold, it is in line from now on,
+    /// until it [passes](Fences::passed).
     #[cold]
-    pub(crate) fn stand_in(&self, sectors: Range<u64>) -> bool {
-        let touches = |fence: &Fence| sectors.start < fence.end && fence.start < sectors.end;
-        self.fences().iter().any(touches)
+    pub(crate) fn stop_in_line(&self, rq: &Rq) -> bool {
+        let mut standing = self.standing();
+        let stop = standing.stops(rq);
+        if stop == Stop::Hold && !standing.line.iter().any(|other| other.is_request(rq.id)) {
+            standing.line.push_back(Waiting::Request(rq.id, sectors(rq)));
+            self.count.next();
+        }
+        stop != Stop::Nothing
+    }
+
+    /// A request waits no longer: it starts, or has ended. Pushes the holds that are taken by that,
+    /// each to be [settled](crate::hard::settle).
+    #[cold]
+    pub(crate) fn passed(&self, id: RqId, taken: &mut Vec<RequestClaim>) {
+        let mut standing = self.standing();
+        let Some(place) = standing.line.iter().position(|other| other.is_request(id)) else {
+            return;
+        };
+        let gone = standing.line.remove(place).expect("found");
+        self.count.down();
+        self.take_next(&mut standing, &gone.sectors(), taken);
+    }
+
+    /// Takes a hold of the sectors that this claim names: gives the claim back, to be
+    /// [settled](crate::hard::settle). Else it is in line.
+    #[cold]
+    pub(crate) fn take_hold(&self, claim: RequestClaim) -> Option<RequestClaim> {
+        let mut standing = self.standing();
+        let wanted = sectors(&claim.rq);
+        if standing.is_taken(&wanted, usize::MAX) {
+            standing.line.push_back(Waiting::Hold(claim));
+            return None;
+        }
+        standing.holds.push(wanted);
+        self.count.next();
+        Some(claim)
+    }
+
+    /// Lifts the hold of these sectors, and pushes those that are taken by that, each to be
+    /// settled. The lanes that wait are to be [told](Fences::tell).
+    ///
+    /// # Panics
+    /// When there is none.
+    #[cold]
+    pub(crate) fn lift_hold(&self, held: &Range<u64>, taken: &mut Vec<RequestClaim>) {
+        let mut standing = self.standing();
+        let place = standing.holds.iter().position(|other| other == held);
+        standing.holds.swap_remove(place.expect("a hold is lifted once"));
+        self.count.down();
+        self.lifted.next();
+        self.take_next(&mut standing, held, taken);
+    }
+
+    /// Takes the holds in line that nothing ahead of them stops any more, of those that overlap
+    /// what went.
+    fn take_next(&self, standing: &mut Standing, gone: &Range<u64>, taken: &mut Vec<RequestClaim>) {
+        let mut place = 0;
+        while let Some(waiting) = standing.line.get(place) {
+            let wanted = waiting.sectors();
+            let is_hold = matches!(waiting, Waiting::Hold(_));
+            if !is_hold || !overlap(&wanted, gone) || standing.is_taken(&wanted, place) {
+                place += 1;
+                continue;
+            }
+            if let Some(Waiting::Hold(claim)) = standing.line.remove(place) {
+                standing.holds.push(wanted);
+                self.count.next();
+                taken.push(claim);
+            }
+        }
+    }
+
+    /// Whether one stands around some of these sectors.
+    #[cold]
+    pub(crate) fn stand_in(&self, wanted: Range<u64>) -> bool {
+        let standing = self.standing();
+        let touches = |fence: &Fence| wanted.start < fence.end && fence.start < wanted.end;
+        standing.fences.iter().any(touches)
+            || standing.holds.iter().any(|held| overlap(held, &wanted))
     }
 
     /// This lane holds something back. It looks once more afterwards: either it finds that a fence
@@ -149,12 +311,12 @@ mod tests {
         let held = [(0, 9), (8, 1), (15, 1), (15, 9), (0, 100)];
         let free = [(0, 8), (16, 1), (100, 8)];
         for (sector, sectors) in held {
-            assert!(fences.hold(&rq(Op::Read, sector, sectors)), "{sector}+{sectors}");
+            assert!(fences.stop(&rq(Op::Read, sector, sectors)), "{sector}+{sectors}");
         }
         for (sector, sectors) in free {
-            assert!(!fences.hold(&rq(Op::Write, sector, sectors)), "{sector}+{sectors}");
+            assert!(!fences.stop(&rq(Op::Write, sector, sectors)), "{sector}+{sectors}");
         }
-        assert!(!fences.hold(&rq(Op::Flush, 10, 0)), "a flush touches no sector");
+        assert!(!fences.stop(&rq(Op::Flush, 10, 0)), "a flush touches no sector");
     }
 
     #[test]
@@ -165,7 +327,7 @@ mod tests {
         fences.put(1, one, &rq(Op::Discard, 8, 8));
         assert!(!fences.lift(0, other));
         assert!(fences.lift(0, one) && !fences.lift(0, one));
-        assert!(fences.any() && fences.hold(&rq(Op::Read, 8, 1)));
+        assert!(fences.any() && fences.stop(&rq(Op::Read, 8, 1)));
         assert!(fences.lift(1, one) && !fences.any());
     }
 

@@ -70,6 +70,8 @@ pub(super) struct Watch {
     refused: bool,
     /// A fence of this queue was lifted, and the lanes that wait are not told yet.
     pub(super) lifted: bool,
+    /// Holds are to be sent on.
+    pub(super) onward: bool,
     overdue: Vec<Tag>,
 }
 
@@ -143,7 +145,7 @@ impl HardQueue {
         self.watch.inherits &= self.unsent() > 0;
         self.watch.returned &= self.unsent() > 0;
         let waits = self.is_in_trouble() && self.unsent() > 0;
-        self.watch.trouble = waits || self.watch.silent;
+        self.watch.trouble = waits || self.watch.silent || self.settling.is_waiting();
         // A request that was given up is not looked for again.
         let watched = self.driver.in_flight() > self.table.quarantined() || waits;
         self.watch.scan_at = watched.then_some(now + SCAN_NS);
@@ -321,6 +323,10 @@ impl HardQueue {
             self.carry_out(replies);
         }
         for mut claim in expired {
+            if self.fences.any() {
+                self.fences.passed(claim.rq.id, &mut self.settling.taken);
+                self.watch.onward |= !self.settling.taken.is_empty();
+            }
             claim.issued_at = now;
             if claim.rq.op == Op::Flush {
                 // Not by way of the statistics: it was never executed.
@@ -392,6 +398,9 @@ impl HardQueue {
         if self.watch.driven.stands() {
             self.set_clocks(now);
         }
+        if self.settling.is_waiting() {
+            self.look_at_holds();
+        }
         if self.is_in_need(now) {
             self.hold_all_of(now, replies, source);
         }
@@ -412,7 +421,7 @@ impl HardQueue {
         now: Nanos,
         replies: &mut Replies,
     ) {
-        if self.fences.hold(&claim.rq) {
+        if self.fences.stop(&claim.rq) {
             if claim.rq.flags.has(Flags::NOWAIT) {
                 return self.refuse(claim, now, replies);
             }
@@ -420,11 +429,13 @@ impl HardQueue {
                 self.watch.seen_lifted = self.fences.lifted();
             }
             self.fences.wait(self.lane);
-            if self.fences.hold(&claim.rq) {
+            if self.fences.stop_in_line(&claim.rq) {
                 self.watch.trouble = true;
                 return self.watch.held.push(claim);
             }
         }
+        self.fences.passed(claim.rq.id, &mut self.settling.taken);
+        self.watch.onward |= !self.settling.taken.is_empty();
         self.start(claim, now);
     }
 

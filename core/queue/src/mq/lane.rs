@@ -12,6 +12,7 @@ use crate::config::Spread;
 use crate::driver::Waiter;
 use crate::hard::fence::Fences;
 use crate::hard::reply::Replies;
+use crate::hard::settle::Onward;
 use crate::hard::{HardQueue, Source};
 use crate::lanes::{ELEVATOR, NUDGE, TAKES_NONE};
 use crate::order::arrivals::Arrivals;
@@ -125,6 +126,8 @@ impl Multi {
         // noted for the next opening of the lane.
         self.take_control(reach, Nanos::ZERO);
         self.leave_need(reach);
+        let Onward { settled, taken } = self.hard.settle_all();
+        let queues = self.snapshot.queues;
         state.open = false;
         let Multi { link, mut ways, mut refused, .. } = self;
         // A panic elsewhere may have poisoned it, and this may be what unwinds.
@@ -135,10 +138,14 @@ impl Multi {
             heirs
         });
         refuse(&mut refused, &mut ways.replies);
+        // The locks of lanes are taken in ascending order.
+        let ahead = settled.into_iter().filter_map(|hold| mq.settle(hold, index + 1, queues));
+        ahead.for_each(|hold| ways.replies.push(hold));
         ways.replies.post();
         state.kept = Some(ways);
         // The driver goes outside the lock.
         drop(state);
+        taken.into_iter().for_each(|hold| mq.begin_to_settle(hold, queues));
         mq.lanes.kick_each(heirs);
     }
 
@@ -335,6 +342,8 @@ impl Multi {
                 }
                 Control::Resume => self.paused = self.paused.saturating_sub(1),
                 Control::Take(claims) => self.take_over(claims, now),
+                Control::Settle(hold) => self.hard.settle(hold),
+                Control::Send(claim) => self.hard.take_in(claim, now, &mut self.ways.replies),
             }
         }
     }

@@ -28,6 +28,10 @@ pub(crate) enum Control {
     Resume,
     /// Requests of a lane that can send nothing.
     Take(Vec<RequestClaim>),
+    /// A hold that was taken, on its way through the lanes.
+    Settle(RequestClaim),
+    /// A request of a read-modify-write, past soft queue and scheduler.
+    Send(RequestClaim),
 }
 
 /// From the submitters of a lane, and back to them.

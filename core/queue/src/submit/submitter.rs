@@ -20,10 +20,12 @@ use crate::stats::{Group, Streak, SubmitterStats, Tally};
 
 mod keepsake;
 mod parts;
+pub(crate) mod patch;
 mod plug;
 
 use keepsake::Keepsake;
 use parts::Parts;
+use patch::Patches;
 use plug::{PLUG_MAX, Way};
 
 /// One thread's way into a device.
@@ -64,6 +66,8 @@ pub(crate) struct Core {
     pub(crate) last_now: Nanos,
     /// See [`Submitter::bequeath`].
     keepsake: Option<Keepsake>,
+    /// Apart, as no plain I/O looks at them.
+    patches: Box<Patches>,
 }
 
 pub(crate) struct Attachment {
@@ -108,6 +112,7 @@ impl Submitter {
                 snapshot,
                 last_now: Nanos::ZERO,
                 keepsake: None,
+                patches: Box::default(),
             })),
         }
     }

@@ -3,6 +3,7 @@
 
 #![allow(dead_code)] // Each suite uses its part.
 
+pub mod bytes;
 pub mod client;
 pub mod controller;
 pub mod device;

@@ -10,6 +10,7 @@
 use weir_bio::Nanos;
 
 use super::{Control, Multi, Reach};
+use crate::hard::settle::Onward;
 use crate::lanes::ELEVATOR;
 use crate::request::RequestClaim;
 
@@ -88,6 +89,22 @@ impl Multi {
         if self.hard.take_refused() {
             reach.mq.lanes.nudge(reach.index);
         }
+        if let Some(onward) = self.hard.take_onward() {
+            self.send_on(reach, onward);
+        }
+    }
+
+    /// Sends holds on: to the next lane, or from the last one to their owners.
+    #[cold]
+    fn send_on(&mut self, reach: Reach<'_>, onward: Onward) {
+        let (mq, queues) = (reach.mq, reach.current.get().queues);
+        for hold in onward.settled {
+            if let Some(hold) = mq.settle(hold, reach.index + 1, queues) {
+                self.ways.replies.push(hold);
+            }
+        }
+        self.ways.replies.post();
+        onward.taken.into_iter().for_each(|hold| mq.begin_to_settle(hold, queues));
     }
 
     /// The lane closes: it is not among those in need any more.

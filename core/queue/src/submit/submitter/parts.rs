@@ -5,8 +5,11 @@ use weir_bio::{Bio, Buf, Data, Flags, Limits, Nanos, Op, Status};
 use super::Core;
 use crate::completion::{Completion, Why};
 use crate::config::Spread;
-use crate::request::{FlushStep, RequestClaim};
+use crate::request::{FlushStep, RequestClaim, is_holder};
 use crate::split;
+
+/// Requests of one patch that may be under way.
+const OF_PATCH_MAX: u32 = 4;
 
 /// A bio that is carried out in parts, of which there may be but one.
 #[derive(Debug)]
@@ -18,6 +21,8 @@ pub(crate) struct Parts {
     step: FlushStep,
     /// One part after another, on this lane (round-robin spread).
     serial: Option<usize>,
+    /// The patch that it is a step of.
+    patch: Option<usize>,
     status: Status,
     cookie: u64,
     op: Op,
@@ -57,25 +62,8 @@ impl Core {
             Ok(_) => {
                 let serial = (self.shared.config.spread == Spread::RoundRobin)
                     .then(|| (self.shared.turn.next() % self.rings.len() as u64) as usize);
-                let parts = Parts {
-                    left: 0,
-                    step,
-                    serial,
-                    status: Status::Ok,
-                    cookie: bio.cookie,
-                    op: bio.op,
-                    sectors: bio.sectors,
-                    data: Vec::new(),
-                    bounced: Vec::new(),
-                    wait_ns: 0,
-                    device_ns: 0,
-                    rest: Some(Bio { data: std::mem::take(&mut bio.data), ..*bio }),
-                };
-                let index = self.parts.iter().position(Option::is_none).unwrap_or_else(|| {
-                    self.parts.push(None);
-                    self.parts.len() - 1
-                });
-                self.parts[index] = Some(parts);
+                let bio = Bio { data: std::mem::take(&mut bio.data), ..*bio };
+                let index = self.add_parts(Parts { serial, ..Parts::of(bio, step) });
                 self.issue_parts(index, now);
                 Ok(())
             }
@@ -84,6 +72,15 @@ impl Core {
                 Ok(())
             }
         }
+    }
+
+    pub(super) fn add_parts(&mut self, parts: Parts) -> usize {
+        let index = self.parts.iter().position(Option::is_none).unwrap_or_else(|| {
+            self.parts.push(None);
+            self.parts.len() - 1
+        });
+        self.parts[index] = Some(parts);
+        index
     }
 
     /// A slot with a bio in it whose memory is not simply one segment.
@@ -99,13 +96,19 @@ impl Core {
     }
 
     /// Sends as many parts as there are slots for (one, if they follow one another).
-    fn issue_parts(&mut self, index: usize, now: Nanos) {
+    pub(super) fn issue_parts(&mut self, index: usize, now: Nanos) {
         loop {
-            let full = self.free.is_empty() && !self.make_slot();
-            let parts = self.parts[index].as_mut().expect("parts under way");
-            if parts.serial.is_some() && parts.left > 0 {
+            let parts = self.parts[index].as_ref().expect("parts under way");
+            let (under_way, of_patch) = (parts.left, parts.patch.is_some());
+            let stays = parts.serial.is_some() && under_way > 0;
+            if stays || of_patch && under_way >= OF_PATCH_MAX || parts.rest.is_none() {
                 return;
             }
+            if of_patch {
+                self.push_holder();
+            }
+            let full = self.free.is_empty() && !self.make_slot();
+            let parts = self.parts[index].as_mut().expect("parts under way");
             let Some(mut bio) = parts.rest.take() else { return };
             if full {
                 parts.rest = Some(bio);
@@ -115,7 +118,10 @@ impl Core {
             let (step, serial) = (parts.step, parts.serial);
             parts.left += 1;
             // An error was ruled out when the first part was cut: flags do not change.
-            let sectors = split::front(&bio, &self.snapshot.limits).unwrap_or(bio.sectors);
+            let sectors = match bio.sectors {
+                0 => 0,
+                all => split::front(&bio, &self.snapshot.limits).unwrap_or(all),
+            };
             if sectors < bio.sectors {
                 parts.rest = Some(split::cut(&mut bio, sectors));
             }
@@ -127,6 +133,7 @@ impl Core {
             // Parts are put together by where they started; a front merge may move `rq.sector`.
             claim.cookie = claim.rq.sector;
             match serial {
+                _ if of_patch => self.send_holder(claim),
                 Some(lane) => self.push(lane, claim),
                 None => {
                     let routed = self.route(claim, &mut bio, now);
@@ -152,7 +159,14 @@ impl Core {
     #[cold]
     pub(crate) fn take_part(&mut self, claim: RequestClaim, now: Nanos) -> Option<Completion> {
         let (index, sector) = (claim.split as usize, claim.cookie);
+        let of_patch = is_holder(claim.rq.id);
+        if of_patch && claim.refused {
+            return self.hold_taken(claim, now);
+        }
         let mut part = self.take_apart(claim);
+        if of_patch {
+            self.pop_holder();
+        }
         let parts = self.parts[index].as_mut().expect("parts under way");
         parts.left -= 1;
         // The first error, but a time-out above all: the device may have some of the memory yet.
@@ -172,7 +186,8 @@ impl Core {
         // A window that failed is the last one (docs/behaviour/block-layer.md, section 14). And a
         // device that let one part run out of time is asked for no more: each further part would
         // have its own time.
-        let fails = parts.serial.is_some() && !parts.status.is_ok();
+        let in_turn = parts.serial.is_some() || of_patch;
+        let fails = in_turn && !parts.status.is_ok();
         if (fails || parts.status == Status::Timeout)
             && let Some(rest) = parts.rest.take()
         {
@@ -180,7 +195,7 @@ impl Core {
             self.backlog.retain(|waiting| *waiting != index);
         }
         if parts.rest.is_some() {
-            if parts.serial.is_some() && parts.left == 0 {
+            if of_patch || parts.serial.is_some() && parts.left == 0 {
                 self.issue_parts(index, now);
                 self.flush_plug(now);
             }
@@ -190,11 +205,10 @@ impl Core {
             return None;
         }
         let mut parts = self.parts[index].take().expect("parts under way");
-        self.stats.errors.add(u64::from(!parts.status.is_ok()));
         parts.data.sort_by_key(|(sector, _)| *sector);
         let mut data = Data::None;
         parts.data.into_iter().for_each(|(_, piece)| data.append(piece));
-        Some(Completion {
+        let whole = Completion {
             cookie: parts.cookie,
             status: parts.status,
             op: parts.op,
@@ -202,11 +216,40 @@ impl Core {
             data,
             wait_ns: parts.wait_ns,
             device_ns: parts.device_ns,
-        })
+        };
+        if let Some(patch) = parts.patch {
+            return self.patch_step_ended(patch, whole, now);
+        }
+        self.stats.errors.add(u64::from(!whole.status.is_ok()));
+        Some(whole)
     }
 }
 
 impl Parts {
+    /// All of this bio.
+    fn of(bio: Bio, step: FlushStep) -> Parts {
+        Parts {
+            left: 0,
+            step,
+            serial: None,
+            patch: None,
+            status: Status::Ok,
+            cookie: bio.cookie,
+            op: bio.op,
+            sectors: bio.sectors,
+            data: Vec::new(),
+            bounced: Vec::new(),
+            wait_ns: 0,
+            device_ns: 0,
+            rest: Some(bio),
+        }
+    }
+
+    /// One I/O of a patch.
+    pub(super) fn of_patch(patch: usize, bio: Bio, step: FlushStep) -> Parts {
+        Parts { patch: Some(patch), ..Parts::of(bio, step) }
+    }
+
     /// Gives a part memory that starts on a page, with what it is to write. That memory may cross
     /// a boundary of segments where the caller's did not: then the part becomes shorter.
     #[cold]
