@@ -75,6 +75,38 @@ fn a_disk_grows_under_its_clients_and_new_ones_see_it() {
 }
 
 #[test]
+fn an_image_of_any_size_grows_to_any_other() {
+    let folder = Folder::new();
+    let (image, control) = (folder.image("sda"), folder.near("control.sock"));
+    let file = fs::File::create(&image).expect("a file");
+    let mut command = weir(&folder);
+    command.args(["serve", "--disk", &format!("sda=file:{}", image.display()), "--control"]);
+    command.arg(&control).arg("--nbd").arg(format!("unix:{}", folder.socket().display()));
+    let daemon = Daemon::spawn(command);
+    let served = Served { folder, daemon, control };
+    assert_eq!(served.client("sda").size, 0);
+    let mut written = Vec::new();
+    for bytes in [1000, 1024, 5001, 5002] {
+        file.set_len(bytes).expect("a size");
+        let mut reload = weir(&served.folder);
+        let ended = reload.args(["set", "--reload", "--control"]).arg(&served.control).output();
+        assert!(ended.expect("weir can be started").status.success());
+        let mut client = served.client("sda");
+        assert_eq!(client.size, bytes);
+        let end = client.read(0, bytes as u32).expect("an answer").expect("all of it");
+        assert!(end.starts_with(&written) && end[written.len()..].iter().all(|byte| *byte == 0));
+        assert_eq!(client.write(0, 0, &vec![7; bytes as usize]).expect("an answer"), 0);
+        written = vec![7; bytes as usize];
+        assert_ne!(client.write(0, bytes, &[1]).expect("an answer"), 0, "behind the end");
+        client.disconnect().expect("a parting");
+        assert!(fs::read(&image).expect("the image") == written, "{bytes} bytes and no more");
+    }
+    assert!(served.set("sda", "16").status.success());
+    assert_eq!(served.client("sda").size, 8192);
+    served.daemon.stop();
+}
+
+#[test]
 fn a_size_that_cannot_be_is_refused_with_its_bound() {
     let served = serve("");
     assert!(served.refused("sda", "16383").contains("is below 16384 sectors"));

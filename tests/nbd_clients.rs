@@ -53,7 +53,7 @@ fn nbdinfo_is_told_what_each_disk_can_do() {
             ("can_multi_conn", json!(true)),
             ("can_trim", json!(true)),
             ("can_zero", json!(true)),
-            ("block_size_minimum", json!(512)),
+            ("block_size_minimum", json!(1)),
             ("block_size_preferred", json!(4096)),
             ("block_size_maximum", json!(32 << 20)),
         ] {
@@ -311,6 +311,80 @@ fn libnbd_says_everything_it_can_say_and_is_answered_as_the_protocol_wants() {
         println!("{said}");
         assert!(said.trim_end().ends_with("all answered as expected"), "{said}");
         daemon.stop();
+    }
+}
+
+/// Sizes that are whole blocks, and sizes that are not.
+const SIZES: [u64; 5] = [1 << 20, 1_000_000, 70_001, 513, 1];
+
+/// A disk in a sparse file of so many bytes.
+fn image(folder: &Folder, name: &str, bytes: u64) -> String {
+    let file = fs::File::create(folder.image(name)).expect("a file");
+    file.set_len(bytes).expect("a size");
+    format!("{name}=file:{}", folder.image(name).display())
+}
+
+#[test]
+#[ignore = "needs libnbd's Python module"]
+fn libnbd_reads_and_writes_every_byte_by_itself_whatever_the_size() {
+    for mode in MODES {
+        for io in ["uring", "threads"] {
+            let folder = Folder::new();
+            let names: Vec<String> = (0..SIZES.len()).map(|at| format!("d{at}")).collect();
+            let disks = names.iter().zip(SIZES).map(|(name, bytes)| {
+                format!("{},queue_mode={mode},io={io}", image(&folder, name, bytes))
+            });
+            let mut disks: Vec<String> = disks.collect();
+            disks.push(format!("mem=ram:1MiB,queue_mode={mode}"));
+            let disks: Vec<&str> = disks.iter().map(String::as_str).collect();
+            let daemon = Daemon::start(&folder, &disks);
+            let files = names
+                .iter()
+                .zip(SIZES)
+                .map(|(name, bytes)| (name.as_str(), bytes, folder.image(name).into_os_string()));
+            for (name, bytes, file) in files.chain([("mem", 1 << 20, "-".into())]) {
+                let mut command = python("libnbd_bytes.py");
+                command.arg(folder.socket()).args([name, &bytes.to_string()]).arg(&file);
+                command.arg("1");
+                let said = Running::start(command).succeed().stdout;
+                let told = format!("{name} of {bytes} bytes, {mode}, {io}: {said}");
+                assert!(said.trim_end().ends_with("all bytes are there"), "{told}");
+                if file != "-" {
+                    assert_eq!(fs::metadata(&file).unwrap().len(), bytes, "{told}");
+                }
+            }
+            daemon.stop();
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs nbdcopy, nbdinfo, qemu-img"]
+fn images_of_any_size_are_copied_both_ways_and_stay_as_long_as_they_are() {
+    let folder = Folder::new();
+    for (number, bytes) in SIZES.into_iter().enumerate() {
+        let name = format!("d{number}");
+        let disk = image(&folder, &name, bytes);
+        let daemon = Daemon::start(&folder, &[&disk]);
+        let uri = folder.uri(&name);
+        assert_eq!(run("nbdinfo", &["--size", &uri]).trim(), bytes.to_string());
+        let source = folder.near("source");
+        let mut noise = vec![0; bytes as usize];
+        weir_bio::Prng::new(bytes).fill(&mut noise);
+        fs::write(&source, &noise).expect("a file");
+        let source = source.to_str().expect("a name");
+        run("nbdcopy", &[source, &uri]);
+        let back = folder.near("back");
+        run("nbdcopy", &[&uri, back.to_str().expect("a name")]);
+        assert!(fs::read(&back).expect("a file") == noise, "{bytes} bytes come back");
+        // QEMU's programs know whole sectors only, and read zeros behind the end.
+        run("qemu-img", &["compare", "-f", "raw", "-F", "raw", source, &uri]);
+        let converted = folder.near("converted");
+        let converted = converted.to_str().expect("a name");
+        run("qemu-img", &["convert", "-f", "raw", "-O", "raw", &uri, converted]);
+        assert!(fs::read(converted).expect("a file")[..bytes as usize] == noise[..]);
+        daemon.stop();
+        assert!(fs::read(folder.image(&name)).expect("the image") == noise, "{bytes} bytes");
     }
 }
 

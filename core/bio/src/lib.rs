@@ -24,7 +24,7 @@ pub mod units;
 pub use bio::Bio;
 pub use buf::Buf;
 pub use data::{Data, Pieces};
-pub use limits::{Limits, LimitsError};
+pub use limits::{Limits, LimitsError, Size};
 pub use op::{Flags, Op};
 pub use prng::Prng;
 pub use rq::{Class, GroupId, IoPrio, Rq, RqId, SchedTag, SubmitterId};

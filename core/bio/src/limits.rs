@@ -15,6 +15,9 @@ const MAX_SECTORS_CAP: u32 = 4096 * 2;
 pub struct Limits {
     /// Size of the device, sectors.
     pub capacity: u64,
+    /// Bytes of the last block that lie beyond the end, if that is inside it: they read as zeros,
+    /// and what is written there is dropped.
+    pub padding: u32,
     /// Writes are refused.
     pub read_only: bool,
     /// Seeks cost time.
@@ -82,6 +85,7 @@ impl Default for Limits {
     fn default() -> Limits {
         Limits {
             capacity: 0,
+            padding: 0,
             read_only: false,
             rotational: false,
             volatile_cache: false,
@@ -113,6 +117,23 @@ impl Default for Limits {
             atomic_write_unit_max_sectors: 0,
             atomic_write_boundary_sectors: 0,
         }
+    }
+}
+
+/// The size of a device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Size {
+    /// Sectors of whole blocks.
+    pub sectors: u64,
+    /// Bytes of the last block that lie beyond the end.
+    pub padding: u32,
+}
+
+impl Size {
+    /// The true size in bytes.
+    #[must_use]
+    pub fn bytes(self) -> u64 {
+        (self.sectors * SECTOR).saturating_sub(u64::from(self.padding))
     }
 }
 
@@ -158,6 +179,19 @@ impl Limits {
         if most < granule { most } else { most - most % granule }
     }
 
+    /// The size of the device.
+    #[must_use]
+    pub fn size(&self) -> Size {
+        Size { sectors: self.capacity, padding: self.padding }
+    }
+
+    /// Takes over a size, if that is larger.
+    pub fn grow_to(&mut self, size: Size) {
+        if size.bytes() > self.size().bytes() {
+            (self.capacity, self.padding) = (size.sectors, size.padding);
+        }
+    }
+
     /// Sectors in a logical block.
     #[must_use]
     #[inline]
@@ -191,6 +225,8 @@ impl Limits {
         check(self.max_segments > 0, "max_segments", 0_u32, "at least 1")?;
         let aligned = self.capacity.is_multiple_of(u64::from(self.block_sectors()));
         check(aligned, "capacity", self.capacity, "a whole number of logical blocks (in sectors)")?;
+        let inside = self.padding == 0 || self.padding < block && self.capacity > 0;
+        check(inside, "padding", self.padding, "less than a block of the device")?;
         if self.chunk_sectors != 0 {
             let whole = self.chunk_sectors.is_multiple_of(self.block_sectors());
             check(whole, "chunk_sectors", self.chunk_sectors, "whole logical blocks")?;
@@ -261,6 +297,7 @@ impl Limits {
     pub fn stack(&self, lower: &Limits) -> Limits {
         Limits {
             capacity: self.capacity,
+            padding: self.padding,
             read_only: self.read_only | lower.read_only,
             rotational: self.rotational | lower.rotational,
             volatile_cache: self.volatile_cache | lower.volatile_cache,

@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, Mutex, Weak};
 
-use weir_bio::{Limits, Status};
+use weir_bio::{Limits, Size, Status};
 use weir_ring::{BusyStamp, Combiner, Gate, Member, SharedCounter};
 use weir_sched::Make;
 
@@ -434,7 +434,7 @@ impl Device {
     ///
     /// # Errors
     /// The driver's, or a device that is offline.
-    pub fn enlarge(&self, sectors: u64) -> Result<u64, Error> {
+    pub fn enlarge(&self, sectors: u64) -> Result<Size, Error> {
         Ok(self.driver()?.enlarge(sectors)?)
     }
 

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::os::fd::BorrowedFd;
 
-use weir_bio::{Data, Limits, Nanos, Rq, Status};
+use weir_bio::{Data, Limits, Nanos, Rq, Size, Status};
 
 use crate::request::{Request, RequestClaim};
 
@@ -121,9 +121,9 @@ pub trait Driver: Send + Sync {
     ///
     /// # Errors
     /// The failure, naming the device.
-    fn enlarge(&self, sectors: u64) -> Result<u64, DriverError> {
+    fn enlarge(&self, sectors: u64) -> Result<Size, DriverError> {
         let _ = sectors;
-        Ok(self.limits().capacity)
+        Ok(self.limits().size())
     }
 
     /// Which of `sectors` sectors from `sector` are allocated: consecutive extents, [`EXTENTS_MAX`]

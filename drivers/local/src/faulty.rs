@@ -96,7 +96,7 @@ impl Driver for Faulty {
         }))
     }
 
-    fn enlarge(&self, sectors: u64) -> Result<u64, DriverError> {
+    fn enlarge(&self, sectors: u64) -> Result<weir_bio::Size, DriverError> {
         self.inner.enlarge(sectors)
     }
 

@@ -32,7 +32,7 @@ use std::io;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use weir_bio::Limits;
+use weir_bio::{Limits, Size};
 use weir_queue::{Affinity, Driver, DriverError, DriverQueue, Extent, Queues};
 
 use flushes::Flushes;
@@ -129,8 +129,8 @@ impl File {
     /// Opens `path`.
     ///
     /// # Errors
-    /// When it does not exist and no size is given, is smaller than asked for, is not whole
-    /// sectors, is in use by another process, or the operating system refuses.
+    /// When it does not exist and no size is given, is smaller than asked for, is in use by another
+    /// process, or the operating system refuses.
     pub fn open(path: &Path, options: &FileOptions) -> Result<File, DriverError> {
         if !(1..=DEPTH_MAX).contains(&options.depth) {
             let what = format!("depth={} is outside 1..={DEPTH_MAX}", options.depth);
@@ -216,7 +216,8 @@ fn backend(
 
 impl Driver for File {
     fn limits(&self) -> Limits {
-        self.limits.clone()
+        let Size { sectors: capacity, padding } = self.target.size();
+        Limits { capacity, padding, ..self.limits.clone() }
     }
 
     fn queues(&self) -> Queues {
@@ -271,7 +272,7 @@ impl Driver for File {
         Ok(Box::new(queue))
     }
 
-    fn enlarge(&self, sectors: u64) -> Result<u64, DriverError> {
+    fn enlarge(&self, sectors: u64) -> Result<Size, DriverError> {
         self.target.enlarge(sectors)
     }
 

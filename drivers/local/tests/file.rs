@@ -73,13 +73,75 @@ fn a_file_smaller_than_its_size_is_refused_and_a_larger_one_keeps_its_own() {
 }
 
 #[test]
-fn what_is_no_disk_is_refused_by_name_and_reason() {
-    let file = TempFile::on_disk();
-    for bytes in [0, 1000] {
-        fs::write(file.path(), vec![0; bytes]).unwrap();
-        let error = refusal(&file, &FileOptions::default());
-        assert!(error.contains(&format!("{bytes} bytes")) && error.contains("512"), "{error}");
+fn a_file_of_any_size_is_read_and_written_to_its_last_byte_and_no_further() {
+    for options in both_backends() {
+        for bytes in [1_usize, 513, 1000, 5001, 70_000] {
+            let file = TempFile::on_disk();
+            fs::write(file.path(), vec![3; bytes]).unwrap();
+            let driver = File::open(file.path(), &FileOptions { size: None, ..options.clone() });
+            let driver = driver.unwrap();
+            let size = driver.limits().validate().unwrap().size();
+            assert_eq!((size.bytes(), size.sectors), (bytes as u64, bytes.div_ceil(512) as u64));
+            let mut bed = Bed::new(&driver);
+            let whole = size.sectors as usize * 512;
+            let is = |expected: &[u8], what: &str| {
+                let there = fs::read(file.path()).unwrap() == expected;
+                assert!(there, "{bytes} bytes after {what}");
+            };
+            let read = |bed: &mut Bed| {
+                let buf = Buf::filled(whole, |memory| memory.fill(0xee));
+                let answered = bed.one(Bio::read(0, buf));
+                assert_eq!(answered.status, Status::Ok);
+                let mut copy = vec![0xdd; whole];
+                answered.data.copy_to(&mut copy);
+                copy
+            };
+            let mut shadow = vec![3; bytes];
+            shadow.resize(whole, 0);
+            assert!(read(&mut bed) == shadow, "{bytes} bytes and zeros behind them");
+            for flags in [Flags::NONE, Flags::FUA] {
+                let buf = Buf::filled(whole, |memory| memory.fill(7));
+                let answered = bed.one(Bio::write(0, buf).with(flags));
+                // All of the memory comes back.
+                assert_eq!((answered.status, answered.data.len()), (Status::Ok, whole));
+                shadow[..bytes].fill(7);
+                is(&shadow[..bytes], "a write");
+                assert!(read(&mut bed) == shadow, "{bytes} bytes and zeros behind them");
+            }
+            let last = size.sectors - 1;
+            for op in [Op::WriteZeroes, Op::Discard] {
+                bed.one(Bio::write(last, Buf::filled(512, |memory| memory.fill(9))));
+                let answered = bed.one(Bio::new(op, last, 1, Data::None).with(Flags::FUA));
+                assert_eq!(answered.status, Status::Ok, "{op:?}");
+                shadow[last as usize * 512..].fill(0);
+                is(&shadow[..bytes], "zeroes");
+            }
+            assert_eq!(bed.one(Bio::flush()).status, Status::Ok);
+        }
     }
+}
+
+#[test]
+fn an_empty_file_is_a_disk_of_no_bytes_and_one_that_grows_is_as_long_as_it_is() {
+    let file = TempFile::on_disk();
+    fs::write(file.path(), []).unwrap();
+    let driver = File::open(file.path(), &FileOptions::default()).unwrap();
+    assert_eq!(driver.limits().validate().unwrap().size().bytes(), 0);
+    drop(driver);
+    fs::write(file.path(), [1; 100]).unwrap();
+    let driver = File::open(file.path(), &FileOptions::default()).unwrap();
+    let found = fs::OpenOptions::new().write(true).open(file.path()).unwrap();
+    found.set_len(700).unwrap();
+    assert_eq!(driver.enlarge(0).unwrap().bytes(), 700);
+    assert_eq!((driver.limits().capacity, driver.limits().padding), (2, 324));
+    found.set_len(50).unwrap();
+    assert_eq!(driver.enlarge(0).unwrap().bytes(), 700, "it never shrinks");
+    assert_eq!(driver.enlarge(3).unwrap().bytes(), 1536);
+    assert_eq!(fs::metadata(file.path()).unwrap().len(), 1536);
+}
+
+#[test]
+fn what_is_no_disk_is_refused_by_name_and_reason() {
     let folder = TempFile::on_disk();
     fs::create_dir(folder.path()).unwrap();
     let error = refusal(&folder, &FileOptions::default());

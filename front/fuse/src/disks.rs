@@ -76,7 +76,7 @@ impl Disks {
     /// The size in bytes of the disk of this name, and whether it may be written.
     pub(crate) fn describe(&self, name: &str) -> Option<(u64, bool)> {
         let limits = self.named(name)?.limits();
-        Some((limits.capacity * SECTOR, !limits.read_only))
+        Some((limits.size().bytes(), !limits.read_only))
     }
 
     fn named(&self, name: &str) -> Option<&Device> {
@@ -154,7 +154,7 @@ impl Disks {
             Err(error) => return reply.error(error),
         };
         let limits = device.limits();
-        let end = limits.capacity * SECTOR;
+        let end = limits.size().bytes();
         let len = u64::from(len).min(end.saturating_sub(offset));
         if len == 0 {
             return reply.data(&[]);
@@ -182,12 +182,14 @@ impl Disks {
         };
         let limits = device.limits();
         let block = u64::from(limits.logical_block_size);
-        let end = limits.capacity * SECTOR;
+        let end = limits.size().bytes();
         if offset >= end {
             return reply.error(Errno::ENOSPC);
         }
         let mut len = (bytes.len() as u64).min(end - offset);
-        if !offset.is_multiple_of(block) || !len.is_multiple_of(block) {
+        // What is written behind the end of the last block is dropped.
+        let is_last = offset + len == end;
+        if !offset.is_multiple_of(block) || !len.is_multiple_of(block) && !is_last {
             if !offset.is_multiple_of(block) || !may_be_cut(len) {
                 return reply.error(Errno::EINVAL);
             }
@@ -198,7 +200,8 @@ impl Disks {
             return reply.written(0);
         }
         let bytes = &bytes[..len as usize];
-        let buf = Buf::filled(bytes.len(), |buf| buf.copy_from_slice(bytes));
+        let whole = len.next_multiple_of(block) as usize;
+        let buf = Buf::filled(whole, |buf| buf[..bytes.len()].copy_from_slice(bytes));
         let flags = if durable { Flags::FUA } else { Flags::NONE };
         let bio = Bio::write(offset / SECTOR, buf).with(flags);
         opener.enter(Job { bio, reply: Reply::Write { reply, len: len as u32 } });

@@ -14,6 +14,9 @@ use crate::slots::{Slot, Slots, Work};
 /// travel: a client that times its disk is shown what reading costs.
 const HOLE: u32 = 64 << 10;
 
+/// Up to so many bytes a part of what was read is copied.
+const COPIED: usize = 16 << 10;
+
 /// The parts of a session that completions need, borrowed for one batch.
 pub(crate) struct Answers<'a> {
     pub(crate) slots: &'a mut Slots,
@@ -37,7 +40,7 @@ impl Answers<'_> {
         let slot = self.slots.at(index);
         self.pieces += usize::from(matches!(slot.work, Work::Effect(_)));
         if let (true, Work::Effect(effect)) = (ok, &mut slot.work) {
-            if effect.left > 0 {
+            if effect.left > 0 || effect.edged {
                 return self.onward.push(index);
             }
             if effect.fua {
@@ -53,12 +56,32 @@ impl Answers<'_> {
         }
         match work {
             Work::Read { whole } => self.read(to, whole, completion.data),
+            Work::Cut { whole, front, length } => {
+                let data = self.cut(completion.data, front as usize, length as usize);
+                self.read(to, whole, data);
+            }
             _ => {
                 self.pool.give_data(completion.data);
                 let replies = self.replies;
                 self.out.put(self.pool, |out| replies.done(to, out));
             }
         }
+    }
+
+    /// The part of what was read that was asked for.
+    #[cold]
+    fn cut(&mut self, mut data: Data, front: usize, length: usize) -> Data {
+        if length <= COPIED {
+            // What is cut off a buffer is freed and cannot be used again.
+            let mut bytes = vec![0; data.len()];
+            data.copy_to(&mut bytes);
+            self.pool.give_data(data);
+            let mut part = self.pool.buf(length);
+            part.copy_from_slice(&bytes[front..front + length]);
+            return Data::One(part);
+        }
+        drop(data.split_off(front + length));
+        data.split_off(front)
     }
 
     #[inline]

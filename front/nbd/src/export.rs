@@ -1,7 +1,7 @@
 //! What is served under which name, and what clients are told of it.
 
 use weir_access::{Address, Allow};
-use weir_bio::{GroupId, IoPrio, Limits, SECTOR};
+use weir_bio::{GroupId, IoPrio, Limits};
 use weir_proto_nbd::server as proto;
 use weir_proto_nbd::wire::{BlockSizes, PAYLOAD_MAX_DEFAULT, TransmissionFlags};
 use weir_queue::Device;
@@ -10,7 +10,7 @@ use weir_queue::Device;
 const PREFERRED: u32 = 4096;
 
 /// The largest minimum block the protocol knows, bytes.
-const MINIMUM_MAX: u32 = 1 << 16;
+const MINIMUM_BLOCK_MAX: u32 = 1 << 16;
 
 /// A name clients can ask for, and the device behind it. Several exports may have one device.
 #[derive(Clone)]
@@ -26,6 +26,9 @@ pub struct Export {
     /// Offer several connections. True by default: a flush on one covers what every other was
     /// answered, as there is one device behind them all.
     pub multi_conn: bool,
+    /// Requests are multiples of this power of two, bytes; others are refused. By default 1: what
+    /// begins or ends inside a block of the device is carried out as read-modify-write.
+    pub minimum_block: u32,
     /// The group its clients' I/O counts in.
     pub group: GroupId,
     /// The priority of its clients' I/O.
@@ -46,6 +49,7 @@ impl Export {
             device,
             read_only: false,
             multi_conn: true,
+            minimum_block: 1,
             group: GroupId(0),
             ioprio: IoPrio::NONE,
             listen: Vec::new(),
@@ -60,9 +64,10 @@ impl Export {
         proto::Export {
             name: self.name.clone(),
             description: self.description.clone(),
-            size: limits.capacity * SECTOR,
+            size: size_of(&self.device, self.minimum_block),
             flags: self.flags(&limits, durable),
-            block: block_sizes(&limits),
+            block: block_sizes(&limits, self.minimum_block),
+            device_block: limits.logical_block_size,
             allocation: true,
         }
     }
@@ -88,9 +93,15 @@ impl Export {
     }
 }
 
-/// The minimum is the logical block, the preferred size what the device does best.
-fn block_sizes(limits: &Limits) -> BlockSizes {
-    let minimum = limits.logical_block_size.min(MINIMUM_MAX);
+/// The size of a device as it is now in whole minimum blocks, bytes.
+pub(crate) fn size_of(device: &Device, minimum: u32) -> u64 {
+    let minimum = u64::from(minimum.max(1));
+    device.limits().size().bytes() / minimum * minimum
+}
+
+/// The preferred size is what the device does best.
+fn block_sizes(limits: &Limits, minimum: u32) -> BlockSizes {
+    let minimum = minimum.clamp(1, MINIMUM_BLOCK_MAX);
     let best = if limits.io_opt.is_power_of_two() { limits.io_opt } else { 0 };
     let preferred = best.max(limits.physical_block_size).max(PREFERRED).max(minimum);
     BlockSizes {
@@ -119,9 +130,12 @@ mod tests {
                 io_opt,
                 ..Limits::default()
             };
-            let sizes = block_sizes(&limits);
-            assert!(sizes.is_valid(), "{sizes:?}");
-            assert_eq!(sizes.minimum, logical);
+            for minimum in [1, 512, 4096, 65536] {
+                let sizes = block_sizes(&limits, minimum);
+                assert!(sizes.is_valid(), "{sizes:?}");
+                assert_eq!(sizes.minimum, minimum);
+                assert!(sizes.preferred >= physical.max(4096));
+            }
         }
     }
 }

@@ -3,6 +3,7 @@
 use weir_bio::{Buf, Data};
 use weir_proto_nbd::server::Range;
 use weir_proto_nbd::wire::ReplyTo;
+use weir_queue::Kept;
 
 use crate::pool::{PIECE, Pool, room};
 
@@ -11,11 +12,15 @@ pub(crate) struct Payload {
     pub(crate) to: ReplyTo,
     pub(crate) range: Range,
     pub(crate) fua: bool,
+    /// Bytes of the first and the last block that are not written: there is memory for them.
+    pub(crate) kept: Kept,
     full: Vec<Buf>,
     /// The piece being filled, and how far it is.
     piece: Option<Buf>,
     filled: usize,
     missing: usize,
+    /// Bytes for which there is no memory yet.
+    unplaced: usize,
 }
 
 impl Payload {
@@ -23,7 +28,26 @@ impl Payload {
     pub(crate) fn new(to: ReplyTo, range: Range, fua: bool) -> Payload {
         // The check has seen that it is at most the maximum payload.
         let missing = range.length as usize;
-        Payload { to, range, fua, full: Vec::new(), piece: None, filled: 0, missing }
+        Payload {
+            to,
+            range,
+            fua,
+            kept: Kept::default(),
+            full: Vec::new(),
+            piece: None,
+            filled: 0,
+            missing,
+            unplaced: missing,
+        }
+    }
+
+    /// The payload of a write of which a few bytes around it are kept. Pieces are whole blocks, so
+    /// the last of them has room for what is kept behind it.
+    #[cold]
+    pub(crate) fn of_patch(to: ReplyTo, range: Range, fua: bool, kept: Kept) -> Payload {
+        let plain = Payload::new(to, range, fua);
+        let unplaced = plain.missing + (kept.lead + kept.trail) as usize;
+        Payload { kept, filled: kept.lead as usize, unplaced, ..plain }
     }
 
     /// Bytes that have not arrived.
@@ -35,14 +59,18 @@ impl Payload {
     /// Memory that it takes when it is whole.
     #[inline]
     pub(crate) fn memory(&self) -> usize {
-        room(self.range.length as usize)
+        room(self.range.length as usize + (self.kept.lead + self.kept.trail) as usize)
     }
 
     /// Where the next bytes belong: at least one, at most those missing. None must be missing.
     pub(crate) fn room(&mut self, pool: &mut Pool) -> &mut [u8] {
-        let len = self.missing.min(PIECE);
-        let piece = self.piece.get_or_insert_with(|| pool.buf(len));
-        &mut piece[self.filled..]
+        let piece = self.piece.get_or_insert_with(|| {
+            let len = self.unplaced.min(PIECE);
+            self.unplaced -= len;
+            pool.buf(len)
+        });
+        let end = piece.len().min(self.filled + self.missing);
+        &mut piece[self.filled..end]
     }
 
     /// Says that so many bytes of the room are filled.
@@ -58,11 +86,11 @@ impl Payload {
     /// Copies bytes that have arrived elsewhere, at most those missing.
     #[inline]
     pub(crate) fn copy_in(&mut self, mut bytes: &[u8], pool: &mut Pool) {
-        if bytes.len() == self.missing && self.piece.is_none() && bytes.len() <= PIECE {
+        if bytes.len() == self.unplaced && self.piece.is_none() && bytes.len() <= PIECE {
             // All of it at once, as small writes come: no list is made.
             let mut piece = pool.buf(bytes.len());
             piece.copy_from_slice(bytes);
-            self.missing = 0;
+            (self.missing, self.unplaced) = (0, 0);
             self.piece = Some(piece);
             return;
         }
@@ -132,6 +160,45 @@ mod tests {
             data.copy_to(&mut copy);
             assert!(copy == bytes, "portions of {portion}");
             pool.give_data(data);
+        }
+    }
+
+    #[test]
+    fn the_payload_of_a_patch_lies_between_what_is_kept() {
+        let mut pool = Pool::default();
+        for (offset, length) in
+            [(1, 1), (511, 2), (700, 5000), (513, PIECE), (3, PIECE - 3), (7, 2 * PIECE + 100)]
+        {
+            let lead = (offset % 512) as u32;
+            let trail = ((512 - (offset + length) % 512) % 512) as u32;
+            let bytes: Vec<u8> = (0..length).map(|i| (i % 253) as u8).collect();
+            for portion in [1000, PIECE, length] {
+                let range = Range { offset: offset as u64, length: length as u64 };
+                let to = ReplyTo { cookie: 1, offset: 0 };
+                let mut payload = Payload::of_patch(to, range, false, Kept { lead, trail });
+                for (index, mut part) in bytes.chunks(portion).enumerate() {
+                    if index % 2 == 1 {
+                        payload.copy_in(part, &mut pool);
+                        continue;
+                    }
+                    while !part.is_empty() {
+                        let missing = payload.missing();
+                        let room = payload.room(&mut pool);
+                        assert!((1..=missing).contains(&room.len()));
+                        let count = room.len().min(part.len());
+                        room[..count].copy_from_slice(&part[..count]);
+                        payload.fill(count);
+                        part = &part[count..];
+                    }
+                }
+                assert_eq!(payload.missing(), 0);
+                let data = payload.into_data();
+                let mut copy = vec![0; data.len()];
+                data.copy_to(&mut copy);
+                assert_eq!(copy.len(), lead as usize + length + trail as usize);
+                assert!(copy[lead as usize..][..length] == bytes, "{length} bytes at {offset}");
+                pool.give_data(data);
+            }
         }
     }
 

@@ -15,7 +15,7 @@ use weir_queue::{Device, Groups, Member, QueueMode, Spread, Tally};
 use crate::admission::Admission;
 use crate::budget::Budget;
 use crate::channel::Security;
-use crate::export::Export;
+use crate::export::{Export, size_of};
 use crate::gate::{Gate, Scope};
 use crate::listen::{ListenError, bind};
 use crate::service::{NbdService, Visitor};
@@ -166,7 +166,8 @@ pub struct Client {
 impl Shared {
     /// The exports as a client that comes now is told of them: a disk may have grown.
     pub(crate) fn advertised_now(&self) -> Arc<[proto::Export]> {
-        let sizes = self.exports.iter().map(|served| served.device.limits().capacity * SECTOR);
+        let told = self.exports.iter().zip(self.advertised.iter());
+        let sizes = told.map(|(served, told)| size_of(&served.device, told.block.minimum));
         if self.advertised.iter().map(|export| export.size).eq(sizes.clone()) {
             return Arc::clone(&self.advertised);
         }

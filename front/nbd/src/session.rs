@@ -6,6 +6,7 @@
 
 mod effects;
 mod memory;
+mod unaligned;
 
 use std::collections::VecDeque;
 
@@ -13,10 +14,10 @@ use weir_bio::{Bio, Data, Flags, IoPrio, Limits, Nanos, Op, SECTOR};
 use weir_live::Seat;
 use weir_proto_nbd::NbdError;
 use weir_proto_nbd::server::{
-    Checked, Decoded, Geometry, Negotiated, Range, Reject, Replies, Then, decode,
+    Act, Checked, Decoded, Geometry, Negotiated, Range, Reject, Replies, Then, decode,
 };
 use weir_proto_nbd::wire::{Mode, ReplyTo, Request};
-use weir_queue::{CAPS_AGAIN_NS, Member};
+use weir_queue::{CAPS_AGAIN_NS, Kept, Member};
 
 use crate::answers::Answers;
 use crate::budget::Quota;
@@ -25,6 +26,7 @@ use crate::payload::Payload;
 use crate::pool::{Pool, room};
 use crate::slots::{Slot, Slots, Work};
 use crate::survey::{self, Asker, Found, Question};
+use unaligned::Cut;
 
 /// Requests a client may have under way.
 const REQUESTS_MAX: usize = 2048;
@@ -60,6 +62,12 @@ pub(crate) enum End {
     HeldBack,
 }
 
+/// A bio refused for now, with what it keeps of its blocks if it is a patch.
+struct Held {
+    bio: Bio,
+    kept: Kept,
+}
+
 /// The transmission phase of one connection.
 pub(crate) struct Session {
     pub(crate) seat: Seat,
@@ -93,7 +101,9 @@ pub(crate) struct Session {
     /// The next request is more than that: it stays where it is.
     pub(crate) short: bool,
     /// Bios refused for now, oldest first. While there are any, nothing is taken in.
-    held: VecDeque<Bio>,
+    held: VecDeque<Held>,
+    /// The ends of effects that begin or end inside a block.
+    edges: Vec<unaligned::Edges>,
     /// The WRITE whose payload is being received.
     payload: Option<Payload>,
     /// Payload of a refused request that is still to come.
@@ -141,6 +151,7 @@ impl Session {
             quota,
             short: false,
             held: VecDeque::new(),
+            edges: Vec::new(),
             payload: None,
             drain: 0,
             submitted: false,
@@ -225,6 +236,8 @@ impl Session {
         let (write, bytes) = match checked {
             Checked::Read { range, .. } => (false, range.length),
             Checked::Write { range, .. } => (true, range.length),
+            Checked::Unaligned { range, act: Act::Read { .. } } => (false, range.length),
+            Checked::Unaligned { range, act: Act::Write { .. } } => (true, range.length),
             _ => return true,
         };
         if self.stopping || (self.deaf && !write) {
@@ -305,13 +318,11 @@ impl Session {
                 0
             }
             Ok(Checked::BlockStatus { range, one }) => {
-                let work = Work::Status { length: range.length, one };
-                // Paid for before it is looked for.
-                let bytes = survey::price(range, one);
-                self.lent += bytes as usize;
-                let slot = self.slots.add(Slot { to, bytes, work });
-                self.questions.push(Question { slot, range, one });
+                self.question(to, range, one, Cut::default());
                 0
+            }
+            Ok(Checked::Unaligned { range, act }) => {
+                self.unaligned(to, range, act, behind, out, pool, now)
             }
             Ok(checked) => {
                 self.effect(to, checked, now);
@@ -322,6 +333,17 @@ impl Session {
                 self.refuse_payload(reject.then, behind, &reject)
             }
         }
+    }
+
+    /// Asks what is allocated in a range of whole sectors; the answer is cut.
+    fn question(&mut self, to: ReplyTo, range: Range, one: bool, cut: Cut) {
+        let length = range.length - u64::from(cut.front) - u64::from(cut.back);
+        let work = Work::Status { length, one, front: cut.front };
+        // Paid for before it is looked for.
+        let bytes = survey::price(range, one);
+        self.lent += bytes as usize;
+        let slot = self.slots.add(Slot { to, bytes, work });
+        self.questions.push(Question { slot, range, one });
     }
 
     /// What becomes of the payload of a refused request.
@@ -364,8 +386,18 @@ impl Session {
         pool: &mut Pool,
         now: Nanos,
     ) -> usize {
-        let length = range.length as usize;
-        let mut payload = Payload::new(to, range, fua);
+        self.receive(Payload::new(to, range, fua), behind, pool, now)
+    }
+
+    #[inline]
+    fn receive(
+        &mut self,
+        mut payload: Payload,
+        behind: &[u8],
+        pool: &mut Pool,
+        now: Nanos,
+    ) -> usize {
+        let length = payload.missing();
         let here = length.min(behind.len());
         payload.copy_in(&behind[..here], pool);
         if here < length {
@@ -385,7 +417,10 @@ impl Session {
 
     #[inline]
     fn submit_write(&mut self, payload: Payload, now: Nanos) {
-        let Payload { to, range, fua, .. } = payload;
+        let Payload { to, range, fua, kept, .. } = payload;
+        if kept.lead | kept.trail != 0 {
+            return self.submit_patch_of(payload, now);
+        }
         let data = payload.into_data();
         let bytes = self.lend(&data);
         let durable = if fua { Flags::FUA } else { Flags::NONE };
@@ -421,13 +456,37 @@ impl Session {
     fn submit(&mut self, mut bio: Bio, now: Nanos) {
         (bio.group, bio.ioprio) = (self.member.group(), self.ioprio);
         if !self.held.is_empty() {
-            self.held.push_back(bio);
+            self.held.push_back(Held { bio, kept: Kept::default() });
             return;
         }
         // Its group paid when the request was taken in.
         match self.seat.submitter.submit_paid(bio, now) {
             Ok(()) => self.submitted = true,
-            Err(refused) => self.held.push_back(refused.into_bio()),
+            Err(refused) => self.hold_back(refused.into_bio(), Kept::default()),
+        }
+    }
+
+    #[cold]
+    fn hold_back(&mut self, bio: Bio, kept: Kept) {
+        self.held.push_back(Held { bio, kept });
+    }
+
+    /// Submits what was refused before, until something is refused again.
+    #[cold]
+    fn submit_held(&mut self, now: Nanos) {
+        while let Some(Held { bio, kept }) = self.held.pop_front() {
+            let submitter = &mut self.seat.submitter;
+            let taken = match kept.lead | kept.trail {
+                0 => submitter.submit_paid(bio, now),
+                _ => submitter.submit_patch(bio, kept, now),
+            };
+            match taken {
+                Ok(()) => self.submitted = true,
+                Err(refused) => {
+                    self.held.push_front(Held { bio: refused.into_bio(), kept });
+                    break;
+                }
+            }
         }
     }
 
@@ -456,14 +515,8 @@ impl Session {
                 _ => self.submit(Bio::flush().cookie(u64::from(slot)), now),
             }
         }
-        while let Some(bio) = self.held.pop_front() {
-            match self.seat.submitter.submit_paid(bio, now) {
-                Ok(()) => self.submitted = true,
-                Err(refused) => {
-                    self.held.push_front(refused.into_bio());
-                    break;
-                }
-            }
+        if !self.held.is_empty() {
+            self.submit_held(now);
         }
         self.submit_pieces(now);
         self.flush(now);
@@ -486,13 +539,16 @@ impl Session {
         }
         let Slot { to, bytes, work } = self.slots.remove(slot);
         self.lent -= bytes as usize;
-        let Work::Status { length, one } = work else {
+        let Work::Status { length, one, front } = work else {
             unreachable!("slot {slot} was not asked about")
         };
         let query = weir_proto_nbd::server::StatusQuery { context: self.context, length, one };
         let replies = self.replies;
         out.put(pool, |out| match found {
-            Ok(extents) => replies.block_status(to, query, extents.iter().copied(), out),
+            Ok(extents) => {
+                let cut = unaligned::cut_extents(extents, u64::from(front), length);
+                replies.block_status(to, query, cut, out);
+            }
             Err(words) => replies.error(to, NbdError::Io, words, out),
         });
     }
@@ -503,7 +559,7 @@ impl Session {
         if let Some(payload) = payload {
             payload.discard(pool);
         }
-        held.into_iter().for_each(|bio| pool.give_data(bio.data));
+        held.into_iter().for_each(|held| pool.give_data(held.bio.data));
         if seat.submitter.in_flight() > 0 {
             quota.outlive(lent);
             seat.submitter.bequeath(quota);

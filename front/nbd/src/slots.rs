@@ -22,6 +22,15 @@ pub(crate) enum Work {
         /// DF was set.
         whole: bool,
     },
+    /// Answer with a part of the data.
+    Cut {
+        /// DF was set.
+        whole: bool,
+        /// Bytes in front of it.
+        front: u32,
+        /// Bytes of it.
+        length: u32,
+    },
     /// Answer how it ended.
     Plain,
     /// Carry out the next part, or make the whole durable.
@@ -32,6 +41,8 @@ pub(crate) enum Work {
         length: u64,
         /// Exactly one extent.
         one: bool,
+        /// Bytes of the first extent that were not asked about.
+        front: u32,
     },
 }
 
@@ -50,6 +61,8 @@ pub(crate) struct Effect {
     pub(crate) fua: bool,
     /// FAST_ZERO: "not supported" is an answer.
     pub(crate) fast: bool,
+    /// Blocks of which only some bytes are meant follow.
+    pub(crate) edged: bool,
 }
 
 /// The requests of one connection. Free places are linked.

@@ -110,22 +110,16 @@ fn a_refused_request_gets_its_error_and_the_stream_goes_on() {
         client.write(0, &page).ok();
         let (inval, nospc) = (Some(NbdError::Inval), Some(NbdError::NoSpc));
         for (command, at, length, error) in [
-            (Command::READ, 1, 512, inval),
-            (Command::READ, 0, 511, inval),
             (Command::READ, 0, 0, inval),
             (Command::READ, MIB, 512, inval),
             (Command::READ, u64::MAX - 511, 512, inval),
-            (Command::WRITE, 100, 512, inval),
-            (Command::WRITE, 0, 100, inval),
             (Command::WRITE, 512, 0, inval),
             (Command::WRITE, MIB - 512, 1024, nospc),
             (Command::WRITE, u64::MAX - 511, 512, nospc),
             (Command::TRIM, 0, 0, inval),
-            (Command::TRIM, 256, 512, inval),
             (Command::TRIM, MIB, 4096, inval),
             (Command::WRITE_ZEROES, 0, 0, inval),
             (Command::WRITE_ZEROES, MIB, 4096, nospc),
-            (Command::CACHE, 7, 512, inval),
             (Command(77), 0, 512, inval),
         ] {
             let payload = if command == Command::WRITE { vec![1; length as usize] } else { vec![] };

@@ -91,8 +91,8 @@ fn what_the_device_cannot_do_is_not_offered() {
     client.disconnect();
     let mut client = fixture.client(Wanted::everything("unable"));
     assert_eq!(client.info.flags, client.info.flags.without(all | T::ROTATIONAL | T::READ_ONLY));
-    assert_eq!((client.info.block.minimum, client.info.block.preferred), (4096, 4096));
-    for (command, length) in [(Command::FLUSH, 0), (Command::TRIM, 4096), (Command::READ, 512)] {
+    assert_eq!((client.info.block.minimum, client.info.block.preferred), (1, 4096));
+    for (command, length) in [(Command::FLUSH, 0), (Command::TRIM, 4096), (Command::READ, 0)] {
         let reply = client.ask(command, F::EMPTY, 0, length);
         assert_eq!(reply.error, Some(NbdError::Inval), "{command}");
     }

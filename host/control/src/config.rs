@@ -76,6 +76,9 @@ pub struct Nbd {
     pub tls_certificates: Option<PathBuf>,
     /// Whether clients have to show a certificate of that authority; they do unless it is false.
     pub tls_verify_peer: Option<bool>,
+    /// Requests have to be multiples of so many bytes, at every export that does not say.
+    #[serde(default, deserialize_with = "minimum_block")]
+    pub minimum_block: Option<u32>,
 }
 
 /// `[[disk]]`
@@ -102,6 +105,10 @@ pub struct Export {
     /// Refuse writes of its clients.
     #[serde(default)]
     pub readonly: bool,
+    /// Requests have to be multiples of so many bytes: a power of two up to 65536; as `[nbd]` says
+    /// without it, and 1 if that says nothing.
+    #[serde(default, deserialize_with = "minimum_block")]
+    pub minimum_block: Option<u32>,
     /// Priority class of its clients' I/O.
     #[serde(default)]
     pub class: PrioClass,
@@ -148,8 +155,8 @@ impl Export {
     fn implicit(disk: &str) -> Export {
         let (name, disk) = (String::from(disk), String::from(disk));
         let (group, readonly, class, level) = (None, false, PrioClass::None, None);
-        let (listen, allow) = (Vec::new(), Allow::default());
-        Export { name, disk, group, readonly, class, level, listen, allow }
+        let (listen, allow, minimum_block) = (Vec::new(), Allow::default(), None);
+        Export { name, disk, group, readonly, minimum_block, class, level, listen, allow }
     }
 
     /// The priority its clients' I/O carries.
@@ -301,7 +308,32 @@ impl Group {
 /// Seconds of unused allowance at most.
 const BURST_MAX: f64 = 3600.0;
 
+/// The largest minimum block that the NBD protocol knows, bytes.
+const MINIMUM_BLOCK_MAX: u32 = 1 << 16;
+
+/// Reads a minimum block, bytes.
+///
+/// # Errors
+/// It is no power of two up to 65536.
+pub fn parse_minimum_block(text: &str) -> Result<u32, String> {
+    text.parse().ok().filter(is_minimum_block).ok_or_else(|| refused_minimum_block(text))
+}
+
+fn is_minimum_block(bytes: &u32) -> bool {
+    bytes.is_power_of_two() && *bytes <= MINIMUM_BLOCK_MAX
+}
+
+fn refused_minimum_block(value: impl fmt::Display) -> String {
+    format!("minimum_block={value} is no power of two in 1..={MINIMUM_BLOCK_MAX}")
+}
+
 // Values of a file are held to their bounds while it is read, because then their lines are known.
+
+fn minimum_block<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u32>, D::Error> {
+    let value = i64::deserialize(from)?;
+    let bytes = u32::try_from(value).ok().filter(is_minimum_block);
+    bytes.map(Some).ok_or_else(|| serde::de::Error::custom(refused_minimum_block(value)))
+}
 
 fn weight<'de, D: Deserializer<'de>>(from: D) -> Result<Option<i64>, D::Error> {
     within("weight", i64::deserialize(from)?, WEIGHT_MIN.into(), WEIGHT_MAX.into())
@@ -426,6 +458,23 @@ burst = 0.5
         assert_eq!(groups[2].path, "tenants/a");
         assert_eq!((groups[2].weight, groups[2].caps.burst_ns), (300, 500_000_000));
         assert_eq!((groups[1].weight, groups[1].caps), (100, Caps::default()), "made on the way");
+    }
+
+    #[test]
+    fn a_minimum_block_is_a_power_of_two_that_the_protocol_knows() {
+        let with = |value: &str| GOOD.replace("level = 2", &format!("minimum_block = {value}"));
+        for (text, bytes) in [("1", 1), ("512", 512), ("65536", 65536)] {
+            let config = Config::parse(&with(text)).unwrap();
+            assert_eq!(config.export[0].minimum_block, Some(bytes));
+            assert_eq!(parse_minimum_block(text), Ok(bytes));
+        }
+        for text in ["0", "3", "-1", "131072", "4294967296"] {
+            let told = format!("minimum_block={text} is no power of two in 1..=65536");
+            assert_eq!(error(&with(text)), format!("line 11: {told}"));
+            assert_eq!(parse_minimum_block(text), Err(told));
+        }
+        let all = Config::parse(&GOOD.replace("[nbd]", "[nbd]\nminimum_block = 4096")).unwrap();
+        assert_eq!((all.nbd.minimum_block, all.export[0].minimum_block), (Some(4096), None));
     }
 
     #[test]

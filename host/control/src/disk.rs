@@ -162,8 +162,8 @@ impl Disk for LiveDisk {
 
     fn enlarge(&self, sectors: u64) -> Result<u64, Error> {
         let now = self.device.enlarge(sectors)?;
-        if now > self.device.limits().capacity {
-            let grow = |parts: &mut Parts| parts.limits.capacity = parts.limits.capacity.max(now);
+        if now.bytes() > self.device.limits().size().bytes() {
+            let grow = |parts: &mut Parts| parts.limits.grow_to(now);
             self.change(&mut { grow })?;
         }
         Ok(self.device.limits().capacity)

@@ -35,7 +35,7 @@ mod options;
 mod replies;
 mod requests;
 
-pub use check::{Checked, DRAIN_MAX, Geometry, Range, Reject, Then, Why};
+pub use check::{Act, Checked, DRAIN_MAX, Geometry, Range, Reject, Then, Why};
 pub use export::{Export, Negotiated, Offer};
 pub use handshake::{CloseReason, Handshake, Input, Settings, Step, Tls};
 pub use replies::{Chunk, Replies, StatusQuery};

@@ -242,7 +242,7 @@ proptest! {
         command in 0..10u16,
         flags in any::<u16>(),
         (offset, length) in (any::<u64>(), any::<u64>()),
-        (shift, minimum) in (0..64u32, 0..17u32),
+        (shift, minimum, block) in (0..64u32, 0..17u32, 9..17u32),
         (size, maximum) in (any::<u64>(), any::<u32>()),
         aligned in any::<bool>(),
     ) {
@@ -251,6 +251,7 @@ proptest! {
             mode,
             size: export.size,
             minimum_block: 1 << minimum,
+            device_block: 1 << block,
             payload_max: maximum,
             flags: export.advertised(mode),
             block_status: true,
@@ -276,6 +277,14 @@ proptest! {
                 let end = range.offset.checked_add(range.length);
                 prop_assert!(end.is_some_and(|end| end <= geometry.size));
                 prop_assert_eq!((range.offset | range.length) % (1 << minimum), 0);
+                prop_assert_eq!((range.offset | range.length) % (1 << block), 0);
+            }
+            Ok(C::Unaligned { range, .. }) => {
+                prop_assert!(range.length > 0);
+                let end = range.offset.checked_add(range.length);
+                prop_assert!(end.is_some_and(|end| end <= geometry.size));
+                prop_assert_eq!((range.offset | range.length) % (1 << minimum), 0);
+                prop_assert!((range.offset | range.length) % (1 << block) != 0);
             }
             Err(reject) => {
                 let payload = request.payload_len(mode);

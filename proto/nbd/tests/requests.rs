@@ -2,7 +2,8 @@
 
 use weir_proto_nbd::NbdError;
 use weir_proto_nbd::server::{
-    BadMagic, Checked, DRAIN_MAX, Decoded, Export, Geometry, Range, Reject, Requests, Then, decode,
+    Act, BadMagic, Checked, DRAIN_MAX, Decoded, Export, Geometry, Range, Reject, Requests, Then,
+    decode,
 };
 use weir_proto_nbd::wire::{Command, CommandFlags as F, Mode, Request, TransmissionFlags as T};
 
@@ -15,6 +16,7 @@ fn geometry(mode: Mode) -> Geometry {
         mode,
         size: SIZE,
         minimum_block: 512,
+        device_block: 512,
         payload_max: export.block.maximum,
         flags: export.advertised(mode),
         block_status: mode != Mode::Simple,
@@ -146,6 +148,50 @@ fn an_empty_or_misaligned_range_gets_einval_and_its_payload_is_dropped() {
                 let payload = if command == Command::WRITE { length as u32 } else { 0 };
                 assert_eq!(reject.then, Then::Drain(payload));
             }
+        }
+    }
+}
+
+#[test]
+fn a_range_inside_a_block_is_told_apart_where_the_export_takes_it() {
+    for mode in MODES {
+        for device_block in [512, 4096] {
+            let fine = Geometry { minimum_block: 1, device_block, ..geometry(mode) };
+            for command in ranged(mode) {
+                let fua = if command == Command::READ { F::EMPTY } else { F::FUA };
+                for (offset, length) in [(1, 512), (512, 513), (4096, 1), (4095, 4097)] {
+                    let request = request(mode, command, offset, length).with(fua);
+                    let checked = fine.check(&request).expect("allowed");
+                    let Checked::Unaligned { range, act } = checked else { panic!("{checked:?}") };
+                    assert_eq!(range, Range { offset, length });
+                    let expected = match command {
+                        Command::READ => Act::Read { whole: false },
+                        Command::WRITE => Act::Write { fua: true },
+                        Command::TRIM => Act::Trim { fua: true },
+                        Command::CACHE => Act::Cache,
+                        Command::WRITE_ZEROES => {
+                            Act::WriteZeroes { fua: true, no_hole: false, fast: false }
+                        }
+                        _ => Act::BlockStatus { one: false },
+                    };
+                    assert_eq!(act, expected);
+                }
+                let whole = fine.check(&request(mode, command, 4096, 8192)).expect("allowed");
+                assert!(!matches!(whole, Checked::Unaligned { .. }), "{whole:?}");
+                for (offset, length) in [(1, 0), (0, 0), (SIZE - 1, 2), (u64::MAX, 1)] {
+                    let reject = rejected(fine, request(mode, command, offset, length));
+                    let writes = command == Command::WRITE || command == Command::WRITE_ZEROES;
+                    let past = writes && length > 0;
+                    let error = if past { NbdError::NoSpc } else { NbdError::Inval };
+                    assert_eq!(reject.error, error, "{command} {offset} {length}");
+                }
+            }
+            let coarse = Geometry { minimum_block: 1024, device_block, ..geometry(mode) };
+            let read = |offset, length| request(mode, Command::READ, offset, length);
+            assert_eq!(rejected(coarse, read(512, 1024)).error, NbdError::Inval);
+            let unaligned = coarse.check(&read(1024, 1024)).expect("allowed");
+            let is_it = matches!(unaligned, Checked::Unaligned { .. });
+            assert_eq!(is_it, device_block == 4096, "{unaligned:?}");
         }
     }
 }

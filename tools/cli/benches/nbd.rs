@@ -290,6 +290,7 @@ fn echo_one(mut client: UnixStream) -> std::io::Result<()> {
         size: 64 << 30,
         flags: TransmissionFlags::SEND_FLUSH | TransmissionFlags::SEND_FUA,
         block: BlockSizes { minimum: 512, preferred: 4096, maximum: 32 << 20 },
+        device_block: 512,
         allocation: false,
     };
     let mut out = Vec::new();

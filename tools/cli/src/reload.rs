@@ -265,18 +265,19 @@ fn targets(config: &Config) -> Result<BTreeMap<String, Target>, Failure> {
 /// Puts in force what was made larger below a disk; what is to be said of it.
 fn growth(device: &Device) -> Option<String> {
     let name = &device.config().name;
-    let before = device.limits().capacity;
+    let before = device.limits().size();
     let failed = |error| Some(format!("{FAILED}block/{name}/size: {error}"));
     let now = match device.enlarge(0) {
-        Ok(now) if now > before => now,
+        Ok(now) if now.bytes() > before.bytes() => now,
         Ok(_) => return None,
         Err(error) => return failed(error),
     };
-    let grow = |parts: &mut Parts| parts.limits.capacity = parts.limits.capacity.max(now);
+    let grow = |parts: &mut Parts| parts.limits.grow_to(now);
     match Limited::of(device).reconfigure(grow) {
-        Ok(()) => {
-            Some(format!("{CHANGED}block/{name}/size {before} -> {now} (it has grown below)"))
-        }
+        Ok(()) => Some(format!(
+            "{CHANGED}block/{name}/size {} -> {} (it has grown below)",
+            before.sectors, now.sectors
+        )),
         Err(error) => failed(error),
     }
 }

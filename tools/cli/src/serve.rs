@@ -67,6 +67,10 @@ pub(crate) struct Serve {
     /// tls_verify_peer=on|off. May be repeated; unix:./weir-data/nbd.sock if none is given.
     #[arg(long, value_name = "ADDR")]
     nbd: Vec<String>,
+    /// Requests have to be multiples of so many bytes, a power of two up to 65536; others are
+    /// refused. 1 if neither this nor minimum_block in the configuration says otherwise.
+    #[arg(long, value_name = "BYTES", value_parser = config::parse_minimum_block)]
+    minimum_block: Option<u32>,
     #[command(flatten)]
     control: Control,
     /// A folder to mount the tree at: DIR/block/sda/queue/scheduler, DIR/proc/diskstats, and the
@@ -160,6 +164,7 @@ impl Serve {
             Some(path) => Config::read(path).map_err(bad)?,
             None => Config::default(),
         };
+        config.nbd.minimum_block = self.minimum_block.or(config.nbd.minimum_block);
         for disk in &self.disk {
             let (name, target) = disk
                 .split_once('=')
@@ -263,6 +268,7 @@ fn exports(config: &Config, disks: &[Device], groups: &Groups) -> Vec<Export> {
     let export = |export: &config::Export| {
         let mut served = Export::new(&export.name, by_name(&export.disk));
         served.read_only = export.readonly;
+        served.minimum_block = export.minimum_block.or(config.nbd.minimum_block).unwrap_or(1);
         served.ioprio = export.ioprio();
         let group = export.group.as_deref().and_then(|path| groups.find(path));
         served.group = group.unwrap_or(served.group);

@@ -307,7 +307,8 @@ impl Transmission {
             Checked::Write { range, .. }
             | Checked::WriteZeroes { range, .. }
             | Checked::Trim { range, .. }
-            | Checked::Cache { range } => inside(range.offset, range.length),
+            | Checked::Cache { range }
+            | Checked::Unaligned { range, .. } => inside(range.offset, range.length),
             Checked::Flush | Checked::Disconnect => {}
         }
         replies.done(to, out);

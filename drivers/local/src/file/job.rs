@@ -52,6 +52,8 @@ pub(super) struct Job {
     /// Bytes of `memory` already transferred.
     moved: u64,
     memory: Vec<Data>,
+    /// The end of the request's memory, which stands for what lies behind the end of the file.
+    beyond: Option<Box<Data>>,
     /// `memory` is the request's and goes back to it.
     lent: bool,
     /// Zeros may be written if the kernel cannot make them.
@@ -83,6 +85,7 @@ impl Job {
             left: request.len(),
             moved: 0,
             memory,
+            beyond: None,
             lent: false,
             may_write_zeros: false,
             then_flush: false,
@@ -112,8 +115,25 @@ impl Job {
             Op::Prefetch => job.call = Call::WillNeed,
             Op::Discard | Op::SecureErase | Op::DrvIn | Op::DrvOut => {}
         }
+        if job.at + job.left > target.bytes() {
+            job.end_with_file(target.bytes());
+        }
         job.refuse_after_failed_flush(target);
         job
+    }
+
+    /// Leaves out what lies behind the end of the file, which is inside the last block: it reads as
+    /// zeros, and what is written there is dropped.
+    #[cold]
+    fn end_with_file(&mut self, bytes: u64) {
+        let beyond = (self.at + self.left).saturating_sub(bytes).min(self.left);
+        self.left -= beyond;
+        let Some(last) = self.memory.last_mut() else { return };
+        let mut cut = last.split_off(last.len().saturating_sub(beyond as usize));
+        if self.call == Call::Read {
+            cut.bufs_mut().iter_mut().for_each(|buf| buf.fill(0));
+        }
+        self.beyond = Some(Box::new(cut));
     }
 
     fn borrow_memory(&mut self, request: &mut Request) {
@@ -243,6 +263,9 @@ impl Job {
 
     /// Hands over the answer and the memory; what is returned is empty and keeps its capacity.
     pub(super) fn answer(mut self, tag: Tag, status: Status, done: &mut Done) -> Vec<Data> {
+        if let (Some(beyond), Some(last)) = (self.beyond.take(), self.memory.last_mut()) {
+            last.append(*beyond);
+        }
         if self.lent {
             done.push_lent(tag, status, &mut self.memory);
         } else {
@@ -303,6 +326,7 @@ impl Job {
             left: memory.iter().map(|data| data.len() as u64).sum(),
             moved: 0,
             memory,
+            beyond: None,
             lent: true,
             may_write_zeros: false,
             then_flush: false,

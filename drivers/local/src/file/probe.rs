@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use rustix::fs::{FallocateFlags, Mode, OFlags};
-use weir_bio::{Limits, SECTOR};
+use weir_bio::Limits;
 
 use super::target::{Target, device_numbers};
 
@@ -51,7 +51,7 @@ impl Zeroing {
                 Some(spare) => rustix::fs::fallocate(spare, mode, 0, 4096).is_ok(),
                 // Freeing what lies behind the end changes nothing; zeroing there would allocate.
                 None if mode.contains(FallocateFlags::PUNCH_HOLE) => {
-                    rustix::fs::fallocate(&target.file, mode, target.bytes, 4096).is_ok()
+                    rustix::fs::fallocate(&target.file, mode, target.bytes(), 4096).is_ok()
                 }
                 None => false,
             }
@@ -82,7 +82,8 @@ pub(super) fn limits(target: &Target) -> Limits {
         false => 0,
     };
     Limits {
-        capacity: target.bytes / SECTOR / blocks(target) * blocks(target),
+        capacity: target.size().sectors,
+        padding: target.size().padding,
         read_only: target.read_only,
         rotational: queue_attribute::<u8>(target, "rotational") == Some(1),
         volatile_cache: true,
@@ -103,11 +104,6 @@ pub(super) fn limits(target: &Target) -> Limits {
         prefetch: !target.direct,
         ..Limits::default()
     }
-}
-
-/// Sectors in a logical block.
-fn blocks(target: &Target) -> u64 {
-    u64::from(target.block) / SECTOR
 }
 
 /// A number from the queue directory of the device the target lies on, if sysfs shows one.

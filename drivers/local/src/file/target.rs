@@ -6,14 +6,14 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::fs::{AtFlags, FlockOperation, OFlags, SeekFrom, StatxFlags};
 use rustix::io::Errno;
-use weir_bio::{Buf, PAGE, SECTOR, Status};
+use weir_bio::{Buf, PAGE, SECTOR, Size, Status};
 use weir_queue::DriverError;
 
 use super::flushes::Flushes;
@@ -44,8 +44,8 @@ pub(super) struct Target {
     pub(super) fuse: bool,
     /// I/O goes past the page cache.
     pub(super) direct: bool,
-    /// Size, bytes.
-    pub(super) bytes: u64,
+    /// Size, bytes; of a regular file it may be any.
+    bytes: AtomicU64,
     /// Smallest addressable unit, bytes.
     pub(super) block: u32,
     /// Alignment of memory, bytes.
@@ -85,7 +85,7 @@ impl Target {
             && rustix::fs::fstatfs(&file)
                 .is_ok_and(|found| i128::from(found.f_type) == FUSE_SUPER_MAGIC);
         let mut target = Target {
-            bytes: size(&file, path, options)?,
+            bytes: AtomicU64::new(size(&file, path, options)?),
             file,
             path: path.to_owned(),
             read_only: options.read_only,
@@ -108,9 +108,25 @@ impl Target {
         Ok(target)
     }
 
-    /// Makes the file so many sectors long if it is shorter, durably; how many whole blocks it has
-    /// now, in sectors.
-    pub(super) fn enlarge(&self, sectors: u64) -> Result<u64, DriverError> {
+    /// Its size in bytes, as requests are held against it.
+    #[inline]
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Its size in blocks. The last one of a file in the page cache need not be whole; direct I/O
+    /// and devices take whole ones only, and what is left over behind these is not theirs.
+    pub(super) fn size(&self) -> Size {
+        let (bytes, block) = (self.bytes(), u64::from(self.block));
+        let whole = match self.direct || self.block_device {
+            true => bytes / block * block,
+            false => bytes.next_multiple_of(block),
+        };
+        Size { sectors: whole / SECTOR, padding: whole.saturating_sub(bytes) as u32 }
+    }
+
+    /// Makes the file so many sectors long if it is shorter, durably; its size now.
+    pub(super) fn enlarge(&self, sectors: u64) -> Result<Size, DriverError> {
         let failed = |what: &str, source| error(&self.path, what, Some(source));
         let _one_at_a_time = self.growing.lock().unwrap_or_else(PoisonError::into_inner);
         let bytes = self.bytes_now()?;
@@ -122,8 +138,9 @@ impl Target {
             let made = self.file.set_len(wanted).and_then(|()| self.file.sync_all());
             made.map_err(|e| failed(&format!("cannot be made {wanted} bytes long"), e))?;
         }
-        let block = u64::from(self.block);
-        Ok(self.bytes_now()? / block * block / SECTOR)
+        // One that was cut from outside stays as long as it was said to be.
+        self.bytes.fetch_max(self.bytes_now()?, Ordering::Relaxed);
+        Ok(self.size())
     }
 
     fn bytes_now(&self) -> Result<u64, DriverError> {
@@ -188,12 +205,13 @@ impl Target {
             return Ok(());
         }
         let reason = match self.direct_block() {
-            Some(block) if self.bytes.is_multiple_of(u64::from(block)) => {
+            Some(block) if self.bytes().is_multiple_of(u64::from(block)) => {
                 (self.direct, self.block) = (true, block);
                 return Ok(());
             }
             Some(block) => {
-                format!("its {} bytes are no multiple of the {block} direct I/O needs", self.bytes)
+                let bytes = self.bytes();
+                format!("its {bytes} bytes are no multiple of the {block} direct I/O needs")
             }
             None => "an aligned direct read failed".to_owned(),
         };
@@ -367,13 +385,14 @@ fn end_of(file: &fs::File, path: &Path) -> Result<u64, DriverError> {
 /// The size in bytes, held against what was asked for.
 fn size(file: &fs::File, path: &Path, options: &FileOptions) -> Result<u64, DriverError> {
     let bytes = end_of(file, path)?;
+    let block_device = file.metadata().is_ok_and(|found| found.file_type().is_block_device());
     if let Some(asked) = options.size
         && asked > bytes
     {
         let what = format!("has {bytes} bytes, less than size={asked}");
         return Err(error(path, &what, None));
     }
-    if bytes == 0 || !bytes.is_multiple_of(SECTOR) {
+    if block_device && (bytes == 0 || !bytes.is_multiple_of(SECTOR)) {
         let what = format!("has {bytes} bytes, which is not a positive multiple of {SECTOR}");
         return Err(error(path, &what, None));
     }

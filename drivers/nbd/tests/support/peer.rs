@@ -300,6 +300,7 @@ impl Disk {
             Checked::Write { range, .. } => disk[slice(&range)].copy_from_slice(payload),
             Checked::WriteZeroes { range, .. } => disk[slice(&range)].fill(0),
             Checked::Trim { .. } | Checked::Flush | Checked::Cache { .. } => {}
+            Checked::Unaligned { .. } => unreachable!("its block is a byte"),
         }
         replies.done(to, out);
         true

@@ -1,12 +1,24 @@
 //! Trim, zeroes and prefetch: cut into pieces that take turns, each paid for as it is submitted.
 
 use weir_bio::{Bio, Data, Flags, Nanos, Op, SECTOR};
-use weir_proto_nbd::server::Checked;
+use weir_proto_nbd::server::{Checked, Range};
 use weir_proto_nbd::wire::ReplyTo;
 use weir_queue::{CAPS_AGAIN_NS, price};
 
 use super::{CAPPED_MAX, End, MARK_MAX, MOVE_MAX, PIECES_MAX, Session, YIELD_NS};
 use crate::slots::{Effect, Slot, Work};
+
+/// An effect as it is asked for.
+pub(super) struct Wanted {
+    pub(super) op: Op,
+    pub(super) flags: Flags,
+    /// Whole blocks.
+    pub(super) range: Range,
+    pub(super) fua: bool,
+    pub(super) fast: bool,
+    /// Bytes in blocks beside it follow.
+    pub(super) edged: bool,
+}
 
 impl Session {
     /// Trim, zeroes and prefetch: what has a range and no data.
@@ -15,23 +27,23 @@ impl Session {
             Checked::Trim { range, fua } => (Op::Discard, range, Flags::SYNC, fua, false),
             Checked::Cache { range } => (Op::Prefetch, range, Flags::NONE, false, false),
             Checked::WriteZeroes { range, fua, no_hole, fast } => {
-                let mut flags = Flags::SYNC;
-                if no_hole {
-                    flags |= Flags::NOUNMAP;
-                }
-                if fast {
-                    flags |= Flags::NOFALLBACK;
-                }
-                (Op::WriteZeroes, range, flags, fua, fast)
+                (Op::WriteZeroes, range, zeroing_flags(no_hole, fast), fua, fast)
             }
             other => unreachable!("{other:?} is not an effect"),
         };
+        self.begin_effect(to, Wanted { op, flags, range, fua, fast, edged: false });
+        self.submit_pieces(now);
+    }
+
+    /// Adds an effect to those that wait for their turn; its range is whole blocks.
+    pub(super) fn begin_effect(&mut self, to: ReplyTo, wanted: Wanted) -> u32 {
+        let Wanted { op, flags, range, fua, fast, edged } = wanted;
         let (sector, left) = (range.offset / SECTOR, range.length / SECTOR);
         let piece = self.longest_piece(op, flags);
-        let effect = Effect { op, piece, flags, sector, left, fua, fast };
+        let effect = Effect { op, piece, flags, sector, left, fua, fast, edged };
         let slot = self.slots.add(Slot { to, bytes: 0, work: Work::Effect(effect) });
         self.waiting.push_back(slot);
-        self.submit_pieces(now);
+        slot
     }
 
     /// The longest piece of an effect, sectors: what the device takes as one request, and less if
@@ -87,6 +99,9 @@ impl Session {
         let Work::Effect(effect) = &mut self.slots.at(slot).work else {
             unreachable!("slot {slot} is no effect")
         };
+        if effect.left == 0 {
+            return self.submit_edge(slot, now);
+        }
         let sectors = effect.left.min(u64::from(effect.piece)) as u32;
         let price = price(effect.op, effect.flags, sectors, &self.limits);
         if let Some((write, bytes)) = price.filter(|_| !self.stopping) {
@@ -101,4 +116,16 @@ impl Session {
         self.submit(bio.cookie(u64::from(slot)), now);
         Ok(())
     }
+}
+
+/// The flags of a WRITE_ZEROES.
+pub(super) fn zeroing_flags(no_hole: bool, fast: bool) -> Flags {
+    let mut flags = Flags::SYNC;
+    if no_hole {
+        flags |= Flags::NOUNMAP;
+    }
+    if fast {
+        flags |= Flags::NOFALLBACK;
+    }
+    flags
 }

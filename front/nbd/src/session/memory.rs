@@ -27,6 +27,7 @@ impl Session {
         let needed = match checked {
             Ok(Checked::Read { range, .. }) if !self.deaf => room(range.length as usize),
             Ok(Checked::Write { range, .. }) => room(range.length as usize),
+            Ok(Checked::Unaligned { range, act }) => self.unaligned_needs(*range, *act),
             Ok(Checked::BlockStatus { range, one }) if !self.deaf => {
                 survey::price(*range, *one) as usize
             }

@@ -26,8 +26,11 @@ pub struct Geometry {
     pub mode: Mode,
     /// Size of the export in bytes.
     pub size: u64,
-    /// Offsets and lengths are multiples of this power of two, in bytes.
+    /// Offsets and lengths are multiples of this power of two, in bytes; others are refused.
     pub minimum_block: u32,
+    /// The device's block, a power of two, in bytes: a range that is no multiple of it is
+    /// [unaligned](Checked::Unaligned).
+    pub device_block: u32,
     /// Longest payload of one request or reply, in bytes.
     pub payload_max: u32,
     /// The flags the client was told.
@@ -36,7 +39,7 @@ pub struct Geometry {
     pub block_status: bool,
 }
 
-/// A range of bytes inside the export; aligned, not empty.
+/// A range of bytes inside the export; not empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Range {
     /// First byte.
@@ -45,7 +48,8 @@ pub struct Range {
     pub length: u64,
 }
 
-/// A request that may be done, with the flags that mean something for it.
+/// A request that may be done, with the flags that mean something for it. Ranges are whole blocks
+/// of the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Checked {
     /// Read a range of at most `payload_max` bytes.
@@ -94,6 +98,49 @@ pub enum Checked {
         /// What to report on.
         range: Range,
         /// Report exactly one extent, not beyond the range.
+        one: bool,
+    },
+    /// One of these with a range that begins or ends inside a block of the device.
+    Unaligned {
+        /// The range asked for.
+        range: Range,
+        /// What to do with it.
+        act: Act,
+    },
+}
+
+/// What is asked of an unaligned range; the fields are those of [`Checked`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Act {
+    /// As [`Checked::Read`].
+    Read {
+        /// DF was set.
+        whole: bool,
+    },
+    /// As [`Checked::Write`].
+    Write {
+        /// FUA was set.
+        fua: bool,
+    },
+    /// As [`Checked::Trim`].
+    Trim {
+        /// FUA was set.
+        fua: bool,
+    },
+    /// As [`Checked::Cache`].
+    Cache,
+    /// As [`Checked::WriteZeroes`].
+    WriteZeroes {
+        /// FUA was set.
+        fua: bool,
+        /// NO_HOLE was set.
+        no_hole: bool,
+        /// FAST_ZERO was set.
+        fast: bool,
+    },
+    /// As [`Checked::BlockStatus`].
+    BlockStatus {
+        /// REQ_ONE was set.
         one: bool,
     },
 }
@@ -233,10 +280,25 @@ impl Geometry {
             }
             return Ok(Checked::Flush);
         }
+        if (request.offset | request.length) & self.mask() != 0 {
+            return self.judge_unaligned(request);
+        }
         let range = self.judge_range(request)?;
+        Ok(Self::checked(request, range))
+    }
+
+    /// The bits that neither an offset nor a length of a plain request has.
+    #[inline]
+    fn mask(&self) -> u64 {
+        u64::from(self.minimum_block.max(self.device_block).max(1)) - 1
+    }
+
+    /// What a request with a good range asks for.
+    #[inline]
+    fn checked(request: &Request, range: Range) -> Checked {
         let has = |flag| request.flags.contains(flag);
         let fua = has(CommandFlags::FUA);
-        Ok(match command {
+        match request.command {
             Command::READ => Checked::Read { range, whole: has(CommandFlags::DF) },
             Command::WRITE => Checked::Write { range, fua },
             Command::TRIM => Checked::Trim { range, fua },
@@ -249,7 +311,33 @@ impl Geometry {
             },
             // The command rule has let nothing else through.
             _ => Checked::BlockStatus { range, one: has(CommandFlags::REQ_ONE) },
-        })
+        }
+    }
+
+    /// A range that is no multiple of the minimum block or of the device's.
+    #[cold]
+    fn judge_unaligned(&self, request: &Request) -> Rule<Checked> {
+        let Request { offset, length, .. } = *request;
+        let minimum = u64::from(self.minimum_block.max(1));
+        if length > 0 && (offset | length) & (minimum - 1) != 0 {
+            let why = Why::Misaligned(Range { offset, length }, self.minimum_block);
+            return Err((NbdError::Inval, why));
+        }
+        let range = self.judge_range(request)?;
+        let act = match Self::checked(request, range) {
+            Checked::Read { whole, .. } => Act::Read { whole },
+            Checked::Write { fua, .. } => Act::Write { fua },
+            Checked::Trim { fua, .. } => Act::Trim { fua },
+            Checked::Cache { .. } => Act::Cache,
+            Checked::WriteZeroes { fua, no_hole, fast, .. } => {
+                Act::WriteZeroes { fua, no_hole, fast }
+            }
+            Checked::BlockStatus { one, .. } => Act::BlockStatus { one },
+            other @ (Checked::Disconnect | Checked::Flush | Checked::Unaligned { .. }) => {
+                return Ok(other);
+            }
+        };
+        Ok(Checked::Unaligned { range, act })
     }
 
     /// Holds the flags against the command and against what was agreed on.
@@ -301,16 +389,12 @@ impl Geometry {
         if offered { Ok(()) } else { Err((NbdError::Inval, Why::NotOffered(command))) }
     }
 
-    /// Holds the range against the minimum block, the end, and for a read the maximum payload.
+    /// Holds the range against the end, and for a read against the maximum payload.
     #[inline]
     fn judge_range(&self, request: &Request) -> Rule<Range> {
         let range = Range { offset: request.offset, length: request.length };
         if range.length == 0 {
             return Err((NbdError::Inval, Why::Empty(request.command)));
-        }
-        let mask = u64::from(self.minimum_block.max(1)) - 1;
-        if (range.offset | range.length) & mask != 0 {
-            return Err((NbdError::Inval, Why::Misaligned(range, self.minimum_block)));
         }
         let inside = range.offset.checked_add(range.length).is_some_and(|end| end <= self.size);
         if !inside {

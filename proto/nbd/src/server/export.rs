@@ -11,13 +11,15 @@ pub struct Export {
     pub name: String,
     /// Words for a person; may be empty.
     pub description: String,
-    /// Size in bytes, a multiple of `block.minimum`.
+    /// Size in bytes; should be a multiple of `block.minimum`.
     pub size: u64,
     /// What the device can do. HAS_FLAGS and SEND_DF are added, and combinations the protocol
     /// forbids are removed, when a client is told: see [`Export::advertised`].
     pub flags: TransmissionFlags,
     /// Sizes requests have to keep to; see [`BlockSizes::is_valid`].
     pub block: BlockSizes,
+    /// The device's block in bytes: see [`Geometry::device_block`]. With 1 no request is unaligned.
+    pub device_block: u32,
     /// Whether `base:allocation` is offered, that is whether BLOCK_STATUS can be answered.
     pub allocation: bool,
 }
@@ -38,6 +40,7 @@ impl Export {
                 | TransmissionFlags::SEND_CACHE
                 | TransmissionFlags::SEND_FAST_ZERO,
             block: BlockSizes { minimum: 512, preferred: 4096, maximum: PAYLOAD_MAX_DEFAULT },
+            device_block: 1,
             allocation: true,
         }
     }
@@ -93,6 +96,8 @@ pub struct Negotiated {
     pub flags: TransmissionFlags,
     /// Sizes requests have to keep to.
     pub block: BlockSizes,
+    /// The device's block in bytes.
+    pub device_block: u32,
     /// The context id of `base:allocation`, if the client selected it for this very export.
     pub allocation: Option<u32>,
     /// Whether the client agreed to go without zeroes behind an EXPORT_NAME answer.
@@ -113,6 +118,7 @@ impl Negotiated {
             mode: self.mode,
             size: self.size,
             minimum_block: self.block.minimum,
+            device_block: self.device_block,
             payload_max: self.block.maximum,
             flags: self.flags,
             block_status: self.allocation.is_some(),

@@ -166,6 +166,7 @@ impl<E: AsRef<[Export]>> Session<E> {
             size: export.size,
             flags: export.advertised(self.mode),
             block: export.block,
+            device_block: export.device_block,
             allocation: (self.allocation_of == Some(at)).then_some(ALLOCATION_ID),
             no_zeroes: self.no_zeroes,
         }

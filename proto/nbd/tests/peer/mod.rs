@@ -156,6 +156,7 @@ impl Server {
                 ];
                 return replies.block_status(to, query, extents, out);
             }
+            Checked::Unaligned { .. } => unreachable!("its block is a byte"),
             Checked::WriteZeroes { fast: true, .. } => {
                 return replies.error(to, NbdError::NotSup, "zeroing is as slow as writing", out);
             }

@@ -26,7 +26,7 @@ const DEPTH: u16 = 128;
 /// A queue of so many tags whose file is a pipe, and the pipe's other end; where the kernel keeps
 /// completions until they are asked for.
 fn queue(depth: u16) -> Option<(UringQueue, PipeWriter)> {
-    let mut target = Target::nameless(4096);
+    let mut target = Target::nameless(1 << 20);
     let (reader, writer) = std::io::pipe().expect("a pipe");
     // Too small a pipe is to fail a test, not to stop it.
     rustix::io::ioctl_fionbio(&writer, true).expect("a pipe that nobody waits for");
