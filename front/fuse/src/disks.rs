@@ -1,8 +1,10 @@
 //! `dev/<disk>`: the disks themselves as files, read and written through the block layer.
 //!
 //! Past the page cache, so that what other clients write is seen at once and many writes to one
-//! file are under way together. As at a block device with direct I/O, a write is of whole logical
-//! blocks, but for what the kernel has cut within one; a read may be of any bytes.
+//! file are under way together. Reads and writes are of any bytes, as of any file: the kernel cuts
+//! a large write after 256 pages of memory, and what begins between two pages is cut within a block
+//! of the disk. A write that begins or ends there is a read-modify-write of that block, atomic
+//! towards all other I/O of the disk, so that two parts of one write do not undo each other.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use fuser::{Errno, ReplyData, ReplyEmpty, ReplyWrite};
 use weir_bio::{Bio, Buf, Flags, SECTOR};
 use weir_live::Host;
-use weir_queue::Device;
+use weir_queue::{Device, Kept};
 
 use crate::port::{Job, Opener, Reply};
 
@@ -22,18 +24,6 @@ pub struct OpenDisk {
     /// The process that opened it. It may have ended: a loop device keeps the file open.
     pub process: u32,
 }
-
-/// Whether a write of so many bytes may be the beginning of a larger one: a call brings 256 pages
-/// of memory at most, and what begins between two pages ends there. A program that waits for each
-/// write is told of a short one then. One that has the kernel send all parts at once (libaio,
-/// io_uring) is told EINVAL, because the kernel takes no short answer for a part.
-fn may_be_cut(len: u64) -> bool {
-    (CALL_BYTES_MAX - PAGE + 1..CALL_BYTES_MAX).contains(&len)
-}
-
-/// The memory of one call, bytes: FUSE_MAX_PAGES pages.
-const CALL_BYTES_MAX: u64 = 256 * PAGE;
-const PAGE: u64 = weir_bio::PAGE as u64;
 
 /// The disks, and those who have them open.
 pub(crate) struct Disks {
@@ -164,7 +154,7 @@ impl Disks {
         let whole = (offset + len).next_multiple_of(block) - start;
         let bio = Bio::read(start / SECTOR, Buf::zeroed(whole as usize));
         let skip = (offset - start) as usize;
-        opener.enter(Job { bio, reply: Reply::Read { reply, skip, len: len as usize } });
+        opener.enter(Job::new(bio, Reply::Read { reply, skip, len: len as usize }));
     }
 
     /// Writes; `durable` if it has to be so when it has ended.
@@ -186,31 +176,27 @@ impl Disks {
         if offset >= end {
             return reply.error(Errno::ENOSPC);
         }
-        let mut len = (bytes.len() as u64).min(end - offset);
-        // What is written behind the end of the last block is dropped.
-        let is_last = offset + len == end;
-        if !offset.is_multiple_of(block) || !len.is_multiple_of(block) && !is_last {
-            if !offset.is_multiple_of(block) || !may_be_cut(len) {
-                return reply.error(Errno::EINVAL);
-            }
-            // Its program goes on where this ends.
-            len -= len % block;
-        }
+        let len = (bytes.len() as u64).min(end - offset);
         if len == 0 {
             return reply.written(0);
         }
+        let lead = offset % block;
+        let whole = (lead + len).next_multiple_of(block);
+        // Also behind the end of a disk that ends within a block: it may grow meanwhile.
+        let kept = Kept { lead: lead as u32, trail: (whole - lead - len) as u32 };
         let bytes = &bytes[..len as usize];
-        let whole = len.next_multiple_of(block) as usize;
-        let buf = Buf::filled(whole, |buf| buf[..bytes.len()].copy_from_slice(bytes));
+        let buf = Buf::filled(whole as usize, |buf| {
+            buf[lead as usize..][..bytes.len()].copy_from_slice(bytes);
+        });
         let flags = if durable { Flags::FUA } else { Flags::NONE };
-        let bio = Bio::write(offset / SECTOR, buf).with(flags);
-        opener.enter(Job { bio, reply: Reply::Write { reply, len: len as u32 } });
+        let bio = Bio::write((offset - lead) / SECTOR, buf).with(flags);
+        opener.enter(Job { bio, kept, reply: Reply::Write { reply, len: len as u32 } });
     }
 
     /// Makes everything durable that was answered before.
     pub(crate) fn flush(&self, handle: u64, reply: ReplyEmpty) {
         match self.opener(handle) {
-            Ok((_, opener)) => opener.enter(Job { bio: Bio::flush(), reply: Reply::Flush(reply) }),
+            Ok((_, opener)) => opener.enter(Job::new(Bio::flush(), Reply::Flush(reply))),
             Err(error) => reply.error(error),
         }
     }

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use fuser::{Errno, ReplyData, ReplyEmpty, ReplyWrite};
 use weir_bio::{Bio, Nanos, Status};
 use weir_live::{Handle, Host, Readiness, Seat, Service, Turn};
-use weir_queue::{Completion, Device, Error, HeldBack, Refused};
+use weir_queue::{Completion, Device, Error, HeldBack, Kept, Refused};
 
 /// Whom to tell, and what.
 pub(crate) enum Reply {
@@ -56,7 +56,16 @@ fn errno(status: Status) -> Errno {
 /// An I/O on its way to a reactor.
 pub(crate) struct Job<R = Reply> {
     pub(crate) bio: Bio,
+    /// What a write keeps of its first and its last block.
+    pub(crate) kept: Kept,
     pub(crate) reply: R,
+}
+
+impl<R> Job<R> {
+    /// Of whole blocks.
+    pub(crate) fn new(bio: Bio, reply: R) -> Job<R> {
+        Job { bio, kept: Kept::default(), reply }
+    }
 }
 
 /// The way to a port. Dropping it gives the submitter back.
@@ -134,7 +143,7 @@ struct Port<R> {
     /// Not accepted yet.
     waiting: VecDeque<Job<R>>,
     /// Not accepted yet because of caps.
-    held: HeldBack<R>,
+    held: HeldBack<(Kept, R)>,
     /// The last one was refused for want of room, or by the gate.
     refused: bool,
     /// Replies by the cookie their I/O travels with.
@@ -152,12 +161,12 @@ impl<R: Answer> Port<R> {
     }
 
     /// The next to be submitted: one whose time has come before one that is new.
-    fn next(&mut self, now: Nanos) -> Option<(Bio, R)> {
+    fn next(&mut self, now: Nanos) -> Option<(Bio, (Kept, R))> {
         if let Some(due) = self.held.pop_due(now) {
             return Some(due);
         }
-        while let Some(Job { bio, reply }) = self.waiting.pop_front() {
-            if let Some(passed) = self.held.pass(bio, reply) {
+        while let Some(Job { bio, kept, reply }) = self.waiting.pop_front() {
+            if let Some(passed) = self.held.pass(bio, (kept, reply)) {
                 return Some(passed);
             }
         }
@@ -169,18 +178,24 @@ impl<R: Answer> Port<R> {
     fn send(&mut self, now: Nanos) {
         self.refused = false;
         while self.seat.is_some() {
-            let Some((mut bio, reply)) = self.next(now) else { break };
+            let Some((mut bio, (kept, reply))) = self.next(now) else { break };
             let Some(seat) = &mut self.seat else { return };
             let index = self.free.last().copied().unwrap_or(self.under_way.len());
             bio.cookie = index as u64;
-            match seat.submitter.submit(bio, now) {
+            let submitted = match kept == Kept::default() {
+                true => seat.submitter.submit(bio, now),
+                false => seat.submitter.submit_unpaid_patch(bio, kept, now),
+            };
+            match submitted {
                 Ok(()) => match self.free.pop() {
                     Some(_) => self.under_way[index] = Some(reply),
                     None => self.under_way.push(Some(reply)),
                 },
-                Err(Refused::Capped { bio, until }) => self.held.hold(bio, reply, until, now),
+                Err(Refused::Capped { bio, until }) => {
+                    self.held.hold(bio, (kept, reply), until, now);
+                }
                 Err(Refused::Full(bio) | Refused::Frozen(bio)) => {
-                    self.held.hold(bio, reply, now, now);
+                    self.held.hold(bio, (kept, reply), now, now);
                     self.refused = true;
                     break;
                 }
@@ -221,7 +236,7 @@ impl<R: Answer> Service for Port<R> {
 #[cfg(test)]
 mod tests {
     use std::num::NonZeroU64;
-    use std::sync::mpsc::Sender;
+    use std::sync::mpsc::{Receiver, Sender};
 
     use weir_bio::{Buf, Limits};
     use weir_queue::driver::Affinity;
@@ -276,33 +291,88 @@ mod tests {
         }
     }
 
+    /// A disk open as a file, whose second read or write is due in minutes.
+    struct Bed {
+        host: Host,
+        device: Device,
+        groups: Arc<Groups>,
+        opener: Opener<Told>,
+        sender: Sender<Status>,
+        answers: Receiver<Status>,
+    }
+
+    impl Bed {
+        fn capped() -> Bed {
+            let host = Host::new(1).unwrap();
+            let config = Config { scheduler: Some("none".into()), ..Config::default() };
+            let device = Device::new(config, Arc::new(Idle::default())).unwrap();
+            let groups = Arc::new(Groups::default());
+            device.attach_groups(&groups);
+            let root = groups.create("").unwrap();
+            let slow = NonZeroU64::new(1);
+            groups.set_caps(root, Caps { rbps: slow, wbps: slow, ..Caps::default() }).unwrap();
+            host.adopt(&device).unwrap();
+            let opener = Opener::open(&host, 0, &device).unwrap();
+            let (sender, answers) = channel();
+            Bed { host, device, groups, opener, sender, answers }
+        }
+
+        fn enter(&self, bio: Bio, kept: Kept) {
+            self.opener.enter(Job { bio, kept, reply: Told(self.sender.clone()) });
+        }
+
+        /// So many have ended well, and no more.
+        #[track_caller]
+        fn expect(&self, ended: usize) {
+            let told: Vec<_> = self.answers.iter().take(ended).collect();
+            assert_eq!(told, vec![Status::Ok; ended]);
+            assert!(self.answers.try_recv().is_err(), "others are held back");
+        }
+
+        fn lift_caps(&self) {
+            self.groups.set_caps(self.groups.find("").unwrap(), Caps::default()).unwrap();
+        }
+
+        /// Reads and writes that were paid for.
+        fn paid(&self) -> [u64; 2] {
+            self.groups.all()[0].used.ios
+        }
+
+        fn end(self) {
+            drop(self.opener);
+            self.host.retire(&self.device, 60_000_000_000).unwrap();
+        }
+    }
+
     #[test]
     fn a_file_keeps_to_the_caps_of_its_group_until_they_are_lifted() {
-        let host = Host::new(1).unwrap();
-        let config = Config { scheduler: Some("none".into()), ..Config::default() };
-        let device = Device::new(config, Arc::new(Idle::default())).unwrap();
-        let groups = Arc::new(Groups::default());
-        device.attach_groups(&groups);
-        let root = groups.create("").unwrap();
-        // The second read of a block is due in minutes.
-        let caps = Caps { rbps: NonZeroU64::new(1), ..Caps::default() };
-        groups.set_caps(root, caps).unwrap();
-        host.adopt(&device).unwrap();
-        let opener = Opener::open(&host, 0, &device).unwrap();
-        let (sender, answers) = channel();
-        let enter = |bio| opener.enter(Job { bio, reply: Told(sender.clone()) });
-        let read = |sector| Bio::read(sector, Buf::zeroed(4096));
-        (0..3).for_each(|number| enter(read(8 * number)));
+        let bed = Bed::capped();
+        for number in 0..3 {
+            bed.enter(Bio::read(8 * number, Buf::zeroed(4096)), Kept::default());
+        }
         // A flush behind the reads is answered with the first of them alone.
-        enter(Bio::flush());
-        let two: Vec<_> = answers.iter().take(2).collect();
-        assert_eq!(two, [Status::Ok; 2]);
-        assert!(answers.try_recv().is_err(), "two reads are held back");
-        assert_eq!(groups.all()[0].used.ios, [1, 0]);
-        groups.set_caps(root, Caps::default()).unwrap();
-        assert_eq!(answers.iter().take(2).collect::<Vec<_>>(), [Status::Ok; 2]);
-        assert_eq!(groups.all()[0].used.ios, [3, 0]);
-        drop(opener);
-        host.retire(&device, 60_000_000_000).unwrap();
+        bed.enter(Bio::flush(), Kept::default());
+        bed.expect(2);
+        assert_eq!(bed.paid(), [1, 0]);
+        bed.lift_caps();
+        bed.expect(2);
+        assert_eq!(bed.paid(), [3, 0]);
+        bed.end();
+    }
+
+    #[test]
+    fn a_write_that_ends_within_a_block_is_paid_for_once_and_kept_to_the_caps() {
+        let bed = Bed::capped();
+        for number in 0..3 {
+            let kept = Kept { lead: 1, trail: 2 };
+            bed.enter(Bio::write(8 * number, Buf::zeroed(4096)), kept);
+        }
+        bed.expect(1);
+        assert_eq!(bed.paid(), [0, 1]);
+        bed.lift_caps();
+        bed.expect(2);
+        // What it reads of its own blocks is part of the write.
+        assert_eq!(bed.paid(), [0, 3]);
+        bed.end();
     }
 }

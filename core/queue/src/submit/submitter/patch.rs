@@ -148,9 +148,26 @@ impl super::Submitter {
     /// # Panics
     /// When it is no write, or keeps a block or more at either end.
     #[cold]
-    pub fn submit_patch(&mut self, mut bio: Bio, kept: Kept, now: Nanos) -> Result<(), Refused> {
+    pub fn submit_patch(&mut self, bio: Bio, kept: Kept, now: Nanos) -> Result<(), Refused> {
+        self.patch(bio, kept, true, now)
+    }
+
+    /// As [`submit_patch`](super::Submitter::submit_patch), for one that its group has yet to pay
+    /// for: its blocks.
+    ///
+    /// # Errors
+    /// As [`submit_patch`](super::Submitter::submit_patch), and when a cap says later.
+    ///
+    /// # Panics
+    /// As [`submit_patch`](super::Submitter::submit_patch).
+    #[cold]
+    pub fn submit_unpaid_patch(&mut self, bio: Bio, kept: Kept, now: Nanos) -> Result<(), Refused> {
+        self.patch(bio, kept, false, now)
+    }
+
+    fn patch(&mut self, mut bio: Bio, kept: Kept, paid: bool, now: Nanos) -> Result<(), Refused> {
         assert!(bio.op == Op::Write && !bio.flags.has(Flags::PREFLUSH), "a patch is a plain write");
-        match self.core().try_patch(&mut bio, kept, now) {
+        match self.core().try_patch(&mut bio, kept, paid, now) {
             Ok(()) => Ok(()),
             Err(Why::Full) => Err(Refused::Full(bio)),
             Err(Why::Frozen) => Err(Refused::Frozen(bio)),
@@ -160,7 +177,7 @@ impl super::Submitter {
 }
 
 impl Core {
-    fn try_patch(&mut self, bio: &mut Bio, kept: Kept, now: Nanos) -> Result<(), Why> {
+    fn try_patch(&mut self, bio: &mut Bio, kept: Kept, paid: bool, now: Nanos) -> Result<(), Why> {
         if self.patches.len() >= PATCHES_MAX {
             return Err(Why::Full);
         }
@@ -174,7 +191,14 @@ impl Core {
         }
         match self.admit_patch(bio) {
             Err(status) => self.end_unsent(bio, status),
-            Ok(flush) => self.hold_for(bio, kept, flush, now),
+            Ok(flush) => {
+                // Behind the gate, so that one refused there is charged once.
+                let charged = if paid { Ok(()) } else { self.charge(bio, now) };
+                if let Err(until) = charged {
+                    return self.refuse_inside(bio, Why::Capped(until));
+                }
+                self.hold_for(bio, kept, flush, now);
+            }
         }
         Ok(())
     }
