@@ -2,8 +2,8 @@
 //! property tests of everything above drivers.
 //!
 //! It refuses, answers with errors, late, in another order or never, as a seed decides; the same
-//! seed and the same calls give the same faults. What the contract forbids it never does: no tag is
-//! answered twice, `DevResource` is said only when an answer is still to come, and lent memory
+//! seed and the same calls give the same faults. The driver never breaks the contract: no tag is
+//! answered twice, `DevResource` is returned only while an answer is still to come, and lent memory
 //! comes back in order.
 
 use std::os::fd::BorrowedFd;
@@ -14,8 +14,8 @@ use weir_queue::{
     Batch, Cancel, Done, Driver, DriverError, DriverQueue, Extent, Queues, Request, Tag,
 };
 
-/// What goes wrong and how often. Everything is percent of requests, 0 to 100, unless it says
-/// otherwise; the default is that nothing does.
+/// The faults and how frequent they are. Each field is a percentage of requests, 0 to 100, unless
+/// it says otherwise; by default there are no faults.
 #[derive(Clone, Debug, Default)]
 pub struct FaultPlan {
     /// The batch is refused from this request on.
@@ -105,7 +105,7 @@ impl Driver for Faulty {
     }
 }
 
-/// What is to become of a request that the driver below answers.
+/// The fault chosen for a request that the driver below answers.
 #[derive(Clone, Copy)]
 enum Fate {
     Fine,

@@ -60,7 +60,7 @@ pub struct FileOptions {
     pub direct: bool,
     /// A symbolic link at the end of the path is followed; else it is refused.
     pub follow: bool,
-    /// Who makes the calls.
+    /// How I/O calls reach the kernel.
     pub io: Io,
     /// Tags per queue, 1 to 4096.
     pub depth: u16,
@@ -82,7 +82,7 @@ impl Default for FileOptions {
     }
 }
 
-/// Who makes the calls to the kernel.
+/// How I/O calls reach the kernel: through io_uring or by threads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Io {
     /// io_uring if it can be had and the file is none of a FUSE file system, else threads.
@@ -94,7 +94,7 @@ pub enum Io {
     Threads,
 }
 
-/// Who was chosen.
+/// The way of I/O in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Backend {
     /// One io_uring per hard queue.
@@ -171,7 +171,7 @@ impl File {
         self.target.notices.listen(Arc::new(listener));
     }
 
-    /// Who makes the calls.
+    /// The way of I/O in use.
     #[must_use]
     pub fn backend(&self) -> Backend {
         self.backend
@@ -251,7 +251,8 @@ impl Driver for File {
         };
         let pool = |threads| {
             let flushes = match self.target.fuse {
-                // What one description has written the server need not flush through another.
+                // A FUSE server need not flush through one description the data written through
+                // another.
                 true => Arc::clone(&self.target.flushes),
                 false => Arc::new(Flushes::through(described()?)),
             };

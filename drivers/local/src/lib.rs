@@ -37,7 +37,7 @@ fn whole_sectors(kind: &str, bytes: u64) -> Result<u64, DriverError> {
     Ok(bytes / SECTOR)
 }
 
-/// What a device that is only memory, or not even that, can take: any address, any pieces.
+/// The limits of a device in memory and of the null device: any address, any pieces.
 fn memory_limits(capacity: u64) -> Limits {
     Limits {
         capacity,

@@ -1,5 +1,5 @@
-//! The null driver: answers everything and keeps nothing. What is measured on it is the layer
-//! above it.
+//! The null driver: answers everything and keeps nothing. A measurement on it measures the layer
+//! above.
 //!
 //! Writes are dropped; reads are answered as zeros without touching their memory. It allocates
 //! nothing and makes no system call per request.
@@ -88,7 +88,7 @@ impl Driver for Null {
     }
 }
 
-/// What becomes of a request: everything but passthrough succeeds.
+/// The answer to a request: everything but passthrough succeeds.
 #[inline]
 fn serve(request: &mut Request) -> Status {
     request.read_as_zeros();

@@ -1,4 +1,4 @@
-//! What every driver of this crate promises, checked over all of them: a new driver, or a new way
+//! The promises of every driver of this crate, checked over all drivers: a new driver, or a new way
 //! to run one, is one more line in `subjects`.
 
 mod bed;
@@ -180,7 +180,7 @@ fn a_refused_rest_comes_back_whole_and_in_order() {
     }
 }
 
-/// What a test believes to be on the device; `None` where anything may be.
+/// The contents that a test expects on the device; `None` where anything may be.
 struct Model {
     sectors: Vec<Option<[u8; SECTOR as usize]>>,
 }

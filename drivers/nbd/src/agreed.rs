@@ -1,5 +1,5 @@
-//! What follows from what a server says of its export: the device's limits, what has to be
-//! refused, and whether a server met again is still the same.
+//! The consequences of a server's description of its export: the device's limits, the exports that
+//! have to be refused, and whether a server met again is still the same.
 
 use weir_bio::{Limits, SECTOR};
 use weir_proto_nbd::client::ServerInfo;

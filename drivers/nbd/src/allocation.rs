@@ -1,8 +1,8 @@
-//! What is allocated: BLOCK_STATUS over a connection of its own.
+//! Allocated ranges: BLOCK_STATUS over a connection of its own.
 //!
 //! The queues never carry it, so that a control call does not wait in their lines, and they never
-//! meet an answer of this kind. A server that allows one connection only is not asked: for all
-//! anybody knows, everything is data.
+//! meet an answer of this kind. A server that allows one connection only is not asked: everything
+//! counts as data.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;

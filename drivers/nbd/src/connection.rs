@@ -1,6 +1,6 @@
 //! One connection in transmission: requests go out, replies come in.
 //!
-//! It only moves bytes. What becomes of requests when it breaks is the queue's business.
+//! A connection only moves bytes. When it breaks, the queue decides what happens to its requests.
 
 use std::fmt;
 use std::io::IoSliceMut;
@@ -36,11 +36,11 @@ pub(crate) struct Connection {
     replies: Replies,
     output: Output,
     life: Life,
-    /// Why nothing can be sent any more. What was received before may still be read.
+    /// Why nothing can be sent any more. Bytes received before may still be read.
     broken: Option<Errno>,
     /// The server has said that it is going away.
     leaving: bool,
-    /// What it refuses for that reason is sent again, to the server that comes after it.
+    /// Requests that a leaving server refuses are sent again, to the server that comes after it.
     pub(crate) patient: bool,
 }
 
@@ -50,7 +50,7 @@ pub(crate) enum Lost {
     Closed,
     /// The stream ended, and TLS had not.
     Cut,
-    /// What came is not what the server sealed, or it refuses us.
+    /// The record received is not the one the server sealed, or the server refuses the session.
     Tls(TlsError),
     Receive(Errno),
     Send(Errno),
@@ -71,8 +71,8 @@ impl Lost {
         match self {
             // A server that is killed does not end TLS, so a cut has to do.
             Lost::Closed | Lost::Cut => true,
-            // What this machine is short of says nothing of the server, nor does a session of TLS
-            // that has failed.
+            // A shortage of this machine says nothing of the server, nor does a session of TLS that
+            // has failed.
             Lost::Receive(errno) | Lost::Send(errno) => {
                 !matches!(*errno, Errno::NOMEM | Errno::NOBUFS | Errno::PROTO)
             }
@@ -99,7 +99,7 @@ impl fmt::Display for Lost {
     }
 }
 
-/// What one system call brought.
+/// The outcome of one receiving system call.
 pub(crate) struct Received {
     pub(crate) bytes: usize,
     /// There may be more.

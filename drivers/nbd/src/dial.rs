@@ -26,7 +26,7 @@ pub(crate) struct Dial {
     handshake: Handshake,
     /// How TLS is begun, where it is wanted, until the handshake knows that it has come to be.
     tls: Option<ClientTls>,
-    /// What has to be sent, from `sent` on.
+    /// The bytes to send, from `sent` on.
     out: Vec<u8>,
     sent: usize,
 }
@@ -35,9 +35,9 @@ pub(crate) struct Dial {
 #[derive(Debug)]
 pub(crate) struct Opened {
     pub(crate) channel: Channel,
-    /// What the server said it is.
+    /// The server's description of the export.
     pub(crate) info: ServerInfo,
-    /// What it sent behind the handshake: nothing, if it keeps to the protocol.
+    /// Bytes the server sent behind the handshake: none, if it keeps to the protocol.
     pub(crate) behind: Vec<u8>,
 }
 
@@ -83,7 +83,7 @@ impl Dial {
         !self.connected || self.sent < self.out.len() || self.channel.has_unsent()
     }
 
-    /// What the server owes.
+    /// The step that the server owes, in words.
     pub(crate) fn due(&self) -> String {
         if self.connected {
             self.handshake.waiting_for()
@@ -208,7 +208,7 @@ fn failed(what: &str, errno: Errno) -> DriverError {
     DriverError { what: what.to_owned(), source: Some(errno.into()) }
 }
 
-/// What a connection is made for.
+/// The purpose of a new connection, and the options it is made with.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Errand<'a> {
     pub(crate) wanted: &'a Wanted,

@@ -8,8 +8,8 @@
 //! flush would not do.
 //!
 //! A connection that is closed on purpose, because the device uses fewer, cannot be seen to be lost
-//! any more. What it leaves unflushed is in the hands of those that remain: it is in doubt when one
-//! of them is lost, until a flush has succeeded.
+//! any more. The writes it leaves unflushed depend on the connections that remain: they are in
+//! doubt when one of these is lost, until a flush has succeeded.
 //!
 //! A connection that was given up because its server is silent counts as lost at once, and may yet
 //! speak for its own writes: its last request is a flush, and a server that answers it has lost
@@ -71,16 +71,16 @@ pub(crate) struct Ticket {
     doubt: Option<(u64, u64)>,
 }
 
-/// What a request was to make durable.
+/// The writes that a request was to make durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Promise {
-    /// All that was answered before it.
+    /// All writes answered before the request.
     Everything,
-    /// What it wrote.
+    /// The data of the request itself.
     Itself,
 }
 
-/// What a flush may do.
+/// The decision on a flush.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Leave {
     /// It goes out.

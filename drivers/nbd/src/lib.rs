@@ -1,10 +1,10 @@
 //! The NBD client as a driver: an export of any NBD server becomes a device, each connection one
 //! of its hard queues.
 //!
-//! What the protocol means is `weir-proto-nbd`'s business; here are the sockets, the memory and
-//! what happens when a connection is lost. A burst of requests leaves in one system call, and the
-//! replies to many are received by one. Requests are found by their tag, and nothing is allocated
-//! for a request once the buffers have grown to what the load needs.
+//! The protocol itself is in `weir-proto-nbd`; this crate has the sockets, the memory and the
+//! recovery from a lost connection. A burst of requests leaves in one system call, and the replies
+//! to many are received by one. Requests are found by their tag, and nothing is allocated for a
+//! request once the buffers have grown to what the load needs.
 //!
 //! # When a connection is lost
 //!

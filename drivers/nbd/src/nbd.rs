@@ -61,7 +61,7 @@ impl Nbd {
     /// looked up.
     ///
     /// # Errors
-    /// What failed, naming server and export: no connection, a handshake the server refused or
+    /// The failure, naming server and export: no connection, a handshake the server refused or
     /// broke off, an export that is no device, or one that is writable without a FLUSH command
     /// while barriers are on.
     pub fn connect(address: Address, export: &str, options: Options) -> Result<Nbd, DriverError> {
@@ -139,7 +139,7 @@ impl Nbd {
         self
     }
 
-    /// What a person should be told of the device, oldest first: what the server lacks, lost
+    /// The notices about the device for its user, oldest first: what the server lacks, lost
     /// connections, and reconnects. The newest 64 are kept.
     #[must_use]
     pub fn notices(&self) -> Vec<String> {
@@ -152,7 +152,7 @@ impl Nbd {
         self.shared.notices.listen(Arc::new(listener));
     }
 
-    /// What the server said of the export, and what was agreed on.
+    /// The server's description of the export, and the terms agreed on.
     #[must_use]
     pub fn server(&self) -> ServerInfo {
         self.shared.info

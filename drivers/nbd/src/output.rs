@@ -1,5 +1,5 @@
-//! What goes out on one connection: headers and small payloads in an arena, large payloads from
-//! the memory of their requests, all in one order.
+//! The output of one connection: headers and small payloads in an arena, large payloads from the
+//! memory of their requests, all in one order.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;

@@ -52,7 +52,7 @@ pub(crate) struct Parting {
 struct Owed {
     cookie: u64,
     pending: Pending,
-    /// Who holds it above; `None` for what changes nothing.
+    /// The request's tag and memory, for the answer; `None` if the request changes nothing.
     held: Option<Held>,
     promise: Option<Promise>,
 }
@@ -89,8 +89,8 @@ impl Fate {
 }
 
 impl Parting {
-    /// Gives a connection up that has been counted as lost. What changes nothing, and what never
-    /// went out, goes back to `slots`.
+    /// Gives a connection up that has been counted as lost. Requests that change nothing, and those
+    /// that never went out, go back to `slots`.
     pub(crate) fn new(
         remains: Remains,
         why: &Lost,

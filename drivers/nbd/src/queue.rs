@@ -20,9 +20,9 @@ use crate::slots::{Slots, Unanswered};
 /// Bytes received by one system call, when small replies come in numbers: some 60 of 4 KiB.
 const WINDOW: usize = 256 << 10;
 
-/// A reap that has received so many bytes leaves the rest for the next one, before which the
-/// server is given new requests; a server that never stops sending does not keep the thread. What
-/// is left makes the event descriptor readable again.
+/// A reap that has received so many bytes leaves the rest for the next one, before which the server
+/// is given new requests; a server that never stops sending does not keep the thread. The bytes
+/// left make the event descriptor readable again.
 const REAPED_MAX: usize = WINDOW;
 
 /// A cancel receives so much in search of the answer: more than any socket holds.
@@ -45,7 +45,7 @@ const PARTING_MAX: usize = 8;
 const LOOK_NS: u64 = 1_000_000_000;
 const LOOK_HELD_NS: u64 = 100_000_000;
 
-/// What is told when the device has come to be in doubt.
+/// The notice given when the device comes to be in doubt.
 const DOUBT: &str = "writes answered and not flushed may be gone: flushes fail until the device is \
                      opened anew";
 
@@ -55,7 +55,7 @@ pub(crate) struct NbdQueue {
     index: u16,
     /// Lives as long as the queue, whatever becomes of its sockets.
     epoll: OwnedFd,
-    /// What the current socket is watched for; `None` before it is.
+    /// The events that the current socket is watched for; `None` before it is watched.
     watched: Option<EventFlags>,
     state: State,
     slots: Slots,
@@ -430,7 +430,7 @@ impl NbdQueue {
         }
     }
 
-    /// What happens to requests offered while there is no connection.
+    /// Refuses or ends requests offered while there is no connection.
     fn submit_disconnected(&mut self, batch: &mut Batch<'_>, now: Nanos) {
         match &self.state {
             State::Gone => self.end_all(batch, Status::Offline),

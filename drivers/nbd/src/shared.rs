@@ -1,5 +1,5 @@
-//! What all connections of a device share: where the server is, what was agreed on with it, and
-//! what a person should be told.
+//! The state that all connections of a device share: the server's address, the terms agreed on with
+//! it, and the notices for the user.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::dial::{self, Errand, Opened};
 use crate::durability::Durability;
 use crate::translate::Terms;
 
-/// What all connections of a device share.
+/// The state that all connections of a device share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     /// Server and export, as they stand in a target.

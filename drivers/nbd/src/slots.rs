@@ -1,5 +1,5 @@
-//! What is in flight on one queue: a slot a tag, with what the decoder has to know of the request
-//! and the memory it was lent.
+//! The requests in flight on one queue: one slot for each tag, with the facts that the decoder
+//! needs of the request and the memory it was lent.
 //!
 //! A request's cookie is its tag and a count of the slot's uses, so that a reply is found without
 //! searching, and one that comes twice is not taken for another request's.
@@ -23,7 +23,7 @@ pub(crate) const LARGE: u64 = 16 << 10;
 /// Zeros to send where a write brings no memory.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
-/// What the success of a request means for durability.
+/// The consequence of a request's success for durability.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Effect {
     None,
@@ -35,7 +35,7 @@ pub(crate) enum Effect {
 }
 
 impl Effect {
-    /// What the request was to make durable.
+    /// The writes that the request was to make durable.
     pub(crate) fn promise(self) -> Option<Promise> {
         match self {
             Effect::None | Effect::Written => None,
@@ -64,7 +64,7 @@ pub(crate) struct Slots {
 
 struct Slot {
     cookie: u64,
-    /// What the decoder keeps; `None` unless the request waits for a reply.
+    /// The record that the decoder keeps; `None` unless the request waits for a reply.
     sent: Option<Sent>,
     effect: Effect,
     lent: Vec<Data>,
@@ -313,7 +313,7 @@ impl Slots {
         (used, bytes)
     }
 
-    /// What the success of this request means for durability.
+    /// The consequence of this request's success for durability.
     #[inline]
     pub(crate) fn effect(&self, cookie: u64) -> Effect {
         self.slots[tag_of(cookie)].effect
@@ -396,7 +396,7 @@ impl Slots {
         all
     }
 
-    /// What was taken off comes back, to be sent again or to end.
+    /// Puts a request taken off its slot back, to be sent again or to end.
     #[cold]
     pub(crate) fn give_back(&mut self, tag: Tag, lent: Vec<Data>, end: Option<Status>) {
         self.parted -= 1;

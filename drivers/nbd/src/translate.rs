@@ -4,7 +4,7 @@ use weir_bio::{Flags, Op, Status};
 use weir_proto_nbd::NbdError;
 use weir_proto_nbd::wire::{Command, CommandFlags, TransmissionFlags as Offer};
 
-/// What a server can be asked, and how far durability was given up.
+/// The commands and flags a server takes, and how far durability was given up.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Terms {
     pub(crate) flags: Offer,
@@ -57,7 +57,7 @@ pub(crate) fn command(
     }
 }
 
-/// What the server's error means for the request.
+/// The status of a request that the server answered with this error.
 pub(crate) fn status(error: NbdError) -> Status {
     match error {
         // Permission and memory are the server's affair: asking again changes nothing.

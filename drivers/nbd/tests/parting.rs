@@ -143,7 +143,7 @@ fn with_eight_connections_given_up_no_ninth_is_made_until_a_server_lets_go() {
     }
     lane.reap();
     assert_eq!((lane.kept, returns(&nbd)), (PARTING_MAX, PARTING_MAX - 1));
-    // What comes now waits for as long as it would for any lost server, and then ends.
+    // A request that comes now waits for as long as for any lost server, and then ends.
     let over = lost_at + 30 * SECOND;
     assert_eq!(lane.rig.queue().outage_until(), Some(over));
     assert!(lane.rig.submit(vec![read(0, 8)], lane.now).is_some_and(|it| it.0 == Status::Resource));

@@ -312,7 +312,7 @@ fn no_server_outlives_the_test_that_started_it() {
     }
     let mut doomed = Command::new(std::env::current_exe().expect("this program"));
     doomed.args(["--exact", NAME, "--nocapture"]).env(DOOMED, "1").stdout(Stdio::piped());
-    // What is killed cleans nothing up: its folder is in one of ours.
+    // A killed server cleans nothing up: its folder is in one of ours.
     let folder = Folder::new();
     doomed.env("TMPDIR", folder.path());
     let mut doomed = Mortal(doomed.spawn().expect("this program once more"));

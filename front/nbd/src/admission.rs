@@ -94,7 +94,7 @@ impl Drop for Ticket {
     }
 }
 
-/// What is to be done when the book is closed.
+/// The next action, done when the book's lock is released.
 enum Step {
     Nothing,
     /// Close this connection if it is still in its handshake.
@@ -233,7 +233,7 @@ impl Shared {
         self.go(step);
     }
 
-    /// What was tried has ended: goes on with the next that waits.
+    /// An attempt to make room has ended: goes on with the next visitor.
     pub(crate) fn go_on(self: &Arc<Shared>) {
         let mut book = self.admission.book();
         book.busy = false;

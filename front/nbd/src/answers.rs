@@ -72,7 +72,7 @@ impl Answers<'_> {
     #[cold]
     fn cut(&mut self, mut data: Data, front: usize, length: usize) -> Data {
         if length <= COPIED {
-            // What is cut off a buffer is freed and cannot be used again.
+            // Memory cut off a buffer is freed and cannot be used again.
             let mut bytes = vec![0; data.len()];
             data.copy_to(&mut bytes);
             self.pool.give_data(data);

@@ -35,7 +35,7 @@ impl Arena {
         Arena { bytes: vec![0; ROOM], filled: 0, known, next: 0, made: Vec::new() }
     }
 
-    /// What it holds.
+    /// The bytes in the arena.
     #[inline]
     pub(crate) fn filled(&self) -> &[u8] {
         &self.bytes[..self.filled]

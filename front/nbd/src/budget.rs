@@ -35,16 +35,16 @@ use crate::arena::ROOM;
 /// Bytes that a connection holds without asking: a reply block, and a request of 64 KiB.
 pub(crate) const OWN: usize = 256 << 10;
 
-/// What is drawn at once.
+/// Bytes drawn at once.
 const CHUNK: usize = 256 << 10;
 
-/// What the largest request takes: its data, a reply block, and what describes it.
+/// Bytes that the largest request takes: its data, a reply block, and its description.
 const TURN: usize = PAYLOAD_MAX_DEFAULT as usize + (1 << 20);
 
 /// The least that a budget can be, bytes.
 pub(crate) const LEAST: usize = 64 << 20;
 
-/// What is drawn and not used is asked for so often at most while requests wait, ns.
+/// While requests wait, unused memory is asked back at most this often, ns.
 const RECLAIM_NS: u64 = 100_000_000;
 
 const _: () = assert!(ROOM + (64 << 10) + (1 << 10) <= OWN && LEAST >= TURN + (TURN / 2));
@@ -52,7 +52,7 @@ const _: () = assert!(ROOM + (64 << 10) + (1 << 10) <= OWN && LEAST >= TURN + (T
 /// Has a reactor look at its connections: at those that hold too much, and those that wait.
 type Ease = Box<dyn Fn(usize) + Send + Sync>;
 
-/// What all connections share.
+/// The memory that all connections share.
 pub(crate) struct Budget {
     bound: usize,
     ledger: Mutex<Ledger>,
@@ -64,13 +64,13 @@ struct Ledger {
     drawn: usize,
     /// Quotas made so far.
     made: u64,
-    /// Who has the turn.
+    /// The quota that has the turn.
     turn: Option<u64>,
-    /// Who waits for it, first come first.
+    /// The quotas that wait for the turn, first come first.
     line: VecDeque<u64>,
     /// The reactors on which a request waits.
     short: Vec<bool>,
-    /// When reactors were last asked for what is not used.
+    /// When reactors were last asked for unused memory.
     reclaimed: Option<Nanos>,
 }
 
@@ -82,7 +82,7 @@ impl Budget {
         Arc::new(Budget { bound, ledger, ease: OnceLock::new() })
     }
 
-    /// What is done with a reactor when there is memory again or too little. Said once.
+    /// Sets the call made for a reactor when there is memory again or too little. Set once.
     pub(crate) fn on_ease(&self, ease: impl Fn(usize) + Send + Sync + 'static) {
         assert!(self.ease.set(Box::new(ease)).is_ok(), "said once");
     }
@@ -137,7 +137,7 @@ impl Budget {
     }
 }
 
-/// What becomes of the turn, and of a place in its line.
+/// Whether a quota keeps the turn, or its place in the line.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Turn {
     Stays,

@@ -11,7 +11,7 @@ use weir_tls::{ServerTls, Session};
 use crate::outbox::{Outbox, Sent};
 use crate::pool::Pool;
 
-/// What a server does about TLS at one address.
+/// The TLS rule of a server at one address.
 #[derive(Clone, Debug, Default)]
 pub struct Security {
     rule: Tls,

@@ -36,21 +36,21 @@ pub(crate) enum Phase {
     Agreed(Box<Negotiated>),
     /// Requests are being served.
     Session(Box<Session>),
-    /// What is left is to be sent, and then it is over; why, in words.
+    /// The rest of the output is sent, and then the connection ends; the reason, in words.
     Closing(String),
 }
 
-/// What the exports are to a client whose certificate bears these names.
+/// Tells how each export is offered to a client whose certificate bears these names.
 type Offers = dyn FnOnce(&[String]) -> Box<[Offer]> + Send;
 
 /// How a client makes itself known over TLS.
 pub(crate) struct Introduction {
-    /// What its session is made from.
+    /// The server's side of TLS, from which the session is made.
     pub(crate) tls: ServerTls,
     pub(crate) offers: Box<Offers>,
 }
 
-/// What one receive came to.
+/// The outcome of one receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Received {
     Bytes,
@@ -74,7 +74,7 @@ pub(crate) struct Connection {
     gone: bool,
     /// The socket took no more at the last send.
     blocked: bool,
-    /// What is heard of the socket; `None` while nothing is.
+    /// The events that the socket is watched for; `None` while it is not watched.
     watched: Option<Interest>,
     /// When it is cut off: the end of the handshake's or of the farewell's patience.
     pub(crate) deadline: Option<Nanos>,
@@ -126,7 +126,7 @@ impl Connection {
     fn is_full(&self) -> bool {
         match &self.phase {
             Phase::Handshake(_) => {
-                // What comes before the answer to STARTTLS is sent is left to TLS.
+                // Bytes that come before the answer to STARTTLS is sent are left to TLS.
                 self.out.bytes() >= UNREAD_MAX || matches!(self.channel, Channel::Starting(_))
             }
             Phase::Agreed(_) => false,
@@ -135,7 +135,7 @@ impl Connection {
         }
     }
 
-    /// What there is to hear of the socket.
+    /// The events that the socket is to be watched for.
     pub(crate) fn interest(&self) -> Option<Interest> {
         let read = !self.eof && !self.is_full();
         let interest = Interest { read, write: self.blocked };
@@ -208,7 +208,8 @@ impl Connection {
 
     /// The socket can be read.
     pub(crate) fn receive(&mut self, pool: &mut Pool, now: Nanos) {
-        // What came first is looked at first, and leaves at most the beginning of a header.
+        // Bytes received earlier are decoded first, and at most the beginning of a header is left
+        // of them.
         self.resume(pool, now);
         if !self.eof && !self.is_full() {
             self.receive_once(pool, now);
@@ -529,7 +530,7 @@ impl Connection {
             Phase::Agreed(_) => self.phase = Phase::Closing("server is shutting down".into()),
             Phase::Session(session) => {
                 session.stopping = true;
-                // What it is held back by no longer counts.
+                // The caps that hold the session back no longer count.
                 session.ask_caps_again();
                 self.resume(pool, now);
                 self.receive(pool, now);

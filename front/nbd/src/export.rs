@@ -1,4 +1,4 @@
-//! What is served under which name, and what clients are told of it.
+//! The exports: which device is served under which name, and its description for clients.
 
 use weir_access::{Address, Allow};
 use weir_bio::{GroupId, IoPrio, Limits};
@@ -57,7 +57,7 @@ impl Export {
         }
     }
 
-    /// What clients are told.
+    /// The description of the export for clients.
     pub(crate) fn advertised(&self) -> proto::Export {
         let limits = self.device.limits();
         let durable = self.device.config().barriers;

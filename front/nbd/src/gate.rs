@@ -26,13 +26,13 @@ pub(crate) struct Gate {
 }
 
 impl Gate {
-    /// What is done about TLS with a client; `None`: it may not come in.
+    /// The TLS rule for a client; `None`: the client may not come in.
     pub(crate) fn way_in(&self, peer: &Peer) -> Option<(Tls, Option<&ServerTls>)> {
         self.security.of(self.allow.admits(peer))
     }
 
-    /// What each export is to a client that came in here, by the names in its certificate. Without
-    /// a restricted export no list is needed.
+    /// How each export is offered to a client that came in here, by the names in its certificate.
+    /// Without a restricted export no list is needed.
     pub(crate) fn offers(&self, exports: &[Served], peer: &Peer, names: &[String]) -> Box<[Offer]> {
         let offer = |export: &Served| {
             let named = self.address.as_ref().is_some_and(|here| export.listen.contains(here));

@@ -5,7 +5,7 @@
 //! no I/O changes threads. Requests that arrive together are decoded, submitted, answered and sent
 //! together.
 //!
-//! What the protocol's words mean stands in `weir-proto-nbd`; here is what they do to a device:
+//! The protocol itself is in `weir-proto-nbd`; this crate carries its commands out on a device:
 //!
 //! | command | bio |
 //! |---|---|
@@ -17,16 +17,16 @@
 //! | CACHE | prefetch |
 //! | BLOCK_STATUS | [`weir_queue::Device::allocation`], on a thread that may block, in turns |
 //!
-//! Who comes in by which address, and which exports it finds there, is decided when a connection is
-//! accepted, by the [`Allow`] lists of the address and of each export.
+//! The [`Allow`] lists of an address and of each export decide, when a connection is accepted,
+//! whether the client may come in and which exports it finds.
 //!
-//! What a client can make the server hold is bounded: requests under way and bytes owed, beyond
-//! which it is no longer listened to; memory for a payload is taken only as its bytes arrive. That
-//! comes to 32 MiB owed, the one request that crosses them, and a payload: 96 MiB at the very most.
-//! A TLS session adds 128 KiB of sealed records, and a record or 64 KiB of handshake that have not
-//! come whole. Memory is shared by the connections of a reactor, so an idle one holds none. What
-//! all clients together hold is bounded as well (`budget.rs`), and so are the connections of a peer
-//! (`admission.rs`).
+//! The memory that a client can make the server hold is bounded: requests under way and bytes owed,
+//! beyond which it is no longer listened to; memory for a payload is taken only as its bytes
+//! arrive. That comes to 32 MiB owed, the one request that crosses them, and a payload: 96 MiB at
+//! the very most. A TLS session adds 128 KiB of sealed records, and a record or 64 KiB of handshake
+//! that have not come whole. Memory is shared by the connections of a reactor, so an idle one holds
+//! none. The memory that all clients hold together is bounded as well (`budget.rs`), and so are the
+//! connections of a peer (`admission.rs`).
 
 #![forbid(unsafe_code)]
 

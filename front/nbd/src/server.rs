@@ -35,7 +35,7 @@ pub struct Settings {
     pub memory: usize,
     /// A handshake may take so long, and so may a client to read the last replies, ns.
     pub handshake_timeout_ns: u64,
-    /// What clients may negotiate.
+    /// The options that clients may negotiate.
     pub handshake: proto::Settings,
 }
 
@@ -95,7 +95,7 @@ pub(crate) struct Served {
     pub(crate) allow: Allow,
 }
 
-/// What the parts of a server on different reactors share. None of it is touched per I/O.
+/// The state that the parts of a server on different reactors share. None of it is touched per I/O.
 pub(crate) struct Shared {
     pub(crate) exports: Vec<Served>,
     pub(crate) advertised: Arc<[proto::Export]>,
@@ -107,7 +107,7 @@ pub(crate) struct Shared {
     clients: Mutex<Clients>,
 }
 
-/// Who serves itself from an export now.
+/// The clients that are served now.
 #[derive(Default)]
 struct Clients {
     next: u64,
@@ -392,7 +392,7 @@ impl Server {
         self.shared.advertised.iter().map(|export| export.name.clone()).collect()
     }
 
-    /// Who serves itself from an export now.
+    /// The clients that are served now.
     #[must_use]
     pub fn clients(&self) -> Vec<Client> {
         self.shared.clients().there.values().map(Place::seen).collect()

@@ -1,8 +1,8 @@
 //! The transmission phase of one connection: requests in, bios out, completions back, replies out.
 //!
-//! It has no socket: bytes are handed in, replies go to an [`Outbox`]. What it owes a client is
-//! bounded in number and bytes; beyond that it takes nothing in, and the client's own socket fills
-//! up.
+//! A session has no socket: bytes are handed in, replies go to an [`Outbox`]. Requests under way
+//! are bounded in number and bytes; beyond that the session takes nothing in, and the client's own
+//! socket fills up.
 
 mod effects;
 mod memory;
@@ -91,12 +91,12 @@ pub(crate) struct Session {
     pub(crate) pieces_first: bool,
     /// One was let in since a cap was last waited for: others of the group come first now.
     yields: bool,
-    /// What the device can take.
+    /// The limits of the device.
     limits: Limits,
     slots: Slots,
     /// Bytes of memory with requests under way.
     lent: usize,
-    /// What it may hold.
+    /// The memory that the session may hold.
     pub(crate) quota: Quota,
     /// The next request is more than that: it stays where it is.
     pub(crate) short: bool,
@@ -111,7 +111,7 @@ pub(crate) struct Session {
     /// Something was submitted since the plug was last flushed.
     submitted: bool,
     questions: Vec<Question>,
-    /// Who its questions come from, once there was one.
+    /// The session's place in the lines of the surveyor, once it has asked something.
     pub(crate) asker: Option<Asker>,
     /// No request is taken in any more.
     pub(crate) end: Option<End>,
@@ -229,8 +229,8 @@ impl Session {
     }
 
     /// Whether the caps of its group accept a request now; if not, nothing is taken in for a while.
-    /// Effects pay piece by piece. What is not going to be done counts as nothing: everything once
-    /// the server stops, and what a client that is gone wanted to know.
+    /// Effects pay piece by piece. Requests that will not be carried out cost nothing: all requests
+    /// once the server stops, and questions of a client that is gone.
     #[inline]
     fn admit(&mut self, checked: &Checked, now: Nanos) -> bool {
         let (write, bytes) = match checked {
@@ -346,7 +346,7 @@ impl Session {
         self.questions.push(Question { slot, range, one });
     }
 
-    /// What becomes of the payload of a refused request.
+    /// Drops the payload of a refused request, or ends the session where that cannot be done.
     #[cold]
     fn refuse_payload(&mut self, then: Then, behind: &[u8], why: &dyn std::fmt::Display) -> usize {
         match then {
@@ -371,7 +371,7 @@ impl Session {
     ) -> usize {
         let (to, words) = (request.reply_to(), "server is shutting down");
         out.put(pool, |out| self.replies.error(to, NbdError::Shutdown, words, out));
-        // What passed the check is at most the maximum payload.
+        // A request that passed the check has at most the maximum payload.
         self.drain = request.payload_len(self.geometry.mode) as u32;
         self.drop_refused(behind)
     }
@@ -553,7 +553,7 @@ impl Session {
         });
     }
 
-    /// Gives back what it holds. What is under way ends without it.
+    /// Gives back the session's memory. Requests under way end without the session.
     pub(crate) fn dissolve(self, pool: &mut Pool) -> Seat {
         let Session { mut seat, mut quota, payload, held, lent, .. } = self;
         if let Some(payload) = payload {

@@ -6,15 +6,15 @@ use weir_proto_nbd::wire::ReplyTo;
 /// One request under way.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Slot {
-    /// Whom to answer.
+    /// The request to answer.
     pub(crate) to: ReplyTo,
     /// Bytes of memory that travel with it.
     pub(crate) bytes: u32,
-    /// What is to be done when its bio ends.
+    /// The work left when the request's bio ends.
     pub(crate) work: Work,
 }
 
-/// What a request needs beyond its bio.
+/// The work that a request needs beyond its bio.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Work {
     /// Answer with the data, in one piece if `whole`.

@@ -1,4 +1,4 @@
-//! What is done to the socket of a connection.
+//! System calls on the socket of a connection.
 
 use std::io::{self, IoSliceMut};
 use std::os::fd::{BorrowedFd, OwnedFd};

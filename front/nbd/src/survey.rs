@@ -3,8 +3,8 @@
 //! A driver may block for as long as it likes over that question, so each export has a thread of
 //! its own for it, started with the first question. Connections with questions take turns there,
 //! and a turn is one call of the driver, which finds [`weir_queue::EXTENTS_MAX`] extents at most:
-//! neither many questions nor a fragmented disk hold up those of another client. What a connection
-//! has asked is dropped as soon as its [`Asker`] is.
+//! neither many questions nor a fragmented disk hold up those of another client. The questions of a
+//! connection are dropped as soon as its [`Asker`] is.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound::{Excluded, Unbounded};
@@ -45,7 +45,7 @@ pub(crate) struct Question {
     pub(crate) one: bool,
 }
 
-/// Who has asked: one for each connection. Without it no connection waits for the answers.
+/// The right to ask, one for each connection. Without it no connection waits for the answers.
 #[derive(Clone, Debug)]
 pub(crate) struct Asker {
     number: u64,
@@ -62,13 +62,13 @@ struct Survey {
     answer: Box<dyn FnOnce(Found) + Send>,
 }
 
-/// What one connection has asked, oldest first.
+/// The questions of one connection, oldest first.
 struct Line {
     alive: Weak<()>,
     surveys: VecDeque<Survey>,
 }
 
-/// Who has asked what.
+/// The questions of all connections.
 #[derive(Default)]
 struct Desk {
     lines: BTreeMap<u64, Line>,
@@ -78,7 +78,7 @@ struct Desk {
     closed: bool,
 }
 
-/// What the thread of an export shares with those who ask.
+/// The state that the thread of an export shares with the connections that ask.
 #[derive(Default)]
 struct Shared {
     desk: Mutex<Desk>,

@@ -1,4 +1,4 @@
-//! What each command does, in every mode of the protocol, on both queue paths.
+//! The effect of each command, in every mode of the protocol, on both queue paths.
 
 mod support;
 

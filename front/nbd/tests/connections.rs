@@ -48,7 +48,7 @@ fn several_exports_are_told_apart_and_the_first_has_the_empty_name() {
         [(Command::WRITE, 512), (Command::TRIM, 0), (Command::WRITE_ZEROES, 0)]
     {
         let reply = reader.call(Request::new(command, 0, 0, 512), &vec![4; payload]);
-        // What a read-only export does not offer is not valid there.
+        // A command that a read-only export does not offer is not valid there.
         let error = if command == Command::WRITE { NbdError::Perm } else { reply.error.unwrap() };
         assert_eq!(reply.error, Some(error));
         assert!(matches!(error, NbdError::Perm | NbdError::Inval), "{command}: {error}");

@@ -1,5 +1,5 @@
-//! What a client sizes and sends no bytes for (trim, zeroes, prefetch): it is cut, pays caps piece
-//! by piece for what it costs, and leaves others their turns.
+//! Commands whose length a client chooses without sending bytes (trim, zeroes, prefetch): it is
+//! cut, pays caps piece by piece for what it costs, and leaves others their turns.
 
 mod support;
 
@@ -14,7 +14,7 @@ use weir_queue::Caps;
 
 const MIB: u64 = 1 << 20;
 
-/// What the root group has used: I/Os and bytes, of reads and of writes.
+/// The counts of the root group: I/Os and bytes, of reads and of writes.
 fn used(fixture: &Fixture) -> ([u64; 2], [u64; 2]) {
     let used = fixture.server().groups().all()[0].used;
     (used.ios, used.bytes)
@@ -79,7 +79,7 @@ fn many_effects_of_one_client_come_to_the_device_in_short_pieces_two_at_a_time()
         let request = Request::new(Command::WRITE_ZEROES, 0, 0, 1 << 30).with(F::NO_HOLE);
         glutton.send(request, &[]);
     }
-    // What is answered behind them shows that they have been looked at.
+    // An answer to a request behind them shows that they have been looked at.
     let own = glutton.send(Request::new(Command::READ, 0, 0, 512), &[]);
     let neighbours = other.send(Request::new(Command::READ, 0, 0, 512), &[]);
     wait_until("both reads", || record.ops().iter().filter(|op| **op == Op::Read).count() == 2);

@@ -401,7 +401,7 @@ fn questions_of_a_client_that_never_reads_cost_bounded_memory_and_take_turns_wit
     // However many it has asked, another's question is answered within a few steps of its own.
     wait_until("a question", || shards.asked() == 1);
     let own = other.send(Request::new(Command::BLOCK_STATUS, 0, 0, 4096), &[]);
-    // What is answered behind it shows that it has been asked.
+    // An answer to a request behind it shows that it has been asked.
     other.read(0, 512);
     shards.allow(3);
     other.wait(own).ok();

@@ -39,7 +39,7 @@ fn an_idle_server_with_a_hundred_connections_sleeps() {
     // an interval longer than both without a wake-up has to come soon.
     let interval = Duration::from_secs(12);
     let mut seen = Vec::new();
-    // Who polls does not sleep either, but takes ticks.
+    // A reactor that polls does not sleep either, but takes ticks.
     let slept_through = |(sleeps, ticks): &(u64, u64)| *sleeps == 0 && *ticks <= 1;
     while seen.len() < 4 && !seen.last().is_some_and(slept_through) {
         let before = sleeps_and_ticks();

@@ -1,4 +1,4 @@
-//! What all clients of a server hold together is bounded, and small clients get on beside those
+//! The memory of all clients of a server together is bounded, and small clients get on beside those
 //! that take all they can get.
 
 mod support;
@@ -23,7 +23,7 @@ const EACH: u64 = 512 << 10;
 /// Bytes that a reactor keeps for the next burst, and its buffers.
 const REACTOR: u64 = 24 * MIB;
 
-/// What allocators and the test itself add.
+/// Memory that allocators and the test itself add.
 const SLACK: u64 = 48 * MIB;
 
 fn resident() -> u64 {

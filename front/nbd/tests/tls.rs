@@ -19,7 +19,7 @@ use weir_tls::{ClientTls, Session};
 
 const MIB: u64 = 1 << 20;
 
-/// What a tunnel's threads read at once.
+/// Bytes that a tunnel's threads read at once.
 const PIECE: usize = 64 << 10;
 
 fn server_tls(folder: &Folder) -> ServerTls {

@@ -1,4 +1,4 @@
-//! What of a file is allocated, as lseek(2) with SEEK_DATA and SEEK_HOLE tells.
+//! The allocated ranges of a file, found by lseek(2) with SEEK_DATA and SEEK_HOLE.
 
 use rustix::fs::SeekFrom;
 use rustix::io::Errno;

@@ -1,8 +1,8 @@
 //! Flushes of one open file description by many threads, in turn.
 //!
 //! The kernel tells a write that was lost to each description once: of two fdatasync(2) calls under
-//! way on one description, one would be told and the other not. So there is one call at a time,
-//! and all that came before it began share it and what it is told.
+//! way on one description, one would be told and the other not. So there is one call at a time, and
+//! all flushes that arrived before the call began share its result.
 
 use std::fs;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -13,7 +13,7 @@ use super::target::Target;
 
 type Outcome = Result<(), Errno>;
 
-/// What is flushed through, and whose turn it is.
+/// The description that flushes go through, and the turns of the threads that flush.
 #[derive(Debug, Default)]
 pub(super) struct Flushes {
     /// A description that nothing else is done through; `None`: the one that I/O goes through.

@@ -19,7 +19,7 @@ pub(super) const PIECES_MAX: usize = 1024;
 /// takes more than a few; the bound keeps a broken file system from spinning a queue for ever.
 const REPEATS_MAX: u16 = 1000;
 
-/// What zeros without memory are written from.
+/// The source of writes of zeros that bring no memory.
 static ZEROS: LazyLock<Buf> = LazyLock::new(|| Buf::zeroed(256 << 10));
 
 /// One call to the kernel.
@@ -58,7 +58,7 @@ pub(super) struct Job {
     lent: bool,
     /// Zeros may be written if the kernel cannot make them.
     may_write_zeros: bool,
-    /// What was changed must be flushed before the answer.
+    /// The change must be flushed before the request is answered.
     then_flush: bool,
     /// The core has given the request up: no further call is made for it.
     given_up: bool,

@@ -1,7 +1,7 @@
 //! The byte-range locks that QEMU's tools take, beside flock(2), so that `qemu-img` and weir keep
 //! each other away from a file.
 //!
-//! What they mean was seen with strace(1) of qemu-img, qemu-io and qemu-nbd 7.2: a process that
+//! Their meaning was observed with strace(1) of qemu-img, qemu-io and qemu-nbd 7.2: a process that
 //! uses a permission has a shared lock on byte 100 + n, one that does not share it has one on byte
 //! 200 + n, and both are taken first and then asked for on the other side. The permissions: 0 is
 //! reading, 1 is writing, 3 is a change of size. The locks are those of the open file description.
@@ -19,7 +19,7 @@ const READ: i64 = 0;
 const WRITE: i64 = 1;
 const RESIZE: i64 = 3;
 
-/// What is written and resized here is so by no one else.
+/// The permissions that a writer does not share: no other process may write or resize the file.
 const ALONE: [i64; 2] = [WRITE, RESIZE];
 
 /// Takes the locks of a reader or a writer, or none.

@@ -32,7 +32,7 @@ pub(super) struct PoolQueue {
     workers: Vec<thread::JoinHandle<()>>,
 }
 
-/// What the queue and its workers meet in.
+/// The state that the queue and its workers share.
 struct Shared {
     work: Mutex<Work>,
     /// Told when there is a job to do, or none ever again.
@@ -115,7 +115,7 @@ impl Shared {
         self.work.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What a worker does until the queue closes.
+    /// The loop of a worker: takes jobs and runs them until the queue closes.
     fn work_off(&self, worker: usize, target: &Target) {
         let mut work = self.work();
         loop {

@@ -1,4 +1,4 @@
-//! What the file system or the device under a file can do, found out without changing it.
+//! The abilities of the file system or the device under a file, found without changing either.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -62,7 +62,7 @@ impl Zeroing {
     }
 }
 
-/// What the target can take.
+/// The limits of requests to the target.
 pub(super) fn limits(target: &Target) -> Limits {
     let preferred = match target.block_device {
         true => rustix::fs::ioctl_blkpbszget(&target.file).unwrap_or(target.block),

@@ -30,10 +30,10 @@ const LOCK_PATIENCE: Duration = Duration::from_secs(2);
 /// A lock that is held is asked for again after so long: flock(2) has no time limit.
 const LOCK_PAUSE: Duration = Duration::from_millis(10);
 
-/// What statfs(2) calls a FUSE file system: FUSE_SUPER_MAGIC in linux/magic.h.
+/// The type that statfs(2) gives for a FUSE file system: FUSE_SUPER_MAGIC in linux/magic.h.
 const FUSE_SUPER_MAGIC: i128 = 0x6573_5546;
 
-/// What is open, shared by all queues.
+/// The open file or device, shared by all queues.
 #[derive(Debug)]
 pub(super) struct Target {
     pub(super) file: fs::File,
@@ -148,11 +148,11 @@ impl Target {
         end_of(&self.file, &self.path)
     }
 
-    /// One more open file description of what is open. The kernel tells each once of a write that
-    /// was lost, so that each user who flushes needs one.
+    /// One more open file description of the target. The kernel tells each once of a write that was
+    /// lost, so that each user who flushes needs one.
     pub(super) fn describe(&self) -> Result<fs::File, DriverError> {
         let open = |path: &Path| {
-            // What stands there by now may be a FIFO.
+            // The path may lead to a FIFO by now.
             let flags = OFlags::NONBLOCK.bits() as i32;
             fs::OpenOptions::new().read(true).custom_flags(flags).open(path)
         };

@@ -92,7 +92,7 @@ struct Iovec {
 // SAFETY: it is an address and a length; the kernel alone uses them, while the memory is lent.
 unsafe impl Send for Iovec {}
 
-/// What one tag is doing.
+/// The state of one tag.
 struct Slot {
     /// The tag as it was last given: the answer names it, with its generation.
     tag: Tag,

@@ -3,7 +3,8 @@
 //!
 //! It is as strict as the contract allows: a flush makes durable only what was *answered* before
 //! the flush was submitted, a FUA write only itself, and a FUA flag on a device without FUA is not
-//! seen at all. What is not promised may survive or not, sector by sector, as the seed decides.
+//! seen at all. Data not promised to be durable may survive or not, sector by sector, as the seed
+//! decides.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,7 +20,7 @@ use super::store::Store;
 /// Largest discard or write-zeroes, sectors: each sector is remembered on its own.
 const ZEROES_SECTORS_MAX: u32 = 8192;
 
-/// What the device says about its cache.
+/// The cache that the device reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cache {
     /// A write that was answered is durable only after a flush.
@@ -34,14 +35,14 @@ pub struct CrashRam {
     cache: Cache,
 }
 
-/// What is found after a crash. Each image is independent of the device it came from.
+/// The images found after a crash. Each image is independent of the device it came from.
 #[derive(Debug)]
 pub struct Crash {
-    /// Everything the device took: what is found when only the program died.
+    /// Everything the device took: the image found when only the program died.
     pub live: Store,
-    /// Exactly what was promised to be durable.
+    /// Exactly the data promised to be durable.
     pub durable: Store,
-    /// What was promised, and a random part of the rest, torn at sectors.
+    /// The data promised, and a random part of the rest, torn at sectors.
     pub torn: Store,
 }
 
@@ -67,8 +68,8 @@ impl CrashRam {
         CrashRam { inner: Arc::new(Inner { live: image, ledger }), cache }
     }
 
-    /// What a crash at this moment leaves; the seed decides about what was not promised. The device
-    /// itself goes on.
+    /// The images that a crash at this moment leaves; the seed decides about data not promised to
+    /// be durable. The device itself goes on.
     #[must_use]
     pub fn crash(&self, seed: u64) -> Crash {
         let ledger = self.inner.ledger();
@@ -132,7 +133,7 @@ impl Driver for CrashRam {
     }
 }
 
-/// What answering a request changes.
+/// The change of the ledger when a request is answered.
 #[derive(Clone, Copy)]
 enum Effect {
     None,

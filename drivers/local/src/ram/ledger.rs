@@ -1,4 +1,4 @@
-//! What a volatile cache holds: every version of every sector that is not durable yet.
+//! The contents of a volatile cache: every version of every sector that is not durable yet.
 //!
 //! A real cache may write its sectors out at any time and in any order, so all versions are kept
 //! until one of them is known to be on the medium; that one ends all older ones.
@@ -17,7 +17,7 @@ pub(super) struct WriteId(u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Horizon(u64);
 
-/// What a write put into one sector: bytes, or `None` for zeros.
+/// The contents that a write gave one sector: bytes, or `None` for zeros.
 type Content = Option<Box<[u8; SECTOR as usize]>>;
 
 /// The cache above a durable medium.
@@ -36,7 +36,7 @@ struct Entry {
     answered: Option<Horizon>,
 }
 
-/// What a power loss leaves of one write.
+/// The part of one write that a power loss leaves.
 #[derive(Clone, Copy)]
 enum Fate {
     Lost,
@@ -74,7 +74,7 @@ impl Ledger {
         }
     }
 
-    /// What a flush submitted now has to cover.
+    /// The answers that a flush submitted now has to cover.
     pub(super) fn horizon(&self) -> Horizon {
         Horizon(self.answers)
     }
@@ -105,13 +105,13 @@ impl Ledger {
         }
     }
 
-    /// What is promised to be on the medium.
+    /// The image of the data promised to be on the medium.
     pub(super) fn durable(&self) -> Store {
         self.durable.duplicate()
     }
 
-    /// What a power loss now may leave: all that is promised, and of each other write all, nothing
-    /// or any of its sectors.
+    /// An image that a power loss now may leave: all promised data, and of each other write all,
+    /// nothing or any of its sectors.
     pub(super) fn torn(&self, prng: &mut Prng) -> Store {
         let image = self.durable.duplicate();
         let fates = self.writes.keys().map(|id| {

@@ -30,11 +30,11 @@ const ALLOWANCE: u64 = 1 << 20;
 
 type Chunk = RwLock<Option<Box<[u8]>>>;
 
-/// There is no memory for what was to be written. What was written before it stays.
+/// There is no memory for the data to be written. Data written before stays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoMemory;
 
-/// Sparse bytes: what was never written reads as zeros and takes no memory.
+/// Sparse bytes: sectors never written read as zeros and take no memory.
 pub struct Store {
     capacity: u64,
     groups: Box<[OnceLock<Box<[Chunk]>>]>,
@@ -129,8 +129,8 @@ impl Store {
         self.runs(at, len).all(|run| run.is_hole())
     }
 
-    /// What is allocated in `sectors` sectors from `sector`, neighbours that are alike joined; the
-    /// beginning of it if that is in more than [`EXTENTS_MAX`] pieces.
+    /// The extents of `sectors` sectors from `sector`, neighbours that are alike joined: the first
+    /// [`EXTENTS_MAX`] if there are more.
     #[must_use]
     pub fn allocation(&self, sector: u64, sectors: u64) -> Vec<Extent> {
         let mut extents: Vec<Extent> = Vec::new();

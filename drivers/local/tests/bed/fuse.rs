@@ -30,7 +30,7 @@ use super::outside::leave_out;
 /// Names the folder to mount on to the process that serves.
 const FOLDER: &str = "WEIR_TEST_FUSE_FOLDER";
 
-/// What that process says when the file is there.
+/// The word that the process prints when the file is there.
 const MOUNTED: &str = "mounted";
 
 /// The file's size, bytes.
@@ -162,7 +162,7 @@ fn server() {
     _ = std::io::stdin().read(&mut [0]);
 }
 
-/// What the kernel calls.
+/// The calls that the kernel has made.
 struct Calls(Mutex<Vec<u8>>);
 
 impl Calls {

@@ -1,4 +1,4 @@
-//! What the tests of drivers stand on: files that disappear with their test, and a rig that waits
+//! The support of the tests of drivers: files that disappear with their test, and a rig that waits
 //! for answers as a reactor would.
 
 #![allow(dead_code)] // Each test file uses its part.

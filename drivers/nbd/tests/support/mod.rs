@@ -1,5 +1,5 @@
-//! What the tests of the driver share: a queue turned by hand, a disk to hold it against, and a
-//! folder for sockets.
+//! The support that the tests of the driver share: a queue turned by hand, a disk to hold it
+//! against, and a folder for sockets.
 
 #![allow(dead_code, reason = "each test file uses its own part")]
 
@@ -100,7 +100,7 @@ impl Lane {
         }
     }
 
-    /// What is answered by now.
+    /// The answers that have come by now.
     pub fn reap(&mut self) -> Vec<Answered> {
         let answers = self.rig.reap(self.now);
         assert!(answers.len() <= self.in_flight, "more answers than requests");

@@ -1,5 +1,5 @@
-//! What the connections of a reactor do about the memory that all clients share: they give back
-//! what they do not need, ask again when there is some, and leave the turn of a large request.
+//! The part of a reactor's connections in the memory that all clients share: they give back memory
+//! they do not need, ask again when there is some, and leave the turn of a large request.
 
 use weir_bio::Nanos;
 use weir_live::Turn;
@@ -13,9 +13,9 @@ const MOVED_LEAST: usize = 256 << 10;
 /// The connection that has the turn of a large request.
 pub(super) struct Holder {
     name: Name,
-    /// When it is looked at.
+    /// When the holder is looked at.
     pub(super) until: Nanos,
-    /// What it owed before that.
+    /// Bytes the holder owed when its time began.
     owed: usize,
 }
 

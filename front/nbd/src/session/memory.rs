@@ -1,4 +1,4 @@
-//! What a session holds, and whether the next request may be added to it, by the rule in
+//! The memory that a session holds, and whether the next request may be added to it, by the rule in
 //! `budget.rs`.
 
 use weir_bio::Nanos;
@@ -11,12 +11,12 @@ use crate::payload::Payload;
 use crate::pool::room;
 use crate::survey;
 
-/// What a request takes beside its data, bytes: its place here and in the device.
+/// Bytes that a request takes beside its data: its place here and in the device.
 const REQUEST: usize = 512;
 
 impl Session {
     /// Whether the memory that a request takes may be held; if not, nothing is taken in until it
-    /// may. What is not going to be done takes none.
+    /// may. A request that will not be carried out takes none.
     #[inline]
     pub(super) fn affords(
         &mut self,

@@ -25,7 +25,7 @@ use crate::pool::{Pool, room};
 use crate::slots::{Slot, Work};
 use crate::survey;
 
-/// What an answer leaves out at either end, bytes.
+/// Bytes that an answer leaves out at either end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Cut {
     pub(super) front: u32,
@@ -46,7 +46,7 @@ pub(super) struct Edges {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Blocks {
     touched: Range,
-    /// What of the touched blocks is not in the range.
+    /// The bytes of the touched blocks outside the range.
     kept: Kept,
     /// May be empty.
     whole: Range,

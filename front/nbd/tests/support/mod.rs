@@ -322,7 +322,7 @@ impl Client {
     }
 }
 
-/// What a client may want, for tests that hold in every mode.
+/// Each mode, with the options that a client negotiates to come to it.
 pub fn every_mode() -> [(Mode, Wanted); 3] {
     let extended = Wanted::everything("sda");
     let structured = Wanted { extended: false, ..extended.clone() };
@@ -339,14 +339,14 @@ pub fn pattern(seed: u64, length: usize) -> Vec<u8> {
     (0..length.div_ceil(8)).flat_map(|_| prng.next().to_le_bytes()).take(length).collect()
 }
 
-/// What a [`Recorder`] shares with its test.
+/// The state that a [`Recorder`] shares with its test.
 #[derive(Default)]
 pub struct Record {
     /// Everything that reached the driver, in order.
     pub log: Mutex<Vec<(Op, Flags, u64, u64)>>,
     /// While set, nothing is answered.
     pub held: AtomicBool,
-    /// What is answered instead of success.
+    /// The status answered instead of success.
     pub status: Mutex<Option<Status>>,
     /// While set, allocation queries wait.
     pub map_held: AtomicBool,

@@ -13,7 +13,7 @@ use std::thread;
 use super::super::target::Target;
 use super::Slot;
 
-/// What the kernel may use until it has taken a closed ring down.
+/// The memory and files that the kernel may use until it has taken a closed ring down.
 pub(super) struct Abandoned {
     pub(super) slots: Vec<Slot>,
     pub(super) target: Arc<Target>,

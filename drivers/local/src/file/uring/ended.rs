@@ -27,7 +27,7 @@ pub(in super::super) enum RingQueue {
     Ended(Ended),
 }
 
-/// What is left of a queue whose ring failed for good.
+/// The rest of a queue whose ring failed for good.
 pub(in super::super) struct Ended {
     slots: Vec<Slot>,
     /// Requests taken and not answered.

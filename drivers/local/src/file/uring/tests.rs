@@ -40,7 +40,7 @@ fn queue(depth: u16) -> Option<(UringQueue, PipeWriter)> {
     None
 }
 
-/// What is flushed where no flush is asked for.
+/// The file to flush in tests that ask for no flush.
 fn nothing() -> std::fs::File {
     std::fs::File::open("/dev/null").expect("a device")
 }

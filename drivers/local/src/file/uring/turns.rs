@@ -2,7 +2,7 @@
 //!
 //! The kernel tells a write that was lost to each open file description once. So each ring flushes
 //! through a description of its own, and makes one such call at a time: of two under way one would
-//! be told, and the other not. What comes meanwhile shares the next call, and what that is told.
+//! be told, and the other not. Flushes that arrive during a call share the next one and its result.
 
 use rustix::io::Errno;
 use weir_queue::{Done, Tag};
