@@ -14,11 +14,11 @@ use crate::driver::{Driver, DriverError};
 /// A kind of target: `KIND:REST[,OPTION=VALUE]...`.
 #[derive(Debug)]
 pub struct TargetKind {
-    /// What its targets begin with, without the colon. Messages use the first.
+    /// The words that its targets begin with, without the colon. Messages use the first.
     pub names: &'static [&'static str],
     /// How its targets are written, as messages and documents show it.
     pub syntax: &'static [&'static str],
-    /// What such a target is, in a sentence.
+    /// A description of such a target, in a sentence.
     pub doc: &'static str,
     /// The options that only this kind has.
     pub options: &'static [TargetOption],
@@ -34,11 +34,11 @@ pub struct TargetKind {
 pub struct TargetOption {
     /// Its name, as in `NAME=VALUE`.
     pub name: &'static str,
-    /// What it takes, as in `SIZE` or `on|off`.
+    /// The values it takes, as in `SIZE` or `on|off`.
     pub values: &'static str,
-    /// What holds if it is not stated.
+    /// The value if it is not stated.
     pub default: &'static str,
-    /// What it means, in a sentence.
+    /// Its meaning, in a sentence.
     pub doc: &'static str,
 }
 
@@ -47,7 +47,7 @@ pub struct TargetOption {
 pub struct Written<'a> {
     /// Which of the kind's names it begins with.
     pub name: &'a str,
-    /// What follows the colon, up to the options.
+    /// The text behind the colon, up to the options.
     pub rest: &'a str,
     /// All of it, for messages.
     pub text: &'a str,
@@ -79,14 +79,14 @@ pub trait Backing: fmt::Debug + Send + Sync {
     /// Opens it for a device of this configuration. May block, as for a connection to a server.
     ///
     /// # Errors
-    /// What could not be done, with the name of the file or server.
+    /// The step that failed, with the name of the file or server.
     fn open(&self, config: &Config) -> Result<OpenedBacking, DriverError>;
 
     /// Hard queues of a multi-queue device in front of `driver`, where none are stated, for so many
     /// threads that turn lanes.
     fn queues(&self, driver: &dyn Driver, homes: u16) -> u16;
 
-    /// What tells it from others before it is opened.
+    /// The identity that tells the backing from others before it is opened.
     fn identity(&self) -> Identity;
 
     /// All that is said of it but where it is and how large it is to be made: equal for two targets
@@ -128,7 +128,7 @@ impl PartialEq for dyn Backing {
     }
 }
 
-/// What tells a backing from others before it is opened. Equal ones are one device; different ones
+/// The identity of a backing, known before it is opened. Equal ones are one device; different ones
 /// may be one device all the same, as a partition and its disk are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Identity {
@@ -146,7 +146,7 @@ pub enum Identity {
     Socket(PathBuf, String),
 }
 
-/// What opening a backing yields.
+/// A backing that has been opened.
 pub struct OpenedBacking {
     /// The driver.
     pub driver: Arc<dyn Driver>,

@@ -60,7 +60,7 @@ pub trait Work<T> {
     fn combined(&mut self);
 }
 
-/// What `ask` did with a member's work.
+/// The outcome of `ask`: what happened to a member's work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asked {
     /// It is done, or left for one who holds the right.

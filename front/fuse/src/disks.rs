@@ -131,7 +131,8 @@ impl Disks {
 
     fn opener(&self, handle: u64) -> Result<(Device, Arc<Opener>), Errno> {
         let openers = self.openers();
-        // Who still has a disk open when the daemon stops must not keep it from coming to rest.
+        // A program that still has a disk open when the daemon stops must not keep the disk from
+        // coming to rest.
         if openers.closed {
             return Err(Errno::ENODEV);
         }

@@ -44,7 +44,7 @@ pub(crate) struct Files {
     mounted_at: SystemTime,
 }
 
-/// What open files last said.
+/// The contents that open files last had.
 #[derive(Default)]
 struct Handles {
     texts: BTreeMap<u64, String>,
@@ -73,7 +73,7 @@ impl Files {
         self.inodes.path(ino.0).ok_or(Errno::ENOENT)
     }
 
-    /// What stands at a path: file or directory, its length in bytes, its permissions.
+    /// The entry at a path: file or directory, its length in bytes, its permissions.
     fn stat(&self, path: &str) -> Result<(FileType, u64, u16), Errno> {
         if path == DEV {
             // With less an ordinary user could not mount the disks there. Nothing is made in it.

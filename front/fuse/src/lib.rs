@@ -1,12 +1,12 @@
 //! The tree as a file system, by FUSE: `cat` and `echo` on a disk's attributes, and the disks
 //! themselves as files.
 //!
-//! A [`Mount`] serves a [`Tree`](weir_control::Tree) under a folder until it is dropped. What a
-//! file says is made when it is read from its beginning, and a write is one store, as in sysfs.
-//! Nothing here turns a lane: a store that waits for a disk holds up its writer alone. What is
-//! read from and written to `dev/<disk>` goes to a reactor. The disks are a file system of their
-//! own, mounted in that of the tree, so that those who look at the tree take no time of the thread
-//! that takes the disks' calls.
+//! A [`Mount`] serves a [`Tree`](weir_control::Tree) under a folder until it is dropped. The text
+//! of a file is made when it is read from its beginning, and a write is one store, as in sysfs.
+//! Nothing here turns a lane: a store that waits for a disk holds up its writer alone. Reads from
+//! and writes to `dev/<disk>` go to a reactor. The disks are a file system of their own, mounted in
+//! that of the tree, so that those who look at the tree take no time of the thread that takes the
+//! disks' calls.
 
 #![forbid(unsafe_code)]
 

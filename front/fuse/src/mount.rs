@@ -92,7 +92,7 @@ impl Mount {
     /// `host`.
     ///
     /// # Errors
-    /// What is in the way.
+    /// The obstacle.
     pub fn open(
         folder: &Path,
         tree: Arc<Tree>,
@@ -145,8 +145,8 @@ impl Mount {
 impl Drop for Mount {
     fn drop(&mut self) {
         self.disks.close();
-        // Lazily, which a file that is still open does not hinder. Who may not do that himself, as
-        // an ordinary user, has it done when the session is dropped.
+        // Lazily, which a file that is still open does not hinder. For an ordinary user, who may
+        // not unmount, dropping the session does it.
         let detached = unmount(&self.folder, UnmountFlags::DETACH).is_ok();
         for session in [self.inner.take(), self.session.take()].into_iter().flatten() {
             if detached {

@@ -12,7 +12,7 @@ use weir_bio::{Bio, Nanos, Status};
 use weir_live::{Handle, Host, Readiness, Seat, Service, Turn};
 use weir_queue::{Completion, Device, Error, HeldBack, Kept, Refused};
 
-/// Whom to tell, and what.
+/// The reply to an I/O: the kernel's request to answer, and the bytes it counts.
 pub(crate) enum Reply {
     /// A read: so many bytes behind so many that were read because blocks are whole.
     Read { reply: ReplyData, skip: usize, len: usize },
@@ -56,7 +56,7 @@ fn errno(status: Status) -> Errno {
 /// An I/O on its way to a reactor.
 pub(crate) struct Job<R = Reply> {
     pub(crate) bio: Bio,
-    /// What a write keeps of its first and its last block.
+    /// The bytes that a write keeps of its first and its last block.
     pub(crate) kept: Kept,
     pub(crate) reply: R,
 }
@@ -371,7 +371,7 @@ mod tests {
         assert_eq!(bed.paid(), [0, 1]);
         bed.lift_caps();
         bed.expect(2);
-        // What it reads of its own blocks is part of the write.
+        // The write's reads of its own blocks are part of the write.
         assert_eq!(bed.paid(), [0, 3]);
         bed.end();
     }

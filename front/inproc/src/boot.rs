@@ -1,4 +1,4 @@
-//! What a kernel command line gives to a disk.
+//! Boot parameters applied to a disk.
 
 use weir_queue::QueueMode;
 use weir_sched::Family;
@@ -7,8 +7,8 @@ use crate::cmdline::{Cmdline, DM, ELEVATOR, SCSI};
 use crate::target::Target;
 
 impl Cmdline {
-    /// Gives the disk `name` what the line says of it, as far as its target leaves that open. What
-    /// it says in vain is answered in sentences for the log.
+    /// Applies the line's parameters to the disk `name`, as far as its target leaves them open.
+    /// Returns sentences for the log about parameters without effect.
     pub fn apply(&self, name: &str, target: &mut Target) -> Vec<String> {
         let mut notices: Vec<String> = self.others.iter().map(|word| unknown(name, word)).collect();
         let in_vain = |parameter: &str, why: &str| {
@@ -54,7 +54,8 @@ fn unknown(name: &str, word: &str) -> String {
 mod tests {
     use super::*;
 
-    /// What a line makes of a disk: mode, scheduler, and what it says in vain.
+    /// A disk after the line was applied: mode, scheduler, and the notices about parameters without
+    /// effect.
     fn applied(name: &str, target: &str, line: &str) -> (QueueMode, Option<String>, String) {
         let mut target = Target::parse(target).unwrap();
         let notices = Cmdline::parse(line).unwrap().apply(name, &mut target);

@@ -3,8 +3,8 @@
 //!
 //! A line is read as the kernel reads its own: words between blanks that stand in no double quotes,
 //! the last of a name counts, `-` and `_` are the same in a name, a flag without a value is set.
-//! What follows the word `--` is for the first program and not looked at. Words of other parts of a
-//! system are passed over and told.
+//! Words behind the word `--` are for the first program and not looked at. Words of other parts of
+//! a system are passed over and told.
 
 /// A kernel command line, parsed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

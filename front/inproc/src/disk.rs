@@ -79,14 +79,14 @@ impl Disk {
         self.open.size
     }
 
-    /// What it can take in one request.
+    /// The limits of one request.
     #[must_use]
     pub fn limits(&self) -> Limits {
         self.open.device.limits()
     }
 
-    /// Its statistics, summed now. What a [`Session`] did is counted when it has taken the
-    /// completion.
+    /// Its statistics, summed now. The I/O of a [`Session`] is counted when the session has taken
+    /// the completion.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.open.device.stats()
@@ -98,7 +98,7 @@ impl Disk {
         &self.open.device
     }
 
-    /// What a person should know of how it was opened, a sentence each.
+    /// Notices for the user about how the disk was opened, a sentence each.
     #[must_use]
     pub fn notices(&self) -> &[String] {
         &self.open.notices
@@ -169,12 +169,12 @@ impl Disk {
 
     /// Closes the disk for all its handles: lets nothing in any more, finishes what was accepted,
     /// flushes, and gives its file or its connections up. Waits at most the
-    /// [limit](Builder::close_limit). What comes afterwards ends with
+    /// [limit](Builder::close_limit). I/O that comes afterwards ends with
     /// [`Offline`](weir_bio::Status::Offline); closing again is nothing.
     ///
     /// # Errors
-    /// What did not end in time, with the disk, how many I/Os and the age of the oldest; a flush
-    /// that failed; a call from a reactor, which would wait for itself.
+    /// I/O that did not end in time, with the disk, how many I/Os and the age of the oldest; a
+    /// flush that failed; a call from a reactor, which would wait for itself.
     pub fn close(&self) -> Result<(), Error> {
         self.open.close()
     }
@@ -186,7 +186,7 @@ impl fmt::Debug for Disk {
     }
 }
 
-/// What a disk is made of.
+/// The source of a disk: a target, or a device made by the caller.
 #[expect(clippy::large_enum_variant, reason = "one for each disk that is opened")]
 pub enum Source {
     /// A target string.
@@ -265,7 +265,7 @@ impl Builder {
     /// Opens it.
     ///
     /// # Errors
-    /// What is wrong with the target, what its driver could not do, or what the system refused.
+    /// The fault in the target, the driver's failure, or the call the system refused.
     pub fn open(self) -> Result<Disk, Error> {
         let Builder { source, name, reactors, host, close_limit, backlog } = self;
         let target = match source {

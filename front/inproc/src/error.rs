@@ -16,7 +16,7 @@ const EROFS: i32 = 30;
 pub struct IoError {
     /// The disk's name.
     pub disk: String,
-    /// What was asked.
+    /// The operation asked for.
     pub op: Op,
     /// Where, bytes from the disk's start; 0 for a flush.
     pub offset: u64,
@@ -24,7 +24,7 @@ pub struct IoError {
     pub len: u64,
     /// How it ended: that of the first part that failed, if it was carried out in parts.
     pub status: Status,
-    /// What is known beyond that.
+    /// The cause, as far as it is known.
     pub cause: Cause,
 }
 

@@ -2,13 +2,13 @@
 //! lane of the disk, or may get one.
 //!
 //! Other threads put jobs in a list under a lock; the first one to a list that was empty wakes the
-//! reactor, so that a burst costs one wake. The reactor takes the whole list and submits it. What
-//! was handed over and is not accepted yet is bounded; at the bound a thread waits, and a reactor,
+//! reactor, so that a burst costs one wake. The reactor takes the whole list and submits it. The
+//! jobs handed over and not accepted yet are bounded; at the bound a thread waits, and a reactor,
 //! which must not, is refused.
 //!
-//! A reply may call anything, this included. None is told under the lock. What a callback submits
-//! on an open disk has the reactor's next round, whether it is refused or not; what it submits on a
-//! closed one is told when it has returned.
+//! A reply may call anything, this included. None is told under the lock. I/O that a callback
+//! submits on an open disk gets the reactor's next round, whether it is refused or not; the end of
+//! I/O submitted on a closed disk is told when the callback has returned.
 
 use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -226,7 +226,7 @@ impl Door {
         list.closing.clear();
     }
 
-    /// Takes the intake away from its reactor. What is under way there ends as offline.
+    /// Takes the intake away from its reactor. I/O under way there ends as offline.
     pub(crate) fn remove(&self) {
         self.handle.post(|intake, turn| {
             if let Some(seat) = intake.seat.take() {

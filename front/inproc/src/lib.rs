@@ -1,8 +1,8 @@
 //! weir: the multi-queue block layer for user space, as a library.
 //!
-//! What Linux blk-mq is to a kernel, for a process of its own: I/O is split to what a disk can
-//! take, merged, scheduled, spread over hardware queues, timed and counted, in front of files, RAM,
-//! or an NBD server.
+//! Like Linux blk-mq in a kernel, for one process: I/O is split to what a disk can take, merged,
+//! scheduled, spread over hardware queues, timed and counted, in front of files, RAM, or an NBD
+//! server.
 //!
 //! ```
 //! use weir::{Bio, Buf, Disk};

@@ -58,7 +58,7 @@ impl Opened {
 /// target says otherwise. Its boot parameters count as far as they are for a disk of that name.
 ///
 /// # Errors
-/// What is wrong with the target, or what its driver could not do.
+/// The fault in the target, or the driver's failure.
 pub fn open(name: &str, target: &Target, homes: usize) -> Result<Opened, Error> {
     let mut applied = target.clone();
     let told = target.cmdline.apply(name, &mut applied);

@@ -14,7 +14,7 @@ pub fn targets() -> String {
     for kind in kinds() {
         let _ = write!(page, "\n## {}\n\n{}\n\n", kind.names[0], kind.doc);
         for syntax in kind.syntax {
-            // What stands behind a kind is shown as it is written, a sentence as one.
+            // A syntax that begins with a kind is shown as it is written, a sentence as a sentence.
             let _ = match syntax.split_once(':') {
                 Some((name, _)) if kind.names.contains(&name) => writeln!(page, "- `{syntax}`"),
                 _ => writeln!(page, "- {syntax}"),

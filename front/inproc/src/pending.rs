@@ -82,7 +82,7 @@ impl std::fmt::Debug for Pending {
     }
 }
 
-/// What a [`Pending`] and the service that answers it share.
+/// The state that a [`Pending`] and the service that answers it share.
 struct Slot {
     state: Mutex<State>,
 }

@@ -42,8 +42,8 @@ const OWN: u64 = 1 << 63;
 ///
 /// The blocking calls copy the caller's bytes in and out of buffers of the session: a device may
 /// write to the memory of an I/O after its caller has given up on it (a timeout, a thread that
-/// unwinds), so that memory is never the caller's. Who wants no copy uses `submit`, whose [`Buf`]s
-/// travel with the I/O and come back.
+/// unwinds), so that memory is never the caller's. A caller that wants no copy uses `submit`, whose
+/// [`Buf`]s travel with the I/O and come back.
 ///
 /// Completions that are not taken count as unfinished: a session that has submitted and then
 /// neither polls nor is dropped holds up a reconfiguration, a freeze and the closing of its disk.
@@ -54,7 +54,7 @@ pub struct Session {
     bell: Arc<Bell>,
     sleeper: Arc<Sleeper>,
     cookies: Cookies,
-    /// What ended while a call waited for something else.
+    /// Completions that came while a call waited for something else.
     ended: VecDeque<Completion>,
     /// Pieces of the blocking call that have ended.
     pieces: Vec<Completion>,
@@ -320,8 +320,8 @@ impl Session {
         }
     }
 
-    /// After a refusal: waits until it may have become different. What the bell says is cleared
-    /// only afterwards, so nothing between the refusal and now is missed.
+    /// After a refusal: waits until it may have become different. The bell is cleared only
+    /// afterwards, so nothing between the refusal and now is missed.
     fn wait_to_submit(&mut self, refused: Refused) -> Bio {
         self.flush_plug();
         match &refused {
@@ -381,7 +381,7 @@ impl fmt::Debug for Session {
     }
 }
 
-/// What a blocking call was asked to do; offset and length in bytes.
+/// The arguments of a blocking call; offset and length in bytes.
 struct Ask {
     op: Op,
     offset: u64,
@@ -396,8 +396,8 @@ impl Ask {
     }
 }
 
-/// A buffer of `len` bytes, used before if possible. What it held is overwritten, or never looked
-/// at.
+/// A buffer of `len` bytes, used before if possible. Its old contents are overwritten, or never
+/// looked at.
 fn buffer(spare: &mut Vec<Buf>, len: u64) -> Buf {
     let len = len as usize;
     let fits = spare.iter().rposition(|buf| buf.capacity() >= len);

@@ -1,4 +1,5 @@
-//! What all handles of a disk share, and its end: the last handle that is dropped closes it.
+//! The state that all handles of a disk share, and the disk's end: the last handle that is dropped
+//! closes it.
 
 use std::ops::Deref;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -19,7 +20,7 @@ pub(crate) fn everywhere(device: &Device) -> bool {
     device.config().mode == QueueMode::Sq && device.any_home()
 }
 
-/// What keeps a disk open; the last one dropped closes it.
+/// The guard that the handles of a disk share. Dropped with the last handle, it closes the disk.
 pub(crate) struct Open {
     pub(crate) shared: Arc<Shared>,
 }
@@ -44,7 +45,7 @@ impl Drop for Open {
     }
 }
 
-/// What all handles of a disk share.
+/// The state that all handles of a disk share.
 pub(crate) struct Shared {
     pub(crate) device: Device,
     pub(crate) notices: Vec<String>,

@@ -1,8 +1,8 @@
 //! The one parser of target strings: `KIND:REST[,OPTION=VALUE]...`.
 //!
 //! A comma inside a path is written `\,`, a plus `\+`, a backslash `\\`; those in the value of an
-//! option that stands in double quotes need nothing. What it yields is checked as far as text can
-//! be; the rest is up to the driver.
+//! option that stands in double quotes need nothing. The result is checked as far as text can be;
+//! the rest is up to the driver.
 
 use weir_bio::units::{parse_number, parse_switch, parse_time_ns};
 use weir_queue::{Backing, Config, QueueMode, Spread, TargetOption, Written};

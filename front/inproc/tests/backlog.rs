@@ -1,4 +1,4 @@
-//! What other threads have handed over and no reactor has accepted is bounded.
+//! Jobs that other threads have handed over and no reactor has accepted are bounded in number.
 
 use std::num::NonZeroU64;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What every driver has to hold to, seen from the top: one suite over all targets.
+//! The laws of every driver, seen from the top: one suite over all targets.
 //!
 //! A driver's own suite turns its queues by hand; here it stands where it will be used, below
 //! splitting, merging, the flush machine and real reactors. A new driver is one more line in
@@ -22,7 +22,7 @@ const SIZE: u64 = 8 << 20;
 struct Subject {
     name: &'static str,
     target: String,
-    /// What is written can be read.
+    /// Data written can be read.
     keeps_data: bool,
     /// It outlives the disk that was opened on it.
     keeps_longer: bool,

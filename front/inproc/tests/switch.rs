@@ -112,7 +112,7 @@ fn open_noted(path: Path, broken_from: u16, reactors: usize) -> (Disk, Arc<Atomi
     (Disk::builder(Source::Device(device)).reactors(reactors).open().unwrap(), used)
 }
 
-/// What a block holds after so many writes; zeros before the first.
+/// The contents of a block after so many writes; zeros before the first.
 fn contents(block: u64, writes: u64) -> [u8; BLOCK] {
     let mut bytes = [0; BLOCK];
     if writes > 0 {
@@ -132,7 +132,7 @@ struct Load {
     prng: Prng,
 }
 
-/// What the loads and who changes things know of each other.
+/// The state that the loads share with the thread that changes the disk.
 #[derive(Default)]
 struct News {
     stop: AtomicBool,

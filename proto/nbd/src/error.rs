@@ -55,8 +55,8 @@ impl NbdError {
         }
     }
 
-    /// What a reply's error field means: `None` for zero, and [`NbdError::Inval`] for a value the
-    /// protocol does not define, which is how it asks clients to read one.
+    /// The meaning of a reply's error field: `None` for zero, and [`NbdError::Inval`] for a value
+    /// the protocol does not define, which is how it asks clients to read one.
     #[must_use]
     pub const fn from_wire(value: u32) -> Option<Self> {
         Some(match value {

@@ -1,9 +1,9 @@
 //! The NBD protocol, sans-IO: bytes in, events out.
 //!
-//! What it is: the wire format ([`wire`]), the server's side of a session ([`server`]) and the
-//! client's side ([`client`]), so that both ends of weir speak from one declaration. What it is
-//! not: a socket, a clock or a thread. A peer that says nothing simply leaves a machine waiting;
-//! how long to wait is the caller's rule.
+//! It has the wire format ([`wire`]), the server's side of a session ([`server`]) and the client's
+//! side ([`client`]), so that both ends of weir use one declaration. It has no socket, no clock and
+//! no thread. A peer that says nothing simply leaves a machine waiting; how long to wait is the
+//! caller's rule.
 //!
 //! Source of every layout and number: the public NBD protocol document (`doc/proto.md` of the
 //! NetworkBlockDevice project), and for extended headers its branch `extension-ext-header`.
@@ -23,8 +23,8 @@
 //!
 //! Both handshakes keep a small buffer of their own (bounded by [`wire::OPTION_DATA_MAX`] and
 //! [`client::REPLY_DATA_MAX`]), consume what they are given and append what is to be sent to a
-//! buffer of the caller. What they negotiate for the transmission phase is one of three
-//! [`wire::Mode`]s, and everything after the handshake depends on that one word only.
+//! buffer of the caller. They negotiate one of three [`wire::Mode`]s for the transmission phase,
+//! and everything after the handshake depends on that mode only.
 //!
 //! In the transmission phase nothing is buffered and nothing is allocated: the server decodes
 //! request headers where they lie and learns how much payload follows, so the payload can be

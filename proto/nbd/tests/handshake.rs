@@ -177,7 +177,7 @@ fn a_context_named_before_an_error_does_not_count() {
     assert_eq!((info.mode, info.allocation), (Mode::Extended, None));
 }
 
-/// What the client makes of a server that answers its GO with these bytes.
+/// The error of a client whose server answers its GO with these bytes.
 fn after_go(bytes: impl FnOnce(&mut Vec<u8>)) -> HandshakeError {
     let mut old = OldServer::greet(BOTH);
     old.reply(OptionCode::EXTENDED_HEADERS, OptionReplyCode::ERR_UNSUP);

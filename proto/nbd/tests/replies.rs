@@ -28,7 +28,7 @@ fn ear_of(mode: Mode, request: Request) -> Ear {
     ear
 }
 
-/// What the client hears of these bytes.
+/// The events the client hears of these bytes.
 fn heard(mut ear: Ear, bytes: &[u8]) -> Vec<String> {
     ear.input(bytes);
     ear.lines()
@@ -399,8 +399,8 @@ fn a_request_too_long_for_its_mode_is_not_encoded() {
 
 const MODES: [Mode; 3] = [Mode::Simple, Mode::Structured, Mode::Extended];
 
-/// What the short cut makes of these bytes with a READ of 4096 bytes at 4096 in flight, as cookie
-/// and bytes of data, and how many bytes it leaves.
+/// The result of the short cut for these bytes with a READ of 4096 bytes at 4096 in flight, as
+/// cookie and bytes of data, and how many bytes it leaves.
 fn shortcut(mode: Mode, command: Command, bytes: &[u8]) -> (Option<(u64, usize)>, usize) {
     let mut in_flight = BTreeMap::new();
     let request = Request::new(command, 1, 4096, 4096);

@@ -1,4 +1,4 @@
-//! What requests are allowed, and how a batch is cut.
+//! The check of requests, and the cutting of a batch.
 
 use weir_proto_nbd::NbdError;
 use weir_proto_nbd::server::{

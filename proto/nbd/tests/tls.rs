@@ -1,5 +1,5 @@
-//! STARTTLS in both machines. What stands for TLS here changes no byte: the machines never see one
-//! of its own.
+//! STARTTLS in both machines. The stand-in for TLS changes no byte: the machines never see one of
+//! its own.
 
 mod peer;
 
@@ -35,7 +35,7 @@ fn go(name: &str) -> Vec<u8> {
     bytes
 }
 
-/// What one option comes to, and the code of the first reply.
+/// The outcome of one option, and the code of the first reply.
 fn ask(handshake: &mut Handshake<Vec<Export>>, bytes: &[u8]) -> (Step, Option<OptionReplyCode>) {
     let mut out = Vec::new();
     let mut rest = bytes;

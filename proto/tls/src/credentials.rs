@@ -1,4 +1,5 @@
-//! What sessions share: certificates and keys out of a folder, and whom to trust.
+//! The credentials that sessions share: certificates and keys out of a folder, and the authorities
+//! to trust.
 
 use std::fmt;
 use std::fs::File;
@@ -151,7 +152,7 @@ impl Folder<'_> {
     }
 
     fn has(&self, file: &str) -> bool {
-        // What cannot be looked at is there: reading it says why.
+        // A file that cannot be looked at counts as there: reading it says why.
         self.path(file).try_exists().unwrap_or(true)
     }
 

@@ -1,8 +1,8 @@
 //! TLS for NBD, sans-IO: bytes in, bytes out.
 //!
-//! What it is: the one place that knows `rustls`. A [`Session`] is one end of one connection; a
-//! [`ServerTls`] or [`ClientTls`] is what its sessions share, read from a folder as nbdkit,
-//! qemu-nbd and libnbd take it:
+//! This crate is the only one that uses `rustls`. A [`Session`] is one end of one connection; a
+//! [`ServerTls`] or [`ClientTls`] has the credentials that its sessions share, read from a folder
+//! as nbdkit, qemu-nbd and libnbd take it:
 //!
 //! | file | a server | a client |
 //! |---|---|---|
@@ -11,8 +11,8 @@
 //! | `server-cert.pem`, `server-key.pem` | its own | |
 //! | `client-cert.pem`, `client-key.pem` | | its own, if both are there |
 //!
-//! What it is not: a socket, or a rule about when TLS is spoken; that is negotiated by
-//! `weir-proto-nbd`. The clock is read by `rustls` alone, when it judges a certificate's dates.
+//! It has no socket, and no rule about when TLS is spoken: `weir-proto-nbd` negotiates that. The
+//! clock is read by `rustls` alone, when it judges a certificate's dates.
 //!
 //! Sessions are never resumed: each client shows its certificate anew, and a server keeps nothing
 //! of those that have gone. TLS 1.3 and 1.2 are spoken.

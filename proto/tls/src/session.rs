@@ -51,7 +51,7 @@ impl Session {
     }
 
     /// Takes bytes as they came from the socket and gives the plaintext of every record that is
-    /// whole to `give`, piece by piece and in order. What comes behind the peer's end is dropped.
+    /// whole to `give`, piece by piece and in order. Bytes behind the peer's end are dropped.
     ///
     /// # Errors
     /// The first of `give`, or why the peer cannot be talked to; an alert that tells it is to be

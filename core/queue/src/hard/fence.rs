@@ -14,11 +14,12 @@
 //!
 //! - Holds that stand do not overlap. A hold covers all that its owner reads and writes, and is
 //!   taken at once or not at all, so no two owners wait for each other.
-//! - What waits is in one line, in order of arrival: holds to be taken, and requests that a hold
-//!   stops. A hold is taken when it overlaps no hold that stands and nothing ahead of it in line.
-//!   So each entry waits for entries before it only: no deadlock, and neither kind starves.
-//! - A hold that stands stops what has not passed a lane yet. Then it goes from lane to lane
-//!   (`hard/settle.rs`), until what had passed before and changes its sectors has ended.
+//! - There is one line, in order of arrival, of holds to be taken and requests that a hold stops. A
+//!   hold is taken when it overlaps no hold that stands and nothing ahead of it in line. So each
+//!   entry waits for entries before it only: no deadlock, and neither kind starves.
+//! - A hold that stands stops requests that have not passed a lane yet. Then it goes from lane to
+//!   lane (`hard/settle.rs`), until the requests that had passed before and change its sectors have
+//!   ended.
 //! - Its owner's requests pass holds, but no fence of the first kind.
 
 use std::collections::VecDeque;
@@ -51,7 +52,7 @@ struct Fence {
     end: u64,
 }
 
-/// What a device's fences are.
+/// The fences and holds of a device, and the line that waits for holds.
 #[derive(Debug, Default)]
 struct Standing {
     fences: Vec<Fence>,
@@ -89,7 +90,7 @@ pub(crate) fn overlap(one: &Range<u64>, other: &Range<u64>) -> bool {
     one.start < other.end && other.start < one.end
 }
 
-/// What stops a request.
+/// The cause that stops a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stop {
     Nothing,

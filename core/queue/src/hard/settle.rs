@@ -1,10 +1,11 @@
 //! Holds that have been taken and go from lane to lane, before their owners read.
 //!
-//! A hold stops what has not passed a lane (`hard/fence.rs`). What had passed before, and changes
-//! its sectors, may land at any time: behind the read of a read-modify-write it would be undone by
-//! the write. So the claim of a hold is sent to each lane in turn, stays while such a request is
-//! with the lane's driver, and goes on when it has ended; from the last lane to its owner. A
-//! request that runs out of time there leaves a fence behind, for which the owner's read waits.
+//! A hold stops requests that have not passed a lane (`hard/fence.rs`). A request that had passed
+//! before, and changes its sectors, may land at any time: behind the read of a read-modify-write,
+//! the write would undo it. So the claim of a hold is sent to each lane in turn, stays while such a
+//! request is with the lane's driver, and goes on when it has ended; from the last lane to its
+//! owner. A request that runs out of time there leaves a fence behind, for which the owner's read
+//! waits.
 //!
 //! A lane looks for that in the branch it has for trouble, so other requests pay nothing.
 
@@ -31,7 +32,7 @@ impl Settling {
     }
 }
 
-/// What goes on from a lane.
+/// Claims of holds that go on from a lane.
 pub(crate) struct Onward {
     /// To the next lane.
     pub(crate) settled: Vec<RequestClaim>,
@@ -60,7 +61,7 @@ impl HardQueue {
         self.watch.onward |= !settling.settled.is_empty();
     }
 
-    /// What goes on to other lanes or owners, since last asked.
+    /// The claims that go on to other lanes or owners, since last asked.
     #[inline]
     pub(crate) fn take_onward(&mut self) -> Option<Onward> {
         std::mem::take(&mut self.watch.onward).then(|| self.collect_onward())

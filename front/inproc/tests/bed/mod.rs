@@ -1,4 +1,4 @@
-//! What the tests share: a folder, and a disk's contents as they should be.
+//! The support that the tests share: a folder, and a disk's contents as they should be.
 
 #![allow(dead_code, reason = "each test file uses its own part")]
 

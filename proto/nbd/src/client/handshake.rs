@@ -13,7 +13,7 @@ use crate::wire::{
     put_meta_query, put_option, text,
 };
 
-/// What a client asks for.
+/// The options that a client asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wanted {
     /// Name of the export; empty for the default one.
@@ -44,12 +44,12 @@ impl Wanted {
     }
 }
 
-/// What the server is and what was agreed on.
+/// The server's description of the export, and the terms agreed on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServerInfo {
     /// Size of the export in bytes.
     pub size: u64,
-    /// What the export can do; unknown bits are to be ignored.
+    /// The abilities of the export; unknown bits are to be ignored.
     pub flags: TransmissionFlags,
     /// Sizes requests have to keep to, [`BlockSizes::UNADVERTISED`] if the server said nothing.
     pub block: BlockSizes,
@@ -59,16 +59,16 @@ pub struct ServerInfo {
     pub allocation: Option<u32>,
 }
 
-/// What one call of [`Handshake::input`] came to.
+/// The outcome of one call of [`Handshake::input`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Input {
     /// Bytes of the input that are used up; all of them for [`Step::NeedMore`].
     pub consumed: usize,
-    /// What to do next.
+    /// The next step.
     pub step: Step,
 }
 
-/// What a client does after handing bytes to the handshake.
+/// The step a client takes after handing bytes to the handshake.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Send the output if there is any, then receive more.
@@ -82,7 +82,7 @@ pub enum Step {
     Failed(HandshakeError),
 }
 
-/// What the bytes in hand are part of.
+/// The message that the bytes in hand are part of.
 #[derive(Clone, Copy, Debug)]
 enum Expect {
     Greeting,
@@ -139,7 +139,7 @@ impl Handshake {
         self.held.capacity()
     }
 
-    /// What the server owes, for the error of a connection that ends or times out.
+    /// The message the server owes, in words for the error of a connection that ends or times out.
     #[must_use]
     pub fn waiting_for(&self) -> String {
         match self.expect {

@@ -73,7 +73,7 @@ impl Requests {
     }
 }
 
-/// What is remembered of a request until its reply is complete.
+/// The facts of a request that are kept until its reply is complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pending {
     pub(super) command: Command,

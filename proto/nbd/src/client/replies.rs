@@ -17,7 +17,7 @@ use crate::wire::{
 /// room for what a future error type may carry behind it.
 pub const ERROR_PAYLOAD_MAX: u64 = STRING_MAX as u64 + 64;
 
-/// What the stream of replies says next. Cookies are those of requests in flight; offsets count
+/// The next event in the stream of replies. Cookies are those of requests in flight; offsets count
 /// from the start of the export.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event<'a> {
@@ -197,7 +197,7 @@ impl Replies {
             let offset: [u8; 8] = *head[at..].first_chunk()?;
             whole.then_some(u64::from_be_bytes(offset))
         };
-        // What the reply says of itself: a simple one says neither where nor how much.
+        // The place and length that the reply gives: a simple one gives neither.
         let (cookie, told) = match self.mode {
             Mode::Simple => {
                 let SimpleReply { error, cookie } = SimpleReply::decode(head)?;

@@ -54,14 +54,14 @@ pub struct Range {
 pub enum Checked {
     /// Read a range of at most `payload_max` bytes.
     Read {
-        /// What to read.
+        /// The range to read.
         range: Range,
         /// DF: answer with one content chunk, zeroes spelled out.
         whole: bool,
     },
     /// Write the payload, at most `payload_max` bytes, to a range.
     Write {
-        /// What to write.
+        /// The range to write.
         range: Range,
         /// Answer only once it is on stable storage.
         fua: bool,
@@ -72,19 +72,19 @@ pub enum Checked {
     Flush,
     /// The range is no longer needed.
     Trim {
-        /// What to discard.
+        /// The range to discard.
         range: Range,
         /// Answer only once it is on stable storage.
         fua: bool,
     },
     /// The range will be needed soon.
     Cache {
-        /// What to fetch.
+        /// The range to prefetch.
         range: Range,
     },
     /// Make the range read as zeroes; may be longer than any payload.
     WriteZeroes {
-        /// What to zero.
+        /// The range to zero.
         range: Range,
         /// Answer only once it is on stable storage.
         fua: bool,
@@ -95,7 +95,7 @@ pub enum Checked {
     },
     /// Report the extents of a range.
     BlockStatus {
-        /// What to report on.
+        /// The range to report on.
         range: Range,
         /// Report exactly one extent, not beyond the range.
         one: bool,
@@ -104,12 +104,12 @@ pub enum Checked {
     Unaligned {
         /// The range asked for.
         range: Range,
-        /// What to do with it.
+        /// The command.
         act: Act,
     },
 }
 
-/// What is asked of an unaligned range; the fields are those of [`Checked`].
+/// The command for an unaligned range; the fields are those of [`Checked`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Act {
     /// As [`Checked::Read`].
@@ -148,7 +148,7 @@ pub enum Act {
 /// A request that may not be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reject {
-    /// What to answer.
+    /// The error to answer.
     pub error: NbdError,
     /// Why, with the value and its bound; its display is the text of a structured error.
     pub why: Why,
@@ -156,7 +156,7 @@ pub struct Reject {
     pub then: Then,
 }
 
-/// What has to happen to the stream after a refused request.
+/// How the stream goes on after a refused request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Then {
     /// Drop so many payload bytes (often none) and go on.
@@ -293,7 +293,7 @@ impl Geometry {
         u64::from(self.minimum_block.max(self.device_block).max(1)) - 1
     }
 
-    /// What a request with a good range asks for.
+    /// The checked form of a request with a good range.
     #[inline]
     fn checked(request: &Request, range: Range) -> Checked {
         let has = |flag| request.flags.contains(flag);

@@ -1,4 +1,4 @@
-//! What is served, and what one client agreed on.
+//! Exports as clients see them, and the outcome of a client's handshake.
 
 use super::{Geometry, Replies};
 use crate::wire::{BlockSizes, Mode, PAYLOAD_MAX_DEFAULT, TransmissionFlags};
@@ -13,7 +13,7 @@ pub struct Export {
     pub description: String,
     /// Size in bytes; should be a multiple of `block.minimum`.
     pub size: u64,
-    /// What the device can do. HAS_FLAGS and SEND_DF are added, and combinations the protocol
+    /// The abilities of the device. HAS_FLAGS and SEND_DF are added, and combinations the protocol
     /// forbids are removed, when a client is told: see [`Export::advertised`].
     pub flags: TransmissionFlags,
     /// Sizes requests have to keep to; see [`BlockSizes::is_valid`].
@@ -68,7 +68,7 @@ impl Export {
     }
 }
 
-/// What one export is to one client.
+/// How one export is offered to one client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Offer {
     /// It may be used.
@@ -81,7 +81,7 @@ pub enum Offer {
     Absent,
 }
 
-/// What a handshake ended in: everything the transmission phase depends on.
+/// The outcome of a handshake: everything the transmission phase depends on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Negotiated {
     /// Which of the exports given to the handshake.

@@ -12,14 +12,14 @@ use crate::wire::{
 };
 use std::fmt;
 
-/// What a server lets clients negotiate, and how much patience it has.
+/// The options that a server lets clients negotiate, and the bounds of its patience.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Grant STRUCTURED_REPLY.
     pub structured: bool,
     /// Grant EXTENDED_HEADERS.
     pub extended: bool,
-    /// What becomes of STARTTLS, and of clients that do not ask for it.
+    /// The rule for STARTTLS, and for clients that do not ask for it.
     pub tls: Tls,
     /// Options one client may send; with the next one the session ends.
     pub options_max: u32,
@@ -36,7 +36,7 @@ impl Default for Settings {
     }
 }
 
-/// What a server does about TLS.
+/// A server's rule for TLS.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Tls {
     /// STARTTLS is refused by policy (NOTLS).
@@ -48,17 +48,17 @@ pub enum Tls {
     Require,
 }
 
-/// What one call of [`Handshake::input`] came to.
+/// The outcome of one call of [`Handshake::input`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Input {
     /// Bytes of the input that are used up. Less than all of them unless `step` is
     /// [`Step::NeedMore`].
     pub consumed: usize,
-    /// What to do next.
+    /// The next step.
     pub step: Step,
 }
 
-/// What a server does after handing bytes to the handshake.
+/// The step a server takes after handing bytes to the handshake.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Everything is consumed: receive more.
@@ -147,7 +147,7 @@ impl fmt::Display for CloseReason {
 
 impl std::error::Error for CloseReason {}
 
-/// What the bytes in hand are part of.
+/// The message that the bytes in hand are part of.
 #[derive(Clone, Copy, Debug)]
 enum Expect {
     ClientFlags,
@@ -177,7 +177,7 @@ pub struct Handshake<E> {
     options: u32,
 }
 
-/// What the machine offers every client.
+/// The flags that the handshake offers every client.
 const OFFERED: HandshakeFlags = HandshakeFlags::FIXED_NEWSTYLE.with(HandshakeFlags::NO_ZEROES);
 
 impl<E: AsRef<[Export]>> Handshake<E> {

@@ -1,4 +1,4 @@
-//! What each option means: the negotiated state, and the answer to one whole option.
+//! The options of the handshake: the negotiated state, and the answer to one whole option.
 //!
 //! Source: NBD protocol, "Option types" and "Option reply types".
 
@@ -13,11 +13,11 @@ use crate::wire::{
 /// must carry, so a client that confuses the two answers is found out.
 const ALLOCATION_ID: u32 = 1;
 
-/// What one client has negotiated so far.
+/// The terms one client has negotiated so far.
 #[derive(Debug)]
 pub(super) struct Session<E> {
     exports: E,
-    /// What each of them is to this client; those beyond its end are served.
+    /// How each export is offered to this client; those beyond its end are served.
     offers: Box<[Offer]>,
     /// The export that was refused last, until that is told.
     refused: Option<usize>,

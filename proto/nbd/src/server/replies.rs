@@ -226,7 +226,7 @@ fn put_extents(
             if last.flags == extent.flags {
                 next.length = next.length.saturating_add(last.length);
             } else {
-                // What is in hand is complete. A descriptor that has to be cut, or for which
+                // The descriptor in hand is complete. A descriptor that has to be cut, or for which
                 // there is no successor, is the last one.
                 let cut = mode != Mode::Extended && last.length > COMPACT_EXTENT_MAX;
                 if cut || count + 1 == count_max {

@@ -7,7 +7,7 @@
 use crate::wire::{EXTENDED_REQUEST_MAGIC, Mode, REQUEST_MAGIC, Request};
 use std::fmt;
 
-/// What the front of some received bytes is.
+/// The beginning of some received bytes, decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decoded {
     /// A whole header, [`Mode::request_len`] bytes. [`Request::payload_len`] bytes of payload

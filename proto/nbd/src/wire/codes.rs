@@ -39,7 +39,7 @@ macro_rules! codes {
 }
 
 codes! {
-    /// What a client asks for in the handshake.
+    /// An option: a client's question in the handshake.
     OptionCode: u32 {
         /// Choose an export and go over to transmission; cannot be answered with an error.
         EXPORT_NAME = 1,
@@ -68,7 +68,7 @@ codes! {
 const ERROR_BIT: u32 = 1 << 31;
 
 codes! {
-    /// What a server answers to an option.
+    /// A server's answer to an option.
     OptionReplyCode: u32 {
         /// Granted, or the end of a list.
         ACK = 1,
@@ -124,7 +124,7 @@ codes! {
 }
 
 codes! {
-    /// What a request does.
+    /// The command of a request.
     Command: u16 {
         /// Read a range.
         READ = 0,
@@ -148,7 +148,7 @@ codes! {
 }
 
 codes! {
-    /// What a structured or extended reply chunk holds.
+    /// The kind of a structured or extended reply chunk.
     ChunkType: u16 {
         /// Nothing; only ever the last chunk.
         NONE = 0,

@@ -85,7 +85,7 @@ macro_rules! bit_set {
 }
 
 bit_set! {
-    /// What a server offers in its greeting.
+    /// The flags a server offers in its greeting.
     HandshakeFlags: u16 {
         /// Options other than EXPORT_NAME may be sent, and are answered.
         FIXED_NEWSTYLE = 0,
@@ -95,7 +95,7 @@ bit_set! {
 }
 
 bit_set! {
-    /// What a client answers to the greeting. A server closes on a bit it did not offer.
+    /// The flags a client answers to the greeting. A server closes on a bit it did not offer.
     ClientFlags: u32 {
         /// The client speaks fixed newstyle.
         FIXED_NEWSTYLE = 0,
@@ -105,7 +105,7 @@ bit_set! {
 }
 
 bit_set! {
-    /// What an export can do.
+    /// The abilities of an export.
     TransmissionFlags: u16 {
         /// Always set.
         HAS_FLAGS = 0,
@@ -137,7 +137,7 @@ bit_set! {
 }
 
 bit_set! {
-    /// What a request asks for beside its command.
+    /// The flags of a request beside its command.
     CommandFlags: u16 {
         /// Answer only once the written data is on stable storage.
         FUA = 0,

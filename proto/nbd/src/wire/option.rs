@@ -9,7 +9,7 @@ use super::{
 /// The first bytes of a newstyle server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Greeting {
-    /// What the server offers.
+    /// The flags the server offers.
     pub flags: HandshakeFlags,
 }
 
@@ -36,7 +36,7 @@ impl Greeting {
 /// The header of an option; `length` bytes of data follow it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OptionHeader {
-    /// What is asked for.
+    /// The option asked for.
     pub code: OptionCode,
     /// Bytes of data.
     pub length: u32,
@@ -118,7 +118,7 @@ fn put_counted(out: &mut Vec<u8>, data: impl FnOnce(&mut Vec<u8>)) {
 pub struct ExportSize {
     /// Size of the export in bytes.
     pub size: u64,
-    /// What the export can do.
+    /// The abilities of the export.
     pub flags: TransmissionFlags,
 }
 
@@ -170,7 +170,7 @@ pub struct BlockSizes {
 impl BlockSizes {
     /// Bytes of the payload behind the info type.
     pub const LEN: usize = 12;
-    /// What holds when a server says nothing ("Size constraints").
+    /// The sizes that hold when a server says nothing ("Size constraints").
     pub const UNADVERTISED: Self =
         Self { minimum: 1, preferred: 4096, maximum: PAYLOAD_MAX_DEFAULT };
 

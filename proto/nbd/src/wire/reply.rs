@@ -42,7 +42,7 @@ impl SimpleReply {
 pub struct StructuredHeader {
     /// Whether this is the last chunk.
     pub flags: ReplyFlags,
-    /// What the payload is.
+    /// The kind of the payload.
     pub chunk: ChunkType,
     /// The request's cookie.
     pub cookie: u64,
@@ -85,7 +85,7 @@ impl StructuredHeader {
 pub struct ExtendedHeader {
     /// Whether this is the last chunk.
     pub flags: ReplyFlags,
-    /// What the payload is.
+    /// The kind of the payload.
     pub chunk: ChunkType,
     /// The request's cookie.
     pub cookie: u64,
@@ -251,7 +251,7 @@ impl<'a> ErrorChunk<'a> {
     }
 
     /// Reads a whole payload of a chunk of this type; `None` if the message does not fit, or an
-    /// ERROR_OFFSET has no offset. What follows in an unknown error type is left unread.
+    /// ERROR_OFFSET has no offset. Bytes that follow in an unknown error type are left unread.
     #[must_use]
     pub fn decode(chunk: ChunkType, payload: &'a [u8]) -> Option<Self> {
         let mut fields = Fields(payload);

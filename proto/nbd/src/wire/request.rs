@@ -8,9 +8,9 @@ use super::{
 /// One request header. The compact form carries 32 bits of `length`, the extended form 64.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// What is asked for beside the command.
+    /// The flags beside the command.
     pub flags: CommandFlags,
-    /// What to do.
+    /// The command.
     pub command: Command,
     /// The client's word for this request; opaque to the server.
     pub cookie: u64,
@@ -62,7 +62,7 @@ impl Request {
         if has_payload { self.length } else { 0 }
     }
 
-    /// What a reply to this request is addressed to.
+    /// The address of a reply to this request.
     #[must_use]
     #[inline]
     pub const fn reply_to(&self) -> ReplyTo {

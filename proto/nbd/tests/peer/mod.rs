@@ -73,7 +73,7 @@ impl Server {
                     match input.step {
                         Step::NeedMore => return,
                         Step::Answered => {}
-                        // What stands for TLS here changes no byte.
+                        // The stand-in for TLS changes no byte.
                         Step::StartTls => handshake.secured(),
                         Step::Transmission(agreed) => self.phase = Phase::Transmission(agreed),
                         Step::Close(why) => {
@@ -176,7 +176,7 @@ impl Server {
     }
 }
 
-/// What a client hears, one line an event; neighbouring pieces of data are one event.
+/// The events a client hears, one line each; neighbouring pieces of data are one event.
 pub struct Ear {
     replies: ClientReplies,
     pub in_flight: BTreeMap<u64, Pending>,

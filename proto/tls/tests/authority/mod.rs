@@ -51,7 +51,7 @@ impl Drop for Folder {
     }
 }
 
-/// Who signs.
+/// A certificate authority, which signs.
 pub struct Authority {
     issuer: Issuer<'static, KeyPair>,
     pem: String,

@@ -1,10 +1,10 @@
-//! What outlives a submitter together with its I/O.
+//! A value that outlives a submitter, together with its I/O.
 
 use std::any::Any;
 
 use super::Submitter;
 
-/// What is dropped with the last I/O of a submitter.
+/// A value dropped with the last I/O of a submitter.
 pub(super) type Keepsake = Box<dyn Any + Send>;
 
 impl Submitter {

@@ -11,9 +11,9 @@
 //!    behind the lift because it may wait for writes that wait for the hold.
 //!
 //! A step that fails is the last one: the hold is lifted and the patch ends with its status. A
-//! write that ran out of time has left a fence of its own by then. What began goes on without its
-//! submitter, and is inside the gate from beginning to end, so that a device that is frozen has no
-//! patch under way.
+//! write that ran out of time has left a fence of its own by then. A patch that has begun goes on
+//! without its submitter, and is inside the gate from beginning to end, so that a frozen device has
+//! no patch under way.
 //!
 //! The requests of a patch have slots of their own and go past plug and scheduler. Otherwise they
 //! could wait for a slot or a tag that a request has which waits for the hold.
@@ -139,8 +139,8 @@ fn put(data: &mut Data, mut at: usize, mut bytes: &[u8]) {
 impl super::Submitter {
     /// Hands in a write of whole blocks of which a few bytes at either end are kept as they are on
     /// the device: a read-modify-write, atomic towards all other I/O of the device. Its group has
-    /// paid for it, as with [`submit_paid`](super::Submitter::submit_paid). What stands in the
-    /// memory of the kept bytes does not matter, and is changed. It ends like any write.
+    /// paid for it, as with [`submit_paid`](super::Submitter::submit_paid). The memory of the kept
+    /// bytes is overwritten; its contents do not matter. It ends like any write.
     ///
     /// # Errors
     /// As [`submit_paid`](super::Submitter::submit_paid); also when 16 of these are under way.
