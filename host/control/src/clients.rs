@@ -30,9 +30,9 @@ pub struct Connected {
 /// Memory that a server's clients share, bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Memory {
-    /// What all clients together may hold.
+    /// The most that all clients together may hold.
     pub bound: u64,
-    /// What they hold of it now.
+    /// Bytes that the clients hold now.
     pub held: u64,
 }
 

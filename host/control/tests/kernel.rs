@@ -20,7 +20,7 @@ use weir_control::Tree;
 use weir_queue::{Config, Device};
 use weir_sched::{Family, SCHEDULERS, Tunable, Unit};
 
-/// What is written to every file that is there on both sides. Nothing in it makes a device
+/// The texts written to every file that is there on both sides. Nothing in it makes a device
 /// unusable.
 const TEXTS: &[&str] = &[
     "0",
@@ -110,7 +110,8 @@ const LEFT_OUT: &[(&str, &str)] = &[("wbt_lat_usec", "weir has no write-back thr
 struct Loop {
     name: String,
     file: PathBuf,
-    /// What its files said, to be written back: the next who uses the device finds it as it was.
+    /// The contents its files had, to be written back: the next who uses the device finds it as it
+    /// was.
     before: Vec<(String, String)>,
 }
 
@@ -184,7 +185,7 @@ impl Loop {
             fua: self.number("fua") == 1,
             max_hw_sectors: self.number("max_hw_sectors_kb") * 2,
             max_hw_discard_sectors: sectors("discard_max_hw_bytes"),
-            // What the last who used this device allowed is still in force.
+            // The limit set by the last user of this device is still in force.
             max_user_discard_sectors: sectors("discard_max_bytes"),
             discard_granularity: self.number("discard_granularity"),
             max_write_zeroes_sectors: sectors("write_zeroes_max_bytes"),
@@ -203,7 +204,7 @@ impl Drop for Loop {
                 Some((active, _)) => active,
                 None => text,
             };
-            // What is read-only is refused, and stayed as it was.
+            // A write to a read-only file is refused, and the file stays as it was.
             let _ = self.write(name, text.as_bytes());
         }
         let device = format!("/dev/{}", self.name);

@@ -1,4 +1,4 @@
-//! What rules match and what they come to, for disks on paper.
+//! The matches of rules and their effects, for disks on paper.
 
 use std::collections::BTreeMap;
 
@@ -283,7 +283,8 @@ fn a_file_that_is_no_regular_one_or_too_long_is_left_out_by_name() {
     let made = std::process::Command::new("mkfifo").arg(root.join("40-fifo.rules")).status();
     assert!(made.expect("mkfifo is there").success());
     std::os::unix::fs::symlink("/dev/zero", root.join("50-zero.rules")).unwrap();
-    // Who opens the pipe to read it waits for a writer that never comes, so this thread looks on.
+    // A thread that opens the pipe to read it waits for a writer that never comes, so this thread
+    // looks on.
     let (sender, receiver) = std::sync::mpsc::channel();
     let folder = root.clone();
     std::thread::spawn(move || sender.send(Rules::read(&[folder])));

@@ -1,4 +1,4 @@
-//! What stands in the tree, what it says, and what each write does.
+//! The files of the tree, their contents, and the effect of each write.
 
 mod bed;
 
@@ -338,7 +338,7 @@ fn a_disk_that_is_going_away_says_so() {
     let device = device(sda());
     let tree = tree(live(device.clone()));
     device.take_offline();
-    // What it still knows it still says.
+    // A file whose value is still known still gives it.
     assert_eq!(read(&tree, "block/sda/size"), (BYTES / 512).to_string());
 }
 

@@ -31,7 +31,7 @@ impl Service for Idle {
     fn settle(&mut self, _: &mut Turn<'_>) {}
 }
 
-/// What `call` says when a reactor of `host` makes it.
+/// The result of `call` when a reactor of `host` makes it.
 fn on_reactor<T: Send + 'static>(
     host: &Arc<Host>,
     call: impl FnOnce(&Host) -> T + Send + 'static,

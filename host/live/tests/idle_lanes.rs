@@ -190,7 +190,7 @@ fn a_disk_that_rested_is_found_by_work_from_its_own_reactor_another_and_its_own_
             Reader::go(handle, 3);
             wait(ended);
             if round % 5 == 0 {
-                // What comes by way of control finds a lane at rest as well.
+                // An order of the control side finds a lane at rest as well.
                 drop(device.freeze());
                 drop(device.quiesce());
             }

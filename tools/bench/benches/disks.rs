@@ -1,5 +1,5 @@
-//! What idle disks cost a busy one: CPU time per I/O of a reactor whose disk is used, beside none
-//! and beside 1,000 that are not. Both reactors are of this process, and take turns.
+//! The cost of idle disks for a busy one: CPU time per I/O of a reactor whose disk is used, beside
+//! none and beside 1,000 that are not. Both reactors are of this process, and take turns.
 //!
 //! cargo bench -p weir-bench --bench disks [-- --disks 1000 --rounds 400 --ios 4000]
 

@@ -1,8 +1,8 @@
 //! Jobs on threads: I/Os are made up, handed to devices, waited for and counted.
 //!
 //! [`run`] gives each [`worker`] its clients and lanes; a [`client`] turns a workload into bios and
-//! takes their ends; a [`tally`] has the counts of one thread. What is measured on which device is
-//! not decided here (`workload`), and no figure is derived here (`results`).
+//! takes their ends; a [`tally`] has the counts of one thread. The choice of workloads and devices
+//! is made in `workload`, and figures are derived in `results`.
 
 mod alarm;
 pub mod alone;

@@ -1,4 +1,4 @@
-//! What is to run on which devices: stages of jobs, and groups of disks.
+//! The plan of a run: stages of jobs, and groups of disks.
 //!
 //! [`conduct`] opens the targets and runs stage after stage; [`devices`] knows which targets are
 //! one device; [`check`] looks after a crash for the commits that a run had acknowledged.

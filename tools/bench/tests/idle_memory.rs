@@ -1,5 +1,5 @@
-//! What memory an idle disk takes: its queues, its lane and its driver, and nothing for each
-//! request it might have.
+//! The memory an idle disk takes: its queues, its lane and its driver, and nothing for each request
+//! it might have.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ fn an_idle_null_disk_with_one_queue_takes_at_most_64_kib() {
         println!("{scheduler}: {taken} bytes, {} of the lane", bytes_of_this_thread() - made);
         assert!(taken <= MOST, "scheduler {scheduler}: {taken} bytes, at most {MOST}");
         drop((lane, device));
-        // What a thread keeps for itself is no disk's.
+        // Memory that a thread keeps for itself is no disk's.
         assert!(bytes_of_this_thread() - before < 1024, "a disk that has gone keeps memory");
     }
 }

@@ -37,12 +37,12 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // What cannot be removed is in the build's own folder.
+        // A folder that cannot be removed is in the build's own folder.
         let _ = fs::remove_dir_all(&self.0);
     }
 }
 
-/// What fio says of one direction's job, after it has logged each of its latencies.
+/// fio's result for one direction's job, after it has logged each of its latencies.
 fn fio(folder: &Folder, rw: &str) -> Value {
     let mut fio = mortal("fio");
     fio.args([

@@ -14,7 +14,7 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 use weir_bench::rounds::{Arguments, machine};
 
-/// What is compared with itself, in turn.
+/// The ways that are compared with themselves, in turn.
 const SAME: &[&[&str]] = &[
     &["--target", "ram:256MiB", "--rw", "randrw", "--bs", "4k", "--iodepth", "32"],
     &["--target", "null:64GiB", "--rw", "randread", "--iodepth", "8", "--numjobs", "2"],

@@ -1,4 +1,4 @@
-//! What the layer itself costs: `weir bench core` under each scheduler of either path, in turn, on
+//! The cost of the layer itself: `weir bench core` under each scheduler of either path, in turn, on
 //! a core of its own; how far two threads on two queues outdo one where the two CPUs are two cores;
 //! and what two submitters on one device with a scheduler reach beside one.
 //!
@@ -13,7 +13,7 @@ use weir_bench::rounds::{Arguments, Control, Figure, Needs, machine};
 /// A path, a scheduler and a number of threads.
 type Setting = (&'static str, &'static str, &'static str);
 
-/// What a setting came to.
+/// The result of a setting.
 #[derive(Default)]
 struct Way {
     setting: Setting,

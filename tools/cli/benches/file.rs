@@ -52,7 +52,7 @@ struct RemovedAtEnd<'a>(&'a Path);
 
 impl Drop for RemovedAtEnd<'_> {
     fn drop(&mut self) {
-        // What cannot be removed is in the build's own folder.
+        // A file that cannot be removed is in the build's own folder.
         let _ = std::fs::remove_file(self.0);
     }
 }

@@ -142,7 +142,7 @@ impl Bed {
 
 impl Drop for Bed {
     fn drop(&mut self) {
-        // What cannot be removed is in the build's own folder.
+        // A folder that cannot be removed is in the build's own folder.
         let _ = std::fs::remove_dir_all(&self.folder);
     }
 }
@@ -181,7 +181,7 @@ struct Job<'a> {
     runtime_ms: u32,
 }
 
-/// What one run came to.
+/// The result of one run.
 #[derive(Clone, Copy)]
 struct Outcome {
     iops: f64,
@@ -189,7 +189,7 @@ struct Outcome {
 }
 
 impl Outcome {
-    /// What runs of one length come to together.
+    /// The joint result of runs of one length.
     fn of_all(runs: &[Outcome]) -> Outcome {
         let ios: f64 = runs.iter().map(|run| run.iops).sum();
         let spent: f64 = runs.iter().map(|run| run.iops * run.latency_us).sum();

@@ -1,6 +1,6 @@
-//! What it costs to make I/Os up: `weir bench` on an empty sink, which is its threads, its
-//! generator and its counting without a queue or a device; and whether what remains of `weir bench`
-//! on the null device without that is what `weir bench core` has without its own generator.
+//! The cost of making I/Os up: `weir bench` on an empty sink, which is its threads, its generator
+//! and its counting without a queue or a device; and whether what remains of `weir bench` on the
+//! null device without that is what `weir bench core` has without its own generator.
 //!
 //! All are of one thread on one core, 4 KiB at random over 64 GiB, 70 % reads, no scheduler, and
 //! go in passes of `--depth` I/Os: the null device answers all of a pass at once. In turn, CPU time
@@ -47,7 +47,7 @@ fn main() {
     let milliseconds = arguments.number("--milliseconds", 300, 20);
     let depth = u16::try_from(arguments.number("--depth", 32, 32)).expect("a depth below 65536");
     let runtime = Duration::from_millis(u64::from(milliseconds));
-    // What is started from here stays there as well.
+    // Threads started from here stay on this CPU as well.
     let _ = pin(CPU);
     let mut control = Control::new(Needs::Core(CPU));
     let mut figures = Figures::default();
@@ -90,7 +90,7 @@ fn tell(figures: &Figures) {
     println!("    the layer in weir bench over the layer in weir bench core: {ratio:.3}");
 }
 
-/// What a way came to.
+/// The result of a way.
 #[derive(Clone, Copy)]
 struct Way {
     /// CPU time per I/O.

@@ -1,4 +1,4 @@
-//! What an idle daemon costs: CPU time and wake-ups of all its threads while 100 clients are
+//! The cost of an idle daemon: CPU time and wake-ups of all its threads while 100 clients are
 //! connected, have each read something, and say nothing more; with `--disks`, beside so many unused
 //! `null` disks.
 //!
@@ -57,7 +57,7 @@ struct Daemon {
     socket: PathBuf,
 }
 
-/// What all threads of the daemon have used so far.
+/// The CPU time and wakes of all threads of the daemon so far.
 struct Spent {
     cpu_ns: u64,
     /// Times they went to sleep, and so were woken again or will be.

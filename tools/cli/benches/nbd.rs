@@ -1,9 +1,10 @@
 //! NBD over one UNIX connection, 4 KiB reads: weir's null disk against an echo server and, where
 //! it is installed, qemu-storage-daemon's null-co, with weir's own batching client.
 //!
-//! Rounds are interleaved; server and client are pinned apart. What counts is the server's CPU time
-//! per I/O, because it survives a noisy machine, and ratios within the run. Where the machine gives
-//! no more than echo reaches, the rest is the kernel's: two copies through a socket.
+//! Rounds are interleaved; server and client are pinned apart. The figures that count are the
+//! server's CPU time per I/O, because it survives a noisy machine, and ratios within the run. Where
+//! the machine gives no more than echo reaches, the rest is the kernel's: two copies through a
+//! socket.
 //!
 //! cargo bench -p weir-cli --bench nbd [-- --rounds 7 --seconds 2 --depth 128]
 //! cargo bench -p weir-cli --bench nbd -- --modes [--jobs 2]    queue_mode mq against sq

@@ -117,7 +117,7 @@ impl Test {
         }
     }
 
-    /// What is wrong is told on standard error.
+    /// The plan as text. Errors and warnings go to standard error.
     fn as_text(&self, rules: &Rules, plan: &Plan) -> String {
         rules.errors().iter().for_each(|error| log::say(&error.to_string()));
         let warnings = rules.warnings().iter().chain(&plan.warnings);

@@ -10,7 +10,7 @@ use weir_bio::{Nanos, Op, SECTOR};
 use weir_load::jobfile::read;
 use weir_load::{Ask, Distribution, Ground, Job, Sizes, Stream, Workload};
 
-/// What is asked of each job.
+/// I/Os asked of each job.
 const ASKS: usize = 60;
 
 /// Jobs of a file that are turned.
@@ -41,7 +41,7 @@ pub(crate) fn check(bytes: &[u8]) {
     }
 }
 
-/// What a job says of itself means the same.
+/// The text of a job, parsed again, means the same.
 fn comes_back(job: &Job) {
     assert_eq!(Distribution::parse(&job.distribution.to_string()).as_ref(), Ok(&job.distribution));
     for sizes in &job.sizes {

@@ -18,7 +18,7 @@ use weir_proto_nbd::wire::{Command, CommandFlags, Mode, Request};
 
 use crate::cuts::{Cuts, pieces, ways};
 
-/// What is in flight when transmission begins: command, first byte, bytes, flags.
+/// The requests in flight when transmission begins: command, first byte, bytes, flags.
 const ASKED: [(Command, u64, u64, CommandFlags); 7] = [
     (Command::READ, 0, 512, CommandFlags::EMPTY),
     (Command::READ, 4096, 24, CommandFlags::DF),
@@ -49,7 +49,7 @@ pub(crate) fn check(bytes: &[u8]) {
     }
 }
 
-/// What was sent in the handshake, and what was heard of requests by cookie, in order.
+/// The bytes sent in the handshake, and the events of requests by cookie, in order.
 type Log = (Vec<u8>, Vec<String>, BTreeMap<u64, Vec<String>>);
 
 fn session(wanted: &Wanted, stream: &[u8], cuts: Cuts, take: u8) -> Log {
@@ -70,7 +70,7 @@ fn session(wanted: &Wanted, stream: &[u8], cuts: Cuts, take: u8) -> Log {
                     assert!(piece.is_empty(), "it asks for more");
                     continue 'stream;
                 }
-                // What TLS begins with counts what had come before it.
+                // The first note of TLS counts the bytes that had come before it.
                 Step::StartTls => {
                     heard.push("STARTTLS".to_owned());
                     handshake.secured(&mut sent);

@@ -59,7 +59,7 @@ fn exports() -> Vec<Export> {
     vec![disk, spare, odd]
 }
 
-/// What happened in a session, in order: what it was and all that was sent for it.
+/// The events of a session, in order: what it was and all that was sent for it.
 type Log = Vec<(String, Vec<u8>)>;
 
 fn session(settings: Settings, stream: &[u8], cuts: Cuts) -> Log {

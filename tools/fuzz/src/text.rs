@@ -1,4 +1,4 @@
-//! What is asked of every parser of text.
+//! Checks that every parser of text has to pass.
 
 /// Lines of a text, at least one: an error at the end of an empty file is of its first line.
 pub(crate) fn lines(text: &str) -> usize {

@@ -40,7 +40,7 @@ impl Drop for Folder {
     }
 }
 
-/// What a browser made of a page.
+/// A page as a browser shows it.
 struct Seen {
     dom: String,
     /// Errors and warnings of the page's console.
@@ -107,7 +107,7 @@ impl Proxy {
         Proxy { address, thread }
     }
 
-    /// What it was asked; the browser has ended, so nothing more comes.
+    /// The requests it was asked; the browser has ended, so nothing more comes.
     fn end(self) -> Vec<String> {
         let mut last = TcpStream::connect(self.address).expect("the proxy");
         writeln!(last, "{END}").expect("the proxy");

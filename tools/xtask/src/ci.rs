@@ -18,7 +18,7 @@ use clap::ValueEnum;
 use crate::tidy;
 use crate::workspace::{Error, Package, Workspace, cargo};
 
-/// What continuous integration runs, from quick to slow.
+/// The stages of continuous integration, from quick to slow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Stage {
     /// Formatting, house limits, lints, documentation, build.
@@ -36,7 +36,7 @@ pub enum Stage {
     Long,
 }
 
-/// What to run of stage `long`.
+/// The steps of stage `long` to run.
 #[derive(Debug, Default, clap::Args)]
 pub struct Choice {
     /// Stage long: run also what ended well before.
@@ -197,9 +197,9 @@ fn loom(workspace: &Workspace) -> Vec<Step> {
     let flags = format!("{flags} --cfg loom").trim().to_owned();
     let models = workspace.members().filter(is_model).map(|package| {
         let name = &package.name;
-        // A target folder of its own: other flags would otherwise build the workspace anew at
-        // every change between stages. What takes long to
-        // build and makes no model faster is left out.
+        // A target folder of its own: other flags would otherwise build the workspace anew at every
+        // change between stages. The dependencies that take long to build and make no model faster
+        // are left out.
         let line = format!("test --package {name} --release --target-dir target/loom --test loom*");
         Step::tests(&format!("loom {name}"), &line)
             .with("RUSTFLAGS", flags.clone())

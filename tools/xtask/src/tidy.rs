@@ -1,8 +1,8 @@
 //! `cargo xtask tidy`: the house limits, held against every file and every dependency.
 //!
 //! Each check is a pure function from what it reads to findings, so that a failing sample can be
-//! put under every one of them. What a check measures and where its bound comes from stands in its
-//! own file.
+//! put under every one of them. The file of a check says what it measures and where its bound comes
+//! from.
 
 mod banned;
 mod circles;
@@ -33,7 +33,7 @@ pub struct Finding {
     pub file: String,
     /// The line, counted from 1.
     pub line: usize,
-    /// What was measured, its value and its bound.
+    /// The quantity measured, its value and its bound.
     pub what: String,
 }
 

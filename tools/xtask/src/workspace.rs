@@ -34,9 +34,9 @@ pub struct Package {
     pub folder: PathBuf,
     /// Whether it is a member of the workspace.
     pub member: bool,
-    /// What its manifest asks for.
+    /// The dependencies its manifest asks for.
     pub dependencies: Vec<Dependency>,
-    /// What it builds.
+    /// The targets it builds.
     pub targets: Vec<Target>,
 }
 

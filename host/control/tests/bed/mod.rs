@@ -13,7 +13,7 @@ use weir_queue::{
 };
 use weir_sched::{Number, Tunable, TunableError, Unit, tunable};
 
-/// What real memory says of itself.
+/// The size of a device in memory.
 pub const BYTES: u64 = 64 << 20;
 
 /// A device in memory that no home turns: no I/O is under way in it.

@@ -64,7 +64,7 @@ pub(crate) struct Devices {
 pub(crate) enum Place {
     /// A device that has no other name than its target.
     Text(String),
-    /// What its driver says, with the one name of a path.
+    /// The identity that its driver gives, with the one name of a path.
     At(Identity),
 }
 

@@ -1,4 +1,4 @@
-//! What the clients of a daemon may cost together.
+//! Bounds on the clients of a daemon: memory and connections.
 
 use std::fs;
 use std::path::Path;

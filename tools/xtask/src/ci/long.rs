@@ -16,7 +16,7 @@ use crate::workspace::{Error, Workspace};
 /// Where the steps that have ended are noted, in the workspace.
 const NOTES: &str = "target/ci-long.txt";
 
-/// What the notes of a tree with changes begin with, behind the commit.
+/// The word behind the commit in the notes of a tree with changes.
 const CHANGED: &str = " with changes";
 
 const SERVERS: [&str; 2] = ["nbdkit", "qemu-nbd"];
@@ -65,8 +65,8 @@ const FUZZ_TARGETS: [&str; 10] = [
 const FUZZ_SECONDS: &str = "600";
 const FUZZ_SECONDS_FIRST: &str = "3600";
 
-/// What tells libFuzzer which code an input reaches and what its compares compare; all of it is
-/// known to stable Rust.
+/// Flags by which libFuzzer learns the code an input reaches and the values it compares; stable
+/// Rust knows them all.
 const FUZZ_FLAGS: &str = "--cfg fuzzing -Cpasses=sancov-module \
     -Cllvm-args=-sanitizer-coverage-level=4 \
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
@@ -100,8 +100,8 @@ pub(super) fn steps(workspace: &Workspace) -> Vec<Step> {
     steps
 }
 
-/// One fuzz target, led by libFuzzer. What it learns stays in `target/fuzz-corpus`, from where the
-/// next run goes on.
+/// One fuzz target, led by libFuzzer. The inputs it finds stay in `target/fuzz-corpus`, from where
+/// the next run goes on.
 fn fuzz_step(root: &Path, target: &str) -> Step {
     let seconds = std::env::var("WEIR_FUZZ_SECONDS").unwrap_or_else(|_| {
         if target == FUZZ_TARGETS[0] { FUZZ_SECONDS_FIRST } else { FUZZ_SECONDS }.to_owned()

@@ -1,4 +1,4 @@
-//! What watches threads and memory while tests run: the thread sanitizer and Miri.
+//! The stage that watches threads and memory while tests run: the thread sanitizer and Miri.
 //!
 //! The sanitizer comes with stable Rust, whose compiler takes its flag if it is told to be lenient.
 //! With the source of the standard library at hand that library is built with it too: then locks,

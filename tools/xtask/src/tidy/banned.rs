@@ -6,7 +6,7 @@ use super::source::{Source, words};
 
 /// Names a file, a folder or a module may not have.
 const PLACES: [&str; 6] = ["util", "utils", "common", "helper", "helpers", "manager"];
-/// What a function's name may not begin with: a question is named by its answer.
+/// The prefix that no function's name may have: a question is named by its answer.
 const FUNCTION_PREFIX: &str = "get_";
 
 /// They panic where standard output or error is closed or full.

@@ -1,5 +1,5 @@
-//! Import circles: files of one crate that import each other, directly or by way of others. What is
-//! in a circle can only be understood, tested and moved together.
+//! Import circles: files of one crate that import each other, directly or by way of others. The
+//! files of a circle can only be understood, tested and moved together.
 //!
 //! A module's file and the files of its submodules are read as one where a submodule reaches up: it
 //! may use what its ancestors have, because it is a part of them. Siblings may not form a circle.
@@ -33,7 +33,7 @@ struct Crate {
 #[derive(Default)]
 struct Module {
     file: String,
-    /// What its `use` declarations bind: name to path, as written.
+    /// The names its `use` declarations bind: name to path, as written.
     bound: BTreeMap<String, Path>,
     /// Paths it names, as written.
     named: Vec<Path>,
@@ -57,7 +57,7 @@ pub fn check(workspace: &Workspace, sources: &[Source]) -> Vec<Finding> {
     findings
 }
 
-/// What of a room's circles is a finding.
+/// The findings among a room's circles.
 fn judge(room: &str, found: Vec<Finding>, uncut: bool) -> Vec<Finding> {
     match (uncut, found.is_empty()) {
         (false, _) => found,
@@ -201,7 +201,7 @@ fn folder_of(file: &str, is_root: bool) -> String {
     }
 }
 
-/// What one file says.
+/// The imports, paths and submodules of one file.
 #[derive(Default)]
 struct Reader {
     bound: BTreeMap<String, Path>,

@@ -1,5 +1,5 @@
-//! What comments and documents cite: the document has to be in the repository, and the section in
-//! the document.
+//! Citations in comments and documents: the document has to be in the repository, and the section
+//! in the document.
 //!
 //! A citation is the path of the document, a comma, and then the number behind the word, as in
 //! docs/behaviour/block-layer.md, section 4.2; several numbers are joined by commas or `and`.

@@ -8,7 +8,7 @@ use crate::workspace::Workspace;
 /// The list of kinds of target.
 const LIST: &str = "front/inproc/src/drivers.rs";
 
-/// Who measures the queue core in front of one driver, and means that driver.
+/// Files that measure the queue core in front of one driver on purpose.
 const MEASURES: [&str; 1] = ["tools/bench/src/core.rs"];
 
 /// Looks for the libraries of drivers in what is neither theirs nor a test, a bench or an example.

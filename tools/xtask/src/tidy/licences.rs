@@ -1,4 +1,4 @@
-//! What every dependency may be used under, and where it may come from.
+//! The licences a dependency may be used under, and the places it may come from.
 //!
 //! The list holds the permissive licences and MPL-2.0, whose copyleft ends at its own files. No
 //! GPL, LGPL or AGPL: weir is MIT OR Apache-2.0, for its users as well as for us.

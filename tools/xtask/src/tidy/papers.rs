@@ -1,4 +1,4 @@
-//! What documents must show and what no tracked file may name.
+//! The commands that documents must show, and the paths that no tracked file may name.
 
 use super::Finding;
 use super::source::Source;

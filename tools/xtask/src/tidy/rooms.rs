@@ -1,8 +1,8 @@
 //! The room table: which crate lives in which folder, and which other rooms it may use.
 //!
 //! This is the table of the design, as data. All its rooms stand here, built or not, so that a new
-//! folder is either expected or an error. What a room may never do beyond its dependencies (read a
-//! clock, start a thread) is held by `core/clippy.toml` and by review.
+//! folder is either expected or an error. Bans beyond dependencies (no clock, no thread) are held
+//! by `core/clippy.toml` and by review.
 
 use std::path::Path;
 

@@ -1,5 +1,5 @@
 //! Words that hide the subject of a sentence, banned in comments and documents: a rule names the
-//! thread, the lane, the client or the user that it is about. What stands in backquotes is code.
+//! thread, the lane, the client or the user that it is about. Text in backquotes is code.
 
 use super::Finding;
 use super::prose::passages;
