@@ -1,4 +1,4 @@
-//! What a device is promised at admission: no request beyond its limits, no flag that a bio of it
+//! The promises to a device at admission: no request beyond its limits, no flag that a bio of it
 //! did not ask for, and memory that its driver can reach.
 
 mod bed;
@@ -431,7 +431,7 @@ fn no_request_breaks_a_limit_of_memory_wherever_its_pieces_lie() {
             }
             let seen = scene.seen();
             seen.iter().for_each(|seen| check(&limits, seen));
-            // What was refused changed nothing, and the rest arrived: by the model where it did.
+            // Refused writes changed nothing, and the rest arrived: by the model where it did.
             let mut world = scene.world.lock().unwrap();
             for (at, byte) in world.bytes.iter().enumerate() {
                 assert!(*byte == model[at] || *byte == before[at], "byte {at}");

@@ -56,7 +56,7 @@ const SECTORS: u64 = 48;
 
 const DEPTHS: [u16; 5] = [1, 2, 3, 8, 32];
 
-/// What writers share.
+/// The state that the writers share.
 struct Office {
     promises: Promises,
     supply: Arc<Supply>,
@@ -139,7 +139,8 @@ impl App for Writer {
             sent += 1;
         }
         self.submitter.flush_plug(now);
-        // Who waits for what it has sent writes over what it knows to have ended.
+        // A writer that waits for the bios it has sent writes over sectors whose writes it knows to
+        // have ended.
         if !self.notes.is_empty() && self.office.borrow_mut().prng.percent(50) {
             self.waits = true;
         }
@@ -295,7 +296,7 @@ fn furnish(
     house
 }
 
-/// What all seeds of a row came to.
+/// The joint result of all seeds of a row.
 #[derive(Debug, Default)]
 struct Tally {
     /// Power was cut while writers were still at it.

@@ -240,7 +240,7 @@ fn aligned_io_waits_for_a_hold_if_its_blocks_overlap_and_only_then() {
             let mut ended = scene.statuses();
             ended.sort_unstable_by_key(|(by, _)| *by);
             assert_eq!(ended, [(0, Status::Ok), (1, Status::Ok), (1, Status::Ok), (1, Status::Ok)]);
-            // What waited came behind the patch.
+            // The write that waited came behind the patch.
             if op == Op::Write && sector == 9 {
                 assert_eq!(scene.bytes(9 * 512, 2), [7, 7], "{path:?}");
                 assert_eq!(scene.bytes(10 * 512, 4), [1, 1, 1, 0], "{path:?}");

@@ -99,7 +99,7 @@ impl Wake for Unpark {
     }
 }
 
-/// What others reach of a thread that sleeps.
+/// The part of a sleeping thread that other threads reach.
 #[derive(Default)]
 struct Desk {
     bed: OnceLock<(Thread, Arc<Bell>)>,
@@ -107,9 +107,9 @@ struct Desk {
     moves: AtomicU64,
     /// How often it slept.
     sleeps: AtomicU64,
-    /// What it waited for when it was asked.
+    /// The event the thread waited for when it was asked.
     state: Mutex<String>,
-    /// What it is asked to do with its lanes.
+    /// Orders to open or close its lanes.
     orders: Mutex<Vec<LaneOrder>>,
 }
 
@@ -119,7 +119,7 @@ enum LaneOrder {
     Close(usize, LaneAnswer),
 }
 
-/// What was done to a device.
+/// Counts of the changes to a device.
 #[derive(Default)]
 struct Counts {
     /// Control calls.
@@ -131,7 +131,7 @@ struct Counts {
     handed_over: AtomicU64,
 }
 
-/// What all threads of a scene share.
+/// The state that all threads of a scene share.
 struct Stage {
     sim: Arc<Sim>,
     device: Device,
@@ -145,7 +145,7 @@ struct Stage {
     counts: Counts,
     /// Other schedulers come; else the path's own, which tells who is picked for, stays.
     may_switch: bool,
-    /// What each controller does.
+    /// The call that each controller makes.
     doing: [Mutex<&'static str>; 2],
     /// Homes are to end.
     stop: AtomicBool,
@@ -167,7 +167,7 @@ impl Stage {
         }
     }
 
-    /// Who waits for what. Wakes everybody, but without their bells.
+    /// The event that each thread waits for. Wakes all threads, but without their bells.
     fn state(&self) -> String {
         self.report.store(true, Ordering::SeqCst);
         self.desks.iter().filter_map(|desk| desk.bed.get()).for_each(|(t, _)| t.unpark());
@@ -334,14 +334,14 @@ impl Worker<'_> {
     }
 }
 
-/// What a thread leaves when it ends well.
+/// The lanes and clients of a thread that ended well.
 #[derive(Default)]
 struct Left {
     lanes: Vec<Lane>,
     clients: Vec<(Option<Submitter>, Office)>,
 }
 
-/// What a thread is to be.
+/// The part of a thread in the scene.
 struct Part {
     desk: usize,
     lanes: Vec<usize>,
@@ -583,7 +583,7 @@ impl Scene {
             let office = office(&limits, clients, prng, &plan, &config);
             clients += 1;
             let lane = prng.below(8) as usize;
-            // Who has little under way comes to the gate from outside, and sleeps often.
+            // A client with few I/Os under way comes to the gate from outside, and sleeps often.
             let widest = if prng.percent(50) { 3 } else { 96 };
             let window = 1 + prng.below(widest) as usize;
             let quits_at = prng.percent(10).then(|| prng.below(u64::from(BIOS)) as u32);
@@ -688,7 +688,7 @@ impl Scene {
     }
 }
 
-/// What threads tell the one that watches them.
+/// News from the threads to the one that watches them.
 enum News {
     /// Its clients are done, or its calls.
     Rests,
@@ -780,8 +780,8 @@ fn check_rest(stage: &Stage, left: &Left) {
     assert_eq!(counted, moved.values().sum::<u64>(), "sectors in the statistics");
 }
 
-/// What was done in a scene: control calls, sleeps of threads, schedulers put in force, hard queues
-/// picked for by others than their homes.
+/// Counts of a scene: control calls, sleeps of threads, schedulers put in force, hard queues picked
+/// for by others than their homes.
 fn one_seed(path: Path, seed: u64) -> [u64; 4] {
     let _tell = Tell(format!("path {path:?}\nSTRESS_SEED={seed}"));
     let mut scene = Scene::new(path, seed);

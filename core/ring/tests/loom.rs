@@ -265,7 +265,7 @@ fn a_claim_that_goes_round_a_ring_and_an_inbox_is_held_by_one_thread_at_a_time()
 
 // ---- the combiner ----
 
-/// What is under the right: the far end of each member's ring, and how much it has taken in.
+/// The state under the right: the far end of each member's ring, and how much it has taken in.
 struct Lines {
     left: Vec<Consumer<u32>>,
     taken: u32,

@@ -317,7 +317,7 @@ fn four_lanes_that_wait_for_three_tags_are_all_rung() {
             });
             table.take(lane, max - held.len(), held);
         }
-        // What came back and was not taken may be what another lane missed.
+        // A token that came back and was not taken may be the one another lane missed.
         kick();
     };
     crew(|scope| {

@@ -1,4 +1,4 @@
-//! What `bfq` itself costs for an I/O: merge, limit, insert, dispatch, completion and finish of
+//! The cost of `bfq` itself for an I/O: merge, limit, insert, dispatch, completion and finish of
 //! random 4 KiB requests over 64 GiB, 70 % of them reads, with a fixed number staged.
 //!
 //! cargo bench -p weir-sched --bench bfq

@@ -1,4 +1,4 @@
-//! What a scheduler itself costs for an I/O: merge, insert, dispatch and finish of random 4 KiB
+//! The cost of a scheduler itself for an I/O: merge, insert, dispatch and finish of random 4 KiB
 //! requests over 64 GiB, 70 % of them reads, with a fixed number staged.
 //!
 //! cargo bench -p weir-sched --bench deadline

@@ -2,8 +2,8 @@
 //!
 //! The modelled disk is of the same kind: one command at a time, as long whatever its size. How
 //! long a command takes and what passes between two is the mean of the recordings beside
-//! (`golden/*.replay`), not of the outcomes. What the kernel measured on one emulated CPU bounds
-//! from one side: a mean may be lower, shares may be more even.
+//! (`golden/*.replay`), not of the outcomes. The kernel's figures, measured on one emulated CPU,
+//! are a bound from one side: a mean may be lower, shares may be more even.
 
 #![forbid(unsafe_code)]
 
@@ -27,7 +27,7 @@ const KIB_16: u32 = 32;
 const KIB_4: u32 = 8;
 /// Where clients that must not meet begin, sectors.
 const APART: u64 = 1 << 24;
-/// What is dropped of each run, and where it ends.
+/// The beginning of a run, which is dropped, and its end.
 const FROM: Nanos = Nanos(2 * SECOND);
 const TO: Nanos = Nanos(20 * SECOND);
 

@@ -1,9 +1,9 @@
 //! The same job file run by fio and by `weir bench`, in turn, on the same file and on the same loop
 //! device: I/Os a second and mean latency, round by round.
 //!
-//! What is alike: the file of jobs, the file or device (`filename`), direct I/O, io_uring, the
-//! depth, the ramp and the runtime; and no map of the places that have had their turn
-//! (`norandommap`): with one fio cuts mixed sizes where they would meet such a place.
+//! Both have the same file of jobs, file or device (`filename`), direct I/O, io_uring, depth, ramp
+//! and runtime; and no map of the places that have had their turn (`norandommap`): with one fio
+//! cuts mixed sizes where they would meet such a place.
 //!
 //! fio's latency is its `lat_ns`, from when it has made an I/O up until it has its answer, and
 //! weir's `latency_ns` is the same, from when an I/O was to begin. Of what each calls submission

@@ -7,7 +7,7 @@ use weir_bio::{Buf, Data, Flags, Limits, Nanos, Op, SECTOR, Status};
 use weir_queue::driver::Affinity;
 use weir_queue::{Batch, Done, Driver, DriverError, DriverQueue, Queues, Tag};
 
-/// What the device holds and does.
+/// The device's contents and behaviour.
 #[derive(Default)]
 pub struct World {
     pub bytes: Vec<u8>,
@@ -15,7 +15,7 @@ pub struct World {
     pub withheld: Vec<Op>,
     /// Ops that fail.
     pub failing: Vec<(Op, Status)>,
-    /// What arrived: op, sector, sectors, flags.
+    /// Requests that arrived: op, sector, sectors, flags.
     pub log: Vec<(Op, u64, u32, Flags)>,
     flying: Vec<Flight>,
 }

@@ -14,7 +14,7 @@ use weir_queue::{
 
 use super::{get, put};
 
-/// What goes wrong; percent of requests unless it says otherwise.
+/// The faults; percent of requests unless it says otherwise.
 #[derive(Clone, Debug, Default)]
 pub struct Plan {
     pub refused: u32,
@@ -55,7 +55,7 @@ impl Plan {
     }
 }
 
-/// What arrived, counted.
+/// Counts of the requests that arrived.
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
     /// Requests taken that carry out bios (no device flush), and the bios in them.
@@ -373,7 +373,7 @@ impl World {
         Some(now + self.prng.below(most + 1))
     }
 
-    /// Takes a request over. What it reads without lending it reads now.
+    /// Takes a request over. A read into memory that is not lent is carried out now.
     fn take(&mut self, lane: usize, tag: Tag, request: &mut Request, now: Nanos) {
         let rq = *request.rq();
         if self.tally.requeues < self.plan.requeues_max && self.prng.percent(self.plan.requeued) {
@@ -459,7 +459,7 @@ impl World {
         self.tally.peak = self.tally.peak.max(self.in_flight());
     }
 
-    /// What a request writes, by sector.
+    /// The values a request writes, by sector.
     fn effect(&mut self, request: &mut Request) -> Option<Vec<u64>> {
         match request.op() {
             Op::Write => {

@@ -1,11 +1,11 @@
-//! What a disk may hold: each sector the last write completed before the next was submitted, or one
-//! of those that were concurrent.
+//! The contents a disk may have: each sector the last write completed before the next was
+//! submitted, or one of those that were concurrent.
 
 /// One write of one sector.
 struct Write {
     value: u64,
     submitted: u64,
-    /// When it ended. What has ended takes no effect any more once something newer has.
+    /// When it ended. A write that has ended takes no effect any more once a newer one has.
     done: Option<u64>,
     /// It ended well; else it may have taken effect, or never will.
     well: bool,

@@ -14,7 +14,7 @@ use weir_queue::{Affinity, Batch, Done, Driver, DriverError, DriverQueue, Queues
 /// Queues of `CrashRam` behind one of ours.
 const WAYS: usize = 3;
 
-/// What goes wrong before the power does; percent of requests.
+/// The faults before the power fails; percent of requests.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Mishaps {
     pub refused: u32,
@@ -62,8 +62,8 @@ impl Supply {
         self.events() >= self.cut_at
     }
 
-    /// What has happened so far: bios and answers as their writers see them, and requests and
-    /// answers as the disk does.
+    /// The number of events so far: bios and answers as their writers see them, and requests and
+    /// answers as the disk sees them.
     pub fn events(&self) -> u64 {
         self.events.lock().expect("the events' lock").count
     }
@@ -74,7 +74,7 @@ impl Supply {
         (events.flushes, events.fua)
     }
 
-    /// What is found afterwards. A power that has not gone yet goes now.
+    /// The images found afterwards. A power that has not gone yet goes now.
     pub fn crash(&self) -> Crash {
         let crash = self.events.lock().expect("the events' lock").crash.take();
         crash.unwrap_or_else(|| self.ram.crash(self.seed))

@@ -12,7 +12,7 @@ use weir_sched::mq::kyber::Kyber;
 use super::tokens;
 use super::watched::Watched;
 
-/// What decides the order.
+/// The scheduler that decides the order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
     /// First in, first out; the same for every lane.

@@ -1,4 +1,5 @@
-//! What a disk owes its writers after its power was cut. The rule stands in `crash.rs`.
+//! The promises of a disk to its writers, checked after its power was cut. The rule stands in
+//! `crash.rs`.
 
 use weir_bio::{Bio, Flags, Op, SECTOR};
 use weir_local::ram::{Cache, Store};
@@ -29,7 +30,7 @@ pub enum Promise {
     Fua,
     /// A later flush was acknowledged.
     Flush,
-    /// What a later PREFLUSH bio wrote is there.
+    /// The data of a later PREFLUSH bio is there.
     Preflush,
 }
 
@@ -44,7 +45,7 @@ pub struct Loss {
     pub why: Promise,
 }
 
-/// What a disk was found to hold.
+/// The result of a look at a disk.
 #[derive(Debug, Default)]
 pub struct Findings {
     pub losses: Vec<Loss>,

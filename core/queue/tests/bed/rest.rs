@@ -1,4 +1,4 @@
-//! What must be so when everything has ended.
+//! Checks of the state of rest, when everything has ended.
 
 use weir_bio::{Bio, Buf, Nanos};
 use weir_queue::{Bell, Device};

@@ -158,7 +158,7 @@ impl Client {
         Client { ios: Some(ios), ..self }
     }
 
-    /// What it asks next, unless it is done.
+    /// The next I/O, unless the client is done.
     pub(super) fn next(&mut self) -> Option<Ask> {
         let Client { op, flags, sectors, .. } = *self;
         if let Some(left) = &mut self.ios {
@@ -189,7 +189,7 @@ pub struct Done {
     pub sectors: u32,
 }
 
-/// What a client got. The device's times are in `issued` and `completed`.
+/// The service a client got. The device's times are in `issued` and `completed`.
 #[derive(Clone, Debug, Default)]
 pub struct Record {
     /// I/Os submitted.

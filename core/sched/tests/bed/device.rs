@@ -80,7 +80,7 @@ impl Device {
         Device { flush_ns, ..self }
     }
 
-    /// What passes between one answer and the next beginning, beside the service itself.
+    /// Time between one answer and the beginning of the next service.
     pub fn with_overhead(self, overhead_ns: u64) -> Device {
         Device { overhead_ns, ..self }
     }
@@ -91,7 +91,7 @@ impl Device {
         Device { noise: Some((noise_ns, Prng::new(seed))), ..self }
     }
 
-    /// What it says about itself.
+    /// Sets whether the device reports itself as rotational.
     pub fn says_rotational(self, rotational: bool) -> Device {
         Device { rotational, ..self }
     }

@@ -26,7 +26,7 @@ impl ClientId {
     }
 }
 
-/// What a bed is made of beside scheduler and device.
+/// The parts of a bed beside scheduler and device.
 #[derive(Clone, Debug)]
 pub struct Setting {
     /// Scheduler tags.
@@ -56,7 +56,7 @@ impl Default for Setting {
     }
 }
 
-/// What happened.
+/// A kind of event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What {
     /// A bio became part of the staged request of this tag.
@@ -189,7 +189,7 @@ impl Bed {
         ClientId(index)
     }
 
-    /// What a client got so far.
+    /// The service a client got so far.
     pub fn record(&self, client: ClientId) -> &Record {
         &self.seats[client.0].record
     }

@@ -128,7 +128,7 @@ impl Ledger {
         &mut *self.scheduler
     }
 
-    /// What it was set up with, and what has changed since.
+    /// The setup of the scheduler, with the changes since.
     pub fn setup(&self) -> &Setup {
         &self.setup
     }
@@ -429,7 +429,7 @@ impl Ledger {
         let place = self.place_mut(tag);
         assert_eq!(place.state, State::InFlight, "{tag:?} came back and is not in flight");
         place.state = State::Staged;
-        // What was once issued never takes part in a merge again.
+        // A request once issued never takes part in a merge again.
         place.rq.flags |= Flags::NOMERGE;
         let rq = place.rq;
         self.in_flight -= 1;
@@ -483,8 +483,8 @@ impl Ledger {
         assert_eq!(has_work, self.staged > 0, "{name} says whether it has work");
     }
 
-    /// What must hold after every hard queue that had a reason was asked and answered nothing: a
-    /// request is in flight or a time is set, so the scheduler will be asked again.
+    /// Asserts, after every hard queue that had a reason was asked and got nothing, that a request
+    /// is in flight or a time is set, so the scheduler will be asked again.
     pub fn is_not_stranded(&mut self) {
         if self.staged == 0 || self.in_flight > 0 || !self.pending().is_empty() {
             return;

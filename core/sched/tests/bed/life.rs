@@ -38,14 +38,14 @@ struct Context {
 #[derive(Clone)]
 pub struct Life {
     ledger: Ledger,
-    /// What chooses.
+    /// The source of choices.
     pub dice: Dice,
     /// The time.
     pub now: Nanos,
     contexts: [Context; CONTEXTS],
     /// By number: where each bio is and how long, and whether it was answered.
     bios: Vec<(u64, u32, bool)>,
-    /// What happened so far.
+    /// The events so far.
     pub did: Vec<Did>,
     device_depth: usize,
     /// Most of what comes does this, if it is set: then whatever counts by op is full at times.
@@ -317,7 +317,7 @@ impl Life {
         if self.contexts[context].is_gone {
             return;
         }
-        // What waits for a tag would come from a context that is gone.
+        // A bio that waits for a tag would come from a context that is gone.
         if context > 0 && self.ledger.waiting() == 0 && self.dice.percent(50) {
             self.ledger.ended(id, self.now);
             self.contexts[context].is_gone = true;
@@ -336,7 +336,7 @@ impl Life {
         self.ledger.agrees();
     }
 
-    /// What a batch does, done to copies: the same as its parts one by one.
+    /// Asserts on copies that a batch has the same effect as its parts one by one.
     fn judge_a_batch(&mut self) {
         let (mut whole, mut parts) = self.two_copies();
         let mut batch = Vec::new();
@@ -372,7 +372,7 @@ impl Life {
         self.judge_depths();
     }
 
-    /// What is told of many ends at once, told to copies: the same as one by one.
+    /// Asserts on copies that many ends told at once have the same effect as one by one.
     fn judge_ends(&self, mut whole: Box<dyn Scheduler>, mut parts: Box<dyn Scheduler>, out: &[Rq]) {
         let (accepted_at, issued_at) = (Nanos(self.now.0 / 2), self.now);
         let now = self.now + 3 * MILLISECOND;

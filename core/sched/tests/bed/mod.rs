@@ -1,5 +1,5 @@
-//! What the suites of the schedulers share: an engine in virtual time, modelled devices, clients
-//! that wait for their answers, and a ledger that holds every call against the contract.
+//! The bed of the schedulers' suites: an engine in virtual time, modelled devices, clients that
+//! wait for their answers, and a ledger that holds every call against the contract.
 //!
 //! It owns no clock and no thread; the same scene gives the same trace on every machine.
 //!

@@ -1,4 +1,5 @@
-//! The estimator, tag limits, tunables and groups: properties 25 to 29.
+//! The estimator, tag limits, tunables and groups: properties 25 to 29 of docs/behaviour/bfq.md,
+//! section 17.
 
 use weir_bio::{Class, GroupId, IoPrio, Nanos, Op, Rq, SchedTag, SubmitterId};
 use weir_sched::Scheduler;

@@ -1,5 +1,5 @@
-//! Property 30: a million random events, nothing lost or doubled, every counter back at 0, and the
-//! same again from the same seed.
+//! Property 30 of docs/behaviour/bfq.md, section 17: a million random events, nothing lost or
+//! doubled, every counter back at 0, and the same again from the same seed.
 
 use weir_bio::{Class, GroupId, IoPrio, Nanos, Op, Prng, Rq, SchedTag, SubmitterId};
 use weir_sched::mq::bfq::Features;

@@ -1,4 +1,4 @@
-//! What `low_latency` does: properties 17 to 22.
+//! The effects of `low_latency`: properties 17 to 22 of docs/behaviour/bfq.md, section 17.
 
 use weir_bio::Nanos;
 use weir_sched::Scheduler;

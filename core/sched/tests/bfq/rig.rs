@@ -101,7 +101,7 @@ pub struct Rig {
     pub now: u64,
     device: Device,
     free: Vec<SchedTag>,
-    /// What is staged or in flight, by tag.
+    /// Requests staged or in flight, by tag.
     places: Vec<Option<Held>>,
     pub in_flight: usize,
     pub processes: Vec<Process>,

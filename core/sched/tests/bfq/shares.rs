@@ -1,4 +1,4 @@
-//! Who gets how much of the device: properties 1 to 8, 11 and 16.
+//! The shares of the device: properties 1 to 8, 11 and 16 of docs/behaviour/bfq.md, section 17.
 
 use weir_bio::{Class, GroupId, Nanos};
 use weir_sched::mq::bfq::{Bfq, Features};

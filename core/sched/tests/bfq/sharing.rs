@@ -1,4 +1,5 @@
-//! Processes that share a queue: properties 23 and 24, and queues merged at creation.
+//! Processes that share a queue: properties 23 and 24 of docs/behaviour/bfq.md, section 17, and
+//! queues merged at creation.
 
 use weir_bio::{Nanos, SubmitterId};
 use weir_sched::Scheduler;

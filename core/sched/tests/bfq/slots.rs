@@ -1,4 +1,4 @@
-//! What happens within a slot and at its end: properties 9, 10 and 12 to 15.
+//! A slot and its end: properties 9, 10 and 12 to 15 of docs/behaviour/bfq.md, section 17.
 
 use weir_bio::{Class, IoPrio, Nanos, Op, Prng};
 use weir_sched::Scheduler;
@@ -233,7 +233,7 @@ fn p15_a_queue_that_returns_in_time_has_the_rest_of_its_budget_and_preempts() {
     rig.read(0, 20_000, 8);
     let queue = rig.queue(0);
     assert!(queue.returned_in_time && queue.budget == 122, "{queue:?}");
-    // Who is next is then a matter of the time stamps.
+    // The time stamps then decide which queue is next.
     assert_eq!(rig.device().last_slot.map(|slot| slot.0), Some(Expiry::Preempted));
 }
 

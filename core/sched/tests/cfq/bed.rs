@@ -20,11 +20,11 @@ const TAGS: u16 = 1024;
 #[derive(Clone, Copy, Debug)]
 pub struct Disk {
     pub rotational: bool,
-    /// What one channel moves, bytes per second; 0 if only `fixed_ns` counts.
+    /// The rate of one channel, bytes per second; 0 if only `fixed_ns` counts.
     pub rate: u64,
-    /// What a request costs that does not begin where the one before ended.
+    /// The extra time of a request that does not begin where the one before ended.
     pub seek_ns: u64,
-    /// What every request costs.
+    /// The time of every request.
     pub fixed_ns: u64,
     /// Requests served side by side.
     pub slots: usize,
@@ -76,7 +76,7 @@ pub fn reader(area: u64) -> Client {
     }
 }
 
-/// What a client got.
+/// The service a client got.
 #[derive(Clone, Debug, Default)]
 pub struct Got {
     pub requests: u64,

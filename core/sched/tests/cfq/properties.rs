@@ -1,6 +1,6 @@
 //! CFQ against the properties of docs/behaviour/cfq.md, section 12, on modelled disks.
 //!
-//! What can be seen only from inside (slices, timers, ramps) is in the scheduler's own tests.
+//! Effects seen only from inside (slices, timers, ramps) are in the scheduler's own tests.
 
 use crate::bed::{Bed, Client, F, HDD, MS, SECOND, SSD, Sent, reader};
 use weir_bio::{Class, Flags, GroupId, IoPrio, Nanos, Op};

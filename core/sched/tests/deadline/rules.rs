@@ -1,4 +1,4 @@
-//! What follows from the rules of the deadline family, one behaviour each.
+//! Consequences of the rules of the deadline family, one behaviour each.
 
 use weir_sched::mq::deadline::MqDeadline;
 use weir_sched::{Absorbed, End, Merge, SchedTag, Scheduler, TunableError};
@@ -271,7 +271,7 @@ fn the_tunables_have_their_defaults_ranges_and_errors() {
 #[test]
 fn following_a_recording_goes_on_as_if_the_recorded_request_had_been_chosen() {
     for level in ALL {
-        // What is recorded is what would be chosen: taking it out is choosing it.
+        // The recorded request is the one that would be chosen: taking it out is choosing it.
         let mut chooses = Bed::new(level);
         chooses.insert("A@100r B@50w C@200r D@75r E@10w F@300r");
         let mut follows = chooses.scheduler.boxed_clone();
@@ -279,7 +279,7 @@ fn following_a_recording_goes_on_as_if_the_recorded_request_had_been_chosen() {
             assert_eq!(follows.take_out(rq.tag, chooses.now), rq, "{level:?}");
         }
         assert_eq!(follows.staged(), 0);
-        // What is recorded is something else: the batch goes on from there.
+        // The recorded request is another one: the batch goes on from there.
         let mut bed = Bed::new(level);
         bed.insert("A@100r B@200r C@300r D@400r").insert_at_head("H@0r");
         let now = bed.now;

@@ -19,7 +19,7 @@ enum Mix {
     OneClass,
 }
 
-/// What happens in one step; made up from the seed alone.
+/// The event of one step, made up from the seed alone.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     /// A request arrives, and is offered as a bio first, or not.
@@ -106,7 +106,7 @@ struct Run {
     now: Nanos,
     free: Vec<SchedTag>,
     in_flight: Vec<Rq>,
-    /// What was given out, in order, as told: tag, sector, sectors.
+    /// Requests given out, in order, as told: tag, sector, sectors.
     given: Vec<(u16, u64, u32)>,
     absorbed: u64,
 }

@@ -126,7 +126,8 @@ impl Switch {
     /// Puts everything back.
     ///
     /// # Errors
-    /// The part that could not be put back; the file that says how it was is still there then, and named.
+    /// The part that could not be put back; the file that says how it was is still there then, and
+    /// named.
     pub fn put_back(self) -> Result<(), String> {
         self.kept.put_back()
     }
@@ -144,7 +145,8 @@ impl Kept {
     /// Puts everything back, unless that was done.
     ///
     /// # Errors
-    /// The part that could not be put back; the file that says how it was is still there then, and named.
+    /// The part that could not be put back; the file that says how it was is still there then, and
+    /// named.
     pub fn put_back(&self) -> Result<(), String> {
         if self.done.swap(true, Ordering::AcqRel) {
             return Ok(());
