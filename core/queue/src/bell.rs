@@ -149,17 +149,17 @@ impl LaneBell {
         }
     }
 
-    /// The same, and wakes the home.
+    /// The same, and wakes the home; whether that slept.
     #[inline]
-    pub(crate) fn ring_fenced(&self) {
+    pub(crate) fn ring_fenced(&self) -> bool {
         self.mark_fenced();
-        self.bell.doorbell.ring_fenced();
+        self.bell.doorbell.ring_fenced()
     }
 
     /// The same without a fence before.
     pub(crate) fn ring(&self) {
         fence(Ordering::SeqCst);
-        self.ring_fenced();
+        let _ = self.ring_fenced();
     }
 }
 
@@ -182,9 +182,10 @@ impl Port {
         Port { inbox: Inbox::default(), bell: Bell::new(Box::new(NoWake), 1), token: 0 }
     }
 
-    /// Tells the submitter to look: completions, the gate's opening, a free request.
-    pub(crate) fn nudge(&self) {
+    /// Tells the submitter to look: completions, the gate's opening, a free request. Whether it
+    /// slept.
+    pub(crate) fn nudge(&self) -> bool {
         self.bell.ready.mark(self.token);
-        self.bell.doorbell.ring_fenced();
+        self.bell.doorbell.ring_fenced()
     }
 }

@@ -10,6 +10,7 @@ use weir_bio::{Nanos, Op, SchedTag, Status};
 use weir_sched::Ended;
 
 use crate::driver::{Answer, Batch, Done, DriverQueue, Returned, Tag, TagTable, Waiter};
+use crate::event::{Sink, What, lane_tells};
 use crate::request::{RequestClaim, State};
 use crate::snapshot::Snapshot;
 use crate::stats::{LaneGauges, direction};
@@ -132,7 +133,7 @@ impl HardQueue {
 
     /// Asks the driver for answers; [`end_one`](HardQueue::end_one) deals with each.
     #[inline]
-    pub(crate) fn reap(&mut self, now: Nanos) {
+    pub(crate) fn reap(&mut self, now: Nanos, sink: impl Sink) {
         // Another home of the single queue may be in the middle of ending what it has reaped: the
         // lent memory comes in the order of the answers, so nothing may be put between.
         if !self.has_answers() {
@@ -143,14 +144,14 @@ impl HardQueue {
                 (self.watch.answered_at, self.watch.silent) = (now, false);
             }
             if !self.done.requeued.is_empty() {
-                self.take_requeued(now);
+                self.take_requeued(now, sink);
             }
         }
     }
 
     /// The driver hands requests back, to be sent again.
     #[cold]
-    fn take_requeued(&mut self, now: Nanos) {
+    fn take_requeued(&mut self, now: Nanos, sink: impl Sink) {
         for back in std::mem::take(&mut self.done.requeued).into_iter().rev() {
             let mut claim = match self.table.end(back.tag) {
                 Returned::Request(claim) => claim,
@@ -168,6 +169,12 @@ impl HardQueue {
             if !back.lent.is_empty() {
                 claim.take_back(back.lent.into_iter());
             }
+            let after_ns = back.after_ns;
+            lane_tells(sink, self.lane, now, || What::Requeued {
+                rq: claim.rq,
+                tag: back.tag,
+                after_ns,
+            });
             claim.state = State::Idle;
             claim.hand_back();
             self.gauges.ended[direction(claim.rq.op)].add(1);
@@ -193,18 +200,19 @@ impl HardQueue {
     }
 
     /// Ends the next answered request; false when none is left.
-    #[inline]
-    pub(crate) fn end_one(&mut self, now: Nanos, replies: &mut Replies) -> bool {
+    #[inline(always)]
+    pub(crate) fn end_one(&mut self, now: Nanos, replies: &mut Replies, sink: impl Sink) -> bool {
         let Some(answer) = self.done.answers.get(self.answers_ended) else { return false };
         let Answer { tag, status, lent } = *answer;
         self.answers_ended += 1;
         match self.table.end(tag) {
             Returned::Request(mut claim) => {
                 self.tags.give(tag);
+                lane_tells(sink, self.lane, now, || What::Answered { rq: claim.rq, tag, status });
                 if lent > 0 {
                     claim.take_back(self.done.lent.drain(..lent as usize));
                 }
-                self.end(claim, status, now, replies);
+                self.end(claim, status, now, replies, sink);
             }
             returned => self.end_late(&returned, tag, lent as usize, now),
         }
@@ -232,9 +240,16 @@ impl HardQueue {
     }
 
     #[inline]
-    fn end(&mut self, claim: RequestClaim, status: Status, now: Nanos, replies: &mut Replies) {
+    fn end(
+        &mut self,
+        claim: RequestClaim,
+        status: Status,
+        now: Nanos,
+        replies: &mut Replies,
+        sink: impl Sink,
+    ) {
         self.gauges.ended[direction(claim.rq.op)].add(1);
-        self.finish(claim, status, now, replies);
+        self.finish(claim, status, now, replies, sink);
     }
 
     /// The same for one that the driver need not have had.
@@ -245,6 +260,7 @@ impl HardQueue {
         status: Status,
         now: Nanos,
         replies: &mut Replies,
+        sink: impl Sink,
     ) {
         claim.status = status;
         claim.done_at = now;
@@ -259,15 +275,21 @@ impl HardQueue {
             });
         }
         if claim.rq.op == Op::Flush || claim.flush_step.in_data {
-            self.end_step(claim, now, replies);
+            self.end_step(claim, now, replies, sink);
         } else {
-            replies.push(claim);
+            replies.push(claim, self.lane, now, sink);
         }
     }
 
     /// A device flush, or the data of a sequence, has ended.
     #[cold]
-    fn end_step(&mut self, claim: RequestClaim, now: Nanos, replies: &mut Replies) {
+    fn end_step(
+        &mut self,
+        claim: RequestClaim,
+        now: Nanos,
+        replies: &mut Replies,
+        sink: impl Sink,
+    ) {
         if claim.rq.op == Op::Flush {
             if self.iostats {
                 self.gauges.flushes.add(1);
@@ -277,11 +299,12 @@ impl HardQueue {
         } else {
             self.flush.data_ended(claim, now, &mut self.orders);
         }
-        self.carry_out(replies);
+        self.carry_out(now, replies, sink);
     }
 
     #[cold]
-    fn carry_out(&mut self, replies: &mut Replies) {
+    fn carry_out(&mut self, now: Nanos, replies: &mut Replies, sink: impl Sink) {
+        let lane = self.lane;
         for order in self.orders.drain(..) {
             match order {
                 Order::Issue(claim) if claim.rq.op == Op::Flush => self.dispatch.push_front(claim),
@@ -289,17 +312,23 @@ impl HardQueue {
                     claim.state = State::Idle;
                     self.dispatch.push_back(claim);
                 }
-                Order::Reply(claim) => replies.push(claim),
+                Order::Reply(claim) => replies.push(claim, lane, now, sink),
             }
         }
     }
 
     /// Takes a request that left the elevator or asks for the flush machine.
     #[inline(never)]
-    pub(crate) fn take_in(&mut self, claim: RequestClaim, now: Nanos, replies: &mut Replies) {
+    pub(crate) fn take_in(
+        &mut self,
+        claim: RequestClaim,
+        now: Nanos,
+        replies: &mut Replies,
+        sink: impl Sink,
+    ) {
         if claim.flush_step.is_sequenced() {
             self.flush.enter(claim, now, &mut self.orders);
-            self.carry_out(replies);
+            self.carry_out(now, replies, sink);
         } else {
             self.dispatch.push_back(claim);
         }
@@ -314,25 +343,26 @@ impl HardQueue {
         now: Nanos,
         replies: &mut Replies,
         source: &mut impl Source,
+        sink: impl Sink,
     ) -> bool {
         // This is the retry. If there is no tag for it, the lane that frees one tells this lane.
         self.retry_at = None;
         if self.flush.wake_at().is_some() {
-            self.kick_flush(now, replies);
+            self.kick_flush(now, replies, sink);
         }
         if !self.delayed.is_empty() {
             self.take_delayed(now);
         }
         if self.watch.trouble {
-            self.look_at_trouble(now, replies, source);
+            self.look_at_trouble(now, replies, source, sink);
         }
         let mut sent = false;
         let short = loop {
-            let short = self.gather(now, replies, source);
+            let short = self.gather(now, replies, source, sink);
             if self.burst.is_empty() {
                 break short;
             }
-            let (taken, refused) = self.offer(now);
+            let (taken, refused) = self.offer(now, sink);
             sent |= taken > 0;
             if refused || short {
                 break true;
@@ -348,34 +378,40 @@ impl HardQueue {
     }
 
     #[cold]
-    fn kick_flush(&mut self, now: Nanos, replies: &mut Replies) {
+    fn kick_flush(&mut self, now: Nanos, replies: &mut Replies, sink: impl Sink) {
         self.flush.kick(now, &mut self.orders);
-        self.carry_out(replies);
+        self.carry_out(now, replies, sink);
     }
 
     /// Gives tags to requests until a burst is full or nothing waits; true when the tags ran out.
     #[inline]
-    fn gather(&mut self, now: Nanos, replies: &mut Replies, source: &mut impl Source) -> bool {
+    fn gather(
+        &mut self,
+        now: Nanos,
+        replies: &mut Replies,
+        source: &mut impl Source,
+        sink: impl Sink,
+    ) -> bool {
         self.burst.clear();
         let fenced = self.fences.any();
         loop {
             let room = self.tags.secure(BURST - self.burst.len());
             if room == 0 {
-                return self.burst.len() < BURST && self.run_short(now, replies, source);
+                return self.burst.len() < BURST && self.run_short(now, replies, source, sink);
             }
             let leftovers = room.min(self.dispatch.len());
             if leftovers > 0 {
                 for _ in 0..leftovers {
                     let claim = self.dispatch.pop_front().expect("counted");
-                    self.start_beside(fenced, claim, now, replies);
+                    self.start_beside(fenced, claim, now, replies, sink);
                 }
                 continue;
             }
             let given = source.give(self.busy != 0, room, &mut |claim| {
                 if claim.flush_step.is_sequenced() {
-                    self.take_in(claim, now, replies);
+                    self.take_in(claim, now, replies, sink);
                 } else {
-                    self.start_beside(fenced, claim, now, replies);
+                    self.start_beside(fenced, claim, now, replies, sink);
                 }
             });
             if given == 0 {
@@ -392,21 +428,23 @@ impl HardQueue {
         claim: RequestClaim,
         now: Nanos,
         replies: &mut Replies,
+        sink: impl Sink,
     ) {
         if fenced {
-            self.start_unless_fenced(claim, now, replies);
+            self.start_unless_fenced(claim, now, replies, sink);
         } else {
-            self.start(claim, now);
+            self.start(claim, now, sink);
         }
     }
 
     /// Gives a request its tag, which was secured, and puts it into the burst.
     #[inline(always)]
-    fn start(&mut self, mut claim: RequestClaim, now: Nanos) {
+    fn start(&mut self, mut claim: RequestClaim, now: Nanos, sink: impl Sink) {
         debug_assert_eq!(claim.state, State::Idle, "a request is started twice");
         let tag = self.table.current(self.tags.take().expect("a tag was secured"));
         claim.state = State::InFlight;
         claim.issued_at = now;
+        lane_tells(sink, self.lane, now, || What::Issued { rq: claim.rq, tag });
         self.gauges.issued[direction(claim.rq.op)].add(1);
         self.table.put(tag, claim);
         self.burst.push(tag);
@@ -414,7 +452,7 @@ impl HardQueue {
 
     /// Offers the burst to the driver; what it leaves goes back to the head of the dispatch list.
     #[inline]
-    fn offer(&mut self, now: Nanos) -> (usize, bool) {
+    fn offer(&mut self, now: Nanos, sink: impl Sink) -> (usize, bool) {
         let mut batch = Batch::new(&self.burst, &mut self.table);
         self.driver.submit(&mut batch, now);
         let (taken, status) = batch.outcome();
@@ -424,7 +462,7 @@ impl HardQueue {
             self.watch.refused_since = None;
         }
         if refused {
-            self.take_back_refused(taken, status, now);
+            self.take_back_refused(taken, status, now, sink);
         }
         (taken, refused)
     }
@@ -435,11 +473,22 @@ impl HardQueue {
     }
 
     #[cold]
-    fn take_back_refused(&mut self, taken: usize, status: Option<Status>, now: Nanos) {
+    fn take_back_refused(
+        &mut self,
+        taken: usize,
+        status: Option<Status>,
+        now: Nanos,
+        sink: impl Sink,
+    ) {
         for index in (taken..self.burst.len()).rev() {
             let tag = self.burst[index];
             let mut claim = self.table.refused(tag);
             self.tags.give(tag);
+            lane_tells(sink, self.lane, now, || What::Refused {
+                rq: claim.rq,
+                tag,
+                status: status.unwrap_or(Status::Resource),
+            });
             claim.state = State::Idle;
             self.gauges.ended[direction(claim.rq.op)].add(1);
             self.dispatch.push_front(claim);
@@ -527,6 +576,7 @@ mod tests {
     use weir_bio::{Bio, Buf, Data, RqId, SubmitterId};
     use weir_ring::Claim;
 
+    use crate::event::Silent;
     use crate::request::Request;
 
     /// Borrows all memory and answers at the next reap, in order.
@@ -592,18 +642,23 @@ mod tests {
         let port = Arc::new(crate::bell::Port::silent());
         replies.attach(0, Arc::clone(&port));
         let send = |hard: &mut HardQueue, replies: &mut Replies, lengths: &[u32]| {
-            hard.issue(now, replies, &mut Given(lengths.iter().map(|n| read(*n)).collect()));
+            hard.issue(
+                now,
+                replies,
+                &mut Given(lengths.iter().map(|n| read(*n)).collect()),
+                Silent,
+            );
         };
         send(&mut hard, &mut replies, &[1, 2, 3]);
-        hard.reap(now);
-        assert!(hard.end_one(now, &mut replies));
+        hard.reap(now, Silent);
+        assert!(hard.end_one(now, &mut replies, Silent));
         // The lock is free between two requests: another home submits and reaps.
         send(&mut hard, &mut replies, &[4]);
         for _ in 0..2 {
-            hard.reap(now);
-            while hard.end_one(now, &mut replies) {}
+            hard.reap(now, Silent);
+            while hard.end_one(now, &mut replies, Silent) {}
         }
-        replies.post();
+        replies.post(0, now, Silent);
         let mut ended = 0;
         for mut claim in port.inbox.take() {
             assert_eq!(claim.data.len() as u64, claim.rq.sector * 512);

@@ -42,6 +42,7 @@ use crate::bell::Bell;
 use crate::device::Device;
 use crate::driver::Waiter;
 use crate::error::Error;
+use crate::event::{Silent, Sink};
 use crate::lane::Lane;
 
 pub(crate) mod alarms;
@@ -161,9 +162,15 @@ impl Home {
     /// Turns each lane that has a reason, or each there is.
     #[inline]
     pub fn turn(&mut self, now: Nanos) {
+        self.turn_telling(now, Silent);
+    }
+
+    /// As [`turn`](Home::turn); `sink` hears what happens.
+    #[inline]
+    pub fn turn_telling(&mut self, now: Nanos, sink: impl Sink) {
         let Home { bell, places, listed, alarms, quiet } = self;
         let Some(roster) = bell.roster() else {
-            return places.iter_mut().flatten().for_each(|home| home.lane.turn(now));
+            return places.iter_mut().flatten().for_each(|home| home.lane.turn_telling(now, sink));
         };
         while let Some(place) = alarms.take_due(now) {
             ring_alarm(places, alarms, place, now, roster);
@@ -179,15 +186,20 @@ impl Home {
                 return false;
             }
             home.quiet += 1;
-            home.lane.turn(now);
+            home.lane.turn_telling(now, sink);
             true
         });
     }
 
     /// Turns every lane, as if each had a reason.
     pub fn turn_all(&mut self, now: Nanos) {
+        self.turn_all_telling(now, Silent);
+    }
+
+    /// As [`turn_all`](Home::turn_all); `sink` hears what happens.
+    pub fn turn_all_telling(&mut self, now: Nanos, sink: impl Sink) {
         (0..self.places.len()).for_each(|place| self.hear(place));
-        self.turn(now);
+        self.turn_telling(now, sink);
     }
 
     /// Takes the tokens of submitters that have something: completions, room, an open gate.

@@ -11,6 +11,7 @@ use weir_bio::Nanos;
 use crate::bell::LaneBell;
 use crate::driver::{DriverError, Waiter};
 use crate::error::Error;
+use crate::event::{Silent, Sink};
 use crate::hard::HardQueue;
 use crate::mq::lane::{Multi, Reach};
 use crate::mq::port::LaneState;
@@ -97,16 +98,22 @@ impl Lane {
     /// One turn: takes answers from the driver, sends what waits, posts completions. Never blocks.
     #[inline]
     pub fn turn(&mut self, now: Nanos) {
+        self.turn_telling(now, Silent);
+    }
+
+    /// As [`turn`](Lane::turn); `sink` hears what happens.
+    #[inline]
+    pub fn turn_telling(&mut self, now: Nanos, sink: impl Sink) {
         match &mut self.kind {
             Kind::Multi(Some(multi)) => {
-                multi.turn(reach(&self.shared, self.index), now);
+                multi.turn(reach(&self.shared, self.index), now, sink);
                 self.wake_at = multi.wake_at(now);
             }
             Kind::Multi(None) => {}
             Kind::Single(_) => {
                 let sq = single(&self.shared);
                 sq.lanes[0].pending.take(|_| {});
-                self.wake_at = sq.turn(now);
+                self.wake_at = sq.turn(now, sink);
             }
         }
         if self.shared.has_orphans() {

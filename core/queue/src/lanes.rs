@@ -64,33 +64,35 @@ impl Lanes {
         self.marks.get(lane)
     }
 
-    /// Tells a lane that `source` has published something.
+    /// Tells a lane that `source` has published something; whether its home slept.
     #[inline]
-    pub(crate) fn kick(&self, lane: usize, source: usize) {
-        self[lane].kick(source);
+    pub(crate) fn kick(&self, lane: usize, source: usize) -> bool {
+        self[lane].kick(source)
     }
 
-    /// Tells lanes, a bit each, to ask the elevator.
+    /// Tells lanes, a bit each, to ask the elevator; of each `told` hears whether its home slept.
     #[inline]
-    pub(crate) fn kick_each(&self, mut lanes: u64) {
+    pub(crate) fn kick_each(&self, mut lanes: u64, mut told: impl FnMut(usize, bool)) {
         while lanes != 0 {
-            self.kick(lanes.trailing_zeros() as usize, ELEVATOR);
+            let lane = lanes.trailing_zeros() as usize;
+            told(lane, self.kick(lane, ELEVATOR));
             lanes &= lanes - 1;
         }
     }
 
     /// Wakes the homes of lanes, a bit each, that were sent something before a fence.
     #[inline]
-    pub(crate) fn ring_each_fenced(&self, mut lanes: u64) {
+    pub(crate) fn ring_each_fenced(&self, mut lanes: u64, mut told: impl FnMut(usize, bool)) {
         while lanes != 0 {
-            self[lanes.trailing_zeros() as usize].ring_fenced();
+            let lane = lanes.trailing_zeros() as usize;
+            told(lane, self[lane].ring_fenced());
             lanes &= lanes - 1;
         }
     }
 
     /// Makes a lane take a turn.
     pub(crate) fn nudge(&self, lane: usize) {
-        self.kick(lane, NUDGE);
+        let _ = self.kick(lane, NUDGE);
     }
 
     /// Makes the first so many lanes take a turn.
@@ -150,17 +152,15 @@ impl LaneMarks {
     /// Tells the lane that `source` has published something. The mark is what its home looks at
     /// before it sleeps: a bell alone is not heard by one who is awake.
     #[inline]
-    fn kick(&self, source: usize) {
+    fn kick(&self, source: usize) -> bool {
         self.pending.mark(source);
-        self.ring_fenced();
+        self.ring_fenced()
     }
 
     /// Has its home turn it after something was published, and a fence.
     #[inline]
-    pub(crate) fn ring_fenced(&self) {
-        if let Some(home) = self.bell.get() {
-            home.ring_fenced();
-        }
+    pub(crate) fn ring_fenced(&self) -> bool {
+        self.bell.get().is_some_and(LaneBell::ring_fenced)
     }
 
     /// The same without a fence before.

@@ -16,6 +16,7 @@ mod config;
 mod device;
 pub mod driver;
 mod error;
+pub mod event;
 mod group;
 mod grown;
 mod hard;
@@ -50,6 +51,7 @@ pub use driver::{
     Tag, Waiter,
 };
 pub use error::{Error, Late, Wait};
+pub use event::{Event, Place, Silent, Sink, What};
 pub use group::{
     CAPS_AGAIN_NS, Caps, GROUPS_MAX, GroupEntry, Groups, HeldBack, Member, Used, WEIGHT_DEFAULT,
     WEIGHT_MAX, WEIGHT_MIN,

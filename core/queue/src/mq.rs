@@ -145,6 +145,6 @@ impl Mq {
 
     /// Lets go of the right; lanes that were turned away meanwhile ask again.
     pub(crate) fn let_go(&self, changing: Changing<'_, Dispatcher>) {
-        self.dispatcher.let_go(changing, |lane| self.lanes.kick(lane, ELEVATOR));
+        self.dispatcher.let_go(changing, |lane| _ = self.lanes.kick(lane, ELEVATOR));
     }
 }

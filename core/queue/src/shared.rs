@@ -154,7 +154,7 @@ impl Path {
     pub(crate) fn stir(&self, with: impl FnOnce(&mut Elevator) -> u64) {
         let lanes = self.with_elevator(with);
         match self {
-            Path::Mq(mq) => mq.lanes.kick_each(lanes.unwrap_or(0)),
+            Path::Mq(mq) => mq.lanes.kick_each(lanes.unwrap_or(0), |_, _| {}),
             Path::Sq(sq) => sq.lanes.nudge(0),
         }
     }
@@ -181,7 +181,7 @@ impl Shared {
 
     /// Makes all submitters and lanes look.
     pub(crate) fn nudge_all(&self) {
-        self.submitters().ports().for_each(|(_, port)| port.nudge());
+        self.submitters().ports().for_each(|(_, port)| _ = port.nudge());
         self.nudge_lanes();
     }
 

@@ -10,11 +10,12 @@ use std::collections::VecDeque;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use weir_bio::Nanos;
+use weir_bio::{Nanos, SubmitterId};
 
 use crate::bell::{Bell, LaneBell, Port};
 use crate::driver::Waiter;
 use crate::error::Error;
+use crate::event::{Silent, Sink, What, lane_tells, submitter_tells};
 use crate::hard::reply::Replies;
 use crate::hard::settle::Onward;
 use crate::hard::{HardQueue, Source};
@@ -116,31 +117,52 @@ impl Sq {
         &self,
         claim: RequestClaim,
         now: Nanos,
+        sink: impl Sink,
     ) -> Result<RequestClaim, Option<RequestClaim>> {
+        let id = claim.rq.id.submitter();
+        let let_go = || submitter_tells(sink, id, now, || What::RightLetGo);
+        submitter_tells(sink, id, now, || What::RightTaken);
         let mut queue = self.lock();
-        let Some(mut claim) = queue.elevator.merge(claim, now) else { return Err(None) };
+        let Some(mut claim) = queue.elevator.merge(claim, now, 0, sink) else {
+            drop(queue);
+            let_go();
+            return Err(None);
+        };
         let direction = usize::from(claim.rq.is_sync());
         if queue.pool[direction] >= queue.nr_requests {
             queue.note_starved(claim.rq.id.submitter().0);
+            drop(queue);
+            let_go();
             return Err(Some(claim));
         }
         queue.pool[direction] += 1;
         claim.pooled = true;
+        drop(queue);
+        let_go();
         Ok(claim)
     }
 
     /// Under the lock: inserts a flushed plug, sorted by sector, and dispatches if this thread may.
-    pub(crate) fn insert(&self, plug: &mut Vec<RequestClaim>, now: Nanos) {
+    pub(crate) fn insert(
+        &self,
+        id: SubmitterId,
+        plug: &mut Vec<RequestClaim>,
+        now: Nanos,
+        sink: impl Sink,
+    ) {
         plug.sort_by_key(|claim| claim.rq.sector);
+        submitter_tells(sink, id, now, || What::RightTaken);
         let mut queue = self.lock();
         let Queue { elevator, arrivals, .. } = &mut *queue;
         plug.drain(..).for_each(|claim| arrivals.push(Arrival::of(claim)));
-        elevator.insert_all(0, arrivals, now);
+        elevator.insert_all(0, arrivals, now, sink);
         // A request that may not wait was refused when it asked for its place.
-        elevator.park(arrivals);
+        elevator.park(arrivals, sink);
         if self.any_home {
-            queue.run(now);
+            queue.run(now, sink);
         }
+        drop(queue);
+        submitter_tells(sink, id, now, || What::RightLetGo);
     }
 
     /// Under the lock: hands a request to the flush machine at the next dispatch.
@@ -156,18 +178,37 @@ impl Sq {
     }
 
     /// One turn: reap, end each under a lock hold of its own, restart. Returns when to come back.
-    pub(crate) fn turn(&self, now: Nanos) -> Option<Nanos> {
+    pub(crate) fn turn(&self, now: Nanos, sink: impl Sink) -> Option<Nanos> {
+        let held = |taken| {
+            let what = if taken { What::RightTaken } else { What::RightLetGo };
+            lane_tells(sink, 0, now, || what);
+        };
         {
+            held(true);
             let mut queue = self.lock();
-            let hard = queue.hard.as_mut()?;
-            hard.reap(now);
+            let hard = queue.hard.as_mut();
+            let reaped = hard.map(|hard| hard.reap(now, sink));
+            drop(queue);
+            held(false);
+            reaped?;
         }
-        while self.lock().end_one(now) {}
+        loop {
+            held(true);
+            let more = self.lock().end_one(now, sink);
+            held(false);
+            if !more {
+                break;
+            }
+        }
+        held(true);
         let mut queue = self.lock();
-        queue.scan(now);
-        queue.run(now);
-        queue.replies.post();
-        queue.wake_at(now)
+        queue.scan(now, sink);
+        queue.run(now, sink);
+        queue.replies.post(0, now, sink);
+        let wake_at = queue.wake_at(now);
+        drop(queue);
+        held(false);
+        wake_at
     }
 
     pub(crate) fn is_idle(&self) -> bool {
@@ -312,15 +353,16 @@ fn each_open(homes: &[SqHome]) -> impl Iterator<Item = &LaneBell> {
 }
 
 /// The elevator as the request function asks it.
-struct FromElevator<'a> {
+struct FromElevator<'a, S> {
     elevator: &'a mut Elevator,
     pulled: &'a mut Vec<Picked>,
     now: Nanos,
+    sink: S,
 }
 
-impl Source for FromElevator<'_> {
+impl<S: Sink> Source for FromElevator<'_, S> {
     fn give(&mut self, _busy: bool, max: usize, sink: &mut impl FnMut(RequestClaim)) -> usize {
-        self.elevator.pull(0, max, self.now, self.pulled);
+        self.elevator.pull(0, max, self.now, self.pulled, self.sink);
         let given = self.pulled.len();
         self.pulled.drain(..).map(Picked::into_claim).for_each(sink);
         given
@@ -336,23 +378,23 @@ impl Queue {
         }
     }
 
-    fn end_one(&mut self, now: Nanos) -> bool {
+    fn end_one(&mut self, now: Nanos, sink: impl Sink) -> bool {
         let Some(hard) = &mut self.hard else { return false };
-        let more = hard.end_one(now, &mut self.replies);
-        self.account_ended(now);
+        let more = hard.end_one(now, &mut self.replies, sink);
+        self.account_ended(now, sink);
         more
     }
 
-    fn scan(&mut self, now: Nanos) {
+    fn scan(&mut self, now: Nanos, sink: impl Sink) {
         let Some(hard) = &mut self.hard else { return };
-        hard.scan(now, self.paused > 0, &mut self.replies);
-        self.account_ended(now);
+        hard.scan(now, self.paused > 0, &mut self.replies, sink);
+        self.account_ended(now, sink);
     }
 
-    fn account_ended(&mut self, now: Nanos) {
+    fn account_ended(&mut self, now: Nanos, sink: impl Sink) {
         let Some(hard) = &mut self.hard else { return };
         if !hard.ended.is_empty() {
-            self.elevator.ended(0, &hard.ended, now);
+            self.elevator.ended(0, &hard.ended, now, sink);
             hard.ended.clear();
         }
         let freed = std::mem::take(&mut self.replies.freed);
@@ -367,29 +409,29 @@ impl Queue {
     }
 
     /// The request function: feeds the driver from the dispatch list, then the elevator.
-    fn run(&mut self, now: Nanos) {
+    fn run(&mut self, now: Nanos, sink: impl Sink) {
         let Some(hard) = &mut self.hard else { return };
         if self.paused > 0 {
             return;
         }
         while let Some(claim) = self.sequenced.pop_front() {
-            hard.take_in(claim, now, &mut self.replies);
+            hard.take_in(claim, now, &mut self.replies, sink);
         }
         self.holds.drain(..).for_each(|hold| hard.settle(hold));
         self.elevator.fire(now);
         let mut source =
-            FromElevator { elevator: &mut self.elevator, pulled: &mut self.pulled, now };
-        hard.issue(now, &mut self.replies, &mut source);
+            FromElevator { elevator: &mut self.elevator, pulled: &mut self.pulled, now, sink };
+        hard.issue(now, &mut self.replies, &mut source, sink);
         if let Some(Onward { settled, taken }) = hard.take_onward() {
-            settled.into_iter().for_each(|hold| self.replies.push(hold));
+            settled.into_iter().for_each(|hold| self.replies.push(hold, 0, now, Silent));
             self.holds.extend(taken);
             // Those are sent the same way.
-            return self.run(now);
+            return self.run(now, sink);
         }
         if hard.take_refused() {
             // Their tags may be what others wait for.
-            self.account_ended(now);
-            self.run(now);
+            self.account_ended(now, sink);
+            self.run(now, sink);
         }
     }
 
@@ -404,7 +446,7 @@ impl Queue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_bio::{Bio, Buf, Limits, RqId, SubmitterId};
+    use weir_bio::{Bio, Buf, Limits, RqId};
     use weir_ring::Claim;
     use weir_sched::Setup;
     use weir_sched::legacy::noop::Noop;
@@ -424,7 +466,8 @@ mod tests {
         let setup = Setup { limits, nr_requests: 4, hard_queues: 1, nomerges: 0, compat: "" };
         let single = Sq::new(Elevator::new(Box::new(Noop::new(&setup)), 4), 0, true);
         for n in 0..100 {
-            let refused = single.offer(read(n % 3, n), Nanos::ZERO).err().flatten();
+            let refused =
+                single.offer(read(n % 3, n), Nanos::ZERO, crate::event::Silent).err().flatten();
             refused.expect("the pool is empty").state = State::Free;
         }
         assert_eq!(single.lock().starved, [0, 1, 2]);

@@ -31,20 +31,21 @@ impl Doorbell {
         // Pairs with the fence in `prepare_sleep`: either the owner sees what was published, or
         // this sees SLEEPING.
         fence(Ordering::SeqCst);
-        self.ring_fenced();
+        let _ = self.ring_fenced();
     }
 
-    /// As [`ring`](Doorbell::ring), for a caller that has just fenced.
+    /// As [`ring`](Doorbell::ring), for a caller that has just fenced; whether it woke the owner.
     #[inline]
-    pub fn ring_fenced(&self) {
-        if self.state.load(Ordering::Relaxed) == SLEEPING
+    pub fn ring_fenced(&self) -> bool {
+        let woken = self.state.load(Ordering::Relaxed) == SLEEPING
             && self
                 .state
                 .compare_exchange(SLEEPING, NOTIFIED, Ordering::AcqRel, Ordering::Relaxed)
-                .is_ok()
-        {
+                .is_ok();
+        if woken {
             self.wake.wake();
         }
+        woken
     }
 
     /// Whether the owner is asleep or about to be. A hint: it may be another way at once.

@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
+use weir_bio::{Nanos, SubmitterId};
 use weir_ring::Outgoing;
 
 use crate::bell::Port;
+use crate::event::{Place, Sink, What, lane_tells};
 use crate::request::{Request, RequestClaim, State};
 
 /// The ways back to the submitters of a device.
@@ -36,8 +38,9 @@ impl Replies {
     }
 
     /// Puts an ended request, and each bio merged into it, on the way to its submitter.
-    #[inline]
-    pub(crate) fn push(&mut self, mut claim: RequestClaim) {
+    #[inline(always)]
+    pub(crate) fn push(&mut self, mut claim: RequestClaim, lane: u16, now: Nanos, sink: impl Sink) {
+        lane_tells(sink, lane, now, || What::Ended { rq: claim.rq, status: claim.status });
         if claim.is_merged() {
             claim.release_merged(|part| self.push_one(part));
         }
@@ -61,12 +64,13 @@ impl Replies {
 
     /// Posts every chain; a submitter whose inbox was empty is told.
     #[inline]
-    pub(crate) fn post(&mut self) {
+    pub(crate) fn post(&mut self, lane: u16, now: Nanos, sink: impl Sink) {
         for submitter in self.touched.drain(..) {
             if let Some(line) = &mut self.lines[usize::from(submitter)]
                 && line.port.inbox.post(&mut line.chain)
             {
-                line.port.nudge();
+                let (woke, to) = (line.port.nudge(), Place::Submitter(SubmitterId(submitter)));
+                lane_tells(sink, lane, now, || What::Doorbell { to, woke });
             }
         }
     }
@@ -74,7 +78,7 @@ impl Replies {
     /// Tells a submitter to look, although nothing was posted.
     pub(crate) fn nudge(&self, submitter: u16) {
         if let Some(Some(line)) = self.lines.get(usize::from(submitter)) {
-            line.port.nudge();
+            let _ = line.port.nudge();
         }
     }
 }

@@ -25,6 +25,7 @@ use super::reply::Replies;
 use super::still::Still;
 use super::{HardQueue, Source};
 use crate::driver::{Cancel, Tag};
+use crate::event::{Sink, What, lane_tells};
 use crate::request::{ALL, RequestClaim};
 
 /// How often requests are looked over.
@@ -89,13 +90,19 @@ impl HardQueue {
     /// Ends requests whose time is up, if it is time to look. Nothing in front of the driver is
     /// ended while dispatch is `paused`: it is kept on purpose.
     #[inline]
-    pub(crate) fn scan(&mut self, now: Nanos, paused: bool, replies: &mut Replies) {
+    pub(crate) fn scan(
+        &mut self,
+        now: Nanos,
+        paused: bool,
+        replies: &mut Replies,
+        sink: impl Sink,
+    ) {
         if paused != self.watch.paused {
             self.set_paused(paused, now);
         }
         // A request that has been answered is not overdue, even if it was not ended yet.
         if self.watch.scan_at.is_some_and(|at| at <= now) && !self.has_answers() {
-            self.scan_now(now, replies);
+            self.scan_now(now, replies, sink);
         }
     }
 
@@ -117,7 +124,7 @@ impl HardQueue {
     }
 
     #[cold]
-    fn scan_now(&mut self, now: Nanos, replies: &mut Replies) {
+    fn scan_now(&mut self, now: Nanos, replies: &mut Replies, sink: impl Sink) {
         let late = self.watch.scan_at.map_or(0, |at| now.since(at));
         self.watch.scan_at = Some(now + SCAN_NS);
         self.watch.put_off = late > PAUSE_NS && !self.watch.put_off;
@@ -130,7 +137,7 @@ impl HardQueue {
         }
         let needed = self.is_in_need(now);
         if let Some(before) = self.watch.driven.before(self.timeout_ns, now) {
-            self.give_up(before, now, replies);
+            self.give_up(before, now, replies, sink);
             // An outage may begin with what was given up.
             self.set_clocks(now);
         }
@@ -140,7 +147,7 @@ impl HardQueue {
             return;
         }
         if let Some(before) = self.expiry(now) {
-            self.expire(before, now, replies);
+            self.expire(before, now, replies, sink);
         }
         self.watch.inherits &= self.unsent() > 0;
         self.watch.returned &= self.unsent() > 0;
@@ -245,10 +252,10 @@ impl HardQueue {
     /// was with a lane that fell silent, or waited for tags of one. The next lane would need a scan
     /// as well to be found silent. Requests of a driver that answered until now are not ended here.
     #[cold]
-    pub(crate) fn end_overdue(&mut self, now: Nanos, replies: &mut Replies) {
+    pub(crate) fn end_overdue(&mut self, now: Nanos, replies: &mut Replies, sink: impl Sink) {
         let before = self.expiry(now).and_then(|before| before.0.checked_sub(SCAN_NS)).map(Nanos);
         if let Some(before) = before.filter(|before| self.watch.answered_at <= *before) {
-            self.expire(before, now, replies);
+            self.expire(before, now, replies, sink);
         }
     }
 
@@ -264,13 +271,14 @@ impl HardQueue {
         claims: Vec<RequestClaim>,
         now: Nanos,
         replies: &mut Replies,
+        sink: impl Sink,
     ) {
         (self.watch.inherits, self.watch.trouble) = (true, true);
-        claims.into_iter().for_each(|claim| self.take_in(claim, now, replies));
+        claims.into_iter().for_each(|claim| self.take_in(claim, now, replies, sink));
     }
 
     /// Ends what was issued at `before` or earlier.
-    fn give_up(&mut self, before: Nanos, now: Nanos, replies: &mut Replies) {
+    fn give_up(&mut self, before: Nanos, now: Nanos, replies: &mut Replies, sink: impl Sink) {
         let mut overdue = std::mem::take(&mut self.watch.overdue);
         self.table.overdue(before, &mut overdue);
         // A request that waits for a fence keeps its tag of the scheduler, and others wait for
@@ -281,6 +289,7 @@ impl HardQueue {
         for tag in overdue.drain(..) {
             let kept = self.driver.cancel(tag) == Cancel::Pending;
             let Some(claim) = self.table.cancelled(tag, kept) else { continue };
+            lane_tells(sink, self.lane, now, || What::GivenUp { rq: claim.rq, tag });
             match kept {
                 true => {
                     self.tags.lose();
@@ -289,7 +298,7 @@ impl HardQueue {
                 }
                 false => self.tags.give(tag),
             }
-            self.end(claim, Status::Timeout, now, replies);
+            self.end(claim, Status::Timeout, now, replies, sink);
         }
         self.watch.overdue = overdue;
         self.gauges.quarantined.set(self.table.quarantined() as u64);
@@ -297,7 +306,7 @@ impl HardQueue {
 
     /// Ends what was accepted at `before` or earlier and waits in front of a driver in trouble, or
     /// for a fence.
-    fn expire(&mut self, before: Nanos, now: Nanos, replies: &mut Replies) {
+    fn expire(&mut self, before: Nanos, now: Nanos, replies: &mut Replies, sink: impl Sink) {
         let old = |claim: &mut RequestClaim| claim.oldest() <= before;
         let mut expired: Vec<RequestClaim> = self.watch.held.extract_if(.., old).collect();
         let refused = self.watch.refused_since.is_some_and(|since| since <= before);
@@ -320,7 +329,7 @@ impl HardQueue {
         }
         if all {
             self.flush.expire(before, now, &mut self.orders);
-            self.carry_out(replies);
+            self.carry_out(now, replies, sink);
         }
         for mut claim in expired {
             if self.fences.any() {
@@ -332,9 +341,9 @@ impl HardQueue {
                 // Not by way of the statistics: it was never executed.
                 claim.status = Status::Timeout;
                 self.flush.flush_ended(claim, now, &mut self.orders);
-                self.carry_out(replies);
+                self.carry_out(now, replies, sink);
             } else {
-                self.finish(claim, Status::Timeout, now, replies);
+                self.finish(claim, Status::Timeout, now, replies, sink);
             }
         }
     }
@@ -346,9 +355,10 @@ impl HardQueue {
         now: Nanos,
         replies: &mut Replies,
         source: &mut impl Source,
+        sink: impl Sink,
     ) -> bool {
         if self.tags.are_lost() {
-            self.hold_all_of(now, replies, source);
+            self.hold_all_of(now, replies, source, sink);
         }
         true
     }
@@ -370,8 +380,14 @@ impl HardQueue {
     }
 
     #[cold]
-    fn hold_all_of(&mut self, now: Nanos, replies: &mut Replies, source: &mut impl Source) {
-        source.give(false, ALL, &mut |claim| self.take_in(claim, now, replies));
+    fn hold_all_of(
+        &mut self,
+        now: Nanos,
+        replies: &mut Replies,
+        source: &mut impl Source,
+        sink: impl Sink,
+    ) {
+        source.give(false, ALL, &mut |claim| self.take_in(claim, now, replies, sink));
         self.watch.trouble |= self.unsent() > 0;
         let before = self.expiry(now);
         if before.is_some_and(|at| self.dispatch.iter().any(|claim| claim.oldest() <= at)) {
@@ -394,6 +410,7 @@ impl HardQueue {
         now: Nanos,
         replies: &mut Replies,
         source: &mut impl Source,
+        sink: impl Sink,
     ) {
         if self.watch.driven.stands() {
             self.set_clocks(now);
@@ -402,7 +419,7 @@ impl HardQueue {
             self.look_at_holds();
         }
         if self.is_in_need(now) {
-            self.hold_all_of(now, replies, source);
+            self.hold_all_of(now, replies, source, sink);
         }
         let lifted = self.fences.lifted();
         if self.watch.seen_lifted != lifted && !self.watch.held.is_empty() {
@@ -420,10 +437,11 @@ impl HardQueue {
         claim: RequestClaim,
         now: Nanos,
         replies: &mut Replies,
+        sink: impl Sink,
     ) {
         if self.fences.stop(&claim.rq) {
             if claim.rq.flags.has(Flags::NOWAIT) {
-                return self.refuse(claim, now, replies);
+                return self.refuse(claim, now, replies, sink);
             }
             if self.watch.held.is_empty() {
                 self.watch.seen_lifted = self.fences.lifted();
@@ -436,14 +454,20 @@ impl HardQueue {
         }
         self.fences.passed(claim.rq.id, &mut self.settling.taken);
         self.watch.onward |= !self.settling.taken.is_empty();
-        self.start(claim, now);
+        self.start(claim, now, sink);
     }
 
     /// Ends a request that would have to wait for a fence, and may not.
-    fn refuse(&mut self, mut claim: RequestClaim, now: Nanos, replies: &mut Replies) {
+    fn refuse(
+        &mut self,
+        mut claim: RequestClaim,
+        now: Nanos,
+        replies: &mut Replies,
+        sink: impl Sink,
+    ) {
         (claim.issued_at, claim.refused) = (now, true);
         self.watch.refused = true;
-        self.finish(claim, Status::Again, now, replies);
+        self.finish(claim, Status::Again, now, replies, sink);
     }
 
     /// Whether requests ended at a fence since last asked: what they had of the scheduler's is to

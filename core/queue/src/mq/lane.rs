@@ -10,6 +10,7 @@ use super::Mq;
 use super::port::{Control, LaneState, Ways};
 use crate::config::Spread;
 use crate::driver::Waiter;
+use crate::event::{Silent, Sink};
 use crate::hard::fence::Fences;
 use crate::hard::reply::Replies;
 use crate::hard::settle::Onward;
@@ -73,11 +74,17 @@ impl Source for Nothing {
 
 /// Ends what would have had to wait for a scheduler's tag, and may not.
 #[cold]
-fn refuse(refused: &mut Vec<RequestClaim>, replies: &mut Replies) {
+fn refuse(
+    refused: &mut Vec<RequestClaim>,
+    replies: &mut Replies,
+    lane: u16,
+    now: Nanos,
+    sink: impl Sink,
+) {
     for mut claim in refused.drain(..) {
         (claim.status, claim.refused) = (Status::Again, true);
         (claim.issued_at, claim.done_at) = (claim.accepted_at, claim.accepted_at);
-        replies.push(claim);
+        replies.push(claim, lane, now, sink);
     }
 }
 
@@ -124,7 +131,7 @@ impl Multi {
         let mut state = mq.ports[index].state();
         // A caller that waits for an acknowledgement gets it, and submitters that came or left are
         // noted for the next opening of the lane.
-        self.take_control(reach, Nanos::ZERO);
+        self.take_control(reach, Nanos::ZERO, Silent);
         self.leave_need(reach);
         let Onward { settled, taken } = self.hard.settle_all();
         let queues = self.snapshot.queues;
@@ -137,16 +144,17 @@ impl Multi {
             mq.let_go(changing);
             heirs
         });
-        refuse(&mut refused, &mut ways.replies);
+        let lane = index as u16;
+        refuse(&mut refused, &mut ways.replies, lane, Nanos::ZERO, Silent);
         // The locks of lanes are taken in ascending order.
         let ahead = settled.into_iter().filter_map(|hold| mq.settle(hold, index + 1, queues));
-        ahead.for_each(|hold| ways.replies.push(hold));
-        ways.replies.post();
+        ahead.for_each(|hold| ways.replies.push(hold, lane, Nanos::ZERO, Silent));
+        ways.replies.post(lane, Nanos::ZERO, Silent);
         state.kept = Some(ways);
         // The driver goes outside the lock.
         drop(state);
         taken.into_iter().for_each(|hold| mq.begin_to_settle(hold, queues));
-        mq.lanes.kick_each(heirs);
+        mq.lanes.kick_each(heirs, |_, _| {});
     }
 
     pub(crate) fn hard(&self) -> &HardQueue {
@@ -172,17 +180,17 @@ impl Multi {
 
 impl Multi {
     #[inline]
-    pub(crate) fn turn(&mut self, reach: Reach<'_>, now: Nanos) {
+    pub(crate) fn turn(&mut self, reach: Reach<'_>, now: Nanos, sink: impl Sink) {
         let Reach { mq, index, .. } = reach;
         if mq.ports[index].control.is_waiting() {
-            self.take_control(reach, now);
+            self.take_control(reach, now, sink);
         }
         if mq.lanes.in_need.read() != 0 {
             self.hard.stand_beside();
         }
-        self.hard.reap(now);
-        while self.hard.end_one(now, &mut self.ways.replies) {}
-        self.hard.scan(now, self.paused > 0, &mut self.ways.replies);
+        self.hard.reap(now, sink);
+        while self.hard.end_one(now, &mut self.ways.replies, sink) {}
+        self.hard.scan(now, self.paused > 0, &mut self.ways.replies, sink);
         mq.lanes[index].pending.take(|source| match source {
             ELEVATOR => self.ask_elevator = true,
             NUDGE => {}
@@ -190,26 +198,26 @@ impl Multi {
         });
         self.refresh(reach);
         if self.needs || self.hard.is_in_need(now) {
-            self.see_to_need(reach, now);
+            self.see_to_need(reach, now, sink);
         }
         if self.snapshot.scheduled {
-            self.gather(reach, now);
+            self.gather(reach, now, sink);
         }
         if self.snapshot.scheduled {
-            self.turn_elevator(reach, now);
+            self.turn_elevator(reach, now, sink);
             if self.needs && std::mem::take(&mut self.tells) {
                 self.tell_heirs(reach);
             }
             if self.paused == 0 {
-                self.hard.issue(now, &mut self.ways.replies, &mut Nothing);
+                self.hard.issue(now, &mut self.ways.replies, &mut Nothing, sink);
             }
         } else if self.paused == 0 {
-            let short = self.hard.issue(now, &mut self.ways.replies, &mut self.ways.soft);
+            let short = self.hard.issue(now, &mut self.ways.replies, &mut self.ways.soft, sink);
             if short {
-                self.stage(reach, now);
+                self.stage(reach, now, sink);
             }
         }
-        self.ways.replies.post();
+        self.ways.replies.post(index as u16, now, sink);
         if self.hard.end_pass() {
             // Tags came back to a set others draw on.
             self.hard.tags().tell_waiting(|lane| mq.lanes.nudge(lane));
@@ -219,12 +227,12 @@ impl Multi {
 
     /// Tags or the driver ran short: what waits is merged where it can be, and taken in turn.
     #[inline(never)]
-    fn stage(&mut self, reach: Reach<'_>, now: Nanos) {
+    fn stage(&mut self, reach: Reach<'_>, now: Nanos, sink: impl Sink) {
         // A ring may hold what was submitted since this turn began, under newer limits.
         self.refresh(reach);
         let spread = reach.mq.spread;
         let nomerges = if spread == Spread::RoundRobin { 2 } else { self.snapshot.nomerges };
-        if self.ways.soft.stage(&self.snapshot.limits, nomerges) {
+        if self.ways.soft.stage(&self.snapshot.limits, nomerges, reach.index as u16, now, sink) {
             self.hard.count_shortage();
             self.hard.keeps_waiting(reach.mq.lanes.in_need.read() != 0, now);
         }
@@ -261,11 +269,11 @@ impl Multi {
 
     /// Takes what its submitters have handed over: to the elevator, or past it what is for the
     /// flush machine.
-    fn gather(&mut self, reach: Reach<'_>, now: Nanos) {
+    fn gather(&mut self, reach: Reach<'_>, now: Nanos, sink: impl Sink) {
         let Multi { hard, ways: Ways { soft, replies }, arrivals, .. } = self;
         soft.give(false, usize::MAX, &mut |claim| {
             if claim.flush_step.is_sequenced() {
-                hard.take_in(claim, now, replies);
+                hard.take_in(claim, now, replies, sink);
             } else {
                 arrivals.collect(claim);
             }
@@ -279,12 +287,12 @@ impl Multi {
         self.refresh(reach);
         if !self.snapshot.scheduled {
             let Multi { hard, ways, arrivals, .. } = self;
-            arrivals.claims().for_each(|claim| hard.take_in(claim, now, &mut ways.replies));
+            arrivals.claims().for_each(|claim| hard.take_in(claim, now, &mut ways.replies, sink));
         }
     }
 
     #[inline(never)]
-    fn turn_elevator(&mut self, reach: Reach<'_>, now: Nanos) {
+    fn turn_elevator(&mut self, reach: Reach<'_>, now: Nanos, sink: impl Sink) {
         let (mq, index) = (reach.mq, reach.index);
         if index >= usize::from(self.snapshot.queues) {
             // Its home drops it when it comes to it; the scheduler does not know it any more.
@@ -297,15 +305,15 @@ impl Multi {
         let waited = self.left_at.is_some_and(|at| now >= at + PATIENCE_NS);
         let has = !self.arrivals.is_empty() || !self.hard.ended.is_empty();
         if has || self.ask_elevator || self.due || waited || mq.dispatcher.is_awaited(index) {
-            self.ask(reach, now);
+            self.ask(reach, now, sink);
         } else if self.again && self.paused == 0 {
             // It may have room again although nothing of the scheduler's has ended.
             let said = mq.lanes[index].credit.read();
             if said == TAKES_NONE || self.credit() > said {
-                self.ask(reach, now);
+                self.ask(reach, now, sink);
             }
         }
-        self.receive(now);
+        self.receive(now, sink);
     }
 
     /// Whether something was sent to this lane, or others count on it.
@@ -315,13 +323,13 @@ impl Multi {
 
     /// Receives what was picked for this lane by others.
     #[inline]
-    fn receive(&mut self, now: Nanos) {
+    fn receive(&mut self, now: Nanos, sink: impl Sink) {
         let Multi { hard, ways, link, .. } = self;
-        link.receive(|claim| hard.take_in(claim, now, &mut ways.replies));
+        link.receive(|claim| hard.take_in(claim, now, &mut ways.replies, sink));
     }
 
     #[cold]
-    fn take_control(&mut self, reach: Reach<'_>, now: Nanos) {
+    fn take_control(&mut self, reach: Reach<'_>, now: Nanos, sink: impl Sink) {
         while let Some(message) = reach.mq.ports[reach.index].control.take() {
             match message {
                 Control::Attach { submitter, port, ring } => {
@@ -341,9 +349,11 @@ impl Multi {
                     acks.acknowledge();
                 }
                 Control::Resume => self.paused = self.paused.saturating_sub(1),
-                Control::Take(claims) => self.take_over(claims, now),
+                Control::Take(claims) => self.take_over(claims, now, sink),
                 Control::Settle(hold) => self.hard.settle(hold),
-                Control::Send(claim) => self.hard.take_in(claim, now, &mut self.ways.replies),
+                Control::Send(claim) => {
+                    self.hard.take_in(claim, now, &mut self.ways.replies, sink);
+                }
             }
         }
     }

@@ -6,10 +6,11 @@
 
 use std::collections::VecDeque;
 
-use weir_bio::Limits;
+use weir_bio::{Limits, Nanos};
 use weir_ring::Consumer;
 use weir_sched::merge::{Fit, fit};
 
+use crate::event::{Sink, What, lane_tells};
 use crate::hard::Source;
 use crate::request::RequestClaim;
 
@@ -85,7 +86,14 @@ impl Soft {
 
     /// Empties the rings into the staged lists, merging on the way, because the lane cannot take
     /// more now. True when anything waits.
-    pub(crate) fn stage(&mut self, limits: &Limits, nomerges: u8) -> bool {
+    pub(crate) fn stage(
+        &mut self,
+        limits: &Limits,
+        nomerges: u8,
+        lane: u16,
+        now: Nanos,
+        sink: impl Sink,
+    ) -> bool {
         let mut waits = false;
         for word in 0..self.active.len() {
             let mut bits = self.active[word];
@@ -93,7 +101,7 @@ impl Soft {
                 let context = word * 64 + bits.trailing_zeros() as usize;
                 bits &= bits - 1;
                 if let Some(context) = &mut self.contexts[context] {
-                    context.stage(limits, nomerges);
+                    context.stage(limits, nomerges, lane, now, sink);
                     waits |= !context.staged.is_empty();
                 }
             }
@@ -151,20 +159,32 @@ impl Context {
         count
     }
 
-    fn stage(&mut self, limits: &Limits, nomerges: u8) {
+    fn stage(&mut self, limits: &Limits, nomerges: u8, lane: u16, now: Nanos, sink: impl Sink) {
         while let Some(claim) = self.ring.pop() {
-            self.stage_one(claim, limits, nomerges);
+            self.stage_one(claim, limits, nomerges, lane, now, sink);
         }
         self.ring.release();
     }
 
-    fn stage_one(&mut self, claim: RequestClaim, limits: &Limits, nomerges: u8) {
+    fn stage_one(
+        &mut self,
+        claim: RequestClaim,
+        limits: &Limits,
+        nomerges: u8,
+        lane: u16,
+        now: Nanos,
+        sink: impl Sink,
+    ) {
         let sequenced = claim.flush_step.is_sequenced();
         if nomerges < 2 && !sequenced && claim.rq.is_mergeable() {
             for staged in self.staged.iter_mut().rev().take(LOOK_BACK) {
                 match fit(&staged.rq, &claim.rq, limits) {
                     Fit::Apart => {}
-                    Fit::Joins(side) => return staged.absorb(claim, side),
+                    Fit::Joins(side) => {
+                        let (rq, into) = (claim.rq, staged.rq.id);
+                        lane_tells(sink, lane, now, || What::Merged { rq, into, side });
+                        return staged.absorb(claim, side);
+                    }
                     Fit::TooLarge => {
                         staged.rq.flags |= weir_bio::Flags::NOMERGE;
                         break;
@@ -172,6 +192,7 @@ impl Context {
                 }
             }
         }
+        lane_tells(sink, lane, now, || What::Staged { rq: claim.rq });
         self.staged.push_back(claim);
     }
 }
@@ -187,7 +208,7 @@ mod tests {
         soft.mark(5);
         soft.mark(70);
         let given = soft.give(true, 1, &mut |claim| panic!("{claim:?} was never sent"));
-        soft.stage(&Limits::default(), 0);
+        soft.stage(&Limits::default(), 0, 0, weir_bio::Nanos::ZERO, crate::event::Silent);
         assert_eq!(given, 0);
     }
 }

@@ -100,6 +100,12 @@ impl Picked {
         (self.rest >> 48) as u16
     }
 
+    /// What a listener is to see of it.
+    pub(crate) fn rq(&self) -> Rq {
+        let tag = SchedTag((self.rest >> 32) as u16);
+        Rq { tag, flags: Flags(self.rest as u32), ..self.claim.rq }
+    }
+
     /// The request, with all it has to know.
     #[inline]
     pub(crate) fn into_claim(self) -> RequestClaim {

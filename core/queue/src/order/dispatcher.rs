@@ -14,6 +14,7 @@ use weir_sched::Ended;
 
 use super::arrivals::{Arrival, Arrivals, Picked};
 use super::elevator::{Elevator, Outlets};
+use crate::event::{Silent, Sink, What, lane_tells};
 use crate::lanes::{Lanes, TAKES_NONE};
 use crate::request::RequestClaim;
 
@@ -214,7 +215,7 @@ impl Dispatcher {
         mut link: Link,
         refused: &mut Vec<RequestClaim>,
     ) -> u64 {
-        self.take_over(lane, Nanos::ZERO, refused);
+        self.take_over(lane, Nanos::ZERO, refused, Silent);
         if let Some(line) = self.lines.get_mut(usize::from(lane)) {
             *line = None;
         }
@@ -231,20 +232,26 @@ impl Dispatcher {
         for (lane, line) in self.lines.iter_mut().enumerate() {
             let Some(line) = line else { continue };
             line.pop_ended(&mut self.ended);
-            elevator.ended(lane as u16, &self.ended, Nanos::ZERO);
+            elevator.ended(lane as u16, &self.ended, Nanos::ZERO, Silent);
             self.ended.clear();
         }
     }
 
     /// Takes in what a lane has left; says how much that was.
-    fn take_over(&mut self, lane: u16, now: Nanos, refused: &mut Vec<RequestClaim>) -> usize {
+    fn take_over(
+        &mut self,
+        lane: u16,
+        now: Nanos,
+        refused: &mut Vec<RequestClaim>,
+        sink: impl Sink,
+    ) -> usize {
         let Dispatcher { elevator: Some(elevator), lines, arrivals, ended, .. } = self else {
             return 0;
         };
         let Some(Some(line)) = lines.get_mut(usize::from(lane)) else { return 0 };
         let mut taken = line.pop_ended(ended);
         if taken > 0 {
-            elevator.ended(lane, ended, now);
+            elevator.ended(lane, ended, now, sink);
             ended.clear();
         }
         loop {
@@ -253,7 +260,7 @@ impl Dispatcher {
                 return taken;
             }
             taken += count;
-            hand_in(elevator, lane, arrivals, now, refused);
+            hand_in(elevator, lane, arrivals, now, refused, sink);
         }
     }
 
@@ -264,10 +271,11 @@ impl Dispatcher {
         lanes: &Lanes,
         asking: &mut Asking<'_>,
         turn: &mut Turn<'_>,
+        sink: impl Sink,
     ) -> Outcome {
         let mut outcome = Outcome::default();
         // The work it left before comes before the work it brings.
-        self.take_over(turn.lane, turn.now, turn.refused);
+        self.take_over(turn.lane, turn.now, turn.refused, sink);
         let Some(elevator) = &mut self.elevator else {
             debug_assert!(turn.arrivals.is_empty(), "requests for a scheduler that is not there");
             // It went while they were on their way here; there is nothing to ask for.
@@ -276,26 +284,26 @@ impl Dispatcher {
         };
         asking.fetch();
         if !turn.ended.is_empty() {
-            elevator.ended(turn.lane, turn.ended, turn.now);
+            elevator.ended(turn.lane, turn.ended, turn.now, sink);
             turn.ended.clear();
         }
         if !turn.arrivals.is_empty() {
-            hand_in(elevator, turn.lane, turn.arrivals, turn.now, turn.refused);
+            hand_in(elevator, turn.lane, turn.arrivals, turn.now, turn.refused, sink);
         }
-        let (mut others, mut taken) = self.take_in(lanes, asking.take(), turn);
-        self.pass(lanes, turn.lane, turn, &mut outcome);
+        let (mut others, mut taken) = self.take_in(lanes, asking.take(), turn, sink);
+        self.pass(lanes, turn.lane, turn, &mut outcome, sink);
         if lanes.in_need.read() != 0 {
-            self.stand_in(lanes, turn, &mut outcome);
+            self.stand_in(lanes, turn, &mut outcome, sink);
         }
         loop {
             for lane in each(others) {
-                self.pass(lanes, lane as u16, turn, &mut outcome);
+                self.pass(lanes, lane as u16, turn, &mut outcome, sink);
             }
             if !asking.goes_on(taken) {
                 break;
             }
             // Lanes whose work was taken over get a pass as well.
-            (others, taken) = self.take_in(lanes, asking.take(), turn);
+            (others, taken) = self.take_in(lanes, asking.take(), turn, sink);
         }
         let elevator = self.elevator.as_mut().expect("it was there a moment ago");
         outcome.wake_at = elevator.wake_for(turn.lane, turn.now);
@@ -304,7 +312,13 @@ impl Dispatcher {
 
     /// Takes in what other lanes have left that ask, a bit each; says which of them are there, and
     /// how much that was, each lane being something.
-    fn take_in(&mut self, lanes: &Lanes, mut asking: u64, turn: &mut Turn<'_>) -> (u64, usize) {
+    fn take_in(
+        &mut self,
+        lanes: &Lanes,
+        mut asking: u64,
+        turn: &mut Turn<'_>,
+        sink: impl Sink,
+    ) -> (u64, usize) {
         // All at once: one after the other, each line would take as long.
         let timed = self.elevator.as_ref().is_some_and(Elevator::wants_times);
         for lane in each(asking) {
@@ -320,14 +334,20 @@ impl Dispatcher {
                 asking &= !(1 << lane);
                 continue;
             }
-            taken += 1 + self.take_over(lane as u16, turn.now, turn.refused);
+            taken += 1 + self.take_over(lane as u16, turn.now, turn.refused, sink);
         }
         (asking, taken)
     }
 
     /// Picks what is staged for lanes in need, if this one is well.
     #[cold]
-    fn stand_in(&mut self, lanes: &Lanes, turn: &mut Turn<'_>, outcome: &mut Outcome) {
+    fn stand_in(
+        &mut self,
+        lanes: &Lanes,
+        turn: &mut Turn<'_>,
+        outcome: &mut Outcome,
+        sink: impl Sink,
+    ) {
         let Dispatcher { elevator: Some(elevator), lines, .. } = self else { return };
         let Some(mut room) = turn.room.filter(|_| !lanes[usize::from(turn.lane)].is_in_need())
         else {
@@ -339,17 +359,24 @@ impl Dispatcher {
                 continue;
             }
             let before = turn.dispatch.len();
-            let all = elevator.pull_for(lane as u16, room, now, &mut Heir(turn.dispatch));
+            let all = elevator.pull_for(lane as u16, room, now, &mut Heir(turn.dispatch), sink);
             room -= turn.dispatch.len() - before;
             outcome.again |= !all;
         }
         // The tags are with lanes in need, perhaps all of them: what waits for one goes without.
-        room -= elevator.pull_parked(turn.lane, room, &mut Heir(turn.dispatch));
+        room -= elevator.pull_parked(turn.lane, room, &mut Heir(turn.dispatch), sink);
         turn.room = Some(room);
     }
 
     /// Picks for one lane.
-    fn pass(&mut self, lanes: &Lanes, lane: u16, turn: &mut Turn<'_>, outcome: &mut Outcome) {
+    fn pass(
+        &mut self,
+        lanes: &Lanes,
+        lane: u16,
+        turn: &mut Turn<'_>,
+        outcome: &mut Outcome,
+        sink: impl Sink,
+    ) {
         let Dispatcher { elevator: Some(elevator), lines, ahead, .. } = self else { return };
         let (own, ahead) = (lane == turn.lane, u64::from(*ahead));
         let mut ways = Ways {
@@ -362,13 +389,15 @@ impl Dispatcher {
             dispatch: turn.dispatch,
             looked: 0,
             sent: 0,
+            now: turn.now,
+            sink,
         };
         let room = if own { turn.room } else { ways.look_asking(lane) };
         if !own {
             // It does not come back for a time any more.
             elevator.forget_timer(lane);
         }
-        let pass = elevator.pass(lane, room, own && turn.due, turn.now, &mut ways);
+        let pass = elevator.pass(lane, room, own && turn.due, turn.now, &mut ways, sink);
         let (left, spare, sent) = (ways.room, ways.spare, ways.sent);
         turn.excess = (ahead as usize).saturating_sub(spare);
         turn.room = turn.room.map(|_| left);
@@ -401,6 +430,7 @@ fn hand_in(
     arrivals: &mut Arrivals,
     now: Nanos,
     refused: &mut Vec<RequestClaim>,
+    sink: impl Sink,
 ) {
     let mut last = None;
     for rq in arrivals.rqs() {
@@ -410,12 +440,12 @@ fn hand_in(
             last = Some(context);
         }
     }
-    elevator.insert_all(lane, arrivals, now);
+    elevator.insert_all(lane, arrivals, now, sink);
     refused.extend(arrivals.claims());
 }
 
 /// The ways to the lanes, while the elevator picks.
-struct Ways<'a> {
+struct Ways<'a, S> {
     lines: &'a mut [Option<Line>],
     marks: &'a Lanes,
     /// How many requests a lane is sent beyond its credit.
@@ -430,9 +460,11 @@ struct Ways<'a> {
     looked: u64,
     /// Lanes that were sent something, a bit each.
     sent: u64,
+    now: Nanos,
+    sink: S,
 }
 
-impl Ways<'_> {
+impl<S: Sink> Ways<'_, S> {
     /// How many requests can be sent to another lane: none while its home is asleep, unless it
     /// asks.
     fn look(&mut self, lane: u16, asks: bool) -> usize {
@@ -488,6 +520,7 @@ impl Ways<'_> {
             return Err(picked);
         }
         let line = self.lines[usize::from(lane)].as_mut().expect("it has room");
+        lane_tells(self.sink, self.own, self.now, || What::SentAhead { rq: picked.rq(), to: lane });
         line.picked.push(picked)?;
         line.room -= 1;
         line.sent += 1;
@@ -496,7 +529,7 @@ impl Ways<'_> {
     }
 }
 
-impl Outlets for Ways<'_> {
+impl<S: Sink> Outlets for Ways<'_, S> {
     #[inline(always)]
     fn send(&mut self, lane: u16, picked: Picked) -> bool {
         if lane == self.own && picked.home() == lane && self.room > 0 {

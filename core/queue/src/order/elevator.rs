@@ -12,8 +12,10 @@ use weir_sched::{Absorbed, DepthRule, End, Ended, Merge, Scheduler, Wants};
 use super::arrivals::{Arrival, Arrivals, Picked};
 use super::magazines::Magazines;
 use super::parked::{Held, Parked};
+use crate::event::{Silent, Sink, What, lane_tells};
 use crate::request::RequestClaim;
 
+mod joins;
 mod pick;
 
 /// When to ask a scheduler again that has work, gives none, and names no time.
@@ -139,31 +141,6 @@ impl Elevator {
         self.last_now
     }
 
-    /// Tries to merge a bio into a staged request; gives it back if nothing fits.
-    pub(crate) fn merge(&mut self, bio: RequestClaim, now: Nanos) -> Option<RequestClaim> {
-        let now = self.clamp(now);
-        let merge = self.scheduler.merge(&bio.rq, now);
-        self.merged(merge, bio, now)
-    }
-
-    /// Does to the claims what a merge has done to the requests.
-    fn merged(&mut self, merge: Merge, bio: RequestClaim, now: Nanos) -> Option<RequestClaim> {
-        match merge {
-            Merge::No => return Some(bio),
-            Merge::Back(tag) => self.claim(tag).absorb_back(bio),
-            Merge::Front(tag) => self.claim(tag).absorb_front(bio),
-            Merge::BackJoined { kept, gone } => {
-                self.claim(kept).absorb_back(bio);
-                self.join(kept, gone, now);
-            }
-            Merge::FrontJoined { kept, gone } => {
-                self.claim(gone).absorb_front(bio);
-                self.join(kept, gone, now);
-            }
-        }
-        None
-    }
-
     /// Requests of this context belong to this hard queue.
     #[inline]
     pub(crate) fn settle(&mut self, context: SubmitterId, lane: u16) {
@@ -196,20 +173,31 @@ impl Elevator {
 
     /// Takes in the requests of a hard queue, in order: merges each, or inserts it, or lets it wait
     /// for a tag. A request without a tag that may not wait is left in `arrivals`.
-    pub(crate) fn insert_all(&mut self, lane: u16, arrivals: &mut Arrivals, now: Nanos) {
+    pub(crate) fn insert_all(
+        &mut self,
+        lane: u16,
+        arrivals: &mut Arrivals,
+        now: Nanos,
+        sink: impl Sink,
+    ) {
         let now = self.clamp(now);
         if let Some(rule) = self.rule_of(arrivals, now) {
-            return self.stage(lane, arrivals, rule, now);
+            return self.stage(lane, arrivals, rule, now, sink);
         }
         let mut refused = std::mem::take(&mut self.refused);
-        refused.extend(arrivals.claims().filter_map(|claim| self.insert(lane, claim, now)));
+        refused.extend(arrivals.claims().filter_map(|claim| self.insert(lane, claim, now, sink)));
         refused.drain(..).for_each(|claim| arrivals.push(Arrival::of(claim)));
         self.refused = refused;
     }
 
     /// Lets these wait for a tag.
-    pub(crate) fn park(&mut self, arrivals: &mut Arrivals) {
-        arrivals.claims().for_each(|claim| self.parked.push(claim));
+    pub(crate) fn park(&mut self, arrivals: &mut Arrivals, sink: impl Sink) {
+        let free = self.free.len() as u16;
+        arrivals.claims().for_each(|claim| {
+            let limit = None;
+            lane_tells(sink, 0, self.last_now, || What::Parked { rq: claim.rq, limit, free });
+            self.parked.push(claim);
+        });
     }
 
     /// The depth limits of these, if none of them can have to wait for a tag.
@@ -239,7 +227,14 @@ impl Elevator {
     }
 
     /// Gives each a tag and all to the scheduler, in one call for those that stay what they are.
-    fn stage(&mut self, lane: u16, arrivals: &mut Arrivals, rule: DepthRule, now: Nanos) {
+    fn stage<S: Sink>(
+        &mut self,
+        lane: u16,
+        arrivals: &mut Arrivals,
+        rule: DepthRule,
+        now: Nanos,
+        sink: S,
+    ) {
         let Arrivals { rqs, claims } = arrivals;
         self.free.take_each(lane, rqs.iter_mut().map(|rq| &mut rq.tag));
         for (claim, rq) in claims.drain(..).zip(rqs.iter()) {
@@ -252,6 +247,11 @@ impl Elevator {
                 }
             }
         }
+        if S::LISTENS {
+            for rq in rqs.iter() {
+                lane_tells(sink, lane, now, || What::Inserted { rq: *rq, tag: rq.tag });
+            }
+        }
         let mut rest = rqs.as_slice();
         while !rest.is_empty() {
             let (taken, merge) = self.scheduler.stage_batch(rest, now, &mut self.absorbed);
@@ -259,10 +259,10 @@ impl Elevator {
                 let tag = rest[taken - 1].tag;
                 let bio = self.take_claim(tag);
                 self.free_tag(tag, lane);
-                let left = self.merged(merge, bio, now);
+                let left = self.merged(merge, bio, now, lane, sink);
                 debug_assert!(left.is_none(), "it merged");
             }
-            self.join_absorbed(now);
+            self.join_absorbed(now, lane, sink);
             rest = &rest[taken..];
         }
         rqs.clear();
@@ -270,14 +270,24 @@ impl Elevator {
 
     /// Takes a request in: merges it, or gives it a tag and inserts it, or lets it wait for one,
     /// or gives it back if it may not wait.
-    fn insert(&mut self, lane: u16, claim: RequestClaim, now: Nanos) -> Option<RequestClaim> {
-        let claim = self.merge(claim, now)?;
+    fn insert(
+        &mut self,
+        lane: u16,
+        claim: RequestClaim,
+        now: Nanos,
+        sink: impl Sink,
+    ) -> Option<RequestClaim> {
+        let claim = self.merge(claim, now, lane, sink)?;
         let like = self.parked.has_like(&claim.rq);
-        let claim = if like { claim } else { self.admit(lane, claim, now)? };
+        let claim = if like { claim } else { self.admit(lane, claim, now, sink)? };
         // A merged one has the flag only if none of its bios may wait.
         if claim.rq.flags.has(Flags::NOWAIT) {
             return Some(claim);
         }
+        lane_tells(sink, lane, now, || {
+            let (limit, free) = (self.depth_limit(&claim.rq), self.free.len() as u16);
+            What::Parked { rq: claim.rq, limit, free }
+        });
         self.parked.push(claim);
         None
     }
@@ -287,7 +297,13 @@ impl Elevator {
     }
 
     /// Gives a request a tag and inserts it; gives it back when there is no tag for it.
-    fn admit(&mut self, lane: u16, claim: RequestClaim, now: Nanos) -> Option<RequestClaim> {
+    fn admit(
+        &mut self,
+        lane: u16,
+        claim: RequestClaim,
+        now: Nanos,
+        sink: impl Sink,
+    ) -> Option<RequestClaim> {
         let limit = self.depth_limit(&claim.rq);
         if limit.is_some_and(|limit| !self.held.admits(limit)) {
             return Some(claim);
@@ -297,23 +313,11 @@ impl Elevator {
             self.hold(tag, limit);
         }
         let rq = Rq { tag, ..claim.rq };
+        lane_tells(sink, lane, now, || What::Inserted { rq, tag });
         put(&mut self.claims, tag, claim);
         self.scheduler.insert(rq, End::Tail, now, &mut self.absorbed);
-        self.join_absorbed(now);
+        self.join_absorbed(now, lane, sink);
         None
-    }
-
-    /// Does to the claims what an insert has done to the requests.
-    #[inline]
-    fn join_absorbed(&mut self, now: Nanos) {
-        if self.absorbed.is_empty() {
-            return;
-        }
-        let mut absorbed = std::mem::take(&mut self.absorbed);
-        for (kept, gone) in absorbed.drain(..) {
-            self.join(kept, gone, now);
-        }
-        self.absorbed = absorbed;
     }
 
     fn claim(&mut self, tag: SchedTag) -> &mut RequestClaim {
@@ -342,17 +346,6 @@ impl Elevator {
         }
     }
 
-    /// `gone` becomes the tail of `kept`; its tag is free at once.
-    fn join(&mut self, kept: SchedTag, gone: SchedTag, now: Nanos) {
-        let claim = self.take_claim(gone);
-        let home = self.home_of(claim.rq.id.submitter());
-        self.claim(kept).absorb_back(claim);
-        if self.scheduler.wants() != Wants::Nothing {
-            self.scheduler.finish(gone, now);
-        }
-        self.free_tag(gone, home);
-    }
-
     /// The hard queue of a context, as far as anybody was told; 0 is that of the single queue.
     #[inline]
     fn home_of(&self, context: SubmitterId) -> u16 {
@@ -374,6 +367,7 @@ impl Elevator {
         due: bool,
         now: Nanos,
         out: &mut impl Outlets,
+        sink: impl Sink,
     ) -> Pass {
         let now = self.clamp(now);
         let own = 1 << lane;
@@ -384,7 +378,7 @@ impl Elevator {
         let fired = self.fire(now);
         // The lane that asks now need not be told to.
         let kicked = self.take_kicked() & !own;
-        let exhausted = self.pull_for(lane, room, now, out);
+        let exhausted = self.pull_for(lane, room, now, out, sink);
         let denied = exhausted && self.has_work(lane);
         self.lanes.denied = if denied { self.lanes.denied | own } else { self.lanes.denied & !own };
         // Others were refused for a reason that time, or the end of the last request, has taken
@@ -465,7 +459,7 @@ impl Elevator {
     /// The scheduler may have changed its mind: lets in whom it can. The lanes that are to ask, a
     /// bit each.
     pub(crate) fn look_again(&mut self) -> u64 {
-        self.let_in(self.last_now);
+        self.let_in(self.last_now, 0, Silent);
         self.take_kicked() | self.lanes.open
     }
 
@@ -491,7 +485,7 @@ impl Elevator {
 
     /// Requests of this lane are gone: tells the scheduler, frees the tags, lets in those that
     /// waited.
-    pub(crate) fn ended(&mut self, lane: u16, ended: &[Ended], now: Nanos) {
+    pub(crate) fn ended(&mut self, lane: u16, ended: &[Ended], now: Nanos, sink: impl Sink) {
         let now = self.clamp(now);
         self.flying -= ended.len();
         self.lanes.at_rest |= !ended.is_empty() && self.flying == 0;
@@ -501,19 +495,19 @@ impl Elevator {
         }
         self.free.give_each(lane, ended.iter().map(|end| end.tag));
         if !self.parked.is_empty() {
-            self.let_in(now);
+            self.let_in(now, lane, sink);
         }
     }
 
     /// Gives free tags to those that wait, kind by kind in turn; one that a depth limit holds back
     /// holds up no other.
-    fn let_in(&mut self, now: Nanos) {
+    fn let_in(&mut self, now: Nanos, lane: u16, sink: impl Sink) {
         let mut in_vain = 0;
         while self.free.len() > 0 && in_vain < ASKED_IN_VAIN.min(self.parked.lines()) {
             let Some(claim) = self.parked.next() else { return };
-            let Some(claim) = self.merge(claim, now) else { continue };
+            let Some(claim) = self.merge(claim, now, lane, sink) else { continue };
             let context = claim.rq.id.submitter();
-            match self.admit(self.home_of(context), claim, now) {
+            match self.admit(self.home_of(context), claim, now, sink) {
                 None => {
                     self.kick_home(context);
                     in_vain = 0;
@@ -571,7 +565,7 @@ mod tests {
         claim.fill(&mut bio, FlushStep::DATA, Nanos::ZERO);
         let mut arrivals = Arrivals::default();
         arrivals.push(Arrival::of(claim));
-        elevator.insert_all(0, &mut arrivals, Nanos::ZERO);
+        elevator.insert_all(0, &mut arrivals, Nanos::ZERO, Silent);
     }
 
     #[test]

@@ -12,6 +12,7 @@ use super::payer::Payer;
 use crate::bell::{LaneBell, Port};
 use crate::completion::{Completion, Refused, Why};
 use crate::config::Spread;
+use crate::event::{Silent, Sink, What, submitter_tells};
 use crate::request::{FlushStep, Request, RequestClaim, State};
 use crate::shared::{Leaving, Orphan, Path, Shared};
 use crate::snapshot::Snapshot;
@@ -22,6 +23,8 @@ mod keepsake;
 mod parts;
 pub(crate) mod patch;
 mod plug;
+mod telling;
+mod unsent;
 
 use keepsake::Keepsake;
 use parts::Parts;
@@ -144,7 +147,7 @@ impl Submitter {
     /// of its group.
     #[inline]
     pub fn submit(&mut self, bio: Bio, now: Nanos) -> Result<(), Refused> {
-        self.submit_as::<false>(bio, now)
+        self.submit_as::<false>(bio, now, Silent)
     }
 
     /// As [`submit`](Submitter::submit), for a bio that its group has paid for: its holder asked
@@ -154,11 +157,16 @@ impl Submitter {
     /// As [`submit`](Submitter::submit), but never [`Refused::Capped`].
     #[inline]
     pub fn submit_paid(&mut self, bio: Bio, now: Nanos) -> Result<(), Refused> {
-        self.submit_as::<true>(bio, now)
+        self.submit_as::<true>(bio, now, Silent)
     }
 
     #[inline(always)]
-    fn submit_as<const PAID: bool>(&mut self, bio: Bio, now: Nanos) -> Result<(), Refused> {
+    fn submit_as<const PAID: bool>(
+        &mut self,
+        bio: Bio,
+        now: Nanos,
+        sink: impl Sink,
+    ) -> Result<(), Refused> {
         // The bio stays in registers here: nothing that is not inlined may see it.
         let core = self.core();
         if core.way != Way::Careful
@@ -171,23 +179,23 @@ impl Submitter {
             if !PAID {
                 core.payer.count_plain(bio.op, bio.sectors);
             }
-            let claim = core.slot(bio, FlushStep::DATA, now);
-            core.plug_plain(claim, now);
+            let claim = core.slot(bio, FlushStep::DATA, now, sink);
+            core.plug_plain(claim, now, sink);
             return Ok(());
         }
-        core.submit_with_care(bio, PAID, now)
+        core.submit_with_care(bio, PAID, now, sink)
     }
 
     /// Sends on what the plug holds.
     #[inline]
     pub fn flush_plug(&mut self, now: Nanos) {
-        self.core().flush_plug(now);
+        self.core().flush_plug(now, Silent);
     }
 
     /// Hands every I/O that has ended to `each`, and says how many there were.
     #[inline]
     pub fn complete(&mut self, now: Nanos, each: impl FnMut(Completion)) -> usize {
-        self.core().complete(now, each)
+        self.core().complete(now, each, Silent)
     }
 
     /// Bios accepted and not handed back yet. Those that would not wait and had to are not among
@@ -211,7 +219,7 @@ impl Drop for Submitter {
         // plug, by its own clock.
         core.turns_single = None;
         let now = core.last_now;
-        core.take_ended(now, &mut drop);
+        core.take_ended(now, &mut drop, Silent);
         let shared = Arc::clone(&core.shared);
         if core.member.inside() == 0 {
             shared.retire(core.leave());
@@ -223,8 +231,8 @@ impl Drop for Submitter {
 
 impl Orphan for Core {
     fn tend(&mut self, now: Nanos) -> bool {
-        self.complete(now, drop);
-        self.send_backlog(now);
+        self.complete(now, drop, Silent);
+        self.send_backlog(now, Silent);
         self.member.inside() == 0
     }
 
@@ -237,8 +245,14 @@ impl Orphan for Core {
 impl Core {
     /// As [`Submitter::submit`], for everything.
     #[inline(never)]
-    fn submit_with_care(&mut self, mut bio: Bio, paid: bool, now: Nanos) -> Result<(), Refused> {
-        match self.try_submit(&mut bio, paid, now) {
+    fn submit_with_care(
+        &mut self,
+        mut bio: Bio,
+        paid: bool,
+        now: Nanos,
+        sink: impl Sink,
+    ) -> Result<(), Refused> {
+        match self.try_submit(&mut bio, paid, now, sink) {
             Ok(()) => {
                 // Accepting a bio takes its memory: nothing is left that a drop would free.
                 debug_assert!(matches!(bio.data, Data::None), "accepted, but not its memory");
@@ -251,7 +265,13 @@ impl Core {
         }
     }
 
-    fn try_submit(&mut self, bio: &mut Bio, paid: bool, now: Nanos) -> Result<(), Why> {
+    fn try_submit(
+        &mut self,
+        bio: &mut Bio,
+        paid: bool,
+        now: Nanos,
+        sink: impl Sink,
+    ) -> Result<(), Why> {
         if self.free.is_empty() && !self.make_slot() {
             return self.refuse(bio, Why::Full);
         }
@@ -268,17 +288,23 @@ impl Core {
             if !paid {
                 self.payer.count_plain(bio.op, bio.sectors);
             }
-            let claim = self.slot_of(bio, FlushStep::DATA, now);
-            return self.route(claim, bio, now).or_else(|why| {
+            let claim = self.slot_of(bio, FlushStep::DATA, now, sink);
+            return self.route(claim, bio, now, sink).or_else(|why| {
                 self.give_back(bio, paid);
                 self.refuse_inside(bio, why)
             });
         }
-        self.submit_special(bio, paid, now)
+        self.submit_special(bio, paid, now, sink)
     }
 
     /// Whatever is not a plain read or write, and what a cap has a say in.
-    fn submit_special(&mut self, bio: &mut Bio, paid: bool, now: Nanos) -> Result<(), Why> {
+    fn submit_special(
+        &mut self,
+        bio: &mut Bio,
+        paid: bool,
+        now: Nanos,
+        sink: impl Sink,
+    ) -> Result<(), Why> {
         let asked = bio.flags;
         let step = match admit(bio, &self.snapshot) {
             Ok(step) => step,
@@ -297,11 +323,11 @@ impl Core {
         let sent = match charged {
             Err(until) => Err(Why::Capped(until)),
             Ok(()) if self.is_whole(bio) => {
-                let mut claim = self.slot_of(bio, step, now);
+                let mut claim = self.slot_of(bio, step, now, sink);
                 claim.charged = !paid;
-                self.route(claim, bio, now)
+                self.route(claim, bio, now, sink)
             }
-            Ok(()) => self.submit_large(bio, step, !paid, now),
+            Ok(()) => self.submit_large(bio, step, !paid, now, sink),
         };
         let Err(why) = sent else { return Ok(()) };
         if charged.is_ok() {
@@ -337,60 +363,6 @@ impl Core {
             && split::is_one_segment(&bio.data, &self.snapshot.limits)
     }
 
-    /// As [`refuse`](Core::refuse), of a bio that has passed the gate.
-    #[cold]
-    fn refuse_inside(&mut self, bio: &mut Bio, why: Why) -> Result<(), Why> {
-        if bio.flags.has(Flags::NOWAIT) {
-            self.end_unsent(bio, Status::Again);
-            return Ok(());
-        }
-        if self.member.leave(1, &self.shared.gate) {
-            self.shared.tell_freezer();
-        }
-        Err(why)
-    }
-
-    /// The bio comes back, unless it asked not to wait: then it ends AGAIN, without ever having
-    /// been inside.
-    #[cold]
-    fn refuse(&mut self, bio: &mut Bio, why: Why) -> Result<(), Why> {
-        if !bio.flags.has(Flags::NOWAIT) {
-            return Err(why);
-        }
-        // It is answered through `complete` like any other, but was never inside.
-        self.turned_away += 1;
-        self.end_unsent(bio, Status::Again);
-        Ok(())
-    }
-
-    #[cold]
-    pub(crate) fn end_unsent(&mut self, bio: &mut Bio, status: Status) {
-        self.end_early(Completion {
-            cookie: bio.cookie,
-            status,
-            op: bio.op,
-            sectors: bio.sectors,
-            data: std::mem::take(&mut bio.data),
-            wait_ns: 0,
-            device_ns: 0,
-        });
-    }
-
-    /// The same for one that may have been paid for.
-    #[cold]
-    pub(crate) fn end_unsent_unpaid(&mut self, bio: &mut Bio, status: Status, charged: bool) {
-        if charged {
-            self.payer.give_back(bio, &self.snapshot.limits);
-        }
-        self.end_unsent(bio, status);
-    }
-
-    /// It never came to the driver.
-    pub(crate) fn end_early(&mut self, completion: Completion) {
-        self.ended.push(completion);
-        self.port.nudge();
-    }
-
     fn refresh(&mut self) {
         self.payer.follow(&self.shared);
         if self.snapshot.version != self.shared.current.version() {
@@ -412,8 +384,8 @@ impl Core {
 
     /// A slot with the bio in it. The caller has seen that there is one.
     #[inline(always)]
-    fn slot(&mut self, mut bio: Bio, step: FlushStep, now: Nanos) -> RequestClaim {
-        let claim = self.slot_of(&mut bio, step, now);
+    fn slot(&mut self, mut bio: Bio, step: FlushStep, now: Nanos, sink: impl Sink) -> RequestClaim {
+        let claim = self.slot_of(&mut bio, step, now, sink);
         // Its memory is in the slot: nothing is left that a drop would free.
         std::mem::forget(bio);
         claim
@@ -421,9 +393,16 @@ impl Core {
 
     /// The same, leaving the bio without its memory.
     #[inline(always)]
-    pub(crate) fn slot_of(&mut self, bio: &mut Bio, step: FlushStep, now: Nanos) -> RequestClaim {
+    pub(crate) fn slot_of(
+        &mut self,
+        bio: &mut Bio,
+        step: FlushStep,
+        now: Nanos,
+        sink: impl Sink,
+    ) -> RequestClaim {
         let mut claim = self.free.pop().expect("a free slot");
         claim.fill(bio, step, now);
+        submitter_tells(sink, self.id, now, || What::Accepted { rq: claim.rq });
         claim
     }
 
@@ -443,16 +422,17 @@ impl Core {
         claim: RequestClaim,
         bio: &mut Bio,
         now: Nanos,
+        sink: impl Sink,
     ) -> Result<(), Why> {
         if self.shared.config.spread == Spread::RoundRobin {
             let lane = (self.shared.turn.next() % self.rings.len() as u64) as usize;
-            self.push(lane, claim);
+            self.push(lane, claim, sink);
             return Ok(());
         }
         if claim.flush_step.is_sequenced() {
             // The flush machine's own: past plug and scheduler.
             match &self.shared.path {
-                Path::Mq(_) => self.push(0, claim),
+                Path::Mq(_) => self.push(0, claim, sink),
                 Path::Sq(sq) => {
                     sq.insert_sequenced(claim);
                     self.touched = 1;
@@ -460,28 +440,40 @@ impl Core {
             }
             return Ok(());
         }
-        self.plug(claim, bio, now)
+        self.plug(claim, bio, now, sink)
     }
 
     #[inline]
-    pub(crate) fn push(&mut self, ring: usize, claim: RequestClaim) {
+    pub(crate) fn push(&mut self, ring: usize, claim: RequestClaim, sink: impl Sink) {
         self.touched |= 1 << (ring % 64);
+        let at = claim.accepted_at;
+        submitter_tells(sink, self.id, at, || What::Plugged { rq: claim.rq });
         let pushed = self.rings[ring].push(claim);
         assert!(pushed.is_ok(), "a ring has room for every slot of its submitter");
     }
 
     #[inline]
-    pub(crate) fn complete(&mut self, now: Nanos, mut each: impl FnMut(Completion)) -> usize {
+    pub(crate) fn complete(
+        &mut self,
+        now: Nanos,
+        mut each: impl FnMut(Completion),
+        sink: impl Sink,
+    ) -> usize {
         self.last_now = now;
-        let ended = self.take_ended(now, &mut each);
+        let ended = self.take_ended(now, &mut each, sink);
         if !self.backlog.is_empty() && !self.free.is_empty() {
-            self.send_backlog(now);
+            self.send_backlog(now, sink);
         }
         ended
     }
 
     #[inline]
-    fn take_ended(&mut self, now: Nanos, each: &mut impl FnMut(Completion)) -> usize {
+    fn take_ended(
+        &mut self,
+        now: Nanos,
+        each: &mut impl FnMut(Completion),
+        sink: impl Sink,
+    ) -> usize {
         let arrived = self.port.inbox.take();
         if arrived.is_empty() && self.ended.is_empty() {
             return 0;
@@ -498,7 +490,7 @@ impl Core {
             if claim.split == Request::WHOLE {
                 ended += 1;
                 each(self.take_apart(claim));
-            } else if let Some(completion) = self.take_part(claim, now) {
+            } else if let Some(completion) = self.take_part(claim, now, sink) {
                 ended += 1;
                 each(completion);
             } else {

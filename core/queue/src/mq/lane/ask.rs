@@ -7,34 +7,56 @@ use weir_bio::Nanos;
 use weir_ring::{Asked, Asking, Work};
 
 use super::{Multi, PATIENCE_NS, Reach, refuse};
+use crate::event::{Place, Sink, What, lane_tells};
 use crate::lanes::{ELEVATOR, TAKES_NONE};
 use crate::order::dispatcher::{Dispatcher, Outcome, Turn};
 use crate::request::ALL;
 
 /// One visit of a lane to the elevator: what it brings, and the time.
-struct Visit<'a> {
+struct Visit<'a, S> {
     lane: &'a mut Multi,
     reach: Reach<'a>,
     now: Nanos,
     outcome: Outcome,
+    sink: S,
 }
 
-impl Work<Dispatcher> for Visit<'_> {
+impl<S: Sink> Visit<'_, S> {
+    #[inline(always)]
+    fn tell(&self, what: What) {
+        lane_tells(self.sink, self.reach.index as u16, self.now, || what);
+    }
+}
+
+impl<S: Sink> Work<Dispatcher> for Visit<'_, S> {
     #[inline]
     fn leave(&mut self) -> bool {
-        self.lane.leave(self.reach, self.now)
+        let left = self.lane.leave(self.reach, self.now);
+        if left {
+            self.tell(What::Delegated);
+        }
+        left
     }
 
     #[inline]
     fn combine(&mut self, dispatcher: &mut Dispatcher, asking: &mut Asking<'_>) {
-        self.outcome = self.lane.serve(dispatcher, asking, self.reach, self.now);
+        self.tell(What::RightTaken);
+        self.outcome = self.lane.serve(dispatcher, asking, self.reach, self.now, self.sink);
     }
 
     #[inline]
     fn combined(&mut self) {
+        self.tell(What::RightLetGo);
         let outcome = std::mem::take(&mut self.outcome);
-        self.lane.follow_up(self.reach, outcome, self.now);
+        self.lane.follow_up(self.reach, outcome, self.now, self.sink);
     }
+}
+
+/// A lane has rung for another, or for itself.
+#[inline(always)]
+fn rung(sink: impl Sink, (lane, now): (usize, Nanos), to: usize, woke: bool) {
+    let to = Place::Lane(to as u16);
+    lane_tells(sink, lane as u16, now, || What::Doorbell { to, woke });
 }
 
 impl Multi {
@@ -92,16 +114,22 @@ impl Multi {
     }
 
     /// Goes to the elevator, or leaves what it has for the lane that is there.
-    pub(super) fn ask(&mut self, reach: Reach<'_>, now: Nanos) {
+    pub(super) fn ask(&mut self, reach: Reach<'_>, now: Nanos, sink: impl Sink) {
         let Reach { mq, index, .. } = reach;
         // The one that stands would not know that a time has come.
         let to = if self.due { None } else { self.standing(reach, now) };
-        let mut visit = Visit { lane: self, reach, now, outcome: Outcome::default() };
+        let mut visit = Visit { lane: self, reach, now, outcome: Outcome::default(), sink };
         match mq.dispatcher.ask(index, to, &mut visit) {
             Asked::Done => {}
             // Marked: its home sees it before it sleeps, or is woken.
-            Asked::Delegated(to) => mq.lanes[to].ring_fenced(),
-            Asked::Again => mq.lanes.kick(index, ELEVATOR),
+            Asked::Delegated(to) => {
+                let woke = mq.lanes[to].ring_fenced();
+                rung(sink, (index, now), to, woke);
+            }
+            Asked::Again => {
+                let woke = mq.lanes.kick(index, ELEVATOR);
+                rung(sink, (index, now), index, woke);
+            }
         }
     }
 
@@ -113,9 +141,10 @@ impl Multi {
         asking: &mut Asking<'_>,
         reach: Reach<'_>,
         now: Nanos,
+        sink: impl Sink,
     ) -> Outcome {
         // This lane holds the right, so no other lane sends to it now.
-        self.receive(now);
+        self.receive(now, sink);
         if !self.link.is_open() && self.snapshot.queues > 1 {
             // It was the only lane.
             self.link = dispatcher.open(reach.index);
@@ -137,13 +166,13 @@ impl Multi {
             dispatch: &mut self.hard.dispatch,
             refused: &mut self.refused,
         };
-        let outcome = dispatcher.serve(&reach.mq.lanes, asking, &mut turn);
+        let outcome = dispatcher.serve(&reach.mq.lanes, asking, &mut turn, sink);
         self.say_credit(reach);
         outcome
     }
 
     /// Acts on the outcome of a turn at the elevator.
-    fn follow_up(&mut self, reach: Reach<'_>, outcome: Outcome, now: Nanos) {
+    fn follow_up(&mut self, reach: Reach<'_>, outcome: Outcome, now: Nanos, sink: impl Sink) {
         let lanes = &reach.mq.lanes;
         (self.ask_elevator, self.again) = (outcome.again, false);
         // Requests staged for a lane in need are picked by other lanes, also those that the
@@ -157,12 +186,14 @@ impl Multi {
         }
         // Without the right: the lanes that are kicked will want it. Letting go of it was the
         // fence.
-        lanes.kick_each(outcome.kicked);
-        lanes.ring_each_fenced(outcome.sent);
+        let by = (reach.index, now);
+        lanes.kick_each(outcome.kicked, |lane, woke| rung(sink, by, lane, woke));
+        lanes.ring_each_fenced(outcome.sent, |lane, woke| rung(sink, by, lane, woke));
         if !self.refused.is_empty() {
             // They may be of submitters that have come since this turn began.
-            self.take_control(reach, now);
-            refuse(&mut self.refused, &mut self.ways.replies);
+            self.take_control(reach, now, sink);
+            let lane = reach.index as u16;
+            refuse(&mut self.refused, &mut self.ways.replies, lane, now, sink);
         }
     }
 }

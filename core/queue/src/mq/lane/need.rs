@@ -10,6 +10,7 @@
 use weir_bio::Nanos;
 
 use super::{Control, Multi, Reach};
+use crate::event::{Silent, Sink};
 use crate::hard::settle::Onward;
 use crate::lanes::ELEVATOR;
 use crate::request::RequestClaim;
@@ -17,7 +18,7 @@ use crate::request::RequestClaim;
 impl Multi {
     /// The lane is in need, or was until a moment ago.
     #[cold]
-    pub(super) fn see_to_need(&mut self, reach: Reach<'_>, now: Nanos) {
+    pub(super) fn see_to_need(&mut self, reach: Reach<'_>, now: Nanos, sink: impl Sink) {
         let lanes = &reach.mq.lanes;
         let needs = self.hard.is_in_need(now);
         if needs != self.needs {
@@ -38,15 +39,15 @@ impl Multi {
         self.hoards = needs;
         if needs && self.paused == 0 && reach.well().is_some() {
             self.hoards = false;
-            self.pass_on(reach, now);
+            self.pass_on(reach, now, sink);
         }
         self.ask_elevator |= self.hoards && self.snapshot.scheduled;
     }
 
     /// Hands what would wait here to a lane that is well. Requests for the scheduler go to the
     /// scheduler.
-    fn pass_on(&mut self, reach: Reach<'_>, now: Nanos) {
-        self.receive(now);
+    fn pass_on(&mut self, reach: Reach<'_>, now: Nanos, sink: impl Sink) {
+        self.receive(now, sink);
         let (mut own, mut rest) = (Vec::new(), Vec::new());
         let (scheduled, arrivals) = (self.snapshot.scheduled, &mut self.arrivals);
         self.ways.soft.take_all(&mut |claim| match claim.flush_step.is_sequenced() {
@@ -56,12 +57,13 @@ impl Multi {
         });
         arrivals.look();
         self.tells |= !arrivals.is_empty();
-        own.into_iter().for_each(|claim| self.hard.take_in(claim, now, &mut self.ways.replies));
-        self.hard.end_overdue(now, &mut self.ways.replies);
+        own.into_iter()
+            .for_each(|claim| self.hard.take_in(claim, now, &mut self.ways.replies, sink));
+        self.hard.end_overdue(now, &mut self.ways.replies, sink);
         self.hard.hand_over(now, &mut rest);
         if let Some(rest) = reach.hand_on(rest) {
             // The last lane that was well closes just now, or is in need as well.
-            self.take_over(rest, now);
+            self.take_over(rest, now, sink);
             self.hoards = true;
         }
     }
@@ -70,13 +72,13 @@ impl Multi {
     /// because one of them may be about to fall silent, and would be found out only then.
     #[cold]
     pub(super) fn tell_heirs(&mut self, reach: Reach<'_>) {
-        reach.each_well().for_each(|heir| reach.mq.lanes.kick(heir, ELEVATOR));
+        reach.each_well().for_each(|heir| _ = reach.mq.lanes.kick(heir, ELEVATOR));
     }
 
     /// Takes requests of another lane.
     #[cold]
-    pub(super) fn take_over(&mut self, claims: Vec<RequestClaim>, now: Nanos) {
-        self.hard.take_from_others(claims, now, &mut self.ways.replies);
+    pub(super) fn take_over(&mut self, claims: Vec<RequestClaim>, now: Nanos, sink: impl Sink) {
+        self.hard.take_from_others(claims, now, &mut self.ways.replies, sink);
     }
 
     /// Lanes that wait for fences of this one look again when some were lifted, and this one goes
@@ -97,13 +99,14 @@ impl Multi {
     /// Sends holds on: to the next lane, or from the last one to their owners.
     #[cold]
     fn send_on(&mut self, reach: Reach<'_>, onward: Onward) {
-        let (mq, queues) = (reach.mq, reach.current.get().queues);
+        let (mq, queues, lane) = (reach.mq, reach.current.get().queues, reach.index as u16);
         for hold in onward.settled {
             if let Some(hold) = mq.settle(hold, reach.index + 1, queues) {
-                self.ways.replies.push(hold);
+                // A hold is no request: no sink hears of it.
+                self.ways.replies.push(hold, lane, Nanos::ZERO, Silent);
             }
         }
-        self.ways.replies.post();
+        self.ways.replies.post(lane, Nanos::ZERO, Silent);
         onward.taken.into_iter().for_each(|hold| mq.begin_to_settle(hold, queues));
     }
 

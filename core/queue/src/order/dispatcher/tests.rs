@@ -13,6 +13,7 @@ use weir_ring::{Asked, Asking, Work};
 use weir_sched::Make;
 
 use super::{AHEAD, Dispatcher, Outcome, Turn};
+use crate::event::Silent;
 use crate::lanes::ELEVATOR;
 use crate::mq::port::Control;
 use crate::order::arrivals::Arrivals;
@@ -189,7 +190,7 @@ impl Work<Dispatcher> for Serves<'_> {
             dispatch: &mut Default::default(),
             refused: &mut Vec::new(),
         };
-        self.outcome = dispatcher.serve(&mq(&self.rig.device).lanes, asking, &mut turn);
+        self.outcome = dispatcher.serve(&mq(&self.rig.device).lanes, asking, &mut turn, Silent);
     }
 
     fn combined(&mut self) {}

@@ -4,6 +4,7 @@
 use weir_bio::{Nanos, Rq, SchedTag};
 
 use super::{Elevator, Outlets};
+use crate::event::{Sink, What, lane_tells};
 use crate::order::arrivals::Picked;
 use crate::request::ALL;
 
@@ -15,6 +16,16 @@ impl Outlets for Vec<Picked> {
     }
 }
 
+/// These were picked for this lane.
+#[inline(always)]
+fn told<S: Sink>(picked: &[Rq], lane: u16, now: Nanos, sink: S) {
+    if S::LISTENS {
+        for rq in picked {
+            lane_tells(sink, lane, now, || What::Picked { rq: *rq, lane });
+        }
+    }
+}
+
 impl Elevator {
     /// Requests for a lane with room for so many; false if there may be more.
     pub(crate) fn pull_for(
@@ -23,11 +34,12 @@ impl Elevator {
         mut room: usize,
         now: Nanos,
         out: &mut impl Outlets,
+        sink: impl Sink,
     ) -> bool {
         let mut exhausted = false;
         let room_asked = room;
         if room_asked == ALL {
-            self.pull_parked(lane, ALL, out);
+            self.pull_parked(lane, ALL, out, sink);
         }
         while room > 0 && !exhausted {
             let (asked, mut given) = (room, 0);
@@ -37,7 +49,7 @@ impl Elevator {
                 given += 1;
                 room -= usize::from(out.send(lane, picked));
             }
-            let mut picked = self.pick(lane, asked - given, now);
+            let mut picked = self.pick(lane, asked - given, now, sink);
             given += picked.len();
             for rq in picked.drain(..) {
                 let picked = self.take_out(&rq);
@@ -47,7 +59,7 @@ impl Elevator {
             exhausted = given < asked;
         }
         if room_asked == ALL {
-            for rq in self.pick_rest(now) {
+            for rq in self.pick_rest(lane, now, sink) {
                 let picked = self.take_out(&rq);
                 _ = out.send(lane, picked);
             }
@@ -58,22 +70,30 @@ impl Elevator {
     /// Takes out the requests that the scheduler would keep back, because it waits for more or
     /// because enough is under way.
     #[cold]
-    fn pick_rest(&mut self, now: Nanos) -> Vec<Rq> {
+    fn pick_rest(&mut self, lane: u16, now: Nanos, sink: impl Sink) -> Vec<Rq> {
         let tags = (0..self.claims.len()).filter(|tag| self.claims[*tag].is_some());
         let tags: Vec<_> = tags.map(|tag| SchedTag(tag as u16)).collect();
         let rest: Vec<Rq> = tags.into_iter().map(|tag| self.scheduler.take_out(tag, now)).collect();
         self.flying += rest.len();
+        told(&rest, lane, now, sink);
         self.scheduler.started_batch(&rest, now);
         rest
     }
 
     /// Hands out up to so many of those that wait for a tag: these go on without.
     #[cold]
-    pub(crate) fn pull_parked(&mut self, lane: u16, room: usize, out: &mut impl Outlets) -> usize {
+    pub(crate) fn pull_parked(
+        &mut self,
+        lane: u16,
+        room: usize,
+        out: &mut impl Outlets,
+        sink: impl Sink,
+    ) -> usize {
         let mut given = 0;
         while given < room
             && let Some(claim) = self.parked.next()
         {
+            lane_tells(sink, lane, self.last_now, || What::Picked { rq: claim.rq, lane });
             let (flags, home) = (claim.rq.flags, self.home_of(claim.rq.id.submitter()));
             out.send(lane, Picked::new(claim, flags, SchedTag::NONE, home));
             given += 1;
@@ -82,27 +102,35 @@ impl Elevator {
     }
 
     /// Up to `max` requests for this hard queue, appended to `out`.
-    pub(crate) fn pull(&mut self, lane: u16, max: usize, now: Nanos, out: &mut Vec<Picked>) {
+    pub(crate) fn pull(
+        &mut self,
+        lane: u16,
+        max: usize,
+        now: Nanos,
+        out: &mut Vec<Picked>,
+        sink: impl Sink,
+    ) {
         let now = self.clamp(now);
         if max == ALL {
-            self.pull_parked(lane, ALL, out);
+            self.pull_parked(lane, ALL, out, sink);
         }
         let returned = self.returned.len().min(max);
         out.extend(self.returned.drain(..returned));
-        let mut picked = self.pick(lane, max - returned, now);
+        let mut picked = self.pick(lane, max - returned, now, sink);
         out.extend(picked.drain(..).map(|rq| self.take_out(&rq)));
         self.picked = picked;
         if max == ALL {
-            out.extend(self.pick_rest(now).iter().map(|rq| self.take_out(rq)));
+            out.extend(self.pick_rest(lane, now, sink).iter().map(|rq| self.take_out(rq)));
         }
     }
 
     /// Has the scheduler pick up to `max`, in the list that is kept for it.
     #[inline]
-    fn pick(&mut self, lane: u16, max: usize, now: Nanos) -> Vec<Rq> {
+    fn pick(&mut self, lane: u16, max: usize, now: Nanos, sink: impl Sink) -> Vec<Rq> {
         let mut picked = std::mem::take(&mut self.picked);
         self.scheduler.dispatch_batch(lane, max, &mut picked, now);
         self.flying += picked.len();
+        told(&picked, lane, now, sink);
         self.scheduler.started_batch(&picked, now);
         picked
     }

@@ -5,6 +5,7 @@ use weir_bio::{Bio, Buf, Data, Flags, Limits, Nanos, Op, Status};
 use super::Core;
 use crate::completion::{Completion, Why};
 use crate::config::Spread;
+use crate::event::Sink;
 use crate::request::{FlushStep, RequestClaim, is_holder};
 use crate::split;
 
@@ -41,14 +42,15 @@ impl Core {
         step: FlushStep,
         charged: bool,
         now: Nanos,
+        sink: impl Sink,
     ) -> Result<(), Why> {
         let limits = &self.snapshot.limits;
         let whole = |sectors| sectors == bio.sectors;
         match split::front(bio, limits) {
             Ok(sectors) if whole(sectors) && split::is_aligned(&bio.data, limits) => {
-                let mut claim = self.measured(bio, step, now);
+                let mut claim = self.measured(bio, step, now, sink);
                 claim.charged = charged;
-                self.route(claim, bio, now)
+                self.route(claim, bio, now, sink)
             }
             // Looked at as a whole, so that nothing of it is sent. Memory that is moved may have to
             // be cut.
@@ -64,7 +66,7 @@ impl Core {
                     .then(|| (self.shared.turn.next() % self.rings.len() as u64) as usize);
                 let bio = Bio { data: std::mem::take(&mut bio.data), ..*bio };
                 let index = self.add_parts(Parts { serial, ..Parts::of(bio, step) });
-                self.issue_parts(index, now);
+                self.issue_parts(index, now, sink);
                 Ok(())
             }
             Err(status) => {
@@ -84,19 +86,25 @@ impl Core {
     }
 
     /// A slot with a bio in it whose memory is not simply one segment.
-    fn measured(&mut self, bio: &mut Bio, step: FlushStep, now: Nanos) -> RequestClaim {
+    fn measured(
+        &mut self,
+        bio: &mut Bio,
+        step: FlushStep,
+        now: Nanos,
+        sink: impl Sink,
+    ) -> RequestClaim {
         let limits = &self.snapshot.limits;
         let segments = split::segments(&bio.data, limits);
         if !split::starts_on_boundary(&bio.data, limits) {
             bio.flags |= Flags::NOMERGE;
         }
-        let mut claim = self.slot_of(bio, step, now);
+        let mut claim = self.slot_of(bio, step, now, sink);
         claim.rq.segments = segments;
         claim
     }
 
     /// Sends as many parts as there are slots for (one, if they follow one another).
-    pub(super) fn issue_parts(&mut self, index: usize, now: Nanos) {
+    pub(super) fn issue_parts(&mut self, index: usize, now: Nanos, sink: impl Sink) {
         loop {
             let parts = self.parts[index].as_ref().expect("parts under way");
             let (under_way, of_patch) = (parts.left, parts.patch.is_some());
@@ -128,15 +136,15 @@ impl Core {
             if !split::is_aligned(&bio.data, &self.snapshot.limits) {
                 parts.bounce(&mut bio, &self.snapshot.limits);
             }
-            let mut claim = self.measured(&mut bio, step, now);
+            let mut claim = self.measured(&mut bio, step, now, sink);
             claim.split = index as u32;
             // Parts are put together by where they started; a front merge may move `rq.sector`.
             claim.cookie = claim.rq.sector;
             match serial {
-                _ if of_patch => self.send_holder(claim),
-                Some(lane) => self.push(lane, claim),
+                _ if of_patch => self.send_holder(claim, now, sink),
+                Some(lane) => self.push(lane, claim, sink),
                 None => {
-                    let routed = self.route(claim, &mut bio, now);
+                    let routed = self.route(claim, &mut bio, now, sink);
                     assert!(routed.is_ok(), "a part of an accepted bio is not refused");
                 }
             }
@@ -144,24 +152,29 @@ impl Core {
     }
 
     #[cold]
-    pub(crate) fn send_backlog(&mut self, now: Nanos) {
+    pub(crate) fn send_backlog(&mut self, now: Nanos, sink: impl Sink) {
         for _ in 0..self.backlog.len() {
             if self.free.is_empty() {
                 break;
             }
             let index = self.backlog.pop_front().expect("counted");
-            self.issue_parts(index, now);
+            self.issue_parts(index, now, sink);
         }
-        self.flush_plug(now);
+        self.flush_plug(now, sink);
     }
 
     /// As [`take_apart`](Core::take_apart) for a part of a bio. `None` while parts are missing.
     #[cold]
-    pub(crate) fn take_part(&mut self, claim: RequestClaim, now: Nanos) -> Option<Completion> {
+    pub(crate) fn take_part(
+        &mut self,
+        claim: RequestClaim,
+        now: Nanos,
+        sink: impl Sink,
+    ) -> Option<Completion> {
         let (index, sector) = (claim.split as usize, claim.cookie);
         let of_patch = is_holder(claim.rq.id);
         if of_patch && claim.refused {
-            return self.hold_taken(claim, now);
+            return self.hold_taken(claim, now, sink);
         }
         let mut part = self.take_apart(claim);
         if of_patch {
@@ -173,13 +186,7 @@ impl Core {
         if parts.status.is_ok() || part.status == Status::Timeout {
             parts.status = part.status;
         }
-        if let Some(place) = parts.bounced.iter().position(|(at, _)| *at == sector) {
-            let (_, mut own) = parts.bounced.swap_remove(place);
-            if part.op == Op::Read && part.status.is_ok() {
-                copy(&part.data, &mut own);
-            }
-            part.data = own;
-        }
+        parts.give_back_own(sector, &mut part);
         parts.data.push((sector, part.data));
         parts.wait_ns = parts.wait_ns.max(part.wait_ns);
         parts.device_ns = parts.device_ns.max(part.device_ns);
@@ -196,8 +203,8 @@ impl Core {
         }
         if parts.rest.is_some() {
             if of_patch || parts.serial.is_some() && parts.left == 0 {
-                self.issue_parts(index, now);
-                self.flush_plug(now);
+                self.issue_parts(index, now, sink);
+                self.flush_plug(now, sink);
             }
             return None;
         }
@@ -218,7 +225,7 @@ impl Core {
             device_ns: parts.device_ns,
         };
         if let Some(patch) = parts.patch {
-            return self.patch_step_ended(patch, whole, now);
+            return self.patch_step_ended(patch, whole, now, sink);
         }
         self.stats.errors.add(u64::from(!whole.status.is_ok()));
         Some(whole)
@@ -226,6 +233,16 @@ impl Core {
 }
 
 impl Parts {
+    /// A part that travelled with other memory gets the caller's back, with the bytes it read.
+    fn give_back_own(&mut self, sector: u64, part: &mut Completion) {
+        let Some(place) = self.bounced.iter().position(|(at, _)| *at == sector) else { return };
+        let (_, mut own) = self.bounced.swap_remove(place);
+        if part.op == Op::Read && part.status.is_ok() {
+            copy(&part.data, &mut own);
+        }
+        part.data = own;
+    }
+
     /// All of this bio.
     fn of(bio: Bio, step: FlushStep) -> Parts {
         Parts {

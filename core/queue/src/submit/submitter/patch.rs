@@ -26,6 +26,7 @@ use weir_ring::Claim;
 use super::Core;
 use super::parts::Parts;
 use crate::completion::{Completion, Refused, Why};
+use crate::event::{Silent, Sink, What, submitter_tells};
 use crate::mq::port::Control;
 use crate::request::{FlushStep, HOLDERS, Request, RequestClaim};
 use crate::shared::Path;
@@ -239,7 +240,8 @@ impl Core {
         let mut name = Bio::new(Op::Read, held.start, bio.sectors, Data::None);
         (name.group, name.ioprio) = (bio.group, bio.ioprio);
         self.push_holder();
-        let mut claim = self.slot_of(&mut name, FlushStep::DATA, now);
+        // A hold is no request: no sink hears of it.
+        let mut claim = self.slot_of(&mut name, FlushStep::DATA, now, Silent);
         claim.split = index as u32;
         // It is no request in the statistics.
         (claim.status, claim.refused) = (Status::Again, true);
@@ -267,7 +269,12 @@ impl Core {
     }
 
     /// A hold is this patch's own.
-    pub(super) fn hold_taken(&mut self, claim: RequestClaim, now: Nanos) -> Option<Completion> {
+    pub(super) fn hold_taken(
+        &mut self,
+        claim: RequestClaim,
+        now: Nanos,
+        sink: impl Sink,
+    ) -> Option<Completion> {
         let index = claim.split as usize;
         // Its memory is none, and its times say nothing.
         drop(self.take_apart(claim));
@@ -282,7 +289,7 @@ impl Core {
             let bytes = sectors as usize * SECTOR as usize;
             let mut bio = Bio::new(Op::Read, sector, sectors, Data::One(Buf::zeroed(bytes)));
             (bio.group, bio.ioprio, bio.cookie) = (group, ioprio, sector);
-            self.send_part(index, bio, FlushStep::DATA, now);
+            self.send_part(index, bio, FlushStep::DATA, now, sink);
         }
         None
     }
@@ -293,6 +300,7 @@ impl Core {
         index: usize,
         ended: Completion,
         now: Nanos,
+        sink: impl Sink,
     ) -> Option<Completion> {
         let patch = self.patches.at(index);
         patch.wait_ns += ended.wait_ns;
@@ -315,7 +323,7 @@ impl Core {
                     patch.step = Step::Writes;
                     let bio = &mut patch.bio;
                     let write = Bio { data: std::mem::take(&mut bio.data), ..*bio };
-                    self.send_part(index, write, FlushStep::DATA, now);
+                    self.send_part(index, write, FlushStep::DATA, now, sink);
                     return None;
                 }
             }
@@ -323,7 +331,7 @@ impl Core {
                 patch.bio.data = ended.data;
                 let flush = patch.flush && ok;
                 self.lift(index);
-                if flush && self.send_flush(index, now) {
+                if flush && self.send_flush(index, now, sink) {
                     return None;
                 }
             }
@@ -333,14 +341,14 @@ impl Core {
     }
 
     /// Sends the flush that makes a patch durable; whether there is one.
-    fn send_flush(&mut self, index: usize, now: Nanos) -> bool {
+    fn send_flush(&mut self, index: usize, now: Nanos, sink: impl Sink) -> bool {
         let mut flush = Bio::flush();
         let patch = self.patches.at(index);
         (flush.group, flush.ioprio) = (patch.bio.group, patch.bio.ioprio);
         // The rules are those under which the patch was accepted: it is inside.
         let Ok(step) = admit(&mut flush, &self.snapshot) else { return false };
         self.patches.at(index).step = Step::Flushes;
-        self.send_part(index, flush, step, now);
+        self.send_part(index, flush, step, now, sink);
         true
     }
 
@@ -370,14 +378,15 @@ impl Core {
     }
 
     /// Sends one I/O of a patch, in parts if need be.
-    fn send_part(&mut self, index: usize, bio: Bio, step: FlushStep, now: Nanos) {
+    fn send_part(&mut self, index: usize, bio: Bio, step: FlushStep, now: Nanos, sink: impl Sink) {
         let parts = Parts::of_patch(index, bio, step);
         let parts = self.add_parts(parts);
-        self.issue_parts(parts, now);
+        self.issue_parts(parts, now, sink);
     }
 
     /// Sends a request of a patch past everything that others may fill.
-    pub(super) fn send_holder(&mut self, claim: RequestClaim) {
+    pub(super) fn send_holder(&mut self, claim: RequestClaim, now: Nanos, sink: impl Sink) {
+        submitter_tells(sink, self.id, now, || What::Plugged { rq: claim.rq });
         match &self.shared.path {
             Path::Mq(mq) => mq.post(self.lane, Control::Send(claim)),
             Path::Sq(sq) => {

@@ -6,6 +6,7 @@ use weir_sched::merge::{Fit, fit};
 use super::Core;
 use crate::completion::Why;
 use crate::config::Spread;
+use crate::event::{Place, Sink, What, submitter_tells};
 use crate::request::{Request, RequestClaim, State};
 use crate::shared::{Path, Shared};
 
@@ -39,17 +40,18 @@ impl Core {
         claim: RequestClaim,
         bio: &mut Bio,
         now: Nanos,
+        sink: impl Sink,
     ) -> Result<(), Why> {
         if self.way != Way::Careful {
-            self.plug_plain(claim, now);
+            self.plug_plain(claim, now, sink);
             return Ok(());
         }
-        self.plug_for_single(claim, bio, now)
+        self.plug_for_single(claim, bio, now, sink)
     }
 
     /// The plug is the part of the ring that is not published yet.
     #[inline(always)]
-    pub(crate) fn plug_plain(&mut self, claim: RequestClaim, now: Nanos) {
+    pub(crate) fn plug_plain(&mut self, claim: RequestClaim, now: Nanos, sink: impl Sink) {
         let ring = &mut self.rings[0];
         let mut flush = ring.unpublished() >= PLUG_MAX;
         if self.snapshot.nomerges < 2 {
@@ -59,17 +61,17 @@ impl Core {
             let (touches, large) = newest.unwrap_or((false, false));
             flush |= large;
             if touches {
-                return self.plug_next_to(claim, flush, now);
+                return self.plug_next_to(claim, flush, now, sink);
             }
         }
         if flush {
-            self.flush_plug(now);
+            self.flush_plug(now, sink);
         }
-        self.push(0, claim);
+        self.push(0, claim, sink);
     }
 
     /// The newest in the plug starts or ends where this one ends or starts.
-    fn plug_next_to(&mut self, claim: RequestClaim, flush: bool, now: Nanos) {
+    fn plug_next_to(&mut self, claim: RequestClaim, flush: bool, now: Nanos, sink: impl Sink) {
         let (ring, limits) = (&mut self.rings[0], &self.snapshot.limits);
         match ring.with_newest(|newest| fit(&newest.rq, &claim.rq, limits)) {
             None | Some(Fit::Apart) => {}
@@ -77,19 +79,29 @@ impl Core {
                 ring.with_newest(|newest| newest.rq.flags |= Flags::NOMERGE);
             }
             Some(Fit::Joins(side)) => {
-                ring.with_newest(|newest| newest.absorb(claim, side));
+                let id = self.id;
+                ring.with_newest(|newest| {
+                    let (rq, into) = (claim.rq, newest.rq.id);
+                    submitter_tells(sink, id, now, || What::Merged { rq, into, side });
+                    newest.absorb(claim, side);
+                });
                 return;
             }
         }
         if flush {
-            self.flush_plug(now);
+            self.flush_plug(now, sink);
         }
-        self.push(0, claim);
+        self.push(0, claim, sink);
     }
 
     /// Joins a request to the newest in the plug; gives it back if it does not fit, with the plug
     /// flushed if that is due.
-    fn join_newest(&mut self, claim: RequestClaim, now: Nanos) -> Option<RequestClaim> {
+    fn join_newest(
+        &mut self,
+        claim: RequestClaim,
+        now: Nanos,
+        sink: impl Sink,
+    ) -> Option<RequestClaim> {
         let merging = self.snapshot.nomerges < 2;
         let Some(newest) = self.plug.last_mut() else { return Some(claim) };
         if merging {
@@ -97,6 +109,8 @@ impl Core {
                 Fit::Apart => {}
                 Fit::TooLarge => newest.rq.flags |= Flags::NOMERGE,
                 Fit::Joins(side) => {
+                    let (rq, into) = (claim.rq, newest.rq.id);
+                    submitter_tells(sink, self.id, now, || What::Merged { rq, into, side });
                     newest.absorb(claim, side);
                     return None;
                 }
@@ -104,7 +118,7 @@ impl Core {
         }
         let large = merging && newest.rq.sectors >= PLUG_FLUSH_SECTORS;
         if large || self.plug.len() >= PLUG_MAX {
-            self.flush_plug(now);
+            self.flush_plug(now, sink);
         }
         Some(claim)
     }
@@ -115,15 +129,17 @@ impl Core {
         claim: RequestClaim,
         bio: &mut Bio,
         now: Nanos,
+        sink: impl Sink,
     ) -> Result<(), Why> {
-        let Some(mut claim) = self.join_newest(claim, now) else { return Ok(()) };
+        let Some(mut claim) = self.join_newest(claim, now, sink) else { return Ok(()) };
         if let Path::Sq(sq) = &self.shared.path {
-            match sq.offer(claim, now) {
+            match sq.offer(claim, now, sink) {
                 Ok(request) => claim = request,
                 Err(None) => return Ok(()),
-                Err(Some(claim)) => return self.refuse_claim(claim, bio),
+                Err(Some(claim)) => return self.refuse_claim(claim, bio, sink),
             }
         }
+        submitter_tells(sink, self.id, now, || What::Plugged { rq: claim.rq });
         self.plug.push(claim);
         Ok(())
     }
@@ -134,19 +150,24 @@ impl Core {
         &mut self,
         mut claim: RequestClaim,
         bio: &mut Bio,
+        sink: impl Sink,
     ) -> Result<(), Why> {
         if claim.split != Request::WHOLE {
             // A part of an accepted bio cannot be refused; it goes ahead without a place.
+            let at = claim.accepted_at;
+            submitter_tells(sink, self.id, at, || What::Plugged { rq: claim.rq });
             self.plug.push(claim);
             return Ok(());
         }
+        let at = claim.accepted_at;
+        submitter_tells(sink, self.id, at, || What::TurnedAway { rq: claim.rq });
         bio.data = std::mem::take(&mut claim.data);
         claim.state = State::Free;
         self.free.push(claim);
         Err(Why::Full)
     }
 
-    pub(crate) fn flush_plug(&mut self, now: Nanos) {
+    pub(crate) fn flush_plug<S: Sink>(&mut self, now: Nanos, sink: S) {
         if self.plug.is_empty() && self.touched == 0 {
             return;
         }
@@ -158,7 +179,9 @@ impl Core {
         let mq = match &self.shared.path {
             Path::Mq(mq) => mq,
             Path::Sq(sq) => {
-                sq.insert(&mut self.plug, now);
+                let requests = self.plug.len() as u32;
+                submitter_tells(sink, self.id, now, || What::Unplugged { requests });
+                sq.insert(self.id, &mut self.plug, now, sink);
                 self.touched = 0;
                 sq.restart(self.turns_single.as_deref().filter(|_| sq.any_home));
                 return;
@@ -169,9 +192,16 @@ impl Core {
             return;
         }
         for (index, ring) in self.rings.iter_mut().enumerate() {
-            if touched & 1 << (index % 64) != 0 && ring.publish() {
+            if touched & 1 << (index % 64) == 0 {
+                continue;
+            }
+            let requests = if S::LISTENS { ring.unpublished() as u32 } else { 0 };
+            submitter_tells(sink, self.id, now, || What::Unplugged { requests });
+            if ring.publish() {
                 let lane = if mq.spread == Spread::RoundRobin { index } else { self.lane };
-                mq.lanes.kick(lane, usize::from(self.id.0));
+                let woke = mq.lanes.kick(lane, usize::from(self.id.0));
+                let to = Place::Lane(lane as u16);
+                submitter_tells(sink, self.id, now, || What::Doorbell { to, woke });
             }
         }
     }
