@@ -7,6 +7,7 @@ use std::rc::Rc;
 use weir_bio::{Bio, Data, Flags, Limits, Nanos, Op, Prng, Status};
 use weir_queue::{Completion, Refused, Submitter};
 
+use super::log::Log;
 use super::model::Model;
 use super::sleepers::App;
 use super::{filled, value, values};
@@ -100,6 +101,8 @@ pub struct Client {
     waits: bool,
     /// Lets go of its submitter when so many are left.
     quits_at: Option<u32>,
+    /// Where it tells what happens.
+    pub log: Log,
 }
 
 impl Client {
@@ -111,7 +114,8 @@ impl Client {
         quits_at: Option<u32>,
     ) -> Client {
         let (submitter, notes, held) = (Some(submitter), BTreeMap::new(), None);
-        Client { submitter, office, notes, held, left, window, waits: false, quits_at }
+        let (waits, log) = (false, Log::default());
+        Client { submitter, office, notes, held, left, window, waits, quits_at, log }
     }
 
     /// Whether everything it sent has ended and nothing is left to send.
@@ -138,7 +142,8 @@ impl Client {
     fn complete(&mut self, now: Nanos) {
         let Some(submitter) = &mut self.submitter else { return };
         let mut ended = Vec::new();
-        let count = submitter.complete(now, |completion| ended.push(completion));
+        let take = |completion| ended.push(completion);
+        let count = submitter.complete_telling(now, take, self.log.ear());
         assert_eq!(count, ended.len());
         for completion in ended {
             let cookie = completion.cookie;
@@ -178,7 +183,8 @@ impl Client {
         let accepted_at = now;
         let note = Note { op, flags, sector, sectors, submitted, accepted_at, writes, expected };
         drop(office);
-        match self.submitter.as_mut().unwrap().submit(bio, now) {
+        let submitter = self.submitter.as_mut().unwrap();
+        match submitter.submit_telling(bio, now, self.log.ear()) {
             Ok(()) => {
                 self.notes.insert(cookie, note);
                 true
@@ -215,7 +221,7 @@ impl App for Client {
         while sent < burst && self.is_eager() && self.submit_one(now) {
             sent += 1;
         }
-        self.submitter.as_mut().unwrap().flush_plug(now);
+        self.submitter.as_mut().unwrap().flush_plug_telling(now, self.log.ear());
         if self.quits_at.is_some_and(|at| self.left <= at) {
             let mut office = self.office.borrow_mut();
             office.orphans += self.notes.len() as u64;

@@ -1,72 +1,107 @@
-//! A second, real thread that freezes, quiesces or changes a device while its homes go on: those
-//! calls block, so the thread that plays the homes cannot make them.
+//! Control of a device in the middle of I/O, on the thread that plays its homes: each change is a
+//! step, polled when its watch says so and at no other time. A watch that is not told is then a
+//! change that never ends.
 
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::thread::JoinHandle;
 
-use weir_bio::Prng;
-use weir_queue::Device;
+use weir_bio::{Nanos, Prng};
+use weir_queue::{
+    Bell, Device, Error, Freezing, Frozen, Parts, Progress, Quiesced, Quiescing, Reconfiguring,
+    Step, Watch,
+};
+use weir_ring::Wake;
 
 use super::device::Sim;
 
+/// The thread that polls is awake whenever something could wake it.
+struct NoWake;
+
+impl Wake for NoWake {
+    fn wake(&self) {}
+}
+
+type Change = Box<dyn FnOnce(&mut Parts)>;
+
+enum Call {
+    Freezing(Freezing),
+    Frozen(#[expect(dead_code, reason = "held")] Frozen),
+    Quiescing(Quiescing),
+    Quiesced(#[expect(dead_code, reason = "held")] Quiesced),
+    Reconfiguring(Box<Reconfiguring<Change>>),
+    Over,
+}
+
 /// A control call under way.
 pub struct Controller {
-    thread: Option<JoinHandle<()>>,
-    release: Sender<()>,
-    held: Receiver<()>,
-    pub is_held: bool,
+    device: Device,
+    sim: Arc<Sim>,
+    bell: Arc<Bell>,
+    call: Call,
+    told: bool,
     pub what: &'static str,
 }
 
 impl Controller {
     /// Starts a call chosen at random.
     pub fn start(device: &Device, sim: &Arc<Sim>, prng: &mut Prng, fixed: Fixed) -> Controller {
-        let (release, go) = channel::<()>();
-        let (say, held) = channel();
-        let (device, sim, mut prng) = (device.clone(), Arc::clone(sim), Prng::new(prng.next()));
-        let which = prng.below(5);
-        let what = ["freeze", "quiesce", "reconfigure"][which.min(2) as usize];
-        let work = move || match which {
-            0 => {
-                let frozen = device.freeze();
-                assert_eq!(device.stats().in_flight, 0, "a frozen device holds nothing");
-                say.send(()).unwrap();
-                let _ = go.recv();
-                drop(frozen);
+        let bell = Bell::new(Box::new(NoWake), 1);
+        let watch = Watch::new(&bell, 0);
+        let mut own = Prng::new(prng.next());
+        let (call, what) = match own.below(5) {
+            0 => (Call::Freezing(device.begin_freeze(&watch)), "freeze"),
+            1 => (Call::Quiescing(device.begin_quiesce(&watch)), "quiesce"),
+            _ => {
+                let change: Change = Box::new(changes(device.depth(), Arc::clone(sim), own, fixed));
+                let step = device.begin_reconfigure(&watch, change);
+                (Call::Reconfiguring(Box::new(step)), "reconfigure")
             }
-            1 => {
-                let quiesced = device.quiesce();
-                sim.world().quiesced = true;
-                say.send(()).unwrap();
-                let _ = go.recv();
-                sim.world().quiesced = false;
-                drop(quiesced);
-            }
-            _ => reconfigure(&device, &sim, &mut prng, fixed),
         };
-        #[expect(clippy::disallowed_methods, reason = "a test may own a thread; core may not")]
-        let thread = Some(std::thread::spawn(work));
-        Controller { thread, release, held, is_held: false, what }
+        let (device, sim) = (device.clone(), Arc::clone(sim));
+        Controller { device, sim, bell, call, told: true, what }
     }
 
-    /// Whether the call is over.
-    pub fn is_finished(&mut self) -> bool {
-        self.is_held |= self.held.try_recv().is_ok();
-        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
+    /// Goes on as far as it can, if it was told that it may; whether the call is over.
+    pub fn poll(&mut self, now: Nanos) -> bool {
+        self.bell.ready().take(|_| self.told = true);
+        if std::mem::take(&mut self.told) {
+            self.call = match std::mem::replace(&mut self.call, Call::Over) {
+                Call::Freezing(mut step) => match step.poll(now) {
+                    Progress::Ended(frozen) => {
+                        let inside = self.device.stats().in_flight;
+                        assert_eq!(inside, 0, "a frozen device holds nothing");
+                        Call::Frozen(frozen)
+                    }
+                    Progress::Waits => Call::Freezing(step),
+                },
+                Call::Quiescing(mut step) => match step.poll(now) {
+                    Progress::Ended(quiesced) => {
+                        self.sim.world().quiesced = true;
+                        Call::Quiesced(quiesced)
+                    }
+                    Progress::Waits => Call::Quiescing(step),
+                },
+                Call::Reconfiguring(mut step) => match step.poll(now) {
+                    Progress::Ended(changed) => {
+                        changed.expect("values within their bounds");
+                        Call::Over
+                    }
+                    Progress::Waits => Call::Reconfiguring(step),
+                },
+                held => held,
+            };
+        }
+        matches!(self.call, Call::Over)
     }
 
-    /// Lets a held device go.
+    /// Whether the device is held until it is [let go](Controller::release).
+    pub fn is_held(&self) -> bool {
+        matches!(self.call, Call::Frozen(_) | Call::Quiesced(_))
+    }
+
+    /// Lets a held device go; the call is over.
     pub fn release(&mut self) {
-        if std::mem::take(&mut self.is_held) {
-            let _ = self.release.send(());
-        }
-    }
-
-    pub fn join(mut self) {
-        if let Err(panic) = self.thread.take().unwrap().join() {
-            std::panic::resume_unwind(panic);
-        }
+        self.sim.world().quiesced = false;
+        self.call = Call::Over;
     }
 }
 
@@ -77,10 +112,14 @@ pub struct Fixed {
     pub nomerges: bool,
 }
 
-/// Changes whatever else of a device can be changed under load.
-pub fn reconfigure(device: &Device, sim: &Sim, prng: &mut Prng, fixed: Fixed) {
-    let depth = device.depth();
-    let changed = device.reconfigure(|parts| {
+/// A change of whatever else of a device of so many tags can be changed under load.
+pub fn changes(
+    depth: u16,
+    sim: Arc<Sim>,
+    mut prng: Prng,
+    fixed: Fixed,
+) -> impl FnOnce(&mut Parts) + 'static {
+    move |parts| {
         parts.limits.max_user_sectors = 8 * (1 + prng.below(8) as u32);
         parts.limits.max_segments = 1 + prng.below(6) as u16;
         let nomerges = prng.below(3) as u8;
@@ -94,6 +133,13 @@ pub fn reconfigure(device: &Device, sim: &Sim, prng: &mut Prng, fixed: Fixed) {
         let mut world = sim.world();
         world.limits = parts.limits.clone().validate().unwrap();
         (world.nomerges, world.barriers) = (parts.nomerges, parts.barriers);
-    });
+    }
+}
+
+/// The same, waited for: for threads that turn no lanes.
+pub fn reconfigure(device: &Device, sim: &Arc<Sim>, prng: &mut Prng, fixed: Fixed) {
+    let own = Prng::new(prng.next());
+    let change = changes(device.depth(), Arc::clone(sim), own, fixed);
+    let changed: Result<(), Error> = device.reconfigure(change);
     changed.expect("values within their bounds");
 }

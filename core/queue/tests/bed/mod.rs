@@ -7,6 +7,7 @@ pub mod bytes;
 pub mod client;
 pub mod controller;
 pub mod device;
+pub mod log;
 pub mod model;
 pub mod outage;
 pub mod path;

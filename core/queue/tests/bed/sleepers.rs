@@ -10,6 +10,8 @@ use weir_bio::{Nanos, Prng};
 use weir_queue::{Bell, Device, Home, Lane};
 use weir_ring::Wake;
 
+use super::log::Log;
+
 /// Steps without any progress while some sleeper always has a reason to run: more is busy polling.
 const IDLE_PASSES_MAX: u32 = 2_000;
 
@@ -59,6 +61,8 @@ pub struct House<A> {
     seen: u64,
     idle_passes: u32,
     pub passes: u64,
+    /// Where its homes tell what happens.
+    pub log: Log,
 }
 
 /// What a step came to.
@@ -87,13 +91,14 @@ impl<A: App> House<A> {
             seen: 0,
             idle_passes: 0,
             passes: 0,
+            log: Log::default(),
         }
     }
 
     pub fn open_lane(&mut self, device: &Device, index: usize, home: usize) {
         let home = &mut self.homes[home].home;
         home.open(device, index).expect("a lane that is not open");
-        home.turn(self.now);
+        home.turn_telling(self.now, self.log.ear());
     }
 
     /// The bell token the next app on this home gets.
@@ -141,7 +146,7 @@ impl<A: App> House<A> {
     pub fn turn_all(&mut self) {
         for home in 0..self.homes.len() {
             let now = self.now;
-            self.homes[home].home.turn_all(now);
+            self.homes[home].home.turn_all_telling(now, self.log.ear());
         }
     }
 
@@ -238,6 +243,6 @@ impl<A: App> House<A> {
         let heard: Vec<usize> = heard.map(Lane::place).collect();
         let home = &mut self.homes[index].home;
         heard.into_iter().for_each(|place| home.hear(place));
-        home.turn(now);
+        home.turn_telling(now, self.log.ear());
     }
 }
