@@ -1,253 +1,32 @@
-//! Clients that mean harm, or are just broken: each gets a clear answer or a closed connection, no
-//! other client notices, and the daemon is afterwards what it was before.
+//! Clients that mean harm, or are just broken: each gets a clear answer or a closed connection,
+//! no other client notices, and the daemon is afterwards what it was before.
 
 #![forbid(unsafe_code)]
 
+#[path = "../proto/tls/tests/authority/mod.rs"]
+mod authority;
 mod daemon;
+mod mischief;
 
 use std::fs;
-use std::io::{ErrorKind, Read, Write};
+use std::io::Write;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-use daemon::client::{
-    Client, FLUSH, OPTION_MAGIC, READ, TRIM, WRITE, WRITE_ZEROES, greeted, option, option_reply,
-    request,
-};
+use daemon::client::{Client, READ, greeted, option};
 use daemon::program::{A_MOMENT, Noise, Running, program};
 use daemon::{Daemon, Folder, PATIENCE};
-
-const MIB: u64 = 1 << 20;
-const SIZE: u64 = 64 * MIB;
-
-const EINVAL: u32 = 22;
-const ENOSPC: u32 = 28;
-const EOVERFLOW: u32 = 75;
-const ERR_UNSUP: u32 = 0x8000_0001;
+use mischief::{
+    Doors, MISCHIEF, PER_PEER, SIZE, expect_closed, expect_in_step, start,
+    vanish_with_writes_under_way,
+};
 
 /// What a daemon may keep of what it needed: memory comes in chunks.
 const KEPT_KIB: u64 = 6 * 1024;
-
-/// Something a client should not do.
-type Mischief = fn(&Path);
-
-const MISCHIEF: [(&str, Mischief); 14] = [
-    ("vanishes before the greeting", vanish_at_once),
-    ("vanishes in the handshake", vanish_in_the_handshake),
-    ("vanishes in a header", vanish_in_a_header),
-    ("vanishes in a payload", vanish_in_a_payload),
-    ("vanishes in a reply", vanish_in_a_reply),
-    ("vanishes with writes under way", vanish_with_writes_under_way),
-    ("greets with garbage", greet_with_garbage),
-    ("sends garbage for an option", garbage_for_an_option),
-    ("sends garbage for a request", garbage_for_a_request),
-    ("sends an endless option", endless_option),
-    ("sends 10,000 options", ten_thousand_options),
-    ("asks for 4 GiB", four_gibibytes),
-    ("writes 4 GiB", write_four_gibibytes),
-    ("reaches past the end", past_the_end),
-];
-
-/// Expects the connection to be closed, after whatever is still said.
-#[track_caller]
-fn expect_closed(stream: &mut UnixStream) {
-    let mut buffer = [0; 4096];
-    loop {
-        match stream.read(&mut buffer) {
-            Ok(0) => return,
-            Ok(_) => {}
-            // The server closed with bytes of ours unread.
-            Err(error) if error.kind() == ErrorKind::ConnectionReset => return,
-            Err(error) => panic!("neither closed nor answered: {error}"),
-        }
-    }
-}
-
-/// The stream is in step: a good request gets a good answer.
-#[track_caller]
-fn expect_in_step(client: &mut Client) {
-    let data = client.read(0, 512).expect("an answer").expect("no error");
-    assert_eq!(data.len(), 512);
-}
-
-fn vanish_at_once(socket: &Path) {
-    drop(UnixStream::connect(socket).expect("a connection"));
-}
-
-fn vanish_in_the_handshake(socket: &Path) {
-    for length in [1, 8, 15, 16, 17, 25] {
-        let mut stream = greeted(socket).expect("a greeting");
-        let bytes = option(7, b"\x00\x00\x00\x03sda\x00\x00");
-        stream.write_all(&bytes[..length.min(bytes.len() - 1)]).expect("a socket");
-    }
-}
-
-fn vanish_in_a_header(socket: &Path) {
-    for length in [1, 4, 27] {
-        let mut client = Client::connect(socket, "sda");
-        let bytes = request(0, READ, 1, 0, 4096);
-        client.stream.write_all(&bytes[..length]).expect("a socket");
-    }
-}
-
-fn vanish_in_a_payload(socket: &Path) {
-    for (length, sent) in [(4096, 1), (4096, 4095), (8 << 20, 100_000), (32 << 20, 3 << 20)] {
-        let mut client = Client::connect(socket, "sda");
-        let mut bytes = request(0, WRITE, 1, 0, length);
-        bytes.resize(28 + sent, 0xee);
-        client.stream.write_all(&bytes).expect("a socket");
-    }
-}
-
-fn vanish_in_a_reply(socket: &Path) {
-    for (count, taken) in [(1, 5), (1, 100_000), (20, 16), (20, 3_000_000)] {
-        let mut client = Client::connect(socket, "sda");
-        for index in 0..count {
-            client.send(0, READ, index * MIB, 1 << 20, &[]).expect("a socket");
-        }
-        let mut taken_bytes = vec![0; taken];
-        client.stream.read_exact(&mut taken_bytes).expect("a part of the replies");
-    }
-}
-
-fn vanish_with_writes_under_way(socket: &Path) {
-    let mut client = Client::connect(socket, "sda");
-    let mut bytes = Vec::new();
-    for index in 0..64 {
-        bytes.extend(request(1, WRITE, index, index * 8192, 4096));
-        bytes.extend([0xdd; 4096]);
-    }
-    bytes.extend(request(0, FLUSH, 99, 0, 0));
-    client.stream.write_all(&bytes).expect("a socket");
-}
-
-fn greet_with_garbage(socket: &Path) {
-    for flags in [u32::MAX, 4, 1 << 31] {
-        let mut stream = UnixStream::connect(socket).expect("a connection");
-        stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
-        stream.write_all(&flags.to_be_bytes()).expect("a socket");
-        expect_closed(&mut stream);
-    }
-    let mut stream = UnixStream::connect(socket).expect("a connection");
-    stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
-    // It may be closed before all of it is sent.
-    let _ = stream.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n");
-    expect_closed(&mut stream);
-}
-
-fn garbage_for_an_option(socket: &Path) {
-    let mut stream = greeted(socket).expect("a greeting");
-    let mut bytes = vec![0; 5000];
-    Noise::new(5).fill(&mut bytes);
-    let _ = stream.write_all(&bytes);
-    expect_closed(&mut stream);
-    // The magic is right, the rest is not: names that are longer than their option, or no text.
-    for data in [&b"\xff\xff\xff\xff"[..], b"\x00\x00\x00\x09sda", b"\x00\x00\x00\x02\xff\xfe\0\0"]
-    {
-        let mut stream = greeted(socket).expect("a greeting");
-        stream.write_all(&option(7, data)).expect("a socket");
-        let (kind, _) = option_reply(&mut stream).expect("an answer");
-        assert!(kind >= 1 << 31, "{data:x?} is accepted with {kind}");
-    }
-}
-
-fn garbage_for_a_request(socket: &Path) {
-    let mut client = Client::connect(socket, "sda");
-    let mut bytes = vec![0; 5000];
-    Noise::new(6).fill(&mut bytes);
-    let _ = client.stream.write_all(&bytes);
-    expect_closed(&mut client.stream);
-    // The magic is right, the command is none: an error, and the stream goes on.
-    let mut client = Client::connect(socket, "sda");
-    for (flags, command) in [(0, 77), (0, u16::MAX), (u16::MAX, READ), (1 << 5, FLUSH)] {
-        assert_eq!(client.one(flags, command, 0, 512).expect("an answer"), EINVAL);
-        expect_in_step(&mut client);
-    }
-}
-
-fn endless_option(socket: &Path) {
-    let mut stream = greeted(socket).expect("a greeting");
-    let mut header = OPTION_MAGIC.to_be_bytes().to_vec();
-    header.extend(7_u32.to_be_bytes());
-    header.extend(u32::MAX.to_be_bytes());
-    stream.write_all(&header).expect("a socket");
-    let piece = vec![0; 1 << 20];
-    // The daemon does not take in 4 GiB of an option.
-    let taken = (0..4096).take_while(|_| stream.write_all(&piece).is_ok()).count();
-    assert!(taken < 64, "{taken} MiB of an option were taken in");
-    expect_closed(&mut stream);
-}
-
-fn ten_thousand_options(socket: &Path) {
-    // One after the other, each answered until there were too many.
-    let mut stream = greeted(socket).expect("a greeting");
-    let mut answered = 0;
-    for number in 0..10_000_u32 {
-        let asked = stream.write_all(&option(1000 + number, b"whatever"));
-        let Ok((kind, _)) = asked.and_then(|()| option_reply(&mut stream)) else { break };
-        assert_eq!(kind, ERR_UNSUP);
-        answered += 1;
-    }
-    assert!((100..10_000).contains(&answered), "{answered} options were answered");
-    expect_closed(&mut stream);
-    // All at once, and the client reads no answer meanwhile.
-    let mut stream = greeted(socket).expect("a greeting");
-    let list = option(3, &[]).repeat(10_000);
-    let _ = stream.write_all(&list);
-    expect_closed(&mut stream);
-}
-
-fn four_gibibytes(socket: &Path) {
-    let mut client = Client::connect(socket, "sda");
-    let most = u32::MAX - 511;
-    for (command, length, errors) in [
-        (READ, most, [EOVERFLOW, EINVAL]),
-        (READ, u32::MAX, [EOVERFLOW, EINVAL]),
-        (TRIM, most, [EINVAL, EINVAL]),
-        (WRITE_ZEROES, most, [ENOSPC, ENOSPC]),
-        (5, most, [EINVAL, EINVAL]),
-    ] {
-        let error = client.one(0, command, 0, length).expect("an answer");
-        assert!(errors.contains(&error), "command {command} over {length} bytes: error {error}");
-        expect_in_step(&mut client);
-    }
-}
-
-fn write_four_gibibytes(socket: &Path) {
-    let mut client = Client::connect(socket, "sda");
-    let cookie = client.send(0, WRITE, 0, u32::MAX - 511, &[]).expect("a socket");
-    let (answered, error) = client.reply().expect("an answer");
-    assert_eq!((answered, error), (cookie, EINVAL));
-    // What would follow is no request, and the daemon does not wait for 4 GiB to pass by.
-    expect_closed(&mut client.stream);
-}
-
-fn past_the_end(socket: &Path) {
-    let mut client = Client::connect(socket, "sda");
-    for (command, offset, length, expected) in [
-        (READ, SIZE, 512, EINVAL),
-        (READ, SIZE - 512, 1024, EINVAL),
-        (READ, u64::MAX - 511, 512, EINVAL),
-        (READ, u64::MAX - 511, 1024, EINVAL),
-        (TRIM, SIZE, 4096, EINVAL),
-        (WRITE_ZEROES, SIZE - 512, 4096, ENOSPC),
-        (WRITE_ZEROES, u64::MAX - 511, 4096, ENOSPC),
-    ] {
-        let error = client.one(0, command, offset, length).expect("an answer");
-        assert_eq!(error, expected, "command {command} of {length} bytes at {offset}");
-        expect_in_step(&mut client);
-    }
-    for offset in [SIZE, SIZE - 512, u64::MAX - 511] {
-        let error = client.write(0, offset, &[0xcc; 4096]).expect("an answer");
-        assert_eq!(error, ENOSPC, "a write at {offset}");
-        expect_in_step(&mut client);
-    }
-    client.disconnect().expect("an orderly end");
-}
 
 /// Clients that stay and never read: one in the handshake, one with data and one with errors.
 fn clients_that_never_read(socket: &Path) -> Vec<UnixStream> {
@@ -264,7 +43,7 @@ fn clients_that_never_read(socket: &Path) -> Vec<UnixStream> {
     vec![handshake, reader.stream, fool.stream]
 }
 
-/// A client that uses the upper half of the same disk all the while and checks every answer.
+/// A client that uses the upper half of the same disk all the while and expects what is due.
 struct Neighbour {
     stop: Arc<AtomicBool>,
     done: Arc<AtomicU64>,
@@ -312,7 +91,7 @@ impl Neighbour {
     }
 }
 
-/// Looks again and again: the daemon does not report what happens inside it.
+/// Looks again and again: what happens inside the daemon is told to no process outside.
 #[track_caller]
 fn eventually(what: &str, holds: impl Fn() -> bool) {
     let until = Instant::now() + PATIENCE;
@@ -339,20 +118,16 @@ fn expect_as_before(daemon: &Daemon, descriptors: usize, resident_kib: u64) {
     }
 }
 
-fn start(folder: &Folder, options: &str) -> Daemon {
-    Daemon::start(folder, &[&folder.file_disk("sda", "64MiB", options)])
-}
-
 #[test]
 fn broken_clients_are_answered_or_closed_and_nobody_else_notices() {
     for options in ["", ",queue_mode=sq"] {
         let folder = Folder::new();
-        let daemon = start(&folder, options);
+        let (daemon, doors) = start(&folder, options, &[]);
         let socket = folder.socket();
         let neighbour = Neighbour::move_in(socket.clone(), 31);
         for (what, mischief) in MISCHIEF {
             println!("a client {what}");
-            mischief(&socket);
+            mischief(&doors);
             neighbour.gets_on();
         }
         neighbour.move_out();
@@ -364,14 +139,14 @@ fn broken_clients_are_answered_or_closed_and_nobody_else_notices() {
 fn broken_clients_leave_no_memory_and_no_descriptors_behind() {
     for options in ["", ",queue_mode=sq", ",io=threads"] {
         let folder = Folder::new();
-        let daemon = start(&folder, options);
+        let (daemon, doors) = start(&folder, options, &[]);
         let socket = folder.socket();
         let idle = daemon.descriptors();
         let all = || {
             for (_, mischief) in MISCHIEF {
-                mischief(&socket);
+                mischief(&doors);
             }
-            let many: Vec<_> = (0..100).map(|_| Client::connect(&socket, "sda")).collect();
+            let many: Vec<_> = (0..PER_PEER / 2).map(|_| Client::connect(&socket, "sda")).collect();
             drop(many);
         };
         // The first time warms up what is kept for good.
@@ -384,10 +159,69 @@ fn broken_clients_leave_no_memory_and_no_descriptors_behind() {
     }
 }
 
+/// What all clients together may hold in a storm.
+const BOUND_MIB: u64 = 128;
+
+/// Hostile clients at a time.
+const THREADS: usize = 3;
+
+/// So many hostile clients of all kinds, some at a time, in an order that the seed gives; the most
+/// memory that the daemon had meanwhile, KiB.
+fn storm(daemon: &Daemon, doors: &Doors, clients: usize, seed: u64) -> u64 {
+    let (next, most) = (AtomicUsize::new(0), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let (next, most) = (&next, &most);
+            scope.spawn(move || {
+                // They stand for other machines, whose CPU time is no concern of this one.
+                let _ = rustix::process::setpriority_process(None, 19);
+                let mut noise = Noise::new(seed + thread as u64);
+                while next.fetch_add(1, Ordering::Relaxed) < clients {
+                    let (_, mischief) = MISCHIEF[noise.below(MISCHIEF.len() as u64) as usize];
+                    mischief(doors);
+                    most.fetch_max(daemon.resident_kib(), Ordering::Relaxed);
+                }
+            });
+        }
+    });
+    most.into_inner()
+}
+
+/// KiB that a daemon may have in a storm: what all clients hold, what each has beside that, what
+/// reactors keep, and what it had before.
+fn allowed_kib(before: u64) -> u64 {
+    let connections = (THREADS * PER_PEER) as u64;
+    let reactors = std::thread::available_parallelism().map_or(1, usize::from) as u64;
+    before + BOUND_MIB * 1024 + connections * 512 + reactors * 24 * 1024 + 32 * 1024
+}
+
+#[test]
+fn hostile_clients_of_every_kind_in_any_order_leave_the_daemon_as_it_was() {
+    let seed = 20_261_124;
+    println!("seed {seed}");
+    let folder = Folder::new();
+    let memory = format!("{BOUND_MIB}MiB");
+    let (daemon, doors) = start(&folder, "", &["--memory", &memory]);
+    let idle = daemon.descriptors();
+    storm(&daemon, &doors, 100, seed + 100);
+    expect_as_before(&daemon, idle, u64::MAX - KEPT_KIB);
+    let before = daemon.resident_kib();
+    let neighbour = Neighbour::move_in(folder.socket(), 33);
+    neighbour.gets_on();
+    let most = storm(&daemon, &doors, 500, seed);
+    neighbour.gets_on();
+    neighbour.move_out();
+    let allowed = allowed_kib(before);
+    println!("{most} KiB at the most of {allowed} allowed, {before} before");
+    assert!(most <= allowed, "{most} KiB of {allowed}");
+    expect_as_before(&daemon, idle, before + 8 * KEPT_KIB);
+    daemon.stop();
+}
+
 #[test]
 fn clients_that_never_read_cost_little_while_they_stay_and_nothing_afterwards() {
     let folder = Folder::new();
-    let daemon = start(&folder, "");
+    let (daemon, _doors) = start(&folder, "", &[]);
     let socket = folder.socket();
     let idle = daemon.descriptors();
     drop(clients_that_never_read(&socket));
@@ -411,7 +245,7 @@ fn clients_that_never_read_cost_little_while_they_stay_and_nothing_afterwards() 
 #[test]
 fn a_handshake_that_goes_nowhere_is_ended() {
     let folder = Folder::new();
-    let daemon = start(&folder, "");
+    let (daemon, _doors) = start(&folder, "", &[]);
     let socket = folder.socket();
     let descriptors = daemon.descriptors();
     let began = Instant::now();
@@ -434,9 +268,9 @@ fn a_handshake_that_goes_nowhere_is_ended() {
 #[test]
 fn a_write_that_came_whole_is_done_though_its_client_has_gone() {
     let folder = Folder::new();
-    let daemon = start(&folder, "");
+    let (daemon, doors) = start(&folder, "", &[]);
     let descriptors = daemon.descriptors();
-    vanish_with_writes_under_way(&folder.socket());
+    vanish_with_writes_under_way(&doors);
     // What has not been received when the daemon is stopped is refused.
     daemon.wait_for(|line| line.contains("export=sda"));
     eventually("the client is forgotten", || daemon.descriptors() == descriptors);
@@ -454,7 +288,7 @@ fn a_write_that_came_whole_is_done_though_its_client_has_gone() {
 fn fio_verifies_everything_it_wrote_among_broken_clients() {
     for options in ["", ",queue_mode=sq"] {
         let folder = Folder::new();
-        let daemon = start(&folder, options);
+        let (daemon, doors) = start(&folder, options, &[]);
         let mut fio = program("fio");
         fio.args(["--name=load", "--ioengine=nbd", "--rw=randrw", "--bs=4k", "--iodepth=16"]);
         fio.args(["--offset=32m", "--size=32m", "--verify=crc32c", "--verify_fatal=1"]);
@@ -465,7 +299,7 @@ fn fio_verifies_everything_it_wrote_among_broken_clients() {
         while fio.is_running() {
             let crowd = clients_that_never_read(&folder.socket());
             for (_, mischief) in MISCHIEF {
-                mischief(&folder.socket());
+                mischief(&doors);
             }
             drop(crowd);
             rounds += 1;
