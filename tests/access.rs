@@ -1,5 +1,5 @@
-//! Who may in: what a daemon opens when it is told nothing, what its addresses and exports let in,
-//! and what it trusts of a folder that others can write.
+//! Access: the addresses a daemon opens by default, the clients that its addresses and exports
+//! admit, and the files it trusts in a folder that others can write.
 
 #![forbid(unsafe_code)]
 
@@ -380,7 +380,7 @@ fn a_folder_that_somebody_else_can_change_chooses_no_disk() {
     };
     symlink(&elsewhere, &data).expect("a link");
     refused("symbolic link");
-    // What was not asked for is left out, and said so.
+    // An image that was not asked for is left out, with a message.
     let named = ["--disk", "sda=ram:1MiB", "--nbd", "unix:nbd.sock"];
     let daemon = Daemon::spawn(behind(&folder, "true", &named));
     daemon.wait_for(|line| line.contains("weir-data") && line.contains("symbolic link"));
@@ -409,7 +409,7 @@ fn a_folder_that_somebody_else_can_change_chooses_no_disk() {
     let ended = attempt(&folder, &["serve"]);
     assert_eq!(ended.code, Some(2), "{ended:?}");
     assert!(!elsewhere.join("missing").exists());
-    // Who names the image says what it is.
+    // An image named on the command line may be a link.
     let disk = "sda=file:weir-data/link.img";
     symlink(&image, data.join("link.img")).expect("a link");
     Daemon::spawn(behind(&folder, "true", &["--disk", disk, "--nbd", "unix:nbd.sock"])).stop();
@@ -457,7 +457,7 @@ fn saved_results_and_reports_follow_no_link() {
 fn of_daemons_that_start_at_once_one_has_the_sockets_and_keeps_them() {
     for round in 0..10 {
         let folder = Folder::new();
-        // What a daemon that was killed has left.
+        // Sockets that a killed daemon has left.
         for name in ["nbd.sock", "control.sock"] {
             drop(UnixListener::bind(folder.near(name)).expect("a free path"));
         }

@@ -1,6 +1,6 @@
 //! Bad writes to the mounted tree and to the control socket, beside the same writes to a loop
-//! device of the kernel: the same error, and the same value afterwards. What each file takes is
-//! compared at length by the tests of host/control; here it is the two ways in that are tried.
+//! device of the kernel: the same error, and the same value afterwards. The values that each file
+//! takes are compared at length by the tests of host/control; this test tries the two ways in.
 
 #![forbid(unsafe_code)]
 

@@ -38,7 +38,7 @@ fn shell(folder: &Folder, script: &str) -> Ended {
     Running::start(command).end()
 }
 
-/// What the script prints; it has to succeed.
+/// The output of a script, which has to succeed.
 #[track_caller]
 fn told(folder: &Folder, script: &str) -> String {
     let Ended { code, stdout, stderr } = shell(folder, script);

@@ -269,7 +269,7 @@ fn bench_core_prints_exactly_the_promised_fields() {
         assert_eq!(told["queue_mode"], mode);
         assert_eq!((&told["depth"], &told["batch"]), (&128.into(), &32.into()));
         assert!(told["ios"].as_u64().expect("a count") > 0);
-        // What cannot be counted where it runs is null; what can is a number.
+        // A field that cannot be counted on this machine is null; the others are numbers.
         for field in ["allocations_per_io", "syscalls_per_io"] {
             assert!(told[field].is_null() || told[field].is_f64(), "{field}: {told}");
         }
@@ -328,7 +328,7 @@ fn a_socket_that_was_passed_in_comes_before_any_address() {
     assert_eq!(Client::connect(&folder.near("passed.sock"), "sda").size, 1 << 20);
     assert!(!folder.near("told.sock").exists(), "it listens where it was told not to");
     daemon.stop();
-    // Who passed the socket owns its name.
+    // The process that passed the socket owns its name.
     assert!(folder.near("passed.sock").exists());
 }
 
@@ -473,7 +473,7 @@ fn the_default_disk_is_served_and_the_lines_to_paste_work() {
     command.arg("serve").stdout(Stdio::piped());
     let mut daemon = Daemon::spawn(command);
     let mut output = daemon.child().stdout.take().expect("piped");
-    // What it prints before it is ready fits into a pipe, and the shell pastes it line by line.
+    // The output before it is ready fits into a pipe, and the shell pastes it line by line.
     let mut said = vec![0; 64 << 10];
     let count = output.read(&mut said).expect("what it prints");
     let said = String::from_utf8_lossy(&said[..count]).into_owned();

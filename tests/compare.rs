@@ -58,7 +58,7 @@ fn keys(value: &Value) -> Vec<&str> {
 #[test]
 fn the_json_has_the_fields_it_promises() {
     let folder = Folder::new();
-    // What takes time, so that every figure has a value.
+    // A target that takes time, so that every figure has a value.
     let target = "null:16MiB,latency_us=200";
     let words = ["--target", target, "--a", "queue_mode=sq", "--b", "queue_mode=mq,queues=1"];
     let length = ["--rounds", "6", "--runtime", "250ms", "--ramp-time", "5ms"];
@@ -161,7 +161,7 @@ fn every_run_is_saved_and_the_same_seed_gives_the_same_order() {
             assert!(counted.insert(place), "one run at most of each: {run}");
         }
         let mut seen = std::collections::BTreeSet::new();
-        // What was made again is of no planned order.
+        // Runs made again have no planned order.
         let first = runs
             .iter()
             .filter(|run| seen.insert((run["round"].to_string(), run["variant"].to_string())));

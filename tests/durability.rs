@@ -1,5 +1,5 @@
-//! What the daemon has called written stays written: when it is killed, when it is stopped under
-//! load, and when something below it or above it stands still.
+//! Writes that the daemon has acknowledged as durable stay: when it is killed, when it is stopped
+//! under load, and when something below it or above it stands still.
 //!
 //! A daemon that is killed leaves the kernel running, so these tests show that nothing is answered
 //! that the kernel has not got; that a flush reaches the disk is shown in `flush_order.rs`.
@@ -37,7 +37,7 @@ const PATHS: [&str; 5] = [
     ",queue_mode=sq,io=threads",
 ];
 
-/// What a client knows of one sector: the newest content that was sent, acknowledged, flushed.
+/// A client's record of one sector: the newest content that was sent, acknowledged, flushed.
 #[derive(Clone, Copy, Debug, Default)]
 struct Slot {
     sent: u64,

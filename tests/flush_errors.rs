@@ -1,5 +1,5 @@
-//! What clients, the log and the tree are told of flushes: when what is below a disk has lost a
-//! write, and when the disk was told that it needs no flushes.
+//! Reports of flushes to clients, the log and the tree: when the store below a disk has lost a
+//! write, and when the disk is set to need no flushes.
 
 #![forbid(unsafe_code)]
 

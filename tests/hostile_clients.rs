@@ -25,7 +25,7 @@ use mischief::{
     vanish_with_writes_under_way,
 };
 
-/// What a daemon may keep of what it needed: memory comes in chunks.
+/// Memory that a daemon may keep after use: memory comes in chunks.
 const KEPT_KIB: u64 = 6 * 1024;
 
 /// Clients that stay and never read: one in the handshake, one with data and one with errors.

@@ -65,7 +65,7 @@ fn qemu_img_leaves_an_image_alone_that_is_served() {
     refused(&["resize", "-f", "raw", &image, "+1M"]);
     refused(&["convert", "-n", "-f", "raw", "-O", "raw", &other, &image]);
     refused(&["convert", "-f", "raw", "-O", "raw", &image, &other]);
-    // Who says that what is read may change meanwhile may read.
+    // A reader that accepts changes meanwhile (`-U`) may read.
     run("qemu-img", &["convert", "-U", "-f", "raw", "-O", "raw", &image, &other]);
     daemon.stop();
     run("qemu-img", &["resize", "-f", "raw", &image, "+1M"]);

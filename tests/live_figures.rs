@@ -264,7 +264,7 @@ impl Drop for Screen {
     }
 }
 
-/// What the kernel says of a process.
+/// A file of a process in /proc.
 fn proc(pid: Pid, name: &str) -> String {
     let path = format!("/proc/{}/{name}", pid.as_raw_nonzero());
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"))

@@ -175,7 +175,7 @@ fn jobs_with_a_rate_read_back_when_their_time_is_up() {
     jobs.into_iter().for_each(|job| _ = job.succeed());
 }
 
-/// What was kept of a run that failed, and what was said about it.
+/// The results kept of a run that failed; its message has these parts.
 #[track_caller]
 fn partial(folder: &Folder, ended: &Ended, parts: &[&str]) -> Value {
     assert_eq!(ended.code, Some(2), "{ended:?}");
@@ -312,12 +312,12 @@ fn a_full_disk_ends_the_run_which_keeps_what_it_has_measured() {
 #[test]
 fn cpu_time_is_that_of_the_measured_time_and_of_no_other() {
     let folder = Folder::new();
-    // What it reads back at the end is not measured.
+    // The verification, which reads back at the end, is not measured.
     let job = "[a]\nrw=write\nbs=64k\nsize=96m\nverify=crc32c\nramp_time=0\n";
     fs::write(folder.near("a.fio"), job).expect("a file");
     let words = ["bench", "a.fio", "--target", "ram:96MiB", "--save", "kept.json", "--quiet"];
     let mut shell = program("sh");
-    // What a shell says at last is the time of its children, by mode.
+    // The shell's last line has the CPU time of its children, by mode.
     shell.args(["-c", "\"$0\" \"$@\" > /dev/null && times", WEIR]).args(words);
     shell.current_dir(folder.path());
     let said = Running::start(shell).succeed().stdout;
@@ -513,7 +513,7 @@ fn a_database_on_groups_of_disks_that_is_killed_has_every_commit_it_acknowledged
         ["--target", &data[3], "--target", &data[1], "--target", &data[5]].to_vec();
     expect_refused(&folder, &[&check[..], &turned].concat(), &["data of the run", "order"]);
     expect_refused(&folder, &[&check[..], &turned[..4]].concat(), &["3 disks", "names 2"]);
-    // What a disk is called, and its size if it is to be made, does not tell it from others.
+    // The name of a disk, and its size if it is to be made, do not tell it from others.
     let bare = ["d0", "d1", "d2"].map(|name| format!("file:{}", folder.image(name).display()));
     let [d0, d1, d2] = [0, 1, 2].map(|disk| bare[disk].as_str());
     assert!(found(&folder, d0, &["--target", d1, "--target", d2]) > 0);

@@ -13,7 +13,7 @@ use daemon::outside::{leave_out, mortal};
 use daemon::{Daemon, Folder, WEIR};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// What the server allows unless it is told otherwise.
+/// Connections the server allows by default.
 const CONNECTIONS: usize = 1024;
 
 /// `weir serve` on the folder's socket, started under these limits of `RLIMIT_NOFILE`.

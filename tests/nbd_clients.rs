@@ -146,7 +146,7 @@ fn copy_in_and_out(mib: u64, disk: impl Fn(&Folder, &str) -> String, connections
     assert_eq!(sent.1, mib * MIB);
     let (from, to) = (source.display().to_string(), copy.display().to_string());
     for connections in connections {
-        // What an earlier copy left would hide that a later one brought nothing.
+        // Data of an earlier copy would hide that a later one brought nothing.
         run("qemu-io", &["-f", "raw", &uri, "-c", &format!("write -z -u 0 {mib}M")]);
         // nbdcopy opens no more connections than it has threads, by default one for each CPU.
         let (many, threads) =
@@ -199,7 +199,7 @@ fn nbdcopy_leaves_holes_and_zeroes_where_there_was_nothing() {
     fs::write(&source, &bytes).expect("a source");
     for export in ["sda", "mem"] {
         let uri = folder.uri(export);
-        // What was there before has to go, whether it is copied over or zeroed.
+        // The old data has to go, whether it is copied over or zeroed.
         run("qemu-io", &["-f", "raw", &uri, "-c", "write -P 9 0 32M"]);
         run("nbdcopy", &[source.to_str().expect("a path"), &uri]);
         run("nbdcopy", &[&uri, copy.to_str().expect("a path")]);

@@ -47,8 +47,8 @@ const SLOW_WRITES: u64 = 30;
 /// `io_timeout` and `reconnect` unless a case names them, as weir has them.
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// What an operation may take beyond the limits of its disk, on a machine that is busy: weir looks
-/// for late requests once a second, and connects again at most 5 s late.
+/// The time an operation may take beyond the limits of its disk, on a machine that is busy: weir
+/// looks for late requests once a second, and connects again at most 5 s late.
 const GRACE: Duration = Duration::from_secs(20);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,7 +60,7 @@ enum Kind {
     Fuse,
 }
 
-/// What happens to the server, and for how long.
+/// The outage of the server, and its length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outage {
     Stop(Duration),
@@ -97,12 +97,12 @@ impl Case {
         }
     }
 
-    /// What an operation may take.
+    /// The time an operation may take.
     fn operation_limit(&self) -> Duration {
         self.io_timeout + self.reconnect + GRACE
     }
 
-    /// What the whole case may take before everything is killed.
+    /// The time the whole case may take before everything is killed.
     fn limit(&self) -> Duration {
         self.length() + self.operation_limit() + 2 * PATIENCE
     }
@@ -203,7 +203,7 @@ impl Drop for Watchdog {
     }
 }
 
-/// What the disk is on.
+/// The server or the mounted tree below the disk.
 enum Below {
     Nbd(Server),
     Fuse(Tree),
@@ -400,7 +400,7 @@ fn hold(text: &str) {
     if matches!(case.outage, Outage::Stop(_)) {
         assert_eq!((flushed, status.code()), (0, Some(0)), "{}", daemon.said());
     }
-    // What a write that was given up still did, it has done by now: the daemon has gone.
+    // A write that was given up has had its last effect by now: the daemon has gone.
     let mut direct = Client::connect(&below.socket(), "");
     jobs.iter().for_each(|past| past.verify(&mut direct));
     drop(direct);

@@ -17,10 +17,10 @@ use rustix::process::{Pid, configure_io_flusher_behavior};
 
 const MIB: u64 = 1 << 20;
 
-/// What a daemon may do.
+/// The rights of a daemon.
 #[derive(Clone, Copy)]
 struct Rights {
-    /// What the test may do; otherwise nothing that takes a capability.
+    /// All rights of the test; otherwise none that takes a capability.
     all: bool,
     /// The hard limit on locked memory.
     locked: &'static str,

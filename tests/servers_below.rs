@@ -43,7 +43,7 @@ fn copy_through(folder: &Folder, server: &Server, mib: u64, connections: &[u32])
             assert_eq!(served.count() as u32, 2 * connections, "{said}");
             assert!(!said.contains("WARN"), "{said}");
             assert_eq!(checksum(&copy), checksum(&source), "{disk}");
-            // What the server holds without weir in between.
+            // The contents of the server, read without weir in between.
             let direct = format!("nbd+unix:///?socket={}", server.socket.display());
             run("nbdcopy", &[&direct, &to]);
             assert_eq!(checksum(&copy), checksum(&source), "{disk}, read directly");

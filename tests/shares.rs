@@ -1,5 +1,5 @@
-//! What clients get of a disk that they share: by weight, by class, and under a cap. Counts are the
-//! disk's own, of each group; a share is a ratio of counts and a rate a count over a time that was
+//! The shares of clients in a disk: by weight, by class, and under a cap. Counts are the disk's
+//! own, of each group; a share is a ratio of counts and a rate a count over a time that was
 //! measured, so neither depends on how fast the machine is.
 
 #![forbid(unsafe_code)]
@@ -112,7 +112,7 @@ impl Shared {
         }
     }
 
-    /// What these groups get, while they get so much in all.
+    /// The counts of these groups while they get so much in all.
     #[track_caller]
     fn counts(&mut self, groups: [&str; 2], sum: u64) -> [u64; 2] {
         let before = groups.map(|group| self.accepted(group));
@@ -242,7 +242,7 @@ impl Idler {
     }
 }
 
-/// What a client alone gets at least: its depth every 50 ms, on a machine that does other things.
+/// The least that a client alone gets: its depth every 50 ms, on a machine that does other things.
 const ALONE: f64 = 40.0;
 
 #[test]

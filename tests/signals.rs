@@ -1,4 +1,4 @@
-//! What signals do to a daemon.
+//! The effects of signals on a daemon.
 
 #![forbid(unsafe_code)]
 
@@ -162,7 +162,7 @@ fn a_stop_says_who_still_uses_a_disk() {
         found.unwrap_or_else(|| panic!("{said}"))
     };
     assert_eq!(line("sda"), place);
-    // What opened it is this test's thread.
+    // This test's thread has opened it.
     let user = line("sdb");
     assert!(user.starts_with("process ") && user.ends_with("), 1 NBD client"), "{user}");
 }

@@ -12,7 +12,7 @@ use daemon::client::{Client, request};
 use daemon::{Daemon, Folder, weir};
 use rustix::process::Signal;
 
-/// What a stop may take: its limit, and what a busy machine adds.
+/// The time a stop may take: its limit, and room for a busy machine.
 const STOP_MAX: Duration = Duration::from_secs(12);
 
 /// Two disks below, and above them both of these and one of its own.

@@ -32,13 +32,13 @@ use weir_control::Client;
 
 const MIB: u64 = 1 << 20;
 
-/// What the tests run of it, seconds; too short to judge what is flat.
+/// The length of the soak in the tests, seconds; too short to judge whether figures are flat.
 const SHORT: u64 = 12;
 
-/// From here on what is flat can be judged, seconds.
+/// The length from which flatness can be judged, seconds.
 const LONG: u64 = 600;
 
-/// What comes before memory and descriptors are compared, seconds: pools and heaps fill up in it.
+/// The time before memory and descriptors are compared, seconds: pools and heaps fill up in it.
 /// Measured: 309 MiB after 60 s, and from 200 to 540 s between 319 and 325.
 const WARM_UP: f64 = 200.0;
 
@@ -49,7 +49,8 @@ const GROWTH_PER_CENT: u64 = 2;
 /// How long a flush of a file may take. The kernel answers it when the store below the file system
 /// has written what it had, which includes whatever other programs wrote to it: on a machine that
 /// builds beside the soak, minutes. That is the machine's business and no failure of the daemon;
-/// how long the flushes took is in the table. What never comes back is found by this limit too.
+/// how long the flushes took is in the table. A flush that never comes back is found by this limit
+/// too.
 const STALL: Duration = Duration::from_secs(600);
 
 /// One disk for each kind of client, half of it over TLS and half of it without.
@@ -61,7 +62,7 @@ const FILES: [&str; 2] = ["python", "qemu"];
 
 const SEED: u64 = 20_261_124;
 
-/// What all threads know.
+/// The state that all threads share.
 struct Soak {
     folder: Folder,
     certificates: authority::Folder,
@@ -324,7 +325,7 @@ fn changes(soak: &Soak, seed: u64) {
     }
 }
 
-/// What the tree says of all disks together.
+/// Counters in the tree, of all disks together.
 #[derive(Clone, Copy, Default)]
 struct Counters {
     /// Accepted and not ended (field 9), with the driver (`inflight`), and ended.

@@ -31,7 +31,7 @@ fn fio(folder: &Folder) -> Running {
     Running::start(fio)
 }
 
-/// What the daemon says of a file of the disk.
+/// The contents of a file of the disk in the tree.
 #[track_caller]
 fn read(client: &mut Client, file: &str) -> String {
     let text = client.read(&format!("block/sda/{file}"));

@@ -14,7 +14,7 @@ use daemon::{Daemon, Folder, WEIR};
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 
 const MIB: u64 = 1 << 20;
-/// What NBD calls a full store.
+/// The error of NBD for a full store.
 const NO_SPACE: u32 = 28;
 
 fn limit(pid: Pid, resource: Resource, current: Option<u64>) {
@@ -71,7 +71,7 @@ fn a_ram_disk_that_finds_no_memory_is_full_and_every_disk_goes_on() {
         assert_eq!(other.read(0, 4096).expect("an answer"), Ok(vec![7; 4096]));
         other.disconnect().expect("a parting");
     }
-    // What is given back can be used again.
+    // Space given back can be used again.
     assert_eq!(client.one(0, TRIM, 0, 32 << 20).expect("an answer"), 0);
     for piece in 0..16 {
         let bytes = vec![9; MIB as usize];

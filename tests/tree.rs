@@ -274,7 +274,7 @@ fn a_folder_that_is_missing_or_busy_is_refused_with_its_name() {
     Daemon::spawn(serve_tree(&folder, "sda=ram:1MiB", &tree)).stop();
 }
 
-/// What stands at an offset of the disk in a test: different in every block and every round.
+/// The contents at an offset of the disk in a test: different in every block and every round.
 fn pattern(seed: u64, offset: u64, bytes: usize) -> Vec<u8> {
     let mut block = vec![0; bytes];
     Noise::new(seed ^ offset.rotate_left(17)).fill(&mut block);

@@ -115,7 +115,7 @@ fn lines_that_found_no_room_are_counted_and_told_when_there_is_room_again() {
     let told = told.expect("a count of what was lost");
     let count = told.split(' ').find_map(|word| word.parse::<u64>().ok());
     assert!(count.is_some_and(|count| count > 0), "{told}");
-    // What comes afterwards is heard.
+    // Lines that come afterwards are printed.
     visit(&folder);
     assert!(lines.any(|line| line.contains("connection closed")));
     kill_process(Pid::from_child(&daemon), Signal::TERM).expect("a running daemon");

@@ -1,8 +1,8 @@
 //! When a flush is answered with io_uring below: only after the ring completed its fsync, and a
 //! write through only after the kernel had done it as a synchronous one.
 //!
-//! What a ring is asked for goes through no system call of its own, so the kernel's trace points
-//! have to say it: `io_uring` for the requests, `iomap` for direct writes and the flags they came
+//! The requests to a ring go through no system call of their own, so the kernel's trace points have
+//! to show them: `io_uring` for the requests, `iomap` for direct writes and the flags they came
 //! with, `syscalls` for the bytes that come from a client and go to it.
 
 #![forbid(unsafe_code)]
@@ -37,7 +37,7 @@ const EVENTS: [&str; 7] = [
 struct Tracing(PathBuf);
 
 impl Tracing {
-    /// What is missing where the kernel or our rights do not allow it.
+    /// The missing part where the kernel or our rights do not allow it.
     fn begin() -> Result<Tracing, String> {
         let name = format!("weir-{}", std::process::id());
         let folder = Path::new("/sys/kernel/tracing/instances").join(name);
@@ -76,7 +76,7 @@ struct Span {
     result: i64,
 }
 
-/// What the kernel said of one daemon.
+/// The kernel's trace of one daemon.
 #[derive(Debug, Default)]
 struct Heard {
     /// Requests of a ring to synchronise.
@@ -153,7 +153,7 @@ impl Heard {
     }
 }
 
-/// What a client asked for.
+/// A client's request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Asked {
     Flush,

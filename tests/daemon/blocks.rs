@@ -63,7 +63,7 @@ struct Flying {
     sent: Instant,
 }
 
-/// What a job has seen.
+/// Counts of the answers a job has seen.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Seen {
     pub acknowledged: u64,
@@ -141,7 +141,7 @@ impl Past {
     }
 }
 
-/// What the jobs of a load and the test tell each other.
+/// The state that the jobs of a load share with the test.
 #[derive(Default)]
 pub struct Progress {
     counts: Mutex<Counts>,

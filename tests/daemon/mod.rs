@@ -25,7 +25,8 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 /// How long anything may take that is not measured, on a machine that is busy with other things.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 
-/// What the daemon promises for its end, with room for a machine that is busy with other things.
+/// The time in which the daemon promises to end, with room for a machine that is busy with other
+/// things.
 pub const STOP_LIMIT: Duration = Duration::from_secs(5);
 
 /// A folder for one test: sockets in a place whose path is short, images on the disk that holds
@@ -239,7 +240,7 @@ impl Drop for Daemon {
     }
 }
 
-/// What a daemon says, line by line.
+/// The output of a daemon, line by line.
 #[derive(Default)]
 struct Log {
     lines: Mutex<(Vec<String>, bool)>,

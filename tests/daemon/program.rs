@@ -14,7 +14,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 use super::outside::{installed, mortal};
 use super::{Folder, PATIENCE, wait};
 
-/// What a program left behind.
+/// The exit code and output of a program.
 #[derive(Debug)]
 pub struct Ended {
     pub code: Option<i32>,

@@ -11,7 +11,7 @@ pub fn attempt(folder: &Folder, words: &[&str]) -> Ended {
     Running::start(command).end()
 }
 
-/// What it prints, when it succeeds.
+/// The output of a `weir` command, which has to succeed.
 #[track_caller]
 pub fn told(folder: &Folder, words: &[&str]) -> String {
     let Ended { code, stdout, stderr } = attempt(folder, words);

@@ -9,7 +9,7 @@ use super::{MIB, STALL, Soak};
 /// Where it writes, so that there is something to be made durable: no other client checks it.
 const AT: u64 = 20 * MIB;
 
-/// What a client of one disk has seen of flushes.
+/// The flushes that a client of one disk has seen.
 #[derive(Default)]
 pub struct Probe {
     seen: Mutex<Seen>,
