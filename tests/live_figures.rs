@@ -223,7 +223,7 @@ impl Screen {
     /// Waits until it shows this, behind what was waited for before.
     #[track_caller]
     fn wait_for(&mut self, words: &str) {
-        // A screen that goes on changing never keeps anybody waiting for its next bytes.
+        // A screen that goes on changing never keeps its reader waiting for the next bytes.
         let until = Instant::now() + PATIENCE;
         loop {
             if let Some(at) = self.seen.find(words) {

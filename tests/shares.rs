@@ -280,7 +280,7 @@ fn an_idle_client_before_mq_deadline_waits_until_it_has_aged_or_others_stop() {
     println!("the first after {:?}", began.elapsed());
     assert!(began.elapsed() >= aged, "the first after {:?}", began.elapsed());
     idler.rate(DEPTH - 1);
-    // By another class it waits no longer than anybody; what it has asked for before does.
+    // In another class it waits no longer than any other client; what it has asked for before does.
     let (names, began) = (shared.tree.list("nbd/last").expect("an export"), Instant::now());
     let class = format!("nbd/last/{}/class", names[0].0);
     shared.write(&class, "best-effort");

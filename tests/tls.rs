@@ -147,7 +147,7 @@ fn a_name_in_a_certificate_lets_in_at_an_address_and_to_an_export() {
     let bob = authority.folder();
     authority.sign(&bob, "client", "bob", &[]);
     let file = folder.near("weir.toml");
-    // Everybody with a certificate comes in; who finds which export is a matter of names.
+    // Every client with a certificate comes in; the names decide which exports it finds.
     let text = format!(
         "[nbd]\nlisten = [\"unix:{}\"]\ntls = \"require\"\ntls_certificates = \"{}\"\n\
          [[disk]]\nname = \"sda\"\ntarget = \"ram:64MiB\"\n\

@@ -816,7 +816,7 @@ mod tests {
         let mut audit = Audit::new(7, 0, bed.instance.redo_blocks());
         audit.take_redo(0, &bed.durable[16 * MIB as usize..]);
         let in_log = |id: u64| audit.found(id).is_some();
-        // The newest change of each block that anybody was told of.
+        // The newest change of each block in a commit that was acknowledged.
         let mut newest = BTreeMap::new();
         for (id, blocks) in &bed.acknowledged {
             newest.extend(blocks.map(|block| (block, *id)));

@@ -13,7 +13,7 @@ pub struct Pacer {
     rate: u64,
     arrival: Arrival,
     prng: Prng,
-    /// When the next is due; `None` before anybody asked.
+    /// When the next I/O is due; `None` before the first question.
     next: Option<Nanos>,
     /// The time that even gaps have lost by rounding, in units of 1/rate ns.
     lost: u64,

@@ -2,7 +2,7 @@
 
 use weir_bio::{Bio, Data, Nanos, Op, Status};
 
-/// Why a bio was not accepted. It comes back untouched.
+/// A bio that was not accepted, with the reason. The bio is untouched.
 #[derive(Debug)]
 pub enum Refused {
     /// Every slot is in use: some of this submitter's I/O must end first.
@@ -29,7 +29,7 @@ impl Refused {
     }
 }
 
-/// As [`Refused`], while the bio stays where it is.
+/// The reason of a [`Refused`], without the bio.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Why {
     Full,

@@ -65,7 +65,7 @@ fn first_elevator(
 /// How a submitter comes in.
 #[derive(Clone, Copy)]
 enum Passage {
-    /// As anybody does.
+    /// As any submitter: through the open gate.
     Gate,
     /// As the freezer, behind the closed gate.
     Freezer,

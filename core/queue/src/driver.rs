@@ -302,7 +302,7 @@ impl<'a> Batch<'a> {
     }
 }
 
-/// The answers since the last reap.
+/// The collector of a reap: answers, lent memory that comes back, and requests to be sent again.
 #[derive(Debug, Default)]
 pub struct Done {
     pub(crate) answers: Vec<Answer>,

@@ -3,8 +3,8 @@
 use std::ops::Index;
 use std::sync::OnceLock;
 
-/// The later part costs nothing until then: an idle disk is not to pay for queues that it does not
-/// have.
+/// A list of `most` entries whose later part is made when it is first reached: an idle disk is not
+/// to pay for queues that it does not have.
 pub(crate) struct Grown<T> {
     first: Box<[T]>,
     rest: OnceLock<Box<[T]>>,

@@ -25,7 +25,7 @@ pub(crate) const QUEUES_MAX: u16 = 64;
 /// The credit of a lane that is paused, or that has not said how much it takes.
 pub(crate) const TAKES_NONE: u64 = u64::MAX;
 
-/// All lanes there can be.
+/// The marks of all lanes that a device can have.
 pub(crate) struct Lanes {
     marks: Grown<LaneMarks>,
     /// Lanes whose drivers keep every tag, answer nothing or refuse everything for long.
@@ -37,10 +37,10 @@ pub(crate) struct Lanes {
 pub(crate) struct LaneMarks {
     pub(crate) pending: Pending,
     pub(crate) bell: OnceLock<LaneBell>,
-    /// Requests it was ever sent by the dispatcher, and how many more it can take, or
-    /// [`TAKES_NONE`]. Its home writes it.
+    /// Requests that the dispatcher ever sent the lane, and how many more the lane can take, or
+    /// [`TAKES_NONE`]. Written by the lane's home.
     pub(crate) credit: Alone<Counter>,
-    /// 1 while the lane is one of those in need. Its home writes it.
+    /// 1 while the lane is in need. Written by the lane's home.
     pub(crate) needs: Counter,
 }
 
@@ -50,12 +50,12 @@ impl Lanes {
         Lanes { marks: Grown::new(first, most), in_need: SharedCounter::default() }
     }
 
-    /// How many there can be.
+    /// The number of lanes there can be.
     pub(crate) fn most(&self) -> usize {
         self.marks.most()
     }
 
-    /// Those of all lanes that were ever in use.
+    /// The marks of all lanes that were ever in use.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &LaneMarks> {
         self.marks.iter()
     }

@@ -47,7 +47,7 @@ const SUBMITTERS: u64 = 8;
 /// Bios of each.
 const BIOS: u32 = 300;
 
-/// Control calls of each controller, unless everybody is done before.
+/// Control calls of each controller, unless all clients are done before.
 const CALLS: u32 = 40;
 
 /// Sectors of a client's stripes.
@@ -149,7 +149,7 @@ struct Stage {
     doing: [Mutex<&'static str>; 2],
     /// Homes are to end.
     stop: AtomicBool,
-    /// Everybody is to say what it waits for.
+    /// Each thread is to say what it waits for.
     report: AtomicBool,
     /// The test has failed: threads end as they are.
     abandon: AtomicBool,

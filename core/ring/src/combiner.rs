@@ -272,7 +272,7 @@ impl Asking<'_> {
         self.more && self.taken < TENURE
     }
 
-    /// There is nothing that anybody could ask for.
+    /// Forgets all questions: there is nothing that a member could ask for.
     pub fn forget_all(&mut self) {
         self.asks.take(|_| {});
     }

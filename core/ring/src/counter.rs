@@ -2,7 +2,7 @@
 
 use crate::sync::{AtomicU64, Ordering, fetch};
 
-/// Written by one thread with plain loads and stores; read by anybody.
+/// A counter that one thread writes with plain loads and stores, and any thread reads.
 #[derive(Debug, Default)]
 #[repr(transparent)]
 pub struct Counter(AtomicU64);

@@ -5,7 +5,7 @@
 
 use crate::sync::{Alone, Arc, AtomicU64, Mutex, Ordering, fence};
 
-/// Closed while any freezer holds it.
+/// The gate: members enter while it is open; it is closed while any freezer holds it.
 #[derive(Debug, Default)]
 pub struct Gate {
     /// How many freezers hold it closed; read-mostly.

@@ -1,6 +1,6 @@
 //! An inbox: many threads post chains of claims, one takes them all at once.
 //!
-//! A chain is posted with one exchange whatever its length; "was empty" decides whether anybody
+//! A chain is posted with one exchange whatever its length; "was empty" decides whether the taker
 //! must be told. A chain is in order from first to last; a later one is put before the earlier
 //! ones, and its last link says so. Nearly always there is one chain only, and nothing to turn
 //! round.

@@ -4,7 +4,8 @@
 
 use crate::sync::{Alone, AtomicU64, Ordering, fence, fetch_to_write};
 
-/// One bit a source, with a summary word on top if there are more than one word's.
+/// The pending bits of one owner: a bit for each source, with a summary word on top if there is
+/// more than one word of sources.
 #[derive(Debug)]
 pub struct Pending {
     /// A bit for each of the words; without any, one for each source.

@@ -81,7 +81,7 @@ impl<T> Cells<T> {
     }
 }
 
-/// The writing end.
+/// The writing end of a ring: writes entries and publishes them, many at once if wanted.
 pub struct Producer<T> {
     shared: Arc<Shared<T>>,
     cells: Cells<T>,
@@ -90,7 +90,7 @@ pub struct Producer<T> {
     taken_seen: usize,
 }
 
-/// The reading end.
+/// The reading end of a ring: takes published entries in order.
 pub struct Consumer<T> {
     shared: Arc<Shared<T>>,
     cells: Cells<T>,

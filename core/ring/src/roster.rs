@@ -9,7 +9,8 @@
 
 use crate::sync::{Alone, AtomicU64, Ordering, fence};
 
-/// A bit a place, and above them a bit for each of the words in which one was set.
+/// The marks of one owner's things: a bit for each place, and above them a bit for each word in
+/// which one was set.
 #[derive(Debug)]
 pub struct Roster {
     /// A bit for every 64th word, and so for all if there are no more.

@@ -8,8 +8,8 @@ use crate::sync::{Alone, AtomicU64, Ordering};
 pub struct BusyStamp(Alone<AtomicU64>);
 
 impl BusyStamp {
-    /// Moves the stamp to `tick`. The one caller that moved it gets how many ticks it moved;
-    /// everybody else, 0.
+    /// Moves the stamp to `tick`. The one caller that moved it gets how many ticks it moved; all
+    /// others get 0.
     #[inline]
     pub fn advance(&self, tick: u64) -> u64 {
         let seen = self.0.load(Ordering::Relaxed);
@@ -23,8 +23,8 @@ impl BusyStamp {
     }
 }
 
-/// A counter everybody writes: for the round-robin spread, which shares one by definition, and for
-/// rare events. Nothing else per I/O may use it.
+/// A counter that any thread writes: for the round-robin spread, which shares one by definition,
+/// and for rare events. Nothing else per I/O may use it.
 #[derive(Debug, Default)]
 pub struct SharedCounter(Alone<AtomicU64>);
 

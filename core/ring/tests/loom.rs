@@ -62,12 +62,12 @@ impl Watched {
     }
 
     fn add(&self, n: u32) {
-        // SAFETY: the model fails if anybody else is here.
+        // SAFETY: the model fails if another thread is here.
         self.0.with_mut(|value| unsafe { *value += n });
     }
 
     fn read(&self) -> u32 {
-        // SAFETY: the model fails if anybody writes meanwhile.
+        // SAFETY: the model fails if another thread writes meanwhile.
         self.0.with(|value| unsafe { *value })
     }
 }

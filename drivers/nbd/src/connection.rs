@@ -106,7 +106,7 @@ pub(crate) struct Received {
     pub(crate) more: bool,
 }
 
-/// Where answers go.
+/// The ways of answers: the queue's completions and its slots.
 pub(crate) struct Answers<'a> {
     pub(crate) slots: &'a mut Slots,
     pub(crate) done: &'a mut Done,

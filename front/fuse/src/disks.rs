@@ -25,7 +25,7 @@ pub struct OpenDisk {
     pub process: u32,
 }
 
-/// The disks, and those who have them open.
+/// The disks that can be opened as files, and their open files.
 pub(crate) struct Disks {
     host: Arc<Host>,
     devices: Vec<Device>,

@@ -28,7 +28,7 @@ pub struct IoError {
     pub cause: Cause,
 }
 
-/// Whose fault it was.
+/// The cause of an error: the disk, or the caller's arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Cause {

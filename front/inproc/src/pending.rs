@@ -1,4 +1,4 @@
-//! I/O that anybody may start from any thread, answered to a [`Pending`] or to a callback.
+//! I/O that may be started from any thread, answered to a [`Pending`] or to a callback.
 
 use std::future::Future;
 use std::pin::Pin;

@@ -7,7 +7,7 @@ use weir_queue::Kept;
 
 use crate::pool::{PIECE, Pool, room};
 
-/// Memory is taken piece by piece, as bytes arrive.
+/// The payload of a WRITE on its way in. Memory is taken piece by piece, as bytes arrive.
 pub(crate) struct Payload {
     pub(crate) to: ReplyTo,
     pub(crate) range: Range,

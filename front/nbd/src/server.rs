@@ -235,7 +235,7 @@ impl Shared {
 
 /// An NBD server on the reactors of a host.
 ///
-/// Dropping it closes its addresses and its connections without waiting for anybody;
+/// Dropping it closes its addresses and its connections without waiting for clients;
 /// [`stop`](Server::stop) is the orderly way.
 pub struct Server {
     shared: Arc<Shared>,

@@ -196,7 +196,7 @@ impl NbdService {
         let deadline = turn.now() + self.shared.settings.handshake_timeout_ns;
         let mut greeting = Vec::new();
         let exports = self.shared.advertised_now();
-        // It was let in, or adopted by a gate that lets everybody in.
+        // The client was let in, or adopted by a gate that lets all clients in.
         let (tls, session) = gate.way_in(&who).unwrap_or((Tls::Require, None));
         let settings = Settings { tls, ..self.shared.settings.handshake };
         let handshake = Handshake::new(exports, settings, &mut greeting).offering(gate.offers(

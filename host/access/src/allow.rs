@@ -9,8 +9,8 @@ use serde::{Deserialize, Deserializer};
 use crate::Peer;
 use crate::accounts;
 
-/// A list of those who may come in. The empty one, which is the default, lets everybody in; the
-/// list of a configuration file is never empty.
+/// A list of the clients that may come in. The empty list, which is the default, lets all clients
+/// in; the list of a configuration file is never empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Allow(Vec<Entry>);
 
@@ -54,7 +54,7 @@ impl Allow {
         !self.0.is_empty() && self.names().count() == self.0.len()
     }
 
-    /// Whether everybody may come in.
+    /// Whether all clients may come in.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

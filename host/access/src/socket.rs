@@ -1,6 +1,6 @@
 //! Sockets that listen, and what they leave in the file system.
 //!
-//! A UNIX socket has its mode before anybody can connect to it: connections are refused until
+//! A UNIX socket has its mode before a client can connect to it: connections are refused until
 //! listen(2), and owner, group and mode are settled before that. The umask of the process, which
 //! its threads share, is neither trusted nor changed.
 //!

@@ -151,7 +151,7 @@ impl fmt::Display for ConfigError {
 impl std::error::Error for ConfigError {}
 
 impl Export {
-    /// The export of a disk that no other names: writable, everywhere, for everybody.
+    /// The export of a disk that no other names: writable, at all addresses, for all clients.
     fn implicit(disk: &str) -> Export {
         let (name, disk) = (String::from(disk), String::from(disk));
         let (group, readonly, class, level) = (None, false, PrioClass::None, None);

@@ -21,8 +21,8 @@ const CLOSE_LEAST: Duration = Duration::from_millis(500);
 
 /// A number of reactors, for life.
 ///
-/// Dropping it stops the reactors without waiting for anybody; [`stop`](Host::stop) is the orderly
-/// way.
+/// Dropping it stops the reactors without waiting for their threads; [`stop`](Host::stop) is the
+/// orderly way.
 pub struct Host {
     reactors: Arc<Homes>,
     threads: Mutex<Vec<JoinHandle<()>>>,

@@ -1,18 +1,19 @@
-//! The services of a reactor, each with a number of its own. One that nothing is called of costs a
-//! round nothing: what it wants next changes only when it is called.
+//! The services of a reactor, each with a number of its own. A service that is not called costs a
+//! round nothing: its next time changes only when it is called.
 
 use weir_bio::Nanos;
 use weir_queue::Alarms;
 
 use crate::service::Service;
 
-/// Places for them. A place is used again, a number is not: its upper half counts who had the place
-/// before, so that a handle, an event or a token of one that is gone does not reach its successor.
+/// The table of a reactor's services. A place is used again, a number is not: its upper half counts
+/// the services that had the place before, so that a handle, an event or a token of a service that
+/// is gone does not reach its successor.
 #[derive(Default)]
 pub(crate) struct Services {
     places: Vec<Place>,
     free: Vec<u16>,
-    /// Those called since they settled last.
+    /// Services called since they settled last.
     called: Vec<u32>,
     alarms: Alarms,
 }

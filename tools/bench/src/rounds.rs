@@ -193,7 +193,7 @@ struct Taken {
 /// CPU time so far.
 #[derive(Clone, Copy, Debug)]
 struct Ticks {
-    /// Of everybody, and what the host took away.
+    /// Of all processes, and the time the host took away.
     all: u64,
     /// Of this process, its children and the servers.
     own: u64,

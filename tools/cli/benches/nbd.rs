@@ -151,7 +151,8 @@ fn start_weir(folder: &Path, name: &'static str, mode: &str, options: &str) -> S
     start(name, serve, socket)
 }
 
-/// Everybody over TLS, each client known by its certificate; and weir without, for what TLS costs.
+/// All servers over TLS, each client known by its certificate; and weir without, for the cost of
+/// TLS.
 fn start_over_tls(folder: &Path, certificates: &Path) -> Vec<Server> {
     let directory = certificates.display();
     let over = |mut server: Server| {

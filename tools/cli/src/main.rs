@@ -29,7 +29,8 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
-// Counts allocations for `weir bench core`; a thread-local increment for everybody else.
+// Counts allocations for `weir bench core`; for all other commands the cost is a thread-local
+// increment.
 #[global_allocator]
 static ALLOCATOR: weir_bench::core::alloc::Counting = weir_bench::core::alloc::Counting;
 

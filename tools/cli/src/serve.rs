@@ -141,7 +141,7 @@ impl Serve {
             tracing::warn!("{shortage}");
         }
         if !self.quiet && !self.stdio {
-            // Disks are served whether or not anybody can read where.
+            // Disks are served whether or not the addresses can be printed.
             log::print(&introduce(&daemon, &addresses, &reach));
         }
         log::say("weir: ready");

@@ -1,4 +1,4 @@
-//! A page before anybody decided how it is written.
+//! A page, independent of the format it is written in.
 
 use serde::Serialize;
 

@@ -68,7 +68,7 @@ pub struct Used {
     pub bytes: [u64; 2],
 }
 
-/// One who submits in the name of a group.
+/// A submitter's membership in a group: the caps it is held to, and the use it adds to.
 pub struct Member {
     id: GroupId,
     meter: Arc<Meter>,

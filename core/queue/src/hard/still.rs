@@ -9,7 +9,7 @@ use weir_bio::Nanos;
 /// its requests end sooner: of so many outages the oldest count as time.
 const SPANS_MAX: usize = 64;
 
-/// When time stood still, as far as it matters.
+/// The latest outages of a device: spans that do not count as time of its requests.
 #[derive(Debug, Default)]
 pub(super) struct Still {
     /// Oldest first, apart from each other.

@@ -35,7 +35,7 @@ const SCAN_NS: u64 = 1_000_000_000;
 /// that was asleep: answers wait in sockets and rings, and are taken before anything is overdue.
 const PAUSE_NS: u64 = 1_000_000_000;
 
-/// The state of the watch.
+/// The watch over one hard queue: the next scan, and the signs of trouble.
 #[derive(Default)]
 pub(super) struct Watch {
     /// When the next scan is due, if there is anything to look at.
@@ -48,11 +48,11 @@ pub(super) struct Watch {
     pub(super) refused_since: Option<Nanos>,
     /// When the driver last answered.
     pub(super) answered_at: Nanos,
-    /// It has let requests run out of time since, and answered nothing for as long.
+    /// The driver has let requests run out of time since, and answered nothing for as long.
     pub(super) silent: bool,
     /// Lanes of this device are in need, or tags of a set it draws on are lost.
     beside: bool,
-    /// It has taken in requests of a lane in need, and not sent all it has since.
+    /// The queue has taken in requests of a lane in need, and not sent all it has since.
     inherits: bool,
     /// Dispatch is paused.
     paused: bool,

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use weir_bio::Nanos;
 
-/// One time at most for each thing. Each keeps at hand, in a field of its own, the time under which
-/// it stands here.
+/// The earliest times at which numbered things (lanes, services) are to be looked at, one for each
+/// at most. Each thing keeps the time under which it is entered in a field of its own.
 ///
 /// A thing that names a later time than before keeps the earlier one, at which it is asked again:
 /// most times are put off again and again, and never come.

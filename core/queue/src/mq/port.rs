@@ -22,7 +22,7 @@ pub(crate) enum Control {
     Detach {
         submitter: usize,
     },
-    /// No submitter feeds it any more, until each says so anew.
+    /// No submitter feeds the lane any more, until each says so anew.
     Unfeed,
     Pause(Arc<Acks>),
     Resume,
@@ -34,7 +34,7 @@ pub(crate) enum Control {
     Send(RequestClaim),
 }
 
-/// From the submitters of a lane, and back to them.
+/// The ways of a lane from its submitters (soft queues) and back to them (replies).
 #[derive(Default)]
 pub(crate) struct Ways {
     pub(crate) soft: Soft,

@@ -5,7 +5,7 @@ use weir_ring::Producer;
 
 use crate::request::RequestClaim;
 
-/// A request on its way in: what the scheduler is to see of it, and the claim.
+/// A request on its way into the elevator: the copy for the scheduler, and the claim.
 pub(crate) struct Arrival {
     pub(crate) rq: Rq,
     pub(crate) claim: RequestClaim,
@@ -18,7 +18,7 @@ impl Arrival {
     }
 }
 
-/// Several of them, in order: what the scheduler is to see in one piece.
+/// Several arrivals, in order; the copies for the scheduler are in one piece.
 #[derive(Default)]
 pub(crate) struct Arrivals {
     pub(crate) rqs: Vec<Rq>,
@@ -78,8 +78,8 @@ impl Arrivals {
     }
 }
 
-/// A request on its way out, and what its slot does not know yet. Two words, so that it goes from
-/// hand to hand in registers: what is written to memory in pieces and read there whole makes a CPU
+/// A request on its way out of the elevator, with the facts not yet in its slot. Two words, so that
+/// it travels in registers: a value written to memory in pieces and read there whole makes a CPU
 /// wait until the pieces have arrived.
 pub(crate) struct Picked {
     claim: RequestClaim,

@@ -25,7 +25,7 @@ const ASK_AGAIN_NS: u64 = 3_000_000;
 /// request. With nothing held the first one asked gets in, so none is forgotten.
 const ASKED_IN_VAIN: usize = 16;
 
-/// A scheduler at work.
+/// A scheduler at work: its staged requests, its tags, and the lanes that want some.
 pub(crate) struct Elevator {
     scheduler: Box<dyn Scheduler>,
     /// By scheduler tag: what is staged.
@@ -82,7 +82,7 @@ fn put(claims: &mut [Option<RequestClaim>], tag: SchedTag, claim: RequestClaim) 
     assert!(before.is_none(), "scheduler tag {} is in use", tag.0);
 }
 
-/// Where what is picked goes.
+/// The ways of picked requests to hard queues.
 pub(crate) trait Outlets {
     /// Sends it to its own hard queue, or else to `lane`, which has room; true in that case, or if
     /// they are the same.
@@ -346,7 +346,8 @@ impl Elevator {
         }
     }
 
-    /// The hard queue of a context, as far as anybody was told; 0 is that of the single queue.
+    /// The hard queue of a context, as the scheduler was told it; 0, the single queue's, if it was
+    /// not.
     #[inline]
     fn home_of(&self, context: SubmitterId) -> u16 {
         self.homes.get(usize::from(context.0)).copied().unwrap_or(0)

@@ -70,7 +70,7 @@ pub struct House<A> {
 pub enum Step {
     /// A home ran or went to sleep, or time went on.
     Went,
-    /// Everybody sleeps, and no time will wake anybody.
+    /// All homes sleep, and no time will wake one.
     Rest,
 }
 

@@ -117,7 +117,7 @@ impl Clients {
         self.lock().streams.remove(&number);
     }
 
-    /// Cuts off everybody. One whose store waits for a disk notices when that is done.
+    /// Cuts off all clients. A client whose store waits for a disk notices when that is done.
     fn close(&self) {
         let mut table = self.lock();
         table.closed = true;

@@ -15,7 +15,7 @@ pub struct Entry {
     pub(crate) slots: usize,
     /// Its place among the disks, from 0.
     pub(crate) number: usize,
-    /// Its limits before anybody wrote to the tree: what its hardware can do.
+    /// The disk's limits before any write to the tree: those of its hardware.
     pub(crate) hardware: Limits,
     kept: Mutex<Kept>,
 }

@@ -57,8 +57,8 @@ pub struct Kept {
 }
 
 impl Switch {
-    /// Takes a block device, writes what its queue is like to a file that is the same one for
-    /// everybody on this machine, and sees that it takes each of `schedulers`.
+    /// Takes a block device, writes what its queue is like to a file that all users of this machine
+    /// share, and sees that it takes each of `schedulers`.
     ///
     /// # Errors
     /// A path that is no block device, has no scheduler to choose, needs other rights, is switched

@@ -156,7 +156,7 @@ pub(crate) struct Client {
     pub(crate) until: Option<Nanos>,
     pub(crate) done: bool,
     stopped: bool,
-    /// It had nothing more to do before anybody stopped it.
+    /// The client had nothing more to do before it was stopped.
     pub(crate) ended_by_work: bool,
     /// When its last I/O ended.
     pub(crate) last: Nanos,

@@ -343,7 +343,7 @@ struct Watch<'a> {
     options: &'a Options<'a>,
     shared: &'a Shared<'a>,
     news: &'a Receiver<News>,
-    /// When everybody's time is up, from the start of the measured time.
+    /// When the time of all threads is up, from the start of the measured time.
     limit_ns: Option<u64>,
 }
 

@@ -160,9 +160,9 @@ pub(crate) struct Worker<'a, S> {
     next_due: Option<Nanos>,
     told: String,
     told_failure: bool,
-    /// Whether lanes are turned with a time of their own: where feeding takes long, or where what
-    /// is handed in is carried out at once, that would not be in anybody's time. Time never goes
-    /// back for a lane that was turned while feeding.
+    /// Whether lanes are turned with a time of their own: where feeding takes long, or where I/O is
+    /// carried out as it is handed in, that time would be counted nowhere. Time never goes back for
+    /// a lane that was turned while feeding.
     turns_anew: bool,
     /// The next end of the measured time that it has not seen pass.
     edge: Option<Nanos>,
@@ -484,8 +484,8 @@ impl<'a, S: Seat> Worker<'a, S> {
         }
     }
 
-    /// The last thread whose clients have done all that is measured says so, before anybody on it
-    /// reads back.
+    /// The last thread whose clients have done all that is measured says so, before one of its
+    /// clients reads back.
     fn has_measured(&mut self) {
         let mut clients = self.clients.iter();
         let idle = clients.all(|c| c.reading_back || (c.done && c.live == 0));

@@ -67,7 +67,7 @@ impl Slot {
     }
 }
 
-/// A queue.
+/// A queue of one process for sync requests, or one that the async requests of a priority share.
 #[derive(Clone, Debug)]
 pub(super) struct Queue {
     pub(super) sync: bool,

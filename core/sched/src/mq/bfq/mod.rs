@@ -189,7 +189,7 @@ impl Bfq {
         }
     }
 
-    /// The device may no longer be kept for anybody: every hard queue is to ask.
+    /// The device may no longer be kept for a queue: every hard queue is to ask.
     fn kick(&mut self) {
         self.kicked = self.hard_queues;
     }

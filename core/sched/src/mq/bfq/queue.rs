@@ -102,7 +102,8 @@ pub(super) struct Handle {
     pub(super) birth: u64,
 }
 
-/// A queue. Times in ns.
+/// A queue: the requests of one process, of processes that share it, or of the async requests of a
+/// priority. Times in ns.
 #[derive(Clone, Debug)]
 pub(super) struct Queue {
     pub(super) entity: EntityId,

@@ -10,7 +10,7 @@ pub(super) const DOMAINS_MAX: usize = 4;
 /// Domains whose latency is watched: they come first.
 pub(super) const WATCHED: usize = 3;
 
-/// Whose behaviour it is.
+/// The Linux version whose behaviour the scheduler has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Level {
     /// Linux 4.20 and later: percentiles.
@@ -19,7 +19,7 @@ pub(super) enum Level {
     K4,
 }
 
-/// One kind of requests.
+/// A domain: one kind of requests, with its depth and its batch.
 #[derive(Debug)]
 pub(super) struct Domain {
     pub(super) name: &'static str,

@@ -10,7 +10,8 @@ use weir_queue::{Done, Tag};
 use super::super::job::Next;
 use super::UringQueue;
 
-/// Whose flush is under way, and whose is next.
+/// The flushes of one ring: those that the call under way answers, and those that the next one
+/// will.
 #[derive(Default)]
 pub(super) struct Turns {
     /// Those that the call under way speaks for; its entry names the first.
