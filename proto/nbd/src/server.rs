@@ -34,9 +34,13 @@ mod handshake;
 mod options;
 mod replies;
 mod requests;
+mod settings;
+mod step;
 
 pub use check::{Act, Checked, DRAIN_MAX, Geometry, Range, Reject, Then, Why};
 pub use export::{Export, Negotiated, Offer};
-pub use handshake::{CloseReason, Handshake, Input, Settings, Step, Tls};
+pub use handshake::{Handshake, Input};
 pub use replies::{Chunk, Replies, StatusQuery};
 pub use requests::{BadMagic, Decoded, Incoming, Requests, decode};
+pub use settings::{Settings, Tls};
+pub use step::{CloseReason, Step};

@@ -5,48 +5,10 @@
 //! the session during option haggling".
 
 use super::options::Session;
-use super::{Export, Negotiated, Offer};
+use super::{CloseReason, Export, Offer, Settings, Step};
 use crate::wire::{
-    ClientFlags, Greeting, HandshakeFlags, OPTION_DATA_MAX, OPTION_MAGIC, OptionCode, OptionHeader,
-    STRING_MAX,
+    ClientFlags, Greeting, HandshakeFlags, OPTION_DATA_MAX, OptionCode, OptionHeader, STRING_MAX,
 };
-use std::fmt;
-
-/// The options that a server lets clients negotiate, and the bounds of its patience.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Settings {
-    /// Grant STRUCTURED_REPLY.
-    pub structured: bool,
-    /// Grant EXTENDED_HEADERS.
-    pub extended: bool,
-    /// The rule for STARTTLS, and for clients that do not ask for it.
-    pub tls: Tls,
-    /// Options one client may send; with the next one the session ends.
-    pub options_max: u32,
-    /// Longest option data that is dropped and answered with an error, in bytes. Longer data ends
-    /// the session. Data above [`OPTION_DATA_MAX`] is never kept, whatever this says.
-    pub skip_max: u32,
-}
-
-impl Default for Settings {
-    /// Everything granted but TLS; 1000 options; 1 MiB dropped.
-    fn default() -> Self {
-        let tls = Tls::Off;
-        Self { structured: true, extended: true, tls, options_max: 1000, skip_max: 1 << 20 }
-    }
-}
-
-/// A server's rule for TLS.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Tls {
-    /// STARTTLS is refused by policy (NOTLS).
-    #[default]
-    Off,
-    /// STARTTLS is granted to a client that asks for it.
-    On,
-    /// Nothing else is granted before STARTTLS (FORCEDTLS).
-    Require,
-}
 
 /// The outcome of one call of [`Handshake::input`].
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,95 +19,6 @@ pub struct Input {
     /// The next step.
     pub step: Step,
 }
-
-/// The step a server takes after handing bytes to the handshake.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Step {
-    /// Everything is consumed: receive more.
-    NeedMore,
-    /// An option has been answered: send the output, then come back with the rest of the input.
-    /// One option an answer keeps the output of a client that never reads within one reply.
-    Answered,
-    /// Send the output as it is, then do the TLS handshake; [`Handshake::secured`] goes on behind
-    /// it. No byte has been received beyond those consumed.
-    StartTls,
-    /// Send the output; what follows the consumed bytes belongs to the transmission phase.
-    Transmission(Negotiated),
-    /// Send the output if there is any, then close. Repeated by every later call.
-    Close(CloseReason),
-}
-
-/// Why a server ends a session in the handshake.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum CloseReason {
-    /// The client sent ABORT, as it may.
-    Aborted,
-    /// The client's flags hold bits that were not offered: all its flags.
-    ClientFlags(ClientFlags),
-    /// An option starts with these eight bytes instead of IHAVEOPT.
-    OptionMagic(u64),
-    /// Too many options: the bound.
-    TooManyOptions(u32),
-    /// Data too long to be dropped.
-    OptionTooLong {
-        /// The option.
-        option: OptionCode,
-        /// Bytes of data it announced.
-        length: u32,
-        /// Bytes that would have been dropped, or for EXPORT_NAME accepted.
-        bound: u32,
-    },
-    /// EXPORT_NAME, which has no error answer, asked for something not served.
-    UnknownExport(String),
-    /// EXPORT_NAME asked for something this client may not use.
-    NotAllowed(String),
-    /// EXPORT_NAME with a name that is no string of the protocol.
-    BadExportName(crate::wire::BadText),
-    /// EXPORT_NAME after EXTENDED_HEADERS was granted.
-    ExportNameWhileExtended,
-    /// EXPORT_NAME while the server is going away.
-    Shutdown,
-    /// EXPORT_NAME without TLS, which is required.
-    TlsRequired,
-    /// So many bytes stood behind STARTTLS before it was answered: taken in later, they would pass
-    /// for bytes that came over TLS.
-    BehindStartTls(usize),
-    /// Bytes between the answer to STARTTLS and the end of the TLS handshake.
-    NotSecured,
-    /// The handshake is already over.
-    Over,
-}
-
-impl fmt::Display for CloseReason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Aborted => f.write_str("client aborted the handshake"),
-            Self::ClientFlags(flags) => write!(f, "client flags {flags:?} were not offered"),
-            Self::OptionMagic(magic) => {
-                write!(f, "option starts with {magic:#018x}, not with {OPTION_MAGIC:#018x}")
-            }
-            Self::TooManyOptions(bound) => write!(f, "client sent more than {bound} options"),
-            Self::OptionTooLong { option, length, bound } => {
-                write!(f, "data of option {option} has {length} bytes, the bound is {bound}")
-            }
-            Self::UnknownExport(name) => write!(f, "no export is named {name:?}"),
-            Self::NotAllowed(name) => write!(f, "client may not use export {name:?}"),
-            Self::BadExportName(why) => write!(f, "export name: {why}"),
-            Self::ExportNameWhileExtended => {
-                f.write_str("option EXPORT_NAME is forbidden once extended headers are agreed on")
-            }
-            Self::Shutdown => f.write_str("server is shutting down"),
-            Self::TlsRequired => f.write_str("client asked for an export without TLS"),
-            Self::BehindStartTls(bytes) => {
-                write!(f, "client sent {bytes} bytes behind STARTTLS before it was answered")
-            }
-            Self::NotSecured => f.write_str("options came before the TLS handshake had ended"),
-            Self::Over => f.write_str("handshake is over"),
-        }
-    }
-}
-
-impl std::error::Error for CloseReason {}
 
 /// The message that the bytes in hand are part of.
 #[derive(Clone, Copy, Debug)]
