@@ -11,7 +11,7 @@ use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter, CompletionCan
 use weir_control::Node;
 use weir_sched::SCHEDULERS;
 
-use crate::tree::Control;
+use crate::control::Control;
 use crate::{Cli, Failure, strict};
 
 /// Answers a shell that asks (`COMPLETE` names it) and ends; otherwise does nothing.

@@ -10,8 +10,8 @@ use weir_trace::document::{IostatDisk, IostatDocument, IostatKind, IostatReport}
 use weir_trace::iostat::{Change, Column, Counters, EXTENDED, SHORT, heading, parse, row};
 
 use crate::Failure;
+use crate::control::Control;
 use crate::output::print_line;
-use crate::tree::Control;
 
 /// Shows what the disks of a running daemon do, in the columns of `iostat -x`.
 ///

@@ -9,6 +9,8 @@ mod bench;
 mod clients;
 mod compare;
 mod completion;
+mod control;
+mod data_folder;
 mod descriptors;
 mod iostat;
 mod log;

@@ -5,11 +5,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use weir::{Device, Host};
+use weir_access::SOCKET_PATH_MAX;
 use weir_control::{Server, Tree};
 use weir_fuse::{Mount, Others};
 
 use crate::Failure;
-use crate::serve::{check_socket_path, default_folder};
+use crate::data_folder::default_folder;
 
 /// The ways into a daemon that are open. Dropping it closes both.
 pub(crate) struct Reach {
@@ -59,6 +60,16 @@ impl Reach {
         let mount =
             self.mount.as_ref().map(|mount| format!("tree:\n  {}\n", mount.folder().display()));
         [control, mount].into_iter().flatten().collect()
+    }
+}
+
+/// Refuses the path of a socket, called `what`, that the system could not take.
+fn check_socket_path(what: &str, path: &Path) -> Result<(), Failure> {
+    match path.as_os_str().len() {
+        1..=SOCKET_PATH_MAX => Ok(()),
+        bytes => Err(Failure::Bad(format!(
+            "{what} has a path of {bytes} bytes; a socket takes 1..={SOCKET_PATH_MAX}"
+        ))),
     }
 }
 

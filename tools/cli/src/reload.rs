@@ -19,8 +19,8 @@ use weir_control::{Errno, Rules, Tree};
 use weir_queue::Parts;
 
 use crate::Failure;
+use crate::data_folder::DEFAULT_DIR;
 use crate::reload::disk::{Spoken, Turn};
-use crate::serve::{DEFAULT_DIR, Serve};
 
 /// The beginning of a line of the answer whose change was not made.
 pub(crate) const FAILED: &str = "failed: ";
@@ -28,9 +28,17 @@ const CHANGED: &str = "changed: ";
 const RESTART: &str = "needs a restart: ";
 const NOTE: &str = "note: ";
 
+/// Where the settings are read.
+pub(crate) struct Source {
+    /// The folders of rules that were named.
+    pub(crate) rules: Vec<PathBuf>,
+    /// Reads the configuration and checks it as a whole.
+    pub(crate) configuration: Box<dyn Fn() -> Result<Config, Failure> + Send + Sync>,
+}
+
 /// The facts of the start that a reload needs.
 pub(crate) struct Reload {
-    serve: Serve,
+    source: Source,
     started: Config,
     groups: Arc<Groups>,
     devices: Vec<Device>,
@@ -67,14 +75,14 @@ pub(crate) fn target(disk: &config::Disk, all: &Cmdline) -> Result<Target, Failu
 
 impl Reload {
     pub(crate) fn new(
-        serve: Serve,
+        source: Source,
         started: Config,
         groups: Arc<Groups>,
         devices: Vec<Device>,
     ) -> Reload {
         let paths = started.group.iter().map(|group| group.path.clone()).collect();
         let applied = Mutex::new(Applied { groups: paths, ..Applied::default() });
-        Reload { serve, started, groups, devices, applied }
+        Reload { source, started, groups, devices, applied }
     }
 
     /// Has `tree` reload in this way.
@@ -126,8 +134,8 @@ impl Reload {
     /// Reads everything before anything is changed.
     fn run(&self, tree: &Tree) -> Result<Vec<String>, Failure> {
         let mut applied = self.applied.lock().unwrap_or_else(PoisonError::into_inner);
-        let rules = Self::read_rules(&self.serve.rules)?;
-        let config = self.serve.configuration()?;
+        let rules = Self::read_rules(&self.source.rules)?;
+        let config = (self.source.configuration)()?;
         let (before, now) = (targets(&self.started)?, targets(&config)?);
         let wanted = config.groups().map_err(|e| e.to_string())?;
         let mut lines = remarks(&rules);

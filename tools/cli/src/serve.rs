@@ -11,14 +11,14 @@ use std::io::{Read, Write};
 use std::ops::RangeInclusive;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::Args;
 use weir::units::show_size;
 use weir::{Clock, Device, Groups, Host, Limited, Limits, Nanos, QueueMode};
-use weir_access::{SOCKET_PATH_MAX, TlsRule, folder};
+use weir_access::TlsRule;
 use weir_control::config::{self, Config};
 use weir_control::{ControlCalls, LiveDisk, Parameters, Tree};
 use weir_front_nbd::{Address, Export, Server, Settings};
@@ -32,15 +32,15 @@ use pressure::Pressure;
 use crate::Failure;
 use crate::activation;
 use crate::clients::NbdClients;
+use crate::control::{Control, DEFAULT_CONTROL};
+use crate::data_folder::{DEFAULT_DIR, default_folder};
 use crate::descriptors;
 use crate::log;
 use crate::reach::Reach;
-use crate::reload::{self, Reload};
-use crate::tree::Control;
+use crate::reload::{self, Reload, Source};
 use crate::values::{time, whole};
 
-/// The folder and the disk of a daemon that was told nothing.
-pub(crate) const DEFAULT_DIR: &str = "weir-data";
+/// The disk of a daemon that was told nothing.
 const DEFAULT_DISK: &str = "sda";
 const DEFAULT_SIZE: &str = "1GiB";
 
@@ -57,7 +57,7 @@ const STOP_TIMEOUT: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration
 pub(crate) struct Serve {
     /// Configuration file.
     #[arg(short = 'c', long = "config", value_name = "FILE")]
-    pub(crate) config: Option<PathBuf>,
+    config: Option<PathBuf>,
     /// A disk: its name and its target. May be repeated; the first is the default export.
     #[arg(long, value_name = "NAME=TARGET")]
     disk: Vec<String>,
@@ -84,7 +84,7 @@ pub(crate) struct Serve {
     /// on `weir set --reload`; ./weir-data/rules.d if it is there and none is given. May be
     /// repeated; of files of one name the one in the last folder counts.
     #[arg(long, value_name = "DIR")]
-    pub(crate) rules: Vec<PathBuf>,
+    rules: Vec<PathBuf>,
     /// Serve one connection on standard input and output, and no other.
     #[arg(long)]
     stdio: bool,
@@ -121,7 +121,7 @@ impl Serve {
         let rules = Reload::read_rules(&self.rules)?;
         let daemon = self.start(&config)?;
         let groups = Arc::clone(daemon.server.groups());
-        let reload = Reload::new(self.clone(), config.clone(), groups, daemon.disks.clone());
+        let reload = Reload::new(self.source(), config.clone(), groups, daemon.disks.clone());
         reload.start(&rules, &daemon.tree)?;
         reload.attach(&daemon.tree);
         let tree = Arc::clone(&daemon.tree);
@@ -157,8 +157,14 @@ impl Serve {
         daemon.stop(self.stop_timeout)
     }
 
+    fn source(&self) -> Source {
+        let serve = self.clone();
+        let configuration = Box::new(move || serve.configuration());
+        Source { rules: self.rules.clone(), configuration }
+    }
+
     /// The configuration file with the flags over it, checked as a whole.
-    pub(crate) fn configuration(&self) -> Result<Config, Failure> {
+    fn configuration(&self) -> Result<Config, Failure> {
         let bad = |error: config::ConfigError| Failure::Bad(error.to_string());
         let mut config = match &self.config {
             Some(path) => Config::read(path).map_err(bad)?,
@@ -224,7 +230,7 @@ impl Serve {
     /// Opens the ways to the tree. One connection on standard input and output has a control socket
     /// only if it was named: many such daemons may run side by side.
     fn open_tree(&self, daemon: &Daemon) -> Result<Reach, Failure> {
-        let default = (!self.stdio).then_some(crate::tree::DEFAULT_CONTROL);
+        let default = (!self.stdio).then_some(DEFAULT_CONTROL);
         let disks = (&daemon.host, daemon.disks.as_slice());
         let others = if self.tree_allow_other { Others::MayLook } else { Others::Out };
         let folder = self.tree.as_deref().map(|folder| (folder, others));
@@ -241,22 +247,6 @@ impl Serve {
             true => Ok(Vec::new()),
             false => addresses::open(&daemon.server, config, &self.nbd),
         }
-    }
-}
-
-/// Makes the default folder of a daemon, or checks that no other user can change what is in the one
-/// that is there.
-pub(crate) fn default_folder() -> Result<(), String> {
-    folder::own(Path::new(DEFAULT_DIR))
-}
-
-/// Refuses the path of a socket, called `what`, that the system could not take.
-pub(crate) fn check_socket_path(what: &str, path: &Path) -> Result<(), Failure> {
-    match path.as_os_str().len() {
-        1..=SOCKET_PATH_MAX => Ok(()),
-        bytes => Err(Failure::Bad(format!(
-            "{what} has a path of {bytes} bytes; a socket takes 1..={SOCKET_PATH_MAX}"
-        ))),
     }
 }
 

@@ -16,7 +16,7 @@ use ratatui::{DefaultTerminal, Terminal};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::Failure;
-use crate::tree::Control;
+use crate::control::Control;
 use crate::values::time;
 use sample::{Sample, Scene};
 use view::View;

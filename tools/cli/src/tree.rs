@@ -2,46 +2,16 @@
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
 
 use clap::Args;
 use serde_json::json;
-use weir_control::{Client, ClientError, Node};
+use weir_control::Node;
 
 use crate::Failure;
 use crate::completion::tree_paths;
+use crate::control::Control;
 use crate::output::{print, print_line};
 use crate::reload::FAILED;
-
-/// The control socket of a daemon that was told nothing.
-pub(crate) const DEFAULT_CONTROL: &str = "weir-data/control.sock";
-
-/// Where a daemon's control socket is.
-#[derive(Clone, Debug, Default, Args)]
-pub(crate) struct Control {
-    /// The daemon's control socket; else $WEIR_CONTROL, else ./weir-data/control.sock.
-    #[arg(long = "control", value_name = "SOCK")]
-    socket: Option<PathBuf>,
-}
-
-impl Control {
-    /// The socket that was named, by flag or environment.
-    pub(crate) fn named(&self) -> Option<PathBuf> {
-        let environment = || std::env::var_os("WEIR_CONTROL").filter(|path| !path.is_empty());
-        self.socket.clone().or_else(|| environment().map(PathBuf::from))
-    }
-
-    pub(crate) fn connect(&self) -> Result<Client, Failure> {
-        let path = self.named().unwrap_or_else(|| PathBuf::from(DEFAULT_CONTROL));
-        Ok(Client::connect(&path)?)
-    }
-}
-
-impl From<ClientError> for Failure {
-    fn from(error: ClientError) -> Failure {
-        Failure::Bad(error.to_string())
-    }
-}
 
 /// Lists a directory of a running daemon's tree.
 ///

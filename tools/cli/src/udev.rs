@@ -9,10 +9,10 @@ use weir_control::rules::{Event, Plan, Planned, Subject};
 use weir_control::{Client, Node, Rules};
 
 use crate::Failure;
+use crate::control::Control;
 use crate::log;
 use crate::output::{print, print_line};
 use crate::reload::Reload;
-use crate::tree::Control;
 
 /// Rules in the form of udev's.
 #[derive(Debug, Args)]

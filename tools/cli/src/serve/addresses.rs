@@ -9,9 +9,10 @@ use weir_access::{Rights, TlsRule};
 use weir_control::config::{Config, Export, Nbd};
 use weir_front_nbd::{Address, Listen, Scope, Server};
 
-use super::{DEFAULT_DIR, default_folder, secure};
+use super::secure;
 use crate::Failure;
 use crate::activation;
+use crate::data_folder::{DEFAULT_DIR, default_folder};
 
 /// An address of the daemon.
 struct Entry {
