@@ -14,6 +14,8 @@
 //! server may know descriptions by themselves, all queues do so through one. After a flush has
 //! failed nothing is called durable again until the file is opened anew.
 
+mod attributes;
+mod errors;
 mod extents;
 mod flushes;
 mod job;
@@ -24,6 +26,7 @@ mod probe;
 mod target;
 #[expect(unsafe_code)]
 mod uring;
+mod zeroing;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -35,8 +38,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use weir_bio::{Limits, Size};
 use weir_queue::{Affinity, Driver, DriverError, DriverQueue, Extent, Queues};
 
+use errors::error;
 use flushes::Flushes;
-use target::{Target, error};
+use target::Target;
 
 /// Hard queues at most: as many as a machine has CPUs, with room.
 const QUEUES_MAX: u16 = 1024;

@@ -5,7 +5,8 @@ use rustix::io::Errno;
 use weir_bio::SECTOR;
 use weir_queue::{DriverError, EXTENTS_MAX, Extent};
 
-use super::target::{Target, error};
+use super::errors::error;
+use super::target::Target;
 
 const DATA: fn(u64) -> Extent = |sectors| Extent { sectors, hole: false, zero: false };
 const HOLE: fn(u64) -> Extent = |sectors| Extent { sectors, hole: true, zero: true };

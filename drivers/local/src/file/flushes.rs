@@ -9,8 +9,6 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use rustix::io::Errno;
 
-use super::target::Target;
-
 type Outcome = Result<(), Errno>;
 
 /// The description that flushes go through, and the turns of the threads that flush.
@@ -36,9 +34,10 @@ impl Flushes {
         Flushes { own: Some(own), ..Flushes::default() }
     }
 
-    /// fdatasync(2), by this thread or by another that begins after this call.
-    pub(super) fn flush(&self, target: &Target) -> Outcome {
-        let file = self.own.as_ref().unwrap_or(&target.file);
+    /// fdatasync(2), by this thread or by another that begins after this call. `shared` is the
+    /// description that I/O goes through.
+    pub(super) fn flush(&self, shared: &fs::File) -> Outcome {
+        let file = self.own.as_ref().unwrap_or(shared);
         self.share(|| rustix::fs::fdatasync(file))
     }
 

@@ -338,7 +338,7 @@ impl Job {
 
 #[cfg(test)]
 mod tests {
-    use super::super::probe::Zeroing;
+    use super::super::zeroing::Zeroing;
     use super::*;
 
     fn target() -> Target {

@@ -17,7 +17,7 @@ use weir_bio::SECTOR;
 use weir_queue::DriverError;
 
 use super::FileOptions;
-use super::target::error;
+use super::errors::error;
 
 /// Only its owner reads and writes an image.
 const MODE: u32 = 0o600;

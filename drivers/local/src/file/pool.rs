@@ -16,9 +16,10 @@ use rustix::io::{Errno, ReadWriteFlags};
 use weir_bio::{Data, Nanos, Status};
 use weir_queue::{Batch, Cancel, Done, DriverError, DriverQueue, Tag};
 
+use super::errors::error;
 use super::flushes::Flushes;
 use super::job::{Call, Job, Next};
-use super::target::{Target, error};
+use super::target::Target;
 
 /// A hard queue served by threads.
 pub(super) struct PoolQueue {
@@ -181,7 +182,7 @@ fn call(job: &mut Job, target: &Target, flushes: &Flushes) -> Result<u32, Errno>
             let written = rustix::io::pwritev2(file, &pieces, at, ReadWriteFlags::DSYNC);
             written.map(|bytes| bytes as u32)
         }
-        Call::Flush => flushes.flush(target).map(|()| 0),
+        Call::Flush => flushes.flush(&target.file).map(|()| 0),
         Call::PunchHole => rustix::fs::fallocate(file, free, at, left).map(|()| 0),
         Call::ZeroRange => rustix::fs::fallocate(file, zero, at, left).map(|()| 0),
         Call::WillNeed => {

@@ -1,13 +1,9 @@
-//! The abilities of the file system or the device under a file, found without changing either.
+//! The limits of requests to an open file or block device.
 
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::str::FromStr;
-
-use rustix::fs::{FallocateFlags, Mode, OFlags};
 use weir_bio::Limits;
 
-use super::target::{Target, device_numbers};
+use super::attributes::queue_attribute;
+use super::target::Target;
 
 /// Largest request, sectors: 32 MiB, the largest an NBD client may send unasked.
 const REQUEST_SECTORS_MAX: u32 = 32 << 11;
@@ -18,49 +14,6 @@ const FALLOCATE_SECTORS_MAX: u32 = 2 << 21;
 
 /// Longest range of zeros written as data, sectors: 8 MiB.
 const WRITTEN_ZEROES_SECTORS_MAX: u32 = 8 << 11;
-
-/// Ways to make zeros without sending them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Zeroing {
-    /// Freeing the range works.
-    pub(super) punch: bool,
-    /// Zeroing the range and leaving it allocated works.
-    pub(super) range: bool,
-    /// They do not write zeros behind the scenes.
-    pub(super) fast: bool,
-}
-
-impl Zeroing {
-    /// Finds out for an open, writable target.
-    pub(super) fn probe(target: &Target) -> Zeroing {
-        if target.block_device {
-            // A block device takes both calls and zeroes by writing where it has no command for
-            // it; freeing then fails, as it promises to be quick.
-            let fast = queue_attribute(target, "write_zeroes_max_bytes").unwrap_or(0) > 0;
-            return Zeroing { punch: fast, range: true, fast };
-        }
-        // A nameless file on the same file system stands in for the target.
-        let directory = target.path.canonicalize().ok().and_then(|path| {
-            let parent = path.parent()?;
-            let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
-            rustix::fs::open(parent, flags, Mode::RUSR | Mode::WUSR).ok()
-        });
-        let works = |mode| {
-            let mode = mode | FallocateFlags::KEEP_SIZE;
-            match &directory {
-                Some(spare) => rustix::fs::fallocate(spare, mode, 0, 4096).is_ok(),
-                // Freeing what lies behind the end changes nothing; zeroing there would allocate.
-                None if mode.contains(FallocateFlags::PUNCH_HOLE) => {
-                    rustix::fs::fallocate(&target.file, mode, target.bytes(), 4096).is_ok()
-                }
-                None => false,
-            }
-        };
-        let punch = works(FallocateFlags::PUNCH_HOLE);
-        let range = works(FallocateFlags::ZERO_RANGE);
-        Zeroing { punch, range, fast: punch || range }
-    }
-}
 
 /// The limits of requests to the target.
 pub(super) fn limits(target: &Target) -> Limits {
@@ -74,18 +27,18 @@ pub(super) fn limits(target: &Target) -> Limits {
     let native = zeroing.punch || zeroing.range;
     let zeroes = if native { FALLOCATE_SECTORS_MAX } else { WRITTEN_ZEROES_SECTORS_MAX };
     let granularity = match target.block_device {
-        true => queue_attribute(target, "discard_granularity").unwrap_or(0),
+        true => queue_attribute(&target.file, "discard_granularity").unwrap_or(0),
         false => physical,
     };
     let io_opt = match target.block_device {
-        true => queue_attribute(target, "optimal_io_size").unwrap_or(0),
+        true => queue_attribute(&target.file, "optimal_io_size").unwrap_or(0),
         false => 0,
     };
     Limits {
         capacity: target.size().sectors,
         padding: target.size().padding,
         read_only: target.read_only,
-        rotational: queue_attribute::<u8>(target, "rotational") == Some(1),
+        rotational: queue_attribute::<u8>(&target.file, "rotational") == Some(1),
         volatile_cache: true,
         fua: true,
         logical_block_size: target.block,
@@ -104,14 +57,4 @@ pub(super) fn limits(target: &Target) -> Limits {
         prefetch: !target.direct,
         ..Limits::default()
     }
-}
-
-/// A number from the queue directory of the device the target lies on, if sysfs shows one.
-fn queue_attribute<T: FromStr>(target: &Target, name: &str) -> Option<T> {
-    let (major, minor) = device_numbers(&target.file, target.block_device)?;
-    let device = fs::canonicalize(PathBuf::from(format!("/sys/dev/block/{major}:{minor}"))).ok()?;
-    // A partition has no queue of its own: its disk's directory is the parent.
-    let read = |device: &Path| fs::read_to_string(device.join("queue").join(name)).ok();
-    let text = read(&device).or_else(|| read(device.parent()?))?;
-    text.trim().parse().ok()
 }

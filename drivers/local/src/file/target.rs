@@ -16,8 +16,9 @@ use rustix::io::Errno;
 use weir_bio::{Buf, PAGE, SECTOR, Size, Status};
 use weir_queue::DriverError;
 
+use super::errors::{error, is};
 use super::flushes::Flushes;
-use super::probe::Zeroing;
+use super::zeroing::Zeroing;
 use super::{FileOptions, locks, making};
 use weir_queue::Notices;
 
@@ -103,7 +104,10 @@ impl Target {
         target.tell(notices);
         target.settle_direct()?;
         if !target.read_only {
-            target.zeroing = Zeroing::probe(&target);
+            target.zeroing = match block_device {
+                true => Zeroing::of_device(&target.file),
+                false => Zeroing::of_file(&target.file, path, target.bytes()),
+            };
         }
         Ok(target)
     }
@@ -397,20 +401,4 @@ fn size(file: &fs::File, path: &Path, options: &FileOptions) -> Result<u64, Driv
         return Err(error(path, &what, None));
     }
     Ok(bytes)
-}
-
-/// `file: PATH: what`, with the operating system's reason.
-pub(super) fn error(path: &Path, what: &str, source: Option<io::Error>) -> DriverError {
-    DriverError { what: format!("file: {}: {what}", path.display()), source }
-}
-
-pub(super) fn is(error: &io::Error, errno: Errno) -> bool {
-    error.raw_os_error() == Some(errno.raw_os_error())
-}
-
-/// The device a file's blocks lie on, as sysfs names it: the device itself, if it is one.
-pub(super) fn device_numbers(file: &fs::File, block_device: bool) -> Option<(u32, u32)> {
-    let found = file.metadata().ok()?;
-    let device = if block_device { found.rdev() } else { found.dev() };
-    Some((rustix::fs::major(device), rustix::fs::minor(device)))
 }

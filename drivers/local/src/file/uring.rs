@@ -25,8 +25,9 @@ use rustix::io_uring::IoringEnterFlags;
 use weir_bio::{Data, Nanos, Status};
 use weir_queue::{Batch, Cancel, Done, DriverError, DriverQueue, Tag, Waiter};
 
+use super::errors::{error, is};
 use super::job::{Call, Job, Next};
-use super::target::{Target, error, is};
+use super::target::Target;
 use close::Abandoned;
 pub(super) use ended::RingQueue;
 use turns::Turns;
