@@ -159,7 +159,7 @@ fn broken_clients_leave_no_memory_and_no_descriptors_behind() {
     }
 }
 
-/// What all clients together may hold in a storm.
+/// Memory that all clients together may hold in a storm.
 const BOUND_MIB: u64 = 128;
 
 /// Hostile clients at a time.
@@ -271,7 +271,7 @@ fn a_write_that_came_whole_is_done_though_its_client_has_gone() {
     let (daemon, doors) = start(&folder, "", &[]);
     let descriptors = daemon.descriptors();
     vanish_with_writes_under_way(&doors);
-    // What has not been received when the daemon is stopped is refused.
+    // Requests not yet received when the daemon is stopped are refused.
     daemon.wait_for(|line| line.contains("export=sda"));
     eventually("the client is forgotten", || daemon.descriptors() == descriptors);
     daemon.stop();

@@ -1,4 +1,4 @@
-//! What clients should not do, kind by kind.
+//! Misbehaviour of clients, kind by kind.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddrV4, TcpStream};
@@ -278,7 +278,8 @@ fn write_four_gibibytes(socket: &Doors) {
     let cookie = client.send(0, WRITE, 0, u32::MAX - 511, &[]).expect("a socket");
     let (answered, error) = client.reply().expect("an answer");
     assert_eq!((answered, error), (cookie, EINVAL));
-    // What would follow is no request, and the server does not wait for 4 GiB to pass by.
+    // The bytes that would follow are no request, and the server does not wait for 4 GiB to pass
+    // by.
     expect_closed(&mut client.stream);
 }
 

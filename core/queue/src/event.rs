@@ -1,4 +1,4 @@
-//! What happens to a request, in one declared list, told to a sink where it happens.
+//! The events of a request, in one declared list, told to a sink where they happen.
 //!
 //! A [`Sink`] is handed to the calls of a [`Submitter`](crate::Submitter) and a
 //! [`Lane`](crate::Lane) that end in `_telling`; the calls without that end are the same with
@@ -15,22 +15,22 @@
 //!
 //! The device's own flushes are requests too: they are issued and answered, under the last id of
 //! all. A bio that ends before it is a request, such as a malformed one, is told of by its
-//! completion alone. What a closing lane does, or a submitter that was dropped, is told to no sink.
-//! Statistics ([`Stats`](crate::Stats)) are kept apart from this: they are always counted.
+//! completion alone. The events of a closing lane, or of a submitter that was dropped, are told to
+//! no sink. Statistics ([`Stats`](crate::Stats)) are kept apart from this: they are always counted.
 
 use weir_bio::{Nanos, Rq, RqId, SchedTag, Status, SubmitterId};
 use weir_sched::merge::Side;
 
 use crate::driver::Tag;
 
-/// One thing that happened.
+/// One event: its time, its place and its kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
     /// The time of the call in which it happened.
     pub at: Nanos,
-    /// Whose call that was.
+    /// The submitter or lane whose call that was.
     pub by: Place,
-    /// What happened.
+    /// The kind of the event.
     pub what: What,
 }
 
@@ -43,7 +43,7 @@ pub enum Place {
     Lane(u16),
 }
 
-/// What can happen.
+/// The kinds of events.
 ///
 /// In each, `rq` is the request as it is at that moment, with its name, op, sector and sectors;
 /// `tag` is its place in the driver, or in the scheduler where that takes it; `to` and `lane` are
@@ -85,9 +85,9 @@ pub enum What {
     Ended { rq: Rq, status: Status },
     /// The scheduler's right, or the lock of the single queue, was taken.
     RightTaken,
-    /// It was let go of.
+    /// The right was let go of, or the lock.
     RightLetGo,
-    /// What the lane had for the scheduler was left for the holder of the right.
+    /// The lane's work for the scheduler was left for the holder of the right.
     Delegated,
     /// A lane's home was rung for, or a submitter told; it slept and was woken.
     Doorbell { to: Place, woke: bool },
@@ -102,7 +102,7 @@ pub trait Sink: Copy {
     fn tell(self, event: impl FnOnce() -> Event);
 }
 
-/// Listens to nothing: what a program that asks for no events pays for them.
+/// Listens to nothing: the cost of events in a program that asks for none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Silent;
 

@@ -112,7 +112,7 @@ impl App for Sender {
     }
 }
 
-/// What homes are asked to do with lanes.
+/// Orders to homes to open or close lanes.
 #[derive(Default)]
 struct Orders(Mutex<Vec<(bool, usize, LaneAnswer)>>);
 

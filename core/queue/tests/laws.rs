@@ -41,7 +41,7 @@ const TIMEOUT_NS: u64 = 2_000_000_000;
 /// its lane in need, and one that finds the lanes that take over from that in need as well.
 const WAIT_MAX_NS: u64 = TIMEOUT_NS + 2_000_000_000;
 
-/// What the scene is made of.
+/// A scene: path, seed and settings of one run.
 struct Scene {
     path: Path,
     seed: u64,
@@ -259,7 +259,7 @@ impl Scene {
         let office = self.office.borrow();
         let events = std::mem::take(&mut self.house.log).take();
         if office.orphans == 0 {
-            // What a submitter does that was dropped is told to no sink.
+            // The events of a submitter that was dropped are told to no sink.
             log::check(&events, 0);
         }
         let tally = self.sim.world().tally.clone();

@@ -100,7 +100,7 @@ impl Picked {
         (self.rest >> 48) as u16
     }
 
-    /// What a listener is to see of it.
+    /// The copy for a listener.
     pub(crate) fn rq(&self) -> Rq {
         let tag = SchedTag((self.rest >> 32) as u16);
         Rq { tag, flags: Flags(self.rest as u32), ..self.claim.rq }

@@ -12,7 +12,7 @@ use super::model::Model;
 use super::sleepers::App;
 use super::{filled, value, values};
 
-/// What all clients of a run share.
+/// The state that all clients of a run share.
 pub struct Office {
     pub model: Model,
     pub limits: Limits,
@@ -77,7 +77,7 @@ impl Plot {
     }
 }
 
-/// What is known of a bio under way.
+/// The client's note of a bio under way.
 struct Note {
     op: Op,
     flags: Flags,

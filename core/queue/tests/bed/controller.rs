@@ -105,7 +105,7 @@ impl Controller {
     }
 }
 
-/// What of a device may not change.
+/// Settings of a device that may not change.
 #[derive(Clone, Copy)]
 pub struct Fixed {
     pub barriers: bool,

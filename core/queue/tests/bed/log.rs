@@ -36,9 +36,9 @@ impl Sink for Ear<'_> {
     }
 }
 
-/// What of a list has to hold whatever happened: each request that was accepted comes to one end,
-/// each that was issued to one answer, and the right is let go of before it is taken again in the
-/// same place. At the end nothing is open. So many requests are of submitters that told nothing.
+/// The rules of a list of events: each request that was accepted comes to one end, each that was
+/// issued to one answer, and the right is let go of before it is taken again in the same place. At
+/// the end nothing is open. Up to `silent` requests are of submitters that told nothing.
 pub fn check(events: &[Event], silent: usize) {
     let (mut ends, mut answers) = (0, 0);
     let (mut accepted, mut issued) = (BTreeMap::new(), BTreeMap::new());

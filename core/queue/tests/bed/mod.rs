@@ -1,5 +1,5 @@
-//! What the law suites of the queue core share: a device that checks whatever reaches it, a model
-//! of what a disk may hold, and homes that sleep and wake by the rules real ones follow.
+//! The bed that the law suites of the queue core share: a device that checks whatever reaches it, a
+//! model of what a disk may hold, and homes that sleep and wake by the rules real ones follow.
 
 #![allow(dead_code)] // Each suite uses its part.
 
@@ -19,8 +19,8 @@ pub mod watched;
 
 use weir_bio::{Buf, Data, SECTOR};
 
-/// What a sector holds that bio `cookie` wrote: it names the bio and the place, so that bytes that
-/// end up elsewhere are seen.
+/// The contents of a sector that bio `cookie` wrote: it names the bio and the place, so that bytes
+/// that end up elsewhere are seen.
 pub fn value(cookie: u64, sector: u64) -> u64 {
     cookie << 24 | (sector + 1)
 }

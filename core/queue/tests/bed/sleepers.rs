@@ -65,7 +65,7 @@ pub struct House<A> {
     pub log: Log,
 }
 
-/// What a step came to.
+/// The outcome of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// A home ran or went to sleep, or time went on.
@@ -166,7 +166,7 @@ impl<A: App> House<A> {
         }
     }
 
-    /// Who has which reason to run.
+    /// The reasons that each home and client has to run.
     pub fn state(&self) -> String {
         let mut lines = format!("now {:?}", self.now);
         for (index, home) in self.homes.iter().enumerate() {

@@ -1,5 +1,5 @@
-//! What merges do to the claims: the scheduler works on views, and says which requests became part
-//! of which.
+//! The effect of merges on the claims: the scheduler works on copies, and says which requests
+//! became part of which.
 
 use weir_bio::{Nanos, SchedTag};
 use weir_sched::merge::Side;
