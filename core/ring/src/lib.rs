@@ -1,11 +1,10 @@
 //! Everything atomic that weir's threads share: rings, inboxes, the right, doorbells, the gate,
 //! tag words, pending bits, rosters and single-writer counters.
 //!
-//! Nothing here knows what it carries. Every primitive is small enough for a model checker.
-//! `tests/loom.rs` checks their protocols, but not yet the mailbox (a flag beside a lock), the
-//! counters (one writer, or one exchange each) and the batched calls of the ring, `push_each` and
-//! `pop_each`; their atomics come through [`sync`], which is the standard library live and loom's
-//! under `--cfg loom`.
+//! Nothing here knows what it carries. Every primitive is small enough for a model checker and has
+//! a model: `tests/loom.rs` has those with a wake-up rule, `tests/loom_small.rs` the mailbox, the
+//! counters and the batched calls of the ring. Their atomics come through [`sync`], which is the
+//! standard library live and loom's under `--cfg loom`.
 //!
 //! All of them share one rule for wake-ups. The producer *publishes, fences, then kicks*; the
 //! consumer that stops looking *says so, fences, then looks once more*. Fences rather than
