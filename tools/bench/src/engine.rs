@@ -1,6 +1,6 @@
 //! Jobs on threads: I/Os are made up, handed to devices, waited for and counted.
 //!
-//! [`run`] gives each [`worker`] its clients and lanes; a [`client`] turns a workload into bios and
+//! [`run`] gives each `worker` its clients and lanes; a `client` turns a workload into bios and
 //! takes their ends; a [`tally`] has the counts of one thread. The choice of workloads and devices
 //! is made in `workload`, and figures are derived in `results`.
 
