@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex, Weak};
 
 use weir_bio::{Limits, Size, Status};
-use weir_ring::{BusyStamp, Combiner, Gate, Member, SharedCounter};
+use weir_ring::{BusyStamp, Combiner, Gate, Member, SharedCounter, Wake};
 use weir_sched::Make;
 
 use crate::bell::{Bell, Port};
@@ -60,6 +60,18 @@ fn first_elevator(
     let mut scheduler = make(&config.setup(limits, tags, config.nomerges, attached.compat));
     apply_tunables(scheduler.as_mut(), &config.tunables)?;
     Ok(Some(Elevator::new(scheduler, tags)))
+}
+
+/// Has a lane turned, for its driver. It keeps no device alive: the driver's queue may be the
+/// device's own.
+struct LaneWake(Weak<Shared>, usize);
+
+impl Wake for LaneWake {
+    fn wake(&self) {
+        if let Some(shared) = self.0.upgrade() {
+            shared.path.lanes().nudge(self.1);
+        }
+    }
 }
 
 /// How a submitter comes in.
@@ -346,7 +358,8 @@ impl Device {
         gauges: &Arc<LaneGauges>,
     ) -> Result<HardQueue, Error> {
         let (depth, fences) = (self.shared.depth, Arc::clone(&self.shared.fences));
-        let driver = self.driver()?.open(index as u16, depth)?;
+        let mut driver = self.driver()?.open(index as u16, depth)?;
+        driver.at_home(Arc::new(LaneWake(Arc::downgrade(&self.shared), index)));
         let (lane, gauges) = (index as u16, Arc::clone(gauges));
         let flush_error = Arc::clone(&self.shared.flush_error);
         let make = hard::Make { driver, depth, tags, lane, fences, gauges, flush_error };

@@ -2,8 +2,10 @@
 
 use std::fmt;
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 
 use weir_bio::{Data, Limits, Nanos, Rq, Size, Status};
+use weir_ring::Wake;
 
 use crate::request::{Request, RequestClaim};
 
@@ -169,6 +171,19 @@ pub trait DriverQueue: Send {
     /// The burst is over: ring the doorbell, once for all of it.
     fn commit(&mut self, now: Nanos);
 
+    /// The queue is open: `lane` has its lane turned, and so itself reaped. For a driver whose
+    /// answers come through another device, or through the queue of another lane. It may be called
+    /// by any thread and at any time, also in a turn of that lane; once for many answers is enough.
+    fn at_home(&mut self, lane: Arc<dyn Wake>) {
+        let _ = lane;
+    }
+
+    /// Whether the driver says when there is something to reap: by its event, or by having its lane
+    /// turned. Without that a lane that holds requests is turned in every round.
+    fn announces(&self) -> bool {
+        self.event_fd().is_some()
+    }
+
     /// Hands over what has been answered.
     fn reap(&mut self, now: Nanos, done: &mut Done);
 
@@ -302,12 +317,17 @@ impl<'a> Batch<'a> {
     }
 }
 
+/// For [`Done::push_requeue`]: the request waits until its driver [kicks](Done::kick), however long
+/// that takes; its own time goes on.
+pub const UNTIL_KICKED: u64 = u64::MAX;
+
 /// The collector of a reap: answers, lent memory that comes back, and requests to be sent again.
 #[derive(Debug, Default)]
 pub struct Done {
     pub(crate) answers: Vec<Answer>,
     pub(crate) lent: Vec<Data>,
     pub(crate) requeued: Vec<Requeued>,
+    pub(crate) kicked: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -352,6 +372,18 @@ impl Done {
     /// core never gives up (docs/behaviour/block-layer.md, section 6).
     pub fn push_requeue(&mut self, tag: Tag, after_ns: u64, lent: Vec<Data>) {
         self.requeued.push(Requeued { tag, after_ns, lent });
+    }
+
+    /// Requests that were handed back [until kicked](UNTIL_KICKED) are sent again from now on,
+    /// those of this reap included. A driver that hears of the reason elsewhere has its lane turned
+    /// ([`at_home`](DriverQueue::at_home)), and kicks in the reap that follows.
+    pub fn kick(&mut self) {
+        self.kicked = true;
+    }
+
+    /// Whether a driver below has kicked since last asked: how a wrapping driver hands it on.
+    pub fn take_kick(&mut self) -> bool {
+        std::mem::take(&mut self.kicked)
     }
 
     /// Takes all requests out that were handed back: how a wrapping driver hands them on.

@@ -9,7 +9,9 @@ use std::sync::Arc;
 use weir_bio::{Nanos, Op, SchedTag, Status};
 use weir_sched::Ended;
 
-use crate::driver::{Answer, Batch, Done, DriverQueue, Returned, Tag, TagTable, Waiter};
+use crate::driver::{
+    Answer, Batch, Done, DriverQueue, Returned, Tag, TagTable, UNTIL_KICKED, Waiter,
+};
 use crate::event::{Sink, What, lane_tells};
 use crate::request::{RequestClaim, State};
 use crate::snapshot::Snapshot;
@@ -37,6 +39,9 @@ const BURST: usize = 64;
 
 /// When to offer again what a driver with nothing in flight refused.
 const RETRY_NS: u64 = 3_000_000;
+
+/// When a request is sent again that waits until it is kicked.
+const NEVER: Nanos = Nanos(u64::MAX);
 
 /// Where a hard queue gets requests from when its dispatch list is empty.
 pub(crate) trait Source {
@@ -91,7 +96,7 @@ impl HardQueue {
     pub(crate) fn new(make: Make) -> HardQueue {
         let Make { driver, depth, tags, lane, fences, gauges, flush_error } = make;
         HardQueue {
-            announced: driver.event_fd().is_some(),
+            announced: driver.announces(),
             driver,
             table: TagTable::new(depth),
             tags,
@@ -146,6 +151,9 @@ impl HardQueue {
             if !self.done.requeued.is_empty() {
                 self.take_requeued(now, sink);
             }
+            if self.done.kicked {
+                self.kick_delayed(now);
+            }
         }
     }
 
@@ -180,10 +188,20 @@ impl HardQueue {
             self.gauges.ended[direction(claim.rq.op)].add(1);
             match back.after_ns {
                 0 => self.dispatch.push_front(claim),
+                UNTIL_KICKED => self.delayed.push((NEVER, claim)),
                 after => self.delayed.push((now + after, claim)),
             }
         }
         self.see_returned(now);
+    }
+
+    /// The driver kicks what it handed back until then.
+    #[cold]
+    fn kick_delayed(&mut self, now: Nanos) {
+        self.done.kicked = false;
+        for (at, _) in self.delayed.iter_mut().filter(|(at, _)| *at == NEVER) {
+            *at = now;
+        }
     }
 
     /// Requests that were to be sent again after some time, and whose time has come.
@@ -518,7 +536,8 @@ impl HardQueue {
             None if !self.announced && self.driver.in_flight() > 0 => Some(now),
             at => at,
         };
-        let delayed = self.delayed.iter().map(|(at, _)| *at).min().filter(|_| !paused);
+        let delayed = self.delayed.iter().map(|(at, _)| *at).filter(|at| *at != NEVER);
+        let delayed = delayed.min().filter(|_| !paused);
         [retry, self.watch.scan_at, flush, delayed, own].into_iter().flatten().min()
     }
 
@@ -542,7 +561,7 @@ impl HardQueue {
         &self.tags
     }
 
-    /// Whether the driver has an event of its own.
+    /// Whether the driver says when there is something to reap.
     pub(crate) fn announces(&self) -> bool {
         self.announced
     }

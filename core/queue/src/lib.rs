@@ -48,7 +48,7 @@ pub use device::reconfigure::{Parts, Reconfiguring};
 pub use device::switch::Switching;
 pub use driver::{
     Affinity, Batch, Cancel, Done, Driver, DriverError, DriverQueue, EXTENTS_MAX, Extent, Queues,
-    Tag, Waiter,
+    Tag, UNTIL_KICKED, Waiter,
 };
 pub use error::{Error, Late, Wait};
 pub use event::{Event, Place, Silent, Sink, What};
@@ -71,3 +71,4 @@ pub use step::{Progress, Step, Watch};
 pub use submit::payer::price;
 pub use submit::submitter::Submitter;
 pub use submit::submitter::patch::Kept;
+pub use weir_ring::Wake;

@@ -46,6 +46,7 @@ pub(crate) struct Shared {
 }
 
 /// Which way requests take, chosen when the device is built.
+#[expect(clippy::large_enum_variant, reason = "one a device; a box is a further line of memory")]
 pub(crate) enum Path {
     Mq(Mq),
     Sq(Sq),

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use weir_bio::{Data, Limits, Nanos, Prng, Status};
 use weir_queue::{
-    Batch, Cancel, Done, Driver, DriverError, DriverQueue, Extent, Queues, Request, Tag,
+    Batch, Cancel, Done, Driver, DriverError, DriverQueue, Extent, Queues, Request, Tag, Wake,
 };
 
 /// The faults and how frequent they are. Each field is a percentage of requests, 0 to 100, unless
@@ -226,6 +226,9 @@ impl DriverQueue for FaultyQueue {
             };
             self.hold(tag, status, lent);
         }
+        if below.take_kick() {
+            done.kick();
+        }
         for (tag, after_ns, lent) in below.drain_requeued() {
             done.push_requeue(tag, after_ns, lent);
         }
@@ -276,6 +279,14 @@ impl DriverQueue for FaultyQueue {
 
     fn event_fd(&self) -> Option<BorrowedFd<'_>> {
         self.inner.event_fd()
+    }
+
+    fn at_home(&mut self, lane: Arc<dyn Wake>) {
+        self.inner.at_home(lane);
+    }
+
+    fn announces(&self) -> bool {
+        self.inner.announces()
     }
 
     fn outage_until(&self) -> Option<Nanos> {
