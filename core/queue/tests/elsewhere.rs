@@ -16,7 +16,7 @@ use weir_queue::{
 };
 use weir_ring::Wake;
 
-/// What has a queue's lane turned, once that is at home.
+/// The call that has a queue's lane turned, once the queue is at home.
 type LaneOf = Option<Arc<dyn Wake>>;
 
 struct NoWake;
