@@ -12,17 +12,13 @@
 
 pub mod contract;
 mod deadline;
+pub mod fair;
 pub mod hash;
 pub mod legacy;
 pub mod merge;
 pub mod mq;
-pub mod nearest;
-pub mod queueing;
 pub mod replay;
-pub mod seek_history;
-pub mod sorted;
 mod staged;
-pub mod think_time;
 pub mod tunable;
 
 pub use contract::{Absorbed, DepthRule, End, Ended, Merge, Scheduler, Setup, Wants};

@@ -23,8 +23,8 @@ pub(crate) struct Node {
     pub(crate) older: SchedTag,
     pub(crate) newer: SchedTag,
     /// Its order and FIFO; with `bfq`, whose queues have one each, its
-    /// [`rank`](crate::nearest::rank). Stays when the request leaves, so that its end is counted
-    /// there.
+    /// [`rank`](crate::fair::nearest::rank). Stays when the request leaves, so that its end is
+    /// counted there.
     pub(crate) lane: u8,
     pub(crate) place: Place,
 }

@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use weir_bio::{Class, GroupId};
 
 use super::names::{GroupIndex, Kind, QueueId, TreeId, TreeKey};
-use crate::sorted::Sorted;
-use crate::think_time::ThinkTime;
+use crate::fair::sorted::Sorted;
+use crate::fair::think_time::ThinkTime;
 
 /// The root has twice this, so that its own processes are not outvoted by a single group.
 const WEIGHT_DEFAULT: u16 = 100;

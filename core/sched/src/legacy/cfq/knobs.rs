@@ -1,7 +1,7 @@
 //! CFQ's tunables. Names, units, defaults and ranges are Linux's: docs/behaviour/cfq.md, section
 //! 10.
 
-use crate::nearest::BackSeek;
+use crate::fair::nearest::BackSeek;
 use crate::tunable::{Tunable, Tunables, Unit};
 
 const MS: u64 = 1_000_000;

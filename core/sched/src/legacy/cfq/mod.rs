@@ -31,11 +31,11 @@ use std::collections::VecDeque;
 use weir_bio::{GroupId, Limits, Nanos, Rq, SchedTag, SubmitterId};
 
 use crate::contract::{Absorbed, DepthRule, End, Ended, Merge, Scheduler, Setup, Wants};
+use crate::fair::nearest::{is_favoured, prefers};
+use crate::fair::queueing::{DeviceLoad, QueueingDetector, QueueingRule};
+use crate::fair::sorted::Sorted;
 use crate::hash::MergeHash;
 use crate::merge::Side;
-use crate::nearest::{is_favoured, prefers};
-use crate::queueing::{DeviceLoad, QueueingDetector, QueueingRule};
-use crate::sorted::Sorted;
 use crate::tunable::Tunables;
 
 pub use group::GroupUse;

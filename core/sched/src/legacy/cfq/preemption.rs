@@ -5,7 +5,7 @@ use weir_bio::{Nanos, Rq};
 use super::Cfq;
 use super::cooperation::CLOSE_SECTORS;
 use super::names::{Kind, QueueId};
-use crate::nearest::is_favoured;
+use crate::fair::nearest::is_favoured;
 
 impl Cfq {
     /// Whether the arrival of `rq` in queue `id` ends the slot of the queue in service.

@@ -5,8 +5,8 @@ use weir_bio::{GroupId, Nanos, Rq, SubmitterId};
 use super::Cfq;
 use super::names::{GroupIndex, QueueId};
 use super::queue::{Priority, Queue};
-use crate::nearest::is_favoured;
-use crate::think_time::ThinkTime;
+use crate::fair::nearest::is_favoured;
+use crate::fair::think_time::ThinkTime;
 
 /// The state of an issuing context.
 #[derive(Clone, Copy, Debug)]

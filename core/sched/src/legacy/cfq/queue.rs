@@ -4,8 +4,8 @@ use weir_bio::{Class, IoPrio, Nanos, SchedTag};
 
 use super::names::{GroupIndex, Kind, QueueId, TreeId, TreeKey};
 use super::staged::Fifo;
-use crate::seek_history::SeekHistory;
-use crate::sorted::Sorted;
+use crate::fair::seek_history::SeekHistory;
+use crate::fair::sorted::Sorted;
 
 /// Class and level with nothing left open: unset is best-effort 4, and idle has no levels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

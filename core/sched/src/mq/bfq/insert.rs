@@ -3,7 +3,7 @@
 use weir_bio::{Nanos, Rq};
 
 use crate::contract::{Absorbed, Merge};
-use crate::nearest::rank;
+use crate::fair::nearest::rank;
 use crate::staged::order::Spot;
 
 use super::Bfq;

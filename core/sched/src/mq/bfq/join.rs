@@ -3,7 +3,7 @@
 
 use weir_bio::{Nanos, SubmitterId};
 
-use crate::think_time::ThinkTime;
+use crate::fair::think_time::ThinkTime;
 
 use super::Bfq;
 use super::burst::BURST_GAP_NS;

@@ -2,11 +2,11 @@
 
 use weir_bio::{Nanos, Rq, SchedTag, SubmitterId};
 
-use crate::nearest::{BackSeek, is_nearer};
+use crate::fair::nearest::{BackSeek, is_nearer};
+use crate::fair::think_time::ThinkTime;
 use crate::staged::Fifo;
 use crate::staged::node::{Node, Nodes};
 use crate::staged::order::Order;
-use crate::think_time::ThinkTime;
 
 use super::Bfq;
 use super::entity::{EntityId, QueueId};
