@@ -43,6 +43,9 @@ const LAW_SEEDS: &str = "700";
 /// Scenes of each path on real threads; the tests run 12.
 const STRESS_SEEDS: &str = "100";
 
+/// Hostile clients beside the one whose latency is looked at.
+const STORM_CLIENTS: &str = "10000";
+
 /// Of the soak, seconds, unless the environment says otherwise.
 const SOAK_SECONDS: &str = "3600";
 
@@ -96,6 +99,7 @@ pub(super) fn steps(workspace: &Workspace) -> Vec<Step> {
     }
     steps.extend(FUZZ_TARGETS.map(|target| fuzz_step(&workspace.root, target)));
     steps.push(sanitize::long());
+    steps.push(storm_step());
     steps.push(soak_step());
     steps
 }
@@ -126,6 +130,15 @@ fn fuzz_step(root: &Path, target: &str) -> Step {
         .with("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16".to_owned())
         .with("CARGO_PROFILE_RELEASE_DEBUG_ASSERTIONS", "true".to_owned())
         .with("CARGO_PROFILE_RELEASE_OVERFLOW_CHECKS", "true".to_owned())
+}
+
+/// As it is released: latency is judged there.
+fn storm_step() -> Step {
+    let test = "a_storm_at_most_doubles_the_latency_of_another_client";
+    let line = "test --workspace --release --test hostile_clients -- --ignored --nocapture --exact";
+    Step::tests("hostile clients", &format!("{line} {test}"))
+        .with("WEIR_STORM", STORM_CLIENTS.to_owned())
+        .with("WEIR_TEST_PROGRAMS", "installed".to_owned())
 }
 
 /// As it is released: memory is judged there.
@@ -253,7 +266,7 @@ mod tests {
         let count = names.len();
         names.sort();
         names.dedup();
-        assert_eq!((names.len(), count), (58, 58));
+        assert_eq!((names.len(), count), (59, 59));
         assert!(names.contains(&"outage qemu-nbd:bfq:stop=40".to_owned()), "{names:?}");
         assert!(!names.contains(&"outage nbdkit:bfq:stop=100".to_owned()), "{names:?}");
     }
