@@ -112,11 +112,11 @@ fn of_the_peer_with_the_most_places_the_idlest_client_makes_room() {
     open(&mut single);
     let mut many: Vec<Client> = (0..4).map(|_| fixture.client(Wanted::nothing("sda"))).collect();
     fixture.wait_for_connections(5);
-    // The first has a request under way, and the second did something last.
+    // The first has a request under way, and the second did something last: it was refused.
     record.hold(true);
     let cookie = many[0].send(Request::new(Command::READ, 0, 0, 512), &[]);
     wait_until("the read", || !record.ops().is_empty());
-    many[1].call(Request::new(Command::READ, 0, 1, 1), &[]);
+    many[1].call(Request::new(Command::READ, 0, MIB, 1), &[]);
     let mut newcomer = from(2, port);
     assert!(is_greeted(&mut newcomer), "room was made");
     open(&mut newcomer);
