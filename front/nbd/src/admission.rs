@@ -159,8 +159,10 @@ impl Admission {
 }
 
 impl Book {
+    /// The places that a peer has, and those that it waits for: it may get every one of them.
     fn places_of(&self, kin: Kin) -> usize {
-        self.entries.values().filter(|entry| entry.kin == kin).count()
+        let waiting = self.waiting.iter().filter(|visitor| Kin::of(&visitor.peer) == kin);
+        self.entries.values().filter(|entry| entry.kin == kin).count() + waiting.count()
     }
 
     /// Takes a place on the reactor with the fewest.
@@ -392,6 +394,14 @@ mod tests {
                 Step::Nothing | Step::EndHandshake(..) => panic!("{places:?}"),
             }
         }
+    }
+
+    #[test]
+    fn newcomers_that_wait_count_among_the_places_of_their_peer() {
+        let mut book = book(&[(1, 3), (2, 1)]);
+        book.waiting.extend([visitor(2), visitor(2), visitor(3)]);
+        let counts = [1, 2, 3, 4].map(|uid| book.places_of(Kin::User(uid)));
+        assert_eq!(counts, [3, 3, 1, 0]);
     }
 
     #[test]
