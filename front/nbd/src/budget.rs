@@ -333,6 +333,31 @@ mod tests {
     }
 
     #[test]
+    fn one_that_had_the_turn_for_the_taking_and_draws_instead_leaves_it_to_the_next() {
+        let budget = Budget::new(LEAST, 1);
+        let eased = Arc::new(Mutex::new(0));
+        let count = Arc::clone(&eased);
+        budget.on_ease(move |_| *count.lock().unwrap() += 1);
+        let now = Nanos::ZERO;
+        let mut quotas: Vec<Quota> = (0..3).map(|_| budget.quota(0)).collect();
+        let large = 32 * MIB + ROOM;
+        assert!(quotas[0].ask(large, true, now));
+        assert!(!quotas[1].ask(large, true, now) && !quotas[2].ask(large, true, now));
+        quotas.remove(0);
+        // The third asks while the turn is the second's, and is not asked again by that.
+        assert!(!quotas[1].ask(large, true, now));
+        let before = *eased.lock().unwrap();
+        assert!(quotas[0].ask(OWN + 1, true, now) && !quotas[0].has_turn());
+        assert_eq!(*eased.lock().unwrap(), before + 1);
+        assert!(quotas[1].ask(large, true, now) && quotas[1].has_turn());
+    }
+
+    #[test]
+    fn a_bound_below_the_least_is_the_least() {
+        assert_eq!([0, LEAST + 1].map(|bound| Budget::new(bound, 1).bound()), [LEAST, LEAST + 1]);
+    }
+
+    #[test]
     fn what_is_not_used_is_given_back_and_those_that_wait_are_told() {
         let budget = Budget::new(LEAST, 2);
         let eased = Arc::new(Mutex::new(Vec::new()));

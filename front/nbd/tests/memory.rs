@@ -3,7 +3,7 @@
 
 mod support;
 
-use std::io::Write;
+use std::io::{Read, Write};
 
 use support::*;
 use weir_bio::Op;
@@ -175,6 +175,30 @@ fn io_that_outlives_its_client_is_paid_for_until_the_device_has_ended_it() {
     }
     record.hold(false);
     wait_until("the device to be done", || held(&fixture) == 0);
+    fixture.stop();
+}
+
+#[test]
+fn no_client_is_let_in_while_orphaned_io_takes_all_memory() {
+    let _alone = ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let (driver, record) = Recorder::new(64 * MIB, |_| ());
+    let settings = Settings { memory: 64 << 20, ..Settings::default() };
+    let device = device(Config { name: "sda".into(), ..Config::default() }, driver);
+    let fixture = Fixture::new(2, vec![Export::new("sda", device)], settings);
+    record.hold(true);
+    // The turn of one large request is not theirs: 31 MiB are.
+    for count in 1..=8 {
+        let mut client = fixture.client(Wanted::everything("sda"));
+        client.send(Request::new(Command::WRITE, 0, 0, 4 << 20), &vec![1; 4 << 20]);
+        wait_until("the write", || fixture.devices[0].stats().in_flight > count - 1);
+        drop(client);
+        fixture.wait_for_connections(0);
+        wait_until("the client to be gone", || held(&fixture) == count * 4 * MIB);
+    }
+    assert_eq!(fixture.socket().read(&mut [0; 1]).expect("an end"), 0, "a newcomer is refused");
+    record.hold(false);
+    wait_until("the device to be done", || held(&fixture) == 0);
+    fixture.client(Wanted::everything("sda")).disconnect();
     fixture.stop();
 }
 

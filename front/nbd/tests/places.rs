@@ -98,6 +98,22 @@ fn the_oldest_half_open_connection_makes_room() {
 }
 
 #[test]
+fn a_client_that_did_something_not_long_ago_keeps_its_place() {
+    let settings =
+        Settings { connections_max: 3, idle_least_ns: u64::MAX / 2, ..Settings::default() };
+    let (fixture, port) = fixture(settings);
+    let mut clients: Vec<TcpStream> = (0..3).map(|_| from(1, port)).collect();
+    assert!(clients.iter_mut().all(is_greeted));
+    clients.iter_mut().for_each(open);
+    // One after the other: each is refused when all reactors have looked.
+    assert!((0..3).all(|_| !is_greeted(&mut from(2, port))));
+    assert_eq!(fixture.server().connections(), 3);
+    drop(clients);
+    fixture.wait_for_connections(0);
+    fixture.stop();
+}
+
+#[test]
 fn of_the_peer_with_the_most_places_the_idlest_client_makes_room() {
     let (driver, record) = Recorder::new(MIB, |_| ());
     let device = device(Config { name: "sda".into(), ..Config::default() }, driver);
