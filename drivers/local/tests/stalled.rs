@@ -12,7 +12,7 @@ use fuse::{StallingFile, is_locked, wait_until};
 use weir_bio::{Bio, Buf};
 use weir_local::file::Backend;
 use weir_local::{File, FileOptions};
-use weir_queue::Cancel;
+use weir_queue::{Cancel, Driver};
 
 #[test]
 fn a_file_whose_server_stops_holds_up_no_thread_and_stays_locked_until_its_call_has_ended() {
@@ -49,6 +49,16 @@ fn a_fuse_file_is_served_by_threads_and_says_so() {
     let driver = File::open(&file.path(), &FileOptions::default()).expect("the driver opens it");
     assert!(matches!(driver.backend(), Backend::Threads(_)), "{:?}", driver.backend());
     assert!(driver.notices().iter().any(|notice| notice.contains("FUSE")));
+}
+
+#[test]
+fn a_file_grows_durably_or_is_said_not_to() {
+    let Some(file) = StallingFile::new() else { return };
+    let driver = File::open(&file.path(), &FileOptions::default()).expect("the driver opens it");
+    let before = driver.limits().size();
+    let error = driver.enlarge(before.sectors + 8).expect_err("a size that cannot be synced");
+    assert!(error.to_string().contains("cannot be made 1052672 bytes long"), "{error}");
+    assert_eq!(driver.limits().size(), before);
 }
 
 #[test]

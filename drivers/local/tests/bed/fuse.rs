@@ -14,12 +14,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use fuser::{
-    Config, Errno, FileAttr, FileHandle, FileType, Filesystem, Generation, INodeNo, LockOwner,
-    MountOption, OpenFlags, ReplyAttr, ReplyData, ReplyEmpty, ReplyEntry, ReplyWrite, Request,
-    SessionACL, WriteFlags,
+    BsdFileFlags, Config, Errno, FileAttr, FileHandle, FileType, Filesystem, Generation, INodeNo,
+    LockOwner, MountOption, OpenFlags, ReplyAttr, ReplyData, ReplyEmpty, ReplyEntry, ReplyWrite,
+    Request, SessionACL, TimeOrNow, WriteFlags,
 };
 use rustix::fs::FlockOperation;
 use rustix::mount::{UnmountFlags, unmount};
@@ -236,6 +236,31 @@ impl Filesystem for Calls {
         reply.written(data.len() as u32);
     }
 
+    fn setattr(
+        &self,
+        _req: &Request,
+        ino: INodeNo,
+        _mode: Option<u32>,
+        _uid: Option<u32>,
+        _gid: Option<u32>,
+        size: Option<u64>,
+        _atime: Option<TimeOrNow>,
+        _mtime: Option<TimeOrNow>,
+        _ctime: Option<SystemTime>,
+        _fh: Option<FileHandle>,
+        _crtime: Option<SystemTime>,
+        _chgtime: Option<SystemTime>,
+        _bkuptime: Option<SystemTime>,
+        _flags: Option<BsdFileFlags>,
+        reply: ReplyAttr,
+    ) {
+        let mut bytes = self.bytes();
+        let size = size.map_or(bytes.len(), |size| size as usize);
+        bytes.resize(size, 0);
+        reply.attr(&PATIENCE, &FileAttr { size: size as u64, ..attr(ino) });
+    }
+
+    /// A new size cannot be made durable.
     fn fsync(
         &self,
         _req: &Request,
@@ -244,6 +269,6 @@ impl Filesystem for Calls {
         _datasync: bool,
         reply: ReplyEmpty,
     ) {
-        reply.ok();
+        if self.bytes().len() == BYTES { reply.ok() } else { reply.error(Errno::ENOSPC) }
     }
 }
