@@ -76,6 +76,21 @@ fn a_disk_has_the_files_of_a_disk() {
 }
 
 #[test]
+fn a_disk_grows_by_whole_blocks_if_what_is_below_it_does() {
+    let limits = Limits { capacity: 16, logical_block_size: 4096, ..Limits::default() };
+    let tree = tree(Model::new("sda", limits));
+    for (sectors, why) in [
+        ("8", "a disk only grows"),
+        ("17", "is no multiple of its blocks of 8 sectors"),
+        ("24", "the disk has 16 sectors, and what is below it does not grow"),
+    ] {
+        let refused = tree.write("block/sda/size", sectors.as_bytes()).unwrap_err();
+        assert!(refused.errno == Errno::Invalid && refused.to_string().contains(why), "{refused}");
+    }
+    assert_eq!(written(&tree, "block/sda/size", "16"), "16");
+}
+
+#[test]
 fn a_path_that_is_none_says_what_is_wrong_with_it() {
     let tree = tree(live(device(sda())));
     for (path, errno) in [
