@@ -114,6 +114,45 @@ fn a_client_that_did_something_not_long_ago_keeps_its_place() {
 }
 
 #[test]
+fn a_client_with_something_under_way_is_not_idle() {
+    let (driver, record) = Recorder::new(MIB, |_| ());
+    let device = device(Config { name: "sda".into(), ..Config::default() }, driver);
+    let settings = Settings { connections_max: 4, idle_least_ns: 1, ..Settings::default() };
+    let fixture = Fixture::new(2, vec![Export::new("sda", device)], settings);
+    let local = Address::Tcp("127.0.0.1:0".into());
+    let bound = fixture.server().listen(&local.into(), Scope::All).expect("a free port");
+    let port: u16 = bound.to_string().rsplit(':').next().unwrap().parse().unwrap();
+    let client = || fixture.client(Wanted::nothing("sda"));
+    // Each did something before the next one came: the last is the least idle.
+    let mut unread = client();
+    let read = Request::new(Command::READ, 0, 0, MIB);
+    let replies: Vec<u64> = (0..16).map(|_| unread.send(read, &[])).collect();
+    let is_answered = || fixture.devices[0].stats().in_flight == 0;
+    wait_until("the replies", || fixture.server().memory().1 as u64 > 8 * MIB && is_answered());
+    record.hold(true);
+    let mut waits = client();
+    let before = record.ops().len();
+    let read = waits.send(Request::new(Command::READ, 0, 0, 512), &[]);
+    wait_until("the read", || record.ops().len() > before);
+    let mut sends = client();
+    let write = sends.send(Request::new(Command::WRITE, 0, 0, 4096), &[1; 1000]);
+    let mut idle = client();
+    let mut newcomer = from(2, port);
+    assert!(is_greeted(&mut newcomer), "room was made");
+    idle.read_to_end();
+    record.hold(false);
+    assert_eq!(waits.wait(read).ok().data.len(), 512);
+    sends.stream.write_all(&[1; 3096]).expect("the rest of the payload");
+    sends.wait(write).ok();
+    for reply in replies {
+        assert_eq!(unread.wait(reply).ok().data.len(), MIB as usize);
+    }
+    drop((unread, waits, sends, idle, newcomer));
+    fixture.wait_for_connections(0);
+    fixture.stop();
+}
+
+#[test]
 fn of_the_peer_with_the_most_places_the_idlest_client_makes_room() {
     let (driver, record) = Recorder::new(MIB, |_| ());
     let device = device(Config { name: "sda".into(), ..Config::default() }, driver);
