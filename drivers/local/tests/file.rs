@@ -183,6 +183,7 @@ fn a_read_only_file_says_so_and_still_takes_a_flush() {
         let driver = File::open(file.path(), &options).unwrap();
         let limits = driver.limits();
         assert!(limits.read_only);
+        assert_eq!(driver.enlarge(32).unwrap(), limits.size(), "it does not grow");
         assert_eq!((limits.max_hw_discard_sectors, limits.max_write_zeroes_sectors), (0, 0));
         let mut bed = Bed::new(&driver);
         bed.one(Bio::new(Op::Flush, 0, 0, Data::None));
