@@ -449,7 +449,8 @@ fn what_waits_for_a_hold_ends_in_its_own_time_and_gives_its_place_in_line_up() {
         scene.patch(0, 8 * 512 + 3, &[1]);
         scene.run();
         scene.submit(1, write(8, 1, 7));
-        scene.run();
+        scene.pass(TIMEOUT_NS / 2);
+        // It has more time than those.
         scene.patch(2, 8 * 512 + 4, &[2]);
         let mut ended = Vec::new();
         while ended.len() < 2 && scene.now < Nanos(2 * TIMEOUT_NS) {
@@ -461,6 +462,67 @@ fn what_waits_for_a_hold_ends_in_its_own_time_and_gives_its_place_in_line_up() {
         let ended = scene.pass(SECOND / 2);
         assert!(ended.iter().all(|(by, status)| *by == 2 && status.is_ok()), "{path:?}: {ended:?}");
         assert_eq!(scene.bytes(8 * 512, 6), [6, 6, 6, 6, 2, 6], "{path:?}");
+        scene.is_free();
+    }
+}
+
+#[test]
+fn patches_in_line_at_a_silent_device_end_in_their_own_time_and_not_one_after_another() {
+    for path in PATHS {
+        for older in [false, true] {
+            let mut scene = Scene::new(path, 3);
+            scene.withhold(&[Op::Read, Op::Write]);
+            if older {
+                scene.submit(2, write(8, 1, 7));
+                scene.run();
+            }
+            for n in 0..10 {
+                scene.patch(0, 8 * 512 + n, &[1]);
+                // Stopped by those around it only.
+                scene.patch(1, 8 * 512 + 3 + n, &[2; 700]);
+                scene.patch(2, 9 * 512 + n, &[3]);
+            }
+            let ended = scene.pass(2 * TIMEOUT_NS + 3 * SECOND);
+            assert_eq!(ended.len(), 30 + usize::from(older), "{path:?} {older}: all have ended");
+            let timed_out = ended.iter().filter(|(_, status)| *status == Status::Timeout);
+            assert_eq!(timed_out.count(), ended.len(), "{path:?} {older}");
+            let errors = scene.device.stats().errors;
+            assert_eq!(errors, ended.len() as u64, "{path:?}: each is one error");
+            scene.withhold(&[]);
+            scene.pass(SECOND);
+            scene.patch(0, 8 * 512 + 3, &[4]);
+            assert_eq!(scene.statuses(), [(0, Status::Ok)], "{path:?}");
+            scene.is_free();
+        }
+    }
+}
+
+#[test]
+fn a_patch_behind_one_that_is_given_up_in_line_has_its_turn() {
+    for path in PATHS {
+        let mut scene = Scene::new(path, 3);
+        scene.withhold(&[Op::Read, Op::Write]);
+        scene.submit(2, write(8, 1, 7));
+        scene.run();
+        scene.patch(0, 8 * 512 + 3, &[1]);
+        // Waits for the first, and the third for this one alone.
+        scene.patch(1, 8 * 512 + 3, &[2; 1000]);
+        assert!(scene.pass(TIMEOUT_NS - SECOND / 4).is_empty(), "{path:?}");
+        scene.withhold(&[Op::Read]);
+        assert_eq!(scene.statuses(), [(2, Status::Ok)], "{path:?}: now the first one reads");
+        scene.patch(2, 9 * 512 + 7, &[3]);
+        let mut ended = Vec::new();
+        while ended.is_empty() && scene.now < Nanos(2 * TIMEOUT_NS) {
+            ended = scene.pass(SECOND / 4);
+        }
+        assert_eq!(ended, [(1, Status::Timeout)], "{path:?}");
+        assert_eq!(scene.device.stats().errors, 1, "{path:?}");
+        scene.withhold(&[]);
+        let mut ended = scene.statuses();
+        ended.sort_unstable_by_key(|(by, _)| *by);
+        assert_eq!(ended, [(0, Status::Ok), (2, Status::Ok)], "{path:?}");
+        assert_eq!(scene.bytes(8 * 512, 6), [7, 7, 7, 1, 7, 7], "{path:?}");
+        assert_eq!(scene.bytes(9 * 512 + 6, 3), [0, 3, 0], "{path:?}");
         scene.is_free();
     }
 }

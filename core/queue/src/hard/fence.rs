@@ -17,6 +17,7 @@
 //! - There is one line, in order of arrival, of holds to be taken and requests that a hold stops. A
 //!   hold is taken when it overlaps no hold that stands and nothing ahead of it in line. So each
 //!   entry waits for entries before it only: no deadlock, and neither kind starves.
+//! - A hold waits in line for the time of a request (`io_timeout`), and is given up then.
 //! - A hold that stands stops requests that have not passed a lane yet. Then it goes from lane to
 //!   lane (`hard/settle.rs`), until the requests that had passed before and change its sectors have
 //!   ended.
@@ -26,7 +27,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use weir_bio::{Op, Rq, RqId};
+use weir_bio::{Nanos, Op, Rq, RqId};
 use weir_ring::{Pending, SharedCounter};
 
 use crate::driver::Tag;
@@ -241,6 +242,29 @@ impl Fences {
         self.count.down();
         self.lifted.next();
         self.take_next(&mut standing, held, taken);
+    }
+
+    /// Gives up the holds in line that were asked for at `before` or earlier: each ahead of them
+    /// may take its whole time. Pushes those that are taken by that.
+    #[cold]
+    pub(crate) fn give_up_holds(
+        &self,
+        before: Nanos,
+        taken: &mut Vec<RequestClaim>,
+    ) -> Vec<RequestClaim> {
+        let mut standing = self.standing();
+        let (mut given_up, mut place) = (Vec::new(), 0);
+        while let Some(waiting) = standing.line.get(place) {
+            if !matches!(waiting, Waiting::Hold(claim) if claim.accepted_at <= before) {
+                place += 1;
+            } else if let Some(Waiting::Hold(claim)) = standing.line.remove(place) {
+                given_up.push(claim);
+            }
+        }
+        for claim in &given_up {
+            self.take_next(&mut standing, &sectors(&claim.rq), taken);
+        }
+        given_up
     }
 
     /// Takes the holds in line that nothing ahead of them stops any more, of those that overlap

@@ -9,10 +9,12 @@
 //!
 //! A lane looks for that in the branch it has for trouble, so other requests pay nothing.
 
-use weir_bio::Rq;
+use weir_bio::{Nanos, Rq, Status};
 
 use super::HardQueue;
 use super::fence::{changes, overlap};
+use super::reply::Replies;
+use crate::event::Silent;
 use crate::request::RequestClaim;
 
 /// The holds that a lane has been sent.
@@ -46,6 +48,17 @@ impl HardQueue {
     pub(crate) fn settle(&mut self, hold: RequestClaim) {
         self.settling.parked.push(hold);
         self.watch.trouble = true;
+    }
+
+    /// Ends the wait of holds that have been in line for too long; none of them was taken.
+    #[cold]
+    pub(super) fn expire_holds(&mut self, before: Nanos, now: Nanos, replies: &mut Replies) {
+        for mut hold in self.fences.give_up_holds(before, &mut self.settling.taken) {
+            (hold.status, hold.done_at) = (Status::Timeout, now);
+            // It never was a request, so no event tells of it.
+            replies.push(hold, self.lane, now, Silent);
+        }
+        self.watch.onward |= !self.settling.taken.is_empty();
     }
 
     /// Looks which holds may go on.

@@ -346,6 +346,9 @@ impl HardQueue {
                 self.finish(claim, Status::Timeout, now, replies, sink);
             }
         }
+        if self.fences.any() {
+            self.expire_holds(before, now, replies);
+        }
     }
 
     /// There is no tag for what `source` has. True, as the queue is short of tags.

@@ -10,10 +10,11 @@
 //! 4. **Lift** the hold, and flush if FUA was asked for and the device has none. The flush is
 //!    behind the lift because it may wait for writes that wait for the hold.
 //!
-//! A step that fails is the last one: the hold is lifted and the patch ends with its status. A
-//! write that ran out of time has left a fence of its own by then. A patch that has begun goes on
-//! without its submitter, and is inside the gate from beginning to end, so that a frozen device has
-//! no patch under way.
+//! A hold that is still in line after the time of a request is given up, and the patch with it. A
+//! step that fails is the last one: the hold is lifted and the patch ends with its status. A write
+//! that ran out of time has left a fence of its own by then. A patch that has begun goes on without
+//! its submitter, and is inside the gate from beginning to end, so that a frozen device has no
+//! patch under way.
 //!
 //! The requests of a patch have slots of their own and go past plug and scheduler. Otherwise they
 //! could wait for a slot or a tag that a request has which waits for the hold.
@@ -268,17 +269,22 @@ impl Core {
         self.patches.free.push(claim);
     }
 
-    /// A hold is this patch's own.
+    /// A hold is this patch's own, or was waited for in vain: then that is how the patch ends.
     pub(super) fn hold_taken(
         &mut self,
         claim: RequestClaim,
         now: Nanos,
         sink: impl Sink,
     ) -> Option<Completion> {
-        let index = claim.split as usize;
-        // Its memory is none, and its times say nothing.
+        let (index, status) = (claim.split as usize, claim.status);
+        // Its memory is none, and a driver never had it.
         drop(self.take_apart(claim));
         self.pop_holder();
+        if status == Status::Timeout {
+            let patch = self.patches.at(index);
+            (patch.held, patch.status) = (None, status);
+            return Some(self.end_patch(index));
+        }
         let block = self.snapshot.limits.block_sectors();
         let patch = self.patches.at(index);
         assert_eq!(patch.step, Step::Holds, "a hold is taken once");
