@@ -528,6 +528,22 @@ fn a_patch_behind_one_that_is_given_up_in_line_has_its_turn() {
 }
 
 #[test]
+fn what_a_patch_waits_in_line_is_told_as_waiting() {
+    for path in PATHS {
+        let mut scene = Scene::new(path, 2);
+        scene.withhold(&[Op::Read]);
+        scene.patch(0, 8 * 512 + 3, &[1]);
+        scene.patch(1, 8 * 512 + 4, &[2]);
+        scene.run();
+        assert!(scene.pass(SECOND).is_empty());
+        scene.withhold(&[]);
+        let ended = scene.run();
+        let waited: Vec<_> = ended.iter().map(|(by, end)| (*by, end.wait_ns)).collect();
+        assert_eq!(waited, [(0, 0), (1, SECOND)], "{path:?}");
+    }
+}
+
+#[test]
 fn a_freeze_waits_for_a_patch_to_end_and_lets_no_other_in() {
     for path in PATHS {
         let mut scene = Scene::new(path, 2);

@@ -277,9 +277,11 @@ impl Core {
         sink: impl Sink,
     ) -> Option<Completion> {
         let (index, status) = (claim.split as usize, claim.status);
+        let waited_ns = now.since(claim.accepted_at);
         // Its memory is none, and a driver never had it.
         drop(self.take_apart(claim));
         self.pop_holder();
+        self.patches.at(index).wait_ns = waited_ns;
         if status == Status::Timeout {
             let patch = self.patches.at(index);
             (patch.held, patch.status) = (None, status);
