@@ -411,7 +411,6 @@ impl HardQueue {
         sink: impl Sink,
     ) -> bool {
         self.burst.clear();
-        let fenced = self.fences.any();
         loop {
             let room = self.tags.secure(BURST - self.burst.len());
             if room == 0 {
@@ -421,7 +420,7 @@ impl HardQueue {
             if leftovers > 0 {
                 for _ in 0..leftovers {
                     let claim = self.dispatch.pop_front().expect("counted");
-                    self.start_beside(fenced, claim, now, replies, sink);
+                    self.start_beside(claim, now, replies, sink);
                 }
                 continue;
             }
@@ -429,7 +428,7 @@ impl HardQueue {
                 if claim.flush_step.is_sequenced() {
                     self.take_in(claim, now, replies, sink);
                 } else {
-                    self.start_beside(fenced, claim, now, replies, sink);
+                    self.start_beside(claim, now, replies, sink);
                 }
             });
             if given == 0 {
@@ -438,17 +437,18 @@ impl HardQueue {
         }
     }
 
-    /// The same for a request that has to be held against the fences if there are any.
+    /// Starts a request, which is held against the fences if there are any. They are looked for
+    /// after the request was taken from its ring: its submitter may have been told of a time-out
+    /// since the pass began, and the fence was put before that.
     #[inline(always)]
     fn start_beside(
         &mut self,
-        fenced: bool,
         claim: RequestClaim,
         now: Nanos,
         replies: &mut Replies,
         sink: impl Sink,
     ) {
-        if fenced {
+        if self.fences.any() {
             self.start_unless_fenced(claim, now, replies, sink);
         } else {
             self.start(claim, now, sink);
@@ -592,7 +592,7 @@ impl HardQueue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_bio::{Bio, Buf, Data, RqId, SubmitterId};
+    use weir_bio::{Bio, Buf, Data, Rq, RqId, SubmitterId};
     use weir_ring::Claim;
 
     use crate::event::Silent;
@@ -644,19 +644,52 @@ mod tests {
         claim
     }
 
+    fn hard(fences: &Arc<Fences>) -> HardQueue {
+        HardQueue::new(Make {
+            driver: Box::new(Lender::default()),
+            depth: 8,
+            tags: Tags::own(8, 0),
+            lane: 0,
+            fences: Arc::clone(fences),
+            gauges: Arc::default(),
+            flush_error: Arc::default(),
+        })
+    }
+
+    /// Another lane puts a fence around what is given, just before it is given.
+    struct Fencing<'a>(&'a Fences, Given);
+
+    impl Source for Fencing<'_> {
+        fn give(&mut self, busy: bool, max: usize, sink: &mut impl FnMut(RequestClaim)) -> usize {
+            for claim in &self.1.0 {
+                self.0.put(1, Tag::first(3), &Rq { op: Op::Write, ..claim.rq });
+            }
+            self.1.give(busy, max, sink)
+        }
+    }
+
+    #[test]
+    fn a_fence_that_is_put_in_the_middle_of_a_pass_holds_what_is_taken_afterwards() {
+        let fences = Arc::new(Fences::new(2));
+        let mut hard = hard(&fences);
+        let (mut replies, now) = (Replies::default(), Nanos::ZERO);
+        let port = Arc::new(crate::bell::Port::silent());
+        replies.attach(0, Arc::clone(&port));
+        let mut source = Fencing(&fences, Given(vec![read(8)]));
+        hard.issue(now, &mut replies, &mut source, Silent);
+        assert_eq!((hard.driver.in_flight(), hard.len()), (0, 1), "it is held back");
+        assert!(fences.lift(1, Tag::first(3)));
+        hard.issue(now, &mut replies, &mut Given(Vec::new()), Silent);
+        assert_eq!(hard.driver.in_flight(), 1);
+        hard.reap(now, Silent);
+        while hard.end_one(now, &mut replies, Silent) {}
+        replies.post(0, now, Silent);
+        port.inbox.take().for_each(|mut claim| claim.state = State::Free);
+    }
+
     #[test]
     fn a_second_reap_in_between_does_not_mix_up_whose_memory_comes_back() {
-        let (tags, gauges) = (Tags::own(8, 0), Arc::default());
-        let (driver, fences) = (Box::new(Lender::default()), Arc::new(Fences::new(1)));
-        let mut hard = HardQueue::new(Make {
-            driver,
-            depth: 8,
-            tags,
-            lane: 0,
-            fences,
-            gauges,
-            flush_error: Arc::default(),
-        });
+        let mut hard = hard(&Arc::new(Fences::new(1)));
         let (mut replies, now) = (Replies::default(), Nanos::ZERO);
         let port = Arc::new(crate::bell::Port::silent());
         replies.attach(0, Arc::clone(&port));
