@@ -1,8 +1,8 @@
 //! How a driver's crate declares what it opens: its kinds of target, with their syntax and options,
 //! and what others ask about a target before a device is made of it.
 //!
-//! A new driver is a crate with one or more [`TargetKind`]s and a line in the list of kinds;
-//! nothing else knows it by name. This file reads no text and opens nothing itself.
+//! A new driver is a crate with one or more [`TargetKind`]s and a line in the list of kinds; no
+//! other code names it. This file reads no text and opens nothing itself.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
