@@ -257,7 +257,7 @@ impl HardQueue {
         self.gauges.quarantined.set(self.table.quarantined() as u64);
     }
 
-    #[inline]
+    #[inline(always)]
     fn end(
         &mut self,
         claim: RequestClaim,
@@ -271,7 +271,7 @@ impl HardQueue {
     }
 
     /// The same for one that the driver need not have had.
-    #[inline]
+    #[inline(always)]
     fn finish(
         &mut self,
         mut claim: RequestClaim,

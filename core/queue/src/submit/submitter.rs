@@ -193,7 +193,7 @@ impl Submitter {
     }
 
     /// Hands every I/O that has ended to `each`, and says how many there were.
-    #[inline]
+    #[inline(always)]
     pub fn complete(&mut self, now: Nanos, each: impl FnMut(Completion)) -> usize {
         self.core().complete(now, each, Silent)
     }
@@ -443,7 +443,7 @@ impl Core {
         self.plug(claim, bio, now, sink)
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn push(&mut self, ring: usize, claim: RequestClaim, sink: impl Sink) {
         self.touched |= 1 << (ring % 64);
         let at = claim.accepted_at;
@@ -452,7 +452,7 @@ impl Core {
         assert!(pushed.is_ok(), "a ring has room for every slot of its submitter");
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn complete(
         &mut self,
         now: Nanos,
@@ -467,7 +467,7 @@ impl Core {
         ended
     }
 
-    #[inline]
+    #[inline(always)]
     fn take_ended(
         &mut self,
         now: Nanos,
