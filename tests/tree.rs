@@ -456,9 +456,10 @@ fn who_looks_at_the_tree_takes_no_time_of_the_thread_that_serves_the_disks() {
     println!("{LOOKS} looks: {looked:?}, {LOOKS} reads: {read:?}");
     let at = |woken: &[u64]| usize::from(woken[1] > woken[0]);
     assert_ne!(at(&looked), at(&read), "{looked:?} {read:?}");
-    // Either may go to sleep late after what was asked of it before.
-    assert!(looked[at(&read)] <= 2, "the disks' thread was woken: {looked:?}");
-    assert!(read[at(&looked)] <= 2, "the tree's thread was woken: {read:?}");
+    // Either may go to sleep late after what was asked of it before, and waits now and then for a
+    // lock of the library; a thread that the two shared would sleep at every look and every read.
+    assert!(looked[at(&read)] <= LOOKS / 100, "the disks' thread was woken: {looked:?}");
+    assert!(read[at(&looked)] <= LOOKS / 100, "the tree's thread was woken: {read:?}");
     daemon.stop();
 }
 
