@@ -443,23 +443,29 @@ fn who_looks_at_the_tree_takes_no_time_of_the_thread_that_serves_the_disks() {
         assert_eq!(woken.len(), 2, "a thread for the tree and one for the disks");
         woken
     };
-    let looked = woken(&|| {
-        for _ in 0..LOOKS {
-            fs::metadata(tree.join("block/sda/queue/scheduler")).expect("an attribute");
-        }
-    });
-    let read = woken(&|| {
-        for _ in 0..LOOKS {
-            disk.read_at(&mut [0; 512], 0).expect("a block");
-        }
-    });
-    println!("{LOOKS} looks: {looked:?}, {LOOKS} reads: {read:?}");
-    let at = |woken: &[u64]| usize::from(woken[1] > woken[0]);
-    assert_ne!(at(&looked), at(&read), "{looked:?} {read:?}");
-    // Either may go to sleep late after what was asked of it before, and waits now and then for a
-    // lock of the library; a thread that the two shared would sleep at every look and every read.
-    assert!(looked[at(&read)] <= LOOKS / 100, "the disks' thread was woken: {looked:?}");
-    assert!(read[at(&looked)] <= LOOKS / 100, "the tree's thread was woken: {read:?}");
+    // Either thread may go to sleep late after what was asked of it before, or wait for a lock of
+    // the library. That does not happen in each round; a thread that the two shared would sleep
+    // thousands of times in each.
+    let round = || {
+        let looked = woken(&|| {
+            for _ in 0..LOOKS {
+                fs::metadata(tree.join("block/sda/queue/scheduler")).expect("an attribute");
+            }
+        });
+        let read = woken(&|| {
+            for _ in 0..LOOKS {
+                disk.read_at(&mut [0; 512], 0).expect("a block");
+            }
+        });
+        println!("{LOOKS} looks: {looked:?}, {LOOKS} reads: {read:?}");
+        let at = |woken: &[u64]| usize::from(woken[1] > woken[0]);
+        assert_ne!(at(&looked), at(&read), "{looked:?} {read:?}");
+        let (disks, trees) = (looked[at(&read)], read[at(&looked)]);
+        disks.max(trees)
+    };
+    let strays: Vec<u64> = (0..3).map(|_| round()).collect();
+    let least = strays.iter().min().expect("three rounds");
+    assert!(*least <= 2, "a thread was woken by what is the other's: {strays:?}");
     daemon.stop();
 }
 
