@@ -16,15 +16,16 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use weir_access::Peer;
 use weir_bio::Nanos;
 use weir_live::Clock;
 
-use crate::server::Shared;
-use crate::service::{NbdService, Visitor};
+use crate::budget::Budget;
+use crate::gate::Visitor;
+use crate::settings::Settings;
 
 /// A handshake that lasts shorter makes no room, ns: many that come at once would end each other.
 const HANDSHAKE_LEAST_NS: u64 = 1_000_000_000;
@@ -75,22 +76,40 @@ struct Book {
     idlest: Option<Idler>,
 }
 
+/// A task of the connections of one reactor.
+pub(crate) enum Errand {
+    /// Greet a connection that was admitted there.
+    Welcome(Visitor, Ticket),
+    /// Close this connection if it is still in its handshake.
+    EndHandshake(u64),
+    /// Find the client of this peer that has been idle the longest.
+    TellIdlest(Kin),
+    /// Close this client if it has done nothing since.
+    EndIdle(u64, Nanos),
+}
+
+/// Hands an errand to the connections of a reactor.
+type Tell = Box<dyn Fn(usize, Errand) + Send + Sync>;
+
 /// The places of a server.
 pub(crate) struct Admission {
+    settings: Settings,
+    budget: Arc<Budget>,
     book: Mutex<Book>,
     left: Condvar,
+    tell: OnceLock<Tell>,
 }
 
 /// A place, until it is dropped.
 pub(crate) struct Ticket {
-    shared: Arc<Shared>,
+    admission: Arc<Admission>,
     pub(crate) number: u64,
     pub(crate) reactor: usize,
 }
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        self.shared.leave(self.number);
+        self.admission.leave(self.number);
     }
 }
 
@@ -117,9 +136,20 @@ pub(crate) enum NoPlace {
 }
 
 impl Admission {
-    pub(crate) fn new(reactors: usize) -> Admission {
+    /// Places on so many reactors.
+    pub(crate) fn new(settings: Settings, budget: Arc<Budget>, reactors: usize) -> Arc<Admission> {
         let book = Book { loads: vec![0; reactors], ..Book::default() };
-        Admission { book: Mutex::new(book), left: Condvar::new() }
+        let (book, left, tell) = (Mutex::new(book), Condvar::new(), OnceLock::new());
+        Arc::new(Admission { settings, budget, book, left, tell })
+    }
+
+    /// Sets the way to the connections of each reactor. Set once, before the first connection.
+    pub(crate) fn on_errand(&self, tell: impl Fn(usize, Errand) + Send + Sync + 'static) {
+        assert!(self.tell.set(Box::new(tell)).is_ok(), "said once");
+    }
+
+    fn tell(&self, reactor: usize, errand: Errand) {
+        (self.tell.get().expect("connections come after the way to them"))(reactor, errand);
     }
 
     fn book(&self) -> MutexGuard<'_, Book> {
@@ -204,14 +234,29 @@ impl Book {
     }
 }
 
-impl Shared {
+impl Admission {
+    /// A place for a connection; it may wait for one, or be refused.
+    pub(crate) fn place(self: &Arc<Admission>, visitor: Visitor) -> Option<(Visitor, Ticket)> {
+        match self.admit(&visitor.peer) {
+            Ok(ticket) => return Some((visitor, ticket)),
+            Err(NoPlace::Full) => self.wait_for_room(visitor),
+            Err(why) => self.refuse(&visitor, why),
+        }
+        None
+    }
+
+    /// Sends a connection to the reactor that its place is on.
+    pub(crate) fn send(&self, visitor: Visitor, ticket: Ticket) {
+        self.tell(ticket.reactor, Errand::Welcome(visitor, ticket));
+    }
+
     /// Gives a new connection a place on the reactor with the fewest.
-    pub(crate) fn admit(self: &Arc<Shared>, peer: &Peer) -> Result<Ticket, NoPlace> {
+    pub(crate) fn admit(self: &Arc<Admission>, peer: &Peer) -> Result<Ticket, NoPlace> {
         if self.budget.is_overdrawn() {
             return Err(NoPlace::Memory);
         }
         let kin = Kin::of(peer);
-        let mut book = self.admission.book();
+        let mut book = self.book();
         if book.places_of(kin) >= self.settings.connections_per_peer {
             return Err(NoPlace::Peer);
         }
@@ -219,12 +264,12 @@ impl Shared {
             return Err(NoPlace::Full);
         }
         let (number, reactor) = book.take(kin, Clock.now());
-        Ok(Ticket { shared: Arc::clone(self), number, reactor })
+        Ok(Ticket { admission: Arc::clone(self), number, reactor })
     }
 
     /// Lets a newcomer wait while room is made, or refuses it.
-    pub(crate) fn wait_for_room(self: &Arc<Shared>, visitor: Visitor) {
-        let mut book = self.admission.book();
+    fn wait_for_room(self: &Arc<Admission>, visitor: Visitor) {
+        let mut book = self.book();
         if book.waiting.len() >= WAITING_MAX {
             drop(book);
             return self.refuse(&visitor, NoPlace::Full);
@@ -236,34 +281,31 @@ impl Shared {
     }
 
     /// An attempt to make room has ended: goes on with the next visitor.
-    pub(crate) fn go_on(self: &Arc<Shared>) {
-        let mut book = self.admission.book();
+    pub(crate) fn go_on(self: &Arc<Admission>) {
+        let mut book = self.book();
         book.busy = false;
         let step = book.make_room(Clock.now());
         drop(book);
         self.go(step);
     }
 
-    fn go(self: &Arc<Shared>, step: Step) {
+    fn go(self: &Arc<Admission>, step: Step) {
         match step {
             Step::Nothing => {}
             Step::EndHandshake(number, reactor) => {
-                self.handle(reactor).post(move |service: &mut NbdService, turn| {
-                    service.end_handshake(turn, number);
-                });
+                self.tell(reactor, Errand::EndHandshake(number));
             }
-            Step::Search(kin) => (0..self.reactors()).for_each(|reactor| {
-                self.handle(reactor).post(move |service: &mut NbdService, turn| {
-                    service.tell_idlest(turn, kin);
-                });
-            }),
+            Step::Search(kin) => {
+                let reactors = self.book().loads.len();
+                (0..reactors).for_each(|reactor| self.tell(reactor, Errand::TellIdlest(kin)));
+            }
             Step::Refuse(visitors) => self.refuse_all(&visitors),
         }
     }
 
     /// A reactor says which of its clients has been idle the longest.
-    pub(crate) fn hear_of(self: &Arc<Shared>, idlest: Option<Idler>) {
-        let mut book = self.admission.book();
+    pub(crate) fn hear_of(self: &Arc<Admission>, idlest: Option<Idler>) {
+        let mut book = self.book();
         book.idlest = [book.idlest, idlest].into_iter().flatten().min();
         book.unheard -= 1;
         if book.unheard > 0 {
@@ -280,9 +322,7 @@ impl Shared {
         drop(book);
         self.refuse_all(&refused);
         if let Some((touched, number, reactor)) = found {
-            self.handle(reactor).post(move |service: &mut NbdService, turn| {
-                service.end_idle(turn, number, touched);
-            });
+            self.tell(reactor, Errand::EndIdle(number, touched));
         }
     }
 
@@ -291,7 +331,7 @@ impl Shared {
     }
 
     /// Says that a newcomer gets no place; dropping it closes it.
-    pub(crate) fn refuse(&self, visitor: &Visitor, why: NoPlace) {
+    fn refuse(&self, visitor: &Visitor, why: NoPlace) {
         let (peer, settings) = (&visitor.name, &self.settings);
         match why {
             NoPlace::Full => {
@@ -310,18 +350,16 @@ impl Shared {
     }
 
     /// A connection has ended; its place goes to the first that waits for one.
-    fn leave(self: &Arc<Shared>, number: u64) {
-        let mut book = self.admission.book();
+    fn leave(self: &Arc<Admission>, number: u64) {
+        let mut book = self.book();
         let Some(entry) = book.entries.remove(&number) else { return };
         book.loads[entry.reactor] -= 1;
-        self.admission.left.notify_all();
+        self.left.notify_all();
         let Some(visitor) = book.waiting.pop_front() else { return };
         let (number, reactor) = book.take(Kin::of(&visitor.peer), Clock.now());
         drop(book);
-        let ticket = Ticket { shared: Arc::clone(self), number, reactor };
-        self.handle(reactor).post(move |service: &mut NbdService, turn| {
-            service.welcome(turn, visitor, ticket);
-        });
+        let ticket = Ticket { admission: Arc::clone(self), number, reactor };
+        self.send(visitor, ticket);
     }
 }
 

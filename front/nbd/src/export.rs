@@ -6,6 +6,8 @@ use weir_proto_nbd::server as proto;
 use weir_proto_nbd::wire::{BlockSizes, PAYLOAD_MAX_DEFAULT, TransmissionFlags};
 use weir_queue::Device;
 
+use crate::survey::Surveyor;
+
 /// Preferred block of a device that has no opinion, bytes.
 const PREFERRED: u32 = 4096;
 
@@ -90,6 +92,29 @@ impl Export {
         ];
         let on = offered.into_iter().filter(|&(_, on)| on);
         on.fold(F::EMPTY, |flags, (flag, _)| flags | flag)
+    }
+}
+
+/// One export as connections use it.
+pub(crate) struct Served {
+    pub(crate) device: Device,
+    pub(crate) group: GroupId,
+    pub(crate) ioprio: IoPrio,
+    pub(crate) surveyor: Surveyor,
+    pub(crate) listen: Vec<Address>,
+    pub(crate) allow: Allow,
+}
+
+impl Served {
+    pub(crate) fn new(export: &Export) -> Served {
+        Served {
+            device: export.device.clone(),
+            group: export.group,
+            ioprio: export.ioprio,
+            surveyor: Surveyor::new(export.device.clone()),
+            listen: export.listen.clone(),
+            allow: export.allow.clone(),
+        }
     }
 }
 

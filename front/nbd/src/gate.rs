@@ -1,11 +1,14 @@
 //! The way in by one address: which clients come in there, and what each finds.
 
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
 use weir_access::{Address, Allow, Peer};
 use weir_proto_nbd::server::{Offer, Tls};
 use weir_tls::ServerTls;
 
 use crate::channel::Security;
-use crate::server::Served;
+use crate::export::Served;
 
 /// Which exports are served at an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,6 +26,15 @@ pub(crate) struct Gate {
     pub(crate) allow: Allow,
     pub(crate) scope: Scope,
     pub(crate) security: Security,
+}
+
+/// A connection on its way to the reactor that will serve it.
+pub(crate) struct Visitor {
+    pub(crate) fd: OwnedFd,
+    pub(crate) peer: Peer,
+    /// The peer for people.
+    pub(crate) name: String,
+    pub(crate) gate: Arc<Gate>,
 }
 
 impl Gate {

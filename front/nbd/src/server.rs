@@ -1,58 +1,22 @@
 //! The server: exports, addresses and the connections on all reactors.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, Mutex};
 
 use weir_access::{Address, Allow, Listen, Peer, SocketFile};
-use weir_bio::{GroupId, IoPrio, SECTOR};
+use weir_bio::{GroupId, IoPrio};
 use weir_live::{Clock, Handle, Host};
-use weir_proto_nbd::server as proto;
 use weir_proto_nbd::wire::text;
-use weir_queue::{Device, Groups, Member, QueueMode, Spread, Tally};
+use weir_queue::Groups;
 
-use crate::admission::Admission;
-use crate::budget::Budget;
 use crate::channel::Security;
-use crate::export::{Export, size_of};
-use crate::gate::{Gate, Scope};
+use crate::export::Export;
+use crate::gate::{Gate, Scope, Visitor};
 use crate::listen::{ListenError, bind};
-use crate::service::{NbdService, Visitor};
-use crate::survey::Surveyor;
-
-/// How a server treats clients.
-#[derive(Clone, Copy, Debug)]
-pub struct Settings {
-    /// Connections at one time; for one more a half-open or idle one may be closed, or it is.
-    pub connections_max: usize,
-    /// Connections of one peer: of a local user, or of an address.
-    pub connections_per_peer: usize,
-    /// A client that did something so short a time ago does not lose its place to another, ns.
-    pub idle_least_ns: u64,
-    /// Bytes that all clients together may hold, 64 MiB at least: requests under way and replies
-    /// owed, beyond 256 KiB of each connection.
-    pub memory: usize,
-    /// A handshake may take so long, and so may a client to read the last replies, ns.
-    pub handshake_timeout_ns: u64,
-    /// The options that clients may negotiate.
-    pub handshake: proto::Settings,
-}
-
-impl Default for Settings {
-    /// 1,024 connections, 256 of one peer, a minute, 1 GiB, 10 s, everything the protocol machine
-    /// grants.
-    fn default() -> Settings {
-        Settings {
-            connections_max: 1024,
-            connections_per_peer: 256,
-            idle_least_ns: 60_000_000_000,
-            memory: 1 << 30,
-            handshake_timeout_ns: 10_000_000_000,
-            handshake: proto::Settings::default(),
-        }
-    }
-}
+use crate::service::NbdService;
+use crate::settings::Settings;
+use crate::shared::{Client, Shared};
 
 /// Exports that cannot be served together.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -85,160 +49,14 @@ impl fmt::Display for ExportError {
 
 impl std::error::Error for ExportError {}
 
-/// One export as connections use it.
-pub(crate) struct Served {
-    pub(crate) device: Device,
-    pub(crate) group: GroupId,
-    pub(crate) ioprio: IoPrio,
-    pub(crate) surveyor: Surveyor,
-    pub(crate) listen: Vec<Address>,
-    pub(crate) allow: Allow,
-}
-
-/// The state that the parts of a server on different reactors share. None of it is touched per I/O.
-pub(crate) struct Shared {
-    pub(crate) exports: Vec<Served>,
-    pub(crate) advertised: Arc<[proto::Export]>,
-    pub(crate) settings: Settings,
-    pub(crate) budget: Arc<Budget>,
-    pub(crate) admission: Admission,
-    handles: OnceLock<Vec<Handle<NbdService>>>,
-    pub(crate) groups: Arc<Groups>,
-    clients: Mutex<Clients>,
-}
-
-/// The clients that are served now.
-#[derive(Default)]
-struct Clients {
-    next: u64,
-    there: BTreeMap<u64, Place>,
-}
-
-/// A client and where it is served.
-struct Place {
-    client: Client,
-    reactor: usize,
-    place: u32,
-    tally: Tally,
-    device: Device,
-}
-
-impl Place {
-    /// The client with its figures as they are now.
-    fn seen(&self) -> Client {
-        let config = self.device.config();
-        // On the single path there is one queue for all, and a spread in turn uses every one.
-        let feeds_one = config.mode == QueueMode::Mq && config.spread == Spread::Submitter;
-        Client {
-            ios: self.tally.ios(),
-            bytes: self.tally.sectors() * SECTOR,
-            hard_queue: feeds_one.then(|| self.tally.hard_queue(self.device.queues())),
-            ..self.client.clone()
-        }
-    }
-}
-
-/// A client as a server knows it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Client {
-    /// Its number: never used again while the server runs.
-    pub number: u64,
-    /// The name of its export.
-    pub export: String,
-    /// Where it comes from: host and port, the credentials of a local one, or what it was called
-    /// when it was [adopted](Server::adopt).
-    pub peer: String,
-    /// The group its I/O counts in.
-    pub group: GroupId,
-    /// The priority of its I/O.
-    pub ioprio: IoPrio,
-    /// The disk behind the export.
-    pub disk: String,
-    /// I/Os that ended; a command that was cut counts as its parts.
-    pub ios: u64,
-    /// Bytes they moved.
-    pub bytes: u64,
-    /// The hard queue of its disk that it feeds; none if it feeds the one that all do, or each in
-    /// turn.
-    pub hard_queue: Option<u16>,
-}
-
-impl Shared {
-    /// The exports as a client that comes now is told of them: a disk may have grown.
-    pub(crate) fn advertised_now(&self) -> Arc<[proto::Export]> {
-        let told = self.exports.iter().zip(self.advertised.iter());
-        let sizes = told.map(|(served, told)| size_of(&served.device, told.block.minimum));
-        if self.advertised.iter().map(|export| export.size).eq(sizes.clone()) {
-            return Arc::clone(&self.advertised);
-        }
-        let grown =
-            |(export, size): (&proto::Export, u64)| proto::Export { size, ..export.clone() };
-        self.advertised.iter().zip(sizes).map(grown).collect()
-    }
-
-    fn clients(&self) -> MutexGuard<'_, Clients> {
-        self.clients.lock().expect("the clients' lock")
-    }
-
-    /// Notes a client and gives it a number.
-    pub(crate) fn add_client(
-        &self,
-        export: usize,
-        (reactor, place): (usize, u32),
-        peer: &str,
-        tally: Tally,
-    ) -> u64 {
-        let mut clients = self.clients();
-        let number = clients.next;
-        clients.next += 1;
-        let Served { group, ioprio, .. } = &self.exports[export];
-        let client = Client {
-            number,
-            export: self.advertised[export].name.clone(),
-            peer: String::from(peer),
-            group: *group,
-            ioprio: *ioprio,
-            disk: self.exports[export].device.config().name.clone(),
-            ios: 0,
-            bytes: 0,
-            hard_queue: None,
-        };
-        let device = self.exports[export].device.clone();
-        clients.there.insert(number, Place { client, reactor, place, tally, device });
-        number
-    }
-
-    /// A member of a group for who serves itself from this export.
-    pub(crate) fn join(&self, group: GroupId, export: &str) -> Result<Member, weir_queue::Error> {
-        let named = self.advertised.iter().position(|known| known.name == export);
-        let device = named.map(|index| &self.exports[index].device);
-        self.groups.join_on(group, device.map_or("", |device| &device.config().name))
-    }
-
-    /// A client has gone.
-    pub(crate) fn forget_client(&self, number: u64) {
-        self.clients().there.remove(&number);
-    }
-
-    pub(crate) fn handle(&self, reactor: usize) -> &Handle<NbdService> {
-        &self.handles.get().expect("connections come after the handles")[reactor]
-    }
-
-    pub(crate) fn reactors(&self) -> usize {
-        self.handles().len()
-    }
-
-    fn handles(&self) -> &[Handle<NbdService>] {
-        self.handles.get().map_or(&[], Vec::as_slice)
-    }
-}
-
 /// An NBD server on the reactors of a host.
 ///
 /// Dropping it closes its addresses and its connections without waiting for clients;
 /// [`stop`](Server::stop) is the orderly way.
 pub struct Server {
     shared: Arc<Shared>,
+    /// By reactor.
+    handles: Vec<Handle<NbdService>>,
     paths: Mutex<Vec<SocketFile>>,
 }
 
@@ -277,24 +95,7 @@ impl Server {
             let name = &export.name;
             tracing::warn!(export = %name, "not durable: FLUSH and FUA are not offered");
         }
-        let served = |export: &Export| Served {
-            device: export.device.clone(),
-            group: export.group,
-            ioprio: export.ioprio,
-            surveyor: Surveyor::new(export.device.clone()),
-            listen: export.listen.clone(),
-            allow: export.allow.clone(),
-        };
-        let shared = Arc::new(Shared {
-            exports: exports.iter().map(served).collect(),
-            advertised: exports.iter().map(Export::advertised).collect(),
-            settings,
-            budget: Budget::new(settings.memory, host.reactors()),
-            admission: Admission::new(host.reactors()),
-            handles: OnceLock::new(),
-            groups,
-            clients: Mutex::default(),
-        });
+        let shared = Arc::new(Shared::new(&exports, settings, host.reactors(), groups));
         let handles = (0..host.reactors()).map(|index| {
             let shared = Arc::clone(&shared);
             host.install(index, move |_| NbdService::new(shared, index))
@@ -306,8 +107,11 @@ impl Server {
         shared.budget.on_ease(move |reactor| {
             eased[reactor].post(|service: &mut NbdService, turn| service.ease(turn));
         });
-        assert!(shared.handles.set(handles).is_ok(), "the handles are set once");
-        Ok(Server { shared, paths: Mutex::default() })
+        let told = handles.clone();
+        shared.admission.on_errand(move |reactor, errand| {
+            told[reactor].post(move |service: &mut NbdService, turn| service.run(turn, errand));
+        });
+        Ok(Server { shared, handles, paths: Mutex::default() })
     }
 
     /// Listens on an address and returns it with the port the system chose, if it was to.
@@ -344,7 +148,7 @@ impl Server {
         }
         let (address, allow) = (Some(listen.address.clone()), listen.allow.clone());
         let gate = Arc::new(Gate { address, allow, scope, security });
-        self.shared.handle(0).post(move |service: &mut NbdService, turn| {
+        self.handles[0].post(move |service: &mut NbdService, turn| {
             service.listen(turn, fd, gate);
         });
     }
@@ -360,10 +164,9 @@ impl Server {
         let (allow, scope) = (Allow::default(), Scope::All);
         let gate = Arc::new(Gate { address: None, allow, scope, security });
         let visitor = Visitor { peer: Peer::of(&fd), name: name.into(), fd, gate };
-        let Ok(ticket) = self.shared.admit(&visitor.peer) else { return false };
-        self.shared.handle(ticket.reactor).post(move |service: &mut NbdService, turn| {
-            service.welcome(turn, visitor, ticket);
-        });
+        let admission = &self.shared.admission;
+        let Ok(ticket) = admission.admit(&visitor.peer) else { return false };
+        admission.send(visitor, ticket);
         true
     }
 
@@ -395,7 +198,7 @@ impl Server {
     /// The clients that are served now.
     #[must_use]
     pub fn clients(&self) -> Vec<Client> {
-        self.shared.clients().there.values().map(Place::seen).collect()
+        self.shared.seen()
     }
 
     /// Gives a client another group or priority; its I/O from then on has them. False if it is
@@ -409,17 +212,9 @@ impl Server {
         group: Option<GroupId>,
         ioprio: Option<IoPrio>,
     ) -> Result<bool, weir_queue::Error> {
-        // A group that does not exist is an error whether or not such a client is there.
-        group.map(|group| self.shared.groups.join(group)).transpose()?;
-        let mut clients = self.shared.clients();
-        let Some(Place { client, reactor, place, .. }) = clients.there.get_mut(&number) else {
-            return Ok(false);
-        };
-        let member = group.map(|group| self.shared.join(group, &client.export)).transpose()?;
-        client.group = group.unwrap_or(client.group);
-        client.ioprio = ioprio.unwrap_or(client.ioprio);
-        let place = *place;
-        self.shared.handle(*reactor).post(move |service: &mut NbdService, turn| {
+        let known = self.shared.reclassify(number, group, ioprio)?;
+        let Some((reactor, place, member)) = known else { return Ok(false) };
+        self.handles[reactor].post(move |service: &mut NbdService, turn| {
             service.reclassify(turn, place, number, member, ioprio);
         });
         Ok(true)
@@ -438,14 +233,14 @@ impl Server {
         let until = Clock.now() + limit_ns;
         self.paths.lock().expect("the paths' lock").clear();
         self.shared.admission.close();
-        for handle in self.shared.handles() {
+        for handle in &self.handles {
             handle.post(|service: &mut NbdService, turn| service.shut_down(turn));
         }
         if self.wait_until_empty(until.since(Clock.now())) {
             return 0;
         }
         let left = self.connections();
-        for handle in self.shared.handles() {
+        for handle in &self.handles {
             handle.post(|service: &mut NbdService, turn| service.cut(turn));
         }
         left
@@ -454,7 +249,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        self.shared.handles().iter().for_each(Handle::remove);
+        self.handles.iter().for_each(Handle::remove);
     }
 }
 

@@ -15,12 +15,12 @@ use weir_live::{Interest, Readiness, Service, Turn};
 use weir_proto_nbd::server::{Handshake, Settings, Tls};
 use weir_queue::Member;
 
-use crate::admission::{NoPlace, Ticket};
+use crate::admission::Ticket;
 use crate::connection::{Connection, Introduction, Phase};
-use crate::gate::Gate;
+use crate::gate::{Gate, Visitor};
 use crate::pool::Pool;
-use crate::server::Shared;
 use crate::session::Session;
+use crate::shared::Shared;
 use crate::socket::prepare;
 use crate::survey::Found;
 use memory::Holder;
@@ -46,15 +46,6 @@ struct Place {
 struct Name {
     place: u32,
     generation: u32,
-}
-
-/// A connection on its way to the reactor that will serve it.
-pub(crate) struct Visitor {
-    pub(crate) fd: OwnedFd,
-    pub(crate) peer: Peer,
-    /// The peer for people.
-    pub(crate) name: String,
-    pub(crate) gate: Arc<Gate>,
 }
 
 /// A socket that is listened on.
@@ -166,17 +157,14 @@ impl NbdService {
             tracing::warn!(%peer, %address, "connection refused: not in the address's allow list");
             return;
         }
-        let ticket = match self.shared.admit(&visitor.peer) {
-            Ok(ticket) => ticket,
-            Err(NoPlace::Full) => return self.shared.wait_for_room(visitor),
-            Err(why) => return self.shared.refuse(&visitor, why),
-        };
-        if ticket.reactor == self.index {
-            return self.welcome(turn, visitor, ticket);
+        let admission = &self.shared.admission;
+        match admission.place(visitor) {
+            Some((visitor, ticket)) if ticket.reactor == self.index => {
+                self.welcome(turn, visitor, ticket);
+            }
+            Some((visitor, ticket)) => admission.send(visitor, ticket),
+            None => {}
         }
-        self.shared.handle(ticket.reactor).post(move |service: &mut NbdService, turn| {
-            service.welcome(turn, visitor, ticket);
-        });
     }
 
     /// Greets a connection that has been admitted here.
@@ -251,7 +239,7 @@ impl NbdService {
                 start(&self.shared, self.index, connection, &mut self.pool, turn, place);
                 turn.again();
             }
-            ask(&self.shared, self.index, name, connection);
+            ask(&self.shared, turn, name, connection);
             connection.send(&mut self.pool);
             if !connection.resume(&mut self.pool, now) {
                 break;
@@ -496,7 +484,7 @@ fn start(
 }
 
 /// Sends a session's questions to those who may block over them.
-fn ask(shared: &Arc<Shared>, index: usize, name: Name, connection: &mut Connection) {
+fn ask(shared: &Shared, turn: &Turn<'_>, name: Name, connection: &mut Connection) {
     let Phase::Session(session) = &mut connection.phase else { return };
     let questions = session.take_questions();
     if questions.is_empty() {
@@ -505,7 +493,7 @@ fn ask(shared: &Arc<Shared>, index: usize, name: Name, connection: &mut Connecti
     let surveyor = &shared.exports[session.export].surveyor;
     let asker = session.asker.get_or_insert_with(|| surveyor.asker());
     for question in questions {
-        let handle = shared.handle(index).clone();
+        let handle = turn.handle();
         let slot = question.slot;
         let answer = move |found: Found| {
             handle.post(move |service: &mut NbdService, turn| {

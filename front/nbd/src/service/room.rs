@@ -4,12 +4,22 @@ use weir_bio::Nanos;
 use weir_live::Turn;
 
 use super::NbdService;
-use crate::admission::{Idler, Kin};
+use crate::admission::{Errand, Idler, Kin};
 use crate::connection::Phase;
 
 impl NbdService {
+    /// Does what the admission asks of the connections here.
+    pub(crate) fn run(&mut self, turn: &mut Turn<'_>, errand: Errand) {
+        match errand {
+            Errand::Welcome(visitor, ticket) => self.welcome(turn, visitor, ticket),
+            Errand::EndHandshake(number) => self.end_handshake(turn, number),
+            Errand::TellIdlest(kin) => self.tell_idlest(turn, kin),
+            Errand::EndIdle(number, touched) => self.end_idle(turn, number, touched),
+        }
+    }
+
     /// Closes a connection that is still in its handshake.
-    pub(crate) fn end_handshake(&mut self, turn: &mut Turn<'_>, number: u64) {
+    fn end_handshake(&mut self, turn: &mut Turn<'_>, number: u64) {
         let half_open = self.place_of(number).filter(|place| {
             let phase = self.tenant(*place).map(|connection| &connection.phase);
             matches!(phase, Some(Phase::Handshake(_) | Phase::Closing(_)))
@@ -18,7 +28,7 @@ impl NbdService {
     }
 
     /// Closes a client that has done nothing since.
-    pub(crate) fn end_idle(&mut self, turn: &mut Turn<'_>, number: u64, touched: Nanos) {
+    fn end_idle(&mut self, turn: &mut Turn<'_>, number: u64, touched: Nanos) {
         let idle = self.place_of(number).filter(|place| {
             self.tenant(*place)
                 .is_some_and(|connection| connection.touched == touched && connection.is_idle())
@@ -27,7 +37,7 @@ impl NbdService {
     }
 
     /// Says which client of this peer here has been idle the longest, if any was for long.
-    pub(crate) fn tell_idlest(&mut self, turn: &Turn<'_>, kin: Kin) {
+    fn tell_idlest(&mut self, turn: &Turn<'_>, kin: Kin) {
         let (now, least) = (turn.now(), self.shared.settings.idle_least_ns);
         let of_kin = |kin: Kin, number: u64| self.shared.admission.is_of(kin, number);
         let tenants = self.places.iter().filter_map(|place| place.tenant.as_deref());
@@ -37,7 +47,7 @@ impl NbdService {
             Some((it.touched, ticket.number, ticket.reactor))
         });
         let idlest: Option<Idler> = idler.min();
-        self.shared.hear_of(idlest);
+        self.shared.admission.hear_of(idlest);
     }
 
     fn place_of(&self, number: u64) -> Option<u32> {
@@ -56,6 +66,6 @@ impl NbdService {
             }
             self.close(turn, place);
         }
-        self.shared.go_on();
+        self.shared.admission.go_on();
     }
 }

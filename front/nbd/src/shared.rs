@@ -1,0 +1,183 @@
+//! The state that the parts of a server on different reactors share: the exports, the bounds, and
+//! the clients that are served now.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use weir_bio::{GroupId, IoPrio, SECTOR};
+use weir_proto_nbd::server as proto;
+use weir_queue::{Device, Groups, Member, QueueMode, Spread, Tally};
+
+use crate::admission::Admission;
+use crate::budget::Budget;
+use crate::export::{Export, Served, size_of};
+use crate::settings::Settings;
+
+/// The state that the parts of a server on different reactors share. None of it is touched per I/O.
+pub(crate) struct Shared {
+    pub(crate) exports: Vec<Served>,
+    pub(crate) advertised: Arc<[proto::Export]>,
+    pub(crate) settings: Settings,
+    pub(crate) budget: Arc<Budget>,
+    pub(crate) admission: Arc<Admission>,
+    pub(crate) groups: Arc<Groups>,
+    clients: Mutex<Clients>,
+}
+
+/// The clients that are served now.
+#[derive(Default)]
+struct Clients {
+    next: u64,
+    there: BTreeMap<u64, Place>,
+}
+
+/// A client and where it is served.
+struct Place {
+    client: Client,
+    reactor: usize,
+    place: u32,
+    tally: Tally,
+    device: Device,
+}
+
+impl Place {
+    /// The client with its figures as they are now.
+    fn seen(&self) -> Client {
+        let config = self.device.config();
+        // On the single path there is one queue for all, and a spread in turn uses every one.
+        let feeds_one = config.mode == QueueMode::Mq && config.spread == Spread::Submitter;
+        Client {
+            ios: self.tally.ios(),
+            bytes: self.tally.sectors() * SECTOR,
+            hard_queue: feeds_one.then(|| self.tally.hard_queue(self.device.queues())),
+            ..self.client.clone()
+        }
+    }
+}
+
+/// A client as a server knows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Client {
+    /// Its number: never used again while the server runs.
+    pub number: u64,
+    /// The name of its export.
+    pub export: String,
+    /// Where it comes from: host and port, the credentials of a local one, or what it was called
+    /// when it was [adopted](Server::adopt).
+    pub peer: String,
+    /// The group its I/O counts in.
+    pub group: GroupId,
+    /// The priority of its I/O.
+    pub ioprio: IoPrio,
+    /// The disk behind the export.
+    pub disk: String,
+    /// I/Os that ended; a command that was cut counts as its parts.
+    pub ios: u64,
+    /// Bytes they moved.
+    pub bytes: u64,
+    /// The hard queue of its disk that it feeds; none if it feeds the one that all do, or each in
+    /// turn.
+    pub hard_queue: Option<u16>,
+}
+
+impl Shared {
+    /// For a server on so many reactors.
+    pub(crate) fn new(
+        exports: &[Export],
+        settings: Settings,
+        reactors: usize,
+        groups: Arc<Groups>,
+    ) -> Shared {
+        let budget = Budget::new(settings.memory, reactors);
+        Shared {
+            exports: exports.iter().map(Served::new).collect(),
+            advertised: exports.iter().map(Export::advertised).collect(),
+            settings,
+            admission: Admission::new(settings, Arc::clone(&budget), reactors),
+            budget,
+            groups,
+            clients: Mutex::default(),
+        }
+    }
+
+    /// The exports as a client that comes now is told of them: a disk may have grown.
+    pub(crate) fn advertised_now(&self) -> Arc<[proto::Export]> {
+        let told = self.exports.iter().zip(self.advertised.iter());
+        let sizes = told.map(|(served, told)| size_of(&served.device, told.block.minimum));
+        if self.advertised.iter().map(|export| export.size).eq(sizes.clone()) {
+            return Arc::clone(&self.advertised);
+        }
+        let grown =
+            |(export, size): (&proto::Export, u64)| proto::Export { size, ..export.clone() };
+        self.advertised.iter().zip(sizes).map(grown).collect()
+    }
+
+    /// The clients that are served now.
+    pub(crate) fn seen(&self) -> Vec<Client> {
+        self.clients().there.values().map(Place::seen).collect()
+    }
+
+    fn clients(&self) -> MutexGuard<'_, Clients> {
+        self.clients.lock().expect("the clients' lock")
+    }
+
+    /// Notes a client and gives it a number.
+    pub(crate) fn add_client(
+        &self,
+        export: usize,
+        (reactor, place): (usize, u32),
+        peer: &str,
+        tally: Tally,
+    ) -> u64 {
+        let mut clients = self.clients();
+        let number = clients.next;
+        clients.next += 1;
+        let Served { group, ioprio, .. } = &self.exports[export];
+        let client = Client {
+            number,
+            export: self.advertised[export].name.clone(),
+            peer: String::from(peer),
+            group: *group,
+            ioprio: *ioprio,
+            disk: self.exports[export].device.config().name.clone(),
+            ios: 0,
+            bytes: 0,
+            hard_queue: None,
+        };
+        let device = self.exports[export].device.clone();
+        clients.there.insert(number, Place { client, reactor, place, tally, device });
+        number
+    }
+
+    /// A member of a group for who serves itself from this export.
+    fn join(&self, group: GroupId, export: &str) -> Result<Member, weir_queue::Error> {
+        let named = self.advertised.iter().position(|known| known.name == export);
+        let device = named.map(|index| &self.exports[index].device);
+        self.groups.join_on(group, device.map_or("", |device| &device.config().name))
+    }
+
+    /// A client has gone.
+    pub(crate) fn forget_client(&self, number: u64) {
+        self.clients().there.remove(&number);
+    }
+
+    /// Notes that a client has another group or priority: the reactor and the place of its
+    /// connection there, with the member that its I/O counts for. `None` if it is gone.
+    pub(crate) fn reclassify(
+        &self,
+        number: u64,
+        group: Option<GroupId>,
+        ioprio: Option<IoPrio>,
+    ) -> Result<Option<(usize, u32, Option<Member>)>, weir_queue::Error> {
+        // A group that does not exist is an error whether or not such a client is there.
+        group.map(|group| self.groups.join(group)).transpose()?;
+        let mut clients = self.clients();
+        let Some(Place { client, reactor, place, .. }) = clients.there.get_mut(&number) else {
+            return Ok(None);
+        };
+        let member = group.map(|group| self.join(group, &client.export)).transpose()?;
+        client.group = group.unwrap_or(client.group);
+        client.ioprio = ioprio.unwrap_or(client.ioprio);
+        Ok(Some((*reactor, *place, member)))
+    }
+}
