@@ -18,9 +18,6 @@ use crate::workspace::Workspace;
 /// How deep one name is followed from `use` to `use`.
 const STEPS_MAX: usize = 16;
 
-/// Rooms whose circles are not cut yet. One that has none any more is to be taken off.
-const UNCUT: [&str; 1] = ["front/nbd"];
-
 /// A module by its path from the crate's root.
 type Path = Vec<String>;
 
@@ -46,28 +43,12 @@ pub fn check(workspace: &Workspace, sources: &[Source]) -> Vec<Finding> {
         let is_ours = |kind: &str| ["lib", "bin", "proc-macro"].contains(&kind);
         let roots = package.targets.iter().filter(|target| is_ours(&target.kind));
         let roots = roots.map(|target| target.root.display().to_string());
-        let found = roots.flat_map(|root| match Crate::read(&root, sources) {
+        findings.extend(roots.flat_map(|root| match Crate::read(&root, sources) {
             Ok(read) => read.circles(),
             Err(finding) => vec![finding],
-        });
-        let found: Vec<Finding> = found.collect();
-        let room = package.folder.display().to_string();
-        findings.extend(judge(&room, found, UNCUT.contains(&room.as_str())));
+        }));
     }
     findings
-}
-
-/// The findings among a room's circles.
-fn judge(room: &str, found: Vec<Finding>, uncut: bool) -> Vec<Finding> {
-    match (uncut, found.is_empty()) {
-        (false, _) => found,
-        (true, false) => Vec::new(),
-        (true, true) => {
-            let file = "tools/xtask/src/tidy/circles.rs".to_owned();
-            let what = format!("`{room}` has no import circle any more, take it off UNCUT");
-            vec![Finding { file, line: 1, what }]
-        }
-    }
 }
 
 impl Crate {
@@ -346,15 +327,6 @@ mod tests {
             ("src/b.rs", "use crate::a::part::P;"),
         ];
         assert_eq!(circles(&through).len(), 1);
-    }
-
-    #[test]
-    fn a_room_that_is_not_cut_yet_is_passed_over_until_it_is() {
-        let one = vec![Finding { file: "a.rs".into(), line: 1, what: "a circle".into() }];
-        assert_eq!(judge("front/a", one.clone(), false), one);
-        assert_eq!(judge("front/a", one, true), []);
-        assert_eq!(judge("front/a", Vec::new(), false), []);
-        assert_eq!(judge("front/a", Vec::new(), true).len(), 1);
     }
 
     #[test]
