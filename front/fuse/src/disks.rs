@@ -11,10 +11,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fuser::{Errno, ReplyData, ReplyEmpty, ReplyWrite};
 use weir_bio::{Bio, Buf, Flags, SECTOR};
-use weir_live::Host;
+use weir_live::{Host, Job};
 use weir_queue::{Device, Kept};
 
-use crate::port::{Job, Opener, Reply};
+use crate::port::{Opener, Reply};
 
 /// A disk that is open as a file.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -191,7 +191,7 @@ impl Disks {
         });
         let flags = if durable { Flags::FUA } else { Flags::NONE };
         let bio = Bio::write((offset - lead) / SECTOR, buf).with(flags);
-        opener.enter(Job { bio, kept, reply: Reply::Write { reply, len: len as u32 } });
+        opener.enter(Job::new(bio, Reply::Write { reply, len: len as u32 }).keeping(kept));
     }
 
     /// Makes everything durable that was answered before.

@@ -6,10 +6,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use weir_bio::{Bio, Limits, SECTOR};
-use weir_live::Host;
+use weir_live::{Door, Host, Job};
 use weir_queue::{Completion, Device, Stats};
 
-use crate::intake::{Door, Job};
 use crate::open::{self, Error, Opened};
 use crate::pending::{Pending, Reply};
 use crate::session::Session;
@@ -121,7 +120,7 @@ impl Disk {
     /// [`Again`](weir_bio::Status::Again) in the reactor's next round.
     pub fn start(&self, bio: Bio) -> Pending {
         let (pending, reply) = Pending::new(&bio);
-        self.enter(Job { bio, reply });
+        self.enter(Job::new(bio, reply));
         pending
     }
 
@@ -132,7 +131,7 @@ impl Disk {
     pub fn try_start(&self, bio: Bio) -> Result<Pending, Bio> {
         let Some(entry) = self.open.door().room() else { return Err(bio) };
         let (pending, reply) = Pending::new(&bio);
-        entry.put(Job { bio, reply });
+        entry.put(Job::new(bio, reply));
         Ok(pending)
     }
 
@@ -146,7 +145,7 @@ impl Disk {
     /// returned.
     pub fn submit(&self, bio: Bio, ended: impl FnOnce(Completion) + Send + 'static) {
         let reply = Reply::call(&bio, ended);
-        self.enter(Job { bio, reply });
+        self.enter(Job::new(bio, reply));
     }
 
     /// As [`submit`](Disk::submit), and never blocks.
@@ -159,11 +158,11 @@ impl Disk {
     {
         let Some(entry) = self.open.door().room() else { return Err((bio, ended)) };
         let reply = Reply::call(&bio, ended);
-        entry.put(Job { bio, reply });
+        entry.put(Job::new(bio, reply));
         Ok(())
     }
 
-    fn enter(&self, job: Job) {
+    fn enter(&self, job: Job<Reply>) {
         self.open.door().enter(job, || self.open.host.is_here());
     }
 
@@ -322,7 +321,7 @@ fn default_reactors(queues: Option<usize>) -> usize {
 
 /// Puts the device on the host, with a door on each reactor that turns a lane of it or may come to
 /// do so.
-fn adopt(host: &Host, device: &Device, backlog: usize) -> Result<Vec<Door>, Error> {
+fn adopt(host: &Host, device: &Device, backlog: usize) -> Result<Vec<Door<Reply>>, Error> {
     host.adopt(device)?;
     let homes = if everywhere(device) { usize::MAX } else { usize::from(device.queues_max()) };
     let mut doors = Vec::new();

@@ -79,7 +79,6 @@ pub mod cmdline;
 pub mod disk;
 pub mod drivers;
 pub mod error;
-mod intake;
 pub mod open;
 pub mod page;
 pub mod pending;

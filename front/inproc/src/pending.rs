@@ -7,6 +7,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 
 use weir_bio::{Bio, Data, Op, Status};
+use weir_live::Answer;
 use weir_queue::Completion;
 
 /// An I/O under way: a [`Future`] of its [`Completion`], for any runtime or none.
@@ -138,18 +139,20 @@ impl Reply {
         Reply::new(bio, To::Call(Box::new(call)))
     }
 
-    /// Hands the completion to its waiter, with the caller's cookie; on the way the I/O had one of
-    /// ours.
-    pub(crate) fn end(mut self, completion: Completion) {
-        self.tell(Completion { cookie: self.cookie, ..completion });
-    }
-
     fn tell(&mut self, completion: Completion) {
         match self.to.take() {
             Some(To::Pending(slot)) => slot.end(completion),
             Some(To::Call(call)) => call(completion),
             None => {}
         }
+    }
+}
+
+impl Answer for Reply {
+    /// Hands the completion to its waiter, with the caller's cookie; on the way the I/O had one of
+    /// the intake's.
+    fn end(mut self, completion: Completion) {
+        self.tell(Completion { cookie: self.cookie, ..completion });
     }
 }
 

@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use weir_live::{Clock, Host, Unfinished};
+use weir_live::{Clock, Door, Host, Unfinished};
 use weir_queue::{Device, QueueMode};
 
-use crate::intake::Door;
 use crate::open::Error;
+use crate::pending::Reply;
 
 /// I/Os that go to one reactor before the next has its turn: neighbours stay together and merge.
 const RUN: usize = 32;
@@ -56,7 +56,7 @@ pub(crate) struct Shared {
     pub(crate) host: Arc<Host>,
     pub(crate) owns_host: bool,
     /// At least one.
-    pub(crate) doors: Vec<Door>,
+    pub(crate) doors: Vec<Door<Reply>>,
     /// How many of them lead to a reactor that has a lane: the first ones.
     pub(crate) homes: AtomicUsize,
     pub(crate) turn: AtomicUsize,
@@ -74,7 +74,7 @@ impl Shared {
         self.turn.fetch_add(RUN, Ordering::Relaxed) / RUN
     }
 
-    pub(crate) fn door(&self) -> &Door {
+    pub(crate) fn door(&self) -> &Door<Reply> {
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
         if turn.is_multiple_of(RUN) && !everywhere(&self.device) {
             // Not with each I/O: it takes a lock.

@@ -3,6 +3,7 @@
 //! - [`Clock`] reads the time every device of the process is told;
 //! - [`EventWake`] and [`Unpark`] wake a sleeping owner of a [`Bell`](weir_queue::Bell);
 //! - [`Limited`] is the control side of a device for threads that may wait, with a limit;
+//! - a [`Door`] lets I/O in from threads that turn no lane;
 //! - a [`Host`] is a few reactor threads. Each owns lanes of the devices it was given, and
 //!   [`Service`]s: those who have sockets and submit what comes in. It runs to completion:
 //!   readiness, lanes, completions and replies in one pass, and one blocking call when nothing is
@@ -18,6 +19,7 @@ mod clock;
 mod drain;
 mod homes;
 mod host;
+mod intake;
 mod limited;
 mod poll;
 mod reactor;
@@ -28,6 +30,7 @@ mod wake;
 pub use clock::Clock;
 pub use drain::{Obstacle, Unfinished};
 pub use host::Host;
+pub use intake::{Answer, Door, Entry, Job};
 pub use limited::Limited;
 pub use poll::{Interest, Readiness};
 pub use service::{Handle, Seat, Service, Turn};

@@ -1,12 +1,12 @@
-//! The service behind [`Pending`](crate::Pending) and callbacks: one on each reactor that has a
-//! lane of the disk, or may get one.
+//! I/O from threads that turn no lane: a [`Door`] that any thread hands [`Job`]s to, and behind it
+//! a service with a submitter on a reactor.
 //!
 //! Other threads put jobs in a list under a lock; the first one to a list that was empty wakes the
 //! reactor, so that a burst costs one wake. The reactor takes the whole list and submits it. The
 //! jobs handed over and not accepted yet are bounded; at the bound a thread waits, and a reactor,
 //! which must not, is refused.
 //!
-//! A reply may call anything, this included. None is told under the lock. I/O that a callback
+//! An answer may call anything, this included. None is told under the lock. I/O that a callback
 //! submits on an open disk gets the reactor's next round, whether it is refused or not; the end of
 //! I/O submitted on a closed disk is told when the callback has returned.
 
@@ -15,45 +15,68 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 use weir_bio::{Bio, Nanos, Status};
-use weir_live::{Handle, Host, Readiness, Seat, Service, Turn};
-use weir_queue::{Completion, Device, Error, HeldBack, Refused};
+use weir_queue::{Completion, Device, Error, HeldBack, Kept, Refused};
 
-use crate::pending::Reply;
+use crate::host::Host;
+use crate::poll::Readiness;
+use crate::service::{Handle, Seat, Service, Turn};
+
+/// The way in which the end of an I/O is told: once, by [`end`](Answer::end) or by being dropped,
+/// which says that the disk is gone.
+pub trait Answer: Send + 'static {
+    /// Tells how the I/O ended. The completion's cookie is the intake's own. It runs on a reactor
+    /// and must not block.
+    fn end(self, completion: Completion);
+}
 
 /// An I/O on its way to a reactor.
-pub(crate) struct Job {
-    pub(crate) bio: Bio,
-    pub(crate) reply: Reply,
+pub struct Job<A> {
+    bio: Bio,
+    /// The bytes that a write keeps of its first and its last block.
+    kept: Kept,
+    answer: A,
+}
+
+impl<A> Job<A> {
+    /// An I/O of whole blocks.
+    pub fn new(bio: Bio, answer: A) -> Job<A> {
+        Job { bio, kept: Kept::default(), answer }
+    }
+
+    /// A write that keeps bytes of its first and its last block: a read-modify-write of these.
+    #[must_use]
+    pub fn keeping(self, kept: Kept) -> Job<A> {
+        Job { kept, ..self }
+    }
 }
 
 /// The way to an intake from any thread.
-pub(crate) struct Door {
-    arrivals: Arc<Arrivals>,
-    handle: Handle<Intake>,
+pub struct Door<A: Answer> {
+    arrivals: Arc<Arrivals<A>>,
+    handle: Handle<Intake<A>>,
 }
 
-struct Arrivals {
-    list: Mutex<List>,
+struct Arrivals<A> {
+    list: Mutex<List<A>>,
     /// There is room again, or nothing comes in any more.
     room: Condvar,
     /// I/Os that may be handed over and not accepted.
     most: usize,
 }
 
-#[derive(Default)]
-struct List {
-    jobs: Vec<Job>,
+struct List<A> {
+    jobs: Vec<Job<A>>,
     /// Handed over and not accepted yet, on the list or beyond it.
     unaccepted: usize,
     /// Threads that wait for room.
     waiting: usize,
     /// Refused to a reactor, and not told yet.
-    refused: Vec<Job>,
+    refused: Vec<Job<A>>,
     /// To be told that the disk is closed.
-    offline: Vec<Reply>,
+    offline: Vec<A>,
     /// A thread is telling them.
     telling: bool,
-    /// Those who want to know when nothing is left.
+    /// Closed when nothing is left.
     closing: Vec<Sender<()>>,
     /// Nothing comes in any more.
     closed: bool,
@@ -61,8 +84,24 @@ struct List {
     gone: bool,
 }
 
-impl Arrivals {
-    fn lock(&self) -> MutexGuard<'_, List> {
+impl<A> Default for List<A> {
+    fn default() -> List<A> {
+        List {
+            jobs: Vec::new(),
+            unaccepted: 0,
+            waiting: 0,
+            refused: Vec::new(),
+            offline: Vec::new(),
+            telling: false,
+            closing: Vec::new(),
+            closed: false,
+            gone: false,
+        }
+    }
+}
+
+impl<A> Arrivals<A> {
+    fn lock(&self) -> MutexGuard<'_, List<A>> {
         self.list.lock().expect("the lock of arriving I/O")
     }
 
@@ -77,8 +116,8 @@ impl Arrivals {
         }
     }
 
-    /// Tells replies that the disk is closed, unless a thread does so already: it tells these as
-    /// well. Those that come from a reply are told after it.
+    /// Tells answers that the disk is closed, unless a thread does so already: it tells these as
+    /// well. Those that come from an answer are told after it.
     fn tell_offline(&self) {
         if std::mem::replace(&mut self.lock().telling, true) {
             return;
@@ -86,21 +125,21 @@ impl Arrivals {
         let _telling = Telling(self);
         loop {
             let mut list = self.lock();
-            let replies = std::mem::take(&mut list.offline);
-            list.telling = !replies.is_empty();
+            let answers = std::mem::take(&mut list.offline);
+            list.telling = !answers.is_empty();
             drop(list);
-            if replies.is_empty() {
+            if answers.is_empty() {
                 return;
             }
-            replies.into_iter().for_each(drop);
+            answers.into_iter().for_each(drop);
         }
     }
 }
 
-/// A thread that tells replies; one that panics over it does so no longer.
-struct Telling<'a>(&'a Arrivals);
+/// A thread that tells answers; one that panics over it does so no longer.
+struct Telling<'a, A>(&'a Arrivals<A>);
 
-impl Drop for Telling<'_> {
+impl<A> Drop for Telling<'_, A> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.0.lock().telling = false;
@@ -109,17 +148,17 @@ impl Drop for Telling<'_> {
 }
 
 /// A place for one job, with the list locked.
-pub(crate) struct Entry<'a> {
-    door: &'a Door,
-    list: MutexGuard<'a, List>,
+pub struct Entry<'a, A: Answer> {
+    door: &'a Door<A>,
+    list: MutexGuard<'a, List<A>>,
 }
 
-impl Entry<'_> {
-    /// Sends a job in. On a closed disk its reply says so.
-    pub(crate) fn put(self, job: Job) {
+impl<A: Answer> Entry<'_, A> {
+    /// Sends a job in. On a closed disk its answer says so.
+    pub fn put(self, job: Job<A>) {
         let Entry { door, mut list } = self;
         if list.closed {
-            list.offline.push(job.reply);
+            list.offline.push(job.answer);
             drop(list);
             return door.arrivals.tell_offline();
         }
@@ -133,17 +172,13 @@ impl Entry<'_> {
     }
 }
 
-impl Door {
-    /// Puts an intake for `device` on reactor `index`.
+impl<A: Answer> Door<A> {
+    /// Puts an intake for `device` on reactor `index` modulo their number. It takes `most` jobs
+    /// that are not accepted yet.
     ///
     /// # Errors
-    /// Too many submitters, in the device or on the reactor.
-    pub(crate) fn open(
-        host: &Host,
-        index: usize,
-        device: &Device,
-        most: usize,
-    ) -> Result<Door, Error> {
+    /// Too many submitters, in the device or on the reactor, or a device that is going away.
+    pub fn open(host: &Host, index: usize, device: &Device, most: usize) -> Result<Door<A>, Error> {
         let (list, room) = (Mutex::default(), Condvar::new());
         let arrivals = Arc::new(Arrivals { list, room, most });
         let (inside, device) = (Arc::clone(&arrivals), device.clone());
@@ -161,8 +196,9 @@ impl Door {
         }
     }
 
-    /// A place for a job, if there is one. A closed disk has room for all: their replies say so.
-    pub(crate) fn room(&self) -> Option<Entry<'_>> {
+    /// A place for a job, if there is one. A closed disk has room for all: their answers say so.
+    #[must_use]
+    pub fn room(&self) -> Option<Entry<'_, A>> {
         let list = self.arrivals.lock();
         let full = list.unaccepted >= self.arrivals.most && !list.closed;
         (!full).then(|| Entry { door: self, list })
@@ -170,7 +206,7 @@ impl Door {
 
     /// Sends a job in. For a place a thread waits; on a reactor, which must not, the job ends
     /// AGAIN in the reactor's next round.
-    pub(crate) fn enter(&self, job: Job, is_reactor: impl FnOnce() -> bool) {
+    pub fn enter(&self, job: Job<A>, is_reactor: impl FnOnce() -> bool) {
         match self.room() {
             Some(entry) => entry.put(job),
             None if is_reactor() => self.refuse(job),
@@ -179,7 +215,7 @@ impl Door {
     }
 
     #[cold]
-    fn refuse(&self, job: Job) {
+    fn refuse(&self, job: Job<A>) {
         let mut list = self.arrivals.lock();
         let first = list.refused.is_empty();
         list.refused.push(job);
@@ -190,7 +226,7 @@ impl Door {
     }
 
     #[cold]
-    fn wait_for_room(&self) -> Entry<'_> {
+    fn wait_for_room(&self) -> Entry<'_, A> {
         let Arrivals { room, most, .. } = &*self.arrivals;
         let mut list = self.arrivals.lock();
         list.waiting += 1;
@@ -202,7 +238,7 @@ impl Door {
     }
 
     /// Lets nothing in any more. The channel closes when everything that came before has ended.
-    pub(crate) fn close(&self) -> Receiver<()> {
+    pub fn close(&self) -> Receiver<()> {
         let (sender, receiver) = channel();
         let mut list = self.arrivals.lock();
         list.closed = true;
@@ -220,14 +256,14 @@ impl Door {
     }
 
     /// Lets I/O in again, after a close that was given up.
-    pub(crate) fn reopen(&self) {
+    pub fn reopen(&self) {
         let mut list = self.arrivals.lock();
         list.closed = list.gone;
         list.closing.clear();
     }
 
     /// Takes the intake away from its reactor. I/O under way there ends as offline.
-    pub(crate) fn remove(&self) {
+    pub fn remove(&self) {
         self.handle.post(|intake, turn| {
             if let Some(seat) = intake.seat.take() {
                 turn.leave(seat);
@@ -238,58 +274,57 @@ impl Door {
 }
 
 /// The list of jobs of one reactor, and how full it may be.
-pub(crate) struct Intake {
-    arrivals: Arc<Arrivals>,
+struct Intake<A> {
+    arrivals: Arc<Arrivals<A>>,
     /// `None` only when there was none to be had, or at the end.
     seat: Option<Seat>,
     /// An empty list to put in the place of a full one; kept for its memory.
-    spare: Vec<Job>,
+    spare: Vec<Job<A>>,
     /// Not accepted yet.
-    waiting: VecDeque<Job>,
+    waiting: VecDeque<Job<A>>,
     /// Not accepted yet because of caps.
-    held: HeldBack<Reply>,
+    held: HeldBack<(Kept, A)>,
     /// The last one was refused for want of room, or by the gate.
     refused: bool,
     /// There are jobs that a reactor was refused.
     has_refused: bool,
-    under_way: Table,
+    under_way: Table<A>,
     /// Ended, and about to be told; kept for its memory.
-    ended: Vec<(Reply, Completion)>,
+    ended: Vec<(A, Completion)>,
 }
 
-/// Replies by the cookie their I/O travels with.
-#[derive(Default)]
-struct Table {
-    replies: Vec<Option<Reply>>,
+/// Answers by the cookie their I/O travels with.
+struct Table<A> {
+    answers: Vec<Option<A>>,
     free: Vec<usize>,
 }
 
-impl Table {
-    /// The cookie the next reply will have.
+impl<A> Table<A> {
+    /// The cookie the next answer will have.
     fn next(&self) -> u64 {
-        self.free.last().copied().unwrap_or(self.replies.len()) as u64
+        self.free.last().copied().unwrap_or(self.answers.len()) as u64
     }
 
-    fn put(&mut self, reply: Reply) {
+    fn put(&mut self, answer: A) {
         match self.free.pop() {
-            Some(index) => self.replies[index] = Some(reply),
-            None => self.replies.push(Some(reply)),
+            Some(index) => self.answers[index] = Some(answer),
+            None => self.answers.push(Some(answer)),
         }
     }
 
-    fn take(&mut self, cookie: u64) -> Reply {
-        let reply = self.replies[cookie as usize].take();
+    fn take(&mut self, cookie: u64) -> A {
+        let answer = self.answers[cookie as usize].take();
         self.free.push(cookie as usize);
-        reply.expect("an I/O ends once")
+        answer.expect("an I/O ends once")
     }
 
     fn is_empty(&self) -> bool {
-        self.free.len() == self.replies.len()
+        self.free.len() == self.answers.len()
     }
 }
 
-impl Intake {
-    fn new(arrivals: Arc<Arrivals>, seat: Option<Seat>) -> Intake {
+impl<A: Answer> Intake<A> {
+    fn new(arrivals: Arc<Arrivals<A>>, seat: Option<Seat>) -> Intake<A> {
         Intake {
             arrivals,
             seat,
@@ -298,7 +333,7 @@ impl Intake {
             held: HeldBack::default(),
             refused: false,
             has_refused: false,
-            under_way: Table::default(),
+            under_way: Table { answers: Vec::new(), free: Vec::new() },
             ended: Vec::new(),
         }
     }
@@ -312,12 +347,12 @@ impl Intake {
     }
 
     /// The next to be submitted: one whose time has come before one that is new.
-    fn next(&mut self, now: Nanos) -> Option<(Bio, Reply)> {
+    fn next(&mut self, now: Nanos) -> Option<(Bio, (Kept, A))> {
         if let Some(due) = self.held.pop_due(now) {
             return Some(due);
         }
-        while let Some(Job { bio, reply }) = self.waiting.pop_front() {
-            if let Some(passed) = self.held.pass(bio, reply) {
+        while let Some(Job { bio, kept, answer }) = self.waiting.pop_front() {
+            if let Some(passed) = self.held.pass(bio, (kept, answer)) {
                 return Some(passed);
             }
         }
@@ -330,17 +365,23 @@ impl Intake {
         self.refused = false;
         let mut accepted = 0;
         while self.seat.is_some() {
-            let Some((mut bio, reply)) = self.next(now) else { break };
+            let Some((mut bio, (kept, answer))) = self.next(now) else { break };
             let Some(seat) = &mut self.seat else { return };
             bio.cookie = self.under_way.next();
-            match seat.submitter.submit(bio, now) {
+            let submitted = match kept == Kept::default() {
+                true => seat.submitter.submit(bio, now),
+                false => seat.submitter.submit_unpaid_patch(bio, kept, now),
+            };
+            match submitted {
                 Ok(()) => {
-                    self.under_way.put(reply);
+                    self.under_way.put(answer);
                     accepted += 1;
                 }
-                Err(Refused::Capped { bio, until }) => self.held.hold(bio, reply, until, now),
+                Err(Refused::Capped { bio, until }) => {
+                    self.held.hold(bio, (kept, answer), until, now);
+                }
                 Err(Refused::Full(bio) | Refused::Frozen(bio)) => {
-                    self.held.hold(bio, reply, now, now);
+                    self.held.hold(bio, (kept, answer), now, now);
                     self.refused = true;
                     break;
                 }
@@ -357,8 +398,8 @@ impl Intake {
     fn tell_refused(&mut self) {
         self.has_refused = false;
         let refused = std::mem::take(&mut self.arrivals.lock().refused);
-        for Job { bio, reply } in refused {
-            reply.end(Completion {
+        for Job { bio, answer, .. } in refused {
+            answer.end(Completion {
                 cookie: bio.cookie,
                 status: Status::Again,
                 op: bio.op,
@@ -373,9 +414,9 @@ impl Intake {
     /// Ends as offline what caps hold back of a disk that closes: it was never accepted.
     fn let_held_go(&mut self) {
         if !self.refused {
-            let replies: Vec<_> = self.held.drain().map(|(_, reply)| reply).collect();
-            self.arrivals.leave(replies.len());
-            self.arrivals.lock().offline.extend(replies);
+            let answers: Vec<A> = self.held.drain().map(|(_, (_, answer))| answer).collect();
+            self.arrivals.leave(answers.len());
+            self.arrivals.lock().offline.extend(answers);
             self.arrivals.tell_offline();
         }
     }
@@ -390,7 +431,7 @@ impl Intake {
     }
 }
 
-impl Service for Intake {
+impl<A: Answer> Service for Intake<A> {
     fn ready(&mut self, _: &mut Turn<'_>, _: u32, _: Readiness) {}
 
     fn completed(&mut self, turn: &mut Turn<'_>, _: u32) {
@@ -399,8 +440,8 @@ impl Service for Intake {
         seat.submitter.complete(turn.now(), |completion| {
             ended.push((under_way.take(completion.cookie), completion));
         });
-        // Only now are they counted in the statistics, where the receiver of a reply may look.
-        ended.drain(..).for_each(|(reply, completion)| reply.end(completion));
+        // Only now are they counted in the statistics, where the receiver of an answer may look.
+        ended.drain(..).for_each(|(answer, completion)| answer.end(completion));
         self.send(turn.now());
         self.tell_closers();
     }
@@ -420,7 +461,7 @@ impl Service for Intake {
     }
 }
 
-impl Drop for Intake {
+impl<A> Drop for Intake<A> {
     fn drop(&mut self) {
         let mut list = self.arrivals.lock();
         list.closed = true;
@@ -428,10 +469,10 @@ impl Drop for Intake {
         list.closing.clear();
         let jobs = std::mem::take(&mut list.jobs).into_iter();
         let jobs = jobs.chain(std::mem::take(&mut list.refused)).chain(self.waiting.drain(..));
-        list.offline.extend(jobs.map(|job| job.reply));
-        list.offline.extend(self.held.drain().map(|(_, reply)| reply));
-        list.offline.extend(self.under_way.replies.drain(..).flatten());
-        list.offline.extend(self.ended.drain(..).map(|(reply, _)| reply));
+        list.offline.extend(jobs.map(|job| job.answer));
+        list.offline.extend(self.held.drain().map(|(_, (_, answer))| answer));
+        list.offline.extend(self.under_way.answers.drain(..).flatten());
+        list.offline.extend(self.ended.drain(..).map(|(answer, _)| answer));
         self.arrivals.room.notify_all();
         drop(list);
         self.arrivals.tell_offline();

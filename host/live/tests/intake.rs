@@ -1,0 +1,154 @@
+//! I/O that a thread hands to a door, in front of a disk whose group has caps.
+
+use std::num::NonZeroU64;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+use weir_bio::{Bio, Buf, Limits, Nanos, Status};
+use weir_live::{Answer, Door, Host, Job};
+use weir_queue::driver::Affinity;
+use weir_queue::{
+    Batch, Caps, Completion, Config, Device, Done, Driver, DriverError, DriverQueue, Groups, Kept,
+    Queues, Tag,
+};
+
+/// A disk that does nothing and answers at once.
+#[derive(Default)]
+struct Idle {
+    taken: Vec<Tag>,
+    /// Requests it was given.
+    given: Arc<AtomicUsize>,
+}
+
+impl Driver for Idle {
+    fn limits(&self) -> Limits {
+        Limits { capacity: 2048, ..Limits::default() }
+    }
+
+    fn queues(&self) -> Queues {
+        Queues { max: 1, depth: 8, reserved: 0, shared_tags: false, home: Affinity::Any }
+    }
+
+    fn open(&self, _: u16, _: u16) -> Result<Box<dyn DriverQueue>, DriverError> {
+        Ok(Box::new(Idle { taken: Vec::new(), given: Arc::clone(&self.given) }))
+    }
+}
+
+impl DriverQueue for Idle {
+    fn submit(&mut self, batch: &mut Batch<'_>, _: Nanos) {
+        batch.take_all(|tag, _| {
+            self.given.fetch_add(1, Ordering::Relaxed);
+            self.taken.push(tag);
+        });
+    }
+
+    fn commit(&mut self, _: Nanos) {}
+
+    fn reap(&mut self, _: Nanos, done: &mut Done) {
+        self.taken.drain(..).for_each(|tag| done.push(tag, Status::Ok));
+    }
+
+    fn in_flight(&self) -> usize {
+        self.taken.len()
+    }
+}
+
+struct Told(Sender<Status>);
+
+impl Answer for Told {
+    fn end(self, completion: Completion) {
+        // The test may have seen enough.
+        let _ = self.0.send(completion.status);
+    }
+}
+
+/// A disk with a door, whose second read or write is due in minutes.
+struct Bed {
+    host: Host,
+    device: Device,
+    groups: Arc<Groups>,
+    door: Door<Told>,
+    given: Arc<AtomicUsize>,
+    sender: Sender<Status>,
+    answers: Receiver<Status>,
+}
+
+impl Bed {
+    fn capped() -> Bed {
+        let host = Host::new(1).unwrap();
+        let config = Config { scheduler: Some("none".into()), ..Config::default() };
+        let disk = Idle::default();
+        let given = Arc::clone(&disk.given);
+        let device = Device::new(config, Arc::new(disk)).unwrap();
+        let groups = Arc::new(Groups::default());
+        device.attach_groups(&groups);
+        let root = groups.create("").unwrap();
+        let slow = NonZeroU64::new(1);
+        groups.set_caps(root, Caps { rbps: slow, wbps: slow, ..Caps::default() }).unwrap();
+        host.adopt(&device).unwrap();
+        let door = Door::open(&host, 0, &device, 16).unwrap();
+        let (sender, answers) = channel();
+        Bed { host, device, groups, door, given, sender, answers }
+    }
+
+    fn enter(&self, bio: Bio, kept: Kept) {
+        let job = Job::new(bio, Told(self.sender.clone())).keeping(kept);
+        self.door.enter(job, || false);
+    }
+
+    /// So many have ended well, and no more.
+    #[track_caller]
+    fn expect(&self, ended: usize) {
+        let told: Vec<_> = self.answers.iter().take(ended).collect();
+        assert_eq!(told, vec![Status::Ok; ended]);
+        assert!(self.answers.try_recv().is_err(), "others are held back");
+    }
+
+    fn lift_caps(&self) {
+        self.groups.set_caps(self.groups.find("").unwrap(), Caps::default()).unwrap();
+    }
+
+    /// Reads and writes that were paid for.
+    fn paid(&self) -> [u64; 2] {
+        self.groups.all()[0].used.ios
+    }
+
+    fn end(self) {
+        self.door.remove();
+        self.host.retire(&self.device, 60_000_000_000).unwrap();
+    }
+}
+
+#[test]
+fn a_door_keeps_to_the_caps_of_its_group_until_they_are_lifted() {
+    let bed = Bed::capped();
+    for number in 0..3 {
+        bed.enter(Bio::read(8 * number, Buf::zeroed(4096)), Kept::default());
+    }
+    // A flush behind the reads is answered with the first of them alone.
+    bed.enter(Bio::flush(), Kept::default());
+    bed.expect(2);
+    assert_eq!(bed.paid(), [1, 0]);
+    bed.lift_caps();
+    bed.expect(2);
+    assert_eq!(bed.paid(), [3, 0]);
+    bed.end();
+}
+
+#[test]
+fn a_write_that_ends_within_a_block_is_paid_for_once_and_kept_to_the_caps() {
+    let bed = Bed::capped();
+    for number in 0..3 {
+        let kept = Kept { lead: 1, trail: 2 };
+        bed.enter(Bio::write(8 * number, Buf::zeroed(4096)), kept);
+    }
+    bed.expect(1);
+    assert_eq!(bed.paid(), [0, 1]);
+    assert!(bed.given.load(Ordering::Relaxed) > 1, "its first and last block are read before");
+    bed.lift_caps();
+    bed.expect(2);
+    // The write's reads of its own blocks are part of the write.
+    assert_eq!(bed.paid(), [0, 3]);
+    bed.end();
+}
