@@ -12,22 +12,23 @@ use crate::config::{
     Attached, Config, QueueMode, check_queues, default_scheduler, find_scheduler, nr_requests,
     slots,
 };
-use crate::driver::{Affinity, Driver, Extent};
+use crate::driver::{Affinity, Driver, Extent, Queues};
 use crate::error::{Error, invalid};
 use crate::grown::Grown;
 use crate::hard::fence::Fences;
-use crate::hard::tags::{TagSet, Tags};
+use crate::hard::tags::Tags;
 use crate::hard::{self, HardQueue};
 use crate::lane::Lane;
 use crate::lanes::{Lanes, QUEUES_MAX, SUBMITTERS_MAX};
 use crate::mq::Mq;
 use crate::order::dispatcher::Dispatcher;
 use crate::order::elevator::Elevator;
-use crate::shared::{Path, Shared};
+use crate::shared::{Path, Shared, SharedTags};
 use crate::snapshot::{Current, Snapshot};
 use crate::sq::Sq;
 use crate::stats::{LaneGauges, Stats};
 use crate::submit::submitter::{Attachment, Submitter};
+use crate::tag_set::TagSet;
 
 pub(crate) mod freeze;
 pub(crate) mod offline;
@@ -60,6 +61,18 @@ fn first_elevator(
     let mut scheduler = make(&config.setup(limits, tags, config.nomerges, attached.compat));
     apply_tunables(scheduler.as_mut(), &config.tunables)?;
     Ok(Some(Elevator::new(scheduler, tags)))
+}
+
+/// The depth of a device that draws on this set of tags, as do others.
+fn depth_of_set(config: &Config, queues: &mut Queues, set: &TagSet) -> Result<u16, Error> {
+    let depth = set.depth();
+    if let Some(asked) = config.depth
+        && asked != depth
+    {
+        return invalid(format!("depth={asked}: the tags are those of a set of {depth}"));
+    }
+    (queues.shared_tags, queues.reserved) = (true, set.reserved());
+    Ok(depth)
 }
 
 /// Has a lane turned, for its driver. It keeps no device alive: the driver's queue may be the
@@ -149,8 +162,9 @@ impl Device {
     /// # Errors
     /// A value of `config` outside its bound, or limits that contradict themselves.
     pub fn new(config: Config, driver: Arc<dyn Driver>) -> Result<Device, Error> {
-        let queues = driver.queues();
+        let mut queues = driver.queues();
         check_queues(&config, &queues)?;
+        queues.shared_tags |= driver.tag_set().is_some();
         let rotational = driver.limits().rotational;
         let attached = find_scheduler(&config, default_scheduler(&config, rotational, &queues))?;
         Device::build(config, driver, attached)
@@ -173,8 +187,12 @@ impl Device {
     }
 
     fn build(config: Config, driver: Arc<dyn Driver>, attached: Attached) -> Result<Device, Error> {
-        let queues = driver.queues();
-        let depth = config.depth.unwrap_or(queues.depth);
+        let mut queues = driver.queues();
+        let set = driver.tag_set();
+        let depth = match &set {
+            None => config.depth.unwrap_or(queues.depth),
+            Some(set) => depth_of_set(&config, &mut queues, set)?,
+        };
         if depth <= queues.reserved || depth > DEPTH_MAX {
             let least = queues.reserved + 1;
             return invalid(format!("depth={depth} is outside {least}..={DEPTH_MAX}"));
@@ -198,8 +216,6 @@ impl Device {
                     Dispatcher::new(elevator, depth),
                     usize::from(QUEUES_MAX),
                 ),
-                tags: (queues.shared_tags && lanes > 1)
-                    .then(|| TagSet::new(depth, queues.reserved)),
                 spread: config.spread,
             }),
             (QueueMode::Sq, Some(elevator)) => {
@@ -207,8 +223,14 @@ impl Device {
             }
             (QueueMode::Sq, None) => return invalid("the single-queue path needs a scheduler"),
         };
+        let tags = match set {
+            Some(set) => Some(SharedTags { set, alone: false }),
+            None => (queues.shared_tags && lanes > 1)
+                .then(|| SharedTags { set: TagSet::new(depth, queues.reserved), alone: true }),
+        };
         let shared = Shared {
             config,
+            tags,
             queues,
             depth,
             gate: Gate::default(),
@@ -318,11 +340,7 @@ impl Device {
             return self.refuse_open(index);
         }
         mq.lanes[index].settle(&shared.config.name, index, bell)?;
-        let tags = match &mq.tags {
-            Some(set) => Tags::shared(Arc::clone(set), index),
-            None => Tags::own(shared.depth, shared.queues.reserved),
-        };
-        let hard = self.hard_queue(index, tags, &port.gauges)?;
+        let hard = self.hard_queue(index, &port.gauges)?;
         state.open = true;
         Ok(Lane::multi(shared, index, hard, &mut state))
     }
@@ -337,8 +355,7 @@ impl Device {
             return self.refuse_open(index);
         }
         sq.lanes[index].settle(&shared.config.name, index, bell)?;
-        let tags = Tags::own(shared.depth, shared.queues.reserved);
-        let hard = self.hard_queue(index, tags, &sq.gauges)?;
+        let hard = self.hard_queue(index, &sq.gauges)?;
         let (home, announces) = (sq.join(bell)?, hard.announces());
         *open = true;
         sq.install(hard);
@@ -351,15 +368,15 @@ impl Device {
     }
 
     /// Hard queue `index` in front of the driver's.
-    fn hard_queue(
-        &self,
-        index: usize,
-        tags: Tags,
-        gauges: &Arc<LaneGauges>,
-    ) -> Result<HardQueue, Error> {
+    fn hard_queue(&self, index: usize, gauges: &Arc<LaneGauges>) -> Result<HardQueue, Error> {
         let (depth, fences) = (self.shared.depth, Arc::clone(&self.shared.fences));
+        let wake: Arc<dyn Wake> = Arc::new(LaneWake(Arc::downgrade(&self.shared), index));
+        let tags = match &self.shared.tags {
+            Some(SharedTags { set, alone }) => Tags::shared(set, *alone, Arc::clone(&wake))?,
+            None => Tags::own(depth, self.shared.queues.reserved),
+        };
         let mut driver = self.driver()?.open(index as u16, depth)?;
-        driver.at_home(Arc::new(LaneWake(Arc::downgrade(&self.shared), index)));
+        driver.at_home(wake);
         let (lane, gauges) = (index as u16, Arc::clone(gauges));
         let flush_error = Arc::clone(&self.shared.flush_error);
         let make = hard::Make { driver, depth, tags, lane, fences, gauges, flush_error };

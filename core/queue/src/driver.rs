@@ -8,6 +8,7 @@ use weir_bio::{Data, Limits, Nanos, Rq, Size, Status};
 use weir_ring::Wake;
 
 use crate::request::{Request, RequestClaim};
+use crate::tag_set::TagSet;
 
 /// A driver tag: names a request between the core and one driver queue.
 ///
@@ -99,6 +100,16 @@ pub trait Driver: Send + Sync {
 
     /// The requirements for its queues.
     fn queues(&self) -> Queues;
+
+    /// Tags that the device shares with others, as the logical units behind one host adapter do:
+    /// the set is made once, and each of their drivers names it. [`Queues::depth`], `reserved` and
+    /// `shared_tags` mean nothing then. `None`: the device has its own. The answer never changes.
+    ///
+    /// A driver queue is dropped only when its device uses none of its tags any more: then another
+    /// device may have them.
+    fn tag_set(&self) -> Option<Arc<TagSet>> {
+        None
+    }
 
     /// Does what opening hard queue `index` would have to wait for, such as a connection. Called
     /// beforehand, and never on a thread that turns lanes: may block. It may be called again, and

@@ -47,6 +47,9 @@ const NEVER: Nanos = Nanos(u64::MAX);
 pub(crate) trait Source {
     /// Hands up to `max` requests to `sink`, knowing whether the queue is busy; says how many.
     fn give(&mut self, busy: bool, max: usize, sink: &mut impl FnMut(RequestClaim)) -> usize;
+
+    /// How many of `most` requests there are to give; more than none if that is not known.
+    fn holds(&self, most: usize) -> usize;
 }
 
 /// One hard queue: the requests in front of a driver queue and those it has.
@@ -412,7 +415,11 @@ impl HardQueue {
     ) -> bool {
         self.burst.clear();
         loop {
-            let room = self.tags.secure(BURST - self.burst.len());
+            let dispatch = self.dispatch.len();
+            let wanted = |most| dispatch.max(source.holds(most)).min(most);
+            let Some(room) = self.tags.secure(BURST - self.burst.len(), wanted) else {
+                return false;
+            };
             if room == 0 {
                 return self.burst.len() < BURST && self.run_short(now, replies, source, sink);
             }
@@ -551,10 +558,10 @@ impl HardQueue {
         self.dispatch.len()
     }
 
-    /// The pass is over; true when other lanes wait for tags that may be free now.
+    /// The pass is over; lanes that wait for tags are told.
     #[inline]
-    pub(crate) fn end_pass(&mut self) -> bool {
-        self.tags.end_pass()
+    pub(crate) fn end_pass(&mut self) {
+        self.tags.end_pass();
     }
 
     pub(crate) fn tags(&self) -> &Tags {
@@ -628,6 +635,10 @@ mod tests {
     struct Given(Vec<RequestClaim>);
 
     impl Source for Given {
+        fn holds(&self, most: usize) -> usize {
+            self.0.len().min(most)
+        }
+
         fn give(&mut self, _: bool, max: usize, sink: &mut impl FnMut(RequestClaim)) -> usize {
             let given = max.min(self.0.len());
             self.0.drain(..given).for_each(sink);
@@ -660,6 +671,10 @@ mod tests {
     struct Fencing<'a>(&'a Fences, Given);
 
     impl Source for Fencing<'_> {
+        fn holds(&self, most: usize) -> usize {
+            self.1.holds(most)
+        }
+
         fn give(&mut self, busy: bool, max: usize, sink: &mut impl FnMut(RequestClaim)) -> usize {
             for claim in &self.1.0 {
                 self.0.put(1, Tag::first(3), &Rq { op: Op::Write, ..claim.rq });

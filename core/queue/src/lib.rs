@@ -36,6 +36,7 @@ mod sq;
 mod stats;
 mod step;
 mod submit;
+mod tag_set;
 
 pub use bell::Bell;
 pub use completion::{Completion, Refused};
@@ -56,7 +57,6 @@ pub use group::{
     CAPS_AGAIN_NS, Caps, GROUPS_MAX, GroupEntry, Groups, HeldBack, Member, Used, WEIGHT_DEFAULT,
     WEIGHT_MAX, WEIGHT_MIN,
 };
-pub use hard::tags::TagSet;
 pub use home::Home;
 pub use home::alarms::Alarms;
 pub use kind::{
@@ -71,4 +71,5 @@ pub use step::{Progress, Step, Watch};
 pub use submit::payer::price;
 pub use submit::submitter::Submitter;
 pub use submit::submitter::patch::Kept;
+pub use tag_set::TagSet;
 pub use weir_ring::Wake;

@@ -11,7 +11,6 @@ use weir_ring::{Changing, Combiner, Producer, ring};
 use crate::bell::Port;
 use crate::config::Spread;
 use crate::grown::Grown;
-use crate::hard::tags::TagSet;
 use crate::lanes::{ELEVATOR, Lanes};
 use crate::order::dispatcher::Dispatcher;
 use crate::order::elevator::Elevator;
@@ -31,8 +30,6 @@ pub(crate) struct Mq {
     pub(crate) lanes: Lanes,
     pub(crate) ports: Grown<LanePort>,
     pub(crate) dispatcher: Combiner<Dispatcher>,
-    /// The tags of all lanes, if they have them together.
-    pub(crate) tags: Option<Arc<TagSet>>,
     pub(crate) spread: Spread,
 }
 

@@ -21,6 +21,7 @@ use crate::snapshot::{Current, Snapshot};
 use crate::sq::Sq;
 use crate::stats::{LaneGauges, Ledger, SubmitterStats};
 use crate::step::Watchers;
+use crate::tag_set::TagSet;
 
 /// The state that all parts of a device share.
 pub(crate) struct Shared {
@@ -30,6 +31,8 @@ pub(crate) struct Shared {
     pub(crate) gate: Gate,
     pub(crate) current: Current,
     pub(crate) path: Path,
+    /// The tags of all lanes, if they have them together, with other devices or alone.
+    pub(crate) tags: Option<SharedTags>,
     pub(crate) submitters: Mutex<Submitters>,
     pub(crate) ledger: Mutex<Ledger>,
     pub(crate) stamp: BusyStamp,
@@ -43,6 +46,13 @@ pub(crate) struct Shared {
     pub(crate) orphan_count: SharedCounter,
     /// Callers of control steps.
     pub(crate) watchers: Watchers,
+}
+
+/// Tags that lanes have together.
+pub(crate) struct SharedTags {
+    pub(crate) set: Arc<TagSet>,
+    /// The set is this device's.
+    pub(crate) alone: bool,
 }
 
 /// Which way requests take, chosen when the device is built.

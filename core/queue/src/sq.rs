@@ -361,6 +361,10 @@ struct FromElevator<'a, S> {
 }
 
 impl<S: Sink> Source for FromElevator<'_, S> {
+    fn holds(&self, most: usize) -> usize {
+        self.elevator.len().min(most)
+    }
+
     fn give(&mut self, _busy: bool, max: usize, sink: &mut impl FnMut(RequestClaim)) -> usize {
         self.elevator.pull(0, max, self.now, self.pulled, self.sink);
         let given = self.pulled.len();
@@ -412,7 +416,7 @@ impl Queue {
     fn run(&mut self, now: Nanos, sink: impl Sink) {
         let Some(hard) = &mut self.hard else { return };
         if self.paused > 0 {
-            return;
+            return hard.end_pass();
         }
         while let Some(claim) = self.sequenced.pop_front() {
             hard.take_in(claim, now, &mut self.replies, sink);
@@ -431,7 +435,10 @@ impl Queue {
         if hard.take_refused() {
             // Their tags may be what others wait for.
             self.account_ended(now, sink);
-            self.run(now, sink);
+            return self.run(now, sink);
+        }
+        if let Some(hard) = &mut self.hard {
+            hard.end_pass();
         }
     }
 

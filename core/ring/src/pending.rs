@@ -83,6 +83,73 @@ impl Pending {
         self.word(source).load(Ordering::Relaxed) & 1 << (source % 64) != 0
     }
 
+    /// Clears up to `max` bits, from source `from` on and round again, and calls `visit` for each;
+    /// one for which that answers false does not count. How many counted. Sources that share an
+    /// owner are so told in turn, each once in a round.
+    ///
+    /// The summary may be clear for a moment while a bit below it is set: a caller that found
+    /// nothing in that moment relies on this one, which is to fence and look again at what it tells
+    /// of.
+    pub fn take_some(
+        &self,
+        from: usize,
+        max: usize,
+        mut visit: impl FnMut(usize) -> bool,
+    ) -> usize {
+        let words = self.words.len().max(1);
+        let (first, mut taken) = (from / 64 % words, 0);
+        for step in 0..=words {
+            let index = (first + step) % words;
+            let head = u64::MAX << (from % 64);
+            let within = match step {
+                0 => head,
+                _ if step == words => !head,
+                _ => u64::MAX,
+            };
+            while taken < max
+                && let Some(bit) = self.take_bit(index, within)
+            {
+                taken += usize::from(visit(index * 64 + bit));
+            }
+        }
+        taken
+    }
+
+    /// Clears the lowest bit of a word that is `within` and set.
+    fn take_bit(&self, index: usize, within: u64) -> Option<usize> {
+        let word = self.word(index * 64);
+        loop {
+            let bits = word.load(Ordering::Relaxed) & within;
+            if bits == 0 {
+                return None;
+            }
+            let bit = bits & bits.wrapping_neg();
+            if self.clear_bits(index, bit) {
+                // As in `Rest::visit`: look at the source only after its bit is clear.
+                fence(Ordering::SeqCst);
+                return Some(bit.trailing_zeros() as usize);
+            }
+        }
+    }
+
+    /// Clears one source's mark; whether it was set.
+    pub fn clear(&self, source: usize) -> bool {
+        self.clear_bits(source / 64, 1 << (source % 64))
+    }
+
+    fn clear_bits(&self, index: usize, bit: u64) -> bool {
+        let word = self.word(index * 64);
+        let before = word.fetch_and(!bit, Ordering::AcqRel);
+        if before == bit && !self.words.is_empty() {
+            self.summary.fetch_and(!(1 << index), Ordering::AcqRel);
+            // A source that marked itself in between found the summary set.
+            if word.load(Ordering::Acquire) != 0 {
+                self.summary.fetch_or(1 << index, Ordering::AcqRel);
+            }
+        }
+        before & bit != 0
+    }
+
     /// Clears all bits and calls `visit` for each that was set, ascending. Data published before a
     /// mark is visible inside `visit`. After a panic in `visit` those not yet visited are marked
     /// again.
@@ -161,6 +228,27 @@ mod tests {
         pending.take(|source| seen.push(source));
         assert_eq!(seen, [3, 64, 4095]);
         pending.take(|source| panic!("source {source} visited again"));
+    }
+
+    #[test]
+    fn some_are_taken_in_turn_and_the_rest_stays_marked() {
+        let pending = Pending::new(4096);
+        [4095, 3, 64, 70].into_iter().for_each(|source| pending.mark(source));
+        let take = |from, max| {
+            let mut seen = Vec::new();
+            let taken = pending.take_some(from, max, |source| {
+                seen.push(source);
+                source != 70
+            });
+            (taken, seen)
+        };
+        assert_eq!(take(65, 1), (1, vec![70, 4095]), "70 does not count");
+        assert!(pending.any() && !pending.has(4095));
+        pending.mark(2);
+        assert_eq!(take(3, 9), (3, vec![3, 64, 2]), "round again, and 2 is the last of all");
+        assert!(!pending.any());
+        pending.mark(64);
+        assert!(pending.clear(64) && !pending.clear(64) && !pending.any());
     }
 
     #[test]

@@ -290,6 +290,13 @@ impl<T: Send> Consumer<T> {
         self.taken != self.shared.published.load(Ordering::Acquire)
     }
 
+    /// Published items that are left. There may be more a moment later.
+    #[inline]
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.shared.published.load(Ordering::Acquire).wrapping_sub(self.taken)
+    }
+
     /// Gives the places of everything taken back to the producer.
     #[inline]
     pub fn release(&mut self) {

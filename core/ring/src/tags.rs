@@ -124,14 +124,18 @@ impl TagWords {
     /// Tags that are out, now.
     #[must_use]
     pub fn out(&self) -> u32 {
-        self.words
-            .iter()
-            .map(|word| {
-                // `cleared` first: a bit moves out of both at once, and never back in between.
-                let cleared = word.cleared.load(Ordering::Acquire);
-                (word.out.load(Ordering::Acquire) & !cleared).count_ones()
-            })
-            .sum()
+        self.words.iter().map(|word| word.out().count_ones()).sum()
+    }
+
+    /// Tags `within` a range that could be taken now.
+    #[must_use]
+    pub fn free_within(&self, within: &Range<u16>) -> u32 {
+        let words = self.words.iter().enumerate().map(|(index, word)| {
+            let first = index as u32 * self.bits_per_word;
+            let asked = below(within.end, first) & !below(within.start, first);
+            (word.mask & asked & !word.out()).count_ones()
+        });
+        words.sum()
     }
 }
 
@@ -144,6 +148,12 @@ fn below(end: u16, first: u32) -> u64 {
 }
 
 impl Word {
+    fn out(&self) -> u64 {
+        // `cleared` first: a bit moves out of both at once, and never back in between.
+        let cleared = self.cleared.load(Ordering::Acquire);
+        self.out.load(Ordering::Acquire) & !cleared
+    }
+
     /// Takes up to `max` of the `allowed` bits; returns them.
     fn take(&self, max: usize, allowed: u64) -> u64 {
         let allowed = self.mask & allowed;
@@ -250,6 +260,7 @@ mod tests {
         out.sort_unstable();
         assert_eq!(out, (60..130).collect::<Vec<_>>());
         words.free(129);
+        assert_eq!((words.free_within(&(60..130)), words.free_within(&(0..129))), (1, 60));
         assert_eq!(words.take(0, 1, &(0..129), &mut out), 1);
         assert_eq!(out.last(), Some(&0), "the one that came back is outside");
     }

@@ -978,6 +978,63 @@ impl Shared {
     }
 }
 
+/// Lanes that are told in turn, no more of them than there are tags. Lane 0 waits; lane 1 is marked
+/// as well, and does nothing when it is told.
+struct InTurn {
+    lanes: Shared,
+    told: AtomicUsize,
+}
+
+impl InTurn {
+    fn give_back(&self, tag: u16) {
+        self.lanes.table.free(tag);
+        self.tell();
+    }
+
+    /// For a lane that has given tags back, or taken some: those may have been in neither word for
+    /// a moment.
+    fn tell(&self) {
+        let mut told = 0;
+        loop {
+            fence(Ordering::SeqCst);
+            let free = self.lanes.table.tags.free_within(&(0..2)) as usize;
+            let more = self.lanes.waiting.take_some(1, free.saturating_sub(told), |lane| {
+                if lane == 0 {
+                    self.lanes.bell.ring();
+                } else {
+                    self.told.fetch_add(1, Ordering::Relaxed);
+                }
+                true
+            });
+            if more == 0 {
+                return;
+            }
+            told += more;
+        }
+    }
+}
+
+#[test]
+fn of_two_lanes_that_wait_each_is_told_when_two_tags_come_back() {
+    large_model(|| {
+        let (bell, bed) = bell();
+        // More than one word of marks, so that there is a summary to go wrong.
+        let lanes = Shared { table: Table::new(2), waiting: Pending::new(65), bell, bed };
+        let shared = Arc::new(InTurn { lanes, told: AtomicUsize::new(0) });
+        let tags = [(); 2].map(|()| shared.lanes.table.take().expect("both are free"));
+        shared.lanes.waiting.mark(1);
+        let freers = tags.map(|tag| {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || shared.give_back(tag))
+        });
+        let mine = shared.lanes.wait_for_tag();
+        shared.tell();
+        freers.into_iter().for_each(|freer| freer.join().unwrap());
+        shared.lanes.table.check([mine]);
+        assert_eq!(shared.told.load(Ordering::Relaxed), 1);
+    });
+}
+
 #[test]
 fn a_lane_without_a_tag_is_rung_by_the_lane_that_frees_one() {
     model(|| {

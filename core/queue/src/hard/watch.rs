@@ -292,7 +292,7 @@ impl HardQueue {
             lane_tells(sink, self.lane, now, || What::GivenUp { rq: claim.rq, tag });
             match kept {
                 true => {
-                    self.tags.lose();
+                    self.tags.lose(tag);
                     // Before its submitter is told: what that sends next must find the fence.
                     self.fences.put(self.lane, tag, &claim.rq);
                 }

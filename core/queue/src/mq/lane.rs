@@ -67,6 +67,10 @@ pub(crate) struct Multi {
 struct Nothing;
 
 impl Source for Nothing {
+    fn holds(&self, _: usize) -> usize {
+        0
+    }
+
     fn give(&mut self, _: bool, _: usize, _: &mut impl FnMut(RequestClaim)) -> usize {
         0
     }
@@ -218,10 +222,7 @@ impl Multi {
             }
         }
         self.ways.replies.post(index as u16, now, sink);
-        if self.hard.end_pass() {
-            // Tags came back to a set others draw on.
-            self.hard.tags().tell_waiting(|lane| mq.lanes.nudge(lane));
-        }
+        self.hard.end_pass();
         self.tell_of_fences(reach);
     }
 

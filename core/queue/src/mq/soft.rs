@@ -122,6 +122,19 @@ impl Soft {
 }
 
 impl Source for Soft {
+    fn holds(&self, most: usize) -> usize {
+        let mut held = 0;
+        for (word, bits) in self.active.iter().enumerate() {
+            let mut bits = *bits;
+            while bits != 0 && held < most {
+                let context = word * 64 + bits.trailing_zeros() as usize;
+                bits &= bits - 1;
+                held += self.contexts[context].as_ref().map_or(0, Context::count);
+            }
+        }
+        held.min(most)
+    }
+
     /// Ascending by context, or in turn, one of each, while the lane is busy.
     #[inline]
     fn give(&mut self, busy: bool, max: usize, sink: &mut impl FnMut(RequestClaim)) -> usize {
@@ -144,6 +157,10 @@ impl Source for Soft {
 }
 
 impl Context {
+    fn count(&self) -> usize {
+        self.staged.len() + self.ring.count()
+    }
+
     #[inline]
     fn give(&mut self, max: usize, sink: &mut impl FnMut(RequestClaim)) -> usize {
         let staged = if self.staged.is_empty() { 0 } else { self.give_staged(max, sink) };
