@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use daemon::outside::leave_out;
 use daemon::program::{program, run};
 use daemon::{Daemon, Folder, weir};
-use weir_control::{Client, ClientError};
+use weir_control::{ClientError, ControlClient};
 
 /// Files that do not depend on what the device below is like.
 const FILES: &[&str] = &[
@@ -87,7 +87,7 @@ fn stored(path: &Path, text: &[u8]) -> i32 {
 }
 
 /// The same through the control socket.
-fn sent(client: &mut Client, path: &str, text: &[u8]) -> i32 {
+fn sent(client: &mut ControlClient, path: &str, text: &[u8]) -> i32 {
     match client.write(path, text) {
         Ok(()) => 0,
         Err(ClientError::Refused(failure)) => failure.errno.number(),
@@ -120,7 +120,8 @@ fn a_bad_write_through_mount_and_socket_does_what_it_does_to_a_loop_device() {
     serve.args(["serve", "--disk", "sda=ram:64MiB,queues=1", "--disk", "vdb=ram:64MiB,queues=1"]);
     serve.args(["--nbd", "unix:nbd.sock", "--tree"]).arg(&tree);
     let daemon = Daemon::spawn(serve);
-    let mut client = Client::connect(&folder.near("weir-data/control.sock")).expect("a daemon");
+    let mut client =
+        ControlClient::connect(&folder.near("weir-data/control.sock")).expect("a daemon");
     let mounted = tree.join("block/sda/queue");
     for (file, value) in ALIKE {
         assert_eq!(stored(&kernel.join(file), value.as_bytes()), 0, "{file}");

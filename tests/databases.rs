@@ -14,7 +14,7 @@ use std::path::Path;
 use daemon::outside::leave_out;
 use daemon::program::{A_MOMENT, Running, program, run};
 use daemon::{Daemon, Folder, weir};
-use weir_control::Client;
+use weir_control::ControlClient;
 
 /// I/Os that end between two switches.
 const BETWEEN: u64 = 64;
@@ -71,14 +71,14 @@ case $1 in ext4) e2fsck -f -n "$device" ;; xfs) xfs_repair -n "$device" ;; esac
 "#;
 
 /// Reads, writes and flushes that have ended.
-fn ended(client: &mut Client) -> u64 {
+fn ended(client: &mut ControlClient) -> u64 {
     let stat = client.read("block/sda/stat").expect("a disk");
     let fields: Vec<u64> = stat.split_whitespace().map(|n| n.parse().expect("a number")).collect();
     fields[0] + fields[4] + fields[15]
 }
 
 /// Switches among all schedulers of the disk as long as `story` goes on; how often.
-fn switch_beside(story: &mut Running, client: &mut Client) -> usize {
+fn switch_beside(story: &mut Running, client: &mut ControlClient) -> usize {
     let listed = client.read("block/sda/queue/scheduler").expect("a disk");
     let names: Vec<_> =
         listed.split_whitespace().map(|name| name.trim_matches(['[', ']'])).collect();
@@ -120,7 +120,8 @@ fn tell_the_story(file_system: &str, direct: &str, options: &str) {
     serve.args(["serve", "--disk", &folder.file_disk("sda", "1GiB", options)]);
     serve.args(["--nbd", "unix:nbd.sock", "--tree"]).arg(&tree);
     let daemon = Daemon::spawn(serve);
-    let mut client = Client::connect(&folder.near("weir-data/control.sock")).expect("a daemon");
+    let mut client =
+        ControlClient::connect(&folder.near("weir-data/control.sock")).expect("a daemon");
     // Whatever the story started ends with it.
     let mut command = program("unshare");
     command.args(["--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]);

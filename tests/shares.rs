@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use daemon::client::READ;
 use daemon::program::{A_MOMENT, Running, program};
 use daemon::{Daemon, Folder, PATIENCE, weir};
-use weir_control::Client;
+use weir_control::ControlClient;
 
 /// A device that answers after 50 ms and takes 128 requests, so 2,560 a second at most: few enough
 /// for any machine, and clients of depth 256 always have some waiting.
@@ -53,7 +53,7 @@ class = "idle"
 struct Shared {
     folder: Folder,
     daemon: Daemon,
-    tree: Client,
+    tree: ControlClient,
 }
 
 impl Shared {
@@ -65,7 +65,8 @@ impl Shared {
         let mut serve = weir(&folder);
         serve.args(["serve", "-c"]).arg(&file);
         let daemon = Daemon::spawn(serve);
-        let tree = Client::connect(&folder.near("weir-data/control.sock")).expect("a daemon");
+        let tree =
+            ControlClient::connect(&folder.near("weir-data/control.sock")).expect("a daemon");
         Shared { folder, daemon, tree }
     }
 

@@ -28,7 +28,7 @@ use daemon::program::{A_MOMENT, Noise, Running, checksum, program, python, run};
 use daemon::{Daemon, Folder, weir};
 use probe::Probe;
 use rustix::process::Signal;
-use weir_control::Client;
+use weir_control::ControlClient;
 
 const MIB: u64 = 1 << 20;
 
@@ -130,9 +130,9 @@ impl Soak {
         }
     }
 
-    fn control(&self) -> Client {
+    fn control(&self) -> ControlClient {
         let path = self.folder.near("weir-data/control.sock");
-        Client::connect(&path).expect("the daemon's control socket")
+        ControlClient::connect(&path).expect("the daemon's control socket")
     }
 }
 
@@ -335,7 +335,7 @@ struct Counters {
     clients: u64,
 }
 
-fn counters(client: &mut Client) -> Counters {
+fn counters(client: &mut ControlClient) -> Counters {
     let mut sum = Counters::default();
     let numbers = |text: String| -> Vec<u64> {
         text.split_whitespace().map(|number| number.parse().expect("a number")).collect()
@@ -361,7 +361,7 @@ struct Sample {
     flush_ms: u64,
 }
 
-fn sample(daemon: &Daemon, client: &mut Client, soak: &Soak) -> Sample {
+fn sample(daemon: &Daemon, client: &mut ControlClient, soak: &Soak) -> Sample {
     // Asked first: a connection that is not taken yet is no descriptor of the daemon.
     let counters = counters(client);
     let (resident_kib, descriptors) = (daemon.resident_kib(), daemon.descriptors() as u64);

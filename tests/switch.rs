@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use daemon::program::{Running, program};
 use daemon::{Daemon, Folder, PATIENCE, weir};
-use weir_control::Client;
+use weir_control::ControlClient;
 
 /// Changes of each disk.
 const CHANGES: usize = 1000;
@@ -33,19 +33,19 @@ fn fio(folder: &Folder) -> Running {
 
 /// The contents of a file of the disk in the tree.
 #[track_caller]
-fn read(client: &mut Client, file: &str) -> String {
+fn read(client: &mut ControlClient, file: &str) -> String {
     let text = client.read(&format!("block/sda/{file}"));
     text.unwrap_or_else(|error| panic!("{file}: {error}")).trim().to_owned()
 }
 
 #[track_caller]
-fn write(client: &mut Client, file: &str, value: &str) {
+fn write(client: &mut ControlClient, file: &str, value: &str) {
     let written = client.write(&format!("block/sda/{file}"), value.as_bytes());
     written.unwrap_or_else(|error| panic!("{value} to {file}: {error}"));
 }
 
 /// Reads, writes and flushes that have ended.
-fn ended(client: &mut Client) -> u64 {
+fn ended(client: &mut ControlClient) -> u64 {
     let stat = read(client, "stat");
     let fields: Vec<u64> = stat.split_whitespace().map(|n| n.parse().expect("a number")).collect();
     fields[0] + fields[4] + fields[15]
@@ -53,7 +53,11 @@ fn ended(client: &mut Client) -> u64 {
 
 /// Writes `values` to `file` in turn while fio runs, again and again as long as it takes.
 #[track_caller]
-fn change_under_fio(options: &str, file: &str, values: impl FnOnce(&mut Client) -> Vec<String>) {
+fn change_under_fio(
+    options: &str,
+    file: &str,
+    values: impl FnOnce(&mut ControlClient) -> Vec<String>,
+) {
     // One after the other: side by side they would only take each other's processors.
     static TURN: Mutex<()> = Mutex::new(());
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -62,7 +66,8 @@ fn change_under_fio(options: &str, file: &str, values: impl FnOnce(&mut Client) 
     command.args(["serve", "--reactors", "4", "--disk"]).arg(format!("sda=ram:64MiB{options}"));
     command.arg("--nbd").arg(format!("unix:{}", folder.socket().display()));
     let daemon = Daemon::spawn(command);
-    let mut client = Client::connect(&folder.near("weir-data/control.sock")).expect("a daemon");
+    let mut client =
+        ControlClient::connect(&folder.near("weir-data/control.sock")).expect("a daemon");
     let values = values(&mut client);
     assert!(values.len() > 1, "{values:?} for {file}");
     let (began, mut changes, mut runs) = (Instant::now(), 0, 0);
@@ -95,7 +100,7 @@ fn change_under_fio(options: &str, file: &str, values: impl FnOnce(&mut Client) 
 }
 
 /// The names a disk takes, as its file lists them.
-fn names(client: &mut Client) -> Vec<String> {
+fn names(client: &mut ControlClient) -> Vec<String> {
     let listed = read(client, "queue/scheduler");
     listed.split_whitespace().map(|name| name.trim_matches(['[', ']']).to_owned()).collect()
 }
@@ -145,7 +150,8 @@ fn a_file_keeps_its_contents_while_its_hard_queues_come_and_go() {
             &folder,
             &[&folder.file_disk("sda", "64MiB", &format!(",io={io},queues=2"))],
         );
-        let mut client = Client::connect(&folder.near("weir-data/control.sock")).expect("a daemon");
+        let mut client =
+            ControlClient::connect(&folder.near("weir-data/control.sock")).expect("a daemon");
         let (mut load, mut changes) = (fio(&folder), 0);
         while load.is_running() {
             let count = if changes % 2 == 0 { "1" } else { "2" };

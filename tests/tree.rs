@@ -328,6 +328,39 @@ fn a_disk_is_a_file_that_many_read_and_write_at_once() {
 }
 
 #[test]
+fn a_disk_open_as_a_file_is_a_client_that_can_be_classed_and_ended() {
+    let folder = Folder::new();
+    let Some((daemon, tree)) = mounted(&folder, "sda=ram:1MiB,queues=2") else { return };
+    let listed = || told(&folder, &["ls", "fuse/sda"]);
+    assert_eq!(told(&folder, &["ls", "fuse"]), "sda/\n");
+    assert_eq!(listed(), "");
+    let open = || fs::OpenOptions::new().read(true).write(true).open(tree.join("dev/sda"));
+    let (first, other) = (open().expect("open"), open().expect("open"));
+    let numbers = listed();
+    let [number, last] = numbers.lines().collect::<Vec<_>>()[..] else { panic!("{numbers}") };
+    let file = |number: &str, name: &str| format!("fuse/sda/{}{name}", number);
+    let read = |name: &str| told(&folder, &["get", &file(number, name)]);
+    // The kernel tells the thread that opened it.
+    let own = format!("pid={}\n", rustix::thread::gettid().as_raw_nonzero());
+    assert!(read("address").ends_with(&own), "{}", read("address"));
+    first.write_all_at(&[7; 8192], 0).expect("a write");
+    assert_eq!((read("ios"), read("bytes")), ("1\n".into(), "8192\n".into()));
+    assert_eq!(read("disk"), "sda\n");
+    told(&folder, &["set", &file(number, "class"), "idle"]);
+    assert_eq!(read("class"), "idle\n");
+    first.write_all_at(&[8; 4096], 0).expect("a write");
+    told(&folder, &["set", &file(number, "delete"), "1"]);
+    assert_eq!(listed(), format!("{last}\n"));
+    let ended = first.read_exact_at(&mut [0; 512], 0).expect_err("it was ended");
+    assert_eq!(ended.raw_os_error(), Some(19), "ENODEV");
+    let mut bytes = [0; 4096];
+    other.read_exact_at(&mut bytes, 0).expect("the other goes on");
+    assert_eq!(bytes, [8; 4096]);
+    drop(other);
+    daemon.stop();
+}
+
+#[test]
 fn writes_of_a_few_bytes_side_by_side_change_no_other_byte() {
     const WRITERS: usize = 8;
     /// No divisor of a block, so that neighbours share blocks at both ends.

@@ -9,10 +9,12 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use fuser::{Errno, ReplyData, ReplyEmpty, ReplyWrite};
-use weir_bio::{Bio, Buf, Flags, SECTOR};
+use fuser::{Errno, ReplyData, ReplyEmpty, ReplyWrite, Request};
+use weir_access::Peer;
+use weir_bio::{Bio, Buf, Flags, GroupId, IoPrio, SECTOR};
+use weir_control::{Client, Clients, Failure, Memory};
 use weir_live::{Host, Job};
-use weir_queue::{Device, Kept};
+use weir_queue::{Device, Groups, Kept};
 
 use crate::port::{Opener, Reply};
 
@@ -21,7 +23,8 @@ use crate::port::{Opener, Reply};
 pub struct OpenDisk {
     /// The disk's name.
     pub disk: String,
-    /// The process that opened it. It may have ended: a loop device keeps the file open.
+    /// The process that opened it, or its thread. It may have ended: a loop device keeps the file
+    /// open.
     pub process: u32,
 }
 
@@ -29,6 +32,8 @@ pub struct OpenDisk {
 pub(crate) struct Disks {
     host: Arc<Host>,
     devices: Vec<Device>,
+    /// The groups that an open file may be in.
+    groups: Option<Arc<Groups>>,
     openers: Mutex<Openers>,
 }
 
@@ -40,14 +45,22 @@ struct Openers {
     turn: usize,
     /// The number of the last open file, of a disk or not.
     number: u64,
-    table: BTreeMap<u64, (Device, Arc<Opener>)>,
-    /// The processes that opened them, by handle.
-    processes: BTreeMap<u64, u32>,
+    /// By handle.
+    table: BTreeMap<u64, Open>,
+}
+
+/// An open file, as a client.
+struct Open {
+    device: Device,
+    /// `None` once the client was ended: the file stays open and can no longer be used.
+    opener: Option<Arc<Opener>>,
+    client: Client,
+    process: u32,
 }
 
 impl Disks {
-    pub(crate) fn new(host: Arc<Host>, devices: Vec<Device>) -> Disks {
-        Disks { host, devices, openers: Mutex::default() }
+    pub(crate) fn new(host: Arc<Host>, devices: Vec<Device>, groups: Option<Arc<Groups>>) -> Disks {
+        Disks { host, devices, groups, openers: Mutex::default() }
     }
 
     fn openers(&self) -> MutexGuard<'_, Openers> {
@@ -76,10 +89,10 @@ impl Disks {
     /// The disks that are open, once for each time.
     pub(crate) fn open_disks(&self) -> Vec<OpenDisk> {
         let openers = self.openers();
-        let open = openers.table.iter().map(|(handle, (device, _))| OpenDisk {
-            disk: device.config().name.clone(),
-            process: openers.processes.get(handle).copied().unwrap_or_default(),
-        });
+        let open = openers
+            .table
+            .values()
+            .map(|open| OpenDisk { disk: open.client.disk.clone(), process: open.process });
         open.collect()
     }
 
@@ -90,11 +103,12 @@ impl Disks {
         openers.number
     }
 
-    /// Opens a disk under the number `handle`, for a process.
+    /// Opens a disk under the number `handle`, for the process that asks.
     pub(crate) fn open(
         &self,
         name: &str,
-        (handle, process): (u64, u32),
+        handle: u64,
+        request: &Request,
         writes: bool,
     ) -> Result<(), Errno> {
         let device = self.named(name).ok_or(Errno::ENOENT)?;
@@ -111,8 +125,22 @@ impl Disks {
             tracing::warn!("disk {name} cannot be opened once more: {error}");
             Errno::EBUSY
         })?;
-        openers.table.insert(handle, (device.clone(), Arc::new(opener)));
-        openers.processes.insert(handle, process);
+        let process = request.pid();
+        // A number that the kernel may give to a process fits.
+        let (uid, gid, pid) = (request.uid(), request.gid(), process as i32);
+        let client = Client {
+            number: handle,
+            export: String::from(name),
+            peer: Peer::Process { uid, gid, pid }.to_string(),
+            group: GroupId(0),
+            ioprio: IoPrio::NONE,
+            disk: String::from(name),
+            ios: 0,
+            bytes: 0,
+            hard_queue: None,
+        };
+        let (device, opener) = (device.clone(), Some(Arc::new(opener)));
+        openers.table.insert(handle, Open { device, opener, client, process });
         Ok(())
     }
 
@@ -123,7 +151,6 @@ impl Disks {
 
     pub(crate) fn release(&self, handle: u64) {
         let mut openers = self.openers();
-        openers.processes.remove(&handle);
         let gone = openers.table.remove(&handle);
         drop(openers);
         drop(gone);
@@ -136,7 +163,9 @@ impl Disks {
         if openers.closed {
             return Err(Errno::ENODEV);
         }
-        openers.table.get(&handle).cloned().ok_or(Errno::EBADF)
+        let open = openers.table.get(&handle).ok_or(Errno::EBADF)?;
+        let opener = open.opener.clone().ok_or(Errno::ENODEV)?;
+        Ok((open.device.clone(), opener))
     }
 
     pub(crate) fn read(&self, handle: u64, offset: u64, len: u32, reply: ReplyData) {
@@ -200,5 +229,55 @@ impl Disks {
             Ok((_, opener)) => opener.enter(Job::new(Bio::flush(), Reply::Flush(reply))),
             Err(error) => reply.error(error),
         }
+    }
+}
+
+impl Clients for Disks {
+    fn kind(&self) -> &'static str {
+        "fuse"
+    }
+
+    fn exports(&self) -> Vec<String> {
+        self.names().map(String::from).collect()
+    }
+
+    fn clients(&self) -> Vec<Client> {
+        let openers = self.openers();
+        let seen = |open: &Open| {
+            let opener = open.opener.as_ref()?;
+            Some(open.client.seen(opener.tally(), &open.device))
+        };
+        openers.table.values().filter_map(seen).collect()
+    }
+
+    /// The kernel bounds what its calls hold.
+    fn memory(&self) -> Option<Memory> {
+        None
+    }
+
+    fn reclassify(
+        &self,
+        number: u64,
+        group: Option<GroupId>,
+        ioprio: Option<IoPrio>,
+    ) -> Result<bool, Failure> {
+        if let (Some(groups), Some(group)) = (&self.groups, group) {
+            groups.join(group)?;
+        }
+        let mut openers = self.openers();
+        let Some(Open { opener: Some(opener), client, .. }) = openers.table.get_mut(&number) else {
+            return Ok(false);
+        };
+        client.group = group.unwrap_or(client.group);
+        client.ioprio = ioprio.unwrap_or(client.ioprio);
+        opener.reclassify(client.group, client.ioprio);
+        Ok(true)
+    }
+
+    fn dismiss(&self, number: u64) -> bool {
+        let mut openers = self.openers();
+        let opener = openers.table.get_mut(&number).and_then(|open| open.opener.take());
+        drop(openers);
+        opener.is_some()
     }
 }

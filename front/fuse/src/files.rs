@@ -120,12 +120,17 @@ impl Files {
     }
 
     /// A handle, if the file may be opened so. Permissions bind root as well, as in sysfs.
-    fn open_file(&self, ino: INodeNo, flags: OpenFlags, process: u32) -> Result<FileHandle, Errno> {
+    fn open_file(
+        &self,
+        ino: INodeNo,
+        flags: OpenFlags,
+        request: &Request,
+    ) -> Result<FileHandle, Errno> {
         let path = self.path(ino)?;
         let writes = flags.acc_mode() != OpenAccMode::O_RDONLY;
         let handle = self.disks.number();
         if let Some(name) = disk_of(&path) {
-            self.disks.open(name, (handle, process), writes)?;
+            self.disks.open(name, handle, request, writes)?;
             return Ok(FileHandle(handle));
         }
         let node = self.tree.look_up(&path).map_err(errno)?;
@@ -285,7 +290,7 @@ impl Filesystem for Files {
     }
 
     fn open(&self, request: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        match self.open_file(ino, flags, request.pid()) {
+        match self.open_file(ino, flags, request) {
             // Past the page cache: each read asks, and each write is one store.
             Ok(handle) => {
                 let parallel = FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use fuser::{BackgroundSession, Config, MountOption, SessionACL};
 use rustix::mount::{UnmountFlags, unmount};
-use weir_control::Tree;
+use weir_control::{Clients, Tree};
 use weir_live::Host;
 use weir_queue::Device;
 
@@ -89,7 +89,7 @@ impl std::error::Error for MountError {
 
 impl Mount {
     /// Mounts `tree` at `folder`, which has to exist, with `devices` under `dev/`, which are on
-    /// `host`.
+    /// `host`; their open files are shown in the tree.
     ///
     /// # Errors
     /// The obstacle.
@@ -117,7 +117,8 @@ impl Mount {
         if others == Others::MayLook {
             config.acl = SessionACL::All;
         }
-        let disks = Arc::new(Disks::new(Arc::clone(host), devices.to_vec()));
+        let groups = tree.groups().cloned();
+        let disks = Arc::new(Disks::new(Arc::clone(host), devices.to_vec(), groups));
         let files = |root| Files::new(Arc::clone(&tree), Arc::clone(&disks), root);
         let session = fuser::spawn_mount(files(""), &folder, &config).map_err(refused)?;
         let inner = fuser::spawn_mount(files(DEV), folder.join(DEV), &config)
@@ -126,6 +127,7 @@ impl Mount {
                 tracing::warn!("tree {folder}: the disks share its thread: {DEV}: {error}");
             })
             .ok();
+        tree.show_front(Arc::clone(&disks) as Arc<dyn Clients>);
         Ok(Mount { folder, session: Some(session), inner, disks })
     }
 

@@ -5,9 +5,9 @@
 //! may be under way.
 
 use fuser::{Errno, ReplyData, ReplyEmpty, ReplyWrite};
-use weir_bio::Status;
+use weir_bio::{GroupId, IoPrio, Status};
 use weir_live::{Answer, Door, Host, Job};
-use weir_queue::{Completion, Device, Error};
+use weir_queue::{Completion, Device, Error, Tally};
 
 /// The reply to an I/O: the kernel's request to answer, and the bytes it counts.
 pub(crate) enum Reply {
@@ -61,6 +61,16 @@ impl Opener {
     /// Too many submitters, in the device or on the reactor, or a device that is going away.
     pub(crate) fn open(host: &Host, reactor: usize, device: &Device) -> Result<Opener, Error> {
         Ok(Opener { door: Door::open(host, reactor, device, BACKLOG)? })
+    }
+
+    /// The figures of its submitter.
+    pub(crate) fn tally(&self) -> &Tally {
+        self.door.tally()
+    }
+
+    /// Gives its I/O from now on this group and priority.
+    pub(crate) fn reclassify(&self, group: GroupId, ioprio: IoPrio) {
+        self.door.reclassify(group, ioprio);
     }
 
     /// Sends an I/O in. The kernel is told when it has ended.

@@ -57,6 +57,6 @@ pub use gate::Scope;
 pub use listen::ListenError;
 pub use server::{ExportError, Server};
 pub use settings::Settings;
-pub use shared::Client;
 pub use weir_access::{Address, Allow, Listen, Peer};
+pub use weir_control::{Client, Clients};
 pub use weir_tls::ServerTls;

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use weir_access::{Address, Allow, Listen, Peer, SocketFile};
 use weir_bio::{GroupId, IoPrio};
+use weir_control::{Client, Clients, Failure, Memory};
 use weir_live::{Clock, Handle, Host};
 use weir_proto_nbd::wire::text;
 use weir_queue::Groups;
@@ -16,7 +17,7 @@ use crate::gate::{Gate, Scope, Visitor};
 use crate::listen::{ListenError, bind};
 use crate::service::NbdService;
 use crate::settings::Settings;
-use crate::shared::{Client, Shared};
+use crate::shared::Shared;
 
 /// Exports that cannot be served together.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -176,48 +177,10 @@ impl Server {
         self.shared.admission.count()
     }
 
-    /// The bound on what all clients together may hold, and what they hold now, bytes; what each
-    /// connection may hold without asking is not among it.
-    #[must_use]
-    pub fn memory(&self) -> (usize, usize) {
-        (self.shared.budget.bound(), self.shared.budget.held())
-    }
-
     /// The groups that exports and clients may be in.
     #[must_use]
     pub fn groups(&self) -> &Arc<Groups> {
         &self.shared.groups
-    }
-
-    /// The names of its exports, the default one first.
-    #[must_use]
-    pub fn exports(&self) -> Vec<String> {
-        self.shared.advertised.iter().map(|export| export.name.clone()).collect()
-    }
-
-    /// The clients that are served now.
-    #[must_use]
-    pub fn clients(&self) -> Vec<Client> {
-        self.shared.seen()
-    }
-
-    /// Gives a client another group or priority; its I/O from then on has them. False if it is
-    /// gone.
-    ///
-    /// # Errors
-    /// No such group.
-    pub fn reclassify(
-        &self,
-        number: u64,
-        group: Option<GroupId>,
-        ioprio: Option<IoPrio>,
-    ) -> Result<bool, weir_queue::Error> {
-        let known = self.shared.reclassify(number, group, ioprio)?;
-        let Some((reactor, place, member)) = known else { return Ok(false) };
-        self.handles[reactor].post(move |service: &mut NbdService, turn| {
-            service.reclassify(turn, place, number, member, ioprio);
-        });
-        Ok(true)
     }
 
     /// Waits until there is no connection, `limit_ns` at most; whether it came to that.
@@ -244,6 +207,49 @@ impl Server {
             handle.post(|service: &mut NbdService, turn| service.cut(turn));
         }
         left
+    }
+}
+
+impl Clients for Server {
+    fn kind(&self) -> &'static str {
+        "nbd"
+    }
+
+    /// The default one first.
+    fn exports(&self) -> Vec<String> {
+        self.shared.advertised.iter().map(|export| export.name.clone()).collect()
+    }
+
+    fn clients(&self) -> Vec<Client> {
+        self.shared.seen()
+    }
+
+    /// What each connection may hold without asking is not among it.
+    fn memory(&self) -> Option<Memory> {
+        let budget = &self.shared.budget;
+        Some(Memory { bound: budget.bound() as u64, held: budget.held() as u64 })
+    }
+
+    fn reclassify(
+        &self,
+        number: u64,
+        group: Option<GroupId>,
+        ioprio: Option<IoPrio>,
+    ) -> Result<bool, Failure> {
+        let known = self.shared.reclassify(number, group, ioprio)?;
+        let Some((reactor, place, member)) = known else { return Ok(false) };
+        self.handles[reactor].post(move |service: &mut NbdService, turn| {
+            service.reclassify(turn, place, number, member, ioprio);
+        });
+        Ok(true)
+    }
+
+    fn dismiss(&self, number: u64) -> bool {
+        let Some((reactor, place)) = self.shared.place_of(number) else { return false };
+        self.handles[reactor].post(move |service: &mut NbdService, turn| {
+            service.dismiss(turn, place, number);
+        });
+        true
     }
 }
 

@@ -354,6 +354,15 @@ impl NbdService {
         turn.again();
     }
 
+    /// Ends a client, whatever it is owed, unless it has gone meanwhile.
+    pub(crate) fn dismiss(&mut self, turn: &mut Turn<'_>, place: u32, client: u64) {
+        let Some(connection) = self.tenant(place) else { return };
+        if connection.client == Some(client) {
+            tracing::info!(peer = %connection.peer, "client ended, as it was asked for");
+            self.close(turn, place);
+        }
+    }
+
     /// Brings the answer to a question.
     fn found(&mut self, turn: &mut Turn<'_>, name: Name, slot: u32, found: &Found) {
         let Place { generation, tenant } = &mut self.places[name.place as usize];

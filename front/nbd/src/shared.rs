@@ -4,9 +4,10 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use weir_bio::{GroupId, IoPrio, SECTOR};
+use weir_bio::{GroupId, IoPrio};
+use weir_control::Client;
 use weir_proto_nbd::server as proto;
-use weir_queue::{Device, Groups, Member, QueueMode, Spread, Tally};
+use weir_queue::{Device, Groups, Member, Tally};
 
 use crate::admission::Admission;
 use crate::budget::Budget;
@@ -38,46 +39,6 @@ struct Place {
     place: u32,
     tally: Tally,
     device: Device,
-}
-
-impl Place {
-    /// The client with its figures as they are now.
-    fn seen(&self) -> Client {
-        let config = self.device.config();
-        // On the single path there is one queue for all, and a spread in turn uses every one.
-        let feeds_one = config.mode == QueueMode::Mq && config.spread == Spread::Submitter;
-        Client {
-            ios: self.tally.ios(),
-            bytes: self.tally.sectors() * SECTOR,
-            hard_queue: feeds_one.then(|| self.tally.hard_queue(self.device.queues())),
-            ..self.client.clone()
-        }
-    }
-}
-
-/// A client as a server knows it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Client {
-    /// Its number: never used again while the server runs.
-    pub number: u64,
-    /// The name of its export.
-    pub export: String,
-    /// Where it comes from: host and port, the credentials of a local one, or what it was called
-    /// when it was [adopted](Server::adopt).
-    pub peer: String,
-    /// The group its I/O counts in.
-    pub group: GroupId,
-    /// The priority of its I/O.
-    pub ioprio: IoPrio,
-    /// The disk behind the export.
-    pub disk: String,
-    /// I/Os that ended; a command that was cut counts as its parts.
-    pub ios: u64,
-    /// Bytes they moved.
-    pub bytes: u64,
-    /// The hard queue of its disk that it feeds; none if it feeds the one that all do, or each in
-    /// turn.
-    pub hard_queue: Option<u16>,
 }
 
 impl Shared {
@@ -114,7 +75,14 @@ impl Shared {
 
     /// The clients that are served now.
     pub(crate) fn seen(&self) -> Vec<Client> {
-        self.clients().there.values().map(Place::seen).collect()
+        let clients = self.clients();
+        let seen = |place: &Place| place.client.seen(&place.tally, &place.device);
+        clients.there.values().map(seen).collect()
+    }
+
+    /// The reactor and the place of a client's connection there; `None` if it is gone.
+    pub(crate) fn place_of(&self, number: u64) -> Option<(usize, u32)> {
+        self.clients().there.get(&number).map(|place| (place.reactor, place.place))
     }
 
     fn clients(&self) -> MutexGuard<'_, Clients> {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use support::*;
 use weir_bio::{Op, Status};
 use weir_front_nbd::{
-    Address, Allow, Export, ExportError, Listen, ListenError, Scope, Server, Settings,
+    Address, Allow, Clients, Export, ExportError, Listen, ListenError, Scope, Server, Settings,
 };
 use weir_live::Host;
 use weir_proto_nbd::NbdError;
@@ -530,6 +530,23 @@ fn a_client_is_known_by_its_number_until_it_leaves() {
     let unknown = weir_bio::GroupId(7);
     assert!(server.reclassify(numbers[0], Some(unknown), None).is_err());
     fixture.client(Wanted::nothing("sda")).disconnect();
+    fixture.stop();
+}
+
+#[test]
+fn a_client_that_is_dismissed_loses_its_connection_and_no_other_does() {
+    let fixture = Fixture::on(ram(MIB));
+    let mut dismissed = fixture.client(Wanted::nothing("sda"));
+    dismissed.write(0, &[9; 512]).ok();
+    let number = fixture.server().clients()[0].number;
+    let mut other = fixture.client(Wanted::nothing("sda"));
+    other.read(0, 512);
+    assert!(fixture.server().dismiss(number));
+    dismissed.read_to_end();
+    wait_until("one client", || fixture.server().clients().len() == 1);
+    assert!(!fixture.server().dismiss(number), "it is gone");
+    assert_eq!(other.read(0, 512), [9; 512], "what was answered was done");
+    other.disconnect();
     fixture.stop();
 }
 

@@ -7,7 +7,7 @@ use std::io::{Read, Write};
 
 use support::*;
 use weir_bio::Op;
-use weir_front_nbd::{Export, Settings};
+use weir_front_nbd::{Clients, Export, Settings};
 use weir_proto_nbd::client::Wanted;
 use weir_proto_nbd::wire::{Command, CommandFlags as F, Request};
 use weir_queue::{Config, QueueMode};
@@ -61,7 +61,7 @@ fn greedy(fixture: &Fixture, lengths: &[u64]) -> Client {
 }
 
 fn held(fixture: &Fixture) -> u64 {
-    fixture.server().memory().1 as u64
+    fixture.server().memory().expect("a bound").held
 }
 
 #[test]

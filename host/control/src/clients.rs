@@ -1,33 +1,51 @@
-//! The interface of a server to the tree: who its clients are, and a way to class them anew.
+//! The interface of a front to the tree: its clients, and what may be done about one.
 
-use weir_bio::{Class, GroupId, IoPrio};
+use weir_bio::{Class, GroupId, IoPrio, SECTOR};
+use weir_queue::{Device, QueueMode, Spread, Tally};
 
 use crate::errno::Failure;
 
-/// A client as the tree shows it.
+/// A client of a front: a connection, or a disk that is open as a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Connected {
-    /// Its number: never used again while the server runs.
+pub struct Client {
+    /// Its number: never used again while the front runs.
     pub number: u64,
     /// The name of its export.
     pub export: String,
     /// Where it comes from: host and port, or user, group and process.
-    pub address: String,
+    pub peer: String,
     /// The group its I/O counts in.
     pub group: GroupId,
     /// The priority of its I/O.
     pub ioprio: IoPrio,
     /// The disk behind the export.
     pub disk: String,
-    /// I/Os that ended.
+    /// I/Os that ended; one that was cut counts as its parts.
     pub ios: u64,
     /// Bytes they moved.
     pub bytes: u64,
-    /// The hard queue of its disk that it feeds; none if it is not one alone.
+    /// The hard queue of its disk that it feeds; none if it feeds the one that all do, or each in
+    /// turn.
     pub hard_queue: Option<u16>,
 }
 
-/// Memory that a server's clients share, bytes.
+impl Client {
+    /// The client with the figures that its submitter into `device` has now.
+    #[must_use]
+    pub fn seen(&self, tally: &Tally, device: &Device) -> Client {
+        let config = device.config();
+        // On the single path there is one queue for all, and a spread in turn uses every one.
+        let feeds_one = config.mode == QueueMode::Mq && config.spread == Spread::Submitter;
+        Client {
+            ios: tally.ios(),
+            bytes: tally.sectors() * SECTOR,
+            hard_queue: feeds_one.then(|| tally.hard_queue(device.queues())),
+            ..self.clone()
+        }
+    }
+}
+
+/// Memory that a front's clients share, bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Memory {
     /// The most that all clients together may hold.
@@ -36,16 +54,19 @@ pub struct Memory {
     pub held: u64,
 }
 
-/// A server: asked and told by any thread.
+/// The clients of a front: asked and told by any thread.
 pub trait Clients: Send + Sync {
+    /// The front's kind: the name of its folder in the tree.
+    fn kind(&self) -> &'static str;
+
     /// The names of its exports.
     fn exports(&self) -> Vec<String>;
 
-    /// The clients that are connected now.
-    fn connected(&self) -> Vec<Connected>;
+    /// The clients there are now.
+    fn clients(&self) -> Vec<Client>;
 
-    /// The memory its clients share.
-    fn memory(&self) -> Memory;
+    /// The memory its clients share, if that is bounded.
+    fn memory(&self) -> Option<Memory>;
 
     /// Gives a client another group or priority; its I/O from then on has them. False if it is
     /// gone.
@@ -58,6 +79,10 @@ pub trait Clients: Send + Sync {
         group: Option<GroupId>,
         ioprio: Option<IoPrio>,
     ) -> Result<bool, Failure>;
+
+    /// Ends a client without waiting for it; I/O that was accepted is finished. False if it is
+    /// gone.
+    fn dismiss(&self, number: u64) -> bool;
 }
 
 /// The classes by the names of the configuration file.

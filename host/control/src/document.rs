@@ -5,8 +5,8 @@ use std::fmt::Write;
 use weir_sched::{Entry, Family, SCHEDULERS, Tunable};
 
 use crate::tree::{
-    Attribute, BLOCK_ATTRIBUTES, CONNECTION_ATTRIBUTES, GROUP_ATTRIBUTES, QUEUE_ATTRIBUTES,
-    SERVER_ATTRIBUTES, WEIR_ATTRIBUTES,
+    Attribute, BLOCK_ATTRIBUTES, CLIENT_ATTRIBUTES, FRONT_ATTRIBUTES, GROUP_ATTRIBUTES,
+    QUEUE_ATTRIBUTES, WEIR_ATTRIBUTES,
 };
 
 const HEAD: &str = "\
@@ -48,8 +48,9 @@ pub fn markdown() -> String {
         attributes(&mut page, title, path, table);
     }
     attributes(&mut page, "Groups", "cgroup/<path>", GROUP_ATTRIBUTES);
-    attributes(&mut page, "The NBD server", "nbd", SERVER_ATTRIBUTES);
-    attributes(&mut page, "Clients", "nbd/<export>/<connection>", CONNECTION_ATTRIBUTES);
+    attributes(&mut page, "The NBD server", "nbd", FRONT_ATTRIBUTES);
+    let paths = "nbd/<export>/<connection>`, `fuse/<disk>/<open file>";
+    attributes(&mut page, "Clients", paths, CLIENT_ATTRIBUTES);
     page
 }
 

@@ -3,9 +3,9 @@
 //!
 //! - [`Config`]: the configuration file and its checks;
 //! - [`Tree`]: disks as files, with Linux's names and errors, over the trait [`Disk`], and beside
-//!   them groups and, over the trait [`Clients`], the clients of a server;
+//!   them groups and, over the trait [`Clients`], the clients of each front;
 //! - [`Rules`]: rule files in the form of udev's, and what they come to for a disk;
-//! - [`Server`] and [`Client`]: the tree over a socket.
+//! - [`Server`] and [`ControlClient`]: the tree over a socket.
 
 #![forbid(unsafe_code)]
 
@@ -19,10 +19,10 @@ pub mod rules;
 mod socket;
 pub mod tree;
 
-pub use clients::{Clients, Connected, Memory};
+pub use clients::{Client, Clients, Memory};
 pub use config::{Config, ConfigError, Export, Nbd};
 pub use disk::{ControlCalls, Disk, LiveDisk};
 pub use errno::{Errno, Failure};
 pub use rules::Rules;
-pub use socket::{CLIENTS_MAX, Client, ClientError, Server, wire};
+pub use socket::{CLIENTS_MAX, ClientError, ControlClient, Server, wire};
 pub use tree::{Node, Parameters, Tree};

@@ -13,5 +13,5 @@ mod client;
 mod server;
 pub mod wire;
 
-pub use client::{Client, ClientError};
+pub use client::{ClientError, ControlClient};
 pub use server::{CLIENTS_MAX, Server};

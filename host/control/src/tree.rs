@@ -22,7 +22,7 @@ use crate::errno::{Errno, Failure};
 use crate::number::text_of;
 
 pub use block::{ATTRIBUTES as BLOCK_ATTRIBUTES, WEIR as WEIR_ATTRIBUTES};
-pub use clients::{ATTRIBUTES as CONNECTION_ATTRIBUTES, Connection, SERVER as SERVER_ATTRIBUTES};
+pub use clients::{ATTRIBUTES as CLIENT_ATTRIBUTES, Connection, FRONT as FRONT_ATTRIBUTES};
 pub use entry::Attribute;
 pub use groups::{ATTRIBUTES as GROUP_ATTRIBUTES, Group};
 pub use queue::ATTRIBUTES as QUEUE_ATTRIBUTES;
@@ -37,6 +37,9 @@ pub const VALUE_MAX: usize = 4096;
 
 /// Longest path, bytes (PATH_MAX).
 pub const PATH_MAX: usize = 4096;
+
+/// The folders of the root that are Linux's; every other one is a front's, named after its kind.
+pub const FIXED: [&str; 4] = ["block", "cgroup", "module", "proc"];
 
 /// The kind of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,7 +90,7 @@ pub struct Tree {
     parameters: Parameters,
     disks: RwLock<Vec<Arc<Entry>>>,
     groups: OnceLock<Arc<Groups>>,
-    clients: OnceLock<Arc<dyn Clients>>,
+    fronts: RwLock<Vec<Arc<dyn Clients>>>,
     reload: OnceLock<Reload>,
 }
 
@@ -118,11 +121,27 @@ impl Tree {
         let _ = self.groups.set(groups);
     }
 
-    /// Shows a server's exports and clients under `nbd`; only the first that is given counts. The
-    /// clients' groups are those of [`show_groups`](Tree::show_groups).
-    pub fn show_clients(&self, clients: Arc<dyn Clients>) {
-        // A second one has no meaning: a daemon has one server.
-        let _ = self.clients.set(clients);
+    /// The groups that are shown.
+    #[must_use]
+    pub fn groups(&self) -> Option<&Arc<Groups>> {
+        self.groups.get()
+    }
+
+    /// Shows a front's exports and clients in a folder named after its kind. The clients' groups
+    /// are those of [`show_groups`](Tree::show_groups).
+    ///
+    /// # Panics
+    /// When a front of that kind is here already, or the name is one of [`FIXED`].
+    pub fn show_front(&self, front: Arc<dyn Clients>) {
+        let kind = front.kind();
+        let mut fronts = self.fronts.write().unwrap_or_else(PoisonError::into_inner);
+        let known = FIXED.contains(&kind) || fronts.iter().any(|other| other.kind() == kind);
+        assert!(!known, "{kind} is in the tree");
+        fronts.push(front);
+    }
+
+    fn fronts(&self) -> Vec<Arc<dyn Clients>> {
+        self.fronts.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// The node at `path`: names with `/` between, from the root.

@@ -6,22 +6,26 @@ use std::sync::{Arc, Mutex};
 
 use bed::{Model, tree};
 use weir_bio::{Class, GroupId, IoPrio, Limits, Nanos};
-use weir_control::{Clients, Connected, Errno, Failure, Memory, Tree};
+use weir_control::{Client, Clients, Errno, Failure, Memory, Tree};
 use weir_queue::Groups;
 
 /// Clients that are plain values.
-struct Few(Mutex<Vec<Connected>>);
+struct Few(Mutex<Vec<Client>>);
 
 impl Clients for Few {
-    fn memory(&self) -> Memory {
-        Memory { bound: 64 << 20, held: 4096 }
+    fn kind(&self) -> &'static str {
+        "nbd"
+    }
+
+    fn memory(&self) -> Option<Memory> {
+        Some(Memory { bound: 64 << 20, held: 4096 })
     }
 
     fn exports(&self) -> Vec<String> {
         ["sda", "a/b"].map(String::from).into()
     }
 
-    fn connected(&self) -> Vec<Connected> {
+    fn clients(&self) -> Vec<Client> {
         self.0.lock().unwrap().clone()
     }
 
@@ -39,6 +43,42 @@ impl Clients for Few {
         client.ioprio = ioprio.unwrap_or(client.ioprio);
         Ok(true)
     }
+
+    fn dismiss(&self, number: u64) -> bool {
+        let mut clients = self.0.lock().unwrap();
+        let before = clients.len();
+        clients.retain(|client| client.number != number);
+        clients.len() < before
+    }
+}
+
+/// A front without bounds on memory, and with nothing open.
+struct Other;
+
+impl Clients for Other {
+    fn kind(&self) -> &'static str {
+        "other"
+    }
+
+    fn exports(&self) -> Vec<String> {
+        vec![String::from("sda")]
+    }
+
+    fn clients(&self) -> Vec<Client> {
+        Vec::new()
+    }
+
+    fn memory(&self) -> Option<Memory> {
+        None
+    }
+
+    fn reclassify(&self, _: u64, _: Option<GroupId>, _: Option<IoPrio>) -> Result<bool, Failure> {
+        Ok(false)
+    }
+
+    fn dismiss(&self, _: u64) -> bool {
+        false
+    }
 }
 
 /// Two disks, the groups `tenants/a` (weight 300) and `tenants/b` (100), and a client.
@@ -51,10 +91,10 @@ fn peopled() -> (Tree, Arc<Groups>, Arc<Few>) {
     groups.create("tenants/b").unwrap();
     groups.set_weight(a, 300).unwrap();
     tree.show_groups(Arc::clone(&groups));
-    let client = Connected {
+    let client = Client {
         number: 7,
         export: String::from("a/b"),
-        address: String::from("127.0.0.1:40000"),
+        peer: String::from("127.0.0.1:40000"),
         group: a,
         ioprio: IoPrio::NONE,
         disk: String::from("sda"),
@@ -64,7 +104,7 @@ fn peopled() -> (Tree, Arc<Groups>, Arc<Few>) {
     };
     let few = Arc::new(Few(Mutex::new(vec![client])));
     let clients: Arc<dyn Clients> = Arc::clone(&few) as _;
-    tree.show_clients(clients);
+    tree.show_front(clients);
     (tree, groups, few)
 }
 
@@ -103,7 +143,7 @@ fn groups_and_clients_stand_beside_the_disks() {
     assert_eq!(names(&tree, "nbd/a!b"), ["7"]);
     assert_eq!(
         names(&tree, "nbd/a!b/7"),
-        ["address", "bytes", "class", "disk", "group", "hard_queue", "ios", "level"]
+        ["address", "bytes", "class", "delete", "disk", "group", "hard_queue", "ios", "level"]
     );
     assert_eq!(tree.write("nbd/a!b/7/address", b"x").unwrap_err().errno, Errno::Access);
     assert_eq!(tree.read("cgroup/tenants/c/io.max").unwrap_err().errno, Errno::NotFound);
@@ -200,11 +240,11 @@ fn a_client_is_classed_anew_by_writing() {
     assert_eq!(written(&tree, &level, "2"), "2\n");
     assert_eq!(tree.read(&class).unwrap(), "best-effort\n", "a level is of a class");
     assert_eq!(written(&tree, &class, "real-time\n"), "real-time\n");
-    assert_eq!(few.connected()[0].ioprio, IoPrio::new(Class::RealTime, 2));
+    assert_eq!(few.clients()[0].ioprio, IoPrio::new(Class::RealTime, 2));
     assert_eq!(written(&tree, &class, "none"), "none\n");
-    assert_eq!(few.connected()[0].ioprio, IoPrio::NONE);
+    assert_eq!(few.clients()[0].ioprio, IoPrio::NONE);
     assert_eq!(written(&tree, &group, "/tenants/b\n"), "tenants/b\n");
-    assert_eq!(few.connected()[0].group, groups.find("tenants/b").unwrap());
+    assert_eq!(few.clients()[0].group, groups.find("tenants/b").unwrap());
     assert_eq!(written(&tree, &group, ""), "\n", "the root");
     let long = "9".repeat(1 << 20);
     for (file, texts) in [
@@ -219,4 +259,30 @@ fn a_client_is_classed_anew_by_writing() {
     }
     few.0.lock().unwrap().clear();
     assert_eq!(tree.write(&class, b"idle").unwrap_err().errno, Errno::NotFound);
+}
+
+#[test]
+fn each_front_has_a_folder_of_its_own_that_is_none_of_linux() {
+    let (tree, ..) = peopled();
+    tree.show_front(Arc::new(Other));
+    assert_eq!(names(&tree, ""), ["block", "cgroup", "module", "nbd", "other", "proc"]);
+    assert_eq!(names(&tree, "other"), ["sda"], "no memory is bounded there");
+    assert_eq!(names(&tree, "other/sda"), [""; 0]);
+    assert_eq!(names(&tree, "nbd/a!b"), ["7"], "as before");
+    let root = names(&tree, "");
+    let fronts = root.iter().filter(|name| !weir_control::tree::FIXED.contains(&name.as_str()));
+    assert_eq!(fronts.collect::<Vec<_>>(), ["nbd", "other"]);
+}
+
+#[test]
+fn a_client_is_ended_by_a_one_and_by_nothing_else() {
+    let (tree, ..) = peopled();
+    let delete = "nbd/a!b/7/delete";
+    assert_eq!(tree.read(delete).unwrap(), "0\n");
+    for text in ["0", "2", "yes", ""] {
+        assert_eq!(refused(&tree, delete, text), Errno::Invalid, "{text:?}");
+    }
+    tree.write(delete, b"1\n").unwrap();
+    assert_eq!(names(&tree, "nbd/a!b"), [""; 0]);
+    assert_eq!(tree.write(delete, b"1").unwrap_err().errno, Errno::NotFound);
 }

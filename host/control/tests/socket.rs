@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use bed::{Model, tree};
 use weir_bio::Limits;
-use weir_control::{CLIENTS_MAX, Client, ClientError, Errno, Node, Server};
+use weir_control::{CLIENTS_MAX, ClientError, ControlClient, Errno, Node, Server};
 
 /// A folder that goes away with the value.
 struct Folder(PathBuf);
@@ -35,8 +35,8 @@ impl Folder {
         Server::open(&self.socket(), Arc::new(tree(Model::new("sda", limits)))).unwrap()
     }
 
-    fn client(&self) -> Client {
-        Client::connect(&self.socket()).unwrap()
+    fn client(&self) -> ControlClient {
+        ControlClient::connect(&self.socket()).unwrap()
     }
 }
 
@@ -114,7 +114,7 @@ fn what_is_no_request_is_answered_and_ends_the_connection() {
 fn many_clients_are_served_at_once_and_one_too_many_is_told() {
     let folder = Folder::new();
     let _server = folder.serve();
-    let mut clients: Vec<Client> = Vec::new();
+    let mut clients: Vec<ControlClient> = Vec::new();
     for _ in 0..CLIENTS_MAX {
         let mut client = folder.client();
         // It has been accepted once it has an answer.

@@ -14,8 +14,8 @@ use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
-use weir_bio::{Bio, Nanos, Status};
-use weir_queue::{Completion, Device, Error, HeldBack, Kept, Refused};
+use weir_bio::{Bio, GroupId, IoPrio, Nanos, Status};
+use weir_queue::{Completion, Device, Error, HeldBack, Kept, Refused, Tally};
 
 use crate::host::Host;
 use crate::poll::Readiness;
@@ -54,6 +54,7 @@ impl<A> Job<A> {
 pub struct Door<A: Answer> {
     arrivals: Arc<Arrivals<A>>,
     handle: Handle<Intake<A>>,
+    tally: Tally,
 }
 
 struct Arrivals<A> {
@@ -182,18 +183,33 @@ impl<A: Answer> Door<A> {
         let (list, room) = (Mutex::default(), Condvar::new());
         let arrivals = Arc::new(Arrivals { list, room, most });
         let (inside, device) = (Arc::clone(&arrivals), device.clone());
-        let (failed, failure) = channel();
+        let (sender, receiver) = channel();
         let handle = host.install(index, move |turn| {
-            let seat = turn.submitter(&device, 0).map_err(|error| failed.send(error)).ok();
+            let (told, seat) = match turn.submitter(&device, 0) {
+                Ok(seat) => (Ok(seat.submitter.tally()), Some(seat)),
+                Err(error) => (Err(error), None),
+            };
+            // It is received below.
+            let _ = sender.send(told);
             Intake::new(inside, seat)
         })?;
-        match failure.try_recv() {
-            Ok(error) => {
+        match receiver.recv().expect("the intake has been made") {
+            Ok(tally) => Ok(Door { arrivals, handle, tally }),
+            Err(error) => {
                 handle.remove();
                 Err(error)
             }
-            Err(_) => Ok(Door { arrivals, handle }),
         }
+    }
+
+    /// The figures of its submitter.
+    pub fn tally(&self) -> &Tally {
+        &self.tally
+    }
+
+    /// Gives the I/O that comes from now on this group and priority, whatever the jobs say.
+    pub fn reclassify(&self, group: GroupId, ioprio: IoPrio) {
+        self.handle.post(move |intake, _| intake.class = Some((group, ioprio)));
     }
 
     /// A place for a job, if there is one. A closed disk has room for all: their answers say so.
@@ -284,6 +300,8 @@ struct Intake<A> {
     waiting: VecDeque<Job<A>>,
     /// Not accepted yet because of caps.
     held: HeldBack<(Kept, A)>,
+    /// The group and the priority of all I/O, if they are not the jobs' own.
+    class: Option<(GroupId, IoPrio)>,
     /// The last one was refused for want of room, or by the gate.
     refused: bool,
     /// There are jobs that a reactor was refused.
@@ -331,6 +349,7 @@ impl<A: Answer> Intake<A> {
             spare: Vec::new(),
             waiting: VecDeque::new(),
             held: HeldBack::default(),
+            class: None,
             refused: false,
             has_refused: false,
             under_way: Table { answers: Vec::new(), free: Vec::new() },
@@ -351,7 +370,8 @@ impl<A: Answer> Intake<A> {
         if let Some(due) = self.held.pop_due(now) {
             return Some(due);
         }
-        while let Some(Job { bio, kept, answer }) = self.waiting.pop_front() {
+        while let Some(Job { mut bio, kept, answer }) = self.waiting.pop_front() {
+            (bio.group, bio.ioprio) = self.class.unwrap_or((bio.group, bio.ioprio));
             if let Some(passed) = self.held.pass(bio, (kept, answer)) {
                 return Some(passed);
             }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use weir_control::{Client, ClientError};
+use weir_control::{ClientError, ControlClient};
 
 use crate::Failure;
 
@@ -25,9 +25,9 @@ impl Control {
         self.socket.clone().or_else(|| environment().map(PathBuf::from))
     }
 
-    pub(crate) fn connect(&self) -> Result<Client, Failure> {
+    pub(crate) fn connect(&self) -> Result<ControlClient, Failure> {
         let path = self.named().unwrap_or_else(|| PathBuf::from(DEFAULT_CONTROL));
-        Ok(Client::connect(&path)?)
+        Ok(ControlClient::connect(&path)?)
     }
 }
 

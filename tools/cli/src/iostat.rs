@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use serde_json::{Map, json};
-use weir_control::Client;
+use weir_control::ControlClient;
 use weir_trace::document::{IostatDisk, IostatDocument, IostatKind, IostatReport};
 use weir_trace::iostat::{Change, Column, Counters, EXTENDED, SHORT, heading, parse, row};
 
@@ -77,7 +77,7 @@ pub(crate) struct Reading {
 
 impl Reading {
     /// Reads the counters of every disk at once.
-    pub(crate) fn take(client: &mut Client) -> Result<Reading, Failure> {
+    pub(crate) fn take(client: &mut ControlClient) -> Result<Reading, Failure> {
         let text = client.read("proc/diskstats")?;
         let at = Instant::now();
         let disks = parse(&text).map_err(|error| Failure::Bad(error.to_string()))?;
@@ -96,7 +96,10 @@ impl Reading {
 }
 
 /// The figures since the daemon took up each disk.
-fn since_start(client: &mut Client, reading: &Reading) -> Result<Vec<(String, Change)>, Failure> {
+fn since_start(
+    client: &mut ControlClient,
+    reading: &Reading,
+) -> Result<Vec<(String, Change)>, Failure> {
     let change = |(name, counters): &(String, Counters)| {
         let text = client.read(&format!("block/{name}/weir/uptime_ms"))?;
         let millis: f64 = text.trim().parse().unwrap_or(0.0);

@@ -6,7 +6,6 @@
 
 mod activation;
 mod bench;
-mod clients;
 mod compare;
 mod completion;
 mod control;

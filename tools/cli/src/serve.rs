@@ -20,7 +20,7 @@ use weir::units::show_size;
 use weir::{Clock, Device, Groups, Host, Limited, Limits, Nanos, QueueMode};
 use weir_access::TlsRule;
 use weir_control::config::{self, Config};
-use weir_control::{ControlCalls, LiveDisk, Parameters, Tree};
+use weir_control::{Clients, ControlCalls, LiveDisk, Parameters, Tree};
 use weir_front_nbd::{Address, Export, Server, Settings};
 use weir_fuse::Others;
 use weir_queue::{Error, Parts};
@@ -31,7 +31,6 @@ use pressure::Pressure;
 
 use crate::Failure;
 use crate::activation;
-use crate::clients::NbdClients;
 use crate::control::{Control, DEFAULT_CONTROL};
 use crate::data_folder::{DEFAULT_DIR, default_folder};
 use crate::descriptors;
@@ -223,7 +222,7 @@ impl Serve {
         let server =
             Server::with_groups(&host, exports, settings, groups).map_err(|e| e.to_string())?;
         let server = Arc::new(server);
-        tree.show_clients(Arc::new(NbdClients(Arc::clone(&server))));
+        tree.show_front(Arc::clone(&server) as Arc<dyn Clients>);
         Ok(Daemon { host: Arc::new(host), server, disks, tree })
     }
 

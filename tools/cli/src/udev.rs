@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::json;
 use weir_control::rules::{Event, Plan, Planned, Subject};
-use weir_control::{Client, Node, Rules};
+use weir_control::{ControlClient, Node, Rules};
 
 use crate::Failure;
 use crate::control::Control;
@@ -63,7 +63,7 @@ impl Udev {
 /// A disk behind a control socket.
 struct Remote<'a> {
     name: &'a str,
-    client: RefCell<Client>,
+    client: RefCell<ControlClient>,
 }
 
 impl Remote<'_> {

@@ -10,7 +10,7 @@ use crate::errno::Failure;
 use crate::tree::Node;
 
 /// A connection to a running daemon.
-pub struct Client {
+pub struct ControlClient {
     path: PathBuf,
     stream: BufReader<UnixStream>,
 }
@@ -49,14 +49,14 @@ impl std::error::Error for ClientError {
     }
 }
 
-impl Client {
+impl ControlClient {
     /// Connects to the daemon whose control socket is at `path`.
     ///
     /// # Errors
     /// [`ClientError::Lost`].
-    pub fn connect(path: &Path) -> Result<Client, ClientError> {
+    pub fn connect(path: &Path) -> Result<ControlClient, ClientError> {
         match UnixStream::connect(path) {
-            Ok(stream) => Ok(Client { path: path.into(), stream: BufReader::new(stream) }),
+            Ok(stream) => Ok(ControlClient { path: path.into(), stream: BufReader::new(stream) }),
             Err(source) => Err(ClientError::Lost { path: path.into(), source }),
         }
     }

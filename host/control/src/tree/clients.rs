@@ -1,4 +1,4 @@
-//! The files of `nbd/<export>/<connection>`: how a client is classed, live.
+//! The files of `<front>/<export>/<client>`, as in `nbd/sda/0`: how a client is classed, live.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use weir_bio::{Class, IoPrio};
 use weir_queue::Groups;
 
 use super::entry;
-use crate::clients::{CLASSES, Clients, Connected, LEVEL_DEFAULT};
+use crate::clients::{CLASSES, Client, Clients, LEVEL_DEFAULT, Memory};
 use crate::errno::{Errno, Failure};
 use crate::number::{shown, unsigned};
 
@@ -16,35 +16,35 @@ type Attribute = entry::Attribute<Connection>;
 pub struct Connection {
     pub(crate) clients: Arc<dyn Clients>,
     pub(crate) groups: Option<Arc<Groups>>,
-    pub(crate) as_seen: Connected,
+    pub(crate) as_seen: Client,
 }
 
-/// Every file of a server.
-pub const SERVER: &[entry::Attribute<Arc<dyn Clients>>] = &[
+/// Every file of a front whose clients share memory.
+pub const FRONT: &[entry::Attribute<Memory>] = &[
     entry::Attribute::tells(
         "memory.current",
         "bytes",
         "0",
         "What all clients together hold now of `memory.max`.",
-        |here| here.memory().held.to_string(),
+        |here| here.held.to_string(),
     ),
     entry::Attribute::tells(
         "memory.max",
         "bytes",
         "a quarter of the machine's memory",
         "What all clients together may hold: `memory` of `[nbd]`, `--memory`.",
-        |here| here.memory().bound.to_string(),
+        |here| here.bound.to_string(),
     ),
 ];
 
-/// Every file of a connection.
+/// Every file of a client.
 pub const ATTRIBUTES: &[Attribute] = &[
     Attribute::tells(
         "address",
         "",
         "the client's",
         "Where it comes from: host and port, or user, group and process of a local one.",
-        |here| here.as_seen.address.clone(),
+        |here| here.as_seen.peer.clone(),
     ),
     Attribute::tells("bytes", "bytes", "0", "What its I/O moved.", |here| {
         here.as_seen.bytes.to_string()
@@ -53,6 +53,8 @@ pub const ATTRIBUTES: &[Attribute] = &[
         String::from(name_of(here.as_seen.ioprio.class()))
     })
     .takes("`none`, `real-time`, `best-effort` or `idle`", store_class),
+    Attribute::tells("delete", "", "0", "Whether the client is to end.", |_| String::from("0"))
+        .takes("1: it is ended at once; I/O that was accepted is finished", store_delete),
     Attribute::tells("disk", "", "the export's", "The disk behind the export.", |here| {
         here.as_seen.disk.clone()
     }),
@@ -92,11 +94,14 @@ impl Connection {
         group: Option<weir_bio::GroupId>,
         ioprio: Option<IoPrio>,
     ) -> Result<(), Failure> {
-        let number = self.as_seen.number;
-        match self.clients.reclassify(number, group, ioprio)? {
-            true => Ok(()),
-            false => Err(Failure::new(Errno::NotFound, format!("client {number} is gone"))),
-        }
+        let told = self.clients.reclassify(self.as_seen.number, group, ioprio)?;
+        self.found(told)
+    }
+
+    fn found(&self, found: bool) -> Result<(), Failure> {
+        let gone =
+            || Failure::new(Errno::NotFound, format!("client {} is gone", self.as_seen.number));
+        found.then_some(()).ok_or_else(gone)
     }
 }
 
@@ -136,6 +141,13 @@ fn store_level(here: &Connection, text: &str) -> Result<(), Failure> {
     match unsigned("level", text)? {
         level @ 0..=7 => here.reclassify(None, Some(IoPrio::new(class, level as u8))),
         level => Failure::invalid(format!("level {level} is outside 0..=7")),
+    }
+}
+
+fn store_delete(here: &Connection, text: &str) -> Result<(), Failure> {
+    match unsigned("delete", text)? {
+        1 => here.found(here.clients.dismiss(here.as_seen.number)),
+        other => Failure::invalid(format!("delete {other} is not 1")),
     }
 }
 

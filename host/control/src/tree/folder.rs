@@ -11,7 +11,7 @@ use super::entry::{Attribute, Entry};
 use super::groups::{self, Group};
 use super::queue;
 use super::{Node, Tree};
-use crate::clients::{Clients, Connected};
+use crate::clients::{Client, Clients, Memory};
 use crate::errno::{Errno, Failure};
 
 /// A directory.
@@ -32,9 +32,9 @@ pub(crate) enum Folder {
     Proc,
     /// A group and what is below it.
     Group(Arc<Group>),
-    Exports,
-    Export(String),
-    Connection(Arc<Connection>),
+    Front(Arc<dyn Clients>),
+    Export(Arc<dyn Clients>, String),
+    Client(Arc<Connection>),
 }
 
 /// A file.
@@ -46,8 +46,8 @@ pub(crate) enum File {
     Flag(bool),
     Diskstats,
     Group(Arc<Group>, &'static Attribute<Group>),
-    Server(Arc<dyn Clients>, &'static Attribute<Arc<dyn Clients>>),
-    Connection(Arc<Connection>, &'static Attribute<Connection>),
+    Front(Memory, &'static Attribute<Memory>),
+    Client(Arc<Connection>, &'static Attribute<Connection>),
 }
 
 /// The child of a name.
@@ -100,11 +100,11 @@ impl Folder {
             Folder::Parameters(flag) => vec![file("use_blk_mq", File::Flag(*flag))],
             Folder::Proc => vec![file("diskstats", File::Diskstats)],
             Folder::Group(group) => group_folder(tree, group),
-            Folder::Exports => exports(tree),
-            Folder::Export(name) => connections(tree, name),
-            Folder::Connection(here) => {
+            Folder::Front(front) => exports(front),
+            Folder::Export(front, name) => clients_of(tree, front, name),
+            Folder::Client(here) => {
                 let file_of = |row: &'static Attribute<Connection>| {
-                    file(row.name, File::Connection(Arc::clone(here), row))
+                    file(row.name, File::Client(Arc::clone(here), row))
                 };
                 clients::ATTRIBUTES.iter().map(file_of).collect()
             }
@@ -118,9 +118,10 @@ fn root(tree: &Tree) -> Children {
     if let Some(root) = groups_of(tree).into_iter().find(Group::is_root) {
         children.extend(folders([("cgroup", Folder::Group(Arc::new(root)))]));
     }
-    if tree.clients.get().is_some() {
-        children.extend(folders([("nbd", Folder::Exports)]));
-    }
+    children.extend(tree.fronts().into_iter().flat_map(|front| {
+        let kind = front.kind();
+        folders([(kind, Folder::Front(front))])
+    }));
     children.sort_by(|(a, _), (b, _)| a.cmp(b));
     children
 }
@@ -155,26 +156,28 @@ fn directory_name(export: &str) -> String {
     export.replace(|c: char| c == '/' || c.is_control(), "!")
 }
 
-fn exports(tree: &Tree) -> Children {
-    let Some(server) = tree.clients.get() else { return Vec::new() };
-    let row = |row: &'static Attribute<Arc<dyn Clients>>| {
-        file(row.name, File::Server(Arc::clone(server), row))
+fn exports(front: &Arc<dyn Clients>) -> Children {
+    let memory = front.memory();
+    let rows = clients::FRONT.iter();
+    let row = |row: &'static Attribute<Memory>| {
+        memory.map(|memory| file(row.name, File::Front(memory, row)))
     };
     // Before an export of the same name, as a path is found from the front.
-    let mut children: Children = clients::SERVER.iter().map(row).collect();
-    let folder = |name: String| (directory_name(&name), Child::Folder(Folder::Export(name)));
-    children.extend(server.exports().into_iter().map(folder));
+    let mut children: Children = rows.filter_map(row).collect();
+    let folder = |name: String| {
+        (directory_name(&name), Child::Folder(Folder::Export(Arc::clone(front), name)))
+    };
+    children.extend(front.exports().into_iter().map(folder));
     children
 }
 
-fn connections(tree: &Tree, export: &str) -> Children {
-    let Some(clients) = tree.clients.get() else { return Vec::new() };
-    let here = clients.connected().into_iter().filter(|client| client.export == export);
-    let folder = |as_seen: Connected| {
-        let (clients, groups) = (Arc::clone(clients), tree.groups.get().cloned());
+fn clients_of(tree: &Tree, front: &Arc<dyn Clients>, export: &str) -> Children {
+    let here = front.clients().into_iter().filter(|client| client.export == export);
+    let folder = |as_seen: Client| {
+        let (clients, groups) = (Arc::clone(front), tree.groups.get().cloned());
         let name = as_seen.number.to_string();
-        let connection = Connection { clients, groups, as_seen };
-        (name, Child::Folder(Folder::Connection(Arc::new(connection))))
+        let client = Connection { clients, groups, as_seen };
+        (name, Child::Folder(Folder::Client(Arc::new(client))))
     };
     here.map(folder).collect()
 }
@@ -236,8 +239,8 @@ impl File {
             File::Attribute(_, attribute) => attribute.store.is_some(),
             File::Tunable(..) => true,
             File::Group(_, attribute) => attribute.store.is_some(),
-            File::Connection(_, attribute) => attribute.store.is_some(),
-            File::Server(_, attribute) => attribute.store.is_some(),
+            File::Client(_, attribute) => attribute.store.is_some(),
+            File::Front(_, attribute) => attribute.store.is_some(),
             File::Told(_) | File::Flag(_) | File::Diskstats => false,
         }
     }
@@ -250,8 +253,8 @@ impl File {
             File::Flag(flag) => String::from(if *flag { "Y" } else { "N" }),
             File::Diskstats => return Ok(diskstats(&tree.entries())),
             File::Group(group, attribute) => (attribute.show)(group),
-            File::Server(server, attribute) => (attribute.show)(server),
-            File::Connection(here, attribute) => (attribute.show)(here),
+            File::Front(memory, attribute) => (attribute.show)(memory),
+            File::Client(here, attribute) => (attribute.show)(here),
         };
         // A text without a line, as the caps of a group without any, has no newline either.
         if !(text.is_empty() && matches!(self, File::Group(..))) {
@@ -265,14 +268,14 @@ impl File {
             File::Attribute(entry, Attribute { store: Some(store), .. }) => store(entry, text),
             File::Tunable(entry, row) => Ok(entry.disk.set_tunable(row.name, text)?),
             File::Group(group, Attribute { store: Some(store), .. }) => store(group, text),
-            File::Connection(here, Attribute { store: Some(store), .. }) => store(here, text),
+            File::Client(here, Attribute { store: Some(store), .. }) => store(here, text),
             File::Attribute(..)
             | File::Told(_)
             | File::Flag(_)
             | File::Diskstats
             | File::Group(..)
-            | File::Server(..)
-            | File::Connection(..) => Err(Failure::new(Errno::Access, "it is read-only")),
+            | File::Front(..)
+            | File::Client(..) => Err(Failure::new(Errno::Access, "it is read-only")),
         }
     }
 }

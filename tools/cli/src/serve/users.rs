@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use weir::Device;
-use weir_front_nbd::Client;
+use weir_control::Client;
 use weir_fuse::{Mount, OpenDisk};
 
 /// Says of each disk that is open as a file by whom it is used: I/O on it fails next. NBD clients

@@ -2,7 +2,8 @@
 
 use std::time::Instant;
 
-use weir_control::{Client, ClientError, Errno, Node};
+use weir_control::tree::FIXED;
+use weir_control::{ClientError, ControlClient, Errno, Node};
 use weir_trace::iostat::{Change, EXTENDED};
 
 use crate::Failure;
@@ -35,6 +36,7 @@ pub(super) struct Queue {
 /// A client and its counters.
 #[derive(Clone, Debug, Default)]
 struct ClientState {
+    front: String,
     export: String,
     number: String,
     disk: String,
@@ -48,7 +50,7 @@ struct ClientState {
 
 impl Sample {
     /// Reads everything. Disks and clients that go away in between are left out.
-    pub(super) fn take(client: &mut Client) -> Result<Sample, Failure> {
+    pub(super) fn take(client: &mut ControlClient) -> Result<Sample, Failure> {
         let reading = Reading::take(client)?;
         let names = reading.disks.iter().map(|(name, _)| name.clone());
         let mut disks = Vec::new();
@@ -56,10 +58,13 @@ impl Sample {
             disks.extend(there(disk(client, name))?);
         }
         let mut clients = Vec::new();
-        for export in there(directories(client, "nbd"))?.unwrap_or_default() {
-            let numbers = there(directories(client, &format!("nbd/{export}")))?;
-            for number in numbers.unwrap_or_default() {
-                clients.extend(there(connection(client, &export, number))?);
+        let root = directories(client, "")?.into_iter();
+        for front in root.filter(|name| !FIXED.contains(&name.as_str())) {
+            for export in there(directories(client, &front))?.unwrap_or_default() {
+                let numbers = there(directories(client, &format!("{front}/{export}")))?;
+                for number in numbers.unwrap_or_default() {
+                    clients.extend(there(connection(client, (&front, &export), number))?);
+                }
             }
         }
         Ok(Sample { reading, disks, clients })
@@ -83,16 +88,16 @@ fn there<T>(found: Result<T, ClientError>) -> Result<Option<T>, ClientError> {
     }
 }
 
-fn directories(client: &mut Client, path: &str) -> Result<Vec<String>, ClientError> {
+fn directories(client: &mut ControlClient, path: &str) -> Result<Vec<String>, ClientError> {
     let names = client.list(path)?.into_iter();
     Ok(names.filter(|(_, node)| *node == Node::Directory).map(|(name, _)| name).collect())
 }
 
-fn line(client: &mut Client, path: &str) -> Result<String, ClientError> {
+fn line(client: &mut ControlClient, path: &str) -> Result<String, ClientError> {
     Ok(String::from(client.read(path)?.trim()))
 }
 
-fn disk(client: &mut Client, name: String) -> Result<DiskState, ClientError> {
+fn disk(client: &mut ControlClient, name: String) -> Result<DiskState, ClientError> {
     let listed = line(client, &format!("block/{name}/queue/scheduler"))?;
     let active = listed.split(['[', ']']).nth(1).unwrap_or("none");
     let mode = line(client, &format!("block/{name}/weir/queue_mode"))?;
@@ -108,15 +113,16 @@ fn disk(client: &mut Client, name: String) -> Result<DiskState, ClientError> {
 }
 
 fn connection(
-    client: &mut Client,
-    export: &str,
+    client: &mut ControlClient,
+    (front, export): (&str, &str),
     number: String,
 ) -> Result<ClientState, ClientError> {
-    let mut file = |name: &str| line(client, &format!("nbd/{export}/{number}/{name}"));
+    let mut file = |name: &str| line(client, &format!("{front}/{export}/{number}/{name}"));
     let class = file("class")?;
     let class = if class == "none" { class } else { format!("{class} {}", file("level")?) };
     let group = file("group")?;
     Ok(ClientState {
+        front: String::from(front),
         export: String::from(export),
         disk: file("disk")?,
         address: file("address")?,
@@ -196,7 +202,9 @@ impl Scene {
         let seconds = after.at().duration_since(before.at()).as_secs_f64();
         let client = |state: &ClientState| {
             let same = |known: &&ClientState| {
-                (&known.export, &known.number) == (&state.export, &state.number)
+                let name =
+                    |it: &ClientState| (it.front.clone(), it.export.clone(), it.number.clone());
+                name(known) == name(state)
             };
             // A client that came in between began at 0.
             let known = before.clients.iter().find(same);

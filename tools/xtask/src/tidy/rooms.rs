@@ -102,9 +102,9 @@ pub const ROOMS: &[Room] = &[
     ),
     Room::new("drivers/nbd", "weir-driver-nbd", &[QUEUE, PROTO_NBD]),
     Room::new("drivers/rbd", "weir-rbd", &[QUEUE]),
-    Room::new("front/nbd", "weir-front-nbd", &[QUEUE, LIVE, ACCESS, PROTO_NBD]),
+    Room::new("front/nbd", "weir-front-nbd", &[QUEUE, LIVE, CONTROL, ACCESS, PROTO_NBD]),
     Room::new("front/vhost-user", "weir-vhost-user", &[QUEUE, LIVE]),
-    Room::new("front/fuse", "weir-fuse", &[QUEUE, LIVE, CONTROL]),
+    Room::new("front/fuse", "weir-fuse", &[QUEUE, LIVE, CONTROL, ACCESS]),
     Room::new("front/ublk", "weir-ublk", &[QUEUE, LIVE]),
     // The library that users name is called what they look for.
     Room::new("front/inproc", "weir", &[CORE, PROTOS, DRIVERS, HOST, FRONTS]),
