@@ -213,7 +213,7 @@ impl Device {
                 lanes: Lanes::new(config.queues, lanes),
                 ports: Grown::new(config.queues, lanes),
                 dispatcher: Combiner::new(
-                    Dispatcher::new(elevator, depth),
+                    Dispatcher::new(elevator, depth, driver.budget()),
                     usize::from(QUEUES_MAX),
                 ),
                 spread: config.spread,
@@ -379,7 +379,8 @@ impl Device {
         driver.at_home(wake);
         let (lane, gauges) = (index as u16, Arc::clone(gauges));
         let flush_error = Arc::clone(&self.shared.flush_error);
-        let make = hard::Make { driver, depth, tags, lane, fences, gauges, flush_error };
+        let budget = self.driver()?.budget();
+        let make = hard::Make { driver, depth, tags, lane, fences, gauges, flush_error, budget };
         Ok(HardQueue::new(make))
     }
 

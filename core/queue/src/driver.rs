@@ -7,6 +7,7 @@ use std::sync::Arc;
 use weir_bio::{Data, Limits, Nanos, Rq, Size, Status};
 use weir_ring::Wake;
 
+use crate::budget::Budget;
 use crate::request::{Request, RequestClaim};
 use crate::tag_set::TagSet;
 
@@ -108,6 +109,12 @@ pub trait Driver: Send + Sync {
     /// A driver queue is dropped only when its device uses none of its tags any more: then another
     /// device may have them.
     fn tag_set(&self) -> Option<Arc<TagSet>> {
+        None
+    }
+
+    /// The places that its requests need beside their tags. `None`: tags are all. The answer never
+    /// changes.
+    fn budget(&self) -> Option<Arc<dyn Budget>> {
         None
     }
 

@@ -9,9 +9,8 @@ use std::sync::Arc;
 use weir_bio::{Nanos, Op, SchedTag, Status};
 use weir_sched::Ended;
 
-use crate::driver::{
-    Answer, Batch, Done, DriverQueue, Returned, Tag, TagTable, UNTIL_KICKED, Waiter,
-};
+use crate::budget::Budget;
+use crate::driver::{Answer, Batch, Done, DriverQueue, Returned, Tag, TagTable, Waiter};
 use crate::event::{Sink, What, lane_tells};
 use crate::request::{RequestClaim, State};
 use crate::snapshot::Snapshot;
@@ -20,7 +19,9 @@ use crate::stats::{LaneGauges, direction};
 pub(crate) mod fence;
 pub(crate) mod flush;
 pub(crate) mod flush_error;
+pub(crate) mod places;
 pub(crate) mod reply;
+mod returned;
 pub(crate) mod settle;
 mod still;
 pub(crate) mod tags;
@@ -29,6 +30,7 @@ mod watch;
 use fence::Fences;
 use flush::{FlushMachine, Order};
 use flush_error::FlushError;
+use places::Places;
 use reply::Replies;
 use settle::Settling;
 use tags::Tags;
@@ -82,6 +84,7 @@ pub(crate) struct HardQueue {
     /// Ended requests whose scheduler tags the elevator must hear of.
     pub(crate) ended: Vec<Ended>,
     gauges: Arc<LaneGauges>,
+    places: Option<Box<Places>>,
 }
 
 /// The parts of a hard queue.
@@ -93,11 +96,12 @@ pub(crate) struct Make {
     pub(crate) fences: Arc<Fences>,
     pub(crate) gauges: Arc<LaneGauges>,
     pub(crate) flush_error: Arc<FlushError>,
+    pub(crate) budget: Option<Arc<dyn Budget>>,
 }
 
 impl HardQueue {
     pub(crate) fn new(make: Make) -> HardQueue {
-        let Make { driver, depth, tags, lane, fences, gauges, flush_error } = make;
+        let Make { driver, depth, tags, lane, fences, gauges, flush_error, budget } = make;
         HardQueue {
             announced: driver.announces(),
             driver,
@@ -120,6 +124,7 @@ impl HardQueue {
             iostats: true,
             ended: Vec::new(),
             gauges,
+            places: budget.map(|budget| Box::new(Places::new(budget, lane))),
         }
     }
 
@@ -157,61 +162,6 @@ impl HardQueue {
             if self.done.kicked {
                 self.kick_delayed(now);
             }
-        }
-    }
-
-    /// The driver hands requests back, to be sent again.
-    #[cold]
-    fn take_requeued(&mut self, now: Nanos, sink: impl Sink) {
-        for back in std::mem::take(&mut self.done.requeued).into_iter().rev() {
-            let mut claim = match self.table.end(back.tag) {
-                Returned::Request(claim) => claim,
-                // Its submitter was told, so its memory goes.
-                Returned::Quarantined => {
-                    self.end_quarantined(back.tag, now);
-                    continue;
-                }
-                Returned::Stray => {
-                    self.gauges.strays.add(1);
-                    continue;
-                }
-            };
-            self.tags.give(back.tag);
-            if !back.lent.is_empty() {
-                claim.take_back(back.lent.into_iter());
-            }
-            let after_ns = back.after_ns;
-            lane_tells(sink, self.lane, now, || What::Requeued {
-                rq: claim.rq,
-                tag: back.tag,
-                after_ns,
-            });
-            claim.state = State::Idle;
-            claim.hand_back();
-            self.gauges.ended[direction(claim.rq.op)].add(1);
-            match back.after_ns {
-                0 => self.dispatch.push_front(claim),
-                UNTIL_KICKED => self.delayed.push((NEVER, claim)),
-                after => self.delayed.push((now + after, claim)),
-            }
-        }
-        self.see_returned(now);
-    }
-
-    /// The driver kicks what it handed back until then.
-    #[cold]
-    fn kick_delayed(&mut self, now: Nanos) {
-        self.done.kicked = false;
-        for (at, _) in self.delayed.iter_mut().filter(|(at, _)| *at == NEVER) {
-            *at = now;
-        }
-    }
-
-    /// Requests that were to be sent again after some time, and whose time has come.
-    #[cold]
-    fn take_delayed(&mut self, now: Nanos) {
-        for (_, claim) in self.delayed.extract_if(.., |(at, _)| *at <= now) {
-            self.dispatch.push_front(claim);
         }
     }
 
@@ -417,9 +367,15 @@ impl HardQueue {
         loop {
             let dispatch = self.dispatch.len();
             let wanted = |most| dispatch.max(source.holds(most)).min(most);
-            let Some(room) = self.tags.secure(BURST - self.burst.len(), wanted) else {
+            let Some(mut room) = self.tags.secure(BURST - self.burst.len(), wanted) else {
                 return false;
             };
+            if room > 0 && self.places.is_some() {
+                match self.secure_places(room, source) {
+                    Some(places) => room = places,
+                    None => return true,
+                }
+            }
             if room == 0 {
                 return self.burst.len() < BURST && self.run_short(now, replies, source, sink);
             }
@@ -485,6 +441,9 @@ impl HardQueue {
         self.busy = (self.busy * 7 + if refused { 16 } else { 0 }) / 8;
         if taken > 0 {
             self.watch.refused_since = None;
+        }
+        if let Some(places) = &mut self.places {
+            places.spend(taken);
         }
         if refused {
             self.take_back_refused(taken, status, now, sink);
@@ -561,6 +520,9 @@ impl HardQueue {
     /// The pass is over; lanes that wait for tags are told.
     #[inline]
     pub(crate) fn end_pass(&mut self) {
+        if self.places.is_some() {
+            self.put_places();
+        }
         self.tags.end_pass();
     }
 
@@ -664,6 +626,7 @@ mod tests {
             fences: Arc::clone(fences),
             gauges: Arc::default(),
             flush_error: Arc::default(),
+            budget: None,
         })
     }
 

@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 mod bell;
+mod budget;
 mod completion;
 mod config;
 mod device;
@@ -39,6 +40,7 @@ mod submit;
 mod tag_set;
 
 pub use bell::Bell;
+pub use budget::Budget;
 pub use completion::{Completion, Refused};
 pub use config::{Config, QueueMode, Spread};
 pub use device::Device;

@@ -19,6 +19,10 @@ pub(crate) const ALL: usize = usize::MAX;
 /// a queue of the largest depth needs.
 pub(crate) const HOLDERS: u16 = 0xf000;
 
+/// The mark of a request that the dispatcher picked with a place of its device's budget, on its way
+/// to the hard queue. No driver sees it.
+pub(crate) const HAS_PLACE: Flags = Flags(1 << 31);
+
 /// Whether a request is part of a read-modify-write.
 #[inline]
 pub(crate) fn is_holder(id: RqId) -> bool {

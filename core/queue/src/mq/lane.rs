@@ -310,7 +310,7 @@ impl Multi {
         } else if self.again && self.paused == 0 {
             // It may have room again although nothing of the scheduler's has ended.
             let said = mq.lanes[index].credit.read();
-            if said == TAKES_NONE || self.credit() > said {
+            if said == TAKES_NONE || self.credit() > said || self.hard.is_budgeted() {
                 self.ask(reach, now, sink);
             }
         }

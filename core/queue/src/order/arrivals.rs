@@ -3,7 +3,7 @@
 use weir_bio::{Flags, Rq, SchedTag};
 use weir_ring::Producer;
 
-use crate::request::RequestClaim;
+use crate::request::{HAS_PLACE, RequestClaim};
 
 /// A request on its way into the elevator: the copy for the scheduler, and the claim.
 pub(crate) struct Arrival {
@@ -98,6 +98,18 @@ impl Picked {
     #[inline]
     pub(crate) fn home(&self) -> u16 {
         (self.rest >> 48) as u16
+    }
+
+    /// The same, with a place of its device's budget.
+    pub(crate) fn with_place(self) -> Picked {
+        Picked { rest: self.rest | u64::from(HAS_PLACE.0), ..self }
+    }
+
+    /// The same without; whether it had one.
+    pub(crate) fn take_place(&mut self) -> bool {
+        let had = Flags(self.rest as u32).has(HAS_PLACE);
+        self.rest &= !u64::from(HAS_PLACE.0);
+        had
     }
 
     /// The copy for a listener.

@@ -7,6 +7,7 @@
 //! lane of its submitter where that has room, because its slot is in that CPU's cache.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use weir_bio::{Nanos, SchedTag, Status, SubmitterId};
 use weir_ring::{Asking, Consumer, Producer, ring};
@@ -14,9 +15,10 @@ use weir_sched::Ended;
 
 use super::arrivals::{Arrival, Arrivals, Picked};
 use super::elevator::{Elevator, Outlets};
+use crate::budget::{Budget, PickPlaces};
 use crate::event::{Silent, Sink, What, lane_tells};
 use crate::lanes::{Lanes, TAKES_NONE};
-use crate::request::RequestClaim;
+use crate::request::{ALL, RequestClaim};
 
 /// Requests that a lane may leave without having had the right, and ends likewise. With more it
 /// waits for the right.
@@ -48,6 +50,8 @@ pub(crate) struct Dispatcher {
     ended: Vec<Ended>,
     /// How many requests of its own a lane is sent beyond the room of its driver.
     ahead: u16,
+    /// The places that requests need beside their tags.
+    budget: Option<Arc<dyn Budget>>,
 }
 
 /// The dispatcher's end of the rings from and to a lane.
@@ -183,14 +187,20 @@ pub(crate) struct Outcome {
     pub(crate) sent: u64,
     /// The lane could not take all there may be: it is to ask again when it has room.
     pub(crate) again: bool,
+    /// It could take more with more places of the budget.
+    pub(crate) short: bool,
     /// When the lane has to come back although nothing happens.
     pub(crate) wake_at: Option<Nanos>,
 }
 
 impl Dispatcher {
     /// In front of hard queues of so many tags.
-    pub(crate) fn new(elevator: Option<Elevator>, depth: u16) -> Dispatcher {
-        Dispatcher { elevator, ahead: depth.min(AHEAD), ..Dispatcher::default() }
+    pub(crate) fn new(
+        elevator: Option<Elevator>,
+        depth: u16,
+        budget: Option<Arc<dyn Budget>>,
+    ) -> Dispatcher {
+        Dispatcher { elevator, ahead: depth.min(AHEAD), budget, ..Dispatcher::default() }
     }
 
     /// A line to a lane, which is one of several.
@@ -221,7 +231,14 @@ impl Dispatcher {
         }
         let Some(elevator) = &mut self.elevator else { return 0 };
         if let Some(rings) = &mut link.rings {
-            rings.picked.pop_each(SENT_MAX, |picked| elevator.take_back(picked));
+            let mut places = 0;
+            rings.picked.pop_each(SENT_MAX, |mut picked| {
+                places += usize::from(picked.take_place());
+                elevator.take_back(picked);
+            });
+            if let Some(budget) = self.budget.as_ref().filter(|_| places > 0) {
+                budget.put(places);
+            }
         }
         elevator.closed(lane)
     }
@@ -348,7 +365,7 @@ impl Dispatcher {
         outcome: &mut Outcome,
         sink: impl Sink,
     ) {
-        let Dispatcher { elevator: Some(elevator), lines, .. } = self else { return };
+        let Dispatcher { elevator: Some(elevator), lines, budget, .. } = self else { return };
         let Some(mut room) = turn.room.filter(|_| !lanes[usize::from(turn.lane)].is_in_need())
         else {
             return;
@@ -359,12 +376,16 @@ impl Dispatcher {
                 continue;
             }
             let before = turn.dispatch.len();
-            let all = elevator.pull_for(lane as u16, room, now, &mut Heir(turn.dispatch), sink);
+            let places = PickPlaces::get(budget, turn.lane, room, || elevator.len());
+            let mut heir = Heir(turn.dispatch, budget.is_some());
+            let (all, given) =
+                elevator.pull_for(lane as u16, room, places.most, now, &mut heir, sink);
+            outcome.short |= places.put_rest(budget, given);
             room -= turn.dispatch.len() - before;
             outcome.again |= !all;
         }
         // The tags are with lanes in need, perhaps all of them: what waits for one goes without.
-        room -= elevator.pull_parked(turn.lane, room, &mut Heir(turn.dispatch), sink);
+        room -= elevator.pull_parked(turn.lane, room, &mut Heir(turn.dispatch, false), sink);
         turn.room = Some(room);
     }
 
@@ -377,7 +398,9 @@ impl Dispatcher {
         outcome: &mut Outcome,
         sink: impl Sink,
     ) {
-        let Dispatcher { elevator: Some(elevator), lines, ahead, .. } = self else { return };
+        let Dispatcher { elevator: Some(elevator), lines, ahead, budget, .. } = self else {
+            return;
+        };
         let (own, ahead) = (lane == turn.lane, u64::from(*ahead));
         let mut ways = Ways {
             lines,
@@ -387,6 +410,7 @@ impl Dispatcher {
             room: turn.room.unwrap_or(0),
             spare: turn.room.map_or(0, |_| (ahead as usize).saturating_sub(turn.excess)),
             dispatch: turn.dispatch,
+            budgeted: false,
             looked: 0,
             sent: 0,
             now: turn.now,
@@ -397,7 +421,16 @@ impl Dispatcher {
             // It does not come back for a time any more.
             elevator.forget_timer(lane);
         }
-        let pass = elevator.pass(lane, room, own && turn.due, turn.now, &mut ways, sink);
+        let places = PickPlaces::get(budget, lane, room.unwrap_or(0), || elevator.len());
+        ways.budgeted = budget.is_some() && room != Some(ALL);
+        let pass =
+            elevator.pass(lane, (room, places.most), own && turn.due, turn.now, &mut ways, sink);
+        if places.put_rest(budget, pass.given) && pass.again {
+            match budget {
+                Some(budget) if !own => budget.wait(lane),
+                _ => outcome.short = true,
+            }
+        }
         let (left, spare, sent) = (ways.room, ways.spare, ways.sent);
         turn.excess = (ahead as usize).saturating_sub(spare);
         turn.room = turn.room.map(|_| left);
@@ -456,6 +489,8 @@ struct Ways<'a, S> {
     /// How many of its own it can be given beyond that.
     spare: usize,
     dispatch: &'a mut VecDeque<RequestClaim>,
+    /// Each pick has a place of the device's budget.
+    budgeted: bool,
     /// Lanes whose room is known, a bit each.
     looked: u64,
     /// Lanes that were sent something, a bit each.
@@ -531,7 +566,10 @@ impl<S: Sink> Ways<'_, S> {
 
 impl<S: Sink> Outlets for Ways<'_, S> {
     #[inline(always)]
-    fn send(&mut self, lane: u16, picked: Picked) -> bool {
+    fn send(&mut self, lane: u16, mut picked: Picked) -> bool {
+        if self.budgeted {
+            picked = picked.with_place();
+        }
         if lane == self.own && picked.home() == lane && self.room > 0 {
             self.room -= 1;
             self.dispatch.push_back(picked.into_claim());
@@ -541,11 +579,12 @@ impl<S: Sink> Outlets for Ways<'_, S> {
     }
 }
 
-/// The dispatch list of a lane that stands in for one in need.
-struct Heir<'a>(&'a mut VecDeque<RequestClaim>);
+/// The dispatch list of a lane that stands in for one in need, and whether each pick has a place.
+struct Heir<'a>(&'a mut VecDeque<RequestClaim>, bool);
 
 impl Outlets for Heir<'_> {
     fn send(&mut self, _: u16, picked: Picked) -> bool {
+        let picked = if self.1 { picked.with_place() } else { picked };
         self.0.push_back(picked.into_claim());
         true
     }

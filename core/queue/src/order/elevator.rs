@@ -72,6 +72,8 @@ pub(crate) struct Pass {
     pub(crate) kicked: u64,
     /// The lane could not take all there may be: it is to ask again when it has room.
     pub(crate) again: bool,
+    /// Requests that came out, for whichever lane.
+    pub(crate) given: usize,
 }
 
 /// A request waits at its tag's place.
@@ -359,12 +361,13 @@ impl Elevator {
     }
 
     /// A lane's pass: up to `room` requests come out, and each goes to its own hard queue if that
-    /// takes it, else to this one. Without room to name, the lane is paused: nothing comes out.
+    /// takes it, else to this one, but `most` in all. Without room to name, the lane is paused:
+    /// nothing comes out.
     /// `due` says that a time has come that a pass named.
     pub(crate) fn pass(
         &mut self,
         lane: u16,
-        room: Option<usize>,
+        (room, most): (Option<usize>, usize),
         due: bool,
         now: Nanos,
         out: &mut impl Outlets,
@@ -374,12 +377,12 @@ impl Elevator {
         let own = 1 << lane;
         self.lanes.open |= own;
         let Some(room) = room else {
-            return Pass { kicked: self.take_kicked() & !own, again: true };
+            return Pass { kicked: self.take_kicked() & !own, again: true, given: 0 };
         };
         let fired = self.fire(now);
         // The lane that asks now need not be told to.
         let kicked = self.take_kicked() & !own;
-        let exhausted = self.pull_for(lane, room, now, out, sink);
+        let (exhausted, given) = self.pull_for(lane, room, most, now, out, sink);
         let denied = exhausted && self.has_work(lane);
         self.lanes.denied = if denied { self.lanes.denied | own } else { self.lanes.denied & !own };
         // Others were refused for a reason that time, or the end of the last request, has taken
@@ -392,10 +395,10 @@ impl Elevator {
         }
         self.lanes.sated = if exhausted { self.lanes.sated | own } else { self.lanes.sated & !own };
         if surplus {
-            self.offer_surplus(own, room > 0);
+            self.offer_surplus(own, room.min(most) > 0);
         }
         let kicked = kicked | self.take_kicked();
-        Pass { kicked, again: surplus }
+        Pass { kicked, again: surplus, given }
     }
 
     /// A lane has no room for all there is. One that had room left does not know of it; and one

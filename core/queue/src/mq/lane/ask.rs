@@ -184,6 +184,9 @@ impl Multi {
         if self.paused == 0 {
             self.elevator_wake = outcome.wake_at;
         }
+        if outcome.short {
+            self.hard.want_places();
+        }
         // Without the right: the lanes that are kicked will want it. Letting go of it was the
         // fence.
         let by = (reach.index, now);

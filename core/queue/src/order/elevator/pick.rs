@@ -27,22 +27,24 @@ fn told<S: Sink>(picked: &[Rq], lane: u16, now: Nanos, sink: S) {
 }
 
 impl Elevator {
-    /// Requests for a lane with room for so many; false if there may be more.
+    /// Requests for a lane with room for so many, `most` in all; false if there may be more, and
+    /// how many came out.
     pub(crate) fn pull_for(
         &mut self,
         lane: u16,
         mut room: usize,
+        most: usize,
         now: Nanos,
         out: &mut impl Outlets,
         sink: impl Sink,
-    ) -> bool {
-        let mut exhausted = false;
+    ) -> (bool, usize) {
+        let (mut exhausted, mut all) = (false, 0);
         let room_asked = room;
         if room_asked == ALL {
             self.pull_parked(lane, ALL, out, sink);
         }
-        while room > 0 && !exhausted {
-            let (asked, mut given) = (room, 0);
+        while room > 0 && all < most && !exhausted {
+            let (asked, mut given) = (room.min(most - all), 0);
             while given < asked
                 && let Some(picked) = self.returned.pop_front()
             {
@@ -57,6 +59,7 @@ impl Elevator {
             }
             self.picked = picked;
             exhausted = given < asked;
+            all += given;
         }
         if room_asked == ALL {
             for rq in self.pick_rest(lane, now, sink) {
@@ -64,7 +67,7 @@ impl Elevator {
                 _ = out.send(lane, picked);
             }
         }
-        exhausted
+        (exhausted, all)
     }
 
     /// Takes out the requests that the scheduler would keep back, because it waits for more or

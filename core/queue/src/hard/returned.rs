@@ -1,0 +1,66 @@
+//! Requests that a driver hands back, to be sent again: at once, after some time, or when it kicks.
+
+use weir_bio::Nanos;
+
+use super::{HardQueue, NEVER};
+use crate::driver::{Returned, UNTIL_KICKED};
+use crate::event::{Sink, What, lane_tells};
+use crate::request::State;
+use crate::stats::direction;
+
+impl HardQueue {
+    /// The driver hands requests back, to be sent again.
+    #[cold]
+    pub(super) fn take_requeued(&mut self, now: Nanos, sink: impl Sink) {
+        for back in std::mem::take(&mut self.done.requeued).into_iter().rev() {
+            let mut claim = match self.table.end(back.tag) {
+                Returned::Request(claim) => claim,
+                // Its submitter was told, so its memory goes.
+                Returned::Quarantined => {
+                    self.end_quarantined(back.tag, now);
+                    continue;
+                }
+                Returned::Stray => {
+                    self.gauges.strays.add(1);
+                    continue;
+                }
+            };
+            self.tags.give(back.tag);
+            if !back.lent.is_empty() {
+                claim.take_back(back.lent.into_iter());
+            }
+            let after_ns = back.after_ns;
+            lane_tells(sink, self.lane, now, || What::Requeued {
+                rq: claim.rq,
+                tag: back.tag,
+                after_ns,
+            });
+            claim.state = State::Idle;
+            claim.hand_back();
+            self.gauges.ended[direction(claim.rq.op)].add(1);
+            match back.after_ns {
+                0 => self.dispatch.push_front(claim),
+                UNTIL_KICKED => self.delayed.push((NEVER, claim)),
+                after => self.delayed.push((now + after, claim)),
+            }
+        }
+        self.see_returned(now);
+    }
+
+    /// The driver kicks what it handed back until then.
+    #[cold]
+    pub(super) fn kick_delayed(&mut self, now: Nanos) {
+        self.done.kicked = false;
+        for (at, _) in self.delayed.iter_mut().filter(|(at, _)| *at == NEVER) {
+            *at = now;
+        }
+    }
+
+    /// Requests that were to be sent again after some time, and whose time has come.
+    #[cold]
+    pub(super) fn take_delayed(&mut self, now: Nanos) {
+        for (_, claim) in self.delayed.extract_if(.., |(at, _)| *at <= now) {
+            self.dispatch.push_front(claim);
+        }
+    }
+}
