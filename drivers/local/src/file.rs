@@ -15,6 +15,7 @@
 //! failed nothing is called durable again until the file is opened anew.
 
 mod attributes;
+mod crew;
 mod errors;
 mod extents;
 mod flushes;
