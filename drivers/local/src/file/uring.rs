@@ -6,6 +6,7 @@
 
 mod close;
 mod ended;
+mod entry;
 mod turns;
 mod wait;
 
@@ -16,11 +17,10 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::thread::ThreadId;
 
-use io_uring::types::{Fd, Fixed, FsyncFlags};
+use io_uring::types::Fd;
 use io_uring::{IoUring, Probe, cqueue, opcode, squeue};
 use rustix::event::EventfdFlags;
-use rustix::fs::{Advice, FallocateFlags};
-use rustix::io::{Errno, ReadWriteFlags};
+use rustix::io::Errno;
 use rustix::io_uring::IoringEnterFlags;
 use weir_bio::{Data, Nanos, Status};
 use weir_queue::{Batch, Cancel, Done, DriverError, DriverQueue, Tag, Waiter};
@@ -30,6 +30,7 @@ use super::job::{Call, Job, Next};
 use super::target::Target;
 use close::Abandoned;
 pub(super) use ended::RingQueue;
+use entry::Iovec;
 use turns::Turns;
 use wait::RingWaiter;
 
@@ -49,10 +50,6 @@ const HANDOVER: usize = 8;
 /// On the first two reaps in a row that find nothing what may have told of completions is silenced,
 /// and then on every so-many-th: it may have told of what had been found already.
 const HUSH_EVERY: u8 = 64;
-
-/// The registered files: what I/O goes through, and what flushes go through.
-const FILE: Fixed = Fixed(0);
-const FLUSHED: Fixed = Fixed(1);
 
 /// Marks the completion of a cancel: its own result says nothing.
 const CANCEL: u64 = 1 << 32;
@@ -81,17 +78,6 @@ pub(super) fn usable(depth: u16) -> Result<(), io::Error> {
         Some(code) => Err(io::Error::other(format!("io_uring lacks operation {code}"))),
     }
 }
-
-/// A piece of memory as readv(2) wants it.
-#[derive(Clone, Copy)]
-#[repr(C)]
-struct Iovec {
-    base: *mut u8,
-    len: usize,
-}
-
-// SAFETY: it is an address and a length; the kernel alone uses them, while the memory is lent.
-unsafe impl Send for Iovec {}
 
 /// The state of one tag.
 struct Slot {
@@ -391,59 +377,6 @@ impl Slot {
             self.spare = job.answer(self.tag, status, done);
         }
     }
-
-    /// The entry for the next call of this slot's job.
-    fn entry(&mut self) -> Option<squeue::Entry> {
-        let job = self.job.as_mut()?;
-        let (file, at, left) = (FILE, job.at, job.left);
-        Some(match job.call {
-            Call::Read => {
-                self.iovecs.clear();
-                self.iovecs.extend(
-                    job.pieces_mut()
-                        .map(|piece| Iovec { base: piece.as_mut_ptr(), len: piece.len() }),
-                );
-                match &self.iovecs[..] {
-                    [one] => opcode::Read::new(file, one.base, one.len as u32).offset(at).build(),
-                    many => opcode::Readv::new(file, many.as_ptr().cast(), many.len() as u32)
-                        .offset(at)
-                        .build(),
-                }
-            }
-            Call::Write | Call::WriteDurably => {
-                self.iovecs.clear();
-                // The kernel only reads this memory.
-                self.iovecs.extend(
-                    job.pieces()
-                        .map(|piece| Iovec { base: piece.as_ptr().cast_mut(), len: piece.len() }),
-                );
-                let durable = job.call == Call::WriteDurably;
-                let flags = if durable { ReadWriteFlags::DSYNC.bits() as i32 } else { 0 };
-                match &self.iovecs[..] {
-                    [one] => opcode::Write::new(file, one.base, one.len as u32)
-                        .offset(at)
-                        .rw_flags(flags)
-                        .build(),
-                    many => opcode::Writev::new(file, many.as_ptr().cast(), many.len() as u32)
-                        .offset(at)
-                        .rw_flags(flags)
-                        .build(),
-                }
-            }
-            Call::Flush => opcode::Fsync::new(FLUSHED).flags(FsyncFlags::DATASYNC).build(),
-            Call::PunchHole => fallocate(FallocateFlags::PUNCH_HOLE, at, left),
-            Call::ZeroRange => fallocate(FallocateFlags::ZERO_RANGE, at, left),
-            Call::WillNeed => {
-                opcode::Fadvise::new(file, left as i64, Advice::WillNeed as i32).offset(at).build()
-            }
-            Call::Nothing(_) => opcode::Nop::new().build(),
-        })
-    }
-}
-
-fn fallocate(mode: FallocateFlags, at: u64, len: u64) -> squeue::Entry {
-    let mode = (mode | FallocateFlags::KEEP_SIZE).bits() as i32;
-    opcode::Fallocate::new(FILE, len).offset(at).mode(mode).build()
 }
 
 impl DriverQueue for UringQueue {

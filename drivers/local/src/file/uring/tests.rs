@@ -13,6 +13,7 @@ use std::os::fd::FromRawFd;
 use super::super::FileOptions;
 use super::*;
 use fuse::{StallingFile, is_locked, wait_until};
+use io_uring::types::Fixed;
 use outside::leave_out;
 use rustix::event::{PollFd, PollFlags, eventfd};
 use weir_bio::{Bio, Buf, SECTOR};

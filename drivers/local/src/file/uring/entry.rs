@@ -1,0 +1,79 @@
+//! The entry of a call: what the kernel is asked for.
+
+use io_uring::types::{Fixed, FsyncFlags};
+use io_uring::{opcode, squeue};
+use rustix::fs::{Advice, FallocateFlags};
+use rustix::io::ReadWriteFlags;
+
+use super::super::job::Call;
+use super::Slot;
+
+/// The registered files: what I/O goes through, and what flushes go through.
+const FILE: Fixed = Fixed(0);
+const FLUSHED: Fixed = Fixed(1);
+
+/// A piece of memory as readv(2) wants it.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(super) struct Iovec {
+    pub(super) base: *mut u8,
+    pub(super) len: usize,
+}
+
+// SAFETY: it is an address and a length; the kernel alone uses them, while the memory is lent.
+unsafe impl Send for Iovec {}
+
+impl Slot {
+    /// The entry for the next call of this slot's job.
+    pub(super) fn entry(&mut self) -> Option<squeue::Entry> {
+        let job = self.job.as_mut()?;
+        let (file, at, left) = (FILE, job.at, job.left);
+        Some(match job.call {
+            Call::Read => {
+                self.iovecs.clear();
+                self.iovecs.extend(
+                    job.pieces_mut()
+                        .map(|piece| Iovec { base: piece.as_mut_ptr(), len: piece.len() }),
+                );
+                match &self.iovecs[..] {
+                    [one] => opcode::Read::new(file, one.base, one.len as u32).offset(at).build(),
+                    many => opcode::Readv::new(file, many.as_ptr().cast(), many.len() as u32)
+                        .offset(at)
+                        .build(),
+                }
+            }
+            Call::Write | Call::WriteDurably => {
+                self.iovecs.clear();
+                // The kernel only reads this memory.
+                self.iovecs.extend(
+                    job.pieces()
+                        .map(|piece| Iovec { base: piece.as_ptr().cast_mut(), len: piece.len() }),
+                );
+                let durable = job.call == Call::WriteDurably;
+                let flags = if durable { ReadWriteFlags::DSYNC.bits() as i32 } else { 0 };
+                match &self.iovecs[..] {
+                    [one] => opcode::Write::new(file, one.base, one.len as u32)
+                        .offset(at)
+                        .rw_flags(flags)
+                        .build(),
+                    many => opcode::Writev::new(file, many.as_ptr().cast(), many.len() as u32)
+                        .offset(at)
+                        .rw_flags(flags)
+                        .build(),
+                }
+            }
+            Call::Flush => opcode::Fsync::new(FLUSHED).flags(FsyncFlags::DATASYNC).build(),
+            Call::PunchHole => fallocate(FallocateFlags::PUNCH_HOLE, at, left),
+            Call::ZeroRange => fallocate(FallocateFlags::ZERO_RANGE, at, left),
+            Call::WillNeed => {
+                opcode::Fadvise::new(file, left as i64, Advice::WillNeed as i32).offset(at).build()
+            }
+            Call::Nothing(_) => opcode::Nop::new().build(),
+        })
+    }
+}
+
+fn fallocate(mode: FallocateFlags, at: u64, len: u64) -> squeue::Entry {
+    let mode = (mode | FallocateFlags::KEEP_SIZE).bits() as i32;
+    opcode::Fallocate::new(FILE, len).offset(at).mode(mode).build()
+}
