@@ -190,7 +190,7 @@ pub trait DriverQueue: Send {
     fn commit(&mut self, now: Nanos);
 
     /// The queue is open: `lane` has its lane turned, and so itself reaped. For a driver whose
-    /// answers come through another device, or through the queue of another lane. It may be called
+    /// answers come through another device, the queue of another lane, or threads. It may be called
     /// by any thread and at any time, also in a turn of that lane; once for many answers is enough.
     fn at_home(&mut self, lane: Arc<dyn Wake>) {
         let _ = lane;

@@ -2,6 +2,7 @@
 //!
 //! I/O goes past the page cache where the file system allows it, through one io_uring per hard
 //! queue, or through threads where io_uring is not to be had or would stop the thread that uses it.
+//! Calls that the kernel's workers leave undone are made by threads too (`uring/workers.rs`).
 //! Flush is fdatasync(2), FUA is a write with RWF_DSYNC or, in the page cache, a write and then
 //! fdatasync(2); discard and write-zeroes are fallocate(2) where it works.
 //!
@@ -69,7 +70,8 @@ pub struct FileOptions {
     pub io: Io,
     /// Tags per queue, 1 to 4096.
     pub depth: u16,
-    /// Threads per queue of the thread pool, at least 1; more than `depth` are not started.
+    /// Threads per queue of the thread pool, at least 1; more than `depth` are not started. As many
+    /// at most make the calls of a ring that io_uring's workers do not make.
     pub threads: u16,
 }
 
@@ -93,7 +95,7 @@ pub enum Io {
     /// io_uring if it can be had and the file is none of a FUSE file system, else threads.
     #[default]
     Auto,
-    /// io_uring or nothing.
+    /// io_uring, or the file is not opened.
     Uring,
     /// Threads.
     Threads,
@@ -125,6 +127,8 @@ pub struct File {
     backend: Backend,
     /// Threads for a hard queue whose ring cannot be made; none if only a ring will do.
     instead: Option<u16>,
+    /// Threads at most for the calls of a hard queue that io_uring's workers do not make.
+    threads: u16,
     depth: u16,
     /// Descriptions for queues that were prepared.
     described: Mutex<BTreeMap<u16, fs::File>>,
@@ -160,7 +164,7 @@ impl File {
         let threads = options.threads.clamp(1, options.depth);
         let instead = (options.io == Io::Auto).then_some(threads);
         let (target, depth, described) = (Arc::new(target), options.depth, Mutex::default());
-        Ok(File { target, limits, backend, instead, depth, described })
+        Ok(File { target, limits, backend, instead, threads, depth, described })
     }
 
     /// The newest notices, one line each, oldest first: after opening the fallbacks and then what
@@ -265,10 +269,13 @@ impl Driver for File {
         };
         let refused = match self.backend {
             Backend::Threads(count) => return Ok(Box::new(pool(count)?)),
-            Backend::Uring => match uring::RingQueue::new(target(), described()?, depth) {
-                Ok(queue) => return Ok(Box::new(queue)),
-                Err(refused) => refused,
-            },
+            Backend::Uring => {
+                let instead = crew::Make { index, threads: self.threads };
+                match uring::RingQueue::new(target(), described()?, depth, instead) {
+                    Ok(queue) => return Ok(Box::new(queue)),
+                    Err(refused) => refused,
+                }
+            }
         };
         // The ring that was tried is gone; a limit may have no room for one more of this size.
         let Some(count) = self.instead else { return Err(refused) };

@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use rustix::fs::{Advice, FallocateFlags};
@@ -27,6 +27,10 @@ pub(super) struct Crew {
     workers_max: usize,
     workers: Vec<thread::JoinHandle<()>>,
     in_flight: usize,
+    /// No thread could be started, and it was not tried again.
+    short: bool,
+    /// That it has none was told.
+    told: bool,
 }
 
 /// How large a crew may be, and whose it is.
@@ -42,9 +46,8 @@ pub(super) struct Make {
 pub(super) enum Outlet {
     /// A counter that becomes readable.
     Event(OwnedFd),
-    /// The queue's lane, once it is known, which is before anything is in flight.
-    #[cfg_attr(not(test), expect(dead_code, reason = "for rings"))]
-    Lane(OnceLock<Arc<dyn Wake>>),
+    /// The queue's lane, if it has one: a queue that a test turns by hand has none.
+    Lane(Option<Arc<dyn Wake>>),
 }
 
 /// The state that the queue and its workers share.
@@ -87,7 +90,16 @@ impl Crew {
         let under_way = (0..workers_max).map(|_| None).collect();
         let work = Mutex::new(Work { under_way, ..Work::default() });
         let shared = Arc::new(Shared { work, arrived: Condvar::new(), outlet, flushes });
-        Crew { target, shared, index, workers_max, workers: Vec::new(), in_flight: 0 }
+        Crew {
+            target,
+            shared,
+            index,
+            workers_max,
+            workers: Vec::new(),
+            in_flight: 0,
+            short: false,
+            told: false,
+        }
     }
 
     /// Starts one thread more, if it may have more.
@@ -111,6 +123,40 @@ impl Crew {
     /// Threads there may be.
     pub(super) fn workers_max(&self) -> usize {
         self.workers_max
+    }
+
+    /// Starts a thread for each job that has to wait for one, as far as there may be so many. If
+    /// the system refuses, nothing is tried until [`try_again`](Crew::try_again): the jobs wait for
+    /// the threads there are, and without any until one can be started.
+    pub(super) fn staff(&mut self) {
+        while !self.short && self.lacks_a_worker() {
+            let Err(error) = self.hire() else { continue };
+            self.short = true;
+            if self.workers.is_empty() && !std::mem::replace(&mut self.told, true) {
+                let path = self.target.path.display();
+                let index = self.index;
+                self.target.tell([format!(
+                    "file: {path}: error: no thread can be started ({error}): calls of hard queue \
+                     {index} wait until one can"
+                )]);
+            }
+        }
+    }
+
+    /// Time has passed since no thread could be started.
+    pub(super) fn try_again(&mut self) {
+        self.short = false;
+        self.staff();
+    }
+
+    /// Whether a job has to wait for a thread, and there may be another.
+    fn lacks_a_worker(&self) -> bool {
+        if self.workers.len() == self.workers_max {
+            return false;
+        }
+        let work = self.shared.work();
+        let busy = work.under_way.iter().flatten().count();
+        work.jobs.len() + busy > self.workers.len()
     }
 
     /// Takes over jobs: each is handed back once.
@@ -250,7 +296,7 @@ impl Shared {
             }
             Outlet::Lane(lane) => {
                 drop(work);
-                if let Some(lane) = lane.get() {
+                if let Some(lane) = lane {
                     lane.wake();
                 }
             }
@@ -289,6 +335,8 @@ fn call(job: &mut Job, target: &Target, flushes: &Flushes) -> Result<u32, Errno>
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
     use weir_bio::{Buf, Data};
 
     use super::*;
@@ -299,7 +347,7 @@ mod tests {
     /// the file: a second call would find nothing and be an error.
     fn cut_short() -> (Crew, Job) {
         let target = Arc::new(Target::nameless(8192));
-        let outlet = Outlet::Lane(OnceLock::new());
+        let outlet = Outlet::Lane(None);
         let make = Make { index: 0, threads: 1 };
         let crew = Crew::new(Arc::clone(&target), Arc::default(), outlet, make);
         crew.shared.work().under_way[0] = Some(UnderWay { tag: TAG, given_up: false });
@@ -340,5 +388,62 @@ mod tests {
         crew.hand_back(|tag, status, _| ended.push((tag, status)));
         assert_eq!((ended, crew.in_flight()), (vec![(TAG, Status::Timeout)], 0));
         assert!(crew.shared.work().jobs.is_empty());
+    }
+
+    /// Counts how often it was woken.
+    #[derive(Default)]
+    struct Counter(AtomicU32);
+
+    impl Wake for Counter {
+        fn wake(&self) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn a_lane_is_woken_once_for_the_answers_that_it_has_not_taken() {
+        let (target, woken) = (Arc::new(Target::nameless(8192)), Arc::new(Counter::default()));
+        let lane: Arc<dyn Wake> = woken.clone();
+        let make = Make { index: 0, threads: 1 };
+        let mut crew = Crew::new(target, Arc::default(), Outlet::Lane(Some(lane)), make);
+        for turn in 1..=2 {
+            for number in 0..2 {
+                crew.take_over(
+                    [(Tag::first(number), Job::of(Call::Flush, Vec::new()))].into_iter(),
+                );
+                crew.cancel(Tag::first(number));
+            }
+            assert_eq!(woken.0.load(Ordering::Relaxed), turn);
+            crew.hand_back(|_, _, _| {});
+        }
+    }
+
+    #[test]
+    fn a_crew_dropped_with_jobs_that_wait_for_a_thread_lets_go_of_the_file() {
+        let (mut crew, job) = cut_short();
+        crew.shared.work().under_way[0] = None;
+        crew.take_over([(TAG, job)].into_iter());
+        let target = Arc::downgrade(&crew.target);
+        drop(crew);
+        assert!(target.upgrade().is_none(), "it stays locked");
+    }
+
+    #[test]
+    fn a_crew_has_no_more_threads_than_jobs_and_no_more_than_it_may_have() {
+        let target = Arc::new(Target::nameless(8192));
+        let make = Make { index: 0, threads: 2 };
+        let mut crew = Crew::new(target, Arc::default(), Outlet::Lane(None), make);
+        crew.staff();
+        assert_eq!(crew.len(), 0);
+        crew.shared.work().under_way[0] = Some(UnderWay { tag: TAG, given_up: false });
+        crew.staff();
+        assert_eq!(crew.len(), 1);
+        crew.shared.work().under_way[1] = Some(UnderWay { tag: TAG, given_up: false });
+        crew.staff();
+        assert_eq!(crew.len(), 2);
+        crew.take_over([(TAG, Job::of(Call::Flush, Vec::new()))].into_iter());
+        crew.staff();
+        assert_eq!(crew.len(), 2);
+        crew.shared.work().under_way.fill_with(|| None);
     }
 }

@@ -195,6 +195,10 @@ impl Job {
         self.given_up = true;
     }
 
+    pub(super) fn is_given_up(&self) -> bool {
+        self.given_up
+    }
+
     /// Bytes of the memory it holds.
     pub(super) fn bytes(&self) -> u64 {
         self.memory.iter().map(|data| data.len() as u64).sum()
@@ -318,6 +322,11 @@ fn zeros_of<'a>(mut left: u64) -> impl Iterator<Item = &'a [u8]> {
 
 #[cfg(test)]
 impl Job {
+    /// The same for so many bytes from another place.
+    pub(super) fn placed(self, at: u64, left: u64) -> Job {
+        Job { at, left, ..self }
+    }
+
     /// A job of one call, as long as its memory.
     pub(super) fn of(call: Call, memory: Vec<Data>) -> Job {
         Job {

@@ -9,6 +9,7 @@ mod ended;
 mod entry;
 mod turns;
 mod wait;
+mod workers;
 
 use std::collections::VecDeque;
 use std::fs;
@@ -23,8 +24,9 @@ use rustix::event::EventfdFlags;
 use rustix::io::Errno;
 use rustix::io_uring::IoringEnterFlags;
 use weir_bio::{Data, Nanos, Status};
-use weir_queue::{Batch, Cancel, Done, DriverError, DriverQueue, Tag, Waiter};
+use weir_queue::{Batch, Cancel, Done, DriverError, DriverQueue, Tag, Waiter, Wake};
 
+use super::crew::Make;
 use super::errors::{error, is};
 use super::job::{Call, Job, Next};
 use super::target::Target;
@@ -33,6 +35,7 @@ pub(super) use ended::RingQueue;
 use entry::Iovec;
 use turns::Turns;
 use wait::RingWaiter;
+use workers::{Wait, Workers};
 
 /// When to offer entries again that the kernel had no memory for.
 const RETRY_NS: u64 = 1_000_000;
@@ -72,6 +75,7 @@ pub(super) fn usable(depth: u16) -> Result<(), io::Error> {
         opcode::Fallocate::CODE,
         opcode::Fadvise::CODE,
         opcode::AsyncCancel::CODE,
+        opcode::Timeout::CODE,
     ];
     match needed.iter().find(|code| !probe.is_supported(**code)) {
         None => Ok(()),
@@ -84,6 +88,8 @@ struct Slot {
     /// The tag as it was last given: the answer names it, with its generation.
     tag: Tag,
     job: Option<Job>,
+    /// How long the kernel has its call.
+    wait: Wait,
     /// The job's memory as the kernel was told; kept for its capacity in between.
     iovecs: Vec<Iovec>,
     /// An empty vector to lend the next job's memory into.
@@ -107,11 +113,14 @@ pub(super) struct UringQueue {
     beside: Option<OwnedFd>,
     watched: bool,
     slots: Vec<Slot>,
+    /// Requests that the ring has, or is to have.
     in_flight: usize,
     /// Requests queued since the kernel was last entered.
     queued: usize,
     /// Its flushes.
     turns: Turns,
+    /// The kernel's workers, and the threads that stand in for them.
+    workers: Workers,
     /// Tags whose entry found no room in the submission queue.
     waiting: VecDeque<Tag>,
     /// Tags given up while they waited: the kernel has no entry of theirs, the next reap answers.
@@ -128,11 +137,13 @@ pub(super) struct UringQueue {
 
 impl UringQueue {
     /// Opens a ring for `depth` tags on this thread. `flushed` is a description of the file that
-    /// no other queue flushes through, and nothing else is done through.
+    /// no other queue flushes through, and nothing else is done through. `instead` says which
+    /// threads make calls if the kernel's workers do not.
     pub(super) fn new(
         target: Arc<Target>,
         flushed: fs::File,
         depth: u16,
+        instead: Make,
     ) -> Result<UringQueue, DriverError> {
         let failed = |what: &str, source| error(&target.path, what, Some(source));
         let (ring, rung) = ring(u32::from(depth)).map_err(|source| {
@@ -156,6 +167,7 @@ impl UringQueue {
             in_flight: 0,
             queued: 0,
             turns: Turns::default(),
+            workers: Workers::new(Some(flushed).filter(|_| !target.fuse), instead),
             waiting: VecDeque::with_capacity(usize::from(depth)),
             withdrawn: Vec::new(),
             retry_at: None,
@@ -173,7 +185,12 @@ impl UringQueue {
         if flushes && !self.turns.begins(tag) {
             return;
         }
-        let Some(entry) = slot.entry() else { return };
+        if self.workers.crew.is_some() && self.divert(tag) {
+            return;
+        }
+        let slot = &mut self.slots[usize::from(tag.0)];
+        slot.wait = Wait::New;
+        let Some(entry) = slot.entry(self.workers.flags()) else { return };
         let entry = entry.user_data(u64::from(tag.0));
         if !self.push(&entry) {
             self.waiting.push_back(tag);
@@ -271,16 +288,20 @@ impl UringQueue {
         let mut ended = std::mem::take(&mut self.ended);
         ended.extend(self.ring.completion());
         for completion in ended.drain(..) {
-            if completion.user_data() == BESIDE {
-                self.watched = cqueue::more(completion.flags());
-            }
-            let Ok(number) = u16::try_from(completion.user_data()) else { continue };
+            let Ok(number) = u16::try_from(completion.user_data()) else {
+                again |= self.hear(&completion);
+                continue;
+            };
             let slot = &mut self.slots[usize::from(number)];
             let tag = slot.tag;
             let Some(job) = &mut slot.job else { continue };
             let result = outcome(completion.result());
             if job.call == Call::Flush {
                 again |= self.end_flush(result, done);
+                continue;
+            }
+            if result.is_err() && workers::undone(job, result, self.workers.crew.is_some()) {
+                self.pass_on(tag);
                 continue;
             }
             match job.advance(result, &self.target) {
@@ -348,8 +369,9 @@ fn outcome(result: i32) -> Result<u32, Errno> {
 /// interrupt that thread (Linux 5.19), or any.
 fn ring(depth: u32) -> io::Result<(IoUring, Option<OwnedFd>)> {
     let entries = depth.max(2);
-    // Room for a cancel beside each request, and for what stands beside the ring.
-    let completions = 2 * entries.next_power_of_two() + 1;
+    // Room for a cancel and a question beside each request, for the timer, and for what stands
+    // beside the ring.
+    let completions = 3 * entries.next_power_of_two() + 2;
     let (mut deferring, mut cooperative) = (IoUring::builder(), IoUring::builder());
     deferring.setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag().setup_submit_all();
     if let Ok(ring) = deferring.setup_cqsize(completions).build(entries) {
@@ -369,7 +391,7 @@ fn ring(depth: u32) -> io::Result<(IoUring, Option<OwnedFd>)> {
 impl Slot {
     fn new(number: u16) -> Slot {
         let tag = Tag::first(number);
-        Slot { tag, job: None, iovecs: Vec::new(), spare: Vec::new() }
+        Slot { tag, job: None, wait: Wait::New, iovecs: Vec::new(), spare: Vec::new() }
     }
 
     fn answer(&mut self, status: Status, done: &mut Done) {
@@ -386,7 +408,7 @@ impl DriverQueue for UringQueue {
             if self.ring.submission().is_full() {
                 self.enter(now);
                 if self.ring.submission().is_full() {
-                    let coming = self.in_flight > 0;
+                    let coming = DriverQueue::in_flight(self) > 0;
                     let reason = if coming { Status::DevResource } else { Status::Resource };
                     return batch.refuse(reason);
                 }
@@ -405,10 +427,19 @@ impl DriverQueue for UringQueue {
     }
 
     fn commit(&mut self, now: Nanos) {
+        if !self.workers.ticking {
+            self.tick();
+        }
         self.enter(now);
     }
 
     fn reap(&mut self, now: Nanos, done: &mut Done) {
+        if self.workers.in_flight() > 0 {
+            self.take_back(done);
+        }
+        if !self.workers.ticking {
+            self.tick();
+        }
         self.enter(now);
         if self.rung.is_some() && self.beside.is_none() && self.ring.completion().is_empty() {
             let quiet = self.quiet;
@@ -423,7 +454,10 @@ impl DriverQueue for UringQueue {
     }
 
     fn cancel(&mut self, tag: Tag) -> Cancel {
-        let Some(job) = &mut self.slots[usize::from(tag.0)].job else { return Cancel::Pending };
+        let Some(job) = &mut self.slots[usize::from(tag.0)].job else {
+            self.workers.cancel(tag);
+            return Cancel::Pending;
+        };
         job.give_up();
         if self.leave_flush(tag) {
             return Cancel::Pending;
@@ -466,8 +500,12 @@ impl DriverQueue for UringQueue {
         Some(Box::new(RingWaiter { ring }))
     }
 
+    fn at_home(&mut self, lane: Arc<dyn Wake>) {
+        self.workers.lane = Some(lane);
+    }
+
     fn in_flight(&self) -> usize {
-        self.in_flight
+        self.in_flight + self.workers.in_flight()
     }
 }
 

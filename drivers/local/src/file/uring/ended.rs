@@ -12,8 +12,9 @@ use std::sync::Arc;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use weir_bio::{Nanos, Status};
-use weir_queue::{Batch, Cancel, Done, DriverError, DriverQueue, Tag, Waiter};
+use weir_queue::{Batch, Cancel, Done, DriverError, DriverQueue, Tag, Waiter, Wake};
 
+use super::super::crew::{Crew, Make};
 use super::super::target::Target;
 use super::{Slot, UringQueue};
 
@@ -30,8 +31,10 @@ pub(in super::super) enum RingQueue {
 /// The rest of a queue whose ring failed for good.
 pub(in super::super) struct Ended {
     slots: Vec<Slot>,
-    /// Requests taken and not answered.
+    /// Requests that the ring took, and that came too late, not answered.
     in_flight: usize,
+    /// Threads with calls that the kernel's workers did not make.
+    crew: Option<Crew>,
     /// Requests that came too late; they brought no memory.
     refused: Vec<Tag>,
     /// Hangs up when the kernel has taken the ring down; none once it has.
@@ -44,8 +47,9 @@ impl RingQueue {
         target: Arc<Target>,
         flushed: fs::File,
         depth: u16,
+        instead: Make,
     ) -> Result<RingQueue, DriverError> {
-        UringQueue::new(target, flushed, depth).map(RingQueue::Turning)
+        UringQueue::new(target, flushed, depth, instead).map(RingQueue::Turning)
     }
 
     /// Closes the ring if it has failed.
@@ -72,7 +76,8 @@ impl Ended {
         queue.withdrawn.clear();
         let in_flight = std::mem::take(&mut queue.in_flight);
         let (slots, taken_down) = (std::mem::take(&mut queue.slots), queue.taken_down.take());
-        Ended { slots, in_flight, refused: Vec::new(), taken_down, look_at: now }
+        let crew = queue.workers.crew.take();
+        Ended { slots, in_flight, crew, refused: Vec::new(), taken_down, look_at: now }
     }
 
     fn is_down(&mut self, now: Nanos) -> bool {
@@ -104,14 +109,22 @@ impl DriverQueue for Ended {
             self.slots.iter_mut().for_each(|slot| slot.answer(Status::IoErr, done));
             self.in_flight = 0;
         }
+        if let Some(crew) = &mut self.crew {
+            self.look_at = Nanos(now.0.saturating_add(LOOK_NS));
+            crew.try_again();
+            crew.hand_back(|tag, status, job| _ = job.answer(tag, status, done));
+        }
     }
 
-    fn cancel(&mut self, _tag: Tag) -> Cancel {
+    fn cancel(&mut self, tag: Tag) -> Cancel {
+        if let Some(crew) = &mut self.crew {
+            crew.cancel(tag);
+        }
         Cancel::Pending
     }
 
     fn wake_at(&self) -> Option<Nanos> {
-        match (self.refused.is_empty(), self.in_flight) {
+        match (self.refused.is_empty(), DriverQueue::in_flight(self)) {
             (false, _) => Some(Nanos(0)),
             (true, 0) => None,
             (true, _) => Some(self.look_at),
@@ -119,7 +132,7 @@ impl DriverQueue for Ended {
     }
 
     fn in_flight(&self) -> usize {
-        self.in_flight
+        self.in_flight + self.crew.as_ref().map_or(0, Crew::in_flight)
     }
 }
 
@@ -152,6 +165,13 @@ impl DriverQueue for RingQueue {
         match self {
             RingQueue::Turning(queue) => queue.cancel(tag),
             RingQueue::Ended(ended) => ended.cancel(tag),
+        }
+    }
+
+    fn at_home(&mut self, lane: Arc<dyn Wake>) {
+        match self {
+            RingQueue::Turning(queue) => queue.at_home(lane),
+            RingQueue::Ended(_) => {}
         }
     }
 

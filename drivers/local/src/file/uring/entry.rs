@@ -24,8 +24,8 @@ pub(super) struct Iovec {
 unsafe impl Send for Iovec {}
 
 impl Slot {
-    /// The entry for the next call of this slot's job.
-    pub(super) fn entry(&mut self) -> Option<squeue::Entry> {
+    /// The entry for the next call of this slot's job; `flags` are those of transfers.
+    pub(super) fn entry(&mut self, flags: ReadWriteFlags) -> Option<squeue::Entry> {
         let job = self.job.as_mut()?;
         let (file, at, left) = (FILE, job.at, job.left);
         Some(match job.call {
@@ -35,10 +35,15 @@ impl Slot {
                     job.pieces_mut()
                         .map(|piece| Iovec { base: piece.as_mut_ptr(), len: piece.len() }),
                 );
+                let flags = flags.bits() as i32;
                 match &self.iovecs[..] {
-                    [one] => opcode::Read::new(file, one.base, one.len as u32).offset(at).build(),
+                    [one] => opcode::Read::new(file, one.base, one.len as u32)
+                        .offset(at)
+                        .rw_flags(flags)
+                        .build(),
                     many => opcode::Readv::new(file, many.as_ptr().cast(), many.len() as u32)
                         .offset(at)
+                        .rw_flags(flags)
                         .build(),
                 }
             }
@@ -50,7 +55,8 @@ impl Slot {
                         .map(|piece| Iovec { base: piece.as_ptr().cast_mut(), len: piece.len() }),
                 );
                 let durable = job.call == Call::WriteDurably;
-                let flags = if durable { ReadWriteFlags::DSYNC.bits() as i32 } else { 0 };
+                let durable = if durable { ReadWriteFlags::DSYNC } else { ReadWriteFlags::empty() };
+                let flags = (flags | durable).bits() as i32;
                 match &self.iovecs[..] {
                     [one] => opcode::Write::new(file, one.base, one.len as u32)
                         .offset(at)

@@ -9,8 +9,10 @@ mod fuse;
 
 use std::io::{PipeWriter, Write};
 use std::os::fd::FromRawFd;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use super::super::FileOptions;
+use super::super::crew::Crew;
 use super::*;
 use fuse::{StallingFile, is_locked, wait_until};
 use io_uring::types::Fixed;
@@ -24,6 +26,8 @@ const NOW: Nanos = Nanos(1);
 /// As many reads of a sector as a pipe of 64 KiB can serve.
 const DEPTH: u16 = 128;
 
+const INSTEAD: Make = Make { index: 0, threads: 2 };
+
 /// A queue of so many tags whose file is a pipe, and the pipe's other end; where the kernel keeps
 /// completions until they are asked for.
 fn queue(depth: u16) -> Option<(UringQueue, PipeWriter)> {
@@ -32,7 +36,7 @@ fn queue(depth: u16) -> Option<(UringQueue, PipeWriter)> {
     // Too small a pipe is to fail a test, not to stop it.
     rustix::io::ioctl_fionbio(&writer, true).expect("a pipe that nobody waits for");
     target.file = OwnedFd::from(reader).into();
-    let why = match UringQueue::new(Arc::new(target), nothing(), depth) {
+    let why = match UringQueue::new(Arc::new(target), nothing(), depth, INSTEAD) {
         Ok(queue) if queue.rung.is_some() => return Some((queue, writer)),
         Ok(_) => "the kernel keeps no completions until they are asked for".to_owned(),
         Err(error) => error.to_string(),
@@ -389,7 +393,7 @@ fn a_ring_closed_during_a_call_that_stalls_keeps_the_lock_until_the_call_has_end
     let other = std::fs::File::open(file.path()).expect("the file opens");
     let target = Target::open(&file.path(), &FileOptions::default()).expect("a target");
     let flushed = target.file.try_clone().expect("a descriptor");
-    let Ok(mut queue) = UringQueue::new(Arc::new(target), flushed, 1) else {
+    let Ok(mut queue) = UringQueue::new(Arc::new(target), flushed, 1, INSTEAD) else {
         return leave_out("there is no io_uring");
     };
     let target = Arc::downgrade(&queue.target);
@@ -416,7 +420,7 @@ fn a_ring_closed_during_a_call_that_stalls_keeps_the_lock_until_the_call_has_end
 fn flushing(depth: u16) -> Option<UringQueue> {
     let target = Target::nameless(4096);
     let flushed = target.describe().expect("a description");
-    match UringQueue::new(Arc::new(target), flushed, depth) {
+    match UringQueue::new(Arc::new(target), flushed, depth, INSTEAD) {
         Ok(queue) => Some(queue),
         Err(error) => {
             leave_out(&error.to_string());
@@ -497,4 +501,202 @@ fn a_flush_given_up_before_its_entry_found_room_makes_way_for_the_next() {
     assert_eq!(queue.cancel(tags[0]), Cancel::Pending);
     let ended = answers(&mut queue, 2);
     assert_eq!(ended, [(tags[0], Status::Timeout), (tags[1], Status::Ok)]);
+}
+
+/// Has the only worker of this thread wait until the returned path is opened for writing.
+fn occupy_the_worker(queue: &mut UringQueue) -> std::path::PathBuf {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    let path = std::env::temp_dir().join(format!("weir-fifo-{}-{count}", std::process::id()));
+    rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, 0o600.into(), 0)
+        .expect("a pipe with a name");
+    queue.ring.submitter().register_iowq_max_workers(&mut [1, 1]).expect("a bound of workers");
+    let name = std::ffi::CString::new(path.as_os_str().as_encoded_bytes()).expect("no zero");
+    let open = opcode::OpenAt::new(Fd(rustix::fs::CWD.as_raw_fd()), name.as_ptr())
+        .flags(rustix::fs::OFlags::RDONLY.bits() as i32)
+        .build()
+        .flags(squeue::Flags::ASYNC)
+        .user_data(CANCEL);
+    assert!(queue.push(&open));
+    // The kernel copies the name here.
+    queue.enter(NOW);
+    path
+}
+
+/// The worker goes on, and may make calls again.
+fn release_the_worker(path: &std::path::Path) {
+    drop(std::fs::OpenOptions::new().read(true).write(true).open(path).expect("a pipe"));
+    std::fs::remove_file(path).expect("a pipe");
+}
+
+/// What was told of the workers.
+fn told_of_workers(queue: &UringQueue) -> usize {
+    queue.target.notices.all().iter().filter(|told| told.contains("io_uring's workers")).count()
+}
+
+fn a_write(number: u16) -> Job {
+    let memory = vec![Data::One(Buf::filled(4096, |bytes| bytes.fill(7)))];
+    Job::of(Call::Write, memory).placed(4096 * u64::from(number), 4096)
+}
+
+fn a_discard() -> Job {
+    Job::of(Call::PunchHole, Vec::new()).placed(4096, 4096)
+}
+
+#[test]
+fn requests_that_no_worker_takes_up_are_carried_out_by_threads_and_so_are_later_ones() {
+    const WRITES: u16 = 24;
+    let target = Target::nameless(1 << 20);
+    let flushed = target.describe().expect("a description");
+    let mut queue = match UringQueue::new(Arc::new(target), flushed, 32, INSTEAD) {
+        Ok(queue) => queue,
+        Err(error) => return leave_out(&error.to_string()),
+    };
+    let lane = Arc::new(Woken::default());
+    queue.at_home(Arc::clone(&lane) as Arc<dyn Wake>);
+    let worker = occupy_the_worker(&mut queue);
+    for number in 0..WRITES {
+        take_job(&mut queue, Tag::first(number), a_write(number));
+    }
+    let flushes = [24, 25, 26].map(|number| flush(&mut queue, number));
+    take_job(&mut queue, Tag::first(27), a_discard());
+    // The timer of the ring looks twice; the only worker is busy all the while.
+    let ended = answers(&mut queue, 28);
+    assert_eq!((ended.len(), queue.in_flight()), (28, 0), "each is answered once");
+    assert!(ended.iter().all(|(_, status)| status.is_ok()), "{ended:?}");
+    assert!(flushes.iter().all(|tag| ended.contains(&(*tag, Status::Ok))));
+    assert!(lane.0.load(Ordering::Relaxed), "a lane that sleeps never hears of them");
+    let mut bytes = Buf::zeroed(4096 * usize::from(WRITES));
+    rustix::io::pread(&queue.target.file, &mut bytes[..], 0).expect("it can be read");
+    assert!(bytes[4096 * 2..].iter().all(|byte| *byte == 7));
+    // What comes later does not wait for a look.
+    take_job(&mut queue, Tag::first(0), a_write(100));
+    take_job(&mut queue, Tag::first(1), a_discard());
+    flush(&mut queue, 2);
+    let mut done = Done::default();
+    queue.reap(NOW, &mut done);
+    assert_eq!(queue.in_flight, 0, "the ring has one that needs a worker");
+    let mut ended: Vec<_> = done.drain().map(|(tag, status, _)| (tag, status)).collect();
+    ended.extend(answers(&mut queue, 3 - ended.len()));
+    assert!(ended.iter().all(|(_, status)| status.is_ok()), "{ended:?}");
+    assert_eq!((told_of_workers(&queue), queue.target.failed_flush()), (1, None));
+    release_the_worker(&worker);
+}
+
+#[test]
+fn the_timer_runs_while_threads_have_a_request_and_not_when_all_is_answered() {
+    let Some(mut queue) = flushing(2) else { return };
+    queue.tick();
+    assert!(!queue.workers.ticking, "nothing is in flight");
+    take_job(&mut queue, Tag::first(0), a_discard());
+    queue.pass_on(Tag::first(0));
+    assert_eq!(queue.workers.crew.as_ref().map(Crew::len), Some(1), "a thread is started at once");
+    // Its answer, if it is there by now, is not taken.
+    queue.tick();
+    assert!(queue.workers.ticking);
+}
+
+#[test]
+fn a_tag_given_anew_has_its_call_looked_at_from_the_beginning() {
+    let Some(mut queue) = flushing(2) else { return };
+    let tag = flush(&mut queue, 0);
+    queue.slots[0].wait = Wait::Running;
+    assert_eq!(answers(&mut queue, 1), [(tag, Status::Ok)]);
+    flush(&mut queue, 0);
+    assert_eq!(queue.slots[0].wait, Wait::New, "a worker is taken to be at it");
+    assert_eq!(answers(&mut queue, 1), [(tag, Status::Ok)]);
+}
+
+/// Notes that the lane was woken.
+#[derive(Default)]
+struct Woken(AtomicBool);
+
+impl Wake for Woken {
+    fn wake(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn a_request_given_up_that_no_worker_took_up_ends_and_changes_nothing() {
+    let Some(mut queue) = flushing(4) else { return };
+    let worker = occupy_the_worker(&mut queue);
+    let tags = [flush(&mut queue, 0), Tag::first(1)];
+    take_job(&mut queue, tags[1], a_discard());
+    queue.enter(NOW);
+    for tag in tags {
+        assert_eq!(queue.cancel(tag), Cancel::Pending);
+    }
+    let ended = answers(&mut queue, 2);
+    assert!(tags.iter().all(|tag| ended.contains(&(*tag, Status::Timeout))), "{ended:?}");
+    assert_eq!((told_of_workers(&queue), queue.target.failed_flush()), (0, None));
+    release_the_worker(&worker);
+}
+
+#[test]
+fn a_flush_waits_for_one_that_a_worker_is_at_though_threads_make_the_calls_by_now() {
+    let Some(mut queue) = flushing(4) else { return };
+    let first = flush(&mut queue, 0);
+    // As if the kernel were inside the call.
+    queue.enter(NOW);
+    take_job(&mut queue, Tag::first(1), a_discard());
+    queue.pass_on(Tag::first(1));
+    let second = flush(&mut queue, 2);
+    assert_eq!((&queue.turns.served[..], &queue.turns.gathered[..]), (&[first][..], &[second][..]));
+    let ended = answers(&mut queue, 3);
+    assert!(ended.iter().all(|(_, status)| status.is_ok()), "{ended:?}");
+    assert!(queue.turns.served.is_empty() && queue.turns.gathered.is_empty());
+    assert_eq!(queue.in_flight(), 0);
+}
+
+#[test]
+fn a_flush_that_threads_make_and_that_fails_spoils_all_later_ones() {
+    let Some(mut queue) = flushing(4) else { return };
+    let tags = [0, 1].map(|number| flush(&mut queue, number));
+    queue.enter(NOW);
+    queue.target.flush_has_failed(Errno::IO);
+    let mut done = Done::default();
+    // The kernel took up neither, and one that failed elsewhere counts for both.
+    assert!(!queue.end_flush(Err(Errno::CANCELED), &mut done));
+    let ended = answers(&mut queue, 2);
+    assert!(tags.iter().all(|tag| ended.contains(&(*tag, Status::IoErr))), "{ended:?}");
+}
+
+#[test]
+fn a_call_that_a_worker_is_at_is_left_alone() {
+    let Some(file) = StallingFile::new() else { return };
+    let target = Target::open(&file.path(), &FileOptions::default()).expect("a target");
+    let flushed = target.file.try_clone().expect("a descriptor");
+    let Ok(mut queue) = UringQueue::new(Arc::new(target), flushed, 1, INSTEAD) else {
+        return leave_out("there is no io_uring");
+    };
+    file.stall();
+    let tag = Tag::first(0);
+    take_job(&mut queue, tag, Job::of(Call::Flush, Vec::new()));
+    let mut done = Done::default();
+    // The ring's own looks: at the second it is asked for.
+    wait_until(|| {
+        queue.reap(NOW, &mut done);
+        queue.slots[0].wait == Wait::Running || queue.workers.crew.is_some()
+    });
+    assert_eq!((told_of_workers(&queue), queue.in_flight), (0, 1), "it is made twice");
+    file.go_on();
+    assert_eq!(answers(&mut queue, 1), [(tag, Status::Ok)]);
+}
+
+#[test]
+fn a_ring_that_fails_for_good_loses_no_request_that_threads_have() {
+    let Some(mut queue) = flushing(4) else { return };
+    queue.failure = Some(io::Error::from(Errno::BADF));
+    let (tag, mut done) = (flush(&mut queue, 0), Done::default());
+    queue.pass_on(tag);
+    let mut queue = RingQueue::Turning(queue);
+    let mut ended = Vec::new();
+    wait_until(|| {
+        queue.reap(NOW, &mut done);
+        ended.extend(done.drain().map(|(tag, status, _)| (tag, status)));
+        !ended.is_empty()
+    });
+    assert!(matches!(queue, RingQueue::Ended(_)));
+    assert_eq!((ended, queue.in_flight()), (vec![(tag, Status::Ok)], 0));
 }

@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use weir_queue::{Done, Tag};
 
 use super::super::job::Next;
-use super::UringQueue;
+use super::{UringQueue, workers};
 
 /// The flushes of one ring: those that the call under way answers, and those that the next one
 /// will.
@@ -50,6 +50,10 @@ impl UringQueue {
         for tag in served.drain(..) {
             let slot = &mut self.slots[usize::from(tag.0)];
             let Some(job) = &mut slot.job else { continue };
+            if workers::undone(job, result, self.workers.crew.is_some()) {
+                self.pass_on(tag);
+                continue;
+            }
             match job.advance(result, &self.target) {
                 Next::Call => self.call(tag),
                 Next::Ended(status) => {
