@@ -176,6 +176,34 @@ fn mounted(folder: &Folder, disk: &str) -> Option<(Daemon, PathBuf)> {
     Some((Daemon::spawn(serve_tree(folder, disk, &tree)), tree))
 }
 
+#[test]
+fn the_mount_may_stand_in_the_configuration_and_a_change_of_it_needs_a_restart() {
+    let folder = Folder::new();
+    let put = |text: &str| {
+        let disk = "[[disk]]\nname = \"sda\"\ntarget = \"ram:1MiB\"\n";
+        fs::write(folder.near("weir.toml"), format!("{text}\n{disk}")).expect("a file");
+    };
+    put("[fuse]\ntree = \"tree\"\nfrob = 1");
+    let refused = ["weir.toml: line 3: unknown field `frob`", "`tree` or `allow_other`"];
+    expect_refused(&folder, &["serve", "-c", "weir.toml"], &refused);
+    put("[fuse]\ntree = \"tree\"");
+    let tree = folder.near("tree");
+    fs::create_dir_all(&tree).expect("a folder");
+    if !Path::new("/dev/fuse").exists() || !rustix::process::geteuid().is_root() {
+        return leave_out("mounting needs /dev/fuse and root");
+    }
+    let mut serve = weir(&folder);
+    serve.args(["serve", "-c", "weir.toml", "--nbd", "unix:nbd.sock"]);
+    let daemon = Daemon::spawn(serve);
+    assert!(tree.join("block/sda/queue/scheduler").exists());
+    assert_eq!(told(&folder, &["set", "--reload"]), "nothing to change\n");
+    put("[fuse]\ntree = \"other\"");
+    let restart = "needs a restart: the mount of [fuse]\nnothing to change while it runs\n";
+    assert_eq!(told(&folder, &["set", "--reload"]), restart);
+    daemon.stop();
+    assert!(!tree.join("block").exists(), "it is unmounted");
+}
+
 fn serve_tree(folder: &Folder, disk: &str, tree: &Path) -> std::process::Command {
     let mut command = weir(folder);
     command.args(["serve", "--disk", disk, "--nbd", "unix:tree-nbd.sock", "--tree"]).arg(tree);

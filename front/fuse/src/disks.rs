@@ -18,14 +18,17 @@ use weir_queue::{Device, Groups, Kept};
 
 use crate::port::{Opener, Reply};
 
+/// The name of this kind of front.
+pub(crate) const NAME: &str = "fuse";
+
 /// A disk that is open as a file.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct OpenDisk {
+pub(crate) struct OpenDisk {
     /// The disk's name.
-    pub disk: String,
+    pub(crate) disk: String,
     /// The process that opened it, or its thread. It may have ended: a loop device keeps the file
     /// open.
-    pub process: u32,
+    pub(crate) process: u32,
 }
 
 /// The disks that can be opened as files, and their open files.
@@ -33,7 +36,7 @@ pub(crate) struct Disks {
     host: Arc<Host>,
     devices: Vec<Device>,
     /// The groups that an open file may be in.
-    groups: Option<Arc<Groups>>,
+    groups: Arc<Groups>,
     openers: Mutex<Openers>,
 }
 
@@ -59,7 +62,7 @@ struct Open {
 }
 
 impl Disks {
-    pub(crate) fn new(host: Arc<Host>, devices: Vec<Device>, groups: Option<Arc<Groups>>) -> Disks {
+    pub(crate) fn new(host: Arc<Host>, devices: Vec<Device>, groups: Arc<Groups>) -> Disks {
         Disks { host, devices, groups, openers: Mutex::default() }
     }
 
@@ -234,7 +237,7 @@ impl Disks {
 
 impl Clients for Disks {
     fn kind(&self) -> &'static str {
-        "fuse"
+        NAME
     }
 
     fn exports(&self) -> Vec<String> {
@@ -261,9 +264,7 @@ impl Clients for Disks {
         group: Option<GroupId>,
         ioprio: Option<IoPrio>,
     ) -> Result<bool, Failure> {
-        if let (Some(groups), Some(group)) = (&self.groups, group) {
-            groups.join(group)?;
-        }
+        group.map(|group| self.groups.join(group)).transpose()?;
         let mut openers = self.openers();
         let Some(Open { opener: Some(opener), client, .. }) = openers.table.get_mut(&number) else {
             return Ok(false);

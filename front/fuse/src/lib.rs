@@ -1,7 +1,7 @@
 //! The tree as a file system, by FUSE: `cat` and `echo` on a disk's attributes, and the disks
 //! themselves as files.
 //!
-//! A [`Mount`] serves a [`Tree`](weir_control::Tree) under a folder until it is dropped. The text
+//! A mount serves a [`Tree`](weir_control::Tree) under a folder until it is dropped. The text
 //! of a file is made when it is read from its beginning, and a write is one store, as in sysfs.
 //! Nothing here turns a lane: a store that waits for a disk holds up its writer alone. Reads from
 //! and writes to `dev/<disk>` go to a reactor. The disks are a file system of their own, mounted in
@@ -12,9 +12,9 @@
 
 mod disks;
 mod files;
+mod front;
 mod inodes;
 mod mount;
 mod port;
 
-pub use disks::OpenDisk;
-pub use mount::{Mount, MountError, Others};
+pub use front::KIND;

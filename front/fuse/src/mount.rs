@@ -7,16 +7,14 @@ use std::sync::Arc;
 
 use fuser::{BackgroundSession, Config, MountOption, SessionACL};
 use rustix::mount::{UnmountFlags, unmount};
-use weir_control::{Clients, Tree};
-use weir_live::Host;
-use weir_queue::Device;
+use weir_control::Tree;
 
-use crate::disks::{Disks, OpenDisk};
+use crate::disks::Disks;
 use crate::files::{DEV, Files};
 
 /// A mounted tree. Dropping it unmounts, also under a process that still has a file open or works
 /// in one of its folders.
-pub struct Mount {
+pub(crate) struct Mount {
     folder: PathBuf,
     session: Option<BackgroundSession>,
     /// The disks, in it; `None` where they are part of the tree's.
@@ -26,7 +24,7 @@ pub struct Mount {
 
 /// Whether other users may look at a tree.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Others {
+pub(crate) enum Others {
     /// The user that mounts it alone, not even root if that is another user.
     #[default]
     Out,
@@ -37,7 +35,7 @@ pub enum Others {
 
 /// Why a tree cannot be mounted: the folder and the reason.
 #[derive(Debug)]
-pub enum MountError {
+pub(crate) enum MountError {
     /// There is no such folder.
     Missing(PathBuf),
     /// It is not a folder.
@@ -88,15 +86,14 @@ impl std::error::Error for MountError {
 }
 
 impl Mount {
-    /// Mounts `tree` at `folder`, which has to exist, with `devices` under `dev/`, which are on
-    /// `host`; their open files are shown in the tree.
+    /// Mounts `tree` at `folder`, which has to exist, with `disks` under `dev/`.
     ///
     /// # Errors
     /// The obstacle.
-    pub fn open(
+    pub(crate) fn open(
         folder: &Path,
         tree: Arc<Tree>,
-        (host, devices): (&Arc<Host>, &[Device]),
+        disks: Arc<Disks>,
         others: Others,
     ) -> Result<Mount, MountError> {
         check(folder)?;
@@ -117,8 +114,6 @@ impl Mount {
         if others == Others::MayLook {
             config.acl = SessionACL::All;
         }
-        let groups = tree.groups().cloned();
-        let disks = Arc::new(Disks::new(Arc::clone(host), devices.to_vec(), groups));
         let files = |root| Files::new(Arc::clone(&tree), Arc::clone(&disks), root);
         let session = fuser::spawn_mount(files(""), &folder, &config).map_err(refused)?;
         let inner = fuser::spawn_mount(files(DEV), folder.join(DEV), &config)
@@ -127,19 +122,11 @@ impl Mount {
                 tracing::warn!("tree {folder}: the disks share its thread: {DEV}: {error}");
             })
             .ok();
-        tree.show_front(Arc::clone(&disks) as Arc<dyn Clients>);
         Ok(Mount { folder, session: Some(session), inner, disks })
     }
 
-    /// The disks that are open as files, once for each time.
-    #[must_use]
-    pub fn open_disks(&self) -> Vec<OpenDisk> {
-        self.disks.open_disks()
-    }
-
     /// Where it is mounted.
-    #[must_use]
-    pub fn folder(&self) -> &Path {
+    pub(crate) fn folder(&self) -> &Path {
         &self.folder
     }
 }

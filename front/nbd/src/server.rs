@@ -19,6 +19,9 @@ use crate::service::NbdService;
 use crate::settings::Settings;
 use crate::shared::Shared;
 
+/// The name of this kind of front.
+pub(crate) const NAME: &str = "nbd";
+
 /// Exports that cannot be served together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ExportError {
@@ -212,7 +215,7 @@ impl Server {
 
 impl Clients for Server {
     fn kind(&self) -> &'static str {
-        "nbd"
+        NAME
     }
 
     /// The default one first.

@@ -1,32 +1,62 @@
 //! The configuration file: TOML, unknown keys refused with their line.
 
+mod section;
+
 use std::collections::BTreeSet;
 use std::fmt;
 use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};
-use weir_access::{Allow, Listen, TlsRule};
+use weir_access::{Allow, Listen};
 use weir_bio::units::{parse_size, show_size};
 use weir_bio::{Class, IoPrio};
 use weir_queue::{Caps, Groups, WEIGHT_MAX, WEIGHT_MIN};
 
-/// The whole file.
+/// The whole file but the sections of fronts, which their crates read.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields, default)]
+#[serde(default)]
 pub struct Config {
     /// Boot parameters of a kernel, for every disk.
     pub kernel_cmdline: Option<String>,
-    /// The NBD server.
-    pub nbd: Nbd,
     /// Disks, in order; the first export of the first is the default export.
     pub disk: Vec<Disk>,
     /// Exports of those disks; a disk without any has one of its own name.
     pub export: Vec<Export>,
     /// Groups that exports may be in.
     pub group: Vec<Group>,
+    /// The text, in which fronts look for their sections.
+    #[serde(skip)]
+    source: Source,
 }
+
+/// The file that a configuration was read from.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Source {
+    path: Option<PathBuf>,
+    text: String,
+}
+
+impl Source {
+    /// A fault of the text, with its line and the name of the file.
+    fn fault(&self, error: &toml::de::Error) -> ConfigError {
+        let before = error.span().map(|span| &self.text[..span.start]);
+        let line = before.map_or(0, |before| before.matches('\n').count() + 1);
+        self.named(&format!("line {line}: {}", error.message()))
+    }
+
+    fn named(&self, what: &dyn fmt::Display) -> ConfigError {
+        ConfigError(match &self.path {
+            Some(path) => format!("{}: {what}", path.display()),
+            None => what.to_string(),
+        })
+    }
+}
+
+/// The keys of the file that are no section of a front.
+const KEYS: [&str; 4] = ["kernel_cmdline", "disk", "export", "group"];
 
 /// `[[group]]`
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -52,33 +82,6 @@ pub struct Group {
     /// Seconds of unused allowance that may be spent at once, 0..=3600.
     #[serde(default, deserialize_with = "burst")]
     pub burst: Option<f64>,
-}
-
-/// `[nbd]`
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Nbd {
-    /// Addresses: `unix:PATH` or `HOST:PORT` with options, or tables of the same.
-    pub listen: Vec<Listen>,
-    /// Addresses may be reached by other hosts, though nothing is encrypted.
-    pub insecure: bool,
-    /// The clients that are let in at every address that states none.
-    pub allow: Allow,
-    /// Bytes that all clients together may hold; without it a quarter of the machine's memory.
-    #[serde(deserialize_with = "memory")]
-    pub memory: Option<u64>,
-    /// Connections that one local user or one address may have at a time, 1..=1024.
-    #[serde(deserialize_with = "clients_per_peer")]
-    pub clients_per_peer: Option<u16>,
-    /// The TLS settings of addresses that state none.
-    pub tls: Option<TlsRule>,
-    /// The folder with `ca-cert.pem`, `server-cert.pem` and `server-key.pem`.
-    pub tls_certificates: Option<PathBuf>,
-    /// Whether clients have to show a certificate of that authority; they do unless it is false.
-    pub tls_verify_peer: Option<bool>,
-    /// Requests have to be multiples of so many bytes, at every export that does not say.
-    #[serde(default, deserialize_with = "minimum_block")]
-    pub minimum_block: Option<u32>,
 }
 
 /// `[[disk]]`
@@ -174,28 +177,40 @@ impl Export {
 }
 
 impl Config {
-    /// Reads a file.
+    /// Reads a file, in which these fronts may have sections.
     ///
     /// # Errors
     /// The file's name, and the line and reason.
-    pub fn read(path: &Path) -> Result<Config, ConfigError> {
-        let name = path.display();
-        let text =
-            std::fs::read_to_string(path).map_err(|e| ConfigError(format!("{name}: {e}")))?;
-        Config::parse(&text).map_err(|e| ConfigError(format!("{name}: {e}")))
+    pub fn read(path: &Path, fronts: &[&str]) -> Result<Config, ConfigError> {
+        let mut source = Source { path: Some(path.into()), text: String::new() };
+        source.text = std::fs::read_to_string(path).map_err(|error| source.named(&error))?;
+        Config::of(source, fronts)
     }
 
-    /// Parses and checks the text of a file.
+    /// Parses and checks the text of a file, in which these fronts may have sections.
     ///
     /// # Errors
     /// The line and reason.
-    pub fn parse(text: &str) -> Result<Config, ConfigError> {
-        let config: Config = toml::from_str(text).map_err(|error| {
-            let line = error.span().map_or(0, |span| text[..span.start].matches('\n').count() + 1);
-            ConfigError(format!("line {line}: {}", error.message()))
-        })?;
-        config.check()?;
+    pub fn parse(text: &str, fronts: &[&str]) -> Result<Config, ConfigError> {
+        Config::of(Source { path: None, text: String::from(text) }, fronts)
+    }
+
+    fn of(source: Source, fronts: &[&str]) -> Result<Config, ConfigError> {
+        let known: Vec<&str> = KEYS.iter().chain(fronts).copied().collect();
+        section::check(&source.text, &known).map_err(|error| source.fault(&error))?;
+        let config = toml::from_str(&source.text).map_err(|error| source.fault(&error))?;
+        let config = Config { source, ..config };
+        config.check().map_err(|error| config.source.named(&error))?;
         Ok(config)
+    }
+
+    /// The section of a front, which has its defaults where the file has none.
+    ///
+    /// # Errors
+    /// The file's name, and the line and reason.
+    pub fn section<T: Default + DeserializeOwned>(&self, name: &str) -> Result<T, ConfigError> {
+        let read = section::read(&self.source.text, name);
+        Ok(read.map_err(|error| self.source.fault(&error))?.unwrap_or_default())
     }
 
     /// Holds names and references against each other.
@@ -329,7 +344,11 @@ fn refused_minimum_block(value: impl fmt::Display) -> String {
 
 // Values of a file are held to their bounds while it is read, because then their lines are known.
 
-fn minimum_block<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u32>, D::Error> {
+/// Reads a minimum block of a file.
+///
+/// # Errors
+/// It is no power of two up to 65536.
+pub fn minimum_block<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u32>, D::Error> {
     let value = i64::deserialize(from)?;
     let bytes = u32::try_from(value).ok().filter(is_minimum_block);
     bytes.map(Some).ok_or_else(|| serde::de::Error::custom(refused_minimum_block(value)))
@@ -372,17 +391,8 @@ pub fn parse_memory(text: &str) -> Result<u64, String> {
     Ok(bytes)
 }
 
-fn memory<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
-    parse_memory(&String::deserialize(from)?).map(Some).map_err(serde::de::Error::custom)
-}
-
 /// The most connections there are.
 pub const CLIENTS_MAX: u16 = 1024;
-
-fn clients_per_peer<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u16>, D::Error> {
-    let clients = within("clients_per_peer", i64::deserialize(from)?, 1, CLIENTS_MAX.into())?;
-    Ok(clients.and_then(|clients| u16::try_from(clients).ok()))
-}
 
 fn within<T: PartialOrd + fmt::Display, E: serde::de::Error>(
     name: &str,
@@ -423,6 +433,8 @@ fn check_export_name(name: &str) -> Result<(), ConfigError> {
 mod tests {
     use super::*;
 
+    const FRONTS: [&str; 2] = ["fuse", "nbd"];
+
     const GOOD: &str = r#"kernel_cmdline = "elevator=deadline"
 [nbd]
 listen = ["unix:/run/weir/nbd.sock"]
@@ -444,12 +456,12 @@ burst = 0.5
 "#;
 
     fn error(text: &str) -> String {
-        Config::parse(text).unwrap_err().to_string()
+        Config::parse(text, &FRONTS).unwrap_err().to_string()
     }
 
     #[test]
     fn a_full_file_is_understood() {
-        let config = Config::parse(GOOD).unwrap();
+        let config = Config::parse(GOOD, &FRONTS).unwrap();
         assert_eq!(config.kernel_cmdline.as_deref(), Some("elevator=deadline"));
         assert_eq!(config.disk[0].target, "ram:1G");
         assert_eq!(config.export[0].ioprio(), IoPrio::new(Class::BestEffort, 2));
@@ -464,7 +476,7 @@ burst = 0.5
     fn a_minimum_block_is_a_power_of_two_that_the_protocol_knows() {
         let with = |value: &str| GOOD.replace("level = 2", &format!("minimum_block = {value}"));
         for (text, bytes) in [("1", 1), ("512", 512), ("65536", 65536)] {
-            let config = Config::parse(&with(text)).unwrap();
+            let config = Config::parse(&with(text), &FRONTS).unwrap();
             assert_eq!(config.export[0].minimum_block, Some(bytes));
             assert_eq!(parse_minimum_block(text), Ok(bytes));
         }
@@ -473,8 +485,6 @@ burst = 0.5
             assert_eq!(error(&with(text)), format!("line 11: {told}"));
             assert_eq!(parse_minimum_block(text), Err(told));
         }
-        let all = Config::parse(&GOOD.replace("[nbd]", "[nbd]\nminimum_block = 4096")).unwrap();
-        assert_eq!((all.nbd.minimum_block, all.export[0].minimum_block), (Some(4096), None));
     }
 
     #[test]
@@ -494,39 +504,38 @@ burst = 0.5
     }
 
     #[test]
-    fn what_clients_may_cost_is_held_to_its_bounds() {
-        let with = |memory: &str| GOOD.replace("[nbd]", &format!("[nbd]\nmemory = {memory}"));
-        assert_eq!(Config::parse(&with("\"1GiB\"")).unwrap().nbd.memory, Some(1 << 30));
-        assert_eq!(Config::parse(GOOD).unwrap().nbd.memory, None);
-        for (memory, told) in [
-            ("\"63MiB\"", "line 3: memory=\"63MiB\" is below 64 MiB"),
-            ("\"much\"", "line 3: \"much\" is not a size"),
-            ("64", "line 3: invalid type: integer `64`"),
-        ] {
-            let error = error(&with(memory));
-            assert!(error.contains(told), "{memory}: {error}");
-        }
-        let with =
-            |clients: u16| GOOD.replace("[nbd]", &format!("[nbd]\nclients_per_peer = {clients}"));
-        assert_eq!(Config::parse(&with(1024)).unwrap().nbd.clients_per_peer, Some(1024));
-        for clients in [0, 1025] {
-            let error = error(&with(clients));
-            assert!(
-                error.contains(&format!("line 3: clients_per_peer={clients} is outside 1..=1024"))
-            );
-        }
-    }
-
-    #[test]
     fn an_unknown_key_is_refused_with_its_line() {
         let text = GOOD.replace("readonly = true", "read_only = true");
         assert!(error(&text).starts_with("line 12: unknown field `read_only`"), "{}", error(&text));
+        let text = format!("{GOOD}\n[frob]\n");
+        assert_eq!(
+            error(&text),
+            "line 20: unknown field `frob`, expected one of `kernel_cmdline`, `disk`, `export`, \
+             `group`, `fuse`, `nbd`"
+        );
+    }
+
+    #[test]
+    fn a_front_finds_its_section_with_the_lines_of_the_file() {
+        #[derive(Debug, Default, PartialEq, Deserialize)]
+        #[serde(deny_unknown_fields, default)]
+        struct Nbd {
+            listen: Vec<String>,
+        }
+        let config = Config::parse(GOOD, &FRONTS).unwrap();
+        let nbd: Nbd = config.section("nbd").unwrap();
+        assert_eq!(nbd.listen, ["unix:/run/weir/nbd.sock"]);
+        assert_eq!(config.section::<Nbd>("fuse").unwrap(), Nbd::default(), "there is none");
+        let text = GOOD.replace("listen =", "frob =");
+        let config = Config::parse(&text, &FRONTS).expect("not its own section");
+        let told = config.section::<Nbd>("nbd").unwrap_err().to_string();
+        assert_eq!(told, "line 3: unknown field `frob`, expected `listen`");
     }
 
     #[test]
     fn a_disk_with_exports_of_its_own_has_no_other() {
         let names = |text: &str| {
-            let exports = Config::parse(text).expect("a file").exports();
+            let exports = Config::parse(text, &FRONTS).expect("a file").exports();
             exports.into_iter().map(|export| (export.name, export.readonly)).collect::<Vec<_>>()
         };
         let of = |name: &str, readonly| (String::from(name), readonly);
@@ -547,10 +556,6 @@ burst = 0.5
     #[test]
     fn addresses_and_lists_of_clients_are_refused_with_their_line() {
         for (from, to, told) in [
-            ("nbd.sock\"]", "nbd.sock,frob=1\"]", "line 3: address \"unix:/run/weir/nbd.sock,frob"),
-            ("nbd.sock\"]", "nbd.sock\", { address = \"x\" }]", "line 3: address \"x\" is neither"),
-            ("nbd.sock\"]", "nbd.sock\", { frob = 1 }]", "line 3: unknown field `frob`"),
-            ("[nbd]", "[nbd]\nallow = [\"uid:no one\"]", "line 3: allow=uid:no one: \"no one\""),
             ("level = 2", "allow = []", "line 11: allow=[] lets nobody in"),
             ("level = 2", "allow = [\"10.0.0.1/8\"]", "line 11: allow=10.0.0.1/8"),
             ("level = 2", "listen = []", "line 11: listen=[] serves the export nowhere"),

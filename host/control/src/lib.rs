@@ -20,7 +20,7 @@ mod socket;
 pub mod tree;
 
 pub use clients::{Client, Clients, Memory};
-pub use config::{Config, ConfigError, Export, Nbd};
+pub use config::{Config, ConfigError, Export};
 pub use disk::{ControlCalls, Disk, LiveDisk};
 pub use errno::{Errno, Failure};
 pub use rules::Rules;

@@ -121,12 +121,6 @@ impl Tree {
         let _ = self.groups.set(groups);
     }
 
-    /// The groups that are shown.
-    #[must_use]
-    pub fn groups(&self) -> Option<&Arc<Groups>> {
-        self.groups.get()
-    }
-
     /// Shows a front's exports and clients in a folder named after its kind. The clients' groups
     /// are those of [`show_groups`](Tree::show_groups).
     ///

@@ -11,6 +11,7 @@ mod completion;
 mod control;
 mod data_folder;
 mod descriptors;
+mod fronts;
 mod iostat;
 mod log;
 mod output;

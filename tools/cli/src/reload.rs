@@ -16,6 +16,7 @@ use weir_access::folder;
 use weir_control::config::{self, Config};
 use weir_control::rules::Event;
 use weir_control::{Errno, Rules, Tree};
+use weir_front::Plan;
 use weir_queue::Parts;
 
 use crate::Failure;
@@ -33,13 +34,20 @@ pub(crate) struct Source {
     /// The folders of rules that were named.
     pub(crate) rules: Vec<PathBuf>,
     /// Reads the configuration and checks it as a whole.
-    pub(crate) configuration: Box<dyn Fn() -> Result<Config, Failure> + Send + Sync>,
+    pub(crate) configuration: Box<dyn Fn() -> Result<Stated, Failure> + Send + Sync>,
+}
+
+/// The configuration and the flags of a daemon.
+pub(crate) struct Stated {
+    pub(crate) config: Config,
+    /// Of every kind of front.
+    pub(crate) plans: Vec<Box<dyn Plan>>,
 }
 
 /// The facts of the start that a reload needs.
 pub(crate) struct Reload {
     source: Source,
-    started: Config,
+    started: Stated,
     groups: Arc<Groups>,
     devices: Vec<Device>,
     /// One reload at a time: each is made of many changes.
@@ -76,11 +84,11 @@ pub(crate) fn target(disk: &config::Disk, all: &Cmdline) -> Result<Target, Failu
 impl Reload {
     pub(crate) fn new(
         source: Source,
-        started: Config,
+        started: Stated,
         groups: Arc<Groups>,
         devices: Vec<Device>,
     ) -> Reload {
-        let paths = started.group.iter().map(|group| group.path.clone()).collect();
+        let paths = started.config.group.iter().map(|group| group.path.clone()).collect();
         let applied = Mutex::new(Applied { groups: paths, ..Applied::default() });
         Reload { source, started, groups, devices, applied }
     }
@@ -119,7 +127,7 @@ impl Reload {
     /// A fault of the configuration.
     pub(crate) fn start(&self, rules: &Rules, tree: &Tree) -> Result<(), Failure> {
         let mut applied = self.applied.lock().unwrap_or_else(PoisonError::into_inner);
-        let targets = targets(&self.started)?;
+        let targets = targets(&self.started.config)?;
         let mut lines = remarks(rules);
         self.set_disks(tree, rules, (&targets, &targets), &mut applied, &mut lines);
         for line in lines {
@@ -135,13 +143,14 @@ impl Reload {
     fn run(&self, tree: &Tree) -> Result<Vec<String>, Failure> {
         let mut applied = self.applied.lock().unwrap_or_else(PoisonError::into_inner);
         let rules = Self::read_rules(&self.source.rules)?;
-        let config = (self.source.configuration)()?;
-        let (before, now) = (targets(&self.started)?, targets(&config)?);
+        let stated = (self.source.configuration)()?;
+        let config = &stated.config;
+        let (before, now) = (targets(&self.started.config)?, targets(config)?);
         let wanted = config.groups().map_err(|e| e.to_string())?;
         let mut lines = remarks(&rules);
-        self.compare(&config, &mut lines);
-        self.set_groups(&config, &wanted, &mut lines);
-        self.set_back_groups(&config, &mut applied.groups, &mut lines);
+        self.compare(&stated, &mut lines);
+        self.set_groups(config, &wanted, &mut lines);
+        self.set_back_groups(config, &mut applied.groups, &mut lines);
         let new = now.keys().filter(|name| !before.contains_key(*name));
         lines.extend(new.map(|name| format!("{RESTART}disk {name} is new")));
         self.set_disks(tree, &rules, (&before, &now), &mut applied, &mut lines);
@@ -178,11 +187,13 @@ impl Reload {
     }
 
     /// Tells what differs from the start and stays as it is.
-    fn compare(&self, config: &Config, lines: &mut Vec<String>) {
-        let started = &self.started;
+    fn compare(&self, stated: &Stated, lines: &mut Vec<String>) {
+        let (started, config) = (&self.started.config, &stated.config);
         let mut restart = |what: String| lines.push(format!("{RESTART}{what}"));
-        if config.nbd != started.nbd {
-            restart(String::from("the addresses or bounds of [nbd]"));
+        for (plan, started) in stated.plans.iter().zip(&self.started.plans) {
+            if plan != started {
+                restart(String::from(plan.kind().fixed));
+            }
         }
         if config.kernel_cmdline != started.kernel_cmdline {
             restart(String::from("kernel_cmdline"));
@@ -249,7 +260,8 @@ impl Reload {
     ) {
         let now: BTreeSet<String> = config.group.iter().map(|group| group.path.clone()).collect();
         for path in stated.difference(&now).cloned().collect::<Vec<_>>() {
-            if self.started.export.iter().any(|export| export.group.as_ref() == Some(&path)) {
+            if self.started.config.export.iter().any(|export| export.group.as_ref() == Some(&path))
+            {
                 lines.push(format!("{RESTART}group {path:?} is gone"));
                 continue;
             }

@@ -1,28 +1,24 @@
 //! `weir serve`: the daemon.
 
-mod addresses;
 mod bounds;
 mod hangup;
 mod pressure;
-mod secure;
 mod users;
 
 use std::io::{Read, Write};
 use std::ops::RangeInclusive;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::Args;
 use weir::units::show_size;
-use weir::{Clock, Device, Groups, Host, Limited, Limits, Nanos, QueueMode};
-use weir_access::TlsRule;
-use weir_control::config::{self, Config};
-use weir_control::{Clients, ControlCalls, LiveDisk, Parameters, Tree};
-use weir_front_nbd::{Address, Export, Server, Settings};
-use weir_fuse::Others;
+use weir::{Clock, Device, Groups, Host, Limited, Nanos, QueueMode};
+use weir_control::config::{self, CLIENTS_MAX, Config};
+use weir_control::{ControlCalls, LiveDisk, Parameters, Tree};
+use weir_front::{Export, Front, Grounds, Plan};
 use weir_queue::{Error, Parts};
 
 use bounds::Bounds;
@@ -34,9 +30,10 @@ use crate::activation;
 use crate::control::{Control, DEFAULT_CONTROL};
 use crate::data_folder::{DEFAULT_DIR, default_folder};
 use crate::descriptors;
+use crate::fronts;
 use crate::log;
 use crate::reach::Reach;
-use crate::reload::{self, Reload, Source};
+use crate::reload::{self, Reload, Source, Stated};
 use crate::values::{time, whole};
 
 /// The disk of a daemon that was told nothing.
@@ -103,9 +100,17 @@ pub(crate) struct Serve {
     quiet: bool,
 }
 
+/// An option of a front, given as flags: the front, the option and its values.
+type Given = (&'static str, &'static str, Vec<String>);
+
+/// The front that serves a connection on standard input and output.
+const STDIO: &str = "nbd";
+
 struct Daemon {
     host: Arc<Host>,
-    server: Arc<Server>,
+    /// In the order in which they are opened and stopped.
+    fronts: Vec<Arc<dyn Front>>,
+    groups: Arc<Groups>,
     disks: Vec<Device>,
     tree: Arc<Tree>,
 }
@@ -116,11 +121,11 @@ impl Serve {
         log::start(self.quiet).map_err(|e| format!("the log has no thread: {e}"))?;
         let signals = Signals::install()?;
         let hangup = HangUp::install().map_err(|e| format!("signals: {e}"))?;
-        let config = self.configuration()?;
+        let stated = self.stated()?;
         let rules = Reload::read_rules(&self.rules)?;
-        let daemon = self.start(&config)?;
-        let groups = Arc::clone(daemon.server.groups());
-        let reload = Reload::new(self.source(), config.clone(), groups, daemon.disks.clone());
+        let daemon = self.start(&stated)?;
+        let (groups, disks) = (Arc::clone(&daemon.groups), daemon.disks.clone());
+        let reload = Reload::new(self.source(), stated, groups, disks);
         reload.start(&rules, &daemon.tree)?;
         reload.attach(&daemon.tree);
         let tree = Arc::clone(&daemon.tree);
@@ -128,48 +133,83 @@ impl Serve {
         // No client is served before everything else is there: from then on a stop has to be
         // orderly.
         let reach = self.open_tree(&daemon)?;
-        let addresses = match self.open_addresses(&daemon, &config) {
-            Ok(addresses) => addresses,
-            Err(failure) => {
-                drop(reach);
-                daemon.stop(self.stop_timeout)?;
-                return Err(failure);
-            }
-        };
-        if let Some(shortage) = descriptors::shortage(Settings::default().connections_max) {
+        if let Err(failure) = self.open_fronts(&daemon) {
+            drop(reach);
+            daemon.stop(self.stop_timeout)?;
+            return Err(failure);
+        }
+        if let Some(shortage) = descriptors::shortage(CLIENTS_MAX.into()) {
             tracing::warn!("{shortage}");
         }
         if !self.quiet && !self.stdio {
             // Disks are served whether or not the addresses can be printed.
-            log::print(&introduce(&daemon, &addresses, &reach));
+            log::print(&introduce(&daemon, &reach));
         }
         log::say("weir: ready");
         activation::notify("READY=1\n");
         if self.stdio {
-            serve_stdio(&daemon, &signals, &config)?;
+            serve_stdio(&daemon, &signals)?;
         } else {
             signals.wait();
         }
         activation::notify("STOPPING=1\n");
-        users::tell(&daemon.disks, reach.mount(), &daemon.server.clients());
+        users::tell(&daemon.disks, &daemon.fronts);
         drop(reach);
         daemon.stop(self.stop_timeout)
     }
 
     fn source(&self) -> Source {
         let serve = self.clone();
-        let configuration = Box::new(move || serve.configuration());
+        let configuration = Box::new(move || serve.stated());
         Source { rules: self.rules.clone(), configuration }
     }
 
-    /// The configuration file with the flags over it, checked as a whole.
-    fn configuration(&self) -> Result<Config, Failure> {
+    /// The configuration with a plan of each front, and the flags over both; checked as a whole.
+    fn stated(&self) -> Result<Stated, Failure> {
         let bad = |error: config::ConfigError| Failure::Bad(error.to_string());
+        let kinds = fronts::kinds();
         let mut config = match &self.config {
-            Some(path) => Config::read(path).map_err(bad)?,
+            Some(path) => {
+                let names: Vec<&str> = kinds.iter().map(|kind| kind.name).collect();
+                Config::read(path, &names).map_err(bad)?
+            }
             None => Config::default(),
         };
-        config.nbd.minimum_block = self.minimum_block.or(config.nbd.minimum_block);
+        let plans = kinds.iter().map(|kind| (kind.plan)(&config)).collect::<Result<_, _>>();
+        let mut plans: Vec<Box<dyn Plan>> = plans.map_err(bad)?;
+        self.add_disks(&mut config)?;
+        for (kind, option, values) in self.options()? {
+            let plan = plans.iter_mut().find(|plan| plan.kind().name == kind);
+            let plan = plan.expect("a flag is of a front that is there");
+            let known = plan.kind().options.iter().find(|known| known.name == option);
+            let flag = known.and_then(|known| known.flag).unwrap_or(option);
+            plan.set(option, &values).map_err(|why| format!("{flag}: {why}"))?;
+        }
+        config.check().map_err(bad)?;
+        Ok(Stated { config, plans })
+    }
+
+    /// The options of fronts that were given as flags.
+    fn options(&self) -> Result<Vec<Given>, Failure> {
+        let mut given = Vec::new();
+        if !self.nbd.is_empty() {
+            given.push(("nbd", "listen", self.nbd.clone()));
+        }
+        let block = self.minimum_block.map(|bytes| bytes.to_string());
+        let bounds = self.bounds.stated().into_iter().chain([("minimum_block", block)]);
+        given.extend(bounds.filter_map(|(name, value)| Some(("nbd", name, vec![value?]))));
+        if let Some(folder) = &self.tree {
+            let text = folder.to_str().ok_or_else(|| format!("--tree {folder:?} is not UTF-8"))?;
+            given.push(("fuse", "tree", vec![String::from(text)]));
+        }
+        if self.tree_allow_other {
+            given.push(("fuse", "allow_other", Vec::new()));
+        }
+        Ok(given)
+    }
+
+    /// Adds the disks that were given as flags, or the default one.
+    fn add_disks(&self, config: &mut Config) -> Result<(), Failure> {
         for disk in &self.disk {
             let (name, target) = disk
                 .split_once('=')
@@ -186,12 +226,11 @@ impl Serve {
         if config.disk.is_empty() {
             return Err(Failure::Bad(String::from("no disk: give [[disk]] or --disk NAME=TARGET")));
         }
-        self.bounds.replace(&mut config.nbd);
-        config.check().map_err(bad)?;
-        Ok(config)
+        Ok(())
     }
 
-    fn start(&self, config: &Config) -> Result<Daemon, Failure> {
+    fn start(&self, stated: &Stated) -> Result<Daemon, Failure> {
+        let Stated { config, plans } = stated;
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
         let reactors = self.reactors.map_or(cpus, usize::from);
         let host = Host::new(reactors).map_err(|e| format!("reactor threads: {e}"))?;
@@ -218,34 +257,38 @@ impl Serve {
         disks.iter().for_each(|disk| disk.attach_groups(&groups));
         let exports = exports(config, &disks, &groups);
         tree.show_groups(Arc::clone(&groups));
-        let settings = bounds::settings(&config.nbd);
-        let server =
-            Server::with_groups(&host, exports, settings, groups).map_err(|e| e.to_string())?;
-        let server = Arc::new(server);
-        tree.show_front(Arc::clone(&server) as Arc<dyn Clients>);
-        Ok(Daemon { host: Arc::new(host), server, disks, tree })
+        let host = Arc::new(host);
+        let grounds = Grounds {
+            host: &host,
+            tree: &tree,
+            disks: &disks,
+            exports: &exports,
+            groups: &groups,
+            default_folder: || default_folder().map(|()| Path::new(DEFAULT_DIR)),
+        };
+        let started = plans.iter().map(|plan| plan.start(&grounds));
+        let fronts = started.filter_map(Result::transpose).collect::<Result<Vec<_>, _>>()?;
+        fronts.iter().for_each(|front| tree.show_front(front.clients()));
+        Ok(Daemon { host, fronts, groups, disks, tree })
     }
 
-    /// Opens the ways to the tree. One connection on standard input and output has a control socket
-    /// only if it was named: many such daemons may run side by side.
+    /// Opens the control socket. One connection on standard input and output has one only if it was
+    /// named: many such daemons may run side by side.
     fn open_tree(&self, daemon: &Daemon) -> Result<Reach, Failure> {
         let default = (!self.stdio).then_some(DEFAULT_CONTROL);
-        let disks = (&daemon.host, daemon.disks.as_slice());
-        let others = if self.tree_allow_other { Others::MayLook } else { Others::Out };
-        let folder = self.tree.as_deref().map(|folder| (folder, others));
-        Reach::open(&daemon.tree, self.control.named(), default, folder, disks)
+        Reach::open(&daemon.tree, self.control.named(), default)
     }
 
-    /// Opens every address that applies.
-    fn open_addresses(
-        &self,
-        daemon: &Daemon,
-        config: &Config,
-    ) -> Result<Vec<(Address, TlsRule)>, Failure> {
-        match self.stdio {
-            true => Ok(Vec::new()),
-            false => addresses::open(&daemon.server, config, &self.nbd),
+    /// Lets clients in, but for those of the front that serves standard input and output alone.
+    fn open_fronts(&self, daemon: &Daemon) -> Result<(), Failure> {
+        for front in &daemon.fronts {
+            match (front.kind().name, self.stdio) {
+                (STDIO, true) => {}
+                (STDIO, false) => front.open(activation::listeners()?)?,
+                _ => front.open(Vec::new())?,
+            }
         }
+        Ok(())
     }
 }
 
@@ -254,22 +297,16 @@ fn exports(config: &Config, disks: &[Device], groups: &Groups) -> Vec<Export> {
         let device = disks.iter().find(|device| device.config().name == name);
         device.expect("the configuration was checked").clone()
     };
-    let export = |export: &config::Export| {
-        let mut served = Export::new(&export.name, by_name(&export.disk));
-        served.read_only = export.readonly;
-        served.minimum_block = export.minimum_block.or(config.nbd.minimum_block).unwrap_or(1);
-        served.ioprio = export.ioprio();
-        let group = export.group.as_deref().and_then(|path| groups.find(path));
-        served.group = group.unwrap_or(served.group);
-        served.listen = export.listen.iter().map(|listen| listen.address.clone()).collect();
-        served.allow = export.allow.clone();
-        served
+    let export = |stated: config::Export| {
+        let group = stated.group.as_deref().and_then(|path| groups.find(path));
+        let (device, group) = (by_name(&stated.disk), group.unwrap_or_default());
+        Export { stated, device, group }
     };
-    config.exports().iter().map(export).collect()
+    config.exports().into_iter().map(export).collect()
 }
 
 /// Serves one connection on standard input and output until it ends or a signal comes.
-fn serve_stdio(daemon: &Daemon, signals: &Signals, config: &Config) -> Result<(), Failure> {
+fn serve_stdio(daemon: &Daemon, signals: &Signals) -> Result<(), Failure> {
     let bad = |e: std::io::Error| Failure::Bad(format!("standard input and output: {e}"));
     let input = std::io::stdin().as_fd().try_clone_to_owned().map_err(bad)?;
     let socket = if rustix::net::sockopt::socket_type(&input).is_ok() {
@@ -277,10 +314,11 @@ fn serve_stdio(daemon: &Daemon, signals: &Signals, config: &Config) -> Result<()
     } else {
         bridge(input).map_err(bad)?
     };
-    daemon.server.adopt_secured(socket, "stdio", secure::of_all(&config.nbd)?);
-    let (server, end) = (Arc::clone(&daemon.server), signals.end().map_err(bad)?);
+    let front = daemon.fronts.iter().find(|front| front.kind().name == STDIO);
+    let wait = front.expect("it is always started").adopt(socket, "stdio")?;
+    let end = signals.end().map_err(bad)?;
     std::thread::spawn(move || {
-        server.wait_until_empty(u64::MAX);
+        wait();
         // A byte that cannot be written means that no thread waits any more.
         let _ = (&end).write_all(b"e");
     });
@@ -330,9 +368,9 @@ impl Daemon {
     /// Stops within `limit`: clients first, then every accepted write is finished and flushed.
     fn stop(self, limit: Duration) -> Result<(), Failure> {
         let started = Instant::now();
-        let cut = self.server.stop((limit / 2).as_nanos() as u64);
-        if cut > 0 {
-            tracing::warn!("{cut} clients were cut off before they had read their answers");
+        for front in &self.fronts {
+            let left = (limit / 2).saturating_sub(started.elapsed());
+            front.stop(left).iter().for_each(|what| tracing::warn!("{what}"));
         }
         let left = (limit * 4 / 5).saturating_sub(started.elapsed());
         match self.host.stop(left.as_nanos() as u64) {
@@ -346,7 +384,7 @@ impl Daemon {
 }
 
 /// Says what is served and how to use it, in lines to paste.
-fn introduce(daemon: &Daemon, addresses: &[(Address, TlsRule)], reach: &Reach) -> String {
+fn introduce(daemon: &Daemon, reach: &Reach) -> String {
     let mut lines = Vec::new();
     for device in &daemon.disks {
         let (config, limits) = (device.config(), device.limits());
@@ -361,47 +399,16 @@ fn introduce(daemon: &Daemon, addresses: &[(Address, TlsRule)], reach: &Reach) -
             if config.barriers { "" } else { ", durability disabled" },
         ));
     }
-    lines.push(String::from("listening on:\n"));
-    lines.extend(addresses.iter().map(|(address, rule)| {
-        let tls = match rule {
-            TlsRule::Off => "",
-            TlsRule::On => ", with TLS for those that ask for it",
-            TlsRule::Require => ", TLS required",
-        };
-        format!("  {address}{tls}\n")
-    }));
+    lines.extend(daemon.fronts.iter().rev().map(|front| front.introduce()));
     lines.push(reach.introduce());
-    let plain = addresses.iter().find(|(_, rule)| *rule != TlsRule::Require);
-    if let (Some((address, _)), Some(first)) = (plain, daemon.disks.first()) {
-        let uri = uri(address);
-        lines.push(format!(
-            "\nto try it, paste:\n  nbdinfo '{uri}'\n  qemu-img info '{uri}'\n  \
-             fio --name=try --ioengine=nbd --uri='{uri}' {} --bs=4k --iodepth=32 \
-             --runtime=10 --time_based\n\n",
-            on_disk(&first.limits())
-        ));
+    if let Some(first) = daemon.disks.first() {
+        let examples: String =
+            daemon.fronts.iter().filter_map(|front| front.example(first)).collect();
+        if !examples.is_empty() {
+            lines.push(format!("\nto try it, paste:\n{examples}\n"));
+        }
     }
     lines.concat()
-}
-
-/// The words of the fio line for a disk: what may be done on it, and on how much, for it takes no
-/// size from a server.
-fn on_disk(limits: &Limits) -> String {
-    let rw = if limits.read_only { "randread" } else { "randrw" };
-    let bytes = (limits.capacity * 512).min(256 << 20) / 4096 * 4096;
-    let size = if bytes.is_multiple_of(1 << 20) {
-        format!("{}m", bytes >> 20)
-    } else {
-        format!("{}k", bytes >> 10)
-    };
-    format!("--rw={rw} --size={size}")
-}
-
-fn uri(address: &Address) -> String {
-    match address {
-        Address::Unix(path) => format!("nbd+unix:///?socket={}", path.display()),
-        Address::Tcp(address) => format!("nbd://{address}"),
-    }
 }
 
 /// SIGINT and SIGTERM, as bytes in a pipe.
@@ -430,20 +437,5 @@ impl Signals {
     fn wait(&self) {
         // Whatever ends the read ends the wait: a daemon that can no longer hear signals stops.
         let _ = (&self.pipe).read(&mut [0]);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_to_be_pasted_fits_the_disk() {
-        let of = |bytes: u64, read_only| {
-            on_disk(&Limits { capacity: bytes / 512, read_only, ..Limits::default() })
-        };
-        assert_eq!(of(1 << 30, false), "--rw=randrw --size=256m");
-        assert_eq!(of(64 << 20, true), "--rw=randread --size=64m");
-        assert_eq!(of((1 << 20) + 4096 + 512, false), "--rw=randrw --size=1028k");
     }
 }

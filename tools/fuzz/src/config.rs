@@ -12,7 +12,10 @@ use weir_control::config::PrioClass;
 
 pub(crate) fn check(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
-    let config = match Config::parse(text) {
+    let read = Config::parse(text, &["nbd"]);
+    // A section is read by its front, and only of a file that is right besides.
+    let read = read.and_then(|config| (weir_front_nbd::KIND.plan)(&config).map(|_| config));
+    let config = match read {
         Ok(config) => config,
         Err(error) => {
             let what = error.to_string();

@@ -7,7 +7,7 @@
 mod banned;
 mod circles;
 mod citations;
-mod drivers;
+mod doors;
 mod licences;
 mod papers;
 mod prose;
@@ -65,7 +65,7 @@ fn check(workspace: &Workspace, sources: &[Source]) -> Vec<Finding> {
     findings.extend(circles::check(workspace, sources));
     findings.extend(unsafety::check_roots(workspace, sources));
     findings.extend(licences::check(workspace, sources));
-    findings.extend(drivers::check(workspace, sources));
+    findings.extend(doors::check(workspace, sources));
     findings.extend(unused::check(workspace, sources));
     findings.extend(papers::check_readme(sources));
     findings.extend(citations::check(sources));

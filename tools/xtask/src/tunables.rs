@@ -1,20 +1,21 @@
-//! `cargo xtask tunables`: writes docs/tunables.md and docs/targets.md, the pages that the tables
-//! in the code make.
+//! `cargo xtask tunables`: writes docs/tunables.md, docs/targets.md and docs/fronts.md, the pages
+//! that the tables in the code make.
 //!
-//! The command and the library know the tables; this program uses no other room, so it asks them. A
-//! test of host/control and one of front/inproc fail while a page is out of date.
+//! The command and the library know the tables; this program uses no other room, so it asks them.
+//! For each page a test fails while it is out of date.
 
 use std::process::Command;
 
 use crate::workspace::{Error, Workspace, cargo};
 
 /// Each page, relative to the workspace root, and what cargo is told to have it printed.
-const PAGES: [(&str, &[&str]); 2] = [
+const PAGES: [(&str, &[&str]); 3] = [
     (
         "docs/tunables.md",
         &["run", "--quiet", "--package", "weir-cli", "--", "schedulers", "--markdown"],
     ),
     ("docs/targets.md", &["run", "--quiet", "--package", "weir", "--example", "targets"]),
+    ("docs/fronts.md", &["run", "--quiet", "--package", "weir-cli", "--example", "fronts"]),
 ];
 
 /// Writes the pages; true if that worked.

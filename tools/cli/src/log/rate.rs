@@ -14,9 +14,12 @@ use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::layer::{Context, Layer};
 
 use super::outlet::Outlet;
+use crate::fronts::kinds;
 
-/// The rooms whose lines come from what clients do: NBD server, control socket, mount.
-const OF_CLIENTS: [&str; 3] = ["weir_front_nbd", "weir_control", "weir_fuse"];
+/// Whether a room's lines come from what clients do: those of the control socket, or of a front.
+fn is_of_clients(room: &str) -> bool {
+    room == "weir_control" || kinds().iter().any(|kind| kind.room == room)
+}
 
 /// Lines of a kind at once.
 const BURST: f64 = 20.0;
@@ -90,7 +93,7 @@ impl<S: Subscriber> Layer<S> for Rate {
         let metadata = event.metadata();
         // Of levels the more verbose is the greater.
         let room = metadata.target().split(':').next().unwrap_or_default();
-        if *metadata.level() > Level::INFO || !OF_CLIENTS.contains(&room) {
+        if *metadata.level() > Level::INFO || !is_of_clients(room) {
             return true;
         }
         let now = Instant::now();

@@ -4,7 +4,7 @@
 //! folder is either expected or an error. Bans beyond dependencies (no clock, no thread) are held
 //! by `core/clippy.toml` and by review.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::Finding;
 use super::source::Source;
@@ -51,6 +51,11 @@ impl Room {
         self.may.iter().any(|group| group.contains(&name))
     }
 
+    /// Whether it may use any front.
+    fn may_use_fronts(&self) -> bool {
+        self.may.contains(&FRONTS)
+    }
+
     fn is_tool(&self) -> bool {
         self.folder.starts_with("tools/")
     }
@@ -65,8 +70,12 @@ const PROTO_SCSI: &[&str] = &["weir-proto-scsi"];
 const PROTO_ISCSI: &[&str] = &["weir-proto-iscsi"];
 const DRIVERS: &[&str] =
     &["weir-local", "weir-driver-scsi", "weir-driver-iscsi", "weir-driver-nbd", "weir-rbd"];
-const FRONTS: &[&str] = &["weir-front-nbd", "weir-vhost-user", "weir-fuse", "weir-ublk"];
+/// Every crate in `front/` but the library.
+const FRONTS: &[&str] = &["weir-front-nbd", "weir-*"];
+/// The folder of each front that has no row of its own.
+const ANY_FRONT: &str = "front/*";
 const ACCESS: &[&str] = &["weir-access"];
+const FRONT: &[&str] = &["weir-front"];
 const LIVE: &[&str] = &["weir-live"];
 const CONTROL: &[&str] = &["weir-control"];
 const TRACE: &[&str] = &["weir-trace"];
@@ -75,7 +84,7 @@ const SIM: &[&str] = &["weir-sim"];
 const INSTRUMENTS: &[&str] = &["weir-bench", "weir-report", "weir-advise"];
 
 const PROTOS: &[&str] = &["weir-proto-nbd", "weir-tls", "weir-proto-scsi", "weir-proto-iscsi"];
-const HOST: &[&str] = &["weir-access", "weir-live", "weir-control", "weir-trace"];
+const HOST: &[&str] = &["weir-access", "weir-live", "weir-control", "weir-trace", "weir-front"];
 const UNDER_TOOLS: &[&[&str]] = &[CORE, PROTOS, DRIVERS, HOST, FRONTS, LIBRARY, SIM];
 
 /// Every room of the design.
@@ -102,15 +111,15 @@ pub const ROOMS: &[Room] = &[
     ),
     Room::new("drivers/nbd", "weir-driver-nbd", &[QUEUE, PROTO_NBD]),
     Room::new("drivers/rbd", "weir-rbd", &[QUEUE]),
-    Room::new("front/nbd", "weir-front-nbd", &[QUEUE, LIVE, CONTROL, ACCESS, PROTO_NBD]),
-    Room::new("front/vhost-user", "weir-vhost-user", &[QUEUE, LIVE]),
-    Room::new("front/fuse", "weir-fuse", &[QUEUE, LIVE, CONTROL, ACCESS]),
-    Room::new("front/ublk", "weir-ublk", &[QUEUE, LIVE]),
+    Room::new("front/nbd", "weir-front-nbd", &[QUEUE, FRONT, LIVE, CONTROL, ACCESS, PROTO_NBD]),
+    // Any other front. One with a protocol of its own has a row beside this.
+    Room::new(ANY_FRONT, "weir-*", &[QUEUE, FRONT, LIVE, CONTROL, ACCESS]),
     // The library that users name is called what they look for.
     Room::new("front/inproc", "weir", &[CORE, PROTOS, DRIVERS, HOST, FRONTS]),
     Room::new("host/live", "weir-live", &[CORE, CONTROL, TRACE]),
     Room::new("host/access", "weir-access", &[]),
     Room::new("host/control", "weir-control", &[CORE, TRACE, ACCESS]),
+    Room::new("host/front", "weir-front", &[QUEUE, LIVE, CONTROL]),
     Room::new("host/trace", "weir-trace", &[CORE, CONTROL]),
     Room::new("sim", "weir-sim", &[CORE]),
     // It counts heap allocations, which takes an allocator.
@@ -131,12 +140,15 @@ pub const ROOMS: &[Room] = &[
 
 /// The room of a crate's folder.
 pub fn at(folder: &Path) -> Option<&'static Room> {
-    ROOMS.iter().find(|room| folder == Path::new(room.folder))
+    let own = ROOMS.iter().find(|room| folder == Path::new(room.folder));
+    let any = || ROOMS.iter().find(|room| room.folder == ANY_FRONT);
+    own.or_else(|| any().filter(|_| folder.parent() == Some(Path::new("front"))))
 }
 
 /// The room a file stands in.
 pub fn of(path: &str) -> Option<&'static Room> {
-    ROOMS.iter().find(|room| Path::new(path).starts_with(room.folder))
+    let own = ROOMS.iter().find(|room| Path::new(path).starts_with(room.folder));
+    own.or_else(|| at(&Path::new(path).components().take(2).collect::<PathBuf>()))
 }
 
 /// The rooms that may use `unsafe`, as text for an error.
@@ -160,8 +172,10 @@ pub fn check(workspace: &Workspace, sources: &[Source]) -> Vec<Finding> {
             find("name", format!("room `{folder}` is not in the table of tidy/rooms.rs"));
             continue;
         };
-        if package.name != room.name {
-            let (is, must) = (&package.name, room.name);
+        let last = package.folder.file_name().unwrap_or_default().to_string_lossy();
+        let must = room.name.replace('*', &last);
+        if package.name != must {
+            let is = &package.name;
             find("name =", format!("crate is named `{is}`, the room table says `{must}`"));
         }
         for name in package.targets_of("bin") {
@@ -187,6 +201,8 @@ fn refuse(
     workspace: &Workspace,
 ) -> Option<String> {
     let (name, folder) = (dependency.name.as_str(), room.folder);
+    let front = workspace.member(name).and_then(|member| at(&member.folder));
+    let is_front = front.is_some_and(|room| room.folder == ANY_FRONT);
     let ours = workspace.member(name).is_some() || ROOMS.iter().any(|room| room.name == name);
     match (ours, dependency.kind) {
         // A room's tests may use whatever helps to judge it, but not what is built on top of it.
@@ -195,10 +211,13 @@ fn refuse(
             (tool && name != package.name)
                 .then(|| format!("tests of `{folder}` use `{name}`, tools are used by tools only"))
         }
-        (true, Kind::Normal | Kind::Build) => (!room.may_use(name)).then(|| {
-            let may = room.may.concat().join(", ");
-            format!("room `{folder}` uses `{name}`, it may use: [{may}]")
-        }),
+        (true, Kind::Normal | Kind::Build) => {
+            let may = room.may_use(name) || is_front && room.may_use_fronts();
+            (!may).then(|| {
+                let may = room.may.concat().join(", ");
+                format!("room `{folder}` uses `{name}`, it may use: [{may}]")
+            })
+        }
         (false, Kind::Dev) => None,
         (false, Kind::Normal | Kind::Build) => {
             let only = room.outside.filter(|only| !only.contains(&name))?;
@@ -276,6 +295,22 @@ mod tests {
         );
         let build = [("weir-queue", Kind::Build)];
         assert_eq!(whats(package("weir-sched", "core/sched", &build)).len(), 1);
+    }
+
+    #[test]
+    fn a_front_has_no_row_of_its_own_and_is_used_by_tools_and_by_no_other_front() {
+        let uses = |name: &str, folder: &str, used: &str| {
+            let front = package("weir-pipe", "front/pipe", &[("weir-live", Kind::Normal)]);
+            let user = package(name, folder, &[(used, Kind::Normal)]);
+            let workspace = Workspace { root: "/w".into(), packages: vec![front, user] };
+            check(&workspace, &[]).len()
+        };
+        assert_eq!(uses("weir-cli", "tools/cli", "weir-pipe"), 0);
+        assert_eq!(uses("weir-tape", "front/tape", "weir-front"), 0);
+        assert_eq!(uses("weir-tape", "front/tape", "weir-pipe"), 1, "each other");
+        assert_eq!(uses("weir-tape", "front/tape", "weir-local"), 1, "a driver");
+        assert_eq!(uses("weir-live", "host/live", "weir-pipe"), 1, "from below");
+        assert_eq!(uses("weir-band", "front/tape", "weir-front"), 1, "another name");
     }
 
     #[test]

@@ -1,20 +1,19 @@
-//! The addresses of a daemon: which there are, what is served at each, and what is said of who can
+//! The addresses of a server: which there are, what is served at each, and what is said of who can
 //! reach it.
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 
-use weir_access::{Rights, TlsRule};
-use weir_control::config::{Config, Export, Nbd};
-use weir_front_nbd::{Address, Listen, Scope, Server};
+use weir_access::{Address, Listen, Rights, TlsRule};
+use weir_control::config::Export;
 
 use super::secure;
-use crate::Failure;
-use crate::activation;
-use crate::data_folder::{DEFAULT_DIR, default_folder};
+use crate::gate::Scope;
+use crate::plan::Nbd;
+use crate::server::Server;
 
-/// An address of the daemon.
+/// An address of the server.
 struct Entry {
     listen: Listen,
     scope: Scope,
@@ -23,20 +22,22 @@ struct Entry {
 }
 
 /// Opens every address that applies; sockets a supervisor passed stand for those of `[nbd]` and of
-/// `--nbd`. Returns them with the ports the system chose.
+/// `--nbd`, and `default` is where to listen if nothing says so. Returns them with the ports the
+/// system chose.
 pub(super) fn open(
     server: &Server,
-    config: &Config,
-    named: &[String],
-) -> Result<Vec<(Address, TlsRule)>, Failure> {
+    nbd: &Nbd,
+    exports: &[&Export],
+    passed: Vec<OwnedFd>,
+    default: impl FnOnce() -> Result<PathBuf, String>,
+) -> Result<Vec<(Address, TlsRule)>, String> {
     let mut entries = Vec::new();
-    for fd in activation::listeners()? {
+    for fd in passed {
         let listen = Listen::from(local_address(&fd));
         entries.push(Entry { listen, scope: Scope::All, passed: Some(fd) });
     }
-    let exports = config.exports();
     if entries.is_empty() {
-        for listen in wanted(config, &exports, named)? {
+        for listen in wanted(nbd, exports, default)? {
             add(&mut entries, listen, Scope::All)?;
         }
     }
@@ -45,7 +46,7 @@ pub(super) fn open(
     }
     let mut addresses = Vec::new();
     for mut entry in entries {
-        complete(&mut entry.listen, &config.nbd);
+        complete(&mut entry.listen, nbd);
         let security = secure::of(&entry.listen)?;
         let (address, scope) = (&entry.listen.address, entry.scope);
         let address = match entry.passed {
@@ -66,23 +67,24 @@ pub(super) fn open(
 }
 
 /// The addresses at which every export is served that names none.
-fn wanted(config: &Config, exports: &[Export], named: &[String]) -> Result<Vec<Listen>, Failure> {
-    if !named.is_empty() {
-        let parsed = named.iter().map(|text| text.parse::<Listen>());
-        return Ok(parsed.collect::<Result<_, _>>().map_err(|why| format!("--nbd: {why}"))?);
-    }
-    if !config.nbd.listen.is_empty() {
-        return Ok(config.nbd.listen.clone());
+fn wanted(
+    nbd: &Nbd,
+    exports: &[&Export],
+    default: impl FnOnce() -> Result<PathBuf, String>,
+) -> Result<Vec<Listen>, String> {
+    for stated in [&nbd.named, &nbd.listen] {
+        if !stated.is_empty() {
+            return Ok(stated.clone());
+        }
     }
     if exports.iter().all(|export| !export.listen.is_empty()) {
         return Ok(Vec::new());
     }
-    default_folder()?;
-    Ok(vec![Address::Unix(format!("{DEFAULT_DIR}/nbd.sock").into()).into()])
+    Ok(vec![Address::Unix(default()?).into()])
 }
 
 /// Adds an address, unless it is there. Its options are stated once; elsewhere it is named alone.
-fn add(entries: &mut Vec<Entry>, listen: Listen, scope: Scope) -> Result<(), Failure> {
+fn add(entries: &mut Vec<Entry>, listen: Listen, scope: Scope) -> Result<(), String> {
     let same = |entry: &&mut Entry| entry.listen.address == listen.address;
     let Some(there) = entries.iter_mut().find(same) else {
         entries.push(Entry { listen, scope, passed: None });
@@ -94,7 +96,7 @@ fn add(entries: &mut Vec<Entry>, listen: Listen, scope: Scope) -> Result<(), Fai
     } else if listen != plain && listen != there.listen {
         let address = &listen.address;
         let why = format!("address {address} is given twice, with different options");
-        return Err(Failure::Bad(why));
+        return Err(why);
     }
     Ok(())
 }
@@ -109,14 +111,14 @@ fn complete(listen: &mut Listen, nbd: &Nbd) {
 }
 
 /// A supervisor's port is held to the same as one that is opened here.
-fn check_passed(listen: &Listen) -> Result<(), Failure> {
+fn check_passed(listen: &Listen) -> Result<(), String> {
     let address = &listen.address;
     if reach(address) == Reach::Network && !listen.may_be_remote() {
-        return Err(Failure::Bad(format!(
+        return Err(format!(
             "the passed socket {address} is reached by other hosts, and everything on it is \
              neither encrypted nor asked for a name: pass a loopback address, require TLS with \
              tls = \"require\" in [nbd], or say that this is meant with insecure = true there"
-        )));
+        ));
     }
     Ok(())
 }
@@ -197,8 +199,7 @@ mod tests {
         give("unix:a", Scope::Named).expect("the same");
         give("unix:b,mode=0660", Scope::Named).expect("the same");
         let error = give("unix:b,mode=0600,group=0", Scope::Named).expect_err("others");
-        let Failure::Bad(why) = error else { panic!("a refusal") };
-        assert!(why.contains("unix:b is given twice"), "{why}");
+        assert!(error.contains("unix:b is given twice"), "{error}");
         let there: Vec<_> = entries.iter().map(|entry| (&entry.listen, entry.scope)).collect();
         let expected = [listen("unix:a,allow=uid:1"), listen("unix:b,mode=0660")];
         assert_eq!(there, [(&expected[0], Scope::All), (&expected[1], Scope::Named)]);

@@ -1,8 +1,10 @@
 //! TLS at an address: certificates and keys to what the address says.
 
 use weir_access::{Listen, Tls, TlsRule};
-use weir_control::config::Nbd;
-use weir_front_nbd::{Security, ServerTls};
+use weir_tls::ServerTls;
+
+use crate::channel::Security;
+use crate::plan::Nbd;
 
 /// Completes the TLS settings of an address with those of `[nbd]`.
 pub(super) fn complete(tls: &mut Tls, nbd: &Nbd) {

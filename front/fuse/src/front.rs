@@ -1,0 +1,136 @@
+//! The mounted tree as a front of the daemon.
+
+mod users;
+
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use serde::Deserialize;
+use weir_control::{Clients, Tree};
+use weir_front::{Front, FrontKind, FrontOption, Grounds, Plan, Users};
+use weir_queue::Device;
+
+use crate::disks::{Disks, NAME};
+use crate::mount::{Mount, Others};
+
+/// The mounted tree, with the disks in it as files.
+pub const KIND: FrontKind = FrontKind {
+    name: NAME,
+    doc: "The tree as a folder, and in it the disks as files, by FUSE.",
+    options: OPTIONS,
+    fixed: "the mount of [fuse]",
+    room: env!("CARGO_CRATE_NAME"),
+    plan: |config| Ok(Box::new(config.section::<Fuse>(NAME)?)),
+};
+
+const OPTIONS: &[FrontOption] = &[
+    FrontOption {
+        name: "tree",
+        values: "a folder",
+        default: "nothing is mounted",
+        flag: Some("--tree"),
+        doc: "The folder to mount the tree at; it has to exist.",
+    },
+    FrontOption {
+        name: "allow_other",
+        values: "true, false",
+        default: "false",
+        flag: Some("--tree-allow-other"),
+        doc: "Other users may look at that folder; the disks in it stay the daemon's user's.",
+    },
+];
+
+/// `[fuse]`
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Fuse {
+    tree: Option<PathBuf>,
+    allow_other: bool,
+}
+
+impl Plan for Fuse {
+    fn kind(&self) -> &'static FrontKind {
+        &KIND
+    }
+
+    fn set(&mut self, option: &str, values: &[String]) -> Result<(), String> {
+        match option {
+            "tree" => self.tree = values.last().map(PathBuf::from),
+            "allow_other" => self.allow_other = true,
+            _ => return Err(format!("{option} of [fuse] has no flag")),
+        }
+        Ok(())
+    }
+
+    fn start(&self, grounds: &Grounds<'_>) -> Result<Option<Arc<dyn Front>>, String> {
+        let Some(folder) = self.tree.clone() else { return Ok(None) };
+        let others = if self.allow_other { Others::MayLook } else { Others::Out };
+        let (host, groups) = (Arc::clone(grounds.host), Arc::clone(grounds.groups));
+        let disks = Arc::new(Disks::new(host, grounds.disks.to_vec(), groups));
+        let tree = Arc::clone(grounds.tree);
+        Ok(Some(Arc::new(FuseFront { folder, others, tree, disks, mount: Mutex::default() })))
+    }
+}
+
+/// A tree that is mounted, or about to be.
+struct FuseFront {
+    folder: PathBuf,
+    others: Others,
+    tree: Arc<Tree>,
+    disks: Arc<Disks>,
+    mount: Mutex<Option<Mount>>,
+}
+
+impl FuseFront {
+    fn mount(&self) -> MutexGuard<'_, Option<Mount>> {
+        self.mount.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Front for FuseFront {
+    fn kind(&self) -> &'static FrontKind {
+        &KIND
+    }
+
+    fn clients(&self) -> Arc<dyn Clients> {
+        Arc::clone(&self.disks) as Arc<dyn Clients>
+    }
+
+    /// A supervisor passes no mount.
+    fn open(&self, _: Vec<OwnedFd>) -> Result<(), String> {
+        let (tree, disks) = (Arc::clone(&self.tree), Arc::clone(&self.disks));
+        let mount = Mount::open(&self.folder, tree, disks, self.others);
+        *self.mount() = Some(mount.map_err(|error| error.to_string())?);
+        Ok(())
+    }
+
+    fn adopt(&self, _: OwnedFd, name: &str) -> Result<Box<dyn FnOnce() + Send>, String> {
+        Err(format!("{name}: a mounted tree serves no connection"))
+    }
+
+    fn introduce(&self) -> String {
+        let mount = self.mount();
+        let line = |mount: &Mount| format!("tree:\n  {}\n", mount.folder().display());
+        mount.as_ref().map(line).unwrap_or_default()
+    }
+
+    fn example(&self, _: &Device) -> Option<String> {
+        None
+    }
+
+    /// I/O on a file fails when the daemon has gone.
+    fn users(&self, disk: &str) -> Users {
+        match &*self.mount() {
+            Some(mount) => users::of(disk, mount.folder(), &self.disks.open_disks()),
+            None => Users::default(),
+        }
+    }
+
+    /// Unmounts, also under a process that has a file open.
+    fn stop(&self, _: Duration) -> Vec<String> {
+        drop(self.mount().take());
+        Vec::new()
+    }
+}

@@ -1,0 +1,147 @@
+//! A kind of front, a plan of one, and one that was started.
+
+use std::fmt;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use weir_bio::GroupId;
+use weir_control::config::{self, Config};
+use weir_control::{Clients, ConfigError, Tree};
+use weir_live::Host;
+use weir_queue::{Device, Groups};
+
+/// A kind of front.
+#[derive(Debug)]
+pub struct FrontKind {
+    /// Its name: of its section in the configuration file, and of its folder in the tree.
+    pub name: &'static str,
+    /// A description of such a front, in a sentence.
+    pub doc: &'static str,
+    /// The options of its section.
+    pub options: &'static [FrontOption],
+    /// The settings that a reload leaves as they are, for the line that says so.
+    pub fixed: &'static str,
+    /// The crate whose log lines its clients can cause: `module_path!()` of its root.
+    pub room: &'static str,
+    /// Reads its section; without one it has its defaults.
+    ///
+    /// # Errors of the call
+    /// The line, and a sentence with name, value and bound.
+    pub plan: fn(&Config) -> Result<Box<dyn Plan>, ConfigError>,
+}
+
+/// An option of the section of one kind of front.
+#[derive(Clone, Copy, Debug)]
+pub struct FrontOption {
+    /// Its name.
+    pub name: &'static str,
+    /// The values it takes.
+    pub values: &'static str,
+    /// The value if it is not stated.
+    pub default: &'static str,
+    /// The flag of `weir serve` that stands above it.
+    pub flag: Option<&'static str>,
+    /// Its meaning, in a sentence.
+    pub doc: &'static str,
+}
+
+/// A front as it was configured: parsed, not started.
+///
+/// Its [`Debug`] text shows all of it; two plans of equal text are the same.
+pub trait Plan: fmt::Debug + Send + Sync {
+    /// The kind it is of.
+    fn kind(&self) -> &'static FrontKind;
+
+    /// Puts the values of a flag in the place of what the file states for one of the kind's
+    /// options.
+    ///
+    /// # Errors
+    /// A sentence with name, value and bound.
+    fn set(&mut self, option: &str, values: &[String]) -> Result<(), String>;
+
+    /// Makes the front, without a way in yet; `None` if the plan asks for none.
+    ///
+    /// # Errors
+    /// The step that failed, with the export or the folder.
+    fn start(&self, grounds: &Grounds<'_>) -> Result<Option<Arc<dyn Front>>, String>;
+}
+
+impl PartialEq for dyn Plan {
+    fn eq(&self, other: &dyn Plan) -> bool {
+        format!("{self:?}") == format!("{other:?}")
+    }
+}
+
+/// The parts of a daemon that a front stands on.
+#[derive(Clone, Copy)]
+pub struct Grounds<'a> {
+    /// The reactors.
+    pub host: &'a Arc<Host>,
+    /// The tree; the front's clients are shown there by the daemon.
+    pub tree: &'a Arc<Tree>,
+    /// All disks, on the host.
+    pub disks: &'a [Device],
+    /// All exports, the default one first; at least one.
+    pub exports: &'a [Export],
+    /// The groups that clients may be in; the tree shows them.
+    pub groups: &'a Arc<Groups>,
+    /// Makes the folder for what was not told another place, or checks the one that is there.
+    pub default_folder: fn() -> Result<&'static Path, String>,
+}
+
+/// A disk under a name that clients open.
+#[derive(Clone)]
+pub struct Export {
+    /// Its name, access rules and classes, as the configuration states them.
+    pub stated: config::Export,
+    /// The disk.
+    pub device: Device,
+    /// The group that its clients' I/O counts in.
+    pub group: GroupId,
+}
+
+/// The users of a disk at the moment its daemon stops.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Users {
+    /// Each of them, for people.
+    pub listed: Vec<String>,
+    /// No protocol tells them that the disk goes: their I/O fails next.
+    pub unwarned: bool,
+}
+
+/// A front that was started: asked and told by threads that may wait.
+pub trait Front: Send + Sync {
+    /// The kind it is of.
+    fn kind(&self) -> &'static FrontKind;
+
+    /// Its clients: listed, classed and ended through this.
+    fn clients(&self) -> Arc<dyn Clients>;
+
+    /// Lets clients in; `passed` are sockets of a supervisor, which stand for those of its plan.
+    ///
+    /// # Errors
+    /// The address or folder that cannot be had, and why.
+    fn open(&self, passed: Vec<OwnedFd>) -> Result<(), String>;
+
+    /// Serves one connection that is there already, called `name`. The answer waits for its end.
+    ///
+    /// # Errors
+    /// A front without connections, or the setting that keeps it out.
+    fn adopt(&self, socket: OwnedFd, name: &str) -> Result<Box<dyn FnOnce() + Send>, String>;
+
+    /// Where it is, in lines for people.
+    fn introduce(&self) -> String;
+
+    /// Lines to paste for a first look at a disk, if there are any.
+    fn example(&self, disk: &Device) -> Option<String>;
+
+    /// The users that it knows of a disk.
+    fn users(&self, disk: &str) -> Users;
+
+    /// Stops within `limit`: lets no client in, finishes what was received, and cuts off the
+    /// clients that have not read their answers by then. Returns what did not stop in order, a
+    /// sentence each.
+    fn stop(&self, limit: Duration) -> Vec<String>;
+}
