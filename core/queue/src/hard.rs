@@ -237,13 +237,7 @@ impl HardQueue {
         claim.done_at = now;
         claim.state = State::Complete;
         if claim.rq.tag != SchedTag::NONE {
-            self.ended.push(Ended {
-                tag: claim.rq.tag,
-                status,
-                accepted_at: claim.accepted_at,
-                issued_at: claim.issued_at,
-                done_at: now,
-            });
+            self.ended.push(end_of(&claim, status, false, now));
         }
         if claim.rq.op == Op::Flush || claim.flush_step.in_data {
             self.end_step(claim, now, replies, sink);
@@ -555,6 +549,19 @@ impl HardQueue {
     /// Requests this queue knows of: waiting to be sent, in a flush sequence, in the driver.
     pub(crate) fn len(&self) -> usize {
         self.unsent() + self.driver.in_flight()
+    }
+}
+
+/// The scheduler's news of a request that it is to hear of no more.
+#[inline(always)]
+fn end_of(claim: &RequestClaim, status: Status, handed_back: bool, now: Nanos) -> Ended {
+    Ended {
+        tag: claim.rq.tag,
+        status,
+        handed_back,
+        accepted_at: claim.accepted_at,
+        issued_at: claim.issued_at,
+        done_at: now,
     }
 }
 

@@ -151,6 +151,28 @@ fn a_token_that_one_lane_frees_lets_the_other_go_on_at_once() {
 }
 
 #[test]
+fn a_request_that_was_handed_back_has_no_token_while_it_waits() {
+    let mut rig = Lanes::new(2, one, 16);
+    {
+        let mut world = rig.sim.world();
+        (world.plan.requeued, world.plan.requeues_max) = (100, u32::MAX);
+    }
+    rig.read(0);
+    // Handed back until it is to be sent again later, and time stands still.
+    rig.run();
+    rig.sim.world().plan.requeued = 0;
+    rig.read(1);
+    rig.run();
+    assert_eq!((rig.ended(0), rig.ended(1)), (0, 1), "the token was free");
+    assert!(rig.pass_time(), "it is sent again");
+    rig.run();
+    assert_eq!(rig.ended(0), 1);
+    rig.read(1);
+    rig.run();
+    assert_eq!(rig.ended(1), 1, "and the token was given back once");
+}
+
+#[test]
 fn a_lane_with_something_slow_in_flight_hears_of_the_token_all_the_same() {
     let mut rig = Lanes::new(2, one, 16);
     rig.lose_a_discard(1);

@@ -59,7 +59,6 @@ fn stage(bfq: &mut Bfq, batch: &mut [Rq], now: Nanos, free: &mut Vec<SchedTag>) 
             absorbed.push((gone, gone));
         }
         for (_, gone) in absorbed.drain(..) {
-            bfq.finish(gone, now);
             free.push(gone);
         }
         rest = &rest[taken..];
@@ -94,12 +93,12 @@ fn round(contexts: u64) -> (f64, u64) {
         arrived.clear();
         if free.len() < BATCH {
             bfq.dispatch_batch(0, BATCH, &mut batch, now);
-            bfq.started_batch(&batch, now);
             for rq in batch.drain(..) {
                 checksum = checksum.rotate_left(1) ^ rq.sector;
                 let (tag, status) = (rq.tag, Status::Ok);
                 let (accepted_at, issued_at, done_at) = (now, now, now);
-                ended.push(Ended { tag, status, accepted_at, issued_at, done_at });
+                let handed_back = false;
+                ended.push(Ended { tag, status, handed_back, accepted_at, issued_at, done_at });
                 free.push(tag);
             }
             bfq.ended_batch(&ended, now);

@@ -10,7 +10,7 @@
 #![forbid(unsafe_code)]
 
 use weir_bio::{Flags, GroupId, IoPrio, Limits, Nanos, Op, Prng, RqId};
-use weir_sched::{Absorbed, End, Entry, Merge, Rq, SCHEDULERS, SchedTag, Scheduler, Setup, Wants};
+use weir_sched::{Absorbed, Ended, Entry, Merge, Rq, SCHEDULERS, SchedTag, Scheduler, Setup};
 
 const IOS: u64 = 20_000;
 const ROUNDS: usize = 101;
@@ -94,22 +94,16 @@ fn stage(
     match scheduler.merge(&rq, now) {
         Merge::No => {
             let tag = free.pop().expect("a tag is free");
-            scheduler.insert(Rq { tag, ..rq }, End::Tail, now, absorbed);
-            for (_, gone) in absorbed.drain(..) {
-                end(scheduler, gone, n, free);
-            }
+            scheduler.insert(Rq { tag, ..rq }, now, absorbed);
+            free.extend(absorbed.drain(..).map(|(_, gone)| gone));
         }
-        Merge::BackJoined { gone, .. } | Merge::FrontJoined { gone, .. } => {
-            end(scheduler, gone, n, free);
-        }
+        Merge::BackJoined { gone, .. } | Merge::FrontJoined { gone, .. } => free.push(gone),
         Merge::Back(_) | Merge::Front(_) => {}
     }
 }
 
 fn end(scheduler: &mut dyn Scheduler, tag: SchedTag, n: u64, free: &mut Vec<SchedTag>) {
-    if scheduler.wants() != Wants::Nothing {
-        scheduler.finish(tag, Nanos(n * 100));
-    }
+    scheduler.ended(&Ended::untimed(tag), Nanos(n * 100));
     free.push(tag);
 }
 

@@ -1,9 +1,9 @@
-//! The contract between engine and scheduler: the union of what seven schedulers need.
+//! The contract between engine and scheduler, and the one for schedulers that can be replayed.
 
-use weir_bio::{GroupId, IoPrio, Limits, Nanos, Op, Rq, SchedTag, Status, SubmitterId};
+use weir_bio::{GroupId, Limits, Nanos, Op, Rq, SchedTag, Status, SubmitterId};
 
 use crate::merge::Side;
-use crate::tunable::Tunables;
+use crate::tunable::{self, Tunables};
 
 /// The setting in which a scheduler is attached.
 #[derive(Clone, Debug)]
@@ -19,15 +19,6 @@ pub struct Setup {
     /// Whose behaviour it has: one of its entry's [`compat`](crate::Entry::compat), or empty for
     /// the first of them.
     pub compat: &'static str,
-}
-
-/// Where a request is put.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
-    /// Behind what is there: the ordinary way.
-    Tail,
-    /// Before everything, past the policy: requeues, data steps after a preflush.
-    Head,
 }
 
 /// The outcome of offering a bio for merging. Tags name staged requests.
@@ -96,24 +87,16 @@ impl DepthRule {
     }
 }
 
-/// How much of each completion the engine must bring back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wants {
-    /// Nothing: completed and finish are not called.
-    Nothing,
-    /// `finish` for each request, `completed` never.
-    Counts,
-    /// Both, for each request.
-    Each,
-}
-
-/// A completion, with the times latency rules need.
+/// An end, with the times latency rules need.
 #[derive(Clone, Copy, Debug)]
 pub struct Ended {
     /// The request.
     pub tag: SchedTag,
     /// How it ended.
     pub status: Status,
+    /// The driver handed it back, and it is sent again without the scheduler: its times are no
+    /// latency. Means nothing where times are not wanted.
+    pub handed_back: bool,
     /// When the block layer took it.
     pub accepted_at: Nanos,
     /// When the driver took it.
@@ -122,18 +105,31 @@ pub struct Ended {
     pub done_at: Nanos,
 }
 
+impl Ended {
+    /// An end for a scheduler that looks at no times.
+    #[must_use]
+    pub const fn untimed(tag: SchedTag) -> Ended {
+        let (status, handed_back, at) = (Status::Ok, false, Nanos::ZERO);
+        Ended { tag, status, handed_back, accepted_at: at, issued_at: at, done_at: at }
+    }
+}
+
 /// Decides which staged request goes to the device next.
 ///
 /// Owns no clock, thread or lock: every call brings `now`, and `now` never goes back, so the
 /// daemon and the simulator run the same code. Requests are named by their [`SchedTag`], which the
-/// engine hands out before `insert` and takes back after `finish`; the issuing context (what BFQ
-/// and CFQ call a process) is `rq.id.submitter()`.
+/// engine hands out before `insert` and takes back when it tells of the end; the issuing context
+/// (what BFQ and CFQ call a process) is `rq.id.submitter()`, and its priority is `rq.ioprio`.
+///
+/// Five methods are the scheduler. The others have bodies that are right for one that gives each
+/// request as soon as it is asked, holds nothing back and limits no one: it needs none of them.
 ///
 /// # Contract
 /// Each inserted request leaves through [`dispatch`](Scheduler::dispatch) exactly once, or into
-/// another through a merge. When `dispatch` answers `None` while requests remain,
-/// [`wake_at`](Scheduler::wake_at) says when to ask again or a request is in flight, so that none
-/// is stranded. Passthrough and flush requests never come here.
+/// another through a merge; the tag of one that was absorbed is free at once. When `dispatch`
+/// answers `None` while requests remain, [`wake_at`](Scheduler::wake_at) says when to ask again or
+/// a request is in flight, so that none is stranded. Passthrough and flush requests never come
+/// here, and a request that the driver handed back does not come again.
 ///
 /// The engine asks for a hard queue when something of its contexts was inserted, when one of its
 /// own requests has ended and when its driver has room again. A scheduler that answers every hard
@@ -143,22 +139,20 @@ pub trait Scheduler: Send {
     /// Its name in the `scheduler` attribute.
     fn name(&self) -> &'static str;
 
-    /// How much of a completion it wants to hear about.
-    fn wants(&self) -> Wants {
-        Wants::Nothing
-    }
-
     /// Offers a bio before it becomes a request. Its tag means nothing yet.
     fn merge(&mut self, bio: &Rq, now: Nanos) -> Merge;
 
     /// Takes a request. It may first merge backwards into staged ones; what disappeared is
     /// appended to `absorbed`, the new request's own tag included if it did.
-    fn insert(&mut self, rq: Rq, at: End, now: Nanos, absorbed: &mut Absorbed);
+    fn insert(&mut self, rq: Rq, now: Nanos, absorbed: &mut Absorbed);
 
     /// One opportunity of hard queue `hard_queue`: at most one request.
     fn dispatch(&mut self, hard_queue: u16, now: Nanos) -> Option<Rq>;
 
-    /// [`merge`](Scheduler::merge), and if nothing fits [`insert`](Scheduler::insert) at the tail,
+    /// Requests inserted and neither dispatched nor absorbed.
+    fn staged(&self) -> usize;
+
+    /// [`merge`](Scheduler::merge), and if nothing fits [`insert`](Scheduler::insert),
     /// for one after the other of `batch`, which have their tags already. Ends behind the first of
     /// which something came, so that the engine can follow: says how many it took and what the
     /// merge of the last of them came to; `absorbed` has what its insert did.
@@ -168,7 +162,7 @@ pub trait Scheduler: Send {
             if merge != Merge::No {
                 return (before + 1, merge);
             }
-            self.insert(*rq, End::Tail, now, absorbed);
+            self.insert(*rq, now, absorbed);
             if !absorbed.is_empty() {
                 return (before + 1, Merge::No);
             }
@@ -186,46 +180,25 @@ pub trait Scheduler: Send {
         }
     }
 
-    /// The driver took the request.
-    fn started(&mut self, tag: SchedTag, now: Nanos) {
-        let _ = (tag, now);
+    /// Takes everything out at once, past all limits and without waiting, as if `dispatch` had
+    /// chosen it: the device is gone. One that holds requests back has a body of its own.
+    fn drain(&mut self, out: &mut Vec<Rq>, now: Nanos) {
+        self.dispatch_batch(0, usize::MAX, out, now);
     }
 
-    /// [`started`](Scheduler::started) for each of `batch`.
-    fn started_batch(&mut self, batch: &[Rq], now: Nanos) {
-        for rq in batch {
-            self.started(rq.tag, now);
-        }
+    /// Whether it looks at the times of an end; else the engine need not carry them.
+    fn wants_times(&self) -> bool {
+        false
     }
 
-    /// The device finished the request (called when [`wants`](Scheduler::wants) says `Each`).
-    fn completed(&mut self, ended: &Ended, now: Nanos) {
-        let _ = (ended, now);
+    /// A dispatched request is gone, exactly once for each. Its tag may be reused after this.
+    fn ended(&mut self, end: &Ended, now: Nanos) {
+        let _ = (end, now);
     }
 
-    /// The request is gone, dispatched or absorbed; exactly once for each (unless `Nothing` is
-    /// wanted). Its tag may be reused after this.
-    fn finish(&mut self, tag: SchedTag, now: Nanos) {
-        let _ = (tag, now);
-    }
-
-    /// For each of `ended` in turn [`completed`](Scheduler::completed) and
-    /// [`finish`](Scheduler::finish), as far as [`wants`](Scheduler::wants) says.
-    fn ended_batch(&mut self, ended: &[Ended], now: Nanos) {
-        let wants = self.wants();
-        for end in ended {
-            if wants == Wants::Each {
-                self.completed(end, now);
-            }
-            if wants != Wants::Nothing {
-                self.finish(end.tag, now);
-            }
-        }
-    }
-
-    /// The driver handed it back unfinished; an `insert` at the head follows.
-    fn requeue(&mut self, tag: SchedTag, now: Nanos) {
-        let _ = (tag, now);
+    /// [`ended`](Scheduler::ended) for each of `ends` in turn.
+    fn ended_batch(&mut self, ends: &[Ended], now: Nanos) {
+        ends.iter().for_each(|end| self.ended(end, now));
     }
 
     /// Whether something is staged for this hard queue, even if dispatch would answer `None` now.
@@ -233,9 +206,6 @@ pub trait Scheduler: Send {
         let _ = hard_queue;
         self.staged() > 0
     }
-
-    /// Requests inserted and neither dispatched nor absorbed.
-    fn staged(&self) -> usize;
 
     /// When to call [`on_timer`](Scheduler::on_timer) and ask again, whether anything is staged or
     /// not. A moment that stays in the past counts as 3 ms from now.
@@ -249,8 +219,8 @@ pub trait Scheduler: Send {
     }
 
     /// The hard queues, a bit each, that were answered `None` while they had work and may go on
-    /// now: because of a `finish`, a `requeue`, a timer, a tunable. Taking them clears them; the
-    /// engine makes each ask again.
+    /// now: because of an end, a timer, a tunable. Taking them clears them; the engine makes each
+    /// ask again.
     fn take_kicked(&mut self) -> u64 {
         0
     }
@@ -262,13 +232,14 @@ pub trait Scheduler: Send {
     }
 
     /// The limits by [`depth_limit`](Scheduler::depth_limit) of each of these, in short, where
-    /// there is a short answer that holds while they are inserted one after the other at `now`.
+    /// there is a short answer that holds while they are inserted one after the other at `now`;
+    /// else [`DepthRule::Each`].
     fn depth_rule(&self, batch: &[Rq], now: Nanos) -> DepthRule {
         let _ = (batch, now);
-        DepthRule::Each
+        DepthRule::Free
     }
 
-    /// `nr_requests` is now this.
+    /// `nr_requests` is now this; nothing is staged or in flight.
     fn depth_changed(&mut self, nr_requests: u16) {
         let _ = nr_requests;
     }
@@ -289,11 +260,6 @@ pub trait Scheduler: Send {
         let _ = (context, now);
     }
 
-    /// A submitter's priority is now this.
-    fn priority_changed(&mut self, context: SubmitterId, ioprio: IoPrio, now: Nanos) {
-        let _ = (context, ioprio, now);
-    }
-
     /// A group stands below this one in the tree of groups; without this call, below the root.
     fn group_parent(&mut self, group: GroupId, parent: GroupId) {
         let _ = (group, parent);
@@ -304,20 +270,23 @@ pub trait Scheduler: Send {
         let _ = (group, weight, now);
     }
 
-    /// Its tunables, to read.
-    fn tunables(&self) -> &dyn Tunables;
+    /// Its tunables.
+    fn tunables(&mut self) -> &mut dyn Tunables {
+        tunable::none()
+    }
+}
 
-    /// Its tunables, to set.
-    fn tunables_mut(&mut self) -> &mut dyn Tunables;
-
-    /// The same state once more. For replays, which ask a copy what it would choose.
-    fn boxed_clone(&self) -> Box<dyn Scheduler>;
+/// A scheduler that can be led along a recording ([`replay`](crate::replay)): the checker asks
+/// copies of it what it would choose, and has it do what was recorded.
+pub trait Replay: Scheduler {
+    /// The same state once more.
+    fn boxed_clone(&self) -> Box<dyn Replay>;
 
     /// Takes a staged request out as if `dispatch` had chosen it, whatever `dispatch` would choose:
-    /// positions and counters move on as for a choice. For replays that follow a recording.
+    /// positions and counters move on as for a choice.
     fn take_out(&mut self, tag: SchedTag, now: Nanos) -> Rq;
 
     /// Joins `bio` to a staged request although [`merge`](Scheduler::merge) did not, without
-    /// looking for further joins. For replays that follow a recording.
+    /// looking for further joins.
     fn force_merge(&mut self, tag: SchedTag, bio: &Rq, side: Side);
 }

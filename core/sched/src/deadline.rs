@@ -1,7 +1,7 @@
 //! The parts that `deadline` and `mq-deadline` share besides the staged requests: five tunables,
 //! and which direction a new batch goes. Source: docs/behaviour/deadline.md, sections 4 and 6.
 
-use crate::tunable::{Number, Tunable, Unit};
+use crate::tunable::{Number, Row, Tunable, Unit, When};
 
 /// Index of reads, and of writes, wherever there is one of each.
 pub(crate) const READ: usize = 0;
@@ -12,53 +12,101 @@ const INT_MIN: i128 = i32::MIN as i128;
 const INT_MAX: i128 = i32::MAX as i128;
 
 /// How long a read may wait before it is served out of order.
-pub(crate) const READ_EXPIRE: Tunable = Tunable {
+const READ_EXPIRE: Tunable = Tunable {
     name: "read_expire",
     unit: Unit::Milliseconds,
     default: 500,
     least: 0,
     most: INT_MAX,
     number: Number::Signed32,
-    meaning: "Time until a read is served before sector order; applies to reads inserted later.",
+    when: When::LaterRequests,
+    meaning: "Time until a read is served before sector order.",
 };
 
 // A write expires ten times later than a read: the reader waits now.
 /// How long a write may wait before it is served out of order.
-pub(crate) const WRITE_EXPIRE: Tunable = Tunable {
+const WRITE_EXPIRE: Tunable = Tunable {
     name: "write_expire",
     default: 5000,
-    meaning: "Time until a write is served before sector order; applies to writes inserted later.",
+    meaning: "Time until a write is served before sector order.",
     ..READ_EXPIRE
 };
 
 /// How often reads are preferred.
-pub(crate) const WRITES_STARVED: Tunable = Tunable {
+const WRITES_STARVED: Tunable = Tunable {
     name: "writes_starved",
     unit: Unit::Selections,
     default: 2,
     least: INT_MIN,
+    when: When::AtOnce,
     meaning: "Batches of reads chosen over waiting writes before writes get one.",
     ..READ_EXPIRE
 };
 
 /// Whether bios are merged in front of staged requests.
-pub(crate) const FRONT_MERGES: Tunable = Tunable {
+const FRONT_MERGES: Tunable = Tunable {
     name: "front_merges",
     unit: Unit::Flag,
     default: 1,
     most: 1,
+    when: When::AtOnce,
     meaning: "Whether a bio looks for a staged request that starts where it ends.",
     ..READ_EXPIRE
 };
 
 /// How long a batch is.
-pub(crate) const FIFO_BATCH: Tunable = Tunable {
+const FIFO_BATCH: Tunable = Tunable {
     name: "fifo_batch",
     unit: Unit::Requests,
     default: 16,
+    when: When::AtOnce,
     meaning: "Requests in a batch; expiry and direction are looked at between batches only.",
     ..READ_EXPIRE
 };
+
+/// A scheduler with these five.
+pub(crate) trait Deadlines {
+    fn settings(&self) -> &Settings;
+
+    fn settings_mut(&mut self) -> &mut Settings;
+
+    /// Front merges are looked for, or no longer.
+    fn set_front_merges(&mut self, wanted: bool);
+}
+
+/// The rows of the five.
+pub(crate) const fn rows<S: Deadlines>() -> [Row<S>; 5] {
+    [
+        Row::new(
+            READ_EXPIRE,
+            |own| ms_of_ns(own.settings().expire_ns[READ]),
+            |own, ms| own.settings_mut().expire_ns[READ] = ns_of_ms(ms),
+        ),
+        Row::new(
+            WRITE_EXPIRE,
+            |own| ms_of_ns(own.settings().expire_ns[WRITE]),
+            |own, ms| own.settings_mut().expire_ns[WRITE] = ns_of_ms(ms),
+        ),
+        Row::new(
+            WRITES_STARVED,
+            |own| i128::from(own.settings().writes_starved),
+            |own, batches| own.settings_mut().writes_starved = batches as i64,
+        ),
+        Row::new(
+            FRONT_MERGES,
+            |own| i128::from(own.settings().front_merges),
+            |own, wanted| {
+                own.settings_mut().front_merges = wanted != 0;
+                own.set_front_merges(wanted != 0);
+            },
+        ),
+        Row::new(
+            FIFO_BATCH,
+            |own| i128::from(own.settings().fifo_batch),
+            |own, requests| own.settings_mut().fifo_batch = requests as u32,
+        ),
+    ]
+}
 
 /// The values of the five.
 #[derive(Clone, Debug)]
@@ -72,40 +120,16 @@ pub(crate) struct Settings {
 
 impl Default for Settings {
     fn default() -> Settings {
-        let mut settings =
-            Settings { expire_ns: [0; 2], writes_starved: 0, front_merges: false, fifo_batch: 0 };
-        for row in [READ_EXPIRE, WRITE_EXPIRE, WRITES_STARVED, FRONT_MERGES, FIFO_BATCH] {
-            settings.put(row.name, row.default);
+        Settings {
+            expire_ns: [READ_EXPIRE, WRITE_EXPIRE].map(|row| ns_of_ms(row.default)),
+            writes_starved: WRITES_STARVED.default as i64,
+            front_merges: FRONT_MERGES.default != 0,
+            fifo_batch: FIFO_BATCH.default as u32,
         }
-        settings
     }
 }
 
 impl Settings {
-    /// The value of one of the five; anything else is a caller's mistake.
-    pub(crate) fn value(&self, name: &str) -> i128 {
-        match name {
-            "read_expire" => i128::from(self.expire_ns[READ] / NS_PER_MS),
-            "write_expire" => i128::from(self.expire_ns[WRITE] / NS_PER_MS),
-            "writes_starved" => i128::from(self.writes_starved),
-            "front_merges" => i128::from(self.front_merges),
-            "fifo_batch" => i128::from(self.fifo_batch),
-            _ => unreachable!("{name} is none of the deadline tunables"),
-        }
-    }
-
-    /// Sets one of the five to a value within its range.
-    pub(crate) fn put(&mut self, name: &str, value: i128) {
-        match name {
-            "read_expire" => self.expire_ns[READ] = ns_of_ms(value),
-            "write_expire" => self.expire_ns[WRITE] = ns_of_ms(value),
-            "writes_starved" => self.writes_starved = value as i64,
-            "front_merges" => self.front_merges = value != 0,
-            "fifo_batch" => self.fifo_batch = value as u32,
-            _ => unreachable!("{name} = {value}: none of the deadline tunables"),
-        }
-    }
-
     /// Which direction a new batch goes, given which of them wait; `starved` counts the times that
     /// reads went before waiting writes.
     #[inline]

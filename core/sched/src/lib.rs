@@ -14,16 +14,52 @@ pub mod contract;
 mod deadline;
 pub mod fair;
 pub mod hash;
-pub mod legacy;
 pub mod merge;
-pub mod mq;
 pub mod replay;
 mod staged;
 pub mod tunable;
 
-pub use contract::{Absorbed, DepthRule, End, Ended, Merge, Scheduler, Setup, Wants};
-pub use tunable::{NoTunables, Number, Tunable, TunableError, Tunables, Unit};
+pub use contract::{Absorbed, DepthRule, Ended, Merge, Replay, Scheduler, Setup};
+pub use tunable::{Number, Tunable, TunableError, Tunables, Unit, When};
 pub use weir_bio::{Rq, SchedTag};
+
+/// The schedulers of the single-queue path.
+pub mod legacy {
+    pub mod cfq;
+    pub mod deadline;
+    pub mod drain;
+    pub mod noop;
+}
+
+/// The schedulers of the multi-queue path.
+pub mod mq {
+    pub mod bfq;
+    pub mod deadline;
+    pub mod kyber;
+}
+
+/// Every scheduler, in the order the `scheduler` attribute lists them. Each file above has its
+/// entry.
+pub const SCHEDULERS: &[Entry] = &[
+    NONE,
+    mq::deadline::ENTRY,
+    mq::kyber::ENTRY,
+    mq::bfq::ENTRY,
+    legacy::noop::ENTRY,
+    legacy::deadline::ENTRY,
+    legacy::cfq::ENTRY,
+];
+
+/// No scheduler: it needs no file.
+const NONE: Entry = Entry {
+    name: "none",
+    family: Family::Multi,
+    counterpart: "noop",
+    compat: &["6.18"],
+    tunables: &[],
+    make: None,
+    replay: None,
+};
 
 /// Which path a scheduler is made for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +72,9 @@ pub enum Family {
 
 /// Makes a scheduler for the device described.
 pub type Make = fn(&Setup) -> Box<dyn Scheduler>;
+
+/// Makes one that can be replayed.
+pub type MakeReplay = fn(&Setup) -> Box<dyn Replay>;
 
 /// One entry of the list of schedulers.
 #[derive(Clone, Copy, Debug)]
@@ -52,67 +91,9 @@ pub struct Entry {
     pub tunables: &'static [Tunable],
     /// Makes one; `None` for the multi-queue path's `none`.
     pub make: Option<Make>,
+    /// Makes the same one for replays; `None` for one that cannot be led along a recording.
+    pub replay: Option<MakeReplay>,
 }
-
-/// Every scheduler, in the order the `scheduler` attribute lists them.
-pub const SCHEDULERS: &[Entry] = &[
-    Entry {
-        name: "none",
-        family: Family::Multi,
-        counterpart: "noop",
-        compat: &["6.18"],
-        tunables: &[],
-        make: None,
-    },
-    Entry {
-        name: "mq-deadline",
-        family: Family::Multi,
-        counterpart: "deadline",
-        compat: mq::deadline::COMPAT,
-        tunables: mq::deadline::TUNABLES,
-        make: Some(mq::deadline::make),
-    },
-    Entry {
-        name: "kyber",
-        family: Family::Multi,
-        counterpart: "deadline",
-        compat: &["6.18", "4.12"],
-        tunables: mq::kyber::TUNABLES,
-        make: Some(|setup| Box::new(mq::kyber::Kyber::new(setup))),
-    },
-    Entry {
-        name: "bfq",
-        family: Family::Multi,
-        counterpart: "cfq",
-        compat: &["6.18"],
-        tunables: mq::bfq::TUNABLES,
-        make: Some(|setup| Box::new(mq::bfq::Bfq::new(setup))),
-    },
-    Entry {
-        name: "noop",
-        family: Family::Legacy,
-        counterpart: "none",
-        compat: &["4.16"],
-        tunables: &[],
-        make: Some(|setup| Box::new(legacy::noop::Noop::new(setup))),
-    },
-    Entry {
-        name: "deadline",
-        family: Family::Legacy,
-        counterpart: "mq-deadline",
-        compat: legacy::deadline::COMPAT,
-        tunables: legacy::deadline::TUNABLES,
-        make: Some(|setup| Box::new(legacy::deadline::Deadline::new(setup))),
-    },
-    Entry {
-        name: "cfq",
-        family: Family::Legacy,
-        counterpart: "bfq",
-        compat: &["4.20"],
-        tunables: legacy::cfq::TUNABLES,
-        make: Some(|setup| Box::new(legacy::cfq::Cfq::new(setup))),
-    },
-];
 
 /// Names a path understands besides its schedulers' own, as Linux does.
 const ALIASES: &[(Family, &str, &str)] = &[(Family::Multi, "deadline", "mq-deadline")];
@@ -173,6 +154,26 @@ mod tests {
     }
 
     #[test]
+    fn each_tunable_begins_at_its_default_and_takes_its_bounds() {
+        let limits = weir_bio::Limits { rotational: true, ..weir_bio::Limits::default() };
+        let setup = Setup { limits, nr_requests: 256, hard_queues: 1, nomerges: 0, compat: "" };
+        for entry in SCHEDULERS {
+            let Some(make) = entry.make else { continue };
+            for row in entry.tunables {
+                let mut scheduler = make(&setup);
+                let tunables = scheduler.tunables();
+                assert_eq!(tunables.value(row.name), row.default, "{} {}", entry.name, row.name);
+                for bound in [row.least, row.most] {
+                    // Of a time longer than Linux can keep a part is left.
+                    let kept = tunables.set_strict(row.name, &bound.to_string());
+                    let cut = entry.name == "bfq" && row.name.starts_with("slice_idle");
+                    assert!(kept.is_ok() || cut, "{} {kept:?}", entry.name);
+                }
+            }
+        }
+    }
+
+    #[test]
     fn a_counterpart_is_of_the_other_path_and_the_table_is_the_schedulers_own() {
         for entry in SCHEDULERS {
             if let Some(other) = SCHEDULERS.iter().find(|e| e.name == entry.counterpart) {
@@ -184,7 +185,7 @@ mod tests {
             let Some(make) = entry.make else { continue };
             let limits = weir_bio::Limits::default();
             let setup = Setup { limits, nr_requests: 8, hard_queues: 1, nomerges: 0, compat: "" };
-            let scheduler = make(&setup);
+            let mut scheduler = make(&setup);
             assert_eq!(scheduler.name(), entry.name);
             assert_eq!(scheduler.tunables().table(), entry.tunables, "{}", entry.name);
         }

@@ -10,7 +10,7 @@ use std::fmt;
 
 use weir_bio::{Flags, GroupId, Limits, Nanos, Op, Rq, RqId, SchedTag, Status, SubmitterId};
 
-use crate::contract::{Absorbed, End, Ended, Merge, Scheduler, Setup, Wants};
+use crate::contract::{Absorbed, Ended, Merge, Replay, Scheduler, Setup};
 use crate::merge::Side;
 use crate::{Entry, SCHEDULERS};
 pub use recording::{Event, Kind, Range, Recording, ReplayError, Stated, tick_of};
@@ -175,7 +175,7 @@ fn entry_of(recording: &Recording, options: &Options) -> Result<&'static Entry, 
             return Err(ReplayError { line: None, what });
         }
     };
-    let made = SCHEDULERS.iter().filter(|entry| entry.make.is_some());
+    let made = SCHEDULERS.iter().filter(|entry| entry.replay.is_some());
     made.clone().find(|entry| entry.name == name).ok_or_else(|| {
         let names: Vec<_> = made.map(|entry| entry.name).collect();
         let names = names.join(", ");
@@ -197,7 +197,7 @@ struct Held {
 
 /// The engine of a replay: owns the tags, and knows what is under each.
 struct Player {
-    scheduler: Box<dyn Scheduler>,
+    scheduler: Box<dyn Replay>,
     outcome: Outcome,
     is_per_cpu: bool,
     follows: bool,
@@ -220,7 +220,7 @@ impl Player {
         entry: &'static Entry,
         nr_requests: u16,
     ) -> Result<Player, ReplayError> {
-        let make = entry.make.expect("only what can be made is chosen");
+        let make = entry.replay.expect("only what can be replayed is chosen");
         let setup = Setup {
             limits: unlimited(),
             nr_requests,
@@ -314,7 +314,7 @@ impl Player {
         if chose == Kind::Inserted && event.kind == chose {
             let tag = *self.free.last().ok_or_else(too_many)?;
             let mut absorbed = Absorbed::new();
-            asked.insert(Rq { tag, ..bio }, End::Tail, now, &mut absorbed);
+            asked.insert(Rq { tag, ..bio }, now, &mut absorbed);
             if absorbed.is_empty() {
                 self.scheduler = asked;
                 self.hold(tag, bio, now);
@@ -360,7 +360,7 @@ impl Player {
         let tag = *self.free.last().ok_or_else(too_many)?;
         self.hold(tag, rq, accepted_at);
         let mut absorbed = Absorbed::new();
-        self.scheduler.insert(Rq { tag, ..rq }, End::Tail, self.now, &mut absorbed);
+        self.scheduler.insert(Rq { tag, ..rq }, self.now, &mut absorbed);
         for (kept, gone) in absorbed {
             self.join(kept, gone);
         }
@@ -405,9 +405,6 @@ impl Player {
     }
 
     fn release(&mut self, tag: SchedTag) {
-        if self.scheduler.wants() != Wants::Nothing {
-            self.scheduler.finish(tag, self.now);
-        }
         self.held[usize::from(tag.0)] = None;
         self.free.push(tag);
     }
@@ -515,7 +512,6 @@ impl Player {
         assert!(held.is_staged, "{:?} is handed over once more", held.rq);
         held.is_staged = false;
         held.issued_at = now;
-        self.scheduler.started(rq.tag, now);
     }
 
     fn complete(&mut self, range: Range) {
@@ -527,11 +523,9 @@ impl Player {
         };
         for tag in tags {
             let Held { accepted_at, issued_at, .. } = *self.at(tag);
-            if self.scheduler.wants() == Wants::Each {
-                let (status, done_at) = (Status::Ok, self.now);
-                let ended = Ended { tag, status, accepted_at, issued_at, done_at };
-                self.scheduler.completed(&ended, self.now);
-            }
+            let (status, handed_back, done_at) = (Status::Ok, false, self.now);
+            let end = Ended { tag, status, handed_back, accepted_at, issued_at, done_at };
+            self.scheduler.ended(&end, self.now);
             self.release(tag);
         }
     }
@@ -578,11 +572,11 @@ fn set_tunables(
         if is_another && scheduler.tunables().row(name).is_err() {
             continue;
         }
-        let set = scheduler.tunables_mut().set_strict(name, value);
+        let set = scheduler.tunables().set_strict(name, value);
         set.map_err(|error| ReplayError { line: Some(*line), what: error.to_string() })?;
     }
     for (name, value) in &options.settings {
-        let set = scheduler.tunables_mut().set_strict(name, value);
+        let set = scheduler.tunables().set_strict(name, value);
         set.map_err(|error| ReplayError { line: None, what: error.to_string() })?;
     }
     Ok(())

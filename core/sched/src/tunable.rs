@@ -84,7 +84,28 @@ impl Number {
     }
 }
 
-/// One row of the table.
+/// From when on a new value holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum When {
+    /// From the next event on.
+    AtOnce,
+    /// For requests that are inserted later.
+    LaterRequests,
+    /// From the next time on that a queue is given the device.
+    NextSlice,
+}
+
+impl fmt::Display for When {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            When::AtOnce => "at once",
+            When::LaterRequests => "for later requests",
+            When::NextSlice => "from the next slice on",
+        })
+    }
+}
+
+/// One tunable, as it is told of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tunable {
     /// Its name in `iosched/`.
@@ -99,6 +120,8 @@ pub struct Tunable {
     pub most: i128,
     /// How its text is read.
     pub number: Number,
+    /// From when on a new value holds.
+    pub when: When,
     /// Its effect, in one sentence.
     pub meaning: &'static str,
 }
@@ -113,8 +136,13 @@ impl Tunable {
         (least, most): (i128, i128),
         meaning: &'static str,
     ) -> Tunable {
-        let number = Number::Unsigned64;
-        Tunable { name, unit, default, least, most, number, meaning }
+        let (number, when) = (Number::Unsigned64, When::AtOnce);
+        Tunable { name, unit, default, least, most, number, when, meaning }
+    }
+
+    /// The same, but a new value holds from then on.
+    pub(crate) const fn holds(self, when: When) -> Tunable {
+        Tunable { when, ..self }
     }
 
     /// The number that `text` means in the tree: clamped where Linux clamps.
@@ -176,6 +204,59 @@ impl Tunable {
     }
 }
 
+/// A row of a scheduler's own table: a tunable of an `S`, and where in it the value is.
+#[derive(Debug)]
+pub struct Row<S> {
+    /// What the tree, the documentation and the errors say of it.
+    pub tunable: Tunable,
+    /// The value, in its own unit.
+    pub get: fn(&S) -> i128,
+    /// Takes a value within the range.
+    pub set: fn(&mut S, i128),
+}
+
+impl<S> Row<S> {
+    /// A tunable with its two ways to the value.
+    pub(crate) const fn new(
+        tunable: Tunable,
+        get: fn(&S) -> i128,
+        set: fn(&mut S, i128),
+    ) -> Row<S> {
+        Row { tunable, get, set }
+    }
+}
+
+/// The tunables of a table of rows.
+pub const fn tunables<S, const N: usize>(rows: &[Row<S>; N]) -> [Tunable; N] {
+    let mut tunables = [NOTHING; N];
+    let mut at = 0;
+    while at < N {
+        tunables[at] = rows[at].tunable;
+        at += 1;
+    }
+    tunables
+}
+
+/// Stands in a table until its row is copied there.
+const NOTHING: Tunable = Tunable {
+    name: "",
+    unit: Unit::Flag,
+    default: 0,
+    least: 0,
+    most: 0,
+    number: Number::Signed32,
+    when: When::AtOnce,
+    meaning: "",
+};
+
+/// What has tunables declares them as rows; that they can be read and set by name follows.
+pub trait Tuned: Sized + 'static {
+    /// The rows, in the order a directory lists them.
+    const ROWS: &'static [Row<Self>];
+    /// The [`tunables`] of the rows.
+    const TABLE: &'static [Tunable];
+}
+
 /// Reading and setting tunables by their sysfs names.
 pub trait Tunables {
     /// All of them, in the order a directory lists them.
@@ -186,6 +267,37 @@ pub trait Tunables {
 
     /// Sets one in the table to a value within its range.
     fn put(&mut self, name: &str, value: i128);
+}
+
+impl<S: Tuned> Tunables for S {
+    fn table(&self) -> &'static [Tunable] {
+        S::TABLE
+    }
+
+    fn value(&self, name: &str) -> i128 {
+        (row_of::<S>(name).get)(self)
+    }
+
+    fn put(&mut self, name: &str, value: i128) {
+        (row_of::<S>(name).set)(self, value);
+    }
+}
+
+fn row_of<S: Tuned>(name: &str) -> &'static Row<S> {
+    let row = S::ROWS.iter().find(|row| row.tunable.name == name);
+    row.unwrap_or_else(|| panic!("{name} is not in the table"))
+}
+
+/// The tunables of what has none.
+impl Tuned for [(); 0] {
+    const ROWS: &'static [Row<Self>] = &[];
+    const TABLE: &'static [Tunable] = &[];
+}
+
+/// No tunables.
+pub(crate) fn none() -> &'static mut dyn Tunables {
+    let nothing: &'static mut [(); 0] = &mut [];
+    nothing
 }
 
 impl dyn Tunables + '_ {
@@ -248,24 +360,6 @@ pub fn row(table: &'static [Tunable], name: &str) -> Result<&'static Tunable, Tu
     })
 }
 
-/// For schedulers without any.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct NoTunables;
-
-impl Tunables for NoTunables {
-    fn table(&self) -> &'static [Tunable] {
-        &[]
-    }
-
-    fn value(&self, name: &str) -> i128 {
-        unreachable!("{name} is not in an empty table")
-    }
-
-    fn put(&mut self, name: &str, value: i128) {
-        unreachable!("{name} = {value}: not in an empty table")
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -277,6 +371,7 @@ mod tests {
         least: 0,
         most: i32::MAX as i128,
         number: Number::Signed32,
+        when: When::AtOnce,
         meaning: "Requests in a batch.",
     };
     const LATENCY: Tunable = Tunable {

@@ -68,12 +68,13 @@ fn scheduler(page: &mut String, entry: &Entry) {
         write(page, format_args!("It has no tunables.\n"));
         return;
     }
-    write(page, format_args!("\n| tunable | unit | default | range | meaning |\n"));
-    write(page, format_args!("|---|---|---|---|---|\n"));
+    write(page, format_args!("\n| tunable | unit | default | range | holds | meaning |\n"));
+    write(page, format_args!("|---|---|---|---|---|---|\n"));
     for row in *tunables {
-        let Tunable { name, unit, default, meaning, .. } = row;
+        let Tunable { name, unit, default, when, meaning, .. } = row;
         let range = range(row);
-        write(page, format_args!("| `{name}` | {unit} | {default} | {range} | {meaning} |\n"));
+        let values = format_args!("{unit} | {default} | {range} | {when}");
+        write(page, format_args!("| `{name}` | {values} | {meaning} |\n"));
     }
 }
 

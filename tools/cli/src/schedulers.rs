@@ -64,6 +64,7 @@ fn as_json(entry: &Entry) -> Value {
             "default": number(row.default),
             "least": number(row.least),
             "most": number(row.most),
+            "holds": row.when.to_string(),
             "meaning": row.meaning,
         })
     };
@@ -93,13 +94,14 @@ fn as_text(entry: &Entry) -> String {
         entry.counterpart,
         entry.compat.join(" or ")
     );
-    let head = ["tunable", "unit", "default", "range", "meaning"].map(String::from);
+    let head = ["tunable", "unit", "default", "range", "holds", "meaning"].map(String::from);
     let row = |row: &Tunable| {
         [
             String::from(row.name),
             row.unit.to_string(),
             row.default.to_string(),
             document::range(row),
+            row.when.to_string(),
             String::from(row.meaning),
         ]
     };
@@ -109,13 +111,13 @@ fn as_text(entry: &Entry) -> String {
         return text;
     }
     let width = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or(0);
-    let widths = [width(0), width(1), width(2), width(3)];
+    let widths = [width(0), width(1), width(2), width(3), width(4)];
     for row in &rows {
         let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}"));
         text.push_str("  ");
         text.push_str(&cells.collect::<Vec<_>>().join("  "));
         text.push_str("  ");
-        text.push_str(&row[4]);
+        text.push_str(&row[5]);
         text.push('\n');
     }
     text

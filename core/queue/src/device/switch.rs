@@ -176,7 +176,7 @@ impl Device {
     pub fn set_tunable(&self, name: &str, text: &str) -> Result<(), TunableError> {
         self.shared
             .path
-            .with_elevator(|elevator| elevator.scheduler().tunables_mut().set(name, text))
+            .with_elevator(|elevator| elevator.scheduler().tunables().set(name, text))
             .unwrap_or_else(|| no_scheduler(name))?;
         // Another depth, or no more idling: what waits may go now.
         self.shared.path.stir(Elevator::look_again);
@@ -260,7 +260,7 @@ pub(crate) fn apply_tunables(
     tunables: &[(String, String)],
 ) -> Result<(), Error> {
     for (name, text) in tunables {
-        let set = scheduler.tunables_mut().set_strict(name, text);
+        let set = scheduler.tunables().set_strict(name, text);
         set.map_err(|error| Error::Invalid(error.to_string()))?;
     }
     Ok(())

@@ -1,15 +1,16 @@
 //! Requests that a driver hands back, to be sent again: at once, after some time, or when it kicks.
 
-use weir_bio::Nanos;
+use weir_bio::{Nanos, SchedTag};
 
-use super::{HardQueue, NEVER};
+use super::{HardQueue, NEVER, end_of};
 use crate::driver::{Returned, UNTIL_KICKED};
 use crate::event::{Sink, What, lane_tells};
 use crate::request::State;
 use crate::stats::direction;
 
 impl HardQueue {
-    /// The driver hands requests back, to be sent again.
+    /// The driver hands requests back, to be sent again: from here, ahead of newer ones, so for the
+    /// scheduler they have ended (docs/behaviour/block-layer.md, section 6).
     #[cold]
     pub(super) fn take_requeued(&mut self, now: Nanos, sink: impl Sink) {
         for back in std::mem::take(&mut self.done.requeued).into_iter().rev() {
@@ -35,6 +36,10 @@ impl HardQueue {
                 tag: back.tag,
                 after_ns,
             });
+            if claim.rq.tag != SchedTag::NONE {
+                self.ended.push(end_of(&claim, claim.status, true, now));
+                claim.rq.tag = SchedTag::NONE;
+            }
             claim.state = State::Idle;
             claim.hand_back();
             self.gauges.ended[direction(claim.rq.op)].add(1);

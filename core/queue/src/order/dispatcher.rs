@@ -9,7 +9,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use weir_bio::{Nanos, SchedTag, Status, SubmitterId};
+use weir_bio::{Nanos, SchedTag, SubmitterId};
 use weir_ring::{Asking, Consumer, Producer, ring};
 use weir_sched::Ended;
 
@@ -81,10 +81,7 @@ impl Line {
     /// Takes what has ended; says how much that is.
     #[inline]
     fn pop_ended(&mut self, ended: &mut Vec<Ended>) -> usize {
-        let (status, at) = (Status::Ok, Nanos::ZERO);
-        let gone = self.gone.pop_each(LEFT_MAX, |tag| {
-            ended.push(Ended { tag, status, accepted_at: at, issued_at: at, done_at: at });
-        });
+        let gone = self.gone.pop_each(LEFT_MAX, |tag| ended.push(Ended::untimed(tag)));
         gone + self.ended.pop_each(LEFT_MAX, |end| ended.push(end))
     }
 }

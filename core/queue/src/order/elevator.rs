@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 
 use weir_bio::{Flags, GroupId, Limits, Nanos, Rq, SchedTag, SubmitterId};
-use weir_sched::{Absorbed, DepthRule, End, Ended, Merge, Scheduler, Wants};
+use weir_sched::{Absorbed, DepthRule, Ended, Merge, Scheduler};
 
 use super::arrivals::{Arrival, Arrivals, Picked};
 use super::magazines::Magazines;
@@ -117,7 +117,7 @@ impl Elevator {
 
     /// Whether the times of what has ended make a difference to it.
     pub(crate) fn wants_times(&self) -> bool {
-        self.scheduler.wants() == Wants::Each
+        self.scheduler.wants_times()
     }
 
     /// Where a group stands, if that is new, and what it weighs from now on.
@@ -317,7 +317,7 @@ impl Elevator {
         let rq = Rq { tag, ..claim.rq };
         lane_tells(sink, lane, now, || What::Inserted { rq, tag });
         put(&mut self.claims, tag, claim);
-        self.scheduler.insert(rq, End::Tail, now, &mut self.absorbed);
+        self.scheduler.insert(rq, now, &mut self.absorbed);
         self.join_absorbed(now, lane, sink);
         None
     }

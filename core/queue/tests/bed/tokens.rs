@@ -4,8 +4,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use weir_bio::{Nanos, Op, Rq, SchedTag, SubmitterId};
-use weir_sched::merge::Side;
-use weir_sched::{Absorbed, End, Merge, NoTunables, Scheduler, Setup, Tunables, Wants};
+use weir_sched::{Absorbed, DepthRule, Ended, Merge, Scheduler, Setup};
 
 /// How long a token rests before it can be used again, ns, where it does.
 pub const REST_NS: u64 = 50_000;
@@ -21,7 +20,6 @@ pub struct Tokens {
     holders: Vec<SchedTag>,
     waiting: VecDeque<u16>,
     kicked: u64,
-    tunables: NoTunables,
 }
 
 /// One token, free as soon as its holder has ended.
@@ -45,7 +43,6 @@ impl Tokens {
             holders: Vec::new(),
             waiting: VecDeque::new(),
             kicked: 0,
-            tunables: NoTunables,
         }
     }
 
@@ -61,21 +58,13 @@ impl Scheduler for Tokens {
         "tokens"
     }
 
-    fn wants(&self) -> Wants {
-        Wants::Counts
-    }
-
     fn merge(&mut self, _bio: &Rq, _now: Nanos) -> Merge {
         Merge::No
     }
 
-    fn insert(&mut self, rq: Rq, at: End, _now: Nanos, _absorbed: &mut Absorbed) {
+    fn insert(&mut self, rq: Rq, _now: Nanos, _absorbed: &mut Absorbed) {
         let home = self.homes[&rq.id.submitter().0];
-        let list = &mut self.lists[usize::from(home)];
-        match at {
-            End::Tail => list.push_back(rq),
-            End::Head => list.push_front(rq),
-        }
+        self.lists[usize::from(home)].push_back(rq);
     }
 
     fn dispatch(&mut self, hard_queue: u16, _now: Nanos) -> Option<Rq> {
@@ -96,8 +85,13 @@ impl Scheduler for Tokens {
         Some(rq)
     }
 
-    fn finish(&mut self, tag: SchedTag, now: Nanos) {
-        let Some(index) = self.holders.iter().position(|holder| *holder == tag) else { return };
+    fn drain(&mut self, out: &mut Vec<Rq>, _now: Nanos) {
+        out.extend(self.lists.iter_mut().flat_map(|list| list.drain(..)));
+    }
+
+    fn ended(&mut self, end: &Ended, now: Nanos) {
+        let holder = self.holders.iter().position(|holder| *holder == end.tag);
+        let Some(index) = holder else { return };
         self.holders.swap_remove(index);
         if self.rests {
             self.resting.push_back(now + REST_NS);
@@ -135,28 +129,8 @@ impl Scheduler for Tokens {
         self.homes.insert(context.0, hard_queue);
     }
 
-    fn tunables(&self) -> &dyn Tunables {
-        &self.tunables
-    }
-
-    fn tunables_mut(&mut self) -> &mut dyn Tunables {
-        &mut self.tunables
-    }
-
-    fn boxed_clone(&self) -> Box<dyn Scheduler> {
-        Box::new(self.clone())
-    }
-
-    fn take_out(&mut self, tag: SchedTag, _now: Nanos) -> Rq {
-        let lists = self.lists.iter_mut();
-        let mut found = lists.filter_map(|list| {
-            let place = list.iter().position(|rq| rq.tag == tag)?;
-            list.remove(place)
-        });
-        found.next().expect("a request that is staged")
-    }
-
-    fn force_merge(&mut self, tag: SchedTag, bio: &Rq, side: Side) {
-        unreachable!("no queue merges {bio:?} with {tag:?} by force, at {side:?}")
+    /// As with limits that depend on the moment, each request is asked about.
+    fn depth_rule(&self, _batch: &[Rq], _now: Nanos) -> DepthRule {
+        DepthRule::Each
     }
 }

@@ -3,9 +3,8 @@
 
 use std::cell::{Cell, RefCell};
 
-use weir_bio::{GroupId, IoPrio, Limits, Nanos, Op, Rq, SchedTag, SubmitterId};
-use weir_sched::merge::Side;
-use weir_sched::{Absorbed, DepthRule, End, Ended, Merge, Scheduler, Tunables, Wants};
+use weir_bio::{GroupId, Limits, Nanos, Op, Rq, SubmitterId};
+use weir_sched::{Absorbed, DepthRule, Ended, Merge, Scheduler, Tunables};
 
 type Hook = Box<dyn FnMut(u16)>;
 
@@ -63,16 +62,16 @@ impl Scheduler for Watched {
         self.0.name()
     }
 
-    fn wants(&self) -> Wants {
-        self.0.wants()
+    fn wants_times(&self) -> bool {
+        self.0.wants_times()
     }
 
     fn merge(&mut self, bio: &Rq, now: Nanos) -> Merge {
         self.0.merge(bio, now)
     }
 
-    fn insert(&mut self, rq: Rq, at: End, now: Nanos, absorbed: &mut Absorbed) {
-        self.0.insert(rq, at, now, absorbed);
+    fn insert(&mut self, rq: Rq, now: Nanos, absorbed: &mut Absorbed) {
+        self.0.insert(rq, now, absorbed);
     }
 
     fn dispatch(&mut self, lane: u16, now: Nanos) -> Option<Rq> {
@@ -83,12 +82,8 @@ impl Scheduler for Watched {
         self.0.stage_batch(batch, now, absorbed)
     }
 
-    fn started_batch(&mut self, batch: &[Rq], now: Nanos) {
-        self.0.started_batch(batch, now);
-    }
-
-    fn finish(&mut self, tag: SchedTag, now: Nanos) {
-        self.0.finish(tag, now);
+    fn drain(&mut self, out: &mut Vec<Rq>, now: Nanos) {
+        self.0.drain(out, now);
     }
 
     fn has_work(&self, lane: u16) -> bool {
@@ -135,22 +130,6 @@ impl Scheduler for Watched {
         self.0.limits_changed(limits, nomerges);
     }
 
-    fn completed(&mut self, ended: &Ended, now: Nanos) {
-        self.0.completed(ended, now);
-    }
-
-    fn started(&mut self, tag: SchedTag, now: Nanos) {
-        self.0.started(tag, now);
-    }
-
-    fn requeue(&mut self, tag: SchedTag, now: Nanos) {
-        self.0.requeue(tag, now);
-    }
-
-    fn priority_changed(&mut self, context: SubmitterId, ioprio: IoPrio, now: Nanos) {
-        self.0.priority_changed(context, ioprio, now);
-    }
-
     fn group_parent(&mut self, group: GroupId, parent: GroupId) {
         self.0.group_parent(group, parent);
     }
@@ -159,23 +138,7 @@ impl Scheduler for Watched {
         self.0.group_weight_changed(group, weight, now);
     }
 
-    fn tunables(&self) -> &dyn Tunables {
+    fn tunables(&mut self) -> &mut dyn Tunables {
         self.0.tunables()
-    }
-
-    fn tunables_mut(&mut self) -> &mut dyn Tunables {
-        self.0.tunables_mut()
-    }
-
-    fn boxed_clone(&self) -> Box<dyn Scheduler> {
-        self.0.boxed_clone()
-    }
-
-    fn take_out(&mut self, tag: SchedTag, now: Nanos) -> Rq {
-        self.0.take_out(tag, now)
-    }
-
-    fn force_merge(&mut self, tag: SchedTag, bio: &Rq, side: Side) {
-        self.0.force_merge(tag, bio, side);
     }
 }

@@ -6,17 +6,27 @@
 //! direction goes first if its time is up. The position is a request, not a sector: it is fixed
 //! when its predecessor leaves, so what arrives in between waits for a later sweep.
 //!
-//! `mq-deadline` at its 4.12 level is the same machine behind a head list.
+//! `mq-deadline` at its 4.12 level is the same machine.
 
 use weir_bio::{Limits, Nanos, Rq, SchedTag};
 
-use crate::contract::{Absorbed, DepthRule, End, Merge, Scheduler, Setup};
-use crate::deadline::{
-    FIFO_BATCH, FRONT_MERGES, READ, READ_EXPIRE, Settings, WRITE, WRITE_EXPIRE, WRITES_STARVED,
-};
+use crate::contract::{Absorbed, Merge, Replay, Scheduler, Setup};
+use crate::deadline::{self, Deadlines, READ, Settings, WRITE};
 use crate::merge::Side;
 use crate::staged::{Arrival, Staged};
-use crate::tunable::{Tunable, Tunables};
+use crate::tunable::{Row, Tunable, Tunables, Tuned, tunables};
+use crate::{Entry, Family};
+
+/// Its entry in the list of schedulers.
+pub const ENTRY: Entry = Entry {
+    name: "deadline",
+    family: Family::Legacy,
+    counterpart: "mq-deadline",
+    compat: COMPAT,
+    tunables: TUNABLES,
+    make: Some(|setup| Box::new(Deadline::new(setup))),
+    replay: Some(|setup| Box::new(Deadline::new(setup))),
+};
 
 /// Whose behaviour it can have. `sles12` is 4.16 with the guide's `writes_starved` of 3 (SUSE
 /// tuning guide, table 12.2); every kernel tree has 2.
@@ -25,8 +35,9 @@ pub const COMPAT: &[&str] = &["4.16", SLES12];
 const SLES12: &str = "sles12";
 
 /// Its tunables, with the defaults of `4.16`.
-pub static TUNABLES: &[Tunable] =
-    &[READ_EXPIRE, WRITE_EXPIRE, WRITES_STARVED, FRONT_MERGES, FIFO_BATCH];
+pub const TUNABLES: &[Tunable] = &tunables(&ROWS);
+
+const ROWS: [Row<Deadline>; 5] = deadline::rows();
 
 /// The deadline scheduler of the single-queue path.
 #[derive(Clone)]
@@ -43,23 +54,22 @@ impl Deadline {
     /// Empty, for the device described by `setup`.
     #[must_use]
     pub fn new(setup: &Setup) -> Deadline {
-        let mut deadline = Deadline::named("deadline", setup, false);
+        let mut deadline = Deadline::named("deadline", setup);
         if setup.compat == SLES12 {
-            deadline.put("writes_starved", 3);
+            deadline.settings.writes_starved = 3;
         }
         deadline
     }
 
-    /// The same machine as the multi-queue path first had it: I/O priorities play no part, and what
-    /// comes at the head may disappear into a staged request.
+    /// The same machine as the multi-queue path first had it: I/O priorities play no part.
     pub(crate) fn of_4_12(setup: &Setup) -> Deadline {
-        Deadline::named("mq-deadline", setup, true)
+        Deadline::named("mq-deadline", setup)
     }
 
-    fn named(name: &'static str, setup: &Setup, joins_at_head: bool) -> Deadline {
+    fn named(name: &'static str, setup: &Setup) -> Deadline {
         Deadline {
             name,
-            staged: Staged::new(setup, 2, joins_at_head),
+            staged: Staged::new(setup, 2),
             settings: Settings::default(),
             batching: 0,
             starved: 0,
@@ -101,29 +111,18 @@ impl Scheduler for Deadline {
         self.staged.merge(bio, usize::from(bio.op.is_write()))
     }
 
-    fn insert(&mut self, rq: Rq, at: End, now: Nanos, absorbed: &mut Absorbed) {
+    fn insert(&mut self, rq: Rq, now: Nanos, absorbed: &mut Absorbed) {
         let lane = usize::from(rq.op.is_write());
         let expire_ns = self.settings.expire_ns[lane];
-        self.staged.insert(rq, Arrival { lane, at, now, expire_ns }, absorbed);
+        self.staged.insert(rq, Arrival { lane, now, expire_ns }, absorbed);
     }
 
     fn dispatch(&mut self, _hard_queue: u16, now: Nanos) -> Option<Rq> {
-        if let Some(tag) = self.staged.pop_head() {
-            return Some(self.staged.node(tag).rq);
-        }
         self.choose(now).map(|chosen| self.serve(chosen))
-    }
-
-    fn requeue(&mut self, tag: SchedTag, _now: Nanos) {
-        self.staged.requeue(tag);
     }
 
     fn staged(&self) -> usize {
         self.staged.len()
-    }
-
-    fn depth_rule(&self, _batch: &[Rq], _now: Nanos) -> DepthRule {
-        DepthRule::Free
     }
 
     fn depth_changed(&mut self, nr_requests: u16) {
@@ -134,22 +133,17 @@ impl Scheduler for Deadline {
         self.staged.limits_changed(limits, nomerges);
     }
 
-    fn tunables(&self) -> &dyn Tunables {
+    fn tunables(&mut self) -> &mut dyn Tunables {
         self
     }
+}
 
-    fn tunables_mut(&mut self) -> &mut dyn Tunables {
-        self
-    }
-
-    fn boxed_clone(&self) -> Box<dyn Scheduler> {
+impl Replay for Deadline {
+    fn boxed_clone(&self) -> Box<dyn Replay> {
         Box::new(self.clone())
     }
 
     fn take_out(&mut self, tag: SchedTag, now: Nanos) -> Rq {
-        if self.staged.take_from_head(tag) {
-            return self.staged.node(tag).rq;
-        }
         let mut trial = self.clone();
         if let Some(rq) = trial.dispatch(0, now).filter(|rq| rq.tag == tag) {
             *self = trial;
@@ -168,19 +162,23 @@ impl Scheduler for Deadline {
     }
 }
 
-impl Tunables for Deadline {
-    fn table(&self) -> &'static [Tunable] {
-        TUNABLES
+impl Deadlines for Deadline {
+    fn settings(&self) -> &Settings {
+        &self.settings
     }
 
-    fn value(&self, name: &str) -> i128 {
-        self.settings.value(name)
+    fn settings_mut(&mut self) -> &mut Settings {
+        &mut self.settings
     }
 
-    fn put(&mut self, name: &str, value: i128) {
-        self.settings.put(name, value);
-        self.staged.front_merges = self.settings.front_merges;
+    fn set_front_merges(&mut self, wanted: bool) {
+        self.staged.front_merges = wanted;
     }
+}
+
+impl Tuned for Deadline {
+    const ROWS: &'static [Row<Deadline>] = &ROWS;
+    const TABLE: &'static [Tunable] = TUNABLES;
 }
 
 #[cfg(test)]

@@ -114,7 +114,7 @@ impl DispatchList {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::contract::{End, Setup};
+    use crate::contract::Setup;
     use crate::legacy::noop::Noop;
     use weir_bio::{Flags, GroupId, IoPrio, Limits, Op, RqId, SchedTag};
 
@@ -148,7 +148,7 @@ mod tests {
             (Op::Read, 55),
         ];
         for (tag, (op, sector)) in requests.into_iter().enumerate() {
-            noop.insert(rq(tag as u16, op, sector), End::Tail, Nanos::ZERO, &mut Vec::new());
+            noop.insert(rq(tag as u16, op, sector), Nanos::ZERO, &mut Vec::new());
         }
         noop
     }

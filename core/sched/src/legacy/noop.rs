@@ -6,23 +6,33 @@
 
 use weir_bio::{Limits, Nanos, Rq, SchedTag};
 
-use crate::contract::{Absorbed, DepthRule, End, Merge, Scheduler, Setup};
+use crate::contract::{Absorbed, Merge, Replay, Scheduler, Setup};
 use crate::merge::Side;
 use crate::staged::{Arrival, Staged};
-use crate::tunable::{NoTunables, Tunables};
+use crate::{Entry, Family};
+
+/// Its entry in the list of schedulers.
+pub const ENTRY: Entry = Entry {
+    name: "noop",
+    family: Family::Legacy,
+    counterpart: "none",
+    compat: &["4.16"],
+    tunables: &[],
+    make: Some(|setup| Box::new(Noop::new(setup))),
+    replay: Some(|setup| Box::new(Noop::new(setup))),
+};
 
 /// First in, first out.
 #[derive(Clone)]
 pub struct Noop {
     staged: Staged<false>,
-    tunables: NoTunables,
 }
 
 impl Noop {
     /// Empty, for the device described by `setup`.
     #[must_use]
     pub fn new(setup: &Setup) -> Noop {
-        Noop { staged: Staged::new(setup, 1, false), tunables: NoTunables }
+        Noop { staged: Staged::new(setup, 1) }
     }
 }
 
@@ -35,30 +45,19 @@ impl Scheduler for Noop {
         self.staged.merge(bio, 0)
     }
 
-    fn insert(&mut self, rq: Rq, at: End, now: Nanos, absorbed: &mut Absorbed) {
+    fn insert(&mut self, rq: Rq, now: Nanos, absorbed: &mut Absorbed) {
         // Nothing expires here.
-        let arrival = Arrival { lane: 0, at, now, expire_ns: 0 };
+        let arrival = Arrival { lane: 0, now, expire_ns: 0 };
         self.staged.insert(rq, arrival, absorbed);
     }
 
     fn dispatch(&mut self, _hard_queue: u16, _now: Nanos) -> Option<Rq> {
-        if let Some(tag) = self.staged.pop_head() {
-            return Some(self.staged.node(tag).rq);
-        }
         let oldest = self.staged.fifo(0).oldest;
         (oldest != SchedTag::NONE).then(|| *self.staged.unlink(oldest))
     }
 
-    fn requeue(&mut self, tag: SchedTag, _now: Nanos) {
-        self.staged.requeue(tag);
-    }
-
     fn staged(&self) -> usize {
         self.staged.len()
-    }
-
-    fn depth_rule(&self, _batch: &[Rq], _now: Nanos) -> DepthRule {
-        DepthRule::Free
     }
 
     fn depth_changed(&mut self, nr_requests: u16) {
@@ -68,23 +67,14 @@ impl Scheduler for Noop {
     fn limits_changed(&mut self, limits: &Limits, nomerges: u8) {
         self.staged.limits_changed(limits, nomerges);
     }
+}
 
-    fn tunables(&self) -> &dyn Tunables {
-        &self.tunables
-    }
-
-    fn tunables_mut(&mut self) -> &mut dyn Tunables {
-        &mut self.tunables
-    }
-
-    fn boxed_clone(&self) -> Box<dyn Scheduler> {
+impl Replay for Noop {
+    fn boxed_clone(&self) -> Box<dyn Replay> {
         Box::new(self.clone())
     }
 
     fn take_out(&mut self, tag: SchedTag, _now: Nanos) -> Rq {
-        if self.staged.take_from_head(tag) {
-            return self.staged.node(tag).rq;
-        }
         *self.staged.unlink(tag)
     }
 
@@ -124,7 +114,7 @@ mod tests {
 
     fn insert(noop: &mut Noop, rq: Rq) -> Absorbed {
         let mut absorbed = Vec::new();
-        noop.insert(rq, End::Tail, Nanos::ZERO, &mut absorbed);
+        noop.insert(rq, Nanos::ZERO, &mut absorbed);
         absorbed
     }
 
@@ -135,14 +125,13 @@ mod tests {
     }
 
     #[test]
-    fn requests_leave_in_the_order_they_came_and_head_inserts_first() {
+    fn requests_leave_in_the_order_they_came() {
         let mut noop = noop(0);
         for (tag, sector) in [(0, 900), (1, 100), (2, 500)] {
             insert(&mut noop, rq(tag, sector, 8));
         }
-        noop.insert(rq(3, 40, 8), End::Head, Nanos::ZERO, &mut Vec::new());
-        assert_eq!(noop.staged(), 4);
-        assert_eq!(drain(&mut noop), [(40, 8), (900, 8), (100, 8), (500, 8)]);
+        assert_eq!(noop.staged(), 3);
+        assert_eq!(drain(&mut noop), [(900, 8), (100, 8), (500, 8)]);
     }
 
     #[test]
@@ -193,17 +182,6 @@ mod tests {
         insert(&mut hashed, rq(2, 0, 8));
         assert_eq!(insert(&mut hashed, rq(3, 16, 8)), [pair(1, 3), pair(2, 1)]);
         assert_eq!(drain(&mut hashed), [(900, 8), (0, 24)]);
-    }
-
-    #[test]
-    fn what_comes_at_the_head_joins_nothing() {
-        let mut noop = noop(0);
-        insert(&mut noop, rq(0, 0, 8));
-        let mut absorbed = Vec::new();
-        noop.insert(rq(1, 8, 8), End::Head, Nanos::ZERO, &mut absorbed);
-        assert!(absorbed.is_empty());
-        assert_eq!(noop.merge(&bio(16, 8), Nanos::ZERO), Merge::No, "nor is it joined");
-        assert_eq!(drain(&mut noop), [(8, 8), (0, 8)]);
     }
 
     #[test]

@@ -8,15 +8,24 @@
 
 use weir_bio::{Class, Limits, Nanos, Op, Rq, SchedTag, SubmitterId};
 
-use crate::contract::{Absorbed, DepthRule, End, Merge, Scheduler, Setup, Wants};
-use crate::deadline::{
-    FIFO_BATCH, FRONT_MERGES, READ, READ_EXPIRE, Settings, WRITE, WRITE_EXPIRE, WRITES_STARVED,
-    ms_of_ns, ns_of_ms,
-};
+use crate::contract::{Absorbed, DepthRule, Ended, Merge, Replay, Scheduler, Setup};
+use crate::deadline::{self, Deadlines, READ, Settings, WRITE, ms_of_ns, ns_of_ms};
 use crate::legacy::deadline::Deadline;
 use crate::merge::Side;
 use crate::staged::{Arrival, Node, Staged};
-use crate::tunable::{Number, Tunable, Tunables, Unit};
+use crate::tunable::{Number, Row, Tunable, Tunables, Tuned, Unit, When, tunables};
+use crate::{Entry, Family};
+
+/// Its entry in the list of schedulers.
+pub const ENTRY: Entry = Entry {
+    name: "mq-deadline",
+    family: Family::Multi,
+    counterpart: "deadline",
+    compat: COMPAT,
+    tunables: TUNABLES,
+    make: Some(|setup| make(setup)),
+    replay: Some(make),
+};
 
 /// Whose behaviour it can have.
 pub const COMPAT: &[&str] = &["6.18", OLDEST];
@@ -25,35 +34,48 @@ pub const COMPAT: &[&str] = &["6.18", OLDEST];
 const OLDEST: &str = "4.12";
 
 /// Its tunables, with the defaults of `6.18`.
-pub static TUNABLES: &[Tunable] = &[
-    READ_EXPIRE,
-    WRITE_EXPIRE,
-    WRITES_STARVED,
-    FRONT_MERGES,
-    FIFO_BATCH,
-    Tunable {
-        name: "async_depth",
-        unit: Unit::Requests,
-        default: 256,
-        least: 1,
-        most: i32::MAX as i128,
-        number: Number::Signed32,
-        meaning: "How many of the nr_requests scheduler tags all but reads may hold; \
-                  nr_requests, and that again whenever nr_requests changes.",
-    },
-    Tunable {
-        name: "prio_aging_expire",
-        unit: Unit::Milliseconds,
-        default: 10_000,
-        // As in Linux 6.1 and 6.18 (loop device), below 0 is 0: best effort and idle requests go
-        // first whenever a higher class is busy.
-        least: 0,
-        most: i32::MAX as i128,
-        number: Number::Signed32,
-        meaning: "Time after which a request is served although a higher class is busy; \
-                  with 0 at once, and so before that class.",
-    },
-];
+pub const TUNABLES: &[Tunable] = &tunables(&ROWS);
+
+const ASYNC_DEPTH: Tunable = Tunable {
+    name: "async_depth",
+    unit: Unit::Requests,
+    default: 256,
+    least: 1,
+    most: i32::MAX as i128,
+    number: Number::Signed32,
+    when: When::AtOnce,
+    meaning: "How many of the nr_requests scheduler tags all but reads may hold; \
+              nr_requests, and that again whenever nr_requests changes.",
+};
+
+const PRIO_AGING_EXPIRE: Tunable = Tunable {
+    name: "prio_aging_expire",
+    unit: Unit::Milliseconds,
+    default: 10_000,
+    // As in Linux 6.1 and 6.18 (loop device), below 0 is 0: best effort and idle requests go
+    // first whenever a higher class is busy.
+    least: 0,
+    most: i32::MAX as i128,
+    number: Number::Signed32,
+    when: When::AtOnce,
+    meaning: "Time after which a request is served although a higher class is busy; \
+              with 0 at once, and so before that class.",
+};
+
+const ROWS: [Row<MqDeadline>; 7] = {
+    let [read, write, starved, front, batch] = deadline::rows();
+    let async_depth = Row::new(
+        ASYNC_DEPTH,
+        |own: &MqDeadline| i128::from(own.async_depth),
+        |own, requests| own.async_depth = requests as u32,
+    );
+    let prio_aging_expire = Row::new(
+        PRIO_AGING_EXPIRE,
+        |own: &MqDeadline| ms_of_ns(own.prio_aging_expire_ns),
+        |own, ms| own.prio_aging_expire_ns = ns_of_ms(ms),
+    );
+    [read, write, starved, front, batch, async_depth, prio_aging_expire]
+};
 
 /// Classes in the order they are served: real time, best effort, idle.
 const CLASSES: usize = 3;
@@ -63,7 +85,7 @@ const IDLE: usize = 2;
 
 /// Makes the scheduler of the level that `setup` names.
 #[must_use]
-pub fn make(setup: &Setup) -> Box<dyn Scheduler> {
+fn make(setup: &Setup) -> Box<dyn Replay> {
     if setup.compat == OLDEST {
         Box::new(Deadline::of_4_12(setup))
     } else {
@@ -96,7 +118,6 @@ struct Tally {
     inserted: u32,
     merged: u32,
     dispatched: u32,
-    returned: u32,
     completed: u32,
 }
 
@@ -124,7 +145,7 @@ pub struct Figures {
     pub inserted: [u32; 3],
     /// Requests that disappeared into others.
     pub merged: [u32; 3],
-    /// Requests given to the driver, again after it returned them included.
+    /// Requests given to the driver.
     pub dispatched: [u32; 3],
     /// Requests that are gone.
     pub completed: [u32; 3],
@@ -148,23 +169,18 @@ impl MqDeadline {
     /// Empty, for the device described by `setup`.
     #[must_use]
     pub fn new(setup: &Setup) -> MqDeadline {
-        let mut deadline = MqDeadline {
-            staged: Staged::new(setup, 2 * CLASSES, true),
+        MqDeadline {
+            staged: Staged::new(setup, 2 * CLASSES),
             settings: Settings::default(),
-            async_depth: 0,
+            async_depth: u32::from(setup.nr_requests),
             nr_requests: setup.nr_requests,
-            prio_aging_expire_ns: 0,
+            prio_aging_expire_ns: ns_of_ms(PRIO_AGING_EXPIRE.default),
             classes: [Tally::default(); CLASSES],
             last_direction: WRITE,
             batching: 0,
             starved: 0,
             held_at: None,
-        };
-        for row in TUNABLES {
-            deadline.put(row.name, row.default);
         }
-        deadline.async_depth = u32::from(setup.nr_requests);
-        deadline
     }
 
     /// Its state as the read-only files show it.
@@ -176,8 +192,7 @@ impl MqDeadline {
             starved: self.starved,
             queued: each(Tally::queued),
             owned_by_driver: each(|class| {
-                let gone = class.completed.wrapping_add(class.returned);
-                class.dispatched.wrapping_add(class.merged).wrapping_sub(gone)
+                class.dispatched.wrapping_add(class.merged).wrapping_sub(class.completed)
             }),
             inserted: each(|class| class.inserted),
             merged: each(|class| class.merged),
@@ -260,13 +275,9 @@ impl MqDeadline {
         self.classes.iter().filter(|class| class.queued() != 0).count() > 1
     }
 
-    /// The next request to go, the head list's first.
+    /// The next request to go.
     fn pick(&mut self, now: Nanos) -> Option<SchedTag> {
         self.held_at = None;
-        if let Some(tag) = self.staged.pop_head() {
-            self.leaves(tag);
-            return Some(tag);
-        }
         let chosen = self.select(now);
         match chosen {
             Some(chosen) => self.serve(chosen),
@@ -276,8 +287,8 @@ impl MqDeadline {
         chosen
     }
 
-    /// As [`pick`](MqDeadline::pick) again and again, while the head list is empty and all there is
-    /// belongs to one class: nothing comes between, so behind the last request in sector order is
+    /// As [`pick`](MqDeadline::pick) again and again, while all there is belongs to one class:
+    /// nothing comes between, so behind the last request in sector order is
     /// the next.
     fn pick_of(&mut self, class: usize, max: usize, out: &mut Vec<Rq>, now: Nanos) {
         let mut left = max;
@@ -317,6 +328,13 @@ impl MqDeadline {
     fn count_merged(&mut self, gone: SchedTag) {
         let class = usize::from(self.staged.node(gone).lane / 2);
         self.classes[class].merged = self.classes[class].merged.wrapping_add(1);
+        self.count_completed(gone);
+    }
+
+    #[inline]
+    fn count_completed(&mut self, gone: SchedTag) {
+        let class = &mut self.classes[usize::from(self.staged.node(gone).lane / 2)];
+        class.completed = class.completed.wrapping_add(1);
     }
 
     /// When the next staged request of a lane has aged that had not at `seen`.
@@ -340,25 +358,19 @@ impl Scheduler for MqDeadline {
         "mq-deadline"
     }
 
-    fn wants(&self) -> Wants {
-        Wants::Counts
-    }
-
     fn merge(&mut self, bio: &Rq, _now: Nanos) -> Merge {
         let merge = self.staged.merge(bio, lane_of(bio));
         self.count_gone(merge, &[]);
         merge
     }
 
-    fn insert(&mut self, rq: Rq, at: End, now: Nanos, absorbed: &mut Absorbed) {
+    fn insert(&mut self, rq: Rq, now: Nanos, absorbed: &mut Absorbed) {
         let lane = lane_of(&rq);
-        if !self.staged.is_returned(rq.tag) {
-            let class = &mut self.classes[lane / 2];
-            class.inserted = class.inserted.wrapping_add(1);
-        }
+        let class = &mut self.classes[lane / 2];
+        class.inserted = class.inserted.wrapping_add(1);
         let expire_ns = self.settings.expire_ns[lane % 2];
         let before = absorbed.len();
-        self.staged.insert(rq, Arrival { lane, at, now, expire_ns }, absorbed);
+        self.staged.insert(rq, Arrival { lane, now, expire_ns }, absorbed);
         self.count_gone(Merge::No, &absorbed[before..]);
     }
 
@@ -366,7 +378,7 @@ impl Scheduler for MqDeadline {
         for (before, rq) in batch.iter().enumerate() {
             let lane = lane_of(rq);
             let expire_ns = self.settings.expire_ns[lane % 2];
-            let arrival = Arrival { lane, at: End::Tail, now, expire_ns };
+            let arrival = Arrival { lane, now, expire_ns };
             let merge = self.staged.merge_or_insert(rq, arrival, absorbed);
             if merge == Merge::No {
                 let class = &mut self.classes[lane / 2];
@@ -388,7 +400,7 @@ impl Scheduler for MqDeadline {
         if max == 0 {
             return;
         }
-        if let Some(class) = self.only_class().filter(|_| !self.staged.has_head()) {
+        if let Some(class) = self.only_class() {
             self.held_at = None;
             self.pick_of(class, max, out, now);
             return;
@@ -399,15 +411,12 @@ impl Scheduler for MqDeadline {
         }
     }
 
-    fn finish(&mut self, tag: SchedTag, _now: Nanos) {
-        let class = &mut self.classes[usize::from(self.staged.node(tag).lane / 2)];
-        class.completed = class.completed.wrapping_add(1);
+    fn drain(&mut self, out: &mut Vec<Rq>, now: Nanos) {
+        out.extend(self.staged.tags().into_iter().map(|tag| self.take_out(tag, now)));
     }
 
-    fn requeue(&mut self, tag: SchedTag, _now: Nanos) {
-        self.staged.requeue(tag);
-        let class = &mut self.classes[usize::from(self.staged.node(tag).lane / 2)];
-        class.returned = class.returned.wrapping_add(1);
+    fn ended(&mut self, end: &Ended, _now: Nanos) {
+        self.count_completed(end.tag);
     }
 
     fn staged(&self) -> usize {
@@ -451,23 +460,17 @@ impl Scheduler for MqDeadline {
         self.staged.limits_changed(limits, nomerges);
     }
 
-    fn tunables(&self) -> &dyn Tunables {
+    fn tunables(&mut self) -> &mut dyn Tunables {
         self
     }
+}
 
-    fn tunables_mut(&mut self) -> &mut dyn Tunables {
-        self
-    }
-
-    fn boxed_clone(&self) -> Box<dyn Scheduler> {
+impl Replay for MqDeadline {
+    fn boxed_clone(&self) -> Box<dyn Replay> {
         Box::new(self.clone())
     }
 
     fn take_out(&mut self, tag: SchedTag, now: Nanos) -> Rq {
-        if self.staged.take_from_head(tag) {
-            self.leaves(tag);
-            return self.staged.node(tag).rq;
-        }
         let mut trial = self.clone();
         if let Some(rq) = trial.dispatch(0, now).filter(|rq| rq.tag == tag) {
             *self = trial;
@@ -488,27 +491,23 @@ impl Scheduler for MqDeadline {
     }
 }
 
-impl Tunables for MqDeadline {
-    fn table(&self) -> &'static [Tunable] {
-        TUNABLES
+impl Deadlines for MqDeadline {
+    fn settings(&self) -> &Settings {
+        &self.settings
     }
 
-    fn value(&self, name: &str) -> i128 {
-        match name {
-            "async_depth" => i128::from(self.async_depth),
-            "prio_aging_expire" => ms_of_ns(self.prio_aging_expire_ns),
-            _ => self.settings.value(name),
-        }
+    fn settings_mut(&mut self) -> &mut Settings {
+        &mut self.settings
     }
 
-    fn put(&mut self, name: &str, value: i128) {
-        match name {
-            "async_depth" => self.async_depth = value as u32,
-            "prio_aging_expire" => self.prio_aging_expire_ns = ns_of_ms(value),
-            _ => self.settings.put(name, value),
-        }
-        self.staged.front_merges = self.settings.front_merges;
+    fn set_front_merges(&mut self, wanted: bool) {
+        self.staged.front_merges = wanted;
     }
+}
+
+impl Tuned for MqDeadline {
+    const ROWS: &'static [Row<MqDeadline>] = &ROWS;
+    const TABLE: &'static [Tunable] = TUNABLES;
 }
 
 #[cfg(test)]

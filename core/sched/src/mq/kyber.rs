@@ -23,9 +23,10 @@ use std::fmt;
 
 use weir_bio::{Limits, Nanos, Op, Rq, SchedTag, SubmitterId};
 
-use crate::contract::{Absorbed, DepthRule, End, Ended, Merge, Scheduler, Setup, Wants};
+use crate::contract::{Absorbed, DepthRule, Ended, Merge, Replay, Scheduler, Setup};
 use crate::merge::Side;
 use crate::tunable::Tunables;
+use crate::{Entry, Family};
 
 use domain::{Level, WATCHED};
 use latency::Percentiles;
@@ -35,6 +36,17 @@ use tokens::Tokens;
 use window::Windows;
 
 pub use targets::TUNABLES;
+
+/// Its entry in the list of schedulers.
+pub const ENTRY: Entry = Entry {
+    name: "kyber",
+    family: Family::Multi,
+    counterpart: "deadline",
+    compat: &["6.18", "4.12"],
+    tunables: TUNABLES,
+    make: Some(|setup| Box::new(Kyber::new(setup))),
+    replay: Some(|setup| Box::new(Kyber::new(setup))),
+};
 
 /// The part of `nr_requests` that async requests may hold (docs/behaviour/kyber.md, section 7).
 const ASYNC_PERCENT: u32 = 75;
@@ -103,9 +115,9 @@ impl Kyber {
     }
 
     #[inline(always)]
-    fn stage(&mut self, rq: &Rq, at: End) {
+    fn stage(&mut self, rq: &Rq) {
         let domain = self.level.domain_of(rq);
-        self.staged.insert(rq, domain, self.list_of(domain), at);
+        self.staged.insert(rq, domain, self.list_of(domain));
     }
 
     /// The next request of a hard queue.
@@ -183,7 +195,7 @@ impl Kyber {
 
     #[inline(always)]
     fn sample(&mut self, domain: usize, ended: &Ended, now: Nanos) {
-        if domain >= WATCHED {
+        if domain >= WATCHED || ended.handed_back {
             return;
         }
         let issued = ended.done_at.since(ended.issued_at);
@@ -193,13 +205,6 @@ impl Kyber {
                 percentiles.sample(domain, since, &self.targets, now);
             }
             Monitor::Windows(windows) => windows.sample(domain, issued, &self.targets, now),
-        }
-    }
-
-    fn release(&mut self, tag: SchedTag) {
-        let node = &mut self.staged.nodes[usize::from(tag.0)];
-        if std::mem::take(&mut node.holds) {
-            self.tokens.give(usize::from(node.domain));
         }
     }
 }
@@ -214,16 +219,12 @@ impl Scheduler for Kyber {
         "kyber"
     }
 
-    fn wants(&self) -> Wants {
-        Wants::Each
-    }
-
     fn merge(&mut self, bio: &Rq, _now: Nanos) -> Merge {
         self.offer(bio)
     }
 
-    fn insert(&mut self, rq: Rq, at: End, _now: Nanos, _absorbed: &mut Absorbed) {
-        self.stage(&rq, at);
+    fn insert(&mut self, rq: Rq, _now: Nanos, _absorbed: &mut Absorbed) {
+        self.stage(&rq);
     }
 
     fn stage_batch(
@@ -237,7 +238,7 @@ impl Scheduler for Kyber {
             if merge != Merge::No {
                 return (before + 1, merge);
             }
-            self.stage(rq, End::Tail);
+            self.stage(rq);
         }
         (batch.len(), Merge::No)
     }
@@ -261,28 +262,22 @@ impl Scheduler for Kyber {
         }
     }
 
-    fn completed(&mut self, ended: &Ended, now: Nanos) {
-        let domain = self.staged.nodes[usize::from(ended.tag.0)].domain;
-        self.sample(usize::from(domain), ended, now);
+    fn drain(&mut self, out: &mut Vec<Rq>, now: Nanos) {
+        out.extend(self.staged.tags().into_iter().map(|tag| self.take_out(tag, now)));
     }
 
-    fn finish(&mut self, tag: SchedTag, _now: Nanos) {
-        self.release(tag);
+    fn wants_times(&self) -> bool {
+        true
     }
 
-    fn ended_batch(&mut self, ended: &[Ended], now: Nanos) {
-        for end in ended {
-            let node = &mut self.staged.nodes[usize::from(end.tag.0)];
-            let (domain, held) = (usize::from(node.domain), std::mem::take(&mut node.holds));
-            self.sample(domain, end, now);
-            if held {
-                self.tokens.give(domain);
-            }
+    #[inline]
+    fn ended(&mut self, end: &Ended, now: Nanos) {
+        let node = &mut self.staged.nodes[usize::from(end.tag.0)];
+        let (domain, held) = (usize::from(node.domain), std::mem::take(&mut node.holds));
+        self.sample(domain, end, now);
+        if held {
+            self.tokens.give(domain);
         }
-    }
-
-    fn requeue(&mut self, tag: SchedTag, _now: Nanos) {
-        self.release(tag);
     }
 
     fn has_work(&self, hard_queue: u16) -> bool {
@@ -336,15 +331,13 @@ impl Scheduler for Kyber {
         self.staged.place(context, hard_queue);
     }
 
-    fn tunables(&self) -> &dyn Tunables {
-        &self.targets
-    }
-
-    fn tunables_mut(&mut self) -> &mut dyn Tunables {
+    fn tunables(&mut self) -> &mut dyn Tunables {
         &mut self.targets
     }
+}
 
-    fn boxed_clone(&self) -> Box<dyn Scheduler> {
+impl Replay for Kyber {
+    fn boxed_clone(&self) -> Box<dyn Replay> {
         Box::new(self.clone())
     }
 

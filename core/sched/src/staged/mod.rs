@@ -13,9 +13,9 @@ pub(crate) mod order;
 #[cfg(test)]
 mod order_tests;
 
-use weir_bio::{Flags, Limits, Nanos, Rq, SchedTag};
+use weir_bio::{Limits, Nanos, Rq, SchedTag};
 
-use crate::contract::{Absorbed, End, Merge, Setup};
+use crate::contract::{Absorbed, Merge, Setup};
 use crate::hash::MergeHash;
 
 use merging::Touch;
@@ -28,7 +28,6 @@ use order::{Order, Spot};
 pub(crate) struct Arrival {
     /// Which lane it goes to.
     pub(crate) lane: usize,
-    pub(crate) at: End,
     pub(crate) now: Nanos,
     /// How long until its deadline.
     pub(crate) expire_ns: u64,
@@ -42,8 +41,6 @@ pub(crate) struct Staged<const SORTED: bool> {
     /// None unless `SORTED`.
     orders: Vec<Order>,
     fifos: Vec<Fifo>,
-    /// Requeues and data steps of flush sequences: last in first, in no lane, never merged with.
-    head: Fifo,
     count: usize,
     hash: MergeHash,
     last_merge: SchedTag,
@@ -51,33 +48,29 @@ pub(crate) struct Staged<const SORTED: bool> {
     pub(crate) cursor: SchedTag,
     /// Whether merges look for a request that starts where the bio ends.
     pub(crate) front_merges: bool,
-    /// Whether what is inserted at the head may disappear into a staged request first.
-    joins_at_head: bool,
     limits: Limits,
     nomerges: u8,
 }
 
 impl<const SORTED: bool> Staged<SORTED> {
     /// Empty, for the device described by `setup`.
-    pub(crate) fn new(setup: &Setup, lanes: usize, joins_at_head: bool) -> Staged<SORTED> {
+    pub(crate) fn new(setup: &Setup, lanes: usize) -> Staged<SORTED> {
         let tags = setup.nr_requests;
         Staged {
             nodes: Nodes::new(tags),
             orders: orders::<SORTED>(lanes, tags, &setup.limits),
             fifos: vec![Fifo::EMPTY; lanes],
-            head: Fifo::EMPTY,
             count: 0,
             hash: MergeHash::new(tags),
             last_merge: SchedTag::NONE,
             cursor: SchedTag::NONE,
             front_merges: true,
-            joins_at_head,
             limits: setup.limits.clone(),
             nomerges: setup.nomerges,
         }
     }
 
-    /// Requests in the lanes and the head list.
+    /// Requests in the lanes.
     pub(crate) fn len(&self) -> usize {
         self.count
     }
@@ -96,19 +89,6 @@ impl<const SORTED: bool> Staged<SORTED> {
     #[inline]
     pub(crate) fn first_from(&mut self, lane: usize, sector: u64) -> Option<SchedTag> {
         self.orders[lane].first_from(&self.nodes, sector)
-    }
-
-    /// Whether the next insert of this tag brings back what the driver returned.
-    #[inline]
-    pub(crate) fn is_returned(&self, tag: SchedTag) -> bool {
-        self.nodes[tag].place == Place::Returned
-    }
-
-    /// The driver handed it back.
-    pub(crate) fn requeue(&mut self, tag: SchedTag) {
-        let place = &mut self.nodes[tag].place;
-        assert_eq!(*place, Place::Out, "tag {} is requeued while it is staged", tag.0);
-        *place = Place::Returned;
     }
 
     /// [`merge`](Staged::merge), and if nothing fits [`insert`](Staged::insert).
@@ -153,8 +133,7 @@ impl<const SORTED: bool> Staged<SORTED> {
     pub(crate) fn insert(&mut self, rq: Rq, arrival: Arrival, absorbed: &mut Absorbed) {
         let tag = rq.tag;
         self.arrive(&rq, arrival);
-        let joins = arrival.at == End::Tail || self.joins_at_head;
-        if joins && self.nodes[tag].rq.is_mergeable() && self.join(tag, absorbed) {
+        if self.nodes[tag].rq.is_mergeable() && self.join(tag, absorbed) {
             return;
         }
         self.settle(tag, arrival);
@@ -164,28 +143,15 @@ impl<const SORTED: bool> Staged<SORTED> {
     #[inline(always)]
     fn arrive(&mut self, rq: &Rq, arrival: Arrival) {
         let node = &mut self.nodes[rq.tag];
-        let returned = node.place == Place::Returned;
-        assert!(returned || node.place == Place::Out, "tag {} is staged twice", rq.tag.0);
+        assert_eq!(node.place, Place::Out, "tag {} is staged twice", rq.tag.0);
         node.rq = *rq;
         node.lane = arrival.lane as u8;
         node.arrived = arrival.now;
-        node.place = Place::Out;
-        if returned {
-            // A driver has seen it as it is.
-            node.rq.flags |= Flags::NOMERGE;
-        }
     }
 
     /// Puts a request that has arrived where it waits.
     #[inline(never)]
     fn settle(&mut self, tag: SchedTag, arrival: Arrival) {
-        if arrival.at == End::Head {
-            self.count += 1;
-            let first = self.head.oldest;
-            self.head.push_before(&mut self.nodes, tag, first);
-            self.nodes[tag].place = Place::Head;
-            return;
-        }
         let spot = match SORTED {
             true => self.orders[arrival.lane].spot(&self.nodes, self.nodes[tag].rq.sector),
             false => Spot::NOWHERE,
@@ -212,11 +178,6 @@ impl<const SORTED: bool> Staged<SORTED> {
                 self.last_merge = tag;
             }
         }
-    }
-
-    #[inline]
-    pub(crate) fn has_head(&self) -> bool {
-        !self.head.is_empty()
     }
 
     /// Takes a request out of its lane and, as long as [`first_from`](Staged::first_from) would
@@ -247,23 +208,6 @@ impl<const SORTED: bool> Staged<SORTED> {
         taken
     }
 
-    /// The front of the head list.
-    #[inline]
-    pub(crate) fn pop_head(&mut self) -> Option<SchedTag> {
-        let tag = self.head.oldest;
-        if tag == SchedTag::NONE {
-            return None;
-        }
-        self.unlink_head(tag);
-        Some(tag)
-    }
-
-    fn unlink_head(&mut self, tag: SchedTag) {
-        self.head.remove(&mut self.nodes, tag);
-        self.nodes[tag].place = Place::Out;
-        self.count -= 1;
-    }
-
     /// Takes a request out of its lane.
     #[inline]
     pub(crate) fn unlink(&mut self, tag: SchedTag) -> &Rq {
@@ -283,13 +227,9 @@ impl<const SORTED: bool> Staged<SORTED> {
         &self.nodes[tag].rq
     }
 
-    /// Takes a request out of the head list if it is there.
-    pub(crate) fn take_from_head(&mut self, tag: SchedTag) -> bool {
-        let is_there = self.nodes[tag].place == Place::Head;
-        if is_there {
-            self.unlink_head(tag);
-        }
-        is_there
+    /// The tags of what is staged, in order.
+    pub(crate) fn tags(&self) -> Vec<SchedTag> {
+        self.nodes.at(Place::Lane)
     }
 
     /// There are this many tags now; nothing is staged.
@@ -330,9 +270,9 @@ impl<const SORTED: bool> Staged<SORTED> {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use weir_bio::{GroupId, IoPrio, Op, Prng, RqId};
+    use weir_bio::{Flags, GroupId, IoPrio, Op, Prng, RqId};
 
-    use crate::contract::Scheduler;
+    use crate::contract::{Ended, Scheduler};
 
     /// A scheduler of the deadline family as its tests look into it.
     pub(crate) trait Inspect: Scheduler {
@@ -385,7 +325,10 @@ pub(crate) mod tests {
             for _ in 0..100 {
                 let mut gone = Vec::new();
                 if prng.percent(30) {
-                    gone.extend(scheduler.dispatch(0, Nanos::ZERO).map(|rq| rq.tag));
+                    if let Some(rq) = scheduler.dispatch(0, Nanos::ZERO) {
+                        scheduler.ended(&Ended::untimed(rq.tag), Nanos::ZERO);
+                        gone.push(rq.tag);
+                    }
                 } else if prng.percent(50) {
                     let merge = scheduler.merge(&request(&mut prng, SchedTag::NONE), Nanos::ZERO);
                     if let Merge::BackJoined { gone: tag, .. }
@@ -396,20 +339,17 @@ pub(crate) mod tests {
                 } else if let Some(tag) = free.pop() {
                     let mut absorbed = Absorbed::new();
                     let rq = request(&mut prng, tag);
-                    scheduler.insert(rq, End::Tail, Nanos::ZERO, &mut absorbed);
+                    scheduler.insert(rq, Nanos::ZERO, &mut absorbed);
                     gone.extend(absorbed.into_iter().map(|(_, gone)| gone));
                 }
-                for tag in gone {
-                    scheduler.finish(tag, Nanos::ZERO);
-                    free.push(tag);
-                }
+                free.extend(gone);
                 let cursor = cursor(&scheduler);
                 check_lanes(&mut scheduler, cursor);
             }
         }
     }
 
-    /// Invariant I3, with one class and neither merges nor head inserts: in a batch the direction
+    /// Invariant I3, with one class and no merges: in a batch the direction
     /// stays, sectors never go down, and it is no longer than `fifo_batch`.
     pub(crate) fn batches_are_sweeps<S: Inspect>(make: fn(&Setup) -> S) {
         for seed in 0..1_000 {
@@ -417,14 +357,14 @@ pub(crate) mod tests {
             let mut prng = Prng::new(seed);
             let mut scheduler = make(&Setup { nomerges: 2, ..setup() });
             let batch = prng.below(6) as u32;
-            scheduler.tunables_mut().put("fifo_batch", i128::from(batch));
-            scheduler.tunables_mut().put("read_expire", i128::from(prng.below(20)));
+            scheduler.tunables().put("fifo_batch", i128::from(batch));
+            scheduler.tunables().put("read_expire", i128::from(prng.below(20)));
             let mut free: Vec<_> = (0..setup().nr_requests).map(SchedTag).collect();
             let mut last: Option<Rq> = None;
             for ms in 0..100 {
                 if let Some(tag) = free.pop() {
                     let rq = Rq { ioprio: IoPrio::NONE, ..request(&mut prng, tag) };
-                    scheduler.insert(rq, End::Tail, Nanos::from_ms(ms), &mut Absorbed::new());
+                    scheduler.insert(rq, Nanos::from_ms(ms), &mut Absorbed::new());
                 }
                 if prng.percent(40) {
                     continue;
@@ -437,7 +377,7 @@ pub(crate) mod tests {
                     assert!(last.sector <= rq.sector, "{} after {}", rq.sector, last.sector);
                 }
                 last = Some(rq);
-                scheduler.finish(rq.tag, Nanos::from_ms(ms));
+                scheduler.ended(&Ended::untimed(rq.tag), Nanos::from_ms(ms));
                 free.push(rq.tag);
             }
         }

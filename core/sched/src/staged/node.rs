@@ -19,7 +19,7 @@ pub(crate) struct Node {
     /// Neighbours in sector order.
     pub(crate) before: SchedTag,
     pub(crate) after: SchedTag,
-    /// Neighbours in its FIFO, or in the head list.
+    /// Neighbours in its FIFO.
     pub(crate) older: SchedTag,
     pub(crate) newer: SchedTag,
     /// Its order and FIFO; with `bfq`, whose queues have one each, its
@@ -38,10 +38,6 @@ pub(crate) enum Place {
     Out,
     /// In a lane: in its FIFO, and in its order if lanes have one.
     Lane,
-    /// In the head list.
-    Head,
-    /// The driver handed it back; an insert follows.
-    Returned,
 }
 
 impl Node {
@@ -77,6 +73,12 @@ pub(crate) struct Nodes(Vec<Node>);
 impl Nodes {
     pub(crate) fn new(tags: u16) -> Nodes {
         Nodes(vec![Node::EMPTY; usize::from(tags)])
+    }
+
+    /// The tags whose requests are at this place, in order.
+    pub(crate) fn at(&self, place: Place) -> Vec<SchedTag> {
+        let there = (0..).map(SchedTag).zip(&self.0).filter(|(_, node)| node.place == place);
+        there.map(|(tag, _)| tag).collect()
     }
 }
 

@@ -12,7 +12,7 @@ use weir_sched::{Scheduler, Setup};
 
 use super::client::{Ask, Client, Done, Record};
 use super::device::Device;
-use super::ledger::{Bio, Ledger, Offered, request};
+use super::ledger::{Bio, Ledger, Offered, Subject, request};
 use super::{entry, setup, wide};
 
 /// A client of a bed; also its context (the submitter the scheduler knows).
@@ -133,7 +133,6 @@ impl Bed {
     /// A scheduler by name before a device, with settings.
     pub fn with(name: &str, device: Device, setting: Setting) -> Bed {
         let entry = entry(name);
-        let make = entry.make.unwrap_or_else(|| panic!("{name} is made of nothing"));
         let compat = setting.compat.unwrap_or(entry.compat[0]);
         let limits = setting.limits.clone().unwrap_or_else(|| wide(device.is_rotational()));
         let setup = Setup {
@@ -141,15 +140,19 @@ impl Bed {
             nomerges: setting.nomerges,
             ..setup(limits, setting.nr_requests, compat)
         };
-        let mut scheduler = make(&setup);
+        let mut scheduler = Subject::new(entry, &setup);
         for (name, value) in &setting.tunables {
-            scheduler.tunables_mut().set_strict(name, value).expect("a tunable and its value");
+            scheduler.tunables().set_strict(name, value).expect("a tunable and its value");
         }
-        Bed::before(scheduler, setup, device)
+        Bed::around(scheduler, setup, device)
     }
 
     /// Any scheduler, made with this setup, before a device.
     pub fn before(scheduler: Box<dyn Scheduler>, setup: Setup, device: Device) -> Bed {
+        Bed::around(Subject::Plain(scheduler), setup, device)
+    }
+
+    fn around(scheduler: Subject, setup: Setup, device: Device) -> Bed {
         Bed {
             ledger: Ledger::new(scheduler, setup),
             device,

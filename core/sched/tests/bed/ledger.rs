@@ -3,10 +3,11 @@
 //! an answer is not what the contract allows.
 
 use std::collections::VecDeque;
+use std::ops::{Deref, DerefMut};
 
 use weir_bio::{Flags, Nanos, Rq, SchedTag, Status, SubmitterId};
 use weir_sched::merge::{Fit, Side, fit};
-use weir_sched::{Absorbed, End, Ended, Entry, Merge, Scheduler, Setup, Wants};
+use weir_sched::{Absorbed, Ended, Entry, Merge, Replay, Scheduler, Setup};
 
 /// Schedulers that leave a device idle while something is staged, because better is to come.
 const IDLING: [&str; 2] = ["bfq", "cfq"];
@@ -53,7 +54,7 @@ pub struct Issued {
 
 /// A scheduler and the books about it.
 pub struct Ledger {
-    scheduler: Box<dyn Scheduler>,
+    scheduler: Subject,
     setup: Setup,
     places: Vec<Place>,
     free: Vec<SchedTag>,
@@ -69,10 +70,55 @@ pub struct Ledger {
     now: Nanos,
 }
 
+/// A scheduler under test.
+pub enum Subject {
+    /// It can be copied, and led along a recording.
+    Replayed(Box<dyn Replay>),
+    Plain(Box<dyn Scheduler>),
+}
+
+impl Subject {
+    /// The scheduler of an entry.
+    pub fn new(entry: &Entry, setup: &Setup) -> Subject {
+        match (entry.replay, entry.make) {
+            (Some(replay), _) => Subject::Replayed(replay(setup)),
+            (None, Some(make)) => Subject::Plain(make(setup)),
+            (None, None) => panic!("{} is made of nothing", entry.name),
+        }
+    }
+
+    fn copy(&self) -> Option<Box<dyn Replay>> {
+        match self {
+            Subject::Replayed(scheduler) => Some(scheduler.boxed_clone()),
+            Subject::Plain(_) => None,
+        }
+    }
+}
+
+impl Deref for Subject {
+    type Target = dyn Scheduler;
+
+    fn deref(&self) -> &(dyn Scheduler + 'static) {
+        match self {
+            Subject::Replayed(scheduler) => &**scheduler,
+            Subject::Plain(scheduler) => &**scheduler,
+        }
+    }
+}
+
+impl DerefMut for Subject {
+    fn deref_mut(&mut self) -> &mut (dyn Scheduler + 'static) {
+        match self {
+            Subject::Replayed(scheduler) => &mut **scheduler,
+            Subject::Plain(scheduler) => &mut **scheduler,
+        }
+    }
+}
+
 impl Clone for Ledger {
     fn clone(&self) -> Ledger {
         Ledger {
-            scheduler: self.scheduler.boxed_clone(),
+            scheduler: Subject::Replayed(self.scheduler.copy().expect("it can be copied")),
             setup: self.setup.clone(),
             places: self.places.clone(),
             free: self.free.clone(),
@@ -86,7 +132,7 @@ impl Clone for Ledger {
 
 impl Ledger {
     /// Nothing staged, every tag free.
-    pub fn new(scheduler: Box<dyn Scheduler>, setup: Setup) -> Ledger {
+    pub fn new(scheduler: Subject, setup: Setup) -> Ledger {
         let mut ledger = Ledger {
             scheduler,
             places: Vec::new(),
@@ -121,6 +167,11 @@ impl Ledger {
     /// The scheduler, to read.
     pub fn scheduler(&self) -> &dyn Scheduler {
         &*self.scheduler
+    }
+
+    /// The scheduler's state once more, if it can be replayed.
+    pub fn copy(&self) -> Option<Box<dyn Replay>> {
+        self.scheduler.copy()
     }
 
     /// The scheduler, for control calls (tunables, weights, ends of contexts).
@@ -251,7 +302,7 @@ impl Ledger {
         if let Some(tag) = self.merge(&bio, number, now) {
             return Offered::Merged(tag);
         }
-        match self.admit(bio, number, End::Tail, now) {
+        match self.admit(bio, number, now) {
             Some(tag) => Offered::Inserted(tag),
             None => {
                 let limited = self.limit_of(&bio).is_some();
@@ -276,12 +327,12 @@ impl Ledger {
             }
             Merge::BackJoined { kept, gone } => {
                 self.join_bio(kept, bio, number, Side::Back);
-                self.join(kept, gone, now);
+                self.join(kept, gone);
                 Some(kept)
             }
             Merge::FrontJoined { kept, gone } => {
                 self.join_bio(gone, bio, number, Side::Front);
-                self.join(kept, gone, now);
+                self.join(kept, gone);
                 Some(kept)
             }
         };
@@ -301,7 +352,7 @@ impl Ledger {
         }
     }
 
-    fn join(&mut self, kept: SchedTag, gone: SchedTag, now: Nanos) {
+    fn join(&mut self, kept: SchedTag, gone: SchedTag) {
         assert_ne!(kept, gone, "a request was joined to itself");
         let limits = self.setup.limits.clone();
         let end = self.staged_place(gone).clone();
@@ -312,14 +363,11 @@ impl Ledger {
         place.bios.extend(end.bios);
         place.accepted_at = place.accepted_at.min(end.accepted_at);
         self.staged -= 1;
-        self.release(gone, now);
+        self.release(gone);
     }
 
-    /// Tells the scheduler that a request is gone, and takes its tag back.
-    fn release(&mut self, tag: SchedTag, now: Nanos) {
-        if self.scheduler.wants() != Wants::Nothing {
-            self.scheduler.finish(tag, now);
-        }
+    /// Takes a tag back.
+    fn release(&mut self, tag: SchedTag) {
         let place = self.place_mut(tag);
         place.state = State::Free;
         place.bios.clear();
@@ -333,7 +381,7 @@ impl Ledger {
     }
 
     /// Gives a request a tag and inserts it; `None` when there is no tag for it.
-    pub fn admit(&mut self, rq: Rq, number: Bio, at: End, now: Nanos) -> Option<SchedTag> {
+    pub fn admit(&mut self, rq: Rq, number: Bio, now: Nanos) -> Option<SchedTag> {
         self.moves_on(now);
         let limit = self.limit_of(&rq);
         if limit.is_some_and(|limit| self.limited >= limit) {
@@ -348,16 +396,16 @@ impl Ledger {
         let issued_at = Nanos::ZERO;
         *self.place_mut(tag) = Place { state, rq, bios, limited, accepted_at: now, issued_at };
         self.staged += 1;
-        self.insert(rq, at, now);
+        self.insert(rq, now);
         Some(tag)
     }
 
-    fn insert(&mut self, rq: Rq, at: End, now: Nanos) {
+    fn insert(&mut self, rq: Rq, now: Nanos) {
         self.must_ask(rq.id.submitter());
         let mut absorbed = Absorbed::new();
-        self.scheduler.insert(rq, at, now, &mut absorbed);
+        self.scheduler.insert(rq, now, &mut absorbed);
         for (kept, gone) in absorbed {
-            self.join(kept, gone, now);
+            self.join(kept, gone);
         }
         self.agrees();
     }
@@ -375,13 +423,25 @@ impl Ledger {
         issued
     }
 
-    /// Takes a staged request out, whatever the scheduler would choose.
-    pub fn take_out(&mut self, tag: SchedTag, now: Nanos) -> Issued {
+    /// Takes a staged request out, whatever the scheduler would choose, if it can be led so.
+    pub fn take_out(&mut self, tag: SchedTag, now: Nanos) -> Option<Issued> {
         self.moves_on(now);
-        let rq = self.scheduler.take_out(tag, now);
+        let Subject::Replayed(scheduler) = &mut self.scheduler else { return None };
+        let rq = scheduler.take_out(tag, now);
         assert_eq!(rq.tag, tag, "another request was taken out");
         let issued = self.issue(rq, now);
         self.agrees();
+        Some(issued)
+    }
+
+    /// Takes everything out, whatever the scheduler would keep back.
+    pub fn drain(&mut self, now: Nanos) -> Vec<Issued> {
+        self.moves_on(now);
+        let mut out = Vec::new();
+        self.scheduler.drain(&mut out, now);
+        let issued = out.into_iter().map(|rq| self.issue(rq, now)).collect();
+        self.agrees();
+        assert_eq!(self.staged, 0, "{} keeps something", self.scheduler.name());
         issued
     }
 
@@ -399,43 +459,36 @@ impl Ledger {
         let bios = place.bios.clone();
         self.staged -= 1;
         self.in_flight += 1;
-        self.scheduler.started(rq.tag, now);
         Issued { rq, bios }
     }
 
     /// The device ended a request: its bios. Those that waited for a tag are let in.
     pub fn completed(&mut self, tag: SchedTag, status: Status, now: Nanos) -> Vec<Bio> {
+        self.end(tag, status, false, now)
+    }
+
+    /// The driver handed a request back; it is sent again without the scheduler. Else as
+    /// [`completed`](Ledger::completed).
+    pub fn handed_back(&mut self, tag: SchedTag, now: Nanos) -> Vec<Bio> {
+        self.end(tag, Status::Ok, true, now)
+    }
+
+    fn end(&mut self, tag: SchedTag, status: Status, handed_back: bool, now: Nanos) -> Vec<Bio> {
         self.moves_on(now);
         let place = self.place_mut(tag);
         assert_eq!(place.state, State::InFlight, "{tag:?} ended and is not in flight");
         let bios = std::mem::take(&mut place.bios);
         let context = place.rq.id.submitter();
         let Place { accepted_at, issued_at, .. } = *place;
-        if self.scheduler.wants() == Wants::Each {
-            let done_at = now;
-            self.scheduler.completed(&Ended { tag, status, accepted_at, issued_at, done_at }, now);
-        }
+        let done_at = now;
+        let end = Ended { tag, status, handed_back, accepted_at, issued_at, done_at };
+        self.scheduler.ended(&end, now);
         self.in_flight -= 1;
         self.must_ask(context);
-        self.release(tag, now);
+        self.release(tag);
         self.agrees();
         self.let_in(now);
         bios
-    }
-
-    /// The driver hands a request back; it goes in again at the head.
-    pub fn requeued(&mut self, tag: SchedTag, now: Nanos) {
-        self.moves_on(now);
-        let place = self.place_mut(tag);
-        assert_eq!(place.state, State::InFlight, "{tag:?} came back and is not in flight");
-        place.state = State::Staged;
-        // A request once issued never takes part in a merge again.
-        place.rq.flags |= Flags::NOMERGE;
-        let rq = place.rq;
-        self.in_flight -= 1;
-        self.staged += 1;
-        self.scheduler.requeue(tag, now);
-        self.insert(rq, End::Head, now);
     }
 
     fn let_in(&mut self, now: Nanos) {
@@ -444,12 +497,12 @@ impl Ledger {
             if self.merge(&bio, number, now).is_some() {
                 continue;
             }
-            if self.admit(bio, number, End::Tail, now).is_none() {
+            if self.admit(bio, number, now).is_none() {
                 self.waiting_limited.push_back((bio, number, now));
             }
         }
         while let Some((bio, number, since)) = self.waiting_limited.pop_front() {
-            if self.admit(bio, number, End::Tail, now).is_none() {
+            if self.admit(bio, number, now).is_none() {
                 self.waiting_limited.push_front((bio, number, since));
                 return;
             }
@@ -511,7 +564,7 @@ impl Ledger {
     /// Another scheduler takes over; only while it is idle.
     pub fn switch(&mut self, entry: &Entry, setup: Setup) {
         assert!(self.is_idle(), "the scheduler changes while something is staged or in flight");
-        self.scheduler = entry.make.expect("only what can be made takes over")(&setup);
+        self.scheduler = Subject::new(entry, &setup);
         self.setup = setup;
         self.pending = 0;
     }

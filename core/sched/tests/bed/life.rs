@@ -1,10 +1,10 @@
 //! Random lives of a scheduler: every call that its contract allows, with a ledger beside it.
 
 use weir_bio::{Class, Flags, GroupId, IoPrio, Nanos, Op, Rq, RqId, SchedTag, Status, SubmitterId};
-use weir_sched::{Absorbed, DepthRule, End, Ended, Entry, Merge, Scheduler, Setup, Wants};
+use weir_sched::{Absorbed, DepthRule, Ended, Entry, Merge, Replay, Setup};
 
 use super::dice::Dice;
-use super::ledger::{Issued, request};
+use super::ledger::{Issued, Subject, request};
 use super::{Ledger, MILLISECOND, Offered, SECOND, is_multi, setup, wide};
 
 /// Contexts of a sequence; few, so that they meet.
@@ -15,14 +15,14 @@ const BLOCKS: u64 = 48;
 /// One thing a sequence did, with its outcome.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Did {
-    /// A bio was offered, or inserted at the head.
+    /// A bio was offered.
     Offered(Offered),
     /// A request left, with its bios.
     Issued(Nanos, Rq, Vec<u64>),
     /// A request ended, and these bios.
     Ended(SchedTag, Vec<u64>),
-    /// A request was handed back.
-    Requeued(SchedTag),
+    /// A request was handed back, with these bios.
+    HandedBack(SchedTag, Vec<u64>),
     /// Time passed to this moment.
     Woke(Nanos),
 }
@@ -68,10 +68,9 @@ impl Life {
             nomerges: if dice.percent(80) { 0 } else { dice.below(3) as u8 },
             ..setup(limits, 4 + dice.below(61) as u16, compat)
         };
-        let make = entry.make.expect("only what can be made lives");
         let context = Context { ioprio: IoPrio::NONE, group: GroupId(0), is_gone: false };
         let mut life = Life {
-            ledger: Ledger::new(make(&setup), setup),
+            ledger: Ledger::new(Subject::new(entry, &setup), setup),
             now: Nanos(dice.below(SECOND)),
             contexts: [context; CONTEXTS],
             bios: Vec::new(),
@@ -99,14 +98,14 @@ impl Life {
 
     fn step(&mut self) {
         match self.dice.below(100) {
-            0..38 => self.offer(),
-            38..40 => self.insert_at_the_head(),
+            0..40 => self.offer(),
             40..64 => self.ask(),
             64..80 => self.end_one(),
-            80..83 => self.requeue_one(),
+            80..83 => self.hand_one_back(),
             83..93 => self.let_time_pass(),
             93..94 => self.set_a_tunable(),
-            94..95 => self.take_one_out(),
+            94..95 if self.dice.percent(80) => self.take_one_out(),
+            94..95 => self.drain(),
             95..97 => self.change_a_context(),
             97..98 => self.weigh_a_group(),
             98..99 => self.judge_a_batch(),
@@ -202,15 +201,6 @@ impl Life {
         self.did.push(Did::Offered(offered));
     }
 
-    fn insert_at_the_head(&mut self) {
-        let bio = Rq { sectors: 8, ..self.bio() };
-        let number = self.number(&bio);
-        match self.ledger.admit(bio, number, End::Head, self.now) {
-            Some(tag) => self.did.push(Did::Offered(Offered::Inserted(tag))),
-            None => drop(self.bios.pop()),
-        }
-    }
-
     /// Every hard queue is asked until the device is full or it gives nothing; or one of them is
     /// asked once.
     fn ask(&mut self) {
@@ -261,17 +251,23 @@ impl Life {
         let Some(tag) = self.one_of(self.ledger.in_flight_tags()) else { return };
         let status = if self.dice.percent(95) { Status::Ok } else { Status::IoErr };
         let bios = self.ledger.completed(tag, status, self.now);
-        for bio in &bios {
-            let is_answered = &mut self.bios[*bio as usize].2;
-            assert!(!std::mem::replace(is_answered, true), "bio {bio} is answered once more");
-        }
+        self.answer(&bios);
         self.did.push(Did::Ended(tag, bios));
     }
 
-    fn requeue_one(&mut self) {
+    fn answer(&mut self, bios: &[u64]) {
+        for bio in bios {
+            let is_answered = &mut self.bios[*bio as usize].2;
+            assert!(!std::mem::replace(is_answered, true), "bio {bio} is answered once more");
+        }
+    }
+
+    /// What becomes of it is no business of the scheduler's any more.
+    fn hand_one_back(&mut self) {
         let Some(tag) = self.one_of(self.ledger.in_flight_tags()) else { return };
-        self.ledger.requeued(tag, self.now);
-        self.did.push(Did::Requeued(tag));
+        let bios = self.ledger.handed_back(tag, self.now);
+        self.answer(&bios);
+        self.did.push(Did::HandedBack(tag, bios));
     }
 
     fn let_time_pass(&mut self) {
@@ -288,7 +284,7 @@ impl Life {
     }
 
     fn set_a_tunable(&mut self) {
-        let table = self.ledger.scheduler().tunables().table();
+        let table = self.ledger.scheduler_mut().tunables().table();
         if table.is_empty() {
             return;
         }
@@ -300,15 +296,22 @@ impl Life {
             _ => row.default,
         };
         let value = value.clamp(row.least, row.most);
-        let tunables = self.ledger.scheduler_mut().tunables_mut();
+        let tunables = self.ledger.scheduler_mut().tunables();
         tunables.put(row.name, value);
         self.ledger.agrees();
     }
 
     fn take_one_out(&mut self) {
         let Some(tag) = self.one_of(self.ledger.staged_tags()) else { return };
-        let issued = self.ledger.take_out(tag, self.now);
-        self.left(issued);
+        if let Some(issued) = self.ledger.take_out(tag, self.now) {
+            self.left(issued);
+        }
+    }
+
+    fn drain(&mut self) {
+        for issued in self.ledger.drain(self.now) {
+            self.left(issued);
+        }
     }
 
     fn change_a_context(&mut self) {
@@ -323,8 +326,6 @@ impl Life {
             self.contexts[context].is_gone = true;
         } else {
             self.dress(context);
-            let ioprio = self.contexts[context].ioprio;
-            self.ledger.scheduler_mut().priority_changed(id, ioprio, self.now);
         }
         self.ledger.agrees();
     }
@@ -338,7 +339,9 @@ impl Life {
 
     /// Asserts on copies that a batch has the same effect as its parts one by one.
     fn judge_a_batch(&mut self) {
-        let (mut whole, mut parts) = self.two_copies();
+        let (Some(mut whole), Some(mut parts)) = (self.ledger.copy(), self.ledger.copy()) else {
+            return;
+        };
         let mut batch = Vec::new();
         for tag in self.ledger.free_tags().into_iter().take(5) {
             batch.push(Rq { sectors: 8, tag, ..self.bio() });
@@ -353,7 +356,7 @@ impl Life {
             }
             let merge = parts.merge(rq, self.now);
             if merge == Merge::No {
-                parts.insert(*rq, End::Tail, self.now, &mut absorbed_each);
+                parts.insert(*rq, self.now, &mut absorbed_each);
             }
             // A call ends behind the first of which something came, and tells what.
             let told = if rest.len() == batch.len() - at - 1 { last } else { Merge::No };
@@ -373,25 +376,18 @@ impl Life {
     }
 
     /// Asserts on copies that many ends told at once have the same effect as one by one.
-    fn judge_ends(&self, mut whole: Box<dyn Scheduler>, mut parts: Box<dyn Scheduler>, out: &[Rq]) {
+    fn judge_ends(&self, mut whole: Box<dyn Replay>, mut parts: Box<dyn Replay>, out: &[Rq]) {
         let (accepted_at, issued_at) = (Nanos(self.now.0 / 2), self.now);
         let now = self.now + 3 * MILLISECOND;
         let done_at = self.now + MILLISECOND;
         let status = Status::Ok;
-        let end = |rq: &Rq| Ended { tag: rq.tag, status, accepted_at, issued_at, done_at };
+        let end = |rq: &Rq| {
+            let (tag, handed_back) = (rq.tag, rq.sector.is_multiple_of(3));
+            Ended { tag, status, handed_back, accepted_at, issued_at, done_at }
+        };
         let ended: Vec<_> = out.iter().map(end).collect();
-        whole.started_batch(out, self.now);
         whole.ended_batch(&ended, now);
-        let wants = parts.wants();
-        for (rq, end) in out.iter().zip(&ended) {
-            parts.started(rq.tag, self.now);
-            if wants == Wants::Each {
-                parts.completed(end, now);
-            }
-            if wants != Wants::Nothing {
-                parts.finish(rq.tag, now);
-            }
-        }
+        ended.iter().for_each(|end| parts.ended(end, now));
         assert_eq!(whole.take_kicked(), parts.take_kicked());
         assert_eq!(whole.wake_at(), parts.wake_at());
         let later = now + 200 * MILLISECOND;
@@ -420,7 +416,7 @@ impl Life {
                 false => Rq { tag, sectors: 1, ..bio },
             })
             .collect();
-        let mut scheduler = self.ledger.scheduler().boxed_clone();
+        let Some(mut scheduler) = self.ledger.copy() else { return };
         // Its timer may be overdue.
         let now = self.now + self.dice.below(2) * self.dice.below(1000) * MILLISECOND;
         let rule = scheduler.depth_rule(&batch, now);
@@ -429,22 +425,13 @@ impl Life {
         }
         for (before, bio) in batch.iter().enumerate() {
             let merge = scheduler.merge(bio, now);
-            if let Merge::BackJoined { gone, .. } | Merge::FrontJoined { gone, .. } = merge {
-                scheduler.finish(gone, now);
-            }
             if merge != Merge::No {
                 continue;
             }
             let limit = scheduler.depth_limit(bio.op, bio.is_sync(), bio.id.submitter());
             assert_eq!(rule.limit_of(bio), limit, "{rule:?} behind {before} of {batch:?}");
-            let mut absorbed = Absorbed::new();
-            scheduler.insert(*bio, End::Tail, now, &mut absorbed);
-            absorbed.iter().for_each(|(_, gone)| scheduler.finish(*gone, now));
+            scheduler.insert(*bio, now, &mut Absorbed::new());
         }
-    }
-
-    fn two_copies(&self) -> (Box<dyn Scheduler>, Box<dyn Scheduler>) {
-        (self.ledger.scheduler().boxed_clone(), self.ledger.scheduler().boxed_clone())
     }
 
     /// Lets everything out and changes depth or limits.
@@ -470,6 +457,11 @@ impl Life {
         let hard_queues = if is_multi(entry) { setup.hard_queues } else { 1 };
         self.ledger.switch(entry, Setup { hard_queues, compat, ..setup });
         (0..CONTEXTS).for_each(|context| self.home(context));
+    }
+
+    /// Whether it can be copied.
+    pub fn can_be_copied(&self) -> bool {
+        self.ledger.copy().is_some()
     }
 
     /// Asks, ends and waits until nothing is left.

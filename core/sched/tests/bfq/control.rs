@@ -84,10 +84,10 @@ fn p28_tunables_clamp_mirror_and_refuse() {
     rig.set("max_budget", 0);
     assert_eq!((rig.show("max_budget"), rig.device().max_budget), ("0".into(), 16_384));
     for text in ["", "x", "-1", "1x"] {
-        assert!(rig.bfq.tunables_mut().set("slice_idle", text).is_err(), "{text:?}");
+        assert!(rig.bfq.tunables().set("slice_idle", text).is_err(), "{text:?}");
     }
     assert_eq!(rig.show("slice_idle"), "8");
-    let defaults = Rig::with(Device::f(), Default::default());
+    let mut defaults = Rig::with(Device::f(), Default::default());
     for row in weir_sched::mq::bfq::TUNABLES {
         assert_eq!(defaults.show(row.name), row.default.to_string(), "{}", row.name);
     }
@@ -111,8 +111,9 @@ fn a_priority_counts_from_the_next_activation() {
     rig.read(0, 0, 8);
     assert_eq!(rig.queue(0).weight, 40);
     let ioprio = IoPrio::new(Class::BestEffort, 0);
-    rig.bfq.priority_changed(SubmitterId(0), ioprio, Nanos(rig.now));
+    rig.insert(Rq { ioprio, ..read(0, 5000, SchedTag::NONE) });
     assert_eq!(rig.queue(0).weight, 40, "not while it waits");
+    rig.serve(MS);
     rig.serve(MS);
     rig.now += 100 * MS;
     rig.fire();
@@ -151,7 +152,8 @@ fn a_class_that_was_asked_for_counts_when_the_queue_moves_to_another_group() {
         rig.insert(in_group(6, read(1, APART + request * 1000, SchedTag::NONE)));
     }
     rig.insert(in_group(5, read(0, 0, SchedTag::NONE)));
-    rig.bfq.priority_changed(SubmitterId(0), real_time, Nanos(rig.now));
+    let asked = Rq { ioprio: real_time, ..read(0, 500, SchedTag::NONE) };
+    rig.insert(in_group(5, asked));
     let moved = Rq { ioprio: real_time, ..read(0, 1000, SchedTag::NONE) };
     rig.insert(in_group(6, moved));
     let order: Vec<u16> = (0..2).map(|_| rig.serve(MS).id.submitter().0).collect();

@@ -18,7 +18,7 @@ fn raising(device: Device) -> Rig {
 fn bed(device: Device, low_latency: &str) -> Bed {
     let setup = setup(wide(device.is_rotational()), 256, "6.18");
     let mut bfq = Bfq::with_features(&setup, Features::UNSHARED);
-    bfq.tunables_mut().set("low_latency", low_latency).unwrap();
+    bfq.tunables().set("low_latency", low_latency).unwrap();
     Bed::before(Box::new(bfq), setup, device)
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use weir_bio::{Flags, GroupId, IoPrio, Nanos, Op, Prng, Rq, RqId, SchedTag, Status, SubmitterId};
 use weir_sched::mq::bfq::{Bfq, DeviceView, Features, QueueView};
-use weir_sched::{End, Ended, Merge, Scheduler};
+use weir_sched::{Ended, Merge, Scheduler};
 
 use super::bed::{self, Device, setup, wide};
 
@@ -140,10 +140,10 @@ impl Rig {
 
     pub fn set(&mut self, name: &str, value: u64) {
         let text = value.to_string();
-        self.bfq.tunables_mut().set(name, &text).expect("a tunable");
+        self.bfq.tunables().set(name, &text).expect("a tunable");
     }
 
-    pub fn show(&self, name: &str) -> String {
+    pub fn show(&mut self, name: &str) -> String {
         self.bfq.tunables().show(name).expect("a tunable")
     }
 
@@ -162,7 +162,7 @@ impl Rig {
         let parts = vec![(usize::from(rq.id.submitter().0), self.now)];
         self.places[usize::from(tag.0)] = Some(Held { rq, parts });
         let mut absorbed = Vec::new();
-        self.bfq.insert(rq, End::Tail, Nanos(self.now), &mut absorbed);
+        self.bfq.insert(rq, Nanos(self.now), &mut absorbed);
         for (kept, gone) in absorbed {
             self.join(kept, gone);
         }
@@ -208,7 +208,6 @@ impl Rig {
         held.rq.sectors += tail.rq.sectors;
         held.rq.segments += tail.rq.segments;
         held.parts.extend(tail.parts);
-        self.bfq.finish(gone, Nanos(self.now));
         self.free.push(gone);
     }
 
@@ -227,9 +226,9 @@ impl Rig {
         let held = self.places[usize::from(tag.0)].take().expect("one in flight");
         let since = Nanos(held.parts[0].1);
         let (status, accepted_at, issued_at, done_at) = (Status::Ok, since, since, Nanos(self.now));
-        let ended = Ended { tag, status, accepted_at, issued_at, done_at };
-        self.bfq.completed(&ended, Nanos(self.now));
-        self.bfq.finish(tag, Nanos(self.now));
+        let handed_back = false;
+        let end = Ended { tag, status, handed_back, accepted_at, issued_at, done_at };
+        self.bfq.ended(&end, Nanos(self.now));
         self.in_flight -= 1;
         self.free.push(tag);
         held.parts

@@ -24,9 +24,9 @@ fn bed_with(
 ) -> Bed {
     let setup = Setup { nomerges, ..setup(wide(device.is_rotational()), 256, "6.18") };
     let mut bfq = Bfq::with_features(&setup, Features::UNSHARED);
-    bfq.tunables_mut().set("low_latency", "0").unwrap();
+    bfq.tunables().set("low_latency", "0").unwrap();
     for (name, value) in tunables {
-        bfq.tunables_mut().set(name, value).unwrap();
+        bfq.tunables().set(name, value).unwrap();
     }
     prepare(&mut bfq);
     Bed::before(Box::new(bfq), setup, device)

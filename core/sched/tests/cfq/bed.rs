@@ -10,7 +10,7 @@ use weir_bio::{
     Flags, GroupId, IoPrio, Limits, Nanos, Op, Prng, Rq, RqId, SchedTag, Status, SubmitterId,
 };
 use weir_sched::legacy::cfq::Cfq;
-use weir_sched::{End, Ended, Scheduler, Setup};
+use weir_sched::{Ended, Scheduler, Setup};
 
 pub const MS: u64 = 1_000_000;
 pub const SECOND: u64 = 1_000_000_000;
@@ -177,7 +177,7 @@ impl Bed {
     /// Sets tunables before the run.
     pub fn with(mut self, tunables: &[(&str, &str)]) -> Bed {
         for (name, text) in tunables {
-            self.cfq.tunables_mut().set(name, text).expect("a tunable of cfq");
+            self.cfq.tunables().set(name, text).expect("a tunable of cfq");
         }
         self
     }
@@ -245,7 +245,7 @@ impl Bed {
         let now = Nanos(self.now);
         let held = Held { client, rq, accepted_at: now, issued_at: now };
         self.held[usize::from(tag)] = Some(held);
-        self.cfq.insert(rq, End::Tail, now, &mut Vec::new());
+        self.cfq.insert(rq, now, &mut Vec::new());
     }
 
     fn pump(&mut self) {
@@ -316,10 +316,10 @@ impl Bed {
         got.sectors += u64::from(rq.sectors);
         got.finished_at = self.now;
         let (status, done_at) = (Status::Ok, now);
-        let ended = Ended { tag: rq.tag, status, accepted_at, issued_at, done_at };
-        self.cfq.completed(&ended, now);
-        self.cfq.finish(rq.tag, now);
-        self.free.push(tag);
+        let (tag, handed_back) = (rq.tag, false);
+        let end = Ended { tag, status, handed_back, accepted_at, issued_at, done_at };
+        self.cfq.ended(&end, now);
+        self.free.push(tag.0);
         self.serve();
         self.at(self.now + self.clients[client].think_ns, Event::Issue(client));
     }

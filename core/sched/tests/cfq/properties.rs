@@ -176,7 +176,7 @@ fn a_write_that_is_not_waited_for_comes_after_a_round_or_within_the_target() {
 
 #[test]
 fn on_flash_a_queue_is_not_waited_for_but_a_group_is() {
-    let bed = Bed::new(SSD, vec![]);
+    let mut bed = Bed::new(SSD, vec![]);
     assert_eq!(bed.cfq.tunables().value("slice_idle"), 0);
     assert_eq!(bed.cfq.tunables().value("group_idle"), 8);
 }

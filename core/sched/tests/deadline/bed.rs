@@ -1,9 +1,8 @@
 //! A scheduler with an engine around it that is just enough: tags, names, and who is where.
 
-use weir_sched::contract::Ended;
-use weir_sched::{Absorbed, End, Family, Merge, Rq, SchedTag, Scheduler, Setup, Wants, find};
+use weir_sched::{Absorbed, Ended, Family, Merge, Replay, Rq, SchedTag, Setup, find};
 
-use weir_bio::{Class, Flags, GroupId, IoPrio, Limits, Nanos, Op, RqId, Status, SubmitterId};
+use weir_bio::{Class, Flags, GroupId, IoPrio, Limits, Nanos, Op, RqId, SubmitterId};
 
 /// Sectors of a request unless a test says otherwise.
 pub const SECTORS: u32 = 8;
@@ -19,10 +18,9 @@ pub const SLES12: Level = Level(Family::Legacy, "deadline", "sles12");
 pub const MQ_4_12: Level = Level(Family::Multi, "mq-deadline", "4.12");
 pub const MQ_6_18: Level = Level(Family::Multi, "mq-deadline", "6.18");
 
-/// The levels that follow docs/behaviour/deadline.md, section 5 (D4), and the one that follows
+/// The levels that follow docs/behaviour/deadline.md, section 5; the other one follows
 /// docs/behaviour/mq-deadline.md (D6).
 pub const D4: [Level; 2] = [LEGACY, MQ_4_12];
-pub const D6: [Level; 1] = [MQ_6_18];
 pub const ALL: [Level; 3] = [LEGACY, MQ_4_12, MQ_6_18];
 
 pub fn setup(level: Level) -> Setup {
@@ -35,10 +33,10 @@ pub fn setup(level: Level) -> Setup {
     }
 }
 
-pub fn make(level: Level, setup: &Setup) -> Box<dyn Scheduler> {
+pub fn make(level: Level, setup: &Setup) -> Box<dyn Replay> {
     let entry = find(level.0, level.1).expect("the name is known");
     assert!(entry.compat.contains(&level.2), "{level:?}");
-    entry.make.expect("it is a scheduler")(setup)
+    entry.replay.expect("it is a scheduler")(setup)
 }
 
 pub fn rq(op: Op, sector: u64, sectors: u32, ioprio: IoPrio) -> Rq {
@@ -57,7 +55,7 @@ pub fn rq(op: Op, sector: u64, sectors: u32, ioprio: IoPrio) -> Rq {
 }
 
 pub struct Bed {
-    pub scheduler: Box<dyn Scheduler>,
+    pub scheduler: Box<dyn Replay>,
     pub now: Nanos,
     /// By tag; the names of requests in the scheduler or in flight.
     names: Vec<Option<String>>,
@@ -86,7 +84,7 @@ impl Bed {
     }
 
     pub fn set(&mut self, name: &str, value: &str) {
-        self.scheduler.tunables_mut().set(name, value).expect("a valid value");
+        self.scheduler.tunables().set(name, value).expect("a valid value");
     }
 
     pub fn at_ms(&mut self, ms: u64) -> &mut Bed {
@@ -109,28 +107,23 @@ impl Bed {
         (name.to_owned(), rq(op, sector, self.sectors, IoPrio::new(class, 4)))
     }
 
-    fn insert_one(&mut self, text: &str, at: End) {
+    fn insert_one(&mut self, text: &str) {
         let (name, mut rq) = self.parse(text);
         let free = self.names.iter().position(Option::is_none).expect("a free tag");
         self.names[free] = Some(name);
         rq.tag = SchedTag(free as u16);
         let mut absorbed = Absorbed::new();
-        self.scheduler.insert(rq, at, self.now, &mut absorbed);
+        self.scheduler.insert(rq, self.now, &mut absorbed);
         for (_, gone) in absorbed {
-            self.end(gone);
+            self.names[usize::from(gone.0)] = None;
         }
     }
 
     /// Inserts all of a list parted by blanks.
     pub fn insert(&mut self, list: &str) -> &mut Bed {
         for text in list.split_whitespace() {
-            self.insert_one(text, End::Tail);
+            self.insert_one(text);
         }
-        self
-    }
-
-    pub fn insert_at_head(&mut self, text: &str) -> &mut Bed {
-        self.insert_one(text, End::Head);
         self
     }
 
@@ -142,7 +135,7 @@ impl Bed {
             Merge::Back(tag) | Merge::Front(tag) => self.name(tag),
             Merge::BackJoined { kept, gone } | Merge::FrontJoined { kept, gone } => {
                 let told = format!("{}<{}", self.name(kept), self.name(gone));
-                self.end(gone);
+                self.names[usize::from(gone.0)] = None;
                 told
             }
         }
@@ -150,13 +143,6 @@ impl Bed {
 
     fn name(&self, tag: SchedTag) -> String {
         self.names[usize::from(tag.0)].clone().expect("the tag is in use")
-    }
-
-    fn end(&mut self, tag: SchedTag) {
-        if self.scheduler.wants() != Wants::Nothing {
-            self.scheduler.finish(tag, self.now);
-        }
-        self.names[usize::from(tag.0)] = None;
     }
 
     /// The request that goes now, which stays in flight.
@@ -186,21 +172,7 @@ impl Bed {
     /// The device finished the request of this name.
     pub fn finish(&mut self, name: &str) {
         let tag = self.tag(name);
-        if self.scheduler.wants() == Wants::Each {
-            let now = self.now;
-            let status = Status::Ok;
-            let (accepted_at, issued_at, done_at) = (now, now, now);
-            let ended = Ended { tag, status, accepted_at, issued_at, done_at };
-            self.scheduler.completed(&ended, now);
-        }
-        self.end(tag);
-    }
-
-    /// The driver hands back a request, which is inserted at the head again.
-    pub fn hand_back(&mut self, rq: Rq) {
-        self.scheduler.requeue(rq.tag, self.now);
-        let mut absorbed = Absorbed::new();
-        self.scheduler.insert(rq, End::Head, self.now, &mut absorbed);
-        assert!(absorbed.is_empty(), "a requeued request is not mergeable");
+        self.scheduler.ended(&Ended::untimed(tag), self.now);
+        self.names[usize::from(tag.0)] = None;
     }
 }

@@ -1,12 +1,12 @@
 //! The worked examples of docs/behaviour/deadline.md, section 7, and of
 //! docs/behaviour/mq-deadline.md, section 6, under their numbers there.
 
+use weir_sched::Scheduler;
 use weir_sched::mq::deadline::MqDeadline;
-use weir_sched::{End, Scheduler};
 
 use weir_bio::{IoPrio, Nanos, Op};
 
-use super::bed::{ALL, Bed, D4, D6, Level, MQ_4_12, MQ_6_18, make, rq, setup};
+use super::bed::{ALL, Bed, D4, MQ_4_12, MQ_6_18, rq, setup};
 
 #[test]
 fn e1_at_the_end_of_the_order_d4_takes_the_oldest_and_d6_began_at_the_lowest_sector() {
@@ -93,13 +93,12 @@ fn e6_the_counters_of_the_class_count_who_was_merged() {
     let mut insert = |tag, sector, ms| {
         let mut rq = rq(Op::Read, sector, 8, IoPrio::NONE);
         rq.tag = weir_sched::SchedTag(tag);
-        deadline.insert(rq, End::Tail, Nanos::from_ms(ms), &mut Vec::new());
+        deadline.insert(rq, Nanos::from_ms(ms), &mut Vec::new());
     };
     insert(0, 116, 0);
     insert(1, 50, 5);
     insert(2, 100, 10);
     deadline.merge(&rq(Op::Read, 108, 8, IoPrio::NONE), Nanos::from_ms(20));
-    deadline.finish(weir_sched::SchedTag(0), Nanos::from_ms(20));
     while deadline.dispatch(0, Nanos::from_ms(500)).is_some() {}
     let figures = deadline.figures();
     assert_eq!((figures.inserted, figures.merged), ([0, 3, 0], [0, 1, 0]));
@@ -159,21 +158,6 @@ fn e10_an_ageing_pass_that_serves_nobody_lets_a_batch_run_on() {
 }
 
 #[test]
-fn e11_what_comes_at_the_head_goes_first_last_in_first_and_d6_goes_on_from_there() {
-    let drain = |level: Level| {
-        let mut bed = Bed::new(level);
-        bed.insert("A@100r B@200r C@300r").insert_at_head("X@250r").insert_at_head("Y@50r");
-        bed.drain()
-    };
-    for level in D4 {
-        assert_eq!(drain(level), "Y X A B C", "{level:?}");
-    }
-    for level in D6 {
-        assert_eq!(drain(level), "Y X C A B", "{level:?}");
-    }
-}
-
-#[test]
 fn e16_a_batch_of_one_still_sweeps_and_only_expiry_makes_it_first_come_first_served() {
     for level in ALL {
         for (batch, expire, order) in
@@ -187,9 +171,8 @@ fn e16_a_batch_of_one_still_sweeps_and_only_expiry_makes_it_first_come_first_ser
 }
 
 #[test]
-fn the_4_12_level_knows_no_classes_and_needs_no_completions() {
+fn the_4_12_level_knows_no_classes() {
     let mut bed = Bed::new(MQ_4_12);
     bed.insert("A@10r/IDLE B@20r/BE C@30r/RT");
     assert_eq!(bed.drain(), "A B C");
-    assert_eq!(make(MQ_4_12, &setup(MQ_4_12)).wants(), weir_sched::Wants::Nothing);
 }

@@ -2,10 +2,8 @@
 //! from one end to the other. It is slow and shares nothing with the schedulers but the judgement
 //! whether two requests may join.
 
-use std::collections::VecDeque;
-
 use weir_sched::merge::{Fit, Side, fit};
-use weir_sched::{Absorbed, End, Merge, Rq, SchedTag};
+use weir_sched::{Absorbed, Merge, Rq, SchedTag};
 
 use weir_bio::{Class, Flags, Limits, Nanos};
 
@@ -13,8 +11,8 @@ const WRITE: usize = 1;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rules {
-    /// Section 4; `true`: what comes at the head may join first.
-    D4(bool),
+    /// Section 4.
+    D4,
     /// Section 5.
     D6,
     /// Section 3: one lane, first in, first out.
@@ -47,7 +45,6 @@ pub struct Model {
     nomerges: u8,
     /// In the order of the FIFOs, all lanes together.
     items: Vec<Item>,
-    head: VecDeque<Rq>,
     /// Newest last.
     hash: Vec<(u64, SchedTag)>,
     last_merge: Option<SchedTag>,
@@ -77,7 +74,6 @@ impl Model {
             limits,
             nomerges,
             items: Vec::new(),
-            head: VecDeque::new(),
             hash: Vec::new(),
             last_merge: None,
             next: None,
@@ -92,13 +88,13 @@ impl Model {
     }
 
     pub fn staged(&self) -> usize {
-        self.items.len() + self.head.len()
+        self.items.len()
     }
 
     fn lane(&self, rq: &Rq) -> usize {
         let direction = usize::from(rq.op.is_write());
         match self.rules {
-            Rules::D4(_) => direction,
+            Rules::D4 => direction,
             Rules::D6 => 2 * class(rq) + direction,
             Rules::Noop => 0,
         }
@@ -247,25 +243,9 @@ impl Model {
         Merge::No
     }
 
-    pub fn insert(
-        &mut self,
-        mut rq: Rq,
-        at: End,
-        now: Nanos,
-        returned: bool,
-        absorbed: &mut Absorbed,
-    ) {
-        if !returned {
-            self.queued[class(&rq)] += 1;
-        } else {
-            rq.flags |= Flags::NOMERGE;
-        }
-        let may_join = at == End::Tail || matches!(self.rules, Rules::D6 | Rules::D4(true));
-        if rq.is_mergeable() && may_join && self.nomerges < 2 && self.join(rq, absorbed) {
-            return;
-        }
-        if at == End::Head {
-            self.head.push_front(rq);
+    pub fn insert(&mut self, rq: Rq, now: Nanos, absorbed: &mut Absorbed) {
+        self.queued[class(&rq)] += 1;
+        if rq.is_mergeable() && self.nomerges < 2 && self.join(rq, absorbed) {
             return;
         }
         let lane = self.lane(&rq);
@@ -378,17 +358,13 @@ impl Model {
     }
 
     pub fn dispatch(&mut self, now: Nanos) -> Option<Rq> {
-        if let Some(rq) = self.head.pop_front() {
-            self.position[class(&rq)][usize::from(rq.op.is_write())] = rq.sector;
-            return Some(rq);
-        }
         let tag = match self.rules {
-            Rules::D4(_) => self.d4(now)?,
+            Rules::D4 => self.d4(now)?,
             Rules::D6 => self.d6(now)?,
             Rules::Noop => self.items.first()?.rq.tag,
         };
         self.batching += 1;
-        if matches!(self.rules, Rules::D4(_)) {
+        if self.rules == Rules::D4 {
             self.next = self.neighbour(tag, 1);
         }
         let rq = self.remove(tag);

@@ -1,7 +1,7 @@
 //! Consequences of the rules of the deadline family, one behaviour each.
 
 use weir_sched::mq::deadline::MqDeadline;
-use weir_sched::{Absorbed, End, Merge, SchedTag, Scheduler, TunableError};
+use weir_sched::{Absorbed, Ended, Merge, SchedTag, Scheduler, TunableError};
 
 use weir_bio::{Class, Flags, IoPrio, Limits, Nanos, Op, SubmitterId};
 
@@ -87,48 +87,6 @@ fn a_batch_and_its_direction_last_over_classes_and_idle_times() {
 }
 
 #[test]
-fn a_returned_request_goes_first_and_is_never_merged() {
-    for level in ALL {
-        let mut bed = Bed::new(level);
-        bed.insert("A@100r B@200r C@300r");
-        let a = bed.take().expect("A goes first");
-        assert_eq!(a.sector, 100);
-        bed.hand_back(a);
-        assert_eq!(bed.bio("x@108r"), "-", "{level:?}");
-        assert_eq!(bed.scheduler.staged(), 3);
-        assert_eq!(bed.drain(), "A B C", "{level:?}");
-    }
-}
-
-#[test]
-fn a_returned_request_counts_as_inserted_once() {
-    let mut deadline = MqDeadline::new(&setup(MQ_6_18));
-    let mut rq = rq(Op::Write, 100, 8, IoPrio::new(Class::Idle, 0));
-    rq.tag = SchedTag(5);
-    let (now, mut absorbed) = (Nanos::ZERO, Absorbed::new());
-    deadline.insert(rq, End::Tail, now, &mut absorbed);
-    let taken = deadline.dispatch(0, now).expect("it goes");
-    deadline.requeue(taken.tag, now);
-    deadline.insert(taken, End::Head, now, &mut absorbed);
-    assert_eq!(deadline.figures().owned_by_driver, [0, 0, 0]);
-    deadline.dispatch(0, now).expect("it goes again");
-    let figures = deadline.figures();
-    assert_eq!((figures.inserted, figures.dispatched), ([0, 0, 1], [0, 0, 2]));
-    assert_eq!((figures.queued, figures.owned_by_driver), ([0, 0, 1], [0, 0, 1]));
-    deadline.finish(rq.tag, now);
-    assert_eq!((deadline.figures().queued, deadline.figures().owned_by_driver), ([0; 3], [0; 3]));
-}
-
-#[test]
-fn what_comes_at_the_head_may_join_on_the_multi_queue_path_only() {
-    for (level, drained) in [(LEGACY, "H A"), (MQ_4_12, "A"), (MQ_6_18, "A")] {
-        let mut bed = Bed::new(level);
-        bed.insert("A@100r").insert_at_head("H@108r");
-        assert_eq!(bed.drain(), drained, "{level:?}");
-    }
-}
-
-#[test]
 fn a_bio_that_would_make_a_request_too_large_marks_it_and_goes_no_further() {
     for level in ALL {
         let limits = Limits { max_hw_sectors: 20, ..setup(level).limits };
@@ -136,7 +94,7 @@ fn a_bio_that_would_make_a_request_too_large_marks_it_and_goes_no_further() {
         let mut insert = |tag, sector, sectors| {
             let mut rq = rq(Op::Read, sector, sectors, IoPrio::NONE);
             rq.tag = SchedTag(tag);
-            scheduler.insert(rq, End::Tail, Nanos::ZERO, &mut Absorbed::new());
+            scheduler.insert(rq, Nanos::ZERO, &mut Absorbed::new());
         };
         insert(0, 900, 8);
         insert(1, 100, 16);
@@ -201,17 +159,17 @@ fn async_depth_holds_back_all_but_reads_and_follows_nr_requests() {
     let limit = |deadline: &MqDeadline, op, sync| deadline.depth_limit(op, sync, SubmitterId(0));
     assert_eq!(deadline.tunables().show("async_depth").unwrap(), "64");
     assert_eq!(limit(&deadline, Op::Write, false), None, "all tags are no limit");
-    deadline.tunables_mut().set("async_depth", "48").unwrap();
+    deadline.tunables().set("async_depth", "48").unwrap();
     assert_eq!(limit(&deadline, Op::Read, true), None);
     assert_eq!(limit(&deadline, Op::Prefetch, true), None);
     for (op, sync) in [(Op::Write, false), (Op::Write, true), (Op::Discard, true)] {
         assert_eq!(limit(&deadline, op, sync), Some(48), "{op:?}");
     }
-    deadline.tunables_mut().set("async_depth", "0").unwrap();
+    deadline.tunables().set("async_depth", "0").unwrap();
     assert_eq!(deadline.tunables().show("async_depth").unwrap(), "1", "clamped");
     deadline.depth_changed(128);
     assert_eq!(deadline.tunables().show("async_depth").unwrap(), "128");
-    deadline.tunables_mut().set("async_depth", "2147483647").unwrap();
+    deadline.tunables().set("async_depth", "2147483647").unwrap();
     assert_eq!(limit(&deadline, Op::Write, false), None, "more than there are is no limit");
 }
 
@@ -224,13 +182,13 @@ fn a_resized_scheduler_has_room_for_as_many() {
             for tag in 0..tags {
                 let mut rq = rq(Op::Read, u64::from(tag) * 100, 8, IoPrio::NONE);
                 rq.tag = SchedTag(tag);
-                scheduler.insert(rq, End::Tail, Nanos::ZERO, &mut Absorbed::new());
+                scheduler.insert(rq, Nanos::ZERO, &mut Absorbed::new());
             }
             let drained = std::iter::from_fn(|| scheduler.dispatch(0, Nanos::ZERO));
             let drained: Vec<_> = drained.map(|rq| rq.tag.0).collect();
             assert!(drained.into_iter().eq(0..tags), "{level:?}, {tags} tags");
-            if scheduler.wants() != weir_sched::Wants::Nothing {
-                (0..tags).for_each(|tag| scheduler.finish(SchedTag(tag), Nanos::ZERO));
+            for tag in 0..tags {
+                scheduler.ended(&Ended::untimed(SchedTag(tag)), Nanos::ZERO);
             }
         }
     }
@@ -239,7 +197,7 @@ fn a_resized_scheduler_has_room_for_as_many() {
 #[test]
 fn the_tunables_have_their_defaults_ranges_and_errors() {
     let shown = |level| {
-        let scheduler = make(level, &setup(level));
+        let mut scheduler = make(level, &setup(level));
         let tunables = scheduler.tunables();
         let show = |row: &weir_sched::Tunable| tunables.show(row.name).unwrap();
         tunables.table().iter().map(show).collect::<Vec<_>>().join(" ")
@@ -260,7 +218,7 @@ fn the_tunables_have_their_defaults_ranges_and_errors() {
             bed.set(name, text);
             assert_eq!(bed.scheduler.tunables().show(name).unwrap(), reads, "{level:?} {name}");
         }
-        let tunables = bed.scheduler.tunables_mut();
+        let tunables = bed.scheduler.tunables();
         assert!(matches!(tunables.set("fifo_batch", "x"), Err(TunableError::Invalid(_))));
         assert!(matches!(tunables.set("fifo", "1"), Err(TunableError::Unknown(_))));
         let beyond = tunables.set("fifo_batch", "2147483648");
@@ -281,12 +239,10 @@ fn following_a_recording_goes_on_as_if_the_recorded_request_had_been_chosen() {
         assert_eq!(follows.staged(), 0);
         // The recorded request is another one: the batch goes on from there.
         let mut bed = Bed::new(level);
-        bed.insert("A@100r B@200r C@300r D@400r").insert_at_head("H@0r");
+        bed.insert("A@100r B@200r C@300r D@400r");
         let now = bed.now;
         assert_eq!(bed.scheduler.take_out(SchedTag(1), now).sector, 200);
-        assert_eq!(bed.scheduler.take_out(SchedTag(4), now).sector, 0);
-        let order = if level == MQ_6_18 { "A C D" } else { "C D A" };
-        assert_eq!(bed.drain(), order, "{level:?}: D6 went back with the position of H");
+        assert_eq!(bed.drain(), "C D A", "{level:?}");
     }
 }
 

@@ -1,6 +1,6 @@
 //! Random sequences: each scheduler against the model of its rules, and against itself.
 
-use weir_sched::{Absorbed, End, Family, Merge, Rq, SchedTag, Scheduler, Setup, Wants};
+use weir_sched::{Absorbed, Ended, Family, Merge, Replay, Rq, SchedTag, Scheduler, Setup};
 
 use weir_bio::{Class, Flags, IoPrio, Limits, Nanos, Op, Prng};
 
@@ -12,7 +12,7 @@ const TAGS: u16 = 24;
 const SEQUENCES: u64 = 10_000;
 const STEPS: u64 = 200;
 
-/// Whether a sequence has classes, merges and head inserts, or is as plain as can be.
+/// Whether a sequence has classes and levels, or is as plain as can be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mix {
     All,
@@ -23,11 +23,10 @@ enum Mix {
 #[derive(Clone, Copy, Debug)]
 enum Step {
     /// A request arrives, and is offered as a bio first, or not.
-    Arrive(Rq, End, bool),
+    Arrive(Rq, bool),
     Take,
-    /// A request in flight, as a fraction of 2^16, ends or is handed back.
+    /// A request in flight, as a fraction of 2^16, ends.
     End(u16),
-    HandBack(u16),
     Pass(u64),
 }
 
@@ -83,13 +82,9 @@ fn steps(prng: &mut Prng, mix: Mix) -> Vec<Step> {
     let step = |prng: &mut Prng| {
         let fraction = prng.next() as u16;
         match prng.below(100) {
-            n if n < arrivals => {
-                let at = if prng.percent(4) { End::Head } else { End::Tail };
-                Step::Arrive(habit.request(prng), at, prng.percent(60))
-            }
+            n if n < arrivals => Step::Arrive(habit.request(prng), prng.percent(60)),
             n if n < arrivals + 12 => Step::Take,
-            n if n < arrivals + 20 => Step::End(fraction),
-            n if n < arrivals + 21 => Step::HandBack(fraction),
+            n if n < arrivals + 21 => Step::End(fraction),
             _ if prng.percent(50) => Step::Take,
             _ if prng.percent(50) => Step::End(fraction),
             _ => Step::Pass(prng.below(4) * prng.below(4) * 5 * MS),
@@ -101,7 +96,7 @@ fn steps(prng: &mut Prng, mix: Mix) -> Vec<Step> {
 /// A scheduler of random tunables and its model.
 struct Run {
     level: Level,
-    scheduler: Box<dyn Scheduler>,
+    scheduler: Box<dyn Replay>,
     model: Model,
     now: Nanos,
     free: Vec<SchedTag>,
@@ -114,8 +109,8 @@ struct Run {
 fn rules(level: Level) -> Rules {
     match level.1 {
         "noop" => Rules::Noop,
-        "deadline" => Rules::D4(false),
-        _ if level == MQ_4_12 => Rules::D4(true),
+        "deadline" => Rules::D4,
+        _ if level == MQ_4_12 => Rules::D4,
         _ => Rules::D6,
     }
 }
@@ -142,7 +137,7 @@ impl Run {
             ("fifo_batch", values.fifo_batch.to_string()),
             ("prio_aging_expire", (values.aging_ns / MS).to_string()),
         ];
-        let tunables = scheduler.tunables_mut();
+        let tunables = scheduler.tunables();
         for (name, text) in texts.iter().filter(|_| level != NOOP) {
             if tunables.row(name).is_ok() {
                 tunables.set(name, text).expect("within the range");
@@ -162,9 +157,9 @@ impl Run {
 
     fn step(&mut self, step: Step) {
         match step {
-            Step::Arrive(rq, at, offered) => {
+            Step::Arrive(rq, offered) => {
                 if !offered || !self.offer(&rq) {
-                    self.insert(rq, at);
+                    self.insert(rq);
                 }
             }
             Step::Take => {
@@ -173,12 +168,6 @@ impl Run {
             Step::End(fraction) => {
                 if let Some(rq) = self.pick(fraction) {
                     self.end(rq);
-                }
-            }
-            Step::HandBack(fraction) => {
-                if let Some(rq) = self.pick(fraction) {
-                    self.scheduler.requeue(rq.tag, self.now);
-                    self.put(rq, End::Head, true);
                 }
             }
             Step::Pass(ns) => self.now = self.now + ns,
@@ -202,16 +191,12 @@ impl Run {
         merge != Merge::No
     }
 
-    fn insert(&mut self, rq: Rq, at: End) {
-        if let Some(tag) = self.free.pop() {
-            self.put(Rq { tag, ..rq }, at, false);
-        }
-    }
-
-    fn put(&mut self, rq: Rq, at: End, returned: bool) {
+    fn insert(&mut self, rq: Rq) {
+        let Some(tag) = self.free.pop() else { return };
+        let rq = Rq { tag, ..rq };
         let (mut absorbed, mut expected) = (Absorbed::new(), Absorbed::new());
-        self.model.insert(rq, at, self.now, returned, &mut expected);
-        self.scheduler.insert(rq, at, self.now, &mut absorbed);
+        self.model.insert(rq, self.now, &mut expected);
+        self.scheduler.insert(rq, self.now, &mut absorbed);
         assert_eq!(absorbed, expected, "inserting {rq:?}");
         for (_, gone) in absorbed {
             self.gone(gone, &rq);
@@ -221,14 +206,16 @@ impl Run {
     /// `tag` disappeared into a request like `like`.
     fn gone(&mut self, tag: SchedTag, like: &Rq) {
         self.absorbed += 1;
-        self.end(Rq { tag, ..*like });
+        self.release(&Rq { tag, ..*like });
     }
 
     fn end(&mut self, rq: Rq) {
-        if self.scheduler.wants() != Wants::Nothing {
-            self.scheduler.finish(rq.tag, self.now);
-        }
-        self.model.finish(&rq);
+        self.scheduler.ended(&Ended::untimed(rq.tag), self.now);
+        self.release(&rq);
+    }
+
+    fn release(&mut self, rq: &Rq) {
+        self.model.finish(rq);
         assert!(!self.free.contains(&rq.tag), "tag {} ends twice", rq.tag.0);
         self.free.push(rq.tag);
     }

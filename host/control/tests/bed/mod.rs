@@ -79,6 +79,7 @@ const fn number(name: &'static str, default: i128) -> Tunable {
         least: 0,
         most: i32::MAX as i128,
         number: Number::Signed32,
+        when: weir_sched::When::AtOnce,
         meaning: "For tests.",
     }
 }

@@ -203,7 +203,7 @@ impl Turn<'_> {
     fn set_back(&self, file: &str, before: Option<String>, why: &str) -> Option<String> {
         if let Some(tunable) = file.strip_prefix(TUNABLES) {
             // One of a scheduler that is gone went with it.
-            let fresh = self.fresh()?;
+            let mut fresh = self.fresh()?;
             let value = fresh.tunables().show(tunable).ok()?;
             return self.set(file, &value, why);
         }
@@ -256,7 +256,7 @@ impl Turn<'_> {
     fn check_tunable(&self, name: &str, value: &str, spoken: &Spoken) -> Result<(), String> {
         let (disk, scheduler) = (self.name(), self.device.scheduler());
         let judged = match self.fresh() {
-            Some(mut fresh) => fresh.tunables_mut().set_strict(name, value),
+            Some(mut fresh) => fresh.tunables().set_strict(name, value),
             None => weir_sched::tunable::row(&[], name).map(drop),
         };
         let Err(error) = judged else { return Ok(()) };

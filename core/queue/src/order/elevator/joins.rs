@@ -2,8 +2,8 @@
 //! became part of which.
 
 use weir_bio::{Nanos, SchedTag};
+use weir_sched::Merge;
 use weir_sched::merge::Side;
-use weir_sched::{Merge, Wants};
 
 use super::Elevator;
 use crate::event::{Sink, What, lane_tells};
@@ -60,9 +60,6 @@ impl Elevator {
         let claim = self.take_claim(gone);
         let home = self.home_of(claim.rq.id.submitter());
         self.take_in(kept, claim, Side::Back, now, lane, sink);
-        if self.scheduler.wants() != Wants::Nothing {
-            self.scheduler.finish(gone, now);
-        }
         self.free_tag(gone, home);
     }
 

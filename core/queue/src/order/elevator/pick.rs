@@ -74,12 +74,11 @@ impl Elevator {
     /// because enough is under way.
     #[cold]
     fn pick_rest(&mut self, lane: u16, now: Nanos, sink: impl Sink) -> Vec<Rq> {
-        let tags = (0..self.claims.len()).filter(|tag| self.claims[*tag].is_some());
-        let tags: Vec<_> = tags.map(|tag| SchedTag(tag as u16)).collect();
-        let rest: Vec<Rq> = tags.into_iter().map(|tag| self.scheduler.take_out(tag, now)).collect();
+        let mut rest = Vec::new();
+        self.scheduler.drain(&mut rest, now);
+        assert_eq!(self.scheduler.staged(), 0, "a drained scheduler keeps nothing");
         self.flying += rest.len();
         told(&rest, lane, now, sink);
-        self.scheduler.started_batch(&rest, now);
         rest
     }
 
@@ -134,7 +133,6 @@ impl Elevator {
         self.scheduler.dispatch_batch(lane, max, &mut picked, now);
         self.flying += picked.len();
         told(&picked, lane, now, sink);
-        self.scheduler.started_batch(&picked, now);
         picked
     }
 

@@ -2,7 +2,7 @@
 //! 10.
 
 use crate::fair::nearest::BackSeek;
-use crate::tunable::{Tunable, Tunables, Unit};
+use crate::tunable::{Row, Tunable, Tuned, Unit, When, tunables};
 
 const MS: u64 = 1_000_000;
 const US: u64 = 1_000;
@@ -50,183 +50,220 @@ impl Knobs {
     pub(super) fn fifo_expire_ns(&self, sync: bool) -> u64 {
         if sync { self.fifo_expire_sync_ns } else { self.fifo_expire_async_ns }
     }
-
-    /// The value behind a name and how many of its units make one of the table's.
-    fn cell(&mut self, name: &str) -> (&mut u64, u64) {
-        match name {
-            "quantum" => (&mut self.quantum, 1),
-            "fifo_expire_sync" => (&mut self.fifo_expire_sync_ns, MS),
-            "fifo_expire_async" => (&mut self.fifo_expire_async_ns, MS),
-            "back_seek_max" => (&mut self.back_seek_max_kib, 1),
-            "back_seek_penalty" => (&mut self.back_seek_penalty, 1),
-            "slice_sync" => (&mut self.slice_sync_ns, MS),
-            "slice_sync_us" => (&mut self.slice_sync_ns, US),
-            "slice_async" => (&mut self.slice_async_ns, MS),
-            "slice_async_us" => (&mut self.slice_async_ns, US),
-            "slice_async_rq" => (&mut self.slice_async_rq, 1),
-            "slice_idle" => (&mut self.slice_idle_ns, MS),
-            "slice_idle_us" => (&mut self.slice_idle_ns, US),
-            "group_idle" => (&mut self.group_idle_ns, MS),
-            "group_idle_us" => (&mut self.group_idle_ns, US),
-            "target_latency" => (&mut self.target_latency_ns, MS),
-            "target_latency_us" => (&mut self.target_latency_ns, US),
-            _ => panic!("{name:?} is not in the table of cfq"),
-        }
-    }
 }
 
-impl Tunables for Knobs {
-    fn table(&self) -> &'static [Tunable] {
-        TUNABLES
-    }
-
-    fn value(&self, name: &str) -> i128 {
-        if name == "low_latency" {
-            return i128::from(self.low_latency);
-        }
-        let mut copy = self.clone();
-        let (cell, unit) = copy.cell(name);
-        i128::from(*cell / unit)
-    }
-
-    fn put(&mut self, name: &str, value: i128) {
-        if name == "low_latency" {
-            self.low_latency = value != 0;
-            return;
-        }
-        let (cell, unit) = self.cell(name);
-        *cell = value as u64 * unit;
-    }
+impl Tuned for Knobs {
+    const ROWS: &'static [Row<Knobs>] = &ROWS;
+    const TABLE: &'static [Tunable] = TUNABLES;
 }
 
 const MOST: i128 = u32::MAX as i128;
 
 /// The 17 files of `iosched/`. Pairs in ms and us are two views of one value.
-pub static TUNABLES: &[Tunable] = &[
-    Tunable::clamped(
-        "quantum",
-        Unit::Requests,
-        8,
-        (1, MOST),
-        "Most requests of one queue in flight while other queues are busy.",
+pub const TUNABLES: &[Tunable] = &tunables(&ROWS);
+
+const ROWS: [Row<Knobs>; 17] = [
+    Row::new(
+        Tunable::clamped(
+            "quantum",
+            Unit::Requests,
+            8,
+            (1, MOST),
+            "Most requests of one queue in flight while other queues are busy.",
+        ),
+        |knobs| i128::from(knobs.quantum),
+        |knobs, value| knobs.quantum = value as u64,
     ),
-    Tunable::clamped(
-        "fifo_expire_sync",
-        Unit::Milliseconds,
-        125,
-        (1, MOST),
-        "Age from which the oldest read or sync write is served next within its queue.",
+    Row::new(
+        Tunable::clamped(
+            "fifo_expire_sync",
+            Unit::Milliseconds,
+            125,
+            (1, MOST),
+            "Age from which the oldest read or sync write is served next within its queue.",
+        )
+        .holds(When::LaterRequests),
+        |knobs| i128::from(knobs.fifo_expire_sync_ns / MS),
+        |knobs, value| knobs.fifo_expire_sync_ns = value as u64 * MS,
     ),
-    Tunable::clamped(
-        "fifo_expire_async",
-        Unit::Milliseconds,
-        250,
-        (1, MOST),
-        "Age from which the oldest async write is served next within its queue.",
+    Row::new(
+        Tunable::clamped(
+            "fifo_expire_async",
+            Unit::Milliseconds,
+            250,
+            (1, MOST),
+            "Age from which the oldest async write is served next within its queue.",
+        )
+        .holds(When::LaterRequests),
+        |knobs| i128::from(knobs.fifo_expire_async_ns / MS),
+        |knobs, value| knobs.fifo_expire_async_ns = value as u64 * MS,
     ),
-    Tunable::clamped(
-        "back_seek_max",
-        Unit::Kib,
-        16384,
-        (0, MOST),
-        "How far behind the head a request still counts as near.",
+    Row::new(
+        Tunable::clamped(
+            "back_seek_max",
+            Unit::Kib,
+            16384,
+            (0, MOST),
+            "How far behind the head a request still counts as near.",
+        ),
+        |knobs| i128::from(knobs.back_seek_max_kib),
+        |knobs, value| knobs.back_seek_max_kib = value as u64,
     ),
-    Tunable::clamped(
-        "back_seek_penalty",
-        Unit::Factor,
-        2,
-        (1, MOST),
-        "By what a distance backwards is multiplied against one forwards.",
+    Row::new(
+        Tunable::clamped(
+            "back_seek_penalty",
+            Unit::Factor,
+            2,
+            (1, MOST),
+            "By what a distance backwards is multiplied against one forwards.",
+        ),
+        |knobs| i128::from(knobs.back_seek_penalty),
+        |knobs, value| knobs.back_seek_penalty = value as u64,
     ),
-    Tunable::clamped(
-        "slice_sync",
-        Unit::Milliseconds,
-        100,
-        (1, MOST),
-        "Time slice of a sync queue at level 4; a fifth more or less for each level.",
+    Row::new(
+        Tunable::clamped(
+            "slice_sync",
+            Unit::Milliseconds,
+            100,
+            (1, MOST),
+            "Time slice of a sync queue at level 4; a fifth more or less for each level.",
+        )
+        .holds(When::NextSlice),
+        |knobs| i128::from(knobs.slice_sync_ns / MS),
+        |knobs, value| knobs.slice_sync_ns = value as u64 * MS,
     ),
-    Tunable::clamped(
-        "slice_sync_us",
-        Unit::Microseconds,
-        100_000,
-        (1, MOST),
-        "The same as slice_sync.",
+    Row::new(
+        Tunable::clamped(
+            "slice_sync_us",
+            Unit::Microseconds,
+            100_000,
+            (1, MOST),
+            "The same as slice_sync.",
+        )
+        .holds(When::NextSlice),
+        |knobs| i128::from(knobs.slice_sync_ns / US),
+        |knobs, value| knobs.slice_sync_ns = value as u64 * US,
     ),
-    Tunable::clamped(
-        "slice_async",
-        Unit::Milliseconds,
-        40,
-        (1, MOST),
-        "Time slice of an async queue at level 4; a fifth more or less for each level.",
+    Row::new(
+        Tunable::clamped(
+            "slice_async",
+            Unit::Milliseconds,
+            40,
+            (1, MOST),
+            "Time slice of an async queue at level 4; a fifth more or less for each level.",
+        )
+        .holds(When::NextSlice),
+        |knobs| i128::from(knobs.slice_async_ns / MS),
+        |knobs, value| knobs.slice_async_ns = value as u64 * MS,
     ),
-    Tunable::clamped(
-        "slice_async_us",
-        Unit::Microseconds,
-        40_000,
-        (1, MOST),
-        "The same as slice_async.",
+    Row::new(
+        Tunable::clamped(
+            "slice_async_us",
+            Unit::Microseconds,
+            40_000,
+            (1, MOST),
+            "The same as slice_async.",
+        )
+        .holds(When::NextSlice),
+        |knobs| i128::from(knobs.slice_async_ns / US),
+        |knobs, value| knobs.slice_async_ns = value as u64 * US,
     ),
-    Tunable::clamped(
-        "slice_async_rq",
-        Unit::Requests,
-        2,
-        (1, MOST),
-        "Async requests of one slice: twice this for each level up to 8.",
+    Row::new(
+        Tunable::clamped(
+            "slice_async_rq",
+            Unit::Requests,
+            2,
+            (1, MOST),
+            "Async requests of one slice: twice this for each level up to 8.",
+        ),
+        |knobs| i128::from(knobs.slice_async_rq),
+        |knobs, value| knobs.slice_async_rq = value as u64,
     ),
-    Tunable::clamped(
-        "slice_idle",
-        Unit::Milliseconds,
-        8,
-        (0, MOST),
-        "How long an empty sync queue is waited for; 0 at attach where seeks cost nothing.",
+    Row::new(
+        Tunable::clamped(
+            "slice_idle",
+            Unit::Milliseconds,
+            8,
+            (0, MOST),
+            "How long an empty sync queue is waited for; 0 at attach where seeks cost nothing.",
+        ),
+        |knobs| i128::from(knobs.slice_idle_ns / MS),
+        |knobs, value| knobs.slice_idle_ns = value as u64 * MS,
     ),
-    Tunable::clamped(
-        "slice_idle_us",
-        Unit::Microseconds,
-        8000,
-        (0, MOST),
-        "The same as slice_idle.",
+    Row::new(
+        Tunable::clamped(
+            "slice_idle_us",
+            Unit::Microseconds,
+            8000,
+            (0, MOST),
+            "The same as slice_idle.",
+        ),
+        |knobs| i128::from(knobs.slice_idle_ns / US),
+        |knobs, value| knobs.slice_idle_ns = value as u64 * US,
     ),
-    Tunable::clamped(
-        "group_idle",
-        Unit::Milliseconds,
-        8,
-        (0, MOST),
-        "How long the only queue of a group is waited for, so that the group keeps its share.",
+    Row::new(
+        Tunable::clamped(
+            "group_idle",
+            Unit::Milliseconds,
+            8,
+            (0, MOST),
+            "How long the only queue of a group is waited for, so that the group keeps its share.",
+        ),
+        |knobs| i128::from(knobs.group_idle_ns / MS),
+        |knobs, value| knobs.group_idle_ns = value as u64 * MS,
     ),
-    Tunable::clamped(
-        "group_idle_us",
-        Unit::Microseconds,
-        8000,
-        (0, MOST),
-        "The same as group_idle.",
+    Row::new(
+        Tunable::clamped(
+            "group_idle_us",
+            Unit::Microseconds,
+            8000,
+            (0, MOST),
+            "The same as group_idle.",
+        ),
+        |knobs| i128::from(knobs.group_idle_ns / US),
+        |knobs, value| knobs.group_idle_ns = value as u64 * US,
     ),
-    Tunable::clamped(
-        "low_latency",
-        Unit::Flag,
-        1,
-        (0, 1),
-        "Shorten slices so that every queue comes by within target_latency; hold async back.",
+    Row::new(
+        Tunable::clamped(
+            "low_latency",
+            Unit::Flag,
+            1,
+            (0, 1),
+            "Shorten slices so that every queue comes by within target_latency; hold async back.",
+        ),
+        |knobs| i128::from(knobs.low_latency),
+        |knobs, value| knobs.low_latency = value != 0,
     ),
-    Tunable::clamped(
-        "target_latency",
-        Unit::Milliseconds,
-        300,
-        (1, MOST),
-        "Time in which each queue of a class is to be served once.",
+    Row::new(
+        Tunable::clamped(
+            "target_latency",
+            Unit::Milliseconds,
+            300,
+            (1, MOST),
+            "Time in which each queue of a class is to be served once.",
+        )
+        .holds(When::NextSlice),
+        |knobs| i128::from(knobs.target_latency_ns / MS),
+        |knobs, value| knobs.target_latency_ns = value as u64 * MS,
     ),
-    Tunable::clamped(
-        "target_latency_us",
-        Unit::Microseconds,
-        300_000,
-        (1, MOST),
-        "The same as target_latency.",
+    Row::new(
+        Tunable::clamped(
+            "target_latency_us",
+            Unit::Microseconds,
+            300_000,
+            (1, MOST),
+            "The same as target_latency.",
+        )
+        .holds(When::NextSlice),
+        |knobs| i128::from(knobs.target_latency_ns / US),
+        |knobs, value| knobs.target_latency_ns = value as u64 * US,
     ),
 ];
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tunable::Tunables;
 
     #[test]
     fn the_table_has_17_rows_and_each_shows_its_default() {

@@ -26,17 +26,16 @@ mod staged;
 mod tests;
 mod turns;
 
-use std::collections::VecDeque;
-
 use weir_bio::{GroupId, Limits, Nanos, Rq, SchedTag, SubmitterId};
 
-use crate::contract::{Absorbed, DepthRule, End, Ended, Merge, Scheduler, Setup, Wants};
+use crate::contract::{Absorbed, Ended, Merge, Replay, Scheduler, Setup};
 use crate::fair::nearest::{is_favoured, prefers};
 use crate::fair::queueing::{DeviceLoad, QueueingDetector, QueueingRule};
 use crate::fair::sorted::Sorted;
 use crate::hash::MergeHash;
 use crate::merge::Side;
 use crate::tunable::Tunables;
+use crate::{Entry, Family};
 
 pub use group::GroupUse;
 pub use knobs::TUNABLES;
@@ -58,14 +57,23 @@ const SMALL_SECTORS: u32 = 8;
 /// At attach the last late sync request is taken to be so long ago.
 const NEVER_LATE_NS: i64 = 1_000_000_000;
 
+/// Its entry in the list of schedulers.
+pub const ENTRY: Entry = Entry {
+    name: "cfq",
+    family: Family::Legacy,
+    counterpart: "bfq",
+    compat: &["4.20"],
+    tunables: TUNABLES,
+    make: Some(|setup| Box::new(Cfq::new(setup))),
+    replay: Some(|setup| Box::new(Cfq::new(setup))),
+};
+
 /// Completely fair queueing.
 #[derive(Clone)]
 pub struct Cfq {
     knobs: Knobs,
     limits: Limits,
     nomerges: u8,
-    /// Requeues and data steps: served first, last in first, never merged with, never charged.
-    head: VecDeque<Rq>,
     nodes: Vec<Node>,
     hash: MergeHash,
     last_merge: Option<SchedTag>,
@@ -111,7 +119,6 @@ impl Cfq {
             knobs: Knobs::new(setup.limits.rotational),
             limits: setup.limits.clone(),
             nomerges: setup.nomerges,
-            head: VecDeque::new(),
             nodes: vec![Node::ABSENT; usize::from(setup.nr_requests)],
             hash: MergeHash::new(setup.nr_requests),
             last_merge: None,
@@ -153,20 +160,6 @@ impl Cfq {
     #[must_use]
     pub fn group_use(&self, group: GroupId) -> GroupUse {
         self.groups.known(group).map_or(GroupUse::default(), |at| self.groups[at].used)
-    }
-
-    /// Takes everything out at once, group by group in the order of their turns and queue by queue
-    /// in the order of position, past all limits and without waiting.
-    pub fn drain(&mut self, out: &mut Vec<Rq>, now: Nanos) {
-        out.extend(self.head.drain(..));
-        self.expire(false, now);
-        while let Some(queue) = self.first_of_all() {
-            self.set_active(queue, now);
-            while let Some(tag) = self.queue(queue).next {
-                out.push(self.take(tag, now));
-            }
-            self.expire(false, now);
-        }
     }
 
     fn queue(&self, id: QueueId) -> &Queue {
@@ -305,11 +298,10 @@ impl Cfq {
         rq
     }
 
-    /// Takes a request off the books of what is in flight; `None` if it was never on them.
-    fn take_back(&mut self, tag: SchedTag) -> Option<(Rq, QueueId)> {
-        if self.node(tag).at != Whereabouts::InFlight {
-            return None;
-        }
+    /// Takes a request off the books of what is in flight.
+    fn take_back(&mut self, tag: SchedTag) -> (Rq, QueueId) {
+        let is_in_flight = self.node(tag).at == Whereabouts::InFlight;
+        assert!(is_in_flight, "tag {} ended and is not in flight", tag.0);
         let node = std::mem::replace(self.node_mut(tag), Node::ABSENT);
         let rq = *node.request();
         self.in_flight[usize::from(rq.is_sync())] -= 1;
@@ -317,7 +309,7 @@ impl Cfq {
         owner.in_flight -= 1;
         let group = owner.group;
         self.groups[group].in_flight -= 1;
-        Some((rq, node.queue))
+        (rq, node.queue)
     }
 
     fn watch_device(&mut self) {
@@ -407,51 +399,50 @@ impl Scheduler for Cfq {
         "cfq"
     }
 
-    fn wants(&self) -> Wants {
-        Wants::Each
-    }
-
     fn merge(&mut self, bio: &Rq, now: Nanos) -> Merge {
         self.catch_up(now);
         self.merge_bio(bio)
     }
 
-    fn insert(&mut self, rq: Rq, at: End, now: Nanos, absorbed: &mut Absorbed) {
+    fn insert(&mut self, rq: Rq, now: Nanos, absorbed: &mut Absorbed) {
         self.catch_up(now);
-        match at {
-            End::Head => self.head.push_front(rq),
-            End::Tail => self.enqueue(rq, now, absorbed),
-        }
+        self.enqueue(rq, now, absorbed);
     }
 
     fn dispatch(&mut self, _hard_queue: u16, now: Nanos) -> Option<Rq> {
         self.catch_up(now);
-        match self.head.pop_front() {
-            Some(rq) => Some(rq),
-            None => self.dispatch_one(now),
+        self.dispatch_one(now)
+    }
+
+    /// Group by group in the order of their turns, and queue by queue in the order of position.
+    fn drain(&mut self, out: &mut Vec<Rq>, now: Nanos) {
+        self.expire(false, now);
+        while let Some(queue) = self.first_of_all() {
+            self.set_active(queue, now);
+            while let Some(tag) = self.queue(queue).next {
+                out.push(self.take(tag, now));
+            }
+            self.expire(false, now);
         }
     }
 
-    fn completed(&mut self, ended: &Ended, now: Nanos) {
+    fn wants_times(&self) -> bool {
+        true
+    }
+
+    fn ended(&mut self, end: &Ended, now: Nanos) {
         self.catch_up(now);
-        if self.node(ended.tag).at != Whereabouts::InFlight {
-            return;
+        if end.handed_back {
+            let (_, queue) = self.take_back(end.tag);
+            return self.release(queue);
         }
         self.watch_device();
-        if let Some((rq, queue)) = self.take_back(ended.tag) {
-            self.account_end(&rq, queue, ended.accepted_at, now);
-        }
-    }
-
-    fn requeue(&mut self, tag: SchedTag, now: Nanos) {
-        self.catch_up(now);
-        if let Some((_, queue)) = self.take_back(tag) {
-            self.release(queue);
-        }
+        let (rq, queue) = self.take_back(end.tag);
+        self.account_end(&rq, queue, end.accepted_at, now);
     }
 
     fn staged(&self) -> usize {
-        self.head.len() + self.staged
+        self.staged
     }
 
     fn wake_at(&self) -> Option<Nanos> {
@@ -466,10 +457,6 @@ impl Scheduler for Cfq {
 
     fn take_kicked(&mut self) -> u64 {
         u64::from(std::mem::take(&mut self.kicked))
-    }
-
-    fn depth_rule(&self, _batch: &[Rq], _now: Nanos) -> DepthRule {
-        DepthRule::Free
     }
 
     fn depth_changed(&mut self, nr_requests: u16) {
@@ -500,23 +487,18 @@ impl Scheduler for Cfq {
         self.groups.set_parent(at, above);
     }
 
-    fn tunables(&self) -> &dyn Tunables {
-        &self.knobs
-    }
-
-    fn tunables_mut(&mut self) -> &mut dyn Tunables {
+    fn tunables(&mut self) -> &mut dyn Tunables {
         &mut self.knobs
     }
+}
 
-    fn boxed_clone(&self) -> Box<dyn Scheduler> {
+impl Replay for Cfq {
+    fn boxed_clone(&self) -> Box<dyn Replay> {
         Box::new(self.clone())
     }
 
     fn take_out(&mut self, tag: SchedTag, now: Nanos) -> Rq {
         self.catch_up(now);
-        if let Some(at) = self.head.iter().position(|rq| rq.tag == tag) {
-            return self.head.remove(at).expect("a position that was found");
-        }
         let queue = self.node(tag).queue;
         if self.active != Some(queue) {
             self.expire(true, now);

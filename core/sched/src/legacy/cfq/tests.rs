@@ -55,7 +55,7 @@ impl Rig {
     }
 
     fn set(&mut self, name: &str, text: &str) {
-        let tunables: &mut dyn Tunables = self.cfq.tunables_mut();
+        let tunables: &mut dyn Tunables = self.cfq.tunables();
         tunables.set(name, text).expect("a tunable");
     }
 
@@ -66,7 +66,7 @@ impl Rig {
     fn insert(&mut self, rq: Rq) -> SchedTag {
         let tag = SchedTag(self.free.pop().expect("a tag is free"));
         let now = self.now;
-        self.cfq.insert(Rq { tag, ..rq }, End::Tail, now, &mut self.absorbed);
+        self.cfq.insert(Rq { tag, ..rq }, now, &mut self.absorbed);
         tag
     }
 
@@ -81,9 +81,9 @@ impl Rig {
 
     fn complete_since(&mut self, rq: &Rq, accepted_at: Nanos) {
         let (tag, status, issued_at, done_at) = (rq.tag, Status::Ok, accepted_at, self.now);
-        let ended = Ended { tag, status, accepted_at, issued_at, done_at };
-        self.cfq.completed(&ended, self.now);
-        self.cfq.finish(rq.tag, self.now);
+        let handed_back = false;
+        let end = Ended { tag, status, handed_back, accepted_at, issued_at, done_at };
+        self.cfq.ended(&end, self.now);
         self.free.push(rq.tag.0);
     }
 
@@ -729,7 +729,6 @@ impl Fuzz {
         let sectors = std::mem::take(&mut self.sectors[usize::from(gone.0)]);
         assert!(sectors > 0, "a request disappears once");
         self.sectors[usize::from(kept.0)] += sectors;
-        self.rig.cfq.finish(gone, self.rig.now);
         self.rig.free.push(gone.0);
         self.ended += 1;
     }
@@ -750,13 +749,15 @@ impl Fuzz {
     fn end_one(&mut self) {
         let at = self.prng.below(self.in_flight.len() as u64) as usize;
         let rq = self.in_flight.swap_remove(at);
+        self.sectors[usize::from(rq.tag.0)] = 0;
         if self.prng.percent(3) {
             let now = self.rig.now;
-            self.rig.cfq.requeue(rq.tag, now);
-            self.rig.cfq.insert(rq, End::Head, now, &mut Vec::new());
+            let end = Ended { handed_back: true, ..Ended::untimed(rq.tag) };
+            self.rig.cfq.ended(&end, now);
+            self.rig.free.push(rq.tag.0);
+            self.ended += 1;
             return;
         }
-        self.sectors[usize::from(rq.tag.0)] = 0;
         let accepted_at = self.rig.now - self.prng.below(200 * MS);
         self.rig.complete_since(&rq, accepted_at);
         self.ended += 1;
@@ -787,7 +788,7 @@ impl Fuzz {
                 let most = row.most.min(2 * row.default + 2).max(row.least);
                 let span = (most - row.least + 1) as u64;
                 let value = row.least + i128::from(self.prng.below(span));
-                self.rig.cfq.tunables_mut().put(row.name, value);
+                self.rig.cfq.tunables().put(row.name, value);
             }
             _ => {
                 let mut out = Vec::new();

@@ -5,17 +5,13 @@ use weir_bio::{Nanos, Rq, SchedTag};
 
 use super::Bfq;
 use super::entity::{IDLE, Kind, QueueId};
-use super::queue::{Expiry, TagState};
+use super::queue::{Expiry, Owner, TagState};
 use super::raise::{INTERACTIVE, SOFT_RT};
 
 impl Bfq {
     /// One request for the device, or none: nothing is queued, or the device is kept.
     #[inline(always)]
     pub(super) fn pick(&mut self, now: Nanos) -> Option<Rq> {
-        if let Some(rq) = self.head.pop_front() {
-            self.in_flight += 1;
-            return Some(rq);
-        }
         if self.busy_first.is_none() || (self.set.strict && self.in_flight > 0) {
             return None;
         }
@@ -203,7 +199,7 @@ impl Bfq {
 
     /// The device answered a request, or the driver handed it back.
     #[inline(always)]
-    pub(super) fn ended(&mut self, tag: SchedTag, now: Nanos) {
+    pub(super) fn account_end(&mut self, tag: SchedTag, now: Nanos) {
         self.queueing.note_depth(self.in_flight);
         if self.queueing.is_open() {
             let kept_for = self.idle_until.and(self.in_service).map(|id| {
@@ -214,12 +210,8 @@ impl Bfq {
         }
         let before = self.in_flight;
         self.in_flight -= 1;
-        let owner = self.owner_mut(tag);
-        if owner.state != TagState::Dispatched {
-            owner.state = TagState::Free;
-            return;
-        }
-        let id = owner.queue;
+        let Owner { queue: id, state, .. } = *self.owner(tag);
+        assert_eq!(state, TagState::Dispatched, "tag {} ended and is not in the device", tag.0);
         if self.sample.awaits(tag) {
             self.end_sample(id, before, now);
         }

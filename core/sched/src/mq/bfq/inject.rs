@@ -164,11 +164,4 @@ impl Bfq {
             injection.baseline = injection.baseline.min(took);
         }
     }
-
-    /// A request is gone otherwise than by completion.
-    pub(super) fn drop_sample(&mut self, tag: SchedTag) {
-        if self.sample.awaits(tag) {
-            self.sample = Sample::default();
-        }
-    }
 }

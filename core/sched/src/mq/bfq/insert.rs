@@ -34,14 +34,14 @@ impl Bfq {
         }
         let merge = self.merge_bio(rq, now);
         if merge == Merge::No {
-            self.insert_at_tail(rq, now, absorbed);
+            self.enqueue(rq, now, absorbed);
         }
         merge
     }
 
     /// Adds a request to the queue of its process, or to staged ones of it.
     #[inline(never)]
-    pub(super) fn insert_at_tail(&mut self, rq: &Rq, now: Nanos, absorbed: &mut Absorbed) {
+    pub(super) fn enqueue(&mut self, rq: &Rq, now: Nanos, absorbed: &mut Absorbed) {
         let id = self.queue_for(rq, now);
         let id = self.cooperate(rq.id.submitter(), id, rq.sector, now);
         if !self.merge_request(id, rq, now, absorbed) {

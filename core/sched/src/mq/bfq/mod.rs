@@ -35,16 +35,17 @@ mod tunables;
 mod waker;
 mod wf2q;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
-use weir_bio::{GroupId, IoPrio, Limits, Nanos, Op, Rq, SchedTag, SubmitterId};
+use weir_bio::{GroupId, Limits, Nanos, Op, Rq, SchedTag, SubmitterId};
 
-use crate::contract::{Absorbed, DepthRule, End, Ended, Merge, Scheduler, Setup, Wants};
+use crate::contract::{Absorbed, DepthRule, Ended, Merge, Replay, Scheduler, Setup};
 use crate::hash::MergeHash;
 use crate::merge::Side;
 use crate::staged::node::Nodes;
 use crate::staged::order::Order;
 use crate::tunable::Tunables;
+use crate::{Entry, Family};
 
 use burst::Burst;
 use entity::{LevelId, QueueId};
@@ -62,6 +63,17 @@ pub use queue::Expiry;
 pub use state::{DeviceView, Features, QueueView};
 pub use tunables::TUNABLES;
 
+/// Its entry in the list of schedulers.
+pub const ENTRY: Entry = Entry {
+    name: "bfq",
+    family: Family::Multi,
+    counterpart: "cfq",
+    compat: &["6.18"],
+    tunables: TUNABLES,
+    make: Some(|setup| Box::new(Bfq::new(setup))),
+    replay: Some(|setup| Box::new(Bfq::new(setup))),
+};
+
 /// Budget fair queueing.
 #[derive(Clone)]
 pub struct Bfq {
@@ -74,8 +86,6 @@ pub struct Bfq {
 
     nodes: Nodes,
     owners: Vec<Owner>,
-    /// Served before everything else, last in first, and no queue's business.
-    head: VecDeque<Rq>,
     hash: MergeHash,
     last_merge: Option<SchedTag>,
     /// Requests in queues.
@@ -147,7 +157,6 @@ impl Bfq {
             nr_requests: setup.nr_requests,
             nodes: Nodes::new(setup.nr_requests),
             owners: vec![Owner::NOBODY; usize::from(setup.nr_requests)],
-            head: VecDeque::new(),
             hash: MergeHash::new(setup.nr_requests),
             last_merge: None,
             staged: 0,
@@ -200,24 +209,14 @@ impl Scheduler for Bfq {
         "bfq"
     }
 
-    fn wants(&self) -> Wants {
-        Wants::Counts
-    }
-
     fn merge(&mut self, bio: &Rq, now: Nanos) -> Merge {
         self.catch_up(now);
         self.merge_bio(bio, now)
     }
 
-    fn insert(&mut self, rq: Rq, at: End, now: Nanos, absorbed: &mut Absorbed) {
+    fn insert(&mut self, rq: Rq, now: Nanos, absorbed: &mut Absorbed) {
         self.catch_up(now);
-        match at {
-            End::Tail => self.insert_at_tail(&rq, now, absorbed),
-            End::Head => {
-                self.owner_mut(rq.tag).state = TagState::Bypass;
-                self.head.push_front(rq);
-            }
-        }
+        self.enqueue(&rq, now, absorbed);
     }
 
     fn dispatch(&mut self, _hard_queue: u16, now: Nanos) -> Option<Rq> {
@@ -247,30 +246,27 @@ impl Scheduler for Bfq {
         }
     }
 
-    fn finish(&mut self, tag: SchedTag, now: Nanos) {
-        // A request that was absorbed is gone already.
-        if self.owner(tag).state != TagState::Free {
-            self.catch_up(now);
-            self.ended(tag, now);
-        }
+    fn drain(&mut self, out: &mut Vec<Rq>, now: Nanos) {
+        let staged = (0..self.nr_requests).map(SchedTag);
+        let staged = staged.filter(|tag| self.owner(*tag).state == TagState::Staged);
+        let staged: Vec<_> = staged.collect();
+        out.extend(staged.into_iter().map(|tag| self.take_out(tag, now)));
     }
 
-    fn ended_batch(&mut self, ended: &[Ended], now: Nanos) {
-        if !ended.is_empty() {
-            self.catch_up(now);
-        }
-        ended.iter().for_each(|end| self.ended(end.tag, now));
-    }
-
-    fn requeue(&mut self, tag: SchedTag, now: Nanos) {
+    fn ended(&mut self, end: &Ended, now: Nanos) {
         self.catch_up(now);
-        self.ended(tag, now);
-        self.drop_sample(tag);
-        self.owner_mut(tag).state = TagState::Bypass;
+        self.account_end(end.tag, now);
+    }
+
+    fn ended_batch(&mut self, ends: &[Ended], now: Nanos) {
+        if !ends.is_empty() {
+            self.catch_up(now);
+        }
+        ends.iter().for_each(|end| self.account_end(end.tag, now));
     }
 
     fn staged(&self) -> usize {
-        self.staged + self.head.len()
+        self.staged
     }
 
     fn wake_at(&self) -> Option<Nanos> {
@@ -320,15 +316,6 @@ impl Scheduler for Bfq {
         }
     }
 
-    fn priority_changed(&mut self, context: SubmitterId, ioprio: IoPrio, now: Nanos) {
-        self.catch_up(now);
-        let context = self.context_mut(context);
-        (context.ioprio, context.sync_ioprio) = (ioprio, ioprio);
-        if let Some(id) = context.sync {
-            self.set_priority(id, ioprio);
-        }
-    }
-
     fn group_weight_changed(&mut self, group: GroupId, weight: u16, now: Nanos) {
         self.catch_up(now);
         self.weigh_group(group, weight);
@@ -339,33 +326,22 @@ impl Scheduler for Bfq {
         self.kick();
     }
 
-    fn tunables(&self) -> &dyn Tunables {
+    fn tunables(&mut self) -> &mut dyn Tunables {
         self
     }
+}
 
-    fn tunables_mut(&mut self) -> &mut dyn Tunables {
-        self
-    }
-
-    fn boxed_clone(&self) -> Box<dyn Scheduler> {
+impl Replay for Bfq {
+    fn boxed_clone(&self) -> Box<dyn Replay> {
         Box::new(self.clone())
     }
 
     fn take_out(&mut self, tag: SchedTag, now: Nanos) -> Rq {
         self.catch_up(now);
-        let at_head = self.head.iter().position(|rq| rq.tag == tag);
-        match at_head.and_then(|at| self.head.remove(at)) {
-            Some(rq) => {
-                self.in_flight += 1;
-                rq
-            }
-            None => {
-                let owner = self.owner(tag);
-                assert_eq!(owner.state, TagState::Staged, "tag {} is not staged", tag.0);
-                let id = owner.queue;
-                self.serve(id, tag, self.charge_of(id, tag), now)
-            }
-        }
+        let owner = self.owner(tag);
+        assert_eq!(owner.state, TagState::Staged, "tag {} is not staged", tag.0);
+        let id = owner.queue;
+        self.serve(id, tag, self.charge_of(id, tag), now)
     }
 
     fn force_merge(&mut self, tag: SchedTag, bio: &Rq, side: Side) {

@@ -36,8 +36,6 @@ pub(super) enum TagState {
     Staged,
     /// In the device, for its queue.
     Dispatched,
-    /// On the head list or, from there, in the device: no queue's business.
-    Bypass,
 }
 
 /// Why a queue's service ended.
@@ -264,11 +262,6 @@ impl Bfq {
     #[inline]
     pub(super) fn owner(&self, tag: SchedTag) -> &Owner {
         &self.owners[usize::from(tag.0)]
-    }
-
-    #[inline]
-    pub(super) fn owner_mut(&mut self, tag: SchedTag) -> &mut Owner {
-        &mut self.owners[usize::from(tag.0)]
     }
 
     /// The queue a handle names, if it still is that one.

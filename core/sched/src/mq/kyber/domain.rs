@@ -10,6 +10,11 @@ pub(super) const DOMAINS_MAX: usize = 4;
 /// Domains whose latency is watched: they come first.
 pub(super) const WATCHED: usize = 3;
 
+/// Indices of the watched domains; level 4.12 watches `OTHER` in the place of discards.
+pub(super) const READ: usize = 0;
+pub(super) const WRITE: usize = 1;
+pub(super) const DISCARD: usize = 2;
+
 /// The Linux version whose behaviour the scheduler has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Level {

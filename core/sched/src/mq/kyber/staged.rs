@@ -7,7 +7,7 @@
 
 use weir_bio::{Flags, Limits, Rq, SchedTag, SubmitterId};
 
-use crate::contract::{End, Merge};
+use crate::contract::Merge;
 use crate::merge::{Fit, Side, fit};
 
 use super::domain::DOMAINS_MAX;
@@ -55,8 +55,6 @@ struct Recent {
     next: u8,
     /// A bit for each slot in use: always the last ones before `next`.
     live: u8,
-    /// A bit for each slot whose request nothing may merge with.
-    closed: u8,
 }
 
 /// The contexts of a hard queue that have something in their list.
@@ -113,12 +111,6 @@ impl List {
         self.append(List { first: tag, last: tag }, nodes);
     }
 
-    fn push_front(&mut self, tag: u16, nodes: &mut [Node]) {
-        let rest = std::mem::replace(self, List { first: tag, last: tag });
-        nodes[usize::from(tag)].next = NONE;
-        self.append(rest, nodes);
-    }
-
     #[inline]
     fn pop(&mut self, nodes: &[Node]) -> Option<u16> {
         let first = self.first;
@@ -153,30 +145,18 @@ impl List {
 }
 
 impl Recent {
-    const EMPTY: Recent =
-        Recent { starts: [0; 8], ends: [0; 8], tags: [0; 8], next: 0, live: 0, closed: 0 };
+    const EMPTY: Recent = Recent { starts: [0; 8], ends: [0; 8], tags: [0; 8], next: 0, live: 0 };
 
     #[inline]
     fn set(&mut self, slot: usize, tag: u16, start: u64, end: u64) {
         (self.starts[slot], self.ends[slot], self.tags[slot]) = (start as u32, end as u32, tag);
         self.live |= 1 << slot;
-        self.closed &= !(1 << slot);
     }
 
     #[inline]
     fn push(&mut self, tag: u16, start: u64, end: u64) {
         self.set(usize::from(self.next) % LOOK_BACK, tag, start, end);
         self.next = self.next.wrapping_add(1);
-    }
-
-    /// Notes a request at the old end that nothing may merge with: it only takes a place.
-    fn push_oldest(&mut self, tag: u16) {
-        if self.live != u8::MAX {
-            let before = self.next.wrapping_sub(self.live.count_ones() as u8 + 1);
-            let slot = usize::from(before) % LOOK_BACK;
-            self.set(slot, tag, 0, 0);
-            self.closed |= 1 << slot;
-        }
     }
 
     /// Whether a slot, in use or not, seems to hold what ends where `bio` starts or starts where it
@@ -192,13 +172,12 @@ impl Recent {
         touches != 0
     }
 
-    /// The slots in use, newest first, that hold such a request which may be merged with.
+    /// The slots in use, newest first, that hold such a request.
     fn touching(&self, bio: &Rq) -> impl Iterator<Item = usize> {
         let (start, end) = (bio.sector as u32, bio.end() as u32);
-        let open = self.live & !self.closed;
         let newest_first = (1..=LOOK_BACK as u8).map(|back| self.next.wrapping_sub(back));
         newest_first.map(|slot| usize::from(slot) % LOOK_BACK).filter(move |slot| {
-            open & 1 << slot != 0 && (self.ends[*slot] == start || self.starts[*slot] == end)
+            self.live & 1 << slot != 0 && (self.ends[*slot] == start || self.starts[*slot] == end)
         })
     }
 
@@ -312,7 +291,7 @@ impl Staged {
 
     /// Puts a request into `list` of its context.
     #[inline(always)]
-    pub(super) fn insert(&mut self, rq: &Rq, domain: usize, list: usize, at: End) {
+    pub(super) fn insert(&mut self, rq: &Rq, domain: usize, list: usize) {
         let context = rq.id.submitter();
         let tag = rq.tag.0;
         let node = &mut self.nodes[usize::from(tag)];
@@ -322,16 +301,8 @@ impl Staged {
         let hard_queue = usize::from(self.context(context).hard_queue);
         let place = &mut self.contexts[usize::from(context.0)];
         let was_empty = place.lists[list].is_empty();
-        match at {
-            End::Tail => {
-                place.lists[list].push(tag, &mut self.nodes);
-                place.recent[list].push(tag, rq.sector, rq.end());
-            }
-            End::Head => {
-                place.lists[list].push_front(tag, &mut self.nodes);
-                place.recent[list].push_oldest(tag);
-            }
-        }
+        place.lists[list].push(tag, &mut self.nodes);
+        place.recent[list].push(tag, rq.sector, rq.end());
         let queue = &mut self.queues[hard_queue];
         if was_empty {
             queue.marks[list].set(usize::from(context.0));
@@ -465,6 +436,18 @@ impl Staged {
         queue.staged -= popped as u32;
         *count -= popped;
         popped
+    }
+
+    /// The tags of all that is staged, in order.
+    pub(super) fn tags(&self) -> Vec<SchedTag> {
+        let unflushed = self.contexts.iter().flat_map(|context| context.lists);
+        let flushed = self.queues.iter().flat_map(|queue| queue.flushed);
+        let mut tags = Vec::new();
+        for mut list in unflushed.chain(flushed) {
+            tags.extend(std::iter::from_fn(|| list.pop(&self.nodes)).map(SchedTag));
+        }
+        tags.sort_unstable();
+        tags
     }
 
     /// Whether a request waits for nothing but its turn. Looks at all that do.

@@ -1,22 +1,33 @@
 //! The latencies aimed at: kyber's tunables, and the buckets a latency falls into.
 
-use crate::tunable::{Number, Tunable, Tunables, Unit};
+use crate::tunable::{Number, Row, Tunable, Tuned, Unit, When, tunables};
 
-use super::domain::WATCHED;
+use super::domain::{DISCARD, READ, WATCHED, WRITE};
 
 /// Buckets of a latency histogram.
 pub(super) const BUCKETS: usize = 8;
-
-const READ: &str = "read_lat_nsec";
-const WRITE: &str = "write_lat_nsec";
 
 /// The target of discards has no tunable (docs/behaviour/kyber.md, section 1).
 const DISCARD_NS: u64 = 5_000_000_000;
 
 /// Source: docs/behaviour/kyber.md, section 7.
-pub static TUNABLES: &[Tunable] = &[
-    latency(READ, 2_000_000, "The latency aimed at for reads."),
-    latency(WRITE, 10_000_000, "The latency aimed at for writes (at level 4.12, SYNC ones)."),
+pub const TUNABLES: &[Tunable] = &tunables(&ROWS);
+
+const ROWS: [Row<Targets>; 2] = [
+    Row::new(
+        latency("read_lat_nsec", 2_000_000, "The latency aimed at for reads."),
+        |targets| i128::from(targets.ns[READ]),
+        |targets, ns| targets.aim(READ, ns as u64),
+    ),
+    Row::new(
+        latency(
+            "write_lat_nsec",
+            10_000_000,
+            "The latency aimed at for writes (at level 4.12, SYNC ones).",
+        ),
+        |targets| i128::from(targets.ns[WRITE]),
+        |targets, ns| targets.aim(WRITE, ns as u64),
+    ),
 ];
 
 const fn latency(name: &'static str, default: i128, meaning: &'static str) -> Tunable {
@@ -27,6 +38,7 @@ const fn latency(name: &'static str, default: i128, meaning: &'static str) -> Tu
         least: 0,
         most: u64::MAX as i128,
         number: Number::Unsigned64,
+        when: When::AtOnce,
         meaning,
     }
 }
@@ -41,11 +53,14 @@ pub(super) struct Targets {
 
 impl Targets {
     pub(super) fn new() -> Targets {
+        Targets::with(&ROWS)
+    }
+
+    /// At the defaults of these rows.
+    fn with(rows: &[Row<Targets>]) -> Targets {
         let mut targets = Targets { ns: [0; WATCHED], ends: [[0; BUCKETS - 1]; WATCHED] };
-        for (domain, row) in TUNABLES.iter().enumerate() {
-            targets.aim(domain, row.default as u64);
-        }
-        targets.aim(2, DISCARD_NS);
+        targets.aim(DISCARD, DISCARD_NS);
+        rows.iter().for_each(|row| (row.set)(&mut targets, row.tunable.default));
         targets
     }
 
@@ -73,28 +88,11 @@ impl Targets {
         // Counted without a branch: a division costs more than all seven comparisons.
         ends.iter().map(|end| usize::from(ns > *end)).sum()
     }
-
-    fn domain(name: &str) -> usize {
-        match name {
-            READ => 0,
-            WRITE => 1,
-            other => unreachable!("{other} is not in kyber's table"),
-        }
-    }
 }
 
-impl Tunables for Targets {
-    fn table(&self) -> &'static [Tunable] {
-        TUNABLES
-    }
-
-    fn value(&self, name: &str) -> i128 {
-        i128::from(self.ns[Targets::domain(name)])
-    }
-
-    fn put(&mut self, name: &str, value: i128) {
-        self.aim(Targets::domain(name), value as u64);
-    }
+impl Tuned for Targets {
+    const ROWS: &'static [Row<Targets>] = &ROWS;
+    const TABLE: &'static [Tunable] = TUNABLES;
 }
 
 #[cfg(test)]
@@ -105,6 +103,28 @@ mod tests {
     /// The rule of docs/behaviour/kyber.md, section 6, with a division.
     fn divided(target: u64, ns: u64) -> usize {
         if ns == 0 { 0 } else { ((ns - 1) / (target / 4).max(1)).min(7) as usize }
+    }
+
+    #[test]
+    fn a_tunable_aims_at_its_own_domain_wherever_its_row_stands() {
+        let [read, write] = ROWS;
+        let discard = Row::new(
+            latency("discard_lat_nsec", 1_000_000_000, "The latency aimed at for discards."),
+            |targets: &Targets| i128::from(targets.ns[DISCARD]),
+            |targets, ns| targets.aim(DISCARD, ns as u64),
+        );
+        let rows = [discard, write, read];
+        let mut targets = Targets::with(&rows);
+        assert_eq!(targets.ns, [2_000_000, 10_000_000, 1_000_000_000]);
+        for row in &rows {
+            let others = rows.iter().filter(|other| other.tunable.name != row.tunable.name);
+            let before: Vec<_> = others.clone().map(|other| (other.get)(&targets)).collect();
+            (row.set)(&mut targets, 7);
+            assert_eq!((row.get)(&targets), 7, "{}", row.tunable.name);
+            let after: Vec<_> = others.map(|other| (other.get)(&targets)).collect();
+            assert_eq!(before, after, "{} changed another", row.tunable.name);
+        }
+        assert_eq!(Targets::new().ns, [2_000_000, 10_000_000, DISCARD_NS]);
     }
 
     #[test]

@@ -48,7 +48,7 @@ fn bio(context: u16, op: Op, sector: u64, sectors: u32) -> Rq {
 
 fn insert(kyber: &mut Kyber, rq: Rq) {
     let mut absorbed = Absorbed::new();
-    kyber.insert(rq, End::Tail, START, &mut absorbed);
+    kyber.insert(rq, START, &mut absorbed);
     assert!(absorbed.is_empty());
 }
 
@@ -90,7 +90,9 @@ impl Scene {
 
     fn finish(&mut self, name: &str) {
         let tag = self.names.iter().position(|n| n == name).unwrap();
-        self.kyber.finish(SchedTag(tag as u16), START);
+        // None of these scenes is about latencies.
+        let end = Ended { handed_back: true, ..Ended::untimed(SchedTag(tag as u16)) };
+        self.kyber.ended(&end, START);
     }
 }
 
@@ -183,21 +185,18 @@ fn a_hard_queue_serves_its_own_contexts_alone() {
 }
 
 #[test]
-fn a_requeued_request_goes_first_within_its_domain_and_gives_its_token_back() {
+fn a_request_that_was_handed_back_gives_its_token_to_the_next_and_is_no_latency() {
     let mut scene = Scene::new(kyber(1, ""));
     scene.kyber.tokens.resize(READ, 1);
-    scene.add_many("r", 3, 0, Op::Read);
+    scene.add_many("r", 2, 0, Op::Read);
     assert_eq!(scene.rest(), "r0");
-    scene.kyber.requeue(SchedTag(0), START);
+    let end = Ended { handed_back: true, ..Ended::untimed(SchedTag(0)) };
+    scene.kyber.ended(&end, START + S);
     assert_eq!(scene.kyber.take_kicked(), 1);
-    scene.kyber.insert(rq(0, 0, Op::Read, 0), End::Head, START, &mut Vec::new());
-    // Requests flushed before stay before it.
+    assert_eq!(scene.kyber.wake_at(), None, "nothing was measured");
     assert_eq!(scene.rest(), "r1");
-    scene.finish("r1");
-    assert_eq!(scene.rest(), "r2");
-    scene.finish("r2");
-    assert_eq!(scene.rest(), "r0");
-    scene.finish("r0");
+    scene.kyber.ended(&Ended::untimed(SchedTag(1)), START + S);
+    assert!(scene.kyber.wake_at().is_some(), "this was");
     assert_eq!(scene.kyber.tokens.in_use(READ), 0);
 }
 
@@ -253,14 +252,12 @@ mod merging {
     }
 
     #[test]
-    fn what_is_flushed_or_came_at_the_head_is_merged_with_no_more() {
+    fn what_is_flushed_is_merged_with_no_more() {
         let mut kyber = kyber(1, "");
         insert(&mut kyber, rq(0, 0, Op::Read, 0));
         insert(&mut kyber, rq(1, 0, Op::Read, 1000));
         kyber.dispatch(0, START);
         assert_eq!(kyber.merge(&bio(0, Op::Read, 1008, 8), START), Merge::No);
-        kyber.insert(rq(2, 0, Op::Read, 2000), End::Head, START, &mut Vec::new());
-        assert_eq!(kyber.merge(&bio(0, Op::Read, 2008, 8), START), Merge::No);
     }
 
     #[test]
@@ -310,8 +307,9 @@ mod percentiles {
             let tag = SchedTag(0);
             let (status, done_at) = (Status::Ok, now);
             let (accepted_at, issued_at) = (now - total, now - io);
-            kyber.completed(&Ended { tag, status, accepted_at, issued_at, done_at }, now);
-            kyber.finish(tag, now);
+            let handed_back = false;
+            let end = Ended { tag, status, handed_back, accepted_at, issued_at, done_at };
+            kyber.ended(&end, now);
         }
     }
 
@@ -401,7 +399,7 @@ mod percentiles {
             let mut kyber = kyber(1, "");
             kyber.tokens.resize(READ, 128);
             feed(&mut kyber, START, before, Op::Read, MS, MS);
-            kyber.tunables_mut().set("read_lat_nsec", "1000").unwrap();
+            kyber.tunables().set("read_lat_nsec", "1000").unwrap();
             feed(&mut kyber, START, after, Op::Read, MS, MS);
             fire(&mut kyber, START + 100 * MS);
             assert_eq!(kyber.tokens.depth(READ), expected, "{before} before, {after} after");
@@ -427,8 +425,9 @@ mod means {
         assert!(kyber.dispatch(0, now).is_some(), "a token for one at a time");
         let (tag, status) = (SchedTag(0), Status::Ok);
         let (accepted_at, issued_at, done_at) = (START, now - io, now);
-        kyber.completed(&Ended { tag, status, accepted_at, issued_at, done_at }, now);
-        kyber.finish(tag, now);
+        let handed_back = false;
+        let end = Ended { tag, status, handed_back, accepted_at, issued_at, done_at };
+        kyber.ended(&end, now);
     }
 
     fn depths(kyber: &Kyber) -> [u32; 3] {
@@ -534,7 +533,7 @@ fn requests_nobody_waits_for_get_three_quarters_of_the_tags() {
 #[test]
 fn the_tunables_are_two_latencies_of_64_bits() {
     let mut kyber = kyber(1, "");
-    let tunables = kyber.tunables_mut();
+    let tunables = kyber.tunables();
     assert_eq!(tunables.show("read_lat_nsec").unwrap(), "2000000");
     assert_eq!(tunables.show("write_lat_nsec").unwrap(), "10000000");
     tunables.set("write_lat_nsec", "18446744073709551615\n").unwrap();

@@ -3,17 +3,10 @@
 
 use weir_bio::{Flags, Limits, Rq, SchedTag};
 
-use crate::contract::{End, Merge};
+use crate::contract::Merge;
 use crate::merge::{Fit, Side, fit};
 
 use super::Level;
-
-#[derive(Clone)]
-struct Held {
-    rq: Rq,
-    /// Came at the head: nothing merges with it.
-    fixed: bool,
-}
 
 #[derive(Clone, Default)]
 struct Queue {
@@ -26,7 +19,7 @@ pub struct Model {
     level: Level,
     limits: Limits,
     /// By context: its hard queue, and a list for each domain.
-    contexts: Vec<(usize, [Vec<Held>; 4])>,
+    contexts: Vec<(usize, [Vec<Rq>; 4])>,
     queues: Vec<Queue>,
     pub depth: [u32; 4],
     pub in_use: [u32; 4],
@@ -48,38 +41,34 @@ impl Model {
         }
     }
 
-    fn list(&mut self, rq: &Rq) -> &mut Vec<Held> {
+    fn list(&mut self, rq: &Rq) -> &mut Vec<Rq> {
         let list = if self.level == Level::K6 { self.level.domain_of(rq) } else { 0 };
         &mut self.contexts[usize::from(rq.id.submitter().0)].1[list]
     }
 
     pub fn merge(&mut self, bio: &Rq) -> Merge {
         let limits = self.limits.clone();
-        for held in self.list(bio).iter_mut().rev().take(8).filter(|held| !held.fixed) {
-            match fit(&held.rq, bio, &limits) {
+        for rq in self.list(bio).iter_mut().rev().take(8) {
+            match fit(rq, bio, &limits) {
                 Fit::Apart => {}
                 Fit::TooLarge => {
-                    held.rq.flags |= Flags::NOMERGE;
+                    rq.flags |= Flags::NOMERGE;
                     return Merge::No;
                 }
                 Fit::Joins(side) => {
-                    held.rq.take_in(bio);
+                    rq.take_in(bio);
                     if side == Side::Back {
-                        return Merge::Back(held.rq.tag);
+                        return Merge::Back(rq.tag);
                     }
-                    return Merge::Front(held.rq.tag);
+                    return Merge::Front(rq.tag);
                 }
             }
         }
         Merge::No
     }
 
-    pub fn insert(&mut self, rq: Rq, at: End) {
-        let list = self.list(&rq);
-        match at {
-            End::Tail => list.push(Held { rq, fixed: false }),
-            End::Head => list.insert(0, Held { rq, fixed: true }),
-        }
+    pub fn insert(&mut self, rq: Rq) {
+        self.list(&rq).push(rq);
     }
 
     pub fn staged(&self, queue: usize) -> usize {
@@ -90,9 +79,9 @@ impl Model {
 
     fn flush(&mut self, queue: usize, list: usize) {
         for (_, lists) in self.contexts.iter_mut().filter(|(home, _)| *home == queue) {
-            for held in lists[list].drain(..) {
-                let domain = self.level.domain_of(&held.rq);
-                self.queues[queue].flushed[domain].push(held.rq);
+            for rq in lists[list].drain(..) {
+                let domain = self.level.domain_of(&rq);
+                self.queues[queue].flushed[domain].push(rq);
             }
         }
     }
@@ -185,6 +174,6 @@ impl Model {
     pub fn tags(&self) -> Vec<SchedTag> {
         let flushed = self.queues.iter().flat_map(|queue| queue.flushed.iter().flatten());
         let lists = self.contexts.iter().flat_map(|(_, lists)| lists.iter().flatten());
-        flushed.chain(lists.map(|held| &held.rq)).map(|rq| rq.tag).collect()
+        flushed.chain(lists).map(|rq| rq.tag).collect()
     }
 }

@@ -104,15 +104,10 @@ impl Run {
         }
         let tag = self.free.swap_remove(self.prng.below(self.free.len() as u64) as usize);
         let rq = Rq { tag: SchedTag(tag), ..bio };
-        let at = if self.prng.percent(10) { End::Head } else { End::Tail };
-        self.insert(rq, at);
-    }
-
-    fn insert(&mut self, rq: Rq, at: End) {
         let mut absorbed = Absorbed::new();
-        self.kyber.insert(rq, at, self.now, &mut absorbed);
+        self.kyber.insert(rq, self.now, &mut absorbed);
         assert!(absorbed.is_empty());
-        self.model.insert(rq, at);
+        self.model.insert(rq);
         self.inserted += 1;
         self.wake(&rq);
     }
@@ -149,18 +144,12 @@ impl Run {
         let issued_at = now - self.prng.below(20 * MS);
         let accepted_at = issued_at - self.prng.below(5 * MS);
         let done_at = now;
-        self.kyber.completed(&Ended { tag, status, accepted_at, issued_at, done_at }, now);
-        self.kyber.finish(tag, now);
+        let handed_back = self.prng.percent(10);
+        let end = Ended { tag, status, handed_back, accepted_at, issued_at, done_at };
+        self.kyber.ended(&end, now);
         self.model.release(&rq);
         self.free.push(tag.0);
         self.wake(&rq);
-    }
-
-    fn requeue(&mut self) {
-        let Some(rq) = self.any_flying() else { return };
-        self.kyber.requeue(rq.tag, self.now);
-        self.model.release(&rq);
-        self.insert(rq, End::Head);
     }
 
     fn resize(&mut self) {
@@ -227,8 +216,7 @@ impl Run {
                 let queue = self.prng.below(queues) as u16;
                 self.dispatch(queue);
             }
-            70..85 => self.end(),
-            85..88 => self.requeue(),
+            70..88 => self.end(),
             88..91 => self.resize(),
             91..96 => self.pass_time(),
             _ => self.take_kicked(),
