@@ -186,7 +186,7 @@ fn entry_of(recording: &Recording, options: &Options) -> Result<&'static Entry, 
 
 /// A request under a tag.
 #[derive(Clone, Copy, Debug)]
-struct Held {
+struct Tagged {
     rq: Rq,
     accepted_at: Nanos,
     issued_at: Nanos,
@@ -204,7 +204,7 @@ struct Player {
     tick_ns: u64,
     first_us: u64,
     now: Nanos,
-    held: Vec<Option<Held>>,
+    held: Vec<Option<Tagged>>,
     free: Vec<SchedTag>,
     arrivals: u64,
     /// Led its own way: what was given at each `D` that has not ended.
@@ -352,7 +352,7 @@ impl Player {
         debug_assert_eq!(popped, Some(tag), "the tag that was handed out");
         self.arrivals += 1;
         let (rq, age) = (Rq { tag, ..rq }, self.arrivals);
-        let held = Held { rq, accepted_at, issued_at: Nanos::ZERO, is_staged: true, age };
+        let held = Tagged { rq, accepted_at, issued_at: Nanos::ZERO, is_staged: true, age };
         self.held[usize::from(tag.0)] = Some(held);
     }
 
@@ -383,13 +383,13 @@ impl Player {
         }
     }
 
-    fn at(&mut self, tag: SchedTag) -> &mut Held {
+    fn at(&mut self, tag: SchedTag) -> &mut Tagged {
         let held = self.held[usize::from(tag.0)].as_mut();
         held.expect("a scheduler names requests that it was given")
     }
 
     fn grow(&mut self, tag: SchedTag, bio: &Rq, side: Side) {
-        let Held { rq, .. } = self.at(tag);
+        let Tagged { rq, .. } = self.at(tag);
         rq.sectors += bio.sectors;
         if side == Side::Front {
             rq.sector = bio.sector;
@@ -397,7 +397,7 @@ impl Player {
     }
 
     fn join(&mut self, kept: SchedTag, gone: SchedTag) {
-        let Held { rq, accepted_at, .. } = *self.at(gone);
+        let Tagged { rq, accepted_at, .. } = *self.at(gone);
         let into = self.at(kept);
         into.rq.sectors += rq.sectors;
         into.accepted_at = into.accepted_at.min(accepted_at);
@@ -522,7 +522,7 @@ impl Player {
             self.given.pop_front().flatten().into_iter().collect()
         };
         for tag in tags {
-            let Held { accepted_at, issued_at, .. } = *self.at(tag);
+            let Tagged { accepted_at, issued_at, .. } = *self.at(tag);
             let (status, handed_back, done_at) = (Status::Ok, false, self.now);
             let end = Ended { tag, status, handed_back, accepted_at, issued_at, done_at };
             self.scheduler.ended(&end, self.now);

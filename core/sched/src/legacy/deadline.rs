@@ -43,7 +43,7 @@ const ROWS: [Row<Deadline>; 5] = deadline::rows();
 #[derive(Clone)]
 pub struct Deadline {
     name: &'static str,
-    /// Lane 0 reads, lane 1 writes; the cursor is the batch's next request.
+    /// Band 0 reads, band 1 writes; the cursor is the batch's next request.
     staged: Staged<true>,
     settings: Settings,
     batching: u32,
@@ -83,12 +83,12 @@ impl Deadline {
         if next != SchedTag::NONE && self.batching < self.settings.fifo_batch {
             return Some(next);
         }
-        let waiting = [READ, WRITE].map(|lane| !self.staged.fifo(lane).is_empty());
+        let waiting = [READ, WRITE].map(|band| !self.staged.fifo(band).is_empty());
         let direction = self.settings.direction(waiting, &mut self.starved)?;
         self.batching = 0;
         let oldest = self.staged.fifo(direction).oldest;
         let goes_on =
-            next != SchedTag::NONE && usize::from(self.staged.node(next).lane) == direction;
+            next != SchedTag::NONE && usize::from(self.staged.node(next).band) == direction;
         let expired = now >= self.staged.node(oldest).deadline;
         Some(if goes_on && !expired { next } else { oldest })
     }
@@ -112,9 +112,9 @@ impl Scheduler for Deadline {
     }
 
     fn insert(&mut self, rq: Rq, now: Nanos, absorbed: &mut Absorbed) {
-        let lane = usize::from(rq.op.is_write());
-        let expire_ns = self.settings.expire_ns[lane];
-        self.staged.insert(rq, Arrival { lane, now, expire_ns }, absorbed);
+        let band = usize::from(rq.op.is_write());
+        let expire_ns = self.settings.expire_ns[band];
+        self.staged.insert(rq, Arrival { band, now, expire_ns }, absorbed);
     }
 
     fn dispatch(&mut self, _hard_queue: u16, now: Nanos) -> Option<Rq> {
@@ -150,8 +150,8 @@ impl Replay for Deadline {
             return rq;
         }
         // Not what the batch goes on with, so a new batch begins with it.
-        let direction = usize::from(self.staged.node(tag).lane);
-        let waiting = [READ, WRITE].map(|lane| !self.staged.fifo(lane).is_empty());
+        let direction = usize::from(self.staged.node(tag).band);
+        let waiting = [READ, WRITE].map(|band| !self.staged.fifo(band).is_empty());
         self.settings.force_direction(direction, waiting, &mut self.starved);
         self.batching = 0;
         self.serve(tag)
@@ -184,11 +184,11 @@ impl Tuned for Deadline {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::staged::tests::{Inspect, batches_are_sweeps, lanes_agree, setup};
+    use crate::staged::tests::{Inspect, bands_agree, batches_are_sweeps, setup};
 
     impl Inspect for Deadline {
-        fn lanes(&mut self) -> Vec<(Vec<SchedTag>, Vec<SchedTag>)> {
-            (0..2).map(|lane| self.staged.lane(lane)).collect()
+        fn bands(&mut self) -> Vec<(Vec<SchedTag>, Vec<SchedTag>)> {
+            (0..2).map(|band| self.staged.band(band)).collect()
         }
 
         fn batching(&self) -> u32 {
@@ -198,8 +198,8 @@ mod tests {
 
     #[test]
     fn orders_and_fifos_hold_the_same_and_the_next_request_is_among_them() {
-        lanes_agree(|| Deadline::new(&setup()), |deadline| deadline.staged.cursor);
-        lanes_agree(|| Deadline::of_4_12(&setup()), |deadline| deadline.staged.cursor);
+        bands_agree(|| Deadline::new(&setup()), |deadline| deadline.staged.cursor);
+        bands_agree(|| Deadline::of_4_12(&setup()), |deadline| deadline.staged.cursor);
     }
 
     #[test]

@@ -47,7 +47,7 @@ impl Scheduler for Noop {
 
     fn insert(&mut self, rq: Rq, now: Nanos, absorbed: &mut Absorbed) {
         // Nothing expires here.
-        let arrival = Arrival { lane: 0, now, expire_ns: 0 };
+        let arrival = Arrival { band: 0, now, expire_ns: 0 };
         self.staged.insert(rq, arrival, absorbed);
     }
 

@@ -96,7 +96,7 @@ fn make(setup: &Setup) -> Box<dyn Replay> {
 /// The deadline scheduler of the multi-queue path.
 #[derive(Clone)]
 pub struct MqDeadline {
-    /// Lane 2c reads of class c, lane 2c + 1 its writes.
+    /// Band 2c reads of class c, band 2c + 1 its writes.
     staged: Staged<true>,
     settings: Settings,
     async_depth: u32,
@@ -161,7 +161,7 @@ fn class_of(rq: &Rq) -> usize {
 }
 
 #[inline]
-fn lane_of(rq: &Rq) -> usize {
+fn band_of(rq: &Rq) -> usize {
     2 * class_of(rq) + usize::from(rq.op.is_write())
 }
 
@@ -311,9 +311,9 @@ impl MqDeadline {
     }
 
     fn leaves(&mut self, tag: SchedTag) {
-        let Node { rq, lane, .. } = self.staged.node(tag);
-        let class = &mut self.classes[usize::from(lane / 2)];
-        class.position[usize::from(lane % 2)] = rq.sector;
+        let Node { rq, band, .. } = self.staged.node(tag);
+        let class = &mut self.classes[usize::from(band / 2)];
+        class.position[usize::from(band % 2)] = rq.sector;
         class.dispatched = class.dispatched.wrapping_add(1);
     }
 
@@ -326,21 +326,21 @@ impl MqDeadline {
     }
 
     fn count_merged(&mut self, gone: SchedTag) {
-        let class = usize::from(self.staged.node(gone).lane / 2);
+        let class = usize::from(self.staged.node(gone).band / 2);
         self.classes[class].merged = self.classes[class].merged.wrapping_add(1);
         self.count_completed(gone);
     }
 
     #[inline]
     fn count_completed(&mut self, gone: SchedTag) {
-        let class = &mut self.classes[usize::from(self.staged.node(gone).lane / 2)];
+        let class = &mut self.classes[usize::from(self.staged.node(gone).band / 2)];
         class.completed = class.completed.wrapping_add(1);
     }
 
-    /// When the next staged request of a lane has aged that had not at `seen`.
-    fn ages_at(&self, lane: usize, seen: Nanos) -> Option<Nanos> {
+    /// When the next staged request of a band has aged that had not at `seen`.
+    fn ages_at(&self, band: usize, seen: Nanos) -> Option<Nanos> {
         // By age: merges leave a request's time of arrival at its place in the FIFO.
-        let mut at = self.staged.fifo(lane).oldest;
+        let mut at = self.staged.fifo(band).oldest;
         while at != SchedTag::NONE {
             let node = self.staged.node(at);
             let aged_at = node.arrived + self.prio_aging_expire_ns;
@@ -359,29 +359,29 @@ impl Scheduler for MqDeadline {
     }
 
     fn merge(&mut self, bio: &Rq, _now: Nanos) -> Merge {
-        let merge = self.staged.merge(bio, lane_of(bio));
+        let merge = self.staged.merge(bio, band_of(bio));
         self.count_gone(merge, &[]);
         merge
     }
 
     fn insert(&mut self, rq: Rq, now: Nanos, absorbed: &mut Absorbed) {
-        let lane = lane_of(&rq);
-        let class = &mut self.classes[lane / 2];
+        let band = band_of(&rq);
+        let class = &mut self.classes[band / 2];
         class.inserted = class.inserted.wrapping_add(1);
-        let expire_ns = self.settings.expire_ns[lane % 2];
+        let expire_ns = self.settings.expire_ns[band % 2];
         let before = absorbed.len();
-        self.staged.insert(rq, Arrival { lane, now, expire_ns }, absorbed);
+        self.staged.insert(rq, Arrival { band, now, expire_ns }, absorbed);
         self.count_gone(Merge::No, &absorbed[before..]);
     }
 
     fn stage_batch(&mut self, batch: &[Rq], now: Nanos, absorbed: &mut Absorbed) -> (usize, Merge) {
         for (before, rq) in batch.iter().enumerate() {
-            let lane = lane_of(rq);
-            let expire_ns = self.settings.expire_ns[lane % 2];
-            let arrival = Arrival { lane, now, expire_ns };
+            let band = band_of(rq);
+            let expire_ns = self.settings.expire_ns[band % 2];
+            let arrival = Arrival { band, now, expire_ns };
             let merge = self.staged.merge_or_insert(rq, arrival, absorbed);
             if merge == Merge::No {
-                let class = &mut self.classes[lane / 2];
+                let class = &mut self.classes[band / 2];
                 class.inserted = class.inserted.wrapping_add(1);
             }
             if merge != Merge::No || !absorbed.is_empty() {
@@ -427,7 +427,7 @@ impl Scheduler for MqDeadline {
     /// that ages while the driver takes nothing needs no wake: the next completion asks again.
     fn wake_at(&self) -> Option<Nanos> {
         let seen = self.held_at.filter(|_| self.is_shared())?;
-        (2 * BEST_EFFORT..2 * CLASSES).filter_map(|lane| self.ages_at(lane, seen)).min()
+        (2 * BEST_EFFORT..2 * CLASSES).filter_map(|band| self.ages_at(band, seen)).min()
     }
 
     fn on_timer(&mut self, now: Nanos) {
@@ -477,10 +477,10 @@ impl Replay for MqDeadline {
             return rq;
         }
         // Not what the batch goes on with, so a new batch begins with it.
-        let lane = usize::from(self.staged.node(tag).lane);
-        let waiting = self.waiting(lane / 2);
-        self.settings.force_direction(lane % 2, waiting, &mut self.starved);
-        self.last_direction = lane % 2;
+        let band = usize::from(self.staged.node(tag).band);
+        let waiting = self.waiting(band / 2);
+        self.settings.force_direction(band % 2, waiting, &mut self.starved);
+        self.last_direction = band % 2;
         self.batching = 0;
         self.serve(tag);
         self.staged.node(tag).rq
@@ -513,11 +513,11 @@ impl Tuned for MqDeadline {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::staged::tests::{Inspect, batches_are_sweeps, lanes_agree, setup};
+    use crate::staged::tests::{Inspect, bands_agree, batches_are_sweeps, setup};
 
     impl Inspect for MqDeadline {
-        fn lanes(&mut self) -> Vec<(Vec<SchedTag>, Vec<SchedTag>)> {
-            (0..2 * CLASSES).map(|lane| self.staged.lane(lane)).collect()
+        fn bands(&mut self) -> Vec<(Vec<SchedTag>, Vec<SchedTag>)> {
+            (0..2 * CLASSES).map(|band| self.staged.band(band)).collect()
         }
 
         fn batching(&self) -> u32 {
@@ -527,7 +527,7 @@ mod tests {
 
     #[test]
     fn orders_and_fifos_hold_the_same_requests() {
-        lanes_agree(|| MqDeadline::new(&setup()), |_| SchedTag::NONE);
+        bands_agree(|| MqDeadline::new(&setup()), |_| SchedTag::NONE);
     }
 
     #[test]

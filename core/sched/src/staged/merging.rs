@@ -19,9 +19,9 @@ pub(super) enum Touch {
 }
 
 impl<const SORTED: bool> Staged<SORTED> {
-    /// Offers a bio of `lane`: the cache, then the hash, then a request it would precede.
-    pub(crate) fn merge(&mut self, bio: &Rq, lane: usize) -> Merge {
-        let touch = self.touching(bio, lane);
+    /// Offers a bio of `band`: the cache, then the hash, then a request it would precede.
+    pub(crate) fn merge(&mut self, bio: &Rq, band: usize) -> Merge {
+        let touch = self.touching(bio, band);
         self.merge_with(touch, bio)
     }
 
@@ -38,14 +38,14 @@ impl<const SORTED: bool> Staged<SORTED> {
     }
 
     /// The request that a bio would join, of those that `nomerges` allows to look for.
-    fn touching(&mut self, bio: &Rq, lane: usize) -> Touch {
+    fn touching(&mut self, bio: &Rq, band: usize) -> Touch {
         if let Some(touch) = self.touching_behind(bio) {
             return touch;
         }
         if !SORTED || !self.front_merges {
             return Touch::Nobody;
         }
-        match self.orders[lane].starting_at(&self.nodes, bio.end()) {
+        match self.orders[band].starting_at(&self.nodes, bio.end()) {
             Some(tag) => self.touches_before(tag, bio),
             None => Touch::Nobody,
         }
@@ -149,14 +149,14 @@ impl<const SORTED: bool> Staged<SORTED> {
     /// Makes `start`, which ends where `tag` starts, the start of it. It keeps its end and with it
     /// its place in the hash, and moves to the place of its new sector.
     fn prepend(&mut self, tag: SchedTag, start: &Rq) {
-        let lane = usize::from(self.nodes[tag].lane);
+        let band = usize::from(self.nodes[tag].band);
         if SORTED {
-            self.orders[lane].remove(&mut self.nodes, tag);
+            self.orders[band].remove(&mut self.nodes, tag);
         }
         let rq = &mut self.nodes[tag].rq;
         rq.take_in(start);
         if SORTED {
-            self.orders[lane].insert(&mut self.nodes, tag);
+            self.orders[band].insert(&mut self.nodes, tag);
         }
         self.last_merge = tag;
     }
@@ -169,12 +169,12 @@ impl<const SORTED: bool> Staged<SORTED> {
         }
     }
 
-    /// `kept` takes in `gone`, which starts where it ends. In sorted lanes it also takes over an
+    /// `kept` takes in `gone`, which starts where it ends. In sorted bands it also takes over an
     /// earlier deadline, and the place in the FIFO that goes with it.
     fn absorb(&mut self, kept: SchedTag, gone: SchedTag) {
-        let Node { deadline, arrived, lane, .. } = self.nodes[gone];
+        let Node { deadline, arrived, band, .. } = self.nodes[gone];
         if SORTED && deadline < self.nodes[kept].deadline {
-            let fifo = &mut self.fifos[usize::from(lane)];
+            let fifo = &mut self.fifos[usize::from(band)];
             fifo.remove(&mut self.nodes, kept);
             fifo.push_before(&mut self.nodes, kept, gone);
             let node = &mut self.nodes[kept];

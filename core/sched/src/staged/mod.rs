@@ -1,7 +1,7 @@
 //! The containers of noop and the deadline family, and how requests merge in them.
 //!
-//! A [`Staged`] has lanes: a lane is a FIFO and, in the deadline family, an order by sector. All
-//! lanes share the merge hash and the one-entry cache `last_merge`. It does not know which request
+//! A [`Staged`] has bands: a band is a FIFO and, in the deadline family, an order by sector. All
+//! bands share the merge hash and the one-entry cache `last_merge`. It does not know which request
 //! goes next. Source: docs/behaviour/deadline.md, sections 1 and 3. Discards merge where they are
 //! contiguous, never as ranges of one request.
 
@@ -26,14 +26,14 @@ use order::{Order, Spot};
 /// When a request arrives and what that means for it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Arrival {
-    /// Which lane it goes to.
-    pub(crate) lane: usize,
+    /// Which band it goes to.
+    pub(crate) band: usize,
     pub(crate) now: Nanos,
     /// How long until its deadline.
     pub(crate) expire_ns: u64,
 }
 
-/// Staged requests. `SORTED` lanes are ordered by sector and their neighbours are those in this
+/// Staged requests. `SORTED` bands are ordered by sector and their neighbours are those in this
 /// order; else the neighbours are those in the FIFO, and there are no deadlines.
 #[derive(Clone, Debug)]
 pub(crate) struct Staged<const SORTED: bool> {
@@ -54,12 +54,12 @@ pub(crate) struct Staged<const SORTED: bool> {
 
 impl<const SORTED: bool> Staged<SORTED> {
     /// Empty, for the device described by `setup`.
-    pub(crate) fn new(setup: &Setup, lanes: usize) -> Staged<SORTED> {
+    pub(crate) fn new(setup: &Setup, bands: usize) -> Staged<SORTED> {
         let tags = setup.nr_requests;
         Staged {
             nodes: Nodes::new(tags),
-            orders: orders::<SORTED>(lanes, tags, &setup.limits),
-            fifos: vec![Fifo::EMPTY; lanes],
+            orders: orders::<SORTED>(bands, tags, &setup.limits),
+            fifos: vec![Fifo::EMPTY; bands],
             count: 0,
             hash: MergeHash::new(tags),
             last_merge: SchedTag::NONE,
@@ -70,7 +70,7 @@ impl<const SORTED: bool> Staged<SORTED> {
         }
     }
 
-    /// Requests in the lanes.
+    /// Requests in the bands.
     pub(crate) fn len(&self) -> usize {
         self.count
     }
@@ -81,14 +81,14 @@ impl<const SORTED: bool> Staged<SORTED> {
     }
 
     #[inline]
-    pub(crate) fn fifo(&self, lane: usize) -> &Fifo {
-        &self.fifos[lane]
+    pub(crate) fn fifo(&self, band: usize) -> &Fifo {
+        &self.fifos[band]
     }
 
-    /// The first of a lane whose sector is `sector` or higher.
+    /// The first of a band whose sector is `sector` or higher.
     #[inline]
-    pub(crate) fn first_from(&mut self, lane: usize, sector: u64) -> Option<SchedTag> {
-        self.orders[lane].first_from(&self.nodes, sector)
+    pub(crate) fn first_from(&mut self, band: usize, sector: u64) -> Option<SchedTag> {
+        self.orders[band].first_from(&self.nodes, sector)
     }
 
     /// [`merge`](Staged::merge), and if nothing fits [`insert`](Staged::insert).
@@ -103,12 +103,12 @@ impl<const SORTED: bool> Staged<SORTED> {
         // The request that an insert would look for next has just been looked for.
         if touch == Some(Touch::Nobody) || touch.is_none() && !SORTED {
             self.arrive(rq, arrival);
-            self.settle(rq.tag, arrival);
+            self.stage(rq.tag, arrival);
             return Merge::No;
         }
         if touch.is_none() {
             // Where it belongs, there is also who starts at its end.
-            let order = &self.orders[arrival.lane];
+            let order = &self.orders[arrival.band];
             let spot = order.spot(&self.nodes, rq.sector);
             let ahead = match self.front_merges {
                 true => order.starting_behind(&self.nodes, &spot, rq.end()),
@@ -117,7 +117,7 @@ impl<const SORTED: bool> Staged<SORTED> {
             touch = ahead.map(|tag| self.touches_before(tag, rq));
             if touch.is_none_or(|touch| touch == Touch::Nobody) {
                 self.arrive(rq, arrival);
-                self.settle_at(rq.tag, arrival, spot);
+                self.stage_at(rq.tag, arrival, spot);
                 return Merge::No;
             }
         }
@@ -136,7 +136,7 @@ impl<const SORTED: bool> Staged<SORTED> {
         if self.nodes[tag].rq.is_mergeable() && self.join(tag, absorbed) {
             return;
         }
-        self.settle(tag, arrival);
+        self.stage(tag, arrival);
     }
 
     /// Notes what is known of a new request.
@@ -145,33 +145,33 @@ impl<const SORTED: bool> Staged<SORTED> {
         let node = &mut self.nodes[rq.tag];
         assert_eq!(node.place, Place::Out, "tag {} is staged twice", rq.tag.0);
         node.rq = *rq;
-        node.lane = arrival.lane as u8;
+        node.band = arrival.band as u8;
         node.arrived = arrival.now;
     }
 
     /// Puts a request that has arrived where it waits.
     #[inline(never)]
-    fn settle(&mut self, tag: SchedTag, arrival: Arrival) {
+    fn stage(&mut self, tag: SchedTag, arrival: Arrival) {
         let spot = match SORTED {
-            true => self.orders[arrival.lane].spot(&self.nodes, self.nodes[tag].rq.sector),
+            true => self.orders[arrival.band].spot(&self.nodes, self.nodes[tag].rq.sector),
             false => Spot::NOWHERE,
         };
-        self.settle_at(tag, arrival, spot);
+        self.stage_at(tag, arrival, spot);
     }
 
-    /// Puts a request that has arrived at the tail of its lane, at this spot of the order.
+    /// Puts a request that has arrived at the tail of its band, at this spot of the order.
     #[inline(always)]
-    fn settle_at(&mut self, tag: SchedTag, arrival: Arrival, spot: Spot) {
-        let Arrival { lane, now, expire_ns, .. } = arrival;
+    fn stage_at(&mut self, tag: SchedTag, arrival: Arrival, spot: Spot) {
+        let Arrival { band, now, expire_ns, .. } = arrival;
         self.count += 1;
         let node = &mut self.nodes[tag];
         node.deadline = now + expire_ns;
-        node.place = Place::Lane;
+        node.place = Place::Band;
         let (mergeable, end) = (node.rq.is_mergeable(), node.rq.end());
         if SORTED {
-            self.orders[lane].insert_at(&mut self.nodes, tag, spot);
+            self.orders[band].insert_at(&mut self.nodes, tag, spot);
         }
-        self.fifos[lane].push(&mut self.nodes, tag);
+        self.fifos[band].push(&mut self.nodes, tag);
         if mergeable {
             self.hash.add(tag, end);
             if self.last_merge == SchedTag::NONE {
@@ -180,17 +180,17 @@ impl<const SORTED: bool> Staged<SORTED> {
         }
     }
 
-    /// Takes a request out of its lane and, as long as [`first_from`](Staged::first_from) would
+    /// Takes a request out of its band and, as long as [`first_from`](Staged::first_from) would
     /// find them from its sector on without a doubt, those behind it in sector order: `max` at
     /// most, and one at least. They are appended to `out`; says how many.
     #[inline]
     pub(crate) fn unlink_run(&mut self, tag: SchedTag, max: usize, out: &mut Vec<Rq>) -> usize {
         let Staged { nodes, orders, fifos, hash, last_merge, cursor, .. } = self;
-        let Node { rq: Rq { sector, .. }, lane, place, before, .. } = nodes[tag];
-        assert_eq!(place, Place::Lane, "tag {} is in no lane", tag.0);
+        let Node { rq: Rq { sector, .. }, band, place, before, .. } = nodes[tag];
+        assert_eq!(place, Place::Band, "tag {} is in no band", tag.0);
         // Those before it have lower sectors, or it is not the first of its own.
         let first = before == SchedTag::NONE || nodes[before].rq.sector < sector;
-        let (order, fifo) = (&mut orders[usize::from(lane)], &mut fifos[usize::from(lane)]);
+        let (order, fifo) = (&mut orders[usize::from(band)], &mut fifos[usize::from(band)]);
         let taken = order.remove_run(nodes, tag, if first { max } else { 1 }, |nodes, tag| {
             fifo.remove(nodes, tag);
             hash.remove(tag);
@@ -208,18 +208,18 @@ impl<const SORTED: bool> Staged<SORTED> {
         taken
     }
 
-    /// Takes a request out of its lane.
+    /// Takes a request out of its band.
     #[inline]
     pub(crate) fn unlink(&mut self, tag: SchedTag) -> &Rq {
-        let Node { lane, place, after, .. } = self.nodes[tag];
-        assert_eq!(place, Place::Lane, "tag {} is in no lane", tag.0);
+        let Node { band, place, after, .. } = self.nodes[tag];
+        assert_eq!(place, Place::Band, "tag {} is in no band", tag.0);
         if self.cursor == tag {
             self.cursor = after;
         }
         if SORTED {
-            self.orders[usize::from(lane)].remove(&mut self.nodes, tag);
+            self.orders[usize::from(band)].remove(&mut self.nodes, tag);
         }
-        self.fifos[usize::from(lane)].remove(&mut self.nodes, tag);
+        self.fifos[usize::from(band)].remove(&mut self.nodes, tag);
         self.hash.remove(tag);
         self.forget(tag);
         self.nodes[tag].place = Place::Out;
@@ -229,7 +229,7 @@ impl<const SORTED: bool> Staged<SORTED> {
 
     /// The tags of what is staged, in order.
     pub(crate) fn tags(&self) -> Vec<SchedTag> {
-        self.nodes.at(Place::Lane)
+        self.nodes.at(Place::Band)
     }
 
     /// There are this many tags now; nothing is staged.
@@ -247,17 +247,17 @@ impl<const SORTED: bool> Staged<SORTED> {
     }
 }
 
-fn orders<const SORTED: bool>(lanes: usize, tags: u16, limits: &Limits) -> Vec<Order> {
-    let lanes = if SORTED { lanes } else { 0 };
-    (0..lanes).map(|_| Order::new(tags, limits.capacity)).collect()
+fn orders<const SORTED: bool>(bands: usize, tags: u16, limits: &Limits) -> Vec<Order> {
+    let bands = if SORTED { bands } else { 0 };
+    (0..bands).map(|_| Order::new(tags, limits.capacity)).collect()
 }
 
 #[cfg(test)]
 impl<const SORTED: bool> Staged<SORTED> {
-    /// A lane's requests by sector and by age.
-    pub(crate) fn lane(&mut self, lane: usize) -> (Vec<SchedTag>, Vec<SchedTag>) {
-        let first = self.first_from(lane, 0).unwrap_or(SchedTag::NONE);
-        let oldest = self.fifos[lane].oldest;
+    /// A band's requests by sector and by age.
+    pub(crate) fn band(&mut self, band: usize) -> (Vec<SchedTag>, Vec<SchedTag>) {
+        let first = self.first_from(band, 0).unwrap_or(SchedTag::NONE);
+        let oldest = self.fifos[band].oldest;
         (self.walk(first, |node| node.after), self.walk(oldest, |node| node.newer))
     }
 
@@ -276,7 +276,7 @@ pub(crate) mod tests {
 
     /// A scheduler of the deadline family as its tests look into it.
     pub(crate) trait Inspect: Scheduler {
-        fn lanes(&mut self) -> Vec<(Vec<SchedTag>, Vec<SchedTag>)>;
+        fn bands(&mut self) -> Vec<(Vec<SchedTag>, Vec<SchedTag>)>;
         fn batching(&self) -> u32;
     }
 
@@ -300,11 +300,11 @@ pub(crate) mod tests {
         }
     }
 
-    /// Invariant I2: order and FIFO of each lane hold the same requests, and a cursor is one of
+    /// Invariant I2: order and FIFO of each band hold the same requests, and a cursor is one of
     /// them.
-    fn check_lanes(scheduler: &mut impl Inspect, cursor: SchedTag) {
+    fn check_bands(scheduler: &mut impl Inspect, cursor: SchedTag) {
         let (mut staged, mut cursor_is_staged) = (0, cursor == SchedTag::NONE);
-        for (mut sorted, mut aged) in scheduler.lanes() {
+        for (mut sorted, mut aged) in scheduler.bands() {
             staged += sorted.len();
             cursor_is_staged |= aged.contains(&cursor);
             sorted.sort();
@@ -312,11 +312,11 @@ pub(crate) mod tests {
             assert_eq!(sorted, aged);
         }
         assert_eq!(staged, scheduler.staged());
-        assert!(cursor_is_staged, "the cursor is tag {}, which is in no lane", cursor.0);
+        assert!(cursor_is_staged, "the cursor is tag {}, which is in no band", cursor.0);
     }
 
     /// Holds a scheduler to I2 while bios merge and requests join.
-    pub(crate) fn lanes_agree<S: Inspect>(make: fn() -> S, cursor: fn(&S) -> SchedTag) {
+    pub(crate) fn bands_agree<S: Inspect>(make: fn() -> S, cursor: fn(&S) -> SchedTag) {
         for seed in 0..1_000 {
             println!("seed {seed}");
             let mut prng = Prng::new(seed);
@@ -344,7 +344,7 @@ pub(crate) mod tests {
                 }
                 free.extend(gone);
                 let cursor = cursor(&scheduler);
-                check_lanes(&mut scheduler, cursor);
+                check_bands(&mut scheduler, cursor);
             }
         }
     }

@@ -25,7 +25,7 @@ pub(crate) struct Node {
     /// Its order and FIFO; with `bfq`, whose queues have one each, its
     /// [`rank`](crate::fair::nearest::rank). Stays when the request leaves, so that its end is
     /// counted there.
-    pub(crate) lane: u8,
+    pub(crate) band: u8,
     pub(crate) place: Place,
 }
 
@@ -36,8 +36,8 @@ const _: () = assert!(std::mem::size_of::<Node>() == 64);
 pub(crate) enum Place {
     /// Not staged: free, or with the driver.
     Out,
-    /// In a lane: in its FIFO, and in its order if lanes have one.
-    Lane,
+    /// In a band: in its FIFO, and in its order if bands have one.
+    Band,
 }
 
 impl Node {
@@ -61,7 +61,7 @@ impl Node {
         after: SchedTag::NONE,
         older: SchedTag::NONE,
         newer: SchedTag::NONE,
-        lane: 0,
+        band: 0,
         place: Place::Out,
     };
 }

@@ -20,7 +20,7 @@ const WALK_MAX: u32 = 16;
 /// So many are passed over that start within a bio, before who starts at its end is searched for.
 const OVERLAPS_MAX: usize = 4;
 
-/// The requests of one lane by sector. All calls bring the nodes the links live in.
+/// The requests of one band by sector. All calls bring the nodes the links live in.
 #[derive(Clone, Debug)]
 pub(crate) struct Order {
     first: SchedTag,

@@ -15,7 +15,7 @@ pub enum Rules {
     D4,
     /// Section 5.
     D6,
-    /// Section 3: one lane, first in, first out.
+    /// Section 3: one band, first in, first out.
     Noop,
 }
 
@@ -31,7 +31,7 @@ pub struct Values {
 #[derive(Clone, Debug)]
 struct Item {
     rq: Rq,
-    lane: usize,
+    band: usize,
     seq: u64,
     deadline: u64,
     ins: u64,
@@ -43,7 +43,7 @@ pub struct Model {
     pub values: Values,
     limits: Limits,
     nomerges: u8,
-    /// In the order of the FIFOs, all lanes together.
+    /// In the order of the FIFOs, all bands together.
     items: Vec<Item>,
     /// Newest last.
     hash: Vec<(u64, SchedTag)>,
@@ -91,7 +91,7 @@ impl Model {
         self.items.len()
     }
 
-    fn lane(&self, rq: &Rq) -> usize {
+    fn band(&self, rq: &Rq) -> usize {
         let direction = usize::from(rq.op.is_write());
         match self.rules {
             Rules::D4 => direction,
@@ -108,9 +108,9 @@ impl Model {
         self.items[self.at(tag)].rq
     }
 
-    /// The tags of a lane by sector and number of insertion; noop's by age.
-    fn sorted(&self, lane: usize) -> Vec<SchedTag> {
-        let mut items: Vec<_> = self.items.iter().filter(|item| item.lane == lane).collect();
+    /// The tags of a band by sector and number of insertion; noop's by age.
+    fn sorted(&self, band: usize) -> Vec<SchedTag> {
+        let mut items: Vec<_> = self.items.iter().filter(|item| item.band == band).collect();
         if self.rules != Rules::Noop {
             items.sort_by_key(|item| (item.rq.sector, item.seq));
         }
@@ -118,17 +118,17 @@ impl Model {
     }
 
     fn neighbour(&self, tag: SchedTag, step: isize) -> Option<SchedTag> {
-        let sorted = self.sorted(self.items[self.at(tag)].lane);
-        let at = sorted.iter().position(|other| *other == tag).expect("it is in its lane");
+        let sorted = self.sorted(self.items[self.at(tag)].band);
+        let at = sorted.iter().position(|other| *other == tag).expect("it is in its band");
         at.checked_add_signed(step).and_then(|at| sorted.get(at).copied())
     }
 
-    fn oldest(&self, lane: usize) -> Option<&Item> {
-        self.items.iter().find(|item| item.lane == lane)
+    fn oldest(&self, band: usize) -> Option<&Item> {
+        self.items.iter().find(|item| item.band == band)
     }
 
-    fn first_from(&self, lane: usize, sector: u64) -> Option<SchedTag> {
-        self.sorted(lane).into_iter().find(|tag| self.rq(*tag).sector >= sector)
+    fn first_from(&self, band: usize, sector: u64) -> Option<SchedTag> {
+        self.sorted(band).into_iter().find(|tag| self.rq(*tag).sector >= sector)
     }
 
     fn hash_find(&self, end: u64) -> Option<SchedTag> {
@@ -227,9 +227,9 @@ impl Model {
         if self.nomerges == 0 {
             tries.push(self.hash_find(bio.sector));
             if self.values.front_merges && self.rules != Rules::Noop {
-                let lane = self.lane(bio);
+                let band = self.band(bio);
                 let starts_at_end = |tag: &SchedTag| self.rq(*tag).sector == bio.end();
-                tries.push(self.first_from(lane, bio.end()).filter(starts_at_end));
+                tries.push(self.first_from(band, bio.end()).filter(starts_at_end));
             }
         }
         for tag in tries.into_iter().flatten() {
@@ -248,11 +248,11 @@ impl Model {
         if rq.is_mergeable() && self.nomerges < 2 && self.join(rq, absorbed) {
             return;
         }
-        let lane = self.lane(&rq);
+        let band = self.band(&rq);
         self.seq += 1;
         let deadline = now.0 + self.values.expire_ns[usize::from(rq.op.is_write())];
         let deadline = if self.rules == Rules::Noop { 0 } else { deadline };
-        self.items.push(Item { rq, lane, seq: self.seq, deadline, ins: now.0 });
+        self.items.push(Item { rq, band, seq: self.seq, deadline, ins: now.0 });
         if rq.is_mergeable() {
             self.hash.push((rq.end(), rq.tag));
             self.last_merge.get_or_insert(rq.tag);
@@ -287,8 +287,8 @@ impl Model {
         true
     }
 
-    fn direction(&mut self, lanes: usize) -> Option<usize> {
-        let waits = [0, 1].map(|direction| self.oldest(lanes + direction).is_some());
+    fn direction(&mut self, bands: usize) -> Option<usize> {
+        let waits = [0, 1].map(|direction| self.oldest(bands + direction).is_some());
         let mut direction = WRITE;
         if waits[0] {
             direction = 0;
@@ -314,7 +314,7 @@ impl Model {
         let oldest = self.oldest(direction).expect("the direction waits");
         let (tag, expired) = (oldest.rq.tag, now.0 >= oldest.deadline);
         self.batching = 0;
-        let next = self.next.filter(|next| self.items[self.at(*next)].lane == direction);
+        let next = self.next.filter(|next| self.items[self.at(*next)].band == direction);
         Some(next.filter(|_| !expired).unwrap_or(tag))
     }
 

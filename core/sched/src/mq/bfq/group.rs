@@ -94,12 +94,12 @@ impl Bfq {
             self.expire_in_service(now);
         }
         self.forest.forget(entity);
-        self.forest.settle(old, false);
+        self.forest.propagate(old, false);
         let allocated = self.forest[entity].allocated as i32;
         self.allocate_above(old, -allocated);
         self.forest[entity].level = parent;
         self.allocate_above(parent, allocated);
-        self.forest.settle(level, false);
+        self.forest.propagate(level, false);
     }
 
     fn expire_in_service(&mut self, now: Nanos) {
@@ -141,7 +141,7 @@ impl Bfq {
         }
         self.uncount(id);
         self.forest.forget(entity);
-        self.forest.settle(from, false);
+        self.forest.propagate(from, false);
         let allocated = self.forest[entity].allocated as i32;
         self.allocate_above(from, -allocated);
         self.forest[entity].level = to;

@@ -93,7 +93,7 @@ impl Bfq {
         let node = &mut nodes[tag];
         node.rq = *rq;
         node.deadline = Nanos(now.0.saturating_add(expire));
-        node.lane = rank(rq);
+        node.band = rank(rq);
         orders[id.index()].insert_at(nodes, tag, spot);
         if rq.is_mergeable() {
             hash.add(tag, rq.end());

@@ -326,9 +326,9 @@ impl Settings {
     #[inline]
     fn choose(&self, nodes: &Nodes, a: SchedTag, b: SchedTag, last: u64) -> SchedTag {
         let (of_a, of_b) = (&nodes[a], &nodes[b]);
-        let first = match of_a.lane == of_b.lane {
+        let first = match of_a.band == of_b.band {
             true => is_nearer(of_a.rq.sector, of_b.rq.sector, last, self.back_seek()),
-            false => of_a.lane > of_b.lane,
+            false => of_a.band > of_b.band,
         };
         if first { a } else { b }
     }
@@ -347,7 +347,7 @@ impl Settings {
         // The ordinary case is settled at a glance: one is far behind.
         let (next, last) = (&nodes[after], &nodes[before]);
         let far = last.rq.sector.saturating_add(self.back_seek_sectors) < sector;
-        if far && next.lane == last.lane && next.rq.sector >= sector {
+        if far && next.band == last.band && next.rq.sector >= sector {
             return Some(after);
         }
         Some(self.choose(nodes, after, before, sector))

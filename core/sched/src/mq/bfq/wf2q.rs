@@ -38,7 +38,7 @@ impl Forest {
     /// Rule 1, or rule 2 when `back_shifted`: an entity without backlog has one of `budget`.
     pub(super) fn activate(&mut self, id: EntityId, budget: u64, back_shifted: bool) {
         self.activate_one(id, budget, back_shifted);
-        self.settle(self[id].level, back_shifted);
+        self.propagate(self[id].level, back_shifted);
     }
 
     fn activate_one(&mut self, id: EntityId, budget: u64, back_shifted: bool) {
@@ -184,7 +184,7 @@ impl Forest {
     /// A backlogged entity that is not in service has lost its backlog.
     pub(super) fn deactivate(&mut self, id: EntityId) {
         self.rest(id);
-        self.settle(self[id].level, false);
+        self.propagate(self[id].level, false);
     }
 
     /// A waiting entity's budget is now this.
@@ -193,7 +193,7 @@ impl Forest {
             return;
         }
         self.stamp_finish(id, budget);
-        self.settle(self[id].level, false);
+        self.propagate(self[id].level, false);
     }
 
     fn stamp_finish(&mut self, id: EntityId, budget: u64) {
@@ -206,7 +206,7 @@ impl Forest {
 
     /// Rule 7: the children of `level` changed, so its group's budget or backlog may have, and
     /// with it that of the groups above.
-    pub(super) fn settle(&mut self, level: LevelId, back_shifted: bool) {
+    pub(super) fn propagate(&mut self, level: LevelId, back_shifted: bool) {
         let mut level = level;
         while let Some(group) = self.levels[level.index()].entity {
             let best = self.best(level).map(|best| self[best].budget);
