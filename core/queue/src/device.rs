@@ -232,6 +232,7 @@ impl Device {
             config,
             tags,
             queues,
+            takes_commands: driver.takes_commands(),
             depth,
             gate: Gate::default(),
             current: Current::new(snapshot),

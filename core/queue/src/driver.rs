@@ -8,6 +8,7 @@ use weir_bio::{Data, Limits, Nanos, Rq, Size, Status};
 use weir_ring::Wake;
 
 use crate::budget::Budget;
+use crate::command::{Detail, SENSE_MAX};
 use crate::request::{Request, RequestClaim};
 use crate::tag_set::TagSet;
 
@@ -110,6 +111,12 @@ pub trait Driver: Send + Sync {
     /// device may have them.
     fn tag_set(&self) -> Option<Arc<TagSet>> {
         None
+    }
+
+    /// Whether its queues take passthrough commands: requests with a [command
+    /// block](Request::cdb), whose memory may have any length. Without that none arrives.
+    fn takes_commands(&self) -> bool {
+        false
     }
 
     /// The places that its requests need beside their tags. `None`: tags are all. The answer never
@@ -346,6 +353,7 @@ pub struct Done {
     pub(crate) lent: Vec<Data>,
     pub(crate) requeued: Vec<Requeued>,
     pub(crate) kicked: bool,
+    pub(crate) details: Vec<(Tag, Detail)>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -390,6 +398,18 @@ impl Done {
     /// core never gives up (docs/behaviour/block-layer.md, section 6).
     pub fn push_requeue(&mut self, tag: Tag, after_ns: u64, lent: Vec<Data>) {
         self.requeued.push(Requeued { tag, after_ns, lent });
+    }
+
+    /// Says more about the end of a [command](Request::cdb), beside its answer in the same reap.
+    pub fn push_detail(&mut self, tag: Tag, detail: Detail) {
+        let len = detail.sense.as_ref().map_or(0, |sense| sense.len());
+        assert!(len <= SENSE_MAX, "sense data of {len} bytes, at most {SENSE_MAX}");
+        self.details.push((tag, detail));
+    }
+
+    /// Takes all that was said about ends of commands: how a wrapping driver hands it on.
+    pub fn drain_details(&mut self) -> impl Iterator<Item = (Tag, Detail)> {
+        self.details.drain(..)
     }
 
     /// Requests that were handed back [until kicked](UNTIL_KICKED) are sent again from now on,
@@ -512,6 +532,17 @@ impl TagTable {
         };
         self.quarantined.swap_remove(place);
         Returned::Quarantined
+    }
+
+    /// The driver's words about a command that it has.
+    #[cold]
+    pub(crate) fn detail(&mut self, tag: Tag, detail: Detail) {
+        if self.current(tag) == tag
+            && let Some(request) = &mut self.entries[usize::from(tag.0)]
+            && let Some(carried) = request.carried()
+        {
+            carried.detail = detail;
+        }
     }
 
     /// Takes out the request that was offered to the driver and not taken.

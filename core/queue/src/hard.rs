@@ -19,6 +19,7 @@ use crate::stats::{LaneGauges, direction};
 pub(crate) mod fence;
 pub(crate) mod flush;
 pub(crate) mod flush_error;
+mod passthrough;
 pub(crate) mod places;
 pub(crate) mod reply;
 mod returned;
@@ -85,6 +86,10 @@ pub(crate) struct HardQueue {
     pub(crate) ended: Vec<Ended>,
     gauges: Arc<LaneGauges>,
     places: Option<Box<Places>>,
+    /// Commands that wait for a reserved tag.
+    commands: Vec<RequestClaim>,
+    /// Those in the burst, at its head.
+    reserved: usize,
 }
 
 /// The parts of a hard queue.
@@ -125,6 +130,8 @@ impl HardQueue {
             ended: Vec::new(),
             gauges,
             places: budget.map(|budget| Box::new(Places::new(budget, lane))),
+            commands: Vec::new(),
+            reserved: 0,
         }
     }
 
@@ -158,6 +165,12 @@ impl HardQueue {
             }
             if !self.done.requeued.is_empty() {
                 self.take_requeued(now, sink);
+            }
+            if !self.done.details.is_empty() {
+                self.done
+                    .details
+                    .drain(..)
+                    .for_each(|(tag, detail)| self.table.detail(tag, detail));
             }
             if self.done.kicked {
                 self.kick_delayed(now);
@@ -291,7 +304,9 @@ impl HardQueue {
         replies: &mut Replies,
         sink: impl Sink,
     ) {
-        if claim.flush_step.is_sequenced() {
+        if claim.rq.op.is_passthrough() {
+            self.take_command(claim);
+        } else if claim.flush_step.is_sequenced() {
             self.flush.enter(claim, now, &mut self.orders);
             self.carry_out(now, replies, sink);
         } else {
@@ -358,6 +373,9 @@ impl HardQueue {
         sink: impl Sink,
     ) -> bool {
         self.burst.clear();
+        if !self.commands.is_empty() {
+            self.gather_commands(now, sink);
+        }
         loop {
             let dispatch = self.dispatch.len();
             let wanted = |most| dispatch.max(source.holds(most)).min(most);
@@ -414,9 +432,15 @@ impl HardQueue {
 
     /// Gives a request its tag, which was secured, and puts it into the burst.
     #[inline(always)]
-    fn start(&mut self, mut claim: RequestClaim, now: Nanos, sink: impl Sink) {
+    fn start(&mut self, claim: RequestClaim, now: Nanos, sink: impl Sink) {
+        let tag = self.tags.take().expect("a tag was secured");
+        self.start_with(tag, claim, now, sink);
+    }
+
+    #[inline(always)]
+    fn start_with(&mut self, tag: Tag, mut claim: RequestClaim, now: Nanos, sink: impl Sink) {
         debug_assert_eq!(claim.state, State::Idle, "a request is started twice");
-        let tag = self.table.current(self.tags.take().expect("a tag was secured"));
+        let tag = self.table.current(tag);
         claim.state = State::InFlight;
         claim.issued_at = now;
         lane_tells(sink, self.lane, now, || What::Issued { rq: claim.rq, tag });
@@ -437,11 +461,12 @@ impl HardQueue {
             self.watch.refused_since = None;
         }
         if let Some(places) = &mut self.places {
-            places.spend(taken);
+            places.spend(taken.saturating_sub(self.reserved));
         }
         if refused {
             self.take_back_refused(taken, status, now, sink);
         }
+        self.reserved = 0;
         (taken, refused)
     }
 
@@ -469,7 +494,10 @@ impl HardQueue {
             });
             claim.state = State::Idle;
             self.gauges.ended[direction(claim.rq.op)].add(1);
-            self.dispatch.push_front(claim);
+            match index < self.reserved {
+                true => self.commands.insert(0, claim),
+                false => self.dispatch.push_front(claim),
+            }
         }
         // The driver may hold nothing but what was given up: no answer then that it could promise.
         let promised = status == Some(Status::DevResource)
@@ -542,7 +570,12 @@ impl HardQueue {
     /// When the oldest request that is with the driver or waits for it was accepted.
     pub(crate) fn oldest(&self) -> Option<Nanos> {
         let delayed = self.delayed.iter().map(|(_, claim)| claim).chain(&self.watch.held);
-        let waiting = self.dispatch.iter().chain(delayed).map(|claim| claim.accepted_at);
+        let waiting = self
+            .dispatch
+            .iter()
+            .chain(&self.commands)
+            .chain(delayed)
+            .map(|claim| claim.accepted_at);
         self.table.oldest().into_iter().chain(waiting).min()
     }
 

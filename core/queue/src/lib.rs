@@ -12,6 +12,7 @@
 
 mod bell;
 mod budget;
+mod command;
 mod completion;
 mod config;
 mod device;
@@ -41,6 +42,7 @@ mod tag_set;
 
 pub use bell::Bell;
 pub use budget::Budget;
+pub use command::{CDB_MAX, Command, CommandEnd, Detail, RefusedCommand, SENSE_MAX};
 pub use completion::{Completion, Refused};
 pub use config::{Config, QueueMode, Spread};
 pub use device::Device;

@@ -7,6 +7,8 @@ use weir_bio::{Bio, Buf, Data, Flags, Nanos, Op, Rq, RqId, SchedTag, Status};
 use weir_ring::Claim;
 use weir_sched::merge::Side;
 
+use crate::command::Carried;
+
 /// A claim on a request: moved from queue to queue, never copied.
 pub type RequestClaim = Claim<Request>;
 
@@ -18,6 +20,10 @@ pub(crate) const ALL: usize = usize::MAX;
 /// past plug, scheduler and soft queue, and hold the sectors that they touch. Below are as many as
 /// a queue of the largest depth needs.
 pub(crate) const HOLDERS: u16 = 0xf000;
+
+/// The slots of a submitter from here on are those of its commands, and how many there are.
+pub(crate) const COMMANDS: u16 = 0xe000;
+pub(crate) const COMMANDS_MAX: u16 = 1024;
 
 /// The mark of a request that the dispatcher picked with a place of its device's budget, on its way
 /// to the hard queue. No driver sees it.
@@ -94,10 +100,15 @@ impl FlushStep {
 struct Merged {
     before: Vec<RequestClaim>,
     after: Vec<RequestClaim>,
+    /// The command, in place of other bios.
+    command: Option<Box<Carried>>,
 }
 
 impl Request {
     pub(crate) const WHOLE: u32 = u32::MAX;
+
+    /// In place of a split: it is a command.
+    pub(crate) const COMMAND: u32 = u32::MAX - 1;
 
     /// A free slot with this name.
     pub(crate) fn free(id: RqId) -> Request {
@@ -209,6 +220,26 @@ impl Request {
     #[must_use]
     pub fn bios(&self) -> usize {
         1 + self.merged.as_ref().map_or(0, |m| m.before.len() + m.after.len())
+    }
+
+    /// The command block, of a passthrough command.
+    #[must_use]
+    pub fn cdb(&self) -> Option<&[u8]> {
+        let carried = self.merged.as_ref()?.command.as_ref()?;
+        Some(carried.command.cdb())
+    }
+
+    pub(crate) fn put_command(&mut self, carried: Carried) {
+        self.merged.get_or_insert_default().command = Some(Box::new(carried));
+    }
+
+    pub(crate) fn carried(&mut self) -> Option<&mut Carried> {
+        self.merged.as_mut()?.command.as_deref_mut()
+    }
+
+    pub(crate) fn take_command(&mut self) -> Carried {
+        let carried = self.merged.as_mut().and_then(|merged| merged.command.take());
+        *carried.expect("a command in its slot")
     }
 
     /// Calls `visit` with the memory of each bio, ascending by sector.

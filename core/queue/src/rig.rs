@@ -73,7 +73,8 @@ impl Rig {
     /// Everything answered by now. Answers for tags cancelled before are swallowed.
     pub fn reap(&mut self, now: Nanos) -> Vec<Answered> {
         self.queue.reap(now, &mut self.done);
-        let Done { answers, lent, requeued, .. } = &mut self.done;
+        let Done { answers, lent, requeued, details, .. } = &mut self.done;
+        details.clear();
         assert!(requeued.is_empty(), "a rig sends nothing twice: {requeued:?}");
         let mut lent = lent.drain(..);
         let mut ended = Vec::new();

@@ -27,6 +27,7 @@ use crate::tag_set::TagSet;
 pub(crate) struct Shared {
     pub(crate) config: Config,
     pub(crate) queues: Queues,
+    pub(crate) takes_commands: bool,
     pub(crate) depth: u16,
     pub(crate) gate: Gate,
     pub(crate) current: Current,

@@ -35,6 +35,18 @@ pub(crate) fn direction(op: Op) -> usize {
     usize::from(Group::of(op) as u8 != Group::Read as u8)
 }
 
+/// Where each op counts in a streak.
+const PLACES: [u8; 36] = {
+    let mut places = [0; 36];
+    let mut op = 0;
+    while op < places.len() {
+        places[op] = GROUPS[op] as u8;
+        op += 1;
+    }
+    (places[Op::DrvIn as usize], places[Op::DrvOut as usize]) = (3, 3);
+    places
+};
+
 /// The group of each op, by its number: a look-up where a branch could not be predicted.
 const GROUPS: [Group; 36] = {
     let mut groups = [Group::Write; 36];
@@ -73,7 +85,8 @@ pub(crate) struct GroupStats {
 pub(crate) struct Streak {
     /// Accepted, issued, done.
     pub(crate) stamps: (Nanos, Nanos, Nanos),
-    groups: [Run; 3],
+    /// By group; the last counts passthrough, which no figure is made of, as in Linux.
+    groups: [Run; 4],
 }
 
 /// One direction of a streak.
@@ -87,8 +100,8 @@ struct Run {
 impl Streak {
     /// Counts one ended bio; `sectors` is 0 for one that failed.
     #[inline]
-    pub(crate) fn count(&mut self, group: Group, absorbed: bool, sectors: u32) {
-        let run = &mut self.groups[group as usize];
+    pub(crate) fn count(&mut self, op: Op, absorbed: bool, sectors: u32) {
+        let run = &mut self.groups[usize::from(PLACES[op as usize])];
         run.bios += 1;
         run.absorbed += u64::from(absorbed);
         run.sectors += u64::from(sectors);

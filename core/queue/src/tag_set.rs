@@ -52,6 +52,8 @@ pub struct TagSet {
     waiting: Turns,
     /// Lanes that have all they may and want more, by seat.
     sated: Turns,
+    /// Lanes that found no reserved tag, by seat.
+    waiting_reserved: Turns,
     seats: Grown<Mutex<Option<Arc<dyn Wake>>>>,
     places: Mutex<Places>,
 }
@@ -93,6 +95,7 @@ impl TagSet {
             lost: SharedCounter::default(),
             waiting: Turns::new(),
             sated: Turns::new(),
+            waiting_reserved: Turns::new(),
             seats: Grown::new(SEATS_FIRST, SEATS_MAX as u16),
             places: Mutex::default(),
         })
@@ -144,6 +147,7 @@ impl TagSet {
         drop(self.seat(seat).take());
         self.waiting.marks.clear(usize::from(seat));
         self.sated.marks.clear(usize::from(seat));
+        self.waiting_reserved.marks.clear(usize::from(seat));
         self.places().free.push(seat);
     }
 
@@ -215,6 +219,8 @@ pub(crate) struct Share {
     rests: bool,
     /// A tag was lost: if it was the last, lanes that wait have to see to their requests' time.
     alarms: bool,
+    /// A reserved tag came back.
+    freed_reserved: bool,
 }
 
 impl Share {
@@ -237,6 +243,7 @@ impl Share {
             moved: false,
             rests: false,
             alarms: false,
+            freed_reserved: false,
         })
     }
 
@@ -375,13 +382,30 @@ impl Share {
         (self.told, self.turn_end) = (true, self.out + 1);
     }
 
+    /// A reserved tag. Without one the lane is told when one comes back.
+    pub(crate) fn take_reserved(&mut self) -> Option<u16> {
+        let Share { set, seat, .. } = self;
+        set.words.take_reserved(set.reserved).or_else(|| {
+            set.waiting_reserved.marks.mark(usize::from(*seat));
+            set.words.take_reserved(set.reserved)
+        })
+    }
+
     pub(crate) fn give(&mut self, tag: u16) {
+        if tag < self.set.reserved {
+            self.set.words.free(tag);
+            self.freed_reserved = true;
+            return;
+        }
         self.out -= 1;
         self.moved = true;
         self.set.words.free(tag);
     }
 
     pub(crate) fn lose(&mut self, tag: u16) {
+        if tag < self.set.reserved {
+            return self.lost.push(tag);
+        }
         self.out -= 1;
         self.lost.push(tag);
         self.set.lost.next();
@@ -391,6 +415,9 @@ impl Share {
 
     pub(crate) fn give_lost(&mut self, tag: u16) {
         self.lost.retain(|lost| *lost != tag);
+        if tag < self.set.reserved {
+            return self.give(tag);
+        }
         self.out += 1;
         self.set.lost.down();
         self.give(tag);
@@ -412,13 +439,16 @@ impl Share {
         self.rest();
         let passes_on = std::mem::take(&mut self.told);
         self.moved |= passes_on;
-        if !self.moved && !self.rests {
+        if !self.moved && !self.rests && !self.freed_reserved {
             return false;
         }
         // Pairs with the fence of a lane that marks itself: it finds what came back, or this sees
         // its mark.
         fence(Ordering::SeqCst);
-        self.set.waiting.marks.any() || self.rests && self.set.sated.marks.any() || self.forget()
+        self.freed_reserved
+            || self.set.waiting.marks.any()
+            || self.rests && self.set.sated.marks.any()
+            || self.forget()
     }
 
     /// There is nothing to tell.
@@ -448,6 +478,9 @@ impl Share {
             let Share { set, .. } = self;
             set.sated.take(TOLD_OF_SHARE, |seat| set.ring(seat));
         }
+        if std::mem::take(&mut self.freed_reserved) {
+            self.set.waiting_reserved.take(usize::MAX, |seat| self.set.ring(seat));
+        }
         if std::mem::take(&mut self.alarms) {
             self.set.waiting.take(usize::MAX, |seat| self.set.ring(seat));
         }
@@ -462,7 +495,9 @@ impl Drop for Share {
     fn drop(&mut self) {
         self.release();
         for tag in std::mem::take(&mut self.lost) {
-            self.set.lost.down();
+            if tag >= self.set.reserved {
+                self.set.lost.down();
+            }
             self.set.words.free(tag);
         }
         if self.active {
@@ -470,7 +505,7 @@ impl Drop for Share {
         }
         self.set.leave(self.seat);
         // Its turn may have come, and others may be allowed more.
-        (self.moved, self.rests) = (true, true);
+        (self.moved, self.rests, self.freed_reserved) = (true, true, true);
         self.tell();
     }
 }

@@ -44,7 +44,7 @@ impl HardQueue {
     pub(super) fn secure_places(&mut self, room: usize, source: &impl Source) -> Option<usize> {
         self.collect_places();
         // Those in the burst were not offered yet.
-        let burst = self.burst.len();
+        let burst = self.burst.len() - self.reserved;
         let wanted = self.dispatch.len().max(source.holds(room)).min(room);
         let places = self.places.as_mut().expect("it is budgeted");
         let missing = (burst + wanted).saturating_sub(places.held);

@@ -25,14 +25,20 @@ pub(crate) struct Own {
     used: u16,
     /// So many of them at most.
     most: u16,
+    /// With so many in use, or more, a tag that comes back is looked at: one more than `most`, and
+    /// none while a reserved tag is out.
+    looked_at: u16,
     reserved: u16,
+    /// Reserved tags that are free.
+    spare: Vec<u16>,
 }
 
 impl Tags {
     pub(crate) fn own(depth: u16, reserved: u16) -> Tags {
         // Popped from the end: low tags first, and a tag just freed is used again while warm.
         let (most, free) = (depth - reserved, (reserved..depth).rev().map(Tag::first).collect());
-        Tags::Own(Own { free, aside: Vec::new(), used: most, most, reserved })
+        let (looked_at, spare) = (most + 1, (0..reserved).rev().collect());
+        Tags::Own(Own { free, aside: Vec::new(), used: most, most, looked_at, reserved, spare })
     }
 
     /// A part in a set, for a lane that `wake` has turned; `alone`: the set is one device's.
@@ -68,6 +74,15 @@ impl Tags {
         }
     }
 
+    /// A free reserved tag, or `None`: then the lane that frees one tells this lane.
+    #[cold]
+    pub(crate) fn take_reserved(&mut self) -> Option<Tag> {
+        match self {
+            Tags::Own(own) => own.take_reserved(),
+            Tags::Shared(share) => share.take_reserved().map(Tag::first),
+        }
+    }
+
     /// How many of `most` tags [`take`](Tags::take) will now give for certain; with 0, the lane
     /// that frees one tells this lane. `wanted` says how many there is a use for. Of a set none is
     /// held, or waited for, without one: that is `None`.
@@ -97,7 +112,7 @@ impl Tags {
     /// The driver keeps a tag beyond its request's time: it counts no longer against this lane.
     pub(crate) fn lose(&mut self, tag: Tag) {
         match self {
-            Tags::Own(own) => own.lose(),
+            Tags::Own(own) => own.lose(tag),
             Tags::Shared(share) => share.lose(tag.0),
         }
     }
@@ -149,7 +164,7 @@ impl Tags {
 
 impl Own {
     fn bound(&mut self, end: u16) {
-        let Own { free, aside, used, most, reserved } = self;
+        let Own { free, aside, used, most, reserved, .. } = self;
         let out = usize::from(*used) - free.len();
         free.append(aside);
         // Those taken first are the lowest, as at the start.
@@ -158,25 +173,47 @@ impl Own {
         let surplus = (out + free.len()).saturating_sub(usize::from(*most)).min(free.len());
         aside.extend(free.drain(..surplus));
         *used = (out + free.len()) as u16;
+        self.look_at_reserved();
     }
 
     #[inline]
     fn give(&mut self, tag: Tag) {
-        if self.used <= self.most {
+        if self.used < self.looked_at {
             self.free.push(tag);
         } else {
             self.give_surplus(tag);
         }
     }
 
-    /// A request that came under the new bound was started before the lane heard of it.
+    /// The tag is reserved; or its request was started before the lane heard of a new bound.
     #[cold]
     fn give_surplus(&mut self, tag: Tag) {
-        self.used -= 1;
-        self.aside.push(tag);
+        if tag.0 < self.reserved {
+            self.spare.push(tag.0);
+            self.look_at_reserved();
+        } else if self.used <= self.most {
+            self.free.push(tag);
+        } else {
+            self.used -= 1;
+            self.aside.push(tag);
+        }
     }
 
-    fn lose(&mut self) {
+    fn take_reserved(&mut self) -> Option<Tag> {
+        let tag = self.spare.pop()?;
+        self.look_at_reserved();
+        Some(Tag::first(tag))
+    }
+
+    fn look_at_reserved(&mut self) {
+        let all = self.spare.len() == usize::from(self.reserved);
+        self.looked_at = if all { self.most.saturating_add(1) } else { 0 };
+    }
+
+    fn lose(&mut self, tag: Tag) {
+        if tag.0 < self.reserved {
+            return;
+        }
         self.used -= 1;
         if self.used < self.most
             && let Some(tag) = self.aside.pop()
@@ -187,7 +224,9 @@ impl Own {
     }
 
     fn give_lost(&mut self, tag: Tag) {
-        if self.used < self.most {
+        if tag.0 < self.reserved {
+            self.give_surplus(tag);
+        } else if self.used < self.most {
             self.used += 1;
             self.free.push(tag);
         } else {

@@ -261,7 +261,11 @@ impl HardQueue {
 
     /// Requests that wait in front of the driver.
     pub(crate) fn unsent(&self) -> usize {
-        self.dispatch.len() + self.delayed.len() + self.watch.held.len() + self.flush.len()
+        self.dispatch.len()
+            + self.commands.len()
+            + self.delayed.len()
+            + self.watch.held.len()
+            + self.flush.len()
     }
 
     /// Takes in what another lane cannot send.
@@ -319,6 +323,7 @@ impl HardQueue {
         if all || self.watch.returned {
             let delayed = self.delayed.extract_if(.., |(_, claim)| over(claim));
             expired.extend(delayed.map(|(_, claim)| claim));
+            expired.extend(self.commands.extract_if(.., |claim| over(claim)));
             for _ in 0..self.dispatch.len() {
                 let claim = self.dispatch.pop_front().expect("counted");
                 match over(&claim) {

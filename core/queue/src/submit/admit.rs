@@ -101,7 +101,7 @@ fn check_op(bio: &Bio, limits: &Limits) -> Result<(), Status> {
             return if whole { Ok(()) } else { Err(Status::Inval) };
         }
         Op::Prefetch => u32::MAX,
-        // Flushes are made inside, and passthrough has no driver yet that would take it.
+        // Flushes are made inside, and passthrough commands come by a call of their own.
         Op::Flush | Op::DrvIn | Op::DrvOut => 0,
         Op::Discard => limits.max_discard_sectors(),
         Op::SecureErase => limits.max_secure_erase_sectors,

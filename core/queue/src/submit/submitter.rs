@@ -17,8 +17,9 @@ use crate::request::{FlushStep, Request, RequestClaim, State};
 use crate::shared::{Leaving, Orphan, Path, Shared};
 use crate::snapshot::Snapshot;
 use crate::split;
-use crate::stats::{Group, Streak, SubmitterStats, Tally};
+use crate::stats::{Streak, SubmitterStats, Tally};
 
+mod commands;
 mod keepsake;
 mod parts;
 pub(crate) mod patch;
@@ -26,6 +27,7 @@ mod plug;
 mod telling;
 mod unsent;
 
+use commands::Commands;
 use keepsake::Keepsake;
 use parts::Parts;
 use patch::Patches;
@@ -71,6 +73,7 @@ pub(crate) struct Core {
     keepsake: Option<Keepsake>,
     /// Apart, as no plain I/O looks at them.
     patches: Box<Patches>,
+    commands: Box<Commands>,
 }
 
 pub(crate) struct Attachment {
@@ -116,6 +119,7 @@ impl Submitter {
                 last_now: Nanos::ZERO,
                 keepsake: None,
                 patches: Box::default(),
+                commands: Box::default(),
             })),
         }
     }
@@ -208,7 +212,9 @@ impl Submitter {
     /// Whether something has ended that [`complete`](Submitter::complete) would hand over.
     #[must_use]
     pub fn has_completions(&self) -> bool {
-        self.core.as_ref().is_some_and(|core| !core.ended.is_empty() || !core.port.inbox.is_empty())
+        self.core.as_ref().is_some_and(|core| {
+            !core.ended.is_empty() || !core.port.inbox.is_empty() || core.commands.have_ended()
+        })
     }
 }
 
@@ -547,7 +553,7 @@ impl Core {
                 }
             }
             let sectors = if ok { request.rq.sectors } else { 0 };
-            streak.count(Group::of(request.rq.op), request.absorbed, sectors);
+            streak.count(request.rq.op, request.absorbed, sectors);
         });
         self.stats.settle(&mut streak);
         count

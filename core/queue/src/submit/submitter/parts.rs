@@ -6,7 +6,7 @@ use super::Core;
 use crate::completion::{Completion, Why};
 use crate::config::Spread;
 use crate::event::Sink;
-use crate::request::{FlushStep, RequestClaim, is_holder};
+use crate::request::{FlushStep, Request, RequestClaim, is_holder};
 use crate::split;
 
 /// Requests of one patch that may be under way.
@@ -171,6 +171,10 @@ impl Core {
         now: Nanos,
         sink: impl Sink,
     ) -> Option<Completion> {
+        if claim.split == Request::COMMAND {
+            self.take_command(claim);
+            return None;
+        }
         let (index, sector) = (claim.split as usize, claim.cookie);
         let of_patch = is_holder(claim.rq.id);
         if of_patch && claim.refused {
