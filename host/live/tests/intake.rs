@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-use weir_bio::{Bio, Buf, Limits, Nanos, Status};
+use weir_bio::{Bio, Buf, IoPrio, Limits, Nanos, Status};
 use weir_live::{Answer, Door, Host, Job};
 use weir_queue::driver::Affinity;
 use weir_queue::{
@@ -150,5 +150,22 @@ fn a_write_that_ends_within_a_block_is_paid_for_once_and_kept_to_the_caps() {
     bed.expect(2);
     // The write's reads of its own blocks are part of the write.
     assert_eq!(bed.paid(), [0, 3]);
+    bed.end();
+}
+
+#[test]
+fn io_counts_in_the_group_that_the_door_was_given_last() {
+    let bed = Bed::capped();
+    bed.lift_caps();
+    let group = bed.groups.create("a").unwrap();
+    let used = || bed.groups.all().into_iter().find(|it| it.id == group).unwrap().used.ios;
+    bed.enter(Bio::read(0, Buf::zeroed(4096)), Kept::default());
+    bed.expect(1);
+    assert_eq!(used(), [0, 0]);
+    bed.door.reclassify(group, IoPrio::NONE);
+    bed.enter(Bio::read(8, Buf::zeroed(4096)), Kept::default());
+    bed.expect(1);
+    assert_eq!(used(), [1, 0]);
+    assert_eq!((bed.door.tally().ios(), bed.door.tally().sectors()), (2, 16));
     bed.end();
 }
