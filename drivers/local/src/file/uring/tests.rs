@@ -503,30 +503,36 @@ fn a_flush_given_up_before_its_entry_found_room_makes_way_for_the_next() {
     assert_eq!(ended, [(tags[0], Status::Timeout), (tags[1], Status::Ok)]);
 }
 
-/// Has the only worker of this thread wait until the returned path is opened for writing.
-fn occupy_the_worker(queue: &mut UringQueue) -> std::path::PathBuf {
-    static COUNT: AtomicU32 = AtomicU32::new(0);
-    let count = COUNT.fetch_add(1, Ordering::Relaxed);
-    let path = std::env::temp_dir().join(format!("weir-fifo-{}-{count}", std::process::id()));
-    rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, 0o600.into(), 0)
-        .expect("a pipe with a name");
-    queue.ring.submitter().register_iowq_max_workers(&mut [1, 1]).expect("a bound of workers");
-    let name = std::ffi::CString::new(path.as_os_str().as_encoded_bytes()).expect("no zero");
-    let open = opcode::OpenAt::new(Fd(rustix::fs::CWD.as_raw_fd()), name.as_ptr())
-        .flags(rustix::fs::OFlags::RDONLY.bits() as i32)
-        .build()
-        .flags(squeue::Flags::ASYNC)
-        .user_data(CANCEL);
-    assert!(queue.push(&open));
-    // The kernel copies the name here.
-    queue.enter(NOW);
-    path
+/// The only worker of this thread, which waits until this is dropped.
+struct OccupiedWorker(std::path::PathBuf);
+
+impl OccupiedWorker {
+    fn new(queue: &mut UringQueue) -> OccupiedWorker {
+        use rustix::fs::{CWD, FileType, OFlags, mknodat};
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("weir-fifo-{}-{count}", std::process::id()));
+        mknodat(CWD, &path, FileType::Fifo, 0o600.into(), 0).expect("a pipe with a name");
+        queue.ring.submitter().register_iowq_max_workers(&mut [1, 1]).expect("a bound of workers");
+        let name = std::ffi::CString::new(path.as_os_str().as_encoded_bytes()).expect("no zero");
+        // Opening it for reading takes until it is opened for writing.
+        let open = opcode::OpenAt::new(Fd(CWD.as_raw_fd()), name.as_ptr())
+            .flags(OFlags::RDONLY.bits() as i32)
+            .build()
+            .flags(squeue::Flags::ASYNC)
+            .user_data(CANCEL);
+        assert!(queue.push(&open));
+        // The kernel copies the name here.
+        queue.enter(NOW);
+        OccupiedWorker(path)
+    }
 }
 
-/// The worker goes on, and may make calls again.
-fn release_the_worker(path: &std::path::Path) {
-    drop(std::fs::OpenOptions::new().read(true).write(true).open(path).expect("a pipe"));
-    std::fs::remove_file(path).expect("a pipe");
+impl Drop for OccupiedWorker {
+    fn drop(&mut self) {
+        _ = std::fs::OpenOptions::new().read(true).write(true).open(&self.0);
+        _ = std::fs::remove_file(&self.0);
+    }
 }
 
 /// What was told of the workers.
@@ -554,7 +560,7 @@ fn requests_that_no_worker_takes_up_are_carried_out_by_threads_and_so_are_later_
     };
     let lane = Arc::new(Woken::default());
     queue.at_home(Arc::clone(&lane) as Arc<dyn Wake>);
-    let worker = occupy_the_worker(&mut queue);
+    let _worker = OccupiedWorker::new(&mut queue);
     for number in 0..WRITES {
         take_job(&mut queue, Tag::first(number), a_write(number));
     }
@@ -580,7 +586,6 @@ fn requests_that_no_worker_takes_up_are_carried_out_by_threads_and_so_are_later_
     ended.extend(answers(&mut queue, 3 - ended.len()));
     assert!(ended.iter().all(|(_, status)| status.is_ok()), "{ended:?}");
     assert_eq!((told_of_workers(&queue), queue.target.failed_flush()), (1, None));
-    release_the_worker(&worker);
 }
 
 #[test]
@@ -620,7 +625,7 @@ impl Wake for Woken {
 #[test]
 fn a_request_given_up_that_no_worker_took_up_ends_and_changes_nothing() {
     let Some(mut queue) = flushing(4) else { return };
-    let worker = occupy_the_worker(&mut queue);
+    let _worker = OccupiedWorker::new(&mut queue);
     let tags = [flush(&mut queue, 0), Tag::first(1)];
     take_job(&mut queue, tags[1], a_discard());
     queue.enter(NOW);
@@ -630,7 +635,6 @@ fn a_request_given_up_that_no_worker_took_up_ends_and_changes_nothing() {
     let ended = answers(&mut queue, 2);
     assert!(tags.iter().all(|tag| ended.contains(&(*tag, Status::Timeout))), "{ended:?}");
     assert_eq!((told_of_workers(&queue), queue.target.failed_flush()), (0, None));
-    release_the_worker(&worker);
 }
 
 #[test]
