@@ -459,6 +459,7 @@ impl DriverQueue for UringQueue {
             return Cancel::Pending;
         };
         job.give_up();
+        let flushes = job.call == Call::Flush;
         if self.leave_flush(tag) {
             return Cancel::Pending;
         }
@@ -467,6 +468,9 @@ impl DriverQueue for UringQueue {
             self.withdrawn.push(tag);
             self.next_flush();
             return Cancel::Pending;
+        }
+        if flushes {
+            self.tell_of_flush(tag);
         }
         // Best effort: disk I/O that has started mostly cannot be stopped. An entry that is not
         // handed over yet runs before the kernel reads its cancel.

@@ -602,6 +602,26 @@ fn the_timer_runs_while_threads_have_a_request_and_not_when_all_is_answered() {
 }
 
 #[test]
+fn of_a_flush_that_is_given_up_it_is_told_whether_a_worker_is_at_it() {
+    for (wait, told) in [
+        (Wait::Running, "hard queue 0 is given up: a worker of io_uring is at it"),
+        (Wait::Old, "hard queue 0 is given up: io_uring names no worker that is at it"),
+    ] {
+        let Some(mut queue) = flushing(3) else { return };
+        let _worker = OccupiedWorker::new(&mut queue);
+        let tags = [0, 1].map(|number| flush(&mut queue, number));
+        queue.enter(NOW);
+        queue.slots[0].wait = wait;
+        // The other waits for its turn: of that there is nothing to tell.
+        tags.iter().rev().for_each(|tag| _ = queue.cancel(*tag));
+        let notices = queue.target.notices.all();
+        let of_flushes: Vec<_> = notices.iter().filter(|notice| notice.contains("flush")).collect();
+        assert!(of_flushes.len() == 1 && of_flushes[0].ends_with(told), "{notices:?}");
+        assert_eq!(answers(&mut queue, 2).len(), 2);
+    }
+}
+
+#[test]
 fn a_tag_given_anew_has_its_call_looked_at_from_the_beginning() {
     let Some(mut queue) = flushing(2) else { return };
     let tag = flush(&mut queue, 0);

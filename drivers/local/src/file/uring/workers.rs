@@ -233,6 +233,20 @@ impl UringQueue {
         true
     }
 
+    /// A flush is given up that the ring has: what is known of it.
+    #[cold]
+    pub(super) fn tell_of_flush(&self, tag: Tag) {
+        let known = match self.slots[usize::from(tag.0)].wait {
+            Wait::Running => "a worker of io_uring is at it",
+            Wait::New | Wait::Old => "io_uring names no worker that is at it",
+        };
+        self.target.tell([format!(
+            "file: {}: a flush of hard queue {} is given up: {known}",
+            self.target.path.display(),
+            self.workers.make.index
+        )]);
+    }
+
     /// A job goes from the ring to the threads.
     #[cold]
     pub(super) fn pass_on(&mut self, tag: Tag) {
