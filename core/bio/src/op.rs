@@ -92,6 +92,9 @@ impl Flags {
     pub const NOFALLBACK: Flags = Flags(1 << 16);
     /// Every failfast bit.
     pub const FAILFAST: Flags = Flags(0b111 << 12);
+    /// Bios that differ in one of these are not merged: an error ends all bios of a request alike,
+    /// so one that must fail at once cannot travel with one that is to be tried again.
+    pub const ALIKE: Flags = Flags::ATOMIC.with(Flags::FAILFAST);
     /// A merged request has these only if every bio of it has: each allows an early failure, which
     /// a bio without the flag must not suffer.
     pub const OF_ALL: Flags = Flags::FAILFAST.with(Flags::RAHEAD).with(Flags::NOWAIT);

@@ -166,7 +166,8 @@ impl Rq {
     }
 
     /// Whether the two agree in everything that must be identical for a merge: op, priority,
-    /// group, hint, atomicity. Place and size are judged separately.
+    /// group, hint, atomicity, and which errors are not to be tried again. Place and size are
+    /// judged separately.
     #[must_use]
     #[inline]
     pub fn is_like(&self, other: &Rq) -> bool {
@@ -174,7 +175,7 @@ impl Rq {
             && self.ioprio == other.ioprio
             && self.group == other.group
             && self.hint == other.hint
-            && (self.flags.0 ^ other.flags.0) & Flags::ATOMIC.0 == 0
+            && (self.flags.0 ^ other.flags.0) & Flags::ALIKE.0 == 0
     }
 }
 

@@ -35,6 +35,8 @@ struct World {
     bytes: Vec<u8>,
     seen: Vec<Seen>,
     held: bool,
+    /// How everything ends.
+    fails: Option<Status>,
     taken: Vec<Tag>,
 }
 
@@ -85,7 +87,8 @@ impl DriverQueue for Recorder {
     fn reap(&mut self, _now: Nanos, done: &mut Done) {
         let mut world = self.world.lock().unwrap();
         if !world.held {
-            world.taken.drain(..).for_each(|tag| done.push(tag, Status::Ok));
+            let status = world.fails.unwrap_or(Status::Ok);
+            world.taken.drain(..).for_each(|tag| done.push(tag, status));
         }
     }
 
@@ -266,16 +269,16 @@ fn scheduled(mode: QueueMode, name: &str) -> Scene {
 }
 
 #[test]
-fn a_request_fails_fast_only_if_every_bio_of_it_asked_for_that() {
+fn bios_that_differ_in_failfast_are_not_merged_and_each_keeps_its_own() {
     let fast = Flags::FAILFAST_DEV | Flags::FAILFAST_TRANSPORT;
     let cases = [
-        ([fast, Flags::NONE, fast], Flags::NONE),
-        ([Flags::NONE, fast, fast], Flags::NONE),
-        ([fast, Flags::FAILFAST, Flags::FAILFAST_DEV], Flags::FAILFAST_DEV),
-        ([fast, fast, fast], fast),
+        [fast, Flags::NONE, fast],
+        [Flags::NONE, fast, fast],
+        [fast, Flags::FAILFAST, Flags::FAILFAST_DEV],
+        [fast, fast, fast],
     ];
     for (mode, name) in SCHEDULERS {
-        for (flags, expected) in cases {
+        for flags in cases {
             // Each on its own into the scheduler, or all in one plug.
             for plugged in [false, true] {
                 let mut scene = scheduled(mode, name);
@@ -293,10 +296,37 @@ fn a_request_fails_fast_only_if_every_bio_of_it_asked_for_that() {
                 scene.world.lock().unwrap().held = false;
                 scene.ended(4);
                 let seen = scene.seen();
-                let merged = seen.iter().find(|seen| seen.bios == 3);
-                let merged = merged.unwrap_or_else(|| panic!("{name}: {seen:?}"));
-                assert_eq!(Flags(merged.flags.0 & Flags::FAILFAST.0), expected, "{name}");
+                let arrived = |wanted: Flags| {
+                    let is_it = |seen: &&Seen| seen.flags.0 & Flags::FAILFAST.0 == wanted.0;
+                    seen[1..].iter().filter(is_it).map(|seen| seen.sectors).sum::<u32>()
+                };
+                for wanted in flags {
+                    let asked = flags.iter().filter(|flags| **flags == wanted).count() as u32 * 8;
+                    assert_eq!(arrived(wanted), asked, "{name} {wanted:?}: {seen:?}");
+                }
+                let merged = seen.iter().map(|seen| seen.bios).max();
+                assert!(flags != [fast; 3] || merged == Some(3), "{name}: {seen:?}");
             }
+        }
+    }
+}
+
+#[test]
+fn an_error_of_the_path_reaches_the_bio_as_it_is_and_nothing_is_sent_again() {
+    for (mode, name) in SCHEDULERS {
+        for status in [Status::Transport, Status::Target, Status::Medium, Status::ResvConflict] {
+            let mut scene = scheduled(mode, name);
+            scene.world.lock().unwrap().fails = Some(status);
+            for (cookie, flags) in [(0, Flags::FAILFAST_TRANSPORT), (1, Flags::NONE)] {
+                scene.submit(plain(cookie, 64 + cookie * 64).with(flags));
+            }
+            let mut ended = Vec::new();
+            for _ in 0..4 {
+                scene.submitter.flush_plug(scene.now);
+                scene.lane.turn(scene.now);
+                scene.submitter.complete(scene.now, |ending| ended.push(ending.status));
+            }
+            assert_eq!((ended, scene.seen().len()), (vec![status; 2], 2), "{name}");
         }
     }
 }
