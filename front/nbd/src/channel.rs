@@ -10,6 +10,7 @@ use weir_tls::{ServerTls, Session};
 
 use crate::outbox::{Outbox, Sent};
 use crate::pool::Pool;
+use crate::share;
 
 /// The TLS rule of a server at one address.
 #[derive(Clone, Debug, Default)]
@@ -104,7 +105,8 @@ impl Channel {
     }
 }
 
-/// Sends as much as the socket takes, many replies to a record and many records to a call.
+/// Sends as much as the socket takes, and as one connection may have sent in a round: many replies
+/// to a record and many records to a call.
 ///
 /// # Errors
 /// The socket's, or the session's: nothing more can be sent.
@@ -114,6 +116,7 @@ pub(crate) fn send(
     out: &mut Outbox,
     pool: &mut Pool,
 ) -> io::Result<Sent> {
+    let mut left = share::SEALED;
     loop {
         if flush(session, fd)? == Sent::Blocked {
             return Ok(Sent::Blocked);
@@ -121,7 +124,11 @@ pub(crate) fn send(
         if out.is_empty() || session.is_handshaking() {
             return Ok(Sent::All);
         }
-        out.take(pool, |pieces| session.seal(pieces).map_err(io::Error::other))?;
+        if left == 0 {
+            return Ok(Sent::Paused);
+        }
+        let sealed = out.take(pool, |pieces| session.seal(pieces).map_err(io::Error::other))?;
+        left = left.saturating_sub(sealed);
     }
 }
 

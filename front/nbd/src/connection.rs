@@ -1,5 +1,7 @@
 //! One client: its socket, the handshake and then its [`Session`].
 
+mod sealed;
+
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -9,7 +11,7 @@ use rustix::net::{RecvFlags, recv};
 use weir_bio::Nanos;
 use weir_live::{Interest, Turn};
 use weir_proto_nbd::server::{Export, Handshake, Negotiated, Offer, Step};
-use weir_tls::{ServerTls, TlsError};
+use weir_tls::ServerTls;
 
 use crate::admission::Ticket;
 use crate::channel::{self, Channel};
@@ -21,9 +23,6 @@ use crate::survey::Found;
 
 /// Answers of the handshake that a client may leave unread before it is no longer listened to.
 const UNREAD_MAX: usize = 64 << 10;
-
-/// Of the room for plaintext, this is left to a record that came in part before: 16 KiB.
-const RECORD: usize = 16 << 10;
 
 /// Receives from one client before others have their turn.
 const RECEIVES: usize = 4;
@@ -74,6 +73,8 @@ pub(crate) struct Connection {
     gone: bool,
     /// The socket took no more at the last send.
     blocked: bool,
+    /// More was to be sent than one connection may have sent in a round.
+    unsent: bool,
     /// The events that the socket is watched for; `None` while it is not watched.
     watched: Option<Interest>,
     /// When it is cut off: the end of the handshake's or of the farewell's patience.
@@ -111,6 +112,7 @@ impl Connection {
             eof: false,
             gone: false,
             blocked: false,
+            unsent: false,
             watched: None,
             deadline: Some(deadline),
             dirty: false,
@@ -148,6 +150,18 @@ impl Connection {
     #[inline]
     fn has_unsent(&self) -> bool {
         !self.out.is_empty() || self.channel.wants_write()
+    }
+
+    /// Whether it goes on in the next round without being told.
+    #[inline]
+    pub(crate) fn is_paused(&self) -> bool {
+        self.unsent || self.is_held_up()
+    }
+
+    /// Whether nothing is taken in until the next round.
+    #[inline]
+    fn is_held_up(&self) -> bool {
+        matches!(&self.phase, Phase::Session(session) if session.is_paused())
     }
 
     /// Whether its client has a session in which nothing is under way or left to be read.
@@ -211,7 +225,7 @@ impl Connection {
         // Bytes received earlier are decoded first, and at most the beginning of a header is left
         // of them.
         self.resume(pool, now);
-        if !self.eof && !self.is_full() {
+        if !self.eof && !self.is_full() && !self.is_held_up() {
             self.receive_once(pool, now);
         }
     }
@@ -226,10 +240,10 @@ impl Connection {
     /// Nothing that is sent will be read.
     fn lose_peer(&mut self, pool: &mut Pool) {
         self.gone = true;
-        self.blocked = false;
+        (self.blocked, self.unsent) = (false, false);
         self.out.close(pool);
         if let Phase::Session(session) = &mut self.phase {
-            session.deafen();
+            session.deafen(pool);
         }
     }
 
@@ -237,7 +251,7 @@ impl Connection {
     /// until others are to have their turn: it may send without end.
     fn read_the_rest(&mut self, pool: &mut Pool, now: Nanos) {
         for _ in 0..RECEIVES {
-            if !self.gone || self.eof || self.is_full() {
+            if !self.gone || self.eof || self.is_full() || self.is_held_up() {
                 return;
             }
             if self.receive_once(pool, now) == Received::Nothing {
@@ -247,6 +261,11 @@ impl Connection {
     }
 
     fn receive_once(&mut self, pool: &mut Pool, now: Nanos) -> Received {
+        if let Phase::Session(session) = &mut self.phase
+            && !session.has_place(pool)
+        {
+            return Received::Bytes;
+        }
         if let Channel::Secure(_) = self.channel {
             return self.receive_sealed(pool, now);
         }
@@ -283,95 +302,14 @@ impl Connection {
         received
     }
 
-    /// Receives once what comes in records. Whatever is whole is taken in at once: nothing that the
-    /// socket no longer tells of stays behind.
-    fn receive_sealed(&mut self, pool: &mut Pool, now: Nanos) -> Received {
-        let Channel::Secure(secure) = &mut self.channel else { return Received::Nothing };
-        let (mut input, mut sealed) = (pool.input(), pool.sealed());
-        let mut filled = self.stash.len();
-        input[..filled].copy_from_slice(&self.stash);
-        // Records are longer than what they hold.
-        let room = input.len() - filled - RECORD;
-        let received = match recv(&self.fd, &mut sealed[..room], RecvFlags::DONTWAIT) {
-            Ok((0, _)) => {
-                secure.cut = !secure.session.has_ended();
-                self.eof = true;
-                Received::Bytes
-            }
-            Ok((count, _)) => {
-                let opened = secure.session.open(&sealed[..count], |plain| {
-                    input[filled..filled + plain.len()].copy_from_slice(plain);
-                    filled += plain.len();
-                    Ok::<(), TlsError>(())
-                });
-                self.eof |= secure.session.has_ended();
-                self.stash.clear();
-                match opened {
-                    Ok(()) => self.take_opened(&input[..filled], pool, now),
-                    Err(why) => self.break_off(&why),
-                }
-                Received::Bytes
-            }
-            Err(Errno::AGAIN | Errno::INTR) => Received::Nothing,
-            Err(_) => {
-                self.eof = true;
-                self.lose_peer(pool);
-                Received::Bytes
-            }
-        };
-        pool.give_input(input);
-        pool.give_sealed(sealed);
-        received
-    }
-
-    /// Takes in what came over TLS.
-    fn take_opened(&mut self, mut bytes: &[u8], pool: &mut Pool, now: Nanos) {
-        match &mut self.phase {
-            Phase::Handshake(handshake) => {
-                if let Channel::Secure(secure) = &mut self.channel
-                    && !secure.told
-                    && !secure.session.is_handshaking()
-                {
-                    secure.told = true;
-                    handshake.secured();
-                    let names = secure.session.peer_names();
-                    if let Some(introduction) = self.introduction.take() {
-                        handshake.offer((introduction.offers)(&names));
-                    }
-                    let names = names.join(", ");
-                    tracing::debug!(peer = %self.peer, %names, "client talks over TLS");
-                }
-            }
-            Phase::Session(session) => {
-                if let Some(payload) = session.payload() {
-                    let here = payload.missing().min(bytes.len());
-                    payload.copy_in(&bytes[..here], pool);
-                    session.payload_received(now);
-                    bytes = &bytes[here..];
-                }
-            }
-            Phase::Agreed(_) | Phase::Closing(_) => {}
-        }
-        self.digest(bytes, pool, now);
-    }
-
-    /// The client broke the rules of TLS, or is not to be let in.
-    fn break_off(&mut self, why: &TlsError) {
-        if let Phase::Session(session) = &mut self.phase {
-            session.end.get_or_insert(End::Violation(why.to_string()));
-        } else {
-            tracing::info!(peer = %self.peer, %why, "client refused");
-            self.phase = Phase::Closing(why.to_string());
-        }
-    }
-
     /// Takes in what lies in the stash, if there is room again; whether it took anything.
     #[inline]
     pub(crate) fn resume(&mut self, pool: &mut Pool, now: Nanos) -> bool {
         let mut progress = false;
         if let Phase::Session(session) = &mut self.phase {
             // Something may have come back since.
-            session.short = false;
+            (session.short, session.paused) = (false, false);
+            progress = session.gather(pool, now);
             if session.pieces_first {
                 session.resume_pieces(now);
             }
@@ -379,7 +317,7 @@ impl Connection {
         if !self.stash.is_empty() && !self.is_full() {
             let bytes = std::mem::take(&mut self.stash);
             self.digest(&bytes, pool, now);
-            progress = self.stash.len() != bytes.len();
+            progress |= self.stash.len() != bytes.len();
         }
         if let Phase::Session(session) = &mut self.phase {
             session.resume_pieces(now);
@@ -541,6 +479,7 @@ impl Connection {
 
     /// Sends what has gathered, unless the socket is known to take nothing.
     pub(crate) fn send(&mut self, pool: &mut Pool) {
+        self.unsent = false;
         if self.gone {
             return self.out.close(pool);
         }
@@ -556,6 +495,7 @@ impl Connection {
         match sent {
             Ok(Sent::All) => self.channel.all_sent(),
             Ok(Sent::Blocked) => self.blocked = true,
+            Ok(Sent::Paused) => self.unsent = true,
             Err(error) => {
                 tracing::debug!(peer = %self.peer, %error, "client reads no more");
                 self.lose_peer(pool);

@@ -48,6 +48,7 @@ mod server;
 mod service;
 mod session;
 mod settings;
+mod share;
 mod shared;
 mod slots;
 mod socket;

@@ -12,6 +12,7 @@ use weir_bio::{Buf, Data};
 
 use crate::arena::{Arena, ROOM};
 use crate::pool::{Pool, room};
+use crate::share;
 
 /// Data from so many bytes on is gathered instead of copied.
 pub(crate) const GATHER: usize = 16 << 10;
@@ -57,6 +58,8 @@ pub(crate) enum Sent {
     All,
     /// The socket takes no more now.
     Blocked,
+    /// There is more, for the next round.
+    Paused,
 }
 
 /// The replies of one connection that are not sent yet.
@@ -174,19 +177,24 @@ impl Outbox {
         }
     }
 
-    /// Sends as much as the socket takes.
+    /// Sends as much as the socket takes, and as one connection may have sent in a round.
     ///
     /// # Errors
     /// The socket's: the peer is gone.
     pub(crate) fn send(&mut self, fd: impl AsFd, pool: &mut Pool) -> io::Result<Sent> {
+        let mut left = share::SENT;
         while self.bytes > 0 {
-            let (sent, offered) = match self.send_once(&fd) {
+            if left == 0 {
+                return Ok(Sent::Paused);
+            }
+            let (sent, offered) = match self.send_once(&fd, left) {
                 Ok(counts) => counts,
                 Err(Errno::AGAIN) => return Ok(Sent::Blocked),
                 Err(Errno::INTR) => continue,
                 Err(error) => return Err(error.into()),
             };
             self.retire(sent, pool);
+            left -= sent;
             if sent < offered {
                 return Ok(Sent::Blocked);
             }
@@ -194,22 +202,24 @@ impl Outbox {
         Ok(Sent::All)
     }
 
-    /// One system call: bytes sent and bytes offered.
-    fn send_once(&self, fd: impl AsFd) -> Result<(usize, usize), Errno> {
+    /// One system call for at most so many bytes: bytes sent and bytes offered.
+    fn send_once(&self, fd: impl AsFd, most: usize) -> Result<(usize, usize), Errno> {
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
         if let (1, [Chunk::Small(_)], Some(arena)) =
             (self.chunks.len(), self.chunks.as_slices().0, self.arenas.front())
         {
             let rest = &arena.filled()[self.begin + self.sent..];
+            let rest = &rest[..rest.len().min(most)];
             return Ok((send(fd, rest, flags)?, rest.len()));
         }
         let mut pieces = [IoSlice::new(&[]); PIECES];
-        let (count, offered) = self.lay_out(&mut pieces);
+        let (count, offered) = self.lay_out(&mut pieces, most);
         let sent = sendmsg(fd, &pieces[..count], &mut SendAncillaryBuffer::default(), flags)?;
         Ok((sent, offered))
     }
 
-    /// Gives what comes next to `take`, which says how many bytes of it are out of the way.
+    /// Gives what comes next to `take`, which says how many bytes of it are out of the way; so many
+    /// were.
     ///
     /// # Errors
     /// Those of `take`.
@@ -217,16 +227,17 @@ impl Outbox {
         &mut self,
         pool: &mut Pool,
         take: impl FnOnce(&[IoSlice<'_>]) -> io::Result<usize>,
-    ) -> io::Result<()> {
+    ) -> io::Result<usize> {
         let mut pieces = [IoSlice::new(&[]); PIECES];
-        let (count, _) = self.lay_out(&mut pieces);
+        let (count, _) = self.lay_out(&mut pieces, share::SEALED);
         let taken = take(&pieces[..count])?;
         self.retire(taken, pool);
-        Ok(())
+        Ok(taken)
     }
 
-    /// Lays out what comes next, as far as there are places: how many, and their bytes.
-    fn lay_out<'a>(&'a self, pieces: &mut [IoSlice<'a>; PIECES]) -> (usize, usize) {
+    /// Lays out what comes next, as far as there are places and at most so many bytes: how many
+    /// pieces, and their bytes.
+    fn lay_out<'a>(&'a self, pieces: &mut [IoSlice<'a>; PIECES], most: usize) -> (usize, usize) {
         let (mut count, mut offered) = (0, 0);
         let mut skip = self.sent;
         let (mut arenas, mut at) = (self.arenas.iter().peekable(), self.begin);
@@ -237,7 +248,7 @@ impl Outbox {
             {
                 at = 0;
             }
-            while left > 0 && count < PIECES {
+            while left > 0 && count < PIECES && offered < most {
                 let piece = match chunk {
                     Chunk::Small(len) => {
                         at += len;
@@ -248,6 +259,7 @@ impl Outbox {
                     Chunk::Buf(buf) => &buf[skip..],
                     Chunk::Zeros(_) => &ZEROS[..left.min(ZEROS.len())],
                 };
+                let piece = &piece[..piece.len().min(most - offered)];
                 pieces[count] = IoSlice::new(piece);
                 (count, offered, left) = (count + 1, offered + piece.len(), left - piece.len());
             }
@@ -335,6 +347,28 @@ mod tests {
         assert!(got == expected, "bytes differ");
         assert!(outbox.is_empty() && outbox.chunks.is_empty() && outbox.sent == 0);
         assert_eq!((outbox.memory(), outbox.arenas.len()), (0, 0));
+    }
+
+    #[test]
+    fn a_round_offers_so_many_bytes_and_the_next_goes_on_behind_them() {
+        let (mut pool, mut outbox) = (Pool::default(), Outbox::default());
+        let mut expected = Vec::new();
+        for fill in 1..=4 {
+            outbox.put(&mut pool, |out| out.extend_from_slice(&[fill; 16]));
+            outbox.put_data(&mut pool, Data::One(Buf::filled(share::SEALED, |b| b.fill(fill))));
+            expected.resize(expected.len() + 16 + share::SEALED, fill);
+        }
+        let (mut got, mut rounds) = (Vec::new(), Vec::new());
+        while !outbox.is_empty() {
+            let taken = outbox.take(&mut pool, |pieces| {
+                let before = got.len();
+                pieces.iter().for_each(|piece| got.extend_from_slice(piece));
+                Ok(got.len() - before)
+            });
+            rounds.push(taken.unwrap());
+        }
+        assert!(got == expected, "bytes differ");
+        assert_eq!(rounds, [share::SEALED, share::SEALED, share::SEALED, share::SEALED, 64]);
     }
 
     #[test]

@@ -56,6 +56,12 @@ impl Payload {
         self.missing
     }
 
+    /// Bytes whose memory has to be taken before the next byte can be received.
+    #[inline]
+    pub(crate) fn unplaced(&self) -> usize {
+        if self.piece.is_some() { 0 } else { self.unplaced }
+    }
+
     /// Memory that it takes when it is whole.
     #[inline]
     pub(crate) fn memory(&self) -> usize {

@@ -7,13 +7,23 @@ use crate::arena::Arena;
 
 /// The largest piece; longer data is made of several. A hostile length therefore costs no memory
 /// before that many bytes have really arrived.
-pub(crate) const PIECE: usize = 1 << 20;
+pub(crate) const PIECE: usize = 512 << 10;
 
 /// Pieces come in powers of two from one page on.
 const CLASSES: usize = (PIECE / PAGE).ilog2() as usize + 1;
 
-/// Free memory kept, bytes; more is given back to the system.
+/// Free memory kept, bytes; more is given back to the system, round by round.
 const HELD_MAX: usize = 16 << 20;
+
+/// Free memory beyond which a further piece is given back at once, bytes.
+const BACKLOG_MAX: usize = 3 * HELD_MAX;
+
+/// New memory in one round, bytes, but for what the last piece has beyond it. New memory is cleared
+/// first: 1 MiB takes some 300 us, and every connection of the reactor waits meanwhile.
+const FRESH: usize = 256 << 10;
+
+/// Memory given back to the system in one round, bytes. 1 MiB takes some 70 us.
+const GIVEN_BACK: usize = 2 << 20;
 
 /// Free reply blocks kept.
 const ARENAS_MAX: usize = 32;
@@ -26,6 +36,8 @@ const INPUT: usize = 256 << 10;
 pub(crate) struct Pool {
     classes: [Vec<Buf>; CLASSES],
     held: usize,
+    /// Bytes of new memory in this round.
+    fresh: usize,
     arenas: Vec<Arena>,
     input: Vec<u8>,
     /// The same for records.
@@ -56,20 +68,46 @@ impl Pool {
                 self.held -= buf.capacity();
                 buf
             }
-            None => Buf::filled(PAGE << class, |_| ()),
+            None => {
+                self.fresh += PAGE << class;
+                Buf::filled(PAGE << class, |_| ())
+            }
         };
         buf.resize(len);
         buf
     }
 
-    /// Memory of `len` bytes, at least 1.
+    /// Whether no more new memory is to be taken in this round.
     #[inline]
-    pub(crate) fn data(&mut self, len: usize) -> Data {
-        if len <= PIECE {
-            return Data::One(self.buf(len));
+    pub(crate) fn is_spent(&self) -> bool {
+        self.fresh >= FRESH
+    }
+
+    /// Whether the memory for the first piece of `len` bytes of data may be taken in this round.
+    #[inline]
+    pub(crate) fn serves(&self, len: usize) -> bool {
+        !self.is_spent() || !self.classes[class_of(len.min(PIECE))].is_empty()
+    }
+
+    /// The next round begins. Some of what is held beyond its bound is given back to the system;
+    /// true when more is left.
+    pub(crate) fn next_round(&mut self) -> bool {
+        self.fresh = 0;
+        self.give_back(HELD_MAX)
+    }
+
+    /// Gives some of the free memory back until no more than `kept` bytes are left; true when there
+    /// still are more.
+    fn give_back(&mut self, kept: usize) -> bool {
+        let least = self.held.saturating_sub(GIVEN_BACK).max(kept);
+        for class in self.classes.iter_mut().rev() {
+            while self.held > least
+                && let Some(buf) = class.pop()
+            {
+                self.held -= buf.capacity();
+            }
         }
-        let pieces = (0..len).step_by(PIECE).map(|at| self.buf(PIECE.min(len - at)));
-        Data::Many(pieces.collect::<Vec<Buf>>().into())
+        self.held > kept
     }
 
     /// Takes a buffer back. One of another make, or one too many, is freed.
@@ -77,7 +115,7 @@ impl Pool {
     pub(crate) fn give(&mut self, buf: Buf) {
         let capacity = buf.capacity();
         let ours = capacity.is_power_of_two() && (PAGE..=PIECE).contains(&capacity);
-        if ours && self.held + capacity <= HELD_MAX {
+        if ours && self.held + capacity <= BACKLOG_MAX {
             self.held += capacity;
             self.classes[class_of(capacity)].push(buf);
         }
@@ -137,9 +175,13 @@ impl Pool {
         self.held == 0 && self.arenas.is_empty() && self.input.is_empty() && self.sealed.is_empty()
     }
 
-    /// Gives all free memory back to the system.
-    pub(crate) fn trim(&mut self) {
-        *self = Pool::default();
+    /// Gives free memory back to the system; true when there is more to give back.
+    pub(crate) fn trim(&mut self) -> bool {
+        if self.give_back(0) {
+            return true;
+        }
+        *self = Pool { fresh: self.fresh, ..Pool::default() };
+        false
     }
 }
 
@@ -161,27 +203,39 @@ mod tests {
     }
 
     #[test]
-    fn long_data_comes_in_pieces_of_exactly_its_length() {
+    fn a_round_takes_so_much_new_memory_and_any_amount_of_what_is_held() {
         let mut pool = Pool::default();
-        let data = pool.data(3 * PIECE + 512);
-        let lengths: Vec<usize> = data.bufs().iter().map(|buf| buf.len()).collect();
-        assert_eq!(lengths, [PIECE, PIECE, PIECE, 512]);
-        pool.give_data(data);
-        assert_eq!(pool.held, 3 * PIECE + PAGE);
+        let first = pool.buf(FRESH / 2);
+        assert!(pool.serves(PIECE), "the last piece may be larger than what is left");
+        let (second, third) = (pool.buf(PIECE), pool.buf(8 * PAGE));
+        assert!(pool.is_spent() && !pool.serves(PIECE) && !pool.serves(PAGE));
+        pool.give(second);
+        assert!(pool.serves(PIECE) && pool.serves(32 * PIECE), "a piece is held");
+        assert!(!pool.serves(PAGE));
+        pool.next_round();
+        assert!(pool.serves(PAGE) && !pool.is_spent());
+        drop((first, third));
     }
 
     #[test]
     fn free_memory_is_bounded_and_can_be_trimmed() {
         let mut pool = Pool::default();
-        let data: Vec<Data> = (0..3).map(|_| pool.data(HELD_MAX)).collect();
-        data.into_iter().for_each(|data| pool.give_data(data));
+        let pieces: Vec<Buf> = (0..BACKLOG_MAX / PIECE + 4).map(|_| pool.buf(PIECE)).collect();
+        pool.give_data(Data::Many(pieces.into()));
+        assert_eq!(pool.held, BACKLOG_MAX);
+        pool.give(Buf::zeroed(PIECE));
+        assert_eq!(pool.held, BACKLOG_MAX, "as much as is given back in a moment");
+        let rounds = (BACKLOG_MAX - HELD_MAX) / GIVEN_BACK;
+        assert_eq!((0..rounds).filter(|_| pool.next_round()).count(), rounds - 1);
         assert_eq!(pool.held, HELD_MAX);
+        assert!(!pool.next_round());
         let mut cut = Buf::zeroed(8192);
         let tail = cut.split_off(4096);
         pool.give(cut);
         pool.give(tail);
         assert_eq!(pool.held, HELD_MAX, "a piece of another buffer is not ours to keep");
-        pool.trim();
+        let steps = HELD_MAX / GIVEN_BACK;
+        assert_eq!((0..steps).filter(|_| pool.trim()).count(), steps - 1);
         assert!(pool.is_empty());
     }
 }

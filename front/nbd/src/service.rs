@@ -31,6 +31,9 @@ const LISTENER: u32 = 1 << 31;
 /// Connections taken from a listener at once.
 const ACCEPTS: usize = 64;
 
+/// Free memory goes back to the system in steps so far apart, ns.
+const TRIM_NS: u64 = 1_000_000;
+
 /// No timer of an idle server is faster, ns.
 const COARSE_NS: u64 = 1_000_000_000;
 
@@ -66,6 +69,8 @@ pub(crate) struct NbdService {
     listeners: Vec<Listener>,
     /// Connections something has happened to in this pass.
     dirty: VecDeque<u32>,
+    /// Connections that have used up their share of this pass.
+    paused: Vec<u32>,
     /// Connections that a cap holds back, and until when.
     throttled: Vec<(Nanos, u32)>,
     /// How often caps were asked again.
@@ -91,6 +96,7 @@ impl NbdService {
             free: Vec::new(),
             listeners: Vec::new(),
             dirty: VecDeque::new(),
+            paused: Vec::new(),
             throttled: Vec::new(),
             rounds: 0,
             next_deadline: None,
@@ -217,6 +223,21 @@ impl NbdService {
         }
     }
 
+    /// Connections that have used up their share go on in the next pass. The first of them gets new
+    /// memory in any case, so each is the first in its turn.
+    fn go_on_next_round(&mut self, turn: &mut Turn<'_>) {
+        if self.paused.is_empty() {
+            return;
+        }
+        let mut paused = std::mem::take(&mut self.paused);
+        self.rounds = self.rounds.wrapping_add(1);
+        let first = self.rounds % paused.len();
+        paused.rotate_left(first);
+        paused.drain(..).for_each(|place| self.touch(place));
+        self.paused = paused;
+        turn.again();
+    }
+
     fn tenant(&mut self, place: u32) -> Option<&mut Connection> {
         self.places.get_mut(place as usize)?.tenant.as_deref_mut()
     }
@@ -252,6 +273,9 @@ impl NbdService {
         if let Err(error) = connection.watch(turn, place) {
             tracing::error!(peer = %connection.peer, %error, "a connection cannot be watched");
             return self.close(turn, place);
+        }
+        if connection.is_paused() {
+            self.paused.push(place);
         }
         if let Some(until) = connection.throttled_until()
             && !connection.throttled
@@ -408,13 +432,16 @@ impl Service for NbdService {
     }
 
     fn settle(&mut self, turn: &mut Turn<'_>) {
-        if self.dirty.is_empty() {
-            return;
+        if !self.dirty.is_empty() {
+            while let Some(place) = self.dirty.pop_front() {
+                self.settle_one(turn, place);
+            }
+            self.go_on_next_round(turn);
+            self.active = (!self.pool.is_empty()).then(|| turn.now());
         }
-        while let Some(place) = self.dirty.pop_front() {
-            self.settle_one(turn, place);
+        if self.pool.next_round() {
+            turn.again();
         }
-        self.active = (!self.pool.is_empty()).then(|| turn.now());
     }
 
     fn wake_at(&self) -> Option<Nanos> {
@@ -427,8 +454,8 @@ impl Service for NbdService {
     fn timer(&mut self, turn: &mut Turn<'_>) {
         let now = turn.now();
         if self.active.is_some_and(|at| at + COARSE_NS <= now) {
-            self.active = None;
-            self.pool.trim();
+            // Piece by piece: a connection may wait meanwhile.
+            self.active = self.pool.trim().then(|| Nanos(now.0 + TRIM_NS - COARSE_NS));
         }
         self.ask_caps_again(turn);
         self.sweep(turn);

@@ -5,6 +5,7 @@
 //! socket fills up.
 
 mod effects;
+mod gather;
 mod memory;
 mod unaligned;
 
@@ -24,8 +25,10 @@ use crate::budget::Quota;
 use crate::outbox::Outbox;
 use crate::payload::Payload;
 use crate::pool::{Pool, room};
+use crate::share::Share;
 use crate::slots::{Slot, Slots, Work};
 use crate::survey::{self, Asker, Found, Question};
+use gather::Gathering;
 use unaligned::Cut;
 
 /// Requests a client may have under way.
@@ -100,6 +103,12 @@ pub(crate) struct Session {
     pub(crate) quota: Quota,
     /// The next request is more than that: it stays where it is.
     pub(crate) short: bool,
+    /// What it has taken in in this round.
+    share: Share,
+    /// The next request waits for the next round.
+    pub(crate) paused: bool,
+    /// A read that waits for its memory.
+    gathering: Option<Gathering>,
     /// Bios refused for now, oldest first. While there are any, nothing is taken in.
     held: VecDeque<Held>,
     /// The ends of effects that begin or end inside a block.
@@ -150,6 +159,9 @@ impl Session {
             lent: 0,
             quota,
             short: false,
+            share: Share::default(),
+            paused: false,
+            gathering: None,
             held: VecDeque::new(),
             edges: Vec::new(),
             payload: None,
@@ -175,7 +187,21 @@ impl Session {
 
     /// Whether everything taken in has been answered.
     pub(crate) fn is_idle(&self) -> bool {
-        self.slots.len() == 0 && self.held.is_empty()
+        self.slots.len() == 0 && self.held.is_empty() && self.gathering.is_none()
+    }
+
+    /// Whether it goes on in the next round without being told.
+    #[inline]
+    pub(crate) fn is_paused(&self) -> bool {
+        self.paused || self.gathering.is_some()
+    }
+
+    /// Whether memory for the next bytes of the payload may be taken in this round.
+    pub(crate) fn has_place(&mut self, pool: &Pool) -> bool {
+        let missing = self.payload.as_ref().map_or(0, Payload::unplaced);
+        let placed = missing == 0 || pool.serves(missing);
+        self.paused |= !placed;
+        placed
     }
 
     /// Whether a payload is being received.
@@ -204,7 +230,7 @@ impl Session {
         now: Nanos,
     ) -> usize {
         let mut at = self.drop_refused(bytes);
-        while self.end.is_none() && !self.is_full(out) {
+        while self.end.is_none() && !self.is_full(out) && !self.is_paused() {
             let request = match decode(self.geometry.mode, &bytes[at..]) {
                 Decoded::Request(request) => request,
                 Decoded::NeedMore => break,
@@ -214,12 +240,12 @@ impl Session {
                 }
             };
             let checked = self.geometry.check(&request);
-            if !self.affords(&checked, out, now)
+            if !self.affords(&checked, out, pool, now)
                 || checked.as_ref().is_ok_and(|checked| !self.admit(checked, now))
             {
                 // The client has left and waits for no answer, so the connection does not wait for
                 // the cap: the request is not done, nor are those behind it.
-                self.end = self.deaf.then_some(End::HeldBack);
+                self.end = (self.deaf && !self.paused).then_some(End::HeldBack);
                 break;
             }
             at += self.geometry.mode.request_len();
@@ -305,10 +331,7 @@ impl Session {
                 0
             }
             Ok(Checked::Read { range, whole }) => {
-                let data = pool.data(range.length as usize);
-                let bytes = self.lend(&data);
-                let slot = Slot { to, bytes, work: Work::Read { whole } };
-                self.submit_range(Op::Read, Flags::NONE, range, data, slot, now);
+                self.read(to, range, Work::Read { whole }, pool, now);
                 0
             }
             Ok(Checked::Write { range, fua }) => self.write(to, range, fua, behind, pool, now),
@@ -523,8 +546,9 @@ impl Session {
     }
 
     /// The client reads no answers any more.
-    pub(crate) fn deafen(&mut self) {
+    pub(crate) fn deafen(&mut self, pool: &mut Pool) {
         self.deaf = true;
+        self.drop_gathering(pool);
         self.asker = None;
         self.questions.clear();
         self.lent -= self.slots.drop_questions();
@@ -554,7 +578,8 @@ impl Session {
     }
 
     /// Gives back the session's memory. Requests under way end without the session.
-    pub(crate) fn dissolve(self, pool: &mut Pool) -> Seat {
+    pub(crate) fn dissolve(mut self, pool: &mut Pool) -> Seat {
+        self.drop_gathering(pool);
         let Session { mut seat, mut quota, payload, held, lent, .. } = self;
         if let Some(payload) = payload {
             payload.discard(pool);

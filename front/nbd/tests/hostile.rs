@@ -127,6 +127,28 @@ fn a_client_that_vanishes_while_the_device_works_has_its_writes_finished() {
 }
 
 #[test]
+fn a_client_that_hears_nothing_has_its_writes_done_beyond_what_one_round_takes_in() {
+    let _alone = ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let (driver, record) = Recorder::new(MIB, |_| ());
+    let fixture = Fixture::on(driver);
+    let mut client = fixture.client(Wanted::nothing("sda"));
+    client.stream.shutdown(Shutdown::Read).expect("a socket");
+    // One receive that takes three rounds. The first answers cannot be sent, so the server knows in
+    // the second that the client is gone.
+    let mut bytes = Vec::new();
+    for _ in 0..3000 {
+        client.encode(Request::new(Command::FLUSH, 0, 0, 0), &[], &mut bytes);
+    }
+    client.encode(Request::new(Command::WRITE, 0, 4096, 512), &[7; 512], &mut bytes);
+    client.stream.write_all(&bytes).expect("the server takes it");
+    drop(client);
+    fixture.wait_for_connections(0);
+    wait_until("the write", || record.ops().contains(&Op::Write));
+    assert_eq!(fixture.client(Wanted::nothing("sda")).read(4096, 512), [7; 512]);
+    fixture.stop();
+}
+
+#[test]
 fn garbage_ends_the_connection_in_the_handshake_and_in_the_session() {
     let seed = 77;
     println!("seed {seed}");

@@ -8,20 +8,22 @@ use super::Session;
 use crate::arena::ROOM;
 use crate::outbox::Outbox;
 use crate::payload::Payload;
-use crate::pool::room;
+use crate::pool::{Pool, room};
 use crate::survey;
 
 /// Bytes that a request takes beside its data: its place here and in the device.
 const REQUEST: usize = 512;
 
 impl Session {
-    /// Whether the memory that a request takes may be held; if not, nothing is taken in until it
+    /// Whether a request may be taken in now: whether its share of this round is not used up, and
+    /// whether the memory that the request takes may be held; if not, nothing is taken in until it
     /// may. A request that will not be carried out takes none.
     #[inline]
     pub(super) fn affords(
         &mut self,
         checked: &Result<Checked, Reject>,
         out: &Outbox,
+        pool: &Pool,
         now: Nanos,
     ) -> bool {
         let needed = match checked {
@@ -33,8 +35,16 @@ impl Session {
             }
             _ => 0,
         };
+        if !self.stopping && !(self.share.has_room(now) && (needed == 0 || pool.serves(needed))) {
+            self.paused = true;
+            return false;
+        }
         let held = self.memory(out) + needed + REQUEST;
-        self.quota.covers(held) || self.ask(held, out, now)
+        let granted = self.quota.covers(held) || self.ask(held, out, now);
+        if granted {
+            self.share.take(needed);
+        }
+        granted
     }
 
     #[cold]

@@ -103,11 +103,8 @@ impl Session {
         match act {
             Act::Read { .. } | Act::Cache | Act::BlockStatus { .. } if self.deaf => {}
             Act::Read { whole } => {
-                let data = pool.data(touched.length as usize);
-                let bytes = self.lend(&data);
                 let work = Work::Cut { whole, front: kept.lead, length: range.length as u32 };
-                let slot = Slot { to, bytes, work };
-                self.submit_range(Op::Read, Flags::NONE, touched, data, slot, now);
+                self.read(to, touched, work, pool, now);
             }
             Act::Write { fua } => {
                 let payload = Payload::of_patch(to, range, fua, kept);
