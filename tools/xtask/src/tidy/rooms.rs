@@ -51,9 +51,10 @@ impl Room {
         self.may.iter().any(|group| group.contains(&name))
     }
 
-    /// Whether it may use any front.
-    fn may_use_fronts(&self) -> bool {
-        self.may.contains(&FRONTS)
+    /// Whether it may use the crates for which this row stands.
+    fn may_use_any(&self, row: &Room) -> bool {
+        let all = if row.folder == ANY_FRONT { FRONTS } else { DRIVERS };
+        self.may.contains(&all)
     }
 
     fn is_tool(&self) -> bool {
@@ -68,8 +69,11 @@ const CORE: &[&str] =
 const PROTO_NBD: &[&str] = &["weir-proto-nbd", "weir-tls"];
 const PROTO_SCSI: &[&str] = &["weir-proto-scsi"];
 const PROTO_ISCSI: &[&str] = &["weir-proto-iscsi"];
+/// Every crate in `drivers/`.
 const DRIVERS: &[&str] =
-    &["weir-local", "weir-driver-scsi", "weir-driver-iscsi", "weir-driver-nbd", "weir-rbd"];
+    &["weir-local", "weir-driver-scsi", "weir-driver-iscsi", "weir-driver-nbd", "weir-*"];
+/// The folder of each driver that has no row of its own.
+const ANY_DRIVER: &str = "drivers/*";
 /// Every crate in `front/` but the library.
 const FRONTS: &[&str] = &["weir-front-nbd", "weir-*"];
 /// The folder of each front that has no row of its own.
@@ -110,7 +114,8 @@ pub const ROOMS: &[Room] = &[
         &[QUEUE, PROTO_ISCSI, PROTO_SCSI, &["weir-driver-scsi"]],
     ),
     Room::new("drivers/nbd", "weir-driver-nbd", &[QUEUE, PROTO_NBD]),
-    Room::new("drivers/rbd", "weir-rbd", &[QUEUE]),
+    // Any other driver. One with a protocol of its own or with `unsafe` has a row beside this.
+    Room::new(ANY_DRIVER, "weir-*", &[QUEUE]),
     Room::new("front/nbd", "weir-front-nbd", &[QUEUE, FRONT, LIVE, CONTROL, ACCESS, PROTO_NBD]),
     // Any other front. One with a protocol of its own has a row beside this.
     Room::new(ANY_FRONT, "weir-*", &[QUEUE, FRONT, LIVE, CONTROL, ACCESS]),
@@ -141,8 +146,17 @@ pub const ROOMS: &[Room] = &[
 /// The room of a crate's folder.
 pub fn at(folder: &Path) -> Option<&'static Room> {
     let own = ROOMS.iter().find(|room| folder == Path::new(room.folder));
-    let any = || ROOMS.iter().find(|room| room.folder == ANY_FRONT);
-    own.or_else(|| any().filter(|_| folder.parent() == Some(Path::new("front"))))
+    let all = |room: &&Room| Some(Path::new(room.folder).with_file_name("")) == parent(folder);
+    own.or_else(|| ROOMS.iter().filter(|room| is_any(room)).find(all))
+}
+
+/// Whether it is the row of all crates in a folder that have none of their own.
+fn is_any(room: &Room) -> bool {
+    room.folder.ends_with("/*")
+}
+
+fn parent(folder: &Path) -> Option<PathBuf> {
+    Some(folder.parent()?.join(""))
 }
 
 /// The room a file stands in.
@@ -201,8 +215,8 @@ fn refuse(
     workspace: &Workspace,
 ) -> Option<String> {
     let (name, folder) = (dependency.name.as_str(), room.folder);
-    let front = workspace.member(name).and_then(|member| at(&member.folder));
-    let is_front = front.is_some_and(|room| room.folder == ANY_FRONT);
+    let any = workspace.member(name).and_then(|member| at(&member.folder));
+    let any = any.filter(|room| is_any(room));
     let ours = workspace.member(name).is_some() || ROOMS.iter().any(|room| room.name == name);
     match (ours, dependency.kind) {
         // A room's tests may use whatever helps to judge it, but not what is built on top of it.
@@ -212,7 +226,7 @@ fn refuse(
                 .then(|| format!("tests of `{folder}` use `{name}`, tools are used by tools only"))
         }
         (true, Kind::Normal | Kind::Build) => {
-            let may = room.may_use(name) || is_front && room.may_use_fronts();
+            let may = room.may_use(name) || any.is_some_and(|any| room.may_use_any(any));
             (!may).then(|| {
                 let may = room.may.concat().join(", ");
                 format!("room `{folder}` uses `{name}`, it may use: [{may}]")
@@ -254,7 +268,8 @@ mod tests {
     #[test]
     fn the_table_names_each_room_once_and_uses_only_rooms_it_has() {
         for room in ROOMS {
-            assert_eq!(ROOMS.iter().filter(|r| r.name == room.name).count(), 1, "{}", room.name);
+            let named = ROOMS.iter().filter(|r| r.name == room.name && !is_any(r)).count();
+            assert_eq!(named, usize::from(!is_any(room)), "{}", room.name);
             let same = ROOMS.iter().filter(|r| r.folder == room.folder).count();
             assert_eq!(same, 1, "{}", room.folder);
             for name in room.may.concat() {
@@ -311,6 +326,22 @@ mod tests {
         assert_eq!(uses("weir-tape", "front/tape", "weir-local"), 1, "a driver");
         assert_eq!(uses("weir-live", "host/live", "weir-pipe"), 1, "from below");
         assert_eq!(uses("weir-band", "front/tape", "weir-front"), 1, "another name");
+    }
+
+    #[test]
+    fn a_driver_has_no_row_of_its_own_and_is_used_from_above_and_by_no_other_driver() {
+        let uses = |name: &str, folder: &str, used: &str| {
+            let driver = package("weir-tape", "drivers/tape", &[("weir-queue", Kind::Normal)]);
+            let user = package(name, folder, &[(used, Kind::Normal)]);
+            let workspace = Workspace { root: "/w".into(), packages: vec![driver, user] };
+            check(&workspace, &[]).len()
+        };
+        assert_eq!(uses("weir", "front/inproc", "weir-tape"), 0);
+        assert_eq!(uses("weir-reel", "drivers/reel", "weir-queue"), 0);
+        assert_eq!(uses("weir-reel", "drivers/reel", "weir-tape"), 1, "each other");
+        assert_eq!(uses("weir-reel", "drivers/reel", "weir-live"), 1, "from above");
+        assert_eq!(uses("weir-front-nbd", "front/nbd", "weir-tape"), 1, "a front");
+        assert_eq!(uses("weir-queue", "core/queue", "weir-tape"), 1, "the core");
     }
 
     #[test]
