@@ -340,7 +340,7 @@ impl Device {
         if state.open {
             return self.refuse_open(index);
         }
-        mq.lanes[index].settle(&shared.config.name, index, bell)?;
+        mq.lanes[index].set_home(&shared.config.name, index, bell)?;
         let hard = self.hard_queue(index, &port.gauges)?;
         state.open = true;
         Ok(Lane::multi(shared, index, hard, &mut state))
@@ -355,7 +355,7 @@ impl Device {
         if *open {
             return self.refuse_open(index);
         }
-        sq.lanes[index].settle(&shared.config.name, index, bell)?;
+        sq.lanes[index].set_home(&shared.config.name, index, bell)?;
         let hard = self.hard_queue(index, &sq.gauges)?;
         let (home, announces) = (sq.join(bell)?, hard.announces());
         *open = true;

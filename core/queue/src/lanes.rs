@@ -128,7 +128,7 @@ impl LaneMarks {
     /// # Errors
     /// The home has no place left; or it keeps a roster, and another bell is the lane's, so that it
     /// would never be told to turn the lane.
-    pub(crate) fn settle(&self, name: &str, index: usize, bell: &Arc<Bell>) -> Result<(), Error> {
+    pub(crate) fn set_home(&self, name: &str, index: usize, bell: &Arc<Bell>) -> Result<(), Error> {
         if self.bell.get().is_none() {
             let home = LaneBell::new(bell)?;
             self.bell.get_or_init(|| home);

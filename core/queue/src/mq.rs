@@ -127,7 +127,7 @@ impl Mq {
     /// callers know to have ended.
     pub(crate) fn with_dispatcher<T>(&self, with: impl FnOnce(&mut Option<Elevator>) -> T) -> T {
         self.with_right(|dispatcher| {
-            dispatcher.settle();
+            dispatcher.hear_ends();
             with(&mut dispatcher.elevator)
         })
     }

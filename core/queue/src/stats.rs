@@ -111,7 +111,7 @@ impl Streak {
 impl SubmitterStats {
     /// Writes down what a streak holds.
     #[inline]
-    pub(crate) fn settle(&self, streak: &mut Streak) {
+    pub(crate) fn account(&self, streak: &mut Streak) {
         let (accepted, issued, done) = streak.stamps;
         let (wait_ns, device_ns) = (issued.since(accepted), done.since(issued));
         for (group, run) in self.groups.iter().zip(&mut streak.groups) {

@@ -33,10 +33,10 @@ impl Drop for Watching {
 /// The order in which a device is changed: one change at a time, first come, first served. A gate
 /// lets several freezers in at once.
 #[derive(Default)]
-pub(crate) struct Changes(Mutex<Line>);
+pub(crate) struct Changes(Mutex<Tickets>);
 
 #[derive(Default)]
-struct Line {
+struct Tickets {
     next: u64,
     tickets: VecDeque<u64>,
 }
@@ -73,7 +73,7 @@ impl Drop for Ticket {
 }
 
 impl Changes {
-    fn lock(&self) -> MutexGuard<'_, Line> {
+    fn lock(&self) -> MutexGuard<'_, Tickets> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

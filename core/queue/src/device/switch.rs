@@ -125,7 +125,7 @@ impl Device {
         match (&self.shared.path, elevator) {
             (Path::Mq(mq), elevator) => {
                 let mut changing = mq.dispatcher.take();
-                changing.settle();
+                changing.hear_ends();
                 let idle = changing.elevator.as_ref().is_none_or(Elevator::is_idle);
                 assert!(idle, "a frozen device has no request");
                 changing.elevator = elevator;

@@ -11,7 +11,7 @@ use super::meter::CAPS_AGAIN_NS;
 
 /// Bios that caps hold back, each with what its holder keeps beside it.
 pub struct HeldBack<T> {
-    lines: BTreeMap<LineId, Line<T>>,
+    lines: BTreeMap<LineId, WaitList<T>>,
     /// When each line's first may be submitted again.
     times: BTreeSet<(Nanos, LineId)>,
 }
@@ -19,7 +19,7 @@ pub struct HeldBack<T> {
 /// A group, and whether what waits are writes; `None` for flushes, which no cap holds back.
 type LineId = (GroupId, Option<bool>);
 
-struct Line<T> {
+struct WaitList<T> {
     bios: VecDeque<(Bio, T)>,
     /// As in `times`.
     until: Nanos,
@@ -58,7 +58,7 @@ impl<T> HeldBack<T> {
     /// after [`CAPS_AGAIN_NS`] in any case, as the cap may be lifted meanwhile.
     pub fn hold(&mut self, bio: Bio, beside: T, until: Nanos, now: Nanos) {
         let (id, until) = (line_of(&bio), until.min(now + CAPS_AGAIN_NS));
-        let line = Line { bios: VecDeque::new(), until };
+        let line = WaitList { bios: VecDeque::new(), until };
         let line = self.lines.entry(id).or_insert(line);
         self.times.remove(&(line.until, id));
         self.times.insert((until, id));

@@ -12,13 +12,13 @@ use crate::request::{Request, RequestClaim, State};
 /// The ways back to the submitters of a device.
 #[derive(Default)]
 pub(crate) struct Replies {
-    lines: Vec<Option<Line>>,
+    lines: Vec<Option<ReplyChain>>,
     touched: Vec<u16>,
     /// Requests freed from the single queue's pools since last asked: async, sync.
     pub(crate) freed: [u16; 2],
 }
 
-struct Line {
+struct ReplyChain {
     port: Arc<Port>,
     chain: Outgoing<Request>,
 }
@@ -28,7 +28,7 @@ impl Replies {
         if self.lines.len() <= submitter {
             self.lines.resize_with(submitter + 1, || None);
         }
-        self.lines[submitter] = Some(Line { port, chain: Outgoing::default() });
+        self.lines[submitter] = Some(ReplyChain { port, chain: Outgoing::default() });
     }
 
     pub(crate) fn detach(&mut self, submitter: usize) {

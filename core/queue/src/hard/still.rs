@@ -21,7 +21,7 @@ pub(super) struct Still {
 impl Still {
     /// Time stands still from now on, or goes on to, at most until `until`.
     pub(super) fn stand(&mut self, now: Nanos, until: Nanos) {
-        self.settle(now);
+        self.account(now);
         if self.until.is_none() {
             if self.spans.len() == SPANS_MAX {
                 self.spans.pop_front();
@@ -33,11 +33,11 @@ impl Still {
 
     /// Time runs.
     pub(super) fn run(&mut self, now: Nanos) {
-        self.settle(now);
+        self.account(now);
         self.until = None;
     }
 
-    fn settle(&mut self, now: Nanos) {
+    fn account(&mut self, now: Nanos) {
         if let (Some(until), Some((_, to))) = (self.until, self.spans.back_mut()) {
             *to = now.min(until).max(*to);
         }
@@ -51,7 +51,7 @@ impl Still {
     /// A request that began at the returned moment or earlier has had `ns` of its time; `None` when
     /// nothing can have.
     pub(super) fn before(&mut self, ns: u64, now: Nanos) -> Option<Nanos> {
-        self.settle(now);
+        self.account(now);
         let (mut left, mut at) = (ns, now);
         for (from, to) in self.spans.iter().rev() {
             let ran = at.since(*to);

@@ -45,7 +45,7 @@ const AHEAD: u16 = 32;
 pub(crate) struct Dispatcher {
     pub(crate) elevator: Option<Elevator>,
     /// By lane; of those that are open.
-    lines: Vec<Option<Line>>,
+    lines: Vec<Option<LaneRings>>,
     arrivals: Arrivals,
     ended: Vec<Ended>,
     /// How many requests of its own a lane is sent beyond the room of its driver.
@@ -55,7 +55,7 @@ pub(crate) struct Dispatcher {
 }
 
 /// The dispatcher's end of the rings from and to a lane.
-struct Line {
+struct LaneRings {
     arrivals: Consumer<Arrival>,
     ended: Consumer<Ended>,
     /// Tags of ended requests, for a scheduler that does not use their times: much less to carry.
@@ -67,7 +67,7 @@ struct Line {
     room: usize,
 }
 
-impl Line {
+impl LaneRings {
     /// Brings nearer what its lane has written, and where that is sent something.
     fn fetch(&self, timed: bool) {
         match timed {
@@ -209,7 +209,7 @@ impl Dispatcher {
         if self.lines.len() <= lane {
             self.lines.resize_with(lane + 1, || None);
         }
-        self.lines[lane] = Some(Line { arrivals, ended, gone, picked, sent: 0, room: 0 });
+        self.lines[lane] = Some(LaneRings { arrivals, ended, gone, picked, sent: 0, room: 0 });
         let (arrivals, ended, gone) = (leave_arrival, leave_end, leave_tag);
         Link { rings: Some(Rings { arrivals, ended, gone, picked: receive }), received: 0 }
     }
@@ -241,7 +241,7 @@ impl Dispatcher {
     }
 
     /// Hears of all that has ended. So a submitter that was told of an end finds it here.
-    pub(crate) fn settle(&mut self) {
+    pub(crate) fn hear_ends(&mut self) {
         let Some(elevator) = &mut self.elevator else { return };
         for (lane, line) in self.lines.iter_mut().enumerate() {
             let Some(line) = line else { continue };
@@ -466,7 +466,7 @@ fn hand_in(
     for rq in arrivals.rqs() {
         let context: SubmitterId = rq.id.submitter();
         if last != Some(context) {
-            elevator.settle(context, lane);
+            elevator.bind(context, lane);
             last = Some(context);
         }
     }
@@ -476,7 +476,7 @@ fn hand_in(
 
 /// The ways to the lanes, while the elevator picks.
 struct Ways<'a, S> {
-    lines: &'a mut [Option<Line>],
+    lines: &'a mut [Option<LaneRings>],
     marks: &'a Lanes,
     /// How many requests a lane is sent beyond its credit.
     ahead: u64,

@@ -11,7 +11,7 @@ use weir_sched::{Absorbed, DepthRule, Ended, Merge, Scheduler};
 
 use super::arrivals::{Arrival, Arrivals, Picked};
 use super::magazines::Magazines;
-use super::parked::{Held, Parked};
+use super::parked::{DepthUse, Parked};
 use crate::event::{Silent, Sink, What, lane_tells};
 use crate::request::RequestClaim;
 
@@ -34,7 +34,7 @@ pub(crate) struct Elevator {
     limits: Vec<Option<u16>>,
     free: Magazines,
     parked: Parked,
-    held: Held,
+    held: DepthUse,
     absorbed: Absorbed,
     refused: Vec<RequestClaim>,
     picked: Vec<Rq>,
@@ -99,7 +99,7 @@ impl Elevator {
             limits: vec![None; usize::from(nr_requests)],
             free: Magazines::new(nr_requests),
             parked: Parked::default(),
-            held: Held::default(),
+            held: DepthUse::default(),
             refused: Vec::new(),
             absorbed: Vec::new(),
             picked: Vec::new(),
@@ -145,14 +145,14 @@ impl Elevator {
 
     /// Requests of this context belong to this hard queue.
     #[inline]
-    pub(crate) fn settle(&mut self, context: SubmitterId, lane: u16) {
+    pub(crate) fn bind(&mut self, context: SubmitterId, lane: u16) {
         if self.homes.get(usize::from(context.0)) != Some(&lane) {
-            self.settle_new(context, lane);
+            self.bind_new(context, lane);
         }
     }
 
     #[cold]
-    fn settle_new(&mut self, context: SubmitterId, lane: u16) {
+    fn bind_new(&mut self, context: SubmitterId, lane: u16) {
         let index = usize::from(context.0);
         if self.homes.len() <= index {
             // No lane has this number, so each is told of before its first request.

@@ -80,12 +80,12 @@ impl Parked {
 
 /// Tags held under depth limits.
 #[derive(Default)]
-pub(crate) struct Held(Vec<(u16, u16)>);
+pub(crate) struct DepthUse(Vec<(u16, u16)>);
 
 /// Limits that are remembered although nothing is held under them.
 const LIMITS_KEPT: usize = 8;
 
-impl Held {
+impl DepthUse {
     /// Whether a request under this limit may have a tag: those that are as limited as it, or more,
     /// hold fewer.
     #[inline]
@@ -160,7 +160,7 @@ mod tests {
             let mut prng = weir_bio::Prng::new(seed);
             let mut any = |most| prng.below(most) as u16;
             let kinds = [1 + any(12), 1 + any(12)];
-            let mut held = Held::default();
+            let mut held = DepthUse::default();
             for _ in 0..any(14) {
                 held.add([kinds[0], kinds[1], 1 + any(14)][usize::from(any(3))]);
             }
@@ -179,7 +179,7 @@ mod tests {
 
     #[test]
     fn a_limit_counts_those_as_limited_or_more() {
-        let mut held = Held::default();
+        let mut held = DepthUse::default();
         (0..5).for_each(|_| held.add(12));
         (0..2).for_each(|_| held.add(4));
         assert_eq!((held.left(4), held.left(12), held.left(1)), (2, 5, 1));

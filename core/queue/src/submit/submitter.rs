@@ -29,7 +29,7 @@ mod unsent;
 
 use commands::Commands;
 use keepsake::Keepsake;
-use parts::Parts;
+use parts::SplitBio;
 use patch::Patches;
 use plug::{PLUG_MAX, Way};
 
@@ -60,7 +60,7 @@ pub(crate) struct Core {
     /// This thread also turns the single queue, from this place. Apart, as no I/O looks at it.
     pub(crate) turns_single: Option<Box<LaneBell>>,
     pub(crate) touched: u64,
-    pub(crate) parts: Vec<Option<Parts>>,
+    pub(crate) parts: Vec<Option<SplitBio>>,
     pub(crate) backlog: VecDeque<usize>,
     ended: Vec<Completion>,
     pub(crate) way: Way,
@@ -173,7 +173,7 @@ impl Submitter {
     ) -> Result<(), Refused> {
         // The bio stays in registers here: nothing that is not inlined may see it.
         let core = self.core();
-        if core.way != Way::Careful
+        if core.way != Way::General
             && (PAID || core.payer.is_free(bio.group))
             && is_plain(&bio, &core.snapshot)
             && !core.free.is_empty()
@@ -540,7 +540,7 @@ impl Core {
             count += 1;
             let stamps = (request.accepted_at, request.issued_at, request.done_at);
             if streak.stamps != stamps {
-                self.stats.settle(&mut streak);
+                self.stats.account(&mut streak);
                 streak.stamps = stamps;
             }
             let ok = request.status.is_ok();
@@ -555,7 +555,7 @@ impl Core {
             let sectors = if ok { request.rq.sectors } else { 0 };
             streak.count(request.rq.op, request.absorbed, sectors);
         });
-        self.stats.settle(&mut streak);
+        self.stats.account(&mut streak);
         count
     }
 

@@ -14,7 +14,7 @@ const OF_PATCH_MAX: u32 = 4;
 
 /// A bio that is carried out in parts, of which there may be but one.
 #[derive(Debug)]
-pub(crate) struct Parts {
+pub(crate) struct SplitBio {
     /// Parts under way.
     left: u32,
     /// The rest of the bio, for which there is no slot yet.
@@ -65,7 +65,7 @@ impl Core {
                 let serial = (self.shared.config.spread == Spread::RoundRobin)
                     .then(|| (self.shared.turn.next() % self.rings.len() as u64) as usize);
                 let bio = Bio { data: std::mem::take(&mut bio.data), ..*bio };
-                let index = self.add_parts(Parts { serial, ..Parts::of(bio, step) });
+                let index = self.add_parts(SplitBio { serial, ..SplitBio::of(bio, step) });
                 self.issue_parts(index, now, sink);
                 Ok(())
             }
@@ -76,7 +76,7 @@ impl Core {
         }
     }
 
-    pub(super) fn add_parts(&mut self, parts: Parts) -> usize {
+    pub(super) fn add_parts(&mut self, parts: SplitBio) -> usize {
         let index = self.parts.iter().position(Option::is_none).unwrap_or_else(|| {
             self.parts.push(None);
             self.parts.len() - 1
@@ -236,7 +236,7 @@ impl Core {
     }
 }
 
-impl Parts {
+impl SplitBio {
     /// A part that travelled with other memory gets the caller's back, with the bytes it read.
     fn give_back_own(&mut self, sector: u64, part: &mut Completion) {
         let Some(place) = self.bounced.iter().position(|(at, _)| *at == sector) else { return };
@@ -248,8 +248,8 @@ impl Parts {
     }
 
     /// All of this bio.
-    fn of(bio: Bio, step: FlushStep) -> Parts {
-        Parts {
+    fn of(bio: Bio, step: FlushStep) -> SplitBio {
+        SplitBio {
             left: 0,
             step,
             serial: None,
@@ -267,8 +267,8 @@ impl Parts {
     }
 
     /// One I/O of a patch.
-    pub(super) fn of_patch(patch: usize, bio: Bio, step: FlushStep) -> Parts {
-        Parts { patch: Some(patch), ..Parts::of(bio, step) }
+    pub(super) fn of_patch(patch: usize, bio: Bio, step: FlushStep) -> SplitBio {
+        SplitBio { patch: Some(patch), ..SplitBio::of(bio, step) }
     }
 
     /// Gives a part memory that starts on a page, with what it is to write. That memory may cross

@@ -25,7 +25,7 @@ use weir_bio::{Bio, Buf, Data, Flags, Nanos, Op, RqId, SECTOR, Status};
 use weir_ring::Claim;
 
 use super::Core;
-use super::parts::Parts;
+use super::parts::SplitBio;
 use crate::completion::{Completion, Refused, Why};
 use crate::event::{Silent, Sink, What, submitter_tells};
 use crate::mq::port::Control;
@@ -387,7 +387,7 @@ impl Core {
 
     /// Sends one I/O of a patch, in parts if need be.
     fn send_part(&mut self, index: usize, bio: Bio, step: FlushStep, now: Nanos, sink: impl Sink) {
-        let parts = Parts::of_patch(index, bio, step);
+        let parts = SplitBio::of_patch(index, bio, step);
         let parts = self.add_parts(parts);
         self.issue_parts(parts, now, sink);
     }

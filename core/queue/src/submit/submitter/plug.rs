@@ -22,14 +22,14 @@ pub(crate) enum Way {
     /// In the part of the one ring that is not published yet.
     Ring,
     /// Not to be said in short: the single queue, or requests spread over many rings.
-    Careful,
+    General,
 }
 
 impl Way {
     pub(crate) fn of(shared: &Shared) -> Way {
         match &shared.path {
             Path::Mq(mq) if mq.spread == Spread::Submitter => Way::Ring,
-            Path::Mq(_) | Path::Sq(_) => Way::Careful,
+            Path::Mq(_) | Path::Sq(_) => Way::General,
         }
     }
 }
@@ -42,7 +42,7 @@ impl Core {
         now: Nanos,
         sink: impl Sink,
     ) -> Result<(), Why> {
-        if self.way != Way::Careful {
+        if self.way != Way::General {
             self.plug_plain(claim, now, sink);
             return Ok(());
         }
