@@ -53,6 +53,9 @@ const GROWTH_PER_CENT: u64 = 2;
 /// too.
 const STALL: Duration = Duration::from_secs(600);
 
+/// What the log says, once for each hard queue, when threads do what io_uring's workers should.
+const NO_WORKERS: &str = "io_uring's workers did not make the calls";
+
 /// One disk for each kind of client, half of it over TLS and half of it without.
 const DISKS: [&str; 4] = ["fio", "python", "copy", "qemu"];
 const DISK_MIB: u64 = 64;
@@ -530,8 +533,11 @@ fn a_daemon_in_mixed_use_stays_as_it_was() {
     let (status, _) = daemon.terminate();
     let said = daemon.said();
     assert_eq!(status.code(), Some(0), "{said}");
-    let odd: Vec<_> =
-        said.lines().filter(|line| line.contains("WARN") || line.contains("ERROR")).collect();
+    let odd = said.lines().filter(|line| line.contains("WARN") || line.contains("ERROR"));
+    // The kernel left calls of a ring undone, and the disk went on without workers: told, and no
+    // failure of the daemon.
+    let (mended, odd): (Vec<_>, Vec<_>) = odd.partition(|line| line.contains(NO_WORKERS));
+    mended.iter().for_each(|line| println!("the daemon went on: {line}"));
     assert!(odd.is_empty(), "{odd:#?}");
 }
 
