@@ -282,24 +282,31 @@ impl Connection {
             }
         };
         let received = match received {
-            Ok((0, _)) => {
-                self.eof = true;
-                Received::Bytes
-            }
+            Ok((0, _)) => self.ended(),
             Ok((_, behind)) => {
                 self.stash.clear();
                 self.digest(&input[..behind], pool, now);
                 Received::Bytes
             }
-            Err(Errno::AGAIN | Errno::INTR) => Received::Nothing,
-            Err(_) => {
-                self.eof = true;
-                self.lose_peer(pool);
-                Received::Bytes
-            }
+            Err(why) => self.failed(why, pool),
         };
         pool.give_input(input);
         received
+    }
+
+    /// A receive found the end of what the client sends.
+    fn ended(&mut self) -> Received {
+        self.eof = true;
+        Received::Bytes
+    }
+
+    /// A receive gave nothing, for now or because the socket is broken.
+    fn failed(&mut self, why: Errno, pool: &mut Pool) -> Received {
+        if matches!(why, Errno::AGAIN | Errno::INTR) {
+            return Received::Nothing;
+        }
+        self.lose_peer(pool);
+        self.ended()
     }
 
     /// Takes in what lies in the stash, if there is room again; whether it took anything.

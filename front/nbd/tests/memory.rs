@@ -132,6 +132,37 @@ fn a_large_request_gets_its_turn_though_clients_before_it_neither_read_nor_send(
 }
 
 #[test]
+fn requests_behind_a_read_that_waits_for_memory_are_all_answered() {
+    let _alone = ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    // More than the server receives at once, and more than it keeps undecoded.
+    const FLUSHES: usize = 40_000;
+    let config = Config { name: "sda".into(), ..Config::default() };
+    let device = device(config, ram(64 * MIB));
+    let exports = vec![Export::new("sda", device)];
+    // New memory comes in turns, a little in each: four reads of 24 MiB take many.
+    let fixture = Fixture::new(1, exports, Settings::default());
+    std::thread::scope(|threads| {
+        for _ in 0..4 {
+            threads.spawn(|| {
+                let mut client = fixture.client(Wanted::everything("sda"));
+                let mut out = Vec::new();
+                let read = Request::new(Command::READ, 0, 0, 24 * MIB);
+                client.encode(read, &[], &mut out);
+                for _ in 0..FLUSHES {
+                    client.encode(Request::new(Command::FLUSH, 0, 0, 0), &[], &mut out);
+                }
+                let mut stream = client.stream.try_clone().expect("a descriptor");
+                let sender = std::thread::spawn(move || stream.write_all(&out));
+                let answered = client.disconnect_behind(sender);
+                assert_eq!(answered, FLUSHES + 1);
+            });
+        }
+    });
+    fixture.wait_for_connections(0);
+    fixture.stop();
+}
+
+#[test]
 fn the_turn_stays_with_a_client_whose_device_is_slow() {
     let _alone = ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     let (driver, record) = Recorder::new(64 * MIB, |_| ());

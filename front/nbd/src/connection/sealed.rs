@@ -1,6 +1,5 @@
 //! What comes to a connection over TLS.
 
-use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
 use weir_bio::Nanos;
 use weir_tls::TlsError;
@@ -26,8 +25,7 @@ impl Connection {
         let received = match recv(&self.fd, &mut sealed[..room], RecvFlags::DONTWAIT) {
             Ok((0, _)) => {
                 secure.cut = !secure.session.has_ended();
-                self.eof = true;
-                Received::Bytes
+                self.ended()
             }
             Ok((count, _)) => {
                 let opened = secure.session.open(&sealed[..count], |plain| {
@@ -43,12 +41,7 @@ impl Connection {
                 }
                 Received::Bytes
             }
-            Err(Errno::AGAIN | Errno::INTR) => Received::Nothing,
-            Err(_) => {
-                self.eof = true;
-                self.lose_peer(pool);
-                Received::Bytes
-            }
+            Err(why) => self.failed(why, pool),
         };
         pool.give_input(input);
         pool.give_sealed(sealed);

@@ -312,6 +312,19 @@ impl Client {
         self.order
     }
 
+    /// Reads all replies while `sender` still sends, says goodbye and waits until the server has
+    /// closed; how many requests were answered.
+    pub fn disconnect_behind(
+        mut self,
+        sender: std::thread::JoinHandle<std::io::Result<()>>,
+    ) -> usize {
+        while !self.pending.is_empty() {
+            self.receive().expect("a server that answers");
+        }
+        sender.join().expect("no panic").expect("a server that reads");
+        self.disconnect().len()
+    }
+
     /// Reads until the connection ends, which has to be an orderly end or a reset.
     pub fn read_to_end(&mut self) {
         let start = Instant::now();
