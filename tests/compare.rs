@@ -465,6 +465,51 @@ fn wait_for_children(running: &Running, count: usize) {
     }
 }
 
+#[test]
+fn no_target_and_no_path_is_in_the_list_of_processes_but_of_the_comparison() {
+    let folder = Folder::new();
+    let words =
+        ["--target", "file:private.img,size=1MiB", "--a", "nomerges=0", "--b", "nomerges=2"];
+    let running = begun(&folder, &words);
+    let pid = running.pid().as_raw_nonzero();
+    let path = format!("/proc/{pid}/task/{pid}/children");
+    let (mut seen, began) = (std::collections::BTreeSet::new(), std::time::Instant::now());
+    while seen.len() < 3 {
+        assert!(began.elapsed() < daemon::PATIENCE, "3 runs in {:?}", daemon::PATIENCE);
+        for child in fs::read_to_string(&path).unwrap_or_default().split_whitespace() {
+            let line = fs::read(format!("/proc/{child}/cmdline")).unwrap_or_default();
+            let line = String::from_utf8(line).expect("words");
+            // Until it has become the run, a child has the words of the comparison.
+            let Some((_, words)) = line.split_once('\0').filter(|(_, w)| !w.starts_with("compare"))
+            else {
+                continue;
+            };
+            assert_eq!(words, "bench\0--spec-on-stdin\0");
+            seen.insert(String::from(child));
+        }
+        std::thread::yield_now();
+    }
+    running.signal(Signal::INT);
+    assert_eq!(running.end().code, Some(2));
+}
+
+#[test]
+fn what_the_job_has_no_use_for_is_refused_before_anything_runs() {
+    let folder = Folder::new();
+    fs::write(folder.near("bad.fio"), "[a]\nrw=sideways\n").expect("a file");
+    for (words, parts) in [
+        (&["streams", "--users", "3"][..], &["--users is for the preset oltp alone"][..]),
+        (&["--bs", "4k", "--redo", "ram:1MiB"], &["--redo is for the preset oltp alone"]),
+        (&["oltp", "--iodepth", "3"], &["--iodepth is not for the preset oltp"]),
+        (&["bad.fio"], &["bad.fio:2:", "rw=sideways", "randrw"]),
+        (&["frob"], &["'frob' is neither a preset (oltp, ", "nor a job file"]),
+    ] {
+        let words = [&["compare", "--target", "ram:1MiB"][..], words].concat();
+        expect_refused(&folder, &words, parts);
+        assert!(!folder.near("weir-data").exists(), "refused before anything was run");
+    }
+}
+
 /// A loop device whose queue has settings that do not occur by chance; it is given back with the
 /// value.
 struct Loop {

@@ -1,15 +1,28 @@
 //! One job: a stream of I/Os over a range, described as fio describes it.
 
 use std::fmt;
+use std::ops::RangeInclusive;
 
+use serde::{Deserialize, Serialize};
 use weir_bio::{IoPrio, SECTOR};
 
 use crate::place::Distribution;
 use crate::quantity::Amount;
 use crate::sizes::Sizes;
 
+/// How long a job may run, and be measured, ns: 1 ms to 30 days.
+pub(crate) const RUNTIME_MIN: u64 = 1_000_000;
+pub(crate) const RUNTIME_MAX: u64 = 30 * 24 * 3600 * 1_000_000_000;
+/// I/Os that a clone may keep under way.
+pub(crate) const DEPTH: RangeInclusive<u64> = 1..=4096;
+/// Clones that a job may have.
+pub(crate) const CLONES: RangeInclusive<u64> = 1..=256;
+/// I/Os a second that a rate may name.
+pub(crate) const RATE: RangeInclusive<u64> = 0..=100_000_000;
+
 /// Where the next I/O goes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Access {
     /// Random places, spread as the job's [`Distribution`] has it.
     #[default]
@@ -19,7 +32,8 @@ pub enum Access {
 }
 
 /// The direction of I/Os.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Direction {
     /// Reads only.
     #[default]
@@ -36,7 +50,8 @@ pub enum Direction {
 pub type ByDirection<T> = [T; 3];
 
 /// How the times of a rate are spread.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Arrival {
     /// Equally far apart.
     #[default]
@@ -46,7 +61,8 @@ pub enum Arrival {
 }
 
 /// The content of written blocks, by which a read can check them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Verify {
     /// Its place, its generation, random bytes and a CRC-32C over all.
     Crc32c,
@@ -55,11 +71,15 @@ pub enum Verify {
 }
 
 /// A job. Sizes are bytes, times nanoseconds.
-#[derive(Clone, Debug, PartialEq)]
+///
+/// As a document it has every field, and none besides.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Job {
     /// Its name: the section's of a job file.
     pub name: String,
     /// The target or file it runs on, as written; `None`: that of the whole run.
+    #[serde(deserialize_with = "Option::deserialize")]
     pub target: Option<String>,
     /// Where.
     pub access: Access,
@@ -74,6 +94,7 @@ pub struct Job {
     /// First byte of the range.
     pub offset: Amount,
     /// Length of the range; `None`: to the end of the target.
+    #[serde(deserialize_with = "Option::deserialize")]
     pub size: Option<Amount>,
     /// I/Os kept under way by each clone.
     pub depth: u16,
@@ -82,6 +103,7 @@ pub struct Job {
     /// Whether each clone has an equal part of the range to itself.
     pub parted: bool,
     /// The longest it runs; `None`: until it has moved its size.
+    #[serde(deserialize_with = "Option::deserialize")]
     pub runtime_ns: Option<u64>,
     /// Whether it goes on until its time is up, however much it has moved.
     pub time_based: bool,
@@ -98,8 +120,10 @@ pub struct Job {
     /// Seed of everything random.
     pub seed: u64,
     /// Priority of each I/O.
+    #[serde(with = "ioprio")]
     pub ioprio: IoPrio,
     /// The content of written blocks, which reads check.
+    #[serde(deserialize_with = "Option::deserialize")]
     pub verify: Option<Verify>,
     /// Whether writes are async, as those of a page cache are.
     pub background: bool,
@@ -134,6 +158,29 @@ impl Default for Job {
             verify: None,
             background: false,
             cached: false,
+        }
+    }
+}
+
+/// Class and level of a priority, as a document has them.
+mod ioprio {
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+    use weir_bio::{Class, IoPrio};
+
+    const CLASSES: [Class; 4] = [Class::None, Class::RealTime, Class::BestEffort, Class::Idle];
+
+    pub(super) fn serialize<S: Serializer>(ioprio: &IoPrio, to: S) -> Result<S::Ok, S::Error> {
+        (ioprio.class() as u8, ioprio.level()).serialize(to)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<IoPrio, D::Error> {
+        let (class, level) = <(u8, u8)>::deserialize(from)?;
+        match CLASSES.into_iter().find(|known| *known as u8 == class) {
+            Some(class) if level <= 7 => Ok(IoPrio::new(class, level)),
+            _ => Err(D::Error::custom(format!(
+                "ioprio=[{class},{level}] is not a class in 0..=3 and a level in 0..=7"
+            ))),
         }
     }
 }
@@ -180,6 +227,36 @@ pub struct Range {
 }
 
 impl Job {
+    /// Whether its figures are within the bounds that its options have, for a job that was not read
+    /// through them.
+    ///
+    /// # Errors
+    /// The job, and the figure with its value and its bound.
+    pub fn check(&self) -> Result<(), JobError> {
+        let amounts = [("offset", Some(self.offset)), ("size", self.size)];
+        let percents = amounts.into_iter().filter_map(|(name, amount)| match amount? {
+            Amount::Percent(percent) => Some((name, u64::from(percent), 1..=100)),
+            Amount::Bytes(bytes) => Some((name, bytes, 0..=i64::MAX as u64)),
+        });
+        let runtime = self.runtime_ns.map(|ns| ("runtime_ns", ns, RUNTIME_MIN..=RUNTIME_MAX));
+        let rates = self.rate.map(|rate| ("rate", u64::from(rate), RATE));
+        let bounded = [
+            ("depth", u64::from(self.depth), DEPTH),
+            ("clones", u64::from(self.clones), CLONES),
+            ("read_percent", u64::from(self.read_percent), 0..=100),
+            ("ramp_ns", self.ramp_ns, 0..=RUNTIME_MAX),
+        ];
+        let all = bounded.into_iter().chain(percents).chain(runtime).chain(rates);
+        for (name, value, bounds) in all {
+            if !bounds.contains(&value) {
+                let (job, least, most) = (&self.name, bounds.start(), bounds.end());
+                let what = format!("job {job}: {name}={value} is outside {least}..={most}");
+                return Err(JobError(what));
+            }
+        }
+        Ok(())
+    }
+
     /// The directions it works in, as indices of [`ByDirection`].
     #[must_use]
     pub fn directions(&self) -> &'static [usize] {

@@ -5,7 +5,10 @@
 
 use weir_bio::{Class, IoPrio};
 
-use crate::job::{Access, Arrival, ByDirection, Direction, Job, Verify};
+use crate::job::{
+    Access, Arrival, ByDirection, CLONES, DEPTH, Direction, Job, RATE, RUNTIME_MAX, RUNTIME_MIN,
+    Verify,
+};
 use crate::place::Distribution;
 use crate::quantity::{amount, time, whole, yes};
 use crate::sizes::Sizes;
@@ -38,8 +41,6 @@ pub struct Section {
 }
 
 const SECOND: u64 = 1_000_000_000;
-/// How long a job may run, and be measured: 30 days.
-const RUNTIME_MAX: u64 = 30 * 24 * 3600 * SECOND;
 
 /// Every option of a job.
 pub const OPTIONS: &[JobOption] = &[
@@ -66,7 +67,7 @@ pub const OPTIONS: &[JobOption] = &[
         by_direction(&mut s.job.sizes, v, Sizes::split)
     }),
     option("iodepth", "COUNT", "I/Os each clone of the job keeps under way (default 1)", |s, v| {
-        s.job.depth = whole(v, 1..=4096)? as u16;
+        s.job.depth = whole(v, DEPTH)? as u16;
         Ok(())
     }),
     option(
@@ -74,7 +75,7 @@ pub const OPTIONS: &[JobOption] = &[
         "COUNT",
         "Clones that do the same with different seeds (default 1)",
         |s, v| {
-            s.job.clones = whole(v, 1..=256)? as u16;
+            s.job.clones = whole(v, CLONES)? as u16;
             Ok(())
         },
     ),
@@ -93,7 +94,7 @@ pub const OPTIONS: &[JobOption] = &[
     }),
     option("runtime", "TIME", "How long to measure at most, in seconds without a unit", |s, v| {
         let ns = time(v, SECOND)?;
-        if !(1_000_000..=RUNTIME_MAX).contains(&ns) {
+        if !(RUNTIME_MIN..=RUNTIME_MAX).contains(&ns) {
             return Err(String::from("outside 1ms..=2592000s"));
         }
         s.job.runtime_ns = Some(ns);
@@ -123,7 +124,7 @@ pub const OPTIONS: &[JobOption] = &[
         "COUNT[,COUNT[,COUNT]]",
         "I/Os a second at most: of reads, writes and trims (default 0: no bound); one that those \
          before it hold up is late from when it was due, and its latency says so",
-        |s, v| by_direction(&mut s.job.rate, v, |v| Ok(whole(v, 0..=100_000_000)? as u32)),
+        |s, v| by_direction(&mut s.job.rate, v, |v| Ok(whole(v, RATE)? as u32)),
     )
     .flag("rate-iops"),
     option(

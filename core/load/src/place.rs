@@ -5,10 +5,12 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
 use weir_bio::Prng;
 
-/// How random I/O is spread over its range.
-#[derive(Clone, Debug, Default, PartialEq)]
+/// How random I/O is spread over its range. In a document it is the text of its option.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
 pub enum Distribution {
     /// Every place alike.
     #[default]
@@ -22,7 +24,8 @@ pub enum Distribution {
 }
 
 /// A part of the range.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Zone {
     /// I/Os in 100 that go there.
     pub access: u8,
@@ -59,6 +62,20 @@ impl Distribution {
                 "takes random, zipf:THETA, pareto:H or zoned:ACCESS/SIZE:ACCESS/SIZE...",
             )),
         }
+    }
+}
+
+impl From<Distribution> for String {
+    fn from(distribution: Distribution) -> String {
+        distribution.to_string()
+    }
+}
+
+impl TryFrom<String> for Distribution {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Distribution, String> {
+        Distribution::parse(&text)
     }
 }
 

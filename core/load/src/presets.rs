@@ -1,14 +1,18 @@
 //! Workloads of the documents, by name. `oltp` is not here: its sessions are no streams
 //! ([`crate::oltp`]).
 
+use serde::{Deserialize, Serialize};
+
 use crate::job::{Access, Direction, Job};
 use crate::quantity::Amount;
 use crate::sizes::Sizes;
 
 /// Jobs that run at once; stages run one after the other.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Stage {
     /// Its name, if there are several.
+    #[serde(deserialize_with = "Option::deserialize")]
     pub name: Option<String>,
     /// Its jobs.
     pub jobs: Vec<Job>,

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
 use weir_bio::{Prng, SECTOR};
 
 use crate::quantity::size;
@@ -9,8 +10,9 @@ use crate::quantity::size;
 /// Longest I/O: 1 GiB, the longest buffer.
 pub const BLOCK_MAX: u64 = 1 << 30;
 
-/// Sizes of the I/Os of one direction, bytes.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Sizes of the I/Os of one direction, bytes. In a document they are the text of their option.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
 pub enum Sizes {
     /// All the same.
     Fixed(u64),
@@ -23,6 +25,26 @@ pub enum Sizes {
     },
     /// Some with shares in 100, which come to 100.
     Split(Vec<(u64, u8)>),
+}
+
+impl From<Sizes> for String {
+    fn from(sizes: Sizes) -> String {
+        sizes.to_string()
+    }
+}
+
+impl TryFrom<String> for Sizes {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Sizes, String> {
+        if text.contains('/') {
+            Sizes::split(&text)
+        } else if text.contains('-') {
+            Sizes::range(&text)
+        } else {
+            Sizes::fixed(&text)
+        }
+    }
 }
 
 impl fmt::Display for Sizes {

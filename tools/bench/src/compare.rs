@@ -95,7 +95,7 @@ impl Plan<'_> {
             rounds: self.rounds,
             reruns: self.reruns(),
             seed: self.seed,
-            window_s: self.program.runtime.unwrap_or_default().as_secs_f64(),
+            window_s: self.program.spec.runtime.unwrap_or_default().as_secs_f64(),
         };
         let started_at = utc(SystemTime::now());
         let mut host = Machine {

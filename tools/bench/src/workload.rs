@@ -1,10 +1,12 @@
 //! The plan of a run: stages of jobs, and groups of disks.
 //!
-//! [`conduct`] opens the targets and runs stage after stage; [`devices`] knows which targets are
-//! one device; [`check`] looks after a crash for the commits that a run had acknowledged.
+//! [`spec`] is what is asked for, as a document. [`conduct`] opens the targets and runs stage after
+//! stage; [`devices`] knows which targets are one device; [`check`] looks after a crash for the
+//! commits that a run had acknowledged.
 
 pub mod check;
 pub mod conduct;
 pub mod devices;
 pub(crate) mod groups;
 pub mod mark;
+pub mod spec;

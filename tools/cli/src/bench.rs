@@ -1,5 +1,6 @@
 //! `weir bench`: a workload on a target.
 
+mod asked;
 mod core;
 mod flags;
 mod signals;
@@ -8,21 +9,22 @@ use std::cell::{Cell, RefCell};
 use std::fs::File;
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant, SystemTime};
 
-use clap::{Args, Command, FromArgMatches, Subcommand};
+use clap::{Args, Subcommand};
 use weir_access::save;
 use weir_bench::engine::run::Progress;
 use weir_bench::results::{document, outcome, tables};
 use weir_bench::workload::check::{self, Checked, Lost};
-use weir_bench::workload::conduct::{Conducted, Oltp, Request, Workload as Work, conduct};
-use weir_load::presets::{PRESETS, Stage, stages};
-use weir_load::{Access, Job, Zone, jobfile};
+use weir_bench::workload::conduct::{Conducted, Request, conduct};
+use weir_bench::workload::spec::RunSpec;
+use weir_trace::document::BenchDocument;
 
-use self::flags::JobFlags;
+pub(crate) use self::asked::{Asked, OLTP, OltpFlags};
+pub(crate) use self::flags::{JobFlags, Window};
 use crate::Failure;
 use crate::output::{print, print_line};
-use crate::values::whole;
 
 /// Runs a workload on a target and reports what it got: IOPS, latencies, CPU per I/O.
 ///
@@ -61,6 +63,8 @@ struct Workload {
     flags: JobFlags,
     #[command(flatten)]
     oltp: OltpFlags,
+    #[command(flatten)]
+    commits: CommitFlags,
     /// Keep the figures, histograms and time series in this file.
     #[arg(long, value_name = "FILE")]
     save: Option<PathBuf>,
@@ -70,58 +74,21 @@ struct Workload {
     /// No progress on standard error.
     #[arg(long)]
     quiet: bool,
+    /// Make the run whose document is on standard input, and print its own as `--save` keeps it:
+    /// between `weir compare` and its runs.
+    #[arg(long, hide = true, exclusive = true)]
+    spec_on_stdin: bool,
 }
 
-/// Flags of the preset `oltp` alone.
+/// Flags of the preset `oltp` about the commits of one run.
 #[derive(Debug, Args)]
-struct OltpFlags {
-    /// oltp: users (default 80).
-    #[arg(long, value_parser = whole::<u16>(1..=1000))]
-    users: Option<u16>,
-    /// oltp: sessions of each user (default 2).
-    #[arg(long, value_parser = whole::<u16>(1..=64))]
-    threads: Option<u16>,
-    /// oltp: statements in 100 that change what they read (default 25).
-    #[arg(long, value_name = "PERCENT", value_parser = whole::<u8>(0..=100))]
-    update: Option<u8>,
-    /// oltp: accesses in 100 that go to the hot set, and its share of the data (default 80/20).
-    #[arg(long, value_name = "ACCESS/SIZE", value_parser = hot)]
-    hot: Option<Zone>,
-    /// oltp: the target of the redo log, or several that it is striped over; the end of the data if
-    /// not given.
-    #[arg(long, value_name = "TARGET")]
-    redo: Vec<String>,
+struct CommitFlags {
     /// oltp: append every acknowledged commit to this file, or look for those in it.
     #[arg(long, value_name = "FILE")]
     commits: Option<PathBuf>,
     /// oltp: run nothing, but look on the target for every commit of the file.
     #[arg(long, requires = "commits")]
     check: bool,
-}
-
-fn hot(text: &str) -> Result<Zone, String> {
-    let pair = text.split_once('/').and_then(|(access, size)| {
-        let percent = |text: &str| text.parse::<u8>().ok().filter(|p| (1..=100).contains(p));
-        Some(Zone { access: percent(access)?, size: percent(size)? })
-    });
-    pair.ok_or_else(|| String::from("not two shares in 1..=100, as in 80/20"))
-}
-
-/// How long each stage of a run is by default.
-const RUNTIME: Duration = Duration::from_secs(10);
-/// How long it runs before that.
-const RAMP_TIME: Duration = Duration::from_secs(1);
-
-/// A workload as it was asked for.
-struct Asked {
-    work: Work,
-    /// Where, unless the workload says that.
-    target: Option<String>,
-    /// Its preset, if it is one.
-    preset: Option<String>,
-    runtime: Option<Duration>,
-    ramp: Duration,
-    notes: Vec<String>,
 }
 
 impl Bench {
@@ -133,148 +100,46 @@ impl Bench {
     }
 }
 
-/// Whether a run with these words, for at most so long, ends when its jobs have done what they have
-/// to do. Faults of the words are left to the run.
-pub(crate) fn ends_by_itself(words: &[String], target: &str, runtime: Option<Duration>) -> bool {
-    let mut command = vec![String::from("bench")];
-    command.extend_from_slice(words);
-    command.extend([String::from("--target"), String::from(target)]);
-    command.extend(runtime.map(|time| format!("--runtime={}us", time.as_micros())));
-    let matches = Bench::augment_args(Command::new("bench")).try_get_matches_from(command);
-    let bench = matches.and_then(|matches| Bench::from_arg_matches(&matches));
-    match bench.map(|bench| bench.workload.asked()) {
-        Ok(Ok(Asked { work: Work::Stages(stages), .. })) => {
-            stages.iter().flat_map(|stage| &stage.jobs).all(|job| !job.time_based)
-        }
-        Ok(_) | Err(_) => false,
-    }
-}
-
 impl Workload {
     fn run(&self) -> Result<(), Failure> {
-        let asked = self.asked()?;
-        if self.oltp.check {
+        if self.spec_on_stdin {
+            return carry_out_given();
+        }
+        let asked = self.asked();
+        let spec = asked.spec()?;
+        if asked.preset() != Some(OLTP)
+            && let Some(flag) = self.commits.first()
+        {
+            return Err(asked::not_of_oltp(flag));
+        }
+        if self.commits.check {
             return self.check();
         }
         self.save.as_deref().map_or(Ok(()), writable)?;
         let interrupted = signals::interrupted()?;
-        let commits = self.oltp.commits.as_deref().map(append).transpose()?;
-        let (started, told) = (SystemTime::now(), Told::new(self.quiet));
-        asked.notes.iter().for_each(|note| told.notice(note));
-        let conducted = conduct(&Request {
-            workload: asked.work.clone(),
-            target: asked.target.clone(),
-            runtime: asked.runtime,
-            ramp: asked.ramp,
-            seed: asked.seed(self.flags.seed()),
-            run: run_number(started),
-            commits: commits.as_ref(),
-            interrupted: &interrupted,
-            progress: &|progress| told.progress(progress),
-            notice: &|notice| told.notice(notice),
-        })?;
-        told.end();
-        let notices = told.notices.into_inner();
-        self.report(&conducted, asked.preset.as_deref(), started, notices)
+        let commits = self.commits.commits.as_deref().map(append).transpose()?;
+        let spec = RunSpec { command: std::env::args().collect(), ..spec };
+        let outputs = Outputs { commits: commits.as_ref(), quiet: self.quiet };
+        let Done { conducted, document } = carry_out(spec, &interrupted, &outputs)?;
+        self.report(&conducted, asked.preset().unwrap_or_default(), &document)
     }
 
-    fn asked(&self) -> Result<Asked, Failure> {
-        let preset = self.job.clone().filter(|job| PRESETS.iter().any(|(name, _)| name == job));
-        if preset.as_deref() == Some("oltp") {
-            return self.asked_oltp();
+    fn asked(&self) -> Asked<'_> {
+        Asked {
+            job: self.job.as_deref(),
+            target: &self.target,
+            flags: &self.flags,
+            oltp: &self.oltp,
+            window: self.flags.window(),
         }
-        if let Some(flag) = self.oltp.first() {
-            return Err(Failure::Bad(format!(
-                "--{flag} is for the preset oltp alone: weir bench oltp --{flag} ..."
-            )));
-        }
-        let target = match &self.target[..] {
-            [] => None,
-            [target] => Some(target.clone()),
-            several => {
-                return Err(Failure::Bad(format!(
-                    "--target is given {} times: only the preset oltp runs on a group of targets, \
-                     and jobs of a file each on its own filename=",
-                    several.len()
-                )));
-            }
-        };
-        let (mut stages, mut notes) = (Vec::new(), Vec::new());
-        let is_file = preset.is_none() && self.job.is_some();
-        match (&preset, &self.job) {
-            (Some(name), _) => stages.extend(stages_of(name)),
-            (None, Some(file)) => {
-                let text =
-                    std::fs::read_to_string(file).map_err(|error| not_found(file, &error))?;
-                let read = jobfile::read(file, &text).map_err(|e| e.to_string())?;
-                notes.extend(read.notes);
-                stages.push(Stage { name: None, jobs: read.jobs });
-            }
-            (None, None) => {
-                let job = Job { access: Access::Random, time_based: true, ..Job::default() };
-                stages.push(Stage { name: None, jobs: vec![job] });
-            }
-        }
-        let jobs = || stages.iter().flat_map(|stage| &stage.jobs);
-        if target.is_none() && jobs().all(|job| job.target.is_none()) && !self.flags.has("filename")
-        {
-            let what = "there is no target: --target TARGET, or filename= in a job file";
-            return Err(Failure::Bad(String::from(what)));
-        }
-        let mut runtime = self.flags.runtime();
-        let finite = jobs().all(|job| !job.time_based);
-        for job in stages.iter_mut().flat_map(|stage| &mut stage.jobs) {
-            notes.extend(self.flags.apply(job)?);
-            // A job with an end of its own, as dd32 has, keeps it.
-            job.time_based |= is_file && runtime.is_some();
-        }
-        if runtime.is_none() && !is_file && !finite {
-            runtime = Some(RUNTIME * u32::try_from(stages.len()).unwrap_or(1));
-        }
-        let own_ramp = is_file || finite || self.flags.has("ramp_time");
-        let ramp = if own_ramp { Duration::ZERO } else { RAMP_TIME };
-        Ok(Asked { work: Work::Stages(stages), target, preset, runtime, ramp, notes })
-    }
-
-    fn asked_oltp(&self) -> Result<Asked, Failure> {
-        if self.target.is_empty() {
-            return Err(Failure::Bad(String::from("oltp has no target: --target TARGET")));
-        }
-        if let Some(name) = self.flags.other_than(&["runtime", "ramp_time", "randseed"]) {
-            return Err(Failure::Bad(format!("--{name} is not for the preset oltp")));
-        }
-        let OltpFlags { users, threads, update, hot, redo, .. } = &self.oltp;
-        let oltp = Oltp {
-            users: users.unwrap_or(80),
-            threads: threads.unwrap_or(2),
-            update_percent: update.unwrap_or(25),
-            hot: hot.unwrap_or(Zone { access: 80, size: 20 }),
-            data: self.target.clone(),
-            redo: redo.clone(),
-        };
-        Ok(Asked {
-            work: Work::Oltp(oltp),
-            target: None,
-            preset: Some(String::from("oltp")),
-            runtime: Some(self.flags.runtime().unwrap_or(RUNTIME)),
-            ramp: self.flags.ramp().unwrap_or(RAMP_TIME),
-            notes: Vec::new(),
-        })
     }
 
     fn check(&self) -> Result<(), Failure> {
-        let (false, Some(file)) = (self.target.is_empty(), &self.oltp.commits) else {
+        let (false, Some(file)) = (self.target.is_empty(), &self.commits.commits) else {
             return Err(Failure::Bad(String::from("--check needs --target and --commits")));
         };
-        let OltpFlags { users, threads, update, hot, .. } = &self.oltp;
-        let of_run = [
-            ("users", users.is_some()),
-            ("threads", threads.is_some()),
-            ("update", update.is_some()),
-            ("hot", hot.is_some()),
-            ("save", self.save.is_some()),
-        ];
-        let given = of_run.into_iter().find(|(_, given)| *given).map(|(name, _)| name);
+        let of_run = self.oltp.first().filter(|name| *name != "redo");
+        let given = of_run.or(self.save.is_some().then_some("save"));
         if let Some(name) = given.or(self.flags.other_than(&[])) {
             let why = format!("--{name} is for a run, and --check runs nothing");
             return Err(Failure::Bad(why));
@@ -295,17 +160,12 @@ impl Workload {
     fn report(
         &self,
         conducted: &Conducted,
-        preset: Option<&str>,
-        started: SystemTime,
-        notices: Vec<String>,
+        preset: &str,
+        document: &BenchDocument,
     ) -> Result<(), Failure> {
         let Conducted { bench, measured, failure } = conducted;
         if let Some(path) = &self.save {
-            let command: Vec<_> = std::env::args().collect();
-            let mut document = document::document(conducted, &command, started);
-            document.notices = notices;
-            let text = serde_json::to_string(&document).map_err(|e| Failure::Bad(e.to_string()))?;
-            save::save(path, text.as_bytes())
+            save::save(path, text_of(document)?.as_bytes())
                 .map_err(|e| Failure::Bad(format!("{}: {e}", path.display())))?;
         }
         if self.json {
@@ -313,19 +173,75 @@ impl Workload {
             print_json(&Printed { bench, partial, failure: failure.as_deref() })?;
         } else {
             print(&outcome::table(bench, &outcome::cores(measured)))?;
-            print(&tables::table(preset.unwrap_or_default(), bench, measured))?;
+            print(&tables::table(preset, bench, measured))?;
         }
-        let Some(failure) = failure else { return Ok(()) };
-        let why = format!(
-            "{failure}; the figures are partial, of the {:.2} s until then, with {} errors",
-            bench.duration_s, bench.errors
-        );
-        // A block that was not what it should be is an answer; a run broken off is none.
-        match measured.iter().any(|(_, part)| part.tally.faults > 0) {
-            true => Err(Failure::No(why)),
-            false => Err(Failure::Bad(why)),
-        }
+        ended(conducted)
     }
+}
+
+/// How a run ended.
+fn ended(Conducted { bench, measured, failure }: &Conducted) -> Result<(), Failure> {
+    let Some(failure) = failure else { return Ok(()) };
+    let why = format!(
+        "{failure}; the figures are partial, of the {:.2} s until then, with {} errors",
+        bench.duration_s, bench.errors
+    );
+    // A block that was not what it should be is an answer; a run broken off is none.
+    match measured.iter().any(|(_, part)| part.tally.faults > 0) {
+        true => Err(Failure::No(why)),
+        false => Err(Failure::Bad(why)),
+    }
+}
+
+/// Where a run tells what it does.
+struct Outputs<'a> {
+    commits: Option<&'a File>,
+    quiet: bool,
+}
+
+/// A run that was made.
+struct Done {
+    conducted: Conducted,
+    document: BenchDocument,
+}
+
+/// Makes a run.
+fn carry_out(
+    spec: RunSpec,
+    interrupted: &AtomicBool,
+    outputs: &Outputs<'_>,
+) -> Result<Done, Failure> {
+    let (started, told) = (SystemTime::now(), Told::new(outputs.quiet));
+    spec.notes.iter().for_each(|note| told.notice(note));
+    let request = Request {
+        spec,
+        run: run_number(started),
+        commits: outputs.commits,
+        interrupted,
+        progress: &|progress| told.progress(progress),
+        notice: &|notice| told.notice(notice),
+    };
+    let conducted = conduct(&request)?;
+    told.end();
+    let document = document::document(&conducted, &request.spec.command, started);
+    let notices = told.notices.take();
+    Ok(Done { conducted, document: BenchDocument { notices, ..document } })
+}
+
+/// Makes the run whose document is on standard input; what is saved of a run goes to standard
+/// output.
+fn carry_out_given() -> Result<(), Failure> {
+    let given = |why: String| format!("the run's document on standard input: {why}");
+    let spec = RunSpec::read(std::io::stdin().lock()).map_err(given)?;
+    let interrupted = signals::interrupted()?;
+    let outputs = Outputs { commits: None, quiet: true };
+    let Done { conducted, document } = carry_out(spec, &interrupted, &outputs)?;
+    print_line(&text_of(&document)?)?;
+    ended(&conducted)
+}
+
+fn text_of(document: &BenchDocument) -> Result<String, Failure> {
+    serde_json::to_string(document).map_err(|error| Failure::Bad(error.to_string()))
 }
 
 /// The figures as `--json` prints them; those of a run that was broken off say so.
@@ -365,15 +281,6 @@ fn writable(path: &Path) -> Result<(), Failure> {
     save::probe(path).map_err(|error| Failure::Bad(format!("--save {}: {error}", path.display())))
 }
 
-fn stages_of(preset: &str) -> Vec<Stage> {
-    stages(preset).expect("a preset of streams has stages")
-}
-
-fn not_found(job: &str, error: &std::io::Error) -> String {
-    let presets: Vec<_> = PRESETS.iter().map(|(name, _)| *name).collect();
-    format!("'{job}' is neither a preset ({}) nor a job file: {error}", presets.join(", "))
-}
-
 fn append(path: &Path) -> Result<File, Failure> {
     // The end of the file is looked at, unless another process reads it meanwhile.
     save::append(path).map_err(|e| Failure::Bad(format!("{}: {e}", path.display())))
@@ -385,31 +292,10 @@ fn run_number(started: SystemTime) -> u64 {
     (since.as_nanos() as u64) ^ u64::from(std::process::id()).rotate_left(40)
 }
 
-impl Asked {
-    /// The seed of the first job: of a file's jobs each says its own.
-    fn seed(&self, otherwise: u64) -> u64 {
-        match &self.work {
-            Work::Stages(stages) => {
-                stages.iter().flat_map(|stage| &stage.jobs).next().map_or(otherwise, |job| job.seed)
-            }
-            Work::Oltp(_) => otherwise,
-        }
-    }
-}
-
-impl OltpFlags {
+impl CommitFlags {
     /// The first that was given.
     fn first(&self) -> Option<&'static str> {
-        let OltpFlags { users, threads, update, hot, redo, commits, check } = self;
-        let given = [
-            ("users", users.is_some()),
-            ("threads", threads.is_some()),
-            ("update", update.is_some()),
-            ("hot", hot.is_some()),
-            ("redo", !redo.is_empty()),
-            ("commits", commits.is_some()),
-            ("check", *check),
-        ];
+        let given = [("commits", self.commits.is_some()), ("check", self.check)];
         given.into_iter().find(|(_, given)| *given).map(|(name, _)| name)
     }
 }

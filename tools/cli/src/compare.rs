@@ -12,8 +12,10 @@ use clap::Args;
 use weir::Target;
 use weir_bench::compare::{Compared, Plan, Program, Switch, Variant, kernel, summary};
 use weir_bench::workload::devices;
+use weir_bench::workload::spec::RunSpec;
 use weir_trace::document::{CompareDocument, Document, Point, SweepDocument};
 
+use crate::bench::Window;
 use crate::log;
 use crate::output::{print, print_line};
 use crate::values::{RAMP_TIME, RUNTIME, whole};
@@ -114,6 +116,8 @@ impl Compare {
         let seed = *self.randseed.get_or_insert_with(seed_of_the_clock);
         let variants = self.variants()?;
         let points = self.points(&variants)?;
+        let specs = points.iter().map(|(_, variants, job)| self.spec(job, &variants[0], seed));
+        let specs = specs.collect::<Result<Vec<RunSpec>, Failure>>()?;
         try_to_open(points.iter().flat_map(|(_, variants, _)| variants))?;
         self.outputs().try_for_each(output::probe)?;
         let stop = signals()?;
@@ -121,8 +125,10 @@ impl Compare {
         let folder = Scratch::new()?;
         let mut done = Vec::new();
         let mut stopped = None;
-        for (value, variants, job) in &points {
-            let program = self.program(job, &variants[0].targets[0], folder.path())?;
+        let path = std::env::current_exe().map_err(|e| format!("the command itself: {e}"))?;
+        for ((value, variants, _), spec) in points.iter().zip(specs) {
+            let (path, folder) = (path.clone(), folder.path().to_owned());
+            let program = Program { path, spec, folder };
             let plan = Plan {
                 variants,
                 program: &program,
@@ -145,19 +151,17 @@ impl Compare {
         ended
     }
 
-    /// How a run of this job is started. A job that ends by itself is judged by the time it takes,
-    /// so none of it is done before that is measured.
-    fn program(&self, job: &[String], target: &str, folder: &Path) -> Result<Program, Failure> {
-        let path = std::env::current_exe().map_err(|e| format!("the command itself: {e}"))?;
-        let ends = crate::bench::ends_by_itself(job, target, self.runtime);
+    /// A run of this job. One that ends by itself is judged by the time it takes, so none of it is
+    /// done before that is measured.
+    fn spec(&self, job: &JobFlags, first: &Variant, seed: u64) -> Result<RunSpec, Failure> {
+        let of = |runtime, ramp| {
+            let window = Window { runtime, ramp, seed: Some(seed) };
+            job.spec(&first.targets, window)
+        };
+        let ends = of(self.runtime, None)?.ends_by_itself();
         let (runtime, ramp) = if ends { (None, Duration::ZERO) } else { (Some(RUN), RAMP) };
-        Ok(Program {
-            path,
-            job: job.to_vec(),
-            runtime: self.runtime.or(runtime),
-            ramp: self.ramp_time.unwrap_or(ramp),
-            folder: folder.to_owned(),
-        })
+        let spec = of(self.runtime.or(runtime), Some(self.ramp_time.unwrap_or(ramp)))?;
+        Ok(RunSpec { command: command(seed), ..spec })
     }
 
     /// One comparison, with its progress; what it is called goes into its document.
@@ -165,11 +169,7 @@ impl Compare {
         let mut progress = output::Progress::new(self.quiet, value);
         let mut compared = plan.run(&mut |now| progress.show(&now));
         progress.end();
-        let mut command: Vec<String> = std::env::args().collect();
-        if !command.iter().any(|word| word.starts_with("--randseed")) {
-            command.push(format!("--randseed={}", plan.seed));
-        }
-        compared.document.command = command;
+        compared.document.command = command(plan.seed);
         compared.document.target = self.targets().join(" ");
         compared
     }
@@ -327,34 +327,34 @@ impl Compare {
         Ok(made?)
     }
 
-    /// The comparisons to be made: the value swept, the variants and the words of the job.
+    /// The comparisons to be made: the value swept, the variants and the job.
     #[allow(clippy::type_complexity)] // Rows of one list, taken apart where they are made.
     fn points(
         &self,
         variants: &[Variant],
-    ) -> Result<Vec<(String, Vec<Variant>, Vec<String>)>, Failure> {
+    ) -> Result<Vec<(String, Vec<Variant>, JobFlags)>, Failure> {
         let job = if self.target.is_empty() && self.variants.are_options() {
             self.job.or_default(self.sweep.as_ref())
         } else {
             self.job.clone()
         };
         let targets = self.targets();
-        let with_redo = |variants: &[Variant], mut job: JobFlags| {
-            let redo = job.take_redo();
+        let with_redo = |variants: &[Variant], job: JobFlags| {
+            let redo = job.redo();
             let varied = variants.iter().map(|variant| match redo.is_empty() {
                 true => Ok(variant.clone()),
-                false => variant.with_redo(&targets, &redo),
+                false => variant.with_redo(&targets, redo),
             });
-            Ok((varied.collect::<Result<Vec<Variant>, String>>()?, job.words()))
+            Ok((varied.collect::<Result<Vec<Variant>, String>>()?, job))
         };
         let Some(sweep) = &self.sweep else {
-            let (variants, words) = with_redo(variants, job).map_err(Failure::Bad)?;
-            return Ok(vec![(String::new(), variants, words)]);
+            let (variants, job) = with_redo(variants, job).map_err(Failure::Bad)?;
+            return Ok(vec![(String::new(), variants, job)]);
         };
         let point = |value: &String| {
             if let Some(job) = sweep.on_job(&job, value) {
-                let (variants, words) = with_redo(variants, job?)?;
-                return Ok((value.clone(), variants, words));
+                let (variants, job) = with_redo(variants, job?)?;
+                return Ok((value.clone(), variants, job));
             }
             let swept: Result<Vec<Variant>, String> =
                 variants.iter().map(|variant| variant.with(&sweep.name, value)).collect();
@@ -362,8 +362,8 @@ impl Compare {
             if !self.same {
                 all_differ(&swept).map_err(|why| format!("--sweep {}: {why}", sweep.name))?;
             }
-            let (swept, words) = with_redo(&swept, job.clone())?;
-            Ok((value.clone(), swept, words))
+            let (swept, job) = with_redo(&swept, job.clone())?;
+            Ok((value.clone(), swept, job))
         };
         let points: Result<Vec<_>, String> = sweep.values.iter().map(point).collect();
         Ok(points?)
@@ -395,6 +395,15 @@ impl Compare {
         });
         Ok(Some(switch))
     }
+}
+
+/// The command line, to do it again with the same seed.
+fn command(seed: u64) -> Vec<String> {
+    let mut command: Vec<String> = std::env::args().collect();
+    if !command.iter().any(|word| word.starts_with("--randseed")) {
+        command.push(format!("--randseed={seed}"));
+    }
+    command
 }
 
 /// How a comparison ended, as an exit status and a sentence.

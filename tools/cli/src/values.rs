@@ -6,12 +6,7 @@ use std::time::Duration;
 
 use weir::target::parse_duration;
 
-/// How long a bench may measure: below the least, the clock is what is measured.
-pub(crate) const RUNTIME: RangeInclusive<Duration> =
-    Duration::from_millis(1)..=Duration::from_secs(30 * 24 * 3600);
-
-/// How long it may run before that.
-pub(crate) const RAMP_TIME: RangeInclusive<Duration> = Duration::ZERO..=*RUNTIME.end();
+pub(crate) use weir_bench::workload::spec::{RAMP_TIME, RUNTIME};
 
 /// Takes a whole number within `bounds`, which `T` can hold.
 pub(crate) fn whole<T: TryFrom<u64>>(

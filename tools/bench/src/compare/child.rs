@@ -3,7 +3,7 @@
 //! So its memory lies elsewhere each time, as a user's would, and its CPU time is its own.
 
 use std::fs::File;
-use std::io;
+use std::io::{self, Seek, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -11,27 +11,28 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 use weir_trace::document::BenchDocument;
 
 use super::rounds::Stop;
 use super::variant::Variant;
+use crate::workload::spec::RunSpec;
 
 /// How a run is started.
 #[derive(Clone, Debug)]
 pub struct Program {
     /// The command.
     pub path: PathBuf,
-    /// The words behind `bench`: the job and its flags.
-    pub job: Vec<String>,
-    /// How long to measure at most; `None`: until the job has done all it has to do.
-    pub runtime: Option<Duration>,
-    /// How long to run before that.
-    pub ramp: Duration,
-    /// A folder of its own for what it writes.
+    /// The run; where it runs and its seed are said anew for each.
+    pub spec: RunSpec,
+    /// A folder of its own for its output.
     pub folder: PathBuf,
 }
 
+/// The words of the command with which it reads a run from its standard input, and writes the
+/// saved document of it to its standard output.
+pub const WORDS: [&str; 2] = ["bench", "--spec-on-stdin"];
 /// The assumed length of a run of unknown length.
 const UNKNOWN: Duration = Duration::from_secs(2);
 /// How long a run may take beyond its own times, for preparing its target and ending. The clock of
@@ -46,28 +47,7 @@ impl Program {
     /// The length of a run, as far as it is known before.
     #[must_use]
     pub fn takes(&self) -> Duration {
-        self.runtime.unwrap_or(UNKNOWN) + self.ramp
-    }
-
-    /// The arguments of one run of a variant.
-    #[must_use]
-    pub fn arguments(&self, Variant { targets, redo, .. }: &Variant, seed: u64) -> Vec<String> {
-        let time = |time: Duration| format!("{}us", time.as_micros());
-        let mut words = vec![String::from("bench")];
-        words.extend(self.job.iter().cloned());
-        let seed = seed.to_string();
-        let ramp = time(self.ramp);
-        let runtime = self.runtime.map(time);
-        let runtime = runtime.as_deref().map(|runtime| ("--runtime", runtime));
-        let given = [("--ramp-time", ramp.as_str()), ("--randseed", &seed)];
-        let targets = targets.iter().map(|target| ("--target", target.as_str()));
-        let redo = redo.iter().map(|target| ("--redo", target.as_str()));
-        for (flag, value) in targets.chain(redo).chain(runtime).chain(given) {
-            words.extend([flag, value].map(String::from));
-        }
-        // It is not told to be quiet: into a file it says no more than what should be known.
-        words.push(String::from("--json"));
-        words
+        self.spec.runtime.unwrap_or(UNKNOWN) + self.spec.longest_ramp()
     }
 
     /// Runs it to its end, or until `stop` can be read from.
@@ -75,23 +55,22 @@ impl Program {
     /// # Errors
     /// That it was stopped, could not be started, failed (with its own words) or did not end.
     pub fn run(&self, variant: &Variant, seed: u64, stop: &OwnedFd) -> Result<BenchDocument, Stop> {
-        let [output, errors, saved] =
-            ["output", "errors", "saved.json"].map(|name| self.folder.join(name));
-        // The file that an earlier run saved is not this one's.
-        let _ = std::fs::remove_file(&saved);
+        let [errors, saved] = ["errors", "saved.json"].map(|name| self.folder.join(name));
         let failed = |why: String| Stop::Failed { why, measured: None };
         let create = |path: &Path| {
             File::create(path).map_err(|error| failed(format!("{}: {error}", path.display())))
         };
+        let spec = self.spec.on(&variant.targets, &variant.redo, seed);
         let mut command = Command::new(&self.path);
-        command.args(self.arguments(variant, seed)).arg("--save").arg(&saved);
-        command.stdin(Stdio::null()).stdout(create(&output)?).stderr(create(&errors)?);
+        command.args(WORDS).stdin(given(&spec).map_err(failed)?);
+        command.stdout(create(&saved)?).stderr(create(&errors)?);
         // A signal from the terminal is for us; we end it in our own time.
         command.process_group(0);
         let mut child = command.spawn().map_err(|error| {
             failed(format!("{} cannot be started: {error}", self.path.display()))
         })?;
-        let ended = wait(&mut child, stop, self.runtime.map(|time| time + self.ramp + PATIENCE));
+        let most = self.spec.runtime.map(|_| self.takes() + PATIENCE);
+        let ended = wait(&mut child, stop, most);
         let status = match ended {
             Ok(Some(status)) => status,
             Ok(None) => {
@@ -113,6 +92,18 @@ impl Program {
         let why = if said.is_empty() { format!("it ended with {status}") } else { said.to_owned() };
         Err(Stop::Failed { why, measured: measured.ok().map(Box::new) })
     }
+}
+
+/// The document of a run in memory: whole before the run starts, so that no run waits for the rest
+/// of one, and in no file and no list of processes, because targets may name secrets.
+fn given(spec: &RunSpec) -> Result<Stdio, String> {
+    let written = || {
+        let mut file = File::from(memfd_create("weir-run", MemfdFlags::CLOEXEC)?);
+        file.write_all(spec.document().map_err(io::Error::other)?.as_bytes())?;
+        file.rewind()?;
+        Ok(Stdio::from(file))
+    };
+    written().map_err(|error: io::Error| format!("the run's document: {error}"))
 }
 
 /// Why a run failed: the last that it said, behind what should be known of any run.
@@ -184,7 +175,10 @@ fn end(child: &mut Child) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::workload::spec::Workload;
     use std::os::unix::net::UnixStream;
+    use weir_load::Job;
+    use weir_load::presets::Stage;
 
     /// A shell script in place of the command.
     fn script(name: &str, text: &str) -> Program {
@@ -200,8 +194,10 @@ mod tests {
 
     fn in_folder(folder: PathBuf) -> Program {
         let path = folder.join("program");
-        let (runtime, ramp) = (Some(Duration::from_millis(1500)), Duration::from_millis(250));
-        Program { path, job: vec![String::from("oltp")], runtime, ramp, folder }
+        let stage = Stage { name: None, jobs: vec![Job::default()] };
+        let runtime = Some(Duration::from_nanos(1_500_000_001));
+        let spec = RunSpec::of(Workload::Stages(vec![stage]));
+        Program { path, spec: RunSpec { runtime, ..spec }, folder }
     }
 
     fn run(program: &Program, stop: UnixStream) -> Result<BenchDocument, Stop> {
@@ -212,28 +208,25 @@ mod tests {
     }
 
     #[test]
-    fn a_run_is_told_its_job_its_target_its_window_and_its_seed() {
-        let targets = ["ram:1M", "ram:2M"].map(String::from);
-        let variant = Variant::new("a", &targets, "").expect("a variant");
-        let redo = [String::from("ram:3M")];
-        let group = variant.with_redo(&targets, &redo).expect("redo of its own");
-        let program = in_folder(PathBuf::from("/nonexistent"));
-        let words = program.arguments(&group, 7).join(" ");
-        let expected = "bench oltp --target ram:1M --target ram:2M --redo ram:3M \
-                        --runtime 1500000us --ramp-time 250000us \
-                        --randseed 7 --json";
-        assert_eq!(words, expected);
-        let finite = Program { runtime: None, ramp: Duration::ZERO, ..program };
-        let one = Variant::new("a", &targets[..1], "").expect("a variant");
-        let expected = "bench oltp --target ram:1M --ramp-time 0us --randseed 7 --json";
-        assert_eq!(finite.arguments(&one, 7).join(" "), expected);
+    fn a_run_is_given_its_document_whole_on_its_standard_input_and_no_word_of_it_besides() {
+        let (_held, stop) = UnixStream::pair().expect("sockets");
+        let told = r#"printf '{"kind":"bench","command":["%s","%s"],"notices":[' "$*" "$#"
+            sed 's/["\\]/\\&/g; s/.*/"&"/'
+            echo ']}'"#;
+        let program = script("told", told);
+        let expected = program.spec.on(&[String::from("ram:1M")], &[], 7);
+        let ran = run(&program, stop).expect("a document");
+        assert_eq!(ran.command, ["bench --spec-on-stdin", "2"]);
+        let read = RunSpec::read(ran.notices[0].as_bytes()).expect("it is whole");
+        assert_eq!(read, expected);
+        assert_eq!((read.target.as_deref(), read.seed), (Some("ram:1M"), 7));
+        assert_eq!(read.runtime, Some(Duration::from_nanos(1_500_000_001)));
     }
 
     #[test]
     fn what_a_run_saved_is_read_and_what_a_failed_one_said_is_passed_on() {
         let (_held, stop) = UnixStream::pair().expect("sockets");
-        let save = r#"while [ "$1" != --save ]; do shift; done
-            echo '{"kind":"bench","bench":{"ios":5}}' > "$2"
+        let save = r#"echo '{"kind":"bench","bench":{"ios":5}}'
             echo 'weir: bench: barriers are off' >&2"#;
         let ran = run(&script("saved", save), stop.try_clone().expect("a socket"));
         assert_eq!(ran.expect("a document").bench.figures.ios, 5);

@@ -12,7 +12,7 @@ use weir_bio::Class;
 use weir_load::oltp::Profile;
 use weir_load::oltp::stripe::UNIT_BYTES;
 use weir_load::presets::Stage;
-use weir_load::{Amount, Direction, Job, Sizes, Verify, Zone};
+use weir_load::{Amount, Arrival, Direction, Job, Sizes, Verify};
 use weir_trace::document::Bench;
 
 use crate::engine::commits;
@@ -20,45 +20,12 @@ use crate::engine::run::{self, Load, Measured, Progress};
 use crate::results::outcome::{About, outcome};
 use crate::workload::devices::{self, Devices};
 use crate::workload::groups::Groups;
-
-/// Transactions: how many sessions, and where their data and their redo are.
-#[derive(Clone, Debug)]
-pub struct Oltp {
-    /// Users, each with its own part in the load.
-    pub users: u16,
-    /// Sessions of each.
-    pub threads: u16,
-    /// Statements in 100 that change what they read.
-    pub update_percent: u8,
-    /// Accesses in 100 that go to the hot set, and its share of the blocks.
-    pub hot: Zone,
-    /// The targets of the data, a group that is striped over.
-    pub data: Vec<String>,
-    /// Those of the redo; none: it is at the end of the data's.
-    pub redo: Vec<String>,
-}
-
-/// The workload asked for.
-#[derive(Clone, Debug)]
-pub enum Workload {
-    /// Stages one after the other.
-    Stages(Vec<Stage>),
-    /// The `oltp` preset.
-    Oltp(Oltp),
-}
+use crate::workload::spec::{Oltp, RunSpec, Workload};
 
 /// A bench to conduct.
 pub struct Request<'a> {
-    /// Its workload.
-    pub workload: Workload,
-    /// Where; `None`: each job says where, as `oltp` does.
-    pub target: Option<String>,
-    /// How long to measure, in all stages together; `None`: as the jobs say.
-    pub runtime: Option<Duration>,
-    /// How long to run before, each stage.
-    pub ramp: Duration,
-    /// Seed of everything random that has none of its own.
-    pub seed: u64,
+    /// What is run, where, and for how long.
+    pub spec: RunSpec,
     /// A number that tells this run from others that left their redo on the same target.
     pub run: u64,
     /// Where acknowledged commits are told.
@@ -87,7 +54,7 @@ pub struct Conducted {
 /// A fault of a job or a target, before anything ran. The failure of a later stage is in
 /// [`Conducted::failure`], beside the figures of the stages before it.
 pub fn conduct(request: &Request<'_>) -> Result<Conducted, String> {
-    let stages = match &request.workload {
+    let stages = match &request.spec.workload {
         Workload::Stages(stages) => stages.clone(),
         Workload::Oltp(_) => vec![Stage { name: None, jobs: Vec::new() }],
     };
@@ -100,7 +67,7 @@ pub fn conduct(request: &Request<'_>) -> Result<Conducted, String> {
         }
         let run = Opened::open(request, stage).and_then(|opened| {
             about.get_or_insert_with(|| opened.about(request, &stages));
-            opened.run(request, stage, request.runtime.map(|runtime| runtime / count))
+            opened.run(request, stage, request.spec.runtime.map(|runtime| runtime / count))
         });
         let part = match run {
             Ok(part) => part,
@@ -152,13 +119,13 @@ fn told_apart(
     disks: &[usize],
 ) -> Result<(), String> {
     let verified = stage.jobs.iter().any(|job| job.verify.is_some());
-    let is_oltp = matches!(request.workload, Workload::Oltp(_));
+    let is_oltp = matches!(request.spec.workload, Workload::Oltp(_));
     if devices.len() < 2 || !(verified || is_oltp) {
         return Ok(());
     }
     // Marked blocks are written in the run anyway: the start of a disk of data or redo, all but the
     // first, or of a job's range.
-    let marks: Vec<(usize, Amount)> = match request.workload {
+    let marks: Vec<(usize, Amount)> = match request.spec.workload {
         Workload::Oltp(_) => (1..devices.len()).map(|disk| (disk, Amount::Bytes(0))).collect(),
         Workload::Stages(_) => {
             let writing = stage.jobs.iter().zip(disks).filter(|(job, _)| job.changes());
@@ -228,24 +195,24 @@ struct Opened {
 
 impl Opened {
     fn open(request: &Request<'_>, stage: &Stage) -> Result<Opened, String> {
-        let given = request.target.as_deref();
-        let wanted: Vec<String> = match &request.workload {
+        let given = request.spec.target.as_deref();
+        let wanted: Vec<String> = match &request.spec.workload {
             Workload::Stages(_) => {
                 stage.jobs.iter().map(|job| target_of(job, given)).collect::<Result<_, _>>()?
             }
             Workload::Oltp(oltp) => [&oltp.data[..], &oltp.redo].concat(),
         };
-        let contexts: usize = match &request.workload {
+        let contexts: usize = match &request.spec.workload {
             Workload::Stages(_) => stage.jobs.iter().map(|job| usize::from(job.clones)).sum(),
             Workload::Oltp(oltp) => usize::from(oltp.users) * usize::from(oltp.threads),
         };
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
         let threads = contexts.clamp(1, cpus);
-        let Devices { devices, of: disks } = match &request.workload {
+        let Devices { devices, of: disks } = match &request.spec.workload {
             Workload::Stages(_) => Devices::of_jobs(&wanted)?,
             Workload::Oltp(_) => Devices::of_groups(&wanted)?,
         };
-        let groups = match &request.workload {
+        let groups = match &request.spec.workload {
             Workload::Oltp(Oltp { data, redo, .. }) => Some(Groups::of(data, redo, &disks)?),
             Workload::Stages(_) => None,
         };
@@ -271,7 +238,7 @@ impl Opened {
             if asked && let Some(notice) = holes(&name, target.backing.as_ref()) {
                 (request.notice)(&notice);
             }
-            if let Workload::Oltp(_) = request.workload
+            if let Workload::Oltp(_) = request.spec.workload
                 && let Some(why) = forgets(target.backing.as_ref(), barriers)
             {
                 let what = format!("{name} {why}: no commit is durable there");
@@ -293,7 +260,7 @@ impl Opened {
         stage: &Stage,
         runtime: Option<Duration>,
     ) -> Result<Measured, String> {
-        let (loads, heading) = match &request.workload {
+        let (loads, heading) = match &request.spec.workload {
             Workload::Stages(_) => (self.streams(stage), String::new()),
             Workload::Oltp(oltp) => {
                 let (load, heading) = self.oltp(request, oltp)?;
@@ -314,7 +281,7 @@ impl Opened {
             devices: self.devices.iter().collect(),
             names: &self.names,
             threads: self.threads,
-            ramp: ramp.unwrap_or_default().max(request.ramp),
+            ramp: ramp.unwrap_or_default().max(request.spec.ramp),
             runtime,
             interrupted: request.interrupted,
             commits: request.commits,
@@ -345,7 +312,7 @@ impl Opened {
             hot: oltp.hot,
             run: request.run,
             instance: number as u16,
-            seed: request.seed.wrapping_add((number as u64).wrapping_mul(0x9E37_79B9)),
+            seed: request.spec.seed.wrapping_add((number as u64).wrapping_mul(0x9E37_79B9)),
             data: part.data,
             redo: part.redo,
             data_disks,
@@ -359,8 +326,8 @@ impl Opened {
     }
 
     fn about(&self, request: &Request<'_>, stages: &[Stage]) -> About {
-        let mut target = request.target.clone().unwrap_or_else(|| self.names.join(" "));
-        let job = match &request.workload {
+        let mut target = request.spec.target.clone().unwrap_or_else(|| self.names.join(" "));
+        let job = match &request.spec.workload {
             Workload::Oltp(oltp) => {
                 target = oltp.data.join(" ");
                 self.oltp_json(request, oltp)
@@ -383,7 +350,7 @@ impl Opened {
             target,
             options: device_json(&self.devices[0]),
             job,
-            seed: request.seed,
+            seed: request.spec.seed,
             verifies: jobs().any(|job| job.verify.is_some()),
         }
     }
@@ -396,7 +363,7 @@ impl Opened {
         let mut told = json!({
             "preset": "oltp", "users": oltp.users, "threads": oltp.threads,
             "update": oltp.update_percent, "hot": [oltp.hot.access, oltp.hot.size],
-            "instances": self.threads, "ramp_time_ns": request.ramp.as_nanos() as u64,
+            "instances": self.threads, "ramp_time_ns": request.spec.ramp.as_nanos() as u64,
             "redo": (!redo.is_empty()).then(|| oltp.redo.join(" ")),
             "redo_options": redo.first().map(|disk| device_json(&self.devices[*disk])),
         });
@@ -473,6 +440,14 @@ fn job_json(job: &Job, device: &Device) -> Value {
     }
     if job.rate != [0; 3] {
         told["rate_iops"] = job.rate.to_vec().into();
+        told["rate_process"] = match job.arrival {
+            Arrival::Even => "linear",
+            Arrival::Poisson => "poisson",
+        }
+        .into();
+    }
+    if job.background {
+        told["background"] = true.into();
     }
     if job.think_ns > 0 {
         told["thinktime_ns"] = job.think_ns.into();
@@ -504,14 +479,11 @@ fn check_memory(loads: &[Load]) -> Result<(), String> {
 mod tests {
     use super::*;
     use weir_bio::IoPrio;
+    use weir_load::Zone;
 
     fn request<'a>(workload: Workload, interrupted: &'a AtomicBool) -> Request<'a> {
         Request {
-            workload,
-            target: None,
-            runtime: None,
-            ramp: Duration::ZERO,
-            seed: 1,
+            spec: RunSpec::of(workload),
             run: 1,
             commits: None,
             interrupted,
@@ -599,7 +571,7 @@ mod tests {
         let (running, told) = (AtomicBool::new(false), std::cell::RefCell::new(Vec::new()));
         let notice = |notice: &str| told.borrow_mut().push(String::from(notice));
         let mut request = request(Workload::Oltp(oltp), &running);
-        request.runtime = Some(Duration::from_millis(1));
+        request.spec.runtime = Some(Duration::from_millis(1));
         request.notice = &notice;
         assert!(conduct(&request).is_ok());
         assert!(told.borrow().iter().any(|notice| notice.contains("no commit is durable")));
@@ -617,7 +589,7 @@ mod tests {
         let oltp = Oltp { users: 1, threads: 1, update_percent: 25, hot, data, redo };
         let running = AtomicBool::new(false);
         let mut groups = request(Workload::Oltp(oltp), &running);
-        groups.runtime = Some(Duration::from_millis(1));
+        groups.spec.runtime = Some(Duration::from_millis(1));
         let told = conduct(&groups).expect("figures").bench.job;
         let disks = |name: &str| told[name].as_array().map(Vec::len);
         assert_eq!([disks("data_disks"), disks("redo_disks")], [Some(2), Some(1)], "{told}");
@@ -657,8 +629,8 @@ mod tests {
         let page_cache = |target: &str| {
             let stages = weir_load::presets::stages("hdparm").expect("a preset");
             let mut request = request(Workload::Stages(stages), &running);
-            request.target = Some(String::from(target));
-            request.runtime = Some(Duration::from_millis(4));
+            request.spec.target = Some(String::from(target));
+            request.spec.runtime = Some(Duration::from_millis(4));
             request.notice = &notice;
             let job = conduct(&request).expect("figures").bench.job;
             [0, 1].map(|stage: usize| job["jobs"][stage]["page_cache"].clone())

@@ -9,9 +9,33 @@ use weir_load::options::{JobOption, OPTIONS, Section};
 
 /// The options that were given, by name.
 #[derive(Clone, Debug, Default)]
-pub(super) struct JobFlags(BTreeMap<&'static str, String>);
+pub(crate) struct JobFlags(BTreeMap<&'static str, String>);
 
 impl JobFlags {
+    /// Whether none was given.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The value of one, as given.
+    pub(crate) fn value(&self, name: &str) -> Option<&str> {
+        self.0.get(name).map(String::as_str)
+    }
+
+    /// Those of `names` that a command was given.
+    pub(crate) fn given(matches: &ArgMatches, names: impl Fn(&str) -> bool) -> JobFlags {
+        let options = OPTIONS.iter().filter(|option| names(option.name));
+        let given = options.filter_map(|option| {
+            Some((option.name, matches.get_one::<String>(option.name)?.clone()))
+        });
+        JobFlags(given.collect())
+    }
+
+    /// Puts others in the place of those that they name too.
+    pub(crate) fn replace(&mut self, others: JobFlags) {
+        self.0.extend(others.0);
+    }
+
     pub(super) fn has(&self, name: &str) -> bool {
         self.0.contains_key(name)
     }
@@ -31,25 +55,25 @@ impl JobFlags {
         Ok(section.notes)
     }
 
-    /// A job of nothing but these.
-    fn alone(&self) -> Job {
+    /// The times and the seed among them.
+    pub(super) fn window(&self) -> Window {
         let mut job = Job::default();
         // Each was held against its bounds when it was read.
         let _ = self.apply(&mut job);
-        job
+        Window {
+            runtime: job.runtime_ns.map(Duration::from_nanos),
+            ramp: self.has("ramp_time").then(|| Duration::from_nanos(job.ramp_ns)),
+            seed: self.has("randseed").then_some(job.seed),
+        }
     }
+}
 
-    pub(super) fn seed(&self) -> u64 {
-        self.alone().seed
-    }
-
-    pub(super) fn runtime(&self) -> Option<Duration> {
-        self.alone().runtime_ns.map(Duration::from_nanos)
-    }
-
-    pub(super) fn ramp(&self) -> Option<Duration> {
-        self.has("ramp_time").then(|| Duration::from_nanos(self.alone().ramp_ns))
-    }
+/// How long a run is, and its seed, as far as these are given.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Window {
+    pub(crate) runtime: Option<Duration>,
+    pub(crate) ramp: Option<Duration>,
+    pub(crate) seed: Option<u64>,
 }
 
 /// In the order of the table, which is that in which they count.
@@ -59,10 +83,7 @@ fn given(flags: &JobFlags) -> impl Iterator<Item = (&'static JobOption, &str)> {
 
 impl FromArgMatches for JobFlags {
     fn from_arg_matches(matches: &ArgMatches) -> Result<JobFlags, clap::Error> {
-        let given = OPTIONS.iter().filter_map(|option| {
-            Some((option.name, matches.get_one::<String>(option.name)?.clone()))
-        });
-        Ok(JobFlags(given.collect()))
+        Ok(JobFlags::given(matches, |_| true))
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {

@@ -6,9 +6,12 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
+use weir::drivers::kind_of;
+use weir_bench::workload::spec::RunSpec;
 use weir_load::{jobfile, quantity};
 
-use crate::bench::Bench;
+use crate::Failure;
+use crate::bench::{self, Asked, Bench, OLTP, OltpFlags, Window};
 
 /// Names that variants may have.
 const NAMES: [&str; 8] = ["a", "b", "c", "d", "e", "f", "g", "h"];
@@ -64,45 +67,39 @@ impl FromArgMatches for VariantFlags {
 
 /// Flags of `weir bench` that compare has itself, or says itself to every run, or that run nothing
 /// to compare: a file of commits is of one run.
-const OWN: &[&str] =
-    &["target", "runtime", "ramp_time", "randseed", "json", "quiet", "save", "check", "commits"];
+const OWN: &[&str] = &[
+    "target",
+    "runtime",
+    "ramp_time",
+    "randseed",
+    "json",
+    "quiet",
+    "save",
+    "check",
+    "commits",
+    "spec_on_stdin",
+];
 
-/// The job where neither that nor a target is given.
-const JOB: &str = "oltp";
-/// The flags of that preset that can be varied.
-const OLTP: [&str; 5] = ["users", "threads", "update", "hot", "redo"];
+/// The flags of the preset `oltp` that can be varied.
+const OF_OLTP: [&str; 5] = ["users", "threads", "update", "hot", "redo"];
 
-/// The job: whatever `weir bench` takes, as given.
-#[derive(Clone, Debug)]
-pub(super) struct JobFlags(Vec<Given>);
-
-/// One argument of the job.
-#[derive(Clone, Debug)]
-struct Given {
-    /// The flag, `--bs`; none for the name of a job.
-    flag: Option<String>,
-    /// Its values; none for one that takes none.
-    values: Vec<String>,
-}
-
-impl Given {
-    /// Whether it is for the default job and for no other.
-    fn is_of_oltp(&self) -> bool {
-        self.flag.as_ref().is_some_and(|flag| OLTP.contains(&flag.trim_start_matches('-')))
-    }
+/// The job: whatever `weir bench` takes, read as it reads it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct JobFlags {
+    /// A preset or a job file.
+    job: Option<String>,
+    flags: bench::JobFlags,
+    oltp: OltpFlags,
 }
 
 /// A target as a job names it: with its kind, or a path.
 fn target_of(named: &str) -> String {
-    if named.split_once(':').is_some_and(|(kind, _)| KINDS.contains(&kind)) {
+    if named.split_once(':').is_some_and(|(kind, _)| kind_of(kind).is_some()) {
         return String::from(named);
     }
     let escaped = |c: char| matches!(c, ',' | '+' | '\\').then_some('\\').into_iter().chain([c]);
     format!("file:{}", named.chars().flat_map(escaped).collect::<String>())
 }
-
-/// The kinds of targets that a job may name.
-const KINDS: [&str; 5] = ["null", "ram", "file", "nbd", "nbd+unix"];
 
 /// Takes a time as flags of a job do, within `bounds`.
 pub(super) fn time(
@@ -121,12 +118,10 @@ pub(super) fn time(
 impl JobFlags {
     /// These, or the default job where there is none and what is varied is nothing of another job.
     pub(super) fn or_default(&self, sweep: Option<&Sweep>) -> JobFlags {
-        let suits = |sweep: &Sweep| OLTP.contains(&sweep.name.as_str()) || !sweep.is_of_job();
-        if !self.0.iter().all(Given::is_of_oltp) || !sweep.is_none_or(suits) {
-            return self.clone();
-        }
-        let job = Given { flag: None, values: vec![String::from(JOB)] };
-        JobFlags([job].into_iter().chain(self.0.iter().cloned()).collect())
+        let suits = |sweep: &Sweep| OF_OLTP.contains(&sweep.name.as_str()) || !sweep.is_of_job();
+        let is_open = self.job.is_none() && self.flags.is_empty();
+        let default = (is_open && sweep.is_none_or(suits)).then(|| String::from(OLTP));
+        JobFlags { job: default.or(self.job.clone()), ..self.clone() }
     }
 
     /// The target that the job names: the only file of its jobs; none where it names none.
@@ -134,15 +129,11 @@ impl JobFlags {
     /// # Errors
     /// Jobs of several files, which cannot all be what is compared.
     pub(super) fn target(&self) -> Result<Option<String>, String> {
-        let flag = self.0.iter().rfind(|given| given.flag.as_deref() == Some("--filename"));
-        if let Some(named) = flag.and_then(|given| given.values.last()) {
+        if let Some(named) = self.flags.value("filename") {
             return Ok(Some(target_of(named)));
         }
-        let Some(Given { values, .. }) = self.0.iter().find(|given| given.flag.is_none()) else {
-            return Ok(None);
-        };
-        let file = values.first().map_or("", String::as_str);
-        // Faults of a file are left to the runs; a preset is none.
+        let Some(file) = self.job.as_deref() else { return Ok(None) };
+        // Faults of a file are told when the run is made of it; a preset is none.
         let text = std::fs::read_to_string(file).unwrap_or_default();
         let jobs = jobfile::read(file, &text).map(|read| read.jobs).unwrap_or_default();
         let named: BTreeSet<String> = jobs.into_iter().filter_map(|job| job.target).collect();
@@ -156,29 +147,31 @@ impl JobFlags {
         Ok(named.first().map(|named| target_of(named)))
     }
 
-    /// Takes out where the redo is: a variant may have it elsewhere.
-    pub(super) fn take_redo(&mut self) -> Vec<String> {
-        let is_redo = |given: &Given| given.flag.as_deref() == Some("--redo");
-        let redo = self.0.iter().filter(|given| is_redo(given));
-        let redo = redo.flat_map(|given| given.values.clone()).collect();
-        self.0.retain(|given| !is_redo(given));
-        redo
+    /// Where the redo is; a variant may have it elsewhere.
+    pub(super) fn redo(&self) -> &[String] {
+        &self.oltp.redo
     }
 
     /// Whether it is the preset that runs on groups of targets.
     pub(super) fn is_oltp(&self) -> bool {
-        self.0.iter().any(|given| given.flag.is_none() && given.values == [JOB])
+        self.job.as_deref() == Some(OLTP)
     }
 
-    /// As words of a command line.
-    pub(super) fn words(&self) -> Vec<String> {
-        let words = self.0.iter().flat_map(|Given { flag, values }| match flag {
-            Some(flag) if values.is_empty() => vec![flag.clone()],
-            // In one word, for a flag that need not have a value takes it in no other way.
-            Some(flag) => values.iter().map(|value| format!("{flag}={value}")).collect(),
-            None => values.clone(),
-        });
-        words.collect()
+    /// The run that it comes to.
+    ///
+    /// # Errors
+    /// As of `weir bench`.
+    pub(super) fn spec(&self, target: &[String], window: Window) -> Result<RunSpec, Failure> {
+        let JobFlags { job, flags, oltp } = self;
+        Asked { job: job.as_deref(), target, flags, oltp, window }.spec()
+    }
+
+    /// Puts others in the place of those that they name too.
+    fn replace(&mut self, others: JobFlags) {
+        let JobFlags { job, flags, oltp } = others;
+        self.job = job.or(self.job.take());
+        self.flags.replace(flags);
+        self.oltp.replace(oltp);
     }
 }
 
@@ -202,19 +195,11 @@ impl Args for JobFlags {
 
 impl FromArgMatches for JobFlags {
     fn from_arg_matches(matches: &ArgMatches) -> Result<JobFlags, clap::Error> {
-        let given = job_arguments().into_iter().filter_map(|arg| {
-            let id = arg.get_id().as_str();
-            let source = matches.value_source(id)?;
-            if source == clap::parser::ValueSource::DefaultValue {
-                return None;
-            }
-            let takes = arg.get_action().takes_values();
-            let values = matches.get_raw(id).into_iter().flatten().filter(|_| takes);
-            let values = values.map(|value| value.to_string_lossy().into_owned()).collect();
-            let flag = arg.get_long().map(|long| format!("--{long}"));
-            Some(Given { flag, values })
-        });
-        Ok(JobFlags(given.collect()))
+        Ok(JobFlags {
+            job: matches.get_one::<String>("job").cloned(),
+            flags: bench::JobFlags::given(matches, |name| !OWN.contains(&name)),
+            oltp: OltpFlags::from_arg_matches(matches)?,
+        })
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
@@ -270,22 +255,28 @@ impl Sweep {
         if !arg.get_action().takes_values() {
             return Some(Err(format!("--sweep {name}: the flag takes no value")));
         }
-        let checked = Command::new("sweep").no_binary_name(true).arg(arg.clone());
-        if let Err(error) = checked.try_get_matches_from([format!("{flag}={value}")]) {
-            let said = error.to_string();
-            let said = said.lines().next().unwrap_or_default().trim_start_matches("error: ");
-            return Some(Err(format!("--sweep {name}: {said}")));
-        }
-        let mut varied = job.clone();
-        varied.0.retain(|given| given.flag.as_ref() != Some(&flag));
-        varied.0.push(Given { flag: Some(flag), values: vec![String::from(value)] });
-        Some(Ok(varied))
+        let command = JobFlags::augment_args(Command::new("sweep").no_binary_name(true));
+        let read = command.try_get_matches_from([format!("{flag}={value}")]);
+        Some(match read.and_then(|matches| JobFlags::from_arg_matches(&matches)) {
+            Ok(swept) => {
+                let mut varied = job.clone();
+                varied.replace(swept);
+                Ok(varied)
+            }
+            Err(error) => {
+                let said = error.to_string();
+                let said = said.lines().next().unwrap_or_default().trim_start_matches("error: ");
+                Err(format!("--sweep {name}: {said}"))
+            }
+        })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use weir_bench::workload::spec::{Oltp, Workload};
+    use weir_load::{Access, Direction, Job, Zone};
 
     fn job(words: &[&str]) -> JobFlags {
         let command = JobFlags::augment_args(Command::new("compare").no_binary_name(true));
@@ -293,15 +284,49 @@ mod tests {
         JobFlags::from_arg_matches(&matches).expect("flags")
     }
 
+    /// The run of a job on one target.
+    fn spec(job: &JobFlags) -> RunSpec {
+        let target = [String::from("ram:1MiB")];
+        match job.spec(&target, Window::default()) {
+            Ok(spec) => spec,
+            Err(Failure::Bad(why) | Failure::No(why)) => panic!("{job:?}: {why}"),
+        }
+    }
+
+    fn oltp(job: &JobFlags) -> Oltp {
+        let Workload::Oltp(oltp) = spec(job).workload else { panic!("{job:?} is no oltp") };
+        oltp
+    }
+
+    /// The first job of one that is no `oltp`.
+    fn stream(job: &JobFlags) -> Job {
+        let Workload::Stages(stages) = spec(job).workload else { panic!("{job:?} is oltp") };
+        stages[0].jobs[0].clone()
+    }
+
     #[test]
-    fn flags_of_bench_are_passed_on_as_given_and_defaults_are_not() {
-        assert_eq!(job(&[]).words(), [""; 0]);
-        let mut passed = job(&["--iodepth", "8", "--rw=randrw"]).words();
-        passed.sort();
-        assert_eq!(passed, ["--iodepth=8", "--rw=randrw"]);
+    fn flags_of_bench_are_read_as_bench_reads_them() {
+        let Job { depth, direction, access, .. } = stream(&job(&["--iodepth", "8", "--rw=randrw"]));
+        assert_eq!((depth, direction, access), (8, Direction::Mixed, Access::Random));
+        assert!(stream(&job(&["--time-based=0"])).depth == 1);
         let command = JobFlags::augment_args(Command::new("compare").no_binary_name(true));
         assert!(command.clone().try_get_matches_from(["--iodepth", "0"]).is_err());
         assert!(command.try_get_matches_from(["--frob"]).is_err());
+    }
+
+    #[test]
+    fn times_and_a_seed_of_the_comparison_stand_for_those_of_the_jobs() {
+        let [runtime, ramp] = [1_500_000_001, 250_000_007].map(Duration::from_nanos);
+        let window = Window { runtime: Some(runtime), ramp: Some(ramp), seed: Some(7) };
+        let target = [String::from("ram:1MiB")];
+        let of = |words: &[&str]| job(words).spec(&target, window).unwrap_or_else(|_| panic!());
+        let RunSpec { workload, ramp: before, seed, runtime: all, .. } = of(&["--bs", "8k"]);
+        let Workload::Stages(stages) = workload else { panic!("a stream") };
+        let job = &stages[0].jobs[0];
+        assert_eq!((all, seed, before), (Some(runtime), 7, Duration::ZERO));
+        assert_eq!((job.runtime_ns, job.ramp_ns), (Some(1_500_000_001), 250_000_007));
+        assert_eq!((job.seed, of(&["oltp"]).seed), (7, 7));
+        assert_eq!((of(&["oltp"]).runtime, of(&["oltp"]).ramp), (Some(runtime), ramp));
     }
 
     #[test]
@@ -317,22 +342,37 @@ mod tests {
     fn the_default_job_is_oltp_and_its_threads_are_its_own() {
         let sweep: Sweep = "threads=1,2".parse().expect("a sweep");
         let swept = |job: &JobFlags| sweep.on_job(job, "2").expect("a flag").expect("in range");
-        let words = |job: &JobFlags| swept(job).words();
         let default = job(&[]).or_default(Some(&sweep));
-        assert_eq!(words(&default), ["oltp", "--threads=2"]);
-        assert_eq!(words(&job(&["oltp"])), ["oltp", "--threads=2"]);
-        assert_eq!(words(&job(&["vdbench"])), ["vdbench", "--numjobs=2"]);
-        assert_eq!(job(&[]).or_default(None).words(), ["oltp"]);
-        let given = job(&["--iodepth", "8"]).or_default(None).words();
-        assert_eq!(given, ["--iodepth=8"]);
+        assert_eq!(oltp(&swept(&default)).threads, 2);
+        assert_eq!(oltp(&swept(&job(&["oltp", "--threads=3"]))).threads, 2);
+        assert_eq!(stream(&swept(&job(&["streams"]))).clones, 2);
+        assert_eq!(oltp(&job(&[]).or_default(None)).users, 80);
+        assert_eq!(stream(&job(&["--iodepth", "8"]).or_default(None)).depth, 8);
         let option: Sweep = "scheduler=none,bfq".parse().expect("a sweep");
-        assert_eq!(job(&[]).or_default(Some(&option)).words(), ["oltp"]);
-        let mut varied = job(&["--users", "20", "--hot=90/10"]).or_default(None).words();
-        varied[1..].sort();
-        assert_eq!(varied, ["oltp", "--hot=90/10", "--users=20"]);
+        assert!(job(&[]).or_default(Some(&option)).is_oltp());
+        let varied = oltp(&job(&["--users", "20", "--hot=90/10"]).or_default(None));
+        assert_eq!((varied.users, varied.hot), (20, Zone { access: 90, size: 10 }));
         // oltp has no depth to vary.
         let depth: Sweep = "iodepth=1,2".parse().expect("a sweep");
-        assert_eq!(job(&[]).or_default(Some(&depth)).words(), [""; 0]);
+        assert!(!job(&[]).or_default(Some(&depth)).is_oltp());
+    }
+
+    #[test]
+    fn what_a_sweep_varies_takes_the_place_of_the_same_flag_and_of_no_other() {
+        let words = ["oltp", "--users=3", "--threads=4", "--update=5", "--hot=6/7", "--redo=ram:1"];
+        let all = job(&words);
+        let with = |name: &str, value: &str| {
+            let sweep: Sweep = format!("{name}={value}").parse().expect("a sweep");
+            oltp(&sweep.on_job(&all, value).expect("a flag").expect("in range"))
+        };
+        let before = oltp(&all);
+        assert_eq!(with("users", "9"), Oltp { users: 9, ..before.clone() });
+        assert_eq!(with("threads", "9"), Oltp { threads: 9, ..before.clone() });
+        assert_eq!(with("update", "9"), Oltp { update_percent: 9, ..before.clone() });
+        let hot = Zone { access: 9, size: 8 };
+        assert_eq!(with("hot", "9/8"), Oltp { hot, ..before.clone() });
+        let redo = vec![String::from("ram:2")];
+        assert_eq!(with("redo", "ram:2"), Oltp { redo, ..before });
     }
 
     #[test]
@@ -368,9 +408,9 @@ mod tests {
     fn a_sweep_varies_a_flag_of_the_job_and_leaves_options_to_the_target() {
         let sweep: Sweep = "threads=1,2".parse().expect("a sweep");
         let swept = |value| sweep.on_job(&job(&["--numjobs", "7"]), value);
-        let words = |value| swept(value).map(|job| job.map(|job| job.words()));
-        assert_eq!(words("2"), Some(Ok(vec![String::from("--numjobs=2")])));
-        let bad = words("0").expect("a flag").expect_err("no such number");
+        let varied = swept("2").expect("a flag").expect("in range");
+        assert_eq!(stream(&varied).clones, 2);
+        let bad = swept("0").expect("a flag").expect_err("no such number");
         assert!(bad.contains("numjobs") && bad.contains("1..="), "{bad}");
         let option: Sweep = "scheduler=none,bfq".parse().expect("a sweep");
         assert!(option.on_job(&job(&[]), "none").is_none());

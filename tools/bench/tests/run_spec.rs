@@ -1,0 +1,186 @@
+//! A run and its document: neither loses anything on the way to the other.
+
+use std::time::Duration;
+
+use proptest::collection::vec;
+use proptest::option::of;
+use proptest::prelude::*;
+use weir_bench::workload::spec::{Oltp, RAMP_TIME, RUNTIME, RunSpec, Workload};
+use weir_bio::{Class, IoPrio};
+use weir_load::presets::Stage;
+use weir_load::{Access, Amount, Arrival, Direction, Distribution, Job, Sizes, Verify, Zone};
+
+fn one_of<T: Clone + std::fmt::Debug + 'static>(all: &'static [T]) -> impl Strategy<Value = T> {
+    (0..all.len()).prop_map(|index| all[index].clone())
+}
+
+/// Shares that come to 100.
+fn shares() -> impl Strategy<Value = Vec<u8>> {
+    vec(0_u8..=100, 0..4).prop_map(|cuts| {
+        let mut cuts = [vec![0], cuts, vec![100]].concat();
+        cuts.sort_unstable();
+        cuts.windows(2).map(|pair| pair[1] - pair[0]).collect()
+    })
+}
+
+fn sizes() -> impl Strategy<Value = Sizes> {
+    let size = || 1..=i64::MAX as u64;
+    prop_oneof![
+        size().prop_map(Sizes::Fixed),
+        (1..=u64::from(u32::MAX), 1..=u64::from(u32::MAX))
+            .prop_map(|(least, more)| Sizes::Range { least, most: least + more }),
+        (shares(), vec(size(), 5))
+            .prop_map(|(shares, sizes)| Sizes::Split(sizes.into_iter().zip(shares).collect())),
+    ]
+}
+
+fn distribution() -> impl Strategy<Value = Distribution> {
+    let zoned = |shares: Vec<u8>| {
+        Distribution::Zoned(shares.into_iter().map(|s| Zone { access: s, size: s }).collect())
+    };
+    prop_oneof![
+        Just(Distribution::Uniform),
+        (0.0..1.0_f64).prop_filter("above 0", |t| *t > 0.0).prop_map(Distribution::Zipf),
+        (1.000_000_1..=10.0_f64).prop_map(Distribution::Zipf),
+        (1e-6..=0.999_999_f64).prop_map(Distribution::Pareto),
+        shares().prop_map(zoned),
+    ]
+}
+
+fn amount() -> impl Strategy<Value = Amount> {
+    prop_oneof![
+        (0..=i64::MAX as u64).prop_map(Amount::Bytes),
+        (1..=100_u8).prop_map(Amount::Percent)
+    ]
+}
+
+fn ioprio() -> impl Strategy<Value = IoPrio> {
+    let classes = &[Class::None, Class::RealTime, Class::BestEffort, Class::Idle];
+    (one_of(classes), 0..=7_u8).prop_map(|(class, level)| IoPrio::new(class, level))
+}
+
+fn job() -> impl Strategy<Value = Job> {
+    const MONTH: u64 = 30 * 24 * 3600 * 1_000_000_000;
+    let what = (
+        (any::<String>(), of(any::<String>()), one_of(&[Access::Random, Access::Sequential])),
+        one_of(&[Direction::Read, Direction::Write, Direction::Mixed, Direction::Trim]),
+        (distribution(), 0..=100_u8, [sizes(), sizes(), sizes()], amount(), of(amount())),
+    );
+    let how = (
+        (1..=4096_u16, 1..=256_u16, any::<bool>(), of(1_000_000..=MONTH), any::<bool>()),
+        (0..=MONTH, [0..=100_000_000_u32, 0..=100_000_000, 0..=100_000_000]),
+        one_of(&[Arrival::Even, Arrival::Poisson]),
+        (any::<u64>(), any::<u32>(), any::<u64>(), ioprio()),
+        (of(one_of(&[Verify::Crc32c, Verify::Pattern])), any::<bool>(), any::<bool>()),
+    );
+    (what, how).prop_map(|(what, how)| {
+        let ((name, target, access), direction, ranges) = what;
+        let (distribution, read_percent, sizes, offset, size) = ranges;
+        let (loop_, times, arrival, rest, last) = how;
+        let (depth, clones, parted, runtime_ns, time_based) = loop_;
+        let (ramp_ns, rate) = times;
+        let (think_ns, flush_every, seed, ioprio) = rest;
+        let (verify, background, cached) = last;
+        Job {
+            name,
+            target,
+            access,
+            distribution,
+            direction,
+            read_percent,
+            sizes,
+            offset,
+            size,
+            depth,
+            clones,
+            parted,
+            runtime_ns,
+            time_based,
+            ramp_ns,
+            rate,
+            arrival,
+            think_ns,
+            flush_every,
+            seed,
+            ioprio,
+            verify,
+            background,
+            cached,
+        }
+    })
+}
+
+fn workload() -> impl Strategy<Value = Workload> {
+    let stage =
+        (of(any::<String>()), vec(job(), 0..3)).prop_map(|(name, jobs)| Stage { name, jobs });
+    let names = || vec(any::<String>(), 0..3);
+    let oltp = (1..=1000_u16, 1..=64_u16, 0..=100_u8, 1..=100_u8, 1..=100_u8, names(), names());
+    let oltp = oltp.prop_map(|(users, threads, update_percent, access, size, data, redo)| Oltp {
+        users,
+        threads,
+        update_percent,
+        hot: Zone { access, size },
+        data,
+        redo,
+    });
+    prop_oneof![vec(stage, 0..3).prop_map(Workload::Stages), oltp.prop_map(Workload::Oltp)]
+}
+
+fn time(least: Duration, most: Duration) -> impl Strategy<Value = Duration> {
+    let nanos = |time: Duration| time.as_nanos() as u64;
+    (nanos(least)..=nanos(most)).prop_map(Duration::from_nanos)
+}
+
+fn spec() -> impl Strategy<Value = RunSpec> {
+    let runtime = of(time(*RUNTIME.start(), *RUNTIME.end()));
+    let ramp = time(*RAMP_TIME.start(), *RAMP_TIME.end());
+    let texts = || vec(any::<String>(), 0..3);
+    let all = (workload(), of(any::<String>()), runtime, ramp, any::<u64>(), texts(), texts());
+    all.prop_map(|(workload, target, runtime, ramp, seed, notes, command)| RunSpec {
+        workload,
+        target,
+        runtime,
+        ramp,
+        seed,
+        notes,
+        command,
+    })
+}
+
+proptest! {
+    #[test]
+    fn a_run_comes_out_of_its_document_as_it_went_in(spec in spec()) {
+        let document = spec.document().expect("text");
+        let read = RunSpec::read(document.as_bytes());
+        prop_assert_eq!(read.as_ref(), Ok(&spec), "{}", document);
+    }
+
+    #[test]
+    fn no_beginning_of_a_document_is_one(spec in spec(), cut in any::<prop::sample::Index>()) {
+        let document = spec.document().expect("text");
+        let cut = cut.index(document.len());
+        prop_assert!(RunSpec::read(&document.as_bytes()[..cut]).is_err(), "{cut} of {document}");
+    }
+}
+
+#[test]
+fn the_same_run_on_other_disks_has_their_names_and_one_seed_for_all_its_jobs() {
+    let job = |seed| Job { seed, ..Job::default() };
+    let stages = vec![
+        Stage { name: None, jobs: vec![job(1), job(2)] },
+        Stage { name: None, jobs: vec![job(3)] },
+    ];
+    let streams = RunSpec::of(Workload::Stages(stages));
+    let [data, redo] = ["ram:1M", "ram:2M"].map(|target| vec![String::from(target)]);
+    let other = streams.on(&data, &redo, 7);
+    let Workload::Stages(stages) = &other.workload else { panic!("{other:?}") };
+    let seeds: Vec<u64> = stages.iter().flat_map(|stage| &stage.jobs).map(|job| job.seed).collect();
+    assert_eq!((other.seed, seeds), (7, vec![7, 7, 7]));
+    assert_eq!(other.target, Some(data[0].clone()));
+    let hot = Zone { access: 80, size: 20 };
+    let (users, threads, update_percent) = (1, 1, 25);
+    let oltp = Oltp { users, threads, update_percent, hot, data: redo.clone(), redo: Vec::new() };
+    let other = RunSpec::of(Workload::Oltp(oltp.clone())).on(&data, &redo, 7);
+    assert_eq!((other.seed, other.target), (7, None));
+    assert_eq!(other.workload, Workload::Oltp(Oltp { data, redo, ..oltp }));
+}
