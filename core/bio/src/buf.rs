@@ -68,6 +68,13 @@ impl Buf {
         Buf(Box::new(Run { start, len, capacity, shared: None }))
     }
 
+    /// Where the bytes begin: for the kernel, and for raw copies.
+    #[must_use]
+    #[inline]
+    pub fn start(&self) -> NonNull<u8> {
+        self.0.start
+    }
+
     /// Bytes this buffer could be [resized](Buf::resize) to; 0 for a piece cut from another.
     #[must_use]
     #[inline]

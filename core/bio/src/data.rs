@@ -1,6 +1,7 @@
 //! The memory an I/O travels with.
 
 use crate::buf::Buf;
+use crate::segments::{Segment, Segments};
 
 /// The memory of an I/O. It is owned, so that it can outlive a vanished caller.
 #[derive(Debug, Default)]
@@ -20,12 +21,17 @@ pub enum Data {
     One(Buf) = ONE,
     /// Several pieces in ascending order of address.
     Many(Pieces) = MANY,
+    /// Memory that an owner outside weir keeps and may change at any time. It stays this memory to
+    /// the end: zeros are written into it. A driver gets it if it says so in
+    /// [`Limits::takes_segments`](crate::Limits::takes_segments).
+    Segments(Segments) = SEGMENTS,
 }
 
 const NONE: u32 = 0;
 const ZERO: u32 = 1;
 const ONE: u32 = 2;
 const MANY: u32 = 3;
+const SEGMENTS: u32 = 4;
 
 /// How zeros lie in memory: what the language promises of an enum with a tag of its own type. One
 /// piece lies likewise, without a length. Which of the two it is depends on what was read and what
@@ -92,6 +98,7 @@ impl Data {
             Data::Zero { len, .. } => *len as usize,
             Data::One(buf) => buf.len(),
             Data::Many(bufs) => bufs.iter().map(|buf| buf.len()).sum(),
+            Data::Segments(segments) => segments.len(),
         }
     }
 
@@ -101,24 +108,42 @@ impl Data {
         self.len() == 0
     }
 
-    /// The pieces.
+    /// The buffers; `None` of memory that no reference may be made to, which is reached by
+    /// [`segments`](Data::segments), [`copy_to_at`](Data::copy_to_at) and
+    /// [`copy_from_at`](Data::copy_from_at).
     #[must_use]
-    pub fn bufs(&self) -> &[Buf] {
+    pub fn bufs(&self) -> Option<&[Buf]> {
         match self {
-            Data::None | Data::Zero { .. } => &[],
-            Data::One(buf) => std::slice::from_ref(buf),
-            Data::Many(bufs) => bufs,
+            Data::None | Data::Zero { .. } => Some(&[]),
+            Data::One(buf) => Some(std::slice::from_ref(buf)),
+            Data::Many(bufs) => Some(bufs),
+            Data::Segments(_) => None,
         }
     }
 
-    /// The pieces, to be written to.
+    /// The buffers, to be written to; `None` as in [`bufs`](Data::bufs).
     #[must_use]
-    pub fn bufs_mut(&mut self) -> &mut [Buf] {
+    pub fn bufs_mut(&mut self) -> Option<&mut [Buf]> {
         match self {
-            Data::None | Data::Zero { .. } => &mut [],
-            Data::One(buf) => std::slice::from_mut(buf),
-            Data::Many(bufs) => bufs,
+            Data::None | Data::Zero { .. } => Some(&mut []),
+            Data::One(buf) => Some(std::slice::from_mut(buf)),
+            Data::Many(bufs) => Some(bufs),
+            Data::Segments(_) => None,
         }
+    }
+
+    /// Address and length of each piece of memory, whatever it is; none of zeros that no memory
+    /// holds. They are valid while this is neither moved out, cut nor dropped.
+    pub fn segments(&self) -> impl ExactSizeIterator<Item = Segment> {
+        let (bufs, segments) = match self {
+            Data::Segments(segments) => (&[][..], segments.as_slice()),
+            _ => (self.bufs().unwrap_or_default(), &[][..]),
+        };
+        let segment = |index: usize| match bufs.get(index) {
+            Some(buf) => Segment { start: buf.start(), len: buf.len() as u32 },
+            None => segments[index],
+        };
+        (0..bufs.len() + segments.len()).map(segment)
     }
 
     /// Cuts off and returns everything from byte `at` on.
@@ -150,6 +175,7 @@ impl Data {
                 }
                 Data::Many(rest.into())
             }
+            Data::Segments(segments) => Data::Segments(segments.split_off(at)),
         }
     }
 
@@ -165,6 +191,8 @@ impl Data {
                 Ok(()) => Data::One(a),
                 Err(b) => Data::Many(vec![a, b].into()),
             },
+            (Data::Segments(first), next) => Data::Segments(join(first, next.into_segments())),
+            (first, Data::Segments(next)) => Data::Segments(join(first.into_segments(), next)),
             (first, next) => {
                 let mut bufs = first.into_bufs();
                 for buf in next.into_bufs() {
@@ -190,7 +218,7 @@ impl Data {
     pub fn become_zeros_if(&mut self, zeros: bool) {
         let Data::One(buf) = self else {
             if zeros {
-                *self = std::mem::take(self).into_zeros();
+                self.zero_others();
             }
             return;
         };
@@ -212,16 +240,34 @@ impl Data {
     }
 
     #[cold]
-    fn into_zeros(self) -> Data {
+    fn zero_others(&mut self) {
+        if let Data::Segments(segments) = self {
+            return segments.fill_zeros(0, segments.len());
+        }
         let len = self.len() as u32;
-        Data::Zero { len, spare: self.into_spare() }
+        *self = Data::Zero { len, spare: std::mem::take(self).into_spare() };
+    }
+
+    /// Puts memory to be filled where there are only zeros, the spare buffer if it is large enough.
+    #[inline]
+    pub fn materialise(&mut self) {
+        let Data::Zero { len, spare } = self else { return };
+        let len = *len as usize;
+        *self = match spare.take() {
+            Some(mut buf) if buf.capacity() >= len => {
+                buf.resize(len);
+                Data::One(buf)
+            }
+            _ if len == 0 => Data::None,
+            _ => Data::One(Buf::zeroed(len)),
+        };
     }
 
     /// A whole buffer to be used again, if there is one.
     #[must_use]
     #[inline]
     pub fn into_spare(self) -> Option<Buf> {
-        if matches!(self, Data::None | Data::Many(_)) {
+        if !matches!(self, Data::Zero { .. } | Data::One(_)) {
             return None;
         }
         let data = std::mem::ManuallyDrop::new(self);
@@ -240,20 +286,117 @@ impl Data {
             Data::Zero { len, .. } => vec![Buf::zeroed(len as usize)],
             Data::One(buf) => vec![buf],
             Data::Many(bufs) => *bufs.0,
+            Data::Segments(_) => unreachable!("segments are joined to segments"),
+        }
+    }
+
+    /// All of it as segments, to stand beside such.
+    #[cold]
+    fn into_segments(self) -> Segments {
+        match self {
+            Data::Segments(segments) => segments,
+            other => Segments::of_bufs(other.into_bufs()),
         }
     }
 
     /// Copies the bytes into `out`, which must be exactly as long.
     pub fn copy_to(&self, out: &mut [u8]) {
         assert_eq!(out.len(), self.len(), "length of the destination");
-        if let Data::Zero { .. } = self {
-            out.fill(0);
+        self.copy_to_at(0, out);
+    }
+
+    /// Copies the bytes from byte `at` on into `out`.
+    ///
+    /// # Panics
+    /// When `out` reaches beyond the end.
+    pub fn copy_to_at(&self, at: usize, out: &mut [u8]) {
+        self.check_range(at, out.len());
+        let mut rest = out;
+        match self {
+            Data::None => {}
+            Data::Zero { .. } => rest.fill(0),
+            Data::One(buf) => rest.copy_from_slice(&buf[at..at + rest.len()]),
+            Data::Many(bufs) => {
+                let mut skip = at;
+                for buf in bufs.iter() {
+                    let skipped = skip.min(buf.len());
+                    skip -= skipped;
+                    let here = rest.len().min(buf.len() - skipped);
+                    let (now, later) = rest.split_at_mut(here);
+                    now.copy_from_slice(&buf[skipped..skipped + here]);
+                    rest = later;
+                }
+            }
+            Data::Segments(segments) => segments.copy_to(at, rest),
         }
-        let mut at = 0;
-        for buf in self.bufs() {
-            out[at..at + buf.len()].copy_from_slice(buf);
-            at += buf.len();
+    }
+
+    /// Copies `bytes` to byte `at` and on. Zeros become memory for it.
+    ///
+    /// # Panics
+    /// When they reach beyond the end.
+    pub fn copy_from_at(&mut self, at: usize, bytes: &[u8]) {
+        self.check_range(at, bytes.len());
+        self.materialise();
+        let mut rest = bytes;
+        match self {
+            Data::None | Data::Zero { .. } => {}
+            Data::One(buf) => buf[at..at + rest.len()].copy_from_slice(rest),
+            Data::Many(bufs) => {
+                let mut skip = at;
+                for buf in bufs.iter_mut() {
+                    let skipped = skip.min(buf.len());
+                    skip -= skipped;
+                    let (now, later) = rest.split_at(rest.len().min(buf.len() - skipped));
+                    buf[skipped..skipped + now.len()].copy_from_slice(now);
+                    rest = later;
+                }
+            }
+            Data::Segments(segments) => segments.copy_from(at, rest),
         }
+    }
+
+    /// Writes zeros to `len` bytes of memory from byte `at` on.
+    ///
+    /// # Panics
+    /// When they reach beyond the end.
+    pub fn fill_zeros_at(&mut self, at: usize, len: usize) {
+        self.check_range(at, len);
+        match self {
+            Data::None | Data::Zero { .. } => {}
+            Data::One(buf) => buf[at..at + len].fill(0),
+            Data::Many(bufs) => {
+                let (mut skip, mut left) = (at, len);
+                for buf in bufs.iter_mut() {
+                    let skipped = skip.min(buf.len());
+                    let here = left.min(buf.len() - skipped);
+                    buf[skipped..skipped + here].fill(0);
+                    (skip, left) = (skip - skipped, left - here);
+                }
+            }
+            Data::Segments(segments) => segments.fill_zeros(at, len),
+        }
+    }
+
+    /// Writes zeros to all memory, and leaves it what it is.
+    pub fn fill_zeros(&mut self) {
+        self.fill_zeros_at(0, self.len());
+    }
+
+    fn check_range(&self, at: usize, len: usize) {
+        let all = self.len();
+        assert!(at <= all && len <= all - at, "{len} bytes at {at} of {all}");
+    }
+}
+
+fn join(mut first: Segments, next: Segments) -> Segments {
+    first.join(next);
+    first
+}
+
+impl From<Segments> for Data {
+    fn from(segments: Segments) -> Data {
+        Data::Segments(segments)
     }
 }
 
@@ -282,8 +425,8 @@ mod tests {
             let rest = data.split_off(at);
             assert_eq!((data.len(), rest.len()), (at, 8192 - at));
             data.append(rest);
-            assert_eq!(data.bufs().len(), 1, "cut at {at}");
-            assert_eq!(&data.bufs()[0][..], &counted(8192)[..]);
+            assert_eq!(data.bufs().unwrap().len(), 1, "cut at {at}");
+            assert_eq!(&data.bufs().unwrap()[0][..], &counted(8192)[..]);
         }
     }
 
@@ -302,7 +445,7 @@ mod tests {
 
     #[test]
     fn zeros_keep_the_memory_they_came_with_and_what_is_not_zeroed_stays() {
-        let address = |data: &Data| data.bufs()[0].as_ptr();
+        let address = |data: &Data| data.bufs().unwrap()[0].as_ptr();
         let mut data = Data::One(counted(700));
         let start = address(&data);
         data.become_zeros_if(false);

@@ -1,12 +1,12 @@
 //! The vocabulary every room of weir speaks: what is asked ([`Bio`]), the small view policies see
 //! ([`Rq`]), how it ended ([`Status`]), what a device can take ([`Limits`]), whose memory it is
-//! ([`Buf`], [`Data`]), and the seeded generator ([`Prng`]).
+//! ([`Buf`], [`Segments`], [`Data`]), and the seeded generator ([`Prng`]).
 //!
 //! It holds data and pure rules only: no clock, no thread, no queue. Sector means 512 bytes
 //! everywhere, whatever the logical block size (Linux' rule).
 //!
-//! `unsafe` lives in [`buf`], aligned memory that can be cut in pieces, and in two functions of
-//! [`data`].
+//! `unsafe` lives in [`buf`], aligned memory that can be cut in pieces, in [`segments`], memory
+//! that an owner outside weir keeps, and in two functions of [`data`].
 
 #![warn(missing_docs)]
 
@@ -17,6 +17,7 @@ pub mod limits;
 pub mod op;
 pub mod prng;
 pub mod rq;
+pub mod segments;
 pub mod status;
 pub mod time;
 pub mod units;
@@ -28,6 +29,7 @@ pub use limits::{Limits, LimitsError, Size};
 pub use op::{Flags, Op};
 pub use prng::Prng;
 pub use rq::{Class, GroupId, IoPrio, Rq, RqId, SchedTag, SubmitterId};
+pub use segments::{Owner, Segment, Segments};
 pub use status::Status;
 pub use time::Nanos;
 

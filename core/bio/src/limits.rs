@@ -52,6 +52,11 @@ pub struct Limits {
     pub chunk_sectors: u32,
     /// Alignment mask of memory, bytes - 1.
     pub dma_alignment: u32,
+    /// The driver reaches memory by address and length, so it takes [`Data::Segments`]; one that
+    /// does not is given the bytes in a buffer.
+    ///
+    /// [`Data::Segments`]: crate::Data::Segments
+    pub takes_segments: bool,
     /// One discard, sectors; 0 = no discard.
     pub max_hw_discard_sectors: u32,
     /// The part of it that the user allows, sectors.
@@ -103,6 +108,7 @@ impl Default for Limits {
             virt_boundary_mask: 0,
             chunk_sectors: 0,
             dma_alignment: 511,
+            takes_segments: false,
             max_hw_discard_sectors: 0,
             max_user_discard_sectors: u32::MAX,
             max_discard_segments: 1,
@@ -315,6 +321,7 @@ impl Limits {
             virt_boundary_mask: self.virt_boundary_mask.max(lower.virt_boundary_mask),
             chunk_sectors: min_ignoring_zero(self.chunk_sectors, lower.chunk_sectors),
             dma_alignment: self.dma_alignment.max(lower.dma_alignment),
+            takes_segments: self.takes_segments & lower.takes_segments,
             max_hw_discard_sectors: self.max_hw_discard_sectors.min(lower.max_hw_discard_sectors),
             max_user_discard_sectors: self
                 .max_user_discard_sectors

@@ -3,7 +3,7 @@
 //! It lives in a slot of its submitter's pool and is reached through a [`Claim`]; the holder of the
 //! claim may touch it. Its buffers can be lent to a driver that needs them beyond one call.
 
-use weir_bio::{Bio, Buf, Data, Flags, Nanos, Op, Rq, RqId, SchedTag, Status};
+use weir_bio::{Bio, Data, Flags, Nanos, Op, Rq, RqId, SchedTag, Status};
 use weir_ring::Claim;
 use weir_sched::merge::Side;
 
@@ -255,12 +255,8 @@ impl Request {
         }
     }
 
-    /// Calls `visit` with each piece of memory, ascending by sector.
-    pub fn for_each_buf(&mut self, mut visit: impl FnMut(&mut Buf)) {
-        self.for_each_data(|data| data.bufs_mut().iter_mut().for_each(&mut visit));
-    }
-
-    /// Answers a read with zeros, without writing them; does nothing to what is no read.
+    /// Answers a read with zeros, without writing them but to segments; does nothing to what is no
+    /// read.
     #[inline]
     pub fn read_as_zeros(&mut self) {
         let read = self.rq.op == Op::Read;
@@ -385,6 +381,7 @@ fn segments_of(data: &Data) -> u8 {
         Data::None => 0,
         Data::Zero { .. } | Data::One(_) => 1,
         Data::Many(bufs) => bufs.len().min(255) as u8,
+        Data::Segments(segments) => segments.as_slice().len().min(255) as u8,
     }
 }
 

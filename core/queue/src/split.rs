@@ -65,14 +65,18 @@ fn front_of_data(bio: &Bio, limits: &Limits) -> Result<u32, Status> {
     Ok((max - max % block).max(block))
 }
 
-/// Address and length of each piece of memory. Zeros that no memory holds count as one.
-fn pieces(data: &Data) -> impl Iterator<Item = (u64, u64)> {
-    let zeros = match data {
-        Data::Zero { len, .. } => Some((0, u64::from(*len))),
-        _ => None,
-    };
-    let bufs = data.bufs().iter().map(|buf| (buf.as_ptr() as u64, buf.len() as u64));
-    zeros.into_iter().chain(bufs)
+/// Address and length of each piece of memory. Zeros that no memory holds count as one, and so do
+/// segments that the driver does not take: they travel in a buffer.
+fn pieces(data: &Data, limits: &Limits) -> impl Iterator<Item = (u64, u64)> {
+    let one = matches!(data, Data::Zero { .. }) || !takes(data, limits);
+    let whole = one.then(|| (0, data.len() as u64));
+    let each = data.segments().map(|piece| (piece.start.as_ptr() as u64, u64::from(piece.len)));
+    whole.into_iter().chain(each.skip(if one { usize::MAX } else { 0 }))
+}
+
+/// Whether the driver can be given memory of this kind.
+pub(crate) fn takes(data: &Data, limits: &Limits) -> bool {
+    limits.takes_segments || !matches!(data, Data::Segments(_))
 }
 
 /// Bytes of the segment that starts at `address`, of so many.
@@ -84,7 +88,7 @@ fn segment_len(limits: &Limits, address: u64, bytes: u64) -> u64 {
 /// Segments that `data` takes, 255 for that many or more.
 pub(crate) fn segments(data: &Data, limits: &Limits) -> u8 {
     let mut count = 0;
-    for (mut start, mut left) in pieces(data) {
+    for (mut start, mut left) in pieces(data, limits) {
         while left > 0 && count < u8::MAX {
             let piece = segment_len(limits, start, left);
             (start, left, count) = (start + piece, left - piece, count + 1);
@@ -95,30 +99,31 @@ pub(crate) fn segments(data: &Data, limits: &Limits) -> u8 {
 
 /// Whether memory of at most the longest segment is one, and where the driver can reach it.
 pub(crate) fn is_one_segment(data: &Data, limits: &Limits) -> bool {
-    let Data::One(buf) = data else { return !matches!(data, Data::Many(_)) };
-    let (start, len) = (buf.as_ptr() as u64, buf.len() as u64);
-    is_aligned(data, limits) && segment_len(limits, start, len) == len
+    let mut pieces = data.segments();
+    let Some(piece) = pieces.next() else { return !matches!(data, Data::Many(_)) };
+    let (start, len) = (piece.start.as_ptr() as u64, u64::from(piece.len));
+    pieces.len() == 0 && is_reachable(data, limits) && segment_len(limits, start, len) == len
 }
 
-/// Whether the driver can reach memory where it lies: each piece starts on the alignment, and all
-/// but the last are whole blocks, as O_DIRECT asks of every piece.
-pub(crate) fn is_aligned(data: &Data, limits: &Limits) -> bool {
+/// Whether the driver can reach memory where it lies: it takes that kind of memory, each piece
+/// starts on the alignment, and all but the last are whole blocks, as O_DIRECT asks of every piece.
+pub(crate) fn is_reachable(data: &Data, limits: &Limits) -> bool {
     let mask = u64::from(limits.dma_alignment);
-    if mask == 0 {
-        return true;
+    if mask == 0 || !takes(data, limits) {
+        return takes(data, limits);
     }
     let block_mask = u64::from(limits.logical_block_size) - 1;
-    let bufs = data.bufs();
-    let last = bufs.len().saturating_sub(1);
-    bufs.iter().enumerate().all(|(index, buf)| {
-        let len = if index < last { buf.len() as u64 } else { 0 };
-        (buf.as_ptr() as u64 & mask) | (len & block_mask) == 0
+    let pieces = data.segments();
+    let last = pieces.len().saturating_sub(1);
+    pieces.enumerate().all(|(index, piece)| {
+        let len = if index < last { u64::from(piece.len) } else { 0 };
+        (piece.start.as_ptr() as u64 & mask) | (len & block_mask) == 0
     })
 }
 
 /// Whether memory starts where a device with a virtual boundary can take it behind other memory.
 pub(crate) fn starts_on_boundary(data: &Data, limits: &Limits) -> bool {
-    let start = data.bufs().first().map_or(0, |buf| buf.as_ptr() as u64);
+    let start = data.segments().next().map_or(0, |piece| piece.start.as_ptr() as u64);
     start & limits.virt_boundary_mask == 0
 }
 
@@ -127,7 +132,7 @@ fn sectors_by_segments(bio: &Bio, limits: &Limits, max: u32) -> u32 {
     let most = (u64::from(max) * SECTOR).min(u64::from(bio.sectors) * SECTOR);
     let (mut bytes, mut segments) = (0, 0);
     let mut last_end = None;
-    for (start, len) in pieces(&bio.data) {
+    for (start, len) in pieces(&bio.data, limits) {
         // A gap: the last one ends, or this one starts, off the boundary. (Buffers start on pages,
         // but what was cut from one may start anywhere.)
         if last_end.is_some_and(|end: u64| (end | start) & limits.virt_boundary_mask != 0) {
@@ -154,12 +159,12 @@ pub(crate) fn blocks_fit(bio: &Bio, limits: &Limits) -> bool {
     let segment_max = u64::from(limits.max_segments) * u64::from(limits.max_segment_size);
     if limits.seg_boundary_mask == u64::MAX
         && segment_max >= block
-        && pieces(&bio.data).all(|(_, len)| len.is_multiple_of(block))
+        && pieces(&bio.data, limits).all(|(_, len)| len.is_multiple_of(block))
     {
         return true;
     }
     let (mut room, mut segments, mut last_end) = (block, 0, 0);
-    for (start, len) in pieces(&bio.data) {
+    for (start, len) in pieces(&bio.data, limits) {
         if room < block && (last_end | start) & limits.virt_boundary_mask != 0 {
             return false;
         }

@@ -86,7 +86,7 @@ impl DriverQueue for UnitQueue {
             let status = match cdb.as_deref() {
                 // INQUIRY: 36 bytes of what it is asked for.
                 Some([0x12, ..]) => {
-                    lent[0].bufs_mut()[0][..36].fill(b'w');
+                    lent[0].bufs_mut().unwrap()[0][..36].fill(b'w');
                     let residue = (lent[0].len() - 36) as u32;
                     done.push_detail(tag, Detail { residue, ..Detail::default() });
                     Status::Ok
@@ -184,7 +184,7 @@ fn a_command_brings_back_its_memory_the_drivers_status_and_sense_data() {
         let ended = bench.run();
         let [inquiry, ready] = &ended[..] else { panic!("{path}: {ended:?}") };
         assert_eq!((inquiry.cookie, inquiry.status, inquiry.detail.residue), (7, Status::Ok, 64));
-        assert_eq!(&inquiry.data.bufs()[0][34..38], b"ww\0\0", "{path}");
+        assert_eq!(&inquiry.data.bufs().unwrap()[0][34..38], b"ww\0\0", "{path}");
         assert_eq!(inquiry.detail.sense, None);
         assert_eq!((ready.cookie, ready.status, ready.detail.driver_status), (8, Status::IoErr, 2));
         assert_eq!(ready.detail.sense.as_deref(), Some(&[0x70, 0, 2, 0, 4, 1][..]));

@@ -28,6 +28,8 @@ mod probe;
 mod target;
 #[expect(unsafe_code)]
 mod uring;
+#[expect(unsafe_code)]
+mod vectors;
 mod zeroing;
 
 use std::collections::BTreeMap;

@@ -19,7 +19,7 @@ pub use kinds::KINDS;
 pub use null::Null;
 pub use ram::Ram;
 
-use weir_bio::{Buf, Data, Limits, SECTOR};
+use weir_bio::{Limits, SECTOR};
 use weir_queue::DriverError;
 
 /// Tags per queue by default.
@@ -46,24 +46,11 @@ fn memory_limits(capacity: u64) -> Limits {
         max_segment_size: u32::MAX,
         seg_boundary_mask: u64::MAX,
         dma_alignment: 0,
+        takes_segments: true,
         max_hw_discard_sectors: u32::MAX,
         discard_granularity: SECTOR as u32,
         max_write_zeroes_sectors: u32::MAX,
         fast_write_zeroes: true,
         ..Limits::default()
     }
-}
-
-/// Gives a read memory to be filled where its caller brought none, using the spare if it fits.
-fn materialise(data: &mut Data) {
-    let Data::Zero { len, spare } = data else { return };
-    let len = *len as usize;
-    *data = match spare.take() {
-        Some(mut buf) if buf.capacity() >= len => {
-            buf.resize(len);
-            Data::One(buf)
-        }
-        _ if len == 0 => Data::None,
-        _ => Data::One(Buf::zeroed(len)),
-    };
 }

@@ -139,25 +139,19 @@ fn read(store: &Store, mut at: u64, len: u64, request: &mut Request) {
         return request.read_as_zeros();
     }
     request.for_each_data(|data| {
-        crate::materialise(data);
-        for buf in data.bufs_mut() {
-            store.read(at, buf);
-            at += buf.len() as u64;
-        }
+        store.read_into(at, data);
+        at += data.len() as u64;
     });
 }
 
 fn write(store: &Store, mut at: u64, request: &mut Request) -> Result<(), NoMemory> {
     let mut written = Ok(());
     request.for_each_data(|data| {
-        if let Data::Zero { len, .. } = data {
-            written = written.and_then(|()| store.zero(at, u64::from(*len), true));
-            at += u64::from(*len);
-        }
-        for buf in data.bufs() {
-            written = written.and_then(|()| store.write(at, buf));
-            at += buf.len() as u64;
-        }
+        written = written.and_then(|()| match data {
+            Data::Zero { len, .. } => store.zero(at, u64::from(*len), true),
+            _ => store.write_from(at, data),
+        });
+        at += data.len() as u64;
     });
     written
 }

@@ -138,7 +138,10 @@ fn all_is_answered_when_the_limit_has_passed() {
         let read = Bio::read(block * 8, Buf::zeroed(BLOCK));
         assert!(bed.rig.submit(vec![read], bed.now).is_none());
         let read = reap_until(&mut bed, |answers| !answers.is_empty()).remove(0);
-        assert!(read.data.bufs()[0].iter().all(|byte| *byte == block as u8 + 1), "block {block}");
+        assert!(
+            read.data.bufs().unwrap()[0].iter().all(|byte| *byte == block as u8 + 1),
+            "block {block}"
+        );
     }
     // Nothing was taken for a flush that failed.
     assert!(bed.rig.submit(vec![flush()], bed.now).is_none());

@@ -6,7 +6,7 @@
 
 use std::io::{IoSlice, IoSliceMut};
 
-use weir_bio::{Buf, Data, Status};
+use weir_bio::{Data, Status};
 use weir_proto_nbd::client::{Missing, Outstanding, Pending};
 use weir_queue::{Done, Request, Tag};
 
@@ -19,6 +19,10 @@ const TAG_BITS: u32 = 16;
 /// sent from, and received into, the memory of the request. Below, copying once is cheaper than
 /// one more piece to gather.
 pub(crate) const LARGE: u64 = 16 << 10;
+
+/// The limits say that this driver takes no memory that others may change: bytes that go out again
+/// after a connection was lost, or in two calls, are the same.
+const BUFS: &str = "memory of weir's own";
 
 /// Zeros to send where a write brings no memory.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
@@ -200,7 +204,7 @@ impl Slots {
         debug_assert!(lent.is_empty(), "tag {} is in flight", tag.0);
         request.lend(lent);
         if read {
-            lent.iter_mut().for_each(materialise);
+            lent.iter_mut().for_each(Data::materialise);
         }
         let bytes: u64 = lent.iter().map(|data| data.len() as u64).sum();
         assert_eq!(bytes, request.len(), "bytes of memory for a request of so many");
@@ -443,7 +447,7 @@ impl Slot {
 
     /// The lent memory from byte `from` on.
     fn pieces(&mut self, mut from: u64) -> impl Iterator<Item = &mut [u8]> {
-        let bufs = self.lent.iter_mut().flat_map(|data| data.bufs_mut().iter_mut());
+        let bufs = self.lent.iter_mut().flat_map(|data| data.bufs_mut().expect(BUFS));
         bufs.filter_map(move |buf| {
             let skipped = from.min(buf.len() as u64);
             from -= skipped;
@@ -461,26 +465,12 @@ fn is_large_read(pending: &Pending) -> bool {
 pub(crate) fn pieces_to_send(data: &Data) -> impl Iterator<Item = &[u8]> {
     let mut zeros = match data {
         Data::Zero { len, .. } => *len as usize,
-        Data::None | Data::One(_) | Data::Many(_) => 0,
+        Data::None | Data::One(_) | Data::Many(_) | Data::Segments(_) => 0,
     };
     let zeros = std::iter::from_fn(move || {
         let here = zeros.min(ZEROS.len());
         zeros -= here;
         (here > 0).then(|| &ZEROS[..here])
     });
-    data.bufs().iter().map(|buf| &buf[..]).chain(zeros)
-}
-
-/// Gives a read memory to be filled where its caller brought none, using the spare if it fits.
-fn materialise(data: &mut Data) {
-    let Data::Zero { len, spare } = data else { return };
-    let len = *len as usize;
-    *data = match spare.take() {
-        Some(mut buf) if buf.capacity() >= len => {
-            buf.resize(len);
-            Data::One(buf)
-        }
-        _ if len == 0 => Data::None,
-        _ => Data::One(Buf::zeroed(len)),
-    };
+    data.bufs().expect(BUFS).iter().map(|buf| &buf[..]).chain(zeros)
 }

@@ -27,7 +27,7 @@ impl Answer for Reply {
             Reply::Write { reply, .. } if !status.is_ok() => reply.error(errno(status)),
             Reply::Flush(reply) if !status.is_ok() => reply.error(errno(status)),
             Reply::Read { reply, skip, len } => match data.bufs() {
-                [buf] => reply.data(&buf[skip..skip + len]),
+                Some([buf]) => reply.data(&buf[skip..skip + len]),
                 // Zeros without memory of their own, or pieces.
                 _ => {
                     let mut bytes = vec![0; data.len()];

@@ -12,7 +12,7 @@ use std::time::Duration;
 use bed::outside::leave_out;
 use bed::server::Server;
 use bed::{Folder, Model, exercise, seed};
-use weir::{Bio, Buf, Cause, Data, Disk, Flags, IoError, Op, Session, Status};
+use weir::{Bio, Buf, Cause, Data, Disk, Flags, IoError, Op, Segments, Session, Status};
 use weir_bio::Prng;
 
 /// Bytes of each disk.
@@ -199,6 +199,35 @@ fn io_of_any_size_and_shape_is_split_and_put_together_again() {
             assert!(options.is_empty() || most <= 128, "{most}");
             disk.close().unwrap();
         }
+    });
+}
+
+#[test]
+fn segments_are_written_and_read_wherever_they_lie_and_come_back_as_they_were() {
+    each(|subject| {
+        let disk = subject.open();
+        let block = disk.limits().logical_block_size as usize;
+        let (first, all) = (block as u64 / 512, 40 * block);
+        let bytes = patterned(all as u64, 3);
+        for lengths in [vec![block; 40], vec![100, 2 * block - 100, 37 * block + 7, block - 7]] {
+            let lengths_of = |data: &Data| data.segments().map(|each| each.len as usize).collect();
+            let mut data = Data::Segments(Segments::of_buf(Buf::zeroed(all), lengths.clone()));
+            data.copy_from_at(0, &bytes);
+            let write = Bio::new(Op::Write, first, (all / 512) as u32, data);
+            let ended = disk.start(write).wait();
+            let there: Vec<usize> = lengths_of(&ended.data);
+            assert_eq!((ended.status, there), (Status::Ok, lengths.clone()));
+            let mut data = ended.data;
+            data.fill_zeros();
+            let read = Bio::new(Op::Read, first, (all / 512) as u32, data);
+            let ended = disk.start(read).wait();
+            let there: Vec<usize> = lengths_of(&ended.data);
+            assert_eq!((ended.status, there), (Status::Ok, lengths.clone()));
+            let mut back = vec![0xee; all];
+            ended.data.copy_to(&mut back);
+            assert!(back == bytes || !subject.keeps_data, "{} segments", lengths.len());
+        }
+        disk.close().unwrap();
     });
 }
 

@@ -152,6 +152,11 @@ impl Outbox {
             }
             Data::One(buf) => self.put_buf(pool, buf),
             Data::Many(mut bufs) => bufs.drain(..).for_each(|buf| self.put_buf(pool, buf)),
+            Data::Segments(segments) => {
+                let mut buf = pool.buf(segments.len());
+                segments.copy_to(0, &mut buf);
+                self.put_buf(pool, buf);
+            }
             Data::None => {}
         }
     }

@@ -128,7 +128,7 @@ impl Pool {
             Data::One(buf) => self.give(buf),
             Data::Zero { spare, .. } => spare.into_iter().for_each(|buf| self.give(buf)),
             Data::Many(mut bufs) => bufs.drain(..).for_each(|buf| self.give(buf)),
-            Data::None => {}
+            Data::None | Data::Segments(_) => {}
         }
     }
 

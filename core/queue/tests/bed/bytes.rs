@@ -82,13 +82,13 @@ impl World {
 
     fn carry_out(&mut self, flight: &mut Flight) {
         let mut at = (flight.sector * SECTOR) as usize;
-        for buf in flight.lent.iter_mut().flat_map(Data::bufs_mut) {
-            let place = &mut self.bytes[at..at + buf.len()];
+        for data in &mut flight.lent {
+            let place = &mut self.bytes[at..at + data.len()];
             match flight.op {
-                Op::Read => buf.copy_from_slice(place),
-                _ => place.copy_from_slice(buf),
+                Op::Read => data.copy_from_at(0, place),
+                _ => data.copy_to(place),
             }
-            at += buf.len();
+            at += data.len();
         }
     }
 }

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use weir_bio::{Bio, Data, Flags, Limits, Nanos, Op, Prng, Status};
+use weir_bio::{Bio, Buf, Data, Flags, Limits, Nanos, Op, Prng, Segments, Status};
 use weir_queue::{Completion, Refused, Submitter};
 
 use super::log::Log;
@@ -303,7 +303,13 @@ impl Office {
             }
             pieces.extend([cut, last - cut]);
         }
-        filled(cookie, sector, &pieces)
+        let data = filled(cookie, sector, &pieces);
+        if !cookie.is_multiple_of(3) {
+            return data;
+        }
+        let lengths = data.segments().map(|piece| piece.len as usize).collect::<Vec<_>>();
+        let buf = Buf::filled(data.len(), |bytes| data.copy_to(bytes));
+        Segments::of_buf(buf, lengths).into()
     }
 
     fn spoil(&mut self, bio: Bio) -> Bio {

@@ -12,7 +12,7 @@ use weir_queue::{
     Affinity, Batch, Cancel, Done, Driver, DriverError, DriverQueue, Queues, Request, Tag,
 };
 
-use super::{get, put};
+use super::put;
 
 /// The faults; percent of requests unless it says otherwise.
 #[derive(Clone, Debug, Default)]
@@ -153,11 +153,14 @@ pub fn any_limits(prng: &mut Prng, capacity: u64) -> Limits {
     let mut pick = |of: &[u32]| of[prng.below(of.len() as u64) as usize];
     let block = pick(&[512, 512, 512, 4096]);
     let virt_boundary_mask = u64::from(pick(&[0, 0, 4095]));
+    let physical_block_size = pick(&[block, 4096]);
+    let max_hw_sectors = pick(&[8, 16, 33, 64]);
     Limits {
         capacity,
         logical_block_size: block,
-        physical_block_size: pick(&[block, 4096]),
-        max_hw_sectors: pick(&[8, 16, 33, 64]),
+        physical_block_size,
+        max_hw_sectors,
+        takes_segments: max_hw_sectors != 16,
         max_segments: pick(&[1, 2, 4, 6]) as u16,
         max_segment_size: pick(&[4096, 8192, 65536]),
         chunk_sectors: pick(&[0, 0, 16, 64]),
@@ -329,13 +332,18 @@ impl World {
             assert_eq!(rq.sector / chunk, (rq.end() - 1) / chunk, "{rq:?} crosses a chunk");
         }
         let (mut bytes, mut segments, mut end) = (0, 0, None::<u64>);
-        request.for_each_buf(|buf| {
-            let start = buf.as_ptr() as u64;
+        let mut piece = |start: u64, len: u64| {
             let gap = end.is_some_and(|end: u64| (end | start) & limits.virt_boundary_mask != 0);
             assert!(!gap, "a gap inside {rq:?}");
-            end = Some(start + buf.len() as u64);
-            bytes += buf.len() as u64;
-            segments += (buf.len() as u64).div_ceil(u64::from(limits.max_segment_size));
+            end = Some(start + len);
+            bytes += len;
+            segments += len.div_ceil(u64::from(limits.max_segment_size));
+        };
+        request.for_each_data(|data| {
+            let taken = limits.takes_segments || data.bufs().is_some();
+            assert!(taken, "{data:?} in {rq:?} for a driver that takes none");
+            let each = data.segments();
+            each.for_each(|each| piece(each.start.as_ptr() as u64, u64::from(each.len)));
         });
         assert_eq!(bytes, u64::from(rq.sectors) * SECTOR, "memory of {rq:?}");
         let most = u64::from(limits.max_segments);
@@ -464,7 +472,7 @@ impl World {
         match request.op() {
             Op::Write => {
                 let mut values = Vec::new();
-                request.for_each_buf(|buf| values.extend(buf.chunks(512).map(get)));
+                request.for_each_data(|data| values.extend(super::values(data)));
                 for (at, value) in (request.rq().sector..).zip(&values) {
                     assert_eq!(value & 0xff_ffff, at + 1, "bytes of another place at {at}");
                     *self.tally.delivered.entry(*value).or_default() += 1;
@@ -483,11 +491,12 @@ impl World {
     }
 
     fn read_into(&self, data: &mut Data, mut at: u64) -> u64 {
-        for buf in data.bufs_mut() {
-            for sector in buf.chunks_mut(512) {
-                put(sector, self.disk[at as usize]);
-                at += 1;
-            }
+        let mut sector = [0; 512];
+        for place in (0..data.len()).step_by(512) {
+            data.copy_to_at(place, &mut sector);
+            put(&mut sector, self.disk[at as usize]);
+            data.copy_from_at(place, &sector);
+            at += 1;
         }
         at
     }

@@ -5,19 +5,20 @@
 //! Locks: one per crew, never held during a call.
 
 use std::collections::VecDeque;
-use std::io::{self, IoSlice, IoSliceMut};
+use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use rustix::fs::{Advice, FallocateFlags};
-use rustix::io::{Errno, ReadWriteFlags};
+use rustix::io::Errno;
 use weir_bio::Status;
 use weir_queue::{Tag, Wake};
 
 use super::flushes::Flushes;
 use super::job::{Call, Job, Next};
 use super::target::Target;
+use super::vectors;
 
 /// The threads of one hard queue.
 pub(super) struct Crew {
@@ -309,19 +310,9 @@ fn call(job: &mut Job, target: &Target, flushes: &Flushes) -> Result<u32, Errno>
     let free = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
     let zero = FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE;
     match job.call {
-        Call::Read => {
-            let mut pieces: Vec<IoSliceMut<'_>> = job.pieces_mut().map(IoSliceMut::new).collect();
-            rustix::io::preadv(file, &mut pieces, at).map(|bytes| bytes as u32)
-        }
-        Call::Write => {
-            let pieces: Vec<IoSlice<'_>> = job.pieces().map(IoSlice::new).collect();
-            rustix::io::pwritev(file, &pieces, at).map(|bytes| bytes as u32)
-        }
-        Call::WriteDurably => {
-            let pieces: Vec<IoSlice<'_>> = job.pieces().map(IoSlice::new).collect();
-            let written = rustix::io::pwritev2(file, &pieces, at, ReadWriteFlags::DSYNC);
-            written.map(|bytes| bytes as u32)
-        }
+        Call::Read => vectors::read(file, job),
+        Call::Write => vectors::write(file, job, false),
+        Call::WriteDurably => vectors::write(file, job, true),
         Call::Flush => flushes.flush(&target.file).map(|()| 0),
         Call::PunchHole => rustix::fs::fallocate(file, free, at, left).map(|()| 0),
         Call::ZeroRange => rustix::fs::fallocate(file, zero, at, left).map(|()| 0),

@@ -4,10 +4,11 @@
 //! A transfer that was cut short goes on with the rest, an interrupted call is made again, zeroing
 //! the file system cannot do becomes a write of zeros. A request succeeds only as a whole.
 
+use std::ptr::NonNull;
 use std::sync::LazyLock;
 
 use rustix::io::Errno;
-use weir_bio::{Buf, Data, Flags, Op, Status};
+use weir_bio::{Buf, Data, Flags, Op, Segment, Status};
 use weir_queue::{Done, Request, Tag};
 
 use super::target::Target;
@@ -96,7 +97,7 @@ impl Job {
             Op::Read => {
                 job.call = Call::Read;
                 job.borrow_memory(request);
-                job.memory.iter_mut().for_each(crate::materialise);
+                job.memory.iter_mut().for_each(Data::materialise);
             }
             Op::Write => {
                 job.write(fua, target);
@@ -131,7 +132,7 @@ impl Job {
         let Some(last) = self.memory.last_mut() else { return };
         let mut cut = last.split_off(last.len().saturating_sub(beyond as usize));
         if self.call == Call::Read {
-            cut.bufs_mut().iter_mut().for_each(|buf| buf.fill(0));
+            cut.fill_zeros();
         }
         self.beyond = Some(Box::new(cut));
     }
@@ -279,44 +280,35 @@ impl Job {
         self.memory
     }
 
-    /// The memory the next call writes from, up to `PIECES_MAX` pieces.
-    pub(super) fn pieces(&self) -> impl Iterator<Item = &[u8]> {
+    /// The memory of the next call, up to `PIECES_MAX` pieces: what is written, or where it reads
+    /// to. Only the kernel may look into it, since it may be memory that others change.
+    pub(super) fn pieces(&self) -> impl Iterator<Item = Segment> {
         let mut skip = self.moved;
         let all = self.memory.iter().flat_map(|data| {
             let zeros = match data {
                 Data::Zero { len, .. } => u64::from(*len),
                 _ => 0,
             };
-            let pieces = data.bufs().iter().map(|buf| -> &[u8] { buf });
-            pieces.chain(zeros_of(zeros))
+            data.segments().chain(zeros_of(zeros))
         });
         all.filter_map(move |piece| {
-            let skipped = skip.min(piece.len() as u64);
-            skip -= skipped;
-            Some(&piece[skipped as usize..]).filter(|rest| !rest.is_empty())
-        })
-        .take(PIECES_MAX)
-    }
-
-    /// The memory the next call reads into, up to `PIECES_MAX` pieces.
-    pub(super) fn pieces_mut(&mut self) -> impl Iterator<Item = &mut [u8]> {
-        let mut skip = self.moved;
-        let all = self.memory.iter_mut().flat_map(|data| data.bufs_mut().iter_mut());
-        all.filter_map(move |piece| {
-            let skipped = skip.min(piece.len() as u64);
-            skip -= skipped;
-            Some(&mut piece[skipped as usize..]).filter(|rest| !rest.is_empty())
+            let skipped = skip.min(u64::from(piece.len)) as u32;
+            skip -= u64::from(skipped);
+            // Still inside, or at the end.
+            let start = piece.start.as_ptr().wrapping_add(skipped as usize);
+            let start = NonNull::new(start).unwrap_or(piece.start);
+            Some(Segment { start, len: piece.len - skipped }).filter(|rest| rest.len > 0)
         })
         .take(PIECES_MAX)
     }
 }
 
 /// So many bytes of zeros, in pieces of one shared buffer.
-fn zeros_of<'a>(mut left: u64) -> impl Iterator<Item = &'a [u8]> {
+fn zeros_of(mut left: u64) -> impl Iterator<Item = Segment> {
     std::iter::from_fn(move || {
         let len = left.min(ZEROS.len() as u64);
         left -= len;
-        (len > 0).then(|| &ZEROS[..len as usize])
+        (len > 0).then(|| Segment { start: ZEROS.start(), len: len as u32 })
     })
 }
 
@@ -363,7 +355,7 @@ mod tests {
     }
 
     fn lengths(job: &Job) -> Vec<usize> {
-        job.pieces().map(<[u8]>::len).collect()
+        job.pieces().map(|piece| piece.len as usize).collect()
     }
 
     #[test]
@@ -373,7 +365,6 @@ mod tests {
         assert_eq!(job.advance(Ok(4096 + 512), &target), Next::Call);
         assert_eq!((job.at, job.left), (4096 + 4608, 3 * 4096 - 4608));
         assert_eq!(lengths(&job), [3584, 4096]);
-        assert_eq!(job.pieces_mut().map(|piece| piece.len()).sum::<usize>(), 3584 + 4096);
         assert_eq!(job.advance(Ok(7680), &target), Next::Ended(Status::Ok));
     }
 
@@ -459,7 +450,8 @@ mod tests {
             };
             assert_eq!((next, job.call), (Next::Call, call));
             assert_eq!(lengths(&job), [256 << 10, 256 << 10, 88 << 10]);
-            assert!(job.pieces().flatten().all(|byte| *byte == 0));
+            assert!(job.pieces().all(|piece| piece.start == ZEROS.start()));
+            assert!(ZEROS.iter().all(|byte| *byte == 0));
             assert_eq!(job.advance(Ok(600 << 10), &target), Next::Ended(Status::Ok));
         }
     }

@@ -50,6 +50,7 @@ pub(super) fn limits(target: &Target) -> Limits {
         max_segment_size: 1 << 30,
         seg_boundary_mask: u64::MAX,
         dma_alignment: target.memory_alignment - 1,
+        takes_segments: true,
         max_hw_discard_sectors: if zeroing.punch { FALLOCATE_SECTORS_MAX } else { 0 },
         discard_granularity: if zeroing.punch { granularity.max(target.block) } else { 0 },
         max_write_zeroes_sectors: if target.read_only { 0 } else { zeroes },

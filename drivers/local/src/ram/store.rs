@@ -11,7 +11,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use weir_bio::SECTOR;
+use weir_bio::{Data, SECTOR};
 use weir_queue::{DriverError, EXTENTS_MAX, Extent};
 
 /// Bytes in a chunk, the unit of allocation.
@@ -95,6 +95,48 @@ impl Store {
             let (now, later) = bytes.split_at(piece.len);
             self.with_chunk(&piece, |chunk| chunk.copy_from_slice(now))?;
             bytes = later;
+        }
+        Ok(())
+    }
+
+    /// Copies the bytes from byte `at` on into all of `data`.
+    pub fn read_into(&self, mut at: u64, data: &mut Data) {
+        data.materialise();
+        if let Some(bufs) = data.bufs_mut() {
+            for buf in bufs {
+                self.read(at, buf);
+                at += buf.len() as u64;
+            }
+            return;
+        }
+        let mut done = 0;
+        for run in self.runs(at, data.len() as u64) {
+            let len = run.len as usize;
+            let chunk = run.chunk.map(readable);
+            match chunk.as_ref().and_then(|chunk| chunk.as_deref()) {
+                Some(bytes) => data.copy_from_at(done, &bytes[run.start..][..len]),
+                None => data.fill_zeros_at(done, len),
+            }
+            done += len;
+        }
+    }
+
+    /// Copies all of `data` to byte `at` and on.
+    ///
+    /// # Errors
+    /// No memory for a chunk.
+    pub fn write_from(&self, mut at: u64, data: &Data) -> Result<(), NoMemory> {
+        if let Some(bufs) = data.bufs() {
+            for buf in bufs {
+                self.write(at, buf)?;
+                at += buf.len() as u64;
+            }
+            return Ok(());
+        }
+        let mut done = 0;
+        for piece in pieces(at, data.len() as u64) {
+            self.with_chunk(&piece, |chunk| data.copy_to_at(done, chunk))?;
+            done += piece.len;
         }
         Ok(())
     }

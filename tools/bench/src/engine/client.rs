@@ -419,7 +419,7 @@ impl Client {
         let outcome = match data {
             Data::One(buf) => stream.check(token, buf),
             Data::None => return,
-            Data::Zero { .. } | Data::Many(_) => {
+            Data::Zero { .. } | Data::Many(_) | Data::Segments(_) => {
                 let mut bytes = vec![0; data.len()];
                 data.copy_to(&mut bytes);
                 stream.check(token, &bytes)

@@ -8,6 +8,7 @@ use super::{Core, Submitter};
 use crate::command::{Carried, Command, CommandEnd, Detail, RefusedCommand};
 use crate::event::{Silent, Sink};
 use crate::request::{COMMANDS, COMMANDS_MAX, FlushStep, Request, RequestClaim, State};
+use crate::split;
 
 /// The commands of a submitter.
 #[derive(Default)]
@@ -27,7 +28,8 @@ impl Submitter {
     /// Hands in a command, which is sent at once. It ends at
     /// [`take_command_end`](Submitter::take_command_end), behind a
     /// [`complete`](Submitter::complete); with [`Status::NotSupp`] if the driver takes none
-    /// ([`Driver::takes_commands`](crate::Driver::takes_commands)).
+    /// ([`Driver::takes_commands`](crate::Driver::takes_commands)), or not this kind of memory
+    /// ([`Limits::takes_segments`](weir_bio::Limits::takes_segments)).
     ///
     /// # Errors
     /// [`RefusedCommand`], with the command.
@@ -66,7 +68,8 @@ impl Core {
         }
         let unfit = if self.snapshot.offline {
             Some(Status::Offline)
-        } else if !self.shared.takes_commands {
+        } else if !self.shared.takes_commands || !split::takes(&command.data, &self.snapshot.limits)
+        {
             Some(Status::NotSupp)
         } else {
             (command.reserved && self.shared.queues.reserved == 0).then_some(Status::Inval)

@@ -47,7 +47,7 @@ impl Core {
         let limits = &self.snapshot.limits;
         let whole = |sectors| sectors == bio.sectors;
         match split::front(bio, limits) {
-            Ok(sectors) if whole(sectors) && split::is_aligned(&bio.data, limits) => {
+            Ok(sectors) if whole(sectors) && split::is_reachable(&bio.data, limits) => {
                 let mut claim = self.measured(bio, step, now, sink);
                 claim.charged = charged;
                 self.route(claim, bio, now, sink)
@@ -133,7 +133,7 @@ impl Core {
             if sectors < bio.sectors {
                 parts.rest = Some(split::cut(&mut bio, sectors));
             }
-            if !split::is_aligned(&bio.data, &self.snapshot.limits) {
+            if !split::is_reachable(&bio.data, &self.snapshot.limits) {
                 parts.bounce(&mut bio, &self.snapshot.limits);
             }
             let mut claim = self.measured(&mut bio, step, now, sink);
@@ -271,8 +271,9 @@ impl SplitBio {
         SplitBio { patch: Some(patch), ..SplitBio::of(bio, step) }
     }
 
-    /// Gives a part memory that starts on a page, with what it is to write. That memory may cross
-    /// a boundary of segments where the caller's did not: then the part becomes shorter.
+    /// Gives a part memory that starts on a page, with what it is to write: the bytes of one
+    /// moment, where the caller's may change. That memory may cross a boundary of segments where
+    /// the caller's did not: then the part becomes shorter.
     #[cold]
     fn bounce(&mut self, bio: &mut Bio, limits: &Limits) {
         let data = Data::One(Buf::filled(bio.data.len(), |_| ()));
@@ -295,20 +296,15 @@ impl SplitBio {
     }
 }
 
-/// Copies what was read to where the caller wants it; the lengths are the same.
+/// Copies what was read into a buffer to where the caller wants it; the lengths are the same.
 fn copy(read: &Data, own: &mut Data) {
-    let mut zeros_or_pieces = Vec::new();
-    let mut bytes = match read {
-        Data::One(buf) => &buf[..],
-        _ => {
-            zeros_or_pieces.resize(read.len(), 0);
-            read.copy_to(&mut zeros_or_pieces);
-            &zeros_or_pieces[..]
-        }
-    };
-    for buf in own.bufs_mut() {
-        let (here, rest) = bytes.split_at(buf.len());
-        buf.copy_from_slice(here);
-        bytes = rest;
+    let bufs = read.bufs().expect("a part that was moved travels in a buffer");
+    if bufs.is_empty() {
+        return own.fill_zeros();
+    }
+    let mut at = 0;
+    for buf in bufs {
+        own.copy_from_at(at, buf);
+        at += buf.len();
     }
 }

@@ -21,7 +21,7 @@
 
 use std::ops::Range;
 
-use weir_bio::{Bio, Buf, Data, Flags, Nanos, Op, RqId, SECTOR, Status};
+use weir_bio::{Bio, Buf, Data, Flags, Nanos, Op, RqId, SECTOR, Segments, Status};
 use weir_ring::Claim;
 
 use super::Core;
@@ -59,6 +59,9 @@ pub(crate) struct Patches {
 struct Patch {
     /// The write, with its memory until that is sent.
     bio: Bio,
+    /// The caller's memory, if it is not what travels: what is kept must not lie where another may
+    /// change it.
+    own: Option<Segments>,
     kept: Kept,
     /// Its hold, until that is lifted.
     held: Option<Range<u64>>,
@@ -118,23 +121,12 @@ impl Patch {
         read.copy_to(&mut bytes);
         let (lead, trail) = (self.kept.lead as usize, self.kept.trail as usize);
         if sector == self.bio.sector {
-            put(&mut self.bio.data, 0, &bytes[..lead]);
+            self.bio.data.copy_from_at(0, &bytes[..lead]);
         }
         if sector + (bytes.len() as u64 / SECTOR) == self.bio.end() {
             let at = self.bio.data.len() - trail;
-            put(&mut self.bio.data, at, &bytes[bytes.len() - trail..]);
+            self.bio.data.copy_from_at(at, &bytes[bytes.len() - trail..]);
         }
-    }
-}
-
-/// Copies bytes into memory from byte `at` on.
-fn put(data: &mut Data, mut at: usize, mut bytes: &[u8]) {
-    for buf in data.bufs_mut() {
-        let skipped = at.min(buf.len());
-        at -= skipped;
-        let here = bytes.len().min(buf.len() - skipped);
-        buf[skipped..skipped + here].copy_from_slice(&bytes[..here]);
-        bytes = &bytes[here..];
     }
 }
 
@@ -142,7 +134,8 @@ impl super::Submitter {
     /// Hands in a write of whole blocks of which a few bytes at either end are kept as they are on
     /// the device: a read-modify-write, atomic towards all other I/O of the device. Its group has
     /// paid for it, as with [`submit_paid`](super::Submitter::submit_paid). The memory of the kept
-    /// bytes is overwritten; its contents do not matter. It ends like any write.
+    /// bytes is overwritten, but not that of segments, which are copied; its contents do not
+    /// matter. It ends like any write.
     ///
     /// # Errors
     /// As [`submit_paid`](super::Submitter::submit_paid); also when 16 of these are under way.
@@ -227,8 +220,16 @@ impl Core {
         let block = self.snapshot.limits.logical_block_size;
         assert!(kept.lead < block && kept.trail < block, "{kept:?} of {block}-byte blocks");
         let held = bio.sector..bio.end();
+        let (data, own) = match std::mem::take(&mut bio.data) {
+            Data::Segments(segments) => {
+                let buf = Buf::filled(segments.len(), |bytes| segments.copy_to(0, bytes));
+                (Data::One(buf), Some(segments))
+            }
+            data => (data, None),
+        };
         let patch = Patch {
-            bio: Bio { data: std::mem::take(&mut bio.data), ..*bio },
+            bio: Bio { data, ..*bio },
+            own,
             kept,
             held: None,
             step: Step::Holds,
@@ -369,7 +370,7 @@ impl Core {
             status: patch.status,
             op: patch.bio.op,
             sectors: patch.bio.sectors,
-            data: patch.bio.data,
+            data: patch.own.map_or(patch.bio.data, Data::Segments),
             wait_ns: patch.wait_ns,
             device_ns: patch.device_ns,
         }

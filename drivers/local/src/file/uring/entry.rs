@@ -6,22 +6,12 @@ use rustix::fs::{Advice, FallocateFlags};
 use rustix::io::ReadWriteFlags;
 
 use super::super::job::Call;
+use super::super::vectors::Iovec;
 use super::Slot;
 
 /// The registered files: what I/O goes through, and what flushes go through.
 const FILE: Fixed = Fixed(0);
 const FLUSHED: Fixed = Fixed(1);
-
-/// A piece of memory as readv(2) wants it.
-#[derive(Clone, Copy)]
-#[repr(C)]
-pub(super) struct Iovec {
-    pub(super) base: *mut u8,
-    pub(super) len: usize,
-}
-
-// SAFETY: it is an address and a length; the kernel alone uses them, while the memory is lent.
-unsafe impl Send for Iovec {}
 
 impl Slot {
     /// The entry for the next call of this slot's job; `flags` are those of transfers.
@@ -31,10 +21,7 @@ impl Slot {
         Some(match job.call {
             Call::Read => {
                 self.iovecs.clear();
-                self.iovecs.extend(
-                    job.pieces_mut()
-                        .map(|piece| Iovec { base: piece.as_mut_ptr(), len: piece.len() }),
-                );
+                self.iovecs.extend(job.pieces().map(Iovec::of));
                 let flags = flags.bits() as i32;
                 match &self.iovecs[..] {
                     [one] => opcode::Read::new(file, one.base, one.len as u32)
@@ -50,10 +37,7 @@ impl Slot {
             Call::Write | Call::WriteDurably => {
                 self.iovecs.clear();
                 // The kernel only reads this memory.
-                self.iovecs.extend(
-                    job.pieces()
-                        .map(|piece| Iovec { base: piece.as_ptr().cast_mut(), len: piece.len() }),
-                );
+                self.iovecs.extend(job.pieces().map(Iovec::of));
                 let durable = job.call == Call::WriteDurably;
                 let durable = if durable { ReadWriteFlags::DSYNC } else { ReadWriteFlags::empty() };
                 let flags = (flags | durable).bits() as i32;
