@@ -172,11 +172,36 @@ fn top_prints_a_frame_of_disks_queues_and_clients() {
     assert!(line("sda ").expect("a disk").contains(" bfq "), "{text}");
     assert!(line("old ").expect("a disk").contains(" sq "), "{text}");
     let queue = file("hard_queue");
-    let shown = line(&format!("sda/{number}")).expect("a client");
+    let shown = line(&format!("nbd/sda/{number}")).expect("a client");
     assert!(shown.split_whitespace().any(|word| word == queue.trim()), "{text}");
     expect_refused(&folder, &["top"], &["no terminal", "--once"]);
     daemon.stop();
     expect_refused(&folder, &["top", "--once"], &["no daemon at control socket"]);
+}
+
+#[test]
+fn the_io_of_a_client_that_has_not_ended_is_in_the_tree_and_in_top() {
+    let folder = Folder::new();
+    // No answer comes while the test runs.
+    let daemon = Daemon::start(&folder, &["sda=null:1MiB,latency_us=3600000000"]);
+    let mut client = Client::connect(&folder.socket(), "sda");
+    let number = told(&folder, &["ls", "nbd/sda"]);
+    let number = number.trim_end_matches("/\n");
+    let in_flight = || told(&folder, &["get", &format!("nbd/sda/{number}/inflight")]);
+    assert_eq!(in_flight(), "0\n");
+    for n in 0..3 {
+        client.send(0, 0, n * 65536, 4096, &[]).expect("it is sent");
+    }
+    let began = Instant::now();
+    while in_flight() != "3\n" {
+        assert!(began.elapsed() < PATIENCE, "{} in flight", in_flight());
+    }
+    let text = told(&folder, &["top", "--once", "--interval", "100ms"]);
+    let line = |name: &str| text.lines().find(|line| line.starts_with(name)).expect("a line");
+    let (head, line) = (line("CLIENT "), line(&format!("nbd/sda/{number} ")));
+    let end = head.find("IN FLIGHT").expect("a column") + "IN FLIGHT".len();
+    assert_eq!(line[..end].split_whitespace().last(), Some("3"), "{text}");
+    drop(daemon);
 }
 
 /// A program on a terminal of its own.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use weir_bio::{Nanos, Op};
+use weir_ring::gate::Inside;
 use weir_ring::{BusyStamp, Counter};
 
 /// Nanoseconds in a tick: the granularity of `io_ticks` (HZ = 250).
@@ -137,12 +138,13 @@ impl SubmitterStats {
 #[derive(Clone, Debug)]
 pub struct Tally {
     stats: Arc<SubmitterStats>,
+    inside: Inside,
     wanted: usize,
 }
 
 impl Tally {
-    pub(crate) fn new(stats: Arc<SubmitterStats>, wanted: usize) -> Tally {
-        Tally { stats, wanted }
+    pub(crate) fn new(stats: Arc<SubmitterStats>, inside: Inside, wanted: usize) -> Tally {
+        Tally { stats, inside, wanted }
     }
 
     /// Bios that ended, merged ones too.
@@ -155,6 +157,14 @@ impl Tally {
     #[must_use]
     pub fn sectors(&self) -> u64 {
         self.stats.groups.iter().map(|group| group.sectors.read()).sum()
+    }
+
+    /// Bios that were accepted and have not ended.
+    #[must_use]
+    pub fn in_flight(&self) -> u64 {
+        // Those that are being handed back have ended.
+        let handing_over = self.stats.handing_over.read();
+        self.inside.read().saturating_sub(handing_over)
     }
 
     /// The hard queue it feeds, of so many.

@@ -527,3 +527,25 @@ fn the_plug_of_a_dropped_submitter_is_issued_at_the_time_of_its_home() {
         assert!(!lane.has_work(), "{mode:?}");
     }
 }
+
+#[test]
+fn a_tally_tells_the_bios_that_were_accepted_and_have_not_ended() {
+    for (mode, scheduler) in [(QueueMode::Mq, "none"), (QueueMode::Sq, "noop")] {
+        let Scene { mut lane, mut submitter, mut now, .. } = scheduled(mode, scheduler);
+        let tally = submitter.tally();
+        for n in 0..3 {
+            submitter.submit(plain(n, 64 * n), now).unwrap();
+            assert_eq!(tally.in_flight(), n + 1, "{mode:?}: in the plug already");
+        }
+        let mut ended = 0;
+        for _ in 0..20 {
+            now = now + 1_000_000;
+            submitter.flush_plug(now);
+            lane.turn(now);
+            // What is handed back has ended.
+            ended += submitter.complete(now, |_| assert!(tally.in_flight() < 3, "{mode:?}"));
+            assert_eq!(tally.in_flight(), submitter.in_flight(), "{mode:?}");
+        }
+        assert_eq!((ended, tally.ios(), tally.in_flight()), (3, 3, 0), "{mode:?}");
+    }
+}

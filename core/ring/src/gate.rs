@@ -25,6 +25,18 @@ pub struct Member {
     passes: bool,
 }
 
+/// The count of one member, read by any thread.
+#[derive(Clone, Debug)]
+pub struct Inside(Arc<Alone<AtomicU64>>);
+
+impl Inside {
+    /// How much the member has inside; 0 once it has left.
+    #[must_use]
+    pub fn read(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
 impl Gate {
     /// A new member with nothing inside.
     ///
@@ -190,6 +202,12 @@ impl Member {
         // Pairs with the fence in `close`: the freezer sees 0, or this sees the closing.
         fence(Ordering::SeqCst);
         gate.is_closed()
+    }
+
+    /// The same for other threads.
+    #[must_use]
+    pub fn seen(&self) -> Inside {
+        Inside(Arc::clone(&self.inside))
     }
 
     /// How much this member has inside.

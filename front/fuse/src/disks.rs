@@ -140,6 +140,7 @@ impl Disks {
             disk: String::from(name),
             ios: 0,
             bytes: 0,
+            in_flight: 0,
             hard_queue: None,
         };
         let (device, opener) = (device.clone(), Some(Arc::new(opener)));

@@ -110,6 +110,7 @@ impl Shared {
             disk: self.exports[export].device.config().name.clone(),
             ios: 0,
             bytes: 0,
+            in_flight: 0,
             hard_queue: None,
         };
         let device = self.exports[export].device.clone();

@@ -24,6 +24,8 @@ pub struct Client {
     pub ios: u64,
     /// Bytes they moved.
     pub bytes: u64,
+    /// I/Os that its disk has accepted and that have not ended.
+    pub in_flight: u64,
     /// The hard queue of its disk that it feeds; none if it feeds the one that all do, or each in
     /// turn.
     pub hard_queue: Option<u16>,
@@ -39,6 +41,7 @@ impl Client {
         Client {
             ios: tally.ios(),
             bytes: tally.sectors() * SECTOR,
+            in_flight: tally.in_flight(),
             hard_queue: feeds_one.then(|| tally.hard_queue(device.queues())),
             ..self.clone()
         }

@@ -100,6 +100,7 @@ fn peopled() -> (Tree, Arc<Groups>, Arc<Few>) {
         disk: String::from("sda"),
         ios: 12,
         bytes: 49_152,
+        in_flight: 3,
         hard_queue: Some(1),
     };
     let few = Arc::new(Few(Mutex::new(vec![client])));
@@ -143,7 +144,18 @@ fn groups_and_clients_stand_beside_the_disks() {
     assert_eq!(names(&tree, "nbd/a!b"), ["7"]);
     assert_eq!(
         names(&tree, "nbd/a!b/7"),
-        ["address", "bytes", "class", "delete", "disk", "group", "hard_queue", "ios", "level"]
+        [
+            "address",
+            "bytes",
+            "class",
+            "delete",
+            "disk",
+            "group",
+            "hard_queue",
+            "inflight",
+            "ios",
+            "level"
+        ]
     );
     assert_eq!(tree.write("nbd/a!b/7/address", b"x").unwrap_err().errno, Errno::Access);
     assert_eq!(tree.read("cgroup/tenants/c/io.max").unwrap_err().errno, Errno::NotFound);
@@ -231,6 +243,7 @@ fn a_client_is_classed_anew_by_writing() {
     assert_eq!(tree.read("nbd/a!b/7/address").unwrap(), "127.0.0.1:40000\n");
     assert_eq!(tree.read("nbd/a!b/7/ios").unwrap(), "12\n");
     assert_eq!(tree.read("nbd/a!b/7/bytes").unwrap(), "49152\n");
+    assert_eq!(tree.read("nbd/a!b/7/inflight").unwrap(), "3\n");
     assert_eq!(tree.read("nbd/a!b/7/hard_queue").unwrap(), "1\n");
     assert_eq!(tree.read(&group).unwrap(), "tenants/a\n");
     assert_eq!(

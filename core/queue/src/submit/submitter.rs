@@ -139,7 +139,7 @@ impl Submitter {
     #[must_use]
     pub fn tally(&self) -> Tally {
         let core = self.core.as_ref().expect("a submitter has its core until it is dropped");
-        Tally::new(Arc::clone(&core.stats), core.wanted)
+        Tally::new(Arc::clone(&core.stats), core.member.seen(), core.wanted)
     }
 
     /// Hands in one I/O. It waits in the plug, where neighbours merge, until

@@ -76,6 +76,13 @@ pub const ATTRIBUTES: &[Attribute] = &[
         },
     ),
     Attribute::tells(
+        "inflight",
+        "",
+        "0",
+        "I/Os that its disk has accepted and that have not ended.",
+        |here| here.as_seen.in_flight.to_string(),
+    ),
+    Attribute::tells(
         "ios",
         "",
         "0",

@@ -44,8 +44,16 @@ struct ClientState {
     group: String,
     class: String,
     hard_queue: String,
+    in_flight: String,
     ios: u64,
     bytes: u64,
+}
+
+impl ClientState {
+    /// Its folder in the tree.
+    fn path(&self) -> String {
+        format!("{}/{}/{}", self.front, self.export, self.number)
+    }
 }
 
 impl Sample {
@@ -129,6 +137,7 @@ fn connection(
         group: if group.is_empty() { String::from("/") } else { group },
         class,
         hard_queue: file("hard_queue")?,
+        in_flight: file("inflight")?,
         ios: file("ios")?.parse().unwrap_or(0),
         bytes: file("bytes")?.parse().unwrap_or(0),
         number,
@@ -167,6 +176,7 @@ pub(super) struct ClientLine {
     pub(super) group: String,
     pub(super) class: String,
     pub(super) hard_queue: String,
+    pub(super) in_flight: String,
     pub(super) ios: f64,
     pub(super) kilobytes: f64,
 }
@@ -201,22 +211,20 @@ impl Scene {
         };
         let seconds = after.at().duration_since(before.at()).as_secs_f64();
         let client = |state: &ClientState| {
-            let same = |known: &&ClientState| {
-                let name =
-                    |it: &ClientState| (it.front.clone(), it.export.clone(), it.number.clone());
-                name(known) == name(state)
-            };
+            let same = |known: &&ClientState| known.path() == state.path();
             // A client that came in between began at 0.
             let known = before.clients.iter().find(same);
             let (ios, bytes) = known.map_or((0, 0), |known| (known.ios, known.bytes));
             let rate = |now: u64, then: u64| now.saturating_sub(then) as f64 / seconds.max(1e-9);
             ClientLine {
-                name: format!("{}/{}", state.export, state.number),
+                // As in the tree, so that what is done about it is `weir set` and this name.
+                name: state.path(),
                 disk: state.disk.clone(),
                 address: state.address.clone(),
                 group: state.group.clone(),
                 class: state.class.clone(),
                 hard_queue: state.hard_queue.clone(),
+                in_flight: state.in_flight.clone(),
                 ios: rate(state.ios, ios),
                 kilobytes: rate(state.bytes, bytes) / 1024.0,
             }

@@ -249,6 +249,7 @@ impl View {
                 client.group.clone(),
                 client.class.clone(),
                 client.hard_queue.clone(),
+                client.in_flight.clone(),
                 format!("{:.0}", client.ios),
                 format!("{:.0}", client.kilobytes),
             ];
@@ -286,13 +287,14 @@ const DISK: [Column; 10] = [
     Column::number("%util", 6),
 ];
 
-const CLIENT: [Column; 8] = [
+const CLIENT: [Column; 9] = [
     Column::text("CLIENT", 0),
     Column::text("DISK", 3),
     Column::text("ADDRESS", 4),
     Column::text("GROUP", 6),
     Column::text("CLASS", 7),
     Column::text("QUEUE", 5),
+    Column::number("IN FLIGHT", 8),
     Column::number("IOPS", 1),
     Column::number("kB/s", 2),
 ];
@@ -354,7 +356,8 @@ mod tests {
             ..DiskLine::default()
         };
         let client = |at: usize| ClientLine {
-            name: format!("sda/{at}"),
+            name: format!("nbd/sda/{at}"),
+            in_flight: String::from("17"),
             address: String::from("[2001:db8::1]:54321"),
             ios: 98_765.0,
             ..ClientLine::default()
@@ -415,8 +418,8 @@ mod tests {
                 assert!(known.contains(&word), "{word:?} at {width}: {disk}");
             }
             assert!(disk.contains("123456"), "{disk}");
-            let client = lines.iter().find(|line| line.starts_with("sda/1")).expect("a client");
-            let known = ["sda/1", "[2001:db8::1]:54321", "98765", "0"];
+            let client = lines.iter().find(|line| line.starts_with("nbd/sda/1")).expect("a client");
+            let known = ["nbd/sda/1", "[2001:db8::1]:54321", "17", "98765", "0"];
             assert!(client.split_whitespace().all(|word| known.contains(&word)), "{client}");
         }
     }
@@ -425,7 +428,7 @@ mod tests {
     fn a_frame_of_its_own_height_has_every_disk_queue_and_client() {
         let view = view(22, 11, 9);
         let text = drawn(&view, 110, view.height()).join("\n");
-        for name in ["scratch-disk-21", "\n  10 (64 tags) <- slot 10 <-", "sda/8"] {
+        for name in ["scratch-disk-21", "\n  10 (64 tags) <- slot 10 <-", "nbd/sda/8"] {
             assert!(text.contains(name), "{name}: {text}");
         }
         assert!(!text.contains("more that the screen"), "{text}");
