@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use weir_control::{Clients, Tree};
-use weir_front::{Front, FrontKind, FrontOption, Grounds, Plan, Users};
+use weir_front::{Front, FrontKind, FrontOption, Grounds, Plan, Reloaded, Restated, Users};
 use weir_queue::Device;
 
 use crate::disks::{Disks, NAME};
@@ -66,18 +66,18 @@ impl Plan for Fuse {
 
     fn start(&self, grounds: &Grounds<'_>) -> Result<Option<Arc<dyn Front>>, String> {
         let Some(folder) = self.tree.clone() else { return Ok(None) };
-        let others = if self.allow_other { Others::MayLook } else { Others::Out };
         let (host, groups) = (Arc::clone(grounds.host), Arc::clone(grounds.groups));
         let disks = Arc::new(Disks::new(host, grounds.disks.to_vec(), groups));
         let tree = Arc::clone(grounds.tree);
-        Ok(Some(Arc::new(FuseFront { folder, others, tree, disks, mount: Mutex::default() })))
+        let (plan, mount) = (self.clone(), Mutex::default());
+        Ok(Some(Arc::new(FuseFront { plan, folder, tree, disks, mount })))
     }
 }
 
 /// A tree that is mounted, or about to be.
 struct FuseFront {
+    plan: Fuse,
     folder: PathBuf,
-    others: Others,
     tree: Arc<Tree>,
     disks: Arc<Disks>,
     mount: Mutex<Option<Mount>>,
@@ -101,9 +101,15 @@ impl Front for FuseFront {
     /// A supervisor passes no mount.
     fn open(&self, _: Vec<OwnedFd>) -> Result<(), String> {
         let (tree, disks) = (Arc::clone(&self.tree), Arc::clone(&self.disks));
-        let mount = Mount::open(&self.folder, tree, disks, self.others);
+        let others = if self.plan.allow_other { Others::MayLook } else { Others::Out };
+        let mount = Mount::open(&self.folder, tree, disks, others);
         *self.mount() = Some(mount.map_err(|error| error.to_string())?);
         Ok(())
+    }
+
+    /// Its files are of disks, not of exports.
+    fn reload(&self, now: &Restated<'_>) -> Reloaded {
+        Reloaded::of_fixed(&self.plan, now.plan)
     }
 
     fn adopt(&self, _: OwnedFd, name: &str) -> Result<Box<dyn FnOnce() + Send>, String> {

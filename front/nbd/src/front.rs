@@ -11,7 +11,7 @@ use std::time::Duration;
 use weir_access::{Address, TlsRule};
 use weir_bio::Limits;
 use weir_control::Clients;
-use weir_front::{Front, FrontKind, Grounds, Plan, Users};
+use weir_front::{Front, FrontKind, Grounds, Plan, Reloaded, Restated, Users};
 use weir_queue::Device;
 
 use crate::export::Export;
@@ -99,6 +99,11 @@ impl Front for NbdFront {
         })?;
         self.addresses.lock().unwrap_or_else(PoisonError::into_inner).extend(opened);
         Ok(())
+    }
+
+    fn reload(&self, now: &Restated<'_>) -> Reloaded {
+        let started = self.exports.iter().map(|export| &export.stated);
+        Reloaded::of_fixed(&self.plan, now.plan).and_fixed_exports(started, now.exports)
     }
 
     fn adopt(&self, socket: OwnedFd, name: &str) -> Result<Box<dyn FnOnce() + Send>, String> {

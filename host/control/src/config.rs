@@ -162,6 +162,12 @@ impl Export {
         Export { name, disk, group, readonly, minimum_block, class, level, listen, allow }
     }
 
+    /// Whether it is what a disk has that no export names.
+    #[must_use]
+    pub fn is_implicit(&self) -> bool {
+        self.name == self.disk && *self == Export::implicit(&self.disk)
+    }
+
     /// The priority its clients' I/O carries.
     #[must_use]
     pub fn ioprio(&self) -> IoPrio {

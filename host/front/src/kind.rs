@@ -1,5 +1,6 @@
 //! A kind of front, a plan of one, and one that was started.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -68,8 +69,8 @@ pub trait Plan: fmt::Debug + Send + Sync {
     fn start(&self, grounds: &Grounds<'_>) -> Result<Option<Arc<dyn Front>>, String>;
 }
 
-impl PartialEq for dyn Plan {
-    fn eq(&self, other: &dyn Plan) -> bool {
+impl PartialEq for dyn Plan + '_ {
+    fn eq(&self, other: &Self) -> bool {
         format!("{self:?}") == format!("{other:?}")
     }
 }
@@ -111,6 +112,55 @@ pub struct Users {
     pub unwarned: bool,
 }
 
+/// The configuration as a reload of it finds it.
+#[derive(Clone, Copy)]
+pub struct Restated<'a> {
+    /// The plan of the front's kind.
+    pub plan: &'a dyn Plan,
+    /// All exports, as [`Grounds`] has them.
+    pub exports: &'a [config::Export],
+}
+
+/// What came of a reload: in words, without who says them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Reloaded {
+    /// Settings that were applied, each with its old and its new value.
+    pub changed: Vec<String>,
+    /// Settings that could not be applied, and why.
+    pub failed: Vec<String>,
+    /// Settings that differ from the start and wait for the next.
+    pub restart: Vec<String>,
+}
+
+impl Reloaded {
+    /// Of a front that changes nothing of its plan while it runs.
+    #[must_use]
+    pub fn of_fixed(started: &dyn Plan, now: &dyn Plan) -> Reloaded {
+        let restart = (started != now).then(|| String::from(now.kind().fixed));
+        Reloaded { restart: restart.into_iter().collect(), ..Reloaded::default() }
+    }
+
+    /// The same of one that changes nothing of its exports either.
+    #[must_use]
+    pub fn and_fixed_exports<'a>(
+        mut self,
+        started: impl Iterator<Item = &'a config::Export>,
+        now: &'a [config::Export],
+    ) -> Reloaded {
+        let started: Vec<&config::Export> = started.collect();
+        let now: Vec<&config::Export> = now.iter().collect();
+        // One that is there because its disk is comes and goes with the disk, which is told itself.
+        let differs = |export: &&&config::Export, others: &[&config::Export]| {
+            !export.is_implicit() && !others.contains(*export)
+        };
+        let new = now.iter().filter(|export| differs(export, &started));
+        let old = started.iter().filter(|export| differs(export, &now));
+        let names: BTreeSet<&str> = new.chain(old).map(|export| export.name.as_str()).collect();
+        self.restart.extend(names.into_iter().map(|name| format!("export {name:?} has changed")));
+        self
+    }
+}
+
 /// A front that was started: asked and told by threads that may wait.
 pub trait Front: Send + Sync {
     /// The kind it is of.
@@ -124,6 +174,10 @@ pub trait Front: Send + Sync {
     /// # Errors
     /// The address or folder that cannot be had, and why.
     fn open(&self, passed: Vec<OwnedFd>) -> Result<(), String>;
+
+    /// Applies what the configuration states now, as far as that may change while it runs; what is
+    /// stated no longer goes back to its default. A second reload of the same changes nothing.
+    fn reload(&self, now: &Restated<'_>) -> Reloaded;
 
     /// Serves one connection that is there already, called `name`. The answer waits for its end.
     ///
@@ -144,4 +198,40 @@ pub trait Front: Send + Sync {
     /// clients that have not read their answers by then. Returns what did not stop in order, a
     /// sentence each.
     fn stop(&self, limit: Duration) -> Vec<String>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The exports of a configuration with two disks.
+    fn stated(text: &str) -> Vec<config::Export> {
+        let disk = |name: &str| format!("[[disk]]\nname = {name:?}\ntarget = \"ram:1M\"\n");
+        let text = format!("{}{}{text}", disk("sda"), disk("sdb"));
+        Config::parse(&text, &[]).expect("a configuration").exports()
+    }
+
+    #[test]
+    fn an_export_that_is_new_gone_or_changed_needs_a_restart_and_one_of_a_disk_alone_does_not() {
+        let a = "[[export]]\nname = \"a\"\ndisk = \"sda\"\n";
+        let closed = "[[export]]\nname = \"sda\"\ndisk = \"sda\"\nreadonly = true\n";
+        let open = "[[export]]\nname = \"sda\"\ndisk = \"sda\"\n";
+        for (before, now, expected) in [
+            ("", "", &[][..]),
+            (a, a, &[]),
+            ("", a, &["export \"a\" has changed"]),
+            (a, "", &["export \"a\" has changed"]),
+            (a, &format!("{a}readonly = true\n"), &["export \"a\" has changed"]),
+            ("", closed, &["export \"sda\" has changed"]),
+            (closed, "", &["export \"sda\" has changed"]),
+            // What is served is the same.
+            ("", open, &[]),
+            (a, closed, &["export \"a\" has changed", "export \"sda\" has changed"]),
+        ] {
+            let (before, now) = (stated(before), stated(now));
+            let reloaded = Reloaded::default().and_fixed_exports(before.iter(), &now);
+            assert_eq!(reloaded.restart, expected, "{before:?} -> {now:?}");
+            assert!(reloaded.changed.is_empty() && reloaded.failed.is_empty());
+        }
+    }
 }

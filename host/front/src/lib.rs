@@ -9,5 +9,5 @@
 mod kind;
 mod page;
 
-pub use kind::{Export, Front, FrontKind, FrontOption, Grounds, Plan, Users};
+pub use kind::{Export, Front, FrontKind, FrontOption, Grounds, Plan, Reloaded, Restated, Users};
 pub use page::page;

@@ -16,7 +16,7 @@ use weir_access::folder;
 use weir_control::config::{self, Config};
 use weir_control::rules::Event;
 use weir_control::{Errno, Rules, Tree};
-use weir_front::Plan;
+use weir_front::{Front, Plan, Reloaded, Restated};
 use weir_queue::Parts;
 
 use crate::Failure;
@@ -48,6 +48,8 @@ pub(crate) struct Stated {
 pub(crate) struct Reload {
     source: Source,
     started: Stated,
+    /// Those that the plans asked for.
+    fronts: Vec<Arc<dyn Front>>,
     groups: Arc<Groups>,
     devices: Vec<Device>,
     /// One reload at a time: each is made of many changes.
@@ -85,12 +87,13 @@ impl Reload {
     pub(crate) fn new(
         source: Source,
         started: Stated,
+        fronts: Vec<Arc<dyn Front>>,
         groups: Arc<Groups>,
         devices: Vec<Device>,
     ) -> Reload {
         let paths = started.config.group.iter().map(|group| group.path.clone()).collect();
         let applied = Mutex::new(Applied { groups: paths, ..Applied::default() });
-        Reload { source, started, groups, devices, applied }
+        Reload { source, started, fronts, groups, devices, applied }
     }
 
     /// Has `tree` reload in this way.
@@ -148,6 +151,7 @@ impl Reload {
         let (before, now) = (targets(&self.started.config)?, targets(config)?);
         let wanted = config.groups().map_err(|e| e.to_string())?;
         let mut lines = remarks(&rules);
+        self.reload_fronts(&stated, &mut lines);
         self.compare(&stated, &mut lines);
         self.set_groups(config, &wanted, &mut lines);
         self.set_back_groups(config, &mut applied.groups, &mut lines);
@@ -190,11 +194,6 @@ impl Reload {
     fn compare(&self, stated: &Stated, lines: &mut Vec<String>) {
         let (started, config) = (&self.started.config, &stated.config);
         let mut restart = |what: String| lines.push(format!("{RESTART}{what}"));
-        for (plan, started) in stated.plans.iter().zip(&self.started.plans) {
-            if plan != started {
-                restart(String::from(plan.kind().fixed));
-            }
-        }
         if config.kernel_cmdline != started.kernel_cmdline {
             restart(String::from("kernel_cmdline"));
         }
@@ -202,14 +201,29 @@ impl Reload {
         for disk in started.disk.iter().filter(gone) {
             restart(format!("disk {} is gone", disk.name));
         }
-        let differs = |export: &&config::Export, others: &[config::Export]| {
-            others.iter().find(|other| other.name == export.name) != Some(*export)
-        };
-        let new = config.export.iter().filter(|export| differs(export, &started.export));
-        let old = started.export.iter().filter(|export| differs(export, &config.export));
-        let names: BTreeSet<&str> = new.chain(old).map(|export| export.name.as_str()).collect();
-        for name in names {
-            restart(format!("export {name:?} has changed"));
+    }
+
+    /// Has each front take on what is stated now. What several of them say of one export is told
+    /// once.
+    fn reload_fronts(&self, stated: &Stated, lines: &mut Vec<String>) {
+        let exports = stated.config.exports();
+        for (plan, started) in stated.plans.iter().zip(&self.started.plans) {
+            let kind = plan.kind().name;
+            let front = self.fronts.iter().find(|front| front.kind().name == kind);
+            let reloaded = match front {
+                Some(front) => front.reload(&Restated { plan: &**plan, exports: &exports }),
+                None => Reloaded::of_fixed(&**started, &**plan),
+            };
+            let Reloaded { changed, failed, restart } = reloaded;
+            let told = [(CHANGED, changed), (FAILED, failed), (RESTART, restart)];
+            for line in told
+                .into_iter()
+                .flat_map(|(how, what)| what.into_iter().map(move |what| format!("{how}{what}")))
+            {
+                if !lines.contains(&line) {
+                    lines.push(line);
+                }
+            }
         }
     }
 
@@ -313,4 +327,157 @@ fn outcome(what: String, result: Result<(), impl std::fmt::Display>) -> String {
 fn remarks(rules: &Rules) -> Vec<String> {
     let errors = rules.errors().iter().map(|error| format!("{FAILED}{error}; it is left out"));
     errors.chain(rules.warnings().iter().map(|warning| format!("{NOTE}{warning}"))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::OwnedFd;
+    use std::time::Duration;
+
+    use weir_bio::IoPrio;
+    use weir_control::{Client, Clients, Memory, Parameters};
+    use weir_front::{FrontKind, Grounds, Users};
+
+    const KIND: FrontKind = FrontKind {
+        name: "added",
+        doc: "A front of this test.",
+        options: &[],
+        fixed: "the doors of [added]",
+        room: "added",
+        plan: |_| Ok(Box::new(Added { doors: 0 })),
+    };
+
+    /// A plan with its one option, and the front of it.
+    #[derive(Clone, Debug)]
+    struct Added {
+        doors: u32,
+    }
+
+    impl Plan for Added {
+        fn kind(&self) -> &'static FrontKind {
+            &KIND
+        }
+
+        fn set(&mut self, _: &str, values: &[String]) -> Result<(), String> {
+            self.doors = values.len() as u32;
+            Ok(())
+        }
+
+        fn start(&self, _: &Grounds<'_>) -> Result<Option<Arc<dyn Front>>, String> {
+            Ok(Some(Arc::new(self.clone())))
+        }
+    }
+
+    impl Front for Added {
+        fn kind(&self) -> &'static FrontKind {
+            &KIND
+        }
+
+        fn clients(&self) -> Arc<dyn Clients> {
+            Arc::new(self.clone())
+        }
+
+        fn open(&self, _: Vec<OwnedFd>) -> Result<(), String> {
+            Ok(())
+        }
+
+        fn reload(&self, now: &Restated<'_>) -> Reloaded {
+            let names: Vec<&str> = now.exports.iter().map(|export| &*export.name).collect();
+            let mut reloaded = Reloaded::of_fixed(self, now.plan);
+            reloaded.restart.extend([String::from("the same"), String::from("the same")]);
+            reloaded.changed.push(format!("added: {}", names.join(" ")));
+            reloaded.failed.push(format!("added: no more doors than {}", self.doors));
+            reloaded
+        }
+
+        fn adopt(&self, _: OwnedFd, _: &str) -> Result<Box<dyn FnOnce() + Send>, String> {
+            Err(String::from("it has no connections"))
+        }
+
+        fn introduce(&self) -> String {
+            String::new()
+        }
+
+        fn example(&self, _: &Device) -> Option<String> {
+            None
+        }
+
+        fn users(&self, _: &str) -> Users {
+            Users::default()
+        }
+
+        fn stop(&self, _: Duration) -> Vec<String> {
+            Vec::new()
+        }
+    }
+
+    impl Clients for Added {
+        fn kind(&self) -> &'static str {
+            KIND.name
+        }
+
+        fn exports(&self) -> Vec<String> {
+            Vec::new()
+        }
+
+        fn clients(&self) -> Vec<Client> {
+            Vec::new()
+        }
+
+        fn memory(&self) -> Option<Memory> {
+            None
+        }
+
+        fn reclassify(
+            &self,
+            _: u64,
+            _: Option<GroupId>,
+            _: Option<IoPrio>,
+        ) -> Result<bool, weir_control::Failure> {
+            Ok(false)
+        }
+
+        fn dismiss(&self, _: u64) -> bool {
+            false
+        }
+    }
+
+    /// A reload of this text on a daemon that was started with none of it, its front too if it
+    /// `has_front`.
+    fn reloaded(text: &'static str, plan: u32, has_front: bool) -> String {
+        let stated = |text: &str, plan| {
+            let config = Config::parse(text, &[KIND.name]).expect("a configuration");
+            Stated { config, plans: vec![Box::new(Added { doors: plan })] }
+        };
+        let configuration = Box::new(move || Ok(stated(text, plan)));
+        let source = Source { rules: Vec::new(), configuration };
+        let fronts: Vec<Arc<dyn Front>> =
+            if has_front { vec![Arc::new(Added { doors: 0 })] } else { Vec::new() };
+        let groups = Arc::default();
+        let tree = Tree::new(Parameters::default());
+        Reload::new(source, stated("", 0), fronts, groups, Vec::new()).attach(&tree);
+        tree.reload().unwrap_or_else(|failure| panic!("{failure:?}"))
+    }
+
+    const TEXT: &str = "[[disk]]\nname = \"sda\"\ntarget = \"ram:1M\"\n";
+
+    #[test]
+    fn a_front_that_is_added_is_told_of_a_reload_and_what_it_says_is_told_once() {
+        assert_eq!(
+            reloaded(TEXT, 1, true),
+            "changed: added: sda\n\
+             failed: added: no more doors than 0\n\
+             needs a restart: the doors of [added]\n\
+             needs a restart: the same\n\
+             needs a restart: disk sda is new\n"
+        );
+    }
+
+    #[test]
+    fn a_front_that_was_not_started_needs_a_restart_for_a_plan_that_differs() {
+        let restart = "needs a restart: the doors of [added]\nnothing to change while it runs\n";
+        assert_eq!(reloaded("", 1, false), restart);
+        assert_eq!(reloaded("", 0, false), "nothing to change\n");
+    }
 }

@@ -125,7 +125,8 @@ impl Serve {
         let rules = Reload::read_rules(&self.rules)?;
         let daemon = self.start(&stated)?;
         let (groups, disks) = (Arc::clone(&daemon.groups), daemon.disks.clone());
-        let reload = Reload::new(self.source(), stated, groups, disks);
+        let fronts = daemon.fronts.clone();
+        let reload = Reload::new(self.source(), stated, fronts, groups, disks);
         reload.start(&rules, &daemon.tree)?;
         reload.attach(&daemon.tree);
         let tree = Arc::clone(&daemon.tree);
