@@ -33,7 +33,37 @@ pub struct Target {
 /// An option that every target has.
 struct Known {
     option: TargetOption,
-    set: fn(&mut Target, &str) -> Result<(), String>,
+    kind: Kind,
+}
+
+/// What an option sets.
+enum Kind {
+    /// What the call does with its value.
+    Setting(fn(&mut Target, &str) -> Result<(), String>),
+    /// A number in `queue` of the tree.
+    Attribute(Attribute),
+}
+use Kind::Setting;
+
+/// An option that is a file of `queue` in the tree as well, with the number as the file takes it.
+#[derive(Clone, Copy, Debug)]
+pub struct Attribute {
+    /// The least it may be.
+    pub least: u64,
+    /// The most it may be.
+    pub most: u64,
+    /// Puts a number into a configuration.
+    pub set: fn(&mut Config, u64),
+    /// The number that a configuration has; `None` for one that the scheduler sets.
+    pub of: fn(&Config) -> Option<u64>,
+}
+
+/// The attributes of `queue` that a target may state, by name.
+pub fn attributes() -> impl Iterator<Item = (&'static str, &'static Attribute)> {
+    OPTIONS.iter().filter_map(|known| match &known.kind {
+        Kind::Attribute(attribute) => Some((known.option.name, attribute)),
+        Setting(_) => None,
+    })
 }
 
 const OPTIONS: &[Known] = &[
@@ -44,7 +74,7 @@ const OPTIONS: &[Known] = &[
             default: "mq",
             doc: "The legacy single-queue path or the multi-queue path.",
         },
-        set: set_queue_mode,
+        kind: Setting(set_queue_mode),
     },
     Known {
         option: TargetOption {
@@ -54,7 +84,7 @@ const OPTIONS: &[Known] = &[
             doc: "Hard queues; `queue_mode=sq` and a rotational file have 1, an `nbd` target one \
                   for each connection.",
         },
-        set: set_queues,
+        kind: Setting(set_queues),
     },
     Known {
         option: TargetOption {
@@ -64,7 +94,7 @@ const OPTIONS: &[Known] = &[
             doc: "How I/O is spread over hard queues: each submitter has its own, or one shared \
                   counter.",
         },
-        set: set_spread,
+        kind: Setting(set_spread),
     },
     Known {
         option: TargetOption {
@@ -73,10 +103,10 @@ const OPTIONS: &[Known] = &[
             default: "as Linux picks",
             doc: "The scheduler; `weir schedulers` lists them.",
         },
-        set: |target, value| {
+        kind: Setting(|target, value| {
             target.config.scheduler = Some(String::from(value));
             Ok(())
-        },
+        }),
     },
     Known {
         option: TargetOption {
@@ -85,10 +115,10 @@ const OPTIONS: &[Known] = &[
             default: "6.18",
             doc: "The release whose behaviour the scheduler has.",
         },
-        set: |target, value| {
+        kind: Setting(|target, value| {
             target.config.compat = Some(String::from(value));
             Ok(())
-        },
+        }),
     },
     Known {
         option: TargetOption {
@@ -97,11 +127,12 @@ const OPTIONS: &[Known] = &[
             default: "as the scheduler says",
             doc: "Requests that the queue holds.",
         },
-        set: |target, value| {
-            let count = target.attribute("nr_requests", value, 4, 2048)?;
-            target.config.nr_requests = Some(count as u16);
-            Ok(())
-        },
+        kind: Kind::Attribute(Attribute {
+            least: 4,
+            most: 2048,
+            set: |config, count| config.nr_requests = Some(count as u16),
+            of: |config| config.nr_requests.map(u64::from),
+        }),
     },
     Known {
         option: TargetOption {
@@ -110,10 +141,12 @@ const OPTIONS: &[Known] = &[
             default: "0",
             doc: "0 merges everything, 1 only what is cheap to find, 2 nothing.",
         },
-        set: |target, value| {
-            target.config.nomerges = target.attribute("nomerges", value, 0, 2)? as u8;
-            Ok(())
-        },
+        kind: Kind::Attribute(Attribute {
+            least: 0,
+            most: 2,
+            set: |config, which| config.nomerges = which as u8,
+            of: |config| Some(config.nomerges.into()),
+        }),
     },
     Known {
         option: TargetOption {
@@ -122,11 +155,12 @@ const OPTIONS: &[Known] = &[
             default: "driver, at most 4096",
             doc: "Largest request, KiB.",
         },
-        set: |target, value| {
-            let kib = target.attribute("max_sectors_kb", value, 4, 1 << 20)?;
-            target.config.max_user_sectors = kib as u32 * 2;
-            Ok(())
-        },
+        kind: Kind::Attribute(Attribute {
+            least: 4,
+            most: 1 << 20,
+            set: |config, kib| config.max_user_sectors = kib as u32 * 2,
+            of: |config| Some(u64::from(config.max_user_sectors / 2)),
+        }),
     },
     Known {
         option: TargetOption {
@@ -135,11 +169,12 @@ const OPTIONS: &[Known] = &[
             default: "30000",
             doc: "Time that a request has for its answer, ms.",
         },
-        set: |target, value| {
-            let ms = target.attribute("io_timeout", value, 1, u64::from(u32::MAX))?;
-            target.config.timeout_ns = ms * 1_000_000;
-            Ok(())
-        },
+        kind: Kind::Attribute(Attribute {
+            least: 1,
+            most: u32::MAX as u64,
+            set: |config, ms| config.timeout_ns = ms * NS_PER_MS,
+            of: |config| Some(config.timeout_ns / NS_PER_MS),
+        }),
     },
     Known {
         option: TargetOption {
@@ -148,10 +183,10 @@ const OPTIONS: &[Known] = &[
             default: "on",
             doc: "`off` gives durability up: flushes and FUA cost nothing and mean nothing.",
         },
-        set: |target, value| {
+        kind: Setting(|target, value| {
             target.config.barriers = parse_switch("barriers", value)?;
             Ok(())
-        },
+        }),
     },
     Known {
         option: TargetOption {
@@ -160,10 +195,10 @@ const OPTIONS: &[Known] = &[
             default: "off",
             doc: "Writes are refused; the name alone means `on`.",
         },
-        set: |target, value| {
+        kind: Setting(|target, value| {
             target.config.read_only = parse_switch("readonly", value)?;
             Ok(())
-        },
+        }),
     },
     Known {
         option: TargetOption {
@@ -172,7 +207,7 @@ const OPTIONS: &[Known] = &[
             default: "none",
             doc: "Boot parameters for this disk alone.",
         },
-        set: |target, value| {
+        kind: Setting(|target, value| {
             let line = match value.strip_prefix('"') {
                 None => value,
                 Some(rest) => rest.strip_suffix('"').ok_or_else(|| {
@@ -181,9 +216,11 @@ const OPTIONS: &[Known] = &[
             };
             target.cmdline = Cmdline::parse(line)?;
             Ok(())
-        },
+        }),
     },
 ];
+
+const NS_PER_MS: u64 = 1_000_000;
 
 /// The options that every target has.
 pub fn options() -> impl Iterator<Item = &'static TargetOption> {
@@ -238,23 +275,26 @@ impl Target {
             return Err(format!("option {name} needs a value, as in {name}=..."));
         }
         match of_all {
-            Some(known) => (known.set)(self, value),
+            Some(Known { kind: Setting(set), .. }) => set(self, value),
+            Some(Known { kind: Kind::Attribute(attribute), option }) => {
+                self.state(option.name, attribute, value)
+            }
             None => self.backing.set(name, value),
         }
     }
 
-    /// Reads the number of an attribute, and keeps that it was stated.
-    fn attribute(
+    /// Sets an attribute, and keeps that it was stated.
+    fn state(
         &mut self,
         name: &'static str,
+        attribute: &Attribute,
         text: &str,
-        least: u64,
-        most: u64,
-    ) -> Result<u64, String> {
-        let value = parse_number(name, text, least, most)?;
+    ) -> Result<(), String> {
+        let value = parse_number(name, text, attribute.least, attribute.most)?;
         self.attributes.retain(|(known, _)| *known != name);
         self.attributes.push((name, value));
-        Ok(value)
+        (attribute.set)(&mut self.config, value);
+        Ok(())
     }
 
     fn check(&self, text: &str) -> Result<(), String> {

@@ -7,6 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use weir::target::attributes;
 use weir::{Config, Device, QueueMode, Spread, Target};
 use weir_control::rules::{Event, Plan, TreeDisk, turn_of};
 use weir_control::{Rules, Tree};
@@ -207,13 +208,13 @@ impl Turn<'_> {
             let value = fresh.tunables().show(tunable).ok()?;
             return self.set(file, &value, why);
         }
-        let config = Config::default();
-        let default = match file {
-            SCHEDULER => Some(self.default_scheduler()),
-            "queue/nr_requests" => Some(self.default_nr_requests().to_string()),
-            "queue/nomerges" => Some(config.nomerges.to_string()),
-            "queue/max_sectors_kb" => Some((config.max_user_sectors / 2).to_string()),
-            "queue/io_timeout" => Some((config.timeout_ns / NS_PER_MS).to_string()),
+        let stated = |name: &str| attributes().find(|(known, _)| *known == name);
+        let default = match (file, file.strip_prefix("queue/").and_then(stated)) {
+            (SCHEDULER, _) => Some(self.default_scheduler()),
+            (_, Some((_, attribute))) => {
+                let own = (attribute.of)(&Config::default());
+                Some(own.unwrap_or_else(|| self.default_nr_requests().into()).to_string())
+            }
             _ => before,
         };
         match default {
@@ -329,8 +330,6 @@ impl Turn<'_> {
     }
 }
 
-const NS_PER_MS: u64 = 1_000_000;
-
 /// Whether another scheduler resets this file.
 fn depends_on_scheduler(file: &str) -> bool {
     file == "queue/nr_requests" || file.starts_with(TUNABLES)
@@ -343,9 +342,12 @@ fn differs_for_good(started: &Target, now: &Target) -> bool {
         let (fresh, mode) = (Config::default(), target.config.mode);
         (rest.queues_given, rest.attributes) = (false, Vec::new());
         (rest.config.scheduler, rest.config.tunables) = (None, Vec::new());
-        (rest.config.nr_requests, rest.config.nomerges) = (None, fresh.nomerges);
-        (rest.config.max_user_sectors, rest.config.timeout_ns) =
-            (fresh.max_user_sectors, fresh.timeout_ns);
+        rest.config.nr_requests = None;
+        for (_, attribute) in attributes() {
+            if let Some(own) = (attribute.of)(&fresh) {
+                (attribute.set)(&mut rest.config, own);
+            }
+        }
         (rest.config.queues, rest.config.mode) = (fresh.queues, mode);
         format!("{rest:?}")
     };
