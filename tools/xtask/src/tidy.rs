@@ -62,6 +62,7 @@ pub fn run(workspace: &Workspace) -> Result<bool, Error> {
 /// Every finding in the tree, in the order of files and lines.
 fn check(workspace: &Workspace, sources: &[Source]) -> Vec<Finding> {
     let mut findings = rooms::check(workspace, sources);
+    findings.extend(rooms::check_told(workspace, sources));
     findings.extend(circles::check(workspace, sources));
     findings.extend(unsafety::check_roots(workspace, sources));
     findings.extend(licences::check(workspace, sources));

@@ -207,6 +207,28 @@ pub fn check(workspace: &Workspace, sources: &[Source]) -> Vec<Finding> {
     findings
 }
 
+/// The document that says of each room what always holds there.
+const TOLD_IN: &str = "ARCHITECTURE.md";
+/// Its part about them.
+const TOLD_UNDER: &str = "## Crates: what always holds";
+
+/// Asks that document for every member with a row of its own.
+pub fn check_told(workspace: &Workspace, sources: &[Source]) -> Vec<Finding> {
+    let Some(document) = sources.iter().find(|source| source.path == TOLD_IN) else {
+        return Vec::new();
+    };
+    let part = document.text.split_once(TOLD_UNDER).map_or("", |(_, rest)| rest);
+    let part = part.split("\n## ").next().unwrap_or_default();
+    // The heads of the list: between two pairs of asterisks, separated by commas.
+    let heads = part.lines().filter_map(|line| line.strip_prefix("- **")?.split("**").next());
+    let told: Vec<&str> = heads.flat_map(|head| head.split(", ")).collect();
+    let rooms = workspace.members().filter_map(|package| at(&package.folder));
+    let untold = rooms.filter(|room| !is_any(room) && !told.contains(&room.folder));
+    let line = document.line_with(TOLD_UNDER);
+    let what = |room: &Room| format!("`{TOLD_UNDER}` has no entry for room `{}`", room.folder);
+    untold.map(|room| Finding { file: TOLD_IN.to_owned(), line, what: what(room) }).collect()
+}
+
 /// Why a room may not have this dependency, or `None` if it may.
 fn refuse(
     room: &Room,
@@ -370,6 +392,24 @@ mod tests {
         let root = "tools/cli/src/main.rs".into();
         cli.targets = vec![Target { name: "weird".into(), kind: "bin".into(), root }];
         assert!(whats(cli)[0].contains("binary `weird`, the room table says weir"));
+    }
+
+    #[test]
+    fn a_room_that_no_document_tells_of_is_found() {
+        let told = |text: &str| {
+            let packages = ["core/ring", "core/bio", "drivers/tape"];
+            let packages = packages.map(|folder| package("", folder, &[])).into();
+            let workspace = Workspace { root: "/w".into(), packages };
+            let sources = [Source::new(TOLD_IN, format!("# A\n\n{text}"))];
+            check_told(&workspace, &sources).iter().map(Finding::to_string).collect::<Vec<_>>()
+        };
+        let whole = format!("{TOLD_UNDER}\n\n- **core/ring, core/bio**: all of it.\n");
+        assert_eq!(told(&whole), [""; 0]);
+        let found = told(&whole.replace(", core/bio", "s"));
+        assert_eq!(found.len(), 2, "{found:?}");
+        let found = told(&format!("{TOLD_UNDER}\n- **core/ring**\n\n## B\n- **core/bio**\n"));
+        let place = "ARCHITECTURE.md:3: `## Crates: what always holds` has no entry for";
+        assert_eq!(found, [format!("{place} room `core/bio`")]);
     }
 
     #[test]
