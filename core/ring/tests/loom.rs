@@ -400,6 +400,44 @@ fn what_is_left_to_one_who_stands_and_is_about_to_sleep_is_seen_or_wakes_it() {
     });
 }
 
+/// A member with a result for an owner that sleeps until it is there.
+struct Gives {
+    seat: Seat,
+    owner: Arc<(Doorbell, AtomicUsize)>,
+}
+
+impl Work<Lines> for Gives {
+    fn leave(&mut self) -> bool {
+        self.seat.leave()
+    }
+
+    fn combine(&mut self, lines: &mut Lines, asking: &mut Asking<'_>) {
+        self.seat.combine(lines, asking);
+        self.owner.1.store(1, Ordering::Relaxed);
+    }
+
+    fn combined(&mut self) {
+        // Letting go of the right was the fence.
+        self.owner.0.ring_fenced();
+    }
+}
+
+#[test]
+fn who_combines_tells_an_owner_about_to_sleep_after_the_fence_of_letting_go() {
+    model(|| {
+        let (bell, bed) = bell();
+        let (work, [_, seat]) = combiner();
+        let owner = Arc::new((bell, AtomicUsize::new(0)));
+        let member = {
+            let mut gives = Gives { seat, owner: Arc::clone(&owner) };
+            thread::spawn(move || work.ask(1, None, &mut gives))
+        };
+        let (bell, result) = &*owner;
+        bell.wait_until(|| result.load(Ordering::Relaxed) == 1, || bed.notify.wait());
+        assert_eq!(member.join().unwrap(), Asked::Done);
+    });
+}
+
 #[test]
 fn who_waits_for_the_right_tells_those_who_were_turned_away() {
     model(|| {
