@@ -92,6 +92,9 @@ impl Wake for LaneWake {
 enum Passage {
     /// As any submitter: through the open gate.
     Gate,
+    /// As the driver of a device above ([`Legs`](crate::Legs)): as any submitter, but it dispatches
+    /// nothing inline, because it is called by a lane that dispatches.
+    Driver,
     /// As the freezer, behind the closed gate.
     Freezer,
 }
@@ -99,14 +102,14 @@ enum Passage {
 impl Passage {
     fn submitters_max(self) -> usize {
         match self {
-            Passage::Gate => SUBMITTERS_MAX,
+            Passage::Gate | Passage::Driver => SUBMITTERS_MAX,
             Passage::Freezer => SUBMITTERS_MAX + 1,
         }
     }
 
     fn join(self, gate: &Gate) -> Member {
         match self {
-            Passage::Gate => gate.join(),
+            Passage::Gate | Passage::Driver => gate.join(),
             Passage::Freezer => gate.join_past(),
         }
     }
@@ -400,6 +403,19 @@ impl Device {
         self.submitter_of(bell, token, lane, Passage::Gate)
     }
 
+    /// A submitter of a driver queue of a device above.
+    ///
+    /// # Errors
+    /// As [`submitter`](Device::submitter).
+    pub(crate) fn submitter_of_driver(
+        &self,
+        bell: &Arc<Bell>,
+        token: usize,
+        lane: usize,
+    ) -> Result<Submitter, Error> {
+        self.submitter_of(bell, token, lane, Passage::Driver)
+    }
+
     /// A submitter that may pass the gate behind the one freezer that holds it closed, in the place
     /// that is kept for it.
     ///
@@ -441,9 +457,19 @@ impl Device {
             Path::Mq(_) => None,
             Path::Sq(sq) => sq.home_of(bell).map(Box::new),
         };
-        let shared = Arc::clone(shared);
-        let with =
-            Attachment { shared, snapshot, id, member, stats, port, rings, lane, turns_single };
+        let (shared, inline) = (Arc::clone(shared), !matches!(passage, Passage::Driver));
+        let with = Attachment {
+            shared,
+            snapshot,
+            id,
+            member,
+            stats,
+            port,
+            rings,
+            lane,
+            turns_single,
+            inline,
+        };
         Ok(Submitter::new(with))
     }
 

@@ -26,6 +26,7 @@ mod home;
 pub mod kind;
 mod lane;
 mod lanes;
+mod legs;
 mod mq;
 mod notices;
 mod order;
@@ -68,6 +69,7 @@ pub use kind::{
 };
 pub use lane::Lane;
 pub use lanes::SUBMITTERS_MAX;
+pub use legs::Legs;
 pub use notices::Notices;
 pub use request::Request;
 pub use stats::{Direction, Group, Histogram, LaneGauges, Latencies, Stats, TICK_NS, Tally};

@@ -142,11 +142,13 @@ impl Sq {
         Ok(claim)
     }
 
-    /// Under the lock: inserts a flushed plug, sorted by sector, and dispatches if this thread may.
+    /// Under the lock: inserts a flushed plug, sorted by sector, and dispatches if this thread may
+    /// and the submitter does so `inline`.
     pub(crate) fn insert(
         &self,
         id: SubmitterId,
         plug: &mut Vec<RequestClaim>,
+        inline: bool,
         now: Nanos,
         sink: impl Sink,
     ) {
@@ -158,7 +160,7 @@ impl Sq {
         elevator.insert_all(0, arrivals, now, sink);
         // A request that may not wait was refused when it asked for its place.
         elevator.park(arrivals, sink);
-        if self.any_home {
+        if self.any_home && inline {
             queue.run(now, sink);
         }
         drop(queue);

@@ -1,6 +1,6 @@
 //! One thread, the same events: a scene on any path, with a freeze, a switch of the scheduler,
-//! other numbers of requests and of hard queues and a close in the middle of I/O, is the same list
-//! of events whenever it is played with the same seed, and another with another seed.
+//! other numbers of requests and of hard queues, growth and a close in the middle of I/O, is the
+//! same list of events whenever it is played with the same seed, and another with another seed.
 //!
 //! `EVENTS_SEED=n` plays one seed, `EVENTS_SEEDS=n` so many.
 
@@ -8,20 +8,17 @@ mod bed;
 
 use std::collections::BTreeMap;
 use std::mem::discriminant;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use bed::device::{Plan, Shape, Sim};
 use bed::log::{Log, check};
 use bed::path::{Order, Path};
-use bed::sleepers::{App, House, Step as Went};
-use bed::{Tell, filled, seeds};
-use weir_bio::{Bio, Buf, Data, Flags, Limits, Nanos, Op, Prng, Status};
+use bed::sender::{Change, NoWake, Orders, Sender, held};
+use bed::sleepers::{House, Step as Went};
+use bed::{Tell, seeds};
+use weir_bio::{Bio, Buf, Limits, Nanos, Prng, Status};
 use weir_queue::driver::Affinity;
-use weir_queue::{
-    Bell, Config, Device, Event, LaneAnswer, LaneHomes, Progress, QueueMode, Spread, Step,
-    Submitter, Then, Watch, What,
-};
-use weir_ring::Wake;
+use weir_queue::{Bell, Config, Device, Event, LaneHomes, QueueMode, Spread, Then, Watch, What};
 
 /// Seeds of each path.
 const SEEDS: u64 = 6;
@@ -29,105 +26,12 @@ const SEEDS: u64 = 6;
 /// Bios of each of the submitters.
 const BIOS: u32 = 300;
 
+/// Sectors of the device at first, and how many more it gets each time.
+const SECTORS: u64 = 2048;
+const GROWTH: u64 = 256;
+
 /// Steps of a scene: well above what any takes.
 const STEPS_MAX: u64 = 1_000_000;
-
-struct NoWake;
-
-impl Wake for NoWake {
-    fn wake(&self) {}
-}
-
-/// Sends reads, writes, flushes and discards, now and then one that may not wait.
-struct Sender {
-    submitter: Submitter,
-    log: Log,
-    prng: Prng,
-    left: u32,
-    window: u64,
-    held: Option<Bio>,
-    waits: bool,
-    next: u64,
-    ended: u64,
-}
-
-impl Sender {
-    fn invent(&mut self) -> Bio {
-        let sectors = 8 * (1 + self.prng.below(6) as u32);
-        if self.prng.percent(60) || self.next + u64::from(sectors) > 4096 {
-            self.next = self.prng.below(500) * 8;
-        }
-        let sector = std::mem::replace(&mut self.next, 0);
-        self.next = sector + u64::from(sectors);
-        let cookie = u64::from(self.submitter.id().0) << 16 | u64::from(self.left);
-        // The device looks at what it is given to write.
-        let data = || filled(cookie, sector, &[sectors]);
-        let bio = match self.prng.below(20) {
-            0 => Bio::flush(),
-            1 => Bio::new(Op::Discard, sector, sectors, Data::None),
-            2..10 => Bio::new(Op::Write, sector, sectors, data()),
-            _ => Bio::new(Op::Read, sector, sectors, data()),
-        };
-        match self.prng.below(16) {
-            0 if bio.op == Op::Write => bio.with(Flags::FUA | Flags::PREFLUSH),
-            1 if bio.sectors > 0 => bio.with(Flags::NOWAIT),
-            2 | 3 => bio.with(Flags::SYNC),
-            _ => bio,
-        }
-    }
-
-    fn is_done(&self) -> bool {
-        self.left == 0 && self.held.is_none() && self.submitter.in_flight() == 0
-    }
-}
-
-impl App for Sender {
-    fn run(&mut self, now: Nanos, told: bool) -> bool {
-        self.waits &= !told;
-        let ended = &mut self.ended;
-        let count = |_| *ended += 1;
-        self.submitter.complete_telling(now, count, self.log.ear());
-        for _ in 0..1 + self.prng.below(12) {
-            if !self.is_eager() {
-                break;
-            }
-            let bio = match self.held.take() {
-                Some(bio) => bio,
-                None => {
-                    self.left -= 1;
-                    self.invent()
-                }
-            };
-            if let Err(refused) = self.submitter.submit_telling(bio, now, self.log.ear()) {
-                (self.held, self.waits) = (Some(refused.into_bio()), true);
-            }
-        }
-        self.submitter.flush_plug_telling(now, self.log.ear());
-        true
-    }
-
-    fn is_eager(&self) -> bool {
-        let more = self.left > 0 || self.held.is_some();
-        !self.waits && more && self.submitter.in_flight() < self.window
-    }
-}
-
-/// Orders to homes to open or close lanes.
-#[derive(Default)]
-struct Orders(Mutex<Vec<(bool, usize, LaneAnswer)>>);
-
-impl LaneHomes for Orders {
-    fn open(&self, _: &Device, index: usize, answer: LaneAnswer) {
-        self.0.lock().unwrap().push((true, index, answer));
-    }
-
-    fn close(&self, _: &Device, index: usize, answer: LaneAnswer) {
-        self.0.lock().unwrap().push((false, index, answer));
-    }
-}
-
-/// A change under way: polled until it says that it is over.
-type Change = Box<dyn FnMut(Nanos) -> bool>;
 
 struct Scene {
     sim: Arc<Sim>,
@@ -141,30 +45,11 @@ struct Scene {
     changes: u64,
 }
 
-/// A step as something to be polled; `held` keeps what came of it, for so many polls.
-fn held<S: Step + 'static>(mut step: S, mut polls: u32, judge: fn(&S::Out)) -> Change {
-    let mut out = None;
-    Box::new(move |now| {
-        if out.is_none() {
-            if let Progress::Ended(ended) = step.poll(now) {
-                judge(&ended);
-                out = Some(ended);
-            }
-            return false;
-        }
-        polls = polls.saturating_sub(1);
-        if polls == 0 {
-            out = None;
-        }
-        polls == 0
-    })
-}
-
 impl Scene {
     fn new(path: Path, seed: u64) -> Scene {
         let mut prng = Prng::new(seed);
         let limits = Limits {
-            capacity: 4096 + 64,
+            capacity: SECTORS,
             max_hw_sectors: 32,
             volatile_cache: true,
             max_hw_discard_sectors: 64,
@@ -205,11 +90,8 @@ impl Scene {
         for home in [0, 1, 2, 2] {
             let (bell, token) = (house.homes[home].home.bell(), house.next_token(home));
             let submitter = device.submitter(bell, token, home).unwrap();
-            let (log, prng) = (house.log.clone(), Prng::new(prng.next()));
-            let (window, held) = (1 + 8 * home as u64, None);
-            let (left, waits, next, ended) = (BIOS, false, 0, 0);
-            let sender = Sender { submitter, log, prng, left, window, held, waits, next, ended };
-            house.add_app(home, sender);
+            let (log, window) = (house.log.clone(), 1 + 8 * home as u64);
+            house.add_app(home, Sender::new(submitter, log, prng.next(), BIOS, window));
         }
         let orders = Arc::new(Orders::default());
         let weak = Arc::downgrade(&(Arc::clone(&orders) as Arc<dyn LaneHomes>));
@@ -231,11 +113,17 @@ impl Scene {
             });
         }
         let device = &self.device;
-        match self.changes % 4 {
+        match self.changes % 5 {
+            // Bios beyond the end were submitted all along, and are up to the end of the freeze.
+            4 => {
+                let grown = device.enlarge(device.limits().capacity + GROWTH).unwrap();
+                let grow = move |parts: &mut weir_queue::Parts| parts.limits.grow_to(grown);
+                held(device.begin_reconfigure(&watch, grow), 1, |out| assert!(out.is_ok()))
+            }
             0 => held(device.begin_freeze(&watch), 3, |_| ()),
             1 => {
                 let names = device.schedulers();
-                let name = names[self.changes as usize / 4 % names.len()];
+                let name = names[self.changes as usize / 5 % names.len()];
                 held(device.begin_switch(&watch, name), 1, |out| assert!(out.is_ok()))
             }
             2 => {
@@ -253,25 +141,10 @@ impl Scene {
         }
     }
 
-    /// Homes open and close lanes as they are asked.
-    fn obey(&mut self) {
-        let orders = std::mem::take(&mut *self.orders.0.lock().unwrap());
-        for (opens, index, answer) in orders {
-            let home = index % self.lane_homes;
-            if opens {
-                self.house.open_lane(&self.device, index, home);
-            } else {
-                let home = &mut self.house.homes[home].home;
-                home.extract(|lane| lane.index() == index, |_, lane| drop(lane));
-            }
-            answer.give(Ok(()));
-        }
-    }
-
     fn play(mut self) -> Vec<Event> {
         let mut change: Option<Change> = None;
         for _ in 0..STEPS_MAX {
-            self.obey();
+            self.orders.obey(&mut self.house, 0..self.lane_homes);
             let busy = self.house.step() == Went::Went;
             if let Some(under_way) = &mut change {
                 if !busy || self.house.prng.percent(20) {

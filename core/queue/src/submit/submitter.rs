@@ -59,6 +59,9 @@ pub(crate) struct Core {
     pub(crate) lane: usize,
     /// This thread also turns the single queue, from this place. Apart, as no I/O looks at it.
     pub(crate) turns_single: Option<Box<LaneBell>>,
+    /// It may dispatch from the single queue. Not a driver's: devices stacked on one another would
+    /// all be inside one call.
+    inline: bool,
     pub(crate) touched: u64,
     pub(crate) parts: Vec<Option<SplitBio>>,
     pub(crate) backlog: VecDeque<usize>,
@@ -87,12 +90,12 @@ pub(crate) struct Attachment {
     pub(crate) rings: Vec<Producer<RequestClaim>>,
     pub(crate) lane: usize,
     pub(crate) turns_single: Option<Box<LaneBell>>,
+    pub(crate) inline: bool,
 }
 
 impl Submitter {
     pub(crate) fn new(with: Attachment) -> Submitter {
-        let Attachment { shared, snapshot, id, member, stats, port, rings, lane, turns_single } =
-            with;
+        let Attachment { shared, snapshot, id, member, stats, port, rings, lane, .. } = with;
         Submitter {
             core: Some(Box::new(Core {
                 way: Way::of(&shared),
@@ -108,7 +111,8 @@ impl Submitter {
                 rings,
                 wanted: lane,
                 lane: lane % usize::from(snapshot.queues),
-                turns_single,
+                turns_single: with.turns_single,
+                inline: with.inline,
                 slots_max: snapshot.slots,
                 touched: 0,
                 parts: Vec::new(),

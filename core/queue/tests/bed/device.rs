@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use weir_bio::{Data, Flags, Limits, Nanos, Op, Prng, Rq, RqId, SECTOR, Status};
+use weir_bio::{Data, Flags, Limits, Nanos, Op, Prng, Rq, RqId, SECTOR, Size, Status};
 use weir_queue::{
     Affinity, Batch, Cancel, Done, Driver, DriverError, DriverQueue, Queues, Request, Tag,
 };
@@ -65,6 +65,8 @@ pub struct Tally {
     pub sectors: BTreeMap<Op, u64>,
     pub flushes: u64,
     pub fua: u64,
+    /// Flags that requests had, any of them.
+    pub flags: Flags,
     pub refusals: u32,
     pub requeues: u32,
     pub answers: u64,
@@ -91,6 +93,8 @@ pub struct World {
     pub stalled: bool,
     depth: usize,
     disk: Vec<u64>,
+    /// Where the device begins in a larger one that is written to by values of places.
+    pub base: u64,
     lanes: Vec<Line>,
     /// The latest time brought here.
     now: Nanos,
@@ -190,6 +194,7 @@ impl Sim {
             stalled: false,
             depth: usize::from(depth),
             disk,
+            base: 0,
             lanes: Vec::new(),
             now: Nanos::ZERO,
             answered_at: Nanos::ZERO,
@@ -240,6 +245,15 @@ impl Driver for Sim {
 
     fn queues(&self) -> Queues {
         self.queues
+    }
+
+    /// From now on larger requests may come, and not before.
+    fn enlarge(&self, sectors: u64) -> Result<Size, DriverError> {
+        let mut world = self.world();
+        let capacity = world.limits.capacity.max(sectors);
+        world.limits.capacity = capacity;
+        world.disk.resize(capacity as usize, 0);
+        Ok(world.limits.size())
     }
 
     fn open(&self, index: u16, _depth: u16) -> Result<Box<dyn DriverQueue>, DriverError> {
@@ -360,6 +374,7 @@ impl World {
             *self.tally.sectors.entry(rq.op).or_default() += u64::from(rq.sectors);
             self.tally.order[lane].push(rq.id.submitter().0);
         }
+        self.tally.flags |= rq.flags;
         self.tally.fua += u64::from(rq.flags.has(Flags::FUA));
     }
 
@@ -473,7 +488,7 @@ impl World {
             Op::Write => {
                 let mut values = Vec::new();
                 request.for_each_data(|data| values.extend(super::values(data)));
-                for (at, value) in (request.rq().sector..).zip(&values) {
+                for (at, value) in (self.base + request.rq().sector..).zip(&values) {
                     assert_eq!(value & 0xff_ffff, at + 1, "bytes of another place at {at}");
                     *self.tally.delivered.entry(*value).or_default() += 1;
                 }

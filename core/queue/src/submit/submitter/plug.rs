@@ -181,7 +181,7 @@ impl Core {
             Path::Sq(sq) => {
                 let requests = self.plug.len() as u32;
                 submitter_tells(sink, self.id, now, || What::Unplugged { requests });
-                sq.insert(self.id, &mut self.plug, now, sink);
+                sq.insert(self.id, &mut self.plug, self.inline, now, sink);
                 self.touched = 0;
                 sq.restart(self.turns_single.as_deref().filter(|_| sq.any_home));
                 return;
