@@ -88,6 +88,20 @@ impl Mq {
         Some(hold)
     }
 
+    /// Sends requests past soft queue and scheduler to this lane, or to the next that is open: a
+    /// lane whose home has let go of it sends nothing. Without one they wait until this is opened.
+    #[cold]
+    pub(crate) fn send(&self, claims: Vec<RequestClaim>, lane: usize, queues: u16) {
+        for index in (lane..usize::from(queues)).chain(0..lane) {
+            // Under the lock: a lane that closes takes its messages first.
+            let state = self.ports[index].state();
+            if state.open {
+                return self.post(index, Control::Send(claims));
+            }
+        }
+        self.post(lane, Control::Send(claims));
+    }
+
     /// Sends a hold that was taken to the first lane.
     #[cold]
     pub(crate) fn begin_to_settle(&self, hold: RequestClaim, queues: u16) {

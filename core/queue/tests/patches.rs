@@ -609,6 +609,46 @@ fn a_lane_that_closes_sends_a_hold_on() {
 }
 
 #[test]
+fn a_request_of_a_patch_that_a_closing_lane_was_sent_goes_to_another() {
+    let mut scene = Scene::new(Path::mq(3), 3);
+    scene.run();
+    scene.patch(1, 8 * 512 + 3, &[1]);
+    scene.lanes.iter_mut().for_each(|lane| lane.turn(scene.now));
+    // The hold goes through the lanes; then the patch sends its read to lane 1.
+    loop {
+        scene.lanes.iter_mut().for_each(|lane| lane.turn(scene.now));
+        assert!(!scene.lanes[1].has_work());
+        scene.submitters[1].complete(scene.now, drop);
+        if scene.lanes[1].has_work() {
+            break;
+        }
+    }
+    drop(scene.lanes.remove(1));
+    assert_eq!(scene.statuses(), [(1, Status::Ok)]);
+    assert_eq!(scene.bytes(8 * 512, 6), [0, 0, 0, 1, 0, 0]);
+    // And while it is closed, the next one is sent elsewhere at once.
+    scene.patch(1, 8 * 512 + 4, &[2]);
+    assert_eq!(scene.statuses(), [(1, Status::Ok)]);
+    assert_eq!(scene.bytes(8 * 512, 6), [0, 0, 0, 1, 2, 0]);
+    scene.is_free();
+}
+
+#[test]
+fn a_request_of_a_patch_whose_only_lane_closes_waits_until_it_is_opened() {
+    let mut scene = Scene::new(Path::mq(1), 1);
+    scene.patch(0, 8 * 512 + 3, &[1]);
+    scene.lanes[0].turn(scene.now);
+    scene.submitters[0].complete(scene.now, drop);
+    assert!(scene.lanes[0].has_work(), "the read was sent");
+    scene.lanes.clear();
+    assert_eq!(scene.run().len(), 0);
+    scene.lanes.push(scene.device.open_lane(0, &scene.bell).unwrap());
+    assert_eq!(scene.statuses(), [(0, Status::Ok)]);
+    assert_eq!(scene.bytes(8 * 512, 6), [0, 0, 0, 1, 0, 0]);
+    scene.is_free();
+}
+
+#[test]
 fn a_patch_waits_for_an_older_write_for_as_long_as_that_takes() {
     for path in PATHS {
         let mut scene = Scene::new(path, 2);

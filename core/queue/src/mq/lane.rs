@@ -129,13 +129,13 @@ impl Multi {
         multi
     }
 
-    /// The lane closes. Requests that are picked for it go to others.
+    /// The lane closes. Requests that are picked for it, or were sent to it, go to others.
     pub(crate) fn close(mut self, reach: Reach<'_>) {
         let Reach { mq, index, .. } = reach;
         let mut state = mq.ports[index].state();
         // A caller that waits for an acknowledgement gets it, and submitters that came or left are
         // noted for the next opening of the lane.
-        self.take_control(reach, Nanos::ZERO, Silent);
+        let left = self.take_last_control(reach);
         self.leave_need(reach);
         let Onward { settled, taken } = self.hard.settle_all();
         let queues = self.snapshot.queues;
@@ -158,6 +158,9 @@ impl Multi {
         // The driver goes outside the lock.
         drop(state);
         taken.into_iter().for_each(|hold| mq.begin_to_settle(hold, queues));
+        if !left.is_empty() {
+            mq.send(left, index, queues);
+        }
         mq.lanes.kick_each(heirs, |_, _| {});
     }
 
@@ -332,30 +335,47 @@ impl Multi {
     #[cold]
     fn take_control(&mut self, reach: Reach<'_>, now: Nanos, sink: impl Sink) {
         while let Some(message) = reach.mq.ports[reach.index].control.take() {
+            self.obey(message, reach, now, sink);
+        }
+    }
+
+    /// The same for a lane that closes. Requests that were sent to it are left over.
+    fn take_last_control(&mut self, reach: Reach<'_>) -> Vec<RequestClaim> {
+        let mut left = Vec::new();
+        while let Some(message) = reach.mq.ports[reach.index].control.take() {
             match message {
-                Control::Attach { submitter, port, ring } => {
-                    self.ways.replies.attach(submitter, port);
-                    if let Some(ring) = ring {
-                        self.ways.soft.attach(submitter, ring);
-                    }
-                }
-                Control::Detach { submitter } => {
-                    self.ways.soft.detach(submitter);
-                    self.ways.replies.detach(submitter);
-                }
-                Control::Unfeed => self.ways.soft.detach_all(),
-                Control::Pause(acks) => {
-                    self.paused += 1;
-                    self.say_credit(reach);
-                    acks.acknowledge();
-                }
-                Control::Resume => self.paused = self.paused.saturating_sub(1),
-                Control::Take(claims) => self.take_over(claims, now, sink),
-                Control::Settle(hold) => self.hard.settle(hold),
-                Control::Send(claim) => {
-                    self.hard.take_in(claim, now, &mut self.ways.replies, sink);
+                Control::Take(claims) | Control::Send(claims) => left.extend(claims),
+                message => self.obey(message, reach, Nanos::ZERO, Silent),
+            }
+        }
+        left
+    }
+
+    #[cold]
+    fn obey(&mut self, message: Control, reach: Reach<'_>, now: Nanos, sink: impl Sink) {
+        match message {
+            Control::Attach { submitter, port, ring } => {
+                self.ways.replies.attach(submitter, port);
+                if let Some(ring) = ring {
+                    self.ways.soft.attach(submitter, ring);
                 }
             }
+            Control::Detach { submitter } => {
+                self.ways.soft.detach(submitter);
+                self.ways.replies.detach(submitter);
+            }
+            Control::Unfeed => self.ways.soft.detach_all(),
+            Control::Pause(acks) => {
+                self.paused += 1;
+                self.say_credit(reach);
+                acks.acknowledge();
+            }
+            Control::Resume => self.paused = self.paused.saturating_sub(1),
+            Control::Take(claims) => self.take_over(claims, now, sink),
+            Control::Settle(hold) => self.hard.settle(hold),
+            Control::Send(claims) => claims.into_iter().for_each(|claim| {
+                self.hard.take_in(claim, now, &mut self.ways.replies, sink);
+            }),
         }
     }
 

@@ -30,8 +30,8 @@ pub(crate) enum Control {
     Take(Vec<RequestClaim>),
     /// A hold that was taken, on its way through the lanes.
     Settle(RequestClaim),
-    /// A request of a read-modify-write, past soft queue and scheduler.
-    Send(RequestClaim),
+    /// Requests past soft queue and scheduler: of a read-modify-write, or of a lane that closes.
+    Send(Vec<RequestClaim>),
 }
 
 /// The ways of a lane from its submitters (soft queues) and back to them (replies).

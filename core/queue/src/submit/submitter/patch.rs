@@ -28,7 +28,6 @@ use super::Core;
 use super::parts::SplitBio;
 use crate::completion::{Completion, Refused, Why};
 use crate::event::{Silent, Sink, What, submitter_tells};
-use crate::mq::port::Control;
 use crate::request::{FlushStep, HOLDERS, Request, RequestClaim};
 use crate::shared::Path;
 use crate::split;
@@ -397,7 +396,7 @@ impl Core {
     pub(super) fn send_holder(&mut self, claim: RequestClaim, now: Nanos, sink: impl Sink) {
         submitter_tells(sink, self.id, now, || What::Plugged { rq: claim.rq });
         match &self.shared.path {
-            Path::Mq(mq) => mq.post(self.lane, Control::Send(claim)),
+            Path::Mq(mq) => mq.send(vec![claim], self.lane, self.snapshot.queues),
             Path::Sq(sq) => {
                 sq.insert_sequenced(claim);
                 sq.restart(self.turns_single.as_deref().filter(|_| sq.any_home));
