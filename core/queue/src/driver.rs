@@ -95,7 +95,8 @@ pub const EXTENTS_MAX: usize = 1024;
 ///
 /// # Contract
 /// Flush covers the device: a flush answered on any queue makes durable every write answered on
-/// any queue before the flush was submitted.
+/// any queue before the flush was submitted. One over other devices keeps to
+/// [`Legs`](crate::Legs) too.
 pub trait Driver: Send + Sync {
     /// The limits of the device.
     fn limits(&self) -> Limits;
@@ -396,6 +397,11 @@ impl Done {
     /// is sent again before anything that waits, once `after_ns` nanoseconds have passed (0: at
     /// once), and its time for an answer begins anew. How often is for the driver to bound: the
     /// core never gives up (docs/behaviour/block-layer.md, section 6).
+    ///
+    /// The tag is free from here on, and may be another request's at once; this one gets a tag anew
+    /// when it is sent. It is sound because the driver has forgotten the tag: it holds no memory,
+    /// has no call under way that changes a sector, and swallows a late answer of its device, which
+    /// the core would take for the next request's (the generation changes at a cancel alone).
     pub fn push_requeue(&mut self, tag: Tag, after_ns: u64, lent: Vec<Data>) {
         self.requeued.push(Requeued { tag, after_ns, lent });
     }

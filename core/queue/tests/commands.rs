@@ -7,7 +7,7 @@ use weir_queue::driver::Affinity;
 use weir_queue::{
     Batch, Bell, CDB_MAX, Cancel, Command, CommandEnd, Config, Detail, Device, Done, Driver,
     DriverError, DriverQueue, Home, Progress, QueueMode, Queues, RefusedCommand, SENSE_MAX, Step,
-    Submitter, Tag, TagSet, Wake, Watch,
+    Submitter, Tag, TagSet, UNTIL_KICKED, Wake, Watch,
 };
 
 struct NoWake;
@@ -30,6 +30,11 @@ struct State {
     arrived: Vec<String>,
     under_way: Vec<(Tag, Option<Vec<u8>>, Vec<Data>)>,
     silent: bool,
+    /// Has no place for anything.
+    busy: bool,
+    /// Hands everything back until it kicks; and kicks at the next reap.
+    returns: bool,
+    kicks: bool,
 }
 
 fn lock(state: &Mutex<State>) -> std::sync::MutexGuard<'_, State> {
@@ -63,6 +68,9 @@ struct UnitQueue(Arc<Mutex<State>>);
 impl DriverQueue for UnitQueue {
     fn submit(&mut self, batch: &mut Batch<'_>, _: Nanos) {
         let mut state = lock(&self.0);
+        if state.busy {
+            return batch.refuse(Status::Resource);
+        }
         batch.take_all(|tag, request| {
             let cdb = request.cdb().map(<[u8]>::to_vec);
             state.arrived.push(match &cdb {
@@ -79,8 +87,16 @@ impl DriverQueue for UnitQueue {
 
     fn reap(&mut self, _: Nanos, done: &mut Done) {
         let mut state = lock(&self.0);
+        if std::mem::take(&mut state.kicks) {
+            done.kick();
+        }
         if state.silent {
             return;
+        }
+        if state.returns {
+            for (tag, _, lent) in state.under_way.drain(..) {
+                done.push_requeue(tag, UNTIL_KICKED, lent);
+            }
         }
         for (tag, cdb, mut lent) in state.under_way.drain(..) {
             let status = match cdb.as_deref() {
@@ -217,6 +233,70 @@ fn a_reserved_command_is_sent_while_everything_else_waits_and_an_ordinary_one_go
         assert!(place("[2") < place("[1") && place("[1") < place("256"), "{path}: {order:?}");
         assert_eq!(order[0], "[4] on 0", "{path}");
         assert_eq!(bench.client.in_flight(), 0);
+    }
+}
+
+#[test]
+fn a_reserved_command_that_is_refused_or_handed_back_gets_a_reserved_tag_again() {
+    for path in PATHS {
+        let mut bench = Bench::new(path);
+        // I/O has every tag but the reserved one, number 0, and is not answered.
+        lock(&bench.state).silent = true;
+        for sector in [0, 64, 128, 192] {
+            bench.read(sector);
+        }
+        bench.run();
+        assert_eq!(bench.arrived().len(), 3, "{path}");
+        lock(&bench.state).busy = true;
+        bench.send(Command::new(&[7; 6]).reserved());
+        bench.send(Command::new(&[8; 6]).reserved());
+        bench.run();
+        assert_eq!(bench.arrived().len(), 0, "{path}: refused");
+        // The driver names no time, so the core does.
+        lock(&bench.state).busy = false;
+        bench.now = bench.home.wake_at().expect("it is offered again").max(bench.now);
+        bench.run();
+        assert_eq!(bench.arrived(), ["[7, 7, 7, 7, 7, 7] on 0"], "{path}: in order");
+        // The command is handed back; I/O stays where it is.
+        let io: Vec<_> =
+            lock(&bench.state).under_way.extract_if(.., |(_, c, _)| c.is_none()).collect();
+        (lock(&bench.state).silent, lock(&bench.state).returns) = (false, true);
+        bench.home.turn_all(bench.now);
+        lock(&bench.state).silent = true;
+        bench.run();
+        let next = bench.arrived();
+        assert_eq!(next, ["[8, 8, 8, 8, 8, 8] on 0"], "{path}: the tag was free");
+        (lock(&bench.state).silent, lock(&bench.state).returns) = (false, false);
+        assert_eq!(bench.run().len(), 1, "{path}: and is free again");
+        assert_eq!(bench.arrived(), [""; 0], "{path}: the first waits until it is kicked");
+        lock(&bench.state).kicks = true;
+        let ended = bench.run();
+        assert_eq!(ended.len(), 1, "{path}: all other tags are out");
+        assert_eq!(bench.arrived(), ["[7, 7, 7, 7, 7, 7] on 0"], "{path}");
+        lock(&bench.state).under_way.extend(io);
+        bench.run();
+        assert_eq!((bench.arrived().len(), bench.client.in_flight()), (1, 0), "{path}");
+    }
+}
+
+#[test]
+fn a_tag_is_free_when_its_request_is_handed_back() {
+    for path in PATHS {
+        let queues = Queues { depth: 1, reserved: 0, ..QUEUES };
+        let mut bench = Bench::of(path, queues, None, true);
+        lock(&bench.state).returns = true;
+        bench.send(Command::new(&[1]).cookie(1));
+        bench.run();
+        assert_eq!(bench.arrived(), ["[1] on 0"], "{path}");
+        // The only tag, while the first waits for its kick.
+        lock(&bench.state).returns = false;
+        bench.send(Command::new(&[2]).cookie(2));
+        let cookies =
+            |ended: Vec<CommandEnd>| ended.iter().map(|end| end.cookie).collect::<Vec<_>>();
+        assert_eq!(cookies(bench.run()), [2], "{path}");
+        lock(&bench.state).kicks = true;
+        assert_eq!(cookies(bench.run()), [1], "{path}");
+        assert_eq!(bench.arrived(), ["[2] on 0", "[1] on 0"], "{path}");
     }
 }
 

@@ -5,7 +5,7 @@ use weir_bio::{Nanos, SchedTag};
 use super::{HardQueue, NEVER, end_of};
 use crate::driver::{Returned, UNTIL_KICKED};
 use crate::event::{Sink, What, lane_tells};
-use crate::request::State;
+use crate::request::{RequestClaim, State};
 use crate::stats::direction;
 
 impl HardQueue {
@@ -44,7 +44,7 @@ impl HardQueue {
             claim.hand_back();
             self.gauges.ended[direction(claim.rq.op)].add(1);
             match back.after_ns {
-                0 => self.dispatch.push_front(claim),
+                0 => self.put_first(claim),
                 UNTIL_KICKED => self.delayed.push((NEVER, claim)),
                 after => self.delayed.push((now + after, claim)),
             }
@@ -64,8 +64,18 @@ impl HardQueue {
     /// Requests that were to be sent again after some time, and whose time has come.
     #[cold]
     pub(super) fn take_delayed(&mut self, now: Nanos) {
-        for (_, claim) in self.delayed.extract_if(.., |(at, _)| *at <= now) {
-            self.dispatch.push_front(claim);
+        let due: Vec<_> = self.delayed.extract_if(.., |(at, _)| *at <= now).collect();
+        due.into_iter().for_each(|(_, claim)| self.put_first(claim));
+    }
+
+    /// Puts a request before all that wait for the same tags: a command on a reserved tag gets a
+    /// reserved tag again, because the others may all be out or lost.
+    #[cold]
+    fn put_first(&mut self, mut claim: RequestClaim) {
+        let reserved = claim.carried().is_some_and(|carried| carried.command.reserved);
+        match reserved {
+            true => self.commands.insert(0, claim),
+            false => self.dispatch.push_front(claim),
         }
     }
 }
