@@ -503,6 +503,101 @@ fn cut_anywhere(prng: &mut Prng, len: usize) -> Data {
     if bufs.len() == 1 { Data::One(bufs.remove(0)) } else { Data::Many(bufs.into()) }
 }
 
+/// Submitters that wait at a closed gate.
+const WAITERS: usize = 1_000;
+
+/// Submits what each waiter has; the tokens of those that were told to try again meanwhile.
+fn try_all(waiters: &mut [(Submitter, Option<Bio>)], tokens: &[usize], now: Nanos) {
+    for token in tokens {
+        let (submitter, held) = &mut waiters[*token];
+        let Some(bio) = held.take() else { continue };
+        if let Err(refused) = submitter.submit(bio, now) {
+            *held = Some(refused.into_bio());
+        }
+        submitter.flush_plug(now);
+    }
+}
+
+#[test]
+fn a_thousand_that_wait_at_the_gate_are_let_in_under_the_rules_of_that_moment() {
+    for mode in [QueueMode::Mq, QueueMode::Sq] {
+        let mut scene = scheduled(mode, if mode == QueueMode::Mq { "none" } else { "noop" });
+        let bell = Bell::new(Box::new(NoWake), WAITERS);
+        let waiter = |token: usize| {
+            let submitter = scene.device.submitter(&bell, token, 0).unwrap();
+            let sector = (token as u64 % 128) * 16;
+            let bio = match token % 2 {
+                0 => write(sector, Data::One(Buf::zeroed(16 * 512))),
+                _ => Bio::read(sector, Buf::zeroed(16 * 512)),
+            };
+            (submitter, Some(bio.cookie(token as u64)))
+        };
+        let mut waiters: Vec<_> = (0..WAITERS).map(waiter).collect();
+        let all: Vec<usize> = (0..WAITERS).collect();
+        let outer = scene.device.freeze();
+        try_all(&mut waiters, &all, scene.now);
+        // No rule lets anything in, one after another, and each is another rule.
+        for max in [8, 64, 4] {
+            let change = |parts: &mut weir_queue::Parts| parts.limits.max_user_sectors = max;
+            scene.device.reconfigure(change).unwrap();
+            let mut told = Vec::new();
+            bell.ready().take(|token| told.push(token));
+            try_all(&mut waiters, &told, scene.now);
+            assert!(waiters.iter().all(|(_, held)| held.is_some()), "{mode:?}: it is frozen");
+        }
+        scene.device.reconfigure(|parts| parts.limits.read_only = true).unwrap();
+        bell.ready().take(|_| ());
+        drop(outer);
+        // All are told, once, and each is judged as the device is now.
+        let (mut ended, mut failed) = (0, 0);
+        for _ in 0..10 * WAITERS {
+            if ended == WAITERS {
+                break;
+            }
+            let mut told = Vec::new();
+            bell.ready().take(|token| told.push(token));
+            try_all(&mut waiters, &told, scene.now);
+            scene.lane.turn(scene.now);
+            for token in told {
+                waiters[token].0.complete(scene.now, |end| {
+                    let writes = end.cookie % 2 == 0;
+                    assert_eq!(end.status, if writes { Status::IoErr } else { Status::Ok });
+                    (ended, failed) = (ended + 1, failed + usize::from(writes));
+                });
+            }
+        }
+        assert_eq!((ended, failed), (WAITERS, WAITERS / 2), "{mode:?}");
+        let seen = scene.seen();
+        assert_eq!(seen.iter().map(|seen| seen.sectors).sum::<u32>(), 500 * 16, "{mode:?}");
+        assert!(seen.iter().all(|seen| seen.sectors <= 4), "{mode:?}: cut as it is now");
+    }
+}
+
+#[test]
+fn what_lies_beyond_the_end_comes_in_when_growth_is_in_force_and_not_before() {
+    let mut scene = Scene::new(limits());
+    let size = scene.device.limits().size();
+    let beyond = || Bio::read(size.sectors, Buf::zeroed(4096));
+    assert_eq!(scene.status_of(beyond()), Status::IoErr);
+    // The driver is larger. Until the limits say so under a freeze, nothing goes there.
+    scene.world.lock().unwrap().bytes.resize(4096 * 512, 0);
+    assert_eq!(scene.status_of(beyond()), Status::IoErr);
+    scene.world.lock().unwrap().held = true;
+    scene.submit(Bio::read(0, Buf::zeroed(4096)));
+    scene.turn();
+    let bell = Bell::new(Box::new(NoWake), 1);
+    let larger = weir_bio::Size { sectors: 4096, padding: 0 };
+    let grow = move |parts: &mut weir_queue::Parts| parts.limits.grow_to(larger);
+    let mut growing = scene.device.begin_reconfigure(&weir_queue::Watch::new(&bell, 0), grow);
+    use weir_queue::Step;
+    assert!(growing.poll(scene.now).is_waiting(), "an older request is under way");
+    let refused = scene.submitter.submit(beyond(), scene.now).expect_err("it is being changed");
+    scene.world.lock().unwrap().held = false;
+    assert_eq!(scene.ended(1)[0].status, Status::Ok);
+    assert!(!growing.poll(scene.now).is_waiting());
+    assert_eq!(scene.status_of(refused.into_bio()), Status::Ok);
+}
+
 #[test]
 fn the_plug_of_a_dropped_submitter_is_issued_at_the_time_of_its_home() {
     let second = 1_000_000_000;

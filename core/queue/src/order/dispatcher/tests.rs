@@ -517,3 +517,39 @@ fn an_end_that_was_left_keeps_the_time_at_which_it_was() {
     rig.turn_told(0);
     assert_eq!(rig::ended_at(), done_at);
 }
+
+#[test]
+fn a_delegating_lane_that_the_budget_refuses_is_the_one_that_waits_and_is_woken() {
+    for make in [deadline, kyber, bfq] {
+        let (mut rig, places) = Rig::with_places(make, 2, 0);
+        rig.read(1, 1);
+        leave_to_lane_0(&rig);
+        let waits = std::mem::take(&mut *places.waits.lock().unwrap());
+        assert!(waits.contains(&1), "{waits:?}: the combiner may wait as well, if it may take it");
+        assert_eq!(rig.flow().took, [0, 0]);
+        // The budget has places again, and has the lane turned.
+        *places.free.lock().unwrap() = 1;
+        mq(&rig.device).lanes.nudge(1);
+        rig.run();
+        assert_eq!((rig.flow().took.clone(), rig.ended(1)), (vec![0, 1], 1));
+        assert_eq!((*places.free.lock().unwrap(), rig.staged()), (1, 0));
+    }
+}
+
+#[test]
+fn the_places_of_what_a_lane_has_not_received_when_it_closes_are_given_back() {
+    for make in [deadline, bfq] {
+        let (mut rig, places) = Rig::with_places(make, 2, 8);
+        rig.read(0, 4);
+        let held = hold(&rig.device);
+        rig.turn(0);
+        drop(held);
+        rig.turn_told(1);
+        assert_eq!((*places.free.lock().unwrap(), rig.flow().took.clone()), (4, vec![0, 0]));
+        drop(rig.seats[0].borrow_mut().lane.take());
+        assert_eq!(*places.free.lock().unwrap(), 8, "no request has one");
+        rig.run_until(rig.now + 10 * PATIENCE_NS);
+        assert_eq!((rig.flow().took.clone(), rig.ended(0)), (vec![0, 4], 4));
+        assert_eq!(*places.free.lock().unwrap(), 8);
+    }
+}

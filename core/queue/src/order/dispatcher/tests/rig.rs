@@ -17,6 +17,7 @@ use weir_sched::mq::kyber::Kyber;
 use weir_sched::{Make, Scheduler, Setup};
 
 use super::super::Dispatcher;
+use crate::budget::Budget;
 use crate::driver::{Affinity, Batch, Done, Driver, DriverError, DriverQueue, Queues, Tag};
 use crate::lanes::ELEVATOR;
 use crate::mq::Mq;
@@ -45,6 +46,31 @@ struct Sluice {
     flow: Arc<Mutex<Flow>>,
     lanes: u16,
     depth: u16,
+    budget: Option<Arc<Places>>,
+}
+
+/// The places of a device, and the lanes that wait for some. The test has these turned.
+#[derive(Default)]
+pub(super) struct Places {
+    pub(super) free: Mutex<usize>,
+    pub(super) waits: Mutex<Vec<u16>>,
+}
+
+impl Budget for Places {
+    fn get(&self, _lane: u16, wanted: usize) -> usize {
+        let mut free = self.free.lock().unwrap();
+        let got = wanted.min(*free);
+        *free -= got;
+        got
+    }
+
+    fn put(&self, unused: usize) {
+        *self.free.lock().unwrap() += unused;
+    }
+
+    fn wait(&self, lane: u16) {
+        self.waits.lock().unwrap().push(lane);
+    }
 }
 
 impl Driver for Sluice {
@@ -53,13 +79,17 @@ impl Driver for Sluice {
     }
 
     fn queues(&self) -> Queues {
-        let Sluice { lanes, depth, .. } = *self;
+        let &Sluice { lanes, depth, .. } = self;
         Queues { max: lanes, depth, reserved: 0, shared_tags: false, home: Affinity::Any }
+    }
+
+    fn budget(&self) -> Option<Arc<dyn Budget>> {
+        self.budget.clone().map(|places| places as Arc<dyn Budget>)
     }
 
     fn open(&self, index: u16, _depth: u16) -> Result<Box<dyn DriverQueue>, DriverError> {
         let (flow, index) = (Arc::clone(&self.flow), usize::from(index));
-        Ok(Box::new(Gated { flow, index, held: Vec::new() }))
+        Ok(Box::new(Gated { flow, index, held: Vec::new(), budget: self.budget.clone() }))
     }
 }
 
@@ -67,6 +97,7 @@ struct Gated {
     flow: Arc<Mutex<Flow>>,
     index: usize,
     held: Vec<Tag>,
+    budget: Option<Arc<Places>>,
 }
 
 impl DriverQueue for Gated {
@@ -82,6 +113,9 @@ impl DriverQueue for Gated {
     fn reap(&mut self, _now: Nanos, done: &mut Done) {
         let mut flow = self.flow.lock().unwrap();
         if flow.stalled & 1 << self.index == 0 {
+            if let Some(places) = &self.budget {
+                places.put(self.held.len());
+            }
             self.held.drain(..).for_each(|tag| done.push(tag, Status::Ok));
             flow.holds[self.index] = 0;
         }
@@ -161,6 +195,13 @@ impl Rig {
         Rig::with_bells(make, bells, depth, nr_requests)
     }
 
+    /// The same in front of a device with so many places.
+    pub(super) fn with_places(make: Make, lanes: usize, free: usize) -> (Rig, Arc<Places>) {
+        let places = Arc::new(Places { free: Mutex::new(free), ..Places::default() });
+        let bells = (0..lanes).map(|_| bell()).collect();
+        (Rig::build(make, bells, (64, 512), Some(Arc::clone(&places))), places)
+    }
+
     /// A lane for each bell, all open and at rest.
     pub(super) fn with_bells(
         make: Make,
@@ -168,11 +209,20 @@ impl Rig {
         depth: u16,
         nr_requests: u16,
     ) -> Rig {
+        Rig::build(make, bells, (depth, nr_requests), None)
+    }
+
+    fn build(
+        make: Make,
+        bells: Vec<Arc<Bell>>,
+        (depth, nr_requests): (u16, u16),
+        budget: Option<Arc<Places>>,
+    ) -> Rig {
         shut(false);
         let lanes = bells.len();
         let (holds, took) = (vec![0; lanes], vec![0; lanes]);
         let flow = Arc::new(Mutex::new(Flow { stalled: 0, holds, took }));
-        let driver = Sluice { flow: Arc::clone(&flow), lanes: lanes as u16, depth };
+        let driver = Sluice { flow: Arc::clone(&flow), lanes: lanes as u16, depth, budget };
         let config = Config {
             queues: lanes as u16,
             nr_requests: Some(nr_requests),
