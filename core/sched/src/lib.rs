@@ -27,7 +27,6 @@ pub use weir_bio::{Rq, SchedTag};
 pub mod legacy {
     pub mod cfq;
     pub mod deadline;
-    pub mod drain;
     pub mod noop;
 }
 
