@@ -849,6 +849,7 @@ impl Here {
 const ROUNDS: u64 = 2_000;
 
 /// One write at a time across the border, the legs at home on another thread.
+#[expect(clippy::disallowed_methods, reason = "the legs have a thread of their own")]
 fn write_over_threads() -> (u64, u64, u64, u64) {
     let start = real_now();
     let sims = [(); 2].map(|()| sim(LEG, Plan::default(), 1, Affinity::Any));
@@ -899,6 +900,7 @@ fn write_over_threads() -> (u64, u64, u64, u64) {
 }
 
 #[test]
+#[expect(clippy::disallowed_methods, reason = "a wake-up that is lost is to end in a failure")]
 fn legs_on_another_thread_wake_the_lane_above_once_for_each_sleep_at_most() {
     let (said, outcome) = mpsc::channel();
     std::thread::spawn(move || said.send(write_over_threads()));

@@ -1,7 +1,7 @@
 //! A mapper for tests: the sectors of several devices, one behind the other. It is what
 //! `weir_queue::Legs` tells mappers to be.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use weir_bio::{Bio, Data, Limits, Nanos, Op, Rq, SECTOR, Status};
 use weir_queue::{
@@ -43,7 +43,7 @@ impl Driver for Linear {
         let legs = Legs::open(&self.legs, usize::from(index))
             .map_err(|error| DriverError { what: error.to_string(), source: None })?;
         let out = (0..depth).map(|_| None).collect();
-        let (starts, lane) = (self.starts.clone(), Mutex::default());
+        let (starts, lane) = (self.starts.clone(), None);
         Ok(Box::new(LinearQueue { legs, starts, out, in_flight: 0, ended: Vec::new(), lane }))
     }
 }
@@ -56,7 +56,7 @@ struct LinearQueue {
     in_flight: usize,
     /// Requests of which nothing is under way and that were not answered.
     ended: Vec<u16>,
-    lane: Mutex<Option<Arc<dyn Wake>>>,
+    lane: Option<Arc<dyn Wake>>,
 }
 
 /// A request under way below.
@@ -136,7 +136,7 @@ impl LinearQueue {
 
 impl DriverQueue for LinearQueue {
     fn at_home(&mut self, lane: Arc<dyn Wake>) {
-        *self.lane.lock().unwrap() = Some(Arc::clone(&lane));
+        self.lane = Some(Arc::clone(&lane));
         self.legs.at_home(lane);
     }
 
@@ -195,7 +195,7 @@ impl DriverQueue for LinearQueue {
         );
         if has_ended {
             ended.push(tag.0);
-            lane.lock().unwrap().as_ref().expect("at home").wake();
+            lane.as_ref().expect("at home").wake();
         }
         Cancel::Pending
     }
