@@ -530,7 +530,8 @@ fn drivers_write_and_read_segments_at_any_place_byte_for_byte() {
             guest.fill(&[(0, 10 * PAGE)], |_| 0xee);
             guest.fill(table, |at| pattern(at + index));
             let flags = [Flags::NONE, Flags::FUA][index % 2];
-            let sector = 64 * index as u64;
+            // Across two chunks of the memory of a `Ram`, 64 KiB each.
+            let sector = 256 * index as u64 + 128 - 8;
             let written = scene.one(bio(Op::Write, sector, guest.data(table)).with(flags));
             assert_eq!(written.status, Status::Ok, "{name}: {table:?}");
             let expected: Vec<u8> = (0..4 * PAGE).map(|at| pattern(at + index)).collect();
@@ -552,6 +553,12 @@ fn drivers_write_and_read_segments_at_any_place_byte_for_byte() {
             assert!(other.bytes(table) == expected, "{name}: {table:?}");
             let touched = other.bytes(&[(0, 12 * PAGE)]).iter().filter(|b| **b != 0xee).count();
             assert!(touched <= 4 * PAGE, "{name}: {table:?}: memory of others");
+            // From the end of a chunk into a hole.
+            other.fill(table, |_| 0xee);
+            let sector = 256 * (index as u64 + 1) - 8;
+            let read = scene.one(bio(Op::Read, sector, other.data(table)));
+            assert_eq!(read.status, Status::Ok, "{name}: {table:?}");
+            assert!(other.bytes(table) == [0; 4 * PAGE], "{name}: {table:?}: a hole");
         }
     }
 }
