@@ -6,9 +6,11 @@
 #![forbid(unsafe_code)]
 
 pub mod chap;
+pub mod login;
 mod name;
 mod portal;
 mod secret;
+pub mod target;
 pub mod text;
 pub mod wire;
 
