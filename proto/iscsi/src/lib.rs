@@ -10,6 +10,7 @@ pub mod login;
 mod name;
 mod portal;
 mod secret;
+pub mod session;
 pub mod target;
 pub mod text;
 pub mod wire;
