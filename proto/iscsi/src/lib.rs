@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod chap;
+pub mod discovery;
 pub mod login;
 mod name;
 mod portal;
