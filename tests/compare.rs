@@ -485,6 +485,7 @@ fn no_target_and_no_path_is_in_the_list_of_processes_but_of_the_comparison() {
                 continue;
             };
             assert_eq!(words, "bench\0--spec-on-stdin\0");
+            assert!(!line.contains("private"), "{line}");
             seen.insert(String::from(child));
         }
         std::thread::yield_now();

@@ -137,8 +137,8 @@ fn spec() -> impl Strategy<Value = RunSpec> {
     let texts = || vec(any::<String>(), 0..3);
     let all = (workload(), of(any::<String>()), runtime, ramp, any::<u64>(), texts(), texts());
     all.prop_map(|(workload, target, runtime, ramp, seed, notes, command)| RunSpec {
+        target: target.filter(|_| matches!(workload, Workload::Stages(_))),
         workload,
-        target,
         runtime,
         ramp,
         seed,

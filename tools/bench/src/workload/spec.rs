@@ -142,7 +142,10 @@ impl RunSpec {
             }
         }
         match &self.workload {
-            Workload::Oltp(oltp) => oltp.check(),
+            Workload::Oltp(oltp) => match &self.target {
+                Some(target) => Err(format!("target={target:?} is not for oltp, which has data")),
+                None => oltp.check(),
+            },
             Workload::Stages(stages) => {
                 let mut jobs = stages.iter().flat_map(|stage| &stage.jobs);
                 jobs.try_for_each(|job| job.check().map_err(|error| error.to_string()))
