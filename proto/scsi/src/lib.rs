@@ -13,6 +13,7 @@
 //! | [`inquiry`], [`vpd`] | identity and VPD pages | SPC-4, SBC-3 |
 //! | [`capacity`], [`mode`], [`unmap`] | size, caching page, ranges to deallocate | SBC-3, SPC-4 |
 //! | [`alua`], [`reservation`], [`supported`] | port groups, reservations, commands | SPC-4 |
+//! | [`limits`] | what a disk's pages mean, and the CDB for a range | rules of Linux' disk driver |
 //! | [`decide`] | what becomes of a command by its status and sense | rules of Linux' mid-layer |
 //!
 //! # What a hostile target can do
@@ -32,6 +33,7 @@ pub mod cdb;
 pub mod command;
 pub mod decide;
 pub mod inquiry;
+pub mod limits;
 pub mod lun;
 pub mod mode;
 pub mod report_luns;
