@@ -33,6 +33,9 @@ const SECURITY: u8 = 0;
 const OPERATIONAL: u8 = 1;
 const FULL_FEATURE: u8 = 3;
 
+/// The target goes to the next stage, and was not asked to or has nothing proved.
+const EARLY: LoginError = LoginError::Field { field: "a transit out of turn", value: 1 };
+
 /// The outcome of bytes given to a login.
 #[derive(Clone, Debug)]
 pub enum Step {
@@ -136,8 +139,9 @@ impl Login {
             failed: None,
             settings,
         };
-        // Where nothing is to be proved, the stage is over with its first PDU.
-        let next = matches!(login.settings.auth, Auth::None).then_some(OPERATIONAL);
+        // Where nothing has to be proved, the stage may be over with its first PDU. Some targets
+        // that choose no proof then take it for over, whether they were asked or not.
+        let next = (!login.settings.auth.is_mutual()).then_some(OPERATIONAL);
         login.send(&keys, next, out);
         Ok(login)
     }
@@ -200,7 +204,7 @@ impl Login {
             return field("stage", response.stage.into());
         }
         if response.transit && (response.more || self.asked != Some(response.next)) {
-            return field("a transit that was not asked for, to stage", response.next.into());
+            return Err(EARLY);
         }
         let stat_sn = response.numbers.stat_sn;
         if self.exp_stat_sn.is_some_and(|expected| expected != stat_sn) {
@@ -264,6 +268,9 @@ impl Login {
         let mut keys = std::mem::take(&mut self.answer);
         if self.stage == SECURITY {
             let next = self.security.advance(&self.settings, response.transit, &mut keys)?;
+            if response.transit && !next {
+                return Err(EARLY);
+            }
             if response.transit {
                 self.stage = OPERATIONAL;
                 self.negotiation.offer(&mut keys);

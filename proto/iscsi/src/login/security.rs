@@ -1,7 +1,7 @@
 //! The security stage: which method, and the exchange of CHAP. RFC 7143, sections 6.3.2 and 12.1.3.
 //!
-//! Before a target that has to prove itself has done so, the initiator does not ask for the next
-//! stage, and a target that goes there all the same is refused.
+//! A target's proof comes with the response that begins the next stage. Without it, or with a wrong
+//! one, the login has failed, and nothing of the next stage is said.
 
 use super::error::LoginError;
 use super::settings::{Auth, Nonce, Settings};
@@ -101,8 +101,8 @@ impl Security {
         }
         Ok(match self.sent {
             Sent::Methods | Sent::Algorithms => false,
-            Sent::Answer(_) => !settings.auth.is_mutual(),
-            Sent::All => true,
+            // Also where a proof is due: tgtd takes the stage for over once it has given its own.
+            Sent::Answer(_) | Sent::All => true,
         })
     }
 
