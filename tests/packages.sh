@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Installs what the whole-program tests need and this machine lacks: the NBD clients and servers
-# that weir is tried against, and tools to look at it from outside. Does nothing when all is there.
+# and the iSCSI target that weir is tried against, and tools to look at it from outside. Does
+# nothing when all is there.
 set -euo pipefail
 
 # Debian package, then a command that works when it is installed. mkfs.ext4 and its kin stand in
@@ -21,6 +22,7 @@ packages=(
     "sysstat             iostat -V"
     "strace              strace --version"
     "iproute2            ip -V"
+    "tgt                 tgtd --version"
     "chromium            chromium --version"
 )
 

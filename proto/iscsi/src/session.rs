@@ -154,7 +154,8 @@ pub enum Event<'a> {
     Pong,
     /// The target says something of its own.
     Notice(Notice),
-    /// The logout is answered; 0 if all went well. The connection is to be closed.
+    /// The logout is answered, and the session over: 0 if all went well. The connection is to be
+    /// closed.
     LoggedOut {
         /// The response. RFC 7143, section 11.15.1.
         response: u8,

@@ -368,6 +368,8 @@ fn data_that_does_not_fit_its_read_ends_the_session() {
     }
     let short = Violation::Short { itt, moved: 512, due: 1024 };
     violates(&[last(read, (0, 0), 512, 100)], short);
+    let by_one = Violation::Short { itt, moved: 1023, due: 1024 };
+    violates(&[last(read, (0, 0), 1023, 100)], by_one);
     let status = [data(read, 0, 0, 512), response(read, 100, 0, Residual::None, &[])];
     violates(&status, short);
     let residual = [response(read, 100, 0, Residual::Under(1025), &[])];
@@ -530,8 +532,11 @@ fn an_abort_ends_its_task_and_sends_no_more_of_it() {
         let memory = &mut initiator.memory;
         let tag = initiator.session.manage(Ask::Abort(write), 10, memory).expect("a task");
         memory.payloads.clear();
-        initiator.hear(&r2t(0, write, 8, (1, 4608, 512))).expect("a sound target");
-        initiator.send();
+        // The target does not know yet, and may ask for all that it could have.
+        for (sn, at) in [(1, 4608), (2, 5120), (3, 5632)] {
+            initiator.hear(&r2t(0, write, 8, (sn, at, 512))).expect("a sound target");
+            initiator.send();
+        }
         assert!(initiator.memory.payloads.is_empty());
         let managed = TaskResponse { response, itt: tag.0, numbers: at(100) };
         initiator.hear(&pdu(managed.encode())).expect("a sound target");

@@ -151,7 +151,13 @@ impl Initiator {
                 Event::Done { task, outcome } => {
                     self.done.push((task, outcome, self.session.sense().to_vec()));
                 }
-                event => self.told.push(format!("{event:?}")),
+                event => {
+                    self.told.push(format!("{event:?}"));
+                    // Nothing comes behind it.
+                    if matches!(event, Event::LoggedOut { .. }) {
+                        return Ok(());
+                    }
+                }
             }
         }
     }
