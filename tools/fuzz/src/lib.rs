@@ -12,6 +12,7 @@ mod addresses;
 mod config;
 mod control;
 mod cuts;
+mod iscsi_initiator;
 mod jobs;
 mod nbd_client;
 mod nbd_server;
@@ -34,6 +35,7 @@ pub struct Target {
 pub const TARGETS: &[Target] = &[
     Target { name: "nbd_server", check: nbd_server::check },
     Target { name: "nbd_client", check: nbd_client::check },
+    Target { name: "iscsi_initiator", check: iscsi_initiator::check },
     Target { name: "control", check: control::check },
     Target { name: "config", check: config::check },
     Target { name: "jobs", check: jobs::check },

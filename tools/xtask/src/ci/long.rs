@@ -50,9 +50,10 @@ const STORM_CLIENTS: &str = "10000";
 const SOAK_SECONDS: &str = "3600";
 
 /// Fuzz targets: the folders of `tools/fuzz/corpus`.
-const FUZZ_TARGETS: [&str; 10] = [
+const FUZZ_TARGETS: [&str; 11] = [
     "nbd_server",
     "nbd_client",
+    "iscsi_initiator",
     "control",
     "config",
     "jobs",
