@@ -140,26 +140,26 @@ impl LaneBell {
         Arc::ptr_eq(&self.lease, &other.lease)
     }
 
-    /// Marks the lane in its home's roster, after something was published, and a fence. Enough if
+    /// Marks the lane in its home's roster, after something was published and ordered. Enough if
     /// the home is the caller: it looks before it sleeps.
     #[inline]
-    pub(crate) fn mark_fenced(&self) {
+    pub(crate) fn mark_ordered(&self) {
         if let Some(roster) = &self.bell.roster {
-            roster.mark_fenced(self.place);
+            roster.mark_ordered(self.place);
         }
     }
 
     /// The same, and wakes the home; whether that slept.
     #[inline]
-    pub(crate) fn ring_fenced(&self) -> bool {
-        self.mark_fenced();
-        self.bell.doorbell.ring_fenced()
+    pub(crate) fn ring_ordered(&self) -> bool {
+        self.mark_ordered();
+        self.bell.doorbell.ring_ordered()
     }
 
-    /// The same without a fence before.
+    /// The same after something was published that is not ordered yet.
     pub(crate) fn ring(&self) {
         fence(Ordering::SeqCst);
-        let _ = self.ring_fenced();
+        let _ = self.ring_ordered();
     }
 }
 
@@ -186,6 +186,6 @@ impl Port {
     /// slept.
     pub(crate) fn nudge(&self) -> bool {
         self.bell.ready.mark(self.token);
-        self.bell.doorbell.ring_fenced()
+        self.bell.doorbell.ring_ordered()
     }
 }

@@ -243,7 +243,7 @@ impl Device {
             submitters: Mutex::default(),
             ledger: Mutex::default(),
             stamp: BusyStamp::default(),
-            turn: SharedCounter::default(),
+            next_ring: SharedCounter::default(),
             groups: Default::default(),
             fences: Arc::new(Fences::new(QUEUES_MAX)),
             flush_error: Arc::default(),

@@ -121,7 +121,7 @@ impl Home {
         }
         let mut home = HomeLane { lane, listed: false, quiet: 0, alarm: None };
         match self.bell.roster() {
-            Some(roster) => roster.mark_fenced(place),
+            Some(roster) => roster.mark_ordered(place),
             None => {
                 home.listed = true;
                 self.listed.push(place as u32);
@@ -170,7 +170,7 @@ impl Home {
     pub fn turn_telling(&mut self, now: Nanos, sink: impl Sink) {
         let Home { bell, places, listed, alarms, quiet } = self;
         let Some(roster) = bell.roster() else {
-            return places.iter_mut().flatten().for_each(|home| home.lane.turn_telling(now, sink));
+            return places.iter_mut().flatten().for_each(|home| home.lane.run_telling(now, sink));
         };
         while let Some(place) = alarms.take_due(now) {
             ring_alarm(places, alarms, place, now, roster);
@@ -186,7 +186,7 @@ impl Home {
                 return false;
             }
             home.quiet += 1;
-            home.lane.turn_telling(now, sink);
+            home.lane.run_telling(now, sink);
             true
         });
     }
@@ -214,7 +214,7 @@ impl Home {
         if let Some(Some(home)) = self.places.get_mut(place) {
             home.quiet = 0;
             if let Some(roster) = self.bell.roster() {
-                roster.mark_fenced(place);
+                roster.mark_ordered(place);
             }
         }
     }
@@ -281,7 +281,7 @@ fn ring_alarm(
     match home.lane.wake_at() {
         // It names its next time when it is struck off.
         _ if home.listed => {}
-        Some(at) if at <= now => roster.mark_fenced(place as usize),
+        Some(at) if at <= now => roster.mark_ordered(place as usize),
         at => alarms.set(&mut home.alarm, place, at),
     }
 }
@@ -312,7 +312,7 @@ impl HomeLane {
         roster.strike(place as usize);
         if self.lane.has_work() {
             // It came a moment ago, and the mark was found set.
-            roster.mark_fenced(place as usize);
+            roster.mark_ordered(place as usize);
         }
         alarms.set(&mut self.alarm, place, self.lane.wake_at());
     }

@@ -1,4 +1,4 @@
-//! A lane: one hard queue with a home thread, turned by `turn(now)`.
+//! A lane: one hard queue with a home thread, which runs it.
 //!
 //! On the multi-queue path the lane owns its hard queue; on the single-queue path it is a way to
 //! the one under the lock.
@@ -95,25 +95,26 @@ impl Lane {
         Arc::ptr_eq(&self.shared, device)
     }
 
-    /// One turn: takes answers from the driver, sends what waits, posts completions. Never blocks.
+    /// One run of the hard queue: takes answers from the driver, sends what waits, posts
+    /// completions. Never blocks.
     #[inline]
-    pub fn turn(&mut self, now: Nanos) {
-        self.turn_telling(now, Silent);
+    pub fn run(&mut self, now: Nanos) {
+        self.run_telling(now, Silent);
     }
 
-    /// As [`turn`](Lane::turn); `sink` hears what happens.
+    /// As [`run`](Lane::run); `sink` hears what happens.
     #[inline]
-    pub fn turn_telling(&mut self, now: Nanos, sink: impl Sink) {
+    pub fn run_telling(&mut self, now: Nanos, sink: impl Sink) {
         match &mut self.kind {
             Kind::Multi(Some(multi)) => {
-                multi.turn(reach(&self.shared, self.index), now, sink);
+                multi.run(reach(&self.shared, self.index), now, sink);
                 self.wake_at = multi.wake_at(now);
             }
             Kind::Multi(None) => {}
             Kind::Single(_) => {
                 let sq = single(&self.shared);
                 sq.lanes[0].pending.take(|_| {});
-                self.wake_at = sq.turn(now, sink);
+                self.wake_at = sq.run(now, sink);
             }
         }
         if self.shared.has_orphans() {

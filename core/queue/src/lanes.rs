@@ -80,12 +80,12 @@ impl Lanes {
         }
     }
 
-    /// Wakes the homes of lanes, a bit each, that were sent something before a fence.
+    /// Wakes the homes of lanes, a bit each, that were sent something, which is ordered.
     #[inline]
-    pub(crate) fn ring_each_fenced(&self, mut lanes: u64, mut told: impl FnMut(usize, bool)) {
+    pub(crate) fn ring_each_ordered(&self, mut lanes: u64, mut told: impl FnMut(usize, bool)) {
         while lanes != 0 {
             let lane = lanes.trailing_zeros() as usize;
-            told(lane, self[lane].ring_fenced());
+            told(lane, self[lane].ring_ordered());
             lanes &= lanes - 1;
         }
     }
@@ -154,16 +154,16 @@ impl LaneMarks {
     #[inline]
     fn kick(&self, source: usize) -> bool {
         self.pending.mark(source);
-        self.ring_fenced()
+        self.ring_ordered()
     }
 
-    /// Has its home turn it after something was published, and a fence.
+    /// Has its home turn it after something was published and ordered.
     #[inline]
-    pub(crate) fn ring_fenced(&self) -> bool {
-        self.bell.get().is_some_and(LaneBell::ring_fenced)
+    pub(crate) fn ring_ordered(&self) -> bool {
+        self.bell.get().is_some_and(LaneBell::ring_ordered)
     }
 
-    /// The same without a fence before.
+    /// The same after something was published that is not ordered yet.
     pub(crate) fn ring(&self) {
         if let Some(home) = self.bell.get() {
             home.ring();

@@ -38,7 +38,7 @@ pub(crate) struct Shared {
     pub(crate) ledger: Mutex<Ledger>,
     pub(crate) stamp: BusyStamp,
     /// The round-robin spread's one shared counter.
-    pub(crate) turn: SharedCounter,
+    pub(crate) next_ring: SharedCounter,
     /// Where the scheduler's weights come from.
     pub(crate) groups: OnceLock<Arc<Groups>>,
     pub(crate) fences: Arc<Fences>,

@@ -180,7 +180,7 @@ impl Sq {
     }
 
     /// One turn: reap, end each under a lock hold of its own, restart. Returns when to come back.
-    pub(crate) fn turn(&self, now: Nanos, sink: impl Sink) -> Option<Nanos> {
+    pub(crate) fn run(&self, now: Nanos, sink: impl Sink) -> Option<Nanos> {
         let held = |taken| {
             let what = if taken { What::RightTaken } else { What::RightLetGo };
             lane_tells(sink, 0, now, || what);
@@ -311,7 +311,7 @@ impl Sq {
         match caller {
             Some(home) => {
                 self.lanes[0].pending.mark(NUDGE);
-                home.mark_fenced();
+                home.mark_ordered();
             }
             None => self.lanes.nudge(0),
         }

@@ -37,7 +37,7 @@ impl Watch {
 
     pub(crate) fn nudge(&self) {
         self.bell.ready().mark(self.token);
-        self.bell.doorbell().ring_fenced();
+        self.bell.doorbell().ring_ordered();
     }
 }
 

@@ -1,8 +1,9 @@
 //! Tags that several lanes share: the lanes of one device, or of all devices behind one adapter.
 //!
 //! Each lane has a seat in the set, with the call that has it turned. A lane that finds no tag
-//! marks itself as waiting and looks once more; the lane that frees one fences and looks at the
-//! marks. As many lanes are told as there are tags, in turn from the seat behind the last one told.
+//! marks itself as waiting and looks once more; the lane that frees one orders that and looks at
+//! the marks. As many lanes are told as there are tags, in turn from the seat behind the last one
+//! told.
 //!
 //! | a lane may have | when |
 //! |---|---|
@@ -442,8 +443,8 @@ impl Share {
         if !self.moved && !self.rests && !self.freed_reserved {
             return false;
         }
-        // Pairs with the fence of a lane that marks itself: it finds what came back, or this sees
-        // its mark.
+        // Pairs with the memory fence of a lane that marks itself: it finds what came back, or this
+        // sees its mark.
         fence(Ordering::SeqCst);
         self.freed_reserved
             || self.set.waiting.marks.any()
@@ -561,7 +562,7 @@ mod tests {
         }
 
         /// A pass that gives so many back and wants so many.
-        fn turn(&mut self, back: usize, wanted: usize) -> usize {
+        fn step(&mut self, back: usize, wanted: usize) -> usize {
             self.held.drain(..back).for_each(|tag| self.share.give(tag));
             self.pass(wanted)
         }
@@ -581,7 +582,7 @@ mod tests {
         let [mut a, mut b] = lanes(&set);
         b.pass(1);
         assert_eq!((a.pass(99), a.told()), (8, 0), "at its share it waits for none");
-        b.turn(1, 0);
+        b.step(1, 0);
         assert_eq!(a.told(), 1, "no other lane is active any more");
         assert_eq!(a.pass(99), 8);
     }
@@ -591,10 +592,10 @@ mod tests {
         let set = TagSet::new(4, 0);
         let [mut a, mut b] = lanes(&set);
         assert_eq!((a.pass(9), b.pass(9)), (4, 0));
-        assert_eq!(a.turn(1, 9), 0, "b waits, and this one has more than its part");
+        assert_eq!(a.step(1, 9), 0, "b waits, and this one has more than its part");
         assert_eq!((a.told(), b.told()), (0, 1));
         assert_eq!(b.pass(9), 1);
-        assert_eq!(a.turn(2, 9), 1, "below its part, which is two of four, it need not wait");
+        assert_eq!(a.step(2, 9), 1, "below its part, which is two of four, it need not wait");
         assert_eq!((b.told(), b.pass(9)), (1, 1));
     }
 
@@ -610,7 +611,7 @@ mod tests {
             // In the order of a home's list, which must not decide.
             for (n, lane) in lanes.iter_mut().enumerate() {
                 if lane.told() > 0 || !lane.held.is_empty() {
-                    served[n] += lane.turn(lane.held.len(), 2);
+                    served[n] += lane.step(lane.held.len(), 2);
                 }
             }
         }
@@ -623,7 +624,7 @@ mod tests {
         let set = TagSet::new(1, 0);
         let [mut a, mut b, mut c] = lanes(&set);
         assert_eq!((a.pass(1), b.pass(1), c.pass(1)), (1, 0, 0));
-        a.turn(1, 0);
+        a.step(1, 0);
         assert_eq!((b.told(), c.told()), (1, 0), "one tag, one lane");
         b.rest();
         assert_eq!((c.told(), c.pass(1)), (1, 1));
@@ -636,7 +637,7 @@ mod tests {
         assert_eq!((a.pass(1), b.pass(1)), (1, 0));
         b.rest();
         assert_eq!(c.pass(1), 0);
-        a.turn(1, 0);
+        a.step(1, 0);
         assert_eq!((b.told(), c.told()), (0, 1));
     }
 
@@ -661,7 +662,7 @@ mod tests {
         a.rest();
         assert_eq!((b.told(), c.told(), set.out()), (1, 1, 2), "the driver has it still");
         assert_eq!((b.pass(1), c.pass(1)), (0, 0));
-        a.turn(1, 0);
+        a.step(1, 0);
         assert_eq!((b.told(), c.told()), (1, 0));
         drop(b);
         assert_eq!(c.told(), 1, "its turn is the next one's");
@@ -714,7 +715,7 @@ mod tests {
         let [mut a, mut b] = lanes(&set);
         b.share.bound(6);
         assert_eq!((a.pass(5), b.pass(99)), (5, 4), "the low ones are taken");
-        b.turn(4, 0);
+        b.step(4, 0);
         b.share.bound(u16::MAX);
         assert_eq!(b.pass(99), 7);
     }

@@ -131,10 +131,10 @@ impl Scene {
         self.submitter.submit(bio, self.now).expect("room for a bio");
     }
 
-    fn turn(&mut self) -> Vec<Completion> {
+    fn step(&mut self) -> Vec<Completion> {
         self.now = self.now + 1_000_000;
         self.submitter.flush_plug(self.now);
-        self.lane.turn(self.now);
+        self.lane.run(self.now);
         let mut ended = Vec::new();
         self.submitter.complete(self.now, |completion| ended.push(completion));
         ended
@@ -144,7 +144,7 @@ impl Scene {
     fn ended(&mut self, count: usize) -> Vec<Completion> {
         let mut ended = Vec::new();
         for _ in 0..100 {
-            ended.extend(self.turn());
+            ended.extend(self.step());
         }
         assert_eq!(ended.len(), count, "{ended:?}");
         ended.sort_by_key(|completion| completion.cookie);
@@ -289,15 +289,15 @@ fn bios_that_differ_in_failfast_are_not_merged_and_each_keeps_its_own() {
                 let mut scene = scheduled(mode, name);
                 scene.world.lock().unwrap().held = true;
                 scene.submit(plain(9, 1024));
-                scene.turn();
+                scene.step();
                 // Behind it, and before it.
                 for (cookie, (flags, sector)) in (0..).zip(flags.into_iter().zip([8, 16, 0])) {
                     scene.submit(plain(cookie, sector).with(flags));
                     if !plugged {
-                        scene.turn();
+                        scene.step();
                     }
                 }
-                scene.turn();
+                scene.step();
                 scene.world.lock().unwrap().held = false;
                 scene.ended(4);
                 let seen = scene.seen();
@@ -328,7 +328,7 @@ fn an_error_of_the_path_reaches_the_bio_as_it_is_and_nothing_is_sent_again() {
             let mut ended = Vec::new();
             for _ in 0..4 {
                 scene.submitter.flush_plug(scene.now);
-                scene.lane.turn(scene.now);
+                scene.lane.run(scene.now);
                 scene.submitter.complete(scene.now, |ending| ended.push(ending.status));
             }
             assert_eq!((ended, scene.seen().len()), (vec![status; 2], 2), "{name}");
@@ -362,7 +362,7 @@ fn a_slot_that_bios_were_once_merged_into_does_not_make_the_next_one_wait() {
     let mut ended = Vec::new();
     for n in 0..8 {
         scene.submit(plain(n, 100 + n * 16).with(Flags::NOWAIT));
-        ended.extend(scene.turn());
+        ended.extend(scene.step());
     }
     assert_eq!(ended.len(), 4, "there are four tags");
     assert!(ended.iter().all(|ended| ended.status == Status::Again));
@@ -375,7 +375,7 @@ fn a_merged_request_waits_if_one_of_its_bios_may() {
     let mut scene = four_tags();
     scene.world.lock().unwrap().held = true;
     (0..4).for_each(|n| scene.submit(plain(n, 1000 + n * 16)));
-    assert!(scene.turn().is_empty());
+    assert!(scene.step().is_empty());
     // Merged in the plug: neither may wait; the second may; the first may.
     let both = [Flags::NOWAIT; 2];
     for (n, flags) in
@@ -385,7 +385,7 @@ fn a_merged_request_waits_if_one_of_its_bios_may() {
         for (half, flags) in (0..).zip(flags) {
             scene.submit(plain(10 + n * 2 + half, n * 100 + half * 8).with(flags));
         }
-        let mut ended: Vec<_> = scene.turn().iter().map(|e| (e.cookie, e.status)).collect();
+        let mut ended: Vec<_> = scene.step().iter().map(|e| (e.cookie, e.status)).collect();
         ended.sort_unstable_by_key(|(cookie, _)| *cookie);
         let refused = [(10, Status::Again), (11, Status::Again)];
         assert_eq!(ended, refused[..if n == 0 { 2 } else { 0 }]);
@@ -557,7 +557,7 @@ fn a_thousand_that_wait_at_the_gate_are_let_in_under_the_rules_of_that_moment() 
             let mut told = Vec::new();
             bell.ready().take(|token| told.push(token));
             try_all(&mut waiters, &told, scene.now);
-            scene.lane.turn(scene.now);
+            scene.lane.run(scene.now);
             for token in told {
                 waiters[token].0.complete(scene.now, |end| {
                     let writes = end.cookie % 2 == 0;
@@ -584,7 +584,7 @@ fn what_lies_beyond_the_end_comes_in_when_growth_is_in_force_and_not_before() {
     assert_eq!(scene.status_of(beyond()), Status::IoErr);
     scene.world.lock().unwrap().held = true;
     scene.submit(Bio::read(0, Buf::zeroed(4096)));
-    scene.turn();
+    scene.step();
     let bell = Bell::new(Box::new(NoWake), 1);
     let larger = weir_bio::Size { sectors: 4096, padding: 0 };
     let grow = move |parts: &mut weir_queue::Parts| parts.limits.grow_to(larger);
@@ -613,7 +613,7 @@ fn the_plug_of_a_dropped_submitter_is_issued_at_the_time_of_its_home() {
         assert!(lane.has_work(), "{mode:?}: its home is told");
         for _ in 0..10 {
             now = now + 1_000_000;
-            lane.turn(now);
+            lane.run(now);
         }
         let seen = std::mem::take(&mut world.lock().unwrap().seen);
         let at: Vec<_> = seen.iter().map(|seen| seen.at).collect();
@@ -636,7 +636,7 @@ fn a_tally_tells_the_bios_that_were_accepted_and_have_not_ended() {
         for _ in 0..20 {
             now = now + 1_000_000;
             submitter.flush_plug(now);
-            lane.turn(now);
+            lane.run(now);
             // What is handed back has ended.
             ended += submitter.complete(now, |_| assert!(tally.in_flight() < 3, "{mode:?}"));
             assert_eq!(tally.in_flight(), submitter.in_flight(), "{mode:?}");

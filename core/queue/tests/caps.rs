@@ -68,20 +68,20 @@ impl Scene {
         Bio { group, ..Bio::read(sector, Buf::filled(512, |_| ())) }
     }
 
-    fn turn(&mut self) -> Vec<Completion> {
+    fn step(&mut self) -> Vec<Completion> {
         let mut ended = Vec::new();
         self.submitter.flush_plug(self.now);
-        self.lane.turn(self.now);
+        self.lane.run(self.now);
         self.submitter.complete(self.now, |completion| ended.push(completion));
         ended
     }
 
     /// Ends all I/O.
     fn settle(&mut self) -> Vec<Completion> {
-        let mut ended = self.turn();
+        let mut ended = self.step();
         while self.submitter.in_flight() > 0 {
             self.now = self.lane.wake_at().expect("I/O under way has a time").max(self.now + 1);
-            ended.append(&mut self.turn());
+            ended.append(&mut self.step());
         }
         ended
     }
@@ -206,7 +206,7 @@ fn a_bio_that_finds_no_room_pays_once() {
         scene.submitter.flush_plug(at);
         while scene.submitter.in_flight() > 0 {
             scene.now = scene.lane.wake_at().map_or(scene.now, |wake| wake.max(scene.now + 1));
-            scene.lane.turn(scene.now);
+            scene.lane.run(scene.now);
             scene.submitter.complete(scene.now, drop);
         }
     }

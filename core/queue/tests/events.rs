@@ -249,7 +249,7 @@ fn a_bio_that_ends_is_told_of_from_its_acceptance_to_its_end() {
         submitter.submit_telling(read, Nanos(1), log.ear()).expect("room for a read");
     }
     submitter.flush_plug_telling(Nanos(2), log.ear());
-    (3..6).for_each(|now| lane.turn_telling(Nanos(now), log.ear()));
+    (3..6).for_each(|now| lane.run_telling(Nanos(now), log.ear()));
     let mut statuses = Vec::new();
     submitter.complete_telling(Nanos(6), |ended| statuses.push(ended.status), log.ear());
     assert_eq!(statuses, [Status::Ok; 3]);

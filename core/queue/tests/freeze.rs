@@ -58,15 +58,15 @@ impl Scene {
         taken
     }
 
-    fn turn(&mut self) {
-        (0..4).for_each(|_| self.lane.turn(self.now));
+    fn step(&mut self) {
+        (0..4).for_each(|_| self.lane.run(self.now));
     }
 
     /// Everything under way ends.
     fn finish(&mut self) -> Vec<Status> {
-        self.turn();
+        self.step();
         self.now = self.now + 2 * LATENCY_NS;
-        self.turn();
+        self.step();
         let mut ended = Vec::new();
         self.submitter.complete(self.now, |completion| ended.push(completion.status));
         ended
@@ -250,7 +250,7 @@ fn a_close_given_up_in_its_flush_leaves_the_device_in_use() {
     let mut scene = Scene::new(QueueMode::Mq, Faulty::new(Arc::new(cached), plan, 1));
     let mut closing = scene.device.begin_close(&scene.watch(), Then::Ends);
     assert!(matches!(closing.poll(scene.now), Progress::Waits));
-    scene.turn();
+    scene.step();
     assert!(matches!(closing.poll(scene.now), Progress::Waits));
     assert_eq!(closing.waits_for(), Wait::Flush);
     drop(closing);
@@ -259,7 +259,7 @@ fn a_close_given_up_in_its_flush_leaves_the_device_in_use() {
     // The flush and the write are lost, and given up when their time is over.
     for _ in 0..3 {
         scene.now = scene.now + 31_000_000_000;
-        scene.turn();
+        scene.step();
     }
     let mut ended = Vec::new();
     scene.submitter.complete(scene.now, |completion| ended.push(completion.status));
@@ -348,7 +348,7 @@ fn another_number_of_queues_given_up_at_any_step_leaves_the_old_or_the_new_one_w
             let mut io = |lanes: &mut Vec<Lane>| {
                 submitter.submit(Bio::write(0, Buf::zeroed(4096)), Nanos::ZERO).unwrap();
                 submitter.flush_plug(Nanos::ZERO);
-                (0..3).for_each(|_| lanes.iter_mut().for_each(|lane| lane.turn(Nanos::ZERO)));
+                (0..3).for_each(|_| lanes.iter_mut().for_each(|lane| lane.run(Nanos::ZERO)));
                 assert_eq!(submitter.complete(Nanos::ZERO, drop), 1, "{before} {after} {polls}");
             };
             io(&mut lanes);
@@ -362,7 +362,7 @@ fn another_number_of_queues_given_up_at_any_step_leaves_the_old_or_the_new_one_w
                     break;
                 }
                 match poll % 2 {
-                    0 => lanes.iter_mut().for_each(|lane| lane.turn(Nanos::ZERO)),
+                    0 => lanes.iter_mut().for_each(|lane| lane.run(Nanos::ZERO)),
                     _ => obey(&home, &device, &bell, &mut lanes),
                 }
             }
@@ -375,7 +375,7 @@ fn another_number_of_queues_given_up_at_any_step_leaves_the_old_or_the_new_one_w
             let prepared = device.prepare_lanes(after).unwrap();
             let mut change = device.begin_queues(&Watch::new(&caller, 0), prepared);
             while change.poll(Nanos::ZERO).is_waiting() {
-                lanes.iter_mut().for_each(|lane| lane.turn(Nanos::ZERO));
+                lanes.iter_mut().for_each(|lane| lane.run(Nanos::ZERO));
                 obey(&home, &device, &bell, &mut lanes);
             }
             assert_eq!((device.queues(), lanes.len()), (after, usize::from(after)));
@@ -396,7 +396,7 @@ fn a_home_that_goes_without_an_answer_ends_the_change_and_all_is_as_before() {
     let prepared = device.prepare_lanes(2).unwrap();
     let mut change = device.begin_queues(&Watch::new(&caller, 0), prepared);
     assert!(change.poll(Nanos::ZERO).is_waiting());
-    lane.turn(Nanos::ZERO);
+    lane.run(Nanos::ZERO);
     assert!(change.poll(Nanos::ZERO).is_waiting());
     assert_eq!(change.waits_for(), Wait::Opening(1));
     caller.ready().take(|_| ());

@@ -90,7 +90,7 @@ impl Scene {
     fn run(&mut self) -> Vec<(usize, Completion)> {
         let mut ended = Vec::new();
         for _ in 0..40 {
-            self.lanes.iter_mut().for_each(|lane| lane.turn(self.now));
+            self.lanes.iter_mut().for_each(|lane| lane.run(self.now));
             for (by, submitter) in self.submitters.iter_mut().enumerate() {
                 submitter.complete(self.now, |completion| ended.push((by, completion)));
                 submitter.flush_plug(self.now);
@@ -592,7 +592,7 @@ fn a_lane_that_closes_sends_a_hold_on() {
     scene.submit(2, write(8, 1, 7));
     scene.run();
     scene.patch(0, 8 * 512 + 3, &[1]);
-    scene.lanes[0].turn(scene.now);
+    scene.lanes[0].run(scene.now);
     // It has not looked at what it was sent.
     drop(scene.lanes.remove(1));
     assert!(scene.run().is_empty(), "the older write is with the next lane");
@@ -602,7 +602,7 @@ fn a_lane_that_closes_sends_a_hold_on() {
     assert_eq!(scene.bytes(8 * 512, 6), [7, 7, 7, 1, 7, 7]);
     // And once as the last one.
     scene.patch(0, 8 * 512 + 3, &[2]);
-    scene.lanes[0].turn(scene.now);
+    scene.lanes[0].run(scene.now);
     scene.lanes.pop();
     assert_eq!(scene.statuses(), [(0, Status::Ok)]);
     scene.is_free();
@@ -613,10 +613,10 @@ fn a_request_of_a_patch_that_a_closing_lane_was_sent_goes_to_another() {
     let mut scene = Scene::new(Path::mq(3), 3);
     scene.run();
     scene.patch(1, 8 * 512 + 3, &[1]);
-    scene.lanes.iter_mut().for_each(|lane| lane.turn(scene.now));
+    scene.lanes.iter_mut().for_each(|lane| lane.run(scene.now));
     // The hold goes through the lanes; then the patch sends its read to lane 1.
     loop {
-        scene.lanes.iter_mut().for_each(|lane| lane.turn(scene.now));
+        scene.lanes.iter_mut().for_each(|lane| lane.run(scene.now));
         assert!(!scene.lanes[1].has_work());
         scene.submitters[1].complete(scene.now, drop);
         if scene.lanes[1].has_work() {
@@ -637,7 +637,7 @@ fn a_request_of_a_patch_that_a_closing_lane_was_sent_goes_to_another() {
 fn a_request_of_a_patch_whose_only_lane_closes_waits_until_it_is_opened() {
     let mut scene = Scene::new(Path::mq(1), 1);
     scene.patch(0, 8 * 512 + 3, &[1]);
-    scene.lanes[0].turn(scene.now);
+    scene.lanes[0].run(scene.now);
     scene.submitters[0].complete(scene.now, drop);
     assert!(scene.lanes[0].has_work(), "the read was sent");
     scene.lanes.clear();
@@ -675,15 +675,15 @@ fn lanes_that_wait_for_a_hold_are_told_when_it_is_lifted() {
         scene.withhold(&[]);
         let mut ended = 0;
         // Lanes are turned only when they were told to, or their driver has answers.
-        scene.lanes[0].turn(scene.now);
+        scene.lanes[0].run(scene.now);
         for _ in 0..20 {
             for (by, submitter) in scene.submitters.iter_mut().enumerate() {
                 ended += submitter.complete(scene.now, |_| ()) * (by + 1);
             }
             let told = scene.lanes.iter_mut().filter(|lane| lane.has_work());
-            told.for_each(|lane| lane.turn(scene.now));
+            told.for_each(|lane| lane.run(scene.now));
             let answers = scene.disk.world().has_answers();
-            answers.into_iter().for_each(|lane| scene.lanes[lane].turn(scene.now));
+            answers.into_iter().for_each(|lane| scene.lanes[lane].run(scene.now));
         }
         assert_eq!(ended, 3, "{path:?}: one of each");
         scene.is_free();
@@ -818,7 +818,7 @@ impl Law {
     }
 
     /// Turns anything, in any order, with answers that come late.
-    fn turn(&mut self) {
+    fn step(&mut self) {
         let withheld: &[Op] = match self.prng.below(4) {
             0 => &[Op::Read],
             1 => &[Op::Write],
@@ -829,7 +829,7 @@ impl Law {
         let now = self.scene.now;
         for _ in 0..self.prng.below(6) {
             let lane = self.prng.below(self.scene.lanes.len() as u64) as usize;
-            self.scene.lanes[lane].turn(now);
+            self.scene.lanes[lane].run(now);
             let submitter = &mut self.scene.submitters[self.prng.below(4) as usize];
             submitter.flush_plug(now);
             submitter.complete(now, |completion| {
@@ -862,7 +862,7 @@ fn no_byte_is_lost_among_patches_and_aligned_writes() {
         let mut law = Law { scene, prng, shadow, busy, next: 0, sent: 0, ended: 0 };
         for step in 0..400 {
             law.send();
-            law.turn();
+            law.step();
             if step % 10 == 9 {
                 law.finish();
             }

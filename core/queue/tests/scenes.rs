@@ -65,9 +65,9 @@ impl Scene {
         self.submitter.submit(bio, self.now).expect("room for a bio");
     }
 
-    fn turn(&mut self) {
+    fn step(&mut self) {
         self.submitter.flush_plug(self.now);
-        self.lane.turn(self.now);
+        self.lane.run(self.now);
     }
 
     fn ended(&mut self) -> Vec<Completion> {
@@ -82,11 +82,11 @@ fn a_flush_waits_for_the_data_after_a_preflush_and_not_any_longer() {
     let cached = Limits { volatile_cache: true, ..limits() };
     let mut scene = Scene::new(shape(cached, 8), Config::default());
     scene.submit(write(1, 0, 8).with(Flags::PREFLUSH));
-    (0..4).for_each(|_| scene.turn());
+    (0..4).for_each(|_| scene.step());
     assert_eq!(scene.ended().len(), 1);
     assert!(scene.lane.is_idle(), "nothing is under way");
     scene.submit(Bio::flush());
-    (0..2).for_each(|_| scene.turn());
+    (0..2).for_each(|_| scene.step());
     assert_eq!(scene.ended().len(), 1, "a flush with nothing before it is sent at once");
 }
 
@@ -102,12 +102,12 @@ fn the_single_queues_home_sees_before_it_sleeps_that_others_have_submitted() {
         let mut scene = Scene::new(shape, config);
         // Another thread's submitter; the home is awake, so that it does not hear its bell.
         let mut other = scene.device.submitter(&bell(), 0, 0).unwrap();
-        scene.lane.turn(scene.now);
+        scene.lane.run(scene.now);
         other.submit(write(1, 0, 8), scene.now).unwrap();
         other.flush_plug(scene.now);
         assert!(scene.lane.has_work(), "{home:?}");
-        scene.lane.turn(scene.now);
-        scene.lane.turn(scene.now);
+        scene.lane.run(scene.now);
+        scene.lane.run(scene.now);
         assert_eq!(other.complete(scene.now, drop), 1, "{home:?}");
     }
 }
@@ -119,7 +119,7 @@ fn a_single_queue_that_is_let_go_looks_at_what_came_meanwhile() {
     let quiesced = scene.device.quiesce();
     scene.submitter.submit(write(1, 0, 8), scene.now).unwrap();
     scene.submitter.flush_plug(scene.now);
-    scene.lane.turn(scene.now);
+    scene.lane.run(scene.now);
     assert!(!scene.lane.has_work());
     drop(quiesced);
     assert!(scene.lane.has_work());
@@ -136,7 +136,7 @@ fn lanes_that_find_no_tag_do_not_keep_waking_each_other() {
     let submitter = |lane| scene.device.submitter(&bells[lane - 1], 0, lane).unwrap();
     let mut waiting = [submitter(1), submitter(2)];
     scene.submit(write(1, 0, 8));
-    scene.turn();
+    scene.step();
     let now = scene.now;
     for (index, submitter) in waiting.iter_mut().enumerate() {
         let cookie = index as u64 + 2;
@@ -145,19 +145,19 @@ fn lanes_that_find_no_tag_do_not_keep_waking_each_other() {
     }
     let mut turns = 0;
     while others.iter().any(Lane::has_work) || scene.lane.has_work() {
-        others.iter_mut().for_each(|lane| lane.turn(now));
-        scene.lane.turn(now);
+        others.iter_mut().for_each(|lane| lane.run(now));
+        scene.lane.run(now);
         turns += 1;
         assert!(turns < 10, "the only tag is with the device, and everybody is busy");
     }
     let mut ended = 0;
     for _ in 0..100 {
         scene.now = scene.now + 1_000_000;
-        scene.lane.turn(scene.now);
+        scene.lane.run(scene.now);
         for (lane, submitter) in others.iter_mut().zip(&mut waiting) {
             // Only for a reason.
             if lane.has_work() || lane.wake_at().is_some_and(|at| at <= scene.now) {
-                lane.turn(scene.now);
+                lane.run(scene.now);
             }
             ended += submitter.complete(scene.now, drop);
         }
@@ -172,7 +172,7 @@ fn a_merged_discard_reports_its_own_length() {
     for (cookie, sector, sectors) in [(1, 16, 8), (2, 24, 4), (3, 12, 4), (4, 28, 2)] {
         scene.submit(Bio::new(Op::Discard, sector, sectors, Data::None).cookie(cookie));
     }
-    (0..2).for_each(|_| scene.turn());
+    (0..2).for_each(|_| scene.step());
     assert_eq!(scene.sim.world().tally.requests, 1, "all are merged");
     let mut ended: Vec<_> = scene.ended().iter().map(|c| (c.cookie, c.sectors)).collect();
     ended.sort_unstable();
@@ -187,7 +187,7 @@ fn a_bio_that_failed_in_several_parts_is_one_error() {
     let plan = Plan { failed: 100, errors: vec![Status::Medium], ..Plan::default() };
     let mut scene = Scene::new(Shape { plan, ..shape(limits(), 8) }, Config::default());
     scene.submit(write(1, 0, 200));
-    (0..2).for_each(|_| scene.turn());
+    (0..2).for_each(|_| scene.step());
     let ended = scene.ended();
     assert_eq!((ended.len(), ended[0].status), (1, Status::Medium));
     assert_eq!((scene.sim.world().tally.requests, scene.device.stats().errors), (4, 1));
@@ -200,7 +200,7 @@ fn merging_counts_the_segments_a_long_buffer_is_cut_into() {
     // 3 segments each: the device checks that the two are not put together.
     scene.submit(write(1, 0, 24));
     scene.submit(write(2, 24, 24));
-    (0..2).for_each(|_| scene.turn());
+    (0..2).for_each(|_| scene.step());
     assert_eq!((scene.ended().len(), scene.sim.world().tally.requests), (2, 2));
 }
 
@@ -212,7 +212,7 @@ fn no_gap_comes_from_a_cut_off_the_boundary() {
     let data = filled(1, 0, &[17, 8]);
     scene.submit(Bio::new(Op::Write, 0, 25, data).cookie(1));
     scene.submit(write(2, 25, 1));
-    (0..2).for_each(|_| scene.turn());
+    (0..2).for_each(|_| scene.step());
     assert_eq!(scene.ended().len(), 2);
 }
 
@@ -224,19 +224,19 @@ fn a_retry_that_finds_no_tag_waits_for_one_and_not_for_its_time() {
     let mut other = scene.device.open_lane(1, &bell()).unwrap();
     let mut faster = scene.device.submitter(&bell(), 0, 1).unwrap();
     scene.submit(write(1, 0, 8));
-    scene.turn();
+    scene.step();
     assert!(scene.lane.wake_at().is_some(), "refused by a driver that has nothing");
     scene.sim.world().stalled = true;
     faster.submit(write(2, 8, 8), scene.now).unwrap();
     faster.flush_plug(scene.now);
-    other.turn(scene.now);
+    other.run(scene.now);
     scene.now = scene.now + 10_000_000;
-    scene.turn();
+    scene.step();
     assert!(scene.lane.wake_at().is_none_or(|at| at > scene.now), "the other lane has the tag");
     scene.sim.world().stalled = false;
-    other.turn(scene.now);
+    other.run(scene.now);
     assert!(scene.lane.has_work(), "it came back");
-    (0..2).for_each(|_| scene.turn());
+    (0..2).for_each(|_| scene.step());
     assert_eq!(scene.ended().len(), 1);
 }
 
@@ -247,7 +247,7 @@ fn a_quiesced_device_still_takes_the_answers_to_what_it_sent() {
         let config = Config { mode, ..Config::default() };
         let mut scene = Scene::new(Shape { plan, ..shape(limits(), 8) }, config);
         scene.submit(write(1, 0, 8));
-        scene.turn();
+        scene.step();
         let device = scene.device.clone();
         // The lane has to answer a quiesce, so another thread asks for it.
         let (say, held) = std::sync::mpsc::channel();
@@ -260,14 +260,14 @@ fn a_quiesced_device_still_takes_the_answers_to_what_it_sent() {
             drop(quiesced);
         });
         while held.try_recv().is_err() {
-            scene.lane.turn(scene.now);
+            scene.lane.run(scene.now);
         }
         scene.now = scene.lane.wake_at().expect("a time for the answer").max(scene.now);
-        scene.lane.turn(scene.now);
+        scene.lane.run(scene.now);
         assert_eq!(scene.ended().len(), 1, "{mode:?}");
         go.send(()).unwrap();
         asking.join().unwrap();
-        scene.turn();
+        scene.step();
     }
 }
 
@@ -276,16 +276,16 @@ fn nothing_is_overdue_before_its_time_on_a_clock_that_began_at_zero() {
     let plan = Plan { lost: 100, ..Plan::default() };
     let mut scene = Scene::new(Shape { plan, ..shape(limits(), 8) }, Config::default());
     scene.submit(write(1, 0, 8));
-    scene.turn();
+    scene.step();
     for second in 1..=30 {
         assert!(scene.ended().is_empty(), "given up before second {second}");
         scene.now = Nanos(second * 1_000_000_000);
-        scene.turn();
+        scene.step();
     }
     assert_eq!(scene.ended()[0].status, Status::Timeout);
     assert_eq!(scene.device.stats().quarantined, 1);
     scene.sim.find_lost(scene.now);
-    scene.turn();
+    scene.step();
     assert_eq!(scene.device.stats().quarantined, 0);
 }
 
@@ -304,7 +304,7 @@ fn who_will_not_wait_is_told_again_at_a_closed_gate() {
     drop(device.freeze());
     drop(frozen);
     scene.submit(refused.into_bio());
-    (0..2).for_each(|_| scene.turn());
+    (0..2).for_each(|_| scene.step());
     assert_eq!(scene.ended().len(), 1);
 }
 
@@ -318,7 +318,7 @@ fn a_refused_bio_comes_back_with_the_flags_it_had() {
     // There is no cache, so FUA is struck off what is sent; but this is not sent.
     let refused = scene.submitter.submit(fua, scene.now).unwrap_err();
     assert_eq!(refused.into_bio().flags, flags);
-    (0..2).for_each(|_| scene.turn());
+    (0..2).for_each(|_| scene.step());
     assert_eq!(scene.ended().len(), 4);
 }
 
@@ -350,7 +350,7 @@ fn a_secure_erase_is_cut_to_its_own_limit() {
     let limits = Limits { max_secure_erase_sectors: 8, ..limits() };
     let mut scene = Scene::new(shape(limits, 8), Config::default());
     scene.submit(Bio::new(Op::SecureErase, 0, 32, Data::None));
-    (0..2).for_each(|_| scene.turn());
+    (0..2).for_each(|_| scene.step());
     assert_eq!((scene.ended().len(), scene.sim.world().tally.requests), (1, 4));
 }
 
@@ -361,7 +361,7 @@ fn in_turn_the_first_window_that_fails_is_the_last_one() {
     let mut scene = Scene::new(Shape { plan, ..shape(limits(), 8) }, config);
     scene.submit(write(1, 0, 200));
     let ended = loop {
-        scene.turn();
+        scene.step();
         if let Some(ended) = scene.ended().pop() {
             break ended;
         }
@@ -383,7 +383,7 @@ fn submitters_that_wait_for_tags_are_served_in_turn() {
         }
         submitter.flush_plug(scene.now);
     }
-    (0..8).for_each(|_| scene.lane.turn(scene.now));
+    (0..8).for_each(|_| scene.lane.run(scene.now));
     let order = scene.sim.world().tally.order[0].clone();
     assert_eq!(order.len(), 12);
     // The first pass does not know yet that there is too little for all.
@@ -398,12 +398,12 @@ fn submitters_that_wait_for_tags_are_served_in_turn() {
 #[test]
 fn a_lane_that_looked_whether_it_may_rest_still_takes_what_comes_afterwards() {
     let mut scene = Scene::new(shape(limits(), 8), Config::default());
-    scene.turn();
+    scene.step();
     scene.submit(write(1, 0, 8));
     scene.submitter.flush_plug(scene.now);
     assert!(!scene.lane.is_idle());
     scene.submit(write(2, 64, 8));
-    (0..2).for_each(|_| scene.turn());
+    (0..2).for_each(|_| scene.step());
     assert_eq!(scene.ended().len(), 2);
 }
 
@@ -418,7 +418,7 @@ fn a_lane_opened_again_serves_the_submitters_that_were_there_before() {
             let config = Config { mode, ..Config::default() };
             let mut scene = Scene::new(Shape { home, announced, ..shape(limits(), 8) }, config);
             scene.submit(write(1, 0, 8));
-            (0..2).for_each(|_| scene.turn());
+            (0..2).for_each(|_| scene.step());
             assert_eq!(scene.ended().len(), 1);
             let Scene { sim: _sim, device, lane, mut submitter, bell, now } = scene;
             drop(lane);
@@ -426,7 +426,7 @@ fn a_lane_opened_again_serves_the_submitters_that_were_there_before() {
             assert_eq!(lane.event().unwrap().is_some(), announced, "{mode:?} {home:?}");
             submitter.submit(write(2, 8, 8), now).unwrap();
             submitter.flush_plug(now);
-            (0..2).for_each(|_| lane.turn(now));
+            (0..2).for_each(|_| lane.run(now));
             assert_eq!(submitter.complete(now, drop), 1, "{mode:?} {home:?}");
         }
     }
@@ -456,7 +456,7 @@ fn memory_that_an_operation_does_not_take_is_an_answer_and_no_panic() {
     let mut scene = Scene::new(shape(limits, 8), Config::default());
     for op in [Op::WriteZeroes, Op::Discard] {
         scene.submit(Bio::new(op, 0, 64, filled(1, 0, &[8])));
-        scene.turn();
+        scene.step();
         let ended = scene.ended();
         assert_eq!((ended.len(), ended[0].status), (1, Status::Inval), "{op:?}");
         assert_eq!(ended[0].data.len(), 8 * 512, "its memory comes back");
@@ -469,10 +469,10 @@ fn a_device_flush_counts_among_what_goes_towards_the_device() {
     let cached = Limits { volatile_cache: true, ..limits() };
     let mut scene = Scene::new(Shape { plan, ..shape(cached, 8) }, Config::default());
     scene.submit(Bio::flush());
-    scene.turn();
+    scene.step();
     assert_eq!(scene.device.stats().in_driver, [0, 1]);
     scene.now = scene.now + 1_000;
-    scene.turn();
+    scene.step();
     assert_eq!(scene.device.stats().in_driver, [0, 0]);
     assert_eq!(scene.ended().len(), 1);
 }
@@ -485,7 +485,7 @@ fn without_a_scheduler_the_driver_holds_no_more_than_nr_requests() {
         (0..12).for_each(|n| scene.submit(write(n, n * 16, 8)));
         let (mut most, mut ended) = (0, 0);
         while ended < 12 {
-            scene.turn();
+            scene.step();
             most = most.max(scene.device.stats().in_driver[1]);
             ended += scene.ended().len();
         }
@@ -495,9 +495,9 @@ fn without_a_scheduler_the_driver_holds_no_more_than_nr_requests() {
     let none = Config { nr_requests: Some(4), ..Config::default() };
     let mut scene = Scene::new(shape(limits(), 16), none);
     (0..6).for_each(|n| scene.submit(write(n, n * 16, 8)));
-    scene.turn();
+    scene.step();
     assert_eq!(scene.device.stats().in_driver, [0, 4]);
-    (0..2).for_each(|_| scene.turn());
+    (0..2).for_each(|_| scene.step());
     assert_eq!(scene.ended().len(), 6);
 }
 
@@ -507,9 +507,9 @@ fn the_round_robin_spread_merges_nothing_when_it_runs_short() {
     let mut scene = Scene::new(shape(limits(), 1), config);
     for cookie in 0..4 {
         scene.submit(write(cookie, cookie * 8, 8));
-        scene.turn();
+        scene.step();
     }
-    (0..8).for_each(|_| scene.turn());
+    (0..8).for_each(|_| scene.step());
     assert_eq!(scene.ended().len(), 4);
     assert_eq!(scene.device.stats().directions[1].merges, 0);
 }
@@ -537,12 +537,12 @@ fn a_lane_whose_share_is_lost_uses_the_free_tags_of_the_set() {
             submitters[lane].submit(write(index + 1, index * 16, 8), Nanos(0)).unwrap();
         }
         submitters[lane].flush_plug(Nanos(0));
-        lanes[lane].turn(Nanos(0));
+        lanes[lane].run(Nanos(0));
     }
     let mut now = Nanos(0);
     for _ in 0..5 {
         now = now + 1_000_000_000;
-        lanes.iter_mut().for_each(|lane| lane.turn(now));
+        lanes.iter_mut().for_each(|lane| lane.run(now));
     }
     let ended: usize = submitters.iter_mut().map(|s| s.complete(now, drop)).sum();
     assert_eq!((ended, device.stats().quarantined), (8, 8), "told TIMEOUT, tags lost");
@@ -551,7 +551,7 @@ fn a_lane_whose_share_is_lost_uses_the_free_tags_of_the_set() {
     submitters[0].flush_plug(now);
     for _ in 0..100 {
         now = now + 1_000_000_000;
-        lanes.iter_mut().for_each(|lane| lane.turn(now));
+        lanes.iter_mut().for_each(|lane| lane.run(now));
     }
     assert_eq!(submitters[0].complete(now, drop), 1, "9 of 17 tags are free");
 }
@@ -564,9 +564,9 @@ fn nothing_is_counted_while_iostats_is_off_and_everything_again_afterwards() {
         for (round, iostats) in [true, false, true].into_iter().enumerate() {
             scene.device.reconfigure(|parts| parts.iostats = iostats).unwrap();
             scene.submit(write(round as u64, 0, 8));
-            (0..2).for_each(|_| scene.turn());
+            (0..2).for_each(|_| scene.step());
             scene.submit(Bio::flush());
-            (0..2).for_each(|_| scene.turn());
+            (0..2).for_each(|_| scene.step());
             assert_eq!(scene.ended().len(), 2, "{mode:?}, round {round}");
             scene.now = scene.now + 1_000_000_000;
             let stats = scene.device.stats();
@@ -583,16 +583,16 @@ fn a_new_timeout_holds_for_what_is_submitted_from_then_on() {
         let config = Config { mode, timeout_ns: 30_000_000_000, ..Config::default() };
         let mut scene = Scene::new(shape(limits(), 8), config);
         scene.now = Nanos(100_000_000_000);
-        scene.turn();
+        scene.step();
         scene.device.reconfigure(|parts| parts.timeout_ns = 2_000_000_000).unwrap();
         scene.sim.world().stalled = true;
         scene.submit(write(1, 0, 8));
-        scene.turn();
+        scene.step();
         scene.now = scene.now + 1_500_000_000;
-        scene.turn();
+        scene.step();
         assert!(scene.ended().is_empty(), "{mode:?}: its time is not up");
         scene.now = scene.now + 1_500_000_000;
-        scene.turn();
+        scene.step();
         let ended = scene.ended();
         assert_eq!(ended.len(), 1, "{mode:?}");
         assert_eq!(ended[0].status, Status::Timeout, "{mode:?}");
@@ -605,12 +605,12 @@ fn a_scheduler_that_is_gone_wakes_nobody() {
     let config = Config { scheduler: Some("kyber".into()), timeout_ns: 0, ..Config::default() };
     let mut scene = Scene::new(shape(limits(), 8), config);
     scene.submit(write(1, 0, 8));
-    (0..4).for_each(|_| scene.turn());
+    (0..4).for_each(|_| scene.step());
     assert_eq!(scene.ended().len(), 1);
     let soon = |lane: &Lane| lane.wake_at().is_some_and(|at| at <= Nanos::from_ms(100));
     assert!(soon(&scene.lane), "kyber looks at its latencies some time");
     scene.device.set_scheduler("none", &|| Nanos::ZERO).unwrap();
-    scene.turn();
+    scene.step();
     assert!(!soon(&scene.lane));
 }
 
@@ -635,13 +635,13 @@ fn a_write_under_a_depth_limit_gets_its_turn_beside_reads_that_never_end() {
     fill(&mut scene);
     let mut written = 0;
     for _ in 0..200 {
-        scene.turn();
+        scene.step();
         written += scene.ended().iter().filter(|ended| ended.op == Op::Write).count();
         fill(&mut scene);
     }
     assert_eq!(written, 2, "both writes, though the second had to wait for the first");
     for _ in 0..20 {
-        scene.turn();
+        scene.step();
         scene.ended();
     }
 }
@@ -671,7 +671,7 @@ fn a_background_write_gets_its_turn_beside_writes_that_somebody_waits_for() {
     loop {
         fill(&mut scene);
         scene.now = scene.now + 1_000_000;
-        scene.turn();
+        scene.step();
         turns += 1;
         if scene.ended().iter().any(|ended| ended.cookie == 0) {
             break;
@@ -680,7 +680,7 @@ fn a_background_write_gets_its_turn_beside_writes_that_somebody_waits_for() {
     }
     while scene.submitter.in_flight() > 0 {
         scene.now = scene.now + 1_000_000;
-        scene.turn();
+        scene.step();
         scene.ended();
     }
 }
@@ -696,12 +696,12 @@ fn what_may_not_wait_is_refused_when_the_scheduler_has_no_tag_for_it() {
     scene.submit(nowait(3));
     scene.submit(nowait(4));
     scene.submitter.flush_plug(scene.now);
-    scene.turn();
+    scene.step();
     let ended = scene.ended();
     assert_eq!((ended.len(), ended[0].status, ended[0].cookie), (1, Status::Again, 4));
     assert_eq!(ended[0].data.len(), 4096, "its memory comes back");
     scene.submit(write(5, 80, 8));
-    (0..20).for_each(|_| scene.turn());
+    (0..20).for_each(|_| scene.step());
     let ended = scene.ended();
     assert_eq!(ended.iter().filter(|ended| ended.status == Status::Ok).count(), 5);
     assert_eq!((scene.device.stats().in_flight, scene.device.stats().errors), (0, 1));

@@ -72,22 +72,22 @@ impl Scene {
     fn submit(&mut self, lane: usize, bio: Bio) {
         self.submitters[lane].submit(bio, self.now).expect("room for a bio");
         self.submitters[lane].flush_plug(self.now);
-        self.turn();
+        self.step();
     }
 
-    fn turn(&mut self) {
+    fn step(&mut self) {
         for _ in 0..4 {
-            self.lanes.iter_mut().for_each(|lane| lane.turn(self.now));
+            self.lanes.iter_mut().for_each(|lane| lane.run(self.now));
         }
     }
 
     /// Turns only what has a reason to be turned, as its home would.
-    fn turn_those_told(&mut self) {
+    fn step_those_told(&mut self) {
         let now = self.now;
         let has_reason =
             |lane: &Lane| lane.has_work() || lane.wake_at().is_some_and(|at| at <= now);
         while let Some(lane) = self.lanes.iter_mut().find(|lane| has_reason(lane)) {
-            lane.turn(now);
+            lane.run(now);
         }
     }
 
@@ -95,7 +95,7 @@ impl Scene {
         let until = self.now + ns;
         while self.now < until {
             self.now = self.now + SECOND / 4;
-            self.turn();
+            self.step();
         }
     }
 
@@ -131,7 +131,7 @@ impl Scene {
     fn come_back(&mut self) {
         self.sim.world().plan.silences.clear();
         self.sim.find_lost(self.now);
-        self.turn();
+        self.step();
     }
 }
 
@@ -262,10 +262,10 @@ fn answers_that_wait_while_the_process_is_stopped_are_taken_before_anything_is_o
     scene.pass(SECOND);
     // The process is stopped for a minute. Then a reap brings nothing yet, and the next one all.
     scene.now = scene.now + 60 * SECOND;
-    scene.turn();
+    scene.step();
     assert!(scene.ended(0).is_empty(), "not overdue at the first look");
     scene.sim.world().stalled = false;
-    scene.turn();
+    scene.step();
     assert_eq!(scene.statuses(0), [Status::Ok]);
 }
 
@@ -283,7 +283,7 @@ fn the_time_of_what_waits_stands_still_while_dispatch_is_paused() {
             }
             let caller = Bell::new(Box::new(NoWake), 1);
             let mut quiescing = scene.device.begin_quiesce(&Watch::new(&caller, 0));
-            scene.turn();
+            scene.step();
             let Progress::Ended(quiesced) = quiescing.poll(scene.now) else { panic!("{mode:?}") };
             if !submitted_before {
                 scene.submit(0, read(64, 8));
@@ -310,10 +310,10 @@ fn a_lane_that_waits_for_a_fence_of_another_is_told_when_it_is_lifted() {
     scene.submit(1, write(2, 8, 8));
     assert!(!scene.lanes[1].has_work(), "it sleeps");
     scene.sim.find_lost(scene.now);
-    scene.lanes[0].turn(scene.now);
+    scene.lanes[0].run(scene.now);
     assert!(scene.lanes[1].has_work(), "the older write has landed");
-    scene.lanes[1].turn(scene.now);
-    scene.turn();
+    scene.lanes[1].run(scene.now);
+    scene.step();
     assert_eq!(scene.statuses(1), [Status::Ok]);
 }
 
@@ -480,7 +480,7 @@ fn what_a_bio_at_a_fence_had_of_the_scheduler_goes_to_those_that_wait_for_it() {
         scene.submit(0, read(0, 8));
         let caller = Bell::new(Box::new(NoWake), 1);
         let mut quiescing = scene.device.begin_quiesce(&Watch::new(&caller, 0));
-        scene.turn();
+        scene.step();
         let Progress::Ended(quiesced) = quiescing.poll(scene.now) else { panic!("{scheduler}") };
         scene.pass(TIMEOUT_NS - SECOND / 4);
         assert_eq!(scene.statuses(0), [Status::Ok]);
@@ -492,10 +492,10 @@ fn what_a_bio_at_a_fence_had_of_the_scheduler_goes_to_those_that_wait_for_it() {
         scene.pass(SECOND + SECOND / 4);
         assert_eq!(scene.statuses(0), [Status::Timeout]);
         drop(quiesced);
-        scene.turn_those_told();
+        scene.step_those_told();
         // Some schedulers wait for more of the same.
         scene.now = scene.now + SECOND / 100;
-        scene.turn_those_told();
+        scene.step_those_told();
         let ended = scene.statuses(0);
         let count = |of| ended.iter().filter(|status| **status == of).count();
         assert_eq!((count(Status::Ok), count(Status::Again)), (1, 4), "{scheduler}: {ended:?}");
@@ -518,7 +518,7 @@ fn what_a_bio_at_a_fence_had_of_the_pool_goes_to_those_that_wait_for_it() {
     scene.pass(TIMEOUT_NS + SECOND);
     assert_eq!(scene.statuses(0), [Status::Timeout]);
     drop(quiesced);
-    scene.lanes[0].turn(scene.now);
+    scene.lanes[0].run(scene.now);
     assert_eq!(scene.statuses(0), [Status::Again; 4]);
     let now = scene.now;
     scene.submitters[0].submit(read(200, 8), now).expect("a place in the pool");
@@ -538,9 +538,9 @@ fn a_lane_in_need_is_told_when_no_lane_is_well_any_more() {
     let mut told = false;
     while !scene.submitters[1].has_completions() {
         scene.now = scene.now + SECOND / 4;
-        (0..3).for_each(|_| scene.lanes[0].turn(scene.now));
+        (0..3).for_each(|_| scene.lanes[0].run(scene.now));
         assert!(!scene.lanes[0].has_work());
-        scene.lanes[1].turn(scene.now);
+        scene.lanes[1].run(scene.now);
         told |= scene.lanes[0].has_work();
     }
     assert_eq!(scene.statuses(0), [Status::Timeout]);

@@ -397,7 +397,7 @@ fn play(stage: &Stage, part: Part, out: &Sender<News>) -> Option<Left> {
         std::mem::forget((lanes, clients));
         return None;
     }
-    lanes.iter_mut().for_each(|lane| lane.turn(stage.clock.now()));
+    lanes.iter_mut().for_each(|lane| lane.run(stage.clock.now()));
     stage.counts.handed_over.fetch_add(handed_over.get(), Ordering::Relaxed);
     let submitters: Vec<_> = clients.iter_mut().map(|client| client.submitter.take()).collect();
     drop(clients);
@@ -738,7 +738,7 @@ fn settle(stage: &Stage, lanes: &mut [Lane]) -> Nanos {
     let mut now = stage.clock.now() + 10 * TIMEOUT_NS;
     for _ in 0..TURNS_MAX {
         stage.sim.find_lost(now);
-        lanes.iter_mut().for_each(|lane| lane.turn(now));
+        lanes.iter_mut().for_each(|lane| lane.run(now));
         let stats = stage.device.stats();
         if (stats.in_flight, stats.in_driver, stats.quarantined) == (0, [0, 0], 0) {
             break;
@@ -793,7 +793,7 @@ fn one_seed(path: Path, seed: u64) -> [u64; 4] {
     let mut later = now;
     let mut turn_all = || {
         later = later + TURN_NS;
-        lanes.iter_mut().for_each(|lane| lane.turn(later));
+        lanes.iter_mut().for_each(|lane| lane.run(later));
     };
     check_tags(path.as_it_is(&stage.device), &stage.sim, &stage.device, now, &mut turn_all);
     drop(clients);

@@ -329,7 +329,7 @@ fn a_unit_that_goes_while_others_wait_leaves_them_its_tags() {
         |lane| device.owns(lane),
         |_, mut lane| {
             for _ in 0..4 {
-                lane.turn(Nanos(10));
+                lane.run(Nanos(10));
             }
             drop(lane);
         },

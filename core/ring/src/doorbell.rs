@@ -31,12 +31,13 @@ impl Doorbell {
         // Pairs with the fence in `prepare_sleep`: either the owner sees what was published, or
         // this sees SLEEPING.
         fence(Ordering::SeqCst);
-        let _ = self.ring_fenced();
+        let _ = self.ring_ordered();
     }
 
-    /// As [`ring`](Doorbell::ring), for a caller that has just fenced; whether it woke the owner.
+    /// As [`ring`](Doorbell::ring), for a caller whose writes are ordered before, by a memory
+    /// fence; whether it woke the owner.
     #[inline]
-    pub fn ring_fenced(&self) -> bool {
+    pub fn ring_ordered(&self) -> bool {
         let woken = self.state.load(Ordering::Relaxed) == SLEEPING
             && self
                 .state

@@ -36,7 +36,7 @@ impl Pending {
     }
 
     /// Marks `source` after something of it was published. It fences in between, so a doorbell may
-    /// follow with [`ring_fenced`](crate::Doorbell::ring_fenced).
+    /// follow with [`ring_ordered`](crate::Doorbell::ring_ordered).
     #[inline]
     pub fn mark(&self, source: usize) {
         // Either the owner's clearing sees what was published, or this sees the bit clear.

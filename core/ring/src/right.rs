@@ -141,7 +141,7 @@ impl<T> Right<T> {
 
     /// Lets go. A look afterwards finds the work of threads that tried before and were turned away.
     /// It fences: for what was published before, a doorbell may follow with
-    /// [`ring_fenced`](crate::Doorbell::ring_fenced).
+    /// [`ring_ordered`](crate::Doorbell::ring_ordered).
     #[inline]
     pub fn let_go(held: Held<'_, T>) {
         drop(held);

@@ -27,12 +27,12 @@ impl Roster {
     }
 
     /// Marks `place` after something of it was published, and a fence. A doorbell may follow with
-    /// [`ring_fenced`](crate::Doorbell::ring_fenced). A load where it is marked already.
+    /// [`ring_ordered`](crate::Doorbell::ring_ordered). A load where it is marked already.
     ///
     /// # Panics
     /// Beyond the last place.
     #[inline]
-    pub fn mark_fenced(&self, place: usize) {
+    pub fn mark_ordered(&self, place: usize) {
         let (word, bit) = (&self.words[place / 64], 1 << (place % 64));
         if word.load(Ordering::Relaxed) & bit == 0 {
             self.set(place, bit);
@@ -85,7 +85,7 @@ impl Roster {
     /// look once more.
     pub fn strike(&self, place: usize) {
         self.words[place / 64].fetch_and(!(1 << (place % 64)), Ordering::AcqRel);
-        // Pairs with the fence before `mark_fenced`: what was published is seen, or the bit is
+        // Pairs with the fence before `mark_ordered`: what was published is seen, or the bit is
         // found clear.
         fence(Ordering::SeqCst);
     }
@@ -106,15 +106,15 @@ mod tests {
         let roster = Roster::new(65_536);
         assert!(!roster.any());
         let places = [65_535, 0, 63, 64, 4095, 4096];
-        places.iter().for_each(|place| roster.mark_fenced(*place));
+        places.iter().for_each(|place| roster.mark_ordered(*place));
         let mut all = taken(&roster);
         all.sort_unstable();
         assert_eq!(all, [0, 63, 64, 4095, 4096, 65_535]);
-        places.iter().for_each(|place| roster.mark_fenced(*place));
+        places.iter().for_each(|place| roster.mark_ordered(*place));
         assert!(!roster.any() && taken(&roster).is_empty(), "what is known is no news");
         roster.strike(4096);
         assert!(!roster.any());
-        roster.mark_fenced(4096);
+        roster.mark_ordered(4096);
         assert!(taken(&roster).contains(&4096));
     }
 }

@@ -387,7 +387,7 @@ fn what_is_left_to_one_who_stands_and_is_about_to_sleep_is_seen_or_wakes_it() {
                     // Though the right is free.
                     other.brings = 1;
                     assert_eq!(work.ask(1, Some(0), &mut other), Asked::Delegated(0));
-                    bell.ring_fenced();
+                    bell.ring_ordered();
                 }
             })
         };
@@ -418,7 +418,7 @@ impl Work<Lines> for Gives {
 
     fn combined(&mut self) {
         // Letting go of the right was the fence.
-        self.owner.0.ring_fenced();
+        self.owner.0.ring_ordered();
     }
 }
 
@@ -614,7 +614,7 @@ fn a_mark_is_seen_by_an_owner_about_to_sleep_or_wakes_it() {
             thread::spawn(move || {
                 for version in 1..=2 {
                     shared.0.publish(0, version);
-                    shared.1.ring_fenced();
+                    shared.1.ring_ordered();
                 }
             })
         };
@@ -643,7 +643,7 @@ fn two_who_mark_one_source_wake_an_owner_that_waits_for_the_mark() {
             let shared = Arc::clone(&shared);
             thread::spawn(move || {
                 shared.0.mark(0);
-                shared.1.ring_fenced();
+                shared.1.ring_ordered();
             })
         });
         let (pending, bell) = &*shared;
@@ -673,8 +673,8 @@ impl Reactor {
     fn publish(&self, place: usize) {
         self.published[place].fetch_add(1, Ordering::Relaxed);
         fence(Ordering::SeqCst);
-        self.roster.mark_fenced(place);
-        self.bell.ring_fenced();
+        self.roster.mark_ordered(place);
+        self.bell.ring_ordered();
     }
 
     /// Looks at what is listed alone, strikes off what it finds quiet, and sleeps, until it has
@@ -690,7 +690,7 @@ impl Reactor {
                     listed[place] = false;
                     self.roster.strike(place);
                     if look(place) != seen[place] {
-                        self.roster.mark_fenced(place);
+                        self.roster.mark_ordered(place);
                     }
                 }
             }
@@ -1145,7 +1145,7 @@ impl Home {
     fn kick(&self) {
         self.waiting.take(|lane| {
             self.lanes.mark(lane);
-            self.bell.ring_fenced();
+            self.bell.ring_ordered();
         });
     }
 

@@ -176,7 +176,7 @@ impl Scene {
         if let Some(submitter) = &mut self.submitter {
             submitter.flush_plug(self.now);
         }
-        self.lane.turn(self.now);
+        self.lane.run(self.now);
         if let Some(submitter) = &mut self.submitter {
             submitter.complete(self.now, |completion| ended.push(completion));
         }

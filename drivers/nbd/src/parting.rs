@@ -189,7 +189,7 @@ impl Parting {
 
     /// Receives what is there, and gives requests back that the server has answered; all of them
     /// when it has ended the connection, which is over then.
-    pub(crate) fn turn(
+    pub(crate) fn step(
         &mut self,
         window: &mut [u8],
         end: Option<Status>,

@@ -264,7 +264,7 @@ impl NbdQueue {
         let mut doubtful = false;
         for parting in &mut self.parting {
             let vouched = parting.vouches();
-            parting.turn(&mut self.window, end, slots, durability, now);
+            parting.step(&mut self.window, end, slots, durability, now);
             doubtful |= vouched && !parting.vouches() && durability.is_in_doubt();
             if parting.falls_silent() {
                 // One that is not watched tells of nothing either.
@@ -316,7 +316,7 @@ impl NbdQueue {
     }
 
     /// Receives and answers; sends what could not be sent before.
-    fn turn(&mut self, now: Nanos, done: &mut Done) {
+    fn step(&mut self, now: Nanos, done: &mut Done) {
         let State::Connected(connection) = &mut self.state else { return };
         let before = done.len();
         connection.patient = self.shared.reconnect_ns > 0
@@ -472,7 +472,7 @@ impl DriverQueue for NbdQueue {
             }
             state => self.state = state,
         }
-        self.turn(now, done);
+        self.step(now, done);
         self.watch_or_lose(now);
         if !self.parting.is_empty() || self.slots.holds_any() {
             self.look(now);

@@ -134,7 +134,7 @@ fn a_server_that_was_given_up_and_then_fails_a_flush_is_heard() {
     says(&mut silent, &failing, Err(NbdError::Io));
     let last = hears(&mut silent, Command::FLUSH);
     says(&mut silent, &last, Ok(()));
-    lane.turn_until(|| told(&nbd) > 0);
+    lane.step_until(|| told(&nbd) > 0);
     lane.submit(vec![flush()]);
     assert_eq!(lane.all().last().map(|answer| answer.status), Some(Status::IoErr));
     assert_eq!(asks(&mut lane, write(0, 8, 1), (&mut reborn, Ok(()))), Status::Ok);

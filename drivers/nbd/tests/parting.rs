@@ -47,7 +47,7 @@ fn meet_again(peer: &Peer, nbd: &Nbd, lane: &mut Lane) -> Session {
     let before = returns(nbd);
     thread::scope(|scope| {
         let session = scope.spawn(|| peer.session_in(Mode::Structured));
-        lane.turn_until(|| returns(nbd) > before);
+        lane.step_until(|| returns(nbd) > before);
         session.join().expect("a client")
     })
 }
@@ -179,7 +179,7 @@ fn a_server_that_never_stops_talking_nonsense_does_not_keep_the_thread() {
     lane.submit(vec![write(8, 8, 2).cookie(1)]);
     hears(&mut old, Command::WRITE);
     old.send(&[0xab; 1 << 16]);
-    lane.turn_until(|| !nbd.notices().is_empty());
+    lane.step_until(|| !nbd.notices().is_empty());
     let _new = meet_again(&peer, &nbd, &mut lane);
     old.send(&[0xab; 1 << 16]);
     let queue = lane.rig.queue();
@@ -220,13 +220,13 @@ impl Core {
     fn submit(&mut self, bio: Bio) {
         self.submitter.submit(bio, self.now).expect("room for a bio");
         self.submitter.flush_plug(self.now);
-        self.turn();
+        self.step();
     }
 
-    fn turn(&mut self) -> Vec<(u64, Status)> {
-        self.lane.turn(self.now);
+    fn step(&mut self) -> Vec<(u64, Status)> {
+        self.lane.run(self.now);
         while self.lane.has_work() {
-            self.lane.turn(self.now);
+            self.lane.run(self.now);
         }
         let mut ended = Vec::new();
         self.submitter.complete(self.now, |done| ended.push((done.cookie, done.status)));
@@ -238,7 +238,7 @@ impl Core {
         let mut ended = Vec::new();
         for _ in 0..ns.div_ceil(SECOND / 4) {
             self.now = self.now + SECOND / 4;
-            ended.extend(self.turn());
+            ended.extend(self.step());
         }
         ended
     }
@@ -246,13 +246,13 @@ impl Core {
     /// Turns, in no time, until something has ended.
     #[track_caller]
     fn some(&mut self) -> Vec<(u64, Status)> {
-        self.turn_until(|ended| !ended.is_empty())
+        self.step_until(|ended| !ended.is_empty())
     }
 
     /// Turns, in no time, until `when` holds of what has ended.
     #[track_caller]
-    fn turn_until(&mut self, mut when: impl FnMut(&[(u64, Status)]) -> bool) -> Vec<(u64, Status)> {
-        let mut ended = self.turn();
+    fn step_until(&mut self, mut when: impl FnMut(&[(u64, Status)]) -> bool) -> Vec<(u64, Status)> {
+        let mut ended = self.step();
         while !when(&ended) {
             if self.lane.wake_at().is_none_or(|at| at > self.now) {
                 let event = self.lane.event().unwrap().expect("an event descriptor");
@@ -260,7 +260,7 @@ impl Core {
                 let ready = poll(&mut [PollFd::new(&event, PollFlags::IN)], Some(&patience));
                 assert_eq!(ready, Ok(1), "nothing happened in a minute");
             }
-            ended.extend(self.turn());
+            ended.extend(self.step());
         }
         ended
     }
@@ -278,7 +278,7 @@ fn a_late_write_of_an_old_connection_never_lands_on_a_newer_one() {
         assert_eq!(core.pass(4 * SECOND), [(1, Status::Timeout)]);
         thread::scope(|scope| {
             let served = scope.spawn(|| peer.session_in(Mode::Structured).serve(&disk));
-            core.turn_until(|_| returns(&nbd) == 1);
+            core.step_until(|_| returns(&nbd) == 1);
             core.submit(write(12, 8, 2).cookie(2));
             core.submit(write(20, 4, 3).cookie(3));
             assert_eq!(core.some(), [(3, Status::Ok)], "nothing overlaps this one");
@@ -356,7 +356,7 @@ fn a_write_granted_before_it_was_sent_is_sent_whole_again_when_the_connection_is
     let peer = Peer::new();
     let (nbd, mut lane, mut session, header) = half_sent(&peer);
     grants(&mut session, &header);
-    lane.turn_until(|| nbd.notices().iter().any(|notice| notice.contains("sent whole")));
+    lane.step_until(|| nbd.notices().iter().any(|notice| notice.contains("sent whole")));
     assert_eq!(lane.in_flight, 1, "the server may write whatever it takes for the payload");
     drop(session);
     let answer = lane.all().remove(0);

@@ -73,7 +73,7 @@ fn a_thousand_reconnects_leave_nothing_behind() {
                 assert_eq!(lane.all()[0].status, HANDED_BACK);
             }
             let back = |line: &String| line.ends_with("is back");
-            lane.turn_until(|| nbd.notices().last().is_some_and(back));
+            lane.step_until(|| nbd.notices().last().is_some_and(back));
             if loss == WARM {
                 warm = descriptors();
             }

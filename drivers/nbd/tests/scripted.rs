@@ -189,7 +189,7 @@ fn a_reply_that_comes_twice_loses_the_connection() {
             let nbd = connect(&peer, hasty());
             let mut lane = Lane::open(&nbd, 0);
             assert_eq!(lane.status(write(0, 8, 1)), Status::Ok);
-            lane.turn_until(|| !nbd.notices().is_empty());
+            lane.step_until(|| !nbd.notices().is_empty());
             assert!(nbd.notices()[0].contains("unknown cookie"), "{:?}", nbd.notices());
             reconnect(&nbd, &mut lane);
             assert_eq!(lane.status(read(0, 8)), Status::Ok);
@@ -300,7 +300,7 @@ fn bytes_behind_the_handshake_that_nobody_asked_for_are_an_error() {
             }
             Ok(queue) => {
                 let mut lane = Lane::of(queue, 4);
-                lane.turn_until(|| !nbd.notices().is_empty());
+                lane.step_until(|| !nbd.notices().is_empty());
                 assert!(nbd.notices()[0].contains("reply starts with"), "{:?}", nbd.notices());
                 reconnect(&nbd, &mut lane);
             }
@@ -355,7 +355,7 @@ fn a_connection_lost_in_flight_ends_each_request_exactly_once() {
             let well = ends.iter().filter(|end| **end == Some(Status::Ok)).count();
             let badly = ends.iter().filter(|end| **end == Some(Status::Transport)).count();
             assert!(well <= answered && well + badly == 64, "{well} of {answered}, {badly}");
-            lane.turn_until(|| !nbd.notices().is_empty());
+            lane.step_until(|| !nbd.notices().is_empty());
             reconnect(&nbd, &mut lane);
             let back = lane.one(read(0, 8));
             assert_eq!((back.status, bytes(&back.data)), (Status::Ok, vec![0; 4096]));
@@ -432,7 +432,7 @@ fn a_server_that_comes_back_with_less_is_not_the_same_device() {
             let mut lane = Lane::open(&nbd, 0);
             assert_eq!(lane.status(read(0, 8)), Status::Transport);
             lane.pass_time();
-            lane.turn_until(|| nbd.notices().last().is_some_and(|last| last.contains(words)));
+            lane.step_until(|| nbd.notices().last().is_some_and(|last| last.contains(words)));
             assert_eq!(lane.status(read(0, 8)), Status::Offline);
             assert_eq!(lane.rig.queue().wake_at(), None, "it is not tried again");
         });
@@ -487,7 +487,7 @@ fn flushes_fail_after_lost_writes_and_flushed_writes_are_safe() {
         let lost = |lane: &mut Lane, count: usize| {
             let losses =
                 || nbd.notices().iter().filter(|notice| notice.contains("lost with")).count();
-            lane.turn_until(|| losses() == count);
+            lane.step_until(|| losses() == count);
             reconnect(&nbd, lane);
         };
         assert_eq!(lane.status(write(0, 8, 1)), Status::Ok);
@@ -523,7 +523,7 @@ fn a_connection_that_survived_vouches_for_one_that_was_lost() {
         let nbd = connect(peer, Options { connections: 2, ..hasty() });
         let (mut first, mut second) = (Lane::open(&nbd, 0), Lane::open(&nbd, 1));
         assert_eq!(second.status(write(0, 8, 1)), Status::Ok);
-        second.turn_until(|| !nbd.notices().is_empty());
+        second.step_until(|| !nbd.notices().is_empty());
         reconnect(&nbd, &mut second);
         assert_eq!(second.status(flush()), Status::IoErr, "it may be another server");
         assert_eq!(first.status(flush()), Status::Ok, "it is the same server");
@@ -568,7 +568,7 @@ fn a_write_of_a_queue_that_was_closed_is_in_doubt_once_the_others_are_lost() {
                 assert_eq!(first.status(flush()), Status::Ok);
             }
             parted.send(()).expect("a server that waits");
-            first.turn_until(|| nbd.notices().iter().any(|notice| notice.contains("lost with")));
+            first.step_until(|| nbd.notices().iter().any(|notice| notice.contains("lost with")));
             reconnect(&nbd, &mut first);
             let end = if flushed { Status::Ok } else { Status::IoErr };
             assert_eq!(first.status(flush()), end, "noticed {noticed}, flushed {flushed}");
@@ -606,7 +606,7 @@ fn a_queue_that_was_prepared_opens_without_the_server() {
         let mut second = Lane::open(&nbd, 1);
         assert_eq!(second.status(read(0, 8)), Status::Ok);
         let mut third = Lane::open(&nbd, 2);
-        third.turn_until(|| nbd.notices().iter().any(|notice| notice.contains("lost with 0")));
+        third.step_until(|| nbd.notices().iter().any(|notice| notice.contains("lost with 0")));
     });
 }
 

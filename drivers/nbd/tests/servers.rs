@@ -243,7 +243,7 @@ fn a_killed_server_ends_every_request_once_and_is_found_again() {
     assert_eq!(lane.status(write(0, 8, 2)), Status::Transport);
     server.restart(&["memory", "1M"]);
     lane.pass_time();
-    lane.turn_until(|| nbd.notices().last().is_some_and(|last| last.ends_with("is back")));
+    lane.step_until(|| nbd.notices().last().is_some_and(|last| last.ends_with("is back")));
     // The first server kept its memory to itself, and the write was never flushed.
     assert_eq!(lane.status(flush()), Status::IoErr);
     assert_eq!(lane.status(write(0, 8, 3)), Status::Ok);

@@ -121,7 +121,7 @@ fn a_server_without_tls_is_refused_at_the_start_and_when_it_comes_back() {
     assert!(notices.contains("without ending TLS"), "{notices}");
     server.restart(&["memory", "1M"]);
     lane.pass_time();
-    lane.turn_until(|| nbd.notices().last().is_some_and(|last| last.contains("does not offer")));
+    lane.step_until(|| nbd.notices().last().is_some_and(|last| last.contains("does not offer")));
     assert_eq!(lane.status(read(0, 8)), Status::Transport, "nothing is read in the clear");
 }
 
@@ -138,7 +138,7 @@ fn a_killed_server_is_found_again_over_tls() {
     assert_eq!(lane.status(read(0, 8)), Status::Transport);
     server.restart(&[&secure[..], &["memory", "1M"]].concat());
     lane.pass_time();
-    lane.turn_until(|| nbd.notices().last().is_some_and(|last| last.ends_with("is back")));
+    lane.step_until(|| nbd.notices().last().is_some_and(|last| last.ends_with("is back")));
     assert_eq!(lane.status(flush()), Status::IoErr, "the write may be gone");
     assert_eq!(lane.status(write(0, 8, 3)), Status::Ok);
     let answer = lane.one(read(0, 8));

@@ -211,7 +211,7 @@ impl Bench<'_> {
         let now = self.now();
         self.submit(usize::from(self.options.batch).min(self.buffers.len()), now);
         if let Some(lane) = &mut self.lane {
-            lane.turn(now);
+            lane.run(now);
         }
         let Bench { buffers, checksum, stream, .. } = self;
         self.submitter.complete(now, |completion| {
@@ -310,7 +310,7 @@ fn drain(bench: &mut Bench<'_>, drained: &AtomicUsize) {
         let now = bench.now();
         bench.submitter.flush_plug(now);
         if let Some(lane) = &mut bench.lane {
-            lane.turn(now);
+            lane.run(now);
         }
         let buffers = &mut bench.buffers;
         bench.submitter.complete(now, |c| buffers.extend(c.data.into_spare()));

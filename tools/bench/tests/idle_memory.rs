@@ -25,7 +25,7 @@ fn an_idle_null_disk_with_one_queue_takes_at_most_64_kib() {
             .expect("a disk");
         let made = bytes_of_this_thread();
         let mut lane = device.open_lane(0, &bell).expect("its lane");
-        lane.turn(weir_bio::Nanos(1));
+        lane.run(weir_bio::Nanos(1));
         let taken = bytes_of_this_thread() - before;
         println!("{scheduler}: {taken} bytes, {} of the lane", bytes_of_this_thread() - made);
         assert!(taken <= MOST, "scheduler {scheduler}: {taken} bytes, at most {MOST}");

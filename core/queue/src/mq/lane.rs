@@ -187,7 +187,7 @@ impl Multi {
 
 impl Multi {
     #[inline]
-    pub(crate) fn turn(&mut self, reach: Reach<'_>, now: Nanos, sink: impl Sink) {
+    pub(crate) fn run(&mut self, reach: Reach<'_>, now: Nanos, sink: impl Sink) {
         let Reach { mq, index, .. } = reach;
         if mq.ports[index].control.is_waiting() {
             self.take_control(reach, now, sink);
@@ -211,7 +211,7 @@ impl Multi {
             self.gather(reach, now, sink);
         }
         if self.snapshot.scheduled {
-            self.turn_elevator(reach, now, sink);
+            self.visit_elevator(reach, now, sink);
             if self.needs && std::mem::take(&mut self.tells) {
                 self.tell_heirs(reach);
             }
@@ -296,7 +296,7 @@ impl Multi {
     }
 
     #[inline(never)]
-    fn turn_elevator(&mut self, reach: Reach<'_>, now: Nanos, sink: impl Sink) {
+    fn visit_elevator(&mut self, reach: Reach<'_>, now: Nanos, sink: impl Sink) {
         let (mq, index) = (reach.mq, reach.index);
         if index >= usize::from(self.snapshot.queues) {
             // Its home drops it when it comes to it; the scheduler does not know it any more.

@@ -435,7 +435,7 @@ impl Core {
         sink: impl Sink,
     ) -> Result<(), Why> {
         if self.shared.config.spread == Spread::RoundRobin {
-            let lane = (self.shared.turn.next() % self.rings.len() as u64) as usize;
+            let lane = (self.shared.next_ring.next() % self.rings.len() as u64) as usize;
             self.push(lane, claim, sink);
             return Ok(());
         }

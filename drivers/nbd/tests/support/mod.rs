@@ -197,7 +197,7 @@ impl Lane {
 
     /// Turns the queue until `when` holds of it, or a turn could change nothing any more.
     #[track_caller]
-    pub fn turn_until(&mut self, mut when: impl FnMut() -> bool) {
+    pub fn step_until(&mut self, mut when: impl FnMut() -> bool) {
         while !when() {
             self.sleep();
             assert!(self.reap().is_empty(), "an answer out of nowhere");

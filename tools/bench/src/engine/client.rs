@@ -579,9 +579,9 @@ mod tests {
             for _ in 0..10_000 {
                 let Bench { client, seats, lane, tally, .. } = &mut self;
                 while client.feed(seats, now, || now) {
-                    lane.turn(now);
+                    lane.run(now);
                 }
-                lane.turn(now);
+                lane.run(now);
                 let mut ended = Vec::new();
                 seats[0].complete(now, |completion| ended.push(completion));
                 tally.open(0, now);

@@ -123,7 +123,7 @@ impl Multi {
             Asked::Done => {}
             // Marked: its home sees it before it sleeps, or is woken.
             Asked::Delegated(to) => {
-                let woke = mq.lanes[to].ring_fenced();
+                let woke = mq.lanes[to].ring_ordered();
                 rung(sink, (index, now), to, woke);
             }
             Asked::Again => {
@@ -187,11 +187,11 @@ impl Multi {
         if outcome.short {
             self.hard.want_places();
         }
-        // Without the right: the lanes that are kicked will want it. Letting go of it was the
-        // fence.
+        // Without the right: the lanes that are kicked will want it. Letting go of it
+        // has ordered what was sent.
         let by = (reach.index, now);
         lanes.kick_each(outcome.kicked, |lane, woke| rung(sink, by, lane, woke));
-        lanes.ring_each_fenced(outcome.sent, |lane, woke| rung(sink, by, lane, woke));
+        lanes.ring_each_ordered(outcome.sent, |lane, woke| rung(sink, by, lane, woke));
         if !self.refused.is_empty() {
             // They may be of submitters that have come since this turn began.
             self.take_control(reach, now, sink);

@@ -29,10 +29,10 @@ const ASK_AGAIN_NS: u64 = 3_000_000;
 /// Lane 1 finds the right taken, and lane 0 takes it next.
 fn leave_to_lane_0(rig: &Rig) {
     let held = hold(&rig.device);
-    rig.turn(1);
+    rig.step(1);
     drop(held);
     assert!(mq(&rig.device).dispatcher.has_asked(1), "it has left nothing");
-    rig.turn_told(0);
+    rig.step_told(0);
 }
 
 /// In a turn of lane 0, lane 1 leaves 32 reads whenever it has been picked for. Says how often.
@@ -43,15 +43,15 @@ fn leave_in_a_turn(rig: &Rig, rounds: usize) -> usize {
     let asked = move |lane| {
         if lane == 1 && counted.get() < rounds {
             rig::read(&seat, 1, 32, now);
-            rig::turn(&seat, now);
+            rig::step(&seat, now);
             counted.set(counted.get() + 1);
         }
     };
     rig.read(1, 32);
     let held = hold(&rig.device);
-    rig.turn(1);
+    rig.step(1);
     drop(held);
-    while_asked(asked, || rig.turn_told(0));
+    while_asked(asked, || rig.step_told(0));
     left.get()
 }
 
@@ -95,8 +95,8 @@ fn a_full_lane_is_sent_no_more(make: Make) {
         let out = 64 + asked - rig.staged();
         assert!(out <= most, "{out} requests are out for a lane of 8 that has asked {asked} times");
         rig.read(1, 1);
-        rig.turn(1);
-        rig.turn_told(0);
+        rig.step(1);
+        rig.step_told(0);
         rig.now = rig.now + 1_000;
     }
     assert_eq!(rig.flow().took, [8, 8]);
@@ -123,7 +123,7 @@ fn with_an_end_left() -> Rig {
     rig.run();
     rig.flow().stalled = 0;
     let held = hold(&rig.device);
-    rig.turn(1);
+    rig.step(1);
     drop(held);
     assert_eq!(rig.ended(1), 1);
     assert!(rig.wake_at(1).is_some(), "it looks whether somebody has taken it");
@@ -135,7 +135,7 @@ fn a_lane_that_has_left_something_comes_to_rest_when_the_scheduler_goes() {
     let mut rig = with_an_end_left();
     rig.device.set_scheduler("none", &|| Nanos::ZERO).unwrap();
     rig.now = rig.now + 100 * PATIENCE_NS;
-    rig.turn(1);
+    rig.step(1);
     assert_eq!(rig.wake_at(1), None, "at {:?}", rig.now);
     rig.run();
     rig.read(1, 3);
@@ -223,7 +223,7 @@ fn a_lane_that_is_turned_away_again_and_again_does_not_spin() {
     let device = rig.device.clone();
     let held = hold(&device);
     for _ in 0..5 {
-        rig.turn(1);
+        rig.step(1);
         let at = rig.wake_at(1).expect("it looks again");
         assert!(at > rig.now, "it wants a turn at {at:?}, and now is {:?}", rig.now);
         rig.now = at;
@@ -244,7 +244,7 @@ fn a_lane_delegates_nothing_to_one_on_its_own_thread() {
     rig.flow().stalled = 0b10;
     let before = rig.flow().took[1];
     rig.read(1, 1);
-    rig.turn(1);
+    rig.step(1);
     assert_eq!(rig.flow().took[1], before + 1, "the right was free");
     rig.flow().stalled = 0;
     rig.run();
@@ -259,7 +259,7 @@ fn a_lane_delegates_to_the_one_that_stands_on_another_thread_which_is_told() {
     assert_eq!(mq(&rig.device).dispatcher.standing(), Some(0));
     rig.run();
     rig.read(1, 1);
-    rig.turn(1);
+    rig.step(1);
     assert!(mq(&rig.device).dispatcher.has_asked(1), "the right was free, and it took it");
     assert!(rig.has_work(0), "the one that stands sleeps without having looked");
     rig.run();
@@ -273,11 +273,11 @@ fn a_lane_takes_the_right_itself_if_the_one_that_stands_does_not_come_round() {
     leave_to_lane_0(&rig);
     rig.run();
     rig.read(1, 1);
-    rig.turn(1);
+    rig.step(1);
     rig.now = rig.wake_at(1).expect("its patience has an end");
-    rig.turn(1);
+    rig.step(1);
     assert_eq!(mq(&rig.device).dispatcher.standing(), None);
-    rig.turn(1);
+    rig.step(1);
     assert_eq!(rig.ended(1), 2);
 }
 
@@ -313,11 +313,11 @@ fn a_time_comes_while_the_right_is_taken(before: impl FnOnce(&Rig), after: impl 
     shut(false);
     rig.now = at;
     let held = hold(&rig.device);
-    rig.turn(0);
+    rig.step(0);
     drop(held);
     assert!(mq(&rig.device).dispatcher.has_asked(0), "it found the right taken");
     before(&rig);
-    rig.turn_told(2);
+    rig.step_told(2);
     after(&rig);
     rig.run_until(at + 5 * PATIENCE_NS);
     assert_eq!(rig.ended(1), 1, "nobody has told lane 1 that the time has come");
@@ -344,7 +344,7 @@ fn a_lane_that_was_turned_away_while_another_was_let_go_is_told() {
     let mut rig = Rig::new(kyber, 2, 8, 64);
     rig.read(1, 1);
     let (seat, now) = (Rc::clone(&rig.seats[1]), rig.now);
-    mq(&rig.device).with_right(|_| rig::turn(&seat, now));
+    mq(&rig.device).with_right(|_| rig::step(&seat, now));
     assert!(rig.has_work(1));
     rig.run();
     assert_eq!(rig.ended(1), 1);
@@ -357,7 +357,7 @@ fn a_lane_that_opens_tells_those_it_has_turned_away() {
     rig.run();
     rig.read(1, 1);
     let held = hold(&rig.device);
-    rig.turn(1);
+    rig.step(1);
     drop(held);
     assert!(!rig.has_work(1));
     let opened = rig.device.open_lane(2, &rig.bells[2]).unwrap();
@@ -377,7 +377,7 @@ fn a_lane_that_closes_tells_those_it_has_turned_away() {
     rig.seats[1].borrow_mut().lane = Some(opened);
     rig.read(1, 1);
     let held = hold(&rig.device);
-    rig.turn(1);
+    rig.step(1);
     drop(held);
     assert!(!rig.has_work(1));
     drop(rig.seats[0].borrow_mut().lane.take());
@@ -392,11 +392,11 @@ fn a_lane_without_room_is_sent_what_goes_ahead() {
     rig.read(1, 16);
     let device = rig.device.clone();
     let held = hold(&device);
-    rig.turn(1);
+    rig.step(1);
     // As it would have said that has received nothing yet, and whose driver is full.
     mq(&device).lanes[1].credit.set(0);
     drop(held);
-    rig.turn_told(0);
+    rig.step_told(0);
     assert_eq!(rig.staged(), 8, "eight go ahead");
     rig.run_until(rig.now + 10 * PATIENCE_NS);
     assert_eq!(rig.ended(1), 16);
@@ -456,9 +456,9 @@ fn what_a_lane_has_not_received_when_it_closes_goes_to_another(make: Make, sent:
     let mut rig = Rig::new(make, 2, 64, 512);
     rig.read(0, sent);
     let held = hold(&rig.device);
-    rig.turn(0);
+    rig.step(0);
     drop(held);
-    rig.turn_told(1);
+    rig.step_told(1);
     let kept = 64 + usize::from(AHEAD);
     let others = (sent - kept).min(64);
     assert_eq!(rig.flow().took, [0, others]);
@@ -490,7 +490,7 @@ fn a_paused_lane_is_sent_nothing() {
     let acks = Acks::new(&Watch::new(&bell(), 0));
     acks.expect();
     mq(&rig.device).post(1, Control::Pause(Arc::clone(&acks)));
-    rig.turn(1);
+    rig.step(1);
     assert!(acks.are_complete());
     rig.read(1, 8);
     leave_to_lane_0(&rig);
@@ -511,10 +511,10 @@ fn an_end_that_was_left_keeps_the_time_at_which_it_was() {
     rig.now = rig.now + 1_000;
     let done_at = rig.now;
     let held = hold(&rig.device);
-    rig.turn(1);
+    rig.step(1);
     drop(held);
     rig.now = rig.now + 5_000;
-    rig.turn_told(0);
+    rig.step_told(0);
     assert_eq!(rig::ended_at(), done_at);
 }
 
@@ -542,9 +542,9 @@ fn the_places_of_what_a_lane_has_not_received_when_it_closes_are_given_back() {
         let (mut rig, places) = Rig::with_places(make, 2, 8);
         rig.read(0, 4);
         let held = hold(&rig.device);
-        rig.turn(0);
+        rig.step(0);
         drop(held);
-        rig.turn_told(1);
+        rig.step_told(1);
         assert_eq!((*places.free.lock().unwrap(), rig.flow().took.clone()), (4, vec![0, 0]));
         drop(rig.seats[0].borrow_mut().lane.take());
         assert_eq!(*places.free.lock().unwrap(), 8, "no request has one");

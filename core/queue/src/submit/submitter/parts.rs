@@ -63,7 +63,7 @@ impl Core {
             }
             Ok(_) => {
                 let serial = (self.shared.config.spread == Spread::RoundRobin)
-                    .then(|| (self.shared.turn.next() % self.rings.len() as u64) as usize);
+                    .then(|| (self.shared.next_ring.next() % self.rings.len() as u64) as usize);
                 let bio = Bio { data: std::mem::take(&mut bio.data), ..*bio };
                 let index = self.add_parts(SplitBio { serial, ..SplitBio::of(bio, step) });
                 self.issue_parts(index, now, sink);

@@ -250,14 +250,14 @@ impl Rig {
         read(&self.seats[lane], lane, count, self.now);
     }
 
-    pub(super) fn turn(&self, lane: usize) {
-        turn(&self.seats[lane], self.now);
+    pub(super) fn step(&self, lane: usize) {
+        step(&self.seats[lane], self.now);
     }
 
     /// This lane is told to go to the elevator, and does.
-    pub(super) fn turn_told(&self, lane: usize) {
+    pub(super) fn step_told(&self, lane: usize) {
         mq(&self.device).lanes.kick(lane, ELEVATOR);
-        self.turn(lane);
+        self.step(lane);
     }
 
     pub(super) fn wake_at(&self, lane: usize) -> Option<Nanos> {
@@ -286,7 +286,7 @@ impl Rig {
             if due.is_empty() {
                 return;
             }
-            due.into_iter().for_each(|lane| self.turn(lane));
+            due.into_iter().for_each(|lane| self.step(lane));
         }
         panic!("lanes turn without end at {:?}", self.now);
     }
@@ -338,7 +338,7 @@ pub(super) fn read(seat: &RefCell<Seat>, lane: usize, count: usize, now: Nanos) 
     seat.submitter.flush_plug(now);
 }
 
-pub(super) fn turn(seat: &RefCell<Seat>, now: Nanos) {
+pub(super) fn step(seat: &RefCell<Seat>, now: Nanos) {
     let mut seat = seat.borrow_mut();
-    seat.lane.as_mut().expect("it is open").turn(now);
+    seat.lane.as_mut().expect("it is open").run(now);
 }
