@@ -135,6 +135,10 @@ fn reports() -> Vec<(ScsiCommand, &'static str)> {
             "a30c 81 93 0000 010203040000",
         ),
         (
+            C::ReportOpcode(ReportOpcode { timeouts: true, service_action: Some(1), ..OPCODE }),
+            "a3 0c 82 93 0001 01020304 00 00",
+        ),
+        (
             C::ReportOpcode(ReportOpcode { service_action: Some(0x1234), ..OPCODE }),
             "a3 0c 02 93 1234 01020304 00 00",
         ),

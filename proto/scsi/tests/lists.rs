@@ -10,6 +10,7 @@ use weir_proto_scsi::alua::{
 };
 use weir_proto_scsi::capacity::Capacity;
 use weir_proto_scsi::inquiry::{Inquiry, Peripheral, Tpgs};
+use weir_proto_scsi::lun::LunAddress;
 use weir_proto_scsi::mode::{
     CachingPage, DeviceSpecific, ModeData, ModeForm, ModePage, put_mode_data,
 };
@@ -82,6 +83,69 @@ fn each_field_of_inquiry_data_stands_at_its_place() {
     assert_eq!(bytes[58..64], hex("00c0 0960 0460"));
     assert_eq!(bytes[72..], hex("0123"));
     assert_eq!(Inquiry::decode(&bytes), Ok(long));
+}
+
+/// Of each byte the bits that, alone, make a difference to what is decoded from zeros.
+fn bits_that_count<T: PartialEq>(mut zeros: Vec<u8>, decode: impl Fn(&[u8]) -> T) -> Vec<u8> {
+    let nothing = decode(&zeros);
+    let mut masks = vec![0; zeros.len()];
+    for at in 0..zeros.len() {
+        for bit in 0..8 {
+            zeros[at] ^= 1 << bit;
+            masks[at] |= u8::from(decode(&zeros) != nothing) << bit;
+            zeros[at] ^= 1 << bit;
+        }
+    }
+    masks
+}
+
+#[test]
+fn no_bit_counts_that_no_field_has() {
+    let mut inquiry = vec![0; 36];
+    inquiry[4] = 31;
+    let masks = bits_that_count(inquiry, |bytes| {
+        let is = Inquiry::decode(bytes).unwrap();
+        (is.peripheral, is.removable, is.version, is.aca, is.hierarchical, is.format, is.tpgs)
+            == (Peripheral(0), false, 0, false, false, 0, Tpgs::None)
+            && !(is.third_party_copy || is.protect || is.multiport || is.queuing)
+    });
+    assert_eq!(masks[..8], hex("ff 80 ff 3f 00 39 10 02"));
+
+    let page = |code| hex(&format!("00 {code} 0008 00000000 00000000"));
+    let masks =
+        bits_that_count(page("b2"), |bytes| VpdPage::decode(0xb2, bytes).map(|p| p.provisioning()));
+    assert_eq!(masks[4..], hex("ff fe 07 00 00000000"));
+    let masks = bits_that_count(page("b1"), |bytes| {
+        VpdPage::decode(0xb1, bytes).map(|p| p.characteristics())
+    });
+    assert_eq!(masks[4..], hex("ffff 00 0f 30 000000"));
+    let masks =
+        bits_that_count(page("b0"), |bytes| VpdPage::decode(0xb0, bytes).map(|p| p.block_limits()));
+    assert_eq!(masks[4..], hex("01 ff ffff ffffffff"));
+    // P_TYPE says nothing without PROT_EN.
+    let masks = bits_that_count(vec![0; 32], Capacity::decode_16);
+    assert_eq!(masks[12..17], hex("01 0f ff ff 00"));
+    assert_eq!(
+        bits_that_count(vec![0; 24], ReserveOutList::decode)[16..],
+        hex("00000000 0d 000000")
+    );
+    let masks = bits_that_count(hex("0000 00 80 0000 0000"), ReserveCapabilities::decode);
+    assert_eq!(masks, hex("0000 1d 81 ea01 0000"));
+    let masks = bits_that_count(vec![0; 4], |bytes| {
+        CommandSupport::decode(bytes).map(|told| (told.support, told.timeouts))
+    });
+    assert_eq!(masks, hex("00 87 0000"));
+    let masks = bits_that_count(vec![0; 8], |bytes| {
+        ModeData::decode_select(ModeForm::Six, bytes).map(|data| data.device)
+    });
+    assert_eq!(masks[1..3], hex("00 90"));
+    let masks = bits_that_count(hex("00000008 00000000 00000000"), |bytes| {
+        let group = PortGroups::decode(bytes).unwrap().groups().next();
+        group.map(|it| (it.preferred, it.state, it.supported, it.group, it.cause))
+    });
+    // Bits 4 to 6 of the first byte say that the header is another; bit 7 of the last, that there
+    // are ports.
+    assert_eq!(masks[4..11], hex("9f ff ffff 00 ff 00"));
 }
 
 #[test]
@@ -266,6 +330,7 @@ fn the_name_of_a_logical_unit_is_the_best_of_its_designators() {
         kind,
         bytes,
     };
+    let ones = [1; 17];
     let (naa_16, naa_8) = (hex("60010203040506070809 0a0b0c0d0e0f"), hex("5001020304050607"));
     let (eui, other) = (hex("0102030405060708"), hex("9001020304050607"));
     let ranked = [
@@ -295,6 +360,10 @@ fn the_name_of_a_logical_unit_is_the_best_of_its_designators() {
     ];
     assert_eq!(choose(&bad, Some("s1")).as_deref(), Some("serial.s1"));
     assert_eq!((choose(&bad, Some("")), choose(&bad, None)), (None, None));
+    for len in [8, 12, 16] {
+        let chosen = Wwid::choose([name(DesignatorKind::EUI_64, &ones[..len])].into_iter(), None);
+        assert_eq!(chosen, Some(Wwid::Eui(vec![1; len])));
+    }
     let named = [0x2f, 0x3f, 0x5f, 0x6f].map(|first| [first, 2, 3, 4, 5, 6, 7, 8]);
     for bytes in &named {
         assert!(choose(&[name(DesignatorKind::NAA, bytes)], None).is_some(), "{bytes:x?}");
@@ -406,6 +475,7 @@ fn a_lun_has_the_form_of_its_number() {
         assert_eq!(Lun(bytes.try_into().unwrap()).number(), None, "{text}");
     }
     assert_eq!(Lun::REPORT_LUNS.to_string(), "c101000000000000h");
+    assert_eq!(Lun::REPORT_LUNS.address(), LunAddress::WellKnown(1));
 }
 
 #[test]
@@ -515,6 +585,10 @@ fn port_groups_cut_at_any_byte_or_with_a_lying_length_are_told_as_far_as_they_ar
         let data = PortGroups::decode(&lies).unwrap();
         assert_eq!(data.groups().count(), whole, "{length}");
     }
+    let mut reserved = bytes.clone();
+    reserved[4] |= 0x80;
+    let data = PortGroups::decode(&reserved).unwrap();
+    assert_eq!((data.transition_s, data.groups().count()), (5, 2), "a reserved bit of the header");
     let mut ports = bytes.clone();
     ports[15] = 255;
     assert_eq!(PortGroups::decode(&ports).unwrap().groups().count(), 0, "a count of ports lies");
@@ -546,6 +620,7 @@ fn states_have_their_bits_names_priorities_and_ios() {
 
 #[test]
 fn wishes_for_states_are_read_as_they_were_put() {
+    assert_eq!([StateCause::NONE.0, StateCause::EXPLICIT.0, StateCause::IMPLICIT.0], [0, 1, 2]);
     let wishes = [
         StateWish { state: AccessState::ActiveOptimized, group: 0x1234 },
         StateWish { state: AccessState::Standby, group: 2 },
@@ -754,6 +829,8 @@ fn support_of_a_command_is_told_with_the_bits_it_looks_at() {
         assert_eq!(CommandSupport::decode(&bytes), Ok(told));
         assert_eq!(support.is_standard(), bits == "03");
     }
+    let unknown = CommandSupport { support: Support::Unknown, timeouts: true, usage: &[] };
+    assert_eq!(put(|out| unknown.put(out)), hex("00 80 0000"));
     let bytes = hex("00 83 0010 93");
     let timed = CommandSupport::decode(&bytes).unwrap();
     assert!(timed.timeouts && timed.usage == [0x93], "CDB SIZE lies");
