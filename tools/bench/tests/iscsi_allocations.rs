@@ -11,7 +11,7 @@ use weir_proto_iscsi::wire::{Attribute, Crc, NO_TAG, Residual, ScsiCommand};
 static ALLOCATOR: Counting = Counting;
 
 /// Commands at a time: reads of 4 KiB, writes of 4 KiB, writes that the target asks for, commands
-/// without data.
+/// that end with sense data.
 const DEPTH: u16 = 32;
 const SMALL: u32 = 4 << 10;
 const LARGE: u32 = 96 << 10;
@@ -78,7 +78,7 @@ fn answer(target: &mut Target, mut input: &[u8], out: &mut Vec<u8>) {
                 target.data_in((command.itt, 0, 0), &zeros, status, out);
             }
             Asked::Command { command, .. } => {
-                target.respond(command.itt, (0, 0), Residual::None, &[], out);
+                target.respond(command.itt, (0, 2), Residual::None, &[0x70; 18], out);
             }
             Asked::DataEnd { itt, data_sn: None, .. } => {
                 let command = last.take().expect("its write");
