@@ -10,7 +10,6 @@ use weir_sched::Make;
 use crate::bell::{Bell, Port};
 use crate::config::{
     Attached, Config, QueueMode, check_queues, default_scheduler, find_scheduler, nr_requests,
-    slots,
 };
 use crate::driver::{Affinity, Driver, Extent, Queues};
 use crate::error::{Error, invalid};
@@ -23,6 +22,7 @@ use crate::lanes::{Lanes, QUEUES_MAX, SUBMITTERS_MAX};
 use crate::mq::Mq;
 use crate::order::dispatcher::Dispatcher;
 use crate::order::elevator::Elevator;
+use crate::settings::Settings;
 use crate::shared::{Path, Shared, SharedTags};
 use crate::snapshot::{Current, Snapshot};
 use crate::sq::Sq;
@@ -123,18 +123,9 @@ fn first_snapshot(
     elevator: Option<&Elevator>,
 ) -> Snapshot {
     Snapshot {
-        version: 0,
-        limits,
-        nomerges: config.nomerges,
-        barriers: config.barriers,
-        iostats: true,
-        timeout_ns: config.timeout_ns,
         scheduled: elevator.is_some(),
         timed: elevator.is_some_and(Elevator::wants_times),
-        slots: slots(nr_requests),
-        nr_requests,
-        queues: config.queues,
-        ..Snapshot::default()
+        ..Snapshot::first(Settings::first(config, limits, nr_requests), config.queues)
     }
     .derived()
 }

@@ -32,6 +32,7 @@ mod notices;
 mod order;
 mod request;
 pub mod rig;
+mod settings;
 mod shared;
 mod snapshot;
 mod split;
@@ -50,7 +51,7 @@ pub use device::Device;
 pub use device::freeze::{Freezing, Frozen, Quiesced, Quiescing};
 pub use device::offline::{Closing, Then};
 pub use device::queues::{LaneAnswer, LaneChange, LaneHomes, Prepared, SettingQueues};
-pub use device::reconfigure::{Parts, Reconfiguring};
+pub use device::reconfigure::Reconfiguring;
 pub use device::switch::Switching;
 pub use driver::{
     Affinity, Batch, Cancel, Done, Driver, DriverError, DriverQueue, EXTENTS_MAX, Extent, Queues,
@@ -72,6 +73,7 @@ pub use lanes::SUBMITTERS_MAX;
 pub use legs::Legs;
 pub use notices::Notices;
 pub use request::Request;
+pub use settings::Settings;
 pub use stats::{Direction, Group, Histogram, LaneGauges, Latencies, Stats, TICK_NS, Tally};
 pub use step::{Progress, Step, Watch};
 pub use submit::payer::price;

@@ -1,22 +1,21 @@
 //! The settings of a device as submitters and lanes know them: a snapshot that is replaced as a
 //! whole while the gate is closed and no I/O is inside, so that no I/O sees it change.
 
+use std::ops::Deref;
 use std::sync::{Arc, Mutex};
 
 use weir_bio::{Limits, Op, SECTOR};
 use weir_ring::SharedCounter;
 
+use crate::config::slots;
+use crate::settings::Settings;
+
 /// The settings that submitters and lanes use, and that never change under an I/O.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct Snapshot {
     pub(crate) version: u64,
-    pub(crate) limits: Limits,
-    pub(crate) nomerges: u8,
-    pub(crate) barriers: bool,
-    /// I/O is counted.
-    pub(crate) iostats: bool,
-    /// A request is timed out after so long, ns; 0 = never.
-    pub(crate) timeout_ns: u64,
+    /// Those that can be changed; read as if they were fields of the snapshot.
+    pub(crate) settings: Settings,
     /// A scheduler is attached (multi-queue path).
     pub(crate) scheduled: bool,
     /// It wants to know the times of what has ended.
@@ -37,14 +36,41 @@ pub(crate) struct Snapshot {
     pub(crate) beyond_segment: u64,
     /// Slots of a submitter.
     pub(crate) slots: u16,
-    pub(crate) nr_requests: u16,
     /// Lanes in use: the first so many.
     pub(crate) queues: u16,
     /// How often that number has changed.
     pub(crate) layout: u64,
 }
 
+impl Deref for Snapshot {
+    type Target = Settings;
+    #[inline(always)]
+    fn deref(&self) -> &Settings {
+        &self.settings
+    }
+}
+
 impl Snapshot {
+    /// Of a device with so many lanes that is opened.
+    pub(crate) fn first(settings: Settings, queues: u16) -> Snapshot {
+        Snapshot {
+            version: 0,
+            slots: slots(settings.nr_requests),
+            settings,
+            scheduled: false,
+            timed: false,
+            offline: false,
+            whole_sectors: 0,
+            plain_sectors: [0; 2],
+            plain_end: 0,
+            block_mask: 0,
+            memory_mask: 0,
+            beyond_segment: 0,
+            queues,
+            layout: 0,
+        }
+    }
+
     /// With what follows from the rest worked out.
     pub(crate) fn derived(mut self) -> Snapshot {
         self.whole_sectors = whole_sectors(&self.limits);

@@ -538,7 +538,7 @@ fn a_thousand_that_wait_at_the_gate_are_let_in_under_the_rules_of_that_moment() 
         try_all(&mut waiters, &all, scene.now);
         // No rule lets anything in, one after another, and each is another rule.
         for max in [8, 64, 4] {
-            let change = |parts: &mut weir_queue::Parts| parts.limits.max_user_sectors = max;
+            let change = |parts: &mut weir_queue::Settings| parts.limits.max_user_sectors = max;
             scene.device.reconfigure(change).unwrap();
             let mut told = Vec::new();
             bell.ready().take(|token| told.push(token));
@@ -587,7 +587,7 @@ fn what_lies_beyond_the_end_comes_in_when_growth_is_in_force_and_not_before() {
     scene.step();
     let bell = Bell::new(Box::new(NoWake), 1);
     let larger = weir_bio::Size { sectors: 4096, padding: 0 };
-    let grow = move |parts: &mut weir_queue::Parts| parts.limits.grow_to(larger);
+    let grow = move |parts: &mut weir_queue::Settings| parts.limits.grow_to(larger);
     let mut growing = scene.device.begin_reconfigure(&weir_queue::Watch::new(&bell, 0), grow);
     use weir_queue::Step;
     assert!(growing.poll(scene.now).is_waiting(), "an older request is under way");

@@ -117,7 +117,7 @@ impl Scene {
             // Bios beyond the end were submitted all along, and are up to the end of the freeze.
             4 => {
                 let grown = device.enlarge(device.limits().capacity + GROWTH).unwrap();
-                let grow = move |parts: &mut weir_queue::Parts| parts.limits.grow_to(grown);
+                let grow = move |parts: &mut weir_queue::Settings| parts.limits.grow_to(grown);
                 held(device.begin_reconfigure(&watch, grow), 1, |out| assert!(out.is_ok()))
             }
             0 => held(device.begin_freeze(&watch), 3, |_| ()),
@@ -129,7 +129,7 @@ impl Scene {
             2 => {
                 let most = if device.scheduler() == "none" { 8 } else { 24 };
                 let requests = 4 + self.house.prng.below(most - 3) as u16;
-                let change = move |parts: &mut weir_queue::Parts| parts.nr_requests = requests;
+                let change = move |parts: &mut weir_queue::Settings| parts.nr_requests = requests;
                 held(device.begin_reconfigure(&watch, change), 1, |out| assert!(out.is_ok()))
             }
             _ if device.queues_max() == 1 => held(device.begin_quiesce(&watch), 3, |_| ()),

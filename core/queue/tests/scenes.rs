@@ -9,7 +9,7 @@ use bed::filled;
 use weir_bio::{Bio, Buf, Data, Flags, Limits, Nanos, Op, Status};
 use weir_queue::driver::Affinity;
 use weir_queue::{
-    Bell, Completion, Config, Device, Lane, Parts, QueueMode, Refused, Spread, Submitter,
+    Bell, Completion, Config, Device, Lane, QueueMode, Refused, Settings, Spread, Submitter,
 };
 
 struct NoWake;
@@ -328,9 +328,9 @@ fn two_reconfigurations_at_once_both_come_into_force() {
         let scene = Scene::new(shape(limits(), 64), Config::default());
         let device = &scene.device;
         let start = std::sync::Barrier::new(2);
-        let change = |change: fn(&mut Parts)| {
+        let change = |change: fn(&mut Settings)| {
             start.wait();
-            let slowly = |parts: &mut Parts| {
+            let slowly = |parts: &mut Settings| {
                 (0..100).for_each(|_| std::thread::yield_now());
                 change(parts);
             };

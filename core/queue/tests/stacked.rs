@@ -743,7 +743,7 @@ impl Scene {
             2 => {
                 let most = if device.scheduler() == "none" { 8 } else { 24 };
                 let requests = 4 + self.house.prng.below(most - 3) as u16;
-                let change = move |parts: &mut weir_queue::Parts| parts.nr_requests = requests;
+                let change = move |parts: &mut weir_queue::Settings| parts.nr_requests = requests;
                 held(device.begin_reconfigure(&watch, change), 1, |out| assert!(out.is_ok()))
             }
             _ if device.queues_max() == 1 => held(device.begin_quiesce(&watch), 3, |_| ()),

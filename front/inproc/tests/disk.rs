@@ -316,7 +316,7 @@ fn a_reconfiguration_under_load_loses_and_mixes_up_nothing() {
                 });
             }
             for round in 0..100_u16 {
-                let change = |parts: &mut weir_queue::Parts| {
+                let change = |parts: &mut weir_queue::Settings| {
                     parts.nr_requests = 4 + round % 60;
                     parts.nomerges = (round % 3) as u8;
                 };

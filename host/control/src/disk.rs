@@ -3,7 +3,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use weir_bio::{Limits, Nanos, Status};
-use weir_queue::{Config, Device, Error, Parts, Stats};
+use weir_queue::{Config, Device, Error, Settings, Stats};
 use weir_sched::{Tunable, TunableError};
 
 /// A disk as the tree sees it: asked and told by any thread, slowly. Calls that change something
@@ -13,14 +13,14 @@ pub trait Disk: Send + Sync {
     fn config(&self) -> &Config;
 
     /// The present settings that a change may alter.
-    fn parts(&self) -> Parts;
+    fn parts(&self) -> Settings;
 
     /// Alters parts. A refused change leaves everything as it was.
     ///
     /// # Errors
     /// A value outside its bound, a disk that is going away, or one that did not come to rest in
     /// time.
-    fn change(&self, change: &mut dyn FnMut(&mut Parts)) -> Result<(), Error>;
+    fn change(&self, change: &mut dyn FnMut(&mut Settings)) -> Result<(), Error>;
 
     /// Statistics, summed now.
     fn stats(&self) -> Stats;
@@ -93,8 +93,11 @@ pub trait ControlCalls: Send + Sync {
     ///
     /// # Errors
     /// As there, and [`Error::Late`].
-    fn reconfigure(&self, device: &Device, change: &mut dyn FnMut(&mut Parts))
-    -> Result<(), Error>;
+    fn reconfigure(
+        &self,
+        device: &Device,
+        change: &mut dyn FnMut(&mut Settings),
+    ) -> Result<(), Error>;
 
     /// As [`Device::set_scheduler`].
     ///
@@ -140,11 +143,11 @@ impl Disk for LiveDisk {
         self.device.config()
     }
 
-    fn parts(&self) -> Parts {
+    fn parts(&self) -> Settings {
         self.device.parts()
     }
 
-    fn change(&self, change: &mut dyn FnMut(&mut Parts)) -> Result<(), Error> {
+    fn change(&self, change: &mut dyn FnMut(&mut Settings)) -> Result<(), Error> {
         self.calls.reconfigure(&self.device, change)
     }
 
@@ -163,7 +166,7 @@ impl Disk for LiveDisk {
     fn enlarge(&self, sectors: u64) -> Result<u64, Error> {
         let now = self.device.enlarge(sectors)?;
         if now.bytes() > self.device.limits().size().bytes() {
-            let grow = |parts: &mut Parts| parts.limits.grow_to(now);
+            let grow = |parts: &mut Settings| parts.limits.grow_to(now);
             self.change(&mut { grow })?;
         }
         Ok(self.device.limits().capacity)

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use weir_bio::Nanos;
 use weir_queue::{
-    Bell, Device, Error, Frozen, Home, LaneChange, Late, Parts, Progress, Quiesced, Step, Watch,
+    Bell, Device, Error, Frozen, Home, LaneChange, Late, Progress, Quiesced, Settings, Step, Watch,
 };
 
 use crate::clock::Clock;
@@ -63,7 +63,7 @@ impl<'a> Limited<'a> {
     ///
     /// # Errors
     /// As [`Device::reconfigure`] and [`freeze`](Limited::freeze).
-    pub fn reconfigure(&self, change: impl FnOnce(&mut Parts)) -> Result<(), Error> {
+    pub fn reconfigure(&self, change: impl FnOnce(&mut Settings)) -> Result<(), Error> {
         self.wait(|watch| self.device.begin_reconfigure(watch, change))?
     }
 

@@ -17,7 +17,7 @@ use weir_control::config::{self, Config};
 use weir_control::rules::Event;
 use weir_control::{Errno, Rules, Tree};
 use weir_front::{Front, Plan, Reloaded, Restated};
-use weir_queue::Parts;
+use weir_queue::Settings;
 
 use crate::Failure;
 use crate::data_folder::DEFAULT_DIR;
@@ -306,7 +306,7 @@ fn growth(device: &Device) -> Option<String> {
         Ok(_) => return None,
         Err(error) => return failed(error),
     };
-    let grow = |parts: &mut Parts| parts.limits.grow_to(now);
+    let grow = |parts: &mut Settings| parts.limits.grow_to(now);
     match Limited::of(device).reconfigure(grow) {
         Ok(()) => Some(format!(
             "{CHANGED}block/{name}/size {} -> {} (it has grown below)",

@@ -19,7 +19,7 @@ use weir::{Clock, Device, Groups, Host, Limited, Nanos, QueueMode};
 use weir_control::config::{self, CLIENTS_MAX, Config};
 use weir_control::{ControlCalls, LiveDisk, Parameters, Tree};
 use weir_front::{Export, Front, Grounds, Plan};
-use weir_queue::{Error, Parts};
+use weir_queue::{Error, Settings};
 
 use bounds::Bounds;
 use hangup::HangUp;
@@ -351,7 +351,7 @@ impl ControlCalls for Calls {
     fn reconfigure(
         &self,
         device: &Device,
-        change: &mut dyn FnMut(&mut Parts),
+        change: &mut dyn FnMut(&mut Settings),
     ) -> Result<(), Error> {
         Limited::of(device).reconfigure(change)
     }

@@ -457,8 +457,7 @@ impl Shared {
             version: before.version + 1,
             layout: before.layout + 1,
             queues: queues as u16,
-            limits: before.limits.clone(),
-            ..*before
+            ..Snapshot::clone(&before)
         });
     }
 

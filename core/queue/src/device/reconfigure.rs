@@ -6,45 +6,16 @@ use super::Device;
 use super::freeze::{Freezing, Ticket};
 use crate::config::{NR_REQUESTS_MAX, NR_REQUESTS_MIN, slots};
 use crate::error::{Error, Wait, invalid};
+use crate::settings::Settings;
 use crate::shared::Path;
 use crate::snapshot::Snapshot;
 use crate::step::{Progress, Step, Watch, wait};
 
-/// The settings that a reconfiguration may change.
-#[derive(Debug)]
-pub struct Parts {
-    /// The device's limits.
-    pub limits: Limits,
-    /// 0: every merge, 1: cheap ones only, 2: none.
-    pub nomerges: u8,
-    /// Whether flushes reach the device.
-    pub barriers: bool,
-    /// Requests the queue holds.
-    pub nr_requests: u16,
-    /// Whether I/O is counted in the statistics.
-    pub iostats: bool,
-    /// A request is timed out after so long, ns; 0 = never.
-    pub timeout_ns: u64,
-}
-
-impl Parts {
-    fn of(snapshot: &Snapshot) -> Parts {
-        Parts {
-            limits: snapshot.limits.clone(),
-            nomerges: snapshot.nomerges,
-            barriers: snapshot.barriers,
-            nr_requests: snapshot.nr_requests,
-            iostats: snapshot.iostats,
-            timeout_ns: snapshot.timeout_ns,
-        }
-    }
-}
-
 impl Device {
     /// The present values of all that a reconfiguration may change.
     #[must_use]
-    pub fn parts(&self) -> Parts {
-        Parts::of(&self.shared.current.get())
+    pub fn parts(&self) -> Settings {
+        self.shared.current.get().settings.clone()
     }
 
     /// Freezes the device, lets `change` alter its parts, and puts them in force. A refused change
@@ -52,13 +23,13 @@ impl Device {
     ///
     /// # Errors
     /// A value outside its bound.
-    pub fn reconfigure(&self, change: impl FnOnce(&mut Parts)) -> Result<(), Error> {
+    pub fn reconfigure(&self, change: impl FnOnce(&mut Settings)) -> Result<(), Error> {
         wait(|watch| self.begin_reconfigure(watch, change), || Nanos::ZERO)
     }
 
     /// Begins to [reconfigure](Device::reconfigure), when the changes begun before have ended.
     #[must_use = "a step that is dropped is given up"]
-    pub fn begin_reconfigure<F: FnOnce(&mut Parts)>(
+    pub fn begin_reconfigure<F: FnOnce(&mut Settings)>(
         &self,
         watch: &Watch,
         change: F,
@@ -73,17 +44,17 @@ impl Device {
     }
 
     /// Puts changed parts in force; the device is frozen.
-    fn apply(&self, change: impl FnOnce(&mut Parts)) -> Result<(), Error> {
+    fn apply(&self, change: impl FnOnce(&mut Settings)) -> Result<(), Error> {
         let shared = &self.shared;
         let before = shared.current.get();
-        let mut parts = Parts::of(&before);
-        change(&mut parts);
-        let limits = parts.limits.validate()?;
+        let mut settings = before.settings.clone();
+        change(&mut settings);
+        settings.limits = settings.limits.validate()?;
         let (most, reserved) = match self.scheduler() {
             "none" => (shared.depth, shared.queues.reserved),
             _ => (NR_REQUESTS_MAX, 0),
         };
-        let nr_requests = parts.nr_requests.max(NR_REQUESTS_MIN.min(most));
+        let nr_requests = settings.nr_requests.max(NR_REQUESTS_MIN.min(most));
         if nr_requests > most {
             return invalid(format!("nr_requests={nr_requests} is above {most}"));
         }
@@ -91,26 +62,17 @@ impl Device {
             let least = reserved + 1;
             return invalid(format!("nr_requests={nr_requests} is below {least}"));
         }
-        let nomerges = parts.nomerges.min(2);
+        settings.nr_requests = nr_requests;
+        settings.nomerges = settings.nomerges.min(2);
         if nr_requests != before.nr_requests {
             self.resize(nr_requests);
         }
-        self.tell_scheduler(&limits, nomerges);
+        self.tell_scheduler(&settings.limits, settings.nomerges);
         let after = Snapshot {
             version: before.version + 1,
-            limits,
-            nomerges,
-            barriers: parts.barriers,
-            iostats: parts.iostats,
-            timeout_ns: parts.timeout_ns,
-            scheduled: before.scheduled,
-            timed: before.timed,
-            offline: before.offline,
             slots: slots(nr_requests).max(before.slots),
-            nr_requests,
-            queues: before.queues,
-            layout: before.layout,
-            ..Snapshot::default()
+            settings,
+            ..Snapshot::clone(&before)
         };
         shared.current.replace(after);
         // Behind the replacement: a hard queue installed meanwhile follows one or the other way.
@@ -150,7 +112,7 @@ pub struct Reconfiguring<F> {
     change: Option<F>,
 }
 
-impl<F: FnOnce(&mut Parts)> Step for Reconfiguring<F> {
+impl<F: FnOnce(&mut Settings)> Step for Reconfiguring<F> {
     type Out = Result<(), Error>;
 
     fn poll(&mut self, now: Nanos) -> Progress<Self::Out> {

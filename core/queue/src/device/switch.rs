@@ -11,6 +11,7 @@ use crate::config::{Attached, Config, Spread, family, find_scheduler, nr_request
 use crate::error::{Error, Wait};
 use crate::group::Groups;
 use crate::order::elevator::Elevator;
+use crate::settings::Settings;
 use crate::shared::Path;
 use crate::snapshot::Snapshot;
 use crate::step::{Progress, Step, Watch, wait};
@@ -112,12 +113,11 @@ impl Device {
         let before = shared.current.get();
         shared.current.replace(Snapshot {
             version: before.version + 1,
-            limits: before.limits.clone(),
+            settings: Settings { nr_requests, ..before.settings.clone() },
             scheduled,
             timed,
             slots: slots(nr_requests).max(before.slots),
-            nr_requests,
-            ..*before
+            ..Snapshot::clone(&before)
         });
     }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use weir_bio::{Nanos, Prng};
 use weir_queue::{
-    Bell, Device, Error, Freezing, Frozen, Parts, Progress, Quiesced, Quiescing, Reconfiguring,
+    Bell, Device, Error, Freezing, Frozen, Progress, Quiesced, Quiescing, Reconfiguring, Settings,
     Step, Watch,
 };
 use weir_ring::Wake;
@@ -20,7 +20,7 @@ impl Wake for NoWake {
     fn wake(&self) {}
 }
 
-type Change = Box<dyn FnOnce(&mut Parts)>;
+type Change = Box<dyn FnOnce(&mut Settings)>;
 
 enum Call {
     Freezing(Freezing),
@@ -118,7 +118,7 @@ pub fn changes(
     sim: Arc<Sim>,
     mut prng: Prng,
     fixed: Fixed,
-) -> impl FnOnce(&mut Parts) + 'static {
+) -> impl FnOnce(&mut Settings) + 'static {
     move |parts| {
         parts.limits.max_user_sectors = 8 * (1 + prng.below(8) as u32);
         parts.limits.max_segments = 1 + prng.below(6) as u16;

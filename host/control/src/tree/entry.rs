@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use weir_bio::Limits;
-use weir_queue::Parts;
+use weir_queue::Settings;
 
 use crate::disk::Disk;
 use crate::errno::Failure;
@@ -72,7 +72,7 @@ impl Entry {
     }
 
     /// Changes the disk's parts.
-    pub(crate) fn change(&self, mut change: impl FnMut(&mut Parts)) -> Result<(), Failure> {
+    pub(crate) fn change(&self, mut change: impl FnMut(&mut Settings)) -> Result<(), Failure> {
         self.disk.change(&mut change).map_err(Failure::from)
     }
 

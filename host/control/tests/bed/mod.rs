@@ -9,7 +9,7 @@ use weir_bio::{Limits, Nanos, Status};
 use weir_control::{ControlCalls, Disk, LiveDisk, Parameters, Tree};
 use weir_local::Ram;
 use weir_queue::{
-    Affinity, Config, Device, Driver, DriverError, DriverQueue, Error, Parts, Queues, Stats,
+    Affinity, Config, Device, Driver, DriverError, DriverQueue, Error, Queues, Settings, Stats,
 };
 use weir_sched::{Number, Tunable, TunableError, Unit, tunable};
 
@@ -28,7 +28,7 @@ impl ControlCalls for Unlimited {
     fn reconfigure(
         &self,
         device: &Device,
-        change: &mut dyn FnMut(&mut Parts),
+        change: &mut dyn FnMut(&mut Settings),
     ) -> Result<(), Error> {
         device.reconfigure(change)
     }
@@ -102,7 +102,7 @@ pub struct Model {
 }
 
 struct State {
-    parts: Parts,
+    parts: Settings,
     queues: u16,
     scheduler: &'static str,
     values: BTreeMap<&'static str, i128>,
@@ -113,17 +113,10 @@ pub const SCHEDULERS: [&str; 4] = ["none", "mq-deadline", "kyber", "bfq"];
 
 impl Model {
     pub fn new(name: &str, limits: Limits) -> Model {
-        let parts = Parts {
-            limits,
-            nomerges: 0,
-            barriers: true,
-            nr_requests: 128,
-            iostats: true,
-            timeout_ns: 30_000_000_000,
-        };
         let values = TUNABLES.iter().map(|row| (row.name, row.default)).collect();
-        let state = State { parts, queues: 1, scheduler: "none", values, switches: 0 };
         let config = Config { name: String::from(name), ..Config::default() };
+        let parts = Settings::first(&config, limits, 128);
+        let state = State { parts, queues: 1, scheduler: "none", values, switches: 0 };
         Model { config, state: Mutex::new(state) }
     }
 
@@ -140,12 +133,11 @@ impl Disk for Model {
         &self.config
     }
 
-    fn parts(&self) -> Parts {
-        let parts = &self.state.lock().unwrap().parts;
-        Parts { limits: parts.limits.clone(), ..*parts }
+    fn parts(&self) -> Settings {
+        self.state.lock().unwrap().parts.clone()
     }
 
-    fn change(&self, change: &mut dyn FnMut(&mut Parts)) -> Result<(), Error> {
+    fn change(&self, change: &mut dyn FnMut(&mut Settings)) -> Result<(), Error> {
         let mut parts = self.parts();
         change(&mut parts);
         let most = if self.scheduler() == "none" { 128 } else { 2048 };
