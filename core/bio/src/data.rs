@@ -240,6 +240,7 @@ impl Data {
     }
 
     #[cold]
+    #[inline(never)]
     fn zero_others(&mut self) {
         if let Data::Segments(segments) = self {
             return segments.fill_zeros(0, segments.len());

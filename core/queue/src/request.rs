@@ -257,13 +257,18 @@ impl Request {
 
     /// Answers a read with zeros, without writing them but to segments; does nothing to what is no
     /// read.
-    #[inline]
+    #[inline(always)] // A call for each request of a driver that does little else is 5 % of it.
     pub fn read_as_zeros(&mut self) {
         let read = self.rq.op == Op::Read;
         match &self.merged {
             None => self.data.become_zeros_if(read),
-            Some(_) => self.for_each_data(|data| data.become_zeros_if(read)),
+            Some(_) => self.all_become_zeros_if(read),
         }
+    }
+
+    #[inline(never)]
+    fn all_become_zeros_if(&mut self, zeros: bool) {
+        self.for_each_data(|data| data.become_zeros_if(zeros));
     }
 
     /// Moves all memory to `lent`, so that the driver owns it while it may still be touched. It
