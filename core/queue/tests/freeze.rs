@@ -191,7 +191,7 @@ fn changes_take_turns_and_one_given_up_lets_the_next_go_on() {
     assert_eq!(third.waits_for(), Wait::Requests(1));
     scene.finish();
     assert!(matches!(third.poll(scene.now), Progress::Ended(Ok(()))));
-    assert_eq!((device.parts().nomerges, device.scheduler()), (1, "mq-deadline"));
+    assert_eq!((device.settings().nomerges, device.scheduler()), (1, "mq-deadline"));
     assert!(!device.begin_switch(&watch, "kyber").poll(scene.now).is_waiting());
     assert_eq!(device.scheduler(), "kyber");
 }

@@ -596,7 +596,7 @@ fn a_new_timeout_holds_for_what_is_submitted_from_then_on() {
         let ended = scene.ended();
         assert_eq!(ended.len(), 1, "{mode:?}");
         assert_eq!(ended[0].status, Status::Timeout, "{mode:?}");
-        assert_eq!(scene.device.parts().timeout_ns, 2_000_000_000);
+        assert_eq!(scene.device.settings().timeout_ns, 2_000_000_000);
     }
 }
 

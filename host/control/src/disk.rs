@@ -13,9 +13,9 @@ pub trait Disk: Send + Sync {
     fn config(&self) -> &Config;
 
     /// The present settings that a change may alter.
-    fn parts(&self) -> Settings;
+    fn settings(&self) -> Settings;
 
-    /// Alters parts. A refused change leaves everything as it was.
+    /// Alters settings. A refused change leaves everything as it was.
     ///
     /// # Errors
     /// A value outside its bound, a disk that is going away, or one that did not come to rest in
@@ -82,7 +82,7 @@ pub trait Disk: Send + Sync {
 
     /// Its limits as they are now.
     fn limits(&self) -> Limits {
-        self.parts().limits
+        self.settings().limits
     }
 }
 
@@ -143,8 +143,8 @@ impl Disk for LiveDisk {
         self.device.config()
     }
 
-    fn parts(&self) -> Settings {
-        self.device.parts()
+    fn settings(&self) -> Settings {
+        self.device.settings()
     }
 
     fn change(&self, change: &mut dyn FnMut(&mut Settings)) -> Result<(), Error> {

@@ -342,7 +342,7 @@ fn a_write_reaches_the_device() {
     ] {
         assert_eq!(written(&tree, &format!("block/sda/queue/{name}"), text), text, "{name}");
     }
-    let parts = device.parts();
+    let parts = device.settings();
     assert_eq!((parts.nr_requests, parts.nomerges, parts.iostats), (32, 2, false));
     assert_eq!(parts.timeout_ns, 1_234_000_000);
     assert_eq!((parts.limits.max_sectors(), parts.limits.rotational), (32, true));

@@ -30,7 +30,7 @@ impl<'a> Limited<'a> {
     /// one with 30 s.
     #[must_use]
     pub fn of(device: &'a Device) -> Limited<'a> {
-        let timeout_ns = match device.parts().timeout_ns {
+        let timeout_ns = match device.settings().timeout_ns {
             0 => UNTIMED_NS,
             timeout_ns => timeout_ns,
         };

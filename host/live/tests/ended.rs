@@ -79,7 +79,7 @@ fn a_reactor_that_would_wait_for_itself_is_told_so() {
     });
     let expected = "disk sda: a reactor cannot change it, as it would wait for itself";
     assert!(said.iter().all(|said| said == expected), "{said:?}");
-    assert_eq!((sda.queues(), sda.parts().nomerges), (2, 0));
+    assert_eq!((sda.queues(), sda.settings().nomerges), (2, 0));
     host.stop(10 * SECOND).unwrap();
 }
 
@@ -224,7 +224,7 @@ fn a_control_call_that_is_late_is_given_up_with_what_it_waited_for() {
         assert!(text.starts_with("disk sda: given up after 0."), "{text}");
         assert!(text.ends_with(" s of waiting for 1 request to end"), "{text}");
     }
-    assert_eq!((sda.scheduler(), sda.parts().nomerges), ("mq-deadline", 0));
+    assert_eq!((sda.scheduler(), sda.settings().nomerges), ("mq-deadline", 0));
     submitter.submit(write(), Nanos::ZERO).expect("the gate is open");
     submitter.flush_plug(Nanos::ZERO);
     drop(call.quiesce().unwrap());

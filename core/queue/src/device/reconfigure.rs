@@ -1,4 +1,4 @@
-//! Changing the parts of a device under load.
+//! Changing the settings of a device under load.
 
 use weir_bio::{Limits, Nanos};
 
@@ -14,12 +14,12 @@ use crate::step::{Progress, Step, Watch, wait};
 impl Device {
     /// The present values of all that a reconfiguration may change.
     #[must_use]
-    pub fn parts(&self) -> Settings {
+    pub fn settings(&self) -> Settings {
         self.shared.current.get().settings.clone()
     }
 
-    /// Freezes the device, lets `change` alter its parts, and puts them in force. A refused change
-    /// leaves everything as it was.
+    /// Freezes the device, lets `change` alter its settings, and puts them in force. A refused
+    /// change leaves everything as it was.
     ///
     /// # Errors
     /// A value outside its bound.
@@ -43,7 +43,7 @@ impl Device {
         }
     }
 
-    /// Puts changed parts in force; the device is frozen.
+    /// Puts changed settings in force; the device is frozen.
     fn apply(&self, change: impl FnOnce(&mut Settings)) -> Result<(), Error> {
         let shared = &self.shared;
         let before = shared.current.get();

@@ -71,7 +71,7 @@ impl Entry {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes the disk's parts.
+    /// Changes the disk's settings.
     pub(crate) fn change(&self, mut change: impl FnMut(&mut Settings)) -> Result<(), Failure> {
         self.disk.change(&mut change).map_err(Failure::from)
     }

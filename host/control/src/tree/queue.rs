@@ -110,11 +110,11 @@ pub const ATTRIBUTES: &[Attribute] = &[
     Attribute::tells("io_poll_delay", "us", "-1", "Of old kernels.", |_| String::from("-1"))
         .takes("anything, without effect", |_, _| Ok(())),
     Attribute::tells("io_timeout", "ms", "30000", "Time a request has for its answer.", |entry| {
-        (entry.disk.parts().timeout_ns / NS_PER_MS).to_string()
+        (entry.disk.settings().timeout_ns / NS_PER_MS).to_string()
     })
     .takes("1 to 4294967295", store_io_timeout),
     Attribute::tells("iostats", "", "1", "Whether I/O is counted.", |entry| {
-        flag(entry.disk.parts().iostats)
+        flag(entry.disk.settings().iostats)
     })
     .takes(BOOL, |entry, text| {
         let counted = boolean("iostats", text)?;
@@ -172,11 +172,11 @@ pub const ATTRIBUTES: &[Attribute] = &[
         "",
         "0",
         "0 merges everything, 1 only what is cheap to find, 2 nothing.",
-        |entry| entry.disk.parts().nomerges.to_string(),
+        |entry| entry.disk.settings().nomerges.to_string(),
     )
     .takes("a number; 2 is 2, other than 0 is 1", store_nomerges),
     Attribute::tells("nr_requests", "requests", "mode", "Requests the queue holds.", |entry| {
-        entry.disk.parts().nr_requests.to_string()
+        entry.disk.settings().nr_requests.to_string()
     })
     .takes("up to 2048 with a scheduler, up to the tags without; below 4 is 4", store_nr_requests),
     never("nr_zones", "", "Zones of a zoned disk."),

@@ -95,7 +95,7 @@ const TUNABLES: &[Tunable] = &[
     },
 ];
 
-/// A disk whose parts are plain values, with four schedulers; `none` has no tunables.
+/// A disk whose settings are plain values, with four schedulers; `none` has no tunables.
 pub struct Model {
     config: Config,
     state: Mutex<State>,
@@ -133,12 +133,12 @@ impl Disk for Model {
         &self.config
     }
 
-    fn parts(&self) -> Settings {
+    fn settings(&self) -> Settings {
         self.state.lock().unwrap().parts.clone()
     }
 
     fn change(&self, change: &mut dyn FnMut(&mut Settings)) -> Result<(), Error> {
-        let mut parts = self.parts();
+        let mut parts = self.settings();
         change(&mut parts);
         let most = if self.scheduler() == "none" { 128 } else { 2048 };
         parts.nr_requests = parts.nr_requests.max(4);
@@ -164,7 +164,7 @@ impl Disk for Model {
     }
 
     fn enlarge(&self, _sectors: u64) -> Result<u64, Error> {
-        Ok(self.parts().limits.capacity)
+        Ok(self.settings().limits.capacity)
     }
 
     fn tags(&self) -> (u16, u16) {

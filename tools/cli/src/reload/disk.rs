@@ -275,7 +275,7 @@ impl Turn<'_> {
     fn fresh(&self) -> Option<Box<dyn Scheduler>> {
         let config = self.device.config();
         let entry = weir_sched::find(self.family(), self.device.scheduler()).ok()?;
-        let parts = self.device.parts();
+        let parts = self.device.settings();
         let compat = config.compat.as_deref();
         let level = entry.compat.iter().find(|level| Some(**level) == compat);
         let setup = Setup {
