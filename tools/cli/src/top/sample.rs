@@ -1,5 +1,6 @@
 //! The figures shown, as read from the tree of a daemon, and the difference of two readings.
 
+use std::collections::HashMap;
 use std::time::Instant;
 
 use weir_control::tree::FIXED;
@@ -210,15 +211,16 @@ impl Scene {
             }
         };
         let seconds = after.at().duration_since(before.at()).as_secs_f64();
+        let known = before.clients.iter().map(|state| (state.path(), (state.ios, state.bytes)));
+        let known: HashMap<String, (u64, u64)> = known.collect();
         let client = |state: &ClientState| {
-            let same = |known: &&ClientState| known.path() == state.path();
+            let name = state.path();
             // A client that came in between began at 0.
-            let known = before.clients.iter().find(same);
-            let (ios, bytes) = known.map_or((0, 0), |known| (known.ios, known.bytes));
+            let (ios, bytes) = known.get(&name).copied().unwrap_or_default();
             let rate = |now: u64, then: u64| now.saturating_sub(then) as f64 / seconds.max(1e-9);
             ClientLine {
                 // As in the tree, so that what is done about it is `weir set` and this name.
-                name: state.path(),
+                name,
                 disk: state.disk.clone(),
                 address: state.address.clone(),
                 group: state.group.clone(),
@@ -233,5 +235,35 @@ impl Scene {
             disks: after.disks.iter().map(disk).collect(),
             clients: after.clients.iter().map(client).collect(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn each_client_is_held_against_itself_and_a_new_one_against_nothing() {
+        let client = |front: &str, export: &str, ios| ClientState {
+            front: front.to_owned(),
+            export: export.to_owned(),
+            number: String::from("1"),
+            ios,
+            bytes: 1024 * ios,
+            ..ClientState::default()
+        };
+        let began = Instant::now();
+        let sample = |seconds, clients| {
+            let at = began + Duration::from_secs(seconds);
+            let reading = Reading { disks: Vec::new(), at };
+            Sample { reading, disks: Vec::new(), clients }
+        };
+        let before = vec![client("nbd", "a", 100), client("nbd", "b", 1000), client("x", "a", 7)];
+        let after = vec![client("x", "a", 9), client("nbd", "b", 1004), client("nbd", "c", 20)];
+        let scene = Scene::between(&sample(0, before), &sample(2, after));
+        let shown: Vec<_> =
+            scene.clients.iter().map(|it| (&*it.name, it.ios, it.kilobytes)).collect();
+        assert_eq!(shown, [("x/a/1", 1.0, 1.0), ("nbd/b/1", 2.0, 2.0), ("nbd/c/1", 10.0, 10.0)]);
     }
 }
