@@ -65,6 +65,31 @@ impl Status {
         self == Status::Ok
     }
 
+    /// Whether another path may succeed where this one failed. What the device said about the
+    /// request, the medium, its space, its protection or its reservations is no path error: it
+    /// would say the same on every path, and the path that brought the answer is well
+    ///.
+    #[must_use]
+    pub const fn is_path_error(self) -> bool {
+        match self {
+            Status::Ok
+            | Status::NotSupp
+            | Status::NoSpc
+            | Status::Target
+            | Status::ResvConflict
+            | Status::Medium
+            | Status::Protection => false,
+            Status::Timeout
+            | Status::Transport
+            | Status::Resource
+            | Status::DevResource
+            | Status::Again
+            | Status::Offline
+            | Status::Inval
+            | Status::IoErr => true,
+        }
+    }
+
     /// Linux' errno for it (positive), 0 for success.
     #[must_use]
     pub fn errno(self) -> i32 {

@@ -210,31 +210,7 @@ impl Decision {
     /// Whether the path is to blame: another path may succeed where this one failed.
     #[must_use]
     pub const fn is_path_error(&self) -> bool {
-        matches!(self.disposition, Disposition::Fail(status) if is_path_error(status))
-    }
-}
-
-/// Whether a request that ended so may succeed on another path. What the target said about the
-/// request, the medium, its space, its protection or its reservations is no path error: it would
-/// say the same on every path, and the path that brought the answer is well.
-#[must_use]
-pub const fn is_path_error(status: Status) -> bool {
-    match status {
-        Status::Ok
-        | Status::NotSupp
-        | Status::NoSpc
-        | Status::Target
-        | Status::ResvConflict
-        | Status::Medium
-        | Status::Protection => false,
-        Status::Timeout
-        | Status::Transport
-        | Status::Resource
-        | Status::DevResource
-        | Status::Again
-        | Status::Offline
-        | Status::Inval
-        | Status::IoErr => true,
+        matches!(self.disposition, Disposition::Fail(status) if status.is_path_error())
     }
 }
 

@@ -10,7 +10,7 @@ use weir_proto_scsi::decide::tables::{
 };
 use weir_proto_scsi::decide::{
     Attempt, Decision, Delivery, Disposition, Notice, Purpose, Recovery, Rule, ScsiEnd, UnitTraits,
-    decide, is_path_error,
+    decide,
 };
 use weir_proto_scsi::{AdditionalSense, CdbSize, ScsiCommand, ScsiStatus, Sense, SenseKey};
 
@@ -367,7 +367,7 @@ fn a_command_out_of_time_fails_but_is_aborted_first() {
 
 #[test]
 fn a_path_error_is_told_from_what_every_path_would_say() {
-    let path_errors = Status::ALL.into_iter().filter(|&status| is_path_error(status));
+    let path_errors = Status::ALL.into_iter().filter(|&status| status.is_path_error());
     assert!(path_errors.eq([
         Status::Timeout,
         Status::Transport,

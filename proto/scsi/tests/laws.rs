@@ -9,7 +9,7 @@ use weir_proto_scsi::alua::{
 };
 use weir_proto_scsi::capacity::Capacity;
 use weir_proto_scsi::decide::{
-    Attempt, Delivery, Disposition, Purpose, ScsiEnd, UnitTraits, decide, is_path_error,
+    Attempt, Delivery, Disposition, Purpose, ScsiEnd, UnitTraits, decide,
 };
 use weir_proto_scsi::inquiry::{Inquiry, Peripheral};
 use weir_proto_scsi::limits::{BlockPayload, CdbRule, DiskLimits, DiskPages, SectorRange};
@@ -373,7 +373,7 @@ proptest! {
             Disposition::Retry => prop_assert!(retries < 5 && !late),
             Disposition::Fail(status) => {
                 prop_assert!(!status.is_ok());
-                prop_assert_eq!(decision.is_path_error(), is_path_error(status));
+                prop_assert_eq!(decision.is_path_error(), status.is_path_error());
             }
             Disposition::RetryUncounted | Disposition::Requeue | Disposition::UseSix => {
                 prop_assert!(!late);
