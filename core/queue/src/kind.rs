@@ -18,6 +18,9 @@ pub struct TargetKind {
     pub names: &'static [&'static str],
     /// How its targets are written, as messages and documents show it.
     pub syntax: &'static [&'static str],
+    /// A target that is whole, as documents show it: `DIR` stands for a folder. One that needs no
+    /// server, and no other disk, has 8 MiB: tests open it.
+    pub example: &'static str,
     /// A description of such a target, in a sentence.
     pub doc: &'static str,
     /// The options that only this kind has.
@@ -93,9 +96,8 @@ pub trait Backing: fmt::Debug + Send + Sync {
     /// that may stand for one device.
     fn settings(&self) -> String;
 
-    /// Why nothing that is written is there after a crash, if that is so, as the end of a sentence
-    /// about the target.
-    fn forgets(&self) -> Option<&'static str>;
+    /// How long what is written is there.
+    fn keeps(&self) -> Keeps;
 
     /// The file or block device of this machine that it is, if it is one.
     fn path(&self) -> Option<&Path> {
@@ -125,6 +127,30 @@ impl Clone for Box<dyn Backing> {
 impl PartialEq for dyn Backing {
     fn eq(&self, other: &dyn Backing) -> bool {
         format!("{self:?}") == format!("{other:?}")
+    }
+}
+
+/// How long what is written to a backing is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keeps {
+    /// It is never read back.
+    Nothing,
+    /// Until the device is closed, or its program ends.
+    WhileOpen,
+    /// What was flushed stays.
+    Flushed,
+}
+
+impl Keeps {
+    /// Why nothing that is written is there after a crash, if that is so, as the end of a sentence
+    /// about the target.
+    #[must_use]
+    pub const fn forgets(self) -> Option<&'static str> {
+        match self {
+            Keeps::Nothing => Some("drops what is written"),
+            Keeps::WhileOpen => Some("is memory of this program"),
+            Keeps::Flushed => None,
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 use weir_bio::SECTOR;
 use weir_bio::units::{parse_number, parse_size, parse_switch};
 use weir_queue::{
-    Backing, Config, Driver, DriverError, Identity, NoticeListener, OpenedBacking, Speaker,
+    Backing, Config, Driver, DriverError, Identity, Keeps, NoticeListener, OpenedBacking, Speaker,
     TargetKind, TargetOption, Written,
 };
 
@@ -20,6 +20,7 @@ pub const KINDS: &[&TargetKind] = &[&NULL, &RAM, &FILE];
 pub const NULL: TargetKind = TargetKind {
     names: &["null"],
     syntax: &["null:SIZE"],
+    example: "null:8MiB,latency_us=0",
     doc: "Nothing: writes are dropped, reads are zeros, and the next reap answers.",
     options: &[TargetOption {
         name: "latency_us",
@@ -37,6 +38,7 @@ pub const NULL: TargetKind = TargetKind {
 pub const RAM: TargetKind = TargetKind {
     names: &["ram"],
     syntax: &["ram:SIZE"],
+    example: "ram:8MiB",
     doc: "Sparse memory of the daemon, gone when it ends.",
     options: &[],
     parse: |written| Ok(Box::new(RamTarget { bytes: device_size(written.rest)? })),
@@ -46,6 +48,7 @@ pub const RAM: TargetKind = TargetKind {
 pub const FILE: TargetKind = TargetKind {
     names: &["file"],
     syntax: &["file:PATH"],
+    example: "file:DIR/disk.img,size=8MiB",
     doc: "A file or a block device.",
     options: &[
         TargetOption {
@@ -130,8 +133,8 @@ impl Backing for NullTarget {
         format!("{self:?}")
     }
 
-    fn forgets(&self) -> Option<&'static str> {
-        Some("drops what is written")
+    fn keeps(&self) -> Keeps {
+        Keeps::Nothing
     }
 
     fn boxed(&self) -> Box<dyn Backing> {
@@ -169,8 +172,8 @@ impl Backing for RamTarget {
         format!("{self:?}")
     }
 
-    fn forgets(&self) -> Option<&'static str> {
-        Some("is memory of this program")
+    fn keeps(&self) -> Keeps {
+        Keeps::WhileOpen
     }
 
     fn boxed(&self) -> Box<dyn Backing> {
@@ -240,8 +243,8 @@ impl Backing for FileTarget {
         format!("{:?}", (self.io, self.direct, self.follow))
     }
 
-    fn forgets(&self) -> Option<&'static str> {
-        None
+    fn keeps(&self) -> Keeps {
+        Keeps::Flushed
     }
 
     fn path(&self) -> Option<&Path> {

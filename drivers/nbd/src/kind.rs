@@ -8,7 +8,7 @@ use std::time::Duration;
 use weir_bio::units::parse_number;
 use weir_proto_nbd::wire::PORT;
 use weir_queue::{
-    Backing, Config, Driver, DriverError, Identity, NoticeListener, OpenedBacking, Speaker,
+    Backing, Config, Driver, DriverError, Identity, Keeps, NoticeListener, OpenedBacking, Speaker,
     TargetKind, TargetOption, Written,
 };
 
@@ -28,6 +28,7 @@ pub const KIND: TargetKind = TargetKind {
         "nbd+unix:///[EXPORT]?socket=PATH",
         "one of these with `nbds` for TLS",
     ],
+    example: "nbd://127.0.0.1/disk,connections=4",
     doc: "An export of an NBD server.",
     options: &[
         TargetOption {
@@ -252,8 +253,8 @@ impl Backing for NbdTarget {
         format!("{:?}", (&self.export, self.connections, self.reconnect_s, &self.tls))
     }
 
-    fn forgets(&self) -> Option<&'static str> {
-        None
+    fn keeps(&self) -> Keeps {
+        Keeps::Flushed
     }
 
     fn boxed(&self) -> Box<dyn Backing> {

@@ -20,6 +20,7 @@ pub fn targets() -> String {
                 _ => writeln!(page, "- {syntax}"),
             };
         }
+        let _ = writeln!(page, "- for example `{}`", kind.example);
         table(&mut page, kind.options.iter());
     }
     page.push_str("\n## Options of every target\n\n");

@@ -1,8 +1,8 @@
 //! The laws of every driver, seen from the top: one suite over all targets.
 //!
 //! A driver's own suite turns its queues by hand; here it stands where it will be used, below
-//! splitting, merging, the flush machine and real reactors. A new driver is one more line in
-//! `subjects`.
+//! splitting, merging, the flush machine and real reactors. A kind of target is here by the example
+//! it declares; one that needs a server has a line in `subjects`.
 
 mod bed;
 
@@ -12,8 +12,10 @@ use std::time::Duration;
 use bed::outside::leave_out;
 use bed::server::Server;
 use bed::{Folder, Model, exercise, seed};
+use weir::drivers::{kind_of, kinds};
 use weir::{Bio, Buf, Cause, Data, Disk, Flags, IoError, Op, Segments, Session, Status};
 use weir_bio::Prng;
+use weir_queue::{Keeps, Written};
 
 /// Bytes of each disk.
 const SIZE: u64 = 8 << 20;
@@ -48,6 +50,22 @@ impl Subject {
     }
 }
 
+/// The kinds of target whose examples need a server or other disks.
+const NEED_OTHERS: &[&str] = &["nbd"];
+
+/// The example of a kind.
+fn example(name: &'static str) -> Subject {
+    let kind = kind_of(name).unwrap();
+    let folder = Folder::new();
+    let dir = folder.path().display().to_string();
+    let target = kind.example.replace("DIR", &dir);
+    let (head, rest) = target.split_once(':').unwrap();
+    let rest = rest.split(',').next().unwrap();
+    let keeps = (kind.parse)(&Written { name: head, rest, text: &target }).unwrap().keeps();
+    let (keeps_data, keeps_longer) = (keeps != Keeps::Nothing, keeps == Keeps::Flushed);
+    Subject { name, target, keeps_data, keeps_longer, _server: None, _folder: Some(folder) }
+}
+
 fn memory(name: &'static str, target: &str, keeps_data: bool) -> Subject {
     let (target, keeps_longer) = (String::from(target), false);
     Subject { name, target, keeps_data, keeps_longer, _server: None, _folder: None }
@@ -76,8 +94,7 @@ fn subjects() -> Vec<Subject> {
     let nbdkit = || Server::nbdkit(&["memory", "8M"]);
     let qemu = || Server::qemu_nbd(SIZE, &["-e", "8", "--discard=unmap"]);
     let mut subjects = vec![
-        memory("null", "null:8MiB", false),
-        memory("ram", "ram:8MiB,queues=2", true),
+        memory("ram, two queues", "ram:8MiB,queues=2", true),
         memory("ram, single queue", "ram:8MiB,queue_mode=sq", true),
         memory("ram, round robin", "ram:8MiB,queues=2,spread=round-robin", true),
     ];
@@ -97,6 +114,8 @@ fn subjects() -> Vec<Subject> {
         nbd("qemu-nbd, single queue", qemu(), ",queue_mode=sq"),
     ];
     subjects.extend(others.into_iter().flatten());
+    let own = kinds().into_iter().map(|kind| kind.names[0]);
+    subjects.extend(own.filter(|name| !NEED_OTHERS.contains(name)).map(example));
     subjects
 }
 

@@ -91,7 +91,7 @@ pub fn conduct(request: &Request<'_>) -> Result<Conducted, String> {
 
 /// Why what was flushed to a device is not there after a crash, if that is so.
 fn forgets(backing: &dyn Backing, barriers: bool) -> Option<&'static str> {
-    backing.forgets().or((!barriers).then_some("has barriers=off"))
+    backing.keeps().forgets().or((!barriers).then_some("has barriers=off"))
 }
 
 /// The notice on a file with holes, which are read without a disk.
