@@ -1,0 +1,21 @@
+//! Mapped devices: drivers whose bytes lie on other devices, their legs.
+//!
+//! - [`Layout`] is arithmetic alone: which sector lies where (linear, striped);
+//! - [`Mapped`] is the driver of such a layout;
+//! - [`Outgoing`] is shared by all mappers: the requests of one driver queue whose bios are under
+//!   way below, and the memory that they were lent.
+//!
+//! Every mapper keeps to the contract of [`weir_queue::Legs`]. Absent on purpose: names, files,
+//! threads, and a clock.
+
+#![forbid(unsafe_code)]
+
+mod layout;
+mod limits;
+mod mapped;
+mod outgoing;
+
+pub use layout::{Area, Layout, Piece, Place, Shape};
+pub use limits::stacked;
+pub use mapped::Mapped;
+pub use outgoing::{Outgoing, Route};

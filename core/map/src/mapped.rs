@@ -1,0 +1,143 @@
+//! The driver of a layout: linear, striped, or areas of both.
+
+use std::sync::Arc;
+
+use weir_bio::{Limits, Nanos, Rq};
+use weir_queue::{
+    Affinity, Batch, Cancel, Device, Done, Driver, DriverError, DriverQueue, EXTENTS_MAX, Extent,
+    Queues, Tag, Wake,
+};
+
+use crate::layout::{Layout, Piece};
+use crate::limits::stacked;
+use crate::outgoing::{Outgoing, Route};
+
+/// A device whose sectors lie on others as a layout says.
+///
+/// It has no order and no limit of its own: that is the queue's above and the legs' below.
+pub struct Mapped {
+    layout: Arc<Layout>,
+    legs: Vec<Device>,
+    limits: Limits,
+}
+
+/// Fewest and most tags of a queue: the default of all drivers, and that of dm_mq_queue_depth.
+const DEPTH: std::ops::RangeInclusive<u32> = 128..=2048;
+
+impl Mapped {
+    /// A device over `legs`, of which the layout knows no further one.
+    #[must_use]
+    pub fn new(layout: Layout, legs: Vec<Device>) -> Mapped {
+        let limits: Vec<Limits> = legs.iter().map(Device::limits).collect();
+        let limits = stacked(&layout, &limits);
+        Mapped { layout: Arc::new(layout), legs, limits }
+    }
+
+    /// Where its sectors lie.
+    #[must_use]
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+}
+
+/// The tags of a mapper's queue: as many as those of its legs together, so that it holds nothing
+/// back that a leg could take.
+pub(crate) fn queues_over(legs: &[Device]) -> Queues {
+    let depth = legs.iter().map(|leg| u32::from(leg.depth())).sum::<u32>();
+    let depth = depth.clamp(*DEPTH.start(), *DEPTH.end()) as u16;
+    Queues { max: u16::MAX, depth, reserved: 0, shared_tags: false, home: Affinity::Any }
+}
+
+impl Driver for Mapped {
+    fn limits(&self) -> Limits {
+        self.limits.clone()
+    }
+
+    fn queues(&self) -> Queues {
+        queues_over(&self.legs)
+    }
+
+    fn open(&self, index: u16, depth: u16) -> Result<Box<dyn DriverQueue>, DriverError> {
+        let outgoing = Outgoing::open(&self.legs, index, depth)?;
+        let route = LayoutRoute { layout: Arc::clone(&self.layout), legs: self.legs.len() };
+        Ok(Box::new(MappedQueue { outgoing, route }))
+    }
+
+    fn allocation(&self, sector: u64, sectors: u64) -> Result<Vec<Extent>, DriverError> {
+        let mut extents: Vec<Extent> = Vec::new();
+        let (mut at, end) = (sector, sector + sectors);
+        while at < end && extents.len() < EXTENTS_MAX {
+            let most = u32::try_from(end - at).unwrap_or(u32::MAX);
+            let piece = self.layout.front(at, most);
+            let found = self.legs[piece.leg].allocation(piece.sector, piece.sectors.into());
+            let found =
+                found.map_err(|error| DriverError { what: error.to_string(), source: None })?;
+            for extent in found {
+                at += extent.sectors;
+                match extents.last_mut() {
+                    Some(last) if (last.hole, last.zero) == (extent.hole, extent.zero) => {
+                        last.sectors += extent.sectors;
+                    }
+                    _ => extents.push(extent),
+                }
+            }
+        }
+        extents.truncate(EXTENTS_MAX);
+        Ok(extents)
+    }
+}
+
+struct MappedQueue {
+    outgoing: Outgoing,
+    route: LayoutRoute,
+}
+
+struct LayoutRoute {
+    layout: Arc<Layout>,
+    legs: usize,
+}
+
+impl Route for LayoutRoute {
+    #[inline]
+    fn front(&mut self, _rq: &Rq, sector: u64, sectors: u32) -> Piece {
+        self.layout.front(sector, sectors)
+    }
+
+    fn ranges(&mut self, rq: &Rq, visit: &mut dyn FnMut(Piece)) {
+        self.layout.ranges(rq.sector, rq.sectors, visit);
+    }
+
+    fn flush(&mut self, visit: &mut dyn FnMut(usize)) {
+        (0..self.legs).for_each(visit);
+    }
+}
+
+impl DriverQueue for MappedQueue {
+    fn submit(&mut self, batch: &mut Batch<'_>, now: Nanos) {
+        self.outgoing.submit(batch, &mut self.route, now);
+    }
+
+    fn commit(&mut self, now: Nanos) {
+        self.outgoing.commit(now);
+    }
+
+    fn at_home(&mut self, lane: Arc<dyn Wake>) {
+        self.outgoing.at_home(lane);
+    }
+
+    fn announces(&self) -> bool {
+        true
+    }
+
+    fn reap(&mut self, now: Nanos, done: &mut Done) {
+        self.outgoing.reap(now, done);
+    }
+
+    fn cancel(&mut self, tag: Tag) -> Cancel {
+        self.outgoing.cancel(tag)
+    }
+
+    fn in_flight(&self) -> usize {
+        self.outgoing.in_flight()
+    }
+}

@@ -1,0 +1,408 @@
+//! Requests on their way down: what all mappers do alike with the requests of a driver queue, over
+//! [`weir_queue::Legs`] and by its contract. Where a piece goes is a [`Route`]'s business.
+
+use std::sync::Arc;
+
+use weir_bio::{Bio, Data, Nanos, Op, Rq, SECTOR, Status};
+use weir_queue::{Batch, Cancel, Completion, Device, Done, DriverError, Legs, Request, Tag, Wake};
+
+use crate::layout::Piece;
+
+/// Where the pieces of a request go.
+pub trait Route {
+    /// The longest beginning of a range of the request that is one bio of one leg.
+    fn front(&mut self, rq: &Rq, sector: u64, sectors: u32) -> Piece;
+
+    /// The same for a request without memory, as a discard is: all of its bios.
+    fn ranges(&mut self, rq: &Rq, visit: &mut dyn FnMut(Piece));
+
+    /// The legs that a flush goes to.
+    fn flush(&mut self, visit: &mut dyn FnMut(usize));
+}
+
+/// The requests of one driver queue whose bios are under way below.
+///
+/// A bio has the memory of one bio above at most, so memory is cut where a piece ends inside it and
+/// never joined: nothing is allocated for a request whose bios each lie in one piece. What a leg's
+/// plug joins costs nothing here.
+pub struct Outgoing {
+    legs: Legs,
+    table: EntryTable,
+    lane: Option<Arc<dyn Wake>>,
+}
+
+/// By tag number.
+struct EntryTable {
+    entries: Box<[Entry]>,
+    /// Requests of which nothing is under way and that were not answered.
+    ended: Vec<u16>,
+    in_flight: usize,
+    /// Memory on its way back.
+    lent: Vec<Data>,
+}
+
+/// A request under way below.
+struct Entry {
+    tag: Tag,
+    /// Bios under way, and 1 while they are being sent.
+    left: u32,
+    /// Bios sent.
+    bios: u32,
+    status: Status,
+    is_out: bool,
+    rq: Rq,
+    /// The memory of its first bio, once that has ended.
+    first: Data,
+    /// All that a request of one bio needs not. Kept for the next.
+    more: More,
+}
+
+/// What is known of the bios behind the first, in their order.
+#[derive(Default)]
+struct More {
+    bios: Vec<Later>,
+    /// How many bios each piece of lent memory became; empty where each became one.
+    cuts: Vec<u32>,
+}
+
+struct Later {
+    /// Its first sector, counted from the request's.
+    at: u32,
+    /// Its memory, once it has ended.
+    data: Data,
+}
+
+/// The name of a bio: its request's tag, and its number in that.
+fn cookie(tag: Tag, number: u32) -> u64 {
+    u64::from(tag.0) << 32 | u64::from(number)
+}
+
+fn tag_of(cookie: u64) -> usize {
+    (cookie >> 32) as usize
+}
+
+impl Outgoing {
+    /// The requests of hard queue `index` with `depth` tags over these devices.
+    ///
+    /// # Errors
+    /// As [`Device::submitter`].
+    pub fn open(devices: &[Device], index: u16, depth: u16) -> Result<Outgoing, DriverError> {
+        let legs = Legs::open(devices, usize::from(index))
+            .map_err(|error| DriverError { what: error.to_string(), source: None })?;
+        Ok(Outgoing { legs, table: EntryTable::new(depth), lane: None })
+    }
+
+    /// As [`DriverQueue::at_home`](weir_queue::DriverQueue::at_home).
+    pub fn at_home(&mut self, lane: Arc<dyn Wake>) {
+        self.lane = Some(Arc::clone(&lane));
+        self.legs.at_home(lane);
+    }
+
+    /// Takes all requests of a batch and sends their bios.
+    pub fn submit(&mut self, batch: &mut Batch<'_>, route: &mut impl Route, now: Nanos) {
+        let mut ended = false;
+        batch.take_all(|tag, request| ended |= self.send(tag, request, route, now));
+        if ended {
+            self.wake();
+        }
+    }
+
+    /// Sends the bios of a request and says whether there were none: then it is answered at the
+    /// next reap, for which the lane has to be [woken](Outgoing::wake).
+    pub fn send(
+        &mut self,
+        tag: Tag,
+        request: &mut Request,
+        route: &mut impl Route,
+        now: Nanos,
+    ) -> bool {
+        let rq = *request.rq();
+        let mut sending = Sending { legs: &mut self.legs, entry: self.table.begin(tag, rq), now };
+        match rq.op {
+            Op::Read | Op::Write => {
+                let mut at = rq.sector;
+                request.for_each_data(|data| {
+                    at = sending.send_memory(at, std::mem::take(data), route);
+                });
+            }
+            Op::Flush => route.flush(&mut |leg| sending.send(leg, Bio::flush())),
+            _ => route.ranges(&rq, &mut |piece| {
+                let Piece { leg, sector, sectors } = piece;
+                sending.send(leg, Bio::new(rq.op, sector, sectors, Data::None));
+            }),
+        }
+        self.table.close(usize::from(tag.0))
+    }
+
+    /// Sends a bio of a request once more, as [`again`](Outgoing::again) made it.
+    pub fn resend(&mut self, leg: usize, bio: Bio, now: Nanos) {
+        self.legs.send(leg, bio, now);
+    }
+
+    /// The burst is over.
+    pub fn commit(&mut self, now: Nanos) {
+        self.legs.commit(now);
+    }
+
+    /// Takes what has ended below and answers the requests whose last bio that was.
+    pub fn reap(&mut self, now: Nanos, done: &mut Done) {
+        self.reap_with(now, |_, end| Some(end));
+        self.answer(done);
+    }
+
+    /// Takes what has ended below: what `judge` gives back has, and what it keeps is still under
+    /// way for its request, until it is sent [again](Outgoing::resend) or [ended](Outgoing::end).
+    pub fn reap_with(
+        &mut self,
+        now: Nanos,
+        mut judge: impl FnMut(usize, Completion) -> Option<Completion>,
+    ) {
+        let Outgoing { legs, table, .. } = self;
+        legs.reap(now, |leg, end| {
+            if let Some(Completion { cookie, status, data, .. }) = judge(leg, end) {
+                table.end(cookie, status, data);
+            }
+        });
+    }
+
+    /// Answers the requests of which nothing is under way.
+    pub fn answer(&mut self, done: &mut Done) {
+        self.table.answer(done);
+    }
+
+    /// A bio that has ended, to be sent once more, to a leg where it lies at the same place as in
+    /// the request.
+    #[must_use]
+    pub fn again(&self, end: Completion) -> Bio {
+        let entry = &self.table.entries[tag_of(end.cookie)];
+        let number = end.cookie as u32;
+        let at = match number.checked_sub(1) {
+            None => 0,
+            Some(later) => entry.more.bios[later as usize].at,
+        };
+        let bio = match entry.rq.op {
+            Op::Flush => Bio::flush(),
+            op => Bio::new(op, entry.rq.sector + u64::from(at), end.sectors, end.data),
+        };
+        entry.dress(bio).cookie(end.cookie)
+    }
+
+    /// Ends a bio that was kept back.
+    pub fn end(&mut self, cookie: u64, status: Status, data: Data) {
+        self.table.end(cookie, status, data);
+    }
+
+    /// As [`DriverQueue::cancel`](weir_queue::DriverQueue::cancel): bios that no leg has taken are
+    /// not sent any more. What was sent, or has its memory below, is answered.
+    pub fn cancel(&mut self, tag: Tag) -> Cancel {
+        let Outgoing { legs, table, .. } = self;
+        let before = table.ended.len();
+        let is_of_it = |cookie| tag_of(cookie) == usize::from(tag.0);
+        legs.recall(is_of_it, |_, bio| table.end(bio.cookie, Status::Timeout, bio.data));
+        if table.ended.len() > before {
+            self.wake();
+        }
+        Cancel::Pending
+    }
+
+    /// Has the lane turned: something ended outside of a reap.
+    pub fn wake(&self) {
+        if let Some(lane) = &self.lane {
+            lane.wake();
+        }
+    }
+
+    /// Requests taken and not answered.
+    #[must_use]
+    pub fn in_flight(&self) -> usize {
+        self.table.in_flight
+    }
+}
+
+/// A request whose bios are being sent.
+struct Sending<'a> {
+    legs: &'a mut Legs,
+    entry: &'a mut Entry,
+    now: Nanos,
+}
+
+impl Sending<'_> {
+    /// Sends the memory of one bio above; says where the next begins.
+    #[inline]
+    fn send_memory(&mut self, at: u64, data: Data, route: &mut impl Route) -> u64 {
+        let sectors = (data.len() as u64 / SECTOR) as u32;
+        let Piece { leg, sector, sectors: first } = route.front(&self.entry.rq, at, sectors);
+        if first == sectors && self.entry.more.cuts.is_empty() {
+            self.send_at(at, leg, Bio::new(self.entry.rq.op, sector, sectors, data));
+        } else {
+            self.cut_memory(at, sectors, data, route);
+        }
+        at + u64::from(sectors)
+    }
+
+    #[inline(never)]
+    fn cut_memory(&mut self, at: u64, sectors: u32, mut data: Data, route: &mut impl Route) {
+        let more = &mut self.entry.more;
+        if more.cuts.is_empty() {
+            // Each piece before this one became one bio.
+            more.cuts.resize(self.entry.bios as usize, 1);
+        }
+        let (op, before) = (self.entry.rq.op, self.entry.bios);
+        let (mut at, end) = (at, at + u64::from(sectors));
+        while at < end {
+            let piece = route.front(&self.entry.rq, at, (end - at) as u32);
+            let rest = data.split_off(piece.sectors as usize * SECTOR as usize);
+            let data = std::mem::replace(&mut data, rest);
+            self.send_at(at, piece.leg, Bio::new(op, piece.sector, piece.sectors, data));
+            at += u64::from(piece.sectors);
+        }
+        let cuts = self.entry.bios - before;
+        self.entry.more.cuts.push(cuts);
+    }
+
+    #[inline]
+    fn send_at(&mut self, at: u64, leg: usize, bio: Bio) {
+        if self.entry.bios > 0 {
+            let at = (at - self.entry.rq.sector) as u32;
+            self.entry.more.bios.push(Later { at, data: Data::None });
+        }
+        self.send_next(leg, bio);
+    }
+
+    /// Sends a bio without memory.
+    fn send(&mut self, leg: usize, bio: Bio) {
+        self.send_at(self.entry.rq.sector, leg, bio);
+    }
+
+    #[inline]
+    fn send_next(&mut self, leg: usize, bio: Bio) {
+        let entry = &mut *self.entry;
+        let bio = Bio { cookie: cookie(entry.tag, entry.bios), ..entry.dress(bio) };
+        entry.bios += 1;
+        entry.left += 1;
+        self.legs.send(leg, bio, self.now);
+    }
+}
+
+impl EntryTable {
+    fn new(depth: u16) -> EntryTable {
+        let entry = |number| Entry {
+            tag: Tag::first(number),
+            left: 0,
+            bios: 0,
+            status: Status::Ok,
+            is_out: false,
+            rq: NOTHING,
+            first: Data::None,
+            more: More::default(),
+        };
+        let entries = (0..depth).map(entry).collect();
+        EntryTable { entries, ended: Vec::new(), in_flight: 0, lent: Vec::new() }
+    }
+
+    #[inline]
+    fn begin(&mut self, tag: Tag, rq: Rq) -> &mut Entry {
+        let entry = &mut self.entries[usize::from(tag.0)];
+        assert!(!entry.is_out, "tag {} is out and is given out again", tag.0);
+        (entry.tag, entry.rq, entry.status) = (tag, rq, Status::Ok);
+        (entry.is_out, entry.left, entry.bios) = (true, 1, 0);
+        self.in_flight += 1;
+        entry
+    }
+
+    /// All its bios are sent; says whether there was none.
+    #[inline]
+    fn close(&mut self, number: usize) -> bool {
+        let entry = &mut self.entries[number];
+        entry.left -= 1;
+        let has_ended = entry.left == 0;
+        if has_ended {
+            self.ended.push(number as u16);
+        }
+        has_ended
+    }
+
+    #[inline]
+    fn end(&mut self, cookie: u64, status: Status, data: Data) {
+        let number = tag_of(cookie);
+        let entry = &mut self.entries[number];
+        // The first error is the request's, but a time-out above all: part of its memory may still
+        // be with the driver below.
+        if entry.status.is_ok() || status == Status::Timeout {
+            entry.status = status;
+        }
+        match (cookie as u32).checked_sub(1) {
+            None => entry.first = data,
+            Some(later) => entry.more.bios[later as usize].data = data,
+        }
+        entry.left -= 1;
+        if entry.left == 0 {
+            self.ended.push(number as u16);
+        }
+    }
+
+    #[inline]
+    fn answer(&mut self, done: &mut Done) {
+        let EntryTable { entries, ended, in_flight, lent } = self;
+        for number in ended.drain(..) {
+            let entry = &mut entries[usize::from(number)];
+            entry.is_out = false;
+            *in_flight -= 1;
+            if !entry.rq.op.has_data() {
+                entry.more.bios.clear();
+                done.push(entry.tag, entry.status);
+                continue;
+            }
+            match entry.more.bios.is_empty() && entry.status != Status::Timeout {
+                true => lent.push(std::mem::take(&mut entry.first)),
+                false => entry.give_back(lent),
+            }
+            done.push_lent(entry.tag, entry.status, lent);
+        }
+    }
+}
+
+impl Entry {
+    /// Flags, priority and group of the request for a bio of it.
+    #[inline]
+    fn dress(&self, mut bio: Bio) -> Bio {
+        let rq = &self.rq;
+        bio.flags |= rq.flags;
+        (bio.group, bio.ioprio, bio.hint) = (rq.group, rq.ioprio, rq.hint);
+        bio
+    }
+
+    /// Its memory in the pieces in which it was lent.
+    #[inline(never)]
+    fn give_back(&mut self, lent: &mut Vec<Data>) {
+        let More { bios, cuts } = &mut self.more;
+        let mut data = std::iter::once(std::mem::take(&mut self.first))
+            .chain(bios.drain(..).map(|later| later.data));
+        if cuts.is_empty() {
+            lent.extend(data.by_ref());
+        }
+        for count in cuts.drain(..) {
+            let mut whole = Data::None;
+            data.by_ref().take(count as usize).for_each(|piece| whole.append(piece));
+            lent.push(whole);
+        }
+        drop(data);
+        if self.status == Status::Timeout {
+            // Some of it is with a driver below, and the rest alone is no use.
+            lent.iter_mut().for_each(|piece| *piece = Data::None);
+        }
+    }
+}
+
+const NOTHING: Rq = Rq {
+    sector: 0,
+    sectors: 0,
+    id: weir_bio::RqId(0),
+    flags: weir_bio::Flags::NONE,
+    group: weir_bio::GroupId(0),
+    ioprio: weir_bio::IoPrio::NONE,
+    hint: 0,
+    tag: weir_bio::SchedTag::NONE,
+    op: Op::Flush,
+    segments: 0,
+};
