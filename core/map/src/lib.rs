@@ -3,7 +3,8 @@
 //! - [`Layout`] is arithmetic alone: which sector lies where (linear, striped);
 //! - [`Mapped`] is the driver of such a layout;
 //! - [`Outgoing`] is shared by all mappers: the requests of one driver queue whose bios are under
-//!   way below, and the memory that they were lent.
+//!   way below, and the memory that they were lent;
+//! - [`multipath`] is one device over several paths to it.
 //!
 //! Every mapper keeps to the contract of [`weir_queue::Legs`]. Absent on purpose: names, files,
 //! threads, and a clock.
@@ -13,6 +14,7 @@
 mod layout;
 mod limits;
 mod mapped;
+pub mod multipath;
 mod outgoing;
 
 pub use layout::{Area, Layout, Piece, Place, Shape};

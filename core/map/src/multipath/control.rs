@@ -1,0 +1,513 @@
+//! The state of a multipath device: which paths are valid, which group is in use, and what follows
+//! when one fails or comes back. Pure: time goes in, decisions come out as [`Order`]s and
+//! [`Event`]s, so that a simulator turns it as well as a lane.
+//!
+//! It decides when something changes, never for each request: lanes keep a copy, and look here
+//! when [`version`](Control::version) has changed.
+
+mod check;
+mod failback;
+mod message;
+mod status;
+
+use weir_bio::Nanos;
+
+use super::port::{Activation, Port};
+use super::settings::{NoPathRetry, Prio, Settings};
+use super::table::Table;
+use check::Check;
+pub use check::Verdict;
+pub use status::PathFigures;
+
+const SECOND_NS: u64 = 1_000_000_000;
+
+/// Something to be done for the state machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// Check this path; the end is [`Control::checked`].
+    Check(usize),
+    /// Activate this path; the end is [`Control::activated`].
+    Activate(usize),
+}
+
+/// Something that has happened, for the log: one line each.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Event(pub String);
+
+/// The state of one path.
+#[derive(Debug)]
+struct Path {
+    group: usize,
+    is_valid: bool,
+    fail_count: u32,
+    port: Option<Port>,
+    check: Check,
+    on_probation: bool,
+    is_activating: bool,
+}
+
+/// The state of one priority group.
+#[derive(Debug)]
+struct Group {
+    is_bypassed: bool,
+    paths: std::ops::Range<usize>,
+}
+
+/// The activation of the group in use.
+#[derive(Debug, Default)]
+struct PgInit {
+    /// I/O waits until it is through.
+    queues_io: bool,
+    /// Paths that are being activated.
+    under_way: u32,
+    /// Repeats since the group was switched to.
+    count: u32,
+    /// When the next one begins.
+    at: Option<Nanos>,
+    /// It begins after the delay.
+    is_delayed: bool,
+}
+
+/// Why I/O that waits for a path has an end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Until {
+    /// `no_path_retry`: until a path is back.
+    Checks,
+    /// `queue_if_no_path_timeout_secs`: for good.
+    Timeout,
+}
+
+/// The state machine.
+#[derive(Debug)]
+pub struct Control {
+    table: Table,
+    settings: Settings,
+    groups: Vec<Group>,
+    paths: Vec<Path>,
+    current: Option<usize>,
+    next: Option<usize>,
+    queue_if_no_path: bool,
+    /// As it was before the suspension.
+    saved_queueing: Option<bool>,
+    no_path_until: Vec<(Nanos, Until)>,
+    pg_init: PgInit,
+    failback_at: Option<Nanos>,
+    version: u64,
+    orders: Vec<Order>,
+    events: Vec<Event>,
+}
+
+impl Control {
+    /// The machine for a table; all paths are valid.
+    #[must_use]
+    pub fn new(table: Table, settings: Settings, now: Nanos) -> Control {
+        let mut groups = Vec::new();
+        let mut paths = Vec::new();
+        for (number, group) in table.groups.iter().enumerate() {
+            let first = paths.len();
+            for _ in &group.paths {
+                paths.push(Path {
+                    group: number,
+                    is_valid: true,
+                    fail_count: 0,
+                    port: None,
+                    check: Check::new(&settings, now),
+                    on_probation: false,
+                    is_activating: false,
+                });
+            }
+            groups.push(Group { is_bypassed: false, paths: first..paths.len() });
+        }
+        let queueing = match settings.no_path_retry {
+            None => table.features.queue_if_no_path,
+            Some(NoPathRetry::Fail) => false,
+            Some(NoPathRetry::Queue | NoPathRetry::Checks(_)) => true,
+        };
+        let next = (table.initial as usize).checked_sub(1);
+        Control {
+            table,
+            settings,
+            groups,
+            paths,
+            current: None,
+            next,
+            queue_if_no_path: queueing,
+            saved_queueing: None,
+            no_path_until: Vec::new(),
+            pg_init: PgInit::default(),
+            failback_at: None,
+            version: 0,
+            orders: Vec::new(),
+            events: Vec::new(),
+        }
+    }
+
+    /// The table it was made of.
+    #[must_use]
+    pub fn table(&self) -> &Table {
+        &self.table
+    }
+
+    /// The settings.
+    #[must_use]
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// Changes with everything that lanes follow.
+    #[must_use]
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// The group that requests go to, once there was one.
+    #[must_use]
+    pub fn group_in_use(&self) -> Option<usize> {
+        self.current.filter(|_| self.next.is_none())
+    }
+
+    /// Whether a path carries one request a second.
+    #[must_use]
+    pub fn is_on_probation(&self, path: usize) -> bool {
+        self.paths[path].on_probation
+    }
+
+    /// Whether a group has a valid path that is not on probation.
+    #[must_use]
+    pub fn has_trusted(&self, group: usize) -> bool {
+        let paths = &self.paths[self.groups[group].paths.clone()];
+        paths.iter().any(|path| path.is_valid && !path.on_probation)
+    }
+
+    /// The name of a path.
+    #[must_use]
+    pub fn name(&self, path: usize) -> &str {
+        self.table.paths().nth(path).map_or("", |line| &line.device)
+    }
+
+    /// The path of this name.
+    #[must_use]
+    pub fn path(&self, name: &str) -> Option<usize> {
+        self.table.paths().position(|line| line.device == name)
+    }
+
+    /// Paths that are valid.
+    #[must_use]
+    pub fn valid(&self) -> usize {
+        self.paths.iter().filter(|path| path.is_valid).count()
+    }
+
+    /// Whether a path is valid.
+    #[must_use]
+    pub fn is_valid(&self, path: usize) -> bool {
+        self.paths[path].is_valid
+    }
+
+    /// Whether I/O waits while no path is left.
+    #[must_use]
+    pub fn queues_if_no_path(&self) -> bool {
+        self.queue_if_no_path
+    }
+
+    /// Whether I/O waits for the activation of the group in use.
+    #[must_use]
+    pub fn queues_io(&self) -> bool {
+        self.pg_init.queues_io
+    }
+
+    /// What is to be done, oldest first.
+    pub fn take_orders(&mut self) -> Vec<Order> {
+        std::mem::take(&mut self.orders)
+    }
+
+    /// What has happened, oldest first.
+    pub fn take_events(&mut self) -> Vec<Event> {
+        std::mem::take(&mut self.events)
+    }
+
+    fn tell(&mut self, event: String) {
+        self.events.push(Event(event));
+    }
+
+    fn changed(&mut self) {
+        self.version += 1;
+    }
+
+    fn has_valid(&self, group: usize) -> bool {
+        self.paths[self.groups[group].paths.clone()].iter().any(|path| path.is_valid)
+    }
+
+    /// The group whose selector chooses next: the one asked for once if it has a path; else the
+    /// one in use as long as it has; else the first that has, bypassed ones last.
+    pub fn choose_group(&mut self, now: Nanos) -> Option<usize> {
+        if self.valid() == 0 {
+            if self.current.take().is_some() || self.pg_init.queues_io {
+                self.pg_init.queues_io = false;
+                self.changed();
+            }
+            return None;
+        }
+        if let Some(next) = self.next.take() {
+            if self.has_valid(next) {
+                self.switch_to(next, false, now);
+                return Some(next);
+            }
+            self.changed();
+        }
+        if let Some(current) = self.current.filter(|group| self.has_valid(*group)) {
+            return Some(current);
+        }
+        for bypassed in [false, true] {
+            let fits = |group: &usize| {
+                self.groups[*group].is_bypassed == bypassed && self.has_valid(*group)
+            };
+            if let Some(group) = (0..self.groups.len()).find(fits) {
+                self.switch_to(group, bypassed, now);
+                return Some(group);
+            }
+        }
+        None
+    }
+
+    fn switch_to(&mut self, group: usize, is_delayed: bool, now: Nanos) {
+        let before = self.current.replace(group);
+        self.changed();
+        if before == Some(group) {
+            return;
+        }
+        let paths = self.groups[group].paths.len();
+        self.tell(format!("priority group {} of {paths} paths is in use", group + 1));
+        let has_handler = !self.table.handler.is_empty();
+        self.pg_init = PgInit { queues_io: has_handler, is_delayed, ..PgInit::default() };
+        if has_handler {
+            self.begin_activation(now);
+        }
+    }
+
+    /// Activates all valid paths of the group in use, now or after the delay.
+    fn begin_activation(&mut self, now: Nanos) {
+        if std::mem::take(&mut self.pg_init.is_delayed) {
+            let delay_ms = u64::from(self.table.features.pg_init_delay_msecs);
+            self.pg_init.at = Some(now + delay_ms * 1_000_000);
+            return;
+        }
+        self.pg_init.at = None;
+        let Some(current) = self.current else { return };
+        for path in self.groups[current].paths.clone() {
+            if self.paths[path].is_valid {
+                self.activate(path);
+            }
+        }
+    }
+
+    fn activate(&mut self, path: usize) {
+        if !std::mem::replace(&mut self.paths[path].is_activating, true) {
+            self.pg_init.under_way += 1;
+            self.orders.push(Order::Activate(path));
+        }
+    }
+
+    /// The activation of a path has ended.
+    pub fn activated(&mut self, path: usize, how: Activation, now: Nanos) {
+        if !std::mem::take(&mut self.paths[path].is_activating) {
+            return;
+        }
+        self.pg_init.under_way = self.pg_init.under_way.saturating_sub(1);
+        let group = self.paths[path].group;
+        let repeats = match how {
+            Activation::Done => {
+                self.groups[group].is_bypassed = false;
+                false
+            }
+            Activation::Busy => {
+                self.groups[group].is_bypassed = true;
+                let number = group + 1;
+                self.tell(format!("priority group {number} is busy, so it is bypassed"));
+                false
+            }
+            Activation::Retry | Activation::RetryNow => {
+                self.pg_init.is_delayed |= how == Activation::Retry;
+                self.may_repeat(path, now)
+            }
+            Activation::Failed => {
+                self.fail(path, "its activation failed", now);
+                false
+            }
+        };
+        if self.current != Some(group) {
+            return;
+        }
+        if repeats {
+            self.pg_init.count += 1;
+        }
+        if self.pg_init.under_way > 0 {
+            return;
+        }
+        if repeats {
+            self.begin_activation(now);
+        } else if self.pg_init.at.is_none() {
+            self.pg_init.queues_io = false;
+            if self.groups[group].is_bypassed {
+                // Another group, as soon as there is I/O for it.
+                self.current = None;
+            }
+            self.changed();
+        }
+    }
+
+    fn may_repeat(&mut self, path: usize, now: Nanos) -> bool {
+        let may = self.pg_init.count < self.table.features.pg_init_retries;
+        if !may {
+            self.fail(path, "its activation was tried as often as it may be", now);
+        }
+        may
+    }
+
+    /// A path has failed, for this reason. Whether it was valid until now.
+    pub fn fail(&mut self, path: usize, reason: &str, now: Nanos) -> bool {
+        if !std::mem::replace(&mut self.paths[path].is_valid, false) {
+            return false;
+        }
+        let state = &mut self.paths[path];
+        state.fail_count += 1;
+        state.on_probation = false;
+        state.check.changed(&self.settings, now);
+        let left = self.valid();
+        self.tell(format!("path {} failed: {reason}; {left} paths left", self.name(path)));
+        if left == 0 {
+            self.lose_last(now);
+        }
+        self.changed();
+        self.consider_failback(None, now);
+        true
+    }
+
+    /// No path is left.
+    fn lose_last(&mut self, now: Nanos) {
+        self.no_path_until.clear();
+        if !self.queue_if_no_path {
+            self.tell(String::from("no path is left: I/O fails"));
+            return;
+        }
+        let mut ends = Vec::new();
+        if let Some(NoPathRetry::Checks(checks)) = self.settings.no_path_retry {
+            let wait_s = u64::from(checks) * u64::from(self.settings.polling_interval);
+            ends.push((now + wait_s * SECOND_NS, Until::Checks));
+        }
+        let timeout_s = u64::from(self.settings.queue_if_no_path_timeout_secs);
+        if timeout_s > 0 {
+            ends.push((now + timeout_s * SECOND_NS, Until::Timeout));
+        }
+        let bound = ends.iter().map(|(at, _)| at.since(now) / SECOND_NS).min();
+        self.tell(match bound {
+            Some(bound_s) => format!("no path is left: I/O waits for up to {bound_s} s"),
+            None => String::from("no path is left: I/O waits"),
+        });
+        self.no_path_until = ends;
+    }
+
+    /// A path is valid again. Whether it was not until now.
+    pub fn reinstate(&mut self, path: usize, reason: &str, now: Nanos) -> bool {
+        if std::mem::replace(&mut self.paths[path].is_valid, true) {
+            return false;
+        }
+        self.paths[path].check.changed(&self.settings, now);
+        let (valid, group) = (self.valid(), self.paths[path].group);
+        self.tell(format!("path {} is back: {reason}; {valid} paths", self.name(path)));
+        if valid == 1 {
+            self.no_path_until.clear();
+            if matches!(self.settings.no_path_retry, Some(NoPathRetry::Checks(_)))
+                && self.saved_queueing.is_none()
+            {
+                self.queue_if_no_path = true;
+            }
+        }
+        if !self.table.handler.is_empty() && self.current == Some(group) {
+            self.activate(path);
+        }
+        self.changed();
+        let of_group = &self.paths[self.groups[group].paths.clone()];
+        let is_first = of_group.iter().filter(|path| path.is_valid).count() == 1;
+        self.consider_failback(is_first.then_some(group), now);
+        true
+    }
+
+    /// What is known of the port of a path now.
+    pub fn port_is(&mut self, path: usize, port: Option<Port>, now: Nanos) {
+        if std::mem::replace(&mut self.paths[path].port, port) != port {
+            let words = match port {
+                Some(port) => format!("{:?}", port.access),
+                None => String::from("unknown"),
+            };
+            self.tell(format!("path {}: its port is {words} now", self.name(path)));
+            self.consider_failback(None, now);
+        }
+    }
+
+    fn priority(&self, path: usize) -> u32 {
+        match (self.settings.prio, self.paths[path].port) {
+            (Prio::Const, _) | (Prio::Alua, None) => 1,
+            (Prio::Alua, Some(port)) => port.priority(self.settings.exclusive_pref_bit),
+        }
+    }
+
+    /// A path carries one request a second from now on, or all that come to it.
+    pub fn put_on_probation(&mut self, path: usize, on: bool, reason: &str) {
+        if std::mem::replace(&mut self.paths[path].on_probation, on) != on {
+            let state = if on { "is on probation" } else { "is trusted again" };
+            self.tell(format!("path {} {state}: {reason}", self.name(path)));
+            self.changed();
+        }
+    }
+
+    /// Does what is due.
+    pub fn tick(&mut self, now: Nanos) {
+        let ended: Vec<Until> =
+            self.no_path_until.extract_if(.., |(at, _)| *at <= now).map(|(_, why)| why).collect();
+        for why in ended {
+            if std::mem::replace(&mut self.queue_if_no_path, false) {
+                let name = match why {
+                    Until::Checks => "no_path_retry",
+                    Until::Timeout => "queue_if_no_path_timeout_secs",
+                };
+                self.tell(format!("no path has come back in the time of {name}: I/O fails"));
+                self.changed();
+            }
+        }
+        if self.pg_init.at.is_some_and(|at| at <= now) {
+            self.begin_activation(now);
+        }
+        if self.failback_at.is_some_and(|at| at <= now) {
+            self.failback_at = None;
+            self.fail_back();
+        }
+        self.tick_checks(now);
+    }
+
+    /// When [`tick`](Control::tick) has something to do.
+    #[must_use]
+    pub fn wake_at(&self) -> Option<Nanos> {
+        let ends = self.no_path_until.iter().map(|(at, _)| *at);
+        let checks = self.paths.iter().filter_map(|path| path.check.wake_at(&self.settings));
+        ends.chain(checks).chain(self.pg_init.at).chain(self.failback_at).min()
+    }
+
+    /// I/O is brought to rest: what waits for a path ends, unless it is to be kept.
+    pub fn suspend(&mut self, keeps_io: bool) {
+        if self.saved_queueing.is_none() {
+            self.saved_queueing = Some(self.queue_if_no_path);
+            if !keeps_io {
+                self.queue_if_no_path = false;
+            }
+            self.changed();
+        }
+    }
+
+    /// The suspension is over.
+    pub fn resume(&mut self) {
+        if let Some(saved) = self.saved_queueing.take() {
+            self.queue_if_no_path = saved;
+            self.changed();
+        }
+    }
+}
