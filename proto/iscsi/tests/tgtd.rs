@@ -3,13 +3,12 @@
 #[path = "../../../tests/daemon/outside.rs"]
 mod outside;
 mod support;
+#[path = "../../../tests/daemon/tgtd.rs"]
+mod tgtd;
 
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::net::TcpStream;
 
-use outside::{Mortal, installed, mortal};
 use support::Initiator;
 use weir_proto_iscsi::chap::{Algorithm, Credentials};
 use weir_proto_iscsi::discovery::{self, Discovery};
@@ -29,107 +28,26 @@ const MIB: u32 = 1 << 20;
 
 /// A tgtd with three targets, each with a LUN of 64 MiB: one that asks for nothing, one that asks
 /// for CHAP, one with digests.
-struct Tgtd {
-    folder: PathBuf,
-    port: u16,
-    daemon: Mortal,
-}
-
-impl Drop for Tgtd {
-    fn drop(&mut self) {
-        let _ = self.daemon.kill();
-        let _ = self.daemon.wait();
-        let _ = std::fs::remove_dir_all(&self.folder);
-    }
-}
-
-fn program(name: &str) -> String {
-    let path = format!("/usr/sbin/{name}");
-    if Path::new(&path).exists() { path } else { name.to_owned() }
-}
+struct Tgtd(tgtd::Tgtd);
 
 impl Tgtd {
     /// `None` where it is not installed.
     fn start(name: &str) -> Option<Tgtd> {
-        let tgtd = program("tgtd");
-        if !installed(&tgtd) {
-            return None;
-        }
-        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("tgtd-{name}"));
-        let _ = std::fs::remove_dir_all(&folder);
-        std::fs::create_dir_all(&folder).expect("a folder");
-        let port = free_port();
-        let mut command = mortal(tgtd);
-        command
-            .env("TGT_IPC_SOCKET", folder.join("ipc"))
-            .args(["-f", "-C", "7", "--iscsi", &format!("portal=127.0.0.1:{port}")])
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(std::fs::File::create(folder.join("log")).expect("a log"));
-        let daemon = Mortal(command.spawn().expect("tgtd"));
-        let mut tgtd = Tgtd { folder, port, daemon };
-        while !tgtd.try_admin(&["--op", "show", "--mode", "system"]) {
-            let ended = tgtd.daemon.try_wait().expect("a child");
-            let log = || std::fs::read_to_string(tgtd.folder.join("log"));
-            assert!(ended.is_none(), "tgtd ended: {ended:?} {:?}", log());
-        }
+        let tgtd = tgtd::Tgtd::start(env!("CARGO_TARGET_TMPDIR"), name)?;
         for (tid, target) in [(1, PLAIN), (2, PROVED), (3, DIGESTS)] {
             tgtd.target(tid, target);
+            tgtd.unit(tid, 1, &tgtd.image(&format!("lun-{tid}"), 64 << 20), &[]);
         }
-        let accounts = [("weir", "weirsecret123", false), ("out", "outsecret4567", true)];
-        for (user, secret, outgoing) in accounts {
-            let account = ["--op", "new", "--mode", "account", "--user", user];
-            tgtd.admin(&[&account[..], &["--password", secret]].concat());
-            let bind = ["--op", "bind", "--mode", "account", "--tid", "2", "--user", user];
-            let outgoing: &[&str] = if outgoing { &["--outgoing"] } else { &[] };
-            tgtd.admin(&[&bind[..], outgoing].concat());
-        }
+        tgtd.account(2, "weir", "weirsecret123", false);
+        tgtd.account(2, "out", "outsecret4567", true);
         for digest in ["HeaderDigest", "DataDigest"] {
             tgtd.parameter("3", digest, "CRC32C");
         }
-        Some(tgtd)
-    }
-
-    fn target(&self, tid: u32, name: &str) {
-        let tid = &*tid.to_string();
-        let image = self.folder.join(format!("lun-{tid}"));
-        let file = std::fs::File::create(&image).expect("an image");
-        file.set_len(64 << 20).expect("an image");
-        let image = image.display().to_string();
-        self.admin(&["--op", "new", "--mode", "target", "--tid", tid, "-T", name]);
-        let unit = ["--op", "new", "--mode", "logicalunit", "--tid", tid, "--lun", "1"];
-        self.admin(&[&unit[..], &["-b", &image]].concat());
-        for (key, value) in [
-            ("InitialR2T", "No"),
-            ("MaxRecvDataSegmentLength", "65536"),
-            ("FirstBurstLength", "131072"),
-            ("MaxBurstLength", "262144"),
-            ("MaxOutstandingR2T", "8"),
-        ] {
-            self.parameter(tid, key, value);
-        }
-        self.admin(&["--op", "bind", "--mode", "target", "--tid", tid, "-I", "ALL"]);
-    }
-
-    fn parameter(&self, tid: &str, key: &str, value: &str) {
-        let update = ["--op", "update", "--mode", "target", "--tid", tid];
-        self.admin(&[&update[..], &["-n", key, "-v", value]].concat());
-    }
-
-    fn try_admin(&self, arguments: &[&str]) -> bool {
-        let mut command = Command::new(program("tgtadm"));
-        command.env("TGT_IPC_SOCKET", self.folder.join("ipc"));
-        command.args(["-C", "7", "--lld", "iscsi"]).args(arguments);
-        command.output().expect("tgtadm").status.success()
-    }
-
-    #[track_caller]
-    fn admin(&self, arguments: &[&str]) {
-        assert!(self.try_admin(arguments), "tgtadm {arguments:?}");
+        Some(Tgtd(tgtd))
     }
 
     fn connect(&self) -> TcpStream {
-        let stream = TcpStream::connect(("127.0.0.1", self.port)).expect("tgtd listens");
+        let stream = TcpStream::connect(("127.0.0.1", self.0.port)).expect("tgtd listens");
         stream.set_nodelay(true).expect("a socket");
         stream
     }
@@ -165,15 +83,6 @@ impl Tgtd {
         }
         client
     }
-}
-
-/// A port above 20000 on which nothing listens. It is chosen by the kernel, whose ports for this
-/// begin at 32768.
-fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let port = listener.local_addr().expect("a port").port();
-    assert!(port > 20_000, "{port}");
-    port
 }
 
 #[track_caller]
@@ -396,7 +305,7 @@ fn tgtd_tells_a_discovery_session_of_its_targets() {
             discovery::Step::Failed(why) => panic!("{why}"),
         }
     };
-    let portal = Portal::new(&format!("127.0.0.1:{},1", tgtd.port)).expect("a portal");
+    let portal = Portal::new(&format!("127.0.0.1:{},1", tgtd.0.port)).expect("a portal");
     let names: Vec<_> = found.targets.iter().map(|target| target.name.as_str()).collect();
     assert_eq!(names.len(), 3, "{names:?}");
     for name in [PLAIN, PROVED, DIGESTS] {
