@@ -179,6 +179,8 @@ codes! {
         TARGET_PORT_IN_UNAVAILABLE_STATE = 0x040c,
         /// NOTIFY (ENABLE SPINUP) is awaited.
         NOTIFY_ENABLE_SPINUP_REQUIRED = 0x0411,
+        /// The logical unit or its port is off.
+        OFFLINE = 0x0412,
         /// Space is being allocated.
         SPACE_ALLOCATION_IN_PROGRESS = 0x0414,
         /// A start or stop is under way.
@@ -213,6 +215,8 @@ codes! {
         LOGICAL_UNIT_NOT_SUPPORTED = 0x2500,
         /// A field of the parameter list has no such value.
         INVALID_FIELD_IN_PARAMETER_LIST = 0x2600,
+        /// A reservation was to be released that is of another type.
+        INVALID_RELEASE_OF_PERSISTENT_RESERVATION = 0x2604,
         /// Writes are refused.
         WRITE_PROTECTED = 0x2700,
         /// A thin store is full.
@@ -241,6 +245,8 @@ codes! {
         COMMANDS_CLEARED_BY_ANOTHER_INITIATOR = 0x2f00,
         /// A thin store is nearly full.
         THIN_PROVISIONING_SOFT_THRESHOLD_REACHED = 0x3807,
+        /// Mode pages have no saved values.
+        SAVING_PARAMETERS_NOT_SUPPORTED = 0x3900,
         /// There is no medium.
         MEDIUM_NOT_PRESENT = 0x3a00,
         /// The INQUIRY data is another.
