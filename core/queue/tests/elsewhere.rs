@@ -359,6 +359,73 @@ fn what_waits_until_it_is_kicked_costs_no_turn_and_comes_when_the_path_is_there(
 }
 
 /// The place of lane 0.
+/// A driver that has its lane turned in its first reaps, as one does whose answer comes from
+/// another thread just after it has looked.
+struct LateAnswer {
+    lane: LaneOf,
+    reaps: Arc<Mutex<u32>>,
+}
+
+struct LateAnswers(Arc<Mutex<u32>>, Affinity);
+
+impl Driver for LateAnswers {
+    fn limits(&self) -> Limits {
+        limits()
+    }
+
+    fn queues(&self) -> Queues {
+        Queues { max: 1, depth: 8, reserved: 0, shared_tags: false, home: self.1 }
+    }
+
+    fn open(&self, _: u16, _: u16) -> Result<Box<dyn DriverQueue>, DriverError> {
+        Ok(Box::new(LateAnswer { lane: None, reaps: Arc::clone(&self.0) }))
+    }
+}
+
+impl DriverQueue for LateAnswer {
+    fn at_home(&mut self, lane: Arc<dyn Wake>) {
+        self.lane = Some(lane);
+    }
+
+    fn submit(&mut self, _: &mut Batch<'_>, _: Nanos) {}
+
+    fn commit(&mut self, _: Nanos) {}
+
+    fn reap(&mut self, _: Nanos, _: &mut Done) {
+        let mut reaps = self.reaps.lock().unwrap();
+        *reaps += 1;
+        if *reaps < 10 {
+            self.lane.as_ref().expect("at home").wake();
+        }
+    }
+
+    fn announces(&self) -> bool {
+        true
+    }
+
+    fn in_flight(&self) -> usize {
+        0
+    }
+}
+
+#[test]
+fn a_lane_that_is_told_while_its_driver_is_reaped_is_turned_once_more() {
+    let ways = [
+        (QueueMode::Mq, Affinity::Any),
+        (QueueMode::Sq, Affinity::Any),
+        (QueueMode::Sq, Affinity::Fixed),
+    ];
+    for (mode, affinity) in ways {
+        let reaps = Arc::default();
+        let driver = LateAnswers(Arc::clone(&reaps), affinity);
+        let device = Device::new(Config { mode, ..Config::default() }, Arc::new(driver)).unwrap();
+        let mut home = strict();
+        home.open(&device, 0).unwrap();
+        run(&mut [&mut home], Nanos(1), &|_, _| false);
+        assert_eq!(*reaps.lock().unwrap(), 10, "{mode:?} {affinity:?}");
+    }
+}
+
 fn device_place(home: &Home) -> usize {
     home.lanes().find(|lane| lane.index() == 0).expect("lane 0 is here").place()
 }

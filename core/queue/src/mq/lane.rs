@@ -195,14 +195,15 @@ impl Multi {
         if mq.lanes.in_need.read() != 0 {
             self.hard.stand_beside();
         }
-        self.hard.reap(now, sink);
-        while self.hard.end_one(now, &mut self.ways.replies, sink) {}
-        self.hard.scan(now, self.paused > 0, &mut self.ways.replies, sink);
+        // Before the driver is asked: one that has its lane turned meanwhile is asked once more.
         mq.lanes[index].pending.take(|source| match source {
             ELEVATOR => self.ask_elevator = true,
             NUDGE => {}
             submitter => self.ways.soft.mark(submitter),
         });
+        self.hard.reap(now, sink);
+        while self.hard.end_one(now, &mut self.ways.replies, sink) {}
+        self.hard.scan(now, self.paused > 0, &mut self.ways.replies, sink);
         self.refresh(reach);
         if self.needs || self.hard.is_in_need(now) {
             self.see_to_need(reach, now, sink);
