@@ -269,6 +269,14 @@ impl Device {
         &self.shared.config
     }
 
+    /// Whether a request that ran out of time, and which the driver has not given back, may still
+    /// change one of these sectors. Its submitter was told before: a mapper that has another way to
+    /// these sectors asks, as the fence stands on this way only. Takes a lock.
+    #[must_use]
+    pub fn may_change_late(&self, sectors: std::ops::Range<u64>) -> bool {
+        self.shared.fences.any() && self.shared.fences.is_fenced(&sectors)
+    }
+
     /// The device's limits as they are now.
     #[must_use]
     pub fn limits(&self) -> Limits {

@@ -9,6 +9,7 @@ use weir_bio::{Bio, Flags, Nanos};
 use weir_ring::Wake;
 
 use crate::bell::Bell;
+use crate::command::{Command, CommandEnd, RefusedCommand};
 use crate::completion::Completion;
 use crate::device::Device;
 use crate::error::Error;
@@ -29,9 +30,10 @@ use crate::submit::submitter::Submitter;
 /// | `cancel` | [`Legs::recall`] | says `Pending`; bios that wait are not sent |
 ///
 /// # Contract
-/// - **Announced.** The queue [announces](crate::DriverQueue::announces) its answers, and has
-///   neither an event nor a time of its own. Lower lanes may be at home on any thread; a mapper
-///   turns none of them and waits for none.
+/// - **Announced.** The queue [announces](crate::DriverQueue::announces) its answers, and has no
+///   event of its own; a time ([`wake_at`](crate::DriverQueue::wake_at)) only for what it decides
+///   itself, never for its legs' answers. Lower lanes may be at home on any thread; a mapper turns
+///   none of them and waits for none.
 /// - **Copied down:** group, priority, hint and flags. FAILFAST goes down with every bio, because
 ///   the leg's driver is the one that would try again. A group pays once, above.
 /// - **NOWAIT.** A bio that may not wait goes down as such. A leg without a free request, or a
@@ -123,6 +125,25 @@ impl Legs {
         if !std::mem::replace(&mut to.is_sent, true) {
             self.sent.push(leg);
         }
+    }
+
+    /// Sends a command to a leg. Its end follows a later [`reap`](Legs::reap), in
+    /// [`take_command_end`](Legs::take_command_end).
+    ///
+    /// # Errors
+    /// [`RefusedCommand`], with the command: the leg is frozen, or has too many.
+    pub fn send_command(
+        &mut self,
+        leg: usize,
+        command: Command,
+        now: Nanos,
+    ) -> Result<(), RefusedCommand> {
+        self.legs[leg].submitter.submit_command(command, now)
+    }
+
+    /// The next command of a leg that the last [`reap`](Legs::reap) found to have ended.
+    pub fn take_command_end(&mut self, leg: usize) -> Option<CommandEnd> {
+        self.legs[leg].submitter.take_command_end()
     }
 
     /// The burst is over.

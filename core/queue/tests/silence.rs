@@ -152,12 +152,17 @@ fn a_newer_write_waits_for_one_that_ran_out_of_time_and_lands_behind_it() {
         scene.submit(0, write(1, 8, 8));
         scene.pass(TIMEOUT_NS + SECOND);
         assert_eq!(scene.statuses(0), [Status::Timeout]);
+        let may_land = |scene: &Scene| {
+            [0..8, 0..9, 15..17, 16..24].map(|sectors| scene.device.may_change_late(sectors))
+        };
+        assert_eq!(may_land(&scene), [false, true, true, false]);
         scene.sim.world().plan.silences.clear();
         scene.submit(newer_lane, write(2, 12, 2));
         scene.submit(newer_lane, write(3, 16, 8));
         assert_eq!(scene.statuses(newer_lane), [Status::Ok], "the one beside the fence alone");
         scene.come_back();
         assert_eq!(scene.statuses(newer_lane), [Status::Ok], "the older one has landed");
+        assert_eq!(may_land(&scene), [false; 4]);
         scene.submit(0, read(12, 2));
         assert_eq!(values(&scene.ended(0)[0].data), [value(2, 12), value(2, 13)]);
         assert_eq!(scene.device.stats().quarantined, 0);

@@ -286,6 +286,13 @@ impl Fences {
         }
     }
 
+    /// Whether a fence of the first kind stands in these sectors.
+    #[cold]
+    pub(crate) fn is_fenced(&self, wanted: &Range<u64>) -> bool {
+        let touches = |fence: &Fence| overlap(&(fence.start..fence.end), wanted);
+        self.standing().fences.iter().any(touches)
+    }
+
     /// Whether one stands around some of these sectors.
     #[cold]
     pub(crate) fn stand_in(&self, wanted: Range<u64>) -> bool {
