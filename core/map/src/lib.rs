@@ -20,4 +20,4 @@ mod outgoing;
 pub use layout::{Area, Layout, Piece, Place, Shape};
 pub use limits::stacked;
 pub use mapped::Mapped;
-pub use outgoing::{Outgoing, Route};
+pub use outgoing::{OWN_COOKIES, Outgoing, Route};

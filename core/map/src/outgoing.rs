@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use weir_bio::{Bio, Data, Nanos, Op, Rq, SECTOR, Status};
+use weir_bio::{Bio, Data, Flags, Nanos, Op, Rq, SECTOR, Status};
 use weir_queue::{Batch, Cancel, Completion, Device, Done, DriverError, Legs, Request, Tag, Wake};
 
 use crate::layout::Piece;
@@ -29,6 +29,8 @@ pub struct Outgoing {
     legs: Legs,
     table: EntryTable,
     lane: Option<Arc<dyn Wake>>,
+    /// Flags that every bio has beside those of its request.
+    flags: Flags,
 }
 
 /// By tag number.
@@ -72,12 +74,15 @@ struct Later {
     data: Data,
 }
 
+/// Cookies from here on are no request's.
+pub const OWN_COOKIES: u64 = 1 << 48;
+
 /// The name of a bio: its request's tag, and its number in that.
 fn cookie(tag: Tag, number: u32) -> u64 {
     u64::from(tag.0) << 32 | u64::from(number)
 }
 
-fn tag_of(cookie: u64) -> usize {
+pub(crate) fn tag_of(cookie: u64) -> usize {
     (cookie >> 32) as usize
 }
 
@@ -89,7 +94,19 @@ impl Outgoing {
     pub fn open(devices: &[Device], index: u16, depth: u16) -> Result<Outgoing, DriverError> {
         let legs = Legs::open(devices, usize::from(index))
             .map_err(|error| DriverError { what: error.to_string(), source: None })?;
-        Ok(Outgoing { legs, table: EntryTable::new(depth), lane: None })
+        Ok(Outgoing { legs, table: EntryTable::new(depth), lane: None, flags: Flags::NONE })
+    }
+
+    /// The same, whose bios have these flags beside those of their request.
+    #[must_use]
+    pub fn with_flags(self, flags: Flags) -> Outgoing {
+        Outgoing { flags, ..self }
+    }
+
+    /// The legs, for what is no request: their ends come by [`reap_with`](Outgoing::reap_with),
+    /// and have cookies that no request's bio has, from [`OWN_COOKIES`] on.
+    pub fn legs(&mut self) -> &mut Legs {
+        &mut self.legs
     }
 
     /// As [`DriverQueue::at_home`](weir_queue::DriverQueue::at_home).
@@ -116,7 +133,8 @@ impl Outgoing {
         route: &mut impl Route,
         now: Nanos,
     ) -> bool {
-        let rq = *request.rq();
+        let mut rq = *request.rq();
+        rq.flags |= self.flags;
         let mut sending = Sending { legs: &mut self.legs, entry: self.table.begin(tag, rq), now };
         match rq.op {
             Op::Read | Op::Write => {
@@ -175,16 +193,26 @@ impl Outgoing {
     #[must_use]
     pub fn again(&self, end: Completion) -> Bio {
         let entry = &self.table.entries[tag_of(end.cookie)];
-        let number = end.cookie as u32;
-        let at = match number.checked_sub(1) {
-            None => 0,
-            Some(later) => entry.more.bios[later as usize].at,
-        };
+        let at = entry.at(end.cookie);
         let bio = match entry.rq.op {
             Op::Flush => Bio::flush(),
             op => Bio::new(op, entry.rq.sector + u64::from(at), end.sectors, end.data),
         };
         entry.dress(bio).cookie(end.cookie)
+    }
+
+    /// The request of a bio that is under way or was kept back.
+    #[must_use]
+    pub fn rq(&self, cookie: u64) -> &Rq {
+        &self.table.entries[tag_of(cookie)].rq
+    }
+
+    /// The sectors above of a bio that has ended, where a leg has them at the same place.
+    #[must_use]
+    pub fn sectors(&self, end: &Completion) -> std::ops::Range<u64> {
+        let entry = &self.table.entries[tag_of(end.cookie)];
+        let sector = entry.rq.sector + u64::from(entry.at(end.cookie));
+        sector..sector + u64::from(end.sectors)
     }
 
     /// Ends a bio that was kept back.
@@ -363,6 +391,14 @@ impl EntryTable {
 }
 
 impl Entry {
+    /// The first sector of a bio, counted from the request's.
+    fn at(&self, cookie: u64) -> u32 {
+        match (cookie as u32).checked_sub(1) {
+            None => 0,
+            Some(later) => self.more.bios[later as usize].at,
+        }
+    }
+
     /// Flags, priority and group of the request for a bio of it.
     #[inline]
     fn dress(&self, mut bio: Bio) -> Bio {
@@ -398,7 +434,7 @@ const NOTHING: Rq = Rq {
     sector: 0,
     sectors: 0,
     id: weir_bio::RqId(0),
-    flags: weir_bio::Flags::NONE,
+    flags: Flags::NONE,
     group: weir_bio::GroupId(0),
     ioprio: weir_bio::IoPrio::NONE,
     hint: 0,

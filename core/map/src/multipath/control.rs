@@ -4,6 +4,7 @@
 //!
 //! It decides when something changes, never for each request: lanes keep a copy, and look here
 //! when [`version`](Control::version) has changed.
+//! Rules: docs/behaviour/multipath.md, section 1.1.
 
 mod check;
 mod failback;
@@ -177,6 +178,12 @@ impl Control {
     pub fn has_trusted(&self, group: usize) -> bool {
         let paths = &self.paths[self.groups[group].paths.clone()];
         paths.iter().any(|path| path.is_valid && !path.on_probation)
+    }
+
+    /// The numbers of the paths of each group.
+    #[must_use]
+    pub fn groups_of_paths(&self) -> Vec<std::ops::Range<usize>> {
+        self.groups.iter().map(|group| group.paths.clone()).collect()
     }
 
     /// The name of a path.

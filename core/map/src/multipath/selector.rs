@@ -7,6 +7,7 @@
 //!
 //! Rules, ties included, are dm's: each selector keeps the valid paths in a list; the path chosen
 //! goes to the end of it, so that of equals the one longest unused is first.
+//! Rules: docs/behaviour/multipath.md, section 1.2.
 
 mod affinity;
 mod historical;

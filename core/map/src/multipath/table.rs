@@ -1,9 +1,8 @@
 //! The constructor line of dm's multipath target, as text in and out: features, hardware handler,
 //! priority groups, and in each a selector with its paths. Nothing is opened here.
 //!
-//! Grammar and bounds: the kernel's `Documentation/admin-guide/device-mapper/dm-multipath` family
-//! of documents and multipath.conf(5). A path is named as the configuration names disks, where dm
-//! prints `major:minor`.
+//! Bounds are those of the kernel's constructor. A path is named as the configuration names disks,
+//! where dm prints `major:minor` (docs/behaviour/multipath.md, section 7).
 
 use std::fmt;
 

@@ -1,5 +1,6 @@
 //! When a path is checked, and what follows from the answer. A check is asked for and answered
 //! later; a path has one under way at most, and no answer in time is an answer.
+//! Rules: docs/behaviour/multipath.md, section 4.
 
 use weir_bio::Nanos;
 

@@ -1,4 +1,5 @@
 //! The best group, and when I/O goes back to it.
+//! Rules: docs/behaviour/multipath.md, section 5.
 
 use weir_bio::Nanos;
 

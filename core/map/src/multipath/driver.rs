@@ -1,0 +1,204 @@
+//! The driver of a multipath device, and its control side: messages, texts, suspension.
+
+use std::sync::Arc;
+
+use weir_bio::{Flags, Limits, Nanos, Size};
+use weir_queue::{
+    Device, Driver, DriverError, DriverQueue, Extent, NoticeListener, Queues, Speaker,
+};
+
+use super::control::Control;
+use super::lane::{LaneParts, LaneQueue};
+use super::port::{Activation, Ports};
+use super::settings::Settings;
+use super::shared::Shared;
+use super::table::Table;
+use super::view::{LaneShape, View};
+use crate::mapped::queues_over;
+use crate::outgoing::Outgoing;
+
+/// One device over several paths to it.
+///
+/// # Contract
+/// Each path leads to the same sectors, and a flush on any of them covers what was answered on
+/// every one. Nothing here can see whether that is so.
+pub struct Multipath {
+    shared: Arc<Shared>,
+    legs: Arc<[Device]>,
+    settings: Settings,
+    limits: Limits,
+    node_of: fn(u32) -> u32,
+}
+
+impl Multipath {
+    /// The device of a table; `paths` are its paths, in the table's order.
+    ///
+    /// # Errors
+    /// A sentence: there is no path, or two differ in size or block size.
+    pub fn new(table: Table, paths: Vec<Device>, settings: Settings) -> Result<Multipath, String> {
+        let names: Vec<String> = table.paths().map(|path| path.device.clone()).collect();
+        assert_eq!(names.len(), paths.len(), "a device for each path of the table");
+        let limits = limits_over(&names, &paths)?;
+        let repeated: Vec<&str> = table
+            .paths()
+            .filter(|path| path.was_repeated)
+            .map(|path| path.device.as_str())
+            .collect();
+        let notice = (!repeated.is_empty())
+            .then(|| format!("repeat_count above 1 is taken for 1, as of {}", repeated.join(", ")));
+        let shared = Shared::new(Control::new(table, settings.clone(), Nanos::ZERO));
+        notice.into_iter().for_each(|notice| shared.notices.add(notice));
+        let (shared, legs) = (Arc::new(shared), paths.into());
+        Ok(Multipath { shared, legs, settings, limits, node_of: |_| 0 })
+    }
+
+    /// The same on a machine where `node_of` says on which NUMA node a CPU is.
+    #[must_use]
+    pub fn on_nodes(self, node_of: fn(u32) -> u32) -> Multipath {
+        Multipath { node_of, ..self }
+    }
+
+    /// Takes what is known of the ports of its paths, once. Whether it was the first.
+    pub fn set_ports(&self, ports: Arc<dyn Ports>) -> bool {
+        self.shared.set_ports(ports)
+    }
+
+    /// The activation of a path, which [`Ports::activate`] began, has ended.
+    pub fn activated(&self, path: usize, how: Activation, now: Nanos) {
+        self.shared.change(now, |control| control.activated(path, how, now));
+    }
+
+    /// Does what a message says, such as `fail_path NAME`.
+    ///
+    /// # Errors
+    /// A sentence.
+    pub fn message(&self, text: &str, now: Nanos) -> Result<(), String> {
+        self.shared.change(now, |control| control.message(text, now))
+    }
+
+    /// The arguments of the table line.
+    #[must_use]
+    pub fn table_text(&self) -> String {
+        self.shared.look(Control::table_text)
+    }
+
+    /// The status line behind `START LENGTH multipath`.
+    #[must_use]
+    pub fn status_text(&self) -> String {
+        self.shared.look(|control| control.status_text(|path| self.shared.sum(path).figures))
+    }
+
+    /// Groups and paths with their figures, as `multipath -ll` lists them.
+    #[must_use]
+    pub fn listing(&self) -> Vec<String> {
+        self.shared.look(|control| control.listing(|path| self.shared.sum(path).listed()))
+    }
+
+    /// The device is about to be brought to rest: I/O that waits for a path ends, so that it can.
+    pub fn suspend(&self, now: Nanos) {
+        self.shared.change(now, |control| control.suspend(false));
+    }
+
+    /// It is not, after all.
+    pub fn resume(&self, now: Nanos) {
+        self.shared.change(now, Control::resume);
+    }
+
+    /// Its notices so far: one for each event of a path.
+    #[must_use]
+    pub fn notices(&self) -> Vec<String> {
+        self.shared.notices.all()
+    }
+
+    /// Where its notices come from, without keeping its paths open.
+    #[must_use]
+    pub fn speaker(&self) -> Box<dyn Speaker> {
+        Box::new(Notifier(Arc::clone(&self.shared)))
+    }
+}
+
+struct Notifier(Arc<Shared>);
+
+impl Speaker for Notifier {
+    fn on_notice(&self, listener: NoticeListener) {
+        self.0.notices.listen(listener);
+    }
+}
+
+/// All paths are one device, so they are alike; what only one of them cannot do, none is asked for.
+fn limits_over(names: &[String], paths: &[Device]) -> Result<Limits, String> {
+    let mut each = paths.iter().map(Device::limits).zip(names);
+    let Some((first, first_name)) = each.next() else {
+        return Err(String::from("a multipath device has at least one path"));
+    };
+    let mut limits = first.clone();
+    for (path, name) in each {
+        let size = |of: &Limits| (of.size().bytes(), of.logical_block_size);
+        if size(&path) != size(&first) {
+            let ((bytes, block), (first_bytes, first_block)) = (size(&path), size(&first));
+            return Err(format!(
+                "paths {first_name} and {name} are not one device: {first_bytes} bytes in blocks \
+                 of {first_block}, and {bytes} bytes in blocks of {block}"
+            ));
+        }
+        limits = limits.stack(&path);
+    }
+    Ok(limits)
+}
+
+fn failed(error: &weir_queue::Error) -> DriverError {
+    DriverError { what: error.to_string(), source: None }
+}
+
+impl Driver for Multipath {
+    fn limits(&self) -> Limits {
+        self.limits.clone()
+    }
+
+    fn queues(&self) -> Queues {
+        queues_over(&self.legs)
+    }
+
+    fn open(&self, index: u16, depth: u16) -> Result<Box<dyn DriverQueue>, DriverError> {
+        let outgoing = Outgoing::open(&self.legs, index, depth)?;
+        // The path is tried again here, on another one: below it would only take longer.
+        let outgoing = outgoing.with_flags(Flags::FAILFAST_TRANSPORT);
+        let tally = self.shared.tally(index, self.legs.len());
+        let shape = LaneShape { index, depth };
+        let view =
+            self.shared.look(|control| View::new(control, shape, Arc::clone(&tally), self.node_of));
+        Ok(Box::new(LaneQueue::new(LaneParts {
+            shape,
+            shared: Arc::clone(&self.shared),
+            legs: Arc::clone(&self.legs),
+            outgoing,
+            view,
+            tally,
+            settings: self.settings.clone(),
+        })))
+    }
+
+    fn enlarge(&self, sectors: u64) -> Result<Size, DriverError> {
+        let mut smallest: Option<Size> = None;
+        for leg in self.legs.iter() {
+            let size = leg.enlarge(sectors).map_err(|error| failed(&error))?;
+            smallest = Some(smallest.filter(|other| other.bytes() <= size.bytes()).unwrap_or(size));
+        }
+        Ok(smallest.unwrap_or_default())
+    }
+
+    fn allocation(&self, sector: u64, sectors: u64) -> Result<Vec<Extent>, DriverError> {
+        let mut error = None;
+        for (path, leg) in self.legs.iter().enumerate() {
+            if !self.shared.look(|control| control.is_valid(path)) {
+                continue;
+            }
+            match leg.allocation(sector, sectors) {
+                Ok(extents) => return Ok(extents),
+                Err(failure) => error = Some(failed(&failure)),
+            }
+        }
+        let none = || DriverError { what: String::from("no path is left"), source: None };
+        Err(error.unwrap_or_else(none))
+    }
+}
