@@ -297,38 +297,48 @@ impl Limits {
         boundary == 0 || sector % boundary + sectors <= boundary
     }
 
-    /// The limits of a device made of these two: whatever both can take. Capacity is the mapper's
-    /// business and stays this one's.
+    /// The limits of a device made of these two (docs/behaviour/mapped.md, section 3): requests
+    /// that both can take, ops that one of them has. Capacity is the mapper's business and stays
+    /// this one's.
     #[must_use]
     pub fn stack(&self, lower: &Limits) -> Limits {
+        let physical = self.physical_block_size.max(lower.physical_block_size);
+        let io_opt = least_common_multiple(self.io_opt, lower.io_opt);
+        let granularity = self.discard_granularity.max(lower.discard_granularity);
+        let discard_alignment =
+            least_common_multiple(self.discard_alignment, lower.discard_alignment);
         Limits {
             capacity: self.capacity,
             padding: self.padding,
             read_only: self.read_only | lower.read_only,
             rotational: self.rotational | lower.rotational,
             volatile_cache: self.volatile_cache | lower.volatile_cache,
-            fua: self.fua & lower.fua,
+            // A leg that cannot do it flushes behind the write.
+            fua: self.fua | lower.fua,
             logical_block_size: self.logical_block_size.max(lower.logical_block_size),
-            physical_block_size: self.physical_block_size.max(lower.physical_block_size),
+            physical_block_size: physical,
             io_min: self.io_min.max(lower.io_min),
-            io_opt: least_common_multiple(self.io_opt, lower.io_opt),
+            io_opt: if io_opt.is_multiple_of(physical.max(1)) { io_opt } else { 0 },
             max_hw_sectors: self.max_hw_sectors.min(lower.max_hw_sectors),
-            max_dev_sectors: min_ignoring_zero(self.max_dev_sectors, lower.max_dev_sectors),
-            max_user_sectors: min_ignoring_zero(self.max_user_sectors, lower.max_user_sectors),
+            max_dev_sectors: min_not_zero(self.max_dev_sectors, lower.max_dev_sectors),
+            max_user_sectors: min_not_zero(self.max_user_sectors, lower.max_user_sectors),
             max_segments: self.max_segments.min(lower.max_segments),
             max_segment_size: self.max_segment_size.min(lower.max_segment_size),
             seg_boundary_mask: self.seg_boundary_mask.min(lower.seg_boundary_mask),
-            virt_boundary_mask: self.virt_boundary_mask.max(lower.virt_boundary_mask),
-            chunk_sectors: min_ignoring_zero(self.chunk_sectors, lower.chunk_sectors),
+            virt_boundary_mask: min_not_zero(self.virt_boundary_mask, lower.virt_boundary_mask),
+            chunk_sectors: greatest_common_divisor(self.chunk_sectors, lower.chunk_sectors),
             dma_alignment: self.dma_alignment.max(lower.dma_alignment),
             takes_segments: self.takes_segments & lower.takes_segments,
-            max_hw_discard_sectors: self.max_hw_discard_sectors.min(lower.max_hw_discard_sectors),
+            max_hw_discard_sectors: min_not_zero(
+                self.max_hw_discard_sectors,
+                lower.max_hw_discard_sectors,
+            ),
             max_user_discard_sectors: self
                 .max_user_discard_sectors
                 .min(lower.max_user_discard_sectors),
             max_discard_segments: self.max_discard_segments.min(lower.max_discard_segments),
-            discard_granularity: self.discard_granularity.max(lower.discard_granularity),
-            discard_alignment: self.discard_alignment.max(lower.discard_alignment),
+            discard_granularity: granularity,
+            discard_alignment: discard_alignment.checked_rem(granularity).unwrap_or(0),
             max_secure_erase_sectors: self
                 .max_secure_erase_sectors
                 .min(lower.max_secure_erase_sectors),
@@ -346,7 +356,7 @@ impl Limits {
             atomic_write_unit_max_sectors: self
                 .atomic_write_unit_max_sectors
                 .min(lower.atomic_write_unit_max_sectors),
-            atomic_write_boundary_sectors: min_ignoring_zero(
+            atomic_write_boundary_sectors: min_not_zero(
                 self.atomic_write_boundary_sectors,
                 lower.atomic_write_boundary_sectors,
             ),
@@ -366,22 +376,32 @@ fn check(
     if holds { Ok(()) } else { Err(LimitsError { name, value: value.into(), bound }) }
 }
 
-fn min_ignoring_zero(a: u32, b: u32) -> u32 {
-    match (a, b) {
-        (0, x) | (x, 0) => x,
-        (a, b) => a.min(b),
+/// The lesser of two bounds, of which 0 is none.
+fn min_not_zero<T: Ord + Default>(a: T, b: T) -> T {
+    let none = T::default();
+    match (a == none, b == none) {
+        (true, _) => b,
+        (_, true) => a,
+        _ => a.min(b),
     }
 }
 
-fn least_common_multiple(a: u32, b: u32) -> u32 {
-    if a == 0 || b == 0 {
-        return a.max(b);
-    }
+/// Of two units, of which 0 is none, the largest that both are multiples of.
+fn greatest_common_divisor(a: u32, b: u32) -> u32 {
     let (mut x, mut y) = (a, b);
     while y != 0 {
         (x, y) = (y, x % y);
     }
-    (a / x).checked_mul(b).unwrap_or(a.max(b))
+    x
+}
+
+/// Of two units, of which 0 is none, the least that is a multiple of both; the larger where that
+/// has no 32 bits.
+fn least_common_multiple(a: u32, b: u32) -> u32 {
+    if a == 0 || b == 0 {
+        return a.max(b);
+    }
+    (a / greatest_common_divisor(a, b)).checked_mul(b).unwrap_or(a.max(b))
 }
 
 #[cfg(test)]
@@ -457,10 +477,71 @@ mod tests {
     }
 
     #[test]
-    fn a_stacked_device_takes_what_both_can() {
-        let a = Limits { max_hw_sectors: 100, io_opt: 3 * 4096, ..Limits::default() };
-        let b = Limits { max_hw_sectors: 64, io_opt: 2 * 4096, chunk_sectors: 8, ..a.clone() };
-        let both = a.stack(&b);
-        assert_eq!((both.max_hw_sectors, both.chunk_sectors, both.io_opt), (64, 8, 6 * 4096));
+    fn a_stacked_device_takes_requests_that_both_take() {
+        let a = Limits {
+            max_hw_sectors: 100,
+            max_segments: 8,
+            max_dev_sectors: 0,
+            seg_boundary_mask: 0xffff,
+            virt_boundary_mask: 0,
+            chunk_sectors: 24,
+            dma_alignment: 511,
+            logical_block_size: 512,
+            ..Limits::default()
+        };
+        let b = Limits {
+            max_hw_sectors: 64,
+            max_segments: 9,
+            max_dev_sectors: 48,
+            seg_boundary_mask: 0xfff,
+            virt_boundary_mask: 0xfff,
+            chunk_sectors: 16,
+            dma_alignment: 3,
+            logical_block_size: 4096,
+            physical_block_size: 4096,
+            read_only: true,
+            ..Limits::default()
+        };
+        for both in [a.stack(&b), b.stack(&a)] {
+            let bounds = (both.max_hw_sectors, both.max_segments, both.max_dev_sectors);
+            assert_eq!(bounds, (64, 8, 48));
+            assert_eq!((both.seg_boundary_mask, both.virt_boundary_mask), (0xfff, 0xfff));
+            assert_eq!((both.chunk_sectors, both.dma_alignment), (8, 511));
+            assert_eq!((both.logical_block_size, both.physical_block_size), (4096, 4096));
+            assert!(both.read_only);
+        }
+    }
+
+    #[test]
+    fn a_stacked_device_has_a_cache_fua_discard_and_seeks_if_one_of_its_legs_has() {
+        let cached = Limits {
+            volatile_cache: true,
+            fua: true,
+            rotational: true,
+            max_hw_discard_sectors: 128,
+            discard_granularity: 4096,
+            max_write_zeroes_sectors: 64,
+            fast_write_zeroes: true,
+            ..Limits::default()
+        };
+        for both in [cached.stack(&Limits::default()), Limits::default().stack(&cached)] {
+            assert!(both.volatile_cache && both.fua && both.rotational);
+            assert_eq!((both.max_hw_discard_sectors, both.discard_granularity), (128, 4096));
+            // What one cannot do is not offered: it would have to be written.
+            assert_eq!((both.max_write_zeroes_sectors, both.fast_write_zeroes), (0, false));
+        }
+        let narrow = Limits { max_hw_discard_sectors: 64, ..cached.clone() };
+        assert_eq!(cached.stack(&narrow).max_hw_discard_sectors, 64);
+    }
+
+    #[test]
+    fn the_preferred_size_suits_both_or_is_none() {
+        let of = |io_opt| Limits { io_opt, ..Limits::default() };
+        assert_eq!(of(3 * 4096).stack(&of(2 * 4096)).io_opt, 6 * 4096);
+        assert_eq!(of(0).stack(&of(8192)).io_opt, 8192);
+        let coarse = Limits { physical_block_size: 4096, ..of(4096) };
+        assert_eq!(of(1536).stack(&coarse).io_opt, 3 * 4096);
+        let coarse = Limits { physical_block_size: 4096, ..of(0) };
+        assert_eq!(of(1536).stack(&coarse).io_opt, 0, "no whole physical blocks");
     }
 }

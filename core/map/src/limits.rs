@@ -1,4 +1,4 @@
-//! The limits of a mapped device, from those of its legs (docs/behaviour/mapped.md, section 2).
+//! The limits of a mapped device, from those of its legs (docs/behaviour/mapped.md, section 3).
 
 use weir_bio::{Limits, SECTOR};
 
@@ -51,5 +51,52 @@ fn hold_atomic_writes(limits: &mut Limits, layout: &Layout) {
     };
     if limits.atomic_write_unit_max_sectors < limits.atomic_write_unit_min_sectors {
         limits.atomic_write_max_sectors = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layout::{Area, Place};
+
+    fn striped(chunk: u32, stripes: usize, offset: u64) -> Layout {
+        let stripes: Vec<Place> = (0..stripes).map(|leg| Place { leg, offset }).collect();
+        let sectors = u64::from(chunk) * stripes.len() as u64;
+        Layout::new(vec![Area { start: 0, sectors, shape: Shape::Striped { chunk, stripes } }])
+    }
+
+    fn leg() -> Limits {
+        Limits {
+            atomic_write_max_sectors: 256,
+            atomic_write_unit_min_sectors: 8,
+            atomic_write_unit_max_sectors: 256,
+            ..Limits::default()
+        }
+    }
+
+    fn atomic(layout: &Layout) -> Limits {
+        stacked(layout, &[leg(), leg(), leg()]).validate().unwrap()
+    }
+
+    #[test]
+    fn a_stripe_prefers_chunks_and_rows_of_them() {
+        let limits = stacked(&striped(128, 3, 0), &[leg(), leg(), leg()]);
+        assert_eq!((limits.io_min, limits.io_opt), (128 * 512, 3 * 128 * 512));
+        assert_eq!((limits.capacity, limits.chunk_sectors), (3 * 128, 0));
+    }
+
+    #[test]
+    fn an_atomic_write_lies_within_a_chunk_and_on_its_own_multiple_of_the_leg() {
+        let units = |layout: &Layout| {
+            let limits = atomic(layout);
+            (limits.atomic_write_unit_max_sectors, limits.atomic_write_boundary_sectors)
+        };
+        assert_eq!(units(&striped(128, 3, 0)), (128, 128));
+        assert_eq!(units(&striped(48, 3, 0)), (16, 16), "16 divides 48");
+        assert_eq!(units(&striped(128, 3, 2048 + 8)), (8, 8), "the offset");
+        assert_eq!(units(&striped(128, 3, 2048 + 4)), (0, 0), "below the least unit");
+        assert_eq!(units(&Layout::linear(&[1 << 20])), (256, 0));
+        assert_eq!(units(&Layout::linear(&[1 << 20, 64])), (256, 1 << 20));
+        assert_eq!(units(&Layout::linear(&[(1 << 20) + 64, 64])), (64, 64), "where a leg begins");
     }
 }
