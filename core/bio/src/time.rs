@@ -16,6 +16,17 @@ impl Nanos {
         self.0.saturating_sub(earlier.0)
     }
 
+    /// The earlier of two moments of which there need be none.
+    #[must_use]
+    #[inline]
+    pub fn first_of(one: Option<Nanos>, other: Option<Nanos>) -> Option<Nanos> {
+        match (one, other) {
+            (Some(one), Some(other)) => Some(if other < one { other } else { one }),
+            (one, None) => one,
+            (None, other) => other,
+        }
+    }
+
     /// From milliseconds.
     #[must_use]
     pub const fn from_ms(ms: u64) -> Nanos {

@@ -1,6 +1,8 @@
 //! Where the sectors of a mapped device lie. Pure arithmetic, after docs/behaviour/mapped.md,
 //! section 1.
 
+use std::cmp::Ordering;
+
 /// A range of one leg.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece {
@@ -50,16 +52,19 @@ pub struct Area {
 #[derive(Clone, Debug)]
 pub struct Layout {
     areas: Vec<Area>,
-    /// The sector behind each area.
-    ends: Vec<u64>,
-    divisors: Vec<Divisors>,
+    /// The same as they are asked about.
+    runs: Vec<Run>,
 }
 
-/// Chunk and number of stripes of an area as divisors; 1 and 1 of a linear one.
-#[derive(Clone, Copy, Debug)]
-struct Divisors {
+/// An area: stripes, of which a linear one has one.
+#[derive(Clone, Debug)]
+struct Run {
+    start: u64,
+    end: u64,
+    /// Sectors of a chunk; all of a linear area.
     chunk: Divisor,
     stripes: Divisor,
+    places: Box<[Place]>,
 }
 
 /// A number to divide by. Nearly all are powers of two, and a division by one that the compiler
@@ -67,13 +72,15 @@ struct Divisors {
 #[derive(Clone, Copy, Debug)]
 struct Divisor {
     number: u64,
-    /// Its logarithm, if it is a power of two.
-    shift: Option<u32>,
+    /// Its logarithm if it is a power of two, else [`NONE`](Divisor::NONE).
+    shift: u32,
 }
 
 impl Divisor {
+    const NONE: u32 = u32::MAX;
+
     fn new(number: u64) -> Divisor {
-        let shift = number.is_power_of_two().then(|| number.trailing_zeros());
+        let shift = if number.is_power_of_two() { number.trailing_zeros() } else { Self::NONE };
         Divisor { number, shift }
     }
 
@@ -81,9 +88,14 @@ impl Divisor {
     #[inline]
     fn divide(self, value: u64) -> (u64, u64) {
         match self.shift {
-            Some(shift) => (value >> shift, value & (self.number - 1)),
-            None => (value / self.number, value % self.number),
+            Self::NONE => (value / self.number, value % self.number),
+            shift => (value >> shift, value & (self.number - 1)),
         }
+    }
+
+    #[inline]
+    fn times(self, value: u64) -> u64 {
+        value * self.number
     }
 }
 
@@ -94,20 +106,13 @@ impl Layout {
     /// When they leave a gap, overlap, or one is empty: that is checked where they come from.
     #[must_use]
     pub fn new(areas: Vec<Area>) -> Layout {
-        let (mut ends, mut end) = (Vec::new(), 0);
-        for area in &areas {
+        let mut end = 0;
+        let runs = areas.iter().map(|area| {
             assert!(area.start == end && area.sectors > 0, "an area out of place: {area:?}");
             end += area.sectors;
-            ends.push(end);
-        }
-        let divisors = areas.iter().map(|area| {
-            let (chunk, stripes) = match &area.shape {
-                Shape::Linear(_) => (1, 1),
-                Shape::Striped { chunk, stripes } => (u64::from(*chunk), stripes.len() as u64),
-            };
-            Divisors { chunk: Divisor::new(chunk), stripes: Divisor::new(stripes) }
+            Run::of(area)
         });
-        Layout { divisors: divisors.collect(), areas, ends }
+        Layout { runs: runs.collect(), areas }
     }
 
     /// One leg behind the other: of each the first so many sectors, legs without any left out.
@@ -132,7 +137,7 @@ impl Layout {
     /// Sectors in all areas.
     #[must_use]
     pub fn sectors(&self) -> u64 {
-        self.ends.last().copied().unwrap_or(0)
+        self.runs.last().map_or(0, |run| run.end)
     }
 
     /// The longest beginning of a range that lies in one piece, for a range that is not empty and
@@ -140,81 +145,76 @@ impl Layout {
     #[inline]
     #[must_use]
     pub fn front(&self, sector: u64, sectors: u32) -> Piece {
-        let index = self.area_of(sector);
-        let area = &self.areas[index];
-        let at = sector - area.start;
-        let left = area.sectors - at;
-        match &area.shape {
-            Shape::Linear(place) => {
-                let sectors = u64::from(sectors).min(left) as u32;
-                Piece { leg: place.leg, sector: place.offset + at, sectors }
-            }
-            Shape::Striped { chunk, stripes } => {
-                let by = self.divisors[index];
-                let (number, within) = by.chunk.divide(at);
-                let (row, stripe) = by.stripes.divide(number);
-                let place = stripes[stripe as usize];
-                let sector = place.offset + row * u64::from(*chunk) + within;
-                // An area is whole chunks: the end of a chunk is never beyond the area's.
-                let sectors = sectors.min(chunk - within as u32);
-                Piece { leg: place.leg, sector, sectors }
-            }
+        let run = self.run_of(sector);
+        let at = sector - run.start;
+        if let [place] = &*run.places {
+            let left = run.end - sector;
+            let sectors = if u64::from(sectors) <= left { sectors } else { left as u32 };
+            return Piece { leg: place.leg, sector: place.offset + at, sectors };
         }
+        let (number, within) = run.chunk.divide(at);
+        let (row, stripe) = run.stripes.divide(number);
+        let place = run.places[stripe as usize];
+        let sector = place.offset + run.chunk.times(row) + within;
+        // An area is whole chunks: the end of a chunk is never beyond the area's.
+        let sectors = sectors.min((run.chunk.number - within) as u32);
+        Piece { leg: place.leg, sector, sectors }
     }
 
     /// Calls `visit` with the pieces of a range in which no memory has its place: one for each
     /// stripe, however many chunks the range covers.
-    #[inline]
     pub fn ranges(&self, sector: u64, sectors: u32, mut visit: impl FnMut(Piece)) {
         let end = sector + u64::from(sectors);
         let mut at = sector;
         while at < end {
-            let index = self.area_of(at);
-            let area = &self.areas[index];
-            let (first, last) = (at - area.start, end.min(self.ends[index]) - area.start);
-            match &area.shape {
-                Shape::Linear(place) => visit(place.piece(first, last)),
-                Shape::Striped { chunk, stripes } => {
-                    for (stripe, place) in stripes.iter().enumerate() {
-                        let by = self.divisors[index];
-                        let below = |sector| by.below(u64::from(*chunk), stripe as u64, sector);
-                        let (first, last) = (below(first), below(last));
-                        if first < last {
-                            visit(place.piece(first, last));
-                        }
-                    }
+            let run = self.run_of(at);
+            let (first, last) = (at - run.start, end.min(run.end) - run.start);
+            for (stripe, place) in run.places.iter().enumerate() {
+                let below = |sector| run.below(stripe as u64, sector);
+                let (first, last) = (below(first), below(last));
+                if first < last {
+                    let (sector, sectors) = (place.offset + first, (last - first) as u32);
+                    visit(Piece { leg: place.leg, sector, sectors });
                 }
             }
-            at = area.start + last;
+            at = run.start + last;
         }
     }
 
     #[inline]
-    fn area_of(&self, sector: u64) -> usize {
-        match self.ends.len() {
-            1 => 0,
-            _ => self.ends.partition_point(|end| *end <= sector),
+    fn run_of(&self, sector: u64) -> &Run {
+        match &*self.runs {
+            [only] => only,
+            runs => &runs[runs.partition_point(|run| run.end <= sector)],
         }
     }
 }
 
-impl Divisors {
+impl Run {
+    fn of(area: &Area) -> Run {
+        let (chunk, places) = match &area.shape {
+            Shape::Linear(place) => (area.sectors, vec![*place]),
+            Shape::Striped { chunk, stripes } => (u64::from(*chunk), stripes.clone()),
+        };
+        Run {
+            start: area.start,
+            end: area.start + area.sectors,
+            chunk: Divisor::new(chunk),
+            stripes: Divisor::new(places.len() as u64),
+            places: places.into(),
+        }
+    }
+
     /// Sectors of a stripe that are before this sector of the area.
-    fn below(self, chunk: u64, stripe: u64, sector: u64) -> u64 {
+    fn below(&self, stripe: u64, sector: u64) -> u64 {
         let (number, within) = self.chunk.divide(sector);
         let (row, at) = self.stripes.divide(number);
-        row * chunk
+        self.chunk.times(row)
             + match stripe.cmp(&at) {
-                std::cmp::Ordering::Less => chunk,
-                std::cmp::Ordering::Equal => within,
-                std::cmp::Ordering::Greater => 0,
+                Ordering::Less => self.chunk.number,
+                Ordering::Equal => within,
+                Ordering::Greater => 0,
             }
-    }
-}
-
-impl Place {
-    fn piece(self, first: u64, last: u64) -> Piece {
-        Piece { leg: self.leg, sector: self.offset + first, sectors: (last - first) as u32 }
     }
 }
 

@@ -46,7 +46,7 @@ struct EntryTable {
 /// A request under way below.
 struct Entry {
     tag: Tag,
-    /// Bios under way, and 1 while they are being sent.
+    /// Bios under way. None ends while others are being sent.
     left: u32,
     /// Bios sent.
     bios: u32,
@@ -149,7 +149,11 @@ impl Outgoing {
                 sending.send(leg, Bio::new(rq.op, sector, sectors, Data::None));
             }),
         }
-        self.table.close(usize::from(tag.0))
+        let is_empty = sending.entry.bios == 0;
+        if is_empty {
+            self.table.ended.push(tag.0);
+        }
+        is_empty
     }
 
     /// Sends a bio of a request once more, as [`again`](Outgoing::again) made it.
@@ -194,11 +198,12 @@ impl Outgoing {
     pub fn again(&self, end: Completion) -> Bio {
         let entry = &self.table.entries[tag_of(end.cookie)];
         let at = entry.at(end.cookie);
-        let bio = match entry.rq.op {
+        let mut bio = match entry.rq.op {
             Op::Flush => Bio::flush(),
             op => Bio::new(op, entry.rq.sector + u64::from(at), end.sectors, end.data),
         };
-        entry.dress(bio).cookie(end.cookie)
+        entry.dress(&mut bio);
+        bio.cookie(end.cookie)
     }
 
     /// The request of a bio that is under way or was kept back.
@@ -303,9 +308,10 @@ impl Sending<'_> {
     }
 
     #[inline]
-    fn send_next(&mut self, leg: usize, bio: Bio) {
+    fn send_next(&mut self, leg: usize, mut bio: Bio) {
         let entry = &mut *self.entry;
-        let bio = Bio { cookie: cookie(entry.tag, entry.bios), ..entry.dress(bio) };
+        entry.dress(&mut bio);
+        bio.cookie = cookie(entry.tag, entry.bios);
         entry.bios += 1;
         entry.left += 1;
         self.legs.send(leg, bio, self.now);
@@ -333,21 +339,9 @@ impl EntryTable {
         let entry = &mut self.entries[usize::from(tag.0)];
         assert!(!entry.is_out, "tag {} is out and is given out again", tag.0);
         (entry.tag, entry.rq, entry.status) = (tag, rq, Status::Ok);
-        (entry.is_out, entry.left, entry.bios) = (true, 1, 0);
+        (entry.is_out, entry.left, entry.bios) = (true, 0, 0);
         self.in_flight += 1;
         entry
-    }
-
-    /// All its bios are sent; says whether there was none.
-    #[inline]
-    fn close(&mut self, number: usize) -> bool {
-        let entry = &mut self.entries[number];
-        entry.left -= 1;
-        let has_ended = entry.left == 0;
-        if has_ended {
-            self.ended.push(number as u16);
-        }
-        has_ended
     }
 
     #[inline]
@@ -360,7 +354,7 @@ impl EntryTable {
             entry.status = status;
         }
         match (cookie as u32).checked_sub(1) {
-            None => entry.first = data,
+            None => entry.first.put(data),
             Some(later) => entry.more.bios[later as usize].data = data,
         }
         entry.left -= 1;
@@ -376,16 +370,16 @@ impl EntryTable {
             let entry = &mut entries[usize::from(number)];
             entry.is_out = false;
             *in_flight -= 1;
-            if !entry.rq.op.has_data() {
-                entry.more.bios.clear();
-                done.push(entry.tag, entry.status);
-                continue;
-            }
             match entry.more.bios.is_empty() && entry.status != Status::Timeout {
-                true => lent.push(std::mem::take(&mut entry.first)),
-                false => entry.give_back(lent),
+                true if entry.rq.op.has_data() => {
+                    done.push_one(entry.tag, entry.status, std::mem::take(&mut entry.first));
+                }
+                true => done.push(entry.tag, entry.status),
+                false => {
+                    entry.give_back(lent);
+                    done.push_lent(entry.tag, entry.status, lent);
+                }
             }
-            done.push_lent(entry.tag, entry.status, lent);
         }
     }
 }
@@ -401,17 +395,19 @@ impl Entry {
 
     /// Flags, priority and group of the request for a bio of it.
     #[inline]
-    fn dress(&self, mut bio: Bio) -> Bio {
+    fn dress(&self, bio: &mut Bio) {
         let rq = &self.rq;
         bio.flags |= rq.flags;
         (bio.group, bio.ioprio, bio.hint) = (rq.group, rq.ioprio, rq.hint);
-        bio
     }
 
     /// Its memory in the pieces in which it was lent.
     #[inline(never)]
     fn give_back(&mut self, lent: &mut Vec<Data>) {
         let More { bios, cuts } = &mut self.more;
+        if !self.rq.op.has_data() {
+            return bios.clear();
+        }
         let mut data = std::iter::once(std::mem::take(&mut self.first))
             .chain(bios.drain(..).map(|later| later.data));
         if cuts.is_empty() {

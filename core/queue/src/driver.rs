@@ -2,6 +2,7 @@
 
 mod table;
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -355,7 +356,7 @@ pub const UNTIL_KICKED: u64 = u64::MAX;
 #[derive(Debug, Default)]
 pub struct Done {
     pub(crate) answers: Vec<Answer>,
-    pub(crate) lent: Vec<Data>,
+    pub(crate) lent: VecDeque<Data>,
     pub(crate) requeued: Vec<Requeued>,
     pub(crate) kicked: bool,
     pub(crate) details: Vec<(Tag, Detail)>,
@@ -394,7 +395,14 @@ impl Done {
     /// keeps its capacity.
     pub fn push_lent(&mut self, tag: Tag, status: Status, lent: &mut Vec<Data>) {
         self.answers.push(Answer { tag, status, lent: lent.len() as u32 });
-        self.lent.append(lent);
+        self.lent.extend(lent.drain(..));
+    }
+
+    /// The same for memory in one piece.
+    #[inline]
+    pub fn push_one(&mut self, tag: Tag, status: Status, data: Data) {
+        self.answers.push(Answer { tag, status, lent: 1 });
+        self.lent.push_back(data);
     }
 
     /// Hands a request back unfinished, with the memory it was lent, in the order it was lent. It

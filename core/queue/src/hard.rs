@@ -194,7 +194,7 @@ impl HardQueue {
                 self.tags.give(tag);
                 lane_tells(sink, self.lane, now, || What::Answered { rq: claim.rq, tag, status });
                 if lent > 0 {
-                    claim.take_back(self.done.lent.drain(..lent as usize));
+                    claim.take_back(lent as usize, &mut self.done.lent);
                 }
                 self.end(claim, status, now, replies, sink);
             }
@@ -514,9 +514,9 @@ impl HardQueue {
         }
     }
 
-    /// When this queue wants a turn although nothing happens; now, when the driver has answers
-    /// that nothing else will announce. Answers and timeouts are seen to even while dispatch is
-    /// `paused`.
+    /// When this queue wants a turn although nothing happens; now, when the driver has answers that
+    /// nothing else announces. Answers and timeouts are seen to even while dispatch is `paused`.
+    #[inline]
     pub(crate) fn wake_at(&self, now: Nanos, paused: bool) -> Option<Nanos> {
         let flush = self.flush.wake_at().filter(|_| self.dispatch.is_empty() && !paused);
         let retry = self.retry_at.filter(|_| !paused);
@@ -524,9 +524,9 @@ impl HardQueue {
             None if !self.announced && self.driver.in_flight() > 0 => Some(now),
             at => at,
         };
-        let delayed = self.delayed.iter().map(|(at, _)| *at).filter(|at| *at != NEVER);
-        let delayed = delayed.min().filter(|_| !paused);
-        [retry, self.watch.scan_at, flush, delayed, own].into_iter().flatten().min()
+        let delayed = if paused { None } else { self.delayed_until() };
+        let scan = Nanos::first_of(self.watch.scan_at, own);
+        Nanos::first_of(Nanos::first_of(retry, delayed), Nanos::first_of(flush, scan))
     }
 
     /// Places left in the driver for requests from a scheduler.

@@ -114,6 +114,7 @@ impl Legs {
 
     /// Sends a bio to a leg, or keeps it until that takes it. It ends in a later
     /// [`reap`](Legs::reap), never here.
+    #[inline]
     pub fn send(&mut self, leg: usize, bio: Bio, now: Nanos) {
         let to = &mut self.legs[leg];
         // A bio that may not wait is not put behind those that do: the leg ends it.
@@ -193,6 +194,7 @@ impl Legs {
 }
 
 impl Leg {
+    #[inline(always)] // The bio stays in registers.
     fn submit(&mut self, bio: Bio, now: Nanos) -> bool {
         // The group has paid above.
         match self.submitter.submit_paid(bio, now) {

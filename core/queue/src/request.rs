@@ -3,6 +3,8 @@
 //! It lives in a slot of its submitter's pool and is reached through a [`Claim`]; the holder of the
 //! claim may touch it. Its buffers can be lent to a driver that needs them beyond one call.
 
+use std::collections::VecDeque;
+
 use weir_bio::{Bio, Data, Flags, Nanos, Op, Rq, RqId, SchedTag, Status};
 use weir_ring::Claim;
 use weir_sched::merge::Side;
@@ -277,8 +279,17 @@ impl Request {
         self.for_each_data(|data| lent.push(std::mem::take(data)));
     }
 
-    /// Takes lent memory back.
-    pub(crate) fn take_back(&mut self, mut lent: impl Iterator<Item = Data>) {
+    /// Takes lent memory back, which is the first so many of `lent`.
+    #[inline]
+    pub(crate) fn take_back(&mut self, pieces: usize, lent: &mut VecDeque<Data>) {
+        if pieces == 1 && self.merged.is_none() {
+            return self.data.put(lent.pop_front().expect("a piece of memory"));
+        }
+        self.take_all_back(lent.drain(..pieces));
+    }
+
+    #[inline(never)]
+    fn take_all_back(&mut self, mut lent: impl Iterator<Item = Data>) {
         self.for_each_data(|data| {
             *data = lent.next().expect("a driver gives back all the memory it was lent");
         });

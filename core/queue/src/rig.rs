@@ -1,6 +1,8 @@
 //! Turns one driver queue by hand: for tests of drivers and for tools that want no queue in
 //! between.
 
+use std::collections::VecDeque;
+
 use weir_bio::{Bio, Data, Nanos, RqId, Status, SubmitterId};
 use weir_ring::Claim;
 
@@ -79,14 +81,14 @@ impl Rig {
         let mut lent = lent.drain(..);
         let mut ended = Vec::new();
         for answer in answers.drain(..) {
-            let lent: Vec<Data> = lent.by_ref().take(answer.lent as usize).collect();
+            let mut lent: VecDeque<Data> = lent.by_ref().take(answer.lent as usize).collect();
             let returned = self.table.end(answer.tag);
             if !matches!(returned, Returned::Stray) {
                 self.free.push(answer.tag);
             }
             let Returned::Request(mut request) = returned else { continue };
             if !lent.is_empty() {
-                request.take_back(lent.into_iter());
+                request.take_back(lent.len(), &mut lent);
             }
             request.state = State::Free;
             ended.push(Answered {

@@ -448,7 +448,7 @@ impl Queue {
         let paused = self.paused > 0;
         let hard = self.hard.as_ref().and_then(|hard| hard.wake_at(now, paused));
         let elevator = self.elevator.wake_at(now).filter(|_| !paused);
-        [hard, elevator].into_iter().flatten().min()
+        Nanos::first_of(hard, elevator)
     }
 }
 

@@ -28,7 +28,7 @@ impl HardQueue {
             };
             self.tags.give(back.tag);
             if !back.lent.is_empty() {
-                claim.take_back(back.lent.into_iter());
+                claim.take_back(back.lent.len(), &mut back.lent.into());
             }
             let after_ns = back.after_ns;
             lane_tells(sink, self.lane, now, || What::Requeued {
@@ -59,6 +59,15 @@ impl HardQueue {
         for (at, _) in self.delayed.iter_mut().filter(|(at, _)| *at == NEVER) {
             *at = now;
         }
+    }
+
+    /// When the first of those that wait for a time is sent again.
+    #[inline]
+    pub(super) fn delayed_until(&self) -> Option<Nanos> {
+        if self.delayed.is_empty() {
+            return None;
+        }
+        self.delayed.iter().map(|(at, _)| *at).filter(|at| *at != NEVER).min()
     }
 
     /// Requests that were to be sent again after some time, and whose time has come.

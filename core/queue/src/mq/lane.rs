@@ -384,6 +384,7 @@ impl Multi {
         let paused = self.paused > 0;
         let elevator = self.elevator_wake.filter(|_| !paused);
         let left = self.left_at.map(|at| at + PATIENCE_NS);
-        [self.hard.wake_at(now, paused), elevator, left].into_iter().flatten().min()
+        let hard = self.hard.wake_at(now, paused);
+        Nanos::first_of(Nanos::first_of(hard, elevator), left)
     }
 }
