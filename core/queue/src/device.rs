@@ -202,6 +202,7 @@ impl Device {
             QueueMode::Mq => queues.max.min(QUEUES_MAX),
         };
         let snapshot = first_snapshot(&config, limits, nr_requests, elevator.as_ref());
+        driver.follow_timeout(snapshot.timeout_ns);
         let path = match (config.mode, elevator) {
             (QueueMode::Mq, elevator) => Path::Mq(Mq {
                 lanes: Lanes::new(config.queues, lanes),

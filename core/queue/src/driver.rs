@@ -131,6 +131,13 @@ pub trait Driver: Send + Sync {
         None
     }
 
+    /// A request may take so long from now on, ns; 0: as long as it likes. Told when a device is
+    /// made of the driver, and when its `io_timeout` changes: for a driver that ends what takes
+    /// too long itself ([`Cancel::Recovering`]).
+    fn follow_timeout(&self, timeout_ns: u64) {
+        let _ = timeout_ns;
+    }
+
     /// Does what opening hard queue `index` would have to wait for, such as a connection. Called
     /// beforehand, and never on a thread that turns lanes: may block. It may be called again, and
     /// the queue may not be opened after all.
@@ -181,6 +188,10 @@ pub enum Cancel {
     /// It still holds the tag and will answer later, or never. Until then the sectors the request
     /// may change are fenced: what overlaps them waits.
     Pending,
+    /// It sees to the request's time itself, and ends the request or hands it back within a bound
+    /// of its own, as a mid-layer does that has its target abort the request and sends it again.
+    /// The request stays in flight, and is asked about again at each look of the watch.
+    Recovering,
 }
 
 /// One hardware queue of a device: the data side, with a home thread for life.
@@ -218,7 +229,8 @@ pub trait DriverQueue: Send {
     /// Hands over what has been answered.
     fn reap(&mut self, now: Nanos, done: &mut Done);
 
-    /// Tries to end a request whose time is up. Asked once for each.
+    /// Tries to end a request whose time is up. Asked once for each, and again after
+    /// [`Cancel::Recovering`].
     fn cancel(&mut self, tag: Tag) -> Cancel {
         let _ = tag;
         Cancel::Pending

@@ -106,6 +106,9 @@ impl Rig {
         self.table.overdue(now, &mut tags);
         let cancelled = tags.iter().map(|tag| {
             let answer = self.queue.cancel(*tag);
+            if answer == Cancel::Recovering {
+                return answer;
+            }
             if answer == Cancel::Done {
                 self.free.push(*tag);
             }

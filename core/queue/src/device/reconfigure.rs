@@ -68,6 +68,11 @@ impl Device {
             self.resize(nr_requests);
         }
         self.tell_scheduler(&settings.limits, settings.nomerges);
+        if settings.timeout_ns != before.timeout_ns
+            && let Ok(driver) = self.driver()
+        {
+            driver.follow_timeout(settings.timeout_ns);
+        }
         let after = Snapshot {
             version: before.version + 1,
             slots: slots(nr_requests).max(before.slots),

@@ -291,7 +291,11 @@ impl HardQueue {
         let suspect = !overdue.is_empty() || waits || std::mem::take(&mut self.watch.beside);
         self.watch.silent |= suspect && self.watch.answered_at <= before;
         for tag in overdue.drain(..) {
-            let kept = self.driver.cancel(tag) == Cancel::Pending;
+            let kept = match self.driver.cancel(tag) {
+                Cancel::Recovering => continue,
+                Cancel::Pending => true,
+                Cancel::Done => false,
+            };
             let Some(claim) = self.table.cancelled(tag, kept) else { continue };
             lane_tells(sink, self.lane, now, || What::GivenUp { rq: claim.rq, tag });
             match kept {
