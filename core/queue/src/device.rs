@@ -63,6 +63,14 @@ fn first_elevator(
     Ok(Some(Elevator::new(scheduler, tags)))
 }
 
+/// The limits of a device as its driver and its user want them.
+fn first_limits(config: &Config, driver: &dyn Driver) -> Result<Limits, Error> {
+    let mut limits = driver.limits();
+    limits.max_user_sectors = config.max_user_sectors;
+    limits.read_only |= config.read_only;
+    Ok(limits.validate()?)
+}
+
 /// The depth of a device that draws on this set of tags, as do others.
 fn depth_of_set(config: &Config, queues: &mut Queues, set: &TagSet) -> Result<u16, Error> {
     let depth = set.depth();
@@ -191,10 +199,7 @@ impl Device {
             let least = queues.reserved + 1;
             return invalid(format!("depth={depth} is outside {least}..={DEPTH_MAX}"));
         }
-        let mut limits = driver.limits();
-        limits.max_user_sectors = config.max_user_sectors;
-        limits.read_only |= config.read_only;
-        let limits = limits.validate()?;
+        let limits = first_limits(&config, driver.as_ref())?;
         let nr_requests = nr_requests(&config, depth, queues.reserved, attached.make.is_some())?;
         let elevator = first_elevator(&config, &limits, nr_requests, attached)?;
         let lanes = match config.mode {

@@ -1,0 +1,254 @@
+//! Commands of the mid-layer's own: a test by the error handler, the sense of a command that came
+//! without, a start, and the states of target port groups. Each has a slot that no request has, and
+//! a time; one that gives no answer in time is abandoned, and keeps its slot until the port hands
+//! it over.
+
+use std::sync::Arc;
+
+use weir_bio::{Buf, Data, Nanos, Status};
+use weir_proto_scsi::alua::PortGroups;
+use weir_proto_scsi::command::StartStopUnit;
+use weir_proto_scsi::decide::{Delivery, ScsiEnd};
+use weir_proto_scsi::sense::SENSE_LEN_MAX;
+use weir_proto_scsi::{ScsiCommand, ScsiStatus, Sense};
+
+use super::keep::Kept;
+use super::{Carrier, Wakes};
+use crate::probe::Access;
+use crate::slot::{Slot, Stage, Tries};
+use crate::translate::of_command;
+use crate::transport::{Command, Delivered, Direction};
+
+/// The seat of a command of the mid-layer's own.
+pub(super) const NOBODY: u16 = u16::MAX;
+
+/// The seat of a command whose lane is gone.
+pub(super) const ORPHAN: u16 = u16::MAX - 1;
+
+/// Bytes of port groups that are asked for: room for 60 ports and more in eight groups.
+const GROUPS_LEN: u32 = 4096;
+
+/// How long a start may take.
+const START_NS: u64 = 60_000_000_000;
+
+/// How long the states of port groups may take.
+const GROUPS_NS: u64 = 60_000_000_000;
+
+/// A command of the mid-layer's own.
+#[derive(Debug)]
+pub(super) struct Job {
+    pub(super) slot: u16,
+    pub(super) seat: u16,
+    pub(super) deadline: Nanos,
+    pub(super) what: What,
+}
+
+/// Its purpose.
+#[derive(Debug)]
+pub(super) enum What {
+    /// TEST UNIT READY of the error handler.
+    Test,
+    /// REQUEST SENSE for this command, which ended so.
+    Sense(Kept, ScsiEnd),
+    /// START STOP UNIT for this command.
+    Start(Kept),
+    /// REPORT TARGET PORT GROUPS.
+    Groups,
+    /// Its time was up; no answer is waited for.
+    Abandoned,
+}
+
+impl Carrier {
+    /// Whether a slot is one of the mid-layer's own commands.
+    pub(super) fn is_own(&self, slot: u16) -> bool {
+        self.slots[usize::from(slot)].seat == NOBODY
+    }
+
+    /// Sends a command for the unit of a seat; false if it cannot be sent now. `what` is given back
+    /// then.
+    pub(super) fn send_own(
+        &mut self,
+        seat: u16,
+        command: &ScsiCommand,
+        bytes: u32,
+        time_ns: u64,
+        what: What,
+    ) -> Result<(), What> {
+        let Some(number) = self.host.take_own_slot() else { return Err(what) };
+        let lun = self.seat_mut(seat).unit.lun;
+        let direction = if bytes == 0 { Direction::None } else { Direction::In(bytes) };
+        let prepared = of_command(command, direction);
+        let mut memory = Vec::new();
+        if bytes > 0 {
+            memory.push(Data::One(Buf::zeroed(bytes as usize)));
+        }
+        let sent = Command { slot: number, lun, cdb: prepared.cdb(), direction };
+        if self.port.send(&sent, &mut memory, self.now).is_err() {
+            self.host.give_own_slot(number);
+            return Err(what);
+        }
+        self.uncommitted = true;
+        self.slots[usize::from(number)] = Slot {
+            stage: Stage::Sent,
+            tries: Tries::first(self.now),
+            seat: NOBODY,
+            sent_at: self.now,
+            prepared,
+            ..Slot::FREE
+        };
+        self.jobs.push(Job { slot: number, seat, deadline: self.now + time_ns, what });
+        Ok(())
+    }
+
+    /// One of them has ended.
+    #[cold]
+    pub(super) fn own_ended(&mut self, end: &Delivered, memory: &[Data], wakes: &mut Wakes) {
+        self.slots[usize::from(end.slot)].stage = Stage::Free;
+        self.host.give_own_slot(end.slot);
+        let Some(at) = self.jobs.iter().position(|job| job.slot == end.slot) else { return };
+        let Job { seat, what, .. } = self.jobs.swap_remove(at);
+        let good = end.delivery == Delivery::Delivered && end.status == ScsiStatus::GOOD;
+        match what {
+            What::Abandoned => {}
+            What::Test => self.tested(seat, is_ready(end), wakes),
+            What::Sense(kept, ended) => {
+                let data = if good { bytes_of(memory, end.moved) } else { Vec::new() };
+                self.sense_fetched(kept, ended, &data, wakes);
+            }
+            What::Start(kept) => self.started(kept, good, wakes),
+            What::Groups => {
+                if good {
+                    self.take_groups(seat, &bytes_of(memory, end.moved));
+                }
+            }
+        }
+    }
+
+    /// Those whose time is up are abandoned.
+    #[cold]
+    pub(super) fn look_at_deadlines(&mut self, wakes: &mut Wakes) {
+        let now = self.now;
+        for at in 0..self.jobs.len() {
+            let job = &mut self.jobs[at];
+            if job.deadline > now {
+                continue;
+            }
+            job.deadline = Nanos(u64::MAX);
+            let seat = job.seat;
+            match std::mem::replace(&mut job.what, What::Abandoned) {
+                What::Test => self.tested(seat, false, wakes),
+                What::Sense(kept, ended) => self.sense_fetched(kept, ended, &[], wakes),
+                What::Start(kept) => self.started(kept, false, wakes),
+                What::Groups | What::Abandoned => {}
+            }
+        }
+    }
+
+    /// The lane is gone.
+    pub(super) fn abandon_jobs(&mut self, seat: u16) {
+        for job in self.jobs.iter_mut().filter(|job| job.seat == seat) {
+            (job.what, job.deadline) = (What::Abandoned, Nanos(u64::MAX));
+        }
+    }
+
+    /// A command failed and did not say why.
+    #[cold]
+    pub(super) fn fetch_sense(
+        &mut self,
+        slot: u16,
+        end: ScsiEnd,
+        memory: Vec<Data>,
+        wakes: &mut Wakes,
+    ) {
+        let command =
+            ScsiCommand::RequestSense { descriptors: false, allocation: SENSE_LEN_MAX as u8 };
+        let seat = self.slots[usize::from(slot)].seat;
+        self.slots[usize::from(slot)].stage = Stage::Kept;
+        let what = What::Sense(Kept { slot, memory }, end);
+        let time = self.host.options.eh_timeout_ns;
+        if let Err(What::Sense(kept, end)) =
+            self.send_own(seat, &command, SENSE_LEN_MAX as u32, time, what)
+        {
+            self.sense_fetched(kept, end, &[], wakes);
+        }
+    }
+
+    fn sense_fetched(&mut self, kept: Kept, end: ScsiEnd, sense: &[u8], wakes: &mut Wakes) {
+        let Kept { slot, memory } = kept;
+        match Sense::decode(sense).ok() {
+            // It is asked for once: a second time it would say nothing either.
+            None => self.finish(slot, Status::IoErr, memory, wakes),
+            Some(sense) => {
+                let seat = self.slots[usize::from(slot)].seat;
+                self.seat_mut(seat).counters.sense(sense.key);
+                let end = ScsiEnd { sense: Some(sense), ..end };
+                self.carry_out(slot, &end, memory, wakes);
+            }
+        }
+    }
+
+    /// The unit is stopped, and may be started.
+    #[cold]
+    pub(super) fn start_unit(&mut self, slot: u16, memory: Vec<Data>, wakes: &mut Wakes) {
+        let start = StartStopUnit { start: true, ..StartStopUnit::default() };
+        let seat = self.slots[usize::from(slot)].seat;
+        self.slots[usize::from(slot)].stage = Stage::Kept;
+        let what = What::Start(Kept { slot, memory });
+        let command = ScsiCommand::StartStopUnit(start);
+        if let Err(What::Start(kept)) = self.send_own(seat, &command, 0, START_NS, what) {
+            self.started(kept, false, wakes);
+        }
+    }
+
+    /// A start is one retry of the command, whether it helped or not.
+    fn started(&mut self, kept: Kept, started: bool, wakes: &mut Wakes) {
+        let Kept { slot, memory } = kept;
+        let tries = &mut self.slots[usize::from(slot)].tries;
+        tries.retries += 1;
+        let spent = tries.retries > weir_proto_scsi::decide::RETRIES_ALLOWED;
+        if spent || !started {
+            return self.finish(slot, Status::IoErr, memory, wakes);
+        }
+        self.keep(slot, memory);
+    }
+
+    /// The states of the port groups may be others.
+    #[cold]
+    pub(super) fn ask_for_access(&mut self, seat: u16) {
+        let asks = |job: &Job| job.seat == seat && matches!(job.what, What::Groups);
+        if self.jobs.iter().any(asks) {
+            return;
+        }
+        let command =
+            ScsiCommand::ReportTargetPortGroups { extended: false, allocation: GROUPS_LEN };
+        // If it cannot be sent now, the next answer of this kind has it asked again.
+        drop(self.send_own(seat, &command, GROUPS_LEN, GROUPS_NS, What::Groups));
+    }
+
+    fn take_groups(&mut self, seat: u16, data: &[u8]) {
+        let unit = Arc::clone(&self.seat_mut(seat).unit);
+        if let Ok(groups) = PortGroups::decode(data)
+            && let Some(group) = unit.facts().group
+        {
+            unit.set_access(Access::of(&groups, group));
+        }
+    }
+}
+
+/// Whether the target answers for the unit, whatever it says but that it is busy.
+fn is_ready(end: &Delivered) -> bool {
+    end.delivery == Delivery::Delivered
+        && !matches!(end.status, ScsiStatus::BUSY | ScsiStatus::TASK_SET_FULL)
+}
+
+/// The bytes that came.
+fn bytes_of(memory: &[Data], moved: u32) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for data in memory {
+        let at = bytes.len();
+        bytes.resize(at + data.len(), 0);
+        data.copy_to(&mut bytes[at..]);
+    }
+    bytes.truncate(moved as usize);
+    bytes
+}
