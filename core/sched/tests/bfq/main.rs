@@ -21,6 +21,7 @@
 mod bed;
 mod control;
 mod fuzz;
+mod injection;
 mod raising;
 mod rig;
 mod shares;

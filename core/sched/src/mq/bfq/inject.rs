@@ -4,7 +4,7 @@
 //! How many requests of others may be in flight meanwhile is learnt from what they cost: the time
 //! from a request's arrival at the empty queue to its completion, with and without them.
 
-use weir_bio::{Nanos, SchedTag};
+use weir_bio::{Nanos, SchedTag, SubmitterId};
 
 use super::Bfq;
 use super::entity::QueueId;
@@ -55,15 +55,23 @@ impl Bfq {
         queue.busy && !queue.is_empty() && self.next_charge(id) <= self.budget_left(id)
     }
 
-    /// The process's own async queue, its waker, whom it wakes: serving them brings the process's
-    /// next request nearer, so no limit applies.
+    /// The process's own async requests, its waker, whom it wakes: serving them brings its next
+    /// request nearer, so no limit applies.
     fn cooperating(&self, id: QueueId) -> Option<QueueId> {
         let queue = self.queue(id);
-        let own = queue.owner.and_then(|owner| self.own_async_queue(owner));
+        let own = queue.owner.and_then(|owner| self.own_async_next(owner));
         let candidates = own.into_iter().chain(queue.waker.confirmed);
         candidates
             .chain(queue.waker.wakes.iter().copied())
             .find(|other| *other != id && self.can_inject(*other))
+    }
+
+    /// The async queue of a process's group and priority, if the next request there is one of that
+    /// process. The queue is shared: of another's write-back the process awaits nothing.
+    fn own_async_next(&self, who: SubmitterId) -> Option<QueueId> {
+        let id = self.own_async_queue(who)?;
+        let next = self.queue(id).next?;
+        (self.owner(next).context == who).then_some(id)
     }
 
     fn any_other(&self, id: QueueId) -> Option<QueueId> {
