@@ -108,7 +108,9 @@ impl Journal {
         let before = self.newest.range((range.lun, 0)..(range.lun, range.lba)).next_back();
         let inside = self.newest.range((range.lun, range.lba)..(range.lun, end));
         let pieces = before.into_iter().chain(inside);
-        pieces.filter(move |(_, (piece_end, _))| *piece_end > range.lba).map(|(a, b)| (*a, *b))
+        pieces
+            .filter(move |(_, (piece_end, _))| *piece_end > range.lba && end > range.lba)
+            .map(|(a, b)| (*a, *b))
     }
 
     fn newer(&self, range: LunRange, than: CommandNumber) -> Option<CommandNumber> {
@@ -144,6 +146,34 @@ impl Journal {
     fn stamp(&mut self, lun: u32, (start, end): (u64, u64), number: CommandNumber) {
         if start < end {
             self.newest.insert((lun, start), (end, number));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_bio::Prng;
+
+    use super::*;
+
+    #[test]
+    fn of_each_block_the_newest_acknowledged_command_is_known_whatever_the_order() {
+        for seed in 0..500 {
+            let mut dice = Prng::new(seed);
+            let mut journal = Journal::new(1);
+            let mut plain = [[CommandNumber(0); 24]; 2];
+            for _ in 0..40 {
+                let lba = dice.below(24);
+                let blocks = dice.below(24 - lba + 1);
+                let lun = dice.below(2) as u32;
+                let (range, command) =
+                    (LunRange { lun, lba, blocks }, CommandNumber(dice.below(9)));
+                let blocks = &mut plain[lun as usize][lba as usize..][..blocks as usize];
+                let newer = blocks.iter().copied().filter(|is| *is > command).max();
+                assert_eq!(journal.newer(range, command), newer, "seed {seed}");
+                journal.acknowledge(range, command);
+                blocks.iter_mut().for_each(|is| *is = command.max(*is));
+            }
         }
     }
 }

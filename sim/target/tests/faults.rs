@@ -167,6 +167,20 @@ fn a_write_that_lands_on_a_newer_acknowledged_one_is_found() {
 }
 
 #[test]
+fn a_write_that_was_never_acknowledged_makes_no_older_one_stale() {
+    let (mut bed, nexus) = Bed::ready(spec());
+    bed.fault(only(Effect::Unanswered { after_ns: 5 * S }));
+    bed.fault(only(Effect::Unanswered { after_ns: S }));
+    bed.start(nexus, 0, write(0, 1), &[1; 512]);
+    bed.start(nexus, 0, write(0, 1), &[2; 512]);
+    bed.until(Nanos(2 * S));
+    assert_eq!(bed.byte(0, 0), 2);
+    bed.until(Nanos(6 * S));
+    assert_eq!(bed.byte(0, 0), 1);
+    assert_eq!(bed.target.stale_landings(), []);
+}
+
+#[test]
 fn a_dead_port_answers_nothing_manages_nothing_and_takes_no_initiator() {
     let (mut bed, nexus) = Bed::ready(two_ports());
     let under_way = bed.start(nexus, 0, write(0, 1), &[1; 512]);

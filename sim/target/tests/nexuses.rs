@@ -12,7 +12,8 @@ use weir_proto_scsi::reservation::{
 };
 use weir_proto_scsi::{AdditionalSense, Lun, ScsiCommand, ScsiStatus, SenseKey};
 use weir_sim_target::{
-    Action, Effect, Fault, GroupSpec, LunSpec, Managed, Management, NexusId, PortSpec, Spec,
+    Action, Effect, Fault, GroupSpec, LunChange, LunSpec, Managed, Management, NexusId, PortSpec,
+    Spec,
 };
 
 const TUR: ScsiCommand = ScsiCommand::TestUnitReady;
@@ -53,6 +54,27 @@ fn a_new_nexus_hears_of_power_on_once_for_each_unit() {
         bed.to(nexus, lun, read(0, 1), &[]).fails(SenseKey::UnitAttention, POWER_ON);
         bed.to(nexus, lun, read(0, 1), &[]).good();
     }
+}
+
+#[test]
+fn attentions_are_told_in_their_order_each_once_and_a_reset_replaces_them() {
+    let (mut bed, nexus) = Bed::ready(array());
+    let resize = |size| Action::Lun { number: 0, change: LunChange::Resize(size) };
+    let group = |state| Action::Group { id: 2, state };
+    let change = |bed: &mut Bed| {
+        for action in [resize(4096), group(AccessState::ActiveOptimized), resize(8192)] {
+            bed.target.apply(action, bed.now).unwrap();
+        }
+    };
+    change(&mut bed);
+    for code in [AdditionalSense::CAPACITY_DATA_HAS_CHANGED, CHANGED] {
+        bed.to(nexus, 0, TUR, &[]).fails(SenseKey::UnitAttention, code);
+    }
+    bed.to(nexus, 0, TUR, &[]).good();
+    change(&mut bed);
+    bed.target.manage(nexus, Management::LunReset(Lun::ZERO), bed.now);
+    bed.to(nexus, 0, TUR, &[]).fails(SenseKey::UnitAttention, POWER_ON);
+    bed.to(nexus, 0, TUR, &[]).good();
 }
 
 #[test]
