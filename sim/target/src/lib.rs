@@ -5,8 +5,8 @@
 //! [`Target`] is a state machine: commands go in, ends come out, and `now` comes with every call.
 //! Its dice are seeded, so the same spec and the same calls give the same ends on every machine.
 //! Commands are carried out when they end, in the order of their times; all of them are SIMPLE
-//! tasks. A read, write or flush allocates nothing once memory was used before; the first write
-//! to a page does.
+//! tasks. A read, write or flush allocates nothing once memory was used before; the first write to
+//! a page does, and so does the index of the journal.
 //!
 //! ```
 //! use weir_bio::Nanos;
