@@ -1,6 +1,8 @@
 //! Several ways to one simulated device: each is a driver of its own over the same sectors, and
 //! can be broken, or fall silent, by itself.
 
+#![allow(dead_code)] // Each suite uses its part.
+
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -41,6 +43,11 @@ pub struct Way {
 impl Way {
     pub fn fail_with(&self, status: Option<Status>) {
         self.error.store(status.map_or(0, |status| status as u32), Ordering::SeqCst);
+    }
+
+    /// Changes with everything that it answers itself.
+    pub fn moves(&self) -> u64 {
+        u64::from(self.requests.load(Ordering::SeqCst) + self.flushes.load(Ordering::SeqCst))
     }
 
     fn error(&self) -> Option<Status> {

@@ -40,6 +40,9 @@ const OUTAGE_TEST: &str = "the_outage_that_the_environment_names_costs_no_more_t
 /// 16 paths with silent drivers: more than 10,000 seeds together.
 const LAW_SEEDS: &str = "700";
 
+/// Runs of each law of multipath; the tests run some hundred.
+const MULTIPATH_SEEDS: &str = "10000";
+
 /// Scenes of each path on real threads; the tests run 12.
 const STRESS_SEEDS: &str = "100";
 
@@ -78,9 +81,11 @@ const FUZZ_FLAGS: &str = "--cfg fuzzing -Cpasses=sancov-module \
 
 pub(super) fn steps(workspace: &Workspace) -> Vec<Step> {
     let laws = Step::tests("laws, silent drivers", "test --workspace --test laws -- silent");
+    let multipath = Step::tests("laws, multipath", "test --workspace --test multipath_laws");
     let stress = Step::tests("stress", "test --workspace --test stress");
     let mut steps = vec![
         laws.with("LAW_SEEDS", LAW_SEEDS.to_owned()),
+        multipath.with("MULTIPATH_SEEDS", MULTIPATH_SEEDS.to_owned()),
         stress.with("STRESS_SEEDS", STRESS_SEEDS.to_owned()),
     ];
     for server in SERVERS {

@@ -1,7 +1,7 @@
-//! What a stripe adds to an I/O: random 4 KiB, 70 % reads, on 8 null disks under a striped device,
-//! beside the same on one null disk.
+//! What a mapper adds to an I/O: random 4 KiB, 70 % reads, on 8 null disks under a striped device
+//! and on 4 null paths under a multipath device, beside the same on one null disk.
 //!
-//! cargo bench -p weir-map --bench stripe [-- stripe|alone ROUNDS]
+//! cargo bench -p weir-map --bench mapped [-- alone|stripe|round-robin|queue-length|... ROUNDS]
 //!
 //! Wall time of interleaved rounds of one thread, each short enough to fit between two preemptions:
 //! the least, a quarter of the way up, the median. With a name it runs that one alone, for a
@@ -13,6 +13,9 @@ use std::sync::Arc;
 
 use weir_bio::{Bio, Buf, Data, Nanos, Op, Prng};
 use weir_local::Null;
+use weir_map::multipath::Multipath;
+use weir_map::multipath::settings::Settings;
+use weir_map::multipath::table::{Policy, Table};
 use weir_map::{Area, Layout, Mapped, Place, Shape};
 use weir_queue::{Bell, Config, Device, Home, Submitter};
 use weir_ring::Wake;
@@ -22,6 +25,7 @@ const ROUNDS: usize = 101;
 const BATCH: usize = 32;
 const DEPTH: usize = 128;
 const LEGS: usize = 8;
+const PATHS: [&str; 4] = ["a", "b", "c", "d"];
 /// Sectors.
 const CHUNK: u32 = 128;
 /// Sectors of the device.
@@ -52,23 +56,70 @@ struct Rig {
     now: u64,
 }
 
+/// The device that is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Alone,
+    Stripe,
+    Multipath(Policy),
+}
+
+const KINDS: [Kind; 6] = [
+    Kind::Alone,
+    Kind::Stripe,
+    Kind::Multipath(Policy::RoundRobin),
+    Kind::Multipath(Policy::QueueLength),
+    Kind::Multipath(Policy::ServiceTime),
+    Kind::Multipath(Policy::HISTORICAL),
+];
+
+impl Kind {
+    fn name(self) -> &'static str {
+        match self {
+            Kind::Alone => "alone",
+            Kind::Stripe => "stripe",
+            Kind::Multipath(policy) => policy.name(),
+        }
+    }
+
+    fn legs(self) -> u64 {
+        match self {
+            Kind::Alone => 0,
+            Kind::Stripe => LEGS as u64,
+            Kind::Multipath(_) => PATHS.len() as u64,
+        }
+    }
+}
+
+/// A mapped device over these.
+fn mapped(kind: Kind, devices: Vec<Device>) -> Device {
+    if let Kind::Multipath(policy) = kind {
+        let table = Table::of_paths(policy, PATHS);
+        let multipath = Multipath::new(table, devices, Settings::default()).expect("a map");
+        return Device::new(config(), Arc::new(multipath)).expect("a device");
+    }
+    let stripes = (0..LEGS).map(|leg| Place { leg, offset: 0 }).collect();
+    let shape = Shape::Striped { chunk: CHUNK, stripes };
+    let layout = Layout::new(vec![Area { start: 0, sectors: SIZE, shape }]);
+    let mapped = Mapped::new(layout, devices);
+    Device::new(config(), Arc::new(mapped)).expect("a device")
+}
+
 impl Rig {
-    fn new(legs: usize) -> Rig {
+    fn new(kind: Kind) -> Rig {
         let mut home = Home::new(Bell::with_lanes(Box::new(NoWake), 16));
         let null = |sectors: u64| {
             let null = Null::new(sectors * 512).expect("whole sectors");
             Device::new(config(), Arc::new(null)).expect("a device")
         };
-        let device = if legs == 0 {
+        let device = if kind == Kind::Alone {
             null(SIZE)
         } else {
-            let devices: Vec<Device> = (0..legs).map(|_| null(SIZE / legs as u64)).collect();
+            // Each path has all of it, each stripe its part.
+            let parts = if kind == Kind::Stripe { LEGS as u64 } else { 1 };
+            let devices: Vec<Device> = (0..kind.legs()).map(|_| null(SIZE / parts)).collect();
             devices.iter().for_each(|leg| _ = home.open(leg, 0).expect("a lane"));
-            let stripes = (0..legs).map(|leg| Place { leg, offset: 0 }).collect();
-            let shape = Shape::Striped { chunk: CHUNK, stripes };
-            let layout = Layout::new(vec![Area { start: 0, sectors: SIZE, shape }]);
-            let mapped = Mapped::new(layout, devices);
-            Device::new(config(), Arc::new(mapped)).expect("a device")
+            mapped(kind, devices)
         };
         home.open(&device, 0).expect("a lane");
         let submitter = device.submitter(home.bell(), 0, 0).expect("a submitter");
@@ -117,24 +168,30 @@ impl Rig {
 fn main() {
     let words: Vec<String> = std::env::args().collect();
     let small = std::env::var("WEIR_BENCH").is_ok_and(|size| size == "small");
-    if let Some(at) = words.iter().position(|word| word == "stripe" || word == "alone") {
+    for (at, word) in words.iter().enumerate() {
+        let Some(kind) = KINDS.into_iter().find(|kind| kind.name() == word) else { continue };
         let rounds = words.get(at + 1).and_then(|word| word.parse().ok()).unwrap_or(10);
-        let mut rig = Rig::new(if words[at] == "stripe" { LEGS } else { 0 });
+        let mut rig = Rig::new(kind);
         let sum: u64 = (0..rounds).map(|_| rig.round().1).sum();
-        return println!("{}: {rounds} rounds of {IOS}, checksum {sum}", words[at]);
+        return println!("{word}: {rounds} rounds of {IOS}, checksum {sum}");
     }
     let rounds = if small { 3 } else { ROUNDS };
-    let (mut alone, mut stripe) = (Rig::new(0), Rig::new(LEGS));
-    let mut times = [Vec::new(), Vec::new()];
+    let mut rigs = KINDS.map(Rig::new);
+    let mut times = KINDS.map(|_| Vec::new());
     for _ in 0..rounds {
-        for (rig, times) in [&mut alone, &mut stripe].into_iter().zip(&mut times) {
+        for (rig, times) in rigs.iter_mut().zip(&mut times) {
             times.push(rig.round().0);
         }
     }
-    for (name, times) in ["null", "stripe over 8 null"].iter().zip(&mut times) {
+    let mut alone = None;
+    for (kind, times) in KINDS.iter().zip(&mut times) {
         times.sort_by(f64::total_cmp);
         let at = |part: usize| times[times.len() * part / 4];
-        println!("{name}: {:.1}, {:.1}, {:.1} ns per I/O", times[0], at(1), at(2));
+        let added = at(1) - *alone.get_or_insert(at(1));
+        let (least, quarter, median) = (times[0], at(1), at(2));
+        println!(
+            "{}: {least:.1}, {quarter:.1}, {median:.1} ns per I/O; it adds {added:.1}",
+            kind.name()
+        );
     }
-    println!("the stripe adds {:.1} ns", times[1][rounds / 4] - times[0][rounds / 4]);
 }
