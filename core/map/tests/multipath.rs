@@ -250,6 +250,17 @@ impl Rig {
         }
     }
 
+    fn close(&mut self) -> Result<(), Status> {
+        let mut closing = self.above.begin_close(&watch(), Then::Ends);
+        for _ in 0..100 {
+            if let Progress::Ended(end) = closing.poll(self.now) {
+                return end.map(drop::<Frozen>);
+            }
+            self.pass(SECOND / 1000);
+        }
+        panic!("it does not close");
+    }
+
     fn assert_rest(&mut self) {
         assert_eq!(self.above.stats().in_flight, 0);
         assert!(self.fabric.legs.iter().all(|leg| leg.stats().in_flight == 0));
@@ -413,23 +424,42 @@ fn requests_that_are_queued_go_on_when_a_path_is_back_and_cost_nothing_until_the
 }
 
 #[test]
-fn a_message_or_a_suspension_ends_what_waits_for_a_path() {
-    for how in ["message", "suspension"] {
-        let mut rig = Rig::new(stack(QUEUEING));
+fn a_message_ends_what_waits_for_a_path() {
+    let mut rig = Rig::new(stack(QUEUEING));
+    (0..3).for_each(|way| rig.breaks(way, Status::Transport));
+    rig.write(1, 0);
+    rig.settle();
+    rig.write(2, 8);
+    rig.settle();
+    assert_eq!(rig.ends(), []);
+    rig.say("fail_if_no_path");
+    rig.settle();
+    assert_eq!(rig.ends(), [(1, Status::Transport), (2, Status::IoErr)]);
+    rig.assert_rest();
+}
+
+#[test]
+fn a_device_without_a_path_can_be_closed_and_goes_on_queueing_if_it_is_not() {
+    for stack in each_stack(&stack(QUEUEING)) {
+        let _tell = Tell(format!("{stack:?}"));
+        let mut rig = Rig::new(stack);
         (0..3).for_each(|way| rig.breaks(way, Status::Transport));
         rig.write(1, 0);
         rig.settle();
         rig.write(2, 8);
         rig.settle();
-        assert_eq!(rig.ends(), []);
-        if how == "message" {
-            rig.say("fail_if_no_path");
-        } else {
-            rig.driver.multipath.suspend(rig.now);
-        }
-        rig.settle();
+        let end = rig.close();
         assert_eq!(rig.ends(), [(1, Status::Transport), (2, Status::IoErr)]);
-        rig.assert_rest();
+        // Nothing can be flushed, so the device goes on.
+        assert_eq!(end, Err(Status::IoErr));
+        rig.write(3, 8);
+        rig.settle();
+        assert_eq!(rig.ends(), []);
+        rig.mends(1);
+        rig.say("reinstate_path b");
+        rig.settle();
+        assert_eq!(rig.ends(), ok(3..=3));
+        assert_eq!(rig.close(), Ok(()));
     }
 }
 

@@ -149,6 +149,13 @@ pub trait Driver: Send + Sync {
         Ok(())
     }
 
+    /// The device is being brought to rest, or is not any more: it has come to rest, or goes on. A
+    /// driver that lets requests wait for what may never come, such as a path, ends them meanwhile,
+    /// because the device waits for their end. By any thread; it does not wait.
+    fn comes_to_rest(&self, begins: bool) {
+        let _ = begins;
+    }
+
     /// Opens hard queue `index` with `depth` tags. Called on the thread that will turn it, which
     /// turns others as well: once [prepared](Driver::prepare) it waits for no server.
     ///

@@ -94,16 +94,6 @@ impl Multipath {
         self.shared.look(|control| control.listing(|path| self.shared.sum(path).listed()))
     }
 
-    /// The device is about to be brought to rest: I/O that waits for a path ends, so that it can.
-    pub fn suspend(&self, now: Nanos) {
-        self.shared.change(now, |control| control.suspend(false));
-    }
-
-    /// It is not, after all.
-    pub fn resume(&self, now: Nanos) {
-        self.shared.change(now, Control::resume);
-    }
-
     /// Its notices so far: one for each event of a path.
     #[must_use]
     pub fn notices(&self) -> Vec<String> {
@@ -157,6 +147,15 @@ impl Driver for Multipath {
 
     fn queues(&self) -> Queues {
         queues_over(&self.legs)
+    }
+
+    /// I/O that waits for a path ends while the device is brought to rest.
+    fn comes_to_rest(&self, begins: bool) {
+        // Nothing of it is a matter of time.
+        self.shared.change(Nanos::ZERO, |control| match begins {
+            true => control.suspend(false),
+            false => control.resume(),
+        });
     }
 
     fn open(&self, index: u16, depth: u16) -> Result<Box<dyn DriverQueue>, DriverError> {

@@ -268,6 +268,10 @@ impl Driver for Narrow {
         Queues { max: LANES as u16, depth, home, ..self.multipath.queues() }
     }
 
+    fn comes_to_rest(&self, begins: bool) {
+        self.multipath.comes_to_rest(begins);
+    }
+
     fn open(&self, index: u16, depth: u16) -> Result<Box<dyn DriverQueue>, DriverError> {
         self.multipath.open(index, depth)
     }

@@ -42,6 +42,7 @@ impl Device {
             freezing: None,
             frozen: None,
             ticket: Some(Ticket::draw(self, watch)),
+            urged: None,
             device: self.clone(),
             watch: watch.clone(),
             then,
@@ -102,9 +103,19 @@ pub struct Closing {
     freezing: Option<Freezing>,
     frozen: Option<Frozen>,
     ticket: Option<Ticket>,
+    urged: Option<Urged>,
     device: Device,
     watch: Watch,
     then: Then,
+}
+
+/// A driver that was told that its device comes to rest, until it is told that this is over.
+struct Urged(Arc<dyn Driver>);
+
+impl Drop for Urged {
+    fn drop(&mut self) {
+        self.0.comes_to_rest(false);
+    }
 }
 
 /// The last flush.
@@ -153,7 +164,7 @@ impl Closing {
 
     fn end(&mut self, out: <Self as Step>::Out) -> Progress<<Self as Step>::Out> {
         // Of a frozen device the caller has the gate now.
-        (self.freezing, self.frozen, self.ticket) = (None, None, None);
+        (self.freezing, self.frozen, self.ticket, self.urged) = (None, None, None, None);
         Progress::Ended(out)
     }
 }
@@ -164,6 +175,12 @@ impl Step for Closing {
     fn poll(&mut self, now: Nanos) -> Progress<Self::Out> {
         if !self.ticket.as_ref().is_some_and(Ticket::is_first) {
             return Progress::Waits;
+        }
+        if self.urged.is_none()
+            && let Ok(driver) = self.device.driver()
+        {
+            driver.comes_to_rest(true);
+            self.urged = Some(Urged(driver));
         }
         if self.frozen.is_none() {
             let Closing { freezing, device, watch, .. } = self;
@@ -181,6 +198,8 @@ impl Step for Closing {
             }
         }
         self.device.forget_homes();
+        // The driver goes with the device.
+        self.urged = None;
         if self.then != Then::Rests && !self.device.is_offline() {
             self.device.go_offline();
         }
