@@ -11,12 +11,15 @@
 
 #![forbid(unsafe_code)]
 
+pub mod kinds;
 mod layout;
 mod limits;
 mod mapped;
 pub mod multipath;
 mod outgoing;
+pub mod table;
 
+pub use kinds::KINDS;
 pub use layout::{Area, Layout, Piece, Place, Shape};
 pub use limits::stacked;
 pub use mapped::Mapped;

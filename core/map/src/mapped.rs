@@ -1,16 +1,18 @@
 //! The driver of a layout: linear, striped, or areas of both.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
-use weir_bio::{Limits, Nanos, Rq};
+use weir_bio::{Flags, Limits, Nanos, Rq, Status};
 use weir_queue::{
     Affinity, Batch, Cancel, Device, Done, Driver, DriverError, DriverQueue, EXTENTS_MAX, Extent,
-    Queues, Tag, Wake,
+    MapControl, NoticeListener, Notices, Queues, Speaker, Tag, Wake,
 };
 
 use crate::layout::{Layout, Piece};
 use crate::limits::stacked;
 use crate::outgoing::{Outgoing, Route};
+use crate::table::{status_text, table_text};
 
 /// A device whose sectors lie on others as a layout says.
 ///
@@ -19,6 +21,33 @@ pub struct Mapped {
     layout: Arc<Layout>,
     legs: Vec<Device>,
     limits: Limits,
+    faults: Arc<Faults>,
+}
+
+/// The errors of the legs, by number.
+struct Faults {
+    counts: Vec<AtomicU32>,
+    names: Vec<String>,
+    notices: Notices,
+}
+
+/// Errors of a leg that are told, as dm raises an event for so many of a stripe.
+const FAULTS_TOLD: u32 = 15;
+
+impl Faults {
+    /// A bio of this leg has ended with an error. One of read-ahead says nothing of the leg, nor
+    /// does an op that it has not.
+    #[cold]
+    fn count(&self, leg: usize, status: Status, flags: Flags) {
+        if flags.has(Flags::RAHEAD) || matches!(status, Status::NotSupp | Status::Again) {
+            return;
+        }
+        let before = self.counts[leg].fetch_add(1, Ordering::Relaxed);
+        if before < FAULTS_TOLD {
+            let last = if before + 1 == FAULTS_TOLD { "; further ones are not told" } else { "" };
+            self.notices.add(format!("its disk {}: {status}{last}", self.names[leg]));
+        }
+    }
 }
 
 /// Fewest and most tags of a queue: the default of all drivers, and that of dm_mq_queue_depth.
@@ -30,13 +59,59 @@ impl Mapped {
     pub fn new(layout: Layout, legs: Vec<Device>) -> Mapped {
         let limits: Vec<Limits> = legs.iter().map(Device::limits).collect();
         let limits = stacked(&layout, &limits);
-        Mapped { layout: Arc::new(layout), legs, limits }
+        let counts = legs.iter().map(|_| AtomicU32::new(0)).collect();
+        let names = legs.iter().map(|leg| leg.config().name.clone()).collect();
+        let faults = Arc::new(Faults { counts, names, notices: Notices::default() });
+        Mapped { layout: Arc::new(layout), legs, limits, faults }
+    }
+
+    /// Where its notices come from: the errors of its legs.
+    #[must_use]
+    pub fn speaker(&self) -> Box<dyn Speaker> {
+        Box::new(FaultSpeaker(Arc::clone(&self.faults)))
+    }
+
+    /// What it is asked while it runs.
+    #[must_use]
+    pub fn control(&self) -> Arc<dyn MapControl> {
+        Arc::new(LayoutControl {
+            layout: Arc::clone(&self.layout),
+            faults: Arc::clone(&self.faults),
+        })
     }
 
     /// Where its sectors lie.
     #[must_use]
     pub fn layout(&self) -> &Layout {
         &self.layout
+    }
+}
+
+struct FaultSpeaker(Arc<Faults>);
+
+impl Speaker for FaultSpeaker {
+    fn on_notice(&self, listener: NoticeListener) {
+        self.0.notices.listen(listener);
+    }
+}
+
+struct LayoutControl {
+    layout: Arc<Layout>,
+    faults: Arc<Faults>,
+}
+
+impl MapControl for LayoutControl {
+    fn table(&self) -> String {
+        table_text(&self.layout, &self.faults.names)
+    }
+
+    fn status(&self) -> String {
+        let has_failed = |leg: usize| self.faults.counts[leg].load(Ordering::Relaxed) > 0;
+        status_text(&self.layout, &self.faults.names, has_failed)
+    }
+
+    fn message(&self, text: &str, _now: Nanos) -> Result<(), String> {
+        Err(format!("message {text:?}: linear and striped disks take no messages"))
     }
 }
 
@@ -60,7 +135,7 @@ impl Driver for Mapped {
     fn open(&self, index: u16, depth: u16) -> Result<Box<dyn DriverQueue>, DriverError> {
         let outgoing = Outgoing::open(&self.legs, index, depth)?;
         let route = LayoutRoute { layout: Arc::clone(&self.layout), legs: self.legs.len() };
-        Ok(Box::new(MappedQueue { outgoing, route }))
+        Ok(Box::new(MappedQueue { outgoing, route, faults: Arc::clone(&self.faults) }))
     }
 
     fn allocation(&self, sector: u64, sectors: u64) -> Result<Vec<Extent>, DriverError> {
@@ -90,6 +165,7 @@ impl Driver for Mapped {
 struct MappedQueue {
     outgoing: Outgoing,
     route: LayoutRoute,
+    faults: Arc<Faults>,
 }
 
 struct LayoutRoute {
@@ -130,7 +206,13 @@ impl DriverQueue for MappedQueue {
     }
 
     fn reap(&mut self, now: Nanos, done: &mut Done) {
-        self.outgoing.reap(now, done);
+        let MappedQueue { outgoing, faults, .. } = self;
+        outgoing.reap_seeing(now, |leg, end, rq| {
+            if !end.status.is_ok() {
+                faults.count(leg, end.status, rq.flags);
+            }
+        });
+        outgoing.answer(done);
     }
 
     fn cancel(&mut self, tag: Tag) -> Cancel {

@@ -172,6 +172,15 @@ impl Outgoing {
         self.answer(done);
     }
 
+    /// Takes what has ended below; `see` is shown each end with its leg and its request.
+    pub fn reap_seeing(&mut self, now: Nanos, mut see: impl FnMut(usize, &Completion, &Rq)) {
+        let Outgoing { legs, table, .. } = self;
+        legs.reap(now, |leg, end| {
+            see(leg, &end, &table.entries[tag_of(end.cookie)].rq);
+            table.end(end.cookie, end.status, end.data);
+        });
+    }
+
     /// Takes what has ended below: what `judge` gives back has, and what it keeps is still under
     /// way for its request, until it is sent [again](Outgoing::resend) or [ended](Outgoing::end).
     pub fn reap_with(

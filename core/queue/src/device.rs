@@ -1,7 +1,7 @@
 //! A device: the control side, shared and slow. It builds lanes and submitters, sums up, and
 //! changes its parts while I/O goes on (the files in `device/`). No I/O comes through here.
 
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use weir_bio::{Limits, Size, Status};
 use weir_ring::{BusyStamp, Combiner, Gate, Member, SharedCounter, Wake};
@@ -155,6 +155,20 @@ struct Control {
     attached: Mutex<Attached>,
     /// Whose turn it is to change parts; begins before the gate is closed.
     changes: Changes,
+    /// The devices it lies on, once told.
+    legs: OnceLock<Vec<Device>>,
+}
+
+impl Control {
+    fn new(driver: Arc<dyn Driver>, attached: Attached) -> Control {
+        Control {
+            driver: Mutex::new(Some(driver)),
+            lane_homes: Mutex::default(),
+            attached: Mutex::new(attached),
+            changes: Changes::default(),
+            legs: OnceLock::new(),
+        }
+    }
 }
 
 impl Device {
@@ -248,12 +262,7 @@ impl Device {
             orphan_count: SharedCounter::default(),
             watchers: Default::default(),
         };
-        let control = Control {
-            driver: Mutex::new(Some(driver)),
-            lane_homes: Mutex::default(),
-            attached: Mutex::new(attached),
-            changes: Changes::default(),
-        };
+        let control = Control::new(driver, attached);
         Ok(Device { shared: Arc::new(shared), control: Arc::new(control) })
     }
 
@@ -261,6 +270,18 @@ impl Device {
     #[must_use]
     pub fn is(&self, other: &Device) -> bool {
         Arc::ptr_eq(&self.shared, &other.shared)
+    }
+
+    /// Tells that it is a mapped device over these, which its driver reaches: they are kept, and
+    /// are to be closed after it. Later calls change nothing.
+    pub fn lies_on(&self, legs: &[Device]) {
+        let _ = self.control.legs.set(legs.to_vec());
+    }
+
+    /// The devices that it lies on, each once.
+    #[must_use]
+    pub fn legs(&self) -> &[Device] {
+        self.control.legs.get().map_or(&[], Vec::as_slice)
     }
 
     /// Whether this is a lane of the device.

@@ -8,7 +8,10 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use weir_bio::Nanos;
+
 use crate::config::Config;
+use crate::device::Device;
 use crate::driver::{Driver, DriverError};
 
 /// A kind of target: `KIND:REST[,OPTION=VALUE]...`.
@@ -77,6 +80,21 @@ pub trait Backing: fmt::Debug + Send + Sync {
     fn check(&self, config: &Config, queues_given: bool, text: &str) -> Result<(), String> {
         let _ = (config, queues_given, text);
         Ok(())
+    }
+
+    /// The names of the disks that it lies on, each once: what is opened before it. None but for a
+    /// mapped disk.
+    fn legs(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// Opens a mapped disk over its legs, in the order of [`legs`](Backing::legs).
+    ///
+    /// # Errors
+    /// The leg or the bound that does not suit.
+    fn open_over(&self, config: &Config, legs: &[Device]) -> Result<OpenedBacking, DriverError> {
+        let _ = legs;
+        self.open(config)
     }
 
     /// Opens it for a device of this configuration. May block, as for a connection to a server.
@@ -180,13 +198,35 @@ pub struct OpenedBacking {
     pub notices: Vec<String>,
     /// Where further notices come from, if there can be any.
     pub speaker: Option<Box<dyn Speaker>>,
+    /// What a mapped disk is asked and told while it runs.
+    pub map: Option<Arc<dyn MapControl>>,
+}
+
+/// A mapped disk as `weir map` asks and tells it, in dm's words. By any thread, slowly.
+pub trait MapControl: Send + Sync {
+    /// Its table: a line for each target, `START LENGTH TYPE ARGUMENTS`, with the names of disks.
+    fn table(&self) -> String;
+
+    /// Its status, a line for each target: `START LENGTH TYPE STATUS`.
+    fn status(&self) -> String;
+
+    /// Takes a message, words separated by spaces.
+    ///
+    /// # Errors
+    /// A message that it does not know, or a value outside its bound.
+    fn message(&self, text: &str, now: Nanos) -> Result<(), String>;
+
+    /// What a person reads of it, line by line: paths and their states.
+    fn listing(&self) -> Vec<String> {
+        self.status().lines().map(String::from).collect()
+    }
 }
 
 impl OpenedBacking {
     /// A driver that has nothing to tell.
     #[must_use]
     pub fn silent(driver: impl Driver + 'static) -> OpenedBacking {
-        OpenedBacking { driver: Arc::new(driver), notices: Vec::new(), speaker: None }
+        OpenedBacking { driver: Arc::new(driver), notices: Vec::new(), speaker: None, map: None }
     }
 }
 

@@ -66,8 +66,8 @@ pub use group::{
 pub use home::Home;
 pub use home::alarms::Alarms;
 pub use kind::{
-    Backing, Identity, Keeps, NoticeListener, OpenedBacking, Speaker, TargetKind, TargetOption,
-    Written,
+    Backing, Identity, Keeps, MapControl, NoticeListener, OpenedBacking, Speaker, TargetKind,
+    TargetOption, Written,
 };
 pub use lane::Lane;
 pub use lanes::SUBMITTERS_MAX;

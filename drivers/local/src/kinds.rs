@@ -223,7 +223,7 @@ impl Backing for FileTarget {
         let file = Arc::new(File::open(&self.path, &options)?);
         let speaker = FileSpeaker(Arc::downgrade(&file));
         let notices = file.notices();
-        Ok(OpenedBacking { driver: file, notices, speaker: Some(Box::new(speaker)) })
+        Ok(OpenedBacking { driver: file, notices, speaker: Some(Box::new(speaker)), map: None })
     }
 
     fn queues(&self, driver: &dyn Driver, homes: u16) -> u16 {

@@ -235,7 +235,7 @@ impl Backing for NbdTarget {
         let nbd = Nbd::connect_over(self.server.clone(), &self.export, options, tls)?;
         let (notices, nbd) = (nbd.notices(), Arc::new(nbd));
         let speaker: Box<dyn Speaker> = Box::new(NbdSpeaker(Arc::clone(&nbd)));
-        Ok(OpenedBacking { driver: nbd, notices, speaker: Some(speaker) })
+        Ok(OpenedBacking { driver: nbd, notices, speaker: Some(speaker), map: None })
     }
 
     fn queues(&self, driver: &dyn Driver, _homes: u16) -> u16 {

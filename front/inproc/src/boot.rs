@@ -25,8 +25,15 @@ impl Cmdline {
             Some(false) => target.config.mode = QueueMode::Sq,
             None => {}
         }
-        if self.dm_mod_use_blk_mq.is_some() {
-            notices.push(in_vain(DM, "it is for mapped disks"));
+        let is_mapped = !target.backing.legs().is_empty();
+        match self.dm_mod_use_blk_mq {
+            Some(_) if !is_mapped => notices.push(in_vain(DM, "it is for mapped disks")),
+            Some(_) if target.mode_given => {
+                notices.push(in_vain(DM, "its target states queue_mode"));
+            }
+            Some(true) => target.config.mode = QueueMode::Mq,
+            Some(false) => target.config.mode = QueueMode::Sq,
+            None => {}
         }
         let Some(elevator) = &self.elevator else { return notices };
         let parameter = format!("{ELEVATOR}={elevator}");
@@ -87,6 +94,16 @@ mod tests {
             ("sda", "ram:1M,queue_mode=sq", "elevator=kyber", Sq, None, "kyber belongs to"),
             ("sda", "ram:1M,queue_mode=sq", "elevator=frob", Sq, None, "\"frob\"; valid here"),
             ("sda", "ram:1M", "dm_mod.use_blk_mq=1", Mq, None, "it is for mapped disks"),
+            ("md0", "linear:sda+sdb", "dm_mod.use_blk_mq=0", Sq, None, ""),
+            ("md0", "linear:sda+sdb", "dm_mod.use_blk_mq=1", Mq, None, ""),
+            (
+                "md0",
+                "linear:sda,queue_mode=mq",
+                "dm_mod.use_blk_mq=0",
+                Mq,
+                None,
+                "dm_mod.use_blk_mq does not apply to this device: its target states queue_mode",
+            ),
             ("sda", "ram:1M", "root=/dev/sda1", Mq, None, "root=/dev/sda1 in kernel_cmdline"),
         ] {
             let (had_mode, had_scheduler, notices) = applied(name, target, line);

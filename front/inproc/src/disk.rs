@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use weir_bio::{Bio, Limits, SECTOR};
 use weir_live::{Door, Host, Job};
-use weir_queue::{Completion, Device, Stats};
+use weir_queue::{Completion, Device, MapControl, Stats};
 
 use crate::open::{self, Error, Opened};
 use crate::pending::{Pending, Reply};
 use crate::session::Session;
-use crate::shared::{Open, Shared, everywhere};
+use crate::shared::{Open, Shared, carry, everywhere, uncarry};
 use crate::target::Target;
 
 /// How long a close waits unless told otherwise.
@@ -63,6 +63,7 @@ impl Disk {
             host: None,
             close_limit: CLOSE_LIMIT,
             backlog: BACKLOG,
+            over: Vec::new(),
         }
     }
 
@@ -101,6 +102,12 @@ impl Disk {
     #[must_use]
     pub fn notices(&self) -> &[String] {
         &self.open.notices
+    }
+
+    /// What a mapped disk is asked and told: its table, its status, messages.
+    #[must_use]
+    pub fn map(&self) -> Option<&dyn MapControl> {
+        self.open.map.as_deref()
     }
 
     /// A way in of one thread's own.
@@ -229,6 +236,7 @@ pub struct Builder {
     host: Option<Arc<Host>>,
     close_limit: Duration,
     backlog: usize,
+    over: Vec<Disk>,
 }
 
 impl Builder {
@@ -261,12 +269,18 @@ impl Builder {
         Builder { backlog: count.max(1), ..self }
     }
 
+    /// The disks among which a mapped disk finds those that it lies on, by their names. It keeps
+    /// them open, and none of them closes before it does.
+    pub fn over<'a>(self, disks: impl IntoIterator<Item = &'a Disk>) -> Builder {
+        Builder { over: disks.into_iter().cloned().collect(), ..self }
+    }
+
     /// Opens it.
     ///
     /// # Errors
     /// The fault in the target, the driver's failure, or the call the system refused.
     pub fn open(self) -> Result<Disk, Error> {
-        let Builder { source, name, reactors, host, close_limit, backlog } = self;
+        let Builder { source, name, reactors, host, close_limit, backlog, over } = self;
         let target = match source {
             Source::Device(device) => Err(device),
             Source::Target(target) => Ok(target),
@@ -286,14 +300,21 @@ impl Builder {
             }
         };
         let name = name.as_deref().unwrap_or("disk");
-        let (device, notices) = match target {
+        let find = |name: &str| over.iter().find(|disk| disk.name() == name);
+        let (device, notices, map) = match target {
             Ok(target) => {
-                let Opened { device, notices, .. } = open::open(name, &target, host.reactors())?;
-                (device, notices)
+                let device_of = |name: &str| find(name).map(|disk| disk.device().clone());
+                let opened = open::open_over(name, &target, host.reactors(), device_of)?;
+                let Opened { device, notices, map, .. } = opened;
+                (device, notices, map)
             }
-            Err(device) => (device, Vec::new()),
+            Err(device) => (device, Vec::new(), None),
         };
-        let doors = adopt(&host, &device, backlog)?;
+        let is_leg = |disk: &Disk| device.legs().iter().any(|leg| leg.is(disk.device()));
+        let legs = over.iter().filter(|disk| is_leg(disk));
+        let legs: Vec<Arc<Open>> = legs.map(|disk| Arc::clone(&disk.open)).collect();
+        let taken = carry(&legs, name).and_then(|()| adopt(&host, &device, backlog));
+        let doors = taken.inspect_err(|_| uncarry(&legs, name))?;
         let limits = device.limits();
         let open = Open {
             shared: Arc::new(Shared {
@@ -308,6 +329,9 @@ impl Builder {
                 turn: AtomicUsize::new(0),
                 close_limit,
                 closed: Mutex::new(false),
+                map,
+                legs: Mutex::new(legs),
+                carries: Mutex::default(),
             }),
         };
         Ok(Disk { open: Arc::new(open) })

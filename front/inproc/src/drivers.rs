@@ -5,7 +5,7 @@ use weir_queue::TargetKind;
 /// Every kind of target there is, in the order in which messages and documents name them.
 #[must_use]
 pub fn kinds() -> Vec<&'static TargetKind> {
-    [weir_local::KINDS, &[&weir_driver_nbd::KIND]].concat()
+    [weir_local::KINDS, &[&weir_driver_nbd::KIND], weir_map::KINDS].concat()
 }
 
 /// The kind of target that begins with this name.

@@ -46,7 +46,8 @@
 //! A [`Target`] says where the bytes go and how the queues in front are built, as one string:
 //! `null:1G`, `ram:64MiB`, `file:/x.img,size=1G`, `nbd:host:10809/export`,
 //! `nbd+unix:/path.sock?export`, `nbds://host,tls-certificates=/dir`, each with options as in
-//! `,queue_mode=sq,scheduler=noop`.
+//! `,queue_mode=sq,scheduler=noop`. `linear:sda+sdb` and `striped:64KiB:sda+sdb` lie on disks that
+//! are open ([`Builder::over`]).
 //!
 //! # Disks
 //! A [`Disk`] is a target opened: a [`Device`] (queues in front of a driver) on the reactors of a
@@ -94,7 +95,7 @@ pub struct LibraryDocument;
 pub use cmdline::Cmdline;
 pub use disk::{Builder, Disk, Source};
 pub use error::{Cause, IoError};
-pub use open::{Error, Opened, open};
+pub use open::{Error, Opened, open, open_over};
 pub use pending::Pending;
 pub use session::Session;
 pub use target::Target;
@@ -104,6 +105,6 @@ pub use weir_bio::{
 };
 pub use weir_live::{Clock, Host, Limited, Unpark};
 pub use weir_queue::{
-    Backing, Bell, Caps, Completion, Config, Device, Groups, Identity, Lane, Latencies, QueueMode,
-    Refused, Spread, Stats, Submitter, TargetKind, TargetOption,
+    Backing, Bell, Caps, Completion, Config, Device, Groups, Identity, Lane, Latencies, MapControl,
+    QueueMode, Refused, Spread, Stats, Submitter, TargetKind, TargetOption,
 };

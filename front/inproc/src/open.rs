@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use weir_queue::{Device, NoticeListener, OpenedBacking, QueueMode, Speaker};
+use weir_queue::{Config, Device, MapControl, NoticeListener, OpenedBacking, QueueMode, Speaker};
 
 use crate::target::Target;
 
@@ -37,6 +37,8 @@ pub struct Opened {
     pub device: Device,
     /// Sentences for the log: which engine was chosen, what the backing lacks.
     pub notices: Vec<String>,
+    /// What a mapped disk is asked and told while it runs.
+    pub map: Option<Arc<dyn MapControl>>,
     speaker: Option<Box<dyn Speaker>>,
 }
 
@@ -60,15 +62,37 @@ impl Opened {
 /// # Errors
 /// The fault in the target, or the driver's failure.
 pub fn open(name: &str, target: &Target, homes: usize) -> Result<Opened, Error> {
+    open_over(name, target, homes, |_| None)
+}
+
+/// As [`open`], of a target that may lie on other disks: `find` has those that are open, by name.
+///
+/// # Errors
+/// As [`open`], and a disk that is not there.
+pub fn open_over(
+    name: &str,
+    target: &Target,
+    homes: usize,
+    find: impl Fn(&str) -> Option<Device>,
+) -> Result<Opened, Error> {
     let mut applied = target.clone();
     let told = target.cmdline.apply(name, &mut applied);
     let target = &applied;
-    let opened = target.backing.open(&target.config);
-    let opened = opened.map_err(|e| Error::new(format!("{name}: {e}")))?;
-    let OpenedBacking { driver, mut notices, speaker } = opened;
-    notices.extend(told);
+    let not_open = |leg: &String| Error::new(format!("{name}: its disk {leg:?} is not open"));
+    let leg = |leg: String| find(&leg).ok_or_else(|| not_open(&leg));
+    let legs = target.backing.legs().into_iter().map(leg).collect::<Result<Vec<Device>, _>>()?;
     let mut config = target.config.clone();
     config.name = String::from(name);
+    if !legs.is_empty() {
+        suit_mapped(&mut config, target);
+    }
+    let opened = match legs.is_empty() {
+        true => target.backing.open(&config),
+        false => target.backing.open_over(&config, &legs),
+    };
+    let opened = opened.map_err(|e| Error::new(format!("{name}: {e}")))?;
+    let OpenedBacking { driver, mut notices, speaker, map } = opened;
+    notices.extend(told);
     if !target.queues_given {
         config.queues = match config.mode {
             QueueMode::Sq => 1,
@@ -81,5 +105,21 @@ pub fn open(name: &str, target: &Target, homes: usize) -> Result<Opened, Error> 
         ));
     }
     let device = Device::new(config, driver).map_err(|e| Error::new(format!("{name}: {e}")))?;
-    Ok(Opened { device, notices, speaker })
+    if !legs.is_empty() {
+        device.lies_on(&legs);
+    }
+    Ok(Opened { device, notices, map, speaker })
+}
+
+/// The defaults of a mapped disk: order and time-outs are its legs' business, where the driver can
+/// be asked to let go.
+fn suit_mapped(config: &mut Config, target: &Target) {
+    if !target.attributes.iter().any(|(name, _)| *name == "io_timeout") {
+        config.timeout_ns = 0;
+    }
+    let own = match config.mode {
+        QueueMode::Mq => "none",
+        QueueMode::Sq => "noop",
+    };
+    config.scheduler.get_or_insert_with(|| String::from(own));
 }

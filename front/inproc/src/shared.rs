@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use weir_live::{Clock, Door, Host, Unfinished};
-use weir_queue::{Device, QueueMode};
+use weir_queue::{Device, MapControl, QueueMode};
 
 use crate::open::Error;
 use crate::pending::Reply;
@@ -62,6 +62,37 @@ pub(crate) struct Shared {
     pub(crate) turn: AtomicUsize,
     pub(crate) close_limit: Duration,
     pub(crate) closed: Mutex<bool>,
+    /// What a mapped disk is asked and told.
+    pub(crate) map: Option<Arc<dyn MapControl>>,
+    /// The disks that it lies on, until it is closed.
+    pub(crate) legs: Mutex<Vec<Arc<Open>>>,
+    /// The names of the disks that lie on it.
+    pub(crate) carries: Mutex<Vec<String>>,
+}
+
+/// Has each leg know that this disk lies on it.
+///
+/// # Errors
+/// A leg that is closed.
+pub(crate) fn carry(legs: &[Arc<Open>], name: &str) -> Result<(), Error> {
+    for leg in legs {
+        let closed = leg.closed.lock().expect("the lock of closing");
+        if *closed {
+            return Err(Error::new(format!("{name}: its disk {} is closed", leg.name())));
+        }
+        leg.carries.lock().expect("the lock of the disks above").push(String::from(name));
+    }
+    Ok(())
+}
+
+/// The disk lies on these no more.
+pub(crate) fn uncarry(legs: &[Arc<Open>], name: &str) {
+    for leg in legs {
+        let mut carries = leg.carries.lock().expect("the lock of the disks above");
+        if let Some(at) = carries.iter().position(|above| above == name) {
+            carries.remove(at);
+        }
+    }
 }
 
 impl Shared {
@@ -101,6 +132,12 @@ impl Shared {
         if *closed {
             return Ok(());
         }
+        if let Some(above) = self.carries.lock().expect("the lock of the disks above").first() {
+            let name = self.name();
+            return Err(Error::new(format!(
+                "disk {name} is not closed: disk {above} lies on it and is open"
+            )));
+        }
         let until = Clock.now() + self.close_limit.as_nanos().min(u128::from(u64::MAX)) as u64;
         let left = || until.since(Clock.now());
         let ends: Vec<_> = self.doors.iter().map(Door::close).collect();
@@ -119,6 +156,9 @@ impl Shared {
             // It has no device any more, so it ends at once.
             let _ = self.host.stop(left());
         }
+        // The last handles of the legs may be among them, which closes those.
+        let legs = std::mem::take(&mut *self.legs.lock().expect("the lock of the legs"));
+        uncarry(&legs, self.name());
         Ok(())
     }
 

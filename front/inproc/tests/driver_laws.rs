@@ -24,6 +24,8 @@ const SIZE: u64 = 8 << 20;
 struct Subject {
     name: &'static str,
     target: String,
+    /// The targets of the disks `a`, `b`, ... that it lies on.
+    legs: Vec<String>,
     /// Data written can be read.
     keeps_data: bool,
     /// It outlives the disk that was opened on it.
@@ -37,8 +39,15 @@ impl Subject {
     fn open_with(&self, options: &str) -> Disk {
         let target = format!("{}{options}", self.target);
         println!("opening {target}");
-        let builder = Disk::builder(target).name("sda").reactors(2);
-        let disk = builder.close_limit(Duration::from_secs(60)).open().unwrap();
+        let limit = Duration::from_secs(60);
+        let leg = |(index, target): (usize, &String)| {
+            let name = char::from(b'a' + index as u8).to_string();
+            let builder = Disk::builder(target.as_str()).name(name).reactors(1 + index % 2);
+            builder.close_limit(limit).open().unwrap()
+        };
+        let legs: Vec<Disk> = self.legs.iter().enumerate().map(leg).collect();
+        let builder = Disk::builder(target).name("sda").reactors(2).over(&legs);
+        let disk = builder.close_limit(limit).open().unwrap();
         assert_eq!(disk.size(), SIZE);
         disk.notices().iter().for_each(|notice| println!("{notice}"));
         println!("{} hard queues", disk.device().config().queues);
@@ -51,7 +60,7 @@ impl Subject {
 }
 
 /// The kinds of target whose examples need a server or other disks.
-const NEED_OTHERS: &[&str] = &["nbd"];
+const NEED_OTHERS: &[&str] = &["nbd", "linear", "striped", "table"];
 
 /// The example of a kind.
 fn example(name: &'static str) -> Subject {
@@ -63,12 +72,28 @@ fn example(name: &'static str) -> Subject {
     let rest = rest.split(',').next().unwrap();
     let keeps = (kind.parse)(&Written { name: head, rest, text: &target }).unwrap().keeps();
     let (keeps_data, keeps_longer) = (keeps != Keeps::Nothing, keeps == Keeps::Flushed);
-    Subject { name, target, keeps_data, keeps_longer, _server: None, _folder: Some(folder) }
+    Subject {
+        name,
+        target,
+        legs: Vec::new(),
+        keeps_data,
+        keeps_longer,
+        _server: None,
+        _folder: Some(folder),
+    }
 }
 
 fn memory(name: &'static str, target: &str, keeps_data: bool) -> Subject {
     let (target, keeps_longer) = (String::from(target), false);
-    Subject { name, target, keeps_data, keeps_longer, _server: None, _folder: None }
+    Subject {
+        name,
+        target,
+        legs: Vec::new(),
+        keeps_data,
+        keeps_longer,
+        _server: None,
+        _folder: None,
+    }
 }
 
 fn file(name: &'static str, parent: &Path, options: &str) -> Option<Subject> {
@@ -79,13 +104,64 @@ fn file(name: &'static str, parent: &Path, options: &str) -> Option<Subject> {
     let folder = Folder::within(parent);
     let target = format!("file:{},size={SIZE}{options}", folder.join("disk").display());
     let (keeps_data, keeps_longer, _folder) = (true, true, Some(folder));
-    Some(Subject { name, target, keeps_data, keeps_longer, _server: None, _folder })
+    Some(Subject {
+        name,
+        target,
+        legs: Vec::new(),
+        keeps_data,
+        keeps_longer,
+        _server: None,
+        _folder,
+    })
 }
 
 fn nbd(name: &'static str, server: Option<Server>, options: &str) -> Option<Subject> {
     let target = format!("{}{options}", server.as_ref()?.target());
     let (keeps_data, keeps_longer) = (true, true);
-    Some(Subject { name, target, keeps_data, keeps_longer, _server: server, _folder: None })
+    Some(Subject {
+        name,
+        target,
+        legs: Vec::new(),
+        keeps_data,
+        keeps_longer,
+        _server: server,
+        _folder: None,
+    })
+}
+
+/// A disk over others of these targets, `DIR` in which is a folder of its own.
+fn mapped(name: &'static str, target: &str, legs: &[&str]) -> Subject {
+    let folder = Folder::new();
+    let dir = folder.path().display().to_string();
+    let legs: Vec<String> = legs.iter().map(|leg| leg.replace("DIR", &dir)).collect();
+    let keeps_longer = legs.iter().all(|leg| leg.starts_with("file:"));
+    let keeps_data = !legs.iter().any(|leg| leg.starts_with("null:"));
+    let (target, _folder) = (String::from(target), Some(folder));
+    Subject { name, target, legs, keeps_data, keeps_longer, _server: None, _folder }
+}
+
+/// Mapped disks over legs of one kind and of several, with queues that differ above and below.
+fn mapped_subjects() -> Vec<Subject> {
+    let file = |name: &str, size: &str| format!("file:DIR/{name},size={size}");
+    let (one, other) = (file("one", "3MiB"), file("other", "5MiB,io=threads,cache=writeback"));
+    let four = [file("a", "2MiB"), file("b", "2MiB"), file("c", "2100KiB"), file("d", "2MiB")];
+    let [a, b, c, d] = four.each_ref().map(String::as_str);
+    vec![
+        mapped("linear", "linear:a+b,queues=2", &["ram:4MiB,queues=2", "ram:4MiB"]),
+        mapped("linear over files, single queue", "linear:a+b,queue_mode=sq", &[&one, &other]),
+        mapped("striped over null", "striped:4KiB:a+b", &["null:4MiB", "null:4MiB"]),
+        mapped("striped over files", "striped:64KiB:a+b+c+d,queues=2", &[a, b, c, d]),
+        mapped(
+            "striped over single queues, scheduled",
+            "striped:512:a+b,scheduler=bfq",
+            &["ram:4MiB,queue_mode=sq", "ram:4MiB,queue_mode=sq,scheduler=cfq"],
+        ),
+        mapped(
+            "a table",
+            "table:0 8160 striped 2 24 a 0 b 8;8160 8224 linear b 6000",
+            &["ram:3MiB", "ram:8MiB,spread=round-robin,queues=2"],
+        ),
+    ]
 }
 
 fn subjects() -> Vec<Subject> {
@@ -114,6 +190,7 @@ fn subjects() -> Vec<Subject> {
         nbd("qemu-nbd, single queue", qemu(), ",queue_mode=sq"),
     ];
     subjects.extend(others.into_iter().flatten());
+    subjects.extend(mapped_subjects());
     let own = kinds().into_iter().map(|kind| kind.names[0]);
     subjects.extend(own.filter(|name| !NEED_OTHERS.contains(name)).map(example));
     subjects

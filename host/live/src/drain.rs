@@ -138,6 +138,20 @@ pub(crate) fn drain(
         .collect()
 }
 
+/// The devices level by level: each above those that it lies on.
+pub(crate) fn levels(devices: Vec<Device>) -> Vec<Vec<Device>> {
+    let (mut levels, mut left) = (Vec::new(), devices);
+    while !left.is_empty() {
+        let is_leg = |device: &Device| left.iter().flat_map(Device::legs).any(|leg| leg.is(device));
+        let legs: Vec<bool> = left.iter().map(is_leg).collect();
+        let mut is_leg = legs.into_iter();
+        let (below, level) = left.into_iter().partition(|_| is_leg.next() == Some(true));
+        levels.push(level);
+        left = below;
+    }
+    levels
+}
+
 /// How far a device has come.
 enum Rest {
     Waits(Closing),

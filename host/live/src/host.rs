@@ -152,7 +152,7 @@ impl Host {
     }
 
     /// Finishes and flushes what every device has been given, takes the devices offline, closes the
-    /// lanes and ends the reactors.
+    /// lanes and ends the reactors: mapped devices first, then those that they lie on.
     ///
     /// # Errors
     /// The I/O that had not ended after `limit_ns`, by device. Then the reactors are left running,
@@ -164,13 +164,23 @@ impl Host {
         }
         let until = Nanos(Clock.now().0.saturating_add(limit_ns));
         let devices = std::mem::take(&mut *self.devices.lock().expect("the devices' lock"));
-        let rests = drain::drain(&self.reactors, &devices, limit_ns, Then::Ends);
-        let (mut late, mut unfinished) = (Vec::new(), Vec::new());
-        for (device, rest) in devices.into_iter().zip(rests) {
-            let closed = rest.map(drop::<Frozen>).and_then(|()| self.close_lanes(&device, until));
-            if let Err(why) = closed {
-                unfinished.push(why);
-                late.push(device);
+        let (mut late, mut unfinished) = (Vec::<Device>::new(), Vec::new());
+        let mut levels = drain::levels(devices).into_iter().peekable();
+        while let Some(level) = levels.next() {
+            // What lies under a device that goes on goes on as well.
+            let (kept, level): (Vec<_>, Vec<_>) = level
+                .into_iter()
+                .partition(|leg| late.iter().any(|above| above.legs().iter().any(|of| of.is(leg))));
+            late.extend(kept);
+            // A device that hangs leaves half of the time to those below the others.
+            let limit_ns = until.since(Clock.now()) / if levels.peek().is_some() { 2 } else { 1 };
+            let rests = drain::drain(&self.reactors, &level, limit_ns, Then::Ends);
+            for (device, rest) in level.into_iter().zip(rests) {
+                let closed = rest.map(drop::<Frozen>);
+                if let Err(why) = closed.and_then(|()| self.close_lanes(&device, until)) {
+                    unfinished.push(why);
+                    late.push(device);
+                }
             }
         }
         if !unfinished.is_empty() {

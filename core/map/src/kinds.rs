@@ -1,0 +1,250 @@
+//! The kinds of target of this crate: disks over disks of the same daemon.
+
+use std::sync::Arc;
+
+use weir_bio::units::parse_size;
+use weir_bio::{Limits, SECTOR};
+use weir_queue::{
+    Backing, Config, Device, Driver, DriverError, Identity, Keeps, OpenedBacking, TargetKind,
+    Written,
+};
+
+use crate::layout::{Area, Layout, Place, Shape};
+use crate::mapped::Mapped;
+use crate::table::{NamedAreas, parse_areas, parse_rows, ranges_of};
+
+/// All of them.
+pub const KINDS: &[&TargetKind] = &[&LINEAR, &STRIPED, &TABLE];
+
+/// One disk behind the other.
+pub const LINEAR: TargetKind = TargetKind {
+    names: &["linear"],
+    syntax: &["linear:DISK+DISK..."],
+    example: "linear:sda+sdb",
+    doc: "Disks of the same daemon, one behind the other.",
+    options: &[],
+    parse: |written| Ok(Box::new(LayoutTarget(How::Linear(names_of(written, written.rest)?)))),
+};
+
+/// Chunks in turn.
+pub const STRIPED: TargetKind = TargetKind {
+    names: &["striped"],
+    syntax: &["striped:CHUNK:DISK+DISK..."],
+    example: "striped:64KiB:sda+sdb",
+    doc: "Disks of the same daemon, striped in chunks of so many bytes.",
+    options: &[],
+    parse: |written| {
+        let (chunk, rest) = written.rest.split_once(':').ok_or_else(|| {
+            format!("target {:?} has no chunk, as in striped:64KiB:sda+sdb", written.text)
+        })?;
+        let bytes = parse_size(chunk)?;
+        let sectors = u32::try_from(bytes / SECTOR).unwrap_or(u32::MAX);
+        if bytes == 0 || !bytes.is_multiple_of(SECTOR) || sectors > CHUNK_MAX {
+            return Err(format!(
+                "chunk {chunk:?} of {:?} is not a multiple of {SECTOR} bytes in 512..=1GiB",
+                written.text
+            ));
+        }
+        let names = names_of(written, rest)?;
+        Ok(Box::new(LayoutTarget(How::Striped { chunk: sectors, names })))
+    },
+};
+
+/// A table in dm's words.
+pub const TABLE: TargetKind = TargetKind {
+    names: &["table"],
+    syntax: &["table:START LENGTH TYPE ARGUMENTS[;...]"],
+    example: "table:0 16384 linear sda 0",
+    doc: "A table as dmsetup has it, in sectors, with disks of the same daemon as devices.",
+    options: &[],
+    parse: |written| {
+        let named = |why: String| format!("target {:?}: {why}", written.text);
+        let rows = parse_rows(written.rest).map_err(named)?;
+        Ok(Box::new(LayoutTarget(How::Table(parse_areas(&rows).map_err(named)?))))
+    },
+};
+
+/// Sectors of the largest chunk of a target: 1 GiB.
+const CHUNK_MAX: u32 = 1 << 21;
+
+/// The names in `A+B+...`.
+pub(crate) fn names_of(written: &Written<'_>, text: &str) -> Result<Vec<String>, String> {
+    let names: Vec<String> = text.split('+').map(String::from).collect();
+    if names.iter().any(String::is_empty) {
+        let first = written.name;
+        return Err(format!("target {:?} names no disk, as in {first}:sda+sdb", written.text));
+    }
+    let mut sorted: Vec<&String> = names.iter().collect();
+    sorted.sort_unstable();
+    match sorted.windows(2).find(|pair| pair[0] == pair[1]) {
+        Some(pair) => Err(format!("target {:?} names disk {} twice", written.text, pair[0])),
+        None => Ok(names),
+    }
+}
+
+/// A linear or striped disk.
+#[derive(Clone, Debug)]
+struct LayoutTarget(How);
+
+#[derive(Clone, Debug)]
+enum How {
+    Linear(Vec<String>),
+    Striped {
+        /// Sectors.
+        chunk: u32,
+        names: Vec<String>,
+    },
+    Table(NamedAreas),
+}
+
+impl Backing for LayoutTarget {
+    fn kind(&self) -> &'static TargetKind {
+        match self.0 {
+            How::Linear(_) => &LINEAR,
+            How::Striped { .. } => &STRIPED,
+            How::Table(_) => &TABLE,
+        }
+    }
+
+    fn set(&mut self, option: &str, _value: &str) -> Result<(), String> {
+        unreachable!("no option {option} is declared")
+    }
+
+    fn open(&self, _config: &Config) -> Result<OpenedBacking, DriverError> {
+        Err(failed(format!("it lies on {}, which are not open", self.legs().join(", "))))
+    }
+
+    fn legs(&self) -> Vec<String> {
+        match &self.0 {
+            How::Linear(names) | How::Striped { names, .. } => names.clone(),
+            How::Table(named) => named.names.clone(),
+        }
+    }
+
+    fn open_over(&self, _config: &Config, legs: &[Device]) -> Result<OpenedBacking, DriverError> {
+        let limits: Vec<Limits> = legs.iter().map(Device::limits).collect();
+        let names: Vec<&str> = legs.iter().map(|leg| leg.config().name.as_str()).collect();
+        let mut notices = Vec::new();
+        let layout = match &self.0 {
+            How::Linear(_) => {
+                let lengths: Vec<u64> = usable(&limits);
+                say_unused(&limits, &names, &lengths, &mut notices);
+                Layout::linear(&lengths)
+            }
+            How::Striped { chunk, .. } => {
+                let layout = stripes(&limits, *chunk).map_err(failed)?;
+                let length = layout.sectors() / legs.len() as u64;
+                say_unused(&limits, &names, &vec![length; legs.len()], &mut notices);
+                layout
+            }
+            How::Table(named) => {
+                check_areas(&named.areas, &limits, &names).map_err(failed)?;
+                Layout::new(named.areas.clone())
+            }
+        };
+        if layout.sectors() == 0 {
+            return Err(failed(format!("{} have no whole block", names.join(", "))));
+        }
+        let read_only = names.iter().zip(&limits).filter(|(_, limits)| limits.read_only);
+        notices.extend(read_only.map(|(name, _)| format!("read-only, as its disk {name} is")));
+        let mapped = Mapped::new(layout, legs.to_vec());
+        let (speaker, map) = (Some(mapped.speaker()), Some(mapped.control()));
+        Ok(OpenedBacking { driver: Arc::new(mapped), notices, speaker, map })
+    }
+
+    fn queues(&self, driver: &dyn Driver, homes: u16) -> u16 {
+        homes.clamp(1, driver.queues().max)
+    }
+
+    fn identity(&self) -> Identity {
+        Identity::Own
+    }
+
+    fn settings(&self) -> String {
+        format!("{self:?}")
+    }
+
+    fn keeps(&self) -> Keeps {
+        // As long as its disks keep it, which say so themselves.
+        Keeps::Flushed
+    }
+
+    fn boxed(&self) -> Box<dyn Backing> {
+        Box::new(self.clone())
+    }
+}
+
+fn failed(what: String) -> DriverError {
+    DriverError { what, source: None }
+}
+
+/// Sectors of the largest logical block.
+fn block_of(limits: &[Limits]) -> u64 {
+    limits.iter().map(|limits| u64::from(limits.block_sectors())).max().unwrap_or(1)
+}
+
+/// Sectors of each leg that are whole blocks of all legs, and not beyond its true end.
+fn usable(limits: &[Limits]) -> Vec<u64> {
+    let block = block_of(limits);
+    let whole = |limits: &Limits| {
+        let cut = if limits.padding > 0 { u64::from(limits.block_sectors()) } else { 0 };
+        let sectors = limits.capacity.saturating_sub(cut);
+        sectors - sectors % block
+    };
+    limits.iter().map(whole).collect()
+}
+
+fn say_unused(limits: &[Limits], names: &[&str], used: &[u64], notices: &mut Vec<String>) {
+    for ((limits, name), used) in limits.iter().zip(names).zip(used) {
+        if *used < limits.capacity {
+            let left = limits.capacity - used;
+            notices.push(format!("the last {left} sectors of its disk {name} are not used"));
+        }
+    }
+}
+
+/// As many rows of chunks as the smallest leg has.
+fn stripes(limits: &[Limits], chunk: u32) -> Result<Layout, String> {
+    let block = block_of(limits);
+    if !u64::from(chunk).is_multiple_of(block) {
+        return Err(format!("a chunk of {chunk} sectors is no multiple of a block of {block}"));
+    }
+    let least = usable(limits).into_iter().min().unwrap_or(0);
+    let length = least - least % u64::from(chunk);
+    if length == 0 {
+        return Err(format!("its smallest disk has {least} sectors, less than a chunk of {chunk}"));
+    }
+    let stripes = (0..limits.len()).map(|leg| Place { leg, offset: 0 }).collect();
+    let sectors = length * limits.len() as u64;
+    Ok(Layout::new(vec![Area { start: 0, sectors, shape: Shape::Striped { chunk, stripes } }]))
+}
+
+/// Holds areas against their legs: inside, and at multiples of the logical block.
+fn check_areas(areas: &[Area], limits: &[Limits], names: &[&str]) -> Result<(), String> {
+    let block = block_of(limits);
+    for area in areas {
+        let chunk = match &area.shape {
+            Shape::Linear(_) => block,
+            Shape::Striped { chunk, .. } => u64::from(*chunk),
+        };
+        for (name, value) in [("start", area.start), ("length", area.sectors), ("chunk", chunk)] {
+            if !value.is_multiple_of(block) {
+                return Err(format!("{name}={value} is no multiple of a block of {block} sectors"));
+            }
+        }
+        for (leg, first, end) in ranges_of(area) {
+            let (limits, name) = (&limits[leg], names[leg]);
+            if end > limits.capacity {
+                let capacity = limits.capacity;
+                return Err(format!("sector {} of {name} is beyond its {capacity}", end - 1));
+            }
+            let own = u64::from(limits.block_sectors());
+            if !first.is_multiple_of(own) {
+                return Err(format!(
+                    "offset={first} on {name} is no multiple of its block of {own}"
+                ));
+            }
+        }
+    }
+    Ok(())
+}

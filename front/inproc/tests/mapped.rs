@@ -1,0 +1,126 @@
+//! Disks over disks of the same process: how they find, hold and leave one another.
+
+use std::sync::Arc;
+
+use weir::{Bio, Buf, Disk, Flags, Host, Nanos, Status};
+
+fn ram(name: &str) -> Disk {
+    Disk::builder("ram:4MiB").name(name).reactors(1).open().unwrap()
+}
+
+#[test]
+fn a_disk_is_not_closed_before_the_disk_that_lies_on_it() {
+    let legs = [ram("sda"), ram("sdb"), ram("sdc")];
+    let builder = Disk::builder("striped:64KiB:sda+sdb").name("md0").reactors(1);
+    let above = builder.over(&legs).open().unwrap();
+    let error = legs[0].close().unwrap_err().to_string();
+    assert_eq!(error, "disk sda is not closed: disk md0 lies on it and is open");
+    legs[2].close().expect("nothing lies on it");
+    above.session().unwrap().write_at(0, &[7; 128 << 10]).unwrap();
+    above.close().unwrap();
+    let mut found = vec![0; 64 << 10];
+    legs[1].session().unwrap().read_at(0, &mut found).unwrap();
+    assert!(found.iter().all(|byte| *byte == 7), "the second chunk");
+    legs[0].close().expect("nothing lies on it any more");
+    let builder = Disk::builder("linear:sda+sdb").name("md1").reactors(1);
+    let error = builder.over(&legs).open().expect_err("a leg is closed").to_string();
+    assert!(error.contains("sda"), "{error}");
+    legs[1].close().expect("a disk that was not opened holds nothing");
+}
+
+#[test]
+fn legs_stay_open_without_a_handle_of_their_own() {
+    let above = {
+        let legs = [ram("sda"), ram("sdb")];
+        Disk::builder("linear:sdb+sda").name("md0").reactors(1).over(&legs).open().unwrap()
+    };
+    let mut session = above.session().unwrap();
+    session.write_at((4 << 20) - 4096, &[9; 8192]).unwrap();
+    let mut found = [0; 8192];
+    session.read_at((4 << 20) - 4096, &mut found).unwrap();
+    assert_eq!(found, [9; 8192]);
+}
+
+#[test]
+fn a_disk_that_is_not_there_is_named() {
+    let legs = [ram("sda")];
+    for (target, part) in [
+        ("linear:sda+sdz", "md0: its disk \"sdz\" is not open"),
+        ("striped:8M:sda", "md0: its smallest disk has 8192 sectors, less than a chunk of 16384"),
+        ("table:0 8193 linear sda 0", "md0: sector 8192 of sda is beyond its 8192"),
+        ("linear:sda+sda", "names disk sda twice"),
+        ("linear:", "names no disk"),
+        ("striped:sda", "has no chunk"),
+        ("striped:100:sda", "is not a multiple of 512 bytes"),
+    ] {
+        let error = Disk::builder(target).name("md0").reactors(1).over(&legs).open();
+        let error = error.expect_err(target).to_string();
+        assert!(error.contains(part), "{target}: {error}");
+    }
+    legs[0].close().expect("nothing lies on it");
+}
+
+#[test]
+fn a_mapped_disk_leaves_order_and_time_outs_to_its_legs_unless_it_states_them() {
+    let legs = [ram("sda")];
+    let open = |target: &str| {
+        let disk = Disk::builder(target).name("md0").reactors(1).over(&legs).open().unwrap();
+        let device = disk.device();
+        (device.scheduler(), device.config().timeout_ns)
+    };
+    assert_eq!(open("linear:sda"), ("none", 0));
+    assert_eq!(open("linear:sda,queue_mode=sq"), ("noop", 0));
+    let stated = "linear:sda,scheduler=kyber,io_timeout=60000";
+    assert_eq!(open(stated), ("kyber", 60_000_000_000));
+}
+
+#[test]
+fn a_table_and_a_status_are_shown_and_a_message_is_refused_in_words() {
+    let legs = [ram("sda"), ram("sdb")];
+    let builder = Disk::builder("striped:64KiB:sda+sdb").name("md0").reactors(1);
+    let disk = builder.over(&legs).open().unwrap();
+    let map = disk.map().expect("it is mapped");
+    assert_eq!(map.table(), "0 16384 striped 2 128 sda 0 sdb 0\n");
+    assert_eq!(map.status(), "0 16384 striped 2 sda sdb 1 AA\n");
+    let why = map.message("fail_path sda", Nanos(0)).unwrap_err();
+    assert_eq!(why, "message \"fail_path sda\": linear and striped disks take no messages");
+    assert!(legs[0].map().is_none());
+}
+
+#[test]
+fn a_leg_that_is_read_only_makes_the_disk_read_only_and_says_so() {
+    let legs = [ram("sda"), Disk::builder("ram:4MiB,readonly").name("sdb").open().unwrap()];
+    let disk = Disk::builder("linear:sda+sdb").name("md0").reactors(1).over(&legs).open().unwrap();
+    assert!(disk.session().unwrap().write_at(0, &[1; 512]).is_err());
+    assert_eq!(disk.notices(), ["read-only, as its disk sdb is"]);
+}
+
+#[test]
+fn a_host_stops_mapped_disks_before_their_legs_and_every_io_under_way_ends_well() {
+    let host = Arc::new(Host::new(2).unwrap());
+    let open = |target: &str, name: &str, over: &[Disk]| {
+        let builder = Disk::builder(target).name(name).host(Arc::clone(&host));
+        builder.over(over).open().unwrap()
+    };
+    // 24 legs, two levels, and more writes than the legs take at once.
+    let null = "null:4MiB,latency_us=20000,nr_requests=4";
+    let legs: Vec<Disk> = (0..24).map(|leg| open(null, &format!("sd{leg}"), &[])).collect();
+    let names = |range: std::ops::Range<usize>| {
+        range.map(|leg| format!("sd{leg}")).collect::<Vec<_>>().join("+")
+    };
+    let stripes = [
+        open(&format!("striped:64KiB:{}", names(0..12)), "md0", &legs),
+        open(&format!("striped:64KiB:{}", names(12..24)), "md1", &legs),
+    ];
+    let top = open("linear:md0+md1,queues=1", "top", &stripes);
+    let size = top.size();
+    let under_way: Vec<_> = (0..128)
+        .map(|at| top.start(Bio::write(at * (size / 128 / 512), Buf::zeroed(256 << 10))))
+        .collect();
+    // What was started before has come in when this ends.
+    assert_eq!(top.start(Bio::read(0, Buf::zeroed(512)).with(Flags::NOWAIT)).wait().sectors, 1);
+    host.stop(20_000_000_000).expect("nothing hangs");
+    for pending in under_way {
+        assert_eq!(pending.wait().status, Status::Ok);
+    }
+}
