@@ -7,6 +7,7 @@ pub mod blocks;
 pub mod client;
 pub mod outside;
 pub mod program;
+pub mod tgtd;
 pub mod words;
 
 use std::fs;

@@ -25,12 +25,14 @@ const LIST_LEN: u32 = 64 << 10;
 /// Tries of a command that a unit attention gets in the way of.
 const TRIES: u32 = 5;
 
-/// Asks the first of the options' portals that answers for its targets.
+/// Asks the first of the options' portals that answers for its targets. A portal need not prove
+/// itself, also where the targets have to: what it tells is no more than where to look.
 ///
 /// # Errors
 /// No portal could be asked, with the reason of the last.
 pub fn discover(options: &Options) -> Result<Targets, DriverError> {
     let mut last = failed("iscsi", "no portal is named");
+    let options = &Options { target_secret: None, ..options.clone() };
     for portal in &options.portals {
         let end = dial::from_now(options.login_timeout);
         match discover_at(portal, options, end, HOPS_MAX) {

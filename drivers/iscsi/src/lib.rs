@@ -36,11 +36,13 @@ mod dial;
 mod discover;
 mod identity;
 mod iscsi;
+mod kind;
 mod link;
 mod outage;
 mod output;
 mod peer;
 mod port;
+mod secret_file;
 mod slots;
 mod socket;
 
@@ -48,6 +50,8 @@ use std::time::Duration;
 
 pub use discover::{discover, units};
 pub use iscsi::Iscsi;
+pub use kind::KIND;
+pub use secret_file::read_secret;
 pub use weir_proto_iscsi::chap::Credentials;
 pub use weir_proto_iscsi::discovery::{Discovered, Targets};
 pub use weir_proto_iscsi::login::DigestOffer;

@@ -1,11 +1,13 @@
 //! The list of drivers: the one place outside their crates that knows them by name.
 
+pub use weir_driver_iscsi as iscsi;
 use weir_queue::TargetKind;
 
 /// Every kind of target there is, in the order in which messages and documents name them.
 #[must_use]
 pub fn kinds() -> Vec<&'static TargetKind> {
-    [weir_local::KINDS, &[&weir_driver_nbd::KIND], weir_map::KINDS].concat()
+    let over = [&weir_driver_nbd::KIND, &weir_driver_iscsi::KIND];
+    [weir_local::KINDS, &over, weir_map::KINDS].concat()
 }
 
 /// The kind of target that begins with this name.

@@ -237,6 +237,7 @@ impl Target {
         let head = parts.next().unwrap_or_default();
         let known =
             head.split_once(':').and_then(|(name, rest)| Some((name, rest, kind_of(name)?)));
+        let text = &*shown(text);
         let (name, rest, kind) = known.ok_or_else(|| kind_error(text))?;
         let backing = (kind.parse)(&Written { name, rest, text })?;
         let config = Config::default();
@@ -309,6 +310,19 @@ impl Target {
         }
         self.backing.check(config, self.queues_given, text)
     }
+}
+
+/// A target as messages and documents show it: without a secret in front of its host, as in
+/// `iscsi://USER%SECRET@HOST`.
+#[must_use]
+pub fn shown(text: &str) -> String {
+    let hidden = || {
+        let start = text.find(':').filter(|_| !text.starts_with("file:"))?;
+        let end = text.rfind('@').filter(|end| *end > start)?;
+        let secret = start + text[start..end].find('%')?;
+        Some(format!("{}%...{}", &text[..secret], &text[end..]))
+    };
+    hidden().unwrap_or_else(|| String::from(text))
 }
 
 fn kind_error(text: &str) -> String {
@@ -399,6 +413,85 @@ mod tests {
 
     fn error(text: &str) -> String {
         Target::parse(text).unwrap_err()
+    }
+
+    #[test]
+    fn a_secret_in_a_target_is_in_no_message_and_no_text_of_it() {
+        let whole = r"iscsi://weir%s/e@c,r%e\,t@10.0.0.1:3260/iqn.2024-01.test:t1/1";
+        assert_eq!(shown(whole), "iscsi://weir%...@10.0.0.1:3260/iqn.2024-01.test:t1/1");
+        for same in ["ram:1G", "file:/a%b@c", "iscsi://10.0.0.1/iqn.2024-01.test:t1/1", "nbd://h"] {
+            assert_eq!(shown(same), same);
+        }
+        let target = "iscsi://weir%weirsecret123@h/iqn.2024-01.test:t1/1";
+        let of = |options: &str| format!("{target}{options}");
+        let parsed = Target::parse(target).unwrap();
+        let texts = format!("{parsed:?} {parsed:#?} {}", parsed.backing.settings());
+        assert!(!texts.contains("weirsecret") && !texts.contains("119, 101, 105, 114"), "{texts}");
+        assert_ne!(texts, format!("{:?}", Target::parse(&target.replace("123", "124")).unwrap()));
+        for wrong in [
+            of("/2"),
+            of("x"),
+            of(",queues=3"),
+            of(",queue_mode=sq,queues=2"),
+            of(",queue_mode=sq,spread=round-robin"),
+            of(",secret_file=/s"),
+            of(",target_user=out"),
+            of(",header_digest=md5"),
+            of(",sessions=0"),
+            of(",nosuch=1"),
+            target.replace("iscsi", "iscsy"),
+            target.replace("//", "/"),
+            target.replace("iqn", "iqm"),
+            target.replace("@h", "@h:0"),
+        ] {
+            let why = error(&wrong);
+            assert!(!why.contains("weirsecret"), "{why}");
+        }
+    }
+
+    #[test]
+    fn a_disk_over_iscsi_is_understood_and_what_is_wrong_with_one_is_named() {
+        for (text, parts) in [
+            ("iscsi://h/iqn.2024-01.test:t/0", &["host: \"h\", port: 3260", "lun: 0"][..]),
+            ("iscsi://[::1]:21260/IQN.2024-01.test:t/70000", &["\"::1\", port: 21260", "70000"]),
+            ("iscsi://u@h/eui.02004567a425678d/1,secret_file=/s", &["Some(\"u\")", "\"/s\""]),
+            ("iscsi://h/iqn.2024-01.test:t/1,sessions=4,queues=4", &["sessions: 4"]),
+            ("iscsi://h/iqn.2024-01.test:t/1,replacement_timeout=-1", &["replacement_s: None"]),
+            ("iscsi://h/iqn.2024-01.test:t/1,data_digest=CRC32C", &["data_digest: Require"]),
+            ("iscsi://h/iqn.2024-01.test:t/1,portals=i:1+[::2]", &["\"i\", port: 1", "\"::2\""]),
+        ] {
+            let shown = backing(text);
+            for part in parts {
+                assert!(shown.contains(part), "{text}: {shown} lacks {part}");
+            }
+        }
+        for (text, words) in [
+            ("iscsi:h/iqn.2024-01.test:t/0", "no //"),
+            ("iscsi://h/iqn.2024-01.test:t", "number of the unit"),
+            ("iscsi://h/iqn.2024-01.test:t/x", "LUN=x"),
+            ("iscsi://h/iqn.2024-01.test:t/16777216", "0..=16777215"),
+            ("iscsi:///iqn.2024-01.test:t/0", "no host"),
+            ("iscsi://h/disk/0", "begins with none of iqn."),
+            ("iscsi://@h/iqn.2024-01.test:t/0", "no user"),
+            ("iscsi://u@h/iqn.2024-01.test:t/0", "secret_file=FILE"),
+            ("iscsi://h/iqn.2024-01.test:t/0,secret_file=/s", "USER@HOST"),
+            ("iscsi://u%s@h/iqn.2024-01.test:t/0,secret_file=/s", "a secret and a secret_file"),
+            ("iscsi://u%s@h/iqn.2024-01.test:t/0,target_user=o", "go together"),
+            (
+                "iscsi://h/iqn.2024-01.test:t/0,target_user=o,target_secret_file=/s",
+                "only to a user",
+            ),
+            ("iscsi://h/iqn.2024-01.test:t/0,sessions=65", "sessions=65 is not a number in 1..=64"),
+            ("iscsi://h/iqn.2024-01.test:t/0,sessions=2,queues=3", "sessions=2"),
+            ("iscsi://h/iqn.2024-01.test:t/0,header_digest=md5", "neither none nor crc32c"),
+            ("iscsi://h/iqn.2024-01.test:t/0,login_timeout=0", "in 1..=86400"),
+            ("iscsi://h/iqn.2024-01.test:t/0,replacement_timeout=-2", "replacement_timeout=-2"),
+            ("iscsi://h/iqn.2024-01.test:t/0,portals=", "portals"),
+            ("iscsi://h/iqn.2024-01.test:t/0,initiator=me", "initiator"),
+        ] {
+            let why = error(text);
+            assert!(why.contains(words), "{text}: {why} lacks {words}");
+        }
     }
 
     #[test]

@@ -6,11 +6,13 @@
 
 mod bed;
 
+use std::any::Any;
 use std::path::Path;
 use std::time::Duration;
 
 use bed::outside::leave_out;
 use bed::server::Server;
+use bed::tgtd::Tgtd;
 use bed::{Folder, Model, exercise, seed};
 use weir::drivers::{kind_of, kinds};
 use weir::{Bio, Buf, Cause, Data, Disk, Flags, IoError, Op, Segments, Session, Status};
@@ -31,7 +33,7 @@ struct Subject {
     /// It outlives the disk that was opened on it.
     keeps_longer: bool,
     /// Gone with the subject.
-    _server: Option<Server>,
+    _server: Option<Box<dyn Any>>,
     _folder: Option<Folder>,
 }
 
@@ -60,7 +62,7 @@ impl Subject {
 }
 
 /// The kinds of target whose examples need a server or other disks.
-const NEED_OTHERS: &[&str] = &["nbd", "linear", "striped", "table"];
+const NEED_OTHERS: &[&str] = &["nbd", "iscsi", "linear", "striped", "table"];
 
 /// The example of a kind.
 fn example(name: &'static str) -> Subject {
@@ -124,8 +126,31 @@ fn nbd(name: &'static str, server: Option<Server>, options: &str) -> Option<Subj
         legs: Vec::new(),
         keeps_data,
         keeps_longer,
-        _server: server,
+        _server: Some(Box::new(server)),
         _folder: None,
+    })
+}
+
+/// A thin logical unit of a target of its own.
+fn tgtd(name: &'static str, digests: &str, options: &str) -> Option<Subject> {
+    const TARGET: &str = "iqn.2024-01.test:laws";
+    let folder = Folder::new();
+    let tgtd = Tgtd::start(&folder.path().display().to_string(), "laws")?;
+    tgtd.target(1, TARGET);
+    tgtd.unit(1, 1, &tgtd.image("disk", SIZE), &[]);
+    tgtd.unit_parameters(1, 1, "thin_provisioning=1");
+    for key in ["HeaderDigest", "DataDigest"] {
+        tgtd.parameter("1", key, digests);
+    }
+    let target = format!("iscsi://127.0.0.1:{}/{TARGET}/1{options}", tgtd.port);
+    Some(Subject {
+        name,
+        target,
+        legs: Vec::new(),
+        keeps_data: true,
+        keeps_longer: true,
+        _server: Some(Box::new(tgtd)),
+        _folder: Some(folder),
     })
 }
 
@@ -188,6 +213,10 @@ fn subjects() -> Vec<Subject> {
         nbd("qemu-nbd", qemu(), ""),
         nbd("qemu-nbd, 4 connections", qemu(), ",connections=4"),
         nbd("qemu-nbd, single queue", qemu(), ",queue_mode=sq"),
+        tgtd("tgtd", "None", ""),
+        tgtd("tgtd, 2 sessions", "None", ",sessions=2"),
+        tgtd("tgtd, digests", "CRC32C", ",header_digest=crc32c,data_digest=crc32c"),
+        tgtd("tgtd, single queue", "None", ",queue_mode=sq"),
     ];
     subjects.extend(others.into_iter().flatten());
     subjects.extend(mapped_subjects());

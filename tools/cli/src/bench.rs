@@ -118,7 +118,10 @@ impl Workload {
         self.save.as_deref().map_or(Ok(()), writable)?;
         let interrupted = signals::interrupted()?;
         let commits = self.commits.commits.as_deref().map(append).transpose()?;
-        let spec = RunSpec { command: std::env::args().collect(), ..spec };
+        let spec = RunSpec {
+            command: std::env::args().map(|word| weir::target::shown(&word)).collect(),
+            ..spec
+        };
         let outputs = Outputs { commits: commits.as_ref(), quiet: self.quiet };
         let Done { conducted, document } = carry_out(spec, &interrupted, &outputs)?;
         self.report(&conducted, asked.preset().unwrap_or_default(), &document)

@@ -170,7 +170,9 @@ impl Compare {
         let mut compared = plan.run(&mut |now| progress.show(&now));
         progress.end();
         compared.document.command = command(plan.seed);
-        compared.document.target = self.targets().join(" ");
+        let shown: Vec<_> =
+            self.targets().iter().map(|target| weir::target::shown(target)).collect();
+        compared.document.target = shown.join(" ");
         compared
     }
 
@@ -399,7 +401,8 @@ impl Compare {
 
 /// The command line, to do it again with the same seed.
 fn command(seed: u64) -> Vec<String> {
-    let mut command: Vec<String> = std::env::args().collect();
+    let mut command: Vec<String> =
+        std::env::args().map(|word| weir::target::shown(&word)).collect();
     if !command.iter().any(|word| word.starts_with("--randseed")) {
         command.push(format!("--randseed={seed}"));
     }

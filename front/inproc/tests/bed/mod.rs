@@ -5,6 +5,8 @@
 #[path = "../../../../tests/daemon/outside.rs"]
 pub mod outside;
 pub mod server;
+#[path = "../../../../tests/daemon/tgtd.rs"]
+pub mod tgtd;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -83,7 +83,7 @@ pub fn outcome(about: About, measured: &[(Option<String>, Measured)]) -> Bench {
     let finished = !measured.is_empty() && measured.iter().all(|(_, part)| has_done(part));
     Bench {
         weir: String::from(env!("CARGO_PKG_VERSION")),
-        target: about.target,
+        target: weir::target::shown(&about.target),
         options: about.options,
         job: about.job,
         seed: about.seed,

@@ -95,20 +95,21 @@ impl Devices {
             let mut target =
                 Target::parse(name).map_err(|why| match why.contains(name.as_str()) {
                     true => why,
-                    false => format!("target {name:?}: {why}"),
+                    false => format!("target {:?}: {why}", weir::target::shown(name)),
                 })?;
             let place = place_of(name, &target);
             let known = || places.iter().position(|known| *known == place);
             let Some(known) = (!is_alone(&target)).then(known).flatten() else {
                 found.of.push(found.devices.len());
-                found.devices.push((name.clone(), target));
+                found.devices.push((weir::target::shown(name), target));
                 places.push(place);
                 continue;
             };
             let (first, opened) = &mut found.devices[known];
             if !agree(opened, &target) {
                 return Err(format!(
-                    "{first} and {name} are one device: give it the same options everywhere"
+                    "{first} and {} are one device: give it the same options everywhere",
+                    weir::target::shown(name)
                 ));
             }
             let asked = target.backing.size_to_make().map(|size| *size);
