@@ -13,6 +13,7 @@ mod data_folder;
 mod descriptors;
 mod fronts;
 mod iostat;
+mod iscsi;
 mod log;
 mod output;
 mod reach;
@@ -54,6 +55,7 @@ enum Command {
     #[cfg(feature = "top")]
     Top(top::Top),
     Schedulers(schedulers::Schedulers),
+    Iscsi(iscsi::Command),
     Udev(udev::Udev),
     Bench(bench::Bench),
     Compare(compare::Compare),
@@ -145,6 +147,7 @@ fn main() -> ExitCode {
         #[cfg(feature = "top")]
         Command::Top(top) => top.run(),
         Command::Schedulers(schedulers) => schedulers.run(),
+        Command::Iscsi(iscsi) => iscsi.run(),
         Command::Udev(udev) => udev.run(),
         Command::Bench(bench) => bench.run(),
         Command::Compare(compare) => compare.run(),
