@@ -7,6 +7,7 @@ use weir_bio::{Limits, Size, Status};
 use weir_ring::{BusyStamp, Combiner, Gate, Member, SharedCounter, Wake};
 use weir_sched::Make;
 
+use crate::attributes::DeviceAttributes;
 use crate::bell::{Bell, Port};
 use crate::config::{
     Attached, Config, QueueMode, check_queues, default_scheduler, find_scheduler, nr_requests,
@@ -520,6 +521,11 @@ impl Device {
     /// The driver's, or a device that is offline.
     pub fn enlarge(&self, sectors: u64) -> Result<Size, Error> {
         Ok(self.driver()?.enlarge(sectors)?)
+    }
+
+    /// What its driver shows of itself, if it shows anything and is there.
+    pub fn with_attributes<T>(&self, with: impl FnOnce(&dyn DeviceAttributes) -> T) -> Option<T> {
+        self.driver().ok()?.attributes().map(with)
     }
 
     /// How the first flush ended that failed, if one did.

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use weir_bio::{Data, Limits, Nanos, Size, Status};
 use weir_ring::Wake;
 
+use crate::attributes::DeviceAttributes;
 use crate::budget::Budget;
 use crate::command::{Detail, SENSE_MAX};
 use crate::request::Request;
@@ -171,6 +172,11 @@ pub trait Driver: Send + Sync {
     fn enlarge(&self, sectors: u64) -> Result<Size, DriverError> {
         let _ = sectors;
         Ok(self.limits().size())
+    }
+
+    /// What it shows of itself in the tree, beside what every device has. `None`: nothing.
+    fn attributes(&self) -> Option<&dyn DeviceAttributes> {
+        None
     }
 
     /// Which of `sectors` sectors from `sector` are allocated: consecutive extents, [`EXTENTS_MAX`]

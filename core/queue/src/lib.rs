@@ -10,6 +10,7 @@
 
 #![forbid(unsafe_code)]
 
+mod attributes;
 mod bell;
 mod budget;
 mod command;
@@ -42,6 +43,7 @@ mod step;
 mod submit;
 mod tag_set;
 
+pub use attributes::{DeviceAttribute, DeviceAttributes};
 pub use bell::Bell;
 pub use budget::Budget;
 pub use command::{CDB_MAX, Command, CommandEnd, Detail, RefusedCommand, SENSE_MAX};

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use weir_bio::{Limits, Size};
 use weir_proto_scsi::Lun;
-use weir_queue::{Affinity, Budget, Driver, DriverError, DriverQueue, Queues, TagSet};
+use weir_queue::{
+    Affinity, Budget, DeviceAttributes, Driver, DriverError, DriverQueue, Queues, TagSet,
+};
 
 use crate::counters::Counts;
 use crate::host::Host;
@@ -196,6 +198,10 @@ impl Driver for Unit {
         let channel = &self.host.channels[usize::from(index)];
         let (seat, event) = channel.enter(&self.shared, Arc::clone(&counters))?;
         Ok(Box::new(UnitQueue::new(&self.host, &self.shared, index, seat, counters, event)))
+    }
+
+    fn attributes(&self) -> Option<&dyn DeviceAttributes> {
+        Some(self)
     }
 
     fn enlarge(&self, _sectors: u64) -> Result<Size, DriverError> {

@@ -24,6 +24,7 @@
 
 #![forbid(unsafe_code)]
 
+mod attributes;
 mod carrier;
 mod counters;
 pub mod depth;
@@ -42,6 +43,7 @@ pub mod transport;
 mod unit;
 mod units;
 
+pub use attributes::attributes;
 pub use counters::Counts;
 pub use depth::Ramp;
 pub use disk::{Unit, UnitOptions};

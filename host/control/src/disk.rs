@@ -3,7 +3,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use weir_bio::{Limits, Nanos, Status};
-use weir_queue::{Config, Device, Error, Settings, Stats};
+use weir_queue::{Config, Device, DeviceAttribute, Error, Settings, Stats};
 use weir_sched::{Tunable, TunableError};
 
 /// A disk as the tree sees it: asked and told by any thread, slowly. Calls that change something
@@ -79,6 +79,23 @@ pub trait Disk: Send + Sync {
     /// # Errors
     /// A name it does not have, or a value it does not take.
     fn set_tunable(&self, name: &str, text: &str) -> Result<(), TunableError>;
+
+    /// The files of `device/` that its driver has, sorted by name.
+    fn attributes(&self) -> Vec<&'static DeviceAttribute> {
+        Vec::new()
+    }
+
+    /// The text of one of them.
+    fn attribute(&self, name: &str) -> Option<String> {
+        let _ = name;
+        None
+    }
+
+    /// Writes one of them. `None`: it has none of that name.
+    fn set_attribute(&self, name: &str, text: &str) -> Option<Result<(), String>> {
+        let _ = (name, text);
+        None
+    }
 
     /// Its limits as they are now.
     fn limits(&self) -> Limits {
@@ -215,6 +232,18 @@ impl Disk for LiveDisk {
 
     fn set_tunable(&self, name: &str, text: &str) -> Result<(), TunableError> {
         self.device.set_tunable(name, text)
+    }
+
+    fn attributes(&self) -> Vec<&'static DeviceAttribute> {
+        self.device.with_attributes(|attributes| attributes.list()).unwrap_or_default()
+    }
+
+    fn attribute(&self, name: &str) -> Option<String> {
+        self.device.with_attributes(|attributes| attributes.show(name)).flatten()
+    }
+
+    fn set_attribute(&self, name: &str, text: &str) -> Option<Result<(), String>> {
+        self.device.with_attributes(|attributes| attributes.store(name, text))
     }
 }
 

@@ -5,8 +5,8 @@ use std::fmt::Write;
 use weir_sched::{Entry, Family, SCHEDULERS, Tunable};
 
 use crate::tree::{
-    Attribute, BLOCK_ATTRIBUTES, CLIENT_ATTRIBUTES, FRONT_ATTRIBUTES, GROUP_ATTRIBUTES,
-    QUEUE_ATTRIBUTES, WEIR_ATTRIBUTES,
+    Attribute, BLOCK_ATTRIBUTES, CLIENT_ATTRIBUTES, DEVICE_ATTRIBUTES, FRONT_ATTRIBUTES,
+    GROUP_ATTRIBUTES, QUEUE_ATTRIBUTES, WEIR_ATTRIBUTES,
 };
 
 const HEAD: &str = "\
@@ -43,6 +43,11 @@ pub fn markdown() -> String {
     for (title, path, table) in [
         ("Queue attributes", "block/<disk>/queue", QUEUE_ATTRIBUTES),
         ("Files of a disk", "block/<disk>", BLOCK_ATTRIBUTES),
+        (
+            "Files of a SCSI disk, beside those that the disk tells of itself",
+            "block/<disk>/device",
+            DEVICE_ATTRIBUTES,
+        ),
         ("weir's own files", "block/<disk>/weir", WEIR_ATTRIBUTES),
     ] {
         attributes(&mut page, title, path, table);
@@ -115,7 +120,7 @@ mod tests {
                 assert!(page.contains(&format!("| `{}` | ", row.name)), "{}", row.name);
             }
         }
-        for table in [QUEUE_ATTRIBUTES, BLOCK_ATTRIBUTES, WEIR_ATTRIBUTES] {
+        for table in [QUEUE_ATTRIBUTES, BLOCK_ATTRIBUTES, DEVICE_ATTRIBUTES, WEIR_ATTRIBUTES] {
             for row in table {
                 assert!(page.contains(&format!("| `{}` | ", row.name)), "{}", row.name);
                 assert_eq!(row.is_writable(), !row.accepted.is_empty(), "{}", row.name);

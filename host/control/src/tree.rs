@@ -21,7 +21,9 @@ use crate::disk::Disk;
 use crate::errno::{Errno, Failure};
 use crate::number::text_of;
 
-pub use block::{ATTRIBUTES as BLOCK_ATTRIBUTES, WEIR as WEIR_ATTRIBUTES};
+pub use block::{
+    ATTRIBUTES as BLOCK_ATTRIBUTES, DEVICE as DEVICE_ATTRIBUTES, WEIR as WEIR_ATTRIBUTES,
+};
 pub use clients::{ATTRIBUTES as CLIENT_ATTRIBUTES, Connection, FRONT as FRONT_ATTRIBUTES};
 pub use entry::Attribute;
 pub use groups::{ATTRIBUTES as GROUP_ATTRIBUTES, Group};

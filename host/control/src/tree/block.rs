@@ -49,6 +49,28 @@ pub const ATTRIBUTES: &[Attribute] = &[
     }),
 ];
 
+/// The files of `block/<disk>/device` that are the same for every driver that has the folder.
+pub const DEVICE: &[Attribute] = &[Attribute::tells(
+    "timeout",
+    "s",
+    "30",
+    "Time of one attempt at a request: `queue/io_timeout`, in whole seconds.",
+    |entry| (entry.disk.settings().timeout_ns / NS_PER_S).to_string(),
+)
+.takes("0 to 4294967, where 0 is without end", |entry, text| {
+    let seconds = unsigned("timeout", text)?;
+    if seconds > TIMEOUT_MAX_S {
+        let what = shown("timeout", text);
+        return Failure::invalid(format!("{what} is outside 0..={TIMEOUT_MAX_S}"));
+    }
+    entry.change(|parts| parts.timeout_ns = u64::from(seconds) * NS_PER_S)
+})];
+
+const NS_PER_S: u64 = 1_000_000_000;
+
+/// What 32 bits of milliseconds hold.
+const TIMEOUT_MAX_S: u32 = u32::MAX / 1000;
+
 /// The files of `block/<disk>/weir`.
 pub const WEIR: &[Attribute] = &[
     Attribute::tells(

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use weir_queue::QueueMode;
+use weir_queue::{DeviceAttribute, QueueMode};
 use weir_sched::Tunable;
 
 use super::block::{self, diskstats};
@@ -21,6 +21,8 @@ pub(crate) enum Folder {
     Disk(Arc<Entry>),
     /// `holders`, `slaves` and `cpu<k>`: nothing stands in them.
     Empty,
+    /// What a disk's driver shows of itself.
+    Device(Arc<Entry>),
     Queue(Arc<Entry>),
     Iosched(Arc<Entry>),
     Mq(Arc<Entry>),
@@ -40,6 +42,7 @@ pub(crate) enum Folder {
 /// A file.
 pub(crate) enum File {
     Attribute(Arc<Entry>, &'static Attribute),
+    Device(Arc<Entry>, &'static DeviceAttribute),
     Tunable(Arc<Entry>, &'static Tunable),
     /// A file of `mq/<n>`: what it says.
     Told(String),
@@ -78,6 +81,7 @@ impl Folder {
             }
             Folder::Disk(entry) => disk(entry),
             Folder::Empty => Vec::new(),
+            Folder::Device(entry) => device_folder(entry),
             Folder::Queue(entry) => queue_folder(entry),
             Folder::Iosched(entry) => {
                 let rows = entry.disk.tunables().iter();
@@ -207,6 +211,18 @@ fn disk(entry: &Arc<Entry>) -> Children {
     if entry.disk.config().mode == QueueMode::Mq {
         children.extend(folders([("mq", Folder::Mq(Arc::clone(entry)))]));
     }
+    if !entry.disk.attributes().is_empty() {
+        children.extend(folders([("device", Folder::Device(Arc::clone(entry)))]));
+    }
+    children.sort_by(|(a, _), (b, _)| a.cmp(b));
+    children
+}
+
+/// The driver's own files, and those of every device that Linux has there too.
+fn device_folder(entry: &Arc<Entry>) -> Children {
+    let mut children = attributes(entry, block::DEVICE);
+    let rows = entry.disk.attributes().into_iter();
+    children.extend(rows.map(|row| file(row.name, File::Device(Arc::clone(entry), row))));
     children.sort_by(|(a, _), (b, _)| a.cmp(b));
     children
 }
@@ -237,6 +253,7 @@ impl File {
     pub(crate) fn is_writable(&self) -> bool {
         match self {
             File::Attribute(_, attribute) => attribute.store.is_some(),
+            File::Device(_, row) => !row.accepted.is_empty(),
             File::Tunable(..) => true,
             File::Group(_, attribute) => attribute.store.is_some(),
             File::Client(_, attribute) => attribute.store.is_some(),
@@ -248,6 +265,10 @@ impl File {
     pub(crate) fn show(&self, tree: &Tree) -> Result<String, Failure> {
         let mut text = match self {
             File::Attribute(entry, attribute) => (attribute.show)(entry),
+            File::Device(entry, row) => match entry.disk.attribute(row.name) {
+                Some(text) => text,
+                None => return Err(Failure::new(Errno::NoDevice, "its driver is gone")),
+            },
             File::Tunable(entry, row) => entry.disk.tunable(row.name)?,
             File::Told(text) => text.clone(),
             File::Flag(flag) => String::from(if *flag { "Y" } else { "N" }),
@@ -266,10 +287,18 @@ impl File {
     pub(crate) fn store(&self, text: &str) -> Result<(), Failure> {
         match self {
             File::Attribute(entry, Attribute { store: Some(store), .. }) => store(entry, text),
+            File::Device(entry, row) if !row.accepted.is_empty() => {
+                match entry.disk.set_attribute(row.name, text) {
+                    Some(Ok(())) => Ok(()),
+                    Some(Err(why)) => Failure::invalid(why),
+                    None => Err(Failure::new(Errno::NoDevice, "its driver is gone")),
+                }
+            }
             File::Tunable(entry, row) => Ok(entry.disk.set_tunable(row.name, text)?),
             File::Group(group, Attribute { store: Some(store), .. }) => store(group, text),
             File::Client(here, Attribute { store: Some(store), .. }) => store(here, text),
             File::Attribute(..)
+            | File::Device(..)
             | File::Told(_)
             | File::Flag(_)
             | File::Diskstats

@@ -9,7 +9,8 @@ use weir_bio::{Limits, Nanos, Status};
 use weir_control::{ControlCalls, Disk, LiveDisk, Parameters, Tree};
 use weir_local::Ram;
 use weir_queue::{
-    Affinity, Config, Device, Driver, DriverError, DriverQueue, Error, Queues, Settings, Stats,
+    Affinity, Config, Device, DeviceAttribute, Driver, DriverError, DriverQueue, Error, Queues,
+    Settings, Stats,
 };
 use weir_sched::{Number, Tunable, TunableError, Unit, tunable};
 
@@ -107,7 +108,14 @@ struct State {
     scheduler: &'static str,
     values: BTreeMap<&'static str, i128>,
     switches: u64,
+    /// What its driver lets be written.
+    depth: Option<u16>,
 }
+
+const DEVICE: [DeviceAttribute; 2] = [
+    DeviceAttribute { name: "model", unit: "", accepted: "", meaning: "Its name." },
+    DeviceAttribute { name: "queue_depth", unit: "", accepted: "a number", meaning: "Its depth." },
+];
 
 pub const SCHEDULERS: [&str; 4] = ["none", "mq-deadline", "kyber", "bfq"];
 
@@ -116,8 +124,14 @@ impl Model {
         let values = TUNABLES.iter().map(|row| (row.name, row.default)).collect();
         let config = Config { name: String::from(name), ..Config::default() };
         let parts = Settings::first(&config, limits, 128);
-        let state = State { parts, queues: 1, scheduler: "none", values, switches: 0 };
+        let state = State { parts, queues: 1, scheduler: "none", values, switches: 0, depth: None };
         Model { config, state: Mutex::new(state) }
+    }
+
+    /// The same with a driver that shows its queue depth.
+    pub fn with_depth(mut self, depth: u16) -> Model {
+        self.state.get_mut().unwrap().depth = Some(depth);
+        self
     }
 
     /// The same, begun with so many hard queues.
@@ -194,6 +208,26 @@ impl Disk for Model {
 
     fn uptime_ms(&self) -> u64 {
         90_000
+    }
+
+    fn attributes(&self) -> Vec<&'static DeviceAttribute> {
+        let has = self.state.lock().unwrap().depth.is_some();
+        if has { DEVICE.iter().collect() } else { Vec::new() }
+    }
+
+    fn attribute(&self, name: &str) -> Option<String> {
+        let depth = self.state.lock().unwrap().depth?;
+        Some(if name == "model" { "MODEL".to_owned() } else { depth.to_string() })
+    }
+
+    fn set_attribute(&self, name: &str, text: &str) -> Option<Result<(), String>> {
+        let mut state = self.state.lock().unwrap();
+        state.depth?;
+        match text.trim().parse() {
+            Ok(depth) => state.depth = Some(depth),
+            Err(_) => return Some(Err(format!("{name}={text} is no number"))),
+        }
+        Some(Ok(()))
     }
 
     fn flush_error(&self) -> Option<Status> {
