@@ -2,7 +2,7 @@
 
 mod section;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
@@ -30,6 +30,9 @@ pub struct Config {
     /// The text, in which fronts look for their sections.
     #[serde(skip)]
     source: Source,
+    /// Disks on which others lie, each with one of those.
+    #[serde(skip)]
+    legs: BTreeMap<String, String>,
 }
 
 /// The file that a configuration was read from.
@@ -90,8 +93,12 @@ pub struct Group {
 pub struct Disk {
     /// Its name; also the name of its export, if none names it.
     pub name: String,
-    /// A target string.
+    /// A target string; empty beside a table.
+    #[serde(default)]
     pub target: String,
+    /// In place of a target, a table in dm's words, with disks of this file as devices.
+    #[serde(default)]
+    pub table: Option<String>,
 }
 
 /// `[[export]]`
@@ -108,6 +115,9 @@ pub struct Export {
     /// Refuse writes of its clients.
     #[serde(default)]
     pub readonly: bool,
+    /// Let clients write to a disk on which another one lies.
+    #[serde(default)]
+    pub shared: bool,
     /// Requests have to be multiples of so many bytes: a power of two up to 65536; as `[nbd]` says
     /// without it, and 1 if that says nothing.
     #[serde(default, deserialize_with = "minimum_block")]
@@ -157,9 +167,10 @@ impl Export {
     /// The export of a disk that no other names: writable, at all addresses, for all clients.
     fn implicit(disk: &str) -> Export {
         let (name, disk) = (String::from(disk), String::from(disk));
-        let (group, readonly, class, level) = (None, false, PrioClass::None, None);
-        let (listen, allow, minimum_block) = (Vec::new(), Allow::default(), None);
-        Export { name, disk, group, readonly, minimum_block, class, level, listen, allow }
+        let (group, readonly, shared) = (None, false, false);
+        let (class, level, listen) = (PrioClass::None, None, Vec::new());
+        let (allow, minimum_block) = (Allow::default(), None);
+        Export { name, disk, group, readonly, shared, minimum_block, class, level, listen, allow }
     }
 
     /// Whether it is what a disk has that no export names.
@@ -178,6 +189,31 @@ impl Export {
             PrioClass::RealTime => IoPrio::new(Class::RealTime, level),
             PrioClass::BestEffort => IoPrio::new(Class::BestEffort, level),
             PrioClass::Idle => IoPrio::new(Class::Idle, level),
+        }
+    }
+}
+
+impl Disk {
+    /// A disk with a target.
+    #[must_use]
+    pub fn new(name: &str, target: &str) -> Disk {
+        Disk { name: String::from(name), target: String::from(target), table: None }
+    }
+
+    /// Its target, which a table is made into.
+    #[must_use]
+    pub fn target(&self) -> String {
+        match &self.table {
+            None => self.target.clone(),
+            Some(table) => format!("table:{}", table.replace('\\', r"\\").replace(',', r"\,")),
+        }
+    }
+
+    fn check(&self) -> Result<(), String> {
+        match (self.target.is_empty(), &self.table) {
+            (false, None) | (true, Some(_)) => Ok(()),
+            (true, None) => Err(format!("disk {:?} has neither target nor table", self.name)),
+            (false, Some(_)) => Err(format!("disk {:?} has both target and table", self.name)),
         }
     }
 }
@@ -219,6 +255,35 @@ impl Config {
         Ok(read.map_err(|error| self.source.fault(&error))?.unwrap_or_default())
     }
 
+    /// Says which disks lie on which: each pair is a leg and the disk above. A leg has no export
+    /// that nothing asks for, and is written to beside the disk above only if that is asked for.
+    ///
+    /// # Errors
+    /// An export that lets clients write to a leg.
+    pub fn lie(&mut self, pairs: Vec<(String, String)>) -> Result<(), ConfigError> {
+        self.legs = pairs.into_iter().collect();
+        for export in self.export.iter().filter(|export| !export.readonly && !export.shared) {
+            if let Some(above) = self.legs.get(&export.disk) {
+                let (name, disk) = (&export.name, &export.disk);
+                return Err(self.source.named(&format!(
+                    "export {name:?} would write to disk {disk:?}, on which disk {above:?} lies: \
+                     state readonly = true, or shared = true"
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// A fault of a disk, with its line if it stands in the file.
+    #[must_use]
+    pub fn fault_of_disk(&self, name: &str, what: &str) -> ConfigError {
+        let what = format!("disk {name:?}: {what}");
+        match section::line_of_disk(&self.source.text, name) {
+            Some(line) => self.source.named(&format!("line {line}: {what}")),
+            None => ConfigError(what),
+        }
+    }
+
     /// Holds names and references against each other.
     ///
     /// # Errors
@@ -230,6 +295,7 @@ impl Config {
             if !disks.insert(disk.name.as_str()) {
                 return Err(ConfigError(format!("disk {:?} is given twice", disk.name)));
             }
+            disk.check().map_err(ConfigError)?;
         }
         for export in &self.export {
             check_export_name(&export.name)?;
@@ -273,12 +339,16 @@ impl Config {
     }
 
     /// Everything that is exported, by disk: what names the disk, or the disk itself if nothing
-    /// does. A disk that was exported read-only or to a few has no other way in beside.
+    /// does and no other lies on it. A disk that was exported read-only or to a few has no other
+    /// way in beside.
     #[must_use]
     pub fn exports(&self) -> Vec<Export> {
         let of_disk = |disk: &Disk| {
             let named = self.export.iter().filter(|export| export.disk == disk.name);
             let named: Vec<Export> = named.cloned().collect();
+            if named.is_empty() && self.legs.contains_key(&disk.name) {
+                return named;
+            }
             if named.is_empty() { vec![Export::implicit(&disk.name)] } else { named }
         };
         self.disk.iter().flat_map(of_disk).collect()

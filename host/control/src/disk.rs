@@ -1,9 +1,9 @@
 //! The interface of a disk to the tree.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use weir_bio::{Limits, Nanos, Status};
-use weir_queue::{Config, Device, DeviceAttribute, Error, Settings, Stats};
+use weir_queue::{Config, Device, DeviceAttribute, Error, MapControl, Settings, Stats};
 use weir_sched::{Tunable, TunableError};
 
 /// A disk as the tree sees it: asked and told by any thread, slowly. Calls that change something
@@ -97,6 +97,24 @@ pub trait Disk: Send + Sync {
         None
     }
 
+    /// The names of the disks that it lies on.
+    fn legs(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// Its table and status, if it is mapped.
+    fn map(&self) -> Option<&dyn MapControl> {
+        None
+    }
+
+    /// Takes a message of `weir map message`.
+    ///
+    /// # Errors
+    /// A disk that is not mapped, and a message that it does not know.
+    fn message(&self, text: &str) -> Result<(), String> {
+        Err(format!("message {text:?}: the disk is not mapped"))
+    }
+
     /// Its limits as they are now.
     fn limits(&self) -> Limits {
         self.settings().limits
@@ -136,6 +154,7 @@ pub struct LiveDisk {
     clock: fn() -> Nanos,
     begun: Nanos,
     last_switch: Mutex<Nanos>,
+    map: Option<Arc<dyn MapControl>>,
 }
 
 impl LiveDisk {
@@ -147,7 +166,14 @@ impl LiveDisk {
         clock: fn() -> Nanos,
     ) -> LiveDisk {
         let last_switch = Mutex::new(Nanos::ZERO);
-        LiveDisk { device, calls: Box::new(calls), clock, begun: clock(), last_switch }
+        let calls = Box::new(calls);
+        LiveDisk { device, calls, clock, begun: clock(), last_switch, map: None }
+    }
+
+    /// The same, of a mapped disk that is asked and told in this way.
+    #[must_use]
+    pub fn mapped(self, map: Option<Arc<dyn MapControl>>) -> LiveDisk {
+        LiveDisk { map, ..self }
     }
 
     fn last_switch(&self) -> MutexGuard<'_, Nanos> {
@@ -220,6 +246,21 @@ impl Disk for LiveDisk {
 
     fn uptime_ms(&self) -> u64 {
         (self.clock)().since(self.begun) / NS_PER_MS
+    }
+
+    fn legs(&self) -> Vec<String> {
+        self.device.legs().iter().map(|leg| leg.config().name.clone()).collect()
+    }
+
+    fn map(&self) -> Option<&dyn MapControl> {
+        self.map.as_deref()
+    }
+
+    fn message(&self, text: &str) -> Result<(), String> {
+        match &self.map {
+            Some(map) => map.message(text, (self.clock)()),
+            None => Err(format!("message {text:?}: the disk is not mapped")),
+        }
     }
 
     fn tunables(&self) -> &'static [Tunable] {

@@ -5,8 +5,8 @@ use std::fmt::Write;
 use weir_sched::{Entry, Family, SCHEDULERS, Tunable};
 
 use crate::tree::{
-    Attribute, BLOCK_ATTRIBUTES, CLIENT_ATTRIBUTES, DEVICE_ATTRIBUTES, FRONT_ATTRIBUTES,
-    GROUP_ATTRIBUTES, QUEUE_ATTRIBUTES, WEIR_ATTRIBUTES,
+    Attribute, BLOCK_ATTRIBUTES, CLIENT_ATTRIBUTES, DEVICE_ATTRIBUTES, DM_ATTRIBUTES,
+    FRONT_ATTRIBUTES, GROUP_ATTRIBUTES, MAP_ATTRIBUTES, QUEUE_ATTRIBUTES, WEIR_ATTRIBUTES,
 };
 
 const HEAD: &str = "\
@@ -49,6 +49,8 @@ pub fn markdown() -> String {
             DEVICE_ATTRIBUTES,
         ),
         ("weir's own files", "block/<disk>/weir", WEIR_ATTRIBUTES),
+        ("Of a mapped disk beside", "block/<disk>/weir", MAP_ATTRIBUTES),
+        ("dm's files of a mapped disk", "block/<disk>/dm", DM_ATTRIBUTES),
     ] {
         attributes(&mut page, title, path, table);
     }
@@ -120,7 +122,8 @@ mod tests {
                 assert!(page.contains(&format!("| `{}` | ", row.name)), "{}", row.name);
             }
         }
-        for table in [QUEUE_ATTRIBUTES, BLOCK_ATTRIBUTES, DEVICE_ATTRIBUTES, WEIR_ATTRIBUTES] {
+        let of_disks = [QUEUE_ATTRIBUTES, BLOCK_ATTRIBUTES, DEVICE_ATTRIBUTES, WEIR_ATTRIBUTES];
+        for table in of_disks.into_iter().chain([MAP_ATTRIBUTES, DM_ATTRIBUTES]) {
             for row in table {
                 assert!(page.contains(&format!("| `{}` | ", row.name)), "{}", row.name);
                 assert_eq!(row.is_writable(), !row.accepted.is_empty(), "{}", row.name);

@@ -22,7 +22,8 @@ use crate::errno::{Errno, Failure};
 use crate::number::text_of;
 
 pub use block::{
-    ATTRIBUTES as BLOCK_ATTRIBUTES, DEVICE as DEVICE_ATTRIBUTES, WEIR as WEIR_ATTRIBUTES,
+    ATTRIBUTES as BLOCK_ATTRIBUTES, DEVICE as DEVICE_ATTRIBUTES, DM as DM_ATTRIBUTES,
+    MAP as MAP_ATTRIBUTES, WEIR as WEIR_ATTRIBUTES,
 };
 pub use clients::{ATTRIBUTES as CLIENT_ATTRIBUTES, Connection, FRONT as FRONT_ATTRIBUTES};
 pub use entry::Attribute;

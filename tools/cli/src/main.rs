@@ -15,6 +15,8 @@ mod fronts;
 mod iostat;
 mod iscsi;
 mod log;
+mod map;
+mod order;
 mod output;
 mod reach;
 mod reload;
@@ -54,6 +56,7 @@ enum Command {
     Iostat(iostat::Iostat),
     #[cfg(feature = "top")]
     Top(top::Top),
+    Map(map::Map),
     Schedulers(schedulers::Schedulers),
     Iscsi(iscsi::Command),
     Udev(udev::Udev),
@@ -146,6 +149,7 @@ fn main() -> ExitCode {
         Command::Iostat(iostat) => iostat.run(),
         #[cfg(feature = "top")]
         Command::Top(top) => top.run(),
+        Command::Map(map) => map.run(),
         Command::Schedulers(schedulers) => schedulers.run(),
         Command::Iscsi(iscsi) => iscsi.run(),
         Command::Udev(udev) => udev.run(),

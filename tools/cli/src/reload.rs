@@ -76,9 +76,9 @@ pub(crate) fn cmdline(config: &Config) -> Result<Cmdline, Failure> {
 }
 
 /// The target of a disk, with the boot parameters for all disks before its own.
-pub(crate) fn target(disk: &config::Disk, all: &Cmdline) -> Result<Target, Failure> {
-    let parsed = Target::parse(&disk.target).map_err(|e| format!("disk {}: {e}", disk.name));
-    let mut target = parsed?;
+fn target(disk: &config::Disk, config: &Config, all: &Cmdline) -> Result<Target, Failure> {
+    let fault = |what: String| config.fault_of_disk(&disk.name, &what).to_string();
+    let mut target = Target::parse(&disk.target()).map_err(fault)?;
     target.cmdline = all.clone().then(&target.cmdline);
     Ok(target)
 }
@@ -290,9 +290,9 @@ impl Reload {
 }
 
 /// The targets of all disks, by name.
-fn targets(config: &Config) -> Result<BTreeMap<String, Target>, Failure> {
+pub(crate) fn targets(config: &Config) -> Result<BTreeMap<String, Target>, Failure> {
     let all = cmdline(config)?;
-    let target = |disk: &config::Disk| Ok((disk.name.clone(), target(disk, &all)?));
+    let target = |disk: &config::Disk| Ok((disk.name.clone(), target(disk, config, &all)?));
     config.disk.iter().map(target).collect()
 }
 

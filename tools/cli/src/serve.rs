@@ -5,6 +5,7 @@ mod hangup;
 mod pressure;
 mod users;
 
+use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::ops::RangeInclusive;
 use std::os::fd::{AsFd, OwnedFd};
@@ -15,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use weir::units::show_size;
-use weir::{Clock, Device, Groups, Host, Limited, Nanos, QueueMode};
+use weir::{Clock, Device, Groups, Host, Limited, Nanos, Opened, QueueMode};
 use weir_control::config::{self, CLIENTS_MAX, Config};
 use weir_control::{ControlCalls, LiveDisk, Parameters, Tree};
 use weir_front::{Export, Front, Grounds, Plan};
@@ -32,6 +33,7 @@ use crate::data_folder::{DEFAULT_DIR, default_folder};
 use crate::descriptors;
 use crate::fronts;
 use crate::log;
+use crate::order;
 use crate::reach::Reach;
 use crate::reload::{self, Reload, Source, Stated};
 use crate::values::{time, whole};
@@ -187,6 +189,11 @@ impl Serve {
             plan.set(option, &values).map_err(|why| format!("{flag}: {why}"))?;
         }
         config.check().map_err(bad)?;
+        let targets = reload::targets(&config)?;
+        order::of_opening(&config, &targets)?;
+        config.lie(order::legs(&config, &targets)).map_err(bad)?;
+        // Who has an export may have changed.
+        config.check().map_err(bad)?;
         Ok(Stated { config, plans })
     }
 
@@ -215,14 +222,13 @@ impl Serve {
             let (name, target) = disk
                 .split_once('=')
                 .ok_or_else(|| format!("--disk {disk:?} is not NAME=TARGET, as in sda=ram:1GiB"))?;
-            let (name, target) = (String::from(name), String::from(target));
-            config.disk.push(config::Disk { name, target });
+            config.disk.push(config::Disk::new(name, target));
         }
         if config.disk.is_empty() && self.config.is_none() {
             default_folder()?;
             let path = format!("{DEFAULT_DIR}/{DEFAULT_DISK}.img");
             let target = format!("file:{path},size={DEFAULT_SIZE},follow=off");
-            config.disk.push(config::Disk { name: String::from(DEFAULT_DISK), target });
+            config.disk.push(config::Disk::new(DEFAULT_DISK, &target));
         }
         if config.disk.is_empty() {
             return Err(Failure::Bad(String::from("no disk: give [[disk]] or --disk NAME=TARGET")));
@@ -242,16 +248,10 @@ impl Serve {
             scsi_mod_use_blk_mq: cmdline.scsi_mod_use_blk_mq.unwrap_or(asked.scsi_mod_use_blk_mq),
             dm_mod_use_blk_mq: cmdline.dm_mod_use_blk_mq.unwrap_or(asked.dm_mod_use_blk_mq),
         }));
-        for disk in &config.disk {
-            let target = reload::target(disk, &cmdline)?;
-            let opened = weir::open(&disk.name, &target, host.reactors())?;
-            opened.notices.iter().for_each(|notice| tracing::info!("{notice}"));
-            let name = disk.name.clone();
-            opened.on_notice(move |notice| tracing::warn!("disk {name}: {notice}"));
-            host.adopt(&opened.device).map_err(|e| format!("disk {}: {e}", disk.name))?;
-            let live = LiveDisk::new(opened.device.clone(), Calls, || Clock.now());
-            tree.add(Arc::new(live), host.reactors());
-            disks.push(opened.device);
+        for disk in open_disks(config, &host)? {
+            let live = LiveDisk::new(disk.device.clone(), Calls, || Clock.now());
+            tree.add(Arc::new(live.mapped(disk.map)), host.reactors());
+            disks.push(disk.device);
         }
         let groups = config.groups().map_err(|e| e.to_string())?;
         // A disk that is no export has its file, whose I/O is the root's.
@@ -291,6 +291,26 @@ impl Serve {
         }
         Ok(())
     }
+}
+
+/// Opens the disks, each after those that it lies on: all of them, in the configuration's order.
+fn open_disks(config: &Config, host: &Host) -> Result<Vec<Opened>, Failure> {
+    let targets = reload::targets(config)?;
+    let mut opened: BTreeMap<usize, Opened> = BTreeMap::new();
+    for place in order::of_opening(config, &targets)? {
+        let name = &config.disk[place].name;
+        let by_name = |name: &str| {
+            let mut devices = opened.values().map(|disk| &disk.device);
+            devices.find(|device| device.config().name == name).cloned()
+        };
+        let disk = weir::open_over(name, &targets[name], host.reactors(), by_name)?;
+        disk.notices.iter().for_each(|notice| tracing::info!("{notice}"));
+        let told = name.clone();
+        disk.on_notice(move |notice| tracing::warn!("disk {told}: {notice}"));
+        host.adopt(&disk.device).map_err(|e| format!("disk {name}: {e}"))?;
+        opened.insert(place, disk);
+    }
+    Ok(opened.into_values().collect())
 }
 
 fn exports(config: &Config, disks: &[Device], groups: &Groups) -> Vec<Export> {

@@ -104,6 +104,35 @@ pub const WEIR: &[Attribute] = &[
     }),
 ];
 
+/// Further files of `block/<disk>/weir` of a mapped disk.
+pub const MAP: &[Attribute] = &[
+    Attribute::tells("message", "", "", "Takes a message, as `dmsetup message` sends it.", |_| {
+        String::new()
+    })
+    .takes("the messages of its type", store_message),
+    Attribute::tells("status", "", "target", "Its status, a line for each target.", |entry| {
+        entry.disk.map().map(|map| String::from(map.status().trim_end())).unwrap_or_default()
+    }),
+    Attribute::tells("table", "", "target", "Its table, a line for each target.", |entry| {
+        entry.disk.map().map(|map| String::from(map.table().trim_end())).unwrap_or_default()
+    }),
+];
+
+/// The files of `block/<disk>/dm` of a mapped disk.
+pub const DM: &[Attribute] = &[
+    Attribute::tells("name", "", "its name", "The name of the mapped disk.", |entry| {
+        String::from(entry.name())
+    }),
+    Attribute::tells("suspended", "", "0", "Whether its I/O is suspended; never.", zero),
+    Attribute::tells("use_blk_mq", "", "1", "Whether it takes the multi-queue path.", |entry| {
+        u8::from(entry.disk.config().mode == QueueMode::Mq).to_string()
+    }),
+];
+
+fn store_message(entry: &Entry, text: &str) -> Result<(), Failure> {
+    entry.disk.message(text.trim()).or_else(Failure::invalid)
+}
+
 /// A disk grows while it is used. Clients that are connected go on with the size they were told;
 /// new ones have the new one.
 fn store_size(entry: &Entry, text: &str) -> Result<(), Failure> {

@@ -19,10 +19,13 @@ pub(crate) enum Folder {
     Root,
     Block,
     Disk(Arc<Entry>),
-    /// `holders`, `slaves` and `cpu<k>`: nothing stands in them.
+    /// `cpu<k>` and a disk in `holders` or `slaves`: nothing stands in them.
     Empty,
     /// What a disk's driver shows of itself.
     Device(Arc<Entry>),
+    /// `holders` and `slaves`: disks by name.
+    Names(Vec<String>),
+    Dm(Arc<Entry>),
     Queue(Arc<Entry>),
     Iosched(Arc<Entry>),
     Mq(Arc<Entry>),
@@ -79,7 +82,7 @@ impl Folder {
                 let named = |entry: Arc<Entry>| (String::from(entry.name()), Folder::Disk(entry));
                 disks.map(named).map(|(name, folder)| (name, Child::Folder(folder))).collect()
             }
-            Folder::Disk(entry) => disk(entry),
+            Folder::Disk(entry) => disk(tree, entry),
             Folder::Empty => Vec::new(),
             Folder::Device(entry) => device_folder(entry),
             Folder::Queue(entry) => queue_folder(entry),
@@ -95,7 +98,19 @@ impl Folder {
                 (0..entry.disk.queues()).map(numbered).collect()
             }
             Folder::HardQueue(entry, index) => hard_queue(entry, *index),
-            Folder::Weir(entry) => attributes(entry, block::WEIR),
+            Folder::Weir(entry) => {
+                let mut children = attributes(entry, block::WEIR);
+                if entry.disk.map().is_some() {
+                    children.extend(attributes(entry, block::MAP));
+                    children.sort_by(|(a, _), (b, _)| a.cmp(b));
+                }
+                children
+            }
+            Folder::Dm(entry) => attributes(entry, block::DM),
+            Folder::Names(names) => {
+                let empty = |name: &String| (name.clone(), Child::Folder(Folder::Empty));
+                names.iter().map(empty).collect()
+            }
             Folder::Modules => folders([
                 ("dm_mod", Folder::Module(tree.parameters.dm_mod_use_blk_mq)),
                 ("scsi_mod", Folder::Module(tree.parameters.scsi_mod_use_blk_mq)),
@@ -199,12 +214,19 @@ fn attributes(entry: &Arc<Entry>, table: &'static [Attribute]) -> Children {
     table.iter().map(row).collect()
 }
 
-fn disk(entry: &Arc<Entry>) -> Children {
+fn disk(tree: &Tree, entry: &Arc<Entry>) -> Children {
     let mut children = attributes(entry, block::ATTRIBUTES);
+    let name = entry.name();
+    let lies_here = |other: &Arc<Entry>| other.disk.legs().iter().any(|leg| leg == name);
+    let holders = tree.entries().into_iter().filter(lies_here);
+    let holders = holders.map(|other| String::from(other.name())).collect();
+    if entry.disk.map().is_some() {
+        children.extend(folders([("dm", Folder::Dm(Arc::clone(entry)))]));
+    }
     children.extend(folders([
-        ("holders", Folder::Empty),
+        ("holders", Folder::Names(holders)),
         ("queue", Folder::Queue(Arc::clone(entry))),
-        ("slaves", Folder::Empty),
+        ("slaves", Folder::Names(entry.disk.legs())),
         ("weir", Folder::Weir(Arc::clone(entry))),
     ]));
     // The legacy path has no hard queues to show.
