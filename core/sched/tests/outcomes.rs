@@ -10,7 +10,7 @@
 mod bed;
 
 use bed::{Bed, Client, ClientId, Device, Latencies, MILLISECOND, SECOND, Setting, exists, wide};
-use weir_bio::{Limits, Nanos};
+use weir_bio::{Class, Limits, Nanos};
 
 /// From D to C in the recordings, mean of their means.
 const SERVICE_NS: u64 = 2_101_000;
@@ -250,4 +250,46 @@ fn reads_and_writes_before_kyber_get_what_they_get_in_the_kernel() {
     expect_close("mean of writes, ms", ms(writes.mean()), 53.1);
     expect_at_most("p99 of reads, ms", ms(reads.percentile(99)), 28.7);
     expect_at_most("p99 of writes, ms", ms(writes.percentile(99)), 57.3);
+}
+
+/// The shares of two sequential readers at two levels of best effort, the first to the second.
+fn share_of_levels(levels: [u8; 2], device: Device, max_budget: &str) -> f64 {
+    let tunables = [("low_latency", "0"), ("max_budget", max_budget)];
+    let mut bed = bed("bfq", device, &tunables);
+    let readers = [(1, levels[0]), (2, levels[1])].map(|(place, level)| {
+        let reader = Client::reader(place * APART, KIB_32).depth(4).prio(Class::BestEffort, level);
+        // Queues made within 180 ms of each other may become one.
+        bed.client(reader.think(RETURN_NS).gap(GAP_NS).start(place * 700 * MILLISECOND))
+    });
+    bed.run_until(Nanos(35 * SECOND));
+    let ios = readers.map(|r| bed.record(r).ios_between(Nanos(5 * SECOND), bed.now()) as f64);
+    ios[0] / ios[1]
+}
+
+/// The lighter queue is never waited for: each of its requests ends its slot, and it returns in
+/// time. Four touching blocks are one request, so it has one at a time.
+#[test]
+fn two_levels_of_readers_that_return_in_time_before_bfq_share_by_their_weights() {
+    if !can_run("bfq") {
+        return;
+    }
+    for (levels, due) in [([0, 4], 2.0), ([0, 7], 8.0), ([4, 4], 1.0), ([5, 6], 1.5)] {
+        let share = share_of_levels(levels, one_at_a_time(), "8192");
+        eprintln!("levels {levels:?}: {share:.2} : 1, due {due} : 1");
+        assert!((share / due - 1.0).abs() <= 0.10, "levels {levels:?}: {share:.2} : 1");
+    }
+}
+
+/// With an automatic budget the heavier one's slots end by time, and are charged as time: the rate
+/// that sets the budget is that of two readers by turns, and one alone merges less.
+#[test]
+fn shares_of_levels_before_bfq_stay_near_their_weights_while_slots_end_by_time() {
+    if !can_run("bfq") {
+        return;
+    }
+    for (levels, due) in [([0, 4], 2.0), ([0, 7], 8.0)] {
+        let share = share_of_levels(levels, one_at_a_time(), "0");
+        eprintln!("levels {levels:?}: {share:.2} : 1, due {due} : 1");
+        assert!((share / due - 1.0).abs() <= 0.20, "levels {levels:?}: {share:.2} : 1");
+    }
 }

@@ -41,14 +41,24 @@ impl Bfq {
                 self.idle_until = None;
                 return Some((id, tag, charge));
             }
-            let waits = self.queue(id).in_flight > 0 && self.should_idle(id);
-            if self.idle_until.is_some() || waits {
+            if self.idle_until.is_some() || self.is_worth_waiting(id, now) {
                 let other = self.choose_injected(id)?;
                 let tag = self.queue(other).next?;
                 return Some((other, tag, self.charge_of(other, tag)));
             }
             self.expire(id, Expiry::NoMoreRequests, now, false);
         }
+    }
+
+    /// Whether queue `id`, in service and without requests, is to be waited for. Its timer is armed
+    /// when its last request ends; if nothing is in flight, the queue had kept its turn while it
+    /// was empty, and that turn has come before its next request.
+    fn is_worth_waiting(&mut self, id: QueueId, now: Nanos) -> bool {
+        let waits = self.should_idle(id);
+        if waits && self.queue(id).in_flight == 0 {
+            self.arm_idle_timer(id, now);
+        }
+        waits
     }
 
     /// Whether the slot is over by time and nothing speaks for going on.

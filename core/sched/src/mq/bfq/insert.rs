@@ -119,8 +119,13 @@ impl Bfq {
         let queue = self.queue_mut(id);
         let in_time_until = queue.last_end + IN_TIME_SLICES * self.set.slice_idle_ns;
         let queue = self.queue_mut(id);
-        queue.left = queue.left.filter(|left| *left > 0 && now.0 <= in_time_until);
-        let left = queue.left.map(|left| left.min(own));
+        // A sync queue whose budget ended with its last request is owed what it was owed: it gets
+        // another budget. An async one, which can always fill the device, begins anew.
+        let last = match queue.left {
+            Some(0) if queue.sync => Some(own),
+            left => left.filter(|left| *left > 0),
+        };
+        let left = last.filter(|_| now.0 <= in_time_until).map(|left| left.min(own));
         queue.left = left;
         let mut budget = left.unwrap_or(own).max(charge);
         self.forgive_burst(id, now);
