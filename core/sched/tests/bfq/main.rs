@@ -20,6 +20,7 @@
 #[path = "../bed/mod.rs"]
 mod bed;
 mod control;
+mod device;
 mod fuzz;
 mod injection;
 mod raising;

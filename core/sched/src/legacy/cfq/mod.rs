@@ -30,7 +30,7 @@ use weir_bio::{GroupId, Limits, Nanos, Rq, SchedTag, SubmitterId};
 
 use crate::contract::{Absorbed, Ended, Merge, Replay, Scheduler, Setup};
 use crate::fair::nearest::{is_favoured, prefers};
-use crate::fair::queueing::{DeviceLoad, QueueingDetector, QueueingRule};
+use crate::fair::queueing::{DeviceLoad, LeastLoad, QueueingDetector, QueueingRule};
 use crate::fair::sorted::Sorted;
 use crate::hash::MergeHash;
 use crate::merge::Side;
@@ -51,7 +51,8 @@ use turns::Workload;
 /// The kernel's rounding of times, which some rules name; weir has none but keeps the amount.
 const TICK_NS: u64 = 1_000_000;
 /// When a device counts as one that keeps several requests at once.
-const QUEUEING: QueueingRule = QueueingRule { load: 5, busy: 5, samples: 50, depth: 5 };
+const QUEUEING: QueueingRule =
+    QueueingRule { load: LeastLoad::Either(5), busy: 5, samples: 50, depth: 5, forgets: false };
 /// A request no longer than this may be the beginning of a longer one, sectors (4 KiB).
 const SMALL_SECTORS: u32 = 8;
 /// At attach the last late sync request is taken to be so long ago.
@@ -319,6 +320,7 @@ impl Cfq {
             in_flight: self.in_flight.iter().sum::<u32>() as usize,
             idler: idler.map(|queue| queue.sorted.len() + queue.in_flight as usize),
         };
+        self.queueing.note_depth(load.in_flight);
         self.queueing.sample(load);
     }
 

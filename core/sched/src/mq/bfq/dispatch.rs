@@ -210,13 +210,9 @@ impl Bfq {
     /// The device answered a request, or the driver handed it back.
     #[inline(always)]
     pub(super) fn account_end(&mut self, tag: SchedTag, now: Nanos) {
-        self.queueing.note_depth(self.in_flight);
+        self.queueing.note_depth(self.in_flight as usize);
         if self.queueing.is_open() {
-            let kept_for = self.idle_until.and(self.in_service).map(|id| {
-                let queue = self.queue(id);
-                (queue.queued + queue.in_flight) as usize
-            });
-            self.queueing.observe(self.in_flight, self.staged, kept_for);
+            self.queueing.sample(self.load());
         }
         let before = self.in_flight;
         self.in_flight -= 1;

@@ -3,6 +3,8 @@
 
 use weir_bio::Nanos;
 
+use crate::fair::queueing::{DeviceLoad, LeastLoad, QueueingRule};
+
 use super::Bfq;
 use super::entity::{IDLE, LevelId, QueueId};
 
@@ -10,6 +12,10 @@ use super::entity::{IDLE, LevelId, QueueId};
 const RAISED_SLICE_NS: u64 = 20_000_000;
 /// The most an idle slice of a seeky queue is when nothing depends on it, ns.
 const SEEKY_SLICE_NS: u64 = 2_000_000;
+
+/// When a device counts as one that keeps several requests at once.
+pub(super) const QUEUEING: QueueingRule =
+    QueueingRule { load: LeastLoad::Together(3), busy: 3, samples: 32, depth: 4, forgets: true };
 
 /// Queues that are busy or have requests in flight and are not raised, by their weight.
 #[derive(Clone, Copy, Debug, Default)]
@@ -142,6 +148,17 @@ impl Bfq {
             return false;
         }
         self.idles_for_throughput(id) || self.idles_for_guarantees(id)
+    }
+
+    /// The load that a completion shows, which is not counted as one yet.
+    pub(super) fn load(&self) -> DeviceLoad {
+        let briefly = |id: &QueueId| self.queue(*id).short_think && self.should_idle(*id);
+        let idler = self.in_service.filter(briefly).map(|id| self.queue(id));
+        DeviceLoad {
+            staged: self.staged,
+            in_flight: self.in_flight as usize,
+            idler: idler.map(|queue| (queue.queued + queue.in_flight) as usize),
+        }
     }
 
     /// Starts to keep the device for queue `id`, which has nothing queued and nothing in flight.

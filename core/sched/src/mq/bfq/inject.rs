@@ -152,7 +152,7 @@ impl Bfq {
         let took = now.0.saturating_sub(arrived).max(1);
         let injected = self.sample.injected;
         self.sample = Sample::default();
-        let deepest = self.queueing.deepest.max(in_flight);
+        let deepest = (self.queueing.deepest() as u32).max(in_flight);
         let injection = &mut self.queue_mut(id).injection;
         let slow = took >= injection.baseline + injection.baseline / 2;
         if injection.baseline > 0 && injected {

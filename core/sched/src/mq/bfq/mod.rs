@@ -40,6 +40,7 @@ use std::collections::BTreeMap;
 use weir_bio::{GroupId, Limits, Nanos, Op, Rq, SchedTag, SubmitterId};
 
 use crate::contract::{Absorbed, DepthRule, Ended, Merge, Replay, Scheduler, Setup};
+use crate::fair::queueing::QueueingDetector;
 use crate::hash::MergeHash;
 use crate::merge::Side;
 use crate::staged::node::Nodes;
@@ -56,7 +57,7 @@ use inject::Sample;
 use join::LastCreated;
 use process::Context;
 use queue::{Handle, Owner, Queue, TagState};
-use rate::{Queueing, RateMeter};
+use rate::RateMeter;
 use tunables::Settings;
 
 pub use queue::Expiry;
@@ -119,7 +120,7 @@ pub struct Bfq {
     max_budget: u64,
     budgets_assigned: u64,
     rate: RateMeter,
-    queueing: Queueing,
+    queueing: QueueingDetector,
     sample: Sample,
     burst: Burst,
     last_created: Option<LastCreated>,
@@ -183,7 +184,7 @@ impl Bfq {
             max_budget: budget::DEFAULT_MAX_BUDGET,
             budgets_assigned: 0,
             rate,
-            queueing: Queueing::default(),
+            queueing: QueueingDetector::new(idle::QUEUEING),
             sample: Sample::default(),
             burst: Burst::default(),
             last_created: None,

@@ -1,6 +1,5 @@
-//! How fast the device can be, and how many requests it takes at once: both from what is seen.
-//! Source: docs/behaviour/bfq.md, sections 13 and 16.5. Rates are sectors per microsecond times
-//! 2^16.
+//! How fast the device can be, from what is seen. Source: docs/behaviour/bfq.md, section 13. Rates
+//! are sectors per microsecond times 2^16.
 
 use weir_bio::{Nanos, Rq};
 
@@ -144,61 +143,6 @@ impl RateMeter {
     }
 }
 
-/// Samples until the device is judged.
-const DEPTH_SAMPLES: u32 = 32;
-/// More requests than this at once make a device a queueing one, and a load that can tell.
-const QUEUEING_ABOVE: u32 = 3;
-
-/// Whether the device takes several requests at once.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Queueing {
-    /// The verdict so far; nothing yet counts as queueing.
-    known: Option<bool>,
-    samples: u32,
-    /// The most requests in flight since the last verdict.
-    pub(super) deepest: u32,
-}
-
-impl Queueing {
-    pub(super) fn is_queueing(self) -> bool {
-        self.known != Some(false)
-    }
-
-    /// A completion, with the `in_flight` requests before it.
-    #[inline]
-    pub(super) fn note_depth(&mut self, in_flight: u32) {
-        self.deepest = self.deepest.max(in_flight);
-    }
-
-    /// Whether more can be learnt.
-    #[inline]
-    pub(super) fn is_open(&self) -> bool {
-        self.known != Some(true)
-    }
-
-    /// As long as it is open: a completion, with `in_flight` requests before it, `staged` ones, and
-    /// how many the queue in service has if the device is kept for it.
-    pub(super) fn observe(&mut self, in_flight: u32, staged: usize, kept_for: Option<usize>) {
-        if in_flight as usize + staged <= QUEUEING_ABOVE as usize {
-            return;
-        }
-        if kept_for.is_some_and(|requests| requests < 3) && in_flight < 3 {
-            return;
-        }
-        self.samples += 1;
-        if self.samples >= DEPTH_SAMPLES {
-            self.known = Some(self.deepest > QUEUEING_ABOVE);
-            self.deepest = 0;
-            self.samples = 0;
-        }
-    }
-
-    /// Sets the verdict for good, or leaves it to observation.
-    pub(super) fn decide(&mut self, queueing: Option<bool>) {
-        self.known = queueing;
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -220,24 +164,5 @@ mod tests {
     fn first_budgets_are_those_of_two_thirds_of_the_reference() {
         assert_eq!(RateMeter::new(true).sectors_within(124_000_000), 17_658);
         assert_eq!(RateMeter::new(false).sectors_within(124_000_000), 41_625);
-    }
-
-    #[test]
-    fn four_at_once_make_a_queueing_device_for_good() {
-        let mut queueing = Queueing::default();
-        assert!(queueing.is_queueing(), "unknown counts as queueing");
-        let mut complete = |in_flight, times| {
-            for _ in 0..times {
-                queueing.note_depth(in_flight);
-                if queueing.is_open() {
-                    queueing.observe(in_flight, 9, None);
-                }
-            }
-            queueing.is_queueing()
-        };
-        assert!(!complete(3, 32));
-        complete(3, 31);
-        assert!(complete(4, 1));
-        assert!(complete(1, 64));
     }
 }
