@@ -6,15 +6,18 @@ use weir_bio::units::parse_size;
 use weir_bio::{Limits, SECTOR};
 use weir_queue::{
     Backing, Config, Device, Driver, DriverError, Identity, Keeps, OpenedBacking, TargetKind,
-    Written,
 };
 
 use crate::layout::{Area, Layout, Place, Shape};
 use crate::mapped::Mapped;
+use crate::multipath::MULTIPATH;
+use crate::multipath::settings::OPTIONS;
+use crate::multipath::target::MultipathTarget;
+use crate::names::names_of;
 use crate::table::{NamedAreas, parse_areas, parse_rows, ranges_of};
 
 /// All of them.
-pub const KINDS: &[&TargetKind] = &[&LINEAR, &STRIPED, &TABLE];
+pub const KINDS: &[&TargetKind] = &[&LINEAR, &STRIPED, &MULTIPATH, &TABLE];
 
 /// One disk behind the other.
 pub const LINEAR: TargetKind = TargetKind {
@@ -56,31 +59,22 @@ pub const TABLE: TargetKind = TargetKind {
     syntax: &["table:START LENGTH TYPE ARGUMENTS[;...]"],
     example: "table:0 16384 linear sda 0",
     doc: "A table as dmsetup has it, in sectors, with disks of the same daemon as devices.",
-    options: &[],
+    options: OPTIONS,
     parse: |written| {
         let named = |why: String| format!("target {:?}: {why}", written.text);
         let rows = parse_rows(written.rest).map_err(named)?;
+        if let [row] = &rows[..]
+            && row.kind == "multipath"
+        {
+            let line = MultipathTarget::of_line(&TABLE, row.sectors, &row.arguments);
+            return Ok(Box::new(line.map_err(named)?));
+        }
         Ok(Box::new(LayoutTarget(How::Table(parse_areas(&rows).map_err(named)?))))
     },
 };
 
 /// Sectors of the largest chunk of a target: 1 GiB.
 const CHUNK_MAX: u32 = 1 << 21;
-
-/// The names in `A+B+...`.
-pub(crate) fn names_of(written: &Written<'_>, text: &str) -> Result<Vec<String>, String> {
-    let names: Vec<String> = text.split('+').map(String::from).collect();
-    if names.iter().any(String::is_empty) {
-        let first = written.name;
-        return Err(format!("target {:?} names no disk, as in {first}:sda+sdb", written.text));
-    }
-    let mut sorted: Vec<&String> = names.iter().collect();
-    sorted.sort_unstable();
-    match sorted.windows(2).find(|pair| pair[0] == pair[1]) {
-        Some(pair) => Err(format!("target {:?} names disk {} twice", written.text, pair[0])),
-        None => Ok(names),
-    }
-}
 
 /// A linear or striped disk.
 #[derive(Clone, Debug)]
@@ -106,8 +100,8 @@ impl Backing for LayoutTarget {
         }
     }
 
-    fn set(&mut self, option: &str, _value: &str) -> Result<(), String> {
-        unreachable!("no option {option} is declared")
+    fn set(&mut self, option: &str, value: &str) -> Result<(), String> {
+        Err(format!("{option}={value}: it is for a multipath table"))
     }
 
     fn open(&self, _config: &Config) -> Result<OpenedBacking, DriverError> {

@@ -16,6 +16,7 @@ mod layout;
 mod limits;
 mod mapped;
 pub mod multipath;
+mod names;
 mod outgoing;
 pub mod table;
 

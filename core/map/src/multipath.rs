@@ -9,6 +9,7 @@
 //!   (`view.rs`), look at one word for changes in each burst, and meet in `shared.rs` only when
 //!   something changes.
 
+mod asked;
 mod checks;
 pub mod control;
 mod doubt;
@@ -21,7 +22,9 @@ mod shared;
 mod slow;
 pub mod table;
 mod tally;
+pub(crate) mod target;
 mod view;
 mod words;
 
 pub use driver::Multipath;
+pub use target::MULTIPATH;

@@ -14,8 +14,8 @@ use std::sync::{Arc, Mutex};
 use bed::device::Plan;
 use bed::path::{Order, Path};
 use bed::sender::NoWake;
-use bed::{Tell, filled, value, values};
-use fabric::{Build, Fabric, LANES, Narrow};
+use bed::{Tell, filled, values};
+use fabric::{Build, Fabric, Narrow};
 use weir_bio::{Bio, Data, Flags, Limits, Nanos, Op, Status};
 use weir_map::multipath::port::{Access, Activation, Port, Ports};
 use weir_queue::driver::Affinity;
@@ -227,12 +227,13 @@ impl Rig {
     }
 
     fn say(&mut self, message: &str) {
-        self.driver.multipath.message(message, self.now).unwrap();
+        self.driver.map.message(message, self.now).unwrap();
         self.run();
     }
 
     fn status(&self) -> String {
-        self.driver.multipath.status_text()
+        let status = self.driver.map.status();
+        status.strip_prefix("0 128 multipath ").expect("its range and type").to_owned()
     }
 
     /// What it told, of which there is this.
@@ -639,7 +640,7 @@ fn a_path_that_takes_commands_is_checked_by_test_unit_ready() {
     // One that takes none is read from.
     let mut rig = Rig::new(Stack { options: &options, ..one });
     rig.pass(5 * SECOND + SECOND / 2);
-    assert_eq!(rig.requests(), [1], "{:?}", rig.driver.multipath.listing());
+    assert_eq!(rig.requests(), [1], "{:?}", rig.driver.map.listing());
     assert!(rig.status().contains("a A 0"));
 }
 
@@ -810,6 +811,20 @@ fn requests_wait_for_the_activation_of_their_group() {
         assert_eq!((rig.ends(), rig.requests()), (ok(3..=3), vec![0, 1]));
         rig.assert_rest();
     }
+    // An activation that is to be repeated, said from another thread, is repeated after its delay.
+    let again = table.replace("0 1 alua", "4 pg_init_retries 3 pg_init_delay_msecs 700 1 alua");
+    let mut rig = Rig::new(stack(&again));
+    let (ports, activated) = (Mutex::new(vec![None; 2]), Mutex::default());
+    let ports = Arc::new(TestPorts { ports, activated });
+    rig.driver.multipath.set_ports(Arc::clone(&ports) as Arc<_>);
+    rig.write(1, 0);
+    rig.settle();
+    rig.driver.multipath.activated(0, Activation::Retry, rig.now);
+    rig.pass(SECOND);
+    assert_eq!(*ports.activated.lock().unwrap(), [0, 0]);
+    rig.driver.multipath.activated(0, Activation::Done, rig.now);
+    rig.settle();
+    assert_eq!(rig.ends(), ok(1..=1));
     // Without a SCSI side there is nothing to wait for.
     let mut rig = Rig::new(stack(table));
     rig.write(1, 0);
@@ -835,7 +850,7 @@ fn what_is_known_of_ports_makes_the_priorities_and_failback_follows() {
     rig.pass(SECOND);
     assert_eq!(rig.requests(), [0, 1]);
     assert!(rig.has_told("failback to priority group 2"));
-    let listing = rig.driver.multipath.listing().join("\n");
+    let listing = rig.driver.map.listing().join("\n");
     assert!(listing.contains("prio=50 status=active"), "{listing}");
     assert!(listing.contains("a active prio=10 port=N"), "{listing}");
 }
@@ -864,7 +879,7 @@ fn a_slow_path_carries_one_request_a_second_until_its_answers_are_good() {
     assert!(rig.has_told("path a is on probation: p99 of"), "{:?}", rig.driver.multipath.notices());
     let (a, b) = seconds(&mut rig, 10);
     assert!((9..=11).contains(&a) && b >= 89, "{a} {b}");
-    assert!(rig.driver.multipath.listing().join("\n").contains("a active slow"));
+    assert!(rig.driver.map.listing().join("\n").contains("a active slow"));
     // It is used for all if no other is left.
     rig.say("fail_path b");
     assert_eq!(seconds(&mut rig, 1), (10, 0));
@@ -886,7 +901,7 @@ fn the_listing_has_the_figures_of_each_path() {
     rig.breaks(1, Status::Transport);
     rig.write(6, 0);
     rig.settle();
-    let mut lines = rig.driver.multipath.listing();
+    let mut lines = rig.driver.map.listing();
     for line in &mut lines {
         // How long it took is the device's business.
         line.truncate(line.find(" p99_us").unwrap_or(line.len()));
@@ -910,7 +925,7 @@ fn a_lane_that_closes_leaves_its_counters_and_nothing_under_way() {
     rig.fabric.silence(0, Nanos::ZERO, Nanos(10 * SECOND));
     rig.write(1, 0);
     rig.run();
-    assert!(rig.driver.multipath.listing()[2].contains("in_flight=1"));
+    assert!(rig.driver.map.listing()[2].contains("in_flight=1"));
     let mut closing = rig.above.begin_close(&watch(), Then::Ends);
     assert!(closing.poll(rig.now).is_waiting());
     rig.pass(11 * SECOND);
@@ -923,8 +938,22 @@ fn a_lane_that_closes_leaves_its_counters_and_nothing_under_way() {
     assert_eq!(rig.ends(), ok(1..=1));
     let above = rig.above.clone();
     rig.homes[0].extract(|lane| above.owns(lane), |_, lane| drop(lane));
-    let listing = rig.driver.multipath.listing().join("\n");
+    let listing = rig.driver.map.listing().join("\n");
     assert!(listing.contains("a active prio=1 in_flight=0 ios=1"), "{listing}");
-    assert_eq!(LANES, 8);
-    assert_eq!(value(1, 0) >> 24, 1);
+}
+
+#[test]
+fn what_a_lane_leaves_below_is_under_way_no_more() {
+    let mut rig = Rig::new(Stack { timeout_above_ns: SECOND, ..stack(TWO) });
+    rig.fabric.silence(0, Nanos::ZERO, Nanos(10 * SECOND));
+    rig.write(1, 0);
+    rig.pass(3 * SECOND);
+    assert_eq!(rig.ends(), [(1, Status::Timeout)]);
+    let listed = |rig: &Rig| rig.driver.map.listing()[2].clone();
+    assert!(listed(&rig).contains("a active prio=1 in_flight=1"), "{}", listed(&rig));
+    let above = rig.above.clone();
+    rig.homes[0].extract(|lane| above.owns(lane), |_, lane| drop(lane));
+    assert!(listed(&rig).contains("a active prio=1 in_flight=0"), "{}", listed(&rig));
+    rig.pass(10 * SECOND);
+    rig.assert_rest();
 }

@@ -303,7 +303,7 @@ impl Scene {
             7 => format!("switch_group {}", 1 + way / 2 % self.groups()),
             _ => format!("reinstate_path {way}"),
         };
-        self.driver.multipath.message(&message, now).unwrap();
+        self.driver.map.message(&message, now).unwrap();
     }
 
     fn groups(&self) -> usize {

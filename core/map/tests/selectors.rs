@@ -190,6 +190,13 @@ fn with_a_thousand_under_way_service_times_are_coarse() {
     (0..1023).for_each(|_| selector.started(1, 1));
     // 972 >> 10 is 0 against 1024 * 1.
     assert_eq!(selector.choose(Load::default(), NOW), Some(0));
+    // 2012 and 1024 are both 1, so the shorter queue is through first: 1025 against 1101.
+    let mut selector = of(Policy::HISTORICAL, 2);
+    serve(&mut *selector, 0, NOW, 20);
+    serve(&mut *selector, 1, NOW, 1);
+    (0..1024).for_each(|_| selector.started(0, 1));
+    (0..1100).for_each(|_| selector.started(1, 1));
+    assert_eq!(selector.choose(Load::default(), NOW + 2), Some(0));
 }
 
 #[test]

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use weir_bio::Nanos;
 
-use crate::config::Config;
+use crate::config::{Config, QueueMode};
 use crate::device::Device;
 use crate::driver::{Driver, DriverError};
 
@@ -80,6 +80,12 @@ pub trait Backing: fmt::Debug + Send + Sync {
     fn check(&self, config: &Config, queues_given: bool, text: &str) -> Result<(), String> {
         let _ = (config, queues_given, text);
         Ok(())
+    }
+
+    /// The mode of the queues in front of it, if the backing itself says that. Where the target
+    /// states one as well, both have to be the same.
+    fn queue_mode(&self) -> Option<QueueMode> {
+        None
     }
 
     /// The names of the disks that it lies on, each once: what is opened before it. None but for a

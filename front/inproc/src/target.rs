@@ -240,9 +240,10 @@ impl Target {
         let text = &*shown(text);
         let (name, rest, kind) = known.ok_or_else(|| kind_error(text))?;
         let backing = (kind.parse)(&Written { name, rest, text })?;
-        let config = Config::default();
-        let (queues_given, mode_given, cmdline) = (false, false, Cmdline::default());
-        let attributes = Vec::new();
+        let own_mode = backing.queue_mode();
+        let config = Config { mode: own_mode.unwrap_or_default(), ..Config::default() };
+        let (queues_given, mode_given) = (false, own_mode.is_some());
+        let (cmdline, attributes) = (Cmdline::default(), Vec::new());
         let mut target = Target { backing, config, queues_given, mode_given, cmdline, attributes };
         for option in parts {
             target.apply(&option)?;
@@ -300,6 +301,9 @@ impl Target {
 
     fn check(&self, text: &str) -> Result<(), String> {
         let config = &self.config;
+        if self.backing.queue_mode().is_some_and(|mode| mode != config.mode) {
+            return Err(format!("queue_mode in {text:?}: its table says another"));
+        }
         if config.mode == QueueMode::Sq && self.queues_given && config.queues != 1 {
             return Err(format!("queues={} in {text:?}: queue_mode=sq has 1", config.queues));
         }

@@ -42,12 +42,12 @@ impl Subject {
         let target = format!("{}{options}", self.target);
         println!("opening {target}");
         let limit = Duration::from_secs(60);
-        let leg = |(index, target): (usize, &String)| {
+        let mut legs: Vec<Disk> = Vec::new();
+        for (index, target) in self.legs.iter().enumerate() {
             let name = char::from(b'a' + index as u8).to_string();
             let builder = Disk::builder(target.as_str()).name(name).reactors(1 + index % 2);
-            builder.close_limit(limit).open().unwrap()
-        };
-        let legs: Vec<Disk> = self.legs.iter().enumerate().map(leg).collect();
+            legs.push(builder.over(&legs).close_limit(limit).open().unwrap());
+        }
         let builder = Disk::builder(target).name("sda").reactors(2).over(&legs);
         let disk = builder.close_limit(limit).open().unwrap();
         assert_eq!(disk.size(), SIZE);
@@ -62,7 +62,7 @@ impl Subject {
 }
 
 /// The kinds of target whose examples need a server or other disks.
-const NEED_OTHERS: &[&str] = &["nbd", "iscsi", "linear", "striped", "table"];
+const NEED_OTHERS: &[&str] = &["nbd", "iscsi", "linear", "striped", "multipath", "table"];
 
 /// The example of a kind.
 fn example(name: &'static str) -> Subject {
@@ -185,6 +185,23 @@ fn mapped_subjects() -> Vec<Subject> {
             "a table",
             "table:0 8160 striped 2 24 a 0 b 8;8160 8224 linear b 6000",
             &["ram:3MiB", "ram:8MiB,spread=round-robin,queues=2"],
+        ),
+        // Two ways to one disk: itself, and a disk that lies on it.
+        mapped(
+            "multipath",
+            "multipath:a+b,path_grouping_policy=multibus,queues=2",
+            &["ram:8MiB,queues=2", "linear:a"],
+        ),
+        mapped(
+            "multipath over a file, single queue",
+            "multipath:a+b,queue_mode=sq,scheduler=cfq,path_checker=directio,polling_interval=1",
+            &[&file("one", "8MiB,io=threads"), "linear:a,scheduler=kyber"],
+        ),
+        mapped(
+            "a multipath table",
+            "table:0 16384 multipath 3 queue_if_no_path queue_mode mq 0 2 1 \
+             queue-length 0 2 0 a b historical-service-time 0 1 0 c,slow_path=on",
+            &["ram:8MiB", "linear:a", "linear:b"],
         ),
     ]
 }

@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use weir_bio::{Flags, Limits, Nanos, Size};
 use weir_queue::{
-    Device, Driver, DriverError, DriverQueue, Extent, NoticeListener, Queues, Speaker,
+    Device, Driver, DriverError, DriverQueue, Extent, MapControl, NoticeListener, Queues, Speaker,
 };
 
+use super::asked::MultipathControl;
 use super::control::Control;
 use super::lane::{LaneParts, LaneQueue};
 use super::port::{Activation, Ports};
@@ -68,30 +69,11 @@ impl Multipath {
         self.shared.change(now, |control| control.activated(path, how, now));
     }
 
-    /// Does what a message says, such as `fail_path NAME`.
-    ///
-    /// # Errors
-    /// A sentence.
-    pub fn message(&self, text: &str, now: Nanos) -> Result<(), String> {
-        self.shared.change(now, |control| control.message(text, now))
-    }
-
-    /// The arguments of the table line.
+    /// What it is asked and told while it runs.
     #[must_use]
-    pub fn table_text(&self) -> String {
-        self.shared.look(Control::table_text)
-    }
-
-    /// The status line behind `START LENGTH multipath`.
-    #[must_use]
-    pub fn status_text(&self) -> String {
-        self.shared.look(|control| control.status_text(|path| self.shared.sum(path).figures))
-    }
-
-    /// Groups and paths with their figures, as `multipath -ll` lists them.
-    #[must_use]
-    pub fn listing(&self) -> Vec<String> {
-        self.shared.look(|control| control.listing(|path| self.shared.sum(path).listed()))
+    pub fn control(&self) -> Arc<dyn MapControl> {
+        let sectors = self.limits.capacity;
+        Arc::new(MultipathControl { shared: Arc::clone(&self.shared), sectors })
     }
 
     /// Its notices so far: one for each event of a path.

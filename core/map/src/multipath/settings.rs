@@ -3,6 +3,7 @@
 
 use weir_queue::TargetOption;
 
+use super::table::Policy;
 use super::words::number;
 
 /// Rules while no path is left.
@@ -60,9 +61,22 @@ pub enum Retry {
     Immediate,
 }
 
+/// How the paths of a target make groups.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Grouping {
+    /// Each path is a group: one carries I/O, the others are for need.
+    Failover,
+    /// All paths are one group.
+    Multibus,
+}
+
 /// All of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
+    /// The selector of a target that is no table.
+    pub path_selector: Policy,
+    /// The groups of a target that is no table.
+    pub path_grouping_policy: Grouping,
     /// Rules while no path is left; `None`: as the table's features say.
     pub no_path_retry: Option<NoPathRetry>,
     /// How long I/O waits for a path, s; 0: for ever.
@@ -92,6 +106,8 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Settings {
         Settings {
+            path_selector: Policy::ServiceTime,
+            path_grouping_policy: Grouping::Failover,
             no_path_retry: None,
             queue_if_no_path_timeout_secs: 0,
             failback: Failback::Manual,
@@ -110,6 +126,19 @@ impl Default for Settings {
 
 /// The options of a target that set them.
 pub const OPTIONS: &[TargetOption] = &[
+    TargetOption {
+        name: "path_grouping_policy",
+        values: "failover|multibus",
+        default: "failover",
+        doc: "Whether each path is a priority group of its own, one of which is in use, or all \
+              paths are one.",
+    },
+    TargetOption {
+        name: "path_selector",
+        values: "service-time|queue-length|round-robin|historical-service-time",
+        default: "service-time",
+        doc: "Which path of a group carries the next request.",
+    },
     TargetOption {
         name: "no_path_retry",
         values: "fail|queue|N",
@@ -196,6 +225,20 @@ impl Settings {
     pub fn set(&mut self, name: &str, value: &str) -> Result<bool, String> {
         let within = |range| number(name, Some(value), range);
         match name {
+            "path_grouping_policy" => {
+                let words = [("failover", Grouping::Failover), ("multibus", Grouping::Multibus)];
+                self.path_grouping_policy = word(name, value, &words)?;
+            }
+            "path_selector" => {
+                // io-affinity has no paths without masks, which only a table has.
+                let policies = [
+                    Policy::ServiceTime,
+                    Policy::QueueLength,
+                    Policy::RoundRobin,
+                    Policy::HISTORICAL,
+                ];
+                self.path_selector = word(name, value, &policies.map(|of| (of.name(), of)))?;
+            }
             "no_path_retry" => {
                 self.no_path_retry = Some(match value {
                     "fail" => NoPathRetry::Fail,

@@ -12,7 +12,8 @@ use weir_map::multipath::settings::Settings;
 use weir_map::multipath::table::Table;
 use weir_queue::driver::Affinity;
 use weir_queue::{
-    Batch, Cancel, Config, Detail, Device, Done, Driver, DriverError, DriverQueue, Queues, Tag,
+    Batch, Cancel, Config, Detail, Device, Done, Driver, DriverError, DriverQueue, MapControl,
+    Queues, Tag,
 };
 use weir_ring::Wake;
 
@@ -235,7 +236,8 @@ impl Fabric {
         }
         let table = Table::parse(table).unwrap();
         let multipath = Multipath::new(table, self.legs.clone(), settings).unwrap();
-        Arc::new(Narrow { multipath, depth: shape.0, home: shape.1 })
+        let map = multipath.control();
+        Arc::new(Narrow { multipath, map, depth: shape.0, home: shape.1 })
     }
 
     /// The answers of a way come so much later.
@@ -254,6 +256,7 @@ impl Fabric {
 /// The multipath device with as many tags as a scene wants.
 pub struct Narrow {
     pub multipath: Multipath,
+    pub map: Arc<dyn MapControl>,
     depth: u16,
     home: Affinity,
 }
