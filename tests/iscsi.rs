@@ -203,6 +203,78 @@ fn the_target_is_sane_before_and_after() {
     probe();
 }
 
+/// The lines of iscsi-inq about standard INQUIRY data, made of the data. Offsets: SPC-3.
+fn lines_of_inquiry(data: &[u8]) -> Vec<String> {
+    let text = |from: usize, to: usize| String::from_utf8_lossy(&data[from..to]).into_owned();
+    let bits = |at: usize, shift: u32, mask: u8| (data[at] >> shift & mask).to_string();
+    let mut lines: Vec<_> = [
+        ("Removable", bits(1, 7, 1)),
+        ("NormACA", bits(3, 5, 1)),
+        ("HiSup", bits(3, 4, 1)),
+        ("ReponseDataFormat", bits(3, 0, 15)),
+        ("SCCS", bits(5, 7, 1)),
+        ("ACC", bits(5, 6, 1)),
+        ("TPGS", bits(5, 4, 3)),
+        ("3PC", bits(5, 3, 1)),
+        ("Protect", bits(5, 0, 1)),
+        ("EncServ", bits(6, 6, 1)),
+        ("MultiP", bits(6, 4, 1)),
+        ("SYNC", bits(7, 4, 1)),
+        ("CmdQue", bits(7, 1, 1)),
+        ("Vendor", text(8, 16)),
+        ("Product", text(16, 32)),
+        ("Revision", text(32, 36)),
+    ]
+    .map(|(name, value)| format!("{name}:{value}"))
+    .to_vec();
+    let descriptors = data[58..].chunks_exact(2).take(8).filter(|pair| **pair != [0, 0]);
+    lines.extend(
+        descriptors.map(|pair| format!("Version Descriptor:{:02x}{:02x}", pair[0], pair[1])),
+    );
+    lines
+}
+
+#[test]
+#[ignore = "needs tgtd, iscsi-inq"]
+fn what_weir_shows_of_a_unit_is_what_iscsi_inq_prints() {
+    let folder = Folder::new();
+    let Some(tgtd) = start(&folder) else { return };
+    let url = format!("iscsi://127.0.0.1:{}/{PLAIN}/1", tgtd.port);
+    let daemon = Daemon::start(&folder, &[&disk(&tgtd, "")]);
+    let bytes = |name: &str| -> Vec<u8> {
+        let hex = told(&folder, &["get", &format!("block/sda/device/{name}")]);
+        let hex: String = hex.split_whitespace().collect();
+        let pairs = hex.as_bytes().chunks(2);
+        let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).expect("text"), 16);
+        pairs.map(|pair| byte(pair).expect("hex")).collect()
+    };
+    let inquiry = bytes("inquiry");
+    let said = run("iscsi-inq", &[&url]);
+    // Of the lines in words the number comes first, or the words are of the first byte.
+    let known = ["Peripheral", "Version:"];
+    let lines = said.lines().filter(|line| !known.iter().any(|known| line.starts_with(known)));
+    // Behind a version descriptor its name is told.
+    let short = |line: &str| match line.strip_prefix("Version Descriptor:") {
+        Some(rest) => format!("Version Descriptor:{}", &rest[..4]),
+        None => line.to_owned(),
+    };
+    assert_eq!(lines.map(short).collect::<Vec<_>>(), lines_of_inquiry(&inquiry), "{said}");
+    assert!(said.contains("CONNECTED") && said.contains("DIRECT_ACCESS") && inquiry[0] == 0);
+    assert!(said.contains(&format!("Version:{} ", inquiry[2])), "{said}");
+    // The serial number, and the designator that is text.
+    let page = bytes("vpd_pg80");
+    let serial = String::from_utf8_lossy(&page[4..]).into_owned();
+    let said = run("iscsi-inq", &["-e", "1", "-c", "128", &url]);
+    assert_eq!(said.trim_end(), format!("Unit Serial Number:[{serial}]"));
+    let said = run("iscsi-inq", &["-e", "1", "-c", "131", &url]);
+    let page = String::from_utf8_lossy(&bytes("vpd_pg83")).into_owned();
+    let designators = said.lines().filter(|line| line.starts_with("DEVICE DESIGNATOR")).count();
+    let text = said.rsplit_once("Designator:[").and_then(|(_, rest)| rest.split_once(']'));
+    let (text, _) = text.expect("a designator");
+    assert!(designators == 3 && page.contains(text), "{said}: {page:?}");
+    daemon.stop();
+}
+
 #[test]
 #[ignore = "needs tgtd"]
 fn discovery_prints_targets_that_can_be_pasted() {

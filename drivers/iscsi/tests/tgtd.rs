@@ -12,7 +12,7 @@ use support::{Bed, Transferred, flush, lun, name, options, pattern, transfer, us
 use tgtd::Tgtd;
 use weir_bio::Prng;
 use weir_driver_iscsi::{DigestOffer, Iscsi, Options, discover, units};
-use weir_driver_scsi::{Management, ManagementAnswer, Refusal};
+use weir_driver_scsi::{Management, ManagementAnswer, Refusal, Transport};
 use weir_proto_scsi::ScsiStatus;
 use weir_proto_scsi::command::ScsiCommand;
 use weir_proto_scsi::decide::Delivery;
@@ -394,6 +394,23 @@ fn task_management_is_answered_after_the_ends_it_brings() {
     assert_eq!(bed.ended[&5].end.delivery, Delivery::Disrupted);
     bed.ended.clear();
     bed.read(0, 4096);
+}
+
+#[test]
+fn preparing_a_port_that_is_open_leaves_its_session_alone() {
+    let Some(tgtd) = start("prepared") else { return };
+    let mut bed = Bed::open(PLAIN, options(tgtd.port));
+    let old = bed.read(0, 4096);
+    bed.transport.prepare(0).expect("nothing to do");
+    assert!(bed.transport.open(0).is_err(), "one port has one session");
+    assert_eq!(bed.read(0, 4096), old);
+    assert!(bed.told.is_empty(), "{:?}", bed.told);
+    // One that was closed is opened anew, and what it had is left.
+    let Bed { transport, port, .. } = bed;
+    drop(port);
+    assert_eq!(tgtd.drop_connections(1), 0, "the session was left");
+    transport.prepare(0).expect("a session");
+    assert!(transport.open(0).is_ok());
 }
 
 #[test]
