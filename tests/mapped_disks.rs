@@ -183,6 +183,61 @@ fn a_reload_tells_that_legs_that_differ_need_a_restart() {
     daemon.stop();
 }
 
+/// Two ways to one memory.
+const PATHS: &str = r#"
+[[disk]]
+name = "mpatha"
+target = "multipath:sda+sdb,no_path_retry=queue,path_checker=none"
+
+[[disk]]
+name = "sda"
+target = "ram:8MiB"
+
+[[disk]]
+name = "sdb"
+target = "linear:sda"
+"#;
+
+#[test]
+fn the_paths_of_a_disk_are_failed_and_brought_back_by_messages() {
+    let house = House::new(PATHS);
+    let daemon = house.serve();
+    let mut client = Client::connect(&house.folder.socket(), "mpatha");
+    let write = |client: &mut Client, at: u64| {
+        assert_eq!(client.write(0, at, &[7; 4096]).expect("an answer"), 0);
+    };
+    write(&mut client, 0);
+    let status = |house: &House| house.told(&["map", "status", "mpatha"]).trim().to_owned();
+    let all = "0 16384 multipath 2 0 0 0 2 1 A 0 1 2 sda A 0 0 1 E 0 1 2 sdb A 0 0 1";
+    assert_eq!(status(&house), all);
+    house.told(&["map", "message", "mpatha", "fail_path", "sda"]);
+    write(&mut client, 4096);
+    assert_eq!(
+        status(&house),
+        all.replace("2 1 A", "2 2 E").replace("sda A 0 0 1 E", "sda F 1 0 1 A")
+    );
+    let listing = house.told(&["get", "block/mpatha/weir/listing"]);
+    assert!(listing.contains("sda failed prio=1 in_flight=0 ios=1 errors=0 fails=1"), "{listing}");
+    house.told(&["map", "message", "mpatha", "reinstate_path", "sda"]);
+    house.told(&["map", "message", "mpatha", "switch_group", "1"]);
+    write(&mut client, 8192);
+    assert!(status(&house).contains(" 2 1 A 0 1 2 sda A 1 "), "{}", status(&house));
+    let refused = house.ask(&["map", "message", "mpatha", "fail_path", "sdc"]);
+    assert_eq!(refused.status.code(), Some(2));
+    let why = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(why.contains("path sdc is none of sda, sdb"), "{why}");
+    let table = house.told(&["map", "table", "mpatha"]);
+    assert!(
+        table.starts_with("0 16384 multipath 3 queue_if_no_path queue_mode mq 0 2 1 "),
+        "{table}"
+    );
+    // What waits for a path does not keep the daemon.
+    house.told(&["map", "message", "mpatha", "fail_path", "sda"]);
+    house.told(&["map", "message", "mpatha", "fail_path", "sdb"]);
+    client.send(0, 1, 0, 4096, &[1; 4096]).expect("it is taken");
+    daemon.stop();
+}
+
 #[test]
 fn a_disk_over_24_others_starts_and_stops_with_io_under_way() {
     let mut config = String::new();

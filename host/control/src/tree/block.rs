@@ -106,6 +106,13 @@ pub const WEIR: &[Attribute] = &[
 
 /// Further files of `block/<disk>/weir` of a mapped disk.
 pub const MAP: &[Attribute] = &[
+    Attribute::tells(
+        "listing",
+        "",
+        "its status",
+        "What a person reads of it, such as groups and paths with their figures.",
+        |entry| entry.disk.map().map(|map| map.listing().join("\n")).unwrap_or_default(),
+    ),
     Attribute::tells("message", "", "", "Takes a message, as `dmsetup message` sends it.", |_| {
         String::new()
     })
