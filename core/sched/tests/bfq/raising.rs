@@ -176,6 +176,20 @@ fn p22_eight_queues_within_gaps_of_180_ms_are_a_large_burst_and_raising_ends() {
 }
 
 #[test]
+fn after_a_gap_no_burst_begins_while_queues_are_busy() {
+    let mut rig = raising(Device::f());
+    rig.read(0, 0, 8);
+    rig.now += 200 * MS;
+    for context in 1..=10 {
+        rig.read(context, u64::from(context) * APART, 8);
+        rig.now += 100 * MS;
+    }
+    for context in 0..=10 {
+        assert!(!rig.queue(context).in_large_burst, "queue {context}");
+    }
+}
+
+#[test]
 fn switching_low_latency_off_ends_all_raising_at_once() {
     let mut rig = raising(Device::f());
     for context in 0..3 {
