@@ -121,6 +121,33 @@ fn a_priority_counts_from_the_next_activation() {
     assert_eq!(rig.queue(0).weight, 80);
 }
 
+/// Two readers that are never without a request; what each is answered in the last two of four
+/// seconds, after the second has changed its priority.
+fn under_backlog(ioprio: IoPrio) -> [u64; 2] {
+    let mut rig = Rig::new(Device::f());
+    for place in 0..2 {
+        // A gap apart, so that requests do not become one and the queue is never empty.
+        let blocks = Process { stride: Some(512), depth: 8, think: 0, ..Process::reader(0) };
+        rig.process(0, Process { sector: place * APART, ..blocks });
+    }
+    rig.run(1000 * MS, |_| {});
+    rig.processes[1].ioprio = ioprio;
+    rig.run(2000 * MS, |_| {});
+    let before = [0, 1].map(|at: usize| rig.processes[at].answered);
+    rig.run(4000 * MS, |_| {});
+    [0, 1].map(|at| rig.processes[at].answered - before[at])
+}
+
+#[test]
+fn a_queue_with_a_standing_backlog_feels_another_priority() {
+    let [other, heavier] = under_backlog(IoPrio::new(Class::BestEffort, 0));
+    assert!((heavier * 100 / other).abs_diff(200) <= 20, "{heavier} to {other}");
+    let [other, real_time] = under_backlog(IoPrio::new(Class::RealTime, 4));
+    assert_eq!(other, 0, "best effort beside real time, which has {real_time}");
+    let [other, idle] = under_backlog(IoPrio::new(Class::Idle, 0));
+    assert!(idle * 20 < other, "the idle class has {idle}, best effort {other}");
+}
+
 #[test]
 fn an_async_request_has_a_priority_of_its_own_and_the_next_sync_one_still_counts() {
     let mut rig = Rig::new(Device::f());

@@ -177,7 +177,10 @@ impl Bfq {
             self.release(id, now);
         } else {
             let budget = self.own_max(id).max(self.next_charge(id));
+            // Its class may be another one from this stamp on.
+            self.busy[self.forest[leaf].class] -= 1;
             self.forest.expire(leaf, Some(budget));
+            self.busy[self.forest[leaf].class] += 1;
             self.queue_mut(id).waiting_since = now.0;
             self.recount(id);
         }

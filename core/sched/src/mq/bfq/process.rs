@@ -140,7 +140,7 @@ impl Bfq {
         self.find_async_queue(context.level, class, level)
     }
 
-    /// Lets a priority count from the queue's next stamp; its class once it is in no tree.
+    /// Lets a priority count from the queue's next stamp.
     pub(super) fn set_priority(&mut self, id: QueueId, ioprio: IoPrio) {
         let (class, level) = class_and_level(ioprio);
         let queue = self.queue_mut(id);

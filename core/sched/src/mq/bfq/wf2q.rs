@@ -49,10 +49,11 @@ impl Forest {
         let old_finish = self[id].finish;
         let was_idle = self[id].place == Place::Idle;
         self.withdraw(id);
-        self.refresh(id);
+        let moved = self.refresh(id);
+        let back_shifted = back_shifted && !moved;
         let v = self.tree(id).v;
         let reference = if back_shifted && is_after(v, old_finish) { old_finish } else { v };
-        let late = was_idle && is_after(old_finish, reference);
+        let late = was_idle && !moved && is_after(old_finish, reference);
         let entity = &mut self[id];
         entity.start = if late { old_finish } else { reference };
         entity.budget = budget;
@@ -67,14 +68,18 @@ impl Forest {
         self.enqueue(id);
     }
 
-    /// Lets what was asked for since the last stamp count: the class only for an entity in no
-    /// tree, the weight always.
-    fn refresh(&mut self, id: EntityId) {
-        if self[id].place == Place::Nowhere {
-            let entity = &mut self[id];
-            entity.class = entity.wanted_class;
+    /// Lets the class and weight that were asked for since the last stamp count, with the entity in
+    /// no heap. True if it competes in another tree now, whose time its stamps do not know.
+    fn refresh(&mut self, id: EntityId) -> bool {
+        let moves = self[id].class != self[id].wanted_class;
+        if moves {
+            if self[id].place != Place::Nowhere {
+                self.discount(id);
+            }
+            self[id].class = self[id].wanted_class;
         }
         self.reweigh(id);
+        moves
     }
 
     /// Makes the counted weight the wanted one at once.
@@ -160,7 +165,9 @@ impl Forest {
         let entity = &mut self[id];
         entity.start = entity.start.wrapping_add(virtual_span(entity.service, entity.weight));
         entity.service = 0;
-        self.reweigh(id);
+        if self.refresh(id) {
+            self[id].start = self.tree(id).v;
+        }
         let entity = &mut self[id];
         entity.budget = budget;
         entity.finish = entity.start.wrapping_add(virtual_span(budget, entity.weight));
