@@ -169,19 +169,27 @@ fn units_that_find_a_port_busy_are_let_in_in_turn() {
 
 #[test]
 fn a_lane_that_finds_a_busy_port_is_woken_by_an_end_of_another_unit() {
-    let (script, mut bench) = bench(adapter(), 2, "none");
+    let script = Script::new(adapter());
+    script.state().announced = true;
+    let mut bench = Bench::empty(&script, HostOptions::default());
+    (0..2).for_each(|n| _ = bench.add(lun(n), "none"));
     script.state().room = 1;
     script.reply(|_| Reply::Never);
     bench.submit(0, read(0));
-    bench.turn(2);
+    bench.turn_for_reasons();
     bench.submit(1, read(0).cookie(5));
-    bench.turn(2);
+    bench.turn_for_reasons();
     assert_eq!(script.state().arrived.len(), 1);
     script.reply(|_| Reply::good());
     script.state().release(&Reply::good());
-    // No time passes, so the retry timer has no part in it.
-    bench.turn(6);
-    assert_eq!(bench.ended(1), [(5, Status::Ok)]);
+    // The event is heard for the first unit's lane. No time passes, so no retry timer has a part.
+    let place = bench.homes[0].lanes().next().expect("a lane").place();
+    bench.homes[0].hear(place);
+    bench.turn_for_reasons();
+    assert_eq!(script.state().arrived.len(), 2, "the second unit's lane was told");
+    bench.homes[0].hear(place);
+    bench.turn_for_reasons();
+    assert_eq!(bench.ended(1), [(5, Status::Ok)], "and told again of its end");
     bench.end();
 }
 

@@ -265,6 +265,12 @@ fn sense_that_did_not_come_is_fetched_once_and_decides() {
     assert_eq!(bench.read_once(), [(1, Status::Medium)]);
     assert_eq!(script.state().opcodes(), [0x28, 0x03]);
     assert_eq!(bench.units[0].unit.counts().keys[3], 1);
+    // A target that has forgotten it by then: the command has not succeeded.
+    script.reply(|arrived| match arrived.cdb[0] {
+        0x03 => Reply::data(sense(SenseKey::NoSense, AdditionalSense::NONE)),
+        _ => Reply::status(ScsiStatus::CHECK_CONDITION),
+    });
+    assert_eq!(bench.read_once(), [(1, Status::IoErr)]);
     // A target that has none fails the command.
     script.reply(|_| Reply::status(ScsiStatus::CHECK_CONDITION));
     assert_eq!(bench.read_once(), [(1, Status::IoErr)]);

@@ -145,6 +145,16 @@ impl Carrier {
         self.finish(number, status, memory, wakes);
     }
 
+    /// A retry of a command whose failure has no known reason, if one is left.
+    pub(super) fn retry_or_fail(&mut self, number: u16, memory: Vec<Data>, wakes: &mut Wakes) {
+        let attempt = self.attempt(number, RETRIES_ALLOWED);
+        let spent = attempt.retries >= attempt.retries_allowed || attempt.out_of_time;
+        match spent || attempt.flags.any(Flags::FAILFAST) {
+            true => self.finish(number, Status::IoErr, memory, wakes),
+            false => self.retry(number, memory),
+        }
+    }
+
     fn retry(&mut self, number: u16, memory: Vec<Data>) {
         self.slots[usize::from(number)].tries.retries += 1;
         self.keep(number, memory);

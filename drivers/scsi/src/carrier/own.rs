@@ -10,7 +10,7 @@ use weir_proto_scsi::alua::PortGroups;
 use weir_proto_scsi::command::StartStopUnit;
 use weir_proto_scsi::decide::{Delivery, ScsiEnd};
 use weir_proto_scsi::sense::SENSE_LEN_MAX;
-use weir_proto_scsi::{ScsiCommand, ScsiStatus, Sense};
+use weir_proto_scsi::{ScsiCommand, ScsiStatus, Sense, SenseKey};
 
 use super::keep::Kept;
 use super::{Carrier, Wakes};
@@ -178,6 +178,10 @@ impl Carrier {
         match Sense::decode(sense).ok() {
             // It is asked for once: a second time it would say nothing either.
             None => self.finish(slot, Status::IoErr, memory, wakes),
+            // The target has forgotten why. The command has failed all the same.
+            Some(Sense { key: SenseKey::NoSense | SenseKey::RecoveredError, .. }) => {
+                self.retry_or_fail(slot, memory, wakes);
+            }
             Some(sense) => {
                 let seat = self.slots[usize::from(slot)].seat;
                 self.seat_mut(seat).counters.sense(sense.key);

@@ -5,6 +5,7 @@
 
 pub mod disk;
 pub mod port;
+pub mod sim;
 
 use std::sync::Arc;
 
@@ -97,6 +98,25 @@ impl Bench {
                 served.commands.extend(std::iter::from_fn(|| client.take_command_end()));
             }
         }
+    }
+
+    /// Turns lanes only for a reason, until there is none; time stands still.
+    pub fn turn_for_reasons(&mut self) {
+        for _ in 0..100 {
+            let mut rested = true;
+            for home in &mut self.homes {
+                home.bell().ready().take(|_| {});
+                if home.wants_turn(self.now) {
+                    home.turn(self.now);
+                    rested = false;
+                }
+            }
+            self.turn(0);
+            if rested {
+                return;
+            }
+        }
+        panic!("lanes do not come to rest");
     }
 
     /// Turns everything until the units have come to rest, with the time as it is.

@@ -1,6 +1,8 @@
 //! A transport whose ends are written by a test.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use weir_bio::{Data, Nanos};
@@ -119,6 +121,8 @@ pub struct State {
     questions: BTreeMap<u16, Vec<(u32, Management, Nanos, Managed)>>,
     pub events: Vec<(Lun, Vec<u8>)>,
     pub open: usize,
+    /// Ports have an event, so that lanes are turned for a reason only.
+    pub announced: bool,
     /// Most commands at once, on all ports.
     pub peak: usize,
 }
@@ -177,6 +181,7 @@ impl Script {
             questions: BTreeMap::new(),
             events: Vec::new(),
             open: 0,
+            announced: false,
             peak: 0,
         })))
     }
@@ -219,14 +224,18 @@ impl Transport for Script {
     }
 
     fn open(&self, index: u16) -> Result<Box<dyn Port>, DriverError> {
-        self.state().open += 1;
-        Ok(Box::new(ScriptPort { script: self.clone(), index }))
+        let mut state = self.state();
+        state.open += 1;
+        let event = state.announced.then(|| UnixStream::pair().expect("a pair of sockets"));
+        drop(state);
+        Ok(Box::new(ScriptPort { script: self.clone(), index, event }))
     }
 }
 
 struct ScriptPort {
     script: Script,
     index: u16,
+    event: Option<(UnixStream, UnixStream)>,
 }
 
 impl Port for ScriptPort {
@@ -338,6 +347,10 @@ impl Port for ScriptPort {
         let managed = (state.manage)(what);
         state.questions.entry(self.index).or_default().push((token, what, deadline, managed));
         Ok(())
+    }
+
+    fn event_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.event.as_ref().map(|(event, _)| event.as_fd())
     }
 
     fn outage_until(&self) -> Option<Nanos> {
