@@ -1,6 +1,6 @@
 //! Requests of others while the device is kept for a queue (docs/behaviour/bfq.md, section 9).
 
-use weir_bio::{Op, Rq, SchedTag};
+use weir_bio::{Class, IoPrio, Op, Rq, SchedTag};
 
 use super::bed::{Bed, Client, Device, SECOND, setup, wide};
 use super::rig::{MS, Rig, read};
@@ -46,4 +46,58 @@ fn a_reader_of_depth_one_beside_a_background_writer_does_not_wait_for_a_full_dev
     println!("mean {} us, p99 {} us", latencies.mean() / 1000, latencies.percentile(99) / 1000);
     // A write is 1.3 ms of the device, and 32 of them are 42 ms.
     assert!(latencies.mean() < 5 * MS, "mean {} us", latencies.mean() / 1000);
+}
+
+#[test]
+fn a_hole_is_not_filled_with_idle_class_requests() {
+    let mut rig = kept_for_a_reader();
+    rig.insert(Rq { ioprio: IoPrio::new(Class::Idle, 0), ..write(0, APART) });
+    assert!(rig.queue(0).in_service, "the device is still kept");
+    assert_eq!(rig.dispatch(), None);
+}
+
+/// A read of the heaviest level, whose queue is waited for among others.
+fn heavy(sector: u64) -> Rq {
+    Rq { ioprio: IoPrio::new(Class::BestEffort, 0), ..read(0, sector, SchedTag::NONE) }
+}
+
+#[test]
+fn of_several_queues_the_one_that_became_busy_last_fills_the_hole() {
+    let mut rig = Rig::new(Device::ssd());
+    rig.insert(heavy(0));
+    rig.serve(MS);
+    rig.read(1, APART, 8);
+    rig.read(2, 2 * APART, 8);
+    // A whole idle slice in vain lets one request in.
+    rig.now = rig.device().idle_until.expect("the device is kept").0;
+    assert_eq!(rig.dispatch().map(|rq| rq.sector), Some(2 * APART));
+    assert!(rig.queue(0).in_service, "the device is still kept");
+}
+
+#[test]
+fn what_was_injected_in_one_slot_says_nothing_of_the_next() {
+    let mut rig = Rig::new(Device::ssd());
+    rig.set("slice_idle", 30);
+    // Its process thinks briefly, as a rule.
+    for request in 0..8 {
+        rig.insert(heavy(request * 1000));
+        rig.serve(MS / 10);
+    }
+    // 14 ms later, alone: the baseline is 1 ms, and lets one in.
+    rig.now += 14 * MS;
+    rig.insert(heavy(8));
+    rig.serve(MS);
+    assert_eq!(rig.queue(0).inject_limit, 1);
+    rig.read(1, APART, 8);
+    let other = rig.dispatch().expect("an injected request");
+    rig.now = rig.device().idle_until.expect("the device is kept").0;
+    rig.fire();
+    assert!(!rig.queue(0).in_service, "the slot is over, and the other still in the device");
+    rig.insert(heavy(16));
+    rig.serve(MS / 2);
+    rig.insert(heavy(24));
+    assert!(rig.queue(0).in_service);
+    rig.serve(MS / 2);
+    assert_eq!(rig.queue(0).inject_limit, 1, "nothing was injected in this slot");
+    rig.complete(other.tag);
 }

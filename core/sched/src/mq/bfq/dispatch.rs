@@ -5,6 +5,7 @@ use weir_bio::{Nanos, Rq, SchedTag};
 
 use super::Bfq;
 use super::entity::{IDLE, Kind, QueueId};
+use super::inject::Sample;
 use super::queue::{Expiry, Owner, TagState};
 use super::raise::{INTERACTIVE, SOFT_RT};
 
@@ -168,6 +169,7 @@ impl Bfq {
             reason == Expiry::Preempted && self.should_idle(id) && self.idles_for_guarantees(id);
         self.in_service = None;
         self.idle_until = None;
+        self.sample = Sample::default();
         if empty && !keeps_turn {
             self.delist(id, now);
             let blocked = matches!(reason, Expiry::BudgetTimeout | Expiry::BudgetExhausted);

@@ -140,6 +140,7 @@ impl Bfq {
         let entity = queue.entity;
         self.forest.activate(entity, budget, left.is_some());
         self.enlist(id);
+        self.head_woken(id);
         self.recount(id);
         self.consider_preemption(id, left.is_some(), now);
     }

@@ -8,7 +8,8 @@ use crate::fair::think_time::ThinkTime;
 use super::Bfq;
 use super::burst::BURST_GAP_NS;
 use super::entity::{IDLE, QueueId};
-use super::queue::{Handle, Injection, Raise};
+use super::inject::Injection;
+use super::queue::{Handle, Raise};
 
 /// Positions no farther apart are close, sectors.
 const CLOSE: u64 = 8192;

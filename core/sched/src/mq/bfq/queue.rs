@@ -10,6 +10,7 @@ use crate::staged::order::Order;
 
 use super::Bfq;
 use super::entity::{EntityId, QueueId};
+use super::inject::Injection;
 use super::seeks::SeekHistory;
 use super::tunables::Settings;
 
@@ -71,16 +72,6 @@ pub(super) struct Raise {
     pub(super) backlog_service: u64,
 }
 
-/// The state of injection while a queue is in service (docs/behaviour/bfq.md, section 9). Times in
-/// ns.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Injection {
-    pub(super) limit: u32,
-    /// Service time with nothing else in flight; 0 while there is none.
-    pub(super) baseline: u64,
-    pub(super) decreased: u64,
-}
-
 /// The queue whose completions wake this queue's process (docs/behaviour/bfq.md, section 10).
 /// Births tell a queue from one that took its place.
 #[derive(Clone, Debug, Default)]
@@ -89,7 +80,7 @@ pub(super) struct Waker {
     pub(super) tentative: Option<Handle>,
     pub(super) times: u8,
     pub(super) since: u64,
-    /// Queues that name this one as their waker.
+    /// Queues that name this one as their waker; the one that became busy last is the last.
     pub(super) wakes: Vec<QueueId>,
 }
 
@@ -213,7 +204,7 @@ impl Queue {
             born: now.0,
             first_served: None,
             raise: Raise { started: now.0, soft_rt_next: now.0, ..Raise::default() },
-            injection: Injection { limit: 0, baseline: 0, decreased: now.0 },
+            injection: Injection::new(now),
             waker: Waker::default(),
             in_large_burst: false,
             shared: false,

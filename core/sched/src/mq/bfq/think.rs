@@ -5,6 +5,7 @@ use weir_bio::{Nanos, Rq};
 
 use super::Bfq;
 use super::entity::{IDLE, QueueId};
+use super::inject::Sample;
 use super::queue::Queue;
 use super::seeks::is_seek;
 
@@ -36,7 +37,9 @@ impl Bfq {
         self.judge_think_time(id, now);
         if self.queue(id).sync {
             self.look_for_waker(id, outstanding, now);
-            self.begin_sample(id, now);
+            if outstanding <= 1 {
+                self.begin_sample(id, now);
+            }
         }
     }
 
@@ -61,8 +64,11 @@ impl Bfq {
         let settling = queue.split_at.is_some_and(|at| now.0 < at + SETTLE_AFTER_SPLIT_NS);
         if class != IDLE && self.set.slice_idle_ns > 0 && !settling {
             let short = !queue.short_think;
-            self.queue_mut(id).short_think = short;
-            self.think_time_changed(id, now);
+            let queue = self.queue_mut(id);
+            queue.short_think = short;
+            if queue.injection.think_changed(short, now) {
+                self.sample = Sample::default();
+            }
         }
     }
 }

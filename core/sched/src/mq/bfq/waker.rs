@@ -49,6 +49,16 @@ impl Bfq {
         }
     }
 
+    /// Queue `id` becomes busy: of the queues that its waker wakes, it is now the last that did.
+    #[inline]
+    pub(super) fn head_woken(&mut self, id: QueueId) {
+        if let Some(waker) = self.queue(id).waker.confirmed {
+            let wakes = &mut self.queue_mut(waker).waker.wakes;
+            wakes.retain(|woken| *woken != id);
+            wakes.push(id);
+        }
+    }
+
     /// Queue `id` has no waker, confirmed or tentative.
     pub(super) fn forget_waker(&mut self, id: QueueId) {
         let waker = &mut self.queue_mut(id).waker;
