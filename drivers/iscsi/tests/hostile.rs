@@ -387,3 +387,63 @@ fn a_closed_window_holds_commands_back_until_any_pdu_opens_it() {
     bed.until(|bed| bed.ended.len() == 39);
     assert!(bed.ended.values().all(|ended| ended.is_good()));
 }
+
+/// A target of one session that wants to be left at its first command, and serves that when it
+/// hears of something else than a command. When the connection has ended: whether by a logout.
+fn wants_to_be_left() -> (u16, mpsc::Receiver<bool>) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = listener.local_addr().expect("a port").port();
+    let (sender, ended) = mpsc::channel();
+    std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().expect("a connection");
+        let (mut target, mut bytes) = (Target::new(profile()), vec![0; 64 << 10]);
+        let (mut held, mut left) = (None, false);
+        while let Ok(got @ 1..) = stream.read(&mut bytes) {
+            let (mut input, mut out, mut came) = (&bytes[..got], Vec::new(), false);
+            while let Ok(asked) = target.next(&mut input, &mut out) {
+                match asked {
+                    Asked::NeedMore => break,
+                    Asked::Command { command, .. } => {
+                        let parameters = [0, 0, 60];
+                        let numbers = target.count();
+                        let message =
+                            AsyncMessage { lun: 0, event: 1, code: 0, parameters, numbers };
+                        out.extend_from_slice(message.encode().bytes());
+                        (held, came) = (Some(command), true);
+                    }
+                    Asked::LoggedOut => left = true,
+                    _ => {}
+                }
+            }
+            if let Some(command) = held.take_if(|_| !came && !left) {
+                serve(&mut target, &command, &mut out);
+            }
+            if stream.write_all(&out).is_err() {
+                break;
+            }
+        }
+        sender.send(left).expect("the test waits");
+    });
+    (port, ended)
+}
+
+#[test]
+fn a_target_that_wants_to_be_left_is_left_once_what_is_in_flight_has_ended() {
+    let (port, ended) = wants_to_be_left();
+    // The ping is what the target serves the command at.
+    let quick = Options { noop_interval: Duration::from_secs(1), ..options(port) };
+    let mut bed = Bed::open(NAME, quick);
+    bed.push(3, &transfer(false, 0, 4096, false), Transferred::In(4096), 4096);
+    bed.commit();
+    bed.until(|bed| bed.ended.contains_key(&3));
+    assert!(bed.ended[&3].is_good(), "{:?} {:?}", bed.ended[&3].end, bed.told);
+    bed.until_told("asked for the session to be left");
+    assert!(ended.recv().expect("the connection ends"), "it was logged out of");
+}
+
+#[test]
+fn a_port_that_is_closed_logs_out() {
+    let (port, ended) = wants_to_be_left();
+    drop(Bed::open(NAME, options(port)));
+    assert!(ended.recv().expect("the connection ends"), "the port just went");
+}
