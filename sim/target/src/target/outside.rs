@@ -4,6 +4,7 @@ use weir_bio::Nanos;
 use weir_proto_scsi::AdditionalSense;
 use weir_proto_scsi::alua::StateCause;
 
+use crate::nexus::PortId;
 use crate::script::{Action, LunChange, PortHealth};
 use crate::spec::SpecError;
 use crate::state::Target;
@@ -40,6 +41,12 @@ impl Target {
     /// The health of all ports as it is now, in the order of the spec.
     pub fn health(&self) -> impl Iterator<Item = PortHealth> {
         self.ports.iter().map(|port| port.health)
+    }
+
+    /// The health of a port, if there is one of that number.
+    #[must_use]
+    pub fn port_health(&self, id: PortId) -> Option<PortHealth> {
+        self.ports.iter().find(|port| port.id == id).map(|port| port.health)
     }
 
     /// When the script or a group's transition goes on.
