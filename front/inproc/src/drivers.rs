@@ -6,7 +6,7 @@ use weir_queue::TargetKind;
 /// Every kind of target there is, in the order in which messages and documents name them.
 #[must_use]
 pub fn kinds() -> Vec<&'static TargetKind> {
-    let over = [&weir_driver_nbd::KIND, &weir_driver_iscsi::KIND];
+    let over = [&weir_driver_nbd::KIND, &weir_driver_iscsi::KIND, &crate::scsi_sim::KIND];
     [weir_local::KINDS, &over, weir_map::KINDS].concat()
 }
 

@@ -83,6 +83,7 @@ pub mod error;
 pub mod open;
 pub mod page;
 pub mod pending;
+pub mod scsi_sim;
 pub mod session;
 mod shared;
 pub mod target;

@@ -62,7 +62,8 @@ impl Subject {
 }
 
 /// The kinds of target whose examples need a server or other disks.
-const NEED_OTHERS: &[&str] = &["nbd", "iscsi", "linear", "striped", "multipath", "table"];
+const NEED_OTHERS: &[&str] =
+    &["nbd", "iscsi", "scsi-sim", "linear", "striped", "multipath", "table"];
 
 /// The example of a kind.
 fn example(name: &'static str) -> Subject {
@@ -206,6 +207,37 @@ fn mapped_subjects() -> Vec<Subject> {
     ]
 }
 
+/// A simulated target that is busy, delays commands and fails some in ways that pass.
+fn simulated(name: &'static str, options: &str) -> Option<Subject> {
+    let spec = r#"
+        queue_depth = 24
+        [[lun]]
+        size = "8MiB"
+        thin = "8MiB"
+        queue_depth = 6
+        speed = { latency = "20us", spread = "50us" }
+        [[fault]]
+        chance = 2
+        effect = { delayed = { by = "2ms" } }
+        [[fault]]
+        chance = 2
+        effect = { status = 8 }
+        [[fault]]
+        class = "write"
+        chance = 1
+        effect = { sense = { key = 11, code = 0 } }
+        [[fault]]
+        chance = 1
+        effect = { sense = { key = 6, code = 0x2900 } }
+    "#;
+    let folder = Folder::new();
+    std::fs::write(folder.join("target.toml"), spec).unwrap();
+    let target = format!("scsi-sim:{}{options}", folder.join("target.toml").display());
+    let (keeps_data, keeps_longer, _folder) = (true, false, Some(folder));
+    let legs = Vec::new();
+    Some(Subject { name, target, keeps_data, keeps_longer, legs, _server: None, _folder })
+}
+
 fn subjects() -> Vec<Subject> {
     let disk = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let shm = Path::new("/dev/shm");
@@ -234,6 +266,9 @@ fn subjects() -> Vec<Subject> {
         tgtd("tgtd, 2 sessions", "None", ",sessions=2"),
         tgtd("tgtd, digests", "CRC32C", ",header_digest=crc32c,data_digest=crc32c"),
         tgtd("tgtd, single queue", "None", ",queue_mode=sq"),
+        simulated("simulated SCSI target", ""),
+        simulated("simulated SCSI target, 2 sessions", ",sessions=2"),
+        simulated("simulated SCSI target, single queue", ",queue_mode=sq"),
     ];
     subjects.extend(others.into_iter().flatten());
     subjects.extend(mapped_subjects());
