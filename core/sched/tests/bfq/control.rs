@@ -240,3 +240,33 @@ fn a_process_takes_its_queue_along_to_another_group_with_all_that_is_staged() {
     }
     assert_eq!((left, rig.bfq.staged()), (4, 0));
 }
+
+#[test]
+fn a_queues_share_of_the_tags_is_one_of_what_its_kind_of_request_may_have() {
+    let mut rig = Rig::new(Device::f());
+    rig.bfq.depth_changed(64);
+    let limit = |rig: &Rig, op| rig.bfq.depth_limit(op, true, SubmitterId(0));
+    for request in 0..23 {
+        rig.read(0, request * 1000, 8);
+    }
+    rig.read(1, APART, 8);
+    assert_eq!((limit(&rig, Op::Read), limit(&rig, Op::Write)), (None, Some(48)));
+    rig.read(0, 31_000, 8);
+    assert_eq!((limit(&rig, Op::Read), limit(&rig, Op::Write)), (None, Some(1)), "half of 48");
+}
+
+#[test]
+fn a_queue_whose_requests_are_all_in_the_device_still_holds_its_share_of_the_tags() {
+    let mut rig = Rig::new(Device::ssd());
+    rig.bfq.depth_changed(64);
+    for request in 0..30 {
+        rig.read(0, request * 1000, 8);
+    }
+    (0..30).for_each(|_| assert!(rig.dispatch().is_some()));
+    rig.read(1, APART, 8);
+    rig.read(2, 2 * APART, 8);
+    rig.dispatch().expect("a request of another queue");
+    assert!(rig.queue(0).queued == 0 && !rig.queue(0).in_service);
+    rig.read(1, APART + 5000, 8);
+    assert_eq!(rig.bfq.depth_limit(Op::Read, true, SubmitterId(0)), Some(1), "a third of 64");
+}

@@ -1,11 +1,11 @@
 //! A slot and its end: properties 9, 10 and 12 to 15 of docs/behaviour/bfq.md, section 17.
 
-use weir_bio::{Class, IoPrio, Nanos, Op, Prng};
+use weir_bio::{Class, IoPrio, Nanos, Op, Prng, Rq, SchedTag};
 use weir_sched::Scheduler;
 use weir_sched::mq::bfq::Expiry;
 
 use super::bed::Device;
-use super::rig::{MS, Process, Rig};
+use super::rig::{MS, Process, Rig, read};
 
 /// Sectors apart at which queues never merge.
 const APART: u64 = 1 << 26;
@@ -266,4 +266,17 @@ fn requests_of_a_queue_go_the_short_way_and_an_expired_one_first() {
     }
     let passed = (0..40).take_while(|_| rig.serve(20 * MS).tag != far).count();
     assert!((6..=13).contains(&passed), "{passed} requests went before");
+}
+
+#[test]
+fn an_async_queue_whose_time_is_over_is_charged_for_its_sectors_alone() {
+    let mut rig = Rig::new(Device::f());
+    for request in 0..3 {
+        let write = read(0, request * 1000, SchedTag::NONE);
+        rig.insert(Rq { op: Op::Write, ..write });
+    }
+    rig.read(1, APART, 8);
+    rig.serve(130 * MS);
+    let (reason, service, _) = rig.device().last_slot.expect("a slot that ended");
+    assert_eq!((reason, service), (Expiry::BudgetTimeout, 3 * 8));
 }

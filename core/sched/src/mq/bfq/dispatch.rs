@@ -152,7 +152,9 @@ impl Bfq {
         let leaf = self.queue(id).entity;
         let (slow, held) = self.slowness(id, now, timer_fired);
         let spare = self.budget_left(id) >= self.forest[leaf].budget / 3;
-        let late = reason == Expiry::BudgetTimeout && spare && self.features.slow_detection;
+        // Write-back that took long had the device's own queue before it, and is charged threefold.
+        let late = reason == Expiry::BudgetTimeout && spare && self.queue(id).sync;
+        let late = late && self.features.slow_detection;
         if !self.is_raised(id) && (slow || late) {
             self.charge_time(id, held);
         }

@@ -18,18 +18,22 @@ const ASYNCS_BESIDE_RAISED: u32 = 3;
 impl Bfq {
     /// The most tags requests like this may hold together; `None`: all.
     pub(super) fn tag_limit(&self, op: Op, sync: bool, context: SubmitterId) -> Option<u16> {
-        if self.holds_its_share(sync, context) {
+        let depth = self.kind_depth(op.is_write(), sync);
+        if self.holds_its_share(sync, context, depth) {
             return Some(1);
         }
-        // Sixteenths of nr_requests.
-        let sixteenths = match (sync, op.is_write(), self.raised_busy > 0) {
-            (true, false, _) => return None,
-            (true, true, false) => SYNC_WRITES,
-            (true, true, true) => SYNC_WRITES_BESIDE_RAISED,
-            (false, _, false) => ASYNCS,
-            (false, _, true) => ASYNCS_BESIDE_RAISED,
-        };
-        Some(self.sixteenths(sixteenths))
+        (!sync || op.is_write()).then_some(depth)
+    }
+
+    /// The tags that all requests of a kind may hold together.
+    fn kind_depth(&self, write: bool, sync: bool) -> u16 {
+        match (sync, write, self.raised_busy > 0) {
+            (true, false, _) => self.nr_requests,
+            (true, true, false) => self.sixteenths(SYNC_WRITES),
+            (true, true, true) => self.sixteenths(SYNC_WRITES_BESIDE_RAISED),
+            (false, _, false) => self.sixteenths(ASYNCS),
+            (false, _, true) => self.sixteenths(ASYNCS_BESIDE_RAISED),
+        }
     }
 
     fn sixteenths(&self, of_tags: u32) -> u16 {
@@ -47,36 +51,34 @@ impl Bfq {
         let like = |rq: &Rq| (rq.id.submitter(), rq.is_sync(), rq.group, rq.ioprio);
         let alike = batch.iter().all(|rq| like(rq) == like(first));
         let Some(id) = self.settled_queue(first).filter(|_| alike) else { return DepthRule::Each };
-        if self.may_reach_its_share(id, batch.len() as u64) {
+        let writes = batch.iter().any(|rq| rq.op.is_write());
+        let depth = self.kind_depth(writes, first.is_sync());
+        if self.may_reach_its_share(id, batch.len() as u64, depth) {
             return DepthRule::Each;
         }
-        if !batch.iter().any(|rq| rq.op.is_write()) {
+        if !writes {
             return DepthRule::Free;
         }
         if self.may_be_raised(id, now) {
             return DepthRule::Each;
         }
-        let (asyncs, sync_writes) = match self.raised_busy {
-            0 => (ASYNCS, SYNC_WRITES),
-            _ => (ASYNCS_BESIDE_RAISED, SYNC_WRITES_BESIDE_RAISED),
-        };
         DepthRule::Kinds {
-            asyncs: self.sixteenths(asyncs),
-            sync_writes: self.sixteenths(sync_writes),
+            asyncs: self.kind_depth(true, false),
+            sync_writes: self.kind_depth(true, true),
         }
     }
 
-    /// Whether so many requests more may give queue `id`, or a group above it, its part of the tags
-    /// before the last of them.
-    fn may_reach_its_share(&self, id: QueueId, requests: u64) -> bool {
+    /// Whether so many requests more may give queue `id`, or a group above it, its part of
+    /// `depth` tags before the last of them.
+    fn may_reach_its_share(&self, id: QueueId, requests: u64, depth: u16) -> bool {
         let queue = self.queue(id);
         let others = self.busy_total() - u32::from(queue.busy);
         // One that becomes busy makes the parts smaller.
-        others > 0 && !(queue.busy && self.share_left(queue.entity, requests - 1).is_some())
+        others > 0 && !(queue.busy && self.share_left(queue.entity, requests - 1, depth).is_some())
     }
 
-    /// Whether the queue of these requests, or a group above it, has its part of the tags.
-    fn holds_its_share(&self, sync: bool, context: SubmitterId) -> bool {
+    /// Whether the queue of these requests, or a group above it, has its part of `depth` tags.
+    fn holds_its_share(&self, sync: bool, context: SubmitterId, depth: u16) -> bool {
         if self.busy_total() < 2 {
             return false;
         }
@@ -87,18 +89,19 @@ impl Bfq {
             let (class, level) = super::process::class_and_level(context.ioprio);
             self.find_async_queue(context.level, class, level)
         };
-        queue.is_some_and(|id| self.share_left(self.queue(id).entity, 0).is_none())
+        queue.is_some_and(|id| self.share_left(self.queue(id).entity, 0, depth).is_none())
     }
 
-    /// The part of all tags that is `id`'s; none when it, or a group above, has it already or would
-    /// with so many more.
-    fn share_left(&self, id: EntityId, more: u64) -> Option<u64> {
+    /// The part of `depth` tags that is `id`'s; none when it, or a group above, has it already or
+    /// would with so many more. An entity that is idle in its tree still shares, and has requests
+    /// in the device.
+    fn share_left(&self, id: EntityId, more: u64, depth: u16) -> Option<u64> {
         let above = match self.forest.parent(id) {
-            Some(parent) => self.share_left(parent, more)?,
-            None => u64::from(self.nr_requests),
+            Some(parent) => self.share_left(parent, more, depth)?,
+            None => u64::from(depth),
         };
         let entity = &self.forest[id];
-        if matches!(entity.place, Place::Nowhere | Place::Idle) {
+        if entity.place == Place::Nowhere {
             return Some(above);
         }
         let trees = &self.forest.levels[entity.level.index()].trees;
