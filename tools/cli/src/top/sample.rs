@@ -24,6 +24,7 @@ struct DiskState {
     scheduler: String,
     mode: String,
     queues: Vec<Queue>,
+    listing: Vec<String>,
 }
 
 /// A hard queue and the submitter slots that feed it.
@@ -118,7 +119,10 @@ fn disk(client: &mut ControlClient, name: String) -> Result<DiskState, ClientErr
         let tags = line(client, &format!("{folder}/{index}/nr_tags"))?;
         queues.push(Queue { index, slots, tags });
     }
-    Ok(DiskState { name, scheduler: String::from(active), mode, queues })
+    // Mapped disks alone have one.
+    let listed = there(client.read(&format!("block/{name}/weir/listing")))?.unwrap_or_default();
+    let listing = listed.lines().map(String::from).collect();
+    Ok(DiskState { name, scheduler: String::from(active), mode, queues, listing })
 }
 
 fn connection(
@@ -159,6 +163,8 @@ pub(super) struct DiskLine {
     pub(super) scheduler: String,
     pub(super) mode: String,
     pub(super) queues: Vec<Queue>,
+    /// Of a mapped disk: its groups and paths with their figures.
+    pub(super) listing: Vec<String>,
     pub(super) reads: f64,
     pub(super) writes: f64,
     pub(super) kilobytes: f64,
@@ -202,6 +208,7 @@ impl Scene {
                 scheduler: state.scheduler.clone(),
                 mode: state.mode.clone(),
                 queues: state.queues.clone(),
+                listing: state.listing.clone(),
                 reads,
                 writes,
                 kilobytes: of("rkB/s") + of("wkB/s"),

@@ -115,7 +115,10 @@ impl View {
     }
 
     fn map_height(&self) -> usize {
-        self.scene.disks.get(self.place()).map_or(0, |disk| disk.queues.len().max(1) + 2)
+        self.scene
+            .disks
+            .get(self.place())
+            .map_or(0, |disk| disk.queues.len().max(1) + 2 + disk.listing.len())
     }
 
     /// Lines of disks, map, latency and clients on a screen of so many. Parts that a small screen
@@ -220,6 +223,7 @@ impl View {
                 format!("  {index} ({tags} tag{}) <- {slot} {slots} <- {clients}", many(tags));
             lines.push(Line::from(printable(&text)));
         }
+        lines.extend(disk.listing.iter().map(|line| Line::from(format!("  {}", printable(line)))));
         lines
     }
 
@@ -432,6 +436,17 @@ mod tests {
             assert!(text.contains(name), "{name}: {text}");
         }
         assert!(!text.contains("more that the screen"), "{text}");
+    }
+
+    #[test]
+    fn a_mapped_disk_has_its_paths_below_its_queues() {
+        let mut view = view(1, 2, 0);
+        let lines = ["paths=1/2", "  `- sda failed prio=1 in_flight=0"];
+        view.scene.disks[0].listing = lines.map(String::from).to_vec();
+        let shown = drawn(&view, 100, view.height());
+        let at = |text: &str| shown.iter().position(|line| line.contains(text));
+        assert!(at("1 (64 tags)").unwrap() < at(lines[0]).unwrap(), "{shown:?}");
+        assert!(at(lines[0]).unwrap() < at(lines[1]).unwrap(), "{shown:?}");
     }
 
     #[test]
