@@ -14,7 +14,7 @@ use crate::multipath::MULTIPATH;
 use crate::multipath::settings::OPTIONS;
 use crate::multipath::target::MultipathTarget;
 use crate::names::names_of;
-use crate::table::{NamedAreas, parse_areas, parse_rows, ranges_of};
+use crate::table::{NamedAreas, Row, block_of, check_areas, parse_areas, parse_rows};
 
 /// All of them.
 pub const KINDS: &[&TargetKind] = &[&LINEAR, &STRIPED, &MULTIPATH, &TABLE];
@@ -63,15 +63,28 @@ pub const TABLE: TargetKind = TargetKind {
     parse: |written| {
         let named = |why: String| format!("target {:?}: {why}", written.text);
         let rows = parse_rows(written.rest).map_err(named)?;
-        if let [row] = &rows[..]
-            && row.kind == "multipath"
-        {
-            let line = MultipathTarget::of_line(&TABLE, row.sectors, &row.arguments);
-            return Ok(Box::new(line.map_err(named)?));
+        let whole = WHOLE.iter().find(|(kind, _)| rows.iter().any(|row| row.kind == *kind));
+        match (whole, &rows[..]) {
+            (None, _) => {}
+            (Some((_, parse)), [row]) => return parse(row, &TABLE).map_err(named),
+            (Some((kind, _)), _) => {
+                return Err(named(format!("a {kind} line stands alone in its table")));
+            }
         }
         Ok(Box::new(LayoutTarget(How::Table(parse_areas(&rows).map_err(named)?))))
     },
 };
+
+/// Reads a line of a table that is the whole disk.
+type ParseRow = fn(&Row, &'static TargetKind) -> Result<Box<dyn Backing>, String>;
+
+/// The types of line that are the whole disk: they stand alone in a table.
+const WHOLE: &[(&str, ParseRow)] =
+    &[("delay", crate::delay::parse), ("multipath", parse_multipath)];
+
+fn parse_multipath(row: &Row, kind: &'static TargetKind) -> Result<Box<dyn Backing>, String> {
+    Ok(Box::new(MultipathTarget::of_line(kind, row.sectors, &row.arguments)?))
+}
 
 /// Sectors of the largest chunk of a target: 1 GiB.
 const CHUNK_MAX: u32 = 1 << 21;
@@ -172,11 +185,6 @@ fn failed(what: String) -> DriverError {
     DriverError { what, source: None }
 }
 
-/// Sectors of the largest logical block.
-fn block_of(limits: &[Limits]) -> u64 {
-    limits.iter().map(|limits| u64::from(limits.block_sectors())).max().unwrap_or(1)
-}
-
 /// Sectors of each leg that are whole blocks of all legs, and not beyond its true end.
 fn usable(limits: &[Limits]) -> Vec<u64> {
     let block = block_of(limits);
@@ -211,34 +219,4 @@ fn stripes(limits: &[Limits], chunk: u32) -> Result<Layout, String> {
     let stripes = (0..limits.len()).map(|leg| Place { leg, offset: 0 }).collect();
     let sectors = length * limits.len() as u64;
     Ok(Layout::new(vec![Area { start: 0, sectors, shape: Shape::Striped { chunk, stripes } }]))
-}
-
-/// Holds areas against their legs: inside, and at multiples of the logical block.
-fn check_areas(areas: &[Area], limits: &[Limits], names: &[&str]) -> Result<(), String> {
-    let block = block_of(limits);
-    for area in areas {
-        let chunk = match &area.shape {
-            Shape::Linear(_) => block,
-            Shape::Striped { chunk, .. } => u64::from(*chunk),
-        };
-        for (name, value) in [("start", area.start), ("length", area.sectors), ("chunk", chunk)] {
-            if !value.is_multiple_of(block) {
-                return Err(format!("{name}={value} is no multiple of a block of {block} sectors"));
-            }
-        }
-        for (leg, first, end) in ranges_of(area) {
-            let (limits, name) = (&limits[leg], names[leg]);
-            if end > limits.capacity {
-                let capacity = limits.capacity;
-                return Err(format!("sector {} of {name} is beyond its {capacity}", end - 1));
-            }
-            let own = u64::from(limits.block_sectors());
-            if !first.is_multiple_of(own) {
-                return Err(format!(
-                    "offset={first} on {name} is no multiple of its block of {own}"
-                ));
-            }
-        }
-    }
-    Ok(())
 }

@@ -11,6 +11,7 @@
 
 #![forbid(unsafe_code)]
 
+mod delay;
 pub mod kinds;
 mod layout;
 mod limits;

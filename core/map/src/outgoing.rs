@@ -1,6 +1,7 @@
 //! Requests on their way down: what all mappers do alike with the requests of a driver queue, over
 //! [`weir_queue::Legs`] and by its contract. Where a piece goes is a [`Route`]'s business.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use weir_bio::{Bio, Data, Flags, Nanos, Op, Rq, SECTOR, Status};
@@ -18,6 +19,14 @@ pub trait Route {
 
     /// The legs that a flush goes to.
     fn flush(&mut self, visit: &mut dyn FnMut(usize));
+
+    /// In which line the bios of a request wait before they are sent, and how long, ns: equally
+    /// long in one line. `None`: they do not.
+    #[inline]
+    fn hold(&self, rq: &Rq) -> Option<(usize, u64)> {
+        let _ = rq;
+        None
+    }
 }
 
 /// The requests of one driver queue whose bios are under way below.
@@ -31,7 +40,11 @@ pub struct Outgoing {
     lane: Option<Arc<dyn Wake>>,
     /// Flags that every bio has beside those of its request.
     flags: Flags,
+    held: Lines,
 }
+
+/// Bios that wait for their time, by line: when each is sent, its leg, and itself.
+type Lines = Vec<VecDeque<(Nanos, usize, Bio)>>;
 
 /// By tag number.
 struct EntryTable {
@@ -94,7 +107,8 @@ impl Outgoing {
     pub fn open(devices: &[Device], index: u16, depth: u16) -> Result<Outgoing, DriverError> {
         let legs = Legs::open(devices, usize::from(index))
             .map_err(|error| DriverError { what: error.to_string(), source: None })?;
-        Ok(Outgoing { legs, table: EntryTable::new(depth), lane: None, flags: Flags::NONE })
+        let (lane, flags, held) = (None, Flags::NONE, Vec::new());
+        Ok(Outgoing { legs, table: EntryTable::new(depth), lane, flags, held })
     }
 
     /// The same, whose bios have these flags beside those of their request.
@@ -135,7 +149,9 @@ impl Outgoing {
     ) -> bool {
         let mut rq = *request.rq();
         rq.flags |= self.flags;
-        let mut sending = Sending { legs: &mut self.legs, entry: self.table.begin(tag, rq), now };
+        let hold = route.hold(&rq);
+        let Outgoing { legs, table, held, .. } = self;
+        let mut sending = Sending { legs, held, hold, entry: table.begin(tag, rq), now };
         match rq.op {
             Op::Read | Op::Write => {
                 let mut at = rq.sector;
@@ -159,6 +175,40 @@ impl Outgoing {
     /// Sends a bio of a request once more, as [`again`](Outgoing::again) made it.
     pub fn resend(&mut self, leg: usize, bio: Bio, now: Nanos) {
         self.legs.send(leg, bio, now);
+    }
+
+    /// Sends the bios whose time has come; `sent` hears the line of each.
+    pub fn send_held(&mut self, now: Nanos, mut sent: impl FnMut(usize)) {
+        for (line, held) in self.held.iter_mut().enumerate() {
+            while held.front().is_some_and(|(due, ..)| *due <= now) {
+                let (_, leg, bio) = held.pop_front().expect("the one that was looked at");
+                self.legs.send(leg, bio, now);
+                sent(line);
+            }
+        }
+        self.legs.commit(now);
+    }
+
+    /// When the first bio that waits is sent.
+    #[must_use]
+    pub fn held_until(&self) -> Option<Nanos> {
+        self.held.iter().filter_map(|line| line.front()).map(|(due, ..)| *due).min()
+    }
+
+    /// Ends the bios of a request that wait for their time; says for each in which line it was.
+    pub fn drop_held(&mut self, tag: Tag, mut dropped: impl FnMut(usize)) {
+        let Outgoing { held, table, .. } = self;
+        for (line, held) in held.iter_mut().enumerate() {
+            let is_of_it = |bio: &Bio| tag_of(bio.cookie) == usize::from(tag.0);
+            let (meant, left) =
+                std::mem::take(held).into_iter().partition(|(.., bio)| is_of_it(bio));
+            *held = left;
+            let meant: VecDeque<(Nanos, usize, Bio)> = meant;
+            for (.., bio) in meant {
+                table.end(bio.cookie, Status::Timeout, bio.data);
+                dropped(line);
+            }
+        }
     }
 
     /// The burst is over.
@@ -264,6 +314,8 @@ impl Outgoing {
 /// A request whose bios are being sent.
 struct Sending<'a> {
     legs: &'a mut Legs,
+    held: &'a mut Lines,
+    hold: Option<(usize, u64)>,
     entry: &'a mut Entry,
     now: Nanos,
 }
@@ -323,8 +375,19 @@ impl Sending<'_> {
         bio.cookie = cookie(entry.tag, entry.bios);
         entry.bios += 1;
         entry.left += 1;
-        self.legs.send(leg, bio, self.now);
+        match self.hold {
+            None => self.legs.send(leg, bio, self.now),
+            Some((line, ns)) => put_in_line(self.held, line, (self.now + ns, leg, bio)),
+        }
     }
+}
+
+#[inline(never)]
+fn put_in_line(held: &mut Lines, line: usize, bio: (Nanos, usize, Bio)) {
+    if held.len() <= line {
+        held.resize_with(line + 1, VecDeque::new);
+    }
+    held[line].push_back(bio);
 }
 
 impl EntryTable {

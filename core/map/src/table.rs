@@ -4,6 +4,8 @@
 use std::fmt::Write;
 use std::str::SplitWhitespace;
 
+use weir_bio::Limits;
+
 use crate::layout::{Area, Layout, Place, Shape};
 
 /// A line of a table.
@@ -154,13 +156,48 @@ impl NamedAreas {
 }
 
 /// The ranges of legs that an area takes: leg, first sector, and the one behind the last.
-pub(crate) fn ranges_of(area: &Area) -> Vec<(usize, u64, u64)> {
+fn ranges_of(area: &Area) -> Vec<(usize, u64, u64)> {
     let (places, sectors) = match &area.shape {
         Shape::Linear(place) => (std::slice::from_ref(place), area.sectors),
         Shape::Striped { stripes, .. } => (&stripes[..], area.sectors / stripes.len() as u64),
     };
     let range = |place: &Place| (place.leg, place.offset, place.offset.saturating_add(sectors));
     places.iter().map(range).collect()
+}
+
+/// Sectors of the largest logical block.
+pub(crate) fn block_of(limits: &[Limits]) -> u64 {
+    limits.iter().map(|limits| u64::from(limits.block_sectors())).max().unwrap_or(1)
+}
+
+/// Holds areas against their legs: inside, and at multiples of the logical block.
+pub(crate) fn check_areas(areas: &[Area], limits: &[Limits], names: &[&str]) -> Result<(), String> {
+    let block = block_of(limits);
+    for area in areas {
+        let chunk = match &area.shape {
+            Shape::Linear(_) => block,
+            Shape::Striped { chunk, .. } => u64::from(*chunk),
+        };
+        for (name, value) in [("start", area.start), ("length", area.sectors), ("chunk", chunk)] {
+            if !value.is_multiple_of(block) {
+                return Err(format!("{name}={value} is no multiple of a block of {block} sectors"));
+            }
+        }
+        for (leg, first, end) in ranges_of(area) {
+            let (limits, name) = (&limits[leg], names[leg]);
+            if end > limits.capacity {
+                let capacity = limits.capacity;
+                return Err(format!("sector {} of {name} is beyond its {capacity}", end - 1));
+            }
+            let own = u64::from(limits.block_sectors());
+            if !first.is_multiple_of(own) {
+                return Err(format!(
+                    "offset={first} on {name} is no multiple of its block of {own}"
+                ));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// The table of a layout.

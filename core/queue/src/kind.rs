@@ -232,7 +232,13 @@ impl OpenedBacking {
     /// A driver that has nothing to tell.
     #[must_use]
     pub fn silent(driver: impl Driver + 'static) -> OpenedBacking {
-        OpenedBacking { driver: Arc::new(driver), notices: Vec::new(), speaker: None, map: None }
+        OpenedBacking::over(Arc::new(driver))
+    }
+
+    /// The same.
+    #[must_use]
+    pub fn over(driver: Arc<dyn Driver>) -> OpenedBacking {
+        OpenedBacking { driver, notices: Vec::new(), speaker: None, map: None }
     }
 }
 

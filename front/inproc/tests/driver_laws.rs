@@ -182,6 +182,7 @@ fn mapped_subjects() -> Vec<Subject> {
             "striped:512:a+b,scheduler=bfq",
             &["ram:4MiB,queue_mode=sq", "ram:4MiB,queue_mode=sq,scheduler=cfq"],
         ),
+        mapped("delayed", "table:0 16384 delay a 0 0 a 0 1", &["ram:8MiB"]),
         mapped(
             "a table",
             "table:0 8160 striped 2 24 a 0 b 8;8160 8224 linear b 6000",
