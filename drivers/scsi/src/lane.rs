@@ -108,7 +108,8 @@ impl UnitQueue {
     #[inline]
     fn prepare(&mut self, tag: Tag, request: &mut Request) -> Result<Slot, Status> {
         if request.op() == Op::Flush && self.unit.is_doubtful() {
-            return Err(Status::IoErr);
+            // The data is lost on every path.
+            return Err(Status::Medium);
         }
         let prepared = prepare(request, &self.limits, self.cdb_max, &mut self.lent)?;
         let rq = request.rq();
