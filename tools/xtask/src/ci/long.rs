@@ -82,10 +82,12 @@ const FUZZ_FLAGS: &str = "--cfg fuzzing -Cpasses=sancov-module \
 pub(super) fn steps(workspace: &Workspace) -> Vec<Step> {
     let laws = Step::tests("laws, silent drivers", "test --workspace --test laws -- silent");
     let multipath = Step::tests("laws, multipath", "test --workspace --test multipath_laws");
+    let scsi = Step::tests("laws, scsi", "test --package weir --test scsi_sim_laws");
     let stress = Step::tests("stress", "test --workspace --test stress");
     let mut steps = vec![
         laws.with("LAW_SEEDS", LAW_SEEDS.to_owned()),
         multipath.with("MULTIPATH_SEEDS", MULTIPATH_SEEDS.to_owned()),
+        scsi.with("SCSI_SEEDS", MULTIPATH_SEEDS.to_owned()),
         stress.with("STRESS_SEEDS", STRESS_SEEDS.to_owned()),
     ];
     for server in SERVERS {
