@@ -2,7 +2,7 @@
 //!
 //! The rules are those of Linux' SCSI mid-layer. A full task set says that fewer commands fit than
 //! were sent, not how many. So the depth goes down by one, and only after the same depth was found
-//! too high more than [`REPORTS`] times, in different windows of time. It goes up by one in each
+//! too high more than 10 times, in different windows of time. It goes up by one in each
 //! ramp-up period without a full task set. `fast` is weir's own: it halves and grows with the
 //! commands that succeed.
 
