@@ -103,7 +103,7 @@ fn a_bad_boot_parameter_is_refused_with_its_place() {
     let disk = "sda=ram:1M,kernel_cmdline=elevator=";
     for (words, part) in [
         (["serve", "-c", "weir.toml"], "kernel_cmdline: dm_mod.use_blk_mq=7 is none of 0, 1"),
-        (["serve", "--disk", disk], "disk sda: \"elevator=\" names no scheduler"),
+        (["serve", "--disk", disk], "disk \"sda\": \"elevator=\" names no scheduler"),
     ] {
         let Ended { code, stderr, .. } = attempt(&folder, &words);
         assert_eq!(code, Some(2), "{stderr}");
