@@ -461,6 +461,24 @@ fn time_stands_still_in_an_outage_and_does_not_begin_anew_for_what_waits_at_a_fe
 }
 
 #[test]
+fn a_queue_that_is_refused_everything_after_an_outage_is_not_looked_over_in_every_turn() {
+    let mut scene = Scene::within(8 * SECOND, "none", 1, 8);
+    scene.sim.world().plan = Plan { refused: 100, refusals_max: u32::MAX, ..Plan::default() };
+    scene.outages(&[(2, 5)]);
+    scene.submit(0, read(0, 8));
+    // Refused for a time-out by the wall's clock at 12 s, by the one that stood still at 13 s.
+    let end = loop {
+        scene.pass(SECOND / 4);
+        if let Some(ended) = scene.ended(0).first() {
+            break (scene.now, ended.status);
+        }
+        let at = scene.lanes[0].wake_at().expect("it tries again");
+        assert!(at > scene.now, "at {} ns it wants a turn at once, and again", scene.now.0);
+    };
+    assert_in_time(end, 13);
+}
+
+#[test]
 fn what_the_driver_hands_back_has_no_new_time_each_time_it_is_sent() {
     for lanes in [1, 2] {
         let mut scene = Scene::within(8 * SECOND, "none", lanes, 8);

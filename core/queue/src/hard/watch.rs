@@ -224,7 +224,11 @@ impl HardQueue {
     fn is_refused_for_long(&self, now: Nanos) -> bool {
         self.watch.trouble
             && self.timeout_ns != 0
-            && self.watch.refused_since.is_some_and(|since| now.since(since) >= self.timeout_ns)
+            && self.watch.refused_since.is_some_and(|since| {
+                // By the clock that ends what waits here: a queue that is in need by another one
+                // would be looked over in every turn, and end nothing.
+                self.watch.waiting.passed(since, now) >= self.timeout_ns
+            })
     }
 
     /// Takes out what another lane may send just as well: all but the steps of this queue's own
