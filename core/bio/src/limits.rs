@@ -26,6 +26,8 @@ pub struct Limits {
     pub volatile_cache: bool,
     /// The device does FUA writes itself.
     pub fua: bool,
+    /// So it does zeroes and discards with FUA.
+    pub fua_ranges: bool,
     /// Smallest addressable unit, bytes: a power of two, at least 512.
     pub logical_block_size: u32,
     /// Unit written without read-modify-write, bytes.
@@ -95,6 +97,7 @@ impl Default for Limits {
             rotational: false,
             volatile_cache: false,
             fua: false,
+            fua_ranges: false,
             logical_block_size: SECTOR as u32,
             physical_block_size: SECTOR as u32,
             io_min: SECTOR as u32,
@@ -315,6 +318,7 @@ impl Limits {
             volatile_cache: self.volatile_cache | lower.volatile_cache,
             // A leg that cannot do it flushes behind the write.
             fua: self.fua | lower.fua,
+            fua_ranges: self.fua_ranges | lower.fua_ranges,
             logical_block_size: self.logical_block_size.max(lower.logical_block_size),
             physical_block_size: physical,
             io_min: self.io_min.max(lower.io_min),

@@ -66,6 +66,7 @@ pub(crate) fn limits(
         rotational: offers(Offer::ROTATIONAL),
         volatile_cache: flush && !read_only,
         fua: offers(Offer::SEND_FUA),
+        fua_ranges: offers(Offer::SEND_FUA),
         logical_block_size: block,
         physical_block_size: preferred.clamp(block, PHYSICAL_MAX.max(block)),
         io_opt: preferred,

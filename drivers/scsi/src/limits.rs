@@ -20,6 +20,8 @@ pub(crate) fn limits(disk: &DiskLimits, adapter: &Adapter, read_only: bool) -> L
         rotational: disk.rotational,
         volatile_cache: disk.volatile_cache,
         fua: disk.fua,
+        // WRITE SAME and UNMAP have no such bit.
+        fua_ranges: false,
         logical_block_size: disk.logical_block_size,
         physical_block_size: disk.physical_block_size,
         io_min: disk.io_min,

@@ -1,6 +1,7 @@
 //! The law of multipath over the SCSI mid-layer and a simulated target: what was acknowledged is
-//! read back whichever path answers, nothing lands over newer data, and every request ends, while
-//! ports die and come back, port groups change their states, and commands meet the target's faults.
+//! read back whichever path answers, nothing lands over newer data, every request ends, and what
+//! was flushed survives a power cut, while ports die and come back, port groups change their
+//! states, and commands meet the target's faults.
 //!
 //! All time is virtual. `SCSI_SEED=n` plays one seed, `SCSI_SEEDS=n` so many.
 
@@ -257,7 +258,7 @@ impl Scene {
         self.house.turn_all();
     }
 
-    fn play(mut self) -> Figures {
+    fn play(mut self, cut: bool) -> Figures {
         let mut calm_at = None;
         for _ in 0..STEPS_MAX {
             self.house.step();
@@ -265,6 +266,9 @@ impl Scene {
             let left: u32 = self.house.apps.iter().map(|client| client.left).sum();
             match calm_at {
                 None if left < BIOS / 2 || self.house.now.0 > 400 * SECOND => {
+                    if cut {
+                        return self.end_in_the_dark();
+                    }
                     calm_at = Some(self.house.now);
                     self.calm();
                 }
@@ -284,6 +288,27 @@ impl Scene {
             }
         }
         panic!("it has no end: {}", self.house.state());
+    }
+
+    /// The power fails in the middle of it: what was promised is there.
+    fn end_in_the_dark(self) -> Figures {
+        self.act(Action::PowerCut);
+        let office = self.office.borrow();
+        let mut bytes = vec![0; SECTORS as usize * 512];
+        self.target.with(self.house.now, |target, _| target.peek(0, 0, &mut bytes));
+        for (sector, bytes) in (0..).zip(bytes.chunks(512)) {
+            let value = bed::get(bytes);
+            assert!(
+                office.model.may_survive(sector, value),
+                "sector {sector} lost what was flushed, and holds what bio {} wrote",
+                value >> 24
+            );
+        }
+        drop(office);
+        let figures = self.figures();
+        // Requests are under way, and this is the end of the run.
+        std::mem::forget(self);
+        figures
     }
 
     fn state(&self) -> String {
@@ -397,17 +422,27 @@ impl Figures {
     }
 }
 
-fn play(seed: u64) -> Figures {
-    let _tell = Tell(format!("SCSI_SEED={seed}"));
-    Scene::new(seed).play()
+/// With a power `cut` in the middle, which ends it, or to its end.
+fn play(seed: u64, cut: bool) -> Figures {
+    let _tell = Tell(format!("SCSI_SEED={seed}, power cut: {cut}"));
+    Scene::new(seed).play(cut)
 }
 
 #[test]
 fn what_was_acknowledged_is_read_back_and_nothing_lands_over_newer_data() {
     let mut all = Figures::default();
     for seed in seeds("SCSI", 300) {
-        all.add(play(seed));
+        all.add(play(seed, false));
     }
     println!("{all:?}");
     assert!(all.well > all.failed, "most of it ends well: {all:?}");
+}
+
+#[test]
+fn what_was_flushed_survives_a_power_cut_of_the_target() {
+    let mut all = Figures::default();
+    for seed in seeds("SCSI", 300) {
+        all.add(play(seed, true));
+    }
+    println!("{all:?}");
 }

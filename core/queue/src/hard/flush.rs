@@ -30,6 +30,7 @@ impl FlushStep {
 #[inline]
 pub(crate) fn steps(
     flags: Flags,
+    op: Op,
     has_data: bool,
     limits: &Limits,
     barriers: bool,
@@ -38,14 +39,14 @@ pub(crate) fn steps(
     if !limits.volatile_cache || !barriers {
         return has_data.then_some((FlushStep::default(), stripped));
     }
+    let native = limits.fua && (op == Op::Write || limits.fua_ranges);
     let step = FlushStep {
         preflush: flags.has(Flags::PREFLUSH),
         data: has_data,
-        postflush: has_data && flags.has(Flags::FUA) && !limits.fua,
+        postflush: has_data && flags.has(Flags::FUA) && !native,
         in_data: false,
     };
-    let fua =
-        if limits.fua && has_data && flags.has(Flags::FUA) { Flags::FUA } else { Flags::NONE };
+    let fua = if native && has_data && flags.has(Flags::FUA) { Flags::FUA } else { Flags::NONE };
     let mut flags = stripped | fua | Flags::SYNC;
     if step.is_sequenced() {
         // A request in a sequence has exactly one bio.
@@ -283,10 +284,11 @@ mod tests {
     #[test]
     fn the_table_of_steps_is_followed() {
         let cached = Limits { volatile_cache: true, ..Limits::default() };
-        let native = Limits { fua: true, ..cached.clone() };
+        let writes = Limits { fua: true, ..cached.clone() };
+        let native = Limits { fua_ranges: true, ..writes.clone() };
         let both = Flags::PREFLUSH | Flags::FUA;
         let row = |flags, data, limits: &Limits| {
-            steps(flags, data, limits, true)
+            steps(flags, Op::Write, data, limits, true)
                 .map(|(s, f)| (s.preflush, s.data, s.postflush, f.has(Flags::FUA)))
         };
         assert_eq!(row(Flags::PREFLUSH, false, &Limits::default()), None);
@@ -297,7 +299,16 @@ mod tests {
         assert_eq!(row(both, true, &native), Some((true, true, false, true)));
         assert_eq!(row(Flags::FUA, true, &cached), Some((false, true, true, false)));
         assert_eq!(row(both, true, &cached), Some((true, true, true, false)));
-        assert_eq!(steps(both, false, &cached, false), None, "barriers are off");
+        assert_eq!(row(Flags::FUA, true, &writes), Some((false, true, false, true)));
+        for op in [Op::WriteZeroes, Op::Discard] {
+            let row = |limits: &Limits| {
+                let (step, flags) = steps(Flags::FUA, op, true, limits, true).expect("data");
+                (step.postflush, flags.has(Flags::FUA))
+            };
+            let rows = (row(&native), row(&writes), row(&cached));
+            assert_eq!(rows, ((false, true), (true, false), (true, false)), "{op:?}");
+        }
+        assert_eq!(steps(both, Op::Write, false, &cached, false), None, "barriers are off");
     }
 
     #[test]

@@ -71,7 +71,7 @@ pub(crate) fn admit(bio: &mut Bio, snapshot: &Snapshot) -> Result<FlushStep, Sta
     if bio.op != Op::Write && !(bio.op == Op::WriteZeroes || bio.op == Op::Discard) {
         return Err(Status::IoErr);
     }
-    match flush::steps(bio.flags, bio.sectors > 0, limits, snapshot.barriers) {
+    match flush::steps(bio.flags, bio.op, bio.sectors > 0, limits, snapshot.barriers) {
         None => Err(Status::Ok),
         Some((step, flags)) => {
             bio.flags = flags;

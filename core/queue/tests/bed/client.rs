@@ -397,6 +397,12 @@ impl Office {
             assert!(!self.kind && known, "bio {cookie} {:?} ended {status:?}", note.op);
             return;
         }
+        if note.flags.has(Flags::PREFLUSH) || note.op == Op::Flush {
+            self.model.flush(note.submitted);
+        }
+        if note.writes && note.flags.has(Flags::FUA) {
+            self.model.make_durable(note.sector, note.sectors, note.submitted);
+        }
         *self.moved.entry(note.op).or_default() += u64::from(note.sectors);
         self.pure_flushes += u64::from(note.sectors == 0);
         if note.op == Op::Read {

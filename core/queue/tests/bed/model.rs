@@ -9,19 +9,24 @@ struct Write {
     done: Option<u64>,
     /// It ended well; else it may have taken effect, or never will.
     well: bool,
+    /// It ended well and carried FUA.
+    durable: bool,
 }
 
 /// The history of every sector, in an order of moments.
 pub struct Model {
     moment: u64,
     sectors: Vec<Vec<Write>>,
+    /// What had ended before was flushed.
+    flushed: u64,
 }
 
 impl Model {
     /// Zeros everywhere.
     pub fn new(capacity: u64) -> Model {
-        let zero = || vec![Write { value: 0, submitted: 0, done: Some(0), well: true }];
-        Model { moment: 1, sectors: (0..capacity).map(|_| zero()).collect() }
+        let zero =
+            || vec![Write { value: 0, submitted: 0, done: Some(0), well: true, durable: true }];
+        Model { moment: 1, sectors: (0..capacity).map(|_| zero()).collect(), flushed: 0 }
     }
 
     /// A moment of its own.
@@ -35,7 +40,8 @@ impl Model {
         let submitted = self.tick();
         for at in sector..sector + u64::from(sectors) {
             let value = value(at);
-            self.sectors[at as usize].push(Write { value, submitted, done: None, well: false });
+            let write = Write { value, submitted, done: None, well: false, durable: false };
+            self.sectors[at as usize].push(write);
         }
         submitted
     }
@@ -69,6 +75,31 @@ impl Model {
                 later.well
                     && later.submitted > done
                     && later.done.is_some_and(|done| done < submitted)
+            })
+        })
+    }
+
+    /// A flush that was submitted at that moment ended well.
+    pub fn flush(&mut self, submitted: u64) {
+        self.flushed = self.flushed.max(submitted);
+    }
+
+    /// A write carried FUA and ended well.
+    pub fn make_durable(&mut self, sector: u64, sectors: u32, submitted: u64) {
+        for at in sector..sector + u64::from(sectors) {
+            let writes = self.sectors[at as usize].iter_mut();
+            writes.filter(|write| write.submitted == submitted).for_each(|w| w.durable = true);
+        }
+    }
+
+    /// Whether `value` may be in `sector` when the power has failed.
+    pub fn may_survive(&self, sector: u64, value: u64) -> bool {
+        let history = &self.sectors[sector as usize];
+        history.iter().filter(|write| write.value == value).any(|write| {
+            let Some(done) = write.done else { return true };
+            !history.iter().any(|later| {
+                let flushed = later.well && later.done.is_some_and(|done| done < self.flushed);
+                (flushed || later.durable) && later.submitted > done
             })
         })
     }

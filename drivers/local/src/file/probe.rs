@@ -41,6 +41,7 @@ pub(super) fn limits(target: &Target) -> Limits {
         rotational: queue_attribute::<u8>(&target.file, "rotational") == Some(1),
         volatile_cache: true,
         fua: true,
+        fua_ranges: true,
         logical_block_size: target.block,
         physical_block_size: physical,
         io_min: physical,

@@ -104,6 +104,7 @@ impl Driver for CrashRam {
         Limits {
             volatile_cache: self.cache.volatile,
             fua: self.cache.fua,
+            fua_ranges: self.cache.fua,
             max_hw_discard_sectors: ZEROES_SECTORS_MAX,
             max_write_zeroes_sectors: ZEROES_SECTORS_MAX,
             ..crate::memory_limits(self.inner.live.capacity())
