@@ -239,6 +239,35 @@ fn the_paths_of_a_disk_are_failed_and_brought_back_by_messages() {
 }
 
 #[test]
+fn a_path_that_cannot_be_opened_is_left_out_and_the_last_one_is_not() {
+    const GONE: &str = "[[disk]]\nname = \"b\"\ntarget = \"file:DIR/none/b.img\"\n";
+    let paths = format!(
+        "[[disk]]\nname = \"m\"\ntarget = \"multipath:b+a\"\n{GONE}\
+         [[disk]]\nname = \"a\"\ntarget = \"file:DIR/a.img,size=8MiB\"\n"
+    );
+    let house = House::new(&paths);
+    let daemon = house.serve();
+    let mut client = Client::connect(&house.folder.socket(), "m");
+    assert_eq!(client.write(0, 0, &[7; 4096]).expect("an answer"), 0);
+    let status = house.told(&["map", "status", "m"]);
+    assert_eq!(status.trim(), "0 16384 multipath 2 0 0 0 1 1 A 0 1 2 a A 0 0 1");
+    let said = daemon.said();
+    assert!(said.contains("disk m starts without this path") && said.contains("none/b.img"));
+    // A reload finds nothing that it could do about it.
+    let told = house.told(&["set", "--reload"]);
+    assert!(told.contains("nothing to change"), "{told}");
+    drop(client);
+    daemon.stop();
+    let both = paths.replace("DIR/a.img", "DIR/none/a.img");
+    let needed = paths.replace("multipath:b+a", "linear:b+a");
+    let promised = format!("{paths}[[export]]\nname = \"b\"\ndisk = \"b\"\nreadonly = true\n");
+    for (config, why) in [(both, "none/a.img"), (needed, "none/b.img"), (promised, "none/b.img")] {
+        let refused = House::new(&config).refused();
+        assert!(refused.contains(why), "{refused}");
+    }
+}
+
+#[test]
 fn a_disk_over_24_others_starts_and_stops_with_io_under_way() {
     let mut config = String::new();
     let names: Vec<String> = (0..24).map(|leg| format!("sd{leg}")).collect();

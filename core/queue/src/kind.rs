@@ -94,6 +94,12 @@ pub trait Backing: fmt::Debug + Send + Sync {
         Vec::new()
     }
 
+    /// The same without some of its legs, which cannot be opened. `None`: it needs them all.
+    fn without(&self, missing: &dyn Fn(&str) -> bool) -> Option<Box<dyn Backing>> {
+        let _ = missing;
+        None
+    }
+
     /// Opens a mapped disk over its legs, in the order of [`legs`](Backing::legs).
     ///
     /// # Errors

@@ -1,11 +1,11 @@
 //! `weir serve`: the daemon.
 
 mod bounds;
+mod disks;
 mod hangup;
 mod pressure;
 mod users;
 
-use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::ops::RangeInclusive;
 use std::os::fd::{AsFd, OwnedFd};
@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use weir::units::show_size;
-use weir::{Clock, Device, Groups, Host, Limited, Nanos, Opened, QueueMode};
+use weir::{Clock, Device, Groups, Host, Limited, Nanos, QueueMode};
 use weir_control::config::{self, CLIENTS_MAX, Config};
 use weir_control::{ControlCalls, LiveDisk, Parameters, Tree};
 use weir_front::{Export, Front, Grounds, Plan};
@@ -248,7 +248,7 @@ impl Serve {
             scsi_mod_use_blk_mq: cmdline.scsi_mod_use_blk_mq.unwrap_or(asked.scsi_mod_use_blk_mq),
             dm_mod_use_blk_mq: cmdline.dm_mod_use_blk_mq.unwrap_or(asked.dm_mod_use_blk_mq),
         }));
-        for disk in open_disks(config, &host)? {
+        for disk in disks::open(config, &host)? {
             let live = LiveDisk::new(disk.device.clone(), Calls, || Clock.now());
             tree.add(Arc::new(live.mapped(disk.map)), host.reactors());
             disks.push(disk.device);
@@ -291,26 +291,6 @@ impl Serve {
         }
         Ok(())
     }
-}
-
-/// Opens the disks, each after those that it lies on: all of them, in the configuration's order.
-fn open_disks(config: &Config, host: &Host) -> Result<Vec<Opened>, Failure> {
-    let targets = reload::targets(config)?;
-    let mut opened: BTreeMap<usize, Opened> = BTreeMap::new();
-    for place in order::of_opening(config, &targets)? {
-        let name = &config.disk[place].name;
-        let by_name = |name: &str| {
-            let mut devices = opened.values().map(|disk| &disk.device);
-            devices.find(|device| device.config().name == name).cloned()
-        };
-        let disk = weir::open_over(name, &targets[name], host.reactors(), by_name)?;
-        disk.notices.iter().for_each(|notice| tracing::info!("{notice}"));
-        let told = name.clone();
-        disk.on_notice(move |notice| tracing::warn!("disk {told}: {notice}"));
-        host.adopt(&disk.device).map_err(|e| format!("disk {name}: {e}"))?;
-        opened.insert(place, disk);
-    }
-    Ok(opened.into_values().collect())
 }
 
 fn exports(config: &Config, disks: &[Device], groups: &Groups) -> Vec<Export> {

@@ -172,6 +172,20 @@ impl Table {
         self.groups.iter().flat_map(|group| &group.paths)
     }
 
+    /// Drops the other paths, and groups that have none left. If the group to begin with goes, the
+    /// one before it is begun with, or else the first.
+    pub fn keep_paths(&mut self, keeps: impl Fn(&str) -> bool) {
+        let (mut number, mut initial) = (0, 0);
+        self.groups.retain_mut(|group| {
+            number += 1;
+            group.paths.retain(|path| keeps(&path.device));
+            let stays = !group.paths.is_empty();
+            initial += u32::from(stays && number <= self.initial);
+            stays
+        });
+        self.initial = initial.max(u32::from(!self.groups.is_empty()));
+    }
+
     /// Reads the arguments behind `START LENGTH multipath`.
     ///
     /// # Errors
@@ -408,5 +422,28 @@ impl fmt::Display for Table {
         write_list(f, &self.handler)?;
         write!(f, " {} {}", self.groups.len(), self.initial)?;
         self.groups.iter().try_for_each(|group| write!(f, " {group}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_that_are_dropped_take_their_groups_along_and_the_first_group_stays_one_of_those_left()
+    {
+        let text = "0 0 3 2 round-robin 0 1 0 a service-time 0 2 0 b c round-robin 0 1 0 d";
+        for (dropped, left) in [
+            ("", text),
+            ("c", "0 0 3 2 round-robin 0 1 0 a service-time 0 1 0 b round-robin 0 1 0 d"),
+            ("bc", "0 0 2 1 round-robin 0 1 0 a round-robin 0 1 0 d"),
+            ("a", "0 0 2 1 service-time 0 2 0 b c round-robin 0 1 0 d"),
+            ("abc", "0 0 1 1 round-robin 0 1 0 d"),
+            ("abcd", "0 0 0 0"),
+        ] {
+            let mut table = Table::parse(text).expect("a table");
+            table.keep_paths(|name| !dropped.contains(name));
+            assert_eq!(table, Table::parse(left).expect("a table"), "without {dropped:?}");
+        }
     }
 }

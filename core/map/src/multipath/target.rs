@@ -128,6 +128,22 @@ impl Backing for MultipathTarget {
         self.table().paths().map(|path| path.device.clone()).collect()
     }
 
+    /// One path is enough. Groups without a path go with it.
+    fn without(&self, missing: &dyn Fn(&str) -> bool) -> Option<Box<dyn Backing>> {
+        let mut left = self.clone();
+        let any = match &mut left.how {
+            How::Paths(names) => {
+                names.retain(|name| !missing(name));
+                !names.is_empty()
+            }
+            How::Table(_, table) => {
+                table.keep_paths(|name| !missing(name));
+                !table.groups.is_empty()
+            }
+        };
+        any.then(|| Box::new(left) as Box<dyn Backing>)
+    }
+
     fn open_over(&self, config: &Config, legs: &[Device]) -> Result<OpenedBacking, DriverError> {
         let failed = |what| DriverError { what, source: None };
         let mut table = self.table();
