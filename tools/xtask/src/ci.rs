@@ -9,7 +9,7 @@ mod sanitize;
 
 use std::fmt;
 use std::io::{BufRead, BufReader};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -31,8 +31,8 @@ pub enum Stage {
     Sanitize,
     /// Every bench, run small.
     Bench,
-    /// Law suites with many seeds, fuzz targets, outages of the server below, a soak; goes on where
-    /// it ended.
+    /// Law suites with many seeds, mutations of the schedulers, fuzz targets, outages of the server
+    /// below, a soak; goes on where it ended.
     Long,
 }
 
@@ -56,6 +56,9 @@ impl Choice {
 /// Preemptions per execution that loom explores, unless the environment says otherwise.
 /// Loom's own guide recommends 2 or 3; 3 finds more and still ends within minutes.
 const LOOM_PREEMPTIONS_MAX: &str = "3";
+
+/// For mutations of what has changed, seconds: enough for the lines of a usual commit.
+const MUTANTS_SECONDS: u64 = 120;
 
 /// Benches that are a command and no bench target: what the command is told.
 const BENCH_COMMANDS: &[&str] = &[
@@ -186,7 +189,19 @@ fn test(workspace: &Workspace) -> Vec<Step> {
     // Alone, `cargo test` leaves out what it lacks a program for. Here all are installed, and a
     // test that cannot start one fails.
     let steps = [Step::tests("test", "test --workspace --no-fail-fast"), programs];
-    steps.map(|step| step.with("WEIR_TEST_PROGRAMS", "installed".to_owned())).into()
+    let steps = steps.map(|step| step.with("WEIR_TEST_PROGRAMS", "installed".to_owned()));
+    steps.into_iter().chain([changed_decisions(&workspace.root)]).collect()
+}
+
+/// Mutations of those decisions of the schedulers that the last commit changed, or the tree since.
+fn changed_decisions(root: &Path) -> Step {
+    let name = "mutants of what has changed";
+    let git = Command::new("git").args(["cat-file", "-e", "HEAD~1"]).current_dir(root).output();
+    if !git.is_ok_and(|output| output.status.success()) {
+        return Step::skipped(name, "git knows no commit before this one");
+    }
+    let line = "run --package weir-xtask -- mutants --since HEAD~1 --sample 0";
+    Step::cargo(name, &format!("{line} --seconds {MUTANTS_SECONDS}"))
 }
 
 fn loom(workspace: &Workspace) -> Vec<Step> {
@@ -365,12 +380,16 @@ mod tests {
         let one = workspace(&[("weir-cli", "test", "nbd_clients"), ("weir", "test", "laws")]);
         let found = lines(&one, Stage::Test);
         let ignored = "test --workspace --no-fail-fast --test nbd_clients -- --ignored";
-        assert_eq!(found, ["test --workspace --no-fail-fast", ignored]);
+        assert_eq!(found[..2], ["test --workspace --no-fail-fast", ignored]);
+        assert_eq!(found[2..], ["skipped: git knows no commit before this one"]);
     }
 
     #[test]
     fn a_program_that_tests_need_may_not_be_missing() {
-        for step in steps(&workspace(&[("weir-cli", "test", "nbd_clients")]), Stage::Test) {
+        for step in steps(&workspace(&[("weir-cli", "test", "nbd_clients")]), Stage::Test)
+            .into_iter()
+            .take(2)
+        {
             let Work::Tests(_, environment) = &step.work else { panic!("{} runs none", step.name) };
             assert_eq!(environment, &[("WEIR_TEST_PROGRAMS", "installed".to_owned())]);
         }

@@ -1,4 +1,4 @@
-//! Repository chores: `cargo xtask tidy`, `cargo xtask tunables` and `cargo xtask ci STEP`.
+//! Repository chores: `cargo xtask tidy`, `tunables`, `mutants` and `ci STEP`.
 //!
 //! This is not part of the product and uses no other room, so that it still builds when they do
 //! not. The limits it holds come from the room table and the house style; CONTRIBUTING.md says
@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod ci;
+mod mutants;
 mod tidy;
 mod tunables;
 mod workspace;
@@ -31,6 +32,11 @@ enum Chore {
     Tidy,
     /// Write docs/tunables.md from the tables in the code.
     Tunables,
+    /// Change decisions of the schedulers, one at a time, and tell which change no test notices.
+    Mutants {
+        #[command(flatten)]
+        settings: mutants::Settings,
+    },
     /// Run one stage of continuous integration.
     Ci {
         /// Which stage.
@@ -46,6 +52,7 @@ fn main() -> ExitCode {
     let answer = Workspace::here().and_then(|workspace| match arguments.chore {
         Chore::Tidy => tidy::run(&workspace),
         Chore::Tunables => tunables::run(&workspace),
+        Chore::Mutants { settings } => mutants::run(&workspace, &settings),
         Chore::Ci { stage, choice } => ci::run(&workspace, stage, &choice),
     });
     match answer {

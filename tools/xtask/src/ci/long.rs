@@ -52,6 +52,10 @@ const STORM_CLIENTS: &str = "10000";
 /// Of the soak, seconds, unless the environment says otherwise.
 const SOAK_SECONDS: &str = "3600";
 
+/// Mutations of the schedulers, in two runs: their names, the words in the paths of their files.
+const MUTANTS: [(&str, &str); 2] =
+    [("bfq and cfq", "bfq,cfq"), ("deadline and kyber", "deadline,kyber,fair")];
+
 /// Fuzz targets: the folders of `tools/fuzz/corpus`.
 const FUZZ_TARGETS: [&str; 11] = [
     "nbd_server",
@@ -105,6 +109,10 @@ pub(super) fn steps(workspace: &Workspace) -> Vec<Step> {
     for outage in FILE_OUTAGES {
         steps.extend(SCHEDULERS.iter().map(|by| outage_step("fuse", by, outage)));
     }
+    steps.extend(MUTANTS.map(|(name, words)| {
+        let line = format!("run --package weir-xtask -- mutants --of {words}");
+        Step::cargo(&format!("mutants of {name}"), &line)
+    }));
     steps.extend(FUZZ_TARGETS.map(|target| fuzz_step(&workspace.root, target)));
     steps.push(sanitize::long());
     steps.push(storm_step());
@@ -274,7 +282,7 @@ mod tests {
         let count = names.len();
         names.sort();
         names.dedup();
-        assert_eq!((names.len(), count), (62, 62));
+        assert_eq!((names.len(), count), (64, 64));
         assert!(names.contains(&"outage qemu-nbd:bfq:stop=40".to_owned()), "{names:?}");
         assert!(!names.contains(&"outage nbdkit:bfq:stop=100".to_owned()), "{names:?}");
     }
