@@ -102,6 +102,11 @@ impl Group {
         }
     }
 
+    #[cfg(test)]
+    pub(super) fn virtual_time(&self) -> u128 {
+        self.virtual_time
+    }
+
     /// Busy queues of a class.
     pub(super) fn busy_of(&self, class: Class) -> u64 {
         let count = |tree: TreeId| self.trees[tree.index()].queues.len() as u64;
@@ -450,5 +455,40 @@ mod tests {
         groups.charge(b, 1);
         groups.charge(late, 1);
         assert_eq!(groups.first(), Some(a), "what was before no longer counts");
+    }
+
+    #[test]
+    fn a_group_that_becomes_busy_starts_a_little_behind_the_last_or_at_the_least() {
+        for (counts_requests, behind) in [(false, 200_000_000), (true, 200)] {
+            let mut groups = Groups::new();
+            let [a, b, c] = [1, 2, 3].map(|id| groups.find(GroupId(id)));
+            groups.became_busy(a, counts_requests);
+            groups.charge(a, 5_000_000);
+            let last = groups[a].virtual_time;
+            assert!(last > 0);
+            groups.became_busy(b, counts_requests);
+            assert_eq!(groups[b].virtual_time, last + behind);
+            groups.first();
+            groups.became_idle(a);
+            groups.became_idle(b);
+            groups.became_busy(c, counts_requests);
+            assert_eq!(groups[c].virtual_time, last, "no group is busy");
+        }
+    }
+
+    #[test]
+    fn a_new_leaf_weight_of_a_busy_group_counts_when_a_child_is_put_in_order() {
+        let mut groups = Groups::new();
+        let [outer, inner] = [1, 2].map(|id| groups.find(GroupId(id)));
+        groups.set_parent(inner, outer);
+        groups.became_busy(outer, false);
+        groups.became_busy(inner, false);
+        assert_eq!(percent(&groups, outer), 50.0);
+        groups.set_leaf_weight(outer, 300);
+        groups.charge(inner, 1);
+        assert_eq!([percent(&groups, outer), percent(&groups, inner)], [75.0, 25.0]);
+        groups.became_idle(inner);
+        groups.became_idle(outer);
+        assert!(groups.is_at_rest());
     }
 }

@@ -367,7 +367,6 @@ impl Cfq {
     fn enqueue(&mut self, rq: Rq, now: Nanos, absorbed: &mut Absorbed) {
         let queue = self.queue_for(&rq, now);
         if self.joins_staged(&rq, queue, absorbed) {
-            self.release(queue);
             return;
         }
         self.add(rq, queue, now);

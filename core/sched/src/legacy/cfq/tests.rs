@@ -5,6 +5,8 @@ use weir_bio::{Class, Flags, IoPrio, Op, Prng, RqId, Status};
 use super::*;
 use crate::tunable::Tunables;
 
+mod decisions;
+
 const MS: u64 = 1_000_000;
 const TAGS: u16 = 256;
 

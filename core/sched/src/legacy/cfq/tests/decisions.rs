@@ -1,0 +1,309 @@
+//! Single decisions of CFQ, each by its rule.
+
+use super::*;
+
+/// A device without seeks, whose requests are long enough to be none.
+fn flash() -> Rig {
+    Rig::with(&setup(false, 2))
+}
+
+impl Rig {
+    fn queue_of(&self, submitter: u16) -> QueueId {
+        self.cfq.present_queue(&rq(submitter, 0)).expect("a queue")
+    }
+
+    /// Reads once, and thinks.
+    fn read_and_think(&mut self, rq: Rq, ns: u64) {
+        self.insert(rq);
+        self.turn(MS);
+        self.later(ns);
+        self.cfq.on_timer(self.now);
+    }
+}
+
+#[test]
+fn a_close_queue_is_served_next_if_it_is_of_the_same_group_kind_and_class() {
+    let close = |other: Rq, seeky: bool| {
+        let mut rig = Rig::new();
+        rig.insert(rq(1, 1000));
+        rig.insert(rq(3, 90_000_000));
+        rig.turn(MS);
+        if seeky {
+            for jump in 0..6 {
+                rig.insert(Rq { sector: 200_000_000 + jump * 1_000_000, ..other });
+            }
+        }
+        rig.insert(other);
+        let id = rig.queue_of(1);
+        rig.cfq.close_cooperator(id).is_some()
+    };
+    assert!(close(rq(2, 1128), false));
+    assert!(close(rq(2, 1128 + 8192), false));
+    assert!(!close(rq(2, 1128 + 8193), false), "too far");
+    assert!(!close(Rq { group: GroupId(7), ..rq(2, 1128) }, false), "another group");
+    assert!(!close(background(2, 1128), false), "async");
+    assert!(!close(at_level(Class::RealTime, 4, rq(2, 1128)), false), "another class");
+    assert!(!close(at_level(Class::BestEffort, 3, rq(2, 1128)), false), "another level");
+    assert!(!close(rq(2, 1128), true), "it jumps about");
+}
+
+#[test]
+fn a_group_that_has_nothing_more_keeps_no_rest_of_a_workload() {
+    let mut rig = Rig::new();
+    rig.insert(rq(1, 1000));
+    let group = rig.cfq.queue(rig.queue_of(1)).group;
+    rig.turn(MS);
+    rig.cfq.expire(false, rig.now);
+    assert!(rig.cfq.groups[group].saved.is_none());
+    assert_eq!(rig.cfq.active_process, None, "no process is in service");
+}
+
+#[test]
+fn a_long_think_time_of_the_tree_ends_the_wait_for_its_only_queue() {
+    let write = |at| Rq { op: Op::Write, flags: Flags::SYNC, ..rq(1, at) };
+    let waits = |think: u64| {
+        let mut rig = Rig::new();
+        for step in 0..12 {
+            rig.read_and_think(write(1000 + step * 128), think);
+        }
+        rig.insert(write(5000));
+        let id = rig.queue_of(1);
+        assert!(!rig.cfq.queue(id).idle_window);
+        rig.cfq.should_idle(id)
+    };
+    assert!(waits(MS));
+    assert!(!waits(15 * MS));
+}
+
+#[test]
+fn without_group_idle_nothing_is_waited_for_on_flash_that_queues() {
+    let armed = |rotational: bool, queueing: bool, group_idle: &str| {
+        let mut rig = Rig::with(&setup(rotational, 2));
+        rig.cfq.set_queueing(queueing);
+        rig.set("slice_idle", "8");
+        rig.set("group_idle", group_idle);
+        rig.insert(rq(1, 1000));
+        rig.turn(MS);
+        rig.cfq.wake_at().is_some()
+    };
+    assert!(armed(true, true, "0"));
+    assert!(armed(false, false, "0"));
+    assert!(!armed(false, true, "0"));
+    assert!(armed(false, true, "8"));
+}
+
+#[test]
+fn a_queue_that_jumps_is_waited_for_from_four_staged_requests_on() {
+    let mut rig = Rig::new();
+    for jump in 0..8 {
+        rig.read_and_think(rq(1, 1000 + jump * 1_000_000), 9 * MS);
+    }
+    let id = rig.queue_of(1);
+    for (staged, deep) in [(1, false), (2, false), (3, false), (4, true)] {
+        rig.insert(rq(1, 100_000_000 + staged * 1_000_000));
+        assert_eq!(rig.cfq.queue(id).deep, deep, "{staged} staged");
+    }
+}
+
+#[test]
+fn a_group_waits_at_the_end_of_a_slice_if_its_process_thinks_longer_than_is_left() {
+    let mut rig = Rig::new();
+    for step in 0..12 {
+        rig.insert(rq(1, 1000 + step * 128));
+        rig.turn(MS);
+        rig.later(5 * MS);
+    }
+    let id = rig.active().map(|_| rig.queue_of(1)).expect("in service");
+    for (left, waits) in [(30, false), (6, false), (3, true), (1, true), (0, true)] {
+        rig.cfq.queue_mut(id).slot.ends_at = rig.now + left * MS;
+        assert_eq!(rig.cfq.should_wait_busy(id, rig.now), waits, "{left} ms are left");
+    }
+    // Before anything is known of its process, a tick that is left counts as none.
+    rig.cfq.active_process = None;
+    for (left, waits) in [(1_000_001, false), (1_000_000, true)] {
+        rig.cfq.queue_mut(id).slot.ends_at = rig.now + left;
+        assert_eq!(rig.cfq.should_wait_busy(id, rig.now), waits, "{left} ns are left");
+    }
+}
+
+#[test]
+fn a_wait_found_to_be_over_kicks_the_device_once() {
+    let mut rig = idling_rig();
+    rig.later(9 * MS);
+    rig.insert(rq(2, 90_000_128));
+    assert_eq!(rig.cfq.take_kicked(), 1);
+    assert_eq!(rig.cfq.take_kicked(), 0);
+}
+
+#[test]
+fn the_reach_of_a_back_seek_is_told_in_kib_and_counted_in_sectors() {
+    let mut rig = Rig::new();
+    assert_eq!(rig.cfq.knobs.back_seek().max_sectors, 32_768);
+    rig.set("back_seek_max", "100");
+    assert_eq!(rig.cfq.knobs.back_seek().max_sectors, 200);
+}
+
+#[test]
+fn a_full_request_makes_room_in_the_merge_cache() {
+    let mut rig = Rig::with(&setup(true, 1));
+    let bio = |sectors: u32, at: u64| Rq { sectors, ..rq(1, at) };
+    rig.insert(bio(500, 1000));
+    assert_eq!(rig.cfq.merge(&bio(100, 1500), rig.now), Merge::No, "more than 512 sectors");
+    assert_eq!(rig.cfq.merge(&bio(8, 1500), rig.now), Merge::No, "it is not tried again");
+    let next = rig.insert(bio(8, 5000));
+    assert_eq!(rig.cfq.merge(&bio(8, 5008), rig.now), Merge::Back(next));
+}
+
+#[test]
+fn the_merge_cache_holds_what_grew_last() {
+    let mut rig = Rig::with(&setup(true, 0));
+    let bio = |at: u64| Rq { sectors: 8, ..rq(1, at) };
+    let first = rig.insert(bio(1000));
+    let other = rig.insert(bio(5000));
+    assert_eq!(rig.cfq.last_merge, Some(first));
+    assert_eq!(rig.cfq.merge(&bio(4992), rig.now), Merge::Front(other));
+    assert_eq!(rig.cfq.last_merge, Some(other));
+    assert_eq!(rig.cfq.merge(&bio(1008), rig.now), Merge::Back(first));
+    assert_eq!(rig.cfq.last_merge, Some(first));
+}
+
+#[test]
+fn the_next_request_stays_the_next_one_as_it_is_taken_in() {
+    let mut rig = Rig::with(&setup(true, 0));
+    let bio = |at: u64| Rq { sectors: 8, ..rq(1, at) };
+    rig.cfq.position = 10_000;
+    let before = rig.insert(bio(9984));
+    let next = rig.insert(bio(10_000));
+    rig.insert(bio(10_020));
+    let id = rig.queue_of(1);
+    assert_eq!(rig.cfq.queue(id).next, Some(next));
+    let joined = rig.cfq.merge(&bio(9992), rig.now);
+    assert_eq!(joined, Merge::BackJoined { kept: before, gone: next });
+    assert_eq!(rig.cfq.queue(id).next, Some(before));
+}
+
+#[test]
+fn what_is_inserted_joins_by_the_hash_unless_only_the_cache_is_asked() {
+    for (nomerges, joins) in [(0, true), (1, false)] {
+        let mut rig = Rig::with(&setup(true, nomerges));
+        let bio = |at: u64| Rq { sectors: 8, ..rq(1, at) };
+        rig.insert(bio(1000));
+        let other = rig.insert(bio(5000));
+        let last = rig.insert(bio(5008));
+        let expected = if joins { vec![(other, last)] } else { Vec::new() };
+        assert_eq!(rig.absorbed, expected, "nomerges {nomerges}");
+    }
+}
+
+#[test]
+fn service_is_counted_from_the_start_as_the_device_asks() {
+    for rotational in [true, false] {
+        let cfq = Cfq::new(&setup(rotational, 0));
+        assert_eq!(cfq.charges_requests, cfq.counts_requests(), "rotational: {rotational}");
+    }
+}
+
+#[test]
+fn a_device_that_never_holds_five_requests_does_not_queue() {
+    let queues = |in_flight: usize| {
+        let mut rig = flash();
+        rig.set("quantum", "64");
+        assert!(rig.cfq.is_queueing(), "until something is known");
+        for step in 0..100 {
+            rig.insert(rq(1, 1000 + step * 128));
+        }
+        let mut out = Vec::new();
+        for _ in 0..70 {
+            while out.len() < in_flight {
+                out.push(rig.dispatch().expect("a request"));
+            }
+            let rq = out.remove(0);
+            rig.later(MS / 100);
+            rig.complete(&rq);
+        }
+        rig.cfq.is_queueing()
+    };
+    assert!(!queues(1));
+    assert!(!queues(4));
+    assert!(queues(5));
+}
+
+#[test]
+fn the_last_process_of_a_queue_to_be_split_keeps_it() {
+    let mut rig = Rig::new();
+    rig.insert(rq(1, 1000));
+    let id = rig.queue_of(1);
+    (rig.cfq.queue_mut(id).shared, rig.cfq.queue_mut(id).splits) = (true, true);
+    rig.insert(rq(1, 1128));
+    assert_eq!(rig.queue_of(1), id);
+    let queue = rig.cfq.queue(id);
+    assert_eq!((queue.shared, queue.splits, queue.processes), (false, false, 1));
+}
+
+#[test]
+fn the_cap_of_an_async_slot_is_twice_its_tunable_for_each_level() {
+    let mut rig = Rig::new();
+    rig.set("low_latency", "0");
+    rig.set("quantum", "64");
+    rig.set("slice_async_rq", "3");
+    for write in 0..50 {
+        rig.insert(background(1, write * 1000 + 1000));
+    }
+    rig.insert(at_level(Class::BestEffort, 7, background(2, 90_000_000)));
+    let mut served = 0;
+    while served == 0 || rig.active().is_some() {
+        assert_eq!(rig.serve(), Some(1));
+        served += 1;
+    }
+    assert_eq!(served, 2 * 3 * 4);
+}
+
+/// Disk time and unaccounted time of one slot of a reader, microseconds.
+fn slot(answered_us: Option<u64>, until_us: u64) -> (u64, u64) {
+    let mut rig = Rig::new();
+    rig.insert(rq(1, 1000));
+    let start = rig.now;
+    let read = rig.dispatch().expect("a request");
+    if let Some(us) = answered_us {
+        rig.later(us * 1000);
+        rig.complete(&read);
+    }
+    rig.now = start + until_us * 1000;
+    rig.cfq.expire(false, rig.now);
+    let used = rig.cfq.group_use(GroupId(0));
+    assert_eq!((used.requests, used.sectors), (1, 128));
+    (used.time_ns / 1000, used.unaccounted_ns / 1000)
+}
+
+#[test]
+fn a_slot_is_charged_from_its_first_answer_and_no_more_than_its_slice() {
+    assert_eq!(slot(Some(5000), 35_000), (30_000, 5000), "the way there is free");
+    assert_eq!(slot(Some(5000), 135_000), (100_000, 35_000), "an overrun as well");
+    assert_eq!(slot(Some(5000), 5000), (5000, 0), "no time since the answer: all of it");
+    assert_eq!(slot(None, 5000), (5000, 0), "without an answer seeks are paid");
+    assert_eq!(slot(None, 200), (1000, 0), "a tick at least");
+}
+
+#[test]
+fn an_async_slot_of_a_group_without_sync_queues_costs_its_whole_slice() {
+    let mut rig = Rig::new();
+    let of = |group: u32, rq: Rq| Rq { group: GroupId(group), ..rq };
+    let charged = |rig: &mut Rig, rq: Rq| {
+        let group = rq.group;
+        rig.insert(rq);
+        let write = rig.dispatch().expect("a request");
+        let at = rig.cfq.groups.known(group).expect("a group");
+        let before = rig.cfq.groups[at].virtual_time();
+        rig.later(MS);
+        rig.complete(&write);
+        rig.later(MS);
+        rig.insert(Rq { sector: rq.sector + 4096, ..rq });
+        let now = rig.now;
+        rig.cfq.expire(false, now);
+        // Time of the whole device, for the group has all of it.
+        (rig.cfq.groups[at].virtual_time() - before) >> 12
+    };
+    assert_eq!(charged(&mut rig, of(1, background(1, 1000))), 40 * u128::from(MS));
+    let mut rig = Rig::new();
+    assert_eq!(charged(&mut rig, of(1, rq(1, 1000))), u128::from(MS), "a sync slot its time");
+}
