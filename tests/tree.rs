@@ -376,6 +376,9 @@ fn a_disk_open_as_a_file_is_a_client_that_can_be_classed_and_ended() {
     assert_eq!(read("disk"), "sda\n");
     told(&folder, &["set", &file(number, "class"), "idle"]);
     assert_eq!(read("class"), "idle\n");
+    assert_eq!(read("background"), "0\n");
+    told(&folder, &["set", &file(number, "background"), "1"]);
+    assert_eq!(read("background"), "1\n");
     first.write_all_at(&[8; 4096], 0).expect("a write");
     told(&folder, &["set", &file(number, "delete"), "1"]);
     assert_eq!(listed(), format!("{last}\n"));
@@ -385,6 +388,32 @@ fn a_disk_open_as_a_file_is_a_client_that_can_be_classed_and_ended() {
     other.read_exact_at(&mut bytes, 0).expect("the other goes on");
     assert_eq!(bytes, [8; 4096]);
     drop(other);
+    daemon.stop();
+}
+
+#[test]
+fn a_disk_of_a_background_export_takes_background_writes_as_a_file_too() {
+    let folder = Folder::new();
+    let tree = folder.near("tree");
+    fs::create_dir_all(&tree).expect("a folder");
+    if !Path::new("/dev/fuse").exists() || !rustix::process::geteuid().is_root() {
+        return leave_out("mounting needs /dev/fuse and root");
+    }
+    let disk = |name: &str| format!("[[disk]]\nname = \"{name}\"\ntarget = \"ram:1MiB\"\n");
+    let export = "[[export]]\nname = \"a\"\ndisk = \"sda\"\nbackground = true\n";
+    let text = format!("[fuse]\ntree = \"tree\"\n{}{}{export}", disk("sda"), disk("sdb"));
+    fs::write(folder.near("weir.toml"), text).expect("a file");
+    let mut serve = weir(&folder);
+    serve.args(["serve", "-c", "weir.toml", "--nbd", "unix:nbd.sock"]);
+    let daemon = Daemon::spawn(serve);
+    for (disk, background) in [("sda", "1\n"), ("sdb", "0\n")] {
+        let file = fs::OpenOptions::new().write(true).open(tree.join("dev").join(disk));
+        let file = file.expect("open");
+        let number = told(&folder, &["ls", &format!("fuse/{disk}")]);
+        let shown = format!("fuse/{disk}/{}background", number.trim_end());
+        assert_eq!(told(&folder, &["get", &shown]), background);
+        drop(file);
+    }
     daemon.stop();
 }
 

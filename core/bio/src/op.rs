@@ -99,6 +99,12 @@ impl Flags {
     /// a bio without the flag must not suffer.
     pub const OF_ALL: Flags = Flags::FAILFAST.with(Flags::RAHEAD).with(Flags::NOWAIT);
 
+    /// The flags of a write that its submitter waits for, as those of a background write.
+    #[must_use]
+    pub const fn in_background(self) -> Flags {
+        self.without(Flags::SYNC.with(Flags::IDLE)).with(Flags::BACKGROUND)
+    }
+
     /// Whether all bits of `other` are set here.
     #[must_use]
     pub const fn has(self, other: Flags) -> bool {

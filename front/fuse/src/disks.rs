@@ -6,13 +6,13 @@
 //! of the disk. A write that begins or ends there is a read-modify-write of that block, atomic
 //! towards all other I/O of the disk, so that two parts of one write do not undo each other.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fuser::{Errno, ReplyData, ReplyEmpty, ReplyWrite, Request};
 use weir_access::Peer;
 use weir_bio::{Bio, Buf, Flags, GroupId, IoPrio, SECTOR};
-use weir_control::{Client, Clients, Failure, Memory};
+use weir_control::{Classing, Client, Clients, Failure, Memory};
 use weir_live::{Host, Job};
 use weir_queue::{Device, Groups, Kept};
 
@@ -35,6 +35,8 @@ pub(crate) struct OpenDisk {
 pub(crate) struct Disks {
     host: Arc<Host>,
     devices: Vec<Device>,
+    /// The disks whose files take background writes at first: an export of theirs does.
+    pub(crate) background: BTreeSet<String>,
     /// The groups that an open file may be in.
     groups: Arc<Groups>,
     openers: Mutex<Openers>,
@@ -63,7 +65,8 @@ struct Open {
 
 impl Disks {
     pub(crate) fn new(host: Arc<Host>, devices: Vec<Device>, groups: Arc<Groups>) -> Disks {
-        Disks { host, devices, groups, openers: Mutex::default() }
+        let (background, openers) = (BTreeSet::new(), Mutex::default());
+        Disks { host, devices, background, groups, openers }
     }
 
     fn openers(&self) -> MutexGuard<'_, Openers> {
@@ -129,6 +132,10 @@ impl Disks {
             Errno::EBUSY
         })?;
         let process = request.pid();
+        let background = self.background.contains(name);
+        if background {
+            opener.reclassify(GroupId(0), IoPrio::NONE, true);
+        }
         // A number that the kernel may give to a process fits.
         let (uid, gid, pid) = (request.uid(), request.gid(), process as i32);
         let client = Client {
@@ -137,6 +144,7 @@ impl Disks {
             peer: Peer::Process { uid, gid, pid }.to_string(),
             group: GroupId(0),
             ioprio: IoPrio::NONE,
+            background,
             disk: String::from(name),
             ios: 0,
             bytes: 0,
@@ -259,20 +267,14 @@ impl Clients for Disks {
         None
     }
 
-    fn reclassify(
-        &self,
-        number: u64,
-        group: Option<GroupId>,
-        ioprio: Option<IoPrio>,
-    ) -> Result<bool, Failure> {
-        group.map(|group| self.groups.join(group)).transpose()?;
+    fn reclassify(&self, number: u64, to: Classing) -> Result<bool, Failure> {
+        to.group.map(|group| self.groups.join(group)).transpose()?;
         let mut openers = self.openers();
         let Some(Open { opener: Some(opener), client, .. }) = openers.table.get_mut(&number) else {
             return Ok(false);
         };
-        client.group = group.unwrap_or(client.group);
-        client.ioprio = ioprio.unwrap_or(client.ioprio);
-        opener.reclassify(client.group, client.ioprio);
+        client.take(to);
+        opener.reclassify(client.group, client.ioprio, client.background);
         Ok(true)
     }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use weir_control::{Clients, Tree};
-use weir_front::{Front, FrontKind, FrontOption, Grounds, Plan, Reloaded, Restated, Users};
+use weir_front::{Export, Front, FrontKind, FrontOption, Grounds, Plan, Reloaded, Restated, Users};
 use weir_queue::Device;
 
 use crate::disks::{Disks, NAME};
@@ -67,7 +67,10 @@ impl Plan for Fuse {
     fn start(&self, grounds: &Grounds<'_>) -> Result<Option<Arc<dyn Front>>, String> {
         let Some(folder) = self.tree.clone() else { return Ok(None) };
         let (host, groups) = (Arc::clone(grounds.host), Arc::clone(grounds.groups));
-        let disks = Arc::new(Disks::new(host, grounds.disks.to_vec(), groups));
+        let mut disks = Disks::new(host, grounds.disks.to_vec(), groups);
+        let stated = |export: &Export| export.stated.background.then(|| export.stated.disk.clone());
+        disks.background = grounds.exports.iter().filter_map(stated).collect();
+        let disks = Arc::new(disks);
         let tree = Arc::clone(grounds.tree);
         let (plan, mount) = (self.clone(), Mutex::default());
         Ok(Some(Arc::new(FuseFront { plan, folder, tree, disks, mount })))

@@ -68,9 +68,9 @@ impl Opener {
         self.door.tally()
     }
 
-    /// Gives its I/O from now on this group and priority.
-    pub(crate) fn reclassify(&self, group: GroupId, ioprio: IoPrio) {
-        self.door.reclassify(group, ioprio);
+    /// Gives its I/O from now on the class of its client.
+    pub(crate) fn reclassify(&self, group: GroupId, ioprio: IoPrio, background: bool) {
+        self.door.reclassify(group, ioprio, background);
     }
 
     /// Sends an I/O in. The kernel is told when it has ended.

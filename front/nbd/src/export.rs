@@ -35,6 +35,8 @@ pub struct Export {
     pub group: GroupId,
     /// The priority of its clients' I/O.
     pub ioprio: IoPrio,
+    /// Its clients' writes are background writes, as write-back is: SYNC is taken from them.
+    pub background: bool,
     /// The only addresses it is served at; none: every address of [`Scope::All`](crate::Scope).
     pub listen: Vec<Address>,
     /// The clients that may use it.
@@ -54,6 +56,7 @@ impl Export {
             minimum_block: 1,
             group: GroupId(0),
             ioprio: IoPrio::NONE,
+            background: false,
             listen: Vec::new(),
             allow: Allow::default(),
         }
@@ -100,6 +103,7 @@ pub(crate) struct Served {
     pub(crate) device: Device,
     pub(crate) group: GroupId,
     pub(crate) ioprio: IoPrio,
+    pub(crate) background: bool,
     pub(crate) surveyor: Surveyor,
     pub(crate) listen: Vec<Address>,
     pub(crate) allow: Allow,
@@ -111,6 +115,7 @@ impl Served {
             device: export.device.clone(),
             group: export.group,
             ioprio: export.ioprio,
+            background: export.background,
             surveyor: Surveyor::new(export.device.clone()),
             listen: export.listen.clone(),
             allow: export.allow.clone(),

@@ -77,6 +77,7 @@ fn served(export: &weir_front::Export, plan: &Nbd) -> Export {
     served.read_only = stated.readonly;
     served.minimum_block = stated.minimum_block.or(plan.minimum_block).unwrap_or(1);
     served.ioprio = stated.ioprio();
+    served.background = stated.background;
     served.group = export.group;
     served.listen = stated.listen.iter().map(|listen| listen.address.clone()).collect();
     served.allow = stated.allow.clone();

@@ -5,8 +5,8 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
 
 use weir_access::{Address, Allow, Listen, Peer, SocketFile};
-use weir_bio::{GroupId, IoPrio};
-use weir_control::{Client, Clients, Failure, Memory};
+use weir_bio::GroupId;
+use weir_control::{Classing, Client, Clients, Failure, Memory};
 use weir_live::{Clock, Handle, Host};
 use weir_proto_nbd::wire::text;
 use weir_queue::Groups;
@@ -233,16 +233,11 @@ impl Clients for Server {
         Some(Memory { bound: budget.bound() as u64, held: budget.held() as u64 })
     }
 
-    fn reclassify(
-        &self,
-        number: u64,
-        group: Option<GroupId>,
-        ioprio: Option<IoPrio>,
-    ) -> Result<bool, Failure> {
-        let known = self.shared.reclassify(number, group, ioprio)?;
+    fn reclassify(&self, number: u64, to: Classing) -> Result<bool, Failure> {
+        let known = self.shared.reclassify(number, to)?;
         let Some((reactor, place, member)) = known else { return Ok(false) };
         self.handles[reactor].post(move |service: &mut NbdService, turn| {
-            service.reclassify(turn, place, number, member, ioprio);
+            service.reclassify(turn, place, number, member, to);
         });
         Ok(true)
     }

@@ -10,7 +10,8 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, acceptfrom_with};
 use weir_access::Peer;
-use weir_bio::{IoPrio, Nanos};
+use weir_bio::Nanos;
+use weir_control::Classing;
 use weir_live::{Interest, Readiness, Service, Turn};
 use weir_proto_nbd::server::{Handshake, Settings, Tls};
 use weir_queue::Member;
@@ -358,21 +359,21 @@ impl NbdService {
         }
     }
 
-    /// Gives a client another group or priority, unless it has gone meanwhile.
+    /// Gives a client's I/O another class, unless it has gone meanwhile.
     pub(crate) fn reclassify(
         &mut self,
         turn: &mut Turn<'_>,
         place: u32,
         client: u64,
         member: Option<Member>,
-        ioprio: Option<IoPrio>,
+        to: Classing,
     ) {
         let Some(connection) = self.tenant(place) else { return };
         if connection.client != Some(client) {
             return;
         }
         if let Some(session) = connection.session() {
-            session.reclassify(member, ioprio);
+            session.reclassify(member, to);
         }
         self.touch(place);
         turn.again();
@@ -504,7 +505,7 @@ fn start(
             let member = member.expect("checked when the server began");
             let quota = shared.budget.quota(reactor);
             let (tally, limits) = (seat.submitter.tally(), export.device.limits());
-            let session = Session::new(seat, limits, agreed, member, export.ioprio, quota);
+            let session = Session::new(seat, limits, agreed, member, export, quota);
             let client = shared.add_client(agreed.export, (reactor, place), peer, tally);
             connection.client = Some(client);
             if let Some(ticket) = &connection.ticket {

@@ -4,6 +4,7 @@
 //! are bounded in number and bytes; beyond that the session takes nothing in, and the client's own
 //! socket fills up.
 
+mod class;
 mod effects;
 mod gather;
 mod memory;
@@ -22,6 +23,7 @@ use weir_queue::{CAPS_AGAIN_NS, Kept, Member};
 
 use crate::answers::Answers;
 use crate::budget::Quota;
+use crate::export::Served;
 use crate::outbox::Outbox;
 use crate::payload::Payload;
 use crate::pool::{Pool, room};
@@ -82,6 +84,8 @@ pub(crate) struct Session {
     pub(crate) context: u32,
     member: Member,
     ioprio: IoPrio,
+    /// Its writes are background writes.
+    background: bool,
     /// A cap of its group lets nothing in before this.
     throttled_until: Option<Nanos>,
     /// Effects of which no piece is with the device; they take turns.
@@ -137,7 +141,7 @@ impl Session {
         limits: Limits,
         agreed: &Negotiated,
         member: Member,
-        ioprio: IoPrio,
+        export: &Served,
         quota: Quota,
     ) -> Session {
         Session {
@@ -147,7 +151,8 @@ impl Session {
             replies: agreed.replies(),
             context: agreed.allocation.unwrap_or(0),
             member,
-            ioprio,
+            ioprio: export.ioprio,
+            background: export.background,
             throttled_until: None,
             waiting: VecDeque::new(),
             pieces: 0,
@@ -289,15 +294,6 @@ impl Session {
     /// Asks its caps again with the next request.
     pub(crate) fn ask_caps_again(&mut self) {
         (self.throttled_until, self.pieces_until) = (None, None);
-    }
-
-    /// From now on its I/O counts elsewhere, or has another priority.
-    pub(crate) fn reclassify(&mut self, member: Option<Member>, ioprio: Option<IoPrio>) {
-        self.ioprio = ioprio.unwrap_or(self.ioprio);
-        if let Some(member) = member {
-            self.member = member;
-            self.ask_caps_again();
-        }
     }
 
     /// Drops payload of a refused request; how much of it was in `bytes`.
@@ -477,7 +473,7 @@ impl Session {
 
     #[inline]
     fn submit(&mut self, mut bio: Bio, now: Nanos) {
-        (bio.group, bio.ioprio) = (self.member.group(), self.ioprio);
+        self.dress(&mut bio);
         if !self.held.is_empty() {
             self.held.push_back(Held { bio, kept: Kept::default() });
             return;

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use weir_bio::{GroupId, IoPrio};
-use weir_control::Client;
+use weir_bio::GroupId;
+use weir_control::{Classing, Client};
 use weir_proto_nbd::server as proto;
 use weir_queue::{Device, Groups, Member, Tally};
 
@@ -100,13 +100,14 @@ impl Shared {
         let mut clients = self.clients();
         let number = clients.next;
         clients.next += 1;
-        let Served { group, ioprio, .. } = &self.exports[export];
+        let Served { group, ioprio, background, .. } = &self.exports[export];
         let client = Client {
             number,
             export: self.advertised[export].name.clone(),
             peer: String::from(peer),
             group: *group,
             ioprio: *ioprio,
+            background: *background,
             disk: self.exports[export].device.config().name.clone(),
             ios: 0,
             bytes: 0,
@@ -130,23 +131,21 @@ impl Shared {
         self.clients().there.remove(&number);
     }
 
-    /// Notes that a client has another group or priority: the reactor and the place of its
+    /// Notes that a client's I/O has another class: the reactor and the place of its
     /// connection there, with the member that its I/O counts for. `None` if it is gone.
     pub(crate) fn reclassify(
         &self,
         number: u64,
-        group: Option<GroupId>,
-        ioprio: Option<IoPrio>,
+        to: Classing,
     ) -> Result<Option<(usize, u32, Option<Member>)>, weir_queue::Error> {
         // A group that does not exist is an error whether or not such a client is there.
-        group.map(|group| self.groups.join(group)).transpose()?;
+        to.group.map(|group| self.groups.join(group)).transpose()?;
         let mut clients = self.clients();
         let Some(Place { client, reactor, place, .. }) = clients.there.get_mut(&number) else {
             return Ok(None);
         };
-        let member = group.map(|group| self.join(group, &client.export)).transpose()?;
-        client.group = group.unwrap_or(client.group);
-        client.ioprio = ioprio.unwrap_or(client.ioprio);
+        let member = to.group.map(|group| self.join(group, &client.export)).transpose()?;
+        client.take(to);
         Ok(Some((*reactor, *place, member)))
     }
 }

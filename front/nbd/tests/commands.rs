@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use support::*;
 use weir_bio::{Flags, Op, Prng, Status};
+use weir_control::{Classing, Clients};
 use weir_front_nbd::{Export, Settings};
 use weir_proto_nbd::NbdError;
 use weir_proto_nbd::client::Wanted;
@@ -250,6 +251,47 @@ fn fua_goes_down_with_the_write_where_the_device_knows_it() {
     assert!(matches!(log[..], [(Op::Write, flags, 0, 4096)] if flags.has(Flags::FUA)), "{log:?}");
     client.disconnect();
     fixture.stop();
+}
+
+/// The flags of what a client writes, in whole blocks, in part of one, as a trim and as zeroes.
+fn flags_of_writes(client: &mut Client, record: &Record) -> Vec<(Op, Flags)> {
+    record.log.lock().unwrap().clear();
+    client.write(0, &[1; 4096]).ok();
+    client.write(8192 + 1, &[2; 10]).ok();
+    client.ask(Command::TRIM, F::EMPTY, 0, 4096).ok();
+    client.ask(Command::WRITE_ZEROES, F::EMPTY, 0, 4096).ok();
+    client.ask(Command::FLUSH, F::EMPTY, 0, 0).ok();
+    client.read(0, 512);
+    record.log.lock().unwrap().iter().map(|(op, flags, ..)| (*op, *flags)).collect()
+}
+
+#[test]
+fn writes_are_background_writes_where_the_export_says_so_until_the_client_is_told_otherwise() {
+    for of_export in [true, false] {
+        let (driver, record) = Recorder::new(MIB, |_| ());
+        let device = device(Config { name: "sda".into(), ..Config::default() }, driver);
+        let export = Export { background: of_export, ..Export::new("sda", device) };
+        let fixture = Fixture::new(1, vec![export], Settings::default());
+        let mut client = fixture.client(Wanted::everything("sda"));
+        let number = fixture.server().clients()[0].number;
+        for background in [of_export, !of_export] {
+            let to = Classing { background: Some(background), ..Classing::default() };
+            if background != of_export {
+                assert!(fixture.server().reclassify(number, to).unwrap());
+            }
+            assert_eq!(fixture.server().clients()[0].background, background);
+            let found = flags_of_writes(&mut client, &record);
+            let ops: Vec<Op> = found.iter().map(|(op, _)| *op).collect();
+            use Op::{Discard, Flush, Read, Write, WriteZeroes};
+            assert_eq!(ops, [Write, Read, Write, Discard, WriteZeroes, Flush, Read]);
+            for (op, flags) in found.into_iter().filter(|(op, _)| op.is_write()) {
+                let is_so = (flags.has(Flags::BACKGROUND), flags.any(Flags::SYNC | Flags::IDLE));
+                assert!(is_so == (background, !background) || op == Flush, "{op:?}: {flags:?}");
+            }
+        }
+        client.disconnect();
+        fixture.stop();
+    }
 }
 
 #[test]

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use support::*;
 use weir_bio::{Op, Status};
+use weir_control::Classing;
 use weir_front_nbd::{
     Address, Allow, Clients, Export, ExportError, Listen, ListenError, Scope, Server, Settings,
 };
@@ -470,6 +471,10 @@ fn a_frozen_device_lets_clients_wait_and_go_on() {
 }
 
 /// One byte a second: nothing of a session's length gets by twice.
+fn in_group(group: weir_bio::GroupId) -> Classing {
+    Classing { group: Some(group), ..Classing::default() }
+}
+
 fn one_byte_a_second() -> weir_queue::Caps {
     let rbps = std::num::NonZeroU64::new(1);
     weir_queue::Caps { rbps, ..weir_queue::Caps::default() }
@@ -486,7 +491,7 @@ fn a_cap_holds_back_its_group_alone_and_lets_go_when_it_is_lifted() {
     free.read(0, 512);
     let number = fixture.server().clients()[0].number;
     assert_eq!(fixture.server().clients().len(), 2);
-    assert!(fixture.server().reclassify(number, Some(capped), None).unwrap());
+    assert!(fixture.server().reclassify(number, in_group(capped)).unwrap());
     wait_until("the client's I/O to count in its group", || {
         held.write(0, &[1; 512]).ok();
         groups.all()[capped.0 as usize].used.ios[1] > 0
@@ -526,9 +531,9 @@ fn a_client_is_known_by_its_number_until_it_leaves() {
     clients.into_iter().for_each(|client| drop(client.disconnect()));
     wait_until("nobody", || fixture.server().clients().is_empty());
     let server = fixture.server();
-    assert!(!server.reclassify(numbers[0], None, None).unwrap(), "it is gone");
+    assert!(!server.reclassify(numbers[0], Classing::default()).unwrap(), "it is gone");
     let unknown = weir_bio::GroupId(7);
-    assert!(server.reclassify(numbers[0], Some(unknown), None).is_err());
+    assert!(server.reclassify(numbers[0], in_group(unknown)).is_err());
     fixture.client(Wanted::nothing("sda")).disconnect();
     fixture.stop();
 }

@@ -18,6 +18,8 @@ pub struct Client {
     pub group: GroupId,
     /// The priority of its I/O.
     pub ioprio: IoPrio,
+    /// Its writes are background writes, as write-back is: schedulers put others before them.
+    pub background: bool,
     /// The disk behind the export.
     pub disk: String,
     /// I/Os that ended; one that was cut counts as its parts.
@@ -46,6 +48,13 @@ impl Client {
             ..self.clone()
         }
     }
+
+    /// Takes a class for its I/O.
+    pub fn take(&mut self, to: Classing) {
+        self.group = to.group.unwrap_or(self.group);
+        self.ioprio = to.ioprio.unwrap_or(self.ioprio);
+        self.background = to.background.unwrap_or(self.background);
+    }
 }
 
 /// Memory that a front's clients share, bytes.
@@ -55,6 +64,17 @@ pub struct Memory {
     pub bound: u64,
     /// Bytes that the clients hold now.
     pub held: u64,
+}
+
+/// The class of a client's I/O from now on; `None` leaves a part of it as it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Classing {
+    /// The group that it counts in.
+    pub group: Option<GroupId>,
+    /// Its priority.
+    pub ioprio: Option<IoPrio>,
+    /// Whether its writes are background writes.
+    pub background: Option<bool>,
 }
 
 /// The clients of a front: asked and told by any thread.
@@ -71,17 +91,11 @@ pub trait Clients: Send + Sync {
     /// The memory its clients share, if that is bounded.
     fn memory(&self) -> Option<Memory>;
 
-    /// Gives a client another group or priority; its I/O from then on has them. False if it is
-    /// gone.
+    /// Gives a client's I/O another class from then on. False if it is gone.
     ///
     /// # Errors
     /// No such group.
-    fn reclassify(
-        &self,
-        number: u64,
-        group: Option<GroupId>,
-        ioprio: Option<IoPrio>,
-    ) -> Result<bool, Failure>;
+    fn reclassify(&self, number: u64, to: Classing) -> Result<bool, Failure>;
 
     /// Ends a client without waiting for it; I/O that was accepted is finished. False if it is
     /// gone.

@@ -115,6 +115,9 @@ pub struct Export {
     /// Refuse writes of its clients.
     #[serde(default)]
     pub readonly: bool,
+    /// Writes of its clients are background writes, as write-back is.
+    #[serde(default)]
+    pub background: bool,
     /// Let clients write to a disk on which another one lies.
     #[serde(default)]
     pub shared: bool,
@@ -167,10 +170,22 @@ impl Export {
     /// The export of a disk that no other names: writable, at all addresses, for all clients.
     fn implicit(disk: &str) -> Export {
         let (name, disk) = (String::from(disk), String::from(disk));
-        let (group, readonly, shared) = (None, false, false);
+        let (group, readonly, shared, background) = (None, false, false, false);
         let (class, level, listen) = (PrioClass::None, None, Vec::new());
         let (allow, minimum_block) = (Allow::default(), None);
-        Export { name, disk, group, readonly, shared, minimum_block, class, level, listen, allow }
+        Export {
+            name,
+            disk,
+            group,
+            readonly,
+            background,
+            shared,
+            minimum_block,
+            class,
+            level,
+            listen,
+            allow,
+        }
     }
 
     /// Whether it is what a disk has that no export names.

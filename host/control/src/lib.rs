@@ -19,7 +19,7 @@ pub mod rules;
 mod socket;
 pub mod tree;
 
-pub use clients::{Client, Clients, Memory};
+pub use clients::{Classing, Client, Clients, Memory};
 pub use config::{Config, ConfigError, Export};
 pub use disk::{ControlCalls, Disk, LiveDisk};
 pub use errno::{Errno, Failure};

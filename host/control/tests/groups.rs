@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use bed::{Model, tree};
 use weir_bio::{Class, GroupId, IoPrio, Limits, Nanos};
-use weir_control::{Client, Clients, Errno, Failure, Memory, Tree};
+use weir_control::{Classing, Client, Clients, Errno, Failure, Memory, Tree};
 use weir_queue::Groups;
 
 /// Clients that are plain values.
@@ -29,18 +29,12 @@ impl Clients for Few {
         self.0.lock().unwrap().clone()
     }
 
-    fn reclassify(
-        &self,
-        number: u64,
-        group: Option<GroupId>,
-        ioprio: Option<IoPrio>,
-    ) -> Result<bool, Failure> {
+    fn reclassify(&self, number: u64, to: Classing) -> Result<bool, Failure> {
         let mut clients = self.0.lock().unwrap();
         let Some(client) = clients.iter_mut().find(|client| client.number == number) else {
             return Ok(false);
         };
-        client.group = group.unwrap_or(client.group);
-        client.ioprio = ioprio.unwrap_or(client.ioprio);
+        client.take(to);
         Ok(true)
     }
 
@@ -72,7 +66,7 @@ impl Clients for Other {
         None
     }
 
-    fn reclassify(&self, _: u64, _: Option<GroupId>, _: Option<IoPrio>) -> Result<bool, Failure> {
+    fn reclassify(&self, _: u64, _: Classing) -> Result<bool, Failure> {
         Ok(false)
     }
 
@@ -97,6 +91,7 @@ fn peopled() -> (Tree, Arc<Groups>, Arc<Few>) {
         peer: String::from("127.0.0.1:40000"),
         group: a,
         ioprio: IoPrio::NONE,
+        background: false,
         disk: String::from("sda"),
         ios: 12,
         bytes: 49_152,
@@ -146,6 +141,7 @@ fn groups_and_clients_stand_beside_the_disks() {
         names(&tree, "nbd/a!b/7"),
         [
             "address",
+            "background",
             "bytes",
             "class",
             "delete",
@@ -259,8 +255,14 @@ fn a_client_is_classed_anew_by_writing() {
     assert_eq!(written(&tree, &group, "/tenants/b\n"), "tenants/b\n");
     assert_eq!(few.clients()[0].group, groups.find("tenants/b").unwrap());
     assert_eq!(written(&tree, &group, ""), "\n", "the root");
+    let background = String::from("nbd/a!b/7/background");
+    assert_eq!(tree.read(&background).unwrap(), "0\n");
+    assert_eq!(written(&tree, &background, "1\n"), "1\n");
+    assert!(few.clients()[0].background);
+    assert_eq!(few.clients()[0].group, GroupId(0), "the rest is as it was");
     let long = "9".repeat(1 << 20);
     for (file, texts) in [
+        (&background, ["", "2", "-1", "on", &long]),
         (&class, ["", "idler", "IDLE", "3", &long]),
         (&level, ["", "8", "-1", "two", &long]),
         (&group, ["tenants/c", "tenants/a/x", "x", "\n\n", &long]),

@@ -207,9 +207,10 @@ impl<A: Answer> Door<A> {
         &self.tally
     }
 
-    /// Gives the I/O that comes from now on this group and priority, whatever the jobs say.
-    pub fn reclassify(&self, group: GroupId, ioprio: IoPrio) {
-        self.handle.post(move |intake, _| intake.class = Some((group, ioprio)));
+    /// Gives the I/O that comes from now on this group and priority, whatever the jobs say; in the
+    /// background its writes are as write-back's.
+    pub fn reclassify(&self, group: GroupId, ioprio: IoPrio, background: bool) {
+        self.handle.post(move |intake, _| intake.class = Some((group, ioprio, background)));
     }
 
     /// A place for a job, if there is one. A closed disk has room for all: their answers say so.
@@ -301,7 +302,7 @@ struct Intake<A> {
     /// Not accepted yet because of caps.
     held: HeldBack<(Kept, A)>,
     /// The group and the priority of all I/O, if they are not the jobs' own.
-    class: Option<(GroupId, IoPrio)>,
+    class: Option<(GroupId, IoPrio, bool)>,
     /// The last one was refused for want of room, or by the gate.
     refused: bool,
     /// There are jobs that a reactor was refused.
@@ -371,7 +372,12 @@ impl<A: Answer> Intake<A> {
             return Some(due);
         }
         while let Some(Job { mut bio, kept, answer }) = self.waiting.pop_front() {
-            (bio.group, bio.ioprio) = self.class.unwrap_or((bio.group, bio.ioprio));
+            if let Some((group, ioprio, background)) = self.class {
+                (bio.group, bio.ioprio) = (group, ioprio);
+                if background && bio.op.is_write() && bio.sectors > 0 {
+                    bio.flags = bio.flags.in_background();
+                }
+            }
             if let Some(passed) = self.held.pass(bio, (kept, answer)) {
                 return Some(passed);
             }

@@ -2,10 +2,10 @@
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-use weir_bio::{Bio, Buf, IoPrio, Limits, Nanos, Status};
+use weir_bio::{Bio, Buf, Flags, GroupId, IoPrio, Limits, Nanos, Status};
 use weir_live::{Answer, Door, Host, Job};
 use weir_queue::driver::Affinity;
 use weir_queue::{
@@ -19,6 +19,8 @@ struct Idle {
     taken: Vec<Tag>,
     /// Requests it was given.
     given: Arc<AtomicUsize>,
+    /// Its flags of the last one.
+    flags: Arc<AtomicU32>,
 }
 
 impl Driver for Idle {
@@ -31,13 +33,15 @@ impl Driver for Idle {
     }
 
     fn open(&self, _: u16, _: u16) -> Result<Box<dyn DriverQueue>, DriverError> {
-        Ok(Box::new(Idle { taken: Vec::new(), given: Arc::clone(&self.given) }))
+        let (given, flags) = (Arc::clone(&self.given), Arc::clone(&self.flags));
+        Ok(Box::new(Idle { taken: Vec::new(), given, flags }))
     }
 }
 
 impl DriverQueue for Idle {
     fn submit(&mut self, batch: &mut Batch<'_>, _: Nanos) {
-        batch.take_all(|tag, _| {
+        batch.take_all(|tag, request| {
+            self.flags.store(request.flags().0, Ordering::Relaxed);
             self.given.fetch_add(1, Ordering::Relaxed);
             self.taken.push(tag);
         });
@@ -70,6 +74,7 @@ struct Bed {
     groups: Arc<Groups>,
     door: Door<Told>,
     given: Arc<AtomicUsize>,
+    flags: Arc<AtomicU32>,
     sender: Sender<Status>,
     answers: Receiver<Status>,
 }
@@ -79,7 +84,7 @@ impl Bed {
         let host = Host::new(1).unwrap();
         let config = Config { scheduler: Some("none".into()), ..Config::default() };
         let disk = Idle::default();
-        let given = Arc::clone(&disk.given);
+        let (given, flags) = (Arc::clone(&disk.given), Arc::clone(&disk.flags));
         let device = Device::new(config, Arc::new(disk)).unwrap();
         let groups = Arc::new(Groups::default());
         device.attach_groups(&groups);
@@ -89,7 +94,7 @@ impl Bed {
         host.adopt(&device).unwrap();
         let door = Door::open(&host, 0, &device, 16).unwrap();
         let (sender, answers) = channel();
-        Bed { host, device, groups, door, given, sender, answers }
+        Bed { host, device, groups, door, given, flags, sender, answers }
     }
 
     fn enter(&self, bio: Bio, kept: Kept) {
@@ -162,10 +167,28 @@ fn io_counts_in_the_group_that_the_door_was_given_last() {
     bed.enter(Bio::read(0, Buf::zeroed(4096)), Kept::default());
     bed.expect(1);
     assert_eq!(used(), [0, 0]);
-    bed.door.reclassify(group, IoPrio::NONE);
+    bed.door.reclassify(group, IoPrio::NONE, false);
     bed.enter(Bio::read(8, Buf::zeroed(4096)), Kept::default());
     bed.expect(1);
     assert_eq!(used(), [1, 0]);
     assert_eq!((bed.door.tally().ios(), bed.door.tally().sectors()), (2, 16));
+    bed.end();
+}
+
+#[test]
+fn writes_are_background_writes_from_when_the_door_is_told_so() {
+    let bed = Bed::capped();
+    bed.lift_caps();
+    for background in [false, true, false] {
+        bed.door.reclassify(GroupId(0), IoPrio::NONE, background);
+        for bio in [Bio::write(0, Buf::zeroed(4096)), Bio::read(0, Buf::zeroed(4096))] {
+            let before = bio.flags;
+            let after = if background { before.in_background() } else { before };
+            let due = if bio.op.is_write() { after } else { before };
+            bed.enter(bio, Kept::default());
+            bed.expect(1);
+            assert_eq!(Flags(bed.flags.load(Ordering::Relaxed)), due);
+        }
+    }
     bed.end();
 }

@@ -335,7 +335,6 @@ mod tests {
     use std::os::fd::OwnedFd;
     use std::time::Duration;
 
-    use weir_bio::IoPrio;
     use weir_control::{Client, Clients, Memory, Parameters};
     use weir_front::{FrontKind, Grounds, Users};
 
@@ -432,8 +431,7 @@ mod tests {
         fn reclassify(
             &self,
             _: u64,
-            _: Option<GroupId>,
-            _: Option<IoPrio>,
+            _: weir_control::Classing,
         ) -> Result<bool, weir_control::Failure> {
             Ok(false)
         }

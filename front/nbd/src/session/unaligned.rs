@@ -176,7 +176,7 @@ impl Session {
     }
 
     fn submit_patch(&mut self, mut bio: Bio, kept: Kept, now: Nanos) {
-        (bio.group, bio.ioprio) = (self.member.group(), self.ioprio);
+        self.dress(&mut bio);
         if !self.held.is_empty() {
             self.held.push_back(Held { bio, kept });
             return;

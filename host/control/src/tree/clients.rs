@@ -6,7 +6,7 @@ use weir_bio::{Class, IoPrio};
 use weir_queue::Groups;
 
 use super::entry;
-use crate::clients::{CLASSES, Client, Clients, LEVEL_DEFAULT, Memory};
+use crate::clients::{CLASSES, Classing, Client, Clients, LEVEL_DEFAULT, Memory};
 use crate::errno::{Errno, Failure};
 use crate::number::{shown, unsigned};
 
@@ -46,6 +46,14 @@ pub const ATTRIBUTES: &[Attribute] = &[
         "Where it comes from: host and port, or user, group and process of a local one.",
         |here| here.as_seen.peer.clone(),
     ),
+    Attribute::tells(
+        "background",
+        "",
+        "the export's",
+        "Whether its writes are background writes, as write-back is: others go before them.",
+        |here| u8::from(here.as_seen.background).to_string(),
+    )
+    .takes("0 or 1", store_background),
     Attribute::tells("bytes", "bytes", "0", "What its I/O moved.", |here| {
         here.as_seen.bytes.to_string()
     }),
@@ -96,12 +104,8 @@ pub const ATTRIBUTES: &[Attribute] = &[
 ];
 
 impl Connection {
-    fn reclassify(
-        &self,
-        group: Option<weir_bio::GroupId>,
-        ioprio: Option<IoPrio>,
-    ) -> Result<(), Failure> {
-        let told = self.clients.reclassify(self.as_seen.number, group, ioprio)?;
+    fn reclassify(&self, to: Classing) -> Result<(), Failure> {
+        let told = self.clients.reclassify(self.as_seen.number, to)?;
         self.found(told)
     }
 
@@ -137,7 +141,7 @@ fn store_class(here: &Connection, text: &str) -> Result<(), Failure> {
         Class::None => IoPrio::NONE,
         class => IoPrio::new(*class, level(here.as_seen.ioprio)),
     };
-    here.reclassify(None, Some(ioprio))
+    here.reclassify(Classing { ioprio: Some(ioprio), ..Classing::default() })
 }
 
 fn store_level(here: &Connection, text: &str) -> Result<(), Failure> {
@@ -146,8 +150,20 @@ fn store_level(here: &Connection, text: &str) -> Result<(), Failure> {
         class => class,
     };
     match unsigned("level", text)? {
-        level @ 0..=7 => here.reclassify(None, Some(IoPrio::new(class, level as u8))),
+        level @ 0..=7 => {
+            let ioprio = Some(IoPrio::new(class, level as u8));
+            here.reclassify(Classing { ioprio, ..Classing::default() })
+        }
         level => Failure::invalid(format!("level {level} is outside 0..=7")),
+    }
+}
+
+fn store_background(here: &Connection, text: &str) -> Result<(), Failure> {
+    match unsigned("background", text)? {
+        on @ 0..=1 => {
+            here.reclassify(Classing { background: Some(on == 1), ..Classing::default() })
+        }
+        other => Failure::invalid(format!("background {other} is outside 0..=1")),
     }
 }
 
@@ -162,7 +178,7 @@ fn store_group(here: &Connection, text: &str) -> Result<(), Failure> {
     let path = text.strip_suffix('\n').unwrap_or(text).trim_matches('/');
     let found = here.groups.as_ref().and_then(|groups| groups.find(path));
     match found {
-        Some(id) => here.reclassify(Some(id), None),
+        Some(id) => here.reclassify(Classing { group: Some(id), ..Classing::default() }),
         None => Failure::invalid(format!("{} does not exist", shown("group", path))),
     }
 }
