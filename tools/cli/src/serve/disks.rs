@@ -2,28 +2,40 @@
 //!
 //! A path that cannot be opened is left out, with a warning, if every disk that lies on it can do
 //! without it: a daemon that is started while a path is down serves what the others lead to. The
-//! next start takes the path in again.
+//! next start takes the path in again. Such paths are opened side by side, because each that says
+//! nothing takes the whole of its time-out.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, PoisonError};
 
-use weir::{Host, Opened, Target};
+use weir::{Device, Host, Opened, Target};
 use weir_control::config::Config;
 
 use crate::{Failure, order, reload};
 
+/// Paths that are opened at a time. Their threads do nothing but wait.
+const PATHS_AT_A_TIME: usize = 256;
+
+/// A disk that is open, or why it is not.
+type Outcome = Result<Opened, String>;
+
 /// Opens them: all that can be had, in the configuration's order.
 pub(crate) fn open(config: &Config, host: &Host) -> Result<Vec<Opened>, Failure> {
     let mut targets = reload::targets(config)?;
+    let order = order::of_opening(config, &targets)?;
+    let mut paths = open_paths(config, &targets, host.reactors());
     let mut opened: BTreeMap<usize, Opened> = BTreeMap::new();
     let mut missing: BTreeSet<String> = BTreeSet::new();
-    for place in order::of_opening(config, &targets)? {
+    for place in order {
         let name = &config.disk[place].name;
         leave_out(targets.get_mut(name).expect("a disk has a target"), &missing);
         let by_name = |name: &str| {
             let mut devices = opened.values().map(|disk| &disk.device);
             devices.find(|device| device.config().name == name).cloned()
         };
-        let disk = match weir::open_over(name, &targets[name], host.reactors(), by_name) {
+        let ahead = paths.remove(name);
+        let open = || open_one(name, &targets[name], host.reactors(), by_name);
+        let disk = match ahead.unwrap_or_else(open).and_then(|disk| adopt(host, name, disk)) {
             Ok(disk) => disk,
             Err(error) => match above_without(config, &targets, name, &missing) {
                 Some(above) => {
@@ -37,13 +49,64 @@ pub(crate) fn open(config: &Config, host: &Host) -> Result<Vec<Opened>, Failure>
                 None => return Err(error.into()),
             },
         };
-        disk.notices.iter().for_each(|notice| tracing::info!("{notice}"));
-        let told = name.clone();
-        disk.on_notice(move |notice| tracing::warn!("disk {told}: {notice}"));
-        host.adopt(&disk.device).map_err(|e| format!("disk {name}: {e}"))?;
         opened.insert(place, disk);
     }
     Ok(opened.into_values().collect())
+}
+
+fn open_one(
+    name: &str,
+    target: &Target,
+    homes: usize,
+    find: impl Fn(&str) -> Option<Device>,
+) -> Outcome {
+    weir::open_over(name, target, homes, find).map_err(|error| error.to_string())
+}
+
+fn adopt(host: &Host, name: &str, disk: Opened) -> Outcome {
+    disk.notices.iter().for_each(|notice| tracing::info!("{notice}"));
+    let told = String::from(name);
+    disk.on_notice(move |notice| tracing::warn!("disk {told}: {notice}"));
+    host.adopt(&disk.device).map_err(|error| format!("disk {name}: {error}"))?;
+    Ok(disk)
+}
+
+/// Opens, side by side, the disks that others can do without: as far as it may take long.
+fn open_paths(
+    config: &Config,
+    targets: &BTreeMap<String, Target>,
+    homes: usize,
+) -> BTreeMap<String, Outcome> {
+    let is_path = |name: &&String| {
+        let lies_on_none = targets[*name].backing.legs().is_empty();
+        lies_on_none && above_without(config, targets, name, &BTreeSet::new()).is_some()
+    };
+    let names: Vec<&String> = config.disk.iter().map(|disk| &disk.name).filter(is_path).collect();
+    let (left, outcomes) = (Mutex::new(names.iter()), Mutex::new(BTreeMap::new()));
+    // Nothing panics under these locks, so nothing is half done.
+    let next = || left.lock().unwrap_or_else(PoisonError::into_inner).next();
+    let work = || {
+        while let Some(name) = next() {
+            let outcome = open_path(name, &targets[*name], homes);
+            let mut outcomes = outcomes.lock().unwrap_or_else(PoisonError::into_inner);
+            outcomes.insert(String::clone(name), outcome);
+        }
+    };
+    std::thread::scope(|scope| {
+        // One path alone needs no thread.
+        (1..names.len().min(PATHS_AT_A_TIME)).for_each(|_| _ = scope.spawn(work));
+        work();
+    });
+    outcomes.into_inner().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// With what its lanes would have to wait for when they are opened.
+fn open_path(name: &str, target: &Target, homes: usize) -> Outcome {
+    let disk = open_one(name, target, homes, |_| None)?;
+    let lanes = 0..usize::from(disk.device.queues());
+    let prepared = lanes.map(|lane| disk.device.prepare_lane(lane));
+    prepared.collect::<Result<(), _>>().map_err(|error| format!("disk {name}: {error}"))?;
+    Ok(disk)
 }
 
 /// The target without legs that are missing. One that needs them finds out when it is opened.
