@@ -683,6 +683,25 @@ fn pings_of_the_target_are_answered_and_bounded() {
     assert!(initiator.send().is_empty(), "a session that is over sends nothing");
 }
 
+#[test]
+fn answers_to_pings_keep_to_the_budget_so_that_they_do_not_pile_up() {
+    let (mut initiator, _) = busy();
+    let asks = pdu(NopIn { lun: 0, itt: NO_TAG, ttt: 77, numbers: at(100) }.encode());
+    initiator.hear(&vec![asks.clone(); 3].concat()).expect("a sound target");
+    let Initiator { session, memory, .. } = &mut initiator;
+    for (budget, bytes) in [(0, 0), (1, 48), (49, 144)] {
+        assert_eq!(session.send(budget, memory), bytes < 144, "budget {budget}");
+        assert_eq!(memory.out.len(), bytes, "budget {budget}");
+    }
+    // A target that does not read: nothing may be put out any more.
+    for _ in 0..PINGS_OWED_MAX {
+        initiator.hear(&asks).expect("as many as are kept");
+        assert!(initiator.session.send(0, &mut initiator.memory));
+    }
+    assert_eq!(initiator.hear(&asks), Err(Over::Violation(Violation::Pings)));
+    assert_eq!(initiator.memory.out.len(), 144);
+}
+
 fn message(event: u8, parameters: [u16; 3]) -> Bhs {
     AsyncMessage { lun: 3 << 48, numbers: at(100), event, code: 5, parameters }.encode()
 }

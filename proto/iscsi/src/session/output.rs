@@ -146,10 +146,16 @@ impl Session {
         if self.over.is_some() {
             return false;
         }
-        while let Some((lun, ttt)) = self.pings.pop() {
+        let limit = self.position.saturating_add(budget);
+        // Also the answers to pings keep to the budget: a target that asks and does not read would
+        // have them pile up. One that goes on asking meets the bound of those that are owed.
+        while let Some((lun, ttt)) = self.pings.last().copied() {
+            if self.position >= limit {
+                return true;
+            }
+            self.pings.pop();
             self.nop(lun, NO_TAG, ttt, out);
         }
-        let limit = self.position.saturating_add(budget);
         while let Some(due) = self.dues.front().copied() {
             let Some(task) = self.tasks.at(due.task).filter(|task| !task.stopped) else {
                 self.dues.pop_front();
