@@ -28,6 +28,9 @@ use security::Security;
 /// The time that a login may take, in nanoseconds: open-iscsi's default.
 pub const LOGIN_TIMEOUT_NS: u64 = 15_000_000_000;
 
+/// Bytes of answers to keys of the target: with our own offer behind them they fit into a segment.
+const ANSWER_MAX: usize = SEGMENT_DEFAULT as usize - 1024;
+
 /// The stage of a login. The numbers are those on the wire.
 const SECURITY: u8 = 0;
 const OPERATIONAL: u8 = 1;
@@ -218,9 +221,6 @@ impl Login {
     fn keys(&mut self, bytes: &[u8]) -> Result<(), LoginError> {
         let Self { text, heard, security, negotiation, answer, stage, response, .. } = self;
         let refused = response.is_some_and(|response| response.status != 0);
-        if answer.len() > SEGMENT_DEFAULT as usize {
-            return Err(LoginError::Keys);
-        }
         text.take(bytes, |key, value| match key {
             "TargetAddress" => {
                 heard.address = Some(value.to_owned());
@@ -239,6 +239,7 @@ impl Login {
             }
             _ if Security::knows(key) && *stage == SECURITY => security.hear(key, value),
             _ if Security::knows(key) => Err(LoginError::key(key, value, "it is out of place")),
+            _ if answer.len() > ANSWER_MAX => Err(LoginError::Keys),
             _ => negotiation.take(key, value, answer),
         })
     }

@@ -504,6 +504,10 @@ fn a_negotiation_without_end_is_left_and_costs_bounded_memory() {
     let keys: Vec<u8> = b"X=1\0".repeat(2048);
     let pdus: Vec<_> = (0..3).map(|_| script.bytes(false, 0, None, &keys)).collect();
     assert_eq!(failed(after(Auth::None, &pdus).0), LoginError::Keys);
+    // Also where all of them come at once: the answers would not fit into a segment.
+    let one = Script::default().bytes(false, 0, None, &keys);
+    let (step, out) = after(Auth::None, &[one]);
+    assert_eq!((failed(step), out.len()), (LoginError::Keys, 0));
     let endless: Vec<_> = (0..2).map(|_| script.bytes(false, 0, None, &[b'x'; 8192])).collect();
     assert!(matches!(failed(after(Auth::None, &endless).0), LoginError::Text(_)));
     let long = script.bytes(false, 0, None, &[b'x'; 8193]);
