@@ -150,6 +150,10 @@ impl Conversation<'_> {
         let (ends, heard) = (&mut self.ends, &mut self.heard);
         let mut to = Answers { slots: &mut self.slots, ends, heard };
         self.link.receive(&mut self.window, &mut to, now)?;
+        // What a target says unasked is for the ports; here it would only pile up.
+        self.heard.notices.clear();
+        self.ends.events.clear();
+        self.ends.event_sense.clear();
         self.link.tick(now, &mut self.slots, drop)?;
         self.link.send(&mut self.slots);
         self.slots.tell(&mut self.ends);

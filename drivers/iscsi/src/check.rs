@@ -9,7 +9,7 @@ use weir_proto_scsi::decide::Delivery;
 use weir_proto_scsi::{Lun, ScsiStatus};
 
 use crate::identity;
-use crate::link::{Answers, Heard, Link};
+use crate::link::{Answers, Heard, Link, REAPED_MAX};
 use crate::slots::Slots;
 
 /// A session, and the units to be looked at, the next one last.
@@ -48,6 +48,7 @@ impl Check {
     /// Goes as far as the socket allows.
     pub(crate) fn step(mut self: Box<Self>, window: &mut [u8], now: Nanos) -> Verdict {
         let (mut ends, mut heard) = (Ends::default(), Heard::default());
+        let mut reaped = 0;
         loop {
             let Some(lun) = self.units.last().map(|(lun, _)| *lun) else {
                 return Verdict::Same(self.link);
@@ -66,7 +67,9 @@ impl Check {
                 if now >= self.until {
                     return Verdict::NotYet("the target does not answer in time".to_owned());
                 }
-                if received.more {
+                // A target that never stops sending does not keep the thread.
+                reaped += received.bytes;
+                if received.more && reaped < REAPED_MAX {
                     continue;
                 }
                 return Verdict::Waiting(self);

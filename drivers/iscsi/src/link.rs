@@ -25,9 +25,19 @@ use crate::slots::{End, Slots};
 /// Places one system call receives into: the pieces of one read, and the window.
 const PLACES: usize = 16;
 
+/// Bytes received by one system call, when small answers come in numbers: some 60 of 4 KiB.
+pub(crate) const WINDOW: usize = 256 << 10;
+
+/// A reap that has received so many bytes leaves the rest for the next one, before which the target
+/// is given new commands; a target that never stops sending does not keep the thread.
+pub(crate) const REAPED_MAX: usize = WINDOW;
+
 /// Of the window, this much is received into while large reads wait for their data: enough for
 /// many headers, and little of a payload that should go where it belongs at once.
 const SMALL_WINDOW: usize = 16 << 10;
+
+/// Notices of a target that are kept until they are acted on.
+const NOTICES_MAX: usize = 64;
 
 /// Bytes that may wait to be sent before further data of writes is put out.
 const OUTPUT_MAX: u64 = 1 << 20;
@@ -87,6 +97,16 @@ pub(crate) struct Heard {
     pub(crate) answers: Vec<(TaskTag, Answer)>,
     pub(crate) notices: Vec<Notice>,
     pub(crate) logged_out: bool,
+}
+
+impl Heard {
+    /// Keeps a notice until it is acted on. Of more than are kept the rest is dropped: the target
+    /// says them without pause, and nothing is lost but their words.
+    fn notice(&mut self, notice: Notice) {
+        if self.notices.len() < NOTICES_MAX {
+            self.notices.push(notice);
+        }
+    }
 }
 
 /// Where answers go.
@@ -275,7 +295,7 @@ impl Link {
                         let lun = weir_proto_scsi::Lun(lun.to_be_bytes());
                         to.ends.events.push((lun, sense.len() as u8));
                     } else {
-                        to.heard.notices.push(notice);
+                        to.heard.notice(notice);
                     }
                 }
                 // Nothing comes behind it.

@@ -20,18 +20,11 @@ use weir_queue::DriverError;
 use crate::asked::{Asked, Wait, answer_of};
 use crate::check::{Check, Verdict};
 use crate::dial::{Dial, DialError, Opened, Progress};
-use crate::link::{Answers, Heard, Link, Loss, Manage, Received};
+use crate::link::{Answers, Heard, Link, Loss, Manage, REAPED_MAX, Received, WINDOW};
 use crate::outage::{Backoff, Due, Limbo, Patience};
 use crate::peer::{HOPS_MAX, OWN_SLOTS, Peer};
 use crate::slots::Slots;
 use crate::socket;
-
-/// Bytes received by one system call, when small answers come in numbers: some 60 of 4 KiB.
-const WINDOW: usize = 256 << 10;
-
-/// A reap that has received so many bytes leaves the rest for the next one, before which the target
-/// is given new commands; a target that never stops sending does not keep the thread.
-const REAPED_MAX: usize = WINDOW;
 
 /// How long a port that is closed waits for the answer to its logout.
 const FAREWELL: Duration = Duration::from_millis(100);
@@ -268,7 +261,8 @@ impl IscsiPort {
                 }
             }
             Err(why) => {
-                if why.is_refusal() {
+                // One that a portal leads to may refuse at each attempt.
+                if why.is_refusal() && !self.refused.contains(&address) {
                     self.refused.push(address);
                 }
                 self.dial_failed(now, &why.to_string());
@@ -568,6 +562,7 @@ impl Drop for IscsiPort {
                 return;
             }
             link.send(to.slots);
+            to.ends.clear();
         }
     }
 }

@@ -4,10 +4,11 @@
 mod support;
 
 use std::io::{Read, Write};
-use std::net::{Shutdown, TcpListener, TcpStream};
+use std::net::TcpListener;
 use std::sync::mpsc;
 use std::time::Duration;
 
+use support::fake::{Conduct, NAME, does, profile, serve, target, treat};
 use support::{Bed, Transferred, options, transfer};
 use weir_driver_iscsi::{DigestOffer, Options, Portal};
 use weir_driver_scsi::Refusal;
@@ -15,93 +16,6 @@ use weir_proto_iscsi::login::Offer;
 use weir_proto_iscsi::target::{Asked, Profile, Target};
 use weir_proto_iscsi::wire::{AsyncMessage, Bhs, NO_TAG, Opcode, R2t, Residual, ScsiCommand};
 use weir_proto_scsi::decide::Delivery;
-
-const NAME: &str = "iqn.2024-01.test:hostile";
-
-/// What a target does when it has a command: bytes to send, and whether it then serves it.
-type Deed = Box<dyn FnMut(&mut Target, &ScsiCommand, &mut Vec<u8>) -> bool + Send>;
-
-/// What becomes of one connection.
-enum Conduct {
-    /// It is a target that does this.
-    Target(Box<Profile>, Deed),
-    /// It says these bytes at once, and then nothing.
-    Says(Vec<u8>),
-}
-
-fn profile() -> Profile {
-    let mut profile = Profile::new(support::name(NAME));
-    profile.offer.time2wait_s = 0;
-    profile
-}
-
-fn honest() -> Conduct {
-    does(|_, _, _| true)
-}
-
-fn does(
-    deed: impl FnMut(&mut Target, &ScsiCommand, &mut Vec<u8>) -> bool + Send + 'static,
-) -> Conduct {
-    Conduct::Target(Box::new(profile()), Box::new(deed))
-}
-
-/// Listens, and treats each connection as it says, the last one honestly; the port. Connections end
-/// with the test.
-fn target(conducts: Vec<Conduct>) -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let port = listener.local_addr().expect("a port").port();
-    std::thread::spawn(move || {
-        let conducts = conducts.into_iter().chain(std::iter::repeat_with(honest));
-        for (stream, conduct) in listener.incoming().zip(conducts) {
-            let stream = stream.expect("a connection");
-            std::thread::spawn(move || treat(stream, conduct));
-        }
-    });
-    port
-}
-
-fn treat(mut stream: TcpStream, conduct: Conduct) {
-    let mut bytes = vec![0; 64 << 10];
-    let (profile, mut deed) = match conduct {
-        Conduct::Target(profile, deed) => (profile, deed),
-        Conduct::Says(words) => {
-            let _ = stream.write_all(&words);
-            while stream.read(&mut bytes).is_ok_and(|got| got > 0) {}
-            return;
-        }
-    };
-    let mut target = Target::new(*profile);
-    loop {
-        let Ok(got @ 1..) = stream.read(&mut bytes) else { return };
-        let (mut input, mut out, mut over) = (&bytes[..got], Vec::new(), false);
-        while !over {
-            match target.next(&mut input, &mut out) {
-                Ok(Asked::NeedMore) => break,
-                Ok(Asked::Command { command, .. }) => {
-                    if deed(&mut target, &command, &mut out) {
-                        serve(&mut target, &command, &mut out);
-                    }
-                }
-                Ok(Asked::LoggedOut) | Err(_) => over = true,
-                Ok(_) => {}
-            }
-        }
-        if stream.write_all(&out).is_err() || over {
-            let _ = stream.shutdown(Shutdown::Write);
-            return;
-        }
-    }
-}
-
-/// Zeros, or success.
-fn serve(target: &mut Target, command: &ScsiCommand, out: &mut Vec<u8>) {
-    let (itt, expected) = (command.itt, command.expected as usize);
-    if command.read {
-        target.data_in((itt, 0, 0), &vec![0; expected], Some((0, Residual::None)), out);
-    } else {
-        target.respond(itt, (0, 0), Residual::None, &[], out);
-    }
-}
 
 /// A port whose first session ends with these words when a read is sent, and which then serves it.
 #[track_caller]

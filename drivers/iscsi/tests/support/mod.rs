@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test file uses its own part")]
 
+pub mod fake;
+
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
@@ -75,6 +77,15 @@ impl Bed {
 
     pub fn try_open(target: &str, options: Options) -> Result<Bed, String> {
         let transport = Iscsi::new(name(target), options).map_err(|why| why.to_string())?;
+        Bed::try_with(transport)
+    }
+
+    /// On this transport.
+    pub fn with(transport: Iscsi) -> Bed {
+        Bed::try_with(transport).expect("a session")
+    }
+
+    fn try_with(transport: Iscsi) -> Result<Bed, String> {
         transport.prepare(0).map_err(|why| why.to_string())?;
         let port = transport.open(0).map_err(|why| why.to_string())?;
         let (ended, managed) = (BTreeMap::new(), BTreeMap::new());
