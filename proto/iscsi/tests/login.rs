@@ -433,6 +433,10 @@ fn keys_of_proof_are_heard_once_and_where_they_belong() {
         let why = failed(after(auth, &[response]).0).to_string();
         assert!(why.contains("it was not offered"), "{why}");
     }
+    // As istgt answers where it wants CHAP and is offered none.
+    let reject = Script::default().say(false, 0, None, &[("AuthMethod", "Reject")]);
+    let why = failed(after(Auth::None, &[reject]).0).to_string();
+    assert!(why.contains("the target wants another proof"), "{why}");
     let none = Script::default().say(true, 0, NEXT, &[]);
     let late = Script { stat_sn: 1, ..Script::default() }.say(false, 1, None, &[a]);
     let why = failed(after(Auth::None, &[none, late]).0).to_string();

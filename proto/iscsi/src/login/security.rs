@@ -114,6 +114,9 @@ impl Security {
             method => method?,
         };
         match auth {
+            _ if method == "Reject" => {
+                Err(LoginError::key("AuthMethod", &method, "the target wants another proof"))
+            }
             _ if !auth.methods().split(',').any(|offered| offered == method) => {
                 Err(LoginError::key("AuthMethod", &method, "it was not offered"))
             }
