@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs what the whole-program tests need and this machine lacks: the NBD clients and servers
-# and the iSCSI target and tools that weir is tried against, and tools to look at it from outside. Does
+# Installs what the whole-program tests need and this machine lacks: the NBD clients and servers and
+# the iSCSI targets and tools that weir is tried against, and tools to look at it from outside. Does
 # nothing when all is there.
 set -euo pipefail
 
@@ -23,6 +23,7 @@ packages=(
     "strace              strace --version"
     "iproute2            ip -V"
     "tgt                 tgtd --version"
+    "istgt               istgt -V"
     "libiscsi-bin        iscsi-inq --version"
     "chromium            chromium --version"
 )

@@ -5,6 +5,7 @@
 
 pub mod blocks;
 pub mod client;
+pub mod istgt;
 pub mod outside;
 pub mod program;
 pub mod tgtd;
