@@ -63,7 +63,7 @@ impl Bfq {
     }
 
     /// Whether the slot is over by time and nothing speaks for going on.
-    fn is_timed_out(&self, id: QueueId, now: Nanos) -> bool {
+    pub(super) fn is_timed_out(&self, id: QueueId, now: Nanos) -> bool {
         if now < self.slot_deadline {
             return false;
         }

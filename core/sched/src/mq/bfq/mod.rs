@@ -30,6 +30,8 @@ mod raise;
 mod rate;
 mod seeks;
 mod state;
+#[cfg(test)]
+mod tests;
 mod think;
 mod tunables;
 mod waker;

@@ -1,0 +1,519 @@
+//! Single decisions of BFQ, each by its rule, where a test must see inside.
+
+use weir_bio::{Class, Flags, IoPrio, RqId, Status};
+
+use super::entity::Place;
+use super::*;
+
+const MS: u64 = 1_000_000;
+const TAGS: u16 = 256;
+
+/// A scheduler without shared queues and raising, its tags and the time.
+struct Rig {
+    bfq: Bfq,
+    now: Nanos,
+    free: Vec<u16>,
+    absorbed: Absorbed,
+}
+
+fn rq(context: u16, sector: u64) -> Rq {
+    Rq {
+        sector,
+        sectors: 8,
+        id: RqId::new(SubmitterId(context), 0, 0),
+        flags: Flags::NONE,
+        group: GroupId(0),
+        ioprio: IoPrio::NONE,
+        hint: 0,
+        tag: SchedTag::NONE,
+        op: Op::Read,
+        segments: 1,
+    }
+}
+
+impl Rig {
+    fn new(rotational: bool) -> Rig {
+        Rig::with(rotational, 2)
+    }
+
+    fn with(rotational: bool, nomerges: u8) -> Rig {
+        let limits = Limits { rotational, max_hw_sectors: 512, ..Limits::default() };
+        let setup = Setup { limits, nr_requests: TAGS, hard_queues: 1, nomerges, compat: "" };
+        let mut bfq = Bfq::with_features(&setup, Features::UNSHARED);
+        bfq.tunables().set("low_latency", "0").expect("a tunable");
+        let free = (0..TAGS).rev().collect();
+        Rig { bfq, now: Nanos::from_ms(5000), free, absorbed: Vec::new() }
+    }
+
+    fn later(&mut self, ns: u64) {
+        self.now = self.now + ns;
+    }
+
+    fn tagged(&mut self, rq: Rq) -> Rq {
+        Rq { tag: SchedTag(self.free.pop().expect("a tag is free")), ..rq }
+    }
+
+    fn insert(&mut self, rq: Rq) -> SchedTag {
+        let rq = self.tagged(rq);
+        self.bfq.insert(rq, self.now, &mut self.absorbed);
+        rq.tag
+    }
+
+    fn dispatch(&mut self) -> Option<Rq> {
+        self.bfq.dispatch(0, self.now)
+    }
+
+    fn end_of(&self, rq: &Rq) -> Ended {
+        let (tag, status, handed_back) = (rq.tag, Status::Ok, false);
+        let [accepted_at, issued_at, done_at] = [self.now; 3];
+        Ended { tag, status, handed_back, accepted_at, issued_at, done_at }
+    }
+
+    fn complete(&mut self, rq: &Rq) {
+        let end = self.end_of(rq);
+        self.bfq.ended(&end, self.now);
+        self.free.push(rq.tag.0);
+    }
+
+    fn turn(&mut self, ns: u64) -> Rq {
+        let rq = self.dispatch().expect("a request");
+        self.later(ns);
+        self.complete(&rq);
+        rq
+    }
+
+    fn id(&self, context: u16) -> QueueId {
+        self.bfq.contexts[usize::from(context)].sync.expect("a queue")
+    }
+
+    fn entity(&mut self, context: u16) -> &mut entity::Entity {
+        let leaf = self.bfq.queue(self.id(context)).entity;
+        &mut self.bfq.forest[leaf]
+    }
+}
+
+#[test]
+fn what_a_queue_is_given_at_most_follows_from_how_its_slot_ended() {
+    let learnt = |reason: Expiry, own: u64, service: u64, in_flight: u32| {
+        let mut rig = Rig::new(true);
+        rig.insert(rq(1, 1000));
+        let id = rig.id(1);
+        rig.entity(1).service = service;
+        let queue = rig.bfq.queue_mut(id);
+        (queue.max_budget, queue.in_flight) = (own, in_flight);
+        rig.bfq.learn_budget(id, reason);
+        rig.bfq.queue(id).max_budget
+    };
+    // The device's most is 16,384 sectors, and the least a 32nd of it.
+    assert_eq!(learnt(Expiry::TooIdle, 10_922, 0, 0), 10_922 - 2048);
+    assert_eq!(learnt(Expiry::TooIdle, 2561, 0, 0), 513);
+    assert_eq!(learnt(Expiry::TooIdle, 2560, 0, 0), 512);
+    assert_eq!(learnt(Expiry::TooIdle, 3000, 0, 1), 6000);
+    assert_eq!(learnt(Expiry::BudgetTimeout, 3000, 0, 0), 6000);
+    assert_eq!(learnt(Expiry::BudgetTimeout, 9000, 0, 0), 16_384);
+    assert_eq!(learnt(Expiry::BudgetExhausted, 3000, 0, 0), 12_000);
+    assert_eq!(learnt(Expiry::BudgetExhausted, 5000, 0, 0), 16_384);
+    assert_eq!(learnt(Expiry::NoMoreRequests, 9000, 700, 0), 700);
+    assert_eq!(learnt(Expiry::NoMoreRequests, 9000, 100, 0), 512);
+    assert_eq!(learnt(Expiry::Preempted, 9000, 100, 0), 9000);
+}
+
+#[test]
+fn a_long_slot_is_slow_if_it_served_less_than_half_of_the_most() {
+    let slow = |held: u64, service: u64| {
+        let mut rig = Rig::new(true);
+        rig.insert(rq(1, 1000));
+        rig.entity(1).service = service;
+        rig.bfq.slot_started = rig.now;
+        rig.bfq.slowness(rig.id(1), rig.now + held, false)
+    };
+    assert_eq!(slow(20 * MS, 0), (false, 20 * MS));
+    assert_eq!(slow(20 * MS + 1, 8191), (true, 20 * MS + 1));
+    assert_eq!(slow(20 * MS + 1, 8192), (false, 20 * MS + 1));
+}
+
+#[test]
+fn a_slot_charged_for_its_time_has_a_budget_that_covers_it() {
+    let mut rig = Rig::new(true);
+    rig.insert(rq(1, 1000));
+    rig.insert(rq(1, 5000));
+    rig.dispatch();
+    rig.entity(1).budget = 4000;
+    let id = rig.id(1);
+    rig.bfq.charge_time(id, 125 * MS / 2);
+    let entity = rig.entity(1);
+    assert_eq!((entity.budget, entity.service), (8192, 8192));
+    rig.bfq.charge_time(id, 125 * MS / 4);
+    assert_eq!(rig.entity(1).service, 8192, "less than it received already");
+}
+
+#[test]
+fn a_slot_that_idles_is_over_by_time_only_with_a_third_of_its_budget_left() {
+    let mut rig = Rig::new(true);
+    rig.insert(rq(1, 1000));
+    rig.insert(rq(1, 5000));
+    rig.dispatch();
+    let id = rig.id(1);
+    let over = |rig: &Rig, at: Nanos| rig.bfq.is_timed_out(id, at);
+    let deadline = rig.bfq.slot_deadline;
+    assert_eq!(deadline, rig.now + 124 * MS);
+    (rig.entity(1).budget, rig.entity(1).service) = (3001, 2001);
+    assert!(!over(&rig, deadline - 1));
+    assert!(over(&rig, deadline));
+    rig.bfq.idle_until = Some(deadline + MS);
+    assert!(over(&rig, deadline), "1000 of 3001 are a third");
+    rig.entity(1).service = 2002;
+    assert!(!over(&rig, deadline), "999 are less");
+    rig.bfq.idle_until = None;
+    assert!(over(&rig, deadline));
+}
+
+/// A queue on a disk that is waited for, 1 ms after its request was answered.
+fn idling() -> Rig {
+    let mut rig = Rig::new(true);
+    rig.bfq.decide_queueing(Some(false));
+    rig.insert(rq(1, 1000));
+    rig.turn(MS);
+    assert_eq!(rig.bfq.wake_at(), Some(rig.now + 8 * MS));
+    rig.later(MS);
+    rig
+}
+
+#[test]
+fn a_small_sole_request_does_not_end_the_wait_for_throughput() {
+    let waits = |sectors: &[u32]| {
+        let mut rig = idling();
+        for &sectors in sectors {
+            rig.insert(Rq { sectors, ..rq(1, 1008) });
+        }
+        rig.bfq.wake_at().is_some()
+    };
+    assert!(waits(&[8]));
+    assert!(waits(&[31]));
+    assert!(!waits(&[32]));
+    assert!(!waits(&[8, 8]));
+    let mut rig = idling();
+    rig.insert(rq(1, 1008));
+    rig.later(7 * MS);
+    rig.bfq.on_timer(rig.now);
+    assert_eq!(rig.bfq.wake_at(), None, "it has been waited for");
+    assert_eq!(rig.bfq.in_service, Some(rig.id(1)), "its slot goes on");
+}
+
+#[test]
+fn a_queue_returns_in_time_up_to_three_idle_slices_after_its_last_answer() {
+    for (after, in_time) in [(24 * MS, true), (24 * MS + 1, false)] {
+        let mut rig = Rig::new(true);
+        rig.bfq.decide_queueing(Some(false));
+        rig.insert(rq(1, 1000));
+        rig.turn(MS);
+        let answered = rig.now;
+        rig.later(8 * MS);
+        rig.bfq.on_timer(rig.now);
+        assert_eq!(rig.bfq.in_service, None);
+        rig.now = answered + after;
+        rig.insert(rq(1, 1008));
+        assert_eq!(rig.bfq.queue(rig.id(1)).left.is_some(), in_time, "{after} ns after");
+    }
+}
+
+#[test]
+fn busy_queues_of_two_classes_are_asymmetric() {
+    let asymmetric = |first: Class, other: Class| {
+        let mut rig = Rig::new(true);
+        for (context, class) in [(1, first), (2, other)] {
+            rig.insert(Rq { ioprio: IoPrio::new(class, 4), ..rq(context, 1000) });
+        }
+        let id = rig.id(1);
+        rig.bfq.is_asymmetric(id)
+    };
+    assert!(!asymmetric(Class::BestEffort, Class::BestEffort));
+    assert!(asymmetric(Class::BestEffort, Class::RealTime));
+    assert!(asymmetric(Class::RealTime, Class::BestEffort));
+}
+
+#[test]
+fn a_waiting_queue_is_given_what_its_next_request_needs() {
+    let mut rig = Rig::new(true);
+    rig.insert(rq(1, 1000));
+    rig.dispatch();
+    rig.insert(rq(2, 9000));
+    let own = rig.bfq.own_max(rig.id(2));
+    assert_eq!(rig.entity(2).budget, own);
+    rig.insert(Rq { sectors: 30_000, ..rq(2, 50_000) });
+    assert_eq!(rig.entity(2).budget, own, "another one is next");
+    rig.insert(Rq { sectors: 20_000, ..rq(2, 5000) });
+    assert_eq!(rig.entity(2).budget, 20_000);
+}
+
+#[test]
+fn metadata_is_next_wherever_it_is() {
+    let mut rig = Rig::new(true);
+    rig.insert(rq(1, 1000));
+    let meta = rig.insert(Rq { flags: Flags::META, ..rq(1, 900_000) });
+    rig.insert(rq(1, 2000));
+    assert_eq!(rig.bfq.queue(rig.id(1)).next, Some(meta));
+    let order: Vec<u64> = (0..3).map(|_| rig.turn(MS).sector).collect();
+    assert_eq!(order, [900_000, 1000, 2000]);
+}
+
+#[test]
+fn the_oldest_request_is_looked_at_once_in_a_slot() {
+    let mut rig = Rig::new(true);
+    for sector in [900_000, 800_000] {
+        rig.insert(rq(1, sector));
+    }
+    rig.later(126 * MS);
+    for step in 1..=4 {
+        rig.insert(rq(1, step * 200));
+    }
+    let order: Vec<u64> = (0..6).map(|_| rig.turn(MS).sector).collect();
+    // The other one is overdue as well, and waits until the head comes by.
+    assert_eq!(order, [200, 900_000, 400, 600, 800, 800_000]);
+}
+
+#[test]
+fn a_bio_between_two_requests_makes_them_one_with_the_older_deadline() {
+    let mut rig = Rig::with(true, 0);
+    let gone = rig.insert(rq(1, 1016));
+    let deadline = rig.bfq.node(gone).deadline;
+    rig.later(MS);
+    rig.insert(rq(1, 9000));
+    let kept = rig.insert(rq(1, 1000));
+    let id = rig.id(1);
+    rig.bfq.queue_mut(id).next = Some(gone);
+    rig.bfq.queue_mut(id).fifo_checked = false;
+    let joined = rig.bfq.merge(&rq(1, 1008), rig.now);
+    assert!(
+        matches!(joined, Merge::BackJoined { kept: k, gone: g } if (k, g) == (kept, gone))
+            || matches!(joined, Merge::FrontJoined { kept: k, gone: g } if (k, g) == (kept, gone)),
+        "{joined:?}"
+    );
+    let queue = rig.bfq.queue(id);
+    assert_eq!((queue.next, queue.fifo.oldest, queue.queued), (Some(kept), kept, 2));
+    assert!(!queue.fifo_checked, "the FIFO was not asked");
+    assert_eq!(rig.bfq.node(kept).deadline, deadline);
+    assert_eq!((rig.bfq.node(kept).rq.sector, rig.bfq.node(kept).rq.sectors), (1000, 24));
+}
+
+#[test]
+fn a_queue_whose_next_request_grows_is_given_more() {
+    let mut rig = Rig::with(true, 0);
+    rig.insert(rq(1, 1000));
+    rig.dispatch();
+    let next = rig.insert(Rq { sectors: 200, ..rq(2, 9000) });
+    let id = rig.id(2);
+    rig.bfq.queue_mut(id).max_budget = 200;
+    rig.bfq.next_changed(id);
+    assert_eq!(rig.entity(2).budget, 200);
+    let merge = rig.bfq.merge(&rq(2, 9200), rig.now);
+    assert_eq!(merge, Merge::Back(next));
+    assert_eq!(rig.entity(2).budget, 208);
+}
+
+#[test]
+fn a_batch_may_go_unasked_until_its_last_request_would_take_more_than_the_share() {
+    let mut rig = Rig::new(false);
+    for step in 0..120 {
+        rig.insert(rq(1, 1000 + step * 8));
+    }
+    let rule = |rig: &Rig, requests: u64| {
+        let batch: Vec<Rq> = (0..requests).map(|step| rq(1, 90_000 + step * 8)).collect();
+        rig.bfq.depth_rule(&batch, rig.now)
+    };
+    assert_eq!(rule(&rig, 200), DepthRule::Free, "alone");
+    rig.insert(rq(2, 500_000));
+    // Two equal queues have 128 of 256 tags each, and 120 are held.
+    assert_eq!(rule(&rig, 8), DepthRule::Free);
+    assert_eq!(rule(&rig, 9), DepthRule::Each);
+    // One that is not busy makes the shares of others smaller.
+    let other = vec![rq(3, 1000)];
+    rig.insert(rq(3, 1000));
+    assert_eq!(rig.bfq.depth_rule(&other, rig.now), DepthRule::Free);
+    let context = SubmitterId(1);
+    assert_eq!(rig.bfq.depth_limit(Op::Read, true, context), Some(1), "a third is 85");
+    assert_eq!(rig.bfq.depth_limit(Op::Read, true, SubmitterId(2)), None);
+}
+
+#[test]
+fn batches_run_a_timer_that_is_over_first() {
+    let mut rig = idling();
+    rig.later(8 * MS);
+    let batch = [rig.tagged(rq(1, 1008))];
+    rig.bfq.stage_batch(&batch, rig.now, &mut rig.absorbed);
+    assert_ne!(rig.bfq.take_kicked(), 0);
+    assert_eq!(rig.bfq.device_view().last_slot.map(|(reason, ..)| reason), Some(Expiry::TooIdle));
+    let mut rig = Rig::new(true);
+    rig.bfq.decide_queueing(Some(false));
+    rig.insert(rq(1, 1000));
+    let first = rig.dispatch().expect("a request");
+    rig.insert(rq(2, 90_000));
+    rig.complete(&first);
+    assert!(rig.bfq.wake_at().is_some());
+    rig.later(9 * MS);
+    rig.bfq.ended_batch(&[], rig.now);
+    assert!(rig.bfq.wake_at().is_some(), "nothing ended");
+}
+
+#[test]
+fn a_batch_of_answers_comes_after_a_timer_that_is_over() {
+    let mut rig = idling();
+    // A request of another queue that was injected is answered after the wait.
+    rig.insert(rq(2, 90_000));
+    let id = rig.id(2);
+    let tag = rig.bfq.queue(id).next.expect("a request");
+    let out = rig.bfq.take_out(tag, rig.now);
+    rig.later(8 * MS);
+    let end = rig.end_of(&out);
+    rig.bfq.ended_batch(&[end], rig.now);
+    assert_ne!(rig.bfq.take_kicked(), 0);
+    assert_eq!(rig.bfq.wake_at(), None);
+}
+
+#[test]
+fn new_limits_count_from_the_next_merge() {
+    let mut rig = Rig::with(true, 0);
+    let tag = rig.insert(rq(1, 1000));
+    let limits = Limits { max_hw_sectors: 16, ..rig.bfq.limits.clone() };
+    rig.bfq.limits_changed(&limits, 0);
+    assert_eq!(rig.bfq.merge(&rq(1, 1008), rig.now), Merge::Back(tag));
+    assert_eq!(rig.bfq.merge(&rq(1, 1016), rig.now), Merge::No);
+}
+
+#[test]
+fn a_process_that_stages_from_another_group_or_priority_has_another_queue() {
+    let mut rig = Rig::new(false);
+    rig.insert(rq(1, 1000));
+    let id = rig.id(1);
+    let batch = [rig.tagged(rq(1, 2000))];
+    rig.bfq.stage_batch(&batch, rig.now, &mut rig.absorbed);
+    assert_eq!(rig.bfq.queue(id).queued, 2);
+    let level = rig.bfq.forest[rig.bfq.queue(id).entity].level;
+    let moved = [rig.tagged(Rq { group: GroupId(7), ..rq(1, 3000) })];
+    rig.bfq.stage_batch(&moved, rig.now, &mut rig.absorbed);
+    let now = rig.bfq.queue(rig.id(1)).entity;
+    assert_ne!(rig.bfq.forest[now].level, level);
+    assert_ne!(rig.bfq.forest[now].place, Place::Nowhere);
+}
+
+#[test]
+fn a_bio_that_touches_a_staged_request_is_looked_at_for_a_merge() {
+    for (nomerges, at, merges) in
+        [(0, 1008, true), (0, 992, true), (0, 1016, false), (1, 1008, true), (2, 1008, false)]
+    {
+        let mut rig = Rig::with(false, nomerges);
+        let tag = rig.insert(rq(1, 1000));
+        let batch = [rig.tagged(rq(1, at))];
+        let (taken, merge) = rig.bfq.stage_batch(&batch, rig.now, &mut rig.absorbed);
+        let into = matches!(merge, Merge::Back(to) | Merge::Front(to) if to == tag);
+        assert_eq!((taken, into), (1, merges), "nomerges {nomerges}, {at}");
+    }
+    // The one in front begins where the bio ends, and is not in the cache.
+    let mut rig = Rig::with(false, 0);
+    rig.insert(rq(1, 90_000));
+    let tag = rig.insert(rq(1, 1000));
+    let batch = [rig.tagged(rq(1, 992))];
+    let (_, merge) = rig.bfq.stage_batch(&batch, rig.now, &mut rig.absorbed);
+    assert_eq!(merge, Merge::Front(tag));
+}
+
+#[test]
+fn what_is_in_the_device_takes_nothing_in() {
+    let mut rig = Rig::with(true, 0);
+    rig.insert(rq(1, 1000));
+    let out = rig.dispatch().expect("a request");
+    rig.insert(rq(1, 1008));
+    assert!(rig.absorbed.is_empty());
+    assert_eq!(rig.bfq.queue(rig.id(1)).queued, 1);
+    let next = rig.insert(rq(1, 1016));
+    assert_eq!(rig.absorbed.len(), 1);
+    assert_eq!(rig.absorbed[0].1, next);
+    assert_eq!(out.sectors, 8);
+}
+
+#[test]
+fn a_process_that_is_gone_does_not_count_for_a_burst() {
+    let marked = |gone: bool| {
+        let mut rig = Rig::new(true);
+        rig.bfq.tunables().set("low_latency", "1").expect("a tunable");
+        for context in 1..=7 {
+            rig.insert(rq(context, u64::from(context) * 10_000));
+            rig.turn(MS);
+            rig.later(9 * MS);
+            rig.bfq.on_timer(rig.now);
+            rig.later(15 * MS);
+            rig.bfq.on_timer(rig.now);
+        }
+        if gone {
+            rig.bfq.context_ended(SubmitterId(3), rig.now);
+        }
+        rig.insert(rq(8, 80_000));
+        rig.bfq.queue(rig.id(8)).in_large_burst
+    };
+    assert!(marked(false));
+    assert!(!marked(true));
+}
+
+#[test]
+fn a_rate_is_taken_after_a_second_of_dispatches_or_a_pause_and_300_ms() {
+    // 40 requests of 1 MiB, one every `step`, then a pause of an empty device.
+    let estimates = |step: u64, count: u64, pause: u64| {
+        let mut meter = RateMeter::new(true);
+        let mut changed = Vec::new();
+        let mut sector = 0;
+        for at in 0..count {
+            let now = Nanos::from_ms(5000) + at * step;
+            let read = Rq { sectors: 2048, ..rq(1, sector) };
+            sector += 2048;
+            if meter.dispatched(&read, 1, now) {
+                changed.push(at);
+            }
+        }
+        let now = Nanos::from_ms(5000) + (count - 1) * step + pause;
+        let ended = meter.dispatched(&rq(1, sector), 0, now);
+        (changed, ended)
+    };
+    assert_eq!(estimates(10 * MS, 150, 50 * MS), (vec![100], false), "after a second");
+    assert_eq!(estimates(10 * MS, 40, 101 * MS), (Vec::new(), true), "after a pause");
+    assert_eq!(estimates(10 * MS, 40, 100 * MS), (Vec::new(), false), "which was too short");
+    assert_eq!(estimates(10 * MS, 31, 101 * MS), (Vec::new(), false), "31 samples");
+    assert_eq!(estimates(10 * MS, 32, 101 * MS), (Vec::new(), true), "310 ms");
+    assert_eq!(estimates(9_375_000, 33, 101 * MS), (Vec::new(), true), "300 ms");
+    assert_eq!(estimates(9_374_999, 33, 101 * MS), (Vec::new(), false), "less than 300 ms");
+}
+
+#[test]
+fn a_large_request_is_injected_into_flash_only_while_nothing_is_in_flight() {
+    let injected = |rotational: bool, sectors: u32, answered: bool| {
+        let mut rig = Rig::new(rotational);
+        rig.bfq.decide_queueing(Some(true));
+        rig.insert(Rq { ioprio: IoPrio::new(Class::BestEffort, 0), ..rq(1, 1000) });
+        let first = rig.dispatch().expect("a request");
+        if answered {
+            rig.complete(&first);
+        }
+        rig.insert(Rq { sectors, ..rq(2, 90_000) });
+        let id = rig.id(1);
+        assert_eq!(rig.bfq.in_service, Some(id), "it weighs more, so it is waited for");
+        rig.bfq.queue_mut(id).injection.limit = 2;
+        rig.bfq.queue_mut(id).io_bound = false;
+        rig.bfq.choose_injected(id).is_some()
+    };
+    assert!(injected(false, 63, false));
+    assert!(!injected(false, 64, false));
+    assert!(injected(false, 64, true));
+    assert!(injected(true, 64, false));
+}
+
+#[test]
+fn a_pause_counts_as_twice_the_idle_slice_at_most() {
+    let mut rig = Rig::new(true);
+    for step in 0..40 {
+        rig.insert(rq(1, 1000 + step * 8));
+        rig.turn(MS);
+        rig.later(1000 * MS);
+        rig.bfq.on_timer(rig.now);
+    }
+    let mean = rig.bfq.queue(rig.id(1)).think.mean_ns().expect("it is known");
+    assert!((16 * MS..17 * MS).contains(&mean), "{mean}");
+}
