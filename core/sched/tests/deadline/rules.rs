@@ -272,3 +272,41 @@ fn time_is_kept_in_nanoseconds() {
         }
     }
 }
+
+#[test]
+fn a_recorded_choice_of_reads_over_writes_is_counted_as_one() {
+    for level in ALL {
+        // Reads are taken against the order, so each is a batch of its own, chosen over a write.
+        let writes_come_after = |reads: usize, and_a_write: bool| {
+            let mut bed = Bed::with(level, &[("fifo_batch", "1"), ("writes_starved", "3")]);
+            bed.insert("W@9000w V@9100w X@9200w A@500r B@400r C@300r D@200r E@100r F@600r");
+            let now = bed.now;
+            if and_a_write {
+                bed.scheduler.take_out(SchedTag(2), now);
+            }
+            for tag in 0..reads as u16 {
+                bed.scheduler.take_out(SchedTag(4 + tag), now);
+            }
+            let next = bed.next();
+            "WVX".contains(&next)
+        };
+        assert!(!writes_come_after(2, true), "{level:?}");
+        assert!(writes_come_after(3, true), "{level:?}");
+    }
+}
+
+#[test]
+fn new_limits_count_from_the_next_merge() {
+    for level in ALL {
+        let mut bed = Bed::new(level);
+        bed.insert("A@100r");
+        let limits = Limits { max_hw_sectors: 16, ..setup(level).limits };
+        bed.scheduler.limits_changed(&limits, 0);
+        let bio = |sector| rq(Op::Read, sector, 8, IoPrio::new(Class::BestEffort, 4));
+        let now = bed.now;
+        assert_eq!(bed.scheduler.merge(&bio(108), now), Merge::Back(SchedTag(0)), "{level:?}");
+        assert_eq!(bed.scheduler.merge(&bio(116), now), Merge::No, "{level:?}");
+        bed.scheduler.limits_changed(&setup(level).limits, 2);
+        assert_eq!(bed.scheduler.merge(&bio(92), now), Merge::No, "{level:?}: nomerges");
+    }
+}
