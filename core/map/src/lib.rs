@@ -12,6 +12,7 @@
 #![forbid(unsafe_code)]
 
 mod delay;
+mod faulty;
 pub mod kinds;
 mod layout;
 mod limits;
@@ -21,6 +22,7 @@ mod names;
 mod outgoing;
 pub mod table;
 
+pub use faulty::{FaultPlan, Faulty};
 pub use kinds::KINDS;
 pub use layout::{Area, Layout, Piece, Place, Shape};
 pub use limits::stacked;

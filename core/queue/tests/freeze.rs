@@ -3,7 +3,8 @@
 use std::sync::{Arc, Mutex};
 
 use weir_bio::{Bio, Buf, Limits, Nanos, Status};
-use weir_local::{FaultPlan, Faulty, Null, Ram};
+use weir_local::{Null, Ram};
+use weir_map::{FaultPlan, Faulty};
 use weir_queue::{
     Bell, Config, Device, Driver, Error, Lane, LaneAnswer, LaneChange, LaneHomes, Progress,
     QueueMode, Refused, SUBMITTERS_MAX, Step, Submitter, Then, Wait, Watch,

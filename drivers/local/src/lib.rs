@@ -1,19 +1,16 @@
 //! Drivers of what is on this machine: [`null`] (nothing), [`ram`] (memory, also with a volatile
-//! cache that a simulated power loss empties) and [`faulty`] (any driver, misbehaving within the
-//! contract, for tests).
+//! cache that a simulated power loss empties) and [`file`](mod@file).
 //!
 //! They move bytes and nothing else: ranges, read-only and support for an op were checked above
 //! them, and order is the queue core's business.
 
 #![deny(unsafe_code)]
 
-pub mod faulty;
 pub mod file;
 pub mod kinds;
 pub mod null;
 pub mod ram;
 
-pub use faulty::{FaultPlan, Faulty};
 pub use file::{File, FileOptions, Io};
 pub use kinds::KINDS;
 pub use null::Null;

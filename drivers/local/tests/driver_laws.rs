@@ -11,7 +11,8 @@ use bed::{Bed, LoopDevice, TempFile, noise, seed};
 use weir_bio::{Bio, Buf, Data, Flags, Nanos, Op, Prng, SECTOR, Segments, Status};
 use weir_local::file::Io;
 use weir_local::ram::{Cache, CrashRam};
-use weir_local::{FaultPlan, Faulty, File, FileOptions, Null, Ram};
+use weir_local::{File, FileOptions, Null, Ram};
+use weir_map::{FaultPlan, Faulty};
 use weir_queue::Driver;
 
 const SIZE: u64 = 4 << 20;

@@ -6,7 +6,8 @@ use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
 use weir::{Bio, Buf, Config, Device, Disk, Limits, Nanos, Op, QueueMode, Session, Status};
-use weir_local::{FaultPlan, Faulty, Null, Ram};
+use weir_local::{Null, Ram};
+use weir_map::{FaultPlan, Faulty};
 use weir_queue::driver::Tag;
 use weir_queue::{Batch, Cancel, Done, Driver, DriverError, DriverQueue, Queues};
 

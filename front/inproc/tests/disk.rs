@@ -13,7 +13,8 @@ use weir::{
     QueueMode, Refused, Session, Status, Target,
 };
 use weir_bio::Prng;
-use weir_local::{FaultPlan, Faulty, Ram};
+use weir_local::Ram;
+use weir_map::{FaultPlan, Faulty};
 use weir_queue::{Driver, DriverError, DriverQueue, Extent, Queues};
 
 /// How long anything may take on a machine that is busy with other things.

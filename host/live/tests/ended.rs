@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use weir_bio::{Bio, Buf, Nanos};
 use weir_live::{Handle, Host, Limited, Readiness, Seat, Service, Turn, Unpark};
-use weir_local::{FaultPlan, Faulty, Null, Ram};
+use weir_local::{Null, Ram};
+use weir_map::{FaultPlan, Faulty};
 use weir_queue::{Bell, Config, Device, Driver, Error};
 
 const SECOND: u64 = 1_000_000_000;

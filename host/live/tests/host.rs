@@ -11,7 +11,8 @@ use std::time::Duration;
 use noted::Noted;
 use weir_bio::{Bio, Buf, Limits, Nanos, Status};
 use weir_live::{Clock, Handle, Host, Readiness, Seat, Service, Turn};
-use weir_local::{FaultPlan, Faulty, Null, Ram};
+use weir_local::{Null, Ram};
+use weir_map::{FaultPlan, Faulty};
 use weir_queue::{Config, Device, Driver, DriverError, DriverQueue, QueueMode, Queues, Refused};
 
 const SECOND: u64 = 1_000_000_000;

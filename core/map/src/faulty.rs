@@ -300,11 +300,10 @@ impl DriverQueue for FaultyQueue {
 
 #[cfg(test)]
 mod tests {
-    use weir_bio::{Bio, Buf};
-    use weir_queue::rig::Rig;
-
     use super::*;
-    use crate::Null;
+    use weir_bio::{Bio, Buf};
+    use weir_local::Null;
+    use weir_queue::rig::Rig;
 
     fn rig(plan: FaultPlan, seed: u64) -> Rig {
         let faulty = Faulty::new(Arc::new(Null::new(1 << 20).unwrap()), plan, seed);
