@@ -128,7 +128,7 @@ fn a_disk_over_others_is_served_shown_in_dms_words_and_flushed_at_the_end() {
     let refused = house.ask(&["map", "message", "md0", "fail_path", "sda"]);
     assert_eq!(refused.status.code(), Some(2));
     let why = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert!(why.contains("linear and striped disks take no messages"), "{why}");
+    assert!(why.contains("lines take no messages"), "{why}");
     let refused = house.ask(&["map", "table", "sda"]);
     assert_eq!(refused.status.code(), Some(2), "it is not mapped");
     client.disconnect().expect("a parting");

@@ -71,7 +71,8 @@ pub const TABLE: TargetKind = TargetKind {
                 return Err(named(format!("a {kind} line stands alone in its table")));
             }
         }
-        Ok(Box::new(LayoutTarget(How::Table(parse_areas(&rows).map_err(named)?))))
+        let whole: Vec<&str> = WHOLE.iter().map(|(kind, _)| *kind).collect();
+        Ok(Box::new(LayoutTarget(How::Table(parse_areas(&rows, &whole).map_err(named)?))))
     },
 };
 
@@ -89,7 +90,7 @@ fn parse_multipath(row: &Row, kind: &'static TargetKind) -> Result<Box<dyn Backi
 /// Sectors of the largest chunk of a target: 1 GiB.
 const CHUNK_MAX: u32 = 1 << 21;
 
-/// A linear or striped disk.
+/// A disk of areas.
 #[derive(Clone, Debug)]
 struct LayoutTarget(How);
 
@@ -117,8 +118,15 @@ impl Backing for LayoutTarget {
         Err(format!("{option}={value}: it is for a multipath table"))
     }
 
-    fn open(&self, _config: &Config) -> Result<OpenedBacking, DriverError> {
-        Err(failed(format!("it lies on {}, which are not open", self.legs().join(", "))))
+    fn open(&self, config: &Config) -> Result<OpenedBacking, DriverError> {
+        match self.legs() {
+            legs if legs.is_empty() => self.open_over(config, &[]),
+            legs => Err(failed(format!("it lies on {}, which are not open", legs.join(", ")))),
+        }
+    }
+
+    fn is_mapped(&self) -> bool {
+        true
     }
 
     fn legs(&self) -> Vec<String> {
@@ -173,7 +181,7 @@ impl Backing for LayoutTarget {
 
     fn keeps(&self) -> Keeps {
         // As long as its disks keep it, which say so themselves.
-        Keeps::Flushed
+        if self.legs().is_empty() { Keeps::Nothing } else { Keeps::Flushed }
     }
 
     fn boxed(&self) -> Box<dyn Backing> {

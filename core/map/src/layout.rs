@@ -3,10 +3,16 @@
 
 use std::cmp::Ordering;
 
+/// In place of the number of a leg: reads are zeros, and what is written is dropped.
+pub const ZERO: usize = usize::MAX;
+
+/// In place of the number of a leg: every I/O fails.
+pub const ERROR: usize = usize::MAX - 1;
+
 /// A range of one leg.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece {
-    /// The number of the leg.
+    /// The number of the leg, or [`ZERO`] or [`ERROR`].
     pub leg: usize,
     /// Its first sector there.
     pub sector: u64,
@@ -35,6 +41,22 @@ pub enum Shape {
         /// The stripes, at least one.
         stripes: Vec<Place>,
     },
+    /// On no leg: zeros, and what is written is dropped.
+    Zero,
+    /// On no leg: every I/O fails.
+    Error,
+}
+
+impl Shape {
+    /// The places on its legs, of which some shapes have none.
+    #[must_use]
+    pub fn places(&self) -> &[Place] {
+        match self {
+            Shape::Linear(place) => std::slice::from_ref(place),
+            Shape::Striped { stripes, .. } => stripes,
+            Shape::Zero | Shape::Error => &[],
+        }
+    }
 }
 
 /// A run of sectors of the mapped device that lie alike.
@@ -61,7 +83,7 @@ pub struct Layout {
 struct Run {
     start: u64,
     end: u64,
-    /// Sectors of a chunk; all of a linear area.
+    /// Sectors of a chunk; all of an area without.
     chunk: Divisor,
     stripes: Divisor,
     places: Box<[Place]>,
@@ -192,9 +214,12 @@ impl Layout {
 
 impl Run {
     fn of(area: &Area) -> Run {
+        let nowhere = |leg| (area.sectors, vec![Place { leg, offset: area.start }]);
         let (chunk, places) = match &area.shape {
             Shape::Linear(place) => (area.sectors, vec![*place]),
             Shape::Striped { chunk, stripes } => (u64::from(*chunk), stripes.clone()),
+            Shape::Zero => nowhere(ZERO),
+            Shape::Error => nowhere(ERROR),
         };
         Run {
             start: area.start,
@@ -229,7 +254,8 @@ mod tests {
         Layout::new(vec![Area { start: 0, sectors, shape: Shape::Striped { chunk, stripes } }])
     }
 
-    /// Three areas: linear, striped over others, and linear on a leg that is striped as well.
+    /// Areas of all shapes: linear, striped over other legs, on no leg, and linear on a leg that is
+    /// striped as well.
     fn mixed(prng: &mut Prng) -> Layout {
         let chunk = 1 + prng.below(20) as u32;
         let stripes: Vec<Place> = (1..2 + prng.below(5) as usize)
@@ -241,7 +267,9 @@ mod tests {
         Layout::new(vec![
             Area { start: 0, sectors: first, shape: linear(0, 7) },
             Area { start: first, sectors: middle, shape: Shape::Striped { chunk, stripes } },
-            Area { start: first + middle, sectors: last, shape: linear(1, 0) },
+            Area { start: first + middle, sectors: 5, shape: Shape::Error },
+            Area { start: first + middle + 5, sectors: 3, shape: Shape::Zero },
+            Area { start: first + middle + 8, sectors: last, shape: linear(1, 0) },
         ])
     }
 
@@ -249,8 +277,10 @@ mod tests {
     fn defined(layout: &Layout, sector: u64, sectors: u32) -> Vec<(usize, u64)> {
         let place = |at: u64| {
             let area = layout.areas().iter().find(|a| at < a.start + a.sectors).unwrap();
-            let at = at - area.start;
+            let (whole, at) = (at, at - area.start);
             match &area.shape {
+                Shape::Zero => (ZERO, whole),
+                Shape::Error => (ERROR, whole),
                 Shape::Linear(place) => (place.leg, place.offset + at),
                 Shape::Striped { chunk, stripes } => {
                     let (chunk, count) = (u64::from(*chunk), stripes.len() as u64);

@@ -1,6 +1,7 @@
 //! Mapped devices: drivers whose bytes lie on other devices, their legs.
 //!
-//! - [`Layout`] is arithmetic alone: which sector lies where (linear, striped);
+//! - [`Layout`] is arithmetic alone: which sector lies where (linear, striped), and which nowhere
+//!   (zero, error);
 //! - [`Mapped`] is the driver of such a layout;
 //! - [`Outgoing`] is shared by all mappers: the requests of one driver queue whose bios are under
 //!   way below, and the memory that they were lent;
@@ -24,7 +25,7 @@ pub mod table;
 
 pub use faulty::{FaultPlan, Faulty};
 pub use kinds::KINDS;
-pub use layout::{Area, Layout, Piece, Place, Shape};
+pub use layout::{Area, ERROR, Layout, Piece, Place, Shape, ZERO};
 pub use limits::stacked;
 pub use mapped::Mapped;
 pub use outgoing::{OWN_COOKIES, Outgoing, Route};

@@ -4,12 +4,14 @@ use weir_bio::{Limits, SECTOR};
 
 use crate::layout::{Layout, Shape};
 
-/// The limits of a device with this layout over legs with these limits, of which there is at least
-/// one.
+/// The limits of a device with this layout over legs with these limits. An area on no leg asks for
+/// nothing.
 #[must_use]
 pub fn stacked(layout: &Layout, legs: &[Limits]) -> Limits {
-    let (first, others) = legs.split_first().expect("a mapped device has a leg");
-    let mut limits = others.iter().fold(first.clone(), |all, leg| all.stack(leg));
+    let mut limits = match legs.split_first() {
+        Some((first, others)) => others.iter().fold(first.clone(), |all, leg| all.stack(leg)),
+        None => boundless(),
+    };
     (limits.capacity, limits.padding) = (layout.sectors(), 0);
     for area in layout.areas() {
         if let Shape::Striped { chunk, stripes } = &area.shape {
@@ -26,19 +28,36 @@ pub fn stacked(layout: &Layout, legs: &[Limits]) -> Limits {
     limits
 }
 
+/// The limits of a device without a leg: any address, any pieces, any length that a request has.
+fn boundless() -> Limits {
+    Limits {
+        max_hw_sectors: SECTORS_MAX,
+        max_segments: u16::MAX,
+        max_segment_size: u32::MAX,
+        seg_boundary_mask: u64::MAX,
+        dma_alignment: 0,
+        takes_segments: true,
+        max_hw_discard_sectors: u32::MAX,
+        discard_granularity: SECTOR as u32,
+        max_write_zeroes_sectors: u32::MAX,
+        fast_write_zeroes: true,
+        ..Limits::default()
+    }
+}
+
+/// Largest request of a device without a leg, sectors: 32 MiB, as of a disk in memory.
+const SECTORS_MAX: u32 = 32 << 11;
+
 /// An atomic write must lie on one leg, and there at a multiple of its own length. So no unit and
 /// no boundary is larger than the largest power of two that divides all places and lengths.
 fn hold_atomic_writes(limits: &mut Limits, layout: &Layout) {
     let mut bits = 0;
     for area in layout.areas() {
         bits |= area.start;
-        match &area.shape {
-            Shape::Linear(place) => bits |= place.offset,
-            Shape::Striped { chunk, stripes } => {
-                bits |= u64::from(*chunk);
-                stripes.iter().for_each(|place| bits |= place.offset);
-            }
+        if let Shape::Striped { chunk, .. } = area.shape {
+            bits |= u64::from(chunk);
         }
+        area.shape.places().iter().for_each(|place| bits |= place.offset);
     }
     if bits == 0 {
         return;

@@ -9,7 +9,7 @@ use weir_queue::{
     MapControl, NoticeListener, Notices, Queues, Speaker, Tag, Wake,
 };
 
-use crate::layout::{Layout, Piece};
+use crate::layout::{ERROR, Layout, Piece, ZERO};
 use crate::limits::stacked;
 use crate::outgoing::{Outgoing, Route};
 use crate::table::{status_text, table_text};
@@ -85,6 +85,18 @@ impl Mapped {
     pub fn layout(&self) -> &Layout {
         &self.layout
     }
+
+    fn extents_of(&self, piece: Piece) -> Result<Vec<Extent>, DriverError> {
+        let sectors = u64::from(piece.sectors);
+        match piece.leg {
+            ZERO => Ok(vec![Extent { sectors, hole: true, zero: true }]),
+            // A reader finds the error where it takes this for data.
+            ERROR => Ok(vec![Extent { sectors, hole: false, zero: false }]),
+            leg => self.legs[leg]
+                .allocation(piece.sector, sectors)
+                .map_err(|error| DriverError { what: error.to_string(), source: None }),
+        }
+    }
 }
 
 struct FaultSpeaker(Arc<Faults>);
@@ -111,7 +123,7 @@ impl MapControl for LayoutControl {
     }
 
     fn message(&self, text: &str, _now: Nanos) -> Result<(), String> {
-        Err(format!("message {text:?}: linear and striped disks take no messages"))
+        Err(format!("message {text:?}: linear, striped, zero and error lines take no messages"))
     }
 }
 
@@ -143,10 +155,7 @@ impl Driver for Mapped {
         let (mut at, end) = (sector, sector + sectors);
         while at < end && extents.len() < EXTENTS_MAX {
             let most = u32::try_from(end - at).unwrap_or(u32::MAX);
-            let piece = self.layout.front(at, most);
-            let found = self.legs[piece.leg].allocation(piece.sector, piece.sectors.into());
-            let found =
-                found.map_err(|error| DriverError { what: error.to_string(), source: None })?;
+            let found = self.extents_of(self.layout.front(at, most))?;
             for extent in found {
                 at += extent.sectors;
                 match extents.last_mut() {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use weir_bio::{Bio, Data, Flags, Nanos, Op, Rq, SECTOR, Status};
 use weir_queue::{Batch, Cancel, Completion, Device, Done, DriverError, Legs, Request, Tag, Wake};
 
-use crate::layout::Piece;
+use crate::layout::{ERROR, Piece, ZERO};
 
 /// Where the pieces of a request go.
 pub trait Route {
@@ -41,7 +41,12 @@ pub struct Outgoing {
     /// Flags that every bio has beside those of its request.
     flags: Flags,
     held: Lines,
+    /// Bios that lie on no leg: the next answer ends them.
+    own: Vec<OwnEnd>,
 }
+
+/// A bio that no leg is asked about: its cookie, how it ends, and its memory.
+type OwnEnd = (u64, Status, Data);
 
 /// Bios that wait for their time, by line: when each is sent, its leg, and itself.
 type Lines = Vec<VecDeque<(Nanos, usize, Bio)>>;
@@ -107,8 +112,8 @@ impl Outgoing {
     pub fn open(devices: &[Device], index: u16, depth: u16) -> Result<Outgoing, DriverError> {
         let legs = Legs::open(devices, usize::from(index))
             .map_err(|error| DriverError { what: error.to_string(), source: None })?;
-        let (lane, flags, held) = (None, Flags::NONE, Vec::new());
-        Ok(Outgoing { legs, table: EntryTable::new(depth), lane, flags, held })
+        let (lane, flags, held, own) = (None, Flags::NONE, Vec::new(), Vec::new());
+        Ok(Outgoing { legs, table: EntryTable::new(depth), lane, flags, held, own })
     }
 
     /// The same, whose bios have these flags beside those of their request.
@@ -138,8 +143,8 @@ impl Outgoing {
         }
     }
 
-    /// Sends the bios of a request and says whether there were none: then it is answered at the
-    /// next reap, for which the lane has to be [woken](Outgoing::wake).
+    /// Sends the bios of a request and says whether none or some went to no leg: then there is
+    /// something for the next reap, for which the lane has to be [woken](Outgoing::wake).
     pub fn send(
         &mut self,
         tag: Tag,
@@ -150,8 +155,9 @@ impl Outgoing {
         let mut rq = *request.rq();
         rq.flags |= self.flags;
         let hold = route.hold(&rq);
-        let Outgoing { legs, table, held, .. } = self;
-        let mut sending = Sending { legs, held, hold, entry: table.begin(tag, rq), now };
+        let Outgoing { legs, table, held, own, .. } = self;
+        let before = own.len();
+        let mut sending = Sending { legs, held, own, hold, entry: table.begin(tag, rq), now };
         match rq.op {
             Op::Read | Op::Write => {
                 let mut at = rq.sector;
@@ -169,7 +175,7 @@ impl Outgoing {
         if is_empty {
             self.table.ended.push(tag.0);
         }
-        is_empty
+        is_empty || self.own.len() > before
     }
 
     /// Sends a bio of a request once more, as [`again`](Outgoing::again) made it.
@@ -246,8 +252,11 @@ impl Outgoing {
         });
     }
 
-    /// Answers the requests of which nothing is under way.
+    /// Ends what went to no leg, and answers the requests of which nothing is under way.
     pub fn answer(&mut self, done: &mut Done) {
+        for (cookie, status, data) in self.own.drain(..) {
+            self.table.end_own(cookie, status, data);
+        }
         self.table.answer(done);
     }
 
@@ -315,6 +324,7 @@ impl Outgoing {
 struct Sending<'a> {
     legs: &'a mut Legs,
     held: &'a mut Lines,
+    own: &'a mut Vec<OwnEnd>,
     hold: Option<(usize, u64)>,
     entry: &'a mut Entry,
     now: Nanos,
@@ -376,9 +386,16 @@ impl Sending<'_> {
         entry.bios += 1;
         entry.left += 1;
         match self.hold {
+            _ if leg >= ERROR => self.end_here(leg, bio),
             None => self.legs.send(leg, bio, self.now),
             Some((line, ns)) => put_in_line(self.held, line, (self.now + ns, leg, bio)),
         }
+    }
+
+    #[inline(never)]
+    fn end_here(&mut self, leg: usize, bio: Bio) {
+        let status = if leg == ZERO { Status::Ok } else { Status::IoErr };
+        self.own.push((bio.cookie, status, bio.data));
     }
 }
 
@@ -433,6 +450,19 @@ impl EntryTable {
         if entry.left == 0 {
             self.ended.push(number as u16);
         }
+    }
+
+    /// Ends a bio that went to no leg. One that is read is zeros.
+    fn end_own(&mut self, cookie: u64, status: Status, mut data: Data) {
+        let entry = &self.entries[tag_of(cookie)];
+        if status.is_ok() && entry.rq.op == Op::Read {
+            // Beside pieces of legs in one buffer it stays memory, to be one piece with them.
+            match entry.more.cuts.is_empty() {
+                true => data.become_zeros(),
+                false => data.fill_zeros(),
+            }
+        }
+        self.end(cookie, status, data);
     }
 
     #[inline]

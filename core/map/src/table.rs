@@ -76,14 +76,18 @@ pub(crate) fn number(name: &str, word: Option<&str>, least: u64, most: u64) -> R
         .ok_or_else(|| format!("{name}={word} is outside {least}..={most}"))
 }
 
-/// Reads a table of linear and striped areas.
+/// The types of line that are areas.
+const AREA_KINDS: [&str; 4] = ["linear", "striped", "zero", "error"];
+
+/// Reads a table of linear, striped, zero and error areas; `others` are the types of line that a
+/// message names beside them.
 ///
 /// # Errors
 /// The line and the value that is wrong.
-pub fn parse_areas(rows: &[Row]) -> Result<NamedAreas, String> {
+pub fn parse_areas(rows: &[Row], others: &[&str]) -> Result<NamedAreas, String> {
     let mut named = NamedAreas { areas: Vec::new(), names: Vec::new() };
     for (index, row) in rows.iter().enumerate() {
-        let shape = named.parse_shape(row);
+        let shape = named.parse_shape(row, others);
         let shape = shape.map_err(|why| format!("line {} of the table: {why}", index + 1))?;
         named.areas.push(Area { start: row.start, sectors: row.sectors, shape });
     }
@@ -92,12 +96,17 @@ pub fn parse_areas(rows: &[Row]) -> Result<NamedAreas, String> {
 }
 
 impl NamedAreas {
-    fn parse_shape(&mut self, row: &Row) -> Result<Shape, String> {
+    fn parse_shape(&mut self, row: &Row, others: &[&str]) -> Result<Shape, String> {
         let mut words = row.arguments.split_whitespace();
         let shape = match row.kind.as_str() {
             "linear" => Shape::Linear(self.parse_place(&mut words)?),
             "striped" => self.parse_stripes(row, &mut words)?,
-            other => return Err(format!("unknown type {other:?} beside linear and striped")),
+            "zero" => Shape::Zero,
+            "error" => Shape::Error,
+            other => {
+                let known = [&AREA_KINDS, others].concat().join(", ");
+                return Err(format!("unknown type {other:?}; known are {known}"));
+            }
         };
         match words.next() {
             None => Ok(shape),
@@ -157,10 +166,8 @@ impl NamedAreas {
 
 /// The ranges of legs that an area takes: leg, first sector, and the one behind the last.
 fn ranges_of(area: &Area) -> Vec<(usize, u64, u64)> {
-    let (places, sectors) = match &area.shape {
-        Shape::Linear(place) => (std::slice::from_ref(place), area.sectors),
-        Shape::Striped { stripes, .. } => (&stripes[..], area.sectors / stripes.len() as u64),
-    };
+    let places = area.shape.places();
+    let sectors = area.sectors / places.len().max(1) as u64;
     let range = |place: &Place| (place.leg, place.offset, place.offset.saturating_add(sectors));
     places.iter().map(range).collect()
 }
@@ -175,7 +182,7 @@ pub(crate) fn check_areas(areas: &[Area], limits: &[Limits], names: &[&str]) -> 
     let block = block_of(limits);
     for area in areas {
         let chunk = match &area.shape {
-            Shape::Linear(_) => block,
+            Shape::Linear(_) | Shape::Zero | Shape::Error => block,
             Shape::Striped { chunk, .. } => u64::from(*chunk),
         };
         for (name, value) in [("start", area.start), ("length", area.sectors), ("chunk", chunk)] {
@@ -210,6 +217,8 @@ pub fn table_text(layout: &Layout, names: &[String]) -> String {
             let places: Vec<String> = stripes.iter().map(place).collect();
             format!("striped {} {chunk} {}", stripes.len(), places.join(" "))
         }
+        Shape::Zero => String::from("zero"),
+        Shape::Error => String::from("error"),
     })
 }
 
@@ -222,6 +231,8 @@ pub fn status_text(
 ) -> String {
     lines(layout, |shape| match shape {
         Shape::Linear(_) => String::from("linear"),
+        Shape::Zero => String::from("zero"),
+        Shape::Error => String::from("error"),
         Shape::Striped { stripes, .. } => {
             let devices: Vec<&str> =
                 stripes.iter().map(|place| names[place.leg].as_str()).collect();
@@ -246,7 +257,7 @@ mod tests {
     use weir_bio::Prng;
 
     fn read(text: &str) -> Result<NamedAreas, String> {
-        parse_areas(&parse_rows(text)?)
+        parse_areas(&parse_rows(text)?, &[])
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! Linear and striped devices in front of memory, under every scheduler above and below, on both
-//! paths: what is read is what was written, wherever it lies.
+//! Devices of linear and striped areas, and of areas on no leg, in front of memory, under every
+//! scheduler above and below, on both paths: what is read is what was written, wherever it lies.
 //!
 //! All homes are one, and time is virtual. `LAYOUT_SEED=n` plays one seed, `LAYOUT_SEEDS=n` so
 //! many.
@@ -20,17 +20,29 @@ use weir_sched::{Entry, Family, SCHEDULERS};
 /// Sectors of a leg.
 const LEG: u64 = 480;
 
-/// A layout over so many legs, each begun at a few sectors.
+/// Sectors of an area on no leg.
+const NOWHERE: u64 = 12;
+
+/// A layout over so many legs, each begun at a few sectors: stripes, zeros, errors, one leg.
 fn layout(prng: &mut Prng, legs: usize) -> Layout {
     let chunk = 1 + prng.below(24) as u32;
     let rows = (LEG - 8) / u64::from(chunk) / 2;
     let stripes = (0..legs).map(|leg| Place { leg, offset: prng.below(8) }).collect();
     let striped = rows * u64::from(chunk) * legs as u64;
     let linear = Place { leg: legs - 1, offset: LEG / 2 + 8 };
+    let (zeros, errors, last) = (striped, striped + NOWHERE, striped + 2 * NOWHERE);
     Layout::new(vec![
         Area { start: 0, sectors: striped, shape: Shape::Striped { chunk, stripes } },
-        Area { start: striped, sectors: LEG / 2 - 8, shape: Shape::Linear(linear) },
+        Area { start: zeros, sectors: NOWHERE, shape: Shape::Zero },
+        Area { start: errors, sectors: NOWHERE, shape: Shape::Error },
+        Area { start: last, sectors: LEG / 2 - 8, shape: Shape::Linear(linear) },
     ])
+}
+
+/// Whether sectors of a layout are of this shape.
+fn touches(layout: &Layout, shape: &Shape, sector: u64, sectors: u64) -> bool {
+    let mut areas = layout.areas().iter().filter(|area| area.shape == *shape);
+    areas.any(|area| sector < area.start + area.sectors && area.start < sector + sectors)
 }
 
 /// The schedulers of both levels.
@@ -121,24 +133,35 @@ fn invent(prng: &mut Prng, cookie: u64, held: &mut [u64]) -> Bio {
     Bio::new(op, sector, sectors, data).cookie(cookie)
 }
 
+/// Sectors on no leg hold nothing.
+fn forget_nowhere(layout: &Layout, held: &mut [u64]) {
+    let nowhere = layout.areas().iter().filter(|area| area.shape.places().is_empty());
+    nowhere.for_each(|area| held[area.start as usize..][..area.sectors as usize].fill(0));
+}
+
 fn play(seed: u64, order: Order) {
     let mut prng = Prng::new(seed);
     let legs = 1 + prng.below(5) as usize;
     let layout = layout(&mut prng, legs);
     let mut held = vec![0; layout.sectors() as usize];
-    let mut rig = Rig::new(layout, legs, order);
+    let mut rig = Rig::new(layout.clone(), legs, order);
     for cookie in 1..60 {
         let bio = invent(&mut prng, cookie, &mut held);
+        forget_nowhere(&layout, &mut held);
         let (op, sector, sectors) = (bio.op, bio.sector as usize, bio.sectors as usize);
+        let fails = touches(&layout, &Shape::Error, bio.sector, bio.sectors.into());
         let ended = rig.run(vec![bio]).remove(0);
-        assert_eq!((ended.cookie, ended.status), (cookie, Status::Ok), "{op:?}");
-        if op == Op::Read {
+        let right = if fails { Status::IoErr } else { Status::Ok };
+        assert_eq!((ended.cookie, ended.status), (cookie, right), "{op:?}");
+        if op == Op::Read && !fails {
             assert!(values(&ended.data) == held[sector..][..sectors], "read {cookie}");
         }
         assert_eq!(ended.data.len(), if op.has_data() { sectors * 512 } else { 0 });
     }
     // Neighbours, which are merged above, and cut again.
-    let burst = (0..held.len() as u64 / 4).map(|number| {
+    let numbers =
+        (0..held.len() as u64 / 4).filter(|number| !touches(&layout, &Shape::Error, number * 4, 4));
+    let burst = numbers.map(|number| {
         let (cookie, at) = (100 + number, number * 4);
         (at..at + 4).for_each(|at| held[at as usize] = value(cookie, at));
         Bio::new(Op::Write, at, 4, filled(cookie, at, &[4])).cookie(cookie)
@@ -151,9 +174,15 @@ fn play(seed: u64, order: Order) {
             assert!(values(&ended.data).iter().all(|value| value >> 24 == ended.cookie));
         }
     }
-    let all = held.len() as u32;
-    let ended = rig.run(vec![Bio::new(Op::Read, 0, all, filled(0, 0, &[all]))]).remove(0);
-    assert!(values(&ended.data) == held, "the whole disk");
+    forget_nowhere(&layout, &mut held);
+    for area in layout.areas() {
+        let (at, sectors) = (area.start, area.sectors as u32);
+        let ended = rig.run(vec![Bio::new(Op::Read, at, sectors, filled(0, at, &[sectors]))]);
+        let fails = area.shape == Shape::Error;
+        assert_eq!(ended[0].status.is_ok(), !fails);
+        let held = &held[at as usize..][..sectors as usize];
+        assert!(fails || values(&ended[0].data) == held, "all of {area:?}");
+    }
     assert!(rig.devices.iter().all(|device| device.stats().in_flight == 0));
 }
 

@@ -94,6 +94,11 @@ pub trait Backing: fmt::Debug + Send + Sync {
         Vec::new()
     }
 
+    /// Whether it is a mapped disk, which may lie on no disk at all.
+    fn is_mapped(&self) -> bool {
+        !self.legs().is_empty()
+    }
+
     /// The same without some of its legs, which cannot be opened. `None`: it needs them all.
     fn without(&self, missing: &dyn Fn(&str) -> bool) -> Option<Box<dyn Backing>> {
         let _ = missing;

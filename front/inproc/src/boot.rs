@@ -25,7 +25,7 @@ impl Cmdline {
             Some(false) => target.config.mode = QueueMode::Sq,
             None => {}
         }
-        let is_mapped = !target.backing.legs().is_empty();
+        let is_mapped = target.backing.is_mapped();
         match self.dm_mod_use_blk_mq {
             Some(_) if !is_mapped => notices.push(in_vain(DM, "it is for mapped disks")),
             Some(_) if target.mode_given => {

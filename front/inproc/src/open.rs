@@ -83,12 +83,13 @@ pub fn open_over(
     let legs = target.backing.legs().into_iter().map(leg).collect::<Result<Vec<Device>, _>>()?;
     let mut config = target.config.clone();
     config.name = String::from(name);
-    if !legs.is_empty() {
+    let is_mapped = target.backing.is_mapped();
+    if is_mapped {
         suit_mapped(&mut config, target);
     }
-    let opened = match legs.is_empty() {
-        true => target.backing.open(&config),
-        false => target.backing.open_over(&config, &legs),
+    let opened = match is_mapped {
+        false => target.backing.open(&config),
+        true => target.backing.open_over(&config, &legs),
     };
     let opened = opened.map_err(|e| Error::new(format!("{name}: {e}")))?;
     let OpenedBacking { driver, mut notices, speaker, map } = opened;

@@ -160,8 +160,8 @@ fn mapped(name: &'static str, target: &str, legs: &[&str]) -> Subject {
     let folder = Folder::new();
     let dir = folder.path().display().to_string();
     let legs: Vec<String> = legs.iter().map(|leg| leg.replace("DIR", &dir)).collect();
-    let keeps_longer = legs.iter().all(|leg| leg.starts_with("file:"));
-    let keeps_data = !legs.iter().any(|leg| leg.starts_with("null:"));
+    let keeps_data = !target.contains("zero") && !legs.iter().any(|leg| leg.starts_with("null:"));
+    let keeps_longer = keeps_data && legs.iter().all(|leg| leg.starts_with("file:"));
     let (target, _folder) = (String::from(target), Some(folder));
     Subject { name, target, legs, keeps_data, keeps_longer, _server: None, _folder }
 }
@@ -183,6 +183,13 @@ fn mapped_subjects() -> Vec<Subject> {
             &["ram:4MiB,queue_mode=sq", "ram:4MiB,queue_mode=sq,scheduler=cfq"],
         ),
         mapped("delayed", "table:0 16384 delay a 0 0 a 0 1", &["ram:8MiB"]),
+        mapped("zeros", "table:0 16384 zero", &[]),
+        mapped("zeros, single queue", "table:0 16384 zero,queue_mode=sq", &[]),
+        mapped(
+            "zeros between files",
+            "table:0 4097 linear a 3;4097 2047 zero;6144 10240 linear b 0",
+            &[&one, &other],
+        ),
         mapped(
             "a table",
             "table:0 8160 striped 2 24 a 0 b 8;8160 8224 linear b 6000",

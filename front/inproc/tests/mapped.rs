@@ -1,8 +1,10 @@
 //! Disks over disks of the same process: how they find, hold and leave one another.
 
+mod bed;
+
 use std::sync::Arc;
 
-use weir::{Bio, Buf, Disk, Flags, Host, Nanos, Status};
+use weir::{Bio, Buf, Disk, Flags, Host, Limited, Nanos, Status};
 
 fn ram(name: &str) -> Disk {
     Disk::builder("ram:4MiB").name(name).reactors(1).open().unwrap()
@@ -83,7 +85,10 @@ fn a_table_and_a_status_are_shown_and_a_message_is_refused_in_words() {
     assert_eq!(map.table(), "0 16384 striped 2 128 sda 0 sdb 0\n");
     assert_eq!(map.status(), "0 16384 striped 2 sda sdb 1 AA\n");
     let why = map.message("fail_path sda", Nanos(0)).unwrap_err();
-    assert_eq!(why, "message \"fail_path sda\": linear and striped disks take no messages");
+    assert_eq!(
+        why,
+        "message \"fail_path sda\": linear, striped, zero and error lines take no messages"
+    );
     assert!(legs[0].map().is_none());
 }
 
@@ -123,4 +128,44 @@ fn a_host_stops_mapped_disks_before_their_legs_and_every_io_under_way_ends_well(
     for pending in under_way {
         assert_eq!(pending.wait().status, Status::Ok);
     }
+}
+
+#[test]
+fn a_leg_that_grows_leaves_the_disk_above_as_it_was() {
+    let folder = bed::Folder::new();
+    let path = folder.join("disk").display().to_string();
+    let leg = Disk::builder(format!("file:{path},size=4MiB").as_str()).name("sda").open().unwrap();
+    let legs = [leg];
+    let open =
+        |name: &str| Disk::builder("linear:sda").name(name).reactors(1).over(&legs).open().unwrap();
+    let before = open("md0");
+    let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+    file.set_len(8 << 20).unwrap();
+    let now = legs[0].device().enlarge(0).unwrap();
+    Limited::of(legs[0].device()).reconfigure(|parts| parts.limits.grow_to(now)).unwrap();
+    assert_eq!((legs[0].size(), before.size()), (8 << 20, 4 << 20));
+    before.session().unwrap().write_at((4 << 20) - 512, &[5; 512]).unwrap();
+    assert!(before.session().unwrap().write_at(4 << 20, &[5; 512]).is_err());
+    let after = open("md1");
+    assert_eq!(after.size(), 8 << 20);
+    let mut found = [0; 512];
+    after.session().unwrap().read_at((4 << 20) - 512, &mut found).unwrap();
+    assert_eq!(found, [5; 512]);
+}
+
+#[test]
+fn a_table_without_a_disk_is_a_mapped_disk() {
+    let disk = Disk::builder("table:0 8 error;8 8 zero").name("md0").reactors(1).open().unwrap();
+    assert_eq!(disk.map().unwrap().table(), "0 8 error\n8 8 zero\n");
+    let device = disk.device();
+    assert_eq!((device.scheduler(), device.config().timeout_ns), ("none", 0));
+    let mut session = disk.session().unwrap();
+    let mut found = [7; 4096];
+    session.read_at(4096, &mut found).unwrap();
+    assert_eq!(found, [0; 4096]);
+    assert!(session.read_at(0, &mut found).is_err());
+    assert!(session.write_at(0, &found).is_err());
+    session.flush().unwrap();
+    drop(session);
+    disk.close().unwrap();
 }
