@@ -6,12 +6,15 @@
 //! answered twice, `DevResource` is returned only while an answer is still to come, and lent memory
 //! comes back in order.
 
+use std::fmt;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use weir_bio::{Data, Limits, Nanos, Prng, Status};
 use weir_queue::{
-    Batch, Cancel, Done, Driver, DriverError, DriverQueue, Extent, Queues, Request, Tag, Wake,
+    Batch, Budget, Cancel, Done, Driver, DriverError, DriverQueue, Extent, Queues, Request, Tag,
+    TagSet, Wake,
 };
 
 /// The faults and how frequent they are. Each field is a percentage of requests, 0 to 100, unless
@@ -59,13 +62,43 @@ pub struct Faulty {
     inner: Arc<dyn Driver>,
     plan: FaultPlan,
     seed: u64,
+    counts: Arc<FaultCounts>,
+}
+
+/// How many requests met which fault, in all queues of a driver. It is shown as
+/// `REFUSED FAILED DELAYED LOST`.
+#[derive(Debug, Default)]
+pub struct FaultCounts {
+    refused: AtomicU64,
+    failed: AtomicU64,
+    delayed: AtomicU64,
+    lost: AtomicU64,
+}
+
+impl fmt::Display for FaultCounts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let FaultCounts { refused, failed, delayed, lost } = self;
+        let [refused, failed, delayed, lost] =
+            [refused, failed, delayed, lost].map(|count| count.load(Ordering::Relaxed));
+        write!(f, "{refused} {failed} {delayed} {lost}")
+    }
+}
+
+fn count(count: &AtomicU64) {
+    count.fetch_add(1, Ordering::Relaxed);
 }
 
 impl Faulty {
     /// `inner`, spoilt by `plan`; each queue draws its own numbers from `seed`.
     #[must_use]
     pub fn new(inner: Arc<dyn Driver>, plan: FaultPlan, seed: u64) -> Faulty {
-        Faulty { inner, plan, seed }
+        Faulty { inner, plan, seed, counts: Arc::default() }
+    }
+
+    /// How many requests met which fault.
+    #[must_use]
+    pub fn counts(&self) -> &Arc<FaultCounts> {
+        &self.counts
     }
 }
 
@@ -76,6 +109,22 @@ impl Driver for Faulty {
 
     fn queues(&self) -> Queues {
         self.inner.queues()
+    }
+
+    fn tag_set(&self) -> Option<Arc<TagSet>> {
+        self.inner.tag_set()
+    }
+
+    fn budget(&self) -> Option<Arc<dyn Budget>> {
+        self.inner.budget()
+    }
+
+    fn follow_timeout(&self, timeout_ns: u64) {
+        self.inner.follow_timeout(timeout_ns);
+    }
+
+    fn comes_to_rest(&self, begins: bool) {
+        self.inner.comes_to_rest(begins);
     }
 
     fn prepare(&self, index: u16) -> Result<(), DriverError> {
@@ -93,6 +142,7 @@ impl Driver for Faulty {
             below: Done::default(),
             lost: Vec::new(),
             now: Nanos::ZERO,
+            counts: Arc::clone(&self.counts),
         }))
     }
 
@@ -136,6 +186,7 @@ struct FaultyQueue {
     below: Done,
     lost: Vec<Lost>,
     now: Nanos,
+    counts: Arc<FaultCounts>,
 }
 
 impl FaultyQueue {
@@ -148,6 +199,7 @@ impl FaultyQueue {
 
     fn delay(&mut self) -> u32 {
         if self.plan.reaps_max > 0 && self.prng.percent(self.plan.delayed) {
+            count(&self.counts.delayed);
             1 + self.prng.below(u64::from(self.plan.reaps_max)) as u32
         } else {
             0
@@ -162,6 +214,7 @@ impl FaultyQueue {
 
     /// Half of the drivers that lose a request own its memory at that moment.
     fn lose(&mut self, tag: Tag, request: &mut Request) {
+        count(&self.counts.lost);
         let mut lent = Vec::new();
         if self.prng.percent(50) {
             request.lend(&mut lent);
@@ -185,6 +238,7 @@ impl DriverQueue for FaultyQueue {
         self.now = now;
         while let Some((tag, request)) = batch.peek() {
             if self.prng.percent(self.plan.refused) {
+                count(&self.counts.refused);
                 return batch.refuse(self.reason());
             }
             if self.prng.percent(self.plan.lost) {
@@ -195,6 +249,7 @@ impl DriverQueue for FaultyQueue {
             let mut fate = Fate::Fine;
             if self.prng.percent(self.plan.failed) {
                 let error = self.error();
+                count(&self.counts.failed);
                 if self.prng.percent(50) {
                     self.hold(tag, error, Vec::new());
                     batch.take();

@@ -8,16 +8,17 @@ use weir_queue::{
     Backing, Config, Device, Driver, DriverError, Identity, Keeps, OpenedBacking, TargetKind,
 };
 
+pub use crate::fault::FAULT;
 use crate::layout::{Area, Layout, Place, Shape};
 use crate::mapped::Mapped;
 use crate::multipath::MULTIPATH;
 use crate::multipath::settings::OPTIONS;
 use crate::multipath::target::MultipathTarget;
 use crate::names::names_of;
-use crate::table::{NamedAreas, Row, block_of, check_areas, parse_areas, parse_rows};
+use crate::table::{NamedAreas, Row, block_of, check_areas, parse_areas, parse_rows, usable};
 
 /// All of them.
-pub const KINDS: &[&TargetKind] = &[&LINEAR, &STRIPED, &MULTIPATH, &TABLE];
+pub const KINDS: &[&TargetKind] = &[&LINEAR, &STRIPED, &MULTIPATH, &FAULT, &TABLE];
 
 /// One disk behind the other.
 pub const LINEAR: TargetKind = TargetKind {
@@ -80,8 +81,12 @@ pub const TABLE: TargetKind = TargetKind {
 type ParseRow = fn(&Row, &'static TargetKind) -> Result<Box<dyn Backing>, String>;
 
 /// The types of line that are the whole disk: they stand alone in a table.
-const WHOLE: &[(&str, ParseRow)] =
-    &[("delay", crate::delay::parse), ("multipath", parse_multipath)];
+const WHOLE: &[(&str, ParseRow)] = &[
+    ("delay", crate::delay::parse),
+    ("flakey", crate::flakey::parse),
+    ("fault", crate::fault::parse),
+    ("multipath", parse_multipath),
+];
 
 fn parse_multipath(row: &Row, kind: &'static TargetKind) -> Result<Box<dyn Backing>, String> {
     Ok(Box::new(MultipathTarget::of_line(kind, row.sectors, &row.arguments)?))
@@ -191,17 +196,6 @@ impl Backing for LayoutTarget {
 
 fn failed(what: String) -> DriverError {
     DriverError { what, source: None }
-}
-
-/// Sectors of each leg that are whole blocks of all legs, and not beyond its true end.
-fn usable(limits: &[Limits]) -> Vec<u64> {
-    let block = block_of(limits);
-    let whole = |limits: &Limits| {
-        let cut = if limits.padding > 0 { u64::from(limits.block_sectors()) } else { 0 };
-        let sectors = limits.capacity.saturating_sub(cut);
-        sectors - sectors % block
-    };
-    limits.iter().map(whole).collect()
 }
 
 fn say_unused(limits: &[Limits], names: &[&str], used: &[u64], notices: &mut Vec<String>) {

@@ -13,7 +13,9 @@
 #![forbid(unsafe_code)]
 
 mod delay;
+mod fault;
 mod faulty;
+mod flakey;
 pub mod kinds;
 mod layout;
 mod limits;
@@ -23,7 +25,7 @@ mod names;
 mod outgoing;
 pub mod table;
 
-pub use faulty::{FaultPlan, Faulty};
+pub use faulty::{FaultCounts, FaultPlan, Faulty};
 pub use kinds::KINDS;
 pub use layout::{Area, ERROR, Layout, Piece, Place, Shape, ZERO};
 pub use limits::stacked;

@@ -177,6 +177,17 @@ pub(crate) fn block_of(limits: &[Limits]) -> u64 {
     limits.iter().map(|limits| u64::from(limits.block_sectors())).max().unwrap_or(1)
 }
 
+/// Sectors of each leg that are whole blocks of all legs, and not beyond its true end.
+pub(crate) fn usable(limits: &[Limits]) -> Vec<u64> {
+    let block = block_of(limits);
+    let whole = |limits: &Limits| {
+        let cut = if limits.padding > 0 { u64::from(limits.block_sectors()) } else { 0 };
+        let sectors = limits.capacity.saturating_sub(cut);
+        sectors - sectors % block
+    };
+    limits.iter().map(whole).collect()
+}
+
 /// Holds areas against their legs: inside, and at multiples of the logical block.
 pub(crate) fn check_areas(areas: &[Area], limits: &[Limits], names: &[&str]) -> Result<(), String> {
     let block = block_of(limits);

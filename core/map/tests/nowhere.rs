@@ -140,10 +140,7 @@ fn a_line_that_is_wrong_is_refused_and_messages_are_too() {
     for (table, part) in [
         ("0 8 zero sda", "line 1 of the table: \"sda\" is one argument too many"),
         ("0 8 zero; 8 8 error 0", "line 2 of the table: \"0\" is one argument too many"),
-        (
-            "0 8 nil",
-            "unknown type \"nil\"; known are linear, striped, zero, error, delay, multipath",
-        ),
+        ("0 8 nil", "unknown type \"nil\"; known are linear, striped, zero, error, delay, flakey"),
         ("0 8 zero; 9 8 error", "line 2 of the table: it begins at sector 9, not at 8"),
     ] {
         let why = parse(&TABLE, table).unwrap_err();

@@ -63,7 +63,7 @@ impl Subject {
 
 /// The kinds of target whose examples need a server or other disks.
 const NEED_OTHERS: &[&str] =
-    &["nbd", "iscsi", "scsi-sim", "linear", "striped", "multipath", "table"];
+    &["nbd", "iscsi", "scsi-sim", "linear", "striped", "multipath", "fault", "table"];
 
 /// The example of a kind.
 fn example(name: &'static str) -> Subject {
@@ -160,7 +160,8 @@ fn mapped(name: &'static str, target: &str, legs: &[&str]) -> Subject {
     let folder = Folder::new();
     let dir = folder.path().display().to_string();
     let legs: Vec<String> = legs.iter().map(|leg| leg.replace("DIR", &dir)).collect();
-    let keeps_data = !target.contains("zero") && !legs.iter().any(|leg| leg.starts_with("null:"));
+    let forgets = target.contains("zero") || target.contains("drop_writes");
+    let keeps_data = !forgets && !legs.iter().any(|leg| leg.starts_with("null:"));
     let keeps_longer = keeps_data && legs.iter().all(|leg| leg.starts_with("file:"));
     let (target, _folder) = (String::from(target), Some(folder));
     Subject { name, target, legs, keeps_data, keeps_longer, _server: None, _folder }
@@ -189,6 +190,27 @@ fn mapped_subjects() -> Vec<Subject> {
             "zeros between files",
             "table:0 4097 linear a 3;4097 2047 zero;6144 10240 linear b 0",
             &[&one, &other],
+        ),
+        mapped("flakey, up", "table:0 16384 flakey a 0 60 0,queues=2", &["ram:8MiB"]),
+        mapped(
+            "flakey, down, and drops writes",
+            "table:0 16384 flakey a 8 0 1 1 drop_writes",
+            &[&file("one", "9MiB")],
+        ),
+        mapped(
+            "flakey, down, and of its reads few are falsified where they are metadata",
+            "table:0 16384 flakey a 0 0 9 5 corrupt_bio_byte 7 r 1 32,queue_mode=sq",
+            &["ram:8MiB"],
+        ),
+        mapped(
+            "faults within the contract",
+            "fault:a,refused=20,delayed=40,reaps_max=3,reordered=on,queues=2",
+            &["ram:8MiB,queues=2"],
+        ),
+        mapped(
+            "faults in front of a stripe, single queue",
+            "table:0 16384 fault c 0 6 refused 10 delayed 30 seed 4,queue_mode=sq",
+            &["ram:4MiB", "ram:4MiB", "striped:64KiB:a+b"],
         ),
         mapped(
             "a table",

@@ -131,6 +131,44 @@ fn a_host_stops_mapped_disks_before_their_legs_and_every_io_under_way_ends_well(
 }
 
 #[test]
+fn disks_eight_deep_keep_what_is_written_and_close_from_above() {
+    let mut disks = vec![ram("d0")];
+    let middle = [
+        "linear:d0",
+        "table:0 8192 delay d1 0 0",
+        "striped:64KiB:d2",
+        "table:0 8192 flakey d3 0 9 0",
+        "fault:d4,refused=20,delayed=30",
+        "multipath:d5",
+        "table:0 4096 linear d6 4096;4096 4096 linear d6 0",
+        "table:0 8192 linear d7 0;8192 8192 zero",
+    ];
+    for (depth, target) in middle.into_iter().enumerate() {
+        let name = format!("d{}", depth + 1);
+        disks.push(Disk::builder(target).name(name).reactors(1).over(&disks).open().unwrap());
+    }
+    let top = disks.last().unwrap();
+    assert_eq!(top.size(), 8 << 20);
+    let mut session = top.session().unwrap();
+    session.write_at((2 << 20) - 4096, &[9; 8192]).unwrap();
+    session.write_at((4 << 20) - 4096, &[7; 8192]).unwrap();
+    session.flush().unwrap();
+    let mut found = [1; 8192];
+    session.read_at((2 << 20) - 4096, &mut found).unwrap();
+    assert_eq!(found, [9; 8192]);
+    session.read_at((4 << 20) - 4096, &mut found).unwrap();
+    assert_eq!(found[..4096], [7; 4096]);
+    assert_eq!(found[4096..], [0; 4096]);
+    // Swapped halves: what stood before the middle is at the end of the disk below.
+    let mut below = disks[0].session().unwrap();
+    below.read_at((4 << 20) - 4096, &mut found[..4096]).unwrap();
+    assert_eq!(found[..4096], [9; 4096]);
+    drop((session, below));
+    assert!(disks[3].close().is_err(), "d4 lies on it");
+    disks.iter().rev().for_each(|disk| disk.close().unwrap());
+}
+
+#[test]
 fn a_leg_that_grows_leaves_the_disk_above_as_it_was() {
     let folder = bed::Folder::new();
     let path = folder.join("disk").display().to_string();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use weir_bio::{Bio, Buf, Data, Nanos, Op, SECTOR, Status};
 use weir_local::ram::{Cache, CrashRam};
-use weir_map::kinds::TABLE;
+use weir_map::kinds::{FAULT, TABLE};
 use weir_queue::{
     Backing, Bell, Config, Device, Driver, Home, MapControl, Submitter, TargetKind, Written,
 };
@@ -63,6 +63,11 @@ impl Rig {
     /// A table over disks that have a volatile cache.
     pub fn new(table: &str, timeout_ns: u64) -> Rig {
         Rig::of(&*parse(&TABLE, table).expect(table), timeout_ns, &ram)
+    }
+
+    /// A target of kind fault over such a disk.
+    pub fn fault(rest: &str, timeout_ns: u64) -> Rig {
+        Rig::of(&*parse(&FAULT, rest).expect(rest), timeout_ns, &ram)
     }
 
     /// A target over disks whose drivers `leg` makes.
