@@ -477,6 +477,22 @@ mod tests {
     }
 
     #[test]
+    fn a_new_weight_of_a_group_that_stays_active_counts_among_its_siblings() {
+        let mut groups = Groups::new();
+        let [outer, one, two, other] = [1, 2, 3, 4].map(|id| groups.find(GroupId(id)));
+        for (at, parent) in [(one, outer), (two, outer)] {
+            groups.set_parent(at, parent);
+        }
+        for at in [one, two, other] {
+            groups.became_busy(at, false);
+        }
+        groups.set_weight(outer, 300);
+        groups.charge(one, 1);
+        let shares = [one, two, other].map(|at| percent(&groups, at));
+        assert_eq!(shares, [37.5, 37.5, 25.0]);
+    }
+
+    #[test]
     fn a_new_leaf_weight_of_a_busy_group_counts_when_a_child_is_put_in_order() {
         let mut groups = Groups::new();
         let [outer, inner] = [1, 2].map(|id| groups.find(GroupId(id)));

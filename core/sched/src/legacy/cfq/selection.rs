@@ -123,7 +123,7 @@ impl Cfq {
     }
 
     /// How many requests the queue may have in flight, for the sake of the other queues.
-    fn in_flight_limit(&self, id: QueueId, now: Nanos) -> u64 {
+    pub(super) fn in_flight_limit(&self, id: QueueId, now: Nanos) -> u64 {
         let queue = self.queue(id);
         let in_flight = u64::from(queue.in_flight);
         if queue.is_idle_class() {

@@ -517,3 +517,63 @@ fn a_pause_counts_as_twice_the_idle_slice_at_most() {
     let mean = rig.bfq.queue(rig.id(1)).think.mean_ns().expect("it is known");
     assert!((16 * MS..17 * MS).contains(&mean), "{mean}");
 }
+
+#[test]
+fn the_budget_of_a_slot_stays_while_the_queue_is_in_service() {
+    let mut rig = Rig::new(true);
+    rig.insert(rq(1, 1000));
+    rig.insert(rq(1, 9000));
+    rig.dispatch();
+    let budget = rig.entity(1).budget;
+    rig.insert(Rq { sectors: 30_000, ..rq(1, 2000) });
+    assert_eq!(rig.entity(1).budget, budget);
+}
+
+#[test]
+fn a_queue_that_returned_in_time_waits_with_the_rest_of_its_budget_or_what_its_next_needs() {
+    let mut rig = Rig::new(true);
+    rig.bfq.decide_queueing(Some(false));
+    rig.insert(rq(1, 1000));
+    rig.turn(MS);
+    rig.later(8 * MS);
+    rig.bfq.on_timer(rig.now);
+    rig.insert(rq(2, 500_000));
+    rig.dispatch();
+    rig.insert(rq(1, 1008));
+    let id = rig.id(1);
+    let left = rig.bfq.queue(id).left.expect("it returned in time");
+    rig.bfq.in_service = None;
+    rig.bfq.next_changed(id);
+    assert_eq!(rig.entity(1).budget, left);
+    let next = rig.bfq.queue(id).next.expect("a request");
+    rig.bfq.nodes[next].rq.sectors = 20_000;
+    rig.bfq.next_changed(id);
+    assert_eq!(rig.entity(1).budget, 20_000);
+}
+
+#[test]
+fn a_short_slot_of_a_seeky_queue_counts_as_longer_and_one_of_a_millisecond_as_it_is() {
+    let slow = |rotational: bool, held: u64| {
+        let mut rig = Rig::new(rotational);
+        for jump in 0..32 {
+            rig.insert(rq(1, 1000 + (jump * 7 % 32) * 1_000_000));
+        }
+        rig.bfq.slot_started = rig.now;
+        rig.bfq.slowness(rig.id(1), rig.now + held, false)
+    };
+    assert_eq!(slow(true, MS - 1), (true, 8 * MS));
+    assert_eq!(slow(false, MS - 1), (true, 2 * MS));
+    assert_eq!(slow(true, MS), (true, MS));
+}
+
+#[test]
+fn a_raised_queue_is_given_twice_the_least_whatever_happened() {
+    let mut rig = Rig::new(true);
+    rig.insert(rq(1, 1000));
+    let id = rig.id(1);
+    rig.bfq.set_coefficient(id, raise::INTERACTIVE);
+    for reason in [Expiry::TooIdle, Expiry::BudgetExhausted, Expiry::Preempted] {
+        rig.bfq.learn_budget(id, reason);
+        assert_eq!(rig.bfq.queue(id).max_budget, 1024, "{reason:?}");
+    }
+}

@@ -96,13 +96,156 @@ fn without_group_idle_nothing_is_waited_for_on_flash_that_queues() {
 fn a_queue_that_jumps_is_waited_for_from_four_staged_requests_on() {
     let mut rig = Rig::new();
     for jump in 0..8 {
-        rig.read_and_think(rq(1, 1000 + jump * 1_000_000), 9 * MS);
+        rig.read_and_think(rq(1, 1000 + jump * 1_000_000), MS);
     }
     let id = rig.queue_of(1);
     for (staged, deep) in [(1, false), (2, false), (3, false), (4, true)] {
         rig.insert(rq(1, 100_000_000 + staged * 1_000_000));
-        assert_eq!(rig.cfq.queue(id).deep, deep, "{staged} staged");
+        let queue = rig.cfq.queue(id);
+        assert_eq!((queue.deep, queue.idle_window), (deep, deep), "{staged} staged");
     }
+}
+
+#[test]
+fn a_wait_in_vain_ends_the_depth_of_a_queue_unless_its_slice_is_over() {
+    for (used, deep) in [(false, false), (true, true)] {
+        let mut rig = idling_rig();
+        let id = rig.queue_of(1);
+        rig.cfq.queue_mut(id).deep = true;
+        rig.later(8 * MS);
+        if used {
+            rig.cfq.queue_mut(id).slot.ends_at = rig.now;
+        }
+        rig.cfq.on_timer(rig.now);
+        assert!(rig.active().is_none());
+        assert_eq!(rig.cfq.queue(id).deep, deep, "its slice is over: {used}");
+    }
+}
+
+#[test]
+fn a_group_is_waited_for_while_its_only_queue_has_requests_in_flight() {
+    let waits = |in_flight: bool, others: bool, group_idle: &str| {
+        let mut rig = Rig::new();
+        rig.set("group_idle", group_idle);
+        rig.insert(rq(1, 1000));
+        rig.insert(rq(1, 9000));
+        if others {
+            rig.insert(rq(2, 90_000_000));
+        }
+        if in_flight {
+            rig.dispatch().expect("a request");
+        }
+        rig.cfq.waits_for_group(rig.queue_of(1))
+    };
+    assert!(waits(true, false, "8"));
+    assert!(!waits(false, false, "8"));
+    assert!(!waits(true, true, "8"));
+    assert!(!waits(true, false, "0"));
+}
+
+#[test]
+fn a_small_request_lets_the_wait_go_on_for_what_merges_with_it() {
+    let waits = |sectors: u32, others: bool| {
+        let mut rig = Rig::new();
+        rig.insert(rq(1, 1000));
+        rig.turn(MS);
+        if others {
+            rig.insert(rq(2, 90_000_000));
+        }
+        rig.insert(Rq { sectors, ..rq(1, 1128) });
+        assert!(rig.active().is_some());
+        (rig.cfq.wake_at().is_some(), rig.active().is_some_and(|queue| queue.slot.must_dispatch))
+    };
+    assert_eq!(waits(8, false), (true, true));
+    assert_eq!(waits(9, false), (false, false));
+    assert_eq!(waits(8, true), (false, false), "another queue is busy");
+}
+
+#[test]
+fn a_lone_sync_queue_has_no_limit_in_flight_beside_async_ones_which_have() {
+    let mut rig = Rig::new();
+    for step in 0..20 {
+        rig.insert(rq(1, 1000 + step * 128));
+        rig.insert(background(2, 90_000_000 + step * 128));
+    }
+    let [sync, writes] = [0, 1].map(QueueId);
+    for id in [sync, writes] {
+        assert_eq!(rig.cfq.in_flight_limit(id, rig.now), 4, "half of the quantum in any case");
+        rig.cfq.queue_mut(id).in_flight = 4;
+    }
+    assert_eq!(rig.cfq.in_flight_limit(sync, rig.now), u64::MAX);
+    assert_eq!(rig.cfq.in_flight_limit(writes, rig.now), 4, "its slice has not begun");
+    rig.cfq.queue_mut(writes).slot.started_at = Some(rig.now);
+    for (left, limit) in [(32 * MS, 8), (32 * MS - 1, 4)] {
+        rig.cfq.queue_mut(writes).slot.ends_at = rig.now + left;
+        assert_eq!(rig.cfq.in_flight_limit(writes, rig.now), limit, "{left} ns are left");
+    }
+    rig.insert(rq(3, 500_000_000));
+    assert_eq!(rig.cfq.in_flight_limit(sync, rig.now), 4, "not the only one");
+}
+
+#[test]
+fn a_sync_request_is_late_from_its_expiry_on() {
+    for (age, late) in [(125 * MS - 1, false), (125 * MS, true)] {
+        let mut rig = Rig::new();
+        rig.insert(rq(1, 1000));
+        let read = rig.dispatch().expect("a request");
+        let before = rig.cfq.last_late_sync_ns;
+        let accepted_at = rig.now;
+        rig.later(age);
+        rig.complete_since(&read, accepted_at);
+        let now = Some(rig.now.0 as i64);
+        assert_eq!(rig.cfq.last_late_sync_ns, if late { now } else { before }, "{age} ns old");
+    }
+}
+
+#[test]
+fn a_lone_queue_waits_for_another_request_when_its_slice_ends_as_long_as_its_kind_of_idling() {
+    for (slice_idle, group_idle, more) in [("8", "5", 8), ("0", "5", 5)] {
+        let mut rig = Rig::new();
+        rig.set("slice_idle", slice_idle);
+        rig.set("group_idle", group_idle);
+        rig.insert(rq(1, 1000));
+        rig.insert(rq(1, 1128));
+        rig.turn(MS);
+        let last = rig.dispatch().expect("a request");
+        rig.later(100 * MS);
+        rig.complete(&last);
+        let slot = rig.active().expect("in service").slot;
+        assert_eq!((slot.waits_busy, slot.ends_at), (true, rig.now + more * MS));
+    }
+}
+
+#[test]
+fn a_queue_without_a_process_is_not_shared() {
+    let redirected = |gone: Option<u16>| {
+        let mut rig = Rig::new();
+        rig.insert(rq(1, 1000));
+        rig.insert(rq(2, 1128));
+        let [one, two] = [1, 2].map(|submitter| rig.queue_of(submitter));
+        if let Some(gone) = gone {
+            rig.cfq.context_ended(SubmitterId(gone), rig.now);
+        }
+        rig.cfq.set_up_sharing(one, two);
+        rig.cfq.set_up_sharing(two, one);
+        [one, two].map(|id| rig.cfq.queue(id).redirect)
+    };
+    let [one, two] = redirected(None);
+    assert!(one.is_some() && two.is_none(), "once, and in one direction");
+    assert_eq!(redirected(Some(1)), [None, None]);
+    assert_eq!(redirected(Some(2)), [None, None]);
+}
+
+#[test]
+fn busy_queues_are_averaged_for_each_class_apart() {
+    let mut rig = Rig::new();
+    for submitter in 1..=3 {
+        let at = u64::from(submitter) * 10_000_000;
+        rig.insert(at_level(Class::RealTime, 4, rq(submitter, at)));
+    }
+    let group = &mut rig.cfq.groups[names::GroupIndex(0)];
+    assert_eq!(group.update_average(Class::RealTime), 2, "(3 * 3 + 0 + 2) / 4");
+    assert_eq!([Class::BestEffort, Class::Idle].map(|class| group.average_of(class)), [0, 0]);
 }
 
 #[test]
@@ -163,6 +306,7 @@ fn the_merge_cache_holds_what_grew_last() {
     assert_eq!(rig.cfq.last_merge, Some(first));
     assert_eq!(rig.cfq.merge(&bio(4992), rig.now), Merge::Front(other));
     assert_eq!(rig.cfq.last_merge, Some(other));
+    assert_eq!(rig.cfq.queue(rig.queue_of(1)).next, Some(first), "the other one is no nearer");
     assert_eq!(rig.cfq.merge(&bio(1008), rig.now), Merge::Back(first));
     assert_eq!(rig.cfq.last_merge, Some(first));
 }
@@ -306,4 +450,33 @@ fn an_async_slot_of_a_group_without_sync_queues_costs_its_whole_slice() {
     assert_eq!(charged(&mut rig, of(1, background(1, 1000))), 40 * u128::from(MS));
     let mut rig = Rig::new();
     assert_eq!(charged(&mut rig, of(1, rq(1, 1000))), u128::from(MS), "a sync slot its time");
+    // A sync request that comes ends the slot, and its queue counts.
+    let mut rig = Rig::new();
+    rig.insert(of(1, background(1, 1000)));
+    rig.turn(MS);
+    rig.insert(of(1, background(1, 5000)));
+    let at = rig.cfq.groups.known(GroupId(1)).expect("a group");
+    let before = rig.cfq.groups[at].virtual_time();
+    rig.insert(of(1, rq(1, 9000)));
+    assert!(rig.active().is_none());
+    assert_eq!((rig.cfq.groups[at].virtual_time() - before) >> 12, u128::from(MS));
+}
+
+#[test]
+fn the_rest_of_a_workload_goes_on_when_its_group_is_served_again() {
+    let mut rig = Rig::new();
+    rig.insert(rq(1, 1000));
+    rig.insert(background(2, 90_000_000));
+    let at = rig.cfq.queue(rig.queue_of(1)).group;
+    for left_ns in [100 * MS, 0] {
+        let (class, kind) = (Class::BestEffort, names::Kind::Async);
+        rig.cfq.groups[at].saved = Some(group::SavedWorkload { left_ns, class, kind });
+        let id = rig.cfq.choose(rig.now).expect("a queue");
+        assert!(!rig.cfq.queue(id).sync, "the kind goes on though sync waits for longer");
+        let left = rig.cfq.workload.saved(rig.now).map_or(0, |rest| rest.left_ns);
+        assert_eq!(left, left_ns);
+    }
+    rig.cfq.groups[at].saved = None;
+    let id = rig.cfq.choose(rig.now).expect("a queue");
+    assert!(rig.cfq.queue(id).sync);
 }
