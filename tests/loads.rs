@@ -7,39 +7,18 @@ mod daemon;
 
 use std::fs;
 use std::io::Write;
-use std::path::Path;
 use std::process::Stdio;
 
 use daemon::outside::leave_out;
-use daemon::program::{Ended, Running, program};
+use daemon::program::{Ended, Running, program, wait_for_writes};
 use daemon::words::{attempt, expect_refused, told};
-use daemon::{Daemon, Folder, PATIENCE, WEIR, weir};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::inotify;
+use daemon::{Daemon, Folder, WEIR, weir};
 use rustix::process::Signal;
 use serde_json::Value;
 
 #[track_caller]
 fn parse(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|error| panic!("{error} in {text:?}"))
-}
-
-/// Returns when an existing file has been written to so many times.
-///
-/// # Panics
-/// When the writes stop: the writer has failed.
-#[track_caller]
-fn wait_for_writes(path: &Path, times: usize) {
-    let news = inotify::init(inotify::CreateFlags::CLOEXEC).expect("inotify");
-    inotify::add_watch(&news, path, inotify::WatchFlags::MODIFY).expect("inotify");
-    let patience = Timespec { tv_sec: PATIENCE.as_secs() as i64, tv_nsec: 0 };
-    for time in 0..times {
-        let ready = poll(&mut [PollFd::new(&news, PollFlags::IN)], Some(&patience));
-        let path = path.display();
-        assert_eq!(ready, Ok(1), "{path} was written to {time} times, not {times}");
-        let mut bytes = [0; 4096];
-        rustix::io::read(&news, &mut bytes[..]).expect("news of the file");
-    }
 }
 
 /// A weir that runs beside the test.

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::inotify;
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 
@@ -247,6 +247,24 @@ impl Server {
     pub fn stop(self) {
         self.running.signal(Signal::TERM);
         self.running.end();
+    }
+}
+
+/// Returns when an existing file has been written to so many times.
+///
+/// # Panics
+/// When the writes stop: the writer has failed.
+#[track_caller]
+pub fn wait_for_writes(path: &Path, times: usize) {
+    let news = inotify::init(inotify::CreateFlags::CLOEXEC).expect("inotify");
+    inotify::add_watch(&news, path, inotify::WatchFlags::MODIFY).expect("inotify");
+    let patience = Timespec { tv_sec: PATIENCE.as_secs() as i64, tv_nsec: 0 };
+    for time in 0..times {
+        let ready = poll(&mut [PollFd::new(&news, PollFlags::IN)], Some(&patience));
+        let path = path.display();
+        assert_eq!(ready, Ok(1), "{path} was written to {time} times, not {times}");
+        let mut bytes = [0; 4096];
+        rustix::io::read(&news, &mut bytes[..]).expect("news of the file");
     }
 }
 
