@@ -19,7 +19,7 @@ use serde_json::Value;
 fn a_running_daemon_is_listed_read_and_written() {
     let folder = Folder::new();
     let daemon = Daemon::start(&folder, &["sda=ram:64MiB", "vdb=ram:1MiB,queue_mode=sq"]);
-    assert_eq!(told(&folder, &["ls"]), "block/\ncgroup/\nmodule/\nnbd/\nproc/\n");
+    assert_eq!(told(&folder, &["ls"]), "block/\ncgroup/\nclass/\nmodule/\nnbd/\nproc/\n");
     assert_eq!(told(&folder, &["ls", "block"]), "sda/\nvdb/\n");
     assert!(told(&folder, &["ls", "block/sda/queue/"]).contains("\nnr_requests\n"));
     assert_eq!(told(&folder, &["get", "block/sda/size"]), "131072\n");

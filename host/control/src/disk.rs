@@ -102,6 +102,12 @@ pub trait Disk: Send + Sync {
         Vec::new()
     }
 
+    /// The text of an attribute of the disks that it lies on, if they all have the same.
+    fn leg_attribute(&self, name: &str) -> Option<String> {
+        let _ = name;
+        None
+    }
+
     /// Its table and status, if it is mapped.
     fn map(&self) -> Option<&dyn MapControl> {
         None
@@ -250,6 +256,15 @@ impl Disk for LiveDisk {
 
     fn legs(&self) -> Vec<String> {
         self.device.legs().iter().map(|leg| leg.config().name.clone()).collect()
+    }
+
+    fn leg_attribute(&self, name: &str) -> Option<String> {
+        let legs = self.device.legs();
+        let mut texts = legs
+            .iter()
+            .map(|leg| leg.with_attributes(|attributes| attributes.show(name)).flatten());
+        let first = texts.next()??;
+        texts.all(|text| text.as_ref() == Some(&first)).then_some(first)
     }
 
     fn map(&self) -> Option<&dyn MapControl> {

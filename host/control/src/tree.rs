@@ -42,7 +42,7 @@ pub const VALUE_MAX: usize = 4096;
 pub const PATH_MAX: usize = 4096;
 
 /// The folders of the root that are Linux's; every other one is a front's, named after its kind.
-pub const FIXED: [&str; 4] = ["block", "cgroup", "module", "proc"];
+pub const FIXED: [&str; 5] = ["block", "cgroup", "class", "module", "proc"];
 
 /// The kind of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

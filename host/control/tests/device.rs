@@ -58,3 +58,34 @@ fn the_time_of_a_request_is_the_queues_in_seconds() {
     let refused = tree.write("block/sda/device/timeout", b"4294968").expect_err("too long");
     assert_eq!(refused.errno, Errno::Invalid);
 }
+
+#[test]
+fn a_cache_is_what_its_driver_tells_until_the_queue_takes_it_for_another_for_a_time() {
+    let limits = Limits { volatile_cache: true, ..limits() };
+    for (told, through) in [("write back", "write through"), ("write back, no read (daft)", "none")]
+    {
+        let tree = tree(Model::new("sda", limits.clone()).with_depth(32).with_cache(told));
+        let read = |name: &str| tree.read(&format!("block/sda/{name}")).expect("a file");
+        let write = |text: &str| tree.write("block/sda/device/cache_type", text.as_bytes());
+        let both = |kind: &str, queue: &str| {
+            assert_eq!(read("device/cache_type"), format!("{kind}\n"));
+            assert_eq!(read("queue/write_cache"), format!("{queue}\n"));
+        };
+        both(told, "write back");
+        write("temporary write through\n").expect("a kind");
+        both(through, "write through");
+        for text in ["write back", "temporary none", "temporary", "temporary write back, twice"] {
+            let refused = write(text).expect_err(text);
+            assert_eq!(refused.errno, Errno::Invalid);
+            assert!(refused.to_string().contains("temporary write through"), "{refused}");
+        }
+        both(through, "write through");
+        write("temporary write back").expect("a kind");
+        both(told, "write back");
+    }
+    // One without a cache does not get one, and one that is told nothing of has no such file.
+    let without = Limits { volatile_cache: false, ..limits };
+    let tree = tree(Model::new("sda", without).with_cache("write through"));
+    tree.write("block/sda/device/cache_type", b"temporary write back").expect("a kind");
+    assert_eq!(tree.read("block/sda/device/cache_type").expect("a file"), "write through\n");
+}

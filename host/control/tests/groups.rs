@@ -126,7 +126,7 @@ fn written(tree: &Tree, path: &str, text: &str) -> String {
 #[test]
 fn groups_and_clients_stand_beside_the_disks() {
     let (tree, ..) = peopled();
-    assert_eq!(names(&tree, ""), ["block", "cgroup", "module", "nbd", "proc"]);
+    assert_eq!(names(&tree, ""), ["block", "cgroup", "class", "module", "nbd", "proc"]);
     assert_eq!(names(&tree, "cgroup"), ["io.stat", "tenants"]);
     let files = ["io.bfq.weight", "io.max", "io.stat", "weir.share"];
     assert_eq!(names(&tree, "cgroup/tenants/a"), files);
@@ -280,7 +280,7 @@ fn a_client_is_classed_anew_by_writing() {
 fn each_front_has_a_folder_of_its_own_that_is_none_of_linux() {
     let (tree, ..) = peopled();
     tree.show_front(Arc::new(Other));
-    assert_eq!(names(&tree, ""), ["block", "cgroup", "module", "nbd", "other", "proc"]);
+    assert_eq!(names(&tree, ""), ["block", "cgroup", "class", "module", "nbd", "other", "proc"]);
     assert_eq!(names(&tree, "other"), ["sda"], "no memory is bounded there");
     assert_eq!(names(&tree, "other/sda"), [""; 0]);
     assert_eq!(names(&tree, "nbd/a!b"), ["7"], "as before");

@@ -36,7 +36,9 @@ fn written(tree: &Tree, path: &str, text: &str) -> String {
 #[test]
 fn a_disk_has_the_files_of_a_disk() {
     let tree = tree(live(device(Config { queues: 2, ..sda() })));
-    assert_eq!(names(&tree, "/"), ["block", "module", "proc"]);
+    assert_eq!(names(&tree, "/"), ["block", "class", "module", "proc"]);
+    assert_eq!(names(&tree, "class"), ["block"]);
+    assert_eq!(names(&tree, "class/block/sda"), names(&tree, "block/sda"));
     assert_eq!(names(&tree, "block"), ["sda"]);
     assert_eq!(
         names(&tree, "block/sda"),

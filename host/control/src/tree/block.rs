@@ -6,6 +6,7 @@ use std::sync::Arc;
 use weir_queue::{QueueMode, Spread};
 
 use super::entry::{self, Entry, MAJOR};
+use super::queue;
 use crate::errno::Failure;
 use crate::number::{any_base, shown, unsigned};
 
@@ -49,22 +50,60 @@ pub const ATTRIBUTES: &[Attribute] = &[
     }),
 ];
 
-/// The files of `block/<disk>/device` that are the same for every driver that has the folder.
-pub const DEVICE: &[Attribute] = &[Attribute::tells(
-    "timeout",
-    "s",
-    "30",
-    "Time of one attempt at a request: `queue/io_timeout`, in whole seconds.",
-    |entry| (entry.disk.settings().timeout_ns / NS_PER_S).to_string(),
-)
-.takes("0 to 4294967, where 0 is without end", |entry, text| {
+/// The files of `block/<disk>/device` that the queue has a say in, in front of the driver's: the
+/// time of a request, and what the driver's own file of that name begins with.
+pub const DEVICE: &[Attribute] = &[
+    Attribute::tells(
+        "cache_type",
+        "",
+        "driver",
+        "What its cache does with writes and reads, as the queue takes it.",
+        cache_type,
+    )
+    .takes("`temporary write back` or `temporary write through`", store_cache_type),
+    Attribute::tells(
+        TIMEOUT,
+        "s",
+        "30",
+        "Time of one attempt at a request: `queue/io_timeout`, in whole seconds.",
+        |entry| (entry.disk.settings().timeout_ns / NS_PER_S).to_string(),
+    )
+    .takes("0 to 4294967, where 0 is without end", store_timeout),
+];
+
+/// The file of the time of a request, which every driver with a folder has.
+pub(crate) const TIMEOUT: &str = "timeout";
+
+fn store_timeout(entry: &Entry, text: &str) -> Result<(), Failure> {
     let seconds = unsigned("timeout", text)?;
     if seconds > TIMEOUT_MAX_S {
         let what = shown("timeout", text);
         return Failure::invalid(format!("{what} is outside 0..={TIMEOUT_MAX_S}"));
     }
     entry.change(|parts| parts.timeout_ns = u64::from(seconds) * NS_PER_S)
-})];
+}
+
+/// Whether the queue flushes the cache, as `queue/write_cache` takes it. The unit keeps its mode
+/// page: without the word `temporary` Linux changes that.
+fn store_cache_type(entry: &Entry, text: &str) -> Result<(), Failure> {
+    match text.trim_end().strip_prefix("temporary ") {
+        Some(kind @ ("write back" | "write through")) => queue::store_write_cache(entry, kind),
+        _ => Failure::invalid(format!(
+            "{} is neither \"temporary write back\" nor \"temporary write through\"",
+            shown("cache_type", text)
+        )),
+    }
+}
+
+/// A cache that the queue no longer flushes writes through, as far as the queue knows.
+fn cache_type(entry: &Entry) -> String {
+    let said = entry.disk.attribute("cache_type").unwrap_or_default();
+    match (entry.limits().volatile_cache, said.as_str()) {
+        (false, "write back") => String::from("write through"),
+        (false, "write back, no read (daft)") => String::from("none"),
+        _ => said,
+    }
+}
 
 const NS_PER_S: u64 = 1_000_000_000;
 
@@ -134,7 +173,31 @@ pub const DM: &[Attribute] = &[
     Attribute::tells("use_blk_mq", "", "1", "Whether it takes the multi-queue path.", |entry| {
         u8::from(entry.disk.config().mode == QueueMode::Mq).to_string()
     }),
+    Attribute::tells(
+        "uuid",
+        "",
+        "none",
+        "`mpath-` and the name in the world of a multipath disk's paths, as multipathd makes it.",
+        uuid,
+    ),
 ];
+
+/// multipathd has the name as SCSI's page 83h gives it, behind the digit of its type: 3 of NAA, 2
+/// of EUI-64, 1 of T10. Other mapped disks have a uuid if they are given one, and here none is.
+fn uuid(entry: &Entry) -> String {
+    let is_multipath = entry.disk.map().is_some_and(|map| {
+        let table = map.table();
+        table.split_whitespace().nth(2) == Some("multipath")
+    });
+    let wwid = is_multipath.then(|| entry.disk.leg_attribute("wwid")).flatten();
+    let named = wwid.as_deref().and_then(|wwid| {
+        let kinds = [("naa.", '3'), ("eui.", '2'), ("t10.", '1')];
+        let of = |(prefix, digit)| Some((digit, wwid.strip_prefix(prefix)?));
+        kinds.into_iter().find_map(of)
+    });
+    let words = |name: &str| name.split_whitespace().collect::<Vec<_>>().join("_");
+    named.map(|(digit, name)| format!("mpath-{digit}{}", words(name))).unwrap_or_default()
+}
 
 fn store_message(entry: &Entry, text: &str) -> Result<(), Failure> {
     entry.disk.message(text.trim()).or_else(Failure::invalid)

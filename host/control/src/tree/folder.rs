@@ -18,6 +18,8 @@ use crate::errno::{Errno, Failure};
 pub(crate) enum Folder {
     Root,
     Block,
+    /// Disks by class, as `/sys/class` has them.
+    Class,
     Disk(Arc<Entry>),
     /// `cpu<k>` and a disk in `holders` or `slaves`: nothing stands in them.
     Empty,
@@ -82,6 +84,7 @@ impl Folder {
                 let named = |entry: Arc<Entry>| (String::from(entry.name()), Folder::Disk(entry));
                 disks.map(named).map(|(name, folder)| (name, Child::Folder(folder))).collect()
             }
+            Folder::Class => folders([("block", Folder::Block)]),
             Folder::Disk(entry) => disk(tree, entry),
             Folder::Empty => Vec::new(),
             Folder::Device(entry) => device_folder(entry),
@@ -132,8 +135,12 @@ impl Folder {
 }
 
 fn root(tree: &Tree) -> Children {
-    let mut children =
-        folders([("block", Folder::Block), ("module", Folder::Modules), ("proc", Folder::Proc)]);
+    let mut children = folders([
+        ("block", Folder::Block),
+        ("class", Folder::Class),
+        ("module", Folder::Modules),
+        ("proc", Folder::Proc),
+    ]);
     if let Some(root) = groups_of(tree).into_iter().find(Group::is_root) {
         children.extend(folders([("cgroup", Folder::Group(Arc::new(root)))]));
     }
@@ -240,11 +247,16 @@ fn disk(tree: &Tree, entry: &Arc<Entry>) -> Children {
     children
 }
 
-/// The driver's own files, and those of every device that Linux has there too.
+/// The driver's own files, and those that the queue has a say in.
 fn device_folder(entry: &Arc<Entry>) -> Children {
+    let mut rows = entry.disk.attributes();
+    let has = |name: &str| name == block::TIMEOUT || rows.iter().any(|row| row.name == name);
     let mut children = attributes(entry, block::DEVICE);
-    let rows = entry.disk.attributes().into_iter();
-    children.extend(rows.map(|row| file(row.name, File::Device(Arc::clone(entry), row))));
+    children.retain(|(name, _)| has(name));
+    rows.retain(|row| children.iter().all(|(name, _)| name != row.name));
+    let of_driver =
+        |row: &'static DeviceAttribute| file(row.name, File::Device(Arc::clone(entry), row));
+    children.extend(rows.into_iter().map(of_driver));
     children.sort_by(|(a, _), (b, _)| a.cmp(b));
     children
 }

@@ -357,7 +357,7 @@ fn store_scheduler(entry: &Entry, text: &str) -> Result<(), Failure> {
     Ok(entry.disk.set_scheduler(name)?)
 }
 
-fn store_write_cache(entry: &Entry, text: &str) -> Result<(), Failure> {
+pub(super) fn store_write_cache(entry: &Entry, text: &str) -> Result<(), Failure> {
     let (cache, fua) = (entry.hardware.volatile_cache, entry.hardware.fua);
     if text.starts_with("write back") {
         // A device without a cache does not get one by being told.

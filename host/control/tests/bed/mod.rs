@@ -110,7 +110,13 @@ struct State {
     switches: u64,
     /// What its driver lets be written.
     depth: Option<u16>,
+    /// What its driver shows of its cache.
+    cache: Option<&'static str>,
 }
+
+/// What a driver with a cache shows of it.
+const CACHE: DeviceAttribute =
+    DeviceAttribute { name: "cache_type", unit: "", accepted: "", meaning: "Its cache." };
 
 const DEVICE: [DeviceAttribute; 2] = [
     DeviceAttribute { name: "model", unit: "", accepted: "", meaning: "Its name." },
@@ -124,13 +130,27 @@ impl Model {
         let values = TUNABLES.iter().map(|row| (row.name, row.default)).collect();
         let config = Config { name: String::from(name), ..Config::default() };
         let parts = Settings::first(&config, limits, 128);
-        let state = State { parts, queues: 1, scheduler: "none", values, switches: 0, depth: None };
+        let state = State {
+            parts,
+            queues: 1,
+            scheduler: "none",
+            values,
+            switches: 0,
+            depth: None,
+            cache: None,
+        };
         Model { config, state: Mutex::new(state) }
     }
 
     /// The same with a driver that shows its queue depth.
     pub fn with_depth(mut self, depth: u16) -> Model {
         self.state.get_mut().unwrap().depth = Some(depth);
+        self
+    }
+
+    /// The same, and what its driver shows of its cache.
+    pub fn with_cache(mut self, kind: &'static str) -> Model {
+        self.state.get_mut().unwrap().cache = Some(kind);
         self
     }
 
@@ -211,12 +231,17 @@ impl Disk for Model {
     }
 
     fn attributes(&self) -> Vec<&'static DeviceAttribute> {
-        let has = self.state.lock().unwrap().depth.is_some();
-        if has { DEVICE.iter().collect() } else { Vec::new() }
+        let state = self.state.lock().unwrap();
+        let depth = DEVICE.iter().filter(|_| state.depth.is_some());
+        state.cache.iter().map(|_| &CACHE).chain(depth).collect()
     }
 
     fn attribute(&self, name: &str) -> Option<String> {
-        let depth = self.state.lock().unwrap().depth?;
+        let state = self.state.lock().unwrap();
+        if name == CACHE.name {
+            return state.cache.map(String::from);
+        }
+        let depth = state.depth?;
         Some(if name == "model" { "MODEL".to_owned() } else { depth.to_string() })
     }
 
