@@ -14,7 +14,7 @@ use weir_queue::{
 use crate::faulty::{FaultCounts, FaultPlan, Faulty};
 use crate::layout::{Area, Layout, Place, Shape};
 use crate::mapped::Mapped;
-use crate::names::names_of;
+use crate::names::{names_of, target_of};
 use crate::table::{Row, check_areas, number, usable};
 
 /// A disk with faults in front of it.
@@ -238,6 +238,12 @@ impl Backing for FaultTarget {
 
     fn legs(&self) -> Vec<String> {
         vec![self.name.clone()]
+    }
+
+    fn leg_target(&self, leg: &str) -> Option<&str> {
+        // Only a table has a place on its disk, and names of disks alone.
+        let names = std::slice::from_ref(&self.name);
+        target_of(names, leg).filter(|_| self.place.is_none())
     }
 
     fn open(&self, _config: &Config) -> Result<OpenedBacking, DriverError> {

@@ -14,7 +14,7 @@ use crate::mapped::Mapped;
 use crate::multipath::MULTIPATH;
 use crate::multipath::settings::OPTIONS;
 use crate::multipath::target::MultipathTarget;
-use crate::names::names_of;
+use crate::names::{names_of, target_of};
 use crate::table::{NamedAreas, Row, block_of, check_areas, parse_areas, parse_rows, usable};
 
 /// All of them.
@@ -138,6 +138,13 @@ impl Backing for LayoutTarget {
         match &self.0 {
             How::Linear(names) | How::Striped { names, .. } => names.clone(),
             How::Table(named) => named.names.clone(),
+        }
+    }
+
+    fn leg_target(&self, leg: &str) -> Option<&str> {
+        match &self.0 {
+            How::Linear(names) | How::Striped { names, .. } => target_of(names, leg),
+            How::Table(_) => None,
         }
     }
 

@@ -99,6 +99,18 @@ pub trait Backing: fmt::Debug + Send + Sync {
         !self.legs().is_empty()
     }
 
+    /// The target of a leg that is no disk of another name but stands in this target, as it is
+    /// written. `None` for a leg that is one.
+    fn leg_target(&self, leg: &str) -> Option<&str> {
+        let _ = leg;
+        None
+    }
+
+    /// Whether its legs are paths to one device. Else each is another device.
+    fn has_paths(&self) -> bool {
+        false
+    }
+
     /// The same without some of its legs, which cannot be opened. `None`: it needs them all.
     fn without(&self, missing: &dyn Fn(&str) -> bool) -> Option<Box<dyn Backing>> {
         let _ = missing;

@@ -270,7 +270,8 @@ impl Builder {
     }
 
     /// The disks among which a mapped disk finds those that it lies on, by their names. It keeps
-    /// them open, and none of them closes before it does.
+    /// them open, and none of them closes before it does. A disk that stands in its target by a
+    /// target of its own, as in `linear:ram:1M+file:x`, is opened and closed with it.
     pub fn over<'a>(self, disks: impl IntoIterator<Item = &'a Disk>) -> Builder {
         Builder { over: disks.into_iter().cloned().collect(), ..self }
     }
@@ -300,6 +301,15 @@ impl Builder {
             }
         };
         let name = name.as_deref().unwrap_or("disk");
+        let mut over = over;
+        if let Ok(target) = &target {
+            for (leg, target) in target.nested().map_err(Error::new)? {
+                if over.iter().all(|disk| disk.name() != leg) {
+                    let leg = Disk::builder(target).name(leg).host(Arc::clone(&host));
+                    over.push(leg.close_limit(close_limit).open()?);
+                }
+            }
+        }
         let find = |name: &str| over.iter().find(|disk| disk.name() == name);
         let (device, notices, map) = match target {
             Ok(target) => {

@@ -10,6 +10,11 @@ pub fn kinds() -> Vec<&'static TargetKind> {
     [weir_local::KINDS, &over, weir_map::KINDS].concat()
 }
 
+/// Whether targets of this kind lie on others, which stand in them.
+pub(crate) fn lies_on_others(kind: &TargetKind) -> bool {
+    weir_map::KINDS.iter().any(|known| known.names == kind.names)
+}
+
 /// The kind of target that begins with this name.
 #[must_use]
 pub fn kind_of(name: &str) -> Option<&'static TargetKind> {

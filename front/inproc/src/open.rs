@@ -39,6 +39,8 @@ pub struct Opened {
     pub notices: Vec<String>,
     /// What a mapped disk is asked and told while it runs.
     pub map: Option<Arc<dyn MapControl>>,
+    /// The disks that its target names by their targets: with this one they are open.
+    below: Vec<Opened>,
     speaker: Option<Box<dyn Speaker>>,
 }
 
@@ -46,13 +48,26 @@ impl Opened {
     /// Tells `listener` each further notice when it comes, as that a flush has failed, that a
     /// server was lost or is back, or that a file was closed while the kernel still worked on it.
     /// It is called on the thread that turns the lane concerned, which waits for it. Before a lane
-    /// is open nothing comes; a second listener takes the first one's place.
+    /// is open nothing comes; a second listener takes the first one's place. Disks below it that
+    /// have no other name are heard as well.
     pub fn on_notice(&self, listener: impl Fn(&str) + Send + Sync + 'static) {
-        let listener: NoticeListener = Arc::new(listener);
-        self.device.on_flush_error(Arc::clone(&listener));
+        self.hear(&(Arc::new(listener) as NoticeListener));
+    }
+
+    fn hear(&self, listener: &NoticeListener) {
+        self.below.iter().for_each(|below| below.hear(listener));
+        self.device.on_flush_error(Arc::clone(listener));
         if let Some(speaker) = &self.speaker {
-            speaker.on_notice(listener);
+            speaker.on_notice(Arc::clone(listener));
         }
+    }
+
+    /// The devices that its target names by their targets, each after those that it lies on: their
+    /// lanes are opened before its own.
+    #[must_use]
+    pub fn below(&self) -> Vec<Device> {
+        let of = |below: &Opened| [below.below(), vec![below.device.clone()]].concat();
+        self.below.iter().flat_map(of).collect()
     }
 }
 
@@ -66,6 +81,7 @@ pub fn open(name: &str, target: &Target, homes: usize) -> Result<Opened, Error> 
 }
 
 /// As [`open`], of a target that may lie on other disks: `find` has those that are open, by name.
+/// One that stands in the target by its own target is opened with it, unless `find` has it.
 ///
 /// # Errors
 /// As [`open`], and a disk that is not there.
@@ -78,9 +94,20 @@ pub fn open_over(
     let mut applied = target.clone();
     let told = target.cmdline.apply(name, &mut applied);
     let target = &applied;
-    let not_open = |leg: &String| Error::new(format!("{name}: its disk {leg:?} is not open"));
-    let leg = |leg: String| find(&leg).ok_or_else(|| not_open(&leg));
-    let legs = target.backing.legs().into_iter().map(leg).collect::<Result<Vec<Device>, _>>()?;
+    let mut nested = target.nested().map_err(|why| Error::new(format!("{name}: {why}")))?;
+    let (mut legs, mut below) = (Vec::new(), Vec::new());
+    for leg in target.backing.legs() {
+        if let Some(device) = find(&leg) {
+            legs.push(device);
+            continue;
+        }
+        let Some(at) = nested.iter().position(|(known, _)| *known == leg) else {
+            return Err(Error::new(format!("{name}: its disk {leg:?} is not open")));
+        };
+        let opened = open(&leg, &nested.swap_remove(at).1, homes)?;
+        legs.push(opened.device.clone());
+        below.push(opened);
+    }
     let mut config = target.config.clone();
     config.name = String::from(name);
     let is_mapped = target.backing.is_mapped();
@@ -92,8 +119,9 @@ pub fn open_over(
         true => target.backing.open_over(&config, &legs),
     };
     let opened = opened.map_err(|e| Error::new(format!("{name}: {e}")))?;
-    let OpenedBacking { driver, mut notices, speaker, map } = opened;
-    notices.extend(told);
+    let OpenedBacking { driver, notices: own, speaker, map } = opened;
+    let of_legs = below.iter().flat_map(|below| &below.notices).cloned();
+    let mut notices: Vec<String> = of_legs.chain(own).chain(told).collect();
     if !target.queues_given {
         config.queues = match config.mode {
             QueueMode::Sq => 1,
@@ -109,7 +137,7 @@ pub fn open_over(
     if !legs.is_empty() {
         device.lies_on(&legs);
     }
-    Ok(Opened { device, notices, map, speaker })
+    Ok(Opened { device, notices, map, below, speaker })
 }
 
 /// The defaults of a mapped disk: order and time-outs are its legs' business, where the driver can

@@ -34,6 +34,13 @@ const HEAD: &str = "\
 
 `KIND:REST[,OPTION=VALUE]...`, the same string in `--target`, `--disk` and the configuration file.
 A comma inside a path is written `\\,`, a plus `\\+`, a backslash `\\\\`.
+
+In `--target` of `weir bench` and `weir compare`, and in the library, a target may stand in the
+place of a DISK: `striped:64KiB:file:a.img+file:b.img,scheduler=none`. Options behind a plain comma
+are the outer target's. An inner one has its options behind `\\,`, and the names in it are parted
+by `\\+`: each level takes one backslash away, so the third has `\\\\\\,`. A disk of `weir serve`
+lies on disks that have names.
+
 `cargo xtask tunables` makes this page from the tables in the code; do not edit it by hand.
 ";
 

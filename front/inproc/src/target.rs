@@ -1,15 +1,16 @@
 //! The one parser of target strings: `KIND:REST[,OPTION=VALUE]...`.
 //!
 //! A comma inside a path is written `\,`, a plus `\+`, a backslash `\\`; those in the value of an
-//! option that stands in double quotes need nothing. The result is checked as far as text can be;
-//! the rest is up to the driver.
+//! option that stands in double quotes need nothing. So are those of a target that stands in
+//! another in the place of a disk's name. The result is checked as far as text can be; the rest is
+//! up to the driver.
 
 use weir_bio::units::{parse_number, parse_switch, parse_time_ns};
-use weir_queue::{Backing, Config, QueueMode, Spread, TargetOption, Written};
+use weir_queue::{Backing, Config, Identity, QueueMode, Spread, TargetOption, Written};
 use weir_sched::SCHEDULERS;
 
 use crate::cmdline::Cmdline;
-use crate::drivers::{kind_of, kinds};
+use crate::drivers::{kind_of, kinds, lies_on_others};
 
 /// A target, parsed.
 #[derive(Clone, Debug)]
@@ -222,6 +223,9 @@ const OPTIONS: &[Known] = &[
 
 const NS_PER_MS: u64 = 1_000_000;
 
+/// In how many others a target stands at most.
+const NESTED_MAX: usize = 8;
+
 /// The options that every target has.
 pub fn options() -> impl Iterator<Item = &'static TargetOption> {
     OPTIONS.iter().map(|known| &known.option)
@@ -233,7 +237,14 @@ impl Target {
     /// # Errors
     /// A sentence naming the part that is wrong and what would be right.
     pub fn parse(text: &str) -> Result<Target, String> {
-        let mut parts = split_at_commas(text).into_iter();
+        Target::parse_within(text, 0)
+    }
+
+    /// One that stands in so many others, each in the next.
+    fn parse_within(text: &str, others: usize) -> Result<Target, String> {
+        let kind = text.split_once(':').and_then(|(name, _)| kind_of(name));
+        let head = if kind.is_some_and(lies_on_others) { Head::OfOthers } else { Head::Plain };
+        let mut parts = split(text, head).into_iter();
         let head = parts.next().unwrap_or_default();
         let known =
             head.split_once(':').and_then(|(name, rest)| Some((name, rest, kind_of(name)?)));
@@ -249,7 +260,46 @@ impl Target {
             target.apply(&option)?;
         }
         target.check(text)?;
+        target.nested_within(others + 1)?;
         Ok(target)
+    }
+
+    /// The targets that stand in this one in the place of disks' names: each with what it is called
+    /// among the legs of the backing.
+    ///
+    /// # Errors
+    /// The fault of one of them; two that are one device, unless they are paths to it.
+    pub fn nested(&self) -> Result<Vec<(String, Target)>, String> {
+        self.nested_within(1)
+    }
+
+    fn nested_within(&self, others: usize) -> Result<Vec<(String, Target)>, String> {
+        let mut nested: Vec<(String, Target)> = Vec::new();
+        for leg in self.backing.legs() {
+            let Some(text) = self.backing.leg_target(&leg) else { continue };
+            if others > NESTED_MAX {
+                return Err(format!("target {text:?} stands in more than {NESTED_MAX} others"));
+            }
+            let known = shown(text);
+            if known != text {
+                return Err(format!(
+                    "target {known:?} stands in another, whose status shows it: give it \
+                     secret_file=FILE in the place of the secret"
+                ));
+            }
+            let target = Target::parse_within(text, others)?;
+            let identity = target.backing.identity();
+            let is_same = |(_, other): &&(String, Target)| {
+                identity != Identity::Own && other.backing.identity() == identity
+            };
+            if let Some((other, _)) =
+                nested.iter().find(is_same).filter(|_| !self.backing.has_paths())
+            {
+                return Err(format!("{other} and {text} are one device: each leg is another"));
+            }
+            nested.push((leg, target));
+        }
+        Ok(nested)
     }
 
     fn apply(&mut self, option: &str) -> Result<(), String> {
@@ -338,6 +388,18 @@ fn kind_error(text: &str) -> String {
 /// backslashes away: the kind with its rest, then the options.
 #[must_use]
 pub fn split_at_commas(text: &str) -> Vec<String> {
+    split(text, Head::Plain)
+}
+
+/// The part of a target before its options.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Head {
+    Plain,
+    /// Names parted by pluses: what protects a plus, or a backslash, stays for the kind to read.
+    OfOthers,
+}
+
+fn split(text: &str, head: Head) -> Vec<String> {
     let mut parts = vec![String::new()];
     let mut quoted = false;
     let mut chars = text.chars();
@@ -346,6 +408,9 @@ pub fn split_at_commas(text: &str) -> Vec<String> {
         let part = parts.last_mut().expect("one part");
         match c {
             '\\' => match chars.next() {
+                Some(c @ ('+' | '\\')) if head == Head::OfOthers && !options => {
+                    part.extend(['\\', c]);
+                }
                 Some(c @ (',' | '+' | '\\')) => part.push(c),
                 Some(c) => part.extend(['\\', c]),
                 None => part.push('\\'),

@@ -207,3 +207,63 @@ fn a_table_without_a_disk_is_a_mapped_disk() {
     drop(session);
     disk.close().unwrap();
 }
+
+#[test]
+fn a_target_that_stands_in_another_is_opened_read_and_closed_with_it() {
+    let folder = std::env::temp_dir().join(format!("weir-nested-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let file = |name: &str| format!(r"file:{}\\\,size=1MiB", folder.join(name).display());
+    // Each target takes one backslash away.
+    let inner = format!(r"striped:64KiB:{}\+{}", file("a"), file("b"));
+    let target = format!("linear:{inner}+ram:1MiB+ram:1MiB,nr_requests=16");
+    let disk = Disk::builder(target.as_str()).name("md0").reactors(1).open().unwrap();
+    assert_eq!((disk.size(), disk.device().nr_requests()), (4 << 20, 16));
+    let mut session = disk.session().unwrap();
+    session.write_at(0, &[1; 64 << 10]).unwrap();
+    session.write_at(64 << 10, &[2; 64 << 10]).unwrap();
+    session.write_at((3 << 20) - 512, &[3; 1024]).unwrap();
+    let mut found = [0; 1024];
+    session.read_at((3 << 20) - 512, &mut found).unwrap();
+    assert_eq!(found, [3; 1024], "the two disks in memory are two");
+    let table = disk.map().unwrap().table();
+    assert!(table.contains("2048 linear ram:1MiB#2 0\n"), "{table}");
+    drop(session);
+    disk.close().unwrap();
+    for (name, byte) in [("a", 1), ("b", 2)] {
+        let bytes = std::fs::read(folder.join(name)).unwrap();
+        assert_eq!((bytes.len(), bytes[0], bytes[65_535]), (1 << 20, byte, byte), "{name}");
+    }
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
+fn what_is_wrong_with_a_target_in_another_is_named() {
+    let deep = format!("{}ram:1M", "linear:".repeat(9));
+    for (target, part) in [
+        ("linear:ram:1M+rom:1M", "target \"rom:1M\" does not start with"),
+        (r"linear:ram:1M\,frob=1", "unknown option \"frob\" of a ram target"),
+        ("linear:file:Cargo.toml+file:./Cargo.toml", "are one device"),
+        ("striped:64KiB:file:Cargo.toml+file:Cargo.toml", "are one device"),
+        ("linear:iscsi://u%s3cret@h/iqn.2024-01.test:t/1", "secret_file=FILE"),
+        (deep.as_str(), "stands in more than 8 others"),
+        ("linear:ram:1M+sda", "its disk \"sda\" is not open"),
+        ("linear:file:/nonexistent/disk", "/nonexistent/disk"),
+    ] {
+        let error = Disk::builder(target).name("md0").reactors(1).open().expect_err(target);
+        let error = error.to_string();
+        assert!(error.contains(part) && !error.contains("s3cret"), "{target}: {error}");
+    }
+    // Paths are ways to one device.
+    let file = std::env::temp_dir().join(format!("weir-paths-{}.toml", std::process::id()));
+    let unit = "[[port]]\nid = 1\n[[port]]\nid = 2\n[[lun]]\nnumber = 0\nsize = \"1MiB\"\n";
+    std::fs::write(&file, unit).unwrap();
+    let path = |port: u32| format!(r"scsi-sim:{}\,port={port}", file.display());
+    let paths = format!("multipath:{}+{}", path(1), path(2));
+    let disk = Disk::builder(paths).name("md0").reactors(1).open().unwrap();
+    disk.session().unwrap().write_at(4096, &[7; 512]).unwrap();
+    let ways = format!("linear:{}+{}", path(1), path(2));
+    let error = Disk::builder(ways).open().unwrap_err().to_string();
+    assert!(error.contains("are one device"), "{error}");
+    drop(disk);
+    std::fs::remove_file(&file).unwrap();
+}

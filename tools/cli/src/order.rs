@@ -48,6 +48,13 @@ impl Walk<'_> {
         self.above.push(place);
         for leg in self.targets[self.name(place)].backing.legs() {
             let disks = &self.config.disk;
+            let backing = &self.targets[self.name(place)].backing;
+            if let Some(target) = backing.leg_target(&leg) {
+                let what = format!(
+                    "it lies on {target:?}, which has no name here: give it a [[disk]] of its own"
+                );
+                return Err(self.fault(place, &what));
+            }
             let Some(below) = disks.iter().position(|disk| disk.name == leg) else {
                 let known: Vec<&str> = disks.iter().map(|disk| disk.name.as_str()).collect();
                 let what = format!("it lies on disk {leg:?}; disks: {}", known.join(", "));
@@ -109,5 +116,8 @@ mod tests {
         assert_eq!(why, "line 2: disk \"md0\": it lies on itself: md0 on md0");
         let why = order(&[("a", "ram:1M"), ("md0", "linear:a+b")]).unwrap_err();
         assert_eq!(why, "line 6: disk \"md0\": it lies on disk \"b\"; disks: a, md0");
+        let why = order(&[("a", "ram:1M"), ("md0", "linear:a+ram:2M")]).unwrap_err();
+        let unnamed = "line 6: disk \"md0\": it lies on \"ram:2M\", which has no name here: ";
+        assert!(why.starts_with(unnamed) && why.contains("[[disk]] of its own"), "{why}");
     }
 }

@@ -10,7 +10,7 @@ use weir_queue::{
 use super::Multipath;
 use super::settings::{Grouping, OPTIONS, Settings};
 use super::table::{Mode, Table};
-use crate::names::names_of;
+use crate::names::{names_of, target_of};
 
 /// One disk over several paths to it.
 pub const MULTIPATH: TargetKind = TargetKind {
@@ -126,6 +126,17 @@ impl Backing for MultipathTarget {
 
     fn legs(&self) -> Vec<String> {
         self.table().paths().map(|path| path.device.clone()).collect()
+    }
+
+    fn leg_target(&self, leg: &str) -> Option<&str> {
+        match &self.how {
+            How::Paths(names) => target_of(names, leg),
+            How::Table(..) => None,
+        }
+    }
+
+    fn has_paths(&self) -> bool {
+        true
     }
 
     /// One path is enough. Groups without a path go with it.

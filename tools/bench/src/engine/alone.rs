@@ -38,6 +38,7 @@ pub fn alone(job: &Job, ground: Ground, runtime: Duration) -> Result<Alone, Stri
     let wake = EventWake::new().map_err(|e| format!("eventfd: {e}"))?;
     let shared = Shared {
         devices: Vec::new(),
+        below: &[],
         threads: 1,
         window: OnceLock::new(),
         start: Barrier::new(1),

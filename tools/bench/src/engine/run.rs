@@ -70,7 +70,10 @@ pub struct Options<'a> {
     pub loads: &'a [Load],
     /// The devices. No lane of them is open.
     pub devices: Vec<&'a Device>,
-    /// Their names, for messages.
+    /// Devices that these lie on, of which no lane is open either: each after those that it lies on
+    /// itself.
+    pub below: &'a [Device],
+    /// The names of `devices`, for messages.
     pub names: &'a [String],
     /// Threads, at least 1.
     pub threads: usize,
@@ -103,6 +106,7 @@ pub fn one(
     run(&Options {
         loads: &[Load::Stream { job: job.clone(), disk: 0 }],
         devices: vec![device],
+        below: &[],
         names: &[device.config().name.clone()],
         threads,
         ramp,
@@ -190,6 +194,7 @@ pub fn run(options: &Options<'_>) -> Result<Measured, String> {
         .collect::<Result<Vec<_>, _>>()?;
     let shared = Shared {
         devices: options.devices.clone(),
+        below: options.below,
         threads,
         window: OnceLock::new(),
         start: Barrier::new(threads + 1),
@@ -592,6 +597,7 @@ mod tests {
         run(&Options {
             loads: &loads,
             devices: vec![&device],
+            below: &[],
             names: &[String::from("null")],
             threads: 1,
             ramp: Duration::ZERO,

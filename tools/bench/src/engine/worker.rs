@@ -46,6 +46,8 @@ pub(crate) enum News {
 /// The state that all threads share.
 pub(crate) struct Shared<'a> {
     pub(crate) devices: Vec<&'a Device>,
+    /// Devices that no client uses but others lie on, each after those that it lies on itself.
+    pub(crate) below: &'a [Device],
     pub(crate) threads: usize,
     /// Set before the start; if it is not, there is none.
     pub(crate) window: OnceLock<Window>,
@@ -179,7 +181,7 @@ impl<'a> Worker<'a, Submitter> {
     ) -> Result<Worker<'a, Submitter>, String> {
         let count: usize = plans.iter().map(|plan| plan.contexts().len()).sum();
         let mut home = home(shared, index, count);
-        for device in &shared.devices {
+        for device in shared.below.iter().chain(shared.devices.iter().copied()) {
             for lane in own_lanes(device, index, shared.threads) {
                 home.open(device, lane).map_err(|e| e.to_string())?;
             }

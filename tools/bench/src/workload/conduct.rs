@@ -89,9 +89,12 @@ pub fn conduct(request: &Request<'_>) -> Result<Conducted, String> {
     Ok(Conducted { bench, measured, failure })
 }
 
-/// Why what was flushed to a device is not there after a crash, if that is so.
-fn forgets(backing: &dyn Backing, barriers: bool) -> Option<&'static str> {
-    backing.keeps().forgets().or((!barriers).then_some("has barriers=off"))
+/// Why what was flushed to a device is not there after a crash, if that is so: of itself, or of
+/// what it lies on.
+fn forgets(target: &Target, barriers: bool) -> Option<&'static str> {
+    let own = target.backing.keeps().forgets().or((!barriers).then_some("has barriers=off"));
+    let nested = target.nested().unwrap_or_default();
+    own.or_else(|| nested.iter().find_map(|(_, leg)| forgets(leg, leg.config.barriers)))
 }
 
 /// The notice on a file with holes, which are read without a disk.
@@ -184,7 +187,9 @@ fn target_of(job: &Job, given: Option<&str>) -> Result<String, String> {
 struct Opened {
     names: Vec<String>,
     devices: Vec<Device>,
-    /// Of each, whether it is read through the page cache.
+    /// Those that they lie on.
+    below: Vec<Device>,
+    /// Of each of the devices, whether it is read through the page cache.
     cached: Vec<bool>,
     /// The device of each job.
     disks: Vec<usize>,
@@ -224,8 +229,8 @@ impl Opened {
             }
         };
         told_apart(request, stage, &devices, &disks)?;
-        let (names, opened, cached) = (Vec::new(), Vec::new(), Vec::new());
-        let mut opened = Opened { names, devices: opened, cached, disks, groups, threads };
+        let (names, opened, below, cached) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let mut opened = Opened { names, devices: opened, below, cached, disks, groups, threads };
         for (number, (name, mut target)) in devices.into_iter().enumerate() {
             let jobs = stage.jobs.iter().zip(&opened.disks).filter(|(_, disk)| **disk == number);
             let jobs: Vec<&Job> = jobs.map(|(job, _)| job).collect();
@@ -235,11 +240,11 @@ impl Opened {
             let barriers = made.device.config().barriers;
             // No disk is asked for what is in the page cache, whatever stands there.
             let asked = !cached && devices_read.contains(&number);
-            if asked && let Some(notice) = holes(&name, target.backing.as_ref()) {
-                (request.notice)(&notice);
+            for (name, leaf) in devices::leaves(&name, &target).iter().filter(|_| asked) {
+                holes(name, leaf.backing.as_ref()).iter().for_each(|told| (request.notice)(told));
             }
             if let Workload::Oltp(_) = request.spec.workload
-                && let Some(why) = forgets(target.backing.as_ref(), barriers)
+                && let Some(why) = forgets(&target, barriers)
             {
                 let what = format!("{name} {why}: no commit is durable there");
                 if request.commits.is_some() {
@@ -247,6 +252,7 @@ impl Opened {
                 }
                 (request.notice)(&what);
             }
+            opened.below.extend(made.below());
             opened.devices.push(made.device);
             opened.cached.push(cached);
             opened.names.push(name);
@@ -279,6 +285,7 @@ impl Opened {
         run::run(&run::Options {
             loads: &loads,
             devices: self.devices.iter().collect(),
+            below: &self.below,
             names: &self.names,
             threads: self.threads,
             ramp: ramp.unwrap_or_default().max(request.spec.ramp),
@@ -601,10 +608,16 @@ mod tests {
 
     #[test]
     fn what_stands_for_a_disk_says_whether_it_forgets() {
-        let backing = |target| weir::Target::parse(target).expect("a target").backing;
-        assert_eq!(forgets(backing("null:1M").as_ref(), true), Some("drops what is written"));
-        assert_eq!(forgets(backing("file:x").as_ref(), true), None);
-        assert_eq!(forgets(backing("file:x").as_ref(), false), Some("has barriers=off"));
+        let forgets = |target: &str, barriers| {
+            forgets(&weir::Target::parse(target).expect("a target"), barriers)
+        };
+        assert_eq!(forgets("null:1M", true), Some("drops what is written"));
+        assert_eq!(forgets("file:x", true), None);
+        assert_eq!(forgets("file:x", false), Some("has barriers=off"));
+        assert_eq!(forgets("striped:64K:file:x+file:y", true), None);
+        let above = ["linear:file:x+ram:1M", r"linear:file:x+file:y\,barriers=off"];
+        assert_eq!(forgets(above[0], true), Some("is memory of this program"));
+        assert_eq!(forgets(above[1], true), Some("has barriers=off"));
     }
 
     #[test]

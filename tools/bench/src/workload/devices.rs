@@ -31,12 +31,30 @@ pub fn open(name: &str, target: &Target, homes: usize) -> Result<Opened, String>
 /// # Errors
 /// As [`open`].
 pub(crate) fn open_known(name: &str, target: &Target) -> Result<Disk, String> {
+    open_known_as(DISK, target).map_err(|why| refusal(name, &why))
+}
+
+fn open_known_as(disk: &str, target: &Target) -> Result<Disk, String> {
     let mut target = target.clone();
     if let Some(size) = target.backing.size_to_make() {
         *size = None;
     }
-    let opened = Disk::builder(target).name(DISK).open();
-    opened.map_err(|error| refusal(name, &error.to_string()))
+    let nested = target.nested()?;
+    let below = nested.iter().map(|(leg, target)| open_known_as(leg, target));
+    let below = below.collect::<Result<Vec<Disk>, String>>()?;
+    let opened = Disk::builder(target).name(disk).over(&below).open();
+    opened.map_err(|error| error.to_string())
+}
+
+/// The targets in which the bytes of this one are: itself, or those that stand in it, each with its
+/// name.
+pub(crate) fn leaves(name: &str, target: &Target) -> Vec<(String, Target)> {
+    // What cannot be read was refused when the target was.
+    let nested = target.nested().unwrap_or_default();
+    match nested.is_empty() {
+        true => vec![(String::from(name), target.clone())],
+        false => nested.iter().flat_map(|(leg, target)| leaves(leg, target)).collect(),
+    }
 }
 
 /// Why a target cannot be opened, behind its name.
@@ -124,12 +142,14 @@ impl Devices {
 
 /// Whether what a target holds is memory of this process, or nothing.
 fn is_memory(target: &Target) -> bool {
-    target.backing.identity() == Identity::Own
+    let leaves = leaves("", target);
+    leaves.iter().all(|(_, leaf)| leaf.backing.identity() == Identity::Own)
 }
 
-/// Two of these that are one device, or one of which is a part of the other. Of block devices the
-/// kernel says so; else marks of this run are written at each of `marks`, looked for through all,
-/// and what stood there is put back. A device that is memory of this process is one of its own.
+/// Two of these that are one device, or one of which is a part of the other. Their names may say
+/// so, and of block devices the kernel; else marks of this run are written at each of `marks`,
+/// looked for through all, and what stood there is put back. A device that is memory of this
+/// process is one of its own.
 ///
 /// # Errors
 /// A target that cannot be opened, read or written, with its name; a mark that could not be
@@ -140,8 +160,20 @@ pub(crate) fn same_device(
     run: u64,
     interrupted: &AtomicBool,
 ) -> Result<Option<[String; 2]>, String> {
-    if let Some(pair) = disk_and_part(devices, Path::new(BLOCK_DEVICES)) {
-        return Ok(Some(pair.map(|disk| devices[disk].0.clone())));
+    let names = |pair: [usize; 2]| Some(pair.map(|disk| devices[disk].0.clone()));
+    // Of all leaves, whose each is.
+    let (mut of, mut all) = (Vec::new(), Vec::new());
+    for (number, (name, target)) in devices.iter().enumerate() {
+        let leaves = leaves(name, target);
+        of.extend(leaves.iter().map(|_| number));
+        all.extend(leaves);
+    }
+    if let Some(pair) = with_one_leaf(&all, &of) {
+        return Ok(names(pair));
+    }
+    let part = disk_and_part(&all, Path::new(BLOCK_DEVICES)).map(|pair| pair.map(|leaf| of[leaf]));
+    if let Some(pair) = part.filter(|pair| pair[0] != pair[1]) {
+        return Ok(names(pair));
     }
     let same = same_by_marks(devices, marks, (run, interrupted), |name, target| {
         let disk = Disk::builder(target.clone()).name(DISK).reactors(1).open();
@@ -149,7 +181,17 @@ pub(crate) fn same_device(
         let session = disk.session().map_err(|error| refusal(name, &error.to_string()))?;
         Ok(Open { name, size: disk.size(), read_only: disk.limits().read_only, disk: session })
     })?;
-    Ok(same.map(|pair| pair.map(|disk| devices[disk].0.clone())))
+    Ok(same.and_then(names))
+}
+
+/// Two devices that have a leaf in common by its name; `of` has the device of each.
+fn with_one_leaf(leaves: &[(String, Target)], of: &[usize]) -> Option<[usize; 2]> {
+    let places: Vec<Place> = leaves.iter().map(|(name, target)| place_of(name, target)).collect();
+    let is_own = |place: &Place| matches!(place, Place::Text(_));
+    places.iter().enumerate().filter(|(_, place)| !is_own(place)).find_map(|(at, place)| {
+        let same = |other: usize| places[other] == *place && of[other] != of[at];
+        Some([of[(0..at).find(|other| same(*other))?], of[at]])
+    })
 }
 
 /// The same by marks alone, with a way to open a device: it is opened once.
