@@ -2,6 +2,8 @@
 
 use weir_bio::{Class, Flags, GroupId, IoPrio, Nanos, Op, Prng, SECTOR};
 
+use super::engine::ClientId;
+
 /// One I/O of a list.
 #[derive(Clone, Copy, Debug)]
 pub struct Ask {
@@ -39,6 +41,8 @@ pub struct Client {
     pub(super) group: GroupId,
     pub(super) start: Nanos,
     pub(super) ios: Option<u64>,
+    /// The client that submits when an I/O of this one has ended.
+    pub(super) wakes: Option<usize>,
 }
 
 impl Client {
@@ -57,6 +61,7 @@ impl Client {
             group: GroupId(0),
             start: Nanos::ZERO,
             ios: None,
+            wakes: None,
         }
     }
 
@@ -156,6 +161,12 @@ impl Client {
     /// It stops after so many I/Os.
     pub fn ios(self, ios: u64) -> Client {
         Client { ios: Some(ios), ..self }
+    }
+
+    /// When an I/O of it has ended, not this client submits but that one, as a process that wakes
+    /// another. One of a ring of such begins with its depth, the others with none.
+    pub fn wakes(self, other: ClientId) -> Client {
+        Client { wakes: Some(other.0), ..self }
     }
 
     /// The next I/O, unless the client is done.

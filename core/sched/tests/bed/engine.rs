@@ -2,12 +2,13 @@
 //! fires its timers, and answers the clients.
 //!
 //! It follows the rule of docs/behaviour/bfq.md, section 16.6, and asks after every insert,
-//! completion and timer, as the live engine does.
+//! completion and timer, as the live engine does; or, to be held against Linux, a while after the
+//! first of them ([`Setting::ask_delay_ns`]).
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use weir_bio::{Flags, GroupId, Limits, Nanos, Rq, RqId, SchedTag, Status, SubmitterId};
+use weir_bio::{Flags, GroupId, Limits, Nanos, Prng, Rq, RqId, SchedTag, Status, SubmitterId};
 use weir_sched::{Scheduler, Setup};
 
 use super::client::{Ask, Client, Done, Record};
@@ -41,6 +42,9 @@ pub struct Setting {
     pub compat: Option<&'static str>,
     /// Tunables that are not at their default, as text.
     pub tunables: Vec<(&'static str, String)>,
+    /// From the first reason to ask the scheduler to the asking. Linux has the hardware queue run
+    /// by another thread, and requests go on arriving until that runs.
+    pub ask_delay_ns: std::ops::Range<u64>,
 }
 
 impl Default for Setting {
@@ -52,6 +56,7 @@ impl Default for Setting {
             limits: None,
             compat: None,
             tunables: Vec::new(),
+            ask_delay_ns: 0..1,
         }
     }
 }
@@ -92,6 +97,7 @@ enum Event {
     Completion(SchedTag),
     Submission(usize),
     Rhythm(usize),
+    Asking,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -121,6 +127,10 @@ pub struct Bed {
     now: Nanos,
     /// When the scheduler's timer fires next, as it said when it was last asked.
     timer: Option<Nanos>,
+    ask_delay_ns: std::ops::Range<u64>,
+    delays: Prng,
+    /// An asking is on its way.
+    will_ask: bool,
     trace: Option<Vec<Trace>>,
 }
 
@@ -144,7 +154,8 @@ impl Bed {
         for (name, value) in &setting.tunables {
             scheduler.tunables().set_strict(name, value).expect("a tunable and its value");
         }
-        Bed::around(scheduler, setup, device)
+        let ask_delay_ns = setting.ask_delay_ns.clone();
+        Bed { ask_delay_ns, ..Bed::around(scheduler, setup, device) }
     }
 
     /// Any scheduler, made with this setup, before a device.
@@ -162,6 +173,9 @@ impl Bed {
             known: Vec::new(),
             now: Nanos::ZERO,
             timer: None,
+            ask_delay_ns: 0..1,
+            delays: Prng::new(1),
+            will_ask: false,
             trace: None,
         }
     }
@@ -274,10 +288,24 @@ impl Bed {
                 Event::Completion(tag) => self.complete(tag),
                 Event::Submission(client) => self.submit(client),
                 Event::Rhythm(client) => self.beat(client),
+                Event::Asking => {
+                    self.will_ask = false;
+                    self.fire();
+                    return self.ask();
+                }
             }
         }
         self.fire();
-        self.ask();
+        let std::ops::Range { start, end } = self.ask_delay_ns;
+        if end <= 1 {
+            return self.ask();
+        }
+        if !self.will_ask && !self.ledger.pending().is_empty() {
+            self.will_ask = true;
+            let delay_ns = start + self.delays.below(end - start);
+            self.schedule(self.now + delay_ns, Event::Asking);
+        }
+        self.timer = self.ledger.wake_at();
     }
 
     fn fire(&mut self) {
@@ -339,7 +367,8 @@ impl Bed {
             seat.record.done.push(Done { submitted, issued, completed, sectors });
             let think_ns = seat.client.thinks();
             if seat.client.every_ns.is_none() {
-                self.schedule(self.now + think_ns, Event::Submission(client));
+                let next = seat.client.wakes.unwrap_or(client);
+                self.schedule(self.now + think_ns, Event::Submission(next));
             } else {
                 self.finish(client);
             }
