@@ -263,7 +263,7 @@ fn the_oldest_request_is_looked_at_once_in_a_slot() {
     for sector in [900_000, 800_000] {
         rig.insert(rq(1, sector));
     }
-    rig.later(126 * MS);
+    rig.later(125 * MS);
     for step in 1..=4 {
         rig.insert(rq(1, step * 200));
     }
@@ -576,4 +576,98 @@ fn a_raised_queue_is_given_twice_the_least_whatever_happened() {
         rig.bfq.learn_budget(id, reason);
         assert_eq!(rig.bfq.queue(id).max_budget, 1024, "{reason:?}");
     }
+}
+
+#[test]
+fn after_a_request_comes_the_nearest_in_reach_or_the_one_that_others_wait_for() {
+    let second = |before: Rq, after: Rq| {
+        let mut rig = Rig::new(true);
+        rig.bfq.last_position = 1_000_000;
+        rig.insert(rq(1, 1_000_000));
+        rig.insert(before);
+        rig.insert(after);
+        rig.bfq.queue_mut(rig.id(1)).next = Some(SchedTag(0));
+        assert_eq!(rig.turn(MS).sector, 1_000_000);
+        rig.dispatch().expect("a request").sector
+    };
+    let at = |sector: u64| rq(1, sector);
+    assert_eq!(second(at(999_992), at(1_000_100)), 999_992, "16 is less than 100");
+    assert_eq!(second(at(999_900), at(1_000_100)), 1_000_100, "200 is more");
+    assert_eq!(second(at(1_000_000 - 32_768), at(1_070_000)), 1_000_000 - 32_768);
+    assert_eq!(second(at(1_000_000 - 32_769), at(1_070_000)), 1_070_000, "out of reach");
+    let meta = Rq { flags: Flags::META, ..at(900_000) };
+    assert_eq!(second(meta, at(1_000_008)), 900_000);
+}
+
+#[test]
+fn the_next_request_stays_the_next_one_as_it_is_taken_in() {
+    let mut rig = Rig::with(true, 0);
+    rig.bfq.last_position = 10_000;
+    let before = rig.insert(rq(1, 9984));
+    let next = rig.insert(rq(1, 10_000));
+    rig.insert(rq(1, 10_020));
+    let id = rig.id(1);
+    assert_eq!(rig.bfq.queue(id).next, Some(next));
+    let joined = rig.bfq.merge(&rq(1, 9992), rig.now);
+    assert_eq!(joined, Merge::BackJoined { kept: before, gone: next });
+    assert_eq!(rig.bfq.queue(id).next, Some(before));
+}
+
+#[test]
+fn the_share_of_tags_is_rounded_to_the_nearest() {
+    let mut rig = Rig::new(true);
+    let heavy = |step: u64| {
+        let ioprio = IoPrio::new(Class::BestEffort, 0);
+        Rq { ioprio, ..rq(1, 1000 + step * 8) }
+    };
+    rig.insert(rq(2, 900_000));
+    for step in 0..170 {
+        rig.insert(heavy(step));
+    }
+    // Two thirds of 256 are 170.7.
+    let limit = |rig: &Rig| rig.bfq.depth_limit(Op::Read, true, SubmitterId(1));
+    assert_eq!(limit(&rig), None);
+    rig.insert(heavy(170));
+    assert_eq!(limit(&rig), Some(1));
+}
+
+#[test]
+fn a_context_that_ends_comes_after_a_timer_that_is_over_and_an_unknown_one_is_none() {
+    let mut rig = idling();
+    rig.later(8 * MS);
+    rig.bfq.context_ended(SubmitterId(1), rig.now);
+    assert_eq!(rig.bfq.device_view().last_slot.map(|(reason, ..)| reason), Some(Expiry::TooIdle));
+    let unknown = rig.bfq.contexts.len() as u16;
+    rig.bfq.context_ended(SubmitterId(unknown), rig.now);
+    rig.later(MS);
+    rig.bfq.on_timer(rig.now);
+    assert_eq!(rig.bfq.last_now, rig.now);
+}
+
+#[test]
+fn a_queue_that_is_preempted_is_waited_for_no_more() {
+    let mut rig = idling();
+    rig.insert(Rq { ioprio: IoPrio::new(Class::RealTime, 4), ..rq(2, 90_000) });
+    assert_eq!(rig.bfq.device_view().last_slot.map(|(reason, ..)| reason), Some(Expiry::Preempted));
+    assert_eq!(rig.bfq.wake_at(), None);
+}
+
+#[test]
+fn an_async_queue_with_a_request_after_more_than_half_a_second_is_raised() {
+    let raised = |low_latency: &str, pause: u64, op: Op| {
+        let mut rig = Rig::new(true);
+        rig.bfq.tunables().set("low_latency", low_latency).expect("a tunable");
+        // A reader in service: the other queue keeps its backlog.
+        rig.insert(rq(1, 1000));
+        rig.dispatch();
+        let other = Rq { op, ioprio: IoPrio::new(Class::BestEffort, 5), ..rq(2, 90_000) };
+        let tag = rig.insert(other);
+        rig.later(pause);
+        rig.insert(Rq { sector: 95_000, ..other });
+        rig.bfq.is_raised(rig.bfq.owner(tag).queue)
+    };
+    assert!(!raised("1", 500 * MS, Op::Write));
+    assert!(raised("1", 500 * MS + 1, Op::Write));
+    assert!(!raised("0", 500 * MS + 1, Op::Write));
+    assert!(!raised("1", 500 * MS + 1, Op::Read), "a sync queue of another level takes no part");
 }
