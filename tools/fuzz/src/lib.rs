@@ -13,12 +13,14 @@ mod config;
 mod control;
 mod cuts;
 mod iscsi_initiator;
+mod iscsi_session;
 mod jobs;
 mod nbd_client;
 mod nbd_server;
 mod replays;
 mod rules;
 mod schedulers;
+mod scsi;
 mod targets;
 mod text;
 
@@ -36,6 +38,8 @@ pub const TARGETS: &[Target] = &[
     Target { name: "nbd_server", check: nbd_server::check },
     Target { name: "nbd_client", check: nbd_client::check },
     Target { name: "iscsi_initiator", check: iscsi_initiator::check },
+    Target { name: "iscsi_session", check: iscsi_session::check },
+    Target { name: "scsi", check: scsi::check },
     Target { name: "control", check: control::check },
     Target { name: "config", check: config::check },
     Target { name: "jobs", check: jobs::check },

@@ -57,10 +57,12 @@ const MUTANTS: [(&str, &str); 2] =
     [("bfq and cfq", "bfq,cfq"), ("deadline and kyber", "deadline,kyber,fair")];
 
 /// Fuzz targets: the folders of `tools/fuzz/corpus`.
-const FUZZ_TARGETS: [&str; 11] = [
+const FUZZ_TARGETS: [&str; 13] = [
     "nbd_server",
     "nbd_client",
     "iscsi_initiator",
+    "iscsi_session",
+    "scsi",
     "control",
     "config",
     "jobs",
@@ -282,7 +284,7 @@ mod tests {
         let count = names.len();
         names.sort();
         names.dedup();
-        assert_eq!((names.len(), count), (64, 64));
+        assert_eq!((names.len(), count), (66, 66));
         assert!(names.contains(&"outage qemu-nbd:bfq:stop=40".to_owned()), "{names:?}");
         assert!(!names.contains(&"outage nbdkit:bfq:stop=100".to_owned()), "{names:?}");
     }
