@@ -532,7 +532,7 @@ fn a_group_that_cannot_be_is_refused_with_its_disk_its_size_and_the_bound() {
     refused(&redo, &["ram:16KiB: 16384 bytes for the redo", "262144"]);
     let group = ["--target", "ram:8MiB", "--target", "ram:9MiB"];
     let words = [&["bench", "vdbench"][..], &group].concat();
-    expect_refused(&folder, &words, &["--target is given 2 times", "oltp"]);
+    expect_refused(&folder, &words, &["2 times", "oltp", "striped:1MiB:ram:8MiB+ram:9MiB"]);
     for words in [&["--iodepth", "4"][..], &["oltp", "--kernel-scheduler", "none,bfq"]] {
         let words = [&["compare"][..], words, &group].concat();
         expect_refused(&folder, &words, &["--target is given 2 times"]);

@@ -258,7 +258,8 @@ impl Compare {
         }
         if count > 1 && !self.job.is_oltp() {
             return Err(Failure::Bad(format!(
-                "--target is given {count} times: only the preset oltp runs on a group of targets"
+                "--target is given {count} times: only the preset oltp takes several; other jobs \
+                 run on all of them as on a stripe, --target striped:1MiB:A+B"
             )));
         }
         Ok(())

@@ -39,10 +39,10 @@ pub enum Load {
         name: String,
         /// The instances.
         profiles: Vec<Profile>,
-        /// The devices of the data, in the order in which they are striped over.
-        data: Vec<usize>,
-        /// Those of the redo.
-        redo: Vec<usize>,
+        /// The device of the data.
+        data: usize,
+        /// That of the redo, which may be the same.
+        redo: usize,
     },
 }
 
@@ -244,10 +244,9 @@ fn plan(options: &Options<'_>) -> Result<(Vec<Plan>, Vec<Group>), String> {
                 }
             }
             Load::Oltp { profiles, data, redo, .. } => {
-                let disks = [data.as_slice(), redo].concat();
                 for profile in profiles {
                     let instance = Instance::new(profile.clone()).map_err(|e| e.to_string())?;
-                    plans.push(oltp_plan(profile, instance, &disks, row, of_run));
+                    plans.push(oltp_plan(profile, instance, [*data, *redo], row, of_run));
                 }
             }
         }
@@ -323,7 +322,7 @@ pub(crate) fn stream_plan(
 fn oltp_plan(
     profile: &Profile,
     instance: Instance,
-    disks: &[usize],
+    disks: [usize; 2],
     row: usize,
     of_run: Option<u64>,
 ) -> Plan {

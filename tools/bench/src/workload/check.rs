@@ -5,11 +5,10 @@ use std::path::Path;
 use weir::{Disk, Session};
 use weir_load::oltp::audit::{Audit, Found};
 use weir_load::oltp::format::{BLOCK_BYTES, REDO_BYTES};
-use weir_load::oltp::stripe::Stripe;
 
 use crate::engine::commits::{self, Acknowledged, Run};
 use crate::workload::devices::{self, Devices};
-use crate::workload::groups::Groups;
+use crate::workload::groups::{self, Groups};
 
 /// Bytes of redo read at once.
 const PIECE: u64 = 1 << 20;
@@ -51,21 +50,29 @@ pub fn check(data: &[String], redo: &[String], commits: &Path) -> Result<Checked
     let Devices { devices, of } = Devices::of_groups(&names).map_err(unreadable)?;
     let groups = Groups::of(data, redo, &of).map_err(unreadable)?;
     as_in_run(&run, &groups, [data, redo]).map_err(|why| unreadable(format!("{name}: {why}")))?;
-    let open = |(name, target): &(String, _)| devices::open_known(name, target);
-    let disks: Result<Vec<Disk>, String> = devices.iter().map(open).collect();
+    let numbered = devices.iter().enumerate();
+    let open =
+        |(number, (name, target)): (usize, &(String, _))| devices::open_known(number, name, target);
+    let disks: Result<Vec<Disk>, String> = numbered.map(open).collect();
     let disks = disks.map_err(unreadable)?;
-    let [data_stripe, redo_stripe] = groups.stripes();
-    let group = |stripe, members: &[usize]| {
-        let sessions = members.iter().map(|disk| disks[*disk].session());
-        let sessions = sessions.collect::<Result<Vec<Session>, _>>();
-        Ok(Group { stripe, sessions: sessions.map_err(|e| unreadable(e.to_string()))? })
+    let group = |members: &[usize]| {
+        let group = groups::open_disk(members.iter().map(|disk| disks[*disk].clone()).collect());
+        let session = group.and_then(|group| group.session().map_err(|e| e.to_string()));
+        session.map_err(|why| {
+            let names = members.iter().map(|disk| devices[*disk].0.as_str());
+            unreadable(devices::of_group(&names.collect::<Vec<_>>(), members, &why))
+        })
     };
-    let mut data = group(data_stripe, &groups.data)?;
-    let mut redo = group(redo_stripe, &groups.redo)?;
+    let mut data = group(&groups.data)?;
+    let mut redo = match groups.is_shared() {
+        // The disks of a group lie under one group only.
+        true => None,
+        false => Some(group(&groups.redo)?),
+    };
     let mut sum = Checked { commits: 0, in_log: 0, checkpointed: 0, blocks: 0 };
     for (instance, acknowledged) in &run.instances {
         let audit = Audit::new(run.number, *instance, acknowledged.part.redo.bytes / REDO_BYTES);
-        let (found, blocks) = check_one(audit, acknowledged, &mut data, &mut redo)?;
+        let (found, blocks) = check_one(audit, acknowledged, &mut data, redo.as_mut())?;
         sum.commits += acknowledged.commits.len() as u64;
         sum.in_log += found.in_log;
         sum.checkpointed += found.checkpointed;
@@ -119,34 +126,24 @@ fn of_own_group(run: &Run, given: [&[String]; 2]) -> Result<(), String> {
     Ok(())
 }
 
-/// Disks to be read as the bytes of their group.
-struct Group {
-    stripe: Stripe,
-    sessions: Vec<Session>,
+fn read_at(session: &mut Session, at: u64, bytes: &mut [u8]) -> Result<(), Lost> {
+    session.read_at(at, bytes).map_err(|error| Lost::Unreadable(error.to_string()))
 }
 
-impl Group {
-    /// Reads bytes that lie in one piece.
-    fn read_at(&mut self, at: u64, bytes: &mut [u8]) -> Result<(), Lost> {
-        let (disk, byte) = self.stripe.place(at);
-        let read = self.sessions[usize::from(disk)].read_at(byte, bytes);
-        read.map_err(|error| Lost::Unreadable(error.to_string()))
-    }
-}
-
+/// Of one instance; `redo` is where the redo has disks of its own.
 fn check_one(
     mut audit: Audit,
     acknowledged: &Acknowledged,
-    data: &mut Group,
-    redo: &mut Group,
+    data: &mut Session,
+    mut redo: Option<&mut Session>,
 ) -> Result<(Found, u64), Lost> {
     let range = acknowledged.part.redo;
     let mut bytes = vec![0; PIECE as usize];
     let (mut at, end) = (range.offset, range.offset + range.bytes);
     while at < end {
-        let length = (end - at).min(PIECE).min(redo.stripe.in_one_piece(at));
+        let length = (end - at).min(PIECE);
         let piece = &mut bytes[..length as usize];
-        redo.read_at(at, piece)?;
+        read_at(redo.as_deref_mut().unwrap_or(data), at, piece)?;
         audit.take_redo((at - range.offset) / REDO_BYTES, piece);
         at += length;
     }
@@ -154,7 +151,8 @@ fn check_one(
     let wanted = audit.wanted(&acknowledged.commits);
     let mut block = vec![0; BLOCK_BYTES as usize];
     for wanted in &wanted {
-        data.read_at(acknowledged.part.data.offset + wanted.block * BLOCK_BYTES, &mut block)?;
+        let at = acknowledged.part.data.offset + wanted.block * BLOCK_BYTES;
+        read_at(data, at, &mut block)?;
         audit.take_data(*wanted, &block).map_err(Lost::Commits)?;
     }
     Ok((found, wanted.len() as u64))

@@ -10,7 +10,6 @@ use weir::drivers::kind_of;
 use weir::{Backing, Device, QueueMode, Spread, Target};
 use weir_bio::Class;
 use weir_load::oltp::Profile;
-use weir_load::oltp::stripe::UNIT_BYTES;
 use weir_load::presets::Stage;
 use weir_load::{Amount, Arrival, Direction, Job, Sizes, Verify};
 use weir_trace::document::Bench;
@@ -19,7 +18,7 @@ use crate::engine::commits;
 use crate::engine::run::{self, Load, Measured, Progress};
 use crate::results::outcome::{About, outcome};
 use crate::workload::devices::{self, Devices};
-use crate::workload::groups::Groups;
+use crate::workload::groups::{self, Groups, UNIT_BYTES};
 use crate::workload::spec::{Oltp, RunSpec, Workload};
 
 /// A bench to conduct.
@@ -198,6 +197,14 @@ struct Opened {
     threads: usize,
 }
 
+/// What `oltp` runs on: the device of the data, and that of the redo unless they share it.
+struct Grounds {
+    devices: Vec<Device>,
+    names: Vec<String>,
+    /// The disks of groups, below their stripes.
+    below: Vec<Device>,
+}
+
 impl Opened {
     fn open(request: &Request<'_>, stage: &Stage) -> Result<Opened, String> {
         let given = request.spec.target.as_deref();
@@ -235,7 +242,7 @@ impl Opened {
             let jobs = stage.jobs.iter().zip(&opened.disks).filter(|(_, disk)| **disk == number);
             let jobs: Vec<&Job> = jobs.map(|(job, _)| job).collect();
             let cached = reads_from_cache(&jobs, &mut target);
-            let made = devices::open(&name, &target, threads)?;
+            let made = devices::open_number(number, &name, &target, threads)?;
             made.notices.iter().for_each(|notice| (request.notice)(notice));
             let barriers = made.device.config().barriers;
             // No disk is asked for what is in the page cache, whatever stands there.
@@ -266,11 +273,12 @@ impl Opened {
         stage: &Stage,
         runtime: Option<Duration>,
     ) -> Result<Measured, String> {
-        let (loads, heading) = match &request.spec.workload {
-            Workload::Stages(_) => (self.streams(stage), String::new()),
+        let (loads, heading, grounds) = match &request.spec.workload {
+            Workload::Stages(_) => (self.streams(stage), String::new(), self.grounds(request)?),
             Workload::Oltp(oltp) => {
-                let (load, heading) = self.oltp(request, oltp)?;
-                (vec![load], heading)
+                let grounds = self.grounds(request)?;
+                let (load, heading) = self.oltp(request, oltp, &grounds)?;
+                (vec![load], heading, grounds)
             }
         };
         check_memory(&loads)?;
@@ -284,9 +292,9 @@ impl Opened {
         }
         run::run(&run::Options {
             loads: &loads,
-            devices: self.devices.iter().collect(),
-            below: &self.below,
-            names: &self.names,
+            devices: grounds.devices.iter().collect(),
+            below: &grounds.below,
+            names: &grounds.names,
             threads: self.threads,
             ramp: ramp.unwrap_or_default().max(request.spec.ramp),
             runtime,
@@ -302,16 +310,51 @@ impl Opened {
         jobs.map(|(job, disk)| Load::Stream { job: job.clone(), disk: *disk }).collect()
     }
 
+    /// The devices that the loads run on: those that are open, or of `oltp` that of the data and
+    /// that of the redo, each a disk alone or a stripe over its group.
+    fn grounds(&self, request: &Request<'_>) -> Result<Grounds, String> {
+        let Some(groups) = &self.groups else {
+            let (devices, names) = (self.devices.clone(), self.names.clone());
+            return Ok(Grounds { devices, names, below: self.below.clone() });
+        };
+        let sizes = self.devices.iter().map(|device| run::ground(device).bytes);
+        groups.check(&self.names.iter().cloned().zip(sizes).collect::<Vec<_>>())?;
+        let (devices, names) = (Vec::new(), Vec::new());
+        let mut grounds = Grounds { devices, names, below: self.below.clone() };
+        let redo = (!groups.is_shared()).then_some(&groups.redo);
+        for members in [&groups.data].into_iter().chain(redo) {
+            let names: Vec<&str> = members.iter().map(|disk| self.names[*disk].as_str()).collect();
+            let disks: Vec<Device> =
+                members.iter().map(|disk| self.devices[*disk].clone()).collect();
+            grounds.names.push(names.join(" "));
+            if let [alone] = &disks[..] {
+                grounds.devices.push(alone.clone());
+                continue;
+            }
+            let said = |text: &str| devices::of_group(&names, members, text);
+            let group = groups::open(&disks, self.threads);
+            let group = group.map_err(|why| format!("{}: {}", names.join(" "), said(&why)))?;
+            group.notices.iter().for_each(|notice| (request.notice)(&said(notice)));
+            grounds.below.extend(disks);
+            grounds.devices.push(group.device);
+        }
+        Ok(grounds)
+    }
+
     /// An instance for each thread, with its part of the sessions, of the data and of the redo; and
     /// what the file of commits says of them first.
-    fn oltp(&self, request: &Request<'_>, oltp: &Oltp) -> Result<(Load, String), String> {
+    fn oltp(
+        &self,
+        request: &Request<'_>,
+        oltp: &Oltp,
+        grounds: &Grounds,
+    ) -> Result<(Load, String), String> {
         let groups = self.groups.as_ref().ok_or("oltp has no target: --target TARGET")?;
-        let sizes = self.devices.iter().map(|device| run::ground(device).bytes);
-        let sizes: Vec<_> = self.names.iter().cloned().zip(sizes).collect();
+        let (data, redo) = (0, grounds.devices.len() - 1);
+        let sizes = [data, redo].map(|device| run::ground(&grounds.devices[device]).bytes);
         let instances = u16::try_from(self.threads).unwrap_or(u16::MAX);
-        let parts = groups.parts(instances, &sizes)?;
+        let parts = groups.parts(instances, &self.names, sizes)?;
         let sessions = u32::from(oltp.users) * u32::from(oltp.threads);
-        let [data_disks, redo_disks] = groups.stripes();
         let profiles = parts.iter().enumerate().map(|(number, part)| Profile {
             sessions: ((sessions + number as u32) / u32::from(instances)).min(u32::from(u16::MAX))
                 as u16,
@@ -322,13 +365,10 @@ impl Opened {
             seed: request.spec.seed.wrapping_add((number as u64).wrapping_mul(0x9E37_79B9)),
             data: part.data,
             redo: part.redo,
-            data_disks,
-            redo_disks,
         });
         let profiles = profiles.collect();
-        let redo = if groups.is_shared() { &[] } else { &oltp.redo[..] };
-        let heading = commits::heading(request.run, [&oltp.data, redo], &parts);
-        let Groups { data, redo } = groups.clone();
+        let targets = if groups.is_shared() { &[] } else { &oltp.redo[..] };
+        let heading = commits::heading(request.run, [&oltp.data, targets], &parts);
         Ok((Load::Oltp { name: String::from("oltp"), profiles, data, redo }, heading))
     }
 

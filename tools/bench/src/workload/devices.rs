@@ -8,7 +8,7 @@ use weir_load::Amount;
 
 use crate::workload::mark::{self, Bytes, Marks, Open};
 
-/// The name of every disk while it is measured.
+/// The name of every disk while it is measured; a number follows.
 const DISK: &str = "bench";
 
 /// Opens a target to be measured, with a queue for each of `homes` threads. People know it by its
@@ -17,21 +17,47 @@ const DISK: &str = "bench";
 /// # Errors
 /// A fault of the target, or a failure of its driver.
 pub fn open(name: &str, target: &Target, homes: usize) -> Result<Opened, String> {
-    let opened = weir::open(DISK, target, homes);
-    let mut opened = opened.map_err(|error| refusal(name, &error.to_string()))?;
+    open_number(0, name, target, homes)
+}
+
+/// The same, as the disk with this number among those that are measured.
+pub(crate) fn open_number(
+    number: usize,
+    name: &str,
+    target: &Target,
+    homes: usize,
+) -> Result<Opened, String> {
+    let disk = disk_name(number);
+    let opened = weir::open(&disk, target, homes);
+    let mut opened = opened.map_err(|error| refusal(&disk, name, &error.to_string()))?;
     for notice in &mut opened.notices {
         // Some are of a file or a server, and say of which.
-        *notice = of_target(name, notice).unwrap_or_else(|| notice.clone());
+        *notice = of_target(&disk, name, notice).unwrap_or_else(|| notice.clone());
     }
     Ok(opened)
+}
+
+/// The name of a disk while it is measured.
+fn disk_name(number: usize) -> String {
+    format!("{DISK}{number}")
+}
+
+/// What is said of a group of disks, which are known by the names of their targets.
+pub(crate) fn of_group(names: &[&str], members: &[usize], said: &str) -> String {
+    let mut text = String::from(said);
+    for (member, name) in members.iter().zip(names) {
+        text = text.replace(&disk_name(*member), name);
+    }
+    text
 }
 
 /// Opens a target to look at its present content: a file that is missing is not made.
 ///
 /// # Errors
 /// As [`open`].
-pub(crate) fn open_known(name: &str, target: &Target) -> Result<Disk, String> {
-    open_known_as(DISK, target).map_err(|why| refusal(name, &why))
+pub(crate) fn open_known(number: usize, name: &str, target: &Target) -> Result<Disk, String> {
+    let disk = disk_name(number);
+    open_known_as(&disk, target).map_err(|why| refusal(&disk, name, &why))
 }
 
 fn open_known_as(disk: &str, target: &Target) -> Result<Disk, String> {
@@ -58,13 +84,13 @@ pub(crate) fn leaves(name: &str, target: &Target) -> Vec<(String, Target)> {
 }
 
 /// Why a target cannot be opened, behind its name.
-fn refusal(name: &str, said: &str) -> String {
-    of_target(name, said).unwrap_or_else(|| format!("{name}: {said}"))
+fn refusal(disk: &str, name: &str, said: &str) -> String {
+    of_target(disk, name, said).unwrap_or_else(|| format!("{name}: {said}"))
 }
 
 /// A notice of a device, with the name of its target in the place of the one it has here.
-fn of_target(name: &str, said: &str) -> Option<String> {
-    let rest = said.strip_prefix(DISK)?.strip_prefix(": ")?;
+fn of_target(disk: &str, name: &str, said: &str) -> Option<String> {
+    let rest = said.strip_prefix(disk)?.strip_prefix(": ")?;
     Some(format!("{name}: {rest}"))
 }
 
@@ -177,8 +203,8 @@ pub(crate) fn same_device(
     }
     let same = same_by_marks(devices, marks, (run, interrupted), |name, target| {
         let disk = Disk::builder(target.clone()).name(DISK).reactors(1).open();
-        let disk = disk.map_err(|error| refusal(name, &error.to_string()))?;
-        let session = disk.session().map_err(|error| refusal(name, &error.to_string()))?;
+        let disk = disk.map_err(|error| refusal(DISK, name, &error.to_string()))?;
+        let session = disk.session().map_err(|error| refusal(DISK, name, &error.to_string()))?;
         Ok(Open { name, size: disk.size(), read_only: disk.limits().read_only, disk: session })
     })?;
     Ok(same.and_then(names))

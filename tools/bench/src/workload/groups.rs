@@ -1,10 +1,21 @@
-//! Where the data and the redo of `oltp` lie: each on a group of disks, striped, or the redo at the
-//! end of the data's group.
+//! Where the data and the redo of `oltp` lie: each on a disk or on a group of disks, or the redo at
+//! the end of the data's.
+//!
+//! A group is a striped disk over its own, with a chunk of one allocation unit: as Oracle ASM
+//! stripes a disk group coarsely, over all its disks in units of 1 MB ("Striping Using Oracle ASM",
+//! VLDB and Partitioning Guide, 12c release 1). Disks of one size are what that guide asks for; of
+//! larger ones the rest is not used. There is no mirror in it, as in a group of external
+//! redundancy.
 
+use weir::{Device, Disk, Opened, Target};
 use weir_load::Range;
 use weir_load::oltp::format::{BLOCK_BYTES, REDO_BYTES};
-use weir_load::oltp::stripe::{DISKS_MAX, Stripe, UNIT_BYTES};
 use weir_load::oltp::{DATA_LEAST, REDO_LEAST};
+
+/// Bytes of an allocation unit.
+pub(crate) const UNIT_BYTES: u64 = 1 << 20;
+/// Disks of a group at most.
+const DISKS_MAX: usize = 64;
 
 /// Bytes of redo at most, where it has disks of its own, and where it shares them.
 const REDO_ALONE: u64 = 256 << 20;
@@ -28,14 +39,51 @@ pub(crate) struct Part {
     pub(crate) redo: Range,
 }
 
-/// The stripe over so many disks, which `flag` named.
+/// That `flag` did not name more disks than a group has.
+fn check_count(flag: &str, disks: usize) -> Result<(), String> {
+    if (1..=DISKS_MAX).contains(&disks) {
+        return Ok(());
+    }
+    Err(format!("{flag} is given {disks} times: a group has 1 to {DISKS_MAX} disks"))
+}
+
+/// The target of a group over disks that are open under these names.
+fn striped<'a>(disks: impl Iterator<Item = &'a str>) -> Result<Target, String> {
+    Target::parse(&format!("striped:{UNIT_BYTES}:{}", disks.collect::<Vec<_>>().join("+")))
+}
+
+/// The device of a group over several devices, which have the names of disks, for so many threads.
 ///
 /// # Errors
-/// More of them than a group has.
-pub(crate) fn stripe(flag: &str, disks: usize) -> Result<Stripe, String> {
-    let fits = u8::try_from(disks).ok().filter(|disks| (1..=DISKS_MAX).contains(disks));
-    fits.map(Stripe::new)
-        .ok_or_else(|| format!("{flag} is given {disks} times: a group has 1 to {DISKS_MAX} disks"))
+/// Devices that cannot be striped over.
+pub(crate) fn open(disks: &[Device], threads: usize) -> Result<Opened, String> {
+    let target = striped(disks.iter().map(|disk| disk.config().name.as_str()))?;
+    let known = |name: &str| disks.iter().find(|disk| disk.config().name == name).cloned();
+    weir::open_over(GROUP, &target, threads, known).map_err(|error| of_group(&error.to_string()))
+}
+
+/// The name of a group while it is open.
+const GROUP: &str = "group";
+
+/// What is said of a group, which people know by its disks.
+fn of_group(said: &str) -> String {
+    let rest = said.strip_prefix(GROUP).and_then(|rest| rest.strip_prefix(": "));
+    String::from(rest.unwrap_or(said))
+}
+
+/// The same over disks that are open: one alone is its own group.
+///
+/// # Errors
+/// As [`open`].
+pub(crate) fn open_disk(disks: Vec<Disk>) -> Result<Disk, String> {
+    match <[Disk; 1]>::try_from(disks) {
+        Ok([alone]) => Ok(alone),
+        Err(disks) => {
+            let target = striped(disks.iter().map(Disk::name))?;
+            let group = Disk::builder(target).name(GROUP).over(&disks).open();
+            group.map_err(|error| of_group(&error.to_string()))
+        }
+    }
 }
 
 impl Groups {
@@ -45,10 +93,10 @@ impl Groups {
     /// # Errors
     /// Too many; one device twice in a group; some that are in both groups and others that are not.
     pub(crate) fn of(data: &[String], redo: &[String], of: &[usize]) -> Result<Groups, String> {
-        stripe("--target", data.len())?;
+        check_count("--target", data.len())?;
         let (of_data, of_redo) = of.split_at(data.len());
         if !redo.is_empty() {
-            stripe("--redo", redo.len())?;
+            check_count("--redo", redo.len())?;
         }
         for (names, of) in [(data, of_data), (redo, of_redo)] {
             each_once(names, of)?;
@@ -73,29 +121,31 @@ impl Groups {
         self.data == self.redo
     }
 
-    /// How data and redo lie on their disks.
-    pub(crate) fn stripes(&self) -> [Stripe; 2] {
-        [&self.data, &self.redo].map(|disks| Stripe::new(disks.len() as u8))
-    }
-
-    /// The parts of so many instances, on devices of these names and sizes.
+    /// That each disk of a group has room for a part of it, by the names and sizes of the devices.
     ///
     /// # Errors
-    /// A disk that is too small for its group; a group that is for its instances.
+    /// A disk that is too small for its group, or too large.
+    pub(crate) fn check(&self, devices: &[(String, u64)]) -> Result<(), String> {
+        [&self.data, &self.redo].into_iter().try_for_each(|disks| check_sizes(disks, devices))
+    }
+
+    /// The parts of so many instances, on devices of these names, where data and redo have so many
+    /// bytes.
+    ///
+    /// # Errors
+    /// A group that is too small for its instances.
     pub(crate) fn parts(
         &self,
         instances: u16,
-        devices: &[(String, u64)],
+        names: &[String],
+        [all, of_redo]: [u64; 2],
     ) -> Result<Vec<Part>, String> {
-        let [data_stripe, redo_stripe] = self.stripes();
-        let all = bytes(data_stripe, &self.data, devices)?;
         let (data_bytes, redo) = if self.is_shared() {
             let redo = (all / 8).min(REDO_SHARED);
             let at = (all - redo) / UNIT_BYTES * UNIT_BYTES;
             (at, Range { offset: at, bytes: all - at })
         } else {
-            let bytes = bytes(redo_stripe, &self.redo, devices)?;
-            (all, Range { offset: 0, bytes: bytes.min(REDO_ALONE) })
+            (all, Range { offset: 0, bytes: of_redo.min(REDO_ALONE) })
         };
         let data = Range { offset: 0, bytes: data_bytes };
         let part = |range: Range, number: u16, grain: u64| {
@@ -107,7 +157,7 @@ impl Groups {
             ("redo", &self.redo, redo, REDO_BYTES, REDO_LEAST),
         ] {
             if part(range, 0, grain).bytes < least {
-                let names: Vec<&str> = disks.iter().map(|d| devices[*d].0.as_str()).collect();
+                let names: Vec<&str> = disks.iter().map(|disk| names[*disk].as_str()).collect();
                 return Err(format!(
                     "{}: {} bytes for the {what} of {instances} instances: each takes at least \
                      {least}",
@@ -139,23 +189,22 @@ fn each_once(names: &[String], of: &[usize]) -> Result<(), String> {
     Ok(())
 }
 
-/// The bytes of a group.
-fn bytes(stripe: Stripe, disks: &[usize], devices: &[(String, u64)]) -> Result<u64, String> {
+fn check_sizes(disks: &[usize], devices: &[(String, u64)]) -> Result<(), String> {
+    let count = disks.len() as u64;
     let small = disks.iter().map(|disk| &devices[*disk]).min_by_key(|(_, bytes)| *bytes);
-    let (name, smallest) = small.map_or(("", 0), |(name, bytes)| (name.as_str(), *bytes));
-    if stripe.disks() > 1 && smallest < UNIT_BYTES {
+    let Some((name, smallest)) = small.filter(|_| count > 1) else { return Ok(()) };
+    if *smallest < UNIT_BYTES {
         return Err(format!(
             "{name} has {smallest} bytes: a disk of a group has at least {UNIT_BYTES}, one \
              allocation unit"
         ));
     }
-    let disks = stripe.disks();
-    let too_large = || {
-        format!(
-            "{name} has {smallest} bytes: {disks} disks of a group have at most 2^64 - 1 of them"
-        )
-    };
-    stripe.bytes(smallest).ok_or_else(too_large)
+    if smallest.checked_mul(count).is_none() {
+        return Err(format!(
+            "{name} has {smallest} bytes: {count} disks of a group have at most 2^64 - 1 of them"
+        ));
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -197,32 +246,58 @@ mod tests {
 
     #[test]
     fn instances_have_parts_of_a_whole_group_and_redo_its_end_where_it_has_none() {
-        let apart = Groups { data: vec![0, 1, 2], redo: vec![3, 4] };
-        let devices = sizes(&[9 * MIB, 8 * MIB + 512, 10 * MIB, 4 * MIB, 4 * MIB]);
-        let parts = apart.parts(2, &devices).expect("room");
+        let devices = names(&["disk0", "disk1"]);
+        let apart = Groups { data: vec![0], redo: vec![1] };
+        let parts = apart.parts(2, &devices, [24 * MIB, 8 * MIB]).expect("room");
         assert_eq!([parts[0].data, parts[1].data], [range(0, 12 * MIB), range(12 * MIB, 12 * MIB)]);
         assert_eq!([parts[0].redo, parts[1].redo], [range(0, 4 * MIB), range(4 * MIB, 4 * MIB)]);
         let shared = Groups { data: vec![0, 1], redo: vec![0, 1] };
-        let parts = shared.parts(1, &sizes(&[16 * MIB, 16 * MIB])).expect("room");
+        let parts = shared.parts(1, &devices, [32 * MIB; 2]).expect("room");
         assert_eq!(parts, [Part { data: range(0, 28 * MIB), redo: range(28 * MIB, 4 * MIB) }]);
         // A disk alone is used to its end.
         let alone = Groups { data: vec![0], redo: vec![0] };
-        let parts = alone.parts(1, &sizes(&[8 * MIB + 4096])).expect("room");
+        let parts = alone.parts(1, &devices, [8 * MIB + 4096; 2]).expect("room");
         assert_eq!(parts, [Part { data: range(0, 7 * MIB), redo: range(7 * MIB, MIB + 4096) }]);
     }
 
     #[test]
     fn what_is_too_small_is_named_with_its_size_and_the_bound() {
         let groups = Groups { data: vec![0, 1], redo: vec![2] };
-        let why = groups.parts(1, &sizes(&[2 * MIB, 4096, MIB])).expect_err("too small");
+        assert_eq!(groups.check(&sizes(&[MIB, MIB, 4096])), Ok(()), "one alone is no group");
+        let why = groups.check(&sizes(&[2 * MIB, 4096, MIB])).expect_err("too small");
         assert!(why.starts_with("disk1 has 4096 bytes: ") && why.contains("1048576"), "{why}");
-        let why = groups.parts(1, &sizes(&[u64::MAX, 1 << 63, MIB])).expect_err("too large");
+        let why = groups.check(&sizes(&[u64::MAX, 1 << 63, MIB])).expect_err("too large");
         let expected = "disk1 has 9223372036854775808 bytes: 2 disks of a group have at most 2^64";
         assert!(why.starts_with(expected), "{why}");
-        let why = groups.parts(4, &sizes(&[MIB, MIB, 8192])).expect_err("no redo");
+        let devices = names(&["disk0", "disk1", "disk2"]);
+        let why = groups.parts(4, &devices, [2 * MIB, 8192]).expect_err("no redo");
         let expected = "disk2: 8192 bytes for the redo of 4 instances: each takes at least 262144";
         assert_eq!(why, expected);
-        let why = groups.parts(5, &sizes(&[MIB, MIB, 8 * MIB])).expect_err("no data");
+        let why = groups.parts(5, &devices, [2 * MIB, 8 * MIB]).expect_err("no data");
         assert!(why.starts_with("disk0 disk1: 2097152 bytes for the data of 5"), "{why}");
+    }
+
+    #[test]
+    fn a_group_has_its_units_on_each_disk_in_turn_as_much_as_the_smallest_has() {
+        let disk = |(number, bytes): (usize, &u64)| {
+            let ram = format!("ram:{bytes}");
+            Disk::builder(ram).name(format!("disk{number}")).reactors(1).open().expect("memory")
+        };
+        let sizes = [9 * MIB, 2 * MIB + 512, 10 * MIB];
+        let disks: Vec<Disk> = sizes.iter().enumerate().map(disk).collect();
+        let group = open_disk(disks.clone()).expect("a group");
+        assert_eq!(group.size(), 3 * 2 * MIB);
+        let mut session = group.session().expect("a way in");
+        (0..6).for_each(|unit| {
+            session.write_at(unit * MIB + 5 * 4096, &[unit as u8; 4096]).expect("a write");
+        });
+        for unit in 0..6 {
+            let mut found = [9; 4096];
+            let mut session = disks[unit % 3].session().expect("a way in");
+            session.read_at((unit / 3) as u64 * MIB + 5 * 4096, &mut found).expect("a read");
+            assert_eq!(found, [unit as u8; 4096], "unit {unit}");
+        }
+        let alone = open_disk(vec![disks[1].clone()]).expect("a disk");
+        assert_eq!(alone.size(), 2 * MIB + 512, "one alone is as it is");
     }
 }

@@ -155,9 +155,11 @@ impl Asked<'_> {
             [] => Ok(None),
             [target] => Ok(Some(target.clone())),
             several => Err(Failure::Bad(format!(
-                "--target is given {} times: only the preset oltp runs on a group of targets, and \
-                 jobs of a file each on its own filename=",
-                several.len()
+                "--target is given {} times: only the preset oltp takes several; jobs of a file \
+                 run each on its own filename=, and one job on all of them as on a stripe: \
+                 --target striped:1MiB:{}",
+                several.len(),
+                several.iter().map(|target| inner(target)).collect::<Vec<_>>().join("+")
             ))),
         }
     }
@@ -186,6 +188,12 @@ impl Asked<'_> {
             ..RunSpec::of(Workload::Oltp(oltp))
         })
     }
+}
+
+/// A target as it is written in another.
+fn inner(target: &str) -> String {
+    let escaped = |c: char| matches!(c, '\\' | ',' | '+').then_some('\\').into_iter().chain([c]);
+    weir::target::shown(target).chars().flat_map(escaped).collect()
 }
 
 /// The fault of a flag that another job has no use for.
