@@ -3,12 +3,13 @@
 //! Each lane has a seat in the set, with the call that has it turned. A lane that finds no tag
 //! marks itself as waiting and looks once more; the lane that frees one orders that and looks at
 //! the marks. As many lanes are told as there are tags, in turn from the seat behind the last one
-//! told.
+//! told. A lane that was told has the promise of a tag until its next pass, and the tag is promised
+//! to no other.
 //!
 //! | a lane may have | when |
 //! |---|---|
-//! | its fair share: ceil(tags / active lanes), at least 4 | no lane waits |
-//! | its part: floor(tags / active lanes) | lanes wait |
+//! | its fair share: ceil(tags / active lanes), at least 4 | no lane waits or has a promise |
+//! | its part: floor(tags / active lanes) | lanes wait or have promises |
 //! | one in any case | its turn has come |
 //!
 //! So a lane with more than its part does not take the tag that it has just freed while others
@@ -55,6 +56,11 @@ pub struct TagSet {
     sated: Turns,
     /// Lanes that found no reserved tag, by seat.
     waiting_reserved: Turns,
+    /// Lanes that were told of a tag and have not had their pass since, by seat. Written under the
+    /// seat's lock, but for the lane's own taking.
+    promised: Pending,
+    /// How many they are.
+    promises: SharedCounter,
     seats: Grown<Mutex<Option<Arc<dyn Wake>>>>,
     places: Mutex<Places>,
 }
@@ -97,6 +103,8 @@ impl TagSet {
             waiting: Turns::new(),
             sated: Turns::new(),
             waiting_reserved: Turns::new(),
+            promised: Pending::new(SEATS_MAX),
+            promises: SharedCounter::default(),
             seats: Grown::new(SEATS_FIRST, SEATS_MAX as u16),
             places: Mutex::default(),
         })
@@ -149,6 +157,7 @@ impl TagSet {
         self.waiting.marks.clear(usize::from(seat));
         self.sated.marks.clear(usize::from(seat));
         self.waiting_reserved.marks.clear(usize::from(seat));
+        self.take_promise(seat);
         self.places().free.push(seat);
     }
 
@@ -159,18 +168,43 @@ impl TagSet {
         wake.as_ref().inspect(|wake| wake.wake()).is_some()
     }
 
-    /// Tells lanes that wait of tags `within` a range.
+    /// Promises a tag to the lane on this seat and has it turned; false if there is none any more.
+    fn promise(&self, seat: usize) -> bool {
+        let lane = self.seat(seat as u16);
+        // A lane that leaves empties its seat first, so that no promise stays behind.
+        if lane.is_some() && !self.promised.has(seat) {
+            self.promises.next();
+            self.promised.mark(seat);
+        }
+        drop(lane);
+        self.ring(seat)
+    }
+
+    /// The pass of the lane on this seat has come; whether a tag was promised to it.
+    fn take_promise(&self, seat: u16) -> bool {
+        let seat = usize::from(seat);
+        let promised = self.promised.has(seat) && self.promised.clear(seat);
+        if promised {
+            self.promises.down();
+        }
+        promised
+    }
+
+    /// Whether lanes wait for tags, or for the pass in which they take what was promised.
+    fn is_waited_for(&self) -> bool {
+        self.waiting.marks.any() || self.promises.read() > 0
+    }
+
+    /// Tells lanes that wait of tags `within` a range that are promised to none.
     fn tell_of_tags(&self, within: &Range<u16>) {
-        let mut told = 0;
         loop {
             // A lane that found no mark while this one took some relies on this second look.
             fence(Ordering::SeqCst);
+            let promises = self.promises.read() as usize;
             let free = self.words.free_within(within) as usize;
-            let more = self.waiting.take(free.saturating_sub(told), |seat| self.ring(seat));
-            if more == 0 {
+            if self.waiting.take(free.saturating_sub(promises), |seat| self.promise(seat)) == 0 {
                 return;
             }
-            told += more;
         }
     }
 }
@@ -273,7 +307,7 @@ impl Share {
         let of = if self.alone { self.usable() } else { all };
         let share = match self.set.active.read().min(u64::from(u16::MAX)) as u16 {
             0 | 1 => of,
-            users if self.told || self.set.waiting.marks.any() => {
+            users if self.told || self.set.is_waited_for() => {
                 let turn = if self.told { self.turn_end } else { 0 };
                 turn.max(of / users)
             }
@@ -337,15 +371,15 @@ impl Share {
     /// once more: either the lane that frees one sees the mark, or this one sees the tag.
     fn wait(&mut self, wanted: usize) {
         let seat = usize::from(self.seat);
-        let (turn, waiting) = (self.told, &self.set.waiting.marks);
+        let turn = self.told;
         if self.out > 0 && self.allowed() == 0 {
             // Its own answers turn it, and a lane that becomes inactive.
             self.set.sated.marks.mark(seat);
             self.fill(wanted);
             return;
         }
-        let first = turn || !waiting.any();
-        waiting.mark(seat);
+        let first = turn || !self.set.is_waited_for();
+        self.set.waiting.marks.mark(seat);
         self.waits = true;
         if !first {
             // Others come first. If there are tags for all, they are told at the end of the pass.
@@ -373,9 +407,17 @@ impl Share {
     }
 
     fn look_whether_told(&mut self) {
-        if self.waits && !self.set.waiting.marks.has(usize::from(self.seat)) {
+        let promised = self.set.take_promise(self.seat);
+        if self.waits && (promised || !self.set.waiting.marks.has(usize::from(self.seat))) {
+            if promised {
+                // It may have marked itself again since.
+                self.set.waiting.marks.clear(usize::from(self.seat));
+            }
             self.waits = false;
             self.begin_turn();
+        } else if promised {
+            // It waits no longer: what was promised is the next lane's.
+            self.moved = true;
         }
     }
 
@@ -617,6 +659,40 @@ mod tests {
         }
         let mean = served.iter().sum::<usize>() / 7;
         assert!(mean >= 100 && served.iter().all(|count| count.abs_diff(mean) <= 5), "{served:?}");
+    }
+
+    #[test]
+    fn a_tag_that_is_promised_goes_to_no_lane_that_asks_before() {
+        let set = TagSet::new(1, 0);
+        let [mut a, mut b, mut c] = lanes(&set);
+        assert_eq!((a.pass(1), b.pass(1), c.pass(1)), (1, 0, 0));
+        a.step(1, 0);
+        // As submitters turn a single queue: many passes before the one that was ordered.
+        for _ in 0..5 {
+            assert_eq!((c.pass(1), a.pass(1)), (0, 0));
+            assert_eq!((a.told(), c.told()), (0, 0), "there is one tag, and it is promised");
+        }
+        assert_eq!((b.told(), b.pass(1)), (1, 1));
+        assert_eq!((b.step(1, 1), c.told(), c.pass(1)), (0, 1, 1));
+    }
+
+    #[test]
+    fn a_promise_that_comes_too_late_or_to_a_lane_that_goes_is_the_next_lanes() {
+        let set = TagSet::new(1, 0);
+        let [mut a, mut b, mut c] = lanes(&set);
+        assert_eq!((a.pass(1), b.pass(1), c.pass(1)), (1, 0, 0));
+        a.step(1, 0);
+        assert_eq!((b.told(), c.told()), (1, 0));
+        drop(b);
+        assert_eq!((c.told(), c.pass(1)), (1, 1));
+        // One that gave up waiting in the moment in which it was told.
+        assert_eq!(a.pass(1), 0);
+        c.step(1, 0);
+        a.share.waits = false;
+        assert_eq!(c.pass(1), 0, "it is promised to the other");
+        a.rest();
+        assert_eq!((a.told(), c.told(), c.pass(1)), (1, 1, 1));
+        assert_eq!(set.promises.read(), 0);
     }
 
     #[test]

@@ -143,7 +143,7 @@ fn shares(script: &Script, bench: &mut Bench, rounds: usize, ends: usize) -> Vec
 
 #[test]
 fn eight_units_of_a_host_that_carries_four_commands_get_the_same_each() {
-    for scheduler in ["none", "mq-deadline"] {
+    for scheduler in ["none", "mq-deadline", "noop", "cfq"] {
         let (script, mut bench) = bench(Adapter { can_queue: 4, ..adapter() }, 8, scheduler);
         let got = shares(&script, &mut bench, 800, 1);
         let (least, most) = (got.iter().min().expect("8"), got.iter().max().expect("8"));
