@@ -336,6 +336,13 @@ impl Carrier {
     }
 }
 
+/// The port ends with its last lane, and with it what it still has.
+impl Drop for Carrier {
+    fn drop(&mut self) {
+        self.jobs.iter().for_each(|job| self.host.give_own_slot(job.slot));
+    }
+}
+
 /// Whether nothing is to be said about an end but that it is one.
 #[inline]
 fn is_plain_success(end: &Delivered, slot: &Slot) -> bool {

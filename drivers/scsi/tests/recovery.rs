@@ -10,6 +10,7 @@ use bed::{Bench, SECOND, read, write};
 use weir_bio::{Bio, Flags, Status};
 use weir_driver_scsi::{Adapter, HostOptions, Management, ManagementAnswer, Refusal, UnitState};
 use weir_proto_scsi::decide::Delivery;
+use weir_proto_scsi::inquiry::Tpgs;
 use weir_proto_scsi::{AdditionalSense, Lun, SenseKey};
 
 /// The first `silent` reads and writes get no answer.
@@ -269,9 +270,108 @@ fn a_test_without_an_answer_has_ten_seconds() {
     bench.pass(9 * SECOND);
     assert_eq!(kinds(&script), "au");
     bench.pass(13 * SECOND);
-    assert_eq!(kinds(&script), "aut", "two tests of ten seconds");
+    // Two tests of ten seconds. The first was aborted after its time, and again after ten more.
+    assert_eq!(kinds(&script), "auaaat");
     bench.pass(60 * SECOND);
     assert_eq!(bench.units[0].unit.state(), UnitState::Offline);
+    bench.end();
+}
+
+/// A target that says at every read that the states of its port groups have changed, and never
+/// which they are; an abort is answered so.
+fn forgetful(aborts: impl FnMut(Management) -> Managed + Send + 'static) -> (Script, Bench) {
+    let script = Script::new(adapter());
+    let mut tells = true;
+    script.reply(move |arrived| match arrived.cdb[0] {
+        0xa3 => Reply::Never,
+        0x28 => {
+            // The read is tried again, which succeeds.
+            tells = !tells;
+            let code = AdditionalSense::ASYMMETRIC_ACCESS_STATE_CHANGED;
+            if tells { Reply::good() } else { Reply::sense(sense(SenseKey::UnitAttention, code)) }
+        }
+        _ => Reply::good(),
+    });
+    script.manage(aborts);
+    script.state().disks.entry(Lun::ZERO).or_default().tpgs = Tpgs::Implicit;
+    let bench = Bench::new(&script);
+    (script, bench)
+}
+
+/// How often the states of port groups were asked for.
+fn groups(script: &Script) -> usize {
+    script.state().opcodes().iter().filter(|code| **code == 0xa3).count()
+}
+
+#[test]
+fn an_own_command_without_an_answer_is_aborted_and_its_slot_is_free_again() {
+    let (script, mut bench) = forgetful(|_| Managed::done());
+    // More often than there are slots of its own.
+    for round in 1..=20 {
+        assert_eq!(bench.read_once(), [(1, Status::Ok)]);
+        assert_eq!(groups(&script), round);
+        bench.pass(59 * SECOND);
+        assert_eq!(kinds(&script).len(), round - 1);
+        bench.pass(2 * SECOND);
+        assert_eq!(kinds(&script), "a".repeat(round), "it has 60 s");
+        assert_eq!(script.state().held(), 0);
+    }
+    bench.end();
+}
+
+#[test]
+fn an_own_command_that_no_abort_ends_is_aborted_again_and_others_get_on() {
+    let (script, mut bench) = forgetful(|_| Managed::answer(ManagementAnswer::Failed));
+    assert_eq!(bench.read_once(), [(1, Status::Ok)]);
+    bench.pass(61 * SECOND);
+    assert_eq!((kinds(&script).as_str(), script.state().held()), ("a", 1));
+    assert_eq!(bench.read_once(), [(1, Status::Ok)]);
+    assert_eq!(groups(&script), 2, "another is asked meanwhile");
+    bench.pass(10 * SECOND);
+    assert_eq!(kinds(&script), "aa");
+    script.manage(|_| Managed::never());
+    bench.pass(10 * SECOND);
+    script.manage(|_| Managed::done());
+    // That abort is waited for 15 s, and the next is asked 10 s later.
+    bench.pass(22 * SECOND);
+    assert_eq!((kinds(&script).as_str(), script.state().held()), ("aaa", 2));
+    bench.pass(4 * SECOND);
+    assert_eq!((kinds(&script).as_str(), script.state().held()), ("aaaa", 1));
+    assert_eq!(bench.units[0].unit.state(), UnitState::Running);
+    bench.end();
+}
+
+#[test]
+fn an_own_command_of_a_lane_that_is_gone_is_aborted_for_the_others() {
+    let (script, mut bench) = forgetful(|_| Managed::done());
+    bench.add(Lun::new(1).expect("a LUN"), "none");
+    assert_eq!(bench.read_once(), [(1, Status::Ok)]);
+    assert_eq!(script.state().held(), 1);
+    close_first(&mut bench);
+    bench.settle();
+    assert_eq!((kinds(&script).as_str(), script.state().held()), ("a", 0));
+    bench.end();
+}
+
+/// Closes the lane of the first unit, and forgets the unit.
+fn close_first(bench: &mut Bench) {
+    let served = bench.units.remove(0);
+    drop(served.clients);
+    let device = served.device;
+    bench.homes[0].extract(|lane| device.owns(lane), |_, lane| drop(lane));
+}
+
+#[test]
+fn own_commands_of_a_port_that_closes_keep_no_slot() {
+    let (script, mut bench) = forgetful(|_| Managed::never());
+    for round in 1..=20 {
+        assert_eq!(bench.read_once(), [(1, Status::Ok)]);
+        assert_eq!(groups(&script), round);
+        close_first(&mut bench);
+        // The port of the script is another one then, and has nothing.
+        script.state().drop_held();
+        bench.add(Lun::ZERO, "none");
+    }
     bench.end();
 }
 

@@ -1,7 +1,7 @@
 //! Commands of the mid-layer's own: a test by the error handler, the sense of a command that came
 //! without, a start, and the states of target port groups. Each has a slot that no request has, and
-//! a time; one that gives no answer in time is abandoned, and keeps its slot until the port hands
-//! it over.
+//! a time. One that gives no answer in time is abandoned: no lane waits for it any more, and the
+//! target is asked to abort it, again and again until the port hands it over and its slot is free.
 
 use std::sync::Arc;
 
@@ -31,6 +31,9 @@ const GROUPS_LEN: u32 = 4096;
 /// How long a start may take.
 const START_NS: u64 = 60_000_000_000;
 
+/// The deadline of a command whose abort is awaited.
+const NEVER: Nanos = Nanos(u64::MAX);
+
 /// How long the states of port groups may take.
 const GROUPS_NS: u64 = 60_000_000_000;
 
@@ -54,7 +57,8 @@ pub(super) enum What {
     Start(Kept),
     /// REPORT TARGET PORT GROUPS.
     Groups,
-    /// Its time was up; no answer is waited for.
+    /// Its time was up, or its lane has gone; no answer is waited for. At its deadline the target
+    /// is asked to abort it.
     Abandoned,
 }
 
@@ -124,7 +128,7 @@ impl Carrier {
         }
     }
 
-    /// Those whose time is up are abandoned.
+    /// Those whose time is up are abandoned, and aborted.
     #[cold]
     pub(super) fn look_at_deadlines(&mut self, wakes: &mut Wakes) {
         let now = self.now;
@@ -133,9 +137,10 @@ impl Carrier {
             if job.deadline > now {
                 continue;
             }
-            job.deadline = Nanos(u64::MAX);
-            let seat = job.seat;
-            match std::mem::replace(&mut job.what, What::Abandoned) {
+            let (slot, seat) = (job.slot, job.seat);
+            let what = std::mem::replace(&mut job.what, What::Abandoned);
+            self.jobs[at].deadline = self.abort_own(slot);
+            match what {
                 What::Test => self.tested(seat, false, wakes),
                 What::Sense(kept, ended) => self.sense_fetched(kept, ended, &[], wakes),
                 What::Start(kept) => self.started(kept, false, wakes),
@@ -144,10 +149,31 @@ impl Carrier {
         }
     }
 
+    /// Asks the target to abort an abandoned command; when to ask again.
+    fn abort_own(&mut self, slot: u16) -> Nanos {
+        let ask_again = self.now + self.host.options.eh_timeout_ns;
+        if self.port.outage_until().is_some_and(|until| self.now < until) {
+            // The transport hands it over with the others, and there is no target to be asked.
+            return ask_again;
+        }
+        if self.ask_to_abort_own(slot) { NEVER } else { ask_again }
+    }
+
+    /// The answer to an abort of an own command, which the port has handed over if it helped.
+    pub(super) fn own_abort_answered(&mut self, slot: u16) {
+        let deadline = self.now + self.host.options.eh_timeout_ns;
+        let abandoned = |job: &&mut Job| job.slot == slot && matches!(job.what, What::Abandoned);
+        if let Some(job) = self.jobs.iter_mut().find(abandoned) {
+            job.deadline = deadline;
+        }
+    }
+
     /// The lane is gone.
     pub(super) fn abandon_jobs(&mut self, seat: u16) {
         for job in self.jobs.iter_mut().filter(|job| job.seat == seat) {
-            (job.what, job.deadline) = (What::Abandoned, Nanos(u64::MAX));
+            if !matches!(job.what, What::Abandoned) {
+                (job.what, job.deadline) = (What::Abandoned, self.now);
+            }
         }
     }
 

@@ -41,6 +41,11 @@ pub(super) enum Asked {
         /// Its slot.
         slot: u16,
     },
+    /// A command of the mid-layer's own that was abandoned.
+    Own {
+        /// Its slot.
+        slot: u16,
+    },
     /// What a climb asks for.
     Climb {
         /// The seat of the climb.
@@ -128,6 +133,15 @@ impl Carrier {
         self.port.manage(what, token, self.now + level.time_ns(), self.now)?;
         self.uncommitted = true;
         Ok(token)
+    }
+
+    /// Asks the target to abort a command of the mid-layer's own; false if it cannot be asked now.
+    pub(super) fn ask_to_abort_own(&mut self, slot: u16) -> bool {
+        let asked = self.ask(Management::Abort { slot }, Level::Abort);
+        if let Ok(token) = asked {
+            self.asked.push((token, Asked::Own { slot }));
+        }
+        asked.is_ok()
     }
 
     /// Commands of this unit, or of all, may be gone without an answer: they are aborted, which
@@ -258,6 +272,7 @@ impl Carrier {
             };
             match self.asked.swap_remove(at).1 {
                 Asked::Command { slot } => self.abort_answered(slot, wakes),
+                Asked::Own { slot } => self.own_abort_answered(slot),
                 Asked::Climb { seat, level } => self.level_answered(seat, level, answer, wakes),
             }
         }

@@ -142,6 +142,12 @@ impl State {
         }
     }
 
+    /// The connections are no more, and what they had.
+    pub fn drop_held(&mut self) {
+        self.held.clear();
+        self.questions.clear();
+    }
+
     /// CDBs that arrived, by their first byte.
     pub fn opcodes(&self) -> Vec<u8> {
         self.arrived.iter().map(|one| one.cdb[0]).collect()
