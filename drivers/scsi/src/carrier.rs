@@ -291,12 +291,15 @@ impl Carrier {
             if other.inbox.is_empty() {
                 reaper.wakes.add(other);
             }
+            other.counters.ended(1);
             let pieces = memory.by_ref().take(pieces);
             other.inbox.end(tag, Status::Ok, pieces.filter(|_| lends));
             other.inbox.good += 1;
         }
         taken.ended |= good > 0;
-        self.seat_mut(reaper.seat).inbox.good += good;
+        let own = self.seat_mut(reaper.seat);
+        own.inbox.good += good;
+        own.counters.ended(u64::from(good));
     }
 
     #[cold]
@@ -314,6 +317,8 @@ impl Carrier {
         if self.is_own(end.slot) {
             return self.own_ended(end, &memory, reaper.wakes);
         }
+        let seat = self.slots[usize::from(end.slot)].seat;
+        self.seat_mut(seat).counters.ended(1);
         self.judge(end, sense, memory, reaper.wakes);
     }
 

@@ -188,10 +188,9 @@ impl UnitQueue {
         }
     }
 
-    /// After ends: places, depth and counters.
+    /// After ends: places and depth.
     fn account(&mut self, requests: usize, places: u32, ended: bool, good: u32) {
         self.in_flight -= requests;
-        self.counters.ended(requests as u64);
         if places > 0 {
             self.unit.places.give_up(places, ended);
         }

@@ -70,11 +70,19 @@ fn texts_are_those_of_linux() {
     bench.read_once();
     bench.pass(32 * SECOND);
     assert_eq!(show(&bench, "iorequest_cnt"), "0x17", "22 reads, and one that was sent again");
-    assert_eq!(show(&bench, "iodone_cnt"), "0x15");
+    assert_eq!(show(&bench, "iodone_cnt"), "0x16", "all but the last that was sent");
     assert_eq!(show(&bench, "ioerr_cnt"), "0x1");
     assert_eq!(show(&bench, "iotmo_cnt"), "0x1");
     assert_eq!(show(&bench, "sense_keys"), "1 MEDIUM ERROR");
     bench.script.reply(|_| Reply::good());
+    bench.script.state().release(&Reply::good());
+    bench.settle();
+    assert_eq!(show(&bench, "iodone_cnt"), show(&bench, "iorequest_cnt"));
+    // A request that ends without a command is none that has ended.
+    bench.units[0].unit.store("state", "offline").expect("a state");
+    bench.ended(0);
+    assert_eq!(bench.read_once(), [(1, weir_bio::Status::Offline)]);
+    assert_eq!(show(&bench, "iodone_cnt"), show(&bench, "iorequest_cnt"));
     bench.end();
 }
 
