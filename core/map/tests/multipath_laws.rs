@@ -78,7 +78,13 @@ struct Kind {
     immediate: bool,
     /// I/O waits while no path is left, and nothing is lost or lent: no bio may fail.
     queues: bool,
+    /// The transport's bound, seconds: twice as long after it came a write no longer lands. Without
+    /// one, what was lost may land until it is found.
+    bound_s: Option<u64>,
 }
+
+/// Paths lose requests, and no bound says until when these may land.
+const LOSES: Kind = Kind { immediate: false, queues: false, bound_s: None };
 
 /// What the device does wrong.
 fn any_plan(kind: Kind, prng: &mut Prng) -> Plan {
@@ -92,6 +98,7 @@ fn any_plan(kind: Kind, prng: &mut Prng) -> Plan {
         // Slow enough for a write that was lost to land while others go on.
         slow_ns: 700_000_000,
         lost: if kind.queues { 0 } else { 4 },
+        bound_ns: kind.bound_s.map_or(0, |bound_s| 2 * bound_s * SECOND),
         found: 60,
         cancel_done: 30,
         twice: 20,
@@ -156,8 +163,7 @@ impl Scene {
             ("polling_interval", "1"),
             ("max_polling_interval", "4"),
             ("checker_timeout", "3"),
-            // The device has no bound: what it lost may land until it is found.
-            ("replacement_timeout", "600"),
+            ("replacement_timeout", &kind.bound_s.unwrap_or(600).to_string()),
             ("failback", if prng.percent(50) { "immediate" } else { "manual" }),
             ("retry", if kind.immediate { "immediate" } else { "fenced" }),
             ("slow_path", if prng.percent(30) { "on" } else { "off" }),
@@ -380,7 +386,20 @@ fn play(kind: Kind, seed: u64) -> Figures {
 fn what_was_acknowledged_is_read_back_whichever_path_answers() {
     let mut all = Figures::default();
     for seed in seeds("MULTIPATH", 150) {
-        let figures = play(Kind { immediate: false, queues: false }, seed);
+        let figures = play(LOSES, seed);
+        all.well += figures.well;
+        all.changes += figures.changes;
+        all.mischief += figures.mischief;
+    }
+    println!("{all:?}");
+    assert!(all.well > 0);
+}
+
+#[test]
+fn after_the_bound_of_the_transport_a_write_in_doubt_goes_down_another_path() {
+    let mut all = Figures::default();
+    for seed in seeds("MULTIPATH", 150) {
+        let figures = play(Kind { bound_s: Some(8), ..LOSES }, seed);
         all.well += figures.well;
         all.changes += figures.changes;
         all.mischief += figures.mischief;
@@ -393,7 +412,7 @@ fn what_was_acknowledged_is_read_back_whichever_path_answers() {
 fn with_queueing_no_bio_fails_whatever_becomes_of_the_paths() {
     let mut all = Figures::default();
     for seed in seeds("MULTIPATH", 100) {
-        let figures = play(Kind { immediate: false, queues: true }, seed);
+        let figures = play(Kind { queues: true, ..LOSES }, seed);
         all.well += figures.well;
         all.changes += figures.changes;
         all.mischief += figures.mischief;
@@ -406,7 +425,7 @@ fn without_the_fence_the_law_is_broken_and_found() {
     // The first seed that shows it; the limit is generous.
     let found = (0..60).find(|seed| {
         let run = std::panic::catch_unwind(|| {
-            Scene::new(Kind { immediate: true, queues: false }, *seed).play()
+            Scene::new(Kind { immediate: true, ..LOSES }, *seed).play()
         });
         run.is_err_and(|panic| {
             let text = panic.downcast_ref::<String>().cloned().unwrap_or_default();

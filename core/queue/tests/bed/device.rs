@@ -30,6 +30,9 @@ pub struct Plan {
     /// Never answered, unless cancelled. Half of what they change they change all the same, at any
     /// time.
     pub lost: u32,
+    /// So long after it came a request changes nothing any more, and is answered with TRANSPORT if
+    /// at all: the bound of a transport, ns; 0: there is none.
+    pub bound_ns: u64,
     /// Of the cancelled ones whose memory is not lent: forgotten at once.
     pub cancel_done: u32,
     /// Of the lost ones whose cancel is pending: answered after all.
@@ -130,6 +133,8 @@ struct Flight {
     returns: bool,
     /// When the effect of one that is never answered takes place all the same.
     lands_at: Option<Nanos>,
+    /// From when on it changes nothing.
+    bound: Nanos,
     cancelled: bool,
 }
 
@@ -409,7 +414,9 @@ impl World {
         }
         let due = self.due(lane, now);
         let lands = due.is_none() && self.prng.percent(50);
-        let lands_at = lands.then(|| now + self.prng.below(8_000_000_000));
+        let bound_ns = self.plan.bound_ns;
+        let within = if bound_ns == 0 { 8_000_000_000 } else { bound_ns };
+        let lands_at = lands.then(|| now + self.prng.below(within));
         let mut effect = self.effect(request).filter(|_| status.is_ok() || self.prng.percent(50));
         if self.prng.percent(50)
             && let Some(values) = effect.take()
@@ -440,6 +447,7 @@ impl World {
                 committed,
                 returns,
                 lands_at,
+                bound: if bound_ns == 0 { Nanos(u64::MAX) } else { now + bound_ns },
                 cancelled,
             },
         );
@@ -469,6 +477,7 @@ impl World {
                 committed: false,
                 returns: true,
                 lands_at: None,
+                bound: Nanos(u64::MAX),
                 cancelled: false,
             },
         );
@@ -525,6 +534,9 @@ impl World {
                 && let Some(values) = flight.effect.take()
             {
                 disk[flight.sector as usize..][..values.len()].copy_from_slice(&values);
+            }
+            if flight.bound <= now {
+                (flight.effect, flight.status) = (None, Status::Transport);
             }
         }
     }
