@@ -10,6 +10,9 @@ use weir_sim_target::{Command as Task, Managed, Management as Function};
 use super::link::{Patience, Route};
 use super::shared::{Outstanding, SharedTarget, State, Unanswered, tag_of};
 
+/// The time of what has none.
+const NEVER: Nanos = Nanos(u64::MAX);
+
 /// A port of the mid-layer: a nexus of the target.
 pub(super) struct SimPort {
     shared: Arc<SharedTarget>,
@@ -53,6 +56,8 @@ impl SimPort {
             next.filter(|_| has_commands),
             place.link.wake_at(&self.patience, has_commands),
             ready.then_some(Nanos::ZERO),
+            // One that no keep-alive looks at: without a time the core would poll.
+            has_commands.then_some(NEVER),
         ];
         let wake_at = times.into_iter().flatten().chain(deadlines).min();
         self.wake_at = wake_at.map(|at| self.shared.outside(at));
