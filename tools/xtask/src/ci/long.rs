@@ -46,6 +46,9 @@ const MULTIPATH_SEEDS: &str = "10000";
 /// Scenes of each path on real threads; the tests run 12.
 const STRESS_SEEDS: &str = "100";
 
+/// Switches of schedulers over iSCSI and over paths that fail; the tests make 60.
+const SAN_SWITCHES: &str = "500";
+
 /// Hostile clients beside the one whose latency is looked at.
 const STORM_CLIENTS: &str = "10000";
 
@@ -117,6 +120,7 @@ pub(super) fn steps(workspace: &Workspace) -> Vec<Step> {
     }));
     steps.extend(FUZZ_TARGETS.map(|target| fuzz_step(&workspace.root, target)));
     steps.push(sanitize::long());
+    steps.push(san_step());
     steps.push(storm_step());
     steps.push(soak_step());
     steps
@@ -148,6 +152,14 @@ fn fuzz_step(root: &Path, target: &str) -> Step {
         .with("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16".to_owned())
         .with("CARGO_PROFILE_RELEASE_DEBUG_ASSERTIONS", "true".to_owned())
         .with("CARGO_PROFILE_RELEASE_OVERFLOW_CHECKS", "true".to_owned())
+}
+
+/// All schedulers over a storage network that fails.
+fn san_step() -> Step {
+    let line = "test --workspace --test san_switches -- --ignored --nocapture";
+    Step::tests("switches over a SAN", line)
+        .with("WEIR_SAN_SWITCHES", SAN_SWITCHES.to_owned())
+        .with("WEIR_TEST_PROGRAMS", "installed".to_owned())
 }
 
 /// As it is released: latency is judged there.
@@ -284,7 +296,7 @@ mod tests {
         let count = names.len();
         names.sort();
         names.dedup();
-        assert_eq!((names.len(), count), (66, 66));
+        assert_eq!((names.len(), count), (67, 67));
         assert!(names.contains(&"outage qemu-nbd:bfq:stop=40".to_owned()), "{names:?}");
         assert!(!names.contains(&"outage nbdkit:bfq:stop=100".to_owned()), "{names:?}");
     }
