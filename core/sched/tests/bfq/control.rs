@@ -20,6 +20,20 @@ fn p25_the_peak_rate_is_known_within_five_per_cent_in_eight_seconds() {
     assert!(budget.abs_diff(24_219) * 20 <= 24_219, "{budget} sectors");
 }
 
+#[test]
+fn the_reference_budget_holds_until_a_rate_was_measured_however_many_slots_there_were() {
+    let mut rig = Rig::new(Device::ssd());
+    rig.bfq.decide_queueing(Some(true));
+    for place in 0..2 {
+        rig.process(0, Process { sectors: 8, think: MS, ..Process::reader(place * APART) });
+    }
+    rig.run(290 * MS, |_| {});
+    let process = |at: usize| rig.dispatched[at].1.id.submitter();
+    let slots = (1..rig.dispatched.len()).filter(|at| process(*at) != process(at - 1)).count();
+    assert!(slots > 20, "{slots} slots");
+    assert_eq!(rig.device().max_budget, 16_384);
+}
+
 fn limits(rig: &Rig) -> [Option<u16>; 3] {
     let limit = |op, sync| rig.bfq.depth_limit(op, sync, SubmitterId(100));
     [limit(Op::Read, true), limit(Op::Write, true), limit(Op::Write, false)]

@@ -34,7 +34,9 @@ impl Bfq {
 
     pub(super) fn derive_max_budget(&mut self) {
         self.max_budget = match self.set.user_max_budget {
-            0 if self.budgets_assigned >= BUDGETS_KNOWN => {
+            // The rate that a device is taken for at first may be far from its own, and a budget
+            // that no slot can use up has every slot end by time and be charged as time.
+            0 if self.budgets_assigned >= BUDGETS_KNOWN && self.rate.is_measured() => {
                 self.rate.sectors_within(self.set.timeout_ns).clamp(1, MOST_BUDGET)
             }
             0 => DEFAULT_MAX_BUDGET,

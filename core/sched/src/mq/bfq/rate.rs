@@ -36,6 +36,8 @@ pub(super) struct RateMeter {
     /// Whether it is on; else the first estimate stands.
     pub(super) enabled: bool,
     estimate: u64,
+    /// It was measured; else it is what the device is taken for at first.
+    measured: bool,
     first_dispatch: u64,
     last_dispatch: u64,
     last_completion: u64,
@@ -56,6 +58,7 @@ impl RateMeter {
             rotational,
             enabled: true,
             estimate: reference * 2 / 3,
+            measured: false,
             first_dispatch: 0,
             last_dispatch: 0,
             last_completion: 0,
@@ -72,6 +75,11 @@ impl RateMeter {
     /// The estimate, sectors/us times 2^16.
     pub(super) fn rate(&self) -> u64 {
         self.estimate
+    }
+
+    /// Whether the estimate comes from what the device did.
+    pub(super) fn is_measured(&self) -> bool {
+        self.measured
     }
 
     #[cfg(test)]
@@ -149,6 +157,7 @@ impl RateMeter {
         let weight = (9 * self.sequential / samples) * length.min(INTERVAL_NS) / INTERVAL_NS;
         let divisor = 10 - weight.min(8);
         self.estimate = (self.estimate * (divisor - 1) / divisor + rate / divisor).max(1);
+        self.measured = true;
         true
     }
 }
