@@ -1,6 +1,6 @@
 //! A slot and its end: properties 9, 10 and 12 to 15 of docs/behaviour/bfq.md, section 17.
 
-use weir_bio::{Class, IoPrio, Nanos, Op, Prng, Rq, SchedTag};
+use weir_bio::{Class, GroupId, IoPrio, Nanos, Op, Prng, Rq, SchedTag};
 use weir_sched::Scheduler;
 use weir_sched::mq::bfq::Expiry;
 
@@ -245,6 +245,28 @@ fn p15_a_queue_that_returns_late_begins_anew() {
     rig.read(0, 20_000, 8);
     let queue = rig.queue(0);
     assert!(!queue.returned_in_time && queue.budget == 10_800, "{queue:?}");
+}
+
+/// A read of a process of level 0 in a group.
+fn heavy(context: u16, group: u32) -> Rq {
+    let ioprio = IoPrio::new(Class::BestEffort, 0);
+    let place = u64::from(context) * APART;
+    Rq { ioprio, group: GroupId(group), ..read(context, place, SchedTag::NONE) }
+}
+
+#[test]
+fn a_heavier_queue_preempts_only_where_the_root_has_another_to_serve() {
+    let mut rig = Rig::new(Device::f());
+    rig.bfq.group_weight_changed(GroupId(6), 200, Nanos(0));
+    rig.insert(Rq { ioprio: IoPrio::NONE, ..heavy(0, 5) });
+    rig.serve(MS);
+    assert!(rig.device().idle_until.is_some(), "the device is kept");
+    rig.insert(heavy(1, 5));
+    assert!(rig.queue(0).in_service, "the group would be its own successor");
+    rig.insert(heavy(2, 6));
+    assert!(!rig.queue(0).in_service);
+    assert_eq!(rig.device().last_slot.map(|slot| slot.0), Some(Expiry::Preempted));
+    assert_eq!(rig.dispatch().map(|rq| rq.sector), Some(2 * APART));
 }
 
 #[test]

@@ -184,12 +184,14 @@ impl Bfq {
     }
 
     /// Ends the service of another queue if `id`, which has just become busy, may go first. The
-    /// time stamps then choose the next one.
+    /// time stamps then choose the next one; where these would choose the same group again, its
+    /// queue keeps its turn.
     fn consider_preemption(&mut self, id: QueueId, in_time: bool, now: Nanos) {
         let Some(current) = self.in_service else { return };
         let coefficient = |id| self.forest[self.queue(id).entity].coefficient;
         let returns = in_time && coefficient(id) >= coefficient(current);
-        if returns || self.outranks(id, current) || !self.should_idle(current) {
+        let may = returns || self.outranks(id, current) || !self.should_idle(current);
+        if may && self.forest.turns_at_root() {
             self.expire(current, Expiry::Preempted, now, false);
         }
     }

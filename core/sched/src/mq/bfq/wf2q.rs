@@ -269,6 +269,23 @@ impl Forest {
         &self.levels[level.index()].trees[class]
     }
 
+    /// Whether the root would go on with another of its children than the one in service. A queue
+    /// in service is no candidate; a group is one as long as others below it have backlog.
+    pub(super) fn turns_at_root(&mut self) -> bool {
+        let (Some(current), Some(next)) =
+            (self.levels[LevelId::ROOT.index()].in_service, self.best(LevelId::ROOT))
+        else {
+            return false;
+        };
+        let Kind::Group(below) = self[current].kind else { return true };
+        if self.best(below).is_none() {
+            return true;
+        }
+        let (ours, theirs) = (&self[current], &self[next]);
+        let sooner = theirs.place == Place::Eligible && is_after(ours.finish, theirs.finish);
+        theirs.class < ours.class || theirs.class == ours.class && sooner
+    }
+
     /// Moves those whose start has come from waiting to eligible.
     fn promote(&mut self, level: LevelId, class: usize) {
         loop {
@@ -416,6 +433,37 @@ mod tests {
             let late = forest.tree(light).v.wrapping_sub(forest[light].start);
             let sectors = (late * 40) >> SECTOR_SHIFT;
             assert!(sectors.abs_diff(owed) <= 1, "{sectors} instead of {owed} sectors");
+        }
+    }
+
+    /// Whether the root turns from what is in service, in tries of leaves of groups and of the root.
+    #[test]
+    fn a_group_in_service_is_its_own_successor_while_no_sibling_goes_first() {
+        // Leaf in service alone; beside another; of a group alone, beside a leaf of its group,
+        // and beside a later and an earlier one of the root.
+        for (in_group, sibling, at_root, turns) in [
+            (false, false, None, false),
+            (false, false, Some(40), true),
+            (true, false, None, false),
+            (true, true, None, false),
+            (true, false, Some(40), true),
+            (true, true, Some(40), false),
+            (true, true, Some(400), true),
+        ] {
+            let mut forest = Forest::new();
+            let below = group(&mut forest, LevelId::ROOT, 100);
+            let level = if in_group { below } else { LevelId::ROOT };
+            leaf(&mut forest, 0, level, 40);
+            let chosen = forest.select(0).expect("a leaf");
+            forest.serve(chosen, 8);
+            if sibling {
+                leaf(&mut forest, 1, below, 40);
+            }
+            if let Some(weight) = at_root {
+                leaf(&mut forest, 2, LevelId::ROOT, weight);
+            }
+            let case = (in_group, sibling, at_root);
+            assert_eq!(forest.turns_at_root(), turns, "{case:?}");
         }
     }
 
