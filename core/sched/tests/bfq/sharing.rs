@@ -1,12 +1,12 @@
 //! Processes that share a queue: properties 23 and 24 of docs/behaviour/bfq.md, section 17, and
 //! queues merged at creation.
 
-use weir_bio::{Nanos, SubmitterId};
+use weir_bio::{GroupId, Nanos, Rq, SchedTag, SubmitterId};
 use weir_sched::Scheduler;
 use weir_sched::mq::bfq::Features;
 
 use super::bed::Device;
-use super::rig::{MS, Process, Rig};
+use super::rig::{MS, Process, Rig, read};
 
 const APART: u64 = 1 << 26;
 
@@ -104,6 +104,34 @@ fn before_queueing_flash_two_that_start_together_share_a_queue_for_good() {
     rig.now += 181 * MS;
     rig.read(2, 2 * APART, 8);
     assert_ne!(rig.queue(0).name, rig.queue(2).name);
+}
+
+#[test]
+fn starts_at_a_steady_pace_share_a_queue_only_with_the_first_of_600_ms() {
+    let mut rig = Rig::with(Device::ssd(), Features::ALL);
+    let names: Vec<u64> = (0..6)
+        .map(|context| {
+            rig.read(context, u64::from(context) * APART, 8);
+            rig.now += 170 * MS;
+            rig.queue(context).name
+        })
+        .collect();
+    let shared: Vec<bool> = names.windows(2).map(|pair| pair[0] == pair[1]).collect();
+    // At 0 ms and 170 ms; at 340 and 510 neither with them nor with each other; at 680 and 850.
+    assert_eq!(shared, [true, false, false, false, true]);
+}
+
+#[test]
+fn a_start_in_another_group_does_not_part_two_that_start_together() {
+    let mut rig = Rig::with(Device::ssd(), Features::ALL);
+    for (context, group) in [(0, 0), (1, 5), (2, 0), (3, 5)] {
+        let place = u64::from(context) * APART;
+        rig.insert(Rq { group: GroupId(group), ..read(context, place, SchedTag::NONE) });
+        rig.now += 50 * MS;
+    }
+    let name = |context| rig.queue(context).name;
+    assert_eq!((name(0), name(1)), (name(2), name(3)));
+    assert_ne!(name(0), name(1));
 }
 
 #[test]

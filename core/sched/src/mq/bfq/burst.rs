@@ -8,7 +8,7 @@ use super::entity::{LevelId, QueueId};
 use super::queue::Handle;
 
 /// Queues created no farther apart belong to one burst, ns.
-pub(super) const BURST_GAP_NS: u64 = 180_000_000;
+const BURST_GAP_NS: u64 = 180_000_000;
 /// From so many queues a burst is large.
 const LARGE: usize = 8;
 /// Idle for longer, and the mark is off, ns.

@@ -4,6 +4,7 @@
 use weir_bio::{GroupId, Nanos};
 
 use super::Bfq;
+use super::anchor::Anchor;
 use super::entity::{BE, EntityId, IDLE, Kind, LevelId, Place, QueueId, RT};
 use super::forest::Level;
 use super::queue::Expiry;
@@ -19,6 +20,8 @@ pub(super) struct Group {
     async_queues: [Option<QueueId>; ASYNC_QUEUES],
     /// Queues in it, not in groups below, that are busy or have requests in flight.
     pub(super) pending: u32,
+    /// The sync queue that those created soon after it are to share.
+    pub(super) anchor: Option<Anchor>,
 }
 
 impl Bfq {

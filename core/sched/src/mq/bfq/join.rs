@@ -6,10 +6,10 @@ use weir_bio::{Nanos, SubmitterId};
 use crate::fair::think_time::ThinkTime;
 
 use super::Bfq;
-use super::burst::BURST_GAP_NS;
+use super::anchor::{Anchor, Newcomer};
 use super::entity::{IDLE, QueueId};
 use super::inject::Injection;
-use super::queue::{Handle, Raise};
+use super::queue::Raise;
 
 /// Positions no farther apart are close, sectors.
 const CLOSE: u64 = 8192;
@@ -32,13 +32,6 @@ pub(super) struct Saved {
     in_large_burst: bool,
     level: u8,
     base: u32,
-}
-
-/// The sync queue created last, and when.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct LastCreated {
-    handle: Handle,
-    at: Nanos,
 }
 
 impl Bfq {
@@ -267,18 +260,17 @@ impl Bfq {
         if !self.features.stable_merging {
             return id;
         }
-        let target = self
-            .last_created
-            .filter(|last| now.since(last.at) <= BURST_GAP_NS)
-            .and_then(|last| self.resolve(last.handle))
-            .map(|last| self.chain_end(last))
-            .filter(|last| self.is_akin(id, *last));
-        let Some(target) = target else {
-            self.last_created = Some(LastCreated { handle: self.queue(id).handle(id), at: now });
-            return id;
-        };
-        self.last_created =
-            Some(LastCreated { handle: self.queue(target).handle(target), at: now });
+        let level = self.forest[self.queue(id).entity].level;
+        let anchor = self.groups[level.index()].anchor;
+        let target = anchor.and_then(|anchor| self.resolve(anchor.queue));
+        let target = target.map(|queue| self.chain_end(queue));
+        let akin = target.is_some_and(|target| self.is_akin(id, target));
+        let newcomer = anchor.map_or(Newcomer::Replaces, |anchor| anchor.meet(akin, now));
+        if newcomer == Newcomer::Replaces {
+            let queue = self.queue(id).handle(id);
+            self.groups[level.index()].anchor = Some(Anchor { queue, created: now });
+        }
+        let Some(target) = target.filter(|_| newcomer == Newcomer::Joins) else { return id };
         if !self.merging_pays() {
             self.queue_mut(target).stably_merged = true;
             return self.merge_queues(who, id, target, now);

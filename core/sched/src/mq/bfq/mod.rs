@@ -11,6 +11,7 @@
 //!
 //! Not here: actuators; a device is taken to have one.
 
+mod anchor;
 mod budget;
 mod burst;
 mod dispatch;
@@ -56,7 +57,6 @@ use forest::Forest;
 use group::Group;
 use idle::WeightCounts;
 use inject::Sample;
-use join::LastCreated;
 use process::Context;
 use queue::{Handle, Owner, Queue, TagState};
 use rate::RateMeter;
@@ -125,7 +125,6 @@ pub struct Bfq {
     queueing: QueueingDetector,
     sample: Sample,
     burst: Burst,
-    last_created: Option<LastCreated>,
     last_completed: Option<Handle>,
     last_completion: Nanos,
     last_now: Nanos,
@@ -189,7 +188,6 @@ impl Bfq {
             queueing: QueueingDetector::new(idle::QUEUEING),
             sample: Sample::default(),
             burst: Burst::default(),
-            last_created: None,
             last_completed: None,
             last_completion: Nanos::ZERO,
             last_now: Nanos::ZERO,
