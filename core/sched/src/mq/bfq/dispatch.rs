@@ -7,7 +7,7 @@ use super::Bfq;
 use super::entity::{IDLE, Kind, QueueId};
 use super::inject::Sample;
 use super::queue::{Expiry, Owner, TagState};
-use super::raise::{INTERACTIVE, SOFT_RT};
+use super::raise::SOFT_RT;
 
 impl Bfq {
     /// One request for the device, or none: nothing is queued, or the device is kept.
@@ -107,8 +107,7 @@ impl Bfq {
         let entity = &mut self.forest[leaf];
         entity.budget = entity.budget.max(entity.service);
         let (raised, class) = (entity.coefficient > 1, entity.class);
-        queue.raise.backlog_service += charge;
-        queue.raise.service += if raised { charge } else { 0 };
+        queue.raise.charge(charge, raised);
         queue.first_served.get_or_insert(now.0);
         queue.in_flight += 1;
         self.owners[usize::from(tag.0)].state = TagState::Dispatched;
@@ -162,8 +161,8 @@ impl Bfq {
         let left = self.budget_left(id);
         self.judge_sharing(id);
         let empty = self.queue(id).is_empty();
-        if self.set.low_latency && empty && self.queue(id).in_flight == 0 {
-            self.compute_soft_rt_next(id, now);
+        if empty && self.queue(id).in_flight == 0 {
+            self.pace(id, now);
         }
         self.learn_budget(id, reason);
         // An empty queue that idling is to protect keeps its turn.
@@ -240,9 +239,7 @@ impl Bfq {
         queue.think.ended(now);
         if queue.in_flight == 0 && !queue.busy {
             queue.drained = Some(now.0);
-            if self.set.low_latency && self.coefficient(id) != INTERACTIVE {
-                self.compute_soft_rt_next(id, now);
-            }
+            self.pace_at_end(id, now);
             self.recount(id);
             self.release(id, now);
         } else if self.in_service == Some(id) && (queue.is_empty() || now >= self.slot_deadline) {

@@ -9,7 +9,7 @@ use super::Bfq;
 use super::anchor::{Anchor, Newcomer};
 use super::entity::{IDLE, QueueId};
 use super::inject::Injection;
-use super::queue::Raise;
+use super::raise::{Raise, Verdict};
 
 /// Positions no farther apart are close, sectors.
 const CLOSE: u64 = 8192;
@@ -28,7 +28,6 @@ pub(super) struct Saved {
     window_idle: u64,
     injection: Injection,
     raise: Raise,
-    coefficient: u32,
     in_large_burst: bool,
     level: u8,
     base: u32,
@@ -169,9 +168,8 @@ impl Bfq {
         }
         if !self.is_raised(to) {
             let raise = self.queue(from).raise;
-            let coefficient = self.forest[self.queue(from).entity].coefficient;
             self.queue_mut(to).raise = raise;
-            self.set_coefficient(to, coefficient);
+            self.let_raising_count(to, Verdict::NextStamp);
         }
         self.end_raising(from, now);
     }
@@ -189,7 +187,6 @@ impl Bfq {
             window_idle: queue.window_idle,
             injection: queue.injection,
             raise: queue.raise,
-            coefficient: entity.coefficient,
             in_large_burst: queue.in_large_burst,
             level: queue.level,
             base: entity.wanted_base,
@@ -217,12 +214,12 @@ impl Bfq {
         let own = self.own_queue(who, ioprio, now);
         self.queue_mut(own).split_at = Some(now.0);
         if let Some(saved) = saved {
-            self.restore(own, saved);
+            self.restore(own, saved, now);
         }
         own
     }
 
-    fn restore(&mut self, id: QueueId, saved: Saved) {
+    fn restore(&mut self, id: QueueId, saved: Saved, now: Nanos) {
         let queue = self.queue_mut(id);
         queue.think = saved.think;
         queue.short_think = saved.short_think;
@@ -235,9 +232,10 @@ impl Bfq {
         queue.level = saved.level;
         let entity = queue.entity;
         self.forest[entity].wanted_base = saved.base;
-        if saved.coefficient > 1 && self.set.low_latency {
-            self.set_coefficient(id, saved.coefficient);
+        if !self.set.low_latency {
+            self.end_raising(id, now);
         }
+        self.let_raising_count(id, Verdict::NextStamp);
     }
 
     /// At the end of a slot: marks a shared queue that has become seeky to be split, because its

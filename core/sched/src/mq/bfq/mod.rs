@@ -7,7 +7,7 @@
 //! By file: the tree of entities (`entity`, `forest`, `heap`, `wf2q`), requests of a queue
 //! (`queue`, `merging`), who has which queue (`process`, `group`, `join`), the service loop
 //! (`insert`, `dispatch`, `budget`, `idle`), what is learnt (`rate`, `seeks`, `think`), the
-//! heuristics (`raise`, `inject`, `waker`, `burst`), limits on tags (`limit`).
+//! heuristics (`raise` with `raising`, `inject`, `waker`, `burst`), limits on tags (`limit`).
 //!
 //! Not here: actuators; a device is taken to have one.
 
@@ -28,6 +28,7 @@ mod merging;
 mod process;
 mod queue;
 mod raise;
+mod raising;
 mod rate;
 mod seeks;
 mod state;

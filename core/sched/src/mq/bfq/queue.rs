@@ -11,6 +11,7 @@ use crate::staged::order::Order;
 use super::Bfq;
 use super::entity::{EntityId, QueueId};
 use super::inject::Injection;
+use super::raise::Raise;
 use super::seeks::SeekHistory;
 use super::tunables::Settings;
 
@@ -39,6 +40,9 @@ pub(super) enum TagState {
     Dispatched,
 }
 
+/// The verdicts on a process stay as they are for this long after a split, ns.
+const SETTLE_AFTER_SPLIT_NS: u64 = 2_000_000_000;
+
 /// Why a queue's service ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expiry {
@@ -52,24 +56,6 @@ pub enum Expiry {
     TooIdle,
     /// Another queue goes first.
     Preempted,
-}
-
-/// The state of a queue's weight raising (docs/behaviour/bfq.md, section 11). Times in ns.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Raise {
-    /// When the running period began or the last one ended.
-    pub(super) started: u64,
-    /// Its length; 0 when not raised.
-    pub(super) period: u64,
-    /// When the interactive period began that a soft real-time one interrupted.
-    pub(super) interactive_started: Option<u64>,
-    /// Sectors received since the interactive period began.
-    pub(super) service: u64,
-    /// Before this no batch is isochronous.
-    pub(super) soft_rt_next: u64,
-    /// Since when it has been backlogged, and what it received since, sectors.
-    pub(super) backlog_started: u64,
-    pub(super) backlog_service: u64,
 }
 
 /// The queue whose completions wake this queue's process (docs/behaviour/bfq.md, section 10).
@@ -203,7 +189,7 @@ impl Queue {
             drained: None,
             born: now.0,
             first_served: None,
-            raise: Raise { started: now.0, soft_rt_next: now.0, ..Raise::default() },
+            raise: Raise::new(now),
             injection: Injection::new(now),
             waker: Waker::default(),
             in_large_burst: false,
@@ -221,6 +207,11 @@ impl Queue {
 
     pub(super) fn is_empty(&self) -> bool {
         self.next.is_none()
+    }
+
+    /// A split is so recent that verdicts on the process stay as they are.
+    pub(super) fn is_settling(&self, now: Nanos) -> bool {
+        self.split_at.is_some_and(|at| now.0 < at + SETTLE_AFTER_SPLIT_NS)
     }
 
     /// All of the last 32 requests were far from the one before.

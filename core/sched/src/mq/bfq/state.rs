@@ -144,7 +144,7 @@ impl Bfq {
             service: entity.service,
             weight: entity.weight,
             coefficient: entity.coefficient,
-            raised_for: queue.raise.period,
+            raised_for: queue.raise.period(),
             queued: queue.queued as usize,
             in_flight: queue.in_flight,
             seeky: queue.seeks.is_seeky(),

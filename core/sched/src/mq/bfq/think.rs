@@ -13,8 +13,6 @@ use super::seeks::is_seek;
 const IDLE_PART: u64 = 5;
 /// The window is halved when it is longer, ns.
 const WINDOW_NS: u64 = 200_000_000;
-/// The verdicts on a process stay as they are for this long after a split, ns.
-pub(super) const SETTLE_AFTER_SPLIT_NS: u64 = 2_000_000_000;
 
 impl Bfq {
     /// Observes that a request arrives at the empty queue `id`, whose process has `outstanding`
@@ -61,7 +59,7 @@ impl Bfq {
     fn turn_short_think(&mut self, id: QueueId, now: Nanos) {
         let queue = self.queue(id);
         let class = self.forest[queue.entity].class;
-        let settling = queue.split_at.is_some_and(|at| now.0 < at + SETTLE_AFTER_SPLIT_NS);
+        let settling = queue.is_settling(now);
         if class != IDLE && self.set.slice_idle_ns > 0 && !settling {
             let short = !queue.short_think;
             let queue = self.queue_mut(id);
