@@ -189,6 +189,26 @@ fn after_a_gap_no_burst_begins_while_queues_are_busy() {
     }
 }
 
+/// What an application reads while it starts is as much as the device gives; afterwards it plays.
+#[test]
+fn a_process_that_read_much_while_it_started_may_be_soft_real_time_soon_after() {
+    let mut rig = raising(Device::f());
+    for request in 0..125 {
+        if request == 100 {
+            // It is waited for in vain: 100,000 sectors would be isochronous after 14 s.
+            rig.now += 50 * MS;
+            rig.fire();
+        }
+        rig.read(0, request * 1000, 1000);
+        rig.serve(5 * MS);
+    }
+    assert_eq!(rig.queue(0).coefficient, 1, "the start is over");
+    rig.now += 1000 * MS;
+    rig.fire();
+    rig.read(0, APART, 8);
+    assert_eq!(rig.queue(0).coefficient, 3000);
+}
+
 #[test]
 fn switching_low_latency_off_ends_all_raising_at_once() {
     let mut rig = raising(Device::f());

@@ -175,9 +175,9 @@ impl Raise {
         };
         // So much is more than an application needs to start: it copies something.
         let served = !soft_rt && self.service > INTERACTIVE_SERVICE;
-        if what.in_large_burst || served || (soft_rt && what.totally_seeky) {
+        if what.in_large_burst || served {
             self.end(now)
-        } else if self.is_over(now) {
+        } else if self.is_over(now) || (soft_rt && what.totally_seeky) {
             self.fall_back(what.interactive_ns, now)
         } else {
             Verdict::Unchanged
@@ -201,8 +201,12 @@ impl Raise {
         }
     }
 
-    /// Ends raising; the pace of the queue is measured from here.
+    /// Ends raising. What an application read while it started says nothing of the pace at which
+    /// it will ask, so that is measured from here.
     pub(super) fn end(&mut self, now: Nanos) -> Verdict {
+        if self.phase == Phase::Interactive {
+            self.soft_rt_next = now.0;
+        }
         self.phase = Phase::Plain;
         (self.started, self.period) = (now.0, 0);
         self.begin_backlog(now);
@@ -339,7 +343,7 @@ mod tests {
             (soft(Some(1000)), DISPATCH, 5200, once, 30, 1000),
             (soft(Some(1000)), DISPATCH, 10_999, once, 30, 1000),
             (soft(Some(1000)), DISPATCH, 11_000, once, 1, 11_000),
-            (soft(Some(1000)), seeky, 5000, once, 1, 5000),
+            (soft(Some(1000)), seeky, 5000, once, 30, 1000),
             (soft(Some(1000)), seeky, 11_000, once, 1, 11_000),
             (soft(Some(1000)), burst, 5000, once, 1, 5000),
             (Raise { service: 120_001, ..soft(None) }, DISPATCH, 5000, none, 3000, 4900),
@@ -354,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn the_pace_of_a_queue_is_measured_anew_when_raising_ends() {
+    fn the_pace_of_a_queue_is_measured_anew_when_its_interactive_period_ends() {
         // A batch may begin after what was served is over at 7,000 sectors/s, or after a pause.
         for (before, sectors, next_ms) in [
             (plain(), 70_000, 13_000),
@@ -367,10 +371,11 @@ mod tests {
             raise.drained(8 * MS, Nanos(5000 * MS));
             assert_eq!(raise.soft_rt_next, next_ms * MS, "{sectors} sectors");
         }
-        for before in [interactive(), soft(Some(4000))] {
+        for (before, next_ms) in [(interactive(), 5000), (soft(Some(4000)), 90_000)] {
             let mut raise = Raise { soft_rt_next: 90_000 * MS, ..before };
             raise.charge(1 << 20, true);
             assert_eq!(raise.end(Nanos(5000 * MS)), Verdict::AtOnce);
+            assert_eq!(raise.soft_rt_next, next_ms * MS, "{before:?}");
             assert_eq!((raise.backlog_started, raise.backlog_service), (5000 * MS, 0));
         }
     }
