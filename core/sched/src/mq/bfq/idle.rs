@@ -122,7 +122,7 @@ impl Bfq {
     pub(super) fn would_idle_for_throughput(&self, id: QueueId) -> bool {
         let queue = self.queue(id);
         let queueing = self.queueing.is_queueing();
-        let steady = !queue.seeks.is_seeky() && queue.io_bound && queue.short_think;
+        let steady = !queue.seeks.is_seeky() && queue.think.is_io_bound() && queue.think.is_short();
         (self.rotational && !queueing) || ((self.rotational || !queueing) && steady)
     }
 
@@ -152,7 +152,7 @@ impl Bfq {
 
     /// The load that a completion shows, which is not counted as one yet.
     pub(super) fn load(&self) -> DeviceLoad {
-        let briefly = |id: &QueueId| self.queue(*id).short_think && self.should_idle(*id);
+        let briefly = |id: &QueueId| self.queue(*id).think.is_short() && self.should_idle(*id);
         let idler = self.in_service.filter(briefly).map(|id| self.queue(id));
         DeviceLoad {
             staged: self.staged,

@@ -164,7 +164,7 @@ impl Bfq {
     fn any_other(&self, id: QueueId, waiting: usize) -> Option<QueueId> {
         let queue = self.queue(id);
         let raised = self.is_raised(id);
-        let long_think = !queue.short_think;
+        let long_think = !queue.think.is_short();
         let allowed =
             !self.idles_for_throughput(id) && (!raised || self.raised_busy > 1 || long_think);
         if !allowed || self.in_flight >= self.inject_limit(id) {
@@ -199,7 +199,7 @@ impl Bfq {
     pub(super) fn begin_sample(&mut self, id: QueueId, now: Nanos) {
         let queue = &mut self.queues[id.index()];
         if queue.injection.is_stale(now) {
-            queue.injection.forget(queue.short_think, now);
+            queue.injection.forget(queue.think.is_short(), now);
             self.sample = Sample::default();
         }
         let measures = queue.injection.measures(self.in_flight, self.sample.injected, now);

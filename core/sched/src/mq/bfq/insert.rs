@@ -7,8 +7,10 @@ use crate::fair::nearest::rank;
 use crate::staged::order::Spot;
 
 use super::Bfq;
-use super::entity::QueueId;
+use super::entity::{IDLE, QueueId};
+use super::inject::Sample;
 use super::queue::{Expiry, Owner, TagState};
+use super::think::Request;
 
 /// While the device is kept for throughput, a sole request smaller than this may wait for more to
 /// merge with, sectors.
@@ -57,10 +59,11 @@ impl Bfq {
         context.outstanding += 1;
         let outstanding = context.outstanding;
         let (was_empty, busy) = (self.queue(id).is_empty(), self.queue(id).busy);
-        if was_empty {
-            self.observe_return(id, outstanding, now);
-        } else {
-            self.judge_think_time(id, now);
+        if self.queue(id).sync {
+            self.observe_process(id, now);
+            if was_empty {
+                self.observe_return(id, outstanding, now);
+            }
         }
         if busy {
             self.raise_async(id, now);
@@ -78,6 +81,48 @@ impl Bfq {
         }
         if self.idle_until.is_some() && self.in_service == Some(id) {
             self.interrupt_idling(id, rq, now);
+        }
+    }
+
+    /// Observes the process of the sync queue `id`, of which a request arrives.
+    #[inline(always)]
+    fn observe_process(&mut self, id: QueueId, now: Nanos) {
+        let slice_idle_ns = self.set.slice_idle_ns;
+        let queue = self.queue_mut(id);
+        let request = Request {
+            idle: queue.is_empty() && queue.in_flight == 0,
+            busy: queue.busy,
+            last_end: queue.last_end,
+            live: queue.processes > 0,
+            slice_idle_ns,
+        };
+        if queue.think.observe(request, now) {
+            self.turn_think_time(id, now);
+        }
+    }
+
+    /// The process of queue `id` does not think as long as it did. That counts only where it is
+    /// asked, and where it is known well enough.
+    #[cold]
+    fn turn_think_time(&mut self, id: QueueId, now: Nanos) {
+        let queue = self.queue(id);
+        let class = self.forest[queue.entity].class;
+        if class == IDLE || self.set.slice_idle_ns == 0 || queue.is_settling(now) {
+            return;
+        }
+        let queue = self.queue_mut(id);
+        let short = queue.think.turn();
+        if queue.injection.think_changed(short, now) {
+            self.sample = Sample::default();
+        }
+    }
+
+    /// A request arrives at the empty sync queue `id`, whose process has `outstanding` ones.
+    #[inline(never)]
+    fn observe_return(&mut self, id: QueueId, outstanding: u32, now: Nanos) {
+        self.look_for_waker(id, outstanding, now);
+        if outstanding <= 1 {
+            self.begin_sample(id, now);
         }
     }
 

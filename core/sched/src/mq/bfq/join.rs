@@ -3,13 +3,12 @@
 
 use weir_bio::{Nanos, SubmitterId};
 
-use crate::fair::think_time::ThinkTime;
-
 use super::Bfq;
 use super::anchor::{Anchor, Newcomer};
 use super::entity::{IDLE, QueueId};
 use super::inject::Injection;
 use super::raise::{Raise, Verdict};
+use super::think::Think;
 
 /// Positions no farther apart are close, sectors.
 const CLOSE: u64 = 8192;
@@ -21,11 +20,7 @@ const DECIDE_AFTER_NS: u64 = 600_000_000;
 /// The state that a process gets back when it no longer shares a queue.
 #[derive(Clone, Debug)]
 pub(super) struct Saved {
-    think: ThinkTime,
-    short_think: bool,
-    io_bound: bool,
-    window_started: u64,
-    window_idle: u64,
+    think: Think,
     injection: Injection,
     raise: Raise,
     in_large_burst: bool,
@@ -181,10 +176,6 @@ impl Bfq {
         let entity = &self.forest[queue.entity];
         let saved = Saved {
             think: queue.think,
-            short_think: queue.short_think,
-            io_bound: queue.io_bound,
-            window_started: queue.window_started,
-            window_idle: queue.window_idle,
             injection: queue.injection,
             raise: queue.raise,
             in_large_burst: queue.in_large_burst,
@@ -222,10 +213,6 @@ impl Bfq {
     fn restore(&mut self, id: QueueId, saved: Saved, now: Nanos) {
         let queue = self.queue_mut(id);
         queue.think = saved.think;
-        queue.short_think = saved.short_think;
-        queue.io_bound = saved.io_bound;
-        queue.window_started = saved.window_started;
-        queue.window_idle = saved.window_idle;
         queue.injection = saved.injection;
         queue.raise = saved.raise;
         queue.in_large_burst = saved.in_large_burst;

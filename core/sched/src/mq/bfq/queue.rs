@@ -3,7 +3,6 @@
 use weir_bio::{Nanos, Rq, SchedTag, SubmitterId};
 
 use crate::fair::nearest::{BackSeek, is_nearer};
-use crate::fair::think_time::ThinkTime;
 use crate::staged::Fifo;
 use crate::staged::node::{Node, Nodes};
 use crate::staged::order::Order;
@@ -12,7 +11,8 @@ use super::Bfq;
 use super::entity::{EntityId, QueueId};
 use super::inject::Injection;
 use super::raise::Raise;
-use super::seeks::SeekHistory;
+use super::seeks::{SeekHistory, is_seek};
+use super::think::Think;
 use super::tunables::Settings;
 
 /// The queue of a tag's request and its state, at the index of the tag. A staged request has a node
@@ -121,15 +121,9 @@ pub(super) struct Queue {
     pub(super) waiting_since: u64,
 
     pub(super) seeks: SeekHistory,
-    pub(super) think: ThinkTime,
-    /// The process thinks briefly enough for idling to pay.
-    pub(super) short_think: bool,
+    pub(super) think: Think,
     /// When its last request completed.
     pub(super) last_end: u64,
-    /// Start of the window of the I/O-bound test, and how long it was empty within.
-    pub(super) window_started: u64,
-    pub(super) window_idle: u64,
-    pub(super) io_bound: bool,
     /// End of the last request inserted; 0 if there was none.
     pub(super) position: u64,
     pub(super) last_insert: u64,
@@ -178,12 +172,8 @@ impl Queue {
             left: None,
             waiting_since: now.0,
             seeks: SeekHistory::new(),
-            think: ThinkTime::new(now),
-            short_think: true,
+            think: Think::new(now),
             last_end: now.0,
-            window_started: now.0,
-            window_idle: 0,
-            io_bound: true,
             position: 0,
             last_insert: now.0,
             drained: None,
@@ -212,6 +202,13 @@ impl Queue {
     /// A split is so recent that verdicts on the process stay as they are.
     pub(super) fn is_settling(&self, now: Nanos) -> bool {
         self.split_at.is_some_and(|at| now.0 < at + SETTLE_AFTER_SPLIT_NS)
+    }
+
+    /// Observes where one of its requests lies.
+    #[inline]
+    pub(super) fn observe_position(&mut self, rq: &Rq, rotational: bool) {
+        self.seeks.note(is_seek(self.position, rq.sector, rq.sectors, rotational));
+        self.position = rq.end();
     }
 
     /// All of the last 32 requests were far from the one before.

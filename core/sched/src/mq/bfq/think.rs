@@ -1,81 +1,150 @@
-//! Observations of a queue's habits: how far its requests are apart, how long its process thinks
-//! between them. Source: docs/behaviour/bfq.md, sections 8 and 16.3.
+//! A process's habit: how long it thinks between an answer and its next request, and how much of
+//! the time it leaves its queue empty. Source: docs/behaviour/bfq.md, sections 8 and 16.4. Times in
+//! ns.
 
-use weir_bio::{Nanos, Rq};
+use weir_bio::Nanos;
 
-use super::Bfq;
-use super::entity::{IDLE, QueueId};
-use super::inject::Sample;
-use super::queue::Queue;
-use super::seeks::is_seek;
+use crate::fair::think_time::ThinkTime;
 
 /// An empty fifth of the window, and a process is not I/O-bound.
 const IDLE_PART: u64 = 5;
-/// The window is halved when it is longer, ns.
+/// The window is halved when it is longer.
 const WINDOW_NS: u64 = 200_000_000;
 
-impl Bfq {
-    /// Observes that a request arrives at the empty queue `id`, whose process has `outstanding`
-    /// ones: think time, I/O-bound window, short-think state, waker. Before the request is added.
-    #[inline(never)]
-    pub(super) fn observe_return(&mut self, id: QueueId, outstanding: u32, now: Nanos) {
-        let slice_idle = self.set.slice_idle_ns;
-        let queue = &mut self.queues[id.index()];
-        if queue.in_flight == 0 && queue.sync {
-            let elapsed = now.0.saturating_sub(queue.last_end);
-            queue.think.sample(now, 2 * slice_idle);
-            queue.window_idle += elapsed;
-            let window = now.0.saturating_sub(queue.window_started);
-            queue.io_bound = queue.window_idle * IDLE_PART <= window;
+/// What is known of a process's habit, and the verdicts on it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Think {
+    time: ThinkTime,
+    short: bool,
+    io_bound: bool,
+    /// Start of the window of the I/O-bound test, and how long the queue was empty within.
+    window_started: u64,
+    window_idle: u64,
+}
+
+/// A request that arrives at a sync queue.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Request {
+    /// The queue had nothing staged and nothing in the device.
+    pub(super) idle: bool,
+    /// The queue was busy: it had requests, or the device was kept for it.
+    pub(super) busy: bool,
+    /// The end of the queue's last request.
+    pub(super) last_end: u64,
+    /// A process uses the queue.
+    pub(super) live: bool,
+    pub(super) slice_idle_ns: u64,
+}
+
+impl Think {
+    /// A new process counts as one that is worth waiting for.
+    pub(super) fn new(now: Nanos) -> Think {
+        Think {
+            time: ThinkTime::new(now),
+            short: true,
+            io_bound: true,
+            window_started: now.0,
+            window_idle: 0,
+        }
+    }
+
+    /// The process thinks briefly enough for idling to pay.
+    pub(super) fn is_short(&self) -> bool {
+        self.short
+    }
+
+    /// The process leaves its queue empty for at most a fifth of the time.
+    pub(super) fn is_io_bound(&self) -> bool {
+        self.io_bound
+    }
+
+    /// A request of the queue ended.
+    #[inline(always)]
+    pub(super) fn ended(&mut self, now: Nanos) {
+        self.time.ended(now);
+    }
+
+    /// Takes note of a request; true if the process does not think as long as the verdict says.
+    #[inline(always)]
+    pub(super) fn observe(&mut self, request: Request, now: Nanos) -> bool {
+        if request.idle {
+            self.window_idle += now.0.saturating_sub(request.last_end);
+            self.time.sample(now, 2 * request.slice_idle_ns);
+            let window = now.0.saturating_sub(self.window_started);
+            self.io_bound = self.window_idle * IDLE_PART <= window;
             if window > WINDOW_NS {
-                queue.window_started += window / 2;
-                queue.window_idle /= 2;
+                self.window_started += window / 2;
+                self.window_idle /= 2;
             }
         }
-        self.judge_think_time(id, now);
-        if self.queue(id).sync {
-            self.look_for_waker(id, outstanding, now);
-            if outstanding <= 1 {
-                self.begin_sample(id, now);
-            }
-        }
+        let short = request.live && !self.time.exceeds(request.slice_idle_ns / 2);
+        short != self.short
     }
 
-    /// A request arrives: whether the process of queue `id` still thinks as long as it did.
-    #[inline]
-    pub(super) fn judge_think_time(&mut self, id: QueueId, now: Nanos) {
-        let queue = self.queue(id);
-        if !queue.sync {
-            return;
-        }
-        let long = queue.think.exceeds(self.set.slice_idle_ns / 2);
-        let short = queue.processes > 0 && !long;
-        if short != queue.short_think {
-            self.turn_short_think(id, now);
-        }
-    }
-
-    #[cold]
-    fn turn_short_think(&mut self, id: QueueId, now: Nanos) {
-        let queue = self.queue(id);
-        let class = self.forest[queue.entity].class;
-        let settling = queue.is_settling(now);
-        if class != IDLE && self.set.slice_idle_ns > 0 && !settling {
-            let short = !queue.short_think;
-            let queue = self.queue_mut(id);
-            queue.short_think = short;
-            if queue.injection.think_changed(short, now) {
-                self.sample = Sample::default();
-            }
-        }
+    /// Reverses the verdict on the think time; says what it is now.
+    pub(super) fn turn(&mut self) -> bool {
+        self.short = !self.short;
+        self.short
     }
 }
 
-impl Queue {
-    /// Observes where one of its requests lies.
-    #[inline]
-    pub(super) fn observe_position(&mut self, rq: &Rq, rotational: bool) {
-        self.seeks.note(is_seek(self.position, rq.sector, rq.sectors, rotational));
-        self.position = rq.end();
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+    const REQUEST: Request =
+        Request { idle: true, busy: false, last_end: 0, live: true, slice_idle_ns: 8 * MS };
+
+    /// Whether the verdict turns with the last of so many requests, each so long after the end of
+    /// the one before.
+    fn turns(request: Request, think_ms: u64, requests: u64) -> bool {
+        let mut think = Think::new(Nanos(0));
+        let turns = (0..requests).map(|n| {
+            let last_end = n * think_ms * MS;
+            think.ended(Nanos(last_end));
+            think.observe(Request { last_end, ..request }, Nanos(last_end + think_ms * MS))
+        });
+        turns.last().expect("a request")
+    }
+
+    #[test]
+    fn half_an_idle_slice_is_long_from_the_third_pause() {
+        let busy = Request { busy: true, ..REQUEST };
+        let staged = Request { idle: false, ..REQUEST };
+        let dead = Request { live: false, ..REQUEST };
+        for (request, think_ms, requests, turned) in [
+            (REQUEST, 3, 9, false),
+            (REQUEST, 5, 2, false),
+            (REQUEST, 5, 3, true),
+            (busy, 5, 3, true),
+            (staged, 5, 9, false),
+            (dead, 0, 1, true),
+            (Request { slice_idle_ns: 12 * MS, ..REQUEST }, 5, 9, false),
+        ] {
+            let case = (request, think_ms, requests);
+            assert_eq!(turns(request, think_ms, requests), turned, "{case:?}");
+        }
+        let mut think = Think::new(Nanos(0));
+        assert!(think.is_short() && !think.turn() && !think.is_short() && think.turn());
+    }
+
+    #[test]
+    fn a_process_that_leaves_its_queue_empty_for_more_than_a_fifth_is_not_io_bound() {
+        // (idle, ms after the request before): the window begins at 0 and is halved after 200 ms.
+        let table: [(&[(bool, u64)], bool); 3] = [
+            (&[(true, 100)], false),
+            (&[(false, 80), (true, 20)], true),
+            (&[(false, 79), (true, 21)], false),
+        ];
+        for (requests, io_bound) in table {
+            let (mut think, mut now) = (Think::new(Nanos(0)), 0);
+            for (idle, after_ms) in requests {
+                let request = Request { idle: *idle, busy: true, last_end: now, ..REQUEST };
+                now += after_ms * MS;
+                think.observe(request, Nanos(now));
+            }
+            assert_eq!(think.is_io_bound(), io_bound, "{requests:?}");
+        }
     }
 }

@@ -21,7 +21,7 @@ impl Bfq {
     /// A request arrives at the empty sync queue `id`, whose process has `outstanding` ones.
     pub(super) fn look_for_waker(&mut self, id: QueueId, outstanding: u32, now: Nanos) {
         let queue = self.queue(id);
-        if !self.features.wakers || outstanding > 1 || queue.short_think || !queue.sync {
+        if !self.features.wakers || outstanding > 1 || queue.think.is_short() || !queue.sync {
             return;
         }
         let Some(candidate) = self.last_completed.and_then(|handle| self.resolve(handle)) else {
