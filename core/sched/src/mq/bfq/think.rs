@@ -65,17 +65,22 @@ impl Think {
     }
 
     /// Takes note of a request; true if the process does not think as long as the verdict says.
+    ///
+    /// A pause is a sample only if it made the queue idle: while the device is kept for the queue,
+    /// the idle slice cuts the pauses that are seen.
     #[inline(always)]
     pub(super) fn observe(&mut self, request: Request, now: Nanos) -> bool {
         if request.idle {
             self.window_idle += now.0.saturating_sub(request.last_end);
-            self.time.sample(now, 2 * request.slice_idle_ns);
-            let window = now.0.saturating_sub(self.window_started);
-            self.io_bound = self.window_idle * IDLE_PART <= window;
-            if window > WINDOW_NS {
-                self.window_started += window / 2;
-                self.window_idle /= 2;
+            if !request.busy {
+                self.time.sample(now, 2 * request.slice_idle_ns);
             }
+        }
+        let window = now.0.saturating_sub(self.window_started);
+        self.io_bound = self.window_idle * IDLE_PART <= window;
+        if window > WINDOW_NS {
+            self.window_started += window / 2;
+            self.window_idle /= 2;
         }
         let short = request.live && !self.time.exceeds(request.slice_idle_ns / 2);
         short != self.short
@@ -109,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn half_an_idle_slice_is_long_from_the_third_pause() {
+    fn half_an_idle_slice_is_long_from_the_third_pause_of_a_queue_that_was_not_busy() {
         let busy = Request { busy: true, ..REQUEST };
         let staged = Request { idle: false, ..REQUEST };
         let dead = Request { live: false, ..REQUEST };
@@ -117,7 +122,7 @@ mod tests {
             (REQUEST, 3, 9, false),
             (REQUEST, 5, 2, false),
             (REQUEST, 5, 3, true),
-            (busy, 5, 3, true),
+            (busy, 5, 9, false),
             (staged, 5, 9, false),
             (dead, 0, 1, true),
             (Request { slice_idle_ns: 12 * MS, ..REQUEST }, 5, 9, false),
@@ -132,10 +137,15 @@ mod tests {
     #[test]
     fn a_process_that_leaves_its_queue_empty_for_more_than_a_fifth_is_not_io_bound() {
         // (idle, ms after the request before): the window begins at 0 and is halved after 200 ms.
-        let table: [(&[(bool, u64)], bool); 3] = [
+        let table: [(&[(bool, u64)], bool); 6] = [
             (&[(true, 100)], false),
             (&[(false, 80), (true, 20)], true),
             (&[(false, 79), (true, 21)], false),
+            // Each request is looked at: of 125 ms, 21 are less.
+            (&[(false, 79), (true, 21), (false, 25)], true),
+            (&[(true, 50), (false, 199), (false, 1)], true),
+            // 240 ms, halved: 20 of 120 ms, and 7 more.
+            (&[(true, 40), (false, 200), (true, 7)], false),
         ];
         for (requests, io_bound) in table {
             let (mut think, mut now) = (Think::new(Nanos(0)), 0);
