@@ -148,8 +148,8 @@ impl Bfq {
     fn cooperating(&self, id: QueueId, waiting: usize) -> Option<QueueId> {
         let queue = self.queue(id);
         let own = queue.owner.and_then(|owner| self.own_async_next(owner));
-        let woken = queue.waker.wakes.last().copied();
-        let mut candidates = own.into_iter().chain(queue.waker.confirmed).chain(woken);
+        let woken = queue.waker.woken_last();
+        let mut candidates = own.into_iter().chain(queue.waker.waker()).chain(woken);
         candidates.find(|other| self.can_inject(id, *other, waiting))
     }
 

@@ -14,6 +14,7 @@ use super::raise::Raise;
 use super::seeks::{SeekHistory, is_seek};
 use super::think::Think;
 use super::tunables::Settings;
+use super::waker::Waker;
 
 /// The queue of a tag's request and its state, at the index of the tag. A staged request has a node
 /// as well.
@@ -56,18 +57,6 @@ pub enum Expiry {
     TooIdle,
     /// Another queue goes first.
     Preempted,
-}
-
-/// The queue whose completions wake this queue's process (docs/behaviour/bfq.md, section 10).
-/// Births tell a queue from one that took its place.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Waker {
-    pub(super) confirmed: Option<QueueId>,
-    pub(super) tentative: Option<Handle>,
-    pub(super) times: u8,
-    pub(super) since: u64,
-    /// Queues that name this one as their waker; the one that became busy last is the last.
-    pub(super) wakes: Vec<QueueId>,
 }
 
 /// A queue that may be gone by the time it is looked at.

@@ -151,7 +151,7 @@ impl Bfq {
             in_large_burst: queue.in_large_burst,
             shared: queue.shared,
             inject_limit: queue.injection.limit,
-            has_waker: queue.waker.confirmed.is_some(),
+            has_waker: queue.waker.waker().is_some(),
             in_service: self.in_service == Some(id),
             returned_in_time: queue.left.is_some() && queue.busy,
         })

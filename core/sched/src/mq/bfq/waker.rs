@@ -1,5 +1,5 @@
 //! Whose completions make a process ask for more: its waker. Source: docs/behaviour/bfq.md, section
-//! 10.
+//! 10. Times in ns.
 //!
 //! While the device is kept for a queue, serving its waker is no loss, for the queue has nothing
 //! to ask before.
@@ -8,45 +8,98 @@ use weir_bio::Nanos;
 
 use super::Bfq;
 use super::entity::QueueId;
-use super::queue::Waker;
+use super::queue::Handle;
 
-/// A request this soon after another queue's completion may have been caused by it, ns.
+/// A request this soon after another queue's completion may have been caused by it.
 const SOON_NS: u64 = 4_000_000;
 /// So many times in a row, and it was.
 const TIMES: u8 = 3;
 /// The times must fall within so many idle slices.
 const WITHIN_SLICES: u64 = 128;
 
+/// The queue whose completions wake this queue's process, and those that this queue wakes.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Waker {
+    confirmed: Option<QueueId>,
+    /// The queue that may be it, how many times in a row, and since when. Its birth tells it from
+    /// one that took its place.
+    tentative: Option<Handle>,
+    times: u8,
+    since: u64,
+    /// Queues that name this one as their waker; the one that became busy last is the last.
+    wakes: Vec<QueueId>,
+}
+
+/// A request that arrives at an empty sync queue.
+#[derive(Clone, Copy, Debug)]
+struct Arrival {
+    /// The process thinks for long: it may sleep until it is woken.
+    thinks_long: bool,
+    /// Requests of the process, this one included.
+    outstanding: u32,
+    /// Another queue's request was the last that ended, this long ago.
+    after_ns: u64,
+    other: Handle,
+    /// Processes share that queue: which of them wakes is not known.
+    shared: bool,
+    slice_idle_ns: u64,
+}
+
+impl Waker {
+    /// The queue that wakes the process.
+    pub(super) fn waker(&self) -> Option<QueueId> {
+        self.confirmed
+    }
+
+    /// Of the queues whose processes this one wakes, the one that became busy last.
+    pub(super) fn woken_last(&self) -> Option<QueueId> {
+        self.wakes.last().copied()
+    }
+
+    /// Takes note of an arrival; true if the other queue is the waker from now on.
+    fn observe(&mut self, arrival: Arrival, now: Nanos) -> bool {
+        let Arrival { other, outstanding, .. } = arrival;
+        let woken = arrival.thinks_long && outstanding <= 1 && arrival.after_ns < SOON_NS;
+        if !woken || arrival.shared || self.confirmed == Some(other.queue) {
+            return false;
+        }
+        let until = self.since + WITHIN_SLICES * arrival.slice_idle_ns;
+        if self.tentative != Some(other) || now.0 >= until {
+            (self.tentative, self.times, self.since) = (Some(other), 1, now.0);
+            return false;
+        }
+        self.times += 1;
+        self.times >= TIMES
+    }
+}
+
 impl Bfq {
     /// A request arrives at the empty sync queue `id`, whose process has `outstanding` ones.
     pub(super) fn look_for_waker(&mut self, id: QueueId, outstanding: u32, now: Nanos) {
-        let queue = self.queue(id);
-        if !self.features.wakers || outstanding > 1 || queue.think.is_short() || !queue.sync {
+        if !self.features.wakers {
             return;
         }
-        let Some(candidate) = self.last_completed.and_then(|handle| self.resolve(handle)) else {
-            return;
+        let last = self.last_completed.and_then(|handle| self.resolve(handle));
+        let Some(candidate) = last.filter(|candidate| *candidate != id) else { return };
+        let (queue, other) = (self.queue(id), self.queue(candidate));
+        let arrival = Arrival {
+            thinks_long: !queue.think.is_short(),
+            outstanding,
+            after_ns: now.since(self.last_completion),
+            other: other.handle(candidate),
+            shared: other.shared,
+            slice_idle_ns: self.set.slice_idle_ns,
         };
-        let soon = now.since(self.last_completion) < SOON_NS;
-        let other = self.queue(candidate);
-        if !soon || candidate == id || other.shared || Some(candidate) == queue.waker.confirmed {
-            return;
+        if self.queue_mut(id).waker.observe(arrival, now) {
+            self.set_waker(id, candidate);
         }
-        let handle = other.handle(candidate);
-        let limit = WITHIN_SLICES * self.set.slice_idle_ns;
-        let waker = &mut self.queue_mut(id).waker;
-        if waker.tentative != Some(handle) || now.0 >= waker.since + limit {
-            waker.tentative = Some(handle);
-            waker.times = 1;
-            waker.since = now.0;
-            return;
-        }
-        waker.times += 1;
-        if waker.times >= TIMES {
-            self.forget_waker(id);
-            self.queue_mut(id).waker.confirmed = Some(candidate);
-            self.queue_mut(candidate).waker.wakes.push(id);
-        }
+    }
+
+    /// `waker` wakes the process of queue `id`, and no other does.
+    fn set_waker(&mut self, id: QueueId, waker: QueueId) {
+        self.forget_waker(id);
+        self.queue_mut(id).waker.confirmed = Some(waker);
+        self.queue_mut(waker).waker.wakes.push(id);
     }
 
     /// Queue `id` becomes busy: of the queues that its waker wakes, it is now the last that did.
@@ -60,7 +113,7 @@ impl Bfq {
     }
 
     /// Queue `id` has no waker, confirmed or tentative.
-    pub(super) fn forget_waker(&mut self, id: QueueId) {
+    fn forget_waker(&mut self, id: QueueId) {
         let waker = &mut self.queue_mut(id).waker;
         waker.tentative = None;
         waker.times = 0;
@@ -76,5 +129,63 @@ impl Bfq {
         for woken in wakes {
             self.queue_mut(woken).waker.confirmed = None;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    fn queue(birth: u64) -> Handle {
+        Handle { queue: QueueId(birth as u32), birth }
+    }
+
+    fn arrival(birth: u64) -> Arrival {
+        Arrival {
+            thinks_long: true,
+            outstanding: 1,
+            after_ns: SOON_NS - 1,
+            other: queue(birth),
+            shared: false,
+            slice_idle_ns: 8 * MS,
+        }
+    }
+
+    /// At which of these arrivals, each at so many ms, a waker is found.
+    fn found(arrivals: &[(u64, Arrival)]) -> Vec<usize> {
+        let mut waker = Waker::default();
+        let found = arrivals.iter().map(|(ms, arrival)| waker.observe(*arrival, Nanos(ms * MS)));
+        let found = found.enumerate().filter(|(_, found)| *found).map(|(n, _)| n);
+        found.collect()
+    }
+
+    #[test]
+    fn the_third_arrival_in_a_row_soon_after_the_same_queue_within_a_second_finds_its_waker() {
+        let one = arrival(1);
+        let reborn = Arrival { other: Handle { birth: 9, ..one.other }, ..one };
+        let table: &[(&[(u64, Arrival)], &[usize])] = &[
+            (&[(0, one), (10, one), (20, one)], &[2]),
+            (&[(0, one), (10, one), (1023, one)], &[2]),
+            (&[(0, one), (10, one), (1024, one)], &[]),
+            (&[(0, one), (10, arrival(2)), (20, one), (30, one)], &[]),
+            (&[(0, one), (10, one), (20, reborn)], &[]),
+        ];
+        for (n, (arrivals, at)) in table.iter().enumerate() {
+            assert_eq!(found(arrivals), *at, "row {n}");
+        }
+        // Arrivals that say nothing of a waker, and do not break the row.
+        for silent in [
+            Arrival { thinks_long: false, ..one },
+            Arrival { outstanding: 2, ..one },
+            Arrival { after_ns: SOON_NS, ..one },
+            Arrival { shared: true, ..one },
+        ] {
+            assert_eq!(found(&[(0, silent), (1, silent), (2, silent), (3, silent)]), [0; 0]);
+            assert_eq!(found(&[(0, one), (1, silent), (2, one), (3, one)]), [3], "{silent:?}");
+        }
+        let mut known = Waker { confirmed: Some(one.other.queue), ..Waker::default() };
+        assert!((0..9).all(|ms| !known.observe(one, Nanos(ms * MS))), "it is known");
     }
 }
