@@ -85,6 +85,44 @@ fn a_shared_queue_that_went_to_another_takes_its_last_process_there_and_is_gone(
     assert_eq!(rig.device().queues, 0);
 }
 
+/// Processes 0 and 1, both new, share the queue of the one that came second.
+fn shared_queue(low_latency: u64) -> Rig {
+    let mut rig = merging(Device::f());
+    rig.set("low_latency", low_latency);
+    rig.read(0, 0, 8);
+    rig.read(1, 2000, 8);
+    rig.read(0, 1000, 8);
+    assert_eq!(rig.queue(0).name, rig.queue(1).name);
+    rig
+}
+
+/// Serves all that is staged, and lets the time go by for which the device is kept.
+fn serve_all(rig: &mut Rig) {
+    while rig.bfq.staged() > 0 {
+        match rig.dispatch() {
+            Some(rq) => {
+                rig.now += MS;
+                rig.complete(rq.tag);
+            }
+            None => rig.now += MS,
+        }
+        rig.fire();
+    }
+    rig.now += 30 * MS;
+    rig.fire();
+}
+
+#[test]
+fn the_process_that_a_shared_queue_is_left_with_has_it_for_its_own() {
+    let mut rig = shared_queue(0);
+    serve_all(&mut rig);
+    rig.bfq.context_ended(SubmitterId(1), Nanos(rig.now));
+    rig.set("low_latency", 1);
+    rig.now += 3000 * MS;
+    rig.read(0, 3000, 8);
+    assert_eq!(rig.queue(0).coefficient, 30, "a queue without an owner is not raised");
+}
+
 #[test]
 fn queues_do_not_merge_where_merging_is_switched_off() {
     let mut rig = Rig::new(Device::hdd());

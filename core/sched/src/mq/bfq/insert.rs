@@ -107,7 +107,7 @@ impl Bfq {
     fn turn_think_time(&mut self, id: QueueId, now: Nanos) {
         let queue = self.queue(id);
         let class = self.forest[queue.entity].class;
-        if class == IDLE || self.set.slice_idle_ns == 0 || queue.is_settling(now) {
+        if class == IDLE || self.set.slice_idle_ns == 0 || queue.sharing.is_settling(now) {
             return;
         }
         let queue = self.queue_mut(id);

@@ -5,15 +5,14 @@ use weir_bio::{Nanos, SubmitterId};
 
 use super::Bfq;
 use super::anchor::{Anchor, Newcomer};
-use super::entity::{IDLE, QueueId};
+use super::entity::QueueId;
 use super::inject::Injection;
 use super::raise::{Raise, Verdict};
+use super::sharing::{Partner, Step};
 use super::think::Think;
 
 /// Positions no farther apart are close, sectors.
 const CLOSE: u64 = 8192;
-/// Queues merge only this soon after their first service since they became busy, ns.
-const MERGE_WITHIN_NS: u64 = 100_000_000;
 /// A scheduled stable merge is decided this long after the queue was created, ns.
 const DECIDE_AFTER_NS: u64 = 600_000_000;
 
@@ -44,17 +43,17 @@ impl Bfq {
         now: Nanos,
     ) -> QueueId {
         // A queue goes to one other and no more; a bio may be the first to come since.
-        if self.queue(id).merged_into.is_some() {
+        if self.queue(id).step() == Step::Follows {
             return self.follow(who, id, now);
         }
         if !self.merging_pays() {
             return id;
         }
         if let Some(target) = self.stable_target_due(who, id, now) {
-            self.queue_mut(target).stably_merged = true;
+            self.queue_mut(target).sharing.keep_together();
             return self.merge_queues(who, id, target, now);
         }
-        if !self.features.queue_merging || self.busy_total() <= 1 || !self.may_merge(id, now) {
+        if !self.features.queue_merging || self.busy_total() <= 1 {
             return id;
         }
         match self.close_queue(id, sector, now) {
@@ -63,26 +62,26 @@ impl Bfq {
         }
     }
 
-    fn may_merge(&self, id: QueueId, now: Nanos) -> bool {
+    fn partner(&self, id: QueueId) -> Partner {
         let queue = self.queue(id);
-        let late = queue.first_served.is_some_and(|at| now.0 > at + MERGE_WITHIN_NS);
-        queue.sync
-            && !late
-            && !queue.seeks.is_seeky()
-            && queue.processes > 0
-            && self.forest[queue.entity].class != IDLE
+        let entity = &self.forest[queue.entity];
+        Partner {
+            group: entity.level,
+            class: entity.class,
+            sync: queue.sync,
+            seeky: queue.seeks.is_seeky(),
+            processes: queue.processes,
+            first_served: queue.first_served,
+        }
     }
 
     /// A queue with which `id` may merge and whose position is close to `sector`.
     fn close_queue(&self, id: QueueId, sector: u64, now: Nanos) -> Option<QueueId> {
-        let entity = &self.forest[self.queue(id).entity];
-        let fits = |other: QueueId| {
-            let candidate = &self.forest[self.queue(other).entity];
-            other != id
-                && candidate.level == entity.level
-                && candidate.class == entity.class
-                && self.may_merge(other, now)
-        };
+        let own = self.partner(id);
+        if !own.is_open(now) {
+            return None;
+        }
+        let fits = |other: QueueId| other != id && own.suits(&self.partner(other), now);
         if let Some(current) = self.in_service
             && fits(current)
             && self.in_service_position.abs_diff(sector) <= CLOSE
@@ -105,7 +104,7 @@ impl Bfq {
     /// Where the chain of merges from `id` ends.
     fn chain_end(&self, id: QueueId) -> QueueId {
         let mut at = id;
-        while let Some(next) = self.queue(at).merged_into {
+        while let Some(next) = self.queue(at).sharing.merged_into() {
             at = next;
         }
         at
@@ -123,8 +122,7 @@ impl Bfq {
         if target == id || self.queue(target).processes == 0 {
             return id;
         }
-        let before = self.queue_mut(id).merged_into.replace(target);
-        debug_assert_eq!(before, None, "the queue it went to would be kept for ever");
+        self.queue_mut(id).sharing.redirect(target);
         self.queue_mut(target).references += 1;
         self.follow(who, id, now)
     }
@@ -144,7 +142,7 @@ impl Bfq {
         self.inherit_raising(id, target, now);
         let merged = self.queue_mut(target);
         merged.owner = None;
-        merged.shared = true;
+        merged.sharing.take_in();
         merged.processes += 1;
         let left = self.queue_mut(id);
         left.owner = None;
@@ -185,25 +183,32 @@ impl Bfq {
         self.context_mut(owner).saved = Some(saved);
     }
 
-    /// Gives `who` a queue of its own again if the shared queue `id` is being split.
-    pub(super) fn split(&mut self, who: SubmitterId, id: QueueId, now: Nanos) -> QueueId {
-        if !self.queue(id).splitting {
-            return id;
+    /// Lets `who` leave the shared queue `id`, or have it for its own, as is due; says where it is.
+    pub(super) fn part(&mut self, who: SubmitterId, id: QueueId, now: Nanos) -> QueueId {
+        match self.queue(id).step() {
+            Step::Stays | Step::Follows => id,
+            Step::Leaves => self.split_off(who, id, now),
+            Step::TakesBack => {
+                let queue = self.queue_mut(id);
+                queue.owner = Some(who);
+                queue.sharing.take_back(now);
+                self.context_mut(who).saved = None;
+                id
+            }
+            Step::Owns => {
+                self.queue_mut(id).owner = Some(who);
+                id
+            }
         }
-        let queue = self.queue_mut(id);
-        if queue.processes == 1 {
-            queue.owner = Some(who);
-            queue.shared = false;
-            queue.splitting = false;
-            queue.split_at = Some(now.0);
-            self.context_mut(who).saved = None;
-            return id;
-        }
-        queue.processes -= 1;
+    }
+
+    /// Gives `who` a queue of its own again.
+    fn split_off(&mut self, who: SubmitterId, id: QueueId, now: Nanos) -> QueueId {
+        self.queue_mut(id).processes -= 1;
         let ioprio = self.context_mut(who).sync_ioprio;
         let saved = self.context_mut(who).saved.take();
         let own = self.own_queue(who, ioprio, now);
-        self.queue_mut(own).split_at = Some(now.0);
+        self.queue_mut(own).sharing.take_back(now);
         if let Some(saved) = saved {
             self.restore(own, saved, now);
         }
@@ -229,9 +234,7 @@ impl Bfq {
     /// processes no longer read one stream.
     pub(super) fn judge_sharing(&mut self, id: QueueId) {
         let queue = self.queue_mut(id);
-        if queue.shared && !queue.stably_merged && queue.seeks.is_seeky() && queue.processes > 0 {
-            queue.splitting = true;
-        }
+        queue.sharing.judge(queue.seeks.is_seeky(), queue.processes);
     }
 
     /// A queue was created for `who`: on a queueing device without seeks it merges at once and
@@ -257,7 +260,7 @@ impl Bfq {
         }
         let Some(target) = target.filter(|_| newcomer == Newcomer::Joins) else { return id };
         if !self.merging_pays() {
-            self.queue_mut(target).stably_merged = true;
+            self.queue_mut(target).sharing.keep_together();
             return self.merge_queues(who, id, target, now);
         }
         self.queue_mut(target).references += 1;

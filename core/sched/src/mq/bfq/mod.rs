@@ -5,7 +5,8 @@
 //! needs. Which queue is next is B-WF2Q+'s choice, by weight, at every level of the groups.
 //!
 //! By file: the tree of entities (`entity`, `forest`, `heap`, `wf2q`), requests of a queue
-//! (`queue`, `merging`), who has which queue (`process`, `group`, `join`), the service loop
+//! (`queue`, `merging`), who has which queue (`process`, `group`, `join` with `sharing`
+//! and `anchor`), the service loop
 //! (`insert`, `dispatch`, `budget`, `idle`), what is learnt (`rate`, `seeks`, `think`), the
 //! heuristics (`raise` with `raising`, `inject`, `waker`, `burst`), limits on tags (`limit`).
 //!
@@ -31,6 +32,7 @@ mod raise;
 mod raising;
 mod rate;
 mod seeks;
+mod sharing;
 mod state;
 #[cfg(test)]
 mod tests;

@@ -9,6 +9,7 @@ use super::Bfq;
 use super::entity::{BE, IDLE, Kind, LevelId, QueueId, RT};
 use super::join::Saved;
 use super::queue::{Expiry, Queue};
+use super::sharing::Step;
 
 /// Level of a process that set none.
 const DEFAULT_LEVEL: u8 = 4;
@@ -90,12 +91,11 @@ impl Bfq {
         context.ioprio = rq.ioprio;
         let changed = std::mem::replace(&mut context.sync_ioprio, rq.ioprio) != rq.ioprio;
         let Some(id) = context.sync else { return self.new_sync_queue(who, rq.ioprio, now) };
-        let queue = self.queue(id);
-        if queue.merged_into.is_none() && !queue.splitting && !changed {
+        if self.queue(id).step() == Step::Stays && !changed {
             return id;
         }
         let id = self.follow(who, id, now);
-        let id = self.split(who, id, now);
+        let id = self.part(who, id, now);
         if changed {
             self.set_priority(id, rq.ioprio);
         }
@@ -115,8 +115,7 @@ impl Bfq {
             true => return None,
             false => self.own_async_queue(rq.id.submitter())?,
         };
-        let queue = self.queue(id);
-        let stays = queue.merged_into.is_none() && !queue.splitting && !self.merging_pays();
+        let stays = self.queue(id).step() == Step::Stays && !self.merging_pays();
         stays.then_some(id)
     }
 
@@ -253,7 +252,7 @@ impl Bfq {
         self.forest.free(entity);
         let queue = self.queue_mut(id);
         queue.alive = false;
-        let target = queue.merged_into.take();
+        let target = queue.sharing.end();
         self.free_queues.push(id);
         if let Some(target) = target {
             self.drop_reference(target, now);

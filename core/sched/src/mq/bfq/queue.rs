@@ -12,6 +12,7 @@ use super::entity::{EntityId, QueueId};
 use super::inject::Injection;
 use super::raise::Raise;
 use super::seeks::{SeekHistory, is_seek};
+use super::sharing::{Sharing, Step};
 use super::think::Think;
 use super::tunables::Settings;
 use super::waker::Waker;
@@ -40,9 +41,6 @@ pub(super) enum TagState {
     /// In the device, for its queue.
     Dispatched,
 }
-
-/// The verdicts on a process stay as they are for this long after a split, ns.
-const SETTLE_AFTER_SPLIT_NS: u64 = 2_000_000_000;
 
 /// Why a queue's service ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -126,14 +124,7 @@ pub(super) struct Queue {
     pub(super) injection: Injection,
     pub(super) waker: Waker,
     pub(super) in_large_burst: bool,
-    /// Shared by several processes, or once was.
-    pub(super) shared: bool,
-    pub(super) stably_merged: bool,
-    /// Processes are to get queues of their own again.
-    pub(super) splitting: bool,
-    pub(super) split_at: Option<u64>,
-    /// Where this queue's processes are to go.
-    pub(super) merged_into: Option<QueueId>,
+    pub(super) sharing: Sharing,
 }
 
 impl Queue {
@@ -172,11 +163,7 @@ impl Queue {
             injection: Injection::new(now),
             waker: Waker::default(),
             in_large_burst: false,
-            shared: false,
-            stably_merged: false,
-            splitting: false,
-            split_at: None,
-            merged_into: None,
+            sharing: Sharing::default(),
         }
     }
 
@@ -188,9 +175,10 @@ impl Queue {
         self.next.is_none()
     }
 
-    /// A split is so recent that verdicts on the process stay as they are.
-    pub(super) fn is_settling(&self, now: Nanos) -> bool {
-        self.split_at.is_some_and(|at| now.0 < at + SETTLE_AFTER_SPLIT_NS)
+    /// What the process of its next request does first.
+    #[inline(always)]
+    pub(super) fn step(&self) -> Step {
+        self.sharing.step(self.owner.is_some(), self.processes)
     }
 
     /// Observes where one of its requests lies.

@@ -41,7 +41,7 @@ impl Bfq {
     fn takes_part(&self, id: QueueId) -> bool {
         let queue = self.queue(id);
         queue.sync
-            && (queue.owner.is_some() || queue.stably_merged)
+            && (queue.owner.is_some() || queue.sharing.is_for_good())
             && self.forest[queue.entity].wanted_base == DEFAULT_WEIGHT
             && !queue.in_large_burst
     }
@@ -49,7 +49,7 @@ impl Bfq {
     /// Queue `id` turns from idle to busy: begins, restarts or ends raising.
     pub(super) fn raise_on_arrival(&mut self, id: QueueId, now: Nanos) {
         let queue = self.queue(id);
-        if self.set.low_latency && self.features.raising && !queue.is_settling(now) {
+        if self.set.low_latency && self.features.raising && !queue.sharing.is_settling(now) {
             let arrival = Arrival {
                 takes_part: self.takes_part(id),
                 quiet: queue.in_flight == 0,

@@ -149,7 +149,7 @@ impl Bfq {
             in_flight: queue.in_flight,
             seeky: queue.seeks.is_seeky(),
             in_large_burst: queue.in_large_burst,
-            shared: queue.shared,
+            shared: queue.sharing.is_shared(),
             inject_limit: queue.injection.limit,
             has_waker: queue.waker.waker().is_some(),
             in_service: self.in_service == Some(id),

@@ -87,7 +87,7 @@ impl Bfq {
             outstanding,
             after_ns: now.since(self.last_completion),
             other: other.handle(candidate),
-            shared: other.shared,
+            shared: other.sharing.is_shared(),
             slice_idle_ns: self.set.slice_idle_ns,
         };
         if self.queue_mut(id).waker.observe(arrival, now) {
