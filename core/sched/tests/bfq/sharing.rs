@@ -1,7 +1,7 @@
 //! Processes that share a queue: properties 23 and 24 of docs/behaviour/bfq.md, section 17, and
 //! queues merged at creation.
 
-use weir_bio::{GroupId, Nanos, Rq, SchedTag, SubmitterId};
+use weir_bio::{Class, GroupId, IoPrio, Nanos, Rq, SchedTag, SubmitterId};
 use weir_sched::Scheduler;
 use weir_sched::mq::bfq::Features;
 
@@ -123,6 +123,70 @@ fn the_process_that_a_shared_queue_is_left_with_has_it_for_its_own() {
     assert_eq!(rig.queue(0).coefficient, 30, "a queue without an owner is not raised");
 }
 
+/// Has a shared queue serve seeks until it is to be split, more than an interactive queue may have
+/// and be raised.
+fn make_seeky(rig: &mut Rig) {
+    for jump in 0..32 {
+        rig.read((jump % 2) as u16, (jump + 10) * APART, 4096);
+    }
+    serve_all(rig);
+    assert!(rig.queue(0).seeky);
+}
+
+/// Splits the queue of processes 0 and 1; 1 asks first. Their raising then.
+fn split(rig: &mut Rig) -> [u32; 2] {
+    for context in [1, 0] {
+        rig.read(context, u64::from(context + 1) * APART, 8);
+    }
+    assert_ne!(rig.queue(0).name, rig.queue(1).name);
+    assert!(!rig.queue(0).shared && !rig.queue(1).shared);
+    [0, 1].map(|context| rig.queue(context).coefficient)
+}
+
+#[test]
+fn at_a_split_each_process_also_the_last_is_raised_for_what_is_left_of_its_period() {
+    for (pause_ms, coefficient) in [(0, 30), (11_000, 1)] {
+        let mut rig = shared_queue(1);
+        make_seeky(&mut rig);
+        assert_eq!(rig.queue(0).coefficient, 1, "too much was served");
+        rig.now += pause_ms * MS;
+        assert_eq!(split(&mut rig), [coefficient; 2], "after {pause_ms} ms");
+    }
+}
+
+#[test]
+fn a_new_queue_that_is_merged_at_once_is_raised_when_it_is_split() {
+    let mut rig = merging(Device::f());
+    rig.set("low_latency", 1);
+    rig.read(0, 0, 8);
+    rig.read(2, 2 * APART, 8);
+    rig.read(1, 1000, 8);
+    assert_eq!(rig.queue(0).name, rig.queue(1).name, "with its first request");
+    make_seeky(&mut rig);
+    assert_eq!(split(&mut rig), [30, 30]);
+}
+
+#[test]
+fn a_priority_that_was_set_while_a_queue_was_shared_outlives_the_split() {
+    let mut rig = shared_queue(0);
+    let ioprio = IoPrio::new(Class::BestEffort, 0);
+    for context in [1, 0] {
+        let near = read(context, 1500 + u64::from(context) * 100, SchedTag::NONE);
+        rig.insert(Rq { ioprio, ..near });
+    }
+    for jump in 0..32 {
+        let far = read((jump % 2) as u16, (jump + 10) * APART, SchedTag::NONE);
+        rig.insert(Rq { ioprio, ..far });
+    }
+    serve_all(&mut rig);
+    for context in [1, 0] {
+        let far = read(context, u64::from(context + 1) * APART, SchedTag::NONE);
+        rig.insert(Rq { ioprio, ..far });
+    }
+    assert_ne!(rig.queue(0).name, rig.queue(1).name);
+    assert_eq!([0, 1].map(|context| rig.queue(context).weight), [80, 80]);
+}
+
 #[test]
 fn queues_do_not_merge_where_merging_is_switched_off() {
     let mut rig = Rig::new(Device::hdd());
@@ -201,30 +265,41 @@ fn a_request_merges_within_its_queue_alone() {
     assert_eq!(rig.serve(MS).sectors, 16);
 }
 
-#[test]
-fn a_process_that_wakes_another_is_found_and_served_while_the_device_is_kept() {
-    let mut rig = Rig::new(Device::f());
-    // Queue 1 thinks long; each of its requests follows one of queue 0 by 1 ms.
+/// Process 1 thinks long, and each of its requests follows one of process 0 by 1 ms.
+fn woken(mut rig: Rig) -> Rig {
     for round in 0..12_u64 {
         rig.read(0, round * APART, 8);
         rig.serve(MS);
         rig.now += MS;
         rig.fire();
         rig.read(1, (round + 20) * APART, 8);
-        while rig.bfq.staged() > 0 {
-            if rig.dispatch().is_some_and(|rq| {
-                rig.now += MS;
-                rig.complete(rq.tag);
-                true
-            }) {
-                continue;
-            }
-            rig.now += MS;
-            rig.fire();
-        }
-        rig.now += 40 * MS;
-        rig.fire();
+        serve_all(&mut rig);
+        rig.now += 10 * MS;
     }
     assert!(rig.queue(1).has_waker);
     assert!(!rig.queue(0).has_waker);
+    rig
+}
+
+#[test]
+fn a_process_that_wakes_another_is_found_and_served_while_the_device_is_kept() {
+    woken(Rig::new(Device::f()));
+}
+
+#[test]
+fn the_waker_of_a_process_goes_with_it_to_a_shared_queue_and_back() {
+    let mut rig = woken(merging(Device::f()));
+    let near = 40 * APART;
+    rig.read(3, 80 * APART, 8);
+    rig.read(2, near, 8);
+    rig.read(1, near + 1000, 8);
+    assert_eq!(rig.queue(1).name, rig.queue(2).name);
+    assert!(rig.queue(2).has_waker, "of the shared queue");
+    for jump in 0..32 {
+        rig.read((jump % 2 + 1) as u16, (jump + 50) * APART, 8);
+    }
+    serve_all(&mut rig);
+    rig.read(1, 90 * APART, 8);
+    assert_ne!(rig.queue(1).name, rig.queue(2).name);
+    assert!(rig.queue(1).has_waker, "of the queue of its own");
 }

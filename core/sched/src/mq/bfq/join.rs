@@ -23,8 +23,6 @@ pub(super) struct Saved {
     injection: Injection,
     raise: Raise,
     in_large_burst: bool,
-    level: u8,
-    base: u32,
 }
 
 impl Bfq {
@@ -133,12 +131,12 @@ impl Bfq {
         if target == id {
             return id;
         }
-        self.save(id);
-        self.save(target);
+        self.save(id, now);
+        self.save(target, now);
         let stable = self.context_mut(who).stable_target.take();
-        for side in [id, target] {
-            self.leave_wakers(side);
-        }
+        self.hand_on_waker(id, target);
+        self.leave_wakers(id);
+        self.stop_waking(target);
         self.inherit_raising(id, target, now);
         let merged = self.queue_mut(target);
         merged.owner = None;
@@ -168,17 +166,14 @@ impl Bfq {
     }
 
     /// Keeps the state of a queue's only process.
-    fn save(&mut self, id: QueueId) {
+    fn save(&mut self, id: QueueId, now: Nanos) {
         let queue = self.queue(id);
         let Some(owner) = queue.owner else { return };
-        let entity = &self.forest[queue.entity];
         let saved = Saved {
             think: queue.think,
             injection: queue.injection,
-            raise: queue.raise,
+            raise: self.raising_so_far(id, now),
             in_large_burst: queue.in_large_burst,
-            level: queue.level,
-            base: entity.wanted_base,
         };
         self.context_mut(owner).saved = Some(saved);
     }
@@ -192,7 +187,9 @@ impl Bfq {
                 let queue = self.queue_mut(id);
                 queue.owner = Some(who);
                 queue.sharing.take_back(now);
-                self.context_mut(who).saved = None;
+                let ioprio = self.context_mut(who).sync_ioprio;
+                self.set_priority(id, ioprio);
+                self.restore_to(who, id, now);
                 id
             }
             Step::Owns => {
@@ -206,28 +203,22 @@ impl Bfq {
     fn split_off(&mut self, who: SubmitterId, id: QueueId, now: Nanos) -> QueueId {
         self.queue_mut(id).processes -= 1;
         let ioprio = self.context_mut(who).sync_ioprio;
-        let saved = self.context_mut(who).saved.take();
         let own = self.own_queue(who, ioprio, now);
         self.queue_mut(own).sharing.take_back(now);
-        if let Some(saved) = saved {
-            self.restore(own, saved, now);
-        }
+        self.restore_to(who, own, now);
+        self.hand_on_waker(id, own);
         own
     }
 
-    fn restore(&mut self, id: QueueId, saved: Saved, now: Nanos) {
+    /// Queue `id` is as `who`'s own was before it shared one. Its priority is what the process has
+    /// now.
+    fn restore_to(&mut self, who: SubmitterId, id: QueueId, now: Nanos) {
+        let Some(saved) = self.context_mut(who).saved.take() else { return };
         let queue = self.queue_mut(id);
         queue.think = saved.think;
         queue.injection = saved.injection;
-        queue.raise = saved.raise;
         queue.in_large_burst = saved.in_large_burst;
-        queue.level = saved.level;
-        let entity = queue.entity;
-        self.forest[entity].wanted_base = saved.base;
-        if !self.set.low_latency {
-            self.end_raising(id, now);
-        }
-        self.let_raising_count(id, Verdict::NextStamp);
+        self.resume_raising(id, saved.raise, now);
     }
 
     /// At the end of a slot: marks a shared queue that has become seeky to be split, because its

@@ -78,9 +78,9 @@ pub(super) struct Arrival {
     pub(super) interactive_ns: u64,
 }
 
-/// A raised queue in service of which a request was dispatched.
+/// What ends the raising of a queue before its time, and how long that is.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Dispatch {
+pub(super) struct Bounds {
     pub(super) totally_seeky: bool,
     pub(super) in_large_burst: bool,
     /// The interactive period of the device.
@@ -167,7 +167,7 @@ impl Raise {
     }
 
     /// A request of the queue, raised and in service, was dispatched: is raising over?
-    pub(super) fn dispatched(&mut self, what: Dispatch, now: Nanos) -> Verdict {
+    pub(super) fn dispatched(&mut self, bounds: Bounds, now: Nanos) -> Verdict {
         let soft_rt = match self.phase {
             Phase::Plain => return Verdict::Unchanged,
             Phase::Interactive => false,
@@ -175,13 +175,23 @@ impl Raise {
         };
         // So much is more than an application needs to start: it copies something.
         let served = !soft_rt && self.service > INTERACTIVE_SERVICE;
-        if what.in_large_burst || served {
+        if bounds.in_large_burst || served {
             self.end(now)
-        } else if self.is_over(now) || (soft_rt && what.totally_seeky) {
-            self.fall_back(what.interactive_ns, now)
+        } else if self.is_over(now) || (soft_rt && bounds.totally_seeky) {
+            self.fall_back(bounds.interactive_ns, now)
         } else {
             Verdict::Unchanged
         }
+    }
+
+    /// Raising that was saved goes on where it was, if its time is not over.
+    pub(super) fn resume(&mut self, bounds: Bounds, now: Nanos) {
+        let _from_next_stamp = match self.phase {
+            Phase::Plain => Verdict::Unchanged,
+            _ if bounds.in_large_burst => self.end(now),
+            _ if self.is_over(now) => self.fall_back(bounds.interactive_ns, now),
+            _ => Verdict::Unchanged,
+        };
     }
 
     fn is_over(&self, now: Nanos) -> bool {
@@ -259,8 +269,8 @@ mod tests {
     };
     /// As [`NEW`], after a short pause.
     const SOON: Arrival = Arrival { drained: Some(4000 * MS), ..NEW };
-    const DISPATCH: Dispatch =
-        Dispatch { totally_seeky: false, in_large_burst: false, interactive_ns: PERIOD };
+    const BOUNDS: Bounds =
+        Bounds { totally_seeky: false, in_large_burst: false, interactive_ns: PERIOD };
 
     fn at(phase: Phase, started_ms: u64, period: u64) -> Raise {
         let started = started_ms * MS;
@@ -323,30 +333,30 @@ mod tests {
 
     #[test]
     fn raising_ends_by_time_by_service_or_by_seeks_and_an_interrupted_period_goes_on() {
-        let seeky = Dispatch { totally_seeky: true, ..DISPATCH };
-        let burst = Dispatch { in_large_burst: true, ..DISPATCH };
+        let seeky = Bounds { totally_seeky: true, ..BOUNDS };
+        let burst = Bounds { in_large_burst: true, ..BOUNDS };
         let served = |service| Raise { service, ..interactive() };
         let (none, once) = (Verdict::Unchanged, Verdict::AtOnce);
         // State before, dispatch at so many ms, verdict, coefficient, start of the period in ms.
-        let table: &[(Raise, Dispatch, u64, Verdict, u32, u64)] = &[
+        let table: &[(Raise, Bounds, u64, Verdict, u32, u64)] = &[
             (plain(), burst, 5000, none, 1, 0),
-            (interactive(), DISPATCH, 13_999, none, 30, 4000),
-            (interactive(), DISPATCH, 14_000, once, 1, 14_000),
+            (interactive(), BOUNDS, 13_999, none, 30, 4000),
+            (interactive(), BOUNDS, 14_000, once, 1, 14_000),
             (interactive(), seeky, 5000, none, 30, 4000),
             (interactive(), burst, 5000, once, 1, 5000),
-            (served(120_000), DISPATCH, 5000, none, 30, 4000),
-            (served(120_001), DISPATCH, 5000, once, 1, 5000),
-            (soft(None), DISPATCH, 5199, none, 3000, 4900),
-            (soft(None), DISPATCH, 5200, once, 1, 5200),
+            (served(120_000), BOUNDS, 5000, none, 30, 4000),
+            (served(120_001), BOUNDS, 5000, once, 1, 5000),
+            (soft(None), BOUNDS, 5199, none, 3000, 4900),
+            (soft(None), BOUNDS, 5200, once, 1, 5200),
             (soft(None), seeky, 5000, once, 1, 5000),
-            (soft(Some(1000)), DISPATCH, 5199, none, 3000, 4900),
-            (soft(Some(1000)), DISPATCH, 5200, once, 30, 1000),
-            (soft(Some(1000)), DISPATCH, 10_999, once, 30, 1000),
-            (soft(Some(1000)), DISPATCH, 11_000, once, 1, 11_000),
+            (soft(Some(1000)), BOUNDS, 5199, none, 3000, 4900),
+            (soft(Some(1000)), BOUNDS, 5200, once, 30, 1000),
+            (soft(Some(1000)), BOUNDS, 10_999, once, 30, 1000),
+            (soft(Some(1000)), BOUNDS, 11_000, once, 1, 11_000),
             (soft(Some(1000)), seeky, 5000, once, 30, 1000),
             (soft(Some(1000)), seeky, 11_000, once, 1, 11_000),
             (soft(Some(1000)), burst, 5000, once, 1, 5000),
-            (Raise { service: 120_001, ..soft(None) }, DISPATCH, 5000, none, 3000, 4900),
+            (Raise { service: 120_001, ..soft(None) }, BOUNDS, 5000, none, 3000, 4900),
         ];
         for (n, (before, what, ms, verdict, coefficient, started)) in table.iter().enumerate() {
             let mut raise = *before;
@@ -354,6 +364,26 @@ mod tests {
             assert_eq!(raise.coefficient(), *coefficient, "row {n}");
             assert_eq!(raise.started, started * MS, "row {n}");
             assert_eq!(raise.period == 0, *coefficient == 1, "row {n}");
+        }
+    }
+
+    #[test]
+    fn a_saved_period_goes_on_unless_it_is_over() {
+        let burst = Bounds { in_large_burst: true, ..BOUNDS };
+        for (before, what, ms, coefficient) in [
+            (plain(), BOUNDS, 5000, 1),
+            (interactive(), BOUNDS, 13_999, 30),
+            (interactive(), BOUNDS, 14_000, 1),
+            (interactive(), burst, 5000, 1),
+            (soft(None), BOUNDS, 5199, 3000),
+            (soft(None), BOUNDS, 5200, 1),
+            (soft(Some(1000)), BOUNDS, 5200, 30),
+            (soft(Some(1000)), BOUNDS, 11_000, 1),
+            (soft(Some(1000)), burst, 5000, 1),
+        ] {
+            let mut raise = before;
+            raise.resume(what, Nanos(ms * MS));
+            assert_eq!(raise.coefficient(), coefficient, "{before:?} at {ms} ms");
         }
     }
 

@@ -5,7 +5,7 @@ use weir_bio::Nanos;
 
 use super::Bfq;
 use super::entity::QueueId;
-use super::raise::{Arrival, Dispatch, INTERACTIVE, Verdict, is_sparse};
+use super::raise::{Arrival, Bounds, INTERACTIVE, Raise, Verdict, is_sparse};
 
 /// The weight that takes part: that of the default level. Any other opts out.
 const DEFAULT_WEIGHT: u32 = 40;
@@ -99,15 +99,42 @@ impl Bfq {
         }
     }
 
-    /// A request of queue `id`, raised and in service, was dispatched: is raising over?
-    pub(super) fn update_raising(&mut self, id: QueueId, now: Nanos) {
+    fn raising_bounds(&self, id: QueueId) -> Bounds {
         let queue = self.queue(id);
-        let what = Dispatch {
+        Bounds {
             totally_seeky: queue.is_totally_seeky(),
             in_large_burst: queue.in_large_burst,
             interactive_ns: self.rate.interactive_ns(),
-        };
-        let verdict = self.queue_mut(id).raise.dispatched(what, now);
+        }
+    }
+
+    /// Queue `id` goes on with raising that was saved.
+    pub(super) fn resume_raising(&mut self, id: QueueId, saved: Raise, now: Nanos) {
+        let bounds = self.raising_bounds(id);
+        let raise = &mut self.queue_mut(id).raise;
+        *raise = saved;
+        raise.resume(bounds, now);
+        if !self.set.low_latency {
+            let _from_next_stamp = self.queue_mut(id).raise.end(now);
+        }
+        self.let_raising_count(id, Verdict::NextStamp);
+    }
+
+    /// The raising of queue `id` as it is, or as it would be with its first request if it is new.
+    pub(super) fn raising_so_far(&self, id: QueueId, now: Nanos) -> Raise {
+        let queue = self.queue(id);
+        let mut raise = queue.raise;
+        let new = queue.drained.is_none() && !queue.busy && queue.in_flight == 0;
+        if new && self.set.low_latency && self.features.raising && self.takes_part(id) {
+            let _from_next_stamp = raise.begin_interactive(self.rate.interactive_ns(), now);
+        }
+        raise
+    }
+
+    /// A request of queue `id`, raised and in service, was dispatched: is raising over?
+    pub(super) fn update_raising(&mut self, id: QueueId, now: Nanos) {
+        let bounds = self.raising_bounds(id);
+        let verdict = self.queue_mut(id).raise.dispatched(bounds, now);
         self.let_raising_count(id, verdict);
     }
 

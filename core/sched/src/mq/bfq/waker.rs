@@ -122,13 +122,26 @@ impl Bfq {
         }
     }
 
+    /// The waker of queue `from` wakes `to` as well, if that has none: a process of the one goes to
+    /// the other.
+    pub(super) fn hand_on_waker(&mut self, from: QueueId, to: QueueId) {
+        let waker = self.queue(from).waker.confirmed.filter(|waker| *waker != to);
+        if let Some(waker) = waker.filter(|_| self.queue(to).waker.confirmed.is_none()) {
+            self.set_waker(to, waker);
+        }
+    }
+
+    /// Queue `id` wakes no other: of several processes it is not known which does.
+    pub(super) fn stop_waking(&mut self, id: QueueId) {
+        for woken in std::mem::take(&mut self.queue_mut(id).waker.wakes) {
+            self.queue_mut(woken).waker.confirmed = None;
+        }
+    }
+
     /// Removes queue `id` as a waker and as a woken queue: it dies or merges.
     pub(super) fn leave_wakers(&mut self, id: QueueId) {
         self.forget_waker(id);
-        let Waker { wakes, .. } = std::mem::take(&mut self.queue_mut(id).waker);
-        for woken in wakes {
-            self.queue_mut(woken).waker.confirmed = None;
-        }
+        self.stop_waking(id);
     }
 }
 
