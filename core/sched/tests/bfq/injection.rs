@@ -74,8 +74,8 @@ fn of_several_queues_the_one_that_became_busy_last_fills_the_hole() {
     assert!(rig.queue(0).in_service, "the device is still kept");
 }
 
-#[test]
-fn what_was_injected_in_one_slot_says_nothing_of_the_next() {
+/// Process 0 holds the device; a request of it alone takes 1 ms, and one of others may enter.
+fn known_alone() -> Rig {
     let mut rig = Rig::new(Device::ssd());
     rig.set("slice_idle", 30);
     // Its process thinks briefly, as a rule.
@@ -83,11 +83,16 @@ fn what_was_injected_in_one_slot_says_nothing_of_the_next() {
         rig.insert(heavy(request * 1000));
         rig.serve(MS / 10);
     }
-    // 14 ms later, alone: the baseline is 1 ms, and lets one in.
     rig.now += 14 * MS;
     rig.insert(heavy(8));
     rig.serve(MS);
     assert_eq!(rig.queue(0).inject_limit, 1);
+    rig
+}
+
+#[test]
+fn what_was_injected_in_one_slot_says_nothing_of_the_next() {
+    let mut rig = known_alone();
     rig.read(1, APART, 8);
     let other = rig.dispatch().expect("an injected request");
     rig.now = rig.device().idle_until.expect("the device is kept").0;
@@ -100,4 +105,89 @@ fn what_was_injected_in_one_slot_says_nothing_of_the_next() {
     rig.serve(MS / 2);
     assert_eq!(rig.queue(0).inject_limit, 1, "nothing was injected in this slot");
     rig.complete(other.tag);
+}
+
+/// How many others may enter after a request of process 0 that took half as long as alone, beside
+/// what `fill` lets in.
+fn limit_after(fill: impl FnOnce(&mut Rig)) -> u32 {
+    let mut rig = known_alone();
+    fill(&mut rig);
+    rig.insert(heavy(16));
+    rig.serve(MS / 2);
+    rig.queue(0).inject_limit
+}
+
+#[test]
+fn a_request_is_measured_beside_those_of_strangers_and_only_if_it_is_its_process_sole_one() {
+    let stranger = |rig: &mut Rig| {
+        rig.read(1, APART, 8);
+        assert_eq!(rig.dispatch().map(|rq| rq.sector), Some(APART), "in the hole");
+    };
+    assert_eq!(limit_after(stranger), 2, "it does no harm");
+    let stranger_and_write = |rig: &mut Rig| {
+        stranger(rig);
+        rig.insert(write(0, 2 * APART));
+    };
+    assert_eq!(limit_after(stranger_and_write), 1, "two of the process are out");
+}
+
+#[test]
+fn a_request_is_not_measured_beside_those_of_its_waker() {
+    let mut rig = Rig::new(Device::ssd());
+    // Each request of process 0 follows one of process 1, which is its waker.
+    for round in 0..12 {
+        rig.read(1, (round + 1) * APART, 8);
+        rig.serve(MS);
+        rig.now += MS;
+        rig.fire();
+        rig.insert(heavy(round * 1000));
+        rig.serve(MS);
+        rig.now += 40 * MS;
+        rig.fire();
+    }
+    assert!(rig.queue(0).has_waker);
+    for request in 0..2 {
+        rig.insert(heavy(50_000 + request * 8));
+        rig.serve(MS);
+    }
+    assert_eq!(rig.queue(0).inject_limit, 1, "the second one of these is the baseline");
+    rig.read(1, 50 * APART, 8);
+    assert_eq!(rig.dispatch().map(|rq| rq.sector), Some(50 * APART), "in the hole");
+    rig.insert(heavy(50_016));
+    rig.serve(MS / 2);
+    assert_eq!(rig.queue(0).inject_limit, 1, "the process waits for the waker as well");
+}
+
+#[test]
+fn what_was_learnt_is_forgotten_after_a_second_at_a_request_that_is_its_process_sole_one() {
+    for (writes, limit) in [(0, 0), (1, 1)] {
+        let mut rig = known_alone();
+        rig.now += 1000 * MS;
+        rig.fire();
+        for _ in 0..writes {
+            rig.insert(write(0, APART));
+        }
+        rig.insert(heavy(16));
+        assert_eq!(rig.queue(0).inject_limit, limit, "beside {writes} writes");
+    }
+}
+
+#[test]
+fn a_queue_of_which_no_time_is_known_lets_one_in_when_its_process_thinks_long() {
+    let mut rig = Rig::new(Device::ssd());
+    rig.bfq.decide_queueing(Some(true));
+    rig.read(1, APART, 8);
+    // It stays in the device, so that no request of process 0 is ever alone there.
+    let _other = rig.dispatch().expect("a request");
+    let limits: Vec<u32> = (0..5)
+        .map(|request| {
+            rig.insert(heavy(request * 1000));
+            let limit = rig.queue(0).inject_limit;
+            rig.serve(MS);
+            rig.now += 20 * MS;
+            rig.fire();
+            limit
+        })
+        .collect();
+    assert_eq!(limits, [0, 0, 1, 1, 1], "three arrivals tell");
 }
