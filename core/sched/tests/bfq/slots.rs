@@ -290,15 +290,33 @@ fn requests_of_a_queue_go_the_short_way_and_an_expired_one_first() {
     assert!((6..=13).contains(&passed), "{passed} requests went before");
 }
 
-#[test]
-fn an_async_queue_whose_time_is_over_is_charged_for_its_sectors_alone() {
+/// Why a slot ended of which the last request took 130 ms, and what it was charged. The first slot
+/// is used up, so that the second may have 1200 sectors, of which it is served 768.
+fn after_a_long_request(op: Op, apart: u64) -> (Expiry, u64) {
     let mut rig = Rig::new(Device::f());
-    for request in 0..3 {
-        let write = read(0, request * 1000, SchedTag::NONE);
-        rig.insert(Rq { op: Op::Write, ..write });
+    rig.set("max_budget", 1200);
+    for request in 0..24 {
+        let rq = read(0, request * apart, SchedTag::NONE);
+        rig.insert(Rq { op, sectors: 256, ..rq });
     }
-    rig.read(1, APART, 8);
+    let quick = if op == Op::Read { 5 } else { 1 };
+    for _ in 0..quick {
+        rig.serve(MS);
+    }
     rig.serve(130 * MS);
     let (reason, service, _) = rig.device().last_slot.expect("a slot that ended");
-    assert_eq!((reason, service), (Expiry::BudgetTimeout, 3 * 8));
+    (reason, service)
+}
+
+#[test]
+fn only_a_seeky_sync_queue_is_charged_for_time_when_that_is_over_early() {
+    for (op, apart, charged) in [
+        (Op::Read, 100_000, 1200),
+        (Op::Read, 300, 768),
+        (Op::Write, 100_000, 768),
+        (Op::Write, 300, 768),
+    ] {
+        let slot = after_a_long_request(op, apart);
+        assert_eq!(slot, (Expiry::BudgetTimeout, charged), "{op:?}, {apart} sectors apart");
+    }
 }

@@ -152,7 +152,10 @@ impl Bfq {
         let (slow, held) = self.slowness(id, now, timer_fired);
         let spare = self.budget_left(id) >= self.forest[leaf].budget / 3;
         // Write-back that took long had the device's own queue before it, and is charged threefold.
-        let late = reason == Expiry::BudgetTimeout && spare && self.queue(id).sync;
+        // A sequential queue shares bandwidth: the rate behind the budget may be that of larger
+        // requests, merged while others were served, and no slot of its own then comes up to it.
+        let queue = self.queue(id);
+        let late = reason == Expiry::BudgetTimeout && spare && queue.sync && queue.seeks.is_seeky();
         let late = late && self.features.slow_detection;
         if !self.is_raised(id) && (slow || late) {
             self.charge_time(id, held);

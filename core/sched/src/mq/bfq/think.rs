@@ -105,12 +105,14 @@ mod tests {
     /// the one before.
     fn turns(request: Request, think_ms: u64, requests: u64) -> bool {
         let mut think = Think::new(Nanos(0));
-        let turns = (0..requests).map(|n| {
+        let mut turns = false;
+        for n in 0..requests {
             let last_end = n * think_ms * MS;
             think.ended(Nanos(last_end));
-            think.observe(Request { last_end, ..request }, Nanos(last_end + think_ms * MS))
-        });
-        turns.last().expect("a request")
+            let now = Nanos(last_end + think_ms * MS);
+            turns = think.observe(Request { last_end, ..request }, now);
+        }
+        turns
     }
 
     #[test]
