@@ -5,10 +5,10 @@
 //! needs. Which queue is next is B-WF2Q+'s choice, by weight, at every level of the groups.
 //!
 //! By file: the tree of entities (`entity`, `forest`, `heap`, `wf2q`), requests of a queue
-//! (`queue`, `merging`), who has which queue (`process`, `group`, `join` with `sharing`
-//! and `anchor`), the service loop
-//! (`insert`, `dispatch`, `budget`, `idle`), what is learnt (`rate`, `seeks`, `think`), the
-//! heuristics (`raise` with `raising`, `inject`, `waker`, `burst`), limits on tags (`limit`).
+//! (`queue`, `merging`), which queue a process has (`process`, `group`, `join` with `sharing` and
+//! `anchor`), the service loop (`insert`, `dispatch`, `budget`, `idle`), what is learnt (`rate`,
+//! `seeks`, `think`), the heuristics (`raise` with `raising`, `inject`, `waker`, `burst`), limits
+//! on tags (`limit`).
 //!
 //! Not here: actuators; a device is taken to have one.
 

@@ -167,6 +167,7 @@ impl Raise {
     }
 
     /// A request of the queue, raised and in service, was dispatched: is raising over?
+    #[inline(always)]
     pub(super) fn dispatched(&mut self, bounds: Bounds, now: Nanos) -> Verdict {
         let soft_rt = match self.phase {
             Phase::Plain => return Verdict::Unchanged,

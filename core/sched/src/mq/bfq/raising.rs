@@ -20,10 +20,15 @@ impl Bfq {
     }
 
     /// Lets what the raising of queue `id` is now count.
+    #[inline(always)]
     pub(super) fn let_raising_count(&mut self, id: QueueId, verdict: Verdict) {
-        if verdict == Verdict::Unchanged {
-            return;
+        if verdict != Verdict::Unchanged {
+            self.set_coefficient(id, verdict);
         }
+    }
+
+    #[cold]
+    fn set_coefficient(&mut self, id: QueueId, verdict: Verdict) {
         let queue = &self.queues[id.index()];
         let coefficient = queue.raise.coefficient();
         let (leaf, busy) = (queue.entity, queue.busy);
@@ -132,6 +137,7 @@ impl Bfq {
     }
 
     /// A request of queue `id`, raised and in service, was dispatched: is raising over?
+    #[inline(always)]
     pub(super) fn update_raising(&mut self, id: QueueId, now: Nanos) {
         let bounds = self.raising_bounds(id);
         let verdict = self.queue_mut(id).raise.dispatched(bounds, now);

@@ -36,6 +36,8 @@ pub(super) struct RateMeter {
     /// Whether it is on; else the first estimate stands.
     pub(super) enabled: bool,
     estimate: u64,
+    /// How long an application is raised as interactive on such a device.
+    interactive: u64,
     /// It was measured; else it is what the device is taken for at first.
     measured: bool,
     first_dispatch: u64,
@@ -54,10 +56,12 @@ pub(super) struct RateMeter {
 impl RateMeter {
     pub(super) fn new(rotational: bool) -> RateMeter {
         let reference = if rotational { REFERENCE_ROTATIONAL } else { REFERENCE_FLASH };
+        let estimate = reference * 2 / 3;
         RateMeter {
             rotational,
             enabled: true,
-            estimate: reference * 2 / 3,
+            estimate,
+            interactive: interactive_ns(rotational, estimate),
             measured: false,
             first_dispatch: 0,
             last_dispatch: 0,
@@ -82,9 +86,9 @@ impl RateMeter {
         self.measured
     }
 
-    #[cfg(test)]
-    pub(super) fn set_rate(&mut self, rate: u64) {
+    fn set_rate(&mut self, rate: u64) {
         self.estimate = rate;
+        self.interactive = interactive_ns(self.rotational, rate);
     }
 
     /// Sectors the device can serve within `ns`.
@@ -94,11 +98,7 @@ impl RateMeter {
 
     /// How long an application is raised as interactive, ns.
     pub(super) fn interactive_ns(&self) -> u64 {
-        let (rate, time) = match self.rotational {
-            true => (REFERENCE_ROTATIONAL, REFERENCE_TIME_ROTATIONAL_NS),
-            false => (REFERENCE_FLASH, REFERENCE_TIME_FLASH_NS),
-        };
-        (rate * time / self.estimate).clamp(INTERACTIVE_LEAST_NS, INTERACTIVE_MOST_NS)
+        self.interactive
     }
 
     /// A request goes to the device, which has `in_flight` others. True when the estimate changed.
@@ -156,10 +156,18 @@ impl RateMeter {
         }
         let weight = (9 * self.sequential / samples) * length.min(INTERVAL_NS) / INTERVAL_NS;
         let divisor = 10 - weight.min(8);
-        self.estimate = (self.estimate * (divisor - 1) / divisor + rate / divisor).max(1);
+        self.set_rate((self.estimate * (divisor - 1) / divisor + rate / divisor).max(1));
         self.measured = true;
         true
     }
+}
+
+fn interactive_ns(rotational: bool, rate: u64) -> u64 {
+    let (reference, time) = match rotational {
+        true => (REFERENCE_ROTATIONAL, REFERENCE_TIME_ROTATIONAL_NS),
+        false => (REFERENCE_FLASH, REFERENCE_TIME_FLASH_NS),
+    };
+    (reference * time / rate).clamp(INTERACTIVE_LEAST_NS, INTERACTIVE_MOST_NS)
 }
 
 #[cfg(test)]
@@ -186,8 +194,8 @@ mod tests {
         assert_eq!(RateMeter::new(false).sectors_within(124_000_000), 41_625);
     }
 
-    /// Whether a second of rounds, each of so many sequential reads of 256 sectors and then so many
-    /// seeks of 128 that take 8.7 ms, lowers or raises an estimate.
+    /// Whether two seconds of rounds, each of so many sequential reads of 256 sectors and then so
+    /// many seeks of 128 that take 8.7 ms, lower or raise an estimate.
     fn estimates(rate: u64, sequential: u64, read_ns: u64, seeks: u64) -> std::cmp::Ordering {
         let mut meter = RateMeter::new(true);
         meter.set_rate(rate);

@@ -496,7 +496,11 @@ fn a_large_request_is_injected_into_flash_only_while_nothing_is_in_flight() {
         let id = rig.id(1);
         assert_eq!(rig.bfq.in_service, Some(id), "it weighs more, so it is waited for");
         rig.bfq.queue_mut(id).injection.limit = 2;
-        rig.bfq.queue_mut(id).io_bound = false;
+        // A pause since the beginning: the process is not I/O-bound.
+        let (idle, busy, live) = (true, true, true);
+        let pause = think::Request { idle, busy, last_end: 0, live, slice_idle_ns: 8 * MS };
+        let now = rig.now;
+        rig.bfq.queue_mut(id).think.observe(pause, now);
         rig.bfq.choose_injected(id).is_some()
     };
     assert!(injected(false, 63, false));
@@ -571,7 +575,9 @@ fn a_raised_queue_is_given_twice_the_least_whatever_happened() {
     let mut rig = Rig::new(true);
     rig.insert(rq(1, 1000));
     let id = rig.id(1);
-    rig.bfq.set_coefficient(id, raise::INTERACTIVE);
+    let now = rig.now;
+    let verdict = rig.bfq.queue_mut(id).raise.begin_interactive(1000 * MS, now);
+    rig.bfq.let_raising_count(id, verdict);
     for reason in [Expiry::TooIdle, Expiry::BudgetExhausted, Expiry::Preempted] {
         rig.bfq.learn_budget(id, reason);
         assert_eq!(rig.bfq.queue(id).max_budget, 1024, "{reason:?}");

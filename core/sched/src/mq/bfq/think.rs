@@ -58,6 +58,11 @@ impl Think {
         self.io_bound
     }
 
+    #[cfg(test)]
+    pub(super) fn mean_ns(&self) -> Option<u64> {
+        self.time.mean_ns()
+    }
+
     /// A request of the queue ended.
     #[inline(always)]
     pub(super) fn ended(&mut self, now: Nanos) {

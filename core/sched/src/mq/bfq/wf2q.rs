@@ -436,7 +436,7 @@ mod tests {
         }
     }
 
-    /// Whether the root turns from what is in service, in tries of leaves of groups and of the root.
+    /// Whether the root turns from the leaf in service, of a group or of the root.
     #[test]
     fn a_group_in_service_is_its_own_successor_while_no_sibling_goes_first() {
         // Leaf in service alone; beside another; of a group alone, beside a leaf of its group,
