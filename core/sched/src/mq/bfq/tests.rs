@@ -677,3 +677,26 @@ fn an_async_queue_with_a_request_after_more_than_half_a_second_is_raised() {
     assert!(!raised("0", 500 * MS + 1, Op::Write));
     assert!(!raised("1", 500 * MS + 1, Op::Read), "a sync queue of another level takes no part");
 }
+
+#[test]
+fn an_interval_counts_by_its_length_and_how_much_of_it_was_sequential() {
+    // 40 reads of 128 KiB within 390 ms, some of them seeks: slower than the first estimate.
+    let estimate = |seeks: u64| {
+        let mut meter = RateMeter::new(true);
+        let mut sector = 0;
+        for at in 0..40 {
+            sector += if at > 0 && at <= seeks { 1_000_000 } else { 0 };
+            let read = Rq { sectors: 256, ..rq(1, sector) };
+            sector += 256;
+            meter.dispatched(&read, 1, Nanos::from_ms(5000 + 10 * at));
+        }
+        meter.dispatched(&rq(1, sector), 0, Nanos::from_ms(5000 + 390 + 101));
+        meter.rate()
+    };
+    let first = RateMeter::new(true).rate();
+    let rate = (40 * 256 << 16) / 390_000;
+    // Nine times the part that was sequential, times 0.39 s, of ten.
+    assert_eq!(estimate(0), first * 6 / 7 + rate / 7);
+    assert_eq!(estimate(10), first * 7 / 8 + rate / 8);
+    assert_eq!(estimate(11), first, "less than three quarters, and no faster");
+}
