@@ -433,25 +433,30 @@ fn what_is_in_the_device_takes_nothing_in() {
 
 #[test]
 fn a_process_that_is_gone_does_not_count_for_a_burst() {
-    let marked = |gone: bool| {
+    let marked = |gone: bool, answered: bool| {
         let mut rig = Rig::new(true);
         rig.bfq.tunables().set("low_latency", "1").expect("a tunable");
         for context in 1..=7 {
             rig.insert(rq(context, u64::from(context) * 10_000));
-            rig.turn(MS);
-            rig.later(9 * MS);
-            rig.bfq.on_timer(rig.now);
-            rig.later(15 * MS);
-            rig.bfq.on_timer(rig.now);
+            if context < 7 || answered {
+                rig.turn(MS);
+            } else {
+                rig.dispatch();
+            }
+            for _ in 0..2 {
+                rig.later(12 * MS);
+                rig.bfq.on_timer(rig.now);
+            }
         }
         if gone {
-            rig.bfq.context_ended(SubmitterId(3), rig.now);
+            rig.bfq.context_ended(SubmitterId(7), rig.now);
         }
         rig.insert(rq(8, 80_000));
         rig.bfq.queue(rig.id(8)).in_large_burst
     };
-    assert!(marked(false));
-    assert!(!marked(true));
+    assert!(marked(false, true));
+    assert!(!marked(true, true));
+    assert!(!marked(true, false), "though its request is in the device");
 }
 
 #[test]
@@ -644,7 +649,9 @@ fn a_context_that_ends_comes_after_a_timer_that_is_over_and_an_unknown_one_is_no
     rig.bfq.context_ended(SubmitterId(1), rig.now);
     assert_eq!(rig.bfq.device_view().last_slot.map(|(reason, ..)| reason), Some(Expiry::TooIdle));
     let unknown = rig.bfq.contexts.len() as u16;
+    rig.bfq.take_kicked();
     rig.bfq.context_ended(SubmitterId(unknown), rig.now);
+    assert_eq!(rig.bfq.take_kicked(), 0);
     rig.later(MS);
     rig.bfq.on_timer(rig.now);
     assert_eq!(rig.bfq.last_now, rig.now);
@@ -699,4 +706,56 @@ fn an_interval_counts_by_its_length_and_how_much_of_it_was_sequential() {
     assert_eq!(estimate(0), first * 6 / 7 + rate / 7);
     assert_eq!(estimate(10), first * 7 / 8 + rate / 8);
     assert_eq!(estimate(11), first, "less than three quarters, and no faster");
+}
+
+#[test]
+fn a_recorded_choice_beyond_the_budget_enlarges_it() {
+    let mut rig = Rig::new(true);
+    rig.insert(rq(1, 1000));
+    let tag = rig.insert(rq(1, 5000));
+    rig.dispatch();
+    rig.entity(1).budget = 10;
+    rig.bfq.take_out(tag, rig.now);
+    assert_eq!((rig.entity(1).budget, rig.entity(1).service), (16, 16));
+}
+
+#[test]
+fn a_request_joins_the_one_before_it_and_that_one_the_one_before() {
+    let mut rig = Rig::with(true, 0);
+    let middle = rig.insert(rq(1, 1008));
+    let first = rig.insert(rq(1, 1000));
+    assert!(rig.absorbed.is_empty());
+    let last = rig.insert(rq(1, 1016));
+    assert_eq!(rig.absorbed, [(middle, last), (first, middle)]);
+    assert_eq!((rig.bfq.node(first).rq.sectors, rig.bfq.queue(rig.id(1)).queued), (24, 1));
+}
+
+#[test]
+fn a_batch_that_may_raise_its_queue_is_asked_for_one_by_one() {
+    let sync = Rq { op: Op::Write, flags: Flags::SYNC, ..rq(1, 5000) };
+    let background = Rq { op: Op::Write, ..rq(1, 5000) };
+    let each = |rig: &Rig, rq: Rq| rig.bfq.depth_rule(&[rq], rig.now) == DepthRule::Each;
+    let asked = |low_latency: &str, first: Rq| {
+        let mut rig = Rig::new(false);
+        rig.bfq.tunables().set("low_latency", low_latency).expect("a tunable");
+        rig.insert(first);
+        rig.later(500 * MS);
+        let soon = each(&rig, first);
+        rig.later(1);
+        [soon, each(&rig, first)]
+    };
+    assert_eq!(asked("1", sync), [false, false], "it is busy already");
+    assert_eq!(asked("1", background), [false, true], "the last is more than half a second ago");
+    assert_eq!(asked("0", background), [false, false]);
+    for low_latency in ["1", "0"] {
+        let mut rig = Rig::new(false);
+        rig.bfq.tunables().set("low_latency", low_latency).expect("a tunable");
+        rig.insert(sync);
+        rig.turn(MS);
+        rig.later(20 * MS);
+        rig.bfq.on_timer(rig.now);
+        rig.dispatch();
+        assert_eq!(rig.bfq.busy_total(), 0);
+        assert_eq!(each(&rig, sync), low_latency == "1");
+    }
 }
