@@ -8,8 +8,8 @@
 mod bed;
 mod fabric;
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex};
 
 use bed::device::Plan;
 use bed::path::{Order, Path};
@@ -17,10 +17,10 @@ use bed::sender::NoWake;
 use bed::{Tell, filled, values};
 use fabric::{Build, Fabric, Narrow};
 use weir_bio::{Bio, Data, Flags, Limits, Nanos, Op, Status};
-use weir_map::multipath::port::{Access, Activation, Port, Ports};
 use weir_queue::driver::Affinity;
 use weir_queue::{
-    Bell, Completion, Config, Detail, Device, Frozen, Home, Progress, Step, Submitter, Then, Watch,
+    Activation, Bell, Completion, Config, Detail, Device, Frozen, Home, PortAccess, PortState,
+    Progress, Step, Submitter, Then, Watch,
 };
 
 const SECOND: u64 = 1_000_000_000;
@@ -47,6 +47,7 @@ struct Stack<'a> {
     timeout_below_ns: u64,
     plan: Plan,
     takes_commands: bool,
+    ports: &'a [Option<PortState>],
     depth: u16,
 }
 
@@ -61,6 +62,7 @@ fn stack<'a>(table: &'a str) -> Stack<'a> {
         timeout_below_ns: 0,
         plan: Plan { slow_ns: 1_000, lent: 50, ..Plan::default() },
         takes_commands: false,
+        ports: &[],
         depth: 16,
     }
 }
@@ -117,6 +119,7 @@ impl Rig {
             depth: 16,
             seed: 1,
             takes_commands: stack.takes_commands,
+            ports: stack.ports.to_vec(),
         });
         let shape = (stack.depth, stack.above.home);
         let driver = fabric.multipath(stack.table, stack.options, shape);
@@ -211,6 +214,17 @@ impl Rig {
         let end = self.ended.pop().expect("a read ends");
         assert_eq!(end.status, Status::Ok);
         values(&end.data)[0] >> 24
+    }
+
+    /// The activation of a way's port has ended.
+    fn activated(&self, way: usize, how: Activation) {
+        self.fabric.ways[way].port.activated(how, self.now);
+    }
+
+    /// Activations that each way was asked for.
+    fn activations(&self) -> Vec<u32> {
+        let ways = self.fabric.ways.iter();
+        ways.map(|way| way.port.activations.load(Ordering::SeqCst)).collect()
     }
 
     fn breaks(&self, way: usize, status: Status) {
@@ -768,64 +782,44 @@ fn a_path_that_answers_nothing_leaves_tags_for_the_others() {
     }
 }
 
-struct TestPorts {
-    ports: Mutex<Vec<Option<Port>>>,
-    activated: Mutex<Vec<usize>>,
-}
-
-impl Ports for TestPorts {
-    fn port(&self, path: usize) -> Option<Port> {
-        self.ports.lock().unwrap()[path]
-    }
-
-    fn activate(&self, path: usize) {
-        self.activated.lock().unwrap().push(path);
-    }
-}
-
 #[test]
 fn requests_wait_for_the_activation_of_their_group() {
     let table = "0 1 alua 2 1 round-robin 0 1 1 a 1 round-robin 0 1 1 b 1";
-    for stack in each_stack(&stack(table)) {
+    let with_ports = |table| Stack { ports: &[None, None], ..stack(table) };
+    for stack in each_stack(&with_ports(table)) {
         let _tell = Tell(format!("{stack:?}"));
         let mut rig = Rig::new(stack);
-        let ports =
-            Arc::new(TestPorts { ports: Mutex::new(vec![None; 2]), activated: Mutex::default() });
-        assert!(rig.driver.multipath.set_ports(Arc::clone(&ports) as Arc<_>));
-        let activated = || std::mem::take(&mut *ports.activated.lock().unwrap());
         rig.write(1, 0);
         rig.write(2, 16);
         rig.settle();
-        assert_eq!((rig.ends(), activated()), (vec![], vec![0]));
+        assert_eq!((rig.ends(), rig.activations()), (vec![], vec![1, 0]));
         assert!(rig.status().starts_with("2 1 0 0 2 1 A"));
-        rig.driver.multipath.activated(0, Activation::Done, rig.now);
+        rig.activated(0, Activation::Done);
         rig.settle();
         assert_eq!((rig.ends(), rig.requests()), (ok(1..=2), vec![2, 0]));
         // The other group is activated before anything goes there.
         rig.breaks(0, Status::Transport);
         rig.write(3, 32);
         rig.settle();
-        assert_eq!((rig.ends(), activated(), rig.requests()), (vec![], vec![1], vec![1, 0]));
-        rig.driver.multipath.activated(1, Activation::Done, rig.now);
+        let activations = rig.activations();
+        assert_eq!((rig.ends(), activations, rig.requests()), (vec![], vec![1, 1], vec![1, 0]));
+        rig.activated(1, Activation::Done);
         rig.settle();
         assert_eq!((rig.ends(), rig.requests()), (ok(3..=3), vec![0, 1]));
         rig.assert_rest();
     }
     // An activation that is to be repeated, said from another thread, is repeated after its delay.
     let again = table.replace("0 1 alua", "4 pg_init_retries 3 pg_init_delay_msecs 700 1 alua");
-    let mut rig = Rig::new(stack(&again));
-    let (ports, activated) = (Mutex::new(vec![None; 2]), Mutex::default());
-    let ports = Arc::new(TestPorts { ports, activated });
-    rig.driver.multipath.set_ports(Arc::clone(&ports) as Arc<_>);
+    let mut rig = Rig::new(with_ports(&again));
     rig.write(1, 0);
     rig.settle();
-    rig.driver.multipath.activated(0, Activation::Retry, rig.now);
+    rig.activated(0, Activation::Retry);
     rig.pass(SECOND);
-    assert_eq!(*ports.activated.lock().unwrap(), [0, 0]);
-    rig.driver.multipath.activated(0, Activation::Done, rig.now);
+    assert_eq!(rig.activations(), [2, 0]);
+    rig.activated(0, Activation::Done);
     rig.settle();
     assert_eq!(rig.ends(), ok(1..=1));
-    // Without a SCSI side there is nothing to wait for.
+    // Without target ports there is nothing to wait for.
     let mut rig = Rig::new(stack(table));
     rig.write(1, 0);
     rig.settle();
@@ -833,26 +827,70 @@ fn requests_wait_for_the_activation_of_their_group() {
 }
 
 #[test]
-fn what_is_known_of_ports_makes_the_priorities_and_failback_follows() {
+fn the_states_of_target_ports_make_the_priorities_and_failback_follows() {
     let table = "0 0 2 1 round-robin 0 1 1 a 1 round-robin 0 1 1 b 1";
     let options = [("prio", "alua"), ("failback", "immediate"), ("path_checker", "directio")];
-    let mut rig = Rig::new(Stack { options: &options, ..stack(table) });
-    let port = |access| Some(Port { access, preferred: false });
-    let known = vec![port(Access::NonOptimized), port(Access::Optimized)];
-    let ports = TestPorts { ports: Mutex::new(known), activated: Mutex::default() };
-    rig.driver.multipath.set_ports(Arc::new(ports));
+    let port = |access| PortState { access, preferred: false };
+    let ports = [Some(port(PortAccess::Optimized)), Some(port(PortAccess::NonOptimized))];
+    let mut rig = Rig::new(Stack { options: &options, ports: &ports, ..stack(table) });
     rig.write(1, 0);
     rig.pass(SECOND);
     assert_eq!(rig.requests(), [1, 0]);
-    rig.pass(5 * SECOND);
-    rig.requests();
+    // The target tells it in the middle of everything, and the next request goes elsewhere.
+    let ways: Vec<_> = rig.fabric.ways.iter().map(|way| Arc::clone(&way.port)).collect();
+    ways[0].becomes(port(PortAccess::NonOptimized), rig.now);
     rig.write(2, 0);
-    rig.pass(SECOND);
+    rig.pass(SECOND / 10);
+    assert_eq!(rig.requests(), [1, 0], "they are alike, so nothing is gained");
+    ways[1].becomes(port(PortAccess::Optimized), rig.now);
+    rig.write(3, 0);
+    rig.pass(SECOND / 10);
     assert_eq!(rig.requests(), [0, 1]);
     assert!(rig.has_told("failback to priority group 2"));
     let listing = rig.driver.map.listing().join("\n");
     assert!(listing.contains("prio=50 status=active"), "{listing}");
     assert!(listing.contains("a active prio=10 port=N"), "{listing}");
+    // Each check has the target asked, which may have told nothing.
+    assert_eq!(ways[0].refreshes.load(Ordering::SeqCst), 0);
+    rig.pass(5 * SECOND);
+    assert_eq!(ways[0].refreshes.load(Ordering::SeqCst), 1);
+}
+
+#[test]
+fn of_a_group_by_priority_the_best_paths_carry_io_and_the_others_when_they_have_failed() {
+    let table = "0 0 1 1 round-robin 0 3 0 a b c";
+    let options = [("path_grouping_policy", "group_by_prio"), ("path_checker", "none")];
+    let port = |access| PortState { access, preferred: false };
+    let ports = [PortAccess::Optimized, PortAccess::NonOptimized, PortAccess::Optimized];
+    let ports = ports.map(|access| Some(port(access)));
+    let mut rig = Rig::new(Stack { options: &options, ports: &ports, ..stack(table) });
+    let mut name = 0;
+    let mut four = |rig: &mut Rig| {
+        (0..4).for_each(|_| {
+            name += 1;
+            rig.write(name, name % 16 * 8);
+            rig.settle();
+        });
+        rig.ends();
+        rig.requests()
+    };
+    assert_eq!(four(&mut rig), [2, 0, 2]);
+    let way = |rig: &Rig, way: usize| Arc::clone(&rig.fabric.ways[way].port);
+    way(&rig, 0).becomes(port(PortAccess::NonOptimized), rig.now);
+    assert_eq!(four(&mut rig), [0, 0, 4]);
+    rig.say("fail_path c");
+    assert_eq!(four(&mut rig), [2, 2, 0], "they are alike");
+    rig.say("reinstate_path c");
+    assert_eq!(four(&mut rig), [0, 0, 4]);
+    way(&rig, 1).becomes(PortState { access: PortAccess::Standby, preferred: true }, rig.now);
+    assert_eq!(four(&mut rig), [0, 4, 0], "81 is above 50");
+    // With any other policy all paths of the group in use carry I/O.
+    let mut rig = Rig::new(Stack { ports: &ports, ..stack(table) });
+    (1..=6).for_each(|name| {
+        rig.write(name, name * 8);
+        rig.settle();
+    });
+    assert_eq!(rig.requests(), [2, 2, 2]);
 }
 
 #[test]

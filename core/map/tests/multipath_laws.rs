@@ -156,6 +156,7 @@ impl Scene {
             depth,
             seed,
             takes_commands,
+            ports: Vec::new(),
         });
         let table = any_table(ways, kind.queues, &mut prng);
         let options = [

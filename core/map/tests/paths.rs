@@ -3,10 +3,11 @@
 
 use weir_bio::Nanos;
 use weir_map::multipath::control::{Control, Order, Verdict};
-use weir_map::multipath::port::{Access, Activation, Port};
+use weir_map::multipath::port::priority;
 use weir_map::multipath::selector::Figures;
 use weir_map::multipath::settings::{OPTIONS, Settings};
 use weir_map::multipath::table::Table;
+use weir_queue::{Activation, PortAccess, PortState};
 
 const TWO_AND_ONE: &str = "0 0 2 1 round-robin 0 2 1 a 1 b 1 round-robin 0 1 1 c 1";
 const QUEUEING: &str = "1 queue_if_no_path 0 2 1 round-robin 0 2 1 a 1 b 1 round-robin 0 1 1 c 1";
@@ -80,9 +81,9 @@ impl Rig {
         self.control.activated(path, how, self.now);
     }
 
-    fn port(&mut self, path: &str, access: Access, preferred: bool) {
+    fn port(&mut self, path: &str, access: PortAccess, preferred: bool) {
         let path = self.control.path(path).unwrap();
-        self.control.port_is(path, Some(Port { access, preferred }), self.now);
+        self.control.port_is(path, Some(PortState { access, preferred }), self.now);
     }
 }
 
@@ -337,34 +338,37 @@ fn the_best_group_is_by_the_mean_priority_then_paths_then_order() {
     assert_eq!(rig.control.best_group(), Some(0), "the first");
     rig.back("a");
     // (50 + 1) / 2 against 50.
-    rig.port("a", Access::Optimized, false);
-    rig.port("b", Access::Standby, false);
-    rig.port("c", Access::Optimized, false);
+    rig.port("a", PortAccess::Optimized, false);
+    rig.port("b", PortAccess::Standby, false);
+    rig.port("c", PortAccess::Optimized, false);
     assert_eq!(rig.control.best_group(), Some(1));
-    rig.port("c", Access::NonOptimized, false);
+    rig.port("c", PortAccess::NonOptimized, false);
     assert_eq!(rig.control.best_group(), Some(0));
-    rig.port("c", Access::NonOptimized, true);
+    rig.port("c", PortAccess::NonOptimized, true);
     assert_eq!(rig.control.best_group(), Some(1), "90 where it is preferred");
     rig.fail("c");
     assert_eq!(rig.control.best_group(), Some(0));
-    let mut rig = Rig::new(TWO_AND_ONE, &[]);
-    rig.port("c", Access::Optimized, true);
-    assert_eq!(rig.control.best_group(), Some(0), "priorities are constant");
+    // Without a word about it, priorities follow the ports that are known.
+    for (options, best) in [(&[][..], 1), (&[("prio", "alua")], 1), (&[("prio", "const")], 0)] {
+        let mut rig = Rig::new(TWO_AND_ONE, options);
+        rig.port("c", PortAccess::Optimized, true);
+        assert_eq!(rig.control.best_group(), Some(best), "{options:?}");
+    }
 }
 
 #[test]
 fn the_priority_of_a_port_is_multipaths() {
     let states = [
-        (Access::Optimized, 50, 50, 130),
-        (Access::NonOptimized, 10, 90, 90),
-        (Access::BlockDependent, 5, 85, 85),
-        (Access::Standby, 1, 81, 81),
-        (Access::Unavailable, 0, 80, 80),
-        (Access::Offline, 0, 80, 80),
-        (Access::Transitioning, 0, 80, 80),
+        (PortAccess::Optimized, 50, 50, 130),
+        (PortAccess::NonOptimized, 10, 90, 90),
+        (PortAccess::BlockDependent, 5, 85, 85),
+        (PortAccess::Standby, 1, 81, 81),
+        (PortAccess::Unavailable, 0, 80, 80),
+        (PortAccess::Offline, 0, 80, 80),
+        (PortAccess::Transitioning, 0, 80, 80),
     ];
     for (access, plain, preferred, exclusive) in states {
-        let of = |preferred, exclusive| Port { access, preferred }.priority(exclusive);
+        let of = |preferred, exclusive| priority(PortState { access, preferred }, exclusive);
         assert_eq!(
             (of(false, true), of(true, false), of(true, true)),
             (plain, preferred, exclusive)
@@ -426,6 +430,69 @@ fn an_activation_that_fails_is_repeated_as_often_as_the_table_says() {
     // One that cannot be fails its path.
     rig.activated("c", Activation::Failed);
     assert_eq!(rig.control.valid(), 2);
+}
+
+#[test]
+fn one_path_that_asks_for_another_activation_has_all_repeated() {
+    let table = ALUA.replace("0 1 alua", "2 pg_init_retries 1 1 alua");
+    let mut rig = Rig::new(&table, &[("path_checker", "none")]);
+    rig.group();
+    rig.orders();
+    rig.activated("a", Activation::RetryNow);
+    rig.activated("b", Activation::Done);
+    assert_eq!(rig.orders(), [Order::Activate(0), Order::Activate(1)]);
+    assert!(rig.control.queues_io());
+    rig.activated("a", Activation::Done);
+    rig.activated("b", Activation::Done);
+    assert!(!rig.control.queues_io());
+    assert_eq!(rig.orders(), []);
+}
+
+#[test]
+fn an_activation_of_a_group_that_was_left_lets_no_io_of_the_next_one_go() {
+    let mut rig = Rig::new(ALUA, &[("path_checker", "none")]);
+    rig.group();
+    rig.fail("a");
+    rig.fail("b");
+    assert_eq!(rig.group(), Some(2));
+    assert_eq!(rig.orders(), [0, 1, 2].map(Order::Activate));
+    rig.activated("a", Activation::Done);
+    rig.activated("b", Activation::RetryNow);
+    assert!(rig.control.queues_io(), "c is being activated");
+    assert!(rig.status().starts_with("2 1 0 0"), "{}", rig.status());
+    rig.activated("c", Activation::Done);
+    assert!(!rig.control.queues_io());
+    assert_eq!(rig.orders(), []);
+}
+
+#[test]
+fn a_group_that_is_left_while_it_is_activated_holds_no_io() {
+    for message in ["switch_group 2", "disable_group 1"] {
+        let mut rig = Rig::new(ALUA, &[("path_checker", "none")]);
+        rig.group();
+        rig.orders();
+        rig.say(message).unwrap();
+        assert!(!rig.control.queues_io(), "{message}");
+        assert_eq!(rig.group(), Some(2));
+        assert_eq!(rig.orders(), [Order::Activate(2)]);
+        rig.activated("c", Activation::Done);
+        assert!(!rig.control.queues_io());
+    }
+}
+
+#[test]
+fn the_activation_of_a_path_that_has_failed_is_not_waited_for() {
+    let mut rig = Rig::new(ALUA, &[("path_checker", "none")]);
+    rig.group();
+    rig.orders();
+    rig.activated("a", Activation::Done);
+    rig.fail("b");
+    assert!(!rig.control.queues_io());
+    assert_eq!(rig.group(), Some(1));
+    // Its end, when it comes, is no news.
+    rig.activated("b", Activation::RetryNow);
+    assert_eq!(rig.orders(), []);
+    assert!(!rig.control.queues_io());
 }
 
 #[test]
@@ -547,7 +614,9 @@ fn options_are_held_against_their_bounds() {
         ("no_path_retry", "never", "no_path_retry=never is outside 1..=86400, and none of fail, "),
         ("queue_if_no_path_timeout_secs", "-1", "is outside 0..=86400"),
         ("failback", "later", "and none of manual, immediate, followover"),
-        ("prio", "rdac", "prio=rdac is none of const, alua"),
+        ("prio", "rdac", "prio=rdac is none of detect, const, alua"),
+        ("hardware_handler", "rdac", "is none of detect, none, alua"),
+        ("path_grouping_policy", "group_by_tpg", "is none of failover, multibus, group_by_prio, "),
         ("path_checker", "rdac", "is none of tur, readsector0, directio, none"),
         ("polling_interval", "0", "polling_interval=0 is outside 1..=3600"),
         ("max_polling_interval", "3601", "is outside 1..=3600"),

@@ -1,6 +1,10 @@
 //! What a driver shows of itself beside what every device has, and lets be written: the files of
 //! `device/` in the tree, such as the queue depth of a logical unit.
 
+/// The attribute that takes a 1 where a device can be asked for its size anew: what is above it
+/// [enlarges](crate::Device::enlarge) the device then. It has no text.
+pub const RESCAN: &str = "rescan";
+
 /// A file of `device/`: declared once, with what its documentation says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceAttribute {

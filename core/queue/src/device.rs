@@ -12,7 +12,7 @@ use crate::bell::{Bell, Port};
 use crate::config::{
     Attached, Config, QueueMode, check_queues, default_scheduler, find_scheduler, nr_requests,
 };
-use crate::driver::{Affinity, Driver, Extent, Queues};
+use crate::driver::{Affinity, ChangeListener, Driver, Extent, Queues};
 use crate::error::{Error, invalid};
 use crate::grown::Grown;
 use crate::hard::fence::Fences;
@@ -30,6 +30,7 @@ use crate::sq::Sq;
 use crate::stats::{LaneGauges, Stats};
 use crate::submit::submitter::{Attachment, Submitter};
 use crate::tag_set::TagSet;
+use crate::target_port::TargetPort;
 
 pub(crate) mod freeze;
 pub(crate) mod offline;
@@ -523,9 +524,24 @@ impl Device {
         Ok(self.driver()?.enlarge(sectors)?)
     }
 
+    /// Tells `listener` when [`enlarge`](Device::enlarge) may find something that it did not
+    /// before: on the thread that turns a lane, which waits for it. A second listener takes the
+    /// first one's place.
+    pub fn on_change(&self, listener: ChangeListener) {
+        if let Ok(driver) = self.driver() {
+            driver.on_change(listener);
+        }
+    }
+
     /// What its driver shows of itself, if it shows anything and is there.
     pub fn with_attributes<T>(&self, with: impl FnOnce(&dyn DeviceAttributes) -> T) -> Option<T> {
         self.driver().ok()?.attributes().map(with)
+    }
+
+    /// The target port that its requests pass, if it has one and its driver is there.
+    #[must_use]
+    pub fn target_port(&self) -> Option<Arc<dyn TargetPort>> {
+        self.driver().ok()?.target_port()
     }
 
     /// How the first flush ended that failed, if one did.

@@ -15,6 +15,7 @@ use crate::budget::Budget;
 use crate::command::{Detail, SENSE_MAX};
 use crate::request::Request;
 use crate::tag_set::TagSet;
+use crate::target_port::TargetPort;
 
 pub(crate) use table::{Returned, TagTable};
 
@@ -97,6 +98,9 @@ pub struct Extent {
 /// memory and its asker can take turns with others.
 pub const EXTENTS_MAX: usize = 1024;
 
+/// Hears that a device has changed below; it takes no lock of the driver.
+pub type ChangeListener = Arc<dyn Fn() + Send + Sync>;
+
 /// A device's control side: shared, slow, may block.
 ///
 /// # Contract
@@ -174,8 +178,21 @@ pub trait Driver: Send + Sync {
         Ok(self.limits().size())
     }
 
+    /// Tells `listener` when [`enlarge`](Driver::enlarge) may find something that it did not
+    /// before, such as a larger size: on the thread that turns a lane, which waits for it. A second
+    /// listener takes the first one's place.
+    fn on_change(&self, listener: ChangeListener) {
+        drop(listener);
+    }
+
     /// What it shows of itself in the tree, beside what every device has. `None`: nothing.
     fn attributes(&self) -> Option<&dyn DeviceAttributes> {
+        None
+    }
+
+    /// The target port that its requests pass. `None`: every way to it is as good as another. The
+    /// answer never changes.
+    fn target_port(&self) -> Option<Arc<dyn TargetPort>> {
         None
     }
 

@@ -42,8 +42,9 @@ mod stats;
 mod step;
 mod submit;
 mod tag_set;
+mod target_port;
 
-pub use attributes::{DeviceAttribute, DeviceAttributes};
+pub use attributes::{DeviceAttribute, DeviceAttributes, RESCAN};
 pub use bell::Bell;
 pub use budget::Budget;
 pub use command::{CDB_MAX, Command, CommandEnd, Detail, RefusedCommand, SENSE_MAX};
@@ -56,8 +57,8 @@ pub use device::queues::{LaneAnswer, LaneChange, LaneHomes, Prepared, SettingQue
 pub use device::reconfigure::Reconfiguring;
 pub use device::switch::Switching;
 pub use driver::{
-    Affinity, Batch, Cancel, Done, Driver, DriverError, DriverQueue, EXTENTS_MAX, Extent, Queues,
-    Tag, UNTIL_KICKED, Waiter,
+    Affinity, Batch, Cancel, ChangeListener, Done, Driver, DriverError, DriverQueue, EXTENTS_MAX,
+    Extent, Queues, Tag, UNTIL_KICKED, Waiter,
 };
 pub use error::{Error, Late, Wait};
 pub use event::{Event, Place, Silent, Sink, What};
@@ -83,4 +84,5 @@ pub use submit::payer::price;
 pub use submit::submitter::Submitter;
 pub use submit::submitter::patch::Kept;
 pub use tag_set::TagSet;
+pub use target_port::{Activation, PortAccess, PortListener, PortState, TargetPort};
 pub use weir_ring::Wake;

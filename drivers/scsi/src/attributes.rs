@@ -6,7 +6,7 @@
 use std::fmt::Write;
 
 use weir_proto_scsi::SenseKey;
-use weir_queue::{DeviceAttribute, DeviceAttributes};
+use weir_queue::{DeviceAttribute, DeviceAttributes, RESCAN};
 
 use crate::disk::Unit;
 use crate::unit::UnitState;
@@ -50,7 +50,14 @@ const ROWS: &[Row] = &[
         Some(cache_type(unit).to_owned())
     }),
     Row::tells("eh_timeout", "s", "Time of a command of the error handler.", |unit| {
-        Some((unit.host().shared.options.eh_timeout_ns / NS_PER_S).to_string())
+        Some((unit.eh_timeout_ns() / NS_PER_S).to_string())
+    })
+    .takes("1 to 4294967295", |unit, text| match number::<u32>("eh_timeout", text)? {
+        0 => Err("eh_timeout=0 is outside 1..=4294967295".to_owned()),
+        seconds => {
+            unit.set_eh_timeout(u64::from(seconds) * NS_PER_S);
+            Ok(())
+        }
     }),
     Row::tells("inquiry", "", "Its INQUIRY data, in hex.", |unit| {
         Some(hex(&unit.facts().inquiry_bytes))
@@ -90,6 +97,13 @@ const ROWS: &[Row] = &[
     }),
     Row::tells("queue_type", "", "How its commands are ordered: `simple`.", |_| {
         Some("simple".to_owned())
+    }),
+    Row::tells(RESCAN, "", "Written, the target is asked for its size anew.", |_| {
+        Some(String::new())
+    })
+    .takes("`1`", |_, text| match text {
+        "1" => Ok(()),
+        _ => Err(format!("{RESCAN}={text} is not 1")),
     }),
     Row::tells("rev", "", "Its revision.", |unit| Some(text(&unit.facts().inquiry.revision))),
     Row::tells("scsi_level", "", "The standard it follows: its VERSION and one.", |unit| {

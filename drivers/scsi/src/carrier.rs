@@ -12,6 +12,7 @@ mod judge;
 mod keep;
 mod own;
 mod recover;
+mod talk;
 
 pub(crate) use channel::Channel;
 
@@ -21,11 +22,12 @@ use std::sync::Arc;
 use weir_bio::{Data, Nanos, Status};
 use weir_proto_scsi::ScsiStatus;
 use weir_proto_scsi::decide::{Delivery, Purpose};
-use weir_queue::{Done, Wake};
+use weir_queue::{Activation, Done, Wake};
 
 use crate::counters::Counters;
 use crate::inbox::{Inbox, Taken};
 use crate::places::RETRY_NS;
+use crate::port_view::ACTIVATE;
 use crate::shared::HostShared;
 use crate::slot::{Slot, Stage};
 use crate::transport::{Command, Delivered, Ends, Port, Refusal};
@@ -34,6 +36,7 @@ use crate::units::Units;
 use keep::Kept;
 use own::Job;
 use recover::Climb;
+use talk::PortTalk;
 
 /// A lane at a port.
 pub(crate) struct Seat {
@@ -43,24 +46,50 @@ pub(crate) struct Seat {
     pub(crate) wake: Option<Arc<dyn Wake>>,
     /// The error handler is at work for the unit, at this port.
     climb: Option<Climb>,
+    /// The conversation about its port group.
+    talk: PortTalk,
     /// It is in the list of those that the port had no room for.
     starved: bool,
     /// Commands that the port will not give back: no reset has helped.
     lost: bool,
 }
 
-/// Lanes that are to be turned once the lock is free.
+/// Lanes that are to be turned, and devices that are to be told something, once the lock is free.
 #[derive(Default)]
-pub(crate) struct Wakes(Vec<Arc<dyn Wake>>);
+pub(crate) struct Wakes {
+    lanes: Vec<Arc<dyn Wake>>,
+    ports: Vec<(Arc<UnitShared>, PortNews, Nanos)>,
+}
+
+/// What the device above is to hear of a unit's port.
+#[derive(Clone, Copy)]
+enum PortNews {
+    Changed,
+    Activated(Activation),
+}
 
 impl Wakes {
     pub(crate) fn add(&mut self, seat: &Seat) {
-        self.0.extend(seat.wake.clone());
+        self.lanes.extend(seat.wake.clone());
     }
 
-    /// Has them turned.
+    fn tell_port(&mut self, unit: &Arc<UnitShared>, now: Nanos) {
+        self.ports.push((Arc::clone(unit), PortNews::Changed, now));
+    }
+
+    fn tell_activated(&mut self, unit: &Arc<UnitShared>, how: Activation, now: Nanos) {
+        self.ports.push((Arc::clone(unit), PortNews::Activated(how), now));
+    }
+
+    /// Has them turned, and told.
     pub(crate) fn ring(&mut self) {
-        self.0.drain(..).for_each(|wake| wake.wake());
+        self.lanes.drain(..).for_each(|wake| wake.wake());
+        for (unit, news, now) in self.ports.drain(..) {
+            match news {
+                PortNews::Changed => unit.port.tell_change(now),
+                PortNews::Activated(how) => unit.port.tell_activated(how, now),
+            }
+        }
     }
 }
 
@@ -92,6 +121,8 @@ pub(crate) struct Carrier {
     /// What the target was asked to end, by token.
     asked: Vec<(u32, recover::Asked)>,
     next_token: u32,
+    /// When a conversation about a port group goes on.
+    talk_at: Option<Nanos>,
     /// Something was sent and not committed.
     uncommitted: bool,
     now: Nanos,
@@ -118,6 +149,7 @@ impl Carrier {
             jobs: Vec::new(),
             asked: Vec::new(),
             next_token: 0,
+            talk_at: None,
             uncommitted: false,
             now: Nanos::ZERO,
         }
@@ -139,6 +171,7 @@ impl Carrier {
             inbox: Inbox::default(),
             wake: None,
             climb: None,
+            talk: PortTalk::default(),
             starved: false,
             lost: false,
         });
@@ -147,7 +180,12 @@ impl Carrier {
 
     /// The lane is gone. It has no command any more.
     pub(crate) fn leave(&mut self, seat: u16, wakes: &mut Wakes) {
-        self.seats[usize::from(seat)] = None;
+        if let Some(place) = self.seats[usize::from(seat)].take()
+            && place.talk.activation.is_some()
+        {
+            place.unit.port.wish(ACTIVATE);
+        }
+        self.next_talk();
         // What the port still has, no lane waits for: a unit that was given up leaves such.
         for slot in self.slots.iter_mut().filter(|slot| slot.seat == seat && slot.is_out()) {
             slot.seat = own::ORPHAN;
@@ -248,13 +286,19 @@ impl Carrier {
             self.take_managements(ends, reaper.wakes);
         }
         if !ends.events.is_empty() {
-            self.take_events(ends);
+            self.take_events(ends, reaper.wakes);
         }
         if !self.jobs.is_empty() {
             self.look_at_deadlines(reaper.wakes);
         }
         if !self.kept.is_empty() {
             self.send_kept(reaper.wakes);
+        }
+        if self.seat_mut(reaper.seat).unit.port.has_wish() {
+            self.take_port_wish(reaper.seat, reaper.wakes);
+        }
+        if self.talk_at.is_some_and(|at| at <= self.now) {
+            self.go_on_with_talks(reaper.wakes);
         }
         let notices = &self.host.notices;
         self.port.notices(&mut |notice| notices.add(notice));
@@ -315,7 +359,7 @@ impl Carrier {
             return;
         }
         if self.is_own(end.slot) {
-            return self.own_ended(end, &memory, reaper.wakes);
+            return self.own_ended(end, sense, &memory, reaper.wakes);
         }
         let seat = self.slots[usize::from(end.slot)].seat;
         self.seat_mut(seat).counters.ended(1);
@@ -337,7 +381,7 @@ impl Carrier {
     pub(crate) fn wake_at(&self) -> Option<Nanos> {
         let own = self.jobs.iter().map(|job| job.deadline).min();
         let kept = (!self.kept.is_empty()).then(|| self.now + RETRY_NS);
-        [self.port.wake_at(), own, kept].into_iter().flatten().min()
+        [self.port.wake_at(), own, kept, self.talk_at].into_iter().flatten().min()
     }
 }
 

@@ -4,8 +4,10 @@ use std::sync::Arc;
 
 use weir_bio::{Limits, Size};
 use weir_proto_scsi::Lun;
+use weir_proto_scsi::inquiry::Tpgs;
 use weir_queue::{
-    Affinity, Budget, DeviceAttributes, Driver, DriverError, DriverQueue, Queues, TagSet,
+    Affinity, Budget, ChangeListener, DeviceAttributes, Driver, DriverError, DriverQueue, Queues,
+    TagSet, TargetPort,
 };
 
 use crate::counters::Counts;
@@ -80,7 +82,7 @@ impl Unit {
     /// The state of its target port group, if there are such states.
     #[must_use]
     pub fn access(&self) -> Option<Access> {
-        self.shared.access()
+        self.shared.port.access()
     }
 
     /// What it has counted.
@@ -120,6 +122,17 @@ impl Unit {
         Ok(())
     }
 
+    /// The time of a command of the error handler, nanoseconds.
+    #[must_use]
+    pub fn eh_timeout_ns(&self) -> u64 {
+        self.shared.eh_timeout_ns()
+    }
+
+    /// Sets that time, for commands that are sent from now on.
+    pub fn set_eh_timeout(&self, timeout_ns: u64) {
+        self.shared.set_eh_timeout(timeout_ns);
+    }
+
     /// How long after the last step, and after the last full task set, the depth rises by one,
     /// nanoseconds.
     #[must_use]
@@ -132,7 +145,8 @@ impl Unit {
         self.shared.set_ramp_up_period(period_ns);
     }
 
-    /// Takes a wish that the target has left, such as to be asked for its capacity again.
+    /// Takes a wish that the target has left, such as to be asked for its capacity again;
+    /// [`rescan`](Unit::rescan) takes all.
     #[must_use]
     pub fn take_wish(&self, wish: Wish) -> bool {
         self.shared.take_wish(wish)
@@ -144,6 +158,11 @@ impl Unit {
     /// The target cannot be reached, or there is another disk now.
     pub fn rescan(&self) -> Result<Size, DriverError> {
         let shared = &self.shared;
+        if shared.take_wish(Wish::Luns) {
+            self.host.look_for_units()?;
+        }
+        // Taken before the target is asked: what changes meanwhile leaves another.
+        _ = shared.take_wish(Wish::Capacity) | shared.take_wish(Wish::Pages);
         let now = self.host.identify(shared.lun)?;
         if let Some(difference) = shared.facts().difference(&now) {
             let what = format!("{}: it is another disk now: {difference}", shared.name);
@@ -151,8 +170,11 @@ impl Unit {
         }
         shared.set_access(now.access);
         let disk = now.disk_limits();
+        let (before, after) = (shared.facts().disk.capacity.sectors(), disk.capacity);
+        if before != after {
+            shared.tell(&format!("it has {after} sectors, before {before}"));
+        }
         shared.change_facts(|facts| *facts = now);
-        _ = shared.take_wish(Wish::Capacity) | shared.take_wish(Wish::Pages);
         Ok(limits(&disk, self.host.adapter(), self.options.read_only).size())
     }
 }
@@ -200,8 +222,17 @@ impl Driver for Unit {
         Ok(Box::new(UnitQueue::new(&self.host, &self.shared, index, seat, counters, event)))
     }
 
+    fn target_port(&self) -> Option<Arc<dyn TargetPort>> {
+        let has_states = self.shared.facts().inquiry.tpgs != Tpgs::None;
+        has_states.then(|| Arc::clone(&self.shared) as Arc<dyn TargetPort>)
+    }
+
     fn attributes(&self) -> Option<&dyn DeviceAttributes> {
         Some(self)
+    }
+
+    fn on_change(&self, listener: ChangeListener) {
+        self.shared.set_on_change(listener);
     }
 
     fn enlarge(&self, _sectors: u64) -> Result<Size, DriverError> {

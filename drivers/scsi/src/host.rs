@@ -1,6 +1,6 @@
 //! A host: the adapter of one transport, what its logical units share, and how they are found.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use weir_proto_scsi::Lun;
 use weir_queue::{DriverError, Notices, TagSet};
@@ -16,6 +16,8 @@ pub struct Host {
     pub(crate) shared: Arc<HostShared>,
     pub(crate) units: Arc<Units>,
     pub(crate) channels: Vec<Channel>,
+    /// Logical units that were told of and are no disks here.
+    told: Mutex<Vec<Lun>>,
 }
 
 impl std::fmt::Debug for Host {
@@ -36,7 +38,7 @@ impl Host {
         let units = Arc::<Units>::default();
         let channel = |index| Channel::new(&shared, &units, index);
         let channels = (0..shared.adapter.queues).map(channel).collect();
-        Arc::new(Host { shared, units, channels })
+        Arc::new(Host { shared, units, channels, told: Mutex::default() })
     }
 
     /// Its transport.
@@ -77,6 +79,26 @@ impl Host {
         let mut probe = LunProbe::default();
         self.transport().ask(&mut probe)?;
         probe.finish().map_err(|why| self.failed(&why.to_string()))
+    }
+
+    /// Asks which logical units the target has, and tells of those that no disk here is: each once,
+    /// until it is gone.
+    pub(crate) fn look_for_units(&self) -> Result<(), DriverError> {
+        let there = self.luns()?;
+        let open: Vec<Lun> = self.units.all().iter().map(|unit| unit.lun).collect();
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        told.retain(|lun| there.contains(lun));
+        for lun in there.into_iter().filter(|lun| !open.contains(lun)) {
+            if told.contains(&lun) {
+                continue;
+            }
+            told.push(lun);
+            let line = self.transport().target_line(lun);
+            let line = line.map_or_else(String::new, |line| format!(": {line}"));
+            let name = self.name();
+            self.notices().add(format!("{name}: LUN {lun} is there, and no disk here{line}"));
+        }
+        Ok(())
     }
 
     /// Identifies a logical unit.

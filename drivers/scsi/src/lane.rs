@@ -111,6 +111,10 @@ impl UnitQueue {
             // The data is lost on every path.
             return Err(Status::Medium);
         }
+        if self.limits.capacity == 0 && !request.op().is_passthrough() {
+            // A size that is promised above: the unit's own is not known yet, nor is its block.
+            return Err(Status::IoErr);
+        }
         let prepared = prepare(request, &self.limits, self.cdb_max, &mut self.lent)?;
         let rq = request.rq();
         let tries = if self.remembered.is_empty() {
@@ -315,5 +319,6 @@ impl Drop for UnitQueue {
     fn drop(&mut self) {
         self.unit.places.at_home(self.index, None);
         self.channel().leave(self.seat);
+        self.unit.pass_on_port_wish(self.now);
     }
 }

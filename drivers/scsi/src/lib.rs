@@ -35,12 +35,14 @@ mod inbox;
 mod lane;
 mod limits;
 mod places;
+mod port_view;
 pub mod probe;
 mod shared;
 mod slot;
 mod translate;
 pub mod transport;
 mod unit;
+mod unit_port;
 mod units;
 
 pub use attributes::attributes;

@@ -110,6 +110,15 @@ impl Places {
         woken.iter().for_each(|wake| wake.wake());
     }
 
+    /// Has one of the unit's lanes turned; whether there is one.
+    pub(crate) fn wake_any(&self) -> bool {
+        let wake = self.lanes().wakes.iter().flatten().next().cloned();
+        wake.is_some_and(|wake| {
+            wake.wake();
+            true
+        })
+    }
+
     fn has_room(&self) -> bool {
         self.held_back.load(Ordering::Relaxed) == 0
             && self.busy() < self.depth.load(Ordering::Relaxed)

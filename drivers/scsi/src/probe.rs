@@ -136,7 +136,8 @@ impl Probe {
     ///
     /// # Errors
     /// The command that failed, and how.
-    pub fn finish(self) -> Result<Facts, ProbeError> {
+    pub fn finish(mut self) -> Result<Facts, ProbeError> {
+        self.facts.take_for_safe();
         match (self.failure, self.step) {
             (Some(failure), _) => Err(failure),
             (None, Step::Done) => Ok(self.facts),

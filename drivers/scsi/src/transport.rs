@@ -203,6 +203,13 @@ pub trait Transport: Send + Sync {
         Ok(())
     }
 
+    /// The target that a user writes to have a logical unit as a disk; `None`: there is none to
+    /// write.
+    fn target_line(&self, lun: Lun) -> Option<String> {
+        let _ = lun;
+        None
+    }
+
     /// Opens port `index`, on the thread that will turn it.
     ///
     /// # Errors

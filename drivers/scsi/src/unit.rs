@@ -6,13 +6,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use weir_bio::Nanos;
 use weir_proto_scsi::Lun;
+use weir_proto_scsi::alua::PathIo;
 use weir_proto_scsi::decide::{Notice, Purpose, UnitTraits};
 use weir_proto_scsi::inquiry::Tpgs;
 use weir_proto_scsi::limits::{CdbRule, DiskLimits};
+use weir_queue::ChangeListener;
 
 use crate::counters::{Counters, Counts};
 use crate::depth::DepthTracker;
 use crate::places::Places;
+use crate::port_view::PortView;
 use crate::probe::{Access, Facts};
 use crate::shared::HostShared;
 
@@ -75,13 +78,16 @@ pub(crate) struct UnitShared {
     state: AtomicU8,
     traits: AtomicU8,
     wishes: AtomicU8,
+    on_change: Mutex<Option<ChangeListener>>,
     /// An earlier write has failed: no flush may succeed.
     doubtful: AtomicBool,
     timeout_ns: AtomicU64,
+    /// The time of a command of the error handler.
+    eh_timeout_ns: AtomicU64,
     facts: Mutex<Arc<Facts>>,
     /// Changes with the facts.
     version: AtomicU64,
-    access: Mutex<Option<Access>>,
+    pub(crate) port: PortView,
     counters: Mutex<Vec<Arc<Counters>>>,
     /// When a failed command was told of last, and how many were not since.
     told: Mutex<(Option<Nanos>, u64)>,
@@ -118,9 +124,11 @@ impl UnitShared {
             state: AtomicU8::new(UnitState::Running as u8),
             traits: AtomicU8::new(traits),
             wishes: AtomicU8::new(0),
+            on_change: Mutex::default(),
             doubtful: AtomicBool::new(false),
             timeout_ns: AtomicU64::new(30 * SECOND),
-            access: Mutex::new(facts.access),
+            eh_timeout_ns: AtomicU64::new(options.eh_timeout_ns),
+            port: PortView::new(facts.access),
             facts: Mutex::new(Arc::new(facts)),
             version: AtomicU64::new(0),
             counters: Mutex::default(),
@@ -187,6 +195,14 @@ impl UnitShared {
         }
     }
 
+    pub(crate) fn eh_timeout_ns(&self) -> u64 {
+        self.eh_timeout_ns.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_eh_timeout(&self, timeout_ns: u64) {
+        self.eh_timeout_ns.store(timeout_ns, Ordering::Relaxed);
+    }
+
     pub(crate) fn facts(&self) -> Arc<Facts> {
         Arc::clone(&lock(&self.facts))
     }
@@ -207,17 +223,29 @@ impl UnitShared {
         lock(&self.facts).disk_limits()
     }
 
-    /// The state of its target port group.
-    pub(crate) fn access(&self) -> Option<Access> {
-        *lock(&self.access)
+    /// A probe has found the state of its target port group.
+    pub(crate) fn set_access(&self, access: Option<Access>) {
+        if self.port.set(access) {
+            self.tell_access(access);
+        }
     }
 
-    pub(crate) fn set_access(&self, access: Option<Access>) {
-        let before = std::mem::replace(&mut *lock(&self.access), access);
-        if let Some(now) = access.filter(|now| before != Some(*now)) {
-            let preferred = if now.preferred { ", preferred" } else { "" };
-            self.tell(&format!("port group {} is {}{preferred}", now.group, now.state.name()));
+    /// The target has told a lane the state of its target port group.
+    pub(crate) fn set_access_answered(&self, access: Option<Access>, transition_s: u8, now: Nanos) {
+        if self.port.set_answered(access, transition_s, now) {
+            self.tell_access(access);
+            if self.facts().is_partial()
+                && access.is_some_and(|access| access.state.io() == PathIo::Allowed)
+            {
+                self.wish(Wish::Capacity, "its port takes I/O now: its size can be asked for");
+            }
         }
+    }
+
+    fn tell_access(&self, access: Option<Access>) {
+        let Some(access) = access else { return };
+        let preferred = if access.preferred { ", preferred" } else { "" };
+        self.tell(&format!("port group {} is {}{preferred}", access.group, access.state.name()));
     }
 
     /// Counters for one more lane.
@@ -270,7 +298,15 @@ impl UnitShared {
         let bit = wish as u8;
         if self.wishes.fetch_or(bit, Ordering::Relaxed) & bit == 0 {
             self.tell(what);
+            let listener = lock(&self.on_change).clone();
+            if let Some(listener) = listener {
+                listener();
+            }
         }
+    }
+
+    pub(crate) fn set_on_change(&self, listener: ChangeListener) {
+        *lock(&self.on_change) = Some(listener);
     }
 
     pub(crate) fn depth(&self) -> u16 {

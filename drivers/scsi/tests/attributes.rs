@@ -21,7 +21,7 @@ fn every_attribute_that_is_listed_has_a_text_and_they_are_sorted() {
     let listed = Driver::attributes(unit.as_ref()).expect("it has some").list();
     let names: Vec<&str> = listed.iter().map(|about| about.name).collect();
     assert!(names.is_sorted(), "{names:?}");
-    assert_eq!(names.len(), 24, "all but the two of port groups: {names:?}");
+    assert_eq!(names.len(), 25, "all but the two of port groups: {names:?}");
     for about in listed {
         assert!(unit.show(about.name).is_some() && !about.meaning.is_empty());
         let why = unit.store(about.name, "nonsense").expect_err("nonsense");
@@ -93,13 +93,19 @@ fn what_is_written_holds_and_what_is_wrong_is_refused_in_words() {
     let unit = &bench.units[0].unit;
     unit.store("queue_depth", "8\n").expect("a depth");
     unit.store("queue_ramp_up_period", "5000").expect("a time");
+    unit.store("eh_timeout", "4").expect("a time");
+    unit.store("rescan", "1\n").expect("a one");
     unit.store("state", "offline").expect("a state");
+    assert_eq!((show(&bench, "eh_timeout"), show(&bench, "rescan")), ("4".into(), String::new()));
     assert_eq!(show(&bench, "queue_depth"), "8");
     assert_eq!(show(&bench, "queue_ramp_up_period"), "5000");
     assert_eq!(show(&bench, "state"), "offline");
     for (name, text, why) in [
         ("queue_depth", "0", "queue_depth=0 is outside 1..=32"),
         ("queue_depth", "x", "queue_depth=x is no number of 16 bits"),
+        ("eh_timeout", "0", "eh_timeout=0 is outside 1..=4294967295"),
+        ("eh_timeout", "-1", "eh_timeout=-1 is no number of 32 bits"),
+        ("rescan", "2", "rescan=2 is not 1"),
         ("state", "gone", "state=gone is neither running nor offline"),
         ("vendor", "ME", "vendor is read-only"),
     ] {

@@ -6,16 +6,18 @@
 //! when [`version`](Control::version) has changed.
 //! Rules: docs/behaviour/multipath.md, section 1.1.
 
+mod activation;
 mod check;
 mod failback;
 mod message;
 mod status;
 
 use weir_bio::Nanos;
+use weir_queue::PortState;
 
-use super::port::{Activation, Port};
-use super::settings::{NoPathRetry, Prio, Settings};
+use super::settings::{Grouping, NoPathRetry, Settings};
 use super::table::Table;
+use activation::PgInit;
 use check::Check;
 pub use check::Verdict;
 pub use status::PathFigures;
@@ -41,7 +43,7 @@ struct Path {
     group: usize,
     is_valid: bool,
     fail_count: u32,
-    port: Option<Port>,
+    port: Option<PortState>,
     check: Check,
     on_probation: bool,
     is_activating: bool,
@@ -52,21 +54,6 @@ struct Path {
 struct Group {
     is_bypassed: bool,
     paths: std::ops::Range<usize>,
-}
-
-/// The activation of the group in use.
-#[derive(Debug, Default)]
-struct PgInit {
-    /// I/O waits until it is through.
-    queues_io: bool,
-    /// Paths that are being activated.
-    under_way: u32,
-    /// Repeats since the group was switched to.
-    count: u32,
-    /// When the next one begins.
-    at: Option<Nanos>,
-    /// It begins after the delay.
-    is_delayed: bool,
 }
 
 /// Why I/O that waits for a path has an end.
@@ -173,11 +160,13 @@ impl Control {
         self.paths[path].on_probation
     }
 
-    /// Whether a group has a valid path that is not on probation.
+    /// Whether a group has a path that carries I/O and is not on probation.
     #[must_use]
     pub fn has_trusted(&self, group: usize) -> bool {
-        let paths = &self.paths[self.groups[group].paths.clone()];
-        paths.iter().any(|path| path.is_valid && !path.on_probation)
+        let mut paths = self.groups[group].paths.clone();
+        paths.any(|path| {
+            self.is_valid(path) && !self.is_on_probation(path) && !self.is_outranked(path)
+        })
     }
 
     /// The numbers of the paths of each group.
@@ -285,89 +274,10 @@ impl Control {
         let paths = self.groups[group].paths.len();
         self.tell(format!("priority group {} of {paths} paths is in use", group + 1));
         let has_handler = !self.table.handler.is_empty();
-        self.pg_init = PgInit { queues_io: has_handler, is_delayed, ..PgInit::default() };
+        self.pg_init = PgInit::of_group(has_handler, is_delayed);
         if has_handler {
             self.begin_activation(now);
         }
-    }
-
-    /// Activates all valid paths of the group in use, now or after the delay.
-    fn begin_activation(&mut self, now: Nanos) {
-        if std::mem::take(&mut self.pg_init.is_delayed) {
-            let delay_ms = u64::from(self.table.features.pg_init_delay_msecs);
-            self.pg_init.at = Some(now + delay_ms * 1_000_000);
-            return;
-        }
-        self.pg_init.at = None;
-        let Some(current) = self.current else { return };
-        for path in self.groups[current].paths.clone() {
-            if self.paths[path].is_valid {
-                self.activate(path);
-            }
-        }
-    }
-
-    fn activate(&mut self, path: usize) {
-        if !std::mem::replace(&mut self.paths[path].is_activating, true) {
-            self.pg_init.under_way += 1;
-            self.orders.push(Order::Activate(path));
-        }
-    }
-
-    /// The activation of a path has ended.
-    pub fn activated(&mut self, path: usize, how: Activation, now: Nanos) {
-        if !std::mem::take(&mut self.paths[path].is_activating) {
-            return;
-        }
-        self.pg_init.under_way = self.pg_init.under_way.saturating_sub(1);
-        let group = self.paths[path].group;
-        let repeats = match how {
-            Activation::Done => {
-                self.groups[group].is_bypassed = false;
-                false
-            }
-            Activation::Busy => {
-                self.groups[group].is_bypassed = true;
-                let number = group + 1;
-                self.tell(format!("priority group {number} is busy, so it is bypassed"));
-                false
-            }
-            Activation::Retry | Activation::RetryNow => {
-                self.pg_init.is_delayed |= how == Activation::Retry;
-                self.may_repeat(path, now)
-            }
-            Activation::Failed => {
-                self.fail(path, "its activation failed", now);
-                false
-            }
-        };
-        if self.current != Some(group) {
-            return;
-        }
-        if repeats {
-            self.pg_init.count += 1;
-        }
-        if self.pg_init.under_way > 0 {
-            return;
-        }
-        if repeats {
-            self.begin_activation(now);
-        } else if self.pg_init.at.is_none() {
-            self.pg_init.queues_io = false;
-            if self.groups[group].is_bypassed {
-                // Another group, as soon as there is I/O for it.
-                self.current = None;
-            }
-            self.changed();
-        }
-    }
-
-    fn may_repeat(&mut self, path: usize, now: Nanos) -> bool {
-        let may = self.pg_init.count < self.table.features.pg_init_retries;
-        if !may {
-            self.fail(path, "its activation was tried as often as it may be", now);
-        }
-        may
     }
 
     /// A path has failed, for this reason. Whether it was valid until now.
@@ -385,6 +295,7 @@ impl Control {
             self.lose_last(now);
         }
         self.changed();
+        self.lost_while_activating(path, now);
         self.consider_failback(None, now);
         true
     }
@@ -430,7 +341,7 @@ impl Control {
             }
         }
         if !self.table.handler.is_empty() && self.current == Some(group) {
-            self.activate(path);
+            self.begin_activation_of(path);
         }
         self.changed();
         let of_group = &self.paths[self.groups[group].paths.clone()];
@@ -439,23 +350,36 @@ impl Control {
         true
     }
 
+    /// What is known of the port of a path at first: nothing has happened to it.
+    pub fn begin_with_port(&mut self, path: usize, port: Option<PortState>) {
+        self.paths[path].port = port;
+    }
+
     /// What is known of the port of a path now.
-    pub fn port_is(&mut self, path: usize, port: Option<Port>, now: Nanos) {
+    pub fn port_is(&mut self, path: usize, port: Option<PortState>, now: Nanos) {
         if std::mem::replace(&mut self.paths[path].port, port) != port {
             let words = match port {
                 Some(port) => format!("{:?}", port.access),
                 None => String::from("unknown"),
             };
             self.tell(format!("path {}: its port is {words} now", self.name(path)));
+            self.changed();
             self.consider_failback(None, now);
         }
     }
 
     fn priority(&self, path: usize) -> u32 {
-        match (self.settings.prio, self.paths[path].port) {
-            (Prio::Const, _) | (Prio::Alua, None) => 1,
-            (Prio::Alua, Some(port)) => port.priority(self.settings.exclusive_pref_bit),
-        }
+        self.settings.priority(self.paths[path].port)
+    }
+
+    /// Whether a valid path of the same group has a higher priority, and the groups are to be of
+    /// one priority.
+    #[must_use]
+    pub fn is_outranked(&self, path: usize) -> bool {
+        let mut others = self.groups[self.paths[path].group].paths.clone();
+        self.settings.path_grouping_policy == Grouping::ByPrio
+            && others
+                .any(|other| self.is_valid(other) && self.priority(other) > self.priority(path))
     }
 
     /// A path carries one request a second from now on, or all that come to it.

@@ -10,7 +10,6 @@ use weir_queue::{
 use super::asked::MultipathControl;
 use super::control::Control;
 use super::lane::{LaneParts, LaneQueue};
-use super::port::{Activation, Ports};
 use super::settings::Settings;
 use super::shared::Shared;
 use super::table::Table;
@@ -47,26 +46,16 @@ impl Multipath {
             .collect();
         let notice = (!repeated.is_empty())
             .then(|| format!("repeat_count above 1 is taken for 1, as of {}", repeated.join(", ")));
-        let shared = Shared::new(Control::new(table, settings.clone(), Nanos::ZERO));
+        let ports = paths.iter().map(Device::target_port).collect();
+        let shared = Shared::new(Control::new(table, settings.clone(), Nanos::ZERO), ports);
         notice.into_iter().for_each(|notice| shared.notices.add(notice));
-        let (shared, legs) = (Arc::new(shared), paths.into());
-        Ok(Multipath { shared, legs, settings, limits, node_of: |_| 0 })
+        Ok(Multipath { shared, legs: paths.into(), settings, limits, node_of: |_| 0 })
     }
 
     /// The same on a machine where `node_of` says on which NUMA node a CPU is.
     #[must_use]
     pub fn on_nodes(self, node_of: fn(u32) -> u32) -> Multipath {
         Multipath { node_of, ..self }
-    }
-
-    /// Takes what is known of the ports of its paths, once. Whether it was the first.
-    pub fn set_ports(&self, ports: Arc<dyn Ports>) -> bool {
-        self.shared.set_ports(ports)
-    }
-
-    /// The activation of a path, which [`Ports::activate`] began, has ended.
-    pub fn activated(&self, path: usize, how: Activation, now: Nanos) {
-        self.shared.change(now, |control| control.activated(path, how, now));
     }
 
     /// What it is asked and told while it runs.
@@ -98,8 +87,11 @@ impl Speaker for Notifier {
 }
 
 /// All paths are one device, so they are alike; what only one of them cannot do, none is asked for.
+/// A path that does not know its size yet, as behind a port in standby, has it from the others.
 fn limits_over(names: &[String], paths: &[Device]) -> Result<Limits, String> {
-    let mut each = paths.iter().map(Device::limits).zip(names);
+    let any_known = paths.iter().any(|path| path.limits().capacity > 0);
+    let known = |(limits, _): &(Limits, &String)| limits.capacity > 0 || !any_known;
+    let mut each = paths.iter().map(Device::limits).zip(names).filter(known);
     let Some((first, first_name)) = each.next() else {
         return Err(String::from("a multipath device has at least one path"));
     };
@@ -163,6 +155,10 @@ impl Driver for Multipath {
         let mut smallest: Option<Size> = None;
         for leg in self.legs.iter() {
             let size = leg.enlarge(sectors).map_err(|error| failed(&error))?;
+            if size.bytes() == 0 {
+                // Behind a port that takes no I/O; it says its size when it does.
+                continue;
+            }
             smallest = Some(smallest.filter(|other| other.bytes() <= size.bytes()).unwrap_or(size));
         }
         Ok(smallest.unwrap_or_default())

@@ -215,16 +215,12 @@ impl LaneQueue {
             shared.change(now, |control| control.tick(now));
         }
         for path in shared.take_checks() {
+            // The target may have told nothing of a change.
+            shared.refresh_port(path, now);
             checks.begin(path, &legs[path], outgoing.legs(), now);
         }
         for (path, verdict) in checks.take_ended() {
-            let port = shared.ports().map(|ports| ports.port(path));
-            shared.change(now, |control| {
-                if let Some(port) = port {
-                    control.port_is(path, port, now);
-                }
-                control.checked(path, verdict, now);
-            });
+            shared.change(now, |control| control.checked(path, verdict, now));
         }
         if let Some(slow) = slow.as_mut().filter(|slow| slow.wake_at() <= now) {
             judge_slow(slow, groups, shared, now);

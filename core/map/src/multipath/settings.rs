@@ -1,8 +1,9 @@
 //! The settings of a multipath device beside its table: what Linux leaves to its daemon, by the
 //! names and defaults of multipath.conf(5), and weir's own rules for late writes and slow paths.
 
-use weir_queue::TargetOption;
+use weir_queue::{PortState, TargetOption};
 
+use super::port::priority;
 use super::table::Policy;
 use super::words::number;
 
@@ -33,6 +34,8 @@ pub enum Failback {
 /// Where priorities of paths come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Prio {
+    /// From the states of port groups where the paths have such.
+    Detect,
     /// All are alike.
     Const,
     /// From the states of port groups.
@@ -68,6 +71,22 @@ pub enum Grouping {
     Failover,
     /// All paths are one group.
     Multibus,
+    /// The paths of one priority are a group, of which only those with the highest carry I/O when
+    /// their priorities come to differ.
+    ByPrio,
+    /// The paths that say one serial number are a group.
+    BySerial,
+}
+
+/// Whether a group is activated before I/O goes there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Handler {
+    /// If its paths have port groups.
+    Detect,
+    /// No.
+    None,
+    /// Yes.
+    Alua,
 }
 
 /// All of them.
@@ -77,6 +96,8 @@ pub struct Settings {
     pub path_selector: Policy,
     /// The groups of a target that is no table.
     pub path_grouping_policy: Grouping,
+    /// The hardware handler of a target that is no table.
+    pub hardware_handler: Handler,
     /// Rules while no path is left; `None`: as the table's features say.
     pub no_path_retry: Option<NoPathRetry>,
     /// How long I/O waits for a path, s; 0: for ever.
@@ -108,10 +129,11 @@ impl Default for Settings {
         Settings {
             path_selector: Policy::ServiceTime,
             path_grouping_policy: Grouping::Failover,
+            hardware_handler: Handler::Detect,
             no_path_retry: None,
             queue_if_no_path_timeout_secs: 0,
             failback: Failback::Manual,
-            prio: Prio::Const,
+            prio: Prio::Detect,
             exclusive_pref_bit: false,
             path_checker: Checker::Tur,
             polling_interval: 5,
@@ -128,10 +150,17 @@ impl Default for Settings {
 pub const OPTIONS: &[TargetOption] = &[
     TargetOption {
         name: "path_grouping_policy",
-        values: "failover|multibus",
+        values: "failover|multibus|group_by_prio|group_by_serial",
         default: "failover",
         doc: "Whether each path is a priority group of its own, one of which is in use, or all \
-              paths are one.",
+              paths are one, or those of one priority or one serial number.",
+    },
+    TargetOption {
+        name: "hardware_handler",
+        values: "detect|none|alua",
+        default: "detect",
+        doc: "Whether a group's target ports are activated before I/O goes there; detected by the \
+              paths' port groups.",
     },
     TargetOption {
         name: "path_selector",
@@ -160,9 +189,10 @@ pub const OPTIONS: &[TargetOption] = &[
     },
     TargetOption {
         name: "prio",
-        values: "const|alua",
-        default: "const",
-        doc: "Where the priorities of paths come from.",
+        values: "detect|const|alua",
+        default: "detect",
+        doc: "Where the priorities of paths come from: all are alike, or they follow the states of \
+              the target ports; detected by whether a path has such states.",
     },
     TargetOption {
         name: "exclusive_pref_bit",
@@ -217,6 +247,19 @@ pub const OPTIONS: &[TargetOption] = &[
     },
 ];
 
+const GROUPINGS: &[(&str, Grouping)] = &[
+    ("failover", Grouping::Failover),
+    ("multibus", Grouping::Multibus),
+    ("group_by_prio", Grouping::ByPrio),
+    ("group_by_serial", Grouping::BySerial),
+];
+
+const HANDLERS: &[(&str, Handler)] =
+    &[("detect", Handler::Detect), ("none", Handler::None), ("alua", Handler::Alua)];
+
+const PRIOS: &[(&str, Prio)] =
+    &[("detect", Prio::Detect), ("const", Prio::Const), ("alua", Prio::Alua)];
+
 impl Settings {
     /// Sets one of [`OPTIONS`]. Whether there is such an option.
     ///
@@ -225,10 +268,8 @@ impl Settings {
     pub fn set(&mut self, name: &str, value: &str) -> Result<bool, String> {
         let within = |range| number(name, Some(value), range);
         match name {
-            "path_grouping_policy" => {
-                let words = [("failover", Grouping::Failover), ("multibus", Grouping::Multibus)];
-                self.path_grouping_policy = word(name, value, &words)?;
-            }
+            "path_grouping_policy" => self.path_grouping_policy = word(name, value, GROUPINGS)?,
+            "hardware_handler" => self.hardware_handler = word(name, value, HANDLERS)?,
             "path_selector" => {
                 // io-affinity has no paths without masks, which only a table has.
                 let policies = [
@@ -260,9 +301,7 @@ impl Settings {
                     }
                 }
             }
-            "prio" => {
-                self.prio = word(name, value, &[("const", Prio::Const), ("alua", Prio::Alua)])?;
-            }
+            "prio" => self.prio = word(name, value, PRIOS)?,
             "exclusive_pref_bit" => self.exclusive_pref_bit = switch(name, value)?,
             "path_checker" => {
                 let words = [
@@ -285,6 +324,15 @@ impl Settings {
             _ => return Ok(false),
         }
         Ok(true)
+    }
+
+    /// The priority of a path whose port is in this state.
+    #[must_use]
+    pub fn priority(&self, port: Option<PortState>) -> u32 {
+        match (self.prio, port) {
+            (Prio::Const, _) | (_, None) => 1,
+            (Prio::Detect | Prio::Alua, Some(port)) => priority(port, self.exclusive_pref_bit),
+        }
     }
 
     /// Time after which a write no longer lands whatever its path says, ns.

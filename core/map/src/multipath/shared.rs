@@ -2,13 +2,12 @@
 //! beside it, which each lane reads once in a burst.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use weir_bio::Nanos;
-use weir_queue::{Notices, Wake};
+use weir_queue::{Activation, Notices, PortListener, PortState, TargetPort, Wake};
 
 use super::control::{Control, Order};
-use super::port::{Activation, Ports};
 use super::tally::{LaneTally, PathSum};
 
 /// Read by every lane, written when something changes.
@@ -31,7 +30,8 @@ pub(super) struct Shared {
     checks: Mutex<Vec<usize>>,
     /// When a path on probation may have its next request.
     probes: Box<[AtomicU64]>,
-    ports: OnceLock<Arc<dyn Ports>>,
+    /// Of each path, where it has one.
+    ports: Box<[Option<Arc<dyn TargetPort>>]>,
     pub(super) notices: Notices,
 }
 
@@ -50,21 +50,33 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Shared {
-    pub(super) fn new(control: Control) -> Shared {
+    /// The state machine over paths with these ports, which are listened to from now on.
+    pub(super) fn new(
+        mut control: Control,
+        ports: Box<[Option<Arc<dyn TargetPort>>]>,
+    ) -> Arc<Shared> {
         let paths = control.table().paths().count();
+        for (path, port) in ports.iter().enumerate() {
+            control.begin_with_port(path, port.as_ref().and_then(|port| port.state()));
+        }
         let published = Published::default();
         let wake_at = control.wake_at().map_or(u64::MAX, |at| at.0);
         published.wake_at.store(wake_at, Ordering::Relaxed);
         published.version.store(control.version(), Ordering::Relaxed);
-        Shared {
+        let shared = Arc::new(Shared {
             published,
             control: Mutex::new(control),
             lanes: Mutex::default(),
             checks: Mutex::default(),
             probes: (0..paths).map(|_| AtomicU64::new(0)).collect(),
-            ports: OnceLock::new(),
+            ports,
             notices: Notices::default(),
+        });
+        for (path, port) in shared.ports.iter().enumerate() {
+            let Some(port) = port else { continue };
+            port.listen(Arc::new(PathListener { shared: Arc::downgrade(&shared), path }));
         }
+        shared
     }
 
     /// The version of what lanes follow.
@@ -118,8 +130,8 @@ impl Shared {
     }
 
     fn activate(&self, path: usize, now: Nanos) {
-        match self.ports.get() {
-            Some(ports) => ports.activate(path),
+        match &self.ports[path] {
+            Some(port) => port.activate(now),
             // Without a port nothing has to be done for it.
             None => self.change(now, |control| control.activated(path, Activation::Done, now)),
         }
@@ -152,12 +164,15 @@ impl Shared {
         std::mem::take(&mut checks)
     }
 
-    pub(super) fn set_ports(&self, ports: Arc<dyn Ports>) -> bool {
-        self.ports.set(ports).is_ok()
+    pub(super) fn port_state(&self, path: usize) -> Option<PortState> {
+        self.ports[path].as_ref()?.state()
     }
 
-    pub(super) fn ports(&self) -> Option<&Arc<dyn Ports>> {
-        self.ports.get()
+    /// Has the state of a path's port asked for.
+    pub(super) fn refresh_port(&self, path: usize, now: Nanos) {
+        if let Some(port) = &self.ports[path] {
+            port.refresh(now);
+        }
     }
 
     /// The counters of lane `index`.
@@ -183,5 +198,27 @@ impl Shared {
             sum.add(tally.path(path));
         });
         sum
+    }
+}
+
+/// Takes what a path's port tells to the state machine. It keeps no path open.
+struct PathListener {
+    shared: Weak<Shared>,
+    path: usize,
+}
+
+impl PortListener for PathListener {
+    fn changed(&self, now: Nanos) {
+        if let Some(shared) = self.shared.upgrade() {
+            // The state is read behind the machine's lock: of two changes the newer one stays.
+            let state = || shared.port_state(self.path);
+            shared.change(now, |control| control.port_is(self.path, state(), now));
+        }
+    }
+
+    fn activated(&self, how: Activation, now: Nanos) {
+        if let Some(shared) = self.shared.upgrade() {
+            shared.change(now, |control| control.activated(self.path, how, now));
+        }
     }
 }

@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
+use weir_bio::Size;
 use weir_queue::{
     Backing, Config, Device, Driver, DriverError, Identity, Keeps, OpenedBacking, QueueMode,
     TargetKind,
 };
 
 use super::Multipath;
-use super::settings::{Grouping, OPTIONS, Settings};
+use super::settings::{Grouping, Handler, OPTIONS, Settings};
 use super::table::{Mode, Table};
 use crate::names::{names_of, target_of};
 
@@ -60,20 +61,77 @@ impl MultipathTarget {
         Ok(MultipathTarget { kind, how, settings })
     }
 
+    /// The table, as far as it is known without the paths.
     fn table(&self) -> Table {
         match &self.how {
             How::Table(_, table) => table.clone(),
             How::Paths(names) => {
-                let all = || names.iter().map(String::as_str);
-                let mut table = Table::of_paths(self.settings.path_selector, all());
-                if self.settings.path_grouping_policy == Grouping::Failover {
-                    let alone = |name| Table::of_paths(self.settings.path_selector, [name]).groups;
-                    table.groups = all().flat_map(alone).collect();
-                }
-                table
+                Table::of_paths(self.settings.path_selector, names.iter().map(String::as_str))
             }
         }
     }
+
+    /// The table with its groups, and the paths in its order.
+    fn table_over(&self, legs: &[Device]) -> (Table, Vec<Device>) {
+        let mut table = self.table();
+        let How::Paths(names) = &self.how else { return (table, legs.to_vec()) };
+        let ports: Vec<_> = legs.iter().map(Device::target_port).collect();
+        let states = ports.iter().map(|port| port.as_ref().and_then(|port| port.state()));
+        let priorities: Vec<u32> = states.map(|state| self.settings.priority(state)).collect();
+        let key = |path: usize| self.group_key(path, priorities[path], &legs[path]);
+        // The best path comes first; of equals, the one that was named first.
+        let mut order: Vec<usize> = (0..legs.len()).collect();
+        order.sort_by_key(|path| std::cmp::Reverse(priorities[*path]));
+        let mut groups: Vec<(GroupKey, Vec<usize>)> = Vec::new();
+        for path in order {
+            let key = key(path);
+            match groups.iter_mut().find(|(known, _)| *known == key) {
+                Some((_, paths)) => paths.push(path),
+                None => groups.push((key, vec![path])),
+            }
+        }
+        let line = |paths: &Vec<usize>| {
+            let names = paths.iter().map(|path| names[*path].as_str());
+            Table::of_paths(self.settings.path_selector, names).groups
+        };
+        table.groups = groups.iter().flat_map(|(_, paths)| line(paths)).collect();
+        let has_handler = match self.settings.hardware_handler {
+            Handler::Detect => ports.iter().any(Option::is_some),
+            Handler::None => false,
+            Handler::Alua => true,
+        };
+        table.handler = has_handler.then(|| String::from("alua")).into_iter().collect();
+        let order = groups.iter().flat_map(|(_, paths)| paths);
+        (table, order.map(|path| legs[*path].clone()).collect())
+    }
+
+    fn group_key(&self, path: usize, priority: u32, leg: &Device) -> GroupKey {
+        match self.settings.path_grouping_policy {
+            Grouping::Failover => GroupKey::Number(path),
+            Grouping::Multibus => GroupKey::Number(0),
+            Grouping::ByPrio => GroupKey::Number(priority as usize),
+            Grouping::BySerial => {
+                GroupKey::Serial(leg.with_attributes(|page| page.show("vpd_pg80")).flatten())
+            }
+        }
+    }
+}
+
+/// A path that could not say its size has that of the others: they are one device.
+fn promise_size(legs: &[Device], size: Size) -> Result<(), String> {
+    for leg in legs.iter().filter(|leg| leg.limits().capacity == 0) {
+        let promised = leg.reconfigure(|parts| parts.limits.grow_to(size));
+        promised.map_err(|error| error.to_string())?;
+    }
+    Ok(())
+}
+
+/// What the paths of one group have in common.
+#[derive(PartialEq, Eq)]
+enum GroupKey {
+    Number(usize),
+    /// The page of its serial number, in hex; paths that have none are one group.
+    Serial(Option<String>),
 }
 
 impl Backing for MultipathTarget {
@@ -94,7 +152,8 @@ impl Backing for MultipathTarget {
     }
 
     fn set(&mut self, option: &str, value: &str) -> Result<(), String> {
-        let says_table = matches!(option, "path_selector" | "path_grouping_policy");
+        let table = ["path_selector", "path_grouping_policy", "hardware_handler"];
+        let says_table = table.contains(&option);
         if says_table && matches!(self.how, How::Table(..)) {
             return Err(format!("{option}={value}: the table says that"));
         }
@@ -157,16 +216,17 @@ impl Backing for MultipathTarget {
 
     fn open_over(&self, config: &Config, legs: &[Device]) -> Result<OpenedBacking, DriverError> {
         let failed = |what| DriverError { what, source: None };
-        let mut table = self.table();
+        let (mut table, paths) = self.table_over(legs);
         let mode = &mut table.features.queue_mode;
         *mode = match (*mode, config.mode) {
             (Some(Mode::Bio), _) => Some(Mode::Bio),
             (_, QueueMode::Mq) => Some(Mode::Mq),
             (_, QueueMode::Sq) => Some(Mode::Rq),
         };
-        let multipath =
-            Multipath::new(table, legs.to_vec(), self.settings.clone()).map_err(failed)?;
-        let sectors = multipath.limits().capacity;
+        let multipath = Multipath::new(table, paths, self.settings.clone()).map_err(failed)?;
+        let size = multipath.limits().size();
+        promise_size(legs, size).map_err(failed)?;
+        let sectors = size.sectors;
         if let How::Table(length, _) = &self.how
             && *length != sectors
         {

@@ -139,7 +139,7 @@ impl View {
                 self.probation.push(path);
             }
             self.paths[path].is_valid = is_valid;
-            let is_usable = is_valid && !is_spared;
+            let is_usable = is_valid && !is_spared && !control.is_outranked(path);
             if std::mem::replace(&mut self.paths[path].is_usable, is_usable) == is_usable {
                 continue;
             }

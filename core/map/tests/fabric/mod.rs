@@ -12,8 +12,8 @@ use weir_map::multipath::settings::Settings;
 use weir_map::multipath::table::Table;
 use weir_queue::driver::Affinity;
 use weir_queue::{
-    Batch, Cancel, Config, Detail, Device, Done, Driver, DriverError, DriverQueue, MapControl,
-    Queues, Tag,
+    Activation, Batch, Cancel, Config, Detail, Device, Done, Driver, DriverError, DriverQueue,
+    MapControl, PortListener, PortState, Queues, Tag, TargetPort,
 };
 use weir_ring::Wake;
 
@@ -37,8 +37,54 @@ pub struct Way {
     pub requests: AtomicU32,
     /// Requests that came without FAILFAST_TRANSPORT.
     pub patient: AtomicU32,
+    /// Its target port, if it has one.
+    pub port: Arc<WayPort>,
     /// Every answer comes so much later, ns.
     pub delay: Mutex<Option<Arc<AtomicU64>>>,
+}
+
+/// The target port of a way, as the scene has it.
+#[derive(Default)]
+pub struct WayPort {
+    pub state: Mutex<Option<PortState>>,
+    listener: Mutex<Option<Arc<dyn PortListener>>>,
+    /// Activations that were begun, and states that were asked for.
+    pub activations: AtomicU32,
+    pub refreshes: AtomicU32,
+}
+
+impl WayPort {
+    /// The target tells another state.
+    pub fn becomes(&self, state: PortState, now: Nanos) {
+        *self.state.lock().unwrap() = Some(state);
+        self.listener().changed(now);
+    }
+
+    pub fn activated(&self, how: Activation, now: Nanos) {
+        self.listener().activated(how, now);
+    }
+
+    fn listener(&self) -> Arc<dyn PortListener> {
+        Arc::clone(self.listener.lock().unwrap().as_ref().expect("the device listens"))
+    }
+}
+
+impl TargetPort for WayPort {
+    fn state(&self) -> Option<PortState> {
+        *self.state.lock().unwrap()
+    }
+
+    fn refresh(&self, _: Nanos) {
+        self.refreshes.fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn activate(&self, _: Nanos) {
+        self.activations.fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn listen(&self, listener: Arc<dyn PortListener>) {
+        *self.listener.lock().unwrap() = Some(listener);
+    }
 }
 
 impl Way {
@@ -63,6 +109,7 @@ struct WayDriver {
     way: Arc<Way>,
     number: usize,
     queues: Queues,
+    has_port: bool,
 }
 
 impl Driver for WayDriver {
@@ -76,6 +123,10 @@ impl Driver for WayDriver {
 
     fn takes_commands(&self) -> bool {
         self.way.commands.lock().unwrap().is_some()
+    }
+
+    fn target_port(&self) -> Option<Arc<dyn TargetPort>> {
+        self.has_port.then(|| Arc::clone(&self.way.port) as Arc<_>)
     }
 
     fn open(&self, index: u16, depth: u16) -> Result<Box<dyn DriverQueue>, DriverError> {
@@ -200,11 +251,13 @@ pub struct Build {
     pub depth: u16,
     pub seed: u64,
     pub takes_commands: bool,
+    /// The states of the ways' target ports; empty: they have none.
+    pub ports: Vec<Option<PortState>>,
 }
 
 impl Fabric {
     pub fn new(build: Build) -> Fabric {
-        let Build { ways, path, limits, plan, config, depth, seed, takes_commands } = build;
+        let Build { ways, path, limits, plan, config, depth, seed, takes_commands, ports } = build;
         let (shared_tags, announced, home) = (false, false, path.home);
         let sim = Sim::new(Shape { limits, depth, shared_tags, home, announced, plan, seed });
         let (mut states, mut legs) = (Vec::new(), Vec::new());
@@ -216,7 +269,9 @@ impl Fabric {
             let max = LANES as u16;
             let queues = Queues { max, depth, reserved: 0, shared_tags: false, home };
             let (sim, state) = (Arc::clone(&sim), Arc::clone(&way));
-            let driver = WayDriver { sim, way: state, number, queues };
+            let has_port = !ports.is_empty();
+            *way.port.state.lock().unwrap() = ports.get(number).copied().flatten();
+            let driver = WayDriver { sim, way: state, number, queues, has_port };
             legs.push(path.device(config.clone(), Arc::new(driver)));
             states.push(way);
         }

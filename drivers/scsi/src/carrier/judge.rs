@@ -6,7 +6,7 @@ use weir_proto_scsi::decide::{
     Attempt, Decision, Delivery, Disposition, Notice, Purpose, RETRIES_ALLOWED, Recovery, ScsiEnd,
     decide,
 };
-use weir_proto_scsi::{Lun, ScsiStatus, Sense};
+use weir_proto_scsi::{AdditionalSense, Lun, ScsiStatus, Sense, SenseKey};
 use weir_queue::{Detail, SENSE_MAX};
 
 use super::{Carrier, Wakes};
@@ -14,6 +14,7 @@ use crate::inbox::Remembered;
 use crate::slot::{Slot, Stage, Tries};
 use crate::translate::with_six;
 use crate::transport::{Delivered, Ends};
+use crate::unit::UnitShared;
 
 impl Carrier {
     /// Judges the end of a request's command.
@@ -50,8 +51,9 @@ impl Carrier {
         wakes: &mut Wakes,
     ) {
         let attempt = self.attempt(number, RETRIES_ALLOWED);
-        let decision = decide(end, &attempt);
-        self.heed(number, &decision);
+        let mut decision = decide(end, &attempt);
+        self.heed(number, end, &decision, wakes);
+        self.bound_transition(number, end, &mut decision);
         match decision.disposition {
             Disposition::Complete => self.finish(number, Status::Ok, memory, wakes),
             Disposition::Retry => self.retry(number, memory),
@@ -92,21 +94,56 @@ impl Carrier {
         }
     }
 
+    /// A port group is between two states for so long and no longer.
+    fn bound_transition(&mut self, number: u16, end: &ScsiEnd, decision: &mut Decision) {
+        let code = AdditionalSense::ASYMMETRIC_ACCESS_STATE_TRANSITION;
+        let seat = self.slots[usize::from(number)].seat;
+        if decision.disposition != Disposition::Requeue || not_ready(end) != Some(code) {
+            return;
+        }
+        let now = self.now;
+        if self.seat_mut(seat).unit.port.transition_ends().is_some_and(|ends| ends <= now) {
+            decision.disposition = Disposition::Fail(Status::IoErr);
+            decision.reason = "the port group is between two states for too long";
+        }
+    }
+
     /// Deals with what was learnt beside the fate of the command.
-    fn heed(&mut self, number: u16, decision: &Decision) {
-        let Some(notice) = decision.notice else { return };
+    fn heed(&mut self, number: u16, end: &ScsiEnd, decision: &Decision, wakes: &mut Wakes) {
         let slot = self.slots[usize::from(number)];
         let unit = std::sync::Arc::clone(&self.seat_mut(slot.seat).unit);
+        self.heed_port(slot.seat, &unit, not_ready(end), decision.notice, wakes);
+        let Some(notice) = decision.notice else { return };
         if is_attention(notice) {
             unit.expect_attention(false);
-        }
-        if changes_access(notice) && unit.traits().alua {
-            self.ask_for_access(slot.seat);
         }
         if notice == Notice::TaskSetFull {
             self.units.task_set_full(self.now);
         }
         unit.notice(notice);
+    }
+
+    /// What an answer says of the port group.
+    fn heed_port(
+        &mut self,
+        seat: u16,
+        unit: &UnitShared,
+        not_ready: Option<AdditionalSense>,
+        notice: Option<Notice>,
+        wakes: &mut Wakes,
+    ) {
+        use AdditionalSense as Asc;
+        if !unit.traits().alua {
+            return;
+        }
+        match not_ready {
+            Some(Asc::ASYMMETRIC_ACCESS_STATE_TRANSITION) => self.is_between(seat, wakes),
+            Some(code) if is_refusal(code) && unit.port.takes_io() => {
+                self.ask_for_access(seat, wakes);
+            }
+            _ if notice.is_some_and(changes_access) => self.ask_for_access(seat, wakes),
+            _ => {}
+        }
     }
 
     /// Tells the lane how its request ended.
@@ -141,7 +178,11 @@ impl Carrier {
     ) {
         let slot = self.slots[usize::from(number)];
         let now = self.now;
-        self.seat_mut(slot.seat).unit.tell_failure(|| failure_words(&slot, reason, end), now);
+        let unit = &self.seat_mut(slot.seat).unit;
+        // A port that takes no I/O says so of every request; its state has a line of its own.
+        if !(unit.traits().alua && not_ready(end).is_some_and(is_refusal)) {
+            unit.tell_failure(|| failure_words(&slot, reason, end), now);
+        }
         self.finish(number, status, memory, wakes);
     }
 
@@ -206,7 +247,7 @@ impl Carrier {
         wakes: &mut Wakes,
     ) {
         let decision = decide(scsi_end, &self.attempt(end.slot, 0));
-        self.heed(end.slot, &decision);
+        self.heed(end.slot, scsi_end, &decision, wakes);
         let status = match decision.disposition {
             Disposition::Complete => Status::Ok,
             Disposition::Fail(status) => status,
@@ -232,16 +273,16 @@ impl Carrier {
 
     /// What the target said unasked about its units.
     #[cold]
-    pub(super) fn take_events(&mut self, ends: &mut Ends) {
+    pub(super) fn take_events(&mut self, ends: &mut Ends, wakes: &mut Wakes) {
         let mut sense = &ends.event_sense[..];
         for (lun, len) in ends.events.drain(..) {
             let (own, rest) = sense.split_at(usize::from(len).min(sense.len()));
             sense = rest;
-            self.take_event(lun, own);
+            self.take_event(lun, own, wakes);
         }
     }
 
-    fn take_event(&mut self, lun: Lun, sense: &[u8]) {
+    fn take_event(&mut self, lun: Lun, sense: &[u8], wakes: &mut Wakes) {
         let end = ScsiEnd {
             delivery: Delivery::Delivered,
             status: ScsiStatus::CHECK_CONDITION,
@@ -257,13 +298,11 @@ impl Carrier {
                 unit: unit.traits(),
             };
             let Some(notice) = decide(&end, &attempt).notice else { continue };
-            if changes_access(notice) && unit.traits().alua {
-                let at_unit = |seat: &Option<super::Seat>| {
-                    seat.as_ref().is_some_and(|seat| std::sync::Arc::ptr_eq(&seat.unit, unit))
-                };
-                if let Some(seat) = self.seats.iter().position(at_unit) {
-                    self.ask_for_access(seat as u16);
-                }
+            let at_unit = |seat: &Option<super::Seat>| {
+                seat.as_ref().is_some_and(|seat| std::sync::Arc::ptr_eq(&seat.unit, unit))
+            };
+            if let Some(seat) = self.seats.iter().position(at_unit) {
+                self.heed_port(seat as u16, unit, not_ready(&end), Some(notice), wakes);
             }
             unit.notice(notice);
         }
@@ -311,6 +350,18 @@ fn is_attention(notice: Notice) -> bool {
         | Notice::WriteSameRefused
         | Notice::DeferredError => false,
     }
+}
+
+/// The code of a logical unit that is not ready.
+fn not_ready(end: &ScsiEnd) -> Option<AdditionalSense> {
+    let sense = end.sense.filter(|sense| sense.key == SenseKey::NotReady && !sense.deferred)?;
+    (end.delivery == Delivery::Delivered).then_some(sense.code)
+}
+
+/// Whether a port group that takes no I/O is what it says.
+fn is_refusal(code: AdditionalSense) -> bool {
+    use AdditionalSense as Asc;
+    matches!(code, Asc::TARGET_PORT_IN_STANDBY_STATE | Asc::TARGET_PORT_IN_UNAVAILABLE_STATE)
 }
 
 /// Whether the state of the port group may be another one.

@@ -3,10 +3,7 @@
 //! a time. One that gives no answer in time is abandoned: no lane waits for it any more, and the
 //! target is asked to abort it, again and again until the port hands it over and its slot is free.
 
-use std::sync::Arc;
-
 use weir_bio::{Buf, Data, Nanos, Status};
-use weir_proto_scsi::alua::PortGroups;
 use weir_proto_scsi::command::StartStopUnit;
 use weir_proto_scsi::decide::{Delivery, ScsiEnd};
 use weir_proto_scsi::sense::SENSE_LEN_MAX;
@@ -14,7 +11,6 @@ use weir_proto_scsi::{ScsiCommand, ScsiStatus, Sense, SenseKey};
 
 use super::keep::Kept;
 use super::{Carrier, Wakes};
-use crate::probe::Access;
 use crate::slot::{Slot, Stage, Tries};
 use crate::translate::of_command;
 use crate::transport::{Command, Delivered, Direction};
@@ -25,17 +21,11 @@ pub(super) const NOBODY: u16 = u16::MAX;
 /// The seat of a command whose lane is gone.
 pub(super) const ORPHAN: u16 = u16::MAX - 1;
 
-/// Bytes of port groups that are asked for: room for 60 ports and more in eight groups.
-const GROUPS_LEN: u32 = 4096;
-
 /// How long a start may take.
 const START_NS: u64 = 60_000_000_000;
 
 /// The deadline of a command whose abort is awaited.
 const NEVER: Nanos = Nanos(u64::MAX);
-
-/// How long the states of port groups may take.
-const GROUPS_NS: u64 = 60_000_000_000;
 
 /// A command of the mid-layer's own.
 #[derive(Debug)]
@@ -57,9 +47,22 @@ pub(super) enum What {
     Start(Kept),
     /// REPORT TARGET PORT GROUPS.
     Groups,
+    /// SET TARGET PORT GROUPS.
+    SetGroups,
+    /// READ CAPACITY of a unit whose port takes I/O now.
+    Capacity,
     /// Its time was up, or its lane has gone; no answer is waited for. At its deadline the target
     /// is asked to abort it.
     Abandoned,
+}
+
+/// The memory of a command.
+pub(super) enum Carried {
+    Nothing,
+    /// So many bytes that are to come.
+    In(u32),
+    /// What goes.
+    Out(Buf),
 }
 
 impl Carrier {
@@ -74,18 +77,19 @@ impl Carrier {
         &mut self,
         seat: u16,
         command: &ScsiCommand,
-        bytes: u32,
+        carried: Carried,
         time_ns: u64,
         what: What,
     ) -> Result<(), What> {
         let Some(number) = self.host.take_own_slot() else { return Err(what) };
         let lun = self.seat_mut(seat).unit.lun;
-        let direction = if bytes == 0 { Direction::None } else { Direction::In(bytes) };
+        let (direction, memory) = match carried {
+            Carried::Nothing => (Direction::None, None),
+            Carried::In(bytes) => (Direction::In(bytes), Some(Buf::zeroed(bytes as usize))),
+            Carried::Out(buf) => (Direction::Out(buf.len() as u32), Some(buf)),
+        };
         let prepared = of_command(command, direction);
-        let mut memory = Vec::new();
-        if bytes > 0 {
-            memory.push(Data::One(Buf::zeroed(bytes as usize)));
-        }
+        let mut memory: Vec<Data> = memory.map(Data::One).into_iter().collect();
         let sent = Command { slot: number, lun, cdb: prepared.cdb(), direction };
         if self.port.send(&sent, &mut memory, self.now).is_err() {
             self.host.give_own_slot(number);
@@ -106,7 +110,13 @@ impl Carrier {
 
     /// One of them has ended.
     #[cold]
-    pub(super) fn own_ended(&mut self, end: &Delivered, memory: &[Data], wakes: &mut Wakes) {
+    pub(super) fn own_ended(
+        &mut self,
+        end: &Delivered,
+        sense: &[u8],
+        memory: &[Data],
+        wakes: &mut Wakes,
+    ) {
         self.slots[usize::from(end.slot)].stage = Stage::Free;
         self.host.give_own_slot(end.slot);
         let Some(at) = self.jobs.iter().position(|job| job.slot == end.slot) else { return };
@@ -121,9 +131,18 @@ impl Carrier {
             }
             What::Start(kept) => self.started(kept, good, wakes),
             What::Groups => {
-                if good {
-                    self.take_groups(seat, &bytes_of(memory, end.moved));
-                }
+                let data = bytes_of(memory, end.moved);
+                let ended = if good { Ok(&data[..]) } else { Err(Sense::decode(sense).ok()) };
+                self.groups_ended(seat, ended, wakes);
+            }
+            What::Capacity => {
+                let data = bytes_of(memory, end.moved);
+                let ended = if good { Ok(&data[..]) } else { Err(Sense::decode(sense).ok()) };
+                self.capacity_ended(seat, ended, wakes);
+            }
+            What::SetGroups => {
+                let ended = if good { Ok(()) } else { Err(Sense::decode(sense).ok()) };
+                self.set_groups_ended(seat, ended, wakes);
             }
         }
     }
@@ -144,7 +163,10 @@ impl Carrier {
                 What::Test => self.tested(seat, false, wakes),
                 What::Sense(kept, ended) => self.sense_fetched(kept, ended, &[], wakes),
                 What::Start(kept) => self.started(kept, false, wakes),
-                What::Groups | What::Abandoned => {}
+                What::Groups | What::SetGroups | What::Capacity => {
+                    self.talk_failed(seat, wakes);
+                }
+                What::Abandoned => {}
             }
         }
     }
@@ -191,10 +213,9 @@ impl Carrier {
         let seat = self.slots[usize::from(slot)].seat;
         self.slots[usize::from(slot)].stage = Stage::Kept;
         let what = What::Sense(Kept { slot, memory }, end);
-        let time = self.host.options.eh_timeout_ns;
-        if let Err(What::Sense(kept, end)) =
-            self.send_own(seat, &command, SENSE_LEN_MAX as u32, time, what)
-        {
+        let (time, carried) =
+            (self.seat_mut(seat).unit.eh_timeout_ns(), Carried::In(SENSE_LEN_MAX as u32));
+        if let Err(What::Sense(kept, end)) = self.send_own(seat, &command, carried, time, what) {
             self.sense_fetched(kept, end, &[], wakes);
         }
     }
@@ -225,7 +246,9 @@ impl Carrier {
         self.slots[usize::from(slot)].stage = Stage::Kept;
         let what = What::Start(Kept { slot, memory });
         let command = ScsiCommand::StartStopUnit(start);
-        if let Err(What::Start(kept)) = self.send_own(seat, &command, 0, START_NS, what) {
+        if let Err(What::Start(kept)) =
+            self.send_own(seat, &command, Carried::Nothing, START_NS, what)
+        {
             self.started(kept, false, wakes);
         }
     }
@@ -240,28 +263,6 @@ impl Carrier {
             return self.finish(slot, Status::IoErr, memory, wakes);
         }
         self.keep(slot, memory);
-    }
-
-    /// The states of the port groups may be others.
-    #[cold]
-    pub(super) fn ask_for_access(&mut self, seat: u16) {
-        let asks = |job: &Job| job.seat == seat && matches!(job.what, What::Groups);
-        if self.jobs.iter().any(asks) {
-            return;
-        }
-        let command =
-            ScsiCommand::ReportTargetPortGroups { extended: false, allocation: GROUPS_LEN };
-        // If it cannot be sent now, the next answer of this kind has it asked again.
-        drop(self.send_own(seat, &command, GROUPS_LEN, GROUPS_NS, What::Groups));
-    }
-
-    fn take_groups(&mut self, seat: u16, data: &[u8]) {
-        let unit = Arc::clone(&self.seat_mut(seat).unit);
-        if let Ok(groups) = PortGroups::decode(data)
-            && let Some(group) = unit.facts().group
-        {
-            unit.set_access(Access::of(&groups, group));
-        }
     }
 }
 

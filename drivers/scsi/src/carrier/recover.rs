@@ -16,7 +16,7 @@ use weir_proto_scsi::decide::RETRIES_ALLOWED;
 use weir_proto_scsi::{Lun, ScsiCommand};
 use weir_queue::{Cancel, Tag};
 
-use super::own::What;
+use super::own::{Carried, What};
 use super::{Carrier, Seat, Wakes};
 use crate::escalation::{Act, Escalation, Level};
 use crate::slot::Stage;
@@ -242,8 +242,8 @@ impl Carrier {
         if self.port.outage_until().is_some_and(|until| self.now < until) {
             return Some(Act::Finish);
         }
-        let time = self.host.options.eh_timeout_ns;
-        match self.send_own(seat, &ScsiCommand::TestUnitReady, 0, time, What::Test) {
+        let time = self.seat_mut(seat).unit.eh_timeout_ns();
+        match self.send_own(seat, &ScsiCommand::TestUnitReady, Carried::Nothing, time, What::Test) {
             Ok(()) => None,
             Err(_) => self.next_of_test(seat, false),
         }

@@ -5,7 +5,7 @@ use weir_proto_scsi::alua::{AccessState, PortGroups};
 use weir_proto_scsi::capacity::Capacity;
 use weir_proto_scsi::inquiry::{Inquiry, Peripheral, Tpgs};
 use weir_proto_scsi::limits::{CdbRule, DiskLimits, DiskPages};
-use weir_proto_scsi::mode::{ModeData, ModeForm};
+use weir_proto_scsi::mode::{CachingPage, ModeData, ModeForm};
 use weir_proto_scsi::vpd::{
     BLOCK_CHARACTERISTICS, BLOCK_LIMITS, DEVICE_IDENTIFICATION, PROVISIONING, UNIT_SERIAL_NUMBER,
     VpdPage, Wwid,
@@ -141,7 +141,7 @@ impl Facts {
         Ok((more > allocation).then_some(more))
     }
 
-    pub(super) fn take_capacity_16(&mut self, data: &[u8]) -> bool {
+    pub(crate) fn take_capacity_16(&mut self, data: &[u8]) -> bool {
         Capacity::decode_16(data).map(|capacity| self.disk.capacity = capacity).is_ok()
     }
 
@@ -189,6 +189,19 @@ impl Facts {
         self.wwid = Wwid::choose(page.designators(), self.serial.as_deref());
         self.port = page.designators().find_map(|name| name.relative_target_port());
         self.group = page.designators().find_map(|name| name.target_port_group());
+    }
+
+    /// Whether its size is not known, as of a disk behind a port in standby.
+    #[must_use]
+    pub fn is_partial(&self) -> bool {
+        self.disk.capacity.sectors() == 0
+    }
+
+    /// What a disk did not say that has told no size is taken for what is safe: it has a cache.
+    pub(super) fn take_for_safe(&mut self) {
+        if self.is_partial() && self.disk.caching.is_none() {
+            self.disk.caching = Some(CachingPage::new(true, true));
+        }
     }
 
     /// Takes mode data: the header, and the caching page if that was asked for.

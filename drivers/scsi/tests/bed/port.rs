@@ -218,6 +218,10 @@ impl Transport for Script {
         "script".to_owned()
     }
 
+    fn target_line(&self, lun: Lun) -> Option<String> {
+        Some(format!("script:{lun}"))
+    }
+
     fn ask(&self, asker: &mut dyn Asker) -> Result<(), DriverError> {
         let lun = asker.next().map(|(lun, ..)| lun);
         let Some(lun) = lun else { return Ok(()) };

@@ -56,7 +56,8 @@ impl Control {
 
     /// The next request goes to this group, and no group is bypassed.
     pub(super) fn switch_group(&mut self, group: usize) {
-        (self.next, self.current) = (Some(group), None);
+        self.next = Some(group);
+        self.leave_group();
         for group in &mut self.groups {
             group.is_bypassed = false;
         }

@@ -24,7 +24,9 @@ impl Control {
                 let group = self.group_named(number)?;
                 self.groups[group].is_bypassed = true;
                 // The group in use is looked for anew.
-                self.current = self.current.filter(|current| *current != group);
+                if self.current == Some(group) {
+                    self.leave_group();
+                }
                 self.next = self.next.filter(|next| *next != group);
                 self.changed();
             }

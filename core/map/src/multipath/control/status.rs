@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use super::Control;
+use crate::multipath::port::letter;
 use crate::multipath::selector::Figures;
 use crate::multipath::table::{Mode, PolicyArgs, Table};
 
@@ -118,7 +119,7 @@ impl Control {
             (false, _) => "failed",
         };
         let port = match state.port {
-            Some(port) => format!(" port={}", port.access.letter()),
+            Some(port) => format!(" port={}", letter(port.access)),
             None => String::new(),
         };
         format!(
