@@ -7,6 +7,7 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
 use weir_driver_scsi::{Adapter, Asker, Port, Transport};
 use weir_proto_iscsi::IscsiName;
+use weir_proto_scsi::Lun;
 use weir_queue::DriverError;
 
 use crate::dial::{Opened, failed};
@@ -74,6 +75,10 @@ impl Transport for Iscsi {
 
     fn ask(&self, asker: &mut dyn Asker) -> Result<(), DriverError> {
         ask::ask(&self.peer, asker)
+    }
+
+    fn target_line(&self, lun: Lun) -> Option<String> {
+        Some(format!("{}/{}", self.peer.site, lun.number()?))
     }
 
     fn prepare(&self, index: u16) -> Result<(), DriverError> {

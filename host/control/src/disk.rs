@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use weir_bio::{Limits, Nanos, Status};
-use weir_queue::{Config, Device, DeviceAttribute, Error, MapControl, Settings, Stats};
+use weir_queue::{Config, Device, DeviceAttribute, Error, MapControl, RESCAN, Settings, Stats};
 use weir_sched::{Tunable, TunableError};
 
 /// A disk as the tree sees it: asked and told by any thread, slowly. Calls that change something
@@ -299,7 +299,13 @@ impl Disk for LiveDisk {
     }
 
     fn set_attribute(&self, name: &str, text: &str) -> Option<Result<(), String>> {
-        self.device.with_attributes(|attributes| attributes.store(name, text))
+        let stored = self.device.with_attributes(|attributes| attributes.store(name, text))?;
+        Some(match stored {
+            Ok(()) if name == RESCAN => {
+                self.enlarge(0).map(drop).map_err(|error| error.to_string())
+            }
+            stored => stored,
+        })
     }
 }
 

@@ -297,7 +297,7 @@ pub(crate) fn targets(config: &Config) -> Result<BTreeMap<String, Target>, Failu
 }
 
 /// Puts in force what was made larger below a disk; what is to be said of it.
-fn growth(device: &Device) -> Option<String> {
+pub(crate) fn growth(device: &Device) -> Option<String> {
     let name = &device.config().name;
     let before = device.limits().size();
     let failed = |error| Some(format!("{FAILED}block/{name}/size: {error}"));

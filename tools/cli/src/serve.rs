@@ -1,6 +1,7 @@
 //! `weir serve`: the daemon.
 
 mod bounds;
+mod changes;
 mod disks;
 mod hangup;
 mod pressure;
@@ -133,6 +134,7 @@ impl Serve {
         reload.attach(&daemon.tree);
         let tree = Arc::clone(&daemon.tree);
         hangup.reload(tree).map_err(|e| format!("a thread for SIGHUP: {e}"))?;
+        changes::follow(&daemon.disks).map_err(|e| format!("a thread for changes: {e}"))?;
         // No client is served before everything else is there: from then on a stop has to be
         // orderly.
         let reach = self.open_tree(&daemon)?;

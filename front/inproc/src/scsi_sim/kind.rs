@@ -151,7 +151,7 @@ impl SimUnit {
             depth: DEPTH,
             patience: Patience::new(replacement_s * 1_000_000_000),
         };
-        let transport = SimTransport::new(target, route);
+        let transport = SimTransport::new(target, route).of_file(&self.path);
         let host = Host::new(Arc::new(transport), HostOptions::default());
         open.hosts.push((key, Arc::downgrade(&host)));
         host

@@ -1,5 +1,6 @@
 //! The control side: one port of a simulated target as a transport of the mid-layer.
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use weir_bio::{Buf, Data};
@@ -24,6 +25,8 @@ pub struct SimTransport {
     route: Route,
     /// The number of the first session's initiator; inquiries have that behind the last.
     initiator: u32,
+    /// The file of the target, if disks are named by one.
+    file: Option<PathBuf>,
 }
 
 impl SimTransport {
@@ -31,7 +34,13 @@ impl SimTransport {
     #[must_use]
     pub fn new(shared: &Arc<SharedTarget>, route: Route) -> SimTransport {
         let initiator = shared.new_initiators(u32::from(route.sessions) + 1);
-        SimTransport { shared: Arc::clone(shared), route, initiator }
+        SimTransport { shared: Arc::clone(shared), route, initiator, file: None }
+    }
+
+    /// The same, of a target whose disks are named by its file.
+    #[must_use]
+    pub fn of_file(self, file: &Path) -> SimTransport {
+        SimTransport { file: Some(file.to_owned()), ..self }
     }
 
     /// The target.
@@ -97,6 +106,11 @@ impl SimTransport {
 }
 
 impl Transport for SimTransport {
+    fn target_line(&self, lun: Lun) -> Option<String> {
+        let (file, port) = (self.file.as_ref()?.display(), self.route.port.0);
+        Some(format!("scsi-sim:{file},port={port},lun={}", lun.number()?))
+    }
+
     fn adapter(&self) -> Adapter {
         Adapter {
             queues: self.route.sessions,

@@ -1,0 +1,126 @@
+//! Changes of a target while its units are used: a size that grows, units that come and go.
+
+mod bed;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use bed::disk::{Disk, sense};
+use bed::port::{Reply, Script, adapter};
+use bed::{Bench, SECOND, read, write};
+use weir_bio::Status;
+use weir_proto_scsi::{AdditionalSense, Lun, SenseKey};
+use weir_queue::Driver;
+
+fn lun(number: u32) -> Lun {
+    Lun::new(number).expect("a number that fits")
+}
+
+/// Has the next command end with this attention; the ones behind it end well.
+fn attention(script: &Script, code: AdditionalSense) {
+    let mut first = Some(sense(SenseKey::UnitAttention, code));
+    script.reply(move |_| first.take().map_or_else(Reply::good, Reply::sense));
+}
+
+fn heard(bench: &Bench) -> Arc<AtomicU32> {
+    let heard = Arc::new(AtomicU32::new(0));
+    let counts = Arc::clone(&heard);
+    let listener = Arc::new(move || _ = counts.fetch_add(1, Ordering::SeqCst));
+    bench.units[0].device.on_change(listener);
+    heard
+}
+
+#[test]
+fn a_unit_that_has_grown_says_so_once_and_is_larger_when_it_is_asked() {
+    let script = Script::new(adapter());
+    let mut bench = Bench::new(&script);
+    let heard = heard(&bench);
+    for _ in 0..3 {
+        attention(&script, AdditionalSense::CAPACITY_DATA_HAS_CHANGED);
+        assert_eq!(bench.read_once(), [(1, Status::Ok)]);
+    }
+    assert_eq!(heard.load(Ordering::SeqCst), 1, "until it is asked");
+    script.state().disks.get_mut(&Lun::ZERO).expect("a disk").blocks = 3 << 20;
+    let device = bench.units[0].device.clone();
+    assert_eq!(device.enlarge(0).expect("a size").sectors, 3 << 20);
+    let told = bench.host.notices().all().join("\n");
+    assert!(told.contains("LUN 0: its capacity has changed"), "{told}");
+    assert!(told.contains("it has 3145728 sectors, before 2097152"), "{told}");
+    // I/O behind the old end goes once the device is as large.
+    let grow = |parts: &mut weir_queue::Settings| {
+        parts.limits.grow_to(weir_bio::Size { sectors: 3 << 20, padding: 0 });
+    };
+    device.reconfigure(grow).expect("a size");
+    bench.submit(0, write((3 << 20) - 8).cookie(2));
+    bench.settle();
+    assert_eq!(bench.ended(0), [(2, Status::Ok)]);
+    attention(&script, AdditionalSense::CAPACITY_DATA_HAS_CHANGED);
+    bench.read_once();
+    assert_eq!(heard.load(Ordering::SeqCst), 2, "the next change is another");
+    bench.end();
+}
+
+#[test]
+fn a_unit_that_is_smaller_or_another_is_refused_and_stays_as_it_was() {
+    let script = Script::new(adapter());
+    let bench = Bench::new(&script);
+    for (change, why) in [
+        (Disk { blocks: 1 << 20, ..Disk::default() }, "size 1048576 sectors, before 2097152"),
+        (Disk { name: [0x60, 9, 9, 9, 9, 9, 9, 9], ..Disk::default() }, "another disk now: name"),
+    ] {
+        script.state().disks.insert(Lun::ZERO, change);
+        let error = bench.units[0].unit.enlarge(0).expect_err(why).to_string();
+        assert!(error.contains(why), "{error}");
+        assert_eq!(bench.units[0].unit.facts().disk.capacity.sectors(), 1 << 21);
+    }
+    bench.end();
+}
+
+#[test]
+fn new_units_of_the_target_are_told_once_with_the_target_to_write() {
+    let script = Script::new(adapter());
+    let mut bench = Bench::new(&script);
+    let heard = heard(&bench);
+    let told = |bench: &Bench| {
+        let all = bench.host.notices().all();
+        all.into_iter().filter(|line| line.contains("is there, and no disk here")).count()
+    };
+    let look = |bench: &mut Bench, luns: &[u32]| {
+        let list = luns.iter().map(|number| lun(*number)).collect();
+        script.state().disks.get_mut(&Lun::ZERO).expect("a disk").luns = list;
+        attention(&script, AdditionalSense::REPORTED_LUNS_DATA_HAS_CHANGED);
+        bench.read_once();
+        bench.units[0].device.enlarge(0).expect("a size");
+    };
+    look(&mut bench, &[0, 3, 300]);
+    assert_eq!((told(&bench), heard.load(Ordering::SeqCst)), (2, 1));
+    let all = bench.host.notices().all();
+    let line = "script: LUN 3 is there, and no disk here: script:3";
+    assert!(all.iter().any(|told| told == line), "{all:?}");
+    look(&mut bench, &[0, 3, 300]);
+    assert_eq!(told(&bench), 2, "they are known");
+    look(&mut bench, &[0, 300]);
+    look(&mut bench, &[0, 3, 300]);
+    assert_eq!(told(&bench), 3, "one that was gone is new");
+    // A rescan without such an attention asks for no list.
+    script.state().disks.get_mut(&Lun::ZERO).expect("a disk").luns = vec![lun(0), lun(9)];
+    bench.units[0].device.enlarge(0).expect("a size");
+    assert_eq!(told(&bench), 3);
+    bench.end();
+}
+
+#[test]
+fn io_of_a_unit_that_is_gone_fails_and_the_log_says_why() {
+    let script = Script::new(adapter());
+    let mut bench = Bench::new(&script);
+    let heard = heard(&bench);
+    let gone = sense(SenseKey::IllegalRequest, AdditionalSense::LOGICAL_UNIT_NOT_SUPPORTED);
+    script.reply(move |_| Reply::sense(gone.clone()));
+    bench.submit(0, read(8).cookie(1));
+    bench.pass(SECOND);
+    assert_eq!((bench.ended(0), heard.load(Ordering::SeqCst)), (vec![(1, Status::IoErr)], 1));
+    let told = bench.host.notices().all().join("\n");
+    assert!(told.contains("LUN 0: the target has no such logical unit now"), "{told}");
+    assert!(told.contains("failed: no such logical unit"), "{told}");
+    bench.end();
+}
