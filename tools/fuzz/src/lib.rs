@@ -13,6 +13,7 @@ mod config;
 mod control;
 mod cuts;
 mod iscsi_initiator;
+mod iscsi_port;
 mod iscsi_session;
 mod jobs;
 mod nbd_client;
@@ -39,6 +40,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "nbd_client", check: nbd_client::check },
     Target { name: "iscsi_initiator", check: iscsi_initiator::check },
     Target { name: "iscsi_session", check: iscsi_session::check },
+    Target { name: "iscsi_port", check: iscsi_port::check },
     Target { name: "scsi", check: scsi::check },
     Target { name: "control", check: control::check },
     Target { name: "config", check: config::check },

@@ -60,11 +60,12 @@ const MUTANTS: [(&str, &str); 2] =
     [("bfq and cfq", "bfq,cfq"), ("deadline and kyber", "deadline,kyber,fair")];
 
 /// Fuzz targets: the folders of `tools/fuzz/corpus`.
-const FUZZ_TARGETS: [&str; 13] = [
+const FUZZ_TARGETS: [&str; 14] = [
     "nbd_server",
     "nbd_client",
     "iscsi_initiator",
     "iscsi_session",
+    "iscsi_port",
     "scsi",
     "control",
     "config",
