@@ -175,7 +175,7 @@ fn a_portal_that_refuses_for_good_is_left_for_another_and_tried_again_as_the_las
         let (sender, seen) = channel();
         let first = recording(vec![drops(), refuses(status), refuses(status)], sender);
         let second = target(vec![drops()]);
-        let mut bed = lost(Options { ..Options::new(portals(&[first, second])) });
+        let mut bed = lost(Options::new(portals(&[first, second])));
         in_time(&mut bed, "is back");
         assert_eq!(logins(&seen).len(), 2, "{status:04x}: the first portal is asked once more");
         // Alone it is asked again and again.
