@@ -1,6 +1,8 @@
 //! Multipath disks of the library: what targets say, and a disk on real reactors whose paths are
 //! failed and brought back by messages.
 
+mod bed;
+
 use std::time::Duration;
 
 use weir::{Clock, Disk, QueueMode, Target};
@@ -112,4 +114,81 @@ fn paths_that_are_not_one_device_are_refused() {
     let error = builder(table, "m").over([&a]).open().unwrap_err().to_string();
     assert!(error.contains("a table of 8 sectors, and its paths have 16384"), "{error}");
     assert_eq!(a.size(), SIZE);
+}
+
+/// A target with four ports, whose groups are not alike.
+const PORT_GROUPS: &str = r#"
+    [[group]]
+    id = 1
+    state = "active/non-optimized"
+    [[group]]
+    id = 2
+    state = "active/optimized"
+    [[group]]
+    id = 3
+    state = "standby"
+    [[port]]
+    id = 1
+    group = 1
+    [[port]]
+    id = 2
+    group = 2
+    [[port]]
+    id = 3
+    group = 3
+    [[port]]
+    id = 4
+    group = 2
+    [[lun]]
+    size = "1MiB"
+"#;
+
+#[test]
+fn the_groups_of_a_target_follow_its_policy_and_the_states_of_the_ports() {
+    let folder = bed::Folder::new();
+    let file = folder.join("t.toml");
+    std::fs::write(&file, PORT_GROUPS).unwrap();
+    let builder = |target: &str, name: &str| Disk::builder(target).name(name).reactors(1);
+    let path = |port: u16| {
+        let target = format!("scsi-sim:{},port={port}", file.display());
+        builder(&target, &format!("p{port}")).open().unwrap()
+    };
+    let paths = [1, 2, 3, 4].map(path);
+    assert_eq!(paths[2].size(), 0, "a port in standby tells no size");
+    let selector = "service-time";
+    let line = |disks: &[u16]| {
+        let disks: Vec<String> = disks.iter().map(|port| format!("p{port} 1 1")).collect();
+        format!("{selector} 0 {} 2 {}", disks.len(), disks.join(" "))
+    };
+    for (options, handler, groups) in [
+        ("", "1 alua", vec![line(&[2]), line(&[4]), line(&[1]), line(&[3])]),
+        (
+            ",path_grouping_policy=group_by_prio",
+            "1 alua",
+            vec![line(&[2, 4]), line(&[1]), line(&[3])],
+        ),
+        (",path_grouping_policy=group_by_serial", "1 alua", vec![line(&[2, 4, 1, 3])]),
+        (
+            ",path_grouping_policy=multibus,hardware_handler=none,prio=const",
+            "0",
+            vec![line(&[1, 2, 3, 4])],
+        ),
+        (
+            ",path_grouping_policy=failover,prio=const",
+            "1 alua",
+            [1, 2, 3, 4].map(|port| line(&[port])).to_vec(),
+        ),
+    ] {
+        let target = format!("multipath:p1+p2+p3+p4,path_checker=none{options}");
+        let disk = builder(&target, "m").over(&paths).open().unwrap();
+        let table = disk.map().unwrap().table();
+        let count = groups.len();
+        let expected = format!("2 queue_mode mq {handler} {count} 1 {}", groups.join(" "));
+        assert_eq!(table, format!("0 2048 multipath {expected}"), "{options}");
+        // The path in standby has the size of the others, and carries what it is activated for.
+        assert_eq!(disk.size(), 1 << 20);
+        let mut session = disk.session().unwrap();
+        session.write_at(0, &[5; 4096]).unwrap();
+        disk.close().unwrap();
+    }
 }
