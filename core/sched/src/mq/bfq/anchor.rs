@@ -35,8 +35,8 @@ impl Anchor {
     pub(super) fn meet(self, akin: bool, now: Nanos) -> Newcomer {
         match now.since(self.created) {
             _ if !akin => Newcomer::Replaces,
-            ..=TOGETHER_NS => Newcomer::Joins,
-            ..=NEXT_NS => Newcomer::Apart,
+            age if age <= TOGETHER_NS => Newcomer::Joins,
+            age if age <= NEXT_NS => Newcomer::Apart,
             _ => Newcomer::Replaces,
         }
     }
