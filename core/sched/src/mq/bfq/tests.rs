@@ -701,7 +701,7 @@ fn an_interval_counts_by_its_length_and_how_much_of_it_was_sequential() {
         meter.rate()
     };
     let first = RateMeter::new(true).rate();
-    let rate = (40 * 256 << 16) / 390_000;
+    let rate = ((40 * 256) << 16) / 390_000;
     // Nine times the part that was sequential, times 0.39 s, of ten.
     assert_eq!(estimate(0), first * 6 / 7 + rate / 7);
     assert_eq!(estimate(10), first * 7 / 8 + rate / 8);

@@ -178,7 +178,9 @@ mod tests {
     fn the_third_arrival_in_a_row_soon_after_the_same_queue_within_a_second_finds_its_waker() {
         let one = arrival(1);
         let reborn = Arrival { other: Handle { birth: 9, ..one.other }, ..one };
-        let table: &[(&[(u64, Arrival)], &[usize])] = &[
+        /// Arrivals, and the places among them at which the waker is confirmed.
+        type Row<'a> = (&'a [(u64, Arrival)], &'a [usize]);
+        let table: &[Row<'_>] = &[
             (&[(0, one), (10, one), (20, one)], &[2]),
             (&[(0, one), (10, one), (1023, one)], &[2]),
             (&[(0, one), (10, one), (1024, one)], &[]),
