@@ -687,25 +687,32 @@ fn an_async_queue_with_a_request_after_more_than_half_a_second_is_raised() {
 
 #[test]
 fn an_interval_counts_by_its_length_and_how_much_of_it_was_sequential() {
-    // 40 reads of 128 KiB within 390 ms, some of them seeks: slower than the first estimate.
-    let estimate = |seeks: u64| {
+    // 40 reads of 128 KiB, some of them seeks, and the time from each to the next, ms: slower than
+    // the first estimate.
+    let estimate = |seeks: u64, after_seek: u64, after_other: u64| {
         let mut meter = RateMeter::new(true);
-        let mut sector = 0;
+        let (mut sector, mut now) = (0, 5000);
+        let mut last = now;
         for at in 0..40 {
-            sector += if at > 0 && at <= seeks { 1_000_000 } else { 0 };
+            let seek = at > 0 && at <= seeks;
+            sector += if seek { 1_000_000 } else { 0 };
             let read = Rq { sectors: 256, ..rq(1, sector) };
             sector += 256;
-            meter.dispatched(&read, 1, Nanos::from_ms(5000 + 10 * at));
+            meter.dispatched(&read, 1, Nanos::from_ms(now));
+            last = now;
+            now += if seek { after_seek } else { after_other };
         }
-        meter.dispatched(&rq(1, sector), 0, Nanos::from_ms(5000 + 390 + 101));
+        meter.dispatched(&rq(1, sector), 0, Nanos::from_ms(last + 101));
         meter.rate()
     };
     let first = RateMeter::new(true).rate();
-    let rate = ((40 * 256) << 16) / 390_000;
-    // Nine times the part that was sequential, times 0.39 s, of ten.
-    assert_eq!(estimate(0), first * 6 / 7 + rate / 7);
-    assert_eq!(estimate(10), first * 7 / 8 + rate / 8);
-    assert_eq!(estimate(11), first, "less than three quarters, and no faster");
+    let rate = |ms: u64| ((40 * 256) << 16) / (ms * 1000);
+    // Nine times the part that was sequential, times the seconds, of ten.
+    assert_eq!(estimate(0, 10, 10), first * 6 / 7 + rate(390) / 7);
+    assert_eq!(estimate(9, 10, 10), first * 7 / 8 + rate(390) / 8);
+    assert_eq!(estimate(10, 10, 10), first, "seeks took more than a quarter of the time");
+    assert_eq!(estimate(10, 1, 12), first * 7 / 8 + rate(358) / 8);
+    assert_eq!(estimate(11, 1, 12), first, "more than a quarter of the requests were seeks");
 }
 
 #[test]
