@@ -84,8 +84,8 @@ impl Backing for DelayTarget {
         self.kind
     }
 
-    fn set(&mut self, option: &str, _value: &str) -> Result<(), String> {
-        unreachable!("no option {option} is declared")
+    fn set(&mut self, option: &str, value: &str) -> Result<(), String> {
+        Err(format!("{option}={value}: it is for a multipath table"))
     }
 
     fn legs(&self) -> Vec<String> {

@@ -76,3 +76,11 @@ fn a_line_that_is_wrong_is_refused_with_its_bound() {
         assert!(why.contains(part), "{table}: {why}");
     }
 }
+
+#[test]
+fn an_option_of_multipath_is_refused_by_every_other_line() {
+    for line in ["linear a 0", "zero", "error", "delay a 0 1", "flakey a 0 1 1", "fault a 0 0"] {
+        let error = parse(&TABLE, &format!("0 8 {line},failback=manual")).unwrap_err();
+        assert_eq!(error, "failback=manual: it is for a multipath table", "{line}");
+    }
+}
