@@ -107,7 +107,8 @@ impl Backing for DelayTarget {
         };
         let areas: Vec<Area> = self.delays.classes.iter().map(area).collect();
         check_areas(&areas, &limits, &names).map_err(|what| DriverError { what, source: None })?;
-        let limits = stacked(&Layout::new(areas[..1].to_vec()), &limits);
+        // Of the limits only those of atomic writes depend on a place, which is that of writes.
+        let limits = stacked(&Layout::new(vec![areas[WRITES].clone()]), &limits);
         let state = Arc::new(State { delays: self.delays.clone(), waiting: Default::default() });
         let driver = Delay { state: Arc::clone(&state), legs: legs.to_vec(), limits };
         let (driver, map): (_, Arc<dyn MapControl>) = (Arc::new(driver), state);

@@ -5,10 +5,13 @@ mod bed;
 
 mod rig;
 
+use std::sync::Arc;
+
 use rig::{MS, Rig, parse};
-use weir_bio::{Bio, Buf, Nanos, Status};
+use weir_bio::{Bio, Buf, Limits, Nanos, Status};
+use weir_local::Ram;
 use weir_map::kinds::TABLE;
-use weir_queue::Device;
+use weir_queue::{Device, Driver, DriverError, DriverQueue, Queues};
 
 fn write(cookie: u64) -> Bio {
     rig::write(8, 1, cookie as u8).cookie(cookie)
@@ -62,6 +65,41 @@ fn what_runs_out_of_time_while_it_waits_is_never_sent() {
     assert!(rig.ended[0].at_ms < 10_000, "it ended at {} ms", rig.ended[0].at_ms);
     assert_eq!(rig.map.status(), "0 32 delay 0 0 0\n");
     assert_eq!((rig.legs[0].stats().in_flight, rig.above.stats().quarantined), (0, 0));
+}
+
+/// A disk in memory that takes atomic writes.
+struct Atomic(Ram);
+
+impl Driver for Atomic {
+    fn limits(&self) -> Limits {
+        Limits {
+            atomic_write_max_sectors: 32,
+            atomic_write_unit_min_sectors: 1,
+            atomic_write_unit_max_sectors: 32,
+            ..self.0.limits()
+        }
+    }
+
+    fn queues(&self) -> Queues {
+        self.0.queues()
+    }
+
+    fn open(&self, index: u16, depth: u16) -> Result<Box<dyn DriverQueue>, DriverError> {
+        self.0.open(index, depth)
+    }
+}
+
+#[test]
+fn an_atomic_write_suits_the_place_of_writes() {
+    let leg = || -> Arc<dyn Driver> { Arc::new(Atomic(Ram::new(64 * 512).unwrap())) };
+    let unit = |line: &str| {
+        let backing = parse(&TABLE, &format!("0 32 delay {line}")).unwrap();
+        Rig::of(&*backing, 0, &leg).above.limits().atomic_write_unit_max_sectors
+    };
+    assert_eq!(unit("a 0 1"), 32);
+    assert_eq!(unit("a 16 1"), 16);
+    assert_eq!(unit("a 16 1 a 4 1"), 4, "writes go elsewhere");
+    assert_eq!(unit("a 4 1 a 16 1 a 2 1"), 16);
 }
 
 #[test]
