@@ -15,12 +15,11 @@ pub fn stacked(layout: &Layout, legs: &[Limits]) -> Limits {
     (limits.capacity, limits.padding) = (layout.sectors(), 0);
     for area in layout.areas() {
         if let Shape::Striped { chunk, stripes } = &area.shape {
-            let bytes = chunk.saturating_mul(SECTOR as u32);
-            let hint = Limits {
-                io_min: bytes,
-                io_opt: bytes.saturating_mul(stripes.len() as u32),
-                ..limits.clone()
-            };
+            // A row, or a chunk, of 4 GiB and more is no size of an I/O.
+            let row = u64::from(*chunk) * SECTOR * stripes.len() as u64;
+            let chunk = u32::try_from(u64::from(*chunk) * SECTOR).unwrap_or(limits.io_min);
+            let io_opt = u32::try_from(row).unwrap_or(0);
+            let hint = Limits { io_min: chunk, io_opt, ..limits.clone() };
             limits = limits.stack(&hint);
         }
     }
@@ -102,6 +101,18 @@ mod tests {
         let limits = stacked(&striped(128, 3, 0), &[leg(), leg(), leg()]);
         assert_eq!((limits.io_min, limits.io_opt), (128 * 512, 3 * 128 * 512));
         assert_eq!((limits.capacity, limits.chunk_sectors), (3 * 128, 0));
+    }
+
+    #[test]
+    fn a_row_or_a_chunk_of_4_gib_is_no_preferred_size() {
+        let io = |chunk, count| {
+            let limits = stacked(&striped(chunk, count, 0), &vec![leg(); count]);
+            limits.validate().map(|limits| (limits.io_min, limits.io_opt)).unwrap()
+        };
+        assert_eq!(io(1 << 13, 1023), (4 << 20, 1023 << 22));
+        assert_eq!(io(1 << 13, 1024), (4 << 20, 0), "a row");
+        assert_eq!(io(1 << 23, 2), (512, 0), "a chunk");
+        assert_eq!(io((1 << 23) - 8, 1), (u32::MAX - 4095, u32::MAX - 4095));
     }
 
     #[test]
