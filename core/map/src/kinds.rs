@@ -15,7 +15,10 @@ use crate::multipath::MULTIPATH;
 use crate::multipath::settings::OPTIONS;
 use crate::multipath::target::MultipathTarget;
 use crate::names::{names_of, target_of};
-use crate::table::{NamedAreas, Row, block_of, check_areas, parse_areas, parse_rows, usable};
+use crate::table::{
+    NamedAreas, Row, SECTORS_MAX, STRIPES_MAX, block_of, check_areas, parse_areas, parse_rows,
+    usable,
+};
 
 /// All of them.
 pub const KINDS: &[&TargetKind] = &[&LINEAR, &STRIPED, &MULTIPATH, &FAULT, &TABLE];
@@ -50,6 +53,9 @@ pub const STRIPED: TargetKind = TargetKind {
             ));
         }
         let names = names_of(written, rest)?;
+        if names.len() as u64 > STRIPES_MAX {
+            return Err(format!("a stripe over {} disks, at most {STRIPES_MAX}", names.len()));
+        }
         Ok(Box::new(LayoutTarget(How::Striped { chunk: sectors, names })))
     },
 };
@@ -156,6 +162,8 @@ impl Backing for LayoutTarget {
             How::Linear(_) => {
                 let lengths: Vec<u64> = usable(&limits);
                 say_unused(&limits, &names, &lengths, &mut notices);
+                let sum = lengths.iter().map(|sectors| u128::from(*sectors)).sum();
+                check_length(sum).map_err(failed)?;
                 Layout::linear(&lengths)
             }
             How::Striped { chunk, .. } => {
@@ -205,6 +213,13 @@ fn failed(what: String) -> DriverError {
     DriverError { what, source: None }
 }
 
+fn check_length(sectors: u128) -> Result<(), String> {
+    match sectors <= u128::from(SECTORS_MAX) {
+        true => Ok(()),
+        false => Err(format!("its disks have {sectors} sectors, at most {SECTORS_MAX}")),
+    }
+}
+
 fn say_unused(limits: &[Limits], names: &[&str], used: &[u64], notices: &mut Vec<String>) {
     for ((limits, name), used) in limits.iter().zip(names).zip(used) {
         if *used < limits.capacity {
@@ -226,6 +241,7 @@ fn stripes(limits: &[Limits], chunk: u32) -> Result<Layout, String> {
         return Err(format!("its smallest disk has {least} sectors, less than a chunk of {chunk}"));
     }
     let stripes = (0..limits.len()).map(|leg| Place { leg, offset: 0 }).collect();
+    check_length(u128::from(length) * limits.len() as u128)?;
     let sectors = length * limits.len() as u64;
     Ok(Layout::new(vec![Area { start: 0, sectors, shape: Shape::Striped { chunk, stripes } }]))
 }

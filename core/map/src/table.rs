@@ -1,10 +1,11 @@
 //! Tables in dm's words: a line for each target, `START LENGTH TYPE ARGUMENTS`, in sectors, with
 //! the names of disks in place of device numbers (docs/behaviour/mapped.md, section 4).
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::str::SplitWhitespace;
 
-use weir_bio::Limits;
+use weir_bio::{Limits, SECTOR};
 
 use crate::layout::{Area, Layout, Place, Shape};
 
@@ -31,10 +32,13 @@ pub struct NamedAreas {
 }
 
 /// Most stripes of an area.
-const STRIPES_MAX: u64 = 1024;
+pub(crate) const STRIPES_MAX: u64 = 1024;
 
 /// Most lines of a table.
 const ROWS_MAX: usize = 4096;
+
+/// Sectors of the longest disk: its last byte is the largest offset of a file.
+pub(crate) const SECTORS_MAX: u64 = i64::MAX as u64 / SECTOR;
 
 /// Reads the lines of a table; a line ends with a new line or a semicolon.
 ///
@@ -49,7 +53,10 @@ pub fn parse_rows(text: &str) -> Result<Vec<Row>, String> {
         if row.start != end {
             return Err(named(format!("it begins at sector {}, not at {end}", row.start)));
         }
-        end = row.start.checked_add(row.sectors).ok_or_else(|| named(String::from("too long")))?;
+        end = row.start.saturating_add(row.sectors);
+        if end > SECTORS_MAX {
+            return Err(named(format!("it ends beyond {SECTORS_MAX} sectors")));
+        }
         rows.push(row);
     }
     match rows.len() {
@@ -85,17 +92,26 @@ const AREA_KINDS: [&str; 4] = ["linear", "striped", "zero", "error"];
 /// # Errors
 /// The line and the value that is wrong.
 pub fn parse_areas(rows: &[Row], others: &[&str]) -> Result<NamedAreas, String> {
-    let mut named = NamedAreas { areas: Vec::new(), names: Vec::new() };
+    let (mut legs, mut areas) = (LegNames::default(), Vec::new());
     for (index, row) in rows.iter().enumerate() {
-        let shape = named.parse_shape(row, others);
+        let shape = legs.parse_shape(row, others);
         let shape = shape.map_err(|why| format!("line {} of the table: {why}", index + 1))?;
-        named.areas.push(Area { start: row.start, sectors: row.sectors, shape });
+        areas.push(Area { start: row.start, sectors: row.sectors, shape });
     }
+    let named = NamedAreas { areas, names: legs.names };
     named.refuse_overlaps()?;
     Ok(named)
 }
 
-impl NamedAreas {
+/// The legs that the lines read so far have named.
+#[derive(Default)]
+struct LegNames {
+    names: Vec<String>,
+    /// Their numbers: 4096 lines may name four million.
+    numbers: BTreeMap<String, usize>,
+}
+
+impl LegNames {
     fn parse_shape(&mut self, row: &Row, others: &[&str]) -> Result<Shape, String> {
         let mut words = row.arguments.split_whitespace();
         let shape = match row.kind.as_str() {
@@ -141,14 +157,19 @@ impl NamedAreas {
     fn parse_place(&mut self, words: &mut SplitWhitespace<'_>) -> Result<Place, String> {
         let name = words.next().ok_or("a device is missing")?;
         let offset = number("offset", words.next(), 0, u64::MAX)?;
-        let known = self.names.iter().position(|known| known == name);
-        let leg = known.unwrap_or_else(|| {
-            self.names.push(String::from(name));
-            self.names.len() - 1
-        });
+        let leg = match self.numbers.get(name) {
+            Some(leg) => *leg,
+            None => {
+                self.numbers.insert(String::from(name), self.names.len());
+                self.names.push(String::from(name));
+                self.names.len() - 1
+            }
+        };
         Ok(Place { leg, offset })
     }
+}
 
+impl NamedAreas {
     /// A sector of a leg in two areas would be two sectors of the disk.
     fn refuse_overlaps(&self) -> Result<(), String> {
         let mut ranges: Vec<(usize, u64, u64)> = self.areas.iter().flat_map(ranges_of).collect();
@@ -181,11 +202,17 @@ pub(crate) fn block_of(limits: &[Limits]) -> u64 {
 pub(crate) fn usable(limits: &[Limits]) -> Vec<u64> {
     let block = block_of(limits);
     let whole = |limits: &Limits| {
-        let cut = if limits.padding > 0 { u64::from(limits.block_sectors()) } else { 0 };
-        let sectors = limits.capacity.saturating_sub(cut);
+        let sectors = whole_sectors(limits);
         sectors - sectors % block
     };
     limits.iter().map(whole).collect()
+}
+
+/// Sectors of whole blocks, all of which keep what is written: a last block that the true end of
+/// the disk cuts does not.
+pub(crate) fn whole_sectors(limits: &Limits) -> u64 {
+    let cut = if limits.padding > 0 { u64::from(limits.block_sectors()) } else { 0 };
+    limits.capacity.saturating_sub(cut)
 }
 
 /// Holds areas against their legs: inside, and at multiples of the logical block.
@@ -203,9 +230,9 @@ pub(crate) fn check_areas(areas: &[Area], limits: &[Limits], names: &[&str]) -> 
         }
         for (leg, first, end) in ranges_of(area) {
             let (limits, name) = (&limits[leg], names[leg]);
-            if end > limits.capacity {
-                let capacity = limits.capacity;
-                return Err(format!("sector {} of {name} is beyond its {capacity}", end - 1));
+            let whole = whole_sectors(limits);
+            if end > whole {
+                return Err(format!("sector {} of {name} is beyond its {whole}", end - 1));
             }
             let own = u64::from(limits.block_sectors());
             if !first.is_multiple_of(own) {
