@@ -6,8 +6,8 @@ mod bed;
 mod rig;
 
 use proptest::prelude::*;
-use rig::{Rig, S, parse, read, write};
-use weir_bio::{Nanos, Status};
+use rig::{Rig, S, parse, range, read, write};
+use weir_bio::{Bio, Flags, Nanos, Op, Status};
 use weir_map::kinds::{FAULT, TABLE};
 
 #[test]
@@ -16,6 +16,14 @@ fn a_fault_target_without_options_is_its_disk() {
     assert_eq!(rig.status(write(3, 60, 7)), Status::Ok);
     assert_eq!(rig.on_leg(0, 3, 60), vec![7; 60 * 512]);
     assert_eq!(rig.one(read(3, 60)).bytes(), vec![7; 60 * 512]);
+    assert_eq!(rig.above.limits(), rig.legs[0].limits());
+    let flushes = rig.legs[0].stats().flushes;
+    assert_eq!(rig.status(Bio::flush()), Status::Ok);
+    assert_eq!(rig.status(write(0, 1, 7).with(Flags::FUA)), Status::Ok);
+    assert_eq!(rig.legs[0].stats().flushes, flushes + 2, "the disk has no FUA");
+    assert_eq!(rig.status(range(Op::WriteZeroes, 3, 10)), Status::Ok);
+    assert_eq!(rig.status(range(Op::Discard, 13, 50)), Status::Ok);
+    assert_eq!(rig.on_leg(0, 3, 60), vec![0; 60 * 512]);
     assert_eq!(rig.map.table(), "0 64 fault disk 0 0\n");
     assert_eq!(rig.map.status(), "0 64 fault 0 0 0 0\n");
     assert!(rig.notices.is_empty(), "{:?}", rig.notices);

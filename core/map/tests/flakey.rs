@@ -6,7 +6,7 @@ mod rig;
 
 use proptest::prelude::*;
 use rig::{Rig, S, parse, range, read, write};
-use weir_bio::{Bio, Flags, Nanos, Op, Status};
+use weir_bio::{Bio, Flags, Limits, Nanos, Op, Status};
 use weir_map::kinds::TABLE;
 
 /// A disk that is down from the start.
@@ -40,6 +40,8 @@ fn up_and_down_alternate_from_the_time_of_the_load_and_not_of_the_first_io() {
 #[test]
 fn a_disk_that_is_up_is_the_range_of_its_leg() {
     let mut rig = Rig::new("0 32 flakey disk 16 1 0 1 error_reads", 0);
+    let whole = rig.legs[0].limits();
+    assert_eq!(rig.above.limits(), Limits { capacity: 32, ..whole });
     for (sector, byte) in [(0, 1), (31, 2)] {
         assert_eq!(rig.status(write(sector, 1, byte)), Status::Ok);
         assert_eq!(rig.on_leg(0, 16 + sector, 1), vec![byte; 512]);
