@@ -181,7 +181,7 @@ fn a_leg_that_grows_leaves_the_disk_above_as_it_was() {
     file.set_len(8 << 20).unwrap();
     let now = legs[0].device().enlarge(0).unwrap();
     Limited::of(legs[0].device()).reconfigure(|parts| parts.limits.grow_to(now)).unwrap();
-    assert_eq!((legs[0].size(), before.size()), (8 << 20, 4 << 20));
+    assert_eq!((legs[0].limits().size().bytes(), before.size()), (8 << 20, 4 << 20));
     before.session().unwrap().write_at((4 << 20) - 512, &[5; 512]).unwrap();
     assert!(before.session().unwrap().write_at(4 << 20, &[5; 512]).is_err());
     let after = open("md1");
