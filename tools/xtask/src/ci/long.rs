@@ -52,6 +52,12 @@ const SAN_SWITCHES: &str = "500";
 /// Hostile clients beside the one whose latency is looked at.
 const STORM_CLIENTS: &str = "10000";
 
+/// Failures of paths under each grouping; the tests have 30 under one.
+const PATH_FAILURES: &str = "200";
+
+/// Failures of a path beside which the latency of another disk is looked at.
+const PATH_WINDOWS: &str = "15";
+
 /// Of the soak, seconds, unless the environment says otherwise.
 const SOAK_SECONDS: &str = "3600";
 
@@ -123,6 +129,8 @@ pub(super) fn steps(workspace: &Workspace) -> Vec<Step> {
     steps.push(sanitize::long());
     steps.push(san_step());
     steps.push(storm_step());
+    steps.push(paths_step());
+    steps.push(paths_latency_step());
     steps.push(soak_step());
     steps
 }
@@ -169,6 +177,21 @@ fn storm_step() -> Step {
     let line = "test --workspace --release --test hostile_clients -- --ignored --nocapture --exact";
     Step::tests("hostile clients", &format!("{line} {test}"))
         .with("WEIR_STORM", STORM_CLIENTS.to_owned())
+        .with("WEIR_TEST_PROGRAMS", "installed".to_owned())
+}
+
+fn paths_step() -> Step {
+    let line = "test --workspace --test paths_at_random -- --ignored --nocapture";
+    Step::tests("paths at random", line)
+        .with("WEIR_PATHS", PATH_FAILURES.to_owned())
+        .with("WEIR_TEST_PROGRAMS", "installed".to_owned())
+}
+
+/// As it is released: latency is judged there.
+fn paths_latency_step() -> Step {
+    let line = "test --workspace --release --test paths_latency -- --ignored --nocapture";
+    Step::tests("paths, latency beside", line)
+        .with("WEIR_PATHS_WINDOWS", PATH_WINDOWS.to_owned())
         .with("WEIR_TEST_PROGRAMS", "installed".to_owned())
 }
 
@@ -297,7 +320,7 @@ mod tests {
         let count = names.len();
         names.sort();
         names.dedup();
-        assert_eq!((names.len(), count), (67, 67));
+        assert_eq!((names.len(), count), (69, 69));
         assert!(names.contains(&"outage qemu-nbd:bfq:stop=40".to_owned()), "{names:?}");
         assert!(!names.contains(&"outage nbdkit:bfq:stop=100".to_owned()), "{names:?}");
     }
