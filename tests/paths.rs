@@ -1,5 +1,5 @@
 //! A multipath disk over iSCSI while its paths come and go: under load that finds lost and stale
-//! blocks, a portal goes, a target falls silent, and targets are killed.
+//! blocks, a portal goes, a target falls silent, all paths go, and targets are killed.
 
 #![forbid(unsafe_code)]
 
@@ -7,12 +7,15 @@ mod daemon;
 mod fabric;
 
 use std::fs;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use daemon::PATIENCE;
 use daemon::client::FLUSH;
 use daemon::program::Noise;
 use fabric::{FENCED, Fabric, MIB, NOTICED, under_load};
+
+/// The error number of an I/O error.
+const EIO: u32 = 5;
 
 /// What an operation may take beyond the times of the configuration, on a machine that is busy.
 const GRACE: Duration = Duration::from_secs(10);
@@ -50,7 +53,7 @@ fn loses_path_a(fail: impl FnOnce(&Fabric), repair: impl FnOnce(&Fabric)) {
         assert!(a.errors > 0, "what was under way ended with an error of the path: {a:?}");
         assert_eq!((b.errors, b.fails), (0, 0), "{b:?}");
     });
-    fabric.check_figures("sda");
+    fabric.check_figures("sda", &left.felt);
     left.verify(&mut fabric.client("sda"));
     left.verify_below(&fabric, daemon);
 }
@@ -65,6 +68,57 @@ fn a_portal_that_goes_and_comes_back_costs_no_error() {
 #[ignore = "needs tgtd, fio"]
 fn a_target_that_falls_silent_costs_no_error_and_no_time_on_the_other_path() {
     loses_path_a(|fabric| fabric.paths[0].stop(true), |fabric| fabric.paths[0].stop(false));
+}
+
+/// How long all paths are away.
+const AWAY: Duration = Duration::from_secs(10);
+
+#[test]
+#[ignore = "needs tgtd, fio"]
+fn without_any_path_io_waits_or_fails_as_the_disk_says() {
+    let Some(fabric) = Fabric::start(2, 3) else { return };
+    let mut disks = fabric.disks("sda", 1, ",no_path_retry=queue");
+    disks.extend(fabric.disks("t", 2, ",no_path_retry=queue,queue_if_no_path_timeout_secs=5"));
+    disks.extend(fabric.disks("f", 3, ",no_path_retry=fail"));
+    let daemon = fabric.serve(&disks);
+    let (mut patient, mut strict) = (fabric.client("t"), fabric.client("f"));
+    let (began, left) = under_load(&fabric, AWAY + ONE_FAILURE, |_| {
+        let began = Instant::now();
+        [0, 1].iter().for_each(|path| fabric.take_portal(*path));
+        // It has a path still, and waits for its session for the replacement_timeout of 1 s.
+        assert_eq!(strict.read(0, 4096).expect("an answer"), Err(EIO));
+        assert!(began.elapsed() >= Duration::from_secs(1), "{:?}", began.elapsed());
+        let said = daemon.wait_for(|line| line.contains("disk f: no path is left"));
+        assert!(said.ends_with("no path is left: I/O fails"), "{said}");
+        // From now on there is nothing to wait for.
+        let asked = Instant::now();
+        assert_eq!(strict.read(0, 4096).expect("an answer"), Err(EIO));
+        assert_eq!(strict.write(0, 0, &[1; 4096]).expect("an answer"), EIO);
+        assert!(asked.elapsed() < FENCED / 2, "{:?}", asked.elapsed());
+        // Each of the two fails at the earliest after 1 s, and what waits 5 s later.
+        assert_eq!(patient.read(0, 4096).expect("an answer"), Err(EIO));
+        let took = began.elapsed();
+        let bound = Duration::from_secs(1 + 5);
+        assert!((bound..bound + GRACE).contains(&took), "an error after {took:?}");
+        let reason = "disk t: no path has come back in the time of queue_if_no_path_timeout_secs";
+        daemon.wait_for(|line| line.contains(reason));
+        std::thread::sleep(AWAY.saturating_sub(began.elapsed()));
+        [0, 1].iter().for_each(|path| fabric.give_portal(*path));
+        for disk in ["sda", "t", "f"] {
+            daemon.wait_for(|line| line.contains(&format!("disk {disk}: path {disk}a is back")));
+        }
+        for client in [&mut patient, &mut strict] {
+            assert_eq!(client.write(0, 0, &[2; 4096]).expect("an answer"), 0);
+            assert_eq!(client.read(0, 4096).expect("an answer"), Ok(vec![2; 4096]));
+        }
+        began
+    });
+    println!("the paths were away for {AWAY:?} from {began:?} on");
+    assert!(left.felt.longest >= AWAY * 9 / 10, "the outage was not felt: {:?}", left.felt);
+    fabric.check_figures("sda", &left.felt);
+    left.verify(&mut fabric.client("sda"));
+    drop((patient, strict));
+    left.verify_below(&fabric, daemon);
 }
 
 #[test]

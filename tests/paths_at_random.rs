@@ -159,7 +159,7 @@ fn fail_at_random(failures: u64, grouping: &str, seed: u64) {
         counts
     });
     println!("{counts:?}");
-    fabric.check_figures("sda");
+    fabric.check_figures("sda", &left.felt);
     let said = daemon.said();
     for path in 0..PATHS {
         let failed = format!("disk sda: path {} failed: ", leg("sda", path));

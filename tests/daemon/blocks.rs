@@ -70,6 +70,7 @@ pub struct Seen {
     pub failed_writes: u64,
     pub failed_reads: u64,
     pub failed_flushes: u64,
+    pub flushes: u64,
     pub longest: Duration,
 }
 
@@ -325,6 +326,7 @@ impl<'a> Job<'a> {
                 counts.acknowledged[self.past.job as usize] = seen.acknowledged;
                 self.progress.grown.notify_all();
             }
+            (FLUSH, 0) => seen.flushes += 1,
             (_, 0) => {}
             (WRITE, _) => seen.failed_writes += 1,
             (READ, _) => seen.failed_reads += 1,

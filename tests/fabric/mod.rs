@@ -29,7 +29,8 @@ pub const UNIT: u64 = 64 * MIB;
 pub const PATH: &str = "replacement_timeout=1,noop_interval=1,noop_timeout=1,login_timeout=5";
 
 /// Options of the disk above that go with them.
-pub const ABOVE: &str = "replacement_timeout=1,polling_interval=1,max_polling_interval=1";
+pub const ABOVE: &str =
+    "nomerges=2,replacement_timeout=1,polling_interval=1,max_polling_interval=1";
 
 /// The time in which the failure of a path is noticed with [`PATH`].
 pub const NOTICED: Duration = Duration::from_secs(2);
@@ -153,13 +154,17 @@ impl Fabric {
         Stat { reads: fields[0], writes: fields[4], flushes: fields[15] }
     }
 
-    /// The paths carried the disk's reads and writes, and have nothing under way.
+    /// Each I/O of the disk under load ended on one path without an error, whatever it met before,
+    /// and nothing is under way. A flush that was asked for counts as a write of the disk, and
+    /// flushes that were asked for together went down as one.
     #[track_caller]
-    pub fn check_figures(&self, disk: &str) {
+    pub fn check_figures(&self, disk: &str, felt: &Felt) {
         let paths: Vec<_> = (0..self.paths.len()).map(|path| self.listed(disk, path)).collect();
         let Stat { reads, writes, flushes } = self.ended(disk);
-        println!("{reads} reads, {writes} writes, {flushes} flushes; {paths:#?}");
-        assert!(paths.iter().all(|path| path.in_flight == 0 && path.errors <= path.ios));
+        println!("{reads} reads, {writes} writes, {flushes} flushes of {felt:?}; {paths:#?}");
+        assert!(paths.iter().all(|path| path.in_flight == 0));
+        let ended: u64 = paths.iter().map(|path| path.ios - path.errors).sum();
+        assert_eq!(ended, reads + writes - felt.flushes + flushes);
     }
 }
 
@@ -216,6 +221,8 @@ pub struct Felt {
     pub longest: Duration,
     /// Operations that fio and the jobs saw end.
     pub operations: u64,
+    /// Flushes that were asked for.
+    pub flushes: u64,
 }
 
 /// The blocks of jobs as the load left them.
@@ -271,6 +278,7 @@ pub fn under_load<R>(
             assert_eq!(failed, (0, 0, 0), "{seen:?}");
             felt.longest = felt.longest.max(seen.longest);
             felt.operations += seen.acknowledged;
+            felt.flushes += seen.flushes;
         }
         println!("the load: {felt:?}");
         assert!(felt.longest <= limit, "an operation took {:?} of {limit:?}", felt.longest);
@@ -312,6 +320,7 @@ fn fio_until(fabric: &Fabric, over: &AtomicBool) -> Felt {
             felt.longest = felt.longest.max(Duration::from_nanos(longest));
             felt.operations += job[direction]["total_ios"].as_u64().expect("a figure");
         }
+        felt.flushes += job["sync"]["total_ios"].as_u64().expect("a figure");
         if over.load(Ordering::Relaxed) {
             break;
         }
