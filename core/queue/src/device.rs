@@ -477,7 +477,7 @@ impl Device {
         let mut submitters = shared.submitters();
         let id = submitters.add(&port, passage.submitters_max())?;
         let member = passage.join(&shared.gate);
-        let stats = shared.ledger().open();
+        let stats = shared.ledger().open(matches!(passage, Passage::Gate));
         let snapshot = shared.current.get();
         let rings = shared.path.attach(id, &port, lane, &snapshot);
         drop(submitters);
@@ -548,6 +548,22 @@ impl Device {
     #[must_use]
     pub fn flush_error(&self) -> Option<Status> {
         self.shared.flush_error.first()
+    }
+
+    /// Whether a flush reaches its driver: not of a device without a volatile cache, or whose
+    /// barriers are off.
+    #[must_use]
+    pub fn sends_flushes(&self) -> bool {
+        let snapshot = self.shared.current.get();
+        snapshot.settings.barriers && snapshot.limits.volatile_cache
+    }
+
+    /// Whether something was changed here otherwise than by a device above: writes, discards and
+    /// zeroes that have ended count, commands do not. What only devices above have changed is
+    /// durable once each of them was flushed.
+    #[must_use]
+    pub fn was_changed_by_clients(&self) -> bool {
+        self.shared.ledger().has_writing_client()
     }
 
     /// Tells `listener` that the first flush has failed, when it does, on the thread that turns its

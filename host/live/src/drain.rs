@@ -89,13 +89,13 @@ impl fmt::Display for Unfinished {
 
 impl std::error::Error for Unfinished {}
 
-/// Brings each device to rest, `limit_ns` for all together. Returns each frozen device, or its
-/// unfinished I/O: that device goes on as before.
+/// Brings each device to rest and then into the state that `then` says, `limit_ns` for all
+/// together. Returns each frozen device, or its unfinished I/O: that device goes on as before.
 pub(crate) fn drain(
     homes: &Homes,
     devices: &[Device],
     limit_ns: u64,
-    then: Then,
+    then: impl Fn(&Device) -> Then,
 ) -> Vec<Result<Frozen, Unfinished>> {
     let began = Clock.now();
     let until = Nanos(began.0.saturating_add(limit_ns));
@@ -109,7 +109,7 @@ pub(crate) fn drain(
     let bell = Bell::new(Box::new(Unpark::current()), devices.len().min(Pending::SOURCES_MAX));
     let (tokens, home) = (bell.submitters(), Home::new(Arc::clone(&bell)));
     let begin = |(index, device): (usize, &Device)| {
-        Rest::Waits(device.begin_close(&Watch::new(&bell, index % tokens), then))
+        Rest::Waits(device.begin_close(&Watch::new(&bell, index % tokens), then(device)))
     };
     let mut rests: Vec<Rest> = devices.iter().enumerate().map(begin).collect();
     let mut told: Vec<usize> = (0..tokens).collect();

@@ -139,7 +139,7 @@ impl Host {
             return Ok(());
         }
         let device_alone = std::slice::from_ref(device);
-        let frozen = match drain::drain(&self.reactors, device_alone, limit_ns, then).pop() {
+        let frozen = match drain::drain(&self.reactors, device_alone, limit_ns, |_| then).pop() {
             None => return Ok(()),
             Some(rest) => rest?,
         };
@@ -154,6 +154,10 @@ impl Host {
     /// Finishes and flushes what every device has been given, takes the devices offline, closes the
     /// lanes and ends the reactors: mapped devices first, then those that they lie on.
     ///
+    /// A device on which devices above alone have changed something was flushed by them, as far as
+    /// they need it: of the paths of a multipath device one is enough. It gets no flush of its own,
+    /// which may fail, or wait for a path that is down.
+    ///
     /// # Errors
     /// The I/O that had not ended after `limit_ns`, by device. Then the reactors are left running,
     /// as nothing can be taken from under a driver that may still answer: the process should end.
@@ -164,22 +168,28 @@ impl Host {
         }
         let until = Nanos(Clock.now().0.saturating_add(limit_ns));
         let devices = std::mem::take(&mut *self.devices.lock().expect("the devices' lock"));
-        let (mut late, mut unfinished) = (Vec::<Device>::new(), Vec::new());
+        let (mut late, mut closed, mut unfinished) = (Vec::new(), Vec::new(), Vec::new());
         let mut levels = drain::levels(devices).into_iter().peekable();
         while let Some(level) = levels.next() {
             // What lies under a device that goes on goes on as well.
-            let (kept, level): (Vec<_>, Vec<_>) = level
-                .into_iter()
-                .partition(|leg| late.iter().any(|above| above.legs().iter().any(|of| of.is(leg))));
+            let (kept, level): (Vec<_>, Vec<_>) =
+                level.into_iter().partition(|leg| late.iter().any(|above| lies_on(above, leg)));
             late.extend(kept);
             // A device that hangs leaves half of the time to those below the others.
             let limit_ns = until.since(Clock.now()) / if levels.peek().is_some() { 2 } else { 1 };
-            let rests = drain::drain(&self.reactors, &level, limit_ns, Then::Ends);
+            let then = |device: &Device| match was_flushed_from_above(device, &closed) {
+                true => Then::EndsUnflushed,
+                false => Then::Ends,
+            };
+            let rests = drain::drain(&self.reactors, &level, limit_ns, then);
             for (device, rest) in level.into_iter().zip(rests) {
-                let closed = rest.map(drop::<Frozen>);
-                if let Err(why) = closed.and_then(|()| self.close_lanes(&device, until)) {
-                    unfinished.push(why);
-                    late.push(device);
+                let rest = rest.map(drop::<Frozen>);
+                match rest.and_then(|()| self.close_lanes(&device, until)) {
+                    Ok(()) => closed.push(device),
+                    Err(why) => {
+                        unfinished.push(why);
+                        late.push(device);
+                    }
                 }
             }
         }
@@ -268,4 +278,15 @@ impl Drop for AbortOnPanic {
             std::process::abort();
         }
     }
+}
+
+fn lies_on(above: &Device, leg: &Device) -> bool {
+    above.legs().iter().any(|of| of.is(leg))
+}
+
+/// Whether the last flushes of the devices that were closed above were enough for this leg.
+fn was_flushed_from_above(leg: &Device, closed: &[Device]) -> bool {
+    let mut above = closed.iter().filter(|above| lies_on(above, leg)).peekable();
+    let is_flushed = above.peek().is_some() && above.all(Device::sends_flushes);
+    is_flushed && !leg.was_changed_by_clients()
 }
