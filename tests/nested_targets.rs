@@ -54,7 +54,7 @@ fn variants_of_a_disk_over_unnamed_disks_are_compared() {
     let folder = Folder::new();
     let words = ["compare", "--target", "striped:64KiB:ram:8MiB+ram:8MiB", "--bs", "4k"];
     let variants = ["--a", "queue_mode=sq", "--b", "queue_mode=mq,scheduler=bfq"];
-    let short = ["--rounds", "3", "--runtime", "20ms", "--ramp-time", "0"];
+    let short = ["--rounds", "3", "--runtime", "500ms", "--ramp-time", "0"];
     let kept = ["--save", "kept.json", "--quiet", "--json"];
     let Ended { code, stderr, .. } =
         attempt(&folder, &[&words[..], &variants, &short, &kept].concat());

@@ -278,6 +278,11 @@ fn writes_are_background_writes_where_the_export_says_so_until_the_client_is_tol
             let to = Classing { background: Some(background), ..Classing::default() };
             if background != of_export {
                 assert!(fixture.server().reclassify(number, to).unwrap());
+                // In force once its reactor has come to it.
+                wait_until("the other class", || {
+                    let found = flags_of_writes(&mut client, &record);
+                    found[0].1.has(Flags::BACKGROUND) == background
+                });
             }
             assert_eq!(fixture.server().clients()[0].background, background);
             let found = flags_of_writes(&mut client, &record);
