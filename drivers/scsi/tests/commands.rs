@@ -43,16 +43,42 @@ fn a_failed_command_is_not_retried_and_has_its_sense() {
     let end = bench.units[0].commands.pop().expect("an end");
     assert_eq!((end.status, end.detail.driver_status), (Status::IoErr, 2));
     assert_eq!(end.detail.sense.as_deref(), Some(&attention[..]));
-    script.reply(|_| Reply::status(ScsiStatus::BUSY));
-    send(&mut bench, Command::new(&[0; 6]));
-    let end = bench.units[0].commands.pop().expect("an end");
-    assert_eq!((end.status, end.detail.driver_status), (Status::IoErr, 8));
-    assert_eq!(script.state().arrived.len(), 2);
+    assert_eq!(script.state().arrived.len(), 1);
     script.reply(|_| Reply::status(ScsiStatus::RESERVATION_CONFLICT));
     send(&mut bench, Command::new(&[0x5f, 0, 0, 0, 0, 0, 0, 0, 0, 0]));
     let end = bench.units[0].commands.pop().expect("an end");
     assert_eq!((end.status, end.detail.driver_status), (Status::ResvConflict, 0x18));
     bench.end();
+}
+
+#[test]
+fn a_command_that_the_target_has_no_room_for_is_sent_again_for_a_bounded_time() {
+    for status in [ScsiStatus::BUSY, ScsiStatus::TASK_SET_FULL] {
+        let script = Script::new(adapter());
+        let mut refusals = 3;
+        script.reply(move |_| {
+            refusals -= 1;
+            if refusals >= 0 { Reply::status(status) } else { Reply::good() }
+        });
+        let mut bench = Bench::new(&script);
+        let command = || Command::new(&[0x12, 0, 0, 0, 36, 0]).reading(Data::One(Buf::zeroed(36)));
+        for command in [command(), command().reserved()] {
+            send(&mut bench, command);
+            bench.pass(SECOND);
+            let end = bench.units[0].commands.pop().expect("an end");
+            assert_eq!((end.status, end.data.len()), (Status::Ok, 36), "{status:?}");
+        }
+        assert_eq!(script.state().arrived.len(), 3 + 2, "{status:?}");
+        // In vain: it has the time of any request.
+        script.reply(move |_| Reply::status(status));
+        send(&mut bench, command());
+        bench.pass(29 * SECOND);
+        assert!(bench.units[0].commands.is_empty(), "{status:?}: it was given up");
+        bench.pass(2 * SECOND);
+        let end = bench.units[0].commands.pop().expect("an end");
+        assert_eq!((end.status, end.data.len()), (Status::Timeout, 36), "{status:?}");
+        bench.end();
+    }
 }
 
 #[test]

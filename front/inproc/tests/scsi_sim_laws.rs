@@ -43,6 +43,9 @@ const SECTORS: u64 = 128;
 /// Bios of each client.
 const BIOS: u32 = 120;
 
+/// Bios of each client that outlast a late write.
+const LATE_BIOS: u32 = 4_000;
+
 /// Steps of a run: well above what any takes.
 const STEPS_MAX: u64 = 6_000_000;
 
@@ -139,14 +142,16 @@ fn any_faults(prng: &mut Prng) -> Vec<Fault> {
 }
 
 fn any_spec(ways: u16, prng: &mut Prng) -> Spec {
-    let group = |id| GroupSpec { id, ..GroupSpec::default() };
+    let group =
+        |id, prng: &mut Prng| GroupSpec { id, preferred: prng.percent(30), ..GroupSpec::default() };
     let speed = Speed { latency_ns: 100_000, spread_ns: 400_000, bandwidth: 0 };
     Spec {
         seed: prng.next(),
         queue_depth: 12,
         transition_ns: prng.below(2 * SECOND),
         journal: 64,
-        groups: vec![group(1), group(2)],
+        explicit_alua: prng.percent(70),
+        groups: vec![group(1, prng), group(2, prng)],
         ports: (1..=ways)
             .map(|id| PortSpec { id, group: 1 + id % 2, speed: Speed::default() })
             .collect(),
@@ -194,6 +199,10 @@ struct Scene {
 
 impl Scene {
     fn new(kind: Kind, seed: u64) -> Scene {
+        Scene::with(kind, seed, BIOS, any_faults)
+    }
+
+    fn with(kind: Kind, seed: u64, bios: u32, faults: fn(&mut Prng) -> Vec<Fault>) -> Scene {
         let mut prng = Prng::new(seed);
         let ways = 2 + prng.below(3) as u16;
         let spec = any_spec(ways, &mut prng);
@@ -223,7 +232,7 @@ impl Scene {
             moves.moves() + office.last_cookie + office.completions
         };
         let house = House::new(4, prng.next(), |_| None, progress);
-        let faults = any_faults(&mut prng);
+        let faults = faults(&mut prng);
         let mischief = 0;
         let mut scene = Scene {
             kind,
@@ -239,11 +248,11 @@ impl Scene {
             faults,
             mischief,
         };
-        scene.furnish(path, below);
+        scene.furnish(path, below, bios);
         scene
     }
 
-    fn furnish(&mut self, path: Path, below: Path) {
+    fn furnish(&mut self, path: Path, below: Path, bios: u32) {
         for lane in 0..usize::from(path.lanes) {
             self.house.open_lane(&self.above, lane, lane % 2);
         }
@@ -255,7 +264,7 @@ impl Scene {
         for home in [0, 1] {
             let (bell, token) = (self.house.homes[home].home.bell(), self.house.next_token(home));
             let submitter = self.above.submitter(bell, token, home).expect("a submitter");
-            let client = Client::new(submitter, Rc::clone(&self.office), BIOS, 4 + 6 * home, None);
+            let client = Client::new(submitter, Rc::clone(&self.office), bios, 4 + 6 * home, None);
             self.house.add_app(home, client);
         }
         let faults = self.faults.clone();
@@ -328,14 +337,11 @@ impl Scene {
                 }
                 _ => {}
             }
-            let rests = |device: &Device| device.stats().in_flight == 0;
-            let is_done = self.house.apps.iter().all(Client::is_done);
-            // The port may still have commands of the mid-layer's own, which no request waits for.
-            if is_done && self.legs.iter().all(rests) {
+            if self.house.apps.iter().all(Client::is_done) && self.rests() {
                 return self.end();
             }
         }
-        panic!("it has no end: {}", self.house.state());
+        panic!("it has no end: {}", self.state());
     }
 
     /// The power fails in the middle of it: what was promised is there.
@@ -365,10 +371,12 @@ impl Scene {
             .iter()
             .map(|leg| (leg.stats().in_flight, leg.may_change_late(0..SECTORS)))
             .collect();
+        let tags: Vec<_> = self.hosts.iter().map(|host| host.tags().out()).collect();
         let clients: Vec<_> = self.house.apps.iter().map(Client::describe).collect();
         let units: Vec<_> = self.units.iter().map(|unit| unit.state()).collect();
         format!(
-            "{}\nabove {}, legs {legs:?}, target {}, units {units:?}\n{clients:?}\n{:#?}",
+            "{}\nabove {}, legs {legs:?}, tags {tags:?}, target {}, units {units:?}\n{clients:?}\n\
+             {:#?}",
             self.house.state(),
             self.above.stats().in_flight,
             self.target.outstanding(),
@@ -376,9 +384,62 @@ impl Scene {
         )
     }
 
+    /// A port dies with writes that the target has and carries out much later. Clients go on over
+    /// the other ports until then.
+    fn play_late(mut self) -> Figures {
+        let slow = PortHealth::Slow { by_ns: 300_000_000 };
+        (1..=self.legs.len() as u16).for_each(|id| self.act(Action::Port { id, health: slow }));
+        let after_ns = (20 + self.prng.below(280)) * SECOND;
+        let begins = LATE_BIOS * 2 - self.prng.below(100) as u32;
+        let mut calm_at = None;
+        for _ in 0..STEPS_MAX {
+            self.house.step();
+            assert!(self.house.now.0 < TIME_MAX, "a request has no end: {}", self.state());
+            let left: u32 = self.house.apps.iter().map(|client| client.left).sum();
+            match calm_at {
+                None if left <= begins => {
+                    let health = PortHealth::Dead { arrive: 100, after_ns };
+                    self.act(Action::Port { id: 1, health });
+                    calm_at = Some(self.house.now + after_ns + 60 * SECOND);
+                }
+                Some(at) if self.house.now >= at => {
+                    calm_at = Some(self.house.now + 60 * SECOND);
+                    self.calm();
+                }
+                _ => {}
+            }
+            if self.house.apps.iter().all(Client::is_done) && self.rests() {
+                self.check_image();
+                return self.end();
+            }
+        }
+        panic!("it has no end: {}", self.state());
+    }
+
+    /// Everything has ended: the target holds what a read would be right to find.
+    fn check_image(&self) {
+        let mut bytes = vec![0; SECTORS as usize * 512];
+        self.target.with(self.house.now, |target, _| target.peek(0, 0, &mut bytes));
+        let model = &mut self.office.borrow_mut().model;
+        let now = model.tick();
+        for (sector, bytes) in (0..).zip(bytes.chunks(512)) {
+            let value = bed::get(bytes);
+            let is_right = model.may_read(sector, value, now);
+            assert!(is_right, "sector {sector} held what bio {} wrote at the end", value >> 24);
+        }
+    }
+
+    /// Whether nothing is under way below. The path device's own commands, of which checks are,
+    /// hold tags and are no I/O of a leg. The port may still have commands of the mid-layer, which
+    /// no tag waits for.
+    fn rests(&self) -> bool {
+        let is_idle = |host: &Arc<Host>| host.tags().out() == 0;
+        let rests = |device: &Device| device.stats().in_flight == 0;
+        self.legs.iter().all(rests) && self.hosts.iter().all(is_idle)
+    }
+
     fn end(self) -> Figures {
         assert_eq!(self.above.stats().in_flight, 0);
-        self.hosts.iter().for_each(|host| assert_eq!(host.tags().out(), 0, "tags are out"));
         self.figures()
     }
 
@@ -394,11 +455,13 @@ fn multipath(ways: u16, legs: &[Device], retry: &str, prng: &mut Prng) -> Multip
     let selectors = ["round-robin", "queue-length", "service-time", "historical-service-time"];
     let selector = selectors[prng.below(4) as usize];
     let features = if prng.percent(80) { "1 queue_if_no_path" } else { "0" };
+    // A group is activated before it is used, or not.
+    let handler = if prng.percent(50) { "1 alua" } else { "0" };
     let (first, second) = names.split_at(usize::from(ways) / 2);
     let table = match prng.percent(50) {
-        true => format!("{features} 0 1 1 {selector} 0 {ways} 0 {}", names.join(" ")),
+        true => format!("{features} {handler} 1 1 {selector} 0 {ways} 0 {}", names.join(" ")),
         false => format!(
-            "{features} 0 2 1 {selector} 0 {} 0 {} {selector} 0 {} 0 {}",
+            "{features} {handler} 2 1 {selector} 0 {} 0 {} {selector} 0 {} 0 {}",
             first.len(),
             first.join(" "),
             second.len(),
@@ -413,7 +476,8 @@ fn multipath(ways: u16, legs: &[Device], retry: &str, prng: &mut Prng) -> Multip
         ("checker_timeout", "3"),
         ("replacement_timeout", "3600"),
         ("retry", retry),
-        ("failback", if prng.percent(50) { "immediate" } else { "manual" }),
+        ("failback", ["immediate", "manual", "followover", "3"][prng.below(4) as usize]),
+        ("path_grouping_policy", if prng.percent(30) { "group_by_prio" } else { "multibus" }),
     ] {
         assert!(settings.set(name, value).expect("a setting"), "{name} is an option");
     }
@@ -497,4 +561,31 @@ fn what_was_acknowledged_is_read_back_and_nothing_lands_over_newer_data() {
 #[test]
 fn what_was_flushed_survives_a_power_cut_of_the_target() {
     play_held(true);
+}
+
+fn play_late(retry: &'static str, seed: u64) -> Figures {
+    let kind = Kind { retry, link: Link::Deaf };
+    let _tell = Tell(format!("{kind:?}, SCSI_SEED={seed}, a late write"));
+    Scene::with(kind, seed, LATE_BIOS, |_| Vec::new()).play_late()
+}
+
+#[test]
+fn a_write_that_lands_late_lands_over_nothing_newer() {
+    for seed in seeds("SCSI", 6) {
+        println!("{seed}: {:?}", play_late("fenced", seed));
+    }
+}
+
+#[test]
+fn without_the_fence_a_late_write_lands_over_newer_data_and_is_found() {
+    let found = (0..30).find(|seed| {
+        let run = std::panic::catch_unwind(|| play_late("immediate", *seed));
+        run.is_err_and(|panic| {
+            let text = panic.downcast_ref::<String>().cloned().unwrap_or_default();
+            assert!(text.contains("held what bio"), "another reason: {text}");
+            true
+        })
+    });
+    println!("found with seed {found:?}");
+    assert!(found.is_some(), "retry=immediate never left older data over newer");
 }

@@ -237,7 +237,8 @@ impl Carrier {
         self.retry(number, memory);
     }
 
-    /// The end of a passthrough command is told as it is.
+    /// The end of a passthrough command is told as it is; a target that has no room for it now
+    /// has not looked at it.
     fn end_raw(
         &mut self,
         end: &Delivered,
@@ -248,6 +249,11 @@ impl Carrier {
     ) {
         let decision = decide(scsi_end, &self.attempt(end.slot, 0));
         self.heed(end.slot, scsi_end, &decision, wakes);
+        let has_no_room = scsi_end.delivery == Delivery::Delivered
+            && matches!(scsi_end.status, ScsiStatus::BUSY | ScsiStatus::TASK_SET_FULL);
+        if has_no_room && decision.disposition == Disposition::Requeue {
+            return self.requeue(end.slot, memory, wakes);
+        }
         let status = match decision.disposition {
             Disposition::Complete => Status::Ok,
             Disposition::Fail(status) => status,
