@@ -164,18 +164,29 @@ impl Unit {
         // Taken before the target is asked: what changes meanwhile leaves another.
         _ = shared.take_wish(Wish::Capacity) | shared.take_wish(Wish::Pages);
         let now = self.host.identify(shared.lun)?;
+        if now.is_silent_of(&shared.facts()) {
+            // Its port takes no I/O now, so it tells no size: it is asked again once it does.
+            shared.set_access(now.access);
+            shared.put_size_off();
+            return Ok(self.known_size());
+        }
         if let Some(difference) = shared.facts().difference(&now) {
             let what = format!("{}: it is another disk now: {difference}", shared.name);
             return Err(DriverError { what, source: None });
         }
         shared.set_access(now.access);
-        let disk = now.disk_limits();
-        let (before, after) = (shared.facts().disk.capacity.sectors(), disk.capacity);
+        let before = shared.facts().disk.capacity.sectors();
+        let after = now.disk_limits().capacity;
         if before != after {
             shared.tell(&format!("it has {after} sectors, before {before}"));
         }
         shared.change_facts(|facts| *facts = now);
-        Ok(limits(&disk, self.host.adapter(), self.options.read_only).size())
+        Ok(self.known_size())
+    }
+
+    fn known_size(&self) -> Size {
+        let disk = self.shared.disk_limits();
+        limits(&disk, self.host.adapter(), self.options.read_only).size()
     }
 }
 

@@ -60,6 +60,9 @@ pub enum Wish {
     Pages = 1 << 2,
 }
 
+/// A wish for the size that waits for a port which takes I/O.
+const PUT_OFF: u8 = 1 << 3;
+
 const EXPECTING: u8 = 1;
 const ALUA: u8 = 1 << 1;
 const REMOVABLE: u8 = 1 << 2;
@@ -234,9 +237,11 @@ impl UnitShared {
     pub(crate) fn set_access_answered(&self, access: Option<Access>, transition_s: u8, now: Nanos) {
         if self.port.set_answered(access, transition_s, now) {
             self.tell_access(access);
-            if self.facts().is_partial()
+            let is_put_off = self.wishes.load(Ordering::Relaxed) & PUT_OFF != 0;
+            if (is_put_off || self.facts().is_partial())
                 && access.is_some_and(|access| access.state.io() == PathIo::Allowed)
             {
+                self.wishes.fetch_and(!PUT_OFF, Ordering::Relaxed);
                 self.wish(Wish::Capacity, "its port takes I/O now: its size can be asked for");
             }
         }
@@ -292,6 +297,11 @@ impl UnitShared {
     pub(crate) fn take_wish(&self, wish: Wish) -> bool {
         let bit = wish as u8;
         self.wishes.fetch_and(!bit, Ordering::Relaxed) & bit != 0
+    }
+
+    /// The unit is to be asked for its size once its port takes I/O.
+    pub(crate) fn put_size_off(&self) {
+        self.wishes.fetch_or(PUT_OFF, Ordering::Relaxed);
     }
 
     fn wish(&self, wish: Wish, what: &str) {

@@ -5,10 +5,12 @@ mod bed;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use bed::disk::{Disk, sense};
+use bed::disk::{Answer, Disk, sense};
 use bed::port::{Reply, Script, adapter};
 use bed::{Bench, SECOND, read, write};
 use weir_bio::Status;
+use weir_proto_scsi::alua::AccessState;
+use weir_proto_scsi::inquiry::Tpgs;
 use weir_proto_scsi::{AdditionalSense, Lun, SenseKey};
 use weir_queue::Driver;
 
@@ -122,5 +124,45 @@ fn io_of_a_unit_that_is_gone_fails_and_the_log_says_why() {
     let told = bench.host.notices().all().join("\n");
     assert!(told.contains("LUN 0: the target has no such logical unit now"), "{told}");
     assert!(told.contains("failed: no such logical unit"), "{told}");
+    bench.end();
+}
+
+#[test]
+fn a_unit_whose_port_takes_no_io_keeps_its_size_and_is_asked_once_it_does() {
+    let script = Script::new(adapter());
+    let disk = Disk { tpgs: Tpgs::Implicit, ..Disk::default() };
+    script.state().disks.insert(Lun::ZERO, disk);
+    let mut bench = Bench::new(&script);
+    let heard = heard(&bench);
+    let unit = Arc::clone(&bench.units[0].unit);
+    let stands_by = |script: &Script, name: [u8; 8]| {
+        let mut state = script.state();
+        let disk = state.disks.get_mut(&Lun::ZERO).expect("a disk");
+        let code = AdditionalSense::TARGET_PORT_IN_STANDBY_STATE;
+        let answer = vec![Answer::check(SenseKey::NotReady, code); 3];
+        disk.first = [0x00, 0x1a, 0x25, 0x9e].map(|opcode| (opcode, answer.clone())).into();
+        (disk.access, disk.name) = (AccessState::Standby, name);
+    };
+    let name = Disk::default().name;
+    stands_by(&script, name);
+    assert_eq!(unit.enlarge(0).expect("the size it had").sectors, 1 << 21);
+    assert_eq!(unit.access().map(|access| access.state), Some(AccessState::Standby));
+    assert!(unit.facts().disk.caching.is_some(), "what was known stands");
+    // Another disk is one, whatever its size.
+    stands_by(&script, [0x60; 8]);
+    let why = unit.enlarge(0).expect_err("another disk").to_string();
+    assert!(why.contains("another disk"), "{why}");
+    assert_eq!(heard.load(Ordering::SeqCst), 0);
+    script.state().disks.insert(Lun::ZERO, Disk { blocks: 3 << 20, ..Disk::default() });
+    let report = Disk::default().port_group();
+    script.reply(move |_| {
+        let mut data = Vec::new();
+        weir_proto_scsi::alua::put_port_groups(&mut data, None, std::slice::from_ref(&report));
+        Reply::data(data)
+    });
+    bench.units[0].device.target_port().expect("a port").refresh(bench.now);
+    bench.settle();
+    assert_eq!(heard.load(Ordering::SeqCst), 1, "it may be asked now");
+    assert_eq!(unit.enlarge(0).expect("a size").sectors, 3 << 20);
     bench.end();
 }

@@ -1,7 +1,7 @@
 //! What a probe found out about a logical unit.
 
 use weir_proto_scsi::Lun;
-use weir_proto_scsi::alua::{AccessState, PortGroups};
+use weir_proto_scsi::alua::{AccessState, PathIo, PortGroups};
 use weir_proto_scsi::capacity::Capacity;
 use weir_proto_scsi::inquiry::{Inquiry, Peripheral, Tpgs};
 use weir_proto_scsi::limits::{CdbRule, DiskLimits, DiskPages};
@@ -12,7 +12,7 @@ use weir_proto_scsi::vpd::{
 };
 
 /// The most bytes of port groups that are asked for.
-const GROUPS_LEN_MAX: u32 = 64 << 10;
+pub(crate) const GROUPS_LEN_MAX: u32 = 64 << 10;
 
 /// How a path is connected to its logical unit: the state of its target port group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,6 +116,18 @@ impl Facts {
             return Some(format!("size {is} sectors, before {was}"));
         }
         None
+    }
+
+    /// Whether a disk of which `before` is known says nothing of its size now because its port takes
+    /// no I/O. A name that it tells is the same one.
+    #[must_use]
+    pub(crate) fn is_silent_of(&self, before: &Facts) -> bool {
+        let takes_io = |access: Access| access.state.io() == PathIo::Allowed;
+        let is_same = self.wwid.is_none() || self.wwid == before.wwid;
+        self.is_partial()
+            && !before.is_partial()
+            && is_same
+            && self.access.is_some_and(|access| !takes_io(access))
     }
 
     /// Takes INQUIRY data of which so many bytes were asked for; how many there are if there are
