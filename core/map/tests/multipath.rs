@@ -883,7 +883,13 @@ fn of_a_group_by_priority_the_best_paths_carry_io_and_the_others_when_they_have_
     rig.say("reinstate_path c");
     assert_eq!(four(&mut rig), [0, 0, 4]);
     way(&rig, 1).becomes(PortState { access: PortAccess::Standby, preferred: true }, rig.now);
-    assert_eq!(four(&mut rig), [0, 4, 0], "81 is above 50");
+    assert_eq!(four(&mut rig), [0, 0, 4], "81 is above 50, and the port takes no I/O");
+    way(&rig, 1).becomes(PortState { access: PortAccess::NonOptimized, preferred: true }, rig.now);
+    assert_eq!(four(&mut rig), [0, 4, 0], "90 is above 50");
+    rig.say("fail_path b");
+    way(&rig, 0).becomes(port(PortAccess::Standby), rig.now);
+    way(&rig, 2).becomes(port(PortAccess::Unavailable), rig.now);
+    assert_eq!(four(&mut rig), [4, 0, 0], "without one that does, they are tried");
     // With any other policy all paths of the group in use carry I/O.
     let mut rig = Rig::new(Stack { ports: &ports, ..stack(table) });
     (1..=6).for_each(|name| {
@@ -891,6 +897,40 @@ fn of_a_group_by_priority_the_best_paths_carry_io_and_the_others_when_they_have_
         rig.settle();
     });
     assert_eq!(rig.requests(), [2, 2, 2]);
+}
+
+#[test]
+fn a_device_grows_with_the_paths_that_take_io_and_the_others_have_its_size() {
+    let port = |access| Some(PortState { access, preferred: false });
+    let ports = [PortAccess::Optimized, PortAccess::Standby, PortAccess::BlockDependent].map(port);
+    let table = "0 0 1 1 round-robin 0 3 0 a b c";
+    let rig = Rig::new(Stack { ports: &ports, ..stack(table) });
+    let grows = |way: usize, sectors| *rig.fabric.ways[way].grown.lock().unwrap() = Some(sectors);
+    let legs = || rig.fabric.legs.iter().map(|leg| leg.limits().capacity).collect::<Vec<_>>();
+    grows(0, SECTORS + 64);
+    assert_eq!(rig.above.enlarge(0).unwrap().sectors, SECTORS, "the least of those that tell");
+    assert_eq!(legs(), [SECTORS; 3]);
+    grows(2, SECTORS + 32);
+    assert_eq!(rig.above.enlarge(0).unwrap().sectors, SECTORS + 32);
+    assert_eq!(legs(), [SECTORS, SECTORS + 32, SECTORS], "it cannot say so itself");
+    // One that tells no size at all is asked in vain, whatever its port.
+    grows(2, 0);
+    assert_eq!(rig.above.enlarge(0).unwrap().sectors, SECTORS + 64);
+    assert_eq!(legs(), [SECTORS, SECTORS + 64, SECTORS + 64]);
+    grows(0, 0);
+    assert_eq!(rig.above.enlarge(0).unwrap().sectors, 0);
+}
+
+#[test]
+fn what_a_port_becomes_before_it_is_listened_to_is_known() {
+    let port = |access| PortState { access, preferred: false };
+    let ports = [Some(port(PortAccess::Optimized)); 2];
+    let table = "0 0 2 1 round-robin 0 1 0 a round-robin 0 1 0 b";
+    let rig = Rig::new(Stack { ports: &ports, ..stack(table) });
+    *rig.fabric.ways[0].port.state_before.lock().unwrap() = Some(port(PortAccess::Standby));
+    let again = rig.fabric.multipath(table, NO_CHECKS, (16, Affinity::Any));
+    let listing = again.map.listing().join("\n");
+    assert!(listing.contains("a active prio=1 port=S"), "{listing}");
 }
 
 #[test]

@@ -331,6 +331,24 @@ fn failback_is_manual_or_immediate_or_late_or_follows_the_first_path() {
 }
 
 #[test]
+fn io_does_not_go_back_to_a_group_that_is_bypassed_while_another_has_a_path() {
+    let options = [("failback", "immediate"), ("path_checker", "none")];
+    let mut rig = Rig::new(TWO_AND_ONE, &options);
+    assert_eq!(rig.group(), Some(1));
+    rig.say("disable_group 2").unwrap();
+    rig.port("c", PortAccess::Optimized, false);
+    assert_eq!((rig.group(), rig.control.best_group()), (Some(1), Some(0)));
+    rig.say("enable_group 2").unwrap();
+    rig.port("c", PortAccess::Optimized, true);
+    assert_eq!(rig.group(), Some(2));
+    rig.say("disable_group 2").unwrap();
+    assert_eq!(rig.group(), Some(1));
+    rig.fail("a");
+    rig.fail("b");
+    assert_eq!((rig.group(), rig.control.best_group()), (Some(2), Some(1)), "better than none");
+}
+
+#[test]
 fn the_best_group_is_by_the_mean_priority_then_paths_then_order() {
     let mut rig = Rig::new(TWO_AND_ONE, &[("prio", "alua")]);
     assert_eq!(rig.control.best_group(), Some(0), "most paths");
@@ -395,6 +413,16 @@ fn an_activation_holds_io_until_every_path_of_the_group_has_ended_it() {
     assert_eq!(rig.orders(), [Order::Activate(0)]);
     assert!(!rig.control.queues_io());
     rig.activated("a", Activation::Done);
+    // The first one that comes back to a device without a path is waited for.
+    for path in ["a", "b", "c"] {
+        rig.fail(path);
+    }
+    rig.back("b");
+    assert_eq!(rig.orders(), []);
+    assert_eq!(rig.group(), Some(1));
+    assert_eq!((rig.orders(), rig.control.queues_io()), (vec![Order::Activate(1)], true));
+    rig.activated("b", Activation::Done);
+    assert!(!rig.control.queues_io());
 }
 
 #[test]

@@ -15,6 +15,7 @@ mod status;
 use weir_bio::Nanos;
 use weir_queue::PortState;
 
+use super::port::takes_io;
 use super::settings::{Grouping, NoPathRetry, Settings};
 use super::table::Table;
 use activation::PgInit;
@@ -36,6 +37,14 @@ pub enum Order {
 /// Something that has happened, for the log: one line each.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event(pub String);
+
+/// The highest rank among the valid paths of each group: made once for all paths, of which
+/// there may be a thousand.
+#[derive(Clone, Debug)]
+pub struct Ranks(Vec<Rank>);
+
+/// A path whose port takes I/O is above each that does not; then the priority counts.
+type Rank = (bool, u32);
 
 /// The state of one path.
 #[derive(Debug)]
@@ -162,10 +171,10 @@ impl Control {
 
     /// Whether a group has a path that carries I/O and is not on probation.
     #[must_use]
-    pub fn has_trusted(&self, group: usize) -> bool {
+    pub fn has_trusted(&self, group: usize, ranks: &Ranks) -> bool {
         let mut paths = self.groups[group].paths.clone();
         paths.any(|path| {
-            self.is_valid(path) && !self.is_on_probation(path) && !self.is_outranked(path)
+            self.is_valid(path) && !self.is_on_probation(path) && !self.is_outranked(path, ranks)
         })
     }
 
@@ -340,7 +349,10 @@ impl Control {
                 self.queue_if_no_path = true;
             }
         }
-        if !self.table.handler.is_empty() && self.current == Some(group) {
+        if !self.table.handler.is_empty() && valid == 1 {
+            // Nothing carries I/O, so it waits until the group has been activated.
+            self.leave_group();
+        } else if !self.table.handler.is_empty() && self.current == Some(group) {
             self.begin_activation_of(path);
         }
         self.changed();
@@ -372,14 +384,28 @@ impl Control {
         self.settings.priority(self.paths[path].port)
     }
 
-    /// Whether a valid path of the same group has a higher priority, and the groups are to be of
+    /// The highest ranks now, where the groups are to be of one priority.
+    #[must_use]
+    pub fn ranks(&self) -> Ranks {
+        let mut highest = vec![Rank::default(); self.groups.len()];
+        if self.settings.path_grouping_policy == Grouping::ByPrio {
+            for (number, path) in self.paths.iter().enumerate().filter(|(_, path)| path.is_valid) {
+                highest[path.group] = self.rank(number).max(highest[path.group]);
+            }
+        }
+        Ranks(highest)
+    }
+
+    fn rank(&self, path: usize) -> Rank {
+        let port = self.paths[path].port;
+        (port.is_none_or(|port| takes_io(port.access)), self.priority(path))
+    }
+
+    /// Whether a valid path of the same group has a higher rank, and the groups are to be of
     /// one priority.
     #[must_use]
-    pub fn is_outranked(&self, path: usize) -> bool {
-        let mut others = self.groups[self.paths[path].group].paths.clone();
-        self.settings.path_grouping_policy == Grouping::ByPrio
-            && others
-                .any(|other| self.is_valid(other) && self.priority(other) > self.priority(path))
+    pub fn is_outranked(&self, path: usize, ranks: &Ranks) -> bool {
+        self.rank(path) < ranks.0[self.paths[path].group]
     }
 
     /// A path carries one request a second from now on, or all that come to it.

@@ -110,6 +110,10 @@ fn limits_over(names: &[String], paths: &[Device]) -> Result<Limits, String> {
     Ok(limits)
 }
 
+fn is_below(one: Size, other: Size) -> bool {
+    one.bytes() < other.bytes()
+}
+
 fn failed(error: &weir_queue::Error) -> DriverError {
     DriverError { what: error.to_string(), source: None }
 }
@@ -152,16 +156,21 @@ impl Driver for Multipath {
     }
 
     fn enlarge(&self, sectors: u64) -> Result<Size, DriverError> {
-        let mut smallest: Option<Size> = None;
-        for leg in self.legs.iter() {
+        let (mut sizes, mut silent) = (Vec::new(), Vec::new());
+        for (path, leg) in self.legs.iter().enumerate() {
             let size = leg.enlarge(sectors).map_err(|error| failed(&error))?;
-            if size.bytes() == 0 {
-                // Behind a port that takes no I/O; it says its size when it does.
-                continue;
+            match size.bytes() > 0 && self.shared.port_takes_io(path) {
+                true => sizes.push(size),
+                // It says its size once its port takes I/O, and has that of the others until then.
+                false => silent.push(leg),
             }
-            smallest = Some(smallest.filter(|other| other.bytes() <= size.bytes()).unwrap_or(size));
         }
-        Ok(smallest.unwrap_or_default())
+        let smallest = sizes.into_iter().min_by_key(|size| size.bytes()).unwrap_or_default();
+        for leg in silent.into_iter().filter(|leg| is_below(leg.limits().size(), smallest)) {
+            let promised = leg.reconfigure(|parts| parts.limits.grow_to(smallest));
+            promised.map_err(|error| failed(&error))?;
+        }
+        Ok(smallest)
     }
 
     fn allocation(&self, sector: u64, sectors: u64) -> Result<Vec<Extent>, DriverError> {

@@ -2,6 +2,17 @@
 
 use weir_queue::{PortAccess, PortState};
 
+/// Whether a port in this state takes I/O.
+pub(super) fn takes_io(access: PortAccess) -> bool {
+    match access {
+        PortAccess::Optimized | PortAccess::NonOptimized | PortAccess::BlockDependent => true,
+        PortAccess::Standby
+        | PortAccess::Unavailable
+        | PortAccess::Offline
+        | PortAccess::Transitioning => false,
+    }
+}
+
 /// The letter of listings.
 pub(super) fn letter(access: PortAccess) -> char {
     match access {

@@ -8,6 +8,7 @@ use weir_bio::Nanos;
 use weir_queue::{Activation, Notices, PortListener, PortState, TargetPort, Wake};
 
 use super::control::{Control, Order};
+use super::port::takes_io;
 use super::tally::{LaneTally, PathSum};
 
 /// Read by every lane, written when something changes.
@@ -51,14 +52,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Shared {
     /// The state machine over paths with these ports, which are listened to from now on.
-    pub(super) fn new(
-        mut control: Control,
-        ports: Box<[Option<Arc<dyn TargetPort>>]>,
-    ) -> Arc<Shared> {
+    pub(super) fn new(control: Control, ports: Box<[Option<Arc<dyn TargetPort>>]>) -> Arc<Shared> {
         let paths = control.table().paths().count();
-        for (path, port) in ports.iter().enumerate() {
-            control.begin_with_port(path, port.as_ref().and_then(|port| port.state()));
-        }
         let published = Published::default();
         let wake_at = control.wake_at().map_or(u64::MAX, |at| at.0);
         published.wake_at.store(wake_at, Ordering::Relaxed);
@@ -74,7 +69,11 @@ impl Shared {
         });
         for (path, port) in shared.ports.iter().enumerate() {
             let Some(port) = port else { continue };
-            port.listen(Arc::new(PathListener { shared: Arc::downgrade(&shared), path }));
+            let listener = PathListener { shared: Arc::downgrade(&shared), path };
+            port.listen(Arc::new(listener));
+            // What changed before it was listened to is not told.
+            let mut control = lock(&shared.control);
+            control.begin_with_port(path, port.state());
         }
         shared
     }
@@ -166,6 +165,11 @@ impl Shared {
 
     pub(super) fn port_state(&self, path: usize) -> Option<PortState> {
         self.ports[path].as_ref()?.state()
+    }
+
+    /// Whether the port of a path takes I/O, as far as is known.
+    pub(super) fn port_takes_io(&self, path: usize) -> bool {
+        self.port_state(path).is_none_or(|state| takes_io(state.access))
     }
 
     /// Has the state of a path's port asked for.

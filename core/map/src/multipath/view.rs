@@ -131,15 +131,16 @@ impl View {
         self.queues_io = control.queues_io();
         self.queueing = control.queues_if_no_path();
         self.probation.clear();
+        let ranks = control.ranks();
         for path in 0..self.paths.len() {
             let (is_valid, is_slow) = (control.is_valid(path), control.is_on_probation(path));
             // A slow path is better than none.
-            let is_spared = is_slow && control.has_trusted(self.paths[path].group);
+            let is_spared = is_slow && control.has_trusted(self.paths[path].group, &ranks);
             if is_valid && is_spared {
                 self.probation.push(path);
             }
             self.paths[path].is_valid = is_valid;
-            let is_usable = is_valid && !is_spared && !control.is_outranked(path);
+            let is_usable = is_valid && !is_spared && !control.is_outranked(path, &ranks);
             if std::mem::replace(&mut self.paths[path].is_usable, is_usable) == is_usable {
                 continue;
             }

@@ -6,7 +6,7 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use weir_bio::{Data, Limits, Nanos, Op, Status};
+use weir_bio::{Data, Limits, Nanos, Op, Size, Status};
 use weir_map::multipath::Multipath;
 use weir_map::multipath::settings::Settings;
 use weir_map::multipath::table::Table;
@@ -41,12 +41,16 @@ pub struct Way {
     pub port: Arc<WayPort>,
     /// Every answer comes so much later, ns.
     pub delay: Mutex<Option<Arc<AtomicU64>>>,
+    /// Its size, once that has changed: sectors.
+    pub grown: Mutex<Option<u64>>,
 }
 
 /// The target port of a way, as the scene has it.
 #[derive(Default)]
 pub struct WayPort {
     pub state: Mutex<Option<PortState>>,
+    /// The state that it comes to have before it is listened to.
+    pub state_before: Mutex<Option<PortState>>,
     listener: Mutex<Option<Arc<dyn PortListener>>>,
     /// Activations that were begun, and states that were asked for.
     pub activations: AtomicU32,
@@ -83,6 +87,9 @@ impl TargetPort for WayPort {
     }
 
     fn listen(&self, listener: Arc<dyn PortListener>) {
+        if let Some(state) = self.state_before.lock().unwrap().take() {
+            *self.state.lock().unwrap() = Some(state);
+        }
         *self.listener.lock().unwrap() = Some(listener);
     }
 }
@@ -127,6 +134,11 @@ impl Driver for WayDriver {
 
     fn target_port(&self) -> Option<Arc<dyn TargetPort>> {
         self.has_port.then(|| Arc::clone(&self.way.port) as Arc<_>)
+    }
+
+    fn enlarge(&self, _: u64) -> Result<Size, DriverError> {
+        let grown = self.way.grown.lock().unwrap().map(|sectors| Size { sectors, padding: 0 });
+        Ok(grown.unwrap_or(self.limits().size()))
     }
 
     fn open(&self, index: u16, depth: u16) -> Result<Box<dyn DriverQueue>, DriverError> {
@@ -324,6 +336,10 @@ impl Driver for Narrow {
     fn queues(&self) -> Queues {
         let (depth, home) = (self.depth, self.home);
         Queues { max: LANES as u16, depth, home, ..self.multipath.queues() }
+    }
+
+    fn enlarge(&self, sectors: u64) -> Result<Size, DriverError> {
+        self.multipath.enlarge(sectors)
     }
 
     fn comes_to_rest(&self, begins: bool) {

@@ -8,7 +8,8 @@ use crate::multipath::settings::Failback;
 
 impl Control {
     /// The group of the highest priority: the whole mean of those of its valid paths. Of equals
-    /// the one with most valid paths, and of those the first.
+    /// the one with most valid paths, and of those the first. One that is bypassed is the best only
+    /// where all with a path are.
     #[must_use]
     pub fn best_group(&self) -> Option<usize> {
         let rank = |group: usize| {
@@ -16,7 +17,7 @@ impl Control {
             let priorities: Vec<u32> = valid.map(|path| self.priority(path)).collect();
             let count = priorities.len();
             let mean = priorities.iter().sum::<u32>().checked_div(count as u32)?;
-            Some((mean, count))
+            Some((!self.groups[group].is_bypassed, mean, count))
         };
         let ranked = (0..self.groups.len()).filter_map(|group| Some((rank(group)?, group)));
         ranked
