@@ -27,7 +27,6 @@ use weir_queue::{Activation, Done, Wake};
 use crate::counters::Counters;
 use crate::inbox::{Inbox, Taken};
 use crate::places::RETRY_NS;
-use crate::port_view::ACTIVATE;
 use crate::shared::HostShared;
 use crate::slot::{Slot, Stage};
 use crate::transport::{Command, Delivered, Ends, Port, Refusal};
@@ -123,6 +122,8 @@ pub(crate) struct Carrier {
     next_token: u32,
     /// When a conversation about a port group goes on.
     talk_at: Option<Nanos>,
+    /// Seats whose conversations wait for a slot, in the order in which they asked.
+    talks_waiting: VecDeque<u16>,
     /// Something was sent and not committed.
     uncommitted: bool,
     now: Nanos,
@@ -150,6 +151,7 @@ impl Carrier {
             asked: Vec::new(),
             next_token: 0,
             talk_at: None,
+            talks_waiting: VecDeque::new(),
             uncommitted: false,
             now: Nanos::ZERO,
         }
@@ -180,11 +182,10 @@ impl Carrier {
 
     /// The lane is gone. It has no command any more.
     pub(crate) fn leave(&mut self, seat: u16, wakes: &mut Wakes) {
-        if let Some(place) = self.seats[usize::from(seat)].take()
-            && place.talk.activation.is_some()
-        {
-            place.unit.port.wish(ACTIVATE);
+        if let Some(place) = self.seats[usize::from(seat)].take() {
+            place.talk.hand_over(&place.unit.port);
         }
+        self.talks_waiting.retain(|other| *other != seat);
         self.next_talk();
         // What the port still has, no lane waits for: a unit that was given up leaves such.
         for slot in self.slots.iter_mut().filter(|slot| slot.seat == seat && slot.is_out()) {

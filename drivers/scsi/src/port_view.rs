@@ -36,6 +36,8 @@ struct Known {
     told: Option<Access>,
     /// Since when it is between two states.
     between_since: Option<Nanos>,
+    /// When the target said so last.
+    between_said: Option<Nanos>,
     /// How long it may be, ns.
     transition_ns: Option<u64>,
     /// The target refuses the extended header.
@@ -92,7 +94,13 @@ impl PortView {
 
     /// The group is between two states.
     pub(crate) fn is_between(&self, now: Nanos) {
-        lock(&self.known).between_since.get_or_insert(now);
+        let mut known = lock(&self.known);
+        // The end of a transition is not told. One that was not heard of for so long is over.
+        let said = known.between_said.replace(now);
+        if said.is_none_or(|said| now.since(said) > TRANSITION_NS) {
+            known.between_since = None;
+        }
+        known.between_since.get_or_insert(now);
     }
 
     /// When the transition that it is in has taken too long.

@@ -12,6 +12,7 @@ mod facts;
 mod luns;
 mod step;
 
+pub(crate) use facts::GROUPS_LEN_MAX;
 pub use facts::{Access, Facts};
 pub use luns::LunProbe;
 

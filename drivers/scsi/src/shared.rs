@@ -48,6 +48,8 @@ pub(crate) struct HostShared {
     pub(crate) options: HostOptions,
     pub(crate) tags: Arc<TagSet>,
     own: Mutex<Vec<u16>>,
+    /// Own slots that conversations about port groups leave to the error handler.
+    spared: usize,
     suspects: Vec<Suspects>,
     pub(crate) notices: Notices,
 }
@@ -71,12 +73,13 @@ impl HostShared {
         let most = TAGS_MAX - u32::from(reserved);
         let tags = (u32::from(queues) * u32::from(can_queue)).min(most) as u16;
         let first = base_of_own(&adapter) + reserved;
-        let own = (first..base_of_own(&adapter) + own_slots).rev().collect();
+        let own: Vec<u16> = (first..base_of_own(&adapter) + own_slots).rev().collect();
         Arc::new(HostShared {
             name: transport.name(),
             adapter,
             options,
             tags: TagSet::new(tags + reserved, reserved),
+            spared: own.len() / 3,
             own: Mutex::new(own),
             suspects: (0..queues).map(|_| Suspects::default()).collect(),
             notices: Notices::default(),
@@ -103,6 +106,12 @@ impl HostShared {
     /// A slot for a command of the mid-layer's own.
     pub(crate) fn take_own_slot(&self) -> Option<u16> {
         lock(&self.own).pop()
+    }
+
+    /// A slot for a command about a port group, of which a target may have many at once.
+    pub(crate) fn take_slot_of_talk(&self) -> Option<u16> {
+        let mut own = lock(&self.own);
+        if own.len() > self.spared { own.pop() } else { None }
     }
 
     pub(crate) fn give_own_slot(&self, slot: u16) {

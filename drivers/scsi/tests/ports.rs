@@ -9,7 +9,7 @@ use bed::disk::{Disk, sense};
 use bed::port::{Arrived, Reply, Script, adapter};
 use bed::{Bench, SECOND, read, write};
 use weir_bio::{Nanos, Status};
-use weir_proto_scsi::alua::{AccessState, put_port_groups, state_wishes};
+use weir_proto_scsi::alua::{AccessState, PortGroupReport, put_port_groups, state_wishes};
 use weir_proto_scsi::inquiry::Tpgs;
 use weir_proto_scsi::{AdditionalSense, Lun, ScsiStatus, SenseKey};
 use weir_queue::{Activation, PortAccess, PortListener, TargetPort};
@@ -48,6 +48,8 @@ struct Group {
     first: Vec<(u8, Reply)>,
     /// The answer to reads and writes, while there is one.
     io: Option<Vec<u8>>,
+    /// Other groups, which are told of first.
+    others: Vec<PortGroupReport>,
 }
 
 struct Rig {
@@ -70,6 +72,7 @@ impl Rig {
             transition_s: Some(0),
             first: Vec::new(),
             io: None,
+            others: Vec::new(),
         }));
         let played = Arc::clone(&group);
         script.reply(move |arrived| play(&mut played.lock().unwrap(), &report, arrived));
@@ -127,11 +130,7 @@ impl Rig {
     }
 }
 
-fn play(
-    group: &mut Group,
-    report: &weir_proto_scsi::alua::PortGroupReport,
-    arrived: &Arrived,
-) -> Reply {
+fn play(group: &mut Group, report: &PortGroupReport, arrived: &Arrived) -> Reply {
     let opcode = arrived.cdb[0];
     if let Some(at) = group.first.iter().position(|(of, _)| *of == opcode) {
         return group.first.remove(at).1;
@@ -142,7 +141,9 @@ fn play(
             let mut one = report.clone();
             one.state = group.state;
             let mut data = Vec::new();
-            put_port_groups(&mut data, extended, std::slice::from_ref(&one));
+            let groups: Vec<_> = group.others.iter().cloned().chain([one]).collect();
+            put_port_groups(&mut data, extended, &groups);
+            data.truncate(arrived.bytes as usize);
             Reply::data(data)
         }
         SET => {
@@ -177,7 +178,8 @@ fn a_unit_without_port_groups_has_no_port() {
 #[test]
 fn an_activation_sets_the_group_of_a_target_that_lets_it_be_set() {
     use AccessState::{ActiveNonOptimized, ActiveOptimized, LbaDependent, Offline, Standby};
-    let (ask, all) = (vec![REPORT], vec![REPORT, SET, REPORT]);
+    let (ask, all, late) =
+        (vec![REPORT], vec![REPORT, SET, REPORT], vec![REPORT, SET, REPORT, REPORT]);
     let (done, failed) = (Activation::Done, Activation::Failed);
     let unavailable = AccessState::Unavailable;
     for (tpgs, state, set, commands, end) in [
@@ -188,9 +190,9 @@ fn an_activation_sets_the_group_of_a_target_that_lets_it_be_set() {
         (Tpgs::Both, LbaDependent, ActiveOptimized, &all, done),
         // It carries I/O all the same.
         (Tpgs::Both, ActiveNonOptimized, ActiveNonOptimized, &all, done),
-        // It does not, and may later.
-        (Tpgs::Explicit, Standby, Standby, &all, Activation::Retry),
-        (Tpgs::Explicit, unavailable, unavailable, &all, Activation::Retry),
+        // It does not two seconds later, and may then.
+        (Tpgs::Explicit, Standby, Standby, &late, Activation::Retry),
+        (Tpgs::Explicit, unavailable, unavailable, &late, Activation::Retry),
         (Tpgs::Explicit, ActiveOptimized, Standby, &ask, done),
         (Tpgs::Both, Offline, ActiveOptimized, &ask, failed),
         // The target changes states by itself.
@@ -200,6 +202,7 @@ fn an_activation_sets_the_group_of_a_target_that_lets_it_be_set() {
         let mut rig = Rig::new(tpgs, state);
         rig.group().when_set = set;
         rig.activate();
+        rig.bench.pass(2 * SECOND);
         let asked: Vec<u8> = rig.asked().into_iter().map(|(opcode, _)| opcode).collect();
         assert_eq!((&asked, rig.ends()), (commands, vec![end]), "{tpgs:?} {state:?} {set:?}");
         // Nothing goes on by itself.
@@ -283,6 +286,9 @@ fn an_attention_has_the_state_asked_for_and_the_request_sent_again() {
         AdditionalSense::ASYMMETRIC_ACCESS_STATE_CHANGED,
         AdditionalSense::INQUIRY_DATA_HAS_CHANGED,
         AdditionalSense::REPORTED_LUNS_DATA_HAS_CHANGED,
+        AdditionalSense::IMPLICIT_STATE_TRANSITION_FAILED,
+        // A reset takes other attentions away.
+        AdditionalSense::POWER_ON_OR_RESET_OCCURRED,
     ] {
         let mut rig = Rig::new(Tpgs::Implicit, AccessState::Standby);
         let end = Reply::sense(sense(SenseKey::UnitAttention, code));
@@ -435,4 +441,210 @@ fn an_activation_whose_lane_closes_has_failed() {
     bench.homes.clear();
     assert_eq!(ear.ends.lock().unwrap().len(), 1);
     assert_eq!(ear.ends.lock().unwrap()[0].0, Activation::Failed);
+}
+
+#[test]
+fn a_group_that_changes_a_while_after_it_was_set_is_activated() {
+    let mut rig = Rig::new(Tpgs::Explicit, AccessState::Standby);
+    rig.group().when_set = AccessState::Standby;
+    rig.activate();
+    rig.bench.pass(SECOND);
+    rig.group().state = AccessState::ActiveOptimized;
+    rig.bench.pass(2 * SECOND);
+    assert_eq!(rig.ends(), [Activation::Done]);
+    assert_eq!(rig.asked(), [(REPORT, 0), (SET, 0), (REPORT, 0), (REPORT, 2)]);
+    rig.bench.end();
+}
+
+#[test]
+fn a_group_that_takes_io_and_cannot_be_set_is_used_as_it_is() {
+    let refused = sense(SenseKey::IllegalRequest, AdditionalSense::INVALID_COMMAND_OPERATION_CODE);
+    let failed = sense(SenseKey::HardwareError, AdditionalSense(0x670a));
+    for (reply, times, wait) in [(refused, 1, 0), (failed, 6, 11)] {
+        let mut rig = Rig::new(Tpgs::Explicit, AccessState::ActiveNonOptimized);
+        rig.group().first = vec![(SET, Reply::sense(reply)); times];
+        rig.activate();
+        rig.bench.pass(wait * SECOND);
+        assert_eq!((rig.ends(), rig.asked().len()), (vec![Activation::Done], 2 * times));
+        rig.bench.end();
+    }
+}
+
+#[test]
+fn a_target_that_refuses_to_tell_states_keeps_the_one_it_told() {
+    let code = AdditionalSense::INVALID_COMMAND_OPERATION_CODE;
+    let gone = AdditionalSense::LOGICAL_UNIT_NOT_SUPPORTED;
+    for (state, code, end) in [
+        (AccessState::ActiveOptimized, code, Activation::Done),
+        (AccessState::Standby, code, Activation::Failed),
+        (AccessState::ActiveOptimized, gone, Activation::Failed),
+    ] {
+        let mut rig = Rig::new(Tpgs::Explicit, state);
+        rig.refresh();
+        rig.asked();
+        let refused = Reply::sense(sense(SenseKey::IllegalRequest, code));
+        rig.group().first = vec![(REPORT, refused)];
+        rig.activate();
+        rig.bench.pass(30 * SECOND);
+        assert_eq!((rig.ends(), rig.asked().len()), (vec![end], 1), "{state:?} {code:?}");
+        rig.bench.end();
+    }
+}
+
+#[test]
+fn what_a_command_about_port_groups_tells_besides_is_heeded() {
+    use weir_driver_scsi::Wish;
+    for (code, wish) in [
+        (AdditionalSense::CAPACITY_DATA_HAS_CHANGED, Wish::Capacity),
+        (AdditionalSense::REPORTED_LUNS_DATA_HAS_CHANGED, Wish::Luns),
+        (AdditionalSense::MODE_PARAMETERS_CHANGED, Wish::Pages),
+    ] {
+        let mut rig = Rig::new(Tpgs::Explicit, AccessState::Standby);
+        let attention = Reply::sense(sense(SenseKey::UnitAttention, code));
+        rig.group().first = vec![(REPORT, attention)];
+        rig.refresh();
+        let served = &rig.bench.units[0];
+        assert!(served.unit.take_wish(wish), "the target tells it once");
+        assert_eq!(rig.changes(), [Some(PortAccess::Standby)]);
+        rig.bench.end();
+    }
+}
+
+#[test]
+fn a_transition_that_was_heard_of_long_ago_is_over() {
+    let mut rig = Rig::new(Tpgs::Both, AccessState::ActiveOptimized);
+    let patient = |parts: &mut weir_queue::Settings| parts.timeout_ns = 200 * SECOND;
+    rig.bench.units[0].device.reconfigure(patient).expect("a time");
+    // The state is never told.
+    rig.group().first = vec![(REPORT, Reply::status(ScsiStatus::BUSY)); 1000];
+    rig.group().io = Some(transition());
+    rig.bench.submit(0, write(8).cookie(1));
+    rig.bench.pass(63 * SECOND);
+    assert_eq!(rig.bench.ended(0), [(1, Status::IoErr)]);
+    rig.bench.submit(0, write(8).cookie(2));
+    rig.bench.pass(SECOND);
+    assert_eq!(rig.bench.ended(0), [(2, Status::IoErr)], "it is the same transition");
+    rig.bench.pass(100 * SECOND);
+    rig.bench.submit(0, write(8).cookie(3));
+    rig.bench.pass(30 * SECOND);
+    assert_eq!(rig.bench.ended(0), []);
+    rig.group().io = None;
+    rig.bench.pass(2 * SECOND);
+    assert_eq!(rig.bench.ended(0), [(3, Status::Ok)]);
+    rig.bench.end();
+}
+
+#[test]
+fn more_port_groups_than_were_asked_for_are_asked_for_again() {
+    let mut rig = Rig::new(Tpgs::Implicit, AccessState::Standby);
+    let one = Disk::default().port_group();
+    let other = |group| PortGroupReport { group, ports: (1..=250).collect(), ..one.clone() };
+    rig.group().others = (1..=5).map(other).collect();
+    rig.refresh();
+    assert_eq!(rig.changes(), [Some(PortAccess::Standby)]);
+    rig.group().state = AccessState::ActiveOptimized;
+    rig.refresh();
+    let lengths: Vec<u32> = rig.script.take_arrived().iter().map(|one| one.bytes).collect();
+    let whole = 8 + 5 * (8 + 4 * 250) + 8 + 4;
+    assert_eq!(lengths, [4096, whole, whole]);
+    assert_eq!(rig.changes(), [Some(PortAccess::Optimized)]);
+    rig.bench.end();
+}
+
+/// Units of one host in groups that answer commands about them so.
+fn crowd(count: u32, answers: bool) -> (Bench, Script, Vec<Arc<Ear>>) {
+    let script = Script::new(adapter());
+    let report = Disk::default().port_group();
+    script.reply(move |arrived| match arrived.cdb[0] {
+        REPORT if !answers => Reply::Never,
+        REPORT => {
+            let mut data = Vec::new();
+            put_port_groups(&mut data, Some(0), std::slice::from_ref(&report));
+            Reply::data(data)
+        }
+        _ => Reply::good(),
+    });
+    let mut bench = Bench::empty(&script, weir_driver_scsi::HostOptions::default());
+    let mut ears = Vec::new();
+    for number in 0..count {
+        let lun = Lun::new(number).expect("a number that fits");
+        let disk = Disk { tpgs: Tpgs::Both, ..Disk::default() };
+        script.state().disks.insert(lun, disk);
+        let unit = bench.add(lun, "none");
+        let port = bench.units[unit].device.target_port().expect("it has port groups");
+        let ear = Arc::new(Ear::default());
+        *ear.port.lock().unwrap() = Some(Arc::clone(&port));
+        port.listen(Arc::clone(&ear) as Arc<_>);
+        ears.push(ear);
+    }
+    script.take_arrived();
+    (bench, script, ears)
+}
+
+fn activate_all(bench: &mut Bench) {
+    for unit in 0..bench.units.len() {
+        bench.units[unit].device.target_port().expect("a port").activate(bench.now);
+    }
+    bench.turn_for_reasons();
+    bench.turn(100);
+}
+
+#[test]
+fn the_groups_of_many_units_are_activated_at_once_with_few_slots() {
+    let (mut bench, script, ears) = crowd(60, true);
+    // All are asked about before the first answer is there.
+    script.state().ends_at_once = 0;
+    activate_all(&mut bench);
+    assert_eq!(script.state().held(), 4);
+    script.state().ends_at_once = 1;
+    bench.turn(100);
+    let done = vec![(Activation::Done, bench.now)];
+    assert!(ears.iter().all(|ear| *ear.ends.lock().unwrap() == done), "time stands still");
+    assert_eq!(script.take_arrived().len(), 60);
+    bench.end();
+}
+
+#[test]
+fn a_target_that_tells_no_states_leaves_slots_to_the_error_handler() {
+    let (mut bench, script, ears) = crowd(12, false);
+    activate_all(&mut bench);
+    // Eight slots of the host's own: two are reserved tags, two are for tests.
+    assert_eq!(script.take_arrived().len(), 4);
+    // One that has no slot in the time of a command has failed as if it had had one.
+    bench.pass(400 * SECOND);
+    for ear in &ears {
+        let ends: Vec<_> = ear.ends.lock().unwrap().iter().map(|end| end.0).collect();
+        assert_eq!(ends, [Activation::Failed]);
+    }
+    bench.end();
+}
+
+#[test]
+fn a_lane_that_closes_leaves_its_questions_to_another() {
+    let script = Script::new(weir_driver_scsi::Adapter { queues: 2, ..adapter() });
+    let disk = Disk { tpgs: Tpgs::Both, ..Disk::default() };
+    let mut report = disk.port_group();
+    script.state().disks.insert(Lun::ZERO, disk);
+    report.state = AccessState::Transitioning;
+    let state = Arc::new(Mutex::new(report));
+    let told = Arc::clone(&state);
+    script.reply(move |arrived| match arrived.cdb[0] {
+        REPORT => {
+            let mut data = Vec::new();
+            put_port_groups(&mut data, Some(0), std::slice::from_ref(&told.lock().unwrap()));
+            Reply::data(data)
+        }
+        _ => Reply::good(),
+    });
+    let mut bench = Bench::empty(&script, weir_driver_scsi::HostOptions::default());
+    bench.add(Lun::ZERO, "none");
+    let port = bench.units[0].device.target_port().expect("it has port groups");
+    port.refresh(bench.now);
+    bench.turn_for_reasons();
+    bench.settle();
+    assert_eq!(port.state().map(|state| state.access), Some(PortAccess::Transitioning));
+    bench.homes.remove(0);
+    state.lock().unwrap().state = AccessState::ActiveOptimized;
+    bench.pass(3 * SECOND);
+    assert_eq!(port.state().map(|state| state.access), Some(PortAccess::Optimized));
 }

@@ -271,7 +271,7 @@ fn attentions() -> Vec<Line> {
         (0x2a02, Notice::OtherAttention, false),
         (0x2a03, Notice::OtherAttention, false),
         (0x2a06, Notice::AccessStateChanged, true),
-        (0x2a07, Notice::OtherAttention, true),
+        (0x2a07, Notice::AccessStateChanged, true),
         (0x2a09, Notice::CapacityChanged, false),
         (0x2f00, Notice::OtherAttention, false),
         (0x3807, Notice::ThinThreshold, false),

@@ -110,10 +110,27 @@ impl Carrier {
 
     /// Deals with what was learnt beside the fate of the command.
     fn heed(&mut self, number: u16, end: &ScsiEnd, decision: &Decision, wakes: &mut Wakes) {
-        let slot = self.slots[usize::from(number)];
-        let unit = std::sync::Arc::clone(&self.seat_mut(slot.seat).unit);
-        self.heed_port(slot.seat, &unit, not_ready(end), decision.notice, wakes);
-        let Some(notice) = decision.notice else { return };
+        let seat = self.slots[usize::from(number)].seat;
+        self.heed_notice(seat, end, decision.notice, wakes);
+    }
+
+    /// The same of a command of the mid-layer's own: an attention is told once, to whichever
+    /// command comes first.
+    #[cold]
+    pub(super) fn heed_own(&mut self, seat: u16, end: &Delivered, sense: &[u8], wakes: &mut Wakes) {
+        let end = ScsiEnd {
+            delivery: end.delivery,
+            status: end.status,
+            sense: Sense::decode(sense).ok(),
+        };
+        let attempt = bare_attempt(&self.seat_mut(seat).unit);
+        self.heed_notice(seat, &end, decide(&end, &attempt).notice, wakes);
+    }
+
+    fn heed_notice(&mut self, seat: u16, end: &ScsiEnd, notice: Option<Notice>, wakes: &mut Wakes) {
+        let unit = std::sync::Arc::clone(&self.seat_mut(seat).unit);
+        self.heed_port(seat, &unit, not_ready(end), notice, wakes);
+        let Some(notice) = notice else { return };
         if is_attention(notice) {
             unit.expect_attention(false);
         }
@@ -295,15 +312,7 @@ impl Carrier {
             sense: Sense::decode(sense).ok(),
         };
         for unit in self.units.all().iter().filter(|unit| unit.lun == lun) {
-            let attempt = Attempt {
-                purpose: Purpose::Other,
-                flags: Flags::NONE,
-                retries: 0,
-                retries_allowed: 0,
-                out_of_time: false,
-                unit: unit.traits(),
-            };
-            let Some(notice) = decide(&end, &attempt).notice else { continue };
+            let Some(notice) = decide(&end, &bare_attempt(unit)).notice else { continue };
             let at_unit = |seat: &Option<super::Seat>| {
                 seat.as_ref().is_some_and(|seat| std::sync::Arc::ptr_eq(&seat.unit, unit))
             };
@@ -370,9 +379,22 @@ fn is_refusal(code: AdditionalSense) -> bool {
     matches!(code, Asc::TARGET_PORT_IN_STANDBY_STATE | Asc::TARGET_PORT_IN_UNAVAILABLE_STATE)
 }
 
-/// Whether the state of the port group may be another one.
+/// Whether the state of the port group may be another one. A reset takes other attentions away.
 fn changes_access(notice: Notice) -> bool {
-    matches!(notice, Notice::AccessStateChanged | Notice::LunsChanged | Notice::InquiryChanged)
+    use Notice::{AccessStateChanged, InquiryChanged, LunsChanged, WasReset};
+    matches!(notice, AccessStateChanged | LunsChanged | InquiryChanged | WasReset)
+}
+
+/// An attempt of which nothing but the unit matters.
+fn bare_attempt(unit: &UnitShared) -> Attempt {
+    Attempt {
+        purpose: Purpose::Other,
+        flags: Flags::NONE,
+        retries: 0,
+        retries_allowed: 0,
+        out_of_time: false,
+        unit: unit.traits(),
+    }
 }
 
 /// A failed command for the log.

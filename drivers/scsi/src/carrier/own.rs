@@ -45,15 +45,22 @@ pub(super) enum What {
     Sense(Kept, ScsiEnd),
     /// START STOP UNIT for this command.
     Start(Kept),
-    /// REPORT TARGET PORT GROUPS.
-    Groups,
-    /// SET TARGET PORT GROUPS.
-    SetGroups,
-    /// READ CAPACITY of a unit whose port takes I/O now.
-    Capacity,
+    /// A step of the conversation about the unit's port group.
+    Talk(Step),
     /// Its time was up, or its lane has gone; no answer is waited for. At its deadline the target
     /// is asked to abort it.
     Abandoned,
+}
+
+/// A step of a conversation about a port group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// REPORT TARGET PORT GROUPS.
+    State,
+    /// SET TARGET PORT GROUPS.
+    Set,
+    /// READ CAPACITY of a unit whose port takes I/O now.
+    Size,
 }
 
 /// The memory of a command.
@@ -81,7 +88,21 @@ impl Carrier {
         time_ns: u64,
         what: What,
     ) -> Result<(), What> {
-        let Some(number) = self.host.take_own_slot() else { return Err(what) };
+        match self.host.take_own_slot() {
+            Some(number) => self.send_own_in(number, seat, command, carried, (time_ns, what)),
+            None => Err(what),
+        }
+    }
+
+    /// The same in a slot that was taken.
+    pub(super) fn send_own_in(
+        &mut self,
+        number: u16,
+        seat: u16,
+        command: &ScsiCommand,
+        carried: Carried,
+        (time_ns, what): (u64, What),
+    ) -> Result<(), What> {
         let lun = self.seat_mut(seat).unit.lun;
         let (direction, memory) = match carried {
             Carried::Nothing => (Direction::None, None),
@@ -122,6 +143,9 @@ impl Carrier {
         let Some(at) = self.jobs.iter().position(|job| job.slot == end.slot) else { return };
         let Job { seat, what, .. } = self.jobs.swap_remove(at);
         let good = end.delivery == Delivery::Delivered && end.status == ScsiStatus::GOOD;
+        if !matches!(what, What::Abandoned) {
+            self.heed_own(seat, end, sense, wakes);
+        }
         match what {
             What::Abandoned => {}
             What::Test => self.tested(seat, is_ready(end), wakes),
@@ -130,21 +154,13 @@ impl Carrier {
                 self.sense_fetched(kept, ended, &data, wakes);
             }
             What::Start(kept) => self.started(kept, good, wakes),
-            What::Groups => {
+            What::Talk(step) => {
                 let data = bytes_of(memory, end.moved);
                 let ended = if good { Ok(&data[..]) } else { Err(Sense::decode(sense).ok()) };
-                self.groups_ended(seat, ended, wakes);
-            }
-            What::Capacity => {
-                let data = bytes_of(memory, end.moved);
-                let ended = if good { Ok(&data[..]) } else { Err(Sense::decode(sense).ok()) };
-                self.capacity_ended(seat, ended, wakes);
-            }
-            What::SetGroups => {
-                let ended = if good { Ok(()) } else { Err(Sense::decode(sense).ok()) };
-                self.set_groups_ended(seat, ended, wakes);
+                self.step_ended(seat, step, ended, wakes);
             }
         }
+        self.feed_talk(wakes);
     }
 
     /// Those whose time is up are abandoned, and aborted.
@@ -163,9 +179,7 @@ impl Carrier {
                 What::Test => self.tested(seat, false, wakes),
                 What::Sense(kept, ended) => self.sense_fetched(kept, ended, &[], wakes),
                 What::Start(kept) => self.started(kept, false, wakes),
-                What::Groups | What::SetGroups | What::Capacity => {
-                    self.talk_failed(seat, wakes);
-                }
+                What::Talk(step) => self.talk_failed(seat, step, wakes),
                 What::Abandoned => {}
             }
         }

@@ -5,6 +5,10 @@
 //!
 //! Times: a command may take 60 s, and is sent five times more if it fails; while the group is
 //! between two states the wait for the next question grows by 2 s each time.
+//!
+//! A target may have a thousand units whose groups change together. Each conversation has a slot of
+//! the host's own for its command; one that finds none waits in line, and some slots are left to
+//! the error handler.
 
 use std::sync::Arc;
 
@@ -14,11 +18,12 @@ use weir_proto_scsi::inquiry::Tpgs;
 use weir_proto_scsi::{AdditionalSense, ScsiCommand, Sense, SenseKey};
 use weir_queue::Activation;
 
-use super::own::{Carried, What};
+use super::own::{Carried, Step, What};
 use super::{Carrier, Wakes};
-use crate::probe::Access;
+use crate::port_view::{ACTIVATE, PortView, REFRESH};
+use crate::probe::{Access, GROUPS_LEN_MAX};
 
-/// Bytes of port groups that are asked for: room for 60 ports and more in eight groups.
+/// Bytes of port groups that are asked for at first: room for 60 ports and more in eight groups.
 const GROUPS_LEN: u32 = 4096;
 
 /// Bytes of READ CAPACITY(16).
@@ -34,6 +39,9 @@ const FAILURES_MAX: u8 = 6;
 /// By so much the wait grows while the group is between two states; the wait after a failure.
 const STEP_NS: u64 = 2_000_000_000;
 
+/// When a conversation that waits for a slot looks for one that another port has given back.
+const LOOK_NS: u64 = 100_000_000;
+
 /// The conversation of one lane.
 #[derive(Debug, Default)]
 pub(super) struct PortTalk {
@@ -47,7 +55,24 @@ pub(super) struct PortTalk {
     rounds: u64,
     /// Commands that failed since the conversation began.
     failures: u8,
-    pub(super) activation: Option<ActivationStage>,
+    activation: Option<ActivationStage>,
+    /// Since when it waits for a slot.
+    waits_since: Option<Nanos>,
+    /// It is in the line of those.
+    is_in_line: bool,
+    /// Bytes of port groups that the target has, if they are more than are asked for at first.
+    groups_len: Option<u32>,
+}
+
+impl PortTalk {
+    /// The lane is gone: another one goes on.
+    pub(super) fn hand_over(&self, port: &PortView) {
+        if self.activation.is_some() {
+            port.wish(ACTIVATE);
+        } else if self.is_under_way || self.ask_at.is_some() {
+            port.wish(REFRESH);
+        }
+    }
 }
 
 /// How far an activation is.
@@ -57,6 +82,8 @@ pub(super) enum ActivationStage {
     Begun,
     /// The state was set.
     Set,
+    /// It was set, and some time has been left to the target.
+    Waited,
 }
 
 impl Carrier {
@@ -81,8 +108,9 @@ impl Carrier {
             return;
         }
         let extended = !place.unit.port.has_plain_header();
-        let command = ScsiCommand::ReportTargetPortGroups { extended, allocation: GROUPS_LEN };
-        self.send_of_talk(seat, &command, Carried::In(GROUPS_LEN), wakes);
+        let allocation = place.talk.groups_len.unwrap_or(GROUPS_LEN);
+        let command = ScsiCommand::ReportTargetPortGroups { extended, allocation };
+        self.send_of_talk(seat, &command, Carried::In(allocation), wakes);
     }
 
     /// A command was refused because the group is between two states.
@@ -120,23 +148,57 @@ impl Carrier {
         carried: Carried,
         wakes: &mut Wakes,
     ) {
-        let what = match command {
-            ScsiCommand::SetTargetPortGroups { .. } => What::SetGroups,
-            ScsiCommand::ReadCapacity16 { .. } => What::Capacity,
-            _ => What::Groups,
+        let step = match command {
+            ScsiCommand::SetTargetPortGroups { .. } => Step::Set,
+            ScsiCommand::ReadCapacity16 { .. } => Step::Size,
+            _ => Step::State,
         };
-        let is_sent = self.send_own(seat, command, carried, GROUPS_NS, what).is_ok();
+        let Some(slot) = self.host.take_slot_of_talk() else {
+            return self.wait_for_slot(seat, step, wakes);
+        };
+        let what = (GROUPS_NS, What::Talk(step));
+        let is_sent = self.send_own_in(slot, seat, command, carried, what).is_ok();
         let talk = &mut self.seat_mut(seat).talk;
-        (talk.is_under_way, talk.is_stale, talk.ask_at) = (is_sent, false, None);
+        (talk.is_under_way, talk.is_stale) = (is_sent, false);
+        (talk.ask_at, talk.waits_since) = (None, None);
         match is_sent {
             true => self.next_talk(),
-            false => self.talk_failed(seat, wakes),
+            false => self.talk_failed(seat, step, wakes),
+        }
+    }
+
+    /// The host has no slot for the command: it is no failure of the target, unless its commands
+    /// keep the slots for longer than one may take.
+    #[cold]
+    fn wait_for_slot(&mut self, seat: u16, step: Step, wakes: &mut Wakes) {
+        let now = self.now;
+        let talk = &mut self.seat_mut(seat).talk;
+        talk.is_under_way = false;
+        if now.since(*talk.waits_since.get_or_insert(now)) >= GROUPS_NS {
+            talk.waits_since = None;
+            return self.talk_failed(seat, step, wakes);
+        }
+        talk.ask_at = Some(now + LOOK_NS);
+        if !std::mem::replace(&mut talk.is_in_line, true) {
+            self.talks_waiting.push_back(seat);
+        }
+        self.next_talk();
+    }
+
+    /// A slot was given back: the conversation that has waited longest goes on.
+    pub(super) fn feed_talk(&mut self, wakes: &mut Wakes) {
+        while let Some(seat) = self.talks_waiting.pop_front() {
+            let talk = &mut self.seat_mut(seat).talk;
+            talk.is_in_line = false;
+            if talk.waits_since.is_some() {
+                return self.ask_for_access(seat, wakes);
+            }
         }
     }
 
     /// A command of the conversation has failed, or has no answer.
     #[cold]
-    pub(super) fn talk_failed(&mut self, seat: u16, wakes: &mut Wakes) {
+    pub(super) fn talk_failed(&mut self, seat: u16, step: Step, wakes: &mut Wakes) {
         let now = self.now;
         let talk = &mut self.seat_mut(seat).talk;
         talk.is_under_way = false;
@@ -147,49 +209,75 @@ impl Carrier {
         talk.ask_at = Some(now + STEP_NS);
         if talk.failures >= FAILURES_MAX {
             (talk.failures, talk.ask_at) = (0, None);
-            self.end_activation(seat, Activation::Failed, wakes);
+            // The state was told each time before it was to be set.
+            let how = self.end_without(seat, step == Step::Set);
+            self.end_activation(seat, how, wakes);
         }
         self.next_talk();
     }
 
+    /// The end of an activation that the target has not helped with: a group that takes I/O needs
+    /// none, if its state `is_known`.
+    fn end_without(&mut self, seat: u16, is_known: bool) -> Activation {
+        let takes_io = is_known && self.seat_mut(seat).unit.port.takes_io();
+        if takes_io { Activation::Done } else { Activation::Failed }
+    }
+
     /// A command was not carried out: a refusal is remembered, else it is sent again, after a unit
     /// attention at once.
-    fn talk_refused(&mut self, seat: u16, sense: Option<Sense>, is_set: bool, wakes: &mut Wakes) {
+    fn talk_refused(&mut self, seat: u16, step: Step, sense: Option<Sense>, wakes: &mut Wakes) {
         let place = self.seat_mut(seat);
-        let key = sense.map(|sense| sense.key);
-        let is_header =
-            sense.is_some_and(|sense| sense.code == AdditionalSense::INVALID_FIELD_IN_CDB);
-        if !is_set && is_header && !place.unit.port.has_plain_header() {
+        let (key, code) = (sense.map(|sense| sense.key), sense.map(|sense| sense.code));
+        let is_header = code == Some(AdditionalSense::INVALID_FIELD_IN_CDB);
+        if step == Step::State && is_header && !place.unit.port.has_plain_header() {
             place.talk.is_under_way = false;
             place.unit.port.use_plain_header();
             return self.ask_for_access(seat, wakes);
         }
-        if is_set && key == Some(SenseKey::IllegalRequest) {
+        if key == Some(SenseKey::IllegalRequest) {
             place.talk.is_under_way = false;
-            return self.end_activation(seat, Activation::Failed, wakes);
+            // Of a target that does not tell states the last one known stands.
+            let is_there = code != Some(AdditionalSense::LOGICAL_UNIT_NOT_SUPPORTED);
+            let how = self.end_without(seat, is_there && step != Step::Size);
+            return self.end_activation(seat, how, wakes);
         }
-        self.talk_failed(seat, wakes);
+        self.talk_failed(seat, step, wakes);
         if key == Some(SenseKey::UnitAttention) && self.seat_mut(seat).talk.ask_at.is_some() {
             self.ask_for_access(seat, wakes);
         }
     }
 
-    /// The states have come; `None`: the command failed, and why.
-    pub(super) fn groups_ended(
+    /// A command has ended, with its data; or it failed, and why.
+    pub(super) fn step_ended(
         &mut self,
         seat: u16,
-        data: Result<&[u8], Option<Sense>>,
+        step: Step,
+        ended: Result<&[u8], Option<Sense>>,
         wakes: &mut Wakes,
     ) {
+        match step {
+            Step::State => self.groups_ended(seat, ended, wakes),
+            Step::Set => self.set_groups_ended(seat, ended, wakes),
+            Step::Size => self.capacity_ended(seat, ended, wakes),
+        }
+    }
+
+    /// The states have come.
+    fn groups_ended(&mut self, seat: u16, data: Result<&[u8], Option<Sense>>, wakes: &mut Wakes) {
         let groups = match data.map(PortGroups::decode) {
-            Err(sense) => return self.talk_refused(seat, sense, false, wakes),
-            Ok(Err(_)) => return self.talk_failed(seat, wakes),
+            Err(sense) => return self.talk_refused(seat, Step::State, sense, wakes),
+            Ok(Err(_)) => return self.talk_failed(seat, Step::State, wakes),
             Ok(Ok(groups)) => groups,
         };
         let now = self.now;
         let place = self.seat_mut(seat);
         let unit = Arc::clone(&place.unit);
         place.talk.is_under_way = false;
+        let (asked, whole) = (place.talk.groups_len.unwrap_or(GROUPS_LEN), groups.whole_len());
+        if groups.is_cut() && asked < whole.min(GROUPS_LEN_MAX) {
+            place.talk.groups_len = Some(whole.min(GROUPS_LEN_MAX));
+            return self.ask_for_access(seat, wakes);
+        }
         let access = unit.facts().group.and_then(|group| Access::of(&groups, group));
         unit.set_access_answered(access, groups.transition_s, now);
         wakes.tell_port(&unit, now);
@@ -200,14 +288,14 @@ impl Carrier {
     }
 
     /// The state has been set; or not, and why.
-    pub(super) fn set_groups_ended(
+    fn set_groups_ended(
         &mut self,
         seat: u16,
-        ended: Result<(), Option<Sense>>,
+        ended: Result<&[u8], Option<Sense>>,
         wakes: &mut Wakes,
     ) {
         if let Err(sense) = ended {
-            return self.talk_refused(seat, sense, true, wakes);
+            return self.talk_refused(seat, Step::Set, sense, wakes);
         }
         let talk = &mut self.seat_mut(seat).talk;
         talk.is_under_way = false;
@@ -255,24 +343,26 @@ impl Carrier {
             Some(AccessState::ActiveNonOptimized | AccessState::LbaDependent) => {
                 self.end_activation(seat, Activation::Done, wakes);
             }
+            // Some targets take the command and change the state by and by.
+            Some(_) if stage == ActivationStage::Set => {
+                let talk = &mut self.seat_mut(seat).talk;
+                (talk.activation, talk.ask_at) =
+                    (Some(ActivationStage::Waited), Some(now + STEP_NS));
+                self.next_talk();
+            }
             Some(_) => self.end_activation(seat, Activation::Retry, wakes),
         }
     }
 
     /// The size of a unit has come that had none; or not, and why.
-    pub(super) fn capacity_ended(
-        &mut self,
-        seat: u16,
-        data: Result<&[u8], Option<Sense>>,
-        wakes: &mut Wakes,
-    ) {
+    fn capacity_ended(&mut self, seat: u16, data: Result<&[u8], Option<Sense>>, wakes: &mut Wakes) {
         let unit = Arc::clone(&self.seat_mut(seat).unit);
         if let Ok(data) = data {
             unit.change_facts(|facts| _ = facts.take_capacity_16(data));
         }
         // A failure to say it is one of the conversation, which begins again.
         if unit.facts().is_partial() {
-            return self.talk_refused(seat, data.err().flatten(), true, wakes);
+            return self.talk_refused(seat, Step::Size, data.err().flatten(), wakes);
         }
         let talk = &mut self.seat_mut(seat).talk;
         talk.is_under_way = false;

@@ -118,8 +118,8 @@ impl Facts {
         None
     }
 
-    /// Whether a disk of which `before` is known says nothing of its size now because its port takes
-    /// no I/O. A name that it tells is the same one.
+    /// Whether a disk of which `before` is known says nothing of its size now because its port
+    /// takes no I/O. A name that it tells is the same one.
     #[must_use]
     pub(crate) fn is_silent_of(&self, before: &Facts) -> bool {
         let takes_io = |access: Access| access.state.io() == PathIo::Allowed;

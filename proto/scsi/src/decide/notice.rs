@@ -78,7 +78,8 @@ fn attention(code: AdditionalSense) -> Notice {
         AdditionalSense::REPORTED_LUNS_DATA_HAS_CHANGED => Notice::LunsChanged,
         AdditionalSense::MODE_PARAMETERS_CHANGED => Notice::ModeChanged,
         AdditionalSense::INQUIRY_DATA_HAS_CHANGED => Notice::InquiryChanged,
-        AdditionalSense::ASYMMETRIC_ACCESS_STATE_CHANGED => Notice::AccessStateChanged,
+        AdditionalSense::ASYMMETRIC_ACCESS_STATE_CHANGED
+        | AdditionalSense::IMPLICIT_STATE_TRANSITION_FAILED => Notice::AccessStateChanged,
         code if code.asc() == 0x28 => Notice::MediumChanged,
         code if code.asc() == 0x29 => Notice::WasReset,
         _ => Notice::OtherAttention,
