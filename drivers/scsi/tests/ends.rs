@@ -435,3 +435,35 @@ fn failures_are_told_once_a_second_with_the_number_of_the_others() {
     assert_eq!(told, [wanted.to_owned(), format!("{wanted}; and 4 more since")]);
     bench.end();
 }
+
+#[test]
+fn a_unit_without_a_time_out_above_has_its_own_time() {
+    let script = Script::new(adapter());
+    let mut bench = Bench::new(&script);
+    let untimed = |parts: &mut weir_queue::Settings| parts.timeout_ns = 0;
+    bench.units[0].device.reconfigure(untimed).expect("no time");
+    let mut first = Some(Reply::delivery(Delivery::SoftError));
+    script.reply(move |_| first.take().unwrap_or_else(Reply::good));
+    assert_eq!(bench.read_once(), [(1, Status::Ok)], "no retry is out of time");
+    bench.end();
+}
+
+#[test]
+fn a_command_that_is_refused_twice_is_told_once() {
+    let script = Script::new(adapter());
+    let mut bench = Bench::new(&script);
+    let code = AdditionalSense::INVALID_COMMAND_OPERATION_CODE;
+    script.reply(move |_| Reply::sense(sense(SenseKey::IllegalRequest, code)));
+    script.state().ends_at_once = 0;
+    for sector in [64, 4096] {
+        bench.submit(0, discard(sector));
+    }
+    bench.settle();
+    assert_eq!(script.state().held(), 2);
+    script.state().ends_at_once = usize::MAX;
+    bench.settle();
+    let told = bench.host.notices().all();
+    let lines = told.iter().filter(|line| line.contains("it refuses UNMAP")).count();
+    assert_eq!(lines, 1, "{told:?}");
+    bench.end();
+}

@@ -5,11 +5,12 @@ mod bed;
 
 use std::sync::{Arc, Mutex};
 
-use bed::disk::{Disk, sense};
+use bed::disk::{Answer, Disk, sense};
 use bed::port::{Arrived, Reply, Script, adapter};
 use bed::{Bench, SECOND, read, write};
 use weir_bio::{Nanos, Status};
 use weir_proto_scsi::alua::{AccessState, PortGroupReport, put_port_groups, state_wishes};
+use weir_proto_scsi::capacity::Capacity;
 use weir_proto_scsi::inquiry::Tpgs;
 use weir_proto_scsi::{AdditionalSense, Lun, ScsiStatus, SenseKey};
 use weir_queue::{Activation, PortAccess, PortListener, TargetPort};
@@ -62,8 +63,13 @@ struct Rig {
 
 impl Rig {
     fn new(tpgs: Tpgs, state: AccessState) -> Rig {
+        let access = AccessState::ActiveOptimized;
+        Rig::of(Disk { tpgs, access, ..Disk::default() }, state)
+    }
+
+    /// A disk that was found so, and its group as it is now.
+    fn of(disk: Disk, state: AccessState) -> Rig {
         let script = Script::new(adapter());
-        let disk = Disk { tpgs, access: AccessState::ActiveOptimized, ..Disk::default() };
         let report = disk.port_group();
         script.state().disks.insert(Lun::ZERO, disk);
         let group = Arc::new(Mutex::new(Group {
@@ -153,6 +159,12 @@ fn play(group: &mut Group, report: &PortGroupReport, arrived: &Arrived) -> Reply
             assert_eq!(arrived.cdb[6..10], [0, 0, 0, 8]);
             group.state = group.when_set;
             Reply::good()
+        }
+        0x9e => {
+            let mut data = Vec::new();
+            let (last_lba, block_len) = ((1 << 21) - 1, 512);
+            Capacity { last_lba, block_len, ..Capacity::default() }.put_16(&mut data);
+            Reply::data(data)
         }
         0x28 | 0x2a => group.io.clone().map_or_else(Reply::good, Reply::sense),
         _ => Reply::good(),
@@ -460,7 +472,9 @@ fn a_group_that_changes_a_while_after_it_was_set_is_activated() {
 fn a_group_that_takes_io_and_cannot_be_set_is_used_as_it_is() {
     let refused = sense(SenseKey::IllegalRequest, AdditionalSense::INVALID_COMMAND_OPERATION_CODE);
     let failed = sense(SenseKey::HardwareError, AdditionalSense(0x670a));
-    for (reply, times, wait) in [(refused, 1, 0), (failed, 6, 11)] {
+    // It says nothing of the header of the other command.
+    let field = sense(SenseKey::IllegalRequest, AdditionalSense::INVALID_FIELD_IN_CDB);
+    for (reply, times, wait) in [(refused, 1, 0), (field, 1, 0), (failed, 6, 11)] {
         let mut rig = Rig::new(Tpgs::Explicit, AccessState::ActiveNonOptimized);
         rig.group().first = vec![(SET, Reply::sense(reply)); times];
         rig.activate();
@@ -617,6 +631,62 @@ fn a_target_that_tells_no_states_leaves_slots_to_the_error_handler() {
         assert_eq!(ends, [Activation::Failed]);
     }
     bench.end();
+}
+
+#[test]
+fn a_lane_that_closes_while_it_waits_for_a_slot_is_given_none() {
+    let (mut bench, script, ears) = crowd(12, false);
+    activate_all(&mut bench);
+    let asked = script.take_arrived().len();
+    let number = std::cell::Cell::new(0);
+    let is_waiting = |_: &weir_queue::Lane| number.replace(number.get() + 1) == 4;
+    bench.homes[0].extract(is_waiting, |_, lane| drop(lane));
+    assert_eq!(ears[4].ends.lock().unwrap().len(), 1);
+    script.state().release(&Reply::status(ScsiStatus::BUSY));
+    bench.turn(100);
+    assert_eq!(script.take_arrived().len(), asked, "the next ones");
+    bench.end();
+}
+
+/// A disk that was found in standby.
+fn standby() -> Disk {
+    let code = AdditionalSense::TARGET_PORT_IN_STANDBY_STATE;
+    let answer = vec![Answer::check(SenseKey::NotReady, code); 9];
+    let first = [0x00, 0x1a, 0x25, 0x9e].map(|opcode| (opcode, answer.clone())).into();
+    Disk { tpgs: Tpgs::Both, access: AccessState::Standby, first, ..Disk::default() }
+}
+
+#[test]
+fn a_unit_without_a_size_asks_for_it_before_its_activation_has_ended() {
+    const CAPACITY: u8 = 0x9e;
+    let code = AdditionalSense::INVALID_COMMAND_OPERATION_CODE;
+    let refused = Reply::sense(sense(SenseKey::IllegalRequest, code));
+    let busy = Reply::status(ScsiStatus::BUSY);
+    let asked = [REPORT, SET, REPORT, CAPACITY];
+    for (first, end, status, commands) in [
+        (vec![], Activation::Done, Status::Ok, &asked[..]),
+        (vec![(CAPACITY, refused)], Activation::Failed, Status::IoErr, &asked),
+        (
+            vec![(CAPACITY, busy)],
+            Activation::Done,
+            Status::Ok,
+            &[REPORT, SET, REPORT, CAPACITY, REPORT, CAPACITY],
+        ),
+    ] {
+        let mut rig = Rig::of(standby(), AccessState::Standby);
+        let size = weir_bio::Size { sectors: 1 << 21, padding: 0 };
+        let promise = |parts: &mut weir_queue::Settings| parts.limits.grow_to(size);
+        rig.bench.units[0].device.reconfigure(promise).expect("a size");
+        rig.group().first = first;
+        rig.activate();
+        rig.bench.pass(2 * SECOND);
+        let opcodes: Vec<u8> = rig.script.take_arrived().iter().map(|one| one.cdb[0]).collect();
+        assert_eq!((&opcodes[..], rig.ends()), (commands, vec![end]));
+        rig.bench.submit(0, write(8).cookie(1));
+        rig.bench.settle();
+        assert_eq!(rig.bench.ended(0), [(1, status)]);
+        rig.bench.end();
+    }
 }
 
 #[test]

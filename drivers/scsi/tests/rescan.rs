@@ -2,8 +2,8 @@
 
 mod bed;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 
 use bed::disk::{Answer, Disk, sense};
 use bed::port::{Reply, Script, adapter};
@@ -153,16 +153,48 @@ fn a_unit_whose_port_takes_no_io_keeps_its_size_and_is_asked_once_it_does() {
     let why = unit.enlarge(0).expect_err("another disk").to_string();
     assert!(why.contains("another disk"), "{why}");
     assert_eq!(heard.load(Ordering::SeqCst), 0);
-    script.state().disks.insert(Lun::ZERO, Disk { blocks: 3 << 20, ..Disk::default() });
-    let report = Disk::default().port_group();
+    let grown = Disk { tpgs: Tpgs::Implicit, blocks: 3 << 20, ..Disk::default() };
+    script.state().disks.insert(Lun::ZERO, grown);
+    let told = Arc::new(Mutex::new(Disk::default().port_group()));
+    let report = Arc::clone(&told);
     script.reply(move |_| {
         let mut data = Vec::new();
-        weir_proto_scsi::alua::put_port_groups(&mut data, None, std::slice::from_ref(&report));
+        let one = std::slice::from_ref(&*report.lock().unwrap()).to_vec();
+        weir_proto_scsi::alua::put_port_groups(&mut data, None, &one);
         Reply::data(data)
     });
     bench.units[0].device.target_port().expect("a port").refresh(bench.now);
     bench.settle();
     assert_eq!(heard.load(Ordering::SeqCst), 1, "it may be asked now");
     assert_eq!(unit.enlarge(0).expect("a size").sectors, 3 << 20);
+    // The next time that the port takes I/O again it is not to be asked.
+    for state in [AccessState::Standby, AccessState::ActiveOptimized] {
+        told.lock().unwrap().state = state;
+        bench.units[0].device.target_port().expect("a port").refresh(bench.now);
+        bench.settle();
+        assert_eq!(unit.access().map(|access| access.state), Some(state));
+    }
+    assert_eq!(heard.load(Ordering::SeqCst), 1);
+    bench.end();
+}
+
+#[test]
+fn a_unit_that_tells_its_size_in_standby_has_it_and_one_that_takes_io_has_to_tell() {
+    let script = Script::new(adapter());
+    script.state().disks.insert(Lun::ZERO, Disk { tpgs: Tpgs::Implicit, ..Disk::default() });
+    let bench = Bench::new(&script);
+    let unit = Arc::clone(&bench.units[0].unit);
+    let becomes = |access, blocks, first| {
+        let disk = Disk { tpgs: Tpgs::Implicit, access, blocks, first, ..Disk::default() };
+        script.state().disks.insert(Lun::ZERO, disk);
+    };
+    becomes(AccessState::Standby, 3 << 20, [].into());
+    assert_eq!(unit.enlarge(0).expect("a size").sectors, 3 << 20);
+    let code = AdditionalSense::MEDIUM_NOT_PRESENT;
+    let answer = vec![Answer::check(SenseKey::NotReady, code); 3];
+    let first = [0x25, 0x9e].map(|opcode| (opcode, answer.clone())).into();
+    becomes(AccessState::ActiveOptimized, 3 << 20, first);
+    let why = unit.enlarge(0).expect_err("no size").to_string();
+    assert!(why.contains("another disk"), "{why}");
     bench.end();
 }
