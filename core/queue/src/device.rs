@@ -1,6 +1,7 @@
 //! A device: the control side, shared and slow. It builds lanes and submitters, sums up, and
 //! changes its parts while I/O goes on (the files in `device/`). No I/O comes through here.
 
+use std::any::Any;
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use weir_bio::{Limits, Size, Status};
@@ -343,6 +344,13 @@ impl Device {
     /// The driver's, or a device that is offline.
     pub fn prepare_lane(&self, index: usize) -> Result<(), Error> {
         Ok(self.driver()?.prepare(index as u16)?)
+    }
+
+    /// What its driver tells of it for other paths to it: see [`Driver::likeness`]. `None` of a
+    /// device that is offline too.
+    #[must_use]
+    pub fn likeness(&self) -> Option<Arc<dyn Any + Send + Sync>> {
+        self.driver().ok()?.likeness()
     }
 
     /// Opens hard queue `index` on the calling thread, which becomes its home and must turn it

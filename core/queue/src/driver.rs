@@ -2,6 +2,7 @@
 
 mod table;
 
+use std::any::Any;
 use std::collections::VecDeque;
 use std::fmt;
 use std::os::fd::BorrowedFd;
@@ -193,6 +194,13 @@ pub trait Driver: Send + Sync {
     /// The target port that its requests pass. `None`: every way to it is as good as another. The
     /// answer never changes.
     fn target_port(&self) -> Option<Arc<dyn TargetPort>> {
+        None
+    }
+
+    /// What is known of the device whatever the path to it, for
+    /// [`Backing::open_unreached`](crate::Backing::open_unreached) of another path. `None`: it may
+    /// have no other.
+    fn likeness(&self) -> Option<Arc<dyn Any + Send + Sync>> {
         None
     }
 

@@ -4,6 +4,7 @@
 //! A new driver is a crate with one or more [`TargetKind`]s and a line in the list of kinds; no
 //! other code names it. This file reads no text and opens nothing itself.
 
+use std::any::Any;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -131,6 +132,18 @@ pub trait Backing: fmt::Debug + Send + Sync {
     /// # Errors
     /// The step that failed, with the name of the file or server.
     fn open(&self, config: &Config) -> Result<OpenedBacking, DriverError>;
+
+    /// Opens it although it cannot be reached now, as another path to the device that
+    /// [`Driver::likeness`] tells of; it is refused later if it turns out to be none. Until it is
+    /// reached all I/O ends with an error of the path. `None`: it cannot be opened so.
+    fn open_unreached(
+        &self,
+        config: &Config,
+        likeness: &(dyn Any + Send + Sync),
+    ) -> Option<Result<OpenedBacking, DriverError>> {
+        let _ = (config, likeness);
+        None
+    }
 
     /// Hard queues of a multi-queue device in front of `driver`, where none are stated, for so many
     /// threads that turn lanes.

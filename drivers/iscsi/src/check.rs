@@ -6,7 +6,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use weir_bio::{Buf, Data, Nanos};
 use weir_driver_scsi::{Command, Direction, Ends};
 use weir_proto_scsi::decide::Delivery;
-use weir_proto_scsi::{Lun, ScsiStatus};
+use weir_proto_scsi::sense::SenseFormat;
+use weir_proto_scsi::{AdditionalSense, Lun, ScsiStatus, Sense, SenseKey};
 
 use crate::identity;
 use crate::link::{Answers, Heard, Link, REAPED_MAX};
@@ -110,4 +111,13 @@ impl AsFd for Check {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.link.as_fd()
     }
+}
+
+/// Has the mid-layer ask the unit anew: what is known of it was told by another path, which knows
+/// neither this one's target port nor the state of that.
+pub(crate) fn have_asked_anew(unit: Lun, ends: &mut Ends) {
+    let changed = Sense::new(SenseKey::UnitAttention, AdditionalSense::INQUIRY_DATA_HAS_CHANGED);
+    let before = ends.event_sense.len();
+    changed.put(SenseFormat::Fixed, &mut ends.event_sense);
+    ends.events.push((unit, (ends.event_sense.len() - before) as u8));
 }

@@ -13,7 +13,7 @@ use weir_queue::DriverError;
 use crate::dial::{Opened, failed};
 use crate::peer::Peer;
 use crate::port::IscsiPort;
-use crate::{Options, ask};
+use crate::{Options, ask, identity};
 
 /// A target of iSCSI.
 #[derive(Debug)]
@@ -21,6 +21,8 @@ pub struct Iscsi {
     peer: Arc<Peer>,
     /// Sessions that were prepared, until their ports take them.
     waiting: Mutex<BTreeMap<u16, Opened>>,
+    /// Ports log in by themselves, however long that takes, and look for this logical unit.
+    unreached: Option<Lun>,
 }
 
 impl Iscsi {
@@ -42,7 +44,18 @@ impl Iscsi {
         // What makes no login makes no device.
         let settings = peer.settings(peer.isid(0)).map_err(|why| named(why.to_string()))?;
         settings.check().map_err(|why| named(why.to_string()))?;
-        Ok(Iscsi { peer: Arc::new(peer), waiting: Mutex::default() })
+        Ok(Iscsi { peer: Arc::new(peer), waiting: Mutex::default(), unreached: None })
+    }
+
+    /// The same target, which cannot be reached now. Its ports are open at once, and refuse
+    /// commands until they have logged in and found the logical unit that this page 83h names.
+    /// `None`: it names none, so that there is nothing by which to know it.
+    #[must_use]
+    pub fn unreached(mut self, lun: Lun, page: &[u8]) -> Option<Iscsi> {
+        let identity = identity::of(page).filter(|names| !names.is_empty())?;
+        self.peer.learn(lun, identity);
+        self.unreached = Some(lun);
+        Some(self)
     }
 
     fn waiting(&self) -> MutexGuard<'_, BTreeMap<u16, Opened>> {
@@ -83,7 +96,10 @@ impl Transport for Iscsi {
 
     fn prepare(&self, index: u16) -> Result<(), DriverError> {
         // Another login with the ISID of a session ends it.
-        if self.peer.is_open(index) || self.waiting().get(&index).is_some_and(is_silent) {
+        if self.unreached.is_some()
+            || self.peer.is_open(index)
+            || self.waiting().get(&index).is_some_and(is_silent)
+        {
             return Ok(());
         }
         let opened = self.log_in(index)?;
@@ -95,10 +111,16 @@ impl Transport for Iscsi {
         if !self.peer.opens(index) {
             return Err(failed(&self.peer.site, format!("session {index} is open already")));
         }
+        let peer = Arc::clone(&self.peer);
         let prepared = self.waiting().remove(&index);
-        // One that has ended meanwhile is made anew in the background.
-        let opened = prepared.map_or_else(|| self.log_in(index), Ok);
-        let port = opened.and_then(|opened| IscsiPort::new(Arc::clone(&self.peer), index, opened));
+        let port = match self.unreached {
+            Some(unit) => IscsiPort::unreached(peer, index, unit),
+            None => {
+                // One that has ended meanwhile is made anew in the background.
+                let opened = prepared.map_or_else(|| self.log_in(index), Ok);
+                opened.and_then(|opened| IscsiPort::new(peer, index, opened))
+            }
+        };
         match port {
             Ok(port) => Ok(Box::new(port)),
             Err(why) => {

@@ -1,5 +1,6 @@
 //! The kind of target of this crate: a logical unit, named by a URI as libiscsi's tools take it.
 
+use std::any::Any;
 use std::collections::hash_map::RandomState;
 use std::fmt;
 use std::hash::BuildHasher;
@@ -8,8 +9,9 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use weir_bio::units::parse_number;
-use weir_driver_scsi::{Host, HostOptions, Transport, Unit, UnitOptions};
+use weir_driver_scsi::{Facts, Host, HostOptions, Transport, Unit, UnitOptions};
 use weir_proto_scsi::Lun;
+use weir_proto_scsi::vpd::DEVICE_IDENTIFICATION;
 use weir_queue::{
     Backing, Config, Driver, DriverError, Identity, Keeps, NoticeListener, OpenedBacking, Speaker,
     TargetKind, TargetOption, Written,
@@ -238,6 +240,27 @@ impl IscsiTarget {
         })
     }
 
+    fn lun(&self) -> Lun {
+        Lun::new(self.lun).expect("checked when it was read")
+    }
+
+    fn open_with(
+        &self,
+        target: impl FnOnce(Iscsi) -> Option<Iscsi>,
+        unit: impl FnOnce(&Arc<Host>, Lun) -> Result<Unit, DriverError>,
+    ) -> Result<Option<OpenedBacking>, DriverError> {
+        let options = self.options()?;
+        let Some(iscsi) = target(Iscsi::new(self.target.clone(), options.clone())?) else {
+            return Ok(None);
+        };
+        let mut notices = self.warnings(&options, &iscsi.name());
+        let host = Host::new(Arc::new(iscsi), HostOptions::default());
+        let unit = unit(&host, self.lun())?;
+        notices.extend(host.notices().all());
+        let speaker: Option<Box<dyn Speaker>> = Some(Box::new(HostSpeaker(host)));
+        Ok(Some(OpenedBacking { driver: Arc::new(unit), notices, speaker, map: None }))
+    }
+
     /// What is to be said of the secrets.
     fn warnings(&self, options: &Options, site: &str) -> Vec<String> {
         let mut warnings = Vec::new();
@@ -326,15 +349,24 @@ impl Backing for IscsiTarget {
     }
 
     fn open(&self, config: &Config) -> Result<OpenedBacking, DriverError> {
-        let options = self.options()?;
-        let iscsi = Iscsi::new(self.target.clone(), options.clone())?;
-        let mut notices = self.warnings(&options, &iscsi.name());
-        let host = Host::new(Arc::new(iscsi), HostOptions::default());
-        let lun = Lun::new(self.lun).expect("checked when it was read");
-        let unit = Unit::open(&host, lun, UnitOptions { read_only: config.read_only })?;
-        notices.extend(host.notices().all());
-        let speaker: Box<dyn Speaker> = Box::new(HostSpeaker(host));
-        Ok(OpenedBacking { driver: Arc::new(unit), notices, speaker: Some(speaker), map: None })
+        let unit = |host: &Arc<Host>, lun| Unit::open(host, lun, unit_options(config));
+        self.open_with(Some, unit).map(|opened| opened.expect("a target that is asked"))
+    }
+
+    /// Another path to a unit is known by the unit's designators; without any there is nothing by
+    /// which a target could be told from another.
+    fn open_unreached(
+        &self,
+        config: &Config,
+        likeness: &(dyn Any + Send + Sync),
+    ) -> Option<Result<OpenedBacking, DriverError>> {
+        let facts = likeness.downcast_ref::<Facts>()?;
+        let unit =
+            Facts { lun: self.lun(), port: None, group: None, access: None, ..facts.clone() };
+        let page = facts.page(DEVICE_IDENTIFICATION)?;
+        let target = |iscsi: Iscsi| iscsi.unreached(self.lun(), page);
+        self.open_with(target, |host, _| Unit::of_facts(host, unit, unit_options(config)))
+            .transpose()
     }
 
     fn queues(&self, driver: &dyn Driver, _homes: u16) -> u16 {
@@ -358,6 +390,10 @@ impl Backing for IscsiTarget {
     fn boxed(&self) -> Box<dyn Backing> {
         Box::new(self.clone())
     }
+}
+
+fn unit_options(config: &Config) -> UnitOptions {
+    UnitOptions { read_only: config.read_only }
 }
 
 struct HostSpeaker(Arc<Host>);

@@ -26,6 +26,13 @@
 //! back. A login at a portal of another group reinstates nothing, so that what left waits for its
 //! bound. A target that comes back with another logical unit under the same number is not taken for
 //! the same: the port is gone for good.
+//!
+//! # When a target is not there at first
+//!
+//! Opening a target asks it, and fails if it does not answer. As a further path to a unit that is
+//! known ([`Iscsi::unreached`]) it is opened without being asked: the port logs in in the
+//! background as after a loss, refuses commands until then, and is gone for good if the unit there
+//! is another.
 
 #![forbid(unsafe_code)]
 

@@ -14,11 +14,12 @@ use rustix::io::Errno;
 use weir_bio::{Data, Nanos};
 use weir_driver_scsi::{Command, Ends, Management, ManagementAnswer, Port, Refusal};
 use weir_proto_iscsi::session::{Notice, Refused};
+use weir_proto_scsi::Lun;
 use weir_proto_scsi::decide::Delivery;
 use weir_queue::DriverError;
 
 use crate::asked::{Asked, Wait, answer_of};
-use crate::check::{Check, Verdict};
+use crate::check::{self, Check, Verdict};
 use crate::dial::{Dial, DialError, Opened, Progress};
 use crate::link::{Answers, Heard, Link, Loss, Manage, REAPED_MAX, Received, WINDOW};
 use crate::outage::{Backoff, Due, Limbo, Patience};
@@ -41,6 +42,10 @@ pub(crate) struct IscsiPort {
     /// The events that the current socket is watched for; `None` before it is watched.
     watched: Option<EventFlags>,
     state: State,
+    /// The logical unit that is to be found, as long as there has been no session.
+    unmet: Option<Lun>,
+    /// The one that was found just now: the mid-layer is to be told.
+    met: Option<Lun>,
     slots: Slots,
     asked: Asked,
     heard: Heard,
@@ -83,11 +88,30 @@ enum State {
 }
 
 impl IscsiPort {
+    /// A port with a session.
     pub(crate) fn new(
         peer: Arc<Peer>,
         index: u16,
         opened: Opened,
     ) -> Result<IscsiPort, DriverError> {
+        let depth = peer.options.depth + OWN_SLOTS;
+        let link = Box::new(Link::new(opened, peer.keeping(depth), Nanos::ZERO));
+        IscsiPort::begin(peer, index, State::Up(link))
+    }
+
+    /// A port that has yet to log in. Commands are refused until then, not held: nothing is known
+    /// that would be worth their wait.
+    pub(crate) fn unreached(
+        peer: Arc<Peer>,
+        index: u16,
+        unit: Lun,
+    ) -> Result<IscsiPort, DriverError> {
+        let mut port = IscsiPort::begin(peer, index, State::Down { retry_at: Nanos::ZERO })?;
+        (port.outage, port.unmet) = (Some(Nanos::ZERO), Some(unit));
+        Ok(port)
+    }
+
+    fn begin(peer: Arc<Peer>, index: u16, state: State) -> Result<IscsiPort, DriverError> {
         let site = peer.site.clone();
         let no_event = |errno: Errno| DriverError {
             what: format!("{site}: session {index}: epoll"),
@@ -95,7 +119,6 @@ impl IscsiPort {
         };
         let epoll = epoll::create(CreateFlags::CLOEXEC).map_err(no_event)?;
         let depth = peer.options.depth + OWN_SLOTS;
-        let link = Box::new(Link::new(opened, peer.keeping(depth), Nanos::ZERO));
         let patience =
             Patience { replacement_ns: peer.replacement_ns(), bound_ns: peer.bound_ns() };
         let seed = peer.isid(index).0.iter().fold(0, |seed, byte| seed << 8 | u64::from(*byte));
@@ -103,7 +126,9 @@ impl IscsiPort {
             index,
             epoll,
             watched: None,
-            state: State::Up(link),
+            state,
+            unmet: None,
+            met: None,
             slots: Slots::new(depth, peer.slots()),
             asked: Asked::default(),
             heard: Heard::default(),
@@ -164,6 +189,9 @@ impl IscsiPort {
 
     /// Until when commands wait for a session.
     fn patience_end(&self) -> Nanos {
+        if self.unmet.is_some() {
+            return Nanos::ZERO;
+        }
         let since = self.outage.unwrap_or(self.now);
         self.patience.replacement_ns.map_or(Nanos(u64::MAX), |time| since + time)
     }
@@ -273,7 +301,8 @@ impl IscsiPort {
     fn dial_failed(&mut self, now: Nanos, why: &str) {
         if !self.reported {
             self.reported = true;
-            self.notice(&format!("cannot log in again, and goes on trying: {why}"));
+            let again = if self.unmet.is_none() { " again" } else { "" };
+            self.notice(&format!("cannot log in{again}, and goes on trying: {why}"));
         }
         let wait = self.backoff.failed();
         self.retry_after(wait, now);
@@ -305,9 +334,9 @@ impl IscsiPort {
     /// The session is back.
     fn up(&mut self, link: Box<Link>, now: Nanos) {
         self.reinstated(&link, Delivery::Disrupted);
-        self.notice("is back");
+        self.notice(if self.unmet.is_none() { "is back" } else { "is there" });
         self.state = State::Up(link);
-        (self.outage, self.up_since) = (None, now);
+        (self.outage, self.up_since, self.met) = (None, now, self.unmet.take());
     }
 
     /// Ends what the target has ended with this login.
@@ -461,6 +490,9 @@ impl Port for IscsiPort {
         self.watch_or_lose(now);
         if self.limbo.is_some() {
             self.pass(now);
+        }
+        if let Some(unit) = self.met.take() {
+            check::have_asked_anew(unit, ends);
         }
         self.slots.tell(ends);
         let whole = self.is_usable() && self.limbo.is_none();

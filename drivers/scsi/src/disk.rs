@@ -1,5 +1,6 @@
 //! A logical unit as a driver.
 
+use std::any::Any;
 use std::sync::Arc;
 
 use weir_bio::{Limits, Size};
@@ -244,6 +245,10 @@ impl Driver for Unit {
 
     fn on_change(&self, listener: ChangeListener) {
         self.shared.set_on_change(listener);
+    }
+
+    fn likeness(&self) -> Option<Arc<dyn Any + Send + Sync>> {
+        Some(self.facts())
     }
 
     fn enlarge(&self, _sectors: u64) -> Result<Size, DriverError> {

@@ -96,7 +96,7 @@ pub struct LibraryDocument;
 pub use cmdline::Cmdline;
 pub use disk::{Builder, Disk, Source};
 pub use error::{Cause, IoError};
-pub use open::{Error, Opened, open, open_over};
+pub use open::{Error, Opened, open, open_over, open_unreached};
 pub use pending::Pending;
 pub use session::Session;
 pub use target::Target;

@@ -91,9 +91,7 @@ pub fn open_over(
     homes: usize,
     find: impl Fn(&str) -> Option<Device>,
 ) -> Result<Opened, Error> {
-    let mut applied = target.clone();
-    let told = target.cmdline.apply(name, &mut applied);
-    let target = &applied;
+    let (target, told) = applied(name, target);
     let mut nested = target.nested().map_err(|why| Error::new(format!("{name}: {why}")))?;
     let (mut legs, mut below) = (Vec::new(), Vec::new());
     for leg in target.backing.legs() {
@@ -109,19 +107,65 @@ pub fn open_over(
         below.push(opened);
     }
     let mut config = target.config.clone();
-    config.name = String::from(name);
     let is_mapped = target.backing.is_mapped();
     if is_mapped {
-        suit_mapped(&mut config, target);
+        suit_mapped(&mut config, &target);
     }
     let opened = match is_mapped {
         false => target.backing.open(&config),
         true => target.backing.open_over(&config, &legs),
     };
     let opened = opened.map_err(|e| Error::new(format!("{name}: {e}")))?;
-    let OpenedBacking { driver, notices: own, speaker, map } = opened;
+    let opened = opened_on(&target, config, opened, homes)?;
+    if !legs.is_empty() {
+        opened.device.lies_on(&legs);
+    }
     let of_legs = below.iter().flat_map(|below| &below.notices).cloned();
-    let mut notices: Vec<String> = of_legs.chain(own).chain(told).collect();
+    let notices = of_legs.chain(told).chain(opened.notices).collect();
+    Ok(Opened { notices, below, ..opened })
+}
+
+/// As [`open`], of a target that cannot be reached now, as another path to the device `alike`: it
+/// is reached in the background, and until then its I/O ends with an error of the path. `None`: it
+/// cannot be opened so.
+///
+/// # Errors
+/// As [`open`].
+pub fn open_unreached(
+    name: &str,
+    target: &Target,
+    homes: usize,
+    alike: &Device,
+) -> Option<Result<Opened, Error>> {
+    let likeness = alike.likeness()?;
+    let (target, told) = applied(name, target);
+    let opened = target.backing.open_unreached(&target.config, &*likeness)?;
+    let opened = opened.map_err(|e| Error::new(format!("{name}: {e}")));
+    let opened = opened.and_then(|opened| opened_on(&target, target.config.clone(), opened, homes));
+    Some(opened.map(|mut opened| {
+        opened.notices.extend(told);
+        opened
+    }))
+}
+
+/// The target under the name of the device, with its boot parameters, and what is to be said of
+/// those.
+fn applied(name: &str, target: &Target) -> (Target, Vec<String>) {
+    let mut applied = target.clone();
+    let told = target.cmdline.apply(name, &mut applied);
+    applied.config.name = String::from(name);
+    (applied, told)
+}
+
+/// The device on a backing that is open.
+fn opened_on(
+    target: &Target,
+    mut config: Config,
+    opened: OpenedBacking,
+    homes: usize,
+) -> Result<Opened, Error> {
+    let name = config.name.clone();
+    let OpenedBacking { driver, mut notices, speaker, map } = opened;
     if !target.queues_given {
         config.queues = match config.mode {
             QueueMode::Sq => 1,
@@ -134,10 +178,7 @@ pub fn open_over(
         ));
     }
     let device = Device::new(config, driver).map_err(|e| Error::new(format!("{name}: {e}")))?;
-    if !legs.is_empty() {
-        device.lies_on(&legs);
-    }
-    Ok(Opened { device, notices, map, below, speaker })
+    Ok(Opened { device, notices, map, below: Vec::new(), speaker })
 }
 
 /// The defaults of a mapped disk: order and time-outs are its legs' business, where the driver can

@@ -42,6 +42,12 @@ pub fn does(
 pub fn target(conducts: Vec<Conduct>) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = listener.local_addr().expect("a port").port();
+    listens(listener, conducts);
+    port
+}
+
+/// The same on a socket that listens already.
+pub fn listens(listener: TcpListener, conducts: Vec<Conduct>) {
     std::thread::spawn(move || {
         let conducts = conducts.into_iter().chain(std::iter::repeat_with(honest));
         for (stream, conduct) in listener.incoming().zip(conducts) {
@@ -49,7 +55,6 @@ pub fn target(conducts: Vec<Conduct>) -> u16 {
             std::thread::spawn(move || treat(stream, conduct));
         }
     });
-    port
 }
 
 pub fn treat(mut stream: TcpStream, conduct: Conduct) {

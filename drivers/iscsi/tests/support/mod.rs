@@ -67,6 +67,8 @@ pub struct Bed {
     pub ended: BTreeMap<u16, Ended>,
     pub managed: BTreeMap<u32, ManagementAnswer>,
     pub told: Vec<String>,
+    /// The sense of events, with their units.
+    pub events: Vec<(Lun, Vec<u8>)>,
     ends: Ends,
 }
 
@@ -85,12 +87,20 @@ impl Bed {
         Bed::try_with(transport).expect("a session")
     }
 
+    /// Of a target that need not be there, and is to have the unit that this page names.
+    #[track_caller]
+    pub fn unreached(target: &str, options: Options, page: &[u8]) -> Bed {
+        let transport = Iscsi::new(name(target), options).expect("an address");
+        Bed::with(transport.unreached(lun(1), page).expect("a unit's name"))
+    }
+
     fn try_with(transport: Iscsi) -> Result<Bed, String> {
         transport.prepare(0).map_err(|why| why.to_string())?;
         let port = transport.open(0).map_err(|why| why.to_string())?;
         let (ended, managed) = (BTreeMap::new(), BTreeMap::new());
         let (began, ends, told) = (Instant::now(), Ends::default(), Vec::new());
-        let mut bed = Bed { transport, port, began, ahead: 0, ended, managed, told, ends };
+        let events = Vec::new();
+        let mut bed = Bed { transport, port, began, ahead: 0, ended, managed, told, events, ends };
         bed.turn(Duration::ZERO);
         Ok(bed)
     }
@@ -127,6 +137,12 @@ impl Bed {
         assert!(memory.next().is_none() && sense.is_empty(), "more memory than the ends have");
         drop(memory);
         self.managed.extend(self.ends.managements.drain(..));
+        let mut sense = &self.ends.event_sense[..];
+        for (lun, length) in &self.ends.events {
+            let (own, rest) = sense.split_at((*length).into());
+            sense = rest;
+            self.events.push((*lun, own.to_vec()));
+        }
         self.ends.clear();
         self.port.notices(&mut |notice| self.told.push(notice));
     }

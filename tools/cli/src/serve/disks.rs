@@ -1,9 +1,10 @@
 //! Opens the disks of the daemon, each after those that it lies on.
 //!
-//! A path that cannot be opened is left out, with a warning, if every disk that lies on it can do
-//! without it: a daemon that is started while a path is down serves what the others lead to. The
-//! next start takes the path in again. Such paths are opened side by side, because each that says
-//! nothing takes the whole of its time-out.
+//! A path that cannot be opened does not keep the daemon from starting, if every disk that lies on
+//! it can do without it: what the other paths lead to is served. If its driver can, the path is
+//! opened on the word of another path, and is there as soon as it answers; else it is left out
+//! until the next start. A warning says which. Such paths are opened side by side, because each
+//! that says nothing takes the whole of its time-out.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
@@ -37,17 +38,28 @@ pub(crate) fn open(config: &Config, host: &Host) -> Result<Vec<Opened>, Failure>
         let open = || open_one(name, &targets[name], host.reactors(), by_name);
         let disk = match ahead.unwrap_or_else(open).and_then(|disk| adopt(host, name, disk)) {
             Ok(disk) => disk,
-            Err(error) => match above_without(config, &targets, name, &missing) {
-                Some(above) => {
+            Err(error) => {
+                let Some(above) = above_without(config, &targets, name, &missing) else {
+                    return Err(error.into());
+                };
+                let others = targets[&above].backing.legs();
+                let is_other = |disk: &&Opened| others.contains(&disk.device.config().name);
+                let ahead = paths.values().filter_map(|path| path.as_ref().ok());
+                let mut alike = opened.values().chain(ahead).filter(is_other);
+                let later = alike.find_map(|other| unreached(name, &targets[name], host, other));
+                let Some(disk) = later else {
                     tracing::warn!(
-                        "{error}: disk {above} starts without this path, and takes it \
-                                    in at the next start"
+                        "{error}: disk {above} starts without this path, and takes it in at the \
+                         next start"
                     );
                     missing.insert(name.clone());
                     continue;
-                }
-                None => return Err(error.into()),
-            },
+                };
+                tracing::warn!(
+                    "{error}: disk {above} starts without this path, and uses it when it answers"
+                );
+                disk
+            }
         };
         opened.insert(place, disk);
     }
@@ -61,6 +73,12 @@ fn open_one(
     find: impl Fn(&str) -> Option<Device>,
 ) -> Outcome {
     weir::open_over(name, target, homes, find).map_err(|error| error.to_string())
+}
+
+/// A path to the device of another path, to be reached later. `None`: its driver cannot do that.
+fn unreached(name: &str, target: &Target, host: &Host, other: &Opened) -> Option<Opened> {
+    let disk = weir::open_unreached(name, target, host.reactors(), &other.device)?;
+    disk.ok().and_then(|disk| adopt(host, name, disk).ok())
 }
 
 fn adopt(host: &Host, name: &str, disk: Opened) -> Outcome {
