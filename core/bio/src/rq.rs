@@ -154,7 +154,8 @@ impl Rq {
     #[must_use]
     #[inline]
     pub fn is_sync(&self) -> bool {
-        !self.op.is_write() || self.flags.any(Flags::SYNC | Flags::FUA | Flags::PREFLUSH)
+        // Reads and writes come mixed by chance, so no branch depends on which one this is.
+        !self.op.is_write() | self.flags.any(Flags::SYNC | Flags::FUA | Flags::PREFLUSH)
     }
 
     /// Whether anything may be merged with it at all (docs/behaviour/block-layer.md, section 4.2).

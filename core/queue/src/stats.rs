@@ -90,6 +90,8 @@ pub(crate) struct Streak {
     pub(crate) stamps: (Nanos, Nanos, Nanos),
     /// By group; the last counts passthrough, which no figure is made of, as in Linux.
     groups: [Run; 4],
+    /// The groups of which any ended, a bit each.
+    used: u8,
 }
 
 /// One direction of a streak.
@@ -104,7 +106,9 @@ impl Streak {
     /// Counts one ended bio; `sectors` is 0 for one that failed.
     #[inline]
     pub(crate) fn count(&mut self, op: Op, absorbed: bool, sectors: u32) {
-        let run = &mut self.groups[usize::from(PLACES[op as usize])];
+        let place = PLACES[op as usize];
+        self.used |= 1 << place;
+        let run = &mut self.groups[usize::from(place)];
         run.bios += 1;
         run.absorbed += u64::from(absorbed);
         run.sectors += u64::from(sectors);
@@ -117,10 +121,14 @@ impl SubmitterStats {
     pub(crate) fn account(&self, streak: &mut Streak) {
         let (accepted, issued, done) = streak.stamps;
         let (wait_ns, device_ns) = (issued.since(accepted), done.since(issued));
-        for (group, run) in self.groups.iter().zip(&mut streak.groups) {
-            if run.bios > 0 {
-                group.add(*run, wait_ns, device_ns);
-                *run = Run::default();
+        // Mostly one alone, and which one is chance: so it is the next bit and no branch.
+        let mut used = std::mem::take(&mut streak.used);
+        while used != 0 {
+            let place = used.trailing_zeros() as usize;
+            used &= used - 1;
+            let run = std::mem::take(&mut streak.groups[place]);
+            if let Some(group) = self.groups.get(place) {
+                group.add(run, wait_ns, device_ns);
             }
         }
     }

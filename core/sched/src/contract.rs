@@ -76,14 +76,30 @@ impl DepthRule {
     #[must_use]
     #[inline]
     pub fn limit_of(self, rq: &Rq) -> Option<u16> {
+        self.limits()[DepthRule::kind(rq)]
+    }
+
+    /// The limits by [`kind`](DepthRule::kind) of request.
+    #[must_use]
+    #[inline]
+    pub fn limits(self) -> [Option<u16>; 4] {
         match self {
-            DepthRule::Free => None,
-            DepthRule::Writes(limit) => rq.op.is_write().then_some(limit),
-            DepthRule::Async(limit) => (!rq.is_sync()).then_some(limit),
-            DepthRule::Kinds { asyncs, .. } if !rq.is_sync() => Some(asyncs),
-            DepthRule::Kinds { sync_writes, .. } => rq.op.is_write().then_some(sync_writes),
-            DepthRule::Each => Some(0),
+            DepthRule::Free => [None; 4],
+            DepthRule::Writes(limit) => [None, Some(limit), None, Some(limit)],
+            DepthRule::Async(limit) => [None, None, Some(limit), Some(limit)],
+            DepthRule::Kinds { asyncs, sync_writes } => {
+                [None, Some(sync_writes), Some(asyncs), Some(asyncs)]
+            }
+            DepthRule::Each => [Some(0); 4],
         }
+    }
+
+    /// The place of requests like this in [`limits`](DepthRule::limits): bit 0 is set for a write,
+    /// bit 1 for an async request. A number and no branch, as kinds come mixed by chance.
+    #[must_use]
+    #[inline]
+    pub fn kind(rq: &Rq) -> usize {
+        usize::from(rq.op.is_write()) | usize::from(!rq.is_sync()) << 1
     }
 }
 

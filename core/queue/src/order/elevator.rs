@@ -11,7 +11,7 @@ use weir_sched::{Absorbed, DepthRule, Ended, Merge, Scheduler};
 
 use super::arrivals::{Arrival, Arrivals, Picked};
 use super::magazines::Magazines;
-use super::parked::{DepthUse, Parked};
+use super::parked::{DepthUse, LimitPlace, Parked};
 use crate::event::{Silent, Sink, What, lane_tells};
 use crate::request::RequestClaim;
 
@@ -30,8 +30,8 @@ pub(crate) struct Elevator {
     scheduler: Box<dyn Scheduler>,
     /// By scheduler tag: what is staged.
     claims: Vec<Option<RequestClaim>>,
-    /// By scheduler tag: the depth limit under which it is held.
-    limits: Vec<Option<u16>>,
+    /// By scheduler tag: the depth limit under which it is held, by its place.
+    limits: Vec<LimitPlace>,
     free: Magazines,
     parked: Parked,
     held: DepthUse,
@@ -96,7 +96,7 @@ impl Elevator {
         Elevator {
             scheduler,
             claims: (0..nr_requests).map(|_| None).collect(),
-            limits: vec![None; usize::from(nr_requests)],
+            limits: vec![LimitPlace::FREE; usize::from(nr_requests)],
             free: Magazines::new(nr_requests),
             parked: Parked::default(),
             held: DepthUse::default(),
@@ -132,7 +132,7 @@ impl Elevator {
     pub(crate) fn resize(&mut self, nr_requests: u16) {
         assert!(self.is_idle(), "the number of tags changes while there are requests");
         self.claims = (0..nr_requests).map(|_| None).collect();
-        self.limits = vec![None; usize::from(nr_requests)];
+        self.limits = vec![LimitPlace::FREE; usize::from(nr_requests)];
         self.free = Magazines::new(nr_requests);
         self.scheduler.depth_changed(nr_requests);
     }
@@ -217,7 +217,9 @@ impl Elevator {
             }
             DepthRule::Kinds { asyncs, sync_writes } => {
                 let limits = arrivals.rqs.iter().filter_map(|rq| rule.limit_of(rq));
-                self.held.admits_each([asyncs, sync_writes], limits)
+                let kinds = [asyncs, sync_writes];
+                kinds.iter().all(|kind| self.has_room(*kind, arrivals.len()))
+                    || self.held.admits_each(kinds, limits)
             }
         };
         (fits && arrivals.len() <= self.free.len()).then_some(rule)
@@ -243,11 +245,8 @@ impl Elevator {
             put(&mut self.claims, rq.tag, claim);
         }
         if rule != DepthRule::Free {
-            for rq in rqs.iter() {
-                if let Some(limit) = rule.limit_of(rq) {
-                    self.hold(rq.tag, limit);
-                }
-            }
+            let places = self.held.places(rule.limits());
+            rqs.iter().for_each(|rq| self.hold(rq.tag, places[DepthRule::kind(rq)]));
         }
         if S::LISTENS {
             for rq in rqs.iter() {
@@ -311,9 +310,8 @@ impl Elevator {
             return Some(claim);
         }
         let Some(tag) = self.free.take(lane) else { return Some(claim) };
-        if let Some(limit) = limit {
-            self.hold(tag, limit);
-        }
+        let [place] = self.held.places([limit]);
+        self.hold(tag, place);
         let rq = Rq { tag, ..claim.rq };
         lane_tells(sink, lane, now, || What::Inserted { rq, tag });
         put(&mut self.claims, tag, claim);
@@ -333,19 +331,18 @@ impl Elevator {
         claim.take().expect("a scheduler names a request it holds")
     }
 
-    /// A tag is out under a depth limit.
+    /// A tag is out under the depth limit at this place.
     #[inline]
-    fn hold(&mut self, tag: SchedTag, limit: u16) {
+    fn hold(&mut self, tag: SchedTag, limit: LimitPlace) {
         self.held.add(limit);
-        self.limits[usize::from(tag.0)] = Some(limit);
+        self.limits[usize::from(tag.0)] = limit;
     }
 
     /// It is no more, if it was.
     #[inline]
     fn release(&mut self, tag: SchedTag) {
-        if let Some(limit) = self.limits[usize::from(tag.0)].take() {
-            self.held.remove(limit);
-        }
+        let limit = std::mem::replace(&mut self.limits[usize::from(tag.0)], LimitPlace::FREE);
+        self.held.remove(limit);
     }
 
     /// The hard queue of a context, as the scheduler was told it; 0, the single queue's, if it was

@@ -78,12 +78,26 @@ impl Parked {
     }
 }
 
-/// Tags held under depth limits.
-#[derive(Default)]
-pub(crate) struct DepthUse(Vec<(u16, u16)>);
+/// Tags held under depth limits: for each limit so many, at the place of the limit.
+pub(crate) struct DepthUse(Vec<(u32, u16)>);
 
-/// Limits that are remembered although nothing is held under them.
-const LIMITS_KEPT: usize = 8;
+/// The place of a depth limit in a [`DepthUse`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LimitPlace(u16);
+
+impl LimitPlace {
+    /// The place of what no limit holds for; the tags there are not counted.
+    pub(crate) const FREE: LimitPlace = LimitPlace(0);
+}
+
+/// What stands at [`LimitPlace::FREE`]: above all limits there are.
+const NO_LIMIT: u32 = u32::MAX;
+
+impl Default for DepthUse {
+    fn default() -> DepthUse {
+        DepthUse(vec![(NO_LIMIT, 0)])
+    }
+}
 
 impl DepthUse {
     /// Whether a request under this limit may have a tag: those that are as limited as it, or more,
@@ -96,7 +110,7 @@ impl DepthUse {
     /// How many of them may have one.
     #[inline]
     pub(crate) fn left(&self, limit: u16) -> u16 {
-        let alike = self.0.iter().filter(|(other, _)| *other <= limit);
+        let alike = self.0.iter().filter(|(other, _)| *other <= u32::from(limit));
         limit.saturating_sub(alike.map(|(_, held)| held).sum())
     }
 
@@ -123,29 +137,46 @@ impl DepthUse {
     /// Whether any is held.
     #[inline]
     pub(crate) fn is_any(&self) -> bool {
-        self.0.iter().any(|(_, held)| *held > 0)
+        self.0[1..].iter().any(|(_, held)| *held > 0)
     }
 
+    /// The places of these limits. Each stays its own until this is asked again.
     #[inline]
-    pub(crate) fn add(&mut self, limit: u16) {
-        match self.0.iter_mut().find(|(known, _)| *known == limit) {
-            Some((_, held)) => *held += 1,
-            None => self.add_new(limit),
-        }
+    pub(crate) fn places<const N: usize>(&mut self, limits: [Option<u16>; N]) -> [LimitPlace; N] {
+        let limits = limits.map(|limit| limit.map_or(NO_LIMIT, u32::from));
+        limits.map(|limit| {
+            let known = self.0.iter().position(|(known, _)| *known == limit);
+            LimitPlace(known.unwrap_or_else(|| self.new_place(limit, &limits)) as u16)
+        })
     }
 
+    /// A place for a limit that has none: of one of no use any more that is not `wanted` as well.
     #[cold]
-    fn add_new(&mut self, limit: u16) {
-        if self.0.len() >= LIMITS_KEPT {
-            self.0.retain(|(_, held)| *held > 0);
+    fn new_place(&mut self, limit: u32, wanted: &[u32]) -> usize {
+        let of_no_use = |(other, held): &(u32, u16)| *held == 0 && !wanted.contains(other);
+        match (1..self.0.len()).find(|place| of_no_use(&self.0[*place])) {
+            Some(place) => {
+                self.0[place].0 = limit;
+                place
+            }
+            None => {
+                self.0.push((limit, 0));
+                self.0.len() - 1
+            }
         }
-        self.0.push((limit, 1));
     }
 
     #[inline]
-    pub(crate) fn remove(&mut self, limit: u16) {
-        let known = self.0.iter_mut().find(|(known, _)| *known == limit);
-        known.expect("a tag is given back under the limit it was taken under").1 -= 1;
+    pub(crate) fn add(&mut self, place: LimitPlace) {
+        let held = &mut self.0[usize::from(place.0)].1;
+        *held = held.wrapping_add(1);
+    }
+
+    #[inline]
+    pub(crate) fn remove(&mut self, place: LimitPlace) {
+        let held = &mut self.0[usize::from(place.0)].1;
+        debug_assert!(place == LimitPlace::FREE || *held > 0, "a tag is given back once");
+        *held = held.wrapping_sub(1);
     }
 }
 
@@ -162,13 +193,13 @@ mod tests {
             let kinds = [1 + any(12), 1 + any(12)];
             let mut held = DepthUse::default();
             for _ in 0..any(14) {
-                held.add([kinds[0], kinds[1], 1 + any(14)][usize::from(any(3))]);
+                hold(&mut held, [kinds[0], kinds[1], 1 + any(14)][usize::from(any(3))]);
             }
             let batch: Vec<u16> = (0..any(10)).map(|_| kinds[usize::from(any(2))]).collect();
             let all = held.admits_each(kinds, batch.iter().copied());
             let one_by_one = batch.iter().all(|limit| {
                 let admits = held.admits(*limit);
-                held.add(*limit);
+                hold(&mut held, *limit);
                 admits
             });
             assert_eq!(all, one_by_one, "seed {seed}: {batch:?} of {kinds:?}");
@@ -180,19 +211,46 @@ mod tests {
     #[test]
     fn a_limit_counts_those_as_limited_or_more() {
         let mut held = DepthUse::default();
-        (0..5).for_each(|_| held.add(12));
-        (0..2).for_each(|_| held.add(4));
+        (0..5).for_each(|_| hold(&mut held, 12));
+        (0..2).for_each(|_| hold(&mut held, 4));
         assert_eq!((held.left(4), held.left(12), held.left(1)), (2, 5, 1));
-        held.add(1);
+        hold(&mut held, 1);
         assert_eq!((held.left(4), held.left(12), held.admits(1)), (1, 4, false));
-        held.remove(1);
-        (0..2).for_each(|_| held.remove(4));
+        give_back(&mut held, 1);
+        (0..2).for_each(|_| give_back(&mut held, 4));
         assert_eq!((held.left(4), held.left(12)), (4, 7));
         for limit in 20..100 {
-            held.add(limit);
-            held.remove(limit);
+            hold(&mut held, limit);
+            give_back(&mut held, limit);
         }
         assert_eq!(held.left(12), 7);
-        assert!(held.0.len() <= LIMITS_KEPT + 1);
+        assert!(held.0.len() <= 4, "limits of no use are forgotten: {:?}", held.0);
+    }
+
+    #[test]
+    fn limits_asked_for_together_have_a_place_each_and_what_has_none_is_not_counted() {
+        let mut held = DepthUse::default();
+        for limit in 1..20 {
+            let limits = [None, Some(limit), Some(limit + 1), Some(limit)];
+            let [free, lower, higher, again] = held.places(limits);
+            assert_eq!((free, lower), (LimitPlace::FREE, again));
+            assert!(lower != higher && lower != free && higher != free, "{limit}");
+            held.add(free);
+            assert!(!held.is_any());
+            held.add(lower);
+            held.add(higher);
+            assert_eq!((held.left(limit), held.left(limit + 1)), (limit - 1, limit - 1));
+            [free, lower, higher].into_iter().for_each(|place| held.remove(place));
+        }
+    }
+
+    fn hold(held: &mut DepthUse, limit: u16) {
+        let [place] = held.places([Some(limit)]);
+        held.add(place);
+    }
+
+    fn give_back(held: &mut DepthUse, limit: u16) {
+        let [place] = held.places([Some(limit)]);
+        held.remove(place);
     }
 }
