@@ -11,7 +11,7 @@ use super::raise::SOFT_RT;
 
 impl Bfq {
     /// One request for the device, or none: nothing is queued, or the device is kept.
-    #[inline(always)]
+    #[inline(never)]
     pub(super) fn pick(&mut self, now: Nanos) -> Option<Rq> {
         if self.busy_first.is_none() || (self.set.strict && self.in_flight > 0) {
             return None;

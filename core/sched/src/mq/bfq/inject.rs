@@ -30,6 +30,18 @@ pub(super) struct Sample {
 }
 
 impl Sample {
+    /// The request that begins it is still staged.
+    #[inline]
+    pub(super) fn is_arriving(&self) -> bool {
+        self.arrived.is_some()
+    }
+
+    /// It ends with a request in the device.
+    #[inline]
+    pub(super) fn is_awaiting(&self) -> bool {
+        self.awaited.is_some()
+    }
+
     /// Whether it ends with this request.
     #[inline]
     pub(super) fn awaits(&self, tag: SchedTag) -> bool {

@@ -1,6 +1,6 @@
 //! A request arrives. Source: docs/behaviour/bfq.md, sections 6.2 and 6.3.
 
-use weir_bio::{Nanos, Rq};
+use weir_bio::{Nanos, Rq, SubmitterId};
 
 use crate::contract::{Absorbed, Merge};
 use crate::fair::nearest::rank;
@@ -21,7 +21,7 @@ const IN_TIME_SLICES: u64 = 3;
 impl Bfq {
     /// Joins a bio to a staged request or inserts it at the tail, with one search for both where
     /// nothing else is to be done.
-    #[inline(always)]
+    #[inline(never)]
     pub(super) fn merge_or_insert(
         &mut self,
         rq: &Rq,
@@ -55,9 +55,8 @@ impl Bfq {
     /// Adds a request to its process's queue `id`, at this spot of its order.
     #[inline(always)]
     fn add(&mut self, id: QueueId, rq: &Rq, spot: Spot, now: Nanos) {
-        let context = self.context_mut(rq.id.submitter());
-        context.outstanding += 1;
-        let outstanding = context.outstanding;
+        // With this one.
+        let outstanding = self.context_mut(rq.id.submitter()).outstanding + 1;
         let (was_empty, busy) = (self.queue(id).is_empty(), self.queue(id).busy);
         if self.queue(id).sync {
             self.observe_process(id, now);
@@ -69,6 +68,7 @@ impl Bfq {
             self.raise_async(id, now);
         }
         let is_next = self.link(id, rq, spot, now);
+        self.count_added(id, rq.id.submitter(), 1);
         if !busy {
             self.become_busy(id, now);
         } else {
@@ -126,9 +126,20 @@ impl Bfq {
         }
     }
 
+    /// Counts requests of a process that were added to queue `id`.
+    #[inline(always)]
+    pub(super) fn count_added(&mut self, id: QueueId, who: SubmitterId, count: u32) {
+        self.context_mut(who).outstanding += count;
+        self.staged += count as usize;
+        let queue = self.queue_mut(id);
+        queue.queued += count;
+        let entity = queue.entity;
+        self.allocate(entity, count as i32);
+    }
+
     /// Puts the request into its node and the queue's order; whether it is now the next one.
     #[inline(always)]
-    fn link(&mut self, id: QueueId, rq: &Rq, spot: Spot, now: Nanos) -> bool {
+    pub(super) fn link(&mut self, id: QueueId, rq: &Rq, spot: Spot, now: Nanos) -> bool {
         let Bfq { queues, orders, nodes, owners, hash, set, .. } = self;
         let tag = rq.tag;
         let owner = &mut owners[usize::from(tag.0)];
@@ -144,16 +155,12 @@ impl Bfq {
             hash.add(tag, rq.end());
             self.last_merge.get_or_insert(tag);
         }
-        self.staged += 1;
         let queue = &mut queues[id.index()];
         queue.fifo.push(nodes, tag);
-        queue.queued += 1;
         queue.last_insert = now.0;
         queue.observe_position(rq, self.rotational);
-        let (entity, old) = (queue.entity, queue.next);
-        let next = old.map_or(tag, |old| self.choose(old, tag, self.last_position));
-        self.queues[id.index()].next = Some(next);
-        self.allocate(entity, 1);
+        let next = queue.next.map_or(tag, |old| set.choose(nodes, old, tag, self.last_position));
+        queue.next = Some(next);
         next == tag
     }
 

@@ -6,9 +6,9 @@
 //!
 //! By file: the tree of entities (`entity`, `forest`, `heap`, `wf2q`), requests of a queue
 //! (`queue`, `merging`), which queue a process has (`process`, `group`, `join` with `sharing` and
-//! `anchor`), the service loop (`insert`, `dispatch`, `budget`, `idle`), what is learnt (`rate`,
-//! `seeks`, `think`), the heuristics (`raise` with `raising`, `inject`, `waker`, `burst`), limits
-//! on tags (`limit`).
+//! `anchor`), the service loop (`insert`, `dispatch`, `runs`, `budget`, `idle`), what is learnt
+//! (`rate`, `seeks`, `think`), the heuristics (`raise` with `raising`, `inject`, `waker`,
+//! `burst`), limits on tags (`limit`).
 //!
 //! Not here: actuators; a device is taken to have one.
 
@@ -31,6 +31,7 @@ mod queue;
 mod raise;
 mod raising;
 mod rate;
+mod runs;
 mod seeks;
 mod sharing;
 mod state;
@@ -230,11 +231,14 @@ impl Scheduler for Bfq {
 
     fn stage_batch(&mut self, batch: &[Rq], now: Nanos, absorbed: &mut Absorbed) -> (usize, Merge) {
         self.catch_up(now);
-        for (before, rq) in batch.iter().enumerate() {
+        let mut taken = 0;
+        while let Some((rq, rest)) = batch[taken..].split_first() {
             let merge = self.merge_or_insert(rq, now, absorbed);
+            taken += 1;
             if merge != Merge::No || !absorbed.is_empty() {
-                return (before + 1, merge);
+                return (taken, merge);
             }
+            taken += self.add_run(rq, rest, now);
         }
         (batch.len(), Merge::No)
     }
@@ -244,9 +248,12 @@ impl Scheduler for Bfq {
             return;
         }
         self.catch_up(now);
-        for _ in 0..max {
+        let mut left = max;
+        while left > 0 {
             let Some(rq) = self.pick(now) else { return };
             out.push(rq);
+            left -= 1;
+            left -= self.serve_run(left, now, out);
         }
     }
 
@@ -266,7 +273,12 @@ impl Scheduler for Bfq {
         if !ends.is_empty() {
             self.catch_up(now);
         }
-        ends.iter().for_each(|end| self.account_end(end.tag, now));
+        let mut told = 0;
+        while let Some((end, rest)) = ends[told..].split_first() {
+            let owner = *self.owner(end.tag);
+            self.account_end(end.tag, now);
+            told += 1 + self.end_run(owner, rest, now);
+        }
     }
 
     fn staged(&self) -> usize {

@@ -19,7 +19,7 @@ use super::waker::Waker;
 
 /// The queue of a tag's request and its state, at the index of the tag. A staged request has a node
 /// as well.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Owner {
     pub(super) queue: QueueId,
     pub(super) context: SubmitterId,
@@ -280,7 +280,7 @@ impl Settings {
     }
 
     #[inline]
-    fn choose(&self, nodes: &Nodes, a: SchedTag, b: SchedTag, last: u64) -> SchedTag {
+    pub(super) fn choose(&self, nodes: &Nodes, a: SchedTag, b: SchedTag, last: u64) -> SchedTag {
         let (of_a, of_b) = (&nodes[a], &nodes[b]);
         let first = match of_a.band == of_b.band {
             true => is_nearer(of_a.rq.sector, of_b.rq.sector, last, self.back_seek()),
@@ -291,7 +291,7 @@ impl Settings {
 
     /// The request to serve after `gone`, which is no longer in `order`.
     #[inline(always)]
-    fn successor(&self, nodes: &Nodes, order: &Order, gone: &Node) -> Option<SchedTag> {
+    pub(super) fn successor(&self, nodes: &Nodes, order: &Order, gone: &Node) -> Option<SchedTag> {
         let Node { before, after, rq: Rq { sector, .. }, .. } = *gone;
         let after = match after {
             SchedTag::NONE => order.first()?,

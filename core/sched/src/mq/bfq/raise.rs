@@ -185,6 +185,20 @@ impl Raise {
         }
     }
 
+    /// How many sectors the queue may receive at `now` while [`dispatched`](Raise::dispatched) has
+    /// nothing to say.
+    #[inline(always)]
+    pub(super) fn steady_for(&self, bounds: Bounds, now: Nanos) -> u64 {
+        let ends = bounds.in_large_burst || self.is_over(now);
+        match self.phase {
+            Phase::Plain => u64::MAX,
+            _ if ends => 0,
+            Phase::Interactive => INTERACTIVE_SERVICE.saturating_sub(self.service),
+            Phase::SoftRealTime { .. } if bounds.totally_seeky => 0,
+            Phase::SoftRealTime { .. } => u64::MAX,
+        }
+    }
+
     /// Raising that was saved goes on where it was, if its time is not over.
     pub(super) fn resume(&mut self, bounds: Bounds, now: Nanos) {
         let _from_next_stamp = match self.phase {

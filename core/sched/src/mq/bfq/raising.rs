@@ -104,7 +104,7 @@ impl Bfq {
         }
     }
 
-    fn raising_bounds(&self, id: QueueId) -> Bounds {
+    pub(super) fn raising_bounds(&self, id: QueueId) -> Bounds {
         let queue = self.queue(id);
         Bounds {
             totally_seeky: queue.is_totally_seeky(),

@@ -114,8 +114,31 @@ impl RateMeter {
         } else if !self.was_sequential {
             self.apart += now - self.last_dispatch;
         }
+        self.count(rq, in_flight > 0 || now - self.last_completion < SLOW_COMPLETION_NS);
+        self.last_dispatch = now;
+        if now - self.first_dispatch >= INTERVAL_NS {
+            changed |= self.close();
+        }
+        changed
+    }
+
+    /// Whether another request at this moment is one of the interval, behind the last one.
+    #[inline]
+    pub(super) fn goes_on(&self, now: Nanos) -> bool {
+        self.samples > 0 && self.last_dispatch == now.0 && now.0 - self.first_dispatch < INTERVAL_NS
+    }
+
+    /// As [`dispatched`](RateMeter::dispatched), behind another at the same moment, which is in the
+    /// device still and after which the interval [goes on](RateMeter::goes_on).
+    #[inline(always)]
+    pub(super) fn dispatched_beside(&mut self, rq: &Rq) {
+        self.count(rq, true);
+    }
+
+    /// Counts a request; `dense` if none was awaited for long before.
+    #[inline(always)]
+    fn count(&mut self, rq: &Rq, dense: bool) {
         let seek = is_seek(self.position, rq.sector, rq.sectors, self.rotational);
-        let dense = in_flight > 0 || now - self.last_completion < SLOW_COMPLETION_NS;
         self.samples += 1;
         self.was_sequential = dense && !seek;
         self.sequential += u64::from(self.was_sequential);
@@ -123,11 +146,6 @@ impl RateMeter {
         let fresh = self.samples.is_multiple_of(LEAST_SAMPLES);
         self.largest = if fresh { rq.sectors } else { self.largest.max(rq.sectors) };
         self.position = rq.end();
-        self.last_dispatch = now;
-        if now - self.first_dispatch >= INTERVAL_NS {
-            changed |= self.close();
-        }
-        changed
     }
 
     /// A request of the device ended. True when the estimate changed.

@@ -30,10 +30,11 @@ impl SeekHistory {
 }
 
 /// Whether going from `position` (0: unknown) to a request is a seek.
+#[inline]
 pub(super) fn is_seek(position: u64, sector: u64, sectors: u32, rotational: bool) -> bool {
-    position != 0
-        && position.abs_diff(sector) > SEEK_DISTANCE
-        && (rotational || sectors < SEEK_SIZE)
+    let (known, far) = (position != 0, position.abs_diff(sector) > SEEK_DISTANCE);
+    // Each of them is by chance, so none decides a branch.
+    known & far & (rotational | (sectors < SEEK_SIZE))
 }
 
 #[cfg(test)]

@@ -91,6 +91,14 @@ impl Think {
         short != self.short
     }
 
+    /// Whether one more request at this moment, of a queue that has some, changes nothing: the
+    /// window goes on, and the verdict is what it says.
+    #[inline(always)]
+    pub(super) fn is_settled(&self, now: Nanos) -> bool {
+        let window = now.0.saturating_sub(self.window_started);
+        window <= WINDOW_NS && self.io_bound == (self.window_idle * IDLE_PART <= window)
+    }
+
     /// Reverses the verdict on the think time; says what it is now.
     pub(super) fn turn(&mut self) -> bool {
         self.short = !self.short;

@@ -241,17 +241,47 @@ impl Forest {
         loop {
             let entity = &mut self.entities[id.index()];
             entity.service += sectors;
-            let level = &mut self.levels[entity.level.index()];
-            let (tree, above) = (&mut level.trees[entity.class], level.entity);
-            tree.v = tree.v.wrapping_add(tree.span_of(sectors));
-            let over = tree.idle.top().filter(|(key, _)| !is_after(key.first, tree.v));
-            if let Some((_, over)) = over {
-                self.forget(over);
+            let (level, class) = (entity.level, entity.class);
+            let above = self.levels[level.index()].entity;
+            self.pass_time(level, class, sectors);
+            match above {
+                Some(parent) => id = parent,
+                None => return,
+            }
+        }
+    }
+
+    /// Rule 4 for so many times `sectors`, as if they came one after the other.
+    #[inline(always)]
+    pub(super) fn serve_several(&mut self, leaf: EntityId, sectors: u64, times: u64) {
+        let mut id = leaf;
+        loop {
+            let entity = &mut self.entities[id.index()];
+            entity.service += sectors * times;
+            let (at, class) = (entity.level, entity.class);
+            let level = &mut self.levels[at.index()];
+            let (tree, above) = (&mut level.trees[class], level.entity);
+            let v = tree.v.wrapping_add(tree.span_of(sectors).wrapping_mul(times));
+            let over = tree.idle.top().is_some_and(|(key, _)| !is_after(key.first, v));
+            match over {
+                false => tree.v = v,
+                true => (0..times).for_each(|_| self.pass_time(at, class, sectors)),
             }
             match above {
                 Some(parent) => id = parent,
                 None => return,
             }
+        }
+    }
+
+    /// Virtual time of a tree passes by a service; an idle entity whose finish comes is forgotten.
+    #[inline(always)]
+    fn pass_time(&mut self, level: LevelId, class: usize, sectors: u64) {
+        let tree = &mut self.levels[level.index()].trees[class];
+        tree.v = tree.v.wrapping_add(tree.span_of(sectors));
+        let over = tree.idle.top().filter(|(key, _)| !is_after(key.first, tree.v));
+        if let Some((_, over)) = over {
+            self.forget(over);
         }
     }
 

@@ -1,0 +1,157 @@
+//! Several requests of one queue at one moment: the verdict on the first holds for those behind
+//! it, so they are added, served and ended together, with one look at the queue for all.
+//!
+//! Each run stops before a request for which anything would have to be decided; the ordinary way
+//! (`insert`, `dispatch`) takes that one. So a run has the effect of its parts one by one.
+
+use weir_bio::{Nanos, Rq};
+
+use crate::contract::Ended;
+
+use super::Bfq;
+use super::entity::{IDLE, QueueId};
+use super::queue::{Owner, TagState};
+
+/// Whether two requests go to the same queue for the same reasons.
+#[inline(always)]
+fn is_akin(a: &Rq, b: &Rq) -> bool {
+    let differ = (a.id.submitter() != b.id.submitter())
+        | (a.is_sync() != b.is_sync())
+        | (a.group != b.group)
+        | (a.ioprio != b.ioprio);
+    !differ
+}
+
+impl Bfq {
+    /// Adds those of `rest` that follow `first` into its queue, where it has just been added, and
+    /// that touch no staged request. Says how many.
+    pub(super) fn add_run(&mut self, first: &Rq, rest: &[Rq], now: Nanos) -> usize {
+        let Some(id) = self.settled_queue(first).filter(|id| self.takes_more(*id, now)) else {
+            return 0;
+        };
+        let mut added = 0;
+        for rq in rest.iter().take_while(|rq| is_akin(first, rq)) {
+            let Some(spot) = self.lonely_spot(id, rq) else { break };
+            let is_next = self.link(id, rq, spot, now);
+            added += 1;
+            if is_next {
+                self.next_changed(id);
+            }
+        }
+        self.count_added(id, first.id.submitter(), added as u32);
+        added
+    }
+
+    /// Whether one more request at the moment of the last one is nothing new to queue `id`: no
+    /// pause to learn from, no raising, no idling to end.
+    fn takes_more(&self, id: QueueId, now: Nanos) -> bool {
+        let queue = self.queue(id);
+        let idled_for = self.idle_until.is_some() && self.in_service == Some(id);
+        queue.busy
+            && !queue.is_empty()
+            && queue.last_insert == now.0
+            && (!queue.sync || queue.think.is_settled(now))
+            && !idled_for
+    }
+
+    /// Serves up to `max` requests more of the queue in service, as far as time, budget and raising
+    /// allow for certain, appended to `out`. Says how many.
+    pub(super) fn serve_run(&mut self, max: usize, now: Nanos, out: &mut Vec<Rq>) -> usize {
+        let Some(id) = self.in_service.filter(|id| self.goes_on_with(*id, now)) else { return 0 };
+        let factor = self.charge(id, 1);
+        let bounds = self.raising_bounds(id);
+        let Bfq { queues, orders, nodes, owners, hash, last_merge, set, rate, forest, .. } = self;
+        let (queue, order) = (&mut queues[id.index()], &mut orders[id.index()]);
+        let entity = &forest[queue.entity];
+        let (leaf, raised) = (queue.entity, entity.coefficient > 1);
+        let budget = entity.budget.saturating_sub(entity.service);
+        let room = budget.min(queue.raise.steady_for(bounds, now));
+        let (mut served, mut taken, mut alike) = (0, 0, (0, 0));
+        let mut end = self.last_position;
+        while let Some(tag) = queue.next.filter(|_| taken < max) {
+            let charge = factor * u64::from(nodes[tag].rq.sectors);
+            if served + charge > room {
+                break;
+            }
+            (served, taken) = (served + charge, taken + 1);
+            if charge != alike.0 {
+                forest.serve_several(leaf, alike.0, alike.1);
+                alike = (charge, 0);
+            }
+            alike.1 += 1;
+            owners[usize::from(tag.0)].state = TagState::Dispatched;
+            order.remove(nodes, tag);
+            queue.fifo.remove(nodes, tag);
+            hash.remove(tag);
+            if *last_merge == Some(tag) {
+                *last_merge = None;
+            }
+            let node = &nodes[tag];
+            queue.next = set.successor(nodes, order, node);
+            rate.dispatched_beside(&node.rq);
+            end = node.rq.end();
+            out.push(node.rq);
+        }
+        if taken == 0 {
+            return 0;
+        }
+        forest.serve_several(leaf, alike.0, alike.1);
+        queue.raise.charge(served, raised);
+        queue.queued -= taken as u32;
+        queue.in_flight += taken as u32;
+        self.staged -= taken;
+        self.in_flight += taken as u32;
+        (self.last_position, self.in_service_position) = (end, end);
+        taken
+    }
+
+    /// Whether queue `id`, in service, goes on at `now`, where it was just served, with nothing to
+    /// decide but whether its next request fits.
+    fn goes_on_with(&self, id: QueueId, now: Nanos) -> bool {
+        let queue = self.queue(id);
+        !self.set.strict
+            && now < self.slot_deadline
+            && self.idle_until.is_none()
+            && queue.fifo_checked
+            && queue.first_served.is_some()
+            && self.forest[queue.entity].class != IDLE
+            && !self.sample.is_arriving()
+            && self.in_flight > 0
+            && self.rate.goes_on(now)
+    }
+
+    /// Accounts those ends of `rest` that are of the queue and process of `first`, which has just
+    /// ended. Says how many.
+    pub(super) fn end_run(&mut self, first: Owner, rest: &[Ended], now: Nanos) -> usize {
+        let Owner { queue: id, context, .. } = first;
+        let queue = self.queue(id);
+        let asks = queue.is_empty() || now >= self.slot_deadline;
+        if self.queueing.is_open()
+            || self.sample.is_awaiting()
+            || asks && self.in_service == Some(id)
+        {
+            return 0;
+        }
+        // The last one of a queue that is not busy is the end of more.
+        let most = if queue.busy { rest.len() } else { queue.in_flight.saturating_sub(1) as usize };
+        let expected = Owner { queue: id, context, state: TagState::Dispatched };
+        let mut ended = 0;
+        for end in rest.iter().take(most) {
+            let owner = &mut self.owners[usize::from(end.tag.0)];
+            if *owner != expected {
+                break;
+            }
+            owner.state = TagState::Free;
+            ended += 1;
+        }
+        let count = ended as u32;
+        self.in_flight -= count;
+        let queue = &mut self.queues[id.index()];
+        queue.in_flight -= count;
+        let entity = queue.entity;
+        let context = &mut self.contexts[usize::from(context.0)];
+        context.outstanding = context.outstanding.saturating_sub(count);
+        self.allocate(entity, -(count as i32));
+        ended
+    }
+}
