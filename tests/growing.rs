@@ -7,9 +7,10 @@ mod daemon;
 use std::fs;
 use std::path::PathBuf;
 use std::process::Output;
+use std::time::Instant;
 
 use daemon::client::Client;
-use daemon::{Daemon, Folder, weir};
+use daemon::{Daemon, Folder, PATIENCE, weir};
 use rustix::process::Signal;
 
 const MIB: u64 = 1 << 20;
@@ -133,4 +134,45 @@ fn a_file_that_has_grown_is_noticed_on_reload() {
     assert_eq!((old.size, new.size), (8 * MIB, 12 * MIB));
     assert_eq!(new.write(0, 12 * MIB - 4096, &[3; 4096]).expect("an answer"), 0);
     served.daemon.stop();
+}
+
+#[test]
+fn a_disk_that_its_target_says_has_grown_grows_with_those_above_it() {
+    let folder = Folder::new();
+    let target = r#"
+        [[port]]
+        id = 1
+        [[port]]
+        id = 2
+        [[lun]]
+        number = 0
+        size = "4MiB"
+        [[event]]
+        at = "200ms"
+        action = { lun = { number = 0, change = { resize = "8MiB" } } }
+    "#;
+    fs::write(folder.near("t.toml"), target).expect("a target");
+    let path = |name: &str, port: u16| {
+        format!("{name}=scsi-sim:{},port={port}", folder.near("t.toml").display())
+    };
+    let disks = [path("sda", 1), path("sdb", 2), String::from("m=multipath:sda+sdb")];
+    let daemon = Daemon::start(&folder, &disks.each_ref().map(String::as_str));
+    let client = |disk: &str| Client::connect(&folder.socket(), disk);
+    let mut old = client("m");
+    assert_eq!(old.write(0, 0, &[1; 4096]).expect("an answer"), 0);
+    // The target says so to whoever asks something next.
+    let end = Instant::now() + PATIENCE;
+    while client("m").size == 4 * MIB {
+        assert!(Instant::now() < end, "it does not grow");
+        assert_eq!(old.read(0, 4096).expect("an answer"), Ok(vec![1; 4096]));
+    }
+    daemon.wait_for(|line| line.contains("block/m/size 8192 -> 16384"));
+    let mut new = client("m");
+    assert_eq!((old.size, new.size), (4 * MIB, 8 * MIB));
+    assert_eq!(new.write(0, 8 * MIB - 4096, &[3; 4096]).expect("an answer"), 0);
+    assert_eq!(new.read(8 * MIB - 4096, 4096).expect("an answer"), Ok(vec![3; 4096]));
+    // The old client goes on with what it knows.
+    assert_ne!(old.write(0, 4 * MIB, &[2; 4096]).expect("an answer"), 0);
+    assert_eq!(old.read(0, 4096).expect("an answer"), Ok(vec![1; 4096]));
+    daemon.stop();
 }
