@@ -160,7 +160,7 @@ fn a_disk_that_its_target_says_has_grown_grows_with_those_above_it() {
     let client = |disk: &str| Client::connect(&folder.socket(), disk);
     let mut old = client("m");
     assert_eq!(old.write(0, 0, &[1; 4096]).expect("an answer"), 0);
-    // The target says so to whoever asks something next.
+    // The target says so to the command that comes next.
     let end = Instant::now() + PATIENCE;
     while client("m").size == 4 * MIB {
         assert!(Instant::now() < end, "it does not grow");
