@@ -86,6 +86,7 @@ const TRACE: &[&str] = &["weir-trace"];
 const LIBRARY: &[&str] = &["weir"];
 const SIM: &[&str] = &["weir-sim"];
 const SIM_TARGET: &[&str] = &["weir-sim-target"];
+const SIM_DISK: &[&str] = &["weir-sim-disk"];
 const INSTRUMENTS: &[&str] = &["weir-bench", "weir-report", "weir-advise"];
 
 const PROTOS: &[&str] = &["weir-proto-nbd", "weir-tls", "weir-proto-scsi", "weir-proto-iscsi"];
@@ -107,7 +108,7 @@ pub const ROOMS: &[Room] = &[
     Room::new("proto/tls", "weir-tls", &[]).only(&["rustls", "rustls-webpki"]),
     Room::new("proto/scsi", "weir-proto-scsi", &[BIO]),
     Room::new("proto/iscsi", "weir-proto-iscsi", &[BIO]),
-    Room::new("drivers/local", "weir-local", &[QUEUE]).with_unsafe(),
+    Room::new("drivers/local", "weir-local", &[QUEUE, SIM_DISK]).with_unsafe(),
     Room::new("drivers/scsi", "weir-driver-scsi", &[QUEUE, PROTO_SCSI]),
     Room::new(
         "drivers/iscsi",
@@ -127,10 +128,11 @@ pub const ROOMS: &[Room] = &[
     Room::new("host/control", "weir-control", &[CORE, TRACE, ACCESS]),
     Room::new("host/front", "weir-front", &[QUEUE, LIVE, CONTROL]),
     Room::new("host/trace", "weir-trace", &[CORE, CONTROL]),
-    // Its folder lies in another room's, and the first row that fits a file counts. TOML is text to
-    // it: a file is its caller's.
+    // Their folders lie in another room's, and the first row that fits a file counts. TOML is text
+    // to them: a file is their caller's.
     Room::new("sim/target", "weir-sim-target", &[BIO, PROTO_SCSI]).only(&["serde", "toml"]),
-    Room::new("sim", "weir-sim", &[CORE, PROTO_SCSI, &["weir-driver-scsi"], SIM_TARGET]),
+    Room::new("sim/disk", "weir-sim-disk", &[BIO]).only(&["serde", "toml"]),
+    Room::new("sim", "weir-sim", &[CORE, PROTO_SCSI, &["weir-driver-scsi"], SIM_TARGET, SIM_DISK]),
     // It counts heap allocations, which takes an allocator.
     Room::new("tools/bench", "weir-bench", UNDER_TOOLS).with_unsafe(),
     // libFuzzer calls its program by the name of a C function, which takes an attribute.
@@ -317,6 +319,7 @@ mod tests {
             ("front/nbd", "weir-front-nbd"),
             ("front/inproc", "weir"),
             ("sim/target", "weir-sim-target"),
+            ("sim/disk", "weir-sim-disk"),
         ];
         for room in ROOMS {
             let last = room.folder.rsplit('/').next().unwrap();

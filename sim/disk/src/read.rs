@@ -1,0 +1,27 @@
+//! Values of a model's TOML.
+
+use serde::de::{Deserialize, Deserializer, Error};
+use weir_bio::units::{parse_size, parse_time_ns};
+
+/// A time as text.
+pub(crate) fn time<'a, D: Deserializer<'a>>(from: D) -> Result<u64, D::Error> {
+    parse_time_ns(&String::deserialize(from)?).map_err(Error::custom)
+}
+
+/// A time as text that may be left out.
+pub(crate) fn time_if_any<'a, D: Deserializer<'a>>(from: D) -> Result<Option<u64>, D::Error> {
+    time(from).map(Some)
+}
+
+/// A size as text, or a rate in bytes a second.
+pub(crate) fn size<'a, D: Deserializer<'a>>(from: D) -> Result<u64, D::Error> {
+    parse_size(&String::deserialize(from)?).map_err(Error::custom)
+}
+
+/// Whether a value is within its bounds; a sentence if not.
+pub(crate) fn between(name: &str, value: u64, least: u64, most: u64) -> Result<(), String> {
+    match (least..=most).contains(&value) {
+        true => Ok(()),
+        false => Err(format!("{name}={value} is outside {least}..={most}")),
+    }
+}

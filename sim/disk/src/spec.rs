@@ -1,0 +1,143 @@
+//! What a disk is, as text.
+
+use std::fmt;
+
+use serde::Deserialize;
+use weir_bio::SECTOR;
+
+use crate::array::Array;
+use crate::fixed::Fixed;
+use crate::hdd::Hdd;
+use crate::presets;
+use crate::read;
+use crate::ssd::Ssd;
+
+/// A disk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Spec {
+    /// Bytes, whole sectors.
+    pub size: u64,
+    /// Commands that it takes at once.
+    pub depth: u16,
+    /// Whether it says that it turns.
+    pub rotational: bool,
+    /// How its times come about.
+    pub kind: Kind,
+}
+
+/// The kinds of model.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Times alone.
+    Fixed(Fixed),
+    /// A solid-state disk.
+    Ssd(Ssd),
+    /// A hard disk.
+    Hdd(Hdd),
+    /// A storage array.
+    Array(Array),
+}
+
+/// Why a text is no disk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SpecError(String);
+
+impl fmt::Display for SpecError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for SpecError {}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Text {
+    #[serde(default, deserialize_with = "size")]
+    size: Option<u64>,
+    depth: Option<u16>,
+    rotational: Option<bool>,
+    fixed: Option<Fixed>,
+    ssd: Option<Ssd>,
+    hdd: Option<Hdd>,
+    array: Option<Array>,
+}
+
+fn size<'a, D: serde::Deserializer<'a>>(from: D) -> Result<Option<u64>, D::Error> {
+    read::size(from).map(Some)
+}
+
+/// The size of a disk that states none and whose kind has none.
+const SIZE: u64 = 64 << 30;
+
+impl Spec {
+    /// Reads a disk: `size`, `depth` and `rotational`, and one table `[fixed]`, `[ssd]`, `[hdd]` or
+    /// `[array]` with the fields of that type, times and sizes as text.
+    ///
+    /// # Errors
+    /// What is wrong, with line, value and bound.
+    pub fn parse(text: &str) -> Result<Spec, SpecError> {
+        let text: Text =
+            toml::from_str(text).map_err(|error| SpecError(error.to_string().trim().into()))?;
+        let kinds = [
+            text.fixed.map(Kind::Fixed),
+            text.ssd.map(Kind::Ssd),
+            text.hdd.map(Kind::Hdd),
+            text.array.map(Kind::Array),
+        ];
+        let mut kinds = kinds.into_iter().flatten();
+        let (Some(kind), None) = (kinds.next(), kinds.next()) else {
+            return Err(SpecError("a disk has one of [fixed], [ssd], [hdd] and [array]".into()));
+        };
+        let (is_hdd, most) = match &kind {
+            Kind::Hdd(hdd) => (true, hdd.capacity() * SECTOR),
+            _ => (false, i64::MAX as u64),
+        };
+        let size = text.size.unwrap_or(if is_hdd { most } else { SIZE });
+        let spec = Spec {
+            size,
+            depth: text.depth.unwrap_or(if is_hdd { 32 } else { 256 }),
+            rotational: text.rotational.unwrap_or(is_hdd),
+            kind,
+        };
+        spec.check(most).map_err(SpecError)?;
+        Ok(spec)
+    }
+
+    /// A disk that is known by its name, one of [`PRESETS`](crate::PRESETS).
+    ///
+    /// # Errors
+    /// There is none of this name; the names that there are.
+    pub fn preset(name: &str) -> Result<Spec, SpecError> {
+        let found = presets::PRESETS.iter().find(|preset| preset.name == name);
+        let Some(preset) = found else {
+            let names: Vec<&str> = presets::PRESETS.iter().map(|preset| preset.name).collect();
+            return Err(SpecError(format!("no disk {name:?}; there are {}", names.join(", "))));
+        };
+        Spec::parse(preset.text)
+    }
+
+    /// Whether a write may be answered before it is on the medium.
+    #[must_use]
+    pub fn has_volatile_cache(&self) -> bool {
+        match &self.kind {
+            Kind::Hdd(hdd) => hdd.write_cache > 0,
+            Kind::Ssd(ssd) => ssd.write_cache > 0 && !ssd.protected,
+            Kind::Fixed(_) | Kind::Array(_) => false,
+        }
+    }
+
+    fn check(&self, most: u64) -> Result<(), String> {
+        match &self.kind {
+            Kind::Fixed(fixed) => fixed.check(),
+            Kind::Ssd(ssd) => ssd.check(),
+            Kind::Hdd(hdd) => hdd.check(),
+            Kind::Array(array) => array.check(),
+        }?;
+        read::between("size", self.size, SECTOR, most)?;
+        if !self.size.is_multiple_of(SECTOR) {
+            return Err(format!("size={} is not a multiple of {SECTOR} bytes", self.size));
+        }
+        read::between("depth", self.depth.into(), 1, 10_240)
+    }
+}
