@@ -122,6 +122,11 @@ mod tests {
             (limits.atomic_write_unit_max_sectors, limits.atomic_write_boundary_sectors)
         };
         assert_eq!(units(&striped(128, 3, 0)), (128, 128));
+        for (boundary, held) in [(32, 32), (256, 128)] {
+            let leg = Limits { atomic_write_boundary_sectors: boundary, ..leg() };
+            let limits = stacked(&striped(128, 1, 0), &[leg]);
+            assert_eq!(limits.atomic_write_boundary_sectors, held, "the lesser of the two");
+        }
         assert_eq!(units(&striped(48, 3, 0)), (16, 16), "16 divides 48");
         assert_eq!(units(&striped(128, 3, 2048 + 8)), (8, 8), "the offset");
         assert_eq!(units(&striped(128, 3, 2048 + 4)), (0, 0), "below the least unit");

@@ -2,7 +2,7 @@
 
 #![allow(dead_code)] // Each suite uses its part.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use weir_bio::{Bio, Buf, Data, Nanos, Op, SECTOR, Status};
 use weir_local::ram::{Cache, CrashRam};
@@ -57,6 +57,7 @@ pub struct Rig {
     submitter: Submitter,
     pub now: Nanos,
     pub ended: Vec<Ended>,
+    told: Arc<Mutex<Vec<String>>>,
 }
 
 impl Rig {
@@ -88,7 +89,19 @@ impl Rig {
         let submitter = above.submitter(home.bell(), 0, 0).unwrap();
         let (map, notices) = (opened.map.unwrap(), opened.notices);
         let (now, ended) = (Nanos(1), Vec::new());
-        Rig { legs, above, map, notices, home, submitter, now, ended }
+        let told = Arc::<Mutex<Vec<String>>>::default();
+        if let Some(speaker) = opened.speaker {
+            let told = Arc::clone(&told);
+            speaker.on_notice(Arc::new(move |line: &str| {
+                told.lock().unwrap().push(String::from(line));
+            }));
+        }
+        Rig { legs, above, map, notices, home, submitter, now, ended, told }
+    }
+
+    /// What was told since it was opened.
+    pub fn told(&self) -> Vec<String> {
+        self.told.lock().unwrap().clone()
     }
 
     pub fn submit(&mut self, bio: Bio) {
