@@ -165,7 +165,30 @@ impl fmt::Display for LimitsError {
 
 impl std::error::Error for LimitsError {}
 
+/// Largest request of a device in memory: 32 MiB, the largest an NBD client may send unasked.
+const MEMORY_SECTORS_MAX: u32 = 32 << 11;
+
 impl Limits {
+    /// The limits of a device in memory, or on nothing at all: any address, any pieces, any length
+    /// that a range has.
+    #[must_use]
+    pub fn of_memory(capacity: u64) -> Limits {
+        Limits {
+            capacity,
+            max_hw_sectors: MEMORY_SECTORS_MAX,
+            max_segments: u16::MAX,
+            max_segment_size: u32::MAX,
+            seg_boundary_mask: u64::MAX,
+            dma_alignment: 0,
+            takes_segments: true,
+            max_hw_discard_sectors: u32::MAX,
+            discard_granularity: SECTOR as u32,
+            max_write_zeroes_sectors: u32::MAX,
+            fast_write_zeroes: true,
+            ..Limits::default()
+        }
+    }
+
     /// The largest read or write, sectors: hardware, device and user ceiling, whole blocks.
     #[must_use]
     pub fn max_sectors(&self) -> u32 {

@@ -7,14 +7,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use weir_bio::{Limits, Nanos, Op, Rq};
 use weir_queue::{
-    Backing, Batch, Cancel, Config, Device, Done, Driver, DriverError, DriverQueue, Identity,
-    Keeps, MapControl, OpenedBacking, Queues, Tag, TargetKind, Wake,
+    Backing, Batch, Cancel, Config, Device, Done, Driver, DriverError, DriverQueue, MapControl,
+    OpenedBacking, Queues, Tag, TargetKind, Wake,
 };
 
 use crate::layout::{Area, Layout, Piece, Place, Shape};
 use crate::limits::stacked;
 use crate::mapped::queues_over;
 use crate::outgoing::{Outgoing, Route};
+use crate::over::{alike_over_disks, failed, not_open, of_multipath};
 use crate::table::{Row, check_areas, number};
 
 /// Where the I/O of a class goes, and how late.
@@ -85,7 +86,7 @@ impl Backing for DelayTarget {
     }
 
     fn set(&mut self, option: &str, value: &str) -> Result<(), String> {
-        Err(format!("{option}={value}: it is for a multipath table"))
+        Err(of_multipath(option, value))
     }
 
     fn legs(&self) -> Vec<String> {
@@ -93,8 +94,7 @@ impl Backing for DelayTarget {
     }
 
     fn open(&self, _config: &Config) -> Result<OpenedBacking, DriverError> {
-        let what = format!("it lies on {}, which are not open", self.delays.names.join(", "));
-        Err(DriverError { what, source: None })
+        Err(not_open(&self.delays.names))
     }
 
     fn open_over(&self, _config: &Config, legs: &[Device]) -> Result<OpenedBacking, DriverError> {
@@ -106,7 +106,7 @@ impl Backing for DelayTarget {
             shape: Shape::Linear(class.place),
         };
         let areas: Vec<Area> = self.delays.classes.iter().map(area).collect();
-        check_areas(&areas, &limits, &names).map_err(|what| DriverError { what, source: None })?;
+        check_areas(&areas, &limits, &names).map_err(failed)?;
         // Of the limits only those of atomic writes depend on a place, which is that of writes.
         let limits = stacked(&Layout::new(vec![areas[WRITES].clone()]), &limits);
         let state = Arc::new(State { delays: self.delays.clone(), waiting: Default::default() });
@@ -115,25 +115,7 @@ impl Backing for DelayTarget {
         Ok(OpenedBacking { map: Some(map), ..OpenedBacking::over(driver) })
     }
 
-    fn queues(&self, driver: &dyn Driver, homes: u16) -> u16 {
-        homes.clamp(1, driver.queues().max)
-    }
-
-    fn identity(&self) -> Identity {
-        Identity::Own
-    }
-
-    fn settings(&self) -> String {
-        format!("{self:?}")
-    }
-
-    fn keeps(&self) -> Keeps {
-        Keeps::Flushed
-    }
-
-    fn boxed(&self) -> Box<dyn Backing> {
-        Box::new(self.clone())
-    }
+    alike_over_disks!();
 }
 
 struct State {

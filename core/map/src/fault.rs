@@ -7,14 +7,14 @@ use std::sync::Arc;
 
 use weir_bio::{Limits, Nanos, Status};
 use weir_queue::{
-    Backing, Config, Device, Driver, DriverError, Identity, Keeps, MapControl, OpenedBacking,
-    TargetKind, TargetOption,
+    Backing, Config, Device, DriverError, MapControl, OpenedBacking, TargetKind, TargetOption,
 };
 
 use crate::faulty::{FaultCounts, FaultPlan, Faulty};
 use crate::layout::{Area, Layout, Place, Shape};
 use crate::mapped::Mapped;
 use crate::names::{names_of, target_of};
+use crate::over::{alike_over_disks, failed, not_open, of_multipath};
 use crate::table::{Row, check_areas, number, usable};
 
 /// A disk with faults in front of it.
@@ -232,7 +232,7 @@ impl Backing for FaultTarget {
     fn set(&mut self, option: &str, value: &str) -> Result<(), String> {
         match self.place {
             None => self.faults.set(option, value),
-            Some(_) => Err(format!("{option}={value}: it is for a multipath table")),
+            Some(_) => Err(of_multipath(option, value)),
         }
     }
 
@@ -247,16 +247,14 @@ impl Backing for FaultTarget {
     }
 
     fn open(&self, _config: &Config) -> Result<OpenedBacking, DriverError> {
-        let what = format!("it lies on {}, which is not open", self.name);
-        Err(DriverError { what, source: None })
+        Err(not_open(std::slice::from_ref(&self.name)))
     }
 
     fn open_over(&self, config: &Config, legs: &[Device]) -> Result<OpenedBacking, DriverError> {
         let (name, limits) = (legs[0].config().name.clone(), legs[0].limits());
         let mut notices = Vec::new();
         let (offset, sectors) = self.place.unwrap_or_else(|| (0, usable(&[limits])[0]));
-        let mapped = over_one(&legs[0], offset, sectors)
-            .map_err(|what| DriverError { what, source: None })?;
+        let mapped = over_one(&legs[0], offset, sectors).map_err(failed)?;
         if self.faults.plan.lost > 0 && config.timeout_ns == 0 {
             notices.push(String::from("requests are lost, and no io_timeout ends them"));
         }
@@ -269,25 +267,7 @@ impl Backing for FaultTarget {
         Ok(OpenedBacking { driver, notices, speaker, map: Some(map) })
     }
 
-    fn queues(&self, driver: &dyn Driver, homes: u16) -> u16 {
-        homes.clamp(1, driver.queues().max)
-    }
-
-    fn identity(&self) -> Identity {
-        Identity::Own
-    }
-
-    fn settings(&self) -> String {
-        format!("{self:?}")
-    }
-
-    fn keeps(&self) -> Keeps {
-        Keeps::Flushed
-    }
-
-    fn boxed(&self) -> Box<dyn Backing> {
-        Box::new(self.clone())
-    }
+    alike_over_disks!();
 }
 
 /// The driver of so many sectors of one leg.

@@ -8,11 +8,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use weir_bio::{Buf, Data, Flags, Limits, Nanos, Op, Prng, Rq, Status};
 use weir_queue::{
     Backing, Batch, Cancel, Config, Device, Done, Driver, DriverError, DriverQueue, Extent,
-    Identity, Keeps, MapControl, OpenedBacking, Queues, Request, Tag, TargetKind, Wake,
+    MapControl, OpenedBacking, Queues, Request, Tag, TargetKind, Wake,
 };
 
 use crate::fault::over_one;
 use crate::mapped::Mapped;
+use crate::over::{alike_over_disks, failed, not_open, of_multipath};
 use crate::table::{Row, number};
 
 /// A line of a table whose type is `flakey`.
@@ -194,7 +195,7 @@ impl Backing for FlakeyTarget {
     }
 
     fn set(&mut self, option: &str, value: &str) -> Result<(), String> {
-        Err(format!("{option}={value}: it is for a multipath table"))
+        Err(of_multipath(option, value))
     }
 
     fn legs(&self) -> Vec<String> {
@@ -202,13 +203,11 @@ impl Backing for FlakeyTarget {
     }
 
     fn open(&self, _config: &Config) -> Result<OpenedBacking, DriverError> {
-        let what = format!("it lies on {}, which is not open", self.line.name);
-        Err(DriverError { what, source: None })
+        Err(not_open(std::slice::from_ref(&self.line.name)))
     }
 
     fn open_over(&self, _config: &Config, legs: &[Device]) -> Result<OpenedBacking, DriverError> {
-        let mapped = over_one(&legs[0], self.line.offset, self.line.sectors)
-            .map_err(|what| DriverError { what, source: None })?;
+        let mapped = over_one(&legs[0], self.line.offset, self.line.sectors).map_err(failed)?;
         let (speaker, notices) = (Some(mapped.speaker()), Vec::new());
         let (line, begun) = (Arc::new(self.line.clone()), Arc::new(AtomicU64::new(NOT_YET)));
         let map: Option<Arc<dyn MapControl>> = Some(Arc::new(FlakeyControl(Arc::clone(&line))));
@@ -220,25 +219,7 @@ impl Backing for FlakeyTarget {
         })
     }
 
-    fn queues(&self, driver: &dyn Driver, homes: u16) -> u16 {
-        homes.clamp(1, driver.queues().max)
-    }
-
-    fn identity(&self) -> Identity {
-        Identity::Own
-    }
-
-    fn settings(&self) -> String {
-        format!("{self:?}")
-    }
-
-    fn keeps(&self) -> Keeps {
-        Keeps::Flushed
-    }
-
-    fn boxed(&self) -> Box<dyn Backing> {
-        Box::new(self.clone())
-    }
+    alike_over_disks!();
 }
 
 struct FlakeyControl(Arc<FlakeyLine>);

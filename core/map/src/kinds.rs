@@ -4,9 +4,7 @@ use std::sync::Arc;
 
 use weir_bio::units::parse_size;
 use weir_bio::{Limits, SECTOR};
-use weir_queue::{
-    Backing, Config, Device, Driver, DriverError, Identity, Keeps, OpenedBacking, TargetKind,
-};
+use weir_queue::{Backing, Config, Device, DriverError, OpenedBacking, TargetKind};
 
 pub use crate::fault::FAULT;
 use crate::layout::{Area, Layout, Place, Shape};
@@ -15,6 +13,7 @@ use crate::multipath::MULTIPATH;
 use crate::multipath::settings::OPTIONS;
 use crate::multipath::target::MultipathTarget;
 use crate::names::{names_of, target_of};
+use crate::over::{alike_over_disks, failed, not_open, of_multipath};
 use crate::table::{
     NamedAreas, Row, SECTORS_MAX, STRIPES_MAX, block_of, check_areas, parse_areas, parse_rows,
     usable,
@@ -126,13 +125,13 @@ impl Backing for LayoutTarget {
     }
 
     fn set(&mut self, option: &str, value: &str) -> Result<(), String> {
-        Err(format!("{option}={value}: it is for a multipath table"))
+        Err(of_multipath(option, value))
     }
 
     fn open(&self, config: &Config) -> Result<OpenedBacking, DriverError> {
         match self.legs() {
             legs if legs.is_empty() => self.open_over(config, &[]),
-            legs => Err(failed(format!("it lies on {}, which are not open", legs.join(", ")))),
+            legs => Err(not_open(&legs)),
         }
     }
 
@@ -187,30 +186,7 @@ impl Backing for LayoutTarget {
         Ok(OpenedBacking { driver: Arc::new(mapped), notices, speaker, map })
     }
 
-    fn queues(&self, driver: &dyn Driver, homes: u16) -> u16 {
-        homes.clamp(1, driver.queues().max)
-    }
-
-    fn identity(&self) -> Identity {
-        Identity::Own
-    }
-
-    fn settings(&self) -> String {
-        format!("{self:?}")
-    }
-
-    fn keeps(&self) -> Keeps {
-        // As long as its disks keep it, which say so themselves.
-        if self.legs().is_empty() { Keeps::Nothing } else { Keeps::Flushed }
-    }
-
-    fn boxed(&self) -> Box<dyn Backing> {
-        Box::new(self.clone())
-    }
-}
-
-fn failed(what: String) -> DriverError {
-    DriverError { what, source: None }
+    alike_over_disks!();
 }
 
 fn check_length(sectors: u128) -> Result<(), String> {

@@ -23,6 +23,7 @@ mod mapped;
 pub mod multipath;
 mod names;
 mod outgoing;
+mod over;
 pub mod table;
 
 pub use faulty::{FaultCounts, FaultPlan, Faulty};

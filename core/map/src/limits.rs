@@ -10,7 +10,7 @@ use crate::layout::{Layout, Shape};
 pub fn stacked(layout: &Layout, legs: &[Limits]) -> Limits {
     let mut limits = match legs.split_first() {
         Some((first, others)) => others.iter().fold(first.clone(), |all, leg| all.stack(leg)),
-        None => boundless(),
+        None => Limits::of_memory(layout.sectors()),
     };
     (limits.capacity, limits.padding) = (layout.sectors(), 0);
     for area in layout.areas() {
@@ -26,26 +26,6 @@ pub fn stacked(layout: &Layout, legs: &[Limits]) -> Limits {
     hold_atomic_writes(&mut limits, layout);
     limits
 }
-
-/// The limits of a device without a leg: any address, any pieces, any length that a request has.
-fn boundless() -> Limits {
-    Limits {
-        max_hw_sectors: SECTORS_MAX,
-        max_segments: u16::MAX,
-        max_segment_size: u32::MAX,
-        seg_boundary_mask: u64::MAX,
-        dma_alignment: 0,
-        takes_segments: true,
-        max_hw_discard_sectors: u32::MAX,
-        discard_granularity: SECTOR as u32,
-        max_write_zeroes_sectors: u32::MAX,
-        fast_write_zeroes: true,
-        ..Limits::default()
-    }
-}
-
-/// Largest request of a device without a leg, sectors: 32 MiB, as of a disk in memory.
-const SECTORS_MAX: u32 = 32 << 11;
 
 /// An atomic write must lie on one leg, and there at a multiple of its own length. So no unit and
 /// no boundary is larger than the largest power of two that divides all places and lengths.

@@ -132,7 +132,7 @@ fn a_disk_without_a_leg_is_mapped_and_keeps_nothing() {
     assert_eq!((zero.keeps(), mixed.keeps()), (Keeps::Nothing, Keeps::Flushed));
     assert!(zero.open(&weir_queue::Config::default()).is_ok());
     let why = mixed.open(&weir_queue::Config::default()).unwrap_err().to_string();
-    assert_eq!(why, "it lies on sda, which are not open");
+    assert_eq!(why, "it lies on sda, which is not open");
 }
 
 #[test]

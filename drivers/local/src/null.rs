@@ -58,7 +58,7 @@ impl Null {
 
 impl Driver for Null {
     fn limits(&self) -> Limits {
-        crate::memory_limits(self.capacity)
+        Limits::of_memory(self.capacity)
     }
 
     fn queues(&self) -> Queues {

@@ -50,7 +50,7 @@ impl Driver for Ram {
         Limits {
             max_hw_discard_sectors: ZEROES_SECTORS_MAX,
             max_write_zeroes_sectors: ZEROES_SECTORS_MAX,
-            ..crate::memory_limits(self.store.capacity())
+            ..Limits::of_memory(self.store.capacity())
         }
     }
 

@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use weir_bio::Size;
 use weir_queue::{
-    Backing, Config, Device, Driver, DriverError, Identity, Keeps, OpenedBacking, QueueMode,
-    TargetKind,
+    Backing, Config, Device, Driver, DriverError, Keeps, OpenedBacking, QueueMode, TargetKind,
 };
 
 use super::Multipath;
 use super::settings::{Grouping, Handler, OPTIONS, Settings};
 use super::table::{Mode, Table};
 use crate::names::{names_of, target_of};
+use crate::over::{alike_over_disks, failed, not_open};
 
 /// One disk over several paths to it.
 pub const MULTIPATH: TargetKind = TargetKind {
@@ -179,8 +179,7 @@ impl Backing for MultipathTarget {
     }
 
     fn open(&self, _config: &Config) -> Result<OpenedBacking, DriverError> {
-        let what = format!("it lies on {}, which are not open", self.legs().join(", "));
-        Err(DriverError { what, source: None })
+        Err(not_open(&self.legs()))
     }
 
     fn legs(&self) -> Vec<String> {
@@ -215,7 +214,6 @@ impl Backing for MultipathTarget {
     }
 
     fn open_over(&self, config: &Config, legs: &[Device]) -> Result<OpenedBacking, DriverError> {
-        let failed = |what| DriverError { what, source: None };
         let (mut table, paths) = self.table_over(legs);
         let mode = &mut table.features.queue_mode;
         *mode = match (*mode, config.mode) {
@@ -238,24 +236,5 @@ impl Backing for MultipathTarget {
         Ok(OpenedBacking { driver: Arc::new(multipath), notices, speaker, map })
     }
 
-    fn queues(&self, driver: &dyn Driver, homes: u16) -> u16 {
-        homes.clamp(1, driver.queues().max)
-    }
-
-    fn identity(&self) -> Identity {
-        Identity::Own
-    }
-
-    fn settings(&self) -> String {
-        format!("{self:?}")
-    }
-
-    fn keeps(&self) -> Keeps {
-        // As long as its disks keep it, which say so themselves.
-        Keeps::Flushed
-    }
-
-    fn boxed(&self) -> Box<dyn Backing> {
-        Box::new(self.clone())
-    }
+    alike_over_disks!();
 }

@@ -107,7 +107,7 @@ impl Driver for CrashRam {
             fua_ranges: self.cache.fua,
             max_hw_discard_sectors: ZEROES_SECTORS_MAX,
             max_write_zeroes_sectors: ZEROES_SECTORS_MAX,
-            ..crate::memory_limits(self.inner.live.capacity())
+            ..Limits::of_memory(self.inner.live.capacity())
         }
     }
 
