@@ -94,6 +94,10 @@ impl Transport for Iscsi {
         Some(format!("{}/{}", self.peer.site, lun.number()?))
     }
 
+    fn node_name(&self) -> Option<String> {
+        Some(self.peer.target.to_string())
+    }
+
     fn prepare(&self, index: u16) -> Result<(), DriverError> {
         // Another login with the ISID of a session ends it.
         if self.unreached.is_some()

@@ -75,6 +75,9 @@ const ROWS: &[Row] = &[
         Some(format!("{:#x}", unit.counts().timeouts))
     }),
     Row::tells("model", "", "Its product name.", |unit| Some(text(&unit.facts().inquiry.product))),
+    Row::tells("node_name", "", "Name of its target's node.", |unit| {
+        unit.host().transport().node_name()
+    }),
     Row::tells("preferred_path", "", "Whether the target prefers this path.", |unit| {
         unit.access().map(|access| u8::from(access.preferred).to_string())
     }),

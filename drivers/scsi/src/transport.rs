@@ -210,6 +210,11 @@ pub trait Transport: Send + Sync {
         None
     }
 
+    /// The name of the target's node: the same by way of each of its ports. `None`: it has none.
+    fn node_name(&self) -> Option<String> {
+        None
+    }
+
     /// Opens port `index`, on the thread that will turn it.
     ///
     /// # Errors

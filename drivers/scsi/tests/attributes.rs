@@ -57,6 +57,9 @@ fn texts_are_those_of_linux() {
     for (name, text) in wanted {
         assert_eq!(show(&bench, name), text, "{name}");
     }
+    let device = &bench.units[0].device;
+    let node = device.with_attributes(|page| page.show("node_name")).flatten();
+    assert_eq!(node, None, "the transport has no names of nodes");
     assert!(
         show(&bench, "inquiry").starts_with("00 00 06 02 45 20 00 02 57 45 49 52 20 20 20 20\n")
     );

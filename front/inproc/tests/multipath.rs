@@ -168,6 +168,8 @@ fn the_groups_of_a_target_follow_its_policy_and_the_states_of_the_ports() {
             vec![line(&[2, 4]), line(&[1]), line(&[3])],
         ),
         (",path_grouping_policy=group_by_serial", "1 alua", vec![line(&[2, 4, 1, 3])]),
+        // All of them were activated, so they are alike now.
+        (",path_grouping_policy=group_by_node_name", "1 alua", vec![line(&[1, 2, 3, 4])]),
         (
             ",path_grouping_policy=multibus,hardware_handler=none,prio=const",
             "0",
@@ -191,4 +193,30 @@ fn the_groups_of_a_target_follow_its_policy_and_the_states_of_the_ports() {
         session.write_at(0, &[5; 4096]).unwrap();
         disk.close().unwrap();
     }
+}
+
+#[test]
+fn the_paths_to_one_node_of_a_target_are_a_group_by_its_name() {
+    let folder = bed::Folder::new();
+    let builder = |target: &str, name: &str| Disk::builder(target).name(name).reactors(1);
+    let nodes = ["x", "y"].map(|name| {
+        let file = folder.join(&format!("{name}.toml"));
+        std::fs::write(&file, "[[port]]\nid = 1\n[[port]]\nid = 2\n[[lun]]\nsize = \"1MiB\"\n")
+            .unwrap();
+        file
+    });
+    let path = |name: &str, node: usize, port: u16| {
+        builder(&format!("scsi-sim:{},port={port}", nodes[node].display()), name).open().unwrap()
+    };
+    let plain = builder("ram:1MiB", "e").open().unwrap();
+    let paths = [path("a", 0, 1), path("b", 1, 1), path("c", 0, 2), path("d", 1, 2), plain];
+    let target = "multipath:a+b+e+c+d,path_checker=none,path_grouping_policy=group_by_node_name";
+    let disk = builder(target, "m").over(&paths).open().unwrap();
+    let table = disk.map().unwrap().table();
+    let groups: Vec<Vec<&str>> = table
+        .split("service-time 0 ")
+        .skip(1)
+        .map(|group| group.split(' ').filter(|word| word.len() == 1 && *word > "9").collect())
+        .collect();
+    assert_eq!(groups, [vec!["a", "c"], vec!["b", "d"], vec!["e"]], "{table}");
 }

@@ -76,6 +76,8 @@ pub enum Grouping {
     ByPrio,
     /// The paths that say one serial number are a group.
     BySerial,
+    /// The paths to one node of a target are a group.
+    ByNodeName,
 }
 
 /// Whether a group is activated before I/O goes there.
@@ -150,10 +152,10 @@ impl Default for Settings {
 pub const OPTIONS: &[TargetOption] = &[
     TargetOption {
         name: "path_grouping_policy",
-        values: "failover|multibus|group_by_prio|group_by_serial",
+        values: "failover|multibus|group_by_prio|group_by_serial|group_by_node_name",
         default: "failover",
         doc: "Whether each path is a priority group of its own, one of which is in use, or all \
-              paths are one, or those of one priority or one serial number.",
+              paths are one, or those of one priority, one serial number or one target.",
     },
     TargetOption {
         name: "hardware_handler",
@@ -252,6 +254,7 @@ const GROUPINGS: &[(&str, Grouping)] = &[
     ("multibus", Grouping::Multibus),
     ("group_by_prio", Grouping::ByPrio),
     ("group_by_serial", Grouping::BySerial),
+    ("group_by_node_name", Grouping::ByNodeName),
 ];
 
 const HANDLERS: &[(&str, Handler)] =

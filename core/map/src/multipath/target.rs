@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use weir_bio::Size;
 use weir_queue::{
-    Backing, Config, Device, Driver, DriverError, Keeps, OpenedBacking, QueueMode, TargetKind,
+    Backing, Config, Device, Driver, DriverError, OpenedBacking, QueueMode, TargetKind,
 };
 
 use super::Multipath;
@@ -106,13 +106,13 @@ impl MultipathTarget {
     }
 
     fn group_key(&self, path: usize, priority: u32, leg: &Device) -> GroupKey {
+        let text = |name| GroupKey::Text(leg.with_attributes(|page| page.show(name)).flatten());
         match self.settings.path_grouping_policy {
             Grouping::Failover => GroupKey::Number(path),
             Grouping::Multibus => GroupKey::Number(0),
             Grouping::ByPrio => GroupKey::Number(priority as usize),
-            Grouping::BySerial => {
-                GroupKey::Serial(leg.with_attributes(|page| page.show("vpd_pg80")).flatten())
-            }
+            Grouping::BySerial => text("vpd_pg80"),
+            Grouping::ByNodeName => text("node_name"),
         }
     }
 }
@@ -130,8 +130,8 @@ fn promise_size(legs: &[Device], size: Size) -> Result<(), String> {
 #[derive(PartialEq, Eq)]
 enum GroupKey {
     Number(usize),
-    /// The page of its serial number, in hex; paths that have none are one group.
-    Serial(Option<String>),
+    /// What their drivers show; paths that show nothing are one group.
+    Text(Option<String>),
 }
 
 impl Backing for MultipathTarget {

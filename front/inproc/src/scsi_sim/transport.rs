@@ -111,6 +111,10 @@ impl Transport for SimTransport {
         Some(format!("scsi-sim:{file},port={port},lun={}", lun.number()?))
     }
 
+    fn node_name(&self) -> Option<String> {
+        self.file.as_ref().map(|file| file.display().to_string())
+    }
+
     fn adapter(&self) -> Adapter {
         Adapter {
             queues: self.route.sessions,
