@@ -37,6 +37,23 @@ impl<K: Ord + Copy> Sorted<K> {
         self.keys.remove(at);
     }
 
+    /// Removes a key that is there for another that is not.
+    ///
+    /// # Panics
+    /// As [`remove`](Sorted::remove).
+    pub fn replace(&mut self, old: K, new: K) {
+        let at = self.keys.binary_search(&old).expect("a key is removed where it was inserted");
+        let below = at.checked_sub(1).and_then(|below| self.keys.get(below));
+        if below.is_none_or(|below| *below < new)
+            && self.keys.get(at + 1).is_none_or(|above| new < *above)
+        {
+            self.keys[at] = new;
+            return;
+        }
+        self.keys.remove(at);
+        self.insert(new);
+    }
+
     /// The least key.
     #[must_use]
     pub fn first(&self) -> Option<K> {
@@ -99,7 +116,12 @@ mod tests {
                 true => sorted.insert(key),
                 false => {
                     tree.remove(&key);
-                    sorted.remove(key);
+                    // Near ones mostly stay where the old one is.
+                    let other = key + 1 + prng.below(8);
+                    match tree.insert(other) {
+                        true => sorted.replace(key, other),
+                        false => sorted.remove(key),
+                    }
                 }
             }
             let key = prng.below(300);

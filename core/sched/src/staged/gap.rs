@@ -8,24 +8,26 @@ use weir_bio::SchedTag;
 /// A gap buffer with room for a fixed number of tags.
 #[derive(Clone, Debug)]
 pub(crate) struct GapBuffer {
-    /// The entries are those before `gap` and those from `resume` on.
+    /// The entries are those before `gap` and those from `resume` on. Made with the first use:
+    /// most orders never need one.
     cells: Vec<SchedTag>,
+    room: u16,
     gap: usize,
     resume: usize,
 }
 
 impl GapBuffer {
     pub(crate) fn new(room: u16) -> GapBuffer {
-        let room = usize::from(room);
-        GapBuffer { cells: vec![SchedTag::NONE; room], gap: 0, resume: room }
+        GapBuffer { cells: Vec::new(), room, gap: 0, resume: 0 }
     }
 
     pub(crate) fn len(&self) -> usize {
         self.gap + self.cells.len() - self.resume
     }
 
-    /// Forgets all entries.
+    /// Forgets all entries, and has room for new ones.
     pub(crate) fn clear(&mut self) {
+        self.cells.resize(usize::from(self.room), SchedTag::NONE);
         (self.gap, self.resume) = (0, self.cells.len());
     }
 
@@ -95,6 +97,7 @@ mod tests {
         println!("seed {seed:#x}");
         let mut prng = Prng::new(seed);
         let (mut gap, mut model) = (GapBuffer::new(40), Vec::new());
+        gap.clear();
         for step in 0..20_000 {
             let insert = model.is_empty() || model.len() < 40 && prng.percent(52);
             let index = prng.below(model.len() as u64 + u64::from(insert)) as usize;
@@ -114,6 +117,7 @@ mod tests {
     #[test]
     fn the_partition_point_is_where_the_answer_changes() {
         let mut gap = GapBuffer::new(8);
+        gap.clear();
         for tag in 0..6 {
             gap.insert(usize::from(tag), SchedTag(tag));
         }

@@ -75,6 +75,16 @@ impl Nodes {
         Nodes(vec![Node::EMPTY; usize::from(tags)])
     }
 
+    /// How many there are.
+    pub(crate) fn len(&self) -> u16 {
+        self.0.len() as u16
+    }
+
+    /// So many from now on; those that stay are as they were.
+    pub(crate) fn resize(&mut self, tags: u16) {
+        self.0.resize(usize::from(tags), Node::EMPTY);
+    }
+
     /// The tags whose requests are at this place, in order.
     pub(crate) fn at(&self, place: Place) -> Vec<SchedTag> {
         let there = (0..).map(SchedTag).zip(&self.0).filter(|(_, node)| node.place == place);

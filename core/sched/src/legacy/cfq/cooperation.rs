@@ -12,16 +12,23 @@ impl Cfq {
     pub(super) fn update_close(&mut self, id: QueueId) {
         let queue = self.queue(id);
         let next = queue.next.filter(|_| !queue.is_idle_class());
-        let new = next.map(|tag| (queue.own.level, (self.node(tag).request().sector, id)));
+        let new = next.map(|tag| (queue.own.level, (self.node(tag).rq.sector, id)));
         let old = queue.close;
         if old == new {
             return;
         }
-        if let Some((level, key)) = old {
-            self.close[usize::from(level)].remove(key);
-        }
-        if let Some((level, key)) = new {
-            self.close[usize::from(level)].insert(key);
+        match (old, new) {
+            (Some((before, old)), Some((level, new))) if before == level => {
+                self.close[usize::from(level)].replace(old, new);
+            }
+            (old, new) => {
+                if let Some((level, key)) = old {
+                    self.close[usize::from(level)].remove(key);
+                }
+                if let Some((level, key)) = new {
+                    self.close[usize::from(level)].insert(key);
+                }
+            }
         }
         self.queue_mut(id).close = new;
     }

@@ -6,7 +6,7 @@ use super::names::QueueId;
 use super::{Cfq, TICK_NS};
 
 /// With so many staged requests a queue keeps the device busy however it jumps.
-const DEEP: usize = 4;
+const DEEP: u32 = 4;
 
 impl Cfq {
     /// Takes note of a request that was added: think times, seeks, and whether waiting pays.
@@ -33,8 +33,8 @@ impl Cfq {
         if !queue.sync || queue.is_idle_class() {
             return;
         }
-        let deep = queue.deep || queue.sorted.len() >= DEEP;
-        let next = queue.next.map(|tag| self.node(tag).request());
+        let deep = queue.deep || queue.queued >= DEEP;
+        let next = queue.next.map(|tag| &self.node(tag).rq);
         let idles = if next.is_some_and(is_not_waited_for)
             || queue.processes == 0
             || self.knobs.slice_idle_ns == 0
@@ -111,7 +111,7 @@ impl Cfq {
     pub(super) fn should_wait_busy(&self, id: QueueId, now: Nanos) -> bool {
         let queue = self.queue(id);
         let group = &self.groups[queue.group];
-        if !queue.sorted.is_empty()
+        if !queue.is_empty()
             || group.busy_queues > 1
             || group.think.exceeds(self.knobs.group_idle_ns)
         {
@@ -142,7 +142,7 @@ impl Cfq {
             return;
         }
         if !queue.slot.is_used(now) {
-            if !queue.sorted.is_empty() {
+            if !queue.is_empty() {
                 return;
             }
             self.queue_mut(id).deep = false;

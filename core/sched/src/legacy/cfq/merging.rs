@@ -16,7 +16,7 @@ impl Cfq {
             return Merge::No;
         }
         let Some(queue) = self.present_queue(bio) else { return Merge::No };
-        if let Some(tag) = self.last_merge.filter(|tag| self.node(*tag).queue == queue) {
+        if let Some(tag) = self.last_merge.filter(|tag| self.holder(*tag).queue == queue) {
             match self.judge_bio(tag, bio) {
                 Fit::Joins(Side::Back) => return self.merge_back(tag, bio),
                 Fit::Joins(Side::Front) => return self.merge_front(tag, bio),
@@ -27,7 +27,7 @@ impl Cfq {
         if self.nomerges == 1 {
             return Merge::No;
         }
-        let found = self.hash.find(bio.sector).filter(|tag| self.node(*tag).queue == queue);
+        let found = self.hash.find(bio.sector).filter(|tag| self.holder(*tag).queue == queue);
         if let Some(tag) = found {
             match self.judge_bio(tag, bio) {
                 Fit::Joins(Side::Back) => return self.merge_back(tag, bio),
@@ -35,9 +35,8 @@ impl Cfq {
                 Fit::Joins(Side::Front) | Fit::Apart => {}
             }
         }
-        let above = self.queue(queue).sorted.at_or_after((bio.end(), 0, SchedTag(0)));
-        match above.filter(|(sector, ..)| *sector == bio.end()) {
-            Some((.., tag)) if self.judge_bio(tag, bio) == Fit::Joins(Side::Front) => {
+        match self.orders[queue.index()].starting_at(&self.nodes, bio.end()) {
+            Some(tag) if self.judge_bio(tag, bio) == Fit::Joins(Side::Front) => {
                 self.merge_front(tag, bio)
             }
             _ => Merge::No,
@@ -46,7 +45,7 @@ impl Cfq {
 
     /// Judges a bio against a staged request; one that is full is not tried again.
     fn judge_bio(&mut self, tag: SchedTag, bio: &Rq) -> Fit {
-        let fit = fit(self.node(tag).request(), bio, &self.limits);
+        let fit = fit(&self.node(tag).rq, bio, &self.limits);
         if fit == Fit::TooLarge {
             self.staged_rq(tag).flags |= Flags::NOMERGE;
             self.hash.remove(tag);
@@ -56,9 +55,8 @@ impl Cfq {
     }
 
     fn staged_rq(&mut self, tag: SchedTag) -> &mut Rq {
-        let node = self.node_mut(tag);
-        assert!(node.at == Whereabouts::Staged, "tag {} is not staged", tag.0);
-        node.rq.as_mut().expect("a staged tag has a request")
+        assert!(self.holder(tag).at == Whereabouts::Staged, "tag {} is not staged", tag.0);
+        &mut self.nodes[tag].rq
     }
 
     /// `tag` grows at its end by `tail`.
@@ -73,7 +71,7 @@ impl Cfq {
 
     /// `tag` grows at its beginning by `bio`, and moves to where it begins now.
     pub(super) fn prepend(&mut self, tag: SchedTag, bio: &Rq) {
-        let was_next = self.queue(self.node(tag).queue).next == Some(tag);
+        let was_next = self.queue(self.holder(tag).queue).next == Some(tag);
         self.sort_out(tag);
         self.staged_rq(tag).take_in(bio);
         self.last_merge = Some(tag);
@@ -84,18 +82,15 @@ impl Cfq {
     }
 
     fn make_next(&mut self, tag: SchedTag) {
-        let queue = self.node(tag).queue;
+        let queue = self.holder(tag).queue;
         self.queue_mut(queue).next = Some(tag);
         self.update_close(queue);
     }
 
     fn merge_back(&mut self, tag: SchedTag, bio: &Rq) -> Merge {
         self.append(tag, bio);
-        let node = *self.node(tag);
-        let key = (node.request().sector, node.order, tag);
-        let after = self.queue(node.queue).sorted.after(key);
-        match after {
-            Some((.., gone)) if self.would_join(tag, gone) => {
+        match self.node(tag).after {
+            gone if gone != SchedTag::NONE && self.would_join(tag, gone) => {
                 self.absorb(tag, gone);
                 Merge::BackJoined { kept: tag, gone }
             }
@@ -104,12 +99,11 @@ impl Cfq {
     }
 
     fn merge_front(&mut self, tag: SchedTag, bio: &Rq) -> Merge {
-        let node = *self.node(tag);
-        let key = (node.request().sector, node.order, tag);
-        let before = self.queue(node.queue).sorted.before(key);
+        // The neighbour is the one at the old place, wherever the new start belongs.
+        let before = self.node(tag).before;
         self.prepend(tag, bio);
         match before {
-            Some((.., kept)) if self.would_join(kept, tag) => {
+            kept if kept != SchedTag::NONE && self.would_join(kept, tag) => {
                 self.absorb(kept, tag);
                 Merge::FrontJoined { kept, gone: tag }
             }
@@ -118,23 +112,21 @@ impl Cfq {
     }
 
     fn would_join(&self, front: SchedTag, back: SchedTag) -> bool {
-        let [front, back] = [front, back].map(|tag| self.node(tag).request());
+        let [front, back] = [front, back].map(|tag| &self.node(tag).rq);
         fit(front, back, &self.limits) == Fit::Joins(Side::Back)
     }
 
     /// `kept` takes in `gone`, which begins where it ends, with its place in the FIFO if that is
     /// the older one.
     fn absorb(&mut self, kept: SchedTag, gone: SchedTag) {
-        let [of_kept, of_gone] = [kept, gone].map(|tag| *self.node(tag));
-        let queue = of_kept.queue;
+        let queue = self.holder(kept).queue;
         let gone_was_next = self.queue(queue).next == Some(gone);
-        if of_gone.deadline < of_kept.deadline {
-            self.node_mut(kept).deadline = of_gone.deadline;
-            let Cfq { queues, nodes, .. } = self;
-            // The two change places, so that `kept` is in the older one when `gone` leaves.
-            let fifo = &mut queues[queue.0 as usize].fifo;
-            fifo.replace(nodes, gone, kept);
-            fifo.push(nodes, gone);
+        let Cfq { queues, nodes, .. } = self;
+        if nodes[gone].deadline < nodes[kept].deadline {
+            nodes[kept].deadline = nodes[gone].deadline;
+            let fifo = &mut queues[queue.index()].fifo;
+            fifo.remove(nodes, kept);
+            fifo.push_before(nodes, kept, gone);
         }
         let rq = self.remove(gone);
         if gone_was_next {
@@ -156,7 +148,7 @@ impl Cfq {
         absorbed.push((first, rq.tag));
         let mut grown = first;
         loop {
-            let rq = *self.node(grown).request();
+            let rq = self.node(grown).rq;
             let Some(kept) = self.back_candidate(&rq, queue) else { return true };
             self.absorb(kept, grown);
             absorbed.push((kept, grown));
@@ -171,10 +163,9 @@ impl Cfq {
             return None;
         }
         let fits = |tag: &SchedTag| {
-            let node = self.node(*tag);
             *tag != rq.tag
-                && node.queue == queue
-                && fit(node.request(), rq, &self.limits) == Fit::Joins(Side::Back)
+                && self.holder(*tag).queue == queue
+                && fit(&self.node(*tag).rq, rq, &self.limits) == Fit::Joins(Side::Back)
         };
         let cached = self.last_merge.filter(fits);
         cached.or_else(|| self.hash.find(rq.sector).filter(|_| self.nomerges == 0).filter(fits))

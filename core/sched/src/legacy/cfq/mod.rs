@@ -29,11 +29,13 @@ mod turns;
 use weir_bio::{GroupId, Limits, Nanos, Rq, SchedTag, SubmitterId};
 
 use crate::contract::{Absorbed, Ended, Merge, Replay, Scheduler, Setup};
-use crate::fair::nearest::{is_favoured, prefers};
+use crate::fair::nearest::{is_favoured, is_nearer, rank};
 use crate::fair::queueing::{DeviceLoad, LeastLoad, QueueingDetector, QueueingRule};
 use crate::fair::sorted::Sorted;
 use crate::hash::MergeHash;
 use crate::merge::Side;
+use crate::staged::node::{Node, Nodes};
+use crate::staged::order::Order;
 use crate::tunable::Tunables;
 use crate::{Entry, Family};
 
@@ -45,7 +47,7 @@ use knobs::Knobs;
 use names::QueueId;
 use process::Process;
 use queue::Queue;
-use staged::{Node, Whereabouts};
+use staged::{Holder, Whereabouts};
 use turns::Workload;
 
 /// The kernel's rounding of times, which some rules name; weir has none but keeps the amount.
@@ -75,12 +77,15 @@ pub struct Cfq {
     knobs: Knobs,
     limits: Limits,
     nomerges: u8,
-    nodes: Vec<Node>,
+    nodes: Nodes,
+    holders: Vec<Holder>,
     hash: MergeHash,
     last_merge: Option<SchedTag>,
-    /// Counts insertions into sorted places, so that equals keep their order.
+    /// Counts queues that come to a service tree, so that equals keep their order.
     sequence: u64,
     queues: Vec<Queue>,
+    /// The staged requests of each queue by sector.
+    orders: Vec<Order>,
     free_queues: Vec<QueueId>,
     processes: Vec<Option<Process>>,
     groups: Groups,
@@ -120,11 +125,13 @@ impl Cfq {
             knobs: Knobs::new(setup.limits.rotational),
             limits: setup.limits.clone(),
             nomerges: setup.nomerges,
-            nodes: vec![Node::ABSENT; usize::from(setup.nr_requests)],
+            nodes: Nodes::new(setup.nr_requests),
+            holders: vec![Holder::NOBODY; usize::from(setup.nr_requests)],
             hash: MergeHash::new(setup.nr_requests),
             last_merge: None,
             sequence: 0,
             queues: Vec::new(),
+            orders: Vec::new(),
             free_queues: Vec::new(),
             processes: Vec::new(),
             groups: Groups::new(),
@@ -172,11 +179,11 @@ impl Cfq {
     }
 
     fn node(&self, tag: SchedTag) -> &Node {
-        &self.nodes[usize::from(tag.0)]
+        &self.nodes[tag]
     }
 
-    fn node_mut(&mut self, tag: SchedTag) -> &mut Node {
-        &mut self.nodes[usize::from(tag.0)]
+    fn holder(&self, tag: SchedTag) -> &Holder {
+        &self.holders[usize::from(tag.0)]
     }
 
     fn is_queueing(&self) -> bool {
@@ -191,13 +198,13 @@ impl Cfq {
     /// Adds a request to its queue, whose turn begins if it was not busy.
     fn add(&mut self, rq: Rq, queue: QueueId, now: Nanos) {
         let deadline = now + self.knobs.fifo_expire_ns(rq.is_sync());
-        let staged = Some(rq);
-        let at = Whereabouts::Staged;
-        *self.node_mut(rq.tag) = Node { rq: staged, at, queue, deadline, ..Node::ABSENT };
+        self.holders[usize::from(rq.tag.0)] = Holder { at: Whereabouts::Staged, queue };
+        let node = &mut self.nodes[rq.tag];
+        (node.rq, node.deadline, node.band) = (rq, deadline, rank(&rq));
         self.staged += 1;
         self.sort_in(rq.tag);
         let Cfq { queues, nodes, .. } = self;
-        let owner = &mut queues[queue.0 as usize];
+        let owner = &mut queues[queue.index()];
         owner.fifo.push(nodes, rq.tag);
         owner.favoured += u32::from(is_favoured(&rq));
         if rq.is_mergeable() {
@@ -211,50 +218,45 @@ impl Cfq {
 
     /// Puts a staged request where its sector belongs, and makes it the next if it is nearest.
     fn sort_in(&mut self, tag: SchedTag) {
-        self.sequence += 1;
-        let order = self.sequence;
-        self.node_mut(tag).order = order;
-        let Node { queue, .. } = *self.node(tag);
-        let rq = *self.node(tag).request();
+        let queue = self.holder(tag).queue;
         let next = match self.queue(queue).next {
-            Some(next) if self.is_nearer(next, tag) => next,
+            Some(next) if self.prefers(next, tag, self.position) => next,
             _ => tag,
         };
+        self.orders[queue.index()].insert(&mut self.nodes, tag);
         let owner = self.queue_mut(queue);
-        owner.sorted.insert((rq.sector, order, tag));
+        owner.queued += 1;
         owner.next = Some(next);
         self.update_close(queue);
     }
 
-    fn is_nearer(&self, a: SchedTag, b: SchedTag) -> bool {
-        let [a, b] = [a, b].map(|tag| self.node(tag).request());
-        prefers(a, b, self.position, self.knobs.back_seek())
+    /// Whether `a` goes before `b`, both of one queue, with the head at sector `head`.
+    fn prefers(&self, a: SchedTag, b: SchedTag, head: u64) -> bool {
+        let [a, b] = [a, b].map(|tag| self.node(tag));
+        match a.band == b.band {
+            true => is_nearer(a.rq.sector, b.rq.sector, head, self.knobs.back_seek()),
+            false => a.band > b.band,
+        }
     }
 
     /// Takes a staged request out of its sorted place only. The next one is found from there.
     fn sort_out(&mut self, tag: SchedTag) {
-        let Node { queue, order, .. } = *self.node(tag);
-        let rq = *self.node(tag).request();
-        let owner = self.queue(queue);
-        let mut next = owner.next;
-        let key = (rq.sector, order, tag);
+        let queue = self.holder(tag).queue;
+        let Node { rq: Rq { sector, .. }, before, after, .. } = *self.node(tag);
+        self.orders[queue.index()].remove(&mut self.nodes, tag);
+        let mut next = self.queue(queue).next;
         if next == Some(tag) {
-            let above = owner.sorted.after(key).or(owner.sorted.first().filter(|k| *k != key));
-            let below = owner.sorted.before(key);
-            next = match (above, below) {
-                (Some((.., above)), Some((.., below))) => {
-                    let [a, b] = [above, below].map(|tag| self.node(tag).request());
-                    Some(if prefers(a, b, rq.sector, self.knobs.back_seek()) {
-                        above
-                    } else {
-                        below
-                    })
+            let first = self.orders[queue.index()].first();
+            let above = if after == SchedTag::NONE { first } else { Some(after) };
+            next = match above {
+                Some(above) if before != SchedTag::NONE => {
+                    Some(if self.prefers(above, before, sector) { above } else { before })
                 }
-                (above, below) => above.or(below).map(|(.., tag)| tag),
+                above => above,
             };
         }
         let owner = self.queue_mut(queue);
-        owner.sorted.remove(key);
+        owner.queued -= 1;
         owner.next = next;
         self.update_close(queue);
     }
@@ -262,12 +264,12 @@ impl Cfq {
     /// Takes a staged request out of everything.
     fn remove(&mut self, tag: SchedTag) -> Rq {
         self.sort_out(tag);
-        let node = *self.node(tag);
-        let rq = *node.request();
-        let Cfq { queues, nodes, .. } = self;
-        let owner = &mut queues[node.queue.0 as usize];
+        let rq = self.node(tag).rq;
+        let Cfq { queues, nodes, holders, .. } = self;
+        let holder = &mut holders[usize::from(tag.0)];
+        holder.at = Whereabouts::Absent;
+        let owner = &mut queues[holder.queue.index()];
         owner.fifo.remove(nodes, tag);
-        nodes[usize::from(tag.0)] = Node::ABSENT;
         owner.favoured -= u32::from(is_favoured(&rq));
         self.staged -= 1;
         self.hash.remove(tag);
@@ -277,10 +279,10 @@ impl Cfq {
 
     /// Hands a staged request of the queue in service to the device.
     fn take(&mut self, tag: SchedTag, now: Nanos) -> Rq {
-        let queue = self.node(tag).queue;
         let rq = self.remove(tag);
-        let at = Whereabouts::InFlight;
-        *self.node_mut(tag) = Node { rq: Some(rq), at, queue, ..Node::ABSENT };
+        let holder = &mut self.holders[usize::from(tag.0)];
+        holder.at = Whereabouts::InFlight;
+        let queue = holder.queue;
         let owner = self.queue_mut(queue);
         owner.in_flight += 1;
         let group = owner.group;
@@ -301,16 +303,18 @@ impl Cfq {
 
     /// Takes a request off the books of what is in flight.
     fn take_back(&mut self, tag: SchedTag) -> (Rq, QueueId) {
-        let is_in_flight = self.node(tag).at == Whereabouts::InFlight;
+        let holder = &mut self.holders[usize::from(tag.0)];
+        let is_in_flight = holder.at == Whereabouts::InFlight;
         assert!(is_in_flight, "tag {} ended and is not in flight", tag.0);
-        let node = std::mem::replace(self.node_mut(tag), Node::ABSENT);
-        let rq = *node.request();
+        holder.at = Whereabouts::Absent;
+        let queue = holder.queue;
+        let rq = self.node(tag).rq;
         self.in_flight[usize::from(rq.is_sync())] -= 1;
-        let owner = self.queue_mut(node.queue);
+        let owner = self.queue_mut(queue);
         owner.in_flight -= 1;
         let group = owner.group;
         self.groups[group].in_flight -= 1;
-        (rq, node.queue)
+        (rq, queue)
     }
 
     fn watch_device(&mut self) {
@@ -318,7 +322,7 @@ impl Cfq {
         let load = DeviceLoad {
             staged: self.staged,
             in_flight: self.in_flight.iter().sum::<u32>() as usize,
-            idler: idler.map(|queue| queue.sorted.len() + queue.in_flight as usize),
+            idler: idler.map(|queue| (queue.queued + queue.in_flight) as usize),
         };
         self.queueing.note_depth(load.in_flight);
         self.queueing.sample(load);
@@ -359,7 +363,7 @@ impl Cfq {
         let queue = self.queue(id);
         if queue.slot.is_used(now) || queue.is_idle_class() {
             self.expire(true, now);
-        } else if sync && queue.sorted.is_empty() && self.close_cooperator(id).is_none() {
+        } else if sync && queue.is_empty() && self.close_cooperator(id).is_none() {
             self.arm_idle_timer(id, now);
         }
     }
@@ -463,8 +467,10 @@ impl Scheduler for Cfq {
     fn depth_changed(&mut self, nr_requests: u16) {
         assert_eq!(self.staged(), 0, "the depth changes while nothing is staged");
         // Places of requests in flight stay.
-        let places = self.nodes.len().max(usize::from(nr_requests));
-        self.nodes.resize(places, Node::ABSENT);
+        let places = self.nodes.len().max(nr_requests);
+        self.nodes.resize(places);
+        self.holders.resize(usize::from(places), Holder::NOBODY);
+        self.orders.fill(Order::new(places, self.limits.capacity));
         self.hash = MergeHash::new(nr_requests);
     }
 
@@ -500,7 +506,7 @@ impl Replay for Cfq {
 
     fn take_out(&mut self, tag: SchedTag, now: Nanos) -> Rq {
         self.catch_up(now);
-        let queue = self.node(tag).queue;
+        let queue = self.holder(tag).queue;
         if self.active != Some(queue) {
             self.expire(true, now);
             self.set_active(queue, now);

@@ -10,6 +10,12 @@ pub(super) struct GroupIndex(pub(super) u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct QueueId(pub(super) u32);
 
+impl QueueId {
+    pub(super) fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
 /// The kinds of service trees of a class, in the order that decides between equal keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {

@@ -30,7 +30,7 @@ impl Cfq {
         if active.slot.is_used(now) || new.is_real_time() && !active.is_real_time() {
             return true;
         }
-        let active_is_empty = active.sorted.is_empty();
+        let active_is_empty = active.is_empty();
         let no_idle = Kind::SyncNoIdle;
         if self.workload.kind == no_idle && new.kind() == no_idle && active_is_empty {
             return true;

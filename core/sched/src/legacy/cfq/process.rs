@@ -7,6 +7,7 @@ use super::names::{GroupIndex, QueueId};
 use super::queue::{Priority, Queue};
 use crate::fair::nearest::is_favoured;
 use crate::fair::think_time::ThinkTime;
+use crate::staged::order::Order;
 
 /// The state of an issuing context.
 #[derive(Clone, Copy, Debug)]
@@ -123,11 +124,11 @@ impl Cfq {
     fn make_queue(&mut self, queue: Queue) -> QueueId {
         let Some(id) = self.free_queues.pop() else {
             self.queues.push(queue);
+            self.orders.push(Order::new(self.nodes.len(), self.limits.capacity));
             return QueueId(self.queues.len() as u32 - 1);
         };
-        // The memory for its requests is used again.
-        let sorted = std::mem::take(&mut self.queue_mut(id).sorted);
-        *self.queue_mut(id) = Queue { sorted, ..queue };
+        // Its order is empty, and used again.
+        *self.queue_mut(id) = queue;
         id
     }
 

@@ -3,9 +3,8 @@
 use weir_bio::{Class, IoPrio, Nanos, SchedTag};
 
 use super::names::{GroupIndex, Kind, QueueId, TreeId, TreeKey};
-use super::staged::Fifo;
 use crate::fair::seek_history::SeekHistory;
-use crate::fair::sorted::Sorted;
+use crate::staged::Fifo;
 
 /// Class and level with nothing left open: unset is best-effort 4, and idle has no levels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,8 +75,8 @@ pub(super) struct Queue {
     pub(super) own: Priority,
     /// The priority in force: `own`, or more while requests are submitted that others wait for.
     pub(super) priority: Priority,
-    /// Staged requests by sector, then by arrival.
-    pub(super) sorted: Sorted<(u64, u64, SchedTag)>,
+    /// Staged requests; their order by sector is in a table beside this one.
+    pub(super) queued: u32,
     pub(super) fifo: Fifo,
     /// The staged request that is best by position.
     pub(super) next: Option<SchedTag>,
@@ -116,7 +115,7 @@ impl Queue {
             group,
             own,
             priority: own,
-            sorted: Sorted::default(),
+            queued: 0,
             fifo: Fifo::EMPTY,
             next: None,
             in_flight: 0,
@@ -135,6 +134,10 @@ impl Queue {
             redirected_here: 0,
             free: false,
         }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.queued == 0
     }
 
     pub(super) fn kind(&self) -> Kind {
@@ -163,7 +166,7 @@ impl Queue {
             && self.processes == 0
             && self.redirected_here == 0
             && self.in_flight == 0
-            && self.sorted.is_empty()
+            && self.is_empty()
             && self.place.is_none()
     }
 }

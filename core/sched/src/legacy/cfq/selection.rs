@@ -60,7 +60,7 @@ impl Cfq {
     fn judge(&mut self, id: QueueId, now: Nanos) -> Verdict {
         let queue = self.queue(id);
         let slot = queue.slot;
-        let is_empty = queue.sorted.is_empty();
+        let is_empty = queue.is_empty();
         if slot.waits_busy && !is_empty {
             return Verdict::Goes(None);
         }

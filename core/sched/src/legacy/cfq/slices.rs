@@ -78,7 +78,7 @@ impl Cfq {
         }
         self.active = None;
         self.active_process = None;
-        if self.queue(id).sorted.is_empty() {
+        if self.queue(id).is_empty() {
             self.leave_if_empty(id);
         } else {
             self.place(id, false, now);

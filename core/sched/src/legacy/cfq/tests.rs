@@ -640,7 +640,7 @@ impl Rig {
         assert!(cfq.close.iter().all(Sorted::is_empty));
         assert!(cfq.last_merge.is_none());
         for queue in &cfq.queues {
-            assert!(queue.place.is_none() && queue.next.is_none() && queue.sorted.is_empty());
+            assert!(queue.place.is_none() && queue.next.is_none() && queue.is_empty());
             assert_eq!((queue.in_flight, queue.favoured), (0, 0));
         }
     }

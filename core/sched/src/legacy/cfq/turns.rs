@@ -88,7 +88,7 @@ impl Cfq {
 
     /// Takes a queue out of its tree when it has nothing staged.
     pub(super) fn leave_if_empty(&mut self, id: QueueId) {
-        if !self.queue(id).sorted.is_empty() {
+        if !self.queue(id).is_empty() {
             return;
         }
         let Some((tree, key)) = self.queue_mut(id).place.take() else { return };
