@@ -6,6 +6,9 @@
 //! Wall time of rounds, each short enough to fit between two preemptions: the least, a quarter of
 //! the way up, the median; making the request up is measured alone and taken off. With the argument
 //! `once` a single round of each runs, for an instruction counter.
+//!
+//! Then the same beside many busy queues: 2,000 staged, of 10 contexts and of 1,000, on a flash disk
+//! and on one that rotates, where queues that are close are looked for. The figure is the ratio.
 
 #![forbid(unsafe_code)]
 
@@ -16,6 +19,9 @@ use weir_sched::mq::bfq::Bfq;
 use weir_sched::{Absorbed, Ended, Merge, Scheduler, Setup};
 
 const IOS: u64 = 20_000;
+const STAGED_OF_MANY: u16 = 2_000;
+const FEW: u64 = 10;
+const MANY: u64 = 1_000;
 const ROUNDS: usize = 101;
 const BATCH: usize = 32;
 const STAGED: u16 = 128;
@@ -26,9 +32,9 @@ fn clock() -> std::time::Instant {
     std::time::Instant::now()
 }
 
-fn request(prng: &mut Prng, contexts: u64, n: u64) -> Rq {
-    // As threads hand over: a batch of one, then of another.
-    let context = (n / BATCH as u64 % contexts) as u16;
+fn request(prng: &mut Prng, way: Way, n: u64) -> Rq {
+    // As threads hand over: some of one, then of another.
+    let context = (n / way.row as u64 % way.contexts.max(1)) as u16;
     Rq {
         sector: prng.below(1 << 24) * 8,
         sectors: 8,
@@ -40,6 +46,26 @@ fn request(prng: &mut Prng, contexts: u64, n: u64) -> Rq {
         tag: SchedTag::NONE,
         op: if prng.percent(70) { Op::Read } else { Op::Write },
         segments: 1,
+    }
+}
+
+/// One way to run.
+#[derive(Clone, Copy)]
+struct Way {
+    contexts: u64,
+    staged: u16,
+    rotational: bool,
+    /// Requests that a context sends in a row.
+    row: usize,
+}
+
+impl Way {
+    const fn of(contexts: u64) -> Way {
+        Way { contexts, staged: STAGED, rotational: false, row: BATCH }
+    }
+
+    const fn beside(contexts: u64, rotational: bool) -> Way {
+        Way { contexts, staged: STAGED_OF_MANY, rotational, row: 2 }
     }
 }
 
@@ -67,11 +93,13 @@ fn stage(bfq: &mut Bfq, batch: &mut [Rq], now: Nanos, free: &mut Vec<SchedTag>) 
 
 /// Nanoseconds an I/O of `IOS` ones by so many contexts, and a checksum of the order; of making
 /// them up alone without contexts.
-fn round(contexts: u64) -> (f64, u64) {
+fn round(way: Way) -> (f64, u64) {
     let mut prng = Prng::new(SEED);
     let mut checksum = 0u64;
-    let limits = Limits { capacity: 1 << 27, max_hw_sectors: 2560, ..Limits::default() };
-    let nr_requests = STAGED + BATCH as u16;
+    let rotational = way.rotational;
+    let limits =
+        Limits { capacity: 1 << 27, max_hw_sectors: 2560, rotational, ..Limits::default() };
+    let nr_requests = way.staged + BATCH as u16;
     let setup = Setup { limits, nr_requests, hard_queues: 1, nomerges: 0, compat: "" };
     let mut bfq = Bfq::new(&setup);
     let mut free: Vec<_> = (0..nr_requests).map(SchedTag).collect();
@@ -79,8 +107,8 @@ fn round(contexts: u64) -> (f64, u64) {
     let (mut batch, mut ended) = (Vec::with_capacity(BATCH), Vec::with_capacity(BATCH));
     let begun = clock();
     for n in 0..IOS {
-        let rq = request(&mut prng, contexts.max(1), n);
-        if contexts == 0 {
+        let rq = request(&mut prng, way, n);
+        if way.contexts == 0 {
             checksum ^= rq.sector;
             continue;
         }
@@ -112,7 +140,7 @@ fn round(contexts: u64) -> (f64, u64) {
 fn main() {
     if std::env::args().any(|arg| arg == "once") {
         for contexts in [1, 8] {
-            println!("{:016x}", round(contexts).1);
+            println!("{:016x}", round(Way::of(contexts)).1);
         }
         return;
     }
@@ -122,7 +150,7 @@ fn main() {
     let mut checksums = [0; 3];
     for _ in 0..ROUNDS {
         for (way, contexts) in ways.into_iter().enumerate() {
-            let (ns, checksum) = round(contexts);
+            let (ns, checksum) = round(Way::of(contexts));
             taken[way].push(ns);
             checksums[way] = checksum;
         }
@@ -136,6 +164,27 @@ fn main() {
         println!(
             "{} contexts, {STAGED} staged, ns per I/O {least:.1} {quarter:.1} {median:.1}, {:016x}",
             ways[way], checksums[way]
+        );
+    }
+    beside_many();
+}
+
+/// What an I/O costs with many busy queues, against few.
+fn beside_many() {
+    for rotational in [false, true] {
+        let mut ratios = Vec::new();
+        let mut checksum = 0;
+        for _ in 0..ROUNDS / 4 {
+            let [few, many] = [FEW, MANY].map(|contexts| round(Way::beside(contexts, rotational)));
+            ratios.push(many.0 / few.0);
+            checksum = few.1 ^ many.1;
+        }
+        ratios.sort_by(f64::total_cmp);
+        let [least, median, most] = [0, ratios.len() / 2, ratios.len() - 1].map(|at| ratios[at]);
+        let disk = if rotational { "rotating" } else { "flash" };
+        println!(
+            "{disk} disk, {MANY} queues busy against {FEW}: {median:.2} ({least:.2}..{most:.2}) \
+             times as long, {checksum:016x}"
         );
     }
 }
