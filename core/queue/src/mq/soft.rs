@@ -28,7 +28,25 @@ pub(crate) struct Soft {
 
 struct Context {
     ring: Consumer<RequestClaim>,
-    staged: VecDeque<RequestClaim>,
+    staged: VecDeque<Waiting>,
+    /// Those that came from the ring and are not staged yet; kept for its memory.
+    arrived: Vec<Waiting>,
+}
+
+/// A request without a tag, and where it lies: its slot, which says so too, is in the cache of its
+/// submitter's CPU.
+struct Waiting {
+    claim: RequestClaim,
+    start: u64,
+    end: u64,
+}
+
+impl Waiting {
+    #[inline]
+    fn of(claim: RequestClaim) -> Waiting {
+        let (start, end) = (claim.rq.sector, claim.rq.end());
+        Waiting { claim, start, end }
+    }
 }
 
 impl Soft {
@@ -37,7 +55,8 @@ impl Soft {
             self.contexts.resize_with(context + 1, || None);
             self.active.resize(context / 64 + 1, 0);
         }
-        self.contexts[context] = Some(Context { ring, staged: VecDeque::new() });
+        let (staged, arrived) = (VecDeque::new(), Vec::new());
+        self.contexts[context] = Some(Context { ring, staged, arrived });
         self.mark(context);
     }
 
@@ -82,6 +101,13 @@ impl Soft {
             }
         }
         None
+    }
+
+    /// Whether another context than this one may hold something.
+    #[inline]
+    fn is_shared(&self, context: usize) -> bool {
+        let own = |word| if word == context / 64 { 1 << (context % 64) } else { 0 };
+        self.active.iter().enumerate().any(|(word, bits)| bits & !own(word) != 0)
     }
 
     /// Empties the rings into the staged lists, merging on the way, because the lane cannot take
@@ -141,7 +167,8 @@ impl Source for Soft {
         let mut left = max;
         while left > 0 {
             let Some(context) = self.next_active(if busy { self.cursor } else { 0 }) else { break };
-            let wanted = if busy { 1 } else { left };
+            // One alone has its turn again and again.
+            let wanted = if busy && self.is_shared(context) { 1 } else { left };
             let given = match &mut self.contexts[context] {
                 Some(context) => context.give(wanted, sink),
                 None => 0,
@@ -172,51 +199,123 @@ impl Context {
     #[inline(never)]
     fn give_staged(&mut self, max: usize, sink: &mut impl FnMut(RequestClaim)) -> usize {
         let count = max.min(self.staged.len());
-        self.staged.drain(..count).for_each(sink);
+        for _ in 0..count {
+            let waiting = self.staged.pop_front().expect("counted");
+            sink(waiting.claim);
+        }
         count
     }
 
     fn stage(&mut self, limits: &Limits, nomerges: u8, lane: u16, now: Nanos, sink: impl Sink) {
-        while let Some(claim) = self.ring.pop() {
-            self.stage_one(claim, limits, nomerges, lane, now, sink);
+        // All are looked at before anything is done with one, so that several slots are on their
+        // way from the other CPU at a time.
+        let Context { ring, arrived, .. } = self;
+        while ring.pop_each(usize::MAX, |claim| arrived.push(Waiting::of(claim))) > 0 {}
+        let mut arrived = std::mem::take(arrived);
+        for waiting in arrived.drain(..) {
+            self.stage_one(waiting, limits, nomerges, lane, now, sink);
         }
-        self.ring.release();
+        self.arrived = arrived;
     }
 
     fn stage_one(
         &mut self,
-        claim: RequestClaim,
+        waiting: Waiting,
         limits: &Limits,
         nomerges: u8,
         lane: u16,
         now: Nanos,
         sink: impl Sink,
     ) {
+        let Waiting { start, end, .. } = waiting;
+        let claim = &waiting.claim;
         let sequenced = claim.flush_step.is_sequenced();
         if nomerges < 2 && !sequenced && claim.rq.is_mergeable() {
             for staged in self.staged.iter_mut().rev().take(LOOK_BACK) {
-                match fit(&staged.rq, &claim.rq, limits) {
+                if staged.end != start && staged.start != end {
+                    continue;
+                }
+                let other = &mut staged.claim;
+                match fit(&other.rq, &claim.rq, limits) {
                     Fit::Apart => {}
                     Fit::Joins(side) => {
-                        let (rq, into) = (claim.rq, staged.rq.id);
+                        let (rq, into) = (claim.rq, other.rq.id);
                         lane_tells(sink, lane, now, || What::Merged { rq, into, side });
-                        return staged.absorb(claim, side);
+                        other.absorb(waiting.claim, side);
+                        (staged.start, staged.end) = (other.rq.sector, other.rq.end());
+                        return;
                     }
                     Fit::TooLarge => {
-                        staged.rq.flags |= weir_bio::Flags::NOMERGE;
+                        other.rq.flags |= weir_bio::Flags::NOMERGE;
                         break;
                     }
                 }
             }
         }
         lane_tells(sink, lane, now, || What::Staged { rq: claim.rq });
-        self.staged.push_back(claim);
+        self.staged.push_back(waiting);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use weir_bio::{Bio, Buf, RqId, SubmitterId};
+    use weir_ring::Claim;
+
+    use crate::event::Silent;
+    use crate::request::{FlushStep, Request};
+
+    /// Reads of 8 sectors at these places, handed over and staged, by context.
+    fn staged(contexts: &[&[u64]]) -> Soft {
+        let mut soft = Soft::default();
+        for (context, sectors) in contexts.iter().enumerate() {
+            let (mut handed_over, ring) = weir_ring::ring(8);
+            soft.attach(context, ring);
+            for (n, sector) in sectors.iter().enumerate() {
+                let id = RqId::new(SubmitterId(context as u16), n as u16, 0);
+                let mut claim = Claim::new(Request::free(id));
+                claim.fill(
+                    &mut Bio::read(*sector, Buf::zeroed(4096)),
+                    FlushStep::DATA,
+                    Nanos::ZERO,
+                );
+                assert!(handed_over.push(claim).is_ok(), "there is room");
+            }
+            handed_over.publish();
+        }
+        let limits = Limits { max_hw_sectors: 4096, ..Limits::default() };
+        assert!(soft.stage(&limits, 0, 0, Nanos::ZERO, Silent), "something waits");
+        soft
+    }
+
+    /// Sector and length of up to `max` in the order in which a busy lane gets them.
+    fn given(soft: &mut Soft, max: usize) -> Vec<(u64, u32)> {
+        let mut given = Vec::new();
+        soft.give(true, max, &mut |claim| {
+            given.push((claim.rq.sector, claim.rq.sectors));
+            // It is never ended.
+            std::mem::forget(claim);
+        });
+        given
+    }
+
+    #[test]
+    fn a_staged_request_that_has_grown_is_found_by_where_it_begins_and_ends_now() {
+        let mut soft = staged(&[&[64, 72, 56, 48, 80, 200, 208]]);
+        assert_eq!(given(&mut soft, 8), [(48, 40), (200, 16)]);
+        assert!(soft.is_empty());
+    }
+
+    #[test]
+    fn contexts_take_turns_and_one_alone_gives_all_it_has() {
+        let mut soft = staged(&[&[0, 100, 200, 300, 400], &[1000, 1100]]);
+        let sectors = |soft: &mut Soft, max| given(soft, max).into_iter().map(|(at, _)| at);
+        assert!(sectors(&mut soft, 3).eq([0, 1000, 100]));
+        assert!(sectors(&mut soft, 3).eq([1100, 200, 300]));
+        assert!(sectors(&mut soft, 3).eq([400]));
+        assert!(soft.is_empty());
+    }
 
     #[test]
     fn a_mark_that_comes_before_its_context_is_ignored() {
