@@ -47,6 +47,13 @@ pub struct SchedTag(pub u16);
 impl SchedTag {
     /// Not in a scheduler.
     pub const NONE: SchedTag = SchedTag(u16::MAX);
+
+    /// Its place in a table by tag.
+    #[must_use]
+    #[inline]
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
 }
 
 /// Group of a bio for weights and caps; 0 is the root.

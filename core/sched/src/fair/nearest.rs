@@ -25,23 +25,45 @@ pub fn rank(rq: &Rq) -> u8 {
     u8::from(rq.is_sync()) << 1 | u8::from(is_favoured(rq))
 }
 
+/// How a request lies to the head: all that decides which of two goes first.
+#[derive(Clone, Copy, Debug)]
+pub struct Reach {
+    rank: u8,
+    cost: u64,
+    sector: u64,
+}
+
+impl Reach {
+    /// Of a request of this [`rank`] at `sector`, with the head at sector `head`.
+    #[must_use]
+    #[inline]
+    pub fn of(rank: u8, sector: u64, head: u64, back: BackSeek) -> Reach {
+        Reach { rank, cost: cost(sector, head, back), sector }
+    }
+
+    /// Whether it goes before `other`, which lies to the same head.
+    #[must_use]
+    #[inline]
+    pub fn is_before(self, other: Reach) -> bool {
+        if self.rank != other.rank {
+            return self.rank > other.rank;
+        }
+        if self.cost != other.cost {
+            return self.cost < other.cost;
+        }
+        // Both beyond the back seek: one long way back, then upwards again.
+        match self.cost {
+            NEXT_SWEEP => self.sector <= other.sector,
+            _ => self.sector >= other.sector,
+        }
+    }
+}
+
 /// Whether `a` goes before `b` with the head at sector `head`.
 #[must_use]
 pub fn prefers(a: &Rq, b: &Rq, head: u64, back: BackSeek) -> bool {
-    let (of_a, of_b) = (rank(a), rank(b));
-    of_a > of_b || of_a == of_b && is_nearer(a.sector, b.sector, head, back)
-}
-
-/// Whether sector `a` comes before sector `b` with the head at sector `head`.
-#[must_use]
-#[inline]
-pub fn is_nearer(a: u64, b: u64, head: u64, back: BackSeek) -> bool {
-    let (to_a, to_b) = (cost(a, head, back), cost(b, head, back));
-    if to_a != to_b {
-        return to_a < to_b;
-    }
-    // Both beyond the back seek: one long way back, then upwards again.
-    if to_a == NEXT_SWEEP { a <= b } else { a >= b }
+    let [a, b] = [a, b].map(|rq| Reach::of(rank(rq), rq.sector, head, back));
+    a.is_before(b)
 }
 
 /// More than any way costs.

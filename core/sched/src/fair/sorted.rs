@@ -72,6 +72,12 @@ impl<K: Ord + Copy> Sorted<K> {
         self.keys.get(self.keys.partition_point(|other| *other < key)).copied()
     }
 
+    /// The keys that are not below `key`, ascending.
+    pub fn from(&self, key: K) -> impl Iterator<Item = K> {
+        let at = self.keys.partition_point(|other| *other < key);
+        self.keys.range(at..).copied()
+    }
+
     /// The least key above `key`.
     #[must_use]
     pub fn after(&self, key: K) -> Option<K> {
@@ -129,6 +135,7 @@ mod tests {
             assert_eq!(sorted.last(), tree.last().copied());
             assert_eq!(sorted.before(key), tree.range(..key).next_back().copied());
             assert_eq!(sorted.at_or_after(key), tree.range(key..).next().copied());
+            assert!(sorted.from(key).eq(tree.range(key..).copied()));
             assert_eq!(sorted.after(key), tree.range(key + 1..).next().copied());
             assert_eq!((sorted.len(), sorted.is_empty()), (tree.len(), tree.is_empty()));
         }

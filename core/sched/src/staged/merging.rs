@@ -89,13 +89,13 @@ impl<const SORTED: bool> Staged<SORTED> {
 
     #[inline]
     fn judge(&self, tag: SchedTag, bio: &Rq) -> Fit {
-        fit(&self.nodes[tag].rq, bio, &self.limits)
+        fit(&self.nodes[tag.index()].rq, bio, &self.limits)
     }
 
     /// A request is full: it is not tried again.
     #[cold]
     fn close(&mut self, tag: SchedTag) {
-        self.nodes[tag].rq.flags |= Flags::NOMERGE;
+        self.nodes[tag.index()].rq.flags |= Flags::NOMERGE;
         self.hash.remove(tag);
         self.forget(tag);
     }
@@ -109,7 +109,8 @@ impl<const SORTED: bool> Staged<SORTED> {
 
     fn merge_back(&mut self, tag: SchedTag, bio: &Rq) -> Merge {
         self.append(tag, bio);
-        let next = if SORTED { self.nodes[tag].after } else { self.nodes[tag].newer };
+        let next =
+            if SORTED { self.nodes[tag.index()].after } else { self.nodes[tag.index()].newer };
         if next == SchedTag::NONE || !self.continues(tag, next) {
             return Merge::Back(tag);
         }
@@ -119,7 +120,7 @@ impl<const SORTED: bool> Staged<SORTED> {
 
     fn merge_front(&mut self, tag: SchedTag, bio: &Rq) -> Merge {
         // The neighbour is the one at the old place, wherever the new start would belong.
-        let Node { before, older, .. } = self.nodes[tag];
+        let Node { before, older, .. } = self.nodes[tag.index()];
         let previous = if SORTED { before } else { older };
         self.prepend(tag, bio);
         if previous == SchedTag::NONE || !self.continues(previous, tag) {
@@ -132,13 +133,13 @@ impl<const SORTED: bool> Staged<SORTED> {
     /// Whether `gone` may become the tail of `kept`.
     #[inline]
     fn continues(&self, kept: SchedTag, gone: SchedTag) -> bool {
-        let (kept, gone) = (&self.nodes[kept].rq, &self.nodes[gone].rq);
+        let (kept, gone) = (&self.nodes[kept.index()].rq, &self.nodes[gone.index()].rq);
         fit(kept, gone, &self.limits) == Fit::Joins(Side::Back)
     }
 
     /// Makes `tail`, which starts where `tag` ends, the end of it.
     fn append(&mut self, tag: SchedTag, tail: &Rq) {
-        let rq = &mut self.nodes[tag].rq;
+        let rq = &mut self.nodes[tag.index()].rq;
         rq.take_in(tail);
         let end = rq.end();
         self.hash.remove(tag);
@@ -149,11 +150,11 @@ impl<const SORTED: bool> Staged<SORTED> {
     /// Makes `start`, which ends where `tag` starts, the start of it. It keeps its end and with it
     /// its place in the hash, and moves to the place of its new sector.
     fn prepend(&mut self, tag: SchedTag, start: &Rq) {
-        let band = usize::from(self.nodes[tag].band);
+        let band = usize::from(self.nodes[tag.index()].band);
         if SORTED {
             self.orders[band].remove(&mut self.nodes, tag);
         }
-        let rq = &mut self.nodes[tag].rq;
+        let rq = &mut self.nodes[tag.index()].rq;
         rq.take_in(start);
         if SORTED {
             self.orders[band].insert(&mut self.nodes, tag);
@@ -172,12 +173,12 @@ impl<const SORTED: bool> Staged<SORTED> {
     /// `kept` takes in `gone`, which starts where it ends. In sorted bands it also takes over an
     /// earlier deadline, and the place in the FIFO that goes with it.
     fn absorb(&mut self, kept: SchedTag, gone: SchedTag) {
-        let Node { deadline, arrived, band, .. } = self.nodes[gone];
-        if SORTED && deadline < self.nodes[kept].deadline {
+        let Node { deadline, arrived, band, .. } = self.nodes[gone.index()];
+        if SORTED && deadline < self.nodes[kept.index()].deadline {
             let fifo = &mut self.fifos[usize::from(band)];
             fifo.remove(&mut self.nodes, kept);
             fifo.push_before(&mut self.nodes, kept, gone);
-            let node = &mut self.nodes[kept];
+            let node = &mut self.nodes[kept.index()];
             (node.deadline, node.arrived) = (deadline, arrived);
         }
         let gone = *self.unlink(gone);
@@ -193,7 +194,7 @@ impl<const SORTED: bool> Staged<SORTED> {
         }
         if self.last_merge != SchedTag::NONE && self.continues(self.last_merge, new) {
             absorbed.push((self.last_merge, new));
-            let rq = self.nodes[new].rq;
+            let rq = self.nodes[new.index()].rq;
             self.append(self.last_merge, &rq);
             return true;
         }
@@ -201,13 +202,13 @@ impl<const SORTED: bool> Staged<SORTED> {
             return false;
         }
         let mut gone = new;
-        while let Some(kept) = self.hash.find(self.nodes[gone].rq.sector) {
+        while let Some(kept) = self.hash.find(self.nodes[gone.index()].rq.sector) {
             if !self.continues(kept, gone) {
                 break;
             }
             absorbed.push((kept, gone));
             if gone == new {
-                let rq = self.nodes[new].rq;
+                let rq = self.nodes[new.index()].rq;
                 self.append(kept, &rq);
             } else {
                 self.absorb(kept, gone);

@@ -20,7 +20,7 @@ use crate::hash::MergeHash;
 
 use merging::Touch;
 pub(crate) use node::{Fifo, Node};
-use node::{Nodes, Place};
+use node::{Place, tags_at, unstaged};
 use order::{Order, Spot};
 
 /// When a request arrives and what that means for it.
@@ -37,7 +37,7 @@ pub(crate) struct Arrival {
 /// order; else the neighbours are those in the FIFO, and there are no deadlines.
 #[derive(Clone, Debug)]
 pub(crate) struct Staged<const SORTED: bool> {
-    nodes: Nodes,
+    nodes: Vec<Node>,
     /// None unless `SORTED`.
     orders: Vec<Order>,
     fifos: Vec<Fifo>,
@@ -57,7 +57,7 @@ impl<const SORTED: bool> Staged<SORTED> {
     pub(crate) fn new(setup: &Setup, bands: usize) -> Staged<SORTED> {
         let tags = setup.nr_requests;
         Staged {
-            nodes: Nodes::new(tags),
+            nodes: unstaged(tags),
             orders: orders::<SORTED>(bands, tags, &setup.limits),
             fifos: vec![Fifo::EMPTY; bands],
             count: 0,
@@ -77,7 +77,7 @@ impl<const SORTED: bool> Staged<SORTED> {
 
     #[inline]
     pub(crate) fn node(&self, tag: SchedTag) -> &Node {
-        &self.nodes[tag]
+        &self.nodes[tag.index()]
     }
 
     #[inline]
@@ -133,7 +133,7 @@ impl<const SORTED: bool> Staged<SORTED> {
     pub(crate) fn insert(&mut self, rq: Rq, arrival: Arrival, absorbed: &mut Absorbed) {
         let tag = rq.tag;
         self.arrive(&rq, arrival);
-        if self.nodes[tag].rq.is_mergeable() && self.join(tag, absorbed) {
+        if self.nodes[tag.index()].rq.is_mergeable() && self.join(tag, absorbed) {
             return;
         }
         self.stage(tag, arrival);
@@ -142,7 +142,7 @@ impl<const SORTED: bool> Staged<SORTED> {
     /// Notes what is known of a new request.
     #[inline(always)]
     fn arrive(&mut self, rq: &Rq, arrival: Arrival) {
-        let node = &mut self.nodes[rq.tag];
+        let node = &mut self.nodes[rq.tag.index()];
         assert_eq!(node.place, Place::Out, "tag {} is staged twice", rq.tag.0);
         node.rq = *rq;
         node.band = arrival.band as u8;
@@ -153,7 +153,7 @@ impl<const SORTED: bool> Staged<SORTED> {
     #[inline(never)]
     fn stage(&mut self, tag: SchedTag, arrival: Arrival) {
         let spot = match SORTED {
-            true => self.orders[arrival.band].spot(&self.nodes, self.nodes[tag].rq.sector),
+            true => self.orders[arrival.band].spot(&self.nodes, self.nodes[tag.index()].rq.sector),
             false => Spot::NOWHERE,
         };
         self.stage_at(tag, arrival, spot);
@@ -164,7 +164,7 @@ impl<const SORTED: bool> Staged<SORTED> {
     fn stage_at(&mut self, tag: SchedTag, arrival: Arrival, spot: Spot) {
         let Arrival { band, now, expire_ns, .. } = arrival;
         self.count += 1;
-        let node = &mut self.nodes[tag];
+        let node = &mut self.nodes[tag.index()];
         node.deadline = now + expire_ns;
         node.place = Place::Band;
         let (mergeable, end) = (node.rq.is_mergeable(), node.rq.end());
@@ -186,15 +186,15 @@ impl<const SORTED: bool> Staged<SORTED> {
     #[inline]
     pub(crate) fn unlink_run(&mut self, tag: SchedTag, max: usize, out: &mut Vec<Rq>) -> usize {
         let Staged { nodes, orders, fifos, hash, last_merge, cursor, .. } = self;
-        let Node { rq: Rq { sector, .. }, band, place, before, .. } = nodes[tag];
+        let Node { rq: Rq { sector, .. }, band, place, before, .. } = nodes[tag.index()];
         assert_eq!(place, Place::Band, "tag {} is in no band", tag.0);
         // Those before it have lower sectors, or it is not the first of its own.
-        let first = before == SchedTag::NONE || nodes[before].rq.sector < sector;
+        let first = before == SchedTag::NONE || nodes[before.index()].rq.sector < sector;
         let (order, fifo) = (&mut orders[usize::from(band)], &mut fifos[usize::from(band)]);
         let taken = order.remove_run(nodes, tag, if first { max } else { 1 }, |nodes, tag| {
             fifo.remove(nodes, tag);
             hash.remove(tag);
-            let node = &mut nodes[tag];
+            let node = &mut nodes[tag.index()];
             if *last_merge == tag {
                 *last_merge = SchedTag::NONE;
             }
@@ -211,7 +211,7 @@ impl<const SORTED: bool> Staged<SORTED> {
     /// Takes a request out of its band.
     #[inline]
     pub(crate) fn unlink(&mut self, tag: SchedTag) -> &Rq {
-        let Node { band, place, after, .. } = self.nodes[tag];
+        let Node { band, place, after, .. } = self.nodes[tag.index()];
         assert_eq!(place, Place::Band, "tag {} is in no band", tag.0);
         if self.cursor == tag {
             self.cursor = after;
@@ -222,20 +222,20 @@ impl<const SORTED: bool> Staged<SORTED> {
         self.fifos[usize::from(band)].remove(&mut self.nodes, tag);
         self.hash.remove(tag);
         self.forget(tag);
-        self.nodes[tag].place = Place::Out;
+        self.nodes[tag.index()].place = Place::Out;
         self.count -= 1;
-        &self.nodes[tag].rq
+        &self.nodes[tag.index()].rq
     }
 
     /// The tags of what is staged, in order.
     pub(crate) fn tags(&self) -> Vec<SchedTag> {
-        self.nodes.at(Place::Band)
+        tags_at(&self.nodes, Place::Band)
     }
 
     /// There are this many tags now; nothing is staged.
     pub(crate) fn resize(&mut self, tags: u16) {
         assert_eq!(self.count, 0, "the depth changes while requests are staged");
-        self.nodes = Nodes::new(tags);
+        self.nodes = unstaged(tags);
         self.hash = MergeHash::new(tags);
         self.orders = orders::<SORTED>(self.fifos.len(), tags, &self.limits);
     }
@@ -263,7 +263,7 @@ impl<const SORTED: bool> Staged<SORTED> {
 
     fn walk(&self, from: SchedTag, next: impl Fn(&Node) -> SchedTag) -> Vec<SchedTag> {
         let some = |tag: SchedTag| (tag != SchedTag::NONE).then_some(tag);
-        std::iter::successors(some(from), |tag| some(next(&self.nodes[*tag]))).collect()
+        std::iter::successors(some(from), |tag| some(next(&self.nodes[tag.index()]))).collect()
     }
 }
 

@@ -1,7 +1,5 @@
 //! A staged request, in one cache line, and the first-in-first-out lists such lines form.
 
-use std::ops::{Index, IndexMut};
-
 use weir_bio::{Flags, GroupId, IoPrio, Nanos, Op, Rq, RqId, SchedTag};
 
 /// The entry of a scheduler tag. Written by every insert, so it is one line of 64 bytes and holds
@@ -41,7 +39,7 @@ pub(crate) enum Place {
 }
 
 impl Node {
-    const EMPTY: Node = Node {
+    pub(crate) const EMPTY: Node = Node {
         rq: Rq {
             sector: 0,
             sectors: 0,
@@ -66,46 +64,16 @@ impl Node {
     };
 }
 
-/// The nodes of all tags.
-#[derive(Clone, Debug)]
-pub(crate) struct Nodes(Vec<Node>);
-
-impl Nodes {
-    pub(crate) fn new(tags: u16) -> Nodes {
-        Nodes(vec![Node::EMPTY; usize::from(tags)])
-    }
-
-    /// How many there are.
-    pub(crate) fn len(&self) -> u16 {
-        self.0.len() as u16
-    }
-
-    /// So many from now on; those that stay are as they were.
-    pub(crate) fn resize(&mut self, tags: u16) {
-        self.0.resize(usize::from(tags), Node::EMPTY);
-    }
-
-    /// The tags whose requests are at this place, in order.
-    pub(crate) fn at(&self, place: Place) -> Vec<SchedTag> {
-        let there = (0..).map(SchedTag).zip(&self.0).filter(|(_, node)| node.place == place);
-        there.map(|(tag, _)| tag).collect()
-    }
+/// The nodes of so many tags, at the index of the tag; none is staged. A loop over them holds them
+/// as a slice, so that their place in memory is not looked up for each.
+pub(crate) fn unstaged(tags: u16) -> Vec<Node> {
+    vec![Node::EMPTY; usize::from(tags)]
 }
 
-impl Index<SchedTag> for Nodes {
-    type Output = Node;
-
-    #[inline]
-    fn index(&self, tag: SchedTag) -> &Node {
-        &self.0[usize::from(tag.0)]
-    }
-}
-
-impl IndexMut<SchedTag> for Nodes {
-    #[inline]
-    fn index_mut(&mut self, tag: SchedTag) -> &mut Node {
-        &mut self.0[usize::from(tag.0)]
-    }
+/// The tags whose requests are at this place, in order.
+pub(crate) fn tags_at(nodes: &[Node], place: Place) -> Vec<SchedTag> {
+    let there = (0..).map(SchedTag).zip(nodes).filter(|(_, node)| node.place == place);
+    there.map(|(tag, _)| tag).collect()
 }
 
 /// A list of tags by age, linked through their nodes.
@@ -125,39 +93,39 @@ impl Fifo {
 
     /// Puts `tag` behind all others.
     #[inline]
-    pub(crate) fn push(&mut self, nodes: &mut Nodes, tag: SchedTag) {
+    pub(crate) fn push(&mut self, nodes: &mut [Node], tag: SchedTag) {
         self.link(nodes, tag, self.newest, SchedTag::NONE);
     }
 
     /// Puts `tag` before `other`, or behind all when that is [`SchedTag::NONE`].
-    pub(crate) fn push_before(&mut self, nodes: &mut Nodes, tag: SchedTag, other: SchedTag) {
-        let older = if other == SchedTag::NONE { self.newest } else { nodes[other].older };
+    pub(crate) fn push_before(&mut self, nodes: &mut [Node], tag: SchedTag, other: SchedTag) {
+        let older = if other == SchedTag::NONE { self.newest } else { nodes[other.index()].older };
         self.link(nodes, tag, older, other);
     }
 
-    fn link(&mut self, nodes: &mut Nodes, tag: SchedTag, older: SchedTag, newer: SchedTag) {
-        let node = &mut nodes[tag];
+    fn link(&mut self, nodes: &mut [Node], tag: SchedTag, older: SchedTag, newer: SchedTag) {
+        let node = &mut nodes[tag.index()];
         (node.older, node.newer) = (older, newer);
         match older {
             SchedTag::NONE => self.oldest = tag,
-            older => nodes[older].newer = tag,
+            older => nodes[older.index()].newer = tag,
         }
         match newer {
             SchedTag::NONE => self.newest = tag,
-            newer => nodes[newer].older = tag,
+            newer => nodes[newer.index()].older = tag,
         }
     }
 
     #[inline]
-    pub(crate) fn remove(&mut self, nodes: &mut Nodes, tag: SchedTag) {
-        let Node { older, newer, .. } = nodes[tag];
+    pub(crate) fn remove(&mut self, nodes: &mut [Node], tag: SchedTag) {
+        let Node { older, newer, .. } = nodes[tag.index()];
         match older {
             SchedTag::NONE => self.oldest = newer,
-            older => nodes[older].newer = newer,
+            older => nodes[older.index()].newer = newer,
         }
         match newer {
             SchedTag::NONE => self.newest = older,
-            newer => nodes[newer].older = older,
+            newer => nodes[newer.index()].older = older,
         }
     }
 }

@@ -10,7 +10,7 @@
 use weir_bio::{Rq, SchedTag};
 
 use super::gap::GapBuffer;
-use super::node::{Node, Nodes};
+use super::node::Node;
 
 const BUCKETS: usize = 256;
 
@@ -50,29 +50,14 @@ pub(crate) struct Spot {
     after: SchedTag,
     /// Its bucket, or its place in the gap buffer.
     index: usize,
-    side: Beside,
     /// Steps it took to find.
     steps: u32,
 }
 
 impl Spot {
     /// In no order.
-    pub(crate) const NOWHERE: Spot = Spot {
-        before: SchedTag::NONE,
-        after: SchedTag::NONE,
-        index: 0,
-        side: Beside::Alone,
-        steps: 0,
-    };
-}
-
-/// Its place among those of its bucket.
-#[derive(Clone, Copy, Debug)]
-enum Beside {
-    Alone,
-    First,
-    Last,
-    Both,
+    pub(crate) const NOWHERE: Spot =
+        Spot { before: SchedTag::NONE, after: SchedTag::NONE, index: 0, steps: 0 };
 }
 
 #[derive(Clone, Debug)]
@@ -117,15 +102,26 @@ impl Buckets {
     }
 
     #[inline]
-    fn toggle(&mut self, bucket: usize) {
-        self.used[bucket / 64] ^= 1 << (bucket % 64);
+    fn set_used(&mut self, bucket: usize, used: bool) {
+        let word = &mut self.used[bucket / 64];
+        *word = *word & !(1 << (bucket % 64)) | u64::from(used) << (bucket % 64);
     }
 
     /// The first request of the buckets from this one on.
     #[inline]
     fn first_from(&self, bucket: usize) -> SchedTag {
-        let mut word = bucket / 64;
-        let mut bits = self.used[word] & (u64::MAX << (bucket % 64));
+        self.first_of(bucket / 64, self.used[bucket / 64] & (u64::MAX << (bucket % 64)))
+    }
+
+    /// The first request of the buckets behind this one.
+    #[inline]
+    fn first_behind(&self, bucket: usize) -> SchedTag {
+        self.first_of(bucket / 64, self.used[bucket / 64] & (u64::MAX << 1 << (bucket % 64)))
+    }
+
+    /// The first request of the buckets of these bits of a word and of the words behind.
+    #[inline]
+    fn first_of(&self, mut word: usize, mut bits: u64) -> SchedTag {
         while bits == 0 {
             word += 1;
             if word == self.used.len() {
@@ -153,75 +149,60 @@ impl Order {
     }
 
     /// Adds `tag` at its request's sector, behind those of the same sector.
-    pub(crate) fn insert(&mut self, nodes: &mut Nodes, tag: SchedTag) {
-        let spot = self.spot(nodes, nodes[tag].rq.sector);
+    pub(crate) fn insert(&mut self, nodes: &mut [Node], tag: SchedTag) {
+        let spot = self.spot(nodes, nodes[tag.index()].rq.sector);
         self.insert_at(nodes, tag, spot);
     }
 
     /// Where a request of this sector belongs, behind those of the same sector.
     #[inline(always)]
-    pub(crate) fn spot(&self, nodes: &Nodes, sector: u64) -> Spot {
+    pub(crate) fn spot(&self, nodes: &[Node], sector: u64) -> Spot {
         if self.index == Index::Gap {
             return self.spot_in_gap(nodes, sector);
         }
-        let bucket = self.buckets.of(sector);
-        if !self.buckets.is_used(bucket) {
-            let after = self.buckets.first_from(bucket);
-            let before = match after {
-                SchedTag::NONE => self.last,
-                after => nodes[after].before,
-            };
-            return Spot { before, after, index: bucket, side: Beside::Alone, steps: 0 };
-        }
-        let Ends { first, last } = self.buckets.ends[bucket];
-        if nodes[last].rq.sector <= sector {
-            let after = nodes[last].after;
-            return Spot { before: last, after, index: bucket, side: Beside::Last, steps: 0 };
-        }
-        // From the end: what comes in ascending or equal sectors then takes no step.
-        let (mut after, mut steps) = (last, 1);
-        loop {
-            let before = nodes[after].before;
-            if after == first {
-                return Spot { before, after, index: bucket, side: Beside::First, steps };
-            }
-            if nodes[before].rq.sector <= sector {
-                return Spot { before, after, index: bucket, side: Beside::Both, steps };
-            }
-            after = before;
+        let index = self.buckets.of(sector);
+        // Whether the bucket is in use is chance, and so no branch: its last one, or who comes
+        // before it, is the one before the first of the buckets behind.
+        let mut after = self.buckets.first_behind(index);
+        let mut before = nodes.get(after.index()).map_or(self.last, |after| after.before);
+        // From there: what comes in ascending or equal sectors takes no step.
+        let mut steps = 0;
+        while let Some(node) = nodes.get(before.index())
+            && node.rq.sector > sector
+        {
+            (after, before) = (before, node.before);
             steps += 1;
         }
+        Spot { before, after, index, steps }
     }
 
     #[inline(never)]
-    fn spot_in_gap(&self, nodes: &Nodes, sector: u64) -> Spot {
-        let index = self.gap.partition_point(|held| nodes[held].rq.sector <= sector);
+    fn spot_in_gap(&self, nodes: &[Node], sector: u64) -> Spot {
+        let index = self.gap.partition_point(|held| nodes[held.index()].rq.sector <= sector);
         let before = if index == 0 { SchedTag::NONE } else { self.gap.at(index - 1) };
         let after = if index == self.gap.len() { SchedTag::NONE } else { self.gap.at(index) };
-        Spot { before, after, index, side: Beside::Both, steps: 0 }
+        Spot { before, after, index, steps: 0 }
     }
 
     /// Adds `tag` at the spot of its request's sector, found since the order last changed.
     #[inline(always)]
-    pub(crate) fn insert_at(&mut self, nodes: &mut Nodes, tag: SchedTag, spot: Spot) {
-        let Spot { before, after, index, side, steps } = spot;
+    pub(crate) fn insert_at(&mut self, nodes: &mut [Node], tag: SchedTag, spot: Spot) {
+        let Spot { before, after, index, steps } = spot;
         self.seq = self.seq.wrapping_add(1);
         self.since_layout = self.since_layout.saturating_add(1).min(self.room);
         self.link(nodes, before, after, Ends { first: tag, last: tag });
-        let node = &mut nodes[tag];
+        let node = &mut nodes[tag.index()];
         (node.seq, node.before, node.after) = (self.seq, before, after);
         if self.index == Index::Gap {
             return self.gap.insert(index, tag);
         }
-        match side {
-            Beside::Alone => {
-                self.buckets.toggle(index);
-                self.buckets.ends[index] = Ends { first: tag, last: tag };
-            }
-            Beside::First => self.buckets.ends[index].first = tag,
-            Beside::Last => self.buckets.ends[index].last = tag,
-            Beside::Both => {}
-        }
+        // A bucket in use begins at this spot, ends, or does neither: that is chance, so no branch.
+        let used = self.buckets.is_used(index);
+        self.buckets.set_used(index, true);
+        let ends = &mut self.buckets.ends[index];
+        let (begins, ends_here) = (ends.first == after, ends.last == before);
+        ends.first = if !used | begins { tag } else { ends.first };
+        ends.last = if !used | ends_here { tag } else { ends.last };
         if steps > WALK_MAX {
             self.ease(nodes);
         }
@@ -232,20 +213,20 @@ impl Order {
     #[inline(always)]
     pub(crate) fn remove_run(
         &mut self,
-        nodes: &mut Nodes,
+        nodes: &mut [Node],
         first: SchedTag,
         max: usize,
-        mut each: impl FnMut(&mut Nodes, SchedTag),
+        mut each: impl FnMut(&mut [Node], SchedTag),
     ) -> usize {
         if self.index == Index::Gap {
             self.remove(nodes, first);
             each(nodes, first);
             return 1;
         }
-        let before = nodes[first].before;
+        let before = nodes[first.index()].before;
         let (mut at, mut count) = (first, 0);
         loop {
-            let node = &nodes[at];
+            let node = &nodes[at.index()];
             let after = node.after;
             self.leave_bucket(node.rq.sector, at, before, after);
             each(nodes, at);
@@ -260,8 +241,8 @@ impl Order {
 
     /// Takes `tag` out; its request must have the sector it was added with.
     #[inline(always)]
-    pub(crate) fn remove(&mut self, nodes: &mut Nodes, tag: SchedTag) {
-        let Node { rq: Rq { sector, .. }, before, after, .. } = nodes[tag];
+    pub(crate) fn remove(&mut self, nodes: &mut [Node], tag: SchedTag) {
+        let Node { rq: Rq { sector, .. }, before, after, .. } = nodes[tag.index()];
         if self.index == Index::Gap {
             self.leave_gap(nodes, tag);
         } else {
@@ -272,11 +253,11 @@ impl Order {
 
     /// `tag` is in the gap buffer no more, which is done with when it was the last.
     #[inline(never)]
-    fn leave_gap(&mut self, nodes: &Nodes, tag: SchedTag) {
-        let node = &nodes[tag];
+    fn leave_gap(&mut self, nodes: &[Node], tag: SchedTag) {
+        let node = &nodes[tag.index()];
         let sector = node.rq.sector;
         let at = self.gap.partition_point(|held| {
-            let held = &nodes[held];
+            let held = &nodes[held.index()];
             // Which came first holds across the counter's wrap.
             let came_first = (held.seq.wrapping_sub(node.seq) as i32) < 0;
             held.rq.sector < sector || held.rq.sector == sector && came_first
@@ -293,31 +274,30 @@ impl Order {
     fn leave_bucket(&mut self, sector: u64, tag: SchedTag, before: SchedTag, after: SchedTag) {
         let bucket = self.buckets.of(sector);
         let ends = &mut self.buckets.ends[bucket];
-        match (ends.first == tag, ends.last == tag) {
-            (true, true) => self.buckets.toggle(bucket),
-            (true, false) => ends.first = after,
-            (false, true) => ends.last = before,
-            (false, false) => {}
-        }
+        // What it leaves behind is chance, and so no branch.
+        let (first, last) = (ends.first == tag, ends.last == tag);
+        ends.first = if first { after } else { ends.first };
+        ends.last = if last { before } else { ends.last };
+        self.buckets.set_used(bucket, !(first & last));
     }
 
     /// The entries between these two are gone.
     #[inline(always)]
-    fn close_up(&mut self, nodes: &mut Nodes, before: SchedTag, after: SchedTag) {
+    fn close_up(&mut self, nodes: &mut [Node], before: SchedTag, after: SchedTag) {
         self.link(nodes, before, after, Ends { first: after, last: before });
     }
 
     /// Has `before` see the first of `between` behind it, and `after` the last of it before it: of
     /// what has come there, or each the other. `NONE` is an end of the order.
     #[inline(always)]
-    fn link(&mut self, nodes: &mut Nodes, before: SchedTag, after: SchedTag, between: Ends) {
+    fn link(&mut self, nodes: &mut [Node], before: SchedTag, after: SchedTag, between: Ends) {
         match before {
             SchedTag::NONE => self.first = between.first,
-            before => nodes[before].after = between.first,
+            before => nodes[before.index()].after = between.first,
         }
         match after {
             SchedTag::NONE => self.last = between.last,
-            after => nodes[after].before = between.last,
+            after => nodes[after.index()].before = between.last,
         }
     }
 
@@ -329,7 +309,7 @@ impl Order {
 
     /// The first whose sector is `sector` or higher.
     #[inline]
-    pub(crate) fn first_from(&mut self, nodes: &Nodes, sector: u64) -> Option<SchedTag> {
+    pub(crate) fn first_from(&mut self, nodes: &[Node], sector: u64) -> Option<SchedTag> {
         let (found, steps) = self.search(nodes, sector);
         if steps > WALK_MAX {
             self.ease(nodes);
@@ -339,9 +319,9 @@ impl Order {
 
     /// The same, or none, and how many steps it took inside a bucket.
     #[inline]
-    fn search(&self, nodes: &Nodes, sector: u64) -> (SchedTag, u32) {
+    fn search(&self, nodes: &[Node], sector: u64) -> (SchedTag, u32) {
         if self.index == Index::Gap {
-            let at = self.gap.partition_point(|held| nodes[held].rq.sector < sector);
+            let at = self.gap.partition_point(|held| nodes[held.index()].rq.sector < sector);
             return (if at == self.gap.len() { SchedTag::NONE } else { self.gap.at(at) }, 0);
         }
         let bucket = self.buckets.of(sector);
@@ -350,10 +330,10 @@ impl Order {
         }
         let Ends { first, last } = self.buckets.ends[bucket];
         let (mut at, mut steps) = (first, 0);
-        while nodes[at].rq.sector < sector {
+        while nodes[at.index()].rq.sector < sector {
             steps += 1;
             let beyond = at == last;
-            at = nodes[at].after;
+            at = nodes[at.index()].after;
             if beyond {
                 break;
             }
@@ -363,41 +343,46 @@ impl Order {
 
     /// The oldest of those that start exactly at `end`, which lies behind the sector of `spot`.
     #[inline(always)]
-    pub(crate) fn starting_behind(&self, nodes: &Nodes, spot: &Spot, end: u64) -> Option<SchedTag> {
+    pub(crate) fn starting_behind(
+        &self,
+        nodes: &[Node],
+        spot: &Spot,
+        end: u64,
+    ) -> Option<SchedTag> {
         let mut at = spot.after;
         for _ in 0..OVERLAPS_MAX {
-            if at == SchedTag::NONE || nodes[at].rq.sector > end {
+            if at == SchedTag::NONE || nodes[at.index()].rq.sector > end {
                 return None;
             }
-            if nodes[at].rq.sector == end {
+            if nodes[at.index()].rq.sector == end {
                 return Some(at);
             }
-            at = nodes[at].after;
+            at = nodes[at.index()].after;
         }
         // Without easing, after which the spot would be another.
         let (found, _) = self.search(nodes, end);
-        (found != SchedTag::NONE && nodes[found].rq.sector == end).then_some(found)
+        (found != SchedTag::NONE && nodes[found.index()].rq.sector == end).then_some(found)
     }
 
     /// The oldest of those that start exactly at `sector`.
     #[inline]
-    pub(crate) fn starting_at(&mut self, nodes: &Nodes, sector: u64) -> Option<SchedTag> {
+    pub(crate) fn starting_at(&mut self, nodes: &[Node], sector: u64) -> Option<SchedTag> {
         if self.index == Index::Buckets && !self.buckets.is_used(self.buckets.of(sector)) {
             return None;
         }
-        self.first_from(nodes, sector).filter(|found| nodes[*found].rq.sector == sector)
+        self.first_from(nodes, sector).filter(|found| nodes[found.index()].rq.sector == sector)
     }
 
     /// A bucket is crowded: spreads what is there, or stops using buckets.
     #[cold]
-    fn ease(&mut self, nodes: &Nodes) {
+    fn ease(&mut self, nodes: &[Node]) {
         if self.since_layout < self.room {
             self.index = Index::Gap;
             self.gap.clear();
             let mut at = self.first;
             while at != SchedTag::NONE {
                 self.gap.insert(self.gap.len(), at);
-                at = nodes[at].after;
+                at = nodes[at.index()].after;
             }
             // So that the first layout after the gap buffer is not put off.
             self.buckets.used = [0; BUCKETS / 64];
@@ -405,18 +390,18 @@ impl Order {
             return;
         }
         self.since_layout = 0;
-        let least = nodes[self.first].rq.sector;
-        let most = nodes[self.last].rq.sector;
+        let least = nodes[self.first.index()].rq.sector;
+        let most = nodes[self.last.index()].rq.sector;
         self.buckets = Buckets::over(least, most - least);
         let mut at = self.first;
         while at != SchedTag::NONE {
-            let bucket = self.buckets.of(nodes[at].rq.sector);
+            let bucket = self.buckets.of(nodes[at.index()].rq.sector);
             if !self.buckets.is_used(bucket) {
-                self.buckets.toggle(bucket);
+                self.buckets.set_used(bucket, true);
                 self.buckets.ends[bucket].first = at;
             }
             self.buckets.ends[bucket].last = at;
-            at = nodes[at].after;
+            at = nodes[at.index()].after;
         }
     }
 }

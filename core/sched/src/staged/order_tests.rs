@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 
 use weir_bio::{Prng, SchedTag};
 
-use super::node::Nodes;
+use super::node::{Node, unstaged};
 use super::order::Order;
 
 const ROOM: u16 = 512;
 
 struct Pair {
     order: Order,
-    nodes: Nodes,
+    nodes: Vec<Node>,
     model: BTreeMap<(u64, u64), SchedTag>,
     free: Vec<SchedTag>,
     inserted: u64,
@@ -21,7 +21,7 @@ impl Pair {
     fn new(sectors: u64) -> Pair {
         Pair {
             order: Order::new(ROOM, sectors),
-            nodes: Nodes::new(ROOM),
+            nodes: unstaged(ROOM),
             model: BTreeMap::new(),
             free: (0..ROOM).map(SchedTag).collect(),
             inserted: 0,
@@ -30,8 +30,8 @@ impl Pair {
 
     fn insert(&mut self, sector: u64) {
         let tag = self.free.pop().expect("the test stays within the room");
-        self.nodes[tag].rq.sector = sector;
-        self.nodes[tag].rq.tag = tag;
+        self.nodes[tag.index()].rq.sector = sector;
+        self.nodes[tag.index()].rq.tag = tag;
         self.order.insert(&mut self.nodes, tag);
         self.inserted += 1;
         self.model.insert((sector, self.inserted), tag);
@@ -60,7 +60,10 @@ impl Pair {
             let none = SchedTag::NONE;
             let after = later.next().map_or(none, |(_, tag)| *tag);
             let before = self.model.range(..(sector, 0)).next_back().map_or(none, |(_, tag)| *tag);
-            assert_eq!((self.nodes[tag].before, self.nodes[tag].after), (before, after));
+            assert_eq!(
+                (self.nodes[tag.index()].before, self.nodes[tag.index()].after),
+                (before, after)
+            );
         }
         expected
     }
@@ -69,7 +72,7 @@ impl Pair {
         let mut at = self.order.first_from(&self.nodes, 0).unwrap_or(SchedTag::NONE);
         for tag in self.model.values() {
             assert_eq!(at, *tag);
-            at = self.nodes[at].after;
+            at = self.nodes[at.index()].after;
         }
         assert_eq!(at, SchedTag::NONE);
     }

@@ -14,6 +14,7 @@
 //! | `sharing` | 23 and 24 queues of one stream |
 //! | `control` | 25 peak rate; 26 tags; 27 strict guarantees; 28 tunables; 29 order in a queue |
 //! | `fuzz` | 30 a million events |
+//! | `runs` | batches against their parts |
 
 #![forbid(unsafe_code)]
 
@@ -25,6 +26,7 @@ mod fuzz;
 mod injection;
 mod raising;
 mod rig;
+mod runs;
 mod shares;
 mod sharing;
 mod slots;

@@ -56,7 +56,7 @@ impl Cfq {
 
     fn staged_rq(&mut self, tag: SchedTag) -> &mut Rq {
         assert!(self.holder(tag).at == Whereabouts::Staged, "tag {} is not staged", tag.0);
-        &mut self.nodes[tag].rq
+        &mut self.nodes[tag.index()].rq
     }
 
     /// `tag` grows at its end by `tail`.
@@ -122,8 +122,8 @@ impl Cfq {
         let queue = self.holder(kept).queue;
         let gone_was_next = self.queue(queue).next == Some(gone);
         let Cfq { queues, nodes, .. } = self;
-        if nodes[gone].deadline < nodes[kept].deadline {
-            nodes[kept].deadline = nodes[gone].deadline;
+        if nodes[gone.index()].deadline < nodes[kept.index()].deadline {
+            nodes[kept.index()].deadline = nodes[gone.index()].deadline;
             let fifo = &mut queues[queue.index()].fifo;
             fifo.remove(nodes, kept);
             fifo.push_before(nodes, kept, gone);

@@ -29,12 +29,12 @@ mod turns;
 use weir_bio::{GroupId, Limits, Nanos, Rq, SchedTag, SubmitterId};
 
 use crate::contract::{Absorbed, Ended, Merge, Replay, Scheduler, Setup};
-use crate::fair::nearest::{is_favoured, is_nearer, rank};
+use crate::fair::nearest::{Reach, is_favoured, rank};
 use crate::fair::queueing::{DeviceLoad, LeastLoad, QueueingDetector, QueueingRule};
 use crate::fair::sorted::Sorted;
 use crate::hash::MergeHash;
 use crate::merge::Side;
-use crate::staged::node::{Node, Nodes};
+use crate::staged::node::{Node, unstaged};
 use crate::staged::order::Order;
 use crate::tunable::Tunables;
 use crate::{Entry, Family};
@@ -77,7 +77,7 @@ pub struct Cfq {
     knobs: Knobs,
     limits: Limits,
     nomerges: u8,
-    nodes: Nodes,
+    nodes: Vec<Node>,
     holders: Vec<Holder>,
     hash: MergeHash,
     last_merge: Option<SchedTag>,
@@ -125,7 +125,7 @@ impl Cfq {
             knobs: Knobs::new(setup.limits.rotational),
             limits: setup.limits.clone(),
             nomerges: setup.nomerges,
-            nodes: Nodes::new(setup.nr_requests),
+            nodes: unstaged(setup.nr_requests),
             holders: vec![Holder::NOBODY; usize::from(setup.nr_requests)],
             hash: MergeHash::new(setup.nr_requests),
             last_merge: None,
@@ -179,7 +179,7 @@ impl Cfq {
     }
 
     fn node(&self, tag: SchedTag) -> &Node {
-        &self.nodes[tag]
+        &self.nodes[tag.index()]
     }
 
     fn holder(&self, tag: SchedTag) -> &Holder {
@@ -199,7 +199,7 @@ impl Cfq {
     fn add(&mut self, rq: Rq, queue: QueueId, now: Nanos) {
         let deadline = now + self.knobs.fifo_expire_ns(rq.is_sync());
         self.holders[usize::from(rq.tag.0)] = Holder { at: Whereabouts::Staged, queue };
-        let node = &mut self.nodes[rq.tag];
+        let node = &mut self.nodes[rq.tag.index()];
         (node.rq, node.deadline, node.band) = (rq, deadline, rank(&rq));
         self.staged += 1;
         self.sort_in(rq.tag);
@@ -232,11 +232,10 @@ impl Cfq {
 
     /// Whether `a` goes before `b`, both of one queue, with the head at sector `head`.
     fn prefers(&self, a: SchedTag, b: SchedTag, head: u64) -> bool {
+        let back = self.knobs.back_seek();
         let [a, b] = [a, b].map(|tag| self.node(tag));
-        match a.band == b.band {
-            true => is_nearer(a.rq.sector, b.rq.sector, head, self.knobs.back_seek()),
-            false => a.band > b.band,
-        }
+        let [a, b] = [a, b].map(|node| Reach::of(node.band, node.rq.sector, head, back));
+        a.is_before(b)
     }
 
     /// Takes a staged request out of its sorted place only. The next one is found from there.
@@ -467,8 +466,8 @@ impl Scheduler for Cfq {
     fn depth_changed(&mut self, nr_requests: u16) {
         assert_eq!(self.staged(), 0, "the depth changes while nothing is staged");
         // Places of requests in flight stay.
-        let places = self.nodes.len().max(nr_requests);
-        self.nodes.resize(places);
+        let places = (self.nodes.len() as u16).max(nr_requests);
+        self.nodes.resize(usize::from(places), Node::EMPTY);
         self.holders.resize(usize::from(places), Holder::NOBODY);
         self.orders.fill(Order::new(places, self.limits.capacity));
         self.hash = MergeHash::new(nr_requests);

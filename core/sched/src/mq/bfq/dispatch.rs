@@ -116,6 +116,7 @@ impl Bfq {
             self.derive_max_budget();
         }
         self.in_flight += 1;
+        self.note_moved(id);
         self.last_position = rq.end();
         if self.in_service == Some(id) {
             self.in_service_position = rq.end();

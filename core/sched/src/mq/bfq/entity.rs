@@ -26,7 +26,7 @@ impl LevelId {
 }
 
 /// A queue, by its place in the table of queues.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct QueueId(pub(super) u32);
 
 impl QueueId {

@@ -3,13 +3,12 @@
 use weir_bio::{Nanos, Rq, SubmitterId};
 
 use crate::contract::{Absorbed, Merge};
-use crate::fair::nearest::rank;
 use crate::staged::order::Spot;
 
 use super::Bfq;
 use super::entity::{IDLE, QueueId};
 use super::inject::Sample;
-use super::queue::{Expiry, Owner, TagState};
+use super::queue::Expiry;
 use super::think::Request;
 
 /// While the device is kept for throughput, a sole request smaller than this may wait for more to
@@ -29,7 +28,7 @@ impl Bfq {
         absorbed: &mut Absorbed,
     ) -> Merge {
         if let Some(id) = self.settled_queue(rq)
-            && let Some(spot) = self.lonely_spot(id, rq)
+            && let Some(spot) = self.intake(id, now).lonely_spot(rq)
         {
             self.add(id, rq, spot, now);
             return Merge::No;
@@ -67,8 +66,9 @@ impl Bfq {
         if busy {
             self.raise_async(id, now);
         }
-        let is_next = self.link(id, rq, spot, now);
+        let is_next = self.intake(id, now).link(rq, spot);
         self.count_added(id, rq.id.submitter(), 1);
+        self.note_moved(id);
         if !busy {
             self.become_busy(id, now);
         } else {
@@ -86,7 +86,7 @@ impl Bfq {
 
     /// Observes the process of the sync queue `id`, of which a request arrives.
     #[inline(always)]
-    fn observe_process(&mut self, id: QueueId, now: Nanos) {
+    pub(super) fn observe_process(&mut self, id: QueueId, now: Nanos) {
         let slice_idle_ns = self.set.slice_idle_ns;
         let queue = self.queue_mut(id);
         let request = Request {
@@ -137,33 +137,6 @@ impl Bfq {
         self.allocate(entity, count as i32);
     }
 
-    /// Puts the request into its node and the queue's order; whether it is now the next one.
-    #[inline(always)]
-    pub(super) fn link(&mut self, id: QueueId, rq: &Rq, spot: Spot, now: Nanos) -> bool {
-        let Bfq { queues, orders, nodes, owners, hash, set, .. } = self;
-        let tag = rq.tag;
-        let owner = &mut owners[usize::from(tag.0)];
-        debug_assert_eq!(owner.state, TagState::Free, "tag {} is in use", tag.0);
-        *owner = Owner { queue: id, context: rq.id.submitter(), state: TagState::Staged };
-        let expire = if rq.is_sync() { set.fifo_sync_ns } else { set.fifo_async_ns };
-        let node = &mut nodes[tag];
-        node.rq = *rq;
-        node.deadline = Nanos(now.0.saturating_add(expire));
-        node.band = rank(rq);
-        orders[id.index()].insert_at(nodes, tag, spot);
-        if rq.is_mergeable() {
-            hash.add(tag, rq.end());
-            self.last_merge.get_or_insert(tag);
-        }
-        let queue = &mut queues[id.index()];
-        queue.fifo.push(nodes, tag);
-        queue.last_insert = now.0;
-        queue.observe_position(rq, self.rotational);
-        let next = queue.next.map_or(tag, |old| set.choose(nodes, old, tag, self.last_position));
-        queue.next = Some(next);
-        next == tag
-    }
-
     /// The queue has no backlog and gets its first request.
     fn become_busy(&mut self, id: QueueId, now: Nanos) {
         let charge = self.next_charge(id);
@@ -200,8 +173,11 @@ impl Bfq {
     /// Counts queue `id` among the busy ones.
     fn enlist(&mut self, id: QueueId) {
         let last = self.busy_last.replace(id);
+        self.turns += 1;
+        let turn = self.turns;
         let queue = self.queue_mut(id);
         queue.busy = true;
+        queue.busy_turn = turn;
         queue.busy_before = last;
         queue.busy_after = None;
         let entity = queue.entity;
@@ -212,6 +188,7 @@ impl Bfq {
         let entity = &self.forest[entity];
         self.busy[entity.class] += 1;
         self.raised_busy += u32::from(entity.coefficient > 1);
+        self.note_moved(id);
     }
 
     /// Counts queue `id` among the busy ones no more.
@@ -233,6 +210,7 @@ impl Bfq {
         let entity = &self.forest[entity];
         self.busy[entity.class] -= 1;
         self.raised_busy -= u32::from(entity.coefficient > 1);
+        self.note_moved(id);
     }
 
     /// Ends the service of another queue if `id`, which has just become busy, may go first. The

@@ -73,12 +73,14 @@ impl Bfq {
         }
     }
 
-    /// A queue with which `id` may merge and whose position is close to `sector`.
-    fn close_queue(&self, id: QueueId, sector: u64, now: Nanos) -> Option<QueueId> {
+    /// A queue with which `id` may merge and whose position is close to `sector`: of the nearest
+    /// ones, that which has been busy longest.
+    fn close_queue(&mut self, id: QueueId, sector: u64, now: Nanos) -> Option<QueueId> {
         let own = self.partner(id);
         if !own.is_open(now) {
             return None;
         }
+        self.update_positions();
         let fits = |other: QueueId| other != id && own.suits(&self.partner(other), now);
         if let Some(current) = self.in_service
             && fits(current)
@@ -86,17 +88,41 @@ impl Bfq {
         {
             return Some(current);
         }
-        let mut nearest: Option<(u64, QueueId)> = None;
-        let mut at = self.busy_first;
-        while let Some(other) = at {
-            at = self.queue(other).busy_after;
-            let Some(next) = self.queue(other).next else { continue };
-            let apart = self.node(next).rq.sector.abs_diff(sector);
-            if apart <= CLOSE && nearest.is_none_or(|(least, _)| apart < least) && fits(other) {
-                nearest = Some((apart, other));
+        let from = (sector.saturating_sub(CLOSE), QueueId(0));
+        let near =
+            self.by_position.from(from).take_while(|(at, _)| *at <= sector.saturating_add(CLOSE));
+        near.filter(|(_, other)| fits(*other))
+            .min_by_key(|(at, other)| (at.abs_diff(sector), self.queue(*other).busy_turn))
+            .map(|(_, other)| other)
+    }
+
+    /// Queue `id` may have become busy, or no more, or its next request is another or elsewhere.
+    #[inline(always)]
+    pub(super) fn note_moved(&mut self, id: QueueId) {
+        let queue = &mut self.queues[id.index()];
+        if !queue.moved {
+            queue.moved = true;
+            self.moved.push(id);
+        }
+    }
+
+    /// Places the queues that have moved since the index was asked last: while none asks, moving
+    /// costs a mark.
+    fn update_positions(&mut self) {
+        let Bfq { queues, by_position, moved, nodes, .. } = self;
+        for id in moved.drain(..) {
+            let queue = &mut queues[id.index()];
+            queue.moved = false;
+            let next = queue.next.filter(|_| queue.alive && queue.busy);
+            let at = next.map(|next| nodes[next.index()].rq.sector);
+            match (std::mem::replace(&mut queue.listed_at, at), at) {
+                (Some(old), Some(new)) if old == new => {}
+                (Some(old), Some(new)) => by_position.replace((old, id), (new, id)),
+                (Some(old), None) => by_position.remove((old, id)),
+                (None, Some(new)) => by_position.insert((new, id)),
+                (None, None) => {}
             }
         }
-        nearest.map(|(_, other)| other)
     }
 
     /// Where the chain of merges from `id` ends.

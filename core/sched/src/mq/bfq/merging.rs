@@ -8,34 +8,12 @@ use weir_bio::{Flags, Nanos, Rq, SchedTag};
 
 use crate::contract::{Absorbed, Merge};
 use crate::merge::{Fit, Side, fit};
-use crate::staged::order::Spot;
 
 use super::Bfq;
 use super::entity::QueueId;
 use super::queue::TagState;
 
 impl Bfq {
-    /// Where `rq` belongs in queue `id`, if no request there touches it that a merge would look
-    /// for.
-    #[inline(always)]
-    pub(super) fn lonely_spot(&self, id: QueueId, rq: &Rq) -> Option<Spot> {
-        let mergeable = self.nomerges < 2 && rq.is_mergeable();
-        let thorough = mergeable && self.nomerges == 0;
-        if mergeable
-            && let Some(tag) = self.last_merge
-            && self.node(tag).rq.touches(rq)
-        {
-            return None;
-        }
-        if thorough && self.hash.find(rq.sector).is_some() {
-            return None;
-        }
-        let order = &self.orders[id.index()];
-        let spot = order.spot(&self.nodes, rq.sector);
-        let touched = thorough && order.starting_behind(&self.nodes, &spot, rq.end()).is_some();
-        (!touched).then_some(spot)
-    }
-
     #[inline(always)]
     pub(super) fn drop_merge_target(&mut self, tag: SchedTag) {
         self.hash.remove(tag);
@@ -168,6 +146,7 @@ impl Bfq {
         let old = self.queue(id).next.expect("the queue of a staged request has a next one");
         let next = self.choose(old, tag, self.last_position);
         self.queue_mut(id).next = Some(next);
+        self.note_moved(id);
         if next == tag || next != old {
             self.next_changed(id);
         }

@@ -6,8 +6,8 @@
 //!
 //! By file: the tree of entities (`entity`, `forest`, `heap`, `wf2q`), requests of a queue
 //! (`queue`, `merging`), which queue a process has (`process`, `group`, `join` with `sharing` and
-//! `anchor`), the service loop (`insert`, `dispatch`, `runs`, `budget`, `idle`), what is learnt
-//! (`rate`, `seeks`, `think`), the heuristics (`raise` with `raising`, `inject`, `waker`,
+//! `anchor`), the service loop (`insert` with `intake`, `dispatch`, `runs`, `budget`, `idle`), what
+//! is learnt (`rate`, `seeks`, `think`), the heuristics (`raise` with `raising`, `inject`, `waker`,
 //! `burst`), limits on tags (`limit`).
 //!
 //! Not here: actuators; a device is taken to have one.
@@ -23,6 +23,7 @@ mod heap;
 mod idle;
 mod inject;
 mod insert;
+mod intake;
 mod join;
 mod limit;
 mod merging;
@@ -48,9 +49,10 @@ use weir_bio::{GroupId, Limits, Nanos, Op, Rq, SchedTag, SubmitterId};
 
 use crate::contract::{Absorbed, DepthRule, Ended, Merge, Replay, Scheduler, Setup};
 use crate::fair::queueing::QueueingDetector;
+use crate::fair::sorted::Sorted;
 use crate::hash::MergeHash;
 use crate::merge::Side;
-use crate::staged::node::Nodes;
+use crate::staged::node::{Node, unstaged};
 use crate::staged::order::Order;
 use crate::tunable::Tunables;
 use crate::{Entry, Family};
@@ -91,7 +93,7 @@ pub struct Bfq {
     nomerges: u8,
     nr_requests: u16,
 
-    nodes: Nodes,
+    nodes: Vec<Node>,
     owners: Vec<Owner>,
     hash: MergeHash,
     last_merge: Option<SchedTag>,
@@ -119,7 +121,13 @@ pub struct Bfq {
     busy: [u32; 3],
     busy_first: Option<QueueId>,
     busy_last: Option<QueueId>,
+    /// Times that a queue became busy.
+    turns: u64,
     raised_busy: u32,
+    /// Busy queues by the sector of their next request, as of when it was last brought up to date,
+    /// and those that may stand elsewhere since.
+    by_position: Sorted<(u64, QueueId)>,
+    moved: Vec<QueueId>,
     weights: WeightCounts,
     pending_groups: u32,
 
@@ -161,7 +169,7 @@ impl Bfq {
             rotational,
             nomerges: setup.nomerges,
             nr_requests: setup.nr_requests,
-            nodes: Nodes::new(setup.nr_requests),
+            nodes: unstaged(setup.nr_requests),
             owners: vec![Owner::NOBODY; usize::from(setup.nr_requests)],
             hash: MergeHash::new(setup.nr_requests),
             last_merge: None,
@@ -183,7 +191,10 @@ impl Bfq {
             busy: [0; 3],
             busy_first: None,
             busy_last: None,
+            turns: 0,
             raised_busy: 0,
+            by_position: Sorted::default(),
+            moved: Vec::new(),
             weights: WeightCounts::default(),
             pending_groups: 0,
             max_budget: budget::DEFAULT_MAX_BUDGET,
@@ -232,13 +243,14 @@ impl Scheduler for Bfq {
     fn stage_batch(&mut self, batch: &[Rq], now: Nanos, absorbed: &mut Absorbed) -> (usize, Merge) {
         self.catch_up(now);
         let mut taken = 0;
-        while let Some((rq, rest)) = batch[taken..].split_first() {
+        loop {
+            taken += self.add_run(&batch[taken..], now);
+            let Some(rq) = batch.get(taken) else { break };
             let merge = self.merge_or_insert(rq, now, absorbed);
             taken += 1;
             if merge != Merge::No || !absorbed.is_empty() {
                 return (taken, merge);
             }
-            taken += self.add_run(rq, rest, now);
         }
         (batch.len(), Merge::No)
     }
@@ -313,7 +325,7 @@ impl Scheduler for Bfq {
     fn depth_changed(&mut self, nr_requests: u16) {
         assert_eq!(self.staged(), 0, "the depth changes while nothing is staged");
         self.nr_requests = nr_requests;
-        self.nodes = Nodes::new(nr_requests);
+        self.nodes = unstaged(nr_requests);
         self.owners.resize(usize::from(nr_requests), Owner::NOBODY);
         self.orders.fill(Order::new(nr_requests, self.limits.capacity));
         self.hash = MergeHash::new(nr_requests);

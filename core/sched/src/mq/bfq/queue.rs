@@ -2,9 +2,9 @@
 
 use weir_bio::{Nanos, Rq, SchedTag, SubmitterId};
 
-use crate::fair::nearest::{BackSeek, is_nearer};
+use crate::fair::nearest::{BackSeek, Reach};
 use crate::staged::Fifo;
-use crate::staged::node::{Node, Nodes};
+use crate::staged::node::Node;
 use crate::staged::order::Order;
 
 use super::Bfq;
@@ -93,6 +93,11 @@ pub(super) struct Queue {
     /// Neighbours in the list of busy queues.
     pub(super) busy_before: Option<QueueId>,
     pub(super) busy_after: Option<QueueId>,
+    /// When it became busy, as a number in the order of that list.
+    pub(super) busy_turn: u64,
+    /// Where it stands in the index by position, and whether that may be out of date.
+    pub(super) listed_at: Option<u64>,
+    pub(super) moved: bool,
     /// Under which weight it is counted for the symmetry test.
     pub(super) counted: Option<u8>,
     /// Counted among those of its group that are busy or have requests in flight.
@@ -145,6 +150,9 @@ impl Queue {
             busy: false,
             busy_before: None,
             busy_after: None,
+            busy_turn: 0,
+            listed_at: None,
+            moved: false,
             counted: None,
             pending: false,
             fifo_checked: false,
@@ -207,12 +215,12 @@ impl Bfq {
 
     #[inline]
     pub(super) fn node(&self, tag: SchedTag) -> &Node {
-        &self.nodes[tag]
+        &self.nodes[tag.index()]
     }
 
     #[inline]
     pub(super) fn node_mut(&mut self, tag: SchedTag) -> &mut Node {
-        &mut self.nodes[tag]
+        &mut self.nodes[tag.index()]
     }
 
     #[inline]
@@ -237,7 +245,7 @@ impl Bfq {
         let fifo = &mut self.queues[id.index()].fifo;
         fifo.remove(&mut self.nodes, tag);
         fifo.push_before(&mut self.nodes, tag, other);
-        self.nodes[tag].deadline = self.nodes[other].deadline;
+        self.nodes[tag.index()].deadline = self.nodes[other.index()].deadline;
     }
 
     /// Takes a staged request out of its queue's order and FIFO, and finds the one that is next
@@ -249,7 +257,7 @@ impl Bfq {
         order.remove(nodes, tag);
         queue.fifo.remove(nodes, tag);
         queue.queued -= 1;
-        let node = &nodes[tag];
+        let node = &nodes[tag.index()];
         if queue.next == Some(tag) {
             queue.next = match queue.overdue(nodes, now) {
                 None => set.successor(nodes, order, node),
@@ -266,32 +274,34 @@ impl Bfq {
 impl Queue {
     /// The oldest request if its time has come; looked at once in a slot.
     #[inline]
-    fn overdue(&mut self, nodes: &Nodes, now: Nanos) -> Option<SchedTag> {
+    fn overdue(&mut self, nodes: &[Node], now: Nanos) -> Option<SchedTag> {
         let oldest = self.fifo.oldest;
         let checked = std::mem::replace(&mut self.fifo_checked, true);
-        let overdue = !checked && oldest != SchedTag::NONE && now >= nodes[oldest].deadline;
+        let overdue = !checked && oldest != SchedTag::NONE && now >= nodes[oldest.index()].deadline;
         overdue.then_some(oldest)
     }
 }
 
 impl Settings {
+    /// How a request lies to the head.
+    #[inline]
+    pub(super) fn reach(&self, node: &Node, head: u64) -> Reach {
+        Reach::of(node.band, node.rq.sector, head, self.back_seek())
+    }
+
     fn back_seek(&self) -> BackSeek {
         BackSeek { max_sectors: self.back_seek_sectors, penalty: self.back_seek_penalty }
     }
 
     #[inline]
-    pub(super) fn choose(&self, nodes: &Nodes, a: SchedTag, b: SchedTag, last: u64) -> SchedTag {
-        let (of_a, of_b) = (&nodes[a], &nodes[b]);
-        let first = match of_a.band == of_b.band {
-            true => is_nearer(of_a.rq.sector, of_b.rq.sector, last, self.back_seek()),
-            false => of_a.band > of_b.band,
-        };
-        if first { a } else { b }
+    fn choose(&self, nodes: &[Node], a: SchedTag, b: SchedTag, last: u64) -> SchedTag {
+        let [of_a, of_b] = [a, b].map(|tag| self.reach(&nodes[tag.index()], last));
+        if of_a.is_before(of_b) { a } else { b }
     }
 
     /// The request to serve after `gone`, which is no longer in `order`.
     #[inline(always)]
-    pub(super) fn successor(&self, nodes: &Nodes, order: &Order, gone: &Node) -> Option<SchedTag> {
+    pub(super) fn successor(&self, nodes: &[Node], order: &Order, gone: &Node) -> Option<SchedTag> {
         let Node { before, after, rq: Rq { sector, .. }, .. } = *gone;
         let after = match after {
             SchedTag::NONE => order.first()?,
@@ -301,7 +311,7 @@ impl Settings {
             return Some(after);
         }
         // The ordinary case is settled at a glance: one is far behind.
-        let (next, last) = (&nodes[after], &nodes[before]);
+        let (next, last) = (&nodes[after.index()], &nodes[before.index()]);
         let far = last.rq.sector.saturating_add(self.back_seek_sectors) < sector;
         if far && next.band == last.band && next.rq.sector >= sector {
             return Some(after);

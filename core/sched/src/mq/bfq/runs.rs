@@ -23,35 +23,61 @@ fn is_akin(a: &Rq, b: &Rq) -> bool {
 }
 
 impl Bfq {
-    /// Adds those of `rest` that follow `first` into its queue, where it has just been added, and
-    /// that touch no staged request. Says how many.
-    pub(super) fn add_run(&mut self, first: &Rq, rest: &[Rq], now: Nanos) -> usize {
-        let Some(id) = self.settled_queue(first).filter(|id| self.takes_more(*id, now)) else {
+    /// Adds the requests at the head of `batch` that go to one queue and touch no staged request,
+    /// if that queue is busy with requests already. Says how many.
+    pub(super) fn add_run(&mut self, batch: &[Rq], now: Nanos) -> usize {
+        let Some(first) = batch.first() else { return 0 };
+        let Some(id) = self.settled_queue(first).filter(|id| self.is_at_work(*id)) else {
             return 0;
         };
+        if self.intake(id, now).lonely_spot(first).is_none() {
+            return 0;
+        }
+        let sync = self.queue(id).sync;
+        if sync {
+            self.observe_process(id, now);
+        }
+        self.raise_async(id, now);
+        // Whether a later one at this moment would be observed otherwise than the first.
+        let alike = !sync || self.queue(id).think.is_settled(now);
+        let run = if alike { batch } else { &batch[..1] };
         let mut added = 0;
-        for rq in rest.iter().take_while(|rq| is_akin(first, rq)) {
-            let Some(spot) = self.lonely_spot(id, rq) else { break };
-            let is_next = self.link(id, rq, spot, now);
-            added += 1;
-            if is_next {
-                self.next_changed(id);
+        loop {
+            let (more, is_next) = self.add_few(id, first, &run[added..], now);
+            added += more;
+            if !is_next {
+                break;
             }
+            self.next_changed(id);
         }
         self.count_added(id, first.id.submitter(), added as u32);
+        self.note_moved(id);
         added
     }
 
-    /// Whether one more request at the moment of the last one is nothing new to queue `id`: no
-    /// pause to learn from, no raising, no idling to end.
-    fn takes_more(&self, id: QueueId, now: Nanos) -> bool {
+    /// Adds those at the head of `run` that are akin to `first`, up to the first that a waiting
+    /// queue is to give next. Says how many, and whether that one was met.
+    #[inline(always)]
+    fn add_few(&mut self, id: QueueId, first: &Rq, run: &[Rq], now: Nanos) -> (usize, bool) {
+        let waits = self.in_service != Some(id);
+        let mut intake = self.intake(id, now);
+        let mut added = 0;
+        for rq in run.iter().take_while(|rq| is_akin(first, rq)) {
+            let Some(spot) = intake.lonely_spot(rq) else { break };
+            added += 1;
+            if intake.link(rq, spot) && waits {
+                return (added, true);
+            }
+        }
+        (added, false)
+    }
+
+    /// Whether queue `id` has requests and backlog, so that another one ends no pause, raises and
+    /// preempts nothing, and no idling.
+    fn is_at_work(&self, id: QueueId) -> bool {
         let queue = self.queue(id);
         let idled_for = self.idle_until.is_some() && self.in_service == Some(id);
-        queue.busy
-            && !queue.is_empty()
-            && queue.last_insert == now.0
-            && (!queue.sync || queue.think.is_settled(now))
-            && !idled_for
+        queue.busy && !queue.is_empty() && !idled_for
     }
 
     /// Serves up to `max` requests more of the queue in service, as far as time, budget and raising
@@ -62,6 +88,7 @@ impl Bfq {
         let bounds = self.raising_bounds(id);
         let Bfq { queues, orders, nodes, owners, hash, last_merge, set, rate, forest, .. } = self;
         let (queue, order) = (&mut queues[id.index()], &mut orders[id.index()]);
+        let (nodes, owners) = (nodes.as_mut_slice(), owners.as_mut_slice());
         let entity = &forest[queue.entity];
         let (leaf, raised) = (queue.entity, entity.coefficient > 1);
         let budget = entity.budget.saturating_sub(entity.service);
@@ -69,7 +96,7 @@ impl Bfq {
         let (mut served, mut taken, mut alike) = (0, 0, (0, 0));
         let mut end = self.last_position;
         while let Some(tag) = queue.next.filter(|_| taken < max) {
-            let charge = factor * u64::from(nodes[tag].rq.sectors);
+            let charge = factor * u64::from(nodes[tag.index()].rq.sectors);
             if served + charge > room {
                 break;
             }
@@ -86,7 +113,7 @@ impl Bfq {
             if *last_merge == Some(tag) {
                 *last_merge = None;
             }
-            let node = &nodes[tag];
+            let node = &nodes[tag.index()];
             queue.next = set.successor(nodes, order, node);
             rate.dispatched_beside(&node.rq);
             end = node.rq.end();
@@ -102,6 +129,7 @@ impl Bfq {
         self.staged -= taken;
         self.in_flight += taken as u32;
         (self.last_position, self.in_service_position) = (end, end);
+        self.note_moved(id);
         taken
     }
 

@@ -555,7 +555,7 @@ fn a_queue_that_returned_in_time_waits_with_the_rest_of_its_budget_or_what_its_n
     rig.bfq.next_changed(id);
     assert_eq!(rig.entity(1).budget, left);
     let next = rig.bfq.queue(id).next.expect("a request");
-    rig.bfq.nodes[next].rq.sectors = 20_000;
+    rig.bfq.nodes[next.index()].rq.sectors = 20_000;
     rig.bfq.next_changed(id);
     assert_eq!(rig.entity(1).budget, 20_000);
 }
