@@ -193,6 +193,17 @@ impl Kyber {
         popped
     }
 
+    /// A request is gone, and its token with it.
+    #[inline(always)]
+    fn account_end(&mut self, end: &Ended, now: Nanos) {
+        let node = &mut self.staged.nodes[end.tag.index()];
+        let (domain, held) = (usize::from(node.domain), std::mem::take(&mut node.holds));
+        self.sample(domain, end, now);
+        if held {
+            self.tokens.give(domain);
+        }
+    }
+
     #[inline(always)]
     fn sample(&mut self, domain: usize, ended: &Ended, now: Nanos) {
         if domain >= WATCHED || ended.handed_back {
@@ -270,14 +281,12 @@ impl Scheduler for Kyber {
         true
     }
 
-    #[inline]
     fn ended(&mut self, end: &Ended, now: Nanos) {
-        let node = &mut self.staged.nodes[usize::from(end.tag.0)];
-        let (domain, held) = (usize::from(node.domain), std::mem::take(&mut node.holds));
-        self.sample(domain, end, now);
-        if held {
-            self.tokens.give(domain);
-        }
+        self.account_end(end, now);
+    }
+
+    fn ended_batch(&mut self, ends: &[Ended], now: Nanos) {
+        ends.iter().for_each(|end| self.account_end(end, now));
     }
 
     fn has_work(&self, hard_queue: u16) -> bool {
