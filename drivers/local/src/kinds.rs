@@ -1,20 +1,20 @@
-//! The kinds of target of this crate: `null:SIZE`, `ram:SIZE` and `file:PATH`.
+//! The kinds of target of this crate: `null:SIZE`, `ram:SIZE`, `model:NAME` and `file:PATH`.
 
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 
-use weir_bio::SECTOR;
-use weir_bio::units::{parse_number, parse_size, parse_switch};
+use weir_bio::units::{parse_number, parse_switch};
 use weir_queue::{
     Backing, Config, Driver, DriverError, Identity, Keeps, NoticeListener, OpenedBacking, Speaker,
     TargetKind, TargetOption, Written,
 };
 
-use crate::{File, FileOptions, Io, Null, Ram};
+use crate::model::target::MODEL;
+use crate::{File, FileOptions, Io, Null, Ram, device_size, one_each};
 
 /// All of them.
-pub const KINDS: &[&TargetKind] = &[&NULL, &RAM, &FILE];
+pub const KINDS: &[&TargetKind] = &[&NULL, &RAM, &MODEL, &FILE];
 
 /// Nothing behind the queues.
 pub const NULL: TargetKind = TargetKind {
@@ -85,19 +85,6 @@ fn parse_file(written: &Written<'_>) -> Result<Box<dyn Backing>, String> {
     }
     let path = PathBuf::from(written.rest);
     Ok(Box::new(FileTarget { path, size: None, io: Io::Auto, direct: true, follow: true }))
-}
-
-fn device_size(text: &str) -> Result<u64, String> {
-    let bytes = parse_size(text)?;
-    if bytes == 0 || !bytes.is_multiple_of(SECTOR) {
-        return Err(format!("size {text:?} is not a multiple of {SECTOR} bytes above 0"));
-    }
-    Ok(bytes)
-}
-
-/// One hard queue for each thread that turns lanes.
-fn one_each(driver: &dyn Driver, homes: u16) -> u16 {
-    homes.clamp(1, driver.queues().max)
 }
 
 #[derive(Clone, Debug)]

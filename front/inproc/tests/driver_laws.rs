@@ -277,6 +277,12 @@ fn subjects() -> Vec<Subject> {
         memory("ram, two queues", "ram:8MiB,queues=2", true),
         memory("ram, single queue", "ram:8MiB,queue_mode=sq", true),
         memory("ram, round robin", "ram:8MiB,queues=2,spread=round-robin", true),
+        memory("a modelled SSD, two queues", "model:sas-ssd,size=8MiB,queues=2", true),
+        memory(
+            "a modelled array, single queue",
+            "model:powermax-8000,size=8MiB,queue_mode=sq",
+            true,
+        ),
     ];
     let others = [
         file("file, direct", disk, ",queues=2"),

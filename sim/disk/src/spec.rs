@@ -89,18 +89,19 @@ impl Spec {
         let (Some(kind), None) = (kinds.next(), kinds.next()) else {
             return Err(SpecError("a disk has one of [fixed], [ssd], [hdd] and [array]".into()));
         };
-        let (is_hdd, most) = match &kind {
-            Kind::Hdd(hdd) => (true, hdd.capacity() * SECTOR),
-            _ => (false, i64::MAX as u64),
+        let is_hdd = matches!(kind, Kind::Hdd(_));
+        let size = match (text.size, &kind) {
+            (Some(size), _) => size,
+            (None, Kind::Hdd(hdd)) => hdd.capacity() * SECTOR,
+            (None, _) => SIZE,
         };
-        let size = text.size.unwrap_or(if is_hdd { most } else { SIZE });
         let spec = Spec {
             size,
             depth: text.depth.unwrap_or(if is_hdd { 32 } else { 256 }),
             rotational: text.rotational.unwrap_or(is_hdd),
             kind,
         };
-        spec.check(most).map_err(SpecError)?;
+        spec.check().map_err(SpecError)?;
         Ok(spec)
     }
 
@@ -117,6 +118,16 @@ impl Spec {
         Spec::parse(preset.text)
     }
 
+    /// The same with so many bytes.
+    ///
+    /// # Errors
+    /// More than a hard disk has sectors, or no whole sectors.
+    pub fn sized(mut self, bytes: u64) -> Result<Spec, SpecError> {
+        self.size = bytes;
+        self.check().map_err(SpecError)?;
+        Ok(self)
+    }
+
     /// Whether a write may be answered before it is on the medium.
     #[must_use]
     pub fn has_volatile_cache(&self) -> bool {
@@ -127,7 +138,11 @@ impl Spec {
         }
     }
 
-    fn check(&self, most: u64) -> Result<(), String> {
+    fn check(&self) -> Result<(), String> {
+        let most = match &self.kind {
+            Kind::Hdd(hdd) => hdd.capacity() * SECTOR,
+            _ => i64::MAX as u64,
+        };
         match &self.kind {
             Kind::Fixed(fixed) => fixed.check(),
             Kind::Ssd(ssd) => ssd.check(),
