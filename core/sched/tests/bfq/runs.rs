@@ -110,7 +110,7 @@ impl Twins {
         let mut ends = Vec::new();
         for _ in 0..self.prng.below(self.flying.len() as u64 + 1) {
             let last = self.flying.len() as u64 - 1;
-            let at = if self.prng.percent(70) { 0 } else { self.prng.below(last + 1) };
+            let at = if self.prng.percent(50) { 0 } else { self.prng.below(last + 1) };
             ends.push(Ended::untimed(self.flying.remove(at as usize)));
         }
         self.whole.ended_batch(&ends, Nanos(self.now));
@@ -166,7 +166,8 @@ impl Process {
             op: if prng.percent(60) { Op::Read } else { Op::Write },
             flags: if prng.percent(50) { Flags::SYNC } else { Flags::NONE },
             group: GroupId(prng.below(6).saturating_sub(3) as u32),
-            sectors: 8 << prng.below(5),
+            // Some ask for so much that interactive raising ends within a run.
+            sectors: 8 << prng.below(9),
             ioprio,
             ..request(SchedTag::NONE)
         };
@@ -185,6 +186,8 @@ impl Process {
             0 => Rq { flags: rq.flags | Flags::META, ..rq },
             1 => Rq { op: Op::Write, flags: Flags::SYNC, ..rq },
             2 => Rq { op: Op::Write, flags: Flags::NONE, ..rq },
+            3 => Rq { ioprio: IoPrio::new(Class::BestEffort, prng.below(8) as u8), ..rq },
+            4 => Rq { group: GroupId(prng.below(3) as u32), ..rq },
             _ => rq,
         }
     }
