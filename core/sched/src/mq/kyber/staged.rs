@@ -63,6 +63,8 @@ struct Marks {
     words: Vec<u64>,
     /// A bit for each word that is not zero.
     summary: u64,
+    /// The context behind the one that was first when all were taken.
+    next: usize,
 }
 
 /// One hard queue.
@@ -202,20 +204,43 @@ impl Marks {
         self.summary == 0
     }
 
-    /// Takes the lowest context out.
+    /// Takes the first context out, if there is one, that is not below `least`, or else the lowest.
     #[inline]
-    fn take_first(&mut self) -> Option<usize> {
-        if self.summary == 0 {
-            return None;
-        }
-        let index = self.summary.trailing_zeros() as usize;
-        let word = &mut self.words[index];
-        let context = index * 64 + word.trailing_zeros() as usize;
-        *word &= *word - 1;
-        if *word == 0 {
-            self.summary &= self.summary - 1;
+    fn take_from(&mut self, least: usize) -> Option<usize> {
+        let context = self.first_from(least).or_else(|| self.first_from(0))?;
+        let index = context / 64;
+        self.words[index] &= !(1 << (context % 64));
+        if self.words[index] == 0 {
+            self.summary &= !(1 << index);
         }
         Some(context)
+    }
+
+    /// Takes all contexts out, in turn from the one behind that which was the first the last time.
+    #[inline]
+    fn take_all(&mut self, mut each: impl FnMut(usize)) {
+        let Some(first) = self.take_from(self.next) else { return };
+        self.next = first + 1;
+        each(first);
+        while let Some(context) = self.take_from(first) {
+            each(context);
+        }
+    }
+
+    /// The lowest context that is not below `least`.
+    #[inline]
+    fn first_from(&self, least: usize) -> Option<usize> {
+        let index = least / 64;
+        let word = self.words.get(index)? & (u64::MAX << (least % 64));
+        if word != 0 {
+            return Some(index * 64 + word.trailing_zeros() as usize);
+        }
+        let behind = self.summary & u64::MAX.checked_shl(index as u32 + 1).unwrap_or(0);
+        if behind == 0 {
+            return None;
+        }
+        let index = behind.trailing_zeros() as usize;
+        Some(index * 64 + self.words[index].trailing_zeros() as usize)
     }
 }
 
@@ -372,30 +397,34 @@ impl Staged {
         !self.queues[queue].marks[list].is_empty()
     }
 
-    /// The contexts' lists of one domain move behind the hard queue's own, context by context.
+    /// The contexts' lists of one domain move behind the hard queue's own, context by context, and
+    /// another one is the first each time: the last one's requests may be in the device when the
+    /// next time comes, and it has fewer then.
     #[inline]
     pub(super) fn flush(&mut self, queue: usize, domain: usize) {
-        let HardQueue { flushed, marks, .. } = &mut self.queues[queue];
-        while let Some(context) = marks[domain].take_first() {
-            let context = &mut self.contexts[context];
+        let Staged { queues, contexts, nodes, .. } = self;
+        let HardQueue { flushed, marks, .. } = &mut queues[queue];
+        marks[domain].take_all(|context| {
+            let context = &mut contexts[context];
             context.recent[domain].live = 0;
             let list = std::mem::replace(&mut context.lists[domain], List::EMPTY);
-            flushed[domain].append(list, &mut self.nodes);
-        }
+            flushed[domain].append(list, nodes);
+        });
     }
 
     /// The same for contexts that keep all domains in their first list.
     pub(super) fn flush_mixed(&mut self, queue: usize) {
-        let HardQueue { flushed, marks, .. } = &mut self.queues[queue];
-        while let Some(context) = marks[0].take_first() {
-            let context = &mut self.contexts[context];
+        let Staged { queues, contexts, nodes, .. } = self;
+        let HardQueue { flushed, marks, .. } = &mut queues[queue];
+        marks[0].take_all(|context| {
+            let context = &mut contexts[context];
             context.recent[0].live = 0;
             let mut list = std::mem::replace(&mut context.lists[0], List::EMPTY);
-            while let Some(tag) = list.pop(&self.nodes) {
-                let domain = usize::from(self.nodes[usize::from(tag)].domain);
-                flushed[domain].push(tag, &mut self.nodes);
+            while let Some(tag) = list.pop(nodes) {
+                let domain = usize::from(nodes[usize::from(tag)].domain);
+                flushed[domain].push(tag, nodes);
             }
-        }
+        });
     }
 
     /// Takes out the request whose turn it is in a domain; it holds a token from now on.

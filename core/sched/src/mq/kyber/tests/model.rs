@@ -11,6 +11,8 @@ use super::Level;
 #[derive(Clone, Default)]
 struct Queue {
     flushed: [Vec<Rq>; 4],
+    /// By list, the context behind the one that was flushed first the last time.
+    next: [usize; 4],
     domain: usize,
     batching: u32,
 }
@@ -78,11 +80,22 @@ impl Model {
     }
 
     fn flush(&mut self, queue: usize, list: usize) {
-        for (_, lists) in self.contexts.iter_mut().filter(|(home, _)| *home == queue) {
+        let count = self.contexts.len();
+        let from = self.queues[queue].next[list];
+        let mut first = None;
+        for context in (0..count).map(|step| (from + step) % count) {
+            let (home, lists) = &mut self.contexts[context];
+            if *home != queue || lists[list].is_empty() {
+                continue;
+            }
             for rq in lists[list].drain(..) {
                 let domain = self.level.domain_of(&rq);
                 self.queues[queue].flushed[domain].push(rq);
             }
+            first.get_or_insert(context);
+        }
+        if let Some(first) = first {
+            self.queues[queue].next[list] = first + 1;
         }
     }
 
