@@ -23,8 +23,23 @@ const SHORT_SLOT_NS: u64 = 1_000_000;
 /// A slot longer than this is judged by its service, ns.
 const LONG_SLOT_NS: u64 = 20_000_000;
 /// The time that a seeky queue's short slot counts as, ns.
-const SHORT_SLOT_ROTATIONAL_NS: u64 = 8_000_000;
-const SHORT_SLOT_FLASH_NS: u64 = 2_000_000;
+const SHORT_SLOT_ROTATIONAL_NS: i64 = 8_000_000;
+const SHORT_SLOT_FLASH_NS: i64 = 2_000_000;
+
+/// The most that a queue is charged for with its next slot, ns.
+pub(super) const MOST_OWED_NS: i64 = 1_000_000_000;
+
+/// A slot that ends, by the time of the device and not by sectors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct SlotTime {
+    /// A sync queue held the device without making much of it.
+    pub(super) slow: bool,
+    /// What it is charged for if it is charged by time: the slot without what requests of others
+    /// took of it, and what its own took since its last one.
+    pub(super) charged_ns: u64,
+    /// What is left of its account then: 0, or below if it was charged for more than was measured.
+    pub(super) rest_ns: i64,
+}
 
 impl Bfq {
     /// The least budget feedback leaves a queue.
@@ -105,29 +120,49 @@ impl Bfq {
         until.since(self.slot_started)
     }
 
-    /// Whether a sync queue held the device without making much of it, and for how long, ns.
-    pub(super) fn slowness(&self, id: QueueId, now: Nanos, timer_fired: bool) -> (bool, u64) {
+    /// What the slot of queue `id` in service was by time, if it ends at `now`.
+    pub(super) fn slot_time(&self, id: QueueId, now: Nanos, timer_fired: bool) -> SlotTime {
         let held = self.held_ns(now, timer_fired);
         let queue = self.queue(id);
-        if !queue.sync || !self.features.slow_detection {
-            return (false, held);
+        let (seeky, owed) = (queue.seeks.is_seeky(), queue.owed_ns);
+        let service = self.forest[queue.entity].service;
+        let of_others = self.device_time.of_others(timer_fired);
+        let used = held.saturating_sub(of_others).min(FULL_BUDGET_NS) as i64 + owed;
+        let guess = if self.rotational { SHORT_SLOT_ROTATIONAL_NS } else { SHORT_SLOT_FLASH_NS };
+        let guesses = seeky && held < SHORT_SLOT_NS && owed >= 0;
+        let charged = used.max(if guesses { guess } else { 0 });
+        let slow = match held {
+            ..=LONG_SLOT_NS => seeky,
+            _ => service < self.max_budget / 2,
+        };
+        // A guess is set off against what is measured later. Where sectors count more than time,
+        // that comes to nothing, and no other guess is made.
+        let ahead = used - charged;
+        let unused = if ahead < 0 { ahead - self.full_speed_ns(service) } else { 0 };
+        SlotTime {
+            slow: slow && queue.sync && self.features.slow_detection,
+            charged_ns: charged as u64,
+            rest_ns: unused.max(-guess),
         }
-        let seeky = queue.seeks.is_seeky();
-        if held < SHORT_SLOT_NS {
-            let counted =
-                if self.rotational { SHORT_SLOT_ROTATIONAL_NS } else { SHORT_SLOT_FLASH_NS };
-            return (seeky, if seeky { counted } else { held });
-        }
-        if held <= LONG_SLOT_NS {
-            return (seeky, held);
-        }
-        (self.forest[queue.entity].service < self.max_budget / 2, held)
+    }
+
+    /// What the time counts for that queue `id` is to be charged with its next slot, sectors.
+    pub(super) fn owed(&self, id: QueueId) -> u64 {
+        let queue = self.queue(id);
+        let by_time = queue.seeks.is_seeky() && self.features.slow_detection;
+        if by_time { self.max_budget * queue.owed_ns.max(0) as u64 / FULL_BUDGET_NS } else { 0 }
+    }
+
+    /// The time that counts as much as `sectors`.
+    fn full_speed_ns(&self, sectors: u64) -> i64 {
+        let sectors = sectors.min(self.max_budget) as i64;
+        sectors * FULL_BUDGET_NS as i64 / self.max_budget as i64
     }
 
     /// Charges queue `id`, in service, for the time it held the device, if that is more than for
     /// the sectors it received.
     pub(super) fn charge_time(&mut self, id: QueueId, held_ns: u64) {
-        let charge = self.max_budget * held_ns.min(FULL_BUDGET_NS) / FULL_BUDGET_NS;
+        let charge = self.max_budget * held_ns / FULL_BUDGET_NS;
         let leaf = self.queue(id).entity;
         let entity = &mut self.forest[leaf];
         entity.budget = entity.budget.max(charge);

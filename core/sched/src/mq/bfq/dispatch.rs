@@ -4,6 +4,7 @@
 use weir_bio::{Nanos, Rq, SchedTag};
 
 use super::Bfq;
+use super::budget::MOST_OWED_NS;
 use super::entity::{IDLE, Kind, QueueId};
 use super::inject::Sample;
 use super::queue::{Expiry, Owner, TagState};
@@ -88,6 +89,7 @@ impl Bfq {
         let factor = if coefficient == SOFT_RT { 1 } else { weight / u64::from(base) };
         self.in_service = Some(id);
         self.slot_started = now;
+        self.device_time.turn(now);
         self.slot_deadline = now + self.set.timeout_ns.saturating_mul(factor);
         self.in_service_position = self.last_position;
         self.count_assigned_budget();
@@ -114,6 +116,9 @@ impl Bfq {
         let rq = self.unlink(id, tag, now);
         if self.rate.dispatched(&rq, self.in_flight, now) {
             self.derive_max_budget();
+        }
+        if self.in_flight == 0 {
+            self.device_time.begin(now);
         }
         self.in_flight += 1;
         self.note_moved(id);
@@ -150,7 +155,8 @@ impl Bfq {
     pub(super) fn expire(&mut self, id: QueueId, reason: Expiry, now: Nanos, timer_fired: bool) {
         debug_assert_eq!(self.in_service, Some(id));
         let leaf = self.queue(id).entity;
-        let (slow, held) = self.slowness(id, now, timer_fired);
+        let time = self.slot_time(id, now, timer_fired);
+        self.device_time.turn(now);
         let spare = self.budget_left(id) >= self.forest[leaf].budget / 3;
         // Write-back that took long had the device's own queue before it, and is charged threefold.
         // A sequential queue shares bandwidth: the rate behind the budget may be that of larger
@@ -158,9 +164,12 @@ impl Bfq {
         let queue = self.queue(id);
         let late = reason == Expiry::BudgetTimeout && spare && queue.sync && queue.seeks.is_seeky();
         let late = late && self.features.slow_detection;
-        if !self.is_raised(id) && (slow || late) {
-            self.charge_time(id, held);
+        let by_time = !self.is_raised(id) && (time.slow || late);
+        if by_time {
+            self.charge_time(id, time.charged_ns);
         }
+        let keeps_account = by_time && self.rotational;
+        self.queue_mut(id).owed_ns = if keeps_account { time.rest_ns } else { 0 };
         self.last_slot = Some((reason, self.forest[leaf].service, self.forest[leaf].budget));
         let left = self.budget_left(id);
         self.judge_sharing(id);
@@ -239,6 +248,12 @@ impl Bfq {
         let queue = &mut self.queues[id.index()];
         self.last_completed = Some(queue.handle(id));
         queue.in_flight -= 1;
+        if self.in_service == Some(id) {
+            self.device_time.own_end(now);
+        } else if self.rotational {
+            let ns = self.device_time.foreign_end(now) as i64;
+            queue.owed_ns = (queue.owed_ns + ns).min(MOST_OWED_NS);
+        }
         queue.last_end = now.0;
         queue.think.ended(now);
         if queue.in_flight == 0 && !queue.busy {

@@ -172,6 +172,7 @@ impl Bfq {
             slice
         };
         self.idle_started = now;
+        self.device_time.begin_idling();
         self.idle_until = Some(now + length);
     }
 }

@@ -146,13 +146,13 @@ impl Bfq {
         (RT..IDLE).find(|class| self.busy[*class] > u32::from(current == Some(*class)))
     }
 
-    fn can_inject(&self, id: QueueId, other: QueueId, waiting: usize) -> bool {
+    pub(super) fn can_inject(&self, id: QueueId, other: QueueId, waiting: usize) -> bool {
         let queue = self.queue(other);
         other != id
             && queue.busy
             && !queue.is_empty()
             && self.forest[queue.entity].class == waiting
-            && self.next_charge(other) <= self.budget_left(other)
+            && self.next_charge(other) + self.owed(other) <= self.budget_left(other)
     }
 
     /// The process's own async requests, its waker, the queue it woke last: serving them brings

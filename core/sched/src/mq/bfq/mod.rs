@@ -15,6 +15,7 @@
 mod anchor;
 mod budget;
 mod burst;
+mod device_time;
 mod dispatch;
 mod entity;
 mod forest;
@@ -58,6 +59,7 @@ use crate::tunable::Tunables;
 use crate::{Entry, Family};
 
 use burst::Burst;
+use device_time::DeviceTime;
 use entity::{LevelId, QueueId};
 use forest::Forest;
 use group::Group;
@@ -114,6 +116,7 @@ pub struct Bfq {
     in_service: Option<QueueId>,
     slot_started: Nanos,
     slot_deadline: Nanos,
+    device_time: DeviceTime,
     /// The device is kept for the queue in service until then.
     idle_until: Option<Nanos>,
     idle_started: Nanos,
@@ -186,6 +189,7 @@ impl Bfq {
             in_service: None,
             slot_started: Nanos::ZERO,
             slot_deadline: Nanos::ZERO,
+            device_time: DeviceTime::default(),
             idle_until: None,
             idle_started: Nanos::ZERO,
             busy: [0; 3],

@@ -109,6 +109,9 @@ pub(super) struct Queue {
     pub(super) max_budget: u64,
     /// The budget left when it last expired, if it expired for want of requests.
     pub(super) left: Option<u64>,
+    /// What its requests took of the device since its last slot, ns; its next slot counts for it.
+    /// Below 0 is what it was charged for already.
+    pub(super) owed_ns: i64,
     /// Since when it waits for service.
     pub(super) waiting_since: u64,
 
@@ -158,6 +161,7 @@ impl Queue {
             fifo_checked: false,
             max_budget: 0,
             left: None,
+            owed_ns: 0,
             waiting_since: now.0,
             seeks: SeekHistory::new(),
             think: Think::new(now),

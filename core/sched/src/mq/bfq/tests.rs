@@ -118,6 +118,12 @@ fn what_a_queue_is_given_at_most_follows_from_how_its_slot_ended() {
     assert_eq!(learnt(Expiry::Preempted, 9000, 100, 0), 9000);
 }
 
+/// Whether the slot of context 1 is slow if it ends after so long, and what it is charged for then.
+fn slow_for(rig: &Rig, held: u64) -> (bool, u64) {
+    let time = rig.bfq.slot_time(rig.id(1), rig.now + held, false);
+    (time.slow, time.charged_ns)
+}
+
 #[test]
 fn a_long_slot_is_slow_if_it_served_less_than_half_of_the_most() {
     let slow = |held: u64, service: u64| {
@@ -125,7 +131,7 @@ fn a_long_slot_is_slow_if_it_served_less_than_half_of_the_most() {
         rig.insert(rq(1, 1000));
         rig.entity(1).service = service;
         rig.bfq.slot_started = rig.now;
-        rig.bfq.slowness(rig.id(1), rig.now + held, false)
+        slow_for(&rig, held)
     };
     assert_eq!(slow(20 * MS, 0), (false, 20 * MS));
     assert_eq!(slow(20 * MS + 1, 8191), (true, 20 * MS + 1));
@@ -568,7 +574,7 @@ fn a_short_slot_of_a_seeky_queue_counts_as_longer_and_one_of_a_millisecond_as_it
             rig.insert(rq(1, 1000 + (jump * 7 % 32) * 1_000_000));
         }
         rig.bfq.slot_started = rig.now;
-        rig.bfq.slowness(rig.id(1), rig.now + held, false)
+        slow_for(&rig, held)
     };
     assert_eq!(slow(true, MS - 1), (true, 8 * MS));
     assert_eq!(slow(false, MS - 1), (true, 2 * MS));
@@ -765,4 +771,103 @@ fn a_batch_that_may_raise_its_queue_is_asked_for_one_by_one() {
         assert_eq!(rig.bfq.busy_total(), 0);
         assert_eq!(each(&rig, sync), low_latency == "1");
     }
+}
+
+/// A queue, as context 1, whose requests are far apart.
+fn seeky(rotational: bool) -> Rig {
+    let mut rig = Rig::new(rotational);
+    for jump in 0..32 {
+        rig.insert(rq(1, 1000 + (jump * 7 % 32) * 1_000_000));
+    }
+    rig
+}
+
+#[test]
+fn a_slot_by_time_is_without_what_others_took_and_with_what_was_measured_after_the_last() {
+    const HALF: i64 = 500_000;
+    let ms = MS as i64;
+    // Of the slot, held and had by others; owed before and sectors served; charged and left.
+    for (held, others, owed, service, charged, rest) in [
+        (10 * ms, 0, 0, 0, 10 * ms, 0),
+        (10 * ms, 4 * ms, 0, 0, 6 * ms, 0),
+        (10 * ms, 4 * ms, 5 * ms, 0, 11 * ms, 0),
+        (130 * ms, 0, 0, 0, 125 * ms, 0),
+        (130 * ms, 20 * ms, 0, 0, 110 * ms, 0),
+        (130 * ms, 0, 300 * ms, 0, 425 * ms, 0),
+        // A guess of 8 ms, of which so much was not measured.
+        (HALF, 0, 0, 0, 8 * ms, HALF - 8 * ms),
+        (HALF, 0, 1, 0, 8 * ms, HALF - 8 * ms + 1),
+        (HALF, 0, 20 * ms, 0, 20 * ms + HALF, 0),
+        // It is set off, and there is no other before it is used up.
+        (HALF, 0, -6 * ms, 0, 0, HALF - 6 * ms),
+        (10 * ms, 0, -6 * ms, 0, 4 * ms, 0),
+        // 1024 sectors are a 16th of 125 ms, 7.8125 ms; and it is never more than the guess.
+        (HALF, 0, -HALF - 1, 128, 0, -1 - 976_562),
+        (HALF, 0, -6 * ms, 1024, 0, -8 * ms),
+        (10 * ms, 0, 0, 1024, 10 * ms, 0),
+    ] {
+        let mut rig = seeky(true);
+        let (id, now) = (rig.id(1), rig.now);
+        rig.bfq.queue_mut(id).owed_ns = owed;
+        rig.entity(1).service = service;
+        rig.bfq.slot_started = now;
+        rig.bfq.device_time.turn(now);
+        rig.bfq.device_time.foreign_end(now + others as u64);
+        let time = rig.bfq.slot_time(id, now + held as u64, false);
+        let case = (held, others, owed, service);
+        assert_eq!((time.charged_ns as i64, time.rest_ns), (charged, rest), "{case:?}");
+    }
+}
+
+#[test]
+fn a_request_that_outlives_its_slot_counts_for_the_next_one_on_a_disk() {
+    for (rotational, owed) in [(true, 3 * MS as i64), (false, 0)] {
+        let mut rig = seeky(rotational);
+        let out = rig.dispatch().expect("a request");
+        rig.later(2 * MS);
+        let (id, now) = (rig.id(1), rig.now);
+        rig.bfq.expire(id, Expiry::Preempted, now, false);
+        assert_eq!(rig.bfq.queue(id).owed_ns, 0);
+        rig.later(3 * MS);
+        rig.complete(&out);
+        assert_eq!(rig.bfq.queue(id).owed_ns, owed);
+        // One that is served in its slot does not.
+        let out = rig.dispatch().expect("a request");
+        rig.later(5 * MS);
+        rig.complete(&out);
+        assert_eq!(rig.bfq.queue(id).owed_ns, owed);
+        let full = rig.bfq.max_budget;
+        assert_eq!(rig.bfq.owed(id), full * owed as u64 / (125 * MS), "in sectors");
+        let charged = rig.entity(1).service;
+        rig.later(2 * MS);
+        let now = rig.now;
+        rig.bfq.expire(id, Expiry::Preempted, now, false);
+        let (_, service, _) = rig.bfq.last_slot.expect("a slot that ended");
+        assert_eq!(service, full * (7 + owed as u64 / MS) / 125, "more than {charged}");
+        assert_eq!(rig.bfq.queue(id).owed_ns, 0);
+    }
+}
+
+#[test]
+fn what_a_queue_owes_is_no_more_than_a_second_and_bounds_what_is_injected_of_it() {
+    let mut rig = seeky(true);
+    rig.bfq.decide_queueing(Some(true));
+    let id = rig.id(1);
+    let out = rig.dispatch().expect("a request");
+    let now = rig.now;
+    rig.bfq.expire(id, Expiry::Preempted, now, false);
+    rig.later(9000 * MS);
+    rig.complete(&out);
+    assert_eq!(rig.bfq.queue(id).owed_ns, 1000 * MS as i64);
+    for (owed, may) in [(-5, true), (0, true), (100, true), (124, true), (125, false)] {
+        rig.bfq.queue_mut(id).owed_ns = owed * MS as i64;
+        rig.entity(1).budget = rig.bfq.max_budget;
+        rig.entity(1).service = 0;
+        let other = QueueId(u32::MAX);
+        assert_eq!(rig.bfq.can_inject(other, id, entity::BE), may, "{owed} ms");
+    }
+    // One that reads on and on is charged for sectors alone.
+    rig.bfq.queue_mut(id).owed_ns = 1000 * MS as i64;
+    rig.bfq.queue_mut(id).seeks = seeks::SeekHistory::new();
+    assert_eq!(rig.bfq.owed(id), 0);
 }
