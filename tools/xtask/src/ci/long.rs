@@ -40,6 +40,9 @@ const OUTAGE_TEST: &str = "the_outage_that_the_environment_names_costs_no_more_t
 /// 16 paths with silent drivers: more than 10,000 seeds together.
 const LAW_SEEDS: &str = "700";
 
+/// Lives of each scheduler under each of its laws; the tests run 30 to 10,000.
+const SCHEDULER_LIVES: &str = "100000";
+
 /// Runs of each law of multipath; the tests run some hundred.
 const MULTIPATH_SEEDS: &str = "10000";
 
@@ -97,11 +100,15 @@ const FUZZ_FLAGS: &str = "--cfg fuzzing -Cpasses=sancov-module \
 
 pub(super) fn steps(workspace: &Workspace) -> Vec<Step> {
     let laws = Step::tests("laws, silent drivers", "test --workspace --test laws -- silent");
+    let lives = Step::tests("laws, schedulers", "test --package weir-sched --test laws");
+    let shares = "test --package weir-sched --test shares -- --nocapture --test-threads 1";
     let multipath = Step::tests("laws, multipath", "test --workspace --test multipath_laws");
     let scsi = Step::tests("laws, scsi", "test --package weir --test scsi_sim_laws");
     let stress = Step::tests("stress", "test --workspace --test stress");
     let mut steps = vec![
         laws.with("LAW_SEEDS", LAW_SEEDS.to_owned()),
+        lives.with("LAWS_SEQUENCES", SCHEDULER_LIVES.to_owned()),
+        Step::tests("shares", shares).with("WEIR_SHARES", "all".to_owned()),
         multipath.with("MULTIPATH_SEEDS", MULTIPATH_SEEDS.to_owned()),
         scsi.with("SCSI_SEEDS", MULTIPATH_SEEDS.to_owned()),
         stress.with("STRESS_SEEDS", STRESS_SEEDS.to_owned()),
@@ -320,7 +327,7 @@ mod tests {
         let count = names.len();
         names.sort();
         names.dedup();
-        assert_eq!((names.len(), count), (70, 70));
+        assert_eq!((names.len(), count), (72, 72));
         assert!(names.contains(&"outage qemu-nbd:bfq:stop=40".to_owned()), "{names:?}");
         assert!(!names.contains(&"outage nbdkit:bfq:stop=100".to_owned()), "{names:?}");
     }
