@@ -68,6 +68,7 @@ mod tests {
         // The weights are whole numbers (32, 60, 84), so the mean is off by a few thousandths.
         assert!(mean.abs_diff(16_000_000) < 200_000, "{mean}");
         assert!(think.exceeds(8_000_000) && !think.exceeds(17_000_000));
+        assert!(think.exceeds(mean - 1) && !think.exceeds(mean));
     }
 
     #[test]

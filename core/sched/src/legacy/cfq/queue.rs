@@ -170,3 +170,40 @@ impl Queue {
             && self.place.is_none()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_class_and_level_has_a_place_of_its_own_among_the_async_queues() {
+        let at = |class, level| Priority { class, level }.async_index();
+        let levels = |class| (0..8).map(move |level| at(class, level)).collect::<Vec<_>>();
+        assert_eq!(levels(Class::RealTime), (0..8).collect::<Vec<_>>());
+        assert_eq!(levels(Class::BestEffort), (8..16).collect::<Vec<_>>());
+        assert_eq!(levels(Class::None), (8..16).collect::<Vec<_>>());
+        assert_eq!(levels(Class::Idle), [16; 8]);
+    }
+
+    #[test]
+    fn what_others_wait_for_has_the_normal_level_at_least_and_is_not_of_the_idle_class() {
+        for (class, level, boosted, to) in [
+            (Class::BestEffort, 7, Class::BestEffort, 4),
+            (Class::BestEffort, 4, Class::BestEffort, 4),
+            (Class::BestEffort, 2, Class::BestEffort, 2),
+            (Class::RealTime, 5, Class::RealTime, 4),
+            (Class::RealTime, 0, Class::RealTime, 0),
+            (Class::Idle, 7, Class::BestEffort, 4),
+        ] {
+            let to = Priority { class: boosted, level: to };
+            assert!(Priority { class, level }.boosted() == to, "{class:?} {level}");
+        }
+    }
+
+    #[test]
+    fn a_slice_that_began_is_used_at_its_end() {
+        let slot = Slot { started_at: Some(Nanos(5)), ends_at: Nanos(9), ..Slot::default() };
+        assert!(!slot.is_used(Nanos(8)) && slot.is_used(Nanos(9)));
+        assert!(!Slot { started_at: None, ..slot }.is_used(Nanos(20)));
+    }
+}

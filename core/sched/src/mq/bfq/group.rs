@@ -170,3 +170,16 @@ fn async_index(class: usize, level: u8) -> usize {
         _ => 8 + usize::from(level),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_class_and_level_has_an_async_queue_of_its_own_and_the_idle_class_has_one() {
+        let levels = |class| (0..8).map(move |level| async_index(class, level));
+        let all: Vec<usize> = levels(RT).chain(levels(BE)).collect();
+        assert_eq!(all, (0..16).collect::<Vec<_>>());
+        assert_eq!(levels(IDLE).collect::<Vec<_>>(), [16; 8]);
+    }
+}

@@ -176,3 +176,28 @@ impl Bfq {
         self.idle_until = Some(now + length);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn weights_differ_when_two_are_counted_and_the_least_is_known() {
+        let mut weights = WeightCounts::default();
+        assert!(weights.is_empty() && !weights.differ());
+        for (add, differ, least) in [(4, false, 4), (4, false, 4), (8, true, 4), (1, true, 1)] {
+            weights.add(add);
+            assert_eq!((weights.differ(), weights.least()), (differ, least));
+            assert!(!weights.is_empty());
+        }
+        for (remove, differ) in [(8, true), (1, false), (4, false)] {
+            weights.remove(remove);
+            assert_eq!(
+                (weights.differ(), weights.least()),
+                (differ, if remove == 8 { 1 } else { 4 })
+            );
+        }
+        weights.remove(4);
+        assert!(weights.is_empty());
+    }
+}

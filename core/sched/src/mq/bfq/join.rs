@@ -310,3 +310,102 @@ impl Bfq {
         (live && !pays && self.queue(id).owner == Some(who)).then_some(target)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::entity::{BE, LevelId, RT};
+    use super::super::raise::INTERACTIVE;
+    use super::*;
+    use crate::{Scheduler, Setup};
+    use weir_bio::{IoPrio, Limits};
+
+    const NOW: Nanos = Nanos(5_000_000_000);
+
+    /// Queues of their own for as many processes.
+    fn queues<const N: usize>() -> (Bfq, [QueueId; N]) {
+        let limits = Limits { rotational: true, ..Limits::default() };
+        let setup = Setup { limits, nr_requests: 64, hard_queues: 1, nomerges: 0, compat: "" };
+        let mut bfq = Bfq::new(&setup);
+        let ids = std::array::from_fn(|n| bfq.own_queue(SubmitterId(n as u16), IoPrio::NONE, NOW));
+        (bfq, ids)
+    }
+
+    fn raise(bfq: &mut Bfq, id: QueueId) {
+        let verdict = bfq.queue_mut(id).raise.begin_interactive(1_000_000_000, NOW);
+        bfq.let_raising_count(id, verdict);
+    }
+
+    #[test]
+    fn a_queue_that_takes_another_in_is_raised_if_that_one_was() {
+        for (from_raised, to_raised) in [(false, false), (true, false), (false, true), (true, true)]
+        {
+            let (mut bfq, [from, to]) = queues();
+            [(from, from_raised), (to, to_raised)].iter().for_each(|(id, is_raised)| {
+                if *is_raised {
+                    raise(&mut bfq, *id);
+                }
+            });
+            bfq.inherit_raising(from, to, NOW);
+            let due = if from_raised || to_raised { INTERACTIVE } else { 1 };
+            assert_eq!((bfq.coefficient(from), bfq.coefficient(to)), (1, due));
+        }
+    }
+
+    #[test]
+    fn a_process_that_follows_its_queue_leaves_it_and_neither_has_an_owner() {
+        let (mut bfq, [from, to]) = queues();
+        bfq.queue_mut(from).references += 1;
+        bfq.queue_mut(to).references += 1;
+        let at = bfq.merge_queues(SubmitterId(0), from, to, NOW);
+        let state = |id| (bfq.queue(id).owner, bfq.queue(id).processes);
+        assert_eq!((at, state(from), state(to)), (to, (None, 0), (None, 2)));
+        assert_eq!(bfq.contexts[0].sync, Some(to));
+        assert!(bfq.queue(to).sharing.is_shared() && !bfq.queue(to).sharing.is_for_good());
+    }
+
+    #[test]
+    fn the_last_process_of_a_shared_queue_is_its_owner_again_with_its_next_request() {
+        let (mut bfq, [from, to]) = queues();
+        bfq.queue_mut(to).references += 1;
+        bfq.merge_queues(SubmitterId(0), from, to, NOW);
+        bfq.leave_queue(SubmitterId(0), NOW);
+        assert_eq!((bfq.queue(to).owner, bfq.queue(to).processes), (None, 1));
+        assert_eq!(bfq.part(SubmitterId(1), to, NOW), to);
+        assert_eq!(bfq.queue(to).owner, Some(SubmitterId(1)));
+    }
+
+    #[test]
+    fn two_queues_are_akin_that_have_one_group_class_and_level() {
+        let (mut bfq, [a, b]) = queues();
+        assert!(bfq.is_akin(a, b) && !bfq.is_akin(a, a));
+        let leaf = bfq.queue(b).entity;
+        bfq.queue_mut(b).processes = 0;
+        assert!(!bfq.is_akin(a, b), "no process is left");
+        bfq.queue_mut(b).processes = 1;
+        bfq.queue_mut(b).level = 3;
+        assert!(!bfq.is_akin(a, b), "another level");
+        bfq.queue_mut(b).level = 4;
+        bfq.forest[leaf].wanted_class = RT;
+        assert!(!bfq.is_akin(a, b), "another class");
+        bfq.forest[leaf].wanted_class = BE;
+        bfq.forest[leaf].level = LevelId(7);
+        assert!(!bfq.is_akin(a, b), "another group");
+        bfq.forest[leaf].level = LevelId::ROOT;
+        assert!(bfq.is_akin(a, b));
+    }
+
+    #[test]
+    fn a_merge_for_good_is_decided_600_ms_after_the_queue_was_made() {
+        for (after, due) in [(DECIDE_AFTER_NS - 1, false), (DECIDE_AFTER_NS, true)] {
+            let (mut bfq, [a, b]) = queues();
+            bfq.tunables().set("slice_idle", "0").expect("a tunable");
+            // One that jumps about is not waited for, so nothing speaks against the merge.
+            (0..32).for_each(|_| bfq.queue_mut(a).seeks.note(true));
+            bfq.queue_mut(b).references += 1;
+            bfq.contexts[0].stable_target = Some(b);
+            let target = bfq.stable_target_due(SubmitterId(0), a, NOW + after);
+            assert_eq!(target.is_some(), due, "{after} ns after");
+            assert_eq!(bfq.contexts[0].stable_target.is_none(), due, "it is decided once");
+        }
+    }
+}

@@ -435,4 +435,19 @@ mod tests {
             assert_eq!(raise.started, started_ms * MS, "{before:?} waited {waited_ms} ms");
         }
     }
+
+    #[test]
+    fn what_was_served_before_a_period_is_no_part_of_it() {
+        let mut raise = Raise { service: 119_999, ..plain() };
+        assert_eq!(raise.begin_interactive(PERIOD, Nanos(0)), Verdict::NextStamp);
+        raise.charge(120_000, true);
+        assert_eq!(raise.dispatched(BOUNDS, Nanos(1)), Verdict::Unchanged);
+    }
+
+    #[test]
+    fn sectors_take_their_time_at_seven_thousand_a_second() {
+        for (sectors, ns) in [(0, 0), (7, MS), (7000, 1000 * MS), (10_500, 1500 * MS)] {
+            assert_eq!(paced_ns(sectors), ns, "{sectors} sectors");
+        }
+    }
 }

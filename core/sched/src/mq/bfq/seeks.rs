@@ -48,6 +48,10 @@ mod tests {
         assert!(!seeks.is_seeky(), "19 bits with the one it starts with");
         seeks.note(true);
         assert!(seeks.is_seeky() && !seeks.is_full());
+        (0..14).for_each(|_| seeks.note(true));
+        assert!(seeks.is_full(), "32 in a row");
+        seeks.note(false);
+        assert!(!seeks.is_full());
         (0..32).for_each(|_| seeks.note(false));
         assert!(!seeks.is_seeky());
     }

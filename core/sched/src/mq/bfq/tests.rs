@@ -871,3 +871,32 @@ fn what_a_queue_owes_is_no_more_than_a_second_and_bounds_what_is_injected_of_it(
     rig.bfq.queue_mut(id).seeks = seeks::SeekHistory::new();
     assert_eq!(rig.bfq.owed(id), 0);
 }
+
+#[test]
+fn strict_guarantees_lengthen_the_idle_slice_when_they_are_switched_on_and_only_then() {
+    let mut rig = Rig::new(true);
+    for (name, value, slice) in [
+        ("slice_idle", "2", 2),
+        ("strict_guarantees", "0", 2),
+        ("strict_guarantees", "1", 8),
+        ("slice_idle", "3", 3),
+        ("strict_guarantees", "1", 3),
+        ("strict_guarantees", "0", 3),
+    ] {
+        rig.bfq.tunables().set(name, value).expect("a tunable");
+        assert_eq!(rig.bfq.set.slice_idle_ns, slice * MS, "{name}={value}");
+    }
+}
+
+#[test]
+fn every_hard_queue_is_asked_when_a_process_is_gone() {
+    for (hard_queues, all) in [(1, 1), (3, 7), (64, u64::MAX)] {
+        let limits = Limits::default();
+        let setup = Setup { limits, nr_requests: TAGS, hard_queues, nomerges: 0, compat: "" };
+        let mut bfq = Bfq::new(&setup);
+        bfq.insert(Rq { tag: SchedTag(0), ..rq(1, 1000) }, Nanos(0), &mut Vec::new());
+        assert_eq!(bfq.take_kicked(), 0);
+        bfq.context_ended(SubmitterId(1), Nanos(1));
+        assert_eq!(bfq.take_kicked(), all, "{hard_queues} hard queues");
+    }
+}

@@ -203,4 +203,58 @@ mod tests {
         let mut known = Waker { confirmed: Some(one.other.queue), ..Waker::default() };
         assert!((0..9).all(|ms| !known.observe(one, Nanos(ms * MS))), "it is known");
     }
+
+    fn awake(queues: usize) -> (Bfq, Vec<QueueId>) {
+        let limits = weir_bio::Limits::default();
+        let setup =
+            crate::Setup { limits, nr_requests: 64, hard_queues: 1, nomerges: 0, compat: "" };
+        let mut bfq = Bfq::new(&setup);
+        let new = |bfq: &mut Bfq| {
+            bfq.new_queue(
+                super::super::entity::LevelId::ROOT,
+                super::super::entity::BE,
+                4,
+                true,
+                Nanos(0),
+            )
+        };
+        let ids = (0..queues).map(|_| new(&mut bfq)).collect();
+        (bfq, ids)
+    }
+
+    #[test]
+    fn a_waker_and_the_queues_it_wakes_know_each_other_until_one_of_them_leaves() {
+        let (mut bfq, ids) = awake(4);
+        let [waker, a, b, other] = ids[..] else { unreachable!("four queues") };
+        let of = |bfq: &Bfq, id| bfq.queue(id).waker.waker();
+        let wakes = |bfq: &Bfq, id| bfq.queue(id).waker.wakes.clone();
+        bfq.set_waker(a, waker);
+        bfq.set_waker(b, waker);
+        assert_eq!((of(&bfq, a), of(&bfq, b)), (Some(waker), Some(waker)));
+        assert_eq!(wakes(&bfq, waker), [a, b]);
+        bfq.head_woken(a);
+        assert_eq!(wakes(&bfq, waker), [b, a], "the one that became busy last is the last");
+        bfq.head_woken(other);
+        assert_eq!(wakes(&bfq, waker), [b, a], "nobody wakes that one");
+        // Another waker takes the place of the first.
+        bfq.set_waker(a, other);
+        assert_eq!(
+            (of(&bfq, a), wakes(&bfq, waker), wakes(&bfq, other)),
+            (Some(other), vec![b], vec![a])
+        );
+        bfq.hand_on_waker(a, b);
+        assert_eq!(of(&bfq, b), Some(waker), "it has one");
+        bfq.stop_waking(waker);
+        assert_eq!((of(&bfq, b), wakes(&bfq, waker)), (None, vec![]));
+        bfq.hand_on_waker(a, b);
+        assert_eq!((of(&bfq, b), wakes(&bfq, other)), (Some(other), vec![a, b]));
+        bfq.hand_on_waker(a, other);
+        assert_eq!(of(&bfq, other), None, "none wakes itself");
+        bfq.queue_mut(other).waker.tentative = Some(queue(7));
+        bfq.queue_mut(other).waker.times = 2;
+        bfq.leave_wakers(other);
+        assert_eq!((of(&bfq, a), of(&bfq, b), wakes(&bfq, other)), (None, None, vec![]));
+        let left = &bfq.queue(other).waker;
+        assert_eq!((left.tentative, left.times), (None, 0));
+    }
 }

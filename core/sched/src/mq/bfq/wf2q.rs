@@ -159,9 +159,10 @@ impl Forest {
         self[id].place = Place::Idle;
     }
 
-    /// Rule 5 for one entity: what it received moves its start.
+    /// Rule 5 for one entity, which was in service and so in no heap: what it received moves its
+    /// start.
     fn requeue(&mut self, id: EntityId, budget: u64) {
-        self.withdraw(id);
+        debug_assert_eq!(self[id].place, Place::InService);
         let entity = &mut self[id];
         entity.start = entity.start.wrapping_add(virtual_span(entity.service, entity.weight));
         entity.service = 0;
@@ -527,5 +528,27 @@ mod tests {
         let received = run(&mut forest, &leaves, 4000, 5);
         let ratio = received[1] * 100 / received[0];
         assert!((290..=310).contains(&ratio), "{ratio}");
+    }
+
+    #[test]
+    fn the_budget_of_an_entity_that_waits_decides_when_it_is_served() {
+        let mut forest = Forest::new();
+        let a = leaf(&mut forest, 0, LevelId::ROOT, 40);
+        let b = leaf(&mut forest, 1, LevelId::ROOT, 40);
+        let mut budgets = |of_a, of_b| {
+            forest.set_budget(a, of_a);
+            forest.set_budget(b, of_b);
+            let first = forest.select(0).expect("both have backlog");
+            forest.serve(first, 1);
+            forest.expire(first, Some(8192));
+            first
+        };
+        assert_eq!([budgets(9000, 4000), budgets(4000, 9000), budgets(9000, 4000)], [b, a, b]);
+        // With its first stamp as well.
+        let mut forest = Forest::new();
+        let [a, b] = [0, 1].map(|n| forest.add(Kind::Queue(QueueId(n)), LevelId::ROOT, BE, 40));
+        forest.activate(a, 9000, false);
+        forest.activate(b, 4000, false);
+        assert_eq!(forest.select(0), Some(b));
     }
 }
