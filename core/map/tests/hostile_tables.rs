@@ -213,7 +213,9 @@ proptest! {
             let shown = Rig::new(&text, 0).map.table();
             let again = Rig::new(&shown, 0).map.table();
             prop_assert_eq!(&shown, &again, "{}", text);
-            prop_assert_eq!(shown.lines().count(), text.lines().count());
+            // A word may be the end of a line, and the rest of that line empty.
+            let written = text.lines().filter(|line| !line.trim().is_empty());
+            prop_assert_eq!(shown.lines().count(), written.count());
         }
     }
 }
