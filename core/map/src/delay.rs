@@ -154,6 +154,10 @@ struct Delay {
 }
 
 impl Driver for Delay {
+    fn is_bio_based(&self) -> bool {
+        true
+    }
+
     fn limits(&self) -> Limits {
         self.limits.clone()
     }

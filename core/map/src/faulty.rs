@@ -103,6 +103,10 @@ impl Faulty {
 }
 
 impl Driver for Faulty {
+    fn is_bio_based(&self) -> bool {
+        self.inner.is_bio_based()
+    }
+
     fn limits(&self) -> Limits {
         self.inner.limits()
     }

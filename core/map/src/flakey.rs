@@ -253,6 +253,10 @@ const NOT_YET: u64 = u64::MAX;
 const SEED: u64 = 0x0066_6c61_6b65_7921;
 
 impl Driver for Flakey {
+    fn is_bio_based(&self) -> bool {
+        true
+    }
+
     fn limits(&self) -> Limits {
         self.mapped.limits()
     }

@@ -136,6 +136,10 @@ pub(crate) fn queues_over(legs: &[Device]) -> Queues {
 }
 
 impl Driver for Mapped {
+    fn is_bio_based(&self) -> bool {
+        true
+    }
+
     fn limits(&self) -> Limits {
         self.limits.clone()
     }

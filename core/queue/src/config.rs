@@ -3,9 +3,10 @@
 use weir_bio::Limits;
 use weir_sched::{Family, Make, Setup};
 
-use crate::driver::Queues;
+use crate::driver::{Driver, Queues};
 use crate::error::{Error, invalid};
 use crate::lanes::QUEUES_MAX;
+use crate::wbt::WbtTarget;
 
 /// Which path requests take.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -59,6 +60,9 @@ pub struct Config {
     pub timeout_ns: u64,
     /// Cap of one request, sectors; 0 = default.
     pub max_user_sectors: u32,
+    /// The latency that the write-back throttle keeps reads to, us; 0: nothing is throttled;
+    /// `None`: by default.
+    pub wbt_lat_us: Option<u64>,
 }
 
 impl Default for Config {
@@ -78,6 +82,7 @@ impl Default for Config {
             read_only: false,
             timeout_ns: 30_000_000_000,
             max_user_sectors: 0,
+            wbt_lat_us: None,
         }
     }
 }
@@ -123,6 +128,37 @@ pub(crate) fn check_queues(config: &Config, queues: &Queues) -> Result<(), Error
     }
     if config.nomerges > 2 {
         return invalid(format!("nomerges={} is outside 0..=2", config.nomerges));
+    }
+    Ok(())
+}
+
+/// Whether writes may be throttled in front of a driver. The round-robin spread does not: illumos
+/// blkdev has nothing of the kind.
+pub(crate) fn has_wbt(config: &Config, driver: &dyn Driver) -> bool {
+    config.spread == Spread::Submitter && !driver.is_bio_based()
+}
+
+/// The write-back throttle of a device that begins.
+pub(crate) fn first_wbt(
+    config: &Config,
+    rotational: bool,
+    has_wbt: bool,
+) -> Result<WbtTarget, Error> {
+    match config.wbt_lat_us {
+        None if !has_wbt => Ok(WbtTarget::OFF),
+        stated => {
+            let target = WbtTarget::first(stated, rotational)?;
+            check_wbt(&config.name, target, has_wbt)?;
+            Ok(target)
+        }
+    }
+}
+
+/// Refuses a throttle where there is none.
+pub(crate) fn check_wbt(name: &str, target: WbtTarget, has_wbt: bool) -> Result<(), Error> {
+    if target.is_on() && !has_wbt {
+        let us = target.us();
+        return invalid(format!("wbt_lat_usec={us}: {name} throttles no writes itself"));
     }
     Ok(())
 }

@@ -11,7 +11,8 @@ use weir_sched::Make;
 use crate::attributes::DeviceAttributes;
 use crate::bell::{Bell, Port};
 use crate::config::{
-    Attached, Config, QueueMode, check_queues, default_scheduler, find_scheduler, nr_requests,
+    Attached, Config, QueueMode, check_queues, default_scheduler, find_scheduler, first_wbt,
+    has_wbt, nr_requests,
 };
 use crate::driver::{Affinity, ChangeListener, Driver, Extent, Queues};
 use crate::error::{Error, invalid};
@@ -32,6 +33,7 @@ use crate::stats::{LaneGauges, Stats};
 use crate::submit::submitter::{Attachment, Submitter};
 use crate::tag_set::TagSet;
 use crate::target_port::TargetPort;
+use crate::wbt::Wbt;
 
 pub(crate) mod freeze;
 pub(crate) mod offline;
@@ -127,16 +129,11 @@ impl Passage {
 }
 
 /// The first snapshot of submitters and lanes.
-fn first_snapshot(
-    config: &Config,
-    limits: Limits,
-    nr_requests: u16,
-    elevator: Option<&Elevator>,
-) -> Snapshot {
+fn first_snapshot(config: &Config, settings: Settings, elevator: Option<&Elevator>) -> Snapshot {
     Snapshot {
         scheduled: elevator.is_some(),
         timed: elevator.is_some_and(Elevator::wants_times),
-        ..Snapshot::first(Settings::first(config, limits, nr_requests), config.queues)
+        ..Snapshot::first(settings, config.queues)
     }
     .derived()
 }
@@ -223,7 +220,10 @@ impl Device {
             QueueMode::Sq => 1,
             QueueMode::Mq => queues.max.min(QUEUES_MAX),
         };
-        let snapshot = first_snapshot(&config, limits, nr_requests, elevator.as_ref());
+        let has_wbt = has_wbt(&config, driver.as_ref());
+        let wbt = first_wbt(&config, limits.rotational, has_wbt)?.beside(attached.name);
+        let settings = Settings::first(&config, limits, nr_requests, wbt);
+        let snapshot = first_snapshot(&config, settings, elevator.as_ref());
         driver.follow_timeout(snapshot.timeout_ns);
         let path = match (config.mode, elevator) {
             (QueueMode::Mq, elevator) => Path::Mq(Mq {
@@ -252,6 +252,8 @@ impl Device {
             takes_commands: driver.takes_commands(),
             depth,
             gate: Gate::default(),
+            has_wbt,
+            wbt: Wbt::new(&snapshot, depth),
             current: Current::new(snapshot),
             path,
             submitters: Mutex::default(),

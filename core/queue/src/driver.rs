@@ -125,6 +125,12 @@ pub trait Driver: Send + Sync {
         None
     }
 
+    /// Whether it is a mapper that is bio-based, as dm's linear and striped targets are: what comes
+    /// out of its queue goes through the queues of the devices below, which throttle writes.
+    fn is_bio_based(&self) -> bool {
+        false
+    }
+
     /// Whether its queues take passthrough commands: requests with a [command
     /// block](Request::cdb), whose memory may have any length. Without that none arrives.
     fn takes_commands(&self) -> bool {

@@ -15,6 +15,7 @@ use crate::event::{Sink, What, lane_tells};
 use crate::request::{RequestClaim, State};
 use crate::snapshot::Snapshot;
 use crate::stats::{LaneGauges, direction};
+use crate::wbt::observed::Observer;
 
 pub(crate) mod fence;
 pub(crate) mod flush;
@@ -26,6 +27,7 @@ mod returned;
 pub(crate) mod settle;
 mod still;
 pub(crate) mod tags;
+mod times;
 mod watch;
 
 use fence::Fences;
@@ -90,6 +92,7 @@ pub(crate) struct HardQueue {
     commands: Vec<RequestClaim>,
     /// Those in the burst, at its head.
     reserved: usize,
+    observer: Observer,
 }
 
 /// The parts of a hard queue.
@@ -132,6 +135,7 @@ impl HardQueue {
             places: budget.map(|budget| Box::new(Places::new(budget, lane))),
             commands: Vec::new(),
             reserved: 0,
+            observer: Observer::default(),
         }
     }
 
@@ -139,6 +143,7 @@ impl HardQueue {
     #[cold]
     pub(crate) fn follow(&mut self, snapshot: &Snapshot) {
         (self.timeout_ns, self.iostats) = (snapshot.timeout_ns, snapshot.iostats);
+        self.observe_while(snapshot.throttled);
         if self.timeout_ns == 0 {
             // A scan that is still due would find everything overdue.
             self.watch.scan_at = None;
@@ -160,6 +165,9 @@ impl HardQueue {
             self.done.answers.clear();
             self.answers_ended = 0;
             self.driver.reap(now, &mut self.done);
+            if self.observer.window != 0 {
+                self.observe_answers(now);
+            }
             if self.table.has_news(&self.done.answers) {
                 (self.watch.answered_at, self.watch.silent) = (now, false);
             }
@@ -455,6 +463,9 @@ impl HardQueue {
         let mut batch = Batch::new(&self.burst, &mut self.table);
         self.driver.submit(&mut batch, now);
         let (taken, status) = batch.outcome();
+        if self.observer.window != 0 {
+            self.observe_issued(taken, now);
+        }
         let refused = taken < self.burst.len();
         self.busy = (self.busy * 7 + if refused { 16 } else { 0 }) / 8;
         if taken > 0 {
@@ -565,18 +576,6 @@ impl HardQueue {
     /// The driver's own way to wait.
     pub(crate) fn waiter(&mut self, beside: BorrowedFd<'_>) -> Option<Box<dyn Waiter>> {
         self.driver.waiter(beside)
-    }
-
-    /// When the oldest request that is with the driver or waits for it was accepted.
-    pub(crate) fn oldest(&self) -> Option<Nanos> {
-        let delayed = self.delayed.iter().map(|(_, claim)| claim).chain(&self.watch.held);
-        let waiting = self
-            .dispatch
-            .iter()
-            .chain(&self.commands)
-            .chain(delayed)
-            .map(|claim| claim.accepted_at);
-        self.table.oldest().into_iter().chain(waiting).min()
     }
 
     /// Requests this queue knows of: waiting to be sent, in a flush sequence, in the driver.

@@ -39,7 +39,8 @@ enum Kind {
 #[inline(always)]
 fn reach(shared: &Shared, index: usize) -> Reach<'_> {
     let Path::Mq(mq) = &shared.path else { unreachable!("a lane of the multi-queue path") };
-    Reach { mq, current: &shared.current, fences: &shared.fences, index }
+    let Shared { current, wbt, fences, .. } = shared;
+    Reach { mq, current, wbt, fences, index }
 }
 
 #[inline(always)]
@@ -114,8 +115,14 @@ impl Lane {
             Kind::Single(_) => {
                 let sq = single(&self.shared);
                 sq.lanes[0].pending.take(|_| {});
-                self.wake_at = sq.run(now, sink);
+                let ended = |ends| self.shared.end_throttled(ends, now);
+                self.wake_at = sq.run(now, self.shared.wbt.window(), ended, sink);
             }
+        }
+        if self.index == 0
+            && let Some(at) = self.shared.tick_throttle(now)
+        {
+            self.wake_at = Nanos::first_of(self.wake_at, Some(at));
         }
         if self.shared.has_orphans() {
             self.shared.tend_orphans(now);

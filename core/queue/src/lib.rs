@@ -43,6 +43,7 @@ mod step;
 mod submit;
 mod tag_set;
 mod target_port;
+mod wbt;
 
 pub use attributes::{DeviceAttribute, DeviceAttributes, RESCAN};
 pub use bell::Bell;
@@ -85,4 +86,5 @@ pub use submit::submitter::Submitter;
 pub use submit::submitter::patch::Kept;
 pub use tag_set::TagSet;
 pub use target_port::{Activation, PortAccess, PortListener, PortState, TargetPort};
+pub use wbt::{WbtState, WbtTarget};
 pub use weir_ring::Wake;

@@ -34,6 +34,11 @@ pub(crate) struct Mq {
 }
 
 impl Mq {
+    /// When there was other I/O than throttled writes on a lane, ns; 0: never.
+    pub(crate) fn touched(&self) -> u64 {
+        self.ports.iter().map(|port| port.gauges.observed.touched()).max().unwrap_or(0)
+    }
+
     /// Makes a submitter known to every lane in use, and gives it a ring into each that it feeds:
     /// all in round-robin spread, else number `lane` modulo their number.
     pub(crate) fn attach(

@@ -10,6 +10,7 @@ use weir_ring::Claim;
 use weir_sched::merge::Side;
 
 use crate::command::Carried;
+use crate::wbt::Kind;
 
 /// A claim on a request: moved from queue to queue, never copied.
 pub type RequestClaim = Claim<Request>;
@@ -68,8 +69,8 @@ pub struct Request {
     pub(crate) status: Status,
     /// Merged into another: it is no request of its own in the statistics.
     pub(crate) absorbed: bool,
-    /// Counted against `nr_requests` of the single queue.
-    pub(crate) pooled: bool,
+    /// The counts it is in until it has ended.
+    pub(crate) counted: Counted,
     /// It would have had to wait for a scheduler's tag or a fence, and may not: it never was a
     /// request.
     pub(crate) refused: bool,
@@ -79,6 +80,34 @@ pub struct Request {
     pub(crate) handed_back: bool,
     /// When it was issued first, if it was handed back since: its time goes on.
     pub(crate) begun_at: Nanos,
+}
+
+/// The counts that a request is in, a bit each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Counted(u8);
+
+impl Counted {
+    pub(crate) const NONE: Counted = Counted(0);
+    /// Against `nr_requests` of the single queue.
+    pub(crate) const POOL: Counted = Counted(1);
+
+    /// Among the writes of a kind that the write-back throttle has let through.
+    pub(crate) fn throttled(kind: Kind) -> Counted {
+        Counted(2 << kind as u8)
+    }
+
+    pub(crate) fn add(&mut self, other: Counted) {
+        self.0 |= other.0;
+    }
+
+    pub(crate) fn is_in(self, other: Counted) -> bool {
+        self.0 & other.0 != 0
+    }
+
+    /// The kind as which the throttle counts it.
+    pub(crate) fn kind(self) -> Option<Kind> {
+        Kind::ALL.into_iter().find(|kind| self.is_in(Counted::throttled(*kind)))
+    }
 }
 
 /// The steps that the flush machine still has to take for a request.
@@ -138,7 +167,7 @@ impl Request {
             state: State::Free,
             status: Status::Ok,
             absorbed: false,
-            pooled: false,
+            counted: Counted::NONE,
             refused: false,
             charged: false,
             handed_back: false,
@@ -150,18 +179,7 @@ impl Request {
     #[inline(always)]
     pub(crate) fn fill(&mut self, bio: &mut Bio, step: FlushStep, now: Nanos) {
         debug_assert_eq!(self.state, State::Free, "a slot is filled while in use");
-        self.rq = Rq {
-            sector: bio.sector,
-            sectors: bio.sectors,
-            id: self.rq.id.next_generation(),
-            flags: bio.flags,
-            group: bio.group,
-            ioprio: bio.ioprio,
-            hint: bio.hint,
-            tag: SchedTag::NONE,
-            op: bio.op,
-            segments: segments_of(&bio.data),
-        };
+        self.rq = rq_of(bio, self.rq.id.next_generation(), segments_of(&bio.data));
         self.data.put(match std::mem::take(&mut bio.data) {
             // Piece by piece: to read in one go what was written in two a moment ago is to wait.
             Data::One(buf) => Data::One(buf),
@@ -173,7 +191,7 @@ impl Request {
         self.state = State::Idle;
         self.status = Status::Ok;
         self.absorbed = false;
-        self.pooled = false;
+        self.counted = Counted::NONE;
         self.refused = false;
         self.handed_back = false;
         self.flush_step = step;
@@ -369,6 +387,23 @@ impl Request {
             part.state = State::Complete;
             release(part);
         }
+    }
+}
+
+/// A bio as policies see it.
+#[inline(always)]
+pub(crate) fn rq_of(bio: &Bio, id: RqId, segments: u8) -> Rq {
+    Rq {
+        sector: bio.sector,
+        sectors: bio.sectors,
+        id,
+        flags: bio.flags,
+        group: bio.group,
+        ioprio: bio.ioprio,
+        hint: bio.hint,
+        tag: SchedTag::NONE,
+        op: bio.op,
+        segments,
     }
 }
 

@@ -6,6 +6,7 @@
 use weir_bio::Limits;
 
 use crate::config::Config;
+use crate::wbt::WbtTarget;
 
 /// What a [reconfiguration](crate::Device::reconfigure) may change.
 #[derive(Clone, Debug)]
@@ -22,13 +23,15 @@ pub struct Settings {
     pub iostats: bool,
     /// A request is timed out after so long, ns; 0 = never.
     pub timeout_ns: u64,
+    /// The latency that the write-back throttle keeps reads to.
+    pub wbt: WbtTarget,
 }
 
 impl Settings {
     /// Those that a device begins with.
     #[must_use]
-    pub fn first(config: &Config, limits: Limits, nr_requests: u16) -> Settings {
+    pub fn first(config: &Config, limits: Limits, nr_requests: u16, wbt: WbtTarget) -> Settings {
         let Config { nomerges, barriers, timeout_ns, .. } = *config;
-        Settings { limits, nomerges, barriers, nr_requests, iostats: true, timeout_ns }
+        Settings { limits, nomerges, barriers, nr_requests, iostats: true, timeout_ns, wbt }
     }
 }

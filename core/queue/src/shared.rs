@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
-use weir_bio::{GroupId, Nanos, SubmitterId};
+use weir_bio::{Bio, GroupId, Nanos, SubmitterId};
 use weir_ring::{BusyStamp, Gate, Member, Producer, SharedCounter};
 
 use crate::bell::Port;
@@ -22,6 +22,7 @@ use crate::sq::Sq;
 use crate::stats::{LaneGauges, Ledger, SubmitterStats};
 use crate::step::Watchers;
 use crate::tag_set::TagSet;
+use crate::wbt::{Entry, Kind, TrackedEnds, Wbt, Window};
 
 /// The state that all parts of a device share.
 pub(crate) struct Shared {
@@ -47,6 +48,8 @@ pub(crate) struct Shared {
     pub(crate) orphan_count: SharedCounter,
     /// Callers of control steps.
     pub(crate) watchers: Watchers,
+    pub(crate) has_wbt: bool,
+    pub(crate) wbt: Wbt,
 }
 
 /// Tags that lanes have together.
@@ -128,6 +131,14 @@ impl Path {
         }
     }
 
+    /// When there was other I/O than throttled writes, ns; 0: never.
+    pub(crate) fn touched(&self) -> u64 {
+        match self {
+            Path::Mq(mq) => mq.touched(),
+            Path::Sq(sq) => sq.gauges.observed.touched(),
+        }
+    }
+
     /// Makes a submitter known to the lanes; its rings into those that it feeds.
     pub(crate) fn attach(
         &self,
@@ -173,6 +184,12 @@ impl Path {
 }
 
 impl Shared {
+    /// Puts other settings in force; nothing is inside.
+    pub(crate) fn put_in_force(&self, snapshot: Snapshot) {
+        self.current.replace(snapshot);
+        self.wbt.follow(&self.current.get(), self.depth);
+    }
+
     pub(crate) fn submitters(&self) -> MutexGuard<'_, Submitters> {
         self.submitters.lock().expect("the submitters' lock")
     }
@@ -249,6 +266,62 @@ impl Shared {
             self.orphan_count.down();
             self.retire(orphan.leave());
         }
+    }
+}
+
+impl Shared {
+    /// Whether a submitter's write may go on now; see [`Wbt::enter`].
+    pub(crate) fn enter_throttle(
+        &self,
+        bio: &Bio,
+        kind: Kind,
+        submitter: (SubmitterId, &Arc<Port>),
+        waits: bool,
+        now: Nanos,
+    ) -> bool {
+        match self.wbt.enter(bio, kind, submitter, waits, now, || self.path.touched()) {
+            Entry::Waits => false,
+            Entry::Passes(opens) => {
+                if opens {
+                    // It is to come back when the window ends.
+                    self.path.lanes().nudge(0);
+                }
+                true
+            }
+        }
+    }
+
+    /// A submitter's write does not wait any more; see [`Wbt::leave`].
+    #[cold]
+    pub(crate) fn leave_throttle(&self, submitter: SubmitterId, kind: Kind, now: Nanos) {
+        self.wbt.leave(submitter, kind, now, || self.path.touched());
+    }
+
+    /// Throttled requests have ended.
+    #[cold]
+    pub(crate) fn end_throttled(&self, ends: TrackedEnds, now: Nanos) {
+        self.wbt.end(ends, now, || self.path.touched());
+    }
+
+    /// Ends the throttle's window if its time has come; when the next does.
+    #[inline]
+    pub(crate) fn tick_throttle(&self, now: Nanos) -> Option<Nanos> {
+        let ends_at = self.wbt.ends_at();
+        if ends_at.is_some_and(|at| at <= now) {
+            self.end_window(now);
+            return self.wbt.ends_at();
+        }
+        ends_at
+    }
+
+    #[cold]
+    fn end_window(&self, now: Nanos) {
+        let observe = |number| {
+            let mut window = Window::default();
+            self.path.each_gauges(|gauges| gauges.observed.add_to(&mut window, number, now));
+            window
+        };
+        self.wbt.tick(now, observe, || self.path.touched());
     }
 }
 

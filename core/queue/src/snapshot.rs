@@ -4,11 +4,16 @@
 use std::ops::Deref;
 use std::sync::{Arc, Mutex};
 
-use weir_bio::{Limits, Op, SECTOR};
+use weir_bio::{Flags, Limits, Op, SECTOR};
 use weir_ring::SharedCounter;
 
 use crate::config::slots;
 use crate::settings::Settings;
+use crate::wbt::DIRECT;
+
+/// Flags that need a closer look.
+const SPECIAL: Flags =
+    Flags::PREFLUSH.with(Flags::FUA).with(Flags::ATOMIC).with(Flags::NOWAIT).with(Flags::RAHEAD);
 
 /// The settings that submitters and lanes use, and that never change under an I/O.
 #[derive(Clone, Debug)]
@@ -24,8 +29,10 @@ pub(crate) struct Snapshot {
     pub(crate) offline: bool,
     /// A bio of one segment up to so many sectors is never split.
     pub(crate) whole_sectors: u32,
-    /// The same for plain reads and writes, by op; 0 when they need a closer look.
-    pub(crate) plain_sectors: [u32; 2],
+    /// Writes that are not direct are throttled.
+    pub(crate) throttled: bool,
+    /// Plain reads and writes, by op.
+    pub(crate) plain: [Plain; 2],
     /// A plain bio from here on needs a closer look as well: it may reach beyond the end.
     pub(crate) plain_end: u64,
     /// Bits that no address or length in sectors may have.
@@ -40,6 +47,16 @@ pub(crate) struct Snapshot {
     pub(crate) queues: u16,
     /// How often that number has changed.
     pub(crate) layout: u64,
+}
+
+/// The reads or writes that need no closer look.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Plain {
+    /// Their length at most, sectors.
+    pub(crate) sectors: u32,
+    /// The bits of their flags that are not free, and how those are.
+    pub(crate) bound: Flags,
+    pub(crate) flags: Flags,
 }
 
 impl Deref for Snapshot {
@@ -61,7 +78,8 @@ impl Snapshot {
             timed: false,
             offline: false,
             whole_sectors: 0,
-            plain_sectors: [0; 2],
+            throttled: false,
+            plain: [Plain::default(); 2],
             plain_end: 0,
             block_mask: 0,
             memory_mask: 0,
@@ -77,12 +95,23 @@ impl Snapshot {
         let room = self.limits.capacity.checked_sub(u64::from(self.whole_sectors));
         self.plain_end = room.map_or(0, |room| room + 1);
         let plain = if self.offline { 0 } else { self.whole_sectors };
-        self.plain_sectors[Op::Read as usize] = plain;
-        self.plain_sectors[Op::Write as usize] = if self.limits.read_only { 0 } else { plain };
+        self.throttled = self.settings.wbt.is_on();
+        let of = |sectors, flags| Plain { sectors, bound: SPECIAL.with(flags), flags };
+        self.plain[Op::Read as usize] = of(plain, Flags::NONE);
+        let plain = if self.limits.read_only { 0 } else { plain };
+        let direct = if self.throttled { DIRECT } else { Flags::NONE };
+        self.plain[Op::Write as usize] = of(plain, direct);
         self.block_mask = u64::from(self.limits.block_sectors() - 1);
         self.memory_mask = u64::from(self.limits.dma_alignment);
         self.beyond_segment = !self.limits.seg_boundary_mask;
         self
+    }
+}
+
+impl Snapshot {
+    /// The latency that the write-back throttle keeps reads to, ns; 0 while it is off.
+    pub(crate) fn throttled_ns(&self) -> u64 {
+        self.settings.wbt.ns()
     }
 }
 

@@ -22,9 +22,10 @@ use crate::hard::{HardQueue, Source};
 use crate::lanes::{Lanes, NUDGE};
 use crate::order::arrivals::{Arrival, Arrivals, Picked};
 use crate::order::elevator::Elevator;
-use crate::request::RequestClaim;
+use crate::request::{Counted, RequestClaim};
 use crate::snapshot::Snapshot;
 use crate::stats::LaneGauges;
+use crate::wbt::TrackedEnds;
 
 /// The one queue of a device in `sq` mode.
 pub(crate) struct Sq {
@@ -136,7 +137,7 @@ impl Sq {
             return Err(Some(claim));
         }
         queue.pool[direction] += 1;
-        claim.pooled = true;
+        claim.counted.add(Counted::POOL);
         drop(queue);
         let_go();
         Ok(claim)
@@ -180,7 +181,14 @@ impl Sq {
     }
 
     /// One turn: reap, end each under a lock hold of its own, restart. Returns when to come back.
-    pub(crate) fn run(&self, now: Nanos, sink: impl Sink) -> Option<Nanos> {
+    /// `window` is that of the write-back throttle, and `ended` hears of what that counts.
+    pub(crate) fn run(
+        &self,
+        now: Nanos,
+        window: u64,
+        ended: impl FnOnce(TrackedEnds),
+        sink: impl Sink,
+    ) -> Option<Nanos> {
         let held = |taken| {
             let what = if taken { What::RightTaken } else { What::RightLetGo };
             lane_tells(sink, 0, now, || what);
@@ -189,7 +197,10 @@ impl Sq {
             held(true);
             let mut queue = self.lock();
             let hard = queue.hard.as_mut();
-            let reaped = hard.map(|hard| hard.reap(now, sink));
+            let reaped = hard.map(|hard| {
+                hard.observe(window);
+                hard.reap(now, sink);
+            });
             drop(queue);
             held(false);
             reaped?;
@@ -206,7 +217,14 @@ impl Sq {
         let mut queue = self.lock();
         queue.scan(now, sink);
         queue.run(now, sink);
+        if let Some(ends) = queue.replies.take_throttled() {
+            // Before their submitters hear of it: a frozen device has none under way.
+            ended(ends);
+        }
         queue.replies.post(0, now, sink);
+        if let Some(hard) = &mut queue.hard {
+            hard.note_pass(now);
+        }
         let wake_at = queue.wake_at(now);
         drop(queue);
         held(false);

@@ -6,6 +6,8 @@ use weir_bio::{Nanos, Op};
 use weir_ring::gate::Inside;
 use weir_ring::{BusyStamp, Counter};
 
+use crate::wbt::observed::Observed;
+
 /// Nanoseconds in a tick: the granularity of `io_ticks` (HZ = 250).
 pub const TICK_NS: u64 = 4_000_000;
 
@@ -203,6 +205,7 @@ pub struct LaneGauges {
     pub(crate) quarantined: Counter,
     /// Answers beyond the first to requests that were cancelled.
     pub(crate) strays: Counter,
+    pub(crate) observed: Observed,
 }
 
 impl GroupStats {

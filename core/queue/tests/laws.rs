@@ -52,6 +52,7 @@ struct Scene {
     /// Control calls left to make.
     calls: u64,
     barriers_change: bool,
+    throttles: bool,
 }
 
 fn any_plan(prng: &mut Prng) -> Plan {
@@ -125,7 +126,10 @@ impl Scene {
             (most >= 4).then(|| 4 + prng.below(most - 3) as u16).filter(|_| prng.percent(70));
         let nomerges = [0, 0, 1, 2][prng.below(4) as usize];
         sim.world().nomerges = nomerges;
-        let config = Config { nr_requests, nomerges, timeout_ns, ..Config::default() };
+        // The seeds of old that are named below are among the others.
+        let throttles = seed % 5 < 2;
+        let wbt_lat_us = (!throttles).then_some(0);
+        let config = Config { nr_requests, nomerges, timeout_ns, wbt_lat_us, ..Config::default() };
         let device = path.device(config, Arc::clone(&sim) as Arc<_>);
         let office = Office {
             model: Model::new(limits.capacity),
@@ -158,7 +162,7 @@ impl Scene {
         let house = Scene::furnish(path, &mut prng, &device, &sim, &office);
         let calls = if seed.is_multiple_of(2) { 0 } else { 1 + prng.below(4) };
         let barriers_change = prng.percent(50);
-        Scene { path, seed, sim, device, house, office, calls, barriers_change }
+        Scene { path, seed, sim, device, house, office, calls, barriers_change, throttles }
     }
 
     /// Homes with lanes, homes of users alone, and 1 to 4 clients anywhere.
@@ -232,7 +236,11 @@ impl Scene {
             if busy && !done && self.calls > 0 && self.house.prng.percent(2) {
                 self.calls -= 1;
                 let prng = &mut self.house.prng;
-                let fixed = Fixed { barriers: !self.barriers_change, nomerges: false };
+                let fixed = Fixed {
+                    barriers: !self.barriers_change,
+                    nomerges: false,
+                    wbt: !self.throttles,
+                };
                 let call = Controller::start(&self.device, &self.sim, prng, fixed);
                 controller = Some(call);
             } else if !busy {

@@ -52,7 +52,9 @@ impl Scene {
         // The plain paths, unless a scene is about a scheduler.
         let plain = if config.mode == QueueMode::Sq { "noop" } else { "none" };
         let scheduler = config.scheduler.or_else(|| Some(String::from(plain)));
-        let config = Config { scheduler, ..config };
+        // These scenes are about other reasons to wait.
+        let wbt_lat_us = config.wbt_lat_us.or(Some(0));
+        let config = Config { scheduler, wbt_lat_us, ..config };
         let sim = Sim::new(shape);
         let device = Device::new(config, Arc::clone(&sim) as Arc<_>).unwrap();
         let bell = bell();

@@ -614,7 +614,7 @@ impl Scene {
             abandon: AtomicBool::new(false),
         };
         // Where nothing merges it stays so: then each bio's own time can be held against its end.
-        let fixed = Fixed { barriers: prng.percent(50), nomerges: nomerges == 2 };
+        let fixed = Fixed { barriers: prng.percent(50), nomerges: nomerges == 2, wbt: false };
         Scene { stage: Arc::new(stage), parts, prng, fixed }
     }
 

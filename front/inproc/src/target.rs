@@ -6,7 +6,7 @@
 //! up to the driver.
 
 use weir_bio::units::{parse_number, parse_switch, parse_time_ns};
-use weir_queue::{Backing, Config, Identity, QueueMode, Spread, TargetOption, Written};
+use weir_queue::{Backing, Config, Identity, QueueMode, Spread, TargetOption, WbtTarget, Written};
 use weir_sched::SCHEDULERS;
 
 use crate::cmdline::Cmdline;
@@ -55,7 +55,7 @@ pub struct Attribute {
     pub most: u64,
     /// Puts a number into a configuration.
     pub set: fn(&mut Config, u64),
-    /// The number that a configuration has; `None` for one that the scheduler sets.
+    /// The number that a configuration has; `None` for one that the disk sets.
     pub of: fn(&Config) -> Option<u64>,
 }
 
@@ -147,6 +147,21 @@ const OPTIONS: &[Known] = &[
             most: 2,
             set: |config, which| config.nomerges = which as u8,
             of: |config| Some(config.nomerges.into()),
+        }),
+    },
+    Known {
+        option: TargetOption {
+            name: "wbt_lat_usec",
+            values: "0 to 18446744073709551",
+            default: "2000; 75000 if rotational",
+            doc: "Latency that reads are kept to by throttling background writes, us; 0 throttles \
+                  none.",
+        },
+        kind: Kind::Attribute(Attribute {
+            least: 0,
+            most: WbtTarget::US_MAX,
+            set: |config, us| config.wbt_lat_us = Some(us),
+            of: |config| config.wbt_lat_us,
         }),
     },
     Known {

@@ -22,6 +22,9 @@ pub trait Disk: Send + Sync {
     /// time.
     fn change(&self, change: &mut dyn FnMut(&mut Settings)) -> Result<(), Error>;
 
+    /// Whether it has a write-back throttle.
+    fn has_wbt(&self) -> bool;
+
     /// Statistics, summed now.
     fn stats(&self) -> Stats;
 
@@ -198,6 +201,10 @@ impl Disk for LiveDisk {
 
     fn change(&self, change: &mut dyn FnMut(&mut Settings)) -> Result<(), Error> {
         self.calls.reconfigure(&self.device, change)
+    }
+
+    fn has_wbt(&self) -> bool {
+        self.device.has_wbt()
     }
 
     fn stats(&self) -> Stats {

@@ -1,7 +1,7 @@
 //! How a write to an attribute is read: Linux's parsers (docs/behaviour/block-layer.md, section
 //! 15.2, held against a real kernel in `tests/kernel.rs`).
 
-use crate::errno::Failure;
+use crate::errno::{Errno, Failure};
 
 /// The text of a write for a store: up to the first NUL.
 pub(crate) fn text_of(value: &[u8]) -> String {
@@ -20,6 +20,24 @@ pub(crate) fn unsigned(name: &str, text: &str) -> Result<u32, Failure> {
             Failure::invalid(format!("{} is not a number in 0..={}", shown(name, text), u32::MAX))
         }
     }
+}
+
+/// A whole number of at most 63 bits and a sign, decimal. One of more digits is out of range,
+/// whatever stands behind them.
+pub(crate) fn signed(name: &str, text: &str) -> Result<i64, Failure> {
+    let line = text.strip_suffix('\n').unwrap_or(text);
+    let (sign, digits) = match (line.strip_prefix('-'), line.strip_prefix('+')) {
+        (Some(digits), _) => (-1, digits),
+        (None, digits) => (1, digits.unwrap_or(line)),
+    };
+    let end = digits.bytes().position(|byte| !byte.is_ascii_digit()).unwrap_or(digits.len());
+    let bounds = || format!("{} is not a number in {}..={}", shown(name, text), i64::MIN, i64::MAX);
+    let number = match digits[..end].parse::<u64>() {
+        Err(_) if end > 0 => return Err(Failure::new(Errno::Range, bounds())),
+        Ok(number) if end == digits.len() => sign * i128::from(number),
+        _ => return Failure::invalid(bounds()),
+    };
+    i64::try_from(number).map_err(|_| Failure::new(Errno::Range, bounds()))
 }
 
 /// 0, or any other number for 1.
@@ -64,6 +82,34 @@ mod tests {
         {
             let failure = unsigned("a", text).unwrap_err();
             assert!(failure.to_string().len() < 120, "{failure}");
+        }
+    }
+
+    #[test]
+    fn a_signed_number_beyond_64_bits_is_out_of_range() {
+        for (text, number) in [
+            ("0", 0),
+            ("-0", 0),
+            ("-1\n", -1),
+            ("+7", 7),
+            ("010", 10),
+            ("9223372036854775807", i64::MAX),
+            ("-9223372036854775808", i64::MIN),
+        ] {
+            assert_eq!(signed("a", text), Ok(number), "{text:?}");
+        }
+        let long = "9".repeat(4096);
+        for (texts, errno) in [
+            (&["", "-", "+", "--1", "-+1", " 1", "1 ", "1\n\n", "0x10", "x"][..], Errno::Invalid),
+            (&["9223372036854775808", "-9223372036854775809", &long, "18446744073709551616x"], {
+                Errno::Range
+            }),
+        ] {
+            for text in texts {
+                let failure = signed("a", text).unwrap_err();
+                assert_eq!(failure.errno, errno, "{failure}");
+                assert!(failure.to_string().len() < 130, "{failure}");
+            }
         }
     }
 

@@ -104,7 +104,7 @@ const TEXTS: &[&str] = &[
 ];
 
 /// Files that are left as they are, and why.
-const LEFT_OUT: &[(&str, &str)] = &[("wbt_lat_usec", "weir has no write-back throttling")];
+const LEFT_OUT: &[(&str, &str)] = &[];
 
 /// A loop device over a sparse file, given back with the value.
 struct Loop {

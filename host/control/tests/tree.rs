@@ -266,6 +266,18 @@ const CASES: &[Case] = &[
     ("discard_max_bytes", "0", Ok("0")),
     // A kernel does not get them back either.
     ("discard_max_bytes", "8192", Err(Errno::Invalid)),
+    ("wbt_lat_usec", "0", Ok("0")),
+    ("wbt_lat_usec", "5000\n", Ok("5000")),
+    ("wbt_lat_usec", "-1", Ok("2000")),
+    ("wbt_lat_usec", "+7", Ok("7")),
+    ("wbt_lat_usec", "-0", Ok("0")),
+    ("wbt_lat_usec", "-2", Err(Errno::Invalid)),
+    ("wbt_lat_usec", "junk", Err(Errno::Invalid)),
+    ("wbt_lat_usec", " 5", Err(Errno::Invalid)),
+    ("wbt_lat_usec", "18446744073709551", Ok("18446744073709551")),
+    // A kernel takes it, and its nanoseconds wrap around.
+    ("wbt_lat_usec", "18446744073709552", Err(Errno::Invalid)),
+    ("wbt_lat_usec", "9223372036854775808", Err(Errno::Range)),
     ("write_cache", "write through\n", Ok("write through")),
     ("write_cache", "write back", Ok("write back")),
     ("write_cache", "none", Ok("write through")),
@@ -341,6 +353,7 @@ fn a_write_reaches_the_device() {
         ("iostats", "0"),
         ("rotational", "1"),
         ("io_timeout", "1234"),
+        ("wbt_lat_usec", "3000"),
     ] {
         assert_eq!(written(&tree, &format!("block/sda/queue/{name}"), text), text, "{name}");
     }

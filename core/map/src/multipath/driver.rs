@@ -12,7 +12,7 @@ use super::control::Control;
 use super::lane::{LaneParts, LaneQueue};
 use super::settings::Settings;
 use super::shared::Shared;
-use super::table::Table;
+use super::table::{Mode, Table};
 use super::view::{LaneShape, View};
 use crate::mapped::queues_over;
 use crate::outgoing::Outgoing;
@@ -27,6 +27,7 @@ pub struct Multipath {
     legs: Arc<[Device]>,
     settings: Settings,
     limits: Limits,
+    is_bio_based: bool,
     node_of: fn(u32) -> u32,
 }
 
@@ -47,9 +48,11 @@ impl Multipath {
         let notice = (!repeated.is_empty())
             .then(|| format!("repeat_count above 1 is taken for 1, as of {}", repeated.join(", ")));
         let ports = paths.iter().map(Device::target_port).collect();
+        let is_bio_based = table.features.queue_mode == Some(Mode::Bio);
         let shared = Shared::new(Control::new(table, settings.clone(), Nanos::ZERO), ports);
         notice.into_iter().for_each(|notice| shared.notices.add(notice));
-        Ok(Multipath { shared, legs: paths.into(), settings, limits, node_of: |_| 0 })
+        let (legs, node_of) = (paths.into(), |_| 0);
+        Ok(Multipath { shared, legs, settings, limits, is_bio_based, node_of })
     }
 
     /// The same on a machine where `node_of` says on which NUMA node a CPU is.
@@ -121,6 +124,10 @@ fn failed(error: &weir_queue::Error) -> DriverError {
 impl Driver for Multipath {
     fn limits(&self) -> Limits {
         self.limits.clone()
+    }
+
+    fn is_bio_based(&self) -> bool {
+        self.is_bio_based
     }
 
     fn queues(&self) -> Queues {

@@ -161,6 +161,8 @@ impl Device {
         let shared = Arc::clone(&self.shared);
         let _watching = Watching::new(&shared, watch);
         shared.gate.close();
+        // What the write-back throttle holds back was accepted, and is waited for.
+        shared.wbt.release();
         shared.nudge_all();
         Freezing { frozen: Some(Frozen { shared: Arc::clone(&shared) }), shared, _watching }
     }

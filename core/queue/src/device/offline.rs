@@ -65,7 +65,7 @@ impl Device {
         let shared = &self.shared;
         let before = shared.current.get();
         // Nothing is inside, so each submitter looks at the snapshot before its next I/O.
-        shared.current.replace(Snapshot {
+        shared.put_in_force(Snapshot {
             version: before.version + 1,
             offline: true,
             ..Snapshot::clone(&before)

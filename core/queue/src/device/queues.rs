@@ -453,7 +453,7 @@ impl Shared {
                 mq.post(lane, Control::Attach { submitter, port, ring: None });
             }
         }
-        self.current.replace(Snapshot {
+        self.put_in_force(Snapshot {
             version: before.version + 1,
             layout: before.layout + 1,
             queues: queues as u16,

@@ -4,7 +4,7 @@ use weir_bio::{Limits, Nanos};
 
 use super::Device;
 use super::freeze::{Freezing, Ticket};
-use crate::config::{NR_REQUESTS_MAX, NR_REQUESTS_MIN, slots};
+use crate::config::{NR_REQUESTS_MAX, NR_REQUESTS_MIN, check_wbt, slots};
 use crate::error::{Error, Wait, invalid};
 use crate::settings::Settings;
 use crate::shared::Path;
@@ -16,6 +16,13 @@ impl Device {
     #[must_use]
     pub fn settings(&self) -> Settings {
         self.shared.current.get().settings.clone()
+    }
+
+    /// Whether it has a write-back throttle, which may be off. A device with a round-robin spread
+    /// has none, nor has a mapped one whose driver is bio-based: the devices below throttle.
+    #[must_use]
+    pub fn has_wbt(&self) -> bool {
+        self.shared.has_wbt
     }
 
     /// Freezes the device, lets `change` alter its settings, and puts them in force. A refused
@@ -50,6 +57,7 @@ impl Device {
         let mut settings = before.settings.clone();
         change(&mut settings);
         settings.limits = settings.limits.validate()?;
+        check_wbt(&shared.config.name, settings.wbt, shared.has_wbt)?;
         let (most, reserved) = match self.scheduler() {
             "none" => (shared.depth, shared.queues.reserved),
             _ => (NR_REQUESTS_MAX, 0),
@@ -79,7 +87,7 @@ impl Device {
             settings,
             ..Snapshot::clone(&before)
         };
-        shared.current.replace(after);
+        shared.put_in_force(after);
         // Behind the replacement: a hard queue installed meanwhile follows one or the other way.
         if let Path::Sq(sq) = &shared.path {
             sq.follow(&shared.current.get());

@@ -111,9 +111,10 @@ impl Device {
             groups.tell(shared.as_ref());
         }
         let before = shared.current.get();
-        shared.current.replace(Snapshot {
+        let wbt = before.wbt.beside(self.scheduler());
+        shared.put_in_force(Snapshot {
             version: before.version + 1,
-            settings: Settings { nr_requests, ..before.settings.clone() },
+            settings: Settings { nr_requests, wbt, ..before.settings.clone() },
             scheduled,
             timed,
             slots: slots(nr_requests).max(before.slots),

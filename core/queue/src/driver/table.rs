@@ -1,6 +1,6 @@
 //! The tag table: the requests that a driver queue has.
 
-use weir_bio::{Nanos, Rq};
+use weir_bio::{Nanos, Op, Rq, RqId};
 
 use super::{Answer, Tag};
 use crate::command::Detail;
@@ -57,7 +57,7 @@ impl TagTable {
     }
 
     #[inline]
-    pub(super) fn request(&mut self, tag: Tag) -> &mut Request {
+    pub(crate) fn request(&mut self, tag: Tag) -> &mut Request {
         match &mut self.entries[usize::from(tag.0)] {
             Some(request) => request,
             None => panic!("tag {} holds no request", tag.0),
@@ -139,6 +139,18 @@ impl TagTable {
     /// When the request longest in here was accepted.
     pub(crate) fn oldest(&self) -> Option<Nanos> {
         self.entries.iter().flatten().map(|request| request.accepted_at).min()
+    }
+
+    /// The read that was issued first.
+    pub(crate) fn oldest_read(&self) -> Option<(Nanos, RqId)> {
+        let reads = self.entries.iter().flatten().filter(|request| request.rq.op == Op::Read);
+        reads.map(|read| (read.issued_at, read.rq.id)).min_by_key(|(issued_at, _)| *issued_at)
+    }
+
+    /// The request under a tag that the driver gives back, if it is there.
+    pub(crate) fn ending(&self, tag: Tag) -> Option<&Request> {
+        let entry = self.entries[usize::from(tag.0)].as_deref();
+        entry.filter(|_| self.current(tag) == tag)
     }
 
     pub(crate) fn quarantined(&self) -> usize {

@@ -7,7 +7,8 @@ use weir_ring::Outgoing;
 
 use crate::bell::Port;
 use crate::event::{Place, Sink, What, lane_tells};
-use crate::request::{Request, RequestClaim, State};
+use crate::request::{Counted, Request, RequestClaim, State};
+use crate::wbt::TrackedEnds;
 
 /// The ways back to the submitters of a device.
 #[derive(Default)]
@@ -16,6 +17,7 @@ pub(crate) struct Replies {
     touched: Vec<u16>,
     /// Requests freed from the single queue's pools since last asked: async, sync.
     pub(crate) freed: [u16; 2],
+    throttled: TrackedEnds,
 }
 
 struct ReplyChain {
@@ -50,8 +52,8 @@ impl Replies {
     #[inline]
     fn push_one(&mut self, mut claim: RequestClaim) {
         claim.state = State::Complete;
-        if claim.pooled {
-            self.freed[usize::from(claim.rq.is_sync())] += 1;
+        if claim.counted != Counted::NONE {
+            self.count_out(&mut claim);
         }
         let submitter = claim.rq.id.submitter().0;
         let line = self.lines[usize::from(submitter)].as_mut();
@@ -60,6 +62,23 @@ impl Replies {
             self.touched.push(submitter);
         }
         line.chain.push(claim);
+    }
+
+    #[inline(never)]
+    fn count_out(&mut self, claim: &mut RequestClaim) {
+        if claim.counted.is_in(Counted::POOL) {
+            self.freed[usize::from(claim.rq.is_sync())] += 1;
+        }
+        if let Some(kind) = claim.counted.kind() {
+            self.throttled.count(kind, claim.status);
+        }
+        claim.counted = Counted::NONE;
+    }
+
+    /// The requests of the write-back throttle that have ended since last asked.
+    #[inline]
+    pub(crate) fn take_throttled(&mut self) -> Option<TrackedEnds> {
+        (!self.throttled.is_empty()).then(|| std::mem::take(&mut self.throttled))
     }
 
     /// Posts every chain; a submitter whose inbox was empty is told.

@@ -20,6 +20,7 @@ use crate::order::arrivals::Arrivals;
 use crate::order::dispatcher::Link;
 use crate::request::RequestClaim;
 use crate::snapshot::{Current, Snapshot};
+use crate::wbt::Wbt;
 
 mod ask;
 mod need;
@@ -32,6 +33,7 @@ const PATIENCE_NS: u64 = 20_000;
 pub(crate) struct Reach<'a> {
     pub(crate) mq: &'a Mq,
     pub(crate) current: &'a Current,
+    pub(crate) wbt: &'a Wbt,
     pub(crate) fences: &'a Fences,
     /// The lane's own number.
     pub(crate) index: usize,
@@ -153,6 +155,9 @@ impl Multi {
         // The locks of lanes are taken in ascending order.
         let ahead = settled.into_iter().filter_map(|hold| mq.settle(hold, index + 1, queues));
         ahead.for_each(|hold| ways.replies.push(hold, lane, Nanos::ZERO, Silent));
+        if let Some(ends) = ways.replies.take_throttled() {
+            reach.wbt.end(ends, Nanos::ZERO, || mq.touched());
+        }
         ways.replies.post(lane, Nanos::ZERO, Silent);
         state.kept = Some(ways);
         // The driver goes outside the lock.
@@ -201,6 +206,9 @@ impl Multi {
             NUDGE => {}
             submitter => self.ways.soft.mark(submitter),
         });
+        if self.snapshot.throttled {
+            self.hard.observe(reach.wbt.window());
+        }
         self.hard.reap(now, sink);
         while self.hard.end_one(now, &mut self.ways.replies, sink) {}
         self.hard.scan(now, self.paused > 0, &mut self.ways.replies, sink);
@@ -225,7 +233,14 @@ impl Multi {
                 self.stage(reach, now, sink);
             }
         }
+        if let Some(ends) = self.ways.replies.take_throttled() {
+            // Before their submitters hear of it: a frozen device has none under way.
+            reach.wbt.end(ends, now, || mq.touched());
+        }
         self.ways.replies.post(index as u16, now, sink);
+        if self.snapshot.throttled {
+            self.hard.note_pass(now);
+        }
         self.hard.end_pass();
         self.tell_of_fences(reach);
     }

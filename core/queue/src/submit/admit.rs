@@ -7,20 +7,16 @@ use crate::hard::flush;
 use crate::request::FlushStep;
 use crate::snapshot::Snapshot;
 
-/// Flags that need a closer look.
-const SPECIAL: Flags =
-    Flags::PREFLUSH.with(Flags::FUA).with(Flags::ATOMIC).with(Flags::NOWAIT).with(Flags::RAHEAD);
-
 /// Whether a bio is a plain read or write in one piece that fits into one request and breaks no
 /// rule: nearly all are, and this costs them a handful of compares.
 #[inline(always)]
 pub(crate) fn is_plain(bio: &Bio, snapshot: &Snapshot) -> bool {
     let Data::One(buf) = &bio.data else { return false };
     // A look-up, not a branch: which of the two it is cannot be predicted.
-    let Some(&most) = snapshot.plain_sectors.get(bio.op as usize) else { return false };
+    let Some(plain) = snapshot.plain.get(bio.op as usize) else { return false };
     // A length of 0 wraps round and is above every bound.
-    bio.sectors.wrapping_sub(1) < most
-        && !bio.flags.any(SPECIAL)
+    bio.sectors.wrapping_sub(1) < plain.sectors
+        && (bio.flags.0 ^ plain.flags.0) & plain.bound.0 == 0
         && buf.len() == bio.sectors as usize * weir_bio::SECTOR as usize
         && misplaced(bio, buf, snapshot) == 0
         && bio.sector < snapshot.plain_end

@@ -16,10 +16,10 @@ use crate::event::{Silent, Sink, What, submitter_tells};
 use crate::request::{FlushStep, Request, RequestClaim, State};
 use crate::shared::{Leaving, Orphan, Path, Shared};
 use crate::snapshot::Snapshot;
-use crate::split;
 use crate::stats::{Streak, SubmitterStats, Tally};
 
 mod commands;
+mod held;
 mod keepsake;
 mod parts;
 pub(crate) mod patch;
@@ -28,6 +28,7 @@ mod telling;
 mod unsent;
 
 use commands::Commands;
+use held::Held;
 use keepsake::Keepsake;
 use parts::SplitBio;
 use patch::Patches;
@@ -77,6 +78,7 @@ pub(crate) struct Core {
     /// Apart, as no plain I/O looks at them.
     patches: Box<Patches>,
     commands: Box<Commands>,
+    held: Held,
 }
 
 pub(crate) struct Attachment {
@@ -124,6 +126,7 @@ impl Submitter {
                 keepsake: None,
                 patches: Box::default(),
                 commands: Box::default(),
+                held: Held::default(),
             })),
         }
     }
@@ -200,7 +203,8 @@ impl Submitter {
         self.core().flush_plug(now, Silent);
     }
 
-    /// Hands every I/O that has ended to `each`, and says how many there were.
+    /// Hands every I/O that has ended to `each`, and says how many there were. What was accepted
+    /// and waits goes on here: it is to be called when the bell says so, also if nothing has ended.
     #[inline(always)]
     pub fn complete(&mut self, now: Nanos, each: impl FnMut(Completion)) -> usize {
         self.core().complete(now, each, Silent)
@@ -332,7 +336,7 @@ impl Core {
         let charged = if paid { Ok(()) } else { self.charge(bio, now) };
         let sent = match charged {
             Err(until) => Err(Why::Capped(until)),
-            Ok(()) if self.is_whole(bio) => {
+            Ok(()) if self.is_whole(bio) && !self.is_throttled(bio) => {
                 let mut claim = self.slot_of(bio, step, now, sink);
                 claim.charged = !paid;
                 self.route(claim, bio, now, sink)
@@ -365,12 +369,6 @@ impl Core {
     fn is_fenced(&self, bio: &Bio) -> bool {
         let fences = &self.shared.fences;
         fences.any() && bio.sectors > 0 && fences.stand_in(bio.sector..bio.end())
-    }
-
-    /// Whether one request of one segment carries it.
-    fn is_whole(&self, bio: &Bio) -> bool {
-        bio.sectors <= self.snapshot.whole_sectors
-            && split::is_one_segment(&bio.data, &self.snapshot.limits)
     }
 
     fn refresh(&mut self) {
@@ -473,6 +471,9 @@ impl Core {
         let ended = self.take_ended(now, &mut each, sink);
         if !self.backlog.is_empty() && !self.free.is_empty() {
             self.send_backlog(now, sink);
+        }
+        if self.held.any() {
+            self.send_held(now, sink);
         }
         ended
     }

@@ -51,7 +51,7 @@ impl Controller {
             0 => (Call::Freezing(device.begin_freeze(&watch)), "freeze"),
             1 => (Call::Quiescing(device.begin_quiesce(&watch)), "quiesce"),
             _ => {
-                let change: Change = Box::new(changes(device.depth(), Arc::clone(sim), own, fixed));
+                let change: Change = Box::new(changes(device, Arc::clone(sim), own, fixed));
                 let step = device.begin_reconfigure(&watch, change);
                 (Call::Reconfiguring(Box::new(step)), "reconfigure")
             }
@@ -110,15 +110,17 @@ impl Controller {
 pub struct Fixed {
     pub barriers: bool,
     pub nomerges: bool,
+    pub wbt: bool,
 }
 
-/// A change of whatever else of a device of so many tags can be changed under load.
+/// A change of whatever else of a device can be changed under load.
 pub fn changes(
-    depth: u16,
+    device: &Device,
     sim: Arc<Sim>,
     mut prng: Prng,
     fixed: Fixed,
 ) -> impl FnOnce(&mut Settings) + 'static {
+    let (depth, has_wbt) = (device.depth(), device.has_wbt());
     move |parts| {
         parts.limits.max_user_sectors = 8 * (1 + prng.below(8) as u32);
         parts.limits.max_segments = 1 + prng.below(6) as u16;
@@ -130,6 +132,10 @@ pub fn changes(
         if !fixed.barriers {
             parts.barriers = prng.percent(50);
         }
+        if has_wbt && !fixed.wbt {
+            // Off, so tight that all reads are too late, and the default.
+            parts.wbt.write([0, 1, 2000][prng.below(3) as usize]).unwrap();
+        }
         let mut world = sim.world();
         world.limits = parts.limits.clone().validate().unwrap();
         (world.nomerges, world.barriers) = (parts.nomerges, parts.barriers);
@@ -139,7 +145,7 @@ pub fn changes(
 /// The same, waited for: for threads that turn no lanes.
 pub fn reconfigure(device: &Device, sim: &Arc<Sim>, prng: &mut Prng, fixed: Fixed) {
     let own = Prng::new(prng.next());
-    let change = changes(device.depth(), Arc::clone(sim), own, fixed);
+    let change = changes(device, Arc::clone(sim), own, fixed);
     let changed: Result<(), Error> = device.reconfigure(change);
     changed.expect("values within their bounds");
 }

@@ -49,6 +49,9 @@ fn sim(capacity: u64, plan: Plan, seed: u64, home: Affinity) -> Arc<Sim> {
     Sim::new(Shape { limits, depth, shared_tags, home, announced, plan, seed })
 }
 
+/// Writes are not throttled: the windows of a throttle never end while a leg answers nothing.
+const WBT_LAT_US: Option<u64> = Some(0);
+
 /// How the devices of a scene are built.
 #[derive(Clone, Copy, Debug)]
 struct Stack {
@@ -109,11 +112,13 @@ impl Rig {
         let config = Config {
             timeout_ns: stack.timeout_below_ns,
             nr_requests: Some(stack.nr_requests_below),
+            wbt_lat_us: WBT_LAT_US,
             ..Config::default()
         };
         let leg = |sim: &Arc<Sim>| stack.below.device(config.clone(), Arc::clone(sim) as Arc<_>);
         let legs = [leg(&sims[0]), leg(&sims[1])];
-        let config = Config { timeout_ns: stack.timeout_above_ns, ..Config::default() };
+        let timeout_ns = stack.timeout_above_ns;
+        let config = Config { timeout_ns, wbt_lat_us: WBT_LAT_US, ..Config::default() };
         let driver = linear(&legs, 16, stack.above.home);
         let above = stack.above.device(config, driver);
         let home = || Home::strict(Bell::with_lanes(Box::new(NoWake), 8));
@@ -604,7 +609,7 @@ fn tower(levels: usize, path: Path) {
     let plan = Plan { slow_ns: SLOW_NS, ..Plan::default() };
     let sim = sim(LEG, plan, 1, path.home);
     let mut home = Home::strict(Bell::with_lanes(Box::new(NoWake), 8));
-    let config = Config { timeout_ns: 0, ..Config::default() };
+    let config = Config { timeout_ns: 0, wbt_lat_us: WBT_LAT_US, ..Config::default() };
     let mut tower = vec![path.device(config.clone(), sim as Arc<_>)];
     home.open(&tower[0], 0).unwrap();
     for level in 0..levels {

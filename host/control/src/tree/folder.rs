@@ -263,6 +263,7 @@ fn device_folder(entry: &Arc<Entry>) -> Children {
 
 fn queue_folder(entry: &Arc<Entry>) -> Children {
     let mut children = attributes(entry, queue::ATTRIBUTES);
+    children.retain(|(name, _)| name != queue::WBT || entry.disk.has_wbt());
     if entry.disk.scheduler() != "none" {
         children.extend(folders([("iosched", Folder::Iosched(Arc::clone(entry)))]));
         children.sort_by(|(a, _), (b, _)| a.cmp(b));

@@ -1,14 +1,15 @@
 //! The table of `block/<disk>/queue`: names, units, defaults, what may be written and what that
 //! does (docs/behaviour/block-layer.md, section 15.1).
 //!
-//! Not in the table: `wbt_lat_usec` and `throttle_sample_time`, which kernels without the feature
-//! do not show either, and the files that only zoned disks have.
+//! Not in the table: `throttle_sample_time`, which kernels without the feature do not show either,
+//! and the files that only zoned disks have.
 
 use weir_bio::SECTOR;
+use weir_queue::WbtTarget;
 
 use super::entry::{self, Entry};
 use crate::errno::Failure;
-use crate::number::{boolean, shown, unsigned};
+use crate::number::{boolean, shown, signed, unsigned};
 
 type Attribute = entry::Attribute<Entry>;
 
@@ -239,6 +240,14 @@ pub const ATTRIBUTES: &[Attribute] = &[
         entry.limits().virt_boundary_mask.to_string()
     }),
     Attribute::tells(
+        WBT,
+        "us",
+        "2000; 75000 if rotational",
+        "Latency that reads are kept to by throttling writes; 0 throttles none.",
+        |entry| entry.disk.settings().wbt.us().to_string(),
+    )
+    .takes("-1 for the default, 0 for off, up to 18446744073709551", store_wbt),
+    Attribute::tells(
         "write_cache",
         "",
         "driver",
@@ -328,6 +337,27 @@ fn store_nr_requests(entry: &Entry, text: &str) -> Result<(), Failure> {
         Ok(_) => Failure::invalid(format!("nr_requests {asked}: {reserved} tags are reserved")),
         Err(_) => Failure::invalid(format!("nr_requests={asked} is above {NR_REQUESTS_MAX}")),
     }
+}
+
+/// A disk that has no write-back throttle does not show it.
+pub(super) const WBT: &str = "wbt_lat_usec";
+
+fn store_wbt(entry: &Entry, text: &str) -> Result<(), Failure> {
+    let settings = entry.disk.settings();
+    let us = match signed(WBT, text)? {
+        -1 => WbtTarget::default_us(settings.limits.rotational),
+        us => match u64::try_from(us) {
+            Ok(us) => us,
+            Err(_) => return Failure::invalid(format!("{WBT}={us} is below -1")),
+        },
+    };
+    let mut target = settings.wbt;
+    target.write(us).map_err(Failure::from)?;
+    if target == settings.wbt {
+        // The same again holds up no I/O.
+        return Ok(());
+    }
+    entry.change(|parts| parts.wbt = target)
 }
 
 fn scheduler(entry: &Entry) -> String {

@@ -10,7 +10,7 @@ use weir_control::{ControlCalls, Disk, LiveDisk, Parameters, Tree};
 use weir_local::Ram;
 use weir_queue::{
     Affinity, Config, Device, DeviceAttribute, Driver, DriverError, DriverQueue, Error, Queues,
-    Settings, Stats,
+    Settings, Stats, WbtTarget,
 };
 use weir_sched::{Number, Tunable, TunableError, Unit, tunable};
 
@@ -129,7 +129,8 @@ impl Model {
     pub fn new(name: &str, limits: Limits) -> Model {
         let values = TUNABLES.iter().map(|row| (row.name, row.default)).collect();
         let config = Config { name: String::from(name), ..Config::default() };
-        let parts = Settings::first(&config, limits, 128);
+        let wbt = WbtTarget::first(None, limits.rotational).unwrap();
+        let parts = Settings::first(&config, limits, 128, wbt);
         let state = State {
             parts,
             queues: 1,
@@ -221,9 +222,14 @@ impl Disk for Model {
         if state.scheduler != known {
             state.switches += 1;
             state.parts.nr_requests = if known == "none" { 128 } else { 256 };
+            state.parts.wbt = state.parts.wbt.beside(known);
         }
         state.scheduler = known;
         Ok(())
+    }
+
+    fn has_wbt(&self) -> bool {
+        true
     }
 
     fn uptime_ms(&self) -> u64 {

@@ -212,8 +212,8 @@ impl Turn<'_> {
         let default = match (file, file.strip_prefix("queue/").and_then(stated)) {
             (SCHEDULER, _) => Some(self.default_scheduler()),
             (_, Some((_, attribute))) => {
-                let own = (attribute.of)(&Config::default());
-                Some(own.unwrap_or_else(|| self.default_nr_requests().into()).to_string())
+                let own = (attribute.of)(&Config::default()).map(|own| own.to_string());
+                Some(own.unwrap_or_else(|| self.default_of(file)))
             }
             _ => before,
         };
@@ -318,6 +318,15 @@ impl Turn<'_> {
         })
     }
 
+    /// What is written to a file of `queue` whose default is the disk's.
+    fn default_of(&self, file: &str) -> String {
+        match file {
+            "queue/nr_requests" => self.default_nr_requests().to_string(),
+            // Its own word for its default.
+            _ => String::from("-1"),
+        }
+    }
+
     /// The `nr_requests` that a switch to the present scheduler sets
     /// (docs/behaviour/block-layer.md, section 7.4).
     fn default_nr_requests(&self) -> u16 {
@@ -342,7 +351,7 @@ fn differs_for_good(started: &Target, now: &Target) -> bool {
         let (fresh, mode) = (Config::default(), target.config.mode);
         (rest.queues_given, rest.attributes) = (false, Vec::new());
         (rest.config.scheduler, rest.config.tunables) = (None, Vec::new());
-        rest.config.nr_requests = None;
+        (rest.config.nr_requests, rest.config.wbt_lat_us) = (None, None);
         for (_, attribute) in attributes() {
             if let Some(own) = (attribute.of)(&fresh) {
                 (attribute.set)(&mut rest.config, own);

@@ -6,7 +6,7 @@ use super::Core;
 use crate::completion::{Completion, Why};
 use crate::config::Spread;
 use crate::event::Sink;
-use crate::request::{FlushStep, Request, RequestClaim, is_holder};
+use crate::request::{Counted, FlushStep, Request, RequestClaim, is_holder};
 use crate::split;
 
 /// Requests of one patch that may be under way.
@@ -24,6 +24,8 @@ pub(crate) struct SplitBio {
     serial: Option<usize>,
     /// The patch that it is a step of.
     patch: Option<usize>,
+    /// The write-back throttle has let the next part through.
+    pub(super) granted: Counted,
     status: Status,
     cookie: u64,
     op: Op,
@@ -36,6 +38,12 @@ pub(crate) struct SplitBio {
 }
 
 impl Core {
+    /// Whether one request of one segment carries it.
+    pub(super) fn is_whole(&self, bio: &Bio) -> bool {
+        bio.sectors <= self.snapshot.whole_sectors
+            && split::is_one_segment(&bio.data, &self.snapshot.limits)
+    }
+
     pub(crate) fn submit_large(
         &mut self,
         bio: &mut Bio,
@@ -48,8 +56,11 @@ impl Core {
         let whole = |sectors| sectors == bio.sectors;
         match split::front(bio, limits) {
             Ok(sectors) if whole(sectors) && split::is_reachable(&bio.data, limits) => {
+                let Some(counted) = self.pass_throttle(bio, step, now, false) else {
+                    return self.hold_back(bio, step, charged);
+                };
                 let mut claim = self.measured(bio, step, now, sink);
-                claim.charged = charged;
+                (claim.charged, claim.counted) = (charged, counted);
                 self.route(claim, bio, now, sink)
             }
             // Looked at as a whole, so that nothing of it is sent. Memory that is moved may have to
@@ -123,7 +134,18 @@ impl Core {
                 self.backlog.push_back(index);
                 return;
             }
-            let (step, serial) = (parts.step, parts.serial);
+            let (step, serial, granted) = (parts.step, parts.serial, parts.granted);
+            parts.granted = Counted::NONE;
+            let counted = match granted {
+                _ if of_patch || serial.is_some() => Some(Counted::NONE),
+                Counted::NONE => self.pass_throttle(&bio, step, now, true),
+                granted => Some(granted),
+            };
+            let Some(counted) = counted else {
+                self.hold(index, bio);
+                return;
+            };
+            let parts = self.parts[index].as_mut().expect("parts under way");
             parts.left += 1;
             // An error was ruled out when the first part was cut: flags do not change.
             let sectors = match bio.sectors {
@@ -137,7 +159,7 @@ impl Core {
                 parts.bounce(&mut bio, &self.snapshot.limits);
             }
             let mut claim = self.measured(&mut bio, step, now, sink);
-            claim.split = index as u32;
+            (claim.split, claim.counted) = (index as u32, counted);
             // Parts are put together by where they started; a front merge may move `rq.sector`.
             claim.cookie = claim.rq.sector;
             match serial {
@@ -203,8 +225,9 @@ impl Core {
             && let Some(rest) = parts.rest.take()
         {
             parts.data.push((rest.sector, rest.data));
-            self.backlog.retain(|waiting| *waiting != index);
+            self.forget_waiting(index, now);
         }
+        let parts = self.parts[index].as_mut().expect("parts under way");
         if parts.rest.is_some() {
             if of_patch || parts.serial.is_some() && parts.left == 0 {
                 self.issue_parts(index, now, sink);
@@ -248,12 +271,13 @@ impl SplitBio {
     }
 
     /// All of this bio.
-    fn of(bio: Bio, step: FlushStep) -> SplitBio {
+    pub(super) fn of(bio: Bio, step: FlushStep) -> SplitBio {
         SplitBio {
             left: 0,
             step,
             serial: None,
             patch: None,
+            granted: Counted::NONE,
             status: Status::Ok,
             cookie: bio.cookie,
             op: bio.op,
@@ -264,6 +288,11 @@ impl SplitBio {
             device_ns: 0,
             rest: Some(bio),
         }
+    }
+
+    /// The rest of it cannot be sent yet.
+    pub(super) fn put_back(&mut self, rest: Bio) {
+        self.rest = Some(rest);
     }
 
     /// One I/O of a patch.

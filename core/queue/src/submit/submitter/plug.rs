@@ -163,6 +163,9 @@ impl Core {
         submitter_tells(sink, self.id, at, || What::TurnedAway { rq: claim.rq });
         bio.data = std::mem::take(&mut claim.data);
         claim.state = State::Free;
+        if let Some(kind) = claim.counted.kind() {
+            self.give_up_throttled(kind, at);
+        }
         self.free.push(claim);
         Err(Why::Full)
     }
