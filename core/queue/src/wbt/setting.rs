@@ -124,7 +124,8 @@ mod tests {
             Scheduler(&'static str),
         }
         use Do::{Scheduler, Write};
-        let table: &[(&[(Do, WbtState, u64)], &str)] = &[
+        type Steps = [(Do, WbtState, u64)];
+        let table: &[(&Steps, &str)] = &[
             (
                 &[
                     (Scheduler("bfq"), OffDefault, 0),

@@ -140,7 +140,7 @@ impl Throttle {
             Class::Normal if self.most <= 2 => self.most,
             Class::Normal => self.most.div_ceil(2),
             Class::Background if self.most <= 2 => 1,
-            Class::Background => (self.most + 3) / 4,
+            Class::Background => self.most.div_ceil(4),
         }
     }
 
