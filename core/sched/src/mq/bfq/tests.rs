@@ -900,3 +900,28 @@ fn every_hard_queue_is_asked_when_a_process_is_gone() {
         assert_eq!(bfq.take_kicked(), all, "{hard_queues} hard queues");
     }
 }
+
+#[test]
+fn an_injected_request_took_the_time_since_the_last_end_or_since_the_device_was_idle() {
+    let mut rig = seeky(true);
+    rig.insert(rq(2, 500_000));
+    rig.insert(rq(2, 90_000_000));
+    let take = |rig: &mut Rig| {
+        let tag = rig.bfq.queue(rig.id(2)).next.expect("a request");
+        rig.bfq.take_out(tag, rig.now)
+    };
+    rig.turn(2 * MS);
+    rig.later(10 * MS);
+    let out = take(&mut rig);
+    rig.later(3 * MS);
+    rig.complete(&out);
+    assert_eq!(rig.bfq.queue(rig.id(2)).owed_ns, 3 * MS as i64);
+    let own = rig.dispatch().expect("a request");
+    rig.later(MS);
+    let out = take(&mut rig);
+    rig.later(4 * MS);
+    rig.complete(&own);
+    rig.later(2 * MS);
+    rig.complete(&out);
+    assert_eq!(rig.bfq.queue(rig.id(2)).owed_ns, 5 * MS as i64);
+}
