@@ -116,7 +116,9 @@ impl Rig {
             let size = Capacity { last_lba: (1 << 24) - 1, block_len: 512, ..Capacity::default() };
             facts.disk.capacity = size;
             let unit = Unit::of_facts(&host, facts, UnitOptions::default()).expect("a unit");
-            let config = Config { scheduler: Some("none".to_owned()), ..Config::default() };
+            // Writes that are held back for reads have memory of their own.
+            let scheduler = Some("none".to_owned());
+            let config = Config { scheduler, wbt_lat_us: Some(0), ..Config::default() };
             let device = Device::new(config, Arc::new(unit)).expect("a device");
             home.open(&device, 0).expect("a lane");
             submitters.push(device.submitter(home.bell(), 0, 0).expect("a submitter"));
