@@ -347,6 +347,26 @@ fn writes_of_all_submitters_go_on_in_the_order_in_which_they_came() {
 }
 
 #[test]
+fn a_write_that_comes_when_one_has_ended_waits_behind_those_that_wait() {
+    for order in ORDERS {
+        // Of 64 tags 8 writes go on at a time, and those that wait do so when 2 have ended.
+        let mut scene = Scene::new(config(order, None), disk(64), 2);
+        let normal = |number| Bio { flags: Flags::NONE, ..write(number) };
+        (0..11).for_each(|number| scene.submit(0, normal(number)).unwrap());
+        scene.turn();
+        while scene.ended.is_empty() {
+            scene.step();
+        }
+        assert_eq!((scene.arrived(), scene.ended.len()), (8, 1), "{order:?}");
+        scene.submit(1, normal(11)).unwrap();
+        scene.turn();
+        assert_eq!(scene.arrived(), 8, "{order:?}: it went past three that wait");
+        scene.settle();
+        assert_eq!(scene.ended.len(), 12, "{order:?}");
+    }
+}
+
+#[test]
 fn reads_pass_the_writes_of_their_submitter_that_wait() {
     for order in ORDERS {
         let nr_requests = Some(8);
