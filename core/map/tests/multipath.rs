@@ -106,7 +106,10 @@ impl Rig {
             discard_granularity: 512,
             ..Limits::default()
         };
-        let config = Config { timeout_ns: stack.timeout_below_ns, ..Config::default() };
+        // A write that waits for a path keeps the throttle's windows open, and the rig settles when
+        // nothing is to come any more.
+        let unthrottled = Config { wbt_lat_us: Some(0), ..Config::default() };
+        let config = Config { timeout_ns: stack.timeout_below_ns, ..unthrottled.clone() };
         let ways = stack.table.split_ascii_whitespace().filter(|word| {
             word.len() == 1 && word.chars().all(|letter| letter.is_ascii_lowercase())
         });
@@ -123,7 +126,7 @@ impl Rig {
         });
         let shape = (stack.depth, stack.above.home);
         let driver = fabric.multipath(stack.table, stack.options, shape);
-        let config = Config { timeout_ns: stack.timeout_above_ns, ..Config::default() };
+        let config = Config { timeout_ns: stack.timeout_above_ns, ..unthrottled };
         let above = stack.above.device(config, Arc::clone(&driver) as Arc<_>);
         let home = || Home::strict(Bell::with_lanes(Box::new(NoWake), 8));
         let mut homes = vec![home()];
