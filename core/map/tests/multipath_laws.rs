@@ -145,7 +145,8 @@ impl Scene {
         let ways = 2 + prng.below(3) as usize;
         let (plan, limits) = (any_plan(kind, &mut prng), any_limits(&mut prng));
         let timeout_ns = if kind.queues { 0 } else { 2 * SECOND };
-        let config = Config { timeout_ns, ..Config::default() };
+        // Writes that the throttle holds back do not meet on their ways.
+        let config = Config { timeout_ns, wbt_lat_us: Some(0), ..Config::default() };
         let (seed, takes_commands, depth) = (prng.next(), false, 8);
         let fabric = Fabric::new(Build {
             ways,
@@ -172,7 +173,7 @@ impl Scene {
         let driver = fabric.multipath(&table, &options, (16, path.home));
         let late = !kind.queues && prng.percent(30);
         let timeout_ns = if late { 8 * SECOND } else { 0 };
-        let config = Config { timeout_ns, ..Config::default() };
+        let config = Config { timeout_ns, wbt_lat_us: Some(0), ..Config::default() };
         let above = path.device(config, Arc::clone(&driver) as Arc<_>);
         let office = Rc::new(RefCell::new(Scene::office(kind, &fabric, &mut prng)));
         let house = Scene::house(&fabric, &office, &mut prng);
