@@ -45,7 +45,8 @@ impl Wake for NoWake {
 
 /// Without a scheduler, as a mapped device has none, and its legs are queues for no device.
 fn config() -> Config {
-    Config { scheduler: Some(String::from("none")), ..Config::default() }
+    // Its writes are of no submitter that waits, and would be held back for its reads.
+    Config { scheduler: Some(String::from("none")), wbt_lat_us: Some(0), ..Config::default() }
 }
 
 struct Rig {

@@ -169,7 +169,10 @@ fn scsi(queues: u16) -> Arc<dyn Driver> {
 
 fn device(driver: Arc<dyn Driver>, mode: QueueMode, queues: u16) -> Device {
     let scheduler = Some(if mode == QueueMode::Sq { "noop" } else { "none" }.to_owned());
-    Device::new(Config { scheduler, mode, queues, ..Config::default() }, driver).expect("a device")
+    // Its writes are of no submitter that waits, and would be held back for its reads.
+    let wbt_lat_us = Some(0);
+    let config = Config { scheduler, mode, queues, wbt_lat_us, ..Config::default() };
+    Device::new(config, driver).expect("a device")
 }
 
 struct Rig {
