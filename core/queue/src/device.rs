@@ -169,6 +169,21 @@ impl Control {
             legs: OnceLock::new(),
         }
     }
+
+    /// The device ends without its last flush: its legs owe one.
+    fn ends_unflushed(&self) {
+        let legs = self.legs.get().into_iter().flatten();
+        legs.for_each(|leg| leg.shared.submitters().owes_flush = true);
+    }
+}
+
+impl Drop for Control {
+    fn drop(&mut self) {
+        // A panic elsewhere may have poisoned a lock, and this may be what unwinds.
+        if !std::thread::panicking() && self.driver.get_mut().is_ok_and(|driver| driver.is_some()) {
+            self.ends_unflushed();
+        }
+    }
 }
 
 impl Device {
@@ -487,7 +502,8 @@ impl Device {
         let mut submitters = shared.submitters();
         let id = submitters.add(&port, passage.submitters_max())?;
         let member = passage.join(&shared.gate);
-        let stats = shared.ledger().open(matches!(passage, Passage::Gate));
+        submitters.owes_flush |= matches!(passage, Passage::Gate);
+        let stats = shared.ledger().open();
         let snapshot = shared.current.get();
         let rings = shared.path.attach(id, &port, lane, &snapshot);
         drop(submitters);
@@ -566,14 +582,6 @@ impl Device {
     pub fn sends_flushes(&self) -> bool {
         let snapshot = self.shared.current.get();
         snapshot.settings.barriers && snapshot.limits.volatile_cache
-    }
-
-    /// Whether something was changed here otherwise than by a device above: writes, discards and
-    /// zeroes that have ended count, commands do not. What only devices above have changed is
-    /// durable once each of them was flushed.
-    #[must_use]
-    pub fn was_changed_by_clients(&self) -> bool {
-        self.shared.ledger().has_writing_client()
     }
 
     /// Tells `listener` that the first flush has failed, when it does, on the thread that turns its

@@ -69,6 +69,9 @@ pub(crate) enum Path {
 #[derive(Default)]
 pub(crate) struct Submitters {
     ports: Vec<Option<Arc<Port>>>,
+    /// Something may have been written that no device above has flushed: a submitter is or was
+    /// there beside those of devices above, or one of these ended without its flush.
+    pub(crate) owes_flush: bool,
 }
 
 /// A submitter whose thread has let go of it while its I/O was under way.

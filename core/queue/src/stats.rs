@@ -69,8 +69,6 @@ pub(crate) struct SubmitterStats {
     pub(crate) errors: Counter,
     /// Bios that have ended and are being handed back: inside the gate still, in flight no more.
     pub(crate) handing_over: Counter,
-    /// Its submitter is neither a driver queue of a device above nor a freezer.
-    is_client: bool,
 }
 
 /// One direction of one submitter.
@@ -133,12 +131,6 @@ impl SubmitterStats {
                 group.add(run, wait_ns, device_ns);
             }
         }
-    }
-
-    /// Whether a client's bio that is no read has ended.
-    fn is_of_writing_client(&self) -> bool {
-        let [_, changing @ ..] = &self.groups;
-        self.is_client && changing.iter().any(|group| group.ios.read() > 0)
     }
 
     /// Accounts busy time up to `now`; `busy` says whether anything was in flight until now.
@@ -472,19 +464,17 @@ impl Stats {
 pub(crate) struct Ledger {
     retired: Option<Box<Stats>>,
     live: Vec<Arc<SubmitterStats>>,
-    retired_client_wrote: bool,
 }
 
 impl Ledger {
-    pub(crate) fn open(&mut self, is_client: bool) -> Arc<SubmitterStats> {
-        let stats = Arc::new(SubmitterStats { is_client, ..SubmitterStats::default() });
+    pub(crate) fn open(&mut self) -> Arc<SubmitterStats> {
+        let stats = Arc::new(SubmitterStats::default());
         self.live.push(Arc::clone(&stats));
         stats
     }
 
     pub(crate) fn retire(&mut self, stats: &Arc<SubmitterStats>) {
         self.live.retain(|live| !Arc::ptr_eq(live, stats));
-        self.retired_client_wrote |= stats.is_of_writing_client();
         self.retired.get_or_insert_default().add_submitter(stats);
     }
 
@@ -492,11 +482,6 @@ impl Ledger {
         let mut sum = self.retired.as_deref().cloned().unwrap_or_default();
         self.live.iter().for_each(|stats| sum.add_submitter(stats));
         sum
-    }
-
-    /// Whether a client, which no device above is, has changed something.
-    pub(crate) fn has_writing_client(&self) -> bool {
-        self.retired_client_wrote || self.live.iter().any(|stats| stats.is_of_writing_client())
     }
 }
 

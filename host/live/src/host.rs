@@ -154,9 +154,9 @@ impl Host {
     /// Finishes and flushes what every device has been given, takes the devices offline, closes the
     /// lanes and ends the reactors: mapped devices first, then those that they lie on.
     ///
-    /// A device on which devices above alone have changed something was flushed by them, as far as
-    /// they need it: of the paths of a multipath device one is enough. It gets no flush of its own,
-    /// which may fail, or wait for a path that is down.
+    /// A device that only devices above have used was flushed by them, as far as they need it: of
+    /// the paths of a multipath device one is enough. It gets no flush of its own, which may fail,
+    /// or wait for a path that is down.
     ///
     /// # Errors
     /// The I/O that had not ended after `limit_ns`, by device. Then the reactors are left running,
@@ -178,7 +178,7 @@ impl Host {
             // A device that hangs leaves half of the time to those below the others.
             let limit_ns = until.since(Clock.now()) / if levels.peek().is_some() { 2 } else { 1 };
             let then = |device: &Device| match was_flushed_from_above(device, &closed) {
-                true => Then::EndsUnflushed,
+                true => Then::EndsBelow,
                 false => Then::Ends,
             };
             let rests = drain::drain(&self.reactors, &level, limit_ns, then);
@@ -287,6 +287,5 @@ fn lies_on(above: &Device, leg: &Device) -> bool {
 /// Whether the last flushes of the devices that were closed above were enough for this leg.
 fn was_flushed_from_above(leg: &Device, closed: &[Device]) -> bool {
     let mut above = closed.iter().filter(|above| lies_on(above, leg)).peekable();
-    let is_flushed = above.peek().is_some() && above.all(Device::sends_flushes);
-    is_flushed && !leg.was_changed_by_clients()
+    above.peek().is_some() && above.all(Device::sends_flushes)
 }

@@ -9,7 +9,7 @@ use weir_map::multipath::Multipath;
 use weir_map::multipath::settings::Settings;
 use weir_map::multipath::table::Table;
 use weir_map::{FaultPlan, Faulty};
-use weir_queue::{Bell, Config, Device, Driver};
+use weir_queue::{Bell, Config, Device, Driver, Submitter};
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -32,11 +32,19 @@ fn over(a: &Device, b: &Device, barriers: bool) -> Device {
     above
 }
 
-fn write(device: &Device) -> Status {
+fn submitter(device: &Device) -> Submitter {
     let bell = Bell::new(Box::new(Unpark::current()), 1);
-    let mut submitter = device.submitter(&bell, 0, 0).unwrap();
+    device.submitter(&bell, 0, 0).unwrap()
+}
+
+fn send(submitter: &mut Submitter) {
     submitter.submit(Bio::write(0, Buf::zeroed(4096)), Clock.now()).unwrap();
     submitter.flush_plug(Clock.now());
+}
+
+fn write(device: &Device) -> Status {
+    let mut submitter = submitter(device);
+    send(&mut submitter);
     let mut status = None;
     while status.is_none() {
         std::thread::yield_now();
@@ -45,11 +53,17 @@ fn write(device: &Device) -> Status {
     status.expect("it ended")
 }
 
-#[test]
-fn a_path_that_cannot_be_flushed_is_closed_once_the_disk_above_was_flushed() {
-    for (by_client, barriers, fails) in
-        [(false, true, false), (true, true, true), (false, false, true)]
-    {
+/// The path `b` of a disk, of which each request fails.
+struct Paths {
+    host: Host,
+    ram: Arc<CrashRam>,
+    a: Device,
+    b: Device,
+    above: Device,
+}
+
+impl Paths {
+    fn new(barriers: bool) -> Paths {
         let ram = cached();
         let plan = FaultPlan { failed: 100, ..FaultPlan::default() };
         let a = device("a", true, Arc::clone(&ram) as Arc<dyn Driver>);
@@ -59,20 +73,63 @@ fn a_path_that_cannot_be_flushed_is_closed_once_the_disk_above_was_flushed() {
         for device in [&a, &b, &above] {
             host.adopt(device).unwrap();
         }
-        assert_eq!(write(&above), Status::Ok);
-        if by_client {
-            // Half of the writes that fail have reached the medium.
-            assert_eq!(write(&b), Status::IoErr);
-        }
-        let end = host.stop(10 * SECOND);
-        assert_eq!(ram.unflushed(), 0, "by client {by_client}, barriers {barriers}");
-        match end {
-            Ok(()) => assert!(!fails, "by client {by_client}, barriers {barriers}"),
-            Err(late) => {
-                let said: Vec<String> = late.iter().map(ToString::to_string).collect();
-                assert!(fails, "by client {by_client}, barriers {barriers}: {said:?}");
-                assert_eq!(said, ["disk b: the last flush failed: I/O error"]);
-            }
-        }
+        Paths { host, ram, a, b, above }
+    }
+
+    /// What is said of the stop. Nothing that was answered is lost.
+    fn stop(self) -> Vec<String> {
+        let end = self.host.stop(10 * SECOND);
+        assert_eq!(self.ram.unflushed(), 0);
+        end.err().unwrap_or_default().iter().map(ToString::to_string).collect()
+    }
+}
+
+const FAILED: &str = "disk b: the last flush failed: I/O error";
+
+#[test]
+fn a_path_that_cannot_be_flushed_is_closed_once_the_disk_above_was_flushed() {
+    let paths = Paths::new(true);
+    assert_eq!(write(&paths.above), Status::Ok);
+    assert_eq!(paths.stop(), [""; 0]);
+}
+
+#[test]
+fn a_disk_above_that_sends_no_flush_leaves_that_to_its_paths() {
+    let paths = Paths::new(false);
+    assert_eq!(write(&paths.above), Status::Ok);
+    assert_eq!(paths.stop(), [FAILED]);
+}
+
+#[test]
+fn a_path_with_a_client_of_its_own_is_flushed_whatever_is_known_of_its_writes() {
+    // Half of the writes that fail have reached the medium.
+    let paths = Paths::new(true);
+    assert_eq!(write(&paths.b), Status::IoErr);
+    assert_eq!(paths.stop(), [FAILED]);
+    // No figure tells of them.
+    let paths = Paths::new(true);
+    paths.b.reconfigure(|settings| settings.iostats = false).unwrap();
+    assert_eq!(write(&paths.b), Status::IoErr);
+    assert_eq!(paths.stop(), [FAILED]);
+    // The submitter is gone before its write has ended.
+    let paths = Paths::new(true);
+    send(&mut submitter(&paths.b));
+    assert_eq!(paths.stop(), [FAILED]);
+}
+
+#[test]
+fn a_disk_above_that_is_gone_without_a_flush_leaves_that_to_its_paths() {
+    type End = fn(&Host, Device);
+    let taken: End = |_, above| above.take_offline();
+    // It is flushed, and nothing tells so of a device that is only dropped.
+    let dropped: End = |host, above| host.release(&above, SECOND).unwrap();
+    let retired: End = |host, above| host.retire(&above, SECOND).unwrap();
+    for (end, said) in [(taken, vec![FAILED]), (dropped, vec![FAILED]), (retired, vec![])] {
+        let Paths { host, ram, a, b, above } = Paths::new(true);
+        let other = over(&a, &b, true);
+        host.adopt(&other).unwrap();
+        assert_eq!(write(&other), Status::Ok);
+        end(&host, other);
+        assert_eq!(Paths { host, ram, a, b, above }.stop(), said);
     }
 }

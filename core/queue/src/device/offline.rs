@@ -24,6 +24,10 @@ pub enum Then {
     Rests,
     /// It is flushed and offline, for good.
     Ends,
+    /// As [`Ends`](Then::Ends), of a device below others that have been flushed and are offline. It
+    /// is flushed only if it ever had submitters beside theirs, or was below a device that ended
+    /// unflushed: all that the others wrote is durable, be it by another path.
+    EndsBelow,
     /// It is offline, for good, without a flush: its lanes need not be turned.
     EndsUnflushed,
 }
@@ -188,8 +192,14 @@ impl Step for Closing {
             let Progress::Ended(frozen) = freezing.poll(now) else { return Progress::Waits };
             self.frozen = Some(frozen);
         }
-        // A device that went offline before was brought to rest then.
-        let is_owed = self.then != Then::EndsUnflushed && !self.device.is_offline();
+        // Asked behind the closed gate: a submitter that comes now finds the device offline.
+        let is_owed = match self.then {
+            // A device that went offline before was brought to rest then.
+            _ if self.device.is_offline() => false,
+            Then::Rests | Then::Ends => true,
+            Then::EndsBelow => self.device.shared.submitters().owes_flush,
+            Then::EndsUnflushed => false,
+        };
         if is_owed {
             match self.flush(now) {
                 None => return Progress::Waits,
@@ -201,6 +211,9 @@ impl Step for Closing {
         // The driver goes with the device.
         self.urged = None;
         if self.then != Then::Rests && !self.device.is_offline() {
+            if self.then == Then::EndsUnflushed {
+                self.device.control.ends_unflushed();
+            }
             self.device.go_offline();
         }
         let frozen = self.frozen.take().expect("it is frozen");
