@@ -2,7 +2,7 @@
 //! changes its parts while I/O goes on (the files in `device/`). No I/O comes through here.
 
 use std::any::Any;
-use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 use weir_bio::{Limits, Size, Status};
 use weir_ring::{BusyStamp, Combiner, Gate, Member, SharedCounter, Wake};
@@ -35,14 +35,14 @@ use crate::tag_set::TagSet;
 use crate::target_port::TargetPort;
 use crate::wbt::Wbt;
 
+mod control;
 pub(crate) mod freeze;
 pub(crate) mod offline;
 pub(crate) mod queues;
 pub(crate) mod reconfigure;
 pub(crate) mod switch;
 
-use freeze::Changes;
-use queues::LaneHomes;
+use control::Control;
 use switch::apply_tunables;
 
 /// Tag depth a driver queue may have (docs/behaviour/block-layer.md, section 7.1).
@@ -143,47 +143,6 @@ fn first_snapshot(config: &Config, settings: Settings, elevator: Option<&Elevato
 pub struct Device {
     pub(crate) shared: Arc<Shared>,
     control: Arc<Control>,
-}
-
-/// The state that only control calls use.
-struct Control {
-    /// `None` once the device is offline.
-    driver: Mutex<Option<Arc<dyn Driver>>>,
-    /// The homes that open and close lanes, while a host turns the device.
-    lane_homes: Mutex<Option<Weak<dyn LaneHomes>>>,
-    /// The entry that the elevator's scheduler was made from.
-    attached: Mutex<Attached>,
-    /// Whose turn it is to change parts; begins before the gate is closed.
-    changes: Changes,
-    /// The devices it lies on, once told.
-    legs: OnceLock<Vec<Device>>,
-}
-
-impl Control {
-    fn new(driver: Arc<dyn Driver>, attached: Attached) -> Control {
-        Control {
-            driver: Mutex::new(Some(driver)),
-            lane_homes: Mutex::default(),
-            attached: Mutex::new(attached),
-            changes: Changes::default(),
-            legs: OnceLock::new(),
-        }
-    }
-
-    /// The device ends without its last flush: its legs owe one.
-    fn ends_unflushed(&self) {
-        let legs = self.legs.get().into_iter().flatten();
-        legs.for_each(|leg| leg.shared.submitters().owes_flush = true);
-    }
-}
-
-impl Drop for Control {
-    fn drop(&mut self) {
-        // A panic elsewhere may have poisoned a lock, and this may be what unwinds.
-        if !std::thread::panicking() && self.driver.get_mut().is_ok_and(|driver| driver.is_some()) {
-            self.ends_unflushed();
-        }
-    }
 }
 
 impl Device {
@@ -295,13 +254,13 @@ impl Device {
     /// Tells that it is a mapped device over these, which its driver reaches: they are kept, and
     /// are to be closed after it. Later calls change nothing.
     pub fn lies_on(&self, legs: &[Device]) {
-        let _ = self.control.legs.set(legs.to_vec());
+        self.control.lie_on(legs);
     }
 
     /// The devices that it lies on, each once.
     #[must_use]
     pub fn legs(&self) -> &[Device] {
-        self.control.legs.get().map_or(&[], Vec::as_slice)
+        self.control.legs()
     }
 
     /// Whether this is a lane of the device.

@@ -49,7 +49,7 @@ struct State {
     /// Those that wait, in the order in which they came, by kind.
     lines: [VecDeque<Waiting>; 2],
     /// Those that may go on and have not been taken, by submitter.
-    granted: Vec<[u32; 2]>,
+    granted: Vec<[Grants; 2]>,
     /// Windows there have been.
     windows: u64,
 }
@@ -59,6 +59,40 @@ struct Waiting {
     class: Class,
     submitter: SubmitterId,
     port: Arc<Port>,
+}
+
+/// Writes of a submitter that may go on and that it has not sent yet.
+///
+/// A thread that does not look at its answers takes none of its own. What it was granted before the
+/// last window ended counts as under way no more, so that it keeps no other thread's writes waiting
+/// for ever; if it takes them after all, that many more are under way.
+#[derive(Clone, Copy, Debug, Default)]
+struct Grants {
+    /// In this window and in the one before.
+    counted: [u32; 2],
+    overdue: u32,
+}
+
+impl Grants {
+    /// Takes one, the oldest first; whether it counts as under way.
+    fn take(&mut self) -> Option<bool> {
+        let [new, old] = &mut self.counted;
+        let (left, is_counted) = match (&mut self.overdue, old, new) {
+            (overdue @ 1.., ..) => (overdue, false),
+            (_, old @ 1.., _) => (old, true),
+            (_, _, new) => (new, true),
+        };
+        *left = left.checked_sub(1)?;
+        Some(is_counted)
+    }
+
+    /// A window has ended: those that count no more.
+    fn age(&mut self) -> u32 {
+        let [new, old] = self.counted;
+        self.counted = [0, new];
+        self.overdue += old;
+        old
+    }
 }
 
 /// The answer to a submitter with a write.
@@ -167,12 +201,13 @@ impl Wbt {
 
     /// Takes one of a submitter's writes of this kind that may go on.
     pub(crate) fn take_grant(&self, submitter: SubmitterId, kind: Kind) -> bool {
-        let mut state = self.lock();
-        let Some(granted) = state.granted.get_mut(usize::from(submitter.0)) else { return false };
-        let granted = &mut granted[kind as usize];
-        let is_granted = *granted > 0;
-        *granted -= u32::from(is_granted);
-        is_granted
+        let state = &mut *self.lock();
+        let granted = state.granted.get_mut(usize::from(submitter.0));
+        let taken = granted.and_then(|granted| granted[kind as usize].take());
+        if taken == Some(false) {
+            state.under_way[kind as usize] += 1;
+        }
+        taken.is_some()
     }
 
     /// One of a submitter's writes that wait does so no more: it leaves the line, or what was
@@ -243,12 +278,13 @@ impl Wbt {
         let window = Window { writes_on, ..observe(state.windows) };
         let verdict = state.throttle.judge(&window);
         let grew = state.throttle.apply(verdict);
+        let makes_room = state.age_grants();
         if writes_on || state.throttle.is_scaled() {
             self.open(&mut state, now);
         } else {
             self.close();
         }
-        if grew {
+        if grew || makes_room {
             let beside = is_beside(touched(), now);
             Kind::ALL.into_iter().for_each(|kind| state.grant(kind, beside));
         }
@@ -295,11 +331,23 @@ impl State {
         let Some(Waiting { submitter, port, .. }) = self.lines[line].pop_front() else { return };
         let submitter = usize::from(submitter.0);
         if self.granted.len() <= submitter {
-            self.granted.resize(submitter + 1, [0; 2]);
+            self.granted.resize(submitter + 1, Default::default());
         }
-        self.granted[submitter][line] += 1;
+        self.granted[submitter][line].counted[0] += 1;
         self.under_way[line] += 1;
         let _ = port.nudge();
+    }
+
+    /// What was granted in the window before the one that ends counts no more; whether there was
+    /// such.
+    fn age_grants(&mut self) -> bool {
+        let before = self.under_way;
+        for granted in &mut self.granted {
+            for (under_way, granted) in self.under_way.iter_mut().zip(granted) {
+                *under_way -= granted.age();
+            }
+        }
+        self.under_way != before
     }
 
     fn release(&mut self) {
