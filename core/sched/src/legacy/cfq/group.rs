@@ -477,6 +477,21 @@ mod tests {
     }
 
     #[test]
+    fn of_groups_that_had_as_much_the_one_that_had_it_first_is_next() {
+        let mut groups = Groups::new();
+        let [a, b] = [1, 2].map(|id| groups.find(GroupId(id)));
+        groups.became_busy(b, false);
+        groups.became_busy(a, false);
+        groups.begin_anew();
+        for (first, second) in [(b, a), (a, b)] {
+            groups.charge(first, 100);
+            groups.charge(second, 100);
+            assert_eq!(groups[a].virtual_time, groups[b].virtual_time);
+            assert_eq!(groups.first(), Some(first));
+        }
+    }
+
+    #[test]
     fn a_new_weight_of_a_group_that_stays_active_counts_among_its_siblings() {
         let mut groups = Groups::new();
         let [outer, one, two, other] = [1, 2, 3, 4].map(|id| groups.find(GroupId(id)));

@@ -135,9 +135,7 @@ impl Cfq {
     fn join_queue(&mut self, process: SubmitterId, id: QueueId) {
         // First, so that the way there does not end with the last process that leaves.
         self.queue_mut(id).processes += 1;
-        if self.process_mut(process).queue.is_some() {
-            self.leave_queue(process);
-        }
+        self.leave_queue(process);
         self.process_mut(process).queue = Some(id);
     }
 

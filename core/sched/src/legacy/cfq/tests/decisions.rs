@@ -480,3 +480,240 @@ fn the_rest_of_a_workload_goes_on_when_its_group_is_served_again() {
     let id = rig.cfq.choose(rig.now).expect("a queue");
     assert!(rig.cfq.queue(id).sync);
 }
+
+#[test]
+fn a_queue_takes_as_many_requests_as_the_depth_that_was_set_last_and_those_in_flight_stay() {
+    let mut rig = Rig::new();
+    rig.insert(rq(1, 1000));
+    rig.turn(MS);
+    rig.cfq.depth_changed(2 * TAGS);
+    rig.free = (0..2 * TAGS).rev().collect();
+    // Two far ends and a crowd between them, from the top down: no index by sector spreads them.
+    rig.insert(rq(1, 1 << 40));
+    rig.insert(rq(1, 0));
+    for step in 2..u64::from(2 * TAGS) {
+        rig.insert(rq(1, 1_000_000 - step * 128));
+    }
+    let mut out = Vec::new();
+    rig.cfq.drain(&mut out, rig.now);
+    assert_eq!(out.len(), usize::from(2 * TAGS));
+    rig.cfq.depth_changed(TAGS);
+    out.iter().for_each(|rq| rig.complete(rq));
+    assert_eq!(rig.cfq.in_flight, [0, 0]);
+}
+
+/// Queues of processes 1 and 2 without requests; process 1 is to go to the queue of the other.
+fn redirected() -> (Rig, [QueueId; 2]) {
+    let mut rig = Rig::new();
+    rig.insert(rq(1, 1000));
+    rig.insert(rq(2, 1128));
+    let [one, two] = [1, 2].map(|submitter| rig.queue_of(submitter));
+    rig.cfq.set_up_sharing(one, two);
+    rig.empty();
+    (rig, [one, two])
+}
+
+impl Rig {
+    /// Serves and answers all there is.
+    fn empty(&mut self) {
+        let mut out = Vec::new();
+        self.cfq.drain(&mut out, self.now);
+        out.iter().for_each(|rq| self.complete(rq));
+    }
+}
+
+#[test]
+fn queues_set_up_to_share_are_free_when_both_processes_are_gone_whoever_ends_first() {
+    for gone in [[1, 2], [2, 1]] {
+        let (mut rig, ids) = redirected();
+        let [first, last] = gone.map(SubmitterId);
+        rig.cfq.context_ended(first, rig.now);
+        assert!(!rig.cfq.free_queues.contains(&ids[1]), "a process may still go there");
+        rig.cfq.context_ended(last, rig.now);
+        let mut free = rig.cfq.free_queues.clone();
+        free.sort();
+        assert_eq!(free, ids, "{gone:?}");
+    }
+}
+
+#[test]
+fn a_process_that_goes_to_a_shared_queue_leaves_its_own_which_is_free_then() {
+    let (mut rig, [one, two]) = redirected();
+    rig.insert(rq(1, 2000));
+    assert_eq!(rig.queue_of(1), two);
+    assert_eq!((rig.cfq.queue(two).processes, rig.cfq.queue(one).processes), (2, 0));
+    assert_eq!(rig.cfq.free_queues, [one]);
+    rig.empty();
+    for submitter in [1, 2] {
+        assert!(!rig.cfq.free_queues.contains(&two));
+        rig.cfq.context_ended(SubmitterId(submitter), rig.now);
+    }
+    assert_eq!(rig.cfq.free_queues, [one, two]);
+}
+
+#[test]
+fn a_lone_queue_keeps_the_device_beyond_its_slice_while_its_last_requests_are_under_way() {
+    for (others, waits) in [(false, true), (true, false)] {
+        let mut rig = Rig::new();
+        rig.set("group_idle", "0");
+        rig.insert(rq(1, 1000));
+        rig.insert(rq(1, 1128));
+        let [first, _second] = [rig.dispatch(), rig.dispatch()];
+        rig.complete(&first.expect("a request"));
+        rig.insert(Rq { group: GroupId(7), ..rq(2, 90_000_000) });
+        if others {
+            rig.insert(rq(3, 50_000_000));
+        }
+        assert_eq!(rig.dispatch(), None);
+        rig.later(100 * MS);
+        assert_eq!(rig.dispatch().is_none(), waits, "others of its group are busy: {others}");
+    }
+}
+
+#[test]
+fn a_deep_queue_that_jumps_is_waited_for_no_more_in_the_first_half_of_its_slice() {
+    // When the first request was answered, ms ago; whether it jumps; whether another is served.
+    for (answered, jumps, served) in [
+        (None, true, true),
+        (Some(0), true, true),
+        (Some(49), true, true),
+        (Some(50), true, false),
+        (Some(49), false, false),
+    ] {
+        let mut rig = Rig::new();
+        let stride = if jumps { 1_000_000 } else { 128 };
+        for step in 0..8 {
+            rig.insert(rq(1, 1000 + step * stride));
+        }
+        let id = rig.queue_of(1);
+        let out: Vec<Rq> = std::iter::from_fn(|| rig.dispatch()).collect();
+        assert!(out.len() == 8 && rig.cfq.queue(id).deep && rig.cfq.queue(id).idle_window);
+        if let Some(ms) = answered {
+            rig.complete(&out[0]);
+            rig.later(ms * MS);
+        }
+        rig.insert(rq(2, 90_000_000));
+        assert_eq!(rig.serve(), served.then_some(2), "{answered:?}, jumps: {jumps}");
+        let queue = rig.cfq.queue(id);
+        assert_eq!((queue.deep, queue.idle_window), (!served, !served));
+    }
+}
+
+#[test]
+fn a_queue_that_cuts_in_comes_a_second_before_the_first_of_its_tree() {
+    let mut rig = Rig::new();
+    let second = 1000 * MS as i64;
+    rig.insert(rq(1, 1000));
+    let id = rig.queue_of(1);
+    rig.cfq.place(id, true, rig.now);
+    assert_eq!(turn_of(&rig, 1), -second, "the only one: before now");
+    rig.insert(rq(2, 90_000_000));
+    let id = rig.queue_of(2);
+    rig.cfq.place(id, true, rig.now);
+    assert_eq!(turn_of(&rig, 2), -2 * second);
+}
+
+#[test]
+fn a_kind_with_more_queues_is_served_for_longer() {
+    let mut rig = Rig::new();
+    rig.insert(rq(1, 1000));
+    rig.insert(rq(2, 50_000_000));
+    rig.insert(background(3, 90_000_000));
+    let group = rig.cfq.queue(QueueId(0)).group;
+    let ns = rig.cfq.workload_ns(group, Class::BestEffort, names::Kind::Sync);
+    assert_eq!(ns, 200 * MS, "two of three queues");
+}
+
+#[test]
+fn a_kind_whose_time_is_just_over_leaves_nothing_for_later() {
+    let mut rig = Rig::new();
+    rig.insert(rq(1, 1000));
+    rig.insert(background(2, 90_000_000));
+    assert_eq!(rig.serve(), Some(1));
+    let left = |at: Nanos| rig.cfq.workload.saved(at).map(|rest| rest.left_ns);
+    assert_eq!(left(rig.now + (150 * MS - 1)), Some(1));
+    assert_eq!(left(rig.now + 150 * MS), None);
+}
+
+#[test]
+fn the_idle_class_is_served_for_a_tick() {
+    let mut rig = Rig::new();
+    rig.insert(at_level(Class::Idle, 0, rq(1, 1000)));
+    assert_eq!(rig.serve(), Some(1));
+    assert_eq!(rig.cfq.workload.saved(rig.now).map(|rest| rest.left_ns), Some(MS));
+}
+
+#[test]
+fn async_depth_is_ten_at_the_start_as_if_a_sync_request_had_been_late_a_second_ago() {
+    let mut rig = Rig::new();
+    rig.set("quantum", "64");
+    for write in 0..40 {
+        rig.insert(background(1, write * 1000 + 1000));
+    }
+    assert_eq!(std::iter::from_fn(|| rig.dispatch()).count(), 10);
+    rig.later(100 * MS);
+    assert_eq!(std::iter::from_fn(|| rig.dispatch()).count(), 1, "one more for each slice");
+}
+
+#[test]
+fn a_queue_whose_process_ends_while_it_is_waited_for_loses_the_device_at_once() {
+    let mut rig = idling_rig();
+    rig.cfq.context_ended(SubmitterId(1), rig.now);
+    assert!(rig.active().is_none());
+    assert_eq!((rig.cfq.wake_at(), rig.cfq.take_kicked()), (None, 1));
+    assert_eq!(rig.serve(), Some(2));
+}
+
+#[test]
+fn a_queue_in_service_has_a_close_cooperator_only_if_it_is_sync_steady_and_not_of_the_idle_class() {
+    let close = |change: fn(&mut Queue)| {
+        let mut rig = Rig::new();
+        rig.insert(rq(1, 1000));
+        rig.insert(rq(3, 90_000_000));
+        rig.turn(MS);
+        rig.insert(rq(2, 1128));
+        let id = rig.queue_of(1);
+        change(rig.cfq.queue_mut(id));
+        rig.cfq.close_cooperator(id).is_some()
+    };
+    assert!(close(|_| {}));
+    assert!(!close(|queue| queue.sync = false));
+    assert!(!close(|queue| queue.priority.class = Class::Idle));
+    assert!(!close(|queue| {
+        (0..6).for_each(|jump| queue.seeks.record(&rq(1, 1000 + jump * 1_000_000), true));
+    }));
+}
+
+#[test]
+fn a_process_that_thinks_for_as_long_as_slice_idle_is_waited_for() {
+    for (longer, waits) in [(0, true), (1, false)] {
+        let mut rig = Rig::new();
+        for step in 0..250 {
+            rig.read_and_think(rq(1, 1000 + step * 128), 4 * MS);
+        }
+        let mean = |rig: &Rig| rig.cfq.processes[1].as_ref().and_then(|one| one.think.mean_ns());
+        let before = mean(&rig);
+        rig.cfq.knobs.slice_idle_ns = before.expect("many samples") - longer;
+        rig.insert(rq(1, 1000 + 250 * 128));
+        assert_eq!(mean(&rig), before, "it has come to rest");
+        let queue = rig.cfq.queue(rig.queue_of(1));
+        assert_eq!(queue.idle_window, waits, "{longer} ns longer");
+    }
+}
+
+#[test]
+fn a_queue_alone_in_its_tree_is_idled_for_unless_slice_idle_is_0_or_its_class_is_idle() {
+    for (slice_idle, class, idles) in
+        [("8", Class::BestEffort, true), ("0", Class::BestEffort, false), ("8", Class::Idle, false)]
+    {
+        let mut rig = Rig::new();
+        rig.set("slice_idle", slice_idle);
+        rig.insert(at_level(class, 4, rq(1, 1000)));
+        assert_eq!(rig.cfq.should_idle(rig.queue_of(1)), idles, "{slice_idle}, {class:?}");
+    }
+}
+
+#[test]
+fn the_times_of_an_end_are_asked_for_because_they_tell_late_requests() {
+    assert!(Rig::new().cfq.wants_times());
+}
