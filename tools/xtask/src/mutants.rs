@@ -13,7 +13,7 @@ mod trial;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, OpenOptions};
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -55,6 +55,10 @@ pub struct Settings {
     /// Those in lines that have changed since this revision.
     #[arg(long, value_name = "REVISION")]
     since: Option<String>,
+    /// Those that this file names, each on a line of its own and as they are told here: survivors
+    /// of an earlier run, say.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["of", "since"])]
+    named: Option<PathBuf>,
     /// No trial begins after so long, building included; what was not tried is told.
     #[arg(long)]
     seconds: Option<u64>,
@@ -82,7 +86,14 @@ pub fn run(workspace: &Workspace, settings: &Settings) -> Result<bool, Error> {
     let viable = tree.viable();
     let names: BTreeMap<usize, String> =
         viable.iter().map(|one| one.number).zip(known::names(&viable)).collect();
-    let chosen = choose(&viable, settings, changed.as_ref());
+    let chosen = match &settings.named {
+        Some(file) => {
+            let text = fs::read_to_string(file);
+            let text = text.map_err(|error| format!("{}: {error}", file.display()))?;
+            named(&viable, &names, &text)
+        }
+        None => choose(&viable, settings, changed.as_ref()),
+    };
     println!(
         "mutants: seed {}, {} of {} mutations that compile ({} do not), {}",
         settings.seed,
@@ -143,6 +154,16 @@ fn choose<'a>(
     // Mutations of one function are mostly noticed by the same test, which is then tried first.
     chosen.sort_by_key(|one| one.number);
     chosen
+}
+
+/// Those whose names are lines of `text`.
+fn named<'a>(
+    viable: &'a [Numbered],
+    names: &BTreeMap<usize, String>,
+    text: &str,
+) -> Vec<&'a Numbered> {
+    let wanted: BTreeSet<&str> = text.lines().map(str::trim).collect();
+    viable.iter().filter(|one| wanted.contains(names[&one.number].as_str())).collect()
 }
 
 /// The generator splitmix64 of Steele, Lea and Flood.

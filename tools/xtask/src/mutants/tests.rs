@@ -112,6 +112,7 @@ fn a_sample_is_the_same_for_the_same_seed_and_of_the_files_asked_for() {
         sample: 10,
         seed,
         since: None,
+        named: None,
         seconds: None,
         jobs: 1,
     };
@@ -124,6 +125,10 @@ fn a_sample_is_the_same_for_the_same_seed_and_of_the_files_asked_for() {
     assert!(drawn(1, "cfq", None).iter().all(|number| number % 2 == 1));
     let changed = Changed::from([("a/cfq.rs".to_owned(), (3..8).collect())]);
     assert_eq!(drawn(1, "cfq", Some(&changed)), [3, 5, 7]);
+    let names = all.iter().map(|one| (one.number, format!("{} | f | {}", one.path, one.number)));
+    let text = "  a/cfq.rs | f | 7\na/cfq.rs | f | 8\na/bfq.rs | f | 90\n";
+    let found = named(&all, &names.collect(), text);
+    assert_eq!(found.iter().map(|one| one.number).collect::<Vec<_>>(), [7, 90]);
 }
 
 #[test]
