@@ -11,7 +11,6 @@ use crate::merge::{Fit, Side, fit};
 
 use super::Bfq;
 use super::entity::QueueId;
-use super::queue::TagState;
 
 impl Bfq {
     #[inline(always)]
@@ -147,7 +146,7 @@ impl Bfq {
         let next = self.choose(old, tag, self.last_position);
         self.queue_mut(id).next = Some(next);
         self.note_moved(id);
-        if next == tag || next != old {
+        if next == tag {
             self.next_changed(id);
         }
     }
@@ -182,10 +181,8 @@ impl Bfq {
         if self.nomerges == 2 || !rq.is_mergeable() {
             return None;
         }
-        let fits = |tag: &SchedTag| {
-            let owner = self.owner(*tag);
-            owner.queue == id && owner.state == TagState::Staged && self.joins_back(*tag, rq)
-        };
+        // Both the cache and the hash know staged requests only.
+        let fits = |tag: &SchedTag| self.owner(*tag).queue == id && self.joins_back(*tag, rq);
         self.last_merge
             .filter(fits)
             .or_else(|| self.hash.find(rq.sector).filter(|_| self.nomerges == 0).filter(fits))

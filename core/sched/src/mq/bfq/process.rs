@@ -245,9 +245,9 @@ impl Bfq {
         if used || queue.busy || !queue.is_empty() || queue.in_flight > 0 {
             return;
         }
+        debug_assert!(queue.counted.is_none() && !queue.pending, "counted without requests");
         self.leave_wakers(id);
         self.leave_burst(id);
-        self.uncount(id);
         let entity = self.queue(id).entity;
         self.forest.forget(entity);
         self.forest.free(entity);

@@ -122,10 +122,11 @@ impl RateMeter {
         changed
     }
 
-    /// Whether another request at this moment is one of the interval, behind the last one.
+    /// Whether another request at the moment of the last one is one of its interval: the last one
+    /// may have ended it.
     #[inline]
-    pub(super) fn goes_on(&self, now: Nanos) -> bool {
-        self.samples > 0 && self.last_dispatch == now.0 && now.0 - self.first_dispatch < INTERVAL_NS
+    pub(super) fn goes_on(&self) -> bool {
+        self.samples > 0
     }
 
     /// As [`dispatched`](RateMeter::dispatched), behind another at the same moment, which is in the
@@ -244,6 +245,33 @@ mod tests {
             tag: SchedTag::NONE,
             op: Op::Read,
             segments: 1,
+        }
+    }
+
+    #[test]
+    fn an_answer_is_slow_by_the_largest_request_of_those_since_the_last_32() {
+        // Requests, one of 2048 sectors among ones of 8, one every 10 ms, and an answer 10 ms
+        // behind the last, the first for long: whether the interval ends.
+        for (requests, large, ends) in [
+            (31, 0, false),
+            (32, 0, true),
+            (63, 0, true),
+            (40, 31, false),
+            (40, 32, false),
+            (63, 32, false),
+            (64, 32, true),
+        ] {
+            let mut meter = RateMeter::new(true);
+            let mut sector = 0;
+            meter.completed(Nanos(0));
+            for n in 0..requests {
+                let sectors = if n == large { 2048 } else { 8 };
+                meter.dispatched(&read(sector, sectors), 1, Nanos(n * 10_000_000));
+                sector += u64::from(sectors);
+            }
+            let ended = meter.completed(Nanos(requests * 10_000_000));
+            assert_eq!(ended, ends, "the {large}th of {requests} is large");
+            assert_eq!(meter.goes_on(), !ends);
         }
     }
 

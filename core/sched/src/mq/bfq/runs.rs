@@ -144,8 +144,7 @@ impl Bfq {
             && queue.first_served.is_some()
             && self.forest[queue.entity].class != IDLE
             && !self.sample.is_arriving()
-            && self.in_flight > 0
-            && self.rate.goes_on(now)
+            && self.rate.goes_on()
     }
 
     /// Accounts those ends of `rest` that are of the queue and process of `first`, which has just

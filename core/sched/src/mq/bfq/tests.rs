@@ -5,6 +5,8 @@ use weir_bio::{Class, Flags, IoPrio, RqId, Status};
 use super::entity::Place;
 use super::*;
 
+mod rules;
+
 const MS: u64 = 1_000_000;
 const TAGS: u16 = 256;
 

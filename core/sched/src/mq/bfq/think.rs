@@ -150,6 +150,26 @@ mod tests {
     }
 
     #[test]
+    fn a_habit_is_settled_if_another_request_at_that_moment_changes_nothing() {
+        // A pause that made the queue empty at first, the moment, both ms: settled.
+        for (pause_ms, at_ms, settled) in [
+            (0, 100, true),
+            (0, 200, true),
+            (0, 201, false),
+            (20, 20, true),
+            (20, 99, true),
+            (20, 100, false),
+        ] {
+            let (mut think, now) = (Think::new(Nanos(0)), Nanos(at_ms * MS));
+            think.observe(Request { busy: true, ..REQUEST }, Nanos(pause_ms * MS));
+            assert_eq!(think.is_settled(now), settled, "{pause_ms} ms of {at_ms}");
+            let before = format!("{think:?}");
+            think.observe(Request { idle: false, busy: true, ..REQUEST }, now);
+            assert_eq!(before == format!("{think:?}"), settled, "{pause_ms} ms of {at_ms}");
+        }
+    }
+
+    #[test]
     fn a_process_that_leaves_its_queue_empty_for_more_than_a_fifth_is_not_io_bound() {
         // (idle, ms after the request before): the window begins at 0 and is halved after 200 ms.
         let table: [(&[(bool, u64)], bool); 6] = [

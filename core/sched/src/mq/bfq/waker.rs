@@ -148,6 +148,7 @@ impl Bfq {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use weir_bio::SubmitterId;
 
     const MS: u64 = 1_000_000;
 
@@ -256,5 +257,21 @@ mod tests {
         assert_eq!((of(&bfq, a), of(&bfq, b), wakes(&bfq, other)), (None, None, vec![]));
         let left = &bfq.queue(other).waker;
         assert_eq!((left.tentative, left.times), (None, 0));
+    }
+
+    #[test]
+    fn a_queue_given_up_for_another_has_no_waker_any_more_and_wakes_none() {
+        let (mut bfq, ids) = awake(4);
+        let [waker, woken, from, to] = ids[..] else { unreachable!("four queues") };
+        bfq.set_waker(from, waker);
+        bfq.set_waker(woken, from);
+        for id in [from, to] {
+            bfq.queue_mut(id).processes = 1;
+            bfq.queue_mut(id).references = 2;
+        }
+        bfq.queue_mut(from).sharing.redirect(to);
+        assert_eq!(bfq.follow(SubmitterId(0), from, Nanos(0)), to);
+        assert_eq!((bfq.queue(from).waker.waker(), bfq.queue(woken).waker.waker()), (None, None));
+        assert_eq!(bfq.queue(waker).waker.wakes, [to], "it wakes the process there");
     }
 }
