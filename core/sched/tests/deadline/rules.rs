@@ -1,9 +1,9 @@
 //! Consequences of the rules of the deadline family, one behaviour each.
 
 use weir_sched::mq::deadline::MqDeadline;
-use weir_sched::{Absorbed, Ended, Merge, SchedTag, Scheduler, TunableError};
+use weir_sched::{Absorbed, Ended, Merge, SchedTag, Scheduler, Setup, TunableError};
 
-use weir_bio::{Class, Flags, IoPrio, Limits, Nanos, Op, SubmitterId};
+use weir_bio::{Class, Flags, IoPrio, Limits, Nanos, Op, Rq, SubmitterId};
 
 use super::bed::{ALL, Bed, D4, LEGACY, Level, MQ_4_12, MQ_6_18, MS, SLES12, make, rq, setup};
 
@@ -308,5 +308,53 @@ fn new_limits_count_from_the_next_merge() {
         assert_eq!(bed.scheduler.merge(&bio(116), now), Merge::No, "{level:?}");
         bed.scheduler.limits_changed(&setup(level).limits, 2);
         assert_eq!(bed.scheduler.merge(&bio(92), now), Merge::No, "{level:?}: nomerges");
+    }
+}
+
+#[test]
+fn a_wait_for_a_lower_class_begins_with_the_answer_that_none_may_go() {
+    let mut bed = Bed::with(MQ_6_18, &[("prio_aging_expire", "0")]);
+    bed.insert("BE1@10r/BE RT1@100r/RT");
+    assert_eq!([bed.next(), bed.next(), bed.next()], ["BE1", "RT1", "-"]);
+    bed.set("prio_aging_expire", "10000");
+    bed.insert("BE2@20r/BE");
+    assert_eq!(bed.scheduler.wake_at(), None, "it was not asked since");
+    assert_eq!(bed.next(), "-");
+    assert_eq!(bed.scheduler.wake_at(), Some(Nanos::from_ms(10_000)));
+}
+
+#[test]
+fn a_batch_ends_behind_the_first_that_merges_or_is_absorbed_and_each_is_counted() {
+    let request = |tag: u16, sector: u64, sectors: u32| Rq {
+        tag: SchedTag(tag),
+        ..rq(Op::Read, sector, sectors, IoPrio::NONE)
+    };
+    let first = request(0, 1000, 8);
+    let other = request(1, 1016, 8);
+    let far = request(9, 90_000, 8);
+    // Two that end at 100, of which the first is as large as it may become.
+    let (full, beside) = (request(0, 36, 64), request(1, 92, 8));
+    let joined = Merge::BackJoined { kept: SchedTag(0), gone: SchedTag(1) };
+    let absorbed = (SchedTag(1), SchedTag(2));
+    // Staged before, the batch; how many were taken, what the last merge came to, what its insert
+    // absorbed; requests inserted, merged and completed.
+    type Row<'a> = (&'a [Rq], [Rq; 2], (usize, Merge), &'a [(SchedTag, SchedTag)], [u32; 3]);
+    let table: &[Row<'_>] = &[
+        (&[first], [request(2, 2000, 8), far], (2, Merge::No), &[], [3, 0, 0]),
+        (&[first], [request(2, 1008, 8), far], (1, Merge::Back(SchedTag(0))), &[], [1, 0, 0]),
+        (&[first], [far, request(2, 992, 8)], (2, Merge::Front(SchedTag(0))), &[], [2, 0, 0]),
+        (&[first, other], [request(2, 1008, 8), far], (1, joined), &[], [2, 1, 1]),
+        (&[full, beside], [request(2, 100, 8), far], (1, Merge::No), &[absorbed], [3, 1, 1]),
+    ];
+    for (n, (staged, batch, taken, gone, counts)) in table.iter().enumerate() {
+        let limits = Limits { max_hw_sectors: 64, ..setup(MQ_6_18).limits };
+        let mut deadline = MqDeadline::new(&Setup { limits, ..setup(MQ_6_18) });
+        let mut absorbed = Absorbed::new();
+        staged.iter().for_each(|rq| deadline.insert(*rq, Nanos::ZERO, &mut absorbed));
+        assert_eq!(deadline.stage_batch(batch, Nanos::ZERO, &mut absorbed), *taken, "row {n}");
+        assert_eq!(absorbed, *gone, "row {n}");
+        let figures = deadline.figures();
+        let counted = [figures.inserted, figures.merged, figures.completed].map(|of| of[1]);
+        assert_eq!(counted, *counts, "row {n}");
     }
 }

@@ -7,6 +7,7 @@ use weir_bio::{Flags, GroupId, IoPrio, RqId, Status};
 
 mod model;
 mod random;
+mod rules;
 
 const MS: u64 = 1_000_000;
 const S: u64 = 1000 * MS;
@@ -485,7 +486,7 @@ mod means {
     fn a_request_that_misses_its_target_opens_a_window_of_10_ms() {
         let mut kyber = kyber(1, "4.12");
         end(&mut kyber, START, Op::Read, Flags::NONE, 2 * MS);
-        end(&mut kyber, START, Op::Discard, Flags::NONE, S);
+        end(&mut kyber, START, Op::Discard, Flags::NONE, 9 * S);
         assert_eq!(kyber.wake_at(), None, "2 ms is the target, and nobody watches the rest");
         end(&mut kyber, START, Op::Read, Flags::NONE, 3 * MS);
         assert_eq!(kyber.wake_at(), Some(START + 10 * MS));
