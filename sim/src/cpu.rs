@@ -1,0 +1,115 @@
+//! A simulated processor, and the steps of the work it does.
+
+use std::collections::VecDeque;
+
+use weir_bio::Nanos;
+
+/// Which of its counters a processor's time goes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Spent {
+    /// In processes.
+    User,
+    /// In the system.
+    System,
+}
+
+/// A processor's time by what it was spent on, ns.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CpuTime {
+    /// In processes.
+    pub user: u64,
+    /// In the system, waiting for locks apart.
+    pub system: u64,
+    /// Waiting for locks.
+    pub spin: u64,
+}
+
+impl CpuTime {
+    pub(crate) fn of(&mut self, spent: Spent) -> &mut u64 {
+        match spent {
+            Spent::User => &mut self.user,
+            Spent::System => &mut self.system,
+        }
+    }
+}
+
+/// One step of a processor's work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// Computes.
+    Run(u64, Spent),
+    /// Takes a lock, waiting if need be.
+    Take(usize),
+    /// Lets go of it.
+    Free(usize),
+    /// The process hands in what it has made up.
+    HandIn(usize),
+    /// Turns a lane.
+    Turn(usize),
+    /// The commands that a lane has sent begin on the disk.
+    Start(usize),
+    /// Those submitters that have been told are.
+    Tell,
+    /// The process has nothing to do until it is told.
+    Sleep(usize),
+}
+
+/// What a processor computes at the moment.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Running {
+    pub(crate) until: Nanos,
+    pub(crate) spent: Spent,
+}
+
+/// A processor.
+#[derive(Debug, Default)]
+pub(crate) struct Cpu {
+    pub(crate) socket: usize,
+    /// The process on it, and since when.
+    pub(crate) process: Option<usize>,
+    pub(crate) since: Nanos,
+    /// Processes that wait for it.
+    pub(crate) ready: VecDeque<usize>,
+    /// The steps that lie before the process.
+    pub(crate) steps: VecDeque<Step>,
+    /// Those of the interrupt that it takes, which go first.
+    pub(crate) taken: VecDeque<Step>,
+    /// Lanes that interrupt it.
+    pub(crate) interrupts: VecDeque<usize>,
+    pub(crate) running: Option<Running>,
+    /// Changes when it is interrupted.
+    pub(crate) epoch: u32,
+    /// Locks it holds: it takes no interrupt meanwhile.
+    pub(crate) holds: u32,
+    /// Since when it waits for a lock.
+    pub(crate) waits: Option<Nanos>,
+    pub(crate) rests: bool,
+    pub(crate) time: CpuTime,
+}
+
+impl Cpu {
+    /// The steps that are next.
+    pub(crate) fn work(&mut self) -> &mut VecDeque<Step> {
+        if self.taken.is_empty() { &mut self.steps } else { &mut self.taken }
+    }
+
+    /// Puts steps before all others of the work that is under way.
+    pub(crate) fn put_first(&mut self, in_interrupt: bool, steps: &[Step]) {
+        let work = if in_interrupt { &mut self.taken } else { &mut self.steps };
+        steps.iter().rev().for_each(|step| work.push_front(*step));
+    }
+
+    /// What it computes is put off, so that it can take an interrupt. `false`: not now.
+    pub(crate) fn put_off(&mut self, now: Nanos, least: u64) -> bool {
+        let Some(Running { until, spent }) = self.running else { return self.waits.is_none() };
+        let rest = until.since(now);
+        if self.holds > 0 || !self.taken.is_empty() || rest < least {
+            return false;
+        }
+        self.running = None;
+        self.epoch = self.epoch.wrapping_add(1);
+        *self.time.of(spent) -= rest;
+        self.steps.push_front(Step::Run(rest, spent));
+        true
+    }
+}

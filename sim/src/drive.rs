@@ -1,0 +1,295 @@
+//! How processors work: the steps of processes and interrupts, one after the other, each for its
+//! price.
+
+use weir_bio::Nanos;
+
+use crate::agenda::Alarm;
+use crate::cpu::{Running, Spent, Step};
+use crate::heard::Heard;
+use crate::host::Host;
+use crate::lock::Grant;
+use crate::profile::Path;
+
+/// What is shorter is not interrupted, ns.
+const SHORT: u64 = 500;
+
+impl Host {
+    /// The processor works until it has to wait for time to pass or for a lock.
+    pub(crate) fn drive(&mut self, cpu: usize) {
+        loop {
+            let at = &mut self.cpus[cpu];
+            if at.running.is_some() || at.waits.is_some() {
+                return;
+            }
+            if at.taken.is_empty()
+                && at.holds == 0
+                && let Some(lane) = at.interrupts.pop_front()
+            {
+                self.take_interrupt(cpu, lane);
+            }
+            let at = &mut self.cpus[cpu];
+            let in_interrupt = !at.taken.is_empty();
+            let Some(step) = at.work().pop_front() else {
+                if self.choose(cpu) {
+                    continue;
+                }
+                self.cpus[cpu].rests = true;
+                return;
+            };
+            match step {
+                Step::Run(0, _) => {}
+                Step::Run(ns, spent) => {
+                    if !self.compute(cpu, ns, spent) {
+                        return;
+                    }
+                }
+                Step::Take(lock) => match self.locks[lock].take(cpu) {
+                    Some(grant) => {
+                        let ns = self.hand_over(cpu, grant);
+                        self.cpus[cpu].holds += 1;
+                        self.cpus[cpu].put_first(in_interrupt, &[system(ns)]);
+                    }
+                    None => {
+                        self.cpus[cpu].waits = Some(self.agenda.now());
+                        return;
+                    }
+                },
+                Step::Free(lock) => self.free(cpu, lock),
+                Step::HandIn(process) => self.hand_in(cpu, process),
+                Step::Turn(lane) => self.turn(cpu, lane, in_interrupt),
+                Step::Start(lane) => self.start(lane),
+                Step::Tell => self.tell(cpu, in_interrupt),
+                Step::Sleep(process) => self.sleep(cpu, process),
+            }
+        }
+    }
+
+    /// Computes for so long; whether that time has passed at once.
+    fn compute(&mut self, cpu: usize, ns: u64, spent: Spent) -> bool {
+        let at = &mut self.cpus[cpu];
+        *at.time.of(spent) += ns;
+        if self.agenda.pass(ns) {
+            return true;
+        }
+        let until = self.agenda.now() + ns;
+        at.running = Some(Running { until, spent });
+        self.agenda.put(until, Alarm::Cpu { cpu, epoch: at.epoch });
+        false
+    }
+
+    /// What it takes until a processor has a lock and what that protects.
+    fn hand_over(&self, cpu: usize, grant: Grant) -> u64 {
+        let price = &self.profile.lock;
+        let Some(from) = grant.from.filter(|from| *from != cpu) else { return price.near };
+        let machine = &self.profile.machine;
+        let near = self.cpus[from].socket == self.cpus[cpu].socket;
+        let line = if near { machine.line } else { machine.far_line };
+        price.near + price.lines * line + price.crowd * grant.waiting as u64
+    }
+
+    fn free(&mut self, cpu: usize, lock: usize) {
+        self.cpus[cpu].holds -= 1;
+        let Some((next, grant)) = self.locks[lock].free(cpu) else { return };
+        let (now, ns) = (self.agenda.now(), self.hand_over(next, grant));
+        let at = &mut self.cpus[next];
+        let since = at.waits.take().expect("it waits for the lock");
+        at.time.spin += now.since(since);
+        at.time.system += ns;
+        at.holds += 1;
+        let until = now + ns;
+        at.running = Some(Running { until, spent: Spent::System });
+        self.agenda.put(until, Alarm::Cpu { cpu: next, epoch: at.epoch });
+    }
+
+    /// A lane has something for its processor.
+    pub(crate) fn interrupt(&mut self, lane: usize) {
+        let side = &mut self.lanes[lane];
+        if std::mem::replace(&mut side.raised, true) {
+            return;
+        }
+        let (cpu, now) = (side.cpu, self.agenda.now());
+        let at = &mut self.cpus[cpu];
+        at.interrupts.push_back(lane);
+        if at.put_off(now, SHORT) {
+            self.call(cpu);
+        }
+    }
+
+    fn take_interrupt(&mut self, cpu: usize, lane: usize) {
+        let mut steps = vec![system(self.profile.path.interrupt)];
+        if std::mem::take(&mut self.cpus[cpu].rests) {
+            steps.insert(0, system(self.profile.machine.idle_exit));
+        }
+        self.visit(lane, &mut steps);
+        self.cpus[cpu].taken.extend(steps);
+    }
+
+    /// Turns a lane, under the lock of its queue if it has one.
+    fn visit(&self, lane: usize, steps: &mut Vec<Step>) {
+        if self.deals {
+            steps.push(Step::Take(self.lanes[lane].mutex));
+        }
+        steps.push(Step::Turn(lane));
+    }
+
+    /// The processor has no step left: what it does next. `false`: nothing.
+    fn choose(&mut self, cpu: usize) -> bool {
+        let now = self.agenda.now();
+        let (slice, switch) = (self.profile.machine.slice, self.profile.machine.switch);
+        let at = &mut self.cpus[cpu];
+        if let Some(process) = at.process {
+            if at.ready.is_empty() || now.since(at.since) < slice {
+                self.go_on(cpu, process);
+                return true;
+            }
+            at.ready.push_back(process);
+            at.process = None;
+        }
+        let Some(process) = at.ready.pop_front() else { return false };
+        (at.process, at.since) = (Some(process), now);
+        if std::mem::take(&mut at.rests) {
+            at.steps.push_back(system(self.profile.machine.idle_exit));
+        }
+        at.steps.push_back(system(switch));
+        true
+    }
+
+    /// What a process does next: it takes what has ended, and asks for more.
+    fn go_on(&mut self, cpu: usize, process: usize) {
+        let now = self.agenda.now();
+        let Path { complete, make, syscall, submit, .. } = self.profile.path;
+        self.processes[process].told = false;
+        let ended = self.count(process) as u64;
+        let asking = &mut self.processes[process];
+        let made = asking.make(now) as u64;
+        let think = made * asking.think();
+        let steps = &mut self.cpus[cpu].steps;
+        if ended > 0 {
+            steps.push_back(Step::Run(ended * complete, Spent::User));
+        }
+        if made == 0 {
+            if ended == 0 {
+                steps.push_back(system(syscall));
+                steps.push_back(Step::Sleep(process));
+            }
+            return;
+        }
+        steps.push_back(Step::Run(made * make + think, Spent::User));
+        steps.push_back(system(syscall + made * submit));
+        steps.push_back(Step::HandIn(process));
+    }
+
+    fn hand_in(&mut self, cpu: usize, process: usize) {
+        let now = self.agenda.now();
+        let heard = Heard::default();
+        self.processes[process].hand_in(now, &heard);
+        let mut steps = Vec::new();
+        let enter = self.profile.shared_queue.enter;
+        let mut lanes = Vec::new();
+        self.take_marked(&mut lanes);
+        for lane in lanes {
+            if self.deals {
+                let mutex = self.lanes[lane].mutex;
+                steps.extend([Step::Take(mutex), system(enter), Step::Free(mutex)]);
+            }
+            self.visit(lane, &mut steps);
+        }
+        self.cpus[cpu].put_first(false, &steps);
+    }
+
+    /// Lanes for which something was published.
+    fn take_marked(&self, lanes: &mut Vec<usize>) {
+        let roster = self.bell.roster().expect("the bell has a roster");
+        roster.take(|place| lanes.push(self.places[place]));
+        lanes.iter().for_each(|lane| roster.strike(self.lanes[*lane].lane.place()));
+    }
+
+    fn turn(&mut self, cpu: usize, lane: usize, in_interrupt: bool) {
+        let now = self.agenda.now();
+        let heard = Heard::default();
+        let side = &mut self.lanes[lane];
+        side.raised = false;
+        side.lane.run_telling(now, &heard);
+        if let Some(at) = side.lane.wake_at()
+            && at != Nanos(u64::MAX)
+            && side.timer.is_none_or(|timer| at < timer)
+        {
+            let at = at.max(now + 1);
+            side.timer = Some(at);
+            self.agenda.put(at, Alarm::Lane(lane));
+        }
+        let mut steps = Vec::new();
+        self.price(lane, &heard, &mut steps);
+        let mut others = Vec::new();
+        self.take_marked(&mut others);
+        // Its own mark stood from what it has just taken.
+        others.retain(|other| self.lanes[*other].lane.has_work());
+        others.into_iter().for_each(|other| self.visit(other, &mut steps));
+        self.cpus[cpu].put_first(in_interrupt, &steps);
+    }
+
+    /// What a turn of a lane costs, and what comes of it.
+    fn price(&self, lane: usize, heard: &Heard, steps: &mut Vec<Step>) {
+        let path = &self.profile.path;
+        let side = &self.lanes[lane];
+        let device = &self.devices[side.device];
+        let (answered, issued) = (heard.answered.get(), heard.issued.get());
+        if self.deals {
+            let queue = &self.profile.shared_queue;
+            let held = queue.look + answered * queue.leave + issued * queue.start;
+            steps.extend([system(held), Step::Free(side.mutex)]);
+        }
+        let price = &device.price;
+        let right = if price.lane { side.mutex } else { device.right };
+        let mut section = |count: u64, sections: &[u64]| {
+            for hold in (0..count).flat_map(|_| sections) {
+                steps.extend([Step::Take(right), system(*hold), Step::Free(right)]);
+            }
+        };
+        section(answered, &price.end);
+        section(heard.inserted.get(), &price.insert);
+        section(heard.picked.get(), &price.pick);
+        let own = heard.inserted.get() * price.own;
+        let rung = if issued > 0 { path.doorbell } else { 0 };
+        steps.push(system(answered * path.end + own + issued * path.issue + rung));
+        if issued > 0 {
+            steps.push(Step::Start(lane));
+        }
+        if heard.ended.get() > 0 {
+            steps.push(Step::Tell);
+        }
+    }
+
+    /// Processes that have been told wake up if they sleep.
+    fn tell(&mut self, cpu: usize, in_interrupt: bool) {
+        let mut steps = Vec::new();
+        let mut tokens = Vec::new();
+        self.bell.ready().take(|token| tokens.push(token));
+        for token in tokens {
+            let process = token / self.devices_each;
+            let told = &mut self.processes[process];
+            told.told = true;
+            if std::mem::take(&mut told.asleep) {
+                let home = told.cpu;
+                self.cpus[home].ready.push_back(process);
+                steps.push(system(self.profile.path.wake));
+                if home != cpu {
+                    self.call(home);
+                }
+            }
+        }
+        self.cpus[cpu].put_first(in_interrupt, &steps);
+    }
+
+    fn sleep(&mut self, cpu: usize, process: usize) {
+        if self.processes[process].told {
+            return;
+        }
+        self.processes[process].asleep = true;
+        self.cpus[cpu].process = None;
+    }
+}
+
+fn system(ns: u64) -> Step {
+    Step::Run(ns, Spent::System)
+}

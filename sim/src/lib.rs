@@ -1,0 +1,26 @@
+//! The simulator: weir's own core in virtual time.
+//!
+//! A [`Host`] is processors, processes, devices and disks. Each process submits through a real
+//! [`Submitter`](weir_queue::Submitter) of a real [`Device`](weir_queue::Device), each hard queue
+//! is a real [`Lane`](weir_queue::Lane), and the disk is a model of `sim/disk`. Calls of the core
+//! take no time by themselves: what they *told* is priced by a [`Profile`], and the processor that
+//! made the call is busy for that long, or waits for a lock that another holds.
+//!
+//! Absent on purpose: any order of requests, which is the core's; clocks, threads, files.
+
+#![forbid(unsafe_code)]
+
+mod agenda;
+mod cpu;
+mod drive;
+mod driver;
+mod heard;
+mod host;
+mod lock;
+mod process;
+pub mod profile;
+
+pub use cpu::CpuTime;
+pub use host::{Figures, Host, HostError, HostSpec, simulate};
+pub use process::Habit;
+pub use profile::Profile;

@@ -1,0 +1,185 @@
+//! Profiles: what the events of the core cost the processors of a host. Each is a file that says
+//! where its figures are from.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::Deserialize;
+
+/// What work costs on a kind of host. All times are nanoseconds of one processor.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Profile {
+    /// Its processors.
+    pub machine: Machine,
+    /// The way of one I/O, without schedulers.
+    pub path: Path,
+    /// Locks and what they protect.
+    pub lock: LockPrice,
+    /// The queue that all share where requests are dealt out in turn.
+    pub shared_queue: SharedQueue,
+    /// What schedulers cost besides, by name. One that is not named costs nothing.
+    #[serde(default)]
+    pub scheduler: BTreeMap<String, SchedulerPrice>,
+}
+
+/// The processors of a host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Machine {
+    /// Sockets.
+    pub sockets: usize,
+    /// Processors of each.
+    pub cores: usize,
+    /// A cache line goes to another processor of the socket.
+    pub line: u64,
+    /// The same to another socket.
+    pub far_line: u64,
+    /// A process that has waited takes the processor from one that has run for so long.
+    pub slice: u64,
+    /// From one process to another.
+    pub switch: u64,
+    /// A processor that rested begins to work.
+    pub idle_exit: u64,
+}
+
+/// The way of one I/O.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Path {
+    /// Into the kernel and out again, once for all I/Os that go together.
+    pub syscall: u64,
+    /// Makes up an I/O and checks it; the process's own work.
+    pub make: u64,
+    /// Accepts a bio: a request, a place in the soft queue.
+    pub submit: u64,
+    /// Hands a request to the driver.
+    pub issue: u64,
+    /// Rings the device, once for all requests of a burst.
+    pub doorbell: u64,
+    /// Takes an interrupt, once for all that have ended.
+    pub interrupt: u64,
+    /// Ends a request.
+    pub end: u64,
+    /// Makes a sleeping process ready.
+    pub wake: u64,
+    /// The process takes note of an end.
+    pub complete: u64,
+}
+
+/// Locks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LockPrice {
+    /// Taken and let go by the processor that had it last.
+    pub near: u64,
+    /// Cache lines that come over when another processor had it: the lock's own and those that it
+    /// protects.
+    pub lines: u64,
+    /// Added for each processor that still waits.
+    pub crowd: u64,
+}
+
+/// A queue with a lock that every I/O passes: its critical sections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SharedQueue {
+    /// A request is put down.
+    pub enter: u64,
+    /// A request is moved from the waiting to the running ones.
+    pub start: u64,
+    /// A request is taken out.
+    pub leave: u64,
+    /// A look whether there is more.
+    pub look: u64,
+}
+
+/// A scheduler's cost.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SchedulerPrice {
+    /// Each lane has a lock of its own, instead of one for all.
+    #[serde(default)]
+    pub lane: bool,
+    /// Outside its lock, for each request.
+    pub own: u64,
+    /// Its critical sections for each request that is inserted.
+    #[serde(default)]
+    pub insert: Vec<u64>,
+    /// For each that is picked.
+    #[serde(default)]
+    pub pick: Vec<u64>,
+    /// For each that ends.
+    #[serde(default)]
+    pub end: Vec<u64>,
+}
+
+/// Why a text is no profile.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProfileError(String);
+
+impl fmt::Display for ProfileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for ProfileError {}
+
+impl Profile {
+    /// Reads a profile.
+    ///
+    /// # Errors
+    /// What is wrong, with its line.
+    pub fn parse(text: &str) -> Result<Profile, ProfileError> {
+        let profile: Profile =
+            toml::from_str(text).map_err(|error| ProfileError(error.to_string().trim().into()))?;
+        let Machine { sockets, cores, .. } = profile.machine;
+        match sockets.saturating_mul(cores) {
+            1..=256 => Ok(profile),
+            cpus => Err(ProfileError(format!("sockets * cores = {cpus} is outside 1..=256"))),
+        }
+    }
+
+    /// A profile that is known by name, one of [`PROFILES`].
+    ///
+    /// # Errors
+    /// There is none of this name.
+    pub fn known(name: &str) -> Result<Profile, ProfileError> {
+        let Some((_, text)) = PROFILES.iter().find(|(known, _)| *known == name) else {
+            let names: Vec<&str> = PROFILES.iter().map(|(name, _)| *name).collect();
+            let what = format!("no profile {name:?}; there are {}", names.join(", "));
+            return Err(ProfileError(what));
+        };
+        Profile::parse(text)
+    }
+}
+
+/// Profiles that are known by name, and their texts.
+pub const PROFILES: &[(&str, &str)] = &[
+    ("illumos-2019", include_str!("../profiles/illumos-2019.toml")),
+    ("cascade-1sock-6.3", include_str!("../profiles/cascade-1sock-6.3.toml")),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_known_profile_is_one_and_another_name_is_refused_with_theirs() {
+        for (name, _) in PROFILES {
+            assert!(Profile::known(name).is_ok(), "{name}: {:?}", Profile::known(name));
+        }
+        let refused = Profile::known("abacus").expect_err("none").to_string();
+        assert!(refused.contains("\"abacus\"; there are illumos-2019"), "{refused}");
+    }
+
+    #[test]
+    fn a_profile_without_processors_or_with_an_unknown_word_is_refused() {
+        let text = PROFILES[0].1;
+        let none = text.replace("sockets = 2", "sockets = 0");
+        assert!(Profile::parse(&none).expect_err("none").to_string().contains("outside 1..=256"));
+        let word = text.replace("sockets", "sackets");
+        assert!(Profile::parse(&word).expect_err("word").to_string().contains("sackets"));
+    }
+}
