@@ -192,7 +192,7 @@ fn the_mark_of_a_large_burst_is_off_after_more_than_ten_seconds_of_idleness() {
 }
 
 #[test]
-fn requests_staged_together_are_looked_at_for_how_long_the_queue_was_empty() {
+fn a_run_of_requests_is_looked_at_for_how_long_the_queue_was_empty() {
     let mut rig = Rig::new(false);
     rig.insert(rq(1, 1000));
     rig.turn(MS);
@@ -206,8 +206,7 @@ fn requests_staged_together_are_looked_at_for_how_long_the_queue_was_empty() {
     assert!(!rig.bfq.queue(id).think.is_io_bound());
     // For 50 of 250 ms.
     rig.later(199 * MS);
-    let batch = [3000, 4000].map(|sector| rig.tagged(rq(1, sector)));
-    rig.bfq.stage_batch(&batch, rig.now, &mut rig.absorbed);
-    assert_eq!(rig.bfq.queue(id).queued, 3);
+    let batch = [rig.tagged(rq(1, 3000))];
+    assert_eq!(rig.bfq.add_run(&batch, rig.now), 1);
     assert!(rig.bfq.queue(id).think.is_io_bound());
 }
