@@ -171,6 +171,20 @@ mod tests {
     }
 
     #[test]
+    fn the_deepest_load_that_was_seen_is_known_until_a_verdict_begins_anew() {
+        for (rule, left) in [(BFQ, 0), (CFQ, 7)] {
+            let mut detector = QueueingDetector::new(rule);
+            for (in_flight, deepest) in [(2, 2), (7, 7), (3, 7)] {
+                detector.note_depth(in_flight);
+                assert_eq!(detector.deepest(), deepest);
+            }
+            let load = DeviceLoad { staged: 9, in_flight: 1, idler: None };
+            (0..rule.samples).for_each(|_| detector.sample(load));
+            assert_eq!(detector.deepest(), left, "{rule:?}");
+        }
+    }
+
+    #[test]
     fn one_less_than_the_depth_of_the_rule_is_no_queue() {
         for rule in [BFQ, CFQ] {
             for (in_flight, queues) in [(rule.depth - 1, false), (rule.depth, true)] {

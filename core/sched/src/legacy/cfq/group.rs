@@ -477,6 +477,15 @@ mod tests {
     }
 
     #[test]
+    fn the_processes_of_the_root_weigh_twice_as_much_as_a_group_by_default() {
+        let mut groups = Groups::new();
+        let [root, a] = [0, 1].map(|id| groups.find(GroupId(id)));
+        groups.became_busy(root, false);
+        groups.became_busy(a, false);
+        assert_eq!([root, a].map(|at| percent(&groups, at)), [66.6, 33.3]);
+    }
+
+    #[test]
     fn of_groups_that_had_as_much_the_one_that_had_it_first_is_next() {
         let mut groups = Groups::new();
         let [a, b] = [1, 2].map(|id| groups.find(GroupId(id)));

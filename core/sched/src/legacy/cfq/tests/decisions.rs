@@ -324,6 +324,7 @@ fn the_next_request_stays_the_next_one_as_it_is_taken_in() {
     let joined = rig.cfq.merge(&bio(9992), rig.now);
     assert_eq!(joined, Merge::BackJoined { kept: before, gone: next });
     assert_eq!(rig.cfq.queue(id).next, Some(before));
+    assert_eq!(rig.cfq.queue(id).close, Some((4, (9984, id))), "others find it there");
 }
 
 #[test]
@@ -716,4 +717,54 @@ fn a_queue_alone_in_its_tree_is_idled_for_unless_slice_idle_is_0_or_its_class_is
 #[test]
 fn the_times_of_an_end_are_asked_for_because_they_tell_late_requests() {
     assert!(Rig::new().cfq.wants_times());
+}
+
+#[test]
+fn a_request_that_comes_as_the_wait_ends_comes_before_that() {
+    let mut rig = idling_rig();
+    rig.later(8 * MS);
+    rig.insert(rq(1, 1128));
+    assert_eq!(rig.serve(), Some(1));
+}
+
+#[test]
+fn a_wait_that_is_over_ends_with_the_next_question_if_no_timer_was_called() {
+    let mut rig = idling_rig();
+    rig.later(8 * MS);
+    assert_eq!(rig.dispatch(), None, "it is over behind that moment");
+    rig.later(1);
+    assert_eq!(rig.serve(), Some(2));
+}
+
+#[test]
+fn what_is_wanted_urgently_cuts_in_again_once_the_urgent_request_in_service_is_gone() {
+    let urgent = |submitter, at| Rq { flags: Flags::META, ..rq(submitter, at) };
+    for (served, cuts_in) in [(false, false), (true, true)] {
+        let mut rig = Rig::new();
+        rig.insert(rq(1, 1000));
+        rig.insert(urgent(1, 2000));
+        rig.insert(rq(1, 3000));
+        if served {
+            assert_eq!(rig.dispatch().map(|rq| rq.sector), Some(2000));
+        } else {
+            rig.cfq.choose(rig.now);
+        }
+        rig.insert(urgent(2, 90_000_000));
+        assert_eq!(rig.active().is_none(), cuts_in, "it was served: {served}");
+    }
+}
+
+#[test]
+fn a_recorded_choice_of_another_queue_ends_the_slot_whose_rest_is_kept() {
+    let mut rig = Rig::new();
+    rig.set("low_latency", "0");
+    rig.insert(rq(1, 1000));
+    rig.insert(rq(1, 1128));
+    let other = rig.insert(rq(2, 90_000_000));
+    rig.turn(MS);
+    rig.later(30 * MS);
+    rig.cfq.take_out(other, rig.now);
+    assert_eq!(rig.active().map(|queue| queue.slot.dispatched), Some(1));
+    assert_eq!(rig.cfq.group_use(GroupId(0)).time_ns, 30 * MS);
+    assert_eq!(turn_of(&rig, 1), (80 - 70) * MS as i64, "70 of 100 ms were left");
 }
