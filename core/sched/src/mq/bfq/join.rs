@@ -113,8 +113,8 @@ impl Bfq {
         for id in moved.drain(..) {
             let queue = &mut queues[id.index()];
             queue.moved = false;
-            let next = queue.next.filter(|_| queue.alive && queue.busy);
-            let at = next.map(|next| nodes[next.index()].rq.sector);
+            // Only a busy queue has requests.
+            let at = queue.next.map(|next| nodes[next.index()].rq.sector);
             match (std::mem::replace(&mut queue.listed_at, at), at) {
                 (Some(old), Some(new)) if old == new => {}
                 (Some(old), Some(new)) => by_position.replace((old, id), (new, id)),
@@ -372,6 +372,26 @@ mod tests {
         assert_eq!((bfq.queue(to).owner, bfq.queue(to).processes), (None, 1));
         assert_eq!(bfq.part(SubmitterId(1), to, NOW), to);
         assert_eq!(bfq.queue(to).owner, Some(SubmitterId(1)));
+    }
+
+    #[test]
+    fn the_last_process_of_a_queue_to_be_split_takes_it_back_with_its_own_priority_and_state() {
+        let (mut bfq, [from, to]) = queues();
+        raise(&mut bfq, to);
+        bfq.queue_mut(to).in_large_burst = true;
+        bfq.queue_mut(to).references += 1;
+        bfq.merge_queues(SubmitterId(0), from, to, NOW);
+        bfq.leave_queue(SubmitterId(0), NOW);
+        bfq.queue_mut(to).in_large_burst = false;
+        bfq.queue_mut(to).sharing.judge(true, 1);
+        bfq.contexts[1].sync_ioprio = IoPrio::new(weir_bio::Class::RealTime, 2);
+        assert_eq!(bfq.part(SubmitterId(1), to, NOW), to);
+        let queue = bfq.queue(to);
+        assert_eq!((queue.owner, queue.level), (Some(SubmitterId(1)), 2));
+        assert!(!queue.sharing.is_shared() && queue.sharing.is_settling(NOW));
+        assert!(queue.in_large_burst, "as it was before the other came");
+        let entity = &bfq.forest[queue.entity];
+        assert_eq!((entity.wanted_class, entity.wanted_base), (RT, 60));
     }
 
     #[test]

@@ -288,6 +288,9 @@ mod tests {
             (12_336, 91, 1_360_000, 14, Equal),
             (4000, 91, 1_360_000, 14, Greater),
             (12_336, 2, 1_360_000, 1, Equal),
+            // 20 sectors/us are no device.
+            (9333, 91, 12_900, 0, Greater),
+            (9333, 91, 12_700, 0, Equal),
         ] {
             let case = (rate, sequential, read_ns, seeks);
             assert_eq!(estimates(rate, sequential, read_ns, seeks), estimate, "{case:?}");

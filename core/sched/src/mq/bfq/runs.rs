@@ -137,13 +137,14 @@ impl Bfq {
     /// decide but whether its next request fits.
     fn goes_on_with(&self, id: QueueId, now: Nanos) -> bool {
         let queue = self.queue(id);
+        // A sample waits for the first one that is served, and that was before.
+        debug_assert!(queue.is_empty() || !self.sample.is_arriving(), "a sample was not continued");
         !self.set.strict
             && now < self.slot_deadline
             && self.idle_until.is_none()
             && queue.fifo_checked
             && queue.first_served.is_some()
             && self.forest[queue.entity].class != IDLE
-            && !self.sample.is_arriving()
             && self.rate.goes_on()
     }
 

@@ -260,6 +260,18 @@ mod tests {
     }
 
     #[test]
+    fn a_queue_that_is_gone_wakes_none_and_is_woken_by_none() {
+        let (mut bfq, ids) = awake(3);
+        let [waker, gone, woken] = ids[..] else { unreachable!("three queues") };
+        bfq.set_waker(gone, waker);
+        bfq.set_waker(woken, gone);
+        bfq.release(gone, Nanos(0));
+        assert!(!bfq.queue(gone).alive);
+        assert_eq!(bfq.queue(waker).waker.woken_last(), None);
+        assert_eq!(bfq.queue(woken).waker.waker(), None);
+    }
+
+    #[test]
     fn a_queue_given_up_for_another_has_no_waker_any_more_and_wakes_none() {
         let (mut bfq, ids) = awake(4);
         let [waker, woken, from, to] = ids[..] else { unreachable!("four queues") };

@@ -210,3 +210,191 @@ fn a_run_of_requests_is_looked_at_for_how_long_the_queue_was_empty() {
     assert_eq!(rig.bfq.add_run(&batch, rig.now), 1);
     assert!(rig.bfq.queue(id).think.is_io_bound());
 }
+
+#[test]
+fn what_a_short_slot_was_charged_ahead_is_kept_on_a_disk_if_it_was_charged_by_time() {
+    // 8 ms were taken for half of one, and 8 sectors would have been 61 us.
+    let ahead = -7_500_000 - 61_035;
+    for (rotational, raised, owed) in [(true, false, ahead), (false, false, 0), (true, true, 0)] {
+        let mut rig = seeky(rotational);
+        let id = rig.id(1);
+        rig.dispatch().expect("a request");
+        if raised {
+            let verdict = rig.bfq.queue_mut(id).raise.begin_interactive(1000 * MS, rig.now);
+            rig.bfq.let_raising_count(id, verdict);
+        }
+        rig.later(MS / 2);
+        rig.bfq.expire(id, Expiry::Preempted, rig.now, false);
+        assert_eq!(rig.bfq.queue(id).owed_ns, owed, "rotational {rotational}, raised {raised}");
+    }
+}
+
+#[test]
+fn the_pace_of_an_interactive_queue_is_measured_at_the_end_of_a_slot_that_leaves_nothing() {
+    // Its next batch may be isochronous at once, or after the pause that such a process makes.
+    for (answered, coefficient) in [(false, raise::SOFT_RT), (true, raise::INTERACTIVE)] {
+        let mut rig = low_latency(true);
+        rig.insert(rq(1, 1000));
+        let id = rig.id(1);
+        let out = rig.dispatch().expect("a request");
+        rig.later(MS);
+        if answered {
+            rig.complete(&out);
+        }
+        rig.bfq.expire(id, Expiry::NoMoreRequests, rig.now, false);
+        if !answered {
+            rig.complete(&out);
+        }
+        rig.later(MS);
+        rig.insert(rq(1, 1008));
+        assert_eq!(rig.bfq.coefficient(id), coefficient, "nothing in flight: {answered}");
+    }
+}
+
+#[test]
+fn beside_a_raised_queue_that_thinks_briefly_only_raised_ones_are_injected() {
+    let injected = |others: &[(u16, u8)], long: bool| {
+        let mut rig = low_latency(false);
+        rig.bfq.decide_queueing(Some(true));
+        rig.insert(rq(1, 1000));
+        rig.turn(MS);
+        let id = rig.id(1);
+        for (context, level) in others {
+            let ioprio = IoPrio::new(Class::BestEffort, *level);
+            rig.insert(Rq { ioprio, ..rq(*context, 90_000 * u64::from(*context)) });
+        }
+        assert_eq!(rig.bfq.in_service, Some(id));
+        rig.bfq.queue_mut(id).injection.limit = 2;
+        if long {
+            rig.bfq.queue_mut(id).think.turn();
+        }
+        let other = rig.bfq.choose_injected(id);
+        other.map(|other| rig.bfq.queue(other).owner.expect("a process").0)
+    };
+    // Level 4 takes part in raising, level 5 does not.
+    let mixed = [(4, 5), (2, 4), (3, 5)];
+    assert_eq!(injected(&mixed, false), Some(2), "the newest that is raised");
+    assert_eq!(injected(&mixed, true), Some(3), "the newest");
+    assert_eq!(injected(&[(3, 5)], false), None);
+    assert_eq!(injected(&[(3, 5)], true), Some(3));
+}
+
+#[test]
+fn a_think_time_counts_where_the_device_may_be_kept_and_not_right_after_a_split() {
+    let is_short = |class: Class, split: bool, slice_idle: &str| {
+        let mut rig = Rig::new(true);
+        let read = |step: u64| Rq { ioprio: IoPrio::new(class, 4), ..rq(1, 1000 + step * 8) };
+        for step in 0..5 {
+            rig.insert(read(step));
+            let (id, now) = (rig.id(1), rig.now);
+            if split {
+                rig.bfq.queue_mut(id).sharing.take_back(now);
+            }
+            if step == 1 {
+                rig.bfq.tunables().set("slice_idle", slice_idle).expect("a tunable");
+            }
+            rig.turn(MS);
+            rig.later(12 * MS);
+            rig.bfq.on_timer(rig.now);
+        }
+        rig.bfq.queue(rig.id(1)).think.is_short()
+    };
+    assert!(!is_short(Class::BestEffort, false, "8"));
+    assert!(is_short(Class::Idle, false, "8"));
+    assert!(is_short(Class::BestEffort, true, "8"));
+    assert!(is_short(Class::BestEffort, false, "0"));
+}
+
+#[test]
+fn the_places_of_a_queue_that_is_gone_are_used_again() {
+    let mut rig = Rig::new(true);
+    let places = [1, 2, 3].map(|context| {
+        rig.insert(rq(context, 1000));
+        rig.turn(MS);
+        let id = rig.id(context);
+        let place = (id, rig.bfq.queue(id).entity);
+        rig.bfq.context_ended(SubmitterId(context), rig.now);
+        place
+    });
+    assert_eq!(places, [places[0]; 3]);
+}
+
+#[test]
+fn a_queue_that_was_never_busy_is_raised_as_it_would_be_by_its_first_request() {
+    for (drained, busy, in_flight, coefficient) in [
+        (false, false, 0, raise::INTERACTIVE),
+        (true, false, 0, 1),
+        (false, true, 0, 1),
+        (false, false, 1, 1),
+    ] {
+        let mut rig = low_latency(true);
+        let now = rig.now;
+        let id = rig.bfq.own_queue(SubmitterId(1), IoPrio::NONE, now);
+        let queue = rig.bfq.queue_mut(id);
+        (queue.busy, queue.in_flight) = (busy, in_flight);
+        queue.drained = drained.then_some(now.0);
+        let raise = rig.bfq.raising_so_far(id, now);
+        assert_eq!(raise.coefficient(), coefficient, "{drained}, {busy}, {in_flight}");
+    }
+}
+
+/// A queue of eight requests of which one was served, and no note of where it stands.
+fn served_one() -> (Rig, QueueId) {
+    let mut rig = Rig::new(false);
+    rig.bfq.decide_queueing(Some(true));
+    for step in 0..8 {
+        rig.insert(rq(1, 1000 + step * 1000));
+    }
+    rig.dispatch().expect("a request");
+    let id = rig.id(1);
+    rig.bfq.moved.clear();
+    rig.bfq.queue_mut(id).moved = false;
+    (rig, id)
+}
+
+#[test]
+fn a_run_is_served_at_once_and_leaves_a_note_that_its_queue_goes_on_elsewhere() {
+    for (max, run) in [(0, 0), (3, 3), (99, 7)] {
+        let (mut rig, id) = served_one();
+        let mut out = Vec::new();
+        assert_eq!(rig.bfq.serve_run(max, rig.now, &mut out), run);
+        assert_eq!((out.len(), rig.bfq.queue(id).in_flight as usize), (run, 1 + run));
+        assert_eq!(rig.bfq.queue(id).moved, run > 0);
+    }
+}
+
+#[test]
+fn a_run_is_added_at_once_and_leaves_a_note_that_its_queue_may_go_on_elsewhere() {
+    let (mut rig, id) = served_one();
+    let batch = [500, 400, 300].map(|sector| rig.tagged(rq(1, sector)));
+    assert_eq!(rig.bfq.add_run(&batch, rig.now), 3);
+    assert!(rig.bfq.queue(id).moved && rig.bfq.queue(id).queued == 10);
+}
+
+#[test]
+fn ends_of_one_process_are_one_run_unless_the_queue_in_service_has_to_be_asked_for() {
+    // What is left staged, whether the slot is over, and whether another is in service: the run.
+    for (left, over, other, run) in [
+        (2, false, false, 3),
+        (2, true, false, 0),
+        (0, false, false, 0),
+        (2, true, true, 3),
+        (0, false, true, 3),
+    ] {
+        let mut rig = Rig::new(false);
+        rig.bfq.decide_queueing(Some(true));
+        for step in 0..5 + left {
+            rig.insert(rq(1, 1000 + step * 1000));
+        }
+        let out: Vec<Rq> = (0..5).map(|_| rig.dispatch().expect("a request")).collect();
+        rig.later(if over { 124 * MS } else { MS });
+        if other {
+            rig.bfq.in_service = None;
+        }
+        let ends: Vec<Ended> = out[1..4].iter().map(|rq| rig.end_of(rq)).collect();
+        let first = *rig.bfq.owner(out[0].tag);
+        let case = (left, over, other);
+        assert_eq!(rig.bfq.end_run(first, &ends, rig.now), run, "{case:?}");
+        assert_eq!(rig.bfq.in_flight as usize, 5 - run, "{case:?}");
+    }
+}
