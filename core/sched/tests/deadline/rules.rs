@@ -1,7 +1,7 @@
 //! Consequences of the rules of the deadline family, one behaviour each.
 
 use weir_sched::mq::deadline::MqDeadline;
-use weir_sched::{Absorbed, Ended, Merge, SchedTag, Scheduler, Setup, TunableError};
+use weir_sched::{Absorbed, Ended, Merge, Replay, SchedTag, Scheduler, Setup, TunableError};
 
 use weir_bio::{Class, Flags, IoPrio, Limits, Nanos, Op, Rq, SubmitterId};
 
@@ -312,7 +312,7 @@ fn new_limits_count_from_the_next_merge() {
 }
 
 #[test]
-fn a_wait_for_a_lower_class_begins_with_the_answer_that_none_may_go() {
+fn a_wait_for_a_lower_class_begins_with_the_answer_that_none_may_go_and_ends_with_another() {
     let mut bed = Bed::with(MQ_6_18, &[("prio_aging_expire", "0")]);
     bed.insert("BE1@10r/BE RT1@100r/RT");
     assert_eq!([bed.next(), bed.next(), bed.next()], ["BE1", "RT1", "-"]);
@@ -321,6 +321,9 @@ fn a_wait_for_a_lower_class_begins_with_the_answer_that_none_may_go() {
     assert_eq!(bed.scheduler.wake_at(), None, "it was not asked since");
     assert_eq!(bed.next(), "-");
     assert_eq!(bed.scheduler.wake_at(), Some(Nanos::from_ms(10_000)));
+    bed.insert("RT2@300r/RT");
+    assert_eq!(bed.next(), "RT2");
+    assert_eq!(bed.scheduler.wake_at(), None);
 }
 
 #[test]
@@ -357,4 +360,47 @@ fn a_batch_ends_behind_the_first_that_merges_or_is_absorbed_and_each_is_counted(
         let counted = [figures.inserted, figures.merged, figures.completed].map(|of| of[1]);
         assert_eq!(counted, *counts, "row {n}");
     }
+}
+
+#[test]
+fn requests_staged_together_expire_as_others_of_their_direction() {
+    for level in ALL {
+        for (op, expire_ms) in [(Op::Read, 500), (Op::Write, 5000)] {
+            for (before, order) in [(1, [0, 2, 1]), (0, [0, 1, 2])] {
+                let mut bed = Bed::with(level, &[("fifo_batch", "1")]);
+                let batch = [(0, 100), (1, 900), (2, 500)].map(|(tag, sector)| Rq {
+                    tag: SchedTag(tag),
+                    ..rq(op, sector, 8, IoPrio::new(Class::BestEffort, 4))
+                });
+                let mut absorbed = Absorbed::new();
+                let taken = bed.scheduler.stage_batch(&batch, Nanos::ZERO, &mut absorbed);
+                assert_eq!(taken, (3, Merge::No));
+                bed.now = Nanos(expire_ms * MS - before);
+                let taken: Vec<u16> =
+                    std::iter::from_fn(|| bed.take()).map(|rq| rq.tag.0).collect();
+                assert_eq!(taken, order, "{level:?} {op:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_recorded_choice_against_the_order_is_the_first_of_a_batch() {
+    let mut deadline = MqDeadline::new(&setup(MQ_6_18));
+    deadline.tunables().set("fifo_batch", "3").expect("a tunable");
+    for tag in 0..8 {
+        let read = rq(Op::Read, 100 * u64::from(tag), 8, IoPrio::NONE);
+        deadline.insert(Rq { tag: SchedTag(tag), ..read }, Nanos::ZERO, &mut Absorbed::new());
+    }
+    let next = |deadline: &mut MqDeadline| {
+        let rq = deadline.dispatch(0, Nanos::ZERO).expect("a request");
+        (rq.tag.0, deadline.figures().batching)
+    };
+    assert_eq!([next(&mut deadline), next(&mut deadline)], [(0, 1), (1, 2)]);
+    deadline.take_out(SchedTag(4), Nanos::ZERO);
+    assert_eq!(deadline.figures().batching, 1);
+    assert_eq!(
+        [next(&mut deadline), next(&mut deadline), next(&mut deadline)],
+        [(5, 2), (6, 3), (7, 1)]
+    );
 }
