@@ -10,10 +10,14 @@ use std::process::Output;
 use std::time::Instant;
 
 use daemon::client::Client;
+use daemon::words::told;
 use daemon::{Daemon, Folder, PATIENCE, weir};
 use rustix::process::Signal;
 
 const MIB: u64 = 1 << 20;
+
+/// The NBD command.
+const FLUSH: u16 = 3;
 
 struct Served {
     folder: Folder,
@@ -174,5 +178,53 @@ fn a_disk_that_its_target_says_has_grown_grows_with_those_above_it() {
     // The old client goes on with what it knows.
     assert_ne!(old.write(0, 4 * MIB, &[2; 4096]).expect("an answer"), 0);
     assert_eq!(old.read(0, 4096).expect("an answer"), Ok(vec![1; 4096]));
+    daemon.stop();
+}
+
+#[test]
+fn a_write_cache_that_a_target_turns_on_is_flushed_by_the_disks_above_it() {
+    let folder = Folder::new();
+    let target = r#"
+        [[port]]
+        id = 1
+        [[port]]
+        id = 2
+        [[lun]]
+        number = 0
+        size = "4MiB"
+        write_cache = false
+        [[event]]
+        at = "200ms"
+        action = { lun = { number = 0, change = { write-cache = true } } }
+    "#;
+    fs::write(folder.near("t.toml"), target).expect("a target");
+    let path = |name: &str, port: u16| {
+        format!("{name}=scsi-sim:{},port={port}", folder.near("t.toml").display())
+    };
+    let above = [String::from("m=multipath:sda+sdb"), String::from("l=linear:m")];
+    let disks = [&[path("sda", 1), path("sdb", 2)], &above[..]].concat();
+    let disks: Vec<&str> = disks.iter().map(String::as_str).collect();
+    let daemon = Daemon::start(&folder, &disks);
+    let show = |path: &str| told(&folder, &["get", path]).trim().to_owned();
+    let mut client = Client::connect(&folder.socket(), "l");
+    assert_eq!(client.write(0, 0, &[1; 4096]).expect("an answer"), 0);
+    // Each path hears of it from the command that it carries next.
+    let end = Instant::now() + PATIENCE;
+    while show("block/l/queue/write_cache") != "write back" {
+        assert!(Instant::now() < end, "the cache is not noticed");
+        assert_eq!(client.read(0, 4096).expect("an answer"), Ok(vec![1; 4096]));
+    }
+    daemon.wait_for(|line| line.contains("block/l/queue/write_cache write through -> write back"));
+    // Whichever path the flush takes.
+    let flushes = || {
+        let of = |disk: &str| {
+            let stat = show(&format!("block/{disk}/stat"));
+            stat.split_whitespace().nth(15).expect("17 fields").parse::<u64>().expect("a number")
+        };
+        of("sda") + of("sdb")
+    };
+    let before = flushes();
+    assert_eq!(client.one(0, FLUSH, 0, 0).expect("an answer"), 0);
+    assert_eq!(flushes(), before + 1);
     daemon.stop();
 }

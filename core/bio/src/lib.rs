@@ -25,7 +25,7 @@ pub mod units;
 pub use bio::Bio;
 pub use buf::Buf;
 pub use data::{Data, Pieces};
-pub use limits::{Limits, LimitsError, Size};
+pub use limits::{Limits, LimitsError, Size, WriteCache};
 pub use op::{Flags, Op};
 pub use prng::Prng;
 pub use rq::{Class, GroupId, IoPrio, Rq, RqId, SchedTag, SubmitterId};

@@ -129,6 +129,15 @@ impl Default for Limits {
     }
 }
 
+/// Where a device may hold what it has answered, and whether a single write can pass by it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WriteCache {
+    /// It has a cache that a power loss empties: writes are safe once they are flushed.
+    pub volatile: bool,
+    /// A write with FUA is safe when it is answered.
+    pub fua: bool,
+}
+
 /// The size of a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Size {
@@ -215,6 +224,17 @@ impl Limits {
     #[must_use]
     pub fn size(&self) -> Size {
         Size { sectors: self.capacity, padding: self.padding }
+    }
+
+    /// Its write cache.
+    #[must_use]
+    pub fn write_cache(&self) -> WriteCache {
+        WriteCache { volatile: self.volatile_cache, fua: self.fua }
+    }
+
+    /// Another write cache.
+    pub fn set_write_cache(&mut self, cache: WriteCache) {
+        (self.volatile_cache, self.fua) = (cache.volatile, cache.fua);
     }
 
     /// Takes over a size, if that is larger.

@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use weir_bio::{Limits, Nanos, Op, Rq};
+use weir_bio::{Limits, Nanos, Op, Rq, WriteCache};
 use weir_queue::{
     Backing, Batch, Cancel, Config, Device, Done, Driver, DriverError, DriverQueue, MapControl,
     OpenedBacking, Queues, Tag, TargetKind, Wake,
@@ -13,7 +13,7 @@ use weir_queue::{
 
 use crate::layout::{Area, Layout, Piece, Place, Shape};
 use crate::limits::stacked;
-use crate::mapped::queues_over;
+use crate::mapped::{queues_over, write_cache_over};
 use crate::outgoing::{Outgoing, Route};
 use crate::over::{alike_over_disks, failed, not_open, of_multipath};
 use crate::table::{Row, check_areas, number};
@@ -160,6 +160,10 @@ impl Driver for Delay {
 
     fn limits(&self) -> Limits {
         self.limits.clone()
+    }
+
+    fn write_cache(&self) -> WriteCache {
+        write_cache_over(&self.legs)
     }
 
     fn queues(&self) -> Queues {

@@ -11,7 +11,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use weir_bio::{Data, Limits, Nanos, Prng, Status};
+use weir_bio::{Data, Limits, Nanos, Prng, Status, WriteCache};
 use weir_queue::{
     Batch, Budget, Cancel, Done, Driver, DriverError, DriverQueue, Extent, Queues, Request, Tag,
     TagSet, Wake,
@@ -109,6 +109,10 @@ impl Driver for Faulty {
 
     fn limits(&self) -> Limits {
         self.inner.limits()
+    }
+
+    fn write_cache(&self) -> WriteCache {
+        self.inner.write_cache()
     }
 
     fn queues(&self) -> Queues {

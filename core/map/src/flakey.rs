@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use weir_bio::{Buf, Data, Flags, Limits, Nanos, Op, Prng, Rq, Status};
+use weir_bio::{Buf, Data, Flags, Limits, Nanos, Op, Prng, Rq, Status, WriteCache};
 use weir_queue::{
     Backing, Batch, Cancel, Config, Device, Done, Driver, DriverError, DriverQueue, Extent,
     MapControl, OpenedBacking, Queues, Request, Tag, TargetKind, Wake,
@@ -259,6 +259,10 @@ impl Driver for Flakey {
 
     fn limits(&self) -> Limits {
         self.mapped.limits()
+    }
+
+    fn write_cache(&self) -> WriteCache {
+        self.mapped.write_cache()
     }
 
     fn queues(&self) -> Queues {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use weir_bio::{Flags, Limits, Nanos, Rq, Status};
+use weir_bio::{Flags, Limits, Nanos, Rq, Status, WriteCache};
 use weir_queue::{
     Affinity, Batch, Cancel, Device, Done, Driver, DriverError, DriverQueue, EXTENTS_MAX, Extent,
     MapControl, NoticeListener, Notices, Queues, Speaker, Tag, Wake,
@@ -135,6 +135,15 @@ pub(crate) fn queues_over(legs: &[Device]) -> Queues {
     Queues { max: u16::MAX, depth, reserved: 0, shared_tags: false, home: Affinity::Any }
 }
 
+/// The write cache of a device over `legs`, as they are set now: what one of them has, all have.
+pub(crate) fn write_cache_over(legs: &[Device]) -> WriteCache {
+    let each = legs.iter().map(|leg| leg.limits().write_cache());
+    each.fold(WriteCache::default(), |all, leg| WriteCache {
+        volatile: all.volatile | leg.volatile,
+        fua: all.fua | leg.fua,
+    })
+}
+
 impl Driver for Mapped {
     fn is_bio_based(&self) -> bool {
         true
@@ -142,6 +151,10 @@ impl Driver for Mapped {
 
     fn limits(&self) -> Limits {
         self.limits.clone()
+    }
+
+    fn write_cache(&self) -> WriteCache {
+        write_cache_over(&self.legs)
     }
 
     fn queues(&self) -> Queues {

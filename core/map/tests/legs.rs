@@ -9,8 +9,9 @@ use std::cell::Cell;
 use std::sync::{Arc, Mutex};
 
 use rig::{MS, Rig, parse, range, read, write};
-use weir_bio::{Bio, Class, Flags, GroupId, IoPrio, Limits, Nanos, Op, Rq, Status};
-use weir_map::kinds::{LINEAR, STRIPED, TABLE};
+use weir_bio::{Bio, Class, Flags, GroupId, IoPrio, Limits, Nanos, Op, Rq, Status, WriteCache};
+use weir_map::kinds::{FAULT, LINEAR, STRIPED, TABLE};
+use weir_map::multipath::MULTIPATH;
 use weir_queue::{
     Affinity, Backing, Batch, Config, Device, Done, Driver, DriverError, DriverQueue, Extent,
     OpenedBacking, Queues, Tag, TargetKind,
@@ -28,6 +29,8 @@ struct Leg {
     seen: Arc<Mutex<Vec<Rq>>>,
     /// What it says of its blocks.
     extent: (bool, bool),
+    /// Its cache, if that is not that of its limits any more.
+    cache: Arc<Mutex<Option<WriteCache>>>,
 }
 
 impl Leg {
@@ -41,7 +44,8 @@ impl Leg {
             ..Limits::default()
         };
         let (status, seen) = (Arc::new(Mutex::new(Status::Ok)), Arc::default());
-        Leg { limits, depth: 32, status, seen, extent: (false, false) }
+        let (depth, extent) = (32, (false, false));
+        Leg { limits, depth, status, seen, extent, cache: Arc::default() }
     }
 
     fn of_block(block: u32, sectors: u64) -> Leg {
@@ -64,6 +68,11 @@ impl Leg {
 impl Driver for Leg {
     fn limits(&self) -> Limits {
         self.limits.clone()
+    }
+
+    fn write_cache(&self) -> WriteCache {
+        let cache = *self.cache.lock().unwrap();
+        cache.unwrap_or_else(|| self.limits.write_cache())
     }
 
     fn queues(&self) -> Queues {
@@ -188,6 +197,42 @@ fn disks_one_behind_the_other_and_in_stripes_use_whole_blocks_and_chunks_and_tel
     guarded.limits.read_only = true;
     let one = opened(&LINEAR, "a+b", &[&even, &guarded]).unwrap();
     assert_eq!(one.notices, ["read-only, as its disk b is"]);
+}
+
+#[test]
+fn a_cache_that_a_leg_gets_is_one_of_the_disks_above() {
+    let none = WriteCache::default();
+    let mut leg = Leg::new(64);
+    leg.limits.set_write_cache(none);
+    for (kind, rest, legs) in [
+        (&LINEAR, "a+b", 2),
+        (&STRIPED, "8KiB:a+b", 2),
+        (&MULTIPATH, "a+b", 2),
+        (&FAULT, "a", 1),
+        (&TABLE, "0 64 delay a 0 1", 1),
+        (&TABLE, "0 64 flakey a 0 1 1", 1),
+        (&TABLE, "0 64 linear a 0; 64 64 zero", 1),
+    ] {
+        let each: Vec<Leg> =
+            (0..legs).map(|_| Leg { cache: Arc::default(), ..leg.clone() }).collect();
+        let backing = parse(kind, rest).unwrap();
+        let device = |(leg, name): (&Leg, String)| {
+            Device::new(Config { name, ..Config::default() }, Arc::new(leg.clone())).unwrap()
+        };
+        let devices: Vec<Device> = each.iter().zip(backing.legs()).map(device).collect();
+        let driver = backing.open_over(&Config::default(), &devices).unwrap().driver;
+        let above = Device::new(Config::default(), driver).unwrap();
+        let caches = [false, true].map(|fua| WriteCache { volatile: true, fua });
+        for (leg, cache) in [(0, caches[0]), (legs - 1, caches[1])] {
+            let device = &devices[leg];
+            *each[leg].cache.lock().unwrap() = Some(cache);
+            assert_eq!(above.new_write_cache(), None, "{rest}: the leg itself does not know yet");
+            device.reconfigure(|_| ()).unwrap();
+            assert_eq!(above.new_write_cache(), Some(cache), "{rest}");
+            above.reconfigure(|_| ()).unwrap();
+            assert_eq!(above.limits().write_cache(), cache, "{rest}");
+        }
+    }
 }
 
 #[test]

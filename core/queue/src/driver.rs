@@ -8,7 +8,7 @@ use std::fmt;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-use weir_bio::{Data, Limits, Nanos, Size, Status};
+use weir_bio::{Data, Limits, Nanos, Size, Status, WriteCache};
 use weir_ring::Wake;
 
 use crate::attributes::DeviceAttributes;
@@ -185,8 +185,14 @@ pub trait Driver: Send + Sync {
         Ok(self.limits().size())
     }
 
+    /// Its write cache as far as is known now: a target may be told to use one while it is in use,
+    /// after its [limits](Driver::limits) were asked for.
+    fn write_cache(&self) -> WriteCache {
+        self.limits().write_cache()
+    }
+
     /// Tells `listener` when [`enlarge`](Driver::enlarge) may find something that it did not
-    /// before, such as a larger size: on the thread that turns a lane, which waits for it. A second
+    /// before, such as a larger size or a write cache: on the thread that turns a lane, which waits for it. A second
     /// listener takes the first one's place.
     fn on_change(&self, listener: ChangeListener) {
         drop(listener);

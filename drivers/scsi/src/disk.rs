@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use weir_bio::{Limits, Size};
+use weir_bio::{Limits, Size, WriteCache};
 use weir_proto_scsi::Lun;
 use weir_proto_scsi::inquiry::Tpgs;
 use weir_queue::{
@@ -153,7 +153,8 @@ impl Unit {
         self.shared.take_wish(wish)
     }
 
-    /// Asks everything anew.
+    /// Asks everything anew. One that cannot be asked is taken for one with a volatile cache until
+    /// it is: that may have been turned on meanwhile.
     ///
     /// # Errors
     /// The target cannot be reached, or there is another disk now.
@@ -164,7 +165,7 @@ impl Unit {
         }
         // Taken before the target is asked: what changes meanwhile leaves another.
         _ = shared.take_wish(Wish::Capacity) | shared.take_wish(Wish::Pages);
-        let now = self.host.identify(shared.lun)?;
+        let now = self.host.identify(shared.lun).inspect_err(|_| shared.take_for_cached())?;
         if now.is_silent_of(&shared.facts()) {
             // Its port takes no I/O now, so it tells no size: it is asked again once it does.
             shared.set_access(now.access);
@@ -194,6 +195,11 @@ impl Unit {
 impl Driver for Unit {
     fn limits(&self) -> Limits {
         self.limits.clone()
+    }
+
+    fn write_cache(&self) -> WriteCache {
+        limits(&self.shared.disk_limits(), self.host.adapter(), self.options.read_only)
+            .write_cache()
     }
 
     fn queues(&self) -> Queues {

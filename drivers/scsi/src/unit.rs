@@ -305,18 +305,30 @@ impl UnitShared {
     }
 
     fn wish(&self, wish: Wish, what: &str) {
-        let bit = wish as u8;
-        if self.wishes.fetch_or(bit, Ordering::Relaxed) & bit == 0 {
+        if self.leave_wish(wish) {
             self.tell(what);
+        }
+    }
+
+    /// Leaves a wish and has it heard; whether it was not there already.
+    fn leave_wish(&self, wish: Wish) -> bool {
+        let bit = wish as u8;
+        let is_new = self.wishes.fetch_or(bit, Ordering::SeqCst) & bit == 0;
+        if is_new {
             let listener = lock(&self.on_change).clone();
             if let Some(listener) = listener {
                 listener();
             }
         }
+        is_new
     }
 
+    /// A listener hears of the wishes that were left before there was one, too.
     pub(crate) fn set_on_change(&self, listener: ChangeListener) {
-        *lock(&self.on_change) = Some(listener);
+        *lock(&self.on_change) = Some(Arc::clone(&listener));
+        if self.wishes.load(Ordering::SeqCst) & !PUT_OFF != 0 {
+            listener();
+        }
     }
 
     pub(crate) fn depth(&self) -> u16 {
@@ -359,6 +371,11 @@ impl UnitShared {
         }
     }
 
+    /// It cannot be asked what it has.
+    pub(crate) fn take_for_cached(&self) {
+        self.change_facts(Facts::take_for_cached);
+    }
+
     /// It takes 6-byte commands only.
     #[cold]
     pub(crate) fn use_six(&self) {
@@ -381,10 +398,10 @@ impl UnitShared {
             Notice::MediumChanged => self.wish(Wish::Pages, "its medium may be another one"),
             Notice::LunGone => self.wish(Wish::Luns, "the target has no such logical unit now"),
             // The port sees to all units of the target, and reads the access state anew.
-            Notice::TaskSetFull
-            | Notice::AccessStateChanged
-            | Notice::WasReset
-            | Notice::OtherAttention => {}
+            Notice::TaskSetFull | Notice::AccessStateChanged | Notice::OtherAttention => {}
+            // Its mode pages may have their defaults again. Each session begins so, and that is no
+            // news for the log.
+            Notice::WasReset => _ = self.leave_wish(Wish::Pages),
             Notice::UnmapRefused => self.turn_off("UNMAP", |facts| facts.disk.unmap_refused = true),
             Notice::WriteSameRefused => self.turn_off("WRITE SAME", |facts| {
                 (facts.disk.write_same_10, facts.disk.write_same_16) = (false, false);

@@ -8,11 +8,13 @@ use std::sync::{Arc, Mutex};
 use bed::disk::{Answer, Disk, sense};
 use bed::port::{Reply, Script, adapter};
 use bed::{Bench, SECOND, read, write};
-use weir_bio::Status;
+use weir_bio::{Bio, Status, WriteCache};
 use weir_proto_scsi::alua::AccessState;
 use weir_proto_scsi::inquiry::Tpgs;
 use weir_proto_scsi::{AdditionalSense, Lun, SenseKey};
 use weir_queue::Driver;
+
+const SYNCHRONIZE_CACHE_10: u8 = 0x35;
 
 fn lun(number: u32) -> Lun {
     Lun::new(number).expect("a number that fits")
@@ -59,6 +61,71 @@ fn a_unit_that_has_grown_says_so_once_and_is_larger_when_it_is_asked() {
     attention(&script, AdditionalSense::CAPACITY_DATA_HAS_CHANGED);
     bench.read_once();
     assert_eq!(heard.load(Ordering::SeqCst), 2, "the next change is another");
+    bench.end();
+}
+
+#[test]
+fn a_unit_whose_cache_was_turned_on_says_so_and_is_flushed_once_it_was_asked() {
+    let script = Script::new(adapter());
+    script.state().disks.insert(Lun::ZERO, Disk { write_cache: false, ..Disk::default() });
+    let mut bench = Bench::new(&script);
+    let heard = heard(&bench);
+    let device = bench.units[0].device.clone();
+    let flushes = |bench: &mut Bench| {
+        script.take_arrived();
+        bench.submit(0, Bio::flush().cookie(2));
+        bench.settle();
+        assert_eq!(bench.ended(0), [(2, Status::Ok)]);
+        let arrived = script.take_arrived();
+        arrived.iter().filter(|command| command.cdb[0] == SYNCHRONIZE_CACHE_10).count()
+    };
+    assert_eq!((flushes(&mut bench), device.write_cache()), (0, WriteCache::default()));
+    script.state().disks.get_mut(&Lun::ZERO).expect("a disk").write_cache = true;
+    attention(&script, AdditionalSense::MODE_PARAMETERS_CHANGED);
+    assert_eq!(bench.read_once(), [(1, Status::Ok)]);
+    assert_eq!(
+        (heard.load(Ordering::SeqCst), device.new_write_cache()),
+        (1, None),
+        "not asked yet"
+    );
+    device.enlarge(0).expect("a size");
+    let on = WriteCache { volatile: true, fua: true };
+    assert_eq!(device.new_write_cache(), Some(on));
+    device.reconfigure(|_| ()).expect("a cache");
+    assert_eq!((flushes(&mut bench), device.limits().write_cache()), (1, on));
+    // One that cannot be asked may have it again.
+    let refuses = |script: &Script, refuses: bool| {
+        let answer =
+            Answer::check(SenseKey::HardwareError, AdditionalSense::INTERNAL_TARGET_FAILURE);
+        let answers = if refuses { vec![answer; 100] } else { Vec::new() };
+        script.state().disks.get_mut(&Lun::ZERO).expect("a disk").first = [(0x12, answers)].into();
+    };
+    // Off again: the unit is asked for nothing.
+    script.state().disks.get_mut(&Lun::ZERO).expect("a disk").write_cache = false;
+    device.enlarge(0).expect("a size");
+    assert_eq!((flushes(&mut bench), device.new_write_cache()), (0, None));
+    refuses(&script, true);
+    device.enlarge(0).expect_err("it does not say what it is");
+    assert_eq!(flushes(&mut bench), 1);
+    refuses(&script, false);
+    device.enlarge(0).expect("a size");
+    assert_eq!(flushes(&mut bench), 0);
+    bench.end();
+}
+
+#[test]
+fn a_unit_that_was_reset_is_asked_for_its_cache_again() {
+    let script = Script::new(adapter());
+    let mut bench = Bench::new(&script);
+    let heard = heard(&bench);
+    attention(&script, AdditionalSense::POWER_ON_OR_RESET_OCCURRED);
+    assert_eq!(bench.read_once(), [(1, Status::Ok)]);
+    assert_eq!(heard.load(Ordering::SeqCst), 1);
+    // Who listens later hears of it, until it is asked.
+    let later = self::heard(&bench);
+    assert_eq!(later.load(Ordering::SeqCst), 1);
+    bench.units[0].device.enlarge(0).expect("a size");
+    assert_eq!(self::heard(&bench).load(Ordering::SeqCst), 0);
     bench.end();
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use weir_bio::{Limits, Nanos, Status};
+use weir_bio::{Limits, Nanos, Status, WriteCache};
 use weir_queue::{Config, Device, DeviceAttribute, Error, MapControl, RESCAN, Settings, Stats};
 use weir_sched::{Tunable, TunableError};
 
@@ -38,7 +38,8 @@ pub trait Disk: Send + Sync {
     fn set_queues(&self, queues: u16) -> Result<(), Error>;
 
     /// Makes it at least so many sectors large if that can be, and puts in force how large it is
-    /// then, also where it was enlarged from outside: sectors. It never shrinks.
+    /// then, also where it was enlarged from outside: sectors. It never shrinks. A write cache that
+    /// was turned on from outside is flushed from then on.
     ///
     /// # Errors
     /// The driver's error, or a disk that did not come to rest in time.
@@ -123,6 +124,9 @@ pub trait Disk: Send + Sync {
     fn message(&self, text: &str) -> Result<(), String> {
         Err(format!("message {text:?}: the disk is not mapped"))
     }
+
+    /// The write cache of its driver as far as is known now, whatever its limits were set to.
+    fn write_cache(&self) -> WriteCache;
 
     /// Its limits as they are now.
     fn limits(&self) -> Limits {
@@ -221,11 +225,17 @@ impl Disk for LiveDisk {
 
     fn enlarge(&self, sectors: u64) -> Result<u64, Error> {
         let now = self.device.enlarge(sectors)?;
-        if now.bytes() > self.device.limits().size().bytes() {
+        if now.bytes() > self.device.limits().size().bytes()
+            || self.device.new_write_cache().is_some()
+        {
             let grow = |parts: &mut Settings| parts.limits.grow_to(now);
             self.change(&mut { grow })?;
         }
         Ok(self.device.limits().capacity)
+    }
+
+    fn write_cache(&self) -> WriteCache {
+        self.device.write_cache()
     }
 
     fn tags(&self) -> (u16, u16) {

@@ -2,10 +2,12 @@
 
 mod bed;
 
-use bed::{BYTES, Model, device, live, tree};
-use weir_bio::Limits;
-use weir_control::{Errno, Node, Parameters, Tree};
-use weir_queue::{Config, QueueMode};
+use std::sync::Arc;
+
+use bed::{BYTES, CacheLater, Model, device, live, tree};
+use weir_bio::{Limits, WriteCache};
+use weir_control::{Disk, Errno, Node, Parameters, Tree};
+use weir_queue::{Config, Device, QueueMode};
 
 fn sda() -> Config {
     Config { name: String::from("sda"), ..Config::default() }
@@ -340,6 +342,31 @@ fn a_cache_that_was_declared_safe_has_its_fua_back_when_that_is_taken_back() {
 fn a_device_without_a_cache_does_not_get_one_by_being_told() {
     let tree = tree(live(device(sda())));
     assert_eq!(written(&tree, "block/sda/queue/write_cache", "write back"), "write through");
+}
+
+#[test]
+fn a_cache_that_was_turned_on_below_is_flushed_once_the_disk_looks_or_its_user_says_so() {
+    let on = WriteCache { volatile: true, fua: true };
+    let (cache, fua) = ("block/sda/queue/write_cache", "block/sda/queue/fua");
+    let both = |tree: &Tree| (read(tree, cache), read(tree, fua));
+    let flushed = (String::from("write back"), String::from("1"));
+    for asks in [true, false] {
+        let driver = CacheLater::default();
+        let disk = Arc::new(live(Device::new(sda(), Arc::new(driver.clone())).unwrap()));
+        let tree = Tree::new(Parameters::default());
+        tree.add(Arc::clone(&disk) as Arc<_>, 1);
+        assert_eq!(written(&tree, cache, "write back"), "write through");
+        *driver.0.lock().unwrap() = on;
+        match asks {
+            true => assert_eq!(disk.enlarge(0).unwrap(), 1024),
+            false => assert_eq!(written(&tree, cache, "write back"), "write back"),
+        }
+        assert_eq!(both(&tree), flushed);
+        // What the user says then stands, whenever the disk looks.
+        written(&tree, cache, "write through");
+        disk.enlarge(0).unwrap();
+        assert_eq!(read(&tree, cache), "write through");
+    }
 }
 
 #[test]

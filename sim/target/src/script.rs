@@ -85,4 +85,6 @@ pub enum LunChange {
     Online,
     /// It has so many bytes.
     Resize(#[serde(deserialize_with = "crate::read::size")] u64),
+    /// Its write cache is turned on, or off: then what it holds is written.
+    WriteCache(bool),
 }

@@ -17,7 +17,6 @@ use weir_control::config::{self, Config};
 use weir_control::rules::Event;
 use weir_control::{Errno, Rules, Tree};
 use weir_front::{Front, Plan, Reloaded, Restated};
-use weir_queue::Settings;
 
 use crate::Failure;
 use crate::data_folder::DEFAULT_DIR;
@@ -179,7 +178,7 @@ impl Reload {
         for device in &self.devices {
             let name = &device.config().name;
             if applied.disks.contains_key(name) {
-                lines.extend(growth(device));
+                lines.extend(take_on(device).lines());
             }
             let started = &before[name];
             let known = applied.disks.contains_key(name);
@@ -296,24 +295,51 @@ pub(crate) fn targets(config: &Config) -> Result<BTreeMap<String, Target>, Failu
     config.disk.iter().map(target).collect()
 }
 
-/// Puts in force what was made larger below a disk; what is to be said of it.
-pub(crate) fn growth(device: &Device) -> Option<String> {
-    let name = &device.config().name;
-    let before = device.limits().size();
-    let failed = |error| Some(format!("{FAILED}block/{name}/size: {error}"));
-    let now = match device.enlarge(0) {
-        Ok(now) if now.bytes() > before.bytes() => now,
-        Ok(_) => return None,
-        Err(error) => return failed(error),
-    };
-    let grow = |parts: &mut Settings| parts.limits.grow_to(now);
-    match Limited::of(device).reconfigure(grow) {
-        Ok(()) => Some(format!(
-            "{CHANGED}block/{name}/size {} -> {} (it has grown below)",
-            before.sectors, now.sectors
-        )),
-        Err(error) => failed(error),
+/// What is to be said of a disk that takes on what has changed below it.
+#[derive(Default)]
+pub(crate) struct TakenOn {
+    changed: Vec<String>,
+    /// The disk is to be asked again.
+    pub(crate) failed: Option<String>,
+}
+
+impl TakenOn {
+    pub(crate) fn lines(self) -> impl Iterator<Item = String> {
+        self.changed.into_iter().chain(self.failed)
     }
+}
+
+/// Puts in force what was made larger below a disk, and has a write cache flushed that was turned
+/// on below it.
+pub(crate) fn take_on(device: &Device) -> TakenOn {
+    let name = &device.config().name;
+    let before = device.limits();
+    let mut taken = TakenOn::default();
+    let failed = |error| Some(format!("{FAILED}block/{name}/size: {error}"));
+    let now = device.enlarge(0).unwrap_or_else(|error| {
+        taken.failed = failed(error);
+        before.size()
+    });
+    let (has_grown, cache) = (now.bytes() > before.size().bytes(), device.new_write_cache());
+    if !has_grown && cache.is_none() {
+        return taken;
+    }
+    if let Err(error) = Limited::of(device).reconfigure(|parts| parts.limits.grow_to(now)) {
+        taken.failed = failed(error);
+        return taken;
+    }
+    if has_grown {
+        let (was, is) = (before.size().sectors, now.sectors);
+        let line = format!("{CHANGED}block/{name}/size {was} -> {is} (it has grown below)");
+        taken.changed.push(line);
+    }
+    if cache.is_some() && !before.volatile_cache {
+        taken.changed.push(format!(
+            "{CHANGED}block/{name}/queue/write_cache write through -> write back (its device has a \
+             cache now, or cannot be asked)"
+        ));
+    }
+    taken
 }
 
 fn outcome(what: String, result: Result<(), impl std::fmt::Display>) -> String {

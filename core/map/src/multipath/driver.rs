@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use weir_bio::{Flags, Limits, Nanos, Size};
+use weir_bio::{Flags, Limits, Nanos, Size, WriteCache};
 use weir_queue::{
     Device, Driver, DriverError, DriverQueue, Extent, MapControl, NoticeListener, Queues, Speaker,
 };
@@ -14,7 +14,7 @@ use super::settings::Settings;
 use super::shared::Shared;
 use super::table::{Mode, Table};
 use super::view::{LaneShape, View};
-use crate::mapped::queues_over;
+use crate::mapped::{queues_over, write_cache_over};
 use crate::outgoing::Outgoing;
 
 /// One device over several paths to it.
@@ -128,6 +128,10 @@ impl Driver for Multipath {
 
     fn is_bio_based(&self) -> bool {
         self.is_bio_based
+    }
+
+    fn write_cache(&self) -> WriteCache {
+        write_cache_over(&self.legs)
     }
 
     fn queues(&self) -> Queues {

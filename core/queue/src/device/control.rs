@@ -2,6 +2,8 @@
 
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
+use weir_bio::WriteCache;
+
 use super::Device;
 use super::freeze::Changes;
 use super::queues::LaneHomes;
@@ -18,6 +20,8 @@ pub(super) struct Control {
     pub(super) attached: Mutex<Attached>,
     /// Whose turn it is to change parts; begins before the gate is closed.
     pub(super) changes: Changes,
+    /// The driver's write cache as the limits in force were told of it.
+    pub(super) write_cache: Mutex<WriteCache>,
     /// The devices it lies on, once told.
     legs: OnceLock<Vec<Device>>,
 }
@@ -25,6 +29,7 @@ pub(super) struct Control {
 impl Control {
     pub(super) fn new(driver: Arc<dyn Driver>, attached: Attached) -> Control {
         Control {
+            write_cache: Mutex::new(driver.limits().write_cache()),
             driver: Mutex::new(Some(driver)),
             lane_homes: Mutex::default(),
             attached: Mutex::new(attached),

@@ -1,6 +1,6 @@
 //! Changing the settings of a device under load.
 
-use weir_bio::{Limits, Nanos};
+use weir_bio::{Limits, Nanos, WriteCache};
 
 use super::Device;
 use super::freeze::{Freezing, Ticket};
@@ -25,8 +25,29 @@ impl Device {
         self.shared.has_wbt
     }
 
+    /// The write cache of its driver as far as is known now, whatever its limits were set to.
+    /// Without a cache once it is offline.
+    #[must_use]
+    pub fn write_cache(&self) -> WriteCache {
+        self.driver().map(|driver| driver.write_cache()).unwrap_or_default()
+    }
+
+    /// The write cache that its driver has now, if it has one that the limits in force do not know
+    /// of. The next [reconfiguration](Device::reconfigure) has it flushed.
+    #[must_use]
+    pub fn new_write_cache(&self) -> Option<WriteCache> {
+        let (now, known) = (self.write_cache(), self.known_write_cache());
+        (now.volatile && now != known).then_some(now)
+    }
+
+    fn known_write_cache(&self) -> WriteCache {
+        *self.control.write_cache.lock().expect("the lock of the write cache")
+    }
+
     /// Freezes the device, lets `change` alter its settings, and puts them in force. A refused
-    /// change leaves everything as it was.
+    /// change leaves everything as it was. `change` finds the driver's [new write
+    /// cache](Device::new_write_cache) in the limits; one that is gone stays there, as its driver
+    /// ends flushes without it.
     ///
     /// # Errors
     /// A value outside its bound.
@@ -55,6 +76,10 @@ impl Device {
         let shared = &self.shared;
         let before = shared.current.get();
         let mut settings = before.settings.clone();
+        let write_cache = self.write_cache();
+        if write_cache.volatile && write_cache != self.known_write_cache() {
+            settings.limits.set_write_cache(write_cache);
+        }
         change(&mut settings);
         settings.limits = settings.limits.validate()?;
         check_wbt(&shared.config.name, settings.wbt, shared.has_wbt)?;
@@ -88,6 +113,7 @@ impl Device {
             ..Snapshot::clone(&before)
         };
         shared.put_in_force(after);
+        *self.control.write_cache.lock().expect("the lock of the write cache") = write_cache;
         // Behind the replacement: a hard queue installed meanwhile follows one or the other way.
         if let Path::Sq(sq) = &shared.path {
             sq.follow(&shared.current.get());

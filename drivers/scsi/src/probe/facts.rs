@@ -212,8 +212,12 @@ impl Facts {
     /// What a disk did not say that has told no size is taken for what is safe: it has a cache.
     pub(super) fn take_for_safe(&mut self) {
         if self.is_partial() && self.disk.caching.is_none() {
-            self.disk.caching = Some(CachingPage::new(true, true));
+            self.take_for_cached();
         }
+    }
+
+    pub(crate) fn take_for_cached(&mut self) {
+        self.disk.caching = Some(CachingPage::new(true, true));
     }
 
     /// Takes mode data: the header, and the caching page if that was asked for.

@@ -15,8 +15,6 @@ pub struct Entry {
     pub(crate) slots: usize,
     /// Its place among the disks, from 0.
     pub(crate) number: usize,
-    /// The disk's limits before any write to the tree: those of its hardware.
-    pub(crate) hardware: Limits,
     kept: Mutex<Kept>,
 }
 
@@ -43,15 +41,14 @@ const READ_AHEAD_KB: u32 = 128;
 
 impl Entry {
     pub(crate) fn new(disk: Arc<dyn Disk>, slots: usize, number: usize) -> Entry {
-        let hardware = disk.limits();
         let kept = Kept {
             add_random: false,
             rq_affinity: 1,
-            read_ahead_kb: READ_AHEAD_KB.max(hardware.io_opt / 1024 * 2),
+            read_ahead_kb: READ_AHEAD_KB.max(disk.limits().io_opt / 1024 * 2),
             stable_writes: false,
             iostats_passthrough: false,
         };
-        Entry { disk, slots: slots.max(1), number, hardware, kept: Mutex::new(kept) }
+        Entry { disk, slots: slots.max(1), number, kept: Mutex::new(kept) }
     }
 
     pub(crate) fn name(&self) -> &str {

@@ -388,17 +388,15 @@ fn store_scheduler(entry: &Entry, text: &str) -> Result<(), Failure> {
 }
 
 pub(super) fn store_write_cache(entry: &Entry, text: &str) -> Result<(), Failure> {
-    let (cache, fua) = (entry.hardware.volatile_cache, entry.hardware.fua);
+    let cache = entry.disk.write_cache();
     if text.starts_with("write back") {
         // A device without a cache does not get one by being told.
-        return entry.change(|parts| {
-            (parts.limits.volatile_cache, parts.limits.fua) = (cache, fua);
-        });
+        return entry.change(|parts| parts.limits.set_write_cache(cache));
     }
     if text.starts_with("write through") || text.starts_with("none") {
         let news = entry.limits().volatile_cache;
         entry.change(|parts| parts.limits.volatile_cache = false)?;
-        if cache && news {
+        if cache.volatile && news {
             let name = entry.name();
             tracing::warn!(
                 "disk {name}: write_cache says `write through` of a device with a volatile cache: \

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use weir_bio::{Limits, Nanos, Status};
+use weir_bio::{Limits, Nanos, Status, WriteCache};
 use weir_control::{ControlCalls, Disk, LiveDisk, Parameters, Tree};
 use weir_local::Ram;
 use weir_queue::{
@@ -46,6 +46,28 @@ impl ControlCalls for Unlimited {
 /// The same as a disk of the tree.
 pub fn live(device: Device) -> LiveDisk {
     LiveDisk::new(device, Unlimited, || Nanos(1))
+}
+
+/// A driver without a cache until one is turned on; its queues are never opened.
+#[derive(Clone, Default)]
+pub struct CacheLater(pub Arc<Mutex<WriteCache>>);
+
+impl Driver for CacheLater {
+    fn limits(&self) -> Limits {
+        Limits { capacity: 1024, ..Limits::default() }
+    }
+
+    fn write_cache(&self) -> WriteCache {
+        *self.0.lock().unwrap()
+    }
+
+    fn queues(&self) -> Queues {
+        Paper(self.limits()).queues()
+    }
+
+    fn open(&self, index: u16, depth: u16) -> Result<Box<dyn DriverQueue>, DriverError> {
+        Paper(self.limits()).open(index, depth)
+    }
 }
 
 /// A driver whose queues are never opened: only its limits can be asked.
@@ -99,6 +121,7 @@ const TUNABLES: &[Tunable] = &[
 /// A disk whose settings are plain values, with four schedulers; `none` has no tunables.
 pub struct Model {
     config: Config,
+    write_cache: WriteCache,
     state: Mutex<State>,
 }
 
@@ -130,6 +153,7 @@ impl Model {
         let values = TUNABLES.iter().map(|row| (row.name, row.default)).collect();
         let config = Config { name: String::from(name), ..Config::default() };
         let wbt = WbtTarget::first(None, limits.rotational).unwrap();
+        let write_cache = limits.write_cache();
         let parts = Settings::first(&config, limits, 128, wbt);
         let state = State {
             parts,
@@ -140,7 +164,7 @@ impl Model {
             depth: None,
             cache: None,
         };
-        Model { config, state: Mutex::new(state) }
+        Model { config, write_cache, state: Mutex::new(state) }
     }
 
     /// The same with a driver that shows its queue depth.
@@ -164,6 +188,10 @@ impl Model {
 }
 
 impl Disk for Model {
+    fn write_cache(&self) -> WriteCache {
+        self.write_cache
+    }
+
     fn config(&self) -> &Config {
         &self.config
     }

@@ -7,6 +7,7 @@ use weir_proto_scsi::mode::{
 };
 
 use super::{BAD_LIST, CUT_LIST, DataIn, Job, Outcome, Refusal, illegal};
+use crate::nexus::NexusId;
 use crate::state::Target;
 
 const fn form(ten: bool) -> ModeForm {
@@ -47,16 +48,22 @@ impl Target {
         let list = job.data.get(..usize::from(select.length)).ok_or(illegal(CUT_LIST))?;
         let wanted = self.wanted_cache(unit, form(select.ten), list)?;
         self.taken = list.len();
-        let is = &mut self.units[unit];
-        if let Some(write_cache) = wanted.filter(|wanted| *wanted != is.write_cache) {
-            is.write_cache = write_cache;
-            if !write_cache {
-                is.image.flush_all();
-            }
-            let code = AdditionalSense::MODE_PARAMETERS_CHANGED;
-            self.raise(code, Some(unit), Some(job.task.nexus));
+        if let Some(write_cache) = wanted {
+            self.set_write_cache(unit, write_cache, Some(job.task.nexus));
         }
         Ok(DataIn::None)
+    }
+
+    /// Has a unit use its write cache or not; all but the nexus that asked for it are told.
+    pub(crate) fn set_write_cache(&mut self, unit: usize, on: bool, by: Option<NexusId>) {
+        let is = &mut self.units[unit];
+        if std::mem::replace(&mut is.write_cache, on) == on {
+            return;
+        }
+        if !on {
+            is.image.flush_all();
+        }
+        self.raise(AdditionalSense::MODE_PARAMETERS_CHANGED, Some(unit), by);
     }
 
     /// The write cache that a parameter list asks for, if it has the caching page.

@@ -87,6 +87,7 @@ impl Target {
                 unit.image.truncate(size, &mut self.dice);
                 self.raise(AdditionalSense::CAPACITY_DATA_HAS_CHANGED, Some(at), None);
             }
+            LunChange::WriteCache(on) => self.set_write_cache(at, on, None),
         }
     }
 
